@@ -7,6 +7,7 @@ What smalldocs leaves to us: number prefixes of pages, plotly figures, and a sit
 import json,os,re,shutil,subprocess,sys,tempfile
 from pathlib import Path
 
+STAGES = ('What is promised','Captions and pictures','The frozen backbone','Methods','Training','Evaluation','Search','Exploring','The command')
 PLOTLY,NUMBER = 'application/vnd.plotly.v1+json',r'\d+[a-zA-Z0-9]*_'
 DRAW = """document.querySelectorAll('script[data-plotly]').forEach(s => {
   const f = JSON.parse(s.textContent);
@@ -28,12 +29,19 @@ def figure_html(
     height = figure.get('layout', {}).get('height', 450)
     return f'<div id="{name}" style="min-height:{height}px"></div><script type="application/json" data-plotly="{name}">{body}</script>'
 
-def only_definitions(
+def prepare(
     nbs:Path # the copied notebooks
 ):
-    "Have nbdev run exported cells and `show_doc` alone: it would also run each cell that imports something, without the cells before it"
+    """Keep two things that nbdev would do otherwise
+
+    It runs every cell that imports something, without the cells before it: only exported cells and `show_doc` shall run.
+    It drops the prose of a title cell: that becomes a cell of its own."""
     for path in sorted(nbs.rglob('*.ipynb')):
         nb = json.loads(path.read_text(encoding='utf-8'))
+        title = nb['cells'][0]
+        if m := re.match(r'(# [^\n]+\n+(?:> [^\n]+\n*)?(?:- \w+:[^\n]*\n*)*)(.+)', ''.join(title['source']), re.S):
+            title['source'] = m[1]
+            nb['cells'].insert(1, dict(cell_type='markdown', id='title-prose', metadata={}, source=m[2]))
         for c in nb['cells']:
             source = ''.join(c['source'])
             if c['cell_type']=='code' and not re.search(r'(?m)^\s*#\s*\|\s*export|^show_doc\(', source): c['source'] = '#| eval: false\n'+source
@@ -59,9 +67,19 @@ def restage(
         path.unlink()
         path.with_name(re.sub('^'+NUMBER, '', path.name)).write_text(json.dumps(nb), encoding='utf-8')
 
+def sidebar(
+    proc:Path # folder of processed notebooks, number prefixes still there
+)->list:      # contents of the site's sidebar
+    "Guides first, then the data's path stage by stage, then the studies"
+    section = lambda name,pages: [dict(section=name, contents=pages)] if pages else []
+    folder = lambda name: sorted(f'{name}/{p.name}' for p in (proc/name).glob('*.ipynb'))
+    stages = [section(name, [re.sub('^'+NUMBER, '', p.name) for p in sorted(proc.glob(f'{digit}?_*.ipynb'))]) for digit,name in enumerate(STAGES)]
+    return ['index.ipynb', *section('Guides', folder('guides')), *sum(stages, []), *section('Studies', folder('studies'))]
+
 def add_api(
-    proc:Path, # folder of processed notebooks
-    cfg        # nbdev's settings
+    proc:Path,    # folder of processed notebooks
+    cfg,          # nbdev's settings
+    contents:list # of the sidebar
 ):
     "A page per module from signatures and docments, listed in the sidebar"
     import yaml
@@ -70,10 +88,9 @@ def add_api(
     quarto['smalldocs'] = dict(api=dict(packages=[cfg.lib_path.name], out='api', root='..', source=f'{cfg.git_url}/blob/{cfg.branch}'))
     (proc/'_quarto.yml').write_text(yaml.safe_dump(quarto, sort_keys=False))
     subprocess.run(['smalldocs','api','build','--dir',str(proc)], check=True)
-    sidebar = yaml.safe_load(re.sub(rf'(?m)(- |/){NUMBER}(\S+\.ipynb)', r'\1\2', (proc/'sidebar.yml').read_text()))
     pages = sorted(f'api/{p.name}' for p in (proc/'api').glob('*.qmd'))
-    sidebar['website']['sidebar']['contents'].append(dict(section='API reference', contents=pages))
-    (proc/'sidebar.yml').write_text(yaml.safe_dump(sidebar, sort_keys=False))
+    contents = contents + [dict(section='API reference', contents=pages)]
+    (proc/'sidebar.yml').write_text(yaml.safe_dump(dict(website=dict(sidebar=dict(contents=contents))), sort_keys=False))
 
 def bring_home(
     out:Path,       # the built site
@@ -117,7 +134,7 @@ def build(
         for n in ('settings.ini','pyproject.toml'): shutil.copy(root/n, copy)
         for n in ('nbs','dasd_lab'): shutil.copytree(root/n, copy/n, ignore=shutil.ignore_patterns('__pycache__','.*','_drafts'))
         (copy/'nbs/styles.css').write_text(STYLE)
-        only_definitions(copy/'nbs')
+        prepare(copy/'nbs')
         os.chdir(copy)
         from nbdev.config import get_config
         from nbdev.doclinks import _build_modidx
@@ -126,8 +143,9 @@ def build(
         cfg = get_config()
         refresh_quarto_yml(); _build_modidx(); nbdev_sidebar.__wrapped__()
         proc = proc_nbs(force=True)
+        contents = sidebar(proc)
         restage(proc, f'{cfg.doc_host}{cfg.doc_baseurl}/')
-        add_api(proc, cfg)
+        add_api(proc, cfg, contents)
         subprocess.run(['smalldocs','check',str(proc)], check=True)
         subprocess.run(['smalldocs','render',str(proc)], check=True)
         out = Path(proc)/cfg.doc_path.name
