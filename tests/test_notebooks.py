@@ -1,0 +1,18 @@
+"Every notebook under nbdev's own runner, counted one by one"
+import os
+import pytest
+from nbdev.config import get_config
+from nbdev.doclinks import nbglob
+from nbdev.test import test_nb as run_notebook  # under another name, or pytest would collect it
+
+CONFIG = get_config()
+FOLDER = CONFIG.nbs_path
+# guides run in kernels of their own (make guides); studies only re-read results here, their heavy cells are flagged
+PATHS = sorted(p for p in nbglob(FOLDER, as_path=True) if 'guides' not in p.relative_to(FOLDER).parts)
+
+@pytest.mark.parametrize('path', PATHS, ids=lambda p: str(p.relative_to(FOLDER)))
+def test_notebook(path):
+    here = os.getcwd()
+    try: passed,seconds = run_notebook(path.absolute(), skip_flags=CONFIG.tst_flags.split(), basepath=CONFIG.config_path)
+    finally: os.chdir(here)
+    assert passed, f'{path.name} failed after {seconds:.1f} s, see the traceback above'
