@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['Reading', 'CUTOFFS', 'METRICS', 'gallery_slices', 'slice_scores', 'Ranks', 'image_to_text_ranks', 'rank',
-           'retrieval_figures', 'shown_value', 'markdown_table', 'write_text_safely', 'Results', 'caption_positives',
-           'gallery_features', 'evaluate']
+           'retrieval_figures', 'shown_value', 'markdown_table', 'Results', 'caption_positives', 'gallery_features',
+           'evaluate']
 
-# %% ../../nbs/50_evaluation.retrieval.ipynb #10befeb7
-import json,math,os
+# %% ../../nbs/50_evaluation.retrieval.ipynb #95ee75a0
+import json,math
 from collections.abc import Callable,Iterator,Mapping,Sequence
 from dataclasses import dataclass,field
 from pathlib import Path
@@ -19,6 +19,7 @@ from fastcore.basics import patch
 from torch import Tensor
 
 from ..contracts import Caption,LabError,RetrievalMethod
+from ..storage import whole_file,write_json
 
 # %% ../../nbs/50_evaluation.retrieval.ipynb #e61137e9
 def gallery_slices(
@@ -140,20 +141,6 @@ def markdown_table(
     lines = [['language',*head], ['---']+['---:']*len(metrics), *([name,*(shown_value(m, row[m]) for m in metrics)] for name,row in rows.items())]
     return '\n'.join('| '+' | '.join(l)+' |' for l in lines)
 
-# %% ../../nbs/50_evaluation.retrieval.ipynb #f8a26c35
-def write_text_safely(
-    path:str|Path, # where to
-    text:str       # what
-)->Path:
-    "Write a text file so that it is either the old one or the whole new one"
-    path = Path(path); path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f'.{path.name}.{os.getpid()}.tmp')
-    try:
-        temporary.write_text(text, encoding='utf-8')
-        os.replace(temporary, path)
-    finally: temporary.unlink(missing_ok=True)
-    return path
-
 # %% ../../nbs/50_evaluation.retrieval.ipynb #0890355a
 @dataclass
 class Results:
@@ -184,20 +171,22 @@ class Results:
         return markdown_table(self.all_rows, metrics)
     def _repr_markdown_(self)->str: return self.to_markdown()
 
-# %% ../../nbs/50_evaluation.retrieval.ipynb #59ffd1f6
+# %% ../../nbs/50_evaluation.retrieval.ipynb #2e176724
 @patch
 def to_csv(self:Results,
     path:str|Path # where to
 )->Path:
     "Write the table as CSV, recalls in [0, 1]"
-    return write_text_safely(path, self.to_frame().to_csv())
+    with whole_file(path) as f: self.to_frame().to_csv(f)
+    return Path(path)
 
 @patch
 def to_json(self:Results,
     path:str|Path # where to
 )->Path:
     "Write the figures and what they are about as JSON"
-    return write_text_safely(path, json.dumps(dict(about=self.about, targets=list(self.targets), rows=self.rows, mean=self.mean), indent=1, ensure_ascii=False)+'\n')
+    write_json(dict(about=self.about, targets=list(self.targets), rows=self.rows, mean=self.mean), path)
+    return Path(path)
 
 @patch(cls_method=True)
 def from_json(cls:Results,
