@@ -9,6 +9,7 @@ real() { "$1" -c 'import sys; print(sys.executable) if sys.version_info >= (3, 1
 python=
 for name in ${PYTHON:+"$PYTHON"} python3 python3.14 python3.13 python3.12 python3.11 python; do
   python=$(real "$name") && [ -n "$python" ] && break
+  python=
 done
 if [ -z "$python" ]; then
   echo "No Python 3.11 or newer was found (python3 is: $(python3 --version 2>&1 || true))." >&2
