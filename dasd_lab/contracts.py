@@ -41,12 +41,12 @@ class Caption:
     origin:Origin='human'  # who wrote it
     style:str=''           # how it is expressed, where the corpus knows it
 
-# %% ../nbs/00_contracts.ipynb #8be25404
+# %% ../nbs/00_contracts.ipynb #f5ff87b2
 class RetrievalMethod(nn.Module):
     "What evaluation, search and training ask of a method; subclasses fill in `encode_captions` and `training_features`"
     name:str = ''                    # the name under which it is registered
     languages:tuple[str,...] = ()    # target languages it can read, ISO 639-1
-    backbone:nn.Module = None        # the frozen vision-language model
+    backbone:nn.Module               # the frozen vision-language model
 
     def encode_captions(self,
         captions:Sequence[str], # sentences in one language
