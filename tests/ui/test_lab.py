@@ -12,6 +12,8 @@ STATE = """() => { const cells = window.jupyterapp.shell.currentWidget.content.w
   return { counts: cells.map(c => c.model.executionCount),
            errors: cells.flatMap(c => { const o = c.outputArea.model; return [...Array(o.length).keys()].map(i => o.get(i)).filter(x => x.type === 'error').map(x => x.toJSON().evalue) }),
            stderr: cells.flatMap(c => { const o = c.outputArea.model; return [...Array(o.length).keys()].map(i => o.get(i).toJSON()).filter(x => x.name === 'stderr').map(x => [].concat(x.text).join('')) }) } }"""
+# pictures have arrived: those of outputs, not a widget's own icons
+DRAWN = """() => [...document.querySelectorAll('.jp-RenderedImage img, .jp-RenderedHTMLCommon img')].every(i => i.complete && i.naturalWidth > 0)"""
 
 def test_the_server_asks_for_its_token(lab):
     with pytest.raises(urllib.error.HTTPError) as refused: urllib.request.urlopen(f'{lab.url}api/contents')
@@ -31,6 +33,5 @@ def test_guide(lab, page, path):
     assert not state['errors'], state['errors']
     assert state['counts'] and all(state['counts']), state['counts']
     assert not [t for t in state['stderr'] if not re.search(r'\d+%\||it/s', t)], state['stderr']  # progress bars are welcome
-    pictures = page.locator('.jp-OutputArea-output img')
-    assert pictures.evaluate_all('is => is.every(i => i.complete && i.naturalWidth > 0)')
+    page.wait_for_function(DRAWN, timeout=30_000)
     assert not page.outside, page.outside
