@@ -6,8 +6,8 @@
 __all__ = ['build_clip', 'attention', 'Backbone', 'at_end', 'picture_tensor', 'encode_source', 'encode_pictures', 'save_backbone',
            'load_backbone', 'fingerprint']
 
-# %% ../../nbs/21_backbone.towers.ipynb #f785d18f
-import json
+# %% ../../nbs/21_backbone.towers.ipynb #3700290a
+import hashlib,json,logging,tempfile,zlib
 from collections.abc import Callable,Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -25,17 +25,19 @@ from .tokens import CaptionTokenizer
 from ..contracts import LabError
 from ..storage import read_tensors,seal,unseal,whole_folder,write_tensors
 
-# %% ../../nbs/21_backbone.towers.ipynb #e3dc6f7f
+# %% ../../nbs/21_backbone.towers.ipynb #d1c89df3
 def build_clip(
     config:dict # open_clip's `model_cfg`: embed_dim, vision_cfg, text_cfg, …
 )->nn.Module:   # an `open_clip.CLIP`, random weights
     "An open_clip model from a configuration, by open_clip's own factory"
-    import tempfile
+    text = json.dumps(config, sort_keys=True)
+    name = f'dasd_lab-{zlib.crc32(text.encode()):08x}'
     with tempfile.TemporaryDirectory() as d:
-        name = f'dasd_lab-{abs(hash(json.dumps(config, sort_keys=True))):x}'
-        (Path(d)/f'{name}.json').write_text(json.dumps(config))
+        (Path(d)/f'{name}.json').write_text(text)
         open_clip.add_model_config(d)
-        return open_clip.create_model(name, load_weights=False)
+    logging.disable(logging.WARNING) # open_clip warns that the weights are random, which is what is asked for
+    try: return open_clip.create_model(name, load_weights=False)
+    finally: logging.disable(logging.NOTSET)
 
 # %% ../../nbs/21_backbone.towers.ipynb #7ac0b033
 def attention(
@@ -176,7 +178,7 @@ def encode_pictures(self:Backbone,
 
 Backbone.encode_source,Backbone.encode_pictures = encode_source,encode_pictures
 
-# %% ../../nbs/21_backbone.towers.ipynb #98629046
+# %% ../../nbs/21_backbone.towers.ipynb #9ef9a744
 def save_backbone(
     backbone:Backbone, # what to keep
     folder:str|Path,   # where
@@ -205,7 +207,6 @@ def fingerprint(
     module:nn.Module # anything with weights
 )->str:              # 16 hexadecimal digits
     "A short checksum of weights: the same numbers give the same text"
-    import hashlib
     h = hashlib.sha256()
     for k,v in sorted(module.state_dict().items()): h.update(k.encode()); h.update(v.detach().float().cpu().numpy().tobytes())
     return h.hexdigest()[:16]
