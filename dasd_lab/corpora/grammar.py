@@ -107,7 +107,7 @@ def _noun(
     return Noun(gender, {(n,c):(o:=by_number[min(i,len(by_number)-1)])[min(j,len(o)-1)].strip()
                          for i,n in enumerate(numbers) for j,c in enumerate(data['cases'])})
 
-# %% ../../nbs/14_corpora.grammar.ipynb #c4827487
+# %% ../../nbs/14_corpora.grammar.ipynb #3a19c166
 def languages()->list[str]:
     "Codes of the languages that have a file, English first"
     codes = sorted(o.name[:-5] for o in (files('dasd_lab')/'corpora'/'languages').iterdir() if re.fullmatch(r'[a-z]{2}\.yaml', o.name))
@@ -119,7 +119,7 @@ def load_language(
 )->Language:
     "A language from its file; read once"
     if code not in languages(): raise LabError(f'the language {code!r}', f'one of {languages()}', f'Write corpora/languages/{code}.yaml after the pattern of en.yaml.')
-    try: data = _keys_as_text(yaml.safe_load((files('dasd_lab')/'corpora'/'languages'/f'{code}.yaml').read_text(encoding='utf-8')))
+    try: data = _keys_as_text(yaml.load((files('dasd_lab')/'corpora'/'languages'/f'{code}.yaml').read_text(encoding='utf-8'), getattr(yaml, 'CSafeLoader', yaml.SafeLoader)))
     except yaml.YAMLError as e: raise LabError(f'{code}.yaml: {e}', 'a YAML file', 'Correct the line named.') from None
     needed = 'language name direction join cases numbers np quantifiers modifiers places relations nouns styles'.split()
     if missing := [o for o in needed if data.get(o) is None]: raise LabError(f'{code}.yaml without {missing}', f'all of {needed}', 'See en.yaml.')
