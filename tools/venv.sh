@@ -33,7 +33,7 @@ if uv --version >/dev/null 2>&1; then
   [ $fresh = no ] || uv venv -q --clear --python "$python" .venv
   uv pip install -q --python .venv/bin/python -c constraints.txt -e ".[dev]"
 else
-  echo "→ .venv: installing with pip (about 2 minutes; uv on PATH would take 20 s)"
+  echo "→ .venv: installing with pip (2 to 5 minutes; uv on PATH would take 20 s)"
   if [ $fresh = yes ] && ! "$python" -m venv --clear .venv; then
     echo "$python cannot make a virtual environment. Expected its venv module. On Debian and Ubuntu: apt-get install python3-venv" >&2
     exit 1
