@@ -96,7 +96,8 @@ def load_corpus(
     if name not in CORPORA: raise LabError(f'a corpus {name!r}', f'one of {list_corpora()}', 'Import the module that registers it.')
     return CORPORA[name](**options)
 
-# %% ../../nbs/12_corpora.catalog.ipynb #548e1a0a
+# %% ../../nbs/12_corpora.catalog.ipynb #80b18527
+@register_corpus('folder')
 class FolderCorpus(Corpus):
     "Pictures in `root/<split>/`, captions in `root/<split>.jsonl` (or .csv, .tsv)"
     def __init__(self,
@@ -114,8 +115,6 @@ class FolderCorpus(Corpus):
         self.languages = tuple(sorted(found, key=lambda o: (o!=source, o)))
     def visuals(self, split:str)->Visuals: self.check(split); return self._visuals[split]
     def _captions(self, split:str, language:str)->list[Caption]: return [o for o in self._all[split] if o.language==language]
-
-register_corpus('folder')(FolderCorpus)
 
 # %% ../../nbs/12_corpora.catalog.ipynb #86b2c52c
 @dataclass(frozen=True, eq=False)
