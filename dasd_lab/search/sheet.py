@@ -8,14 +8,14 @@ __all__ = ['LANGUAGE_NAMES', 'STYLE', 'DEFAULT_TITLE', 'DEFAULT_LEAD', 'FONT_FOL
            'row_section', 'sheet_page', 'usual_fonts', 'asked_fonts', 'draws_all', 'font_for', 'wrapped', 'Canvas',
            'draw_tile', 'query_lines', 'draw_row', 'sheet_picture', 'Sheet', 'contact_sheet']
 
-# %% ../../nbs/61_search.sheet.ipynb #2a7371e2
+# %% ../../nbs/61_search.sheet.ipynb #b6f33232
 import html,io,math,shutil,subprocess
 from collections.abc import Mapping,Sequence
 from dataclasses import dataclass,field
 from functools import lru_cache
 from pathlib import Path
 
-from PIL import Image,ImageDraw,ImageFont,features
+from PIL import Image,ImageDraw,ImageFont,ImageOps,features
 
 from ..contracts import LabError
 from .gallery import Gallery,Hit,Hits,data_address,direction
@@ -58,7 +58,7 @@ def sheet_row(
     best = hits[:k]; names = {*best.ids, *([sought] if sought else [])}
     return SheetRow(Hits(best.hits, hits.query, {i:gallery.thumbnails[i] for i in names}), own)
 
-# %% ../../nbs/61_search.sheet.ipynb #71ad42c8
+# %% ../../nbs/61_search.sheet.ipynb #15cd7a8d
 STYLE = '''
 :root{color-scheme:light dark;--paper:#f6f4ef;--card:#fff;--ink:#23211d;--soft:#6d685e;--line:#e3dfd5;--mark:#1f7a4d;--miss:#b3541e}
 @media(prefers-color-scheme:dark){:root{--paper:#191a1c;--card:#242629;--ink:#eceae4;--soft:#a5a198;--line:#383a3e;--mark:#5fce95;--miss:#f0a06a}}
@@ -77,9 +77,9 @@ img{display:block;width:100%;aspect-ratio:1;object-fit:contain;background:#fff;b
 li p{margin:.3rem .1rem 0;font-size:.82rem;color:var(--soft);display:flex;gap:.5em;justify-content:space-between;font-variant-numeric:tabular-nums;white-space:nowrap}
 li p b{color:var(--ink)}
 .sought img{border-color:transparent;outline:3px solid var(--mark);outline-offset:1px}.sought p b{color:var(--mark)}
-.late{border-inline-start:1px dashed var(--line);padding-inline-start:.75rem}.late img{outline:3px dashed var(--miss)}.late p b{color:var(--miss)}
+.late img{outline:3px dashed var(--miss)}.late p b{color:var(--miss)}
 footer{color:var(--soft);font-size:.84rem;margin-top:1.5rem}
-@media(max-width:760px){ol{grid-template-columns:repeat(3,minmax(0,1fr))}.late{border:0;padding:0}main{padding:1.5rem .8rem}section{padding:.9rem}}
+@media(max-width:760px){ol{grid-template-columns:repeat(3,minmax(0,1fr))}main{padding:1.5rem .8rem}section{padding:.9rem}}
 @media print{body{background:#fff}section{break-inside:avoid}}
 '''
 
@@ -214,27 +214,28 @@ class Canvas:
         shaped = dict(direction=direction(language), language=language) if features.check('raqm') and isinstance(font, ImageFont.FreeTypeFont) else {}
         self.draw.text(at, text, fill, font, anchor, **shaped)
 
-# %% ../../nbs/61_search.sheet.ipynb #ec9288a9
+# %% ../../nbs/61_search.sheet.ipynb #11f38a2e
 def draw_tile(
     canvas:Canvas,    # where
     x:int, y:int,     # upper left corner, pixels
+    size:int,         # of the picture, pixels
     hit:Hit,          # which picture
     row:SheetRow      # of which query
 )->None:
     "One picture with its rank and score"
     sought,late = bool(row.sought) and hit.id == row.sought.id,hit.id not in row.hits.ids
-    picture = Image.open(io.BytesIO(row.hits.thumbnails[hit.id])).convert('RGB'); picture.thumbnail((TILE,TILE), Image.Resampling.LANCZOS)
-    tile = Image.new('RGB', (TILE,TILE), 'white'); tile.paste(picture, ((TILE-picture.width)//2,(TILE-picture.height)//2))
-    corners = Image.new('L', (TILE*2,TILE*2)); ImageDraw.Draw(corners).rounded_rectangle((0,0,TILE*2-1,TILE*2-1), 28, 255)
+    picture = ImageOps.contain(Image.open(io.BytesIO(row.hits.thumbnails[hit.id])).convert('RGB'), (size,size), Image.Resampling.LANCZOS)
+    tile = Image.new('RGB', (size,size), 'white'); tile.paste(picture, ((size-picture.width)//2,(size-picture.height)//2))
+    corners = Image.new('L', (size*2,size*2)); ImageDraw.Draw(corners).rounded_rectangle((0,0,size*2-1,size*2-1), 28, 255)
     colour = (MISS if late else MARK) if sought else LINE
-    if sought: canvas.draw.rounded_rectangle((x-7,y-7,x+TILE+6,y+TILE+6), 20, outline=colour, width=5)
-    canvas.image.paste(tile, (x,y), corners.resize((TILE,TILE), Image.Resampling.LANCZOS))
-    if not sought: canvas.draw.rounded_rectangle((x,y,x+TILE-1,y+TILE-1), 14, outline=colour, width=1)
+    if sought: canvas.draw.rounded_rectangle((x-7,y-7,x+size+6,y+size+6), 20, outline=colour, width=5)
+    canvas.image.paste(tile, (x,y), corners.resize((size,size), Image.Resampling.LANCZOS))
+    if not sought: canvas.draw.rounded_rectangle((x,y,x+size-1,y+size-1), 14, outline=colour, width=1)
     label = f'{hit.rank} · sought' if sought else f'{hit.rank}'
-    canvas.write((x+2,y+TILE+12), label, font_for('0123456789 ·sought', 'en', 24, True), colour if sought else INK)
-    canvas.write((x+TILE-2,y+TILE+12), f'{hit.score:.3f}', font_for('0123456789.-', 'en', 24), SOFT, anchor='ra')
+    canvas.write((x+2,y+size+12), label, font_for('0123456789 ·sought', 'en', 24, True), colour if sought else INK)
+    canvas.write((x+size-2,y+size+12), f'{hit.score:.3f}', font_for('0123456789.-', 'en', 24), SOFT, anchor='ra')
 
-# %% ../../nbs/61_search.sheet.ipynb #cb08e90c
+# %% ../../nbs/61_search.sheet.ipynb #e60a7ce2
 def query_lines(
     row:SheetRow, # a query
     width:int     # pixels
@@ -251,12 +252,13 @@ def draw_row(
     canvas:Canvas, # where
     y:int,         # upper edge, pixels
     row:SheetRow,  # one query
-    n:int          # places for pictures
+    n:int          # pictures of an ordinary row; one more makes all of the row a little smaller
 )->int:            # lower edge, pixels
     "One query: its text, how it was understood, its pictures from the side where reading starts"
     inner,way = n*TILE+(n-1)*GAP,direction(row.hits.query.language)
     lines,font,language,_ = query_lines(row, inner)
-    bottom = y+PAD+len(lines)*50+44+18+TILE+52+PAD-12; canvas.grow(bottom+MARGIN)
+    size = (inner-(max(n, len(row.shown))-1)*GAP)//max(n, len(row.shown))
+    bottom = y+PAD+len(lines)*50+62+size+52+PAD-12; canvas.grow(bottom+MARGIN)
     left = MARGIN+PAD; edge,side = (left+inner,'r') if way == 'rtl' else (left,'l')
     canvas.draw.rounded_rectangle((MARGIN,y,canvas.width-MARGIN,bottom), 24, CARD, LINE, 2)
     at = y+PAD
@@ -264,10 +266,10 @@ def draw_row(
     small,place = font_for('Recognised as x, rank 0 (%)·', 'en', 24),'' if not row.sought else f' · {"found" if row.found else "sought picture"} at rank {row.sought.rank}'
     canvas.write((edge,at+8), row.understood+place, small, SOFT if row.found or not row.sought else MISS, anchor=side+'a'); at += 62
     for i,hit in enumerate(row.shown):
-        draw_tile(canvas, left+(n-1-i if way == 'rtl' else i)*(TILE+GAP), at, hit, row)
+        x = i*(size+GAP); draw_tile(canvas, left+(inner-size-x if way == 'rtl' else x), at, size, hit, row)
     return bottom
 
-# %% ../../nbs/61_search.sheet.ipynb #6b66fe24
+# %% ../../nbs/61_search.sheet.ipynb #ee8d1761
 def sheet_picture(
     rows:Sequence[SheetRow], # queries
     title:str=DEFAULT_TITLE, # heading
@@ -275,10 +277,10 @@ def sheet_picture(
     note:str=''              # small print: model, corpus, figures
 )->Image.Image:
     "The whole sheet as one picture"
-    n = max((len(r.shown) for r in rows), default=0)
+    n = max((len(r.hits) for r in rows), default=0)
     if not n: raise LabError('a sheet without rows', 'at least one query with hits', 'Make some with sheet_row.')
     canvas = Canvas(max(900, 2*MARGIN+2*PAD+n*TILE+(n-1)*GAP)); width,y = canvas.width-2*MARGIN,MARGIN; canvas.grow(300)
-    for text,size,bold,fill,step in ((title,52,True,INK,66),(lead,27,False,SOFT,38)):
+    for text,size,bold,fill,step in ((title,52,True,INK,80),(lead,27,False,SOFT,38)):
         font = font_for(text, 'en', size, bold) or ImageFont.load_default(size)
         for line in wrapped(text, font, width, 3): canvas.write((MARGIN,y), line, font, fill); y += step
     y += 28
