@@ -69,17 +69,17 @@ class CaptionTokenizer:
             if isinstance(e, LabError): raise
             raise LabError(f'{path} is no tokenizer ({e})', "a tokenizer.json of the library `tokenizers`", 'Restore the file.') from e
 
-# %% ../../nbs/20_backbone.tokens.ipynb #8d1eb4fc
+# %% ../../nbs/20_backbone.tokens.ipynb #07bd7e55
 def train_tokenizer(
     captions:Iterable[str], # any number, in any languages
     vocab_size:int,         # most pieces to keep
     min_frequency:int=2     # a piece is kept if it occurs this often
 )->CaptionTokenizer:
     "Learn word pieces from captions, the same ones every time"
-    t = Tokenizer(models.BPE(unk_token='[UNK]', end_of_word_suffix='</w>'))
+    t = Tokenizer(models.BPE(unk_token='[UNK]'))
     t.normalizer = normalizers.BertNormalizer(lowercase=True, strip_accents=False, handle_chinese_chars=True)
-    t.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    t.train_from_iterator(captions, trainers.BpeTrainer(vocab_size=vocab_size, min_frequency=min_frequency, show_progress=False, end_of_word_suffix='</w>',
+    t.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.BertPreTokenizer(), pre_tokenizers.Metaspace(prepend_scheme='always')]) # ▁ starts a word
+    t.train_from_iterator(captions, trainers.BpeTrainer(vocab_size=vocab_size, min_frequency=min_frequency, show_progress=False,
                                                         special_tokens=['[PAD]','[UNK]','[CLS]','[SEP]']))
     return CaptionTokenizer(t)
 
