@@ -58,7 +58,7 @@ def sheet_row(
     best = hits[:k]; names = {*best.ids, *([sought] if sought else [])}
     return SheetRow(Hits(best.hits, hits.query, {i:gallery.thumbnails[i] for i in names}), own)
 
-# %% ../../nbs/61_search.sheet.ipynb #15cd7a8d
+# %% ../../nbs/61_search.sheet.ipynb #71ad42c8
 STYLE = '''
 :root{color-scheme:light dark;--paper:#f6f4ef;--card:#fff;--ink:#23211d;--soft:#6d685e;--line:#e3dfd5;--mark:#1f7a4d;--miss:#b3541e}
 @media(prefers-color-scheme:dark){:root{--paper:#191a1c;--card:#242629;--ink:#eceae4;--soft:#a5a198;--line:#383a3e;--mark:#5fce95;--miss:#f0a06a}}
@@ -74,7 +74,7 @@ h2{font-size:1.3rem;line-height:1.45;font-weight:600;margin:0;overflow-wrap:anyw
 ol{list-style:none;margin:0;padding:0;display:grid;grid-template-columns:repeat(var(--n),minmax(0,1fr));gap:.75rem}
 li{min-width:0}
 img{display:block;width:100%;aspect-ratio:1;object-fit:contain;background:#fff;border:1px solid var(--line);border-radius:9px}
-li p{margin:.3rem .1rem 0;font-size:.82rem;color:var(--soft);display:flex;gap:.5em;justify-content:space-between;font-variant-numeric:tabular-nums;white-space:nowrap}
+li p{margin:.3rem .1rem 0;font-size:.82rem;color:var(--soft);display:flex;gap:.5em;justify-content:space-between;font-variant-numeric:tabular-nums;white-space:nowrap;flex-wrap:wrap}
 li p b{color:var(--ink)}
 .sought img{border-color:transparent;outline:3px solid var(--mark);outline-offset:1px}.sought p b{color:var(--mark)}
 .late img{outline:3px dashed var(--miss)}.late p b{color:var(--miss)}
@@ -195,7 +195,7 @@ def wrapped(
     while last and not fits(last+'…'): last = last[:-1]
     return [*lines[:n_lines-1], last.rstrip()+'…']
 
-# %% ../../nbs/61_search.sheet.ipynb #30a35644
+# %% ../../nbs/61_search.sheet.ipynb #74a19d0c
 PAPER,CARD,INK,SOFT,LINE,MARK,MISS = '#f6f4ef','#ffffff','#23211d','#6d685e','#e3dfd5','#1f7a4d','#b3541e'
 TILE,GAP,PAD,MARGIN = 232,22,34,56 # pixels
 
@@ -211,10 +211,10 @@ class Canvas:
         taller = Image.new('RGB', (self.width,height), PAPER); taller.paste(self.image); self.image,self.draw = taller,ImageDraw.Draw(taller)
     def write(self, at:tuple[int,int], text:str, font, fill:str=INK, language:str='en', anchor:str='la'):
         "Text in its own direction, at an anchor"
-        shaped = dict(direction=direction(language), language=language) if features.check('raqm') and isinstance(font, ImageFont.FreeTypeFont) else {}
+        shaped = dict(direction=direction(language), language=language) if getattr(font, 'layout_engine', None) == ImageFont.Layout.RAQM else {}
         self.draw.text(at, text, fill, font, anchor, **shaped)
 
-# %% ../../nbs/61_search.sheet.ipynb #11f38a2e
+# %% ../../nbs/61_search.sheet.ipynb #ec9288a9
 def draw_tile(
     canvas:Canvas,    # where
     x:int, y:int,     # upper left corner, pixels
@@ -232,8 +232,9 @@ def draw_tile(
     canvas.image.paste(tile, (x,y), corners.resize((size,size), Image.Resampling.LANCZOS))
     if not sought: canvas.draw.rounded_rectangle((x,y,x+size-1,y+size-1), 14, outline=colour, width=1)
     label = f'{hit.rank} · sought' if sought else f'{hit.rank}'
-    canvas.write((x+2,y+size+12), label, font_for('0123456789 ·sought', 'en', 24, True), colour if sought else INK)
-    canvas.write((x+size-2,y+size+12), f'{hit.score:.3f}', font_for('0123456789.-', 'en', 24), SOFT, anchor='ra')
+    bold,plain,score = font_for('0123456789 ·sought', 'en', 24, True),font_for('0123456789.-', 'en', 24),f'{hit.score:.3f}'
+    canvas.write((x+2,y+size+12), label, bold, colour if sought else INK)
+    if bold.getlength(label)+plain.getlength(score)+14 <= size: canvas.write((x+size-2,y+size+12), score, plain, SOFT, anchor='ra')
 
 # %% ../../nbs/61_search.sheet.ipynb #e60a7ce2
 def query_lines(
