@@ -19,15 +19,16 @@ from lingua import IsoCode639_1, Language, LanguageDetectorBuilder
 from ..contracts import Caption, LabError, Origin
 from ..storage import whole_file
 
-# %% ../../nbs/10_corpora.captions.ipynb #c8c79933
+# %% ../../nbs/10_corpora.captions.ipynb #064598f7
+_INVISIBLE = re.compile('[\ufeff\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ud800-\udfff]')  # direction marks, zero-width blanks, lone surrogates
+_BLANKS = re.compile(r'[\s\x00-\x1f\x7f-\x9f]+')
+
 def clean_text(
     text:str # as it came
 )->str:      # NFC, one line, no control characters
     "Text in the form that the lab stores and encodes; blank text is an error"
     if not isinstance(text, str): raise LabError(f'a caption of type {type(text).__name__}', 'text', 'Give a string.')
-    text = unicodedata.normalize('NFC', text)
-    text = ''.join(' ' if unicodedata.category(o)=='Cc' else o for o in text if o not in '\ufeff\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069' and unicodedata.category(o)!='Cs')
-    text = re.sub(r'\s+', ' ', text).strip()
+    text = _BLANKS.sub(' ', _INVISIBLE.sub('', unicodedata.normalize('NFC', text))).strip()
     if not text: raise LabError('an empty caption', 'at least one visible character', 'Type a few words, or leave the row out.')
     return text
 

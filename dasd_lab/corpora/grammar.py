@@ -7,12 +7,15 @@ __all__ = ['COLOURS', 'SIZES', 'MODIFIERS', 'PLACES', 'RELATIONS', 'STYLES', 'SL
            'Language', 'languages', 'load_language', 'resolve', 'features_of', 'noun_phrase', 'segments', 'finish',
            'plan_sentence', 'realise', 'check_language', 'sample_scene', 'show_language']
 
-# %% ../../nbs/14_corpora.grammar.ipynb #d7272e8a
+# %% ../../nbs/14_corpora.grammar.ipynb #af8362a8
 import re
+from bisect import bisect
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.resources import files
+from itertools import accumulate
 from random import Random
+from typing import NamedTuple
 
 import yaml
 from ..contracts import LabError
@@ -39,7 +42,7 @@ class Scene:
     place:str               # one of `PLACES`
     relation:str=''         # where the first thing is, seen from the second; one of `RELATIONS`
 
-# %% ../../nbs/14_corpora.grammar.ipynb #7c9cd040
+# %% ../../nbs/14_corpora.grammar.ipynb #84013d81
 @dataclass(frozen=True)
 class Plan:
     "Which of a language's wordings a sentence uses; all indices count from 0"
@@ -50,8 +53,7 @@ class Plan:
     nouns:tuple[int,...]=()       # which synonym, a thing
     modifiers:tuple[int,...]=()   # which synonym, a thing
 
-@dataclass(frozen=True)
-class Segment:
+class Segment(NamedTuple):
     "A piece of a sentence, and where it comes from"
     text:str                          # as written
     kind:str='literal'                # literal | quantifier | classifier | modifier | noun | word | relation | place
@@ -155,6 +157,11 @@ def _modifier(language:Language, thing:Thing, variant:int, features:frozenset)->
     text = resolve(language.data['modifiers'][thing.modifier][variant], features, f'{language.code}: modifier {thing.modifier}')
     return text[:-1]+resolve(language.data['endings'], features, f'{language.code}: endings') if text.endswith('+') else text
 
+_PARTS = dict(mod='modifier')
+
+@lru_cache
+def _order(np:str)->list[str]: return re.findall(r'\{\w+\}|[^{]+', np)
+
 @lru_cache(maxsize=1<<16)
 def noun_phrase(
     language:Language, # whose grammar
@@ -165,22 +172,22 @@ def noun_phrase(
     case:str=''        # the first case when empty
 )->tuple[Segment,...]:
     "A thing in words, part by part"
-    if part=='bare': thing,part = replace(thing, modifier=''),''
+    if part=='bare': thing,part = Thing(thing.noun, thing.count),''
     n,case = language.nouns[thing.noun][noun],case or language.cases[0]
     f = features_of(language, thing, n.gender, case)
     if part in ('','noun') and case not in language.cases: raise LabError(f'{language.code}: the case {case!r}', f'one of {language.cases}', 'Correct the slot.')
-    make = dict(
-        quantifier=lambda: Segment(resolve(language.data['quantifiers'][str(thing.count)], f, f'{language.code}: quantifier'), 'quantifier', str(thing.count), f),
-        classifier=lambda: Segment('' if n.gender=='-' else n.gender, 'classifier', n.gender, f),
-        modifier=lambda: Segment(_modifier(language, thing, modifier, f), 'modifier', thing.modifier, f, modifier),
-        noun=lambda: Segment(n.forms[language.number(thing.count), case], 'noun', thing.noun, f, noun))
-    order = {'':resolve(language.data['np'], f, 'np'), 'mod':'{modifier}'}.get(part, f'{{{part}}}')
-    out = [make[o[1:-1]]() if o[0]=='{' else Segment(o) for o in re.findall(r'\{\w+\}|[^{]+', order)]
-    out = [o for o in out if o.text]
+    out = []
+    for o in _order(resolve(language.data['np'], f, 'np') if not part else f'{{{_PARTS.get(part, part)}}}'):
+        if o=='{noun}': s = Segment(n.forms[language.number(thing.count), case], 'noun', thing.noun, f, noun)
+        elif o=='{modifier}': s = Segment(_modifier(language, thing, modifier, f), 'modifier', thing.modifier, f, modifier)
+        elif o=='{quantifier}': s = Segment(resolve(language.data['quantifiers'][str(thing.count)], f, f'{language.code}: quantifier'), 'quantifier', str(thing.count), f)
+        elif o=='{classifier}': s = Segment('' if n.gender=='-' else n.gender, 'classifier', n.gender, f)
+        else: s = Segment(o)
+        if s.text: out.append(s)
     blank = lambda i: not 0<=i<len(out) or not out[i].text.strip()
     return tuple(o for i,o in enumerate(out) if o.text.strip() or not (blank(i-1) or i+1==len(out)))
 
-# %% ../../nbs/14_corpora.grammar.ipynb #1f9914ec
+# %% ../../nbs/14_corpora.grammar.ipynb #25044728
 SLOT = re.compile(r'\{(a|b|c|rel|place)(?:\.(bare|mod|noun|quantifier|classifier))?(?:=(\w+))?(?::(\w+))?\}')
 
 @lru_cache(maxsize=1<<14)
@@ -206,35 +213,41 @@ def segments(
 )->list[Segment]:
     "A sentence in pieces, before fixes and capitals"
     book,things = language.data['mt'] if register=='mt' else language.data, dict(zip('abc', scene.things))
-    modified = ''.join(k for k,t in things.items() if t.modifier)
-    def fill(template, literal='literal', key='', bare=False):
+    modified = ''.join([k for k,t in things.items() if t.modifier]); out = []
+    def fill(template, literal='literal', key='', bare=''):
         for piece in _parse(template, modified):
-            if isinstance(piece, str): yield Segment(piece, literal, key, variant=plan.relation if key else 0); continue
+            if isinstance(piece, str): out.append(Segment(piece, literal, key, frozenset(), plan.relation if key else 0)); continue
             slot,part,word,case = piece
-            if slot=='place': yield Segment(book['places'][scene.place][plan.place], 'place', scene.place, variant=plan.place); continue
-            if slot=='rel':
-                yield from fill(book['relations'][scene.relation][plan.relation], 'relation', scene.relation, part=='bare'); continue
-            i = 'abc'.index(slot); t = things[slot]
-            if word:
+            if slot=='place': out.append(Segment(book['places'][scene.place][plan.place], 'place', scene.place, frozenset(), plan.place))
+            elif slot=='rel': fill(book['relations'][scene.relation][plan.relation], 'relation', scene.relation, part)
+            else:
+                i = 'abc'.index(slot); t = things[slot]
+                if not word: out.extend(noun_phrase(language, t, plan.nouns[i], plan.modifiers[i], part or bare, case)); continue
                 f = features_of(language, t, language.nouns[t.noun][plan.nouns[i]].gender, case)
-                yield Segment(resolve((language.data.get('words') or {})[word], f, f'{language.code}: word {word}'), 'word', word, f)
-            else: yield from noun_phrase(language, t, plan.nouns[i], plan.modifiers[i], part or ('bare' if bare else ''), case)
-    return list(fill(book['styles'][plan.style][str(len(scene.things))][plan.template]))
+                out.append(Segment(resolve((language.data.get('words') or {})[word], f, f'{language.code}: word {word}'), 'word', word, f))
+    fill(book['styles'][plan.style][str(len(scene.things))][plan.template])
+    return out
 
-# %% ../../nbs/14_corpora.grammar.ipynb #7a70732f
+# %% ../../nbs/14_corpora.grammar.ipynb #d65e2466
+_SPACES = re.compile(r'\s+([,.;!?،。、])|\s\s+')
+
 def finish(
     parts:list[Segment], # a sentence in pieces
     language:Language    # for its fixes
 )->str:
     "Pieces joined, spaces tidied, fixes applied (elision, contraction, a/an), first letter upper-cased"
-    text = re.sub(r' +([,.;!?،。、])', r'\1', re.sub(r'\s+', ' ', ''.join(o.text for o in parts))).strip()
+    text = _SPACES.sub(lambda m: m[1] or ' ', ''.join([o.text for o in parts])).strip()
     for pattern,by in language.fixes: text = pattern.sub(by, text)
     return text[:1].upper()+text[1:]
 
-def _draw(n:int, rng:Random, power:float=1.)->int:
-    "One of n, with weights 1, 1/2, 1/3 … to the power given"
-    weights = [(i+1)**-power for i in range(n)]; x = rng.random()*sum(weights)
-    return next((i for i in range(n) if (x:=x-weights[i])<0), n-1)
+@lru_cache
+def _steps(n:int, power:float)->list[float]:
+    weights = list(accumulate((i+1)**-power for i in range(n)))
+    return [o/weights[-1] for o in weights]
+
+def _draw(n:int, x:float, power:float=1.)->int:
+    "One of n by a draw x in [0, 1), with weights 1, 1/2, 1/3 … to the power given"
+    return min(bisect(_steps(n, power), x), n-1)
 
 def plan_sentence(
     scene:Scene,             # what is said
@@ -246,17 +259,11 @@ def plan_sentence(
     "How to say it"
     data,power = language.data, 2 if english else 1
     template,relation,place = rng.random(),rng.random(),rng.random()  # drawn always, so that plans stay in step
-    nouns = tuple(_draw(len(language.nouns[t.noun]), rng, power) for t in scene.things)
-    modifiers = tuple(_draw(len(data['modifiers'].get(t.modifier, '-')), rng, power) for t in scene.things)
+    nouns = tuple(_draw(len(language.nouns[t.noun]), rng.random(), power) for t in scene.things)
+    modifiers = tuple(_draw(len(data['modifiers'].get(t.modifier, '-')), rng.random(), power) for t in scene.things)
     if english: return replace(english, nouns=nouns, modifiers=modifiers)
-    pick = lambda entries, x: _draw(len(entries), _Fixed(x))
-    return Plan(style, int(template*len(data['styles'][style][str(len(scene.things))])),
-                pick(data['relations'][scene.relation], relation) if scene.relation else 0, pick(data['places'][scene.place], place), nouns, modifiers)
-
-class _Fixed:
-    "A generator that has drawn already"
-    def __init__(self, x:float): self.x = x
-    def random(self)->float: return self.x
+    return Plan(style, int(template*len(data['styles'][style][str(len(scene.things))])), _draw(len(data['relations'][scene.relation]), relation) if scene.relation else 0,
+                _draw(len(data['places'][scene.place]), place), nouns, modifiers)
 
 # %% ../../nbs/14_corpora.grammar.ipynb #9cd6950f
 def realise(

@@ -6,7 +6,7 @@
 __all__ = ['COUNT_WEIGHTS', 'MODIFIER_WEIGHTS', 'ORIGINS', 'PARTS', 'SOURCES', 'ScenesSpec', 'compositions', 'composition_splits',
            'bare', 'draw_scenes', 'captions_of', 'picture_names', 'build_pictograms', 'Pictograms', 'load_pictograms']
 
-# %% ../../nbs/16_corpora.pictograms.ipynb #5afb932d
+# %% ../../nbs/16_corpora.pictograms.ipynb #0d653f37
 import hashlib, json, shutil, warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -26,7 +26,7 @@ from .captions import read_captions, write_captions
 from .catalog import Corpus, data_root, register_corpus
 from .grammar import COLOURS, PLACES, RELATIONS, SIZES, STYLES, Scene, Thing, languages, load_language, realise
 from .pictures import noun_pictures, openmoji_codes, render, render_name
-from .translation import NoiseSpec, translate
+from .translation import NoiseSpec, seeded, translate
 from .visuals import Visuals, visuals_from_array
 from ..storage import seal, sha256, whole_folder
 
@@ -49,12 +49,12 @@ class ScenesSpec:
 COUNT_WEIGHTS = {1:(5,3,2,2), 2:(6,3,2,1), 3:(8,3,1,.5)}  # things in the scene → weights of 1…4 pieces
 MODIFIER_WEIGHTS = dict.fromkeys(COLOURS, 6)|dict.fromkeys(SIZES, 9)|{'':40}
 
-# %% ../../nbs/16_corpora.pictograms.ipynb #3ba39a38
+# %% ../../nbs/16_corpora.pictograms.ipynb #d43c25e9
 def compositions(
     spec:ScenesSpec # seed and share
 )->tuple[dict[frozenset,str],dict[tuple[str,str],str]]: # noun pair → split, (noun, place) → split; what is absent may be anywhere
     "Which combinations belong to validation or to test alone"
-    rng,nouns = Random(f'{spec.seed}/compositions'),sorted(noun_pictures())
+    rng,nouns = seeded(spec.seed, 'compositions'),sorted(noun_pictures())
     pairs = [frozenset(o) for o in combinations(nouns, 2)]; places = [(n,p) for n in nouns for p in PLACES]
     def share(items, part):
         held = rng.sample(items, int(len(items)*part)); half = len(held)//2
@@ -71,7 +71,7 @@ def composition_splits(
     found = {places.get((nouns[0],scene.place))} if len(nouns)==1 else {pairs.get(frozenset(o)) for o in combinations(nouns, 2)}
     return found-{None}
 
-# %% ../../nbs/16_corpora.pictograms.ipynb #d5980323
+# %% ../../nbs/16_corpora.pictograms.ipynb #1f9a3c4c
 def bare(
     scene:Scene # any
 )->tuple:
@@ -95,7 +95,7 @@ def draw_scenes(
     "The scenes of every split"
     pairs,places = compositions(spec); nouns,seen,scenes = sorted(noun_pictures()),set(),{}
     for split,n_scenes in spec.splits.items():
-        rng,scenes[split] = Random(f'{spec.seed}/scenes/{split}'),[]
+        rng,scenes[split] = seeded(spec.seed, 'scenes', split),[]
         own_pairs,own_places = [sorted(o) for o,s in pairs.items() if s==split],[o for o,s in places.items() if s==split]
         own_pairs.sort()
         while len(scenes[split])<n_scenes:
@@ -107,7 +107,7 @@ def draw_scenes(
             seen.add(bare(scene)); scenes[split].append(scene)
     return scenes
 
-# %% ../../nbs/16_corpora.pictograms.ipynb #2cc601c1
+# %% ../../nbs/16_corpora.pictograms.ipynb #3893f057
 ORIGINS = dict(train=('mt',), validation=('mt','human'), test=('human',))
 
 def captions_of(
@@ -118,14 +118,14 @@ def captions_of(
     spec:ScenesSpec     # seed, noise
 )->Iterator[Caption]:
     "All captions of a scene"
-    rng = Random(f'{spec.seed}/{visual_id}/en'); style = rng.choice(STYLES)
+    rng = seeded(spec.seed, visual_id, 'en'); style = rng.choice(STYLES)
     text,plan = realise(scene, 'en', style, rng)
     yield Caption(text, 'en', visual_id, 'human', style)
     for code in codes:
         if code=='en': continue
         for origin in ORIGINS[split]:
             if origin=='mt': yield Caption(translate(scene, plan, code, f'{spec.seed}/{visual_id}', spec.noise)[0], code, visual_id, 'mt', style); continue
-            rng = Random(f'{spec.seed}/{visual_id}/{code}/human'); own = rng.choice(STYLES)
+            rng = seeded(spec.seed, visual_id, code, 'human'); own = rng.choice(STYLES)
             yield Caption(realise(scene, code, own, rng)[0], code, visual_id, 'human', own)
 
 # %% ../../nbs/16_corpora.pictograms.ipynb #b3476dea
@@ -258,7 +258,7 @@ class Pictograms(Corpus):
         if visual_id not in self.scenes: raise LabError(f'the picture {visual_id!r}', f"one of {len(self.scenes):,}, such as {next(iter(self.scenes))!r}", 'Check the id.')
         return self.scenes[visual_id]
 
-# %% ../../nbs/16_corpora.pictograms.ipynb #a9a7cc0c
+# %% ../../nbs/16_corpora.pictograms.ipynb #3b74b190
 @patch
 def describe(self:Pictograms,
     visual_id:str,       # of a scene
@@ -268,7 +268,7 @@ def describe(self:Pictograms,
     seed:int=0           # another seed, another wording
 )->Caption:
     "A further caption of a scene: the same content in another style or wording"
-    rng,scene = Random(f'{self.seed}/{visual_id}/{language}/{style}/{origin}/{seed}'),self.scene(visual_id)
+    rng,scene = seeded(self.seed, visual_id, language, style, origin, seed),self.scene(visual_id)
     if origin=='human': return Caption(realise(scene, language, style, rng)[0], language, visual_id, 'human', style)
     plan,noise = realise(scene, 'en', style, rng)[1],NoiseSpec(**self.manifest['settings']['noise'])
     return Caption(translate(scene, plan, language, f'{self.seed}/{visual_id}/{style}/{seed}', noise)[0], language, visual_id, 'mt', style)

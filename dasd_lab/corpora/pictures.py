@@ -50,7 +50,7 @@ def pictogram(
     ImageDraw.Draw(image).text((32,32), emoji, font=font, embedded_color=True)
     return image.crop(image.getbbox())
 
-# %% ../../nbs/13_corpora.pictures.ipynb #4cb22f9a
+# %% ../../nbs/13_corpora.pictures.ipynb #05a4886b
 PAINT = dict(red=(222,38,44), blue=(40,104,224), green=(46,166,66), yellow=(252,208,24), purple=(134,62,176),
              orange=(246,134,18), pink=(255,134,188), gray=(146,150,156))
 
@@ -59,18 +59,25 @@ def tint(
     colour:str         # one of `COLOURS`
 )->Image.Image:        # RGBA
     "The picture in one colour: luminance runs from the dark of that colour to its light"
-    pixels = np.asarray(image, dtype=np.float32)/255
-    luminance,alpha = pixels[...,:3]@np.float32([.299,.587,.114]),pixels[...,3]
-    fill = luminance[(alpha>.5) & (luminance>.12)]  # what is not outline
-    middle = float(np.median(fill)) if len(fill) else .2
-    x = np.where(luminance<=middle, .5*luminance/max(middle,.05), .5+.5*(luminance-middle)/max(1-middle,.05))
-    paint = np.float32(PAINT[colour])/255
-    stops = np.stack([paint*.10, paint, paint+(1-paint)*(.42 if colour!='gray' else .3)])
-    rgb = np.stack([np.interp(x, (0,.5,1), stops[:,i]) for i in range(3)], -1)
-    return Image.fromarray((np.dstack([rgb, alpha])*255).round().astype(np.uint8), 'RGBA')
+    luminance,alpha = np.asarray(image.convert('RGB').convert('L')),np.asarray(image.getchannel('A'))
+    fill = luminance[(alpha>127) & (luminance>30)]  # what is not outline
+    middle = min(max(float(np.median(fill)) if len(fill) else 50., 15.), 240.)
+    x,paint = np.interp(np.arange(256), (0,middle,255), (0,.5,1)),np.array(PAINT[colour])
+    stops = (.1*paint, paint, paint+(255-paint)*(.42 if colour!='gray' else .3))
+    table = np.stack([np.interp(x, (0,.5,1), [o[i] for o in stops]) for i in range(3)], -1).round().astype(np.uint8)
+    return Image.fromarray(np.dstack([table[luminance], alpha]))
 
-# %% ../../nbs/13_corpora.pictures.ipynb #da197df7
+# %% ../../nbs/13_corpora.pictures.ipynb #720f4030
+_STEEP = [min(255, o*7) for o in range(256)]
 RIM = 1.12  # side of a sticker with its rim, in sides of the pictogram
+
+@lru_cache(maxsize=512)
+def _scaled(
+    emoji:str, # which
+    side:int   # of the longer side, pixels
+)->Image.Image: # RGBA
+    image = pictogram(emoji); k = side/max(image.size)
+    return image.convert('RGBa').resize([max(1,round(o*k)) for o in image.size], Image.Resampling.LANCZOS, reducing_gap=2.).convert('RGBA')
 
 @lru_cache(maxsize=2048)
 def _sticker(
@@ -79,11 +86,10 @@ def _sticker(
     side:int    # of the pictogram inside, pixels
 )->Image.Image: # RGBa (premultiplied), square, RIM·side
     "A pictogram in its colour, with a pale rim that sets it off from any ground"
-    image = pictogram(emoji); k = side/max(image.size)
-    image = image.convert('RGBa').resize([max(1,round(o*k)) for o in image.size], Image.Resampling.LANCZOS, reducing_gap=2.).convert('RGBA')
+    image = _scaled(emoji, side)
     if colour: image = tint(image, colour)
     full = round(side*RIM); out = Image.new('RGBA', (full,full)); out.paste(image, [(full-o)//2 for o in image.size])
-    rim = out.getchannel('A').filter(ImageFilter.GaussianBlur(side*.022)).point([min(255, o*7) for o in range(256)])
+    rim = out.getchannel('A').filter(ImageFilter.GaussianBlur(side*.022)).point(_STEEP)
     ground = Image.new('RGBA', (full,full), (252,252,252,0)); ground.putalpha(rim)
     return Image.alpha_composite(ground, out).convert('RGBa')
 
@@ -95,7 +101,7 @@ def sprite(
 )->Image.Image:  # RGBA, square, RIM·side
     "A pictogram as it stands in a picture"
     full = max(3, round(side*RIM))
-    return _sticker(emoji, colour, 80 if side<=40 else MASTER).resize((full,full), Image.Resampling.LANCZOS, reducing_gap=2.).convert('RGBA')
+    return _sticker(emoji, colour, 96 if side<=56 else MASTER).resize((full,full), Image.Resampling.LANCZOS, reducing_gap=2.).convert('RGBA')
 
 # %% ../../nbs/13_corpora.pictures.ipynb #0c4669b8
 SIDE = 512    # places are painted at this size, then scaled
