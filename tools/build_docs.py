@@ -7,13 +7,16 @@ What smalldocs leaves to us: number prefixes of pages, plotly figures, and a sit
 import json,os,re,shutil,subprocess,sys,tempfile
 from pathlib import Path
 
-STAGES = ('What is promised','Captions and pictures','The frozen backbone','Methods','Training','Evaluation','Search','Exploring','The command')
+STAGES = ('What is promised','Captions and pictures','The frozen backbone','Methods','Training','Evaluation','Search','Exploring','The shell')
 PLOTLY,NUMBER = 'application/vnd.plotly.v1+json',r'\d+[a-zA-Z0-9]*_'
 DRAW = """document.querySelectorAll('script[data-plotly]').forEach(s => {
   const f = JSON.parse(s.textContent);
   Plotly.newPlot(s.dataset.plotly, f.data, f.layout, Object.assign({responsive: true}, f.config));
 });"""
-STYLE = """.navbar .smalldocs-search { --sd-muted: #ced4da; }
+STYLE = """:root { --sd-body-width: 62rem; --sd-sidebar-width: 220px; --sd-margin-width: 210px; }
+pre code { font-size: .82rem; }
+.cell-output-markdown pre { padding: .75rem 1rem; }
+.navbar .smalldocs-search { --sd-muted: #ced4da; }
 table { display: block; max-width: 100%; overflow-x: auto; }
 table.dataframe { border: 0; margin: 1rem 0; font-size: .9rem; }
 table.dataframe th, table.dataframe td { padding: .25rem .75rem; border: 0; border-bottom: 1px solid #dee2e6; text-align: right; }
@@ -47,6 +50,12 @@ def prepare(
             if c['cell_type']=='code' and not re.search(r'(?m)^\s*#\s*\|\s*export|^show_doc\(', source): c['source'] = '#| eval: false\n'+source
         path.write_text(json.dumps(nb), encoding='utf-8')
 
+def plain_code(
+    text:str # Markdown
+)->str:
+    "Code blocks without links: nbdev links names in the comments of a signature, where a link is only noise"
+    return re.sub(r'(?ms)^```.*?^```', lambda m: re.sub(r'\[`([^`\]]+)`\]\([^)\s]*\)', r'`\1`', m[0]), text)
+
 def restage(
     proc:Path, # folder of processed notebooks
     base:str   # address of the published site, ends in /
@@ -63,7 +72,7 @@ def restage(
                 if PLOTLY in d and 'text/html' not in d:
                     n += 1
                     d['text/html'] = figure_html(d[PLOTLY], f'fig-{n}')
-                if 'text/markdown' in d: d['text/markdown'] = ''.join(d['text/markdown']).replace(base, '/')
+                if 'text/markdown' in d: d['text/markdown'] = plain_code(''.join(d['text/markdown']).replace(base, '/'))
         path.unlink()
         path.with_name(re.sub('^'+NUMBER, '', path.name)).write_text(json.dumps(nb), encoding='utf-8')
 
