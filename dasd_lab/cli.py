@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['lab_folder', 'jupyter_words', 'text_table', 'show', 'open_corpus', 'corpus_build', 'corpus_info', 'listed',
-           'shipped_run', 'train_run', 'evaluate_run', 'search_pictures', 'run_demo', 'open_lab', 'command_line',
-           'main']
+           'shipped_run', 'train_run', 'evaluate_run', 'search_pictures', 'write_page', 'run_demo', 'open_lab',
+           'command_line', 'main']
 
 # %% ../nbs/80_cli.ipynb #d99d5397
 import argparse,json,os,sys
@@ -117,7 +117,7 @@ def evaluate_run(args)->None:
     names = METRICS if args.json else METRICS[:8]
     show([dict(language=l, **{m:row[m] for m in names}) for l,row in results.all_rows.items()], args.json, results.about)
 
-# %% ../nbs/80_cli.ipynb #5c5353ff
+# %% ../nbs/80_cli.ipynb #7c10a675
 def search_pictures(args)->None:
     "dasd-lab search"
     from tqdm.auto import tqdm
@@ -128,12 +128,26 @@ def search_pictures(args)->None:
     elif args.pictures: gallery = Gallery(method).add(args.pictures, skip_bad=True, progress=tqdm)
     else:
         corpus = open_corpus(args.corpus)
-        gallery = Gallery(method).add(corpus.visuals(args.split), progress=tqdm)
+        large = (lambda id: corpus.picture(id, 160)) if args.page else None
+        gallery = Gallery(method).add(corpus.visuals(args.split), shown=large, progress=tqdm)
         english = {c.visual_id:c.text for c in corpus.captions(args.split, 'en')}
     if args.save: gallery.save(args.save)
     hits = gallery.search(' '.join(args.query), args.language, args.k)
+    if args.page: write_page(hits, args.page)
     show([dict(rank=h.rank, score=h.score, picture=h.id, **({'in English':english.get(h.id, '')} if english else {})) for h in hits],
          args.json, dict(query=hits.query.text, language=hits.query.language, recognised=hits.query.recognised))
+
+# %% ../nbs/80_cli.ipynb #fde7c525
+def write_page(
+    hits,     # of one search, a `Hits`
+    path:str  # the HTML file
+)->None:
+    "The pictures found, as one page that needs no other file"
+    from dasd_lab.search.sheet import SheetRow,sheet_page
+    from dasd_lab.storage import whole_file
+    page = sheet_page([SheetRow(hits)], 'Pictures for a caption', 'The pictures that fit best, the best one first.')
+    with whole_file(path) as f: f.write_text(page, encoding='utf-8')
+    print(f'written: {path}', file=sys.stderr)
 
 # %% ../nbs/80_cli.ipynb #b95b32a4
 def run_demo(args)->None:
