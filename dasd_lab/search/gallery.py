@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['QUERY_LIMIT', 'KEPT_MARKS', 'RIGHT_TO_LEFT', 'clean_query', 'emoji_as_words', 'Query', 'source_language',
-           'supported_languages', 'read_query', 'open_picture', 'thumbnail', 'data_address', 'direction', 'Hit', 'Hits',
-           'Gallery', 'picture_sources', 'best_of_slices', 'caption_features']
+           'supported_languages', 'read_query', 'open_picture', 'thumbnail', 'data_address', 'Thumbnails', 'direction',
+           'Hit', 'Hits', 'Gallery', 'picture_sources', 'best_of_slices', 'caption_features']
 
 # %% ../../nbs/60_search.gallery.ipynb #8ba3861b
 import base64,html,io,json,unicodedata,warnings,zipfile
@@ -100,7 +100,7 @@ def open_picture(
     if frames is not None: source = frames[len(frames)//2]
     return read_picture(source.detach().cpu().numpy() if isinstance(source, Tensor) else source)
 
-# %% ../../nbs/60_search.gallery.ipynb #2b760c98
+# %% ../../nbs/60_search.gallery.ipynb #191315e0
 def thumbnail(
     picture:Image.Image, # any size
     size:int=256         # longest side, pixels
@@ -109,13 +109,18 @@ def thumbnail(
     if max(picture.size) < size:
         grow = size//max(picture.size); small = picture.resize((picture.width*grow,picture.height*grow), Image.Resampling.NEAREST)
     else: small = picture.copy(); small.thumbnail((size,size), Image.Resampling.LANCZOS)
-    to = io.BytesIO(); small.save(to, 'WEBP', quality=80, method=4); return to.getvalue()
+    to = io.BytesIO(); small.save(to, 'WEBP', quality=80, method=1); return to.getvalue()
 
 def data_address(
     kept:bytes # WebP
 )->str:
     "A picture as an address that needs no file"
     return 'data:image/webp;base64,'+base64.b64encode(kept).decode()
+
+class Thumbnails(dict):
+    "id → WebP; painted when first asked for, where `paint` says how"
+    def __init__(self): super().__init__(); self.paint:dict[str,Callable[[str],Image.Image]] = {}
+    def __missing__(self, id:str)->bytes: self[id] = thumbnail(self.paint.pop(id)(id)); return self[id]
 
 # %% ../../nbs/60_search.gallery.ipynb #25aa798c
 RIGHT_TO_LEFT = {'ar','dv','fa','he','ku','ps','sd','ug','ur','yi'}
@@ -162,7 +167,7 @@ class Hits(Sequence):
         label = f'<figcaption dir="ltr" title="{name}" style="font-size:.8em;opacity:.75;margin-top:3px;max-width:{128 if kept else 400}px;overflow:hidden;text-overflow:ellipsis;white-space:nowrap"><b>{h.rank}</b> · {h.score:.3f}{" · "+name if kept else " · "+html.escape(h.language) if h.language else ""}</figcaption>'
         return f'<figure style="margin:0">{shown}{label}</figure>'
 
-# %% ../../nbs/60_search.gallery.ipynb #7a6d95dd
+# %% ../../nbs/60_search.gallery.ipynb #c953a4b1
 class Gallery:
     "Pictures that a method can search; empty until `add`"
     def __init__(self,
@@ -172,13 +177,14 @@ class Gallery:
         self.method,self.slice_size = method,slice_size
         self.ids:list[str] = []
         self.captions:list[Caption] = []          # of the pictures, where they came with some
-        self.thumbnails:dict[str,bytes] = {}      # id → WebP
+        self.thumbnails = Thumbnails()            # id → WebP
+        self.places:dict[str,int] = {}            # id → row of the features
         self.image_features:Tensor|None = None    # [N, E] from the frozen image tower
         self.visuals:dict[str,Tensor] = {}        # what the method compares, first axis N
         self.skipped:list[tuple[str,str]] = []    # what could not be read, and why
         self._caption_features:Tensor|None = None
     def __len__(self)->int: return len(self.ids)
-    def __contains__(self, id:str)->bool: return id in self.thumbnails
+    def __contains__(self, id:str)->bool: return id in self.places
     def __repr__(self)->str: return f'Gallery of {len(self):,} pictures, {len(self.captions):,} captions, method {self.method.name!r} ({", ".join(supported_languages(self.method))})'
 
     def _extend(self, ids:list[str], features:Tensor, thumbnails:dict[str,bytes], captions:list[Caption]):
@@ -186,7 +192,7 @@ class Gallery:
         with torch.no_grad(): added = self.method.encode_visuals(features)
         self.visuals = {k:torch.cat([self.visuals[k],v]) if self.ids else v for k,v in added.items()}
         self.image_features = torch.cat([self.image_features,features]) if self.ids else features
-        self.ids += ids; self.thumbnails |= thumbnails; self.captions += captions; self._caption_features = None
+        self.places |= {id:len(self)+i for i,id in enumerate(ids)}; self.ids += ids; self.thumbnails |= thumbnails; self.captions += captions; self._caption_features = None
 
 # %% ../../nbs/60_search.gallery.ipynb #8811271d
 def picture_sources(
@@ -217,27 +223,29 @@ def add(self:Gallery,
     captions:Sequence[Caption]=(), # captions whose `visual_id` is one of the ids, for `nearest_captions`
     batch_size:int=64,           # pictures at once
     skip_bad:bool=False,         # list unreadable pictures in `skipped` instead of stopping
-    shown:Callable[[str],Image.Image]|None=None, # id → a nicer picture to show; None: the picture itself
+    shown:Callable[[str],Image.Image]|None=None, # id → a nicer picture to show, painted when first shown; None: the picture itself
     progress:Callable[[Iterable],Iterable]=iter  # such as tqdm
 )->Gallery:
     "Add pictures; all of them, or none when one is bad"
     sources,ids = picture_sources(pictures, ids, len(self))
     if twice := [i for i,n in Counter(ids).items() if n > 1 or i in self]:
         raise LabError(f'the id {twice[0]!r} twice', 'every id once', 'Give ids=[…] of your own.')
-    found,kept,bad = [],{},[]
+    found,good,small,bad,new = [],[],{},{},set(ids)
     for part in progress(list(gallery_slices(len(sources), batch_size))):
         batch = []
         for source,id in zip(sources[part], ids[part]):
-            try: batch.append(picture := open_picture(source)); kept[id] = thumbnail(shown(id) if shown else picture)
+            try: batch.append(open_picture(source)); good.append(id)
             except LabError as e:
                 if not skip_bad: raise
-                bad.append((id,e.given))
+                bad[id] = e.given; continue
+            if not shown: small[id] = thumbnail(batch[-1])
         if batch: found.append(self.method.backbone.encode_pictures(batch).float().cpu())
-    if lost := [c.visual_id for c in captions if c.visual_id not in kept and c.visual_id not in self and c.visual_id not in dict(bad)]:
+    if lost := [c.visual_id for c in captions if c.visual_id not in self and c.visual_id not in new]:
         raise LabError(f'a caption of {lost[0]!r}', 'captions of pictures in the gallery', 'Check the ids.')
-    if found: self._extend([i for i in ids if i in kept], torch.cat(found), kept, [c for c in captions if c.visual_id not in dict(bad)])
-    self.skipped += bad
-    if bad: warnings.warn(f'{len(bad)} of {len(sources)} pictures could not be read, see gallery.skipped; the first: {bad[0][1]}', stacklevel=2)
+    if found: self._extend(good, torch.cat(found), small, [c for c in captions if c.visual_id not in bad])
+    if shown: self.thumbnails.paint |= dict.fromkeys(good, shown)
+    self.skipped += bad.items()
+    if bad: warnings.warn(f'{len(bad)} of {len(sources)} pictures could not be read, see gallery.skipped; the first: {next(iter(bad.values()))}', stacklevel=2)
     return self
 
 # %% ../../nbs/60_search.gallery.ipynb #cfa12aa5
@@ -284,14 +292,14 @@ def _hits(self:Gallery, places:list[int], scores:list[float], query:Query|None=N
     ids = [self.ids[p] for p in places]
     return Hits(tuple(Hit(r, i, s) for r,(i,s) in enumerate(zip(ids, scores), 1)), query, {i:self.thumbnails[i] for i in ids})
 
-# %% ../../nbs/60_search.gallery.ipynb #a007f877
+# %% ../../nbs/60_search.gallery.ipynb #22b1418e
 @patch
 @torch.no_grad()
 def picture_visuals(self:Gallery,
     picture # an id of the gallery, or a picture of any kind
 )->dict[str,Tensor]: # as the method compares, first axis 1
     "One picture as the method sees it"
-    if isinstance(picture, str) and picture in self: place = self.ids.index(picture); return {k:v[place:place+1] for k,v in self.visuals.items()}
+    if isinstance(picture, str) and picture in self: place = self.places[picture]; return {k:v[place:place+1] for k,v in self.visuals.items()}
     return {k:v.cpu() for k,v in self.method.encode_visuals(self.method.backbone.encode_pictures([open_picture(picture)]).float().cpu()).items()}
 
 @patch

@@ -58,7 +58,7 @@ def sheet_row(
     best = hits[:k]; names = {*best.ids, *([sought] if sought else [])}
     return SheetRow(Hits(best.hits, hits.query, {i:gallery.thumbnails[i] for i in names}), own)
 
-# %% ../../nbs/61_search.sheet.ipynb #71ad42c8
+# %% ../../nbs/61_search.sheet.ipynb #15cd7a8d
 STYLE = '''
 :root{color-scheme:light dark;--paper:#f6f4ef;--card:#fff;--ink:#23211d;--soft:#6d685e;--line:#e3dfd5;--mark:#1f7a4d;--miss:#b3541e}
 @media(prefers-color-scheme:dark){:root{--paper:#191a1c;--card:#242629;--ink:#eceae4;--soft:#a5a198;--line:#383a3e;--mark:#5fce95;--miss:#f0a06a}}
@@ -70,16 +70,16 @@ h1{font-size:clamp(1.5rem,4vw,2.1rem);line-height:1.2;margin:0 0 .4rem;letter-sp
 section{background:var(--card);border:1px solid var(--line);border-radius:14px;padding:1.1rem 1.25rem 1.25rem;margin:0 0 1.1rem}
 header{display:flex;flex-wrap:wrap;gap:.15rem 1rem;align-items:baseline;justify-content:space-between;margin-bottom:.85rem}
 h2{font-size:1.3rem;line-height:1.45;font-weight:600;margin:0;overflow-wrap:anywhere}
-.how{color:var(--soft);font-size:.86rem;margin:0}.how b{color:var(--mark);font-weight:600}.how b.miss{color:var(--miss)}
+.how{color:var(--soft);font-size:.86rem;margin:0}.how b{color:var(--mark);font-weight:600;white-space:nowrap}.how b.miss{color:var(--miss)}
 ol{list-style:none;margin:0;padding:0;display:grid;grid-template-columns:repeat(var(--n),minmax(0,1fr));gap:.75rem}
 li{min-width:0}
 img{display:block;width:100%;aspect-ratio:1;object-fit:contain;background:#fff;border:1px solid var(--line);border-radius:9px}
-li p{margin:.3rem .1rem 0;font-size:.82rem;color:var(--soft);display:flex;gap:.5em;justify-content:space-between;font-variant-numeric:tabular-nums;white-space:nowrap;flex-wrap:wrap}
+li p{margin:.3rem .1rem 0;font-size:.82rem;color:var(--soft);display:flex;gap:0 .4em;justify-content:space-between;font-variant-numeric:tabular-nums;white-space:nowrap;flex-wrap:wrap}
 li p b{color:var(--ink)}
 .sought img{border-color:transparent;outline:3px solid var(--mark);outline-offset:1px}.sought p b{color:var(--mark)}
 .late img{outline:3px dashed var(--miss)}.late p b{color:var(--miss)}
 footer{color:var(--soft);font-size:.84rem;margin-top:1.5rem}
-@media(max-width:760px){ol{grid-template-columns:repeat(3,minmax(0,1fr))}main{padding:1.5rem .8rem}section{padding:.9rem}}
+@media(max-width:760px){ol{grid-template-columns:repeat(3,minmax(0,1fr))}main{padding:1.5rem .8rem}section{padding:.9rem}li p{font-size:.74rem;margin-inline:0}}
 @media print{body{background:#fff}section{break-inside:avoid}}
 '''
 
@@ -305,10 +305,12 @@ def contact_sheet(
     path_html:str|Path,      # where the page goes
     title:str=DEFAULT_TITLE, # heading
     lead:str=DEFAULT_LEAD,   # what the reader is looking at
-    note:str=''              # small print: model, corpus, figures
+    note:str='',             # small print: model, corpus, figures
+    scale:float=1.           # of the picture; .5 is enough for a README
 )->Sheet:
     "Write the contact sheet as a picture and as a page"
     picture,page = sheet_picture(rows, title, lead, note),sheet_page(rows, title, lead, note)
-    with whole_file(path_png) as f: picture.quantize(256, dither=Image.Dither.NONE).save(f, 'PNG', optimize=True)
+    if scale != 1: picture = picture.resize((round(picture.width*scale),round(picture.height*scale)), Image.Resampling.LANCZOS)
+    with whole_file(path_png) as f: picture.save(f, 'PNG', optimize=True)
     with whole_file(path_html) as f: f.write_text(page, encoding='utf-8')
     return Sheet(Path(path_png), Path(path_html), tuple(r.hits.query.language for r in rows if not query_lines(r, 1000)[3]))
