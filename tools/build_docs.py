@@ -97,7 +97,9 @@ def add_api(
     quarto['smalldocs'] = dict(api=dict(packages=[cfg.lib_path.name], out='api', root='..', source=f'{cfg.git_url}/blob/{cfg.branch}'))
     (proc/'_quarto.yml').write_text(yaml.safe_dump(quarto, sort_keys=False))
     subprocess.run(['smalldocs','api','build','--dir',str(proc)], check=True)
-    pages = sorted(f'api/{p.name}' for p in (proc/'api').glob('*.qmd'))
+    order = [name.removesuffix('.ipynb').split('.')[-1] for part in contents if isinstance(part, dict) for name in part['contents']]
+    place = lambda p: (order.index(m) if (m := p.stem.split('.')[-1]) in order else len(order), p.name)
+    pages = [f'api/{p.name}' for p in sorted((proc/'api').glob('*.qmd'), key=place)]
     contents = contents + [dict(section='API reference', contents=pages)]
     (proc/'sidebar.yml').write_text(yaml.safe_dump(dict(website=dict(sidebar=dict(contents=contents))), sort_keys=False))
 
