@@ -83,7 +83,7 @@ def train_tokenizer(
                                                         special_tokens=['[PAD]','[UNK]','[CLS]','[SEP]']))
     return CaptionTokenizer(t)
 
-# %% ../../nbs/20_backbone.tokens.ipynb #1b6cb079
+# %% ../../nbs/20_backbone.tokens.ipynb #c81ff9a7
 class TokenVectors(nn.Module):
     "Multilingual token vectors, projected to the text tower's width"
     def __init__(self,
@@ -95,7 +95,7 @@ class TokenVectors(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(n_tokens, token_width)
         self.target = nn.Linear(token_width, width)
-        self.disentangling = nn.Linear(token_width, width) if separate else self.target
+        self.disentangling = nn.Linear(token_width, width) if separate else None
         nn.init.normal_(self.embedding.weight, std=.02*(768/token_width)**.5)
 
     def forward(self,
@@ -104,4 +104,4 @@ class TokenVectors(nn.Module):
         "Both readings of the token vectors; one tensor twice where the projection is shared"
         vectors = self.embedding(ids)
         target = self.target(vectors)
-        return (target if self.disentangling is self.target else self.disentangling(vectors)), target
+        return (target if self.disentangling is None else self.disentangling(vectors)), target

@@ -178,7 +178,7 @@ def encode_pictures(self:Backbone,
 
 Backbone.encode_source,Backbone.encode_pictures = encode_source,encode_pictures
 
-# %% ../../nbs/21_backbone.towers.ipynb #9ef9a744
+# %% ../../nbs/21_backbone.towers.ipynb #98629046
 def save_backbone(
     backbone:Backbone, # what to keep
     folder:str|Path,   # where
@@ -190,7 +190,8 @@ def save_backbone(
         state = {k: v.half() if half and v.is_floating_point() else v for k,v in backbone.clip.state_dict().items()}
         write_tensors(state, f/'open_clip_model.safetensors')
         backbone.tokenizer.save(f/'tokenizer.json')
-        seal(f, kind='backbone', name=backbone.name, model_cfg=backbone.config, preprocess_cfg=dict(mean=backbone.mean, std=backbone.std), **facts)
+        seal(f, kind='backbone', name=backbone.name, model_cfg=backbone.config, preprocess_cfg=dict(mean=backbone.mean, std=backbone.std),
+             tokens=dict(zip(('start','end','pad'), backbone.tokenizer.names)), **facts)
 
 def load_backbone(
     folder:str|Path # as `save_backbone` wrote it
@@ -201,7 +202,7 @@ def load_backbone(
     state = {k: v.float() if v.is_floating_point() else v for k,v in read_tensors(Path(folder)/'open_clip_model.safetensors').items()}
     try: clip.load_state_dict(state)
     except RuntimeError as e: raise LabError(f'{folder} does not fit its own configuration ({str(e)[:200]})', 'matching weights', 'Restore or retrain it.') from e
-    return Backbone(clip, CaptionTokenizer.load(Path(folder)/'tokenizer.json'), m['model_cfg'], m['name'], **m['preprocess_cfg'])
+    return Backbone(clip, CaptionTokenizer.load(Path(folder)/'tokenizer.json', **m.get('tokens', {})), m['model_cfg'], m['name'], **m['preprocess_cfg'])
 
 def fingerprint(
     module:nn.Module # anything with weights

@@ -126,22 +126,23 @@ def make_optimizer(
     return BertAdam([dict(params=[p for n,p in named if 'bias' not in n], weight_decay=stage.weight_decay),
                      dict(params=[p for n,p in named if 'bias' in n])], lr=stage.learning_rate)
 
-# %% ../../nbs/41_training.stages.ipynb #0c8b1f51
+# %% ../../nbs/41_training.stages.ipynb #4e1d621f
 class CaptionBatches:
     "The batch of any step, from its number"
     def __init__(self,
         rows:Mapping[str,Sequence[list[int]]], # language → token ids of every caption, framing included
         pad,                                   # rows → (ids, end_index), see `CaptionTokenizer.pad`
-        visuals:Mapping[str,Sequence[int]],    # language → row of the features for every caption
-        source_features:Tensor,                # [N, E] of the source captions
-        image_features:Tensor|None=None,       # [N, E]
+        sources:Mapping[str,Sequence[int]],    # language → row of `source_features` for every caption
+        source_features:Tensor,                # [n, E] of the source captions
+        visuals:Mapping[str,Sequence[int]]|None=None, # language → row of `image_features`; as `sources` when not given
+        image_features:Tensor|None=None,       # [N, E] of the pictures
         batch_size:int=128,                    # B
         seed:int=0,                            # of languages and order
         bucket:int=8                           # batches sorted by length together
     ):
         self.rows,self.pad,self.batch_size,self.seed,self.bucket = rows,pad,batch_size,seed,bucket
-        self.visuals = {l: np.asarray(v) for l,v in visuals.items()}
-        self.known = {k: v for k,v in dict(source_features=source_features, image_features=image_features).items() if v is not None}
+        self.known = dict(source_features=(sources, source_features))
+        if image_features is not None: self.known['image_features'] = (visuals or sources, image_features)
         self.languages,self._drawn,self._orders = sorted(rows),np.empty(0, int),{}
         for l,r in rows.items():
             if len(r)<batch_size: raise LabError(f'{len(r)} captions in {l!r}', f'at least one batch of {batch_size}', 'Give more captions or a smaller batch_size.')
@@ -159,7 +160,7 @@ class CaptionBatches:
 
     def __call__(self,
         step:int # from 0
-    )->dict:     # language, captions' rows, ids [B, L], end_index [B], source_features, image_features [B, E]
+    )->dict:     # language, rows [B], ids [B, L], end_index [B], source_features, image_features [B, E]
         "The batch of a step"
         while len(self._drawn)<=step: # blocks of 1024, each from its own seed
             self._drawn = np.append(self._drawn, np.random.default_rng([self.seed, len(self._drawn)//1024, 7]).integers(len(self.languages), size=1024))
@@ -167,5 +168,5 @@ class CaptionBatches:
         before,per_epoch = int((self._drawn[:step]==l).sum()),len(self.rows[language])//self.batch_size
         chosen = self.order(language, before//per_epoch)[before%per_epoch]
         ids,end_index = self.pad([self.rows[language][i] for i in chosen])
-        visuals = torch.from_numpy(self.visuals[language][chosen])
-        return dict(language=language, visuals=visuals, ids=ids, end_index=end_index) | {k: v[visuals] for k,v in self.known.items()}
+        columns = {k: features[torch.as_tensor([rows[language][i] for i in chosen])] for k,(rows,features) in self.known.items()}
+        return dict(language=language, rows=chosen, ids=ids, end_index=end_index) | columns
