@@ -2,6 +2,7 @@
 
 Not read here: the `eval.*` arrays, which tests/test_official_evaluation.py compares."""
 import json,zlib
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np,pytest,torch
@@ -13,7 +14,7 @@ from dasd_lab.backbone.towers import at_end,attention
 from dasd_lab.dasd.encoder import DASDConfig
 from dasd_lab.dasd.official import clip_tokenizer,from_official,is_rounded,official_config,official_sizes,official_stages
 from dasd_lab.presets import plain,settings
-from dasd_lab.training.losses import critic_loss,verdict
+from dasd_lab.training.losses import LOSSES,critic_loss,verdict
 from dasd_lab.training.runs import CriticTurn
 from dasd_lab.training.stages import Stage,learning_rate,make_optimizer,set_trainable,stage_loss
 
@@ -89,7 +90,6 @@ def test_agnostic_feature_averages_the_padding_too(golden, forward, monkeypatch)
 
 def vary(method, monkeypatch, part, **changes):
     "Another setting on the same weights"
-    from dataclasses import replace
     monkeypatch.setattr(getattr(method, part), 'config', replace(getattr(method, part).config, **changes))
 
 def again(golden):
@@ -111,10 +111,10 @@ def test_each_setting_matters_as_much_as_stated(golden, monkeypatch, deviation, 
     assert (again(golden)['target_features']-golden.arrays['r_T']).abs().max().item()==pytest.approx(stated, abs=.051)
 
 
-@pytest.mark.parametrize('captions_first', [False,True])
-def test_source_ids(golden, captions_first):
+@pytest.mark.parametrize('whose', ['open_clip','ours'])
+def test_source_ids(golden, whose):
     stored,ends,english = golden.arrays['source_ids'].long(),golden.arrays['source_eos'].long(),golden.case['english']
-    if captions_first: ids,end_index = clip_tokenizer()(english, stored.shape[1], stored.shape[1])
+    if whose=='ours': ids,end_index = clip_tokenizer()(english, stored.shape[1], stored.shape[1])
     else: ids = SimpleTokenizer()(english, stored.shape[1]); end_index = ids.argmax(-1)
     assert torch.equal(ids, stored) and torch.equal(end_index, ends)
 
@@ -174,7 +174,6 @@ def test_unweighted_losses(golden, forward):
     similarity,truth = forward['sim_image_text_x100'],torch.arange(len(forward['r_T']))
     features = dict(target_features=forward['r_T'], semantic_related=forward['f_sr'], source_features=forward['r_S'], image_features=forward['r_V'])
     def value(prefix, loss):
-        from dasd_lab.training.losses import LOSSES
         return LOSSES[loss](features, **next(t.options for t in STAGES[prefix].terms if t.loss==loss))
     ours = dict(L_CL=value('cla','alignment'), L_sc_cla_mean_l1=value('cla','consistency'), L_sc_cma_mean_smooth_l1=value('cma','consistency'), L_CM=value('cma','contrastive'),
                 L_CM_image_to_text=F.cross_entropy(similarity, truth), L_CM_text_to_image=F.cross_entropy(similarity.T, truth))
