@@ -32,13 +32,14 @@ def clean_text(
     if not text: raise LabError('an empty caption', 'at least one visible character', 'Type a few words, or leave the row out.')
     return text
 
-# %% ../../nbs/10_corpora.captions.ipynb #bc9af0f6
+# %% ../../nbs/10_corpora.captions.ipynb #f6da632d
 ALIASES = dict(jp='ja', cn='zh', cz='cs', gr='el', kr='ko', ua='uk', dk='da', se='sv', iw='he', zht='zh', chs='zh', cht='zh', ger='de', fre='fr', cze='cs', chi='zh', per='fa', dut='nl', gre='el')
 ISO_639_1 = frozenset('''aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee el en eo es et eu fa ff fi fj fo fr fy
 ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik io is it iu ja jv ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv mg mh mi mk ml mn
 mr ms mt my na nb nd ne ng nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg si sk sl sm sn so sq sr ss st su sv sw ta te tg th ti tk tl tn
 to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu'''.split())
 
+# %% ../../nbs/10_corpora.captions.ipynb #6596c2f7
 @lru_cache(maxsize=1)
 def _names()->dict[str,str]:
     "English names and three-letter codes of the languages that can be recognised"
@@ -77,7 +78,7 @@ def _format(path:Path)->str:
     try: return {'.jsonl':'', '.csv':',', '.tsv':'\t'}[path.suffix.lower()]
     except KeyError: raise LabError(f'the file {path.name}', 'a name that ends in .jsonl, .csv or .tsv', 'Convert it, or rename it if it is one of these.') from None
 
-# %% ../../nbs/10_corpora.captions.ipynb #980dc1b9
+# %% ../../nbs/10_corpora.captions.ipynb #38f1501b
 def _rows(path:Path)->Iterable[tuple[int,dict]]:
     try:
         with open(path, encoding='utf-8-sig', newline='') as f:
@@ -95,6 +96,7 @@ def _rows(path:Path)->Iterable[tuple[int,dict]]:
     except json.JSONDecodeError as e: raise LabError(f'{path.name}, line {i} is not JSON: {e.msg}', 'one JSON object a line', 'Correct the line.') from None
     except csv.Error as e: raise LabError(f'{path.name}, line {rows.line_num}: {e}', 'rows of the same columns', 'Correct the line.') from None
 
+# %% ../../nbs/10_corpora.captions.ipynb #5c485902
 def read_captions(
     path:str|Path,           # .jsonl, .csv or .tsv
     rename:dict|None=None,   # column found → column of `COLUMNS`
@@ -113,7 +115,7 @@ def read_captions(
     if not captions: raise LabError(f'{path.name} without captions', 'at least one row', 'Check the file.')
     return captions
 
-# %% ../../nbs/10_corpora.captions.ipynb #aa8fef7e
+# %% ../../nbs/10_corpora.captions.ipynb #80b713b3
 SCRIPTS = {'HIRAGANA':('ja',), 'KATAKANA':('ja',), 'CJK':('zh','ja'), 'HANGUL':('ko',), 'ARABIC':('ar','fa','ur'), 'CYRILLIC':('ru','uk','bg','sr','be','mk','kk','mn'), 'GREEK':('el',), 'HEBREW':('he',), 'THAI':('th',), 'DEVANAGARI':('hi','mr')}
 
 @lru_cache(maxsize=8)
@@ -122,6 +124,7 @@ def _detector(candidates:tuple[str,...]):
     if missing := [o for o in candidates if o not in known]: raise LabError(f'languages {missing}', f'some of {sorted(known)}', 'Name the language of the query instead.')
     return LanguageDetectorBuilder.from_languages(*[known[o] for o in candidates]).build()
 
+# %% ../../nbs/10_corpora.captions.ipynb #fac45453
 def recognise_language(
     text:str,               # a query or caption
     candidates:Sequence[str] # ISO 639-1 codes, the likeliest first

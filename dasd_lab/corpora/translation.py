@@ -14,7 +14,7 @@ from random import Random
 from ..contracts import LabError
 from .grammar import COLOURS, SIZES, Language, Plan, Scene, Segment, Thing, finish, load_language, plan_sentence, resolve, segments, _modifier
 
-# %% ../../nbs/15_corpora.translation.ipynb #47108e86
+# %% ../../nbs/15_corpora.translation.ipynb #7e628aff
 @dataclass(frozen=True)
 class NoiseSpec:
     "How often each kind of translation error happens to a content segment"
@@ -31,6 +31,7 @@ class NoiseSpec:
     @cached_property
     def total(self)->float: return sum(self.rates.values())
 
+# %% ../../nbs/15_corpora.translation.ipynb #10c6cb25
 CONTENT = ('quantifier','classifier','modifier','noun','word','relation','place')
 
 def is_content(
@@ -39,13 +40,14 @@ def is_content(
     "Whether a segment carries meaning (particles of one sign and blanks do not)"
     return part.kind in CONTENT and (part.kind!='relation' or len(part.text.strip())>1)
 
-# %% ../../nbs/15_corpora.translation.ipynb #849e5e22
+# %% ../../nbs/15_corpora.translation.ipynb #cfc6b45d
 @lru_cache
 def _genders(language:Language)->dict[str,None]: return dict.fromkeys(o.gender for syn in language.nouns.values() for o in syn)
 
 @lru_cache(maxsize=2048)
 def _others(language:Language, key:str)->list[str]: return [o for o in language.nouns if o!=key]
 
+# %% ../../nbs/15_corpora.translation.ipynb #281b953a
 def english_of(
     part:Segment # of a target-language sentence
 )->str:
@@ -59,6 +61,7 @@ def english_of(
     if part.kind=='place': return pick(data['places'][part.key])
     return resolve(data['words'].get(part.key, ''), frozenset({'pl' if plural else 'sg'}))
 
+# %% ../../nbs/15_corpora.translation.ipynb #6181df27
 def other_forms(
     part:Segment,       # a noun, modifier, quantifier or word
     language:Language   # whose
@@ -82,6 +85,7 @@ def _form(part:Segment, language:Language, key:str, features:frozenset)->str:
     if part.kind=='quantifier': return resolve(language.data['quantifiers'][key], features)
     return resolve(language.data['words'][key], features)
 
+# %% ../../nbs/15_corpora.translation.ipynb #10aee6fd
 def other_sense(
     part:Segment,       # a noun or modifier
     language:Language,  # whose
@@ -101,7 +105,33 @@ def seeded(
     "A generator that depends on a key alone, the same on every machine"
     return Random(int.from_bytes(hashlib.blake2b('/'.join(map(str, key)).encode(), digest_size=8).digest()))
 
-# %% ../../nbs/15_corpora.translation.ipynb #f2245211
+# %% ../../nbs/15_corpora.translation.ipynb #b4eb826b
+def _kind(spec:NoiseSpec, x:float)->str:
+    "The error that a draw x in [0, 1) stands for; none above the total"
+    for kind,rate in spec.rates.items():
+        if x<rate: return kind
+        x -= rate
+    return ''
+
+def _without_a_word(part:Segment, rng:Random)->str:
+    "A place or relation loses one word of several, anything else goes as a whole"
+    words = part.text.split()
+    if part.kind not in ('place','relation') or len(words)<2: return ''
+    words.pop(rng.randrange(len(words)))
+    return ' '.join(words)
+
+def _wrong(part:Segment, kind:str, language:Language, rng:Random)->str|None:
+    "The text with one error; None when it cannot have that error"
+    if kind=='dropped': return _without_a_word(part, rng)
+    options = other_forms(part, language) if kind=='wrong_form' else [english_of(part) if kind=='untranslated' else other_sense(part, language, rng)]
+    return rng.choice(options) or None if options else None
+
+def _put(part:Segment, text:str)->Segment:
+    "Another text between the same blanks"
+    old = part.text
+    return part._replace(text=old[:len(old)-len(old.lstrip())]+text+old[len(old.rstrip()):])
+
+# %% ../../nbs/15_corpora.translation.ipynb #97ea0b00
 def add_noise(
     parts:list[Segment],   # a sentence in pieces
     language:Language,     # of the sentence
@@ -109,35 +139,21 @@ def add_noise(
     rng:Random             # draws once for each content segment
 )->tuple[list[Segment],list[str]]: # the sentence with its errors, and their kinds
     "Errors of translation at the stated rates"
-    parts,done,skip = list(parts),[],-1
+    parts,done,moved = list(parts),[],-1
     content = [i for i,o in enumerate(parts) if is_content(o)]
-    for at,i in enumerate(content):
-        part,x,kind = parts[i],rng.random(),''
-        if x>=spec.total: continue
-        for k,rate in spec.rates.items():
-            if x<rate: kind = k; break
-            x -= rate
-        if not kind or i==skip: continue
-        blank = lambda s: part.text[:len(part.text)-len(part.text.lstrip())]+s+part.text[len(part.text.rstrip()):]
+    for i,after in zip(content, content[1:]+[-1]):
+        x = rng.random()
+        if x>=spec.total or i==moved: continue
+        kind = _kind(spec, x)
         if kind=='swapped':
-            if at+1==len(content): continue
-            j = content[at+1]; skip = j; a,b = part.text.strip(),parts[j].text.strip()
-            parts[i],parts[j] = part._replace(text=blank(b)),parts[j]._replace(text=parts[j].text.replace(b, a))
-        elif kind=='dropped': parts[i] = part._replace(text=blank(_without_a_word(part, language, rng)))
-        else:
-            options = other_forms(part, language) if kind=='wrong_form' else [english_of(part) if kind=='untranslated' else other_sense(part, language, rng)]
-            if not options or not options[0]: continue
-            parts[i] = part._replace(text=blank(rng.choice(options)))
+            if after<0: continue
+            parts[i],parts[after],moved = _put(parts[i], parts[after].text.strip()),_put(parts[after], parts[i].text.strip()),after
+        elif (text := _wrong(parts[i], kind, language, rng)) is None: continue
+        else: parts[i] = _put(parts[i], text)
         done.append(kind)
     return parts,done
 
-def _without_a_word(part:Segment, language:Language, rng:Random)->str:
-    "A place or relation loses one word of several, anything else goes as a whole"
-    words = part.text.split()
-    if part.kind not in ('place','relation') or len(words)<2: return ''
-    words.pop(rng.randrange(len(words)))
-    return ' '.join(words)
-
+# %% ../../nbs/15_corpora.translation.ipynb #2fa02298
 def translate(
     scene:Scene,               # what the sentence says
     plan:Plan,                 # of the English sentence

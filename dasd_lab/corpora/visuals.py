@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 from ..contracts import LabError
 
-# %% ../../nbs/11_corpora.visuals.ipynb #89c14b6a
+# %% ../../nbs/11_corpora.visuals.ipynb #2bcff1d8
 MAX_PIXELS = 120_000_000  # more is refused unread
 PICTURE_SUFFIXES = ('.png','.jpg','.jpeg','.webp','.gif','.bmp','.tif','.tiff')
 
@@ -29,6 +29,7 @@ def _from_array(array:np.ndarray)->Image.Image:
         array = (array*255).round().astype(np.uint8)
     return Image.fromarray(np.ascontiguousarray(array))
 
+# %% ../../nbs/11_corpora.visuals.ipynb #1dde4a64
 def read_picture(
     source,             # path, bytes, PIL.Image or array [H, W, 3]
     max_side:int=2048   # larger pictures are scaled down to it
@@ -68,7 +69,7 @@ def _as_rgb(image:Image.Image)->Image.Image:
     image.load()
     return image.convert('RGB')
 
-# %% ../../nbs/11_corpora.visuals.ipynb #2148c00e
+# %% ../../nbs/11_corpora.visuals.ipynb #1c805d10
 @dataclass(frozen=True, eq=False)
 class Visual:
     "A picture or clip"
@@ -78,6 +79,7 @@ class Visual:
     def picture(self)->Image.Image: return Image.fromarray(self.frames[0])
     def _repr_png_(self)->bytes: return self.picture._repr_png_()
 
+# %% ../../nbs/11_corpora.visuals.ipynb #12d23401
 class Visuals(Sequence):
     "A sequence of visuals, read when asked for"
     def __init__(self,
@@ -104,7 +106,7 @@ class Visuals(Sequence):
         if self._pixels is None: raise LabError('visuals of several sizes or lengths', 'pictures of one size in one array', 'Read them one by one: visuals[i].frames.')
         return self._pixels
 
-# %% ../../nbs/11_corpora.visuals.ipynb #b1c0877d
+# %% ../../nbs/11_corpora.visuals.ipynb #1136ece5
 def visuals_from_array(
     ids:Sequence[str],       # N, unique
     pixels:np.ndarray|str|Path # [N, H, W, 3] uint8, or a .npy file of it
@@ -118,6 +120,7 @@ def visuals_from_array(
     if len(pixels)!=len(ids): raise LabError(f'{len(ids)} ids for {len(pixels)} pictures', 'as many', 'Check the file.')
     return Visuals(ids, lambda i: np.asarray(pixels[i])[None], pixels)
 
+# %% ../../nbs/11_corpora.visuals.ipynb #46d98732
 def visuals_from_folder(
     folder:str|Path, # pictures, also in folders below
 )->Visuals:          # ids are paths below the folder, without suffix
@@ -130,6 +133,7 @@ def visuals_from_folder(
     ids = stems if len(set(stems))==len(stems) else [o.relative_to(folder).as_posix() for o in paths]
     return Visuals(ids, lambda i: np.asarray(read_picture(paths[i]))[None])
 
+# %% ../../nbs/11_corpora.visuals.ipynb #930f228a
 def visuals_from_pictures(
     pictures:Sequence,             # anything `read_picture` takes
     ids:Sequence[str]|None=None    # '0', '1' … when not given
