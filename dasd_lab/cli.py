@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['lab_folder', 'jupyter_words', 'text_table', 'show', 'open_corpus', 'corpus_build', 'corpus_info', 'listed',
-           'shipped_run', 'train_run', 'evaluate_run', 'search_pictures', 'write_page', 'run_demo', 'open_lab',
+           'changed_settings', 'train_run', 'evaluate_run', 'search_pictures', 'write_page', 'run_demo', 'open_lab',
            'command_line', 'main']
 
 # %% ../nbs/80_cli.ipynb #d99d5397
@@ -91,45 +91,57 @@ def corpus_info(args)->None:
             for s in corpus.splits for l in corpus.languages for o,n in Counter(c.origin for c in corpus.captions(s, l)).items()]
     show(rows, args.json, dict(name=corpus.name, root=str(corpus.root), checksum=getattr(corpus, 'checksum', '')))
 
-# %% ../nbs/80_cli.ipynb #a75d0413
+# %% ../nbs/80_cli.ipynb #b0396472
 def listed(
     text:str|None # 'de,fr' or None
 )->list[str]|None:
     "A list written with commas"
     return None if text is None else [w for w in (x.strip() for x in text.split(',')) if w]
 
-def shipped_run()->Path:
-    "The folder of the weights that come with the lab"
-    return lab_folder()/'data/weights/pictograms'
+def changed_settings(
+    texts:Sequence[str] # such as 'config.adapter.bottleneck=16'
+)->dict:                # dotted name → value
+    "Settings written as name=value, the value as JSON or as plain text"
+    from dasd_lab.contracts import LabError
+    found = {}
+    for text in texts:
+        name,equals,value = text.partition('=')
+        if not equals or not name: raise LabError(f'--set {text}', 'name=value, such as config.adapter.bottleneck=16', 'Write it so; names are those of the preset.')
+        try: found[name] = json.loads(value)
+        except ValueError: found[name] = value
+    return found
 
 def train_run(args)->None:
     "dasd-lab train"
-    from tqdm.auto import tqdm
+    from datetime import date
     from dasd_lab.training.recipes import train
-    print(train(args.preset, open_corpus(args.corpus), listed(args.languages), out=args.out, seed=args.seed, progress=tqdm))
+    out = Path(args.out or lab_folder()/f'runs/{date.today()}-{Path(args.preset).stem if args.preset.endswith(".json") else args.preset}-{args.seed}')
+    corpus = args.corpus and open_corpus(args.corpus)
+    run = train(args.preset, corpus, listed(args.languages), out, args.seed, args.backbone, changes=changed_settings(args.set))
+    print(run, file=sys.stderr)
+    print(out)
 
 def evaluate_run(args)->None:
     "dasd-lab evaluate"
     from dasd_lab.evaluation.retrieval import METRICS,evaluate
-    from dasd_lab.training.recipes import load_run
+    from dasd_lab.training.recipes import load_run,shipped_run
     results = evaluate(load_run(args.run or shipped_run()), open_corpus(args.corpus), args.split, listed(args.languages), args.origin)
     if args.csv: results.to_csv(args.csv)
     names = METRICS if args.json else METRICS[:8]
     show([dict(language=l, **{m:row[m] for m in names}) for l,row in results.all_rows.items()], args.json, results.about)
 
-# %% ../nbs/80_cli.ipynb #7c10a675
+# %% ../nbs/80_cli.ipynb #578341bc
 def search_pictures(args)->None:
     "dasd-lab search"
     from tqdm.auto import tqdm
     from dasd_lab.search.gallery import Gallery
-    from dasd_lab.training.recipes import load_run
+    from dasd_lab.training.recipes import load_run,shipped_run
     method,english = load_run(args.run or shipped_run()),{}
     if args.gallery: gallery = Gallery.load(args.gallery, method)
     elif args.pictures: gallery = Gallery(method).add(args.pictures, skip_bad=True, progress=tqdm)
     else:
         corpus = open_corpus(args.corpus)
-        large = (lambda id: corpus.picture(id, 160)) if args.page else None
-        gallery = Gallery(method).add(corpus.visuals(args.split), shown=large, progress=tqdm)
+        gallery = Gallery(method).add(corpus.visuals(args.split), shown=lambda visual_id: corpus.picture(visual_id, 160), progress=tqdm)
         english = {c.visual_id:c.text for c in corpus.captions(args.split, 'en')}
     if args.save: gallery.save(args.save)
     hits = gallery.search(' '.join(args.query), args.language, args.k)
@@ -149,11 +161,13 @@ def write_page(
     with whole_file(path) as f: f.write_text(page, encoding='utf-8')
     print(f'written: {path}', file=sys.stderr)
 
-# %% ../nbs/80_cli.ipynb #b95b32a4
+# %% ../nbs/80_cli.ipynb #4641cd9b
 def run_demo(args)->None:
     "dasd-lab demo"
-    from dasd_lab.training.recipes import demo
-    demo(args.out or lab_folder()/'runs/demo')
+    from dasd_lab.demo import demo
+    say = lambda text: print(text, file=sys.stderr if args.json else sys.stdout, flush=True)
+    facts = demo(args.out or lab_folder()/'runs/demo', args.preset, listed(args.languages), args.seed, say=say)
+    if args.json: print(json.dumps(facts, ensure_ascii=False, indent=1))
 
 def open_lab(args)->None:
     "dasd-lab lab"
@@ -168,13 +182,14 @@ def open_lab(args)->None:
     words = jupyter_words(folder, args.jupyter, root, screen and not root)
     os.execv(words[0], words)
 
-# %% ../nbs/80_cli.ipynb #3a417cb0
+# %% ../nbs/80_cli.ipynb #16a0d6f4
 def _options(p:argparse.ArgumentParser, *names:str)->None:
     "Options that several commands share"
     known = dict(corpus=('--corpus', dict(metavar='NAME', help='a corpus by name, or a folder of pictures and caption files (default: pictograms, built when missing)')),
         run=('--run', dict(metavar='FOLDER', help='a trained run (default: the weights that come with the lab)')),
         split=('--split', dict(default='test', help='part of the corpus (default: %(default)s)')),
-        languages=('--languages', dict(metavar='LIST', help='ISO 639-1 codes with commas, such as de,fr,cs,zh,ja (default: all)')),
+        languages=('--languages', dict(metavar='LIST', help='ISO 639-1 codes with commas, such as de,fr,cs,zh,ja (default: those of the preset or run)')),
+        seed=('--seed', dict(type=int, default=0, metavar='N', help='of everything that is random (default: %(default)s)')),
         json=('--json', dict(action='store_true', help='print JSON instead of a table')))
     for n in names: p.add_argument(known[n][0], **known[n][1])
 
@@ -190,13 +205,14 @@ def _corpus_words(commands)->None:
     _options(i, 'corpus', 'json')
     i.set_defaults(run_command=corpus_info)
 
-# %% ../nbs/80_cli.ipynb #8a5505c3
+# %% ../nbs/80_cli.ipynb #286b9727
 def _training_words(commands)->None:
     t = commands.add_parser('train', help='train a method on a frozen backbone; prints the folder of the run')
-    t.add_argument('preset', nargs='?', default='dasd.paper', help='a preset or the path of a JSON file (default: %(default)s)')
-    _options(t, 'corpus', 'languages')
-    t.add_argument('--seed', type=int, default=0, help='(default: %(default)s)')
-    t.add_argument('--out', metavar='FOLDER', help='where the run goes (default: runs/date-preset-seed)')
+    t.add_argument('preset', nargs='?', default='dasd.pictograms', help='a preset or the path of a JSON file (default: %(default)s)')
+    _options(t, 'corpus', 'languages', 'seed')
+    t.add_argument('--out', metavar='FOLDER', help='where the run goes (default: runs/date-preset-seed); an interrupted run there goes on')
+    t.add_argument('--backbone', metavar='FOLDER', help='a frozen backbone (default: the preset\'s, trained first)')
+    t.add_argument('--set', metavar='NAME=VALUE', action='append', default=[], help='change a setting of the preset, such as config.adapter.bottleneck=16; may be repeated')
     t.set_defaults(run_command=train_run)
     e = commands.add_parser('evaluate', help='recall both ways, a row a language')
     e.add_argument('run', nargs='?', metavar='RUN', help='folder of a run (default: the weights that come with the lab)')
@@ -218,7 +234,7 @@ def _search_words(commands)->None:
     _options(s, 'corpus', 'run', 'split', 'json')
     s.set_defaults(run_command=search_pictures)
 
-# %% ../nbs/80_cli.ipynb #e68c46a1
+# %% ../nbs/80_cli.ipynb #c181b882
 def command_line()->argparse.ArgumentParser:
     "All words that `dasd-lab` understands"
     p = argparse.ArgumentParser(prog='dasd-lab', description='Cross-lingual cross-modal retrieval, step by step. Each command has its own --help.',
@@ -231,7 +247,9 @@ def command_line()->argparse.ArgumentParser:
     l.add_argument('jupyter', nargs='*', help='after --: further words for JupyterLab, such as --port=9000')
     l.set_defaults(run_command=open_lab)
     d = commands.add_parser('demo', help='the main job: corpus, training, tables, one query a language, contact sheet')
-    d.add_argument('--out', metavar='FOLDER', help='where results go (default: runs/demo)')
+    d.add_argument('--out', metavar='FOLDER', help='where results go (default: runs/demo); an earlier demo there is replaced')
+    d.add_argument('--preset', default='dasd.pictograms', help='what is trained (default: %(default)s)')
+    _options(d, 'languages', 'seed', 'json')
     d.set_defaults(run_command=run_demo)
     return p
 

@@ -75,3 +75,59 @@ def test_an_interrupted_build_leaves_nothing(tmp_path):
     assert child.returncode==130 and out==b'' and b'Traceback' not in err, err[-2000:]
     assert b'train scenes' in seen and err.rstrip().endswith(b'interrupted')
     assert [p for p in tmp_path.rglob('*') if p.is_file()]==[]
+
+COLOURS = dict(red=('rotes',(220,40,40)), blue=('blaues',(40,60,220)), green=('grünes',(40,160,60)), yellow=('gelbes',(240,220,60)))
+
+@pytest.fixture(scope='session')
+def squares(tmp_path_factory):
+    "Plain squares in four colours as a corpus of files, and a preset small enough to train while you wait"
+    home = tmp_path_factory.mktemp('squares')
+    for split,origin in (('train','mt'),('test','human')):
+        folder = home/'corpus'/split
+        folder.mkdir(parents=True)
+        rows = []
+        for i,(en,(de,rgb)) in enumerate([*COLOURS.items()]*(8 if split=='train' else 1)):
+            Image.new('RGB', (16,16), rgb).save(folder/f'{i:02d}.png')
+            rows += [dict(text=f'a {en} square.', language='en', visual_id=f'{i:02d}.png', origin='human'),
+                     dict(text=f'ein {de} Quadrat.', language='de', visual_id=f'{i:02d}.png', origin=origin)]
+        from dasd_lab.corpora.visuals import visuals_from_folder
+        named = {Path(v).stem:v for v in visuals_from_folder(folder).ids}
+        for r in rows: r['visual_id'] = named[Path(r['visual_id']).stem]
+        (home/f'corpus/{split}.jsonl').write_text(''.join(json.dumps(r)+'\n' for r in rows))
+    phase = lambda reading,trains: dict(name=reading, reading=reading, trains=trains, steps=40, batch_size=16, learning_rate=5e-3)
+    source = dict(name='tiny', vocab_size=80, phases=[phase('words',['visual','text']),phase('sentences',['text'])], model_cfg=dict(
+        embed_dim=16, quick_gelu=True, vision_cfg=dict(image_size=16, layers=1, width=32, patch_size=8, head_width=16), text_cfg=dict(context_length=12, width=32, heads=2, layers=2)))
+    (home/'source.json').write_text(json.dumps(source))
+    stage = lambda name,steps,size,term: dict(name=name, steps=steps, batch_size=size, learning_rate=5e-3, trains=['token_vectors','adapters'], terms=[term])
+    preset = dict(corpus='pictograms', source_model=str(home/'source.json'), languages=['de'], vocab_size=100, method='static_adapter', config=dict(token_width=16, adapter=dict(bottleneck=4, generated=False)),
+                  stages=[stage('cross_lingual_alignment', 60, 16, dict(loss='alignment')), stage('cross_modal_alignment', 10, 4, dict(loss='contrastive', options=dict(temperature=.1)))])
+    (home/'tiny.json').write_text(json.dumps(preset))
+    return home
+
+def test_train_evaluate_search(squares):
+    "The whole job on a corpus of one's own: a German query finds the square of its colour"
+    run = squares/'my run'
+    trained = lab('train',squares/'tiny.json','--corpus',squares/'corpus','--out',run,'--set','config.adapter.bottleneck=6')
+    assert trained.returncode==0 and trained.stdout.strip()==str(run), trained.stderr
+    assert json.loads((run/'card.json').read_text())['changes']=={'config.adapter.bottleneck':6}
+    again = lab('train',squares/'tiny.json','--corpus',squares/'corpus','--out',run)
+    assert again.returncode==1 and 'holds a finished run' in again.stderr
+
+    results = lab('evaluate',run,'--corpus',squares/'corpus','--json','--csv',squares/'out.csv')
+    assert results.returncode==0, results.stderr
+    rows = {r['language']:r for r in json.loads(results.stdout)['rows']}
+    assert rows['de']['text_to_image_R@1']==rows['mean']['text_to_image_R@1']==1
+    assert (squares/'out.csv').read_text().splitlines()[1].startswith('de,')
+
+    found = lab('search','ein grünes','Quadrat.','--language','de','-k','2','--run',run,'--pictures',squares/'corpus/test','--save',squares/'gallery','--page',squares/'page.html','--json')
+    assert found.returncode==0, found.stderr
+    said = json.loads(found.stdout)
+    assert (said['query'],said['language'],said['recognised'])==('ein grünes Quadrat.','de',False)
+    assert len(said['rows'])==2 and said['rows'][0]['rank']==1 and said['rows'][0]['picture'].startswith('02')
+    assert 'ein grünes Quadrat.' in (squares/'page.html').read_text() and 'data:image' in (squares/'page.html').read_text()
+    kept = lab('search','ein grünes Quadrat.','--language','de','-k','2','--run',run,'--gallery',squares/'gallery','--json')
+    assert json.loads(kept.stdout)['rows']==said['rows']
+
+    for words,told in ((['ein Hund','--language','fi'],"'fi'"), ([' '],'an empty query'), (['ein Hund','-k','0'],'k=0')):
+        refused = lab('search',*words,'--run',run,'--gallery',squares/'gallery')
+        assert refused.returncode==1 and told in refused.stderr and refused.stderr.count('\n')==1, refused.stderr

@@ -18,7 +18,7 @@ from ..contracts import LabError
 from ..corpora.catalog import Corpus
 from ..storage import read_tensors,seal,unseal,whole_folder,write_tensors
 
-# %% ../../nbs/22_backbone.features.ipynb #9cf1d1d9
+# %% ../../nbs/22_backbone.features.ipynb #e424343e
 @dataclass(frozen=True)
 class FrozenFeatures:
     "A split as the frozen towers see it"
@@ -50,7 +50,7 @@ def frozen_features(
         if all(m.get(k)==v for k,v in facts.items()):
             t = read_tensors(Path(folder)/'features.safetensors')
             return FrozenFeatures(t['image_features'].float(), t['source_features'].float(), {c: i for i,c in enumerate(texts)})
-    found = FrozenFeatures(backbone.encode_pictures(corpus.visuals(split).pixels, progress=progress), backbone.encode_source(texts, progress=progress),
+    found = FrozenFeatures(backbone.encode_pictures(corpus.visuals(split), progress=progress), backbone.encode_source(texts, progress=progress),
                            {c: i for i,c in enumerate(texts)})
     if folder:
         with whole_folder(folder) as f:
