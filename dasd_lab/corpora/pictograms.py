@@ -132,14 +132,14 @@ def captions_of(
             rng = seeded(spec.seed, visual_id, code, 'human'); own = rng.choice(STYLES)
             yield Caption(realise(scene, code, own, rng)[0], code, visual_id, 'human', own)
 
-# %% ../../nbs/16_corpora.pictograms.ipynb #b3476dea
+# %% ../../nbs/16_corpora.pictograms.ipynb #57cb648a
 def picture_names()->dict[str,dict[str,str]]: # emoji → language → name
     "Every OpenMoji picture with its names"
     for code in emoji.LANGUAGES: emoji.config.load_language(code)
     names = {}
     for character,data in emoji.EMOJI_DATA.items():
         points = [ord(o) for o in character]
-        if data['status']!=emoji.STATUS['fully_qualified'] or any(0x1F3FB<=o<=0x1F3FF or 0x1F1E6<=o<=0x1F1FF or o>=0xE0000 for o in points): continue
+        if data['status']!=emoji.STATUS['fully_qualified'] or any(0x1F3FB<=o<=0x1F3FF or 0x1F1E6<=o<=0x1F1FF or o>=0xE0000 or o in (0x1F3F3,0x1F3F4) for o in points): continue
         if '-'.join(f'{o:04X}' for o in points if o!=0xFE0F) not in openmoji_codes(): continue
         names[character] = {c:data[c].strip(':').replace('_',' ').strip() for c in emoji.LANGUAGES if data.get(c, '').strip(':_ ')}
     plain,czech = {o.replace('\ufe0f',''):o for o in names},load_language('cs') if 'cs' in languages() else None
