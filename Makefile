@@ -17,10 +17,10 @@ venv: ## make .venv (with uv where it is on PATH, else pip); at once where nothi
 	@sh tools/venv.sh
 
 lab: venv ## open JupyterLab on the guides (LAB_ARGS="--no-browser --port 9000")
-	@PATH="$$PWD/.venv/bin:$$PATH" $(PY) -m dasd_lab.cli lab -- $(LAB_ARGS)
+	@PATH="$$PWD/.venv/bin:$$PATH" .venv/bin/dasd-lab lab -- $(LAB_ARGS)
 
 demo: venv ## the main job without a browser: corpus, training, tables, one query a language, contact sheet
-	@$(STEP) "demo" $(RUN) $(PY) -m dasd_lab.cli demo $(DEMO_ARGS)
+	@$(STEP) "demo" $(RUN) .venv/bin/dasd-lab demo $(DEMO_ARGS)
 
 test: venv ## everything CI runs: sync check, notebooks, guides, pytest, browser tests where there is a Chromium
 	@sh tools/browser.sh

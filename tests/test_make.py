@@ -51,7 +51,8 @@ def pretended(tmp_path):
     fake(bin, 'uv', f'''[ "$1" = --version ] && exit 0
 echo "$*" >> "{log}"
 [ -e "{tmp_path}/broken" ] && [ "$1" = pip ] && exit 1
-if [ "$1" = venv ]; then for last; do :; done; mkdir -p "$last/bin"; ln -sf "{shutil.which("true")}" "$last/bin/python"; fi''')
+if [ "$1" = venv ]; then for last; do :; done; mkdir -p "$last/bin"; ln -sf "{shutil.which("true")}" "$last/bin/python"
+printf '#!/bin/sh\\necho "called: $*"\\n' > "$last/bin/dasd-lab"; chmod +x "$last/bin/dasd-lab"; fi''')
     calls = lambda: [l.split()[0] for l in log.read_text().splitlines()] if log.exists() else []
     return f'{bin}:{os.environ["PATH"]}',calls,tmp_path/'broken'
 
@@ -65,6 +66,13 @@ def test_the_environment_is_made_once(copy, pretended):
     moved = copy.rename(copy.with_name('moved'))
     make(moved, 'venv', PATH=path)
     assert calls()==['venv','pip','pip','venv','pip']  # an environment cannot be moved
+
+def test_lab_and_demo_call_the_command(copy, pretended):
+    path,_,_ = pretended
+    lab = make(copy, 'lab', 'LAB_ARGS=--no-browser --port=9000', PATH=path)
+    assert lab.returncode==0 and lab.stdout.splitlines()[-1]=='called: lab -- --no-browser --port=9000'
+    demo = make(copy, 'demo', 'DEMO_ARGS=--seed 1', PATH=path)
+    assert demo.returncode==0 and 'called: demo --seed 1' in demo.stdout.splitlines()
 
 def test_an_interrupted_install_is_redone(copy, pretended):
     path,calls,broken = pretended
