@@ -141,7 +141,7 @@ def markdown_table(
     lines = [['language',*head], ['---']+['---:']*len(metrics), *([name,*(shown_value(m, row[m]) for m in metrics)] for name,row in rows.items())]
     return '\n'.join('| '+' | '.join(l)+' |' for l in lines)
 
-# %% ../../nbs/50_evaluation.retrieval.ipynb #0890355a
+# %% ../../nbs/50_evaluation.retrieval.ipynb #45109809
 @dataclass
 class Results:
     "Retrieval figures of one method on one split, a row a language"
@@ -159,7 +159,9 @@ class Results:
         "mAR in [0, 1]: the mean of `mean_recall` over the target languages"
         return self.mean['mean_recall']
     @property
-    def all_rows(self)->dict[str,dict[str,float]]: return self.rows | {'mean':self.mean}
+    def all_rows(self)->dict[str,dict[str,float]]:
+        "The rows, and the mean where there are target languages"
+        return self.rows | ({'mean':self.mean} if self.targets else {})
 
     def to_frame(self)->pd.DataFrame:
         "Rows as numbers, the last one the mean"
@@ -171,7 +173,7 @@ class Results:
         return markdown_table(self.all_rows, metrics)
     def _repr_markdown_(self)->str: return self.to_markdown()
 
-# %% ../../nbs/50_evaluation.retrieval.ipynb #2e176724
+# %% ../../nbs/50_evaluation.retrieval.ipynb #0a60b6ef
 @patch
 def to_csv(self:Results,
     path:str|Path # where to
@@ -185,7 +187,7 @@ def to_json(self:Results,
     path:str|Path # where to
 )->Path:
     "Write the figures and what they are about as JSON"
-    write_json(dict(about=self.about, targets=list(self.targets), rows=self.rows, mean=self.mean), path)
+    write_json(dict(about=self.about, targets=list(self.targets), rows=self.rows, mean=self.mean if self.targets else None), path)
     return Path(path)
 
 @patch(cls_method=True)

@@ -139,7 +139,7 @@ class Hit:
     score:float # as the method scores
     language:str = '' # of a caption, where the hit is one
 
-# %% ../../nbs/60_search.gallery.ipynb #5386d698
+# %% ../../nbs/60_search.gallery.ipynb #422e04e0
 @dataclass(frozen=True)
 class Hits(Sequence):
     "Results of one search, best first"
@@ -159,7 +159,7 @@ class Hits(Sequence):
         q,safe = self.query,html.escape
         way,lang = (direction(q.language),safe(q.language)) if q else ('ltr','en')
         how = f'{lang}, {"recognised, "+format(q.confidence, ".0%") if q.recognised else "given"}' if q else f'{len(self)} results'
-        head = f'<div style="margin:0 2px 8px"><bdi dir="auto" lang="{lang}" style="font-size:1.15em;font-weight:600">{safe(q.text)}</bdi> <bdi dir="ltr" style="opacity:.65;font-size:.85em;white-space:nowrap;margin:0 .6em">{how}</bdi></div>' if q else ''
+        head = f'<div style="margin:0 2px 8px"><bdi dir="auto" lang="{lang}" style="font-size:1.15em;font-weight:600">{safe(q.text if len(q.text) <= 200 else q.text[:200]+"…")}</bdi> <bdi dir="ltr" style="opacity:.65;font-size:.85em;white-space:nowrap;margin:0 .6em">{how}</bdi></div>' if q else ''
         return f'<div dir="{way}" style="font-family:system-ui,sans-serif;max-width:860px">{head}<div style="display:flex;flex-wrap:wrap;gap:10px">{"".join(map(self._card, self.hits))}</div></div>'
     def _card(self, h:Hit)->str:
         kept,name = self.thumbnails.get(h.id),html.escape(h.id)

@@ -83,7 +83,7 @@ footer{color:var(--soft);font-size:.84rem;margin-top:1.5rem}
 @media print{body{background:#fff}section{break-inside:avoid}}
 '''
 
-# %% ../../nbs/61_search.sheet.ipynb #0f09cf68
+# %% ../../nbs/61_search.sheet.ipynb #355eb371
 def hit_item(
     hit:Hit,     # what to show
     row:SheetRow # of which query
@@ -100,7 +100,7 @@ def row_section(
     "One query of the page"
     q = row.hits.query; lang,own = html.escape(q.language),html.escape(LANGUAGE_NAMES.get(q.language, (q.language,q.language))[1])
     place = '' if not row.sought else f' · <b>found at rank {row.sought.rank}</b>' if row.found else f' · <b class="miss">sought picture at rank {row.sought.rank}</b>'
-    return (f'<section dir="{direction(q.language)}"><header><h2 lang="{lang}" dir="auto">{html.escape(q.text)}</h2><p class="how" dir="ltr"><span lang="{lang}">{own}</span> · {html.escape(row.understood)}{place}</p></header>'
+    return (f'<section dir="{direction(q.language)}"><header><h2 lang="{lang}" dir="auto">{html.escape(q.text if len(q.text) <= 200 else q.text[:200]+"…")}</h2><p class="how" dir="ltr"><span lang="{lang}">{own}</span> · {html.escape(row.understood)}{place}</p></header>'
             f'<ol style="--n:{len(row.shown)}">{"".join(hit_item(h, row) for h in row.shown)}</ol></section>')
 
 # %% ../../nbs/61_search.sheet.ipynb #e7b5f886
