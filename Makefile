@@ -38,7 +38,7 @@ guides: venv
 	@$(STEP) "guides: each in a kernel of its own" $(PYTEST) --nbmake --nbmake-timeout=300 nbs/guides
 
 units: venv
-	@$(STEP) "tests: what no single notebook can promise" $(PYTEST) tests --durations=10 \
+	@$(STEP) "tests: what no single notebook can promise" $(PYTEST) tests -rs --durations=10 \
 	  --ignore=tests/test_notebooks.py --ignore=tests/test_exports.py --ignore=tests/test_path.py
 
 export: venv ## notebooks → package and README; cleans the notebooks
