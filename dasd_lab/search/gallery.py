@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['QUERY_LIMIT', 'KEPT_MARKS', 'RIGHT_TO_LEFT', 'clean_query', 'emoji_as_words', 'Query', 'source_language',
            'supported_languages', 'read_query', 'open_picture', 'thumbnail', 'data_address', 'Thumbnails', 'direction',
-           'Hit', 'Hits', 'Gallery', 'picture_sources', 'best_of_slices', 'caption_features']
+           'Hit', 'Hits', 'Gallery', 'picture_sources', 'readable', 'best_of_slices', 'caption_features']
 
 # %% ../../nbs/60_search.gallery.ipynb #8ba3861b
 import base64,html,io,json,unicodedata,warnings,zipfile
@@ -139,7 +139,7 @@ class Hit:
     score:float # as the method scores
     language:str = '' # of a caption, where the hit is one
 
-# %% ../../nbs/60_search.gallery.ipynb #422e04e0
+# %% ../../nbs/60_search.gallery.ipynb #cb697a49
 @dataclass(frozen=True)
 class Hits(Sequence):
     "Results of one search, best first"
@@ -151,9 +151,6 @@ class Hits(Sequence):
     def __getitem__(self, i): return Hits(self.hits[i], self.query, self.thumbnails) if isinstance(i, slice) else self.hits[i]
     @property
     def ids(self)->list[str]: return [h.id for h in self.hits]
-    def to_frame(self)->pd.DataFrame:
-        "Rank, id and score as a table"
-        return pd.DataFrame([(h.rank,h.id,h.score) for h in self.hits], columns=['rank','id','score'])
 
     def _repr_html_(self)->str:
         q,safe = self.query,html.escape
@@ -167,7 +164,12 @@ class Hits(Sequence):
         label = f'<figcaption dir="ltr" title="{name}" style="font-size:.8em;opacity:.75;margin-top:3px;max-width:{128 if kept else 400}px;overflow:hidden;text-overflow:ellipsis;white-space:nowrap"><b>{h.rank}</b> · {h.score:.3f}{" · "+name if kept else " · "+html.escape(h.language) if h.language else ""}</figcaption>'
         return f'<figure style="margin:0">{shown}{label}</figure>'
 
-# %% ../../nbs/60_search.gallery.ipynb #c953a4b1
+@patch
+def to_frame(self:Hits)->pd.DataFrame:
+    "Rank, id and score as a table"
+    return pd.DataFrame([(h.rank,h.id,h.score) for h in self], columns=['rank','id','score'])
+
+# %% ../../nbs/60_search.gallery.ipynb #d7546eba
 class Gallery:
     "Pictures that a method can search; empty until `add`"
     def __init__(self,
@@ -186,6 +188,11 @@ class Gallery:
     def __len__(self)->int: return len(self.ids)
     def __contains__(self, id:str)->bool: return id in self.places
     def __repr__(self)->str: return f'Gallery of {len(self):,} pictures, {len(self.captions):,} captions, method {self.method.name!r} ({", ".join(supported_languages(self.method))})'
+
+    def _check_new(self, ids:list[str], captions:Sequence[Caption]):
+        "Refuse ids that are taken, and captions of pictures that nobody has"
+        if twice := [i for i,n in Counter(ids).items() if n > 1 or i in self]: raise LabError(f'the id {twice[0]!r} twice', 'every id once', 'Give ids=[…] of your own.')
+        if lost := sorted({c.visual_id for c in captions}-{*ids,*self.ids}): raise LabError(f'a caption of {lost[0]!r}', 'captions of pictures in the gallery', 'Check the ids.')
 
     def _extend(self, ids:list[str], features:Tensor, thumbnails:dict[str,bytes], captions:list[Caption]):
         "Take in pictures that are known to be good"
@@ -214,7 +221,22 @@ def picture_sources(
     if len(ids) != len(sources): raise LabError(f'{len(ids)} ids for {len(sources)} pictures', 'one a picture', 'Leave ids out to have them made.')
     return sources,ids
 
-# %% ../../nbs/60_search.gallery.ipynb #4207a401
+# %% ../../nbs/60_search.gallery.ipynb #d58cc9db
+def readable(
+    sources:Sequence,   # whatever `open_picture` takes
+    ids:Sequence[str],  # their names
+    skip_bad:bool       # list what cannot be read instead of stopping
+)->tuple[dict[str,Image.Image],dict[str,str]]: # id → picture, id → what was wrong
+    "Pictures that could be read, and why the others could not"
+    good,bad = {},{}
+    for source,id in zip(sources, ids):
+        try: good[id] = open_picture(source)
+        except LabError as e:
+            if not skip_bad: raise
+            bad[id] = e.given
+    return good,bad
+
+# %% ../../nbs/60_search.gallery.ipynb #d195e60f
 @patch
 @torch.no_grad()
 def add(self:Gallery,
@@ -228,20 +250,13 @@ def add(self:Gallery,
 )->Gallery:
     "Add pictures; all of them, or none when one is bad"
     sources,ids = picture_sources(pictures, ids, len(self))
-    if twice := [i for i,n in Counter(ids).items() if n > 1 or i in self]:
-        raise LabError(f'the id {twice[0]!r} twice', 'every id once', 'Give ids=[…] of your own.')
-    found,good,small,bad,new = [],[],{},{},set(ids)
+    self._check_new(ids, captions)
+    found,good,small,bad = [],[],{},{}
     for part in progress(list(gallery_slices(len(sources), batch_size))):
-        batch = []
-        for source,id in zip(sources[part], ids[part]):
-            try: batch.append(open_picture(source)); good.append(id)
-            except LabError as e:
-                if not skip_bad: raise
-                bad[id] = e.given; continue
-            if not shown: small[id] = thumbnail(batch[-1])
+        read,failed = readable(sources[part], ids[part], skip_bad); batch = list(read.values())
+        good += read; bad |= failed
+        if not shown: small |= {id:thumbnail(picture) for id,picture in read.items()}
         if batch: found.append(self.method.backbone.encode_pictures(batch).float().cpu())
-    if lost := [c.visual_id for c in captions if c.visual_id not in self and c.visual_id not in new]:
-        raise LabError(f'a caption of {lost[0]!r}', 'captions of pictures in the gallery', 'Check the ids.')
     if found: self._extend(good, torch.cat(found), small, [c for c in captions if c.visual_id not in bad])
     if shown: self.thumbnails.paint |= dict.fromkeys(good, shown)
     self.skipped += bad.items()

@@ -236,7 +236,7 @@ def draw_tile(
     canvas.write((x+2,y+size+12), label, bold, colour if sought else INK)
     if bold.getlength(label)+plain.getlength(score)+14 <= size: canvas.write((x+size-2,y+size+12), score, plain, SOFT, anchor='ra')
 
-# %% ../../nbs/61_search.sheet.ipynb #e60a7ce2
+# %% ../../nbs/61_search.sheet.ipynb #c8a13c26
 def query_lines(
     row:SheetRow, # a query
     width:int     # pixels
@@ -249,6 +249,7 @@ def query_lines(
     text = f'[query in {LANGUAGE_NAMES.get(q.language, (q.language,))[0]}: {why}; see the HTML page]'
     font = font_for(text, 'en', 26); return wrapped(text, font, width),font,'en',False
 
+# %% ../../nbs/61_search.sheet.ipynb #d954530b
 def draw_row(
     canvas:Canvas, # where
     y:int,         # upper edge, pixels
