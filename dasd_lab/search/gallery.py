@@ -169,7 +169,7 @@ def to_frame(self:Hits)->pd.DataFrame:
     "Rank, id and score as a table"
     return pd.DataFrame([(h.rank,h.id,h.score) for h in self], columns=['rank','id','score'])
 
-# %% ../../nbs/60_search.gallery.ipynb #d7546eba
+# %% ../../nbs/60_search.gallery.ipynb #2bb2c280
 class Gallery:
     "Pictures that a method can search; empty until `add`"
     def __init__(self,
@@ -189,17 +189,19 @@ class Gallery:
     def __contains__(self, id:str)->bool: return id in self.places
     def __repr__(self)->str: return f'Gallery of {len(self):,} pictures, {len(self.captions):,} captions, method {self.method.name!r} ({", ".join(supported_languages(self.method))})'
 
-    def _check_new(self, ids:list[str], captions:Sequence[Caption]):
-        "Refuse ids that are taken, and captions of pictures that nobody has"
-        if twice := [i for i,n in Counter(ids).items() if n > 1 or i in self]: raise LabError(f'the id {twice[0]!r} twice', 'every id once', 'Give ids=[…] of your own.')
-        if lost := sorted({c.visual_id for c in captions}-{*ids,*self.ids}): raise LabError(f'a caption of {lost[0]!r}', 'captions of pictures in the gallery', 'Check the ids.')
-
     def _extend(self, ids:list[str], features:Tensor, thumbnails:dict[str,bytes], captions:list[Caption]):
         "Take in pictures that are known to be good"
         with torch.no_grad(): added = self.method.encode_visuals(features)
         self.visuals = {k:torch.cat([self.visuals[k],v]) if self.ids else v for k,v in added.items()}
         self.image_features = torch.cat([self.image_features,features]) if self.ids else features
         self.places |= {id:len(self)+i for i,id in enumerate(ids)}; self.ids += ids; self.thumbnails |= thumbnails; self.captions += captions; self._caption_features = None
+
+# %% ../../nbs/60_search.gallery.ipynb #0b31bced
+@patch
+def _check_new(self:Gallery, ids:list[str], captions:Sequence[Caption]):
+    "Refuse ids that are taken, and captions of pictures that nobody has"
+    if twice := [i for i,n in Counter(ids).items() if n > 1 or i in self]: raise LabError(f'the id {twice[0]!r} twice', 'every id once', 'Give ids=[…] of your own.')
+    if lost := sorted({c.visual_id for c in captions}-{*ids,*self.ids}): raise LabError(f'a caption of {lost[0]!r}', 'captions of pictures in the gallery', 'Check the ids.')
 
 # %% ../../nbs/60_search.gallery.ipynb #8811271d
 def picture_sources(
