@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['COLOURS', 'SIZES', 'MODIFIERS', 'PLACES', 'RELATIONS', 'STYLES', 'SLOT', 'Thing', 'Scene', 'Plan', 'Segment', 'Noun',
-           'Language', 'languages', 'load_language', 'resolve', 'features_of', 'noun_phrase', 'segments', 'finish',
-           'plan_sentence', 'realise', 'sample_scene']
+           'Language', 'languages', 'load_language', 'resolve', 'features_of', 'noun_phrase', 'worded', 'segments',
+           'finish', 'plan_sentence', 'realise', 'sample_scene']
 
 # %% ../../nbs/13_corpora.grammar.ipynb #af8362a8
 import re
@@ -42,7 +42,7 @@ class Scene:
     place:str               # one of `PLACES`
     relation:str=''         # where the first thing is, seen from the second; one of `RELATIONS`
 
-# %% ../../nbs/13_corpora.grammar.ipynb #84013d81
+# %% ../../nbs/13_corpora.grammar.ipynb #6bc945f5
 @dataclass(frozen=True)
 class Plan:
     "Which of a language's wordings a sentence uses; all indices count from 0"
@@ -52,6 +52,7 @@ class Plan:
     place:int                     # which wording of the place
     nouns:tuple[int,...]=()       # which synonym, a thing
     modifiers:tuple[int,...]=()   # which synonym, a thing
+    wordings:tuple[float,float,float]=(0.,0.,0.) # machine register: draws in [0, 1) among equal wordings of template, relation, place
 
 class Segment(NamedTuple):
     "A piece of a sentence, and where it comes from"
@@ -209,7 +210,15 @@ def _parse(
         raise LabError(f'the template {template!r} with an unknown slot near {bad[0]!r}', 'slots as in {a:case} {a.bare} {a=word} {rel} {place} [a?…]', 'Correct the template.')
     return out
 
-# %% ../../nbs/13_corpora.grammar.ipynb #702b31b3
+# %% ../../nbs/13_corpora.grammar.ipynb #81d7cce2
+def worded(
+    entry:str|list[str], # one wording, or several that mean the same
+    draw:float           # in [0, 1)
+)->str:
+    "One wording of an entry; a machine translator has several for the same English words"
+    return entry if isinstance(entry, str) else entry[int(draw*len(entry))]
+
+# %% ../../nbs/13_corpora.grammar.ipynb #15b70481
 def segments(
     scene:Scene,            # what is said
     language:Language,      # in which language
@@ -218,19 +227,20 @@ def segments(
 )->list[Segment]:
     "A sentence in pieces, before fixes and capitals"
     book,things = language.data['mt'] if register=='mt' else language.data, dict(zip('abc', scene.things))
+    template,relation,place = plan.wordings
     modified = ''.join([k for k,t in things.items() if t.modifier]); out = []
     def fill(template, literal='literal', key='', bare=''):
         for piece in _parse(template, modified):
             if isinstance(piece, str): out.append(Segment(piece, literal, key, frozenset(), plan.relation if key else 0)); continue
             slot,part,word,case = piece
-            if slot=='place': out.append(Segment(book['places'][scene.place][plan.place], 'place', scene.place, frozenset(), plan.place))
-            elif slot=='rel': fill(book['relations'][scene.relation][plan.relation], 'relation', scene.relation, part)
+            if slot=='place': out.append(Segment(worded(book['places'][scene.place][plan.place], place), 'place', scene.place, frozenset(), plan.place))
+            elif slot=='rel': fill(worded(book['relations'][scene.relation][plan.relation], relation), 'relation', scene.relation, part)
             else:
                 i = 'abc'.index(slot); t = things[slot]
                 if not word: out.extend(noun_phrase(language, t, plan.nouns[i], plan.modifiers[i], part or bare, case)); continue
                 f = features_of(language, t, language.nouns[t.noun][plan.nouns[i]].gender, case)
                 out.append(Segment(resolve((language.data.get('words') or {})[word], f, f'{language.code}: word {word}'), 'word', word, f))
-    fill(book['styles'][plan.style][str(len(scene.things))][plan.template])
+    fill(worded(book['styles'][plan.style][str(len(scene.things))][plan.template], template))
     return out
 
 # %% ../../nbs/13_corpora.grammar.ipynb #57fd762f
@@ -245,7 +255,7 @@ def finish(
     for pattern,by in language.fixes: text = pattern.sub(by, text)
     return text[:1].upper()+text[1:]
 
-# %% ../../nbs/13_corpora.grammar.ipynb #b2c828e5
+# %% ../../nbs/13_corpora.grammar.ipynb #0b0c8c72
 @lru_cache
 def _steps(n:int, power:float)->list[float]:
     weights = list(accumulate((i+1)**-power for i in range(n)))
@@ -267,7 +277,7 @@ def plan_sentence(
     template,relation,place = rng.random(),rng.random(),rng.random()  # drawn always, so that plans stay in step
     nouns = tuple(_draw(len(language.nouns[t.noun]), rng.random(), power) for t in scene.things)
     modifiers = tuple(_draw(len(data['modifiers'].get(t.modifier, '-')), rng.random(), power) for t in scene.things)
-    if english: return replace(english, nouns=nouns, modifiers=modifiers)
+    if english: return replace(english, nouns=nouns, modifiers=modifiers, wordings=(template,relation,place))
     return Plan(style, int(template*len(data['styles'][style][str(len(scene.things))])), _draw(len(data['relations'][scene.relation]), relation) if scene.relation else 0,
                 _draw(len(data['places'][scene.place]), place), nouns, modifiers)
 

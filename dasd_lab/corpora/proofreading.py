@@ -13,9 +13,11 @@ from ..contracts import LabError
 from .grammar import (MODIFIERS, PLACES, RELATIONS, STYLES, Language, Plan, Scene, Thing, _parse, features_of, finish,
     languages, load_language, noun_phrase, realise, resolve, sample_scene, segments)
 
-# %% ../../nbs/17_corpora.proofreading.ipynb #3834c2d9
-def _templates(book:dict)->list[tuple[str,int,str]]:
-    return [(s,int(n),t) for s in STYLES for n,ts in book['styles'][s].items() for t in ts]
+# %% ../../nbs/17_corpora.proofreading.ipynb #cb34bdb0
+def _wordings(entry:str|list[str])->list[str]: return [entry] if isinstance(entry, str) else entry
+
+def _templates(book:dict)->list[tuple[str,int,str,int,float]]: # style, things, template, its entry, the draw that chooses it
+    return [(s,int(n),t,k,(w+.5)/len(_wordings(entry))) for s in STYLES for n,entries in book['styles'][s].items() for k,entry in enumerate(entries) for w,t in enumerate(_wordings(entry))]
 
 def _check_lists(language:Language, english:Language)->None:
     code,data,mt = language.code,language.data,language.data.get('mt')
@@ -43,10 +45,10 @@ def _check_template(code:str, style:str, n:int, template:str)->None:
     if style=='quantifier_object' and any(not isinstance(o, str) and o[:3] in [(k,'','') for k in ('a','b','c','rel')] for o in _parse(template, 'abc')):
         raise LabError(where, 'bare slots only ({a.bare}, {rel.bare})', 'This style leaves modifiers out.')
 
-# %% ../../nbs/17_corpora.proofreading.ipynb #04720e09
+# %% ../../nbs/17_corpora.proofreading.ipynb #a3aac153
 def _slots(language:Language, books:list[dict])->set[tuple[str,str,str]]: # (part, word, case)
     "What templates and relations ask of a thing"
-    texts = [t for b in books for _,_,t in _templates(b)]; wordings = [w for b in books for ws in b['relations'].values() for w in ws]
+    texts = [o[2] for b in books for o in _templates(b)]; wordings = [w for b in books for ws in b['relations'].values() for entry in ws for w in _wordings(entry)]
     found = {o for t in texts+wordings for flags in ('','abc') for o in _parse(t, flags) if not isinstance(o, str)}
     bare = {('b','bare','',o[3]) for w in wordings for o in _parse(w) if not isinstance(o, str)}  # {rel.bare}
     return {o[1:] for o in found|bare if o[0] in 'abc'}
@@ -65,7 +67,7 @@ def _check_forms(language:Language, slots:set)->int:
                     for k in variants: noun_phrase.__wrapped__(language, thing, i, k, part, case)
     return n
 
-# %% ../../nbs/17_corpora.proofreading.ipynb #835d5057
+# %% ../../nbs/17_corpora.proofreading.ipynb #729e29c0
 def _check_names(language:Language)->None:
     "Whether a form names two nouns"
     first = {}
@@ -77,17 +79,17 @@ def _check_names(language:Language)->None:
 def _check_sentences(language:Language, register:str, book:dict)->int:
     "Every template with every place and relation: no slot left, no double space"
     nouns,n_tried = list(language.nouns),0
-    for i,(style,n,template) in enumerate(_templates(book)):
+    for i,(style,n,_,entry,draw) in enumerate(_templates(book)):
         for p in PLACES:
             for r in RELATIONS:
                 things = tuple(Thing(noun, 1+(i+j)%4, (('',)+MODIFIERS)[(i+3*j)%11]) for j,noun in enumerate(nouns[i%150:][:n]))
                 for v in range(len(book['places'][p])):
-                    plan = Plan(style, book['styles'][style][str(n)].index(template), v%len(book['relations'][r]), v, (0,)*n, (0,)*n)
+                    plan = Plan(style, entry, v%len(book['relations'][r]), v, (0,)*n, (0,)*n, (draw, i%4/4+.1, i%3/3+.1))
                     text = finish(segments(Scene(things, p, r if n>1 else ''), language, plan, register), language); n_tried += 1
                     if re.search(r'[{}\[\]|+]|None|\s\s', text): raise LabError(f'{language.code}.yaml made {text!r}', 'a clean sentence', f'Look at {style}, {n} things, {register}.')
     return n_tried
 
-# %% ../../nbs/17_corpora.proofreading.ipynb #43b87b6b
+# %% ../../nbs/17_corpora.proofreading.ipynb #c01c8b05
 def check_language(
     code:str # ISO 639-1
 )->dict[str,int]: # what was tried
@@ -95,7 +97,7 @@ def check_language(
     language = load_language(code); books = dict(human=language.data)|({} if code=='en' else dict(mt=language.data.get('mt')))
     _check_lists(language, load_language('en')); _check_names(language)
     for book in books.values():
-        for style,n,template in _templates(book): _check_template(code, style, n, template)
+        for style,n,template,*_ in _templates(book): _check_template(code, style, n, template)
     return dict(nouns=len(language.nouns), synonyms=sum(map(len, language.nouns.values())), templates=sum(len(_templates(b)) for b in books.values()),
                 forms=_check_forms(language, _slots(language, list(books.values()))), sentences=sum(_check_sentences(language, r, b) for r,b in books.items()))
 

@@ -44,7 +44,7 @@ class BottleneckAdapter(nn.Module):
         "Tokens with the adapter's correction added"
         return tokens + self.up(F.relu(self.down(tokens)))
 
-# %% ../../nbs/30_dasd.disentangling.ipynb #3b3af68b
+# %% ../../nbs/30_dasd.disentangling.ipynb #e65e685c
 class Disentangler(nn.Module):
     "Splits a caption into a semantic-related and a semantic-agnostic feature"
     def __init__(self,
@@ -79,10 +79,11 @@ class Disentangler(nn.Module):
         backbone:Backbone,  # the frozen tower
         tokens:Tensor,      # [B, L, D] token vectors with positions
         end_index:Tensor,   # [B] place of the end token
-        language:str        # ISO 639-1
+        language:str,       # ISO 639-1
+        first:Tensor|None=None # [B, L, D] output of block 0, where it is known already
     )->tuple[Tensor,Tensor]: # semantic_related [B, E], semantic_agnostic [B, D]
         "What the caption says (f^sr, Eq. 5) and how it says it (f^sa, Eq. 7)"
-        first = backbone.block(0, tokens) if self.config.blocks else None
+        if first is None and self.config.blocks: first = backbone.block(0, tokens)
         related = self.hidden(backbone, tokens, self.related_adapters, language, first)
         agnostic = related if not len(self.agnostic_adapters) else self.hidden(backbone, tokens, self.agnostic_adapters, language, first)
         f_sr = self.related_projection(self.related_norm(at_end(related, end_index)))

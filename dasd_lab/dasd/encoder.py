@@ -64,11 +64,12 @@ class AdaptedEncoder(RetrievalMethod):
         language:str,                # whose adapters
         generated:Tensor|None=None,  # [B, K, H, H]; None: static adapters
         trace:list|None=None,        # receives (after the block, after its adapter), each [B, L, D]
-        skip:Sequence[int]=()        # blocks whose adapter is left out (Table 10, on a trained model)
+        skip:Sequence[int]=(),       # blocks whose adapter is left out (Table 10, on a trained model)
+        first:Tensor|None=None       # [B, L, D] output of frozen block 0, where it is known already
     )->Tensor:                       # [B, E]
         "Frozen blocks and adapters, then the frozen read-out (r^T)"
         for i in range(self.n_blocks):
-            tokens = block = self.backbone.block(i, tokens)
+            tokens = block = first if i==0 and first is not None else self.backbone.block(i, tokens)
             if i in self.adapted and i not in skip:
                 k = self.adapted.index(i)
                 tokens = self.adapters[language][k](block, None if generated is None else generated[:,k])
@@ -96,7 +97,12 @@ class AdaptedEncoder(RetrievalMethod):
         captions:Sequence[str] # B sentences
     )->tuple[Tensor,Tensor]:   # ids [B, L], end_index [B]
         "Ids as this method's text path wants them"
-        return self.tokenizer(captions, self.backbone.context_length)
+        return self.tokenizer(captions, self.backbone.context_length, self.pad_length)
+
+    @property
+    def pad_length(self)->int|None:
+        "Length that every row is filled up to; None: the longest of the batch"
+        return None
 
     @torch.inference_mode()
     def encode_captions(self,
@@ -146,10 +152,10 @@ class DASD(AdaptedEncoder):
                                           a.bottleneck, len(self.adapted), a.start) if a.generated else None
         self.critic = Critic(D, E, config.critic)
 
-    def tokens(self, captions:Sequence[str])->tuple[Tensor,Tensor]:
-        "Ids; the whole context where the disentangler averages every position"
-        n = self.backbone.context_length
-        return self.tokenizer(captions, n, n if self.config.disentangler.pooling=='all_positions' else None)
+    @property
+    def pad_length(self)->int|None:
+        "The whole context where the disentangler averages every position"
+        return self.backbone.context_length if self.config.disentangler.pooling=='all_positions' else None
 
     def features(self,
         ids:Tensor,           # [B, L]
@@ -161,12 +167,14 @@ class DASD(AdaptedEncoder):
         "Disentangle, generate, encode"
         L = int(end_index.max())+1
         disentangling,target = self.token_vectors(ids)
-        related,agnostic = self.disentangler(self.backbone, self.backbone.start(disentangling), end_index, language)
+        tokens = self.backbone.start(disentangling)
+        first = self.backbone.block(0, tokens) if disentangling is target and self.config.disentangler.blocks else None # one pass for both readings
+        related,agnostic = self.disentangler(self.backbone, tokens, end_index, language, first)
         z = generated = None
         if self.generator is not None:
             parts = dict(related=related, agnostic=agnostic)
             z,generated = self.generator(torch.cat([parts[c] for c in self.config.adapter.characteristics], -1))
-        r_t = self.target_branch(self.backbone.start(target[:,:L]), end_index, language, generated, trace, skip)
+        r_t = self.target_branch(self.backbone.start(target[:,:L]), end_index, language, generated, trace, skip, None if first is None else first[:,:L])
         named = dict(target_features=r_t, semantic_related=related, semantic_agnostic=agnostic, z=z, generated=generated)
         return {k: v for k,v in named.items() if v is not None}
 

