@@ -55,7 +55,7 @@ def emoji_as_words(
     named = lambda found,data: f' {data.get(language, data["en"]).strip(":").replace("_", " ")} '
     return ' '.join(emoji.replace_emoji(text, named).split())
 
-# %% ../../nbs/60_search.gallery.ipynb #800b288f
+# %% ../../nbs/60_search.gallery.ipynb #0f7baada
 @dataclass(frozen=True)
 class Query:
     "A query as it was understood"
@@ -65,6 +65,7 @@ class Query:
     recognised:bool    # whether the language was recognised, not given
     encoded:str        # what the method reads: emoji as words
 
+# %% ../../nbs/60_search.gallery.ipynb #fd027908
 def source_language(
     method:RetrievalMethod # whose
 )->str:                    # ISO 639-1
@@ -203,12 +204,12 @@ def _check_new(self:Gallery, ids:list[str], captions:Sequence[Caption]):
     if twice := [i for i,n in Counter(ids).items() if n > 1 or i in self]: raise LabError(f'the id {twice[0]!r} twice', 'every id once', 'Give ids=[…] of your own.')
     if lost := sorted({c.visual_id for c in captions}-{*ids,*self.ids}): raise LabError(f'a caption of {lost[0]!r}', 'captions of pictures in the gallery', 'Check the ids.')
 
-# %% ../../nbs/60_search.gallery.ipynb #8811271d
+# %% ../../nbs/60_search.gallery.ipynb #d96234cc
 def picture_sources(
     pictures:Iterable|str|Path, # a folder, or pictures of any kind
     ids:Sequence[str]|None=None, # names; None: found
     n_known:int=0               # pictures there already, for numbering
-)->tuple[list,list[str]]:       # sources, ids
+)->tuple[Sequence,list[str]]:   # sources, read when asked for; ids
     "What to read, and what to call it"
     if isinstance(pictures, (str,Path)):
         folder = Path(pictures)
@@ -217,9 +218,10 @@ def picture_sources(
         if not pictures: raise LabError(f'{folder}: no picture files', f'files that end in {", ".join(PICTURE_SUFFIXES)}', 'Check the folder.')
         if folder.is_dir() and ids is None: ids = [f.relative_to(folder).as_posix() for f in pictures]
     if isinstance(pictures, Image.Image) or hasattr(pictures, 'frames'): pictures = [pictures]
-    sources = [pictures[i] for i in range(len(pictures))] if hasattr(pictures, '__getitem__') else list(pictures)
+    sources = pictures if hasattr(pictures, '__getitem__') and hasattr(pictures, '__len__') else list(pictures)
     named = lambda i,s: str(s.id) if hasattr(s, 'frames') else Path(s).name if isinstance(s, (str,Path)) else f'picture-{n_known+i+1:05d}'
-    ids = [named(i,s) for i,s in enumerate(sources)] if ids is None else [str(i) for i in ids]
+    ids = getattr(sources, 'ids', None) or [named(i,s) for i,s in enumerate(sources)] if ids is None else ids
+    ids = [str(i) for i in ids]
     if len(ids) != len(sources): raise LabError(f'{len(ids)} ids for {len(sources)} pictures', 'one a picture', 'Leave ids out to have them made.')
     return sources,ids
 
