@@ -85,7 +85,7 @@ def sha256(
     "Checksum of a file"
     with open(path, 'rb') as f: return hashlib.file_digest(f, 'sha256').hexdigest()
 
-# %% ../nbs/02_storage.ipynb #6b22226b
+# %% ../nbs/02_storage.ipynb #8e5de7b8
 def seal(
     folder:Path, # a filled folder
     **facts      # what else the manifest says
@@ -104,6 +104,8 @@ def unseal(
         raise LabError(f'{folder} has no manifest.json', f'a folder that the lab wrote as a {kind}', 'Check the path.')
     try: manifest = json.loads((folder/'manifest.json').read_text(encoding='utf-8'))
     except ValueError as e: raise LabError(f'{folder}/manifest.json cannot be read: {e}', 'JSON', 'Restore or rebuild the folder.') from e
+    if not isinstance(manifest, dict) or not isinstance(manifest.get('files'), dict):
+        raise LabError(f'{folder}/manifest.json lists no files', f'the manifest of a {kind} that the lab wrote', 'Give another folder.')
     if manifest.get('kind') != kind:
         raise LabError(f'{folder} is a {manifest.get("kind")!r}', f'a {kind!r}', 'Give the folder of the right kind.')
     for name,digest in manifest['files'].items():

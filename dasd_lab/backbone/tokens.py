@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['CaptionTokenizer', 'train_tokenizer', 'TokenVectors']
 
-# %% ../../nbs/20_backbone.tokens.ipynb #a2ccade1
+# %% ../../nbs/20_backbone.tokens.ipynb #1266a27a
 from collections.abc import Iterable,Sequence
 from pathlib import Path
 
@@ -14,8 +14,9 @@ from torch import Tensor,nn
 from tokenizers import Tokenizer,models,normalizers,pre_tokenizers,trainers
 
 from ..contracts import LabError
+from ..storage import whole_file
 
-# %% ../../nbs/20_backbone.tokens.ipynb #9c77c09d
+# %% ../../nbs/20_backbone.tokens.ipynb #90fad015
 class CaptionTokenizer:
     "A trained tokenizer that frames captions with a start and an end token"
     def __init__(self,
@@ -57,8 +58,8 @@ class CaptionTokenizer:
         return [self.names[0], *self.tokenizer.encode(caption, add_special_tokens=False).tokens, self.names[1]]
 
     def save(self, path:str|Path)->None:
-        "Write the tokenizer as one JSON file"
-        self.tokenizer.save(str(path))
+        "Write the tokenizer as one JSON file, whole"
+        with whole_file(path) as f: f.write_text(self.tokenizer.to_str(pretty=True), encoding='utf-8')
 
     @classmethod
     def load(cls, path:str|Path, **names)->'CaptionTokenizer':

@@ -152,10 +152,11 @@ def picture_tensor(
     x = torch.from_numpy(np.stack(rows)).permute(0,3,1,2).float()/255
     return (x-torch.tensor(mean).view(3,1,1))/torch.tensor(std).view(3,1,1)
 
-# %% ../../nbs/21_backbone.towers.ipynb #09652ec1
+# %% ../../nbs/21_backbone.towers.ipynb #477d3e84
 @torch.inference_mode()
-def _in_batches(encode:Callable, items:Sequence, batch_size:int, progress:Callable|None)->Tensor:
-    "Encode a long list a slice at a time"
+def _in_batches(encode:Callable, items:Sequence, width:int, batch_size:int, progress:Callable|None)->Tensor:
+    "Encode a long list a slice at a time; nothing gives no rows"
+    if not len(items): return torch.empty(0, width)
     starts = range(0, len(items), batch_size)
     return torch.cat([encode(items[i:i+batch_size]).float().cpu() for i in (progress(starts) if progress else starts)])
 
@@ -169,8 +170,8 @@ def encode_source(self:Backbone,
         ids,end_index = self.tokenizer(some, self.context_length)
         with attention(self.device): return self.source_from_ids(ids.to(self.device), end_index.to(self.device))
     order = sorted(range(len(captions)), key=lambda i: len(captions[i]))
-    features = _in_batches(encode, [captions[i] for i in order], batch_size, progress)
-    return features[torch.tensor(order).argsort()]
+    features = _in_batches(encode, [captions[i] for i in order], self.embed_dim, batch_size, progress)
+    return features[torch.tensor(order, dtype=torch.long).argsort()]
 
 def encode_pictures(self:Backbone,
     pictures:Sequence,            # PIL pictures, uint8 arrays [H, W, 3], or a corpus's visuals, read a batch at a time
@@ -180,7 +181,7 @@ def encode_pictures(self:Backbone,
     "Pictures as vectors of the shared space, not normalised"
     def encode(some):
         with attention(self.device): return self.clip.encode_image(picture_tensor(some, self.image_size, self.mean, self.std).to(self.device))
-    return _in_batches(encode, pictures, batch_size, progress)
+    return _in_batches(encode, pictures, self.embed_dim, batch_size, progress)
 
 Backbone.encode_source,Backbone.encode_pictures = encode_source,encode_pictures
 

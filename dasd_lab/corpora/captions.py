@@ -78,7 +78,7 @@ def _format(path:Path)->str:
     try: return {'.jsonl':'', '.csv':',', '.tsv':'\t'}[path.suffix.lower()]
     except KeyError: raise LabError(f'the file {path.name}', 'a name that ends in .jsonl, .csv or .tsv', 'Convert it, or rename it if it is one of these.') from None
 
-# %% ../../nbs/10_corpora.captions.ipynb #38f1501b
+# %% ../../nbs/10_corpora.captions.ipynb #eb3f8f76
 def _rows(path:Path)->Iterable[tuple[int,dict]]:
     try:
         with open(path, encoding='utf-8-sig', newline='') as f:
@@ -92,6 +92,7 @@ def _rows(path:Path)->Iterable[tuple[int,dict]]:
                     if not isinstance(row, dict): raise LabError(f'{path.name}, line {i}: {line[:40]!r}', 'a JSON object', 'Write one object a line.')
                     yield i,row
     except FileNotFoundError: raise LabError(f'no file {path}', 'a caption file', 'Check the path.') from None
+    except OSError as e: raise LabError(f'{path} cannot be opened ({e.strerror or e})', 'a readable caption file', 'Check the path and its rights.') from None
     except UnicodeDecodeError as e: raise LabError(f'{path.name} is not UTF-8 ({e.reason} at byte {e.start})', 'UTF-8 text', 'Convert it.') from None
     except json.JSONDecodeError as e: raise LabError(f'{path.name}, line {i} is not JSON: {e.msg}', 'one JSON object a line', 'Correct the line.') from None
     except csv.Error as e: raise LabError(f'{path.name}, line {rows.line_num}: {e}', 'rows of the same columns', 'Correct the line.') from None
