@@ -1,0 +1,173 @@
+"Every registered method keeps every promise of `contracts.RetrievalMethod`, with the settings of its own preset"
+import copy
+from dataclasses import replace
+import pytest,torch
+from dasd_lab.backbone.towers import fingerprint
+from dasd_lab.contracts import METHODS,LabError,RetrievalMethod,method_class
+from dasd_lab.presets import list_presets,load_preset,vary
+from dasd_lab.training.losses import LOSSES
+from dasd_lab.training.recipes import batches_for,new_method,scaled_stages,training_data
+from dasd_lab.training.runs import CriticTurn,load_method,own_state,save_method,train_step
+from dasd_lab.training.source import train_source
+from dasd_lab.training.stages import make_optimizer,set_trainable,stage_loss
+from squares import SOURCE,Squares
+
+PRESETS = {n:p for n in list_presets() if (p := load_preset(n)).get('method')}
+SENTENCES = ['ein Quadrat','ein rotes Quadrat auf der grünen Wiese und noch ein blaues Quadrat auf einer Wiese','Wiese','ein gelbes Quadrat auf der Wiese.','狗 🐕 unbekannte Zeichen','']
+close = lambda a,b: torch.testing.assert_close(a, b, atol=2e-5, rtol=1e-5)
+
+@pytest.fixture(scope='module')
+def backbone(): return train_source(SOURCE, Squares(), progress=False)
+
+@pytest.fixture(scope='module')
+def data(backbone): return training_data(Squares(), ('de','fr'), backbone)
+
+@pytest.fixture(scope='module', params=PRESETS)
+def preset(request): return vary(PRESETS[request.param], dict(vocab_size=120))
+
+@pytest.fixture
+def stages(preset): return [replace(s, batch_size=6, steps=3) for s in scaled_stages(preset, 2)]
+
+@pytest.fixture(scope='module')
+def made(preset, data, backbone):
+    "As a preset starts, then with every weight of its own moved: adapters start as the identity, which would hide mistakes"
+    method = new_method(preset, data, backbone).eval()
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for n,p in method.named_parameters():
+            if not n.startswith('backbone.'): p.add_(.1*torch.randn_like(p))
+    return method
+
+@pytest.fixture
+def method(made):
+    kept = {k:v.clone() for k,v in made.state_dict().items()}
+    yield made
+    made.load_state_dict(kept); made.requires_grad_(False); made.eval(); made.zero_grad()
+
+def test_every_method_has_a_preset_and_every_preset_a_method():
+    assert {'dasd','static_adapter'} <= set(METHODS) == {p['method'] for p in PRESETS.values()}
+
+@pytest.mark.parametrize('name', sorted(METHODS))
+def test_it_is_known_by_its_name(name):
+    cls = method_class(name)
+    assert cls is METHODS[name] and cls.name==name and issubclass(cls, RetrievalMethod) and cls.__doc__
+    with pytest.raises(LabError, match=name): method_class('none of these')
+
+def test_it_names_its_languages_and_has_a_frozen_backbone(method, backbone):
+    assert method.languages==('de','fr') and method.backbone is backbone
+    assert not any(p.requires_grad for p in backbone.parameters())
+    method.train(); assert method.training and not any(m.training for m in backbone.modules())
+
+def test_captions_become_vectors_of_the_shared_space(method, backbone):
+    for language in (*method.languages,'en'):
+        found = method.encode_captions(SENTENCES, language)
+        assert found.shape==(len(SENTENCES), backbone.embed_dim) and found.dtype==torch.float32 and found.isfinite().all() and not found.requires_grad
+        assert method.encode_captions(SENTENCES[:1], language).shape==(1, backbone.embed_dim)
+        assert method.encode_captions([], language).shape==(0, backbone.embed_dim)
+    assert len({tuple(r) for r in method.encode_captions(SENTENCES, 'de').tolist()})==len(SENTENCES)
+
+def test_rows_keep_the_order_of_the_captions(method):
+    found,order = method.encode_captions(SENTENCES, 'de'),[3,0,5,1,4,2]
+    close(method.encode_captions([SENTENCES[i] for i in order], 'de'), found[order])
+
+def test_a_caption_does_not_depend_on_its_neighbours(method):
+    for language in ('de','en'):
+        found = method.encode_captions(SENTENCES, language)
+        for i,caption in enumerate(SENTENCES): close(method.encode_captions([caption], language)[0], found[i])
+        for size in (1,2,4): close(method.encode_captions(SENTENCES, language, batch_size=size) if language=='de' else method.backbone.encode_source(SENTENCES, size), found)
+
+def test_languages_have_their_own_vectors_and_encoding_leaves_no_trace(method):
+    before = fingerprint(method)
+    german = method.encode_captions(SENTENCES[:2], 'de')
+    assert (german-method.encode_captions(SENTENCES[:2], 'fr')).abs().max()>1e-3
+    assert torch.equal(method.encode_captions(SENTENCES[:2], 'de'), german) and fingerprint(method)==before
+
+@pytest.mark.parametrize('language', ['fi','','DE','german'])
+def test_an_untrained_language_is_refused(method, language):
+    with pytest.raises(LabError, match='one of .*de.*fr.*en'): method.encode_captions(SENTENCES, language)
+
+def test_the_source_language_goes_to_the_backbone(method, backbone):
+    english = ['a red square.','a square']
+    assert torch.equal(method.encode_captions(english, 'en'), backbone.encode_source(english))
+
+def test_longer_than_the_context_is_cut(method):
+    long = 'Quadrat '*2000
+    close(method.encode_captions([long], 'de'), method.encode_captions([long+'Wiese'], 'de'))
+
+def test_visuals_have_features_first_axis_the_gallery(method, backbone, data):
+    image_features = data.features.image_features[:7]
+    visuals = method.encode_visuals(image_features)
+    assert visuals['features'].shape==(7, backbone.embed_dim) and all(len(v)==7 for v in visuals.values())
+    parts = [method.encode_visuals(image_features[part]) for part in (slice(0,3),slice(3,7))]
+    for k,v in visuals.items(): close(torch.cat([p[k] for p in parts]), v)
+
+def test_scores_of_a_slice_are_a_slice_of_the_scores(method, data):
+    text,visuals = method.encode_captions(SENTENCES, 'de'),method.encode_visuals(data.features.image_features[:11])
+    whole = method.score(text, visuals)
+    assert whole.shape==(len(SENTENCES),11) and whole.isfinite().all()
+    for part in (slice(0,4),slice(4,5),slice(5,11),slice(0,0)): close(method.score(text, {k:v[part] for k,v in visuals.items()}), whole[:,part])
+    close(method.score(text[2:4], visuals), whole[2:4])
+
+def judged(method, stage, features):
+    "With the critic's logits, where the stage has a critic"
+    if not stage.critic: return features
+    method.critic.requires_grad_(True)
+    return CriticTurn(method.critic, stage.critic)(features, 0)
+
+def test_every_part_that_learns_exists_and_gets_a_gradient(method, data, stages):
+    batches = batches_for(method, data)
+    for stage in stages:
+        opened = set_trainable(method, stage.trains)
+        assert opened and not any(n.startswith('backbone.') for n in opened)
+        for part in stage.trains: assert any(n.startswith(part+'.') for n in opened) or method.get_submodule(part) is None
+        features = method.training_features(batches(stage)(0))
+        features = judged(method, stage, features)
+        stage_loss(stage, features)[0].backward()
+        for part in stage.trains:
+            found = [p.grad for n,p in method.named_parameters() if n.startswith(part+'.') and p.grad is not None]
+            assert any(g.abs().max()>0 for g in found), part
+        assert all(p.grad is None for p in method.backbone.parameters())
+        method.zero_grad()
+
+def test_a_stage_finds_the_features_it_needs(method, data, stages, backbone):
+    batches = batches_for(method, data)
+    for stage in stages:
+        batch = batches(stage)(0)
+        features = method.training_features(batch)
+        assert all(isinstance(v, torch.Tensor) for v in features.values()) and features['target_features'].shape==(6, backbone.embed_dim)
+        for k in ('source_features','image_features'): assert torch.equal(features[k], batch[k])
+        features = judged(method, stage, features)
+        total,report = stage_loss(stage, features)
+        assert total.shape==() and total.isfinite() and set(report)=={t.loss for t in stage.terms}<=set(LOSSES)
+
+def test_training_features_are_those_of_encoding(method, data, stages):
+    batch = batches_for(method, data)(stages[0])(0)
+    captions = [data.pairs[batch['language']].target[i] for i in batch['rows']]
+    with torch.no_grad(): close(method.training_features(batch)['target_features'], method.encode_captions(captions, batch['language']))
+
+def test_a_step_changes_what_learns_and_nothing_else(method, data, stages):
+    for stage in stages:
+        before,frozen = copy.deepcopy(own_state(method)),fingerprint(method.backbone)
+        set_trainable(method, (*stage.trains,*(['critic'] if stage.critic else [])))
+        turn = CriticTurn(method.critic, stage.critic) if stage.critic else None
+        row = train_step(method, stage, make_optimizer(method, stage), batches_for(method, data)(stage)(0), 0, turn)
+        changed = {k.split('.')[0] for k,v in own_state(method).items() if not torch.equal(v, before[k])}
+        assert changed=={p for p in stage.trains if method.get_submodule(p) is not None} | ({'critic'} if stage.critic else set()) and row['loss'].isfinite()
+        assert fingerprint(method.backbone)==frozen
+
+def test_saved_and_loaded_it_answers_the_same(method, backbone, data, tmp_path):
+    save_method(method, tmp_path/'a method', seed=0)
+    again = load_method(tmp_path/'a method', backbone)
+    assert type(again) is type(method) and again.config==method.config and again.languages==method.languages and not again.training
+    assert not any(p.requires_grad for p in again.parameters()) and fingerprint(again)==fingerprint(method)
+    for language in (*method.languages,'en'): assert torch.equal(again.encode_captions(SENTENCES, language), method.encode_captions(SENTENCES, language))
+    assert not any(n.startswith('backbone.') for n in own_state(method))
+    save_method(method, tmp_path/'half', half=True)
+    half = load_method(tmp_path/'half', backbone).encode_captions(SENTENCES, 'de')
+    assert torch.cosine_similarity(half, method.encode_captions(SENTENCES, 'de')).min()>.9999
+
+def test_it_is_not_loaded_onto_another_backbone(method, backbone, tmp_path):
+    save_method(method, tmp_path/'m')
+    other = copy.deepcopy(backbone)
+    with torch.no_grad(): other.clip.positional_embedding[0,0] += 1
+    with pytest.raises(LabError, match='fingerprint'): load_method(tmp_path/'m', other)
