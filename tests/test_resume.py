@@ -1,0 +1,75 @@
+"A run that is killed and goes on ends with the same bits as one that never stopped, across real processes"
+import json,os,shutil,signal,subprocess,sys
+from pathlib import Path
+import pytest
+from dasd_lab.contracts import LabError
+from dasd_lab.training.recipes import train
+from squares import TINY,Squares
+
+RUN = """
+import os,signal,sys
+sys.path.insert(0, sys.argv[1])
+from dasd_lab.backbone import towers
+from dasd_lab.training import recipes,runs,source
+from squares import SOURCE,TINY,Squares
+out,stage,at = sys.argv[2],sys.argv[3],int(sys.argv[4])
+die = lambda: os.kill(os.getpid(), signal.SIGKILL)
+fit,step_of,seal = runs.fit,runs.train_step,runs.seal
+recipes.fit = lambda *given,**named: fit(*given, **named|dict(checkpoint_every=8))
+recipes.load_preset = lambda name: SOURCE
+def train_step(method, its, optimizer, batch, step, turn=None):
+    if its.name==stage and step==at: die()
+    return step_of(method, its, optimizer, batch, step, turn)
+runs.train_step = train_step
+if stage=='while saving': runs.seal = lambda folder,**facts: die() if facts.get('position')==[1,at] else seal(folder, **facts)
+recipes.train(TINY|dict(source_model='tiny'), Squares(), out=out, seed=3, progress=False)
+print('finished')
+"""
+
+def run(out:Path, stage:str='never', at:int=0)->subprocess.CompletedProcess:
+    return subprocess.run([sys.executable,'-c',RUN,str(Path(__file__).parent),str(out),stage,str(at)], capture_output=True, text=True, timeout=300,
+                          env=os.environ|dict(OMP_NUM_THREADS='1'))
+
+def position(out): return json.loads((out/'checkpoint/manifest.json').read_text())['position']
+
+@pytest.fixture(scope='module')
+def ended(tmp_path_factory):
+    "One run straight through; one killed three times, the last time while it writes a checkpoint"
+    root,places = tmp_path_factory.mktemp('runs'),[]
+    done = run(root/'straight'); assert done.stdout.strip()=='finished', done.stderr
+    for stage,at in (('cross_lingual_alignment',21),('cross_modal_alignment',13),('while saving',16)):
+        done = run(root/'killed', stage, at)
+        assert done.returncode==-signal.SIGKILL and 'finished' not in done.stdout, done.stderr
+        assert not (root/'killed/card.json').exists(); places.append(position(root/'killed'))
+    done = run(root/'killed'); assert done.stdout.strip()=='finished', done.stderr
+    return root/'straight',root/'killed',places
+
+def test_each_time_it_went_on_from_the_last_whole_checkpoint(ended): assert ended[2]==[[0,16],[1,8],[1,8]]
+
+@pytest.mark.parametrize('name', ['method/model.safetensors','method/tokenizer.json','method/manifest.json','backbone/open_clip_model.safetensors','log.jsonl','preset.json',
+                                  'checkpoint/weights.safetensors','checkpoint/optimizers.safetensors'])
+def test_the_same_bits(ended, name):
+    straight,killed,_ = ended
+    assert (straight/name).read_bytes()==(killed/name).read_bytes()
+
+def test_the_same_card(ended):
+    cards = [json.loads((f/'card.json').read_text()) for f in ended[:2]]
+    for c in cards: del c['cpu_s'],c['source_cpu_s']
+    assert cards[0]==cards[1]
+
+def test_it_learnt_something(ended):
+    log = [json.loads(r) for r in (ended[0]/'log.jsonl').read_text().splitlines()]
+    first = [r['alignment'] for r in log if 'alignment' in r]
+    assert first[-1]<.7*first[0] and {r['stage'] for r in log}=={'cross_lingual_alignment','cross_modal_alignment'}
+
+def test_a_finished_run_is_not_touched(ended):
+    before = {f:f.read_bytes() for f in ended[1].rglob('*') if f.is_file()}
+    with pytest.raises(LabError, match='holds a finished run'): train(TINY, Squares(), out=ended[1], seed=3, progress=False)
+    assert {f:f.read_bytes() for f in ended[1].rglob('*') if f.is_file()}==before
+
+@pytest.mark.parametrize('changed,told', [(dict(seed=4),'other seed'), (dict(changes={'stages.0.learning_rate':1e-3}),'other stages'), (dict(changes={'config.token_width':8}),'other weights')], ids=['seed','stages','widths'])
+def test_an_interrupted_run_is_not_continued_with_other_settings(ended, changed, told, tmp_path):
+    for part in ('backbone','checkpoint'): shutil.copytree(ended[1]/part, tmp_path/'run'/part)
+    before = {f:f.read_bytes() for f in (tmp_path/'run').rglob('*') if f.is_file()}
+    with pytest.raises(LabError, match=told): train(TINY, Squares(), out=tmp_path/'run', progress=False, **dict(seed=3)|changed)
+    assert {f:f.read_bytes() for f in (tmp_path/'run').rglob('*') if f.is_file()}==before
