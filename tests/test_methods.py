@@ -150,9 +150,11 @@ def test_a_step_changes_what_learns_and_nothing_else(method, data, stages):
         before,frozen = copy.deepcopy(own_state(method)),fingerprint(method.backbone)
         set_trainable(method, (*stage.trains,*(['critic'] if stage.critic else [])))
         turn = CriticTurn(method.critic, stage.critic) if stage.critic else None
-        row = train_step(method, stage, make_optimizer(method, stage), batches_for(method, data)(stage)(0), 0, turn)
-        changed = {k.split('.')[0] for k,v in own_state(method).items() if not torch.equal(v, before[k])}
-        assert changed=={p for p in stage.trains if method.get_submodule(p) is not None} | ({'critic'} if stage.critic else set()) and row['loss'].isfinite()
+        row = train_step(method, stage, make_optimizer(method, stage), batches_for(method, data)(stage)(1), 1, turn) # the authors' schedule starts at a rate of 0
+        changed = {k for k,v in own_state(method).items() if not torch.equal(v, before[k])}
+        learning = {p for p in (*stage.trains,*(['critic'] if stage.critic else [])) if method.get_submodule(p) is not None}
+        assert row['loss'].isfinite() and all(any(k.startswith(p+'.') for k in changed) for p in learning), learning
+        assert all(any(k.startswith(p+'.') for p in learning) for k in changed), changed
         assert fingerprint(method.backbone)==frozen
 
 def test_saved_and_loaded_it_answers_the_same(method, backbone, data, tmp_path):
