@@ -232,6 +232,14 @@ def test_a_run_on_the_backbone_of_another_run(kept):
     with pytest.raises(LabError, match='a gallery made with'): Gallery.load(kept/'gallery', Colours())
 
 
+@pytest.mark.parametrize('file,content', [('pictures.json',b'{}'), ('pictures.json',b'x'), ('pictures.json',b'[]'), ('thumbnails.zip',b'x'), ('features.safetensors',None)])
+def test_a_gallery_with_other_things_in_its_files(kept, file, content):
+    path = kept/'gallery'/file
+    path.write_bytes(content) if content else write_tensors(dict(x=torch.zeros(5, 16)), path)
+    resealed(kept/'gallery')
+    with pytest.raises(LabError, match='does not hold what a gallery holds'): Gallery.load(kept/'gallery', load_run(kept/'run'))
+
+
 @pytest.mark.parametrize('text', ['','{}','not json','[1]'])
 def test_a_tokenizer_that_is_none(kept, text):
     (kept/'run/method/tokenizer.json').write_text(text); resealed(kept/'run/method')

@@ -377,7 +377,7 @@ def save(self:Gallery,
         seal(fresh, kind='gallery', method=self.method.name, fingerprint=fingerprint(self.method), n_pictures=len(self))
     return folder
 
-# %% ../../nbs/60_search.gallery.ipynb #12bafaa3
+# %% ../../nbs/60_search.gallery.ipynb #3061f481
 @patch(cls_method=True)
 def load(cls:Gallery,
     folder:str|Path,        # as saved
@@ -388,9 +388,12 @@ def load(cls:Gallery,
     folder = Path(folder); manifest = unseal(folder, 'gallery')
     made,here = (manifest['method'],manifest['fingerprint']),(method.name,fingerprint(method))
     if made != here: raise LabError(f'a gallery made with {made[0]} {made[1]}', f'one made with {here[0]} {here[1]}', 'Load that method, or add the pictures to a new gallery.')
-    features,texts = read_tensors(folder/'features.safetensors')['image_features'],json.loads((folder/'pictures.json').read_text(encoding='utf-8'))
-    gallery = cls(method, slice_size)
-    with zipfile.ZipFile(folder/'thumbnails.zip') as z: kept = {id:z.read(f'{i:06d}.webp') for i,id in enumerate(texts['ids'])}
+    try:
+        features,texts = read_tensors(folder/'features.safetensors')['image_features'],json.loads((folder/'pictures.json').read_text(encoding='utf-8'))
+        with zipfile.ZipFile(folder/'thumbnails.zip') as z: kept = {id:z.read(f'{i:06d}.webp') for i,id in enumerate(texts['ids'])}
+        captions = [Caption(**c) for c in texts['captions']]
+    except (KeyError,TypeError,OSError,json.JSONDecodeError,zipfile.BadZipFile) as e: raise LabError(f'{folder}, which does not hold what a gallery holds ({e})', 'a folder that Gallery.save wrote', 'Build the gallery again.') from e
     if len(features) != len(kept): raise LabError(f'{len(features)} features and {len(kept)} pictures in {folder}', 'as many of each', 'Build the gallery again.')
-    gallery._extend(texts['ids'], features, kept, [Caption(**c) for c in texts['captions']])
+    gallery = cls(method, slice_size)
+    gallery._extend(texts['ids'], features, kept, captions)
     return gallery
