@@ -14,7 +14,7 @@ from dasd_lab.training.source import train_source
 
 LANGUAGES = 'de','fr','cs','zh','ja','es','ar'
 SOURCE = {'phases.0.steps': 1400, 'phases.1.steps': 700}
-METHOD = {'stages.0.steps': 3000, 'stages.1.steps': 200}
+METHOD = {'stages.0.steps': 1500, 'stages.1.steps': 100}
 
 def main(out:Path, source:str|None, seed:int)->None:
     "Source model (unless one is given), method, test figures, card"
