@@ -68,7 +68,7 @@ def forward(golden):
     for h in hooks: h.remove()
     r_s,hidden_s,r_v = frozen_features(golden, method)
     depth = golden.case['config']['sdm_layers_run']
-    assert len(seen)==depth+len(blocks), 'the disentangler runs as many blocks as the authors\' code'
+    assert len(seen)==depth+len(blocks)-1, 'the disentangler runs as many blocks as the authors\' code; the first block is run once for both readings'
     def ends(tensors): return torch.stack([at_end(t, end_index) for t in tensors])
     return {k: named[v] for k,v in OURS.items()} | dict(
         W_z=named['generated'].transpose(0,1), x0_eos=ends(first[:1])[0], sdm_H_eos=ends(seen[:depth]), H_T_eos=ends(b for b,_ in trace), X_T_eos=ends(a for _,a in trace),
