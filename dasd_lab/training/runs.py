@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['CriticTurn', 'train_step', 'save_checkpoint', 'load_checkpoint', 'own_state', 'fit', 'save_method', 'load_method']
 
-# %% ../../nbs/42_training.runs.ipynb #a269bd1a
+# %% ../../nbs/42_training.runs.ipynb #7c613e76
 import json
 from collections.abc import Callable,Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ from ..backbone.tokens import CaptionTokenizer
 from ..backbone.towers import Backbone,attention,fingerprint
 from ..contracts import LabError,RetrievalMethod,method_class
 from ..presets import plain,settings
-from ..storage import read_tensors,seal,unseal,whole_file,whole_folder,write_tensors
+from ..storage import read_tensors,recovered,seal,unseal,whole_file,whole_folder,write_tensors
 from .losses import critic_loss
 from .stages import CriticTraining,Stage,learning_rate,make_optimizer,set_trainable,stage_loss
 
@@ -78,7 +78,7 @@ def train_step(
     if 'semantic_agnostic' in features: extra['agnostic_norm'] = features['semantic_agnostic'].detach().norm(dim=-1).mean()
     return dict(step=step, stage=stage.name, language=batch['language'], learning_rate=rate, loss=total.detach()) | report | extra
 
-# %% ../../nbs/42_training.runs.ipynb #886e59d3
+# %% ../../nbs/42_training.runs.ipynb #c14f5746
 def _optimizer_tensors(optimizers:Sequence)->dict[str,Tensor]:
     "The states of optimizers as named tensors"
     return {f'{o}.{i}.{k}': torch.as_tensor(v) for o,opt in enumerate(optimizers) if opt is not None for i,s in opt.state_dict()['state'].items() for k,v in s.items()}
@@ -93,25 +93,26 @@ def _restore_optimizers(optimizers:Sequence, tensors:dict[str,Tensor])->None:
             if int(which)==o: state['state'].setdefault(int(i), {})[k] = v
         opt.load_state_dict(state)
 
-def save_checkpoint(folder:Path, method:nn.Module, optimizers:Sequence, facts:dict)->None:
-    "Weights, optimizer states and position as one whole folder"
+def save_checkpoint(folder:Path, method:nn.Module, optimizers:Sequence, facts:dict, best:tuple[float,dict]|None=None)->None:
+    "Weights, optimizer states and position as one whole folder; with the best value on validation so far and its weights"
     with whole_folder(folder) as f:
         write_tensors(own_state(method), f/'weights.safetensors'); write_tensors(_optimizer_tensors(optimizers), f/'optimizers.safetensors')
-        seal(f, kind='checkpoint', **facts)
+        if best: write_tensors(best[1], f/'best.safetensors')
+        seal(f, kind='checkpoint', best=best and best[0], **facts)
 
-# %% ../../nbs/42_training.runs.ipynb #d8454d5e
+# %% ../../nbs/42_training.runs.ipynb #5d52fa3a
 def load_checkpoint(
     folder:Path,           # as `save_checkpoint` wrote it
     method:RetrievalMethod, # receives the weights
     facts:dict             # what the run is now; a checkpoint of another run is refused
-)->tuple[tuple[int,int],list[dict]]: # stage and step to go on from, the log so far
+)->tuple[tuple[int,int],list[dict],tuple[float,dict]|None]: # stage and step to go on from, the log and the best so far
     "Weights and position of a checkpoint that belongs to this run"
     m,weights,wanted = unseal(folder, 'checkpoint'),read_tensors(folder/'weights.safetensors'),own_state(method)
     other = [k for k,v in facts.items() if m.get(k, v)!=v]
     if {k: v.shape for k,v in weights.items()} != {k: v.shape for k,v in wanted.items()}: other.append('weights')
     if other: raise LabError(f'{folder} of a run with other {", ".join(other)}', 'the settings that run was begun with', 'Give those settings to go on, or another folder to begin anew.')
     method.load_state_dict(method.state_dict() | weights)
-    return tuple(m['position']),m['log']
+    return tuple(m['position']),m['log'],None if m['best'] is None else (m['best'], read_tensors(folder/'best.safetensors'))
 
 def own_state(
     method:nn.Module # with a frozen `backbone`
@@ -119,7 +120,7 @@ def own_state(
     "A method's own weights"
     return {k: v for k,v in method.state_dict().items() if not k.startswith('backbone.')}
 
-# %% ../../nbs/42_training.runs.ipynb #e42b626e
+# %% ../../nbs/42_training.runs.ipynb #24808670
 def fit(
     method:RetrievalMethod,             # trained in place
     stages:Sequence[Stage],             # one after the other
@@ -133,16 +134,15 @@ def fit(
     progress:bool=True                  # show a bar?
 )->list[dict]:                          # the log
     "Train a method through its stages; goes on from the folder's checkpoint if there is one"
-    folder = None if folder is None else Path(folder); log,at = [],(0,0)
+    folder = None if folder is None else Path(folder); at,log,found = (0,0),[],None
     facts = dict(backbone=fingerprint(method.backbone), seed=seed, stages=[plain(s) for s in stages])
-    if folder and (folder/'checkpoint'/'manifest.json').is_file():
-        at,log = load_checkpoint(folder/'checkpoint', method, facts)
+    if folder and recovered(folder/'checkpoint').is_dir(): at,log,found = load_checkpoint(folder/'checkpoint', method, facts)
     for s,stage in enumerate(stages):
         if s<at[0]: continue
         set_trainable(method, (*stage.trains, *(['critic'] if stage.critic else [])))
         turn = CriticTurn(method.critic, stage.critic, seed) if stage.critic else None
-        optimizer,batch_of,best = make_optimizer(method, stage),batches(stage),None
-        optimizers,first = (optimizer, turn and turn.optimizer),at[1] if s==at[0] else 0
+        optimizer,batch_of = make_optimizer(method, stage),batches(stage)
+        optimizers,first,best = (optimizer, turn and turn.optimizer),*((at[1], found) if s==at[0] else (0, None))
         if first: _restore_optimizers(optimizers, read_tensors(folder/'checkpoint'/'optimizers.safetensors'))
         method.train()
         for step in tqdm(range(first, stage.steps), initial=first, total=stage.steps, desc=stage.name.replace('_',' '), disable=not progress):
@@ -152,7 +152,7 @@ def fit(
                 method.eval(); value = validate(method); method.train(); log.append(dict(step=step, stage=stage.name, validation=value))
                 if best is None or value>best[0]: best = value,{k: v.clone() for k,v in own_state(method).items()}
             if folder and checkpoint_every and (step+1)%checkpoint_every==0:
-                save_checkpoint(folder/'checkpoint', method, optimizers, facts | dict(position=[s,step+1], log=log))
+                save_checkpoint(folder/'checkpoint', method, optimizers, facts | dict(position=[s,step+1], log=log), best)
         if best: method.load_state_dict(method.state_dict() | best[1])
     method.eval(); method.requires_grad_(False)
     if folder:

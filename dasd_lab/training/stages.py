@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Term', 'CriticTraining', 'Stage', 'stage_loss', 'set_trainable', 'learning_rate', 'BertAdam', 'make_optimizer',
-           'CaptionBatches']
+           'length_batches', 'CaptionBatches']
 
 # %% ../../nbs/41_training.stages.ipynb #70270b93
 import math
@@ -126,7 +126,21 @@ def make_optimizer(
     return BertAdam([dict(params=[p for n,p in named if 'bias' not in n], weight_decay=stage.weight_decay),
                      dict(params=[p for n,p in named if 'bias' in n])], lr=stage.learning_rate)
 
-# %% ../../nbs/41_training.stages.ipynb #4e1d621f
+# %% ../../nbs/41_training.stages.ipynb #16fefd55
+def length_batches(
+    lengths:np.ndarray,      # of every caption, in tokens
+    batch_size:int,          # B
+    rng:np.random.Generator, # decides the order
+    bucket:int               # batches sorted by length together
+)->np.ndarray:               # [n_batches, B] rows; what does not fill a batch is left out
+    "One pass over captions in random batches of similar length"
+    if len(lengths)<batch_size: raise LabError(f'{len(lengths)} captions', f'at least one batch of {batch_size}', 'Give more captions or a smaller batch_size.')
+    n = len(lengths)//batch_size*batch_size
+    pieces = np.split(rng.permutation(len(lengths))[:n], range(batch_size*bucket, n, batch_size*bucket))
+    batches = np.concatenate([p[np.argsort(lengths[p], kind='stable')] for p in pieces]).reshape(-1, batch_size)
+    return batches[rng.permutation(len(batches))]
+
+# %% ../../nbs/41_training.stages.ipynb #a8f64463
 class CaptionBatches:
     "The batch of any step, from its number"
     def __init__(self,
@@ -151,11 +165,8 @@ class CaptionBatches:
         "The batches of one pass over a language"
         if (language,epoch) not in self._orders:
             rng = np.random.default_rng([self.seed, self.languages.index(language), epoch])
-            n = len(self.rows[language])//self.batch_size*self.batch_size
-            ids,length = rng.permutation(len(self.rows[language]))[:n],np.array([len(r) for r in self.rows[language]])
-            pieces = [p[np.argsort(length[p], kind='stable')] for p in np.split(ids, range(self.batch_size*self.bucket, n, self.batch_size*self.bucket))]
-            batches = np.concatenate(pieces).reshape(-1, self.batch_size)
-            self._orders = {k: v for k,v in self._orders.items() if k[0]!=language} | {(language,epoch): batches[rng.permutation(len(batches))]}
+            batches = length_batches(np.array([len(r) for r in self.rows[language]]), self.batch_size, rng, self.bucket)
+            self._orders = {k: v for k,v in self._orders.items() if k[0]!=language} | {(language,epoch): batches}
         return self._orders[language,epoch]
 
     def __call__(self,
