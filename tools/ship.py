@@ -3,7 +3,7 @@ import argparse,time
 from importlib.metadata import version
 from pathlib import Path
 
-from dasd_lab.backbone.towers import load_backbone,save_backbone
+from dasd_lab.backbone.towers import save_backbone
 from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.presets import load_preset,vary
@@ -13,21 +13,21 @@ from dasd_lab.training.runs import save_method
 from dasd_lab.training.source import train_source
 
 LANGUAGES = 'de','fr','cs','zh','ja','es','ar'
-SOURCE = {'phases.0.steps': 1400, 'phases.1.steps': 700}
+SOURCE = {'phases.0.steps': 1200, 'phases.1.steps': 500}
 METHOD = {'stages.0.steps': 1500, 'stages.1.steps': 100}
 
-def main(out:Path, source:str|None, seed:int)->None:
-    "Source model (unless one is given), method, test figures, card"
+def main(out:Path, seed:int)->None:
+    "Source model, method, test figures, card"
     corpus,start = load_corpus('pictograms'),time.process_time()
-    backbone = load_backbone(source) if source else train_source(vary(load_preset('two_tower.pictograms'), SOURCE), corpus, seed)
+    backbone = train_source(vary(load_preset('two_tower.pictograms'), SOURCE), corpus, seed)
     with whole_folder(out) as folder:
         save_backbone(backbone, folder/'backbone', half=True, seed=seed, changes=SOURCE)
         run = train('dasd.pictograms', corpus, LANGUAGES, seed=seed, backbone=folder/'backbone', changes=METHOD)
         save_method(run.method, folder/'method', half=True, seed=seed, preset='dasd.pictograms', changes=METHOD)
         results = evaluate(load_run(folder), corpus, 'test', ('en', *LANGUAGES))
-        card = dict(command='python tools/ship.py', seed=seed, corpus=corpus.name, corpus_checksum=corpus.checksum, source_preset='two_tower.pictograms', source_changes=SOURCE,
+        card = dict(command=f'python tools/ship.py --seed {seed}', seed=seed, corpus=corpus.name, corpus_checksum=corpus.checksum, source_preset='two_tower.pictograms', source_changes=SOURCE,
                     preset='dasd.pictograms', changes=METHOD, languages=LANGUAGES, versions={p: version(p) for p in VERSIONS}, cpu_s=round(time.process_time()-start),
-                    source_trained_here=source is None, parameters=run.card['parameters'], agnostic_norm=run.log[-1]['agnostic_norm'],
+                    parameters=run.card['parameters'], agnostic_norm=run.log[-1]['agnostic_norm'],
                     trained_on='pictograms: English captions of the training scenes; machine translations of them', licence='weights: Apache-2.0; pictures of the corpus: OpenMoji, CC BY-SA 4.0',
                     test=results.rows, mean_recall=results.mean_recall)
         write_json(card, folder/'card.json')
@@ -35,5 +35,5 @@ def main(out:Path, source:str|None, seed:int)->None:
 
 if __name__ == '__main__':
     p = argparse.ArgumentParser(description=__doc__)
-    p.add_argument('--out', type=Path, default=Path(__file__).resolve().parents[1]/'data/weights/pictograms'); p.add_argument('--source', help='folder of a source model that is trained already'); p.add_argument('--seed', type=int, default=0)
+    p.add_argument('--out', type=Path, default=Path(__file__).resolve().parents[1]/'data/weights/pictograms'); p.add_argument('--seed', type=int, default=0)
     main(**vars(p.parse_args()))

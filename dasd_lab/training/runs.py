@@ -22,7 +22,7 @@ from ..storage import read_tensors,recovered,seal,unseal,whole_file,whole_folder
 from .losses import critic_loss
 from .stages import CriticTraining,Stage,learning_rate,make_optimizer,set_trainable,stage_loss
 
-# %% ../../nbs/42_training.runs.ipynb #fd487248
+# %% ../../nbs/42_training.runs.ipynb #49e9a46a
 class CriticTurn:
     "The critic's own optimizer and step"
     def __init__(self,
@@ -31,7 +31,7 @@ class CriticTurn:
         seed:int=0               # of the random negatives
     ):
         self.critic,self.training,self.seed = critic,training,seed
-        self.optimizer = torch.optim.Adam(critic.parameters(), lr=training.learning_rate)
+        self.optimizer = torch.optim.Adam(critic.parameters(), lr=training.learning_rate, fused=True)
 
     def logits(self,
         agnostic:Tensor,   # [B, D]

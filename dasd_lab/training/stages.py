@@ -91,7 +91,7 @@ def learning_rate(
         if stage.schedule=='linear' and x>=stage.warmup: factor = (1-x)/(1-stage.warmup)
     return stage.learning_rate*factor
 
-# %% ../../nbs/41_training.stages.ipynb #90f19754
+# %% ../../nbs/41_training.stages.ipynb #eea899ef
 class BertAdam(Optimizer):
     "Adam without bias correction, each tensor's gradient clipped, decay apart from the gradient"
     def __init__(self,
@@ -122,7 +122,7 @@ def make_optimizer(
 )->Optimizer:
     "The stage's optimizer over the parts it trains; the critic has its own (in the authors' code it is in both)"
     named = [(n,p) for n,p in method.named_parameters() if p.requires_grad and ('critic' in stage.trains or not n.startswith('critic.'))]
-    if stage.optimizer=='adam': return torch.optim.Adam([p for _,p in named], lr=stage.learning_rate)
+    if stage.optimizer=='adam': return torch.optim.Adam([p for _,p in named], lr=stage.learning_rate, fused=True)
     return BertAdam([dict(params=[p for n,p in named if 'bias' not in n], weight_decay=stage.weight_decay),
                      dict(params=[p for n,p in named if 'bias' in n])], lr=stage.learning_rate)
 
