@@ -18,13 +18,12 @@ from ..contracts import LabError,RetrievalMethod,register_method
 from .adapters import AdapterConfig,AdapterGenerator,DynamicAdapter
 from .disentangling import Critic,CriticConfig,Disentangler,DisentanglerConfig
 
-# %% ../../nbs/32_dasd.encoder.ipynb #4a7d829e
+# %% ../../nbs/32_dasd.encoder.ipynb #1803d10b
 @dataclass(frozen=True)
 class StaticAdapterConfig:
     "A text path with adapters that are learnt once"
     languages:tuple[str,...] = ('de',)           # target languages, ISO 639-1
     token_width:int = 768                        # width of the stored token vectors (768 for mBERT)
-    train_token_vectors:bool = True              # False: the table stays as it starts; its projection still learns
     separate_projections:bool = True             # own token projections for the disentangler and the target branch
     text_blocks:int|None = None                  # how many of the tower's blocks are run (Table 9); None: all
     adapted_blocks:tuple[int,...]|None = None    # which of them have an adapter (Table 10); None: all
@@ -36,7 +35,7 @@ class DASDConfig(StaticAdapterConfig):
     disentangler:DisentanglerConfig = DisentanglerConfig()
     critic:CriticConfig = CriticConfig()
 
-# %% ../../nbs/32_dasd.encoder.ipynb #910ebd15
+# %% ../../nbs/32_dasd.encoder.ipynb #2e8b66c9
 class AdaptedEncoder(RetrievalMethod):
     "Target-language token vectors through frozen blocks, each followed by its adapter"
     def __init__(self,
@@ -55,7 +54,6 @@ class AdaptedEncoder(RetrievalMethod):
         if not set(self.adapted) <= set(range(self.n_blocks)):
             raise LabError(f'adapted_blocks = {self.adapted}', f'blocks from 0 to {self.n_blocks-1}', 'Change the setting.')
         self.token_vectors = TokenVectors(n_tokens, config.token_width, backbone.width, config.separate_projections)
-        self.token_vectors.embedding.requires_grad_(config.train_token_vectors)
         self.adapters = nn.ModuleDict({l: nn.ModuleList(DynamicAdapter(backbone.width, config.adapter) for _ in self.adapted) for l in self.languages})
 
     def target_branch(self,

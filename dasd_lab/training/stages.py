@@ -6,10 +6,11 @@
 __all__ = ['Term', 'CriticTraining', 'Stage', 'stage_loss', 'set_trainable', 'learning_rate', 'BertAdam', 'make_optimizer',
            'length_batches', 'CaptionBatches']
 
-# %% ../../nbs/41_training.stages.ipynb #70270b93
+# %% ../../nbs/41_training.stages.ipynb #9f8861a2
 import math
 from collections.abc import Iterable,Mapping,Sequence
 from dataclasses import dataclass,field
+from inspect import signature
 from typing import Literal
 
 import numpy as np
@@ -51,7 +52,7 @@ class Stage:
     weight_decay:float = 0.                                # of 'bert_adam', for names without "bias"
     critic:CriticTraining|None = None                      # None: no critic in this stage
 
-# %% ../../nbs/41_training.stages.ipynb #ac960203
+# %% ../../nbs/41_training.stages.ipynb #b2a9ead0
 def stage_loss(
     stage:Stage,                 # names the terms
     features:Mapping[str,Tensor] # from the method, with the critic's logits where the stage has one
@@ -60,6 +61,8 @@ def stage_loss(
     values = {}
     for t in stage.terms:
         if t.loss not in LOSSES: raise LabError(f'a loss {t.loss!r} in stage {stage.name!r}', f'one of {sorted(LOSSES)}', 'Correct the preset.')
+        known = list(signature(LOSSES[t.loss]).parameters)[1:]
+        if unknown := set(t.options)-set(known): raise LabError(f'options {sorted(unknown)} for the loss {t.loss!r}', f'some of {known}', 'Correct the preset.')
         values[t.loss] = LOSSES[t.loss](features, **t.options)
     total = sum(t.weight*values[t.loss] for t in stage.terms)
     return total, {k: v.detach() for k,v in values.items()}
@@ -72,10 +75,11 @@ def set_trainable(
     "Freeze everything, then open the named parts"
     method.requires_grad_(False)
     for part in parts:
+        if getattr(method, part, part) is None: continue # switched off by a setting
         try: module = method.get_submodule(part)
         except AttributeError as e:
             raise LabError(f'no part {part!r}', f'one of {sorted(n for n,_ in method.named_children())} or a dotted name inside', 'Correct `trains`.') from e
-        if module is not None: module.requires_grad_(True)
+        module.requires_grad_(True)
     return [n for n,p in method.named_parameters() if p.requires_grad]
 
 # %% ../../nbs/41_training.stages.ipynb #88d2fb12
