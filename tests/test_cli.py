@@ -63,7 +63,8 @@ def test_a_closed_pipe_is_no_error(own):
 @pytest.mark.skipif(os.name!='posix', reason='signals')
 def test_an_interrupted_build_leaves_nothing(tmp_path):
     "Progress goes to standard error; Ctrl-C ends with 130 and no half-written folder"
-    child = subprocess.Popen([COMMAND,'corpus','build','--folder',tmp_path/'corpus'], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT, start_new_session=True)
+    child = subprocess.Popen([COMMAND,'corpus','build','--folder',tmp_path/'corpus'], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT, start_new_session=True,
+                             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)) # a shell's background job would hand down that it is ignored
     seen = b''
     os.set_blocking(child.stderr.fileno(), False)
     until = time.monotonic()+120

@@ -13,7 +13,7 @@ from dasd_lab.training.runs import save_method
 from dasd_lab.training.source import train_source
 
 LANGUAGES = 'de','fr','cs','zh','ja','es','ar'
-SOURCE = {'phases.0.steps': 1200, 'phases.1.steps': 500}
+SOURCE = {'phases.0.steps': 1200, 'phases.1.steps': 500, 'phases.0.newton_schulz_steps': 5, 'phases.1.newton_schulz_steps': 5}
 METHOD = {'stages.0.steps': 1500, 'stages.1.steps': 100}
 
 def main(out:Path, seed:int)->None:

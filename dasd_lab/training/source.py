@@ -26,7 +26,7 @@ from ..corpora.catalog import Corpus
 from ..presets import settings
 from .stages import length_batches
 
-# %% ../../nbs/43_training.source.ipynb #68cd1d52
+# %% ../../nbs/43_training.source.ipynb #383535c7
 @dataclass(frozen=True)
 class Phase:
     "One part of contrastive training on source captions"
@@ -38,6 +38,7 @@ class Phase:
     negatives:int = 0                             # further captions ('words') or further pictures (locked image tower) to tell apart
     learning_rate:float = 1e-3                    # the highest; rises for a tenth, then falls as a half cosine
     weight_decay:float = .05                      # of matrices
+    newton_schulz_steps:int = 5                   # of Muon; fewer cost less and keep the directions' sizes less equal
 
 def bag_of_words(
     backbone:Backbone, # its text tower's first and last layers are used
@@ -50,7 +51,7 @@ def bag_of_words(
     mean = F.embedding_bag(ids, backbone.clip.token_embedding.weight, mode='sum', per_sample_weights=mask)/mask.sum(1, keepdim=True).clamp(min=1)
     return backbone.clip.ln_final(mean) @ backbone.read_out_weight
 
-# %% ../../nbs/43_training.source.ipynb #cb96304d
+# %% ../../nbs/43_training.source.ipynb #1e7ea9e7
 def train_phase(
     backbone:Backbone,            # trained in place, frozen again afterwards
     phase:Phase,                  # what is trained and how
@@ -97,7 +98,7 @@ def phase_optimizer(
     for name,p in clip.named_parameters():
         if ('visual' if name.startswith('visual.') else 'text') in phase.trains: found[kind(name, p)].append(p.requires_grad_(True))
     groups = [dict(params=found['inner']), dict(params=found['outer'], use_fallback=True), dict(params=found['vector'], use_fallback=True, weight_decay=0.)]
-    return Muon([g for g in groups if g['params']], lr=phase.learning_rate, weight_decay=phase.weight_decay, nesterov=True, betas=(.9,.98))
+    return Muon([g for g in groups if g['params']], lr=phase.learning_rate, weight_decay=phase.weight_decay, ns_steps=phase.newton_schulz_steps, nesterov=True, betas=(.9,.98))
 
 def pair_loss(
     text:Tensor,    # [B (+ negatives), E] unit length
