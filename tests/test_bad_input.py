@@ -247,9 +247,14 @@ def test_a_tokenizer_that_is_none(kept, text):
 
 
 @pytest.mark.parametrize('changes,told', [({'config.adapter.bottleneck':'4'},'bottleneck'), ({'config.adaptor':{}},'adaptor'), ({'method':'dsad'},'dsad'), ({'stages.0.terms.0.loss':'alignement'},'alignement'),
-                                          ({'stages.0.trains':['adapter']},'adapter'), ({'stages.0.batch_size':1000},'1000'), ({'config.text_blocks':9},'text_blocks')], ids=lambda c: next(iter(c)) if isinstance(c, dict) else c)
+                                          ({'stages.0.trains':['adapter']},'adapter'), ({'config.text_blocks':9},'text_blocks')], ids=lambda c: next(iter(c)) if isinstance(c, dict) else c)
 def test_settings_with_a_mistake(made, changes, told):
     with pytest.raises(LabError, match=told): train(vary(TINY, changes), Squares(), backbone=made/'run/backbone', progress=False)
+
+
+def test_a_batch_larger_than_the_captions_is_cut_and_said(made):
+    with pytest.warns(UserWarning, match='a batch of 1000 .* takes all'): run = train(vary(TINY, {'stages.0.batch_size':1000}), Squares(), backbone=made/'run/backbone', progress=False)
+    assert run.log
 
 
 def test_languages_and_presets_that_are_not_there(made, tmp_path):
@@ -349,7 +354,7 @@ def test_a_run_whose_disk_filled_up_goes_on_when_there_is_space(made, tmp_path, 
         with whole_folder(folder) as f: (f/'half').write_text('half'); full()
     again = lambda: train(TINY, Squares(), out=tmp_path/'run', backbone=made/'run/backbone', progress=False)
     with pytest.raises(LabError, match='No space left'): again()
-    assert sorted(p.name for p in (tmp_path/'run').iterdir())==['backbone','log.jsonl']
+    assert sorted(p.name for p in (tmp_path/'run').iterdir())==['backbone','log.jsonl','progress.json']
     with pytest.raises(LabError, match='no finished run'): load_run(tmp_path/'run')
     monkeypatch.undo()
     assert again().folder==tmp_path/'run' and load_run(tmp_path/'run').languages==('de',)
@@ -359,7 +364,7 @@ def test_a_run_whose_disk_filled_up_goes_on_when_there_is_space(made, tmp_path, 
 def test_a_log_that_does_not_fit_leaves_the_old_one(kept):
     before,method = contents(kept),load_run(kept/'run'); shutil.rmtree(kept/'run/checkpoint')
     stage = recipes.scaled_stages(TINY, 1)[0]; batches = recipes.batches_for(method, recipes.training_data(Squares(), ('de',), method.backbone))
-    with small_disk(20), pytest.raises(LabError, match='log.jsonl could not be written'): runs.fit(method, [replace(stage, steps=2)], batches, kept/'run', progress=False)
+    with small_disk(20), pytest.raises(LabError, match='could not be written'): runs.fit(method, [replace(stage, steps=2)], batches, kept/'run', progress=False)
     assert contents(kept)=={k:v for k,v in before.items() if not k.startswith('run/checkpoint')}
 
 

@@ -32,7 +32,7 @@ def test_help_does_not_wait_for_torch():
     assert shown.returncode==0 and time.monotonic()-began<3
     for command in ('corpus','train','evaluate','search','lab','demo'): assert command in shown.stdout
 
-@pytest.mark.parametrize('words', [['corpus','build'],['corpus','info'],['train'],['evaluate'],['search'],['lab'],['demo']], ids=' '.join)
+@pytest.mark.parametrize('words', [['corpus','build'],['corpus','info'],['train'],['evaluate'],['import-official'],['export-official'],['search'],['lab'],['demo']], ids=' '.join)
 def test_every_command_has_help(words):
     shown = lab(*words, '--help')
     assert shown.returncode==0 and shown.stdout.startswith(f'usage: dasd-lab {" ".join(words)}')

@@ -6,7 +6,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 NBS = ROOT/'nbs'
 EXPORTING = sorted(p for p in NBS.glob('*.ipynb') if p.name!='index.ipynb')
-COMPANIONS = sorted(p for folder in ('guides','studies') for p in (NBS/folder).rglob('*.ipynb'))
+COMPANIONS = sorted(p for folder in ('guides','studies','pages') for p in (NBS/folder).rglob('*.ipynb'))
 OWN = re.compile(r'^\s*(?:from\s+dasd_lab((?:\.\w+)*)\s+import\s+([\w ,()]+)|import\s+dasd_lab((?:\.\w+)+))', re.M)
 name = lambda p: str(p.relative_to(NBS))
 
@@ -24,15 +24,19 @@ def imported(source:str)->set[str]:
             found |= {f'{package[1:]}.{n}'.strip('.') for n in re.findall(r'\w+', names)}
     return found
 
-def number(path:Path)->int: return int(path.name[:2])
+def number(path:Path)->str:
+    "A place is two digits; one that was opened into ten has a third: 71 comes before 710, and both before 72"
+    return re.match(r'\d+', path.name)[0] # compared as text
 
-MODULES = {p.stem[3:]:number(p) for p in EXPORTING}
+def module(path:Path)->str: return path.stem.split('_', 1)[1]
+
+MODULES = {module(p):number(p) for p in EXPORTING}
 
 @pytest.mark.parametrize('path', EXPORTING, ids=name)
 def test_stem_is_number_and_module(path):
-    assert re.fullmatch(r'\d\d_[a-z_]+(\.[a-z_]+)*', path.stem), 'two digits, then the module'
+    assert re.fullmatch(r'\d{2,3}_[a-z_]+(\.[a-z_]+)*', path.stem), 'two digits, or three, then the module'
     exps = re.findall(r'(?m)^#\|\s*default_exp\s+(\S+)', '\n'.join(sources(path)))
-    assert exps==[path.stem[3:]]
+    assert exps==[module(path)]
 
 def test_no_number_is_used_twice():
     numbers = [number(p) for p in EXPORTING]
@@ -56,7 +60,7 @@ def test_companions_export_nothing(path):
 
 @pytest.mark.parametrize('path', EXPORTING, ids=name)
 def test_names_say_something(path):
-    assert not set(re.split(r'[._]', path.stem[3:])) & {'utils','util','helpers','helper','common','misc','core','tools'}
+    assert not set(re.split(r'[._]', module(path))) & {'utils','util','helpers','helper','common','misc','core','tools'}
 
 def module_path(module:str)->Path: return ROOT/'dasd_lab'/f'{module.replace(".","/")}.py'
 
@@ -64,3 +68,29 @@ def test_modules_stay_small():
     lines = {m:len(module_path(m).read_text(encoding='utf-8').splitlines()) for m in MODULES}
     assert not {m:n for m,n in lines.items() if n>400}
     assert statistics.median(lines.values())<=200
+
+EXPLORERS = sorted(p.parent for p in (ROOT/'dasd_lab/explore').glob('*/state.py'))
+WIDGETS,FIGURES = {'ipywidgets','anywidget','dasd_lab.explore.controls'},{'plotly'}
+
+def packages(path:Path)->set[str]:
+    "Packages a module imports at its top or inside, own modules by their whole name"
+    import ast
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding='utf-8'))):
+        if isinstance(node, ast.Import): found |= {a.name.split('.')[0] for a in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            own = '.'.join(('dasd_lab', *path.relative_to(ROOT/'dasd_lab').parts[:-node.level])) if node.level else ''
+            found.add(f'{own}.{node.module}' if node.level else node.module.split('.')[0])
+    return found
+
+@pytest.mark.parametrize('folder', EXPLORERS, ids=lambda p: p.name)
+def test_an_explorer_is_state_figures_and_panel(folder):
+    "A state can be tested without widgets and without figures, figures without widgets"
+    assert {p.stem for p in folder.glob('*.py')}=={'__init__','state','figures','panel'}
+    assert not packages(folder/'state.py') & (WIDGETS|FIGURES)
+    assert not packages(folder/'figures.py') & WIDGETS
+    assert 'ipywidgets' in packages(folder/'panel.py') or 'dasd_lab.explore.controls' in packages(folder/'panel.py')
+
+def test_every_explorer_has_a_tab():
+    from dasd_lab.explore.app import EXPLORERS as tabs
+    assert sorted(tabs.values())==[p.name for p in EXPLORERS]

@@ -54,3 +54,12 @@ def test_nothing_inside_can_be_executed():
         if f.suffix=='.safetensors': assert f.read_bytes()[8:9]==b'{' # eight bytes of length, then a header in JSON
 
 def test_checksums_hold(): assert unseal(FOLDER/'backbone', 'backbone') and unseal(FOLDER/'method', 'method')
+
+@pytest.mark.parametrize('name', ['static_adapter','official_form'])
+def test_companions_do_what_the_card_says(name, card, method, corpus):
+    "Other methods on the same backbone; two languages stand for all"
+    from dasd_lab.training.runs import load_method
+    own = card['companions'][name]
+    results = evaluate(load_method(FOLDER/name, method.backbone), corpus, 'test', ['de','ja'])
+    difference = {l:results.rows[l]['mean_recall']-own['test'][l]['mean_recall'] for l in ('de','ja')}
+    assert all(abs(d)<=.002 for d in difference.values()), difference

@@ -1,8 +1,10 @@
 #!/bin/sh
-# Chromium and fonts for the browser tests: installed where this user may, else a line that says how. Never fails.
+# Chromium and fonts for the browser tests: installed where this user may, else a line that says how; never fails. --there: only tell by the exit status whether there is one.
 have() { command -v "$1" >/dev/null 2>&1; }
 missing=
-{ [ -n "${CHROMIUM:-}" ] || have chromium || have google-chrome || have chromium-browser; } || missing="chromium"
+browser() { [ -n "${CHROMIUM:-}" ] || have chromium || have google-chrome || have chromium-browser; }
+if [ "${1:-}" = --there ]; then browser; exit; fi
+browser || missing="chromium"
 # without these, scripts other than Latin are empty boxes
 have fc-list && [ -n "$(fc-list :lang=ja 2>/dev/null)" ] || missing="$missing fonts-noto-core fonts-noto-cjk"
 [ -z "$missing" ] && exit 0

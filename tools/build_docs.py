@@ -1,175 +1,147 @@
-"""Build the documentation site offline: nbdev processes the notebooks, smalldocs draws them
+"""Build the documentation site offline: notebooks as pages, an API read from the code, drawn by smalldocs
 
-    python tools/build_docs.py [node_modules/katex/dist]
+    python tools/build_docs.py [--katex node_modules/katex/dist] [--out _docs]
 
-Everything happens in a copy, so that no tracked file changes; `_docs` is replaced when all went well.
-What smalldocs leaves to us: number prefixes of pages, plotly figures, and a site that asks no other host for anything."""
-import json,os,re,shutil,subprocess,sys,tempfile
+Everything happens in a copy, so that no tracked file changes; the output folder is replaced when all went well.
+The package is read, not imported: the site builds in seconds. See tools/docs/ for the parts."""
+import argparse,json,os,re,shutil,sys,tempfile,time
 from pathlib import Path
 
-STAGES = ('What is promised','Captions and pictures','The frozen backbone','Methods','Training','Evaluation','Search','Exploring','The shell')
-PLOTLY,NUMBER = 'application/vnd.plotly.v1+json',r'\d+[a-zA-Z0-9]*_'
-DRAW = """document.querySelectorAll('script[data-plotly]').forEach(s => {
-  const f = JSON.parse(s.textContent);
-  Plotly.newPlot(s.dataset.plotly, f.data, f.layout, Object.assign({responsive: true}, f.config));
-});"""
-STYLE = """:root { --sd-body-width: 62rem; --sd-sidebar-width: 220px; --sd-margin-width: 210px; }
-pre code { font-size: .82rem; }
-.cell-output-markdown pre { padding: .75rem 1rem; }
-.navbar .smalldocs-search { --sd-muted: #ced4da; }
-table { display: block; max-width: 100%; overflow-x: auto; }
-table.dataframe { border: 0; margin: 1rem 0; font-size: .9rem; }
-table.dataframe th, table.dataframe td { padding: .25rem .75rem; border: 0; border-bottom: 1px solid #dee2e6; text-align: right; }
-img { max-width: 100%; height: auto; }
-"""
+import smalldocs.site as smalldocs
 
-def figure_html(
-    figure:dict, # a stored plotly figure
-    name:str     # of its place on the page
-)->str:
-    "A place on the page and the figure's data"
-    body = json.dumps({k:figure[k] for k in ('data','layout','config') if figure.get(k)}).replace('</', '<\\/')
-    height = figure.get('layout', {}).get('height', 450)
-    return f'<div id="{name}" style="min-height:{height}px"></div><script type="application/json" data-plotly="{name}">{body}</script>'
+sys.path.insert(0, str(Path(__file__).parent))
+from docs import links as checks,reading,reference,site
+from docs.pages import NUMBER,Links,convert,front_matter,page_of
 
-def prepare(
-    nbs:Path # the copied notebooks
-):
-    """Keep two things that nbdev would do otherwise
+FRESH = ('pages/architecture.ipynb','pages/equations.ipynb') # drawn from the code as it stands, at every build
+LANDING = {'page-layout':'custom', 'title-block-style':'none', 'toc':False}
 
-    It runs every cell that imports something, without the cells before it: only exported cells and `show_doc` shall run.
-    It drops the prose of a title cell: that becomes a cell of its own."""
-    for path in sorted(nbs.rglob('*.ipynb')):
-        nb = json.loads(path.read_text(encoding='utf-8'))
-        title = nb['cells'][0]
-        if m := re.match(r'(# [^\n]+\n+(?:> [^\n]+\n*)?(?:- \w+:[^\n]*\n*)*)(.+)', ''.join(title['source']), re.S):
-            title['source'] = m[1]
-            nb['cells'].insert(1, dict(cell_type='markdown', id='title-prose', metadata={}, source=m[2]))
-        for c in nb['cells']:
-            source = ''.join(c['source'])
-            if c['cell_type']=='code' and not re.search(r'(?m)^\s*#\s*\|\s*export|^show_doc\(', source): c['source'] = '#| eval: false\n'+source
-        path.write_text(json.dumps(nb), encoding='utf-8')
+def exporting(
+    nbs:Path # the notebooks
+)->dict[str,Path]: # module → its notebook, in the order of the path
+    return {p.stem.split('_', 1)[1]:p for p in sorted(nbs.glob('*.ipynb')) if re.match(NUMBER, p.name)}
 
-def plain_code(
-    text:str # Markdown
-)->str:
-    "Code blocks without links: nbdev links names in the comments of a signature, where a link is only noise"
-    return re.sub(r'(?ms)^```.*?^```', lambda m: re.sub(r'\[`([^`\]]+)`\]\([^)\s]*\)', r'`\1`', m[0]), text)
+def executed(
+    notebook:dict, # as stored
+    folder:Path    # where it stands
+)->dict:           # with new outputs
+    "Run a light notebook here and now"
+    from execnb.nbio import dict2nb
+    from execnb.shell import CaptureShell
+    nb,here = dict2nb(notebook),os.getcwd()
+    os.chdir(folder)
+    try: CaptureShell().run_all(nb, exc_stop=True)
+    finally: os.chdir(here)
+    return json.loads(json.dumps(nb))
 
-def restage(
-    proc:Path, # folder of processed notebooks
-    base:str   # address of the published site, ends in /
-):
-    "Drop number prefixes, give figures HTML, make links to our own pages relative to the site's root"
-    for path in sorted(proc.rglob('*.ipynb')):
-        nb,n = json.loads(path.read_text(encoding='utf-8')),0
-        for c in nb['cells']:
-            source = ''.join(c['source'])
-            if c['cell_type']=='markdown': c['source'] = source.replace(base, '/')
-            if c['cell_type']=='raw': c['source'] = re.sub(r'(?m)^output-file:.*\n', '', source)
-            for o in c.get('outputs', []):
-                d = o.get('data', {})
-                if PLOTLY in d and 'text/html' not in d:
-                    n += 1
-                    d['text/html'] = figure_html(d[PLOTLY], f'fig-{n}')
-                if 'text/markdown' in d: d['text/markdown'] = plain_code(''.join(d['text/markdown']).replace(base, '/'))
-        path.unlink()
-        path.with_name(re.sub('^'+NUMBER, '', path.name)).write_text(json.dumps(nb), encoding='utf-8')
+def targets(
+    modules:dict[str,reading.Module],
+    notebooks:dict[str,Path], # module → its notebook
+    nbs:Path
+)->dict[str,str]:             # name → address from the site's root
+    "What a name in backticks leads to: symbols where they are unmistakable, modules, companions"
+    found,seen = {},{}
+    for m in modules.values():
+        for e in m.entries: seen.setdefault(e.name, []).append(f'api/{m.name}.html#{e.name}')
+        for e in m.entries: found[f'{m.name.split(".")[-1]}.{e.name}'] = found[f'{m.name}.{e.name}'] = f'api/{m.name}.html#{e.name}'
+    unmistakable = lambda name: re.search(r'[A-Z._]', name)
+    found |= {name:where[0] for name,where in seen.items() if len(where)==1 and unmistakable(name)}
+    found |= {m:page_of(p).with_suffix('.html').name for m,p in notebooks.items() if '.' in m}
+    for p in nbs.glob('*/*.ipynb'): found[f'{p.parent.name}/{p.stem}'] = found[f'nbs/{p.parent.name}/{p.name}'] = f'{p.parent.name}/{p.stem}.html'
+    return found|{'CONTRIBUTING.md':'contributing.html'}
 
-def sidebar(
-    proc:Path # folder of processed notebooks, number prefixes still there
-)->list:      # contents of the site's sidebar
-    "Guides first, then the data's path stage by stage, then the studies"
-    section = lambda name,pages: [dict(section=name, contents=pages)] if pages else []
-    folder = lambda name: sorted(f'{name}/{p.name}' for p in (proc/name).glob('*.ipynb'))
-    stages = [section(name, [re.sub('^'+NUMBER, '', p.name) for p in sorted(proc.glob(f'{digit}?_*.ipynb'))]) for digit,name in enumerate(STAGES)]
-    return ['index.ipynb', *section('Guides', folder('guides')), *sum(stages, []), *section('Studies', folder('studies'))]
+def landing(
+    page:dict # the converted index
+)->dict:
+    "The index as a page without bars: its first words as a hero, a band for each part"
+    front,first = yaml_of(page['cells'][0]['source']),page['cells'][1]
+    hero = f'::: {{.band .hero}}\n# {front["description"]}\n\n{first["source"]}\n'
+    cells,open_ = [page['cells'][0],dict(first, source=hero)],True
+    for c in page['cells'][2:]:
+        if c['cell_type']=='markdown' and c['source'].startswith('## '): cells.append(dict(c, source=f':::\n\n::: {{.band}}\n{c["source"]}'))
+        else: cells.append(c)
+    cells.append(dict(cell_type='markdown', metadata={}, source=':::'))
+    return page|dict(cells=cells)
 
-def add_api(
-    proc:Path,    # folder of processed notebooks
-    cfg,          # nbdev's settings
-    contents:list # of the sidebar
-):
-    "A page per module from signatures and docments, listed in the sidebar"
+def yaml_of(source:str)->dict:
     import yaml
-    quarto = yaml.safe_load((proc/'_quarto.yml').read_text())
-    quarto['format'] = dict(html={k:v for k,v in quarto['format']['html'].items() if k!='keep-md'})
-    quarto['smalldocs'] = dict(api=dict(packages=[cfg.lib_path.name], out='api', root='..', source=f'{cfg.git_url}/blob/{cfg.branch}'))
-    (proc/'_quarto.yml').write_text(yaml.safe_dump(quarto, sort_keys=False))
-    subprocess.run(['smalldocs','api','build','--dir',str(proc)], check=True)
-    order = [name.removesuffix('.ipynb').split('.')[-1] for part in contents if isinstance(part, dict) for name in part['contents']]
-    place = lambda p: (order.index(m) if (m := p.stem.split('.')[-1]) in order else len(order), p.name)
-    pages = [f'api/{p.name}' for p in sorted((proc/'api').glob('*.qmd'), key=place)]
-    contents = contents + [dict(section='API reference', contents=pages)]
-    (proc/'sidebar.yml').write_text(yaml.safe_dump(dict(website=dict(sidebar=dict(contents=contents))), sort_keys=False))
+    return yaml.safe_load(source.strip().strip('-'))
 
-def bring_home(
-    out:Path,       # the built site
-    katex:Path|None # KaTeX's `dist` folder, None: formulas stay as written
-):
-    "Replace every outside address in the built pages by a file of the site, or drop it"
-    import plotly
-    libs = out/'site_libs'
-    shutil.copy(Path(plotly.__file__).parent/'package_data/plotly.min.js', libs)
-    (libs/'figures.js').write_text(DRAW)
-    if katex:
-        for n in ('katex.min.css','katex.min.js','contrib/auto-render.min.js'):
-            (libs/'katex'/n).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(katex/n, libs/'katex'/n)
-        (libs/'katex/fonts').mkdir()
-        for font in (katex/'fonts').glob('*.woff2'): shutil.copy(font, libs/'katex/fonts')
-    for css in libs.rglob('*.css'):
-        css.write_text(re.sub(r'@import url\(https?://[^)]*\);?', '', css.read_text(encoding='utf-8')), encoding='utf-8')
-    for page in out.rglob('*.html'):
-        lib = '../'*(len(page.relative_to(out).parts)-1) + 'site_libs'
-        text = page.read_text(encoding='utf-8')
-        if katex: text = re.sub(r'https://[^"]*/katex@[^/"]+/dist', f'{lib}/katex', text)
-        else: text = re.sub(r'<(script|link)[^>]*katex@[^>]*>(</script>)?', '', text)
-        if 'data-plotly=' in text:
-            text = text.replace('</body>', f'<script src="{lib}/plotly.min.js"></script><script src="{lib}/figures.js"></script></body>')
-        page.write_text(text, encoding='utf-8')
+def stage(
+    root:Path, # the repository
+    to:Path    # a folder for the generator
+)->dict:       # settings, as written there
+    "Write every page as the generator takes it"
+    import yaml
+    nbs,notebooks = root/'nbs',exporting(root/'nbs')
+    modules = {m:x for m,x in reading.read_package(root/'dasd_lab').items() if m in notebooks}
+    links = Links(targets(modules, notebooks, nbs))
+    stored = {p.relative_to(nbs):json.loads(p.read_text(encoding='utf-8')) for p in [*notebooks.values(), nbs/'index.ipynb', *(p for f in ('guides','studies','pages') for p in sorted((nbs/f).glob('*.ipynb')))]}
+    titles = {w:front_matter(nb['cells'][0])[0].get('title', w.stem) for w,nb in stored.items()}
+    for where,nb in stored.items():
+        if where.as_posix() in FRESH: nb = executed(nb, nbs/where.parent)
+        module = where.stem.split('_', 1)[1] if re.match(NUMBER, where.name) else None
+        head = f'::: {{.told}}\n[API](api/{module}.html) · [source](source/{module}.html) · `from dasd_lab.{module} import …`\n:::' if module in modules else ''
+        page = convert(nb, where, links, LANDING if where.name=='index.ipynb' else {}, head)
+        if where.name=='index.ipynb': page = landing(page)
+        path = to/page_of(where)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(page), encoding='utf-8')
+    for folder in ('api','source'): (to/folder).mkdir()
+    for name,m in modules.items():
+        where = notebooks[name].relative_to(nbs)
+        (to/f'api/{name}.qmd').write_text(reference.api_page(m, page_of(where).with_suffix('.html').as_posix(), titles[where], links), encoding='utf-8')
+        (to/f'source/{name}.qmd').write_text(reference.source_page(m), encoding='utf-8')
+    by_stage = [(t, [modules[m] for m in modules if site.stage_of(notebooks[m])==i]) for i,t in enumerate(site.STAGES)]
+    order = list(notebooks)
+    (to/'api/index.qmd').write_text(reference.overview([(t, sorted(ms, key=lambda m: order.index(m.name))) for t,ms in by_stage if ms], links), encoding='utf-8')
+    contributing = (root/'CONTRIBUTING.md').read_text(encoding='utf-8').split('\n', 1)[1]
+    (to/'contributing.qmd').write_text(f'---\ntitle: Contributing\n---\n{links.markdown(contributing, 0)}', encoding='utf-8')
+    navbar,sidebars = site.bars(nbs, {m:notebooks[m] for m in notebooks}, {'contributing.qmd':'Contributing'})
+    shutil.copy(nbs/'styles.css', to)
+    shutil.copy(site.HERE/'favicon.svg', to)
+    if (nbs/'images').is_dir(): shutil.copytree(nbs/'images', to/'images')
+    index = front_matter(stored[Path('index.ipynb')]['cells'][0])[0]
+    asked = site.settings('dasd_lab', index['description'], navbar, sidebars, 'Built from the notebooks; no page asks another host for anything.')
+    (to/'_quarto.yml').write_text(yaml.safe_dump(asked, sort_keys=False, allow_unicode=True), encoding='utf-8')
+    return asked
 
-def outside(
+def without_missing(
     out:Path # the built site
-)->set[str]: # addresses that a page would load from elsewhere
-    return {u for p in out.rglob('*.html')
-            for u in re.findall(r'(?:<(?:script|img)[^>]*src|rel="stylesheet" href)="(https?://[^"]+)"', p.read_text(encoding='utf-8'))}
+):
+    "Screenshots that nobody has taken yet, and guides that nobody has written yet, are left out of the first page"
+    page = out/'index.html'
+    text = re.sub(r'<img[^>]*src="(images/[^"]+)"[^>]*>', lambda m: m[0] if (out/m[1]).is_file() else '', page.read_text(encoding='utf-8'))
+    text = re.sub(r'(?s)<a class="step" href="([^"]+)">(.*?)</a>', lambda m: m[0] if (out/m[1]).is_file() else f'<div class="step">{m[2]}</div>', text)
+    page.write_text(text, encoding='utf-8')
 
 def build(
-    root:Path,      # the repository
-    katex:Path|None # KaTeX's `dist` folder
-)->Path:            # `_docs`
+    root:Path,       # the repository
+    out:Path,        # where the site goes
+    katex:Path|None  # KaTeX's `dist` folder; None: formulas stay as they are written
+)->dict:             # counts
+    "The whole site, or an exit with what is wrong"
     with tempfile.TemporaryDirectory() as tmp:
-        copy = Path(tmp)/'site'
-        copy.mkdir()
-        for n in ('settings.ini','pyproject.toml'): shutil.copy(root/n, copy)
-        for n in ('nbs','dasd_lab'): shutil.copytree(root/n, copy/n, ignore=shutil.ignore_patterns('__pycache__','.*','_drafts'))
-        (copy/'nbs/styles.css').write_text(STYLE)
-        prepare(copy/'nbs')
-        os.chdir(copy)
-        from nbdev.config import get_config
-        from nbdev.doclinks import _build_modidx
-        from nbdev.quarto import nbdev_sidebar,refresh_quarto_yml
-        from nbdev.serve import proc_nbs
-        cfg = get_config()
-        refresh_quarto_yml(); _build_modidx(); nbdev_sidebar.__wrapped__()
-        proc = proc_nbs(force=True)
-        contents = sidebar(proc)
-        restage(proc, f'{cfg.doc_host}{cfg.doc_baseurl}/')
-        add_api(proc, cfg, contents)
-        subprocess.run(['smalldocs','check',str(proc)], check=True)
-        subprocess.run(['smalldocs','render',str(proc)], check=True)
-        out = Path(proc)/cfg.doc_path.name
-        bring_home(out, katex)
-        if left := outside(out): sys.exit(f'pages load from other hosts: {sorted(left)}. Expected none. See `bring_home` in tools/build_docs.py.')
-        home = root/'_docs'
-        shutil.rmtree(home, ignore_errors=True)
-        shutil.move(out, home)
-        os.chdir(root)
-    return home
+        to = Path(tmp)/'site'
+        to.mkdir()
+        stage(root, to)
+        warnings,built = smalldocs.build(to, quiet=True).warnings,to/'_site'
+        site.bring_home(built, katex, site.panel_style(root/'dasd_lab'))
+        without_missing(built)
+        pages = checks.read_site(built)
+        for what,wrong in (('warnings of the generator',warnings),('links that lead nowhere',checks.broken(built, pages)),('loads from other hosts',checks.outside(built, pages)),('pictures without alternative text',checks.without_words(pages))):
+            if wrong: sys.exit(f'{len(wrong)} {what}:\n  '+'\n  '.join(wrong[:30])+'\nExpected none. Mend the notebook that the page is made from.')
+        shutil.rmtree(out, ignore_errors=True)
+        shutil.move(built, out)
+        return dict(pages=len(pages), links=sum(len(p.links) for p in pages.values()))
 
 if __name__=='__main__':
-    root = Path(__file__).resolve().parents[1]
-    home = build(root, Path(sys.argv[1]).resolve() if sys.argv[1:] else None)
-    pages = list(home.rglob('*.html'))
-    print(f'{len(pages)} pages, {sum(p.stat().st_size for p in home.rglob("*") if p.is_file())/1e6:.1f} MB: {home.relative_to(root)}/index.html')
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--katex', type=Path, help='folder `dist` of the npm package katex; without it formulas stay as they are written')
+    parser.add_argument('--out', type=Path, default=Path(__file__).resolve().parents[1]/'_docs')
+    parser.add_argument('--root', type=Path, default=Path(__file__).resolve().parents[1], help='the repository')
+    a = parser.parse_args()
+    began = time.monotonic()
+    counts = build(a.root.resolve(), a.out.resolve(), a.katex and a.katex.resolve())
+    size = sum(p.stat().st_size for p in a.out.rglob('*') if p.is_file())/1e6
+    print(f'{counts["pages"]} pages, {counts["links"]} links, {size:.1f} MB in {time.monotonic()-began:.0f} s: {a.out}/index.html')

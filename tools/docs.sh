@@ -1,5 +1,6 @@
 #!/bin/sh
 # The documentation, offline apart from one npm package (KaTeX); without npm, formulas stay as they are written.
+# What stands behind it goes to the builder: sh tools/docs.sh --out FOLDER
 set -eu
 cd "$(dirname "$0")/.."
 katex=0.16.22
@@ -9,5 +10,5 @@ if [ ! -f $kept/katex.min.js ]; then
   elif ! npm install --silent --no-save --no-package-lock katex@$katex; then echo "– formulas will not be drawn: npm could not install katex@$katex"
   fi
 fi
-[ -f $kept/katex.min.js ] && set -- $kept || set --
-python tools/build_docs.py "$@"
+[ -f $kept/katex.min.js ] && set -- --katex $kept "$@"
+exec python tools/build_docs.py "$@"

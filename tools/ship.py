@@ -1,24 +1,41 @@
-"Train and store the weights that come with the lab: data/weights/pictograms, at most 15 MB"
-import argparse,time
+"""Train and store the weights that come with the lab: data/weights/pictograms, at most 15 MB
+
+    python tools/ship.py                      # the source model, DASD on it, and its companions
+    python tools/ship.py --only static_adapter # one companion, on the source model that lies there"""
+import argparse,json,time
 from importlib.metadata import version
 from pathlib import Path
 
-from dasd_lab.backbone.towers import save_backbone
+from dasd_lab.backbone.towers import load_backbone,save_backbone
 from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.presets import load_preset,vary
 from dasd_lab.storage import whole_folder,write_json
 from dasd_lab.training.recipes import VERSIONS,load_run,train
-from dasd_lab.training.runs import save_method
+from dasd_lab.training.runs import load_method,save_method
 from dasd_lab.training.source import train_source
 
 LANGUAGES = 'de','fr','cs','zh','ja','es','ar'
 SOURCE = {'phases.0.steps': 1200, 'phases.1.steps': 500, 'phases.0.newton_schulz_steps': 5, 'phases.1.newton_schulz_steps': 5}
 METHOD = {'stages.0.steps': 1500, 'stages.1.steps': 100}
+COMPANIONS = dict(static_adapter='static_adapter.pictograms', official_form='dasd.pictograms_official') # on the same backbone, with the same schedule
 
-def main(out:Path, seed:int)->None:
-    "Source model, method, test figures, card"
+def companion(name:str, out:Path, corpus, seed:int)->None:
+    "Another method on the source model that lies in `out`, and its place on the card"
+    start,backbone = time.process_time(),load_backbone(out/'backbone')
+    run = train(COMPANIONS[name], corpus, LANGUAGES, seed=seed, backbone=backbone, changes=METHOD)
+    save_method(run.method, out/name, half=True, seed=seed, preset=COMPANIONS[name], changes=METHOD)
+    results = evaluate(load_method(out/name, backbone), corpus, 'test', LANGUAGES)
+    card = json.loads((out/'card.json').read_text(encoding='utf-8'))
+    card.setdefault('companions', {})[name] = dict(command=f'python tools/ship.py --seed {seed} --only {name}', preset=COMPANIONS[name], changes=METHOD, seed=seed,
+        parameters=run.card['parameters'], cpu_s=round(time.process_time()-start), test=results.rows, mean_recall=results.mean_recall)
+    write_json(card, out/'card.json')
+    print(name); print(results.to_markdown())
+
+def main(out:Path, seed:int, only:str|None)->None:
+    "Source model, method, test figures, card; then the companions"
     corpus,start = load_corpus('pictograms'),time.process_time()
+    if only: return companion(only, out, corpus, seed)
     backbone = train_source(vary(load_preset('two_tower.pictograms'), SOURCE), corpus, seed)
     with whole_folder(out) as folder:
         save_backbone(backbone, folder/'backbone', half=True, seed=seed, changes=SOURCE)
@@ -31,9 +48,12 @@ def main(out:Path, seed:int)->None:
                     trained_on='pictograms: English captions of the training scenes; machine translations of them', licence='weights: Apache-2.0; pictures of the corpus: OpenMoji, CC BY-SA 4.0',
                     test=results.rows, mean_recall=results.mean_recall)
         write_json(card, folder/'card.json')
-    print(results.to_markdown()); print(sum(f.stat().st_size for f in out.rglob('*') if f.is_file())/1e6, 'MB')
+    print(results.to_markdown())
+    for name in COMPANIONS: companion(name, out, corpus, seed)
+    print(sum(f.stat().st_size for f in out.rglob('*') if f.is_file())/1e6, 'MB')
 
 if __name__ == '__main__':
-    p = argparse.ArgumentParser(description=__doc__)
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument('--out', type=Path, default=Path(__file__).resolve().parents[1]/'data/weights/pictograms'); p.add_argument('--seed', type=int, default=0)
+    p.add_argument('--only', choices=sorted(COMPANIONS))
     main(**vars(p.parse_args()))

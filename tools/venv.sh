@@ -33,14 +33,14 @@ if uv --version >/dev/null 2>&1; then
   # compiled once here, or every process would compile torch and its company anew where PYTHONDONTWRITEBYTECODE is set
   export UV_COMPILE_BYTECODE=1
   [ $fresh = no ] || uv venv -q --clear --python "$python" .venv
-  uv pip install -q --python .venv/bin/python -c constraints.txt -e ".[dev]"
+  uv pip install -q --python .venv/bin/python -c constraints.txt -e ".[dev,test]"
 else
   echo "→ .venv: installing with pip (2 to 5 minutes; quicker with uv on PATH)"
   if [ $fresh = yes ] && ! "$python" -m venv --clear .venv; then
     echo "$python cannot make a virtual environment. Expected its venv module. On Debian and Ubuntu: apt-get install python3-venv" >&2
     exit 1
   fi
-  .venv/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[dev]"
+  .venv/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[dev,test]"
 fi
 printf '%s\n' "$wanted" > "$stamp.new" && mv "$stamp.new" "$stamp"
 echo "✓ .venv: installed ($(( $(date +%s) - began )) s)"

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['FrozenFeatures', 'frozen_features']
 
-# %% ../../nbs/22_backbone.features.ipynb #18517fcc
+# %% ../../nbs/22_backbone.features.ipynb #421634da
 from collections.abc import Callable,Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +16,10 @@ from torch import Tensor
 from .towers import Backbone,fingerprint
 from ..contracts import LabError
 from ..corpora.catalog import Corpus
+from ..presets import plain
 from ..storage import read_tensors,seal,unseal,whole_folder,write_tensors
 
-# %% ../../nbs/22_backbone.features.ipynb #e424343e
+# %% ../../nbs/22_backbone.features.ipynb #f0dc7f93
 @dataclass(frozen=True)
 class FrozenFeatures:
     "A split as the frozen towers see it"
@@ -43,7 +44,7 @@ def frozen_features(
 )->FrozenFeatures:
     "Features of a split, from the folder if they are there and still fit"
     texts = list(dict.fromkeys(c.text for c in corpus.captions(split, backbone.source_language, 'human')))
-    facts = dict(corpus=corpus.name, split=split, backbone=fingerprint(backbone), n_captions=len(texts), n_visuals=len(corpus.visuals(split)),
+    facts = dict(corpus=corpus.name, split=split, backbone=fingerprint(backbone), n_captions=len(texts), n_visuals=len(corpus.visuals(split)), preprocessing=plain(backbone.preprocessing),
                  checksum=getattr(corpus, 'checksum', ''))
     if folder and (Path(folder)/'manifest.json').is_file():
         m = unseal(folder, 'features')

@@ -33,7 +33,7 @@ def data_root()->Path:
     if given := os.environ.get('DASD_LAB_DATA'): return Path(given).expanduser()
     return home/'data' if (home := lab_folder()) else Path(os.environ.get('XDG_CACHE_HOME') or Path.home()/'.cache')/'dasd_lab'
 
-# %% ../../nbs/12_corpora.catalog.ipynb #9db4114f
+# %% ../../nbs/12_corpora.catalog.ipynb #d4e60148
 class Corpus:
     "What every corpus offers; subclasses fill in `_captions`, `visuals` and, where there is more to see than pixels, `picture`"
     name:str = ''                 # as registered
@@ -59,6 +59,10 @@ class Corpus:
         "Whether the corpus has the split and the languages"
         if split not in self.splits: raise LabError(f'the split {split!r} of {self.name}', f'one of {list(self.splits)}', 'Choose one.')
         if missing := [o for o in languages if o not in self.languages]: raise LabError(f'{self.name} in {missing}', f'languages of {list(self.languages)}', 'Choose among them.')
+
+    def facts(self, visual_id:str)->dict[str,str|tuple[str,...]]:
+        "What is known of a picture, to filter by: name → value or values; nothing here"
+        return {}
 
     def __repr__(self): return f'{self.name}: ' + ', '.join(f'{s} {len(self.visuals(s)):,}' for s in self.splits) + f'; {" ".join(self.languages)}'
 

@@ -112,9 +112,12 @@ def _noun(
                          for i,n in enumerate(numbers) for j,c in enumerate(data['cases'])})
 
 # %% ../../nbs/13_corpora.grammar.ipynb #473c8b3d
-def languages()->list[str]:
+def languages(
+    all:bool=False # with those that the built-in corpus leaves out: `corpus: no` in their file
+)->list[str]:
     "Codes of the languages that have a file, English first"
-    codes = sorted(o.name[:-5] for o in (files('dasd_lab')/'corpora'/'languages').iterdir() if re.fullmatch(r'[a-z]{2}\.yaml', o.name))
+    found = [o for o in (files('dasd_lab')/'corpora'/'languages').iterdir() if re.fullmatch(r'[a-z]{2}\.yaml', o.name)]
+    codes = sorted(o.name[:-5] for o in found if all or not re.search(r'(?m)^corpus: no\b', o.read_text(encoding='utf-8')))
     return sorted(codes, key=lambda o: o!='en')
 
 # %% ../../nbs/13_corpora.grammar.ipynb #dcb5b121
@@ -123,7 +126,7 @@ def load_language(
     code:str # ISO 639-1
 )->Language:
     "A language from its file; read once"
-    if code not in languages(): raise LabError(f'the language {code!r}', f'one of {languages()}', f'Write corpora/languages/{code}.yaml after the pattern of en.yaml.')
+    if code not in languages(True): raise LabError(f'the language {code!r}', f'one of {languages(True)}', f'Write corpora/languages/{code}.yaml after the pattern of en.yaml.')
     try: data = _keys_as_text(yaml.load((files('dasd_lab')/'corpora'/'languages'/f'{code}.yaml').read_text(encoding='utf-8'), getattr(yaml, 'CSafeLoader', yaml.SafeLoader)))
     except yaml.YAMLError as e: raise LabError(f'{code}.yaml: {e}', 'a YAML file', 'Correct the line named.') from None
     needed = 'language name direction join cases numbers np quantifiers modifiers places relations nouns styles'.split()

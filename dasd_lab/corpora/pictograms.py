@@ -190,7 +190,7 @@ def build_pictograms(
     root:str|Path|None=None,      # the folder; data/pictograms when not given
     part:str='scenes',            # scenes | names
     spec:ScenesSpec=ScenesSpec(), # what decides the corpus
-    codes:list[str]|None=None,    # languages of the scenes; all that have a grammar when not given
+    codes:list[str]|None=None,    # languages of the scenes; `languages()` when not given
     progress:bool=True            # show bars
 )->Path:                          # the folder of the part
     "Build a part of the corpus; an older one is replaced when the new one is whole"
@@ -252,7 +252,7 @@ def visuals(self:Pictograms,
         self._visuals[split] = visuals_from_array(ids, self.root/f'pixels.{split}.npy')
     return self._visuals[split]
 
-# %% ../../nbs/16_corpora.pictograms.ipynb #1ac4f822
+# %% ../../nbs/16_corpora.pictograms.ipynb #13a92e60
 @patch(as_prop=True)
 def scenes(self:Pictograms)->dict[str,Scene]:
     "Scene of each picture id, of all splits"
@@ -269,6 +269,15 @@ def scene(self:Pictograms,
     "What a picture shows"
     if visual_id not in self.scenes: raise LabError(f'the picture {visual_id!r}', f"one of {len(self.scenes):,}, such as {next(iter(self.scenes))!r}", 'Check the id.')
     return self.scenes[visual_id]
+
+@patch
+def facts(self:Pictograms,
+    visual_id:str # such as 'test-00042'
+)->dict[str,str|tuple[str,...]]:
+    "Place and objects of a scene, to filter by; a name has none"
+    if self.part!='scenes': return {}
+    scene = self.scene(visual_id)
+    return dict(place=scene.place, object=tuple(t.noun for t in scene.things))
 
 @patch
 def picture(self:Pictograms,

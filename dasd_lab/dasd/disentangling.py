@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['DisentanglerConfig', 'BottleneckAdapter', 'Disentangler', 'CriticConfig', 'Critic']
 
-# %% ../../nbs/30_dasd.disentangling.ipynb #0207235f
+# %% ../../nbs/30_dasd.disentangling.ipynb #437df54a
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,7 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor,nn
 
-from ..backbone.towers import Backbone,at_end
+from ..backbone.text import real_tokens
+from ..backbone.towers import Backbone
 from ..contracts import LabError
 
 # %% ../../nbs/30_dasd.disentangling.ipynb #a801c846
@@ -44,7 +45,7 @@ class BottleneckAdapter(nn.Module):
         "Tokens with the adapter's correction added"
         return tokens + self.up(F.relu(self.down(tokens)))
 
-# %% ../../nbs/30_dasd.disentangling.ipynb #e65e685c
+# %% ../../nbs/30_dasd.disentangling.ipynb #b571e7b1
 class Disentangler(nn.Module):
     "Splits a caption into a semantic-related and a semantic-agnostic feature"
     def __init__(self,
@@ -65,13 +66,14 @@ class Disentangler(nn.Module):
     def hidden(self,
         backbone:Backbone,    # the frozen tower
         tokens:Tensor,        # [B, L, D] token vectors with positions
+        end_index:Tensor,     # [B] place of the end token
         adapters:nn.ModuleDict, # of one branch
         language:str,         # whose adapter
         first:Tensor|None=None # [B, L, D] output of block 0, where it is known already
     )->Tensor:                # [B, L, D]
         "One branch's hidden states (Eq. 3)"
         for i in range(self.config.blocks):
-            tokens = first if i==0 and first is not None else backbone.block(i, tokens)
+            tokens = first if i==0 and first is not None else backbone.block(i, tokens, end_index)
             if i==0 and language in adapters: tokens = adapters[language](tokens)
         return tokens
 
@@ -83,10 +85,10 @@ class Disentangler(nn.Module):
         first:Tensor|None=None # [B, L, D] output of block 0, where it is known already
     )->tuple[Tensor,Tensor]: # semantic_related [B, E], semantic_agnostic [B, D]
         "What the caption says (f^sr, Eq. 5) and how it says it (f^sa, Eq. 7)"
-        if first is None and self.config.blocks: first = backbone.block(0, tokens)
-        related = self.hidden(backbone, tokens, self.related_adapters, language, first)
-        agnostic = related if not len(self.agnostic_adapters) else self.hidden(backbone, tokens, self.agnostic_adapters, language, first)
-        f_sr = self.related_projection(self.related_norm(at_end(related, end_index)))
+        if first is None and self.config.blocks: first = backbone.block(0, tokens, end_index)
+        related = self.hidden(backbone, tokens, end_index, self.related_adapters, language, first)
+        agnostic = related if not len(self.agnostic_adapters) else self.hidden(backbone, tokens, end_index, self.agnostic_adapters, language, first)
+        f_sr = self.related_projection(self.related_norm(backbone.pool(related, end_index)))
         return f_sr, self.pool(self.agnostic_norm(agnostic), end_index)
 
     def pool(self,
@@ -95,7 +97,7 @@ class Disentangler(nn.Module):
     )->Tensor:           # [B, D]
         "Average over the caption, or over every position"
         if self.config.pooling=='all_positions': return tokens.mean(1)
-        mask = torch.arange(tokens.shape[1], device=tokens.device) <= end_index[:,None]
+        mask = real_tokens(tokens, end_index)
         return (tokens*mask[...,None]).sum(1)/mask.sum(1, keepdim=True)
 
 # %% ../../nbs/30_dasd.disentangling.ipynb #1a834580

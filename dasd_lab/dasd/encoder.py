@@ -35,7 +35,7 @@ class DASDConfig(StaticAdapterConfig):
     disentangler:DisentanglerConfig = DisentanglerConfig()
     critic:CriticConfig = CriticConfig()
 
-# %% ../../nbs/32_dasd.encoder.ipynb #2e8b66c9
+# %% ../../nbs/32_dasd.encoder.ipynb #360be42b
 class AdaptedEncoder(RetrievalMethod):
     "Target-language token vectors through frozen blocks, each followed by its adapter"
     def __init__(self,
@@ -67,7 +67,7 @@ class AdaptedEncoder(RetrievalMethod):
     )->Tensor:                       # [B, E]
         "Frozen blocks and adapters, then the frozen read-out (r^T)"
         for i in range(self.n_blocks):
-            tokens = block = first if i==0 and first is not None else self.backbone.block(i, tokens)
+            tokens = block = first if i==0 and first is not None else self.backbone.block(i, tokens, end_index)
             if i in self.adapted and i not in skip:
                 k = self.adapted.index(i)
                 tokens = self.adapters[language][k](block, None if generated is None else generated[:,k])
@@ -82,9 +82,8 @@ class AdaptedEncoder(RetrievalMethod):
         skip:Sequence[int]=() # see `target_branch`
     )->dict[str,Tensor]:      # 'target_features' [B, E]
         "Named features of captions given as ids"
-        L = int(end_index.max())+1
-        _,target = self.token_vectors(ids[:,:L])
-        return dict(target_features=self.target_branch(self.backbone.start(target), end_index, language, trace=trace, skip=skip))
+        _,target = self.token_vectors(self.backbone.cut(ids, end_index))
+        return dict(target_features=self.target_branch(self.backbone.start(target, end_index), end_index, language, trace=trace, skip=skip))
 
     def check_language(self, language:str)->None:
         "Refuse a language without adapters"
@@ -95,12 +94,13 @@ class AdaptedEncoder(RetrievalMethod):
         captions:Sequence[str] # B sentences
     )->tuple[Tensor,Tensor]:   # ids [B, L], end_index [B]
         "Ids as this method's text path wants them"
+        if self.tokenizer is None: raise LabError('captions for a method without a tokenizer', 'one that was stored with its tokenizer', 'Import the checkpoint again with --tokenizer tokenizer.json.')
         return self.tokenizer(captions, self.backbone.context_length, self.pad_length)
 
     @property
     def pad_length(self)->int|None:
         "Length that every row is filled up to; None: the longest of the batch"
-        return None
+        return self.backbone.pad_length
 
     @torch.inference_mode()
     def encode_captions(self,
@@ -130,7 +130,7 @@ class StaticAdapter(AdaptedEncoder):
     "Adapters learnt once for each language: the control"
     name,config_class = 'static_adapter',StaticAdapterConfig
 
-# %% ../../nbs/32_dasd.encoder.ipynb #fc4154cf
+# %% ../../nbs/32_dasd.encoder.ipynb #bf9da559
 @register_method
 class DASD(AdaptedEncoder):
     "Dynamic Adapter with Semantics Disentangling (AAAI 2025)"
@@ -150,7 +150,7 @@ class DASD(AdaptedEncoder):
     @property
     def pad_length(self)->int|None:
         "The whole context where the disentangler averages every position"
-        return self.backbone.context_length if self.config.disentangler.pooling=='all_positions' else None
+        return self.backbone.context_length if self.config.disentangler.pooling=='all_positions' else super().pad_length
 
     def features(self,
         ids:Tensor,           # [B, L]
@@ -160,16 +160,16 @@ class DASD(AdaptedEncoder):
         skip:Sequence[int]=() # see `target_branch`
     )->dict[str,Tensor]:      # the features below; see the table in the notebook
         "Disentangle, generate, encode"
-        L = int(end_index.max())+1
         disentangling,target = self.token_vectors(ids)
-        tokens = self.backbone.start(disentangling)
-        first = self.backbone.block(0, tokens) if disentangling is target and self.config.disentangler.blocks else None # one pass for both readings
+        tokens = self.backbone.start(disentangling, end_index)
+        first = self.backbone.block(0, tokens, end_index) if disentangling is target and self.config.disentangler.blocks else None # one pass for both readings
         related,agnostic = self.disentangler(self.backbone, tokens, end_index, language, first)
         z = generated = None
         if self.generator is not None:
             parts = dict(related=related, agnostic=agnostic)
             z,generated = self.generator(torch.cat([parts[c] for c in self.config.adapter.characteristics], -1))
-        r_t = self.target_branch(self.backbone.start(target[:,:L]), end_index, language, generated, trace, skip, None if first is None else first[:,:L])
+        tokens = self.backbone.start(self.backbone.cut(target, end_index), end_index)
+        r_t = self.target_branch(tokens, end_index, language, generated, trace, skip, None if first is None else first[:,:tokens.shape[1]])
         named = dict(target_features=r_t, semantic_related=related, semantic_agnostic=agnostic, z=z, generated=generated)
         return {k: v for k,v in named.items() if v is not None}
 

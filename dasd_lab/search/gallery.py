@@ -101,7 +101,7 @@ def open_picture(
     if frames is not None: source = frames[len(frames)//2]
     return read_picture(source.detach().cpu().numpy() if isinstance(source, Tensor) else source)
 
-# %% ../../nbs/60_search.gallery.ipynb #191315e0
+# %% ../../nbs/60_search.gallery.ipynb #fa30517d
 def thumbnail(
     picture:Image.Image, # any size
     size:int=256         # longest side, pixels
@@ -122,6 +122,7 @@ class Thumbnails(dict):
     "id → WebP; painted when first asked for, where `paint` says how"
     def __init__(self): super().__init__(); self.paint:dict[str,Callable[[str],Image.Image]] = {}
     def __missing__(self, id:str)->bytes: self[id] = thumbnail(self.paint.pop(id)(id)); return self[id]
+    def __contains__(self, id)->bool: return super().__contains__(id) or id in self.paint
 
 # %% ../../nbs/60_search.gallery.ipynb #25aa798c
 RIGHT_TO_LEFT = {'ar','dv','fa','he','ku','ps','sd','ug','ur','yi'}
@@ -140,7 +141,7 @@ class Hit:
     score:float # as the method scores
     language:str = '' # of a caption, where the hit is one
 
-# %% ../../nbs/60_search.gallery.ipynb #cb697a49
+# %% ../../nbs/60_search.gallery.ipynb #6a3fe0dd
 @dataclass(frozen=True)
 class Hits(Sequence):
     "Results of one search, best first"
@@ -160,7 +161,7 @@ class Hits(Sequence):
         head = f'<div style="margin:0 2px 8px"><bdi dir="auto" lang="{lang}" style="font-size:1.15em;font-weight:600">{safe(q.text if len(q.text) <= 200 else q.text[:200]+"…")}</bdi> <bdi dir="ltr" style="opacity:.65;font-size:.85em;white-space:nowrap;margin:0 .6em">{how}</bdi></div>' if q else ''
         return f'<div dir="{way}" style="font-family:system-ui,sans-serif;max-width:860px">{head}<div style="display:flex;flex-wrap:wrap;gap:10px">{"".join(map(self._card, self.hits))}</div></div>'
     def _card(self, h:Hit)->str:
-        kept,name = self.thumbnails.get(h.id),html.escape(h.id)
+        kept,name = self.thumbnails[h.id] if h.id in self.thumbnails else None,html.escape(h.id)
         shown = f'<img src="{data_address(kept)}" alt="{name}" style="width:128px;height:128px;object-fit:contain;border-radius:6px;display:block">' if kept else f'<bdi dir="auto" lang="{html.escape(h.language)}" style="font-size:1.05em">{name}</bdi>'
         label = f'<figcaption dir="ltr" title="{name}" style="font-size:.8em;opacity:.75;margin-top:3px;max-width:{128 if kept else 400}px;overflow:hidden;text-overflow:ellipsis;white-space:nowrap"><b>{h.rank}</b> · {h.score:.3f}{" · "+name if kept else " · "+html.escape(h.language) if h.language else ""}</figcaption>'
         return f'<figure style="margin:0">{shown}{label}</figure>'
@@ -284,7 +285,7 @@ def best_of_slices(
         values,places = values[:k],places[order[:k]]
     return places.tolist(),values.tolist()
 
-# %% ../../nbs/60_search.gallery.ipynb #8d56eb69
+# %% ../../nbs/60_search.gallery.ipynb #c2fb2803
 @patch
 @torch.no_grad()
 def search(self:Gallery,
@@ -309,7 +310,7 @@ def _not_empty(self:Gallery):
 @patch
 def _hits(self:Gallery, places:list[int], scores:list[float], query:Query|None=None)->Hits:
     ids = [self.ids[p] for p in places]
-    return Hits(tuple(Hit(r, i, s) for r,(i,s) in enumerate(zip(ids, scores), 1)), query, {i:self.thumbnails[i] for i in ids})
+    return Hits(tuple(Hit(r, i, s) for r,(i,s) in enumerate(zip(ids, scores), 1)), query, self.thumbnails)
 
 # %% ../../nbs/60_search.gallery.ipynb #22b1418e
 @patch

@@ -9,10 +9,17 @@ BROWSER = os.environ.get('CHROMIUM') or next(filter(None, map(shutil.which, ('ch
 FLAGS = ['--no-sandbox','--disable-gpu','--disable-dev-shm-usage','--disable-background-networking','--disable-component-update',
          '--disable-sync','--no-first-run','--no-default-browser-check']
 
+# what JupyterLab and Voilà themselves put on the console: a missing favicon, and a terminal or workspace that is not there
+HARMLESS = r'favicon|/api/workspaces|/lsp/|ResizeObserver'
+
 def free_port()->int:
     with socket.socket() as s:
         s.bind(('127.0.0.1', 0))
         return s.getsockname()[1]
+
+def own_folders(home:Path)->dict[str,str]:
+    "Jupyter's folders away from the person's own"
+    return {f'JUPYTER_{k}_DIR':str(home/k.lower()) for k in ('CONFIG','DATA','RUNTIME')} | dict(IPYTHONDIR=str(home/'ipython'))
 
 class Lab:
     "`dasd-lab lab` as a child, on a copy of the notebooks, with settings of its own"
@@ -26,8 +33,7 @@ class Lab:
             f = home/f'settings/@jupyterlab/{plugin}.jupyterlab-settings'
             f.parent.mkdir(parents=True)
             f.write_text(json.dumps(settings))
-        own = {f'JUPYTER_{k}_DIR':str(home/k.lower()) for k in ('CONFIG','DATA','RUNTIME')}
-        own |= dict(IPYTHONDIR=str(home/'ipython'), JUPYTERLAB_SETTINGS_DIR=str(home/'settings'), JUPYTERLAB_WORKSPACES_DIR=str(home/'workspaces'))
+        own = own_folders(home) | dict(JUPYTERLAB_SETTINGS_DIR=str(home/'settings'), JUPYTERLAB_WORKSPACES_DIR=str(home/'workspaces'))
         self.port = free_port()
         command = [Path(sys.executable).parent/'dasd-lab','lab','--notebooks',self.notebooks,'--','--no-browser',f'--port={self.port}',
                    '--ServerApp.port_retries=0','--LabApp.expose_app_in_browser=True']
@@ -44,12 +50,39 @@ class Lab:
         self.stop()
         raise RuntimeError(f'JupyterLab did not start:\n{self.log.read_text()[-3000:]}')
 
-    def stop(self):
-        "The server ends its own kernels"
-        if self.child.poll() is None:
-            os.killpg(self.child.pid, signal.SIGTERM)
-            try: self.child.wait(20)
-            except subprocess.TimeoutExpired: os.killpg(self.child.pid, signal.SIGKILL)
+    def stop(self): stop(self.child)
+
+def stop(child:subprocess.Popen):
+    "A server ends its own kernels"
+    if child.poll() is None:
+        os.killpg(child.pid, signal.SIGTERM)
+        try: child.wait(20)
+        except subprocess.TimeoutExpired: os.killpg(child.pid, signal.SIGKILL)
+
+class Web:
+    "`dasd-lab app` as a child"
+    def __init__(self, home:Path):
+        self.log,self.port = home/'server.log',free_port()
+        command = [Path(sys.executable).parent/'dasd-lab','app','--port',str(self.port),'--','--no-browser']
+        self.child = subprocess.Popen(command, cwd=ROOT, env=os.environ|own_folders(home), stdout=self.log.open('w'), stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True)
+        self.url = f'http://127.0.0.1:{self.port}/'
+        self.wait(1)
+
+    def wait(self, n:int):
+        "Until n kernels have been made ready, each with the page in it: Voilà says when they are begun, and they rest when they are done"
+        import psutil
+        until = time.monotonic()+300
+        while time.monotonic()<until and self.child.poll() is None:
+            time.sleep(.2)
+            if self.log.read_text().count('is filled with')<n: continue
+            kernels = [p for p in psutil.Process(self.child.pid).children(recursive=True) if 'ipykernel_launcher' in ' '.join(p.cmdline())]
+            for p in kernels: p.cpu_percent()
+            time.sleep(1)
+            if kernels and all(sum(p.cpu_times()[:2])>3 and p.cpu_percent()<3 for p in kernels): return
+        self.stop()
+        raise RuntimeError(f'the web page did not start:\n{self.log.read_text()[-3000:]}')
+
+    def stop(self): stop(self.child)
 
 @pytest.fixture(scope='session')
 def browser():
@@ -66,15 +99,57 @@ def page(browser, request):
     context = browser.new_context(viewport=dict(width=1400, height=1000))
     pg = context.new_page()
     pg.set_default_timeout(60_000)
-    pg.outside = []
+    pg.outside,pg.problems = [],[]
+    pg.on('console', lambda m: pg.problems.append(m.text) if m.type=='error' and not re.search(HARMLESS, m.text+str(m.location)) else None)
+    pg.on('pageerror', lambda e: pg.problems.append(str(e)) if not re.search(HARMLESS, str(e)) else None)
     pg.on('request', lambda r: pg.outside.append(r.url) if re.match('https?:|wss?:', r.url) and '//127.0.0.1' not in r.url else None)
     yield pg
-    SHOTS.mkdir(exist_ok=True)
-    pg.screenshot(path=SHOTS/f'{re.sub("[^A-Za-z0-9]+", "_", request.node.name).strip("_")}.png')
+    shoot(pg, re.sub('[^A-Za-z0-9]+', '_', request.node.name).strip('_'))
     context.close()
+
+def shoot(page, name:str)->Path:
+    "A screenshot in tests/shots"
+    SHOTS.mkdir(exist_ok=True)
+    page.screenshot(path=SHOTS/f'{name}.png')
+    return SHOTS/f'{name}.png'
 
 @pytest.fixture(scope='session')
 def lab(browser, tmp_path_factory):
     server = Lab(tmp_path_factory.mktemp('lab of our own'))
     yield server
     server.stop()
+
+@pytest.fixture(scope='session')
+def web(browser, tmp_path_factory):
+    server = Web(tmp_path_factory.mktemp('web page'))
+    yield server
+    server.stop()
+
+IDLE = """() => { const w = window.jupyterapp?.shell.currentWidget;
+  return w?.sessionContext?.isReady && w.sessionContext.session?.kernel?.status === 'idle' }"""
+# run all and wait for it; the command resolves to false where a cell failed
+RUN = "() => window.jupyterapp.commands.execute('notebook:run-all-cells')"
+STATE = """() => { const cells = window.jupyterapp.shell.currentWidget.content.widgets.filter(c => c.model.type === 'code');
+  const all = c => { const o = c.outputArea.model; return [...Array(o.length).keys()].map(i => o.get(i)) };
+  return { counts: cells.map(c => c.model.executionCount),
+           errors: cells.flatMap(c => all(c).filter(x => x.type === 'error').map(x => x.toJSON().evalue)),
+           stderr: cells.flatMap(c => all(c).map(x => x.toJSON()).filter(x => x.name === 'stderr').map(x => [].concat(x.text).join(''))) } }"""
+# pictures have arrived: those of outputs, not a widget's own icons
+DRAWN = """() => [...document.querySelectorAll('.jp-RenderedImage img, .jp-RenderedHTMLCommon img, .dl-grid img')].every(i => i.complete && i.naturalWidth > 0)"""
+
+def open_guide(lab, page, name:str, dark:bool=False):
+    "Open a guide in JupyterLab and run it from top to bottom; a cell that fails, or says something on stderr, fails the test"
+    page.goto(f'{lab.url}lab/tree/guides/{name}.ipynb?reset&token={lab.token}')
+    page.wait_for_function(IDLE)
+    if dark: page.evaluate("() => window.jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Dark'})")
+    page.evaluate("() => window.jupyterapp.commands.execute('editmenu:clear-all')")
+    page.set_default_timeout(300_000)
+    page.evaluate(RUN)
+    page.wait_for_function(IDLE)
+    page.set_default_timeout(60_000)
+    state = page.evaluate(STATE)
+    assert not state['errors'], state['errors']
+    assert state['counts'] and all(state['counts']), state['counts']
+    assert not [t for t in state['stderr'] if not re.search(r'\d+%\||it/s', t)], state['stderr']  # progress bars are welcome
+    page.wait_for_function(DRAWN, timeout=30_000)
+    return page.locator('.jp-Notebook').last

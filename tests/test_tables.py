@@ -1,0 +1,40 @@
+"A table of ablations: run, cut off, gone on with, refused where it does not belong"
+import json
+import pytest
+from dasd_lab.contracts import LabError
+from dasd_lab.evaluation import tables
+from dasd_lab.evaluation.tables import TABLES,own_parameters,read_runs,run_table
+from dasd_lab.presets import vary
+from dasd_lab.training.source import train_source
+from squares import SOURCE,TINY,Squares
+
+SHORT = vary(TINY, {'stages.0.steps': 3, 'stages.1.steps': 2})
+
+@pytest.fixture(scope='module')
+def backbone(): return train_source(SOURCE, Squares(), progress=False)
+
+@pytest.mark.parametrize('key', TABLES)
+def test_every_variant_runs_and_is_another(backbone, tmp_path, key):
+    found = run_table(key, SHORT, Squares(), backbone, tmp_path/'t.jsonl', seeds=(0,), split='train', report=lambda _: None)
+    rows = read_runs(tmp_path/'t.jsonl')
+    assert list(found.index)==list(TABLES[key].variants(SHORT, backbone))==[r['variant'] for r in rows]
+    assert all(0<=r['mean_recall']<=1 for r in rows)
+    if key=='4':
+        full,small,large,_ = (r['parameters'] for r in rows); per = abs(full-large)
+        assert small<full and per<=2*(2*backbone.width+1) # one unit of the bottleneck in each of two blocks
+
+def test_it_goes_on_where_it_stopped(backbone, tmp_path, monkeypatch):
+    out,seen,whole = tmp_path/'t.jsonl',[],tables.train
+    def counted(*a, **k):
+        seen.append(k['seed'])
+        if len(seen)==4: raise KeyboardInterrupt
+        return whole(*a, **k)
+    monkeypatch.setattr(tables, 'train', counted)
+    with pytest.raises(KeyboardInterrupt): run_table('5', SHORT, Squares(), backbone, out, seeds=(0,1), split='train', report=lambda _: None)
+    assert len(read_runs(out))==3
+    out.write_text(out.read_text()+'{"table": "5", "var')                     # a line that was cut off
+    found = run_table('5', SHORT, Squares(), backbone, out, seeds=(0,1), split='train', report=lambda _: None)
+    assert len(seen)==7 and (found['seeds']==2).all() and len(read_runs(out))==6 and all(json.loads(l) for l in out.read_text().splitlines())
+    before = out.read_bytes(); run_table('5', SHORT, Squares(), backbone, out, seeds=(0,1), split='train'); assert out.read_bytes()==before and len(seen)==7
+    with pytest.raises(LabError, match='another preset'): run_table('5', SHORT, Squares(), backbone, out, seeds=(0,), split='train', changes={'stages.0.steps': 4})
+    with pytest.raises(LabError, match='another table'): run_table('6', SHORT, Squares(), backbone, out, seeds=(0,), split='train')
