@@ -26,11 +26,9 @@ def own(tmp_path_factory):
     return folder
 
 def test_help_does_not_wait_for_torch():
-    lab('--help')
-    began = time.monotonic()
-    shown = lab('--help')
-    assert shown.returncode==0 and time.monotonic()-began<3
-    for command in ('corpus','train','evaluate','search','lab','demo'): assert command in shown.stdout
+    told = subprocess.run([sys.executable,'-X','importtime','-c','from dasd_lab.cli import main; main(["--help"])'], capture_output=True, text=True, cwd=ROOT)
+    assert told.returncode==0 and 'dasd_lab' in told.stderr and not any(line.split('|')[-1].strip() in ('torch','transformers','numpy') for line in told.stderr.splitlines())
+    for command in ('corpus','train','evaluate','search','lab','demo'): assert command in told.stdout
 
 @pytest.mark.parametrize('words', [['corpus','build'],['corpus','info'],['train'],['evaluate'],['import-official'],['export-official'],['search'],['lab'],['demo']], ids=' '.join)
 def test_every_command_has_help(words):
@@ -67,12 +65,12 @@ def test_an_interrupted_build_leaves_nothing(tmp_path):
                              preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)) # a shell's background job would hand down that it is ignored
     seen = b''
     os.set_blocking(child.stderr.fileno(), False)
-    until = time.monotonic()+120
+    until = time.monotonic()+600
     while b'train scenes' not in seen and time.monotonic()<until and child.poll() is None:
         seen += child.stderr.read() or b''
         time.sleep(.1)
     child.send_signal(signal.SIGINT)
-    out,err = child.communicate(timeout=60)
+    out,err = child.communicate(timeout=600)
     assert child.returncode==130 and out==b'' and b'Traceback' not in err, err[-2000:]
     assert b'train scenes' in seen and err.rstrip().endswith(b'interrupted')
     assert [p for p in tmp_path.rglob('*') if p.is_file()]==[]

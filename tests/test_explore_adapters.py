@@ -1,5 +1,4 @@
 "The Adapters explorer says what the model itself says: matrices, likeness, ranks with adapters switched off; and it copes with other models and pictures"
-import time
 import numpy as np,pytest,torch
 from squares import TINY,SOURCE,Squares
 from dasd_lab.contracts import Caption,LabError
@@ -87,9 +86,9 @@ def test_official_form_has_matrices_too(bench):
     torch.testing.assert_close(state.adapted.generated[0], method.inspect(['eine rote Katze'], 'de')['generated'][0], atol=1e-5, rtol=1e-4)
     assert state.ranks[NOW].tolist()==state.ranks['without block 0'].tolist()
 
-def test_a_switch_answers_at_once(state):
-    state.ask('eine rote Katze','猫'); state.switch(0)
-    began = time.process_time(); state.switch(1); assert time.process_time()-began<.3
+def test_a_switch_leaves_the_matrices(state):
+    state.ask('eine rote Katze','猫'); state.switch(0); matrices = state.adapted.generated
+    state.switch(1); assert state.off=={1} and state.adapted.generated.equal(matrices)
 
 def test_a_run_of_ones_own(tmp_path):
     "A tiny method with two blocks on plain squares: no styles, no describe, nothing of the built-in corpus"

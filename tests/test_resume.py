@@ -27,7 +27,7 @@ print('finished')
 """
 
 def run(out:Path, stage:str='never', at:int=0)->subprocess.CompletedProcess:
-    return subprocess.run([sys.executable,'-c',RUN,str(Path(__file__).parent),str(out),stage,str(at)], capture_output=True, text=True, timeout=300,
+    return subprocess.run([sys.executable,'-c',RUN,str(Path(__file__).parent),str(out),stage,str(at)], capture_output=True, text=True, timeout=600,
                           env=os.environ|dict(OMP_NUM_THREADS='1'))
 
 def position(out): return json.loads((out/'checkpoint/manifest.json').read_text())['position']
