@@ -3,8 +3,6 @@ PY   := .venv/bin/python
 STEP := sh tools/step.sh
 RUN  := env OMP_NUM_THREADS=1 PYTHONUNBUFFERED=1 PYTHONUTF8=1
 PYTEST := $(RUN) $(PY) -m pytest -q -p no:cacheprovider
-# what runs beside the browser gives way to it: a page that waits for its kernel is the slowest thing here
-BESIDE := nice -n 19
 LAB_ARGS ?=
 APP_ARGS ?=
 DEMO_ARGS ?=
@@ -32,21 +30,21 @@ test: venv ## everything CI runs: sync check, notebooks, pytest, and every guide
 	@sh tools/browser.sh
 	@$(STEP) "corpus: built where it is missing" $(RUN) .venv/bin/dasd-lab corpus build
 	@began=$$(date +%s); sh tools/browser.sh --there && guides= || guides=guides; \
-	$(MAKE) --no-print-directory -k -j2 --output-sync=line browser units notebooks sync $$guides; status=$$?; \
+	$(MAKE) --no-print-directory -k -j2 --output-sync=line browser sync units notebooks $$guides; status=$$?; \
 	if [ $$status -eq 0 ]; then word='✓ all passed'; else word='✗ some failed, see above'; fi; \
 	printf '%s (%s s)\n' "$$word" $$(( $$(date +%s) - began )); exit $$status
 
 sync: venv
-	@$(STEP) "sync: the package and the notebooks tell the same" $(BESIDE) $(PYTEST) tests/test_exports.py tests/test_path.py
+	@$(STEP) "sync: the package and the notebooks tell the same" $(PYTEST) tests/test_exports.py tests/test_path.py
 
 notebooks: venv
-	@$(STEP) "notebooks: every cell of the package's notebooks" $(BESIDE) $(PYTEST) tests/test_notebooks.py --durations=5
+	@$(STEP) "notebooks: every cell of the package's notebooks" $(PYTEST) tests/test_notebooks.py --durations=5
 
 guides: venv
-	@$(STEP) "guides: each in a kernel of its own" $(BESIDE) $(PYTEST) --nbmake --nbmake-timeout=300 nbs/guides
+	@$(STEP) "guides: each in a kernel of its own" $(PYTEST) --nbmake --nbmake-timeout=300 nbs/guides
 
 units: venv
-	@$(STEP) "tests: what no single notebook can promise" $(BESIDE) $(PYTEST) tests -rs --durations=25 \
+	@$(STEP) "tests: what no single notebook can promise" $(PYTEST) tests -rs --durations=25 \
 	  --ignore=tests/ui --ignore=tests/test_notebooks.py --ignore=tests/test_exports.py --ignore=tests/test_path.py
 
 browser: venv

@@ -1,14 +1,24 @@
 "The command as a shell sees it: what goes to which stream, exit codes, interruptions"
-import json,os,signal,subprocess,sys,time
+import contextlib,io,json,os,signal,subprocess,sys,time
 from pathlib import Path
 import pytest
 from PIL import Image
+from dasd_lab.cli import main
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMAND = str(Path(sys.executable).parent/'dasd-lab')
 
-def lab(*words, **options)->subprocess.CompletedProcess:
-    return subprocess.run([COMMAND,*map(str, words)], capture_output=True, text=True, cwd=ROOT, stdin=subprocess.DEVNULL, **options)
+def shell(*words)->subprocess.CompletedProcess:
+    "As a process of its own, which takes seconds to load torch"
+    return subprocess.run([COMMAND,*map(str, words)], capture_output=True, text=True, cwd=ROOT, stdin=subprocess.DEVNULL)
+
+def lab(*words)->subprocess.CompletedProcess:
+    "The same words in this process"
+    out,err = io.StringIO(),io.StringIO()
+    with contextlib.chdir(ROOT),contextlib.redirect_stdout(out),contextlib.redirect_stderr(err):
+        try: code = main([*map(str, words)])
+        except SystemExit as e: code = e.code or 0
+    return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
 
 @pytest.fixture(scope='session')
 def own(tmp_path_factory):
@@ -36,16 +46,21 @@ def test_every_command_has_help(words):
     assert shown.returncode==0 and shown.stdout.startswith(f'usage: dasd-lab {" ".join(words)}')
 
 @pytest.mark.parametrize('words', [[],['fly'],['corpus'],['search'],['search','-k','many','a dog'],['corpus','info','--colour']], ids=' '.join)
-def test_words_that_cannot_be_read(words):
+def test_words_that_cannot_be_read(words, lab=lab):
     told = lab(*words)
     assert told.returncode==2 and told.stdout=='' and 'usage: dasd-lab' in told.stderr and 'Traceback' not in told.stderr
 
 @pytest.mark.parametrize('words', [['corpus','info','--corpus','no such folder'],['evaluate','no such run','--corpus'],['train','no-such-preset','--corpus'],
                                    ['search','a dog','--run','no such run','--pictures']], ids=lambda w: w[0])
-def test_an_error_is_one_line(words, own):
+def test_an_error_is_one_line(words, own, lab=lab):
     told = lab(*words, *([own/'test' if words[-1]=='--pictures' else own] if words[-1].startswith('--') else []))
     assert told.returncode==1 and told.stdout=='', told.stderr
     assert told.stderr.startswith('dasd-lab: ') and told.stderr.count('\n')==1 and 'Expected' in told.stderr
+
+def test_so_it_is_for_a_shell(own):
+    test_an_error_is_one_line(['evaluate','no such run','--corpus'], own, shell)
+    test_words_that_cannot_be_read(['fly'], shell)
+    done = shell('corpus','info','--corpus',own); assert done.returncode==0 and done.stderr=='' and done.stdout==lab('corpus','info','--corpus',own).stdout
 
 def test_a_table_for_people_and_for_programs(own):
     table,data = lab('corpus','info','--corpus',own),lab('corpus','info','--corpus',own,'--json')

@@ -1,11 +1,12 @@
 "The Train explorer without a browser: real trainings of a tiny model in processes of their own"
-import json,os,signal,subprocess,sys,time
+import contextlib,io,json,os,signal,subprocess,sys,time
 from pathlib import Path
 import pytest
 import torch
 from PIL import Image
 from dasd_lab.backbone.tokens import train_tokenizer
 from dasd_lab.backbone.towers import Backbone,build_clip
+from dasd_lab.cli import main
 from dasd_lab.contracts import LabError
 from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.corpora.parallel import parts
@@ -135,20 +136,17 @@ from dasd_lab.training.child import ChildRun,Order
 from pathlib import Path
 ChildRun(Path(sys.argv[2])/'run', Order(sys.argv[2]+'/it.tsv', 'it', sys.argv[3], sys.argv[4])).begin()
 """
-def test_it_outlives_its_kernel_and_is_stopped_by_another(straight, bench, home, tmp_path):
+def test_it_outlives_its_kernel_refuses_another_and_is_stopped_by_one(straight, bench, home, tmp_path):
     (tmp_path/'it.tsv').write_text(TEXT)
     subprocess.run([sys.executable,'-c',BEGIN,str(Path(__file__).parent),str(tmp_path),str(straight.folder/'backbone'),preset(home, 30000, 20)], check=True, timeout=600) # that "kernel" is gone
     state = TrainingState(bench, tmp_path); end = time.monotonic()+600
     while not (tmp_path/'run/progress.json').exists(): assert time.monotonic()<end; time.sleep(.05)
     state.attach(tmp_path/'run'); assert state.status=='training' and state.child.process is None
     state.read(TEXT, 'it'); state.start(); assert 'one at a time' in state.message
+    told = io.StringIO()
+    with contextlib.redirect_stderr(told): assert main(state.child.order.words(tmp_path/'run'))==1
+    assert 'another process is training' in told.getvalue()
     state.stop(); assert state.wait(600)=='stopped' and 0<state.progress['step']<30000
-
-def test_another_training_in_the_same_folder_is_refused(bench, home, tmp_path):
-    state = state_of(bench, home, tmp_path, (30000,20)); state.start(tmp_path/'run'); until(state, lambda s: s.progress)
-    other = subprocess.run([Path(sys.executable).parent/'dasd-lab',*state.child.order.words(tmp_path/'run')], capture_output=True, text=True, timeout=600)
-    assert other.returncode==1 and 'another process is training' in other.stderr, other.stderr[-500:]
-    state.stop(); assert state.wait(600)=='stopped'
 
 def test_reading_and_planning_on_the_shipped_models(tmp_path):
     state = TrainingState(runs=tmp_path); state.read_example('it', 400)

@@ -1,5 +1,5 @@
 "A vocabulary that is cut or extended: the same pieces, the same numbers, fewer vectors; weights that are verified"
-import json,os,subprocess,sys
+import json,os
 from functools import cache
 from importlib.metadata import distributions
 from pathlib import Path
@@ -9,6 +9,7 @@ from dasd_lab.backbone.tokens import CaptionTokenizer,TokenVectors,train_tokeniz
 from dasd_lab.backbone.towers import Backbone,build_clip
 from dasd_lab.backbone.vocabulary import carried_rows,cut_tokenizer,extended_tokenizer,framing,read_matrix,read_tokenizer,set_rows,unknown_piece,used_pieces,vocabulary_row
 from dasd_lab.backbone.weights import CATALOGUE,find_weights,import_weights
+from dasd_lab.cli import main
 from dasd_lab.contracts import LabError
 from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.dasd.adapters import AdapterConfig
@@ -201,7 +202,7 @@ def test_what_does_not_fit_is_refused(whole, captions, tmp_path):
     with pytest.raises(LabError, match='read_matrix'): extended(method, captions['ar'], 'ar')
     with pytest.raises(LabError, match='does not have'): extended(method, captions['de'], 'de')
 
-def test_from_a_download_to_a_method(captions, tmp_path, monkeypatch):
+def test_from_a_download_to_a_method(captions, tmp_path, monkeypatch, capsys):
     "A stand-in for multilingual BERT, from a folder of the hub's tool to a method, through every check"
     monkeypatch.setenv('DASD_LAB_WEIGHTS', str(tmp_path/'weights')); download = tmp_path/'download'; download.mkdir()
     t = trained('wordpiece_cased', tuple(c for l in LANGUAGES for c in captions[l])); t.save(str(download/'tokenizer.json')); (download/'config.json').write_text('{}')
@@ -214,9 +215,9 @@ def test_from_a_download_to_a_method(captions, tmp_path, monkeypatch):
     own = lambda m: {k: v for k,v in m.state_dict().items() if not k.startswith('token_vectors.embedding')}
     full.load_state_dict(full.state_dict() | own(method))
     assert torch.equal(method.encode_captions(captions['de'], 'de'), full.encode_captions(captions['de'], 'de'))
-    told = [subprocess.run([sys.executable,'-c','import sys; from dasd_lab.cli import main; sys.exit(main(sys.argv[1:]))','weights',*w], capture_output=True, text=True) for w in (['find','mbert'],['find','minilm'],['import','mbert',str(download)])]
-    assert told[0].returncode==0 and Path(told[0].stdout.strip())==folder and told[2].returncode==0
-    assert told[1].returncode==1 and told[1].stderr.count('\n')==1 and 'hf download sentence-transformers/all-MiniLM-L6-v2' in told[1].stderr
+    def command(*words): code = main(['weights',*words]); return code,*capsys.readouterr()
+    assert command('find','mbert')==(0, f'{folder}\n', '') and command('import','mbert',str(download))[0]==0
+    code,_,told = command('find','minilm'); assert code==1 and told.count('\n')==1 and 'hf download sentence-transformers/all-MiniLM-L6-v2' in told
     (folder/'model.safetensors').write_bytes((folder/'model.safetensors').read_bytes()[:-8]+b"another!")
     with pytest.raises(LabError, match='changed or cut short'): find_weights('mbert')
 
