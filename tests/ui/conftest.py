@@ -39,7 +39,7 @@ class Lab:
                    '--ServerApp.port_retries=0','--LabApp.expose_app_in_browser=True']
         self.child = subprocess.Popen(command, cwd=ROOT, env=os.environ|own, stdout=self.log.open('w'), stderr=subprocess.STDOUT,
                                       stdin=subprocess.DEVNULL, start_new_session=True)
-        self.url,self.token = self._address(time.monotonic()+180)
+        self.url,self.token = self._address(time.monotonic()+300)
 
     def _address(self, until:float)->tuple[str,str]:
         "What a person would copy from the terminal"
@@ -98,7 +98,7 @@ def page(browser, request):
     "A page that remembers what it asked other hosts for; a screenshot is kept in tests/shots"
     context = browser.new_context(viewport=dict(width=1400, height=1000))
     pg = context.new_page()
-    pg.set_default_timeout(60_000)
+    pg.set_default_timeout(180_000)
     pg.outside,pg.problems = [],[]
     pg.on('console', lambda m: pg.problems.append(m.text) if m.type=='error' and not re.search(HARMLESS, m.text+str(m.location)) else None)
     pg.on('pageerror', lambda e: pg.problems.append(str(e)) if not re.search(HARMLESS, str(e)) else None)
@@ -146,10 +146,10 @@ def open_guide(lab, page, name:str, dark:bool=False):
     page.set_default_timeout(300_000)
     page.evaluate(RUN)
     page.wait_for_function(IDLE)
-    page.set_default_timeout(60_000)
+    page.set_default_timeout(180_000)
     state = page.evaluate(STATE)
     assert not state['errors'], state['errors']
     assert state['counts'] and all(state['counts']), state['counts']
     assert not [t for t in state['stderr'] if not re.search(r'\d+%\||it/s', t)], state['stderr']  # progress bars are welcome
-    page.wait_for_function(DRAWN, timeout=30_000)
+    page.wait_for_function(DRAWN, timeout=300_000)
     return page.locator('.jp-Notebook').last

@@ -13,7 +13,7 @@ def typed(page, root, i:int, text:str):
 
 def drive(page, root, name:str):
     "What a newcomer does"
-    root.locator('.dl-adapters .dl-maps .heatmaplayer image').first.wait_for(timeout=120_000)
+    root.locator('.dl-adapters .dl-maps .heatmaplayer image').first.wait_for(timeout=300_000)
     before = page.evaluate(FIRST_MAP); assert before
     typed(page, root, 0, '猫')
     page.wait_for_function(f"before => {{ const now = ({FIRST_MAP})(); return now && now !== before }}", arg=before)
@@ -31,9 +31,9 @@ def drive(page, root, name:str):
     root.locator('.dl-adapters .dl-ranks', has_text='(chosen)').wait_for()
     assert all(root.locator('.dl-adapters .dl-hit img').evaluate_all("i => i.map(x => x.alt.length > 3)"))
     root.locator('.dl-adapters button.dl-take-many').click()
-    root.locator('.dl-adapters .dl-likeness .main-svg').first.wait_for(timeout=120_000)
+    root.locator('.dl-adapters .dl-likeness .main-svg').first.wait_for(timeout=300_000)
     root.locator('.dl-adapters button.dl-take-recall').click()
-    root.locator('.dl-adapters .dl-recall .main-svg').first.wait_for(timeout=120_000)
+    root.locator('.dl-adapters .dl-recall .main-svg').first.wait_for(timeout=300_000)
     root.locator('.dl-adapters button.dl-moved').click()
     root.locator('.dl-adapters .dl-ranks', has_text='its own picture').wait_for()
     assert '→' in told.inner_text(), told.inner_text()

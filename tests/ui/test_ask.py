@@ -37,7 +37,7 @@ def drive(page, root, name:str):
     about = root.locator('.dl-ask .dl-about'); about.locator('img.dl-large').wait_for()
     assert about.locator('bdi[lang=ar][dir=rtl]').count()>=1
     about.locator('button.dl-why').click()
-    about.locator('.dl-spots img').nth(1).wait_for(timeout=60_000)
+    about.locator('.dl-spots img').nth(1).wait_for(timeout=300_000)
     page.wait_for_function("() => /Katze/.test([...document.querySelectorAll('.dl-ask .dl-words .xtick text')].map(t => t.textContent).join())")
     shoot(page, f'{name}_why')
     about.locator('button.dl-like').click()
@@ -50,10 +50,10 @@ def test_ask_in_jupyterlab(lab, page):
     assert not page.outside and not page.problems, (page.outside, page.problems)
 
 def test_ask_on_the_web_page(web, page):
-    page.goto(web.url, timeout=180_000)
-    page.locator('.dl-ask .dl-query input').wait_for(timeout=120_000)
+    page.goto(web.url, timeout=300_000)
+    page.locator('.dl-ask .dl-query input').wait_for(timeout=300_000)
     drive(page, page.locator('body'), 'ask_web')
     for tab,sign in dict(Adapters='.dl-adapters .dl-maps .heatmaplayer image', Styles='.dl-styles .dl-maps .js-plotly-plot .main-svg', Train='.dl-training button.dl-example', Compare='.dl-compare .dl-run input:checked').items():
-        page.get_by_role('tab', name=tab, exact=True).click(); page.locator(sign).first.wait_for(timeout=120_000); page.wait_for_timeout(1000); shoot(page, f'web_{tab.lower()}')
+        page.get_by_role('tab', name=tab, exact=True).click(); page.locator(sign).first.wait_for(timeout=300_000); page.wait_for_timeout(1000); shoot(page, f'web_{tab.lower()}')
         assert page.evaluate('document.documentElement.scrollWidth <= innerWidth'), f'{tab} is wider than the page'
     assert not page.outside and not page.problems, (page.outside, page.problems)

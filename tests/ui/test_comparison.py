@@ -12,14 +12,14 @@ def test_panel(lab, page, dark):
     nb = nbformat.v4.new_notebook(metadata=dict(kernelspec=dict(name='python3', display_name='Python 3')), cells=[nbformat.v4.new_code_cell('from dasd_lab.explore.comparison.panel import Compare\nCompare()')])
     nbformat.write(nb, lab.notebooks/'short_comparison.ipynb')
     page.set_viewport_size(dict(width=1024 if dark else 1600, height=1400))
-    page.goto(f'{lab.url}lab/tree/short_comparison.ipynb?reset&token={lab.token}'); page.wait_for_function(IDLE, timeout=120_000)
+    page.goto(f'{lab.url}lab/tree/short_comparison.ipynb?reset&token={lab.token}'); page.wait_for_function(IDLE, timeout=300_000)
     if dark: page.evaluate("() => window.jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Dark'})")
-    page.evaluate(RUN); page.wait_for_function(IDLE, timeout=180_000); assert not page.evaluate(STATE)['errors']
-    panel = page.locator('.dl-compare'); panel.wait_for(timeout=60_000)
+    page.evaluate(RUN); page.wait_for_function(IDLE, timeout=300_000); assert not page.evaluate(STATE)['errors']
+    panel = page.locator('.dl-compare'); panel.wait_for(timeout=300_000)
     assert panel.locator('.dl-run input:checked').count()>=2 and panel.locator('.dl-settings td', has_text=re.compile('^method$')).count()==1
     assert panel.locator('.dl-queries .dl-hit').count()==0
     panel.locator('.dl-n select').select_option('100 pictures'); panel.locator('.dl-which select').select_option(label='Arabic · العربية'); panel.locator('.dl-evaluate').click()
-    panel.locator('.dl-table td', has_text='Arabic').wait_for(timeout=180_000); panel.locator('.dl-apart-table td', has_text='Arabic').wait_for(timeout=60_000)
+    panel.locator('.dl-table td', has_text='Arabic').wait_for(timeout=300_000); panel.locator('.dl-apart-table td', has_text='Arabic').wait_for(timeout=300_000)
     for place in ('dl-recall','dl-apart-figure','dl-gaps'): panel.locator(f'.{place} .main-svg').first.wait_for()
     panel.locator('.dl-kinds button', has_text=re.compile('^both')).click(); panel.locator('.dl-queries .dl-hit').nth(11).wait_for()
     assert panel.locator('.dl-queries .dl-told li[lang=ar][dir=rtl]').count()==12 and panel.locator('.dl-queries .dl-grid').get_attribute('dir')=='rtl'

@@ -6,7 +6,7 @@ from conftest import open_guide,shoot
 pytest.importorskip('playwright.sync_api')
 from playwright.sync_api import expect
 
-expect.set_options(timeout=60_000)
+expect.set_options(timeout=300_000)
 r_webp = re.compile('^data:image/webp')
 COLOURS = "ps => ps.map(p => getComputedStyle(p).fill)"
 
@@ -21,10 +21,10 @@ def lasso(page, area, inside=((.15,.15),(.85,.15),(.85,.85),(.15,.85),(.15,.15))
 
 def test_styles(lab, page):
     notebook = open_guide(lab, page, 'clusters_of_expression')
-    panel = notebook.locator('.dl-styles'); expect(panel).to_be_visible(timeout=120_000)
+    panel = notebook.locator('.dl-styles'); expect(panel).to_be_visible(timeout=300_000)
     agnostic,related = (panel.locator(f'.dl-map-semantic_{k}') for k in ('agnostic','related'))
-    for m in (agnostic,related): expect(m.locator('.scatterlayer .point')).to_have_count(200, timeout=120_000)
-    expect(panel.locator('.dl-bars .bars .point').first).to_be_attached(timeout=60_000)
+    for m in (agnostic,related): expect(m.locator('.scatterlayer .point')).to_have_count(200, timeout=300_000)
+    expect(panel.locator('.dl-bars .bars .point').first).to_be_attached(timeout=300_000)
 
     # another colour
     before = agnostic.locator('.point').evaluate_all(COLOURS)
@@ -77,19 +77,19 @@ def test_styles_from_nothing_in_the_dark_at_1024(lab, page):
     try: notebook = open_guide(lab, page, 'styles_alone', dark=True)
     finally: (lab.notebooks/'guides/styles_alone.ipynb').unlink()
     panel = notebook.locator('.dl-styles')
-    for k in ('agnostic','related'): expect(panel.locator(f'.dl-map-semantic_{k} .scatterlayer .point')).to_have_count(200, timeout=180_000)
+    for k in ('agnostic','related'): expect(panel.locator(f'.dl-map-semantic_{k} .scatterlayer .point')).to_have_count(200, timeout=300_000)
     a,b = (panel.locator(f'.dl-map-semantic_{k}').bounding_box() for k in ('agnostic','related'))
     assert abs(a['width']-b['width'])<3 and abs(a['y']-b['y'])<3                    # equal, side by side
     assert panel.evaluate("e => e.scrollWidth <= e.clientWidth + 1")
     panel.locator('.dl-language-ar').click()                                         # two languages now
     expect(panel.locator('.dl-kept')).to_contain_text('200 captions')
     panel.locator('.dl-colour select').select_option('language')
-    expect(panel.locator('.dl-legend')).to_contain_text('Arabic', timeout=120_000)
-    expect(panel.locator('.dl-progress')).to_be_hidden(timeout=120_000); page.wait_for_timeout(1500)  # maps of two languages have taken their places
+    expect(panel.locator('.dl-legend')).to_contain_text('Arabic', timeout=300_000)
+    expect(panel.locator('.dl-progress')).to_be_hidden(timeout=300_000); page.wait_for_timeout(1500)  # maps of two languages have taken their places
     lasso(page, panel.locator('.dl-map-semantic_related .nsewdrag').first, ((.02,.02),(.98,.02),(.98,.98),(.02,.98),(.02,.02)))
     for k in ('agnostic','related'):                                                 # and still as wide as their places
         m = panel.locator(f'.dl-map-semantic_{k}'); assert m.locator('svg.main-svg').first.bounding_box()['width']<=m.bounding_box()['width']+1
     arabic = panel.locator('.dl-captions bdi[lang=ar]').first
-    expect(arabic).to_be_attached(timeout=60_000); assert arabic.get_attribute('dir')=='rtl'
+    expect(arabic).to_be_attached(timeout=300_000); assert arabic.get_attribute('dir')=='rtl'
     shoot(page, 'styles_dark_1024')
     assert not page.outside and not page.problems, (page.outside,page.problems)

@@ -17,17 +17,17 @@ def panel(lab, page, tmp_path):
     nb.metadata['kernelspec'] = dict(name='python3', display_name='Python 3', language='python')
     nbformat.write(nb, lab.notebooks/'short_training.ipynb')
     page.goto(f'{lab.url}lab/tree/short_training.ipynb?reset&token={lab.token}')
-    page.wait_for_function(IDLE, timeout=120_000)
-    page.evaluate(RUN); page.wait_for_function(IDLE, timeout=120_000)
+    page.wait_for_function(IDLE, timeout=300_000)
+    page.evaluate(RUN); page.wait_for_function(IDLE, timeout=300_000)
     assert not page.evaluate(STATE)['errors']
-    page.locator('.dl-training').wait_for(timeout=60_000)
+    page.locator('.dl-training').wait_for(timeout=300_000)
     page.runs = tmp_path/'runs'
     return page
 
-def told(page, words:str, timeout:int=120_000): page.locator('.dl-told [role=status]').filter(has_text=re.compile(words)).wait_for(timeout=timeout)
+def told(page, words:str, timeout:int=300_000): page.locator('.dl-told [role=status]').filter(has_text=re.compile(words)).wait_for(timeout=timeout)
 
 def test_a_language_is_added(panel):
-    page = panel; page.set_default_timeout(60_000)
+    page = panel; page.set_default_timeout(180_000)
     assert page.locator('.dl-start').is_disabled() and page.locator('.dl-stop').is_disabled()
     page.locator('.dl-read').click(); page.locator('.dl-message').filter(has_text='which language').wait_for()
     page.locator('.dl-language input').fill('Italian'); page.locator('.dl-pasted textarea').fill(TEXT); page.locator('.dl-read').click()
@@ -43,7 +43,7 @@ def test_a_language_is_added(panel):
     page.locator('.dl-ask-new input').fill('un gatto'); assert page.locator('.dl-ask-new .dl-hint').inner_text() # the page answers meanwhile
     told(page, 'step [1-9]'); page.locator('.dl-stop').click(); told(page, 'it can go on')
     page.locator('.dl-resume').click(); told(page, 'finished', 240_000)
-    page.locator('.dl-results tbody tr').first.wait_for(timeout=120_000)
+    page.locator('.dl-results tbody tr').first.wait_for(timeout=300_000)
     page.locator('.dl-curves .main-svg').first.wait_for()
     page.locator('.dl-ask-new input').fill('un gatto sulla spiaggia'); page.locator('.dl-training .dl-hit img').nth(11).wait_for()
     assert page.locator('.dl-training .dl-hit img').count()==12 and all(i.get_attribute('alt') for i in page.locator('.dl-training .dl-hit img').all())
