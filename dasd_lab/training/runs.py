@@ -6,7 +6,7 @@
 __all__ = ['CriticTurn', 'train_step', 'Diary', 'read_progress', 'read_log', 'remaining_s', 'claim', 'claimed', 'Stopped',
            'stop_asked', 'save_checkpoint', 'load_checkpoint', 'own_state', 'fit', 'save_method', 'load_method']
 
-# %% ../../nbs/42_training.runs.ipynb #77d211a5
+# %% ../../nbs/42_training.runs.ipynb #d2009983
 import json,os,signal,threading,time
 from collections import deque
 from collections.abc import Callable,Iterator,Sequence
@@ -23,7 +23,7 @@ from ..contracts import LabError,RetrievalMethod,method_class
 from ..presets import plain,settings
 from ..storage import read_tensors,recovered,seal,unseal,whole_file,whole_folder,write_json,write_tensors
 from .losses import critic_loss
-from .stages import CriticTraining,Stage,learning_rate,make_optimizer,set_trainable,stage_loss
+from .stages import CriticTraining,Stage,learning_rate,make_optimizer,set_rate,set_trainable,stage_loss
 
 # %% ../../nbs/42_training.runs.ipynb #49e9a46a
 class CriticTurn:
@@ -57,7 +57,7 @@ class CriticTurn:
         loss.backward(); self.optimizer.step()
         return features | self.logits(agnostic, reference, step) | dict(critic_loss=loss.detach())
 
-# %% ../../nbs/42_training.runs.ipynb #ff35f52d
+# %% ../../nbs/42_training.runs.ipynb #b36b3fc0
 def train_step(
     method:RetrievalMethod,      # in training
     stage:Stage,                 # what is minimised
@@ -68,7 +68,7 @@ def train_step(
 )->dict[str,float]:              # what is logged
     "One optimizer step of a stage"
     rate = learning_rate(stage, step)
-    for g in optimizer.param_groups: g['lr'] = rate
+    set_rate(optimizer, rate)
     features = method.training_features(batch)
     if turn is not None: features = turn(features, step)
     total,report = stage_loss(stage, features)

@@ -4,10 +4,11 @@
 
 # %% auto #0
 __all__ = ['Term', 'CriticTraining', 'Stage', 'stage_loss', 'set_trainable', 'learning_rate', 'BertAdam', 'make_optimizer',
-           'length_batches', 'CaptionBatches']
+           'set_rate', 'length_batches', 'CaptionBatches']
 
-# %% ../../nbs/41_training.stages.ipynb #9f8861a2
+# %% ../../nbs/41_training.stages.ipynb #6c9f7348
 import math
+from collections import defaultdict
 from collections.abc import Iterable,Mapping,Sequence
 from dataclasses import dataclass,field
 from inspect import signature
@@ -21,7 +22,7 @@ from torch.optim import Optimizer
 from ..contracts import LabError
 from .losses import LOSSES
 
-# %% ../../nbs/41_training.stages.ipynb #6483b3cc
+# %% ../../nbs/41_training.stages.ipynb #08434ca8
 @dataclass(frozen=True)
 class Term:
     "One loss of a stage"
@@ -46,6 +47,7 @@ class Stage:
     steps:int                                              # optimizer steps
     batch_size:int = 128                                   # B
     learning_rate:float = 2e-4                             # the highest
+    rates:dict[str,float] = field(default_factory=dict)    # part → multiple of it, e.g. {'adapters': .1}; 1 where nothing is said
     warmup:float = .1                                      # share of the steps with a rising rate
     schedule:Literal['constant','linear','cosine'] = 'constant' # after the warm-up; 'cosine' as in the authors' code
     optimizer:Literal['adam','bert_adam'] = 'adam'         # the paper's or the authors' code's
@@ -95,7 +97,7 @@ def learning_rate(
         if stage.schedule=='linear' and x>=stage.warmup: factor = (1-x)/(1-stage.warmup)
     return stage.learning_rate*factor
 
-# %% ../../nbs/41_training.stages.ipynb #eea899ef
+# %% ../../nbs/41_training.stages.ipynb #160839d1
 class BertAdam(Optimizer):
     "Adam without bias correction, each tensor's gradient clipped, decay apart from the gradient"
     def __init__(self,
@@ -126,9 +128,20 @@ def make_optimizer(
 )->Optimizer:
     "The stage's optimizer over the parts it trains; the critic has its own (in the authors' code it is in both)"
     named = [(n,p) for n,p in method.named_parameters() if p.requires_grad and ('critic' in stage.trains or not n.startswith('critic.'))]
-    if stage.optimizer=='adam': return torch.optim.Adam([p for _,p in named], lr=stage.learning_rate, fused=True)
-    return BertAdam([dict(params=[p for n,p in named if 'bias' not in n], weight_decay=stage.weight_decay),
-                     dict(params=[p for n,p in named if 'bias' in n])], lr=stage.learning_rate)
+    inside = lambda name, part: name==part or name.startswith(f'{part}.')
+    if lost := [part for part in stage.rates if not any(inside(n, part) for n,_ in named)]: raise LabError(f'a learning rate for {lost[0]!r}', f'parts that stage {stage.name!r} trains: {list(stage.trains)}', 'Correct `rates`.')
+    groups = defaultdict(list)
+    for n,p in named: groups[next((stage.rates[part] for part in sorted(stage.rates, key=len, reverse=True) if inside(n, part)), 1.), 'bias' in n and stage.optimizer=='bert_adam'].append(p)
+    groups = [dict(params=ps, rate=rate, weight_decay=0. if bare else stage.weight_decay) for (rate,bare),ps in groups.items()]
+    if stage.optimizer=='adam': return torch.optim.Adam([g|dict(weight_decay=0.) for g in groups], lr=stage.learning_rate, fused=True)
+    return BertAdam(groups, lr=stage.learning_rate)
+
+def set_rate(
+    optimizer:Optimizer, # of the stage
+    rate:float           # of this step
+)->None:
+    "The learning rate of a step, each part's own multiple of it"
+    for g in optimizer.param_groups: g['lr'] = rate*g['rate']
 
 # %% ../../nbs/41_training.stages.ipynb #16fefd55
 def length_batches(
