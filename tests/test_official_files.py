@@ -6,8 +6,8 @@ from safetensors.torch import save_file
 from dasd_lab.cli import main
 from dasd_lab.contracts import LabError
 from dasd_lab.dasd import official
-from dasd_lab.dasd.official import clip_tokenizer,read_official
-from dasd_lab.storage import read_tensors
+from dasd_lab.dasd.official import clip_tokenizer
+from dasd_lab.storage import read_tensors,read_weights
 from dasd_lab.training.exchange import export_official,import_official
 from dasd_lab.training.recipes import load_run
 from test_official_parity import rebuilt
@@ -71,7 +71,7 @@ def test_there_and_back(file, tmp_path, generation):
     assert set(read_tensors(tmp_path/'run/official/unused.safetensors'))==set(report.unused)
     assert not any('mlp_s' in k or 'sigma_projection' in k for k in read_tensors(tmp_path/'run/method/model.safetensors'))
     export_official(tmp_path/'run', tmp_path/'back.bin')
-    same(read_official(tmp_path/'back.bin'), state)
+    same(read_weights(tmp_path/'back.bin'), state)
 
 
 def test_both_generations_are_the_same_method(file, tmp_path):
@@ -83,13 +83,13 @@ def test_both_generations_are_the_same_method(file, tmp_path):
 @pytest.mark.parametrize('wrapped', [lambda s: dict(model=s, epoch=3), lambda s: dict(state_dict=s), lambda s: {f'module.{k}': v for k,v in s.items()},
                                      lambda s: dict(model={f'module.{k}': v for k,v in s.items()})], ids=['model','state_dict','module.','both'])
 def test_wrapped_files(file, tmp_path, wrapped):
-    same(read_official(file(wrapped(released()))), released())
+    same(read_weights(file(wrapped(released()))), released())
 
 
 def test_types_come_back(file, tmp_path):
     state = {k: v.half() if 'mlp' in k else v.bfloat16() if 'ln_' in k else v for k,v in released().items()}
     import_official(file(state), tmp_path/'run'); export_official(tmp_path/'run', tmp_path/'back.bin')
-    same(read_official(tmp_path/'back.bin'), state)
+    same(read_weights(tmp_path/'back.bin'), state)
 
 
 def test_a_checkpoint_in_safetensors(tmp_path):
@@ -159,7 +159,7 @@ def test_the_commands(file, tmp_path, capsys):
     assert main(['import-official', path, '--out', str(tmp_path/'run')])==1 and 'is there already' in capsys.readouterr().err
     assert main(['import-official', path, '--out', str(tmp_path/'other'), '--languages', 'cs'])==1 and "['de', 'ja']" in capsys.readouterr().err
     assert main(['export-official', str(tmp_path/'run'), str(tmp_path/'back.bin')])==0
-    same(read_official(tmp_path/'back.bin'), state)
+    same(read_weights(tmp_path/'back.bin'), state)
     assert main(['export-official', str(tmp_path/'none'), str(tmp_path/'x.bin')])==1
 
 
@@ -182,4 +182,4 @@ def test_golden_case_there_and_back(case_path, tmp_path):
     with np.load(case_path.with_suffix('.npz')) as z: arrays = {k: torch.from_numpy(z[k]) for k in ('target_ids','target_eos','r_T')}
     with torch.no_grad(): found = run.features(arrays['target_ids'].long(), arrays['target_eos'].long(), case['config']['language'])['target_features']
     torch.testing.assert_close(found, arrays['r_T'], atol=5e-5, rtol=1e-5)
-    export_official(tmp_path/'run', tmp_path/'back.bin'); same(read_official(tmp_path/'back.bin'), state)
+    export_official(tmp_path/'run', tmp_path/'back.bin'); same(read_weights(tmp_path/'back.bin'), state)

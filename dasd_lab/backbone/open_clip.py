@@ -4,10 +4,9 @@
 
 # %% auto #0
 __all__ = ['CLIP_TOKENS', 'FRAMES', 'ENCODERS', 'registry_config', 'tag_settings', 'clip_tokenizer', 'canonical', 'tokenizer_for',
-           'OpenClipEncoder', 'build_open_clip_encoder', 'read_state', 'as_open_clip', 'weights_file',
-           'open_clip_backbone']
+           'OpenClipEncoder', 'build_open_clip_encoder', 'as_open_clip', 'weights_file', 'open_clip_backbone']
 
-# %% ../../nbs/23_backbone.open_clip.ipynb #122bb23d
+# %% ../../nbs/23_backbone.open_clip.ipynb #5105ff92
 import json,string,tempfile
 from collections.abc import Mapping
 from copy import deepcopy
@@ -27,7 +26,7 @@ from .text import ClipText,TextTower,build_clip
 from .tokens import CaptionTokenizer
 from .towers import Backbone,load_weights,proven,register_kind
 from ..contracts import LabError
-from ..storage import read_tensors
+from ..storage import read_weights
 
 # %% ../../nbs/23_backbone.open_clip.ipynb #2d7f8527
 def registry_config(
@@ -124,20 +123,7 @@ def build_open_clip_encoder(
         clip = build_clip(config)
     return clip,OpenClipEncoder(clip, text.get('context_length') or 77)
 
-# %% ../../nbs/23_backbone.open_clip.ipynb #6d22cf81
-def read_state(
-    path:str|Path # `.safetensors`, or `.bin`, `.pt`, `.pth` with plain tensors
-)->dict[str,Tensor]:
-    "The tensors of a weights file; nothing in it is executed"
-    path = Path(path)
-    if not path.is_file(): raise LabError(f'no file {path}', 'weights', 'Check the path.')
-    if path.suffix=='.safetensors': return read_tensors(path)
-    try: state = torch.load(path, map_location='cpu', weights_only=True)
-    except Exception as e: raise LabError(f'{path} cannot be read as plain tensors ({str(e)[:100]})', 'a state dict, better in safetensors', 'Fetch it again, in safetensors where there is one; other things in such a file are refused.') from e
-    state = state.get('state_dict', state) if isinstance(state, Mapping) else state
-    if not isinstance(state, Mapping) or not all(isinstance(v, Tensor) for v in state.values()): raise LabError(f'{path} holds other things than tensors', 'a flat dictionary of tensors', 'Give the state dict alone.')
-    return {k.removeprefix('module.'): v for k,v in state.items()}
-
+# %% ../../nbs/23_backbone.open_clip.ipynb #6448ef60
 def as_open_clip(
     clip:nn.Module,            # the model that is filled
     state:Mapping[str,Tensor]  # as published
@@ -188,7 +174,7 @@ def _complete(config:dict, folder:Path|None, encoder:Mapping|None)->tuple[dict,s
     text['encoder'] = dict(found)
     return config,'open_clip_encoder'
 
-# %% ../../nbs/23_backbone.open_clip.ipynb #905e777d
+# %% ../../nbs/23_backbone.open_clip.ipynb #7eb25969
 def open_clip_backbone(
     name:str|Path,                          # of open_clip's registry, or a folder in open_clip's layout
     pretrained:str|Path|None=None,          # a tag, a file of weights, or a folder with one; None: those of `name`, a folder
@@ -214,6 +200,6 @@ def open_clip_backbone(
     if tokenizer is None and folder and (folder/'tokenizer.json').is_file() and config['text_cfg'].get('hf_tokenizer_name'): tokenizer = folder/'tokenizer.json'
     if not isinstance(tokenizer, CaptionTokenizer): tokenizer = tokenizer_for(config['text_cfg'], tokenizer, frame)
     clip,text = build_open_clip_encoder(config) if kind=='open_clip_encoder' else (c := build_clip(config), ClipText(c))
-    load_weights(clip, as_open_clip(clip, read_state(weights)), str(weights))
+    load_weights(clip, as_open_clip(clip, read_weights(weights)), str(weights))
     how = dict(resize_mode=seen.get('resize_mode') or 'shortest', interpolation=seen.get('interpolation') or 'bicubic', fill_color=seen.get('fill_color') or 0)
     return proven(Backbone(clip, tokenizer, config, Path(name).name, seen.get('mean') or OPENAI_DATASET_MEAN, seen.get('std') or OPENAI_DATASET_STD, text, kind, **how))

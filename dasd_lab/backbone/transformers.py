@@ -7,7 +7,7 @@ __all__ = ['folder_json', 'folder_state', 'folder_tokenizer', 'HubTowers', 'HubT
            'transformers_backbone', 'ImageEncoder', 'DualStream', 'build_dual_stream', 'encoder_state', 'timm_state',
            'timm_seen_as', 'dual_stream_backbone']
 
-# %% ../../nbs/24_backbone.transformers.ipynb #5fe1d409
+# %% ../../nbs/24_backbone.transformers.ipynb #9b62fd39
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,13 +18,14 @@ from torch import Tensor,nn
 from transformers import AutoModel,ChineseCLIPModel,CLIPModel,SiglipModel
 
 from .encoders import EncoderText,build_encoder,encoder_config
-from .open_clip import FRAMES,read_state
+from .open_clip import FRAMES
 from .text import TextTower,real_tokens
 from .tokens import CaptionTokenizer
 from .towers import Backbone,load_weights,proven,register_kind
 from ..contracts import LabError
+from ..storage import read_weights
 
-# %% ../../nbs/24_backbone.transformers.ipynb #aee29bed
+# %% ../../nbs/24_backbone.transformers.ipynb #35607eaa
 def folder_json(
     folder:str|Path, # in the Hugging Face layout
     name:str,        # of a file in it
@@ -44,7 +45,7 @@ def folder_state(
     "The weights of a folder, under the names of today's releases"
     file = next((f for n in ('model.safetensors','pytorch_model.bin') if (f := Path(folder)/n).is_file()), None)
     if file is None: raise LabError(f'{folder} without weights', 'model.safetensors', 'Fetch the whole repository from the Hugging Face hub.')
-    state = {k.replace('LayerNorm.gamma', 'LayerNorm.weight').replace('LayerNorm.beta', 'LayerNorm.bias'): v for k,v in read_state(file).items()}
+    state = {k.replace('LayerNorm.gamma', 'LayerNorm.weight').replace('LayerNorm.beta', 'LayerNorm.bias'): v for k,v in read_weights(file).items()}
     return {k: v for k,v in state.items() if not k.endswith(('position_ids','token_type_ids'))} # buffers of older releases
 
 def folder_tokenizer(
@@ -202,7 +203,7 @@ def timm_seen_as(
     with torch.device('meta'): found = resolve_data_config({}, model=timm.create_model(name, pretrained=False))
     return dict(size=found['input_size'][-1], mean=tuple(found['mean']), std=tuple(found['std']), interpolation=found['interpolation'], crop=float(found['crop_pct']), resize_mode='shortest')
 
-# %% ../../nbs/24_backbone.transformers.ipynb #c4a1da4a
+# %% ../../nbs/24_backbone.transformers.ipynb #00b143b2
 def dual_stream_backbone(
     text:str|Path,               # folder of a text encoder in the Hugging Face or sentence-transformers layout
     image:Mapping|None=None,     # see `ImageEncoder`
@@ -222,7 +223,7 @@ def dual_stream_backbone(
     seen = dict(size=224)
     if image is not None:
         if image_weights is None: raise LabError('an image encoder without weights', 'a file of weights', 'Give `image_weights`.')
-        if 'timm' in image: load_weights(model.image.encoder, timm_state(image['timm'], read_state(image_weights), **{k: v for k,v in image.items() if k!='timm'}), str(image_weights)); seen = timm_seen_as(image['timm'])
+        if 'timm' in image: load_weights(model.image.encoder, timm_state(image['timm'], read_weights(image_weights), **{k: v for k,v in image.items() if k!='timm'}), str(image_weights)); seen = timm_seen_as(image['timm'])
         else: load_weights(model.image.encoder, folder_state(image_weights), str(image_weights)); seen = seen_as(folder_json(image_weights, 'preprocessor_config.json', False))
     name = Path(own.get('_name_or_path') or text).name + (f' + {image.get("timm") or image["transformers"].get("model_type")}' if image else '')
     return proven(Backbone(model, folder_tokenizer(text, own.get('model_type', ''), frame), config, name, text=tower, kind='dual_stream', **seen | preprocessing))

@@ -4,21 +4,19 @@
 
 # %% auto #0
 __all__ = ['CATALOGUE', 'WeightFile', 'Weights', 'weights_root', 'catalogued', 'next_step', 'find_weights', 'download_note',
-           'verify_file', 'tensors_of', 'check_numbers', 'import_weights', 'link_or_copy', 'list_weights']
+           'verify_file', 'check_numbers', 'import_weights', 'link_or_copy', 'list_weights']
 
-# %% ../../nbs/25_backbone.weights.ipynb #a53bfef8
+# %% ../../nbs/25_backbone.weights.ipynb #c07a5f2d
 import hashlib,os,re,shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-from safetensors import SafetensorError,safe_open
 from torch import Tensor
 
 from ..contracts import LabError
 from ..corpora.catalog import data_root
-from ..storage import recovered,seal,sha256,unseal,whole_folder,write_tensors
+from ..storage import read_weights,recovered,seal,sha256,unseal,whole_folder,write_tensors
 
 # %% ../../nbs/25_backbone.weights.ipynb #73c7209b
 @dataclass(frozen=True)
@@ -129,21 +127,7 @@ def verify_file(
     if own!=tag: raise wrong(f'changed since it was downloaded ({own[:12]}…)', f'checksum {tag[:12]}…, noted by the download')
     if weights.revision and not file.sha256 and commit!=weights.revision: raise wrong(f'of revision {commit[:12]}…', f'revision {weights.revision}')
 
-# %% ../../nbs/25_backbone.weights.ipynb #fe782e0f
-def tensors_of(
-    path:str|Path # `.safetensors`, or a `.bin` or `.pt` of pickled tensors
-)->dict[str,Tensor]:
-    "The tensors of a file; nothing in it is executed"
-    try:
-        if Path(path).suffix=='.safetensors':
-            with safe_open(path, 'pt') as f: return {k: f.get_tensor(k) for k in f.keys()}
-        state = torch.load(path, map_location='cpu', weights_only=True, mmap=True)
-    except (SafetensorError,OSError) as e: raise LabError(f'{path} cannot be read ({str(e)[:120]})', 'a whole file', 'Fetch it again.') from e
-    except Exception as e: raise LabError(f'{path} holds more than tensors ({str(e)[:120]})', 'plain tensors; programs (TorchScript) and other objects are never opened', 'Take the .safetensors file of the same model.') from e
-    if not isinstance(state, Mapping) or not all(isinstance(v, Tensor) for v in state.values()):
-        raise LabError(f'{path} with other things than tensors', 'a flat dictionary of tensors', 'Take the .safetensors file of the same model.')
-    return dict(state)
-
+# %% ../../nbs/25_backbone.weights.ipynb #2a7182a4
 def check_numbers(
     tensors:Mapping[str,Tensor], # of one model
     path:Path                    # where they are from
@@ -163,7 +147,7 @@ def import_weights(
     for f,p in found.items(): verify_file(f, p, weights)
     with whole_folder(weights_root()/name) as fresh:
         for f,p in found.items():
-            if f.name.endswith('.safetensors'): check_numbers(tensors := tensors_of(p), p)
+            if f.name.endswith('.safetensors'): check_numbers(tensors := read_weights(p), p)
             if p.name!=f.name:
                 write_tensors({k: v.clone() for k,v in tensors.items()}, fresh/f.name) # tied tensors become copies
                 converted[f.name] = dict(source=p.name, size=p.stat().st_size, sha256=sha256(p))

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['import_official', 'told', 'export_official']
 
-# %% ../../nbs/47_training.exchange.ipynb #25b56320
+# %% ../../nbs/47_training.exchange.ipynb #f1bf9772
 import re
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -17,12 +17,12 @@ from torch import Tensor
 from ..backbone.tokens import CaptionTokenizer
 from ..backbone.towers import fingerprint,save_backbone
 from ..contracts import LabError
-from ..dasd.official import OfficialReport,from_official,read_official,to_official,write_official
-from ..storage import read_tensors,seal,sha256,unseal,whole_folder,write_json,write_tensors
+from ..dasd.official import OfficialReport,from_official,to_official,write_official
+from ..storage import read_tensors,read_weights,seal,sha256,unseal,whole_folder,write_json,write_tensors
 from .recipes import VERSIONS,load_run
 from .runs import own_state,save_method
 
-# %% ../../nbs/47_training.exchange.ipynb #6157780d
+# %% ../../nbs/47_training.exchange.ipynb #9bdc78d0
 def _keep_official(folder:Path, state:dict[str,Tensor], report:OfficialReport)->None:
     "What only the authors' format knows of a checkpoint"
     folder.mkdir()
@@ -39,7 +39,7 @@ def import_official(
     "A run folder from a checkpoint of the authors' code"
     path,out = Path(path),Path(out)
     if out.exists(): raise LabError(f'{out} is there already', 'a new folder', 'Choose another --out, or remove it yourself.')
-    state = read_official(path)
+    state = read_weights(path)
     method,report = from_official(state, tokenizer=None if tokenizer is None else CaptionTokenizer.load(tokenizer), languages=languages)
     with whole_folder(out) as f:
         save_backbone(method.backbone, f/'backbone', checkpoint=path.name)
