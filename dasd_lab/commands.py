@@ -6,9 +6,10 @@
 __all__ = ['listed', 'changed_settings', 'show_plan', 'import_checkpoint', 'export_checkpoint', 'exchange_words', 'ask_table',
            'table_words']
 
-# %% ../nbs/799_commands.ipynb #53cb5ff0
+# %% ../nbs/799_commands.ipynb #d6898924
 import json,sys
 from collections.abc import Sequence
+from pathlib import Path
 
 # %% ../nbs/799_commands.ipynb #8bf2f8b8
 def listed(
@@ -69,15 +70,18 @@ def exchange_words(
     e.add_argument('file', metavar='FILE', help='a new file; the same keys in the same order where the run was imported')
     e.set_defaults(run_command=export_checkpoint)
 
-# %% ../nbs/799_commands.ipynb #bd1067dc
+# %% ../nbs/799_commands.ipynb #658aabee
 def ask_table(args)->None:
     "dasd-lab table"
     from dasd_lab.backbone.towers import load_backbone
     from dasd_lab.corpora.catalog import load_corpus
-    from dasd_lab.evaluation.tables import TABLES,run_table
+    from dasd_lab.evaluation.tables import TABLES,run_backbones,run_table
     from dasd_lab.training.recipes import shipped_run
     out = args.out or f'results/table_{args.table}.jsonl'
-    found = run_table(args.table, args.preset, load_corpus(args.corpus), load_backbone(args.backbone or shipped_run()/'backbone'), out, listed(args.languages), [int(s) for s in listed(args.seeds)], changed_settings(args.set), report=lambda words: print(words, file=sys.stderr))
+    folders = [Path(f) for f in listed(args.backbone) or [shipped_run()/'backbone']]
+    options = dict(languages=listed(args.languages), seeds=[int(s) for s in listed(args.seeds)], changes=changed_settings(args.set), report=lambda words: print(words, file=sys.stderr))
+    if len(folders)==1: found = run_table(args.table, args.preset, load_corpus(args.corpus), load_backbone(folders[0]), out, **options)
+    else: found = run_backbones(args.table, args.preset, load_corpus(args.corpus), {(f.parent if f.name=='backbone' else f).name: f for f in folders}, out, **options)
     print(f'{TABLES[args.table].title}: mean recall and lead of the first in %, with 95 % intervals over seeds ({out})', file=sys.stderr)
     print(found.astype(object).map(lambda x: x if isinstance(x, str) else '' if x!=x else f'{x:,.0f}' if x>=100 else f'{x:.1f}').to_string())
 
@@ -86,10 +90,10 @@ def table_words(
 )->None:
     "The words of `table`"
     t = commands.add_parser('table', help='run a table of the paper on a corpus and a backbone: variants, seeds, differences')
-    t.add_argument('table', metavar='TABLE', help='4, 5, 6, 9, 10, 11 or figure4')
+    t.add_argument('table', metavar='TABLE', help='3, 4, 5, 6, 9, 10, 11 or figure4')
     t.add_argument('--preset', default='dasd.pictograms', metavar='NAME', help='of the full method (default: %(default)s)')
     t.add_argument('--corpus', default='pictograms', metavar='NAME', help='(default: %(default)s)')
-    t.add_argument('--backbone', metavar='FOLDER', help='frozen (default: the shipped one)')
+    t.add_argument('--backbone', metavar='FOLDERS', help='frozen, one or, as Table 3 asks, several with commas between (default: the shipped one)')
     t.add_argument('--languages', metavar='LIST', help='(default: the preset\'s)')
     t.add_argument('--seeds', default='0,1,2', metavar='LIST', help='(default: %(default)s)')
     t.add_argument('--set', action='append', default=[], metavar='NAME=VALUE', help='a setting for all variants, such as stages.0.steps=200')

@@ -1,9 +1,12 @@
 "A table of ablations: run, cut off, gone on with, refused where it does not belong"
 import json
+from dataclasses import replace
 import pytest
+from dasd_lab.backbone.towers import save_backbone
+from dasd_lab.cli import main
 from dasd_lab.contracts import LabError
 from dasd_lab.evaluation import tables
-from dasd_lab.evaluation.tables import TABLES,own_parameters,read_runs,run_table
+from dasd_lab.evaluation.tables import TABLES,own_parameters,read_runs,run_backbones,run_table
 from dasd_lab.presets import vary
 from dasd_lab.training.source import train_source
 from squares import SOURCE,TINY,Squares
@@ -38,3 +41,25 @@ def test_it_goes_on_where_it_stopped(backbone, tmp_path, monkeypatch):
     before = out.read_bytes(); run_table('5', SHORT, Squares(), backbone, out, seeds=(0,1), split='train'); assert out.read_bytes()==before and len(seen)==7
     with pytest.raises(LabError, match='another preset'): run_table('5', SHORT, Squares(), backbone, out, seeds=(0,), split='train', changes={'stages.0.steps': 4})
     with pytest.raises(LabError, match='another table'): run_table('6', SHORT, Squares(), backbone, out, seeds=(0,), split='train')
+
+def test_on_two_backbones(backbone, tmp_path):
+    "One from memory, one from its folder; each keeps a file of its own"
+    other = train_source(SOURCE, Squares(), seed=1, progress=False); save_backbone(other, tmp_path/'kept')
+    options = dict(seeds=(0,), split='train', report=lambda _: None)
+    found = run_backbones('3', SHORT, Squares(), {'one': backbone, 'two': tmp_path/'kept'}, tmp_path/'t.jsonl', **options)
+    assert list(found.index)==[(b,v) for b in ('one','two') for v in ('DASD','static adapter')] and found.index.names==['backbone','variant']
+    assert len({r['backbone'] for n in ('one','two') for r in read_runs(tmp_path/f't_{n}.jsonl')})==2
+    with pytest.raises(LabError, match='another backbone'): run_table('3', SHORT, Squares(), backbone, tmp_path/'t_two.jsonl', **options)
+
+class Tested(Squares):
+    "The same squares once more, to test on"
+    splits = 'train','test'
+    def _captions(self, split, language): return [replace(c, origin='human') if split=='test' else c for c in super()._captions(split, language)]
+
+def test_the_command(backbone, tmp_path, capsys, monkeypatch):
+    "dasd-lab table, on one backbone and on two"
+    monkeypatch.setattr('dasd_lab.corpora.catalog.load_corpus', lambda name: Tested()); (tmp_path/'tiny.json').write_text(json.dumps(SHORT))
+    for name in ('one','two'): save_backbone(backbone, tmp_path/name/'backbone')
+    def table(*words): assert main(['table','3','--preset',str(tmp_path/'tiny.json'),'--seeds','0','--out',str(tmp_path/'t.jsonl'),*words])==0; return capsys.readouterr().out
+    one = table('--backbone',str(tmp_path/'one/backbone')); assert 'static adapter' in one and len(read_runs(tmp_path/'t.jsonl'))==2
+    both = table('--backbone',f'{tmp_path}/one/backbone,{tmp_path}/two/backbone'); assert 'one' in both and 'two' in both and (tmp_path/'t_one.jsonl').exists()
