@@ -9,7 +9,7 @@ __all__ = ['VARIANTS', 'INSTALLED', 'PACKAGE', 'stamp_captions', 'members', 'unp
 import lzma,os,tarfile
 from collections.abc import Iterator
 from io import BytesIO
-from pathlib import Path
+from pathlib import Path,PurePosixPath
 
 import numpy as np
 
@@ -54,8 +54,13 @@ def unpack_stamps(
     package = Path(package)
     try: data = next(content for name,content in members(package.read_bytes()) if name=='data.tar.xz')
     except (OSError,StopIteration) as e: raise LabError(f'{package} without a data.tar.xz inside', f'the package file of {PACKAGE}', f'Fetch it: apt-get download {PACKAGE}') from e
-    with whole_folder(folder) as fresh, tarfile.open(fileobj=BytesIO(data), mode='r:xz') as tar:
-        try: kept = [m for m in tar if '/stamps/' in m.name and m.name.endswith(('.png','.txt')) or m.name.endswith('/copyright')]; tar.extractall(fresh, kept, filter='data')
+    with whole_folder(folder) as fresh:
+        try:
+            with tarfile.open(fileobj=BytesIO(data), mode='r:xz') as tar:
+                for m in tar:
+                    place = PurePosixPath(m.name)
+                    if not m.isfile() or '..' in place.parts or place.is_absolute() or not ('stamps' in place.parts and place.suffix in ('.png','.txt') or place.name=='copyright'): continue
+                    (fresh/place).parent.mkdir(parents=True, exist_ok=True); (fresh/place).write_bytes(tar.extractfile(m).read())
         except (tarfile.TarError,lzma.LZMAError,EOFError) as e: raise LabError(f'{package} cannot be read to its end ({e})', 'a whole package file', f'Fetch it again: apt-get download {PACKAGE}') from e
         if not any(fresh.rglob('*.png')): raise LabError(f'{package} without stamps', f'the package file of {PACKAGE}', f'Fetch it: apt-get download {PACKAGE}')
     return Path(folder)
