@@ -334,7 +334,7 @@ def _search_words(commands)->None:
     _options(s, 'corpus', 'run', 'split', 'json')
     s.set_defaults(run_command=search_pictures)
 
-# %% ../nbs/80_cli.ipynb #f007e170
+# %% ../nbs/80_cli.ipynb #4b6169f3
 def command_line()->argparse.ArgumentParser:
     "All words that `dasd-lab` understands"
     p = argparse.ArgumentParser(prog='dasd-lab', description='Cross-lingual cross-modal retrieval, step by step. Each command has its own --help.',
@@ -342,7 +342,7 @@ def command_line()->argparse.ArgumentParser:
     p.add_argument('--version', action='version', version=f'dasd_lab {dasd_lab.__version__}')
     commands = p.add_subparsers(required=True, metavar='COMMAND')
     for add in (_corpus_words, _weights_words, _training_words, table_words, exchange_words, _search_words): add(commands)
-    l = commands.add_parser('lab', help='open JupyterLab on the guides, on 127.0.0.1 with its token')
+    l = commands.add_parser('lab', help='open JupyterLab on the workbench, on 127.0.0.1 with its token')
     l.add_argument('--notebooks', metavar='FOLDER', help='serve this folder (default: nbs of the repository)')
     l.add_argument('jupyter', nargs='*', help='after --: further words for JupyterLab, such as --port=9000')
     l.set_defaults(run_command=open_lab)

@@ -112,8 +112,8 @@ def read_weights(
     "The tensors of anybody's weights file; nothing in it is executed"
     path = Path(path)
     if not path.is_file(): raise LabError(f'no file {path}', 'a file of weights', 'Check the path.')
-    if path.suffix=='.safetensors': return unwrapped(read_tensors(path)) or {}
-    try: found = torch.load(path, map_location='cpu', weights_only=True)
+    try: found = read_tensors(path) if path.suffix=='.safetensors' else torch.load(path, map_location='cpu', weights_only=True)
+    except LabError: raise
     except Exception as e: raise LabError(f'{path} cannot be read as plain tensors ({str(e)[:120]})', 'a whole file of tensors; programs and other objects are never opened', 'Fetch it again, as .safetensors where there is one.') from e
     if (state := unwrapped(found)) is None: raise LabError(f'{path} is a {type(found).__name__} with other things than tensors', 'a flat dictionary of tensors', 'Give the state dict alone, or the .safetensors file of the same model.')
     return state

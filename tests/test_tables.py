@@ -63,3 +63,4 @@ def test_the_command(backbone, tmp_path, capsys, monkeypatch):
     def table(*words): assert main(['table','3','--preset',str(tmp_path/'tiny.json'),'--seeds','0','--out',str(tmp_path/'t.jsonl'),*words])==0; return capsys.readouterr().out
     one = table('--backbone',str(tmp_path/'one/backbone')); assert 'static adapter' in one and len(read_runs(tmp_path/'t.jsonl'))==2
     both = table('--backbone',f'{tmp_path}/one/backbone,{tmp_path}/two/backbone'); assert 'one' in both and 'two' in both and (tmp_path/'t_one.jsonl').exists()
+    save_backbone(backbone, tmp_path/'again/one/backbone'); assert main(['table','3','--backbone',f'{tmp_path}/one/backbone,{tmp_path}/again/one/backbone'])==1 and 'two have one name' in capsys.readouterr().err

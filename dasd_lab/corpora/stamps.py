@@ -73,8 +73,8 @@ def stamps_folder(
     places = [Path(given).expanduser()] if given else [home,*map(Path, INSTALLED)]
     found = next((p for p in places if p.exists()), None)
     if found is None: raise LabError(f'no stamps in {places[0]}' if given else "no stamps in the lab's data nor installed", f'a folder of stamps, or the package file of {PACKAGE}', f'apt-get install {PACKAGE}; or apt-get download {PACKAGE}, and give the file as root=.')
-    if found.is_file(): found = home if (home/'usr').is_dir() else unpack_stamps(found, home)
-    return inside if (inside := found/'usr/share/tuxpaint/stamps').is_dir() else found
+    if found.is_file(): found = own if (own := home/found.stem).is_dir() else unpack_stamps(found, own)
+    return next((f for pattern in ('usr/share/tuxpaint/stamps','*/usr/share/tuxpaint/stamps') for f in sorted(found.glob(pattern), reverse=True)), found) # unpacked here, a folder a package; the newest name
 
 # %% ../../nbs/125_corpora.stamps.ipynb #0abc7fa5
 @register_corpus('stamps')

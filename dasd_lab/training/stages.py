@@ -131,10 +131,9 @@ def make_optimizer(
     inside = lambda name, part: name==part or name.startswith(f'{part}.')
     if lost := [part for part in stage.rates if not any(inside(n, part) for n,_ in named)]: raise LabError(f'a learning rate for {lost[0]!r}', f'parts that stage {stage.name!r} trains: {list(stage.trains)}', 'Correct `rates`.')
     groups = defaultdict(list)
-    for n,p in named: groups[next((stage.rates[part] for part in sorted(stage.rates, key=len, reverse=True) if inside(n, part)), 1.), 'bias' in n and stage.optimizer=='bert_adam'].append(p)
+    for n,p in named: groups[next((stage.rates[part] for part in sorted(stage.rates, key=len, reverse=True) if inside(n, part)), 1.), stage.optimizer=='adam' or 'bias' in n].append(p)
     groups = [dict(params=ps, rate=rate, weight_decay=0. if bare else stage.weight_decay) for (rate,bare),ps in groups.items()]
-    if stage.optimizer=='adam': return torch.optim.Adam([g|dict(weight_decay=0.) for g in groups], lr=stage.learning_rate, fused=True)
-    return BertAdam(groups, lr=stage.learning_rate)
+    return torch.optim.Adam(groups, lr=stage.learning_rate, fused=True) if stage.optimizer=='adam' else BertAdam(groups, lr=stage.learning_rate)
 
 def set_rate(
     optimizer:Optimizer, # of the stage
