@@ -6,7 +6,8 @@ import numpy as np,pytest,torch
 from PIL import Image
 
 from dasd_lab.contracts import Caption,LabError,RetrievalMethod
-from dasd_lab.search.gallery import Gallery,Hits,best_of_slices,read_query
+from dasd_lab.search.queries import read_query
+from dasd_lab.search.gallery import Gallery,Hits,best_of_slices
 from dasd_lab.search.sheet import contact_sheet,sheet_row
 
 

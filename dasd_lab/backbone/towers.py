@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['KINDS', 'Backbone', 'driving_error', 'proven', 'in_batches', 'captions_in_batches', 'tokens', 'encode_source',
-           'pixels', 'encode_pictures', 'register_kind', 'build_open_clip', 'build', 'load_weights', 'save_backbone',
-           'load_backbone', 'fingerprint']
+           'pixels', 'mean_frames', 'encode_frames', 'encode_pictures', 'register_kind', 'build_open_clip', 'build',
+           'load_weights', 'save_backbone', 'load_backbone', 'fingerprint']
 
 # %% ../../nbs/21_backbone.towers.ipynb #b109526e
 import hashlib,importlib
@@ -141,7 +141,7 @@ def proven(
                        'This kind of tower needs a subclass of TextTower of its own; see notebook 21.')
     return backbone
 
-# %% ../../nbs/21_backbone.towers.ipynb #ca7d554b
+# %% ../../nbs/21_backbone.towers.ipynb #baa4c853
 @torch.inference_mode()
 def in_batches(
     encode:Callable,            # some items → [n, width]
@@ -190,18 +190,46 @@ def pixels(self:Backbone,
     "Pictures as the image tower wants them"
     return self.preprocessing(pictures).to(self.device, self.dtype)
 
+def mean_frames(
+    features:Tensor,  # [N, T, E]
+    frame_mask:Tensor # [N, T], True where there is a frame
+)->Tensor:            # [N, E]
+    "The mean over the frames that there are, as the paper makes one vector of a clip"
+    kept = frame_mask[...,None].to(features.dtype)
+    return (features*kept).sum(1)/kept.sum(1).clamp(min=1)
+
+@torch.inference_mode()
+def encode_frames(self:Backbone,
+    pictures:Sequence,            # PIL pictures, uint8 arrays [H, W, 3], or a corpus's visuals, read when their turn comes
+    batch_size:int=256,           # frames at a time
+    progress:Callable|None=None   # wraps an iterable, such as `tqdm`
+)->tuple[Tensor,Tensor]:          # [N, T, E], zeros where there is no frame; frame_mask [N, T]
+    "Every frame of every clip as a vector of the shared space, not normalised; a picture is a clip of one frame"
+    plainly = dict(normalize=False) if self.kind.startswith('open_clip') else {} # CoCa normalises unless it is told not to
+    lengths,waiting,found = [],[],[]
+    def encode():
+        with attention(self.device): found.append(self.clip.encode_image(self.pixels(waiting), **plainly).float().cpu())
+        waiting.clear()
+    for i in (progress or iter)(range(len(pictures))):
+        one = pictures[i]; frames = one.frames if hasattr(one, 'frames') else [one]; lengths.append(len(frames))
+        for frame in frames:
+            waiting.append(frame)
+            if len(waiting)==batch_size: encode()
+    if waiting: encode()
+    frame_mask = torch.arange(max(lengths, default=1))<torch.tensor(lengths, dtype=torch.long)[:,None]
+    features = torch.zeros(*frame_mask.shape, self.embed_dim)
+    if found: features[frame_mask] = torch.cat(found)
+    return features,frame_mask
+
 def encode_pictures(self:Backbone,
-    pictures:Sequence,            # PIL pictures, uint8 arrays [H, W, 3], or a corpus's visuals, read a batch at a time
-    batch_size:int=256,           # pictures at a time
+    pictures:Sequence,            # as for `encode_frames`
+    batch_size:int=256,           # frames at a time
     progress:Callable|None=None   # wraps an iterable, such as `tqdm`
 )->Tensor:                        # [N, E]
-    "Pictures as vectors of the shared space, not normalised"
-    plainly = dict(normalize=False) if self.kind.startswith('open_clip') else {} # CoCa normalises unless it is told not to
-    def encode(some):
-        with attention(self.device): return self.clip.encode_image(self.pixels(some), **plainly)
-    return in_batches(encode, pictures, self.embed_dim, batch_size, progress)
+    "Pictures and clips as vectors of the shared space, not normalised; of a clip, the mean over its frames"
+    return mean_frames(*self.encode_frames(pictures, batch_size, progress))
 
-Backbone.tokens,Backbone.pixels,Backbone.encode_source,Backbone.encode_pictures = tokens,pixels,encode_source,encode_pictures
+Backbone.tokens,Backbone.pixels,Backbone.encode_source,Backbone.encode_frames,Backbone.encode_pictures = tokens,pixels,encode_source,encode_frames,encode_pictures
 
 # %% ../../nbs/21_backbone.towers.ipynb #a83b205e
 KINDS:dict[str,Callable] = {} # kind of backbone → (its configuration → the model, its opened text tower)

@@ -7,7 +7,7 @@ __all__ = ['KEPT', 'ABSENT', 'CIRCUMSTANCES', 'RECALLS', 'flat', 'RunRecord', 'r
            'differing', 'curves', 'Comparison', 'measure', 'table', 'best', 'rank_gaps', 'right_and_wrong',
            'scene_hits', 'Difference', 'paired_difference', 'holm', 'differences']
 
-# %% ../../nbs/54_evaluation.comparison.ipynb #0199d363
+# %% ../../nbs/54_evaluation.comparison.ipynb #e77bbad3
 import json
 from collections import Counter
 from collections.abc import Callable,Mapping,Sequence
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ..backbone.towers import fingerprint,load_backbone
 from ..contracts import Caption,LabError,RetrievalMethod
-from .retrieval import CUTOFFS,METRICS,Ranks,Results,caption_positives,gallery_features,rank,retrieval_figures
+from .retrieval import CUTOFFS,METRICS,Ranks,Results,caption_positives,rank,retrieval_figures
 from ..presets import list_presets,load_preset,plain,settings,vary
 from ..training.runs import load_method,read_log,read_progress
 from ..training.stages import Stage
@@ -140,7 +140,7 @@ def curves(
             rows.append(pd.DataFrame(dict(run=r.name, stage=kept['stage'], name=name, step=kept['at'], value=kept['value'])))
     return pd.concat(rows, ignore_index=True) if rows else pd.DataFrame(columns=['run','stage','name','step','value'])
 
-# %% ../../nbs/54_evaluation.comparison.ipynb #973795aa
+# %% ../../nbs/54_evaluation.comparison.ipynb #5e894dd8
 class Comparison:
     "Methods on the same captions and pictures; each is evaluated once a language"
     def __init__(self,
@@ -165,7 +165,7 @@ class Comparison:
     def seen(self, name:str)->dict[str,Tensor]:
         "The pictures as a method compares them; the backbone looks at them once"
         m = self.methods[name]; key = fingerprint(m.backbone)
-        if key not in self._features: self._features[key] = gallery_features(m, self.visuals)
+        if key not in self._features: self._features[key] = m.backbone.encode_pictures(self.visuals)
         return m.encode_visuals(self._features[key])
     def captions(self, language:str)->list[Caption]:
         "What is asked"

@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['Reading', 'CUTOFFS', 'METRICS', 'gallery_slices', 'slice_scores', 'Ranks', 'image_to_text_ranks', 'checked_positives',
-           'rank', 'retrieval_figures', 'shown_value', 'markdown_table', 'Results', 'caption_positives',
-           'gallery_features', 'evaluate']
+           'rank', 'retrieval_figures', 'shown_value', 'markdown_table', 'Results', 'caption_positives', 'evaluate']
 
 # %% ../../nbs/50_evaluation.retrieval.ipynb #95ee75a0
 import json,math
@@ -220,23 +219,7 @@ def caption_positives(
     if lost: raise LabError(f'{len(lost)} captions of visuals that are not in this split, the first of {lost[0].visual_id!r}', 'captions and visuals of one split', 'Rebuild the corpus: dasd-lab corpus build.')
     return [place[c.visual_id] for c in captions]
 
-# %% ../../nbs/50_evaluation.retrieval.ipynb #342062e6
-@torch.no_grad()
-def gallery_features(
-    method:RetrievalMethod, # whose backbone sees
-    visuals,                # pictures of one split, see `corpora.visuals`
-    batch_size:int=256      # pictures at once
-)->Tensor:                  # [N, E]
-    "Features of all pictures of a split from the frozen image tower"
-    found = []
-    for part in gallery_slices(len(visuals), batch_size):
-        frames = [visuals[i].frames for i in range(part.start, part.stop)]
-        if any(len(f) != 1 for f in frames):
-            raise LabError('clips of several frames', 'pictures, or image_features', 'Compute the features of the clips first and give them as image_features.')
-        found.append(method.backbone.encode_pictures([f[0] for f in frames]))
-    return torch.cat(found)
-
-# %% ../../nbs/50_evaluation.retrieval.ipynb #cbbb4373
+# %% ../../nbs/50_evaluation.retrieval.ipynb #19a5bed6
 @torch.no_grad()
 def evaluate(
     method:RetrievalMethod, # encodes and scores
@@ -255,7 +238,7 @@ def evaluate(
     if not languages: raise LabError(f'no language to evaluate: the method reads {list(method.languages)}, the corpus has {list(corpus.languages)}', 'a language in both', 'Name it: evaluate(…, languages=[…]).')
     method.eval()
     try:
-        features = gallery_features(method, visuals) if image_features is None else torch.as_tensor(image_features)
+        features = method.backbone.encode_pictures(visuals) if image_features is None else torch.as_tensor(image_features)
         if len(features) != len(visuals): raise LabError(f'{len(features)} image features', f'{len(visuals)}, one a visual of {split!r}', 'Compute them on this split.')
         encoded,rows,ranks,n_captions = method.encode_visuals(features),{},{},{}
         for language in languages:

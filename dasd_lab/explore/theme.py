@@ -13,7 +13,7 @@ from functools import cache
 
 import plotly.graph_objects as go
 
-from ..search.gallery import direction
+from ..search.queries import direction
 from ..search.sheet import LANGUAGE_NAMES,font_for
 
 # %% ../../nbs/701_explore.theme.ipynb #5d197d43

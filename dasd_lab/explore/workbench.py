@@ -20,7 +20,9 @@ from ..backbone.towers import Backbone,load_backbone
 from ..contracts import Caption,LabError,RetrievalMethod
 from ..corpora.catalog import Corpus,load_corpus
 from ..corpora.gloss import gloss_languages,to_english
-from ..search.gallery import Gallery,Hits,data_address,supported_languages
+from ..search.queries import supported_languages
+from ..search.sources import data_address
+from ..search.gallery import Gallery,Hits
 from ..search.translated import TranslatedQueries
 from ..search.views import rank_of,view
 from ..training.recipes import shipped_run

@@ -18,7 +18,8 @@ from torch import Tensor
 from ..backbone.towers import attention
 from ..contracts import LabError,RetrievalMethod
 from ..corpora.grammar import languages,load_language
-from .gallery import Gallery,direction,read_query
+from .queries import direction,read_query
+from .gallery import Gallery
 
 # %% ../../nbs/62_search.explanation.ipynb #c2526099
 _SCRIPTS = ('CJK','HIRAGANA','KATAKANA')

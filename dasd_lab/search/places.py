@@ -13,7 +13,9 @@ from PIL import Image
 
 from ..backbone.text import attention
 from ..contracts import LabError,RetrievalMethod
-from .gallery import Gallery,open_picture,read_query
+from .queries import read_query
+from .sources import open_picture
+from .gallery import Gallery
 
 # %% ../../nbs/66_search.places.ipynb #e614d3d6
 @dataclass(frozen=True, eq=False)

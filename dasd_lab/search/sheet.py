@@ -18,7 +18,9 @@ from pathlib import Path
 from PIL import Image,ImageDraw,ImageFont,ImageOps,features
 
 from ..contracts import LabError
-from .gallery import Gallery,Hit,Hits,data_address,direction
+from .queries import direction
+from .sources import data_address
+from .gallery import Gallery,Hit,Hits
 from ..storage import whole_file
 
 # %% ../../nbs/61_search.sheet.ipynb #8ff24fed

@@ -12,7 +12,8 @@ import torch
 
 from ..backbone.towers import fingerprint
 from ..contracts import LabError,RetrievalMethod
-from .gallery import Gallery,supported_languages
+from .queries import supported_languages
+from .gallery import Gallery
 
 # %% ../../nbs/63_search.views.ipynb #71482a69
 @torch.no_grad()

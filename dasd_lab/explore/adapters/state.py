@@ -20,7 +20,8 @@ from ...dasd.encoder import AdaptedEncoder
 from ...evaluation.adaptation import Adapted,Order,adapter_similarity,draw_comparison,order_by,ranks_without,read_adapters,recall_without,relative_distance,sayings,switch_offs,usual_distances,variation_share
 from ...evaluation.retrieval import slice_scores
 from ..workbench import Model,State,told
-from ...search.gallery import Query,best_of_slices,read_query
+from ...search.queries import Query,read_query
+from ...search.gallery import best_of_slices
 
 # %% ../../../nbs/720_explore.adapters.state.ipynb #4a355cb9
 NOW = 'as switched' # name of the setting that the switches show

@@ -15,7 +15,7 @@ from PIL import Image
 from .state import Answer
 from ..theme import COLOURS,MARK,MISS,colour_map,figure
 from ...search.explanation import WordContributions
-from ...search.gallery import direction
+from ...search.queries import direction
 from ...search.places import PlaceContributions,overlay
 
 # %% ../../../nbs/711_explore.ask.figures.ipynb #fcdeeb28

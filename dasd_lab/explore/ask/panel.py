@@ -15,7 +15,7 @@ from .state import WORDS,AskState
 from ..controls import Background,Panel,PictureGrid,Plot,QueryBox,button,choose,prose,row,section,toggles
 from ..theme import language_name,missing_fonts,tagged
 from ..workbench import Workbench
-from ...search.gallery import direction
+from ...search.queries import direction
 
 # %% ../../../nbs/712_explore.ask.panel.ipynb #0bc0bcf2
 def grid_items(

@@ -18,7 +18,8 @@ from ...contracts import LabError
 from ...evaluation.retrieval import slice_scores
 from ..workbench import State,told
 from ...search.explanation import explain_words
-from ...search.gallery import Hits,Query,caption_features,read_query
+from ...search.queries import Query,read_query
+from ...search.gallery import Hits,caption_features
 from ...search.places import can_attend,explain_attention,explain_places
 from ...search.sheet import SheetRow,sheet_picture
 

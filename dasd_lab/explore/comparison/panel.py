@@ -18,7 +18,7 @@ from .state import KINDS,MOST,CompareState
 from ..controls import Background,Panel,PictureGrid,Plot,button,choose,prose,row,section,table_html
 from ..theme import language_name,missing_fonts,tagged
 from ..workbench import Workbench
-from ...search.gallery import direction
+from ...search.queries import direction
 
 # %% ../../../nbs/752_explore.comparison.panel.ipynb #6a89050a
 LEAD = 'Runs on the same captions and the same pictures: the settings in which they differ, how training went, recall a language, and the queries that one gets right and another wrong.'

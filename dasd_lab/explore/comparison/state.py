@@ -21,7 +21,7 @@ from ...corpora.catalog import lab_folder
 from ...evaluation.comparison import Comparison,RunRecord,curves,differing,flat,load_record,read_run,right_and_wrong,run_folders
 from ..workbench import State,Workbench,told
 from ...presets import plain
-from ...search.gallery import data_address,thumbnail
+from ...search.sources import data_address,thumbnail
 
 # %% ../../../nbs/750_explore.comparison.state.ipynb #5ad95b76
 def model_record(

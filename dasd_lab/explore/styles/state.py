@@ -21,7 +21,7 @@ from ...contracts import Caption,LabError
 from ...corpora.catalog import data_root
 from ...evaluation.maps import ClusterSpec,Map,MapSpec,agreement_table,caption_facts,caption_features,cluster_table,feature_names,find_clusters,map_of,marks,neighbours_kept,standardised
 from ..workbench import State,Workbench,told
-from ...search.gallery import direction,source_language
+from ...search.queries import direction,source_language
 
 # %% ../../../nbs/730_explore.styles.state.ipynb #f8d743dc
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from . import figures as f
 from .state import RUNNING,TrainingState,spoken,training_presets
 from ..workbench import Workbench
 from ...presets import load_preset
-from ...search.gallery import direction
+from ...search.queries import direction
 from ...training.recipes import scaled_stages
 
 # %% ../../../nbs/742_explore.training.panel.ipynb #c96e9a03
