@@ -8,13 +8,13 @@ __all__ = ['in_lab', 'jupyter_words', 'text_table', 'show', 'open_corpus', 'corp
            'captions_of_run', 'train_on_captions', 'evaluate_captions', 'search_pictures', 'write_page', 'run_demo',
            'open_app', 'open_lab', 'command_line', 'main']
 
-# %% ../nbs/80_cli.ipynb #6bc48530
+# %% ../nbs/80_cli.ipynb #526daf21
 import argparse,json,os,signal,sys
 from collections.abc import Mapping,Sequence
 from pathlib import Path
 
 import dasd_lab
-from .commands import changed_settings,exchange_words,listed,show_plan,table_words
+from .commands import changed_settings,exchange_words,import_words,listed,show_plan,table_words
 
 # %% ../nbs/80_cli.ipynb #877d57fa
 def in_lab(
@@ -260,7 +260,7 @@ def open_lab(args)->None:
     words = jupyter_words(folder, args.jupyter, root, screen and not root)
     os.execv(words[0], words)
 
-# %% ../nbs/80_cli.ipynb #6ee01e72
+# %% ../nbs/80_cli.ipynb #39342314
 def _options(p:argparse.ArgumentParser, *names:str)->None:
     "Options that several commands share"
     known = dict(corpus=('--corpus', dict(metavar='NAME', help='a corpus by name, or a folder of pictures and caption files (default: pictograms, built when missing)')),
@@ -272,7 +272,7 @@ def _options(p:argparse.ArgumentParser, *names:str)->None:
     for n in names: p.add_argument(known[n][0], **known[n][1])
 
 def _corpus_words(commands)->None:
-    p = commands.add_parser('corpus', help='build the built-in corpus, or tell its counts')
+    p = commands.add_parser('corpus', help='build the built-in corpus, import your own, tell counts, check captions')
     steps = p.add_subparsers(required=True, metavar='STEP')
     b = steps.add_parser('build', help='build the corpus; at once where it is there')
     b.add_argument('--folder', metavar='FOLDER', help='where (default: data/pictograms)')
@@ -287,6 +287,7 @@ def _corpus_words(commands)->None:
     c.add_argument('--language', required=True, help='of the new captions, such as it')
     _options(c, 'json')
     c.set_defaults(run_command=check_captions)
+    import_words(steps)
 
 # %% ../nbs/80_cli.ipynb #260fec38
 def _weights_words(commands)->None:

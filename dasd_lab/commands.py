@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['listed', 'changed_settings', 'show_plan', 'import_checkpoint', 'export_checkpoint', 'exchange_words', 'ask_table',
-           'table_words']
+           'table_words', 'import_own', 'import_words']
 
 # %% ../nbs/799_commands.ipynb #d6898924
 import json,sys
@@ -103,3 +103,35 @@ def table_words(
     t.add_argument('--set', action='append', default=[], metavar='NAME=VALUE', help='a setting for all variants, such as stages.0.steps=200')
     t.add_argument('--out', metavar='FILE', help='a line a run; what it holds is not run again (default: results/table_TABLE.jsonl)')
     t.set_defaults(run_command=ask_table)
+
+# %% ../nbs/799_commands.ipynb #4548ec9c
+def import_own(args)->None:
+    "dasd-lab corpus import"
+    from dasd_lab.contracts import LabError
+    from dasd_lab.corpora.catalog import data_root,list_corpora
+    from dasd_lab.corpora.own import import_corpus,understand
+    name = args.name or Path(args.source).resolve().stem; home = data_root()/name
+    if name in list_corpora(): raise LabError(f'a corpus named {name!r}', f'another name than {list_corpora()}', 'Give one: --name NAME')
+    if home.exists() and not args.force and not args.dry_run: raise LabError(f'{home} is there already', 'a new name', 'Give another with --name, or replace it with --force.')
+    columns = {k: str(v) for k,v in changed_settings(listed(args.columns) or []).items()}
+    found = understand(args.source, args.pictures, args.language, columns, args.origin); faults = found.fault_table()
+    print(found, file=sys.stderr)
+    if len(faults): print(faults.head(None if args.all else 20).to_string(index=False, max_colwidth=90) + (f'\n… {len(faults)-20:,} more: --all' if len(faults)>20 and not args.all else ''), file=sys.stderr)
+    if args.dry_run: print('Nothing was written (--dry-run).', file=sys.stderr)
+    else: print(import_corpus(found, home, name))
+
+def import_words(
+    steps # argparse's subparsers of `corpus`
+)->None:
+    "The words of `corpus import`"
+    p = steps.add_parser('import', help="pictures and captions of one's own as a corpus; says what it understood, and line by line what not")
+    p.add_argument('source', metavar='SOURCE', help='a folder with tables (.csv, .tsv, .jsonl) or line-aligned .txt files, tar shards (webdataset), a datasets folder; or one table or shard')
+    p.add_argument('--name', metavar='NAME', help="of the corpus, for --corpus NAME later (default: the source's)")
+    p.add_argument('--pictures', metavar='FOLDER', help='where pictures or clips lie (default: in the source)')
+    p.add_argument('--language', metavar='CODE', help='of captions whose language no column or file name says')
+    p.add_argument('--columns', metavar='LIST', help='what columns hold, such as text=Satz,visual_id=Bild (text, visual_id, language, split, origin)')
+    p.add_argument('--origin', default='human', choices=('human','mt','mllm'), help='who wrote the captions (default: %(default)s)')
+    p.add_argument('--dry-run', action='store_true', help='only say what was understood')
+    p.add_argument('--force', action='store_true', help='replace an import of that name')
+    p.add_argument('--all', action='store_true', help='print every fault; they are kept in left_out.tsv in any case')
+    p.set_defaults(run_command=import_own)
