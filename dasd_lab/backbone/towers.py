@@ -7,7 +7,7 @@ __all__ = ['KINDS', 'Backbone', 'driving_error', 'proven', 'in_batches', 'captio
            'pixels', 'mean_frames', 'encode_frames', 'encode_pictures', 'register_kind', 'build_open_clip', 'build',
            'load_weights', 'save_backbone', 'load_backbone', 'fingerprint']
 
-# %% ../../nbs/21_backbone.towers.ipynb #b109526e
+# %% ../../nbs/21_backbone.towers.ipynb #0d3cbea5
 import hashlib,importlib
 from collections.abc import Callable,Mapping,Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor,nn
 
-from .pictures import Preprocessing,picture_tensor,square_pixels
+from .pictures import Preprocessing,frames_of,picture_tensor,square_pixels
 from .text import ClipText,TextTower,at_end,attention,build_clip
 from .tokens import CaptionTokenizer
 from ..contracts import LabError
@@ -211,7 +211,7 @@ def encode_frames(self:Backbone,
         with attention(self.device): found.append(self.clip.encode_image(self.pixels(waiting), **plainly).float().cpu())
         waiting.clear()
     for i in (progress or iter)(range(len(pictures))):
-        one = pictures[i]; frames = one.frames if hasattr(one, 'frames') else [one]; lengths.append(len(frames))
+        frames = frames_of(pictures[i]); lengths.append(len(frames))
         for frame in frames:
             waiting.append(frame)
             if len(waiting)==batch_size: encode()

@@ -84,7 +84,7 @@ def read_clip(
     if not frames: raise LabError(f'{str(source)[:200] if isinstance(source, (str,Path)) else "a clip"} without a frame that can be decoded', 'a clip of at least one frame', 'Fetch or export it again, or leave it out.')
     return np.stack(frames)
 
-# %% ../../nbs/115_corpora.clips.ipynb #78f9bc3b
+# %% ../../nbs/115_corpora.clips.ipynb #4439e810
 def visuals_from_clips(
     files:Mapping[str,str|Path], # id → file
     n_frames:int=N_FRAMES,       # at most, of a clip
@@ -92,7 +92,7 @@ def visuals_from_clips(
 )->Visuals:                      # in the order of the mapping
     "Clips as visuals of several frames"
     paths = list(files.values())
-    return Visuals(list(files), lambda i: read_clip(paths[i], n_frames, max_side))
+    return Visuals(list(files), lambda i: read_clip(paths[i], n_frames, max_side), n_frames=n_frames)
 
 def clips_of(
     folder:str|Path # clips, also in folders below

@@ -79,15 +79,16 @@ class Visual:
     def picture(self)->Image.Image: return Image.fromarray(self.frames[0])
     def _repr_png_(self)->bytes: return self.picture._repr_png_()
 
-# %% ../../nbs/11_corpora.visuals.ipynb #12d23401
+# %% ../../nbs/11_corpora.visuals.ipynb #a1b9817d
 class Visuals(Sequence):
     "A sequence of visuals, read when asked for"
     def __init__(self,
         ids:Sequence[str],                  # unique
         read:Callable[[int],np.ndarray],    # index → frames [T, H, W, 3] uint8
-        pixels:np.ndarray|None=None         # [N, H, W, 3] uint8, where all are pictures of one size
+        pixels:np.ndarray|None=None,        # [N, H, W, 3] uint8, where all are pictures of one size
+        n_frames:int=1                      # the most that one has; 1: all are pictures
     ):
-        self.ids,self._read,self._pixels = list(ids),read,pixels
+        self.ids,self._read,self._pixels,self.n_frames = list(ids),read,pixels,n_frames
         self._index = {o:i for i,o in enumerate(self.ids)}
         if len(self._index)!=len(self.ids): raise LabError('two visuals of the same id', 'unique ids', 'Rename one.')
 
