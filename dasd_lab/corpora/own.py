@@ -121,7 +121,7 @@ def settled(
     if find and (idle := len(find.places)-len({v for p in u.places.values() for v in p})): u.notes.append(f'{idle:,} pictures without a caption are left out')
     return u
 
-# %% ../../nbs/185_corpora.own.ipynb #bc7f8512
+# %% ../../nbs/185_corpora.own.ipynb #1e60f19f
 def understand(
     source:str|Path,                 # a folder, a table, or a tar shard
     pictures:str|Path|None=None,     # their folder; None: the source's own
@@ -133,12 +133,12 @@ def understand(
     source = Path(source).expanduser(); inside = sorted(p for p in source.iterdir() if not p.name.startswith('.')) if source.is_dir() else [source] if source.is_file() else []
     if not inside: raise LabError(f'nothing in {source}', 'a folder with captions, a table, or a tar shard', 'Check the path.')
     tables,texts,shards = ([p for p in inside if p.name.lower().endswith(ends)] for ends in (('.csv','.tsv','.jsonl'),('.txt','.txt.gz'),('.tar',)))
-    if shards: told,places,faults,roles = read_shards(shards, columns, origin); form = f'{len(shards)} tar shards'
+    if shards: told,places,faults,roles = read_shards(shards, columns, origin); form = f'tar shards: {len(shards)}'
     elif tables:
-        read = {p.name: read_table(p, columns, origin) for p in tables}; form = f'{len(tables)} tables beside pictures'
+        read = {p.name: read_table(p, columns, origin) for p in tables}; form = f'tables of captions: {len(tables)}'
         told,faults,roles,places = [t for r in read.values() for t in r[0]],[(n,f) for n,r in read.items() for f in r[1]],{f'{n}: {c}': r for n,x in read.items() for c,r in x[2].items()},None
     elif any((source/n).exists() for n in ('dataset_dict.json','state.json')) or source.is_dir() and any(source.rglob('*.parquet')): (told,places,roles),faults,form = read_dataset(source, columns, origin),[],'a folder of datasets'
-    elif texts: told,faults,roles = read_aligned(texts, origin); form,places = f'{len(texts)} line-aligned files',None
+    elif texts: told,faults,roles = read_aligned(texts, origin); form,places = f'line-aligned files: {len(texts)}',None
     else: raise LabError(f'{source} with {", ".join(p.name for p in inside[:4])}', 'tables (.csv, .tsv, .jsonl), aligned lines (.txt), tar shards, or a folder of datasets', 'Look at the page on adding a corpus.')
     u = Understanding(source, form, roles, faults=faults)
     if places is None: places = places_in_folder(pictures or (source if source.is_dir() else source.parent)) or None
