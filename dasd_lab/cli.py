@@ -14,7 +14,11 @@ from collections.abc import Mapping,Sequence
 from pathlib import Path
 
 import dasd_lab
-from .commands import changed_settings,exchange_words,import_words,listed,show_plan,table_words
+from .commands.corpora import import_words
+from .commands.official import exchange_words
+from .commands.studies import show_plan,table_words
+from .commands.translation import translate_words
+from .commands.words import changed_settings,listed
 
 # %% ../nbs/80_cli.ipynb #877d57fa
 def in_lab(
@@ -335,14 +339,14 @@ def _search_words(commands)->None:
     _options(s, 'corpus', 'run', 'split', 'json')
     s.set_defaults(run_command=search_pictures)
 
-# %% ../nbs/80_cli.ipynb #4b6169f3
+# %% ../nbs/80_cli.ipynb #a96a1294
 def command_line()->argparse.ArgumentParser:
     "All words that `dasd-lab` understands"
     p = argparse.ArgumentParser(prog='dasd-lab', description='Cross-lingual cross-modal retrieval, step by step. Each command has its own --help.',
         epilog='Exit codes: 0 done, 1 told in one line what to do next, 2 words not understood, 130 interrupted (a training keeps its place, and the same command goes on).')
     p.add_argument('--version', action='version', version=f'dasd_lab {dasd_lab.__version__}')
     commands = p.add_subparsers(required=True, metavar='COMMAND')
-    for add in (_corpus_words, _weights_words, _training_words, table_words, exchange_words, _search_words): add(commands)
+    for add in (_corpus_words, translate_words, _weights_words, _training_words, table_words, exchange_words, _search_words): add(commands)
     l = commands.add_parser('lab', help='open JupyterLab on the workbench, on 127.0.0.1 with its token')
     l.add_argument('--notebooks', metavar='FOLDER', help='serve this folder (default: nbs of the repository)')
     l.add_argument('jupyter', nargs='*', help='after --: further words for JupyterLab, such as --port=9000')
