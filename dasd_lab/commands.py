@@ -129,7 +129,7 @@ def encode_features(args)->None:
     backbone,corpus,options = load_backbone(args.backbone or shipped_run()/'backbone'),corpus_named(args.corpus),dict(parts=listed(args.parts), dtype=args.dtype, shard_rows=args.shard_rows, frames=args.frames)
     if torch.cuda.is_available(): backbone.to(f'cuda:{int(os.environ.get("LOCAL_RANK", 0))%torch.cuda.device_count()}')
     folder = Path(args.out) if args.out else data_root()/'features'/plan_store(backbone, corpus, args.split, **options)[0].name
-    done = encode_shards(backbone, corpus, args.split, folder, **options, rank=rank, world_size=world, workers=args.workers, batch_size=args.batch_size, progress=None if rank else partial(tqdm, unit='batch'))
+    done = encode_shards(backbone, corpus, args.split, folder, **options, rank=rank, world_size=world, workers=args.workers, batch_size=args.batch_size, progress=None if rank else partial(tqdm, desc='features', unit=' steps'))
     print(f'process {rank} of {world}: {len(done.written)} shards encoded, {len(done.kept)} were there', file=sys.stderr)
     if not done.missing: _told_store(folder)
     else: print(f'{len(done.missing)} files of other processes are not there yet; the last of them finishes the store', file=sys.stderr)

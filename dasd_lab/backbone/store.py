@@ -130,7 +130,7 @@ def check_store(
     check:str       # changed, all or sizes
 )->None:
     "Refuse a store of which anything is missing, cut short, changed or of another store"
-    stamp = folder/'.checked.json'; state = lambda s: [s.st_size,s.st_mtime_ns]
+    stamp = folder/'.checked.json'; state = lambda s: [s.st_size,s.st_mtime_ns,s.st_ino]
     try: known = json.loads(stamp.read_text()) if check!='all' else {}
     except (OSError,ValueError): known = {}
     seen = {}

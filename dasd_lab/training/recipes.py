@@ -23,6 +23,7 @@ import torch
 
 from ..backbone.features import FrozenFeatures,frozen_features,store_in
 from ..backbone.open_clip import open_clip_backbone
+from ..backbone.store import read_plan
 from ..backbone.tokens import CaptionTokenizer,train_tokenizer
 from ..backbone.towers import Backbone,fingerprint,load_backbone,save_backbone
 from ..backbone.vocabulary import read_matrix,read_tokenizer
@@ -60,7 +61,7 @@ def training_data(
     pairs = {l: caption_pairs(corpus, 'train', l) for l in languages}
     place = store_in(features, backbone, corpus, 'train') if isinstance(features, (str,Path)) else None
     if place or features is None: features = frozen_features(backbone, corpus, 'train', place, progress)
-    return TrainingData(pairs, features, dict(corpus=corpus.name, corpus_checksum=getattr(corpus, 'checksum', '')) | (dict(features=place.name) if place else {}))
+    return TrainingData(pairs, features, dict(corpus=corpus.name, corpus_checksum=getattr(corpus, 'checksum', '')) | (dict(features=read_plan(place).name) if place else {}))
 
 @dataclass(frozen=True)
 class VectorsChoice:
