@@ -9,7 +9,7 @@ DEMO_ARGS ?=
 export MAKECMDGOALS
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lab app demo test sync notebooks guides units browser export docs bench bench-app clean distclean
+.PHONY: help venv lab app demo test sync notebooks guides units browser export docs bench bench-app bench-store clean distclean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -61,6 +61,9 @@ bench-app: venv ## measure the web page: opening it, the answer to a query, the 
 
 bench: venv ## measure what a generated adapter costs at query time, against the plain tower
 	@$(STEP) "bench" $(RUN) $(PY) tools/bench.py
+
+bench-store: ## measure the feature store: batches against encoding in the loop and a numpy memory map, 3 million rows (writes 6 GB, removes them)
+	@$(STEP) "bench-store" $(RUN) $(PY) tools/bench_store.py --pairs 15 --json data/results/feature_store.json
 
 clean: ## remove what was built: docs, caches, screenshots (not .venv, data or runs)
 	@$(STEP) "clean" sh -c 'rm -rf _docs _proc build dist .pytest_cache tests/shots node_modules .last_checked; \

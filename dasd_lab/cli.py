@@ -15,6 +15,7 @@ from pathlib import Path
 
 import dasd_lab
 from .commands.corpora import import_words
+from .commands.features import features_words
 from .commands.official import exchange_words
 from .commands.studies import show_plan,table_words
 from .commands.translation import translate_words
@@ -120,7 +121,7 @@ def weights_import(args)->None:
     from dasd_lab.backbone.weights import import_weights
     print(import_weights(args.name, args.folder))
 
-# %% ../nbs/80_cli.ipynb #ca99deda
+# %% ../nbs/80_cli.ipynb #a2f384d3
 def train_run(args)->None:
     "dasd-lab train"
     if args.dry_run: return show_plan(args)
@@ -131,7 +132,7 @@ def train_run(args)->None:
     before = signal.signal(signal.SIGTERM, signal.default_int_handler) # asked to end before the first step: as Ctrl-C
     try:
         if args.captions: run = train_on_captions(args, out)
-        else: run = train(args.preset, args.corpus and open_corpus(args.corpus), listed(args.languages), out, args.seed, args.backbone, changes=changed_settings(args.set))
+        else: run = train(args.preset, args.corpus and open_corpus(args.corpus), listed(args.languages), out, args.seed, args.backbone, changes=changed_settings(args.set), features=args.features)
     except Stopped as e: raise KeyboardInterrupt(f'{e}; the same command with --out {out} goes on from there') from None
     finally: signal.signal(signal.SIGTERM, before)
     print(run, file=sys.stderr)
@@ -307,14 +308,16 @@ def _weights_words(commands)->None:
     i.add_argument('folder', metavar='FOLDER', help='where it was downloaded to')
     i.set_defaults(run_command=weights_import)
 
-# %% ../nbs/80_cli.ipynb #92bdb2af
+# %% ../nbs/80_cli.ipynb #21a96402
 def _training_words(commands)->None:
     t = commands.add_parser('train', help='train a method on a frozen backbone; prints the folder of the run')
     t.add_argument('preset', nargs='?', default='dasd.pictograms', help='a preset or the path of a JSON file (default: %(default)s)')
     _options(t, 'corpus', 'languages', 'seed')
     t.add_argument('--out', metavar='FOLDER', help='where the run goes (default: runs/date-preset-seed); an interrupted run there goes on')
     t.add_argument('--backbone', metavar='FOLDER', help='a frozen backbone (default: the preset\'s, trained first)')
-    t.add_argument('--captions', metavar='FILE', help='train one new language on parallel captions (TSV, CSV, JSONL: English, the language, picture id); with --corpus for their pictures')
+    known = t.add_mutually_exclusive_group()
+    known.add_argument('--features', metavar='FOLDER', help='a feature store, or a folder of them, which gets one if it has none (default: features are computed again and kept in memory)')
+    known.add_argument('--captions', metavar='FILE', help='train one new language on parallel captions (TSV, CSV, JSONL: English, the language, picture id); with --corpus for their pictures')
     t.add_argument('--set', metavar='NAME=VALUE', action='append', default=[], help='change a setting of the preset, such as config.adapter.bottleneck=16; may be repeated')
     t.add_argument('--dry-run', action='store_true', help='print the whole plan instead of training: what is needed and found, stages, parameters, memory, time')
     t.set_defaults(run_command=train_run)
@@ -346,7 +349,7 @@ def command_line()->argparse.ArgumentParser:
         epilog='Exit codes: 0 done, 1 told in one line what to do next, 2 words not understood, 130 interrupted (a training keeps its place, and the same command goes on).')
     p.add_argument('--version', action='version', version=f'dasd_lab {dasd_lab.__version__}')
     commands = p.add_subparsers(required=True, metavar='COMMAND')
-    for add in (_corpus_words, translate_words, _weights_words, _training_words, table_words, exchange_words, _search_words): add(commands)
+    for add in (_corpus_words, translate_words, _weights_words, _training_words, features_words, table_words, exchange_words, _search_words): add(commands)
     l = commands.add_parser('lab', help='open JupyterLab on the workbench, on 127.0.0.1 with its token')
     l.add_argument('--notebooks', metavar='FOLDER', help='serve this folder (default: nbs of the repository)')
     l.add_argument('jupyter', nargs='*', help='after --: further words for JupyterLab, such as --port=9000')
@@ -383,3 +386,6 @@ def main(
         print('dasd-lab:', ' '.join(str(e).split()), file=sys.stderr)
         return 1
     return 0
+
+# %% ../nbs/80_cli.ipynb #6915ca74
+if __name__=='__main__' and '__file__' in globals(): sys.exit(main())

@@ -62,7 +62,7 @@ def whole_file(
 )->Iterator[Path]: # a temporary path to write to
     "Write a file that appears complete or not at all"
     path = Path(path); path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f'.{path.name}-{os.getpid()}')
+    fresh = path.with_name(f'.{path.name}-{os.getpid()}-{os.urandom(4).hex()}') # machines that share the folder may share the number
     try:
         yield fresh
         os.replace(fresh, path)

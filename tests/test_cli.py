@@ -38,9 +38,9 @@ def own(tmp_path_factory):
 def test_help_does_not_wait_for_torch():
     told = subprocess.run([sys.executable,'-X','importtime','-c','from dasd_lab.cli import main; main(["--help"])'], capture_output=True, text=True, cwd=ROOT)
     assert told.returncode==0 and 'dasd_lab' in told.stderr and not any(line.split('|')[-1].strip() in ('torch','transformers','numpy') for line in told.stderr.splitlines())
-    for command in ('corpus','train','evaluate','search','lab','demo'): assert command in told.stdout
+    for command in ('corpus','train','evaluate','features','search','lab','demo'): assert command in told.stdout
 
-@pytest.mark.parametrize('words', [['corpus','build'],['corpus','info'],['train'],['evaluate'],['import-official'],['export-official'],['search'],['lab'],['demo']], ids=' '.join)
+@pytest.mark.parametrize('words', [['corpus','build'],['corpus','info'],['train'],['evaluate'],['features'],['import-official'],['export-official'],['search'],['lab'],['demo']], ids=' '.join)
 def test_every_command_has_help(words):
     shown = lab(*words, '--help')
     assert shown.returncode==0 and shown.stdout.startswith(f'usage: dasd-lab {" ".join(words)}')

