@@ -62,7 +62,7 @@ def show(
     "Print a table on standard output"
     print(json.dumps(dict(about or {}, rows=list(rows)), ensure_ascii=False, indent=1) if as_json else text_table(rows))
 
-# %% ../nbs/80_cli.ipynb #7af6e9a0
+# %% ../nbs/80_cli.ipynb #2492f5d4
 def open_corpus(
     name:str|None=None # a registered name, or a folder; None: pictograms
 ):                     # the corpus
@@ -86,14 +86,26 @@ def corpus_build(args)->None:
 def corpus_info(args)->None:
     "dasd-lab corpus info"
     from collections import Counter
-    corpus = open_corpus(args.corpus)
+    from dasd_lab.corpora.cards import card,corpus_table,published_corpora,state
+    name = args.name or args.corpus
+    if name is None: return show(corpus_table(), args.json)
+    corpus = open_corpus(name)
+    if name in published_corpora():
+        files = [dict(file=w.place, what=w.what, how=w.how, here=corpus.path(w) is not None) for w in corpus.wanted]
+        return show(files, True, dict(name=name, root=str(corpus.root), here=state(corpus), licence=corpus.licence)) if args.json else print(card(corpus))
     rows = [dict(split=s, pictures=len(corpus.visuals(s)), language=l, origin=o, captions=n)
             for s in corpus.splits for l in corpus.languages for o,n in Counter(c.origin for c in corpus.captions(s, l)).items()]
     show(rows, args.json, dict(name=corpus.name, root=str(corpus.root), checksum=getattr(corpus, 'checksum', '')))
 
 def check_captions(args)->None:
     "dasd-lab corpus check"
+    from dasd_lab.contracts import LabError
+    from dasd_lab.corpora.cards import published_corpora
     from dasd_lab.corpora.parallel import read_parallel
+    if not args.language and args.file in published_corpora():
+        report = published_corpora()[args.file]().report()
+        return show(report.counts, True, dict(corpus=report.corpus, as_published=report.ok, visuals=report.visuals, faults=[vars(f) for f in report.faults])) if args.json else print(report)
+    if not args.language: raise LabError(f'a file {args.file} without --language', 'the language of the new captions, or the name of a published corpus', 'Give --language, such as --language it; `dasd-lab corpus info` lists corpora.')
     found = read_parallel(Path(args.file), args.language)
     print(found, file=sys.stderr)
     show(found.table().to_dict('records'), args.json, dict(pairs=len(found.pairs), left_out=found.left_out))
@@ -260,7 +272,7 @@ def open_lab(args)->None:
     words = jupyter_words(folder, args.jupyter, root, screen and not root)
     os.execv(words[0], words)
 
-# %% ../nbs/80_cli.ipynb #6ee01e72
+# %% ../nbs/80_cli.ipynb #39342314
 def _options(p:argparse.ArgumentParser, *names:str)->None:
     "Options that several commands share"
     known = dict(corpus=('--corpus', dict(metavar='NAME', help='a corpus by name, or a folder of pictures and caption files (default: pictograms, built when missing)')),
@@ -272,19 +284,20 @@ def _options(p:argparse.ArgumentParser, *names:str)->None:
     for n in names: p.add_argument(known[n][0], **known[n][1])
 
 def _corpus_words(commands)->None:
-    p = commands.add_parser('corpus', help='build the built-in corpus, or tell its counts')
+    p = commands.add_parser('corpus', help='which corpora there are and what of them is here; build the built-in one; check one')
     steps = p.add_subparsers(required=True, metavar='STEP')
     b = steps.add_parser('build', help='build the corpus; at once where it is there')
     b.add_argument('--folder', metavar='FOLDER', help='where (default: data/pictograms)')
     b.add_argument('--seed', type=int, metavar='N', help='other scenes of the same kind (default: 0)')
     b.add_argument('--force', action='store_true', help='build even where it is there')
     b.set_defaults(run_command=corpus_build)
-    i = steps.add_parser('info', help='captions and pictures by split, language and origin')
+    i = steps.add_parser('info', help='every corpus and what of it is here; with a name its counts, licence and files')
+    i.add_argument('name', nargs='?', metavar='NAME', help='a corpus by name, or a folder (default: a table of all)')
     _options(i, 'corpus', 'json')
     i.set_defaults(run_command=corpus_info)
-    c = steps.add_parser('check', help='what is wrong with a file of parallel captions, line by line')
-    c.add_argument('file', help='TSV, CSV or JSONL with English and the new language')
-    c.add_argument('--language', required=True, help='of the new captions, such as it')
+    c = steps.add_parser('check', help='what is wrong with a published corpus, or with a file of parallel captions')
+    c.add_argument('file', help='the name of a published corpus; or a TSV, CSV or JSONL with English and a new language')
+    c.add_argument('--language', help='of the new captions in a file, such as it')
     _options(c, 'json')
     c.set_defaults(run_command=check_captions)
 

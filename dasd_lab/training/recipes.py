@@ -174,13 +174,14 @@ def stages_for(
         if s.batch_size>n: warnings.warn(f'stage {s.name!r}: a batch of {s.batch_size} from {n:,} captions of a language takes all {n:,}')
     return [replace(s, batch_size=min(s.batch_size, n)) for s,n in fed]
 
-# %% ../../nbs/44_training.recipes.ipynb #375d3906
+# %% ../../nbs/44_training.recipes.ipynb #b684c1af
 def corpus_named(
     name:str # registered, or a folder among the lab's data or anywhere
 )->Corpus:
     "The corpus a preset names"
-    if name in list_corpora() and name!='folder': return load_corpus(name)
     folder = Path(name) if Path(name).is_dir() else data_root()/name
+    prepared = (folder/'train').is_dir() and any((folder/f'train{end}').is_file() for end in ('.jsonl','.csv','.tsv')) # by hand: goes before a reader of the same name
+    if name in list_corpora() and name!='folder' and not prepared: return load_corpus(name)
     if not folder.is_dir():
         raise LabError(f'a corpus {name!r}', f'one of {[n for n in list_corpora() if n!="folder"]}, or a folder {folder} with train/ and train.jsonl', 'Prepare it so: the page on adding a corpus tells how.')
     return load_corpus('folder', root=folder, name=name)
