@@ -37,11 +37,13 @@ _VAL_2014 = ('validation','test',*THOUSANDS)
 JAPANESE = dict(stair=(WantedFile('stair_captions_v1.2_train.json', 'STAIR Captions (Japanese), pictures of train2014', STAIR, splits=('train',), languages=('ja',)), WantedFile('stair_captions_v1.2_val.json', 'STAIR Captions (Japanese), pictures of val2014', STAIR, languages=('ja',))),
                 yj=(WantedFile('yjcaptions26k_clean.json', 'YJ Captions (Japanese), some pictures of train2014', YJ, splits=('train',), languages=('ja',)),))
 
+# %% ../../nbs/123_corpora.coco.ipynb #68a0a447
 def _counts(restval:bool, japanese:str)->dict[str,Counts]:
     visuals = dict(train=113_287 if restval else 82_783, validation=5_000, test=5_000); english = dict(train=566_747 if restval else 414_113, validation=25_010, test=25_010)
     ja = dict(train=131_740) if japanese=='yj' else {s: 5*n for s,n in visuals.items()}
     return {s: Counts(n, dict(en=english[s]) | ({'ja': ja[s]} if s in ja else {})) for s,n in visuals.items()} | {s: Counts(1_000, dict(en=None) | ({} if japanese=='yj' else dict(ja=5_000))) for s in THOUSANDS}
 
+# %% ../../nbs/123_corpora.coco.ipynb #f3c66845
 @register_corpus('mscoco')
 class MSCOCO(PublishedCorpus):
     "MS COCO by Karpathy's split, with Japanese captions on the same pictures"

@@ -59,6 +59,7 @@ def text_lines(
     if lines[-1]=='': lines.pop()
     return [l[:-1] if l.endswith('\r') else l for l in lines]
 
+# %% ../../nbs/120_corpora.files.ipynb #4dac5424
 def json_file(
     path:Path # JSON
 ):            # what it holds
@@ -102,7 +103,7 @@ def coco_rows(
     except (KeyError,TypeError,AttributeError) as e: raise LabError(f"{path} is not in COCO's form ({type(e).__name__}: {e})", "'images' with id and file_name, 'annotations' with image_id and caption", 'Fetch the published file again.') from None
     return rows
 
-# %% ../../nbs/120_corpora.files.ipynb #f6a71477
+# %% ../../nbs/120_corpora.files.ipynb #319228f6
 _TOLD = re.compile(r'(\S+?)#\S*\s+(.*)', re.DOTALL)
 
 def told_rows(
@@ -116,6 +117,7 @@ def told_rows(
         elif line.strip(): faults.append(Fault(path.name, i, f'{line[:40]!r} is not of the form name#n caption'))
     return rows
 
+# %% ../../nbs/120_corpora.files.ipynb #146d381d
 def line_rows(
     path:Path,          # a line a caption
     names:list[str],    # of their visuals, in the same order
@@ -128,6 +130,7 @@ def line_rows(
     if len(lines)!=len(names): raise LabError(f'{path} with {len(lines):,} captions for {len(names):,} pictures', 'a line a picture, in the same order', 'Fetch both files again, of the same version.')
     return [Row(n, l, path.name, i) for i,(n,l) in enumerate(zip(names, lines), 1)]
 
+# %% ../../nbs/120_corpora.files.ipynb #b9f63127
 def named_rows(
     path:Path,                      # {'name.jpg': ['caption', …], …}
     only:Container[str]|None=None   # visuals that are wanted; None: all
@@ -137,6 +140,7 @@ def named_rows(
     if not isinstance(data, dict) or not all(isinstance(v, (str,list)) for v in data.values()): raise LabError(f'{path} is no dictionary of captions', 'the name of a picture → its captions', 'Fetch the published file again.')
     return [Row(name, text, path.name, i) for i,(k,v) in enumerate(data.items(), 1) for name in [visual_name(k)] if only is None or name in only for text in ([v] if isinstance(v, str) else v)]
 
+# %% ../../nbs/120_corpora.files.ipynb #cd06bc8c
 def tab_rows(
     path:Path,           # fields with tabs between; quotes are letters like any other
     n_fields:int,        # a tab too many belongs to the first field

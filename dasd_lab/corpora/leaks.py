@@ -26,7 +26,7 @@ def picture_hash(
 )->np.uint64:
     "64 bits that pictures which look alike share nearly all of"
     grey = np.asarray(image.convert('L').resize((32,32), Image.Resampling.LANCZOS), float)
-    low = dctn(grey, norm='ortho')[:8,:8].ravel()
+    low = dctn(grey)[:8,:8].ravel()
     return np.packbits(low>np.median(low)).view('>u8')[0].astype(np.uint64)
 
 def alike(
@@ -88,6 +88,7 @@ def _prints(corpus:Corpus, split:str, progress:Callable)->tuple[list[str],list[s
         except (LabError,OSError): continue
     return [f[0] for f in found],[f[1] for f in found],np.array([f[2] for f in found], np.uint64)
 
+# %% ../../nbs/129_corpora.leaks.ipynb #76543008
 def find_leaks(
     train:Corpus,              # trained on
     evaluation:Corpus,         # evaluated on

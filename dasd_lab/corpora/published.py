@@ -37,6 +37,7 @@ class WantedFile:
         "Whether a split in a language (or any, where it is not given) needs it"
         return (not split or not self.splits or split in self.splits) and (not language or not self.languages or language in self.languages)
 
+# %% ../../nbs/121_corpora.published.ipynb #e0cf2b1d
 @dataclass(frozen=True)
 class Counts:
     "What the owners say that a split has"
@@ -86,7 +87,7 @@ class PublishedCorpus(Corpus):
         here = ', '.join(f'{s} {len(self.ids(s)):,}' for s in self.splits)
         return f'{self.name}: {here}; {" ".join(self.languages)}' if here else f'{self.name}: nothing in {self.root}'
 
-# %% ../../nbs/121_corpora.published.ipynb #3b92c20d
+# %% ../../nbs/121_corpora.published.ipynb #1e63095e
 TRANSLATED = '.txt','.txt.gz','.jsonl','.tsv','.csv','.json' # ends of a file of machine translations
 
 @patch(as_prop=True)
@@ -100,6 +101,7 @@ def mt_file(self:PublishedCorpus, split:str, language:str)->Path|None:
     own = (p for end in TRANSLATED if (p := self.mt_folder/f'{split}.{language}{end}').is_file())
     return next(own, None) or next((p for w in self.wanted if w.kind=='translations' and w.serves(split, language) and (p := self.path(w))), None)
 
+# %% ../../nbs/121_corpora.published.ipynb #f823d72c
 @patch
 def path(self:PublishedCorpus,
     wanted:WantedFile # one of the corpus
@@ -118,6 +120,7 @@ def missing(self:PublishedCorpus,
     "Wanted files that are not there"
     return [w for w in self.wanted if kind in ('', w.kind) and w.serves(split, language) and self.path(w) is None]
 
+# %% ../../nbs/121_corpora.published.ipynb #066192a9
 @patch
 def has_human(self:PublishedCorpus, split:str, language:str)->bool:
     "Whether all files of the published captions are there"
@@ -128,7 +131,7 @@ def has(self:PublishedCorpus, split:str, language:str)->bool:
     "Whether a split can be read in a language: its own files are there, or those of the source and a machine translation"
     return self.has_human(split, language) or language!=self.source and self.mt_file(split, language) is not None and self.has(split, self.source)
 
-# %% ../../nbs/121_corpora.published.ipynb #0466dcc9
+# %% ../../nbs/121_corpora.published.ipynb #7b6fa431
 @patch
 def declared(self:PublishedCorpus)->tuple[str,...]:
     "Languages that the owners publish, or that machine translations are there for; the source first"
@@ -146,6 +149,7 @@ def languages(self:PublishedCorpus)->tuple[str,...]:
     "Languages that some split can be read in, the source first"
     return tuple(l for l in self.declared() if any(self.has(s, l) for s in self.published))
 
+# %% ../../nbs/121_corpora.published.ipynb #72618bb8
 @patch
 def how_to_get(self:PublishedCorpus, wanted:WantedFile)->str:
     "What to do about a file that is missing"
@@ -161,6 +165,7 @@ def lack(self:PublishedCorpus, split:str, language:str, kinds:tuple[str,...]=('c
     lacks = [w for w in given if self.path(w) is None]; more = len(lacks)-1
     return LabError(f'{self.name}, {split}, in {language!r}: no {lacks[0].place} in {self.root}'+f' and {more} more files are missing'*(more>0), lacks[0].what, self.how_to_get(lacks[0])+f' `dasd-lab corpus info {self.name}` lists all.'*(more>0))
 
+# %% ../../nbs/121_corpora.published.ipynb #745363aa
 @patch
 def check(self:PublishedCorpus, split:str, *languages:str)->None:
     "Whether the corpus has the split and the languages; a missing file is named, with where to get it and where it belongs"
@@ -168,12 +173,13 @@ def check(self:PublishedCorpus, split:str, *languages:str)->None:
     for l in languages or ((self.source,) if split not in self.splits else ()):
         if not self.has(split, l): raise self.lack(split, l)
 
-# %% ../../nbs/121_corpora.published.ipynb #21f78eef
+# %% ../../nbs/121_corpora.published.ipynb #ac7685bd
 @patch
 def ids(self:PublishedCorpus, split:str)->list[str]:
     "Visuals of a split, in order"
     return self.kept(('ids', split), lambda: list(dict.fromkeys(v for v in self._ids(split) if v)))
 
+# %% ../../nbs/121_corpora.published.ipynb #48796810
 @patch
 def _human(self:PublishedCorpus, split:str, language:str)->list[Caption]:
     "The published captions, in the order of the visuals"
@@ -189,6 +195,7 @@ def _human(self:PublishedCorpus, split:str, language:str)->list[Caption]:
         return found if all(a<=b for a,b in zip(at, at[1:])) else sorted(found, key=lambda c: place[c.visual_id])
     return self.kept(('human', split, language), read) if self.has_human(split, language) else []
 
+# %% ../../nbs/121_corpora.published.ipynb #a4446a06
 @patch
 def captions(self:PublishedCorpus, split:str, language:str, origin:str|None=None)->list[Caption]:
     "Captions of a split in one language, in the order of the visuals; see `Corpus.captions`"
@@ -200,7 +207,7 @@ def captions(self:PublishedCorpus, split:str, language:str, origin:str|None=None
 def _captions(self:PublishedCorpus, split:str, language:str)->list[Caption]:
     return [*self._human(split, language), *(c for c in self.translations(split, language) if c)]
 
-# %% ../../nbs/121_corpora.published.ipynb #e545aeac
+# %% ../../nbs/121_corpora.published.ipynb #37d013a0
 @patch
 def translations(self:PublishedCorpus,
     split:str,      # one of `splits`
@@ -224,6 +231,7 @@ def translations(self:PublishedCorpus,
         return [Caption(clean_text(t[0]), language, c.visual_id, 'mt') if t and t[0].strip() else None for t,c in zip(texts, source)]
     return self.kept(('mt', split, language), read)
 
+# %% ../../nbs/121_corpora.published.ipynb #f59cad36
 @patch
 def _mt_rows(self:PublishedCorpus, path:Path, split:str, language:str)->list[Row]:
     "Machine translations by the visual's name; a published file may hold several splits"
@@ -239,7 +247,7 @@ def aligned(self:PublishedCorpus, split:str, language:str, source:str='en', orig
     self.check(split, language)
     return [(a, b) for a,b in zip(self._human(split, source), self.translations(split, language)) if b]
 
-# %% ../../nbs/121_corpora.published.ipynb #dab1668c
+# %% ../../nbs/121_corpora.published.ipynb #6ef10a1a
 @patch
 def picture_path(self:PublishedCorpus, visual_id:str)->Path|None:
     "The file of a picture; None: not there"
@@ -254,12 +262,14 @@ def _frames(self:PublishedCorpus, visual_id:str)->np.ndarray:
     there = self.path(w)
     raise LabError(f'{self.name} without {visual_id} in {there}' if there else f'{self.name} without its pictures, {self.root/w.place}', w.what, self.how_to_get(w))
 
+# %% ../../nbs/121_corpora.published.ipynb #5c7375bc
 @patch
 def visuals(self:PublishedCorpus, split:str)->Visuals:
     "The visuals of a split, each read when it is asked for"
     self.check(split); ids = self.ids(split)
     return self.kept(('visuals', split), lambda: Visuals(ids, lambda i: self._frames(ids[i])))
 
+# %% ../../nbs/121_corpora.published.ipynb #e945f8ea
 _COCO,_FLICKR = re.compile(r'COCO_[a-z]+\d{4}_0*(\d+)'),re.compile(r'(\d{5,11})(_[0-9a-z]+)*')
 
 @patch
@@ -274,7 +284,7 @@ def checksum(self:PublishedCorpus)->str:
     files = sorted({p for w in self.wanted if w.kind=='captions' and (p := self.path(w)) and p.is_file()} | set(self.mt_folder.glob('*.*')))
     return hashlib.sha256(json.dumps([(p.name, p.stat().st_size) for p in files]).encode()).hexdigest()
 
-# %% ../../nbs/121_corpora.published.ipynb #47fe3fd2
+# %% ../../nbs/121_corpora.published.ipynb #4e6bff76
 @dataclass(frozen=True)
 class Report:
     "What a check found"
@@ -291,8 +301,9 @@ class Report:
         for v in self.visuals:
             lines += [f'  {v["split"]}: {said(v["visuals"], v["published"])} visuals'+(f', files of {v["missing"]:,} missing ({", ".join(v["first"])} …)' if v['missing'] else '')]
             lines += [f'    {r["language"]} {r["origin"]}: {said(r["captions"], r["published"])}' for r in self.counts if r['split']==v['split']]
-        return '\n'.join([*lines, f'  {len(self.faults)} faults', *(f'    {f.file}, line {f.line}: {f.what}' for f in self.faults[:20]), *[f'    and {len(self.faults)-20:,} more']*(len(self.faults)>20)])
+        return '\n'.join([*lines, f'  {len(self.faults):,} fault{"s"*(len(self.faults)!=1)}', *(f'    {f.file}, line {f.line}: {f.what}' for f in self.faults[:20]), *[f'    and {len(self.faults)-20:,} more']*(len(self.faults)>20)])
 
+# %% ../../nbs/121_corpora.published.ipynb #67182d7f
 @patch
 def report(self:PublishedCorpus,
     pictures:bool=True # also look for the file of every picture?
