@@ -9,7 +9,7 @@ __all__ = ['encode_features', 'features_words']
 import sys
 from pathlib import Path
 
-from .words import listed
+from .words import listed,open_corpus
 
 # %% ../../nbs/796_commands.features.ipynb #4d12d71b
 def _told_store(folder)->None:
@@ -31,9 +31,9 @@ def encode_features(args)->None:
     from dasd_lab.backbone.encoding import encode_shards,plan_store,rank_and_world
     from dasd_lab.backbone.towers import load_backbone
     from dasd_lab.corpora.catalog import data_root
-    from dasd_lab.training.recipes import corpus_named,shipped_run
+    from dasd_lab.training.recipes import shipped_run
     rank,world = rank_and_world(args.rank, args.world_size)
-    backbone,corpus,options = load_backbone(args.backbone or shipped_run()/'backbone'),corpus_named(args.corpus),dict(parts=listed(args.parts), dtype=args.dtype, shard_rows=args.shard_rows, frames=args.frames)
+    backbone,corpus,options = load_backbone(args.backbone or shipped_run()/'backbone'),open_corpus(args.corpus),dict(parts=listed(args.parts), dtype=args.dtype, shard_rows=args.shard_rows, frames=args.frames)
     if torch.cuda.is_available(): backbone.to(f'cuda:{int(os.environ.get("LOCAL_RANK", 0))%torch.cuda.device_count()}')
     folder = Path(args.out) if args.out else data_root()/'features'/plan_store(backbone, corpus, args.split, **options)[0].name
     done = encode_shards(backbone, corpus, args.split, folder, **options, rank=rank, world_size=world, workers=args.workers, batch_size=args.batch_size, progress=None if rank else partial(tqdm, desc='features', unit=' steps'))

@@ -9,7 +9,7 @@ __all__ = ['show_plan', 'ask_table', 'table_words']
 import sys
 from pathlib import Path
 
-from .words import changed_settings,listed
+from .words import changed_settings,listed,open_corpus
 
 # %% ../../nbs/793_commands.studies.ipynb #e7dfd9c4
 def show_plan(args)->None:
@@ -26,17 +26,16 @@ def ask_table(args)->None:
     "dasd-lab table"
     from dasd_lab.backbone.towers import load_backbone
     from dasd_lab.contracts import LabError
-    from dasd_lab.corpora.catalog import load_corpus
     from dasd_lab.evaluation.tables import TABLES,run_backbones,run_table
     from dasd_lab.training.recipes import shipped_run
     out = args.out or f'results/table_{args.table}.jsonl'
     folders = [Path(f) for f in listed(args.backbone) or [shipped_run()/'backbone']]
     options = dict(languages=listed(args.languages), seeds=[int(s) for s in listed(args.seeds)], changes=changed_settings(args.set), report=lambda words: print(words, file=sys.stderr))
-    if len(folders)==1: found = run_table(args.table, args.preset, load_corpus(args.corpus), load_backbone(folders[0]), out, **options)
+    if len(folders)==1: found = run_table(args.table, args.preset, open_corpus(args.corpus), load_backbone(folders[0]), out, **options)
     else:
         named = {(f.resolve().parent if f.name=='backbone' else f.resolve()).name: f for f in folders}
         if len(named)<len(folders): raise LabError(f'--backbone {args.backbone}, of which two have one name', 'a name each: a results file is called by it', 'Rename a folder.')
-        found = run_backbones(args.table, args.preset, load_corpus(args.corpus), named, out, **options)
+        found = run_backbones(args.table, args.preset, open_corpus(args.corpus), named, out, **options)
     print(f'{TABLES[args.table].title}: mean recall and lead of the first in %, with 95 % intervals over seeds ({out})', file=sys.stderr)
     print(found.astype(object).map(lambda x: x if isinstance(x, str) else '' if x!=x else f'{x:,.0f}' if x>=100 else f'{x:.1f}').to_string())
 

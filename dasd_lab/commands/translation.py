@@ -9,7 +9,7 @@ __all__ = ['translate_words', 'translate_by_machine']
 import sys
 from pathlib import Path
 
-from .words import listed
+from .words import listed,open_corpus
 
 # %% ../../nbs/795_commands.translation.ipynb #f6f9d0c7
 def translate_words(
@@ -37,7 +37,6 @@ def translate_by_machine(args)->None:
     from tqdm.auto import tqdm
     from dasd_lab.contracts import LabError
     from dasd_lab.corpora.captions import language_code,read_captions,write_captions
-    from dasd_lab.corpora.catalog import load_corpus,list_corpora
     from dasd_lab.corpora.engines import open_translator
     from dasd_lab.corpora.filters import FilterSpec,write_dropped
     from dasd_lab.corpora.mt import default_cache,machine_captions,translate_split
@@ -46,7 +45,7 @@ def translate_by_machine(args)->None:
     options = dict(cache=args.cache or default_cache(), spec=None if args.keep_all else FilterSpec(), progress=tqdm)
     file = args.captions and Path(args.captions); captions = file and [c for c in read_captions(file, language=args.source) if c.language==language_code(args.source)][:args.first]
     if file and not captions: raise LabError(f'{file} without captions in {args.source}', 'some', 'Name their language: --source.')
-    corpus = None if file else load_corpus(args.corpus or 'pictograms') if (args.corpus or 'pictograms') in list_corpora() else load_corpus('folder', root=Path(args.corpus))
+    corpus = None if file else open_corpus(args.corpus)
     models = {}
     for language in map(language_code, listed(args.to)):
         engine = models.get(args.engine) or open_translator(args.engine, language, args.source, **dict(beams=args.beams, device=args.device))

@@ -19,7 +19,7 @@ from lingua import IsoCode639_1, Language, LanguageDetectorBuilder
 from ..contracts import Caption, LabError, Origin
 from ..storage import whole_file
 
-# %% ../../nbs/10_corpora.captions.ipynb #064598f7
+# %% ../../nbs/10_corpora.captions.ipynb #c69fbf43
 _INVISIBLE = re.compile('[\ufeff\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ud800-\udfff]')  # direction marks, zero-width blanks, lone surrogates
 _BLANKS = re.compile(r'[\s\x00-\x1f\x7f-\x9f]+')
 
@@ -27,13 +27,14 @@ def clean_text(
     text:str # as it came
 )->str:      # NFC, one line, no control characters
     "Text in the form that the lab stores and encodes; blank text is an error"
+    if type(text) is str and text.isprintable() and unicodedata.is_normalized('NFC', text) and text and text[0]!=' '!=text[-1] and '  ' not in text: return text # clean as it is, as most are
     if not isinstance(text, str): raise LabError(f'a caption of type {type(text).__name__}', 'text', 'Give a string.')
     text = _BLANKS.sub(' ', _INVISIBLE.sub('', unicodedata.normalize('NFC', text))).strip()
     if not text: raise LabError('an empty caption', 'at least one visible character', 'Type a few words, or leave the row out.')
     return text
 
-# %% ../../nbs/10_corpora.captions.ipynb #f6da632d
-ALIASES = dict(jp='ja', cn='zh', cz='cs', gr='el', kr='ko', ua='uk', dk='da', se='sv', iw='he', zht='zh', chs='zh', cht='zh', ger='de', fre='fr', cze='cs', chi='zh', per='fa', dut='nl', gre='el')
+# %% ../../nbs/10_corpora.captions.ipynb #5cd67003
+ALIASES = dict(jp='ja', cn='zh', cz='cs', gr='el', kr='ko', ua='uk', dk='da', se='sv', iw='he', zht='zh', chs='zh', cht='zh', ger='de', fre='fr', cze='cs', chi='zh', per='fa', dut='nl', gre='el', quz='qu', fil='tl')
 ISO_639_1 = frozenset('''aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee el en eo es et eu fa ff fi fj fo fr fy
 ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik io is it iu ja jv ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv mg mh mi mk ml mn
 mr ms mt my na nb nd ne ng nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg si sk sl sm sn so sq sr ss st su sv sw ta te tg th ti tk tl tn

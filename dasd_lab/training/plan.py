@@ -6,7 +6,7 @@
 __all__ = ['Need', 'corpus_need', 'backbone_need', 'vectors_need', 'random_method', 'step_seconds', 'StagePlan', 'Plan', 'plan',
            'spoken', 'plan_text']
 
-# %% ../../nbs/46_training.plan.ipynb #51a2521c
+# %% ../../nbs/46_training.plan.ipynb #00c0152e
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -18,14 +18,16 @@ from ..backbone.weights import find_weights
 from ..backbone.tokens import train_tokenizer
 from ..backbone.towers import Backbone,attention,build_clip
 from ..contracts import LabError,RetrievalMethod,method_class
-from ..corpora.catalog import BUILT_IN,data_root,list_corpora
+from ..corpora.cards import what_to_get
+from ..corpora.catalog import BUILT_IN,corpus_named,data_root,list_corpora
+from ..corpora.published import PublishedCorpus
 from ..presets import load_preset,provenance,settings,vary
 from .counting import PAPER,TowerSizes,free_bytes,frozen_parameters,idle_parameters,memory_bytes,method_shapes,parameters_by_part,tower_config,tower_sizes
-from .recipes import BackboneChoice,VectorsChoice,corpus_named,finetuning_of,needs_pictures,published_backbone,scaled_stages
+from .recipes import BackboneChoice,VectorsChoice,finetuning_of,needs_pictures,published_backbone,scaled_stages
 from .runs import CriticTurn,train_step
 from .stages import Stage,make_optimizer,set_trainable
 
-# %% ../../nbs/46_training.plan.ipynb #39dd9099
+# %% ../../nbs/46_training.plan.ipynb #9bbf6cb2
 @dataclass(frozen=True)
 class Need:
     "One thing that a preset needs"
@@ -43,11 +45,16 @@ def corpus_need(
     what = f'corpus {name}, {purpose}'
     if name in BUILT_IN and not any((data_root()/name).glob('**/manifest.json')): return Need(what, False, 'the lab can build it, and has not', 'Type `dasd-lab corpus build`; a training builds it as well.')
     try:
-        corpus = corpus_named(name); corpus.check('train', *languages)
-        counts = {l: len(corpus.captions('train', l)) for l in ('en', *languages)}
+        corpus = corpus_named(name); remark = ''
+        if isinstance(corpus, PublishedCorpus):
+            if people := [l for l in languages if corpus.mt_file('train', l) is None and l in corpus.published['train'].captions]:
+                remark = f"No machine translations into {', '.join(people)}: people's captions are trained on. The paper's runs take machine translations, {corpus.mt_folder}/train.{people[0]}.txt, a line a caption of captions('train', {corpus.source!r}, 'human')."
+            if lines := what_to_get(corpus, 'train', languages): return Need(what, False, f'not everything is in {corpus.root}', '\n'.join([*lines, *[remark]*bool(remark)]))
+        corpus.check('train', *languages)
+        counts = {l: Counter(c.origin for c in corpus.captions('train', l)) for l in ('en', *languages)}
         pictures = len(corpus.visuals('train'))
     except LabError as e: return Need(what, False, e.given, f'Expected {e.expected}. {e.next_step}')
-    return Need(what, True, f'{"registered" if name in list_corpora() else "a folder"}, {pictures:,} training pictures, captions: '+', '.join(f'{l} {n:,}' for l,n in counts.items()))
+    return Need(what, True, f'{"registered" if name in list_corpora() else "a folder"}, {pictures:,} training pictures, captions: '+', '.join(f'{l} {n:,} {o}' for l,c in counts.items() for o,n in c.items()), remark)
 
 def backbone_need(
     preset:dict # 'backbone' or 'source_model'
@@ -146,7 +153,7 @@ class Plan:
 
     def __str__(self): return plan_text(self)
 
-# %% ../../nbs/46_training.plan.ipynb #6174b65b
+# %% ../../nbs/46_training.plan.ipynb #b06a12b7
 def _stage_plan(s:Stage, preset:dict, method:RetrievalMethod, step_s:float|None)->StagePlan:
     "One stage, with the parameters that are open in it"
     opened = set_trainable(method, (*s.trains, *(['critic'] if s.critic else [])))
@@ -194,11 +201,11 @@ def plan(
     used = {c: [p.name for p in plans if p.corpus==c] for c in dict.fromkeys(p.corpus for p in plans)}
     needs = [corpus_need(c, languages, f'for {" and ".join(n.replace("_", " ") for n in names)}') for c,names in used.items()]
     if tuning.phases and tuning.corpus: needs.append(corpus_need(tuning.corpus, (), 'for English finetuning'))
-    if preset.get('frames', 1)!=1: needs.append(Need(f'clips of {preset["frames"]} frames', False, 'features of clips are not made here yet', 'Take a preset of pictures.'))
+    if preset.get('frames', 1)!=1: needs.append(Need('clips', True, f'{preset["frames"]} frames of each, taken evenly; the mean of their vectors'))
     return Plan(name, preset['method'], languages, (*needs, backbone_need(preset), vectors_need(preset)), _tuning_text(preset), tuple(plans), own, frozen, memory,
                 _compared(preset, sizes, len(languages)), why, provenance(preset))
 
-# %% ../../nbs/46_training.plan.ipynb #4128d75a
+# %% ../../nbs/46_training.plan.ipynb #0c9a04c1
 def spoken(
     seconds:float # of a whole training
 )->str:
@@ -216,7 +223,7 @@ def plan_text(
 )->str:
     "A plan for people"
     lines = [f'{p.preset}: {p.method} for {", ".join(p.languages)}', '', f'Needed: {"everything is there" if p.ready else "not everything is there"}']
-    for n in p.needs: lines += [f'  [{"found" if n.found else "missing"}] {n.what}: {n.detail}'] + [f'            {n.next_step}']*(not n.found)
+    for n in p.needs: lines += [f'  [{"found" if n.found else "missing"}] {n.what}: {n.detail}'] + [f'            {l}' for l in n.next_step.splitlines()]
     if p.finetuning: lines += ['', f'First: {p.finetuning}']
     for i,s in enumerate(p.stages, 1):
         lines += ['', f'Stage {i}, {s.name.replace("_", " ")}, on {s.corpus}{" with pictures" if s.pictures else ""}', f'  {s.steps:,} steps of {s.batch_size}: {s.captions:,} captions seen; rate {s.learning_rate:g}; {s.how}',

