@@ -107,7 +107,7 @@ def test_counted_is_built(name):
 def test_a_training_of_such_a_preset_says_what_is_missing(tmp_path, monkeypatch):
     monkeypatch.setenv('DASD_LAB_DATA', str(tmp_path)); monkeypatch.setenv('DASD_LAB_WEIGHTS', str(tmp_path/'weights')); monkeypatch.setenv('HF_HUB_OFFLINE', '1')
     with pytest.raises(LabError): train('dasd.cc300k_zero_shot_paper', progress=False)
-    with pytest.raises(LabError, match='clips'): train('dasd.msrvtt_finetune_paper', progress=False)
+    with pytest.raises(LabError, match='MSRVTT_data.json'): train(vary(load_preset('dasd.msrvtt_finetune_paper'), dict(backbone=None, source_model='two_tower.pictograms')), progress=False)
     with pytest.raises(LabError, match='no cc300k.json in'): train(vary(load_preset('dasd.cc300k_zero_shot_paper'), dict(backbone=None, source_model='two_tower.pictograms')), progress=False)
 
 
@@ -117,7 +117,8 @@ def test_such_a_preset_trains_where_everything_is_there(tmp_path, monkeypatch):
     from dasd_lab.backbone.towers import save_backbone
     from dasd_lab.backbone.weights import import_weights
     from dasd_lab.storage import write_tensors
-    from dasd_lab.training.recipes import corpus_named,new_method,training_data
+    from dasd_lab.corpora.catalog import corpus_named
+    from dasd_lab.training.recipes import new_method,training_data
     monkeypatch.setenv('DASD_LAB_DATA', str(tmp_path)); monkeypatch.setenv('DASD_LAB_WEIGHTS', str(tmp_path/'weights'))
     words,download = train_tokenizer(['ein rotes Feld','un champ rouge','a red field']*9, 90),tmp_path/'download'
     download.mkdir(); words.save(download/'tokenizer.json'); (download/'config.json').write_text('{}')

@@ -26,7 +26,7 @@ def corpus_info(args)->None:
     from collections import Counter
     from dasd_lab.corpora.cards import card,corpus_table,published_corpora,state
     name = args.name or args.corpus
-    if name is None: return show(corpus_table(), args.json)
+    if name is None: return show(corpus_table() if args.json else [{k: v if len(v)<=42 else v[:41]+'…' for k,v in r.items()} for r in corpus_table()], args.json)
     corpus = open_corpus(name)
     if name in published_corpora():
         files = [dict(file=w.place, what=w.what, how=w.how, here=corpus.path(w) is not None) for w in corpus.wanted]

@@ -10,8 +10,9 @@ import importlib
 from collections.abc import Sequence
 
 from ..contracts import LabError
-from .catalog import BUILT_IN,CORPORA,MODULES,data_root,list_corpora,load_corpus
+from .catalog import BUILT_IN,CORPORA,FORMS,MODULES,data_root,list_corpora,load_corpus
 from .published import PublishedCorpus,WantedFile
+from ..storage import unseal
 
 # %% ../../nbs/128_corpora.cards.ipynb #cabb11cc
 def published_corpora()->dict[str,type[PublishedCorpus]]:
@@ -31,7 +32,7 @@ def state(
 def corpus_table()->list[dict]:
     "A row a corpus: name, what is here, how much is missing, licence, splits"
     rows = []
-    for name in (n for n in list_corpora() if n!='folder'):
+    for name in (n for n in list_corpora() if n not in FORMS):
         if name in published_corpora():
             c = load_corpus(name); gone = c.missing()
             rows.append(dict(corpus=name, here=state(c), missing=f'{len(gone)} of {len(c.wanted)} files', splits=' '.join(c.published), licence=c.licence))
@@ -40,6 +41,8 @@ def corpus_table()->list[dict]:
             try: splits,here,gone = load_corpus(name).splits,'here',''
             except LabError as e: splits,here,gone = (),'nothing',e.next_step.split('; ')[0]
             rows.append(dict(corpus=name, here=here, missing=gone, splits=' '.join(splits), licence='see data/README.md'))
+    for told in sorted(data_root().glob('*/left_out.tsv')):
+        m = unseal(told.parent, 'imported corpus'); rows.append(dict(corpus=told.parent.name, here=f'imported; {" ".join(m["languages"])}', missing='', splits=' '.join(m['splits']), licence='your own'))
     return rows
 
 # %% ../../nbs/128_corpora.cards.ipynb #0387fcd2

@@ -79,6 +79,7 @@ class MSRVTT(ClipCorpus):
     title = "MSR-VTT: 10,000 clips with twenty captions each; Multi-MSRVTT's machine translations into eight languages"
     licence = 'captions and clips: given out for research by Microsoft; the clips are from YouTube'
     homepage,citation = 'https://www.microsoft.com/en-us/research/publication/msr-vtt-a-large-video-description-dataset-for-bridging-video-and-language','Xu et al. 2016; Huang et al. 2021 (Multi-MSRVTT); Yu et al. 2018 (division 1ka)'
+    published = DIVISIONS['1ka']
     note = "Translations of the test sentences are by machine too: evaluate with origin='mt'. Whether their published files are dictionaries or lists could not be confirmed; both are read. division='full' takes the owners' own splits."
 
     def __init__(self, root=None, pictures=None, frames:int=N_FRAMES,
