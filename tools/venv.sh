@@ -3,6 +3,8 @@
 set -eu
 cd "$(dirname "$0")/.."
 stamp=.venv/.installed
+# In a shell where .venv is activated, its python and uv come first on PATH; what .venv is made with must not lie inside it.
+PATH=$(printf '%s' "$PATH" | tr ':' '\n' | grep -vxF "$(pwd)/.venv/bin" | tr '\n' ':' | sed 's/:$//')
 
 # Where a version manager puts a shim on PATH, the interpreter behind it is asked for; the first one that is new enough is taken.
 real() { "$1" -c 'import sys; print(sys.executable) if sys.version_info >= (3, 11) else sys.exit(1)' 2>/dev/null; }
