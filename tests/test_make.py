@@ -67,6 +67,13 @@ def test_the_environment_is_made_once(copy, pretended):
     make(moved, 'venv', PATH=path)
     assert calls()==['venv','pip','pip','venv','pip']  # an environment cannot be moved
 
+def test_an_activated_environment_is_not_made_with_itself(copy, pretended):
+    path,calls,_ = pretended
+    assert make(copy, 'venv', PATH=path).returncode==0
+    inside = copy/'.venv/bin'; fake(inside, 'python3', f'echo "{inside}/python3"'); fake(inside, 'uv', 'exit 1')
+    assert make(copy, 'venv', PATH=f'{inside}:{path}').returncode==0
+    assert calls()==['venv','pip']
+
 def test_lab_and_demo_call_the_command(copy, pretended):
     path,_,_ = pretended
     lab = make(copy, 'lab', 'LAB_ARGS=--no-browser --port=9000', PATH=path)
