@@ -70,7 +70,7 @@ def test_the_environment_is_made_once(copy, pretended):
 def test_an_activated_environment_is_not_made_with_itself(copy, pretended):
     path,calls,_ = pretended
     assert make(copy, 'venv', PATH=path).returncode==0
-    inside = copy/'.venv/bin'; fake(inside, 'python3', f'echo "{inside}/python3"'); fake(inside, 'uv', 'exit 1')
+    inside = copy/'.venv/bin'; fake(inside, 'python3', f'echo "{inside}/python3"')
     assert make(copy, 'venv', PATH=f'{inside}:{path}').returncode==0
     assert calls()==['venv','pip']
 
