@@ -47,7 +47,7 @@ def method(): return load_run(shipped_run())
 @pytest.mark.parametrize('name', CLIPS)
 def test_frames_are_those_at_even_places(root, name):
     frames,n = read_clip(root/'videos'/name),CLIPS[name]
-    places = even_places(n); assert len(frames)==min(n, 12)
+    places = even_places(range(n)); assert len(frames)==min(n, 12)
     red = [255*i//max(1, n-1) for i in places]
     assert np.abs(frames[...,0].mean((1,2))-red).max()<16, 'which frames were taken, up to what the codec changes'
 

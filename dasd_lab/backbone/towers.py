@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['KINDS', 'Backbone', 'driving_error', 'proven', 'in_batches', 'captions_in_batches', 'tokens', 'encode_source',
-           'pixels', 'mean_frames', 'encode_frames', 'encode_pictures', 'register_kind', 'build_open_clip', 'build',
-           'load_weights', 'save_backbone', 'load_backbone', 'fingerprint']
+           'pixels', 'encode_frames', 'encode_pictures', 'register_kind', 'build_open_clip', 'build', 'load_weights',
+           'save_backbone', 'load_backbone', 'fingerprint']
 
 # %% ../../nbs/21_backbone.towers.ipynb #0d3cbea5
 import hashlib,importlib
@@ -190,21 +190,9 @@ def pixels(self:Backbone,
     "Pictures as the image tower wants them"
     return self.preprocessing(pictures).to(self.device, self.dtype)
 
-def mean_frames(
-    features:Tensor,  # [N, T, E]
-    frame_mask:Tensor # [N, T], True where there is a frame
-)->Tensor:            # [N, E]
-    "The mean over the frames that there are, as the paper makes one vector of a clip"
-    kept = frame_mask[...,None].to(features.dtype)
-    return (features*kept).sum(1)/kept.sum(1).clamp(min=1)
-
 @torch.inference_mode()
-def encode_frames(self:Backbone,
-    pictures:Sequence,            # PIL pictures, uint8 arrays [H, W, 3], or a corpus's visuals, read when their turn comes
-    batch_size:int=256,           # frames at a time
-    progress:Callable|None=None   # wraps an iterable, such as `tqdm`
-)->tuple[Tensor,Tensor]:          # [N, T, E], zeros where there is no frame; frame_mask [N, T]
-    "Every frame of every clip as a vector of the shared space, not normalised; a picture is a clip of one frame"
+def _frame_rows(self:Backbone, pictures:Sequence, batch_size:int, progress:Callable|None)->tuple[Tensor,list[int]]:
+    "Vectors of all frames, one after the other, and how many each clip has"
     plainly = dict(normalize=False) if self.kind.startswith('open_clip') else {} # CoCa normalises unless it is told not to
     lengths,waiting,found = [],[],[]
     def encode():
@@ -216,9 +204,18 @@ def encode_frames(self:Backbone,
             waiting.append(frame)
             if len(waiting)==batch_size: encode()
     if waiting: encode()
+    return torch.cat(found) if found else torch.empty(0, self.embed_dim),lengths
+
+def encode_frames(self:Backbone,
+    pictures:Sequence,            # PIL pictures, uint8 arrays [H, W, 3], or a corpus's visuals, read when their turn comes
+    batch_size:int=256,           # frames at a time
+    progress:Callable|None=None   # wraps an iterable, such as `tqdm`
+)->tuple[Tensor,Tensor]:          # [N, T, E], zeros where there is no frame; frame_mask [N, T]
+    "Every frame of every clip as a vector of the shared space, not normalised; a picture is a clip of one frame"
+    rows,lengths = self._frame_rows(pictures, batch_size, progress)
     frame_mask = torch.arange(max(lengths, default=1))<torch.tensor(lengths, dtype=torch.long)[:,None]
     features = torch.zeros(*frame_mask.shape, self.embed_dim)
-    if found: features[frame_mask] = torch.cat(found)
+    features[frame_mask] = rows
     return features,frame_mask
 
 def encode_pictures(self:Backbone,
@@ -227,9 +224,10 @@ def encode_pictures(self:Backbone,
     progress:Callable|None=None   # wraps an iterable, such as `tqdm`
 )->Tensor:                        # [N, E]
     "Pictures and clips as vectors of the shared space, not normalised; of a clip, the mean over its frames"
-    return mean_frames(*self.encode_frames(pictures, batch_size, progress))
+    features,lengths = self._frame_rows(pictures, batch_size, progress)
+    return features if len(features)==len(lengths) else torch.stack([part.mean(0) for part in features.split(lengths)])
 
-Backbone.tokens,Backbone.pixels,Backbone.encode_source,Backbone.encode_frames,Backbone.encode_pictures = tokens,pixels,encode_source,encode_frames,encode_pictures
+Backbone.tokens,Backbone.pixels,Backbone.encode_source,Backbone._frame_rows,Backbone.encode_frames,Backbone.encode_pictures = tokens,pixels,encode_source,_frame_rows,encode_frames,encode_pictures
 
 # %% ../../nbs/21_backbone.towers.ipynb #a83b205e
 KINDS:dict[str,Callable] = {} # kind of backbone → (its configuration → the model, its opened text tower)

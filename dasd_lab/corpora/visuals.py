@@ -49,11 +49,11 @@ def read_picture(
         raise LabError(f'{name} cannot be read to its end ({e})', 'a whole picture', 'Fetch or export it again.') from None
     return image
 
-# %% ../../nbs/11_corpora.visuals.ipynb #3ff367dc
+# %% ../../nbs/11_corpora.visuals.ipynb #474e4c7b
 def _open(source:str|Path|bytes, name:str)->Image.Image:
     if isinstance(source, (bytes,bytearray)): source = io.BytesIO(source)
-    elif not Path(source).is_file(): raise LabError(f'no file {name}', 'a picture file', 'Check the path.')
     try:
+        if isinstance(source, (str,Path)) and not Path(source).is_file(): raise LabError(f'no file {name}', 'a picture file', 'Check the path.')
         with warnings.catch_warnings():
             warnings.simplefilter('ignore', Image.DecompressionBombWarning)
             return Image.open(source)

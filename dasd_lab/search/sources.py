@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['is_clip', 'open_picture', 'open_visual', 'thumbnail', 'data_address', 'Thumbnails', 'picture_sources', 'readable']
 
-# %% ../../nbs/602_search.sources.ipynb #cc982539
+# %% ../../nbs/602_search.sources.ipynb #ea3620b7
 import base64,io
-from collections.abc import Callable,Iterable,Sequence
+from collections.abc import Callable,Iterable,Mapping,Sequence
 from pathlib import Path
 
 from PIL import Image
@@ -75,7 +75,8 @@ def picture_sources(
         pictures = sorted(f for f in folder.rglob('*') if f.suffix.lower() in PICTURE_SUFFIXES+CLIP_SUFFIXES and not f.name.startswith('.')) if folder.is_dir() else [folder]
         if not pictures: raise LabError(f'{folder}: no picture files', f'files that end in {", ".join(PICTURE_SUFFIXES+CLIP_SUFFIXES)}', 'Check the folder.')
         if folder.is_dir() and ids is None: ids = [f.relative_to(folder).as_posix() for f in pictures]
-    if isinstance(pictures, Image.Image) or hasattr(pictures, 'frames'): pictures = [pictures]
+    if isinstance(pictures, (Image.Image,bytes,bytearray)) or hasattr(pictures, 'frames') or getattr(pictures, 'ndim', 0)==3: pictures = [pictures]
+    if isinstance(pictures, Mapping): pictures,ids = list(pictures.values()),list(pictures) if ids is None else ids
     sources = pictures if hasattr(pictures, '__getitem__') and hasattr(pictures, '__len__') else list(pictures)
     named = lambda i,s: str(s.id) if hasattr(s, 'frames') else Path(s).name if isinstance(s, (str,Path)) else f'picture-{n_known+i+1:05d}'
     ids = getattr(sources, 'ids', None) or [named(i,s) for i,s in enumerate(sources)] if ids is None else ids
