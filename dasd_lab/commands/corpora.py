@@ -32,7 +32,7 @@ def corpus_info(args)->None:
         files = [dict(file=w.place, what=w.what, how=w.how, here=corpus.path(w) is not None) for w in corpus.wanted]
         return show(files, True, dict(name=name, root=str(corpus.root), here=state(corpus), licence=corpus.licence)) if args.json else print(card(corpus))
     rows = [dict(split=s, pictures=len(corpus.visuals(s)), language=l, origin=o, captions=n)
-            for s in corpus.splits for l in corpus.languages for o,n in Counter(c.origin for c in corpus.captions(s, l)).items()]
+            for s in corpus.splits for l in corpus.languages for o,n in Counter(c.origin for c in corpus._captions(s, l)).items()]
     show(rows, args.json, dict(name=corpus.name, root=str(corpus.root), checksum=getattr(corpus, 'checksum', '')))
 
 def check_captions(args)->None:
@@ -55,8 +55,12 @@ def import_own(args)->None:
     from dasd_lab.corpora.catalog import data_root,list_corpora
     from dasd_lab.corpora.own import import_corpus,understand
     name = args.name or Path(args.source).resolve().stem; home = data_root()/name
+    if Path(name).name!=name or name in ('.','..'): raise LabError(f'a corpus named {name!r}', 'one word, which becomes a folder of the data', 'Give one: --name NAME')
+    own = [Path(p).expanduser().resolve() for p in (args.source, args.pictures or args.source)]
+    if any(home.resolve() in (p,*p.parents) or p in home.resolve().parents for p in own): raise LabError(f'{home}, which the captions or pictures lie in or around', 'a corpus beside what it is made from', 'Give another name: --name NAME')
     if name in list_corpora(): raise LabError(f'a corpus named {name!r}', f'another name than {list_corpora()}', 'Give one: --name NAME')
-    if home.exists() and not args.force and not args.dry_run: raise LabError(f'{home} is there already', 'a new name', 'Give another with --name, or replace it with --force.')
+    imported = (home/'left_out.tsv').is_file()
+    if home.exists() and not args.dry_run and not (args.force and imported): raise LabError(f'{home} is there already', 'a new name', 'Give another with --name'+(', or replace it with --force.' if imported else '; it is no imported corpus, so --force leaves it alone.'))
     columns = {k: str(v) for k,v in changed_settings(listed(args.columns) or []).items()}
     found = understand(args.source, args.pictures, args.language, columns, args.origin); faults = found.fault_table()
     print(found, file=sys.stderr)

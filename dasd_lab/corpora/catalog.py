@@ -58,7 +58,10 @@ class Corpus:
         "Captions of a split in one language"
         self.check(split, language := language_code(language))
         found = [o for o in self._captions(split, language) if origin in (None, o.origin)]
-        if not found: raise LabError(f'{self.name}, {split}, {language}: no captions of origin {origin!r}', f'one of {sorted({o.origin for o in self._captions(split, language)})}', 'Ask for another origin or split.')
+        if not found:
+            there = sorted({o.origin for o in self._captions(split, language)})
+            if there: raise LabError(f'{self.name}, {split}, {language}: no captions of origin {origin!r}', f'one of {there}', 'Ask for another origin or split.')
+            raise LabError(f'{self.name}, {split}: no captions in {language}', f'a split that has some: {[s for s in self.splits if self._captions(s, language)]}', 'Ask for another split or language.')
         return found
 
     def check(self, split:str, *languages:str)->None:

@@ -20,12 +20,13 @@ from .catalog import Corpus
 from .published import PublishedCorpus
 from .visuals import read_picture
 
-# %% ../../nbs/129_corpora.leaks.ipynb #3df431b4
+# %% ../../nbs/129_corpora.leaks.ipynb #56879a98
 def picture_hash(
     image:Image.Image # any
-)->np.uint64:
+)->np.uint64|None: # None: a picture of one colour
     "64 bits that pictures which look alike share nearly all of"
     grey = np.asarray(image.convert('L').resize((32,32), Image.Resampling.LANCZOS), float)
+    if grey.std()<2: return None # nothing to see: every flat picture is like every other
     low = dctn(grey)[:8,:8].ravel()
     return np.packbits(low>np.median(low)).view('>u8')[0].astype(np.uint64)
 
@@ -75,18 +76,18 @@ def shared_id(
     visual_id:str  # of it
 )->str:
     "An id that other corpora of the same pictures have too"
-    return corpus.published_id(visual_id) if isinstance(corpus, PublishedCorpus) else f'{corpus.name}:{visual_id}'
+    return corpus.published_id(visual_id) if isinstance(corpus, PublishedCorpus) else f'{corpus.root.resolve() if corpus.root else corpus.name}:{visual_id}'
 
-def _prints(corpus:Corpus, split:str, progress:Callable)->tuple[list[str],list[str],np.ndarray]:
+def _prints(corpus:Corpus, split:str, progress:Callable)->list[tuple[str,str,np.uint64|None]]:
     "Ids, checksums and hashes of the pictures that are there"
     visuals,found = corpus.visuals(split),[]
     for i,v in enumerate(progress(visuals.ids)):
         try:
             if isinstance(corpus, PublishedCorpus) and not corpus.clips:
                 if path := corpus.picture_path(v): found.append((v, hashlib.sha256(path.read_bytes()).hexdigest(), picture_hash(read_picture(path, 256))))
-            else: frame = visuals[i].frames[0]; found.append((v, hashlib.sha256(frame.tobytes()).hexdigest(), picture_hash(Image.fromarray(frame))))
+            else: frame = (frames := visuals[i].frames)[len(frames)//2]; found.append((v, hashlib.sha256(frame.tobytes()).hexdigest(), picture_hash(Image.fromarray(frame))))
         except (LabError,OSError): continue
-    return [f[0] for f in found],[f[1] for f in found],np.array([f[2] for f in found], np.uint64)
+    return found
 
 # %% ../../nbs/129_corpora.leaks.ipynb #76543008
 def find_leaks(
@@ -103,10 +104,11 @@ def find_leaks(
     places = {}
     for v in theirs: places.setdefault(shared_id(train, v), []).append(v)
     found = {(t, v): Leak(t, v, 'id') for v in ours for t in places.get(shared_id(evaluation, v), ())}
-    a,b = (_prints(c, s, progress) if pictures else ([],[],np.empty(0, np.uint64)) for c,s in ((train,train_split),(evaluation,split)))
+    a,b = (_prints(c, s, progress) if pictures else [] for c,s in ((train,train_split),(evaluation,split)))
     same = {}
-    for v,digest in zip(a[0], a[1]): same.setdefault(digest, []).append(v)
-    for v,digest in zip(b[0], b[1]):
+    for v,digest,_ in a: same.setdefault(digest, []).append(v)
+    for v,digest,_ in b:
         for t in same.get(digest, ()): found.setdefault((t, v), Leak(t, v, 'bytes'))
-    for i,j,n in alike(a[2], b[2], within): found.setdefault((a[0][i], b[0][j]), Leak(a[0][i], b[0][j], 'likeness', int(n)))
-    return Leaks(f'{train.name} {train_split}', f'{evaluation.name} {split}', tuple(found.values()), len(ours), (len(a[0]), len(b[0])))
+    seen = [[(v, h) for v,_,h in side if h is not None] for side in (a,b)]
+    for i,j,n in alike(*(np.array([h for _,h in side], np.uint64) for side in seen), within): t,v = seen[0][i][0],seen[1][j][0]; found.setdefault((t, v), Leak(t, v, 'likeness', int(n)))
+    return Leaks(f'{train.name} {train_split}', f'{evaluation.name} {split}', tuple(found.values()), len(ours), (len(a), len(b)))

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['CANDIDATES', 'Understanding', 'Finder', 'the_language', 'settled', 'understand', 'import_corpus', 'ImportedCorpus']
 
-# %% ../../nbs/185_corpora.own.ipynb #d3fd2376
-import json,re
+# %% ../../nbs/185_corpora.own.ipynb #88194f12
+import json,re,unicodedata
 from collections import Counter,defaultdict
 from collections.abc import Mapping,Sequence
 from dataclasses import asdict,dataclass,field,replace
@@ -18,9 +18,10 @@ from ..contracts import Caption,LabError
 from .captions import language_code,read_captions,recognise_language,write_captions
 from .catalog import Corpus,register_corpus
 from .parallel import FAULTS,Fault,checked_side
-from .places import Place,places_in_folder,visuals_from_places
-from .sources import Cell,Told,open_dataset,read_aligned,read_dataset,read_shards,read_table
-from .visuals import Visuals
+from .clips import CLIP_SUFFIXES,N_FRAMES
+from .places import Place,files_in,places_in_folder,visuals_from_places
+from .sources import Cell,Told,is_table,open_dataset,read_aligned,read_dataset,read_shards,read_table
+from .visuals import PICTURE_SUFFIXES,Visuals
 from ..storage import seal,unseal,whole_folder
 
 # %% ../../nbs/185_corpora.own.ipynb #80a95698
@@ -59,28 +60,34 @@ class Understanding:
         lost = f'{self.left_out:,} lines left out, {len(self.faults)-sum(not f.kept for _,f in self.faults):,} notices' if self.faults else 'Every line was understood.'
         return '\n'.join([*shown, '', lost])
 
-# %% ../../nbs/185_corpora.own.ipynb #70607de6
+# %% ../../nbs/185_corpora.own.ipynb #6fda32b6
+_SUFFIX = re.compile('('+'|'.join(map(re.escape, PICTURE_SUFFIXES+CLIP_SUFFIXES))+')$', re.IGNORECASE)
+
 class Finder:
     "From what a table calls a picture to its place"
     def __init__(self,
         places:Mapping[str,object] # path → where it lies
     ):
-        bare = Counter(self.bare(p) for p in places); self.id_of = {p: b if bare[b := self.bare(p)]==1 else p for p in places}
-        self.called = defaultdict(set)
+        bare = Counter(map(self.bare, places)); self.id_of = {p: b if bare[b := self.bare(p)]==1 else p for p in places}
+        self.called,self.named = defaultdict(set),defaultdict(set) # by the whole path, by the name alone
         for p in places:
-            for name in {p, self.bare(p), p.rsplit('/', 1)[-1], self.bare(p.rsplit('/', 1)[-1])}: self.called[name].add(p)
+            for form in (self.plain(p), self.bare(self.plain(p))): self.called[form].add(p); self.named[form.rsplit('/', 1)[-1]].add(p)
         self.places = {self.id_of[p]: places[p] for p in places}
     @staticmethod
-    def bare(path:str)->str: return re.sub(r'\.[A-Za-z0-9]{1,5}$', '', path)
+    def bare(path:str)->str: return _SUFFIX.sub('', path)
+    @staticmethod
+    def plain(path:str)->str: return unicodedata.normalize('NFC', path.strip().replace('\\', '/').removeprefix('./'))
     def __call__(self, name:str)->str|Fault: # the picture's id, or what is wrong; the line is filled in later
         "The id of the one picture that a name means"
-        asked = name.strip().replace('\\', '/').removeprefix('./'); tail = asked.rsplit('/', 1)[-1]
-        found = next((f for n in (asked, self.bare(asked), tail, self.bare(tail)) if (f := self.called.get(n))), ())
+        asked = self.plain(name); parts = asked.split('/')
+        tails = ['/'.join(parts[i:]) for i in range(len(parts)-1)] # the whole path first, then what is left of it without outer folders
+        found = next((f for form in (asked, self.bare(asked)) for t in ([form] if len(parts)==1 else [form, *map(self.bare if form!=asked else str, tails)]) if (f := self.called.get(t))), ())
+        if not found: found = {p for form in (asked, self.bare(asked)) for p in self.named.get(form, ())} if len(parts)==1 else {p for form,ps in self.called.items() if form.endswith('/'+asked) or form.endswith('/'+self.bare(asked)) for p in ps}
         if len(found)==1: return self.id_of[next(iter(found))]
         if found: return Fault(0, 'picture', f'{name!r} may mean {" or ".join(sorted(found)[:2])}', 'Write the path below the folder of pictures.', False)
         return Fault(0, 'picture', f'no picture {name!r}' if name else 'no picture is named', 'Put it there, or take the line out.', False)
 
-# %% ../../nbs/185_corpora.own.ipynb #66076bd5
+# %% ../../nbs/185_corpora.own.ipynb #5cdb5eca
 CANDIDATES = 'en','de','fr','es','it','pt','nl','pl','cs','ru','tr','ar','zh','ja','ko' # where nothing says the language
 
 def the_language(
@@ -100,9 +107,12 @@ def settled(
 )->Understanding:
     "Clean texts, find pictures, leave out repetitions, put captions in the pictures' order"
     find,kept,seen = Finder(places) if places is not None else None,defaultdict(list),{}
+    spoken = Counter((t.file, t.line) for t in told if t.text.strip())
     if any(not t.language for t in told) and language is None: language,note = the_language([t.text for t in told if not t.language]); u.notes.append(note)
     for t in told:
-        text,faults = checked_side(t.text, 'the caption', t.line); where = find(t.visual) if find else t.visual
+        text,faults = checked_side(t.text, 'the caption', t.line); where = find(t.visual) if find else t.visual or f'{Path(t.file).stem}-{t.line:06d}'
+        if not re.fullmatch(r'\w[\w-]*', t.split): faults.append(Fault(t.line, 'columns', f'a split named {t.split!r}', 'Letters, digits, _ and - alone: its captions go into a file of that name.', False)); text = ''
+        if not t.text.strip() and spoken[t.file,t.line]: faults = [replace(f, kept=True, what='a caption is empty; the others of the line are used', next_step='Nothing to do.') for f in faults]
         try: code = language_code(t.language or language)
         except LabError as e: code = ''; faults.append(Fault(t.line, 'language', e.given, e.expected, False))
         if isinstance(where, Fault): faults.append(replace(where, line=t.line)); where = ''
@@ -130,22 +140,30 @@ def understand(
     origin:str='human'               # who wrote the captions: human | mt | mllm
 )->Understanding:
     "What a source holds; nothing is written"
-    source = Path(source).expanduser(); inside = sorted(p for p in source.iterdir() if not p.name.startswith('.')) if source.is_dir() else [source] if source.is_file() else []
+    source = Path(source).expanduser()
+    try: inside = {p.relative_to(source).as_posix(): p for p in files_in(source)} if source.is_dir() else {source.name: source} if source.is_file() else {}
+    except OSError as e: raise LabError(f'{source} cannot be opened ({e.strerror or e})', 'a folder or file that may be read', 'Check its rights.') from None
     if not inside: raise LabError(f'nothing in {source}', 'a folder with captions, a table, or a tar shard', 'Check the path.')
-    tables,texts,shards = ([p for p in inside if p.name.lower().endswith(ends)] for ends in (('.csv','.tsv','.jsonl'),('.txt','.txt.gz'),('.tar',)))
-    if shards: told,places,faults,roles = read_shards(shards, columns, origin); form = f'tar shards: {len(shards)}'
+    ending = lambda *ends: {n: p for n,p in inside.items() if n.lower().endswith(ends)}
+    saved = {n for n in inside if Path(n).name in ('dataset_info.json','dataset_dict.json','state.json')}
+    tables,texts,shards,stored = {n: p for n,p in ending('.csv','.tsv','.jsonl','.json').items() if n not in saved},ending('.txt','.txt.gz'),ending('.tar'),ending('.parquet','.arrow')
+    if len(inside)>1 or not tables: tables |= {n: p for n,p in texts.items() if is_table(p)}
+    texts = {n: p for n,p in texts.items() if n not in tables}; used = {}; places = None
+    if shards: told,places,faults,roles = read_shards(list(shards.values()), columns, origin); form,used = f'tar shards: {len(shards)}',shards
+    elif stored: (told,places,roles),faults,form,used = read_dataset(source, columns, origin),[],'a folder of datasets',stored | dict.fromkeys(saved)
     elif tables:
-        read = {p.name: read_table(p, columns, origin) for p in tables}; form = f'tables of captions: {len(tables)}'
-        told,faults,roles,places = [t for r in read.values() for t in r[0]],[(n,f) for n,r in read.items() for f in r[1]],{f'{n}: {c}': r for n,x in read.items() for c,r in x[2].items()},None
-    elif any((source/n).exists() for n in ('dataset_dict.json','state.json')) or source.is_dir() and any(source.rglob('*.parquet')): (told,places,roles),faults,form = read_dataset(source, columns, origin),[],'a folder of datasets'
-    elif texts: told,faults,roles = read_aligned(texts, origin); form,places = f'line-aligned files: {len(texts)}',None
-    else: raise LabError(f'{source} with {", ".join(p.name for p in inside[:4])}', 'tables (.csv, .tsv, .jsonl), aligned lines (.txt), tar shards, or a folder of datasets', 'Look at the page on adding a corpus.')
-    u = Understanding(source, form, roles, faults=faults)
-    if places is None: places = places_in_folder(pictures or (source if source.is_dir() else source.parent)) or None
+        read = {n: read_table(p, columns, origin, n) for n,p in tables.items()}; form,used = f'tables of captions: {len(tables)}',tables
+        told,faults,roles = [t for r in read.values() for t in r[0]],[(n,f) for n,r in read.items() for f in r[1]],{f'{n}: {c}': r for n,x in read.items() for c,r in x[2].items()}
+    elif texts: told,faults,roles = read_aligned(texts, origin); form,used = f'line-aligned files: {len(texts)}',{n: p for n,p in texts.items() if roles[n]}
+    else: raise LabError(f'{source} with {", ".join(list(inside)[:4])}', 'tables (.csv, .tsv, .jsonl, .json), aligned lines (.txt), tar shards, or a folder of datasets', 'Look at the page on adding a corpus.')
+    u = Understanding(source, form, {k: r or 'not used' for k,r in roles.items()}, faults=faults)
+    if idle := [n for n in ending('.csv','.tsv','.jsonl','.json','.txt','.txt.gz','.tar','.parquet') if n not in used]: u.notes.append(f'not used: {", ".join(idle[:5])}{" …" if len(idle)>5 else ""}')
+    if places and pictures: u.notes.append(f'--pictures {pictures} is not used: the pictures lie in the source')
+    places = places or places_in_folder(pictures or (source if source.is_dir() else source.parent)) or None
     if places is None: u.notes.append('no pictures were found: the captions can be trained on, but not searched (--pictures names a folder)')
     return settled(u, told, places, language)
 
-# %% ../../nbs/185_corpora.own.ipynb #09f70a96
+# %% ../../nbs/185_corpora.own.ipynb #9a25f4ff
 def import_corpus(
     u:Understanding,     # what was understood
     folder:str|Path,     # appears whole or not at all
@@ -172,14 +190,14 @@ class ImportedCorpus(Corpus):
         root:str|Path,   # the folder
         name:str=''      # '' the one it was imported under
     ):
-        m = unseal(root, 'imported corpus'); self.root,self.about = Path(root),m
+        m = unseal(root, 'imported corpus'); self.root,self.about,self.frames = Path(root),m,N_FRAMES # of a clip, at most
         self.name,self.languages,self.splits = name or m['name'],tuple(m['languages']),tuple(m['splits']); self.checksum = m['files'].get(f'{self.splits[0]}.jsonl', '')
         self._captions_of,self._visuals_of = {},{}
     def visuals(self, split:str)->Visuals:
         self.check(split)
         if split not in self._visuals_of:
             rows = json.loads((self.root/f'{split}.pictures.json').read_text(encoding='utf-8'))
-            self._visuals_of[split] = visuals_from_places({r.pop('id'): Place(**r | dict(file=str(self.root/r['file']))) for r in rows}) if rows else Visuals(list(dict.fromkeys(c.visual_id for c in self._read(split))), self._no_picture)
+            self._visuals_of[split] = visuals_from_places({r.pop('id'): Place(**r | dict(file=str(self.root/r['file']))) for r in rows}, self.frames) if rows else Visuals(list(dict.fromkeys(c.visual_id for c in self._read(split))), self._no_picture)
         return self._visuals_of[split]
     def _no_picture(self, i): raise LabError(f'{self.name} has captions alone', 'a corpus with pictures', 'Import it again with --pictures FOLDER.')
     def _read(self, split):
