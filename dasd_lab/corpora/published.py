@@ -5,8 +5,9 @@
 # %% auto #0
 __all__ = ['TRANSLATED', 'WantedFile', 'Counts', 'PublishedCorpus', 'Report']
 
-# %% ../../nbs/121_corpora.published.ipynb #5f82266c
+# %% ../../nbs/121_corpora.published.ipynb #89cef6ad
 import gc,hashlib,json,os,re
+from collections import Counter
 from collections.abc import Callable,Iterable,Mapping
 from dataclasses import dataclass,field
 from pathlib import Path
@@ -17,7 +18,7 @@ from fastcore.basics import patch
 from ..contracts import Caption,LabError
 from .captions import clean_text,language_code,read_captions
 from .catalog import Corpus,data_root
-from .files import Fault,Row,find_file,named_rows,text_lines,told_rows,visual_name
+from .files import FileFault,Row,find_file,named_rows,text_lines,told_rows,visual_name
 from .visuals import PICTURE_SUFFIXES,Visuals,read_picture
 
 # %% ../../nbs/121_corpora.published.ipynb #71971684
@@ -44,7 +45,7 @@ class Counts:
     visuals:int|None = None                                    # pictures or clips; None: not said
     captions:Mapping[str,int|None] = field(default_factory=dict) # language → captions
 
-# %% ../../nbs/121_corpora.published.ipynb #0deb97d0
+# %% ../../nbs/121_corpora.published.ipynb #acab30cf
 class PublishedCorpus(Corpus):
     "A corpus as its owners publish it; subclasses declare what it has and fill in `_rows`"
     title:str = ''                # in words
@@ -54,6 +55,7 @@ class PublishedCorpus(Corpus):
     note:str = ''                 # what else one must know
     source:str = 'en'             # language that machine translations start from
     flickr_names:bool = False     # are pictures named by their numbers at Flickr?
+    visuals_of:str = ''           # whose visuals these are, where ids are shared with another corpus; its name else
     clips:bool = False            # are its visuals clips?
     folder:str = ''               # of the lab's data, where several corpora share one; its name else
     published:Mapping[str,Counts] = {}   # split → counts, as the owners give them
@@ -184,15 +186,16 @@ def ids(self:PublishedCorpus, split:str)->list[str]:
 def _human(self:PublishedCorpus, split:str, language:str)->list[Caption]:
     "The published captions, in the order of the visuals"
     def read():
-        place,seen,found = {v: i for i,v in enumerate(self.ids(split))},set(),[]
+        place,seen,found,turn = {v: i for i,v in enumerate(self.ids(split))},set(),[],Counter()
         for name,text,file,line in self._rows(split, language):
-            if name not in place: self.faults.append(Fault(file, line, f'tells of {name!r}, which is not in {split}; left out' if name else 'no picture is named; left out')); continue
+            turn[name] += 1
+            if name not in place: self.faults.append(FileFault(file, line, f'tells of {name!r}, which is not in {split}; left out' if name else 'no picture is named; left out')); continue
             try: text = clean_text(text)
-            except LabError as e: self.faults.append(Fault(file, line, f'{e.given}, left out')); continue
-            if (name,text) in seen: self.faults.append(Fault(file, line, f'says of {name!r} again what was said'))
-            seen.add((name,text)); found.append(Caption(text, language, name))
-        at = [place[c.visual_id] for c in found]
-        return found if all(a<=b for a,b in zip(at, at[1:])) else sorted(found, key=lambda c: place[c.visual_id])
+            except LabError as e: self.faults.append(FileFault(file, line, f'{e.given}, left out')); continue
+            if (name,text) in seen: self.faults.append(FileFault(file, line, f'says of {name!r} again what was said'))
+            seen.add((name,text)); found.append((Caption(text, language, name), turn[name]-1))
+        found.sort(key=lambda c: place[c[0].visual_id]); self._kept['numbers', split, language] = [n for _,n in found] # as published, empty ones counted
+        return [c for c,_ in found]
     return self.kept(('human', split, language), read) if self.has_human(split, language) else []
 
 # %% ../../nbs/121_corpora.published.ipynb #a4446a06
@@ -225,9 +228,8 @@ def translations(self:PublishedCorpus,
         else:
             told,by_name = self._mt_rows(path, split, language),{}
             for r in told: by_name.setdefault(r.name, []).append(r.text)
-            texts = [by_name.get(c.visual_id, []) for c in source]; turn = {}
-            texts = [t[k:k+1] for t,c in zip(texts, source) for k in [turn.setdefault(c.visual_id, 0)] if not turn.update({c.visual_id: k+1})]
-            if extra := len(told)-sum(map(len, texts)): self.faults.append(Fault(path.name, 0, f'{extra:,} translations without a source caption, left out'))
+            texts = [by_name.get(c.visual_id, [])[n:n+1] for c,n in zip(source, self._kept['numbers', split, self.source])] # an empty source caption shifts nothing
+            if extra := len(told)-sum(map(len, texts)): self.faults.append(FileFault(path.name, 0, f'{extra:,} translations without a source caption, left out'))
         return [Caption(clean_text(t[0]), language, c.visual_id, 'mt') if t and t[0].strip() else None for t,c in zip(texts, source)]
     return self.kept(('mt', split, language), read)
 
@@ -252,7 +254,7 @@ def aligned(self:PublishedCorpus, split:str, language:str, source:str='en', orig
 def picture_path(self:PublishedCorpus, visual_id:str)->Path|None:
     "The file of a picture; None: not there"
     folders = [p for w in self.wanted if w.kind=='visuals' and (p := self.path(w))]
-    return next((p for f in folders for end in (*PICTURE_SUFFIXES[1:],PICTURE_SUFFIXES[0],'') if (p := f/f'{visual_id}{end}').is_file()), None)
+    return next((p for f in folders for end in (*PICTURE_SUFFIXES[1:],PICTURE_SUFFIXES[0],*map(str.upper, PICTURE_SUFFIXES),'') if (p := f/f'{visual_id}{end}').is_file()), None)
 
 @patch
 def _frames(self:PublishedCorpus, visual_id:str)->np.ndarray:
@@ -260,7 +262,7 @@ def _frames(self:PublishedCorpus, visual_id:str)->np.ndarray:
     if path := self.picture_path(visual_id): return np.asarray(read_picture(path))[None]
     w = next((w for w in self.wanted if w.kind=='visuals'), WantedFile('pictures', 'the pictures', f'See {self.homepage}.'))
     there = self.path(w)
-    raise LabError(f'{self.name} without {visual_id} in {there}' if there else f'{self.name} without its pictures, {self.root/w.place}', w.what, self.how_to_get(w))
+    raise LabError(f'{self.name} without {visual_id} in {there}' if there else f'{self.name} without its pictures, {self.pictures or self.root/w.place}', w.what, self.how_to_get(w))
 
 # %% ../../nbs/121_corpora.published.ipynb #5c7375bc
 @patch
@@ -276,7 +278,7 @@ _COCO,_FLICKR = re.compile(r'COCO_[a-z]+\d{4}_0*(\d+)'),re.compile(r'(\d{5,11})(
 def published_id(self:PublishedCorpus, visual_id:str)->str:
     "An id that corpora of the same pictures share: COCO's or Flickr's number where the name is one of theirs"
     if found := _COCO.fullmatch(visual_id): return f'coco:{found[1]}'
-    return f'flickr:{found[1]}' if self.flickr_names and (found := _FLICKR.fullmatch(visual_id)) else f'{self.name}:{visual_id}'
+    return f'flickr:{found[1]}' if self.flickr_names and (found := _FLICKR.fullmatch(visual_id)) else f'{self.visuals_of or self.name}:{visual_id}'
 
 @patch(as_prop=True)
 def checksum(self:PublishedCorpus)->str:
@@ -291,7 +293,7 @@ class Report:
     corpus:str                # its name
     counts:tuple[dict,...]    # rows: split, language, origin, captions, published
     visuals:tuple[dict,...]   # rows: split, visuals, published, missing pictures, the first of them
-    faults:tuple[Fault,...]   # in the files
+    faults:tuple[FileFault,...]   # in the files
 
     @property
     def ok(self)->bool: return all(r['published'] in (None, r[k]) for k,rows in (('captions', self.counts), ('visuals', self.visuals)) for r in rows) # as many as the owners say?

@@ -17,7 +17,7 @@ from ..contracts import LabError
 from .captions import language_code
 from .catalog import register_corpus
 from .clips import CLIP_SUFFIXES,N_FRAMES,broken_clips,read_clip
-from .files import Row,json_file,text_lines,told_rows,visual_name
+from .files import FileFault,Row,json_file,text_lines,told_rows,visual_name
 from .visuals import Visuals
 from .published import Counts,PublishedCorpus,WantedFile
 
@@ -75,7 +75,7 @@ DIVISIONS = dict(full={s: Counts(n, dict(en=20*n)) for s,n in dict(train=6_513, 
 @register_corpus('msrvtt')
 class MSRVTT(ClipCorpus):
     "MSR-VTT with the machine translations of Multi-MSRVTT"
-    name = 'msrvtt'
+    name = visuals_of = 'msrvtt'
     title = "MSR-VTT: 10,000 clips with twenty captions each; Multi-MSRVTT's machine translations into eight languages"
     licence = 'captions and clips: given out for research by Microsoft; the clips are from YouTube'
     homepage,citation = 'https://www.microsoft.com/en-us/research/publication/msr-vtt-a-large-video-description-dataset-for-bridging-video-and-language','Xu et al. 2016; Huang et al. 2021 (Multi-MSRVTT); Yu et al. 2018 (division 1ka)'
@@ -92,14 +92,20 @@ class MSRVTT(ClipCorpus):
             *(WantedFile(f'multilingual_test/test_{l}.json|test_{l}.json', f'machine translations into {l!r}', MULTI, 'translations', ('test',), (l,)) for l in NINE), CLIPS)
         super().__init__(root, pictures, frames)
 
-    def _data(self): return self.kept('data', lambda: json_file(self.path(self.wanted[0])))
-    def _listed(self, split:str)->list[dict]: return list(csv.DictReader(text_lines(self.path(self.wanted[1 if split=='train' else 2]), self.faults)))
+    def _data(self, part:str, *fields:str)->list[dict]:
+        data = self.kept('data', lambda: json_file(self.path(self.wanted[0]))); found = data.get(part) if isinstance(data, dict) else None
+        if not isinstance(found, list) or any(not isinstance(r, dict) or not all(isinstance(r.get(f), str) for f in fields) for r in found): raise LabError(f'{self.path(self.wanted[0])} is not in the form of MSR-VTT', f"{part!r}, a list of objects with {' and '.join(map(repr, fields))}", 'Fetch it again.')
+        return found
+    def _listed(self, split:str)->list[dict]:
+        path = self.path(self.wanted[1 if split=='train' else 2]); found,need = list(csv.DictReader(text_lines(path, self.faults))),('video_id',) if split=='train' else ('video_id','sentence')
+        if not found or any(r.get(f) is None for r in found for f in need): raise LabError(f'{path} is not the list that is published', f'a table with the columns {" and ".join(need)}', 'Fetch it again.')
+        return found
     def _ids(self, split:str)->Iterable[str]:
         if self.division=='1ka': return (r['video_id'] for r in self._listed(split))
-        return (v['video_id'] for v in self._data()['videos'] if v.get('split', '').startswith(split[:3]))
+        return (v['video_id'] for v in self._data('videos', 'video_id', 'split') if v['split'].startswith(split[:3]))
     def _rows(self, split:str, language:str)->Iterable[Row]:
         if self.division=='1ka' and split=='test': return (Row(r['video_id'], r['sentence'], self.wanted[2].place, i) for i,r in enumerate(self._listed(split), 2))
-        here = set(self.ids(split)); return (Row(s['video_id'], s['caption'], self.wanted[0].place, i) for i,s in enumerate(self._data()['sentences'], 1) if s['video_id'] in here)
+        here = set(self.ids(split)); return (Row(s['video_id'], s['caption'], self.wanted[0].place, i) for i,s in enumerate(self._data('sentences', 'video_id', 'caption'), 1) if s['video_id'] in here)
     def _mt_rows(self, path:Path, split:str, language:str)->list[Row]:
         if path.parent==self.mt_folder or path.suffix!='.json': return super()._mt_rows(path, split, language)
         here = set(self.ids(split)); return [r for r in clip_rows(path) if r.name in here]
@@ -110,7 +116,7 @@ NRCCR = 'The links of the README of https://github.com/HuiGuanLab/nrccr.'
 @register_corpus('msrvtt_cn')
 class MSRVTTCN(ClipCorpus):
     "MSR-VTT with Chinese captions"
-    name = 'msrvtt_cn'
+    name,visuals_of = 'msrvtt_cn','msrvtt'
     title = 'MSR-VTT-CN: the clips of MSR-VTT with captions in Chinese, those of the training split by machine'
     licence,homepage,citation = 'none is stated beside the captions; the clips are from YouTube','https://github.com/HuiGuanLab/nrccr','Wang et al. 2022 (NRCCR); Xu et al. 2016 (clips, English)'
     note = 'Chinese captions of validation and test are taken as written by people, as their file names say; that could not be confirmed.'
@@ -135,13 +141,19 @@ class VATEX(ClipCorpus):
               WantedFile('test.txt', 'which clips of the validation set are for testing, an id a line', 'From the code of a paper to compare with, such as https://github.com/HuiGuanLab/nrccr.', splits=('test',)),
               WantedFile('videos|train|val', 'the clips, named by their ids', 'They are fetched from YouTube by their ids; some are gone.', 'visuals'))
 
-    def _clips(self, split:str)->dict[str,dict]:
+    def _clips(self, split:str)->dict[str,tuple[int,str,dict]]:
         path = self.path(next(w for w in self.wanted if w.kind=='captions' and w.serves(split) and w.path!='test.txt'))
-        try: return self.kept(path, lambda: {r['videoID']: r for r in json_file(path)})
+        def read():
+            found = {}
+            for i,r in enumerate(json_file(path), 1):
+                if r['videoID'] in found: self.faults.append(FileFault(path.name, i, f'the clip {r["videoID"]!r} a second time, left out'))
+                found.setdefault(r['videoID'], (i, path.name, r))
+            return found
+        try: return self.kept(path, read)
         except (KeyError,TypeError) as e: raise LabError(f'{path} is not in the form of VATEX ({type(e).__name__}: {e})', "a list of objects with 'videoID', 'enCap' and 'chCap'", 'Fetch it again.') from None
     def _ids(self, split:str)->Iterable[str]:
         chosen = self.path(self.wanted[3]); tested = {l.strip() for l in text_lines(chosen, self.faults)} if chosen else set()
         return (v for v in self._clips(split) if split not in ('validation','test') or (v in tested)==(split=='test'))
     def _rows(self, split:str, language:str)->Iterable[Row]:
         clips,key = self._clips(split),dict(en='enCap', zh='chCap')[language]
-        return (Row(v, text, 'VATEX', i) for i,v in enumerate(self.ids(split), 1) for text in clips[v].get(key, ()))
+        return (Row(v, text, file, i) for v in self.ids(split) for i,file,r in [clips[v]] for text in r.get(key) or ())

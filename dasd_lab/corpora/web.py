@@ -13,7 +13,7 @@ from pathlib import Path
 from ..contracts import LabError
 from .captions import language_code
 from .catalog import register_corpus
-from .files import Fault,Row,json_file,named_rows,tab_rows,text_lines,visual_name
+from .files import FileFault,Row,json_file,named_rows,tab_rows,text_lines,visual_name
 from .published import Counts,PublishedCorpus,WantedFile
 
 # %% ../../nbs/124_corpora.web.ipynb #85e42c19
@@ -107,8 +107,8 @@ class Crossmodal3600(PublishedCorpus):
         path,found = self.path(self.wanted[0]),{}
         for i,line in enumerate(text_lines(path, self.faults), 1):
             try: row = json.loads(line); key = row['image/key']; told = {language_code(l): row[l]['caption'] for l in LOCALES if l in row}
-            except (ValueError,KeyError,TypeError) as e: self.faults.append(Fault(path.name, i, f'no captions of a picture ({type(e).__name__}: {e}), left out')); continue
-            if key in found: self.faults.append(Fault(path.name, i, f'the picture {key!r} a second time, left out')); continue
+            except (ValueError,KeyError,TypeError) as e: self.faults.append(FileFault(path.name, i, f'no captions of a picture ({type(e).__name__}: {e}), left out')); continue
+            if key in found: self.faults.append(FileFault(path.name, i, f'the picture {key!r} a second time, left out')); continue
             found[key] = i,told
         return found
     def _ids(self, split:str)->Iterable[str]: return self.kept('pictures', self._pictures)
