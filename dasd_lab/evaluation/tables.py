@@ -45,7 +45,7 @@ def static(
     return {'method': 'static_adapter', 'config': {k: v for k,v in preset['config'].items() if k in kept}} | without(preset, 'consistency', 'adversarial') | {
             f'stages.{i}.trains': [p for p in stage['trains'] if p.split('.')[0] in ('token_vectors','adapters')] for i,stage in enumerate(preset['stages'])}
 
-# %% ../../nbs/57_evaluation.tables.ipynb #74f04bb0
+# %% ../../nbs/57_evaluation.tables.ipynb #08c913cb
 AS_LARGE = 'as large' # the bottleneck that gives a static adapter as many parameters as the full method
 
 @dataclass(frozen=True)
@@ -64,7 +64,8 @@ def _losses(preset, backbone): return {'all': {}, 'no L_adv': without(preset, 'a
 def _depth(preset, backbone): return {f'{n} blocks': {'config.text_blocks': n} for n in range(backbone.n_blocks, 0, -1)}
 def _places(preset, backbone):
     n = backbone.n_blocks; half = n//2
-    return {'all blocks': {}, f'blocks 0 to {half-1}': {'config.adapted_blocks': list(range(half))}, f'blocks {half} to {n-1}': {'config.adapted_blocks': list(range(half, n))}, 'the last block': {'config.adapted_blocks': [n-1]}}
+    name = lambda a,b: f'block {a}' if a==b else f'blocks {a} to {b}'
+    return {'all blocks': {}, name(0, half-1): {'config.adapted_blocks': list(range(half))}, name(half, n-1): {'config.adapted_blocks': list(range(half, n))}, 'the last block': {'config.adapted_blocks': [n-1]}}
 def _bottleneck(preset, backbone):
     h = preset['config'].get('adapter', {}).get('bottleneck', 32)
     return {f'H = {h}': {}} | {f'H = {b}': {'config.adapter.bottleneck': b} for b in (h//4, h//2, 2*h)}
