@@ -69,20 +69,22 @@ class Finder:
         places:Mapping[str,object] # path → where it lies
     ):
         bare = Counter(map(self.bare, places)); self.id_of = {p: b if bare[b := self.bare(p)]==1 else p for p in places}
-        self.called,self.named = defaultdict(set),defaultdict(set) # by the whole path, by the name alone
+        self.whole,self.tails = defaultdict(set),defaultdict(set) # by the path, and by what is left of it without outer folders
         for p in places:
-            for form in (self.plain(p), self.bare(self.plain(p))): self.called[form].add(p); self.named[form.rsplit('/', 1)[-1]].add(p)
+            for form in (self.plain(p), self.bare(self.plain(p))):
+                self.whole[form].add(p)
+                for t in self.without_folders(form): self.tails[t].add(p)
         self.places = {self.id_of[p]: places[p] for p in places}
     @staticmethod
     def bare(path:str)->str: return _SUFFIX.sub('', path)
     @staticmethod
     def plain(path:str)->str: return unicodedata.normalize('NFC', path.strip().replace('\\', '/').removeprefix('./'))
+    @staticmethod
+    def without_folders(path:str)->list[str]: parts = path.split('/'); return ['/'.join(parts[i:]) for i in range(1, len(parts))]
     def __call__(self, name:str)->str|Fault: # the picture's id, or what is wrong; the line is filled in later
         "The id of the one picture that a name means"
-        asked = self.plain(name); parts = asked.split('/')
-        tails = ['/'.join(parts[i:]) for i in range(len(parts)-1)] # the whole path first, then what is left of it without outer folders
-        found = next((f for form in (asked, self.bare(asked)) for t in ([form] if len(parts)==1 else [form, *map(self.bare if form!=asked else str, tails)]) if (f := self.called.get(t))), ())
-        if not found: found = {p for form in (asked, self.bare(asked)) for p in self.named.get(form, ())} if len(parts)==1 else {p for form,ps in self.called.items() if form.endswith('/'+asked) or form.endswith('/'+self.bare(asked)) for p in ps}
+        asked = self.plain(name); forms = asked,self.bare(asked)
+        found = next((f for f in (*map(self.whole.get, forms), *map(self.tails.get, forms), *(self.whole.get(t) for form in forms for t in self.without_folders(form))) if f), ())
         if len(found)==1: return self.id_of[next(iter(found))]
         if found: return Fault(0, 'picture', f'{name!r} may mean {" or ".join(sorted(found)[:2])}', 'Write the path below the folder of pictures.', False)
         return Fault(0, 'picture', f'no picture {name!r}' if name else 'no picture is named', 'Put it there, or take the line out.', False)
