@@ -7,9 +7,9 @@ __all__ = ['in_lab', 'jupyter_words', 'train_run', 'evaluate_run', 'the_language
            'evaluate_captions', 'search_pictures', 'write_page', 'run_demo', 'open_app', 'open_lab', 'command_line',
            'main']
 
-# %% ../nbs/80_cli.ipynb #526daf21
+# %% ../nbs/80_cli.ipynb #58fe15e1
 import argparse,json,os,signal,sys
-from collections.abc import Mapping,Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import dasd_lab
@@ -244,11 +244,13 @@ def command_line()->argparse.ArgumentParser:
     d.set_defaults(run_command=run_demo)
     return p
 
-# %% ../nbs/80_cli.ipynb #2f1cf0cb
+# %% ../nbs/80_cli.ipynb #ac761f2d
 def main(
     words:Sequence[str]|None=None # None: those of the shell
 )->int:                           # 0 done, 1 LabError, 130 interrupted; argparse itself leaves with 2
     "The command `dasd-lab`"
+    for s in (sys.stdout,sys.stderr):
+        if hasattr(s, 'reconfigure'): s.reconfigure(errors='replace') # a console that cannot write every letter
     try:
         args = command_line().parse_args(words)
         args.run_command(args)

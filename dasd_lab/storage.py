@@ -19,7 +19,7 @@ from torch import Tensor
 
 from .contracts import LabError
 
-# %% ../nbs/02_storage.ipynb #f1d4b882
+# %% ../nbs/02_storage.ipynb #c606758f
 def set_aside(
     path:Path # a folder that is being replaced
 )->Path:
@@ -41,11 +41,10 @@ def whole_folder(
     path:str|Path # where the folder shall be
 )->Iterator[Path]: # a temporary folder to write into
     "Write a folder that appears complete or not at all"
-    path = recovered(path); path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = Path(tempfile.mkdtemp(prefix=f'.{path.name}-', dir=path.parent))
-    fresh.chmod(0o755)
-    aside = set_aside(path)
+    path = recovered(path); fresh,aside = path.with_name(f'.{path.name}-'),set_aside(path)
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = Path(tempfile.mkdtemp(prefix=fresh.name, dir=path.parent)); fresh.chmod(0o755)
         yield fresh
         if path.exists(): os.replace(path, aside)
         os.replace(fresh, path)
@@ -58,18 +57,21 @@ def whole_folder(
 
 @contextmanager
 def whole_file(
-    path:str|Path # where the file shall be
+    path:str|Path, # where the file shall be
+    by:str=''      # who writes it, as a part of the temporary name
 )->Iterator[Path]: # a temporary path to write to
     "Write a file that appears complete or not at all"
-    path = Path(path); path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f'.{path.name}-{os.getpid()}-{os.urandom(4).hex()}') # machines that share the folder may share the number
+    path = Path(path); fresh = path.with_name(f'.{path.name}-{by or os.getpid()}-{os.urandom(4).hex()}') # machines that share the folder may share the number
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         yield fresh
         os.replace(fresh, path)
     except (OSError,SafetensorError) as e:
         raise LabError(f'{path} could not be written: {getattr(e, "strerror", None) or e}', 'space and the right to write there',
                        'Nothing that was there is lost. Free some space or choose another place.') from e
-    finally: fresh.unlink(missing_ok=True)
+    finally:
+        try: fresh.unlink(missing_ok=True)
+        except OSError: pass # nothing was made: the folder is none
 
 # %% ../nbs/02_storage.ipynb #7eea656c
 def write_json(

@@ -197,3 +197,21 @@ def test_frames_of_clips(tmp_path):
     for i in (0,8,29):
         told = backbone.encode_pictures(list(Framed().visuals('train')[i].frames))
         torch.testing.assert_close(store['frames'][i][store.frame_mask[i]], told, atol=2e-3, rtol=2e-3); assert not store['frames'][i][~store.frame_mask[i]].any()
+
+def test_training_skips_what_could_not_be_read(tmp_path):
+    from dasd_lab.training.recipes import training_data
+    class Two(Many):
+        languages = 'en','de'
+        def _captions(self, split, language): return [Caption(f'picture {i}.', language, f'v{i}') for i in range(N)]
+    encode_shards(tower(), Two(), 'train', tmp_path/'store', shard_rows=ROWS, left_out=['v3','v9'])
+    data = training_data(Two(), ['de'], tower(), tmp_path/'store')
+    assert len(data.pairs['de'])==N-2 and not {3,9}&set(data.pairs['de'].visual_index.tolist())
+
+def test_places_where_nothing_can_be_written_and_consoles_without_the_letters(tmp_path):
+    import subprocess,sys
+    with pytest.raises(LabError, match='could not be written'): encode('/proc/no/store')
+    from dasd_lab.storage import whole_folder
+    with pytest.raises(LabError, match='could not be written'):
+        with whole_folder('/proc/no/folder'): pass
+    told = subprocess.run([sys.executable,'-m','dasd_lab.cli','evaluate','日本語'], capture_output=True, env={**os.environ, 'PYTHONIOENCODING':'cp1252'})
+    assert told.returncode==1 and b'Traceback' not in told.stderr

@@ -217,3 +217,31 @@ def test_a_split_becomes_lines(tmp_path):
     assert path==tmp_path/'mt/train.de.txt' and path.read_text().split('\n')==['Ein Hund rennt über das Gras.','','Zwei Männer.','']
     assert read_mt(path, Small().captions('train','en'), 'de')==found.captions
     with pytest.raises(LabError, match='from en to fr'): machine_captions(Small().captions('train','en'), Toy(), 'fr')
+
+@pytest.mark.parametrize('form', ['folder','imported'])
+def test_a_corpus_of_ones_own_is_translated_and_trained_on(tmp_path, form):
+    "translate → train: the lines lie beside the corpus, a dropped one shifts no pair, and other captions refuse them"
+    import numpy as np
+    from PIL import Image
+    from dasd_lab.corpora.catalog import caption_pairs,corpus_named
+    from dasd_lab.corpora.own import import_corpus,understand
+    source = tmp_path/'made'; (source/'train').mkdir(parents=True)
+    for i in range(4): Image.fromarray(np.full((16,16,3), i*50, np.uint8)).save(source/'train'/f'p{i}.png')
+    (source/'train.jsonl').write_text(''.join(json.dumps(dict(text=f'caption {k} of {i}.', language='en', visual_id=f'p{i}'))+'\n' for i in range(4) for k in range(2)))
+    place = source if form=='folder' else import_corpus(understand(source), tmp_path/'imported')
+    corpus = corpus_named(str(place)); split = corpus.splits[0]
+    class Toy(Counting):
+        def translate(self, texts, source, target): return [None if t=='caption 0 of 1.' else f'deutsch: {t}' for t in texts]
+    _,path = translate_split(corpus, split, Toy(), 'de', spec=None)
+    corpus = corpus_named(str(place)); assert corpus.languages==('en','de') and len(corpus.captions(split, 'de', 'mt'))==7
+    pairs = caption_pairs(corpus, split, 'de'); assert len(pairs)==7 and all(b==f'deutsch: {a}' for a,b in zip(pairs.source, pairs.target))
+    path.with_suffix('.json').write_text(json.dumps(dict(source='de', source_checksum='other')))
+    with pytest.raises(LabError, match='other captions'): corpus_named(str(place)).captions(split, 'de')
+    with pytest.raises(LabError, match='Leave the source away'): translate_split(corpus, split, Toy(), 'fr', source='de')
+
+def test_a_shared_folder_keeps_the_lines_where_they_are_read(tmp_path):
+    from dasd_lab.corpora.catalog import load_corpus
+    from dasd_lab.corpora.mt import split_path
+    a,b = (load_corpus(n, root=tmp_path) for n in ('multi30k','multi30k_independent'))
+    for c in (a,b): assert split_path(c, 'train', 'es').parent==c.mt_folder
+    assert a.mt_folder!=b.mt_folder

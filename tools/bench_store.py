@@ -51,7 +51,7 @@ def against_encoding(place:Path, pairs:int, batch:int=128, batches:int=8)->dict:
 
 def large_store(place:Path, n:int, width:int, shard_rows:int=8192)->dict:
     "A store of random numbers, and the same in one plain file; the seconds that writing took"
-    ids = [f'image-{i:09}' for i in range(n)]; plan = Plan('random', '', 'train', 'none', '', '', 'float16', shard_rows, dict(image=dict(rows=n, shape=[width], ids=checksum(ids))))
+    ids = [f'image-{i:09}' for i in range(n)]; plan = Plan('random', 'train', 'none', '', '', '', 'float16', shard_rows, dict(image=dict(rows=n, shape=[width], ids=checksum(ids))))
     agree(place/'large', plan); rng = np.random.default_rng(0); spent = 0.
     with open(place/'plain.npy', 'wb') as f:
         for s in plan.shards:

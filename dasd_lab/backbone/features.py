@@ -12,7 +12,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from .encoding import encode_shards,plan_store
+from .encoding import encode_shards,plan_store,refuse_running
 from .shards import StoredRows,StoredTexts
 from .store import agree,open_store,read_plan
 from .towers import Backbone
@@ -26,6 +26,7 @@ class FrozenFeatures:
     image_features:Tensor|StoredRows   # [N, E], in the order of the visuals
     source_features:Tensor|StoredRows  # [n, E], in the order of the source captions
     row_of:Mapping[str,int]|StoredTexts # source caption → its row in `source_features`
+    left_out:frozenset[int] = frozenset() # rows of pictures that could not be read: NaN, not to be trained on
 
     def rows(self,
         captions:Sequence[str]  # source captions of this split
@@ -42,7 +43,7 @@ def stored_features(
 )->FrozenFeatures:  # read from the folder, a batch at a time
     "Features of a split as a store keeps them"
     store = open_store(folder)
-    return FrozenFeatures(store['image'], store['source'], store.ids['source'])
+    return FrozenFeatures(store['image'], store['source'], store.ids['source'], store.left_out)
 
 def store_in(
     folder:str|Path,   # a store, or a folder of several
@@ -51,7 +52,11 @@ def store_in(
     split:str          # of the corpus
 )->Path:               # the store itself, there or to be made
     "Which store of a folder belongs to a backbone and a split"
-    return Path(folder) if (Path(folder)/'plan.json').is_file() else Path(folder)/plan_store(backbone, corpus, split)[0].name
+    folder = Path(folder)
+    if (folder/'plan.json').is_file(): return folder
+    ours = plan_store(backbone, corpus, split)[0]; decided = lambda p: [getattr(p, k) for k in ('corpus','split','tower','weights','tokenizer','preset')]+[p.parts.get(k) for k in ours.parts] # dtype, sizes and further parts may be any
+    found = [f.parent for f in sorted(folder.glob('*/plan.json')) if decided(read_plan(f.parent))==decided(ours)]
+    return max(found, key=lambda f: ((f/'manifest.json').is_file(), f.name==ours.name), default=folder/ours.name)
 
 def frozen_features(
     backbone:Backbone,            # frozen
@@ -67,5 +72,6 @@ def frozen_features(
         return FrozenFeatures(backbone.encode_pictures(corpus.visuals(split), progress=progress), backbone.encode_source(texts, progress=progress), {c: i for i,c in enumerate(texts)})
     options = read_plan(folder).options if (Path(folder)/'plan.json').is_file() else {}
     if (Path(folder)/'manifest.json').is_file(): agree(folder, plan_store(backbone, corpus, split, **options)[0])
-    else: encode_shards(backbone, corpus, split, folder, rank=0, world_size=1, workers=workers, progress=progress, **options)
+    else:
+        refuse_running(folder); encode_shards(backbone, corpus, split, folder, rank=0, world_size=1, workers=workers, progress=progress, **options)
     return stored_features(folder)

@@ -24,6 +24,7 @@ START = 1<<16 # bytes before the numbers of a shard: a multiple of every page si
 def write_shard(
     tensors:Mapping[str,Tensor], # name → rows; the widest type comes first in the file
     path:str|Path,               # the file, `.safetensors`
+    by:str='',                   # who writes it, see `whole_file`
     **facts                      # what its header says
 )->str:                          # checksum of its numbers
     "Write a shard, whole"
@@ -32,7 +33,7 @@ def write_shard(
     digest = hashlib.sha256(memoryview(raw)[n:]).hexdigest(); spaces = START-8-len(raw[8:n].rstrip(b' '))
     if spaces<0: raise LabError(f'facts of {len(told(digest)):,} characters for a shard', f'fewer than {START:,}', 'Put less into them.')
     raw = save(tensors, {'shard': told(digest)+' '*spaces})
-    with whole_file(path) as f: f.write_bytes(raw)
+    with whole_file(path, by) as f: f.write_bytes(raw)
     return digest
 
 # %% ../../nbs/215_backbone.shards.ipynb #e1829555
@@ -71,7 +72,8 @@ def joined(
 )->np.ndarray|None:       # [sum(sizes)] bytes, read-only; None: they cannot be joined
     "The numbers of many files at addresses that follow one another"
     if os.name!='posix' or not sum(sizes) or any(s%mmap.ALLOCATIONGRANULARITY for s in sizes[:-1]): return None
-    region = np.frombuffer(mmap.mmap(-1, sum(sizes), flags=mmap.MAP_PRIVATE|mmap.MAP_ANONYMOUS, prot=mmap.PROT_READ), np.uint8) # addresses to lay the files over; freed with it
+    try: region = np.frombuffer(mmap.mmap(-1, sum(sizes), flags=mmap.MAP_PRIVATE|mmap.MAP_ANONYMOUS, prot=mmap.PROT_READ), np.uint8) # addresses to lay the files over; freed with it
+    except (OSError,ValueError,OverflowError): return None # no such room
     lay = ctypes.CDLL(None).mmap; lay.restype,at = ctypes.c_void_p,region.ctypes.data
     lay.argtypes = [ctypes.c_void_p,ctypes.c_size_t,ctypes.c_int,ctypes.c_int,ctypes.c_int,ctypes.c_long]
     for path,size in zip(paths, sizes):
@@ -111,29 +113,39 @@ class StoredRows:
         if self._one is not None: return self._one.take(rows, axis=0)
         if not self._each: return np.empty((0,*self.row_shape), TYPES[self.stored][1])[rows]
         number,at = np.divmod(np.where(rows<0, rows+self._n, rows), self.shard_rows)
+        if ((number<0)|(number>=len(self._each))|(rows>=self._n)).any(): raise IndexError(f'rows {rows} of {self._n:,}')
         out = np.empty((len(rows),self._each[0].shape[1]), self._each[0].dtype)
-        for i in np.unique(number): out[number==i] = self._each[i][at[number==i]] if 0<=i<len(self._each) else self._each[-1][self.shard_rows:][at] # raises IndexError
+        for i in np.unique(number): out[number==i] = self._each[i][at[number==i]]
         return out
 
-    def __getitem__(self, rows)->Tensor: # [B, …] float32; one row for a number
-        if isinstance(rows, (int,np.integer)): return self[[range(self._n)[rows]]][0]
-        rows = np.arange(self._n)[rows] if isinstance(rows, slice) else np.asarray(rows, dtype=None if len(rows) else np.intp)
-        if rows.dtype==bool: rows = np.flatnonzero(rows)
-        return torch.from_numpy(self.stored_rows(rows)).view(TYPES[self.stored][0]).float().view(-1, *self.row_shape)
+    def __getitem__(self, rows)->Tensor: # [*, …] float32, * the shape of the row numbers: one row for a number
+        if isinstance(rows, slice): rows = np.arange(self._n)[rows]
+        if isinstance(rows, tuple) or rows is None or rows is ...: raise IndexError(f'{rows!r}: rows are asked for by number, list, mask or slice')
+        rows = np.asarray(rows); rows = rows if rows.size or rows.dtype==bool else rows.astype(np.intp)
+        if rows.dtype==bool:
+            if rows.shape!=(self._n,): raise IndexError(f'a mask of {list(rows.shape)} for {self._n:,} rows')
+            rows = np.flatnonzero(rows)
+        if rows.dtype.kind not in 'iu': raise IndexError(f'rows of {rows.dtype}: numbers are asked for')
+        return torch.from_numpy(self.stored_rows(rows.reshape(-1))).view(TYPES[self.stored][0]).float().view(*rows.shape, *self.row_shape)
+
+    def __iter__(self): return (self[i] for i in range(self._n))
+    def __array__(self, dtype=None, copy=None)->np.ndarray: return self.float().numpy().astype(dtype or np.float32, copy=False) # all rows in memory
+    def __dlpack__(self, **options): return self.float().__dlpack__(**options) # what `torch.as_tensor` asks for
+    def __dlpack_device__(self): return torch.empty(0).__dlpack_device__()
 
     def float(self)->Tensor: return self[:] # [N, …] in memory
 
-# %% ../../nbs/215_backbone.shards.ipynb #3efdb9c7
+# %% ../../nbs/215_backbone.shards.ipynb #ec14e526
 def _checksums(texts:Sequence[str])->np.ndarray: # [n] int64
-    return np.frombuffer(b''.join([hashlib.blake2b(t.encode(), digest_size=8).digest() for t in texts]), '<i8')
+    return np.frombuffer(b''.join([hashlib.blake2b(t.encode('utf-8', 'surrogatepass'), digest_size=8).digest() for t in texts]), '<i8')
 
 def write_texts(
     texts:Sequence[str], # N, different ones
     path:str|Path,       # the file
     **facts              # what its header says
 )->str:                  # checksum
-    "Write texts so that one is found by its row and a row by its text"
-    raw = [t.encode() for t in texts]; sums = _checksums(texts); order = np.argsort(sums, kind='stable'); first = lambda a: torch.from_numpy(np.ascontiguousarray(a))
+    "Write texts, names of files that are no UTF-8 among them, so that one is found by its row and a row by its text"
+    raw = [t.encode('utf-8', 'surrogatepass') for t in texts]; sums = _checksums(texts); order = np.argsort(sums, kind='stable'); first = lambda a: torch.from_numpy(np.ascontiguousarray(a))
     ends = np.cumsum([0,*map(len, raw)], dtype=np.int64)
     return write_shard(dict(ends=first(ends), checksums=first(sums[order]), rows=first(order.astype(np.int64)), text=first(np.frombuffer(b''.join(raw), np.uint8).copy())), path, **facts)
 
@@ -148,7 +160,7 @@ class StoredTexts(Sequence):
 
     def __len__(self)->int: return len(self._ends)-1
     def __getitem__(self, i): return [self[j] for j in range(*i.indices(len(self)))] if isinstance(i, slice) else self._at(range(len(self))[i])
-    def _at(self, i:int)->str: return self._text[self._ends[i]:self._ends[i+1]].tobytes().decode()
+    def _at(self, i:int)->str: return self._text[self._ends[i]:self._ends[i+1]].tobytes().decode('utf-8', 'surrogatepass')
     def __contains__(self, text)->bool: return isinstance(text, str) and self.rows([text])[0]>=0
     def __reduce__(self): return StoredTexts,(self.path,)
 

@@ -22,13 +22,13 @@ def translate_words(
     t.add_argument('--corpus', metavar='NAME', help='a corpus by name, or a folder of pictures and caption files (default: pictograms)')
     t.add_argument('--split', default='train', help='part of the corpus (default: %(default)s)')
     t.add_argument('--captions', metavar='FILE', help='instead of a corpus: .jsonl, .csv or .tsv with text, language, visual_id')
-    t.add_argument('--source', default='en', metavar='LANGUAGE', help='of the captions that are translated (default: %(default)s)')
+    t.add_argument('--source', metavar='LANGUAGE', help="of the captions that are translated (default: the corpus' first language; en of a file)")
     t.add_argument('--out', metavar='FOLDER', help="where mt/SPLIT.LANGUAGE.txt or FILE.LANGUAGE.jsonl goes (default: the corpus' or file's own folder)")
     t.add_argument('--cache', metavar='FILE', help='what was translated before (default: translations.sqlite beside the corpora)')
     t.add_argument('--keep-all', action='store_true', help='no filters: drop only what has no translation')
     t.add_argument('--first', type=int, metavar='N', help='with --captions: only the first N, for a look')
-    t.add_argument('--beams', type=int, default=4, metavar='N', help='of a model; 1 is greedy and faster (default: %(default)s)')
-    t.add_argument('--device', default='cpu', help='of a model, such as cuda (default: %(default)s)')
+    t.add_argument('--beams', type=int, metavar='N', help='of a model; 1 is greedy and faster (default: 4)')
+    t.add_argument('--device', help='of a model, such as cuda (default: cpu)')
     t.set_defaults(run_command=translate_by_machine)
 
 # %% ../../nbs/795_commands.translation.ipynb #a622cc59
@@ -39,19 +39,22 @@ def translate_by_machine(args)->None:
     from dasd_lab.corpora.captions import language_code,read_captions,write_captions
     from dasd_lab.corpora.engines import open_translator
     from dasd_lab.corpora.filters import FilterSpec,write_dropped
-    from dasd_lab.corpora.mt import default_cache,machine_captions,translate_split
+    from dasd_lab.corpora.mt import default_cache,machine_captions,split_path,translate_split
     if args.captions and args.corpus: raise LabError('--captions and --corpus', 'one of the two', 'Leave one away.')
-    if not args.captions and args.first: raise LabError('--first with a corpus', 'whole splits, whose lines stand for all captions', 'Use it with --captions, or leave it away.')
+    if args.first is not None and (not args.captions or args.first<1): raise LabError(f'--first {args.first}'+' with a corpus'*(not args.captions), 'at least 1, and --captions: the lines of a split stand for all its captions', 'Use it with --captions, or leave it away.')
     options = dict(cache=args.cache or default_cache(), spec=None if args.keep_all else FilterSpec(), progress=tqdm)
-    file = args.captions and Path(args.captions); captions = file and [c for c in read_captions(file, language=args.source) if c.language==language_code(args.source)][:args.first]
-    if file and not captions: raise LabError(f'{file} without captions in {args.source}', 'some', 'Name their language: --source.')
-    corpus = None if file else open_corpus(args.corpus)
-    models = {}
-    for language in map(language_code, listed(args.to)):
-        engine = models.get(args.engine) or open_translator(args.engine, language, args.source, **dict(beams=args.beams, device=args.device))
-        engine.check(language_code(args.source), language); models[args.engine] = engine
-        if corpus: found,path = translate_split(corpus, args.split, engine, language, args.source, root=args.out, **options)
+    file = args.captions and Path(args.captions); corpus = None if file else open_corpus(args.corpus); source = language_code(args.source or (corpus.languages[0] if corpus else 'en'))
+    captions = file and [c for c in read_captions(file, language=source) if c.language==source][:args.first]
+    if file and not captions: raise LabError(f'{file} without captions in {source}', 'some', 'Name their language: --source.')
+    targets = [language_code(l) for l in listed(args.to)]
+    if not targets: raise LabError('--to without a language', 'ISO 639-1 codes with commas', 'Name one.')
+    places = {l: split_path(corpus, args.split, l, source, args.out) if corpus else Path(args.out or file.parent)/f'{file.stem}.{l}.jsonl' for l in targets}
+    engine = open_translator(args.engine, targets[0], source, **{k: v for k in ('beams','device') if (v := getattr(args, k)) is not None})
+    for language in targets: engine.check(source, language) # all of them before the first is translated
+    for language,path in places.items():
+        if path.exists(): print(f'{path} is replaced', file=sys.stderr)
+        if corpus: found,path = translate_split(corpus, args.split, engine, language, source, root=args.out, **options)
         else:
-            found = machine_captions(captions, engine, language, **options); path = Path(args.out or file.parent)/f'{file.stem}.{language}.jsonl'
+            found = machine_captions(captions, engine, language, **options)
             write_dropped(found.dropped, path.with_suffix('.dropped.jsonl')); write_captions([c for c in found.captions if c], path)
         print(f'{found}\n{found.table().to_string(index=False)}', file=sys.stderr); print(path)

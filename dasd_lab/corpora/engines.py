@@ -13,21 +13,22 @@ from functools import cached_property,lru_cache
 from pathlib import Path
 
 from ..contracts import LabError
-from .captions import language_code
+from .captions import ISO_639_1,language_code
 from .catalog import data_root
-from .translators import FileTranslator,Translator,portions
+from .translators import FAILED,FileTranslator,Failed,Translator,portions
 from ..storage import sha256
 
-# %% ../../nbs/156_corpora.engines.ipynb #212c4f7e
-NLLB = dict(o.split(':') for o in '''af:afr_Latn am:amh_Ethi ar:arb_Arab as:asm_Beng az:azj_Latn ba:bak_Cyrl be:bel_Cyrl bg:bul_Cyrl bn:ben_Beng bo:bod_Tibt bs:bos_Latn ca:cat_Latn cs:ces_Latn cy:cym_Latn
-da:dan_Latn de:deu_Latn dz:dzo_Tibt ee:ewe_Latn el:ell_Grek en:eng_Latn eo:epo_Latn es:spa_Latn et:est_Latn eu:eus_Latn fa:pes_Arab fi:fin_Latn fj:fij_Latn fo:fao_Latn fr:fra_Latn ga:gle_Latn gd:gla_Latn gl:glg_Latn
+# %% ../../nbs/156_corpora.engines.ipynb #60e87ce6
+NLLB = dict(o.split(':') for o in '''af:afr_Latn ak:aka_Latn am:amh_Ethi ar:arb_Arab as:asm_Beng ay:ayr_Latn az:azj_Latn ba:bak_Cyrl be:bel_Cyrl bg:bul_Cyrl bn:ben_Beng bo:bod_Tibt bs:bos_Latn ca:cat_Latn cs:ces_Latn cy:cym_Latn
+da:dan_Latn de:deu_Latn dz:dzo_Tibt ee:ewe_Latn el:ell_Grek en:eng_Latn eo:epo_Latn es:spa_Latn et:est_Latn eu:eus_Latn fa:pes_Arab ff:fuv_Latn fi:fin_Latn fj:fij_Latn fo:fao_Latn fr:fra_Latn ga:gle_Latn gd:gla_Latn gl:glg_Latn
 gn:grn_Latn gu:guj_Gujr ha:hau_Latn he:heb_Hebr hi:hin_Deva hr:hrv_Latn ht:hat_Latn hu:hun_Latn hy:hye_Armn id:ind_Latn ig:ibo_Latn is:isl_Latn it:ita_Latn ja:jpn_Jpan jv:jav_Latn ka:kat_Geor ki:kik_Latn kk:kaz_Cyrl
 km:khm_Khmr kn:kan_Knda ko:kor_Hang ku:kmr_Latn ky:kir_Cyrl lb:ltz_Latn lg:lug_Latn li:lim_Latn ln:lin_Latn lo:lao_Laoo lt:lit_Latn lv:lvs_Latn mg:plt_Latn mi:mri_Latn mk:mkd_Cyrl ml:mal_Mlym mn:khk_Cyrl mr:mar_Deva
-ms:zsm_Latn mt:mlt_Latn my:mya_Mymr nb:nob_Latn ne:npi_Deva nl:nld_Latn nn:nno_Latn no:nob_Latn ny:nya_Latn oc:oci_Latn om:gaz_Latn or:ory_Orya pa:pan_Guru pl:pol_Latn ps:pbt_Arab pt:por_Latn rn:run_Latn ro:ron_Latn
+ms:zsm_Latn mt:mlt_Latn my:mya_Mymr nb:nob_Latn ne:npi_Deva nl:nld_Latn nn:nno_Latn no:nob_Latn ny:nya_Latn oc:oci_Latn om:gaz_Latn or:ory_Orya pa:pan_Guru pl:pol_Latn ps:pbt_Arab pt:por_Latn qu:quy_Latn rn:run_Latn ro:ron_Latn
 ru:rus_Cyrl rw:kin_Latn sa:san_Deva sc:srd_Latn sd:snd_Arab sg:sag_Latn si:sin_Sinh sk:slk_Latn sl:slv_Latn sm:smo_Latn sn:sna_Latn so:som_Latn sq:als_Latn sr:srp_Cyrl ss:ssw_Latn st:sot_Latn su:sun_Latn sv:swe_Latn
 sw:swh_Latn ta:tam_Taml te:tel_Telu tg:tgk_Cyrl th:tha_Thai ti:tir_Ethi tk:tuk_Latn tl:tgl_Latn tn:tsn_Latn tr:tur_Latn ts:tso_Latn tt:tat_Cyrl tw:twi_Latn ug:uig_Arab uk:ukr_Cyrl ur:urd_Arab uz:uzn_Latn vi:vie_Latn
 wo:wol_Latn xh:xho_Latn yi:ydd_Hebr yo:yor_Latn zh:zho_Hans zu:zul_Latn'''.split())
-_ISO_639_3 = {v[:3]:k for k,v in NLLB.items() if k!='no'} | dict(cmn='zh', ara='ar', fas='fa', lav='lv', msa='ms', nor='no', sqi='sq', swa='sw', zho='zh')
+_ISO_639_3 = {v[:3]:k for k,v in NLLB.items() if k!='no'} | dict(o.split(':') for o in '''aym:ay ara:ar aze:az cmn:zh fas:fa ful:ff kur:ku lav:lv mlg:mg mon:mn msa:ms nep:ne nor:no ori:or orm:om pus:ps que:qu sqi:sq swa:sw uzb:uz yid:yi
+zho:zh'''.split()) # groups of languages
 
 @lru_cache(maxsize=1024)
 def engine_language(
@@ -99,18 +100,18 @@ class Apertium(Translator):
         parts = [Path(p) for p in re.findall("'([^']+)'", mode.read_text())] if mode.is_file() else []
         return f'apertium {self.version} {self.modes[source,target]} {hashlib.sha256("".join(sha256(p) for p in parts if p.is_file()).encode()).hexdigest()[:12]}'
 
-    def _some(self, texts:Sequence[str], mode:str)->list[str|None]:
+    def _some(self, texts:Sequence[str], mode:str)->list[str|None|Failed]:
         if not texts: return []
         said = answered([self.command,'-u','-z','-f','none',mode], ''.join(map(to_stream, texts, range(len(texts)))), self.timeout_s+len(texts)/10)
         parts = said[0].split('\0') if said else []
         found = [from_stream(a, i) for i,a in enumerate(parts[:len(texts)])]
         if len(found)==len(texts) and None not in found and not any(parts[len(texts):]): return [f or None for f in found] # stages add NULs at the end
-        if len(texts)==1: return [None]
+        if len(texts)==1: return [FAILED]
         half = len(texts)//2
         return self._some(texts[:half], mode) + self._some(texts[half:], mode)
 
-    def translate(self, texts:Sequence[str], source:str, target:str)->list[str|None]:
-        "Some hundred captions a process; those that Apertium cannot read have no translation"
+    def translate(self, texts:Sequence[str], source:str, target:str)->list[str|None|Failed]:
+        "Some hundred captions a process; what Apertium cannot read, or not in time, has failed and is asked again another time"
         self.check(source, target); mode = self.modes[source,target]
         found = [t for some in portions(texts, self.batch) for t in self._some(some, mode)]
         if texts and not any(found) and not any(self._some(['a'], mode)): raise LabError(f'Apertium, which translates nothing from {source} to {target}', 'answers', f'Try `echo a | apertium {mode}`, and install the pair again.')
@@ -189,7 +190,7 @@ class Seq2Seq(Translator):
     def _languages(self, given:Sequence[str])->tuple[set[str],dict[str,str]]:
         "Source languages, and target language → what stands for it"
         if self.kind=='nllb': codes = {k:v for k,v in NLLB.items() if self._id(v) is not None}; return set(codes),codes
-        if self.kind=='m2m100': codes = {k:f'__{k}__' for k in NLLB if self._id(f'__{k}__') is not None}; return set(codes),codes
+        if self.kind=='m2m100': codes = {k:f'__{k}__' for k in sorted(ISO_639_1) if self._id(f'__{k}__') is not None and k!='ns'}; return set(codes),codes
         t = self.tokenizer; named = self.name.split('-')[-2:] if self.name.startswith('opus-mt') else ('','')
         source,target = given or (engine_language(str(t.source_lang or named[0])),engine_language(str(t.target_lang or named[1])))
         several = {k:c for c in sorted(t.supported_language_codes, key=lambda c: ('Hans' not in c, len(c)), reverse=True) if (k := engine_language(c))}
@@ -245,8 +246,11 @@ def open_translator(
 )->Translator:
     "A translator by its name"
     paths = [Path(p.strip()).expanduser() for p in engine.split(',')]
+    model = engine!='apertium' and len(paths)==1 and not paths[0].is_file()
+    if len(paths)>2: raise LabError(f'{len(paths)} files {engine!r}', 'one file of pairs, or two with a comma between', 'Name those that belong together.')
+    if options and not model: raise LabError(f'{" and ".join(options)} for {engine}', 'options of a model', 'Leave them away.')
     if engine=='apertium': found = Apertium()
-    elif len(paths)==2 or paths[0].is_file(): found = FileTranslator(target, *paths, source=source)
+    elif not model: found = FileTranslator(target, *paths, source=source)
     else: found = Seq2Seq(engine, **options)
     found.check(language_code(source), language_code(target))
     return found

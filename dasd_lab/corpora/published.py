@@ -208,7 +208,7 @@ def captions(self:PublishedCorpus, split:str, language:str, origin:str|None=None
 
 @patch
 def _captions(self:PublishedCorpus, split:str, language:str)->list[Caption]:
-    return [*self._human(split, language), *(c for c in self.translations(split, language) if c)]
+    return self._human(split, language) # `Corpus.captions` adds the translations
 
 # %% ../../nbs/121_corpora.published.ipynb #37d013a0
 @patch
@@ -222,6 +222,7 @@ def translations(self:PublishedCorpus,
     def read():
         source = self._human(split, self.source)
         if '.txt' in path.suffixes and path.parent==self.mt_folder:
+            if path.suffix=='.txt' and path.with_suffix('.json').is_file(): return read_translations(path, source, language)
             lines = text_lines(path, self.faults)
             if len(lines)!=len(source): raise LabError(f'{path} with {len(lines):,} lines', f'{len(source):,}, one a caption of captions({split!r}, {self.source!r}, "human"); an empty one where there is no translation', 'Translate the captions of this corpus in this order, or use a caption file (.jsonl) with visual_id.')
             texts = [[l] for l in lines]
@@ -279,6 +280,12 @@ def published_id(self:PublishedCorpus, visual_id:str)->str:
     "An id that corpora of the same pictures share: COCO's or Flickr's number where the name is one of theirs"
     if found := _COCO.fullmatch(visual_id): return f'coco:{found[1]}'
     return f'flickr:{found[1]}' if self.flickr_names and (found := _FLICKR.fullmatch(visual_id)) else f'{self.visuals_of or self.name}:{visual_id}'
+
+@patch
+def pictures_stamp(self:PublishedCorpus, split:str)->str:
+    "Sizes of a thousand pictures, evenly spread"
+    ids = self.ids(split); some = ids[::max(1, len(ids)//1000)]
+    return hashlib.sha256(json.dumps([p and p.stat().st_size for p in map(self.picture_path, some)]).encode()).hexdigest()[:16]
 
 @patch(as_prop=True)
 def checksum(self:PublishedCorpus)->str:

@@ -61,6 +61,8 @@ def training_data(
     pairs = {l: caption_pairs(corpus, 'train', l) for l in languages}
     place = store_in(features, backbone, corpus, 'train') if isinstance(features, (str,Path)) else None
     if place or features is None: features = frozen_features(backbone, corpus, 'train', place, progress)
+    gone = {l: [i for i,v in enumerate(p.visual_index) if int(v) in features.left_out] for l,p in pairs.items()} if features.left_out else {}
+    pairs = {l: CaptionPairs(**({k: v for k,v in p.take(sorted(set(range(len(p)))-set(gone[l]))).items()})) if gone.get(l) else p for l,p in pairs.items()} # a picture that cannot be read is not trained on
     return TrainingData(pairs, features, dict(corpus=corpus.name, corpus_checksum=getattr(corpus, 'checksum', '')) | (dict(features=read_plan(place).name) if place else {}))
 
 @dataclass(frozen=True)
