@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['CANDIDATES', 'Understanding', 'Finder', 'the_language', 'settled', 'understand', 'import_corpus', 'ImportedCorpus']
 
-# %% ../../nbs/185_corpora.own.ipynb #88194f12
-import json,re,unicodedata
+# %% ../../nbs/185_corpora.own.ipynb #8fed250b
+import hashlib,json,re,unicodedata
 from collections import Counter,defaultdict
 from collections.abc import Mapping,Sequence
 from dataclasses import asdict,dataclass,field,replace
@@ -201,6 +201,10 @@ class ImportedCorpus(Corpus):
             rows = json.loads((self.root/f'{split}.pictures.json').read_text(encoding='utf-8'))
             self._visuals_of[split] = visuals_from_places({r.pop('id'): Place(**r | dict(file=str(self.root/r['file']))) for r in rows}, self.frames) if rows else Visuals(list(dict.fromkeys(c.visual_id for c in self._read(split))), self._no_picture)
         return self._visuals_of[split]
+    def pictures_stamp(self, split:str)->str:
+        "Sizes of a thousand files that pictures lie in, evenly spread"
+        files = sorted({r['file'] for r in json.loads((self.root/f'{split}.pictures.json').read_text(encoding='utf-8'))}); some = [self.root/f for f in files[::max(1, len(files)//1000)]]
+        return hashlib.sha256(json.dumps([p.stat().st_size if p.is_file() else None for p in some]).encode()).hexdigest()[:16]
     def _no_picture(self, i): raise LabError(f'{self.name} has captions alone', 'a corpus with pictures', 'Import it again with --pictures FOLDER.')
     def _read(self, split):
         if split not in self._captions_of: self._captions_of[split] = read_captions(self.root/f'{split}.jsonl')
