@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['CANDIDATES', 'Understanding', 'Finder', 'the_language', 'settled', 'understand', 'import_corpus', 'ImportedCorpus']
 
-# %% ../../nbs/185_corpora.own.ipynb #8fed250b
-import hashlib,json,re,unicodedata
+# %% ../../nbs/185_corpora.own.ipynb #baddb69c
+import hashlib,json,re,shutil,unicodedata
 from collections import Counter,defaultdict
 from collections.abc import Mapping,Sequence
 from dataclasses import asdict,dataclass,field,replace
@@ -183,6 +183,7 @@ def import_corpus(
             (f/f'{split}.pictures.json').write_text(json.dumps(rows, ensure_ascii=False), encoding='utf-8')
         u.fault_table().to_csv(f/'left_out.tsv', sep='\t', index=False)
         seal(f, kind='imported corpus', name=name or folder.name, source=str(u.source.resolve()), form=u.form, roles=u.roles, notes=u.notes, languages=u.languages, splits=list(u.captions))
+        if (folder/'mt').is_dir(): shutil.copytree(folder/'mt', f/'mt') # translations of an earlier import stay; whether they still fit is looked at when they are read
     return folder
 
 @register_corpus('imported')

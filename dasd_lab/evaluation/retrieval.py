@@ -240,6 +240,7 @@ def evaluate(
     try:
         features = method.backbone.encode_pictures(visuals) if image_features is None else torch.as_tensor(image_features)
         if len(features) != len(visuals): raise LabError(f'{len(features)} image features', f'{len(visuals)}, one a visual of {split!r}', 'Compute them on this split.')
+        if not features.isfinite().all(): raise LabError(f'{int((~features.isfinite().all(1)).sum())} of {len(features)} image features that are no numbers', 'features of every picture', 'Some could not be read when the store was made: evaluate on the corpus without them.')
         encoded,rows,ranks,n_captions = method.encode_visuals(features),{},{},{}
         for language in languages:
             captions = corpus.captions(split, language, origin)
