@@ -73,7 +73,7 @@ def straight(bench, home, tmp_path_factory):
 def test_a_run_through_both_stages(straight, bench):
     card = json.loads((straight.folder/'card.json').read_text())
     assert card['stages']==dict(cross_lingual_alignment=400, cross_modal_alignment=20) and card['with_picture']==card['pairs']=={'it':len(parts(straight.captions.pairs)['train'])}
-    assert card['corpus']=='folder' and card['kept_back']==dict(validation=6, test=12) and not (straight.folder/'progress.json').exists() and not (straight.folder/'checkpoint').exists()
+    assert card['corpus']=='corpus' and card['kept_back']==dict(validation=6, test=12) and not (straight.folder/'progress.json').exists() and not (straight.folder/'checkpoint').exists()
     assert straight.share()==1 and straight.remaining()==0 and straight.message==''
     assert {r['stage'] for r in straight.log}=={'cross_lingual_alignment','cross_modal_alignment'} and sum('validation' in r for r in straight.log)==8
     first = [r['alignment'] for r in straight.log if 'alignment' in r]; assert first[-1]<.5*first[0]
