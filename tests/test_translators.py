@@ -7,7 +7,7 @@ from dasd_lab.cli import main
 from dasd_lab.contracts import Caption,LabError
 from dasd_lab.corpora.captions import read_captions
 from dasd_lab.corpora.engines import APERTIUM_INSTALL,NLLB,Apertium,Seq2Seq,open_translator
-from dasd_lab.corpora.mt import machine_captions,translate_split,read_mt
+from dasd_lab.corpora.mt import machine_captions,translate_split
 from dasd_lab.corpora.translators import TranslationCache,Translator,translate_captions,translations
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -207,7 +207,7 @@ def test_captions_to_spanish_by_command(tmp_path, capsys):
     assert main([*words[:2],'fr',*words[3:]])==1 and 'en-es' in capsys.readouterr().err
 
 def test_a_split_becomes_lines(tmp_path):
-    from dasd_lab.corpora.catalog import Corpus
+    from dasd_lab.corpora.catalog import Corpus,read_translations
     class Small(Corpus):
         name,languages,splits,root = 'small',('en',),('train',),tmp_path
         def _captions(self, split, language): return [Caption('A dog runs over the grass.', 'en', 'a'), Caption('same', 'en', 'a'), Caption('Two men.', 'en', 'b')]
@@ -215,11 +215,11 @@ def test_a_split_becomes_lines(tmp_path):
         def translate(self, texts, source, target): return [{'A dog runs over the grass.':'Ein Hund rennt über das Gras.', 'same':'same', 'Two men.':'Zwei Männer.'}[t] for t in texts]
     found,path = translate_split(Small(), 'train', Toy(), 'de', cache=tmp_path/'cache.sqlite')
     assert path==tmp_path/'mt/train.de.txt' and path.read_text().split('\n')==['Ein Hund rennt über das Gras.','','Zwei Männer.','']
-    assert read_mt(path, Small().captions('train','en'), 'de')==found.captions
+    assert read_translations(path, Small().captions('train','en'), 'de')==found.captions
     with pytest.raises(LabError, match='from en to fr'): machine_captions(Small().captions('train','en'), Toy(), 'fr')
 
 @pytest.mark.parametrize('form', ['folder','imported'])
-def test_a_corpus_of_ones_own_is_translated_and_trained_on(tmp_path, form):
+def test_a_corpus_of_ones_own_is_translated_and_trained_on(tmp_path, form, capsys):
     "translate → train: the lines lie beside the corpus, a dropped one shifts no pair, and other captions refuse them"
     import numpy as np
     from PIL import Image
@@ -235,6 +235,7 @@ def test_a_corpus_of_ones_own_is_translated_and_trained_on(tmp_path, form):
     _,path = translate_split(corpus, split, Toy(), 'de', spec=None)
     corpus = corpus_named(str(place)); assert corpus.languages==('en','de') and len(corpus.captions(split, 'de', 'mt'))==7
     pairs = caption_pairs(corpus, split, 'de'); assert len(pairs)==7 and all(b==f'deutsch: {a}' for a,b in zip(pairs.source, pairs.target))
+    assert main(['corpus','info',str(place),'--json'])==0 and dict(split=split, pictures=4, language='de', origin='mt', captions=7) in json.loads(capsys.readouterr().out)['rows'] # what training sees is told
     path.with_suffix('.json').write_text(json.dumps(dict(source='de', source_checksum='other')))
     with pytest.raises(LabError, match='other captions'): corpus_named(str(place)).captions(split, 'de')
     with pytest.raises(LabError, match='Leave the source away'): translate_split(corpus, split, Toy(), 'fr', source='de')

@@ -32,7 +32,7 @@ def corpus_info(args)->None:
         files = [dict(file=w.place, what=w.what, how=w.how, here=corpus.path(w) is not None) for w in corpus.wanted]
         return show(files, True, dict(name=name, root=str(corpus.root), here=state(corpus), licence=corpus.licence)) if args.json else print(card(corpus))
     rows = [dict(split=s, pictures=len(corpus.visuals(s)), language=l, origin=o, captions=n)
-            for s in corpus.splits for l in corpus.languages for o,n in Counter(c.origin for c in corpus._captions(s, l)).items()]
+            for s in corpus.splits for l in corpus.languages for o,n in Counter(c.origin for c in corpus.all_captions(s, l)).items()]
     show(rows, args.json, dict(name=corpus.name, root=str(corpus.root), checksum=getattr(corpus, 'checksum', '')))
 
 def check_captions(args)->None:

@@ -81,6 +81,9 @@ class Corpus:
         found = self.__dict__.setdefault('_translated', {}); key = path,path.stat().st_mtime_ns
         if key not in found: found[key] = read_translations(path, self.captions(split, self.languages[0], 'human'), language)
         return found[key]
+    def all_captions(self, split:str, language:str)->list[Caption]:
+        "The corpus' own captions, then the translations beside them; nothing where there are none"
+        return [*self._captions(split, language), *(c for c in self.translations(split, language) if c)]
     def pictures_stamp(self, split:str)->str:
         "What tells the pictures from others under the same ids, cheaply; '' where nothing does"
         return getattr(self.visuals(split), 'stamp', '') or getattr(self, 'checksum', '')
@@ -93,10 +96,9 @@ class Corpus:
     )->list[Caption]:         # in the order of the visuals
         "Captions of a split in one language"
         self.check(split, language := language_code(language))
-        told = lambda s: [*self._captions(s, language), *(c for c in self.translations(s, language) if c)]
-        here = told(split); found = [o for o in here if origin in (None, o.origin)]
+        here = self.all_captions(split, language); found = [o for o in here if origin in (None, o.origin)]
         if not found and here: raise LabError(f'{self.name}, {split}, {language}: no captions of origin {origin!r}', f'one of {sorted({o.origin for o in here})}', 'Ask for another origin or split.')
-        if not found: raise LabError(f'{self.name}, {split}: no captions in {language}', f'a split that has some: {[s for s in self.splits if told(s)]}', 'Ask for another split or language.')
+        if not found: raise LabError(f'{self.name}, {split}: no captions in {language}', f'a split that has some: {[s for s in self.splits if self.all_captions(s, language)]}', 'Ask for another split or language.')
         return found
 
     def check(self, split:str, *languages:str)->None:

@@ -54,7 +54,13 @@ def files_in(
 )->list[Path]:      # in order of their paths; none that begins with a dot
     "The files of a folder and of those below it; one that may not be read is an error"
     def stop(e): raise LabError(f'{e.filename} cannot be opened ({e.strerror})', 'a folder that may be read', 'Check its rights, or move it away.')
-    return sorted(p for at,inside,names in os.walk(folder, onerror=stop, followlinks=True) if not inside.__setitem__(slice(None), [d for d in inside if not d.startswith('.')]) for n in names if not n.startswith('.') and (p := Path(at)/n).is_file())
+    found,been = [],set()
+    for at,inside,names in os.walk(folder, onerror=stop, followlinks=True):
+        here = os.path.realpath(at)
+        inside[:] = [] if here in been else [d for d in inside if not d.startswith('.')]
+        if here not in been: found += [p for n in names if not n.startswith('.') and (p := Path(at)/n).is_file()]
+        been.add(here) # a link may lead back up
+    return sorted(found)
 
 def places_in_folder(
     folder:str|Path # pictures and clips, also in folders below
