@@ -30,7 +30,7 @@ class Side:
 
     def __call__(self, batch:dict)->float: # the loss
         if self.plain:
-            width = 77-batch['ids'].shape[1]; batch = batch | dict(ids=torch.nn.functional.pad(batch['ids'], (0,width), value=self.method.tokenizer.pad_id if hasattr(self.method.tokenizer, 'pad_id') else 0))
+            batch = batch | dict(ids=torch.nn.functional.pad(batch['ids'], (0,77-batch['ids'].shape[1])))
             with torch.no_grad(): batch['source_features'] = self.method.backbone.source_from_ids(batch['source_ids'], batch['source_end'])
         row = train_step(self.method, self.stage, self.optimizer, {k: v for k,v in batch.items() if not k.startswith('source_') or k=='source_features'}, self.step, self.turn)
         self.step += 1
