@@ -86,7 +86,7 @@ KEYS = dict(base='another preset, of which this one lists the differences', name
             stages='what is trained, one after the other', languages='targets, ISO 639-1', corpus='what is trained on', stage_corpora='stage → corpus, where it is another one', frames='of a clip',
             backbone='a published tower: {open_clip, pretrained} or {folder}', source_model='a preset of a tower that is trained here', finetuning='English finetuning of the tower',
             token_vectors='published ones: {weights, n_tokens}', vocab_size='of a tokenizer that is learnt from the captions', model_cfg="a source model's towers", phases="a source model's training",
-            sources='dotted setting → where it is from')
+            selection='by which figure of the validation pictures weights are chosen', sources='dotted setting → where it is from')
 
 def load_preset(
     name:str,             # a preset's name, or the path of a JSON file

@@ -1,7 +1,7 @@
 "Every ablation of the paper is a setting: it trains, and it changes what it says it changes"
 import pytest,torch
 from dasd_lab.training.recipes import new_method,train,training_data
-from dasd_lab.training.runs import own_state
+from dasd_lab.training.checkpoints import own_state
 from dasd_lab.training.source import train_source
 from dasd_lab.presets import vary
 from squares import SOURCE,TINY,Squares

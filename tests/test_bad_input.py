@@ -19,6 +19,7 @@ from dasd_lab.search.gallery import Gallery
 from dasd_lab.storage import read_tensors,seal,whole_folder,write_tensors
 from dasd_lab.training import recipes,runs
 from dasd_lab.training.recipes import load_run,train
+from dasd_lab.training.checkpoints import Place,load_checkpoint,save_checkpoint
 from dasd_lab.training.runs import load_method,save_method
 from dasd_lab.training.source import train_source
 
@@ -143,7 +144,7 @@ def made(tmp_path_factory):
     "A finished run in a folder, with its checkpoint, and a gallery beside it"
     root = tmp_path_factory.mktemp('made')
     run = train(TINY, Squares(), out=root/'run', backbone=train_source(SOURCE, Squares(), progress=False), progress=False)
-    runs.save_checkpoint(root/'run/checkpoint', run.method, (None,None), dict(position=[0,10], log=[]))
+    save_checkpoint(root/'run', run.method, (), Place(0, 10), {})
     Gallery(run.method).add([plain((i*40,100,50)) for i in range(5)]).save(root/'gallery')
     return root
 
@@ -151,8 +152,9 @@ def made(tmp_path_factory):
 @pytest.fixture
 def kept(made, tmp_path): return Path(shutil.copytree(made, tmp_path/'kept'))
 
+CHECKPOINT = 'run/checkpoints/01-0000010'
 OPENED = {'run/backbone': lambda f: load_backbone(f/'run/backbone'), 'run/method': lambda f: load_run(f/'run'),
-          'run/checkpoint': lambda f: runs.load_checkpoint(f/'run/checkpoint', load_run(f/'run'), {}), 'gallery': lambda f: Gallery.load(f/'gallery', load_run(f/'run'))}
+          CHECKPOINT: lambda f: load_checkpoint(f/'run', load_run(f/'run'), {}), 'gallery': lambda f: Gallery.load(f/'gallery', load_run(f/'run'))}
 each_folder = pytest.mark.parametrize('name', OPENED)
 
 
@@ -207,7 +209,7 @@ def resealed(folder):
 @each_folder
 @pytest.mark.parametrize('write', [lambda o,f: pickle.dump(o, f), lambda o,f: torch.save(o, f)], ids=['pickle','torch.save'])
 def test_a_pickle_in_the_place_of_weights_is_not_opened(kept, name, write, tmp_path):
-    file = next((kept/name).glob('*.safetensors' if name!='run/checkpoint' else 'weights.safetensors'))
+    file = next((kept/name).glob('*.safetensors' if name!=CHECKPOINT else 'weights.safetensors'))
     with open(file, 'wb') as f: write(Bomb(tmp_path/'opened'), f)
     for _ in range(2):
         with pytest.raises(LabError, match=file.name): OPENED[name](kept)
@@ -216,9 +218,9 @@ def test_a_pickle_in_the_place_of_weights_is_not_opened(kept, name, write, tmp_p
     with pytest.raises(LabError, match='a whole safetensors file.*pickles are never opened'): read_tensors(file)
 
 
-@pytest.mark.parametrize('name', ['run/backbone','run/method','run/checkpoint'])
+@pytest.mark.parametrize('name', ['run/backbone','run/method',CHECKPOINT])
 def test_weights_of_another_shape_or_name(kept, name):
-    file = next((kept/name).glob('[mow]*.safetensors' if name!='run/checkpoint' else 'weights.safetensors')); weights = read_tensors(file)
+    file = next((kept/name).glob('[mow]*.safetensors' if name!=CHECKPOINT else 'weights.safetensors')); weights = read_tensors(file)
     first = next(k for k,v in weights.items() if v.dim()==2)
     for bad in (weights|{first:weights[first][:,:-1]}, weights|dict(more=torch.zeros(2)), {k:v for k,v in weights.items() if k!=first}, {}):
         write_tensors(bad, file); resealed(kept/name)
@@ -313,7 +315,7 @@ def small_disk(n_bytes:int):
 def full(*_, **__): raise OSError(errno.ENOSPC, 'No space left on device')
 
 SAVED = {'run/backbone': lambda f,m: save_backbone(m.backbone, f/'run/backbone', note='new'), 'run/method': lambda f,m: save_method(m, f/'run/method', note='new'),
-         'run/checkpoint': lambda f,m: runs.save_checkpoint(f/'run/checkpoint', m, (None,None), dict(position=[1,20], log=[])), 'gallery': lambda f,m: Gallery.load(f/'gallery', m).save(f/'gallery')}
+         CHECKPOINT: lambda f,m: save_checkpoint(f/'run', m, (), Place(0, 10, [dict(step=9)]), {}), 'gallery': lambda f,m: Gallery.load(f/'gallery', m).save(f/'gallery')}
 
 
 @pytest.mark.parametrize('name', SAVED)
@@ -355,7 +357,7 @@ def test_a_run_whose_disk_filled_up_goes_on_when_there_is_space(made, tmp_path, 
         with whole_folder(folder) as f: (f/'half').write_text('half'); full()
     again = lambda: train(TINY, Squares(), out=tmp_path/'run', backbone=made/'run/backbone', progress=False)
     with pytest.raises(LabError, match='No space left'): again()
-    assert sorted(p.name for p in (tmp_path/'run').iterdir())==['backbone','log.jsonl','progress.json']
+    assert sorted(p.name for p in (tmp_path/'run').iterdir())==['README.md','backbone','curves.svg','log.jsonl','preset.json','progress.json','run.json','tensorboard']
     with pytest.raises(LabError, match='no finished run'): load_run(tmp_path/'run')
     monkeypatch.undo()
     assert again().folder==tmp_path/'run' and load_run(tmp_path/'run').languages==('de',)
@@ -363,10 +365,10 @@ def test_a_run_whose_disk_filled_up_goes_on_when_there_is_space(made, tmp_path, 
 
 
 def test_a_log_that_does_not_fit_leaves_the_old_one(kept):
-    before,method = contents(kept),load_run(kept/'run'); shutil.rmtree(kept/'run/checkpoint')
+    before,method = contents(kept),load_run(kept/'run'); shutil.rmtree(kept/'run/checkpoints')
     stage = recipes.scaled_stages(TINY, 1)[0]; batches = recipes.batches_for(method, recipes.training_data(Squares(), ('de',), method.backbone))
     with small_disk(20), pytest.raises(LabError, match='could not be written'): runs.fit(method, [replace(stage, steps=2)], batches, kept/'run', progress=False)
-    assert contents(kept)=={k:v for k,v in before.items() if not k.startswith('run/checkpoint')}
+    assert contents(kept)=={k:v for k,v in before.items() if not k.startswith('run/checkpoints')}
 
 
 @pytest.mark.parametrize('text', ['ein 狗 am Strand','🐕','\x00','a\u0301'*500,'[SEP] [CLS] [PAD]','كلب','x'*10_000,'Ａ\u202eB'])

@@ -15,6 +15,7 @@ from dasd_lab.explore.training.figures import curves
 from dasd_lab.explore.training.state import RUNNING,TrainingState,corpus_word
 from dasd_lab.explore.workbench import Workbench
 from dasd_lab.search.gallery import Gallery
+from dasd_lab.training.checkpoints import checkpoints
 from dasd_lab.training.recipes import load_run,needs_pictures,scaled_stages
 from dasd_lab.presets import list_presets,load_preset
 
@@ -73,7 +74,7 @@ def straight(bench, home, tmp_path_factory):
 def test_a_run_through_both_stages(straight, bench):
     card = json.loads((straight.folder/'card.json').read_text())
     assert card['stages']==dict(cross_lingual_alignment=400, cross_modal_alignment=20) and card['with_picture']==card['pairs']=={'it':len(parts(straight.captions.pairs)['train'])}
-    assert card['corpus']=='corpus' and card['kept_back']==dict(validation=6, test=12) and not (straight.folder/'progress.json').exists() and not (straight.folder/'checkpoint').exists()
+    assert card['corpus']=='corpus' and card['kept_back']==dict(validation=6, test=12) and not (straight.folder/'progress.json').exists() and not (straight.folder/'checkpoints').exists()
     assert straight.share()==1 and straight.remaining()==0 and straight.message==''
     assert {r['stage'] for r in straight.log}=={'cross_lingual_alignment','cross_modal_alignment'} and sum('validation' in r for r in straight.log)==8
     first = [r['alignment'] for r in straight.log if 'alignment' in r]; assert first[-1]<.5*first[0]
@@ -98,7 +99,7 @@ def test_stopped_by_the_page_and_taken_up_by_another_it_ends_with_the_same_bits(
     first.stop(); assert first.status in ('stopping','stopped'); first.wait(600)
     assert first.status=='stopped' and first.progress['state']=='stopped' and 'it can go on' in first.words() and first.child.process.returncode==130
     assert 'goes on from there' in first.child.last_words()
-    at = first.progress['step']; assert json.loads((first.folder/'checkpoint/manifest.json').read_text())['position']==[0,at]
+    at = first.progress['step']; assert json.loads((checkpoints(first.folder)[-1]/'manifest.json').read_text())['position']==[0,at]
     second = TrainingState(bench, tmp_path/'runs'); (told,folder), = second.earlier(); assert told.endswith('stopped')
     second.attach(folder); assert (second.status,second.steps,second.language,second.progress['step'])==('stopped',(400,20),'it',at) and second.log==first.log
     second.resume(); assert second.wait(600)=='finished', second.message
@@ -114,7 +115,7 @@ def test_a_child_that_dies_is_told_and_can_go_on(straight, bench, home, tmp_path
 def test_what_cannot_be_trained_says_why(bench, home, tmp_path):
     state = state_of(bench, home, tmp_path/'runs'); broken = json.loads(Path(state.preset).read_text()); broken['stages'][0]['learning_rate'] = 1e30
     (tmp_path/'wild.json').write_text(json.dumps(broken)); state.preset = str(tmp_path/'wild.json'); state.start(); state.wait(600)
-    assert state.status=='failed' and 'a finite loss' in state.message and 'begin again' in state.message, state.message
+    assert state.status=='failed' and 'finite losses' in state.message and 'batch lies in' in state.message and 'begin again' in state.message, state.message
 
 def test_remaining_time_and_a_page_that_answers(bench, home, tmp_path):
     "Estimating until it is known, then of the right size; polls and queries go on meanwhile (how fast: `make bench-app`)"

@@ -7,9 +7,12 @@ from dasd_lab.contracts import METHODS,LabError,RetrievalMethod,method_class
 from dasd_lab.presets import list_presets,load_preset,vary
 from dasd_lab.training.losses import LOSSES
 from dasd_lab.training.recipes import batches_for,new_method,scaled_stages,training_data
-from dasd_lab.training.runs import CriticTurn,load_method,own_state,save_method,train_step
+from dasd_lab.training.checkpoints import own_state
+from dasd_lab.training.optimizers import make_optimizers
+from dasd_lab.training.runs import load_method,save_method
 from dasd_lab.training.source import train_source
-from dasd_lab.training.stages import make_optimizer,set_trainable,stage_loss
+from dasd_lab.training.stages import set_trainable,stage_loss
+from dasd_lab.training.steps import CriticTurn,train_step
 from squares import SOURCE,Squares
 
 PRESETS = {n:p for n in list_presets() if (p := load_preset(n)).get('method') and not p.get('token_vectors')} # those have the settings of their base
@@ -112,7 +115,7 @@ def judged(method, stage, features):
     "With the critic's logits, where the stage has a critic"
     if not stage.critic: return features
     method.critic.requires_grad_(True)
-    return CriticTurn(method.critic, stage.critic)(features, 0)
+    return features | CriticTurn(method.critic, stage.critic)(features, 0)
 
 def test_every_part_that_learns_exists_and_gets_a_gradient(method, data, stages):
     batches = batches_for(method, data)
@@ -150,7 +153,7 @@ def test_a_step_changes_what_learns_and_nothing_else(method, data, stages):
         before,frozen = copy.deepcopy(own_state(method)),fingerprint(method.backbone)
         set_trainable(method, (*stage.trains,*(['critic'] if stage.critic else [])))
         turn = CriticTurn(method.critic, stage.critic) if stage.critic else None
-        row = train_step(method, stage, make_optimizer(method, stage), batches_for(method, data)(stage)(1), 1, turn) # the authors' schedule starts at a rate of 0
+        row = train_step(method, stage, make_optimizers(method, stage), batches_for(method, data)(stage)(1), 1, turn) # the authors' schedule starts at a rate of 0
         changed = {k for k,v in own_state(method).items() if not torch.equal(v, before[k])}
         learning = {p for p in (*stage.trains,*(['critic'] if stage.critic else [])) if method.get_submodule(p) is not None}
         assert row['loss'].isfinite() and all(any(k.startswith(p+'.') for k in changed) for p in learning), learning

@@ -7,7 +7,7 @@ from dasd_lab.backbone.towers import Backbone,build_clip
 from dasd_lab.dasd.encoder import DASD
 from dasd_lab.dasd.official import official_config,official_stages
 from dasd_lab.presets import settings
-from dasd_lab.training.runs import fit,load_method,save_method
+from dasd_lab.training.runs import Keeping,fit,load_method,save_method
 from dasd_lab.training.stages import CaptionBatches,Stage
 
 CAPTIONS = ['Ein Hund am Strand.','Zwei rote Autos.','Eine Frau liest ein Buch.','Das Kind isst einen Apfel.','Ein kleines Boot.','Drei Vögel.','Ein alter Mann.','Die Katze schläft auf dem Sofa.']
@@ -29,7 +29,7 @@ def trained():
         assert every(0)['ids'].shape==(4,24), 'f_sa averages the padding: the context is always full'
         return every
     stages = [replace(settings(Stage, s), steps=4, batch_size=4) for s in official_stages()]
-    return method,start,fit(method, stages, batches, log_every=1, progress=False)
+    return method,start,fit(method, stages, batches, keeping=Keeping(log_every=1), progress=False)
 
 
 def test_training_moves_what_the_authors_train(trained):

@@ -15,8 +15,9 @@ from dasd_lab.dasd.encoder import DASDConfig
 from dasd_lab.dasd.official import clip_tokenizer,from_official,is_rounded,official_config,official_sizes,official_stages
 from dasd_lab.presets import plain,settings
 from dasd_lab.training.losses import LOSSES,critic_loss,verdict
-from dasd_lab.training.runs import CriticTurn
-from dasd_lab.training.stages import Stage,learning_rate,make_optimizer,set_trainable,stage_loss
+from dasd_lab.training.steps import CriticTurn
+from dasd_lab.training.optimizers import make_optimizers
+from dasd_lab.training.stages import Stage,learning_rate,set_trainable,stage_loss
 
 FEATURES = dict(atol=5e-5, rtol=1e-5)
 STAGES = dict(zip(('cla','cma'), (settings(Stage, s) for s in official_stages())))
@@ -131,7 +132,7 @@ def step(golden, forward, request):
         features = method.training_features(dict(ids=ids, end_index=end_index, language=language, source_features=forward['r_S'], image_features=forward['r_V']))
         agnostic,reference = features['semantic_agnostic'].detach(),features[stage.critic.reference]
         with torch.no_grad(): before = turn.logits(agnostic, reference, 0)
-        features = turn(features, 0)
+        features = features | turn(features, 0)
         total,values = stage_loss(stage, features)
         method.zero_grad(set_to_none=True); total.backward()
     gradients = {n: p.grad.clone() for n,p in method.named_parameters() if p.grad is not None}
@@ -231,7 +232,7 @@ def test_optimizer_trace(golden):
     stage = Stage('trace', (), ('',), o['t_total'], learning_rate=o['lr'], warmup=o['warmup'], schedule='cosine', optimizer='bert_adam', weight_decay=o['weight_decay'][0])
     method = nn.Module()
     method.weight,method.bias = (nn.Parameter(arrays[f'optim.trace_{k}'][0].clone()) for k in ('decayed','plain'))
-    optimizer = make_optimizer(method, stage)
+    optimizer, = make_optimizers(method, stage)
     for group in optimizer.param_groups: assert (group['betas'],group['eps'],group['max_norm'])==((o['b1'],o['b2']),o['eps'],o['max_grad_norm'])
     for i in range(o['steps']):
         rate = learning_rate(stage, i)

@@ -12,7 +12,7 @@ from dasd_lab.presets import KEYS,PRESET_FOLDER,list_presets,load_preset,plain,p
 from dasd_lab.training.counting import TowerSizes,idle_parameters,method_shapes,parameters_by_part,part_of,tower_config,tower_sizes
 from dasd_lab.training.plan import plan
 from dasd_lab.training.recipes import finetuning_of,train
-from dasd_lab.training.runs import set_trainable
+from dasd_lab.training.stages import set_trainable
 from dasd_lab.training.stages import Stage
 
 RUNS = ('cc300k_zero_shot','mscoco_zero_shot','multi30k_finetune','multi30k_finetune_cc300k','mscoco_finetune','mscoco_finetune_cc300k','msrvtt_zero_shot','msrvtt_finetune')

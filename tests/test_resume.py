@@ -4,6 +4,7 @@ from multiprocessing import get_context
 from pathlib import Path
 import pytest
 from dasd_lab.contracts import LabError
+from dasd_lab.training.checkpoints import checkpoints
 from dasd_lab.training.recipes import train
 from squares import SOURCE,TINY,Squares
 
@@ -12,16 +13,16 @@ PROCESSES = get_context('forkserver'); PROCESSES.set_forkserver_preload(['dasd_l
 
 def whole_run(out:Path, stage:str, at:int)->None:
     "What the process does; it kills itself before a step of a stage, or while it saves at that step"
-    from dasd_lab.training import recipes,runs
+    from dasd_lab.training import checkpoints,recipes,runs
     die = lambda: os.kill(os.getpid(), signal.SIGKILL)
-    fit,step_of,seal = runs.fit,runs.train_step,runs.seal
-    recipes.fit = lambda *given,**named: fit(*given, **named|dict(checkpoint_every=8))
+    fit,step_of,seal = runs.fit,runs.train_step,checkpoints.seal
+    recipes.fit = lambda *given,**named: fit(*given[:7], runs.Keeping(8), *given[8:], **named)
     recipes.load_preset = lambda name: SOURCE
-    def train_step(method, its, optimizer, batch, step, turn=None):
+    def train_step(method, its, optimizers, batch, step, *more, **named):
         if its.name==stage and step==at: die()
-        return step_of(method, its, optimizer, batch, step, turn)
+        return step_of(method, its, optimizers, batch, step, *more, **named)
     runs.train_step = train_step
-    if stage=='while saving': runs.seal = lambda folder,**facts: die() if facts.get('position')==[1,at] else seal(folder, **facts)
+    if stage=='while saving': checkpoints.seal = lambda folder,**facts: die() if facts.get('position')==[1,at] else seal(folder, **facts)
     recipes.train(TINY|dict(source_model='tiny'), Squares(), out=out, seed=3, progress=False)
 
 def run(out:Path, stage:str='never', at:int=0)->int:
@@ -29,7 +30,7 @@ def run(out:Path, stage:str='never', at:int=0)->int:
     process = PROCESSES.Process(target=whole_run, args=(out,stage,at)); process.start(); process.join()
     return process.exitcode
 
-def position(out): return json.loads((out/'checkpoint/manifest.json').read_text())['position']
+def position(out): return json.loads((checkpoints(out)[-1]/'manifest.json').read_text())['position']
 
 @pytest.fixture(scope='module')
 def ended(tmp_path_factory):
@@ -50,7 +51,7 @@ def test_the_same_bits(ended, name):
     straight,killed,_ = ended
     assert (straight/name).read_bytes()==(killed/name).read_bytes()
 
-def test_a_finished_run_keeps_no_checkpoint(ended): assert not any((f/'checkpoint').exists() for f in ended[:2])
+def test_a_finished_run_keeps_no_checkpoint(ended): assert not any((f/'checkpoints').exists() for f in ended[:2])
 
 def test_the_same_card(ended):
     cards = [json.loads((f/'card.json').read_text()) for f in ended[:2]]

@@ -114,7 +114,7 @@ def train_tokenizer(
                                                         special_tokens=['[PAD]','[UNK]','[CLS]','[SEP]']))
     return CaptionTokenizer(t)
 
-# %% ../../nbs/20_backbone.tokens.ipynb #c81ff9a7
+# %% ../../nbs/20_backbone.tokens.ipynb #ce363a98
 class TokenVectors(nn.Module):
     "Multilingual token vectors, projected to the text tower's width"
     def __init__(self,
@@ -134,5 +134,6 @@ class TokenVectors(nn.Module):
     )->tuple[Tensor,Tensor]: # for the disentangler [B, L, D], for the target branch [B, L, D]
         "Both readings of the token vectors; one tensor twice where the projection is shared"
         vectors = self.embedding(ids)
-        target = self.target(vectors)
-        return (target if self.disentangling is None else self.disentangling(vectors)), target
+        projected = lambda layer: layer(vectors).to(vectors.dtype) # autocast makes the product short; what blocks add to stays long
+        target = projected(self.target)
+        return (target if self.disentangling is None else projected(self.disentangling)), target

@@ -98,11 +98,12 @@ class Backbone(nn.Module):
         return self.text.read_out(tokens.to(self.dtype), end_index).to(tokens.dtype)
 
     def cut(self,
-        ids:Tensor,      # [B, L] or token vectors [B, L, D]
-        end_index:Tensor # [B]
-    )->Tensor:           # [B, l] or [B, l, D]
+        ids:Tensor,       # [B, L] or token vectors [B, L, D]
+        end_index:Tensor, # [B]
+        longest:int|None=None # tokens of the longest row, where it is known; None: asked of the device
+    )->Tensor:            # [B, l] or [B, l, D]
         "Rows cut at the longest caption, where the tower does not want them whole"
-        return ids if self.text.whole_context else ids[:,:int(end_index.max())+1]
+        return ids if self.text.whole_context else ids[:,:int(end_index.max())+1 if longest is None else longest]
 
     def source_from_ids(self,
         ids:Tensor,        # [B, L]

@@ -79,10 +79,11 @@ class AdaptedEncoder(RetrievalMethod):
         end_index:Tensor,     # [B]
         language:str,         # ISO 639-1
         trace:list|None=None, # see `target_branch`
-        skip:Sequence[int]=() # see `target_branch`
+        skip:Sequence[int]=(), # see `target_branch`
+        longest:int|None=None # tokens of the longest row, see `Backbone.cut`
     )->dict[str,Tensor]:      # 'target_features' [B, E]
         "Named features of captions given as ids"
-        _,target = self.token_vectors(self.backbone.cut(ids, end_index))
+        _,target = self.token_vectors(self.backbone.cut(ids, end_index, longest))
         return dict(target_features=self.target_branch(self.backbone.start(target, end_index), end_index, language, trace=trace, skip=skip))
 
     def check_language(self, language:str)->None:
@@ -122,7 +123,7 @@ class AdaptedEncoder(RetrievalMethod):
     )->dict[str,Tensor]:
         "What the text path computes, together with the frozen features of the batch"
         known = {k: batch[k] for k in ('source_features','image_features') if k in batch}
-        return known | self.features(batch['ids'], batch['end_index'], batch['language'])
+        return known | self.features(batch['ids'], batch['end_index'], batch['language'], longest=batch.get('longest'))
 
 # %% ../../nbs/32_dasd.encoder.ipynb #5c74df1d
 @register_method
@@ -157,7 +158,8 @@ class DASD(AdaptedEncoder):
         end_index:Tensor,     # [B]
         language:str,         # ISO 639-1
         trace:list|None=None, # see `target_branch`
-        skip:Sequence[int]=() # see `target_branch`
+        skip:Sequence[int]=(), # see `target_branch`
+        longest:int|None=None # tokens of the longest row, see `Backbone.cut`
     )->dict[str,Tensor]:      # the features below; see the table in the notebook
         "Disentangle, generate, encode"
         disentangling,target = self.token_vectors(ids)
@@ -168,7 +170,7 @@ class DASD(AdaptedEncoder):
         if self.generator is not None:
             parts = dict(related=related, agnostic=agnostic)
             z,generated = self.generator(torch.cat([parts[c] for c in self.config.adapter.characteristics], -1))
-        tokens = self.backbone.start(self.backbone.cut(target, end_index), end_index)
+        tokens = self.backbone.start(self.backbone.cut(target, end_index, longest), end_index)
         r_t = self.target_branch(tokens, end_index, language, generated, trace, skip, None if first is None else first[:,:tokens.shape[1]])
         named = dict(target_features=r_t, semantic_related=related, semantic_agnostic=agnostic, z=z, generated=generated)
         return {k: v for k,v in named.items() if v is not None}

@@ -7,7 +7,7 @@ __all__ = ['KEPT', 'ABSENT', 'CIRCUMSTANCES', 'RECALLS', 'flat', 'RunRecord', 'r
            'differing', 'curves', 'Comparison', 'measure', 'table', 'best', 'rank_gaps', 'right_and_wrong',
            'scene_hits', 'Difference', 'paired_difference', 'holm', 'differences']
 
-# %% ../../nbs/54_evaluation.comparison.ipynb #e77bbad3
+# %% ../../nbs/54_evaluation.comparison.ipynb #0199d363
 import json
 from collections import Counter
 from collections.abc import Callable,Mapping,Sequence
@@ -22,7 +22,8 @@ from ..backbone.towers import fingerprint,load_backbone
 from ..contracts import Caption,LabError,RetrievalMethod
 from .retrieval import CUTOFFS,METRICS,Ranks,Results,caption_positives,rank,retrieval_figures
 from ..presets import list_presets,load_preset,plain,settings,vary
-from ..training.runs import load_method,read_log,read_progress
+from ..training.diary import read_log,read_progress
+from ..training.runs import load_method
 from ..training.stages import Stage
 
 # %% ../../nbs/54_evaluation.comparison.ipynb #fc3a369d

@@ -13,7 +13,7 @@ from pathlib import Path
 from ..contracts import LabError
 from ..presets import settings
 from ..storage import write_json
-from .runs import claimed,read_progress
+from .diary import claimed,read_progress
 
 # %% ../../nbs/45_training.child.ipynb #98668333
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['import_official', 'told', 'export_official']
 
-# %% ../../nbs/47_training.exchange.ipynb #f1bf9772
+# %% ../../nbs/47_training.exchange.ipynb #25b56320
 import re
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -20,7 +20,8 @@ from ..contracts import LabError
 from ..dasd.official import OfficialReport,from_official,to_official,write_official
 from ..storage import read_tensors,read_weights,seal,sha256,unseal,whole_folder,write_json,write_tensors
 from .recipes import VERSIONS,load_run
-from .runs import own_state,save_method
+from .checkpoints import own_state
+from .runs import save_method
 
 # %% ../../nbs/47_training.exchange.ipynb #9bdc78d0
 def _keep_official(folder:Path, state:dict[str,Tensor], report:OfficialReport)->None:

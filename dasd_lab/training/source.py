@@ -6,7 +6,7 @@
 __all__ = ['Phase', 'bag_of_words', 'train_phase', 'phase_optimizer', 'mean_of_each', 'pair_loss', 'unit_deviation',
            'source_rows', 'ReadPixels', 'training_pixels', 'train_source', 'finetune_source']
 
-# %% ../../nbs/43_training.source.ipynb #7485d307
+# %% ../../nbs/43_training.source.ipynb #e614f8cb
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass,replace
@@ -28,7 +28,8 @@ from ..contracts import LabError
 from ..corpora.catalog import Corpus
 from ..corpora.visuals import Visual
 from ..presets import settings
-from .stages import BertAdam,length_batches
+from .optimizers import BertAdam
+from .stages import length_batches
 
 # %% ../../nbs/43_training.source.ipynb #ef90aabc
 @dataclass(frozen=True)

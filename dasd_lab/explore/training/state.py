@@ -26,9 +26,11 @@ from ...evaluation.retrieval import caption_positives,rank,retrieval_figures
 from ..workbench import State,Workbench,told
 from ...presets import list_presets,load_preset
 from ...storage import write_json
+from ...training.checkpoints import checkpoints
 from ...training.child import ChildRun,Order
+from ...training.diary import read_log,remaining_s
 from ...training.recipes import FEWEST,needs_pictures,scaled_stages
-from ...training.runs import load_method,read_log,remaining_s
+from ...training.runs import load_method
 
 # %% ../../../nbs/740_explore.training.state.ipynb #e3831730
 def spoken(
@@ -212,7 +214,7 @@ def _poll(self:TrainingState, tell:Callable[[str],None]=warnings.warn)->str:
         if size!=self._read: self._read = size; self.log = read_log(self.folder)
         if told: self.progress = told
         elif state=='preparing': self.progress = {} # a training that has just finished has no such file any more either: there the last word stands
-        if state=='failed' and self.status!='failed': tell(f'The training {self.child.last_words()}. '+('Go on from its last checkpoint, or begin a new one.' if (self.folder/'checkpoint').is_dir() else 'Change what it complains of and begin again.'))
+        if state=='failed' and self.status!='failed': tell(f'The training {self.child.last_words()}. '+('Go on from its last checkpoint, or begin a new one.' if checkpoints(self.folder) else 'Change what it complains of and begin again.'))
         self.status = state
     return state
 
