@@ -20,7 +20,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from accelerate import PartialState
 
 from ..backbone.features import FrozenFeatures,frozen_features,store_in
 from ..backbone.open_clip import open_clip_backbone
@@ -39,7 +38,7 @@ from ..storage import write_json
 from .checkpoints import Selection
 from .diary import claim,read_log
 from .losses import LOSSES
-from .machine import Machine,Worker
+from .machine import Machine,Worker,processes
 from .records import begin_record,read_record,write_readme
 from .runs import Keeping,fit,load_method,save_method
 from .source import Phase,finetune_source,train_source
@@ -299,7 +298,7 @@ def _train(given:dict, preset:dict, corpus, out, backbone, data, progress, valid
     its_corpus = cache(lambda: corpus if isinstance(corpus, Corpus) else corpus_named(corpus or preset['corpus'], preset.get('frames', 1)))
     with claim(out) if out and worker.first else nullcontext():
         backbone = _frozen(preset, backbone, its_corpus, out, seed, show, worker); source_s = time.process_time()-start
-        with PartialState().main_process_first() if features else nullcontext(): # the first makes the store, the others read it
+        with processes().main_process_first() if features else nullcontext(): # the first makes the store, the others read it
             others = {} if corpus or data else {s: training_data(corpus_named(c, preset.get('frames', 1)), languages, backbone, features) for s,c in (preset.get('stage_corpora') or {}).items()}
             data = data or training_data(its_corpus(), languages, backbone, features)
         method,stages = new_method(preset, data, backbone, seed),stages_for(preset, data, others)
