@@ -4,12 +4,13 @@
 
 # %% auto #0
 __all__ = ['CriticTurn', 'train_step', 'Diary', 'read_progress', 'read_log', 'remaining_s', 'claim', 'claimed', 'Stopped',
-           'stop_asked', 'save_checkpoint', 'load_checkpoint', 'own_state', 'fit', 'save_method', 'load_method']
+           'stop_asked', 'save_checkpoint', 'load_checkpoint', 'own_state', 'fit', 'save_method', 'method_in',
+           'load_method']
 
-# %% ../../nbs/42_training.runs.ipynb #d2009983
+# %% ../../nbs/42_training.runs.ipynb #77d211a5
 import json,os,signal,threading,time
 from collections import deque
-from collections.abc import Callable,Iterator,Sequence
+from collections.abc import Callable,Iterator,Mapping,Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -290,12 +291,12 @@ def save_method(
         if method.tokenizer is not None: method.tokenizer.save(f/'tokenizer.json')
         seal(f, kind='method', method=method.name, config=plain(method.config), backbone=fingerprint(method.backbone), **facts)
 
-def load_method(
-    folder:str|Path,   # as `save_method` wrote it
+def method_in(
+    folder:str|Path,   # with weights and tokenizer, compared with their checksums
+    m:Mapping,         # 'method', 'config', 'backbone' (a fingerprint) and 'files'
     backbone:Backbone  # the one it was trained on
 )->RetrievalMethod:
-    "Read a method; nothing in the folder is executed"
-    m = unseal(folder, 'method')
+    "Build the method of a folder whose manifest is known; nothing in the folder is executed"
     if m['backbone'] != (found := fingerprint(backbone)):
         raise LabError(f'a backbone with fingerprint {found}', f'{m["backbone"]}, the one {folder} was trained on', 'Load the backbone that lies beside it.')
     cls = method_class(m['method'])
@@ -307,3 +308,10 @@ def load_method(
         raise LabError(f'{folder} holds other weights than its own settings ask for ({sorted(set(weights)^set(wanted))[:3]})', 'weights that fit', 'Restore or retrain it.')
     method.load_state_dict(method.state_dict() | {k: v.float() if v.is_floating_point() else v for k,v in weights.items()})
     return method.eval().requires_grad_(False)
+
+def load_method(
+    folder:str|Path,   # as `save_method` wrote it
+    backbone:Backbone  # the one it was trained on
+)->RetrievalMethod:
+    "Read a method; nothing in the folder is executed"
+    return method_in(folder, unseal(folder, 'method'), backbone)
