@@ -146,8 +146,7 @@ def read_manifest(
     if not path.is_file(): raise LabError(f'{folder} has no {file}', f'a folder that the lab wrote as a {kind}', 'Check the path.')
     try: manifest = json.loads(path.read_text(encoding='utf-8'))
     except ValueError as e: raise LabError(f'{path} cannot be read: {e}', 'JSON', 'Restore or rebuild the folder.') from e
-    if not isinstance(manifest, dict) or not isinstance(manifest.get('files'), dict):
-        raise LabError(f'{path} lists no files', f'the manifest of a {kind} that the lab wrote', 'Give another folder.')
+    if not isinstance(manifest, dict): raise LabError(f'{path} holds a {type(manifest).__name__}', f'the manifest of a {kind} that the lab wrote', 'Give another folder.')
     return manifest
 
 # %% ../nbs/02_storage.ipynb #6b9aa4e0
@@ -158,6 +157,7 @@ def unseal(
 )->dict:                   # the manifest
     "Read and check a manifest: the kind, and every file's checksum"
     folder,manifest = Path(folder),read_manifest(folder, kind, file)
+    if not isinstance(manifest.get('files'), dict): raise LabError(f'{folder/file} lists no files', f'the manifest of a {kind} that the lab wrote', 'Give another folder.')
     if manifest.get('kind') != kind:
         raise LabError(f'{folder} is a {manifest.get("kind")!r}', f'a {kind!r}', 'Give the folder of the right kind.')
     for name,digest in manifest['files'].items():

