@@ -7,7 +7,7 @@ __all__ = ['in_lab', 'jupyter_words', 'train_run', 'evaluate_run', 'the_language
            'evaluate_captions', 'search_pictures', 'write_page', 'run_demo', 'open_app', 'open_lab', 'command_line',
            'main']
 
-# %% ../nbs/80_cli.ipynb #58fe15e1
+# %% ../nbs/80_cli.ipynb #00af0a6f
 import argparse,json,os,signal,sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +15,7 @@ from pathlib import Path
 import dasd_lab
 from .commands.corpora import corpus_words
 from .commands.features import features_words
+from .commands.publishing import publishing_words
 from .commands.studies import show_plan,table_words
 from .commands.translation import translate_words
 from .commands.weights import exchange_words,weights_words
@@ -220,14 +221,14 @@ def _search_words(commands)->None:
     common_words(s, 'corpus', 'run', 'split', 'json')
     s.set_defaults(run_command=search_pictures)
 
-# %% ../nbs/80_cli.ipynb #fdda5fec
+# %% ../nbs/80_cli.ipynb #f007e170
 def command_line()->argparse.ArgumentParser:
     "All words that `dasd-lab` understands"
     p = argparse.ArgumentParser(prog='dasd-lab', description='Cross-lingual cross-modal retrieval, step by step. Each command has its own --help.',
         epilog='Exit codes: 0 done, 1 told in one line what to do next, 2 words not understood, 130 interrupted (a training keeps its place, and the same command goes on).')
     p.add_argument('--version', action='version', version=f'dasd_lab {dasd_lab.__version__}')
     commands = p.add_subparsers(required=True, metavar='COMMAND')
-    for add in (corpus_words, translate_words, weights_words, _training_words, features_words, table_words, exchange_words, _search_words): add(commands)
+    for add in (corpus_words, translate_words, weights_words, _training_words, features_words, table_words, exchange_words, publishing_words, _search_words): add(commands)
     l = commands.add_parser('lab', help='open JupyterLab on the workbench, on 127.0.0.1 with its token')
     l.add_argument('--notebooks', metavar='FOLDER', help='serve this folder (default: nbs of the repository)')
     l.add_argument('jupyter', nargs='*', help='after --: further words for JupyterLab, such as --port=9000')
