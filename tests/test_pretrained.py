@@ -58,6 +58,13 @@ def test_a_loaded_model_is_written_again_as_it_was(folder, tmp_path):
     files = lambda d: {p.relative_to(d).as_posix(): p.read_bytes() for p in d.rglob('*') if p.is_file()}
     assert files(folder)==files(tmp_path/'again')
 
+def test_a_card_that_cannot_be_read_stops_a_push_and_no_loading(folder, tmp_path):
+    (folder/'README.md').write_text('---\na: [\n---\n'); model = Pretrained.from_pretrained(folder)
+    with pytest.raises(LabError, match='Correct README.md'): model.save_pretrained(tmp_path/'again')
+    assert not (tmp_path/'again').exists()
+    (folder/'README.md').write_bytes(b'\xff\xfe'); Pretrained.from_pretrained(folder); (folder/'README.md').unlink(); Pretrained.from_pretrained(folder).save_pretrained(tmp_path/'new')
+    assert 'Not measured.' in (tmp_path/'new/README.md').read_text(encoding='utf-8')
+
 def test_no_pickle_and_no_program(folder):
     assert {p.suffix for p in folder.rglob('*') if p.is_file()}=={'.json','.safetensors','.md'}
     class Bomb:
@@ -257,6 +264,22 @@ def test_clip_benchmark_measures_what_the_lab_measures(ours, cut):
         theirs = metrics.evaluate(view, loader, view.tokenizer, 'cpu', amp=False, recall_k_list=list(CUTOFFS)); own = evaluate(ours.method, cut, 'test', [language]).rows[language]
         assert theirs=={f'{theirs_way}_retrieval_recall@{k}': float(np.float32(own[f'{way}_R@{k}'])) for k in CUTOFFS for theirs_way,way in (('image','text_to_image'),('text','image_to_text'))}
         assert .5<own['text_to_image_R@1']<1 or language=='en'
+
+def test_the_command_of_clip_benchmark(ours, cut, tmp_path, monkeypatch):
+    pytest.importorskip('clip_benchmark', reason='CLIP_benchmark is not installed')
+    from clip_benchmark import models
+    from clip_benchmark.cli import main
+    from dasd_lab.evaluation.views import load_for_clip_benchmark
+    from PIL import Image
+    monkeypatch.setitem(models.TYPE2FUNC, 'dasd_lab', load_for_clip_benchmark); models.MODEL_TYPES.append('dasd_lab')
+    ours.save_pretrained(tmp_path/'shared'); visuals = cut.visuals('test'); (tmp_path/'pictures').mkdir(); place = {v: i for i,v in enumerate(visuals.ids)}
+    for i in range(len(visuals)): Image.fromarray(np.asarray(visuals[i].frames[0])).save(tmp_path/f'pictures/{i}.jpg', format='PNG')
+    (tmp_path/'fr.csv').write_text('image,caption\n'+''.join(f'{place[c.visual_id]}.jpg,{c.text}\n' for c in cut.captions('test', 'fr')), encoding='utf-8')
+    monkeypatch.setattr(sys, 'argv', f'clip_benchmark eval --model_type dasd_lab --model {tmp_path}/shared --pretrained fr --language fr --dataset flickr30k --dataset_root {tmp_path}/pictures --annotation_file {tmp_path}/fr.csv --no_amp --recall_k 1 5 --num_workers 0 --output {tmp_path}/out.json'.split())
+    try: main()
+    finally: models.MODEL_TYPES.remove('dasd_lab')
+    found,own = json.loads((tmp_path/'out.json').read_text())['metrics'],evaluate(ours.method, cut, 'test', ['fr']).rows['fr']
+    assert found=={f'{to}_retrieval_recall@{k}': float(np.float32(own[f'{way}_R@{k}'])) for k in (1,5) for to,way in (('image','text_to_image'),('text','image_to_text'))}
 
 def test_mteb_measures_what_the_lab_measures(ours, cut):
     mteb = pytest.importorskip('mteb', reason='MTEB is not installed'); pytest.importorskip('sentence_transformers', reason='MTEB asks sentence-transformers')

@@ -6,10 +6,9 @@
 __all__ = ['viewable', 'read_languages', 'one_of', 'tidy', 'ClipView', 'end_index', 'encode_text', 'encode_image', 'forward',
            'load_for_clip_benchmark', 'SentenceView', 'encode', 'MtebView']
 
-# %% ../../nbs/58_evaluation.views.ipynb #fef14af8
-import math,warnings
-from collections.abc import Callable,Iterable,Sequence
-from pathlib import Path
+# %% ../../nbs/58_evaluation.views.ipynb #bd29c4e8
+import warnings
+from collections.abc import Callable,Iterable,Mapping,Sequence
 
 import numpy as np,torch
 import torch.nn.functional as F
@@ -193,6 +192,7 @@ def encode(self:SentenceView,
 ):                                    # of one sentence or picture, its vector alone
     "Sentences or pictures as vectors, the way `SentenceTransformer.encode` gives them"
     if other := {k: v for k,v in options.items() if k not in _ONLY or v!=_ONLY[k]}: raise LabError(f'encode with {other}', f'the plain vectors: {_ONLY}', 'Leave it out.')
+    if isinstance(inputs, Mapping): raise LabError('a dictionary', 'a sentence, a picture, or a list of them', 'Give the text or the picture alone.')
     if prompt or prompt_name: warnings.warn('This model knows no prompts: sentences are read as they are.', stacklevel=2)
     if device is not None: self.method.to(device)
     alone = isinstance(inputs, str) or not isinstance(inputs, Iterable) or isinstance(inputs, np.ndarray) and inputs.dtype==np.uint8 and inputs.ndim==3

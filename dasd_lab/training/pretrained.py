@@ -32,6 +32,7 @@ KEPT = ('preset','changes','source_preset','source_changes','languages','stages'
 _PROBE = ('A dog.', "Two red cars stand above a tall tree; it's 12°C.")
 
 def _as_json(data): return json.loads(json.dumps(data)) # as it comes back from a file
+def _first_line(e:Exception)->str: return f'{type(e).__name__}: {(str(e).strip().splitlines() or [""])[0][:120]}'
 
 def published_tower(
     preset:Mapping # plain data
@@ -106,7 +107,7 @@ def model_folder(
     if path.exists() or isinstance(name, Path) or not re.fullmatch(r'\w[\w.-]*/\w[\w.-]*', name): return path
     try: return Path(snapshot_download(name, revision=revision, allow_patterns=list(FILES), **options))
     except Exception as e: # of the network, the hub or its cache; none is ours
-        raise LabError(f'{name}, which is no folder here and could not be fetched ({type(e).__name__}: {str(e).strip().splitlines()[0][:120]})', 'a folder, or owner/name of a repository that can be reached',
+        raise LabError(f'{name}, which is no folder here and could not be fetched ({_first_line(e)})', 'a folder, or owner/name of a repository that can be reached',
                        'Check the name and the connection; for a private one, `hf auth login`.') from e
 
 # %% ../../nbs/438_training.pretrained.ipynb #2ee4f75f
@@ -135,8 +136,9 @@ class Pretrained(ModelHubMixin, library_name='dasd_lab'):
 
     def generate_model_card(self, **kwargs)->ModelCard:
         "The card: the one that was read, or one written from the facts"
-        if self.card: return ModelCard(self.card)
-        return model_card(self.name, model_config(self.method, self.training, self.published), self.results, self.license)
+        if not self.card: return model_card(self.name, model_config(self.method, self.training, self.published), self.results, self.license)
+        try: return ModelCard(self.card)
+        except Exception as e: raise LabError(f'a card whose header cannot be read ({_first_line(e)})', 'YAML between two lines of three dashes', 'Correct README.md.') from e
 
     def _save_pretrained(self, save_directory:Path)->None:
         "Weights, tokenizers and configuration into an empty folder"
@@ -164,9 +166,7 @@ def save_pretrained(self:Pretrained,
     with whole_folder(folder) as f: ModelHubMixin.save_pretrained(self, f)
     return self.push_to_hub(repo_id or folder.name, **hub) if push_to_hub else None
 
-# %% ../../nbs/438_training.pretrained.ipynb #32aa515a
-def _first_line(e:Exception)->str: return f'{type(e).__name__}: {(str(e).strip().splitlines() or [""])[0][:120]}'
-
+# %% ../../nbs/438_training.pretrained.ipynb #406949dd
 @patch(cls_method=True)
 def from_pretrained(cls:Pretrained,
     pretrained_model_name_or_path:str|Path, # a folder, or owner/name on the hub
@@ -182,7 +182,7 @@ def from_pretrained(cls:Pretrained,
     except LabError: raise
     except Exception as e: # whatever a library says of settings that fit nothing
         raise LabError(f'{folder}/config.json, of which no model can be built ({_first_line(e)})', 'all that `save_pretrained` writes', 'Fetch or publish it again.') from e
-    return cls(method, c['training'], published=b.get('published'), card=readme.read_text(encoding='utf-8') if readme.is_file() else '')
+    return cls(method, c['training'], published=b.get('published'), card=readme.read_text(encoding='utf-8', errors='replace') if readme.is_file() else '')
 
 @patch
 def push_to_hub(self:Pretrained,
