@@ -39,6 +39,7 @@ from .checkpoints import Selection
 from .diary import claim,read_log
 from .losses import LOSSES
 from .machine import Machine,Worker,processes
+from .pretrained import Pretrained
 from .records import begin_record,read_record,write_readme
 from .runs import Keeping,fit,load_method,save_method
 from .source import Phase,finetune_source,train_source
@@ -327,10 +328,11 @@ def shipped_run()->Path:
     return Path(__file__).resolve().parents[2]/'data'/'weights'/'pictograms'
 
 def load_run(
-    folder:str|Path # as `train` wrote it
+    folder:str|Path # as `train` or `Pretrained.save_pretrained` wrote it
 )->RetrievalMethod: # ready to use
-    "The method of a run, on its own backbone"
+    "The method of a run or of a published folder, on its own backbone"
     folder = Path(folder)
+    if (folder/'config.json').is_file(): return Pretrained.from_pretrained(folder).method
     if not (folder/'backbone').is_dir() or not (folder/'method').is_dir():
         raise LabError(f'{folder} is no finished run', 'a folder with `backbone` and `method`', 'Train one: `dasd-lab train`, or check the path.')
     return load_method(folder/'method', load_backbone(folder/'backbone'))
