@@ -271,6 +271,7 @@ def resume(
 )->Run:
     "Go on with a run from what its folder says, without its preset's file"
     folder = Path(folder); r = read_record(folder)
+    if (folder/'card.json').exists(): raise LabError(f'{folder}, a finished run', 'an interrupted one', '`load_run` opens it.')
     if r['data_given']: raise LabError(f'{folder}, which was begun with data of its own', 'a run on a corpus', 'Call `train` with the same data and the same folder.')
     of = lambda cls, key: None if r[key] is None else settings(cls, r[key], key)
     preset = json.loads((folder/'preset.json').read_text(encoding='utf-8')); given = {k: r[k] for k in r if k not in ('settings','sources','data','backbone','attempts')}
