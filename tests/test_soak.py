@@ -22,7 +22,7 @@ def whole_run(out:Path, backbone:Path, every:int)->None:
     try: train(LONG, Squares(), out=out, backbone=backbone, seed=3, progress=False, keeping=Keeping(every))
     except LabError as e: said = out.parents[1]/'said.txt'; said.write_text(str(e)); os._exit(1)
 
-def started(out:Path, backbone:Path, every:int=3): p = PROCESSES.Process(target=whole_run, args=(out,backbone,every)); p.start(); return p
+def started(out:Path, backbone:Path, every:int=1): p = PROCESSES.Process(target=whole_run, args=(out,backbone,every)); p.start(); return p
 
 def same_bits(a:Path, b:Path)->None:
     for name in ('method/model.safetensors','method/tokenizer.json','log.jsonl','preset.json'): assert (a/name).read_bytes()==(b/name).read_bytes(), name

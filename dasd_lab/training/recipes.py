@@ -320,9 +320,10 @@ def _train(given:dict, preset:dict, corpus, out, backbone, data, progress, valid
     return Run(method, log, card, out)
 
 def _finish(out:Path, method:RetrievalMethod, log:list, card:dict)->None:
-    "The trained method into its folder; the card comes last and says that all is there"
-    save_method(method, out/'method', seed=card['seed'], preset=card['preset']); write_readme(out, 'finished', log, card); write_json(card, out/'card.json')
-    shutil.rmtree(out/'checkpoints', ignore_errors=True); (out/'progress.json').unlink(missing_ok=True) # nothing to go on from any more
+    "The trained method into its folder; the card says that all is there, and only then is there nothing to go on from"
+    save_method(method, out/'method', seed=card['seed'], preset=card['preset']); write_json(card, out/'card.json')
+    shutil.rmtree(out/'checkpoints', ignore_errors=True); (out/'progress.json').unlink(missing_ok=True)
+    write_readme(out, 'finished', log, card)
 
 def shipped_run()->Path:
     "The folder of the trained run that comes with the lab"
