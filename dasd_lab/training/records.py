@@ -92,7 +92,7 @@ def read_record(
     except FileNotFoundError: raise LabError(f'{out} without run.json', 'a folder that `dasd-lab train` wrote', 'Check the path; `dasd-lab runs` lists them.') from None
     except ValueError as e: raise LabError(f'{path} cannot be read ({e})', 'JSON', 'Restore the file.') from e
 
-# %% ../../nbs/436_training.records.ipynb #b546b492
+# %% ../../nbs/436_training.records.ipynb #51d6c453
 def draw_curves(
     log:Sequence[Mapping], # rows of a training log
     path:str|Path          # the file, `.svg` or `.png`
@@ -103,14 +103,14 @@ def draw_curves(
     begins = {s: sum(list(lengths.values())[:i]) for i,s in enumerate(lengths)}
     def line(name): return zip(*[(begins[r['stage']]+r['step'], r[name]) for r in log if r.get(name) is not None and 'stage' in r])
     there = {k for r in log for k,v in r.items() if isinstance(v, (int,float))}
-    panels = {'losses': sorted(there&set(LOSSES)), "the gradient's norm": sorted(there&{'gradient_norm'}), "critic's accuracy": sorted(there&{'critic_accuracy'}), 'validation': sorted(there&{'validation'})}
-    panels = {k: v for k,v in panels.items() if v}; figure = Figure(figsize=(3.2*max(1, len(panels)), 2.6), layout='constrained')
+    panels = {'losses': sorted(there&LOSSES.keys()-{'adversarial'}), 'critic and adversary': sorted(there&{'adversarial','critic_loss'}), "the gradient's norm": sorted(there&{'gradient_norm'}), "critic's accuracy": sorted(there&{'critic_accuracy'}), 'validation': sorted(there&{'validation'})}
+    panels = {k: v for k,v in panels.items() if v}; figure = Figure(figsize=(2.8*max(1, len(panels)), 2.5), layout='constrained')
     for axes,(title,names) in zip(figure.subplots(1, max(1, len(panels)), squeeze=False)[0], panels.items()):
         for n in names: x,y = line(n); axes.plot(x, y, label=n.replace('_',' '), linewidth=1.2, marker='o' if n=='validation' else None, markersize=3)
         if all(v>0 for n in names for v in list(line(n))[1]) and title!='validation' and 'accuracy' not in title: axes.set_yscale('log')
         if 'accuracy' in title: axes.set_ylim(0, 1.02); axes.axhline(.5, color='grey', linewidth=.8, linestyle=':')
         for b in list(begins.values())[1:]: axes.axvline(b, color='grey', linewidth=.8, linestyle=':')
-        axes.set_title(title, fontsize=9); axes.set_xlabel('step', fontsize=8); axes.tick_params(labelsize=7)
+        axes.set_title(title, fontsize=9); axes.set_xlabel('step', fontsize=8); axes.tick_params(which='both', labelsize=7)
         if len(names)>1: axes.legend(fontsize=7, frameon=False)
     with whole_file(path) as f: figure.savefig(f, format=Path(path).suffix[1:])
 
