@@ -85,6 +85,13 @@ def test_ways_of_computing_learn_the_same(backbone, machine):
     assert {p.dtype for p in other.method.parameters()}=={p.dtype for p in usual.method.parameters()}
     if machine.workers: assert all(a.equal(b) for a,b in zip(usual.method.parameters(), other.method.parameters()))
 
+@pytest.mark.skipif('SOAK' not in os.environ, reason='only in make soak: compiling takes minutes on a processor')
+def test_compiled_code_learns_the_same(backbone):
+    import torch
+    usual,made = (train(TINY, Squares(), backbone=backbone, seed=3, progress=False, machine=m) for m in (Machine(),Machine(compiled='default', length_step=8)))
+    assert [r['loss'] for r in made.log]==pytest.approx([r['loss'] for r in usual.log], rel=2e-3) and not torch._dynamo.utils.counters['graph_break']
+    assert 'training_features' not in vars(made.method)
+
 def test_the_log_stands_in_tensorboard_too(backbone, tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     run = train(TINY, Squares(), out=tmp_path/'run', backbone=backbone, seed=3, progress=False); seen = EventAccumulator(str(tmp_path/'run/tensorboard')); seen.Reload()

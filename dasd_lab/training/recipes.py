@@ -184,7 +184,7 @@ def stages_for(
         if s.batch_size>n: warnings.warn(f'stage {s.name!r}: a batch of {s.batch_size} from {n:,} captions of a language takes all {n:,}')
     return [replace(s, batch_size=min(s.batch_size, n)) for s,n in fed]
 
-# %% ../../nbs/44_training.recipes.ipynb #f3b59b76
+# %% ../../nbs/44_training.recipes.ipynb #68896753
 @dataclass(frozen=True)
 class BackboneChoice:
     "A published tower that a preset asks for"
@@ -226,13 +226,14 @@ def backbone_for(
     preset:dict,                      # 'backbone' or 'source_model'; 'finetuning' (optional)
     its_corpus:Callable[[],Corpus],   # the corpus that is trained on, opened when it is needed
     seed:int=0,                       # of weights and order
-    progress:bool=True                # show bars?
+    progress:bool=True,               # show bars?
+    device:str|torch.device='cpu'     # where a tower is trained, and lies
 )->Backbone:
     "The frozen backbone that a preset asks for"
     asked,tuning,source = preset.get('backbone'),finetuning_of(preset),preset.get('source_model')
     if bool(asked)==bool(source): raise LabError(f'a preset with backbone {asked} and source_model {source!r}', 'one of the two', 'Set the other to null.')
-    if source: backbone = train_source(load_preset(source), its_corpus(), seed, progress)
-    else: backbone = published_backbone(settings(BackboneChoice, asked, 'backbone'))
+    if source: backbone = train_source(load_preset(source), its_corpus(), seed, progress, device)
+    else: backbone = published_backbone(settings(BackboneChoice, asked, 'backbone')).to(device)
     if not tuning.phases: return backbone
     return finetune_source(backbone, list(tuning.phases), corpus_named(tuning.corpus, preset.get('frames', 1)) if tuning.corpus else its_corpus(), seed, progress, rescale=bool(source))
 
@@ -286,7 +287,7 @@ def _frozen(preset:dict, backbone, its_corpus:Callable, out:Path|None, seed:int,
     "The backbone of a run; it is kept in its folder, where other processes and a later attempt find it"
     if worker.first:
         if isinstance(backbone, (str,Path)): backbone = load_backbone(backbone)
-        elif backbone is None: backbone = load_backbone(out/'backbone') if out and (out/'backbone').exists() else backbone_for(preset, its_corpus, seed, show) # an interrupted run goes on
+        elif backbone is None: backbone = load_backbone(out/'backbone') if out and (out/'backbone').exists() else backbone_for(preset, its_corpus, seed, show, worker.device) # an interrupted run goes on
         if out and not (out/'backbone').exists(): save_backbone(backbone, out/'backbone', seed=seed)
     worker.wait()
     return (backbone if worker.first else load_backbone(out/'backbone')).to(worker.device)
