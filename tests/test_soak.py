@@ -1,6 +1,6 @@
 """A run that is killed again and again, at random points, ends with the bits of one that never stopped
 
-Three kills in the usual tests; `make soak` asks for twenty (SOAK=20), for a real disk that fills up and for a process of two that dies."""
+A real disk that fills up (where mounting one is allowed), and three kills in the usual tests; `make soak` asks for twenty (SOAK=20), some of them inside a save, and for a process of two that dies."""
 import json,os,random,shutil,signal,subprocess,time
 from multiprocessing import get_context
 from pathlib import Path
@@ -43,15 +43,15 @@ def test_killed_at_random_points(straight, tmp_path):
     while len(places)<KILLS:
         before = read_progress(out); p = started(out, backbone)
         while p.is_alive() and (at := read_progress(out))==before: time.sleep(.002)
-        time.sleep(rng.uniform(0, took/(1+KILLS/2)))
-        if not p.is_alive(): break # it came to its end between two kills
+        time.sleep(rng.uniform(0, 1.2*took/KILLS)) # on the whole it comes to its end about when the kills do
+        if not p.is_alive(): shutil.rmtree(out); places.append('–'); continue # it came to its end first: from the beginning
         os.kill(p.pid, signal.SIGKILL); p.join(); assert p.exitcode==-signal.SIGKILL
-        inside += any(f.name.startswith('.') for f in (out/'checkpoints').glob('.*')); places.append(checkpoints(out)[-1].name if checkpoints(out) else '–')
+        inside += any((out/'checkpoints').glob('.*')); places.append(checkpoints(out)[-1].name if checkpoints(out) else '–')
         assert not (out/'card.json').exists() or (out/'method/manifest.json').exists()
         for line in (out/'log.jsonl').read_text().split('\n')[:-1] if (out/'log.jsonl').exists() else (): json.loads(line)
-    p = started(out, backbone); p.join(); finished = (out/'card.json').exists(); assert finished and p.exitcode in (0,1)
+    p = started(out, backbone); p.join(); assert (out/'card.json').exists() and p.exitcode==0
     print(f'{len(places)} kills, {inside} of them inside a save; went on from {places}')
-    assert len(places)>=min(KILLS, 3)-1 and places==sorted(places, key=lambda n: n.replace('–','0')); same_bits(run, out)
+    assert KILLS<20 or inside>=1; same_bits(run, out)
     assert not list(out.glob('checkpoints')) and json.loads((out/'run.json').read_text())['attempts']
 
 @pytest.fixture

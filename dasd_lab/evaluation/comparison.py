@@ -76,7 +76,7 @@ def read_run(
     folder = Path(folder)
     if folder.name=='method' and (folder.parent/'card.json').is_file(): folder = folder.parent
     method,_ = _places(folder); manifest,card,log = _json(method/'manifest.json'),_json(folder/'card.json'),read_log(folder)
-    if not (manifest.get('kind')=='method' or card or log): raise LabError(f'{folder}, which holds no run', 'a folder with card.json, log.jsonl or a saved method', 'Check the path.')
+    if not (manifest.get('kind')=='method' or card or log or (folder/'run.json').is_file()): raise LabError(f'{folder}, which holds no run', 'a folder with card.json, log.jsonl or a saved method', 'Check the path.')
     if method==folder and not card: card = _json(folder.parent/'card.json').get('companions', {}).get(folder.name, {})
     preset = _json(folder/'preset.json') or _preset(card or manifest); steps = card.get('stages', {})
     stages = [plain(settings(Stage, s)) for s in preset.get('stages', [])]
@@ -94,7 +94,7 @@ def run_folders(
     "The runs of a folder, newest last"
     root = Path(root)
     if not root.is_dir(): raise LabError(f'no folder {root}', 'a run, or a folder of runs', 'Check the path.')
-    is_run = lambda f: f.is_dir() and ((f/'card.json').is_file() or (f/'log.jsonl').is_file() or _json(f/'manifest.json').get('kind')=='method')
+    is_run = lambda f: f.is_dir() and (any((f/n).is_file() for n in ('card.json','run.json','log.jsonl')) or _json(f/'manifest.json').get('kind')=='method')
     inside = sorted((f for f in root.iterdir() if is_run(f)), key=lambda f: (f.stat().st_mtime, f.name))
     return [root, *(f for f in inside if f.name!='method')] if is_run(root) else inside
 

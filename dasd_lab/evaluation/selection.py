@@ -21,7 +21,7 @@ def figures_on(
     origin:str='human'           # whose captions
 )->Callable[[RetrievalMethod],dict[str,float]]: # figure → its mean over the languages
     "What a run is looked at by while it trains"
-    if split=='test': raise LabError("a selection of weights by the split 'test'", "'validation', or another one that nothing is reported on", 'Name another split.')
+    if split.startswith('test'): raise LabError("a selection of weights by the split 'test'", "'validation', or another one that nothing is reported on", 'Name another split.')
     there,pictures = cache(lambda: [l for l in languages if len(corpus.captions(split, l, origin))]),cache(lambda backbone: backbone.encode_pictures(corpus.visuals(split)))
     def figures(method):
         if not there(): raise LabError(f'{corpus.name} without captions of {split} in {", ".join(languages)}', 'some to choose weights by', 'Train without a selection, or name another split.')

@@ -41,13 +41,16 @@ def set_random_states(
         if k=='cpu': torch.set_rng_state(state)
         elif int(k[5:])<torch.cuda.device_count(): torch.cuda.set_rng_state(state, int(k[5:]))
 
-# %% ../../nbs/415_training.checkpoints.ipynb #dc15413c
+# %% ../../nbs/415_training.checkpoints.ipynb #68b3ae3e
 @dataclass(frozen=True)
 class Selection:
     "By which figure of the validation pictures the weights of a stage are chosen"
     metric:str = 'mean_recall'                     # a name among the figures
     direction:Literal['higher','lower'] = 'higher' # which is better
     every:int = 50                                 # steps
+
+    def __post_init__(self):
+        if self.every<1: raise LabError(f'a look every {self.every} steps', '1 or more', 'Correct it, or leave the selection out.')
 
     def value(self, figures:dict[str,float])->float:
         "The figure that decides"

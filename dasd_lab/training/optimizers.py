@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 from ..contracts import LabError
 from .stages import Stage
 
-# %% ../../nbs/411_training.optimizers.ipynb #5dca3dee
+# %% ../../nbs/411_training.optimizers.ipynb #096b409a
 class BertAdam(Optimizer):
     "Adam without bias correction, each tensor's gradient clipped, decay apart from the gradient"
     def __init__(self,
@@ -33,6 +33,7 @@ class BertAdam(Optimizer):
     @torch.no_grad()
     def step(self, closure=None):
         "One step for every parameter that has a gradient"
+        fault = getattr(self, 'found_inf', None); sound = 1. if fault is None else 1-fault # 0: everything stays as it is
         for g in self.param_groups:
             (b1,b2),eps = g['betas'],g['eps']
             for p in g['params']:
@@ -40,8 +41,9 @@ class BertAdam(Optimizer):
                 s = self.state[p]
                 if not s: s.update(m=torch.zeros_like(p), v=torch.zeros_like(p))
                 grad = p.grad*(g['max_norm']/(p.grad.norm()+1e-6)).clamp(max=1.)
-                s['m'].lerp_(grad, 1-b1); s['v'].mul_(b2).addcmul_(grad, grad, value=1-b2)
-                p.sub_(g['lr']*(s['m']/(s['v'].sqrt()+eps)+g['weight_decay']*p))
+                if fault is not None: grad = grad.nan_to_num()
+                s['m'].lerp_(grad, (1-b1)*sound); s['v'].lerp_(grad.square(), (1-b2)*sound)
+                p.sub_(g['lr']*sound*(s['m']/(s['v'].sqrt()+eps)+g['weight_decay']*p))
 
 # %% ../../nbs/411_training.optimizers.ipynb #52d60ce6
 def make_optimizers(
@@ -109,14 +111,14 @@ def norm_by_part(
         if p.requires_grad and p.grad is not None and not n.startswith('critic.'): found[n.split('.')[0]].append(p.grad.coalesce().values() if p.grad.is_sparse else p.grad)
     return {part: get_total_norm(gs).detach() for part,gs in found.items()}
 
-# %% ../../nbs/411_training.optimizers.ipynb #93a16346
+# %% ../../nbs/411_training.optimizers.ipynb #3e249d05
 def step_unless(
     optimizers:Iterable[Optimizer], # after a backward pass
     fault:Tensor                    # scalar, bool: something is wrong with this step
 )->None:
     "Step, or leave everything as it is"
     for o in optimizers:
-        if o.defaults.get('fused'): o.grad_scale,o.found_inf = None,fault.float(); o.step()
+        if o.defaults.get('fused') or isinstance(o, BertAdam): o.grad_scale,o.found_inf = None,fault.float(); o.step()
         elif not fault: o.step()
 
 # %% ../../nbs/411_training.optimizers.ipynb #b3aa98d2

@@ -36,7 +36,7 @@ from ..dasd.encoder import DASD,StaticAdapter # registers both methods
 from ..presets import load_preset,plain,settings,vary
 from ..storage import write_json
 from .checkpoints import Selection
-from .diary import claim,read_log
+from .diary import check_trackers,claim,read_log
 from .losses import LOSSES
 from .machine import Machine,Worker,processes
 from .pretrained import Pretrained
@@ -268,15 +268,17 @@ def train(
 def resume(
     folder:str|Path,            # of an interrupted run
     validate:Callable[[RetrievalMethod],dict[str,float]]|None=None, # as it was given, for a run with a selection
-    progress:Callable|bool=True # show bars?
+    progress:Callable|bool=True, # show bars?
+    **other                     # 'keeping', 'guard' or 'machine', where they shall be others than before
 )->Run:
     "Go on with a run from what its folder says, without its preset's file"
     folder = Path(folder); r = read_record(folder)
-    if (folder/'card.json').exists(): raise LabError(f'{folder}, a finished run', 'an interrupted one', '`load_run` opens it.')
+    if (folder/'card.json').exists(): _tidy(folder); raise LabError(f'{folder}, a finished run', 'an interrupted one', '`load_run` opens it.')
     if r['data_given']: raise LabError(f'{folder}, which was begun with data of its own', 'a run on a corpus', 'Call `train` with the same data and the same folder.')
     of = lambda cls, key: None if r[key] is None else settings(cls, r[key], key)
-    preset = json.loads((folder/'preset.json').read_text(encoding='utf-8')); given = {k: r[k] for k in r if k not in ('settings','sources','data','backbone','attempts')}
-    return _train(given, preset, r['corpus'], folder, None, None, progress, validate, of(Selection, 'selection'), r['features'], of(Keeping, 'keeping'), of(Guard, 'guard'), of(Machine, 'machine'))
+    preset = json.loads((folder/'preset.json').read_text(encoding='utf-8')); how = dict(keeping=of(Keeping, 'keeping'), guard=of(Guard, 'guard'), machine=settings(Machine, {k: v for k,v in r['machine'].items() if k!='processes'}, 'machine')) | other
+    given = {k: r[k] for k in r if k not in ('settings','sources','data','backbone','attempts')} | {k: plain(v) for k,v in how.items()}
+    return _train(given, preset, r['corpus'], folder, None, None, progress, validate, of(Selection, 'selection'), r['features'], **how)
 
 def _corpus_place(corpus:Corpus|str|None)->str|None:
     "What `corpus_named` finds a corpus by again"
@@ -286,8 +288,10 @@ def _corpus_place(corpus:Corpus|str|None)->str|None:
 def _frozen(preset:dict, backbone, its_corpus:Callable, out:Path|None, seed:int, show:bool, worker:Worker)->Backbone:
     "The backbone of a run; it is kept in its folder, where other processes and a later attempt find it"
     if worker.first:
+        kept = load_backbone(out/'backbone') if out and (out/'backbone').exists() else None
         if isinstance(backbone, (str,Path)): backbone = load_backbone(backbone)
-        elif backbone is None: backbone = load_backbone(out/'backbone') if out and (out/'backbone').exists() else backbone_for(preset, its_corpus, seed, show, worker.device) # an interrupted run goes on
+        if kept and backbone and fingerprint(backbone)!=fingerprint(kept): raise LabError(f'another backbone than {out}/backbone', 'the one that run was begun with', 'Leave `backbone` out to go on, or choose another folder.')
+        if backbone is None: backbone = kept or backbone_for(preset, its_corpus, seed, show, worker.device)
         if out and not (out/'backbone').exists(): save_backbone(backbone, out/'backbone', seed=seed)
     worker.wait()
     return (backbone if worker.first else load_backbone(out/'backbone')).to(worker.device)
@@ -295,7 +299,8 @@ def _frozen(preset:dict, backbone, its_corpus:Callable, out:Path|None, seed:int,
 def _train(given:dict, preset:dict, corpus, out, backbone, data, progress, validate, selection, features, keeping, guard, machine)->Run:
     "A run from all that it was given"
     start,show,worker,seed,languages = time.process_time(),bool(progress),Worker(machine),given['seed'],tuple(given['languages'])
-    if out and (out/'card.json').exists(): raise LabError(f'{out} holds a finished run', 'a new folder', 'Choose another --out, or remove it yourself.')
+    check_trackers(keeping.trackers)
+    if out and (out/'card.json').exists(): _tidy(out); raise LabError(f'{out} holds a finished run', 'a new folder', 'Choose another --out, or remove it yourself.')
     if worker.n>1 and not out: raise LabError(f'{worker.n} processes without a run folder', 'one that all of them see', 'Give `out`.')
     if selection and validate is None: raise LabError(f'a selection by {selection.metric!r} without figures', '`validate`, a function of the method', 'Give `dasd_lab.evaluation.selection.figures_on(corpus, languages)`; the command does it by itself.')
     its_corpus = cache(lambda: corpus if isinstance(corpus, Corpus) else corpus_named(corpus or preset['corpus'], preset.get('frames', 1)))
@@ -306,7 +311,7 @@ def _train(given:dict, preset:dict, corpus, out, backbone, data, progress, valid
             data = data or training_data(its_corpus(), languages, backbone, features)
         method,stages = new_method(preset, data, backbone, seed),stages_for(preset, data, others)
         batches = {s: batches_for(method, d, seed) for s,d in {**others, '': data}.items()}; print_of = fingerprint(backbone)
-        if out and worker.first: begin_record(out, preset, given, data.about, print_of); write_readme(out, 'in training', read_log(out))
+        if out and worker.first: begin_record(out, preset, given | dict(machine=given['machine'] | dict(processes=worker.n)), data.about | ({'stage_corpora': {s: d.about for s,d in others.items()}} if others else {}), print_of, config=method.config, stages=stages); write_readme(out, 'in training', read_log(out))
         try:
             log = fit(method, stages, lambda stage: batches.get(stage.name, batches[''])(stage), out, seed, validate, selection, keeping if out else replace(keeping, checkpoint_every=0), guard, machine, progress=show)
             card = dict(preset=given['preset'], changes=given['changes'], method=method.name, languages=languages, seed=seed, **data.about, stages={s.name: s.steps for s in stages},
@@ -315,16 +320,20 @@ def _train(given:dict, preset:dict, corpus, out, backbone, data, progress, valid
             if out and worker.first: _finish(out, method, log, card)
         except BaseException as e:
             if out and worker.first:
-                with suppress(LabError,OSError): write_readme(out, 'stopped' if isinstance(e, KeyboardInterrupt) else f'ended early: {e}', read_log(out))
+                with suppress(Exception): write_readme(out, 'stopped' if isinstance(e, KeyboardInterrupt) else f'ended early: {e}', read_log(out))
             raise
         worker.wait()
     return Run(method, log, card, out)
 
 def _finish(out:Path, method:RetrievalMethod, log:list, card:dict)->None:
     "The trained method into its folder; the card says that all is there, and only then is there nothing to go on from"
-    save_method(method, out/'method', seed=card['seed'], preset=card['preset']); write_json(card, out/'card.json')
+    save_method(method, out/'method', seed=card['seed'], preset=card['preset']); write_json(card, out/'card.json'); _tidy(out)
+    try: write_readme(out, 'finished', log, card)
+    except Exception as e: warnings.warn(f'{out} is finished; its README could not be written: {e}')
+
+def _tidy(out:Path)->None:
+    "What a finished run needs no more"
     shutil.rmtree(out/'checkpoints', ignore_errors=True); (out/'progress.json').unlink(missing_ok=True)
-    write_readme(out, 'finished', log, card)
 
 def shipped_run()->Path:
     "The folder of the trained run that comes with the lab"

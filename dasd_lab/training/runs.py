@@ -23,9 +23,9 @@ from ..presets import leaves,plain,settings
 from ..storage import read_tensors,seal,unseal,whole_folder,write_json,write_tensors
 from .checkpoints import Place,Selection,load_checkpoint,own_state,save_checkpoint
 from .diary import Diary
-from .machine import Machine,Worker,batches_ahead,compiled,deterministic
+from .machine import Machine,Worker,batches_ahead,compiled,deterministic,helpers_watched
 from .optimizers import make_optimizers,restore_optimizers
-from .stages import Stage,set_trainable
+from .stages import Stage,check_terms,set_trainable
 from .steps import CriticTurn,Guard,train_step
 
 # %% ../../nbs/42_training.runs.ipynb #b13c1ca8
@@ -34,12 +34,12 @@ class Stopped(KeyboardInterrupt):
 
 @contextmanager
 def stop_asked()->Iterator[Callable[[],bool]]: # whether somebody asked
-    "Take SIGINT and SIGTERM as wishes; a second Ctrl-C ends at once. Outside the main thread nothing changes"
+    "Take SIGINT, SIGTERM and a terminal that closes as wishes; a second Ctrl-C ends at once. Outside the main thread nothing changes"
     asked = []
     def ask(number, frame):
         if number==signal.SIGINT and asked: raise KeyboardInterrupt
         asked.append(number)
-    ours = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) not in (signal.SIG_IGN, None)]
+    ours = [n for n in (signal.SIGINT, signal.SIGTERM, getattr(signal, 'SIGHUP', None)) if n and signal.getsignal(n) not in (signal.SIG_IGN, None)]
     before = {n: signal.signal(n, ask) for n in ours} if threading.current_thread() is threading.main_thread() else {}
     try: yield lambda: bool(asked)
     finally:
@@ -48,14 +48,15 @@ def stop_asked()->Iterator[Callable[[],bool]]: # whether somebody asked
 # %% ../../nbs/42_training.runs.ipynb #48023ff9
 def keep_fault(
     folder:Path,            # of the run
-    method:RetrievalMethod, # its weights, which the step did not reach
+    method:RetrievalMethod, # its weights, which the step did not reach; on a GPU those of some steps later, when the flag is read
     batch:dict,             # of the step
     row:Mapping,            # its figures
     most:int=3              # that are kept
 )->Path|None:               # where; None: there are enough
     "A batch and the weights that it went wrong with, as one whole folder"
     place = folder/'faults'/f'{row["stage"]}-{row["step"]}'
-    if place.exists() or len(list(place.parent.glob('[!.]*')))>=most: return None
+    if place.exists(): return place
+    if len(list(place.parent.glob('[!.]*')))>=most: return None
     with whole_folder(place) as f:
         write_tensors({k: v for k,v in batch.items() if isinstance(v, Tensor)}, f/'batch.safetensors'); write_tensors(own_state(method), f/'weights.safetensors')
         write_json(dict(row, rows=[int(i) for i in batch.get('rows', ())]), f/'fault.json')
@@ -69,6 +70,10 @@ class Keeping:
     checkpoints:int = 2        # how many are kept
     log_every:int = 10         # steps between two rows of the log
     trackers:tuple = ()        # beside TensorBoard, see `diary.open_trackers`
+
+    def __post_init__(self):
+        for name,least in (('checkpoint_every',0), ('checkpoints',1), ('log_every',1)):
+            if getattr(self, name)<least: raise LabError(f'{name} = {getattr(self, name)}', f'{least} or more', 'Correct it.')
 
 def fit(
     method:RetrievalMethod,             # trained in place
@@ -85,14 +90,15 @@ def fit(
 )->list[dict]:                          # the log
     "Train a method through its stages; goes on from the folder's last checkpoint if there is one"
     folder = None if folder is None else Path(folder)
+    worker = Worker(machine); _check_all(method, stages, worker)
     facts = dict(backbone=fingerprint(method.backbone), seed=seed, stages=[plain(s) for s in stages], selection=selection and plain(selection))
     found = load_checkpoint(folder, method, facts) if folder else None
     place,states = found or (Place(0, 0), {})
-    worker = Worker(machine); method.to(worker.device)
+    method.to(worker.device)
     diary = Diary(folder if worker.first else None, stages, place.log, trackers=keeping.trackers, settings=leaves(dict(seed=seed, stages=facts['stages'], machine=plain(machine))))
     with ExitStack() as held:
         asked = held.enter_context(stop_asked()); held.callback(diary.close)
-        held.enter_context(deterministic(machine.deterministic)); held.enter_context(compiled(method, machine.compiled))
+        held.enter_context(deterministic(machine.deterministic)); held.enter_context(compiled(method, machine.compiled, machine.length_step)); held.enter_context(helpers_watched(worker))
         for s,stage in enumerate(stages):
             if s<place.stage: continue
             if s>place.stage: place,states = Place(s, 0, place.log),{}
@@ -101,9 +107,16 @@ def fit(
     if folder and worker.first: diary.write_log(); diary.tell(len(stages)-1, stages[-1].steps, 'finished')
     return place.log
 
+def _check_all(method:RetrievalMethod, stages:Sequence[Stage], worker:Worker)->None:
+    "What would fail in a later stage is said before the first"
+    if not stages: raise LabError('no stages', 'one at least', 'Give the preset `stages`, or more captions to train on.')
+    for stage in stages:
+        worker.check(stage.batch_size); check_terms(stage)
+        set_trainable(method, (*stage.trains, *(['critic'] if stage.critic else []))); make_optimizers(method, stage)
+
 def _train_stage(method, stage, batch_of, place, states, facts, folder, seed, validate, selection, keeping, guard, worker, diary, asked, progress)->None:
     "The steps of one stage, from its place on"
-    worker.check(stage.batch_size); first,s = place.step,place.stage
+    first,s = place.step,place.stage
     set_trainable(method, (*stage.trains, *(['critic'] if stage.critic else [])))
     turn,optimizers = CriticTurn(method.critic, stage.critic, seed) if stage.critic else None,make_optimizers(method, stage)
     everything = [*optimizers, *([turn.optimizer] if turn else [])]
@@ -111,12 +124,14 @@ def _train_stage(method, stage, batch_of, place, states, facts, folder, seed, va
     faults = Faults(guard, folder if worker.first else None, method, batch_of)
     stop = lambda: bool(worker.any(torch.tensor(asked(), device=worker.device))) if worker.n>1 else asked()
     save = lambda: folder and worker.first and save_checkpoint(folder, method, everything, place, facts, keeping.checkpoints)
+    before = sum(x.steps for x in diary.stages[:s])
     method.train(); diary.tell(s, first)
     steps = batches_ahead(batch_of, first, stage.steps, worker)
     for step in tqdm(range(first, stage.steps), initial=first, total=stage.steps, desc=stage.name.replace('_',' '), disable=not progress or not worker.first):
         told = step%keeping.log_every==0 or step==stage.steps-1
         row = train_step(method, stage, optimizers, next(steps), step, turn, worker, guard, parts=told); place.step = step+1
-        due,ending = bool(keeping.checkpoint_every) and (step+1)%keeping.checkpoint_every==0,stop()
+        due = bool(keeping.checkpoint_every) and ((before+step+1)%keeping.checkpoint_every==0 or step==stage.steps-1)
+        ending = stop() if worker.n==1 or told or due else False # together, where they are several
         look = validate is not None and selection is not None and (step+1)%selection.every==0
         faults.see(row, now=told or due or ending or look or worker.device.type=='cpu')
         if told: diary.add({k: v.item() if isinstance(v, Tensor) else v for k,v in row.items() if k!='fault' or v})
@@ -149,7 +164,9 @@ class Faults:
         for r in rows:
             if not r['fault']: self.in_a_row = 0; continue
             self.in_a_row += 1; figures = {k: v.item() if isinstance(v, Tensor) else v for k,v in r.items()}
-            kept = keep_fault(self.folder, self.method, self.batch_of(r['step']), figures) if self.folder else None
+            kept = None
+            try: kept = keep_fault(self.folder, self.method, self.batch_of(r['step']), figures) if self.folder else None
+            except LabError as e: warnings.warn(f'the batch could not be kept: {e}')
             said = ', '.join(f'{k} {v:.4g}' for k,v in figures.items() if isinstance(v, float) and k in ('loss','gradient_norm',*self.guard.limits))
             if self.guard.faults=='stop' or self.in_a_row>self.guard.patience:
                 raise LabError(f'step {r["step"]} of {r["stage"]} at fault ({said})' + (f', {self.in_a_row} in a row' if self.in_a_row>1 else ''), 'finite losses and gradients, and terms within their limits',

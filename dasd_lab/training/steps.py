@@ -20,7 +20,7 @@ from .machine import Gathered,Worker
 from .optimizers import gradient_norm,norm_by_part,set_rate,step_unless
 from .stages import CriticTraining,Stage,learning_rate,stage_loss
 
-# %% ../../nbs/417_training.steps.ipynb #d5f09740
+# %% ../../nbs/417_training.steps.ipynb #a1aeec92
 class CriticTurn:
     "The critic's own optimizer and step"
     def __init__(self,
@@ -50,10 +50,23 @@ class CriticTurn:
         agnostic,reference = features['semantic_agnostic'],features[self.training.reference].detach()
         self.optimizer.zero_grad(set_to_none=True)
         verdicts = self.logits(agnostic.detach(), reference, step); loss = critic_loss(verdicts, self.training.share)
-        loss.backward(); fault = ~torch.isfinite(loss.detach())
-        if worker: worker.share_gradients(self.critic.parameters(), everywhere=True); fault = worker.any(fault)
-        step_unless([self.optimizer], fault)
+        loss.backward()
+        if worker: worker.share_gradients(self.critic.parameters(), everywhere=True)
+        fault = ~(torch.isfinite(loss.detach())&torch.isfinite(gradient_norm([self.optimizer])))
+        self.before = [t.detach().clone() for t in self.changing()]
+        step_unless([self.optimizer], worker.any(fault) if worker else fault)
         return self.logits(agnostic, reference, step) | dict(critic_loss=loss.detach(), critic_accuracy=critic_accuracy(verdicts))
+
+    def changing(self)->list[Tensor]:
+        "What a step of the critic changes: its weights, and the averages of its optimizer where there are some"
+        return [*self.critic.parameters(), *(v for s in self.optimizer.state.values() for v in s.values())]
+
+    @torch.no_grad()
+    def undo_if(self,
+        fault:Tensor # scalar, bool: the step that the critic's turn belonged to was at fault
+    )->None:
+        "As if the turn had not been"
+        for i,now in enumerate(self.changing()): now.copy_(torch.where(fault, self.before[i] if i<len(self.before) else torch.zeros_like(now), now))
 
 @torch.no_grad()
 def critic_accuracy(
@@ -82,7 +95,7 @@ class Guard:
             if term in report: wrong = wrong|(report[term].abs()>limit)
         return wrong
 
-# %% ../../nbs/417_training.steps.ipynb #976e443a
+# %% ../../nbs/417_training.steps.ipynb #c939e7f5
 def train_step(
     method:RetrievalMethod,      # in training
     stage:Stage,                 # what is minimised
@@ -102,10 +115,13 @@ def train_step(
     total,report = stage_loss(stage, features)
     for o in optimizers: o.zero_grad(set_to_none=True)
     total.backward()
-    worker.share_gradients(p for o in optimizers for g in o.param_groups for p in g['params'])
+    alike = set(map(id, method.critic.parameters())) if turn is not None else set() # read from all rows by each process
+    of = lambda wanted: (p for o in optimizers for g in o.param_groups for p in g['params'] if (id(p) in alike)==wanted)
+    worker.share_gradients(of(False)); worker.share_gradients(of(True), everywhere=True)
     by_part = {f'gradient_norm/{k}': v for k,v in norm_by_part(method).items()} if parts else {}
     norm = gradient_norm(optimizers, stage.max_gradient_norm); fault = worker.any(guard.fault(total, report, norm))
     step_unless(optimizers, fault)
+    if turn is not None: turn.undo_if(fault)
     extra = {k: features[k] for k in ('critic_loss','critic_accuracy') if k in features}
     if 'semantic_agnostic' in features: extra['agnostic_norm'] = features['semantic_agnostic'].detach().norm(dim=-1).mean()
     return dict(step=step, stage=stage.name, language=batch['language'], learning_rate=rate, loss=total.detach()) | report | extra | dict(gradient_norm=norm) | by_part | dict(fault=fault)
