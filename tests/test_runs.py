@@ -35,7 +35,7 @@ def stopped_in_the_middle(words, out:Path, env=None)->int:
     p.send_signal(signal.SIGTERM); return p.wait(60)
 
 def test_a_stopped_run_goes_on_from_its_name_alone(captions, tmp_path, capsys):
-    words = ['dasd.new_language','--captions',str(captions),*SMALL,'--seed','5','--checkpoint-every','40']
+    words = ['dasd.new_language','--captions',str(captions),*SMALL,'--seed','5','--checkpoint-every','40','--select','text_to_image_R@5','--select-every','10']
     assert stopped_in_the_middle(words, tmp_path/'stopped')==130
     assert checkpoints(tmp_path/'stopped') and 'To go on: `dasd-lab train --resume' in (tmp_path/'stopped/README.md').read_text()
     captions.rename(tmp_path/'moved.tsv') # what the run needs, it has
@@ -104,3 +104,24 @@ def test_the_log_stands_in_tensorboard_too(backbone, tmp_path):
 def test_an_unknown_tracker_is_told_before_the_first_step(backbone, tmp_path, capsys):
     from dasd_lab.contracts import LabError
     with pytest.raises(LabError, match='one of'): train(TINY, Squares(), out=tmp_path/'run', backbone=backbone, progress=False, keeping=Keeping(200, trackers=('paper',)))
+    assert not (tmp_path/'run').exists()
+
+def test_an_existing_folder_is_not_begun_anew_with_something_else(backbone, tmp_path):
+    "Also where it was stopped before its first checkpoint: its backbone is there already"
+    from dasd_lab.contracts import LabError
+    class Enough(Exception): pass
+    def stop(m): raise Enough
+    given = dict(out=tmp_path/'run', progress=False, validate=stop, selection=Selection('recall', every=2), keeping=Keeping(0))
+    with pytest.raises(Enough): train(TINY, Squares(), backbone=backbone, seed=3, **given)
+    assert not checkpoints(tmp_path/'run') and 'ended early' in (tmp_path/'run/README.md').read_text()
+    other = train_source(SOURCE, Squares(), seed=9, progress=False)
+    for wrong,why in ((dict(backbone=other, seed=3),'another backbone'), (dict(backbone=backbone, seed=4),'other seed'), (dict(backbone=backbone, seed=3, changes={'stages.0.batch_size':8}),'other stages'), (dict(backbone=backbone, seed=3, languages=['de','fr']),'other')):
+        with pytest.raises(LabError, match=why): train(TINY, Squares(), **given | wrong)
+    ends = iter(range(99)); run = train(TINY, Squares(), seed=3, **given | dict(validate=lambda m: dict(recall=float(next(ends)))))
+    assert load_run(tmp_path/'run').languages==('de',) and len(json.loads((tmp_path/'run/run.json').read_text())['attempts'])==2 and run.log
+
+def test_the_record_says_what_was_trained(backbone, tmp_path):
+    "Steps in proportion to the languages, batches no larger than the captions, and the languages themselves"
+    preset = vary(TINY, dict(languages=['de','fr'], source_model=None)); train(vary(preset, {'stages.0.batch_size':64}), Squares(), ['fr'], tmp_path/'run', 3, backbone, progress=False)
+    r = json.loads((tmp_path/'run/run.json').read_text()); first = r['settings']['stages'][0]
+    assert (first['steps'],first['batch_size'],r['settings']['config']['languages'])==(15,48,['fr']) and 'brought to' in r['sources']['stages.0.steps'] and r['attempts'][0]['machine']['processes']==1
