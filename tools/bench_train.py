@@ -1,6 +1,6 @@
 """What a training step costs beside a plain step that does what the authors' loop does, and what each saving brings
 
-    python tools/bench_train.py [--rounds 9] [--threads 1] [--batch 16] [--json FILE] [--tiny]
+    python tools/bench_train.py [--rounds 5] [--threads 1] [--batch 16] [--json FILE] [--tiny]
 
 Cross-lingual alignment at the paper's size on a CPU: a text tower of 12 blocks and width 512, mBERT's 119,547 token vectors, batches of 16 captions of real
 length. What the plain step does is written in `plain_step.py`. The lab's savings are switched on one after the other; all but the last are exact, that is,
@@ -44,22 +44,22 @@ class Row:
     vocabulary:bool = False
     cut:bool = False
     shared:bool = False
-    labs:bool = False
+    lab:bool = False
     length:bool = False
     lazy:bool = False
 
 def ladder()->list[Row]:
     "One saving after the other"
     rows = [Row('plain')]
-    for name in ('store','frozen','vocabulary','cut','shared','labs','length','lazy'): rows.append(replace(rows[-1], name=name, **{name: True}))
+    for name in ('store','frozen','vocabulary','cut','shared','lab','length','lazy'): rows.append(replace(rows[-1], name=name, **{name: True}))
     return rows
 
 class Saved(PlainStep):
-    "The plain step with some of the savings; with `labs` the lab's own"
+    "The plain step with some of the savings; with `lab` the lab's own"
     def __init__(self, method, row:Row, stage):
         self.row,self.stage,self.kept = row,replace(stage, lazy=('token_vectors.embedding',)*row.lazy),{}
         super().__init__(method, stage.learning_rate)
-        if row.labs: self.optimizers,self.turn = make_optimizers(method, self.stage),CriticTurn(method.critic, stage.critic)
+        if row.lab: self.optimizers,self.turn = make_optimizers(method, self.stage),CriticTurn(method.critic, stage.critic)
 
     def open(self)->None:
         super().open()
@@ -78,7 +78,7 @@ class Saved(PlainStep):
         return self.method.disentangler(b, b.start(apart, end), end, language) if self.row.shared else super().split(apart, end, language)
 
     def __call__(self, batch, step):
-        if not self.row.labs: return super().__call__(batch, step)
+        if not self.row.lab: return super().__call__(batch, step)
         loss = train_step(self.method, self.stage, self.optimizers, {k: v for k,v in batch.items() if not k.startswith('source_') or k=='source_features'}, step, self.turn)['loss']
         for o in self.optimizers: o.zero_grad()
         return loss
@@ -128,7 +128,7 @@ def learnt(rows, pair, stage, batches, used:int)->dict:
         del step; gc.collect()
     return found
 
-def timed(rows, pair, stage, batches, warm:int=2)->np.ndarray: # [rounds, rows] seconds
+def timed(rows, pair, stage, batches, warm:int=1)->np.ndarray: # [rounds, rows] seconds
     "Every row in turn on every batch; forwards and backwards"
     steps,took = [Saved(pair[row.vocabulary], row, stage) for row in rows],[]
     for i,(random,similar) in enumerate(batches):
@@ -142,7 +142,7 @@ def timed(rows, pair, stage, batches, warm:int=2)->np.ndarray: # [rounds, rows] 
 def measure(preset:dict, cfg:dict, used:int, rounds:int, batch:int, steps:int=3)->dict:
     "Equality first, then time"
     stage = replace(scaled_stages(preset, len(LANGUAGES))[0], warmup=0.); pair,rng = methods(preset, cfg, used),np.random.default_rng(0); rows = ladder()
-    made = both_batches(pair[0].backbone, rounds+2, batch, used, rng)
+    made = both_batches(pair[0].backbone, rounds+1, batch, used, rng)
     with attention(torch.device('cpu')):
         equal = learnt(rows, pair, stage, [similar for _,similar in made[:steps]], used); seconds = timed(rows, pair, stage, made)
     table = []
@@ -155,13 +155,13 @@ def measure(preset:dict, cfg:dict, used:int, rounds:int, batch:int, steps:int=3)
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument('--rounds', type=int, default=9); p.add_argument('--threads', type=int, default=1); p.add_argument('--batch', type=int, default=16); p.add_argument('--json', metavar='FILE')
+    p.add_argument('--rounds', type=int, default=5); p.add_argument('--threads', type=int, default=1); p.add_argument('--batch', type=int, default=16); p.add_argument('--json', metavar='FILE')
     p.add_argument('--tiny', action='store_true', help='a tower of three small blocks: does it run?')
     a = p.parse_args(); torch.set_num_threads(a.threads); preset = load_preset(PRESET)
     if a.tiny: preset = preset | dict(token_vectors=dict(weights='none', n_tokens=400)); cfg,used = TINY,150
     else: cfg,used = tower_config(preset),20_000
     found = dict(machine=platform.machine(), threads=a.threads, torch=torch.__version__, preset=preset.get('name', PRESET), **measure(preset, cfg, used, a.rounds, a.batch))
-    print(f'{a.threads} thread(s), torch {a and torch.__version__}, {platform.machine()}; batches of {a.batch}, {found["mean_length"]:.0f} tokens in the mean, longest {found["longest_random"]:.0f}, of similar length {found["longest_similar"]:.0f}; medians of {a.rounds} rounds [quartiles]\n')
+    print(f'{a.threads} thread(s), torch {torch.__version__}, {platform.machine()}; batches of {a.batch}, {found["mean_length"]:.0f} tokens in the mean, longest {found["longest_random"]:.0f}, of similar length {found["longest_similar"]:.0f}; medians of {a.rounds} rounds [quartiles]\n')
     print('| savings, one after the other | a step | plain ÷ it | of the sums | loss apart | learnt apart |\n|---|---:|---:|---:|---:|---:|')
     for r in found['rows']: print(f'| {r["row"]} | {1e3*r["seconds"]:,.0f} ms | × {r["times"]:.2f} [{r["quartiles"][0]:.2f}–{r["quartiles"][1]:.2f}] | × {r["together"]:.2f} | {r["loss_apart"]:.0e} | {r["learnt_apart"]:.0e} |')
     if a.json: write_json(found, a.json)
