@@ -28,6 +28,7 @@ from dasd_lab.storage import write_json
 from dasd_lab.training.counting import tower_config
 from dasd_lab.training.optimizers import make_optimizers
 from dasd_lab.training.plan import random_method
+from dasd_lab.training.profiling import step_profile
 from dasd_lab.training.recipes import scaled_stages
 from dasd_lab.training.stages import length_batches,set_trainable
 from dasd_lab.training.steps import CriticTurn,train_step
@@ -128,16 +129,16 @@ def learnt(rows, pair, stage, batches, used:int)->dict:
         del step; gc.collect()
     return found
 
-def timed(rows, pair, stage, batches, warm:int=1)->np.ndarray: # [rounds, rows] seconds
+def timed(rows, pair, stage, batches, warm:int=1)->np.ndarray: # [clock or CPU, rounds, rows] seconds
     "Every row in turn on every batch; forwards and backwards"
     steps,took = [Saved(pair[row.vocabulary], row, stage) for row in rows],[]
     for i,(random,similar) in enumerate(batches):
         spent = {}
         for step in (steps if i%2 else steps[::-1]):
             batch = similar if step.row.length or step.row.name=='plain' else random; step.open() # the plain step fills every row up, so both cost it the same
-            began = time.perf_counter(); step(batch, i); spent[step.row.name] = time.perf_counter()-began; step.leave()
+            began = time.perf_counter(),time.process_time(); step(batch, i); spent[step.row.name] = np.subtract((time.perf_counter(),time.process_time()), began); step.leave()
         if i>=warm: took.append([spent[r.name] for r in rows])
-    return np.array(took)
+    return np.array(took).transpose(2, 0, 1)
 
 def measure(preset:dict, cfg:dict, used:int, rounds:int, batch:int, steps:int=3)->dict:
     "Equality first, then time"
@@ -146,12 +147,17 @@ def measure(preset:dict, cfg:dict, used:int, rounds:int, batch:int, steps:int=3)
     with attention(torch.device('cpu')):
         equal = learnt(rows, pair, stage, [similar for _,similar in made[:steps]], used); seconds = timed(rows, pair, stage, made)
     table = []
-    for row,s in zip(rows, seconds.T):
-        low,middle,high = statistics.quantiles(seconds[:,0]/s, n=4); e = equal[row.name]
-        table.append(dict(row=row.name, seconds=float(np.median(s)), times=middle, quartiles=[low,high], together=float(seconds[:,0].sum()/s.sum()), loss_apart=e['loss_apart'], learnt_apart=e['learnt_apart']))
+    for i,row in enumerate(rows):
+        e = equal[row.name]; table.append(dict(row=row.name, seconds=float(np.median(seconds[0,:,i])), loss_apart=e['loss_apart'], learnt_apart=e['learnt_apart']))
+        for name,s in zip(('','cpu_'), seconds): low,middle,high = statistics.quantiles(s[:,0]/s[:,i], n=4); table[-1] |= {f'{name}times': middle, f'{name}quartiles': [low,high], f'{name}together': float(s[:,0].sum()/s[:,i].sum())}
         if row.name!='lazy': assert e['loss_apart']<=1e-4 and e['learnt_apart']<=1e-2, (row.name,e)
+    profiles = {}
+    for row in (rows[0],rows[-2]): # plain, and the lab's with all that is exact
+        step = Saved(pair[row.vocabulary], row, stage); b = sorted((m[1] for m in made), key=lambda b: b['longest'])[len(made)//2]; step.open()
+        with attention(torch.device('cpu')): profiles[row.name] = step_profile(lambda: step(b, 0), 2)
+        step.leave(); pair[row.vocabulary].zero_grad(); del step; gc.collect()
     longest = lambda i: float(np.mean([b[i]['longest'] for b in made]))
-    return dict(batch=batch, rounds=rounds, steps_compared=steps, longest_random=longest(0), longest_similar=longest(1), mean_length=float(np.mean([b[1]['end_index'].float().mean()+1 for b in made])), vocabulary=[len(p.token_vectors.embedding.weight) for p in pair], rows=table)
+    return dict(batch=batch, rounds=rounds, steps_compared=steps, longest_random=longest(0), longest_similar=longest(1), mean_length=float(np.mean([b[1]['end_index'].float().mean()+1 for b in made])), vocabulary=[len(p.token_vectors.embedding.weight) for p in pair], rows=table, profiles=profiles)
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -162,8 +168,8 @@ def main():
     else: cfg,used = tower_config(preset),20_000
     found = dict(machine=platform.machine(), threads=a.threads, torch=torch.__version__, preset=preset.get('name', PRESET), **measure(preset, cfg, used, a.rounds, a.batch))
     print(f'{a.threads} thread(s), torch {torch.__version__}, {platform.machine()}; batches of {a.batch}, {found["mean_length"]:.0f} tokens in the mean, longest {found["longest_random"]:.0f}, of similar length {found["longest_similar"]:.0f}; medians of {a.rounds} rounds [quartiles]\n')
-    print('| savings, one after the other | a step | plain ÷ it | of the sums | loss apart | learnt apart |\n|---|---:|---:|---:|---:|---:|')
-    for r in found['rows']: print(f'| {r["row"]} | {1e3*r["seconds"]:,.0f} ms | × {r["times"]:.2f} [{r["quartiles"][0]:.2f}–{r["quartiles"][1]:.2f}] | × {r["together"]:.2f} | {r["loss_apart"]:.0e} | {r["learnt_apart"]:.0e} |')
+    print('| savings, one after the other | a step | plain ÷ it | in CPU time | of the sums | loss apart | learnt apart |\n|---|---:|---:|---:|---:|---:|---:|'); shown = lambda r,n: f'× {r[n+"times"]:.2f} [{r[n+"quartiles"][0]:.2f}–{r[n+"quartiles"][1]:.2f}]'
+    for r in found['rows']: print(f'| {r["row"]} | {1e3*r["seconds"]:,.0f} ms | {shown(r, "")} | {shown(r, "cpu_")} | × {r["together"]:.2f} | {r["loss_apart"]:.0e} | {r["learnt_apart"]:.0e} |')
     if a.json: write_json(found, a.json)
 
 if __name__=='__main__': main()
