@@ -9,7 +9,7 @@ DEMO_ARGS ?=
 export MAKECMDGOALS
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lab app demo test sync notebooks guides units browser export docs bench bench-costs bench-gpu bench-app bench-store clean distclean
+.PHONY: help venv lab app demo test soak sync notebooks guides units browser export docs bench bench-costs bench-gpu bench-app bench-store clean distclean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -49,6 +49,9 @@ units: venv
 
 browser: venv
 	@$(STEP) "browser: what people see and do, in Chromium" $(PYTEST) tests/ui -rs --durations=25
+
+soak: venv ## kill a training twenty times at random points, fill a real disk, end one process of two; each time the run goes on (minutes)
+	@SOAK=20 $(STEP) "soak" $(PYTEST) tests/test_soak.py tests/test_runs.py -rs -s
 
 export: venv ## notebooks → package and README; cleans the notebooks
 	@$(STEP) "export" env PATH="$$PWD/.venv/bin:$$PATH" sh -c 'nbdev_export && nbdev_clean && python tools/readme.py'

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['set_aside', 'recovered', 'whole_folder', 'whole_file', 'write_json', 'write_tensors', 'read_tensors', 'unwrapped',
-           'read_weights', 'sha256', 'seal', 'unseal']
+           'read_weights', 'sha256', 'seal', 'read_manifest', 'unseal']
 
 # %% ../nbs/02_storage.ipynb #6233861b
 import hashlib,json,os,shutil,tempfile
@@ -126,30 +126,42 @@ def sha256(
     "Checksum of a file"
     with open(path, 'rb') as f: return hashlib.file_digest(f, 'sha256').hexdigest()
 
-# %% ../nbs/02_storage.ipynb #0fd3f6bd
+# %% ../nbs/02_storage.ipynb #8a376af2
 def seal(
     folder:Path, # a filled folder
-    **facts      # what else the manifest says
+    manifest:str='manifest.json', # the file that is written
+    /, **facts   # what else the manifest says
 )->None:
-    "Write `manifest.json`: the facts, and the checksum of every file"
-    sums = {str(f.relative_to(folder)): sha256(f) for f in sorted(folder.rglob('*')) if f.is_file() and f.name!='manifest.json'}
-    (folder/'manifest.json').write_text(json.dumps(dict(facts, files=sums), indent=1, ensure_ascii=False)+'\n', encoding='utf-8')
+    "Write the manifest: the facts, and the checksum of every other file"
+    sums = {f.relative_to(folder).as_posix(): sha256(f) for f in sorted(folder.rglob('*')) if f.is_file() and f.name!=manifest}
+    (folder/manifest).write_text(json.dumps(dict(facts, files=sums), indent=1, ensure_ascii=False)+'\n', encoding='utf-8')
 
+def read_manifest(
+    folder:str|Path,       # a folder with a manifest
+    kind:str,              # what it should be: 'backbone', 'run', 'gallery', …
+    file:str='manifest.json' # the manifest
+)->dict:
+    "What a manifest says; nothing is compared yet"
+    path = recovered(folder)/file
+    if not path.is_file(): raise LabError(f'{folder} has no {file}', f'a folder that the lab wrote as a {kind}', 'Check the path.')
+    try: manifest = json.loads(path.read_text(encoding='utf-8'))
+    except ValueError as e: raise LabError(f'{path} cannot be read: {e}', 'JSON', 'Restore or rebuild the folder.') from e
+    if not isinstance(manifest, dict): raise LabError(f'{path} holds a {type(manifest).__name__}', f'the manifest of a {kind} that the lab wrote', 'Give another folder.')
+    return manifest
+
+# %% ../nbs/02_storage.ipynb #6b9aa4e0
 def unseal(
-    folder:str|Path, # a folder with a manifest
-    kind:str         # what it should be: 'backbone', 'run', 'gallery', …
-)->dict:             # the manifest
+    folder:str|Path,       # a folder with a manifest
+    kind:str,              # what it should be: 'backbone', 'run', 'gallery', …
+    file:str='manifest.json' # the manifest
+)->dict:                   # the manifest
     "Read and check a manifest: the kind, and every file's checksum"
-    folder = recovered(folder)
-    if not (folder/'manifest.json').is_file():
-        raise LabError(f'{folder} has no manifest.json', f'a folder that the lab wrote as a {kind}', 'Check the path.')
-    try: manifest = json.loads((folder/'manifest.json').read_text(encoding='utf-8'))
-    except ValueError as e: raise LabError(f'{folder}/manifest.json cannot be read: {e}', 'JSON', 'Restore or rebuild the folder.') from e
-    if not isinstance(manifest, dict) or not isinstance(manifest.get('files'), dict):
-        raise LabError(f'{folder}/manifest.json lists no files', f'the manifest of a {kind} that the lab wrote', 'Give another folder.')
+    folder,manifest = Path(folder),read_manifest(folder, kind, file)
+    if not isinstance(manifest.get('files'), dict): raise LabError(f'{folder/file} lists no files', f'the manifest of a {kind} that the lab wrote', 'Give another folder.')
     if manifest.get('kind') != kind:
         raise LabError(f'{folder} is a {manifest.get("kind")!r}', f'a {kind!r}', 'Give the folder of the right kind.')
     for name,digest in manifest['files'].items():
+        if Path(name).is_absolute() or '..' in Path(name).parts or '\\' in name: raise LabError(f'{folder/file} lists {name!r}', 'files below its own folder', 'Do not use this folder: the lab did not write it so.')
         if not (folder/name).is_file(): raise LabError(f'{folder} lacks {name}', 'the files its manifest lists', 'Restore or rebuild the folder.')
         if sha256(folder/name) != digest: raise LabError(f'{folder/name} was changed or cut short', f'checksum {digest[:12]}…', 'Restore or rebuild the folder.')
     return manifest

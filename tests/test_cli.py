@@ -40,7 +40,7 @@ def test_help_does_not_wait_for_torch():
     assert told.returncode==0 and 'dasd_lab' in told.stderr and not any(line.split('|')[-1].strip() in ('torch','transformers','numpy') for line in told.stderr.splitlines())
     for command in ('corpus','train','evaluate','features','search','lab','demo'): assert command in told.stdout
 
-@pytest.mark.parametrize('words', [['corpus','build'],['corpus','info'],['train'],['evaluate'],['features'],['import-official'],['export-official'],['search'],['lab'],['demo']], ids=' '.join)
+@pytest.mark.parametrize('words', [['corpus','build'],['corpus','info'],['train'],['evaluate'],['features'],['import-official'],['export-official'],['publish'],['search'],['lab'],['demo']], ids=' '.join)
 def test_every_command_has_help(words):
     shown = lab(*words, '--help')
     assert shown.returncode==0 and shown.stdout.startswith(f'usage: dasd-lab {" ".join(words)}')

@@ -79,7 +79,7 @@ def test_a_run_through_both_stages(straight, bench):
     assert {r['stage'] for r in straight.log}=={'cross_lingual_alignment','cross_modal_alignment'} and sum('validation' in r for r in straight.log)==8
     first = [r['alignment'] for r in straight.log if 'alignment' in r]; assert first[-1]<.5*first[0]
     shown = curves(straight.log, card['stages'])
-    assert {t.name for t in shown.data}>={'alignment','consistency','adversarial','contrastive','learning rate',"critic's loss",'norm of f_sa','validation: mean recall'}
+    assert {t.name for t in shown.data}>={'alignment','consistency','adversarial','contrastive','learning rate',"the gradient's norm",'critic is right','norm of f_sa','validation: mean recall'}
     at = next(t for t in shown.data if t.name=='learning rate'); assert list(at.x)[-1]==419 and len(at.x)==sum('learning_rate' in r for r in straight.log)
 
 def test_the_new_model_beside_the_others(straight, bench):

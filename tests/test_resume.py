@@ -68,7 +68,7 @@ def test_a_finished_run_is_not_touched(ended):
     with pytest.raises(LabError, match='holds a finished run'): train(TINY, Squares(), out=ended[1], seed=3, progress=False)
     assert {f:f.read_bytes() for f in ended[1].rglob('*') if f.is_file()}==before
 
-@pytest.mark.parametrize('changed,told', [(dict(seed=4),'other seed'), (dict(changes={'stages.0.learning_rate':1e-3}),'other stages'), (dict(changes={'config.token_width':8}),'other weights')], ids=['seed','stages','widths'])
+@pytest.mark.parametrize('changed,told', [(dict(seed=4),'other seed'), (dict(changes={'stages.0.learning_rate':1e-3}),'other stages'), (dict(changes={'config.token_width':8}),'other config')], ids=['seed','stages','widths'])
 def test_an_interrupted_run_is_not_continued_with_other_settings(ended, changed, told, tmp_path):
     shutil.copytree(ended[1].parent/'interrupted', tmp_path/'run')
     before = {f:f.read_bytes() for f in (tmp_path/'run').rglob('*') if f.is_file()}

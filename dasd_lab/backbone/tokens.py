@@ -134,6 +134,5 @@ class TokenVectors(nn.Module):
     )->tuple[Tensor,Tensor]: # for the disentangler [B, L, D], for the target branch [B, L, D]
         "Both readings of the token vectors; one tensor twice where the projection is shared"
         vectors = self.embedding(ids)
-        projected = lambda layer: layer(vectors).to(vectors.dtype) # autocast makes the product short; what blocks add to stays long
-        target = projected(self.target)
-        return (target if self.disentangling is None else projected(self.disentangling)), target
+        target = self.target(vectors).to(vectors.dtype) # autocast makes products short; what blocks add to stays long
+        return (target if self.disentangling is None else self.disentangling(vectors).to(vectors.dtype)), target

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['KINDS', 'Backbone', 'driving_error', 'proven', 'in_batches', 'captions_in_batches', 'tokens', 'encode_source',
-           'pixels', 'encode_frames', 'encode_pictures', 'register_kind', 'build_open_clip', 'build', 'load_weights',
-           'save_backbone', 'load_backbone', 'fingerprint']
+           'pixels', 'encode_pixels', 'encode_frames', 'encode_pictures', 'register_kind', 'build_open_clip', 'build',
+           'load_weights', 'save_backbone', 'elsewhere', 'load_backbone', 'fingerprint']
 
 # %% ../../nbs/21_backbone.towers.ipynb #0d3cbea5
 import hashlib,importlib
@@ -154,7 +154,7 @@ def proven(
                        'This kind of tower needs a subclass of TextTower of its own; see notebook 21.')
     return backbone
 
-# %% ../../nbs/21_backbone.towers.ipynb #baa4c853
+# %% ../../nbs/21_backbone.towers.ipynb #ca7d554b
 @torch.inference_mode()
 def in_batches(
     encode:Callable,            # some items → [n, width]
@@ -203,14 +203,18 @@ def pixels(self:Backbone,
     "Pictures as the image tower wants them"
     return self.preprocessing(pictures).to(self.device, self.dtype)
 
+def encode_pixels(self:Backbone,
+    pixels:Tensor # [N, 3, size, size] as `pixels` gives them
+)->Tensor:        # [N, E]
+    "Prepared pictures as vectors of the shared space, not normalised"
+    plainly = dict(normalize=False) if self.kind.startswith('open_clip') else {} # CoCa normalises unless it is told not to
+    with attention(self.device): return self.clip.encode_image(pixels.to(self.device, self.dtype), **plainly)
+
 @torch.inference_mode()
 def _frame_rows(self:Backbone, pictures:Sequence, batch_size:int, progress:Callable|None)->tuple[Tensor,list[int]]:
     "Vectors of all frames, one after the other, and how many each clip has"
-    plainly = dict(normalize=False) if self.kind.startswith('open_clip') else {} # CoCa normalises unless it is told not to
     lengths,waiting,found = [],[],[]
-    def encode():
-        with attention(self.device): found.append(self.clip.encode_image(self.pixels(waiting), **plainly).float().cpu())
-        waiting.clear()
+    def encode(): found.append(self.encode_pixels(self.pixels(waiting)).float().cpu()); waiting.clear()
     for i in (progress or iter)(range(len(pictures))):
         frames = frames_of(pictures[i]); lengths.append(len(frames))
         for frame in frames:
@@ -240,7 +244,8 @@ def encode_pictures(self:Backbone,
     features,lengths = self._frame_rows(pictures, batch_size, progress)
     return features if len(features)==len(lengths) else torch.stack([part.mean(0) for part in features.split(lengths)])
 
-Backbone.tokens,Backbone.pixels,Backbone.encode_source,Backbone._frame_rows,Backbone.encode_frames,Backbone.encode_pictures = tokens,pixels,encode_source,_frame_rows,encode_frames,encode_pictures
+Backbone.tokens,Backbone.encode_source,Backbone.pixels,Backbone.encode_pixels = tokens,encode_source,pixels,encode_pixels
+Backbone._frame_rows,Backbone.encode_frames,Backbone.encode_pictures = _frame_rows,encode_frames,encode_pictures
 
 # %% ../../nbs/21_backbone.towers.ipynb #a83b205e
 KINDS:dict[str,Callable] = {} # kind of backbone → (its configuration → the model, its opened text tower)
@@ -303,11 +308,25 @@ def save_backbone(
         seal(f, kind='backbone', name=backbone.name, tower=backbone.kind, model_cfg=backbone.config, preprocess_cfg=plain(backbone.preprocessing),
              tokens=dict(zip(('start','end','pad'), backbone.tokenizer.names)), **facts)
 
+def elsewhere(
+    config:object, # of a kind of backbone, or a part of it
+    kind:str,      # which
+    key:str=''     # under which the part stands
+)->list[str]:      # 'setting=value'
+    "What a configuration would fetch or import from outside its folder"
+    if key in ('auto_map','trust_remote_code') and config: return [f'{key}={config}']
+    if isinstance(config, (Mapping,list,tuple)):
+        parts = config.items() if isinstance(config, Mapping) else ((key,v) for v in config)
+        return [f for k,v in parts for f in elsewhere(v, kind, k)]
+    named = isinstance(config, str) and (key in ('timm','timm_model_name') and set(config)&set(':/\\') or key=='hf_model_name' and kind=='open_clip' and config) # that name is read where an encoder's own configuration is missing
+    return [f'{key}={config}'] if named else []
+
 def load_backbone(
     folder:str|Path # as `save_backbone` wrote it
 )->Backbone:
-    "Read a backbone; nothing in the folder is executed"
+    "Read a backbone; nothing in the folder is executed, nothing outside it is asked for"
     m = unseal(folder, 'backbone'); kind = m.get('tower', 'open_clip') # the first manifests knew one kind
+    if found := elsewhere(m['model_cfg'], kind): raise LabError(f'{folder}, whose configuration reaches outside: {", ".join(found)}', 'towers that are described whole', 'Do not use this folder: the lab did not write it so.')
     clip,text = build(kind, m['model_cfg'])
     load_weights(clip, read_tensors(Path(folder)/next(n for n in m['files'] if n.endswith('.safetensors'))), str(folder))
     return Backbone(clip, CaptionTokenizer.load(Path(folder)/'tokenizer.json', **m.get('tokens', {})), m['model_cfg'], m['name'], text=text, kind=kind, **m['preprocess_cfg'])

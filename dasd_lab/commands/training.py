@@ -162,7 +162,7 @@ def run_row(
     best = [x['validation'] for x in r.log if x.get('validation') is not None]
     state = 'finished' if card.exists() else 'training' if claimed(folder) else 'stopped'
     size = sum(f.stat().st_size for f in folder.rglob('*') if f.is_file())/1e6
-    return dict(run=folder.name, state=state, method=str(r.settings.get('method', '')), languages=','.join(r.settings.get('languages', ())), captions='100 %' if state=='finished' else f'{at["captions"]/at["captions_of"]:.0%}' if at else '–',
+    return dict(run=folder.name, state=state, method=str(r.settings.get('method', '')), languages=','.join(r.settings.get('languages', ())), done='100 %' if state=='finished' else f'{100*at["captions"]/at["captions_of"]:.0f} %' if at else '–',
                 validation=f'{max(best):.3f}' if best else '–', cpu_s=round(r.facts.get('cpu_s', 0)), MB=round(size), written=datetime.fromtimestamp(folder.stat().st_mtime).isoformat(' ', 'minutes'))
 
 def compare_runs(

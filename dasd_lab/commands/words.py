@@ -71,14 +71,14 @@ def in_lab(
     from dasd_lab.corpora.catalog import lab_folder
     return (lab_folder() or Path.cwd()).joinpath(*parts)
 
-# %% ../../nbs/791_commands.words.ipynb #e2c61624
+# %% ../../nbs/791_commands.words.ipynb #dd48673e
 def common_words(
     p:argparse.ArgumentParser, # of a command
     *names:str # of the options: corpus, run, split, languages, seed, json
 )->None:
     "Options that several commands share"
     known = dict(corpus=('--corpus', dict(metavar='NAME', help='a corpus by name, or a folder of pictures and caption files (default: pictograms, built when missing)')),
-        run=('--run', dict(metavar='FOLDER', help='a trained run (default: the weights that come with the lab)')),
+        run=('--run', dict(metavar='FOLDER', help='a trained run, or a published model (default: the weights that come with the lab)')),
         split=('--split', dict(default='test', help='part of the corpus (default: %(default)s)')),
         languages=('--languages', dict(metavar='LIST', help='ISO 639-1 codes with commas, such as de,fr,cs,zh,ja (default: those of the preset or run)')),
         seed=('--seed', dict(type=int, default=0, metavar='N', help='of everything that is random (default: %(default)s)')),

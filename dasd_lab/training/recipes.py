@@ -20,7 +20,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from accelerate import PartialState
 
 from ..backbone.features import FrozenFeatures,frozen_features,store_in
 from ..backbone.open_clip import open_clip_backbone
@@ -39,7 +38,8 @@ from ..storage import write_json
 from .checkpoints import Selection
 from .diary import claim,read_log
 from .losses import LOSSES
-from .machine import Machine,Worker
+from .machine import Machine,Worker,processes
+from .pretrained import Pretrained
 from .records import begin_record,read_record,write_readme
 from .runs import Keeping,fit,load_method,save_method
 from .source import Phase,finetune_source,train_source
@@ -184,7 +184,7 @@ def stages_for(
         if s.batch_size>n: warnings.warn(f'stage {s.name!r}: a batch of {s.batch_size} from {n:,} captions of a language takes all {n:,}')
     return [replace(s, batch_size=min(s.batch_size, n)) for s,n in fed]
 
-# %% ../../nbs/44_training.recipes.ipynb #f3b59b76
+# %% ../../nbs/44_training.recipes.ipynb #68896753
 @dataclass(frozen=True)
 class BackboneChoice:
     "A published tower that a preset asks for"
@@ -226,13 +226,14 @@ def backbone_for(
     preset:dict,                      # 'backbone' or 'source_model'; 'finetuning' (optional)
     its_corpus:Callable[[],Corpus],   # the corpus that is trained on, opened when it is needed
     seed:int=0,                       # of weights and order
-    progress:bool=True                # show bars?
+    progress:bool=True,               # show bars?
+    device:str|torch.device='cpu'     # where a tower is trained, and lies
 )->Backbone:
     "The frozen backbone that a preset asks for"
     asked,tuning,source = preset.get('backbone'),finetuning_of(preset),preset.get('source_model')
     if bool(asked)==bool(source): raise LabError(f'a preset with backbone {asked} and source_model {source!r}', 'one of the two', 'Set the other to null.')
-    if source: backbone = train_source(load_preset(source), its_corpus(), seed, progress)
-    else: backbone = published_backbone(settings(BackboneChoice, asked, 'backbone'))
+    if source: backbone = train_source(load_preset(source), its_corpus(), seed, progress, device)
+    else: backbone = published_backbone(settings(BackboneChoice, asked, 'backbone')).to(device)
     if not tuning.phases: return backbone
     return finetune_source(backbone, list(tuning.phases), corpus_named(tuning.corpus, preset.get('frames', 1)) if tuning.corpus else its_corpus(), seed, progress, rescale=bool(source))
 
@@ -271,6 +272,7 @@ def resume(
 )->Run:
     "Go on with a run from what its folder says, without its preset's file"
     folder = Path(folder); r = read_record(folder)
+    if (folder/'card.json').exists(): raise LabError(f'{folder}, a finished run', 'an interrupted one', '`load_run` opens it.')
     if r['data_given']: raise LabError(f'{folder}, which was begun with data of its own', 'a run on a corpus', 'Call `train` with the same data and the same folder.')
     of = lambda cls, key: None if r[key] is None else settings(cls, r[key], key)
     preset = json.loads((folder/'preset.json').read_text(encoding='utf-8')); given = {k: r[k] for k in r if k not in ('settings','sources','data','backbone','attempts')}
@@ -285,7 +287,7 @@ def _frozen(preset:dict, backbone, its_corpus:Callable, out:Path|None, seed:int,
     "The backbone of a run; it is kept in its folder, where other processes and a later attempt find it"
     if worker.first:
         if isinstance(backbone, (str,Path)): backbone = load_backbone(backbone)
-        elif backbone is None: backbone = load_backbone(out/'backbone') if out and (out/'backbone').exists() else backbone_for(preset, its_corpus, seed, show) # an interrupted run goes on
+        elif backbone is None: backbone = load_backbone(out/'backbone') if out and (out/'backbone').exists() else backbone_for(preset, its_corpus, seed, show, worker.device) # an interrupted run goes on
         if out and not (out/'backbone').exists(): save_backbone(backbone, out/'backbone', seed=seed)
     worker.wait()
     return (backbone if worker.first else load_backbone(out/'backbone')).to(worker.device)
@@ -299,7 +301,7 @@ def _train(given:dict, preset:dict, corpus, out, backbone, data, progress, valid
     its_corpus = cache(lambda: corpus if isinstance(corpus, Corpus) else corpus_named(corpus or preset['corpus'], preset.get('frames', 1)))
     with claim(out) if out and worker.first else nullcontext():
         backbone = _frozen(preset, backbone, its_corpus, out, seed, show, worker); source_s = time.process_time()-start
-        with PartialState().main_process_first() if features else nullcontext(): # the first makes the store, the others read it
+        with processes().main_process_first() if features else nullcontext(): # the first makes the store, the others read it
             others = {} if corpus or data else {s: training_data(corpus_named(c, preset.get('frames', 1)), languages, backbone, features) for s,c in (preset.get('stage_corpora') or {}).items()}
             data = data or training_data(its_corpus(), languages, backbone, features)
         method,stages = new_method(preset, data, backbone, seed),stages_for(preset, data, others)
@@ -319,19 +321,21 @@ def _train(given:dict, preset:dict, corpus, out, backbone, data, progress, valid
     return Run(method, log, card, out)
 
 def _finish(out:Path, method:RetrievalMethod, log:list, card:dict)->None:
-    "The trained method into its folder; the card comes last and says that all is there"
-    save_method(method, out/'method', seed=card['seed'], preset=card['preset']); write_readme(out, 'finished', log, card); write_json(card, out/'card.json')
-    shutil.rmtree(out/'checkpoints', ignore_errors=True); (out/'progress.json').unlink(missing_ok=True) # nothing to go on from any more
+    "The trained method into its folder; the card says that all is there, and only then is there nothing to go on from"
+    save_method(method, out/'method', seed=card['seed'], preset=card['preset']); write_json(card, out/'card.json')
+    shutil.rmtree(out/'checkpoints', ignore_errors=True); (out/'progress.json').unlink(missing_ok=True)
+    write_readme(out, 'finished', log, card)
 
 def shipped_run()->Path:
     "The folder of the trained run that comes with the lab"
     return Path(__file__).resolve().parents[2]/'data'/'weights'/'pictograms'
 
 def load_run(
-    folder:str|Path # as `train` wrote it
+    folder:str|Path # as `train` or `Pretrained.save_pretrained` wrote it
 )->RetrievalMethod: # ready to use
-    "The method of a run, on its own backbone"
+    "The method of a run or of a published folder, on its own backbone"
     folder = Path(folder)
+    if (folder/'config.json').is_file(): return Pretrained.from_pretrained(folder).method
     if not (folder/'backbone').is_dir() or not (folder/'method').is_dir():
         raise LabError(f'{folder} is no finished run', 'a folder with `backbone` and `method`', 'Train one: `dasd-lab train`, or check the path.')
     return load_method(folder/'method', load_backbone(folder/'backbone'))

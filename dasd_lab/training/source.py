@@ -126,7 +126,7 @@ def pair_loss(
     truth = torch.arange(n_pairs, device=text.device)
     return F.cross_entropy(scale*text[:n_pairs] @ visual.T, truth)+F.cross_entropy(scale*visual[:n_pairs] @ text.T, truth)
 
-# %% ../../nbs/43_training.source.ipynb #596934be
+# %% ../../nbs/43_training.source.ipynb #ff470a03
 @torch.no_grad()
 def unit_deviation(
     backbone:Backbone,  # changed in place
@@ -173,13 +173,14 @@ def train_source(
     preset:dict,        # 'name', 'vocab_size', 'model_cfg' and 'phases'
     corpus:Corpus,      # its training split is used
     seed:int=0,         # of weights and order
-    progress:bool=True  # show bars?
-)->Backbone:            # frozen
+    progress:bool=True, # show bars?
+    device:str|torch.device='cpu' # where it is trained
+)->Backbone:            # frozen, there
     "A small source-language two-tower model from nothing"
     torch.manual_seed(seed)
     tokenizer = train_tokenizer([c.text for c in corpus.captions('train', 'en', 'human')], preset['vocab_size'])
     config = preset['model_cfg'] | dict(text_cfg=preset['model_cfg']['text_cfg'] | dict(vocab_size=len(tokenizer), pool_type='eos', eos_id=tokenizer.end_id))
-    backbone = Backbone(build_clip(config), tokenizer, config, preset['name'])
+    backbone = Backbone(build_clip(config), tokenizer, config, preset['name']).to(device)
     return finetune_source(backbone, [settings(Phase, p) for p in preset['phases']], corpus, seed, progress)
 
 def finetune_source(

@@ -32,20 +32,20 @@ def _line(rows:pd.DataFrame, column:str, name:str, colour:str, axis:int, scale:f
     return go.Scatter(x=some['at'], y=some[column]*scale, name=name, xaxis=f'x{on}', yaxis=f'y{on}', mode='lines+markers' if len(some)<25 else 'lines', showlegend=legend,
                       line=dict(color=colour, width=2), marker=dict(size=5), hovertemplate=f'step %{{x:,}}<br>{name} %{{y:{digits}}}<extra></extra>')
 
-# %% ../../../nbs/741_explore.training.figures.ipynb #de2ae119
-PLACES = {1:((0,.6),(.60,1)), 2:((.7,1),(.60,1)), 3:((0,.26),(0,.34)), 4:((.37,.63),(0,.34)), 5:((.74,1),(0,.34))} # panel → its place
-TITLES = {1:'loss', 2:'validation: mean recall, %', 3:'learning rate', 4:"critic's loss, nats", 5:'norm of f_sa'}
+# %% ../../../nbs/741_explore.training.figures.ipynb #65302033
+PLACES = {1:((0,.6),(.60,1)), 2:((.7,1),(.60,1)), 3:((0,.19),(0,.34)), 4:((.27,.46),(0,.34)), 5:((.54,.73),(0,.34)), 6:((.81,1),(0,.34))} # panel → its place
+TITLES = {1:'loss', 2:'validation: mean recall, %', 3:'learning rate', 4:"the gradient's norm", 5:'critic is right, %', 6:'norm of f_sa'}
 
 def curves(
     log:Sequence[dict],             # rows of a training log, also of one that still grows
     steps:dict[str,int]|None=None,  # stage → its steps, where known
     height:int=470                  # pixels
 )->go.Figure:
-    "Loss terms, validation, learning rate, critic and the norm of f_sa, over the steps"
+    "Loss terms, validation, learning rate, gradient, critic and the norm of f_sa, over the steps"
     rows,begins = through(log, steps); has = lambda c: c in rows and rows[c].notna().any()
     terms = [c for c in rows.columns if c in LOSSES and has(c)]
     traces = [_line(rows, t, t, COLOURS[i], 1) for i,t in enumerate(terms)]
-    for axis,column,scale,digits in ((2,'validation',100,'.1f'), (3,'learning_rate',1,'.2g'), (4,'critic_loss',1,'.3f'), (5,'agnostic_norm',1,'.2f')):
+    for axis,column,scale,digits in ((2,'validation',100,'.1f'), (3,'learning_rate',1,'.2g'), (4,'gradient_norm',1,'.3g'), (5,'critic_accuracy',100,'.0f'), (6,'agnostic_norm',1,'.2f')):
         traces.append(_line(rows, column, TITLES[axis].split(',')[0], COLOURS[axis+1], axis, scale, digits, False) if has(column) else go.Scatter(x=[], y=[], xaxis=f'x{axis}', yaxis=f'y{axis}', showlegend=False))
     end = max(sum((steps or {}).values()), int(rows['at'].max()) if len(rows) else 0, 1); layout = {}
     for i,(x,y) in PLACES.items():
@@ -53,13 +53,13 @@ def curves(
         layout |= {f'xaxis{on}': dict(domain=x, anchor=f'y{on}', range=[-.02*end, 1.02*end], title=dict(text='step'), nticks=5), f'yaxis{on}': dict(domain=y, anchor=f'x{on}', nticks=5, rangemode='tozero' if i!=1 else 'normal')}
     log_scale = bool(terms) and all((rows[t].dropna()>0).all() for t in terms)
     layout['yaxis'] |= dict(type='log' if log_scale else 'linear', title=dict(text='value, log scale' if log_scale else 'value'))
-    layout['yaxis3'] |= dict(exponentformat='power'); layout['yaxis2'] |= dict(rangemode='normal') if has('validation') else dict(range=[0, 100])
+    layout['yaxis3'] |= dict(exponentformat='power'); layout['yaxis5'] |= dict(range=[0, 102]); layout['yaxis2'] |= dict(rangemode='normal') if has('validation') else dict(range=[0, 100])
     names = [dict(text=t, x=PLACES[i][0][0], y=PLACES[i][1][1], xref='paper', yref='paper', xanchor='left', yanchor='bottom', showarrow=False, font=dict(size=13, color=INK)) for i,t in TITLES.items()]
     absent = [dict(text=said, x=sum(PLACES[i][0])/2, y=sum(PLACES[i][1])/2, xref='paper', yref='paper', xanchor='center', yanchor='middle', showarrow=False, font=dict(size=12, color=INK)) for i,c,said in _ABSENT if not has(c)]
     lines = [dict(type='line', x0=b, x1=b, y0=0, y1=1, xref=f'x{"" if i==1 else i}', yref=f'y{"" if i==1 else i} domain', line=dict(color=INK, width=1, dash='dot')) for i in PLACES for b in list(begins.values())[1:]]
     return figure(*traces, height=height, annotations=names+absent, shapes=lines, margin=dict(t=40, l=56, r=12, b=48), legend=dict(orientation='h', x=.6, xanchor='right', y=1.0, yanchor='bottom', font=dict(size=12)), **layout)
 
-_ABSENT = ((1,'loss','the first steps are still to come'), (2,'validation','none yet: every 50 steps,<br>from 100 pairs on'), (4,'critic_loss','no critic'), (5,'agnostic_norm','no f_sa'))
+_ABSENT = ((1,'loss','the first steps are still to come'), (2,'validation','none yet: every 50 steps,<br>from 100 pairs on'), (4,'gradient_norm','not logged'), (5,'critic_accuracy','no critic'), (6,'agnostic_norm','no f_sa'))
 
 # %% ../../../nbs/741_explore.training.figures.ipynb #4b088875
 def lengths(
