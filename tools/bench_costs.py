@@ -1,6 +1,6 @@
 """What a step and a query cost, in time and memory, against languages, caption length, batch, the adapters' bottleneck d_u, the vocabulary, and the text tower
 
-    python tools/bench_costs.py [--rounds 6] [--threads 1] [--json FILE] [--axis NAME …] [--tiny]
+    python tools/bench_costs.py [--rounds 5] [--threads 1] [--json FILE] [--axis NAME …] [--tiny]
 
 Each axis varies one thing around a reference point: cross-lingual alignment of the paper's form, five languages, 16 captions of 18 tokens, d_u 32, the text
 tower of CLIP ViT-B (12 blocks, width 512; ViT-B/32 and ViT-B/16 have the same one), 20,000 token vectors. Every round times all points of an axis and the
@@ -89,7 +89,7 @@ def axis(name:str, values, reference:Made, rounds:int)->list[dict]:
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument('--rounds', type=int, default=6); p.add_argument('--threads', type=int, default=1); p.add_argument('--json', metavar='FILE'); p.add_argument('--axis', nargs='*', choices=list(AXES), default=list(AXES))
+    p.add_argument('--rounds', type=int, default=5); p.add_argument('--threads', type=int, default=1); p.add_argument('--json', metavar='FILE'); p.add_argument('--axis', nargs='*', choices=list(AXES), default=list(AXES))
     p.add_argument('--tiny', action='store_true', help='few small points: does it run?')
     a = p.parse_args(); torch.set_num_threads(a.threads); axes = SMALL if a.tiny else AXES; reference = Made(Point()); found = {}
     for name in a.axis: found[name] = axis(name, axes[name], reference, a.rounds); gc.collect()

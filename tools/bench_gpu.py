@@ -19,6 +19,7 @@ from itertools import product
 import numpy as np,torch
 from bench_train import LANGUAGES,PRESET,TINY,caption_lengths,methods
 from plain_step import CONTEXT,PlainStep
+from dasd_lab.backbone.tokens import train_tokenizer
 from dasd_lab.backbone.towers import attention,build_clip
 from dasd_lab.presets import load_preset
 from dasd_lab.storage import write_json
@@ -73,7 +74,7 @@ class Clock:
 def data_for(preset, embed:int, s:Sizes, stage, rng)->CaptionBatches:
     "Captions of real length in every language, with features of their English ones and their pictures"
     rows = {l: [[2,*rng.integers(4, s.used, n-2).tolist(),3] for n in caption_lengths(rng, s.captions)] for l in LANGUAGES}; own = {l: range(s.captions) for l in LANGUAGES}
-    def pad(some): ids = torch.zeros(len(some), max(map(len, some)), dtype=torch.long); [row[:len(r)].copy_(torch.tensor(r)) for row,r in zip(ids, some)]; return ids,torch.tensor([len(r)-1 for r in some])
+    pad = train_tokenizer(['a b c']*3, 40).pad
     features = torch.from_numpy(rng.standard_normal((s.captions,embed), np.float32))
     return CaptionBatches(rows, pad, own, features, own, torch.roll(features, 1, 0), s.batch, bucket=stage.length_bucket)
 
@@ -118,43 +119,44 @@ def plain_batches(data, backbone, cross_modal:bool, s:Sizes, device, rng, n:int=
         found.append({k: v.to(device) if isinstance(v, torch.Tensor) else v for k,v in b.items()})
     return found
 
-def one_mode(name:str, make, plain, batches, s:Sizes, clock:Clock, plain_peak)->dict:
-    "A mode against the plain step, in rounds"
+def one_mode(name:str, make, plains:dict, batches, s:Sizes, clock:Clock, resting:int|None)->dict:
+    "A mode against the plain steps, in rounds"
     with ExitStack() as held:
         ours = make(held); began = time.perf_counter(); warm = ours.warm(); clock.wait(); warm_s = time.perf_counter()-began
-        waits = ours.never_waits(); each = max(1, -(-s.steps//s.rounds)); took = []
-        peak = clock.peak(lambda: ours.run(20)) if clock.cuda else None
-        if peak is not None: peak -= plain_peak['resting'] # the plain side's weights and averages lie beside it
-        for _ in range(s.rounds): took.append((clock.seconds(lambda: [plain(batches[i%len(batches)], i) for i in range(s.plain_steps)])/s.plain_steps, clock.seconds(lambda: ours.run(each))/each))
-    low,middle,high = statistics.quantiles([a/b for a,b in took], n=4)
-    return dict(mode=name, step_s=statistics.median(b for _,b in took), steps=each*s.rounds, plain_s=statistics.median(a for a,_ in took), times=middle, quartiles=[low,high], peak_bytes=peak, warm_steps=warm, warm_s=warm_s, waits=waits)
+        waits,each,took = ours.never_waits(),max(1, -(-s.steps//s.rounds)),[]; peak = clock.peak(lambda: ours.run(20))
+        for _ in range(s.rounds): took.append([*(clock.seconds(lambda: [plain(batches[i%len(batches)], i) for i in range(s.plain_steps)])/s.plain_steps for plain in plains.values()), clock.seconds(lambda: ours.run(each))/each])
+    beside = {}
+    for i,p in enumerate(plains): low,middle,high = statistics.quantiles([t[i]/t[-1] for t in took], n=4); beside[p] = dict(plain_s=statistics.median(t[i] for t in took), times=middle, quartiles=[low,high])
+    return dict(mode=name, step_s=statistics.median(t[-1] for t in took), steps=each*s.rounds, beside=beside, peak_bytes=None if peak is None else peak-resting, warm_steps=warm, warm_s=warm_s, waits=waits)
 
-def one_stage(preset, cfg, stage, s:Sizes, device, modes, workers:int, short:bool)->dict:
-    "Every mode of one stage against the plain step in one precision"
-    rng,clock,cross = np.random.default_rng(0),Clock(device),stage.name=='cross_modal_alignment'; stage = replace(stage, batch_size=s.batch)
-    whole,_ = methods(preset, cfg, s.used); data = data_for(preset, whole.backbone.embed_dim, s, stage, rng); whole.to(device); tower = build_clip(cfg).visual.to(device).requires_grad_(False).eval() if cross else None
-    plain = PlainOnDevice(whole, stage.learning_rate, tower, short); batches = plain_batches(data, whole.backbone, cross, s, device, rng)
-    for i in range(3): plain(batches[i], i)
-    peak = dict(plain=clock.peak(lambda: [plain(b, i) for i,b in enumerate(batches)]), resting=torch.cuda.memory_allocated(device) if clock.cuda else None); rows = []
+def one_stage(preset, cfg, stage, s:Sizes, device, modes, workers:int)->dict:
+    "Every mode of one stage against the plain step in both precisions"
+    rng,clock,cross = np.random.default_rng(0),Clock(device),stage.name=='cross_modal_alignment'; tower = build_clip(cfg).visual.to(device).requires_grad_(False).eval() if cross else None; plains,peaks,rows = {},{},[]
+    data = data_for(preset, cfg['embed_dim'], s, stage, rng); held = lambda: torch.cuda.memory_allocated(device) if clock.cuda else 0; before = held()
+    for precision in ('float32','bf16'):
+        own = held()-before; whole = methods(preset, cfg, s.used)[0].to(device); plains[precision] = plain = PlainOnDevice(whole, stage.learning_rate, tower, precision=='bf16')
+        batches = plain_batches(data, whole.backbone, cross, s, device, np.random.default_rng(0))
+        for i in range(3): plain(batches[i], i)
+        peak = clock.peak(lambda: [plain(b, i) for i,b in enumerate(batches)]); peaks[precision] = None if peak is None else peak-own # the other one rests beside it
+    resting = held()
     for name in modes:
         machine = Machine(device=str(device), workers=workers, **MODES[name]); small = methods(preset, cfg, s.used)[1]
         def make(held): ours = Ours(small, stage, data, machine); held.enter_context(compiled(small, machine.compiled)); return ours
-        try: rows.append(one_mode(name, make, plain, batches, s, clock, peak))
+        try: rows.append(one_mode(name, make, plains, batches, s, clock, resting))
         except Exception as e: rows.append(dict(mode=name, failed=f'{type(e).__name__}: {str(e).splitlines()[0][:200] if str(e) else ""}'))
         del small,make; gc.collect(); torch._dynamo.reset()
         if clock.cuda: torch.cuda.empty_cache()
-    return dict(stage=stage.name, schedule_steps=stage.steps, plain_precision='bf16' if short else 'float32', plain_peak_bytes=peak['plain'], modes=rows)
+    return dict(stage=stage.name, schedule_steps=stage.steps, plain_peak_bytes=peaks, modes=rows)
 
 def summary(stages:list[dict])->list[dict]:
     "The whole schedule in each mode, beside the plain step in each precision"
     found = []
-    for precision in dict.fromkeys(s['plain_precision'] for s in stages):
-        some = [s for s in stages if s['plain_precision']==precision]
-        for i,row in enumerate(some[0]['modes']):
-            rows = [s['modes'][i] for s in some]
-            if any('failed' in r for r in rows): found.append(dict(mode=row['mode'], plain=precision, failed=next(r['failed'] for r in rows if 'failed' in r))); continue
-            total = lambda key: sum(s['schedule_steps']*r[key] for s,r in zip(some, rows)); share = None if rows[0]['peak_bytes'] is None else max(r['peak_bytes']/s['plain_peak_bytes'] for s,r in zip(some, rows))
-            found.append(dict(mode=row['mode'], plain=precision, minutes=total('step_s')/60, plain_minutes=total('plain_s')/60, times=total('plain_s')/total('step_s'), memory=share, waits='; '.join(dict.fromkeys(r['waits'] for r in rows)), warm_s=sum(r['warm_s'] for r in rows)))
+    for precision in ('float32','bf16'):
+        for rows in zip(*(s['modes'] for s in stages)):
+            if any('failed' in r for r in rows): found.append(dict(mode=rows[0]['mode'], plain=precision, failed=next(r['failed'] for r in rows if 'failed' in r))); continue
+            ours,plain = (sum(s['schedule_steps']*seconds(r) for s,r in zip(stages, rows)) for seconds in (lambda r: r['step_s'], lambda r: r['beside'][precision]['plain_s']))
+            share = None if rows[0]['peak_bytes'] is None else max(r['peak_bytes']/s['plain_peak_bytes'][precision] for s,r in zip(stages, rows))
+            found.append(dict(mode=rows[0]['mode'], plain=precision, minutes=ours/60, plain_minutes=plain/60, times=plain/ours, memory=share, waits='; '.join(dict.fromkeys(r['waits'] for r in rows)), warm_s=sum(r['warm_s'] for r in rows)))
     return found
 
 def main()->int:
@@ -168,7 +170,7 @@ def main()->int:
     s,cfg = (Sizes(8, 60, 150, 16, 4, 2, 1),TINY) if a.tiny else (Sizes(steps=a.steps, rounds=a.rounds),tower_config(preset))
     if a.tiny: preset = preset | dict(token_vectors=dict(weights='none', n_tokens=400))
     scaled = [replace(x, batch_size=s.batch) for x in scaled_stages(preset, len(LANGUAGES))]
-    stages = [one_stage(preset, cfg, stage, s, device, modes, a.workers, short) for short in (False,True) for stage in scaled]
+    stages = [one_stage(preset, cfg, stage, s, device, modes, a.workers) for stage in scaled]
     name = torch.cuda.get_device_name(device) if device.type=='cuda' else 'cpu'; rows = summary(stages)
     print(f'{name}, torch {torch.__version__}, batches of {s.batch}, {sum(x.steps for x in scaled):,} steps\n'); print('| mode | plain step in | schedule | plain ÷ it | peak memory | warming up | |\n|---|---|---:|---:|---:|---:|---|')
     for r in rows:
