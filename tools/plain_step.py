@@ -12,6 +12,7 @@ cross-modal stage, the scaling of half precision (all here is float32), and the 
 are the paper's form, as in the lab's step, so that both learn the same numbers. Nothing of `dasd_lab.training` runs here apart from the losses."""
 import torch
 import torch.nn.functional as F
+from torch.autograd.profiler import record_function
 from dasd_lab.training.losses import alignment,consistency,contrastive,critic_loss
 
 CONTEXT = 77 # tokens, CLIP's
@@ -44,9 +45,10 @@ class PlainStep:
 
     def encoded(self, ids, end, language:str)->tuple: # r^T, f^sr, f^sa
         "Target captions through the whole text path, every position of every block"
-        m,b = self.method,self.method.backbone; vectors = m.token_vectors.embedding(ids)
-        f_sr,f_sa = self.split(m.token_vectors.disentangling(vectors), end, language)
-        _,generated = m.generator(torch.cat([f_sr, f_sa], -1)); x = b.start(m.token_vectors.target(vectors), end)
+        m,b = self.method,self.method.backbone
+        with record_function('part: token vectors'): vectors = m.token_vectors.embedding(ids); apart,x = m.token_vectors.disentangling(vectors),m.token_vectors.target(vectors) # named for `training.profiling`
+        with record_function('part: disentangler'): f_sr,f_sa = self.split(apart, end, language)
+        _,generated = m.generator(torch.cat([f_sr, f_sa], -1)); x = b.start(x, end)
         for i in range(b.n_blocks): x = m.adapters[language][i](b.block(i, x, end), generated[:,i])
         return b.read_out(x, end),f_sr,f_sa
 
