@@ -9,7 +9,7 @@ DEMO_ARGS ?=
 export MAKECMDGOALS
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lab app demo test soak sync notebooks guides units browser export docs bench bench-app bench-store clean distclean
+.PHONY: help venv lab app demo test soak sync notebooks guides units browser export docs bench bench-costs bench-gpu bench-app bench-store clean distclean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -62,8 +62,15 @@ docs: venv ## build the documentation in _docs, offline apart from KaTeX (npm)
 bench-app: venv ## measure the web page: opening it, the answer to a query, the same while training
 	@$(STEP) "bench-app" $(RUN) $(PY) tools/bench_app.py
 
-bench: venv ## measure what a generated adapter costs at query time, against the plain tower
-	@$(STEP) "bench" $(RUN) $(PY) tools/bench.py
+bench: venv ## measure a training step beside a plain one, saving by saving, and a query beside the plain tower (ten minutes)
+	@$(STEP) "bench: a step" $(RUN) $(PY) tools/bench_train.py --json data/results/train_step.json
+	@$(STEP) "bench: a query" $(RUN) $(PY) tools/bench.py --json data/results/query_cost.json
+
+bench-costs: venv ## measure time and memory against languages, caption length, batch, d_u, vocabulary and tower (ten minutes)
+	@$(STEP) "bench-costs" $(RUN) $(PY) tools/bench_costs.py --json data/results/train_costs.json
+
+bench-gpu: venv ## on a GPU: the paper's whole schedule by measured steps a second, beside the plain step, and peak memory
+	@$(STEP) "bench-gpu" $(RUN) $(PY) tools/bench_gpu.py --json data/results/train_gpu.json
 
 bench-store: ## measure the feature store: batches against encoding in the loop and a numpy memory map, 3 million rows (writes 6 GB, removes them)
 	@$(STEP) "bench-store" $(RUN) $(PY) tools/bench_store.py --pairs 15 --json data/results/feature_store.json

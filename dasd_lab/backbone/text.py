@@ -13,6 +13,7 @@ from typing import Any
 
 import open_clip,torch
 import torch.nn.functional as F
+from open_clip.transformer import ResidualAttentionBlock
 from torch import Tensor,nn
 from torch.nn.attention import SDPBackend,sdpa_kernel
 
@@ -62,6 +63,20 @@ class TextTower:
         end_index:Tensor # [B]
     )->Tensor:           # [B, L, D]
         "One frozen block under the tower's own mask"
+        raise NotImplementedError
+
+    def reads_alone(self,
+        i:int # which block
+    )->bool:
+        "Can this block be computed at the place where the tower is read, and nowhere else?"
+        return False
+
+    def block_alone(self,
+        i:int,           # which block, one that `reads_alone` says yes to
+        tokens:Tensor,   # [B, L, D]
+        end_index:Tensor # [B]
+    )->Tensor:           # [B, 1, D]
+        "What the block gives at the place where the tower is read"
         raise NotImplementedError
 
     def pool(self,
@@ -160,6 +175,19 @@ class ClipText(TextTower):
     def block(self, i:int, tokens:Tensor, end_index:Tensor)->Tensor:
         "One residual block"
         return self.text.transformer.resblocks[i](tokens, attn_mask=self.mask(tokens, end_index))
+
+    def reads_alone(self, i:int)->bool:
+        "Yes, for open_clip's usual block"
+        return type(self.text.transformer.resblocks[i]) is ResidualAttentionBlock
+
+    def block_alone(self, i:int, tokens:Tensor, end_index:Tensor)->Tensor:
+        "One residual block: keys and values of all positions, everything else at one"
+        block,mask = self.text.transformer.resblocks[i],self.mask(tokens, end_index)
+        at = dict(first=torch.zeros_like(end_index), last=torch.full_like(end_index, tokens.shape[1]-1)).get(self.reading, end_index)
+        here = lambda x: x[torch.arange(len(x), device=x.device), at][:,None]
+        if mask is not None: rows = at.repeat_interleave(block.attn.num_heads); mask = (mask[rows] if mask.dim()==2 else mask[torch.arange(len(rows), device=rows.device), rows])[:,None]
+        normed = block.ln_1(tokens); x = here(tokens)+block.ls_1(block.attention(here(normed), normed, normed, mask))
+        return x+block.ls_2(block.mlp(block.ln_2(x)))
 
     def pool(self, tokens:Tensor, end_index:Tensor)->Tensor:
         "The vector at the first position, the last, or the end token"

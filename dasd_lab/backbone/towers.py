@@ -83,6 +83,15 @@ class Backbone(nn.Module):
         "One frozen block under the tower's own mask"
         return self.text.block(i, tokens.to(self.dtype), end_index).to(tokens.dtype)
 
+    def last_block(self,
+        i:int,           # the last one that is run
+        tokens:Tensor,   # [B, L, D]
+        end_index:Tensor # [B]
+    )->tuple[Tensor,Tensor]: # [B, 1, D] where that can be computed alone, else [B, L, D]; end_index of these
+        "The last block before the read-out, at no more places than it is read"
+        if not self.text.reads_alone(i): return self.block(i, tokens, end_index),end_index
+        return self.text.block_alone(i, tokens.to(self.dtype), end_index).to(tokens.dtype),torch.zeros_like(end_index)
+
     def pool(self,
         tokens:Tensor,   # [B, L, D] after any block
         end_index:Tensor # [B]
@@ -125,10 +134,13 @@ def driving_error(
     backbone:Backbone,             # frozen
     captions:Sequence[str]=_PROOF  # of different length
 )->float:                          # relative to the deviation of the model's own vectors
-    "Largest difference between the tower driven block by block and the model's own text path"
-    ids,end_index = (t.to(backbone.device) for t in backbone.tokens(captions))
-    with attention(backbone.device): own,driven = (f(ids, end_index).float() for f in (backbone.text.own, backbone.source_from_ids))
-    return float((driven-own).abs().max()/own.std().clamp(min=1e-12))
+    "Largest difference between the tower driven block by block and the model's own text path, with the last block whole and where it is read alone"
+    ids,end_index = (t.to(backbone.device) for t in backbone.tokens(captions)); states = []
+    with attention(backbone.device):
+        own,driven = backbone.text.own(ids, end_index).float(),backbone.source_from_ids(ids, end_index, states).float()
+        before = states[-2] if len(states)>1 else backbone.start(backbone.text.embedding(ids), end_index)
+        alone = backbone.read_out(*backbone.last_block(backbone.n_blocks-1, before, end_index)).float()
+    return max(float((found-own).abs().max()/own.std().clamp(min=1e-12)) for found in (driven, alone))
 
 def proven(
     backbone:Backbone # any

@@ -67,7 +67,9 @@ class AdaptedEncoder(RetrievalMethod):
     )->Tensor:                       # [B, E]
         "Frozen blocks and adapters, then the frozen read-out (r^T)"
         for i in range(self.n_blocks):
-            tokens = block = first if i==0 and first is not None else self.backbone.block(i, tokens, end_index)
+            if i==0 and first is not None: tokens = block = first
+            elif i==self.n_blocks-1 and trace is None: block,end_index = self.backbone.last_block(i, tokens, end_index); tokens = block
+            else: tokens = block = self.backbone.block(i, tokens, end_index)
             if i in self.adapted and i not in skip:
                 k = self.adapted.index(i)
                 tokens = self.adapters[language][k](block, None if generated is None else generated[:,k])
