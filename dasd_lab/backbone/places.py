@@ -52,8 +52,8 @@ def place_tokens(
         return torch.cat([whole[:,None], places], 1)
     except (RuntimeError,ValueError,TypeError,AttributeError) as e: raise refused from e
 
-# %% ../../nbs/218_backbone.places.ipynb #76264230
-@torch.inference_mode()
+# %% ../../nbs/218_backbone.places.ipynb #0f8603e8
+@torch.no_grad()
 def encode_places(
     backbone:Backbone,            # frozen
     pictures:Sequence,            # as for `Backbone.encode_frames`
