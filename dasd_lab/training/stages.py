@@ -18,6 +18,7 @@ from torch import Tensor,nn
 
 from ..contracts import LabError
 from .losses import LOSSES
+from .matching import softened_matching # registers the losses of matching
 
 # %% ../../nbs/41_training.stages.ipynb #98af63cf
 @dataclass(frozen=True)
@@ -26,6 +27,10 @@ class Term:
     loss:str                                  # a name in `LOSSES`
     weight:float = 1.                         # its factor
     options:dict = field(default_factory=dict) # passed to the loss
+    name:str = ''                             # in the log; the loss's where nothing is said
+
+    @property
+    def called(self)->str: return self.name or self.loss
 
 @dataclass(frozen=True)
 class CriticTraining:
@@ -47,14 +52,14 @@ class Stage:
     rates:dict[str,float] = field(default_factory=dict)    # part → multiple of it, e.g. {'adapters': .1}; 1 where nothing is said
     warmup:float = .1                                      # share of the steps with a rising rate
     schedule:Literal['constant','linear','cosine'] = 'constant' # after the warm-up; 'cosine' as in the authors' code
-    optimizer:Literal['adam','bert_adam'] = 'adam'         # the paper's or the authors' code's
-    weight_decay:float = 0.                                # of 'bert_adam', for names without "bias"
+    optimizer:Literal['adam','bert_adam','adamw'] = 'adam' # the paper's, the authors' code's, or LECCR's AdamW
+    weight_decay:float = 0.                                # of 'bert_adam', for names without "bias"; of 'adamw', without "bias" and "norm"
     max_gradient_norm:float|None = None                    # the gradient of a step is scaled down to it; None: never
     lazy:tuple[str,...] = ()                               # embeddings whose rows move only where a batch reads them, e.g. 'token_vectors.embedding'
     length_bucket:int = 8                                  # batches whose captions are sorted by length together
     critic:CriticTraining|None = None                      # None: no critic in this stage
 
-# %% ../../nbs/41_training.stages.ipynb #b2a9ead0
+# %% ../../nbs/41_training.stages.ipynb #ff80e5d4
 def stage_loss(
     stage:Stage,                 # names the terms
     features:Mapping[str,Tensor] # from the method, with the critic's logits where the stage has one
@@ -65,8 +70,9 @@ def stage_loss(
         if t.loss not in LOSSES: raise LabError(f'a loss {t.loss!r} in stage {stage.name!r}', f'one of {sorted(LOSSES)}', 'Correct the preset.')
         known = list(signature(LOSSES[t.loss]).parameters)[1:]
         if unknown := set(t.options)-set(known): raise LabError(f'options {sorted(unknown)} for the loss {t.loss!r}', f'some of {known}', 'Correct the preset.')
-        values[t.loss] = LOSSES[t.loss](features, **t.options)
-    total = sum(t.weight*values[t.loss] for t in stage.terms)
+        if t.called in values: raise LabError(f'two terms {t.called!r} in stage {stage.name!r}', 'a name for each', 'Give one of them a `name`.')
+        values[t.called] = LOSSES[t.loss](features, **t.options)
+    total = sum(t.weight*values[t.called] for t in stage.terms)
     return total, {k: v.detach() for k,v in values.items()}
 
 # %% ../../nbs/41_training.stages.ipynb #e722efcb
@@ -123,11 +129,13 @@ class CaptionBatches:
         image_features:Tensor|None=None,       # [N, E] of the pictures, likewise
         batch_size:int=128,                    # B
         seed:int=0,                            # of languages and order
-        bucket:int=8                           # batches sorted by length together
+        bucket:int=8,                          # batches sorted by length together
+        more:Mapping[str,tuple[Mapping[str,Sequence[int]],Tensor]]|None=None # further columns: name → (language → row for every caption, the rows)
     ):
         self.rows,self.pad,self.batch_size,self.seed,self.bucket = rows,pad,batch_size,seed,bucket
         self.known = dict(source_features=(sources, source_features))
         if image_features is not None: self.known['image_features'] = (visuals or sources, image_features)
+        self.known |= more or {}
         self.languages,self._drawn,self._orders = sorted(rows),np.empty(0, int),{}
         for l,r in rows.items():
             if len(r)<batch_size: raise LabError(f'{len(r)} captions in {l!r}', f'at least one batch of {batch_size}', 'Give more captions or a smaller batch_size.')
