@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np,pytest,torch
 import torch.nn.functional as F
 
-from dasd_lab.evaluation.retrieval import Ranks,rank
+from dasd_lab.evaluation.retrieval import rank
 from dasd_lab.leccr.interaction import Interaction,InteractionConfig,VisionConfig,VisualSide,fused_scores,slot_scores
 from dasd_lab.leccr.slots import AttentionStack,BlockConfig,SlotsConfig
 from dasd_lab.presets import load_preset,settings
@@ -180,11 +180,9 @@ def test_the_baseline_of_the_paper(golden):
 def test_recall(golden):
     "Twenty pictures with three captions each: a picture is found at the best of its captions, ties apart"
     a = golden.a; scores = a['metrics/scores_i2t'].T
-    found: Ranks = rank(lambda text, visuals: text @ visuals['features'].T, scores, dict(features=torch.eye(20)), [i//3 for i in range(60)])
-    ranks = a['metrics/txt2img'].long()
-    sums = 0.
+    found = rank(lambda text, visuals: text @ visuals['features'].T, scores, dict(features=torch.eye(20)), a['metrics/txt2img'].long().tolist()); sums = 0.
     for way,k in (('image_to_text','txt'), ('text_to_image','img')):
         for at in (1,5,10):
             value = 100*(getattr(found, way)<at).double().mean(); sums += value
             close(value, a[f'metrics/{k}_r{at}'], (way, at))
-    close(sums, a['metrics/sumr_sum']); assert sorted(ranks.tolist())==sorted([i//3 for i in range(60)])
+    close(sums, a['metrics/sumr_sum'])
