@@ -77,10 +77,10 @@ class RetrievalMethod(nn.Module):
     def visual_columns(self,
         pictures,                                 # what `backbone.encode_pictures` takes
         descriptions:Sequence[str]|None=None,     # one a picture, '' where there is none; None: there are none
-        image_features:Tensor|None=None           # [N, E] where they are known
+        known:Mapping[str,Tensor]|None=None       # columns that the same backbone gave before; what is known is not computed again
     )->dict[str,Tensor]:                          # some of `COLUMNS`, first axis N
         "What `encode_visuals` wants to know of pictures"
-        return dict(image_features=self.backbone.encode_pictures(pictures) if image_features is None else image_features)
+        return dict(image_features=known['image_features'] if known and 'image_features' in known else self.backbone.encode_pictures(pictures))
 
     def encode_captions(self,
         captions:Sequence[str], # sentences in one language

@@ -135,12 +135,14 @@ def description_columns(self:LECCR,
 def visual_columns(self:LECCR,
     pictures,                             # what `backbone.encode_pictures` takes
     descriptions:Sequence[str]|None=None, # one a picture, '' where there is none; None: there are none
-    image_features:Tensor|None=None       # [N, E] where they are known
+    known:Mapping[str,Tensor]|None=None   # columns that the same backbone gave before
 )->dict[str,Tensor]:                      # some of `contracts.COLUMNS`, first axis N
     "What `encode_visuals` wants to know of pictures"
-    found = super(LECCR, self).visual_columns(pictures, None, image_features) | visual_rows(self.backbone, pictures, self.reads(self.config))
+    known = known or {}; wanted = [k for k in self.reads(self.config) if k in ('visual_tokens','visual_mask','frame_features','frame_mask')]; new = set(wanted)-set(known)
+    if new and pictures is None: raise LabError(f'pictures of which {", ".join(known)} is known, and nothing to look at', f'{", ".join(sorted(new))}, which this method reads', 'Add the pictures to a gallery of its own: Gallery(method).add(pictures).')
+    found = super(LECCR, self).visual_columns(pictures, None, known) | {k: known[k] for k in wanted if k in known} | (visual_rows(self.backbone, pictures, new) if new else {})
     if self.config.descriptions=='none': return found
-    return found | self.description_columns(descriptions or ['']*len(pictures))
+    return found | self.description_columns(descriptions or ['']*len(found['image_features']))
 
 def visual_features(self:LECCR,
     columns:Mapping[str,Tensor], # see `visual_columns`
