@@ -100,8 +100,9 @@ def vocabulary_for(
         return train_tokenizer([*(c for p in data.pairs.values() for c in p.target), *dict.fromkeys(english)], preset['vocab_size']),None
     asked = settings(VectorsChoice, preset['token_vectors'], 'token_vectors')
     folder = find_weights(asked.weights); tokenizer,rows = read_tokenizer(folder),read_matrix(folder/'model.safetensors')
-    if not len(tokenizer)==len(rows)==asked.n_tokens or rows.shape[1]!=preset['config'].get('token_width', 768):
-        raise LabError(f'{folder} with {len(tokenizer):,} pieces and vectors {tuple(rows.shape)}', f'{asked.n_tokens:,} pieces and as many vectors of the preset\'s `token_width`', 'Correct the preset, or fetch the right weights.')
+    width = preset['config'].get('token_width') or preset['config'].get('text', {}).get('encoder', {}).get('hidden_size', 768)
+    if not len(tokenizer)==len(rows)==asked.n_tokens or rows.shape[1]!=width:
+        raise LabError(f'{folder} with {len(tokenizer):,} pieces and vectors {tuple(rows.shape)}', f'{asked.n_tokens:,} pieces and as many vectors of width {width}, the preset\'s', 'Correct the preset, or fetch the right weights.')
     return tokenizer,rows.float()
 
 def new_method(
