@@ -117,9 +117,9 @@ def length_batches(
     batches = np.concatenate([p[np.argsort(lengths[p], kind='stable')] for p in pieces]).reshape(-1, batch_size)
     return batches[rng.permutation(len(batches))]
 
-# %% ../../nbs/41_training.stages.ipynb #2e48e61a
+# %% ../../nbs/41_training.stages.ipynb #08feeb8f
 class CaptionBatches:
-    "The batch of any step, from its number"
+    "The batch of any step, from its number: ids of target captions, and columns by the names of `contracts.COLUMNS`"
     def __init__(self,
         rows:Mapping[str,Sequence[list[int]]], # language → token ids of every caption, framing included
         pad,                                   # rows → (ids, end_index), see `CaptionTokenizer.pad`
