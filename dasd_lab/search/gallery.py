@@ -256,9 +256,9 @@ def load(cls:Gallery,
     try:
         columns,texts = read_tensors(folder/'features.safetensors'),json.loads((folder/'pictures.json').read_text(encoding='utf-8'))
         with zipfile.ZipFile(folder/'thumbnails.zip') as z: kept = {id:z.read(f'{i:06d}.webp') for i,id in enumerate(texts['ids'])}
-        captions = [Caption(**c) for c in texts['captions']]
+        captions,n_features = [Caption(**c) for c in texts['captions']],len(columns['image_features'])
     except (KeyError,TypeError,OSError,json.JSONDecodeError,zipfile.BadZipFile) as e: raise LabError(f'{folder}, which does not hold what a gallery holds ({e})', 'a folder that Gallery.save wrote', 'Build the gallery again.') from e
-    if len(columns['image_features']) != len(kept): raise LabError(f'{len(columns["image_features"])} features and {len(kept)} pictures in {folder}', 'as many of each', 'Build the gallery again.')
+    if n_features != len(kept): raise LabError(f'{n_features} features and {len(kept)} pictures in {folder}', 'as many of each', 'Build the gallery again.')
     gallery = cls(method, slice_size)
     gallery._extend(texts['ids'], columns, kept, captions, texts.get('descriptions', ()))
     return gallery
