@@ -185,11 +185,12 @@ def test_a_preset_finds_its_corpus_and_trains(squares):
 
 def test_several_captions_a_picture_are_all_scored(coco):
     "Recall by hand: captions are vectors by their picture's number, some of them of the wrong one"
+    from dasd_lab.contracts import RetrievalMethod
     from dasd_lab.evaluation.retrieval import evaluate
-    class Numbers(torch.nn.Module):
+    class Numbers(RetrievalMethod):
         name,languages = 'numbers',('ja',)
         def encode_captions(self, captions, language): return torch.eye(3)[[{'犬5':0,'犬6':1}.get(c, 2) for c in captions]]
-        def encode_visuals(self, features): return dict(features=features)
+        def encode_visuals(self, visuals): return dict(features=visuals['image_features'])
         def score(self, text, visuals): return text @ visuals['features'].T
     features = torch.tensor([[1.,0,.5],[0,1.,.2]]); corpus = load_corpus('mscoco', root=coco) # が is nearer to the first picture
     found = evaluate(Numbers(), corpus, 'test', image_features=features); assert found.about['n_captions']=={'ja':4} and found.about['n_visuals']==2

@@ -34,7 +34,7 @@ def data_root()->Path:
     if given := os.environ.get('DASD_LAB_DATA'): return Path(given).expanduser()
     return home/'data' if (home := lab_folder()) else Path(os.environ.get('XDG_CACHE_HOME') or Path.home()/'.cache')/'dasd_lab'
 
-# %% ../../nbs/12_corpora.catalog.ipynb #b1d0848b
+# %% ../../nbs/12_corpora.catalog.ipynb #2cc0a470
 def _by_visual(captions:list[Caption])->dict[str,list[Caption]]:
     found = {}
     for o in captions: found.setdefault(o.visual_id, []).append(o)
@@ -84,6 +84,10 @@ class Corpus:
     def all_captions(self, split:str, language:str)->list[Caption]:
         "The corpus' own captions, then the translations beside them; nothing where there are none"
         return [*self._captions(split, language), *(c for c in self.translations(split, language) if c)]
+    def descriptions(self, split:str)->list[str]: # one a visual, '' where there is none
+        "What a multimodal model said of every visual: the first of its captions in the source language that has the origin mllm"
+        found = {c.visual_id: c.text for c in reversed(self.all_captions(split, self.languages[0])) if c.origin=='mllm'}
+        return [found.get(v, '') for v in self.visuals(split).ids]
     def pictures_stamp(self, split:str)->str:
         "What tells the pictures from others under the same ids, cheaply; '' where nothing does"
         return getattr(self.visuals(split), 'stamp', '') or getattr(self, 'checksum', '')

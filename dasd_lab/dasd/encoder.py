@@ -46,7 +46,7 @@ class AdaptedEncoder(RetrievalMethod):
         super().__init__()
         self.config,self.backbone,self.languages = config,backbone,tuple(config.languages)
         self.tokenizer = None if isinstance(tokenizer, int) else tokenizer
-        n_tokens = tokenizer if isinstance(tokenizer, int) else len(tokenizer)
+        n_tokens = self.n_tokens = tokenizer if isinstance(tokenizer, int) else len(tokenizer)
         self.n_blocks = backbone.n_blocks if config.text_blocks is None else config.text_blocks
         if not 1 <= self.n_blocks <= backbone.n_blocks:
             raise LabError(f'text_blocks = {config.text_blocks}', f'1 to {backbone.n_blocks}', 'Change the setting.')

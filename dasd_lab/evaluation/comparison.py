@@ -141,7 +141,7 @@ def curves(
             rows.append(pd.DataFrame(dict(run=r.name, stage=kept['stage'], name=name, step=kept['at'], value=kept['value'])))
     return pd.concat(rows, ignore_index=True) if rows else pd.DataFrame(columns=['run','stage','name','step','value'])
 
-# %% ../../nbs/54_evaluation.comparison.ipynb #5e894dd8
+# %% ../../nbs/54_evaluation.comparison.ipynb #973795aa
 class Comparison:
     "Methods on the same captions and pictures; each is evaluated once a language"
     def __init__(self,
@@ -167,7 +167,7 @@ class Comparison:
         "The pictures as a method compares them; the backbone looks at them once"
         m = self.methods[name]; key = fingerprint(m.backbone)
         if key not in self._features: self._features[key] = m.backbone.encode_pictures(self.visuals)
-        return m.encode_visuals(self._features[key])
+        return m.encode_visuals(m.visual_columns(self.visuals, self.corpus.descriptions(self.split), dict(image_features=self._features[key])))
     def captions(self, language:str)->list[Caption]:
         "What is asked"
         if language not in self._captions:

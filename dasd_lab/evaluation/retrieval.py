@@ -219,7 +219,7 @@ def caption_positives(
     if lost: raise LabError(f'{len(lost)} captions of visuals that are not in this split, the first of {lost[0].visual_id!r}', 'captions and visuals of one split', 'Rebuild the corpus: dasd-lab corpus build.')
     return [place[c.visual_id] for c in captions]
 
-# %% ../../nbs/50_evaluation.retrieval.ipynb #19a5bed6
+# %% ../../nbs/50_evaluation.retrieval.ipynb #33e4ca73
 @torch.no_grad()
 def evaluate(
     method:RetrievalMethod, # encodes and scores
@@ -227,7 +227,7 @@ def evaluate(
     split:str='test',       # which part of the corpus
     languages:Sequence[str]|None=None, # ISO 639-1; None: the method's target languages that the corpus has
     origin:str|None='human',  # whose captions; None: all
-    image_features:Tensor|None=None, # [N, E] in the order of the visuals; None: computed
+    image_features:Tensor|Mapping[str,Tensor]|None=None, # [N, E] in the order of the visuals, or what `method.visual_columns` gave of them; None: computed
     slice_size:int=1024,    # most pictures scored at once
     reading:Reading='captions', # how image→text treats several captions a picture
     source_language:str='en' # evaluated when asked for, never part of the mean
@@ -238,10 +238,12 @@ def evaluate(
     if not languages: raise LabError(f'no language to evaluate: the method reads {list(method.languages)}, the corpus has {list(corpus.languages)}', 'a language in both', 'Name it: evaluate(…, languages=[…]).')
     method.eval()
     try:
-        features = method.backbone.encode_pictures(visuals) if image_features is None else torch.as_tensor(image_features)
+        known = image_features if image_features is None or isinstance(image_features, Mapping) else dict(image_features=torch.as_tensor(image_features))
+        columns = method.visual_columns(visuals, corpus.descriptions(split) if hasattr(corpus, 'descriptions') else None, known)
+        features = columns['image_features']
         if len(features) != len(visuals): raise LabError(f'{len(features)} image features', f'{len(visuals)}, one a visual of {split!r}', 'Compute them on this split.')
         if not features.isfinite().all(): raise LabError(f'{int((~features.isfinite().all(1)).sum())} of {len(features)} image features that are no numbers', 'features of every picture', 'Some could not be read when the store was made: evaluate on the corpus without them.')
-        encoded,rows,ranks,n_captions = method.encode_visuals(features),{},{},{}
+        encoded,rows,ranks,n_captions = method.encode_visuals(columns),{},{},{}
         for language in languages:
             captions = corpus.captions(split, language, origin)
             if not captions: raise LabError(f'no {origin or ""} captions in {language!r} for {split!r}', f'some; the corpus has {list(corpus.languages)}', 'Leave the language out or choose another origin.')

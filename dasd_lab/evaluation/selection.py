@@ -22,9 +22,9 @@ def figures_on(
 )->Callable[[RetrievalMethod],dict[str,float]]: # figure → its mean over the languages
     "What a run is looked at by while it trains"
     if split.startswith('test'): raise LabError("a selection of weights by the split 'test'", "'validation', or another one that nothing is reported on", 'Name another split.')
-    there,pictures = cache(lambda: [l for l in languages if len(corpus.captions(split, l, origin))]),cache(lambda backbone: backbone.encode_pictures(corpus.visuals(split)))
+    there,pictures = cache(lambda: [l for l in languages if len(corpus.captions(split, l, origin))]),cache(lambda method: method.visual_columns(corpus.visuals(split), corpus.descriptions(split)))
     def figures(method):
         if not there(): raise LabError(f'{corpus.name} without captions of {split} in {", ".join(languages)}', 'some to choose weights by', 'Train without a selection, or name another split.')
-        rows = evaluate(method, corpus, split, there(), origin, pictures(method.backbone)).all_rows
+        rows = evaluate(method, corpus, split, there(), origin, pictures(method)).all_rows
         return {k: sum(rows[l][k] for l in there())/len(there()) for k in rows[there()[0]]}
     return figures

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['Hit', 'Hits', 'Gallery', 'best_of_slices', 'caption_features']
 
-# %% ../../nbs/605_search.gallery.ipynb #70919ce3
+# %% ../../nbs/605_search.gallery.ipynb #30a6af35
 import html,io,json,warnings,zipfile
 from collections import Counter
 from collections.abc import Callable,Iterable,Mapping,Sequence
@@ -18,6 +18,7 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from ..backbone.places import joined
 from ..backbone.towers import fingerprint
 from ..contracts import Caption,LabError,RetrievalMethod
 from ..evaluation.retrieval import gallery_slices,slice_scores
@@ -64,7 +65,7 @@ def to_frame(self:Hits)->pd.DataFrame:
     "Rank, id and score as a table"
     return pd.DataFrame([(h.rank,h.id,h.score) for h in self], columns=['rank','id','score'])
 
-# %% ../../nbs/605_search.gallery.ipynb #2bb2c280
+# %% ../../nbs/605_search.gallery.ipynb #39c4646f
 class Gallery:
     "Pictures that a method can search; empty until `add`"
     def __init__(self,
@@ -76,19 +77,23 @@ class Gallery:
         self.captions:list[Caption] = []          # of the pictures, where they came with some
         self.thumbnails = Thumbnails()            # id → WebP
         self.places:dict[str,int] = {}            # id → row of the features
-        self.image_features:Tensor|None = None    # [N, E] from the frozen image tower
+        self.columns:dict[str,Tensor] = {}        # what the frozen backbone says of the pictures, first axis N, by the names of `contracts.COLUMNS`
+        self.descriptions:list[str] = []          # of the pictures, '' where there is none
         self.visuals:dict[str,Tensor] = {}        # what the method compares, first axis N
         self.skipped:list[tuple[str,str]] = []    # what could not be read, and why
         self._caption_features:Tensor|None = None
+    @property
+    def image_features(self)->Tensor|None: return self.columns.get('image_features') # [N, E] from the frozen image tower
     def __len__(self)->int: return len(self.ids)
     def __contains__(self, id:str)->bool: return id in self.places
     def __repr__(self)->str: return f'Gallery of {len(self):,} pictures, {len(self.captions):,} captions, method {self.method.name!r} ({", ".join(supported_languages(self.method))})'
 
-    def _extend(self, ids:list[str], features:Tensor, thumbnails:dict[str,bytes], captions:list[Caption]):
+    def _extend(self, ids:list[str], columns:Mapping[str,Tensor], thumbnails:dict[str,bytes], captions:list[Caption], descriptions:Sequence[str]=()):
         "Take in pictures that are known to be good"
-        with torch.no_grad(): added = self.method.encode_visuals(features)
-        self.visuals = {k:torch.cat([self.visuals[k],v]) if self.ids else v for k,v in added.items()}
-        self.image_features = torch.cat([self.image_features,features]) if self.ids else features
+        descriptions = list(descriptions) or ['']*len(ids)
+        with torch.no_grad(): added = self.method.encode_visuals(self.method.visual_columns(None, descriptions, columns))
+        self.visuals = {k:joined([self.visuals[k],v]) if self.ids else v for k,v in added.items()}
+        self.columns = {k:joined([self.columns[k],v]) if self.ids else v for k,v in columns.items() if not k.startswith('description_')}; self.descriptions += descriptions
         self.places |= {id:len(self)+i for i,id in enumerate(ids)}; self.ids += ids; self.thumbnails |= thumbnails; self.captions += captions; self._caption_features = None
 
 # %% ../../nbs/605_search.gallery.ipynb #0b31bced
@@ -98,7 +103,7 @@ def _check_new(self:Gallery, ids:list[str], captions:Sequence[Caption]):
     if twice := [i for i,n in Counter(ids).items() if n > 1 or i in self]: raise LabError(f'the id {twice[0]!r} twice', 'every id once', 'Give ids=[…] of your own.')
     if lost := sorted({c.visual_id for c in captions}-{*ids,*self.ids}): raise LabError(f'a caption of {lost[0]!r}', 'captions of pictures in the gallery', 'Check the ids.')
 
-# %% ../../nbs/605_search.gallery.ipynb #f8dd6f38
+# %% ../../nbs/605_search.gallery.ipynb #eef4f911
 @patch
 @torch.no_grad()
 def add(self:Gallery,
@@ -108,18 +113,20 @@ def add(self:Gallery,
     batch_size:int=64,           # pictures at once
     skip_bad:bool=False,         # list unreadable pictures in `skipped` instead of stopping
     shown:Callable[[str],Image.Image]|None=None, # id → a nicer picture to show, painted when first shown; None: the picture itself
+    descriptions:Sequence[str]|None=None, # one a picture, in English, '' where there is none, for methods that read them; None: captions with origin mllm
     progress:Callable[[Iterable],Iterable]=iter  # such as tqdm
 )->Gallery:
     "Add pictures; all of them, or none when one is bad"
     sources,ids = picture_sources(pictures, ids, len(self))
     self._check_new(ids, captions)
+    told = dict(zip(ids, descriptions)) if descriptions is not None else {c.visual_id:c.text for c in reversed(captions) if c.origin=='mllm'}
     found,good,small,bad = [],[],{},{}
     for part in progress(list(gallery_slices(len(sources), batch_size))):
         read,failed = readable(sources, ids, skip_bad, part); batch = list(read.values())
         good += read; bad |= failed
         if not shown: small |= {id:thumbnail(open_picture(seen)) for id,seen in read.items()}
-        if batch: found.append(self.method.backbone.encode_pictures(batch).float().cpu())
-    if found: self._extend(good, torch.cat(found), small, [c for c in captions if c.visual_id not in bad])
+        if batch: found.append({k:(v.float() if v.is_floating_point() else v).cpu() for k,v in self.method.visual_columns(batch).items()})
+    if found: self._extend(good, {k:joined([f[k] for f in found]) for k in found[0]}, small, [c for c in captions if c.visual_id not in bad], [told.get(id, '') for id in good])
     if shown: self.thumbnails.paint |= dict.fromkeys(good, shown)
     self.skipped += bad.items()
     if bad: warnings.warn(f'{len(bad)} of {len(sources)} pictures could not be read, see gallery.skipped; the first: {next(iter(bad.values()))}', stacklevel=2)
@@ -169,7 +176,7 @@ def _hits(self:Gallery, places:list[int], scores:list[float], query:Query|None=N
     ids = [self.ids[p] for p in places]
     return Hits(tuple(Hit(r, i, s) for r,(i,s) in enumerate(zip(ids, scores), 1)), query, self.thumbnails)
 
-# %% ../../nbs/605_search.gallery.ipynb #3278f76c
+# %% ../../nbs/605_search.gallery.ipynb #adbc838d
 @patch
 @torch.no_grad()
 def picture_visuals(self:Gallery,
@@ -177,7 +184,7 @@ def picture_visuals(self:Gallery,
 )->dict[str,Tensor]: # as the method compares, first axis 1
     "One picture as the method sees it"
     if isinstance(picture, str) and picture in self: place = self.places[picture]; return {k:v[place:place+1] for k,v in self.visuals.items()}
-    return {k:v.cpu() for k,v in self.method.encode_visuals(self.method.backbone.encode_pictures([open_visual(picture)]).float().cpu()).items()}
+    return {k:v.cpu() for k,v in self.method.encode_visuals({k:v.cpu() for k,v in self.method.visual_columns([open_visual(picture)]).items()}).items()}
 
 @patch
 def similar(self:Gallery,
@@ -217,7 +224,7 @@ def nearest_captions(self:Gallery,
     places,scores = best_of_slices(lambda part: slice_scores(self.method.score, text[part], visual, slice(0,1))[:,0], len(captions), k, self.slice_size)
     return Hits(tuple(Hit(r, captions[p].text, s, captions[p].language) for r,(p,s) in enumerate(zip(places, scores), 1)))
 
-# %% ../../nbs/605_search.gallery.ipynb #2bd12875
+# %% ../../nbs/605_search.gallery.ipynb #5e31105f
 @patch
 def save(self:Gallery,
     folder:str|Path # where to; an older gallery there is replaced
@@ -228,14 +235,14 @@ def save(self:Gallery,
     if folder.exists() and not (folder/'manifest.json').exists() and (folder.is_file() or any(folder.iterdir())):
         raise LabError(f'{folder}, which holds something else', 'a new folder or an older gallery', 'Choose another place.')
     with whole_folder(folder) as fresh:
-        write_tensors(dict(image_features=self.image_features), fresh/'features.safetensors')
-        write_json(dict(ids=self.ids, captions=[vars(c) for c in self.captions]), fresh/'pictures.json')
+        write_tensors(self.columns, fresh/'features.safetensors')
+        write_json(dict(ids=self.ids, captions=[vars(c) for c in self.captions], descriptions=self.descriptions), fresh/'pictures.json')
         with zipfile.ZipFile(fresh/'thumbnails.zip', 'w', zipfile.ZIP_STORED) as z:
             for i,id in enumerate(self.ids): z.writestr(zipfile.ZipInfo(f'{i:06d}.webp'), self.thumbnails[id])
         seal(fresh, kind='gallery', method=self.method.name, fingerprint=fingerprint(self.method), n_pictures=len(self))
     return folder
 
-# %% ../../nbs/605_search.gallery.ipynb #3061f481
+# %% ../../nbs/605_search.gallery.ipynb #3a15ec0d
 @patch(cls_method=True)
 def load(cls:Gallery,
     folder:str|Path,        # as saved
@@ -247,11 +254,11 @@ def load(cls:Gallery,
     made,here = (manifest['method'],manifest['fingerprint']),(method.name,fingerprint(method))
     if made != here: raise LabError(f'a gallery made with {made[0]} {made[1]}', f'one made with {here[0]} {here[1]}', 'Load that method, or add the pictures to a new gallery.')
     try:
-        features,texts = read_tensors(folder/'features.safetensors')['image_features'],json.loads((folder/'pictures.json').read_text(encoding='utf-8'))
+        columns,texts = read_tensors(folder/'features.safetensors'),json.loads((folder/'pictures.json').read_text(encoding='utf-8'))
         with zipfile.ZipFile(folder/'thumbnails.zip') as z: kept = {id:z.read(f'{i:06d}.webp') for i,id in enumerate(texts['ids'])}
-        captions = [Caption(**c) for c in texts['captions']]
+        captions,n_features = [Caption(**c) for c in texts['captions']],len(columns['image_features'])
     except (KeyError,TypeError,OSError,json.JSONDecodeError,zipfile.BadZipFile) as e: raise LabError(f'{folder}, which does not hold what a gallery holds ({e})', 'a folder that Gallery.save wrote', 'Build the gallery again.') from e
-    if len(features) != len(kept): raise LabError(f'{len(features)} features and {len(kept)} pictures in {folder}', 'as many of each', 'Build the gallery again.')
+    if n_features != len(kept): raise LabError(f'{n_features} features and {len(kept)} pictures in {folder}', 'as many of each', 'Build the gallery again.')
     gallery = cls(method, slice_size)
-    gallery._extend(texts['ids'], features, kept, captions)
+    gallery._extend(texts['ids'], columns, kept, captions, texts.get('descriptions', ()))
     return gallery

@@ -31,7 +31,7 @@ def view(
     seen.thumbnails = gallery.thumbnails
     if not kept: return seen
     rows = torch.tensor([gallery.places[i] for i in kept])
-    seen._extend(kept, gallery.image_features[rows], {}, [c for c in gallery.captions if wanted is None or c.visual_id in wanted])
+    seen._extend(kept, {k:v[rows] for k,v in gallery.columns.items()}, {}, [c for c in gallery.captions if wanted is None or c.visual_id in wanted], [gallery.descriptions[i] for i in rows.tolist()])
     if method is None: seen.visuals = {k:v[rows] for k,v in gallery.visuals.items()}
     return seen
 

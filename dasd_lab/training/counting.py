@@ -77,9 +77,11 @@ def part_of(
 )->str:
     "The part of a method that a parameter belongs to, in words"
     first,*rest = name.split('.')
+    if first=='text': return f'texts: {part_of(".".join(rest[1:]))}' if rest[0]=='method' else 'text encoder'
+    if first=='visual': return dict(slots='semantic slots', interaction='interaction', vision='self-attention of frames', projection='projection of descriptions').get(rest[0], 'maps of pictures and slots')
     if first=='token_vectors': return 'token vectors' if rest[0]=='embedding' else 'projections of them'
     if first=='disentangler': return 'disentangler: projection' if 'projection' in rest[0] else 'disentangler: adapters' if 'adapters' in rest[0] else 'disentangler: norms'
-    return dict(adapters='adapters of all languages', generator='generator', critic='critic').get(first, first)
+    return dict(adapters='adapters of all languages', generator='generator', critic='critic', text_head='map of captions').get(first, first)
 
 def parameters_by_part(
     method:RetrievalMethod,        # may be on the meta device

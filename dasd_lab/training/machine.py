@@ -105,7 +105,7 @@ class Worker:
         batch:dict              # of a step
     )->dict[str,Tensor]:        # float32, of all rows or of this process's own
         "What the losses are computed from"
-        batch = self.part(batch, None if method.backbone.pad_length or getattr(method, 'pad_length', None) else method.backbone.context_length)
+        batch = self.part(batch, None if method.backbone.pad_length or method.pad_length else method.context_length)
         short = torch.autocast(self.device.type, torch.bfloat16) if self.machine.precision=='bf16' else nullcontext()
         with attention(self.device),short: found = method.training_features(batch)
         found = {k: v.float() if v.is_floating_point() else v for k,v in found.items()}

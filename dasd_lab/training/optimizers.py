@@ -45,7 +45,7 @@ class BertAdam(Optimizer):
                 s['m'].lerp_(grad, (1-b1)*sound); s['v'].lerp_(grad.square(), (1-b2)*sound)
                 p.sub_(g['lr']*sound*(s['m']/(s['v'].sqrt()+eps)+g['weight_decay']*p))
 
-# %% ../../nbs/411_training.optimizers.ipynb #52d60ce6
+# %% ../../nbs/411_training.optimizers.ipynb #8c12ab23
 def make_optimizers(
     method:nn.Module, # its open parameters are trained
     stage:Stage       # names the optimizer, and what is lazy
@@ -57,10 +57,12 @@ def make_optimizers(
     rate = lambda name: next((stage.rates[part] for part in sorted(stage.rates, key=len, reverse=True) if inside(name, part)), 1.)
     lazy,groups = _lazy_rows(method, stage, [n for n,_ in named]),defaultdict(list)
     for n,p in named:
-        if n not in lazy: groups[rate(n), stage.optimizer=='adam' or 'bias' in n].append(p)
+        if n not in lazy: groups[rate(n), stage.optimizer=='adam' or 'bias' in n or stage.optimizer=='adamw' and 'norm' in n.lower()].append(p)
     groups = [dict(params=ps, rate=r, weight_decay=0. if bare else stage.weight_decay) for (r,bare),ps in groups.items()]
     rows = [dict(params=[p], rate=rate(n)) for n,p in named if n in lazy]
-    found = [torch.optim.Adam(groups, lr=stage.learning_rate, fused=True) if stage.optimizer=='adam' else BertAdam(groups, lr=stage.learning_rate)] if groups else []
+    kinds = dict(adam=lambda: torch.optim.Adam(groups, lr=stage.learning_rate, fused=True), bert_adam=lambda: BertAdam(groups, lr=stage.learning_rate),
+                 adamw=lambda: torch.optim.AdamW(groups, lr=stage.learning_rate, betas=(.9,.98), eps=1e-8, fused=True))
+    found = [kinds[stage.optimizer]()] if groups else []
     return found+([torch.optim.SparseAdam(rows, lr=stage.learning_rate)] if rows else [])
 
 def _lazy_rows(method:nn.Module, stage:Stage, open_names:Sequence[str])->set[str]:

@@ -19,6 +19,7 @@ from torch import Tensor,nn
 
 from ..contracts import LabError
 from .losses import LOSSES
+from .matching import softened_matching # registers the losses of matching
 
 # %% ../../nbs/41_training.stages.ipynb #98af63cf
 @dataclass(frozen=True)
@@ -27,6 +28,10 @@ class Term:
     loss:str                                  # a name in `LOSSES`
     weight:float = 1.                         # its factor
     options:dict = field(default_factory=dict) # passed to the loss
+    name:str = ''                             # in the log; the loss's where nothing is said
+
+    @property
+    def called(self)->str: return self.name or self.loss
 
 @dataclass(frozen=True)
 class CriticTraining:
@@ -48,8 +53,8 @@ class Stage:
     rates:dict[str,float] = field(default_factory=dict)    # part → multiple of it, e.g. {'adapters': .1}; 1 where nothing is said
     warmup:float = .1                                      # share of the steps with a rising rate
     schedule:Literal['constant','linear','cosine'] = 'constant' # after the warm-up; 'cosine' as in the authors' code
-    optimizer:Literal['adam','bert_adam'] = 'adam'         # the paper's or the authors' code's
-    weight_decay:float = 0.                                # of 'bert_adam', for names without "bias"
+    optimizer:Literal['adam','bert_adam','adamw'] = 'adam' # the paper's, the authors' code's, or LECCR's AdamW
+    weight_decay:float = 0.                                # of 'bert_adam', for names without "bias"; of 'adamw', without "bias" and "norm"
     max_gradient_norm:float|None = None                    # the gradient of a step is scaled down to it; None: never
     lazy:tuple[str,...] = ()                               # embeddings whose rows move only where a batch reads them, e.g. 'token_vectors.embedding'
     length_bucket:int = 8                                  # batches whose captions are sorted by length together
@@ -59,19 +64,20 @@ class Stage:
 def check_terms(
     stage:Stage # names the terms
 )->None:
-    "Refuse a loss or an option that is not there"
+    "Refuse a loss or an option that is not there, and two terms of one name"
     for t in stage.terms:
         if t.loss not in LOSSES: raise LabError(f'a loss {t.loss!r} in stage {stage.name!r}', f'one of {sorted(LOSSES)}', 'Correct the preset.')
         known = list(signature(LOSSES[t.loss]).parameters)[1:]
         if unknown := set(t.options)-set(known): raise LabError(f'options {sorted(unknown)} for the loss {t.loss!r}', f'some of {known}', 'Correct the preset.')
+    if len({t.called for t in stage.terms})<len(stage.terms): raise LabError(f'two terms of one name in stage {stage.name!r}, of {[t.called for t in stage.terms]}', 'a name for each', 'Give one of them a `name`.')
 
 def stage_loss(
     stage:Stage,                 # names the terms
     features:Mapping[str,Tensor] # from the method, with the critic's logits where the stage has one
 )->tuple[Tensor,dict[str,Tensor]]: # the weighted sum, and each term on its own (detached)
     "What a stage minimises, and what is written to the log"
-    check_terms(stage); values = {t.loss: LOSSES[t.loss](features, **t.options) for t in stage.terms}
-    total = sum(t.weight*values[t.loss] for t in stage.terms)
+    check_terms(stage); values = {t.called: LOSSES[t.loss](features, **t.options) for t in stage.terms}
+    total = sum(t.weight*values[t.called] for t in stage.terms)
     return total, {k: v.detach() for k,v in values.items()}
 
 # %% ../../nbs/41_training.stages.ipynb #e722efcb
@@ -116,9 +122,9 @@ def length_batches(
     batches = np.concatenate([p[np.argsort(lengths[p], kind='stable')] for p in pieces]).reshape(-1, batch_size)
     return batches[rng.permutation(len(batches))]
 
-# %% ../../nbs/41_training.stages.ipynb #2e48e61a
+# %% ../../nbs/41_training.stages.ipynb #08feeb8f
 class CaptionBatches:
-    "The batch of any step, from its number"
+    "The batch of any step, from its number: ids of target captions, and columns by the names of `contracts.COLUMNS`"
     def __init__(self,
         rows:Mapping[str,Sequence[list[int]]], # language → token ids of every caption, framing included
         pad,                                   # rows → (ids, end_index), see `CaptionTokenizer.pad`
@@ -128,11 +134,13 @@ class CaptionBatches:
         image_features:Tensor|None=None,       # [N, E] of the pictures, likewise
         batch_size:int=128,                    # B
         seed:int=0,                            # of languages and order
-        bucket:int=8                           # batches sorted by length together
+        bucket:int=8,                          # batches sorted by length together
+        more:Mapping[str,tuple[Mapping[str,Sequence[int]],Tensor]]|None=None # further columns: name → (language → row for every caption, the rows)
     ):
         self.rows,self.pad,self.batch_size,self.seed,self.bucket = rows,pad,batch_size,seed,bucket
         self.known = dict(source_features=(sources, source_features))
         if image_features is not None: self.known['image_features'] = (visuals or sources, image_features)
+        self.known |= more or {}
         self.languages,self._drawn,self._orders = sorted(rows),np.empty(0, int),{}
         for l,r in rows.items():
             if len(r)<batch_size: raise LabError(f'{len(r)} captions in {l!r}', f'at least one batch of {batch_size}', 'Give more captions or a smaller batch_size.')
