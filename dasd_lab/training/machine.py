@@ -167,7 +167,7 @@ def helpers_watched(
 )->Iterator[None]:
     "Tell in one line that a process that makes batches has died; torch says so at any moment"
     try: yield
-    except (RuntimeError,ConnectionError,EOFError) as e:
+    except (RuntimeError,OSError,EOFError) as e:
         if not worker.machine.workers or isinstance(e, RuntimeError) and 'DataLoader worker' not in str(e): raise
         raise LabError(f'a process that makes batches ended ({(str(e).splitlines() or [type(e).__name__])[0]})', 'that it lives as long as the run', 'Was memory short? The same command goes on from the last checkpoint; `workers=0` needs no such process.') from e
 
