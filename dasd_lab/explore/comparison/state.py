@@ -59,6 +59,7 @@ class ToldGallery:
         if not found: raise LabError('pictures without captions', 'captions, to know which picture is the right one', 'Give a corpus, or add captions to the gallery. Settings and curves need none.')
         self._captions,self.languages = found,tuple(dict.fromkeys(c.language for c in found))
     def visuals(self, split:str)->KnownPictures: return KnownPictures(self.workbench.ids)
+    def descriptions(self, split:str)->list[str]: return ['']*len(self.workbench.ids) # none are known here
     def captions(self, split:str, language:str, origin:str|None=None)->list[Caption]: return [c for c in self._captions if c.language==language and origin in (None, c.origin)]
 
 # %% ../../../nbs/750_explore.comparison.state.ipynb #bbddb4f5
