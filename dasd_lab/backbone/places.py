@@ -11,7 +11,6 @@ from collections.abc import Callable,Iterable,Sequence
 import torch
 from torch import Tensor,nn
 
-from .pictures import frames_of
 from .text import attention
 from .towers import Backbone
 from ..contracts import LabError
@@ -61,15 +60,8 @@ def encode_places(
     progress:Callable|None=None   # wraps an iterable, such as `tqdm`
 )->tuple[Tensor,Tensor]:          # [N, V, E], zeros where there is nothing; mask [N, V]
     "Visual tokens of every picture; those of a clip's frames one after the other"
-    waiting,found,lengths = [],[],[]
-    def encode(): found.append(place_tokens(backbone, backbone.pixels(waiting)).float().cpu()); waiting.clear()
-    for i in (progress or iter)(range(len(pictures))):
-        frames = frames_of(pictures[i]); lengths.append(len(frames))
-        for frame in frames:
-            waiting.append(frame)
-            if len(waiting)==batch_size: encode()
-    if waiting: encode()
-    rows = torch.cat(found) if found else torch.empty(0, 1, backbone.embed_dim); p = rows.shape[1]
+    rows,lengths = backbone.frame_rows(pictures, batch_size, progress, lambda pixels: place_tokens(backbone, pixels))
+    rows = rows if len(rows) else torch.empty(0, 1, backbone.embed_dim); p = rows.shape[1]
     mask = torch.arange(max(lengths, default=1)*p)<p*torch.tensor(lengths, dtype=torch.long)[:,None]
     tokens = torch.zeros(*mask.shape, backbone.embed_dim); tokens[mask] = rows.flatten(0, 1)
     return tokens,mask

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['KINDS', 'Backbone', 'driving_error', 'proven', 'in_batches', 'captions_in_batches', 'tokens', 'encode_source',
-           'pixels', 'encode_pixels', 'encode_frames', 'encode_pictures', 'register_kind', 'build_open_clip', 'build',
-           'load_weights', 'save_backbone', 'elsewhere', 'load_backbone', 'fingerprint']
+           'pixels', 'encode_pixels', 'frame_rows', 'encode_frames', 'encode_pictures', 'register_kind',
+           'build_open_clip', 'build', 'load_weights', 'save_backbone', 'elsewhere', 'load_backbone', 'fingerprint']
 
 # %% ../../nbs/21_backbone.towers.ipynb #0d3cbea5
 import hashlib,importlib
@@ -211,10 +211,15 @@ def encode_pixels(self:Backbone,
     with attention(self.device): return self.clip.encode_image(pixels.to(self.device, self.dtype), **plainly)
 
 @torch.inference_mode()
-def _frame_rows(self:Backbone, pictures:Sequence, batch_size:int, progress:Callable|None)->tuple[Tensor,list[int]]:
-    "Vectors of all frames, one after the other, and how many each clip has"
+def frame_rows(self:Backbone,
+    pictures:Sequence,          # as for `encode_frames`
+    batch_size:int,             # frames at a time
+    progress:Callable|None=None, # wraps an iterable, such as `tqdm`
+    encode_pixels:Callable[[Tensor],Tensor]|None=None # prepared pictures → rows [n, …]; None: the shared space's
+)->tuple[Tensor,list[int]]:     # [frames, …] float32 on the CPU, how many each clip has
+    "What a tower says of all frames, one after the other"
     lengths,waiting,found = [],[],[]
-    def encode(): found.append(self.encode_pixels(self.pixels(waiting)).float().cpu()); waiting.clear()
+    def encode(): found.append((encode_pixels or self.encode_pixels)(self.pixels(waiting)).float().cpu()); waiting.clear()
     for i in (progress or iter)(range(len(pictures))):
         frames = frames_of(pictures[i]); lengths.append(len(frames))
         for frame in frames:
@@ -229,7 +234,7 @@ def encode_frames(self:Backbone,
     progress:Callable|None=None   # wraps an iterable, such as `tqdm`
 )->tuple[Tensor,Tensor]:          # [N, T, E], zeros where there is no frame; frame_mask [N, T]
     "Every frame of every clip as a vector of the shared space, not normalised; a picture is a clip of one frame"
-    rows,lengths = self._frame_rows(pictures, batch_size, progress)
+    rows,lengths = self.frame_rows(pictures, batch_size, progress)
     frame_mask = torch.arange(max(lengths, default=1))<torch.tensor(lengths, dtype=torch.long)[:,None]
     features = torch.zeros(*frame_mask.shape, self.embed_dim)
     features[frame_mask] = rows
@@ -241,11 +246,11 @@ def encode_pictures(self:Backbone,
     progress:Callable|None=None   # wraps an iterable, such as `tqdm`
 )->Tensor:                        # [N, E]
     "Pictures and clips as vectors of the shared space, not normalised; of a clip, the mean over its frames"
-    features,lengths = self._frame_rows(pictures, batch_size, progress)
+    features,lengths = self.frame_rows(pictures, batch_size, progress)
     return features if len(features)==len(lengths) else torch.stack([part.mean(0) for part in features.split(lengths)])
 
 Backbone.tokens,Backbone.encode_source,Backbone.pixels,Backbone.encode_pixels = tokens,encode_source,pixels,encode_pixels
-Backbone._frame_rows,Backbone.encode_frames,Backbone.encode_pictures = _frame_rows,encode_frames,encode_pictures
+Backbone.frame_rows,Backbone.encode_frames,Backbone.encode_pictures = frame_rows,encode_frames,encode_pictures
 
 # %% ../../nbs/21_backbone.towers.ipynb #a83b205e
 KINDS:dict[str,Callable] = {} # kind of backbone → (its configuration → the model, its opened text tower)
