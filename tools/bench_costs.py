@@ -14,10 +14,10 @@ from plain_step import CONTEXT
 from dasd_lab.backbone.towers import attention,build_clip
 from dasd_lab.presets import load_preset,vary
 from dasd_lab.storage import write_json
-from dasd_lab.training.advice import drawn_batch,kept_bytes,state_bytes
+from dasd_lab.training.advice import kept_bytes,state_bytes
 from dasd_lab.training.counting import tower_config
 from dasd_lab.training.optimizers import make_optimizers
-from dasd_lab.training.plan import random_method
+from dasd_lab.training.plan import random_batch,random_method
 from dasd_lab.training.recipes import scaled_stages
 from dasd_lab.training.stages import set_trainable
 from dasd_lab.training.steps import CriticTurn,train_step
@@ -49,17 +49,17 @@ class Made:
         set_trainable(self.method, (*self.stage.trains, 'critic')); self.method.train(); self.optimizers,self.turn = make_optimizers(self.method, self.stage),CriticTurn(self.method.critic, self.stage.critic); self.point = p
 
     def step(self, i:int)->None:
-        p = self.point; batch = drawn_batch(self.method, p.batch, p.length)
+        p = self.point; batch = random_batch(self.method, p.batch, p.length)
         train_step(self.method, self.stage, self.optimizers, batch | dict(language=CODES[i%p.languages]), i, self.turn)
 
     @torch.inference_mode()
     def encode(self, plain:bool)->None:
-        p,m = self.point,self.method; batch = drawn_batch(m, p.batch, p.length)
+        p,m = self.point,self.method; batch = random_batch(m, p.batch, p.length)
         if plain: m.backbone.source_from_ids(batch['ids']%len(m.backbone.text.embedding.weight), batch['end_index'])
         else: m.features(batch['ids'], batch['end_index'], batch['language'], longest=p.length)
 
     def memory(self)->dict: # bytes
-        p,m = self.point,self.method; batch = drawn_batch(m, p.batch, p.length)
+        p,m = self.point,self.method; batch = random_batch(m, p.batch, p.length)
         return state_bytes(m) | dict(batch=kept_bytes(lambda: m.training_features(batch)['target_features'].sum(), m), trained=sum(x.numel() for x in m.parameters() if x.requires_grad))
 
 def timed(call)->float: # seconds of this process's CPU time

@@ -7,10 +7,10 @@ __all__ = ['Machine', 'deterministic', 'processes', 'Gathered', 'Worker', 'batch
 
 # %% ../../nbs/413_training.machine.ipynb #77cf449d
 import os,signal,warnings
-from collections.abc import Callable,Iterable,Iterator,Sequence
+from collections.abc import Callable,Iterable,Iterator
 from contextlib import contextmanager,nullcontext
 from dataclasses import dataclass
-from typing import Any,Literal
+from typing import Literal
 
 import torch
 import torch.distributed as distributed
@@ -63,7 +63,7 @@ class Gathered(dict):
         if name not in self.whole: super().__setitem__(name, self.worker.all_rows(super().__getitem__(name))); self.whole.add(name)
         return super().__getitem__(name)
 
-    def add(self, more:dict[str,Tensor])->None:
+    def update(self, more:dict[str,Tensor])->None:
         "What was computed from all rows already"
         super().update(more); self.whole |= set(more)
 

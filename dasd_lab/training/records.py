@@ -77,7 +77,7 @@ def begin_record(
     found,sources = resolved(preset, given.get('preset', ''), given.get('changes') or {}, **built)
     if before: _same_given(out, before, found | given | dict(data=data, backbone=backbone))
     kept = before['attempts'] if before else []
-    if kept and checkpoints(out) and (other := [f'{k}.{n}' for k in ('machine',) for n in ('precision','length_step','gather','processes') if k in how and kept[-1].get(k, {}).get(n)!=how[k].get(n)]):
+    if kept and checkpoints(out) and (other := [n for n in ('precision','length_step','gather','processes') if kept[-1].get('machine', {}).get(n)!=how.get('machine', {}).get(n)]):
         warnings.warn(f'{out} goes on with other {", ".join(other)}: the numbers are no longer those of a run that was never stopped')
     record = dict(given, settings=found, sources=sources, data=data, backbone=backbone, attempts=[*kept, attempt])
     write_json(preset, out/'preset.json'); write_json(record, out/'run.json')
@@ -106,7 +106,7 @@ def draw_curves(
     path:str|Path          # the file, `.svg` or `.png`
 )->None:
     "Losses, gradients, the critic and validation over the steps, as one picture"
-    from matplotlib.figure import Figure # captum brings it; not needed to train
+    from matplotlib.figure import Figure # loaded when a picture is drawn, not with every command
     lengths = {s: max(r['step'] for r in log if r.get('stage')==s)+1 for s in dict.fromkeys(r['stage'] for r in log if 'stage' in r)}
     begins = {s: sum(list(lengths.values())[:i]) for i,s in enumerate(lengths)}
     def line(name): return zip(*[(begins[r['stage']]+r['step'], r[name]) for r in log if r.get(name) is not None and 'stage' in r])

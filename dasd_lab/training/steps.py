@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['CriticTurn', 'critic_accuracy', 'Guard', 'train_step']
 
-# %% ../../nbs/417_training.steps.ipynb #541de622
+# %% ../../nbs/417_training.steps.ipynb #ca7b574e
 from collections.abc import Mapping,Sequence
 from dataclasses import dataclass,field
 from typing import Literal
@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 
 from ..contracts import LabError,RetrievalMethod
 from .losses import critic_loss
-from .machine import Gathered,Worker
+from .machine import Worker
 from .optimizers import gradient_norm,norm_by_part,set_rate,step_unless
 from .stages import CriticTraining,Stage,learning_rate,stage_loss
 
@@ -111,7 +111,7 @@ def train_step(
     worker,rate = worker or Worker(),learning_rate(stage, step)
     set_rate(optimizers, rate)
     features = worker.features(method, batch)
-    if turn is not None: (features.add if isinstance(features, Gathered) else features.update)(turn(features, step, worker))
+    if turn is not None: features.update(turn(features, step, worker))
     total,report = stage_loss(stage, features)
     for o in optimizers: o.zero_grad(set_to_none=True)
     total.backward()
