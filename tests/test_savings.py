@@ -1,5 +1,5 @@
 "Every exact saving of a training step gives the numbers of the step without it; what is not exact is told apart; the benchmarks run through"
-import json,sys
+import json,pytest,sys
 from dataclasses import replace
 from pathlib import Path
 import numpy as np,pytest,torch
@@ -117,7 +117,8 @@ def replace_defaults(point):
     class Small(point): tower:str = next(iter(bench_costs.TOWERS))
     return Small
 
-def test_the_advice_is_there_for_programs(capsys):
-    assert main(['speed','dasd.pictograms','--sizes','4,8','--seconds','5','--json'])==0
+@pytest.mark.parametrize('preset', ['dasd.pictograms','leccr.pictograms'])
+def test_the_advice_is_there_for_programs(preset, capsys):
+    assert main(['speed',preset,'--sizes','4,8','--seconds','5','--json'])==0
     found = json.loads(capsys.readouterr().out); assert found['own']==64 and found['chosen']['batch_size'] in (4,8) and found['state']['optimizer']==2*found['state']['gradients']
-    assert main(['speed','dasd.pictograms','--sizes','1'])==1 and 'at least two captions' in capsys.readouterr().err
+    assert main(['speed',preset,'--sizes','1'])==1 and 'at least two captions' in capsys.readouterr().err
