@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ..backbone.towers import fingerprint,load_backbone
 from ..contracts import Caption,LabError,RetrievalMethod
-from .retrieval import CUTOFFS,METRICS,Ranks,Results,caption_positives,rank,retrieval_figures
+from .retrieval import CUTOFFS,METRICS,Ranks,Results,caption_positives,descriptions_for,rank,retrieval_figures
 from ..presets import list_presets,load_preset,plain,settings,vary
 from ..training.diary import read_log,read_progress
 from ..training.runs import load_method
@@ -167,7 +167,7 @@ class Comparison:
         "The pictures as a method compares them; the backbone looks at them once"
         m = self.methods[name]; key = fingerprint(m.backbone)
         if key not in self._features: self._features[key] = m.backbone.encode_pictures(self.visuals)
-        return m.encode_visuals(m.visual_columns(self.visuals, self.corpus.descriptions(self.split), dict(image_features=self._features[key])))
+        return m.encode_visuals(m.visual_columns(self.visuals, descriptions_for(m, self.corpus, self.split), dict(image_features=self._features[key])))
     def captions(self, language:str)->list[Caption]:
         "What is asked"
         if language not in self._captions:
