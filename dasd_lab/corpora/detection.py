@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['PIXELS', 'GRID', 'HUES', 'GROWTHS', 'MOST', 'LOOK', 'PEAKS', 'SETTINGS', 'NUMBERS', 'WHERE', 'Detector', 'targets',
            'detection_loss', 'save_detector', 'load_detector', 'Found', 'Seen', 'fitted', 'look', 'where', 'told',
-           'shipped_detector', 'PictogramCaptioner', 'agreement']
+           'shipped_detector', 'PictogramCaptioner', 'drawn', 'agreement']
 
 # %% ../../nbs/145_corpora.detection.ipynb #78b93331
 import math
@@ -15,13 +15,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, ImageDraw
 from torch import Tensor,nn
 from torch.nn import functional as F
 
 from ..contracts import LabError
 from .grammar import COLOURS, PLACES, SIZES, Scene, load_language
-from .pictures import layout, noun_pictures
+from .pictures import PAINT, layout, noun_pictures
 from ..storage import read_tensors, seal, sha256, unseal, whole_folder, write_tensors
 
 # %% ../../nbs/145_corpora.detection.ipynb #4365b40f
@@ -89,6 +89,7 @@ def targets(
         for name,v in zip(('noun','colour','size'), kinds): out[name][i,:k] = v
     return out
 
+# %% ../../nbs/145_corpora.detection.ipynb #3625c2f2
 def detection_loss(
     detector:Detector,    # in training
     pixels:Tensor,        # [B, 64, 64, 3] uint8
@@ -158,8 +159,8 @@ def _peaks(heat:Tensor)->tuple[Tensor,Tensor]: # [B, 32, 32] → scores [B, P], 
     score = heat.sigmoid(); top,index = torch.where(F.max_pool2d(score[:,None], 3, 1, 1)[:,0]==score, score, 0).flatten(1).topk(PEAKS)
     return top,torch.stack([index%GRID, index//GRID], -1)/GRID+.5/GRID
 
-# %% ../../nbs/145_corpora.detection.ipynb #6f82bfee
-def _groups(score, points, side, noun, colour, size, threshold:float, apart:float, alike:float)->list[list[int]]:
+# %% ../../nbs/145_corpora.detection.ipynb #089df8bb
+def _groups(score, points, side, noun, colour, threshold:float, apart:float, alike:float)->list[list[int]]:
     "Peaks of a picture that are pieces of the same: the surest first, none twice"
     groups,kept = [],[]
     for i in np.argsort(-score, kind='stable'):
@@ -170,6 +171,7 @@ def _groups(score, points, side, noun, colour, size, threshold:float, apart:floa
         else: groups.append([i])
     return groups
 
+# %% ../../nbs/145_corpora.detection.ipynb #74a6564e
 @torch.inference_mode()
 def look(
     detector:Detector,        # in evaluation mode
@@ -186,7 +188,7 @@ def look(
             def found(g): # what the pieces say together
                 of = lambda kind,names: names[int(kind[b,g].mean(0).argmax())]
                 return Found(of(noun, detector.nouns), of(colour, HUES), of(size, GROWTHS), tuple((*map(float, points[b,i]),float(side[b,i])) for i in g), float(score[b,g].max()))
-            things = [found(g) for g in _groups(score[b], points[b], side[b], noun[b], colour[b], size[b], **settings)]
+            things = [found(g) for g in _groups(score[b], points[b], side[b], noun[b], colour[b], **settings)]
             out.append(Seen(PLACES[int(place[b].argmax())], tuple(sorted(things, key=lambda t: -sum(p[2]**2 for p in t.pieces)))))
     return out
 
@@ -217,6 +219,7 @@ def shipped_detector()->Path:
     "The folder of the detector that comes with the lab"
     return Path(__file__).resolve().parents[2]/'data'/'weights'/'pictograms'/'detector'
 
+# %% ../../nbs/145_corpora.detection.ipynb #5ad4bffd
 class PictogramCaptioner:
     "Describes pictures of pictograms from their pixels alone; what has no pictogram it takes for one that has"
     def __init__(self,
@@ -235,6 +238,20 @@ class PictogramCaptioner:
     )->list[str]:                  # N
         "A description each"
         return [told(s) for s in self.look(batch)]
+
+# %% ../../nbs/145_corpora.detection.ipynb #970ac17a
+def drawn(
+    frames:np.ndarray, # [T, H, W, 3] uint8
+    seen:Seen,         # what was seen in it
+    size:int=192       # side in pixels
+)->Image.Image:
+    "The picture with what was seen in it"
+    image = Image.fromarray(fitted(frames)).resize((size,size), Image.Resampling.NEAREST); d = ImageDraw.Draw(image)
+    for t in seen.things:
+        paint = PAINT.get(t.colour, (250,250,250))
+        for x,y,side in t.pieces: d.rectangle([round(o*size) for o in (x-side/2,y-side/2,x+side/2,y+side/2)], outline=paint, width=2)
+        x,y,side = t.pieces[0]; at = (max(1, (x-side/2)*size),min(size-12, max(1, (y-side/2)*size-12))); d.rectangle(d.textbbox(at, t.noun), fill=(20,20,24)); d.text(at, t.noun, fill=paint)
+    return image
 
 # %% ../../nbs/145_corpora.detection.ipynb #8449f39b
 def agreement(
