@@ -19,6 +19,7 @@ from PIL import Image, ImageDraw
 from torch import Tensor,nn
 from torch.nn import functional as F
 
+import dasd_lab
 from ..contracts import LabError
 from .grammar import COLOURS, PLACES, SIZES, Scene, load_language
 from .pictures import PAINT, layout, noun_pictures
@@ -217,7 +218,7 @@ def told(
 # %% ../../nbs/145_corpora.detection.ipynb #2df03a04
 def shipped_detector()->Path:
     "The folder of the detector that comes with the lab"
-    return Path(__file__).resolve().parents[2]/'data'/'weights'/'pictograms'/'detector'
+    return Path(dasd_lab.__file__).resolve().parents[1]/'data'/'weights'/'pictograms'/'detector'
 
 # %% ../../nbs/145_corpora.detection.ipynb #5ad4bffd
 class PictogramCaptioner:
@@ -250,7 +251,7 @@ def drawn(
     for t in seen.things:
         paint = PAINT.get(t.colour, (250,250,250))
         for x,y,side in t.pieces: d.rectangle([round(o*size) for o in (x-side/2,y-side/2,x+side/2,y+side/2)], outline=paint, width=2)
-        x,y,side = t.pieces[0]; at = (max(1, (x-side/2)*size),min(size-12, max(1, (y-side/2)*size-12))); d.rectangle(d.textbbox(at, t.noun), fill=(20,20,24)); d.text(at, t.noun, fill=paint)
+        x,y,side = t.pieces[0]; at = (max(1, (x-side/2)*size),min(size-12, max(1, (y-side/2)*size-12))); d.rectangle(d.textbbox(at, t.noun), fill=(20,20,24)); d.text(at, t.noun, fill=(255,255,255))
     return image
 
 # %% ../../nbs/145_corpora.detection.ipynb #8449f39b
