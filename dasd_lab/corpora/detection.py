@@ -211,8 +211,8 @@ def told(
     english = load_language('en')
     def words(t):
         form = english.nouns[t.noun][0].forms[english.number(min(t.count, 4)),'nom']; number = NUMBERS[t.count] if t.count<len(NUMBERS) else 'many'
-        return f'{where(t.centre)} there {"is" if t.count==1 else "are"} '+' '.join(o for o in (number,t.size,t.colour,form) if o)
-    said = [f'the scene is set {english.data["places"][seen.place][0]}', *map(words, seen.things)] if seen.things else [f'the place is {english.data["places"][seen.place][0]}','nothing can be made out in it']
+        return f'{where(t.centre)} {"is" if t.count==1 else "are"} '+' '.join(o for o in (number,t.size,t.colour,form) if o)
+    said = [f'the scene is {english.data["places"][seen.place][0]}', *(map(words, seen.things) if seen.things else ['nothing can be made out in it'])]
     return ' '.join(s[0].upper()+s[1:]+'.' for s in said)
 
 # %% ../../nbs/145_corpora.detection.ipynb #2df03a04
