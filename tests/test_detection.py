@@ -78,19 +78,27 @@ def test_it_reads_pixels_and_nothing_else(tmp_path, captioner, monkeypatch):
     shutil.rmtree(corpus.root/'descriptions'); assert blind.descriptions('test')==words
     pixels = np.load(corpus.root/'pixels.test.npy'); assert captioner.describe(list(pixels[::-1][:,None]))==words[::-1]
 
+def test_another_wording_is_kept_under_another_name(tmp_path, monkeypatch):
+    from dasd_lab.corpora import detection
+    root = build_pictograms(tmp_path, spec=ScenesSpec(train=20, validation=5, test=5), codes=['en'], progress=False); words = Pictograms(root).descriptions('test')
+    monkeypatch.setattr(detection, 'FORM', detection.FORM+1); monkeypatch.setattr(detection, 'told', lambda seen: 'Something else.'); monkeypatch.setattr(pictograms, '_captioner', PictogramCaptioner)
+    assert Pictograms(root).descriptions('test')==['Something else.']*5!=words
+
 def test_descriptions_are_made_once(tmp_path, monkeypatch):
     root = build_pictograms(tmp_path, spec=ScenesSpec(train=20, validation=5, test=5), codes=['en'], progress=False); words = Pictograms(root).descriptions('test')
     monkeypatch.setattr(PictogramCaptioner, 'describe', None); assert Pictograms(root).descriptions('test')==words
     assert Pictograms(root).verify() # what lies beside the corpus is no part of it
 
 def test_without_weights_only_those_who_ask_are_stopped(tmp_path, monkeypatch):
-    from dasd_lab.evaluation.retrieval import descriptions_for
     from dasd_lab.contracts import RetrievalMethod
+    from dasd_lab.evaluation.retrieval import split_columns
     with pytest.raises(LabError, match='train_detector'): PictogramCaptioner(tmp_path/'none')
     root = build_pictograms(tmp_path, spec=ScenesSpec(train=20, validation=5, test=5), codes=['en'], progress=False)
     monkeypatch.setattr('dasd_lab.corpora.detection.shipped_detector', lambda: tmp_path/'none'); monkeypatch.setattr(pictograms, '_captioner', PictogramCaptioner)
     with pytest.raises(LabError, match='part of the installed package'): Pictograms(root).descriptions('test')
-    assert descriptions_for(RetrievalMethod(), Pictograms(root), 'test') is None
+    class Blind(RetrievalMethod):
+        def visual_columns(self, pictures, descriptions=None, known=None): return dict(n=len(pictures), told=descriptions)
+    assert split_columns(Blind(), Pictograms(root), 'test')==dict(n=5, told=None)
 
 def test_clips_and_other_sizes(captioner):
     scene = Scene((Thing('apple',2,'red'),), 'sea'); clip = np.stack([np.zeros((64,64,3), np.uint8),np.asarray(render(scene, 64)),np.zeros((64,64,3), np.uint8)])

@@ -7,7 +7,7 @@ from dasd_lab.backbone.towers import save_backbone
 from dasd_lab.backbone.weights import import_weights
 from dasd_lab.backbone.tokens import train_tokenizer
 from dasd_lab.cli import main
-from dasd_lab.contracts import Caption
+from dasd_lab.contracts import Caption,LabError
 from dasd_lab.corpora.catalog import FolderCorpus
 from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.leccr.encoder import UNDESCRIBED,LECCRConfig
@@ -127,6 +127,16 @@ def test_published_weights_are_where_it_starts(backbone, tmp_path, monkeypatch):
     assert all(torch.equal(made.text.encoder.state_dict()[k], v) for k,v in given.state_dict().items())
 
 
+def test_places_from_a_store(backbone, tmp_path, tiny):
+    "Trained on places as a store keeps them: the same run but for the halved precision; an older store without them is told apart"
+    from dasd_lab.backbone.features import frozen_features
+    corpus = Described(); short = {'languages': ['de']}
+    memory,stored = (train(tiny, corpus, backbone=backbone, features=f, changes=short, progress=False) for f in (None, tmp_path/'stores'))
+    store, = (tmp_path/'stores').iterdir(); assert json.loads((store/'plan.json').read_text())['parts'].keys()=={'image','source','places'} and stored.card['features']==store.name
+    a,b = ([r['loss'] for r in run.log if 'loss' in r] for run in (memory,stored)); assert len(a)==len(b) and max(abs(x-y) for x,y in zip(a, b))<.05*max(a)
+    frozen_features(backbone, corpus, 'train', tmp_path/'plain')
+    with pytest.raises(LabError, match='without places'): train(tiny, corpus, backbone=backbone, features=tmp_path/'plain', progress=False)
+
 def test_a_gallery_keeps_what_it_reads(backbone, tmp_path):
     "Descriptions are kept as text: saved, loaded, shown through another method of the same backbone"
     corpus = Described(); visuals,told = corpus.visuals('train'),corpus.descriptions('train')
@@ -140,3 +150,28 @@ def test_a_gallery_keeps_what_it_reads(backbone, tmp_path):
     torch.testing.assert_close(other.visuals['slots'], Gallery(runs[1]).add([visuals[i] for i in range(9)], descriptions=told[:9]).visuals['slots'])
     found = [(h.id,h.score) for h in gallery.search('ein rotes Quadrat', 'de')]; assert found==[(h.id,h.score) for h in again.search('ein rotes Quadrat', 'de')] and len(found)==9
     assert len(gallery.similar('p0', 3))==3 and told[8] and UNDESCRIBED not in told
+
+def test_every_reader_of_pictures_hands_on_descriptions(backbone, tiny):
+    "Workbench, comparison, captions kept back, the explanation by places and the command see the pictures as evaluation does"
+    from dasd_lab.corpora.parallel import Pair
+    from dasd_lab.evaluation.comparison import Comparison
+    from dasd_lab.evaluation.parallel import held_out,held_out_figures
+    from dasd_lab.explore.workbench import Workbench
+    from dasd_lab.search.places import explain_places
+    from squares import TINY as DASD
+    corpus = Described(); run = train(tiny, corpus, backbone=backbone, progress=False).method.eval(); other = train(DASD, corpus, backbone=backbone, changes={'stages.0.steps': 2, 'stages.1.steps': 1}, progress=False).method.eval()
+    told,undescribed = evaluate(run, corpus, 'train', ['de'], None),evaluate(run, Squares(), 'train', ['de'], None)
+    assert told.ranks['de'].text_to_image.tolist()!=undescribed.ranks['de'].text_to_image.tolist() # the descriptions count
+    bench = Workbench({'dasd': other, 'leccr': run}, corpus, ('train',)); own = bench.models['leccr'].gallery
+    assert own.descriptions==corpus.descriptions('train') and own.thumbnails is bench.main.gallery.thumbnails and not any(bench.main.gallery.descriptions)
+    caption = corpus.captions('train', 'de')[0]; i = own.places[caption.visual_id]
+    score = run.score(run.encode_captions([caption.text], 'de'), own.visuals)[0]
+    assert bench.models['leccr'].rank_of(caption.text, caption.visual_id, 'de')==int((score>=score[i]).sum())
+    compared = Comparison(dict(leccr=run, dasd=other), corpus, 'train', None)
+    assert compared.measure('leccr', 'de').rows['de']==told.rows['de'] and compared.measure('dasd', 'de').rows['de']==evaluate(other, corpus, 'train', ['de'], None).rows['de']
+    where = explain_places(own, caption.text, caption.visual_id, 'de', pixels=corpus.visuals('train')[i].picture, window=.5, n_windows=2)
+    assert abs(where.drift)<1e-4 and abs(where.score-float(score[i]))<1e-4
+    source = {c.visual_id: c.text for c in corpus.captions('train', 'en', 'human')}
+    pairs = [Pair(source[c.visual_id], c.text, n+1) for n,c in enumerate(corpus.captions('train', 'de'))]
+    for its in (None, corpus):
+        held = held_out(pairs, 'de', backbone, its); figures = held_out_figures(run, held); assert 0<=figures['mean_recall']<=1 and figures==held_out_figures(run, held)
