@@ -2,7 +2,7 @@
 
     python tools/ship.py                      # the source model, DASD on it, and its companions
     python tools/ship.py --only static_adapter # one companion, on the source model that lies there"""
-import argparse,json,time
+import argparse,json,shutil,time
 from importlib.metadata import version
 from pathlib import Path
 
@@ -48,6 +48,7 @@ def main(out:Path, seed:int, only:str|None)->None:
                     trained_on='pictograms: English captions of the training scenes; machine translations of them', licence='weights: Apache-2.0; pictures of the corpus: OpenMoji, CC BY-SA 4.0',
                     test=results.rows, mean_recall=results.mean_recall)
         write_json(card, folder/'card.json')
+        if (out/'detector').is_dir(): shutil.copytree(out/'detector', folder/'detector') # of tools/train_detector.py
     print(results.to_markdown())
     for name in COMPANIONS: companion(name, out, corpus, seed)
     print(sum(f.stat().st_size for f in out.rglob('*') if f.is_file())/1e6, 'MB')
