@@ -92,7 +92,10 @@ class Described:
     fingerprint:str        # of name and settings
     new:int = 0            # how many were asked for now
     missing:int = 0        # how many nobody was asked for yet
+    pictures:str = ''      # `corpus.pictures_stamp` of what was described
     folder:Path|None = None # where they lie
+    @property
+    def about(self)->dict: return dict(captioner=self.captioner, fingerprint=self.fingerprint, failed=len(self.failed)) # for cards and results
     @property
     def failed(self)->list[str]: return [i for i,t in zip(self.ids, self.texts) if not t]
     @property
@@ -241,7 +244,7 @@ def described_in(
 )->list[Described]:         # complete ones first, the newest of them first
     "The descriptions of a folder; visuals that are not described have ''"
     found = [(note['parts'][part], note['name'], read_lines(home/f'{part}.jsonl'), home) for home in sorted(Path(folder).glob('*/')) if (note := read_note(home)) and part in note['parts']]
-    made = [(about, Described(list(ids), [lines.get(v, {}).get('text', '') for v in ids], name, home.name, missing=sum(v not in lines for v in ids), folder=home)) for about,name,lines,home in found]
+    made = [(about, Described(list(ids), [lines.get(v, {}).get('text', '') for v in ids], name, home.name, missing=sum(v not in lines for v in ids), pictures=about.get('pictures', ''), folder=home)) for about,name,lines,home in found]
     return [d for about,d in sorted(made, key=lambda o: (not o[1].missing, o[0].get('finished') or ''), reverse=True)]
 
 # %% ../../nbs/118_corpora.descriptions.ipynb #034bdd50
