@@ -233,7 +233,7 @@ def evaluate(
     source_language:str='en' # evaluated when asked for, never part of the mean
 )->Results:
     "Retrieval figures of a method on a split, language by language"
-    visuals,was_training,described = corpus.visuals(split),method.training,'description_ids' in method.reads(method.config) and hasattr(corpus, 'descriptions')
+    visuals,was_training,described = corpus.visuals(split),method.training,'description_ids' in method.reads(getattr(method, 'config', None)) and hasattr(corpus, 'descriptions')
     languages = [l for l in method.languages if l in corpus.languages] if languages is None else list(languages)
     if not languages: raise LabError(f'no language to evaluate: the method reads {list(method.languages)}, the corpus has {list(corpus.languages)}', 'a language in both', 'Name it: evaluate(…, languages=[…]).')
     method.eval()
