@@ -90,7 +90,7 @@ class _Model:
 class CaptioningModel(_Model):
     "BLIP, GIT or Florence-2"
     auto = 'AutoModelForImageTextToText'
-    KINDS = 'blip','git','florence2'
+    KINDS,TASKS = ('blip','git','florence2'),('<MORE_DETAILED_CAPTION>','<DETAILED_CAPTION>','<CAPTION>')
     def __init__(self,
         model:str|Path='blip',   # see `captioner_folder`
         prompt:str|None=None,    # None: none, for Florence-2 <MORE_DETAILED_CAPTION>
@@ -99,7 +99,8 @@ class CaptioningModel(_Model):
         self.kind = model_type(captioner_folder(model, options.get('download', False))[0])
         if self.kind not in self.KINDS: raise LabError(f'{model}, a model of the kind {self.kind!r}', f'one of {list(self.KINDS)}', 'Take `ChatModel`.')
         if prompt and self.kind=='git': raise LabError(f'the prompt {prompt!r} for GIT', 'no prompt', 'Leave it away.')
-        super().__init__(model, '<MORE_DETAILED_CAPTION>' if prompt is None and self.kind=='florence2' else prompt or '', clips='middle frame', **options)
+        if self.kind=='florence2' and prompt not in (None, *self.TASKS): raise LabError(f'the prompt {prompt!r} for Florence-2', f'one of its tasks {list(self.TASKS)}', 'Choose one.')
+        super().__init__(model, prompt or (self.TASKS[0] if self.kind=='florence2' else ''), clips='middle frame', **options)
 
     def describe(self, batch:Sequence[np.ndarray])->list[str]:
         "A description each"
@@ -144,10 +145,10 @@ class ChatModel(_Model):
     def describe(self, batch:Sequence[np.ndarray])->list[str]: return self._answers(batch)
     def again(self, batch:Sequence[np.ndarray])->list[str]: return self._answers(batch, self.fallback_prompt)
     def _answers(self, batch:Sequence[np.ndarray], prompt:str='')->list[str]:
-        "Pictures together, clips together: their questions differ"
+        "Pictures together, and clips of as many frames: not all processors stack others"
         found = {}
-        for clip in (False,True):
-            if rows := [i for i,f in enumerate(batch) if (len(f)>1)==clip]: found |= zip(rows, self._chat([batch[i] for i in rows], prompt or (self.video_prompt if clip else self.prompt), clip and self.clips=='video'))
+        for t in sorted({len(f) for f in batch}):
+            rows = [i for i,f in enumerate(batch) if len(f)==t]; found |= zip(rows, self._chat([batch[i] for i in rows], prompt or (self.video_prompt if t>1 else self.prompt), t>1 and self.clips=='video'))
         return [found[i] for i in range(len(batch))]
 
     def _chat(self, batch:Sequence[np.ndarray], prompt:str, video:bool)->list[str]:
