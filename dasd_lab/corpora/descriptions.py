@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['UNDESCRIBED', 'Captioner', 'fingerprint', 'pixels_stamp', 'read_lines', 'without_torn_end', 'Described', 'describe',
-           'read_note', 'TextFolder', 'take_texts', 'described_in', 'describe_split']
+           'read_note', 'text_place', 'TextFolder', 'write_texts', 'take_texts', 'described_in', 'describe_split']
 
 # %% ../../nbs/118_corpora.descriptions.ipynb #d602db3e
 import hashlib,json,os
@@ -175,7 +175,16 @@ def _note(home:Path, captioner:Captioner, part:str, found:Described|None, pictur
         else: parts[part] = dict(finished=was['finished'] if was.get('finished') and not found.new else datetime.now(timezone.utc).isoformat(timespec='milliseconds'), visuals=len(found.ids), described=len(found.ids)-len(found.failed), failed=len(found.failed), words=found.lengths, pictures=pictures)
         write_json(dict(name=captioner.name, settings=captioner.settings, fingerprint=home.name, versions=dict(dasd_lab=version('dasd_lab'))|dict(getattr(captioner, 'versions', {})), parts=parts), home/'manifest.json')
 
-# %% ../../nbs/118_corpora.descriptions.ipynb #9731b002
+# %% ../../nbs/118_corpora.descriptions.ipynb #2cbcab6a
+def text_place(
+    folder:Path,  # of text files
+    visual_id:str # with / it lies in a folder below
+)->Path:
+    "Where the text of a visual lies"
+    names = PurePosixPath(visual_id)
+    if names.is_absolute() or '..' in names.parts or not names.name or set('\0\\')&set(visual_id): raise LabError(f'the id {visual_id!r}', 'an id that can be the name of a file', 'Leave it to the cache, whose ids may be anything.')
+    return folder/f'{visual_id}.txt'
+
 class TextFolder:
     "Descriptions as `<folder>/<id>.txt`"
     def __init__(self,
@@ -185,18 +194,12 @@ class TextFolder:
         self.folder = Path(folder); self.name = f'texts of {name or self.folder.resolve().name}'
         if not self.folder.is_dir(): raise LabError(f'no folder {folder}', 'a folder of text files, one a visual', 'Check the path.')
 
-    def place(self, visual_id:str)->Path:
-        "Where the text of a visual lies"
-        names = PurePosixPath(visual_id); bad = names.is_absolute() or '..' in names.parts or not names.name or set('\0\\')&set(visual_id)
-        if bad: raise LabError(f'the id {visual_id!r}', 'an id that can be the name of a file', 'Leave it to the cache, whose ids may be anything.')
-        return self.folder/f'{visual_id}.txt'
-
     def texts(self,
         ids:Sequence[str] # N
     )->list[str]:         # N
         "Their texts, without the last line end"
         def one(v): # the id, or the name of its picture file without the end
-            path = next((p for p in (self.place(v), self.place(v.rsplit('.', 1)[0]) if v.lower().endswith(PICTURE_SUFFIXES) else self.place(v)) if p.is_file()), None)
+            names = (v, v.rsplit('.', 1)[0]) if v.lower().endswith(PICTURE_SUFFIXES) else (v,); path = next((p for n in names if (p := text_place(self.folder, n)).is_file()), None)
             try: return None if path is None else path.read_text(encoding='utf-8').removesuffix('\n').removesuffix('\r')
             except (OSError,UnicodeDecodeError) as e: raise LabError(f'{path} cannot be read ({e})', 'UTF-8 text', 'Correct the file.') from None
         found = [one(v) for v in ids]
@@ -207,13 +210,14 @@ class TextFolder:
         "What tells them from other texts"
         return hashlib.sha256(repr([(p.relative_to(self.folder).as_posix(), hashlib.sha256(p.read_bytes()).hexdigest()) for p in sorted(self.folder.rglob('*.txt'))]).encode('utf-8', 'surrogatepass')).hexdigest()[:16]
 
-    def export(self,
-        ids:Sequence[str],   # N
-        texts:Sequence[str]  # N, '' where there is none
-    )->None:
-        "Write a file each, and what stands in where there is no description"
-        for path,text in zip([self.place(v) for v in ids], texts):
-            with whole_file(path) as f: f.write_text((text or UNDESCRIBED)+'\n', encoding='utf-8')
+def write_texts(
+    ids:Sequence[str],   # N
+    texts:Sequence[str], # N, '' where there is none
+    folder:str|Path      # gets `<id>.txt`
+)->None:
+    "A file each for the authors' code; where there is no description, what stands in"
+    for path,text in zip([text_place(Path(folder), v) for v in ids], texts):
+        with whole_file(path) as f: f.write_text((text or UNDESCRIBED)+'\n', encoding='utf-8')
 
 # %% ../../nbs/118_corpora.descriptions.ipynb #0da486ae
 @dataclass(frozen=True)
