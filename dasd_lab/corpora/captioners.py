@@ -21,8 +21,8 @@ from ..storage import sha256
 
 # %% ../../nbs/159_corpora.captioners.ipynb #0c5c150a
 CAPTIONERS = dict( # what to fetch: repository, size, what it says
-    blip=('Salesforce/blip-image-captioning-base', '0.2 billion parameters', 'one short sentence; a CPU will do'),
-    florence=('florence-community/Florence-2-base', '0.2 billion parameters', 'a paragraph; a CPU will do'),
+    blip=('Salesforce/blip-image-captioning-base', '0.2 billion parameters', 'one short sentence'),
+    florence=('florence-community/Florence-2-base', '0.2 billion parameters', 'a paragraph'),
     florence_large=('florence-community/Florence-2-large', '0.8 billion parameters', 'a paragraph'),
     llava_small=('llava-hf/llava-onevision-qwen2-0.5b-ov-hf', '0.9 billion parameters', 'chat; pictures and clips'),
     internvl=('OpenGVLab/InternVL3-1B-hf', '1 billion parameters', 'chat; pictures and clips'),
