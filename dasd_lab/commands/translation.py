@@ -66,7 +66,7 @@ def describe_words(
     "The words of `describe`"
     d = commands.add_parser('describe', help='English descriptions of pictures and clips by a multimodal model, for LECCR; killed and typed again, it goes on', epilog='Alone it lists the descriptions beside the corpus and says which are read.')
     d.add_argument('corpus', metavar='CORPUS', help='a corpus by name, or a folder of pictures and caption files')
-    d.add_argument('--split', metavar='LIST', help="parts of the corpus, with commas (default: all)")
+    d.add_argument('--split', metavar='LIST', help='parts of the corpus, with commas (default: train; all where nothing is described)')
     who = d.add_mutually_exclusive_group()
     who.add_argument('--captioner', metavar='MODEL', help='blip, florence, llava_small, internvl, smolvlm, qwen, llava …; the folder of such a model; or owner/name')
     who.add_argument('--texts', metavar='FOLDER', help='take descriptions that are there: a file FOLDER/ID.txt for each visual')
@@ -86,10 +86,15 @@ def described_rows(
     splits      # of it
 )->list[dict]: # a row for each split and captioner
     "What lies beside a corpus, and which of it is read"
+    from dasd_lab.contracts import LabError
     from dasd_lab.corpora.descriptions import described_in
     rows = []
     for s in splits:
-        read,ids = corpus.captioner(s),corpus.visuals(s).ids; found = described_in(corpus.descriptions_folder, ids, s) if corpus.descriptions_folder else []
+        try: ids = corpus.visuals(s).ids
+        except LabError: continue # nothing of it is here
+        try: read = corpus.captioner(s)
+        except LabError: read = {} # the chosen captioner has not described it
+        found = described_in(corpus.descriptions_folder, ids, s) if corpus.descriptions_folder else []
         rows += [dict(split=s, captioner=d.captioner, fingerprint=d.fingerprint, described=len(ids)-len(d.failed), failed=len(d.failed)-d.missing, to_do=d.missing, words=d.lengths.get('mean', 0.), read='yes' if d.fingerprint==read.get('fingerprint') else '') for d in found]
         if read and 'fingerprint' not in read: rows.append(dict(split=s, captioner=read['captioner'], fingerprint='', described=sum(map(bool, corpus.descriptions(s))), failed=0, to_do=0, words=0., read='yes'))
     return rows
@@ -103,7 +108,7 @@ def describe_corpus(args)->None:
     from dasd_lab.corpora.captioners import open_captioner
     from dasd_lab.corpora.catalog import use_descriptions
     from dasd_lab.corpora.descriptions import TextFolder,describe_split,write_texts
-    corpus = open_corpus(args.corpus); splits = listed(args.split) or corpus.splits; options = {k: v for k in ('prompt','max_new_tokens','device','dtype','download') if (v := getattr(args, k)) is not None}
+    corpus = open_corpus(args.corpus); splits = listed(args.split) or (corpus.splits[:1] if args.captioner or args.texts else corpus.splits); options = {k: v for k in ('prompt','max_new_tokens','device','dtype','download') if (v := getattr(args, k)) is not None}
     for s in splits: corpus.check(s)
     if args.batch_size<1: raise LabError(f'--batch-size {args.batch_size}', 'at least 1', 'Ask for more.')
     if options and not args.captioner: raise LabError(' and '.join(f'--{k.replace("_","-")}' for k in options)+' without --captioner', 'a model that they are meant for', 'Name it, or leave them away.')

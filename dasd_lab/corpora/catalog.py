@@ -18,7 +18,7 @@ from fastcore.basics import patch
 from PIL import Image
 from ..contracts import Caption, LabError
 from .captions import clean_text, language_code, read_captions
-from .descriptions import Described, described_in
+from .descriptions import Described, described_in, read_note
 from .visuals import Visuals, visuals_from_folder
 from ..storage import whole_file
 
@@ -180,7 +180,7 @@ def use_descriptions(
     name:str       # of the captioner, or its fingerprint; '': the newest
 )->None:
     "Choose whose descriptions are read wherever this corpus is opened"
-    found = {v for s in corpus.splits if corpus.descriptions_folder for d in described_in(corpus.descriptions_folder, corpus.visuals(s).ids, s) for v in (d.captioner, d.fingerprint)}
+    found = {v for home in (corpus.descriptions_folder.glob('*/') if corpus.descriptions_folder else ()) if (note := read_note(home)) for v in (note['name'], home.name)}
     if name and name not in found: raise LabError(f'{corpus.name}: no descriptions by {name!r}', f'one of {sorted(found)}', 'Describe it first: dasd-lab describe.')
     with whole_file(corpus.descriptions_folder/'described_by.txt') as f: f.write_text(name+'\n', encoding='utf-8')
 
