@@ -66,7 +66,7 @@ def describe_words(
     "The words of `describe`"
     d = commands.add_parser('describe', help='English descriptions of pictures and clips by a multimodal model, for LECCR; killed and typed again, it goes on', epilog='Alone it lists the descriptions beside the corpus and says which are read.')
     d.add_argument('corpus', metavar='CORPUS', help='a corpus by name, or a folder of pictures and caption files')
-    d.add_argument('--split', metavar='LIST', help='parts of the corpus, with commas (default: train; all where nothing is described)')
+    d.add_argument('--split', metavar='LIST', help='parts of the corpus, with commas (default: the first, such as train; all where the command describes nothing)')
     who = d.add_mutually_exclusive_group()
     who.add_argument('--captioner', metavar='MODEL', help='blip, florence, llava_small, internvl, smolvlm, qwen, llava …; the folder of such a model; or owner/name')
     who.add_argument('--texts', metavar='FOLDER', help='take descriptions that are there: a file FOLDER/ID.txt for each visual')
