@@ -141,9 +141,12 @@ class Corpus:
                 return p.resize([max(1,round(o*k)) for o in p.size], Image.Resampling.LANCZOS)
         raise LabError(f'the visual {visual_id!r}', f'one of {self.name}', 'Check the id.')
 
-# %% ../../nbs/12_corpora.catalog.ipynb #7ef60d91
-def _chosen(self:Corpus, split:str)->Described|None:
-    "The descriptions of a split that are read; None: there are none beside the corpus"
+# %% ../../nbs/12_corpora.catalog.ipynb #8828e324
+@patch
+def described(self:Corpus,
+    split:str       # one of `splits`
+)->Described|None:  # None: there are none beside the corpus
+    "The descriptions of a split that are read"
     folder = self.descriptions_folder; again = f'Type `dasd-lab describe {self.name if self.name in list_corpora() else self.root} --split {split}` with the same captioner: what is there is not asked for again.'
     if folder is None or not folder.is_dir(): return None
     found,file = described_in(folder, self.visuals(split).ids, split),folder/'described_by.txt'; wanted = self.described_by or (file.read_text(encoding='utf-8').strip() if file.is_file() else '')
@@ -162,7 +165,7 @@ def descriptions(self:Corpus,
     split:str  # one of `splits`
 )->list[str]:  # one a visual, '' where there is none
     "What a multimodal model said of every visual"
-    if found := _chosen(self, split): return found.texts
+    if found := self.described(split): return found.texts
     own = _own_descriptions(self, split)
     return [own.get(v, '') for v in self.visuals(split).ids]
 
@@ -171,7 +174,7 @@ def captioner(self:Corpus,
     split:str # one of `splits`
 )->dict:      # 'captioner', and of descriptions beside the corpus 'fingerprint' and how many 'failed'; {}: nobody
     "Who made what `descriptions` gives"
-    if found := _chosen(self, split): return found.about
+    if found := self.described(split): return found.about
     return dict(captioner='captions of origin mllm') if _own_descriptions(self, split) else {}
 
 # %% ../../nbs/12_corpora.catalog.ipynb #cf9bfd33

@@ -225,12 +225,13 @@ def shipped_detector()->Path:
 # %% ../../nbs/145_corpora.detection.ipynb #5ad4bffd
 class PictogramCaptioner:
     "Describes pictures of pictograms from their pixels alone; what has no pictogram it takes for one that has"
+    kind = 'pictogram detector'
     def __init__(self,
         folder:str|Path|None=None # as `save_detector` wrote it; the shipped one when not given
     ):
         folder = Path(folder or shipped_detector())
         if not (folder/'manifest.json').is_file(): raise LabError(f'no detector in {folder}', 'the weights that lie in the repository and are no part of the installed package', 'Work in a clone of the repository, or train one there: python tools/train_detector.py')
-        self.detector,self.settings = load_detector(folder),dict(SETTINGS, form=FORM); self.name = f'pictogram detector {sha256(folder/"model.safetensors")[:12]}'
+        self.detector,self.settings = load_detector(folder),dict(SETTINGS, form=FORM); self.name = f'{self.kind} {sha256(folder/"model.safetensors")[:12]}'
     def look(self,
         batch:Sequence[np.ndarray] # N visuals, each uint8 [T, H, W, 3]
     )->list[Seen]:                 # N

@@ -10,13 +10,14 @@ __all__ = ['COUNT_WEIGHTS', 'MODIFIER_WEIGHTS', 'ORIGINS', 'PARTS', 'SOURCES', '
 # %% ../../nbs/16_corpora.pictograms.ipynb #232e4e44
 import gc, hashlib, json, shutil, warnings
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.metadata import version
 from itertools import combinations
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 
 import emoji
 import numpy as np
@@ -26,12 +27,13 @@ from tqdm.auto import tqdm
 from ..contracts import Caption, LabError
 from .captions import caption_line, read_captions, write_captions
 from .catalog import Corpus, data_root, register_corpus
+from .descriptions import Described, describe, describe_split, fingerprint
 from .detection import PictogramCaptioner
 from .grammar import COLOURS, PLACES, RELATIONS, SIZES, STYLES, Scene, Thing, languages, load_language, realise
 from .pictures import noun_pictures, openmoji_codes, render, render_name
 from .translation import NoiseSpec, seeded, translate
 from .visuals import Visuals, visuals_from_array
-from ..storage import seal, sha256, whole_folder, write_json
+from ..storage import seal, sha256, whole_folder
 
 # %% ../../nbs/16_corpora.pictograms.ipynb #cc835fe7
 @dataclass(frozen=True)
@@ -319,24 +321,23 @@ def describe(self:Pictograms,
 @lru_cache(maxsize=1)
 def _captioner()->PictogramCaptioner: return PictogramCaptioner()
 
-def _described(visuals:Visuals, captioner:PictogramCaptioner, folder:Path, name:str)->list[str]:
-    "The descriptions that lie in a folder, made where they do not; where one may not write they are made each time"
-    path = folder/hashlib.sha256(json.dumps([captioner.name, captioner.settings], sort_keys=True).encode()).hexdigest()[:12]/f'{name}.json'
-    if path.is_file() and len(said := json.loads(path.read_text(encoding='utf-8')))==len(visuals): return said
-    parts = tqdm(range(0, len(visuals), 64), f'describing {name}', disable=len(visuals)<2_000, leave=False)
-    said = [text for i in parts for text in captioner.describe([visuals[j].frames for j in range(i, min(i+64, len(visuals)))])]
-    with suppress(LabError): write_json(said, path)
-    return said
+def _detected(self:Pictograms, split:str)->Described:
+    "What the detector says of the pixels, kept beside the corpus; where one may not write there, or somebody else is writing now, in memory"
+    visuals,captioner = self.visuals(split),_captioner(); progress = partial(tqdm, desc=f'describing {split}', leave=False) if len(visuals)>2_000 else None
+    try: return describe_split(self, split, captioner, 64, progress)
+    except LabError: # of the folder
+        with TemporaryDirectory() as d: return describe(visuals, captioner, d, 64, progress)
 
 @patch
-def descriptions(self:Pictograms,
-    split:str # one of `splits`
-)->list[str]: # one a picture, in their order
-    "What the shipped detector says of the pixels; '' for the names, most of which it has no word for"
-    visuals = self.visuals(split)
-    if self.part!='scenes': return ['']*len(visuals)
-    if ('descriptions',split) not in self._cache: self._cache['descriptions',split] = _described(visuals, _captioner(), self.root/'descriptions', split)
-    return self._cache['descriptions',split]
+def described(self:Pictograms,
+    split:str       # one of `splits`
+)->Described|None:  # None: of the names, most of which the detector has no word for
+    "What lies beside the corpus; where nobody described the split, or an older detector did, what the shipped one says now"
+    if self.part!='scenes': return Corpus.described(self, split)
+    if ('described',split) not in self._cache:
+        found = Corpus.described(self, split); old = found and found.captioner.startswith(PictogramCaptioner.kind) and found.fingerprint!=fingerprint(_captioner())
+        self._cache['described',split] = _detected(self, split) if old or not found else found
+    return self._cache['described',split]
 
 # %% ../../nbs/16_corpora.pictograms.ipynb #1a7a6375
 @register_corpus('pictograms')
