@@ -11,7 +11,8 @@ from dasd_lab.leccr.slots import AttentionStack,BlockConfig,SlotsConfig
 from dasd_lab.presets import load_preset,settings
 from dasd_lab.training.losses import LOSSES
 from dasd_lab.training.matching import cosines,min_max,softened
-from dasd_lab.training.stages import Stage,Term,stage_loss
+from dasd_lab.training.stages import Stage,stage_loss
+from parity import close
 
 METHOD = 'leccr'
 BLOCK = {'attn.in.weight':'attention.in_proj_weight', 'attn.in.bias':'attention.in_proj_bias', 'attn.out.weight':'attention.out_proj.weight', 'attn.out.bias':'attention.out_proj.bias',
@@ -38,13 +39,6 @@ def drawn(entries, prefix):
         assert zlib.crc32(np.ascontiguousarray(value, '<f4').tobytes())==e['crc32'], e['name']
         found[e['name'].removeprefix(prefix)] = torch.from_numpy(value)
     return found
-
-
-def close(found, wanted, what=''):
-    "Within the tolerance that the cases state"
-    found,wanted = (torch.as_tensor(x).detach().double() for x in (found,wanted))
-    assert found.shape==wanted.shape, (what, found.shape, wanted.shape)
-    assert (off := (found-wanted).abs().max()) <= 2e-5*wanted.abs().max()+2e-6, (what, float(off))
 
 
 @pytest.fixture(scope='module')
@@ -121,7 +115,7 @@ def test_similarities_and_soft_targets_of_the_code(golden):
 
 
 @pytest.mark.parametrize('given', ['unique','dup','video'])
-def test_losses_and_gradients_of_the_code(golden, given):
+def test_losses_of_the_code(golden, given):
     "The preset `leccr.official` on the features of the case: each term, their weighted sum and its gradients"
     a = golden.a; f,m = features(golden, given=='video', given=='dup', leaves=('in/Z_v','in/Z_s','in/Z_t'))
     s = stage('leccr.official'); total,report = stage_loss(s, f); weight = {t.called: t.weight for t in s.terms}
@@ -138,8 +132,8 @@ def test_losses_and_gradients_of_the_code(golden, given):
     found = {'slots.queries': v.slots.queries, 'head.slot.weight': v.slot_head.weight, 'head.vision.weight': v.head.weight, 'head.text.weight': m.text.weight, 'slots.desc_proj.weight': v.projection.weight, 'cv.slot.weight': v.slot_map.weight, 'temp': m.heat, 'Z_v': m.inputs['in/Z_v']}
     stored = {k.removeprefix(f'{at}/grad/') for k in a if k.startswith(f'{at}/grad/')}
     assert stored==set(found)|{'Z_s_cls','Z_t_cls'}
-    for k,p in found.items(): close(p.grad, a[f'{at}/grad/{k}'], k)
-    for k in ('s','t'): close(m.inputs[f'in/Z_{k}'].grad[:,0], a[f'{at}/grad/Z_{k}_cls'], k)
+    for k,p in found.items(): close(p.grad, a[f'{at}/grad/{k}'], k, group='gradients of the code')
+    for k in ('s','t'): close(m.inputs[f'in/Z_{k}'].grad[:,0], a[f'{at}/grad/Z_{k}_cls'], k, group='gradients of the code')
 
 
 def test_the_path_of_clips(golden):
