@@ -87,7 +87,7 @@ def test_agnostic_feature_averages_the_padding_too(golden, forward, monkeypatch)
     stored = golden.arrays['f_sa_real_tokens_only']
     assert (forward['f_sa']-stored).abs().max()>.1
     vary(golden.method, monkeypatch, 'disentangler', pooling='tokens')
-    close(again(golden)['semantic_agnostic'], stored, **FEATURES)
+    close(again(golden)['semantic_agnostic'], stored, 'f_sa of real tokens alone', **FEATURES)
 
 
 def vary(method, monkeypatch, part, **changes):
