@@ -34,6 +34,6 @@ def pytest_sessionfinish(session, exitstatus):
     "Write the record of --record"
     path = session.config.getoption('record')
     if not path or exitstatus or not parity.GROUPS: return
-    tests = {Path(i.path): getattr(i.module, 'METHOD', 'dasd') for i in session.items if 'case_path' in i.fixturenames}
+    tests = {Path(i.path): i.module for i in session.items if 'case_path' in i.fixturenames}
     if len(tests)>1: raise pytest.UsageError(f'--record {path} with {", ".join(t.name for t in tests)}. Expected one test module. Run them one by one.')
-    (test,method), = tests.items(); parity.write(path, method, test)
+    (test,module), = tests.items(); parity.write(path, module.METHOD, test, module.COMPUTES)

@@ -1,5 +1,5 @@
 "Comparison with tensors that the authors' code or the paper's equations gave, and a record of how far apart they were: `--record FILE`"
-import ast,hashlib,io,json,platform,tokenize
+import hashlib,io,json,platform,tokenize
 from pathlib import Path
 
 import torch
@@ -30,12 +30,6 @@ def close(
              tolerance=told if told in g['tolerance'] else '; '.join(filter(None, [g['tolerance'], told])))
     if share>g['of_tolerance']: g.update(of_tolerance=share, farthest=' '.join(filter(None, [here['of'], *map(str, what if isinstance(what, tuple) else [what])])))
 
-def modules_of(
-    test:Path # a test module
-)->list[str]: # of the package
-    "What a test imports of the package"
-    return sorted({n.module.removeprefix('dasd_lab.') for n in ast.walk(ast.parse(test.read_text(encoding='utf-8'))) if isinstance(n, ast.ImportFrom) and (n.module or '').startswith('dasd_lab.')})
-
 def checksum(
     module:str # of the package
 )->str:        # the same for the same code, whatever its comments and spaces
@@ -48,9 +42,10 @@ def checksum(
 def write(
     path:Path,  # a JSON file
     method:str, # that was compared
-    test:Path   # its test module
+    test:Path,  # its test module
+    modules:tuple[str,...] # of the package, that compute it
 ):
     "Everything that was compared, with the code that it was"
     groups = [g | {k: float(f'{g[k]:.3g}') for k in ('absolute','relative','of_tolerance')} for g in GROUPS.values()]
-    record = dict(method=method, test=test.relative_to(ROOT).as_posix(), cases=CASES, code={m: checksum(m) for m in modules_of(test)}, python=platform.python_version(), torch=torch.__version__.split('+')[0], groups=groups)
+    record = dict(method=method, test=test.relative_to(ROOT).as_posix(), cases=CASES, code={m: checksum(m) for m in modules}, python=platform.python_version(), torch=torch.__version__.split('+')[0], groups=groups)
     path.write_text(json.dumps(record, indent=1)+'\n', encoding='utf-8')

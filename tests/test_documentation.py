@@ -36,7 +36,10 @@ def test_an_equation_that_is_gone_is_an_error(equations):
         with pytest.raises(LookupError, match='Expected'): equations['line_of'](*wrong)
 
 def test_docstrings_and_table_name_the_same_equations(equations):
-    table = {(one,module) for n,_,_,module,*_ in sum(equations['EQUATIONS'].values(), []) for one in re.findall(r'\d+', n)}
+    table,at = set(),[]
+    for number,_,_,module,*_ in sum(equations['EQUATIONS'].values(), []):
+        at = re.findall(r'\d+', number) or at # a row without a number goes on with the one above
+        table |= {(n,module) for n in at}
     for module in {m for _,m in table}:
         for e in MODULES[module].entries:
             named = [str(n) for a,b in re.findall(r'Eq\. (\d+)(?:-(\d+))?', e.doc) for n in range(int(a), int(b or a)+1)]

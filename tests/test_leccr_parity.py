@@ -14,7 +14,7 @@ from dasd_lab.training.matching import cosines,min_max,softened
 from dasd_lab.training.stages import Stage,stage_loss
 from parity import close
 
-METHOD = 'leccr'
+METHOD,COMPUTES = 'leccr',('leccr.slots','leccr.interaction','training.matching') # whose cases, and the modules that are compared with them
 BLOCK = {'attn.in.weight':'attention.in_proj_weight', 'attn.in.bias':'attention.in_proj_bias', 'attn.out.weight':'attention.out_proj.weight', 'attn.out.bias':'attention.out_proj.bias',
          'mlp.fc1':'first', 'mlp.fc2':'second', 'norm':'norm'}
 PLACES = {'slots.queries':'slots.queries', 'slots.desc_proj':'projection', 'slots':'slots.stack', 'c2v':'interaction.c2v', 'v2c':'interaction.v2c', 'coattn':'interaction.both', 'video':'vision',

@@ -20,6 +20,7 @@ from dasd_lab.training.optimizers import make_optimizers
 from dasd_lab.training.stages import Stage,learning_rate,set_trainable,stage_loss
 from parity import close
 
+METHOD,COMPUTES = 'dasd',('dasd.disentangling','dasd.adapters','dasd.encoder','dasd.official','training.losses','training.optimizers') # whose cases, and the modules that are compared with them
 FEATURES = dict(atol=5e-5, rtol=1e-5, each=True)
 STAGES = dict(zip(('cla','cma'), (settings(Stage, s) for s in official_stages())))
 OURS = dict(r_T='target_features', f_sr='semantic_related', f_sa='semantic_agnostic', z='z')
