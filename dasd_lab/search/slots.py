@@ -50,6 +50,7 @@ class SlotReading:
     description:str          # as the method read it
     words:tuple[str,...]     # n, of the description
     read:Tensor|None         # [S, n] shares of attention on them; None: one token stands for all
+    even:Tensor|None         # [n] what each word would have if all tokens were read alike: a word of several pieces has more
     framing:Tensor|None      # [S] on the start and end tokens
     maps:Tensor|None         # [S, F, h, w] shares of attention on the places of each frame; None: see `blind`
     whole:Tensor|None        # [S, F] on the token of the whole picture
@@ -93,9 +94,9 @@ def _words(method:LECCR, description:str, n_views:int, reads:list)->dict: # of `
     on = reads[-1][1][0].cpu() if kind=='slots' else torch.full((1,end+1), 1/(end+1)) if kind=='mean' else torch.eye(end+1)[:n_views] if kind=='tokens' else None
     names = tuple(f'slot {i+1}' for i in range(n_views)) if kind=='slots' else dict(first=('first token',), mean=('mean of the tokens',)).get(kind) or tuple(
         'start' if i<first else 'end' if i>=end else description[slice(*offsets[i-first])] for i in range(n_views))
-    if on is None: return dict(names=names, words=words, read=None, framing=None)
-    read = torch.tensor([shared_out(row[first:end].tolist(), offsets, spans) for row in on]).reshape(len(on), len(spans))
-    return dict(names=names, words=words, read=read, framing=1-on[:,first:end].sum(1))
+    if on is None: return dict(names=names, words=words, read=None, even=None, framing=None)
+    *read,even = torch.tensor([shared_out(row[first:end].tolist(), offsets, spans) for row in (*on, torch.full((end+1,), 1/(end+1)))]).reshape(-1, len(spans))
+    return dict(names=names, words=words, read=torch.stack(read), even=even, framing=1-on[:,first:end].sum(1))
 
 # %% ../../nbs/67_search.slots.ipynb #119f18f1
 @torch.no_grad()
@@ -163,7 +164,7 @@ class SlotWins:
     @property
     def agreement(self)->tuple[float,float]|None: # share of pairs, and what chance would give; None without pairs
         "How often two languages choose the same slot of a picture"
-        by,shares = {},self.counts.div(self.counts.sum(1), axis=0)
+        by,shares = {},self.counts.div(self.counts.sum(axis=1), axis=0)
         for w,c in zip(self.winners.tolist(), self.captions): by.setdefault(c.visual_id, []).append((c.language,w))
         pairs = [(a,b) for told in by.values() for a,b in combinations(told, 2) if a[0]!=b[0]]
         if not pairs: return None
