@@ -64,17 +64,16 @@ def _offer(self:SlotsState)->None:
 
 def _another_model(self:SlotsState)->None:
     self.wins = self.nearest = self.reading = self.matches = None; self.hits,self.message = [],''
-    if self.model and self.text.strip(): self.ask(self.text, self.language, self.chosen)
+    if self.model and self.text.strip(): self.ask(self.text, self.language, self.chosen) # of the same picture
     elif self.model and self.chosen: self.choose(self.chosen)
 
-def _compare(self:SlotsState)->None:
-    self.matches = match_slots(self.source.gallery, self.text, self.chosen, self.language or None) if self.chosen and self.text.strip() else None
-
-def _look(self:SlotsState, id:str)->None:
-    "Read another picture"
-    if id==self.chosen and self.reading: return
-    self.reading,self.looked_at,self.nearest = read_slots(self.source.gallery, id),-1,None
-    self.chosen = id
+def _show(self:SlotsState, text:str, language:str, id:str, **more)->None:
+    "Read a picture, compare a query with its slots, and tell of both at once"
+    gallery,new = self.source.gallery,not self.reading or id!=self.chosen
+    matches = match_slots(gallery, text, id, language or None) if id and text.strip() else None
+    reading = read_slots(gallery, id) if id and new else self.reading
+    with self.hold_trait_notifications():
+        for name,value in dict(text=text, language=language, chosen=id, reading=reading, matches=matches, looked_at=-1, nearest=None if new else self.nearest, **more).items(): setattr(self, name, value)
 
 @told
 def listen(self:SlotsState,
@@ -82,7 +81,7 @@ def listen(self:SlotsState,
     language:str='' # ISO 639-1; '' recognises
 )->None:
     "Compare the query with the slots of the picture that is shown"
-    self.text,self.language = text,language; self._compare(); self.looked_at = -1
+    self._show(text, language, self.chosen)
 
 @told
 def ask(self:SlotsState,
@@ -92,8 +91,7 @@ def ask(self:SlotsState,
 )->None:
     "Search, and look at one of the pictures"
     gallery = self.source.gallery; found = gallery.search(text, language or None, self.k)
-    self.text,self.language,self.hits = text,language,[(h.id,h.score) for h in found]
-    self._look(picture if picture in gallery else found.ids[0]); self._compare(); self.looked_at = -1
+    self._show(text, language, picture if picture in gallery else found.ids[0], hits=[(h.id,h.score) for h in found])
 
 @told
 def choose(self:SlotsState,
@@ -101,9 +99,9 @@ def choose(self:SlotsState,
 )->None:
     "Look at another picture"
     if id not in self.source.gallery: raise LabError(f'the picture {id!r}', f'one of {len(self.source.gallery):,}', 'Click one, or check the id.')
-    self._look(id); self._compare()
+    self._show(self.text, self.language, id)
 
-SlotsState._offer,SlotsState._another_model,SlotsState._compare,SlotsState._look,SlotsState.listen,SlotsState.ask,SlotsState.choose = _offer,_another_model,_compare,_look,listen,ask,choose
+SlotsState._offer,SlotsState._another_model,SlotsState._show,SlotsState.listen,SlotsState.ask,SlotsState.choose = _offer,_another_model,_show,listen,ask,choose
 
 # %% ../../../nbs/760_explore.slots.state.ipynb #6cff7dd7
 def _human(self:SlotsState, id:str, language:str)->list[Caption]:
