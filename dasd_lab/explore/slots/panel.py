@@ -59,7 +59,7 @@ class Slots(Panel):
 # %% ../../../nbs/762_explore.slots.panel.ipynb #88690fc7
 def _wire(self:Slots)->None:
     s,on = self.state,lambda widget,act,trait='value': widget.observe(lambda c: self._busy or act(c.new), trait)
-    on(self.model, lambda v: v and setattr(s, 'model', v)); on(self.query, lambda v: s.listen(v, self.language.value)); on(self.query, lambda _: self._ask(), 'submitted'); on(self.language, lambda v: self._ask())
+    on(self.model, lambda v: v and setattr(s, 'model', v)); on(self.query, lambda v: s.listen(v, self._language())); on(self.query, lambda _: self._ask(), 'submitted'); on(self.language, self._pick)
     self.found.observe(lambda _: s.choose(self.found.clicked), 'clicks'); self.cards.observe(lambda _: setattr(s, 'looked_at', int(self.cards.clicked)), 'clicks')
     on(self.by, lambda _: s.nearest is not None and self._take_nearest()); on(self.word_language, lambda _: s.nearest is not None and self._take_nearest())
     for trait,show in dict(model=self._show_models, hits=self._show_found, text=self._show_query, reading=self._show_picture, matches=self._show_match, looked_at=self._show_slot, wins=self._show_wins, nearest=self._show_nearest).items(): s.observe(lambda _,show=show: show(), trait)
@@ -71,16 +71,20 @@ def _quietly(self:Slots, act)->None:
     try: act()
     finally: self._busy = was
 
+def _language(self:Slots)->str:
+    "The one that a person picked; one that came with a drawn caption is its own alone"
+    return self.language.value if self._picked or self.query.value==self.state.text else ''
+def _pick(self:Slots, language:str)->None: self._picked = bool(language); self._ask()
 def _ask(self:Slots)->None:
-    if self.query.value.strip(): self.state.ask(self.query.value, self.language.value)
+    if self.query.value.strip(): self.state.ask(self.query.value, self._language())
 def _drawn(self:Slots)->None: self._seed += 1; self.state.draw(self._seed)
 def _take_wins(self:Slots, wait:bool=False)->None:
     self.counting.run(lambda report: self.state.take_wins(self.n.value, report), None, lambda words: setattr(self.state, 'message', words), wait)
 def _take_nearest(self:Slots, wait:bool=False)->None:
     self.reading_words.run(lambda report: self.state.take_nearest(self.word_language.value, self.by.value), None, lambda words: setattr(self.state, 'message', words), wait)
 
-Slots._seed = 0
-for _f in (_wire,_quietly,_ask,_drawn,_take_wins,_take_nearest): setattr(Slots, _f.__name__, _f)
+Slots._seed,Slots._picked = 0,False
+for _f in (_wire,_quietly,_language,_pick,_ask,_drawn,_take_wins,_take_nearest): setattr(Slots, _f.__name__, _f)
 
 # %% ../../../nbs/762_explore.slots.panel.ipynb #22e0ede1
 def _show_models(self:Slots)->None:
