@@ -35,7 +35,7 @@ def jupyter_words(
              '--LabApp.extension_manager=readonly']
     return [sys.executable,'-m','jupyterlab',*words,*['--allow-root']*root,*['--no-browser']*(not screen),*extra]
 
-# %% ../nbs/80_cli.ipynb #578341bc
+# %% ../nbs/80_cli.ipynb #b6514df6
 def search_pictures(args)->None:
     "dasd-lab search"
     from tqdm.auto import tqdm
@@ -46,7 +46,7 @@ def search_pictures(args)->None:
     elif args.pictures: gallery = Gallery(method).add(args.pictures, skip_bad=True, progress=tqdm)
     else:
         corpus = open_corpus(args.corpus)
-        gallery = Gallery(method).add(corpus.visuals(args.split), shown=lambda visual_id: corpus.picture(visual_id, 160), progress=tqdm)
+        gallery = Gallery(method).add_split(corpus, args.split, tqdm)
         english = {c.visual_id:c.text for c in corpus.captions(args.split, 'en')}
     if args.save: gallery.save(args.save)
     hits = gallery.search(' '.join(args.query), args.language, args.k)

@@ -35,7 +35,7 @@ class CpuTimes(dict):
     @property
     def total_s(self)->float: return round(sum(self.values()), 1)
 
-# %% ../nbs/65_demo.ipynb #de9d8b2e
+# %% ../nbs/65_demo.ipynb #25a92f6c
 def demo_sheet(
     run:Run,       # a trained method
     corpus:Corpus, # its test split is searched
@@ -43,8 +43,7 @@ def demo_sheet(
     note:str       # the small print
 )->list[dict]:     # language, query and the rank of the sought picture
     "Search the test pictures once in every language and draw what came back"
-    paint = lambda visual_id: corpus.picture(visual_id, 160)
-    gallery = Gallery(run.method).add(corpus.visuals('test'), shown=paint)
+    gallery = Gallery(run.method).add_split(corpus)
     captions = [corpus.captions('test', l, 'human')[i] for i,l in enumerate((run.method.backbone.source_language, *run.method.languages))]
     rows = [sheet_row(gallery, c.text, c.language, sought=c.visual_id) for c in captions]
     contact_sheet(rows, out/'sheet.png', out/'sheet.html', note=note)

@@ -140,3 +140,28 @@ def test_a_gallery_keeps_what_it_reads(backbone, tmp_path):
     torch.testing.assert_close(other.visuals['slots'], Gallery(runs[1]).add([visuals[i] for i in range(9)], descriptions=told[:9]).visuals['slots'])
     found = [(h.id,h.score) for h in gallery.search('ein rotes Quadrat', 'de')]; assert found==[(h.id,h.score) for h in again.search('ein rotes Quadrat', 'de')] and len(found)==9
     assert len(gallery.similar('p0', 3))==3 and told[8] and UNDESCRIBED not in told
+
+def test_every_reader_of_pictures_hands_on_descriptions(backbone, tiny):
+    "Workbench, comparison, captions kept back, the explanation by places and the command see the pictures as evaluation does"
+    from dasd_lab.corpora.parallel import Pair
+    from dasd_lab.evaluation.comparison import Comparison
+    from dasd_lab.evaluation.parallel import held_out,held_out_figures
+    from dasd_lab.explore.workbench import Workbench
+    from dasd_lab.search.places import explain_places
+    from squares import TINY as DASD
+    corpus = Described(); run = train(tiny, corpus, backbone=backbone, progress=False).method.eval(); other = train(DASD, corpus, backbone=backbone, changes={'stages.0.steps': 2, 'stages.1.steps': 1}, progress=False).method.eval()
+    told,undescribed = evaluate(run, corpus, 'train', ['de'], None),evaluate(run, Squares(), 'train', ['de'], None)
+    assert told.ranks['de'].text_to_image.tolist()!=undescribed.ranks['de'].text_to_image.tolist() # the descriptions count
+    bench = Workbench({'dasd': other, 'leccr': run}, corpus, ('train',)); own = bench.models['leccr'].gallery
+    assert own.descriptions==corpus.descriptions('train') and own.thumbnails is bench.main.gallery.thumbnails and not any(bench.main.gallery.descriptions)
+    caption = corpus.captions('train', 'de')[0]; i = own.places[caption.visual_id]
+    score = run.score(run.encode_captions([caption.text], 'de'), own.visuals)[0]
+    assert bench.models['leccr'].rank_of(caption.text, caption.visual_id, 'de')==int((score>=score[i]).sum())
+    compared = Comparison(dict(leccr=run, dasd=other), corpus, 'train', None)
+    assert compared.measure('leccr', 'de').rows['de']==told.rows['de'] and compared.measure('dasd', 'de').rows['de']==evaluate(other, corpus, 'train', ['de'], None).rows['de']
+    where = explain_places(own, caption.text, caption.visual_id, 'de', pixels=corpus.visuals('train')[i].picture, window=.5, n_windows=2)
+    assert abs(where.drift)<1e-4 and abs(where.score-float(score[i]))<1e-4
+    source = {c.visual_id: c.text for c in corpus.captions('train', 'en', 'human')}
+    pairs = [Pair(source[c.visual_id], c.text, n+1) for n,c in enumerate(corpus.captions('train', 'de'))]
+    for its in (None, corpus):
+        held = held_out(pairs, 'de', backbone, its); figures = held_out_figures(run, held); assert 0<=figures['mean_recall']<=1 and figures==held_out_figures(run, held)

@@ -7,24 +7,34 @@ from dasd_lab.cli import main
 from dasd_lab.contracts import LabError
 from dasd_lab.evaluation import tables
 from dasd_lab.evaluation.tables import TABLES,own_parameters,read_runs,run_backbones,run_table
-from dasd_lab.presets import vary
+from dasd_lab.presets import load_preset,vary
 from dasd_lab.training.source import train_source
 from squares import SOURCE,TINY,Squares
 
+BERT = dict(model_type='bert', hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, max_position_embeddings=32)
 SHORT = vary(TINY, {'stages.0.steps': 3, 'stages.1.steps': 2})
 
 @pytest.fixture(scope='module')
 def backbone(): return train_source(SOURCE, Squares(), progress=False)
 
-@pytest.mark.parametrize('key', TABLES)
+@pytest.mark.parametrize('key', TABLES['dasd'])
 def test_every_variant_runs_and_is_another(backbone, tmp_path, key):
     found = run_table(key, SHORT, Squares(), backbone, tmp_path/'t.jsonl', seeds=(0,), split='train', report=lambda _: None)
     rows = read_runs(tmp_path/'t.jsonl')
-    assert list(found.index)==list(TABLES[key].variants(SHORT, backbone))==[r['variant'] for r in rows]
+    assert list(found.index)==list(TABLES['dasd'][key].variants(SHORT, backbone))==[r['variant'] for r in rows]
     assert all(0<=r['mean_recall']<=1 for r in rows)
     if key=='4':
         full,small,large,_ = (r['parameters'] for r in rows); per = abs(full-large)
         assert small<full and per<=2*(2*backbone.width+1) # one unit of the bottleneck in each of two blocks
+
+def test_every_variant_of_leccr_runs_and_is_another(backbone, tmp_path):
+    "One file for all of its tables"
+    preset = vary(load_preset('leccr.pictograms'), {'languages': ['de'], 'vocab_size': 120, 'config.text': dict(encoder=BERT, max_tokens=32), 'config.embed_dim': 16, 'config.block.heads': 2, 'stages.0.steps': 3, 'stages.0.batch_size': 8})
+    found = run_table('all', preset, Squares(), backbone, tmp_path/'t.jsonl', seeds=(0,), split='train', report=lambda _: None)
+    rows = {r['variant']: r for r in read_runs(tmp_path/'t.jsonl')}; tables = TABLES['leccr']
+    assert list(found.index)==list(rows)==list(tables['all'].variants(preset, backbone)) and set(rows)=={v for k,t in tables.items() for v in t.variants(preset, backbone)}-{'no guidance'}
+    size = {v: r['parameters'] for v,r in rows.items()}
+    assert size['baseline']<size['slots read vision (V2C)']==size['vision reads slots (C2V)']==size['co-attention']<size['LECCR']==size['guided by S_g alone']<size['8 slots']
 
 def test_it_goes_on_where_it_stopped(backbone, tmp_path, monkeypatch):
     out,seen,whole = tmp_path/'t.jsonl',[],tables.train

@@ -21,14 +21,15 @@ def show_plan(args)->None:
     if args.backbone: given |= dict(backbone=dict(folder=args.backbone), source_model=None, finetuning=[])
     print(plan(args.preset, listed(args.languages), given | changed_settings(args.set)))
 
-# %% ../../nbs/793_commands.studies.ipynb #4dffc774
+# %% ../../nbs/793_commands.studies.ipynb #3235019b
 def ask_table(args)->None:
     "dasd-lab table"
     from dasd_lab.backbone.towers import load_backbone
     from dasd_lab.contracts import LabError
-    from dasd_lab.evaluation.tables import TABLES,run_backbones,run_table
+    from dasd_lab.evaluation.tables import run_backbones,run_table,tables_of
+    from dasd_lab.presets import load_preset
     from dasd_lab.training.recipes import shipped_run
-    out = args.out or f'results/table_{args.table}.jsonl'
+    its = load_preset(args.preset)['method']; out = args.out or f'results/{"" if its=="dasd" else its+"_"}table_{args.table}.jsonl'
     folders = [Path(f) for f in listed(args.backbone) or [shipped_run()/'backbone']]
     options = dict(languages=listed(args.languages), seeds=[int(s) for s in listed(args.seeds)], changes=changed_settings(args.set), report=lambda words: print(words, file=sys.stderr))
     if len(folders)==1: found = run_table(args.table, args.preset, open_corpus(args.corpus), load_backbone(folders[0]), out, **options)
@@ -36,7 +37,7 @@ def ask_table(args)->None:
         named = {(f.resolve().parent if f.name=='backbone' else f.resolve()).name: f for f in folders}
         if len(named)<len(folders): raise LabError(f'--backbone {args.backbone}, of which two have one name', 'a name each: a results file is called by it', 'Rename a folder.')
         found = run_backbones(args.table, args.preset, open_corpus(args.corpus), named, out, **options)
-    print(f'{TABLES[args.table].title}: mean recall and lead of the first in %, with 95 % intervals over seeds ({out})', file=sys.stderr)
+    print(f'{tables_of(load_preset(args.preset))[args.table].title}: mean recall and lead of the first in %, with 95 % intervals over seeds ({out})', file=sys.stderr)
     print(found.astype(object).map(lambda x: x if isinstance(x, str) else '' if x!=x else f'{x:,.0f}' if x>=100 else f'{x:.1f}').to_string())
 
 def table_words(
@@ -44,12 +45,12 @@ def table_words(
 )->None:
     "The words of `table`"
     t = commands.add_parser('table', help='run a table of the paper on a corpus and a backbone: variants, seeds, differences')
-    t.add_argument('table', metavar='TABLE', help='3, 4, 5, 6, 9, 10, 11 or figure4')
+    t.add_argument('table', metavar='TABLE', help='of DASD: 3, 4, 5, 6, 9, 10, 11 or figure4; of LECCR, by --preset leccr.pictograms: 4, 5, 6, 7, 8, figure5, text, or all of them')
     t.add_argument('--preset', default='dasd.pictograms', metavar='NAME', help='of the full method (default: %(default)s)')
     t.add_argument('--corpus', default='pictograms', metavar='NAME', help='(default: %(default)s)')
     t.add_argument('--backbone', metavar='FOLDERS', help='frozen, one or, as Table 3 asks, several with commas between (default: the shipped one)')
     t.add_argument('--languages', metavar='LIST', help='(default: the preset\'s)')
     t.add_argument('--seeds', default='0,1,2', metavar='LIST', help='(default: %(default)s)')
     t.add_argument('--set', action='append', default=[], metavar='NAME=VALUE', help='a setting for all variants, such as stages.0.steps=200')
-    t.add_argument('--out', metavar='FILE', help='a line a run; what it holds is not run again (default: results/table_TABLE.jsonl)')
+    t.add_argument('--out', metavar='FILE', help='a line a run; what it holds is not run again (default: results/table_TABLE.jsonl, with the method before it where it is not DASD)')
     t.set_defaults(run_command=ask_table)

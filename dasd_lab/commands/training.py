@@ -119,11 +119,13 @@ def train_on_captions(
     from dasd_lab.corpora.parallel import parts
     from dasd_lab.evaluation.parallel import held_out,held_out_figures
     from dasd_lab.training.checkpoints import Selection
-    from dasd_lab.training.recipes import parallel_data,shipped_run,train
+    from dasd_lab.presets import load_preset,vary
+    from dasd_lab.training.recipes import columns_of,parallel_data,shipped_run,train
     found = captions_of_run(given, language, out)
     print(found, file=sys.stderr)
     frozen,its_corpus,cut = load_backbone(backbone or shipped_run()/'backbone'),corpus and open_corpus(corpus),parts(found.pairs)
-    data = parallel_data({language: cut['train']}, frozen, its_corpus, captions='captions.jsonl', kept_back={k: len(cut[k]) for k in ('validation','test')})
+    reads = columns_of(vary(load_preset(preset) if isinstance(preset, str) else preset, changes))
+    data = parallel_data({language: cut['train']}, frozen, its_corpus, reads=reads, captions='captions.jsonl', kept_back={k: len(cut[k]) for k in ('validation','test')})
     held = held_out(cut['validation'], language, frozen, its_corpus) if cut['validation'] else None
     return train(preset, corpus, [language], out, seed, frozen, data, changes, validate=held and (lambda method: held_out_figures(method, held)), selection=held and (selection or Selection(every=50)), **its)
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ..backbone.towers import fingerprint,load_backbone
 from ..contracts import Caption,LabError,RetrievalMethod
-from .retrieval import CUTOFFS,METRICS,Ranks,Results,caption_positives,rank,retrieval_figures
+from .retrieval import CUTOFFS,METRICS,Ranks,Results,caption_positives,rank,retrieval_figures,split_columns
 from ..presets import list_presets,load_preset,plain,settings,vary
 from ..training.diary import read_log,read_progress
 from ..training.runs import load_method
@@ -150,10 +150,10 @@ class Comparison:
         split:str='test',       # which part of the corpus
         origin:str|None='human', # whose captions; None: all
         n_pictures:int|None=None, # captions of the first so many pictures; None: of all
-        image_features:Mapping[str,Tensor]|None=None # fingerprint of a backbone → [N, E], where they are known
+        known:Mapping[str,Mapping[str,Tensor]]|None=None # fingerprint of a backbone → what it says of the pictures, by the names of `contracts.COLUMNS`
     ):
         self.methods,self.corpus,self.split,self.origin,self.n_pictures = dict(methods),corpus,split,origin,n_pictures
-        self.visuals = corpus.visuals(split); self._features,self._results,self._captions = dict(image_features or {}),{},{}
+        self.visuals = corpus.visuals(split); self._columns,self._results,self._captions = {k: dict(v) for k,v in (known or {}).items()},{},{}
 
     def reads(self, name:str)->tuple[str,...]:
         "Languages that a method reads and the corpus has, its source language last"
@@ -166,8 +166,9 @@ class Comparison:
     def seen(self, name:str)->dict[str,Tensor]:
         "The pictures as a method compares them; the backbone looks at them once"
         m = self.methods[name]; key = fingerprint(m.backbone)
-        if key not in self._features: self._features[key] = m.backbone.encode_pictures(self.visuals)
-        return m.encode_visuals(m.visual_columns(self.visuals, self.corpus.descriptions(self.split), dict(image_features=self._features[key])))
+        known = self._columns.setdefault(key, {}); columns = split_columns(m, self.corpus, self.split, known)
+        known |= {k: v for k,v in columns.items() if not k.startswith('description_')}
+        return m.encode_visuals(columns)
     def captions(self, language:str)->list[Caption]:
         "What is asked"
         if language not in self._captions:

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['Reading', 'CUTOFFS', 'METRICS', 'gallery_slices', 'slice_scores', 'Ranks', 'image_to_text_ranks', 'checked_positives',
-           'rank', 'retrieval_figures', 'shown_value', 'markdown_table', 'Results', 'caption_positives', 'evaluate']
+           'rank', 'retrieval_figures', 'shown_value', 'markdown_table', 'Results', 'caption_positives',
+           'split_columns', 'evaluate']
 
 # %% ../../nbs/50_evaluation.retrieval.ipynb #95ee75a0
 import json,math
@@ -219,7 +220,16 @@ def caption_positives(
     if lost: raise LabError(f'{len(lost)} captions of visuals that are not in this split, the first of {lost[0].visual_id!r}', 'captions and visuals of one split', 'Rebuild the corpus: dasd-lab corpus build.')
     return [place[c.visual_id] for c in captions]
 
-# %% ../../nbs/50_evaluation.retrieval.ipynb #33e4ca73
+# %% ../../nbs/50_evaluation.retrieval.ipynb #f25bed49
+def split_columns(
+    method:RetrievalMethod, # that will compare them
+    corpus,                 # its pictures, and its descriptions where the method reads them
+    split:str,              # which part of the corpus
+    known:Mapping[str,Tensor]|None=None # what the same backbone said of these pictures before
+)->dict[str,Tensor]:        # see `RetrievalMethod.visual_columns`
+    "What a method wants to know of the pictures of a split"
+    return method.visual_columns(corpus.visuals(split), corpus.descriptions(split) if 'description_ids' in method.read_columns else None, known)
+
 @torch.no_grad()
 def evaluate(
     method:RetrievalMethod, # encodes and scores
@@ -239,7 +249,7 @@ def evaluate(
     method.eval()
     try:
         known = image_features if image_features is None or isinstance(image_features, Mapping) else dict(image_features=torch.as_tensor(image_features))
-        columns = method.visual_columns(visuals, corpus.descriptions(split) if hasattr(corpus, 'descriptions') else None, known)
+        columns = split_columns(method, corpus, split, known)
         features = columns['image_features']
         if len(features) != len(visuals): raise LabError(f'{len(features)} image features', f'{len(visuals)}, one a visual of {split!r}', 'Compute them on this split.')
         if not features.isfinite().all(): raise LabError(f'{int((~features.isfinite().all(1)).sum())} of {len(features)} image features that are no numbers', 'features of every picture', 'Some could not be read when the store was made: evaluate on the corpus without them.')

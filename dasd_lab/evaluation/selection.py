@@ -11,7 +11,7 @@ from functools import cache
 
 from ..contracts import LabError,RetrievalMethod
 from ..corpora.catalog import Corpus
-from .retrieval import evaluate
+from .retrieval import evaluate,split_columns
 
 # %% ../../nbs/555_evaluation.selection.ipynb #fa2d4280
 def figures_on(
@@ -22,7 +22,7 @@ def figures_on(
 )->Callable[[RetrievalMethod],dict[str,float]]: # figure → its mean over the languages
     "What a run is looked at by while it trains"
     if split.startswith('test'): raise LabError("a selection of weights by the split 'test'", "'validation', or another one that nothing is reported on", 'Name another split.')
-    there,pictures = cache(lambda: [l for l in languages if len(corpus.captions(split, l, origin))]),cache(lambda method: method.visual_columns(corpus.visuals(split), corpus.descriptions(split)))
+    there,pictures = cache(lambda: [l for l in languages if len(corpus.captions(split, l, origin))]),cache(lambda method: split_columns(method, corpus, split))
     def figures(method):
         if not there(): raise LabError(f'{corpus.name} without captions of {split} in {", ".join(languages)}', 'some to choose weights by', 'Train without a selection, or name another split.')
         rows = evaluate(method, corpus, split, there(), origin, pictures(method)).all_rows

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np,pandas as pd
 from traitlets import HasTraits,List,Unicode
 
-from ..backbone.towers import Backbone,load_backbone
+from ..backbone.towers import Backbone,fingerprint,load_backbone
 from ..contracts import Caption,LabError,RetrievalMethod
 from ..corpora.catalog import Corpus,load_corpus
 from ..corpora.gloss import gloss_languages,to_english
@@ -70,16 +70,22 @@ class Workbench(HasTraits):
         for name,method in named.items(): self.add(name, method)
 
     def _fill(self, gallery:Gallery)->Gallery:
-        for split in self.splits: gallery.add(self.corpus.visuals(split), shown=lambda i: self.corpus.picture(i, 160))
+        for split in self.splits: gallery.add_split(self.corpus, split)
         return gallery
+    def _seen_by(self, method:RetrievalMethod)->Gallery:
+        "The pictures for a method; it looks at them itself where it reads more than is known of them"
+        if method is self._pictures.method: return self._pictures
+        lacking = {*method.read_columns}&{'visual_tokens','frame_features','description_ids'}-{*self._pictures.columns}
+        if not (self.splits and lacking) or fingerprint(method.backbone)!=fingerprint(self._pictures.method.backbone): return view(self._pictures, method=method)
+        own = self._fill(Gallery(method)); own.thumbnails = self._pictures.thumbnails
+        return own
     def add(self,
         name:str,               # as shown; an earlier model of that name is replaced
         method:RetrievalMethod, # on the backbone of the others
         folder:str|Path|None=None # the run it comes from
     )->Model:
         "Another model over the same pictures"
-        same = method is self._pictures.method
-        self.models[name] = Model(name, method, self._pictures if same else view(self._pictures, method=method), folder and Path(folder))
+        self.models[name] = Model(name, method, self._seen_by(method), folder and Path(folder))
         self.names = list(self.models)
         return self.models[name]
 

@@ -55,7 +55,7 @@ UNDESCRIBED = 'a photo.'
 @register_method
 class LECCR(RetrievalMethod):
     "Multimodal-LLM-enhanced cross-lingual cross-modal retrieval (ACM MM 2024)"
-    name,config_class = 'leccr',LECCRConfig
+    name,config_class,frozen_source = 'leccr',LECCRConfig,False
     def __init__(self,
         config:LECCRConfig,            # settings
         backbone:Backbone,             # frozen
@@ -138,7 +138,7 @@ def visual_columns(self:LECCR,
     known:Mapping[str,Tensor]|None=None   # columns that the same backbone gave before
 )->dict[str,Tensor]:                      # some of `contracts.COLUMNS`, first axis N
     "What `encode_visuals` wants to know of pictures"
-    known = known or {}; wanted = [k for k in self.reads(self.config) if k in ('visual_tokens','visual_mask','frame_features','frame_mask')]; new = set(wanted)-set(known)
+    known = known or {}; wanted = [k for k in self.read_columns if k in ('visual_tokens','visual_mask','frame_features','frame_mask')]; new = set(wanted)-set(known)
     if new and pictures is None: raise LabError(f'pictures of which {", ".join(known)} is known, and nothing to look at', f'{", ".join(sorted(new))}, which this method reads', 'Add the pictures to a gallery of its own: Gallery(method).add(pictures).')
     found = super(LECCR, self).visual_columns(pictures, None, known) | {k: known[k] for k in wanted if k in known} | (visual_rows(self.backbone, pictures, new) if new else {})
     if self.config.descriptions=='none': return found

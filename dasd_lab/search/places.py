@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np,torch
 from PIL import Image
 
-from ..backbone.text import attention
+from ..backbone.places import pixel_columns
 from ..contracts import LabError,RetrievalMethod
 from .queries import read_query
 from .sources import open_picture
@@ -44,6 +44,10 @@ def _pixels(
     if pixels is not None: return open_picture(pixels)
     return open_picture(gallery.thumbnails[picture]) if isinstance(picture, str) and picture in gallery else open_picture(picture)
 
+def _described(gallery:Gallery, picture)->str:
+    "What the gallery knows of a picture in words"
+    return gallery.descriptions[gallery.places[picture]] if isinstance(picture, str) and picture in gallery else ''
+
 @torch.no_grad()
 def explain_places(
     gallery:Gallery,        # whose method is asked
@@ -60,10 +64,8 @@ def explain_places(
     method,backbone = gallery.method,gallery.method.backbone; query = read_query(text, method, language); size = backbone.image_size
     if not 0 < window <= 1 or n_windows < 1: raise LabError(f'window={window}, n_windows={n_windows}', 'a share of the side, and at least one window', 'Leave them as they are.')
     x,told = backbone.pixels([_pixels(gallery, picture, pixels)]),method.encode_captions([query.encoded], query.language)
-    scored = []
-    def score(x):
-        with attention(backbone.device): features = backbone.clip.encode_image(x).float().cpu()
-        scored.append(method.score(told, method.encode_visuals(features))[0]); return scored[-1]
+    scored,described = [],_described(gallery, picture)
+    def score(x): scored.append(method.score(told, method.encode_visuals(method.visual_columns(None, [described]*len(x), pixel_columns(backbone, x, method.read_columns))))[0]); return scored[-1]
     side = max(1, round(window*size)); stride = max(1, round((size-side)/max(1, n_windows-1)))
     heat = Occlusion(score).attribute(x, (x.shape[1],side,side), (x.shape[1],stride,stride), baselines=x.mean((2,3), keepdim=True).expand_as(x), perturbations_per_eval=batch_size)
     scores = torch.cat(scored); full,covered = float(scores[0]),scores[-_n_windows(size, side, stride)**2:]; least = int(covered.argmin())
@@ -112,8 +114,8 @@ def explain_attention(
     if not can_attend(method): raise LabError(f'the image tower of {backbone.name or method.name!r}, which has no class token with attention', 'a vision transformer of open_clip', 'Use explain_places: covering works for any tower.')
     last,seen = backbone.clip.visual.transformer.resblocks[-1],[]
     hook = last.register_forward_pre_hook(lambda block,args: seen.append(args[0]))
-    try: features = backbone.clip.encode_image(backbone.pixels([_pixels(gallery, picture, pixels)])).float().cpu()
+    try: columns = method.visual_columns(None, [_described(gallery, picture)], pixel_columns(backbone, backbone.pixels([_pixels(gallery, picture, pixels)]), method.read_columns))
     finally: hook.remove()
     x = last.ln_1(seen[0]); weights = last.attn(x, x, x, need_weights=True)[1][0,0,1:]; side = round(len(weights)**.5)
-    score = float(method.score(method.encode_captions([query.encoded], query.language), method.encode_visuals(features))[0,0])
+    score = float(method.score(method.encode_captions([query.encoded], query.language), method.encode_visuals(columns))[0,0])
     return PlaceContributions(query.encoded, query.language, weights[:side*side].reshape(side, side).float().cpu().numpy(), score, 'attention')

@@ -27,12 +27,12 @@ def view(
         raise LabError(f'the method {method.name!r} on another backbone', 'one trained on the backbone that saw these pictures', 'Add the pictures to a gallery of its own: Gallery(method).add(pictures).')
     wanted = None if ids is None else set(ids)
     kept = gallery.ids if ids is None else [i for i in gallery.ids if i in wanted]
-    seen = Gallery(method or gallery.method, gallery.slice_size)
+    seen = Gallery(method or gallery.method, gallery.slice_size, gallery.head)
     seen.thumbnails = gallery.thumbnails
     if not kept: return seen
     rows = torch.tensor([gallery.places[i] for i in kept])
-    seen._extend(kept, {k:v[rows] for k,v in gallery.columns.items()}, {}, [c for c in gallery.captions if wanted is None or c.visual_id in wanted], [gallery.descriptions[i] for i in rows.tolist()])
-    if method is None: seen.visuals = {k:v[rows] for k,v in gallery.visuals.items()}
+    compared = {k:v[rows] for k,v in gallery.visuals.items()} if method is None else None
+    seen._extend(kept, {k:v[rows] for k,v in gallery.columns.items()}, {}, [c for c in gallery.captions if wanted is None or c.visual_id in wanted], [gallery.descriptions[i] for i in rows.tolist()], compared)
     return seen
 
 # %% ../../nbs/63_search.views.ipynb #378f71f0

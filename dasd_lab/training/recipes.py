@@ -133,7 +133,7 @@ def batches_for(
     seed:int=0              # of languages and order
 )->Callable[[Stage],CaptionBatches]:
     "For any stage, its batches"
-    tokenizer,n,asked = method.tokenizer,method.context_length,method.reads(method.config)
+    tokenizer,n,asked = method.tokenizer,method.context_length,method.read_columns
     rows = {l: [tokenizer.frame(e.ids, n) for e in tokenizer.tokenizer.encode_batch(p.target, add_special_tokens=False)] for l,p in data.pairs.items()}
     sources,visuals = {l: data.features.rows(p.source) for l,p in data.pairs.items()},{l: p.visual_index for l,p in data.pairs.items()}
     texts,seen = more_columns(method, data)
@@ -153,7 +153,7 @@ def more_columns(
     data:TrainingData       # captions, descriptions, features
 )->tuple[dict,dict]:        # name → (language → row for every caption, the rows); name → rows, one a picture
     "The columns of a batch beside the frozen vectors of captions and pictures"
-    asked,texts,seen,n = method.reads(method.config),{},dict(data.visual_rows),len(data.features.image_features)
+    asked,texts,seen,n = method.read_columns,{},dict(data.visual_rows),len(data.features.image_features)
     if 'source_ids' in asked:
         row = {t: i for i,t in enumerate(dict.fromkeys(s for p in data.pairs.values() for s in p.source))}; at = {l: [row[s] for s in p.source] for l,p in data.pairs.items()}
         texts = {k: (at, v) for k,v in zip(('source_ids','source_end'), method.tokens(list(row)))}

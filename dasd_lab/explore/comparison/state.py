@@ -59,7 +59,7 @@ class ToldGallery:
         if not found: raise LabError('pictures without captions', 'captions, to know which picture is the right one', 'Give a corpus, or add captions to the gallery. Settings and curves need none.')
         self._captions,self.languages = found,tuple(dict.fromkeys(c.language for c in found))
     def visuals(self, split:str)->KnownPictures: return KnownPictures(self.workbench.ids)
-    def descriptions(self, split:str)->list[str]: return ['']*len(self.workbench.ids) # none are known here
+    def descriptions(self, split:str)->list[str]: return self.workbench.main.gallery.descriptions
     def captions(self, split:str, language:str, origin:str|None=None)->list[Caption]: return [c for c in self._captions if c.language==language and origin in (None, c.origin)]
 
 # %% ../../../nbs/750_explore.comparison.state.ipynb #bbddb4f5
@@ -159,7 +159,7 @@ def comparison(self:CompareState)->Comparison:
     if key not in self._comparisons:
         bench = self.workbench; corpus = bench.corpus if bench.splits else ToldGallery(bench)
         ids = corpus.visuals(self.split).ids; gallery = bench.main.gallery
-        known = {fingerprint(bench.main.method.backbone):gallery.image_features[torch.tensor([gallery.places[i] for i in ids])]} if all(i in gallery for i in ids) else {}
+        rows = torch.tensor([gallery.places.get(i, -1) for i in ids]); known = {fingerprint(bench.main.method.backbone): {k: v[rows] for k,v in gallery.columns.items()}} if (rows>=0).all() else {}
         self._comparisons[key] = Comparison({}, corpus, self.split, self.origin or None, self.n_pictures or None, known)
     made = self._comparisons[key]
     for n in self.chosen:

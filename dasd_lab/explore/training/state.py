@@ -22,7 +22,7 @@ from ...corpora.captions import language_code
 from ...corpora.catalog import BUILT_IN,Corpus,FolderCorpus,data_root,lab_folder
 from ...corpora.parallel import example_pairs,parts,picture_places,read_parallel,told_in,write_pairs
 from ...evaluation.parallel import held_out,held_out_figures
-from ...evaluation.retrieval import caption_positives,rank,retrieval_figures
+from ...evaluation.retrieval import caption_positives,rank,retrieval_figures,split_columns
 from ..workbench import State,Workbench,told
 from ...presets import list_presets,load_preset
 from ...storage import write_json
@@ -279,10 +279,10 @@ def evaluate(self:TrainingState,
     for i,corpus in enumerate([None]+([self.corpus] if self.pictured() else [])):
         if not test: break
         report(.1+.2*i, 'captions kept back …'); held = held_out(test, self.language, self.backbone, corpus)
-        if corpus is None or held.to=='pictures': row(f'kept back from the file ({self.language})', f'{len(held.features):,} {held.to}', len(test), held_out_figures(method, held))
+        if corpus is None or held.to=='pictures': row(f'kept back from the file ({self.language})', f'{len(held.wanted):,} {held.to}', len(test), held_out_figures(method, held))
     if people := self.human_captions():
         report(.6, 'captions of the test scenes …'); visuals = self.workbench.corpus.visuals('test'); source = self.backbone.source_language
-        seen = method.encode_visuals(self.backbone.encode_pictures(visuals))
+        seen = method.encode_visuals(split_columns(method, self.workbench.corpus, 'test'))
         for code,told_by in ((self.language, people), (source, self.workbench.corpus.captions('test', source, 'human'))):
             figures = retrieval_figures(rank(method.score, method.encode_captions([c.text for c in told_by], code), seen, caption_positives(told_by, visuals.ids)))
             row('people, test scenes' + (f' ({code})' if code!=source else ' (en, the frozen tower itself)'), f'{len(visuals):,} pictures', len(told_by), figures)
