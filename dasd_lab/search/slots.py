@@ -19,7 +19,7 @@ from torch.nn.functional import normalize
 
 from ..backbone.places import place_tokens
 from ..backbone.towers import attention
-from ..contracts import Caption,LabError,RetrievalMethod
+from ..contracts import Caption,LabError,RetrievalMethod,cosine_scores
 from ..leccr.encoder import LECCR,UNDESCRIBED
 from ..leccr.interaction import slot_scores
 from .explanation import shared_out,word_spans
@@ -145,7 +145,7 @@ def match_slots(
     query = read_query(text, method, language); vector = caption_features(method, [Caption(query.encoded, query.language, '')])
     seen = {k:v[[gallery.places[i] for i in ids]] for k,v in gallery.visuals.items()}; mask = seen.get('slot_mask')
     each = [slot_scores(vector, seen['slots'][:,k:k+1], None if mask is None else mask[:,k:k+1], method.config.similarity)[0] for k in range(seen['slots'].shape[1])]
-    whole = RetrievalMethod.score(method, vector, seen)[0]
+    whole = cosine_scores(vector, seen)[0]
     return SlotMatches(query, ids, whole, torch.stack(each, 1), method.score(vector, seen)[0], method.config.beta)
 
 # %% ../../nbs/67_search.slots.ipynb #b665d4e3

@@ -43,11 +43,11 @@ class Slots(Panel):
         self.model,self.query,self.language = choose('Model', s.names, s.model or None, 'dl-model'),QueryBox(placeholder='What should the picture show? Type in any language', label='Search'),choose('Language', [('as recognised','')], '', 'dl-language')
         self.examples,self.found = row(),PictureGrid(size=88, name='pictures found')
         self.picture,self.cards,self.scores = prose('', 'dl-picture'),PictureGrid(size=120, name='slots of the picture'),prose('', 'dl-scores')
-        self.map,self.words,self.cosines = Plot('dl-map'),prose('', 'dl-words-read'),Plot('dl-cosines')
+        self.map,self.told_map,self.words,self.cosines = Plot('dl-map'),prose('', 'dl-told-map'),prose('', 'dl-words-read'),Plot('dl-cosines')
         self.back = button('Back to the slot that fits', lambda: setattr(s, 'looked_at', -1), 'Show the slot that the query fits best', css_class='dl-back')
         self.n,self.take,self.counting,self.wins,self.told_wins = choose('Pictures', [100,200,500,1000], 200),button('Ask many captions', self._take_wins, primary=True, css_class='dl-take-wins'),Background(),Plot('dl-wins'),prose('', 'dl-told-wins')
         self.word_language,self.by,self.near,self.reading_words,self.nearest = choose('Words in', [('English','en')]),choose('nearest', [('to the slot','similarity'),('to this slot more than to the others','more')]),button('Find words', self._take_nearest, css_class='dl-take-nearest'),Background(),prose('', 'dl-nearest')
-        left,right = w.VBox([self.picture]),w.VBox([self.cards, self.scores]); looks = w.VBox([self.map, row(self.back)]); both = w.Box([left, right]),w.Box([looks, w.VBox([self.words])])
+        left,right = w.VBox([self.picture]),w.VBox([self.cards, self.scores]); looks = w.VBox([self.map, self.told_map, row(self.back)]); both = w.Box([left, right]),w.Box([looks, w.VBox([self.words])])
         for b in both: b.add_class('dl-both')
         self.asking = section('', row(self.model), row(self.query, self.language), self.examples, row(button('A caption from the corpus', self._drawn, 'Draw a caption whose picture is known', css_class='dl-draw')), self.found, css_class='dl-asking')
         self.about = w.VBox([section('The picture and its slots', both[0], note='Click a slot to see it large. The marked one fits the query best.'), section('Where it looks, and what each slot read', both[1], note=f'{LOOKS} {READS}'),
@@ -140,6 +140,7 @@ def _show_slot(self:Slots)->None:
     s = self.state
     if s.reading is None: return
     self.cards.selected = str(s.slot); self.back.disabled = s.best is None or s.slot==s.best
+    told = f.told_map(s.reading, s.slot); self.told_map.value = f'<p class="dl-note" role="status">{html.escape(told[:1].upper()+told[1:])}.</p>'
     self.map.show(f.map_figure(s.picture(), s.reading, s.slot, s.slot==s.best)); self.words.value = f.words_html(s.reading, s.best, s.source.method.backbone.source_language)
 
 def _show_wins(self:Slots)->None:
