@@ -110,7 +110,7 @@ def cosines_figure(
     low = min(0, float(min(c.min() for c in found.values()))); names = [x.replace('slot ', '') for x in reading.names]
     cells = [[dict(type='heatmap', z=c.numpy(), x=list(range(len(names))), y=list(range(len(names))), coloraxis='coloraxis', text=[[f'{v:.2f}'.replace('0.', '.') for v in line] for line in c.tolist()], texttemplate='%{text}' if few else None, textfont=dict(size=10), hovertemplate=f'{name}<br>%{{y}} and %{{x}}: %{{z:.3f}}<extra></extra>')] for name,c in found.items()]
     ticks = dict(tickvals=list(range(len(names))), ticktext=names if len(names)<=12 else ['']*len(names), showgrid=False, zeroline=False, constrain='domain')
-    return panes(cells, len(cells), list(found), ticks, ticks | dict(autorange='reversed', constraintoward='top'), (.05,.2), square=True, title='Cosines between slots', height=300,
+    return panes(cells, len(cells), list(found), ticks, ticks | dict(autorange='reversed', constraintoward='top'), (.05,.2), square=True, title='Cosines between slots', height=270,
                  coloraxis=dict(colorscale=SEQUENTIAL, cmin=low, cmax=1, showscale=False), margin=dict(l=28, r=8, t=84, b=30))
 
 # %% ../../../nbs/761_explore.slots.figures.ipynb #976662a5

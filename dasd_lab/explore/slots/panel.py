@@ -42,7 +42,7 @@ class Slots(Panel):
         "All widgets, from top to bottom"
         self.model,self.query,self.language = choose('Model', s.names, s.model or None, 'dl-model'),QueryBox(placeholder='What should the picture show? Type in any language', label='Search'),choose('Language', [('as recognised','')], '', 'dl-language')
         self.examples,self.found = row(),PictureGrid(size=88, name='pictures found')
-        self.picture,self.cards,self.scores = prose('', 'dl-picture'),PictureGrid(size=120, name='slots of the picture'),prose('', 'dl-scores')
+        self.picture,self.cards,self.scores = prose('', 'dl-picture'),PictureGrid(size=104, name='slots of the picture'),prose('', 'dl-scores')
         self.map,self.told_map,self.words,self.cosines = Plot('dl-map'),prose('', 'dl-told-map'),prose('', 'dl-words-read'),Plot('dl-cosines')
         self.back = button('Back to the slot that fits', lambda: setattr(s, 'looked_at', -1), 'Show the slot that the query fits best', css_class='dl-back')
         self.n,self.take,self.counting,self.wins,self.told_wins = choose('Pictures', [100,200,500,1000], 200),button('Ask many captions', self._take_wins, primary=True, css_class='dl-take-wins'),Background(),Plot('dl-wins'),prose('', 'dl-told-wins')
