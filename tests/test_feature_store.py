@@ -193,10 +193,10 @@ def test_frames_of_clips(tmp_path):
         def visuals(self, split): return Visuals([f'c{i}' for i in range(30)], lambda i: np.random.default_rng(i).integers(0, 256, (1+i%3,16,16,3), np.uint8))
     backbone = tower()
     encode_shards(backbone, Framed(), 'train', tmp_path/'store', ['image','frames'], shard_rows=7, frames=4, workers=1); store = open_store(tmp_path/'store')
-    assert store['frames'].shape==(30,4,16) and store.frame_mask.sum(1).tolist()==[1+i%3 for i in range(30)]
+    assert store['frames'].shape==(30,4,16) and store.mask().sum(1).tolist()==[1+i%3 for i in range(30)]
     for i in (0,8,29):
         told = backbone.encode_pictures(list(Framed().visuals('train')[i].frames))
-        torch.testing.assert_close(store['frames'][i][store.frame_mask[i]], told, atol=2e-3, rtol=2e-3); assert not store['frames'][i][~store.frame_mask[i]].any()
+        torch.testing.assert_close(store['frames'][i][store.mask()[i]], told, atol=2e-3, rtol=2e-3); assert not store['frames'][i][~store.mask()[i]].any()
 
 def test_training_skips_what_could_not_be_read(tmp_path):
     from dasd_lab.training.recipes import training_data

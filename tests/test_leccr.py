@@ -7,7 +7,7 @@ from dasd_lab.backbone.towers import save_backbone
 from dasd_lab.backbone.weights import import_weights
 from dasd_lab.backbone.tokens import train_tokenizer
 from dasd_lab.cli import main
-from dasd_lab.contracts import Caption
+from dasd_lab.contracts import Caption,LabError
 from dasd_lab.corpora.catalog import FolderCorpus
 from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.leccr.encoder import UNDESCRIBED,LECCRConfig
@@ -126,6 +126,16 @@ def test_published_weights_are_where_it_starts(backbone, tmp_path, monkeypatch):
     made = new_method(preset, training_data(Described(), ['de'], backbone, reads=columns_of(preset)), backbone)
     assert all(torch.equal(made.text.encoder.state_dict()[k], v) for k,v in given.state_dict().items())
 
+
+def test_places_from_a_store(backbone, tmp_path, tiny):
+    "Trained on places as a store keeps them: the same run but for the halved precision; an older store without them is told apart"
+    from dasd_lab.backbone.features import frozen_features
+    corpus = Described(); short = {'languages': ['de']}
+    memory,stored = (train(tiny, corpus, backbone=backbone, features=f, changes=short, progress=False) for f in (None, tmp_path/'stores'))
+    store, = (tmp_path/'stores').iterdir(); assert json.loads((store/'plan.json').read_text())['parts'].keys()=={'image','source','places'} and stored.card['features']==store.name
+    a,b = ([r['loss'] for r in run.log if 'loss' in r] for run in (memory,stored)); assert len(a)==len(b) and max(abs(x-y) for x,y in zip(a, b))<.05*max(a)
+    frozen_features(backbone, corpus, 'train', tmp_path/'plain')
+    with pytest.raises(LabError, match='without places'): train(tiny, corpus, backbone=backbone, features=tmp_path/'plain', progress=False)
 
 def test_a_gallery_keeps_what_it_reads(backbone, tmp_path):
     "Descriptions are kept as text: saved, loaded, shown through another method of the same backbone"

@@ -23,11 +23,11 @@ from ..contracts import LabError
 from ..presets import plain
 from ..storage import whole_file,write_json
 
-# %% ../../nbs/216_backbone.store.ipynb #34146f72
+# %% ../../nbs/216_backbone.store.ipynb #8a284929
 @dataclass(frozen=True)
 class Shard:
     "Some rows that are encoded and written together"
-    part:str     # image, source or frames
+    part:str     # image, source, frames or places
     name:str     # of its file
     rows:range   # which
 
@@ -42,7 +42,7 @@ class Plan:
     preset:str            # checksum of its configuration, preprocessing and precision
     dtype:Literal['float16','bfloat16'] # of the numbers
     shard_rows:int        # rows of every shard but the last
-    parts:dict[str,dict]  # part → its number of rows, their shape, the checksum of their ids; of visuals also how many frames they have at most, and a stamp of their files
+    parts:dict[str,dict]  # part → its number of rows, their shape, the checksum of their ids; of visuals also how many frames they have at most, and a stamp of their files; of frames and places how many frames there is room for
 
     @cached_property
     def digest(self)->str: return checksum(plain(self))
@@ -59,7 +59,7 @@ class Plan:
     @property
     def files(self)->list[str]: return [*(f'{p}-ids.safetensors' for p in self.parts), *(s.name for s in self.shards)]
     @property
-    def options(self)->dict: return dict(parts=list(self.parts), dtype=self.dtype, shard_rows=self.shard_rows, frames=self.parts.get('frames', dict(shape=[0]))['shape'][0]) # as they were asked for
+    def options(self)->dict: return dict(parts=list(self.parts), dtype=self.dtype, shard_rows=self.shard_rows, frames=max(d.get('frames', d['shape'][0] if p=='frames' else 0) for p,d in self.parts.items())) # as they were asked for
     def facts(self, name:str)->dict: return dict(store=self.digest, file=name) # what the header of a file says
 
 def checksum(
@@ -123,7 +123,7 @@ def merge_stores(
             except OSError: shutil.copyfile(whole, fresh)
     if missing := finish_store(out): raise LabError(f'{out} without {missing[0]} and {len(missing)-1} others', f'{len(plan.files)} whole files in the folders together', 'Encode the missing shards, or give the folders that hold them.')
 
-# %% ../../nbs/216_backbone.store.ipynb #9165ae43
+# %% ../../nbs/216_backbone.store.ipynb #59ebc1dd
 Check = Literal['changed','all','sizes']
 
 def check_store(
@@ -152,15 +152,18 @@ class FeatureStore:
     "A finished store, read through memory maps"
     folder:Path                 # where it lies
     plan:Plan                   # what it holds
-    parts:dict[str,StoredRows]  # image, source, frames → their rows
-    ids:dict[str,StoredTexts]   # image, frames → ids of visuals; source → captions
-    left_out:frozenset[int] = frozenset() # rows of visuals that could not be read: NaN, in image and frames alike
+    parts:dict[str,StoredRows]  # image, source, frames, places → their rows
+    ids:dict[str,StoredTexts]   # source → captions; all others → ids of visuals
+    left_out:frozenset[int] = frozenset() # rows of visuals that could not be read: NaN, in all parts alike
 
     def __getitem__(self, part:str)->StoredRows:
         if part not in self.parts: raise LabError(f'the part {part!r}', f'one of {list(self.parts)}', 'Encode it into a store of its own.')
         return self.parts[part]
-    @cached_property
-    def frame_mask(self)->Tensor: return torch.cat([safe_open(p, 'pt').get_tensor('mask') for p in self['frames'].paths]) # [N, T] True: a frame of the clip
+    def mask(self,
+        part:str='frames' # or places
+    )->Tensor:            # [N, T] or [N, V] True: there is a row
+        "Which rows of a visual are none but room"
+        return torch.cat([safe_open(p, 'pt').get_tensor('mask') for p in self[part].paths])
 
 def open_store(
     folder:str|Path,     # of a finished store

@@ -51,7 +51,7 @@ def encode_features(args)->None:
     if not done.missing: _told_store(folder)
     else: print(f'{len(done.missing)} files of other processes are not there yet; the last of them finishes the store', file=sys.stderr)
 
-# %% ../../nbs/796_commands.features.ipynb #6d61dd65
+# %% ../../nbs/796_commands.features.ipynb #0f81893b
 def features_words(
     commands # argparse's subparsers
 )->None:
@@ -62,8 +62,8 @@ def features_words(
     f.add_argument('--backbone', metavar='FOLDER', help='frozen (default: the shipped one)')
     f.add_argument('--split', default='train', metavar='NAME', help='of the corpus (default: %(default)s)')
     f.add_argument('--out', metavar='FOLDER', help="of the store (default: one named by its contents, in the folder features of the lab's data)")
-    f.add_argument('--parts', default='image,source', metavar='LIST', help='image, source, frames (default: %(default)s)')
-    f.add_argument('--frames', type=int, default=0, metavar='T', help='with the part frames: room for so many frames a clip')
+    f.add_argument('--parts', default='image,source', metavar='LIST', help='image, source, frames, places (default: %(default)s)')
+    f.add_argument('--frames', type=int, default=0, metavar='T', help='with the parts frames or places: room for so many frames a clip')
     f.add_argument('--dtype', default='float16', choices=('float16','bfloat16'), help='of the numbers (default: %(default)s)')
     f.add_argument('--shard-rows', type=int, default=8192, metavar='N', help='rows of a shard; a kill costs the work on one (default: %(default)s)')
     f.add_argument('--batch-size', type=int, default=256, metavar='N', help='rows that are encoded at a time (default: %(default)s)')

@@ -56,7 +56,6 @@ class TrainingData:
     features:FrozenFeatures       # of the training split
     about:dict = field(default_factory=dict) # where they come from, for the card
     descriptions:list[str] = field(default_factory=list) # in English, one a picture, '' where there is none; for methods that read them
-    visual_rows:dict[str,torch.Tensor] = field(default_factory=dict) # more of the pictures than one vector, by the names of `contracts.COLUMNS`
 
 FEWEST = 8 # captions of a language that a stage is run for
 
@@ -70,12 +69,12 @@ def training_data(
 )->TrainingData:
     "Everything that training a method needs, frozen work done once"
     pairs = {l: caption_pairs(corpus, 'train', l) for l in languages}
-    place = store_in(features, backbone, corpus, 'train') if isinstance(features, (str,Path)) else None
-    if place or features is None: features = frozen_features(backbone, corpus, 'train', place, progress)
+    place = store_in(features, backbone, corpus, 'train', reads) if isinstance(features, (str,Path)) else None
+    if place or features is None: features = frozen_features(backbone, corpus, 'train', place, progress, reads=reads)
     gone = {l: [i for i,v in enumerate(p.visual_index) if int(v) in features.left_out] for l,p in pairs.items()} if features.left_out else {}
     pairs = {l: CaptionPairs(**({k: v for k,v in p.take(sorted(set(range(len(p)))-set(gone[l]))).items()})) if gone.get(l) else p for l,p in pairs.items()} # a picture that cannot be read is not trained on
     return TrainingData(pairs, features, dict(corpus=corpus.name, corpus_checksum=getattr(corpus, 'checksum', '')) | (dict(features=read_plan(place).name) if place else {}),
-                        corpus.descriptions('train') if 'description_ids' in reads else [], visual_rows(backbone, corpus.visuals('train'), reads, progress))
+                        corpus.descriptions('train') if 'description_ids' in reads else [])
 
 def columns_of(
     preset:dict # 'method', 'config'
@@ -153,7 +152,7 @@ def more_columns(
     data:TrainingData       # captions, descriptions, features
 )->tuple[dict,dict]:        # name → (language → row for every caption, the rows); name → rows, one a picture
     "The columns of a batch beside the frozen vectors of captions and pictures"
-    asked,texts,seen,n = method.read_columns,{},dict(data.visual_rows),len(data.features.image_features)
+    asked,texts,seen,n = method.read_columns,{},dict(data.features.visual_rows),len(data.features.image_features)
     if 'source_ids' in asked:
         row = {t: i for i,t in enumerate(dict.fromkeys(s for p in data.pairs.values() for s in p.source))}; at = {l: [row[s] for s in p.source] for l,p in data.pairs.items()}
         texts = {k: (at, v) for k,v in zip(('source_ids','source_end'), method.tokens(list(row)))}
@@ -182,8 +181,8 @@ def parallel_data(
         if 'description_ids' in reads: every = corpus.descriptions('train'); told = [every[i] for i in used]
     texts = list(dict.fromkeys(p.source for some in pairs.values() for p in some))
     aligned = {l: CaptionPairs([p.source for p in some], [p.target for p in some], np.where(places[l]<0, -1, np.searchsorted(used, places[l])), l, ['']*len(some)) for l,some in pairs.items()}
-    features = FrozenFeatures(images, backbone.encode_source(texts, progress=progress), {c: i for i,c in enumerate(texts)})
-    return TrainingData(aligned, features, about | dict(corpus=getattr(corpus, 'name', 'captions alone'), corpus_checksum=getattr(corpus, 'checksum', ''), pairs={l: len(p) for l,p in pairs.items()}, with_picture={l: int((v>=0).sum()) for l,v in places.items()}), told, rows)
+    features = FrozenFeatures(images, backbone.encode_source(texts, progress=progress), {c: i for i,c in enumerate(texts)}, visual_rows=rows)
+    return TrainingData(aligned, features, about | dict(corpus=getattr(corpus, 'name', 'captions alone'), corpus_checksum=getattr(corpus, 'checksum', ''), pairs={l: len(p) for l,p in pairs.items()}, with_picture={l: int((v>=0).sum()) for l,v in places.items()}), told)
 
 # %% ../../nbs/44_training.recipes.ipynb #6fbe3f37
 @dataclass
