@@ -17,7 +17,7 @@ from .commands.publishing import publishing_words
 from .commands.speed import speed_words
 from .commands.studies import table_words
 from .commands.training import training_words
-from .commands.translation import translate_words
+from .commands.translation import describe_words,translate_words
 from .commands.weights import exchange_words,weights_words
 from .commands.words import common_words,in_lab,listed,open_corpus,show
 
@@ -119,7 +119,7 @@ def command_line()->argparse.ArgumentParser:
         epilog='Exit codes: 0 done, 1 told in one line what to do next, 2 words not understood, 130 interrupted (a training keeps its place, and the same command goes on).')
     p.add_argument('--version', action='version', version=f'dasd_lab {dasd_lab.__version__}')
     commands = p.add_subparsers(required=True, metavar='COMMAND')
-    for add in (corpus_words, translate_words, weights_words, training_words, speed_words, features_words, table_words, exchange_words, publishing_words, _search_words): add(commands)
+    for add in (corpus_words, translate_words, describe_words, weights_words, training_words, speed_words, features_words, table_words, exchange_words, publishing_words, _search_words): add(commands)
     l = commands.add_parser('lab', help='open JupyterLab on the workbench, on 127.0.0.1 with its token')
     l.add_argument('--notebooks', metavar='FOLDER', help='serve this folder (default: nbs of the repository)')
     l.add_argument('jupyter', nargs='*', help='after --: further words for JupyterLab, such as --port=9000')

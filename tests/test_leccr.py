@@ -9,6 +9,7 @@ from dasd_lab.backbone.tokens import train_tokenizer
 from dasd_lab.cli import main
 from dasd_lab.contracts import Caption,LabError
 from dasd_lab.corpora.catalog import FolderCorpus
+from dasd_lab.corpora.visuals import Visuals
 from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.leccr.encoder import UNDESCRIBED,LECCRConfig
 from dasd_lab.leccr.texts import MultilingualText,TextConfig
@@ -175,3 +176,21 @@ def test_every_reader_of_pictures_hands_on_descriptions(backbone, tiny):
     pairs = [Pair(source[c.visual_id], c.text, n+1) for n,c in enumerate(corpus.captions('train', 'de'))]
     for its in (None, corpus):
         held = held_out(pairs, 'de', backbone, its); figures = held_out_figures(run, held); assert 0<=figures['mean_recall']<=1 and figures==held_out_figures(run, held)
+
+class Films(Described):
+    "Every square as a clip: itself for one to three frames, more of it the later it stands"
+    def visuals(self, split):
+        seen = super().visuals(split); found = Visuals(seen.ids, lambda i: np.repeat(seen[i].frames, 1+i%3, 0)); found.n_frames = 3
+        return found
+
+def test_clips_from_training_to_search(backbone, tmp_path, tiny):
+    "Frames with a mask, a block over them, their mean: trained from memory and from a store, evaluated, searched; a longer neighbour changes nothing"
+    clips,changes = Films(),{'config.vision': dict(reads='frames', layers=1, pooling='mean')}
+    memory,stored = (train(tiny, clips, backbone=backbone, features=f, changes=changes, progress=False) for f in (None, tmp_path/'stores'))
+    store, = (tmp_path/'stores').iterdir(); assert set(json.loads((store/'plan.json').read_text())['parts'])=={'image','source','frames'}
+    a,b = ([r['loss'] for r in run.log if 'loss' in r] for run in (memory,stored)); assert np.isfinite(a).all() and max(abs(x-y) for x,y in zip(a, b))<.05*max(a) and a[-1]<a[0]-.1
+    method = memory.method.eval(); assert 0<=evaluate(method, clips, 'train', ['de'], None).mean_recall<=1
+    gallery = Gallery(method).add_split(clips, 'train'); alone = Gallery(method).add(clips.visuals('train')[:1], ids=['v0'], descriptions=clips.descriptions('train')[:1])
+    assert gallery.columns['frame_features'].shape[1]==3 and gallery.columns['frame_mask'].sum(1)[:3].tolist()==[1,2,3]
+    for k,v in alone.visuals.items(): torch.testing.assert_close(v[0], gallery.visuals[k][0], atol=1e-5, rtol=1e-5)
+    gallery.save(tmp_path/'g'); assert Gallery.load(tmp_path/'g', method).search('ein Feld', 'de', k=3).ids==gallery.search('ein Feld', 'de', k=3).ids

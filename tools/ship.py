@@ -2,7 +2,7 @@
 
     python tools/ship.py                      # the source model, DASD on it, and its companions
     python tools/ship.py --only static_adapter # one companion, on the source model that lies there"""
-import argparse,json,time
+import argparse,json,shutil,time
 from importlib.metadata import version
 from pathlib import Path
 
@@ -18,16 +18,16 @@ from dasd_lab.training.source import train_source
 LANGUAGES = 'de','fr','cs','zh','ja','es','ar'
 SOURCE = {'phases.0.steps': 1200, 'phases.1.steps': 500, 'phases.0.newton_schulz_steps': 5, 'phases.1.newton_schulz_steps': 5}
 METHOD = {'stages.0.steps': 1500, 'stages.1.steps': 100}
-COMPANIONS = dict(static_adapter='static_adapter.pictograms', official_form='dasd.pictograms_official') # on the same backbone, with the same schedule
+COMPANIONS = dict(static_adapter=('static_adapter.pictograms',METHOD), official_form=('dasd.pictograms_official',METHOD), leccr=('leccr.pictograms',{'stages.0.steps': 2400})) # on the same backbone: preset, changes
 
 def companion(name:str, out:Path, corpus, seed:int)->None:
     "Another method on the source model that lies in `out`, and its place on the card"
-    start,backbone = time.process_time(),load_backbone(out/'backbone')
-    run = train(COMPANIONS[name], corpus, LANGUAGES, seed=seed, backbone=backbone, changes=METHOD)
-    save_method(run.method, out/name, half=True, seed=seed, preset=COMPANIONS[name], changes=METHOD)
+    (preset,changes),start,backbone = COMPANIONS[name],time.process_time(),load_backbone(out/'backbone')
+    run = train(preset, corpus, LANGUAGES, seed=seed, backbone=backbone, changes=changes)
+    save_method(run.method, out/name, half=True, seed=seed, preset=preset, changes=changes)
     results = evaluate(load_method(out/name, backbone), corpus, 'test', LANGUAGES)
     card = json.loads((out/'card.json').read_text(encoding='utf-8'))
-    card.setdefault('companions', {})[name] = dict(command=f'python tools/ship.py --seed {seed} --only {name}', preset=COMPANIONS[name], changes=METHOD, seed=seed,
+    card.setdefault('companions', {})[name] = dict(command=f'python tools/ship.py --seed {seed} --only {name}', preset=preset, changes=changes, seed=seed,
         parameters=run.card['parameters'], cpu_s=round(time.process_time()-start), test=results.rows, mean_recall=results.mean_recall)
     write_json(card, out/'card.json')
     print(name); print(results.to_markdown())
@@ -48,6 +48,7 @@ def main(out:Path, seed:int, only:str|None)->None:
                     trained_on='pictograms: English captions of the training scenes; machine translations of them', licence='weights: Apache-2.0; pictures of the corpus: OpenMoji, CC BY-SA 4.0',
                     test=results.rows, mean_recall=results.mean_recall)
         write_json(card, folder/'card.json')
+        if (out/'detector').is_dir(): shutil.copytree(out/'detector', folder/'detector') # of tools/train_detector.py
     print(results.to_markdown())
     for name in COMPANIONS: companion(name, out, corpus, seed)
     print(sum(f.stat().st_size for f in out.rglob('*') if f.is_file())/1e6, 'MB')

@@ -151,6 +151,7 @@ def evaluate_run(args)->None:
     results = evaluate(load_run(args.run or shipped_run()), open_corpus(args.corpus), args.split, listed(args.languages), args.origin)
     if args.csv: results.to_csv(args.csv)
     names = METRICS if args.json else METRICS[:8]
+    if 'descriptions' in results.about: print('descriptions:', results.about['descriptions'].get('captioner', 'none'), file=sys.stderr)
     show([dict(language=l, **{m:row[m] for m in names}) for l,row in results.all_rows.items()], args.json, results.about)
 
 # %% ../../nbs/798_commands.training.ipynb #c8d44891

@@ -4,20 +4,23 @@
 
 # %% auto #0
 __all__ = ['CORPORA', 'BUILT_IN', 'PUBLISHED', 'FORMS', 'MODULES', 'lab_folder', 'data_root', 'texts_checksum',
-           'read_translations', 'Corpus', 'register_corpus', 'list_corpora', 'load_corpus', 'FolderCorpus',
-           'corpus_named', 'CaptionPairs', 'caption_pairs', 'multilingual_batches']
+           'read_translations', 'Corpus', 'use_descriptions', 'register_corpus', 'list_corpora', 'load_corpus',
+           'FolderCorpus', 'corpus_named', 'CaptionPairs', 'caption_pairs', 'multilingual_batches']
 
-# %% ../../nbs/12_corpora.catalog.ipynb #336dd472
-import hashlib, importlib, json, os
+# %% ../../nbs/12_corpora.catalog.ipynb #21a5423f
+import hashlib, importlib, json, os, warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from fastcore.basics import patch
 from PIL import Image
 from ..contracts import Caption, LabError
 from .captions import clean_text, language_code, read_captions
+from .descriptions import Described, described_in, read_note
 from .visuals import Visuals, visuals_from_folder
+from ..storage import whole_file
 
 # %% ../../nbs/12_corpora.catalog.ipynb #5e2f7dfd
 def lab_folder(
@@ -84,10 +87,9 @@ class Corpus:
     def all_captions(self, split:str, language:str)->list[Caption]:
         "The corpus' own captions, then the translations beside them; nothing where there are none"
         return [*self._captions(split, language), *(c for c in self.translations(split, language) if c)]
-    def descriptions(self, split:str)->list[str]: # one a visual, '' where there is none
-        "What a multimodal model said of every visual: the first of its captions in the source language that has the origin mllm"
-        found = {c.visual_id: c.text for c in reversed(self.all_captions(split, self.languages[0])) if c.origin=='mllm'}
-        return [found.get(v, '') for v in self.visuals(split).ids]
+    @property
+    def descriptions_folder(self)->Path|None: return None if self.root is None else Path(self.root)/'descriptions' # of pictures, a folder a captioner
+    described_by:str|None = None # whose descriptions are read: a captioner's name or fingerprint; None: see `use_descriptions`
     def pictures_stamp(self, split:str)->str:
         "What tells the pictures from others under the same ids, cheaply; '' where nothing does"
         return getattr(self.visuals(split), 'stamp', '') or getattr(self, 'checksum', '')
@@ -138,6 +140,52 @@ class Corpus:
                 p = v[v.index_of(visual_id)].picture; k = size/max(p.size)
                 return p.resize([max(1,round(o*k)) for o in p.size], Image.Resampling.LANCZOS)
         raise LabError(f'the visual {visual_id!r}', f'one of {self.name}', 'Check the id.')
+
+# %% ../../nbs/12_corpora.catalog.ipynb #8828e324
+@patch
+def described(self:Corpus,
+    split:str       # one of `splits`
+)->Described|None:  # None: there are none beside the corpus
+    "The descriptions of a split that are read"
+    folder = self.descriptions_folder; again = f'Type `dasd-lab describe {self.name if self.name in list_corpora() else self.root} --split {split}` with the same captioner: what is there is not asked for again.'
+    if folder is None or not folder.is_dir(): return None
+    found,file = described_in(folder, self.visuals(split).ids, split),folder/'described_by.txt'; wanted = self.described_by or (file.read_text(encoding='utf-8').strip() if file.is_file() else '')
+    if wanted and (those := [d for d in found if wanted in (d.captioner, d.fingerprint)]): found = those
+    elif wanted: raise LabError(f'{self.name}, {split}: no descriptions by {wanted!r}', f'one of {[f"{d.captioner} ({d.fingerprint})" for d in found]}', f'Describe the split, or choose another: `dasd-lab describe CORPUS --use NAME`.')
+    elif found and found[0].missing: warnings.warn(f'{self.name}, {split}: {found[0].missing:,} of {len(found[0].ids):,} visuals are not described yet by {found[0].captioner}, whose descriptions are not read until all are. {again}'); return None
+    if found and found[0].pictures not in ('', self.pictures_stamp(split)): warnings.warn(f'{self.name}, {split}: the pictures, or their captions, changed since {found[0].captioner} described them. {again}')
+    return found[0] if found else None
+
+def _own_descriptions(self:Corpus, split:str)->dict[str,str]:
+    "The first caption of each visual in the source language that has the origin mllm"
+    return {c.visual_id: c.text for c in reversed(self.all_captions(split, self.languages[0])) if c.origin=='mllm'}
+
+@patch
+def descriptions(self:Corpus,
+    split:str  # one of `splits`
+)->list[str]:  # one a visual, '' where there is none
+    "What a multimodal model said of every visual"
+    if found := self.described(split): return found.texts
+    own = _own_descriptions(self, split)
+    return [own.get(v, '') for v in self.visuals(split).ids]
+
+@patch
+def captioner(self:Corpus,
+    split:str # one of `splits`
+)->dict:      # 'captioner', and of descriptions beside the corpus 'fingerprint' and how many 'failed'; {}: nobody
+    "Who made what `descriptions` gives"
+    if found := self.described(split): return found.about
+    return dict(captioner='captions of origin mllm') if _own_descriptions(self, split) else {}
+
+# %% ../../nbs/12_corpora.catalog.ipynb #cf9bfd33
+def use_descriptions(
+    corpus:Corpus, # with descriptions beside it
+    name:str       # of the captioner, or its fingerprint; '': the newest
+)->None:
+    "Choose whose descriptions are read wherever this corpus is opened"
+    found = {v for home in (corpus.descriptions_folder.glob('*/') if corpus.descriptions_folder else ()) if (note := read_note(home)) for v in (note['name'], home.name)}
+    if name and name not in found: raise LabError(f'{corpus.name}: no descriptions by {name!r}', f'one of {sorted(found)}', 'Describe it first: dasd-lab describe.')
+    with whole_file(corpus.descriptions_folder/'described_by.txt') as f: f.write_text(name+'\n', encoding='utf-8')
 
 # %% ../../nbs/12_corpora.catalog.ipynb #072e069d
 CORPORA:dict[str,Callable[...,Corpus]] = {}

@@ -165,7 +165,7 @@ def understand(
     if places is None: u.notes.append('no pictures were found: the captions can be trained on, but not searched (--pictures names a folder)')
     return settled(u, told, places, language)
 
-# %% ../../nbs/185_corpora.own.ipynb #9a25f4ff
+# %% ../../nbs/185_corpora.own.ipynb #1af0cc9a
 def import_corpus(
     u:Understanding,     # what was understood
     folder:str|Path,     # appears whole or not at all
@@ -183,7 +183,8 @@ def import_corpus(
             (f/f'{split}.pictures.json').write_text(json.dumps(rows, ensure_ascii=False), encoding='utf-8')
         u.fault_table().to_csv(f/'left_out.tsv', sep='\t', index=False)
         seal(f, kind='imported corpus', name=name or folder.name, source=str(u.source.resolve()), form=u.form, roles=u.roles, notes=u.notes, languages=u.languages, splits=list(u.captions))
-        if (folder/'mt').is_dir(): shutil.copytree(folder/'mt', f/'mt') # translations of an earlier import stay; whether they still fit is looked at when they are read
+        for kept in ('mt','descriptions'): # those of an earlier import stay; whether they still fit is looked at when they are read
+            if (folder/kept).is_dir(): shutil.copytree(folder/kept, f/kept)
     return folder
 
 @register_corpus('imported')

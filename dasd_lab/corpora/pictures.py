@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['MASTER', 'PAINT', 'RIM', 'SIDE', 'N_VIEWS', 'GROUNDS', 'SCALE', 'GROWTH', 'SMALLEST', 'noun_pictures',
-           'openmoji_codes', 'pictogram', 'tint', 'sprite', 'ground', 'boxes', 'group', 'render', 'render_name',
-           'contact_sheet']
+           'openmoji_codes', 'pictogram', 'tint', 'sprite', 'ground', 'boxes', 'group', 'layout', 'render',
+           'render_name', 'contact_sheet']
 
 # %% ../../nbs/14_corpora.pictures.ipynb #74772620
 import math
@@ -311,17 +311,23 @@ def group(
     shake = side*.03
     return [(x+dx+rng.uniform(-shake,shake), y+dy+rng.uniform(-shake,shake)) for dx,dy in cells], side
 
-# %% ../../nbs/14_corpora.pictures.ipynb #643b9b64
+# %% ../../nbs/14_corpora.pictures.ipynb #b45646e3
+def layout(
+    scene:Scene, # what to show
+    seed:int=0   # another seed: the same content, placed and jittered otherwise
+)->tuple[int,list[tuple[Thing,list[tuple[float,float]],float]]]: # the place's view; thing, centres and side (in shares of the picture's side), in the order of painting
+    "Where everything of a scene stands"
+    rng = Random(f'{seed}/{scene}'); view = rng.randrange(N_VIEWS)
+    return view,[(thing, *group(thing, box, len(scene.things), rng)) for thing,box in reversed(list(zip(scene.things, boxes(scene, rng))))]
+
 def render(
     scene:Scene,  # what to show
     size:int=256, # side in pixels
-    seed:int=0    # another seed: the same content, placed and jittered otherwise
+    seed:int=0    # as for `layout`
 )->Image.Image:   # RGB
     "A picture of a scene"
-    rng = Random(f'{seed}/{scene}')
-    image = ground(scene.place, rng.randrange(N_VIEWS), size).copy()
-    for thing,box in reversed(list(zip(scene.things, boxes(scene, rng)))):
-        centres,side = group(thing, box, len(scene.things), rng)
+    view,groups = layout(scene, seed); image = ground(scene.place, view, size).copy()
+    for thing,centres,side in groups:
         p = sprite(noun_pictures()[thing.noun], thing.modifier if thing.modifier in COLOURS else '', max(4, round(side*size)))
         for x,y in centres: image.paste(p, (round(x*size-p.width/2), round(y*size-p.height/2)), p)
     return image

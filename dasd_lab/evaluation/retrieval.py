@@ -151,13 +151,13 @@ def markdown_table(
     lines = [['language',*head], ['---']+['---:']*len(metrics), *([name,*(shown_value(m, row[m]) for m in metrics)] for name,row in rows.items())]
     return '\n'.join('| '+' | '.join(l)+' |' for l in lines)
 
-# %% ../../nbs/50_evaluation.retrieval.ipynb #45109809
+# %% ../../nbs/50_evaluation.retrieval.ipynb #62221581
 @dataclass
 class Results:
     "Retrieval figures of one method on one split, a row a language"
     rows:dict[str,dict[str,float]] # language → metric → value; recalls in [0, 1]
     targets:tuple[str,...]         # the languages that the mean is taken over
-    about:dict = field(default_factory=dict) # method, corpus, split, origin, reading, counts
+    about:dict = field(default_factory=dict) # method, corpus, split, origin, reading, counts; who made the descriptions, where the method reads some
     ranks:dict[str,Ranks] = field(default_factory=dict, repr=False) # language → ranks; not written to files
 
     @property
@@ -243,7 +243,7 @@ def evaluate(
     source_language:str='en' # evaluated when asked for, never part of the mean
 )->Results:
     "Retrieval figures of a method on a split, language by language"
-    visuals,was_training = corpus.visuals(split),method.training
+    visuals,was_training,described = corpus.visuals(split),method.training,'description_ids' in method.reads(getattr(method, 'config', None)) and hasattr(corpus, 'descriptions')
     languages = [l for l in method.languages if l in corpus.languages] if languages is None else list(languages)
     if not languages: raise LabError(f'no language to evaluate: the method reads {list(method.languages)}, the corpus has {list(corpus.languages)}', 'a language in both', 'Name it: evaluate(…, languages=[…]).')
     method.eval()
@@ -261,5 +261,5 @@ def evaluate(
             ranks[language] = rank(method.score, text, encoded, caption_positives(captions, visuals.ids), slice_size, reading)
             rows[language],n_captions[language] = retrieval_figures(ranks[language]),len(captions)
     finally: method.train(was_training)
-    about = dict(method=method.name, corpus=corpus.name, split=split, origin=origin, reading=reading, n_visuals=len(visuals), n_captions=n_captions)
+    about = dict(method=method.name, corpus=corpus.name, split=split, origin=origin, reading=reading, n_visuals=len(visuals), n_captions=n_captions, **(dict(descriptions=corpus.captioner(split)) if described else {}))
     return Results(rows, tuple(l for l in languages if l != source_language), about, ranks)

@@ -73,7 +73,7 @@ def training_data(
     if place or features is None: features = frozen_features(backbone, corpus, 'train', place, progress, reads=reads)
     gone = {l: [i for i,v in enumerate(p.visual_index) if int(v) in features.left_out] for l,p in pairs.items()} if features.left_out else {}
     pairs = {l: CaptionPairs(**({k: v for k,v in p.take(sorted(set(range(len(p)))-set(gone[l]))).items()})) if gone.get(l) else p for l,p in pairs.items()} # a picture that cannot be read is not trained on
-    return TrainingData(pairs, features, dict(corpus=corpus.name, corpus_checksum=getattr(corpus, 'checksum', '')) | (dict(features=read_plan(place).name) if place else {}),
+    return TrainingData(pairs, features, dict(corpus=corpus.name, corpus_checksum=getattr(corpus, 'checksum', '')) | (dict(features=read_plan(place).name) if place else {}) | (dict(descriptions=corpus.captioner('train')) if 'description_ids' in reads else {}),
                         corpus.descriptions('train') if 'description_ids' in reads else [])
 
 def columns_of(
@@ -178,7 +178,7 @@ def parallel_data(
     if len(used):
         visuals = corpus.visuals('train'); shown = Visuals([visuals.ids[i] for i in used], lambda i: visuals[int(used[i])].frames)
         images,rows = backbone.encode_pictures(shown, progress=progress),visual_rows(backbone, shown, reads, progress)
-        if 'description_ids' in reads: every = corpus.descriptions('train'); told = [every[i] for i in used]
+        if 'description_ids' in reads: every = corpus.descriptions('train'); told = [every[i] for i in used]; about['descriptions'] = corpus.captioner('train')
     texts = list(dict.fromkeys(p.source for some in pairs.values() for p in some))
     aligned = {l: CaptionPairs([p.source for p in some], [p.target for p in some], np.where(places[l]<0, -1, np.searchsorted(used, places[l])), l, ['']*len(some)) for l,some in pairs.items()}
     features = FrozenFeatures(images, backbone.encode_source(texts, progress=progress), {c: i for i,c in enumerate(texts)}, visual_rows=rows)
