@@ -121,8 +121,9 @@ def _show_picture(self:Slots)->None:
     self.about.layout.display = None if r and s.model else 'none'
     if r is None: return
     own = ''.join(f'<li><span class="dl-soft">{c.language}</span> {tagged(c.text, c.language)}</li>' for c in wb.captions(s.chosen) if c.origin!='mllm' and c.language in s.source.languages)
-    given = 'Its description' if r.description in s.source.gallery.descriptions else 'It has none; read instead'; source = s.source.method.backbone.source_language
-    self.picture.value = (f'<img class="dl-large" src="{f.picture_address(s.picture())}" alt="{html.escape(wb.alt(s.chosen))}"><div class="dl-note">{html.escape(s.chosen)}</div><p><b>{given}</b><br>{tagged(r.description, source)}</p>'
+    by,kept = s.describer(),r.description in s.source.gallery.descriptions; given = 'Its description'+(f', by {html.escape(by)}' if by else '') if kept else 'It has no description; read instead'
+    there = '' if not s.hits or s.chosen in dict(s.hits) else ' · not among the pictures found'; source = s.source.method.backbone.source_language
+    self.picture.value = (f'<img class="dl-large" src="{f.picture_address(s.picture())}" alt="{html.escape(wb.alt(s.chosen))}"><div class="dl-note">{html.escape(s.chosen)}{there}</div><p><b>{given}</b><br>{tagged(r.description, source)}</p>'
                           +(f'<details><summary>Its captions, which the description does not know</summary><ul>{own}</ul></details>' if own else ''))
     self.cosines.show(f.cosines_figure(r, s.mean_cosines(), len(s.source.gallery)) if len(r.names)>1 else f.nothing('There is one view of the description, and nothing to compare it with.'))
     self._show_match()

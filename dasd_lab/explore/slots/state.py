@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['MISSING', 'SlotsState', 'listen', 'ask', 'choose', 'draw', 'take_wins', 'take_nearest', 'picture', 'understood',
-           'mean_cosines']
+           'describer', 'mean_cosines']
 
 # %% ../../../nbs/760_explore.slots.state.ipynb #d9eb3647
 from collections.abc import Callable,Sequence
@@ -165,6 +165,11 @@ def understood(self:SlotsState)->str:
     except LabError as e: return str(e)
     return language_name(q.language)+(f', recognised ({q.confidence:.0%})' if q.recognised and q.confidence else ', no words to recognise' if q.recognised else ', as chosen')
 
+def describer(self:SlotsState)->str:
+    "Who described the chosen picture; '' where nobody says"
+    wb = self.workbench; split = next((s for s in wb.splits if self.chosen in wb.corpus.visuals(s)._index), None)
+    return wb.corpus.captioner(split).get('captioner', '') if split else ''
+
 def mean_cosines(self:SlotsState)->torch.Tensor|None: # [S, S]; None where pictures have views that differ in number
     "Cosines between slots, mean over all pictures"
     if self.model not in self._mean:
@@ -172,4 +177,4 @@ def mean_cosines(self:SlotsState)->torch.Tensor|None: # [S, S]; None where pictu
         except LabError: self._mean[self.model] = None
     return self._mean[self.model]
 
-SlotsState.picture,SlotsState.understood,SlotsState.mean_cosines = picture,understood,mean_cosines
+SlotsState.picture,SlotsState.understood,SlotsState.describer,SlotsState.mean_cosines = picture,understood,describer,mean_cosines
