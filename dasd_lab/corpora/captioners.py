@@ -16,6 +16,8 @@ import numpy as np
 from PIL import Image
 
 from ..contracts import LabError
+from .descriptions import Captioner
+from .detection import PictogramCaptioner
 from .engines import models_root
 from ..storage import sha256
 
@@ -160,11 +162,12 @@ class ChatModel(_Model):
         inputs = self.processor(text=texts, padding=True, return_tensors='pt', **seen, **(dict(add_special_tokens=False) if begins and texts[0].startswith(begins) else {}))
         return self.processor.batch_decode(self._generated(inputs)[:,inputs['input_ids'].shape[1]:], skip_special_tokens=True)
 
-# %% ../../nbs/159_corpora.captioners.ipynb #1da43d64
+# %% ../../nbs/159_corpora.captioners.ipynb #72623da7
 def open_captioner(
-    model:str|Path,  # see `captioner_folder`
+    model:str|Path,  # see `captioner_folder`, or 'pictograms'
     **options        # of `CaptioningModel` or `ChatModel`; None: their own
-)->CaptioningModel|ChatModel:
-    "A captioner by the kind of its model"
+)->Captioner:
+    "A captioner by the kind of its model; 'pictograms' is the lab's own, for pictures made of them"
+    if str(model)=='pictograms': return PictogramCaptioner()
     kind = model_type(captioner_folder(model, options.get('download', False))[0])
     return (CaptioningModel if kind in CaptioningModel.KINDS else ChatModel)(model, **{k: v for k,v in options.items() if v is not None})

@@ -243,7 +243,7 @@ def evaluate(
     source_language:str='en' # evaluated when asked for, never part of the mean
 )->Results:
     "Retrieval figures of a method on a split, language by language"
-    visuals,was_training,described = corpus.visuals(split),method.training,'description_ids' in method.reads(getattr(method, 'config', None)) and hasattr(corpus, 'descriptions')
+    visuals,was_training = corpus.visuals(split),method.training
     languages = [l for l in method.languages if l in corpus.languages] if languages is None else list(languages)
     if not languages: raise LabError(f'no language to evaluate: the method reads {list(method.languages)}, the corpus has {list(corpus.languages)}', 'a language in both', 'Name it: evaluate(…, languages=[…]).')
     method.eval()
@@ -261,5 +261,5 @@ def evaluate(
             ranks[language] = rank(method.score, text, encoded, caption_positives(captions, visuals.ids), slice_size, reading)
             rows[language],n_captions[language] = retrieval_figures(ranks[language]),len(captions)
     finally: method.train(was_training)
-    about = dict(method=method.name, corpus=corpus.name, split=split, origin=origin, reading=reading, n_visuals=len(visuals), n_captions=n_captions, **(dict(descriptions=corpus.captioner(split)) if described else {}))
+    about = dict(method=method.name, corpus=corpus.name, split=split, origin=origin, reading=reading, n_visuals=len(visuals), n_captions=n_captions, **(dict(descriptions=corpus.captioner(split)) if 'description_ids' in method.read_columns else {}))
     return Results(rows, tuple(l for l in languages if l != source_language), about, ranks)
