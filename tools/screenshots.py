@@ -1,6 +1,6 @@
 """Take the pictures of the explorers that the site shows: nbs/images/*.webp, at most 150 kB each
 
-    python tools/screenshots.py [ask adapters styles training comparison app] [--dark] [--width 1400] [--out nbs/images]
+    python tools/screenshots.py [ask adapters styles slots training comparison app] [--dark] [--width 1400] [--out nbs/images]
 
 Opens the web page in Chromium, does in each tab what a newcomer would do first, and keeps what is to be seen."""
 import argparse,io,sys,tempfile
@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT/'tests/ui'))
 from conftest import BROWSER,FLAGS,Web
 
-TABS = dict(ask='Ask', adapters='Adapters', styles='Styles', training='Train', comparison='Compare')
+TABS = dict(ask='Ask', adapters='Adapters', styles='Styles', slots='Slots', training='Train', comparison='Compare')
 FIRST = dict(adapters=['.dl-adapters button.dl-draw'], styles=['.dl-styles button.dl-draw'], training=['.dl-training button.dl-example'], comparison=[])
 
 def ask(page):

@@ -91,7 +91,7 @@ class PictureGrid(anywidget.AnyWidget):
     export default { render };
     '''
     _css = '''
-    .dl-pictures{min-width:0;width:100%}.dl-grid{list-style:none;margin:0;padding:0;display:flex;flex-wrap:wrap;gap:10px;align-items:flex-start}
+    .dl-pictures{min-width:0;width:100%}.dl-host.dl-pictures{overflow:visible}.dl-grid{list-style:none;margin:0;padding:0;display:flex;flex-wrap:wrap;gap:10px;align-items:flex-start}
     .dl-grid>li{margin:0;list-style:none}
     .dl-hit{display:block;width:100%;padding:6px;border:1px solid var(--jp-border-color2,#d9dce1);border-radius:10px;background:var(--jp-layout-color1,#fff);color:inherit;cursor:pointer;text-align:start;font:13px/1.3 system-ui,sans-serif}
     .dl-hit:hover{border-color:var(--jp-brand-color1,#1f6fb2)}.dl-hit:focus-visible{outline:2px solid var(--jp-brand-color1,#1f6fb2);outline-offset:1px}

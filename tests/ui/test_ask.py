@@ -53,7 +53,7 @@ def test_ask_on_the_web_page(web, page):
     page.goto(web.url, timeout=300_000)
     page.locator('.dl-ask .dl-query input').wait_for(timeout=300_000)
     drive(page, page.locator('body'), 'ask_web')
-    for tab,sign in dict(Adapters='.dl-adapters .dl-maps .heatmaplayer image', Styles='.dl-styles .dl-maps .js-plotly-plot .main-svg', Train='.dl-training button.dl-example', Compare='.dl-compare .dl-run input:checked').items():
+    for tab,sign in dict(Adapters='.dl-adapters .dl-maps .heatmaplayer image', Styles='.dl-styles .dl-maps .js-plotly-plot .main-svg', Slots='.dl-slots :is(.dl-map .main-svg, .dl-message)', Train='.dl-training button.dl-example', Compare='.dl-compare .dl-run input:checked').items():
         page.get_by_role('tab', name=tab, exact=True).click(); page.locator(sign).first.wait_for(timeout=300_000); page.wait_for_timeout(1000); shoot(page, f'web_{tab.lower()}')
         assert page.evaluate('document.documentElement.scrollWidth <= innerWidth'), f'{tab} is wider than the page'
     assert not page.outside and not page.problems, (page.outside, page.problems)
