@@ -8,9 +8,10 @@ first. Both are timed in turn on the same caption vectors; a ratio is the median
 import argparse,statistics,time
 from pathlib import Path
 import torch
-from dasd_lab.contracts import RetrievalMethod
+from dasd_lab.contracts import RetrievalMethod,cosine_scores
 from dasd_lab.corpora.catalog import load_corpus
-from dasd_lab.search.gallery import Gallery
+from dasd_lab.evaluation.retrieval import slice_scores
+from dasd_lab.search.gallery import Gallery,best_of_slices
 from dasd_lab.storage import write_json
 from dasd_lab.training.recipes import load_run,shipped_run
 from dasd_lab.training.runs import load_method
@@ -34,6 +35,8 @@ def main(run:Path|None, n:int, pairs:int, out:Path|None)->None:
     vectors = torch.cat([method.encode_captions([c], l) for c,l,_ in captions])
     def best(v, head): gallery.head = head; return gallery.best_places(v[None], K)
     full = [best(v, 0)[0] for v in vectors]; wanted = [gallery.places[i] for _,_,i in captions]; rows = []
+    alone = [best_of_slices(lambda part: slice_scores(cosine_scores, v[None], gallery.visuals, part)[0], len(gallery), K, 4096)[0] for v in vectors] # what the cosine finds by itself
+    kept = lambda found: dict(kept=sum(len({*a}&{*b}) for a,b in zip(full, found))/K/len(full), same_order=sum(a==b for a,b in zip(full, found))/len(full), first=sum(a[0]==b[0] for a,b in zip(full, found))/len(full), recall=hit(found))
     hit = lambda found: sum(w in f for w,f in zip(wanted, found))/len(wanted)
     for head in HEADS:
         found = [best(v, head)[0] for v in vectors]; ratios = []
@@ -42,9 +45,9 @@ def main(run:Path|None, n:int, pairs:int, out:Path|None)->None:
             for v in some: two += spent(lambda: best(v, head)); one += spent(lambda: best(v, 0))
             ratios.append(two/one)
         low,middle,high = statistics.quantiles(ratios, n=4)
-        rows.append(dict(head=head, kept=sum(len({*a}&{*b}) for a,b in zip(full, found))/K/len(full), same_order=sum(a==b for a,b in zip(full, found))/len(full), first=sum(a[0]==b[0] for a,b in zip(full, found))/len(full), recall=hit(found), time=middle, quartiles=[low,high]))
+        rows.append(dict(head=head, **kept(found), time=middle, quartiles=[low,high]))
         print({k: round(v, 4) if isinstance(v, float) else v for k,v in rows[-1].items()})
-    report = dict(pictures=len(gallery), queries=len(vectors), languages=languages, slots=method.config.slots.n, k=K, full_recall=hit(full), rows=rows)
+    report = dict(pictures=len(gallery), queries=len(vectors), languages=languages, slots=method.config.slots.n, k=K, full_recall=hit(full), cosine_alone=kept(alone), rows=rows)
     print({k: v for k,v in report.items() if k!='rows'})
     if out: write_json(report, out)
 
