@@ -1,12 +1,15 @@
-"The option --golden: a folder with cases `case_*.json`, each with its `.npz`"
-import json
+"The options --golden, a folder with cases `case_*.json`, each with its `.npz`, and --record, a file that says how near to them we are"
+import hashlib,json
 from pathlib import Path
 import pytest
+
+import parity
 
 ROOT = Path(__file__).resolve().parents[1]
 
 def pytest_addoption(parser):
     parser.addoption('--golden', metavar='DIR', type=Path, help=f'folder with golden cases of a method (default: those in {ROOT.parent}/shared/golden, by method)')
+    parser.addoption('--record', metavar='FILE', type=Path, help='JSON of the largest deviations from the golden cases of one method; written when every test of it passed')
 
 def method_of(path):
     "Which method a case is of: its names begin with it"
@@ -19,3 +22,18 @@ def pytest_generate_tests(metafunc):
     paths = [p for p in sorted(folder.glob('case_*.json')) if p.with_suffix('.npz').is_file() and method_of(p)==method]
     cases = [pytest.param(p, id=p.stem) for p in paths] or [pytest.param(None, id='none', marks=pytest.mark.skip(reason=f'no golden case of {method} in {folder}; give --golden DIR'))]
     metafunc.parametrize('case_path', cases, scope='module')
+
+@pytest.fixture(autouse=True)
+def compared_here(request):
+    "What `parity.close` notes belongs to this test"
+    known = request.node.callspec.params if hasattr(request.node, 'callspec') else {}
+    parity.here.update(test=getattr(request.node, 'originalname', '').removeprefix('test_').replace('_', ' '), of=' '.join(str(v) for k,v in known.items() if k!='case_path'))
+    if known.get('case_path'): parity.CASES[known['case_path'].name] = hashlib.sha256(known['case_path'].with_suffix('.npz').read_bytes()).hexdigest()[:12]
+
+def pytest_sessionfinish(session, exitstatus):
+    "Write the record of --record"
+    path = session.config.getoption('record')
+    if not path or exitstatus or not parity.GROUPS: return
+    tests = {Path(i.path): i.module for i in session.items if 'case_path' in i.fixturenames}
+    if len(tests)>1: raise pytest.UsageError(f'--record {path} with {", ".join(t.name for t in tests)}. Expected one test module. Run them one by one.')
+    (test,module), = tests.items(); parity.write(path, module.METHOD, test, module.COMPUTES)

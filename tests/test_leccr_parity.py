@@ -11,9 +11,10 @@ from dasd_lab.leccr.slots import AttentionStack,BlockConfig,SlotsConfig
 from dasd_lab.presets import load_preset,settings
 from dasd_lab.training.losses import LOSSES
 from dasd_lab.training.matching import cosines,min_max,softened
-from dasd_lab.training.stages import Stage,Term,stage_loss
+from dasd_lab.training.stages import Stage,stage_loss
+from parity import close
 
-METHOD = 'leccr'
+METHOD,COMPUTES = 'leccr',('leccr.slots','leccr.interaction','training.matching') # whose cases, and the modules that are compared with them
 BLOCK = {'attn.in.weight':'attention.in_proj_weight', 'attn.in.bias':'attention.in_proj_bias', 'attn.out.weight':'attention.out_proj.weight', 'attn.out.bias':'attention.out_proj.bias',
          'mlp.fc1':'first', 'mlp.fc2':'second', 'norm':'norm'}
 PLACES = {'slots.queries':'slots.queries', 'slots.desc_proj':'projection', 'slots':'slots.stack', 'c2v':'interaction.c2v', 'v2c':'interaction.v2c', 'coattn':'interaction.both', 'video':'vision',
@@ -38,13 +39,6 @@ def drawn(entries, prefix):
         assert zlib.crc32(np.ascontiguousarray(value, '<f4').tobytes())==e['crc32'], e['name']
         found[e['name'].removeprefix(prefix)] = torch.from_numpy(value)
     return found
-
-
-def close(found, wanted, what=''):
-    "Within the tolerance that the cases state"
-    found,wanted = (torch.as_tensor(x).detach().double() for x in (found,wanted))
-    assert found.shape==wanted.shape, (what, found.shape, wanted.shape)
-    assert (off := (found-wanted).abs().max()) <= 2e-5*wanted.abs().max()+2e-6, (what, float(off))
 
 
 @pytest.fixture(scope='module')
@@ -83,16 +77,16 @@ def stage(name):
 def test_stages_of_the_model(golden):
     a,(f,m) = golden.a,features(golden)
     desc,mask,trace = m.visual.projection(a['in/Z_c']),a['in/desc_mask'].bool(),[]
-    close(desc, a['stage/desc_proj'])
+    close(desc, a['stage/desc_proj'], 'projected description')
     m.visual.slots(desc, mask, trace)
-    for l,(out,weights) in enumerate(trace): close(out, a[f'stage/slots_layer{l}_out'], l); close(weights, a[f'stage/slots_layer{l}_attn'], l)
+    for l,(out,weights) in enumerate(trace): close(out, a[f'stage/slots_layer{l}_out'], ('slots', l)); close(weights, a[f'stage/slots_layer{l}_attn'], ('attention', l))
     assert (trace[-1][1][~mask[:,None].expand_as(trace[-1][1])]==0).all()
-    close(f['semantic_slots'], a['stage/M'])
+    close(f['semantic_slots'], a['stage/M'], 'M')
     for way,args in (('c2v', (a['in/Z_v'], a['stage/M'])), ('v2c', (a['stage/M'], a['in/Z_v']))):
         steps = []; found = getattr(m.visual.interaction, way)(*args, trace=steps)
-        close(found, a[dict(c2v='stage/Z_v_hat', v2c='stage/M_hat')[way]])
+        close(found, a[dict(c2v='stage/Z_v_hat', v2c='stage/M_hat')[way]], way)
         for l,(_,weights) in enumerate(steps): close(weights, a[f'stage/{way}_layer{l}_attn'], (way, l))
-    close(m.trace[-1][1], a['stage/v2c_layer1_attn'])
+    close(m.trace[-1][1], a['stage/v2c_layer1_attn'], 'attention')
     unit = lambda x: F.normalize(x, dim=-1)
     for k,ours in dict(h_v_hat=unit(f['visual_features']), h_s=unit(f['source_features']), h_t=unit(f['target_features']), m_hat_proj=f['slot_features'], h_v_plain=unit(m.visual.head(a['in/Z_v'][:,0]))).items(): close(ours, a[f'stage/{k}'], k)
     for k,(x,y) in dict(sv=('source','visual'), tv=('target','visual'), ts=('target','source')).items(): close(cosines(f, f'{x}_features', f'{y}_features'), a[f'stage/S_g_{k}'], k)
@@ -107,7 +101,7 @@ def test_co_attention(golden):
 def test_the_printed_block(golden):
     "Eq. 5-7 and 9-10 to the letter, one block each"
     visual = side(golden, form='literal', layers=1).double(); a = {k: v.double() for k,v in golden.a.items()}
-    slots = visual.slots(visual.projection(a['in/Z_c']), a['in/desc_mask'].bool()); close(slots, a['paper/literal/M'])
+    slots = visual.slots(visual.projection(a['in/Z_c']), a['in/desc_mask'].bool()); close(slots, a['paper/literal/M'], 'M')
     for found,k in zip(visual.interaction(a['in/Z_v'], slots), ('Z_v_hat','M_hat')): close(found, a[f'paper/literal/{k}'], k)
 
 
@@ -117,11 +111,11 @@ def test_similarities_and_soft_targets_of_the_code(golden):
     seen = cosines(f, 'source_features', 'visual_features'); student = cosines(f, 'target_features', 'visual_features')
     for k,ours in dict(S_sv_raw=seen, S_sc_raw=raw('source_features'), S_sv_minmax=min_max(seen), S_sc_minmax=min_max(raw('source_features')), S_tv=student, logprob_tv=student.log_softmax(-1),
                        label_logits=golden.c.alpha*min_max(seen)+(1-golden.c.alpha)*min_max(raw('source_features')), labels=softened(f, golden.c.alpha, 'official', 1.)).items(): close(ours, a[f'code/soft/{k}'], k)
-    u,w = (F.normalize(f[k], dim=1).mean(1) for k in ('slot_map','token_map')); close(u @ w.T, a['code/cv_sim'])
+    u,w = (F.normalize(f[k], dim=1).mean(1) for k in ('slot_map','token_map')); close(u @ w.T, a['code/cv_sim'], 'cv_sim')
 
 
 @pytest.mark.parametrize('given', ['unique','dup','video'])
-def test_losses_and_gradients_of_the_code(golden, given):
+def test_losses_of_the_code(golden, given):
     "The preset `leccr.official` on the features of the case: each term, their weighted sum and its gradients"
     a = golden.a; f,m = features(golden, given=='video', given=='dup', leaves=('in/Z_v','in/Z_s','in/Z_t'))
     s = stage('leccr.official'); total,report = stage_loss(s, f); weight = {t.called: t.weight for t in s.terms}
@@ -138,13 +132,13 @@ def test_losses_and_gradients_of_the_code(golden, given):
     found = {'slots.queries': v.slots.queries, 'head.slot.weight': v.slot_head.weight, 'head.vision.weight': v.head.weight, 'head.text.weight': m.text.weight, 'slots.desc_proj.weight': v.projection.weight, 'cv.slot.weight': v.slot_map.weight, 'temp': m.heat, 'Z_v': m.inputs['in/Z_v']}
     stored = {k.removeprefix(f'{at}/grad/') for k in a if k.startswith(f'{at}/grad/')}
     assert stored==set(found)|{'Z_s_cls','Z_t_cls'}
-    for k,p in found.items(): close(p.grad, a[f'{at}/grad/{k}'], k)
-    for k in ('s','t'): close(m.inputs[f'in/Z_{k}'].grad[:,0], a[f'{at}/grad/Z_{k}_cls'], k)
+    for k,p in found.items(): close(p.grad, a[f'{at}/grad/{k}'], k, group='gradients of the code')
+    for k in ('s','t'): close(m.inputs[f'in/Z_{k}'].grad[:,0], a[f'{at}/grad/Z_{k}_cls'], k, group='gradients of the code')
 
 
 def test_the_path_of_clips(golden):
     a,(f,m) = golden.a,features(golden, video=True); mask = a['in/video_mask'].bool()
-    seen = m.visual.vision(a['in/video_frames'], None, mask); close(seen, a['video/Z_v'])
+    seen = m.visual.vision(a['in/video_frames'], None, mask); close(seen, a['video/Z_v'], 'Z_v')
     enhanced,met = m.visual.interaction(seen, f['semantic_slots'], mask)
     for k,ours in dict(M=f['semantic_slots'], Z_v_hat=enhanced, M_hat=met, h_v_hat=F.normalize(f['visual_features'], dim=-1), m_hat_proj=f['slot_features']).items(): close(ours, a[f'video/{k}'], k)
     scores = fused_scores(cosines(f, 'target_features', 'visual_features'), slot_scores(f['target_features'], f['slot_features'], None, 'raw'), golden.c.beta_video_code, scaled=True)
@@ -154,18 +148,18 @@ def test_the_path_of_clips(golden):
 def test_losses_of_the_paper(golden):
     "The preset `leccr.paper` on the stage outputs of the code, with Eq. 8 as printed and one picture a caption"
     a,g = golden.a,golden.c; f,_ = features(golden); f = {k: v.detach().double() for k,v in f.items()}
-    for k in ('source','target'): close(slot_scores(f[f'{k}_features'], f['slot_features']), a[f'paper/S_l_{k[0]}'], k)
-    close(softened(f, g.alpha, 'paper', g.temp), a['paper/y']); close((cosines(f, 'target_features', 'visual_features')/g.temp).softmax(-1), a['paper/y_bar'])
-    close(g.alpha*cosines(f, 'source_features', 'visual_features')+(1-g.alpha)*slot_scores(f['source_features'], f['slot_features']), a['paper/S_soft'])
+    for k in ('source','target'): close(slot_scores(f[f'{k}_features'], f['slot_features']), a[f'paper/S_l_{k[0]}'], f'S_l {k}')
+    close(softened(f, g.alpha, 'paper', g.temp), a['paper/y'], 'y'); close((cosines(f, 'target_features', 'visual_features')/g.temp).softmax(-1), a['paper/y_bar'], 'y_bar')
+    close(g.alpha*cosines(f, 'source_features', 'visual_features')+(1-g.alpha)*slot_scores(f['source_features'], f['slot_features']), a['paper/S_soft'], 'S_soft')
     for form,k in (('paper','raw'), ('unit','cosine')): close(LOSSES['slot_diversity'](f, form), a[f'paper/L_reg_{k}'], k)
-    close(LOSSES['slot_diversity'](f | dict(semantic_slots=f['semantic_slots']/g.d_v**.5), 'paper'), a['paper/L_reg_raw_scaled'])
+    close(LOSSES['slot_diversity'](f | dict(semantic_slots=f['semantic_slots']/g.d_v**.5), 'paper'), a['paper/L_reg_raw_scaled'], 'L_reg_raw_scaled')
     s = stage('leccr.paper'); total,report = stage_loss(s, f); weight = {t.called: t.weight for t in s.terms}
     for k,name in dict(L_sc='source_slots', L_tc='target_slots', L_vs='source_visual', L_vt='target_visual', L_ts='target_source', L_rkt='softened').items(): close(report[name], a[f'paper/{k}'], k)
     part = lambda *names: sum(weight[n]*report[n] for n in names)
-    close(part('source_slots','target_slots'), g.mu1*a['paper/L_c']); close(2*part('target_visual','softened'), a['paper/L_vt_hat']); close(part('source_visual','target_visual','softened'), a['paper/L_v'])
+    close(part('source_slots','target_slots'), g.mu1*a['paper/L_c'], 'L_c'); close(2*part('target_visual','softened'), a['paper/L_vt_hat'], 'L_vt_hat'); close(part('source_visual','target_visual','softened'), a['paper/L_v'], 'L_v')
     assert weight['slots_differ']==g.mu2
-    close(total-part('slots_differ')+g.mu2*LOSSES['slot_diversity'](f, 'paper'), a['paper/total'])
-    close(fused_scores(cosines(f, 'target_features', 'visual_features'), slot_scores(f['target_features'], f['slot_features']), g.beta_paper), a['paper/S_final'])
+    close(total-part('slots_differ')+g.mu2*LOSSES['slot_diversity'](f, 'paper'), a['paper/total'], 'total')
+    close(fused_scores(cosines(f, 'target_features', 'visual_features'), slot_scores(f['target_features'], f['slot_features']), g.beta_paper), a['paper/S_final'], 'S_final')
 
 
 def test_the_baseline_of_the_paper(golden):
@@ -174,7 +168,7 @@ def test_the_baseline_of_the_paper(golden):
     plain = VisualSide(c.d_v, c.d_t, c.d_e, 'none').eval(); plain.head.load_state_dict(m.visual.head.state_dict())
     f |= plain(golden.a['in/Z_v'])
     total = sum(LOSSES['matching'](f, *pair) for pair in (('visual_features','source_features'), ('target_features','source_features'), ('visual_features','target_features')))
-    close(total, golden.a['paper/L_base'])
+    close(total, golden.a['paper/L_base'], 'L_base')
 
 
 def test_recall(golden):
@@ -185,4 +179,4 @@ def test_recall(golden):
         for at in (1,5,10):
             value = 100*(getattr(found, way)<at).double().mean(); sums += value
             close(value, a[f'metrics/{k}_r{at}'], (way, at))
-    close(sums, a['metrics/sumr_sum'])
+    close(sums, a['metrics/sumr_sum'], 'SumR')

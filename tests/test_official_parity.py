@@ -18,8 +18,10 @@ from dasd_lab.training.losses import LOSSES,critic_loss,verdict
 from dasd_lab.training.steps import CriticTurn
 from dasd_lab.training.optimizers import make_optimizers
 from dasd_lab.training.stages import Stage,learning_rate,set_trainable,stage_loss
+from parity import close
 
-FEATURES = dict(atol=5e-5, rtol=1e-5)
+METHOD,COMPUTES = 'dasd',('dasd.disentangling','dasd.adapters','dasd.encoder','dasd.official','training.losses','training.optimizers') # whose cases, and the modules that are compared with them
+FEATURES = dict(atol=5e-5, rtol=1e-5, each=True)
 STAGES = dict(zip(('cla','cma'), (settings(Stage, s) for s in official_stages())))
 OURS = dict(r_T='target_features', f_sr='semantic_related', f_sa='semantic_agnostic', z='z')
 
@@ -79,14 +81,14 @@ def forward(golden):
 @pytest.mark.parametrize('name', ['x0_eos','sdm_H_eos','f_sr','f_sa','z','W_z','H_T_eos','X_T_eos','r_T','hidden_S_eos','r_S','r_V','sim_image_text_x100'])
 def test_forward(golden, forward, name):
     assert forward[name].shape==golden.arrays[name].shape
-    torch.testing.assert_close(forward[name], golden.arrays[name], **(dict(atol=1e-5, rtol=0) if name=='W_z' else FEATURES))
+    close(forward[name], golden.arrays[name], **(dict(atol=1e-5, rtol=0) if name=='W_z' else FEATURES))
 
 
 def test_agnostic_feature_averages_the_padding_too(golden, forward, monkeypatch):
     stored = golden.arrays['f_sa_real_tokens_only']
     assert (forward['f_sa']-stored).abs().max()>.1
     vary(golden.method, monkeypatch, 'disentangler', pooling='tokens')
-    torch.testing.assert_close(again(golden)['semantic_agnostic'], stored, **FEATURES)
+    close(again(golden)['semantic_agnostic'], stored, 'f_sa of real tokens alone', **FEATURES)
 
 
 def vary(method, monkeypatch, part, **changes):
@@ -144,15 +146,15 @@ def step(golden, forward, request):
 
 def test_critic_logits(golden, step):
     for kind in ('matched','mismatched'):
-        torch.testing.assert_close(step.before[f'{kind}_logits'], golden.arrays[f'{step.prefix}_disc_logits_{kind}'], **FEATURES)
-    torch.testing.assert_close(step.features['mismatched_logits'], golden.arrays[f'{step.prefix}_disc_logits_mismatched_after_update'], **FEATURES)
+        close(step.before[f'{kind}_logits'], golden.arrays[f'{step.prefix}_disc_logits_{kind}'], kind, **FEATURES)
+    close(step.features['mismatched_logits'], golden.arrays[f'{step.prefix}_disc_logits_mismatched_after_update'], 'mismatched, after its step', **FEATURES)
 
 
 def test_critic_weights_after_its_step(golden, step):
     start = f'{step.prefix}_disc_after_update.'
     stored = {k.removeprefix(start): v for k,v in golden.arrays.items() if k.startswith(start)}
     assert stored
-    for k,v in stored.items(): torch.testing.assert_close(step.critic[f'layers.{k}'], v, atol=1e-6, rtol=0)
+    for k,v in stored.items(): close(step.critic[f'layers.{k}'], v, k, atol=1e-6, rtol=0)
 
 
 def test_losses(golden, step):
@@ -166,7 +168,7 @@ def test_losses(golden, step):
     if step.prefix=='cma': ours['L_CM'] = weight['contrastive']*step.values['contrastive']
     stored = {k.removeprefix(f'{step.prefix}_'): v for k,v in golden.case['scalars'].items() if k.startswith(f'{step.prefix}_')}
     assert set(ours)==set(stored)
-    for k,v in stored.items(): assert ours[k].item()==pytest.approx(v, rel=1e-5), k
+    for k,v in stored.items(): close(ours[k], v, k, atol=0, rtol=1e-5)
     assert after['critic_loss'].item()==pytest.approx(stored['L_d'], rel=1e-5)
 
 
@@ -180,13 +182,13 @@ def test_unweighted_losses(golden, forward):
                 L_CM_image_to_text=F.cross_entropy(similarity, truth), L_CM_text_to_image=F.cross_entropy(similarity.T, truth))
     stored = {k: v for k,v in golden.case['scalars'].items() if not k.startswith(('cla_','cma_'))}
     assert set(ours)==set(stored)
-    for k,v in stored.items(): assert ours[k].item()==pytest.approx(v, rel=1e-5), k
+    for k,v in stored.items(): close(ours[k], v, k, atol=0, rtol=1e-5)
 
 
 def test_gradient_norms(golden, step):
     placed,stored = golden.report.placed,golden.case['gradient_l2'][step.prefix.upper()]
     assert not set(stored) & set(golden.report.unused)
-    for k,v in stored.items(): assert step.gradients[placed[k]].double().norm().item()==pytest.approx(v, rel=1e-4), k
+    for k,v in stored.items(): close(step.gradients[placed[k]].double().norm(), v, k, atol=0, rtol=1e-4)
 
 
 def test_who_gets_no_gradient(golden, step):
@@ -198,9 +200,7 @@ def test_gradients(golden, step):
     start = f'{step.prefix}_grad.'
     stored = {k.removeprefix(start): v for k,v in golden.arrays.items() if k.startswith(start)}
     assert len(stored)>=5
-    for k,v in stored.items():
-        ours = step.gradients[golden.report.placed[k]]
-        assert ((ours-v).abs().max()/v.abs().max()).item()<1e-4, k
+    for k,v in stored.items(): close(step.gradients[golden.report.placed[k]], v, k, atol=0, rtol=1e-4)
 
 
 @pytest.mark.parametrize('prefix', STAGES)
@@ -221,7 +221,7 @@ def test_half_precision_loading(golden):
     stored = {k.removeprefix('half_loaded.'): v for k,v in golden.arrays.items() if k.startswith('half_loaded.')}
     assert set(stored)==set(ours)
     for k,v in stored.items():
-        torch.testing.assert_close(ours[k], v, **FEATURES)
+        close(ours[k], v, k, **FEATURES)
         if not torch.equal(v, golden.arrays[k]): assert (v-golden.arrays[k]).abs().max()>2e-4, f'{k}: the rounding is seen'
 
 
@@ -240,7 +240,7 @@ def test_optimizer_trace(golden):
         for group in optimizer.param_groups: group['lr'] = rate
         method.weight.grad,method.bias.grad = (arrays[f'optim.grads_{k}'][i].clone() for k in ('decayed','plain'))
         optimizer.step()
-        for p,k in ((method.weight,'decayed'),(method.bias,'plain')): torch.testing.assert_close(p.detach(), arrays[f'optim.trace_{k}'][i+1], atol=2e-6, rtol=0)
+        for p,k in ((method.weight,'decayed'),(method.bias,'plain')): close(p, arrays[f'optim.trace_{k}'][i+1], f'{k}, step {i+1}', atol=2e-6, rtol=0)
 
 
 def test_settings_from_the_shapes(golden):

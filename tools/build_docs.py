@@ -46,6 +46,8 @@ def targets(
         for e in m.entries: found[f'{m.name.split(".")[-1]}.{e.name}'] = found[f'{m.name}.{e.name}'] = f'api/{m.name}.html#{e.name}'
     unmistakable = lambda name: re.search(r'[A-Z._]', name)
     found |= {name:where[0] for name,where in seen.items() if len(where)==1 and unmistakable(name)}
+    for name,where in seen.items(): # what every method promises is explained where it is promised, whichever method defines a function of that name
+        if name.startswith('RetrievalMethod.') and unmistakable(bare := name.split('.')[1]): found[bare] = where[0]
     found |= {m:page_of(p).with_suffix('.html').name for m,p in notebooks.items() if '.' in m}
     for p in nbs.glob('*/*.ipynb'): found[f'{p.parent.name}/{p.stem}'] = found[f'nbs/{p.parent.name}/{p.name}'] = f'{p.parent.name}/{p.stem}.html'
     return found|{'CONTRIBUTING.md':'contributing.html'}
