@@ -28,7 +28,7 @@ def test_slots_in_jupyterlab(lab, page):
     # another picture, and its description
     description = root.locator('.dl-picture bdi[lang=en]').first.inner_text(); root.locator('.dl-hit').nth(2).click()
     page.wait_for_function("text => document.querySelector('.dl-slots .dl-picture bdi[lang=en]').innerText !== text", arg=description)
-    root.locator('button.dl-take-wins').click(); root.locator('.dl-wins .bars .point').first.wait_for(timeout=300_000); assert 'captions;' in root.locator('.dl-told-wins').inner_text()
+    root.locator('button.dl-take-wins').click(); root.locator('.dl-wins .bars .point').first.wait_for(timeout=300_000); root.locator('.dl-told-wins', has_text='captions;').wait_for()
     root.locator('button.dl-take-nearest').click(); root.locator('.dl-nearest td bdi').first.wait_for(timeout=300_000)
     root.locator('.dl-picture').scroll_into_view_if_needed(); shoot(page, 'slots_lab')
     page.set_viewport_size(dict(width=1024, height=800)); page.wait_for_timeout(2000)

@@ -48,6 +48,7 @@ class Slots(Panel):
         self.n,self.take,self.counting,self.wins,self.told_wins = choose('Pictures', [100,200,500,1000], 200),button('Ask many captions', self._take_wins, primary=True, css_class='dl-take-wins'),Background(),Plot('dl-wins'),prose('', 'dl-told-wins')
         self.word_language,self.by,self.near,self.reading_words,self.nearest = choose('Words in', [('English','en')]),choose('nearest', [('to the slot','similarity'),('to this slot more than to the others','more')]),button('Find words', self._take_nearest, css_class='dl-take-nearest'),Background(),prose('', 'dl-nearest')
         left,right = w.VBox([self.picture]),w.VBox([self.cards, self.scores]); looks = w.VBox([self.map, self.told_map, row(self.back)]); both = w.Box([left, right]),w.Box([looks, w.VBox([self.words])])
+        for b in (*both, left, right): b.layout.overflow = 'visible' # the frame of a marked card reaches out
         for b in both: b.add_class('dl-both')
         self.asking = section('', row(self.model), row(self.query, self.language), self.examples, row(button('A caption from the corpus', self._drawn, 'Draw a caption whose picture is known', css_class='dl-draw')), self.found, css_class='dl-asking')
         self.about = w.VBox([section('The picture and its slots', both[0], note='Click a slot to see it large. The marked one fits the query best.'), section('Where it looks, and what each slot read', both[1], note=f'{LOOKS} {READS}'),
