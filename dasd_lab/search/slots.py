@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import pandas as pd,torch
-from PIL import Image
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from ..backbone.places import place_tokens
+from ..backbone.places import n_places
 from ..backbone.towers import attention
 from ..contracts import Caption,LabError,RetrievalMethod,cosine_scores
 from ..leccr.encoder import LECCR,UNDESCRIBED
@@ -79,8 +78,7 @@ def _maps(method:LECCR, columns:dict[str,Tensor], looks:list)->dict: # of `SlotR
     if c.interaction.direction=='c2v': return dict(blind='the picture reads the slots, and no slot looks at the picture (interaction c2v)')
     if c.vision.reads=='frames': return dict(blind='this method was given one vector a picture or frame, and no places')
     keep = columns['visual_mask'][0]; weights,n = looks[-1][1][0],len(keep); weights = weights[n:] if c.interaction.direction=='coattention' else weights
-    shares = weights[:,:n][:,keep]; size = method.backbone.image_size
-    a = place_tokens(method.backbone, method.backbone.pixels([Image.new('RGB', (size,size))])).shape[1] # tokens a frame
+    shares,a = weights[:,:n][:,keep],n_places(method.backbone)
     shares = shares.reshape(len(shares), -1, a); side = round((a-1)**.5); grid = (side,side) if side*side==a-1 else (1,a-1)
     return dict(whole=shares[...,0].cpu(), maps=shares[...,1:].unflatten(-1, grid).cpu(), others=weights[:,n:].sum(1).cpu() if c.interaction.direction=='coattention' else None)
 
