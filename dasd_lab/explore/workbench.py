@@ -34,9 +34,11 @@ class Model:
     "A method with a name and its view of the pictures"
     name:str                  # as shown
     method:RetrievalMethod    # who reads and compares
-    gallery:Gallery           # all pictures of the workbench
+    seen:Callable[[],Gallery] # all pictures of the workbench for it, looked at when they are first asked for
     folder:Path|None = None   # the run it comes from, where it comes from one
 
+    @cached_property
+    def gallery(self)->Gallery: return self.seen()
     def among(self, ids:Iterable[str]|None=None)->Gallery:
         "The gallery, or some of its pictures"
         return self.gallery if ids is None else view(self.gallery, ids)
@@ -72,13 +74,13 @@ class Workbench(HasTraits):
     def _fill(self, gallery:Gallery)->Gallery:
         for split in self.splits: gallery.add_split(self.corpus, split)
         return gallery
-    def _seen_by(self, method:RetrievalMethod)->Gallery:
-        "The pictures for a method; it looks at them itself where it reads more than is known of them"
-        if method is self._pictures.method: return self._pictures
-        lacking = {*method.read_columns}&{'visual_tokens','frame_features','description_ids'}-{*self._pictures.columns}
-        if not (self.splits and lacking) or fingerprint(method.backbone)!=fingerprint(self._pictures.method.backbone): return view(self._pictures, method=method)
-        own = self._fill(Gallery(method)); own.thumbnails = self._pictures.thumbnails
-        return own
+    def _seen_by(self, method:RetrievalMethod)->Callable[[],Gallery]:
+        "The pictures for a method; it looks at them itself, later, where it reads more than is known of them"
+        known = self._pictures; lacking = {*method.read_columns}&{'visual_tokens','frame_features','description_ids'}-{*known.columns}
+        def look(): own = self._fill(Gallery(method)); own.thumbnails = known.thumbnails; return own
+        if method is not known.method and self.splits and lacking and fingerprint(method.backbone)==fingerprint(known.method.backbone): return look
+        found = known if method is known.method else view(known, method=method)
+        return lambda: found
     def add(self,
         name:str,               # as shown; an earlier model of that name is replaced
         method:RetrievalMethod, # on the backbone of the others
