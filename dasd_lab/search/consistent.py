@@ -182,12 +182,13 @@ def fit_to(
     corpus,                  # of validation
     split:str='validation',  # one of its splits
     languages:Sequence[str]|None=None, # of the queries, see `language_scores`
+    origin:str|None='human', # whose captions
     columns:Mapping[str,Tensor]|None=None, # see `language_scores`
     **options                # of `fit_consistency`
 )->pd.DataFrame:             # a row an iteration
     "Learn CLC-C for a method from captions of a corpus"
     was_training = method.training; method.eval()
-    try: queries = language_scores(method, corpus, split, languages, columns=columns)
+    try: queries = language_scores(method, corpus, split, languages, origin, columns)
     finally: method.train(was_training)
     module = LearnedConsistency(method.slots); curve = fit_consistency(module, [*queries.values()], figure=mean_recall, **options)
     method.fuser = module
