@@ -40,9 +40,9 @@ def inner(request, backbone):
     return method.requires_grad_(False)
 
 class Few(Squares):
-    "Eight squares that all differ, as their pixels have noise"
+    "Eight squares that all differ, as their pixels have noise; the first four have captions, as equal ones would tie but for rounding"
     name = 'few squares'
-    def _captions(self, split, language): return super()._captions(split, language)[:8]
+    def _captions(self, split, language): return super()._captions(split, language)[:4]
     def visuals(self, split):
         from dasd_lab.corpora.visuals import visuals_from_array
         pixels = super().visuals(split).pixels[:8].astype(int)+np.random.default_rng(0).integers(-20, 20, (8,16,16,3)); return visuals_from_array([f'v{i}' for i in range(8)], pixels.clip(0, 255).astype(np.uint8))
@@ -109,7 +109,7 @@ def test_evaluation_fuses_what_each_version_scores(inner, corpus):
     for l,versions in dict(de=('de','en'), fr=('de','fr','en'), en=('de','fr','en')).items():
         texts = [c.text for c in corpus.captions('train', l)]
         wanted = sum(inner.score(inner.encode_captions(texts if v==l else translator.translate(texts, l, v), v), seen) for v in versions)/len(versions)
-        found = searched.encode_captions(texts, l); assert found.shape==(8, 4, inner.embed_dim) and int(found.isnan().all(-1).sum())==8*(3-len(versions))
+        found = searched.encode_captions(texts, l); assert found.shape==(4, 4, inner.embed_dim) and int(found.isnan().all(-1).sum())==4*(3-len(versions))
         torch.testing.assert_close(searched.score(found, seen), wanted, atol=2e-5, rtol=1e-4)
         torch.testing.assert_close(searched.score(found, {k: v[2:5] for k,v in seen.items()}), wanted[:,2:5], atol=2e-5, rtol=1e-4)
         torch.testing.assert_close(searched.first_score(found, seen), inner.first_score(inner.encode_captions(texts, l), seen))
@@ -117,8 +117,9 @@ def test_evaluation_fuses_what_each_version_scores(inner, corpus):
 
 def test_at_the_start_the_learnt_one_ranks_as_the_mean(inner, corpus):
     mean,learnt = Consistent(inner, ByColour()),Consistent(inner, ByColour(), LearnedConsistency(('de','fr','en')))
-    assert ranks_of(mean, corpus)==ranks_of(learnt, corpus)
+    assert ranks_of(mean, corpus)==ranks_of(learnt, corpus) and not inner.training
 
+@pytest.mark.filterwarnings("ignore:The loss begins")
 @pytest.mark.parametrize('slice_size', [3,1024])
 def test_a_gallery_ranks_as_evaluation_does(inner, corpus, slice_size):
     searched = Consistent(inner, ByColour(), LearnedConsistency(('de','fr','en'))); fit_to(searched, corpus, 'train', origin=None)
@@ -134,6 +135,7 @@ def test_a_long_gallery_is_searched_by_the_own_words_first(inner, corpus):
     assert found.id==best.id and abs(found.score-best.score)<1e-5
     assert whole.nearest_captions(whole.ids[0], corpus.captions('train', 'de'), k=3)[0].rank==1
 
+@pytest.mark.filterwarnings("ignore:The loss begins")
 def test_saved_and_read_back_it_ranks_the_same(inner, corpus, tmp_path):
     searched = Consistent(inner, ByColour()); curve = fit_to(searched, corpus, 'train', origin=None); before = ranks_of(searched, corpus)
     folder = save_consistency(searched.fuser, tmp_path/'clc', inner, curve, corpus='squares', translator='by colour')

@@ -82,6 +82,7 @@ class Consistent(RetrievalMethod):
         if wrong := [l for l in self.slots if l not in known]: raise LabError(f'the languages {wrong}', f'some of {", ".join(known)}', 'Leave them out.')
         self.inner,self.translator,self.cache,self.fuser = inner,translator,cache,fuser or AverageConsistency()
         self.languages = tuple(l for l in inner.languages if l in self.slots); self.fuser.check(self.slots)
+        self.train(inner.training) # what is put back after evaluation is the inner method's mode
 
     @property
     def backbone(self): return self.inner.backbone
