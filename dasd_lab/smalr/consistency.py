@@ -25,6 +25,7 @@ def filled(
 )->Tensor:        # [Q, n, G]
     "Scores in which a missing version says what the others say on average"
     missing = scores.isnan()
+    if not missing.any(): return scores
     if missing.all(-1).any(): raise LabError('a caption without any version', 'its own words at least', 'Look at what was translated.')
     return torch.where(missing, scores.nanmean(-1, keepdim=True), scores)
 
@@ -89,7 +90,7 @@ def fit_consistency(
     "Learn the combination from captions of validation pictures"
     if not queries: raise LabError('no queries', 'captions in at least one language', 'Give validation captions.')
     optimizer,rows = torch.optim.Adam(module.parameters(), learning_rate),[]
-    queries = [(s.detach(), torch.as_tensor(p)) for s,p in queries]
+    queries = [(filled(s.detach()), torch.as_tensor(p)) for s,p in queries]
     for step in range(steps+1):
         optimizer.zero_grad(); total,shown = 0.,[]
         for scores,pictures in queries:
