@@ -113,6 +113,13 @@ class RetrievalMethod(nn.Module):
         "How well each caption fits each visual of the slice; here the cosine"
         return cosine_scores(text_features, visuals)
 
+    def first_score(self,
+        text_features:Tensor,       # as for `score`
+        visuals:Mapping[str,Tensor] # likewise
+    )->Tensor:                      # [Q, n]
+        "What chooses the pictures of a long gallery that `score` then looks at closely; here the cosine"
+        return cosine_scores(text_features, visuals)
+
     def training_features(self,
         batch:Mapping  # named columns of one batch, see `corpora.catalog`
     )->dict[str,Tensor]:

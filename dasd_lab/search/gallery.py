@@ -20,7 +20,7 @@ from torch.nn.functional import normalize
 
 from ..backbone.places import joined
 from ..backbone.towers import fingerprint
-from ..contracts import Caption,LabError,RetrievalMethod,cosine_scores
+from ..contracts import Caption,LabError,RetrievalMethod
 from ..corpora.descriptions import Captioner
 from ..evaluation.retrieval import gallery_slices,slice_scores
 from .queries import Query,direction,read_query,supported_languages
@@ -72,7 +72,7 @@ class Gallery:
     def __init__(self,
         method:RetrievalMethod, # trained; its backbone sees the pictures
         slice_size:int=4096,    # most pictures scored at once
-        head:int=1000           # pictures that a method with a score of its own looks at closely, the best by the cosine; 0: all
+        head:int=1000           # pictures that a method with a score of its own looks at closely, the best by its `first_score`, the cosine; 0: all
     ):
         self.method,self.slice_size,self.head = method,slice_size,head
         self.ids:list[str] = []
@@ -197,11 +197,11 @@ def best_places(self:Gallery,
     vector:Tensor, # [1, E] of a query
     k:int          # how many
 )->tuple[list[int],list[float]]: # places, scores; best first
-    "The k best pictures; where the score is more than a cosine, and `head` pictures are less than all, of those that the cosine puts first"
+    "The k best pictures; where the score is more than a cosine, and `head` pictures are less than all, of those that its `first_score` puts first"
     def best(score, k): return best_of_slices(lambda part: slice_scores(score, vector, self.visuals, part)[0], len(self), k, self.slice_size)
     head = max(self.head, 5*counted(k)) if self.head else len(self)
     if head>=len(self) or type(self.method).score is RetrievalMethod.score: return best(self.method.score, k)
-    found = torch.tensor(sorted(best(cosine_scores, head)[0])); close = {n: v[found] for n,v in self.visuals.items()}
+    found = torch.tensor(sorted(best(self.method.first_score, head)[0])); close = {n: v[found] for n,v in self.visuals.items()}
     scores,order = slice_scores(self.method.score, vector, close, slice(0, head))[0].float().cpu().sort(descending=True, stable=True)
     return found[order[:k]].tolist(),scores[:k].tolist()
 
