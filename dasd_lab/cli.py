@@ -40,9 +40,11 @@ def jupyter_words(
 def search_pictures(args)->None:
     "dasd-lab search"
     from tqdm.auto import tqdm
+    from dasd_lab.contracts import LabError
     from dasd_lab.search.gallery import Gallery
     from dasd_lab.training.recipes import load_run,shipped_run
     method,english = load_run(args.run or shipped_run()),{}
+    if args.captioner and not args.pictures: raise LabError('--captioner without --pictures', 'pictures that it shall describe', 'Leave it out: a saved gallery keeps its descriptions, and a corpus has its own (dasd-lab describe).')
     if args.gallery: gallery = Gallery.load(args.gallery, method)
     elif args.pictures: gallery = Gallery(method).add(args.pictures, skip_bad=True, progress=tqdm, captioner=described_by(args, method))
     else:
@@ -59,8 +61,9 @@ def search_pictures(args)->None:
 def described_by(args, method):
     "Who describes the pictures of a folder for a method that reads descriptions; None where none does"
     from dasd_lab.corpora.captioners import open_captioner
+    if 'description_ids' not in method.read_columns: return None
     if args.captioner: return open_captioner(args.captioner)
-    if 'description_ids' in method.read_columns: print(f'{method.name} reads descriptions and these pictures have none: --captioner MODEL has them described', file=sys.stderr)
+    print(f'{method.name} reads descriptions and these pictures have none: --captioner MODEL has them described', file=sys.stderr)
 
 def write_page(
     hits,     # of one search, a `Hits`

@@ -210,7 +210,7 @@ def encode_pixels(self:Backbone,
     plainly = dict(normalize=False) if self.kind.startswith('open_clip') else {} # CoCa normalises unless it is told not to
     with attention(self.device): return self.clip.encode_image(pixels.to(self.device, self.dtype), **plainly)
 
-@torch.inference_mode()
+@torch.no_grad()
 def frame_rows(self:Backbone,
     pictures:Sequence,          # as for `encode_frames`
     batch_size:int,             # frames at a time

@@ -112,6 +112,9 @@ def describe_corpus(args)->None:
     for s in splits: corpus.check(s)
     if args.batch_size<1: raise LabError(f'--batch-size {args.batch_size}', 'at least 1', 'Ask for more.')
     if options and not args.captioner: raise LabError(' and '.join(f'--{k.replace("_","-")}' for k in options)+' without --captioner', 'a model that they are meant for', 'Name it, or leave them away.')
+    if len(splits)>1 and (args.texts or args.export):
+        ids = [v for s in splits for v in corpus.visuals(s).ids]
+        if len({*ids})<len(ids): raise LabError(f'--split {",".join(splits)} with one folder of texts', 'splits without a common id: a file has the name of its picture', 'Take one split and one folder at a time.')
     if args.use is not None: use_descriptions(corpus, args.use)
     captioner = open_captioner(args.captioner, **options) if args.captioner else TextFolder(args.texts) if args.texts else None
     for s in splits if captioner else ():

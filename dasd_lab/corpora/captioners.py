@@ -168,6 +168,8 @@ def open_captioner(
     **options        # of `CaptioningModel` or `ChatModel`; None: their own
 )->Captioner:
     "A captioner by the kind of its model; 'pictograms' is the lab's own, for pictures made of them"
-    if str(model)=='pictograms': return PictogramCaptioner()
+    if str(model)=='pictograms':
+        if given := [k for k,v in options.items() if v not in (None, False)]: raise LabError(f'{", ".join(given)} for the captioner of pictograms', 'none: it has no prompt and runs where it is', 'Leave them out.')
+        return PictogramCaptioner()
     kind = model_type(captioner_folder(model, options.get('download', False))[0])
     return (CaptioningModel if kind in CaptioningModel.KINDS else ChatModel)(model, **{k: v for k,v in options.items() if v is not None})

@@ -150,7 +150,10 @@ def described(self:Corpus,
     folder = self.descriptions_folder; again = f'Type `dasd-lab describe {self.name if self.name in list_corpora() else self.root} --split {split}` with the same captioner: what is there is not asked for again.'
     if folder is None or not folder.is_dir(): return None
     found,file = described_in(folder, self.visuals(split).ids, split),folder/'described_by.txt'; wanted = self.described_by or (file.read_text(encoding='utf-8').strip() if file.is_file() else '')
-    if wanted and (those := [d for d in found if wanted in (d.captioner, d.fingerprint)]): found = those
+    if wanted and (those := [d for d in found if wanted in (d.captioner, d.fingerprint)]):
+        if len({d.fingerprint for d in those})>1: raise LabError(f'{self.name}, {split}: {wanted!r}, who described it with several settings', f'one of {[d.fingerprint for d in those]}', 'Choose a fingerprint: `dasd-lab describe CORPUS --use FINGERPRINT`.')
+        found = those
+        if found[0].missing: warnings.warn(f'{self.name}, {split}: {found[0].missing:,} of {len(found[0].ids):,} visuals are not described yet by {found[0].captioner} and stand without a description. {again}')
     elif wanted: raise LabError(f'{self.name}, {split}: no descriptions by {wanted!r}', f'one of {[f"{d.captioner} ({d.fingerprint})" for d in found]}', f'Describe the split, or choose another: `dasd-lab describe CORPUS --use NAME`.')
     elif found and found[0].missing: warnings.warn(f'{self.name}, {split}: {found[0].missing:,} of {len(found[0].ids):,} visuals are not described yet by {found[0].captioner}, whose descriptions are not read until all are. {again}'); return None
     if found and found[0].pictures not in ('', self.pictures_stamp(split)): warnings.warn(f'{self.name}, {split}: the pictures, or their captions, changed since {found[0].captioner} described them. {again}')

@@ -19,7 +19,7 @@ from scipy.stats import binomtest
 from torch import Tensor
 
 from ..backbone.towers import fingerprint,load_backbone
-from ..contracts import Caption,LabError,RetrievalMethod
+from ..contracts import Caption,LabError,RetrievalMethod,evaluating
 from .retrieval import CUTOFFS,METRICS,Ranks,Results,caption_positives,rank,retrieval_figures,split_columns
 from ..presets import list_presets,load_preset,plain,settings,vary
 from ..training.diary import read_log,read_progress
@@ -153,7 +153,7 @@ class Comparison:
         known:Mapping[str,Mapping[str,Tensor]]|None=None # fingerprint of a backbone → what it says of the pictures, by the names of `contracts.COLUMNS`
     ):
         self.methods,self.corpus,self.split,self.origin,self.n_pictures = dict(methods),corpus,split,origin,n_pictures
-        self.visuals = corpus.visuals(split); self._columns,self._results,self._captions = {k: dict(v) for k,v in (known or {}).items()},{},{}
+        self.visuals = corpus.visuals(split); self._columns,self._results,self._captions = {k: dict(v) for k,v in (known or {}).items()},{},{}; self._seen = {}
 
     def reads(self, name:str)->tuple[str,...]:
         "Languages that a method reads and the corpus has, its source language last"
@@ -166,9 +166,11 @@ class Comparison:
     def seen(self, name:str)->dict[str,Tensor]:
         "The pictures as a method compares them; the backbone looks at them once"
         m = self.methods[name]; key = fingerprint(m.backbone)
+        if (kept := self._seen.get(name)) and kept[0] is m: return kept[1]
         known = self._columns.setdefault(key, {}); columns = split_columns(m, self.corpus, self.split, known)
         known |= {k: v for k,v in columns.items() if not k.startswith('description_')}
-        return m.encode_visuals(columns)
+        self._seen[name] = m,m.encode_visuals(columns)
+        return self._seen[name][1]
     def captions(self, language:str)->list[Caption]:
         "What is asked"
         if language not in self._captions:
@@ -191,11 +193,10 @@ def measure(self:Comparison,
     if name not in self.methods: raise LabError(f'a run {name!r}', f'one of {list(self.methods)}', 'Add it to the comparison first.')
     if language not in self.reads(name): raise LabError(f'{name} in {language!r}', f'one of {list(self.reads(name))}', 'Choose a language that it reads and the corpus has.')
     if (name,language) not in self._results:
-        m,captions = self.methods[name],self.captions(language); was_training = m.training; m.eval()
-        try:
+        m,captions = self.methods[name],self.captions(language)
+        with evaluating(m):
             text = m.encode_captions([c.text for c in captions], language)
             ranks = rank(m.score, text, self.seen(name), caption_positives(captions, self.visuals.ids))
-        finally: m.train(was_training)
         self._results[name,language] = Results({language:retrieval_figures(ranks)}, (language,), dict(method=m.name, split=self.split, n_captions=len(captions)), {language:ranks})
     return self._results[name,language]
 
@@ -217,7 +218,8 @@ def best(self:Comparison,
     k:int=6       # how many
 )->list[tuple[str,float]]: # id and score, best first
     "The pictures that a method finds among all of the split"
-    m = self.methods[name]; scores = m.score(m.encode_captions([text], language), self.seen(name))[0]
+    m = self.methods[name]
+    with evaluating(m): scores = m.score(m.encode_captions([text], language), self.seen(name))[0]
     values,places = scores.sort(descending=True, stable=True)
     return [(self.visuals.ids[i],v) for i,v in zip(places[:k].tolist(), values[:k].tolist())]
 

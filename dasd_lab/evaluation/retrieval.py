@@ -7,7 +7,7 @@ __all__ = ['Reading', 'CUTOFFS', 'METRICS', 'gallery_slices', 'slice_scores', 'R
            'rank', 'retrieval_figures', 'shown_value', 'markdown_table', 'Results', 'caption_positives',
            'split_columns', 'evaluate']
 
-# %% ../../nbs/50_evaluation.retrieval.ipynb #95ee75a0
+# %% ../../nbs/50_evaluation.retrieval.ipynb #5a8274f3
 import json,math
 from collections.abc import Callable,Iterator,Mapping,Sequence
 from dataclasses import dataclass,field
@@ -18,7 +18,7 @@ import pandas as pd,torch
 from fastcore.basics import patch
 from torch import Tensor
 
-from ..contracts import Caption,LabError,RetrievalMethod
+from ..contracts import Caption,LabError,RetrievalMethod,evaluating
 from ..storage import whole_file,write_json
 
 # %% ../../nbs/50_evaluation.retrieval.ipynb #e61137e9
@@ -243,11 +243,10 @@ def evaluate(
     source_language:str='en' # evaluated when asked for, never part of the mean
 )->Results:
     "Retrieval figures of a method on a split, language by language"
-    visuals,was_training = corpus.visuals(split),method.training
+    visuals = corpus.visuals(split)
     languages = [l for l in method.languages if l in corpus.languages] if languages is None else list(languages)
     if not languages: raise LabError(f'no language to evaluate: the method reads {list(method.languages)}, the corpus has {list(corpus.languages)}', 'a language in both', 'Name it: evaluate(…, languages=[…]).')
-    method.eval()
-    try:
+    with evaluating(method):
         known = image_features if image_features is None or isinstance(image_features, Mapping) else dict(image_features=torch.as_tensor(image_features))
         columns = split_columns(method, corpus, split, known)
         features = columns['image_features']
@@ -260,6 +259,5 @@ def evaluate(
             text = method.encode_captions([c.text for c in captions], language)
             ranks[language] = rank(method.score, text, encoded, caption_positives(captions, visuals.ids), slice_size, reading)
             rows[language],n_captions[language] = retrieval_figures(ranks[language]),len(captions)
-    finally: method.train(was_training)
     about = dict(method=method.name, corpus=corpus.name, split=split, origin=origin, reading=reading, n_visuals=len(visuals), n_captions=n_captions, **(dict(descriptions=corpus.captioner(split)) if 'description_ids' in method.read_columns else {}))
     return Results(rows, tuple(l for l in languages if l != source_language), about, ranks)

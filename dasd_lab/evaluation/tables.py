@@ -155,8 +155,9 @@ def run_table(
     preset = vary(load_preset(preset) if isinstance(preset, str) else preset, changes or {}); languages,tables = list(languages or preset['languages']),tables_of(preset)
     if key not in tables: raise LabError(f'the table {key!r} of {preset["method"]}', f'one of {list(tables)}', 'Choose one.')
     asked = dict(table=key, corpus=getattr(corpus, 'checksum', corpus.name), backbone=fingerprint(backbone), languages=languages, split=split, preset=json.dumps(preset, sort_keys=True))
+    if 'description_ids' in columns_of(preset): asked |= dict(descriptions={s: corpus.captioner(s) for s in ('train',split)})
     out,variants = Path(out),tables[key].variants(preset, backbone)
-    if other := [k for r in read_runs(out) for k in asked if r[k]!=asked[k]]: raise LabError(f'{out} holds runs with another {", ".join(dict.fromkeys(other))}', 'the same for all lines', 'Give another file.')
+    if other := [k for r in read_runs(out) for k in asked if r.get(k)!=asked[k]]: raise LabError(f'{out} holds runs with another {", ".join(dict.fromkeys(other))}', 'the same for all lines', 'Give another file.')
     done,data = {(r['variant'],r['seed']) for r in read_runs(out)},None
     for n,(seed,name) in enumerate(product(seeds, variants), 1):
         if (name,seed) in done: continue

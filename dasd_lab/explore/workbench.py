@@ -76,7 +76,7 @@ class Workbench(HasTraits):
         return gallery
     def _seen_by(self, method:RetrievalMethod)->Callable[[],Gallery]:
         "The pictures for a method; it looks at them itself, later, where it reads more than is known of them"
-        known = self._pictures; lacking = {*method.read_columns}&{'visual_tokens','frame_features','description_ids'}-{*known.columns}
+        known = self._pictures; lacking = {*method.read_columns}&{'visual_tokens','frame_features','description_ids'}-{*known.columns,*(['description_ids'] if any(known.descriptions) else [])}
         def look(): own = self._fill(Gallery(method)); own.thumbnails = known.thumbnails; return own
         if method is not known.method and self.splits and lacking and fingerprint(method.backbone)==fingerprint(known.method.backbone): return look
         found = known if method is known.method else view(known, method=method)

@@ -20,8 +20,8 @@ from torch.nn.functional import normalize
 
 from ..backbone.places import joined
 from ..backbone.towers import fingerprint
-from ..contracts import Caption,LabError,RetrievalMethod
-from ..corpora.descriptions import Captioner
+from ..contracts import Caption,LabError,RetrievalMethod,evaluating
+from ..corpora.descriptions import Captioner,asked_texts
 from ..evaluation.retrieval import gallery_slices,slice_scores
 from .queries import Query,direction,read_query,supported_languages
 from .sources import Thumbnails,data_address,open_visual,open_picture,picture_sources,readable,thumbnail
@@ -93,7 +93,7 @@ class Gallery:
     def _extend(self, ids:list[str], columns:Mapping[str,Tensor], thumbnails:dict[str,bytes], captions:list[Caption], descriptions:Sequence[str]=(), visuals:Mapping[str,Tensor]|None=None):
         "Take in pictures that are known to be good; `visuals` where the method has compared them before"
         descriptions = list(descriptions) or ['']*len(ids)
-        with torch.no_grad(): added = self.method.encode_visuals(self.method.visual_columns(None, descriptions, columns)) if visuals is None else visuals
+        with torch.no_grad(),evaluating(self.method): added = self.method.encode_visuals(self.method.visual_columns(None, descriptions, columns)) if visuals is None else visuals
         self.visuals = {k:joined([self.visuals[k],v]) if self.ids else v for k,v in added.items()}
         self.columns = {k:joined([self.columns[k],v]) if self.ids else v for k,v in columns.items() if not k.startswith('description_')}; self.descriptions += descriptions
         self.places |= {id:len(self)+i for i,id in enumerate(ids)}; self.ids += ids; self.thumbnails |= thumbnails; self.captions += captions; self._caption_features = None
@@ -128,13 +128,15 @@ def add(self:Gallery,
     "Add pictures; all of them, or none when one is bad"
     sources,ids = picture_sources(pictures, ids, len(self))
     self._check_new(ids, captions)
+    if descriptions is not None and len(descriptions)!=len(ids): raise LabError(f'{len(descriptions)} descriptions of {len(ids)} pictures', 'one each', "Give '' where there is none.")
+    if 'description_ids' not in self.method.read_columns: captioner = None
     told = dict(zip(ids, descriptions)) if descriptions is not None else {c.visual_id:c.text for c in reversed(captions) if c.origin=='mllm'}
     found,good,small,bad = [],[],{},{}
     for part in progress(list(gallery_slices(len(sources), batch_size))):
         read,failed = readable(sources, ids, skip_bad, part); batch = list(read.values())
         good += read; bad |= failed
         if not shown: small |= {id:thumbnail(open_picture(seen)) for id,seen in read.items()}
-        if captioner and (silent := [id for id in read if not told.get(id)]): told |= zip(silent, captioner.describe([pixels_of(read[id]) for id in silent]))
+        if captioner and (silent := [id for id in read if not told.get(id)]): told |= zip(silent, asked_texts(captioner, [pixels_of(read[id]) for id in silent]))
         if batch: found.append({k:(v.float() if v.is_floating_point() else v).cpu() for k,v in self.method.visual_columns(batch).items()})
     if found: self._extend(good, {k:joined([f[k] for f in found]) for k in found[0]}, small, [c for c in captions if c.visual_id not in bad], [told.get(id, '') for id in good])
     if shown: self.thumbnails.paint |= dict.fromkeys(good, shown)
@@ -187,9 +189,7 @@ def search(self:Gallery,
     "Pictures that fit a sentence, best first"
     query = read_query(text, self.method, language)
     self._not_empty()
-    was_training = self.method.training; self.method.eval()
-    try: places,scores = self.best_places(self.method.encode_captions([query.encoded], query.language), k)
-    finally: self.method.train(was_training)
+    with evaluating(self.method): places,scores = self.best_places(self.method.encode_captions([query.encoded], query.language), k)
     return self._hits(places, scores, query)
 
 @patch
@@ -214,26 +214,29 @@ def _hits(self:Gallery, places:list[int], scores:list[float], query:Query|None=N
     ids = [self.ids[p] for p in places]
     return Hits(tuple(Hit(r, i, s) for r,(i,s) in enumerate(zip(ids, scores), 1)), query, self.thumbnails)
 
-# %% ../../nbs/605_search.gallery.ipynb #adbc838d
+# %% ../../nbs/605_search.gallery.ipynb #84c62275
 @patch
 @torch.no_grad()
 def picture_visuals(self:Gallery,
-    picture # an id of the gallery, or a picture of any kind
-)->dict[str,Tensor]: # as the method compares, first axis 1
+    picture,            # an id of the gallery, or a picture of any kind
+    description:str=''  # of another picture, in English, for methods that read them
+)->dict[str,Tensor]:    # as the method compares, first axis 1
     "One picture as the method sees it"
     if isinstance(picture, str) and picture in self: place = self.places[picture]; return {k:v[place:place+1] for k,v in self.visuals.items()}
-    return {k:v.cpu() for k,v in self.method.encode_visuals({k:v.cpu() for k,v in self.method.visual_columns([open_visual(picture)]).items()}).items()}
+    if not description and 'description_ids' in self.method.read_columns and any(self.descriptions): warnings.warn('This picture has no description and those of the gallery have one: they are not compared alike. Give description=…', stacklevel=3)
+    with evaluating(self.method): return {k:v.cpu() for k,v in self.method.encode_visuals({k:v.cpu() for k,v in self.method.visual_columns([open_visual(picture)], [description]).items()}).items()}
 
 @patch
 def similar(self:Gallery,
-    picture, # an id of the gallery, or a picture of any kind
-    k:int=12 # how many
+    picture,           # an id of the gallery, or a picture of any kind
+    k:int=12,          # how many
+    description:str='' # see `picture_visuals`
 )->Hits:
     "Pictures of the gallery that are like this one"
-    self._not_empty(); features = normalize(self.picture_visuals(picture)['features'], dim=-1)
+    self._not_empty(); features = normalize(self.picture_visuals(picture, description)['features'], dim=-1)
     return self._hits(*best_of_slices(lambda part: normalize(self.visuals['features'][part], dim=-1)@features[0], len(self), k, self.slice_size))
 
-# %% ../../nbs/605_search.gallery.ipynb #3dabcf63
+# %% ../../nbs/605_search.gallery.ipynb #6e293ab6
 @torch.no_grad()
 def caption_features(
     method:RetrievalMethod,    # whose text side
@@ -244,7 +247,7 @@ def caption_features(
     for language in dict.fromkeys(c.language for c in captions):
         if language not in (supported := supported_languages(method)): raise LabError(f'captions in {language!r}', f'some of {", ".join(supported)}', 'Leave them out.')
         places = [i for i,c in enumerate(captions) if c.language == language]
-        found |= dict(zip(places, method.encode_captions([captions[i].text for i in places], language).float().cpu()))
+        with evaluating(method): found |= dict(zip(places, method.encode_captions([captions[i].text for i in places], language).float().cpu()))
     return torch.stack([found[i] for i in range(len(captions))])
 
 @patch
@@ -252,13 +255,14 @@ def caption_features(
 def nearest_captions(self:Gallery,
     picture,                               # an id of the gallery, or a picture of any kind
     captions:Sequence[Caption]|None=None,  # None: the gallery's own
-    k:int=12                               # how many
+    k:int=12,                              # how many
+    description:str=''                     # see `picture_visuals`
 )->Hits:                                   # ids are the captions' texts
-    "Captions that fit a picture, best first"
-    own = captions is None; captions = self.captions if own else list(captions)
+    "Captions that fit a picture, best first; what a model said of pictures is none of them"
+    own = captions is None; captions = [c for c in self.captions if c.origin!='mllm'] if own else list(captions)
     if not captions: raise LabError('no captions', 'some to choose from', 'Give captions=[…], or add them with the pictures.')
     if own and self._caption_features is None: self._caption_features = caption_features(self.method, captions)
-    text,visual = self._caption_features if own else caption_features(self.method, captions),self.picture_visuals(picture)
+    text,visual = self._caption_features if own else caption_features(self.method, captions),self.picture_visuals(picture, description)
     places,scores = best_of_slices(lambda part: slice_scores(self.method.score, text[part], visual, slice(0,1))[:,0], len(captions), k, self.slice_size)
     return Hits(tuple(Hit(r, captions[p].text, s, captions[p].language) for r,(p,s) in enumerate(zip(places, scores), 1)))
 
@@ -277,7 +281,7 @@ def save(self:Gallery,
         write_json(dict(ids=self.ids, captions=[vars(c) for c in self.captions], descriptions=self.descriptions), fresh/'pictures.json')
         with zipfile.ZipFile(fresh/'thumbnails.zip', 'w', zipfile.ZIP_STORED) as z:
             for i,id in enumerate(self.ids): z.writestr(zipfile.ZipInfo(f'{i:06d}.webp'), self.thumbnails[id])
-        seal(fresh, kind='gallery', method=self.method.name, fingerprint=fingerprint(self.method), n_pictures=len(self))
+        seal(fresh, kind='gallery', method=self.method.name, fingerprint=fingerprint(self.method), n_pictures=len(self), head=self.head)
     return folder
 
 # %% ../../nbs/605_search.gallery.ipynb #3a15ec0d
@@ -285,7 +289,8 @@ def save(self:Gallery,
 def load(cls:Gallery,
     folder:str|Path,        # as saved
     method:RetrievalMethod, # the method that made it, with the same weights
-    slice_size:int=4096     # most pictures scored at once
+    slice_size:int=4096,    # most pictures scored at once
+    head:int|None=None      # None: as it was saved
 )->Gallery:
     "Read a saved gallery; every file's checksum and the method's fingerprint must agree"
     folder = Path(folder); manifest = unseal(folder, 'gallery')
@@ -297,6 +302,7 @@ def load(cls:Gallery,
         captions,n_features = [Caption(**c) for c in texts['captions']],len(columns['image_features'])
     except (KeyError,TypeError,OSError,json.JSONDecodeError,zipfile.BadZipFile) as e: raise LabError(f'{folder}, which does not hold what a gallery holds ({e})', 'a folder that Gallery.save wrote', 'Build the gallery again.') from e
     if n_features != len(kept): raise LabError(f'{n_features} features and {len(kept)} pictures in {folder}', 'as many of each', 'Build the gallery again.')
-    gallery = cls(method, slice_size)
+    if len(texts.get('descriptions', texts['ids']))!=len(texts['ids']): raise LabError(f'{len(texts["descriptions"])} descriptions of {len(texts["ids"])} pictures in {folder}', 'as many of each', 'Build the gallery again.')
+    gallery = cls(method, slice_size, manifest.get('head', 1000) if head is None else head)
     gallery._extend(texts['ids'], columns, kept, captions, texts.get('descriptions', ()))
     return gallery

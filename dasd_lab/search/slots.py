@@ -18,7 +18,7 @@ from torch.nn.functional import normalize
 
 from ..backbone.places import n_places
 from ..backbone.towers import attention
-from ..contracts import Caption,LabError,RetrievalMethod,cosine_scores
+from ..contracts import Caption,LabError,RetrievalMethod,cosine_scores,evaluating
 from ..leccr.encoder import LECCR,UNDESCRIBED
 from ..leccr.interaction import slot_scores
 from .explanation import shared_out,word_spans
@@ -105,12 +105,10 @@ def read_slots(
 )->SlotReading:
     "What each slot of a picture looked at and read"
     method = with_slots(gallery.method); columns,told = _columns(gallery, picture, description); looks,reads = [],[]
-    was_training = method.training; method.eval()
-    try:
+    with evaluating(method):
         with attention(method.backbone.device):
             found = method.visual_features(columns, looks)
             if method.visual.slots is not None: tokens,mask = method.described(columns, 1); method.visual.slots(method.visual.projection(tokens), mask, reads)
-    finally: method.train(was_training)
     slots = [normalize(found[k][0].float().cpu(), dim=-1) for k in ('semantic_slots','slot_features')]
     seen = _maps(method, columns, looks); seen = dict(maps=None, whole=None, others=None) | seen
     return SlotReading(description=told, cosines=torch.stack([s@s.T for s in slots]), **_words(method, told, len(slots[0]), reads), **seen)
@@ -138,7 +136,7 @@ def match_slots(
     language:str|None=None    # ISO 639-1; None: recognised
 )->SlotMatches:
     "How well a query fits each slot"
-    method = with_slots(gallery.method); ids = (ids,) if isinstance(ids, str) else tuple(ids)
+    method = with_slots(gallery.method); gallery._not_empty(); ids = (ids,) if isinstance(ids, str) else tuple(ids)
     if lost := [i for i in ids if i not in gallery]: raise LabError(f'the picture {lost[0]!r}', f'one of the {len(gallery):,} of the gallery', 'Check the id.')
     query = read_query(text, method, language); vector = caption_features(method, [Caption(query.encoded, query.language, '')])
     seen = {k:v[[gallery.places[i] for i in ids]] for k,v in gallery.visuals.items()}; mask = seen.get('slot_mask')
@@ -191,7 +189,7 @@ def slot_cosines(
     gallery:Gallery # of a method with slots
 )->Tensor:          # [S, S]
     "Cosines between the slots of a picture as captions are compared with them, mean over the gallery"
-    fixed_slots(gallery); slots = normalize(gallery.visuals['slots'], dim=-1)
+    fixed_slots(gallery); gallery._not_empty(); slots = normalize(gallery.visuals['slots'], dim=-1)
     return torch.einsum('nse,nte->st', slots, slots)/len(slots)
 
 def content_words(

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['FEWEST', 'SEEN', 'VERSIONS', 'TrainingData', 'training_data', 'columns_of', 'VectorsChoice', 'vocabulary_for',
-           'new_method', 'needs_pictures', 'batches_for', 'more_columns', 'parallel_data', 'Run', 'scaled_stages',
-           'stages_for', 'BackboneChoice', 'Finetuning', 'finetuning_of', 'source_model', 'published_backbone',
-           'backbone_for', 'train', 'resume', 'shipped_run', 'load_run']
+           'new_method', 'needs_pictures', 'batches_for', 'warn_undescribed', 'more_columns', 'parallel_data', 'Run',
+           'scaled_stages', 'stages_for', 'BackboneChoice', 'Finetuning', 'finetuning_of', 'source_model',
+           'published_backbone', 'backbone_for', 'train', 'resume', 'shipped_run', 'load_run']
 
 # %% ../../nbs/44_training.recipes.ipynb #2fee03e3
 import json,shutil,time,warnings
@@ -147,6 +147,13 @@ def batches_for(
                               {k: v for k,v in more.items() if k in asked})
     return of
 
+def warn_undescribed(
+    descriptions:Sequence[str], # of the training pictures
+    corpus:str                  # its name
+)->None:
+    "Say that a method which reads descriptions has none to read"
+    if not any(descriptions): warnings.warn(f'No picture of {corpus} is described: the method reads "a photo." of each. Describe them: dasd-lab describe {corpus}.', stacklevel=3)
+
 def more_columns(
     method:RetrievalMethod, # what it reads decides
     data:TrainingData       # captions, descriptions, features
@@ -156,7 +163,7 @@ def more_columns(
     if 'source_ids' in asked:
         row = {t: i for i,t in enumerate(dict.fromkeys(s for p in data.pairs.values() for s in p.source))}; at = {l: [row[s] for s in p.source] for l,p in data.pairs.items()}
         texts = {k: (at, v) for k,v in zip(('source_ids','source_end'), method.tokens(list(row)))}
-    if 'description_ids' in asked: seen |= method.description_columns(data.descriptions or ['']*n)
+    if 'description_ids' in asked: warn_undescribed(data.descriptions, data.about.get('corpus', 'the corpus')); seen |= method.description_columns(data.descriptions or ['']*n)
     seen['visual_index'] = torch.arange(n)
     if missing := [k for k in asked if k not in {'source_features','image_features',*texts,*seen}]: raise LabError(f'data without {", ".join(missing)}', f'what {method.name!r} reads', 'Make it with `training_data(…, reads=columns_of(preset))`.')
     return texts,seen
