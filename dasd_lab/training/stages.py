@@ -20,6 +20,7 @@ from torch import Tensor,nn
 from ..contracts import LabError
 from .losses import LOSSES
 from .matching import softened_matching # registers the losses of matching
+from .triplets import image_sentence # and of triplets
 
 # %% ../../nbs/41_training.stages.ipynb #98af63cf
 @dataclass(frozen=True)
