@@ -206,11 +206,12 @@ def check_sharing(
 
 def check_warm_up(
     losses:Sequence[float], # of the last steps of the warm-up
-    margin:float=.05        # m
+    margin:float=.05,       # m
+    share:float=.5          # of it that the loss must be below
 )->float:                   # their mean
     "Refuse to go on from the plateau near m where the triplet loss rests before it falls"
     mean = float(np.mean(losses))
-    if not mean<margin/2: raise LabError(f'a warm-up that ends at a loss of {mean:.4f}', f'less than {margin/2:g}, half the margin', 'Give it more steps: entries that start from the plateau collapse.')
+    if not mean<share*margin: raise LabError(f'a stage that ends at a loss of {mean:.4f}', f'less than {share*margin:g}, {share:g} of the margin', 'Give it more steps: what starts from the plateau collapses.')
     return mean
 
 @torch.no_grad()
