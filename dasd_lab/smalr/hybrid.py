@@ -36,7 +36,7 @@ class HybridWords(nn.Module):
         language,has_own = language_index(vocabulary),specific_words(vocabulary, specific)
         counts = torch.tensor([0,0,*(c for l in vocabulary.languages for c in vocabulary.counts[l])])
         self.latent = LatentVocabulary(vocabulary.languages, language, vector_width, latent, counts)
-        place = torch.where(has_own, has_own.cumsum(0)-1, -1); n = int(has_own.sum()); own_width = min(own_width, vector_width)
+        place = torch.where(has_own, has_own.cumsum(0)-1, -1); n = sum(min(specific, len(w)) for w in vocabulary.words.values()); own_width = min(own_width, vector_width)
         self.own = nn.Embedding(n, own_width) if n else None
         self.layers = nn.ModuleDict({l: nn.Linear(own_width, width) for l in vocabulary.languages}) if n else None
         self.shared = nn.Identity() if latent.dim==width else nn.Linear(latent.dim, width)

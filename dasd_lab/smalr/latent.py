@@ -93,7 +93,7 @@ class LatentVocabulary(nn.Module):
         counts:Tensor|None=None  # [n] how often each word occurs; None: all alike
     ):
         super().__init__()
-        types = int((language>=0).sum()); n = min(config.entries, types)
+        types = len(language)-2; n = min(config.entries, types)
         if n<config.entries: warnings.warn(f'{types:,} words in all: {n:,} latent entries instead of {config.entries:,}')
         self.config,self.width = config,width
         self.projections = nn.ModuleDict({l: nn.Linear(width, config.dim) for l in languages})
