@@ -6,7 +6,8 @@
 __all__ = ['SMALRConfig', 'SMALR', 'prepare', 'make_room', 'precomputed', 'token_rows', 'sentence', 'encode_captions',
            'encode_visuals', 'training_features', 'latent_sentences', 'masked_features']
 
-# %% ../../nbs/37_smalr.encoder.ipynb #5fb57c6a
+# %% ../../nbs/37_smalr.encoder.ipynb #c5eb2af8
+import warnings
 from collections.abc import Mapping,Sequence
 from dataclasses import dataclass,replace
 from typing import Literal
@@ -99,6 +100,7 @@ def prepare(self:SMALR,
         if before: check_warm_up(before, self.config.latent.margin)
         latent.begin_entries()
         if stage=='latent_words': return latent.figures()
+    elif before and sum(before)/len(before)>=self.config.latent.margin: warnings.warn(f'the stage {log[-1]["stage"]!r} ends at a loss of {sum(before)/len(before):.4f}, no less than the margin: entries tell little apart')
     return self.words.freeze()
 
 def make_room(self:SMALR,
