@@ -177,7 +177,7 @@ def test_longer_padding_changes_no_loss(trained_words):
     for (a,x),(b,y) in zip(*(sorted(stage_loss(MAIN, method.training_features(d))[1].items()) for d in (batch,longer))): assert a==b; close(x, y)
 
 def test_where_everything_is_alike_the_losses_are_known(trained_words):
-    "Section 14: m (1 + λ1) and m"
+    "m (1 + λ1) for pictures and captions, m for neighbours"
     method,_ = trained_words; method.prepare('scaling')
     with torch.no_grad():
         for layer in (method.sentences.out, method.image.out): layer.weight.zero_(); layer.bias.fill_(1.)

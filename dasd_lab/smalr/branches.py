@@ -59,7 +59,7 @@ def masked_count(
     lengths:Tensor,  # [...] words of captions
     share:float=.2   # that is masked
 )->Tensor:           # [...]
-    "How many words are masked (section 6)"
+    "How many words are masked (MCLM)"
     return (lengths*share).round().long().clamp(min=1).minimum((lengths-1).clamp(min=0))
 
 def draw_masks(

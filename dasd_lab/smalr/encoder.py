@@ -93,7 +93,7 @@ def prepare(self:SMALR,
     stage:str,               # that begins
     log:Sequence[Mapping]=() # rows so far, of which those of the stage before are read
 )->dict[str,float]:          # figures for the log
-    "What has to happen before the first step of a stage (3.4)"
+    "What has to happen before the first step of a stage"
     if not self.pretraining or stage=='words_warm_up': return {}
     latent,before = self.words.latent,[r['loss'] for r in log if 'loss' in r and r.get('stage')==log[-1].get('stage')][-10:]
     if int(latent.phase)==0:
@@ -114,7 +114,7 @@ def make_room(self:SMALR,
 def precomputed(
     method:SMALR # trained
 )->SMALR:        # the same answers without the hybrid model
-    "The form for use: every word's universal vector computed once (section 7)"
+    "The form for use: every word's universal vector computed once"
     made = SMALR(replace(method.config, precomputed=True), method.backbone, method.tokenizer or method.n_tokens)
     kept = {k: v for k,v in method.state_dict().items() if k.split('.')[0] in ('backbone','sentences','image')}
     was = method.training; method.eval()
@@ -182,7 +182,7 @@ def training_features(self:SMALR,
 def latent_sentences(self:SMALR,
     ids:Tensor # [G, C, L]
 )->Tensor:     # [G, C, d]
-    "Captions as means of projections or of entries (3.4); words without an id say nothing"
+    "Captions as means of projections or of entries; words without an id say nothing"
     distinct,inverse = torch.unique(ids, return_inverse=True); words = distinct[distinct>1]
     rows = self.words.latent(words); table = torch.cat([rows.new_zeros(len(distinct)-len(words), rows.shape[1]), rows])
     return masked_mean(table[inverse], ids>1)
@@ -192,7 +192,7 @@ def masked_features(self:SMALR,
     keep:Tensor,  # [G, C, L] bool: no padding
     masked:Tensor # [G, C, L] bool: hidden
 )->dict[str,Tensor]: # masked and restored sentences, universal and final
-    "Masked words left out of the mean and replaced before recurrence, and what the layers restore (section 6)"
+    "Masked words left out of the mean and replaced before recurrence, and what the layers restore (MCLM)"
     universal = masked_mean(words, keep & ~masked); final = self.sentences(self.masked.hide(words, masked & keep).flatten(0, 1), keep.flatten(0, 1)).unflatten(0, keep.shape[:2])
     return dict(masked_universal_features=universal, masked_final_features=final, restored_universal_features=self.masked.restored(self.masked.universal, universal), restored_final_features=self.masked.restored(self.masked.final, final))
 

@@ -48,7 +48,7 @@ class HybridWords(nn.Module):
     def tail(self)->Tensor: return (self.language>=0) & (self.place<0) # [n] bool: words that read the shared entries
 
     def of_words(self, words:Tensor)->Tensor: # ids [n], sorted, none special → [n, D]
-        "The universal vectors of distinct words (3.1)"
+        "The universal vectors of distinct words (HEM)"
         own = self.place[words]>=0; parts,order = [],[]
         if self.own is not None: parts.append(by_language(self.layers, self.own(self.place[words[own]]), self.language[words[own]])); order.append(own.nonzero()[:,0])
         tail = words[~own]; parts.append(self.shared(self.latent(tail)) if len(tail) else self.started.new_zeros(0, self.width)); order.append((~own).nonzero()[:,0])
@@ -71,7 +71,7 @@ class HybridWords(nn.Module):
 def start_from(self:HybridWords,
     vectors:Tensor # [n, W], in the vocabulary's order
 )->None:
-    "Begin with word vectors: specific words are their principal components (2.5)"
+    "Begin with word vectors: specific words are their principal components"
     self.latent.start_from(vectors)
     if self.own is None: return
     for l,(coordinates,_,_) in self._components().items(): # in the order of languages
@@ -85,7 +85,7 @@ def _components(self:HybridWords)->dict[str,tuple[Tensor,Tensor,Tensor]]: # lang
 
 @torch.no_grad()
 def freeze(self:HybridWords)->dict[str,float]: # see `LatentVocabulary.freeze`
-    "Give words their entries, and start the layers in the space that the pre-training found (3.4)"
+    "Give words their entries, and start the layers in the space that the pre-training found"
     projections = dict(self.latent.projections.items()); components = self._components() if self.own is not None else {}
     said = self.latent.freeze(self.tail)
     if self.hand_over=='random': return said
@@ -104,7 +104,7 @@ def table(self:HybridWords, at_once:int=4096)->Tensor: # [n, D]
 HybridWords.start_from,HybridWords._components,HybridWords.freeze,HybridWords.table = start_from,_components,freeze,table
 
 class WordTable(nn.Module):
-    "What is left of the hybrid model at test time: a row for every word (section 7)"
+    "What is left of the hybrid model at test time: a row for every word"
     def __init__(self,
         n:int,    # ids
         width:int # D

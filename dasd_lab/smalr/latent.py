@@ -64,7 +64,7 @@ def spherical_kmeans(
     iterations:int=8, # passes
     seed:int=0      # of the words that centres start from
 )->Tensor:          # [k, d] of length 1
-    "Centres of directions; one that nothing is near stays where it was (3.4, step 2)"
+    "Centres of directions; one that nothing is near stays where it was"
     unit = F.normalize(rows, dim=-1); centres = unit[torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:k].to(rows.device)].clone()
     for _ in range(iterations):
         nearest = nearest_entries(unit, centres)[:,0]
@@ -113,7 +113,7 @@ class LatentVocabulary(nn.Module):
         return by_language(self.projections, self.vectors[words], self.language[words])
 
     def forward(self, words:Tensor)->Tensor: # ids [n], sorted, each once, none special → [n, d]
-        "What words are, in this phase (3.4)"
+        "What words are, in this phase"
         phase = int(self.phase)
         if phase==2: return self.entries(self.codes[words])
         found = self.projected(words)
@@ -130,13 +130,13 @@ def all_words(self:LatentVocabulary)->Tensor: # ids, without the special ones
 
 @torch.no_grad()
 def begin_entries(self:LatentVocabulary)->None:
-    "Entries begin as the centres of all words' projections; from now on words choose (3.4, step 2)"
+    "Entries begin as the centres of all words' projections; from now on words choose"
     if int(self.phase)!=0: raise LabError(f'entries that are past their beginning (phase {int(self.phase)})', 'phase 0', 'Call it once, after the warm-up.')
     c = self.config; self.entries.weight.copy_(spherical_kmeans(self.projected(self.all_words()), self.entries.num_embeddings, c.iterations, c.seed)); self.phase.fill_(1)
 
 @torch.no_grad()
 def chosen(self:LatentVocabulary)->Tensor: # [n], -1 for the special ids
-    "The entry of every word, without exploration (3.4, step 4)"
+    "The entry of every word, without exploration"
     if int(self.phase)==2: return self.codes.clone()
     words = self.all_words(); found = torch.full_like(self.codes, -1); found[words] = nearest_entries(self.projected(words), self.entries.weight)[:,0]
     return found
@@ -153,7 +153,8 @@ def freeze(self:LatentVocabulary,
 )->dict[str,float]: # see `sharing`, of all words before anything was dropped
     "Give every word its entry for good, and drop entries that no word needs"
     if int(self.phase)!=1: raise LabError(f'a freeze in phase {int(self.phase)}', 'phase 1', 'Call `begin_entries` first; freeze once.')
-    said = check_sharing(self.figures(), self.config.least_used, self.config.most_alike); codes = self.chosen()
+    said = self.figures(); codes = self.chosen()
+    if needed.any(): check_sharing(said, self.config.least_used, self.config.most_alike)
     kept = torch.unique(codes[needed & (codes>=0)]); renumbered = torch.full((self.entries.num_embeddings+1,), -1, device=codes.device); renumbered[kept] = torch.arange(len(kept), device=codes.device)
     self.codes,self.original = renumbered[codes],self.original[kept] # the last place stands for -1
     self.make_room(frozen=True, n=len(kept), rows=self.entries.weight[kept].clone()); self.phase.fill_(2)

@@ -35,7 +35,7 @@ def vectors_of(
     vocabulary:WordVocabulary, # of the training captions
     provider:WordVectors       # any
 )->tuple[WordVocabulary,np.ndarray]: # the words that have a vector, and [n ids, W]; the two special ids have zeros
-    "The vocabulary cut to what the vectors know, and the vectors in its order (2.3)"
+    "The vocabulary cut to what the vectors know, and the vectors in its order"
     found = {l: provider.vectors(l, vocabulary.words[l]) for l in vocabulary.languages}
     kept = with_vectors(vocabulary, {l: has for l,(_,has) in found.items()}, provider.name)
     return kept,np.concatenate([np.zeros((2, provider.dim), np.float32), *(rows[has] for rows,has in found.values())]).astype(np.float32)

@@ -158,17 +158,14 @@ def pad_rows(
 def count_words(
     captions:Mapping[str,Sequence[str]],    # language → training captions, translations included; the source language first
     tokenizers:Mapping[str,str]|None=None,  # language → a name in `TOKENIZERS`; `preferred_tokenizer` elsewhere
-    fewest:int=1,                           # a word is kept if it occurs this often
-    replaced:Mapping[str,Mapping[str,str]]|None=None # language → word → what it is counted as
+    fewest:int=1                            # a word is kept if it occurs this often (the baseline "frequency threshold")
 )->WordVocabulary:
-    "The vocabulary of some captions (2.3)"
+    "The vocabulary of some captions"
     names = {l: (tokenizers or {}).get(l) or preferred_tokenizer(l) for l in captions}
     found = {}
     for l,texts in captions.items():
-        counted,other = Counter(w for c in texts for w in caption_words(c, names[l])),(replaced or {}).get(l, {})
-        merged = Counter()
-        for w,n in counted.items(): merged[other.get(w, w)] += n
-        found[l] = sorted(((w, n) for w,n in merged.items() if n>=fewest), key=lambda p: (-p[1], p[0]))
+        counted = Counter(w for c in texts for w in caption_words(c, names[l]))
+        found[l] = sorted(((w, n) for w,n in counted.items() if n>=fewest), key=lambda p: (-p[1], p[0]))
     return WordVocabulary(*({l: [p[k] for p in ps] for l,ps in found.items()} for k in (0,1)), names)
 
 def with_vectors(
