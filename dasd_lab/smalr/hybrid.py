@@ -5,11 +5,9 @@
 # %% auto #0
 __all__ = ['HybridWords', 'start_from', 'freeze', 'table', 'WordTable']
 
-# %% ../../nbs/366_smalr.hybrid.ipynb #543969f1
-from collections.abc import Sequence
+# %% ../../nbs/366_smalr.hybrid.ipynb #27cd5a5f
 from typing import Literal
 
-import numpy as np
 import torch
 from torch import Tensor,nn
 

@@ -11,7 +11,6 @@ __all__ = ['LatentConfig', 'nearest_entries', 'explored', 'spherical_kmeans', 'b
 import warnings
 from collections.abc import Mapping,Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch

@@ -17,7 +17,7 @@ from scipy.sparse import coo_array,diags_array
 from sklearn.utils.extmath import randomized_svd
 
 from ..contracts import LabError
-from .vocabulary import WordVocabulary,count_words,with_vectors
+from .vocabulary import WordVocabulary,with_vectors
 from ..storage import sha256
 
 # %% ../../nbs/362_smalr.vectors.ipynb #2fecd3c8

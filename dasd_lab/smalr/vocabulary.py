@@ -65,6 +65,7 @@ def preferred_tokenizer(
     wanted = PREFERRED.get(language)
     return 'unicode_words' if wanted is None else wanted if find_spec(wanted) else 'character_bigrams'
 
+@cache
 def word_tokenizer(
     name:str # in `TOKENIZERS`
 )->Callable[[str],list[str]]: # text, NFC and lower case → words
