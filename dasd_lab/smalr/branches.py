@@ -39,6 +39,7 @@ class SentenceBranch(nn.Module):
         packed = nn.utils.rnn.pack_padded_sequence(words, lengths, batch_first=True, enforce_sorted=False)
         return self.out(self.gru(packed)[1][0])
 
+# %% ../../nbs/368_smalr.branches.ipynb #5100e543
 class ImageBranch(nn.Module):
     "Two linear layers"
     def __init__(self,

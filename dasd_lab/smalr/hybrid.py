@@ -81,6 +81,7 @@ def _components(self:HybridWords)->dict[str,tuple[Tensor,Tensor,Tensor]]: # lang
     "Principal components of each language's vectors"
     return {l: tuple(map(torch.from_numpy, principal_components(self.latent.vectors[self.language==i].cpu().numpy(), self.own.embedding_dim))) for i,l in enumerate(self.languages)}
 
+# %% ../../nbs/366_smalr.hybrid.ipynb #f5ce17a1
 @torch.no_grad()
 def freeze(self:HybridWords)->dict[str,float]: # see `LatentVocabulary.freeze`
     "Give words their entries, and start the layers in the space that the pre-training found"
@@ -101,6 +102,7 @@ def table(self:HybridWords, at_once:int=4096)->Tensor: # [n, D]
 
 HybridWords.start_from,HybridWords._components,HybridWords.freeze,HybridWords.table = start_from,_components,freeze,table
 
+# %% ../../nbs/366_smalr.hybrid.ipynb #d52f666c
 class WordTable(nn.Module):
     "What is left of the hybrid model at test time: a row for every word"
     def __init__(self,

@@ -140,6 +140,7 @@ def chosen(self:LatentVocabulary)->Tensor: # [n], -1 for the special ids
     words = self.all_words(); found = torch.full_like(self.codes, -1); found[words] = nearest_entries(self.projected(words), self.entries.weight)[:,0]
     return found
 
+# %% ../../nbs/364_smalr.latent.ipynb #a22f45e5
 @torch.no_grad()
 def figures(self:LatentVocabulary)->dict[str,float]:
     "How entries are used and shared, and how alike words are"
@@ -192,6 +193,7 @@ def concentration(
     "The length of the mean direction: 1 where all point the same way"
     return float((weights[:,None]*F.normalize(vectors, dim=-1)).sum(0).norm()/weights.sum())
 
+# %% ../../nbs/364_smalr.latent.ipynb #9bcd55f2
 def check_sharing(
     figures:Mapping[str,float], # of `LatentVocabulary.figures`
     least:float=.05,            # share of V in use
@@ -214,6 +216,7 @@ def check_warm_up(
     if not mean<share*margin: raise LabError(f'a stage that ends at a loss of {mean:.4f}', f'less than {share*margin:g}, {share:g} of the margin', 'Give it more steps: what starts from the plateau collapses.')
     return mean
 
+# %% ../../nbs/364_smalr.latent.ipynb #37a46432
 @torch.no_grad()
 def caption_figures(
     first:Tensor, # [n, d] captions of one language

@@ -112,6 +112,7 @@ class FastTextFiles(_Subwords):
         if found.vector_size!=self.dim: raise LabError(f'{self.paths[language]} of width {found.vector_size}', f'{self.dim}', 'Give its width as `dim`.')
         return found
 
+# %% ../../nbs/362_smalr.vectors.ipynb #12780578
 class FastTextFromCaptions(_Subwords):
     "FastText learnt from the training captions"
     def __init__(self,
@@ -151,6 +152,7 @@ def ppmi_vectors(
     k = min(dim, c.shape[0]); u,s,_ = randomized_svd(pmi, k, random_state=seed)
     return np.pad(u*np.sqrt(s), ((0,0),(0,dim-k))).astype(np.float32)
 
+# %% ../../nbs/362_smalr.vectors.ipynb #339efd55
 class CooccurrenceSVD:
     "Vectors from the captions alone, the same ones every time"
     def __init__(self,

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['TOKENIZERS', 'PREFERRED', 'PAD', 'UNKNOWN', 'unicode_words', 'character_bigrams', 'preferred_tokenizer',
-           'word_tokenizer', 'caption_words', 'WordVocabulary', 'pad_rows', 'count_words', 'with_vectors',
-           'language_index', 'specific_words', 'covered']
+           'word_tokenizer', 'caption_words', 'pad_rows', 'WordVocabulary', 'word', 'plain', 'save', 'load',
+           'count_words', 'with_vectors', 'language_index', 'specific_words', 'covered']
 
 # %% ../../nbs/36_smalr.vocabulary.ipynb #30fd8961
 import json,re,unicodedata
@@ -81,9 +81,19 @@ def caption_words(
     "The words of a caption"
     return word_tokenizer(tokenizer)(unicodedata.normalize('NFC', text).lower())
 
-# %% ../../nbs/36_smalr.vocabulary.ipynb #9dc5fcd2
+# %% ../../nbs/36_smalr.vocabulary.ipynb #1170a7b0
 PAD,UNKNOWN = 0,1
 
+def pad_rows(
+    rows:Sequence[Sequence[int]], # B rows
+    length:int=0                  # at least
+)->Tensor:                        # [B, L]
+    "Rows of ids as one tensor, filled up with 0"
+    found = np.zeros((len(rows), max([length, *map(len, rows)])), np.int64)
+    for i,r in enumerate(rows): found[i,:len(r)] = r
+    return torch.from_numpy(found)
+
+# %% ../../nbs/36_smalr.vocabulary.ipynb #bebfd79b
 class WordVocabulary:
     "The words of several languages under one numbering"
     def __init__(self,
@@ -126,34 +136,32 @@ class WordVocabulary:
         "Captions as ids, filled up with 0"
         return pad_rows(self.encode(captions, language, max_words))
 
-    def word(self, i:int)->tuple[str,str]: # language, word
-        "What an id stands for"
-        l = next((l for l in reversed(self.languages) if self.first[l]<=i<self.first[l]+len(self.words[l])), None)
-        if l is None: raise LabError(f'the id {i}', f'2 to {len(self)-1}; 0 is padding, 1 the unknown word', 'Correct it.')
-        return l,self.words[l][i-self.first[l]]
+# %% ../../nbs/36_smalr.vocabulary.ipynb #dd32cc27
+def word(self:WordVocabulary, i:int)->tuple[str,str]: # language, word
+    "What an id stands for"
+    l = next((l for l in reversed(self.languages) if self.first[l]<=i<self.first[l]+len(self.words[l])), None)
+    if l is None: raise LabError(f'the id {i}', f'2 to {len(self)-1}; 0 is padding, 1 the unknown word', 'Correct it.')
+    return l,self.words[l][i-self.first[l]]
 
-    def plain(self)->dict: return dict(kind='words', vectors=self.vectors, languages=[dict(language=l, tokenizer=self.tokenizers[l], words=self.words[l], counts=self.counts[l]) for l in self.languages])
+def plain(self:WordVocabulary)->dict:
+    "As plain data, for JSON"
+    return dict(kind='words', vectors=self.vectors, languages=[dict(language=l, tokenizer=self.tokenizers[l], words=self.words[l], counts=self.counts[l]) for l in self.languages])
 
-    def save(self, path:str|Path)->None:
-        "Write it as one JSON file"
-        write_json(self.plain(), path)
+def save(self:WordVocabulary, path:str|Path)->None:
+    "Write it as one JSON file"
+    write_json(self.plain(), path)
 
-    @classmethod
-    def load(cls, path:str|Path)->'WordVocabulary':
-        "Read it again; a tokenizer that is not installed is an error"
-        try: found = json.loads(Path(path).read_text(encoding='utf-8')); assert found['kind']=='words'; made = cls(**{k: {d['language']: d[n] for d in found['languages']} for k,n in dict(words='words', counts='counts', tokenizers='tokenizer').items()}, vectors=found['vectors'])
-        except (OSError,ValueError,KeyError,TypeError,AssertionError) as e: raise LabError(f'{path} is no vocabulary of words ({type(e).__name__})', 'a file that `WordVocabulary.save` wrote', 'Restore the file.') from e
-        for name in set(made.tokenizers.values()): word_tokenizer(name)
-        return made
+def load(cls:type[WordVocabulary], path:str|Path)->WordVocabulary:
+    "Read it again; a tokenizer that is not installed is an error"
+    try:
+        found = json.loads(Path(path).read_text(encoding='utf-8'))
+        if found['kind']!='words': raise ValueError(found['kind'])
+        made = cls(**{k: {d['language']: d[n] for d in found['languages']} for k,n in dict(words='words', counts='counts', tokenizers='tokenizer').items()}, vectors=found['vectors'])
+    except (OSError,ValueError,KeyError,TypeError) as e: raise LabError(f'{path} is no vocabulary of words ({type(e).__name__})', 'a file that `WordVocabulary.save` wrote', 'Restore the file.') from e
+    for name in set(made.tokenizers.values()): word_tokenizer(name)
+    return made
 
-def pad_rows(
-    rows:Sequence[Sequence[int]], # B rows
-    length:int=0                  # at least
-)->Tensor:                        # [B, L]
-    "Rows of ids as one tensor, filled up with 0"
-    found = np.zeros((len(rows), max([length, *map(len, rows)])), np.int64)
-    for i,r in enumerate(rows): found[i,:len(r)] = r
-    return torch.from_numpy(found)
+WordVocabulary.word,WordVocabulary.plain,WordVocabulary.save,WordVocabulary.load = word,plain,save,classmethod(load)
 
 # %% ../../nbs/36_smalr.vocabulary.ipynb #3f791ddc
 def count_words(
@@ -169,6 +177,7 @@ def count_words(
         found[l] = sorted(((w, n) for w,n in counted.items() if n>=fewest), key=lambda p: (-p[1], p[0]))
     return WordVocabulary(*({l: [p[k] for p in ps] for l,ps in found.items()} for k in (0,1)), names)
 
+# %% ../../nbs/36_smalr.vocabulary.ipynb #c50f7e09
 def with_vectors(
     vocabulary:WordVocabulary,   # any
     found:Mapping[str,np.ndarray], # language → which of its words have a vector, bool
