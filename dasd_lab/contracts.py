@@ -16,9 +16,9 @@ import torch
 from torch import Tensor,nn
 import torch.nn.functional as F
 
-# %% ../nbs/00_contracts.ipynb #9deb6a50
+# %% ../nbs/00_contracts.ipynb #ddb42db0
 AXES = dict(B='captions in a batch', L='tokens', D='width of the text tower', E='shared space', H='adapter bottleneck',
-            K='adapted blocks', Q='queries', N='gallery', T='frames', V='visual tokens', S='slots')
+            K='adapted blocks', Q='queries', N='gallery', T='frames', V='visual tokens', S='slots', G='languages')
 
 # %% ../nbs/00_contracts.ipynb #049d9881
 class LabError(ValueError):
@@ -47,7 +47,7 @@ class Caption:
 COLUMNS = dict(source_features='[B, E] source captions, from the frozen tower', image_features='[B, E] pictures, from the frozen tower; of clips, the mean',
                frame_features='[B, T, E] frames, a picture has one', frame_mask='[B, T]', visual_tokens='[B, V, E] the whole and its places, of every frame', visual_mask='[B, V]',
                source_ids="[B, L] source captions, the method's own pieces", source_end='[B]', description_ids='[B, L] English descriptions of the pictures', description_end='[B]',
-               visual_index='[B] which picture') # what a method may read in training, beside the ids of target captions
+               visual_index='[B] which picture', word_ids='[B, G, S, L] words of S captions a picture in each of G languages', masked_words='[B, G, S, L] which of them are hidden') # what a method may read in training, beside the ids of target captions
 
 def cosine_scores(
     text_features:Tensor,       # [Q, E]
@@ -94,6 +94,18 @@ class RetrievalMethod(nn.Module):
     )->None:
         "Begin with published token vectors"
         with torch.no_grad(): self.token_vectors.embedding.weight.copy_(rows)
+
+    def prepare(self,
+        stage:str,                  # the name of a stage, of which no step was taken yet
+        log:Sequence[Mapping]=()    # rows of the log so far
+    )->dict[str,float]:             # figures for the log
+        "What has to happen between two stages, where something has to; weights may change their shapes here and nowhere else"
+        return {}
+
+    def make_room(self,
+        shapes:Mapping[str,Sequence[int]] # name → shape of weights that are about to be loaded
+    )->None:
+        "Take the shapes that weights had after some stage, where stages change them"
 
     def visual_columns(self,
         pictures,                                 # what `backbone.encode_pictures` takes

@@ -102,7 +102,7 @@ def save_checkpoint(
     for left in folder.parent.glob(f'.{folder.name[:2]}*-*'): shutil.rmtree(left, ignore_errors=True) # of a process that was killed while it wrote
     return folder
 
-# %% ../../nbs/415_training.checkpoints.ipynb #463606fb
+# %% ../../nbs/415_training.checkpoints.ipynb #281b67b5
 def load_checkpoint(
     run:Path,         # folder of a run
     method:nn.Module, # receives the weights
@@ -116,6 +116,7 @@ def load_checkpoint(
             best,states = None if m['best'] is None else read_tensors(folder/'best.safetensors'),json.loads((folder/'random.json').read_text(encoding='utf-8'))
         except (LabError,KeyError,ValueError,OSError) as e:
             damage.append(f'{folder.name}: {e.given if isinstance(e, LabError) else e}'); continue
+        if hasattr(method, 'make_room'): method.make_room({k: v.shape for k,v in weights.items()})
         _same_run(folder, m, weights, own_state(method), facts)
         if damage: warnings.warn(f'{run} goes on from {folder.name}, as later checkpoints are damaged ({"; ".join(damage)})')
         method.load_state_dict(method.state_dict() | weights); set_random_states(states)

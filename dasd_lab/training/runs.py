@@ -197,8 +197,8 @@ def method_in(
     cls = method_class(m['method'])
     weights = read_tensors(Path(folder)/'model.safetensors')
     vectors = weights.get('token_vectors.embedding.weight')
-    tokenizer = len(vectors) if vectors is not None and 'tokenizer.json' not in m['files'] else CaptionTokenizer.load(Path(folder)/'tokenizer.json')
-    method = cls(settings(cls.config_class, m['config']), backbone, tokenizer); wanted = own_state(method)
+    tokenizer = len(vectors) if vectors is not None and 'tokenizer.json' not in m['files'] else getattr(cls, 'tokenizer_class', CaptionTokenizer).load(Path(folder)/'tokenizer.json')
+    method = cls(settings(cls.config_class, m['config']), backbone, tokenizer); method.make_room({k: v.shape for k,v in weights.items()}); wanted = own_state(method)
     if set(weights)!=set(wanted) or any(weights[k].shape!=wanted[k].shape for k in weights):
         raise LabError(f'{folder} holds other weights than its own settings ask for ({sorted(set(weights)^set(wanted))[:3]})', 'weights that fit', 'Restore or retrain it.')
     method.load_state_dict(method.state_dict() | {k: v.float() if v.is_floating_point() else v for k,v in weights.items()})
