@@ -28,7 +28,7 @@ def companion(name:str, out:Path, corpus, seed:int)->None:
     save_method(run.method, out/name, half=True, seed=seed, preset=preset, changes=changes)
     results = evaluate(load_method(out/name, backbone), corpus, 'test', LANGUAGES)
     card = json.loads((out/'card.json').read_text(encoding='utf-8'))
-    card.setdefault('companions', {})[name] = dict(command=f'python tools/ship.py --seed {seed} --only {name}', preset=preset, changes=changes, seed=seed,
+    card.setdefault('companions', {})[name] = dict(command=f'python tools/ship.py --seed {seed} --only {name}', preset=preset, changes=changes, seed=seed, **({'descriptions': run.card['descriptions']} if 'descriptions' in run.card else {}),
         parameters=run.card['parameters'], cpu_s=round(time.process_time()-start), test=results.rows, mean_recall=results.mean_recall)
     write_json(card, out/'card.json')
     print(name); print(results.to_markdown())
