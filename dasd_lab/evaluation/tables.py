@@ -157,6 +157,7 @@ def run_table(
     asked = dict(table=key, corpus=getattr(corpus, 'checksum', corpus.name), backbone=fingerprint(backbone), languages=languages, split=split, preset=json.dumps(preset, sort_keys=True))
     if 'description_ids' in columns_of(preset): asked |= dict(descriptions={s: corpus.captioner(s) for s in ('train',split)})
     out,variants = Path(out),tables[key].variants(preset, backbone)
+    variants = {n: v for i,(n,v) in enumerate(variants.items()) if i==0 or AS_LARGE in v.values() or vary(preset, v)!=preset} # what this preset has anyway is not trained again
     if other := [k for r in read_runs(out) for k in asked if r.get(k)!=asked[k]]: raise LabError(f'{out} holds runs with another {", ".join(dict.fromkeys(other))}', 'the same for all lines', 'Give another file.')
     done,data = {(r['variant'],r['seed']) for r in read_runs(out)},None
     for n,(seed,name) in enumerate(product(seeds, variants), 1):
