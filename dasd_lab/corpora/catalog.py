@@ -161,7 +161,7 @@ def described(self:Corpus,
 
 def _own_descriptions(self:Corpus, split:str)->dict[str,str]:
     "The first caption of each visual in the source language that has the origin mllm"
-    return {c.visual_id: c.text for c in reversed(self.all_captions(split, self.languages[0])) if c.origin=='mllm'}
+    return {c.visual_id: c.text for c in reversed(self.all_captions(split, self.languages[0])) if c.origin=='mllm'} if self.languages else {}
 
 @patch
 def descriptions(self:Corpus,
