@@ -30,15 +30,17 @@ test: venv ## everything CI runs: sync check, notebooks, pytest, and every guide
 	@sh tools/browser.sh
 	@$(STEP) "corpus: built where it is missing" $(RUN) .venv/bin/dasd-lab corpus build
 	@began=$$(date +%s); sh tools/browser.sh --there && guides= || guides=guides; \
-	$(MAKE) --no-print-directory -k -j2 --output-sync=line browser sync units notebooks $$guides; status=$$?; \
+	$(MAKE) --no-print-directory -k -j2 --output-sync=line browser sync units notebooks-1 notebooks-2 $$guides; status=$$?; \
 	if [ $$status -eq 0 ]; then word='✓ all passed'; else word='✗ some failed, see above'; fi; \
 	printf '%s (%s s)\n' "$$word" $$(( $$(date +%s) - began )); exit $$status
 
 sync: venv
 	@$(STEP) "sync: the package and the notebooks tell the same" $(PYTEST) tests/test_exports.py tests/test_path.py
 
-notebooks: venv
-	@$(STEP) "notebooks: every cell of the package's notebooks" $(PYTEST) tests/test_notebooks.py --durations=5
+notebooks: notebooks-1 notebooks-2
+
+notebooks-%: venv
+	@NOTEBOOKS=$*/2 $(STEP) "notebooks, half $*: every cell of the package's notebooks" $(PYTEST) tests/test_notebooks.py --durations=5
 
 guides: venv
 	@$(STEP) "guides: each in a kernel of its own" $(PYTEST) --nbmake --nbmake-timeout=300 nbs/guides
