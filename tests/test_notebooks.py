@@ -1,6 +1,6 @@
 "Every notebook under nbdev's own runner, counted one by one"
 import os
-import pytest
+import pytest,torch
 from nbdev.config import get_config
 from nbdev.doclinks import nbglob
 from nbdev.test import test_nb as run_notebook  # under another name, or pytest would collect it
@@ -18,7 +18,7 @@ def test_notebook(path):
     here,known = os.getcwd(),dict(METHODS)
     try: passed,seconds = run_notebook(path.absolute(), skip_flags=CONFIG.tst_flags.split(), basepath=CONFIG.config_path)
     finally:
-        os.chdir(here)
+        os.chdir(here); torch.set_grad_enabled(True)
         for name in [n for n,cls in METHODS.items() if not cls.__module__.startswith('dasd_lab')]: # a notebook's own class would stand in for the package's in those that follow
             del METHODS[name]
             if name in known: METHODS[name] = known[name]
