@@ -52,7 +52,7 @@ def plan_store(
         raise LabError(f'parts {list(parts)} in {dtype}, {shard_rows} rows a shard, {frames} frames', f'some of {list(PARTS)} in one of {list(TYPES)}, rows, and frames where there is such a part', 'Correct the call.')
     items = {p: list(dict.fromkeys(c.text for c in corpus.captions(split, backbone.source_language, 'human'))) if p=='source' else corpus.visuals(split) for p in parts}
     seen = lambda x: dict(n_frames=x.n_frames, pictures=corpus.pictures_stamp(split)) if isinstance(x, Visuals) else {}; t = backbone.tokenizer
-    def room(p, x): return dict(image=lambda: [], source=lambda: [], frames=lambda: [frames], places=lambda: [(frames or x.n_frames)*n_places(backbone)])[p]()
+    def room(p, x): return [frames] if p=='frames' else [(frames or x.n_frames)*n_places(backbone)] if p=='places' else []
     about = {p: dict(rows=len(x), shape=[*room(p, x),backbone.embed_dim], ids=checksum(_ids(x)), **seen(x), **(dict(frames=frames) if p=='places' else {})) for p,x in items.items()}
     return Plan(corpus.name, split, f'{backbone.name} ({backbone.kind})', fingerprint(backbone), checksum([t.names, t.kept, t.unknown, t.tokenizer.to_str()]),
                 checksum([backbone.kind, backbone.config, plain(backbone.preprocessing), str(backbone.dtype)]), dtype, shard_rows, about),items

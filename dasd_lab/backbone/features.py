@@ -13,7 +13,7 @@ from pathlib import Path
 from torch import Tensor
 
 from .encoding import WIDE,encode_shards,plan_store,refuse_running
-from .places import visual_rows
+from .places import picture_columns
 from .shards import StoredRows,StoredTexts
 from .store import agree,open_store,read_plan
 from .towers import Backbone
@@ -85,7 +85,8 @@ def frozen_features(
     "Features of a split, from the folder if they are there; one of another backbone or corpus is refused"
     if folder is None:
         texts = list(dict.fromkeys(c.text for c in corpus.captions(split, backbone.source_language, 'human')))
-        return FrozenFeatures(backbone.encode_pictures(corpus.visuals(split), progress=progress), backbone.encode_source(texts, progress=progress), {c: i for i,c in enumerate(texts)}, visual_rows=visual_rows(backbone, corpus.visuals(split), reads, progress))
+        seen = picture_columns(backbone, corpus.visuals(split), reads, progress)
+        return FrozenFeatures(seen.pop('image_features'), backbone.encode_source(texts, progress=progress), {c: i for i,c in enumerate(texts)}, visual_rows=seen)
     asked = parts_for(reads, corpus, split); options = read_plan(folder).options if (Path(folder)/'plan.json').is_file() else asked
     if lacking := {*asked['parts']}-{*options['parts']}: raise LabError(f'{folder} without {", ".join(sorted(lacking))}', f'a store of {", ".join(asked["parts"])}', 'Give the folder that stores lie in, or encode another one: dasd-lab features --parts '+','.join(asked['parts']))
     if (Path(folder)/'manifest.json').is_file(): agree(folder, plan_store(backbone, corpus, split, **options)[0])

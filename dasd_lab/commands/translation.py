@@ -68,7 +68,7 @@ def describe_words(
     d.add_argument('corpus', metavar='CORPUS', help='a corpus by name, or a folder of pictures and caption files')
     d.add_argument('--split', metavar='LIST', help='parts of the corpus, with commas (default: the first, such as train; all where the command describes nothing)')
     who = d.add_mutually_exclusive_group()
-    who.add_argument('--captioner', metavar='MODEL', help='blip, florence, llava_small, internvl, smolvlm, qwen, llava …; the folder of such a model; or owner/name')
+    who.add_argument('--captioner', metavar='MODEL', help='blip, florence, llava_small, internvl, smolvlm, qwen, llava …; the folder of such a model; owner/name; or pictograms, the lab\'s own for pictures made of them')
     who.add_argument('--texts', metavar='FOLDER', help='take descriptions that are there: a file FOLDER/ID.txt for each visual')
     who.add_argument('--use', metavar='NAME', help="read those of this captioner from now on, by name or fingerprint; '' the newest")
     d.add_argument('--prompt', metavar='TEXT', help="what the model is asked (default: the paper's question; of small models none)")

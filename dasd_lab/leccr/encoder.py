@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor,nn
 
-from ..backbone.places import joined,visual_rows,wholes
+from ..backbone.places import joined,picture_columns
 from ..backbone.tokens import CaptionTokenizer
 from ..backbone.towers import Backbone,attention,captions_in_batches
 from ..contracts import LabError,RetrievalMethod,register_method
@@ -138,9 +138,8 @@ def visual_columns(self:LECCR,
     "What `encode_visuals` wants to know of pictures"
     known = known or {}; wanted = [k for k in self.read_columns if k in ('visual_tokens','visual_mask','frame_features','frame_mask')]; new = set(wanted)-set(known)
     if new and pictures is None: raise LabError(f'pictures of which {", ".join(known)} is known, and nothing to look at', f'{", ".join(sorted(new))}, which this method reads', 'Add the pictures to a gallery of its own: Gallery(method).add(pictures).')
-    seen = visual_rows(self.backbone, pictures, new) if new else {}
-    if 'image_features' not in known and 'visual_tokens' in seen: known = {**known, 'image_features': wholes(self.backbone, seen['visual_tokens'], seen['visual_mask'])} # one look is enough
-    found = super(LECCR, self).visual_columns(pictures, None, known) | {k: known[k] for k in wanted if k in known} | seen
+    if new or 'image_features' not in known: known = {**picture_columns(self.backbone, pictures, new), **known}
+    found = {k: known[k] for k in ('image_features',*wanted)}
     if self.config.descriptions=='none': return found
     return found | self.description_columns(descriptions or ['']*len(found['image_features']))
 

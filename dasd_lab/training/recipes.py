@@ -23,7 +23,7 @@ import torch
 
 from ..backbone.features import FrozenFeatures,frozen_features,store_in
 from ..backbone.open_clip import open_clip_backbone
-from ..backbone.places import visual_rows
+from ..backbone.places import picture_columns
 from ..backbone.store import read_plan
 from ..backbone.tokens import CaptionTokenizer,train_tokenizer
 from ..backbone.towers import Backbone,fingerprint,load_backbone,save_backbone
@@ -184,7 +184,7 @@ def parallel_data(
     images,rows,told = torch.empty(0, backbone.embed_dim),{},[]
     if len(used):
         visuals = corpus.visuals('train'); shown = Visuals([visuals.ids[i] for i in used], lambda i: visuals[int(used[i])].frames)
-        images,rows = backbone.encode_pictures(shown, progress=progress),visual_rows(backbone, shown, reads, progress)
+        rows = picture_columns(backbone, shown, reads, progress); images = rows.pop('image_features')
         if 'description_ids' in reads: every = corpus.descriptions('train'); told = [every[i] for i in used]; about['descriptions'] = corpus.captioner('train')
     texts = list(dict.fromkeys(p.source for some in pairs.values() for p in some))
     aligned = {l: CaptionPairs([p.source for p in some], [p.target for p in some], np.where(places[l]<0, -1, np.searchsorted(used, places[l])), l, ['']*len(some)) for l,some in pairs.items()}
