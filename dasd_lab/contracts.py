@@ -47,7 +47,7 @@ class Caption:
 COLUMNS = dict(source_features='[B, E] source captions, from the frozen tower', image_features='[B, E] pictures, from the frozen tower; of clips, the mean',
                frame_features='[B, T, E] frames, a picture has one', frame_mask='[B, T]', visual_tokens='[B, V, E] the whole and its places, of every frame', visual_mask='[B, V]',
                source_ids="[B, L] source captions, the method's own pieces", source_end='[B]', description_ids='[B, L] English descriptions of the pictures', description_end='[B]',
-               visual_index='[B] which picture', word_ids='[B, G, S, L] words of S captions a picture in each of G languages', masked_words='[B, G, S, L] which of them are hidden') # what a method may read in training, beside the ids of target captions
+               visual_index='[B] which picture', word_ids='[B, G, S, L] words of S captions a picture in each of G languages', masked_words='[B, G, S, L] which of them are hidden', text_index='[B, G, S] which text') # what a method may read in training, beside the ids of target captions
 
 def cosine_scores(
     text_features:Tensor,       # [Q, E]
@@ -70,6 +70,7 @@ class RetrievalMethod(nn.Module):
     name:str = ''                    # the name under which it is registered
     languages:tuple[str,...] = ()    # target languages it can read, ISO 639-1
     frozen_source:bool = True        # are source captions and pictures compared as the frozen model gives them?
+    pretraining:bool = False         # are parts being learnt in this stage that nothing can be found with yet?
     backbone:nn.Module               # the frozen vision-language model
 
     @property

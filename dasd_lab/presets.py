@@ -85,7 +85,7 @@ def vary(
 KEYS = dict(base='another preset, of which this one lists the differences', name='of a source model', method='a registered method', config="the method's settings",
             stages='what is trained, one after the other', languages='targets, ISO 639-1', corpus='what is trained on', stage_corpora='stage → corpus, where it is another one', frames='of a clip',
             backbone='a published tower: {open_clip, pretrained} or {folder}', source_model='a preset of a tower that is trained here', finetuning='English finetuning of the tower',
-            token_vectors='published ones: {weights, n_tokens}', vocab_size='of a tokenizer that is learnt from the captions', model_cfg="a source model's towers", phases="a source model's training",
+            token_vectors='published ones: {weights, n_tokens}', vocab_size='of a tokenizer that is learnt from the captions', word_vectors='whole words with monolingual vectors, see `training.vocabularies`', model_cfg="a source model's towers", phases="a source model's training",
             selection='by which figure of the validation pictures weights are chosen', sources='dotted setting → where it is from')
 
 def load_preset(

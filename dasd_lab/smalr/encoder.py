@@ -130,7 +130,7 @@ def token_rows(self:SMALR,
     language:str            # which
 )->list[list[int]]:
     "Captions as rows of ids, none of them empty"
-    if language not in self.all_languages: raise LabError(f'a caption in {language!r}', f'one of {list(self.all_languages)}', 'Train this language first: `dasd-lab train --languages …`.')
+    if language not in self.all_languages: raise LabError(f'a caption in {language!r}', f'one of {[*self.languages, self.all_languages[0]]}', 'Train this language first: `dasd-lab train --languages …`.')
     if self.tokenizer is None: raise LabError('texts for a method without a vocabulary', 'one that was stored with its vocabulary', 'Load the method from its run.')
     return self.tokenizer.encode(captions, language, self.config.max_words)
 

@@ -18,7 +18,8 @@ import torch
 
 from ..contracts import LabError,RetrievalMethod,method_class
 from ..presets import load_preset,settings
-from .recipes import BackboneChoice,VectorsChoice
+from .recipes import BackboneChoice
+from .vocabularies import planned_ids
 
 # %% ../../nbs/455_training.counting.ipynb #9d397b3c
 @dataclass(frozen=True)
@@ -54,14 +55,13 @@ def tower_sizes(
     return TowerSizes(text['width'], model_cfg['embed_dim'], text['layers'], text.get('context_length', 77))
 
 def method_shapes(
-    preset:dict,              # 'method', 'config', 'token_vectors' or 'vocab_size'
+    preset:dict,              # 'method', 'config', and what captions are cut into, see `vocabularies`
     languages:Sequence[str],  # targets
     sizes:TowerSizes          # of the tower
 )->RetrievalMethod:           # on the meta device
     "A method with shapes and without memory"
     cls = method_class(preset['method'])
-    n_tokens = settings(VectorsChoice, preset['token_vectors'], 'token_vectors').n_tokens if preset.get('token_vectors') else preset['vocab_size']
-    with torch.device('meta'): return cls(settings(cls.config_class, preset['config'] | dict(languages=list(languages)), 'config'), sizes, n_tokens)
+    with torch.device('meta'): return cls(settings(cls.config_class, preset['config'] | dict(languages=list(languages)), 'config'), sizes, planned_ids(preset, 1+len(languages)))
 
 def frozen_parameters(
     model_cfg:dict # open_clip's
@@ -81,7 +81,8 @@ def part_of(
     if first=='visual': return dict(slots='semantic slots', interaction='interaction', vision='self-attention of frames', projection='projection of descriptions').get(rest[0], 'maps of pictures and slots')
     if first=='token_vectors': return 'token vectors' if rest[0]=='embedding' else 'projections of them'
     if first=='disentangler': return 'disentangler: projection' if 'projection' in rest[0] else 'disentangler: adapters' if 'adapters' in rest[0] else 'disentangler: norms'
-    return dict(adapters='adapters of all languages', generator='generator', critic='critic', text_head='map of captions').get(first, first)
+    if first=='words': return dict(own="frequent words' own vectors", layers='a layer for each language', latent='shared entries' if rest[1:2]!=['projections'] else 'projections that choose entries', shared='the layer of shared entries').get(rest[0], rest[0])
+    return dict(adapters='adapters of all languages', generator='generator', critic='critic', text_head='map of captions', sentences='sentences: recurrent and linear layer', image='image branch', masked='what restores masked words', classifier='language classifier').get(first, first)
 
 def parameters_by_part(
     method:RetrievalMethod,        # may be on the meta device

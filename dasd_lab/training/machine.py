@@ -92,12 +92,12 @@ class Worker:
         longest:int|None=None   # most tokens that a row may be filled up to; None: rows stay as they are
     )->dict:                    # this process's rows, on its device
         "The rows of a batch that this process computes"
-        share = len(batch['ids'])//self.n; mine = slice(self.rank*share, (self.rank+1)*share)
+        share = next(len(v) for v in batch.values() if isinstance(v, Tensor))//self.n; mine = slice(self.rank*share, (self.rank+1)*share)
         some = {k: v[mine].to(self.device, non_blocking=True) if isinstance(v, Tensor) else v for k,v in batch.items()}
         step = self.machine.length_step
         if step>1 and longest:
-            length = min(-(-some['ids'].shape[1]//step)*step, longest)
-            some['ids'] = F.pad(some['ids'], (0, length-some['ids'].shape[1])); some['longest'] = length
+            for k in ('ids','word_ids','masked_words'):
+                if k in some: length = min(-(-some[k].shape[-1]//step)*step, longest); some[k] = F.pad(some[k], (0, length-some[k].shape[-1])); some['longest'] = length
         return some
 
     def features(self,
@@ -117,6 +117,14 @@ class Worker:
         distributed.all_gather(found, rows.detach().contiguous())
         found[self.rank] = rows
         return torch.cat(found)
+
+    def agree(self, method:RetrievalMethod)->None:
+        "The first process's weights in every process, shapes and all"
+        if self.n==1: return
+        shapes = [{k: tuple(v.shape) for k,v in method.state_dict().items() if not k.startswith('backbone.')}]; distributed.broadcast_object_list(shapes)
+        if not self.first: method.make_room(shapes[0])
+        for k,v in method.state_dict().items():
+            if not k.startswith('backbone.'): distributed.broadcast(v, 0)
 
     def share_gradients(self,
         parameters:Iterable[nn.Parameter], # after a backward pass

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -23,10 +24,11 @@ from ..corpora.catalog import BUILT_IN,corpus_named,data_root,list_corpora
 from ..corpora.published import PublishedCorpus
 from ..presets import load_preset,provenance,settings,vary
 from .counting import PAPER,TowerSizes,free_bytes,frozen_parameters,idle_parameters,memory_bytes,method_shapes,parameters_by_part,tower_config,tower_sizes
-from .recipes import BackboneChoice,VectorsChoice,columns_of,finetuning_of,needs_pictures,published_backbone,scaled_stages
+from .recipes import BackboneChoice,columns_of,finetuning_of,needs_pictures,published_backbone,scaled_stages
 from .optimizers import make_optimizers
 from .stages import Stage,set_trainable
 from .steps import CriticTurn,train_step
+from .vocabularies import VectorsChoice,WordVectorsChoice,planned_ids
 
 # %% ../../nbs/46_training.plan.ipynb #39dd9099
 @dataclass(frozen=True)
@@ -79,9 +81,15 @@ def backbone_need(
     return Need(what, True, 'read and verified')
 
 def vectors_need(
-    preset:dict # 'token_vectors' or 'vocab_size'
+    preset:dict # 'token_vectors', 'word_vectors' or 'vocab_size'
 )->Need:
-    "Whether the token vectors that a preset asks for are there"
+    "Whether the vectors that a preset starts from are there"
+    if preset.get('word_vectors') is not None:
+        asked = settings(WordVectorsChoice, preset['word_vectors'], 'word_vectors'); gone = [f'{l}: {p}' for l,p in asked.files.items() if not Path(p).is_file()]; lacking = [l for l in ('en',*preset['languages']) if l not in asked.files]
+        if asked.kind not in ('vec','bin'): return Need('word vectors', True, f'learnt from the captions ({asked.kind}), {asked.dim} numbers a word')
+        what = f'word vectors of {1+len({*preset["languages"]}-{"en"})} languages'
+        if not gone and not lacking: return Need(what, True, 'the files are there')
+        return Need(what, False, '; '.join([*(f'no file for {l}' for l in lacking), *(f'not there: {g}' for g in gone)]), "FastText's crawl vectors, cc.LANGUAGE.300: put their paths into `word_vectors.files`.")
     if not preset.get('token_vectors'): return Need('tokenizer', True, f'learnt from the captions, at most {preset["vocab_size"]:,} pieces')
     asked = settings(VectorsChoice, preset['token_vectors'], 'token_vectors'); what = f'token vectors {asked.weights}, {asked.n_tokens:,}'
     try: find_weights(asked.weights)
@@ -97,22 +105,23 @@ def random_method(
     "The method at its real size on random weights, with a picture tower of one small layer"
     words = train_tokenizer(['a b c']*3, 40)
     small = model_cfg | dict(vision_cfg=dict(image_size=32, patch_size=16, width=64, head_width=64, layers=1))
-    n_tokens = preset['token_vectors']['n_tokens'] if preset.get('token_vectors') else preset['vocab_size']
     cls = method_class(preset['method'])
-    return cls(settings(cls.config_class, preset['config'] | dict(languages=list(languages)), 'config'), Backbone(build_clip(small), words, small), n_tokens)
+    return cls(settings(cls.config_class, preset['config'] | dict(languages=list(languages)), 'config'), Backbone(build_clip(small), words, small), planned_ids(preset, 1+len(languages)))
 
 def random_columns(
     method:RetrievalMethod, # what it reads decides
     b:int,                  # rows
     tokens:int=20,          # of a caption
     told:int=60,            # of a description
-    places:int=50           # of a picture: a grid of 7 × 7 and the whole
+    places:int=50,          # of a picture: a grid of 7 × 7 and the whole
+    captions:int=1          # of a picture and language, for a method that reads all languages at once
 )->dict[str,torch.Tensor]:  # of `contracts.COLUMNS`
     "Columns of a batch with nothing in them"
     E,n = method.backbone.embed_dim,min(method.n_tokens, len(method.backbone.text.embedding.weight)); told = min(told, method.context_length, method.backbone.context_length)
     made = dict(source_features=lambda: torch.randn(b, E), image_features=lambda: torch.randn(b, E), frame_features=lambda: torch.randn(b, 12, E), frame_mask=lambda: torch.ones(b, 12, dtype=torch.bool),
                 visual_tokens=lambda: torch.randn(b, places, E), visual_mask=lambda: torch.ones(b, places, dtype=torch.bool), source_ids=lambda: torch.randint(n, (b,tokens)), source_end=lambda: torch.full((b,), tokens-1),
-                description_ids=lambda: torch.randint(n, (b,told)), description_end=lambda: torch.full((b,), told-1), visual_index=lambda: torch.arange(b))
+                description_ids=lambda: torch.randint(n, (b,told)), description_end=lambda: torch.full((b,), told-1), visual_index=lambda: torch.arange(b),
+                word_ids=lambda: torch.randint(2, method.n_tokens, (b,1+len(method.languages),captions,tokens)), masked_words=lambda: torch.zeros(b, 1+len(method.languages), captions, tokens, dtype=torch.bool))
     return {k: made[k]() for k in method.reads(method.config)}
 
 def random_batch(
@@ -121,8 +130,10 @@ def random_batch(
     tokens:int=20           # of every caption
 )->dict:
     "A batch of random pieces with what the method reads beside them"
+    more = random_columns(method, b, tokens)
+    if 'word_ids' in more: return dict(language='all', done=.5) | more
     length = method.pad_length or tokens
-    return dict(language=method.languages[0], ids=torch.randint(method.n_tokens, (b,length)), end_index=torch.full((b,), tokens-1), longest=length) | random_columns(method, b, tokens)
+    return dict(language=method.languages[0], ids=torch.randint(method.n_tokens, (b,length)), end_index=torch.full((b,), tokens-1), longest=length) | more
 
 def step_seconds(
     method:RetrievalMethod, # as `random_method` makes it

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['Stopped', 'stop_asked', 'keep_fault', 'Keeping', 'fit', 'Faults', 'save_method', 'method_in', 'load_method']
 
-# %% ../../nbs/42_training.runs.ipynb #918c5b5d
-import signal,threading,warnings
+# %% ../../nbs/42_training.runs.ipynb #d5b17fb2
+import math,signal,threading,warnings
 from collections.abc import Callable,Iterator,Mapping,Sequence
 from contextlib import ExitStack,contextmanager
 from dataclasses import dataclass
@@ -117,6 +117,9 @@ def _check_all(method:RetrievalMethod, stages:Sequence[Stage], worker:Worker)->N
 def _train_stage(method, stage, batch_of, place, states, facts, folder, seed, validate, selection, keeping, guard, worker, diary, asked, progress)->None:
     "The steps of one stage, from its place on"
     first,s = place.step,place.stage
+    if first==0:
+        figures = method.prepare(stage.name, place.log); worker.agree(method)
+        if figures: diary.add(dict(step=0, stage=stage.name, **figures))
     set_trainable(method, (*stage.trains, *(['critic'] if stage.critic else [])))
     turn,optimizers = CriticTurn(method.critic, stage.critic, seed) if stage.critic else None,make_optimizers(method, stage)
     everything = [*optimizers, *([turn.optimizer] if turn else [])]
@@ -126,13 +129,14 @@ def _train_stage(method, stage, batch_of, place, states, facts, folder, seed, va
     save = lambda: folder and worker.first and save_checkpoint(folder, method, everything, place, facts, keeping.checkpoints)
     before = sum(x.steps for x in diary.stages[:s])
     method.train(); diary.tell(s, first)
-    steps = batches_ahead(batch_of, first, stage.steps, worker)
-    for step in tqdm(range(first, stage.steps), initial=first, total=stage.steps, desc=stage.name.replace('_',' '), disable=not progress or not worker.first):
+    most = stage.steps*(2 if stage.until else 1); steps = batches_ahead(batch_of, first, most, worker)
+    for step in tqdm(range(first, most), initial=first, total=stage.steps, desc=stage.name.replace('_',' '), disable=not progress or not worker.first):
+        if step>=stage.steps and not bool(worker.any(torch.tensor(_running_loss(place.log, stage.name)>=stage.until, device=worker.device))): break
         told = step%keeping.log_every==0 or step==stage.steps-1
         row = train_step(method, stage, optimizers, next(steps), step, turn, worker, guard, parts=told); place.step = step+1
         due = bool(keeping.checkpoint_every) and ((before+step+1)%keeping.checkpoint_every==0 or step==stage.steps-1)
         ending = stop() if worker.n==1 or told or due else False # together, where they are several
-        look = validate is not None and selection is not None and (step+1)%selection.every==0
+        look = validate is not None and selection is not None and not method.pretraining and (step+1)%selection.every==0
         faults.see(row, now=told or due or ending or look or worker.device.type=='cpu')
         if told: diary.add({k: v.item() if isinstance(v, Tensor) else v for k,v in row.items() if k!='fault' or v})
         if look: _look(method, step, stage, place, validate, selection, diary)
@@ -140,6 +144,11 @@ def _train_stage(method, stage, batch_of, place, states, facts, folder, seed, va
         diary.tell(s, step+1, 'stopped' if ending else 'training')
         if ending: raise Stopped(f'stopped after step {step+1} of {stage.steps} of {stage.name}' + (f'; {folder} holds the place' if folder else ''))
     if place.best_weights: method.load_state_dict(method.state_dict() | place.best_weights)
+
+def _running_loss(log:list[dict], stage:str)->float:
+    "The mean of the last ten losses that were logged of a stage"
+    found = [r['loss'] for r in log if r.get('stage')==stage and r.get('loss') is not None][-10:]
+    return sum(found)/len(found) if found else math.inf
 
 def _look(method, step, stage, place, validate, selection, diary)->None:
     "The figures of the validation pictures, and whether they are the best so far"

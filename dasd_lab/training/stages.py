@@ -59,7 +59,12 @@ class Stage:
     max_gradient_norm:float|None = None                    # the gradient of a step is scaled down to it; None: never
     lazy:tuple[str,...] = ()                               # embeddings whose rows move only where a batch reads them, e.g. 'token_vectors.embedding'
     length_bucket:int = 8                                  # batches whose captions are sorted by length together
+    captions:int = 1                                       # S of each picture and language, where a batch is of pictures, see `groups`; B counts pictures then
+    until:float = 0.                                       # the stage goes on, to twice its steps, while the mean of its last ten logged losses is not below this; 0: never
     critic:CriticTraining|None = None                      # None: no critic in this stage
+
+    def __post_init__(self):
+        if self.until and self.schedule!='constant': raise LabError(f'stage {self.name!r} of open length with a {self.schedule} schedule', 'a constant one', 'Leave out `until`, or set `schedule` to constant.')
 
 # %% ../../nbs/41_training.stages.ipynb #e1d0e6f4
 def check_terms(
