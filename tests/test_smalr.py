@@ -75,9 +75,7 @@ PRE = [Stage('words_warm_up', (NEAR,), ('words.latent.projections',), 90, 24, 1e
 MAIN = Stage('scaling', (Term('image_sentence'), Term('masked_language', 1e-4), Term('language_adversary', 1e-6), Term('neighbourhood', .05), Term('embed_reg', 5e-7)), ('words','sentences','image','masked','classifier'), 60, 24, 3e-3, warmup=.01)
 
 def pretrain(method, stages=PRE):
-    log = []
-    for s in stages: method.prepare(s.name, log); log += fit(method, [s], batches(method), keeping=Keeping(log_every=1), progress=False)
-    return log
+    return fit(method, stages, batches(method), keeping=Keeping(log_every=1), progress=False)
 
 @pytest.fixture(scope='module')
 def pretrained(smalr, backbone, words):

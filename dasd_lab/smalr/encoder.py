@@ -94,7 +94,7 @@ def prepare(self:SMALR,
     log:Sequence[Mapping]=() # rows so far, of which those of the stage before are read
 )->dict[str,float]:          # figures for the log
     "What has to happen before the first step of a stage"
-    if not self.pretraining or stage=='words_warm_up': return {}
+    if not self.pretraining or stage=='words_warm_up' or stage=='latent_words' and int(self.words.latent.phase)==1: return {}
     latent,before = self.words.latent,[r['loss'] for r in log if 'loss' in r and r.get('stage')==log[-1].get('stage')][-10:]
     if int(latent.phase)==0:
         if before: check_warm_up(before, self.config.latent.margin)
