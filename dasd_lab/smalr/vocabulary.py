@@ -100,7 +100,8 @@ class WordVocabulary:
         words:Mapping[str,Sequence[str]],  # language → its words, the most frequent first; the source language first
         counts:Mapping[str,Sequence[int]], # language → how often each occurs in the training captions
         tokenizers:Mapping[str,str],       # language → how its captions are cut, a name in `TOKENIZERS`
-        vectors:str=''                     # which word vectors they have, a provider's name
+        vectors:str='',                    # which word vectors they have, a provider's name
+        aliases:Mapping[str,Mapping[str,str]]={} # language → a word and the source language's that it stands for, see `smalr.dictionary`
     ):
         self.words,self.counts = {l: list(w) for l,w in words.items()},{l: list(map(int, counts[l])) for l in words}
         self.tokenizers,self.vectors,self.languages = {l: tokenizers[l] for l in words},vectors,tuple(words)
@@ -109,6 +110,8 @@ class WordVocabulary:
         self.first,n = {},2
         for l,w in self.words.items(): self.first[l] = n; n += len(w)
         self._n,self._places = n,{l: {w: self.first[l]+i for i,w in enumerate(ws)} for l,ws in self.words.items()}
+        self.aliases = {l: dict(a) for l,a in aliases.items() if a}; source = self._places[self.languages[0]]
+        for l,a in self.aliases.items(): self._places[l] |= {w: source[e] for w,e in a.items() if e in source}
 
     def __len__(self): return self._n # ids, the two special ones included
     def __repr__(self): return f'{len(self):,} ids; '+', '.join(f'{l} {len(w):,} ({self.tokenizers[l]})' for l,w in self.words.items())
@@ -145,7 +148,7 @@ def word(self:WordVocabulary, i:int)->tuple[str,str]: # language, word
 
 def plain(self:WordVocabulary)->dict:
     "As plain data, for JSON"
-    return dict(kind='words', vectors=self.vectors, languages=[dict(language=l, tokenizer=self.tokenizers[l], words=self.words[l], counts=self.counts[l]) for l in self.languages])
+    return dict(kind='words', vectors=self.vectors, aliases=self.aliases, languages=[dict(language=l, tokenizer=self.tokenizers[l], words=self.words[l], counts=self.counts[l]) for l in self.languages])
 
 def save(self:WordVocabulary, path:str|Path)->None:
     "Write it as one JSON file"
@@ -156,7 +159,7 @@ def load(cls:type[WordVocabulary], path:str|Path)->WordVocabulary:
     try:
         found = json.loads(Path(path).read_text(encoding='utf-8'))
         if found['kind']!='words': raise ValueError(found['kind'])
-        made = cls(**{k: {d['language']: d[n] for d in found['languages']} for k,n in dict(words='words', counts='counts', tokenizers='tokenizer').items()}, vectors=found['vectors'])
+        made = cls(**{k: {d['language']: d[n] for d in found['languages']} for k,n in dict(words='words', counts='counts', tokenizers='tokenizer').items()}, vectors=found['vectors'], aliases=found.get('aliases', {}))
     except (OSError,ValueError,KeyError,TypeError) as e: raise LabError(f'{path} is no vocabulary of words ({type(e).__name__})', 'a file that `WordVocabulary.save` wrote', 'Restore the file.') from e
     for name in set(made.tokenizers.values()): word_tokenizer(name)
     return made
@@ -187,7 +190,7 @@ def with_vectors(
     kept = {l: np.flatnonzero(found[l]) for l in vocabulary.languages}
     for l,k in kept.items():
         if not len(k): raise LabError(f'no word of {l!r} has a vector in {name}', 'vectors of that language', 'Give the right file.')
-    return WordVocabulary({l: [vocabulary.words[l][i] for i in k] for l,k in kept.items()}, {l: [vocabulary.counts[l][i] for i in k] for l,k in kept.items()}, vocabulary.tokenizers, name)
+    return WordVocabulary({l: [vocabulary.words[l][i] for i in k] for l,k in kept.items()}, {l: [vocabulary.counts[l][i] for i in k] for l,k in kept.items()}, vocabulary.tokenizers, name, vocabulary.aliases)
 
 # %% ../../nbs/36_smalr.vocabulary.ipynb #63538158
 def language_index(

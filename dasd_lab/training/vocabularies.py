@@ -19,6 +19,7 @@ from ..backbone.vocabulary import read_matrix,read_tokenizer
 from ..backbone.weights import find_weights
 from ..contracts import LabError
 from ..presets import settings
+from ..smalr.dictionary import lexicon_pairs,read_dictionary,with_dictionary
 from ..smalr.vectors import CooccurrenceSVD,FastTextFiles,FastTextFromCaptions,TextVectors,vectors_of
 from ..smalr.vocabulary import WordVocabulary,count_words
 
@@ -48,6 +49,8 @@ class WordVectorsChoice:
     files:dict[str,str] = field(default_factory=dict) # language → path, for 'vec' and 'bin'
     tokenizers:dict[str,str] = field(default_factory=dict) # language → how captions are cut, see `smalr.vocabulary`; the preferred one elsewhere
     fewest:int = 1                                 # a word is kept if it occurs this often: the baseline "frequency threshold"
+    dictionary:dict[str,str] = field(default_factory=dict) # language → file of word pairs as MUSE's en-xx.txt, or 'lexicon' for the lab's own
+    rare:int = 0                                   # words that occur less often are replaced by English ones from the dictionary, or dropped
     epochs:int = 5                                 # of FastText
     seed:int = 0                                   # of what is learnt
     about:int = 20_000                             # words of one language that a plan counts with, before captions are read
@@ -59,6 +62,7 @@ def word_vocabulary(
     "The words of captions and where they start"
     if asked.files and (lacking := sorted(set(captions)-set(asked.files))): raise LabError(f'word vectors of {", ".join(asked.files)}', f'also of {", ".join(lacking)}', 'Name a file for each language in `word_vectors.files`.')
     counted = count_words(captions, asked.tokenizers, asked.fewest)
+    if asked.rare: counted,_ = with_dictionary(counted, {l: lexicon_pairs(l) if p=='lexicon' else read_dictionary(p) for l,p in asked.dictionary.items() if l in counted.languages}, asked.rare)
     cut = lambda: {l: [counted.words_of(c, l) for c in some] for l,some in captions.items()}
     files = {l: asked.files[l] for l in captions} if asked.files else {}
     if asked.kind in ('vec','bin') and not files: raise LabError(f'word_vectors of kind {asked.kind!r} without files', 'a path for every language', 'Set `word_vectors.files`.')
