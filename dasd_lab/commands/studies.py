@@ -45,7 +45,7 @@ def table_words(
 )->None:
     "The words of `table`"
     t = commands.add_parser('table', help='run a table of the paper on a corpus and a backbone: variants, seeds, differences')
-    t.add_argument('table', metavar='TABLE', help='of DASD: 3, 4, 5, 6, 9, 10, 11 or figure4; of LECCR, by --preset leccr.pictograms: 4, 5, 6, 7, 8, figure5, text, or all of them')
+    t.add_argument('table', metavar='TABLE', help='of DASD: 3, 4, 5, 6, 9, 10, 11 or figure4, and methods, which compares it with the others; of LECCR, by --preset leccr.pictograms: 4, 5, 6, 7, 8, figure5, text; of SMALR, by --preset smalr.pictograms: 1, 5, figure3; all where a method has several')
     t.add_argument('--preset', default='dasd.pictograms', metavar='NAME', help='of the full method (default: %(default)s)')
     t.add_argument('--corpus', default='pictograms', metavar='NAME', help='(default: %(default)s)')
     t.add_argument('--backbone', metavar='FOLDERS', help='frozen, one or, as Table 3 asks, several with commas between (default: the shipped one)')

@@ -106,6 +106,32 @@ def _all(preset, backbone): return {n: v for t in (_parts,_meeting,_guidance,_vi
 TABLES['leccr'] = {'4': Table('what each part adds', _parts), '5': Table('who reads whom', _meeting), '6': Table('what guides the target language', _guidance), '7': Table('what is made of a description', _views), '8': Table('what descriptions are read with', _encoders),
                    'figure5': Table('how many slots', _n_slots), 'text': Table('what captions are read with', _text_side), 'all': Table('all of these', _all)}
 
+def _unmasked(preset): # without the masked cross-language model: HEM
+    terms = [t | dict(options=t.get('options', {}) | dict(masked=False)) if t['loss']=='image_sentence' else t for t in preset['stages'][-1]['terms'] if t['loss']!='masked_language']
+    return {'config.masked': False, f'stages.{len(preset["stages"])-1}.terms': terms}
+def _own_words(preset, width=None, **words): # every word a vector of its own, as in MULE; nothing latent is learnt
+    first,*_,last = vary(preset, _unmasked(preset))['stages']
+    return {'config.masked': False, 'config.specific': 10**9, 'config.own_width': width or preset['config']['vector_width'], 'config.latent.entries': 1, 'stages': [first, last]} | {f'word_vectors.{k}': v for k,v in words.items()}
+def _components(preset, backbone): hem = _unmasked(preset); return {'SMALR': {}, 'without masked words (HEM)': hem, 'shared entries alone (LA)': hem | {'config.specific': 0}}
+def _exploring(preset, backbone): la = _unmasked(preset) | {'config.specific': 0}; return {'SMALR': {}, 'shared entries alone (LA)': la, 'LA without exploration': la | {'config.latent.explore': 0.}}
+def _smaller(preset, backbone):
+    w,every = preset['config']['vector_width'],['de','fr','cs','zh','ja','es','ar']
+    return _components(preset, backbone) | {'every word its own vector (MULE)': _own_words(preset), **{f'MULE, PCA to {d}': _own_words(preset, d) for d in (w//6, w//3)}, 'MULE, words seen 20 times': _own_words(preset, fewest=20),
+            'MULE, dictionary below 20': _own_words(preset, dictionary=dict.fromkeys(every, 'lexicon'), rare=20)}
+
+TABLES['smalr'] = {'1': Table('what each part adds', _components), '5': Table('whether exploring helps', _exploring), 'figure3': Table('smaller vocabularies', _smaller),
+                   'all': Table('all of these', lambda p, b: _smaller(p, b) | _exploring(p, b))}
+
+def _methods(preset, backbone):
+    n = len(preset['languages']); captions = sum(s['steps']*s['batch_size'] for s in preset['stages'])/n # of each language
+    def other(name, times=1):
+        p = load_preset(name); read = sum(s['steps']*s['batch_size'] for s in p['stages'])/(1 if 'word_ids' in columns_of(p) else len(p['languages']))
+        return {k: p[k] for k in ('method','config','word_vectors') if k in p} | {'stages': [s | dict(steps=max(1, round(s['steps']*times*captions/read))) for s in p['stages']]}
+    return {'DASD': {}, 'static adapter': static(preset), 'LECCR': other('leccr.pictograms'), 'SMALR, 4 times as many captions': other('smalr.pictograms', 4), 'SMALR, 8 times': other('smalr.pictograms', 8)} # with as many its words do not leave the plateau of the warm-up
+
+
+TABLES['dasd']['methods'] = Table('the methods of the lab on the same pictures, captions and features', _methods)
+
 def tables_of(
     preset:dict # names the method
 )->dict[str,Table]: # number in its paper → table
@@ -155,14 +181,15 @@ def run_table(
     preset = vary(load_preset(preset) if isinstance(preset, str) else preset, changes or {}); languages,tables = list(languages or preset['languages']),tables_of(preset)
     if key not in tables: raise LabError(f'the table {key!r} of {preset["method"]}', f'one of {list(tables)}', 'Choose one.')
     asked = dict(table=key, corpus=getattr(corpus, 'checksum', corpus.name), backbone=fingerprint(backbone), languages=languages, split=split, preset=json.dumps(preset, sort_keys=True))
-    if 'description_ids' in columns_of(preset): asked |= dict(descriptions={s: corpus.captioner(s) for s in ('train',split)})
-    out,variants = Path(out),tables[key].variants(preset, backbone)
+    variants = tables[key].variants(preset, backbone); reads = {c for v in variants.values() for c in columns_of(vary(preset, {k: x for k,x in v.items() if x!=AS_LARGE}))}
+    if 'description_ids' in reads: asked |= dict(descriptions={s: corpus.captioner(s) for s in ('train',split)})
+    out = Path(out)
     variants = {n: v for i,(n,v) in enumerate(variants.items()) if i==0 or AS_LARGE in v.values() or vary(preset, v)!=preset} # what this preset has anyway is not trained again
     if other := [k for r in read_runs(out) for k in asked if r.get(k)!=asked[k]]: raise LabError(f'{out} holds runs with another {", ".join(dict.fromkeys(other))}', 'the same for all lines', 'Give another file.')
     done,data = {(r['variant'],r['seed']) for r in read_runs(out)},None
     for n,(seed,name) in enumerate(product(seeds, variants), 1):
         if (name,seed) in done: continue
-        if data is None: data,seen = training_data(corpus, languages, backbone, reads=columns_of(preset)),{}
+        if data is None: data,seen = training_data(corpus, languages, backbone, reads=reads),{}
         its = dict(variants[name])
         if its.get('config.adapter.bottleneck')==AS_LARGE: its['config.adapter.bottleneck'] = as_large(preset, {k: v for k,v in its.items() if k!='config.adapter.bottleneck'}, data, backbone)
         run = train(preset, corpus, languages, seed=seed, backbone=backbone, data=data, changes=its, progress=False)
