@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import dasd_lab
+from .commands.consistency import consistency_words,consistent_method
 from .commands.corpora import corpus_words
 from .commands.features import features_words
 from .commands.publishing import publishing_words
@@ -52,6 +53,7 @@ def search_pictures(args)->None:
         gallery = Gallery(method).add_split(corpus, args.split, tqdm)
         english = {c.visual_id:c.text for c in corpus.captions(args.split, 'en')}
     if args.save: gallery.save(args.save)
+    if args.consistent: gallery.method = consistent_method(method, args.consistent, args.translator, args.language or method.languages[0])
     hits = gallery.search(' '.join(args.query), args.language, args.k)
     if args.page: write_page(hits, args.page)
     show([dict(rank=h.rank, score=h.score, picture=h.id, **({'in English':english.get(h.id, '')} if english else {})) for h in hits],
@@ -119,6 +121,8 @@ def _search_words(commands)->None:
     where.add_argument('--pictures', metavar='FOLDER', help='a folder of pictures of your own')
     s.add_argument('--captioner', metavar='MODEL', help='describes the pictures of --pictures for a method that reads descriptions (LECCR): a model as for `describe`, or pictograms')
     s.add_argument('--save', metavar='FOLDER', help='keep the gallery for the next search')
+    s.add_argument('--consistent', metavar='WAY', help='search with translations of the query as well: mean, or the folder that `consistency --out` wrote')
+    s.add_argument('--translator', default='gloss', metavar='WHO', help='who translates then: gloss (word by word into English), or an engine as for `translate` (default: %(default)s)')
     s.add_argument('--page', metavar='FILE', help='also write the pictures found as an HTML page')
     common_words(s, 'corpus', 'run', 'split', 'json')
     s.set_defaults(run_command=search_pictures)
@@ -130,7 +134,7 @@ def command_line()->argparse.ArgumentParser:
         epilog='Exit codes: 0 done, 1 told in one line what to do next, 2 words not understood, 130 interrupted (a training keeps its place, and the same command goes on).')
     p.add_argument('--version', action='version', version=f'dasd_lab {dasd_lab.__version__}')
     commands = p.add_subparsers(required=True, metavar='COMMAND')
-    for add in (corpus_words, translate_words, describe_words, weights_words, training_words, speed_words, features_words, table_words, exchange_words, publishing_words, _search_words): add(commands)
+    for add in (corpus_words, translate_words, describe_words, weights_words, training_words, speed_words, features_words, table_words, consistency_words, exchange_words, publishing_words, _search_words): add(commands)
     l = commands.add_parser('lab', help='open JupyterLab on the workbench, on 127.0.0.1 with its token')
     l.add_argument('--notebooks', metavar='FOLDER', help='serve this folder (default: nbs of the repository)')
     l.add_argument('jupyter', nargs='*', help='after --: further words for JupyterLab, such as --port=9000')

@@ -21,3 +21,4 @@ PARTS = ['token_vectors','disentangler','generator','adapters']
 TINY = dict(name='dasd.tiny', corpus='squares', languages=['de'], vocab_size=100, method='dasd', config=dict(token_width=16, adapter=dict(bottleneck=4), disentangler=dict(hidden=8)),
             stages=[dict(name='cross_lingual_alignment', steps=30, batch_size=16, learning_rate=5e-3, trains=PARTS, critic={}, terms=[dict(loss='alignment'), dict(loss='consistency', weight=.1), dict(loss='adversarial', weight=.1)]),
                     dict(name='cross_modal_alignment', steps=20, batch_size=4, learning_rate=1e-3, trains=PARTS, critic={}, terms=[dict(loss='contrastive', options=dict(temperature=.1)), dict(loss='adversarial', weight=.1)])])
+FEW_WORDS = {'word_vectors': dict(dim=8), 'config.vector_width': 8, 'config.latent.entries': 6, 'config.latent.dim': 4, 'config.latent.most_alike': 1., 'config.specific': 4, 'config.own_width': 4} # of SMALR: the squares have few

@@ -1,4 +1,5 @@
-"Queries that search with their translations: the mean and the learnt combination, around DASD and LECCR alike, in evaluation and galleries"
+"Queries that search with their translations: the mean and the learnt combination, around DASD, LECCR and SMALR alike, in evaluation and galleries"
+import json
 import numpy as np,pytest,torch
 from dasd_lab.backbone.towers import fingerprint
 from dasd_lab.contracts import Caption,LabError,RetrievalMethod
@@ -11,11 +12,11 @@ from dasd_lab.smalr.consistency import AverageConsistency,LearnedConsistency,fit
 from dasd_lab.smalr.objectives import ranking
 from dasd_lab.training.recipes import columns_of,new_method,training_data
 from dasd_lab.training.source import train_source
-from squares import COLOURS,SOURCE,WORDS,Squares
+from squares import COLOURS,FEW_WORDS,SOURCE,WORDS,Squares
 from test_leccr import TINY as LECCR
 
 TEN = tuple('en de fr cs zh ja ar af ko ru'.split())
-PRESETS = dict(dasd=('dasd.pictograms', dict(vocab_size=120)), leccr=('leccr.pictograms', {k: v for k,v in LECCR.items() if k.split('.')[0] not in ('base','corpus','languages','stages')}))
+PRESETS = dict(dasd=('dasd.pictograms', dict(vocab_size=120)), smalr=('smalr.pictograms', FEW_WORDS), leccr=('leccr.pictograms', {k: v for k,v in LECCR.items() if k.split('.')[0] not in ('base','corpus','languages','stages')}))
 
 class ByColour(Translator):
     "Between the three languages of the squares; German does not go into French"
@@ -157,3 +158,15 @@ def test_what_cannot_be_translated_leaves_its_own_words(inner):
 def test_the_oracle_says_that_it_is_one(corpus):
     oracle = ParallelCaptions(corpus, 'train', 'mt'); assert oracle.name.startswith('oracle: mt captions of the same picture')
     assert oracle.translate(['a red square.','a black square.'], 'en', 'de')==['ein rotes Quadrat auf der Wiese.',None]
+
+def test_the_command_measures_learns_and_keeps(inner, corpus, tmp_path, monkeypatch, capsys):
+    from dasd_lab.cli import main
+    from dasd_lab.commands import consistency
+    from dasd_lab.training import recipes
+    monkeypatch.setattr(consistency, 'open_corpus', lambda name: corpus); monkeypatch.setattr(recipes, 'load_run', lambda folder: inner)
+    words = ['consistency','--run','here','--split','train','--fit-on','train','--origin','mt','--languages','de,fr','--json']
+    assert main([*words,'--out',str(tmp_path/'clc')])==0; told = json.loads(capsys.readouterr().out)
+    assert told['translator']=='word-by-word gloss' and set(told['weights'])=={'en','de','fr'} and [r['language'] for r in told['rows']]==['de','fr','mean']
+    alone = evaluate(inner, corpus, 'train', ['de','fr'], 'mt'); assert [round(r['alone'], 6) for r in told['rows'][:2]]==[round(100*alone.rows[l]['mean_recall'], 6) for l in ('de','fr')]
+    method = consistency.consistent_method(inner, str(tmp_path/'clc'), 'gloss', 'de'); assert isinstance(method.fuser, LearnedConsistency) and method.slots==tuple(told['weights'])
+    assert main([*words[:-1],'--out',str(tmp_path/'clc')])==1 and 'clc' in capsys.readouterr().err # what is kept is not overwritten

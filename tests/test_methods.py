@@ -13,7 +13,7 @@ from dasd_lab.training.runs import load_method,save_method
 from dasd_lab.training.source import train_source
 from dasd_lab.training.stages import set_trainable,stage_loss
 from dasd_lab.training.steps import CriticTurn,train_step
-from squares import SOURCE,Squares
+from squares import FEW_WORDS,SOURCE,Squares
 
 PRESETS = {n:p for n in list_presets() if (p := load_preset(n)).get('method') and not p.get('token_vectors')} # those have the settings of their base
 SENTENCES = ['ein Quadrat','ein rotes Quadrat auf der grünen Wiese und noch ein blaues Quadrat auf einer Wiese','Wiese','ein gelbes Quadrat auf der Wiese.','狗 🐕 unbekannte Zeichen','']
@@ -26,9 +26,7 @@ def backbone(): return train_source(SOURCE, Squares(), progress=False)
 def data(backbone): return training_data(Squares(), ('de','fr'), backbone, reads={c for p in PRESETS.values() for c in columns_of(p)})
 
 @pytest.fixture(scope='module', params=PRESETS)
-def preset(request): return vary(PRESETS[request.param], SMALL if PRESETS[request.param].get('word_vectors') is not None else dict(vocab_size=120))
-
-SMALL = {'word_vectors': dict(dim=8), 'config.vector_width': 8, 'config.latent.entries': 6, 'config.latent.dim': 4, 'config.latent.most_alike': 1., 'config.specific': 4, 'config.own_width': 4} # words of the squares are few
+def preset(request): return vary(PRESETS[request.param], FEW_WORDS if PRESETS[request.param].get('word_vectors') is not None else dict(vocab_size=120))
 
 @pytest.fixture
 def stages(preset): return [replace(s, batch_size=6, steps=3) for s in scaled_stages(preset, 2)]

@@ -1,6 +1,7 @@
-"""What cross-lingual consistency brings to the shipped DASD run: mean recall on human captions of the test split, by query language
+"""What cross-lingual consistency brings to a shipped run, of DASD as the lab's own extension, of SMALR as in its paper: mean recall on human captions of the test split, by query language
 
     python tools/consistency.py                # all pictures → data/results/consistency.json, which notebook 645 reads (a quarter of an hour on one core)
+    python tools/consistency.py --method smalr # another shipped method → data/results/consistency_smalr.json
     python tools/consistency.py --pictures 200 # printed only
 
 CLC-C is fitted on the human captions of the validation split with the same kind of translations. Three kinds: the word-by-word
@@ -18,6 +19,7 @@ from dasd_lab.search.consistent import Consistent,GlossTranslator,ParallelCaptio
 from dasd_lab.search.translated import TranslatedQueries
 from dasd_lab.storage import write_json
 from dasd_lab.training.recipes import load_run,shipped_run
+from dasd_lab.training.runs import load_method
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT/'data/results/consistency.json'
@@ -30,9 +32,11 @@ class First(Corpus):
     def visuals(self, split): v = self.corpus.visuals(split); return visuals_from_array(v.ids[:self.n], v.pixels[:self.n])
     def _captions(self, split, language): ids = {*self.visuals(split).ids}; return [c for c in self.corpus._captions(split, language) if c.visual_id in ids]
 
-def measure(n:int|None=None)->dict:
+def measure(n:int|None=None, name:str='dasd')->dict:
     "Everything, of the first n pictures of validation and test"
-    whole,method = load_corpus('pictograms'),load_run(shipped_run()).eval(); corpus = First(whole, n) if n else whole
+    whole,method = load_corpus('pictograms'),load_run(shipped_run()).eval()
+    if name!='dasd': method = load_method(shipped_run()/name, method.backbone)
+    corpus = First(whole, n) if n else whole
     seen = {s: method.visual_columns(corpus.visuals(s)) for s in ('validation','test')}; targets = list(method.languages)
     def figures(m, languages): return {l: {f: r[f] for f in FIGURES} for l,r in evaluate(m, corpus, 'test', languages, image_features=seen['test']).rows.items()}
     kinds = dict(gloss=(targets, lambda s: GlossTranslator()), oracle=(targets, lambda s: ParallelCaptions(whole, s)), english_mt=(['en'], lambda s: SceneTranslator(whole, s))); out = {}
@@ -44,9 +48,9 @@ def measure(n:int|None=None)->dict:
         ends = {k: {c: float(curve[c].iloc[i]) for c in curve} for k,i in (('start',0),('end',-1))}
         out[kind] = dict(translator=test.translator.name, rows=rows, fitted=ends, seconds=round(time.thread_time()-began, 1))
         print(kind, {w: {l: round(100*v['mean_recall'], 1) for l,v in r.items()} for w,r in rows.items()}, {k: {c: round(v, 4) for c,v in e.items()} for k,e in ends.items()}, flush=True)
-    return dict(about=dict(method=method.name, fingerprint=fingerprint(method), corpus=corpus.name, pictures=len(corpus.visuals('test')), origin='human'), command='python tools/consistency.py', kinds=out)
+    return dict(about=dict(method=method.name, fingerprint=fingerprint(method), corpus=corpus.name, pictures=len(corpus.visuals('test')), origin='human'), command='python tools/consistency.py'+(f' --method {name}' if name!='dasd' else ''), kinds=out)
 
 if __name__ == '__main__':
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter); p.add_argument('--pictures', type=int)
-    n = p.parse_args().pictures; found = measure(n)
-    if n is None: write_json(found, RESULTS)
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter); p.add_argument('--pictures', type=int); p.add_argument('--method', choices=('dasd','smalr'), default='dasd')
+    args = p.parse_args(); found = measure(args.pictures, args.method)
+    if args.pictures is None: write_json(found, RESULTS if args.method=='dasd' else RESULTS.with_stem('consistency_smalr'))
