@@ -57,7 +57,7 @@ def test_nothing_inside_can_be_executed():
 
 def test_checksums_hold(): assert unseal(FOLDER/'backbone', 'backbone') and unseal(FOLDER/'method', 'method')
 
-@pytest.mark.parametrize('name', ['static_adapter','official_form'])
+@pytest.mark.parametrize('name', ['static_adapter','official_form','smalr'])
 def test_companions_do_what_the_card_says(name, card, method, corpus):
     "Other methods on the same backbone; two languages stand for all"
     from dasd_lab.training.runs import load_method
