@@ -44,7 +44,7 @@ def measure(n:int|None=None, name:str='dasd')->dict:
         began = time.thread_time(); test,val = (Consistent(method, translator(s)) for s in ('test','validation'))
         rows = {'alone': figures(method, languages), 'CLC-A': figures(test, languages)}
         if kind=='gloss': rows['English alone'] = figures(TranslatedQueries(method.backbone, languages, lambda text,language: to_english(text, language).english), languages)
-        curve = fit_to(val, corpus, 'validation', languages, seen['validation']); test.fuser = val.fuser; rows['CLC-C'] = figures(test, languages)
+        curve = fit_to(val, corpus, 'validation', languages, columns=seen['validation']); test.fuser = val.fuser; rows['CLC-C'] = figures(test, languages)
         ends = {k: {c: float(curve[c].iloc[i]) for c in curve} for k,i in (('start',0),('end',-1))}
         out[kind] = dict(translator=test.translator.name, rows=rows, fitted=ends, seconds=round(time.thread_time()-began, 1))
         print(kind, {w: {l: round(100*v['mean_recall'], 1) for l,v in r.items()} for w,r in rows.items()}, {k: {c: round(v, 4) for c,v in e.items()} for k,e in ends.items()}, flush=True)

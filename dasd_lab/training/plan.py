@@ -201,7 +201,7 @@ def _stage_plan(s:Stage, preset:dict, method:RetrievalMethod, step_s:float|None)
     opened = set_trainable(method, (*s.trains, *(['critic'] if s.critic else [])))
     critic = f'; critic: its own Adam at {s.critic.learning_rate:g}' if s.critic else ''
     decay = f', weight decay {s.weight_decay:g}' if s.weight_decay else ''
-    return StagePlan(s.name, (preset.get('stage_corpora') or {}).get(s.name, preset['corpus']), needs_pictures(s), s.steps, s.batch_size, s.steps*s.batch_size, s.learning_rate,
+    return StagePlan(s.name, (preset.get('stage_corpora') or {}).get(s.name, preset['corpus']), needs_pictures(s), s.steps, s.batch_size, s.steps*s.batch_size*(s.captions*(1+len(method.languages)) if 'word_ids' in columns_of(preset) else 1), s.learning_rate,
                      f'{s.optimizer}{decay}, warm-up {s.warmup:.0%} of the steps, then {s.schedule}{critic}', {t.called: t.weight for t in s.terms}, parameters_by_part(method, opened), step_s)
 
 def _tuning_text(preset:dict)->str:
@@ -219,6 +219,7 @@ def _compared(preset:dict, sizes:TowerSizes, n:int)->str:
 
 def _measured(preset:dict, languages:Sequence[str], model_cfg:dict, stages:Sequence[Stage], needed:int)->tuple[list[float]|None,str]:
     "Seconds of a step of every stage, or why they are not known"
+    if 'word_ids' in columns_of(preset): return None,'how many words there are, and where they begin, is known once the captions are read'
     if (free := free_bytes()) is not None and free<1.3*needed: return None,f'a measured step needs about {1.3*needed/1e9:.1f} GB, {free/1e9:.1f} GB are free'
     try: method = random_method(preset, languages, model_cfg); return [step_seconds(method, s) for s in stages],''
     except (LabError,RuntimeError,MemoryError) as e: return None,f'the measured step failed ({str(e)[:100]})'
