@@ -12,12 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import dasd_lab
-from .commands.consistency import consistency_words,consistent_method
 from .commands.corpora import corpus_words
 from .commands.features import features_words
 from .commands.publishing import publishing_words
 from .commands.speed import speed_words
-from .commands.studies import table_words
+from .commands.studies import consistency_words,consistent_method,table_words
 from .commands.training import training_words
 from .commands.translation import describe_words,translate_words
 from .commands.weights import exchange_words,weights_words

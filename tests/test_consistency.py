@@ -161,12 +161,12 @@ def test_the_oracle_says_that_it_is_one(corpus):
 
 def test_the_command_measures_learns_and_keeps(inner, corpus, tmp_path, monkeypatch, capsys):
     from dasd_lab.cli import main
-    from dasd_lab.commands import consistency
+    from dasd_lab.commands import studies
     from dasd_lab.training import recipes
-    monkeypatch.setattr(consistency, 'open_corpus', lambda name: corpus); monkeypatch.setattr(recipes, 'load_run', lambda folder: inner)
+    monkeypatch.setattr(studies, 'open_corpus', lambda name: corpus); monkeypatch.setattr(recipes, 'load_run', lambda folder: inner)
     words = ['consistency','--run','here','--split','train','--fit-on','train','--origin','mt','--languages','de,fr','--json']
     assert main([*words,'--out',str(tmp_path/'clc')])==0; told = json.loads(capsys.readouterr().out)
     assert told['translator']=='word-by-word gloss' and set(told['weights'])=={'en','de','fr'} and [r['language'] for r in told['rows']]==['de','fr','mean']
     alone = evaluate(inner, corpus, 'train', ['de','fr'], 'mt'); assert [round(r['alone'], 6) for r in told['rows'][:2]]==[round(100*alone.rows[l]['mean_recall'], 6) for l in ('de','fr')]
-    method = consistency.consistent_method(inner, str(tmp_path/'clc'), 'gloss', 'de'); assert isinstance(method.fuser, LearnedConsistency) and method.slots==tuple(told['weights'])
+    method = studies.consistent_method(inner, str(tmp_path/'clc'), 'gloss', 'de'); assert isinstance(method.fuser, LearnedConsistency) and method.slots==tuple(told['weights'])
     assert main([*words[:-1],'--out',str(tmp_path/'clc')])==1 and 'clc' in capsys.readouterr().err # what is kept is not overwritten

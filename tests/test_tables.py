@@ -9,7 +9,7 @@ from dasd_lab.evaluation import tables
 from dasd_lab.evaluation.tables import TABLES,own_parameters,read_runs,run_backbones,run_table
 from dasd_lab.presets import load_preset,vary
 from dasd_lab.training.source import train_source
-from squares import SOURCE,TINY,Squares
+from squares import FEW_WORDS,SOURCE,TINY,Squares
 
 BERT = dict(model_type='bert', hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, max_position_embeddings=32)
 SHORT = vary(TINY, {'stages.0.steps': 3, 'stages.1.steps': 2})
@@ -17,7 +17,7 @@ SHORT = vary(TINY, {'stages.0.steps': 3, 'stages.1.steps': 2})
 @pytest.fixture(scope='module')
 def backbone(): return train_source(SOURCE, Squares(), progress=False)
 
-@pytest.mark.parametrize('key', TABLES['dasd'])
+@pytest.mark.parametrize('key', [k for k in TABLES['dasd'] if k!='methods'])
 def test_every_variant_runs_and_is_another(backbone, tmp_path, key):
     found = run_table(key, SHORT, Squares(), backbone, tmp_path/'t.jsonl', seeds=(0,), split='train', report=lambda _: None)
     rows = read_runs(tmp_path/'t.jsonl')
@@ -35,6 +35,23 @@ def test_every_variant_of_leccr_runs_and_is_another(backbone, tmp_path):
     assert list(found.index)==list(rows)==list(tables['all'].variants(preset, backbone)) and set(rows)=={v for k,t in tables.items() for v in t.variants(preset, backbone)}-{'no guidance'}
     size = {v: r['parameters'] for v,r in rows.items()}
     assert size['baseline']<size['slots read vision (V2C)']==size['vision reads slots (C2V)']==size['co-attention']<size['LECCR']==size['guided by S_g alone']<size['8 slots']
+
+SMALR = FEW_WORDS | {'languages': ['de'], 'config.latent.margin': 9., 'config.embed_dim': 8, 'config.image_hidden': 8, 'config.gru_width': 8} | {f'stages.{i}.{k}': v for i in range(3) for k,v in dict(steps=3, batch_size=8, until=0.).items()} # a margin that any warm-up meets
+
+def test_every_variant_of_smalr_runs_and_is_another(backbone, tmp_path):
+    "One file for all of its tables; parameters say what was left out"
+    preset = vary(load_preset('smalr.pictograms'), SMALR)
+    found = run_table('all', preset, Squares(), backbone, tmp_path/'t.jsonl', seeds=(0,), split='train', report=lambda _: None)
+    size = {r['variant']: r['parameters'] for r in read_runs(tmp_path/'t.jsonl')}; assert list(found.index)==list(size)==list(TABLES['smalr']['all'].variants(preset, backbone))
+    assert size['shared entries alone (LA)']<size['without masked words (HEM)']<size['SMALR'] and size['LA without exploration']<=size['without masked words (HEM)']
+    assert size['MULE, PCA to 1']<size['MULE, PCA to 2']<size['every word its own vector (MULE)'] and size['MULE, dictionary below 20']<size['every word its own vector (MULE)']
+
+def test_the_methods_run_on_one_file(backbone, tmp_path, monkeypatch):
+    "Presets of the other methods, made small; each is trained by its own stages"
+    small = {'leccr.pictograms': {'languages': ['de'], 'config.text': dict(encoder=BERT, max_tokens=32), 'config.embed_dim': 16, 'config.block.heads': 2}, 'smalr.pictograms': SMALR}
+    monkeypatch.setattr(tables, 'load_preset', lambda n: vary(load_preset(n), small.get(n, {})))
+    found = run_table('methods', SHORT, Squares(), backbone, tmp_path/'t.jsonl', seeds=(0,), split='train', report=lambda _: None)
+    assert list(found.index)[:3]==['DASD','static adapter','LECCR'] and sum('SMALR' in n for n in found.index)==2 and found.loc['DASD','seeds']==1
 
 def test_it_goes_on_where_it_stopped(backbone, tmp_path, monkeypatch):
     out,seen,whole = tmp_path/'t.jsonl',[],tables.train
