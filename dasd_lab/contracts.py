@@ -96,6 +96,12 @@ class RetrievalMethod(nn.Module):
         "Begin with published token vectors"
         with torch.no_grad(): self.token_vectors.embedding.weight.copy_(rows)
 
+    def row_axis(self,
+        feature:str # a name that `training_features` returns
+    )->int|None:    # None: it does not depend on the batch
+        "Which of its axes counts the rows of a batch; several processes put their rows together along it"
+        return 0
+
     def prepare(self,
         stage:str,                  # the name of a stage, of which no step was taken yet
         log:Sequence[Mapping]=()    # rows of the log so far

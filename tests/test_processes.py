@@ -13,8 +13,8 @@ from dasd_lab.training.runs import Keeping
 sys.path.insert(0, {here!r})
 from squares import TINY,Squares
 options = json.loads(sys.argv[2])
-from dasd_lab.presets import vary
-train(vary(TINY, options.get('changes', {{}})), Squares(), out=sys.argv[1], backbone=options['backbone'], seed=3, progress=False, machine=Machine(**options.get('machine', {{}})), keeping=Keeping(8, log_every=5))
+from dasd_lab.presets import load_preset,vary
+train(vary(load_preset(options['preset']) if 'preset' in options else TINY, options.get('changes', {{}})), Squares(), out=sys.argv[1], backbone=options['backbone'], seed=3, progress=False, machine=Machine(**options.get('machine', {{}})), keeping=Keeping(8, log_every=5))
 '''
 
 def launch(out:Path, processes:int, timeout:float=240, **options)->subprocess.CompletedProcess:
@@ -68,3 +68,16 @@ def test_each_over_its_own_rows_is_another_training(trained, tmp_path):
     done = launch(tmp_path/'own', 2, backbone=str(trained/'backbone'), machine=dict(gather=False)); assert done.returncode==0, done.stderr[-2000:]
     contrast = lambda folder: [r['contrastive'] for r in rows(folder) if 'contrastive' in r]
     assert contrast(tmp_path/'own')[0]<.9*contrast(trained/'two')[0] # ln of half as many
+
+def test_a_method_whose_captions_stand_behind_their_languages(trained):
+    "SMALR: in the stages of words as one process; behind them pictures are normalised by each process's own batch"
+    from squares import FEW_WORDS
+    changes = FEW_WORDS | {'languages': ['de','fr'], 'config.latent.margin': 9., 'config.latent.explore': 0., 'config.embed_dim': 8, 'config.image_hidden': 8, 'config.gru_width': 8} | {f'stages.{i}.{k}': v for i in range(3) for k,v in dict(steps=6, batch_size=8, until=0.).items()}
+    for name,n in (('words one',1),('words two',2)):
+        done = launch(trained/name, n, backbone=str(trained/'backbone'), preset='smalr.pictograms', changes=changes); assert done.returncode==0, done.stderr[-2000:]
+    one,two = rows(trained/'words one'),rows(trained/'words two'); assert [(r['stage'],r['step']) for r in one]==[(r['stage'],r['step']) for r in two]
+    for a,b in zip(one, two):
+        assert b.get('entries_used')==a.get('entries_used')
+        for k in ('loss','neighbourhood','gradient_norm','embed_reg'):
+            if k in a and (a['stage']!='scaling' or a['step']==0 and k in ('neighbourhood','embed_reg')): assert b[k]==pytest.approx(a[k], rel=2e-3, abs=1e-5), (a['stage'], a['step'], k)
+    assert {r['stage'] for r in one if r.get('loss')}=={'words_warm_up','latent_words','scaling'}

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SMALRConfig', 'SMALR', 'prepare', 'make_room', 'precomputed', 'token_rows', 'sentence', 'encode_captions',
-           'encode_visuals', 'training_features', 'latent_sentences', 'masked_features']
+           'encode_visuals', 'training_features', 'latent_sentences', 'masked_features', 'row_axis']
 
 # %% ../../nbs/37_smalr.encoder.ipynb #c5eb2af8
 import warnings
@@ -196,4 +196,11 @@ def masked_features(self:SMALR,
     universal = masked_mean(words, keep & ~masked); final = self.sentences(self.masked.hide(words, masked & keep).flatten(0, 1), keep.flatten(0, 1)).unflatten(0, keep.shape[:2])
     return dict(masked_universal_features=universal, masked_final_features=final, restored_universal_features=self.masked.restored(self.masked.universal, universal), restored_final_features=self.masked.restored(self.masked.final, final))
 
-SMALR.training_features,SMALR.latent_sentences,SMALR.masked_features = training_features,latent_sentences,masked_features
+def row_axis(self:SMALR,
+    feature:str # a name that `training_features` returns
+)->int|None:    # None: it does not depend on the batch
+    "Pictures stand first, captions behind their languages or pairs of languages"
+    if feature=='embedding_shift': return None
+    return 0 if feature in ('visual_features','visual_index') else 2 if feature.startswith('restored_') else 1
+
+SMALR.training_features,SMALR.latent_sentences,SMALR.masked_features,SMALR.row_axis = training_features,latent_sentences,masked_features,row_axis

@@ -55,12 +55,15 @@ class Gathered(dict):
     "Features of this process's rows that become those of all rows when they are asked for"
     def __init__(self,
         own:dict[str,Tensor], # [b, …] of this process
-        worker:'Worker'       # which it is
+        worker:'Worker',      # which it is
+        axis:Callable[[str],int|None]=lambda name: 0 # of the rows, see `RetrievalMethod.row_axis`
     ):
-        super().__init__(own); self.worker,self.whole = worker,set()
+        super().__init__(own); self.worker,self.axis,self.whole = worker,axis,set()
 
     def __getitem__(self, name:str)->Tensor: # [B, …]
-        if name not in self.whole: super().__setitem__(name, self.worker.all_rows(super().__getitem__(name))); self.whole.add(name)
+        if name not in self.whole:
+            own,axis = super().__getitem__(name),self.axis(name)
+            super().__setitem__(name, self.worker.once(own) if axis is None else self.worker.all_rows(own, axis)); self.whole.add(name)
         return super().__getitem__(name)
 
     def update(self, more:dict[str,Tensor])->None:
@@ -109,14 +112,18 @@ class Worker:
         short = torch.autocast(self.device.type, torch.bfloat16) if self.machine.precision=='bf16' else nullcontext()
         with attention(self.device),short: found = method.training_features(batch)
         found = {k: v.float() if v.is_floating_point() else v for k,v in found.items()}
-        return Gathered(found, self) if self.n>1 and self.machine.gather else found
+        return Gathered(found, self, method.row_axis) if self.n>1 and self.machine.gather else found
 
-    def all_rows(self, rows:Tensor)->Tensor: # [b, …] → [B, …]
+    def all_rows(self, rows:Tensor, axis:int=0)->Tensor: # [b, …] → [B, …]
         "The rows of all processes, in order; only this one's have a way back"
-        found = [torch.empty_like(rows) for _ in range(self.n)]
-        distributed.all_gather(found, rows.detach().contiguous())
+        own = rows.detach().contiguous(); found = [torch.empty_like(own) for _ in range(self.n)]
+        distributed.all_gather(found, own)
         found[self.rank] = rows
-        return torch.cat(found)
+        return torch.cat(found, axis)
+
+    def once(self, value:Tensor)->Tensor:
+        "What every process has alike; its gradient is shared out, as gradients are summed"
+        return value if self.n==1 or not value.is_floating_point() else value.detach()+(value-value.detach())/self.n
 
     def agree(self, method:RetrievalMethod)->None:
         "The first process's weights in every process, shapes and all"
