@@ -180,23 +180,23 @@ def english_of(
 # %% ../../nbs/68_search.words.ipynb #77e4146e
 def dictionary_pairs(
     words:SharedWords # any
-)->pd.DataFrame:      # first, second: ids; kind, key; pair: 'de fr'
+)->pd.DataFrame:      # first, second: ids; kind, key; one, other: their languages
     "Pairs of words of different languages that mean the same"
-    means,language = known_meanings(words.vocabulary),words.table.language; by = {}
+    means,language,by = known_meanings(words.vocabulary),words.table.language.to_dict(),{}
     for i,m in means.items(): by.setdefault(m, []).append(i)
-    rows = [(a, b, kind, key, f'{language[a]} {language[b]}') for (kind,key),ids in by.items() for a,b in combinations(sorted(ids), 2) if language[a]!=language[b]]
-    return pd.DataFrame(rows, columns=['first','second','kind','key','pair'])
+    rows = [(a, b, *m, language[a], language[b]) for m,ids in by.items() for a,b in combinations(sorted(ids), 2) if language[a]!=language[b]]
+    return pd.DataFrame(rows, columns=['first','second','kind','key','one','other'])
 
 def shuffled_pairs(
     pairs:pd.DataFrame, # of `dictionary_pairs`
     seed:int=0          # of the order
-)->pd.DataFrame:        # likewise; the keys of both words
+)->pd.DataFrame:        # likewise, and `second_key`
     "Pairs of the same languages and kinds that do not mean the same"
     rng,parts = np.random.default_rng(seed),[]
-    for _,g in pairs.groupby(['pair','kind'], sort=True):
-        other = g.iloc[rng.permutation(len(g))]; made = g.assign(second=other.second.values, other=other.key.values)
-        parts.append(made[made.key!=made.other])
-    return pd.concat(parts, ignore_index=True) if parts else pairs.assign(other='')
+    for _,g in pairs.groupby(['one','other','kind'], sort=True):
+        drawn = g.iloc[rng.permutation(len(g))]; made = g.assign(second=drawn.second.values, second_key=drawn.key.values)
+        parts.append(made[made.key!=made.second_key])
+    return pd.concat(parts, ignore_index=True) if parts else pairs.assign(second_key='')
 
 def pair_figures(
     words:SharedWords,  # any
@@ -216,9 +216,9 @@ def dictionary_check(
     "Whether words that mean the same share more than others"
     pairs = dictionary_pairs(words)
     if not len(pairs): raise LabError(f'no two words of {", ".join(words.languages)} with one meaning in the lexicons', f'captions in two of {", ".join(gloss_languages())}', 'Look at neighbours instead: `nearest`.')
-    other,spoken = shuffled_pairs(pairs, seed),[l for l in words.languages if pairs.pair.str.split().map(lambda p: l in p).any()]
-    of = lambda some,l: some if l=='all' else some[some.pair.str.split().map(lambda p: l in p)]
-    return pd.DataFrame({(l,name): pair_figures(words, of(some, l)) for l in ('all',*spoken) for name,some in (('dictionary',pairs),('shuffled',other))}).T.rename_axis(['language','pairs of'])
+    mixed,spoken = shuffled_pairs(pairs, seed),[l for l in words.languages if l in {*pairs.one,*pairs.other}]
+    of = lambda some,l: some if l=='all' else some[(some.one==l)|(some.other==l)]
+    return pd.DataFrame({(l,name): pair_figures(words, of(some, l)) for l in ('all',*spoken) for name,some in (('dictionary',pairs),('shuffled',mixed))}).T.rename_axis(['language','pairs of'])
 
 # %% ../../nbs/68_search.words.ipynb #68ee00c6
 def entry_meanings(
