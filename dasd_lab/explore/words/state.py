@@ -16,7 +16,7 @@ from ...contracts import LabError
 from ..workbench import Model,State,told
 from ...search.queries import clean_query,read_query
 from ...search.rankings import Rankings,learn_combination,rankings,translators_for
-from ...search.words import TRAIN,SharedWords,dictionary_check,entries_by_languages,has_words,read_word,spelt_alike
+from ...search.words import SharedWords,dictionary_check,entries_by_languages,has_words,read_word,spelt_alike
 
 # %% ../../../nbs/770_explore.words.state.ipynb #89cb51cc
 MISSING = LabError('no model with words on this workbench', 'a SMALR run', "Train one: `dasd-lab train smalr.pictograms --out runs/smalr`; then workbench.add('SMALR', load_run('runs/smalr')).")
