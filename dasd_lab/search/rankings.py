@@ -142,7 +142,7 @@ def sampled_scores(
     split:str='validation', # of it
     n:int=200,              # pictures, all of the gallery
     languages:Sequence[str]|None=None, # of the queries; None: all that the corpus and the method have
-    origin:str='human',     # whose captions
+    origin:str|None='human', # whose captions; None: anybody's
     seed:int=0              # which pictures
 )->list[tuple[Tensor,Tensor]]: # a query language each: scores [Q, n, G], pictures [Q]
     "What a combination is fitted to"
@@ -153,7 +153,7 @@ def sampled_scores(
         for l in languages or [l for l in both.slots if l in corpus.languages]:
             captions = [c for c in corpus.captions(split, l, origin) if c.visual_id in of]
             if captions: found.append((both.version_scores(both.encode_captions([c.text for c in captions], l), seen).cpu(), torch.tensor([of[c.visual_id] for c in captions])))
-    if not found: raise LabError(f'no {origin} captions in {split!r} of {corpus.name}', 'captions that tell of its pictures', 'Choose another split.')
+    if not found: raise LabError(f'no {origin or ""} captions in {split!r} of {corpus.name}', 'captions that tell of its pictures', 'Choose another split.')
     return found
 
 def learn_combination(

@@ -50,7 +50,7 @@ class WordReading:
     text:str                 # as typed, cleaned
     language:str             # ISO 639-1
     recognised:bool          # or given
-    others:tuple[str,...]    # further languages in which all of it is known
+    others:tuple[str,...]    # further languages in which all of it is known, the likeliest first
     pieces:tuple[str,...]    # the words it was cut into
     ids:tuple[int|None,...]  # of each; None: unknown
 
@@ -69,7 +69,8 @@ def read_word(
     if language is not None and language not in v.languages: raise LabError(f'a word in {language!r}', f'one of {", ".join(v.languages)}', 'Choose one of them, or train a method for that language.')
     cut = {l: tuple(v.words_of(text, l)) for l in v.languages}; ids = {l: tuple(v._places[l].get(p) for p in cut[l]) for l in v.languages}
     full = [l for l in v.languages if cut[l] and None not in ids[l]]
-    chosen = language or (recognise_language(text, full or v.languages)[0] if len(full)!=1 else full[0])
+    said = {l: min(v.counts[l][i-v.first[l]] for i in ids[l])/sum(v.counts[l]) for l in full}; full.sort(key=lambda l: -said[l])
+    chosen = language or (full[0] if full else recognise_language(text, v.languages)[0])
     return WordReading(text, chosen, language is None, tuple(l for l in full if l!=chosen), cut[chosen], ids[chosen])
 
 def spelt_alike(

@@ -65,10 +65,10 @@ def neighbours_figure(
     label = [f'{w} ({e})' if e else w for w,e in zip(near.word, said)]; place = list(range(len(near)))
     for l in words.languages:
         some = [i for i in place if near.language.iloc[i]==l]
-        if some: bars.append(go.Bar(y=some, x=near.cosine.iloc[some], name=l, orientation='h', marker=dict(color=colours[l]), customdata=[[label[i],language_name(l),near['count'].iloc[i],'the same entry' if 0<=near.entry.iloc[i]==row.entry and not near.own.iloc[i] and not row.own else 'a vector of its own' if near.own.iloc[i] else 'another entry' if words.has_entries else 'a vector'] for i in some],
+        if some: bars.append(go.Bar(y=some, x=near.cosine.iloc[some], name=l, orientation='h', width=.8, marker=dict(color=colours[l]), customdata=[[label[i],language_name(l),near['count'].iloc[i],'the same entry' if 0<=near.entry.iloc[i]==row.entry and not near.own.iloc[i] and not row.own else 'a vector of its own' if near.own.iloc[i] else 'another entry' if words.has_entries else 'a vector'] for i in some],
                                     text=[f'{near.cosine.iloc[i]:.2f}' for i in some], textposition='outside', cliponaxis=False, hovertemplate='%{customdata[0]}<br>%{customdata[1]}, %{customdata[2]} times<br>%{customdata[3]}: %{x:.3f}<extra></extra>'))
-    return figure(*bars, title=f'Nearest words of every language to {html.escape(row.word)}', x='cosine of universal vectors', height=130+21*len(near), barmode='overlay', xaxis_range=[min(0, float(near.cosine.min())), 1.12],
-                  yaxis=dict(tickvals=place, ticktext=label, autorange='reversed', showgrid=False, tickfont_size=12), legend=dict(y=1., x=1), margin=dict(l=8))
+    return legend_below(figure(*bars, title=f'Nearest words of every language to {html.escape(row.word)}', x='cosine of universal vectors', height=170+20*len(near), barmode='overlay', xaxis_range=[min(0, float(near.cosine.min())), 1.12],
+                               yaxis=dict(tickvals=place, ticktext=label, autorange='reversed', showgrid=False, tickfont_size=12), margin=dict(l=8)))
 
 # %% ../../../nbs/771_explore.words.figures.ipynb #a05e41ef
 def frequency_figure(
@@ -121,7 +121,7 @@ def way_name(
     way:str # of `Rankings`
 )->str:
     "As people read it"
-    return {'own words':'Its own words', 'CLC-A':'All together, the mean (CLC-A)', 'CLC-C':'All together, learnt (CLC-C)'}.get(way) or f'{language_name(way).split(" ·")[0]} alone'
+    return {'own words':'Its own words', 'CLC-A':'The mean (CLC-A)', 'CLC-C':'Learnt (CLC-C)'}.get(way) or f'{language_name(way).split(" ·")[0]} alone'
 
 def ranking_items(
     found:Rankings,            # of a query
@@ -153,7 +153,7 @@ def versions_html(
     own = lambda l: '<span class="dl-soft">as typed</span> ' if l==found.query.language else ''
     rows = ''.join(f'<tr><th class="dl-text" scope="row" style="position:static;min-width:7em">{html.escape(language_name(l))}</th><td class="dl-text" style="width:100%">{own(l)}{tagged(found.versions[l], l)}</td><td>{found.weights["CLC-A"][l]:.0%}</td>'+(f'<td>{found.weights["CLC-C"][l]:.1%}</td>' if learnt else '')+f'<td>{rank(l)}</td></tr>' for l in there)
     head = '<tr><th class="dl-text" scope="col">language</th><th class="dl-text" scope="col">searched for</th><th scope="col">in the mean</th>'+('<th scope="col">learnt</th>' if learnt else '')+'<th scope="col">rank</th></tr>'
-    return f'<div class="dl-scroll" tabindex="0"><table class="dl-versions"><thead>{head}</thead><tbody>{rows}</tbody></table></div>'
+    return f'<div class="dl-scroll" tabindex="0" style="max-height:none"><table class="dl-versions"><thead>{head}</thead><tbody>{rows}</tbody></table></div>'
 
 def said_of_versions(
     found:Rankings # of a query
@@ -161,7 +161,7 @@ def said_of_versions(
     "Who translated, and what to make of it"
     lacking = [language_name(l).split(' ·')[0] for l,t in found.versions.items() if not t]
     told = f'{html.escape(found.translator[:1].upper()+found.translator[1:])}. '
-    if found.oracle: told += '<b>An oracle</b>: these are captions of the same picture, which nobody has who searches; it says what translations could bring at best. '
+    if found.oracle: told += '<b>No translations</b>: nobody has these captions who searches. They say what several languages could bring at best. '
     if not found.translated: told += 'There is no translation of this query, so every way is the same ranking. '
     elif lacking: told += f'No version in {", ".join(lacking)}: {"they say" if len(lacking)>1 else "it says"} what the others say on average. '
     return told+('CLC is SMALR’s; with this model it is an extension of the lab. ' if found.extension else '')

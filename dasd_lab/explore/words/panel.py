@@ -35,7 +35,7 @@ class Words(Panel):
     ):
         s = workbench if isinstance(workbench, WordsState) else WordsState(workbench)
         self._busy = False
-        super().__init__('Words', *self._parts(s), state=s, css_class='dl-words', lead=LEAD)
+        super().__init__('Words', *self._parts(s), state=s, css_class='dl-shared-words', lead=LEAD)
         self._wire(); self._show_models()
         if s.model and not s.word: s.look_up(word or next((t for t,l in WORDS if l in s.words.languages and all(p in s.words.vocabulary._places[l] for p in s.words.vocabulary.words_of(t, l))), s.words.table.word.iloc[-1]))
         if query: s.ask(query)

@@ -68,9 +68,11 @@ def _offer(self:WordsState)->None:
     elif self.model and not self.text and not self.found: self.ranker = self.model
 
 def _another_model(self:WordsState)->None:
-    self.check = self.reading = None; self.looked_at,self.message = -1,''
+    spoken = self.words.languages if self.model else ()
+    with self.hold_trait_notifications(): # nothing of the one model is looked up in the other
+        self.check = self.reading = None; self.looked_at,self.message = -1,''
+        if spoken and self.shown_language not in spoken: self.shown_language = spoken[0]
     if not self.model: return
-    if self.shown_language not in self.words.languages: self.shown_language = self.words.languages[0]
     if self.word.strip(): self.look_up(self.word, self.word_language)
 
 @told
@@ -101,7 +103,7 @@ def understood_word(self:WordsState)->str:
     from dasd_lab.explore.theme import language_name
     r = self.reading
     if r is None: return ''
-    said = language_name(r.language)+('' if r.recognised else ', as chosen')+(f'; also a word of {", ".join(language_name(l).split(" ·")[0] for l in r.others)}' if r.others else '')
+    said = language_name(r.language)+('' if r.recognised else ', as chosen')+(f'; also in captions of {", ".join(language_name(l).split(" ·")[0] for l in r.others)}' if r.others else '')
     if not r.pieces: return said+': no word in it'
     if len(r.pieces)>1: said += f'; cut into {" + ".join(r.pieces)}'
     if not r.unknown: return said
