@@ -52,7 +52,7 @@ def test_entries_by_hand(words):
     assert words.of_entry(0)[['word','own']].values.tolist()==[['the',True],['apfel',False],['على',True],['一只',True]]
     # read: 0 apfel; 1 en de ar; 2 cat katze 熊猫 只熊; 3 apple dog قطة تفاحة — all words: 0 gains en, ar and zh
     assert entries_by_languages(words).T.values.tolist()==[[1,0,3,0],[0,0,3,1]]
-    means = entry_meanings(words); assert (means.meanings[1], means.share[1], means.most[1])==(1, 1., 'dog') and (means.meanings[3], means.share[3])==(2, pytest.approx(2/3)) # apple twice, cat; no lexicon has a German dog
+    means = entry_meanings(words); assert (means.meanings[1], means.share[1], means.most[1], means.agree[1])==(1, 1., 'dog', 3) and (means.meanings[3], means.share[3])==(2, pytest.approx(2/3)) # apple twice, cat; no lexicon has a German dog
 
 def test_neighbours_are_those_of_the_vectors(words, method):
     dog = method.tokenizer._places['de']['hund']; near = words.nearest(dog, 2); assert near.groupby('language').size().to_dict()==dict(en=2, de=2, ar=2, zh=2) and dog not in near.index
