@@ -51,7 +51,7 @@ class Words(Panel):
         self.ranker,self.query,self.language = choose('Ranked by', s.rankers, s.ranker, 'dl-ranker'),QueryBox(placeholder='What should the picture show? Type in any language', label='Search'),choose('Language', [('as recognised','')], '', 'dl-language')
         self.translator,self.examples = choose('Translated', list(s.translators), s.translator, 'dl-translator'),row()
         self.learn,self.learning,self.told = button('Learn CLC-C', self._learn, 'From captions of 200 validation pictures, by this model and translator', css_class='dl-learn'),Background(),prose('', 'dl-told-versions')
-        self.versions,self.ways,self.rankings = prose('', 'dl-versions-host'),Plot('dl-ways'),w.Box([]); self.rankings.add_class('dl-results'); self.grids = {}
+        self.versions,self.ways,self.rankings = prose('', 'dl-versions-host'),Plot('dl-ways'),w.Box([]); self.rankings.add_class('dl-results'); self.rankings.layout.overflow = 'visible'; self.grids = {}
         both = lambda *boxes: w.Box([w.VBox(list(b)) for b in boxes]); halves = both([self.entry],[self.near]),both([row(self.curve_language), self.curve],[self.serving]),both([self.check],[self.cosines]),both([self.versions],[self.ways])
         for b in halves: b.add_class('dl-results'); b.layout.overflow = 'visible'
         self.vocabulary = w.VBox([section('', row(self.model), row(self.word, self.word_language), self.words, self.pieces, css_class='dl-looking'),
@@ -161,7 +161,7 @@ def _show_found(self:Words)->None:
     self.told.value = f'<p class="dl-note" role="status">{f.said_of_versions(r)}{"CLC-C was learnt from captions of "+format(kept["n"], ",")+" validation pictures." if kept else ""}</p>'
     for way in r.ways:
         if way not in self.grids:
-            grid,head = PictureGrid(size=88),prose(''); grid.observe(lambda _,g=grid: s.follow(g.clicked), 'clicks'); box = w.VBox([head, grid]); box.add_class('dl-way'); self.grids[way] = grid,head,box
+            grid,head = PictureGrid(size=88),prose(''); grid.observe(lambda _,g=grid: s.follow(g.clicked), 'clicks'); box = w.VBox([head, grid], layout=w.Layout(overflow='visible')); box.add_class('dl-way'); self.grids[way] = grid,head,box
         grid,head,_ = self.grids[way]; grid.name = f.way_name(way); grid.rtl = direction(r.query.language)=='rtl'; grid.items = f.ranking_items(r, way, wb.address, wb.alt)
     self.rankings.children,self._ranked = [self.grids[way][2] for way in r.ways],r; self._show_followed()
 
