@@ -111,6 +111,11 @@ def test_a_combination_is_learnt_of_a_split(inner, corpus):
 
 # the explorer
 
+def test_pictures_without_captions_are_ranked_too(method):
+    bare = Gallery(method).add([Few().visuals('train')[i] for i in range(4)], ids=list('abcd')); panel = Words(Workbench({'SMALR':method}, gallery=bare)); s = panel.state
+    assert 'Type a query' in s.message and s.found is None and panel.near.figure and list(panel.rankings.children)==[] and panel.snapshot()
+    panel.query.value = 'ein Hund'; panel.query.submitted = 1; assert s.message=='' and s.sought=='' and s.followed==s.found.best('own words', 1)[0] and len(panel.rankings.children)==3; s.draw(1); assert 'without captions' in s.message
+
 @pytest.fixture
 def bench(method): return Workbench({'SMALR':method}, gallery=gallery_of(method))
 

@@ -39,7 +39,7 @@ class Words(Panel):
         self._wire(); self._show_models()
         if s.model and not s.word: s.look_up(word or next((t for t,l in WORDS if l in s.words.languages and all(p in s.words.vocabulary._places[l] for p in s.words.vocabulary.words_of(t, l))), s.words.table.word.iloc[-1]))
         if query: s.ask(query)
-        elif not s.found: s.draw(); s.message = ''
+        elif not s.found: s.draw(); s.message = s.message and 'Type a query in any language of the model.'
 
     def _parts(self, s:WordsState)->list:
         "All widgets, from top to bottom"
