@@ -226,8 +226,8 @@ def entry_meanings(
     words:SharedWords # of a method with entries
 )->pd.DataFrame:      # a row an entry: languages, words, known (words with a meaning in the lexicons), meanings, share (of the known words that have the most common meaning), agree (languages of those), most (its key)
     "Which entries say one thing, and which mix words that have nothing to do with each other"
-    means = known_meanings(words.vocabulary); rows = {}
+    means,language,rows = known_meanings(words.vocabulary),words.table.language.to_dict(),{}
     for entry,ids in words._of.items():
-        some = words.table.loc[ids]; said = Counter(means[i] for i in some.index if i in means); top = said.most_common(1); agree = some.language[[bool(top) and means.get(i)==top[0][0] for i in some.index]].nunique()
-        rows[entry] = dict(languages=some.language.nunique(), words=len(some), known=said.total(), meanings=len(said), share=top[0][1]/said.total() if top else np.nan, agree=agree, most=top[0][0][1] if top else '')
+        said = Counter(means[i] for i in ids if i in means); top,n = said.most_common(1)[0] if said else (None,0)
+        rows[entry] = dict(languages=len({language[i] for i in ids}), words=len(ids), known=said.total(), meanings=len(said), share=n/said.total() if said else np.nan, agree=len({language[i] for i in ids if top and means.get(i)==top}), most=top[1] if top else '')
     return pd.DataFrame.from_dict(rows, orient='index').rename_axis('entry')
