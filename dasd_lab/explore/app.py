@@ -19,7 +19,7 @@ from .theme import CSS
 from .workbench import Workbench,default_workbench
 
 # %% ../../nbs/790_explore.app.ipynb #7b7781bb
-EXPLORERS = dict(Ask='ask', Adapters='adapters', Styles='styles', Slots='slots', Train='training', Compare='comparison') # tab and class → folder of its modules
+EXPLORERS = dict(Ask='ask', Adapters='adapters', Styles='styles', Slots='slots', Words='words', Train='training', Compare='comparison') # tab and class → folder of its modules
 
 class App(w.VBox):
     "All explorers in tabs"

@@ -190,7 +190,7 @@ Workbench.facets = cached_property(_facets); Workbench.facets.__set_name__(Workb
 Workbench.choices,Workbench.among = choices,among
 
 # %% ../../nbs/700_explore.workbench.ipynb #86302b52
-SHIPPED = {'DASD':'method', 'static adapter':'static_adapter', 'official form':'official_form', 'LECCR':'leccr'} # as shown → folder of the shipped weights
+SHIPPED = {'DASD':'method', 'static adapter':'static_adapter', 'official form':'official_form', 'LECCR':'leccr', 'SMALR':'smalr'} # as shown → folder of the shipped weights
 TRANSLATED = 'English, translated query'
 
 def lexicon_model(

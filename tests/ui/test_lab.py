@@ -5,7 +5,7 @@ import pytest
 from conftest import open_guide
 
 # the guides of the explorers are run to the end by the explorers' own tests
-OWN_TEST = {'ask_in_any_language','inside_the_adapters','clusters_of_expression','compare_runs','semantic_slots'}
+OWN_TEST = {'ask_in_any_language','inside_the_adapters','clusters_of_expression','compare_runs','semantic_slots','shared_words'}
 GUIDES = sorted(p for p in (Path(__file__).resolve().parents[2]/'nbs/guides').glob('*.ipynb') if p.stem not in OWN_TEST)
 
 def test_the_server_asks_for_its_token(lab):
