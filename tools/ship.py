@@ -19,7 +19,7 @@ LANGUAGES = 'de','fr','cs','zh','ja','es','ar'
 SOURCE = {'phases.0.steps': 1200, 'phases.1.steps': 500, 'phases.0.newton_schulz_steps': 5, 'phases.1.newton_schulz_steps': 5}
 METHOD = {'stages.0.steps': 1500, 'stages.1.steps': 100}
 APART = {'stages.0.terms.6.weight': 1.} # of LECCR's term `slots_differ`: at the paper's 0.01 the slots become all alike in a run of this length
-COMPANIONS = dict(static_adapter=('static_adapter.pictograms',METHOD), official_form=('dasd.pictograms_official',METHOD), leccr=('leccr.pictograms',{'stages.0.steps': 2400} | APART), smalr=('smalr.pictograms',{'stages.0.steps': 200, 'stages.0.learning_rate': 0.003, 'stages.1.steps': 200, 'stages.2.steps': 2400})) # on the same backbone: preset, changes
+COMPANIONS = dict(static_adapter=('static_adapter.pictograms',METHOD), official_form=('dasd.pictograms_official',METHOD), leccr=('leccr.pictograms',{'stages.0.steps': 2400} | APART), smalr=('smalr.pictograms',{'stages.2.steps': 2000})) # on the same backbone: preset, changes
 
 def companion(name:str, out:Path, corpus, seed:int)->None:
     "Another method on the source model that lies in `out`, and its place on the card"
