@@ -17,7 +17,6 @@ from ..backbone.towers import Backbone
 from ..contracts import LabError,RetrievalMethod
 from ..corpora.catalog import Corpus
 from .retrieval import evaluate,split_columns
-from .tables import own_parameters
 from ..presets import load_preset
 from ..smalr.encoder import SMALR
 from ..training.counting import TowerSizes,method_shapes
@@ -94,9 +93,9 @@ def needs(
     "Parameters in training and at test time"
     own = {n: p.numel() for n,p in method.named_parameters() if not n.startswith(('backbone.','words.latent.projections.'))}
     tower = frozen_text(method) if isinstance(method.backbone, Backbone) else 0 if isinstance(method, SMALR) else None
-    if not isinstance(method, SMALR): return Needs(sum(own.values()), own_parameters(method), 0, tower)
+    if not isinstance(method, SMALR): return Needs(sum(own.values()), sum(v for n,v in own.items() if not n.startswith('critic.')), 0, tower)
     with torch.device('meta'): form = SMALR(replace(method.config, precomputed=True), TowerSizes(0, method.backbone.embed_dim, 0, 0, method.backbone.source_language), method.n_tokens)
-    return Needs(sum(own.values()), own_parameters(form), form.words.rows.numel(), tower)
+    return Needs(sum(own.values()), sum(p.numel() for p in form.parameters()), form.words.rows.numel(), tower)
 
 # %% ../../nbs/56_evaluation.languages.ipynb #e8426590
 def growth(
