@@ -22,7 +22,7 @@ from dasd_lab.contracts import LabError,RetrievalMethod
 from dasd_lab.corpora.catalog import CaptionPairs,Corpus,caption_pairs,load_corpus
 from dasd_lab.corpora.division import Divided,divide,read_division,write_division
 from dasd_lab.corpora.visuals import Visuals
-from dasd_lab.evaluation.languages import Needs,language_figures,needs
+from dasd_lab.evaluation.languages import language_figures,needs
 from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.evaluation.tables import read_runs
 from dasd_lab.presets import load_preset,vary
@@ -98,8 +98,7 @@ def trained(world:World, name:str, languages, seed:int, corpus:str)->tuple[Retri
     if len(languages)==1 and name!='SMALR': return EnglishAlone(world.backbone),dict(steps=0, cpu_s=0.)
     preset,changes = VARIANTS[name]; base = load_preset(preset)
     asked = vary(base, changes | (same_text(base) if name=='SMALR' else {}) | dict(languages=list(LANGUAGES[corpus][1:])) | ({'word_vectors.tokenizers': {l: t for l,t in base['word_vectors']['tokenizers'].items() if l in languages}} if name=='SMALR' else {}))
-    columns = lambda method: dict(image_features=world.images['validation'])
-    validate = lambda method: (lambda f: {k: sum(r[k] for r in f.rows.values())/len(f.rows) for k in ('mean_recall','text_to_image_R@10')})(evaluate(method, world.corpus, 'validation', languages, image_features=columns(method)))
+    def validate(method): rows = evaluate(method, world.corpus, 'validation', languages, image_features=world.images['validation']).rows; return dict(mean_recall=sum(r['mean_recall'] for r in rows.values())/len(rows))
     run = train(asked, None, None, seed=seed, backbone=world.backbone, data=world.data(languages[1:]), validate=validate, selection=SELECTION, progress=False)
     last = {s: [r['loss'] for r in run.log if r.get('stage')==s and r.get('loss') is not None][-1] for s in run.card['stages']}
     taken = {s: 1+max(r['step'] for r in run.log if r.get('stage')==s) for s in run.card['stages']} # a stage with `until` may go on
@@ -116,22 +115,26 @@ def write(row):
     with whole_file(RESULTS) as f: f.write_text(text, encoding='utf-8')
     print({k: v for k,v in row.items() if k in ('corpus','variant','n_languages','seed','cpu_s','A','HA','refused')}, flush=True)
 
+def told(world:World, name:str)->dict:
+    "What must be the same for all lines of a variant and corpus"
+    return dict(division=world.corpus.checksum, backbone=fingerprint(world.backbone), settings=dict(preset=VARIANTS[name][0], selection=SELECTION.every, same_text_is_positive=name=='SMALR') | VARIANTS[name][1])
+
 def run_all(stamps=None, seeds=(0,1,2), corpora=tuple(LANGUAGES), variants=('SMALR','DASD'), rungs=RUNGS):
     "Train and evaluate; what the results file holds is not run again"
     found = worlds(corpora, stamps); done = {(r['corpus'],r['variant'],r['n_languages'],r['seed']) for r in read_runs(RESULTS)}
-    plan = [(n,s) for s in seeds[:1] for n in (max(rungs),)]+[(n,s) for s in seeds for n in sorted(rungs, reverse=True) if n==max(rungs) or s in seeds[:2]]
-    for (n,seed),corpus,name in product(dict.fromkeys(plan), corpora, variants):
+    for r in read_runs(RESULTS):
+        if r['corpus'] in found and any(r[k]!=v for k,v in json.loads(json.dumps(told(found[r['corpus']], r['variant']))).items()): raise LabError(f'{RESULTS} with a line of {r["variant"]} on {r["corpus"]} under other settings, backbone or division', 'the same for all lines', 'Keep that file elsewhere, or remove it.')
+    plan = [(n,s) for s in seeds for n in sorted(rungs, reverse=True) if n==max(rungs) or s in seeds[:2]] # fewer languages with the first two seeds
+    for (n,seed),corpus,name in product(plan, corpora, variants):
         languages = LANGUAGES[corpus][:n]; world = found[corpus]
         if (corpus,name,n,seed) in done or n==1 and name!='SMALR' and seed!=seeds[0] or n==1 and name=='static adapter': continue # the frozen tower has no seed
-        row = dict(corpus=corpus, variant=name, n_languages=n, languages=languages, seed=seed, division=world.corpus.checksum, backbone=fingerprint(world.backbone), pictures={k: len(v) for k,v in world.corpus.division.parts.items()},
-                   settings=dict(preset=VARIANTS[name][0], selection=SELECTION.every, same_text_is_positive=name=='SMALR') | VARIANTS[name][1])
-        with warnings.catch_warnings(record=True) as told:
+        row = dict(corpus=corpus, variant=name, n_languages=n, languages=languages, seed=seed, pictures={k: len(v) for k,v in world.corpus.division.parts.items()}) | told(world, name)
+        with warnings.catch_warnings(record=True) as said_so:
             warnings.simplefilter('always'); began = time.process_time()
             try: method,said = trained(world, name, languages, seed, corpus)
             except LabError as e: write(row | dict(refused=str(e), cpu_s=round(time.process_time()-began, 1))); continue
         figures = language_figures(method, world.corpus, 'test', languages, world.images['test'])
-        counted = needs(method) if n>1 or name=='SMALR' else Needs(0, 0, 0, sum(p.numel() for k,p in world.backbone.named_parameters() if k.startswith(('clip.text.','clip.text_projection.'))))
-        write(row | said | dict(warned=sorted({str(w.message)[:120] for w in told if 'latent' in str(w.message)}), mR=figures.mR, human=figures.human, HA=figures.HA, A=figures.A, needs=vars(counted), captions=figures.about['n_captions']))
+        write(row | said | dict(warned=sorted({str(w.message)[:120] for w in said_so if 'latent' in str(w.message)}), mR=figures.mR, human=figures.human, HA=figures.HA, A=figures.A, needs=vars(needs(method)), captions=figures.about['n_captions']))
 
 if __name__=='__main__':
     import argparse
