@@ -11,8 +11,7 @@ from dasd_lab.smalr.encoder import precomputed
 from dasd_lab.training.counting import TowerSizes,method_shapes
 from dasd_lab.training.recipes import new_method,train,training_data
 from dasd_lab.training.source import train_source
-from squares import SOURCE,TINY,Squares
-from test_methods import SMALL
+from squares import FEW_WORDS,SOURCE,TINY,Squares
 
 class Heap(Corpus):
     "60 pictures of one heap; every fifth shares its English caption with the next, every seventh its German one, in another case; three have no German caption"
@@ -64,7 +63,7 @@ def test_translated_captions_count_in_A_alone(backbone, data):
     assert f.human==('en',) and f.HA==f.mR['en'] and f.A==(f.mR['en']+f.mR['de'])/2 and 100*4/6<=min(f.mR.values()) and f.about['n_captions']==dict(en=4, de=4)
 
 def test_needs_of_a_small_smalr_by_hand(backbone, data):
-    preset = vary(load_preset('smalr.pictograms'), SMALL | {'config.embed_dim': 5, 'config.image_hidden': 7, 'config.gru_width': 3}); method = new_method(preset, data, backbone); n = needs(method); E = backbone.embed_dim; words = len(method.tokenizer)-2
+    preset = vary(load_preset('smalr.pictograms'), FEW_WORDS | {'config.embed_dim': 5, 'config.image_hidden': 7, 'config.gru_width': 3}); method = new_method(preset, data, backbone); n = needs(method); E = backbone.embed_dim; words = len(method.tokenizer)-2
     use = (E*7+7 + 2*7 + 7*5+5) + 3*(5*3+3*3+2*3) + 3*5+5                     # two layers with a norm between them; a GRU with two sets of biases; a layer
     own,entries = sum(min(4, len(w)) for w in method.tokenizer.words.values()),min(6, words)
     assert (n.use, n.frozen_text, n.table)==(use, 0, (words+2)*5)

@@ -9,8 +9,7 @@ from dasd_lab.training.checkpoints import checkpoints
 from dasd_lab.training.recipes import load_run,train,training_data
 from dasd_lab.training.runs import Keeping
 from dasd_lab.training.source import train_source
-from squares import COLOURS,SOURCE,Squares
-from test_methods import SMALL
+from squares import COLOURS,FEW_WORDS,SOURCE,Squares
 
 class Things(Squares):
     "Squares with a noun for each colour: words of one place in a sentence would have the same neighbours, and so the same vectors"
@@ -22,7 +21,7 @@ class Things(Squares):
 STEPS = 30,8,10 # of words_warm_up, latent_words, scaling
 BASE = load_preset('smalr.pictograms')
 def same_text(t): return t | dict(options=t.get('options', {}) | dict(same_text_is_positive=True)) if t['loss'] in ('image_sentence','neighbourhood') else t # there are twelve squares of each colour
-TINY = vary(BASE, SMALL | {'config.embed_dim': 8, 'config.image_hidden': 8, 'config.gru_width': 8, 'stages.0.learning_rate': .05} | {f'stages.{i}.{k}': v for i in range(3) for k,v in dict(steps=STEPS[i], batch_size=12, terms=[same_text(t) for t in BASE['stages'][i]['terms']]).items()})
+TINY = vary(BASE, FEW_WORDS | {'config.embed_dim': 8, 'config.image_hidden': 8, 'config.gru_width': 8, 'stages.0.learning_rate': .05} | {f'stages.{i}.{k}': v for i in range(3) for k,v in dict(steps=STEPS[i], batch_size=12, terms=[same_text(t) for t in BASE['stages'][i]['terms']]).items()})
 
 @pytest.fixture(scope='module')
 def backbone(): return train_source(SOURCE, Squares(), progress=False)
