@@ -6,7 +6,7 @@ import numpy as np,pytest,torch
 import torch.nn.functional as F
 
 from dasd_lab.backbone.towers import fingerprint
-from dasd_lab.contracts import COLUMNS,METHODS,LabError
+from dasd_lab.contracts import COLUMNS,LabError
 from dasd_lab.presets import plain,settings
 from dasd_lab.training.checkpoints import own_state
 from dasd_lab.training.runs import Keeping,Stopped,fit,load_method,save_method
@@ -30,7 +30,6 @@ def smalr():
     "Registered late: the methods of the lab's presets are compared with those that are registered"
     import dasd_lab.smalr.encoder as module
     yield module
-    METHODS.pop('smalr', None)
 
 @pytest.fixture(scope='module')
 def backbone(): return train_source(SOURCE, Squares(), progress=False)
