@@ -27,9 +27,9 @@ def caption(meaning, l:str, k:int)->str:
 
 @pytest.fixture(scope='module')
 def smalr():
-    "Registered late: the methods of the lab's presets are compared with those that are registered"
+    "The module of the encoder"
     import dasd_lab.smalr.encoder as module
-    yield module
+    return module
 
 @pytest.fixture(scope='module')
 def backbone(): return train_source(SOURCE, Squares(), progress=False)
