@@ -1,6 +1,6 @@
 """Take the pictures of the explorers that the site shows: nbs/images/*.webp, at most 150 kB each
 
-    python tools/screenshots.py [ask adapters styles slots training comparison app] [--dark] [--width 1400] [--out nbs/images]
+    python tools/screenshots.py [ask adapters styles slots words training comparison app] [--dark] [--width 1400] [--out nbs/images]
 
 Opens the web page in Chromium, does in each tab what a newcomer would do first, and keeps what is to be seen."""
 import argparse,io,sys,tempfile
@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT/'tests/ui'))
 from conftest import BROWSER,FLAGS,Web
 
-TABS = dict(ask='Ask', adapters='Adapters', styles='Styles', slots='Slots', training='Train', comparison='Compare')
+TABS = dict(ask='Ask', adapters='Adapters', styles='Styles', slots='Slots', words='Words', training='Train', comparison='Compare')
 FIRST = dict(adapters=['.dl-adapters button.dl-draw'], styles=['.dl-styles button.dl-draw'], training=['.dl-training button.dl-example'], comparison=[])
 
 def ask(page):
@@ -23,6 +23,11 @@ def ask(page):
     page.locator('.dl-ask .dl-hit').first.click()
     page.locator('.dl-ask button.dl-why').click()
     page.locator('.dl-ask .dl-spots img').nth(1).wait_for()
+
+def words(page):
+    "An Arabic word, read from right to left"
+    page.locator('.dl-shared-words .dl-query input').first.fill('بطريق')
+    page.locator('.dl-shared-words .dl-entry td[dir=rtl]').wait_for()
 
 def settle(page, seconds:float=4):
     "Until figures and pictures are drawn"
@@ -53,9 +58,10 @@ def main(names:list[str], out:Path, dark:bool, width:int)->None:
             if 'app' in names: page.locator('.dl-ask button', has_text='月球上的一只企鹅').click(); page.locator('.dl-ask .dl-hit img').nth(5).wait_for(); settle(page, 1); keep(page, out/'app.webp')
             for name in [n for n in TABS if n in names]:
                 page.locator('.dl-app .lm-TabBar-tab', has_text=TABS[name]).first.click()
-                page.locator(f'.dl-{dict(comparison="compare").get(name, name)}').first.wait_for()
+                page.locator(f'.dl-{dict(comparison="compare", words="shared-words").get(name, name)}').first.wait_for()
                 settle(page, 3)
                 if name=='ask': ask(page)
+                if name=='words': words(page)
                 for button in FIRST.get(name, []):
                     if page.locator(button).count(): page.locator(button).first.click(); settle(page, 6)
                 settle(page); page.evaluate("() => window.scrollTo(0, 0)")

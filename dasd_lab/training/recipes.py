@@ -38,7 +38,7 @@ from ..smalr.encoder import SMALR # registers it
 from ..storage import write_json
 from .checkpoints import Selection
 from .diary import check_trackers,claim,read_log
-from .groups import PictureBatches,captions_by_picture
+from .groups import PictureBatches,captions_by_picture,whole_pictures
 from .losses import LOSSES
 from .machine import Machine,Worker,processes
 from .pretrained import Pretrained
@@ -213,7 +213,7 @@ def stages_for(
     "The stages of a preset that the data can feed"
     def room(s):
         pairs = others.get(s.name, data).pairs
-        if 'word_ids' in columns_of(preset): n = len(captions_by_picture(pairs, 'source')[0]); return n,n
+        if 'word_ids' in columns_of(preset): n = len(whole_pictures(pairs)); return n,n
         captions,shown = (min(f(p) for p in pairs.values()) for f in (len, lambda p: int((p.visual_index>=0).sum())))
         return shown if needs_pictures(s) else captions, captions
     fed = [(s, n) for s in scaled_stages(preset, len(data.pairs)) for n,captions in [room(s)] if n>=FEWEST or n==captions]
