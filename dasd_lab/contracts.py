@@ -43,7 +43,7 @@ class Caption:
     origin:Origin='human'  # who wrote it
     style:str=''           # how it is expressed, where the corpus knows it
 
-# %% ../nbs/00_contracts.ipynb #45c4385d
+# %% ../nbs/00_contracts.ipynb #8f2f47af
 COLUMNS = dict(source_features='[B, E] source captions, from the frozen tower', image_features='[B, E] pictures, from the frozen tower; of clips, the mean',
                frame_features='[B, T, E] frames, a picture has one', frame_mask='[B, T]', visual_tokens='[B, V, E] the whole and its places, of every frame', visual_mask='[B, V]',
                source_ids="[B, L] source captions, the method's own pieces", source_end='[B]', description_ids='[B, L] English descriptions of the pictures', description_end='[B]',
@@ -142,12 +142,20 @@ class RetrievalMethod(nn.Module):
         "How well each caption fits each visual of the slice; here the cosine"
         return cosine_scores(text_features, visuals)
 
-    def first_score(self,
-        text_features:Tensor,       # as for `score`
-        visuals:Mapping[str,Tensor] # likewise
-    )->Tensor:                      # [Q, n]
-        "What chooses the pictures of a long gallery that `score` then looks at closely; here the cosine"
-        return cosine_scores(text_features, visuals)
+    @property
+    def by_cosine(self)->bool: return type(self).score is RetrievalMethod.score # is the score nothing but the cosine?
+
+    def first_features(self,
+        text_features:Tensor # as for `score`
+    )->Tensor:               # [Q, E]
+        "What a long gallery is asked with: the pictures with the highest cosines are those that `score` then looks at closely"
+        return text_features
+
+    @property
+    def visual_side(self)->nn.Module:
+        "What decides how pictures are compared; methods that have it in common share the vectors of a gallery"
+        own = any(getattr(type(self), n) is not getattr(RetrievalMethod, n) for n in ('encode_visuals','visual_columns'))
+        return self if own else self.backbone
 
     def training_features(self,
         batch:Mapping  # named columns of one batch, see `corpora.catalog`

@@ -2,7 +2,7 @@
 import json
 import numpy as np,pytest,torch
 from dasd_lab.backbone.towers import fingerprint
-from dasd_lab.contracts import Caption,LabError,RetrievalMethod
+from dasd_lab.contracts import Caption,LabError,RetrievalMethod,cosine_scores
 from dasd_lab.corpora.translators import TranslationCache,Translator
 from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.presets import load_preset,vary
@@ -113,7 +113,7 @@ def test_evaluation_fuses_what_each_version_scores(inner, corpus):
         found = searched.encode_captions(texts, l); assert found.shape==(4, 4, inner.embed_dim) and int(found.isnan().all(-1).sum())==4*(3-len(versions))
         torch.testing.assert_close(searched.score(found, seen), wanted, atol=2e-5, rtol=1e-4)
         torch.testing.assert_close(searched.score(found, {k: v[2:5] for k,v in seen.items()}), wanted[:,2:5], atol=2e-5, rtol=1e-4)
-        torch.testing.assert_close(searched.first_score(found, seen), inner.first_score(inner.encode_captions(texts, l), seen))
+        torch.testing.assert_close(searched.first_features(found), inner.encode_captions(texts, l))
     assert searched.encode_captions([], 'de').shape==(0, 4, inner.embed_dim) and searched.score(searched.encode_captions([], 'de'), seen).shape==(0,8)
 
 def test_at_the_start_the_learnt_one_ranks_as_the_mean(inner, corpus):
@@ -131,7 +131,7 @@ def test_a_gallery_ranks_as_evaluation_does(inner, corpus, slice_size):
 
 def test_a_long_gallery_is_searched_by_the_own_words_first(inner, corpus):
     searched = Consistent(inner, ByColour()); whole,short = (Gallery(searched, head=h).add_split(corpus, 'train') for h in (0,5)); text = corpus.captions('train', 'fr')[1].text
-    own = inner.first_score(inner.encode_captions([text], 'fr'), whole.visuals)[0]; close = {whole.ids[i] for i in own.topk(5).indices.tolist()}
+    own = cosine_scores(inner.encode_captions([text], 'fr'), whole.visuals)[0]; close = {whole.ids[i] for i in own.topk(5).indices.tolist()}
     full = whole.search(text, 'fr', k=8); best = next(h for h in full if h.id in close); found = short.search(text, 'fr', k=1)[0]
     assert found.id==best.id and abs(found.score-best.score)<1e-5
     assert whole.nearest_captions(whole.ids[0], corpus.captions('train', 'de'), k=3)[0].rank==1

@@ -8,7 +8,7 @@ first. Both are timed in turn on the same caption vectors; a ratio is the median
 import argparse,statistics,time
 from pathlib import Path
 import torch
-from dasd_lab.contracts import RetrievalMethod,cosine_scores
+from dasd_lab.contracts import cosine_scores
 from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.evaluation.retrieval import slice_scores
 from dasd_lab.search.gallery import Gallery,best_of_slices
@@ -27,7 +27,7 @@ def spent(call)->float: # seconds of this thread
 def main(run:Path|None, n:int, pairs:int, out:Path|None)->None:
     torch.set_num_threads(1)
     method = load_run(run) if run else load_method(shipped_run()/'leccr', load_backbone(shipped_run()/'backbone'))
-    if type(method).score is RetrievalMethod.score: raise SystemExit(f'{method.name} scores by the cosine alone: nothing to do in two stages')
+    if method.by_cosine: raise SystemExit(f'{method.name} scores by the cosine alone: nothing to do in two stages')
     corpus,gallery = load_corpus('pictograms'),Gallery(method.eval())
     for split in ('test','validation','train'): gallery.add_split(corpus, split, tqdm)
     languages = [l for l in method.languages if l in corpus.languages]; share = -(-n//len(languages))

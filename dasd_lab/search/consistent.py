@@ -66,7 +66,7 @@ class ParallelCaptions(Translator):
         if (source,target) not in self._known: self._known[source,target] = {a.text: b.text for a,b in reversed(self.corpus.aligned(self.split, target, source, self.origin))}
         return [self._known[source,target].get(t) for t in texts]
 
-# %% ../../nbs/645_search.consistent.ipynb #e1fbe799
+# %% ../../nbs/645_search.consistent.ipynb #f3955780
 class Consistent(RetrievalMethod):
     "Queries searched in several languages at once, with their scores made one"
     name = 'consistent'
@@ -96,6 +96,8 @@ class Consistent(RetrievalMethod):
     def encode_visuals(self, visuals:Tensor|Mapping[str,Tensor])->dict[str,Tensor]:
         "As the inner method"
         return self.inner.encode_visuals(visuals)
+    @property
+    def visual_side(self): return self.inner.visual_side
 
 # %% ../../nbs/645_search.consistent.ipynb #53ce105b
 @patch
@@ -124,7 +126,7 @@ def encode_captions(self:Consistent,
         if places: out[places,k] = self.inner.encode_captions([texts[i] for i in places], l, **options).to(out)
     return out
 
-# %% ../../nbs/645_search.consistent.ipynb #c7bea670
+# %% ../../nbs/645_search.consistent.ipynb #066a868b
 @patch
 def version_scores(self:Consistent,
     text_features:Tensor,       # [Q, 1 + G, E]
@@ -147,12 +149,11 @@ def score(self:Consistent,
     return torch.cat(found) if found else text_features.new_zeros(0, len(visuals['features']))
 
 @patch
-def first_score(self:Consistent,
-    text_features:Tensor,       # [Q, 1 + G, E]
-    visuals:Mapping[str,Tensor] # a slice of what `encode_visuals` returned
-)->Tensor:                      # [Q, n]
+def first_features(self:Consistent,
+    text_features:Tensor # [Q, 1 + G, E]
+)->Tensor:               # [Q, E]
     "What chooses candidates: the caption's own words"
-    return self.inner.first_score(text_features[:,0], visuals)
+    return self.inner.first_features(text_features[:,0])
 
 # %% ../../nbs/645_search.consistent.ipynb #9866fbfe
 def mean_recall(

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['Hit', 'Hits', 'Gallery', 'pixels_of', 'counted', 'best_of_slices', 'caption_features']
 
-# %% ../../nbs/605_search.gallery.ipynb #30a6af35
+# %% ../../nbs/605_search.gallery.ipynb #afccd098
 import html,io,json,warnings,zipfile
 from collections import Counter
 from collections.abc import Callable,Iterable,Mapping,Sequence
@@ -20,7 +20,7 @@ from torch.nn.functional import normalize
 
 from ..backbone.places import joined
 from ..backbone.towers import fingerprint
-from ..contracts import Caption,LabError,RetrievalMethod,evaluating
+from ..contracts import Caption,LabError,RetrievalMethod,cosine_scores,evaluating
 from ..corpora.descriptions import Captioner,asked_texts
 from ..evaluation.retrieval import gallery_slices,slice_scores
 from .queries import Query,direction,read_query,supported_languages
@@ -66,13 +66,13 @@ def to_frame(self:Hits)->pd.DataFrame:
     "Rank, id and score as a table"
     return pd.DataFrame([(h.rank,h.id,h.score) for h in self], columns=['rank','id','score'])
 
-# %% ../../nbs/605_search.gallery.ipynb #39c4646f
+# %% ../../nbs/605_search.gallery.ipynb #d56e5658
 class Gallery:
     "Pictures that a method can search; empty until `add`"
     def __init__(self,
         method:RetrievalMethod, # trained; its backbone sees the pictures
         slice_size:int=4096,    # most pictures scored at once
-        head:int=1000           # pictures that a method with a score of its own looks at closely, the best by its `first_score`, the cosine; 0: all
+        head:int=1000           # pictures that a method with a score of its own looks at closely, the best by the cosine with its `first_features`; 0: all
     ):
         self.method,self.slice_size,self.head = method,slice_size,head
         self.ids:list[str] = []
@@ -178,7 +178,7 @@ def best_of_slices(
         values,places = values[:k],places[order[:k]]
     return places.tolist(),values.tolist()
 
-# %% ../../nbs/605_search.gallery.ipynb #267a9c1a
+# %% ../../nbs/605_search.gallery.ipynb #a63aef85
 @patch
 @torch.no_grad()
 def search(self:Gallery,
@@ -197,11 +197,11 @@ def best_places(self:Gallery,
     vector:Tensor, # [1, E] of a query
     k:int          # how many
 )->tuple[list[int],list[float]]: # places, scores; best first
-    "The k best pictures; where the score is more than a cosine, and `head` pictures are less than all, of those that its `first_score` puts first"
+    "The k best pictures; where the score is more than a cosine, and `head` pictures are less than all, of those with the highest cosines with its `first_features`"
     def best(score, k): return best_of_slices(lambda part: slice_scores(score, vector, self.visuals, part)[0], len(self), k, self.slice_size)
     head = max(self.head, 5*counted(k)) if self.head else len(self)
-    if head>=len(self) or type(self.method).score is RetrievalMethod.score: return best(self.method.score, k)
-    found = torch.tensor(sorted(best(self.method.first_score, head)[0])); close = {n: v[found] for n,v in self.visuals.items()}
+    if head>=len(self) or self.method.by_cosine: return best(self.method.score, k)
+    found = torch.tensor(sorted(best(lambda text, seen: cosine_scores(self.method.first_features(text), seen), head)[0])); close = {n: v[found] for n,v in self.visuals.items()}
     scores,order = slice_scores(self.method.score, vector, close, slice(0, head))[0].float().cpu().sort(descending=True, stable=True)
     return found[order[:k]].tolist(),scores[:k].tolist()
 
