@@ -36,7 +36,7 @@ def as_sql(
         return f'{name} {"NOT " if c.asks=="none" else ""}IN ({", ".join(map(_quoted, c.values))})'
     return ' AND '.join(f'({one(c)})' for c in where) or None
 
-# %% ../../nbs/606_search.lance.ipynb #fbffd9d5
+# %% ../../nbs/606_search.lance.ipynb #2b692fe4
 _ARROW = dict(text=pa.string(), integer=pa.int64(), number=pa.float64(), flag=pa.bool_())
 def _field(c:Column)->pa.Field: return pa.field(c.name, _ARROW.get(c.kind) or pa.list_(pa.float16(), c.size), metadata={'kind': c.kind})
 def _column(f:pa.Field)->Column:
@@ -65,8 +65,11 @@ class LanceEngine:
         self._db = lancedb.connect(self.folder, read_consistency_interval=timedelta(seconds=1)); self._writes = 0
         try: self._table = self._db.open_table('pictures') if (self.folder/'pictures.lance').exists() else self._db.create_table('pictures', schema=pa.schema([pa.field('id', pa.string(), nullable=False)]), exist_ok=True)
         except (RuntimeError,ValueError,OSError) as e: raise LabError(f'{self.folder}, which LanceDB cannot open ({str(e)[:200]})', 'the index of a gallery', 'Restore the folder, or make the gallery again.') from e
+        self._known:dict[str,Column]|None = None
     @property
-    def columns(self)->dict[str,Column]: return {f.name:_column(f) for f in self._table.schema if f.name!='id'}
+    def columns(self)->dict[str,Column]: # beside the id
+        if self._known is None: self._known = {f.name:_column(f) for f in self._table.schema if f.name!='id'}
+        return self._known
 
     @contextmanager
     def _writing(self):
@@ -79,11 +82,11 @@ class LanceEngine:
     def add_column(self, column:Column)->None:
         "A further column, of which no picture has anything yet"
         if column.name in self.columns or column.name=='id': raise LabError(f'a second column {column.name!r}', 'a name of its own', 'Choose another.')
-        with self._writing(): self._table.add_columns(_field(column))
+        with self._writing(): self._table.add_columns(_field(column)); self._known = None
     def drop_column(self, name:str)->None:
         "Forget a column and what it holds"
         if name not in self.columns: raise LabError(f'no column {name!r}', f'one of {", ".join(self.columns)}', 'Check the name.')
-        with self._writing(): self._table.drop_columns([name])
+        with self._writing(): self._table.drop_columns([name]); self._known = None
     def count(self, where:Sequence[Condition]=())->int:
         "How many pictures"
         return self._table.count_rows(as_sql(where))

@@ -44,7 +44,7 @@ def picture_facts(
     return dict(source=str(path.resolve()) if path else '', kind='clip' if is_clip(source) or hasattr(seen, 'frames') else 'picture', width=picture.width, height=picture.height,
                 bytes=len(raw), modified=stat.st_mtime if stat else None, digest=hashlib.sha256(raw).hexdigest(), added=time.time())
 
-# %% ../../nbs/608_search.stored.ipynb #9fe5767c
+# %% ../../nbs/608_search.stored.ipynb #459e6377
 def seen_as(
     method:RetrievalMethod # any
 )->str:                    # 12 hexadecimal digits
@@ -60,7 +60,7 @@ class StoredGallery:
         engine:Engine|None=None, # what keeps vectors and facts; None: a table of LanceDB in the folder
         head:int=200            # pictures that a method with a score of its own looks at closely, the best by the cosine with its `first_features`
     ):
-        self.folder,self.method,self.head = Path(folder),method.eval(),head; about = self.folder/'gallery.json'
+        self.folder,self.method,self.head,self.way = Path(folder),method.eval(),head,seen_as(method); about = self.folder/'gallery.json'
         if about.is_file(): self._about = self._read(about, type(engine or LanceEngine).__name__ if engine else None)
         elif self.folder.exists() and any(self.folder.iterdir()): raise LabError(f'{folder}, which holds something else', 'a new folder, or a gallery that the lab keeps on disk', 'Choose another place; one that Gallery.save wrote is read by Gallery.load.')
         else: self._about = dict(kind='stored gallery', version=1, engine=type(engine).__name__ if engine else 'LanceEngine', columns={}, ways={})
@@ -83,8 +83,6 @@ class StoredGallery:
         return found
 
     @property
-    def way(self)->str: return seen_as(self.method) # the name of the vectors that this method compares
-    @property
     def ways(self)->dict[str,dict]: return self._about['ways'] # how pictures are compared: name → method, and what is kept of a picture beside its vector
     @property
     def columns(self)->dict[str,Column]: return {n:c for n,c in self.engine.columns.items() if c.kind in FACTS} # what can be asked for
@@ -93,7 +91,7 @@ class StoredGallery:
     def __repr__(self)->str: return f'StoredGallery of {len(self):,} pictures in {self.folder}, method {self.method.name!r} ({", ".join(supported_languages(self.method))}), {len(self.ways)} ways of comparing'
     def with_method(self, method:RetrievalMethod)->'StoredGallery':
         "The same pictures for another method; see `embed`"
-        other = object.__new__(StoredGallery); other.__dict__ |= self.__dict__ | dict(method=method.eval(), skipped=[]); return other
+        other = object.__new__(StoredGallery); other.__dict__ |= self.__dict__ | dict(method=method.eval(), way=seen_as(method), skipped=[]); return other
     def close(self)->None:
         "Let go of all files"
         self.engine.close(); self.thumbnails.close()
