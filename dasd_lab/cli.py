@@ -6,7 +6,7 @@
 __all__ = ['jupyter_words', 'search_pictures', 'described_by', 'write_page', 'run_demo', 'open_app', 'open_lab', 'command_line',
            'main']
 
-# %% ../nbs/80_cli.ipynb #b43b20aa
+# %% ../nbs/80_cli.ipynb #784b529f
 import argparse,json,os,sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +14,7 @@ from pathlib import Path
 import dasd_lab
 from .commands.corpora import corpus_words
 from .commands.features import features_words
+from .commands.galleries import gallery_words,serve_words,stored_gallery
 from .commands.publishing import publishing_words
 from .commands.speed import speed_words
 from .commands.studies import consistency_words,consistent_method,table_words
@@ -36,7 +37,7 @@ def jupyter_words(
              '--LabApp.extension_manager=readonly']
     return [sys.executable,'-m','jupyterlab',*words,*['--allow-root']*root,*['--no-browser']*(not screen),*extra]
 
-# %% ../nbs/80_cli.ipynb #b6514df6
+# %% ../nbs/80_cli.ipynb #a6cf0e82
 def search_pictures(args)->None:
     "dasd-lab search"
     from tqdm.auto import tqdm
@@ -45,7 +46,11 @@ def search_pictures(args)->None:
     from dasd_lab.training.recipes import load_run,shipped_run
     method,english = load_run(args.run or shipped_run()),{}
     if args.captioner and not args.pictures: raise LabError('--captioner without --pictures', 'pictures that it shall describe', 'Leave it out: a saved gallery keeps its descriptions, and a corpus has its own (dasd-lab describe).')
-    if args.gallery: gallery = Gallery.load(args.gallery, method)
+    stored = args.gallery and (Path(args.gallery)/'gallery.json').is_file()
+    if not stored and (args.where or args.skip): raise LabError('--where or --skip without a gallery on disk', 'pictures that `dasd-lab gallery import` took in', 'Leave them out, or import the pictures first.')
+    if stored and (args.save or args.consistent): raise LabError('--save or --consistent with a gallery on disk', 'a gallery in memory', 'Leave them out: this gallery is on the disk already.')
+    if stored: gallery = stored_gallery(args.gallery, args.run)
+    elif args.gallery: gallery = Gallery.load(args.gallery, method)
     elif args.pictures: gallery = Gallery(method).add(args.pictures, skip_bad=True, progress=tqdm, captioner=described_by(args, method))
     else:
         corpus = open_corpus(args.corpus)
@@ -53,7 +58,7 @@ def search_pictures(args)->None:
         english = {c.visual_id:c.text for c in corpus.captions(args.split, 'en')}
     if args.save: gallery.save(args.save)
     if args.consistent: gallery.method = consistent_method(method, args.consistent, args.translator, args.language or method.languages[0])
-    hits = gallery.search(' '.join(args.query), args.language, args.k)
+    hits = gallery.search(' '.join(args.query), args.language, args.k, **(dict(skip=args.skip, where=json.loads(args.where) if args.where else None) if stored else {}))
     if args.page: write_page(hits, args.page)
     show([dict(rank=h.rank, score=h.score, picture=h.id, **({'in English':english.get(h.id, '')} if english else {})) for h in hits],
          args.json, dict(query=hits.query.text, language=hits.query.language, recognised=hits.query.recognised))
@@ -109,15 +114,17 @@ def open_lab(args)->None:
     words = jupyter_words(folder, args.jupyter, root, screen and not root)
     os.execv(words[0], words)
 
-# %% ../nbs/80_cli.ipynb #7d354d13
+# %% ../nbs/80_cli.ipynb #db22e996
 def _search_words(commands)->None:
     s = commands.add_parser('search', help='pictures that fit a sentence in any language of the method')
     s.add_argument('query', nargs='+', help='what the picture should show')
     s.add_argument('--language', help='ISO 639-1 (default: recognised)')
     s.add_argument('-k', type=int, default=12, help='how many pictures (default: %(default)s)')
     where = s.add_mutually_exclusive_group()
-    where.add_argument('--gallery', metavar='FOLDER', help='a saved gallery')
+    where.add_argument('--gallery', metavar='FOLDER', help='a saved gallery, or one on disk that `gallery import` made')
     where.add_argument('--pictures', metavar='FOLDER', help='a folder of pictures of your own')
+    s.add_argument('--where', metavar='JSON', help='in a gallery on disk: a filter, such as {"year": {"from": 2020}}')
+    s.add_argument('--skip', type=int, default=0, metavar='N', help='in a gallery on disk: leave out so many of the best (pages)')
     s.add_argument('--captioner', metavar='MODEL', help='describes the pictures of --pictures for a method that reads descriptions (LECCR): a model as for `describe`, or pictograms')
     s.add_argument('--save', metavar='FOLDER', help='keep the gallery for the next search')
     s.add_argument('--consistent', metavar='WAY', help='search with translations of the query as well: mean, or the folder that `consistency --out` wrote')
@@ -126,14 +133,14 @@ def _search_words(commands)->None:
     common_words(s, 'corpus', 'run', 'split', 'json')
     s.set_defaults(run_command=search_pictures)
 
-# %% ../nbs/80_cli.ipynb #f007e170
+# %% ../nbs/80_cli.ipynb #42f97d70
 def command_line()->argparse.ArgumentParser:
     "All words that `dasd-lab` understands"
     p = argparse.ArgumentParser(prog='dasd-lab', description='Cross-lingual cross-modal retrieval, step by step. Each command has its own --help.',
         epilog='Exit codes: 0 done, 1 told in one line what to do next, 2 words not understood, 130 interrupted (a training keeps its place, and the same command goes on).')
     p.add_argument('--version', action='version', version=f'dasd_lab {dasd_lab.__version__}')
     commands = p.add_subparsers(required=True, metavar='COMMAND')
-    for add in (corpus_words, translate_words, describe_words, weights_words, training_words, speed_words, features_words, table_words, consistency_words, exchange_words, publishing_words, _search_words): add(commands)
+    for add in (corpus_words, translate_words, describe_words, weights_words, training_words, speed_words, features_words, table_words, consistency_words, exchange_words, publishing_words, _search_words, gallery_words, serve_words): add(commands)
     l = commands.add_parser('lab', help='open JupyterLab on the workbench, on 127.0.0.1 with its token')
     l.add_argument('--notebooks', metavar='FOLDER', help='serve this folder (default: nbs of the repository)')
     l.add_argument('jupyter', nargs='*', help='after --: further words for JupyterLab, such as --port=9000')

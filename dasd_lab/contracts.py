@@ -43,7 +43,7 @@ class Caption:
     origin:Origin='human'  # who wrote it
     style:str=''           # how it is expressed, where the corpus knows it
 
-# %% ../nbs/00_contracts.ipynb #8f2f47af
+# %% ../nbs/00_contracts.ipynb #85b24602
 COLUMNS = dict(source_features='[B, E] source captions, from the frozen tower', image_features='[B, E] pictures, from the frozen tower; of clips, the mean',
                frame_features='[B, T, E] frames, a picture has one', frame_mask='[B, T]', visual_tokens='[B, V, E] the whole and its places, of every frame', visual_mask='[B, V]',
                source_ids="[B, L] source captions, the method's own pieces", source_end='[B]', description_ids='[B, L] English descriptions of the pictures', description_end='[B]',
@@ -60,10 +60,12 @@ def cosine_scores(
 def evaluating(
     method:nn.Module # any
 )->Iterator[None]:
-    "A method in evaluation mode, and afterwards as it was"
-    before = method.training; method.eval()
+    "A method in evaluation mode, and afterwards every part as it was"
+    learning = [m for m in method.modules() if m.training] # a method that serves many short questions is in evaluation mode already
+    if learning: method.eval()
     try: yield
-    finally: method.train(before)
+    finally:
+        for m in learning: m.training = True
 
 class RetrievalMethod(nn.Module):
     "What evaluation, search and training ask of a method; subclasses fill in `encode_captions` and `training_features`"

@@ -25,7 +25,7 @@ def imported(source:str)->set[str]:
     return found
 
 def number(path:Path)->str:
-    "A place is two digits; one that was opened into ten has a third: 71 comes before 710, and both before 72"
+    "A place is two digits; one that was opened into ten has a third, and a fourth where that was opened again: 71 comes before 710, 710 before 7105, and all before 72"
     return re.match(r'\d+', path.name)[0] # compared as text
 
 def module(path:Path)->str: return path.stem.split('_', 1)[1]
@@ -34,7 +34,7 @@ MODULES = {module(p):number(p) for p in EXPORTING}
 
 @pytest.mark.parametrize('path', EXPORTING, ids=name)
 def test_stem_is_number_and_module(path):
-    assert re.fullmatch(r'\d{2,3}_[a-z_]+(\.[a-z_]+)*', path.stem), 'two digits, or three, then the module'
+    assert re.fullmatch(r'\d{2,4}_[a-z_]+(\.[a-z_]+)*', path.stem), 'two digits, three or four, then the module'
     exps = re.findall(r'(?m)^#\|\s*default_exp\s+(\S+)', '\n'.join(sources(path)))
     assert exps==[module(path)]
 

@@ -18,7 +18,7 @@ from .filters import read_filter
 from .gallery import Hit,Hits
 from .stored import StoredGallery
 
-# %% ../../nbs/612_search.duplicates.ipynb #9287eb51
+# %% ../../nbs/612_search.duplicates.ipynb #7dc3211f
 @dataclass(frozen=True)
 class Duplicates(Sequence):
     "Groups of pictures that are alike, the largest group first"
@@ -29,7 +29,8 @@ class Duplicates(Sequence):
     def __repr__(self)->str: return f'{len(self):,} groups of pictures that are alike, {self.n_more:,} pictures more than one of each'
     @property
     def n_more(self)->int: return sum(len(g)-1 for g in self) # pictures that could be spared
-    def _repr_html_(self)->str: return f'<p>{self!r}{"; the first 20" if len(self)>20 else ""}</p>'+''.join(g._repr_html_() for g in self.groups[:20])
+    def _repr_html_(self, most:int=20)->str: return f'<p>{self!r}{f"; the first {most}" if len(self)>most else ""}</p>'+''.join(g._repr_html_() for g in self.groups[:most])
+    def page(self)->str: return f'<!doctype html><meta charset="utf-8"><meta name="color-scheme" content="light dark"><title>Pictures that are alike</title>{self._repr_html_(1000)}' # one HTML file
     def to_frame(self)->pd.DataFrame:
         "Group, id, cosine to the first of the group, whether it is the same file as another"
         return pd.DataFrame([(n,h.id,h.score,h.id in self.same) for n,g in enumerate(self) for h in g], columns=['group','id','cosine','same_file'])

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['BUILT_IN', 'DEEPEST', 'picture_facts', 'seen_as', 'StoredGallery', 'ReadAhead']
 
-# %% ../../nbs/608_search.stored.ipynb #a1204ac3
+# %% ../../nbs/608_search.stored.ipynb #6df603de
 import hashlib,json,time,warnings
 from collections import deque
 from collections.abc import Callable,Iterable,Iterator,Mapping,Sequence
@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np,pandas as pd,torch
 from fastcore.basics import patch
+from PIL import Image
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -96,7 +97,7 @@ class StoredGallery:
         "Let go of all files"
         self.engine.close(); self.thumbnails.close()
 
-# %% ../../nbs/608_search.stored.ipynb #c734b91f
+# %% ../../nbs/608_search.stored.ipynb #e498dda4
 @patch
 def _make_way(self:StoredGallery, visuals:Mapping[str,Tensor]):
     "Columns for the vectors of this method, and for what it keeps beside them"
@@ -165,7 +166,8 @@ def add(self:StoredGallery,
     skip_bad:bool=False,         # list unreadable pictures in `skipped` instead of stopping
     replace:bool=False,          # pictures with the same id take the place of the old ones
     progress:Callable[[Iterable],Iterable]=iter, # such as tqdm
-    captioner:Captioner|None=None # describes the pictures that have no description yet
+    captioner:Captioner|None=None, # describes the pictures that have no description yet
+    shown:Callable[[str],Image.Image]|None=None # id → a nicer picture for the thumbnail; None: the picture itself
 )->'StoredGallery':
     "Add pictures, batch by batch; a bad one stops the call, and the batches before it are kept"
     sources,ids = picture_sources(pictures, ids, len(self)); facts,told = dict(facts or {}),list(descriptions) if descriptions is not None else ['']*len(ids)
@@ -177,17 +179,17 @@ def add(self:StoredGallery,
     for part,read in progress(ReadAhead(sources, batch_size)):
         if (bad := [(ids[part.start+j],r) for j,r in enumerate(read) if isinstance(r, LabError)]) and not skip_bad: raise bad[0][1]
         self.skipped += [(i,e.given) for i,e in bad]; good = [j for j,r in enumerate(read) if not isinstance(r, LabError)]
-        if good: self._keep([ids[part.start+j] for j in good], [read[j] for j in good], {n:[v[part.start+j] for j in good] for n,v in facts.items()}, [told[part.start+j] for j in good], captioner)
+        if good: self._keep([ids[part.start+j] for j in good], [read[j] for j in good], {n:[v[part.start+j] for j in good] for n,v in facts.items()}, [told[part.start+j] for j in good], captioner, shown)
     if self.skipped: warnings.warn(f'{len(self.skipped)} of {len(ids)} pictures could not be read, see gallery.skipped; the first: {self.skipped[0][1]}', stacklevel=2)
     return self
 
 @patch
-def _keep(self:StoredGallery, ids:list[str], read:list[tuple], facts:dict[str,list], told:list[str], captioner:Captioner|None):
+def _keep(self:StoredGallery, ids:list[str], read:list[tuple], facts:dict[str,list], told:list[str], captioner:Captioner|None, shown:Callable|None=None):
     "One batch of pictures that could be read"
     if 'description_ids' in self.method.read_columns and captioner and (silent := [j for j,t in enumerate(told) if not t]):
         for j,t in zip(silent, asked_texts(captioner, [pixels_of(read[j][0]) for j in silent])): told[j] = t
     seen,known,small = zip(*read); known = {n:[f[n] for f in known] for n in known[0]}
-    self.put(ids, self.looked_at(seen, told), known | dict(description=told) | facts, dict(zip(ids, small)))
+    self.put(ids, self.looked_at(seen, told), known | dict(description=told) | facts, {i:thumbnail(shown(i)) for i in ids} if shown else dict(zip(ids, small)))
 
 # %% ../../nbs/608_search.stored.ipynb #9c539f59
 @patch
