@@ -6,7 +6,7 @@
 __all__ = ['TEXT', 'PART', 'REQUEST', 'DEEP', 'ABSENT', 'ZEROS', 'SEARCHED', 'as_expression', 'key_of', 'Kept', 'as_table',
            'MilvusEngine']
 
-# %% ../../nbs/607_search.milvus.ipynb #343ceb6e
+# %% ../../nbs/607_search.milvus.ipynb #f5a5a5df
 import json,logging,re,threading,time
 from base64 import b64decode,b64encode
 from collections import Counter
@@ -19,7 +19,7 @@ import numpy as np
 from fastcore.basics import patch
 
 from ..contracts import LabError
-from .engine import Found,checked_rows
+from .engine import Found,checked_rows,possible_ids,wanted_columns
 from .filters import FACTS,Column,Condition
 
 # %% ../../nbs/607_search.milvus.ipynb #4d5b58b0
@@ -113,7 +113,7 @@ def as_table(
         return out
     return dict(id=[r['id'] for r in rows]) | {n: one(n, c) for n,c in columns.items()}
 
-# %% ../../nbs/607_search.milvus.ipynb #1827eec1
+# %% ../../nbs/607_search.milvus.ipynb #7d9a3ced
 _OPEN = Counter() # how many engines of this process have a local file open
 
 def _pymilvus():
@@ -179,10 +179,6 @@ class MilvusEngine:
         there = {n for *_,n in about['fields']}; return {name: Kept(Column(name, kind, size), n) for name,(kind,size,n) in about['columns'].items() if n in there}
     @property
     def columns(self)->dict[str,Column]: return self._asked(lambda about: {name: Column(name, kind, size) for name,(kind,size,_) in about['columns'].items()})
-    def _wanted(self, names:Sequence[str])->dict[str,Column]:
-        columns = self.columns
-        if lost := [n for n in names if n not in columns and n!='id']: raise LabError(f'a column {lost[0]!r}', f'one of {", ".join(columns)}', 'Check the name.')
-        return {n: columns[n] for n in names if n!='id'}
 
     def add_column(self, column:Column)->None:
         "A further column, of which no picture has anything yet; its fields come with the first put that fills it"
@@ -204,7 +200,7 @@ class MilvusEngine:
             from milvus_lite.server_manager import server_manager_instance
             server_manager_instance.release_server(self.uri)
 
-# %% ../../nbs/607_search.milvus.ipynb #d9593fa3
+# %% ../../nbs/607_search.milvus.ipynb #41e1b936
 def _parts(items:Sequence, n:int)->Iterator[Sequence]: return (items[a:a+n] for a in range(0, len(items), n))
 def _pages(kept:Mapping[str,Kept], most:int=1000)->int: return max(1, min(most, DEEP, REQUEST//(sum(k.bytes for k in kept.values())+100))) # rows that fit in an answer
 def _bytes(row:Mapping)->int: return sum(v.nbytes if isinstance(v, np.ndarray) else len(v)*2 if isinstance(v, str) else 8 for v in row.values())
@@ -212,7 +208,7 @@ def _bytes(row:Mapping)->int: return sum(v.nbytes if isinstance(v, np.ndarray) e
 @patch
 def _rows(self:MilvusEngine, about:dict, ids:Sequence[str], kept:Mapping[str,Kept])->dict[str,dict]: # id → fields, of those that are there
     if not about['generation']: return {}
-    found = [r for part in _parts(list(dict.fromkeys(ids)), _pages(kept)) for r in self._client.query(self._where(about), filter=f'pk in [{", ".join(_quoted(key_of(i)) for i in part)}]', output_fields=['id',*(f for k in kept.values() for f in k.fields)], **self._ask)]
+    found = [r for part in _parts(list(dict.fromkeys(possible_ids(ids))), _pages(kept)) for r in self._client.query(self._where(about), filter=f'pk in [{", ".join(_quoted(key_of(i)) for i in part)}]', output_fields=['id',*(f for k in kept.values() for f in k.fields)], **self._ask)]
     return {r['id']:r for r in found}
 
 @patch
@@ -297,7 +293,7 @@ def remove(self:MilvusEngine,
         return len(there)
     with self._lock: return self._asked(delete)
 
-# %% ../../nbs/607_search.milvus.ipynb #ec974039
+# %% ../../nbs/607_search.milvus.ipynb #71929866
 def _unit(x:np.ndarray)->np.ndarray: x = x.astype(np.float32); return x/np.linalg.norm(x, axis=-1, keepdims=True)
 
 @patch
@@ -347,7 +343,7 @@ def read(self:MilvusEngine,
     columns:Sequence[str] # what is wanted of them
 )->dict[str,list|np.ndarray]: # with 'id'
     "Some pictures, in the order asked; those that are not there are left out"
-    wanted = self._wanted(columns)
+    wanted,ids = wanted_columns(columns, self.columns),possible_ids(ids)
     def rows(about): kept = {n:k for n,k in self._kept(about).items() if n in wanted}; there = self._rows(about, ids, kept); return as_table([there[i] for i in ids if i in there], wanted, kept)
     return self._asked(rows)
 
@@ -358,7 +354,7 @@ def walk(self:MilvusEngine,
     size:int=10_000              # pictures at a time, at most
 )->Iterator[dict[str,list|np.ndarray]]: # with 'id'
     "All pictures, in the order of their keys; those of now, or of while it walks"
-    wanted,last = self._wanted(columns),''
+    wanted,last = wanted_columns(columns, self.columns),''
     def begin(about): # from where the one before ended
         kept = {n:k for n,k in self._kept(about).items() if n in wanted}; expression = ' and '.join(filter(None, [f'pk > "{last}"',self._expression(about, where)]))
         return kept,self._walk(about, kept, expression, size) if about['generation'] else iter(())
