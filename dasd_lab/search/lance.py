@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['as_sql', 'LanceEngine']
 
-# %% ../../nbs/606_search.lance.ipynb #0a957f85
+# %% ../../nbs/606_search.lance.ipynb #f20f6e3e
 import json,math,threading
 from collections.abc import Iterator,Mapping,Sequence
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ from filelock import FileLock,Timeout
 from lancedb.index import BTree,IvfSq
 
 from ..contracts import LabError
-from .engine import Found,checked_rows
+from .engine import Found,checked_rows,possible_ids,wanted_columns
 from .filters import FACTS,Column,Condition
 
 # %% ../../nbs/606_search.lance.ipynb #7f0e6079
@@ -94,7 +94,7 @@ class LanceEngine:
         "Let go of the files"
         self._table = self._db = None
 
-# %% ../../nbs/606_search.lance.ipynb #f295c212
+# %% ../../nbs/606_search.lance.ipynb #74354163
 from fastcore.basics import patch
 
 def _in(ids:Sequence[str])->str: return f'id IN ({", ".join(map(_quoted, ids))})'
@@ -122,17 +122,18 @@ def change(self:LanceEngine,
     columns = self.columns
     if lost := [n for n in values if n not in columns or columns[n].kind not in FACTS]: raise LabError(f'a change of {lost[0]!r}', f'one of {", ".join(n for n,c in columns.items() if c.kind in FACTS)}', 'Vectors are put again with the picture.')
     new = {n: 'NULL' if (fact := columns[n].checked(v)) is None else _quoted(fact) for n,v in values.items()}
-    if not new: return 0
-    with self._writing(): return sum(self._table.update(_in(part), values_sql=new).rows_updated for part in _parts(list(ids)))
+    if not new or not (ids := possible_ids(ids)): return 0
+    with self._writing(): return self._table.update(_in(ids), values_sql=new).rows_updated # one commit, however many
 
 @patch
 def remove(self:LanceEngine,
     ids:Sequence[str] # of pictures
 )->int:
     "How many there were"
-    with self._writing(): return sum(self._table.delete(_in(part)).num_deleted_rows for part in _parts(list(ids)))
+    if not (ids := possible_ids(ids)): return 0
+    with self._writing(): return self._table.delete(_in(ids)).num_deleted_rows
 
-# %% ../../nbs/606_search.lance.ipynb #846f2bdc
+# %% ../../nbs/606_search.lance.ipynb #44dc3320
 def _cosines(rows:pa.Table)->tuple[float,...]: return tuple((1-rows['_distance'].to_numpy()).tolist())
 
 @patch
@@ -162,8 +163,8 @@ def read(self:LanceEngine,
     columns:Sequence[str] # what is wanted of them
 )->dict[str,list|np.ndarray]: # with 'id'
     "Some pictures, in the order asked; those that are not there are left out"
-    known = self.columns
-    found = [self._table.search().where(_in(part)).select(['id',*columns]).limit(len(part)).to_arrow() for part in _parts(list(ids))]
+    known = wanted_columns(columns, self.columns); columns,ids = list(known),possible_ids(ids)
+    found = [self._table.search().where(_in(part)).select(['id',*columns]).limit(len(part)).to_arrow() for part in _parts(ids)]
     rows = pa.concat_tables(found) if found else self._table.schema.empty_table().select(['id',*columns])
     place = {i:p for p,i in enumerate(rows['id'].to_pylist())}; rows = rows.take(pa.array([place[i] for i in ids if i in place], pa.int64()))
     return {n: _plain(known.get(n), rows[n]) for n in ('id',*columns)}
@@ -175,7 +176,7 @@ def walk(self:LanceEngine,
     size:int=10_000              # pictures at a time
 )->Iterator[dict[str,list|np.ndarray]]: # with 'id'
     "All pictures, as they are now"
-    known = self.columns; q = self._table.search().select(['id',*columns]); q = q.where(sql) if (sql := as_sql(where)) else q
+    known = wanted_columns(columns, self.columns); columns = list(known); q = self._table.search().select(['id',*columns]); q = q.where(sql) if (sql := as_sql(where)) else q
     for batch in q.to_batches(size):
         rows = pa.Table.from_batches([batch])
         if len(rows): yield {n: _plain(known.get(n), rows[n]) for n in ('id',*columns)}
