@@ -181,7 +181,7 @@ def walk(self:LanceEngine,
         rows = pa.Table.from_batches([batch])
         if len(rows): yield {n: _plain(known.get(n), rows[n]) for n in ('id',*columns)}
 
-# %% ../../nbs/606_search.lance.ipynb #0d5e015d
+# %% ../../nbs/606_search.lance.ipynb #895c30fe
 @patch
 def _compact(self:LanceEngine):
     "Put small files together and forget versions that nobody reads any more"
@@ -206,6 +206,6 @@ def tidy(self:LanceEngine)->None:
         if n>=self.exact_below:
             there = {i.columns[0] for i in self._table.list_indices()}
             for c in (Column('id','text'),*self.columns.values()):
-                if c.kind=='vector' and n>=2*self.indexed(c.name): self._table.create_index(c.name, config=IvfSq(distance_type='cosine', num_partitions=round(math.sqrt(n)), max_iterations=20, sample_rate=64), replace=True) # also where most came later: lists follow the data
+                if c.kind=='vector' and n>=2*self.indexed(c.name): self._table.create_index(c.name, config=IvfSq(distance_type='cosine', target_partition_size=round(math.sqrt(n)), max_iterations=20, sample_rate=64), replace=True) # also where most came later: lists follow the data
                 elif c.kind in FACTS and c.name not in there: self._table.create_index(c.name, config=BTree())
     self._compact()
