@@ -9,7 +9,7 @@ DEMO_ARGS ?=
 export MAKECMDGOALS
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lab app demo test soak sync notebooks guides units browser export docs bench bench-costs bench-gpu bench-app bench-store clean distclean
+.PHONY: help venv lab app demo test soak sync notebooks guides units browser export docs bench bench-costs bench-gpu bench-app bench-store bench-gallery clean distclean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -76,6 +76,9 @@ bench-gpu: venv ## on a GPU: the paper's whole schedule by measured steps a seco
 
 bench-store: ## measure the feature store: batches against encoding in the loop and a numpy memory map, 3 million rows (writes 6 GB, removes them)
 	@$(STEP) "bench-store" $(RUN) $(PY) tools/bench_store.py --pairs 15 --json data/results/feature_store.json
+
+bench-gallery: venv ## measure a gallery of a million pictures: recall, times, memory, a crowd of clients, kills, an import of 100,000 files (an hour, 12 GB, removed)
+	@$(STEP) "bench-gallery" env PYTHONUNBUFFERED=1 PYTHONUTF8=1 $(PY) tools/bench_gallery.py
 
 clean: ## remove what was built: docs, caches, screenshots (not .venv, data or runs)
 	@$(STEP) "clean" sh -c 'rm -rf _docs _proc build dist .pytest_cache tests/shots node_modules .last_checked; \

@@ -92,12 +92,12 @@ while True:
 '''
 def test_what_was_acknowledged_before_a_kill_is_there_and_every_batch_is_whole(tmp_path, dasd):
     rng,last = np.random.default_rng(0),0
-    for _ in range(4):
+    for _ in range(2):
         p = subprocess.Popen([sys.executable,'-c',ADD,str(tmp_path/'g'),str(last)], stdout=subprocess.PIPE, text=True); p.stdout.readline(); time.sleep(rng.uniform(.05, .8)); p.send_signal(signal.SIGKILL); said = [last,*map(int, p.stdout.read().split())]; p.wait(); last = max(said)+2
     gallery = StoredGallery(tmp_path/'g', dasd); there = {}
     for rows in gallery.engine.walk(['width']):
         for i,w in zip(rows['id'], rows['width']): there.setdefault(int(i.split('-')[0]), []).append(i); assert w==int(i.split('-')[0]) and gallery.thumbnails[i]==b'webp'
-    missing = set(range(last-1))-set(there); assert len(missing)<=4, missing # the step that a kill fell into, and which nobody was told of
+    missing = set(range(last-1))-set(there); assert len(missing)<=2, missing # the step that a kill fell into, and which nobody was told of
     assert all(len(v)==1+7*(s%5)==len(set(v)) for s,v in there.items()); gallery.put(['new'], dict(features=torch.randn(1, 128))); assert 'new' in gallery
 
 IMPORT = '''import sys,dasd_lab.search.importing; from dasd_lab.search.stored import StoredGallery; from dasd_lab.training.recipes import load_run,shipped_run
