@@ -8,6 +8,7 @@ from dasd_lab.contracts import LabError
 from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.evaluation.retrieval import split_columns
 from dasd_lab.search import importing
+from dasd_lab.search.importing import failures,import_folder
 from dasd_lab.search.gallery import Gallery,caption_features
 from dasd_lab.search.lance import LanceEngine
 from dasd_lab.search.stored import StoredGallery,seen_as
@@ -71,7 +72,7 @@ def test_runs_on_one_frozen_tower_share_the_vectors(filled, dasd, queries):
 
 def test_another_method_looks_at_the_files_again_and_goes_on_where_it_was(tmp_path, corpus, dasd):
     folder = tmp_path/'p'; folder.mkdir(); visuals = corpus.visuals('test'); [Image.fromarray(visuals[i].frames[0]).save(folder/f'{i:02d}.png') for i in range(40)]
-    gallery = StoredGallery(tmp_path/'g', dasd); gallery.import_folder(folder); smalr = gallery.with_method(load_method(shipped_run()/'smalr', dasd.backbone))
+    gallery = StoredGallery(tmp_path/'g', dasd); import_folder(gallery, folder); smalr = gallery.with_method(load_method(shipped_run()/'smalr', dasd.backbone))
     class Stop(Exception): pass
     def twice(batches):
         for n,b in enumerate(batches):
@@ -100,10 +101,10 @@ def test_what_was_acknowledged_before_a_kill_is_there_and_every_batch_is_whole(t
     missing = set(range(last-1))-set(there); assert len(missing)<=2, missing # the step that a kill fell into, and which nobody was told of
     assert all(len(v)==1+7*(s%5)==len(set(v)) for s,v in there.items()); gallery.put(['new'], dict(features=torch.randn(1, 128))); assert 'new' in gallery
 
-IMPORT = '''import sys,dasd_lab.search.importing; from dasd_lab.search.stored import StoredGallery; from dasd_lab.training.recipes import load_run,shipped_run
+IMPORT = '''import sys; from dasd_lab.search.importing import import_folder; from dasd_lab.search.stored import StoredGallery; from dasd_lab.training.recipes import load_run,shipped_run
 def told(batches):
     for b in batches: yield b; print('.', flush=True)
-StoredGallery(sys.argv[1], load_run(shipped_run())).import_folder(sys.argv[2], batch_size=16, progress=told)
+import_folder(StoredGallery(sys.argv[1], load_run(shipped_run())), sys.argv[2], batch_size=16, progress=told)
 '''
 def test_an_import_that_was_killed_goes_on_and_reads_nothing_twice(tmp_path, corpus, dasd, monkeypatch):
     folder = tmp_path/'p'; visuals = corpus.visuals('test')
@@ -111,10 +112,10 @@ def test_an_import_that_was_killed_goes_on_and_reads_nothing_twice(tmp_path, cor
     for i in (5,205,305): (folder/f'{i%4}/{i:03d}.jpg').write_bytes(b'\xff\xd8\xff\xe0 cut')
     p = subprocess.Popen([sys.executable,'-c',IMPORT,str(tmp_path/'g'),str(folder)], stdout=subprocess.PIPE, text=True); [p.stdout.readline() for _ in range(5)]; p.kill(); p.wait(); gallery = StoredGallery(tmp_path/'g', dasd); before = {i for rows in gallery.engine.walk([]) for i in rows['id']}
     assert len(before)>=5*16-3; read = []; opened = importing.ReadAhead
-    monkeypatch.setattr(importing, 'ReadAhead', lambda sources, n: read.extend(map(str, sources)) or opened(sources, n)); report = gallery.import_folder(folder)
+    monkeypatch.setattr(importing, 'ReadAhead', lambda sources, n: read.extend(map(str, sources)) or opened(sources, n)); report = import_folder(gallery, folder)
     assert len(gallery)==397==report.added+report.unchanged and report.unchanged==len(before) and {*report.failed}=={'1/005.jpg','1/205.jpg','1/305.jpg'} and not {str((folder/i).resolve()) for i in before}&{*read}
-    read.clear(); assert gallery.import_folder(folder).unchanged==397 and not read and len(gallery.failures())==3
-    gallery.import_folder(folder, retry=True); assert len(read)==3
+    read.clear(); assert import_folder(gallery, folder).unchanged==397 and not read and len(failures(gallery))==3
+    import_folder(gallery, folder, retry=True); assert len(read)==3
 
 def test_a_second_writer_waits_and_is_told(tmp_path):
     a,b = LanceEngine(tmp_path/'i'),LanceEngine(tmp_path/'i', patience_s=.2)

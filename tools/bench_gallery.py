@@ -219,8 +219,8 @@ def killed(at:Path, times:int=20)->dict:
 # an import
 
 IMPORT = '''import sys; sys.path.insert(0, sys.argv[1]+'/tools'); import torch,json,time; torch.set_num_threads(2)
-from bench_gallery import load_run,shipped_run,StoredGallery; import dasd_lab.search.importing; from functools import partial; from tqdm.auto import tqdm
-began = time.time(); r = StoredGallery(sys.argv[2], load_run(shipped_run())).import_folder(sys.argv[3], batch_size=256, progress=partial(tqdm, desc='import', mininterval=5)); print(json.dumps(dict(added=r.added, changed=r.changed, unchanged=r.unchanged, failed=len(r.failed), s=time.time()-began)))
+from bench_gallery import load_run,shipped_run,StoredGallery; from dasd_lab.search.importing import import_folder; from functools import partial; from tqdm.auto import tqdm
+began = time.time(); r = import_folder(StoredGallery(sys.argv[2], load_run(shipped_run())), sys.argv[3], batch_size=256, progress=partial(tqdm, desc='import', mininterval=5)); print(json.dumps(dict(added=r.added, changed=r.changed, unchanged=r.unchanged, failed=len(r.failed), s=time.time()-began)))
 '''
 def imported(at:Path, files:int)->dict:
     "A folder of JPEG files, one in a thousand broken: killed on the way, called again, called once more"
