@@ -22,7 +22,7 @@ class Named(RetrievalMethod):
     "Reads the names of colours, wherever they stand in a text"
     name,languages = 'named',('de','zh','ar')
     def __init__(self): super().__init__(); self.backbone = Mean()
-    def encode_captions(self, captions, language): return torch.tensor([np.sum([v for w,v in WORDS.items() if w in c.lower()] or [(0,0,0)], 0) for c in captions], dtype=torch.float)+.01
+    def encode_captions(self, captions, language): return torch.tensor(np.stack([np.sum([v for w,v in WORDS.items() if w in c.lower()] or [(0,0,0)], 0) for c in captions]), dtype=torch.float)+.01
 
 def shade(colour:str, i:int)->tuple[int,...]:
     "The i-th of a colour's shades, darker and darker and a little greyer"

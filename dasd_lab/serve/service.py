@@ -65,7 +65,7 @@ class Refusal(BaseModel):
     "Why a request was not answered"
     error:str; expected:str = ''; next_step:str = ''
 
-# %% ../../nbs/782_serve.service.ipynb #b1e9559b
+# %% ../../nbs/782_serve.service.ipynb #fd47d672
 REFUSALS = {s: dict(model=Refusal, description=d) for s,d in {400:'What was asked cannot be', 401:'The token is missing', 403:'Not allowed here', 413:'Too large', 421:'Another host name', 422:'Not as this document says', 429:'Too many requests', 504:'Not done in time'}.items()}
 NOT_THERE = {404: dict(model=Refusal, description='No such picture')}
 Text = Annotated[str, Query(max_length=4000, description='what the picture should show, in any language of the gallery')]
@@ -82,7 +82,7 @@ def read_where(
 )->dict|None: # None: anything
     "A filter out of an address"
     if not where: return None
-    try: found = json.loads(where); json.dumps(found, ensure_ascii=False).encode() # halves of letters, which JSON can say, are no text
+    try: found = json.loads(where)
     except (ValueError,RecursionError) as e: raise LabError('a filter that is no JSON', 'such as {"year": {"from": 2020}}', 'Check it.') from e
     if not isinstance(found, dict): raise LabError(f'a filter that is a {type(found).__name__}', 'such as {"year": {"from": 2020}}', 'Check it.')
     return found
@@ -141,7 +141,7 @@ class GalleryService:
         for folder in {str(f) for o in (self.gallery.folder,self.originals) if o for f in (o.resolve(),o.absolute())}: text = text.replace(folder, '…')
         return text
 
-# %% ../../nbs/782_serve.service.ipynb #c1916a6c
+# %% ../../nbs/782_serve.service.ipynb #321f7aeb
 def gallery_app(
     gallery:StoredGallery,                   # what is searched
     settings:ServiceSettings=ServiceSettings() # what is allowed
@@ -151,6 +151,9 @@ def gallery_app(
     service = GalleryService(gallery, settings); writing = lambda: None if settings.may_write else (_ for _ in ()).throw(HTTPException(403, 'This service only reads.'))
     @app.exception_handler(LabError)
     async def told(request:Request, e:LabError): return JSONResponse({n:service.plain(str(t)) for n,t in dict(error=e.given, expected=e.expected, next_step=e.next_step).items()}, 400)
+    @app.exception_handler(UnicodeError)
+    @app.exception_handler(OverflowError)
+    async def unsayable(request:Request, e:ValueError|OverflowError): return JSONResponse(dict(error='a text with half a letter in it, or a number that is too large', expected='Unicode, and numbers of 64 bits', next_step='Check what was sent.'), 400) # JSON can say both
     @app.exception_handler(RequestValidationError)
     async def wrong(request:Request, e:RequestValidationError): return JSONResponse(dict(error='; '.join(f'{".".join(map(str, p["loc"][1:]))}: {p["msg"]}' for p in e.errors()[:5]), expected='what /api/openapi.json says'), 422)
     @app.exception_handler(AnyHTTPException)
