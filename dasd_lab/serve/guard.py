@@ -5,11 +5,12 @@
 # %% auto #0
 __all__ = ['HEADERS', 'COOKIE', 'ServiceSettings', 'Guard']
 
-# %% ../../nbs/780_serve.guard.ipynb #ee195f77
+# %% ../../nbs/780_serve.guard.ipynb #6eaff166
 import hmac,json,math,time
+from collections.abc import Collection
 from dataclasses import dataclass
 from http.cookies import SimpleCookie
-from urllib.parse import parse_qs
+from urllib.parse import parse_qsl,urlencode
 
 import anyio
 from limits import parse
@@ -39,44 +40,50 @@ class ServiceSettings:
             if getattr(self, n)<=0: raise LabError(f'{n}={getattr(self, n)}', 'more than 0', 'Leave it out for the default.')
         if self.token and (len(self.token)<16 or not self.token.isascii() or not self.token.isprintable()): raise LabError(f'a token of {len(self.token)} characters', 'at least 16, of ASCII', "Make one: python -c 'import secrets; print(secrets.token_urlsafe())'.")
 
-# %% ../../nbs/780_serve.guard.ipynb #bba4cbd5
+# %% ../../nbs/780_serve.guard.ipynb #13f4f382
 HEADERS = {'content-security-policy': "default-src 'none'; img-src 'self' blob: data:; script-src 'self'; style-src 'self'; connect-src 'self'; manifest-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
-           'x-content-type-options': 'nosniff', 'referrer-policy': 'no-referrer', 'cross-origin-resource-policy': 'same-origin', 'cross-origin-opener-policy': 'same-origin'}
+           'cache-control': 'private, no-cache', 'x-content-type-options': 'nosniff', 'referrer-policy': 'no-referrer', 'cross-origin-resource-policy': 'same-origin', 'cross-origin-opener-policy': 'same-origin'}
 COOKIE = 'dasd_lab_token'
 
 class _TooLarge(Exception): pass
 
 class Guard:
     "An application behind the limits of its settings"
-    def __init__(self, app, settings:ServiceSettings):
-        self.app,self.settings = app,settings; self._limiter = MovingWindowRateLimiter(MemoryStorage())
+    def __init__(self,
+        app,                      # ASGI
+        settings:ServiceSettings, # what is allowed
+        open:Collection[str]=('/',) # paths that need no token; other sites may lead to the first of them
+    ):
+        self.app,self.settings,self.open = app,settings,tuple(open); self._limiter = MovingWindowRateLimiter(MemoryStorage())
         s = settings; self._rates = dict(ask=parse(f'{s.requests_per_minute}/minute'), small=parse(f'{10*s.requests_per_minute}/minute'), upload=parse(f'{s.uploads_per_minute}/minute'))
 
     def _refusal(self, scope, headers:dict[str,str])->tuple[int,str,dict]|None: # status, why, headers
         s,host = self.settings,headers.get('host', ''); name = host.rsplit(':', 1)[0] if not host.endswith(']') else host
         if name.lower() not in s.hosts: return 421,f'This service answers to {", ".join(s.hosts)}.',{}
         origin = headers.get('origin'); safe = scope['method'] in ('GET','HEAD')
-        if headers.get('sec-fetch-site', 'none') not in ('none','same-origin') and not (safe and scope['path']=='/') or (origin and origin.split('://')[-1]!=host): return 403,'Asked by another site.',{}
+        if headers.get('sec-fetch-site', 'none') not in ('none','same-origin') and not (safe and scope['path']==self.open[0]) or (origin and origin.split('://')[-1]!=host): return 403,'Asked by another site.',{}
         kind = 'upload' if not safe else 'small' if scope['path']=='/api/thumbnail' else 'ask'; item,key = self._rates[kind],(kind,(scope.get('client') or ('',))[0])
         if not self._limiter.hit(item, *key): return 429,'Too many requests; wait a little.',{'retry-after': str(max(1, math.ceil(self._limiter.get_window_stats(item, *key).reset_time-time.time())))}
-        if s.token and not self._knows(scope, headers): return 401,'This gallery asks for its token.',{'www-authenticate': 'Bearer'}
+        if s.token and scope['path'] not in self.open and not self._knows(headers): return 401,'This gallery asks for its token.',{'www-authenticate': 'Bearer'}
         length = headers.get('content-length', '0')
-        if not length.isdigit(): return 400,'A content-length that is no number.',{}
-        if int(length)>s.most_bytes: return 413,f'More than {s.most_bytes:,} bytes.',{}
+        if not length.isdecimal(): return 400,'A content-length that is no number.',{}
+        if len(length)>15 or int(length)>s.most_bytes: return 413,f'More than {s.most_bytes:,} bytes.',{}
 
-    def _knows(self, scope, headers:dict[str,str])->bool:
+    def _is_token(self, said:str)->bool: return hmac.compare_digest(said.encode('utf-8', 'replace'), self.settings.token.encode())
+    def _knows(self, headers:dict[str,str])->bool:
         said = [headers.get('authorization', '').removeprefix('Bearer ')]; cookies = SimpleCookie()
         try: cookies.load(headers.get('cookie', ''))
         except Exception: pass # whatever a browser sent
         if COOKIE in cookies: said.append(cookies[COOKIE].value)
-        return any(hmac.compare_digest(a.encode('utf-8', 'replace'), self.settings.token.encode()) for a in said)
+        return any(map(self._is_token, said))
 
     async def __call__(self, scope, receive, send):
+        if scope['type']=='websocket': return await send(dict(type='websocket.close', code=1008)) # there are none
         if scope['type']!='http': return await self.app(scope, receive, send)
-        headers = {k.decode('latin-1'):v.decode('latin-1') for k,v in scope['headers']}; began,seen = False,0
+        headers = {k.decode('latin-1'):v.decode('latin-1') for k,v in scope['headers']}; began,seen,most = False,0,self.settings.most_bytes
         async def guarded(message):
             nonlocal began
-            if message['type']=='http.response.start': began = True; message = message | dict(headers=[*message.get('headers', []),*((k.encode(),v.encode()) for k,v in HEADERS.items())])
+            if message['type']=='http.response.start': began = True; own = message.get('headers', []); message = message | dict(headers=[*own,*((k.encode(),v.encode()) for k,v in HEADERS.items() if k.encode() not in {o.lower() for o,_ in own})])
             await send(message)
         async def say(status:int, why:str, more:dict[str,str]):
             body = json.dumps(dict(error=why)).encode(); head = {'content-type':'application/json', 'content-length':str(len(body)), 'cache-control':'no-store', **more}
@@ -85,14 +92,17 @@ class Guard:
         async def counted():
             nonlocal seen
             message = await receive(); seen += len(message.get('body', b''))
-            if seen>self.settings.most_bytes: raise _TooLarge
+            if seen>most: raise _TooLarge
             return message
-        token = parse_qs(scope.get('query_string', b'').decode('latin-1')).get('token', [''])[0] if scope['path']=='/' and self.settings.token else ''
-        if token and hmac.compare_digest(token.encode('utf-8', 'replace'), self.settings.token.encode()): return await say(303, 'known', {'location':'/', 'set-cookie':f'{COOKIE}={token}; HttpOnly; SameSite=Strict; Path=/'})
+        async def answered(message):
+            if seen<=most: await guarded(message) # else the application answers to what it was not given whole
         if (no := self._refusal(scope, headers)): return await say(*no)
+        if self.settings.token and scope['path']==self.open[0]:
+            asked = parse_qsl(scope.get('query_string', b'').decode('latin-1')); rest = urlencode([(k,v) for k,v in asked if k!='token'])
+            if any(k=='token' and self._is_token(v) for k,v in asked): return await say(303, 'known', {'location':self.open[0]+f'?{rest}'*bool(rest), 'set-cookie':f'{COOKIE}={self.settings.token}; HttpOnly; SameSite=Strict; Path=/'})
         try:
-            with anyio.fail_after(self.settings.timeout_s): await self.app(scope, counted, guarded)
-        except _TooLarge:
-            if not began: await say(413, f'More than {self.settings.most_bytes:,} bytes.', {})
+            with anyio.fail_after(self.settings.timeout_s): await self.app(scope, counted, answered)
+        except _TooLarge: pass
         except TimeoutError:
             if not began: await say(504, f'Not done in {self.settings.timeout_s:g} s.', {})
+        if seen>most and not began: await say(413, f'More than {most:,} bytes.', {})

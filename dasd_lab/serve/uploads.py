@@ -13,7 +13,7 @@ from PIL import Image
 from ..contracts import LabError
 from ..corpora.visuals import read_picture
 
-# %% ../../nbs/781_serve.uploads.ipynb #42563c44
+# %% ../../nbs/781_serve.uploads.ipynb #fc58be41
 FORMATS = ('JPEG','PNG','WEBP','GIF','BMP','TIFF') # that are opened
 
 def uploaded_picture(
@@ -25,9 +25,9 @@ def uploaded_picture(
     try:
         with Image.open(io.BytesIO(sent), formats=FORMATS) as head:
             if head.width*head.height>most_pixels: raise LabError(f'a picture of {head.width} x {head.height} pixels', f'at most {most_pixels:,} pixels', 'Scale it down first.')
+            return read_picture(head, longest) # not opened again: another decoder might see something else in it
     except LabError: raise
     except Exception as e: raise LabError('a file that is no picture', f'a picture: {", ".join(FORMATS)}', 'Send another file.') from e # what a broken file makes a decoder raise is anybody's guess
-    return read_picture(sent, longest)
 
 def anew(
     picture:Image.Image # RGB

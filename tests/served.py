@@ -1,0 +1,53 @@
+"A gallery in which every answer can be told by eye, pictures of one colour and words for it in four languages, and a server on this machine"
+import socket,threading,time
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np,torch,uvicorn
+from PIL import Image
+
+from dasd_lab.contracts import RetrievalMethod
+from dasd_lab.search.sources import open_picture
+from dasd_lab.search.stored import StoredGallery
+
+WORDS = {'rot':(1,0,0), 'grün':(0,1,0), 'blau':(0,0,1), 'gelb':(1,1,0), 'red':(1,0,0), 'green':(0,1,0), 'blue':(0,0,1), '红':(1,0,0), '绿':(0,1,0), '蓝':(0,0,1), 'أحمر':(1,0,0), 'أخضر':(0,1,0), 'أزرق':(0,0,1)}
+COLOURS = dict(red=(1,0,0), green=(0,1,0), blue=(0,0,1), yellow=(1,1,0))
+
+class Mean(torch.nn.Module):
+    "Sees the mean colour"
+    source_language,embed_dim = 'en',3
+    def encode_pictures(self, pictures): return torch.tensor(np.stack([np.asarray(open_picture(p).resize((1,1)), float)[0,0]/255 for p in pictures]), dtype=torch.float)+.01
+
+class Named(RetrievalMethod):
+    "Reads the names of colours, wherever they stand in a text"
+    name,languages = 'named',('de','zh','ar')
+    def __init__(self): super().__init__(); self.backbone = Mean()
+    def encode_captions(self, captions, language): return torch.tensor(np.stack([np.sum([v for w,v in WORDS.items() if w in c.lower()] or [(0,0,0)], 0) for c in captions]), dtype=torch.float)+.01
+
+def shade(colour:str, i:int)->tuple[int,...]:
+    "The i-th of a colour's shades, darker and darker and a little greyer"
+    return tuple(int(v*(255-4*i)+(1-v)*3*i) for v in COLOURS[colour])
+
+def picture(colour:str, i:int=0, size=(24,16))->Image.Image: return Image.new('RGB', size, shade(colour, i))
+
+def draw(folder:Path, each:int)->Path:
+    "So many pictures of each colour as files"
+    folder.mkdir(parents=True)
+    for c in COLOURS:
+        for i in range(each): picture(c, i).save(folder/f'{c}-{i:02d}.png')
+    return folder
+
+def make(folder:Path, drawn:Path)->StoredGallery:
+    "A gallery of what `draw` drew; the number of the shade, the colour and whether it is light are known"
+    names = sorted(p.stem for p in drawn.iterdir()); gallery = StoredGallery(folder, Named(), dict(shade='integer', colour='text', light='flag', weight='number'))
+    return gallery.add(drawn, facts=dict(shade=[int(n[-2:]) for n in names], colour=[n[:-3] for n in names], light=[int(n[-2:])<5 for n in names], weight=[int(n[-2:])/4 for n in names]))
+
+@contextmanager
+def serving(app):
+    "An application behind a real server, in a thread: its port"
+    with socket.socket() as s:
+        s.bind(('127.0.0.1', 0)); server = uvicorn.Server(uvicorn.Config(app, log_level='critical', lifespan='off')); thread = threading.Thread(target=server.run, kwargs=dict(sockets=[s]), daemon=True); thread.start()
+        try:
+            while not server.started and thread.is_alive(): time.sleep(.01)
+            yield s.getsockname()[1]
+        finally: server.should_exit = server.force_exit = True; thread.join(20)

@@ -1,0 +1,316 @@
+"A service over a gallery, against what anybody may send: fuzzed by its own OpenAPI document, and asked by hand what a fuzzer does not think of"
+import http.client,io,json,re,socket,threading,zipfile,zlib
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+from fastapi.routing import APIRoute
+from fastapi.testclient import TestClient
+from PIL import Image
+
+from dasd_lab.search.stored import StoredGallery
+from dasd_lab.serve.guard import COOKIE,ServiceSettings
+from dasd_lab.serve.service import gallery_app
+from served import COLOURS,Named,draw,make,picture,serving
+
+schemathesis = pytest.importorskip('schemathesis')
+from hypothesis import HealthCheck,given,settings
+from hypothesis import strategies as st
+from schemathesis import GenerationMode
+from schemathesis.checks import CHECKS
+
+OFTEN = dict(requests_per_minute=10**6, uploads_per_minute=10**6)
+WRITER = ServiceSettings(may_write=True, hosts=('127.0.0.1','localhost','testserver'), **OFTEN)
+
+def encoded(picture:Image.Image, kind:str='PNG', **more)->bytes: to = io.BytesIO(); picture.save(to, kind, **more); return to.getvalue()
+def sent(data:bytes, name='x.png', kind='image/png')->dict: return dict(picture=(name, data, kind))
+def client(gallery, settings=WRITER, **more): return TestClient(gallery_app(gallery, settings), base_url='http://localhost', raise_server_exceptions=False, **more)
+def ids(answer)->list[str]: assert answer.status_code==200, answer.text; return [h['id'] for h in answer.json()['hits']]
+
+@pytest.fixture(scope='module')
+def drawn(tmp_path_factory): return draw(tmp_path_factory.mktemp('served')/'drawn', 3)
+
+@pytest.fixture
+def gallery(tmp_path, drawn):
+    made = make(tmp_path/'gallery', drawn); yield made; made.close()
+
+# ---- the document
+
+@pytest.fixture(scope='module')
+def document(drawn, tmp_path_factory):
+    gallery = make(tmp_path_factory.mktemp('fuzzed')/'gallery', drawn); config = schemathesis.Config.from_dict({'generation': {'mode': 'all'}})
+    yield schemathesis.openapi.from_asgi('/api/openapi.json', gallery_app(gallery, replace(WRITER, originals=str(drawn))), config=config)
+    gallery.close()
+
+OPERATIONS = [('/api/gallery','GET'),('/api/search','GET'),('/api/search','POST'),('/api/picture','GET'),('/api/picture','PATCH'),('/api/picture','DELETE'),('/api/thumbnail','GET'),('/api/original','GET'),('/api/pictures','POST')]
+
+FUZZ = settings(max_examples=20, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+def holds(case): case.call_and_validate(excluded_checks=[CHECKS.get_one('positive_data_acceptance')]) # a text is allowed that asks for nothing
+
+@pytest.mark.parametrize('path,method', OPERATIONS, ids=lambda p: p.strip('/').replace('/','-'))
+def test_whatever_the_document_allows_or_forbids_is_answered_as_it_says(document, path, method):
+    "No 5xx; statuses, kinds and bodies as documented; what the document forbids is refused"
+    operation = document[path][method]
+    for mode in GenerationMode:
+        if path=='/api/gallery' and mode.is_negative: continue # there is nothing that it forbids
+        FUZZ(given(operation.as_strategy(generation_mode=mode))(holds))()
+
+@pytest.mark.parametrize('path,method', OPERATIONS, ids=lambda p: p.strip('/').replace('/','-'))
+def test_the_edges_of_the_document(document, path, method):
+    "Shortest, longest, just too long, of another kind, twice, missing"
+    operation = document[path][method]; cases = list(document.iter_coverage_cases(operation, generation_modes=list(GenerationMode), generation_config=document.config.generation))
+    assert cases
+    for case in cases: holds(case)
+
+ODD = [None,True,0,-1,2**63-1,-2**63+1,2**63,-2**63,10**400,-0.,.1,1e308,5e-324,float('nan'),float('inf'),'','red',"' OR 1=1 --",'\\','"','%_','\x00','\ud800','\U0001f415','x'*5000,[],{},[[1]]]
+COLUMNS = ['shade','colour','light','weight','width','modified','digest','description','source','id','no such',"x' OR 'x"]
+values = st.one_of(st.sampled_from(ODD), st.integers(), st.floats(), st.text(st.characters(exclude_categories=()), max_size=9)); columns = st.sampled_from(COLUMNS)
+conditions = st.one_of(values, st.lists(values, max_size=3), st.dictionaries(st.sampled_from(['from','to','starts','not','other']), st.one_of(values, st.lists(values, max_size=3)), max_size=3))
+letters = st.one_of(st.sampled_from(['rot','蓝','أزرق','🐕','  ','\ud800','\x00','x'*4000]), st.text(st.characters(exclude_categories=()), max_size=30)); known = st.sampled_from(['red-00.png','yellow-02.png','gone',"red' OR 'x",'\x00','\ud800'])
+
+class Asker:
+    "Sends what a well-behaved client would not, and holds the answer against the document"
+    def __init__(self, document): self.document,self.raw,self.client,self.seen = document,document.raw_schema,TestClient(document.app, base_url='http://localhost', raise_server_exceptions=False),set()
+    def __call__(self, method, path, query=None, **more):
+        r = self.client.request(method, f'{path}?{urlencode(query or {}, errors="surrogatepass")}', **more); self.seen.add(r.status_code)
+        assert r.status_code<500 and str(r.status_code) in self.raw['paths'][path][method.lower()]['responses'], (r.status_code,query,more,r.text)
+        if r.headers['content-type']=='application/json': self.document[path][method].validate_response(r)
+        return r.status_code
+
+@pytest.mark.parametrize('column', ['shade','colour','light','weight','source'])
+def test_every_odd_value(document, column):
+    ask = Asker(document)
+    for v in ODD:
+        for condition in (v,{'from':v},{'starts':v}): ask('GET', '/api/search', dict(text='rot', k=3, where=json.dumps({column:condition})))
+        ask('PATCH', '/api/picture', dict(id='red-00.png'), content=json.dumps(dict(facts={column:v})), headers={'content-type':'application/json'})
+    assert ask.seen==({400,422} if column=='source' else {200,400,422})
+
+@pytest.mark.parametrize('what', ['search','change','add'])
+def test_what_is_nearly_right(document, what):
+    "Filters, facts and texts of every kind, put together: refused or taken, and the answer is as documented"
+    ask = Asker(document)
+    if what=='search':
+        @given(st.fixed_dictionaries({}, optional=dict(text=letters, like=known, where=st.dictionaries(columns, conditions, max_size=2).map(json.dumps), share=st.floats(), language=st.sampled_from(['','de','ar','fr','DE']), k=st.integers(-1,1100), skip=st.integers(-1,9100))))
+        def one(query): ask('GET', '/api/search', query)
+    elif what=='change':
+        @given(known, st.one_of(st.dictionaries(columns, values, max_size=2).map(lambda f: dict(facts=f)), st.dictionaries(st.text(max_size=5), values, max_size=2), values))
+        def one(id, body): ask('PATCH', '/api/picture', dict(id=id), content=json.dumps(body), headers={'content-type':'application/json'})
+    else:
+        @given(st.sampled_from([encoded(picture('red', 1)),encoded(picture('red', 1), 'JPEG')[:-40],b'']), st.one_of(st.dictionaries(columns, values, max_size=2).map(json.dumps), st.text(st.characters(codec='utf-8'))), st.text(st.characters(codec='utf-8'), max_size=20))
+        def one(data, facts, name): ask('POST', '/api/pictures', files=sent(data, name or 'x', 'text/html'), data=dict(facts=facts))
+    settings(FUZZ, max_examples=100)(one)(); assert {400}<ask.seen and ask.seen&{200,201}, ask.seen # some were taken, some were refused
+
+def test_the_document_lists_every_route(document, gallery):
+    app = gallery_app(gallery, WRITER).app; document.validate()
+    routes = {(r.path,m) for r in app.routes if isinstance(r, APIRoute) for m in r.methods}; raw = app.openapi()
+    assert routes=={(p,m.upper()) for p,ops in raw['paths'].items() for m in ops} and len(routes)>=9
+    said = {o['operationId']:set(o['responses']) for ops in raw['paths'].values() for o in ops.values()}
+    assert all({'400','401','403','413','421','422','429','504'}<=s for s in said.values()), said
+    assert raw['info']['title']=='Gallery' and not re.search(re.escape(str(gallery.folder)), json.dumps(raw))
+
+# ---- sizes and times
+
+def raw(port:int, head:str, *parts:bytes)->tuple[int,dict,bytes]: # status, headers, body
+    "One request as it is written here, over a socket"
+    with socket.create_connection(('127.0.0.1', port), 20) as s:
+        s.sendall(head.replace('\n', '\r\n').encode('latin-1')+b'\r\n')
+        try:
+            for p in parts: s.sendall(p)
+        except (BrokenPipeError,ConnectionResetError): pass # refused before the end
+        got = http.client.HTTPResponse(s); got.begin(); return got.status,{k.lower():v for k,v in got.getheaders()},got.read()
+
+def multipart(data:bytes)->bytes: return b'--b\r\ncontent-disposition: form-data; name="picture"; filename="x.png"\r\n\r\n'+data+b'\r\n--b--\r\n'
+POST = 'POST /api/search HTTP/1.1\nhost: localhost\ncontent-type: multipart/form-data; boundary=b\n'
+
+def test_more_than_allowed_is_refused_however_it_comes(gallery):
+    good = multipart(encoded(picture('red'))); small = replace(WRITER, most_bytes=len(good))
+    with serving(gallery_app(gallery, small)) as port:
+        for said in (len(good)+1,10**12): assert raw(port, POST+f'content-length: {said}\n')[0]==413 # unread
+        chunks = lambda data: [b'%x\r\n%s\r\n'%(len(data[i:i+50]),data[i:i+50]) for i in range(0, len(data), 50)]
+        assert raw(port, POST+f'content-length: {len(good)}\n', good)[0]==200
+        assert raw(port, POST+'transfer-encoding: chunked\n', *chunks(good), b'0\r\n\r\n')[0]==200
+        status,_,body = raw(port, POST+'transfer-encoding: chunked\n', *chunks(good.replace(b'--b--', b'\r\n'*30+b'--b--')), b'0\r\n\r\n'); assert status==413 and json.loads(body)['error'].startswith('More than')
+        assert raw(port, 'PATCH /api/picture?id=red-00.png HTTP/1.1\nhost: localhost\ncontent-type: application/json\ntransfer-encoding: chunked\n', *chunks(b' '*(len(good)+1)), b'0\r\n\r\n')[0]==413
+        assert raw(port, 'GET /api/gallery HTTP/1.1\nhost: localhost\n')[0]==200
+
+class Slow(Named):
+    "Waits for a sign before it reads a text"
+    def __init__(self): super().__init__(); self.go,self.count,self.now,self.most = threading.Event(),threading.Lock(),0,0
+    def encode_captions(self, captions, language):
+        with self.count: self.now += 1; self.most = max(self.most, self.now)
+        self.go.wait(60)
+        with self.count: self.now -= 1
+        return super().encode_captions(captions, language)
+
+def test_slow_senders_and_slow_answers_end(gallery):
+    "Those that wait are told so; no more work is begun than allowed, even when those who asked have gone; afterwards all is as before"
+    slow = Slow(); app = gallery_app(gallery.with_method(slow), replace(WRITER, timeout_s=.4, at_once=2))
+    with serving(app) as port, ThreadPoolExecutor(12) as pool:
+        assert raw(port, POST+'content-length: 500\n', b'--b\r\n')[0]==504
+        ask = lambda _: raw(port, 'GET /api/search?text=rot HTTP/1.1\nhost: localhost\n')
+        for _ in range(2): assert {(r[0],json.loads(r[2])['error']) for r in pool.map(ask, range(6))}=={(504,'Not done in 0.4 s.')}
+        assert slow.most==2 and slow.now==2
+        slow.go.set()
+        for _ in range(50):
+            if (last := ask(0))[0]==200: break
+        assert last[0]==200 and json.loads(last[2])['hits'][0]['id']=='red-00.png' and slow.most==2
+
+def test_how_often(gallery):
+    ask = client(gallery, replace(WRITER, requests_per_minute=5, uploads_per_minute=2)); small = dict(id='red-00.png')
+    assert [ask.get('/api/gallery').status_code for _ in range(7)]==[200]*5+[429]*2
+    over = ask.get('/api/gallery', headers={'x-forwarded-for':'9.9.9.9'}); assert over.status_code==429 and 1<=int(over.headers['retry-after'])<=60 and over.json()['error']
+    assert [ask.post('/api/search', files=sent(encoded(picture('red')))).status_code for _ in range(3)]==[200,200,429] and ask.delete('/api/picture', params=small).status_code==429
+    assert [ask.get('/api/thumbnail', params=small).status_code for _ in range(51)]==[200]*50+[429]
+
+# ---- places
+
+ELSEWHERE = ['../secret.txt','../../../../etc/passwd','/etc/passwd','..%2f..%2fetc%2fpasswd','%2e%2e/secret.txt','....//secret.txt','..\\secret.txt','file:///etc/passwd','red-00.png/../../secret.txt','red-00.png\x00.txt','C:\\boot.ini','uploads/../gallery.json','gallery.json','index','\u2025/secret.txt','.','~']
+
+def test_no_way_out_of_the_gallery(tmp_path):
+    drawn = draw(tmp_path/'drawn', 1); secret = tmp_path/'secret.png'; picture('blue', 9, (31,17)).save(secret); (tmp_path/'secret.txt').write_text('secret words')
+    gallery = make(tmp_path/'gallery', drawn); (drawn/'notes.txt').write_text('secret words'); gallery.engine.change(['blue-00.png'], dict(source=str(drawn/'notes.txt'))); gallery.add([secret], ['outside']); (drawn/'link.png').symlink_to(secret); gallery.add([drawn/'link.png'], ['a link'])
+    later = drawn/'green-00.png'; later.unlink(); later.symlink_to(secret); forbidden = [secret.read_bytes(),b'secret words',b'root:',b'"stored gallery"']
+    ask = client(gallery, replace(WRITER, originals=str(drawn)))
+    try:
+        assert ask.get('/api/original', params=dict(id='red-00.png')).content==(drawn/'red-00.png').read_bytes()
+        assert ask.get('/api/picture', params=dict(id='red-00.png')).json()['original'] is True
+        for id in ('outside','a link','green-00.png','blue-00.png'): assert ask.get('/api/original', params=dict(id=id)).status_code==404 and ask.get('/api/picture', params=dict(id=id)).json()['original'] is False
+        for place in ELSEWHERE:
+            for path in ('original','thumbnail','picture'):
+                r = ask.get(f'/api/{path}', params=dict(id=place)); assert r.status_code==404 and not any(f in r.content for f in forbidden), (path,place)
+            assert ask.get('/api/search', params=dict(like=place)).status_code==404 and ask.delete('/api/picture', params=dict(id=place)).status_code==404
+        assert (tmp_path/'secret.txt').is_file() and (tmp_path/'gallery'/'gallery.json').is_file() and len(gallery)==6
+        with serving(gallery_app(gallery, replace(WRITER, originals=str(drawn)))) as port:
+            for path in ('/../settings.ini','/..%2f..%2fsettings.ini','/%2e%2e/%2e%2e/settings.ini','//etc/passwd','/etc/passwd','/..\\..\\settings.ini','/app.js/../../service.py','/__init__.py','/../service.py','/.%00/','/index.html/..;/service.py','/uploads/x.webp','/api','/api/','/docs','/redoc','/openapi.json'):
+                status,_,body = raw(port, f'GET {path} HTTP/1.1\nhost: localhost\n'); assert status in (400,404) and b'import' not in body and b'[DEFAULT]' not in body and b'root:' not in body, (path,status)
+            for path,kind in {'/':'text/html','/app.js':'javascript','/style.css':'text/css','/icon.svg':'image/svg+xml'}.items(): status,head,body = raw(port, f'GET {path} HTTP/1.1\nhost: localhost\n'); assert status==200 and kind in head['content-type'] and body and head['x-content-type-options']=='nosniff'
+    finally: gallery.close()
+
+def test_no_answer_tells_where_it_runs(tmp_path):
+    "Neither those that succeed nor those that fail, also where the disk fails; and no filter finds it out letter by letter"
+    drawn = draw(tmp_path/'drawn', 1); gallery = make(tmp_path/'gallery', drawn); ask = client(gallery, replace(WRITER, originals=str(drawn))); png = encoded(picture('red', 2)); answers = []
+    get = lambda path,**q: answers.append(ask.get(path, params=q)) or answers[-1]
+    for q in (dict(text='rot'),dict(text='rot', where='{"source":{"starts":"/"}}'),dict(text='rot', where='{"no":1}'),dict(text=''),dict(like='red-00.png'),dict(text='rot', k='x'),dict(text='rot', language='fr')): get('/api/search', **q)
+    assert answers[1].status_code==400 and 'source' not in answers[2].json()['expected']
+    for path in ('/api/gallery','/api/openapi.json','/api/picture','/api/thumbnail','/api/original','/nothing'): get(path, id='red-00.png')
+    answers += [ask.post('/api/pictures', files=sent(png)),ask.post('/api/pictures', files=sent(b'x')),ask.post('/api/pictures', files=sent(png), data=dict(facts='{"year":1}')),ask.patch('/api/picture', params=dict(id='red-00.png'), json=dict(facts=dict(source='x')))]
+    for f in (tmp_path/'gallery'/'uploads').iterdir(): f.unlink()
+    (tmp_path/'gallery'/'uploads').rmdir(); (tmp_path/'gallery'/'uploads').write_text('in the way'); answers.append(ask.post('/api/pictures', files=sent(encoded(picture('red', 3)))))
+    assert answers[-1].status_code==400 and 'could not be written' in answers[-1].json()['error']
+    (drawn/'red-00.png').unlink(); get('/api/original', id='red-00.png'); gallery.close(); broken = get('/api/search', text='rot'); assert broken.status_code==500
+    told = [r.text+str(r.headers) for r in answers]; assert len(told)>18
+    for t in told: assert str(tmp_path) not in t and str(Path(__file__).parents[1]) not in t and 'Traceback' not in t and 'site-packages' not in t, t
+
+# ---- what is sent
+
+def chunk(kind:bytes, data:bytes)->bytes: return len(data).to_bytes(4, 'big')+kind+data+zlib.crc32(kind+data).to_bytes(4, 'big')
+def png(width:int, height:int, *chunks:bytes)->bytes: return b'\x89PNG\r\n\x1a\n'+chunk(b'IHDR', width.to_bytes(4, 'big')+height.to_bytes(4, 'big')+b'\x08\x02\0\0\0')+b''.join(chunks)+chunk(b'IEND', b'')
+def zipped()->bytes:
+    to = io.BytesIO()
+    with zipfile.ZipFile(to, 'w') as z: z.writestr('evil.html', '<script>alert(1)</script>')
+    return to.getvalue()
+
+def bombs():
+    empty = zlib.compressobj(9); rows = b''.join(empty.compress(bytes(1+3*20_000)) for _ in range(2600))+empty.flush() # 52 million pixels in a hundred thousand bytes
+    yield 'many pixels, whole',png(20_000, 2_600, chunk(b'IDAT', rows))
+    yield 'very many pixels, only said',png(2**31-1, 2**31-1, chunk(b'IDAT', zlib.compress(b'')))
+    yield 'a large GIF',b'GIF89a\xff\xff\xff\xff\x80\0\0\0\0\0\xff\xff\xff,\0\0\0\0\xff\xff\xff\xff\0\x02\x02D\x01\0;'
+    yield 'a small GIF with a large frame',b'GIF89a\x01\0\x01\0\x80\0\0\0\0\0\xff\xff\xff,\0\0\0\0\xff\xff\xff\xff\0\x02\x02D\x01\0;'
+    yield 'a large JPEG, only said',encoded(picture('red'), 'JPEG').replace(b'\xff\xc0\x00\x11\x08\x00\x10\x00\x18', b'\xff\xc0\x00\x11\x08\xff\xff\xff\xff')
+    yield 'a large TIFF',encoded(picture('red'), 'TIFF').replace(b'\x00\x01\x04\x00\x01\x00\x00\x00\x18\x00', b'\x00\x01\x04\x00\x01\x00\x00\x00\x18\xff')
+
+@pytest.mark.parametrize('data', [pytest.param(d, id=n.replace(' ', '-')) for n,d in bombs()])
+def test_bombs_are_refused(gallery, data):
+    assert len(data)<300_000; r = client(gallery).post('/api/search', files=sent(data)); assert r.status_code==400 and r.json()['error'], r.text
+
+def test_a_bomb_in_words_does_no_harm(gallery):
+    words = png(24, 16, chunk(b'zTXt', b'a\0\0'+zlib.compress(b'x'*100_000_000)), chunk(b'IDAT', zlib.compress((b'\0'+b'\xff\0\0'*24)*16)))
+    r = client(gallery).post('/api/search', files=sent(words)); assert r.status_code==400 or ids(r)[0].startswith('red')
+
+NO_PICTURES = {'x.svg':(b'<svg xmlns="http://www.w3.org/2000/svg" onload="alert(1)"/>','image/svg+xml'), 'x.png':(b'<!doctype html><script>alert(1)</script>','image/png'), 'x.pdf':(b'%PDF-1.7\n1 0 obj','application/pdf'), 'x.eps':(b'%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n','image/png'),
+    'x.jpg':(b'\xff\xd8\xff\xe0'+b'<?php system($_GET[0]); ?>','image/jpeg'), 'x.ppm':(b'P6 2 2 255 '+b'\xff'*12,'image/png'), 'x.psd':(b'8BPS'+bytes(60),'image/png'), 'x.js':(b'GIF89a=1;alert(1)','image/gif'), 'x.zip':(zipped(),'image/png'), 'nothing':(b'','image/png'), 'zeros':(bytes(5000),'image/webp'), '../../x.html':(b'\x00','image/png')}
+@pytest.mark.parametrize('name', NO_PICTURES)
+def test_what_is_no_picture_is_refused_and_not_kept(gallery, name):
+    data,kind = NO_PICTURES[name]; ask = client(gallery); before = len(gallery)
+    for path in ('/api/search','/api/pictures'): r = ask.post(path, files=sent(data, name, kind)); assert r.status_code==400 and r.json()['error'], (path,r.text)
+    assert len(gallery)==before and not [*(gallery.folder/'uploads').glob('*')]
+
+def test_half_a_picture_and_noise(gallery):
+    "Cut anywhere, or with bytes changed, a file is a picture or is refused"
+    ask,seen = client(gallery),set()
+    for kind in ('JPEG','PNG','WEBP','GIF','BMP','TIFF'):
+        whole = encoded(picture('green', 1, (40,30)), kind); assert ask.post('/api/search', files=sent(whole)).status_code==200
+        for i in range(0, len(whole), max(1, len(whole)//12)):
+            for data in (whole[:i],whole[:i]+b'\xff\0'*3+whole[i+6:]): seen.add(s := ask.post('/api/search', files=sent(data)).status_code); assert s in (200,400), (kind,i,s)
+    assert seen=={200,400}
+
+def test_polyglots_leave_only_their_pixels(gallery):
+    exif = Image.Exif(); exif[0x010e] = 'where I live'
+    both = {'JPEG':encoded(picture('red', 1), 'JPEG', exif=exif)+zipped(), 'PNG':encoded(picture('green', 1))+b'<script>alert(1)</script>', 'GIF':encoded(picture('blue', 1), 'GIF')+zipped(), 'WEBP':encoded(picture('red', 2), 'WEBP', exif=exif)+b'%PDF-1.4'}
+    ask = client(gallery)
+    for kind,data in both.items():
+        r = ask.post('/api/pictures', files=sent(data, '../../evil.html', 'text/html')); assert r.status_code==201, r.text
+        id = r.json()['id']; assert re.fullmatch(r'uploads/[0-9a-f]{20}\.webp', id); kept = [(gallery.folder/id).read_bytes(),ask.get('/api/thumbnail', params=dict(id=id)).content]
+        for k in kept: assert not any(w in k for w in (b'script',b'where I live',b'PK\x03\x04',b'%PDF',b'Exif')) and Image.open(io.BytesIO(k)).format=='WEBP', kind
+        small = ask.get('/api/thumbnail', params=dict(id=id)); assert small.headers['content-type']=='image/webp' and small.headers['x-content-type-options']=='nosniff' and "default-src 'none'" in small.headers['content-security-policy']
+    assert {p.name for p in (gallery.folder/'uploads').iterdir()}=={i.removeprefix('uploads/') for i in gallery.thumbnails if i.startswith('uploads/')} and not (gallery.folder.parent/'evil.html').exists()
+
+def test_what_is_removed_or_refused_leaves_no_file(gallery):
+    ask = client(gallery); data = encoded(picture('yellow', 5)); assert ask.post('/api/pictures', files=sent(data), data=dict(facts='{"shade":"x"}')).status_code==400 and not [*(gallery.folder/'uploads').glob('*')]
+    id = ask.post('/api/pictures', files=sent(data), data=dict(facts='{"shade":5}')).json()['id']; assert ask.post('/api/pictures', files=sent(data), data=dict(facts='{"shade":"x"}')).status_code==400 and (gallery.folder/id).is_file() # the one that is there stays
+    assert ask.delete('/api/picture', params=dict(id=id)).json()==dict(pictures=1) and not (gallery.folder/id).exists() and id not in gallery and ask.get('/api/thumbnail', params=dict(id=id)).status_code==404
+    drawn = Path(gallery.facts(['red-00.png'])['source'].item()); assert ask.delete('/api/picture', params=dict(id='red-00.png')).status_code==200 and drawn.is_file() # a file of somebody else's is left
+
+# ---- who asks
+
+def test_other_names_and_other_sites(gallery):
+    ask = client(gallery); get = lambda path='/api/gallery',method='GET',**h: ask.request(method, path, headers={k.replace('_','-'):v for k,v in h.items()}).status_code
+    assert [get(host=h) for h in ('localhost','LOCALHOST:80','127.0.0.1:8000','evil.example','localhost.evil.example','evil.example:80','localhost@evil.example','127.0.0.1.evil.example','[::1]:9','','[::1','0.0.0.0','xn--localhost')]==[200,200,200,421,421,421,421,421,421,421,421,421,421]
+    assert get(host='evil.example', x_forwarded_host='localhost')==421 and get(x_forwarded_host='evil.example')==200
+    assert [get(origin=o) for o in ('http://localhost','http://localhost:81','http://evil.example','null','https://evil.example/localhost','http://localhost.evil.example')]==[200,403,403,403,403,403]
+    assert [get(sec_fetch_site=s) for s in ('same-origin','none','same-site','cross-site','x')]==[200,200,403,403,403]
+    assert [get('/', sec_fetch_site='cross-site'),get('/app.js', sec_fetch_site='cross-site'),get('/', 'POST', sec_fetch_site='cross-site'),get('/api/picture?id=red-00.png', 'DELETE', origin='http://evil.example')]==[200,403,403,403]; assert 'red-00.png' in gallery
+    with serving(gallery_app(gallery, WRITER)) as port:
+        assert raw(port, 'GET /api/gallery HTTP/1.0\n')[0]==421 and raw(port, 'GET http://evil.example/api/gallery HTTP/1.1\nhost: evil.example\n')[0]==421
+        for head in ('host: localhost\ncontent-length: -1\n','host: localhost\ncontent-length: \xb2\n','host: localhost\ncontent-length: 3, 4\n'): assert raw(port, f'POST /api/search HTTP/1.1\n{head}')[0] in (400,421,422)
+    assert "frame-ancestors 'none'" in ask.get('/').headers['content-security-policy'] and 'access-control-allow-origin' not in ask.get('/api/gallery', headers=dict(origin='http://localhost')).headers
+
+TOKEN = 'a-token-of-many-letters'
+def test_who_knows_the_token(gallery):
+    locked = replace(WRITER, token=TOKEN); ask = lambda **h: client(gallery, locked, headers=h)
+    knows = [{'authorization':f'Bearer {TOKEN}'},{'cookie':f'{COOKIE}={TOKEN}'},{'cookie':f'a=b; {COOKIE}={TOKEN}; c=d'},{'cookie':f'{COOKIE}={TOKEN}','authorization':'Bearer x'}]
+    guesses = [{},{'authorization':f'Bearer {TOKEN}x'},{'authorization':f'Bearer {TOKEN[:-1]}'},{'authorization':'Bearer '},{'authorization':'Bearer'},{'authorization':f'Basic {TOKEN}'},{'authorization':'Bearer \xe4'.encode('latin-1')},{'cookie':f'{COOKIE}='},{'cookie':f'other={TOKEN}'},{'cookie':f'{COOKIE}x={TOKEN}'},{'cookie':';;=;'},{'x-token':TOKEN},{'cookie':f'{COOKIE}="'}]
+    assert [[ask(**h).get('/api/gallery').status_code for h in some] for some in (knows,guesses)]==[[200]*len(knows),[401]*len(guesses)]
+    nobody = ask(); paths = [(r.path,m) for r in gallery_app(gallery, locked).app.routes for m in r.methods or () if r.path.startswith('/api')]; assert len(paths)>=10
+    for path,method in [*paths,('/api/../api/gallery','GET'),('//api/gallery','GET'),('/API/gallery','GET'),('/app.js/../api/gallery','GET'),('/anything','GET')]: r = nobody.request(method, path, params=dict(id='red-00.png', text='rot', token=TOKEN)); assert r.status_code==401 and r.headers['www-authenticate']=='Bearer', (path,method)
+    for path in ('/','/app.js','/style.css','/icon.svg'): r = nobody.get(path); assert r.status_code==200 and 'red-00' not in r.text
+    wrong = nobody.get('/', params=dict(token=TOKEN+'x'), follow_redirects=False); assert wrong.status_code==200 and 'set-cookie' not in wrong.headers
+    right = nobody.get('/', params=dict(q='rot & grün', token=TOKEN, lang='de'), follow_redirects=False); assert right.status_code==303 and TOKEN not in right.headers['location'] and right.headers['location'].startswith('/?q=rot+%26+gr') and 'HttpOnly' in right.headers['set-cookie'] and 'SameSite=Strict' in right.headers['set-cookie']
+    assert nobody.get('/api/gallery').status_code==200 # the cookie came with the answer
+    odd = nobody.get(f'/?token={TOKEN}&q=%0d%0aset-cookie:%20x=1', follow_redirects=False); assert '\n' not in odd.headers['location'] and len(odd.headers.get_list('set-cookie'))==1
+    away = client(gallery, replace(locked, requests_per_minute=3)); assert [away.get('/', params=dict(token=f'guess{i}')).status_code for i in range(4)]==[200,200,200,429] # guessing is slow
+    assert client(gallery, locked).get('/', params=dict(token=TOKEN), headers=dict(host='evil.example'), follow_redirects=False).status_code==421
+
+def test_a_reader_changes_nothing(gallery):
+    ask = client(gallery, replace(WRITER, may_write=False)); data = sent(encoded(picture('red', 1)))
+    assert [ask.post('/api/pictures', files=data).status_code,ask.patch('/api/picture', params=dict(id='red-00.png'), json=dict(facts={})).status_code,ask.delete('/api/picture', params=dict(id='red-00.png')).status_code]==[403]*3 and len(gallery)==12
+
+# ---- many at once
+
+def test_sixteen_people_at_once_lose_nothing(gallery):
+    "Each adds pictures of their own, finds them, changes one and removes one, all at the same time"
+    def person(n:int)->tuple[list[str],str]:
+        web,mine = http.client.HTTPConnection('127.0.0.1', port, timeout=60),[]
+        def ask(method, path, body=None, kind='application/json'): web.request(method, path, body, {'content-type':kind} if body else {}); r = web.getresponse(); return r.status,json.loads(r.read())
+        for i in range(3):
+            colour = [*COLOURS][n%4]; status,told = ask('POST', '/api/pictures', multipart(encoded(picture(colour, 10+n, (20+n,20+i)))), 'multipart/form-data; boundary=b'); assert status==201, told; mine.append(told['id'])
+            status,told = ask('GET', f'/api/search?text={["rot","gr%C3%BCn","blau","rot"][n%4]}&language=de&k=100'); assert status==200 and {*mine}<={h['id'] for h in told['hits']}
+        status,told = ask('PATCH', f'/api/picture?id={mine[1]}', json.dumps(dict(facts=dict(shade=n, colour='mine')))); assert (status,told)==(200,dict(pictures=1))
+        status,told = ask('DELETE', f'/api/picture?id={mine[0]}'); assert (status,told)==(200,dict(pictures=1)); web.close(); return mine,mine[0]
+    with serving(gallery_app(gallery, replace(WRITER, timeout_s=60.))) as port, ThreadPoolExecutor(16) as pool: people = list(pool.map(person, range(16)))
+    removed = {r for _,r in people}; kept = {i for mine,_ in people for i in mine}-removed; assert len(kept)==32 and len(removed)==16
+    again = StoredGallery(gallery.folder, Named()); there = {i for rows in again.engine.walk([]) for i in rows['id']}
+    assert {i for i in there if i.startswith('uploads/')}==kept=={i for i in again.thumbnails if i.startswith('uploads/')}=={f'uploads/{p.name}' for p in (gallery.folder/'uploads').iterdir()} and len(there)==len(again)==44
+    assert again.facts([m[1] for m,_ in people])['shade'].tolist()==[*range(16)] and len(again.search('rot', 'de', k=100))==44; again.close()
