@@ -1,0 +1,322 @@
+"Every engine keeps the contract of `search.engine`: the same calls, compared with rows in a dictionary and cosines by numpy"
+import json,random,signal,socket,subprocess,sys,time
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np,pytest,torch
+from PIL import Image
+
+from dasd_lab.contracts import LabError,RetrievalMethod
+from dasd_lab.search.engine import Found
+from dasd_lab.search.filters import Column,Condition,read_filter
+from dasd_lab.search.lance import LanceEngine
+from dasd_lab.search.milvus import MilvusEngine
+from dasd_lab.search.sources import open_picture
+from dasd_lab.search.stored import StoredGallery
+
+ENGINES = dict(lance=lambda folder,**more: LanceEngine(folder/'lance', **more), milvus=lambda folder,**more: MilvusEngine(folder/'milvus.db', 'pictures', **more))
+COLUMNS = [Column('year','integer'),Column('score','number'),Column('name','text'),Column('sharp','flag'),Column('v','vector',4),Column('more','numbers',5)]
+HOSTILE = ["it's",'a"b','back\\slash','\\','\\"','100%','a_b','axb','%','_','new\nline','\t\r','nul\0nul','ü€😀é','e\u0301','a\U0010ffff','\U0010ffff','\ud7ff',' ','  two','/a/b.png','a"] or pk != "',"') OR (1=1",'$meta["x"]','{x}','%s','None','null','x'*2000,'Ü','ü','true']
+
+class Reference:
+    "Rows in a dictionary; what an engine should answer"
+    def __init__(self): self.columns,self.rows = {},{}
+    def add_column(self, c): self.columns[c.name] = c
+    def drop_column(self, name): del self.columns[name]; [r.pop(name, None) for r in self.rows.values()]
+    def put(self, ids, values):
+        for j,i in enumerate(ids):
+            row = self.rows.setdefault(i, {})
+            for n,v in values.items(): row[n] = np.asarray(v[j], np.float16) if self.columns[n].kind in ('vector','numbers') else v[j]
+    def change(self, ids, values): there = {i for i in ids if i in self.rows}; [self.rows[i].update(values) for i in there]; return len(there)
+    def remove(self, ids): there = {i for i in ids if i in self.rows}; [self.rows.pop(i) for i in there]; return len(there)
+    @staticmethod
+    def holds(value, asked)->bool: # of what is asked in words, not of a Condition
+        if value is None: return False
+        if not isinstance(asked, dict): return value in (asked if isinstance(asked, list) else [asked])
+        if 'not' in asked: return value not in (asked['not'] if isinstance(asked['not'], list) else [asked['not']])
+        if 'starts' in asked: return value.startswith(asked['starts'])
+        order = lambda x: x.encode() if isinstance(x, str) else x
+        return (asked.get('from') is None or order(value)>=order(asked['from'])) and (asked.get('to') is None or order(value)<=order(asked['to']))
+    def found(self, asked=None)->list[str]: return [i for i,r in self.rows.items() if all(self.holds(r.get(n), a) for n,a in (asked or {}).items())]
+    def cosines(self, column, query, asked=None)->dict[str,float]:
+        rows = {i: self.rows[i][column].astype(np.float64) for i in self.found(asked) if self.rows[i].get(column) is not None}; query = np.asarray(query, np.float64)
+        return {i: float(v@query/np.linalg.norm(v)/np.linalg.norm(query)) for i,v in rows.items() if v.any()} if query.any() else {}
+
+def near(found:Found, cosines:dict[str,float], k:int, skip:int=0):
+    "The best of these cosines, best first; those that are as near to 16 bits may change places"
+    best = sorted(cosines.values(), reverse=True)[skip:skip+k]
+    assert len(found.ids)==len(found.cosines)==len(best) and len(set(found.ids))==len(found.ids)
+    assert np.allclose(found.cosines, best, atol=2e-3) and np.allclose(found.cosines, [cosines[i] for i in found.ids], atol=2e-3)
+
+def same_rows(engine, reference, found:dict, names:list[str]):
+    for n in names:
+        c = reference.columns[n]; wanted = [reference.rows[i].get(n) for i in found['id']]
+        if c.kind in ('vector','numbers'):
+            assert found[n].dtype==np.float16 and found[n].shape==(len(wanted),c.size)
+            for have,want in zip(found[n], wanted): np.testing.assert_array_equal(have, np.full(c.size, np.nan, np.float16) if want is None else want)
+        else: assert found[n]==wanted and [type(x) for x in found[n]]==[type(x) for x in wanted], n
+
+def same(engine, reference, rng:random.Random, asked):
+    "Count, search, read and walk"
+    where = read_filter(asked, engine.columns); names = rng.sample(list(reference.columns), rng.randint(0, len(reference.columns)))
+    assert {n:c for n,c in engine.columns.items()}==reference.columns
+    assert (engine.count(),engine.count(where))==(len(reference.rows),len(reference.found(asked)))
+    for column in [n for n,c in reference.columns.items() if c.kind=='vector']:
+        k,skip = rng.choice([1,3,10,50]),rng.choice([0,0,2,7,100]); queries = np.random.default_rng(rng.random().__hash__()).standard_normal((2,reference.columns[column].size)).astype('float32')
+        for q,f in zip(queries, engine.nearest(column, queries, k, where, skip, exact=rng.random()<.3)): near(f, reference.cosines(column, q, asked), k, skip)
+    ids = rng.choices([*reference.rows,'gone',*HOSTILE], k=9); found = engine.read(ids, names); assert list(found)==['id',*names] and found['id']==[i for i in ids if i in reference.rows]; same_rows(engine, reference, found, names)
+    size = rng.choice([1,7,1000]) if len(reference.rows)<40 else 1000; parts = list(engine.walk(names, where, size)); walked = [i for p in parts for i in p['id']]; assert sorted(walked)==sorted(reference.found(asked)) and all(0<len(p['id'])<=size for p in parts)
+    for p in parts: same_rows(engine, reference, p, names)
+
+@pytest.fixture(params=ENGINES)
+def make(request, tmp_path):
+    "Opens the engine of one folder; closed at the end"
+    opened = []
+    def make(**more): opened.append(ENGINES[request.param](tmp_path, **more)); return opened[-1]
+    make.kind,make.folder = request.param,tmp_path
+    yield make
+    for e in opened: e.close()
+
+def filled(make, n=40, columns=COLUMNS, **more):
+    "An engine and the reference, with the same rows"
+    engine,reference,rng = make(**more),Reference(),np.random.default_rng(1)
+    for c in columns: engine.add_column(c); reference.add_column(c)
+    values = dict(year=[i%7 for i in range(n)], score=[i/3 for i in range(n)], name=[HOSTILE[i%len(HOSTILE)] for i in range(n)], sharp=[i%3==0 for i in range(n)], v=rng.standard_normal((n,4)), more=rng.standard_normal((n,5)))
+    ids = [f'{HOSTILE[i%len(HOSTILE)][:9]} {i}' for i in range(n)]; [e.put(ids, values) for e in (engine,reference)]
+    return engine,reference,ids
+
+# what a random walk does
+
+def some_value(rng, c:Column):
+    if rng.random()<.15: return None
+    return dict(integer=lambda: rng.choice([0,1,-1,5,2**63-1,-2**63+1,2**53+1,rng.randrange(10)]), number=lambda: rng.choice([0.,-1.5,1e300,-5e-324,1/3,float(rng.randrange(5))]), text=lambda: rng.choice([*HOSTILE,'']), flag=lambda: rng.random()<.5)[c.kind]()
+
+def some_filter(rng, columns)->dict:
+    asked = {}
+    facts = [c for c in columns.values() if c.kind in ('integer','number','text','flag')]
+    for c in rng.sample(facts, min(rng.randint(0, 2), len(facts))):
+        known = lambda: next(v for _ in range(100) if (v := some_value(rng, c)) is not None)
+        how = rng.choice(['value','any','not','nots','range','open','starts'])
+        if how=='any': asked[c.name] = [known() for _ in range(rng.randint(1, 4))]
+        elif how in ('not','nots'): asked[c.name] = {'not': known() if how=='not' else [known(),known()]}
+        elif how in ('range','open') and c.kind!='flag': low,high = sorted([known(),known()], key=lambda x: x.encode() if isinstance(x, str) else x); asked[c.name] = {'from':low,'to':high} if how=='range' else rng.choice([{'from':low},{'to':high},{'from':None}])
+        elif how=='starts' and c.kind=='text': asked[c.name] = {'starts': (t := known())[:rng.randint(0, len(t))]}
+        else: asked[c.name] = known()
+    return asked
+
+def some_rows(rng, c:Column, n:int):
+    if c.kind not in ('vector','numbers'): return [some_value(rng, c) for _ in range(n)]
+    rows = np.random.default_rng(rng.randrange(2**32)).standard_normal((n,c.size)); rows[rng.randrange(n)] *= rng.random()<.8 # sometimes zeros
+    return rows
+
+@pytest.mark.parametrize('seed', range(2))
+def test_a_random_walk_agrees_with_rows_in_a_dictionary(make, seed):
+    engine,reference,rng = make(exact_below=60),Reference(),random.Random(seed)
+    def both(call, *a):
+        have,want = [getattr(e, call)(*a) for e in (engine,reference)]; assert have==want, (call,*a)
+    for c in COLUMNS[:rng.randint(1, len(COLUMNS))]: both('add_column', c)
+    spare = [c for c in COLUMNS if c.name not in reference.columns]+[Column('w','vector',3),Column('place','text')]
+    for step in range(45):
+        what = rng.choices(['put','again','change','remove','add','drop','tidy','reopen'], [8,6,4,3,1.5,.7,.7,1])[0]
+        facts,any_id = [n for n,c in reference.columns.items() if c.kind in ('integer','number','text','flag')],[*reference.rows,'gone']
+        if what in ('put','again'):
+            ids = list(dict.fromkeys(rng.choices(any_id, k=4) if what=='again' else [(rng.choice(HOSTILE)+str(rng.randrange(200)))[-2000:] for _ in range(rng.randint(1, 12))])); names = rng.sample(list(reference.columns), rng.randint(0, len(reference.columns)))
+            both('put', ids, {n: some_rows(rng, reference.columns[n], len(ids)) for n in names})
+        elif what=='change' and facts: both('change', rng.choices(any_id, k=3), {n: some_value(rng, reference.columns[n]) for n in rng.sample(facts, rng.randint(1, len(facts)))})
+        elif what=='remove': both('remove', rng.choices(any_id, k=2))
+        elif what=='add' and spare: both('add_column', spare.pop(rng.randrange(len(spare))))
+        elif what=='drop' and len(reference.columns)>1: name = rng.choice(list(reference.columns)); spare.append(reference.columns[name]); both('drop_column', name)
+        elif what=='tidy' and len(reference.rows)<60: engine.tidy()
+        elif what=='reopen': engine.close(); engine = make(exact_below=60)
+        same(engine, reference, rng, some_filter(rng, reference.columns))
+    assert len(reference.rows)>10, 'a walk that says something'
+
+# clause by clause
+
+def test_columns_survive_and_a_dropped_one_is_gone(make):
+    engine,reference,ids = filled(make); engine.close(); engine = make(); assert engine.columns=={c.name:c for c in COLUMNS} and list(engine.columns)==[c.name for c in COLUMNS]
+    for wrong in (COLUMNS[0],Column('year','text'),Column('id','text')): pytest.raises(LabError, engine.add_column, wrong)
+    pytest.raises(LabError, engine.drop_column, 'gone')
+    for n in ('v','name','more'): engine.drop_column(n); engine.add_column(Column(n, 'vector', 2) if n=='v' else next(c for c in COLUMNS if c.name==n))
+    found = engine.read(ids[:3], ['v','name','more','year']); assert found['name']==[None]*3 and found['year']==[0,1,2] and np.isnan(found['v']).all() and found['v'].shape==(3,2) and np.isnan(found['more']).all()
+    assert engine.nearest('v', np.ones((1,2)), 5)==[Found((),())]; engine.put(ids[:1], dict(v=[[1,1]])); assert engine.nearest('v', np.ones((1,2)), 5)[0].ids==(ids[0],) and engine.read(ids[:1], ['year'])['year']==[0]
+
+def test_columns_that_are_not_given_stay_as_they_are(make):
+    engine,reference,ids = filled(make)
+    for values in (dict(year=[100,101]),dict(v=np.eye(2,4)),dict(more=np.ones((2,5)), name=['x',None]),{}): [e.put([ids[3],f'new {len(values)}'], values) for e in (engine,reference)]; same(engine, reference, random.Random(0), {})
+
+@pytest.mark.parametrize('text', HOSTILE)
+def test_odd_ids_and_odd_texts_are_only_texts(text, odd):
+    engine,ids = odd; assert engine.read([text], ['name'])==dict(id=[text], name=[text])
+    for asked in (text,[text],[text,'elsewhere'],{'from':text,'to':text}): assert [i for p in engine.walk([], read_filter(dict(name=asked), engine.columns)) for i in p['id']]==[text], asked
+    assert engine.count(read_filter(dict(name={'not':text}), engine.columns))==len(ids)-1
+    for part in (text,text[:1],text[:2]): assert sorted(i for p in engine.walk([], read_filter(dict(name={'starts':part}), engine.columns)) for i in p['id'])==sorted(i for i in ids if i.startswith(part))
+    assert engine.nearest('v', [[1,2,3,4]], 5, read_filter(dict(name=text), engine.columns))[0].ids==(text,)
+    assert engine.change([text], dict(year=7))==1 and engine.read([text], ['year'])['year']==[7] and engine.count(read_filter(dict(year=7), engine.columns))==1 and engine.change([text], dict(year=None, name=text))==1
+
+@pytest.fixture(scope='module', params=ENGINES)
+def odd(request, tmp_path_factory):
+    "One picture a hostile text, which is its id and its name; one that is called nothing"
+    engine = ENGINES[request.param](tmp_path_factory.mktemp('odd'))
+    for c in COLUMNS: engine.add_column(c)
+    engine.put(HOSTILE, dict(name=HOSTILE, v=np.tile([1,2,3,4], (len(HOSTILE),1)))); engine.put(['unknown'], {}); yield engine,HOSTILE; engine.close()
+
+def test_odd_ids_are_removed_alone(make):
+    engine = make(); engine.add_column(COLUMNS[0]); left = [*HOSTILE]; engine.put(left, dict(year=list(range(len(left)))))
+    while left: assert engine.remove([left.pop(0),'gone'])==1 and engine.count()==len(left) and sorted(engine.read(left, [])['id'])==sorted(left)
+
+def test_many_ids_at_once(make):
+    engine = make(); engine.add_column(COLUMNS[0]); ids = [f"it's {i}" for i in range(2500)]; engine.put(ids, dict(year=[i%10 for i in range(2500)])); assert engine.count()==2500
+    found = engine.read(ids[::-1], ['year']); assert found['id']==ids[::-1] and found['year']==[i%10 for i in range(2500)][::-1]
+    assert engine.count(read_filter(dict(year={'not':[1,2]}), engine.columns))==2000 and engine.count([Condition(COLUMNS[0],'any',tuple(range(5,1005)))])==1250
+    assert engine.change(ids[:2400]+ids[:2400], dict(year=77))==2400 and engine.count(read_filter(dict(year=77), engine.columns))==2400 and engine.remove(ids[:2300]+['gone'])==2300 and engine.count()==200
+
+def test_pages_of_a_search_agree(make):
+    engine,reference,ids = filled(make, 130); q = np.random.default_rng(5).standard_normal((3,4)).astype('float32')
+    for asked in ({},dict(year={'from':2,'to':5}),dict(sharp=True, score={'to':30})):
+        where = read_filter(asked, engine.columns); whole = engine.nearest('v', q, 200, where)
+        for n,(f,v) in enumerate(zip(whole, q)): near(f, reference.cosines('v', v, asked), 200); assert [i for s in range(0, 140, 9) for i in engine.nearest('v', q[n:n+1], 9, where, s)[0].ids]==list(f.ids)
+
+def test_zeros_and_what_is_not_known(make):
+    engine,reference,ids = filled(make, 10); [e.put(['zero','none'], dict(year=[1,None])) for e in (engine,reference)]; [e.put(['zero'], dict(v=np.zeros((1,4)), more=np.zeros((1,5)))) for e in (engine,reference)]
+    same(engine, reference, random.Random(3), {}); found = engine.read(['zero','none'], ['v','more','year','name','sharp','score']); assert not found['v'][0].any() and np.isnan(found['v'][1]).all() and found['year']==[1,None] and found['sharp']==found['score']==found['name']==[None,None]
+    assert {*engine.nearest('v', np.ones((1,4)), 50)[0].ids}=={*ids} and engine.nearest('v', np.stack([np.zeros(4),np.full(4, np.nan),np.full(4, np.inf)]), 5)==[Found((),())]*3 and engine.nearest('v', np.zeros((0,4)), 5)==[]
+    for asked in ({'not':1},{'not':[99]},{'from':None},{'to':2**62}): assert 'none' not in [i for p in engine.walk([], read_filter(dict(year=asked), engine.columns)) for i in p['id']]
+
+def test_an_empty_engine_answers(make):
+    engine = make(); assert (engine.count(),engine.columns,engine.read(['a'], []),list(engine.walk([])),engine.remove(['a']))==(0,{},dict(id=[]),[],0); engine.tidy()
+    for c in COLUMNS: engine.add_column(c)
+    assert engine.nearest('v', np.ones((2,4)), 3)==[Found((),())]*2 and engine.change(['a'], dict(year=1))==0 and engine.count(read_filter(dict(year=1), engine.columns))==0 and list(engine.walk(['v']))==[] and engine.read(['a'], ['v','year'])['v'].shape==(0,4)
+    engine.put([], {}); engine.put([], dict(v=np.zeros((0,4)))); engine.tidy(); assert engine.count()==0; engine.put(['a'], {}); assert engine.count()==1 and np.isnan(engine.read(['a'], ['v'])['v']).all()
+
+def test_what_does_not_fit_is_refused_and_nothing_is_kept(make):
+    engine,reference,ids = filled(make, 10); ones = np.ones((1,4))
+    wrong = [(['a'],dict(year=['x'])),(['a'],dict(year=[1.5])),(['a'],dict(year=[True])),(['a'],dict(year=[2**63])),(['a'],dict(score=[float('nan')])),(['a'],dict(name=[3])),(['a'],dict(name=['bad\udcff'])),(['a'],dict(sharp=[1])),(['a'],dict(v=np.ones((1,5)))),(['a'],dict(v=np.ones(4))),(['a'],dict(v=ones*np.nan)),(['a'],dict(v=ones*1e6)),
+             (['a'],dict(more=ones)),(['a','b'],dict(v=ones)),(['a'],dict(year=[1,2])),(['a'],dict(colour=[1])),(['a'],dict(id=['b'])),(['a','a'],dict(year=[1,2])),([''],{}),(['x'*2001],{}),(['bad\udcff'],{}),([3],{}),([ids[0],'a'],dict(year=[999,'x'])),([ids[0],'a'],dict(year=[999,1], v=np.ones((2,3))))]
+    for w in wrong:
+        with pytest.raises(LabError): engine.put(*w)
+    calls = dict(nearest=[('year',ones,3),('gone',ones,3),('more',ones,3),('v',np.ones((1,3)),3),('v',np.ones(4),3)], read=[(ids,['gone']),([],['gone'])], change=[(ids,dict(v=1)),(ids,dict(gone=1)),(ids,dict(year='x')),(ids,dict(more=None)),(ids,dict(id='x'))])
+    for name,given in calls.items():
+        for g in given: pytest.raises(LabError, getattr(engine, name), *g)
+    with pytest.raises(LabError): list(engine.walk(['gone']))
+    same(engine, reference, random.Random(0), {}); assert engine.read(['bad\udcff','','x'*3000,3], [])['id']==[] and engine.remove(['bad\udcff',''])==0 and engine.change(['bad\udcff'], dict(year=1))==0
+
+FEW = dict(lance={}, milvus=dict(search=dict(nprobe=40))) # of 128 lists, so that the index misses some
+
+def test_an_index_finds_nearly_all_and_exact_finds_all(make):
+    n = 2600; engine = make(exact_below=1000, **FEW[make.kind]); [engine.add_column(c) for c in (Column('v','vector',16),Column('year','integer'))]
+    rng = np.random.default_rng(0); rows = rng.standard_normal((n,16)).astype('float16').astype('float32'); ids = [f'{i:05d}' for i in range(n)]; engine.put(ids, dict(v=rows, year=[i%10 for i in range(n)])); engine.tidy()
+    q = rng.standard_normal((30,16)).astype('float32'); unit = lambda x: x/np.linalg.norm(x, axis=1, keepdims=True); cosines = unit(q)@unit(rows).T; best = np.argsort(-cosines)[:,:10]
+    found,exact = engine.nearest('v', q, 10),engine.nearest('v', q, 10, exact=True)
+    for f,e,b,c in zip(found, exact, best, cosines): assert [int(i) for i in e.ids]==list(b) and np.allclose(e.cosines, c[b], atol=2e-3) and np.allclose(f.cosines, [c[int(i)] for i in f.ids], atol=2e-3) and list(f.cosines)==sorted(f.cosines, reverse=True)
+    share = np.mean([len({*map(int, f.ids)}&{*b})/10 for f,b in zip(found, best)]); assert share>.9 and (engine.indexed('v')==n if make.kind=='lance' else share<1), 'an index, or this test says nothing'
+    where = read_filter(dict(year=3), engine.columns)
+    for f,c in zip(engine.nearest('v', q, 10, where, exact=True), cosines): assert [int(i) for i in f.ids]==[i for i in np.argsort(-c) if i%10==3][:10]
+    assert all(int(i)%10==3 for f in engine.nearest('v', q, 10, where) for i in f.ids) and len(engine.nearest('v', q[:1], 10, where)[0].ids)==10
+    engine.put(['new'], dict(v=q[:1])); assert engine.nearest('v', q[:1], 1)[0].ids==('new',); engine.put(['new'], dict(v=-q[:1])); assert 'new' not in engine.nearest('v', q[:1], 100)[0].ids; assert engine.nearest('v', -q[:1], 1)[0].ids==('new',); engine.remove(['new']); assert 'new' not in engine.nearest('v', -q[:1], 100)[0].ids
+    engine.close(); engine = make(exact_below=1000, **FEW[make.kind]); assert engine.nearest('v', q, 10)==found and engine.count()==n
+    assert [i for s in range(0, 40, 10) for i in engine.nearest('v', q[:1], 10, skip=s)[0].ids][:10]==list(found[0].ids)
+
+# several processes, and their end
+
+OPEN = dict(lance="from dasd_lab.search.lance import LanceEngine; engine = LanceEngine({folder!r}+'/lance')", milvus="from dasd_lab.search.milvus import MilvusEngine; engine = MilvusEngine({folder!r}+'/milvus.db', 'pictures')", server="from dasd_lab.search.milvus import MilvusEngine; engine = MilvusEngine({uri!r}, 'pictures')")
+BATCH = 20
+WRITER = '''
+import itertools,numpy as np
+for k in itertools.count():
+    ids = [f"{k}-{i}" for i in range(20)]
+    engine.put(ids, dict(year=[k]*20, v=np.full((20,4), k%50+1), name=["first"]*20)); print("put", k, flush=True)
+    engine.put(ids[::2]+[f"{k}+{i}" for i in range(10)], dict(year=[k]*20, v=np.full((20,4), k%50+1), name=["second"]*20)); print("again", k, flush=True)
+    engine.change(ids, dict(score=float(k))); print("change", k, flush=True)
+    if k%3==2: engine.remove([f"{k-1}-{i}" for i in range(20)]); print("remove", k-1, flush=True)
+'''
+
+@contextmanager
+def child(code:str):
+    "Another process that prints lines; killed at the end"
+    p = subprocess.Popen([sys.executable,'-u','-c',code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try: yield p
+    finally: p.kill(); p.communicate()
+
+def line(p)->str:
+    "The next one; what went wrong if there is none"
+    if text := p.stdout.readline(): return text.strip()
+    raise AssertionError(p.stderr.read()[-2000:])
+
+@pytest.mark.parametrize('after', [11])
+def test_a_kill_loses_nothing_that_was_acknowledged_and_leaves_nothing_half(make, after):
+    engine = make(); [engine.add_column(c) for c in COLUMNS]; engine.close(); said = set()
+    with child(OPEN[make.kind].format(folder=str(make.folder))+WRITER) as p:
+        for _ in range(after): said.add(tuple(line(p).split()))
+        time.sleep(random.Random(after).random()*.01); p.send_signal(signal.SIGKILL); said |= {tuple(l.split()) for l in p.stdout if l.endswith('\n')}
+    engine = make(); rows = {i:(y,s,n) for part in engine.walk(['year','score','name','v']) for i,y,s,n,v in zip(part['id'], part['year'], part['score'], part['name'], part['v']) if (v==y%50+1).all()}; assert len(rows)==engine.count()
+    last = max(int(k) for _,k in said)
+    for k in range(last+2):
+        first,second,extra = [[rows.get(f'{k}-{i}') for i in range(s, BATCH, 2)] for s in (1,0)]+[[rows.get(f'{k}+{i}') for i in range(10)]]
+        for part in (first,second,extra): assert len(set(part))==1, (k,part) # all of a call or nothing
+        (a,),(b,),(c,) = set(first),set(second),set(extra); removed = ('remove',str(k)) in said
+        if removed: assert a is None and b is None and c==(k,None,'second'); continue
+        gone = k%3==1 and a is None and b is None and c is not None # its removal was under way
+        if ('put',str(k)) in said and not gone: assert a and a[0]==k and a[2]=='first' and b
+        if ('again',str(k)) in said: assert c==(k,None,'second') and (gone or b[2]=='second')
+        if ('change',str(k)) in said and not gone: assert a[1]==b[1]==k
+        assert gone or (c is None)==(b is None or b[2]=='first') and (a is None)==(b is None) and (a is None or a[1]==b[1]) # and the same over both halves of it
+    engine.put(['after'], dict(year=[1])); assert engine.count()==len(rows)+1
+
+READER = '''
+import sys,numpy as np
+seen = 0; print("ready", flush=True)
+while seen<{all}:
+    walked = [i for part in engine.walk(["year"]) for i in part["id"]]; n = engine.count(); found = engine.nearest("v", np.ones((1,4)), 5)[0].ids
+    assert len(set(walked))==len(walked) and len(walked)%20==0 and len(walked)>=seen and n>=len(walked) and len(found)==min(5, len(found)) and all(len(engine.read([i], ["v"])["id"])==1 for i in found), (seen, len(walked), n)
+    seen = len(walked)
+print("all", flush=True)
+'''
+
+@contextmanager
+def milvus_lite(folder:Path):
+    "A server of Milvus Lite for several processes; on this machine only"
+    with socket.socket() as s: s.bind(('127.0.0.1', 0)); port = s.getsockname()[1]
+    with child(f'from milvus_lite.adapter.grpc.server import run_server; run_server({str(folder)!r}, "127.0.0.1", {port})') as p: assert 'listening' in line(p); yield p,f'http://127.0.0.1:{port}'
+
+def written_and_read(engine, code:str):
+    for k in range(3): engine.put([f'{k}-{i}' for i in range(BATCH)], dict(year=[k]*BATCH, v=np.random.default_rng(k).standard_normal((BATCH,4))))
+    with child(code+READER.replace('{all}', str(15*BATCH))) as p:
+        assert line(p)=='ready'
+        for k in range(3, 15): engine.put([f'{k}-{i}' for i in range(BATCH)], dict(year=[k]*BATCH, v=np.random.default_rng(k).standard_normal((BATCH,4)))); engine.change([f'{k}-0'], dict(score=1.)); k==8 and engine.tidy()
+        assert line(p)=='all'
+
+def test_other_processes_read_while_one_writes_lance(tmp_path):
+    engine = ENGINES['lance'](tmp_path); [engine.add_column(c) for c in COLUMNS]; written_and_read(engine, OPEN['lance'].format(folder=str(tmp_path))); engine.close()
+
+def test_other_processes_read_while_one_writes_milvus_and_a_server_may_be_killed(tmp_path):
+    "Over the network as a cluster is asked, also while a column is added, which makes the collection anew"
+    with milvus_lite(tmp_path/'data') as (server,uri):
+        engine = MilvusEngine(uri, 'pictures'); [engine.add_column(c) for c in COLUMNS]; written_and_read(engine, OPEN['server'].format(uri=uri))
+        other = MilvusEngine(uri, 'pictures'); assert other.count()==15*BATCH; engine.add_column(Column('w','vector',2)); engine.put(['0-0'], dict(w=[[1,2]])); assert (other.count(),other.nearest('v', np.ones((1,4)), 400)[0].ids.__len__())==(15*BATCH,15*BATCH) # the old collection is gone
+        walk = other.walk(['year'], size=100); begun = next(walk)['id']; engine.add_column(Column('place','text')); engine.put(['0-1'], dict(place=['here'])); time.sleep(1.1); assert sorted(begun+[i for part in walk for i in part['id']])==sorted(f'{k}-{i}' for k in range(15) for i in range(BATCH)) # and one that was walked through goes on in the new
+        time.sleep(1.1); assert other.columns==engine.columns and other.nearest('w', [[1,2]], 3)[0].ids==('0-0',)
+        server.kill(); server.wait()
+    with milvus_lite(tmp_path/'data') as (_,uri): again = MilvusEngine(uri, 'pictures'); assert again.count()==15*BATCH and again.read(['0-1','0-0'], ['place','w'])['place']==['here',None]; again.close()
+    with pytest.raises(LabError, match='Fail connecting'): MilvusEngine(uri, 'pictures', timeout_s=1)
+
+# a gallery
+
+class Colours(torch.nn.Module):
+    source_language,embed_dim = 'en',3
+    def encode_pictures(self, pictures): return torch.tensor(np.stack([np.asarray(open_picture(p).resize((1,1)), float)[0,0]/255 for p in pictures]), dtype=torch.float)+.01
+class Named(RetrievalMethod):
+    "Sees nothing but the mean colour"
+    name,languages = 'named',('de',)
+    WORDS = dict(rot=(1,0,0), grün=(0,1,0), blau=(0,0,1), gelb=(1,1,0), red=(1,0,0))
+    def __init__(self): super().__init__(); self.backbone = Colours()
+    def encode_captions(self, captions, language): return torch.tensor(np.array([np.sum([self.WORDS.get(w, (0,0,0)) for w in c.lower().split()], 0) for c in captions]), dtype=torch.float)+.01
+
+def test_a_stored_gallery_finds_the_same_on_both(tmp_path):
+    rng = np.random.default_rng(0); pictures = [Image.new('RGB', (8,8), tuple(int(x) for x in rng.integers(0, 255, 3))) for _ in range(40)]; ids = [f"bild {i}'ü" for i in range(40)]; engine = MilvusEngine(tmp_path/'milvus.db', 'pictures')
+    galleries = [StoredGallery(tmp_path/n, Named(), dict(shade='integer', colour='text'), engine=e) for n,e in (('lance',None),('milvus',engine))]
+    for g in galleries: g.add(pictures, ids, dict(shade=list(range(40)), colour=['a','b']*20), batch_size=7); g.update(ids[:3], colour="it's"); g.delete(ids[3:5]); g.add([Image.new('RGB', (8,8), 'lime')], [ids[5]], dict(shade=[-1], colour=[None]), replace=True); g.tidy()
+    def hits(g): return [list((h.id,h.rank) for h in found) for found in (g.search('rot', 'de', k=40),g.search('grün blau', 'de', k=5, skip=7),g.search('gelb', 'de', k=5, where=dict(colour=["it's",'a'], shade={'to':20})),g.similar(ids[9], k=6),g.search('rot', 'de', k=5, picture=ids[8], share=.3))]
+    a,b = map(hits, galleries); assert a==b and [len(h) for h in a]==[38,5,5,6,5] and all(g.facts(ids[:6])['colour'].fillna('none').tolist()==["it's"]*3+['none'] for g in galleries)
+    galleries[1].close(); with_lance = tmp_path/'milvus'; pytest.raises(LabError, StoredGallery, tmp_path/'lance', Named(), engine=(again := MilvusEngine(tmp_path/'milvus.db', 'pictures'))); g = StoredGallery(with_lance, Named(), engine=again)
+    assert hits(g)==a and json.loads((with_lance/'gallery.json').read_text())['engine']=='MilvusEngine' and not (with_lance/'index').exists(); [x.close() for x in (g,galleries[0])]
