@@ -1,5 +1,5 @@
 "A service over a gallery, against what anybody may send: fuzzed by its own OpenAPI document, and asked by hand what a fuzzer does not think of"
-import http.client,io,json,re,socket,threading,zipfile,zlib
+import asyncio,http.client,io,json,re,socket,threading,zipfile,zlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -121,7 +121,8 @@ def raw(port:int, head:str, *parts:bytes)->tuple[int,dict,bytes]: # status, head
         except (BrokenPipeError,ConnectionResetError): pass # refused before the end
         got = http.client.HTTPResponse(s); got.begin(); return got.status,{k.lower():v for k,v in got.getheaders()},got.read()
 
-def multipart(data:bytes)->bytes: return b'--b\r\ncontent-disposition: form-data; name="picture"; filename="x.png"\r\n\r\n'+data+b'\r\n--b--\r\n'
+START = b'--b\r\ncontent-disposition: form-data; name="picture"; filename="x.png"\r\n\r\n'
+def multipart(data:bytes)->bytes: return START+data+b'\r\n--b--\r\n'
 POST = 'POST /api/search HTTP/1.1\nhost: localhost\ncontent-type: multipart/form-data; boundary=b\n'
 
 def test_more_than_allowed_is_refused_however_it_comes(gallery):
@@ -134,6 +135,16 @@ def test_more_than_allowed_is_refused_however_it_comes(gallery):
         status,_,body = raw(port, POST+'transfer-encoding: chunked\n', *chunks(good.replace(b'--b--', b'\r\n'*30+b'--b--')), b'0\r\n\r\n'); assert status==413 and json.loads(body)['error'].startswith('More than')
         assert raw(port, 'PATCH /api/picture?id=red-00.png HTTP/1.1\nhost: localhost\ncontent-type: application/json\ntransfer-encoding: chunked\n', *chunks(b' '*(len(good)+1)), b'0\r\n\r\n')[0]==413
         assert raw(port, 'GET /api/gallery HTTP/1.1\nhost: localhost\n')[0]==200
+
+def test_what_is_too_much_is_not_taken_in(gallery):
+    "An endless body is left where it is"
+    taken,said = 0,[]
+    async def receive(): nonlocal taken; taken += 1; return dict(type='http.request', body=(START if taken==1 else b'')+b'x'*1000, more_body=taken<1000)
+    async def send(m): said.append(m)
+    for path,kind in {'/api/search':'multipart/form-data; boundary=b', '/api/picture':'application/json', '/app.js':'text/plain'}.items():
+        taken,said = 0,[]; head = [(b'host',b'localhost'),(b'content-type',kind.encode())]
+        asyncio.run(gallery_app(gallery, replace(WRITER, most_bytes=5000))(dict(type='http', http_version='1.1', scheme='http', method='PATCH' if 'picture' in path else 'POST', path=path, raw_path=path.encode(), root_path='', query_string=b'id=red-00.png', client=('1.2.3.4',1), server=('localhost',80), headers=head), receive, send))
+        assert taken<=5 and said[0]['status']==(405 if path=='/app.js' else 413) and len([m for m in said if m['type']=='http.response.start'])==1, (path,taken,said)
 
 class Slow(Named):
     "Waits for a sign before it reads a text"
@@ -299,8 +310,9 @@ def test_a_reader_changes_nothing(gallery):
 
 # ---- many at once
 
-def test_sixteen_people_at_once_lose_nothing(gallery):
-    "Each adds pictures of their own, finds them, changes one and removes one, all at the same time"
+def test_sixteen_people_at_once_lose_nothing(tmp_path):
+    "Each adds pictures of their own, finds them, changes one and removes one, all at the same time, in a gallery that was empty"
+    gallery = StoredGallery(tmp_path/'new', Named(), dict(shade='integer', colour='text'))
     def person(n:int)->tuple[list[str],str]:
         web,mine = http.client.HTTPConnection('127.0.0.1', port, timeout=60),[]
         def ask(method, path, body=None, kind='application/json'): web.request(method, path, body, {'content-type':kind} if body else {}); r = web.getresponse(); return r.status,json.loads(r.read())
@@ -311,6 +323,14 @@ def test_sixteen_people_at_once_lose_nothing(gallery):
         status,told = ask('DELETE', f'/api/picture?id={mine[0]}'); assert (status,told)==(200,dict(pictures=1)); web.close(); return mine,mine[0]
     with serving(gallery_app(gallery, replace(WRITER, timeout_s=60.))) as port, ThreadPoolExecutor(16) as pool: people = list(pool.map(person, range(16)))
     removed = {r for _,r in people}; kept = {i for mine,_ in people for i in mine}-removed; assert len(kept)==32 and len(removed)==16
-    again = StoredGallery(gallery.folder, Named()); there = {i for rows in again.engine.walk([]) for i in rows['id']}
-    assert {i for i in there if i.startswith('uploads/')}==kept=={i for i in again.thumbnails if i.startswith('uploads/')}=={f'uploads/{p.name}' for p in (gallery.folder/'uploads').iterdir()} and len(there)==len(again)==44
-    assert again.facts([m[1] for m,_ in people])['shade'].tolist()==[*range(16)] and len(again.search('rot', 'de', k=100))==44; again.close()
+    gallery.close(); again = StoredGallery(gallery.folder, Named()); there = {i for rows in again.engine.walk([]) for i in rows['id']}
+    assert there==kept=={*again.thumbnails}=={f'uploads/{p.name}' for p in (gallery.folder/'uploads').iterdir()} and len(again)==32
+    assert again.facts([m[1] for m,_ in people])['shade'].tolist()==[*range(16)] and {*again.search('rot', 'de', k=100).ids}==kept; again.close()
+
+def test_a_picture_that_comes_and_goes(gallery):
+    "Two add the same picture again and again, two remove it: every answer is true, and in the end there is a file where there is a row"
+    ask = client(gallery, replace(WRITER, timeout_s=60.)); data = encoded(picture('red', 7)); id = ask.post('/api/pictures', files=sent(data)).json()['id']; start = threading.Barrier(4)
+    def again(adds:bool)->set[int]:
+        start.wait(); return {(ask.post('/api/pictures', files=sent(data)) if adds else ask.delete('/api/picture', params=dict(id=id))).status_code for _ in range(15)}
+    with ThreadPoolExecutor(4) as pool: seen = list(pool.map(again, [True,False]*2))
+    assert seen[0]|seen[2]=={201} and seen[1]|seen[3]<={200,404} and (gallery.folder/id).is_file()==(id in gallery)==(id in gallery.thumbnails)

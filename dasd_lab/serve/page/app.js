@@ -105,7 +105,7 @@ function told(e) { // what went wrong: in the reader's words, and what the servi
 function show(where, e) {
   if (e?.name === 'AbortError') return
   if (e?.status === 401) return locked()
-  if (e && !(e instanceof Trouble)) console.error(e)
+  if (e instanceof Error && !(e instanceof Trouble)) console.error(e)
   where.replaceChildren(...!e ? [] : typeof e === 'string' ? [e] : told(e instanceof Trouble ? e : new Trouble(500)))
 }
 
@@ -121,9 +121,9 @@ function locked() { // the token goes where the page comes from, with what was a
 const READ = ['image/jpeg', 'image/png', 'image/webp', 'image/gif', 'image/bmp', 'image/tiff']
 async function sendable(file) { // what the service does not read, or would find too large, is drawn by the browser, where it can
   if (READ.includes(file.type) && file.size < .9 * about.most_bytes) return file
-  let seen
-  try { seen = await createImageBitmap(file) } catch { if (!READ.includes(file.type)) throw new Trouble('unreadable'); throw new Trouble(413) }
-  const small = Math.min(1, 2048 / Math.max(seen.width, seen.height)), canvas = make('canvas', {width: Math.max(1, Math.round(seen.width * small)), height: Math.max(1, Math.round(seen.height * small))}), to = canvas.getContext('2d')
+  const seen = new Image(); seen.src = URL.createObjectURL(file)
+  try { await seen.decode() } catch { throw new Trouble(READ.includes(file.type) ? 413 : 'unreadable') } finally { URL.revokeObjectURL(seen.src) }
+  const small = Math.min(1, 2048 / Math.max(seen.naturalWidth, seen.naturalHeight, 1)), canvas = make('canvas', {width: Math.max(1, Math.round(seen.naturalWidth * small)), height: Math.max(1, Math.round(seen.naturalHeight * small))}), to = canvas.getContext('2d')
   to.fillStyle = '#fff'; to.fillRect(0, 0, canvas.width, canvas.height); to.drawImage(seen, 0, 0, canvas.width, canvas.height)
   const blob = await new Promise(done => canvas.toBlob(done, 'image/jpeg', .92))
   return new File([blob], 'picture.jpg', {type: 'image/jpeg'})
@@ -135,7 +135,7 @@ const uploads = new Map() // name → {file, address}
 let about, state = {...EMPTY}, running = new AbortController(), next = 0, hits = new Map(), current = ''
 
 function fromAddress() {
-  const asked = new URLSearchParams(location.search), share = Number(asked.get('share') ?? .5), upload = history.state?.upload ?? ''
+  const asked = new URLSearchParams(location.search), upload = history.state?.upload ?? '', share = upload ? history.state.share : Number(asked.get('share') ?? .5)
   return {q: asked.get('q') ?? '', lang: asked.get('lang') ?? '', like: asked.get('like') ?? '', upload: uploads.has(upload) ? upload : '', share: share >= 0 && share <= 1 ? share : .5, where: asked.get('where') ?? ''}
 }
 function address(s) {
@@ -151,7 +151,7 @@ function ask(change = {}) { // by a person: a new entry of the history
   if (where === null) { show($('message'), T.invalid); return }
   const before = JSON.stringify(state)
   state = {...state, q: $('q').value.trim(), lang: $('lang').value, share: Number($('share').value), where: Object.keys(where).length ? JSON.stringify(where) : '', ...change}
-  if (JSON.stringify(state) !== before) history.pushState({upload: state.upload}, '', address(state))
+  if (JSON.stringify(state) !== before) history.pushState({upload: state.upload, share: state.share}, '', address(state))
   fill()
   if (!wanted(state)) { running.abort(); clear(); show($('message'), T.nothing); return }
   load()
@@ -353,7 +353,7 @@ function readFilters() { // null: a number that is none
 // ---- what a person does
 async function byPicture(file) {
   if (!file) return
-  try { const ready = await sendable(file), name = String(Math.random()); uploads.set(name, {file: ready, address: URL.createObjectURL(ready)}); ask({upload: name, like: ''}) } catch (e) { show($('message'), e) }
+  try { const ready = await sendable(file), name = String(Math.random()); uploads.set(name, {file: ready, address: URL.createObjectURL(ready)}); ask({upload: name, like: '', share: .5}) } catch (e) { show($('message'), e) }
 }
 const picturesOf = given => [...given?.files ?? []].filter(f => f.type.startsWith('image/'))
 
@@ -365,8 +365,8 @@ function listen() {
   on('clear', 'click', () => { extra = {}; for (const f of $('columns').children) writeColumn(f.dataset.column); wanted(state) ? ask() : ($('active').textContent = '', $('extra').hidden = true) })
   on('q', 'input', () => { $('q').dir = 'auto'; $('q').removeAttribute('lang'); weigh() })
   on('by', 'click', () => $('picture').click()); on('picture', 'change', () => { byPicture($('picture').files[0]); $('picture').value = '' })
-  on('forget', 'click', () => { ask({like: '', upload: ''}); $('q').focus() }); on('more', 'click', () => load(next))
-  on('similar', 'click', () => { $('one').close(); $('q').value = ''; ask({q: '', like: current, upload: ''}); scrollTo(0, 0) })
+  on('forget', 'click', () => { ask({like: '', upload: '', share: .5}); $('q').focus() }); on('more', 'click', () => load(next))
+  on('similar', 'click', () => { $('one').close(); $('q').value = ''; ask({q: '', like: current, upload: '', share: .5}); scrollTo(0, 0) })
   on('close', 'click', () => $('one').close()); on('one', 'click', e => { if (e.target === $('one')) $('one').close() })
   on('edit', 'click', () => editing($('own').hidden)); on('remove', 'click', () => asking($('sure').hidden)); on('no', 'click', () => { asking(false); $('remove').focus() }); on('yes', 'click', remove)
   on('add', 'click', () => $('added').click()); on('added', 'change', () => { const files = [...$('added').files]; $('added').value = ''; add(files) })
@@ -385,7 +385,7 @@ async function start() {
   $('title').textContent = about.title; $('size').textContent = pictures(about.pictures); $('add').hidden = !about.may_write
   const called = l => named(l) === named(l, l) ? named(l) : `${named(l)} · ${named(l, l)}`
   $('lang').append(make('option', {value: ''}, T.recognise), ...[...about.languages].sort((a, b) => named(a).localeCompare(named(b), UI)).map(l => make('option', {value: l}, called(l))))
-  layFilters(); listen(); state = fromAddress(); history.replaceState({upload: state.upload}, '', address(state)); fill()
+  layFilters(); listen(); state = fromAddress(); history.replaceState({upload: state.upload, share: state.share}, '', address(state)); fill()
   if (wanted(state)) load(); else { greet(); if (matchMedia('(pointer: fine)').matches) $('q').focus() }
 }
 start()
