@@ -271,7 +271,7 @@ async function remove() {
 async function add(files) {
   if (!files.length) return
   const bad = [], stop = new AbortController(); let done = 0
-  $('adding').hidden = false; $('stop').hidden = false; $('add').disabled = true; $('failed').replaceChildren(); $('progress').max = files.length; $('progress').value = 0
+  $('adding').hidden = $('running').hidden = false; $('add').disabled = true; $('failed').replaceChildren(); $('progress').max = files.length; $('progress').value = 0
   $('stop').onclick = () => stop.abort()
   for (let i = 0; i < files.length && !stop.signal.aborted;) {
     $('progressed').textContent = say('adding', {i: amount(i + 1), n: amount(files.length)})
@@ -286,7 +286,7 @@ async function add(files) {
     }
     $('progress').value = ++i
   }
-  $('progressed').textContent = say('added', {pictures: pictures(done)}); $('stop').hidden = true; $('add').disabled = false; count()
+  $('progressed').textContent = say('added', {pictures: pictures(done)}); $('running').hidden = true; $('add').disabled = false; count()
 }
 async function count() { try { about = await api('gallery'); $('size').textContent = pictures(about.pictures) } catch (e) { show($('message'), e) } }
 
