@@ -113,7 +113,7 @@ def as_table(
         return out
     return dict(id=[r['id'] for r in rows]) | {n: one(n, c) for n,c in columns.items()}
 
-# %% ../../nbs/607_search.milvus.ipynb #7d9a3ced
+# %% ../../nbs/607_search.milvus.ipynb #1827eec1
 _OPEN = Counter() # how many engines of this process have a local file open
 
 def _pymilvus():
@@ -133,11 +133,13 @@ class MilvusEngine:
         refine:int=4,            # times k candidates are compared again with the vectors as kept; 1: the index's own cosines
         half:bool|None=None,     # 16-bit vectors; None: where the server has them
         consistency:str='Strong', # what was put is found by the next search of any process; 'Session': of this one
+        copies:int=1,            # of all parts, each on machines of its own
         timeout_s:float=60.      # of one request
     ):
         if not re.fullmatch(r'[A-Za-z_]\w{0,199}', name, re.ASCII): raise LabError(f'a gallery named {name!r}'[:200], 'letters, digits and _, no digit first', 'Choose another name.')
         self._milvus,self.uri,self.name = _pymilvus(),str(uri),name; self.local = self.uri.endswith('.db'); self._client = None
         self.exact_below,self.index,self.search,self.refine = exact_below,dict(index or dict(index_type='IVF_SQ8', params=dict(nlist=1024))),dict(search or dict(nprobe=24)),refine
+        self._load_as = dict(replica_number=copies) if copies>1 else {}
         self._ask,self._lock,self._known,self._seen,self._loaded = dict(consistency_level=consistency, timeout=timeout_s),threading.RLock(),None,0.,0
         if self.local: self.uri = str(Path(self.uri).absolute()); Path(self.uri).parent.mkdir(parents=True, exist_ok=True); logging.getLogger('pymilvus.client.iterator.query_iterator').setLevel(logging.ERROR) # Lite has no time stamps, and says so at every walk
         try: self._client = self._milvus.MilvusClient(self.uri, token=token, timeout=timeout_s)
@@ -145,7 +147,7 @@ class MilvusEngine:
         _OPEN[self.uri] += self.local
         try:
             if not self._client.has_collection(name): self._begin(half)
-            self._client.load_collection(name); self._about(True)
+            self._client.load_collection(name, **self._load_as); self._about(True)
         except self._milvus.MilvusException as e: self.close(); raise self._refused(e) from e
 
     def __repr__(self)->str: return f'{self.name} at {re.sub("//[^/]*@", "//", self.uri)}' # without a password
@@ -154,7 +156,7 @@ class MilvusEngine:
         kinds = self._milvus.DataType; schema = self._client.create_schema(auto_id=False, enable_dynamic_field=False); index = self._client.prepare_index_params()
         schema.add_field('pk', kinds.VARCHAR, is_primary=True, max_length=32); schema.add_field('about', kinds.VARCHAR, max_length=TEXT); schema.add_field('nothing', kinds.FLOAT_VECTOR, dim=2); index.add_index('nothing', index_type='FLAT', metric_type='COSINE')
         if half is None: half = not self._client.get_server_version().startswith('milvus_lite')
-        self._client.create_collection(self.name, schema=schema, consistency_level='Strong'); self._client.create_index(self.name, index, sync=False); self._client.load_collection(self.name)
+        self._client.create_collection(self.name, schema=schema, consistency_level='Strong'); self._client.create_index(self.name, index, sync=False); self._client.load_collection(self.name, **self._load_as)
         self._write_about(dict(version=1, next=1, half=half, columns={}, generation=0, fields=[], index=None))
     def _write_about(self, about:dict):
         self._client.upsert(self.name, [dict(pk='about', about=json.dumps(about), nothing=np.ones(2, np.float32))], timeout=self._ask['timeout']); self._known,self._seen = about,time.monotonic()
@@ -163,7 +165,7 @@ class MilvusEngine:
             rows = self._client.query(self.name, filter='pk == "about"', output_fields=['about'], **self._ask)
             if not rows: raise LabError(f'{self}, which is no gallery', 'a name that is free, or a gallery', 'Choose another name.')
             self._known,self._seen = json.loads(rows[0]['about']),time.monotonic()
-        if self._known['generation']!=self._loaded and self._known['generation']: self._client.load_collection(self._where(self._known)); self._loaded = self._known['generation']
+        if self._known['generation']!=self._loaded and self._known['generation']: self._client.load_collection(self._where(self._known), **self._load_as); self._loaded = self._known['generation']
         return self._known
     def _where(self, about:dict)->str: return f'{self.name}__{about["generation"]}' # the collection that holds the pictures
     def _asked(self, call:Callable[[dict],object]): # one that was made anew by another process meanwhile is looked for again
@@ -200,7 +202,7 @@ class MilvusEngine:
             from milvus_lite.server_manager import server_manager_instance
             server_manager_instance.release_server(self.uri)
 
-# %% ../../nbs/607_search.milvus.ipynb #41e1b936
+# %% ../../nbs/607_search.milvus.ipynb #d9593fa3
 def _parts(items:Sequence, n:int)->Iterator[Sequence]: return (items[a:a+n] for a in range(0, len(items), n))
 def _pages(kept:Mapping[str,Kept], most:int=1000)->int: return max(1, min(most, DEEP, REQUEST//(sum(k.bytes for k in kept.values())+100))) # rows that fit in an answer
 def _bytes(row:Mapping)->int: return sum(v.nbytes if isinstance(v, np.ndarray) else len(v)*2 if isinstance(v, str) else 8 for v in row.values())
@@ -242,7 +244,7 @@ def _remake(self:MilvusEngine, about:dict, index:Mapping|None)->dict: # what is 
         for k in kept.values():
             if k.column.kind in FACTS: facts.add_index(k.fields[0], index_type='INVERTED')
         if len(facts): self._client.create_index(name, facts, sync=False)
-    self._client.load_collection(name); self._write_about(new)
+    self._client.load_collection(name, **self._load_as); self._write_about(new)
     if about['generation']: self._client.drop_collection(self._where(about))
     return self._about()
 

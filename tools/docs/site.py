@@ -8,7 +8,7 @@ HERE = Path(__file__).parent
 STAGES = ('What is promised','Captions and pictures','The frozen backbone','Methods','Training','Evaluation','Search','Exploring','The shell')
 ORDER = dict(guides=('workbench','first_search','ask_in_any_language','inside_one_caption','inside_the_adapters','clusters_of_expression','semantic_slots','shared_words','add_a_language','compare_runs','where_the_time_goes'),
              studies=('ablations','disentangling','real_captions','real_pictures','semantic_slots','three_methods','many_languages','parity'))
-EXPLAINED = {'How it works': ('architecture','equations','paper_and_code','how_fast_how_big_how_sure'), 'Make it yours': ('which_data','bring_your_own_pictures','a_million_pictures','adding_a_corpus','translating_captions','describing_pictures','features_on_a_cluster','never_losing_a_run','adding_a_method','publishing')}
+EXPLAINED = {'How it works': ('architecture','equations','paper_and_code','how_fast_how_big_how_sure'), 'Make it yours': ('which_data','bring_your_own_pictures','a_million_pictures','on_several_machines','adding_a_corpus','translating_captions','describing_pictures','features_on_a_cluster','never_losing_a_run','adding_a_method','publishing')}
 
 def stage_of(notebook:Path)->int: return int(notebook.name[0])
 
