@@ -240,6 +240,21 @@ def test_a_bomb_in_words_does_no_harm(gallery):
     words = png(24, 16, chunk(b'zTXt', b'a\0\0'+zlib.compress(b'x'*100_000_000)), chunk(b'IDAT', zlib.compress((b'\0'+b'\xff\0\0'*24)*16)))
     r = client(gallery).post('/api/search', files=sent(words)); assert r.status_code==400 or ids(r)[0].startswith('red')
 
+def test_large_pictures_are_decoded_one_after_the_other(gallery, monkeypatch):
+    "A small file can take a gigabyte while it is decoded"
+    from dasd_lab.serve import uploads
+    now,most,count,real = 0,0,threading.Lock(),uploads.read_picture
+    def watched(*a):
+        nonlocal now,most
+        with count: now += 1; most = max(most, now)
+        try: return real(*a)
+        finally:
+            with count: now -= 1
+    monkeypatch.setattr(uploads, 'read_picture', watched); data = encoded(Image.new('RGB', (4100,3000), (250,5,5)), compress_level=1)
+    with serving(gallery_app(gallery, replace(WRITER, timeout_s=60.))) as port, ThreadPoolExecutor(4) as pool:
+        for _,answer in pool.map(lambda _: raw(port, POST+f'content-length: {len(multipart(data))}\n', multipart(data))[::2], range(4)): assert json.loads(answer)['hits'][0]['id'].startswith('red')
+    assert most==1
+
 NO_PICTURES = {'x.svg':(b'<svg xmlns="http://www.w3.org/2000/svg" onload="alert(1)"/>','image/svg+xml'), 'x.png':(b'<!doctype html><script>alert(1)</script>','image/png'), 'x.pdf':(b'%PDF-1.7\n1 0 obj','application/pdf'), 'x.eps':(b'%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n','image/png'),
     'x.jpg':(b'\xff\xd8\xff\xe0'+b'<?php system($_GET[0]); ?>','image/jpeg'), 'x.ppm':(b'P6 2 2 255 '+b'\xff'*12,'image/png'), 'x.psd':(b'8BPS'+bytes(60),'image/png'), 'x.js':(b'GIF89a=1;alert(1)','image/gif'), 'x.zip':(zipped(),'image/png'), 'nothing':(b'','image/png'), 'zeros':(bytes(5000),'image/webp'), '../../x.html':(b'\x00','image/png')}
 @pytest.mark.parametrize('name', NO_PICTURES)
