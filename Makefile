@@ -79,6 +79,7 @@ bench-store: ## measure the feature store: batches against encoding in the loop 
 
 bench-gallery: venv ## measure a gallery of a million pictures: recall, times, memory, a crowd of clients, kills, an import of 100,000 files (an hour, 12 GB, removed)
 	@$(STEP) "bench-gallery" env PYTHONUNBUFFERED=1 PYTHONUTF8=1 $(PY) tools/bench_gallery.py
+	@$(STEP) "its page" $(RUN) $(PY) tools/run_notebooks.py nbs/pages/a_million_pictures.ipynb
 
 clean: ## remove what was built: docs, caches, screenshots (not .venv, data or runs)
 	@$(STEP) "clean" sh -c 'rm -rf _docs _proc build dist .pytest_cache tests/shots node_modules .last_checked; \

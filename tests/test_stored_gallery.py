@@ -9,6 +9,7 @@ from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.evaluation.retrieval import split_columns
 from dasd_lab.search import importing
 from dasd_lab.search.importing import failures,import_folder
+from dasd_lab.search.consistent import Consistent,GlossTranslator
 from dasd_lab.search.gallery import Gallery,caption_features
 from dasd_lab.search.lance import LanceEngine
 from dasd_lab.search.stored import StoredGallery,seen_as
@@ -53,14 +54,28 @@ def test_slots_are_compared_where_the_cosine_has_chosen(tmp_path, corpus, querie
         gallery.head = 100; kept.append(len({*gallery.search(c.text, c.language, k=10).ids}&{*full.ids})/10)
     assert np.mean(kept)>.97
 
+def test_several_languages_at_once_are_compared_where_the_cosine_has_chosen(tmp_path, corpus, dasd, queries):
+    "SMALR's consistency: a head that is all pictures gives its own score, and the gallery's vectors are those of SMALR alone"
+    smalr = load_method(shipped_run()/'smalr', dasd.backbone).eval(); both = Consistent(smalr, GlossTranslator()).eval(); ids = corpus.visuals('test').ids; seen = smalr.encode_visuals(split_columns(smalr, corpus, 'test'))
+    assert seen_as(both)==seen_as(smalr); gallery = StoredGallery(tmp_path/'g', both, head=1000); gallery.put(ids, seen); alone = gallery.with_method(smalr); moved = 0
+    for c in queries[::9]:
+        scores = both.score(both.encode_captions([c.text], c.language), seen)[0]; full = gallery.search(c.text, c.language, k=10)
+        assert np.allclose([h.score for h in full], scores.sort(descending=True).values[:10], atol=3e-3) and len({*full.ids}&{ids[i] for i in scores.argsort(descending=True)[:10]})>=9
+        moved += full.ids!=alone.search(c.text, c.language, k=10).ids
+    assert moved>3
+
 def test_an_index_finds_what_all_cosines_find(tmp_path, dasd, visuals, queries):
     "Captions and pictures, among 24,000 pictures of which many are alike"
     rng = np.random.default_rng(0); base = torch.nn.functional.normalize(visuals['features'], dim=-1).numpy(); noisy = lambda x: (x+.5/np.sqrt(x.shape[1])*rng.standard_normal(x.shape)).astype(np.float32)
-    rows = noisy(base[rng.integers(0, len(base), 24_000)]); gallery = StoredGallery(tmp_path/'g', dasd, engine=LanceEngine(tmp_path/'i', exact_below=5000)); names = [str(i) for i in range(len(rows))]
-    for a in range(0, len(rows), 8000): gallery.put(names[a:a+8000], dict(features=torch.from_numpy(rows[a:a+8000])))
+    rows = noisy(base[rng.integers(0, len(base), 24_000)]); gallery = StoredGallery(tmp_path/'g', dasd, dict(twelfth='integer'), engine=LanceEngine(tmp_path/'i', exact_below=5000)); names = [str(i) for i in range(len(rows))]
+    for a in range(0, len(rows), 8000): gallery.put(names[a:a+8000], dict(features=torch.from_numpy(rows[a:a+8000])), dict(twelfth=[i%12 for i in range(a, a+8000)]))
     gallery.tidy(); assert gallery.engine.indexed(f'vector_{gallery.way}')==len(rows); unit = rows/np.linalg.norm(rows, axis=1, keepdims=True); asked = np.concatenate([caption_features(dasd, queries[:90]).numpy(),noisy(base[:90])]); recall = []
     for q in asked: best = {str(i) for i in np.argsort(-(unit@q))[:10]}; recall.append(len(best&{*gallery.best(torch.from_numpy(q[None]), 10)[0]})/10)
     assert np.mean(recall[:90])>=.99 and np.mean(recall[90:])>=.99, (np.mean(recall[:90]),np.mean(recall[90:]))
+    cosines = asked[::3]@unit.T; there = np.arange(len(rows))%12==5 # later pages and what a filter leaves are found as well
+    for k,skip,where,may in ((100,0,None,there|True),(20,400,None,there|True),(10,0,dict(twelfth=5),there),(50,0,dict(twelfth=5),there)):
+        shares = [len({*gallery.best(torch.from_numpy(q[None]), k, skip, where)[0]}&{str(i) for i in np.flatnonzero(may)[np.argsort(-c[may])[skip:skip+k]]})/k for q,c in zip(asked[::3], cosines)]; assert np.mean(shares)>=(.98 if not skip else .93), (k,skip,where,np.mean(shares))
+    assert [len(gallery.best(torch.from_numpy(asked[:1]), 100, skip, dict(twelfth=5))[0]) for skip in (1900,1950,2000)]==[100,50,0] # nothing that fits is left out
 
 # several ways of comparing
 

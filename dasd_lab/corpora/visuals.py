@@ -49,7 +49,7 @@ def read_picture(
         raise LabError(f'{name} cannot be read to its end ({e})', 'a whole picture', 'Fetch or export it again.') from None
     return image
 
-# %% ../../nbs/11_corpora.visuals.ipynb #474e4c7b
+# %% ../../nbs/11_corpora.visuals.ipynb #54fa4e05
 def _open(source:str|Path|bytes, name:str)->Image.Image:
     if isinstance(source, (bytes,bytearray)): source = io.BytesIO(source)
     try:
@@ -63,7 +63,8 @@ def _open(source:str|Path|bytes, name:str)->Image.Image:
 
 def _as_rgb(image:Image.Image)->Image.Image:
     if image.mode.startswith('I') or image.mode=='F':  # 16 bits and more: spread over 0…255
-        a = np.asarray(image, float); return _from_array(((a-a.min())/max(np.ptp(a), 1e-9)*255).astype(np.uint8))
+        low,high = image.getextrema(); scale = 255/(high-low or 1)
+        return image.convert('F').point(lambda x: x*scale+(-low*scale)).convert('L').convert('RGB')
     if 'A' in image.mode or 'transparency' in image.info:
         image = image.convert('RGBA'); return Image.alpha_composite(Image.new('RGBA', image.size, 'white'), image).convert('RGB')
     image.load()

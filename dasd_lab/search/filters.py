@@ -13,7 +13,7 @@ from typing import Literal
 
 from ..contracts import LabError
 
-# %% ../../nbs/601_search.filters.ipynb #d6fb6b12
+# %% ../../nbs/601_search.filters.ipynb #9b3a54a0
 Kind = Literal['text','integer','number','flag','vector','numbers']
 FACTS = dict(text=str, integer=int, number=(int,float), flag=bool) # kinds that can be asked for, and what Python calls them
 
@@ -40,11 +40,11 @@ class Column:
     ):        # the same
         "Refuse what is not of the column's kind; None, for not known, is of every kind"
         if value is None: return None
-        wrong = not isinstance(value, FACTS[self.kind]) or (isinstance(value, bool) and self.kind!='flag') or (isinstance(value, float) and not math.isfinite(value)) or (self.kind=='integer' and abs(value)>=2**63) or (self.kind=='text' and not is_text(value))
-        if wrong: raise LabError(f'{self.name}={value!r}'[:200], dict(text='text that UTF-8 can write', integer='a whole number of 64 bits', number='a number', flag='true or false')[self.kind], 'Give a value of that kind.')
+        wrong = not isinstance(value, FACTS[self.kind]) or (isinstance(value, bool) and self.kind!='flag') or (isinstance(value, float) and not math.isfinite(value)) or (isinstance(value, int) and abs(value)>=2**63) or (self.kind=='text' and not is_text(value))
+        if wrong: raise LabError(f'{self.name}={value!r}'[:200], dict(text='text that UTF-8 can write', integer='a whole number of 64 bits', number='a number of 64 bits', flag='true or false')[self.kind], 'Give a value of that kind.')
         return float(value) if self.kind=='number' else value
 
-# %% ../../nbs/601_search.filters.ipynb #639a4ca3
+# %% ../../nbs/601_search.filters.ipynb #b7d8bb40
 MOST_VALUES = 1000 # in one condition
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def _condition(column:Column, asked)->Condition:
     if not isinstance(asked, Mapping): return _any(column, 'any', asked)
     said = set(asked)
     if said=={'not'}: return _any(column, 'none', asked['not'])
-    if said=={'starts'} and column.kind=='text' and isinstance(asked['starts'], str): return Condition(column, 'starts', (asked['starts'],))
+    if said=={'starts'} and column.kind=='text' and isinstance(asked['starts'], str): return Condition(column, 'starts', (column.checked(asked['starts']),))
     if said and said<={'from','to'} and column.kind!='flag': return Condition(column, 'between', (column.checked(asked.get('from')),column.checked(asked.get('to'))))
     raise LabError(f'{column.name}: {asked!r}'[:200], "a value, a list, {'from': …, 'to': …}, {'not': …} or, of text, {'starts': …}", 'Say it in one of these ways.')
 
