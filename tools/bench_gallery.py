@@ -44,7 +44,7 @@ class Widened(RetrievalMethod):
 
 def unit(x): return x/np.linalg.norm(x, axis=-1, keepdims=True)
 def quantiles(ms): return dict(p50_ms=float(np.percentile(ms, 50)), p95_ms=float(np.percentile(ms, 95)), p99_ms=float(np.percentile(ms, 99)))
-def peak_gb(): return int(re.search(r'VmHWM:\s+(\d+)', Path('/proc/self/status').read_text())[1])/1e6 # of this process since it began; getrusage would count its parent
+def peak_gb(process='self'): return int(re.search(r'VmHWM:\s+(\d+)', Path(f'/proc/{process}/status').read_text())[1])/1e6 # of this process since it began; getrusage would count its parent
 def name_of(i): return f'p/{i%1000:03d}/{i:07d}.jpg'
 
 # vectors
@@ -213,7 +213,7 @@ def crowd(at:Path, n:int, requests:int=10_000, clients:int=32, port:int=8977)->d
         with httpx.Client(base_url=url, timeout=90) as c:
             lost = [i for i,y in kept.items() if (r := c.get('/api/picture', params=dict(id=i))).status_code!=200 or r.json()['facts']['year']!=y]; back = [i for i in gone if c.get('/api/picture', params=dict(id=i)).status_code!=404]; after = c.get('/api/gallery').json()['pictures']
         kinds = sorted({r[0] for r in rows})
-        return dict(requests=len(rows), clients=clients, took_s=took, per_s=len(rows)/took, errors=len(errors), statuses=sorted({r[2] for r in errors}), writes=sum(r[0] in ('add','change','remove') for r in rows), lost=len(lost), came_back=len(back), counted=after-before==len(kept), kinds={k: dict(n=sum(r[0]==k for r in rows), **quantiles([r[1] for r in rows if r[0]==k])) for k in kinds})
+        return dict(requests=len(rows), clients=clients, took_s=took, per_s=len(rows)/took, server_peak_gb=peak_gb(server.pid), errors=len(errors), statuses=sorted({r[2] for r in errors}), writes=sum(r[0] in ('add','change','remove') for r in rows), lost=len(lost), came_back=len(back), counted=after-before==len(kept), kinds={k: dict(n=sum(r[0]==k for r in rows), **quantiles([r[1] for r in rows if r[0]==k])) for k in kinds})
     finally: server.terminate(); server.wait(30)
 
 # kills
