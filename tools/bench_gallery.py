@@ -131,7 +131,7 @@ def indexed(at:Path)->dict:
 
 def searched(at:Path, n:int)->dict:
     "The gallery, the bare index beneath it in turn, whole searches by text, filters, cold opening"
-    q = made(at, n); method = Widened(load_run(shipped_run())); place = lambda ids: [int(i[6:13]) for i in ids]
+    q = made(at, n); method = Widened(load_run(shipped_run())); place = lambda ids: [int(i[6:13]) if i.startswith('p/') else -1 for i in ids]
     for f in (at/'gallery').rglob('*'): # out of the system's memory
         if f.is_file():
             with open(f, 'rb') as o: os.fsync(o.fileno()); os.posix_fadvise(o.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -162,7 +162,7 @@ def deep(at:Path, n:int, gallery:StoredGallery, q:dict, queries:int=40)->list[di
                                     ('one album of 1,000', dict(album='album 7'), ids%1000==7, 10, 0), ('three albums of 1,000', dict(album=[f'album {i}' for i in (7,8,9)]), np.isin(ids%1000, (7,8,9)), 10, 0)):
         ms,shares = [],[]
         for v,c in zip(asked, cosines):
-            order = np.argpartition(-np.where(there, c, -9), k+skip)[:k+skip]; best = order[np.argsort(-c[order])][skip:]; began = time.perf_counter(); got = gallery.best(torch.from_numpy(v[None]), k, skip, where)[0]; ms.append(1e3*(time.perf_counter()-began)); shares.append(len({int(i[6:13]) for i in got}&{*best.tolist()})/k)
+            order = np.argpartition(-np.where(there, c, -9), k+skip)[:k+skip]; best = order[np.argsort(-c[order])][skip:]; began = time.perf_counter(); got = gallery.best(torch.from_numpy(v[None]), k, skip, where)[0]; ms.append(1e3*(time.perf_counter()-began)); shares.append(len({int(i[6:13]) for i in got if i.startswith('p/')}&{*best.tolist()})/k)
         h = len(shares)//2; some.append(dict(asked=name, recall_captions=float(np.mean(shares[:h])), recall_pictures=float(np.mean(shares[h:])), **quantiles(ms)))
     return some
 

@@ -37,7 +37,7 @@ def as_sql(
         return f'{name} {"NOT " if c.asks=="none" else ""}IN ({", ".join(map(_quoted, c.values))})'
     return ' AND '.join(f'({one(c)})' for c in where) or None
 
-# %% ../../nbs/606_search.lance.ipynb #fbffd9d5
+# %% ../../nbs/606_search.lance.ipynb #2b692fe4
 _ARROW = dict(text=pa.string(), integer=pa.int64(), number=pa.float64(), flag=pa.bool_())
 def _field(c:Column)->pa.Field: return pa.field(c.name, _ARROW.get(c.kind) or pa.list_(pa.float16(), c.size), metadata={'kind': c.kind})
 def _column(f:pa.Field)->Column:
@@ -56,7 +56,7 @@ class LanceEngine:
     def __init__(self,
         folder:str|Path,         # of the table; made where it is missing
         exact_below:int=50_000,  # so many rows are compared one by one
-        probes:int=20,           # lists of the inverted file that are searched for the best ten of all; more for later pages and under a filter
+        probes:int=24,           # lists of the inverted file that are searched for the best ten of all; more for later pages and under a filter
         refine:int=2,            # times k candidates are compared again with the vectors as kept
         patience_s:float=60.,    # how long a write waits for another process
         cache_gb:float=2.        # of memory for what searches read of the indexes; half a GB a million pictures of 512 numbers
@@ -139,7 +139,7 @@ def remove(self:LanceEngine,
     if not (ids := possible_ids(ids)): return 0
     with self._writing(): return LOOP.run(self._table.delete(_in(ids))).num_deleted_rows
 
-# %% ../../nbs/606_search.lance.ipynb #8ac8e604
+# %% ../../nbs/606_search.lance.ipynb #c1b1b461
 EXACT_MATCHES = 1000 # so few pictures that a filter leaves are compared one by one
 
 @patch
@@ -148,9 +148,13 @@ async def _rows(self:LanceEngine, column:str, vector:np.ndarray, wanted:int, sql
         q = self._table.query().nearest_to(vector).column(column).distance_type('cosine').limit(wanted).select(['id','_distance']); q = q.where(sql) if sql else q
         return await (q.nprobes(probes).refine_factor(self.refine) if probes else q.bypass_vector_index()).to_arrow()
     if exact: return await asked(0)
-    n = await self._table.count_rows(); matching = await self._table.count_rows(sql) if sql else n
-    if matching>max(EXACT_MATCHES, wanted) and len(rows := await asked(math.ceil(self.probes*max(1, wanted*n/matching/10)**(1/3))))==wanted: return rows
-    return await asked(0)
+    depth = wanted # among all
+    if sql:
+        matching = await self._table.count_rows(sql)
+        if matching<=max(EXACT_MATCHES, wanted): return await asked(0)
+        depth = wanted*await self._table.count_rows()/matching
+    rows = await asked(math.ceil(self.probes*max(1, depth/10)**(1/3)))
+    return rows if len(rows)==wanted else await asked(0)
 
 @patch
 def nearest(self:LanceEngine,
@@ -206,10 +210,11 @@ def _compact(self:LanceEngine, all:bool=False):
         self._writes = 0
         try:
             with self._file_lock.acquire(timeout=0):
-                table = lance.dataset(str(self.folder/'pictures.lance')); fragments = {f.fragment_id:f for f in table.get_fragments()}
-                indexed = {f for i in table.list_indices() if i['type'].startswith('IVF') for f in i['fragment_ids']}; late = sum(f.count_rows() for n,f in fragments.items() if n not in indexed)
-                table.optimize.compact_files(target_rows_per_fragment=FRAGMENT, excluded_fragment_ids=[] if all else sorted(indexed&fragments.keys())) # moving rows that an index knows changes the whole index
+                vectors = {c.name for c in self.columns.values() if c.kind=='vector'}; table = lance.dataset(str(self.folder/'pictures.lance')); fragments = {f.fragment_id:f for f in table.get_fragments()}
+                indexed = {f for i in table.describe_indices() if i.field_names[0] in vectors for s in i.segments for f in s.fragment_ids}; late = sum(f.count_rows() for n,f in fragments.items() if n not in indexed)
+                table.optimize.compact_files(target_rows_per_fragment=FRAGMENT, excluded_fragment_ids=sorted(indexed&fragments.keys())) # moving rows that an index knows changes the whole index
                 if indexed and (all or late>max(LATE, table.count_rows()//100)): table.optimize.optimize_indices(num_indices_to_merge=64)
+                if indexed and all: table.optimize.compact_files(target_rows_per_fragment=FRAGMENT) # files are only put together with those that the same indexes know
                 table.cleanup_old_versions(timedelta(minutes=5))
             LOOP.run(self._table.checkout_latest())
         except Timeout: pass # another process writes; it will do it
