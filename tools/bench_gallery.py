@@ -2,7 +2,7 @@
 
     python tools/bench_gallery.py [parts …] [--n 1000000] [--files 100000] [--folder DIR] [--json FILE]
 
-parts: engines fill index search service kills import rerank (default: all). Vectors are the built-in corpus' features, of pictures and
+parts: engines (USearch and Qdrant Edge where `pip install usearch qdrant-edge-py` was called) fill index search service kills import rerank (default: all). Vectors are the built-in corpus' features, of pictures and
 of captions in six languages, turned into 512 dimensions, with noise half as long as they are on every picture; so a
 picture has some forty others near it, and captions lie where no pictures are, as they do in every shared space. Recall is
 against all cosines. Each heavy part runs in a process of its own, whose peak memory is what the system counted. The
@@ -21,6 +21,7 @@ from dasd_lab.search.consistent import Consistent,GlossTranslator
 from dasd_lab.search.gallery import best_of_slices,caption_features
 from dasd_lab.search.queries import supported_languages
 from dasd_lab.search.stored import StoredGallery
+from dasd_lab.search.thumbnails import StoredThumbnails
 from dasd_lab.storage import write_json
 from dasd_lab.training.recipes import load_run,shipped_run
 from dasd_lab.training.runs import load_method
@@ -251,10 +252,12 @@ def imported(at:Path, files:int)->dict:
         v,j = visuals[i%len(visuals)]; turn = i//len(visuals); path = folder/f'{i//1000:03d}'/f'{i:06d}.jpg'; path.parent.mkdir(parents=True, exist_ok=True); picture = Image.fromarray(v[j].frames[0]).resize((128+8*turn,)*2)
         picture.save(path, quality=88-4*turn)
         if i%1000==500: path.write_bytes(path.read_bytes()[:200])
-    began = time.time()
+    began = time.time(); shutil.rmtree(folder, ignore_errors=True); shutil.rmtree(at/'imported', ignore_errors=True)
     with ThreadPoolExecutor(2) as pool: list(tqdm(pool.map(write, range(files), chunksize=100), total=files, desc='files'))
     wrote = time.time()-began; words = [sys.executable,'-c',IMPORT,str(root),str(at/'imported'),str(folder)]
-    first = subprocess.Popen(words, stdout=subprocess.PIPE); time.sleep(max(8, files/4000)); first.kill(); first.wait(); there = len(g := StoredGallery(at/'imported', load_run(shipped_run()))); g.close()
+    first = subprocess.Popen(words, stdout=subprocess.PIPE); small = at/'imported'/'thumbnails.sqlite'
+    while first.poll() is None and not (small.exists() and len(StoredThumbnails(small))>files//10): time.sleep(.5) # a tenth is kept
+    first.kill(); first.wait(); there = len(g := StoredGallery(at/'imported', load_run(shipped_run()))); g.close()
     run = lambda: json.loads(subprocess.run(words, stdout=subprocess.PIPE, check=True, text=True).stdout.splitlines()[-1]); second,third = run(),run()
     g = StoredGallery(at/'imported', load_run(shipped_run())); total,thumbs = len(g),len(g.thumbnails); size = sum(f.stat().st_size for f in g.folder.rglob('*') if f.is_file())/1e9; g.close()
     return dict(files=files, broken=sum(i%1000==500 for i in range(files)), wrote_s=wrote, kept_when_killed=there, second=second, third=third, pictures=total, thumbnails=thumbs, per_s=second['added']/second['s'], size_gb=size, again_over_first=third['s']/second['s'])
