@@ -1,6 +1,7 @@
 "A JupyterLab of our own and a real browser"
 import json,os,re,shutil,signal,socket,subprocess,sys,time
 from pathlib import Path
+from urllib.request import Request,urlopen
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,6 +50,10 @@ class Lab:
             time.sleep(.2)
         self.stop()
         raise RuntimeError(f'JupyterLab did not start:\n{self.log.read_text()[-3000:]}')
+
+    def end_kernels(self):
+        def ask(method:str, path:str): return urlopen(Request(f'{self.url}api/{path}?token={self.token}', method=method), timeout=60).read()
+        for session in json.loads(ask('GET', 'sessions')): ask('DELETE', f'sessions/{session["id"]}')
 
     def stop(self): stop(self.child)
 
@@ -114,10 +119,16 @@ def shoot(page, name:str)->Path:
     return SHOTS/f'{name}.png'
 
 @pytest.fixture(scope='session')
-def lab(browser, tmp_path_factory):
+def running_lab(browser, tmp_path_factory):
     server = Lab(tmp_path_factory.mktemp('lab of our own'))
     yield server
     server.stop()
+
+@pytest.fixture
+def lab(running_lab):
+    "JupyterLab, whose kernels end with the test: each holds 1.5 GB"
+    yield running_lab
+    running_lab.end_kernels()
 
 @pytest.fixture(scope='session')
 def web(browser, tmp_path_factory):
