@@ -264,11 +264,11 @@ def test_a_kill_loses_nothing_that_was_acknowledged_and_leaves_nothing_half(make
     engine.put(['after'], dict(year=[1])); assert engine.count()==len(rows)+1
 
 READER = '''
-import sys,numpy as np
+import sys,numpy as np; from collections import Counter
 seen = 0; print("ready", flush=True)
 while seen<{all}:
     walked = [i for part in engine.walk(["year"]) for i in part["id"]]; n = engine.count(); found = engine.nearest("v", np.ones((1,4)), 5)[0].ids
-    assert len(set(walked))==len(walked) and ({loose} or len(walked)%20==0 and len(walked)>=seen and n>=len(walked)) and len(found)==min(5, len(found)) and all(len(engine.read([i], ["v"])["id"])==1 for i in found), (seen, len(walked), n)
+    assert len(set(walked))==len(walked) and len(walked)>=seen and n>=len(walked) and sum(v!=20 for v in Counter(i.split('-')[0] for i in walked).values())<={torn} and len(found)==min(5, len(found)) and all(len(engine.read([i], ["v"])["id"])==1 for i in found), (seen, len(walked), n)
     seen = len(walked)
 print("all", flush=True)
 '''
@@ -279,10 +279,10 @@ def milvus_lite(folder:Path):
     with socket.socket() as s: s.bind(('127.0.0.1', 0)); port = s.getsockname()[1]
     with child(f'from milvus_lite.adapter.grpc.server import run_server; run_server({str(folder)!r}, "127.0.0.1", {port})') as p: assert 'listening' in line(p); yield p,f'http://127.0.0.1:{port}'
 
-def written_and_read(engine, code:str, loose:bool=False):
-    "loose: a walk beside a writer may see a batch in part, as Milvus Lite, which keeps no time of its own, does"
+def written_and_read(engine, code:str, torn:int=0):
+    "torn: batches that a walk beside a writer may see in part; Milvus Lite keeps no time of its own to walk at"
     for k in range(3): engine.put([f'{k}-{i}' for i in range(BATCH)], dict(year=[k]*BATCH, v=np.random.default_rng(k).standard_normal((BATCH,4))))
-    with child(code+READER.replace('{all}', str(15*BATCH)).replace('{loose}', str(loose))) as p:
+    with child(code+READER.replace('{all}', str(15*BATCH)).replace('{torn}', str(torn))) as p:
         assert line(p)=='ready'
         for k in range(3, 15): engine.put([f'{k}-{i}' for i in range(BATCH)], dict(year=[k]*BATCH, v=np.random.default_rng(k).standard_normal((BATCH,4)))); engine.change([f'{k}-0'], dict(score=1.)); k==8 and engine.tidy()
         assert line(p)=='all'
@@ -293,7 +293,7 @@ def test_other_processes_read_while_one_writes_lance(tmp_path):
 def test_other_processes_read_while_one_writes_milvus_and_a_server_may_be_killed(tmp_path):
     "Over the network as a cluster is asked, also while a column is added, which makes the collection anew"
     with milvus_lite(tmp_path/'data') as (server,uri):
-        engine = MilvusEngine(uri, 'pictures'); [engine.add_column(c) for c in COLUMNS]; written_and_read(engine, OPEN['server'].format(uri=uri), loose=True)
+        engine = MilvusEngine(uri, 'pictures'); [engine.add_column(c) for c in COLUMNS]; written_and_read(engine, OPEN['server'].format(uri=uri), torn=1)
         other = MilvusEngine(uri, 'pictures'); assert other.count()==15*BATCH; engine.add_column(Column('w','vector',2)); engine.put(['0-0'], dict(w=[[1,2]])); assert (other.count(),other.nearest('v', np.ones((1,4)), 400)[0].ids.__len__())==(15*BATCH,15*BATCH) # the old collection is gone
         walk = other.walk(['year'], size=100); begun = next(walk)['id']; engine.add_column(Column('place','text')); engine.put(['0-1'], dict(place=['here'])); time.sleep(1.1); assert sorted(begun+[i for part in walk for i in part['id']])==sorted(f'{k}-{i}' for k in range(15) for i in range(BATCH)) # and one that was walked through goes on in the new
         time.sleep(1.1); assert other.columns==engine.columns and other.nearest('w', [[1,2]], 3)[0].ids==('0-0',)

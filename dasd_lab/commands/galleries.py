@@ -12,7 +12,7 @@ from pathlib import Path
 
 from .words import changed_settings,common_words,in_lab,open_corpus,show
 
-# %% ../../nbs/7985_commands.galleries.ipynb #c5a55aeb
+# %% ../../nbs/7985_commands.galleries.ipynb #37e345ac
 def stored_gallery(
     folder:str,            # of a gallery on disk
     run:str|None=None,     # folder of a run; None: the weights that come with the lab
@@ -38,7 +38,6 @@ def import_pictures(args)->None:
         from dasd_lab.corpora.captioners import open_captioner
         captioner = open_captioner(args.captioner)
     report = import_folder(gallery, args.pictures, args.prefix, retry=args.retry, remove_gone=args.forget_gone, progress=tqdm, captioner=captioner)
-    if report.added+report.changed: print('indexing', file=sys.stderr); gallery.tidy()
     show([dict(picture=i, why=w) for i,w in report.failed.items()] or [dict(failed='none')], args.json, dict(added=report.added, changed=report.changed, unchanged=report.unchanged, gone=list(report.gone)))
     if not args.json: print(report, file=sys.stderr)
 
@@ -53,7 +52,7 @@ def about_gallery(args)->None:
 def embed_pictures(args)->None:
     "dasd-lab gallery embed"
     from tqdm.auto import tqdm
-    gallery = stored_gallery(_there(args.gallery), args.run); n = gallery.embed(progress=tqdm); gallery.tidy()
+    gallery = stored_gallery(_there(args.gallery), args.run); n = gallery.embed(progress=tqdm)
     show([dict(looked_at=n, could_not_be_read=len(gallery.skipped))], args.json)
 
 def alike_pictures(args)->None:

@@ -48,7 +48,7 @@ def picture_files(
                 except OSError: found[path.relative_to(folder).as_posix()] = None # a link to nowhere
     return dict(sorted(found.items()))
 
-# %% ../../nbs/609_search.importing.ipynb #be6b91e0
+# %% ../../nbs/609_search.importing.ipynb #8394aec2
 def failures(
     gallery:StoredGallery # any
 )->dict[str,dict]: # id → source, bytes, modified, why
@@ -70,7 +70,7 @@ def import_folder(
     progress:Callable[[Iterable],Iterable]=iter, # such as tqdm
     captioner:Captioner|None=None # describes pictures for methods that read descriptions
 )->ImportReport:
-    "Bring the gallery up to date with a folder"
+    "Bring the gallery up to date with a folder, and index what is new"
     folder = Path(folder).resolve(); files = picture_files(folder); ids = {name:prefix+name for name in files}; report = ImportReport(str(folder))
     column = {c.name:c for c in BUILT_IN}['source']; inside = [Condition(column, 'starts', (f'{folder}{os.sep}',))]; known,failed = {},failures(gallery)
     for rows in gallery.engine.walk(['source','bytes','modified'], inside): known |= {i:(s,(b,m)) for i,s,b,m in zip(rows['id'], rows['source'], rows['bytes'], rows['modified'])}
@@ -93,6 +93,7 @@ def import_folder(
             failed = {i:b for i,b in (failed|bad).items() if i not in {some[j][0] for j in good}}
             with whole_file(gallery.folder/'failed.jsonl') as f: f.write_text(''.join(json.dumps(b, ensure_ascii=False)+'\n' for b in failed.values()), encoding='utf-8')
     if remove_gone and report.gone: gallery.delete(report.gone)
+    if report.added+report.changed: gallery.tidy()
     return report
 
 def _parts(ids:list[str], n:int=10_000)->list[list[str]]: return [ids[a:a+n] for a in range(0, len(ids), n)]

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['EXACT_MATCHES', 'FRAGMENT', 'LATE', 'as_sql', 'LanceEngine']
 
-# %% ../../nbs/606_search.lance.ipynb #f20f6e3e
+# %% ../../nbs/606_search.lance.ipynb #0a957f85
 import json,math,threading
 from collections.abc import Iterator,Mapping,Sequence
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ from lancedb.background_loop import LOOP
 from lancedb.index import BTree,IvfSq
 
 from ..contracts import LabError
-from .engine import Found,checked_rows,possible_ids,wanted_columns
+from .engine import Found,asked_vectors,checked_rows,possible_ids,wanted_columns
 from .filters import FACTS,Column,Condition
 
 # %% ../../nbs/606_search.lance.ipynb #7f0e6079
@@ -139,7 +139,7 @@ def remove(self:LanceEngine,
     if not (ids := possible_ids(ids)): return 0
     with self._writing(): return LOOP.run(self._table.delete(_in(ids))).num_deleted_rows
 
-# %% ../../nbs/606_search.lance.ipynb #c1b1b461
+# %% ../../nbs/606_search.lance.ipynb #8ac8e604
 EXACT_MATCHES = 1000 # so few pictures that a filter leaves are compared one by one
 
 @patch
@@ -166,9 +166,7 @@ def nearest(self:LanceEngine,
     exact:bool=False             # compare all vectors, whatever their number
 )->list[Found]:                  # Q
     "The pictures with the highest cosines"
-    c = self.columns.get(column); vectors = np.asarray(vectors, np.float32)
-    if c is None or c.kind!='vector': raise LabError(f'a search in {column!r}', f'one of {", ".join(n for n,c in self.columns.items() if c.kind=="vector") or "no vectors: none were added"}', 'Check the name.')
-    if vectors.ndim!=2 or vectors.shape[1]!=c.size: raise LabError(f'vectors of shape {list(vectors.shape)}', f'[Q, {c.size}]', 'Ask with vectors of the same method.')
+    vectors = asked_vectors(column, vectors, self.columns)
     def one(vector):
         if not np.isfinite(vector).all() or not vector.any(): return Found((), ())
         rows = LOOP.run(self._rows(column, vector, k+skip, as_sql(where), exact)).slice(skip); return Found(tuple(rows['id'].to_pylist()), tuple((1-rows['_distance'].to_numpy()).tolist()))

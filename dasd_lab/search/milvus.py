@@ -6,7 +6,7 @@
 __all__ = ['TEXT', 'PART', 'REQUEST', 'DEEP', 'ABSENT', 'ZEROS', 'SEARCHED', 'as_expression', 'key_of', 'Kept', 'as_table',
            'MilvusEngine']
 
-# %% ../../nbs/607_search.milvus.ipynb #f5a5a5df
+# %% ../../nbs/607_search.milvus.ipynb #343ceb6e
 import json,logging,re,threading,time
 from base64 import b64decode,b64encode
 from collections import Counter
@@ -19,7 +19,7 @@ import numpy as np
 from fastcore.basics import patch
 
 from ..contracts import LabError
-from .engine import Found,checked_rows,possible_ids,wanted_columns
+from .engine import Found,asked_vectors,checked_rows,possible_ids,wanted_columns
 from .filters import FACTS,Column,Condition
 
 # %% ../../nbs/607_search.milvus.ipynb #4d5b58b0
@@ -295,7 +295,7 @@ def remove(self:MilvusEngine,
         return len(there)
     with self._lock: return self._asked(delete)
 
-# %% ../../nbs/607_search.milvus.ipynb #71929866
+# %% ../../nbs/607_search.milvus.ipynb #ec974039
 def _unit(x:np.ndarray)->np.ndarray: x = x.astype(np.float32); return x/np.linalg.norm(x, axis=-1, keepdims=True)
 
 @patch
@@ -308,9 +308,7 @@ def nearest(self:MilvusEngine,
     exact:bool=False             # compare all vectors, whatever their number
 )->list[Found]:                  # Q
     "The pictures with the highest cosines"
-    c = self.columns.get(column); vectors = np.asarray(vectors, np.float32); deep = k+skip
-    if c is None or c.kind!='vector': raise LabError(f'a search in {column!r}', f'one of {", ".join(n for n,c in self.columns.items() if c.kind=="vector") or "no vectors: none were added"}', 'Check the name.')
-    if vectors.ndim!=2 or vectors.shape[1]!=c.size: raise LabError(f'vectors of shape {list(vectors.shape)}', f'[Q, {c.size}]', 'Ask with vectors of the same method.')
+    vectors,deep = asked_vectors(column, vectors, self.columns),k+skip
     if deep>DEEP: raise LabError(f'{deep:,} places', f'{DEEP:,} at most on Milvus', 'Filter, or ask for something narrower.')
     asked = [i for i,v in enumerate(vectors) if np.isfinite(v).all() and v.any()]; found = [Found((), ())]*len(vectors)
     def search(about):

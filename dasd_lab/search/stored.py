@@ -45,7 +45,7 @@ def picture_facts(
     return dict(source=str(path.resolve()) if path else '', kind='clip' if is_clip(source) or hasattr(seen, 'frames') else 'picture', width=picture.width, height=picture.height,
                 bytes=len(raw), modified=stat.st_mtime if stat else None, digest=hashlib.sha256(raw).hexdigest(), added=time.time())
 
-# %% ../../nbs/608_search.stored.ipynb #459e6377
+# %% ../../nbs/608_search.stored.ipynb #9fe5767c
 def seen_as(
     method:RetrievalMethod # any
 )->str:                    # 12 hexadecimal digits
@@ -62,7 +62,7 @@ class StoredGallery:
         head:int=200            # pictures that a method with a score of its own looks at closely, the best by the cosine with its `first_features`
     ):
         self.folder,self.method,self.head,self.way = Path(folder),method.eval(),head,seen_as(method); about = self.folder/'gallery.json'
-        if about.is_file(): self._about = self._read(about, type(engine or LanceEngine).__name__ if engine else None)
+        if about.is_file(): self._about = self._read(about, type(engine).__name__ if engine else None)
         elif self.folder.exists() and any(self.folder.iterdir()): raise LabError(f'{folder}, which holds something else', 'a new folder, or a gallery that the lab keeps on disk', 'Choose another place; one that Gallery.save wrote is read by Gallery.load.')
         else: self._about = dict(kind='stored gallery', version=1, engine=type(engine).__name__ if engine else 'LanceEngine', columns={}, ways={})
         own = [Column(n, k) for n,k in (columns or {}).items()]
@@ -263,7 +263,7 @@ def similar(self:StoredGallery,
     "Pictures of the gallery that are like this one"
     return self._hits(self.best(self.picture_features(picture, description), k, skip, where), skip)
 
-# %% ../../nbs/608_search.stored.ipynb #c7e4585e
+# %% ../../nbs/608_search.stored.ipynb #102ec1f0
 @patch
 def facts(self:StoredGallery,
     ids:Sequence[str] # of the gallery
@@ -298,10 +298,10 @@ def count(self:StoredGallery,
 
 @patch
 def tidy(self:StoredGallery)->None:
-    "Index what is new; at once for small galleries, minutes for a million pictures"
+    "Index what is new; at once for small galleries, minutes for a million pictures. Imports and `embed` end with it; call it after adding many"
     self.engine.tidy()
 
-# %% ../../nbs/608_search.stored.ipynb #0a240a13
+# %% ../../nbs/608_search.stored.ipynb #4e28bbb0
 @patch
 def embed(self:StoredGallery,
     batch_size:int=64, # pictures at once, and kept together
@@ -313,5 +313,6 @@ def embed(self:StoredGallery,
     for part,read in progress(ReadAhead([s for _,s,_ in todo], batch_size)):
         some = todo[part]; good = [j for j,r in enumerate(read) if not isinstance(r, LabError)]; self.skipped += [(some[j][0],r.given) for j,r in enumerate(read) if isinstance(r, LabError)]
         if good: self.put([some[j][0] for j in good], self.looked_at([read[j][0] for j in good], [some[j][2] or '' for j in good])); n += len(good)
+    if n: self.tidy()
     if self.skipped: warnings.warn(f'{len(self.skipped)} pictures could not be read, see gallery.skipped; the first: {self.skipped[0][1]}', stacklevel=2)
     return n
