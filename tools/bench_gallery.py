@@ -9,6 +9,7 @@ against all cosines. Each heavy part runs in a process of its own, whose peak me
 folder takes some 10 GB, and is removed at the end unless it was given."""
 import argparse,json,os,random,re,shutil,statistics,subprocess,sys,tempfile,threading,time
 from collections import Counter
+from contextlib import closing
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 import numpy as np,torch
@@ -256,7 +257,9 @@ def imported(at:Path, files:int)->dict:
     with ThreadPoolExecutor(2) as pool: list(tqdm(pool.map(write, range(files), chunksize=100), total=files, desc='files'))
     wrote = time.time()-began; words = [sys.executable,'-c',IMPORT,str(root),str(at/'imported'),str(folder)]
     first = subprocess.Popen(words, stdout=subprocess.PIPE); small = at/'imported'/'thumbnails.sqlite'
-    while first.poll() is None and not (small.exists() and len(StoredThumbnails(small))>files//10): time.sleep(.5) # a tenth is kept
+    def kept():
+        with closing(StoredThumbnails(small)) as t: return len(t)
+    while first.poll() is None and not (small.exists() and kept()>files//10): time.sleep(.5)
     first.kill(); first.wait(); there = len(g := StoredGallery(at/'imported', load_run(shipped_run()))); g.close()
     run = lambda: json.loads(subprocess.run(words, stdout=subprocess.PIPE, check=True, text=True).stdout.splitlines()[-1]); second,third = run(),run()
     g = StoredGallery(at/'imported', load_run(shipped_run())); total,thumbs = len(g),len(g.thumbnails); size = sum(f.stat().st_size for f in g.folder.rglob('*') if f.is_file())/1e9; g.close()

@@ -202,8 +202,8 @@ def walk(self:LanceEngine,
 FRAGMENT,LATE = 131_072,4096 # rows of a file that is left as it is; new rows that are compared one by one
 
 @patch
-def _compact(self:LanceEngine, all:bool=False):
-    "Put small files together and forget versions that nobody reads any more; indexes learn what is new when it has become much, or `all`"
+def _compact(self:LanceEngine, fully:bool=False):
+    "Put small files together and forget versions that nobody reads any more; indexes learn what is new when it has become much, or where asked to go `fully`"
     with self._lock:
         self._writes = 0
         try:
@@ -211,8 +211,8 @@ def _compact(self:LanceEngine, all:bool=False):
                 vectors = {c.name for c in self.columns.values() if c.kind=='vector'}; table = lance.dataset(str(self.folder/'pictures.lance')); fragments = {f.fragment_id:f for f in table.get_fragments()}
                 indexed = {f for i in table.describe_indices() if i.field_names[0] in vectors for s in i.segments for f in s.fragment_ids}; late = sum(f.count_rows() for n,f in fragments.items() if n not in indexed)
                 table.optimize.compact_files(target_rows_per_fragment=FRAGMENT, excluded_fragment_ids=sorted(indexed&fragments.keys())) # moving rows that an index knows changes the whole index
-                if indexed and (all or late>max(LATE, table.count_rows()//100)): table.optimize.optimize_indices(num_indices_to_merge=64)
-                if indexed and all: table.optimize.compact_files(target_rows_per_fragment=FRAGMENT) # files are only put together with those that the same indexes know
+                if indexed and (fully or late>max(LATE, table.count_rows()//100)): table.optimize.optimize_indices(num_indices_to_merge=64)
+                if indexed and fully: table.optimize.compact_files(target_rows_per_fragment=FRAGMENT) # files are only put together with those that the same indexes know
                 table.cleanup_old_versions(timedelta(minutes=5))
             LOOP.run(self._table.checkout_latest())
         except Timeout: pass # another process writes; it will do it
@@ -234,4 +234,4 @@ def tidy(self:LanceEngine)->None:
             for c in (Column('id','text'),*self.columns.values()):
                 if c.kind=='vector' and n>=2*self.indexed(c.name): LOOP.run(self._table.create_index(c.name, config=IvfSq(distance_type='cosine', target_partition_size=round(math.sqrt(n)), max_iterations=20, sample_rate=64), replace=True)) # also where most came later: lists follow the data
                 elif c.kind in FACTS and c.name not in there: LOOP.run(self._table.create_index(c.name, config=BTree()))
-    self._compact(all=True)
+    self._compact(fully=True)
