@@ -1,5 +1,5 @@
 "The options --golden, a folder with cases `case_*.json`, each with its `.npz`, and --record, a file that says how near to them we are"
-import hashlib,json
+import gc,hashlib,json
 from pathlib import Path
 import pytest
 
@@ -29,6 +29,12 @@ def compared_here(request):
     known = request.node.callspec.params if hasattr(request.node, 'callspec') else {}
     parity.here.update(test=getattr(request.node, 'originalname', '').removeprefix('test_').replace('_', ' '), of=' '.join(str(v) for k,v in known.items() if k!='case_path'))
     if known.get('case_path'): parity.CASES[known['case_path'].name] = hashlib.sha256(known['case_path'].with_suffix('.npz').read_bytes()).hexdigest()[:12]
+
+def pytest_collection_finish():
+    "What the imports left is no garbage: the collector need not look at it again and again"
+    gc.collect(); gc.freeze()
+
+def pytest_unconfigure(): gc.unfreeze() # or some libraries complain of leaks at the end
 
 def pytest_sessionfinish(session, exitstatus):
     "Write the record of --record"

@@ -117,6 +117,10 @@ def test_pictures_and_pairs_are_aligned(home):
         seen = corpus.visuals('validation')[i]; large = np.asarray(corpus.picture(seen.id, 256).resize((64,64)), float)
         assert np.abs(large-seen.frames[0]).mean()<12  # the large picture is of the same scene
 
+def test_several_processes_write_the_same_bytes(home, tmp_path, monkeypatch):
+    monkeypatch.setattr(pictograms, 'SHARE', 30)
+    assert Pictograms(build_pictograms(tmp_path, spec=SMALL, progress=False, processes=2)).verify()==Pictograms(home/'scenes').verify()
+
 @pytest.mark.parametrize('fault', [OSError(errno.ENOSPC, 'No space left on device'), KeyboardInterrupt()])
 def test_a_build_cut_off_leaves_the_old_corpus(home, monkeypatch, fault):
     before = Pictograms(home/'scenes').verify(); calls = []

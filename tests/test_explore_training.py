@@ -25,6 +25,7 @@ SIZES = dict(big='grande', small='piccolo', old='vecchio', new='nuovo', round='t
 PAIRS = [(f'a {s} {c} square{w}.', f'un quadrato {c2} {s2}{w2}.', f'{c}-{s}-{i}') for i,(w,w2) in enumerate([('',''),(' on the table',' sul tavolo'),(' in the sea',' nel mare'),(' near a tree',' accanto a un albero'),(' at night',' di notte')])
          for c,(c2,_) in COLOURS.items() for s,s2 in SIZES.items()]
 TEXT = 'en\tit\tpicture\n'+''.join('\t'.join(p)+'\n' for p in PAIRS)
+STEPS = 400,20 # of the two stages
 PARTS = ['token_vectors','disentangler','generator','adapters']
 
 def preset(folder:Path, *steps:int)->str:
@@ -53,7 +54,7 @@ def bench(home):
     main = StaticAdapter(StaticAdapterConfig(('de',), token_width=16), Backbone(build_clip(cfg), tokens, cfg, 'tiny'), train_tokenizer(['ein rotes Quadrat'], 60)).eval()
     return Workbench(main, load_corpus('folder', root=home/'corpus'), ('train',))
 
-def state_of(bench, home, runs, steps=(400,20), **options):
+def state_of(bench, home, runs, steps=STEPS, **options):
     state = TrainingState(bench, runs, preset=preset(home, *steps), **options)
     state.read(TEXT, 'it'); assert state.message=='' and len(state.captions.pairs)==120
     return state
@@ -73,14 +74,14 @@ def straight(bench, home, tmp_path_factory):
 
 def test_a_run_through_both_stages(straight, bench):
     card = json.loads((straight.folder/'card.json').read_text())
-    assert card['stages']==dict(cross_lingual_alignment=400, cross_modal_alignment=20) and card['with_picture']==card['pairs']=={'it':len(parts(straight.captions.pairs)['train'])}
+    assert card['stages']==dict(zip(('cross_lingual_alignment','cross_modal_alignment'), STEPS)) and card['with_picture']==card['pairs']=={'it':len(parts(straight.captions.pairs)['train'])}
     assert card['corpus']=='corpus' and card['kept_back']==dict(validation=6, test=12) and not (straight.folder/'progress.json').exists() and not (straight.folder/'checkpoints').exists()
     assert straight.share()==1 and straight.remaining()==0 and straight.message==''
     assert {r['stage'] for r in straight.log}=={'cross_lingual_alignment','cross_modal_alignment'} and sum('validation' in r for r in straight.log)==8
     first = [r['alignment'] for r in straight.log if 'alignment' in r]; assert first[-1]<.5*first[0]
     shown = curves(straight.log, card['stages'])
     assert {t.name for t in shown.data}>={'alignment','consistency','adversarial','contrastive','learning rate',"the gradient's norm",'critic is right','norm of f_sa','validation: mean recall'}
-    at = next(t for t in shown.data if t.name=='learning rate'); assert list(at.x)[-1]==419 and len(at.x)==sum('learning_rate' in r for r in straight.log)
+    at = next(t for t in shown.data if t.name=='learning rate'); assert list(at.x)[-1]==sum(STEPS)-1 and len(at.x)==sum('learning_rate' in r for r in straight.log)
 
 def test_the_new_model_beside_the_others(straight, bench):
     straight.evaluate(); assert straight.message==''
@@ -101,12 +102,12 @@ def test_stopped_by_the_page_and_taken_up_by_another_it_ends_with_the_same_bits(
     assert 'goes on from there' in first.child.last_words()
     at = first.progress['step']; assert json.loads((checkpoints(first.folder)[-1]/'manifest.json').read_text())['position']==[0,at]
     second = TrainingState(bench, tmp_path/'runs'); (told,folder), = second.earlier(); assert told.endswith('stopped')
-    second.attach(folder); assert (second.status,second.steps,second.language,second.progress['step'])==('stopped',(400,20),'it',at) and second.log==first.log
+    second.attach(folder); assert (second.status,second.steps,second.language,second.progress['step'])==('stopped',STEPS,'it',at) and second.log==first.log
     second.resume(); assert second.wait(600)=='finished', second.message
     assert bits(second.folder)==bits(straight.folder)
 
 def test_a_child_that_dies_is_told_and_can_go_on(straight, bench, home, tmp_path):
-    state = state_of(bench, home, tmp_path/'runs'); state.start(); until(state, lambda s: s.progress.get('step', 0)>205)
+    state = state_of(bench, home, tmp_path/'runs'); state.start(); until(state, lambda s: s.progress.get('step', 0)>STEPS[0]//2+5)
     os.kill(state.child.process.pid, signal.SIGKILL); state.wait(600)
     assert state.status=='failed' and 'SIGKILL' in state.message and 'Go on' in state.message
     later = TrainingState(bench, tmp_path/'runs'); later.attach(state.folder); assert later.status=='failed' and later.message
@@ -119,7 +120,7 @@ def test_what_cannot_be_trained_says_why(bench, home, tmp_path):
 
 def test_remaining_time_and_a_page_that_answers(bench, home, tmp_path):
     "Estimating until it is known, then of the right size; polls and queries go on meanwhile (how fast: `make bench-app`)"
-    state = state_of(bench, home, tmp_path/'runs', (1200,20)); state.use_pictures = False; state.start()
+    state = state_of(bench, home, tmp_path/'runs', (600,20)); state.use_pictures = False; state.start()
     guesses,answered,words = [],0,set()
     while state.poll() in RUNNING:
         answered += len(bench.main.search('a red square.', 'en', k=3))==3 and state.status=='training'

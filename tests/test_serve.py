@@ -187,12 +187,14 @@ def test_no_way_out_of_the_gallery(tmp_path):
     try:
         assert ask.get('/api/original', params=dict(id='red-00.png')).content==(drawn/'red-00.png').read_bytes()
         assert ask.get('/api/picture', params=dict(id='red-00.png')).json()['original'] is True
+        new = ask.post('/api/pictures', files=sent(encoded(picture('red', 3)))).json(); kept = ask.get('/api/original', params=dict(id=new['id'])); assert new['original'] and kept.headers['content-type']=='image/webp' and kept.content==(tmp_path/'gallery'/new['id']).read_bytes()
+        assert client(gallery, WRITER).get('/api/original', params=dict(id=new['id'])).status_code==404
         for id in ('outside','a link','green-00.png','blue-00.png'): assert ask.get('/api/original', params=dict(id=id)).status_code==404 and ask.get('/api/picture', params=dict(id=id)).json()['original'] is False
         for place in ELSEWHERE:
             for path in ('original','thumbnail','picture'):
                 r = ask.get(f'/api/{path}', params=dict(id=place)); assert r.status_code==404 and not any(f in r.content for f in forbidden), (path,place)
             assert ask.get('/api/search', params=dict(like=place)).status_code==404 and ask.delete('/api/picture', params=dict(id=place)).status_code==404
-        assert (tmp_path/'secret.txt').is_file() and (tmp_path/'gallery'/'gallery.json').is_file() and len(gallery)==6
+        assert (tmp_path/'secret.txt').is_file() and (tmp_path/'gallery'/'gallery.json').is_file() and len(gallery)==7
         with serving(gallery_app(gallery, replace(WRITER, originals=str(drawn)))) as port:
             for path in ('/../settings.ini','/..%2f..%2fsettings.ini','/%2e%2e/%2e%2e/settings.ini','//etc/passwd','/etc/passwd','/..\\..\\settings.ini','/app.js/../../service.py','/__init__.py','/../service.py','/.%00/','/index.html/..;/service.py','/uploads/x.webp','/api','/api/','/docs','/redoc','/openapi.json'):
                 status,_,body = raw(port, f'GET {path} HTTP/1.1\nhost: localhost\n'); assert status in (400,404) and b'import' not in body and b'[DEFAULT]' not in body and b'root:' not in body, (path,status)

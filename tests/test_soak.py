@@ -13,7 +13,7 @@ from test_processes import launch
 
 KILLS = int(os.environ.get('SOAK', 3))
 PROCESSES = get_context('forkserver'); PROCESSES.set_forkserver_preload(['dasd_lab.training.recipes','squares'])
-LONG = TINY|dict(stages=[dict(s, steps=n) for s,n in zip(TINY['stages'], (240,160))])
+LONG = TINY|dict(stages=[dict(s, steps=n) for s,n in zip(TINY['stages'], (240,160) if KILLS>=20 else (100,60))])
 
 def whole_run(out:Path, backbone:Path, every:int)->None:
     "What the process does; with a checkpoint so often that many kills fall into one"

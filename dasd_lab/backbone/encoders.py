@@ -8,10 +8,8 @@ __all__ = ['encoder_config', 'build_encoder', 'longest_context', 'EncoderText']
 # %% ../../nbs/207_backbone.encoders.ipynb #eef34e9e
 from typing import Literal
 
-import torch
+import torch,transformers
 from torch import Tensor,nn
-from transformers import AutoConfig,AutoModel,PretrainedConfig
-from transformers.masking_utils import create_bidirectional_mask,create_bidirectional_sliding_window_mask,create_causal_mask
 
 from .text import TextTower,at_end,real_tokens
 from ..contracts import LabError
@@ -19,10 +17,10 @@ from ..contracts import LabError
 # %% ../../nbs/207_backbone.encoders.ipynb #17479b68
 def encoder_config(
     config:dict # as in the `config.json` of a published encoder; `model_type` names its kind
-)->PretrainedConfig:
+)->'transformers.PretrainedConfig':
     "A configuration of transformers from plain data"
     kind = config.get('model_type', '')
-    try: return AutoConfig.for_model(kind, **{k: v for k,v in config.items() if k not in ('model_type','_name_or_path','transformers_version','architectures')})
+    try: return transformers.AutoConfig.for_model(kind, **{k: v for k,v in config.items() if k not in ('model_type','_name_or_path','transformers_version','architectures')})
     except Exception as e: raise LabError(f'an encoder of type {kind!r} ({str(e)[:120]})', 'a model_type that transformers knows, with its settings', 'Give the whole config.json.') from e
 
 def build_encoder(
@@ -30,9 +28,9 @@ def build_encoder(
 )->nn.Module:   # random weights, no pooling layer
     "An encoder from its configuration"
     c = encoder_config(config)
-    if c.is_encoder_decoder: return AutoModel.from_config(c).get_encoder()
-    try: return AutoModel.from_config(c, add_pooling_layer=False)
-    except TypeError: return AutoModel.from_config(c)
+    if c.is_encoder_decoder: return transformers.AutoModel.from_config(c).get_encoder()
+    try: return transformers.AutoModel.from_config(c, add_pooling_layer=False)
+    except TypeError: return transformers.AutoModel.from_config(c)
 
 # %% ../../nbs/207_backbone.encoders.ipynb #2a58298f
 _BLOCKS = ('encoder.layer','encoder.layers','layers','transformer.layer','block')
@@ -84,6 +82,7 @@ class EncoderText(TextTower):
 
     def given(self, i:int, tokens:Tensor, end_index:Tensor)->dict:
         "What block `i` is called with beside the tokens: a mask, and positions where they are added there"
+        from transformers.masking_utils import create_bidirectional_mask,create_bidirectional_sliding_window_mask,create_causal_mask
         kind,config = getattr(self.blocks[i], 'attention_type', ''),self.encoder.config
         keep = None if self.padding=='seen' or self.causal else real_tokens(tokens, end_index)
         mask = create_causal_mask if self.causal else create_bidirectional_sliding_window_mask if kind=='sliding_attention' else create_bidirectional_mask

@@ -12,10 +12,9 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-import timm,torch
+import timm,torch,transformers
 from timm.data import resolve_data_config
 from torch import Tensor,nn
-from transformers import AutoModel,ChineseCLIPModel,CLIPModel,SiglipModel
 
 from .encoders import EncoderText,build_encoder,encoder_config
 from .open_clip import FRAMES
@@ -60,7 +59,7 @@ def folder_tokenizer(
     return CaptionTokenizer.load(Path(folder)/'tokenizer.json', **dict(zip(('start','end','pad'), frame or known[part])))
 
 # %% ../../nbs/24_backbone.transformers.ipynb #d2c16ee2
-_MODELS = dict(clip=(CLIPModel, dict(reading='end', causal=True)), siglip=(SiglipModel, dict(reading='last', padding='seen')), chinese_clip=(ChineseCLIPModel, dict(reading='first')))
+_MODELS = dict(clip=('CLIPModel', dict(reading='end', causal=True)), siglip=('SiglipModel', dict(reading='last', padding='seen')), chinese_clip=('ChineseCLIPModel', dict(reading='first')))
 
 class HubTowers(nn.Module):
     "A two-tower model of transformers, asked as open_clip's are"
@@ -98,7 +97,7 @@ def build_transformers(
     "A two-tower model of transformers from its configuration"
     kind = config['model'].get('model_type', '')
     if kind not in _MODELS: raise LabError(f'a two-tower model of type {kind!r}', f'one of {sorted(_MODELS)}', 'Open its two encoders with `dual_stream_backbone`.')
-    towers = HubTowers(_MODELS[kind][0](encoder_config(config['model'])))
+    towers = HubTowers(getattr(transformers, _MODELS[kind][0])(encoder_config(config['model'])))
     return towers,HubText(towers, config.get('context_length'))
 
 def seen_as(
@@ -135,7 +134,7 @@ class ImageEncoder(nn.Module):
             try: self.encoder = timm.create_model(config['timm'], pretrained=False, num_classes=0, **rest)
             except RuntimeError as e: raise LabError(f'the timm model {config["timm"]!r} ({e})', 'a name of timm.list_models()', 'Correct the name.') from e
             self.width = self.encoder.num_features if not hasattr(self.encoder, 'head_hidden_size') else self.encoder.head_hidden_size
-        else: self.encoder = AutoModel.from_config(encoder_config(config['transformers'])); self.width = self.encoder.config.hidden_size
+        else: self.encoder = transformers.AutoModel.from_config(encoder_config(config['transformers'])); self.width = self.encoder.config.hidden_size
 
     def forward(self,
         pixels:Tensor # [N, 3, size, size]

@@ -123,5 +123,5 @@ def serve_words(
     s.add_argument('gallery', nargs='?', metavar='GALLERY', help='a folder that `gallery import` made (default: the test pictures of the built-in corpus)')
     s.add_argument('--port', type=int, default=8765, metavar='N', help='(default: %(default)s)'); s.add_argument('--host', default='127.0.0.1', metavar='ADDRESS', help='listen elsewhere than on this machine alone; asks for --name, and for a token from everybody')
     s.add_argument('--name', action='append', default=[], metavar='HOST', help='a name or address that the service answers to, beside localhost'); s.add_argument('--token', default='', help='whoever asks must know it')
-    s.add_argument('--writable', action='store_true', help='pictures can be added, changed and removed'); s.add_argument('--originals', metavar='FOLDER', help='original files below this folder may be shown')
+    s.add_argument('--writable', action='store_true', help='pictures can be added, changed and removed'); s.add_argument('--originals', metavar='FOLDER', help='original files below this folder may be shown, and uploads with them')
     s.add_argument('--title', default='Pictures', help='of the page (default: %(default)s)'); s.add_argument('--most-megabytes', type=int, default=20, metavar='N', help='of one upload (default: %(default)s)'); common_words(s, 'run'); s.set_defaults(run_command=serve_gallery)

@@ -34,7 +34,7 @@ class ServiceSettings:
     timeout_s:float = 20.           # for a whole request, its upload included
     at_once:int = 4                 # requests that are computed at the same time; others wait
     hosts:tuple[str,...] = ('127.0.0.1','localhost','[::1]') # names that the service answers to
-    originals:str = ''              # folder below which original files may be shown; '': only thumbnails
+    originals:str = ''              # folder below which original files may be shown, and uploads with them; '': only thumbnails
     def __post_init__(self):
         for n in ('requests_per_minute','uploads_per_minute','most_bytes','most_pixels','most_results','timeout_s','at_once'):
             if getattr(self, n)<=0: raise LabError(f'{n}={getattr(self, n)}', 'more than 0', 'Leave it out for the default.')

@@ -112,9 +112,10 @@ class GalleryService:
         if id not in self.gallery: raise HTTPException(404, 'No such picture.')
         return id
     def original(self, id:str)->Path|None:
-        "The file of a picture, where it lies below the folder of originals"
+        "The file of a picture, where it lies below the folder of originals or came over the service"
         found = self.gallery.engine.read([id], ['source']); path = Path(found['source'][0]).resolve() if found['id'] and found['source'][0] else None
-        return path if self.originals and path and path.is_relative_to(self.originals) and path.suffix.lower() in PICTURE_SUFFIXES and path.is_file() else None
+        may = self.originals and path and any(path.is_relative_to(f) for f in (self.originals,(self.gallery.folder/'uploads').resolve()))
+        return path if may and path.suffix.lower() in PICTURE_SUFFIXES and path.is_file() else None
     def told(self, id:str)->PictureAnswer:
         if not (facts := self.facts([id])): raise HTTPException(404, 'No such picture.')
         return PictureAnswer(id=id, facts=facts[id], original=self.original(id) is not None)

@@ -14,7 +14,6 @@ from typing import Protocol
 
 import numpy as np
 from scipy.sparse import coo_array,diags_array
-from sklearn.utils.extmath import randomized_svd
 
 from ..contracts import LabError
 from .vocabulary import WordVocabulary,with_vectors
@@ -147,6 +146,7 @@ def ppmi_vectors(
     seed:int=0        # of the randomised decomposition
 )->np.ndarray:        # [n, W] float32
     "Singular vectors of positive pointwise mutual information, times the square roots of the singular values"
+    from sklearn.utils.extmath import randomized_svd
     c = counts.tocsr(); word,context = (np.maximum(np.asarray(c.sum(k)).ravel(), 1e-12) for k in (1,0)); smooth = context**power; smooth /= smooth.sum()
     pmi = (diags_array(1/word)@c@diags_array(1/smooth)).tocsr(); pmi.data = np.maximum(np.log(np.maximum(pmi.data, 1e-12)), 0); pmi.eliminate_zeros()
     k = min(dim, c.shape[0]); u,s,_ = randomized_svd(pmi, k, random_state=seed)
