@@ -1,5 +1,6 @@
-"Two processes that train together, started as `accelerate launch` does, give what one process gives"
-import json,os,subprocess,sys
+"Two processes that train together give what one process gives: once started by `accelerate launch`, else forked from one that has imported everything, with the variables that launchers set"
+import json,os,socket,subprocess,sys
+from multiprocessing import get_context
 from pathlib import Path
 import pytest,torch
 from dasd_lab.storage import read_tensors
@@ -7,15 +8,32 @@ from dasd_lab.storage import read_tensors
 HERE = Path(__file__).parent
 SCRIPT = '''
 import json,sys
-from dasd_lab.training.machine import Machine
-from dasd_lab.training.recipes import train
-from dasd_lab.training.runs import Keeping
 sys.path.insert(0, {here!r})
-from squares import TINY,Squares
-options = json.loads(sys.argv[2])
-from dasd_lab.presets import load_preset,vary
-train(vary(load_preset(options['preset']) if 'preset' in options else TINY, options.get('changes', {{}})), Squares(), out=sys.argv[1], backbone=options['backbone'], seed=3, progress=False, machine=Machine(**options.get('machine', {{}})), keeping=Keeping(8, log_every=5))
+from test_processes import trained_run
+trained_run(sys.argv[1], json.loads(sys.argv[2]))
 '''
+PROCESSES = get_context('forkserver'); PROCESSES.set_forkserver_preload(['dasd_lab.training.recipes','squares'])
+
+def trained_run(out:str, options:dict)->None:
+    "What each process does"
+    from dasd_lab.presets import load_preset,vary
+    from dasd_lab.training.machine import Machine
+    from dasd_lab.training.recipes import train
+    from dasd_lab.training.runs import Keeping
+    from squares import TINY,Squares
+    preset = vary(load_preset(options['preset']) if 'preset' in options else TINY, options.get('changes', {}))
+    train(preset, Squares(), out=out, backbone=options['backbone'], seed=3, progress=False, machine=Machine(**options.get('machine', {})), keeping=Keeping(8, log_every=5))
+
+def member(place:dict[str,str], out:str, options:dict)->None: os.environ.update(place); torch.set_num_threads(1); trained_run(out, options)
+
+def forked(out:Path, processes:int, timeout:float=240, **options)->None:
+    "A training in so many processes of `PROCESSES`"
+    with socket.socket() as s: s.bind(('127.0.0.1', 0)); port = str(s.getsockname()[1])
+    place = lambda rank: dict(CUDA_VISIBLE_DEVICES='') | (dict(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(processes), LOCAL_WORLD_SIZE=str(processes), MASTER_ADDR='127.0.0.1', MASTER_PORT=port) if processes>1 else {})
+    members = [PROCESSES.Process(target=member, args=(place(i), str(out), options)) for i in range(processes)]
+    for p in members: p.start()
+    for p in members: p.join(timeout)
+    assert [p.exitcode for p in members]==[0]*processes
 
 def launch(out:Path, processes:int, timeout:float=240, **options)->subprocess.CompletedProcess:
     "A training in so many processes on this machine's processor"
@@ -32,16 +50,15 @@ def trained(tmp_path_factory):
     sys.path.insert(0, str(HERE))
     from squares import SOURCE,Squares
     root = tmp_path_factory.mktemp('processes'); save_backbone(train_source(SOURCE, Squares(), progress=False), root/'backbone')
-    for name,n in (('one',1),('two',2)):
-        done = launch(root/name, n, backbone=str(root/'backbone')); assert done.returncode==0, done.stderr[-2000:]
+    forked(root/'one', 1, backbone=str(root/'backbone'))
+    done = launch(root/'two', 2, backbone=str(root/'backbone')); assert done.returncode==0, done.stderr[-2000:]
     return root
 
 OFFICIAL = {'stages.0.optimizer':'bert_adam', 'stages.0.trains':['token_vectors','disentangler','generator','adapters','critic'], 'stages.0.max_gradient_norm':1., 'stages.0.steps':12, 'stages.1.steps':4} # the critic is in both optimizers, as in the authors' code
 
 @pytest.fixture(scope='module')
 def official(trained):
-    for name,n in (('official one',1),('official two',2)):
-        done = launch(trained/name, n, backbone=str(trained/'backbone'), changes=OFFICIAL); assert done.returncode==0, done.stderr[-2000:]
+    for name,n in (('official one',1),('official two',2)): forked(trained/name, n, backbone=str(trained/'backbone'), changes=OFFICIAL)
     return trained
 
 def rows(folder): return [json.loads(l) for l in (folder/'log.jsonl').read_text().splitlines()]
@@ -65,7 +82,7 @@ def test_one_of_them_writes(trained):
 
 def test_each_over_its_own_rows_is_another_training(trained, tmp_path):
     "Without gathering each process has fewer negatives: the option does what it says"
-    done = launch(tmp_path/'own', 2, backbone=str(trained/'backbone'), machine=dict(gather=False)); assert done.returncode==0, done.stderr[-2000:]
+    forked(tmp_path/'own', 2, backbone=str(trained/'backbone'), machine=dict(gather=False))
     contrast = lambda folder: [r['contrastive'] for r in rows(folder) if 'contrastive' in r]
     assert contrast(tmp_path/'own')[0]<.9*contrast(trained/'two')[0] # ln of half as many
 
@@ -73,8 +90,7 @@ def test_a_method_whose_captions_stand_behind_their_languages(trained):
     "SMALR: in the stages of words as one process; behind them pictures are normalised by each process's own batch"
     from squares import FEW_WORDS
     changes = FEW_WORDS | {'languages': ['de','fr'], 'config.latent.margin': 9., 'config.latent.explore': 0., 'config.embed_dim': 8, 'config.image_hidden': 8, 'config.gru_width': 8} | {f'stages.{i}.{k}': v for i in range(3) for k,v in dict(steps=6, batch_size=8, until=0.).items()}
-    for name,n in (('words one',1),('words two',2)):
-        done = launch(trained/name, n, backbone=str(trained/'backbone'), preset='smalr.pictograms', changes=changes); assert done.returncode==0, done.stderr[-2000:]
+    for name,n in (('words one',1),('words two',2)): forked(trained/name, n, backbone=str(trained/'backbone'), preset='smalr.pictograms', changes=changes)
     one,two = rows(trained/'words one'),rows(trained/'words two'); assert [(r['stage'],r['step']) for r in one]==[(r['stage'],r['step']) for r in two]
     for a,b in zip(one, two):
         assert b.get('entries_used')==a.get('entries_used')

@@ -1,7 +1,7 @@
 "What a run's folder promises: it goes on from its name alone, the same seed gives the same bits, and runs are listed"
 import json,os,signal,subprocess,sys,time
 from pathlib import Path
-import pytest
+import pytest,torch
 from dasd_lab.cli import main
 from dasd_lab.presets import vary
 from dasd_lab.storage import read_tensors
@@ -67,12 +67,14 @@ def test_a_run_on_a_corpus_goes_on_without_its_preset(backbone, tmp_path):
 
 @pytest.mark.parametrize('threads', [1, pytest.param(2, marks=pytest.mark.skipif('SOAK' not in os.environ, reason='only in make soak: two threads wait for each other on a busy machine'))])
 def test_the_same_seed_gives_the_same_bits_on_any_day(backbone, tmp_path, threads):
-    "Deterministic mode, in two processes with as many threads"
+    "Deterministic mode, here and in another process with as many threads"
     from dasd_lab.backbone.towers import save_backbone
     save_backbone(backbone, tmp_path/'backbone'); script = tmp_path/'one.py'
     script.write_text(f"import sys,torch; torch.set_num_threads({threads}); sys.path.insert(0, {str(Path(__file__).parent)!r})\nfrom squares import TINY,Squares\nfrom dasd_lab.training.machine import Machine\nfrom dasd_lab.training.recipes import train\n"
-                      f"train(TINY, Squares(), out=sys.argv[1], backbone={str(tmp_path/'backbone')!r}, seed=int(sys.argv[2]), progress=False, machine=Machine(deterministic=True))\n")
-    for name,seed in (('a',3),('b',3)): subprocess.run([sys.executable,str(script),str(tmp_path/name),str(seed)], check=True, env=os.environ|dict(OMP_NUM_THREADS=str(threads)))
+                      f"train(TINY, Squares(), out=sys.argv[1], backbone={str(tmp_path/'backbone')!r}, seed=3, progress=False, machine=Machine(deterministic=True))\n")
+    subprocess.run([sys.executable,str(script),str(tmp_path/'a')], check=True, env=os.environ|dict(OMP_NUM_THREADS=str(threads))); before = torch.get_num_threads(); torch.set_num_threads(threads)
+    try: train(TINY, Squares(), out=tmp_path/'b', backbone=tmp_path/'backbone', seed=3, progress=False, machine=Machine(deterministic=True))
+    finally: torch.set_num_threads(before)
     assert bits(tmp_path/'a')==bits(tmp_path/'b')
 
 @pytest.mark.parametrize('machine', [Machine(precision='bf16'), Machine(length_step=8), Machine(workers=1)], ids=['bf16','multiples','made ahead'])

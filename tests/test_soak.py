@@ -2,17 +2,15 @@
 
 A real disk that fills up (where mounting one is allowed), and three kills in the usual tests; `make soak` asks for twenty (SOAK=20), some of them inside a save, and for a process of two that dies."""
 import json,os,random,shutil,signal,subprocess,time
-from multiprocessing import get_context
 from pathlib import Path
 import pytest
 from dasd_lab.contracts import LabError
 from dasd_lab.training.checkpoints import checkpoints
 from dasd_lab.training.diary import read_log,read_progress
 from squares import SOURCE,TINY,Squares
-from test_processes import launch
+from test_processes import PROCESSES,launch
 
 KILLS = int(os.environ.get('SOAK', 3))
-PROCESSES = get_context('forkserver'); PROCESSES.set_forkserver_preload(['dasd_lab.training.recipes','squares'])
 LONG = TINY|dict(stages=[dict(s, steps=n) for s,n in zip(TINY['stages'], (240,160) if KILLS>=20 else (100,60))])
 
 def whole_run(out:Path, backbone:Path, every:int)->None:

@@ -85,7 +85,7 @@ class Tested(Squares):
 
 def test_the_command(backbone, tmp_path, capsys, monkeypatch):
     "dasd-lab table, on one backbone and on two"
-    monkeypatch.setattr('dasd_lab.corpora.catalog.load_corpus', lambda name: Tested()); (tmp_path/'tiny.json').write_text(json.dumps(SHORT))
+    monkeypatch.setattr('dasd_lab.corpora.catalog.load_corpus', lambda name, **_: Tested()); (tmp_path/'tiny.json').write_text(json.dumps(SHORT))
     for name in ('one','two'): save_backbone(backbone, tmp_path/name/'backbone')
     def table(*words): assert main(['table','3','--preset',str(tmp_path/'tiny.json'),'--seeds','0','--out',str(tmp_path/'t.jsonl'),*words])==0; return capsys.readouterr().out
     one = table('--backbone',str(tmp_path/'one/backbone')); assert 'static adapter' in one and len(read_runs(tmp_path/'t.jsonl'))==2

@@ -6,7 +6,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SHOTS = ROOT/'tests/shots'
-BROWSER = os.environ.get('CHROMIUM') or next(filter(None, map(shutil.which, ('chromium','google-chrome','chromium-browser'))), None)
+BROWSER = os.environ.get('CHROMIUM') or next(filter(None, map(shutil.which, ('chromium-headless-shell','chromium','google-chrome','chromium-browser'))), None) # the first draws no window around the page: a quarter less work
 FLAGS = ['--no-sandbox','--disable-gpu','--disable-dev-shm-usage','--disable-background-networking','--disable-component-update',
          '--disable-sync','--no-first-run','--no-default-browser-check']
 
@@ -91,7 +91,7 @@ class Web:
 
 @pytest.fixture(scope='session')
 def browser():
-    if BROWSER is None: pytest.skip('no Chromium on this machine; as root: apt-get install chromium fonts-noto-core fonts-noto-cjk')
+    if BROWSER is None: pytest.skip('no Chromium on this machine; as root: apt-get install chromium-headless-shell fonts-noto-core fonts-noto-cjk')
     sync_api = pytest.importorskip('playwright.sync_api')
     with sync_api.sync_playwright() as p:
         b = p.chromium.launch(executable_path=BROWSER, args=FLAGS)
