@@ -268,7 +268,7 @@ import sys,numpy as np; from collections import Counter
 seen = 0; print("ready", flush=True)
 while seen<{all}:
     walked = [i for part in engine.walk(["year"]) for i in part["id"]]; n = engine.count(); found = engine.nearest("v", np.ones((1,4)), 5)[0].ids
-    assert len(set(walked))==len(walked) and len(walked)>=seen and n>=len(walked) and sum(v!=20 for v in Counter(i.split('-')[0] for i in walked).values())<={torn} and len(found)==min(5, len(found)) and all(len(engine.read([i], ["v"])["id"])==1 for i in found), (seen, len(walked), n)
+    assert len(set(walked))==len(walked) and len(walked)>=seen and n>=len(walked) and sum(v!=20 for v in Counter(i.split('-')[0] for i in walked).values())<={torn} and min(5, n)<=len(found)<=5 and all(len(engine.read([i], ["v"])["id"])==1 for i in found), (seen, len(walked), n)
     seen = len(walked)
 print("all", flush=True)
 '''

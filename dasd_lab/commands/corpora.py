@@ -9,7 +9,7 @@ __all__ = ['corpus_build', 'corpus_info', 'check_captions', 'import_own', 'show_
 import sys
 from pathlib import Path
 
-from .words import changed_settings,common_words,listed,many,open_corpus,show
+from .words import changed_settings,common_words,listed,n_processes,open_corpus,show
 
 # %% ../../nbs/794_commands.corpora.ipynb #9821e55f
 def corpus_build(args)->None:
@@ -17,8 +17,8 @@ def corpus_build(args)->None:
     from dasd_lab.corpora.pictograms import PARTS,ScenesSpec,build_pictograms,load_pictograms
     for part in PARTS:
         spec = None if args.seed is None or part!='scenes' else ScenesSpec(seed=args.seed)
-        if args.force: build_pictograms(args.folder, part, spec or ScenesSpec(), processes=many())
-        corpus = load_pictograms(part, args.folder, spec, processes=many())
+        if args.force: build_pictograms(args.folder, part, spec or ScenesSpec(), processes=n_processes())
+        corpus = load_pictograms(part, args.folder, spec, processes=n_processes())
         print(corpus.root, corpus.verify()[:16])
 
 def corpus_info(args)->None:
