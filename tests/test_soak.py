@@ -37,16 +37,17 @@ def straight(tmp_path_factory):
     return root/'run',root/'backbone',time.monotonic()-began
 
 def test_killed_at_random_points(straight, tmp_path):
-    run,backbone,took = straight; out,rng,inside,places = tmp_path/'killed',random.Random(time.time_ns()),0,[]
+    run,backbone,took = straight; out,rng,inside,places = tmp_path/'runs/killed',random.Random(time.time_ns()),0,[]
     while len(places)<KILLS:
         before = read_progress(out); p = started(out, backbone)
         while p.is_alive() and (at := read_progress(out))==before: time.sleep(.002)
         time.sleep(rng.uniform(0, 1.2*took/KILLS)) # on the whole it comes to its end about when the kills do
         if not p.is_alive(): shutil.rmtree(out); places.append('–'); continue # it came to its end first: from the beginning
         os.kill(p.pid, signal.SIGKILL); p.join(); assert p.exitcode in (-signal.SIGKILL,0) # 0: it had just ended
-        if p.exitcode==0: shutil.rmtree(out); places.append('–'); continue
+        if (out/'card.json').exists(): # nothing was left to do but to put its checkpoints away and to leave
+            p = started(out, backbone); p.join(); assert p.exitcode==1 and 'holds a finished run' in (tmp_path/'said.txt').read_text()
+            same_bits(run, out); assert not list(out.glob('checkpoints')); shutil.rmtree(out); places.append('–'); continue
         inside += any((out/'checkpoints').glob('.*')); places.append(checkpoints(out)[-1].name if checkpoints(out) else '–')
-        assert not (out/'card.json').exists() or (out/'method/manifest.json').exists()
         for line in (out/'log.jsonl').read_text().split('\n')[:-1] if (out/'log.jsonl').exists() else (): json.loads(line)
     p = started(out, backbone); p.join(); assert (out/'card.json').exists() and p.exitcode==0
     print(f'{len(places)} kills, {inside} of them inside a save; went on from {places}')
