@@ -25,7 +25,7 @@ SIZES = dict(big='grande', small='piccolo', old='vecchio', new='nuovo', round='t
 PAIRS = [(f'a {s} {c} square{w}.', f'un quadrato {c2} {s2}{w2}.', f'{c}-{s}-{i}') for i,(w,w2) in enumerate([('',''),(' on the table',' sul tavolo'),(' in the sea',' nel mare'),(' near a tree',' accanto a un albero'),(' at night',' di notte')])
          for c,(c2,_) in COLOURS.items() for s,s2 in SIZES.items()]
 TEXT = 'en\tit\tpicture\n'+''.join('\t'.join(p)+'\n' for p in PAIRS)
-STEPS = 400,20 # of the two stages
+STEPS = 300,20 # of the two stages
 PARTS = ['token_vectors','disentangler','generator','adapters']
 
 def preset(folder:Path, *steps:int)->str:
@@ -62,22 +62,29 @@ def state_of(bench, home, runs, steps=STEPS, **options):
 def until(state, reached, timeout_s=600):
     end = time.monotonic()+timeout_s
     while not reached(state):
-        assert time.monotonic()<end and state.poll() in RUNNING, (state.status,state.message); time.sleep(.01)
+        assert time.monotonic()<end and state.poll() in RUNNING, (state.status,state.message); time.sleep(.03)
 
 def bits(folder): return {n: (folder/n).read_bytes() for n in ('method/model.safetensors','method/tokenizer.json','backbone/open_clip_model.safetensors','log.jsonl','captions.jsonl')}
 
 @pytest.fixture(scope='session')
 def straight(bench, home, tmp_path_factory):
-    "A run that nobody disturbed"
-    state = state_of(bench, home, tmp_path_factory.mktemp('straight')); state.start(); assert state.wait(600)=='finished', state.message
-    return state
+    "A run that nobody disturbed, and what a page saw of it that asked meanwhile"
+    state = state_of(bench, home, tmp_path_factory.mktemp('straight')); state.start()
+    seen = dict(guesses=[], words=set(), answered=0)
+    while state.poll() in RUNNING:
+        seen['answered'] += len(bench.main.search('a red square.', 'en', k=3))==3 and state.status=='training'
+        if (left := state.remaining()) is not None: seen['guesses'].append((time.monotonic(), left))
+        else: seen['words'].add((state.status,state.words()))
+        time.sleep(.05)
+    assert state.status=='finished', state.message
+    state.seen = seen|dict(end=time.monotonic()); return state
 
 def test_a_run_through_both_stages(straight, bench):
     card = json.loads((straight.folder/'card.json').read_text())
     assert card['stages']==dict(zip(('cross_lingual_alignment','cross_modal_alignment'), STEPS)) and card['with_picture']==card['pairs']=={'it':len(parts(straight.captions.pairs)['train'])}
     assert card['corpus']=='corpus' and card['kept_back']==dict(validation=6, test=12) and not (straight.folder/'progress.json').exists() and not (straight.folder/'checkpoints').exists()
     assert straight.share()==1 and straight.remaining()==0 and straight.message==''
-    assert {r['stage'] for r in straight.log}=={'cross_lingual_alignment','cross_modal_alignment'} and sum('validation' in r for r in straight.log)==8
+    assert {r['stage'] for r in straight.log}=={'cross_lingual_alignment','cross_modal_alignment'} and sum('validation' in r for r in straight.log)==6
     first = [r['alignment'] for r in straight.log if 'alignment' in r]; assert first[-1]<.5*first[0]
     shown = curves(straight.log, card['stages'])
     assert {t.name for t in shown.data}>={'alignment','consistency','adversarial','contrastive','learning rate',"the gradient's norm",'critic is right','norm of f_sa','validation: mean recall'}
@@ -95,7 +102,7 @@ def test_the_new_model_beside_the_others(straight, bench):
     own = load_run(straight.folder); torch.testing.assert_close(own.encode_captions(['un quadrato rosso.'], 'it'), bench.model('Italian').method.encode_captions(['un quadrato rosso.'], 'it'))
     straight.ask(''); assert straight.hits is None
 
-def test_stopped_by_the_page_and_taken_up_by_another_it_ends_with_the_same_bits(straight, bench, home, tmp_path):
+def test_stopped_by_the_page_taken_up_by_another_killed_and_taken_up_again_it_ends_with_the_same_bits(straight, bench, home, tmp_path):
     first = state_of(bench, home, tmp_path/'runs'); first.start(); until(first, lambda s: len(s.log)>3)
     first.stop(); assert first.status in ('stopping','stopped'); first.wait(600)
     assert first.status=='stopped' and first.progress['state']=='stopped' and 'it can go on' in first.words() and first.child.process.returncode==130
@@ -103,34 +110,23 @@ def test_stopped_by_the_page_and_taken_up_by_another_it_ends_with_the_same_bits(
     at = first.progress['step']; assert json.loads((checkpoints(first.folder)[-1]/'manifest.json').read_text())['position']==[0,at]
     second = TrainingState(bench, tmp_path/'runs'); (told,folder), = second.earlier(); assert told.endswith('stopped')
     second.attach(folder); assert (second.status,second.steps,second.language,second.progress['step'])==('stopped',STEPS,'it',at) and second.log==first.log
-    second.resume(); assert second.wait(600)=='finished', second.message
-    assert bits(second.folder)==bits(straight.folder)
-
-def test_a_child_that_dies_is_told_and_can_go_on(straight, bench, home, tmp_path):
-    state = state_of(bench, home, tmp_path/'runs'); state.start(); until(state, lambda s: s.progress.get('step', 0)>STEPS[0]//2+5)
-    os.kill(state.child.process.pid, signal.SIGKILL); state.wait(600)
-    assert state.status=='failed' and 'SIGKILL' in state.message and 'Go on' in state.message
-    later = TrainingState(bench, tmp_path/'runs'); later.attach(state.folder); assert later.status=='failed' and later.message
-    later.resume(); assert later.wait(600)=='finished' and bits(later.folder)==bits(straight.folder)
+    second.resume(); until(second, lambda s: s.progress.get('step', 0)>at+STEPS[0]//4)
+    os.kill(second.child.process.pid, signal.SIGKILL); second.wait(600)
+    assert second.status=='failed' and 'SIGKILL' in second.message and 'Go on' in second.message
+    third = TrainingState(bench, tmp_path/'runs'); third.attach(folder); assert third.status=='failed' and third.message
+    third.resume(); assert third.wait(600)=='finished', third.message
+    assert bits(third.folder)==bits(straight.folder)
 
 def test_what_cannot_be_trained_says_why(bench, home, tmp_path):
     state = state_of(bench, home, tmp_path/'runs'); broken = json.loads(Path(state.preset).read_text()); broken['stages'][0]['learning_rate'] = 1e30
     (tmp_path/'wild.json').write_text(json.dumps(broken)); state.preset = str(tmp_path/'wild.json'); state.start(); state.wait(600)
     assert state.status=='failed' and 'finite losses' in state.message and 'batch lies in' in state.message and 'begin again' in state.message, state.message
 
-def test_remaining_time_and_a_page_that_answers(bench, home, tmp_path):
+def test_remaining_time_and_a_page_that_answers(straight):
     "Estimating until it is known, then of the right size; polls and queries go on meanwhile (how fast: `make bench-app`)"
-    state = state_of(bench, home, tmp_path/'runs', (600,20)); state.use_pictures = False; state.start()
-    guesses,answered,words = [],0,set()
-    while state.poll() in RUNNING:
-        answered += len(bench.main.search('a red square.', 'en', k=3))==3 and state.status=='training'
-        if (left := state.remaining()) is not None: guesses.append((time.monotonic(), left))
-        else: words.add(state.words()); assert 'estimating' in state.words() or state.status!='training'
-        time.sleep(.05)
-    end = time.monotonic(); assert state.status=='finished', state.message
-    assert words and answered>5 and len(guesses)>5
+    guesses,words,answered,end = (straight.seen[k] for k in ('guesses','words','answered','end'))
+    assert words and all('estimating' in said for status,said in words if status=='training') and answered>5 and len(guesses)>5
     early = guesses[len(guesses)//4]; assert .2<early[1]/(end-early[0])<5, (early[1],end-early[0])
-    assert 'cross_modal_alignment' not in json.loads((state.folder/'card.json').read_text())['stages']
 
 BEGIN = """
 import sys; sys.path.insert(0, sys.argv[1])

@@ -44,6 +44,7 @@ def test_a_stopped_run_goes_on_from_its_name_alone(captions, tmp_path, capsys):
     assert bits(tmp_path/'stopped')==bits(tmp_path/'straight')
     card,record = (json.loads((tmp_path/'stopped'/n).read_text()) for n in ('card.json','run.json'))
     assert len(record['attempts'])==2 and card['preset']=='dasd.new_language' and record['settings']['stages'][0]['steps']==120 and record['sources']
+    assert list(card['stages'])==['cross_lingual_alignment'] # the other needs pictures
     capsys.readouterr(); assert main(['train','--resume',str(tmp_path/'stopped')])==1 and 'finished run' in capsys.readouterr().err
     assert main(['runs',str(tmp_path)])==0; listed = capsys.readouterr().out
     assert listed.count('finished')==2 and '100 %' in listed

@@ -44,6 +44,8 @@ class Sizes:
     steps:int = 500       # in all rounds of a mode
     rounds:int = 5
     plain_steps:int = 10  # in a round
+    warm_steps:int = 3    # of a language and length: CUDA graphs are recorded by the third
+    peak_steps:int = 20   # while memory is watched
 
 class PlainOnDevice(PlainStep):
     "The plain step with a picture tower of its own, in float32 or under autocast"
@@ -92,15 +94,15 @@ class Ours:
             rows.append(self.one(next(self.ahead)))
             if len(rows)==10: [bool(r['fault']) for r in rows]; rows.clear() # as `fit` does
 
-    def warm(self)->int: # steps
+    def warm(self, each:int)->int: # steps
         "One batch of every language and length, so that nothing is compiled while it is timed"
         step,done = self.worker.machine.length_step,set()
         most = max(len(r) for rows in self.data.rows.values() for r in rows)
         for language,length in product(LANGUAGES, range(max(step,6), most+step, max(step,8))):
             length = min(-(-length//step)*step, CONTEXT); ids = torch.randint(4, 50, (self.data.batch_size,length)); E = self.method.backbone.embed_dim
-            for _ in range(3): self.one(dict(language=language, ids=ids, end_index=torch.full((len(ids),), length-1), longest=length, source_features=torch.randn(len(ids), E), image_features=torch.randn(len(ids), E)))
+            for _ in range(each): self.one(dict(language=language, ids=ids, end_index=torch.full((len(ids),), length-1), longest=length, source_features=torch.randn(len(ids), E), image_features=torch.randn(len(ids), E)))
             done.add((language,length))
-        self.run(10); return 3*len(done)+10
+        self.run(10); return each*len(done)+10
 
     def never_waits(self, n:int=5)->str:
         "Steps on batches that lie in pinned memory, with every wait for the device an error"
@@ -122,8 +124,8 @@ def plain_batches(data, backbone, cross_modal:bool, s:Sizes, device, rng, n:int=
 def one_mode(name:str, make, plains:dict, batches, s:Sizes, clock:Clock, resting:int|None)->dict:
     "A mode against the plain steps, in rounds"
     with ExitStack() as held:
-        ours = make(held); began = time.perf_counter(); warm = ours.warm(); clock.wait(); warm_s = time.perf_counter()-began
-        waits,each,took = ours.never_waits(),max(1, -(-s.steps//s.rounds)),[]; peak = clock.peak(lambda: ours.run(20))
+        ours = make(held); began = time.perf_counter(); warm = ours.warm(s.warm_steps); clock.wait(); warm_s = time.perf_counter()-began
+        waits,each,took = ours.never_waits(),max(1, -(-s.steps//s.rounds)),[]; peak = clock.peak(lambda: ours.run(s.peak_steps))
         for _ in range(s.rounds): took.append([*(clock.seconds(lambda: [plain(batches[i%len(batches)], i) for i in range(s.plain_steps)])/s.plain_steps for plain in plains.values()), clock.seconds(lambda: ours.run(each))/each])
     beside = {}
     for i,p in enumerate(plains): low,middle,high = statistics.quantiles([t[i]/t[-1] for t in took], n=4); beside[p] = dict(plain_s=statistics.median(t[i] for t in took), times=middle, quartiles=[low,high])
@@ -167,7 +169,7 @@ def main()->int:
     if a.device.startswith('cuda') and not torch.cuda.is_available():
         print('No GPU that torch sees. On a machine with one type: python tools/bench_gpu.py --json data/results/train_gpu.json', file=sys.stderr); return 2
     device,preset = torch.device(a.device),load_preset(PRESET); modes = [m.strip() for m in a.modes.split(';')]
-    s,cfg = (Sizes(8, 60, 150, 16, 4, 2, 1),TINY) if a.tiny else (Sizes(steps=a.steps, rounds=a.rounds),tower_config(preset))
+    s,cfg = (Sizes(4, 60, 150, 16, 4, 2, 1, 1, 2),TINY) if a.tiny else (Sizes(steps=a.steps, rounds=a.rounds),tower_config(preset))
     if a.tiny: preset = preset | dict(token_vectors=dict(weights='none', n_tokens=400))
     scaled = [replace(x, batch_size=s.batch) for x in scaled_stages(preset, len(LANGUAGES))]
     stages = [one_stage(preset, cfg, stage, s, device, modes, a.workers) for stage in scaled]

@@ -12,6 +12,7 @@ import codecs,csv,hashlib,json,re,statistics,unicodedata
 from collections import Counter
 from collections.abc import Iterable,Iterator,Sequence
 from dataclasses import dataclass,field,replace
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np,pandas as pd
@@ -148,6 +149,7 @@ def records(
 # %% ../../nbs/18_corpora.parallel.ipynb #1e607881
 _IDS = {'id','visual','picture','image','img','photo','file','filename','scene'}
 
+@lru_cache(maxsize=99) # asked for every line of a JSONL file
 def column_names(
     language:str,    # of the new captions
     source:str='en'  # of the others

@@ -112,7 +112,7 @@ def draw_curves(
     def line(name): return zip(*[(begins[r['stage']]+r['step'], r[name]) for r in log if r.get(name) is not None and 'stage' in r])
     there = {k for r in log for k,v in r.items() if isinstance(v, (int,float))}
     panels = {'losses': sorted(there&LOSSES.keys()-{'adversarial'}), 'critic and adversary': sorted(there&{'adversarial','critic_loss'}), "the gradient's norm": sorted(there&{'gradient_norm'}), "critic's accuracy": sorted(there&{'critic_accuracy'}), 'validation': sorted(there&{'validation'})}
-    panels = {k: v for k,v in panels.items() if v}; figure = Figure(figsize=(2.8*max(1, len(panels)), 2.5), layout='constrained')
+    panels = {k: v for k,v in panels.items() if v}; width = 2.8*max(1, len(panels)); figure = Figure(figsize=(width, 2.5))
     for axes,(title,names) in zip(figure.subplots(1, max(1, len(panels)), squeeze=False)[0], panels.items()):
         for n in names: x,y = line(n); axes.plot(x, y, label=n.replace('_',' '), linewidth=1.2, marker='o' if n=='validation' else None, markersize=3)
         if all(v>0 for n in names for v in list(line(n))[1]) and title!='validation' and 'accuracy' not in title: axes.set_yscale('log')
@@ -120,6 +120,7 @@ def draw_curves(
         for b in list(begins.values())[1:]: axes.axvline(b, color='grey', linewidth=.8, linestyle=':')
         axes.set_title(title, fontsize=9); axes.set_xlabel('step', fontsize=8); axes.tick_params(which='both', labelsize=7)
         if len(names)>1: axes.legend(fontsize=7, frameon=False)
+    figure.subplots_adjust(.5/width, .16, 1-.08/width, .88, wspace=.3) # a layout that measures every label takes longer than the drawing
     with whole_file(path) as f: figure.savefig(f, format=Path(path).suffix[1:])
 
 # %% ../../nbs/436_training.records.ipynb #8c5185fe

@@ -68,7 +68,7 @@ class Web:
     "`dasd-lab app` as a child"
     def __init__(self, home:Path):
         self.log,self.port = home/'server.log',free_port()
-        command = [Path(sys.executable).parent/'dasd-lab','app','--port',str(self.port),'--','--no-browser']
+        command = [Path(sys.executable).parent/'dasd-lab','app','--port',str(self.port),'--','--no-browser','--VoilaKernelManager.fill_delay=600'] # one visitor: no second page is made ready
         self.child = subprocess.Popen(command, cwd=ROOT, env=os.environ|own_folders(home), stdout=self.log.open('w'), stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True)
         self.url = f'http://127.0.0.1:{self.port}/'
         self.wait(1)
@@ -98,19 +98,42 @@ def browser():
         yield b
         b.close()
 
+WIDE = dict(width=1400, height=1000)
+
+def watched(page):
+    "The page, which remembers what it asked other hosts for and what went wrong"
+    page.set_default_timeout(180_000)
+    page.outside,page.problems = [],[]
+    page.on('console', lambda m: page.problems.append(m.text) if m.type=='error' and not re.search(HARMLESS, m.text+str(m.location)) else None)
+    page.on('pageerror', lambda e: page.problems.append(str(e)) if not re.search(HARMLESS, str(e)) else None)
+    page.on('request', lambda r: page.outside.append(r.url) if re.match('https?:|wss?:', r.url) and '//127.0.0.1' not in r.url else None)
+    return page
+
 @pytest.fixture
 def page(browser, request):
-    "A page that remembers what it asked other hosts for; a screenshot is kept in tests/shots"
-    context = browser.new_context(viewport=dict(width=1400, height=1000))
-    pg = context.new_page()
-    pg.set_default_timeout(180_000)
-    pg.outside,pg.problems = [],[]
-    pg.on('console', lambda m: pg.problems.append(m.text) if m.type=='error' and not re.search(HARMLESS, m.text+str(m.location)) else None)
-    pg.on('pageerror', lambda e: pg.problems.append(str(e)) if not re.search(HARMLESS, str(e)) else None)
-    pg.on('request', lambda r: pg.outside.append(r.url) if re.match('https?:|wss?:', r.url) and '//127.0.0.1' not in r.url else None)
+    "A page of its own; for a test of JupyterLab the one in which it is open. A screenshot is kept in tests/shots"
+    at_desk = 'lab' in request.fixturenames
+    pg = request.getfixturevalue('desk')() if at_desk else watched(browser.new_context(viewport=WIDE).new_page())
     yield pg
     shoot(pg, re.sub('[^A-Za-z0-9]+', '_', request.node.name).strip('_'))
-    context.close()
+    if at_desk: pg.evaluate(CLEARED)
+    else: pg.context.close()
+
+@pytest.fixture(scope='session')
+def desk(browser, running_lab):
+    "JupyterLab as a person has it: opened once, for its scripts take seconds to read, and then one notebook after the other"
+    pg = None
+    def at_it():
+        nonlocal pg
+        if pg is None:
+            pg = watched(browser.new_context().new_page())
+            pg.goto(f'{running_lab.url}lab?reset&token={running_lab.token}')
+            pg.wait_for_function('() => window.jupyterapp'); pg.evaluate(CLEARED)
+        pg.set_viewport_size(WIDE); pg.mouse.move(0, 0)
+        pg.outside.clear(); pg.problems.clear()
+        return pg
+    yield at_it
+    if pg: pg.context.close()
 
 def shoot(page, name:str)->Path:
     "A screenshot in tests/shots"
@@ -148,16 +171,25 @@ STATE = """() => { const cells = window.jupyterapp.shell.currentWidget.content.w
 # pictures have arrived: those of outputs, not a widget's own icons
 DRAWN = """() => [...document.querySelectorAll('.jp-RenderedImage img, .jp-RenderedHTMLCommon img, .dl-grid img')].every(i => i.complete && i.naturalWidth > 0)"""
 
-def open_guide(lab, page, name:str, dark:bool=False):
-    "Open a guide in JupyterLab and run it from top to bottom; a cell that fails, or says something on stderr, fails the test"
-    page.goto(f'{lab.url}lab/tree/guides/{name}.ipynb?reset&token={lab.token}')
-    page.wait_for_function(IDLE)
+# light, and no notebook open
+CLEARED = """async () => { const app = window.jupyterapp; await app.restored;
+  for (const w of [...app.shell.widgets('main')]) w.dispose();
+  await app.commands.execute('apputils:change-theme', {theme: 'JupyterLab Light'}); app.shell.expandLeft() }"""
+OPENED = "async path => { await window.jupyterapp.commands.execute('docmanager:open', {path, factory: 'Notebook'}); }"
+
+def run_notebook(page, path:str, dark:bool=False):
+    "Open a notebook in JupyterLab, without its stored outputs, and run it from top to bottom"
     if dark: page.evaluate("() => window.jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Dark'})")
+    page.evaluate(OPENED, path); page.wait_for_function(IDLE)
     page.evaluate("() => window.jupyterapp.commands.execute('editmenu:clear-all')")
     page.set_default_timeout(300_000)
     page.evaluate(RUN)
     page.wait_for_function(IDLE)
     page.set_default_timeout(180_000)
+
+def open_guide(page, name:str, dark:bool=False):
+    "Open a guide in JupyterLab and run it from top to bottom; a cell that fails, or says something on stderr, fails the test"
+    run_notebook(page, f'guides/{name}.ipynb', dark)
     state = page.evaluate(STATE)
     assert not state['errors'], state['errors']
     assert state['counts'] and all(state['counts']), state['counts']

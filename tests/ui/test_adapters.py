@@ -40,7 +40,7 @@ def drive(page, root, name:str):
     root.locator('.dl-adapters .dl-likeness').scroll_into_view_if_needed(); shoot(page, f'{name}_many')
 
 def test_adapters_in_jupyterlab(lab, page):
-    drive(page, open_guide(lab, page, 'inside_the_adapters'), 'adapters_lab')
+    drive(page, open_guide(page, 'inside_the_adapters'), 'adapters_lab')
     assert not page.outside and not page.problems, (page.outside, page.problems)
     wide = page.evaluate("() => { const p = document.querySelector('.dl-adapters'); return [p.scrollWidth, p.clientWidth] }")
     page.set_viewport_size(dict(width=1024, height=800)); page.wait_for_timeout(4000)

@@ -2,7 +2,7 @@
 import re
 import nbformat
 import pytest
-from conftest import IDLE,RUN,STATE,open_guide,shoot
+from conftest import STATE,open_guide,run_notebook,shoot
 
 def chosen(page): return page.locator('.dl-compare .dl-asked')
 
@@ -11,8 +11,7 @@ def test_panel(lab, page):
     nb = nbformat.v4.new_notebook(metadata=dict(kernelspec=dict(name='python3', display_name='Python 3')), cells=[nbformat.v4.new_code_cell('from dasd_lab.explore.comparison.panel import Compare\nCompare()')])
     nbformat.write(nb, lab.notebooks/'short_comparison.ipynb')
     page.set_viewport_size(dict(width=1600, height=1400))
-    page.goto(f'{lab.url}lab/tree/short_comparison.ipynb?reset&token={lab.token}'); page.wait_for_function(IDLE, timeout=300_000)
-    page.evaluate(RUN); page.wait_for_function(IDLE, timeout=300_000); assert not page.evaluate(STATE)['errors']
+    run_notebook(page, 'short_comparison.ipynb'); assert not page.evaluate(STATE)['errors']
     panel = page.locator('.dl-compare'); panel.wait_for(timeout=300_000)
     assert panel.locator('.dl-run input:checked').count()>=2 and panel.locator('.dl-settings td', has_text=re.compile('^method$')).count()==1
     assert panel.locator('.dl-queries .dl-hit').count()==0
@@ -37,7 +36,7 @@ def test_panel(lab, page):
     assert not page.outside and not page.problems, (page.outside,page.problems)
 
 def test_guide(lab, page):
-    book = open_guide(lab, page, 'compare_runs'); panel = book.locator('.dl-compare').last
+    book = open_guide(page, 'compare_runs'); panel = book.locator('.dl-compare').last
     panel.locator('.dl-apart-table td', has_text='German').wait_for()
     for place in ('dl-curves','dl-recall','dl-apart-figure','dl-gaps'): panel.locator(f'.{place} .main-svg').first.wait_for()
     assert panel.locator('.dl-run', has_text='seed 0').count()==1

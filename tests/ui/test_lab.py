@@ -16,6 +16,6 @@ def test_the_server_asks_for_its_token(lab):
 
 @pytest.mark.parametrize('path', GUIDES, ids=lambda p: p.stem)
 def test_guide(lab, page, path):
-    open_guide(lab, page, path.stem)
+    open_guide(page, path.stem)
     assert not page.outside, page.outside
     assert not page.problems, page.problems

@@ -8,7 +8,7 @@ pytestmark = pytest.mark.skipif(not (shipped_run()/SHIPPED['SMALR']).is_dir(), r
 TOLD = "() => document.querySelector('.dl-shared-words .dl-told-entry')?.innerText"
 
 def test_words_in_jupyterlab(lab, page):
-    root = open_guide(lab, page, 'shared_words', dark=True).locator('.dl-shared-words').first
+    root = open_guide(page, 'shared_words', dark=True).locator('.dl-shared-words').first
     root.locator('.dl-near .bars .point').first.wait_for(timeout=300_000); root.locator('.dl-ways .bars .point').first.wait_for()
     # words in their own scripts: their language, their direction, who shares the entry
     word,query = root.locator('.dl-query input').nth(0),root.locator('.dl-query input').nth(1)

@@ -8,7 +8,7 @@ pytestmark = pytest.mark.skipif(not (shipped_run()/SHIPPED['LECCR']).is_dir(), r
 SCORES = "() => document.querySelector('.dl-slots .dl-slot-scores')?.innerText"
 
 def test_slots_in_jupyterlab(lab, page):
-    root = open_guide(lab, page, 'semantic_slots').locator('.dl-slots').first
+    root = open_guide(page, 'semantic_slots').locator('.dl-slots').first
     root.locator('.dl-map .heatmaplayer image').first.wait_for(timeout=300_000)
     cards = root.locator('.dl-hit[data-id="0"], .dl-hit[data-id="1"], .dl-hit[data-id="2"], .dl-hit[data-id="3"]')
     assert cards.count()==4 and all('on the whole picture' in a for a in cards.locator('img').evaluate_all("i => i.map(x => x.alt)"))

@@ -20,7 +20,7 @@ def lasso(page, area, inside=((.15,.15),(.85,.15),(.85,.85),(.15,.85),(.15,.15))
     page.mouse.up()
 
 def test_styles(lab, page):
-    notebook = open_guide(lab, page, 'clusters_of_expression')
+    notebook = open_guide(page, 'clusters_of_expression')
     panel = notebook.locator('.dl-styles'); expect(panel).to_be_visible(timeout=300_000)
     agnostic,related = (panel.locator(f'.dl-map-semantic_{k}') for k in ('agnostic','related'))
     for m in (agnostic,related): expect(m.locator('.scatterlayer .point')).to_have_count(200, timeout=300_000)
@@ -74,7 +74,7 @@ def test_styles_from_nothing_in_the_dark_at_1024(lab, page):
     cell = dict(cell_type='code', id='a', metadata={}, source='from dasd_lab.explore.styles.panel import Styles\nStyles()', execution_count=None, outputs=[])
     (lab.notebooks/'guides/styles_alone.ipynb').write_text(json.dumps(dict(cells=[cell], metadata=dict(kernelspec=dict(display_name='python3', language='python', name='python3')), nbformat=4, nbformat_minor=5)))
     page.set_viewport_size(dict(width=1024, height=1400))
-    try: notebook = open_guide(lab, page, 'styles_alone', dark=True)
+    try: notebook = open_guide(page, 'styles_alone', dark=True)
     finally: (lab.notebooks/'guides/styles_alone.ipynb').unlink()
     panel = notebook.locator('.dl-styles')
     for k in ('agnostic','related'): expect(panel.locator(f'.dl-map-semantic_{k} .scatterlayer .point')).to_have_count(200, timeout=300_000)

@@ -3,7 +3,7 @@ import json,re
 from pathlib import Path
 import nbformat
 import pytest
-from conftest import IDLE,RUN,STATE,shoot
+from conftest import STATE,run_notebook,shoot
 
 THINGS = dict(apple='una mela', dog='un cane', cat='un gatto', tree='un albero', horse='un cavallo', boat='una barca', book='un libro', house='una casa')
 PLACES = {'on the beach':'sulla spiaggia', 'in the sea':'nel mare', 'in the snow':'nella neve', 'in the desert':'nel deserto', 'under the stars':'sotto le stelle', 'in a room':'in una stanza', 'in the city':'in città', 'on the moon':'sulla luna'}
@@ -16,9 +16,7 @@ def panel(lab, page, tmp_path):
     nb = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(f'from dasd_lab.explore.training.panel import Train\nTrain(runs={str(tmp_path/"runs")!r}, every_s=.3)')])
     nb.metadata['kernelspec'] = dict(name='python3', display_name='Python 3', language='python')
     nbformat.write(nb, lab.notebooks/'short_training.ipynb')
-    page.goto(f'{lab.url}lab/tree/short_training.ipynb?reset&token={lab.token}')
-    page.wait_for_function(IDLE, timeout=300_000)
-    page.evaluate(RUN); page.wait_for_function(IDLE, timeout=300_000)
+    run_notebook(page, 'short_training.ipynb')
     assert not page.evaluate(STATE)['errors']
     page.locator('.dl-training').wait_for(timeout=300_000)
     page.runs = tmp_path/'runs'
