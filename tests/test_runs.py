@@ -13,7 +13,7 @@ from dasd_lab.training.runs import Keeping,Stopped
 from dasd_lab.training.source import train_source
 from squares import SOURCE,TINY,Squares
 
-SMALL = ['--languages','it','--set','stages.0.steps=120','--set','stages.1.steps=10','--set','vocab_size=300']
+SMALL = ['--languages','it','--set','stages.0.steps=60','--set','stages.1.steps=10','--set','vocab_size=300']
 
 @pytest.fixture(scope='module')
 def backbone(): return train_source(SOURCE, Squares(), progress=False)
@@ -35,7 +35,7 @@ def stopped_in_the_middle(words, out:Path, env=None)->int:
     p.send_signal(signal.SIGTERM); return p.wait(60)
 
 def test_a_stopped_run_goes_on_from_its_name_alone(captions, tmp_path, capsys):
-    words = ['dasd.new_language','--captions',str(captions),*SMALL,'--seed','5','--checkpoint-every','40','--select','text_to_image_R@5','--select-every','10']
+    words = ['dasd.new_language','--captions',str(captions),*SMALL,'--seed','5','--checkpoint-every','20','--select','text_to_image_R@5','--select-every','10']
     assert stopped_in_the_middle(words, tmp_path/'stopped')==130
     assert checkpoints(tmp_path/'stopped') and 'To go on: `dasd-lab train --resume' in (tmp_path/'stopped/README.md').read_text()
     captions.rename(tmp_path/'moved.tsv') # what the run needs, it has
@@ -43,7 +43,7 @@ def test_a_stopped_run_goes_on_from_its_name_alone(captions, tmp_path, capsys):
     (tmp_path/'moved.tsv').rename(captions); assert main(['train',*words,'--out',str(tmp_path/'straight')])==0
     assert bits(tmp_path/'stopped')==bits(tmp_path/'straight')
     card,record = (json.loads((tmp_path/'stopped'/n).read_text()) for n in ('card.json','run.json'))
-    assert len(record['attempts'])==2 and card['preset']=='dasd.new_language' and record['settings']['stages'][0]['steps']==120 and record['sources']
+    assert len(record['attempts'])==2 and card['preset']=='dasd.new_language' and record['settings']['stages'][0]['steps']==60 and record['sources']
     assert list(card['stages'])==['cross_lingual_alignment'] # the other needs pictures
     capsys.readouterr(); assert main(['train','--resume',str(tmp_path/'stopped')])==1 and 'finished run' in capsys.readouterr().err
     assert main(['runs',str(tmp_path)])==0; listed = capsys.readouterr().out
