@@ -68,7 +68,7 @@ class Web:
     "`dasd-lab app` as a child"
     def __init__(self, home:Path):
         self.log,self.port = home/'server.log',free_port()
-        command = [Path(sys.executable).parent/'dasd-lab','app','--port',str(self.port),'--','--no-browser','--VoilaKernelManager.fill_delay=600'] # one visitor: no second page is made ready
+        command = [Path(sys.executable).parent/'dasd-lab','app','--port',str(self.port),'--','--no-browser']
         self.child = subprocess.Popen(command, cwd=ROOT, env=os.environ|own_folders(home), stdout=self.log.open('w'), stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True)
         self.url = f'http://127.0.0.1:{self.port}/'
         self.wait(1)
