@@ -30,9 +30,9 @@ def test_a_language_is_added(panel):
     page.locator('.dl-read').click(); page.locator('.dl-message').filter(has_text='which language').wait_for()
     page.locator('.dl-language input').fill('Italian'); page.locator('.dl-pasted textarea').fill(TEXT); page.locator('.dl-read').click()
     page.locator('.dl-summary [role=status]').filter(has_text='64 pairs').wait_for()
-    rows = page.locator('.dl-faults tbody tr').all_inner_texts()
+    page.locator('.dl-faults tbody tr').first.wait_for(); rows = page.locator('.dl-faults tbody tr').all_inner_texts()
     assert [r.split()[0] for r in rows if r.split()[0].isdigit()]==['12','33'] and any('the English again' in r for r in rows), rows
-    assert page.locator('.dl-pairs [lang=it]').count()==4 or page.locator('.dl-pairs-read [lang=it]').count()==4
+    page.locator('.dl-pairs-read [lang=it]').nth(3).wait_for(); assert page.locator('.dl-pairs-read [lang=it]').count()==4
     shoot(page, 'training_captions')
     page.locator('.dl-steps-0 input').fill('250'); page.locator('.dl-steps-0 input').press('Tab')
     page.locator('.dl-plan td').filter(has_text=re.compile('^250$')).wait_for()
