@@ -6,7 +6,8 @@ parts: engines (USearch and Qdrant Edge where `pip install usearch qdrant-edge-p
 of captions in six languages, turned into 512 dimensions, with noise half as long as they are on every picture; so a
 picture has some forty others near it, and captions lie where no pictures are, as they do in every shared space. Recall is
 against all cosines. Each heavy part runs in a process of its own, whose peak memory is what the system counted. The
-folder takes some 10 GB, and is removed at the end unless it was given."""
+folder takes some 10 GB, and is removed at the end unless it was given. Figures of a million pictures are kept in
+data/results/gallery.json, with the commit and the day of each part; those of fewer are printed, and kept where --json says."""
 import argparse,json,os,random,re,shutil,statistics,subprocess,sys,tempfile,threading,time
 from collections import Counter
 from contextlib import closing
@@ -17,7 +18,7 @@ from lancedb.background_loop import LOOP
 from tqdm.auto import tqdm
 from dasd_lab.contracts import RetrievalMethod
 from dasd_lab.corpora.catalog import load_corpus
-from dasd_lab.evaluation.retrieval import split_columns
+from dasd_lab.evaluation.retrieval import gallery_slices,split_columns
 from dasd_lab.search.consistent import Consistent,GlossTranslator
 from dasd_lab.search.gallery import best_of_slices,caption_features
 from dasd_lab.search.queries import supported_languages
@@ -235,16 +236,26 @@ def killed(at:Path, times:int=20)->dict:
         p = subprocess.Popen([sys.executable,'-c',ADD,str(root),str(at/'gallery'),str(start)], stdout=subprocess.PIPE, text=True); first = p.stdout.readline()
         timer = threading.Timer(rng.uniform(.05, 4), p.kill); timer.start(); said = [first,*p.stdout.read().splitlines()]; p.wait(); timer.cancel() # until then it adds
         steps = {int(step):int(n) for step,n in (l.split() for l in said if len(l.split())==2)}; sizes = random.Random(start); planned = [sizes.choice((1,16,256)) for _ in range(max(steps)+3)]
-        gallery = StoredGallery(at/'gallery', Widened(load_run(shipped_run()))); there = Counter(int(i.split('-')[1]) for i in gallery.engine.read([f'kill/{start}-{s}-{i}' for s,n in enumerate(planned) for i in range(n)], [])['id']); gallery.close()
+        gallery = StoredGallery(at/'gallery', Widened(load_run(shipped_run()))); vector = f'vector_{gallery.way}'; rows = gallery.engine.read([f'kill/{start}-{s}-{i}' for s,n in enumerate(planned) for i in range(n)], ['year',vector]); small = {i:gallery.thumbnails.get(i) for i in rows['id']}; gallery.close()
+        there = Counter(step for id,year,v in zip(rows['id'], rows['year'], rows[vector]) if year==(step := int(id.split('-')[1])) and np.isfinite(v).all() and small[id]==b'webp')
         acknowledged += sum(steps.values()); lost += sum(n-there[s] for s,n in steps.items()); torn += sum(0<there[s]<n for s,n in enumerate(planned))
     return dict(kills=times, acknowledged=acknowledged, lost=lost, torn=torn)
 
 # an import
 
 IMPORT = '''import sys; sys.path.insert(0, sys.argv[1]+'/tools'); import torch,json,time; torch.set_num_threads(2)
-from bench_gallery import load_run,shipped_run,StoredGallery; from dasd_lab.search.importing import import_folder; from functools import partial; from tqdm.auto import tqdm
-began = time.time(); r = import_folder(StoredGallery(sys.argv[2], load_run(shipped_run())), sys.argv[3], batch_size=256, progress=partial(tqdm, desc='import', mininterval=5)); print(json.dumps(dict(added=r.added, changed=r.changed, unchanged=r.unchanged, failed=len(r.failed), s=time.time()-began)))
+from bench_gallery import load_run,peak_gb,shipped_run,StoredGallery; from dasd_lab.search.importing import import_folder; from functools import partial; from tqdm.auto import tqdm
+began = time.time(); r = import_folder(StoredGallery(sys.argv[2], load_run(shipped_run())), sys.argv[3], batch_size=256, progress=partial(tqdm, desc='import', mininterval=5)); print(json.dumps(dict(added=r.added, changed=r.changed, unchanged=r.unchanged, failed=len(r.failed), s=time.time()-began, peak_gb=peak_gb())))
 '''
+def photographs(at:Path, files:int=300)->dict:
+    "Pictures of twelve megapixels, as telephones take them: how quick, and how much memory"
+    from PIL import Image
+    folder,visuals = at/'photographs',load_corpus('pictograms').visuals('train'); folder.mkdir()
+    def write(i): Image.fromarray(visuals[i].frames[0]).resize((4032,3024), Image.Resampling.BICUBIC).save(folder/f'{i:04d}.jpg', quality=90)
+    with ThreadPoolExecutor(2) as pool: list(tqdm(pool.map(write, range(files)), total=files, desc='photographs'))
+    found = json.loads(subprocess.run([sys.executable,'-c',IMPORT,str(Path(__file__).resolve().parents[1]),str(at/'of photographs'),str(folder)], stdout=subprocess.PIPE, check=True, text=True).stdout.splitlines()[-1])
+    return dict(files=files, added=found['added'], per_s=files/found['s'], peak_gb=found['peak_gb'])
+
 def imported(at:Path, files:int)->dict:
     "A folder of JPEG files, one in a thousand broken: killed on the way, called again, called once more"
     from PIL import Image
@@ -263,23 +274,31 @@ def imported(at:Path, files:int)->dict:
     first.kill(); first.wait(); there = len(g := StoredGallery(at/'imported', load_run(shipped_run()))); g.close()
     run = lambda: json.loads(subprocess.run(words, stdout=subprocess.PIPE, check=True, text=True).stdout.splitlines()[-1]); second,third = run(),run()
     g = StoredGallery(at/'imported', load_run(shipped_run())); total,thumbs = len(g),len(g.thumbnails); size = sum(f.stat().st_size for f in g.folder.rglob('*') if f.is_file())/1e9; g.close()
-    return dict(files=files, broken=sum(i%1000==500 for i in range(files)), wrote_s=wrote, kept_when_killed=there, second=second, third=third, pictures=total, thumbnails=thumbs, per_s=second['added']/second['s'], size_gb=size, again_over_first=third['s']/second['s'])
+    return dict(files=files, broken=sum(i%1000==500 for i in range(files)), wrote_s=wrote, kept_when_killed=there, second=second, third=third, pictures=total, thumbnails=thumbs, per_s=second['added']/second['s'], size_gb=size, again_over_first=third['s']/second['s'], photographs=photographs(at))
 
 # reranking
 
 def reranked(at:Path)->dict:
-    "Scores that are no cosine, LECCR's slots and SMALR in two languages at once, on the head of the cosine's list against the score of all pictures"
-    corpus,tower = load_corpus('pictograms'),load_backbone(shipped_run()/'backbone'); own = lambda name: load_method(shipped_run()/name, tower).eval(); return dict(slots=by_head(at/'slots', corpus, own('leccr')), consistency=by_head(at/'consistency', corpus, Consistent(own('smalr'), GlossTranslator()).eval()))
+    "Scores that are no cosine, LECCR's slots and SMALR in two languages at once, on the head of the cosine's list against the score of all pictures; among those of the corpus, and among eight times as many, the others with noise"
+    corpus,tower = load_corpus('pictograms'),load_backbone(shipped_run()/'backbone'); own = lambda name: load_method(shipped_run()/name, tower).eval()
+    methods = dict(slots=own('leccr'), consistency=Consistent(own('smalr'), GlossTranslator()).eval())
+    return {name: [by_head(at/f'{name} {times}', corpus, method, times) for times in (1,8)] for name,method in methods.items()}
 
 @torch.no_grad()
-def by_head(at:Path, corpus, method)->dict:
+def by_head(at:Path, corpus, method, times:int)->dict:
     "Lists of one method by heads of several lengths"
-    gallery,seen,names = StoredGallery(at, method),{},[]
+    gallery,seen,names,g = StoredGallery(at, method),[],[],torch.Generator().manual_seed(0)
+    def noisy(v): return v+NOISE*v.norm(dim=-1, keepdim=True)/v.shape[-1]**.5*torch.randn(v.shape, generator=g)
     for split in ('test','validation','train'):
-        found = method.encode_visuals(split_columns(method, corpus, split)); ids = [f'{split}/{i}' for i in corpus.visuals(split).ids]; gallery.put(ids, found); names += ids; seen = {k:torch.cat([seen[k],v]) if seen else v for k,v in found.items()}
-    captions = [c for l in LANGUAGES if l in supported_languages(method) for c in corpus.captions('test', l, 'human')[:40]]; vectors = [method.encode_captions([c.text], c.language) for c in captions]; wanted,took,rows = [],[],[]
-    for v in tqdm(vectors, desc=f'{method.name}: all pictures'):
-        began = time.perf_counter(); best = best_of_slices(lambda part: method.score(v, {k:x[part] for k,x in seen.items()})[0], len(names), K, 4096)[0]; took.append(time.perf_counter()-began); wanted.append({names[i] for i in best})
+        found = method.encode_visuals(split_columns(method, corpus, split))
+        for t in range(times):
+            some = {k:noisy(v) for k,v in found.items()} if t else found; ids = [f'{t}/{split}/{i}' for i in corpus.visuals(split).ids]
+            for part in gallery_slices(len(ids), 4096): gallery.put(ids[part], {k:v[part] for k,v in some.items()})
+            seen.append({k:v.half() for k,v in some.items()}); names += ids # half: as a gallery keeps them
+    seen = {k:torch.cat([s[k] for s in seen]) for k in seen[0]}; gallery.tidy()
+    captions = [c for l in LANGUAGES if l in supported_languages(method) for c in corpus.captions('test', l, 'human')[:40 if times==1 else 10]]; vectors = [method.encode_captions([c.text], c.language) for c in captions]; wanted,took,rows = [],[],[]
+    for v in tqdm(vectors, desc=f'{method.name}: all {len(names):,} pictures'):
+        began = time.perf_counter(); best = best_of_slices(lambda part: method.score(v, {k:x[part].float() for k,x in seen.items()})[0], len(names), K, 4096)[0]; took.append(time.perf_counter()-began); wanted.append({names[i] for i in best})
     for head in (0,20,50,100,200,500):
         gallery.head = max(head, 1); ratio,kept = [],[]
         for v,w,t in zip(vectors, wanted, took):
@@ -290,14 +309,21 @@ def by_head(at:Path, corpus, method)->dict:
 PARTS = dict(engines=lambda at,a: engines(at, a.n), fill=lambda at,a: filled(at, a.n), index=lambda at,a: indexed(at), search=lambda at,a: searched(at, a.n), service=lambda at,a: crowd(at, a.n, a.requests), kills=lambda at,a: killed(at), rerank=lambda at,a: reranked(at)) | {'import': lambda at,a: imported(at, a.files)}
 
 if __name__ == '__main__':
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter); p.add_argument('parts', nargs='*', default=['engines','fill','index','search','service','kills','import','rerank'], choices=[*PARTS,[]]); p.add_argument('--n', type=int, default=1_000_000); p.add_argument('--files', type=int, default=100_000); p.add_argument('--requests', type=int, default=10_000)
-    p.add_argument('--folder', type=Path); p.add_argument('--json', type=Path, dest='out', default=Path('data/results/gallery.json')); p.add_argument('--inside', action='store_true', help=argparse.SUPPRESS); a = p.parse_args()
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument('parts', nargs='*', default=['engines','fill','index','search','service','kills','import','rerank'], choices=[*PARTS,[]])
+    sizes = dict(n=1_000_000, files=100_000, requests=10_000)
+    for name,size in sizes.items(): p.add_argument(f'--{name}', type=int, default=size)
+    p.add_argument('--folder', type=Path); p.add_argument('--json', type=Path, dest='out'); p.add_argument('--inside', action='store_true', help=argparse.SUPPRESS); a = p.parse_args()
     if a.inside: torch.set_num_threads(2); write_json(PARTS[a.parts[0]](a.folder, a), a.folder/'part.json'); raise SystemExit
-    at = a.folder or Path(tempfile.mkdtemp(prefix='gallery-', dir='.')); at.mkdir(parents=True, exist_ok=True); report = json.loads(a.out.read_text()) if a.out.exists() else {}
+    at = a.folder or Path(tempfile.mkdtemp(prefix='gallery-', dir='.')); at.mkdir(parents=True, exist_ok=True)
+    out = a.out or (Path('data/results/gallery.json') if all(getattr(a, n)==size for n,size in sizes.items()) else at/'report.json'); report = json.loads(out.read_text()) if out.exists() else {}
+    commit = subprocess.run(['git','describe','--always','--dirty'], capture_output=True, text=True, cwd=Path(__file__).parent).stdout.strip()
     try:
         for part in a.parts:
             if part=='fill' and (at/'gallery').exists(): shutil.rmtree(at/'gallery')
-            print('→', part, flush=True); subprocess.run([sys.executable,__file__,part,'--inside','--folder',str(at),'--n',str(a.n),'--files',str(a.files),'--requests',str(a.requests)], check=True, env=os.environ | dict(OMP_NUM_THREADS='2'))
-            report |= {part: json.loads((at/'part.json').read_text())} | dict(n=a.n, width=WIDTH, noise=NOISE, k=K); write_json(report, a.out); print(json.dumps(report[part], indent=1)[:1500], flush=True)
+            print('→', part, flush=True); began = time.time()
+            subprocess.run([sys.executable,__file__,part,'--inside','--folder',str(at),*(f'--{n}={getattr(a, n)}' for n in sizes)], check=True, env=os.environ | dict(OMP_NUM_THREADS='2'))
+            report |= {part: json.loads((at/'part.json').read_text())} | dict(width=WIDTH, noise=NOISE, k=K)
+            report['made'] = report.get('made', {}) | {part: dict(n=a.n, commit=commit, on=time.strftime('%Y-%m-%d'), minutes=(time.time()-began)/60)}; write_json(report, out); print(json.dumps(report[part], indent=1)[:1500], flush=True)
     finally:
         if not a.folder: shutil.rmtree(at, ignore_errors=True)
