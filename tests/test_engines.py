@@ -23,10 +23,11 @@ class Reference:
     def __init__(self): self.columns,self.rows = {},{}
     def add_column(self, c): self.columns[c.name] = c
     def drop_column(self, name): del self.columns[name]; [r.pop(name, None) for r in self.rows.values()]
-    def put(self, ids, values):
+    def put(self, ids, values, new=True):
         for j,i in enumerate(ids):
+            if not new and i not in self.rows: continue
             row = self.rows.setdefault(i, {})
-            for n,v in values.items(): row[n] = np.asarray(v[j], np.float16) if self.columns[n].kind in ('vector','numbers') else v[j]
+            for n,v in values.items(): row[n] = None if v is None else np.asarray(v[j], np.float16) if self.columns[n].kind in ('vector','numbers') else v[j]
     def change(self, ids, values): there = {i for i in ids if i in self.rows}; [self.rows[i].update(values) for i in there]; return len(there)
     def remove(self, ids): there = {i for i in ids if i in self.rows}; [self.rows.pop(i) for i in there]; return len(there)
     @staticmethod
@@ -121,7 +122,7 @@ def test_a_random_walk_agrees_with_rows_in_a_dictionary(make, seed):
         facts,any_id = [n for n,c in reference.columns.items() if c.kind in ('integer','number','text','flag')],[*reference.rows,'gone']
         if what in ('put','again'):
             ids = list(dict.fromkeys(rng.choices(any_id, k=4) if what=='again' else [(rng.choice(HOSTILE)+str(rng.randrange(200)))[-2000:] for _ in range(rng.randint(1, 12))])); names = rng.sample(list(reference.columns), rng.randint(0, len(reference.columns)))
-            both('put', ids, {n: some_rows(rng, reference.columns[n], len(ids)) for n in names})
+            both('put', ids, {n: None if rng.random()<.1 else some_rows(rng, reference.columns[n], len(ids)) for n in names}, rng.random()<.8)
         elif what=='change' and facts: both('change', rng.choices(any_id, k=3), {n: some_value(rng, reference.columns[n]) for n in rng.sample(facts, rng.randint(1, len(facts)))})
         elif what=='remove': both('remove', rng.choices(any_id, k=2))
         elif what=='add' and spare: both('add_column', spare.pop(rng.randrange(len(spare))))
@@ -144,6 +145,17 @@ def test_columns_survive_and_a_dropped_one_is_gone(make):
 def test_columns_that_are_not_given_stay_as_they_are(make):
     engine,reference,ids = filled(make)
     for values in (dict(year=[100,101]),dict(v=np.eye(2,4)),dict(more=np.ones((2,5)), name=['x',None]),{}): [e.put([ids[3],f'new {len(values)}'], values) for e in (engine,reference)]; same(engine, reference, random.Random(0), {})
+
+def test_only_what_is_there_is_changed_where_nothing_new_is_wanted(make):
+    engine,reference,ids = filled(make)
+    for e in (engine,reference): e.remove(ids[:2]); e.put(ids[:4], dict(v=np.eye(4), name=['x']*4), new=False); e.put(ids[:2], dict(year=[1,2]), new=False); e.put([], dict(v=np.zeros((0,4))), new=False)
+    assert engine.count()==38 and engine.read(ids[:3], ['name'])==dict(id=[ids[2]], name=['x']); same(engine, reference, random.Random(0), {})
+    engine.add_column(Column('w','vector',2)); engine.put(ids[:1], dict(w=[[1,2]]), new=False); assert engine.count()==38
+
+def test_none_for_a_column_makes_it_unknown(make):
+    engine,reference,ids = filled(make); gone = dict.fromkeys(['v','more','year','name','sharp','score']); [e.add_column(Column('w','vector',2)) for e in (engine,reference)]
+    for e in (engine,reference): e.put([ids[0],'new'], gone | dict(score=[.5,None], w=None)); e.put(ids[1:3], dict(v=None, year=[5,6]), new=False); e.put(['other'], dict(w=None))
+    same(engine, reference, random.Random(0), {}); assert engine.nearest('v', np.ones((1,4)), 50)[0].ids.__len__()==37 and engine.count(read_filter(dict(name={'from':None}), engine.columns))==39
 
 @pytest.mark.parametrize('text', HOSTILE)
 def test_odd_ids_and_odd_texts_are_only_texts(text, odd):

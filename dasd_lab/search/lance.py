@@ -43,7 +43,7 @@ def _field(c:Column)->pa.Field: return pa.field(c.name, _ARROW.get(c.kind) or pa
 def _column(f:pa.Field)->Column:
     size = f.type.list_size if pa.types.is_fixed_size_list(f.type) else 0
     return Column(f.name, (f.metadata or {}).get(b'kind', b'').decode() or next(k for k,t in _ARROW.items() if t==f.type), size)
-def _array(c:Column, given)->pa.Array: return pa.array(given, _ARROW[c.kind]) if c.kind in FACTS else pa.FixedSizeListArray.from_arrays(pa.array(given.reshape(-1)), c.size)
+def _array(c:Column, given)->pa.Array: return pa.array(given, _field(c).type) if isinstance(given, list) else pa.FixedSizeListArray.from_arrays(pa.array(given.reshape(-1)), c.size)
 def _plain(c:Column|None, found:pa.ChunkedArray):
     if c is None or c.kind in FACTS: return found.to_pylist()
     rows = found.combine_chunks(); rows = rows.chunk(0) if isinstance(rows, pa.ChunkedArray) else rows; there = np.asarray(rows.is_valid())
@@ -109,14 +109,15 @@ def _parts(ids:Sequence[str], n:int=1000)->Iterator[Sequence[str]]: return (ids[
 @patch
 def put(self:LanceEngine,
     ids:Sequence[str],                      # one a picture
-    values:Mapping[str,Sequence|np.ndarray] # column → one a picture
+    values:Mapping[str,Sequence|np.ndarray|None], # column → one a picture; None: not known
+    new:bool=True                           # False: ids that are not there are left out
 )->None:
     "Rows that are new, or replace those with their id; all of them or none"
     columns = self.columns; values = checked_rows(ids, values, columns)
     if not ids: return
     rows = pa.table({'id': pa.array(ids, pa.string())} | {n: _array(columns[n], v) for n,v in values.items()})
     with self._writing():
-        if any(LOOP.run(self._table.count_rows(_in(part))) for part in _parts(ids)): LOOP.run(self._table.merge_insert('id').when_matched_update_all().when_not_matched_insert_all().execute(rows))
+        if not new or any(LOOP.run(self._table.count_rows(_in(part))) for part in _parts(ids)): merge = self._table.merge_insert('id').when_matched_update_all(); LOOP.run((merge.when_not_matched_insert_all() if new else merge).execute(rows))
         else: schema = LOOP.run(self._table.schema()); LOOP.run(self._table.add(rows.cast(pa.schema([schema.field(n) for n in rows.column_names]))))
 
 @patch
