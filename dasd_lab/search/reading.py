@@ -51,9 +51,10 @@ def attempted(
     "The same, or why it cannot be read: decoders that meet a damaged file raise errors of any kind"
     name = escaped(str(source))[:200] if isinstance(source, (str,Path)) else f'a {type(source).__name__}'
     try: return read_visual(source)
-    except LabError as e: return e
-    except OSError as e: return LabError(f'{name} cannot be read ({e.strerror or e})', 'a readable file', 'Check the file and its rights.')
-    except Exception as e: return LabError(f'{name} cannot be read ({type(e).__name__}: {e})'[:400], 'a whole picture or clip', 'Fetch or export it again, or leave it out.')
+    except LabError as e: wrong = e
+    except OSError as e: wrong = LabError(f'{name} cannot be read ({e.strerror or e})', 'a readable file', 'Check the file and its rights.')
+    except Exception as e: wrong = LabError(f'{name} cannot be read ({type(e).__name__}: {e})'[:400], 'a whole picture or clip', 'Fetch or export it again, or leave it out.')
+    wrong.__traceback__ = wrong.__context__ = None; return wrong # they hold what was decoded
 
 # %% ../../nbs/6025_search.reading.ipynb #9f60e446
 AT_ONCE = 16 # pictures that are looked at together, and as many that are read meanwhile
