@@ -195,6 +195,7 @@ def test_a_name_that_is_not_in_utf8_is_listed_and_the_rest_is_taken(tmp_path, pa
     assert [*failures(gallery)]==[r'caf\udce9.png'] and (gallery.folder/'failed.jsonl').read_bytes().decode()
     with pytest.warns(UserWarning): assert [i for i,_ in StoredGallery(tmp_path/'other', Named()).add(painted, skip_bad=True).skipped]==[r'caf\udce9.png']
     with pytest.raises(LabError, match='not in UTF-8'): StoredGallery(tmp_path/'third', Named()).add(painted)
+    long = import_folder(gallery, painted, prefix='x'*2000); assert len(long.failed)==14 and 'longer than 2,000' in [*long.failed.values()][0] # nor does a name that is too long
     os.rename(painted, odd := os.fsdecode(os.fsencode(tmp_path)+b'/caf\xe9'))
     with pytest.raises(LabError, match='Rename the folder'): import_folder(gallery, odd)
 
