@@ -1,9 +1,10 @@
 "Every engine keeps the contract of `search.engine`: the same calls, compared with rows in a dictionary and cosines by numpy"
-import json,random,signal,socket,subprocess,sys,time
+import json,random,signal,socket,subprocess,sys,threading,time
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np,pytest,torch
+import lance,numpy as np,pytest,torch
+from filelock import FileLock
 from PIL import Image
 
 from dasd_lab.contracts import LabError,RetrievalMethod
@@ -23,10 +24,11 @@ class Reference:
     def __init__(self): self.columns,self.rows = {},{}
     def add_column(self, c): self.columns[c.name] = c
     def drop_column(self, name): del self.columns[name]; [r.pop(name, None) for r in self.rows.values()]
-    def put(self, ids, values):
+    def put(self, ids, values, new=True):
         for j,i in enumerate(ids):
+            if not new and i not in self.rows: continue
             row = self.rows.setdefault(i, {})
-            for n,v in values.items(): row[n] = np.asarray(v[j], np.float16) if self.columns[n].kind in ('vector','numbers') else v[j]
+            for n,v in values.items(): row[n] = None if v is None else np.asarray(v[j], np.float16) if self.columns[n].kind in ('vector','numbers') else v[j]
     def change(self, ids, values): there = {i for i in ids if i in self.rows}; [self.rows[i].update(values) for i in there]; return len(there)
     def remove(self, ids): there = {i for i in ids if i in self.rows}; [self.rows.pop(i) for i in there]; return len(there)
     @staticmethod
@@ -121,7 +123,7 @@ def test_a_random_walk_agrees_with_rows_in_a_dictionary(make, seed):
         facts,any_id = [n for n,c in reference.columns.items() if c.kind in ('integer','number','text','flag')],[*reference.rows,'gone']
         if what in ('put','again'):
             ids = list(dict.fromkeys(rng.choices(any_id, k=4) if what=='again' else [(rng.choice(HOSTILE)+str(rng.randrange(200)))[-2000:] for _ in range(rng.randint(1, 12))])); names = rng.sample(list(reference.columns), rng.randint(0, len(reference.columns)))
-            both('put', ids, {n: some_rows(rng, reference.columns[n], len(ids)) for n in names})
+            both('put', ids, {n: None if rng.random()<.1 else some_rows(rng, reference.columns[n], len(ids)) for n in names}, rng.random()<.8)
         elif what=='change' and facts: both('change', rng.choices(any_id, k=3), {n: some_value(rng, reference.columns[n]) for n in rng.sample(facts, rng.randint(1, len(facts)))})
         elif what=='remove': both('remove', rng.choices(any_id, k=2))
         elif what=='add' and spare: both('add_column', spare.pop(rng.randrange(len(spare))))
@@ -144,6 +146,29 @@ def test_columns_survive_and_a_dropped_one_is_gone(make):
 def test_columns_that_are_not_given_stay_as_they_are(make):
     engine,reference,ids = filled(make)
     for values in (dict(year=[100,101]),dict(v=np.eye(2,4)),dict(more=np.ones((2,5)), name=['x',None]),{}): [e.put([ids[3],f'new {len(values)}'], values) for e in (engine,reference)]; same(engine, reference, random.Random(0), {})
+
+def test_only_what_is_there_is_changed_where_nothing_new_is_wanted(make):
+    engine,reference,ids = filled(make)
+    for e in (engine,reference): e.remove(ids[:2]); e.put(ids[:4], dict(v=np.eye(4), name=['x']*4), new=False); e.put(ids[:2], dict(year=[1,2]), new=False); e.put([], dict(v=np.zeros((0,4))), new=False)
+    assert engine.count()==38 and engine.read(ids[:3], ['name'])==dict(id=[ids[2]], name=['x']); same(engine, reference, random.Random(0), {})
+    engine.add_column(Column('w','vector',2)); engine.put(ids[:1], dict(w=[[1,2]]), new=False); assert engine.count()==38
+
+def test_none_for_a_column_makes_it_unknown(make):
+    engine,reference,ids = filled(make); gone = dict.fromkeys(['v','more','year','name','sharp','score']); [e.add_column(c) for e in (engine,reference) for c in (Column('w','vector',2),Column('vector_w','vector',64))]
+    for e in (engine,reference): e.put(ids[:3], dict(vector_w=np.ones((3,64)))); e.put(ids[:2]+['fresh'], dict(vector_w=None)); e.put([ids[0],'new'], gone | dict(score=[.5,None], w=None)); e.put(ids[1:3], dict(v=None, year=[5,6]), new=False); e.put(['other'], dict(w=None))
+    same(engine, reference, random.Random(0), {}); assert engine.nearest('v', np.ones((1,4)), 50)[0].ids.__len__()==37 and engine.count(read_filter(dict(name={'from':None}), engine.columns))==39 and engine.nearest('vector_w', np.ones((1,64)), 9)[0].ids==(ids[2],)
+
+def test_columns_may_be_called_like_words_of_a_query_language(make):
+    engine,reference = make(exact_below=30),Reference(); names = ['select','true','null','order','from','in','and','not','text','value','timestamp','rowid']; columns = [Column(n, 'integer') for n in names]+[Column('false','flag')]+[Column('where','text'),Column('vector','vector',3),Column('table','numbers',2)]
+    for e in (engine,reference): [e.add_column(c) for c in columns]; e.put([str(i) for i in range(40)], {n: [i]*40 for i,n in enumerate(names)} | {'where':['or']*40, 'false':[True,None,False,True]*10, 'vector':np.random.default_rng(0).standard_normal((40,3)), 'table':np.ones((40,2))}); assert e.change(['1','2'], {'select':5, 'true':None, 'where':'x'})==2
+    for n in range(2):
+        for asked in (*({n:i} for i,n in enumerate(names)),{'select':{'not':0}},{'true':{'from':0,'to':9}},{'where':{'starts':'o'}, 'null':2},{'false':True},{'false':{'not':True}},{'false':{'not':[True,False]}},{'false':[True,False]}): same(engine, reference, random.Random(0), asked)
+        n or engine.tidy()
+
+def test_a_column_that_another_engine_added_or_dropped_is_known_at_once(make):
+    a,b = make(),make(); [e.columns for e in (a,b)]; a.add_column(Column('year','integer')); pytest.raises(LabError, b.add_column, Column('year','integer')); b.put(['x'], dict(year=[3])); a.add_column(Column('v','vector',2)); assert b.change(['x'], dict(year=4))==1
+    b.put(['x'], dict(v=[[1,2]])); assert a.nearest('v', [[1,2]], 3)[0].ids==b.nearest('v', [[1,2]], 3)[0].ids==('x',); a.add_column(Column('w','vector',2)); assert b.nearest('w', [[1,2]], 3)==[Found((),())]; a.add_column(Column('name','text')); assert b.read(['x'], ['name'])['name']==[None]
+    a.add_column(Column('place','text')); assert [p['place'] for p in b.walk(['place'])]==[[None]]; a.add_column(Column('score','number')); assert b.change(['x'], dict(score=1))==1; a.drop_column('year'); pytest.raises(LabError, b.put, ['x'], dict(year=[1])); pytest.raises(LabError, b.drop_column, 'year'); assert list(b.columns)==list(a.columns)
 
 @pytest.mark.parametrize('text', HOSTILE)
 def test_odd_ids_and_odd_texts_are_only_texts(text, odd):
@@ -216,6 +241,41 @@ def test_an_index_finds_nearly_all_and_exact_finds_all(make):
     engine.put(['new'], dict(v=q[:1])); assert engine.nearest('v', q[:1], 1)[0].ids==('new',); engine.put(['new'], dict(v=-q[:1])); assert 'new' not in engine.nearest('v', q[:1], 100)[0].ids; assert engine.nearest('v', -q[:1], 1)[0].ids==('new',); engine.remove(['new']); assert 'new' not in engine.nearest('v', -q[:1], 100)[0].ids
     engine.close(); engine = make(exact_below=1000, **FEW[make.kind]); assert engine.nearest('v', q, 10)==found and engine.count()==n
     assert [i for s in range(0, 40, 10) for i in engine.nearest('v', q[:1], 10, skip=s)[0].ids][:10]==list(found[0].ids)
+
+def test_a_column_that_few_have_is_compared_and_an_index_forgets_what_became_unknown(make):
+    engine,reference = make(exact_below=200),Reference(); rng = np.random.default_rng(0); ids = [str(i) for i in range(600)]; q = rng.standard_normal((3,4))
+    def right():
+        for c in 'vw':
+            for k in (5,700): [near(f, reference.cosines(c, x), k) for f,x in zip(engine.nearest(c, q, k, exact=k==5), q)]
+            assert all({*f.ids}<={*reference.cosines(c, x)} and len(f.ids)==5 for f,x in zip(engine.nearest(c, q, 5), q))
+    for e in (engine,reference): [e.add_column(Column(c, 'vector', 4)) for c in 'vw']
+    def both(ids, **values): [e.put(ids, values) for e in (engine,reference)]
+    both(ids, v=rng.standard_normal((600,4))); both(ids[:10], w=rng.standard_normal((10,4))); engine.tidy(); right() # as after an embed that was stopped
+    both(ids[:250], w=rng.standard_normal((250,4))); right(); engine.tidy(); right(); both(ids[20:60], w=None, v=None); both(['late'], w=np.ones((1,4))); right(); engine.tidy(); right()
+    both(ids[20:40]+['zero'], w=np.zeros((21,4))); both(ids[40:50], w=-np.ones((10,4))); engine.tidy(); right(); both(ids[:220], w=None); engine.tidy(); right()
+
+def test_lists_of_an_index_follow_the_number_of_vectors(tmp_path):
+    engine = ENGINES['lance'](tmp_path, exact_below=200); [engine.add_column(Column(c, 'vector', 4)) for c in 'vw']; rng = np.random.default_rng(0); ids = [str(i) for i in range(900)]; made = lambda: {i.field_names[0]: i.details.get('target_partition_size') for i in lance.dataset(str(tmp_path/'lance'/'pictures.lance')).describe_indices()}
+    engine.put(ids, dict(v=rng.standard_normal((900,4)))); engine.put(ids[:199], dict(w=rng.standard_normal((199,4)))); engine.tidy(); assert made()==dict(id=None, v=30)
+    for n,length in ((225,15),(400,15),(484,22)): engine.put(ids[:n], dict(w=rng.standard_normal((n,4)))); engine.tidy(); assert made()==dict(id=None, v=30, w=length) and engine.indexed('w')==900
+    engine.close()
+
+def test_what_is_written_while_an_index_is_made_is_found(tmp_path, monkeypatch):
+    engine,other = [ENGINES['lance'](tmp_path, exact_below=100, patience_s=.05) for _ in range(2)]; reference,rng = Reference(),np.random.default_rng(0); ids = [str(i) for i in range(300)]; other.TIDY_AFTER = 1; done = []
+    for e in (engine,reference): e.add_column(Column('v','vector',4)); e.add_column(Column('year','integer')); e.put(ids, dict(v=rng.standard_normal((300,4))))
+    def meanwhile(): # by another process, and by another thread of this one
+        for e in (other,reference): e.put(['new'], dict(v=np.ones((1,4)))); e.put(ids[:50], dict(v=-np.ones((50,4)))); e.put(ids[50:60], dict(v=None)); e.remove(ids[60:70]); e.put(ids[250:], dict(year=[1]*50, v=np.eye(50,4)-.5)); e.change(ids[80:90], dict(year=3))
+        engine.put(['thread'], dict(v=np.ones((1,4)))); engine.nearest('v', np.ones((1,4)), 3); done.append(1)
+    real = lance.LanceDataset.create_index
+    def slow(table, *a, **k): (t := threading.Thread(target=meanwhile)).start(); t.join(60); return real(table, *a, **k)
+    monkeypatch.setattr(lance.LanceDataset, 'create_index', slow); engine.tidy(); reference.put(['thread'], dict(v=np.ones((1,4)))); assert done==[1] and engine.indexed('v')==engine.count()==292
+    for e in (engine,other): time.sleep(1.1); [near(f, reference.cosines('v', q), k) for q in rng.standard_normal((3,4)) for k in (3,400) for f in e.nearest('v', [q], k)]; e.close()
+
+def test_who_tidies_waits_for_who_writes(tmp_path):
+    engine = ENGINES['lance'](tmp_path, exact_below=20, patience_s=.05); engine.add_column(Column('v','vector',4)); engine.put([str(i) for i in range(30)], dict(v=np.random.default_rng(0).standard_normal((30,4)))); engine.tidy(); engine.put(['late'], dict(v=np.ones((1,4))))
+    with FileLock(tmp_path/'lance'/'.writing'):
+        for call in (engine.tidy,lambda: engine.put(['x'], {}),lambda: engine.add_column(Column('w','vector',2))): pytest.raises(LabError, call)
+    engine.patience_s = 60; lock = FileLock(tmp_path/'lance'/'.writing', thread_local=False); lock.acquire(); (t := threading.Thread(target=engine.tidy)).start(); lock.release(); t.join(); assert engine.indexed('v')==31==engine.count(); engine.close()
 
 # several processes, and their end
 

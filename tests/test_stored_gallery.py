@@ -1,13 +1,15 @@
 "A gallery on disk keeps its promises: real methods, recall, kills, imports that go on, several ways of comparing"
-import json,os,signal,subprocess,sys,time
+import json,os,signal,subprocess,sys,threading,time,weakref
 from pathlib import Path
 import numpy as np,pytest,torch
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
+from colours import Named,Reading,Slotted
 from dasd_lab.backbone.towers import load_backbone
 from dasd_lab.contracts import LabError
 from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.evaluation.retrieval import split_columns
-from dasd_lab.search import importing
+from dasd_lab.search import importing,reading
 from dasd_lab.search.importing import failures,import_folder
 from dasd_lab.search.consistent import Consistent,GlossTranslator
 from dasd_lab.search.gallery import Gallery,caption_features
@@ -100,43 +102,217 @@ def test_another_method_looks_at_the_files_again_and_goes_on_where_it_was(tmp_pa
 
 # kills
 
-ADD = '''import sys,torch; from dasd_lab.search.stored import StoredGallery; from dasd_lab.training.recipes import load_run,shipped_run
-g = StoredGallery(sys.argv[1], load_run(shipped_run())); step = int(sys.argv[2])
-while True:
-    ids = [f'{step}-{i}' for i in range(1+7*(step%5))]; g.put(ids, dict(features=torch.randn(len(ids), 128)), dict(width=[step]*len(ids)), {i:b'webp' for i in ids}); print(step, flush=True); step += 1
-    if step%10==0: g.engine._compact()
-'''
-def test_what_was_acknowledged_before_a_kill_is_there_and_every_batch_is_whole(tmp_path, dasd):
-    rng,last = np.random.default_rng(0),0
-    for _ in range(2):
-        p = subprocess.Popen([sys.executable,'-c',ADD,str(tmp_path/'g'),str(last)], stdout=subprocess.PIPE, text=True); p.stdout.readline(); time.sleep(rng.uniform(.05, .8)); p.send_signal(signal.SIGKILL); said = [last,*map(int, p.stdout.read().split())]; p.wait(); last = max(said)+2
-    gallery = StoredGallery(tmp_path/'g', dasd); there = {}
-    for rows in gallery.engine.walk(['width']):
-        for i,w in zip(rows['id'], rows['width']): there.setdefault(int(i.split('-')[0]), []).append(i); assert w==int(i.split('-')[0]) and gallery.thumbnails[i]==b'webp'
-    missing = set(range(last-1))-set(there); assert len(missing)<=2, missing # the step that a kill fell into, and which nobody was told of
-    assert all(len(v)==1+7*(s%5)==len(set(v)) for s,v in there.items()); gallery.put(['new'], dict(features=torch.randn(1, 128))); assert 'new' in gallery
+class Killable:
+    "A process that has all imported, and does what it is told in children of its own"
+    def __init__(self): self.parent = subprocess.Popen([sys.executable,str(Path(__file__).with_name('colours.py'))], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=dict(os.environ, OMP_NUM_THREADS='1'))
+    def start(self, name, *given): self.parent.stdin.write(json.dumps([name,*map(str, given[:1]),*given[1:]])+'\n'); self.parent.stdin.flush(); self.child = int(self.parent.stdout.readline())
+    def hear(self, n): return [self.parent.stdout.readline().strip() for _ in range(n)]
+    def kill(self): os.kill(self.child, signal.SIGKILL); return list(iter(lambda: self.parent.stdout.readline().strip(), 'ended')) # what was said before
 
-IMPORT = '''import sys; from dasd_lab.search.importing import import_folder; from dasd_lab.search.stored import StoredGallery; from dasd_lab.training.recipes import load_run,shipped_run
-def told(batches):
-    for b in batches: yield b; print('.', flush=True)
-import_folder(StoredGallery(sys.argv[1], load_run(shipped_run())), sys.argv[2], batch_size=16, progress=told)
-'''
-def test_an_import_that_was_killed_goes_on_and_reads_nothing_twice(tmp_path, corpus, dasd, monkeypatch):
-    folder = tmp_path/'p'; visuals = corpus.visuals('test')
-    for i in range(400): (folder/f'{i%4}').mkdir(parents=True, exist_ok=True); Image.fromarray(visuals[i].frames[0]).resize((128,128)).save(folder/f'{i%4}/{i:03d}.jpg')
-    for i in (5,205,305): (folder/f'{i%4}/{i:03d}.jpg').write_bytes(b'\xff\xd8\xff\xe0 cut')
-    p = subprocess.Popen([sys.executable,'-c',IMPORT,str(tmp_path/'g'),str(folder)], stdout=subprocess.PIPE, text=True); [p.stdout.readline() for _ in range(5)]; p.kill(); p.wait(); gallery = StoredGallery(tmp_path/'g', dasd); before = {i for rows in gallery.engine.walk([]) for i in rows['id']}
-    assert len(before)>=5*16-3; read = []; opened = importing.ReadAhead
+@pytest.fixture(scope='module')
+def killable():
+    made = Killable(); yield made; made.parent.kill(); made.parent.wait(); made.parent.stdin.close(); made.parent.stdout.close()
+
+def test_what_was_acknowledged_before_a_kill_is_there_and_every_batch_is_whole(tmp_path, killable):
+    rng,last = np.random.default_rng(),[] # another moment each time
+    for first in (0,None):
+        killable.start('steps', tmp_path/'g', last[0]+2 if first is None else 0); said = killable.hear(int(rng.integers(4, 12))); time.sleep(rng.uniform(0, .1)); last.append(int((said+killable.kill())[-1]))
+    gallery = StoredGallery(tmp_path/'g', Named()); there = {}; vector = f'vector_{gallery.way}'
+    for rows in gallery.engine.walk(['width',vector]):
+        for i,w,v in zip(rows['id'], rows['width'], rows[vector]): step = int(i.split('-')[0]); there.setdefault(step, set()).add(i); assert w==step and (v==step+1).all() and gallery.thumbnails[i]==str(step).encode()
+    assert set(range(last[1]+1))-set(there)<={last[0]+1} and set(there)<=set(range(last[1]+2)), (last,sorted(there)) # the steps that the kills fell into, and which nobody was told of
+    assert all(v=={f'{s}-{i}' for i in range(1+7*(s%5))} for s,v in there.items()); gallery.put(['new'], dict(features=torch.randn(1, 3))); assert 'new' in gallery
+
+def test_an_import_that_was_killed_goes_on_and_reads_nothing_twice(tmp_path, killable, monkeypatch):
+    folder = tmp_path/'p'
+    for i in range(100): (folder/f'{i%4}').mkdir(parents=True, exist_ok=True); Image.new('RGB', (16,16), (2*i,0,90)).save(folder/f'{i%4}/{i:03d}.jpg')
+    for i in (5,45,89): (folder/f'{i%4}/{i:03d}.jpg').write_bytes(b'\xff\xd8\xff\xe0 cut')
+    killable.start('bring', tmp_path/'g', str(folder)); assert killable.hear(3)==['.']*3; killable.kill(); gallery = StoredGallery(tmp_path/'g', Named()); before = {i for rows in gallery.engine.walk([]) for i in rows['id']}
+    assert len(before)>=3*16-3; read = []; opened = importing.ReadAhead
     monkeypatch.setattr(importing, 'ReadAhead', lambda sources, n: read.extend(map(str, sources)) or opened(sources, n)); report = import_folder(gallery, folder)
-    assert len(gallery)==397==report.added+report.unchanged and report.unchanged==len(before) and {*report.failed}=={'1/005.jpg','1/205.jpg','1/305.jpg'} and not {str((folder/i).resolve()) for i in before}&{*read}
-    read.clear(); assert import_folder(gallery, folder).unchanged==397 and not read and len(failures(gallery))==3
+    assert len(gallery)==97==report.added+report.unchanged and report.unchanged==len(before) and {*report.failed}=={'1/005.jpg','1/045.jpg','1/089.jpg'} and not {str((folder/i).resolve()) for i in before}&{*read}
+    read.clear(); assert import_folder(gallery, folder).unchanged==97 and not read and len(failures(gallery))==3
     import_folder(gallery, folder, retry=True); assert len(read)==3
+
+class Stop(BaseException): "As a kill"
+
+def test_an_index_that_an_import_was_stopped_at_is_made_by_the_next(tmp_path, painted, monkeypatch):
+    gallery = StoredGallery(tmp_path/'g', Named()); made = []; tidy = gallery.engine.tidy
+    def stopped(): raise Stop
+    monkeypatch.setattr(gallery.engine, 'tidy', stopped)
+    with pytest.raises(Stop): import_folder(gallery, painted)
+    monkeypatch.setattr(gallery.engine, 'tidy', lambda: made.append(tidy())); assert import_folder(gallery, painted).unchanged==12 and made
+    slotted = gallery.with_method(Slotted()); monkeypatch.setattr(gallery.engine, 'tidy', stopped)
+    with pytest.raises(Stop): slotted.embed()
+    monkeypatch.setattr(gallery.engine, 'tidy', lambda: made.append(tidy())); assert slotted.embed()==0 and len(made)==2
+
+def test_a_gallery_whose_making_was_stopped_can_be_opened(tmp_path, monkeypatch):
+    add = LanceEngine.add_column
+    for n in (0,3,9): # columns that were there when it was stopped
+        left = [n]
+        def stopped(self, column):
+            if not left[0]: raise Stop
+            left[0] -= 1; add(self, column)
+        monkeypatch.setattr(LanceEngine, 'add_column', stopped)
+        with pytest.raises(Stop): StoredGallery(tmp_path/f'{n}', Named(), dict(shade='integer'))
+        monkeypatch.setattr(LanceEngine, 'add_column', add); StoredGallery(tmp_path/f'{n}', Named(), dict(shade='integer')).add([Image.new('RGB', (4,4), 'red')], ['a'], dict(shade=[1])).close()
 
 def test_a_second_writer_waits_and_is_told(tmp_path):
     a,b = LanceEngine(tmp_path/'i'),LanceEngine(tmp_path/'i', patience_s=.2)
     with a._writing():
         with pytest.raises(LabError, match='another process'): b.remove(['x'])
     b.remove(['x'])
+
+# real folders
+
+@pytest.fixture
+def painted(tmp_path):
+    "Twelve pictures, from black to red"
+    folder = tmp_path/'pictures'; folder.mkdir(); [Image.new('RGB', (8,8), (20*i,0,0)).save(folder/f'{i:02d}.png') for i in range(12)]; return folder
+@pytest.fixture
+def gallery(tmp_path, painted):
+    made = StoredGallery(tmp_path/'g', Named(), dict(album='text')); import_folder(made, painted); yield made; made.close()
+
+def repaint(file, colour='blue', size=(9,9)): Image.new('RGB', size, colour).save(file)
+def in_order(gallery, text='rot'): return gallery.search(text, 'de', k=40).ids
+
+def test_whatever_a_decoder_raises_is_listed_and_the_rest_is_taken(tmp_path, painted, gallery, monkeypatch):
+    exif = Image.Exif(); exif[0x112] = 6; exif[0x11a] = 72.; Image.new('RGB', (6,4)).save(painted/'odd.jpg', exif=exif); raw = bytearray((painted/'odd.jpg').read_bytes()); raw[raw.index(b'Exif')+29] = 1; (painted/'odd.jpg').write_bytes(raw)
+    wordy = PngInfo(); wordy.add_text('prompt', 'x'*2_000_000, zip=True); Image.new('RGB', (4,4)).save(painted/'wordy.png', pnginfo=wordy); repaint(painted/'angry.png'); read = reading.read_picture
+    def angry(source, *more):
+        if str(getattr(source, 'name', '')).endswith('angry.png'): raise RecursionError('too deep')
+        return read(source, *more)
+    monkeypatch.setattr(reading, 'read_picture', angry); report = import_folder(gallery, painted); assert report.added==1 and {*report.failed}=={'wordy.png','angry.png'} and 'wordy.png cannot be opened' in report.failed['wordy.png'] and 'RecursionError: too deep' in report.failed['angry.png']
+    assert gallery.facts(['odd.jpg'])[['width','height']].values.tolist()==[[4,6]] # turned all the same
+    with pytest.warns(UserWarning, match='2 of 15'): assert [i for i,_ in StoredGallery(tmp_path/'other', Named()).add(painted, skip_bad=True).skipped]==['angry.png','wordy.png']
+
+def test_a_name_that_is_not_in_utf8_is_listed_and_the_rest_is_taken(tmp_path, painted, gallery):
+    name = os.fsdecode(os.fsencode(painted)+b'/caf\xe9.png')
+    try: Path(name).write_bytes((painted/'01.png').read_bytes())
+    except OSError: pytest.skip('a file system that has no such names')
+    repaint(painted/'new.png')
+    for n in (1,0): report = import_folder(gallery, painted); assert report.added==n and [*report.failed]==[r'caf\udce9.png'] and 'not in UTF-8' in report.failed[r'caf\udce9.png'] and str(report).encode()
+    assert [*failures(gallery)]==[r'caf\udce9.png'] and (gallery.folder/'failed.jsonl').read_bytes().decode()
+    with pytest.warns(UserWarning): assert [i for i,_ in StoredGallery(tmp_path/'other', Named()).add(painted, skip_bad=True).skipped]==[r'caf\udce9.png']
+    with pytest.raises(LabError, match='not in UTF-8'): StoredGallery(tmp_path/'third', Named()).add(painted)
+    long = import_folder(gallery, painted, prefix='x'*2000); assert len(long.failed)==14 and 'longer than 2,000' in [*long.failed.values()][0] # nor does a name that is too long
+    os.rename(painted, odd := os.fsdecode(os.fsencode(tmp_path)+b'/caf\xe9'))
+    with pytest.raises(LabError, match='Rename the folder'): import_folder(gallery, odd)
+
+def test_what_another_method_made_of_a_picture_that_was_replaced_is_forgotten(painted, gallery):
+    slotted = gallery.with_method(Slotted()); assert slotted.embed()==12; repaint(painted/'11.png'); os.utime(painted/'10.png', (1,1)); assert import_folder(gallery, painted, batch_size=1).changed==2
+    assert len(slotted.visuals(['11.png'])['id'])==0 and len(slotted.visuals(['10.png'])['id'])==1 # one was only touched
+    assert slotted.embed()==1 and np.allclose(slotted.visuals(['11.png'])['features'], [[1.01,1.01,.01]], atol=2e-3); gallery.add([painted/'00.png'], ['11.png'], replace=True); assert slotted.embed()==1
+
+def test_what_people_wrote_of_a_picture_outlives_a_change_of_its_file(painted, gallery):
+    gallery.update('03.png', description='a dark red'); gallery.update('03.png', album='reds'); repaint(painted/'03.png'); import_folder(gallery, painted); told = lambda: gallery.facts(['03.png'])[['description','album']].values.tolist()
+    assert told()==[['a dark red','reds']]; gallery.add([painted/'04.png'], ['03.png'], replace=True); assert told()==[['a dark red','reds']]
+    gallery.add([painted/'04.png',painted/'05.png'], ['03.png','04.png'], descriptions=['','new'], replace=True); assert told()==[['a dark red','reds']] and gallery.facts(['04.png'])['description'].item()=='new'
+
+def test_a_method_that_reads_descriptions_compares_by_those_of_now(painted, gallery):
+    reads = gallery.with_method(Reading()); gallery.update('03.png', description='abc'); reads.embed(); slots = lambda i: reads.visuals([i])['slots'][:,0].tolist(); assert slots('03.png')==[3.] and slots('04.png')==[0.]
+    reads.update('03.png', description='abcde'); assert slots('03.png')==[5.] # at once
+    gallery.update(['03.png','04.png'], description='x'); assert slots('03.png')==slots('04.png')==[] and reads.embed()==2 and slots('04.png')==[1.]
+    repaint(painted/'03.png'); import_folder(reads, painted); assert slots('03.png')==[1.] # and keeps what was told
+    reads.add([Image.new('RGB', (4,4))], ['drawn']); reads.update('drawn', description='abc'); assert slots('drawn')==[0.] # no file to look at: as it was seen
+
+def test_linked_and_moved_pictures_are_the_same_pictures(tmp_path, painted, gallery, monkeypatch):
+    linked = tmp_path/'snapshot'; linked.mkdir(); [(linked/f'link-{f.name}').symlink_to(f) for f in sorted(painted.iterdir())[:3]]
+    assert import_folder(gallery, linked).added==3; again = import_folder(gallery, linked); assert (again.unchanged,again.failed,again.gone)==(3,{},())
+    gallery.engine.put(['link-00.png'], dict(source=[str(painted/'00.png')])); assert import_folder(gallery, linked).unchanged==3 and gallery.facts(['link-00.png'])['source'].item()==str(linked/'link-00.png') # as galleries kept it before
+    repaint(painted/'00.png'); assert import_folder(gallery, linked).changed==1 and in_order(gallery, 'blau')[0]=='link-00.png'
+    (linked/'link-01.png').unlink(); assert import_folder(gallery, linked).gone==('link-01.png',)
+    import_folder(gallery, painted); moved = tmp_path/'moved'; os.rename(painted, moved); monkeypatch.setattr(importing, 'ReadAhead', lambda sources, n: [] if not len(sources) else 1/0)
+    report = import_folder(gallery, moved); assert (report.unchanged,report.failed,report.gone)==(12,{},()) and {*gallery.facts([f'{i:02d}.png' for i in range(12)])['source']}=={str(moved/f'{i:02d}.png') for i in range(12)}
+    other = tmp_path/'other'; other.mkdir(); repaint(other/'05.png'); assert 'its id is that of' in import_folder(gallery, other).failed['05.png'] # another picture
+    os.rename(moved/'05.png', tmp_path/'away.png'); assert 'its id is that of' in import_folder(gallery, other).failed['05.png'] # of another size: not the one that was moved
+
+def test_a_disk_that_is_not_there_empties_no_gallery(tmp_path, painted, gallery):
+    os.rename(painted, tmp_path/'away'); painted.mkdir()
+    with pytest.raises(LabError, match='disk'): import_folder(gallery, painted, remove_gone=True)
+    assert len(gallery)==12==len(import_folder(gallery, painted).gone); repaint(painted/'00.png'); import_folder(gallery, painted, remove_gone=True); assert len(gallery)==1
+
+def test_what_failed_is_forgotten_when_it_is_gone_or_well(tmp_path, painted, gallery):
+    other = tmp_path/'other'; other.mkdir(); (other/'x.png').write_bytes(b'x'); import_folder(gallery, other); whole = (painted/'01.png').read_bytes(); stat = (painted/'01.png').stat()
+    for name in ('a.png','b.png','01.png'): (painted/name).write_bytes(b'no picture')
+    assert {*import_folder(gallery, painted).failed}=={'a.png','b.png','01.png'}; (painted/'a.png').unlink(); (painted/'01.png').write_bytes(whole); os.utime(painted/'01.png', ns=(stat.st_atime_ns,stat.st_mtime_ns))
+    assert import_folder(gallery, painted).unchanged==12 and {*failures(gallery)}=={'b.png','x.png'}
+
+OPENED:list[str]|None = None
+sys.addaudithook(lambda event, given: OPENED.append(str(given[0])) if event=='open' and OPENED is not None else None)
+def test_a_file_is_opened_once(tmp_path, painted):
+    global OPENED
+    OPENED = []
+    try: import_folder(StoredGallery(tmp_path/'g', Named()), painted); read = [f for f in OPENED if f.startswith(str(painted)) and f!=str(painted)]; OPENED.clear(); import_folder(StoredGallery(tmp_path/'g', Named()), painted); again = [f for f in OPENED if f.startswith(str(painted)) and f!=str(painted)]
+    finally: OPENED = None
+    assert sorted(read)==sorted(map(str, painted.iterdir())) and not again
+
+def test_few_pictures_are_in_memory_at_once(tmp_path, monkeypatch):
+    class Many(list): # of the same picture
+        def __init__(self): super().__init__([b'x']*100)
+    alive,most,lock,visual = 0,0,threading.Lock(),reading.open_visual
+    def count(n):
+        nonlocal alive,most
+        with lock: alive += n; most = max(most, alive)
+    def opened(source): made = Image.new('RGB', (4,4), 'red'); count(1); weakref.finalize(made, count, -1); return made
+    monkeypatch.setattr(reading, 'open_visual', opened); StoredGallery(tmp_path/'g', Named()).add(Many(), batch_size=64); assert 16<=most<=2*reading.AT_ONCE+2 and alive<=1
+
+def test_a_file_that_changes_while_it_is_read_is_read_again(painted, gallery, monkeypatch):
+    read = reading.read_picture; repaint(painted/'05.png', 'lime')
+    def late(source, *more): found = read(source, *more); repaint(painted/'05.png', 'blue', (10,10)); os.utime(painted/'05.png', (9,9)); return found
+    monkeypatch.setattr(reading, 'read_picture', late); assert import_folder(gallery, painted).changed==1; monkeypatch.setattr(reading, 'read_picture', read)
+    assert import_folder(gallery, painted).changed==1 and in_order(gallery, 'blau')[0]=='05.png'
+
+# what others do meanwhile
+
+def test_what_another_process_adds_is_found(tmp_path, painted):
+    a,b = StoredGallery(tmp_path/'g', Named()),StoredGallery(tmp_path/'g', Named())
+    assert not any(c.kind=='vector' for c in a.engine.columns.values())
+    with pytest.raises(LabError, match='an empty gallery'): a.search('rot', 'de')
+    import_folder(b, painted); until = time.monotonic()+60
+    while len(a)<12 and time.monotonic()<until: time.sleep(.05) # a second, as the engine promises
+    assert in_order(a)==in_order(b) and len(a.similar('11.png'))==12
+
+def test_two_ways_that_are_made_at_once_are_both_kept(tmp_path, painted):
+    a = StoredGallery(tmp_path/'g', Named()); import_folder(a, painted); b,c = StoredGallery(tmp_path/'g', Slotted()),StoredGallery(tmp_path/'g', Reading()); assert len(b.ways)==len(c.ways)==1
+    b.embed(); c.embed(); d = StoredGallery(tmp_path/'g', Named(), dict(album='text')); assert len(d.ways)==3==len(b.ways) and 'album' in b._about['columns'] and in_order(b) and in_order(c)
+
+def test_a_picture_that_is_removed_while_another_method_looks_stays_removed(gallery):
+    slotted = gallery.with_method(Slotted())
+    def removing(batches):
+        for b in batches: gallery.delete('05.png'); yield b
+    slotted.embed(progress=removing); assert '05.png' not in gallery and len(gallery)==11 and '05.png' not in in_order(slotted)
+
+# as it says
+
+def test_numbers_of_pictures_are_free_ones(tmp_path):
+    gallery = StoredGallery(tmp_path/'g', Named()).add([Image.new('RGB', (4,4), (i,0,0)) for i in range(3)]); gallery.delete('picture-00001'); gallery.add([Image.new('RGB', (4,4))]*2)
+    assert {i for r in gallery.engine.walk([]) for i in r['id']}=={f'picture-0000{i}' for i in (2,3,4,5)}
+
+def test_a_refused_picture_changes_no_thumbnail(gallery):
+    before = gallery.thumbnails['00.png']
+    for id in ('00.png','new'):
+        with pytest.raises(LabError, match='album'): gallery.add([Image.new('RGB', (4,4), 'blue')], [id], dict(album=[3]), replace=True)
+    assert gallery.thumbnails['00.png']==before and 'new' not in gallery.thumbnails
+    def stopped(ids): raise Stop
+    gallery.engine.remove = stopped
+    with pytest.raises(Stop): gallery.delete('00.png')
+    assert '00.png' not in gallery.thumbnails and '00.png' in gallery # to be removed again, and nothing that nobody can remove
+
+def test_pages_behind_the_head_are_read_alone(tmp_path, painted, monkeypatch):
+    method = Slotted().train(); gallery = StoredGallery(tmp_path/'g', method, head=4).add(painted); read = []; visuals = StoredGallery.visuals; score = method.score; assert method.training and method.backbone.training # as it was given
+    monkeypatch.setattr(StoredGallery, 'visuals', lambda self, ids: read.append(len(ids)) or visuals(self, ids))
+    def scored(text, seen): assert not torch.is_grad_enabled() and not method.training; return score(text, seen)
+    method.score = scored; whole = gallery.search('blau', 'de', k=12); pages = [gallery.search('blau', 'de', k=3, skip=s) for s in range(0, 12, 3)]
+    assert [h for p in pages for h in p]==list(whole) and read==[12,4,6,3,3] and method.training
+    assert len(gallery.search('blau', 'de', k=3, skip=11))==1 and not len(gallery.search('blau', 'de', k=3, skip=12))
+
+def test_an_id_is_no_path(painted, gallery, monkeypatch):
+    monkeypatch.chdir(painted); slotted = gallery.with_method(Slotted()) # where '05.png' is a file too
+    for ask in (lambda: slotted.similar('05.png'), lambda: slotted.search('rot', 'de', picture='05.png')):
+        with pytest.raises(LabError, match=r"'05.png', which 'slotted' has not looked at"): ask()
+    slotted.embed(); gallery.add([Image.new('RGB', (4,4))], ['late'])
+    with pytest.raises(LabError, match='embed'): slotted.similar('late')
 
 # what is not a gallery
 

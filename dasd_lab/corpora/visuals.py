@@ -31,22 +31,21 @@ def _from_array(array:np.ndarray)->Image.Image:
 
 # %% ../../nbs/11_corpora.visuals.ipynb #1dde4a64
 def read_picture(
-    source,             # path, bytes, PIL.Image or array [H, W, 3]
+    source,             # path, open file, bytes, PIL.Image or array [H, W, 3]
     max_side:int=2048   # larger pictures are scaled down to it
 )->Image.Image:         # RGB
     "A picture, whatever it came as"
-    name = str(source)[:200] if isinstance(source, (str,Path)) else f'a {type(source).__name__}'
+    name = str(source)[:200] if isinstance(source, (str,Path)) else str(getattr(source, 'name', ''))[:200] if hasattr(source, 'read') else f'a {type(source).__name__}'
     if isinstance(source, np.ndarray): image = _from_array(source)
     elif isinstance(source, Image.Image): image = source
-    elif isinstance(source, (str,Path,bytes,bytearray)): image = _open(source, name)
-    else: raise LabError(name, 'a path, bytes, PIL.Image or array [H, W, 3]', 'Convert it.')
+    elif isinstance(source, (str,Path,bytes,bytearray)) or hasattr(source, 'read'): image = _open(source, name)
+    else: raise LabError(name, 'a path, an open file, bytes, PIL.Image or array [H, W, 3]', 'Convert it.')
     try:
         if image.width*image.height>MAX_PIXELS: raise LabError(f'{name}: {image.width} x {image.height} pixels', f'at most {MAX_PIXELS//10**6} million', 'Scale it down first.')
         image.draft('RGB', (max_side,max_side)) if image.format=='JPEG' else None
-        image = _as_rgb(ImageOps.exif_transpose(image)); image.thumbnail((max_side,max_side), Image.Resampling.LANCZOS)
-    except (OSError,SyntaxError,ValueError,EOFError) as e:
-        if isinstance(e, LabError): raise
-        raise LabError(f'{name} cannot be read to its end ({e})', 'a whole picture', 'Fetch or export it again.') from None
+        image = _as_rgb(_upright(image)); image.thumbnail((max_side,max_side), Image.Resampling.LANCZOS)
+    except LabError: raise
+    except Exception as e: raise LabError(f'{name} cannot be read to its end ({e})', 'a whole picture', 'Fetch or export it again.') from None # decoders raise errors of any kind
     return image
 
 # %% ../../nbs/11_corpora.visuals.ipynb #54fa4e05
@@ -59,7 +58,15 @@ def _open(source:str|Path|bytes, name:str)->Image.Image:
             return Image.open(source)
     except UnidentifiedImageError: raise LabError(f'{name} is no picture', 'a picture such as PNG, JPEG or WebP', 'Check the file.') from None
     except Image.DecompressionBombError: raise LabError(f'{name} is larger than {MAX_PIXELS//10**6} million pixels', 'a smaller picture', 'Scale it down first.') from None
-    except OSError as e: raise LabError(f'{name} cannot be opened ({e.strerror or e})', 'a readable picture file', 'Check the file and its rights.') from None
+    except LabError: raise
+    except Exception as e: raise LabError(f'{name} cannot be opened ({getattr(e, "strerror", None) or e})', 'a readable picture file', 'Check the file and its rights.') from None # decoders raise errors of any kind
+
+def _upright(image:Image.Image)->Image.Image:
+    image.load()
+    try: return ImageOps.exif_transpose(image)
+    except Exception: pass # some note cannot be written again
+    try: notes = Image.Exif(); notes[0x112] = image.getexif()[0x112]; bare = image.copy(); bare.info['exif'] = notes.tobytes(); return ImageOps.exif_transpose(bare)
+    except Exception: return image
 
 def _as_rgb(image:Image.Image)->Image.Image:
     if image.mode.startswith('I') or image.mode=='F':  # 16 bits and more: spread over 0…255

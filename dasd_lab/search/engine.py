@@ -29,7 +29,7 @@ class Engine(Protocol):
 
     def add_column(self, column:Column)->None: "A further column, of which no picture has anything yet"
     def drop_column(self, name:str)->None: "Forget a column and what it holds"
-    def put(self, ids:Sequence[str], values:Mapping[str,Sequence|np.ndarray])->None: "Rows that are new, or replace those with their id; all of them or none. Columns that are not given stay as they are, or unknown"
+    def put(self, ids:Sequence[str], values:Mapping[str,Sequence|np.ndarray|None], new:bool=True)->None: "Rows that are new, or replace those with their id; all of them or none. Columns that are not given stay as they are, or unknown; one that is None becomes unknown. Not `new`: ids that are not there are left out"
     def change(self, ids:Sequence[str], values:Mapping[str,object])->int: "The same facts for some rows; how many there were"
     def remove(self, ids:Sequence[str])->int: "How many there were"
     def nearest(self, column:str, vectors:np.ndarray, k:int, where:Sequence[Condition]=(), skip:int=0, exact:bool=False)->list[Found]: "The k pictures with the highest cosines for each vector [Q, E], the first `skip` left out"
@@ -58,9 +58,9 @@ def wanted_columns(
 
 def checked_rows(
     ids:Sequence[str],          # one a picture
-    values:Mapping[str,Sequence|np.ndarray], # column → one a picture; vectors and numbers [n, size]
+    values:Mapping[str,Sequence|np.ndarray|None], # column → one a picture; vectors and numbers [n, size]; None: known of none
     columns:Mapping[str,Column] # that there are
-)->dict[str,list|np.ndarray]:   # numbers as float16
+)->dict[str,list|np.ndarray]:   # numbers as float16; None where they are not known
     "Refuse rows that do not fit the columns"
     if odd := set(ids)-set(possible_ids(ids)): raise LabError(f'the id {next(iter(odd))!r}'[:200], f'text of 1 to {MOST_ID:,} characters that UTF-8 can write', 'Give ids=[…] of your own.')
     if len(set(ids))!=len(ids): raise LabError('an id twice in one call', 'every id once', 'Leave the earlier one out.')
@@ -68,6 +68,7 @@ def checked_rows(
     found = {}
     for name,given in values.items():
         c = columns[name]
+        if given is None: found[name] = [None]*len(ids); continue
         if len(given)!=len(ids): raise LabError(f'{len(given)} of {name!r} for {len(ids)} pictures', 'one each', 'Give as many.')
         if c.kind in FACTS: found[name] = [c.checked(v) for v in given]; continue
         given = np.asarray(given)

@@ -126,7 +126,7 @@ def add(self:Gallery,
     captioner:Captioner|None=None # describes the pictures that have no description yet, see `corpora.captioners`
 )->Gallery:
     "Add pictures; all of them, or none when one is bad"
-    sources,ids = picture_sources(pictures, ids, len(self))
+    sources,ids = picture_sources(pictures, ids, len(self), self.places.keys().__and__)
     self._check_new(ids, captions)
     if descriptions is not None and len(descriptions)!=len(ids): raise LabError(f'{len(descriptions)} descriptions of {len(ids)} pictures', 'one each', "Give '' where there is none.")
     if 'description_ids' not in self.method.read_columns: captioner = None

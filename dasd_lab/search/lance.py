@@ -8,31 +8,31 @@ __all__ = ['EXACT_MATCHES', 'FRAGMENT', 'LATE', 'as_sql', 'LanceEngine']
 # %% ../../nbs/606_search.lance.ipynb #0a957f85
 import json,math,threading
 from collections.abc import Iterator,Mapping,Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack,contextmanager
 from datetime import timedelta
 from pathlib import Path
 
 import lance,lancedb,numpy as np,pyarrow as pa
 from filelock import FileLock,Timeout
 from lancedb.background_loop import LOOP
-from lancedb.index import BTree,IvfSq
 
 from ..contracts import LabError
 from .engine import Found,asked_vectors,checked_rows,possible_ids,wanted_columns
 from .filters import FACTS,Column,Condition
 
 # %% ../../nbs/606_search.lance.ipynb #7f0e6079
-def _quoted(value)->str: return "'"+value.replace("'", "''")+"'" if isinstance(value, str) else str(value).upper() if isinstance(value, bool) else repr(value)
+def _quoted(value)->str: return "'"+value.replace("'", "''")+"'" if isinstance(value, str) else repr(value)
 
 def as_sql(
     where:Sequence[Condition] # all of them must hold
 )->str|None:                  # None: anything
     "A filter in LanceDB's SQL"
     def one(c:Condition)->str:
-        name = c.column.name
+        name = f'`{c.column.name}`' # which may be a word of SQL
         if c.asks=='between':
             low,high = c.values
             return ' AND '.join([f'{name} >= {_quoted(low)}']*(low is not None)+[f'{name} <= {_quoted(high)}']*(high is not None)) or f'{name} IS NOT NULL'
+        if c.column.kind=='flag': return ' OR '.join(f'{name} IS {str(v).upper()}' for v in (True,False) if (v in c.values)==(c.asks=='any')) or f'{name} IS NULL AND {name} IS NOT NULL' # TRUE by itself may be a column
         if c.asks=='starts': return f'starts_with({name}, {_quoted(c.values[0])})'
         return f'{name} {"NOT " if c.asks=="none" else ""}IN ({", ".join(map(_quoted, c.values))})'
     return ' AND '.join(f'({one(c)})' for c in where) or None
@@ -43,7 +43,8 @@ def _field(c:Column)->pa.Field: return pa.field(c.name, _ARROW.get(c.kind) or pa
 def _column(f:pa.Field)->Column:
     size = f.type.list_size if pa.types.is_fixed_size_list(f.type) else 0
     return Column(f.name, (f.metadata or {}).get(b'kind', b'').decode() or next(k for k,t in _ARROW.items() if t==f.type), size)
-def _array(c:Column, given)->pa.Array: return pa.array(given, _ARROW[c.kind]) if c.kind in FACTS else pa.FixedSizeListArray.from_arrays(pa.array(given.reshape(-1)), c.size)
+def _array(c:Column, given)->pa.Array: return pa.array(given, _field(c).type) if isinstance(given, list) else pa.FixedSizeListArray.from_arrays(pa.array(given.reshape(-1)), c.size)
+def _table(columns:Mapping[str,Column], ids:Sequence[str], values:Mapping)->pa.Table: return pa.table({'id': pa.array(ids, pa.string())} | {n: _array(columns[n], v) for n,v in values.items()})
 def _plain(c:Column|None, found:pa.ChunkedArray):
     if c is None or c.kind in FACTS: return found.to_pylist()
     rows = found.combine_chunks(); rows = rows.chunk(0) if isinstance(rows, pa.ChunkedArray) else rows; there = np.asarray(rows.is_valid())
@@ -64,34 +65,46 @@ class LanceEngine:
         self.folder,self.exact_below,self.probes,self.refine = Path(folder),exact_below,probes,refine
         self.folder.mkdir(parents=True, exist_ok=True)
         self._lock,self._file_lock,self.patience_s = threading.RLock(),FileLock(self.folder/'.writing', thread_local=False),patience_s
+        self._tidy_lock,self._tidy_file = threading.RLock(),FileLock(self.folder/'.tidying', thread_local=False) # files that are being indexed stay as they are
         self._writes = 0
         async def opened():
             db = await lancedb.connect_async(self.folder, read_consistency_interval=timedelta(seconds=1), session=lancedb.Session(index_cache_size_bytes=int(cache_gb*2**30), metadata_cache_size_bytes=2**28))
             return await (db.open_table('pictures') if (self.folder/'pictures.lance').exists() else db.create_table('pictures', schema=pa.schema([pa.field('id', pa.string(), nullable=False)]), exist_ok=True))
         try: self._table = LOOP.run(opened())
         except (RuntimeError,ValueError,OSError) as e: raise LabError(f'{self.folder}, which LanceDB cannot open ({str(e)[:200]})', 'the index of a gallery', 'Restore the folder, or make the gallery again.') from e
-        self._known:dict[str,Column]|None = None
     @property
-    def columns(self)->dict[str,Column]: # beside the id
-        if self._known is None: self._known = {f.name:_column(f) for f in LOOP.run(self._table.schema()) if f.name!='id'}
-        return self._known
+    def columns(self)->dict[str,Column]: return {f.name:_column(f) for f in LOOP.run(self._table.schema()) if f.name!='id'} # beside the id
+    def _columns(self, names:Sequence[str])->dict[str,Column]: # looked for again where one is missing: another process may have added it
+        known = self.columns
+        if {*names}<={*known,'id'}: return known
+        LOOP.run(self._table.checkout_latest()); return self.columns
 
     @contextmanager
     def _writing(self):
         with self._lock:
             try: self._file_lock.acquire(timeout=self.patience_s)
             except Timeout as e: raise LabError(f'{self.folder}, which another process has been writing for {self.patience_s:.0f} s', 'one that writes at a time', 'Wait until it has ended, or end it.') from e
-            try: LOOP.run(self._table.checkout_latest()); yield; self._writes += 1
+            try:
+                LOOP.run(self._table.checkout_latest()); yield; self._writes += 1
+                if self._writes>=self.TIDY_AFTER: self._compact()
             finally: self._file_lock.release()
-        if self._writes>=self.TIDY_AFTER: self._compact()
+    @contextmanager
+    def _tidying(self, wait:bool=True): # whether it is our turn
+        with ExitStack() as held:
+            if ours := self._tidy_lock.acquire(blocking=wait): held.callback(self._tidy_lock.release)
+            try: ours and held.enter_context(self._tidy_file.acquire(timeout=-1 if wait else 0))
+            except Timeout: ours = False
+            yield ours
     def add_column(self, column:Column)->None:
         "A further column, of which no picture has anything yet"
-        if column.name in self.columns or column.name=='id': raise LabError(f'a second column {column.name!r}', 'a name of its own', 'Choose another.')
-        with self._writing(): LOOP.run(self._table.add_columns(_field(column))); self._known = None
+        with self._writing():
+            if column.name in self.columns or column.name=='id': raise LabError(f'a second column {column.name!r}', 'a name of its own', 'Choose another.')
+            LOOP.run(self._table.add_columns(_field(column)))
     def drop_column(self, name:str)->None:
         "Forget a column and what it holds"
-        if name not in self.columns: raise LabError(f'no column {name!r}', f'one of {", ".join(self.columns)}', 'Check the name.')
-        with self._writing(): LOOP.run(self._table.drop_columns([name])); self._known = None
+        with self._tidying(),self._writing(): # an index of it may be under way
+            if name not in self.columns: raise LabError(f'no column {name!r}', f'one of {", ".join(self.columns)}', 'Check the name.')
+            LOOP.run(self._table.drop_columns([name]))
     def count(self, where:Sequence[Condition]=())->int:
         "How many pictures"
         return LOOP.run(self._table.count_rows(as_sql(where)))
@@ -109,15 +122,20 @@ def _parts(ids:Sequence[str], n:int=1000)->Iterator[Sequence[str]]: return (ids[
 @patch
 def put(self:LanceEngine,
     ids:Sequence[str],                      # one a picture
-    values:Mapping[str,Sequence|np.ndarray] # column → one a picture
+    values:Mapping[str,Sequence|np.ndarray|None], # column → one a picture; None: not known
+    new:bool=True                           # False: ids that are not there are left out
 )->None:
     "Rows that are new, or replace those with their id; all of them or none"
-    columns = self.columns; values = checked_rows(ids, values, columns)
-    if not ids: return
-    rows = pa.table({'id': pa.array(ids, pa.string())} | {n: _array(columns[n], v) for n,v in values.items()})
     with self._writing():
-        if any(LOOP.run(self._table.count_rows(_in(part))) for part in _parts(ids)): LOOP.run(self._table.merge_insert('id').when_matched_update_all().when_not_matched_insert_all().execute(rows))
-        else: schema = LOOP.run(self._table.schema()); LOOP.run(self._table.add(rows.cast(pa.schema([schema.field(n) for n in rows.column_names]))))
+        columns = self.columns; values = checked_rows(ids, values, columns)
+        if not ids: return
+        rows = _table(columns, ids, values)
+        if not new or any(LOOP.run(self._table.count_rows(_in(part))) for part in _parts(ids)): self._merge(rows, new)
+        else: schema = LOOP.run(self._table.schema()); LOOP.run(self._table.add(rows.cast(pa.schema([schema.field(n) for n in rows.column_names])), on_bad_vectors='null'))
+
+@patch
+def _merge(self:LanceEngine, rows:pa.Table, new:bool=False)->int: # how many were there
+    merge = self._table.merge_insert('id').when_matched_update_all(); return LOOP.run((merge.when_not_matched_insert_all() if new else merge).execute(rows, on_bad_vectors='null')).num_updated_rows # what is not known is no error
 
 @patch
 def change(self:LanceEngine,
@@ -125,11 +143,12 @@ def change(self:LanceEngine,
     values:Mapping[str,object]  # column → the fact they all have now; None: not known
 )->int:
     "The same facts for some rows; how many there were"
-    columns = self.columns
-    if lost := [n for n in values if n not in columns or columns[n].kind not in FACTS]: raise LabError(f'a change of {lost[0]!r}', f'one of {", ".join(n for n,c in columns.items() if c.kind in FACTS)}', 'Vectors are put again with the picture.')
-    new = {n: 'NULL' if (fact := columns[n].checked(v)) is None else _quoted(fact) for n,v in values.items()}
-    if not new or not (ids := possible_ids(ids)): return 0
-    with self._writing(): return LOOP.run(self._table.update(where=_in(ids), updates_sql=new)).rows_updated # one commit, however many
+    with self._writing():
+        columns = self.columns
+        if lost := [n for n in values if n not in columns or columns[n].kind not in FACTS]: raise LabError(f'a change of {lost[0]!r}', f'one of {", ".join(n for n,c in columns.items() if c.kind in FACTS)}', 'Vectors are put again with the picture.')
+        ids = list(dict.fromkeys(possible_ids(ids))); values = {n: [columns[n].checked(v)]*len(ids) for n,v in values.items()}
+        if not values or not ids: return 0
+        return self._merge(_table(columns, ids, values))
 
 @patch
 def remove(self:LanceEngine,
@@ -166,7 +185,7 @@ def nearest(self:LanceEngine,
     exact:bool=False             # compare all vectors, whatever their number
 )->list[Found]:                  # Q
     "The pictures with the highest cosines"
-    vectors = asked_vectors(column, vectors, self.columns)
+    vectors = asked_vectors(column, vectors, self._columns([column]))
     def one(vector):
         if not np.isfinite(vector).all() or not vector.any(): return Found((), ())
         rows = LOOP.run(self._rows(column, vector, k+skip, as_sql(where), exact)).slice(skip); return Found(tuple(rows['id'].to_pylist()), tuple((1-rows['_distance'].to_numpy()).tolist()))
@@ -178,7 +197,7 @@ def read(self:LanceEngine,
     columns:Sequence[str] # what is wanted of them
 )->dict[str,list|np.ndarray]: # with 'id'
     "Some pictures, in the order asked; those that are not there are left out"
-    known = wanted_columns(columns, self.columns); columns,ids = list(known),possible_ids(ids)
+    known = wanted_columns(columns, self._columns(columns)); columns,ids = list(known),possible_ids(ids)
     found = [LOOP.run(self._table.query().where(_in(part)).select(['id',*columns]).limit(len(part)).to_arrow()) for part in _parts(ids)]
     rows = pa.concat_tables(found) if found else LOOP.run(self._table.schema()).empty_table().select(['id',*columns])
     place = {i:p for p,i in enumerate(rows['id'].to_pylist())}; rows = rows.take(pa.array([place[i] for i in ids if i in place], pa.int64()))
@@ -191,7 +210,7 @@ def walk(self:LanceEngine,
     size:int=10_000              # pictures at a time
 )->Iterator[dict[str,list|np.ndarray]]: # with 'id'
     "All pictures, as they are now"
-    known = wanted_columns(columns, self.columns); columns = list(known); q = self._table.query().select(['id',*columns]); q = q.where(sql) if (sql := as_sql(where)) else q
+    known = wanted_columns(columns, self._columns(columns)); columns = list(known); q = self._table.query().select(['id',*columns]); q = q.where(sql) if (sql := as_sql(where)) else q
     batches = LOOP.run(q.to_batches(max_batch_length=size))
     async def following(): return await anext(batches, None)
     while (batch := LOOP.run(following())) is not None:
@@ -203,35 +222,34 @@ FRAGMENT,LATE = 131_072,4096 # rows of a file that is left as it is; new rows th
 
 @patch
 def _compact(self:LanceEngine, fully:bool=False):
-    "Put small files together and forget versions that nobody reads any more; indexes learn what is new when it has become much, or where asked to go `fully`"
-    with self._lock:
-        self._writes = 0
-        try:
-            with self._file_lock.acquire(timeout=0):
-                vectors = {c.name for c in self.columns.values() if c.kind=='vector'}; table = lance.dataset(str(self.folder/'pictures.lance')); fragments = {f.fragment_id:f for f in table.get_fragments()}
-                indexed = {f for i in table.describe_indices() if i.field_names[0] in vectors for s in i.segments for f in s.fragment_ids}; late = sum(f.count_rows() for n,f in fragments.items() if n not in indexed)
-                table.optimize.compact_files(target_rows_per_fragment=FRAGMENT, excluded_fragment_ids=sorted(indexed&fragments.keys())) # moving rows that an index knows changes the whole index
-                if indexed and (fully or late>max(LATE, table.count_rows()//100)): table.optimize.optimize_indices(num_indices_to_merge=64)
-                if indexed and fully: table.optimize.compact_files(target_rows_per_fragment=FRAGMENT) # files are only put together with those that the same indexes know
-                table.cleanup_old_versions(timedelta(minutes=5))
-            LOOP.run(self._table.checkout_latest())
-        except Timeout: pass # another process writes; it will do it
+    "Put small files together and forget versions that nobody reads any more; indexes learn what is new when it has become much, or where asked to go `fully`. For who writes"
+    with self._tidying(wait=False) as ours: # who tidies ends with this
+        if not ours: return
+        self._writes = 0; table = lance.dataset(str(self.folder/'pictures.lance')); vectors = {c.name for c in self.columns.values() if c.kind=='vector'}; fragments = {f.fragment_id:f for f in table.get_fragments()}
+        indexes = [i for i in table.describe_indices() if i.field_names[0] in vectors]; indexed = {f for i in indexes for s in i.segments for f in s.fragment_ids}; late = sum(f.count_rows() for n,f in fragments.items() if n not in indexed)
+        table.optimize.compact_files(target_rows_per_fragment=FRAGMENT, excluded_fragment_ids=sorted(indexed&fragments.keys())) # moving rows that an index knows changes the whole index
+        if indexes and (fully or late>max(LATE, table.count_rows()//100)): table.optimize.optimize_indices(num_indices_to_merge=64)
+        if indexes and fully: table.optimize.compact_files(target_rows_per_fragment=FRAGMENT) # files are only put together with those that the same indexes know
+        table.cleanup_old_versions(timedelta(minutes=5)); LOOP.run(self._table.checkout_latest())
 
 @patch
 def indexed(self:LanceEngine,
     column:str # a vector's
 )->int:
-    "How many pictures an index knows"
+    "How many pictures an index knows, those without a vector among them"
     stats = LOOP.run(self._table.index_stats(f'{column}_idx')); return stats.num_indexed_rows if stats else 0
 
 @patch
 def tidy(self:LanceEngine)->None:
     "Index what is new, put small files together; searches go on meanwhile"
-    n = self.count()
-    with self._writing():
-        if n>=self.exact_below:
-            there = {i.columns[0] for i in LOOP.run(self._table.list_indices())}
-            for c in (Column('id','text'),*self.columns.values()):
-                if c.kind=='vector' and n>=2*self.indexed(c.name): LOOP.run(self._table.create_index(c.name, config=IvfSq(distance_type='cosine', target_partition_size=round(math.sqrt(n)), max_iterations=20, sample_rate=64), replace=True)) # also where most came later: lists follow the data
-                elif c.kind in FACTS and c.name not in there: LOOP.run(self._table.create_index(c.name, config=BTree()))
-    self._compact(fully=True)
+    with self._tidying(wait=True):
+        if self.count()>=self.exact_below: [self._index(c) for c in (Column('id','text'),*self.columns.values())]
+        with self._writing(): self._compact(fully=True)
+
+@patch
+def _index(self:LanceEngine, c:Column):
+    "The index that a column lacks. Lance commits it beside what was written meanwhile: rows that are new are compared one by one, and so are those whose vector changed"
+    table = lance.dataset(str(self.folder/'pictures.lance')); old = next((i for i in table.describe_indices() if i.field_names==[c.name]), None)
+    if c.kind in FACTS and not old: table.create_scalar_index(c.name, 'BTREE')
+    if c.kind!='vector' or (n := table.count_rows(f'`{c.name}` IS NOT NULL'))<max(1, self.exact_below): return # few vectors are compared one by one
+    if not old or n>=2*old.details.get('target_partition_size', 0)**2: table.create_index(c.name, 'IVF_SQ', metric='cosine', num_partitions=(lists := round(math.sqrt(n))), target_partition_size=lists, max_iters=20, sample_rate=64, replace=True) # also where most came later: lists follow the data

@@ -257,16 +257,17 @@ def _row(self:MilvusEngine, about:dict, kept:Mapping[str,Kept], id:str, values:M
 @patch
 def put(self:MilvusEngine,
     ids:Sequence[str],                      # one a picture
-    values:Mapping[str,Sequence|np.ndarray] # column → one a picture
+    values:Mapping[str,Sequence|np.ndarray|None], # column → one a picture; None: not known
+    new:bool=True                           # False: ids that are not there are left out
 )->None:
     "Rows that are new, or replace those with their id; one request up to `REQUEST` bytes"
-    ids = list(ids); values = checked_rows(ids, values, self.columns)
-    if not ids: return
+    ids = list(ids); values = checked_rows(ids, values, self.columns); filled = {n for n,v in values.items() if any(x is not None for x in v)}
     def write(_):
-        about = self._about(True)
-        if not about['generation'] or not set(values)<=set(self._kept(about)): about = self._remake(about, about['index'] or (self.index if not self.exact_below else None))
+        about = self._about(True); known = set(ids) if new else self._rows(about, ids, {}); rows = [(j,id) for j,id in enumerate(ids) if id in known]
+        if not rows: return
+        if not about['generation'] or not filled<=set(self._kept(about)): about = self._remake(about, about['index'] or (self.index if not self.exact_below else None))
         kept = self._kept(about); rest = {n:k for n,k in kept.items() if n not in values}; there = self._rows(about, ids, rest) if rest else {}
-        self._send(about, [self._row(about, kept, id, {n: k.read(there[id]) for n,k in rest.items() if id in there} | {n: v[j] for n,v in values.items()}) for j,id in enumerate(ids)])
+        self._send(about, [self._row(about, kept, id, {n: k.read(there[id]) for n,k in rest.items() if id in there} | {n: v[j] for n,v in values.items()}) for j,id in rows])
     with self._lock: self._asked(write)
 
 @patch
