@@ -261,8 +261,8 @@ def test_lists_of_an_index_follow_the_number_of_vectors(tmp_path):
     engine.close()
 
 def test_what_is_written_while_an_index_is_made_is_found(tmp_path, monkeypatch):
-    engine,other = [ENGINES['lance'](tmp_path, exact_below=100, patience_s=.05) for _ in range(2)]; reference,rng = Reference(),np.random.default_rng(0); ids = [str(i) for i in range(300)]; other.TIDY_AFTER = 1; done = []
-    for e in (engine,reference): e.add_column(Column('v','vector',4)); e.add_column(Column('year','integer')); e.put(ids, dict(v=rng.standard_normal((300,4))))
+    engine,other = [ENGINES['lance'](tmp_path, exact_below=100, patience_s=.05) for _ in range(2)]; reference,rng = Reference(),np.random.default_rng(0); ids = [str(i) for i in range(300)]; other.TIDY_AFTER = 1; done,rows = [],rng.standard_normal((300,4))
+    for e in (engine,reference): e.add_column(Column('v','vector',4)); e.add_column(Column('year','integer')); e.put(ids, dict(v=rows))
     def meanwhile(): # by another process, and by another thread of this one
         for e in (other,reference): e.put(['new'], dict(v=np.ones((1,4)))); e.put(ids[:50], dict(v=-np.ones((50,4)))); e.put(ids[50:60], dict(v=None)); e.remove(ids[60:70]); e.put(ids[250:], dict(year=[1]*50, v=np.eye(50,4)-.5)); e.change(ids[80:90], dict(year=3))
         engine.put(['thread'], dict(v=np.ones((1,4)))); engine.nearest('v', np.ones((1,4)), 3); done.append(1)
@@ -276,6 +276,14 @@ def test_who_tidies_waits_for_who_writes(tmp_path):
     with FileLock(tmp_path/'lance'/'.writing'):
         for call in (engine.tidy,lambda: engine.put(['x'], {}),lambda: engine.add_column(Column('w','vector',2))): pytest.raises(LabError, call)
     engine.patience_s = 60; lock = FileLock(tmp_path/'lance'/'.writing', thread_local=False); lock.acquire(); (t := threading.Thread(target=engine.tidy)).start(); lock.release(); t.join(); assert engine.indexed('v')==31==engine.count(); engine.close()
+
+def test_an_index_loses_nothing_of_a_narrow_filter_and_of_deep_pages(make):
+    n = 3000; engine,reference = make(exact_below=1000),Reference(); [e.add_column(c) for e in (engine,reference) for c in (Column('v','vector',8),Column('rare','flag'),Column('year','integer'))]; rng = np.random.default_rng(0); rows,q = rng.standard_normal((n,8)),rng.standard_normal((2,8))
+    for e in (engine,reference): e.put([str(i) for i in range(n)], dict(v=rows, rare=[i%300==0 for i in range(n)], year=[i%2 for i in range(n)]))
+    engine.tidy(); by = lambda asked: read_filter(asked, engine.columns)
+    for found,x in zip(engine.nearest('v', q, 10, by(dict(rare=True))), q): near(found, reference.cosines('v', x, dict(rare=True)), 10)
+    for asked,k,skip,there in ((dict(rare=True),100,0,10),(dict(rare=True),4,8,2),({},2000,0,2000),({},2000,2000,1000),(dict(year=1),1200,0,1200),(dict(year=1),1000,1000,500),(dict(year=1, rare=True),10,0,0)):
+        for found,x in zip(engine.nearest('v', q, k, by(asked), skip), q): cosines = reference.cosines('v', x, asked); assert len({*found.ids})==there and {*found.ids}<={*cosines} and np.allclose(found.cosines, [cosines[i] for i in found.ids], atol=2e-3) and len({*found.ids}&{*sorted(cosines, key=cosines.get)[::-1][skip:skip+k]})>=.95*there, (asked, k, skip)
 
 # several processes, and their end
 

@@ -19,7 +19,7 @@ import numpy as np
 from fastcore.basics import patch
 
 from ..contracts import LabError
-from .engine import Found,asked_vectors,checked_rows,possible_ids,wanted_columns
+from .engine import EXACT_MATCHES,Found,asked_vectors,checked_rows,lists_needed,possible_ids,wanted_columns
 from .filters import FACTS,Column,Condition
 
 # %% ../../nbs/607_search.milvus.ipynb #4d5b58b0
@@ -129,7 +129,7 @@ class MilvusEngine:
         token:str='',            # 'user:password', or a key
         exact_below:int=50_000,  # so many rows are compared one by one
         index:Mapping|None=None, # from then on; None: an inverted file over 8-bit vectors, dict(index_type='IVF_SQ8', params=dict(nlist=1024))
-        search:Mapping|None=None, # of the index; None: dict(nprobe=24)
+        search:Mapping|None=None, # of the index; None: dict(nprobe=24), the lists that hold the best ten of all; more for later pages and under a filter
         refine:int=4,            # times k candidates are compared again with the vectors as kept; 1: the index's own cosines
         half:bool|None=None,     # 16-bit vectors; None: where the server has them
         consistency:str='Strong', # what was put is found by the next search of any process; 'Session': of this one
@@ -311,20 +311,31 @@ def nearest(self:MilvusEngine,
     "The pictures with the highest cosines"
     vectors,deep = asked_vectors(column, vectors, self.columns),k+skip
     if deep>DEEP: raise LabError(f'{deep:,} places', f'{DEEP:,} at most on Milvus', 'Filter, or ask for something narrower.')
-    asked = [i for i,v in enumerate(vectors) if np.isfinite(v).all() and v.any()]; found = [Found((), ())]*len(vectors)
+    asked = [i for i,v in enumerate(vectors) if np.isfinite(v).all() and v.any()]; found,queries = [Found((), ())]*len(vectors),_unit(vectors[asked])
     def search(about):
-        kept = self._kept(about); v = kept.get(column)
+        v = self._kept(about).get(column)
         if v is None or not asked: return []
-        if exact and about['index']: return self._compared(about, v, _unit(vectors[asked]), deep, where)
-        again = bool(about['index']) and self.refine>1; n = min(deep*self.refine, DEEP) if again else deep; params = {p: max(x, n) if p=='ef' else x for p,x in self.search.items()} if about['index'] else {}
-        expression = ' and '.join(filter(None, [f'{v.fields[1]} == {SEARCHED}',self._expression(about, where)]))
-        hits = [h for part in _parts(_unit(vectors[asked]).astype(np.float16 if about['half'] else np.float32), max(1, REQUEST//(n*(100+v.bytes*again)))) for h in self._client.search(self._where(about), data=list(part), anns_field=v.fields[0], limit=n, filter=expression, output_fields=['id',*v.fields[:1]*again,*v.fields[1:]*again], search_params=dict(metric_type='COSINE', params=params), **self._ask)]
-        return [self._again(v, _unit(vectors[i]), h, deep) if again else [(x['entity']['id'],x['distance']) for x in h] for i,h in zip(asked, hits)]
+        searched = f'{v.fields[1]} == {SEARCHED}'; expression = ' and '.join(filter(None, [searched,self._expression(about, where)])); count = lambda which: self._count(about, which); depth,there = deep,None
+        if exact and about['index']: return self._compared(about, v, queries, deep, expression)
+        if where and about['index']:
+            if (there := count(expression))<=max(EXACT_MATCHES, deep): return self._compared(about, v, queries, deep, expression)
+            depth = deep*count(searched)/there
+        rows = self._searched(about, v, queries, deep, expression, depth)
+        return self._compared(about, v, queries, deep, expression) if about['index'] and (fewest := min(map(len, rows)))<deep and fewest<(there or count(expression)) else rows # lists that hold less than was asked for
     for i,rows in zip(asked, self._asked(search)): found[i] = Found(tuple(r[0] for r in rows[skip:deep]), tuple(float(r[1]) for r in rows[skip:deep]))
     return found
 
 @patch
 def _expression(self:MilvusEngine, about:dict, where:Sequence[Condition])->str: return as_expression(where, {n: k.fields[0] for n,k in self._kept(about).items()})
+@patch
+def _count(self:MilvusEngine, about:dict, expression:str)->int: return self._client.query(self._where(about), filter=expression, output_fields=['count(*)'], **self._ask)[0]['count(*)']
+
+@patch
+def _searched(self:MilvusEngine, about:dict, v:Kept, queries:np.ndarray, deep:int, expression:str, depth:float)->list[list[tuple[str,float]]]: # by the index, where there is one
+    again = bool(about['index']) and self.refine>1; n = min(deep*self.refine, DEEP) if again else deep; most = ((about['index'] or {}).get('params') or {}).get('nlist', DEEP)
+    params = {p: max(x, n) if p in ('ef','search_list') else min(lists_needed(x, depth), most) if p=='nprobe' else x for p,x in self.search.items()} if about['index'] else {}
+    hits = [h for part in _parts(queries.astype(np.float16 if about['half'] else np.float32), max(1, REQUEST//(n*(100+v.bytes*again)))) for h in self._client.search(self._where(about), data=list(part), anns_field=v.fields[0], limit=n, filter=expression, output_fields=['id',*v.fields[:1]*again,*v.fields[1:]*again], search_params=dict(metric_type='COSINE', params=params), **self._ask)]
+    return [self._again(v, q, h, deep) if again else [(x['entity']['id'],x['distance']) for x in h] for q,h in zip(queries, hits)]
 
 @patch
 def _again(self:MilvusEngine, v:Kept, query:np.ndarray, hits:Sequence, deep:int)->list[tuple[str,float]]:
@@ -332,9 +343,9 @@ def _again(self:MilvusEngine, v:Kept, query:np.ndarray, hits:Sequence, deep:int)
     cosines = _unit(np.stack([v.read(h['entity']) for h in hits]))@query; return [(hits[i]['entity']['id'],cosines[i]) for i in np.argsort(-cosines, kind='stable')[:deep]]
 
 @patch
-def _compared(self:MilvusEngine, about:dict, v:Kept, queries:np.ndarray, deep:int, where:Sequence[Condition])->list[list[tuple[str,float]]]: # one by one, here
+def _compared(self:MilvusEngine, about:dict, v:Kept, queries:np.ndarray, deep:int, expression:str)->list[list[tuple[str,float]]]: # one by one, here
     best = [[] for _ in queries]
-    for rows in self._walk(about, {'v':v}, ' and '.join(filter(None, [f'{v.fields[1]} == {SEARCHED}',self._expression(about, where)]))):
+    for rows in self._walk(about, {'v':v}, expression):
         for q,cosines in enumerate(queries@_unit(np.stack([v.read(r) for r in rows])).T): best[q] = sorted(best[q]+[(rows[i]['id'],cosines[i]) for i in np.argsort(-cosines)[:deep]], key=lambda r: -r[1])[:deep]
     return best
 
@@ -371,7 +382,7 @@ def count(self:MilvusEngine,
     where:Sequence[Condition]=() # all of them must hold
 )->int:
     "How many pictures"
-    return self._asked(lambda about: self._client.query(self._where(about), filter=self._expression(about, where), output_fields=['count(*)'], **self._ask)[0]['count(*)'] if about['generation'] else 0)
+    return self._asked(lambda about: self._count(about, self._expression(about, where)) if about['generation'] else 0)
 
 # %% ../../nbs/607_search.milvus.ipynb #a0998828
 @patch
