@@ -5,6 +5,7 @@ from pathlib import Path
 
 import lance,numpy as np,pytest,torch
 from filelock import FileLock
+from pymilvus import MilvusClient
 from PIL import Image
 
 from dasd_lab.contracts import LabError,RetrievalMethod
@@ -167,8 +168,9 @@ def test_columns_may_be_called_like_words_of_a_query_language(make):
 
 def test_a_column_that_another_engine_added_or_dropped_is_known_at_once(make):
     a,b = make(),make(); [e.columns for e in (a,b)]; a.add_column(Column('year','integer')); pytest.raises(LabError, b.add_column, Column('year','integer')); b.put(['x'], dict(year=[3])); a.add_column(Column('v','vector',2)); assert b.change(['x'], dict(year=4))==1
-    b.put(['x'], dict(v=[[1,2]])); assert a.nearest('v', [[1,2]], 3)[0].ids==b.nearest('v', [[1,2]], 3)[0].ids==('x',); a.add_column(Column('w','vector',2)); assert b.nearest('w', [[1,2]], 3)==[Found((),())]; a.add_column(Column('name','text')); assert b.read(['x'], ['name'])['name']==[None]
+    b.put(['x'], dict(v=[[1,2]])); assert b.nearest('v', [[1,2]], 3)[0].ids==('x',); a.add_column(Column('w','vector',2)); assert b.nearest('w', [[1,2]], 3)==[Found((),())]; a.add_column(Column('name','text')); assert b.read(['x'], ['name'])['name']==[None]
     a.add_column(Column('place','text')); assert [p['place'] for p in b.walk(['place'])]==[[None]]; a.add_column(Column('score','number')); assert b.change(['x'], dict(score=1))==1; a.drop_column('year'); pytest.raises(LabError, b.put, ['x'], dict(year=[1])); pytest.raises(LabError, b.drop_column, 'year'); assert list(b.columns)==list(a.columns)
+    time.sleep(1.1); assert a.nearest('v', [[1,2]], 3)==b.nearest('v', [[1,2]], 3) and a.nearest('v', [[1,2]], 3)[0].ids==('x',) and a.count(read_filter(dict(score=1), a.columns))==1
 
 @pytest.mark.parametrize('text', HOSTILE)
 def test_odd_ids_and_odd_texts_are_only_texts(text, odd):
@@ -368,6 +370,27 @@ def test_other_processes_read_while_one_writes_milvus_and_a_server_may_be_killed
         server.kill(); server.wait()
     with milvus_lite(tmp_path/'data') as (_,uri): again = MilvusEngine(uri, 'pictures'); assert again.count()==15*BATCH and again.read(['0-1','0-0'], ['place','w'])['place']==['here',None]; again.close()
     with pytest.raises(LabError, match='Fail connecting'): MilvusEngine(uri, 'pictures', timeout_s=1)
+
+def test_what_a_kill_leaves_of_a_gallery_on_milvus(tmp_path, monkeypatch):
+    "Of its making, and of the making anew of the collection that holds its pictures"
+    def killed(name, n, call): # at the n-th request of that name
+        real,left = getattr(MilvusClient, name),[n]
+        def stopped(*a, **k):
+            left[0] -= 1
+            if left[0]<0: raise KeyboardInterrupt
+            return real(*a, **k)
+        with monkeypatch.context() as m: m.setattr(MilvusClient, name, stopped); pytest.raises(KeyboardInterrupt, call)
+    keep,open_it = MilvusEngine(tmp_path/'m.db', 'other'),lambda: MilvusEngine(tmp_path/'m.db', 'a')
+    for request in ('create_index','load_collection','upsert'):
+        if keep._client.has_collection('a'): keep._client.drop_collection('a')
+        killed(request, 0, open_it); engine = open_it(); assert engine.columns=={}; engine.close()
+    engine = open_it(); engine.add_column(Column('v','vector',2)); engine.put(['x','y'], dict(v=[[1,2],[2,1]]))
+    for k,request in enumerate(('insert','drop_collection')):
+        engine.add_column(Column(f'c{k}','integer')); killed(request, k, lambda: engine.put(['x'], {f'c{k}':[k]})); engine.close(); engine = open_it()
+        assert engine.count()==2 and engine.nearest('v', [[1,2]], 5)[0].ids==('x','y'); engine.put(['x'], {f'c{k}':[k]}); assert engine.read(['x','y'], [f'c{k}'])[f'c{k}']==[k,None]
+    held = lambda: [c for c in engine._client.list_collections() if c.startswith('a__')]; assert len(held())==2; engine.add_column(Column('more','text')); engine.put(['x'], dict(more=['m'])); assert held()==[engine._where(engine._about(True))]
+    for wrong in ('a__1','a__01','_'+'__7'): pytest.raises(LabError, MilvusEngine, tmp_path/'m.db', wrong)
+    fine = MilvusEngine(tmp_path/'m.db', 'a__b'); fine.add_column(Column('v','vector',2)); fine.put(['z'], dict(v=[[1,2]])); engine.add_column(Column('w','integer')); engine.put(['x'], dict(w=[1])); assert fine.count()==1; [e.close() for e in (fine,engine,keep)]
 
 # a gallery
 

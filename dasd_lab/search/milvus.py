@@ -136,7 +136,7 @@ class MilvusEngine:
         copies:int=1,            # of all parts, each on machines of its own
         timeout_s:float=60.      # of one request
     ):
-        if not re.fullmatch(r'[A-Za-z_]\w{0,199}', name, re.ASCII): raise LabError(f'a gallery named {name!r}'[:200], 'letters, digits and _, no digit first', 'Choose another name.')
+        if not re.fullmatch(r'[A-Za-z_]\w{0,199}', name, re.ASCII) or re.search(r'__\d+$', name): raise LabError(f'a gallery named {name!r}'[:200], 'letters, digits and _, no digit first, no __ and number last', 'Choose another name.')
         self._milvus,self.uri,self.name = _pymilvus(),str(uri),name; self.local = self.uri.endswith('.db'); self._client = None
         self.exact_below,self.index,self.search,self.refine = exact_below,dict(index or dict(index_type='IVF_SQ8', params=dict(nlist=1024))),dict(search or dict(nprobe=24)),refine
         self._load_as = dict(replica_number=copies) if copies>1 else {}
@@ -146,24 +146,26 @@ class MilvusEngine:
         except self._milvus.MilvusException as e: raise LabError(f'{self}, which cannot be opened ({str(e.message)[:200]})', 'a Milvus server that answers, or a local file that no other process has open', 'Check the address, that it runs, and the token; for a .db file: pip install milvus-lite.') from e
         _OPEN[self.uri] += self.local
         try:
-            if not self._client.has_collection(name): self._begin(half)
-            self._client.load_collection(name, **self._load_as); self._about(True)
+            self._begin(half); self._about(True)
         except self._milvus.MilvusException as e: self.close(); raise self._refused(e) from e
 
     def __repr__(self)->str: return f'{self.name} at {re.sub("//[^/]*@", "//", self.uri)}' # without a password
     def _refused(self, e)->LabError: return LabError(f'{self}: Milvus says {str(e.message)[:300]}', 'a request that it takes', 'Check that the server runs and has memory left; what was not answered may be asked again.')
     def _begin(self, half:bool|None):
+        "Open the collection that says how the gallery is kept; made where there is none, and made whole where a kill left a part"
         kinds = self._milvus.DataType; schema = self._client.create_schema(auto_id=False, enable_dynamic_field=False); index = self._client.prepare_index_params()
         schema.add_field('pk', kinds.VARCHAR, is_primary=True, max_length=32); schema.add_field('about', kinds.VARCHAR, max_length=TEXT); schema.add_field('nothing', kinds.FLOAT_VECTOR, dim=2); index.add_index('nothing', index_type='FLAT', metric_type='COSINE')
-        if half is None: half = not self._client.get_server_version().startswith('milvus_lite')
-        self._client.create_collection(self.name, schema=schema, consistency_level='Strong'); self._client.create_index(self.name, index, sync=False); self._client.load_collection(self.name, **self._load_as)
-        self._write_about(dict(version=1, next=1, half=half, columns={}, generation=0, fields=[], index=None))
+        if not self._client.has_collection(self.name): self._client.create_collection(self.name, schema=schema, consistency_level='Strong')
+        if {f['name'] for f in self._client.describe_collection(self.name)['fields']}!={'pk','about','nothing'}: raise LabError(f'{self}, which is no gallery', 'a name that is free, or a gallery', 'Choose another name.')
+        if not self._client.list_indexes(self.name): self._client.create_index(self.name, index, sync=False)
+        self._client.load_collection(self.name, **self._load_as)
+        if self._client.query(self.name, filter='pk == "about"', output_fields=['pk'], **self._ask): return
+        self._write_about(dict(version=1, next=1, half=not self._client.get_server_version().startswith('milvus_lite') if half is None else half, columns={}, generation=0, fields=[], index=None))
     def _write_about(self, about:dict):
         self._client.upsert(self.name, [dict(pk='about', about=json.dumps(about), nothing=np.ones(2, np.float32))], timeout=self._ask['timeout']); self._known,self._seen = about,time.monotonic()
     def _about(self, fresh:bool=False)->dict: # version; next: number that is free; half; columns: name → kind, size, number; generation: of the collection; fields: the columns that it has; index: of its vectors
         if fresh or time.monotonic()-self._seen>1:
             rows = self._client.query(self.name, filter='pk == "about"', output_fields=['about'], **self._ask)
-            if not rows: raise LabError(f'{self}, which is no gallery', 'a name that is free, or a gallery', 'Choose another name.')
             self._known,self._seen = json.loads(rows[0]['about']),time.monotonic()
         if self._known['generation']!=self._loaded and self._known['generation']: self._client.load_collection(self._where(self._known), **self._load_as); self._loaded = self._known['generation']
         return self._known
@@ -179,8 +181,10 @@ class MilvusEngine:
     @staticmethod
     def _kept(about:dict)->dict[str,Kept]: # columns that have fields
         there = {n for *_,n in about['fields']}; return {name: Kept(Column(name, kind, size), n) for name,(kind,size,n) in about['columns'].items() if n in there}
-    @property
-    def columns(self)->dict[str,Column]: return self._asked(lambda about: {name: Column(name, kind, size) for name,(kind,size,_) in about['columns'].items()})
+    columns = property(lambda self: self._columns([]))
+    @staticmethod
+    def _all(about:dict)->dict[str,Column]: return {name: Column(name, kind, size) for name,(kind,size,_) in about['columns'].items()}
+    def _columns(self, names:Sequence[str])->dict[str,Column]: return self._all(self._asked(lambda about: about if {*names}<={*about['columns'],'id'} else self._about(True))) # read again where one is missing: another process may have added it
 
     def add_column(self, column:Column)->None:
         "A further column, of which no picture has anything yet; its fields come with the first put that fills it"
@@ -245,7 +249,7 @@ def _remake(self:MilvusEngine, about:dict, index:Mapping|None)->dict: # what is 
             if k.column.kind in FACTS: facts.add_index(k.fields[0], index_type='INVERTED')
         if len(facts): self._client.create_index(name, facts, sync=False)
     self._client.load_collection(name, **self._load_as); self._write_about(new)
-    if about['generation']: self._client.drop_collection(self._where(about))
+    [self._client.drop_collection(c) for c in self._client.list_collections() if (of := re.fullmatch(rf'{self.name}__(\d+)', c)) and int(of[1])<new['generation']] # also those that a killed process left
     return self._about()
 
 @patch
@@ -261,13 +265,13 @@ def put(self:MilvusEngine,
     new:bool=True                           # False: ids that are not there are left out
 )->None:
     "Rows that are new, or replace those with their id; one request up to `REQUEST` bytes"
-    ids = list(ids); values = checked_rows(ids, values, self.columns); filled = {n for n,v in values.items() if any(x is not None for x in v)}
+    ids = list(ids)
     def write(_):
-        about = self._about(True); known = set(ids) if new else self._rows(about, ids, {}); rows = [(j,id) for j,id in enumerate(ids) if id in known]
+        about = self._about(True); found = checked_rows(ids, values, self._all(about)); filled = {n for n,v in found.items() if any(x is not None for x in v)}; known = set(ids) if new else self._rows(about, ids, {}); rows = [(j,id) for j,id in enumerate(ids) if id in known]
         if not rows: return
         if not about['generation'] or not filled<=set(self._kept(about)): about = self._remake(about, about['index'] or (self.index if not self.exact_below else None))
-        kept = self._kept(about); rest = {n:k for n,k in kept.items() if n not in values}; there = self._rows(about, ids, rest) if rest else {}
-        self._send(about, [self._row(about, kept, id, {n: k.read(there[id]) for n,k in rest.items() if id in there} | {n: v[j] for n,v in values.items()}) for j,id in rows])
+        kept = self._kept(about); rest = {n:k for n,k in kept.items() if n not in found}; there = self._rows(about, ids, rest) if rest else {}
+        self._send(about, [self._row(about, kept, id, {n: k.read(there[id]) for n,k in rest.items() if id in there} | {n: v[j] for n,v in found.items()}) for j,id in rows])
     with self._lock: self._asked(write)
 
 @patch
@@ -276,7 +280,7 @@ def change(self:MilvusEngine,
     values:Mapping[str,object] # column → the fact they all have now; None: not known
 )->int:
     "The same facts for some rows; how many there were"
-    columns = self.columns
+    columns = self._columns(values)
     if lost := [n for n in values if n not in columns or columns[n].kind not in FACTS]: raise LabError(f'a change of {lost[0]!r}', f'one of {", ".join(n for n,c in columns.items() if c.kind in FACTS)}', 'Vectors are put again with the picture.')
     values = {n: columns[n].checked(v) for n,v in values.items()}
     if not values: return 0
@@ -309,7 +313,7 @@ def nearest(self:MilvusEngine,
     exact:bool=False             # compare all vectors, whatever their number
 )->list[Found]:                  # Q
     "The pictures with the highest cosines"
-    vectors,deep = asked_vectors(column, vectors, self.columns),k+skip
+    vectors,deep = asked_vectors(column, vectors, self._columns([column])),k+skip
     if deep>DEEP: raise LabError(f'{deep:,} places', f'{DEEP:,} at most on Milvus', 'Filter, or ask for something narrower.')
     asked = [i for i,v in enumerate(vectors) if np.isfinite(v).all() and v.any()]; found,queries = [Found((), ())]*len(vectors),_unit(vectors[asked])
     def search(about):
@@ -355,7 +359,7 @@ def read(self:MilvusEngine,
     columns:Sequence[str] # what is wanted of them
 )->dict[str,list|np.ndarray]: # with 'id'
     "Some pictures, in the order asked; those that are not there are left out"
-    wanted,ids = wanted_columns(columns, self.columns),possible_ids(ids)
+    wanted,ids = wanted_columns(columns, self._columns(columns)),possible_ids(ids)
     def rows(about): kept = {n:k for n,k in self._kept(about).items() if n in wanted}; there = self._rows(about, ids, kept); return as_table([there[i] for i in ids if i in there], wanted, kept)
     return self._asked(rows)
 
@@ -366,7 +370,7 @@ def walk(self:MilvusEngine,
     size:int=10_000              # pictures at a time, at most
 )->Iterator[dict[str,list|np.ndarray]]: # with 'id'
     "All pictures, in the order of their keys; those of now, or of while it walks"
-    wanted,last = wanted_columns(columns, self.columns),''
+    wanted,last = wanted_columns(columns, self._columns(columns)),''
     def begin(about): # from where the one before ended
         kept = {n:k for n,k in self._kept(about).items() if n in wanted}; expression = ' and '.join(filter(None, [f'pk > "{last}"',self._expression(about, where)]))
         return kept,self._walk(about, kept, expression, size) if about['generation'] else iter(())
