@@ -114,7 +114,8 @@ def some_rows(rng, c:Column, n:int):
 
 @pytest.mark.parametrize('seed', range(2))
 def test_a_random_walk_agrees_with_rows_in_a_dictionary(make, seed):
-    engine,reference,rng = make(exact_below=60),Reference(),random.Random(seed)
+    thorough = dict(exact_below=20, refine=50, **dict(lance=dict(probes=50), milvus=dict(search=dict(nprobe=128)))[make.kind]) # all lists
+    engine,reference,rng = make(**thorough),Reference(),random.Random(seed)
     def both(call, *a):
         have,want = [getattr(e, call)(*a) for e in (engine,reference)]; assert have==want, (call,*a)
     for c in COLUMNS[:rng.randint(1, len(COLUMNS))]: both('add_column', c)
@@ -129,8 +130,8 @@ def test_a_random_walk_agrees_with_rows_in_a_dictionary(make, seed):
         elif what=='remove': both('remove', rng.choices(any_id, k=2))
         elif what=='add' and spare: both('add_column', spare.pop(rng.randrange(len(spare))))
         elif what=='drop' and len(reference.columns)>1: name = rng.choice(list(reference.columns)); spare.append(reference.columns[name]); both('drop_column', name)
-        elif what=='tidy' and len(reference.rows)<60: engine.tidy()
-        elif what=='reopen': engine.close(); engine = make(exact_below=60)
+        elif what=='tidy': engine.tidy()
+        elif what=='reopen': engine.close(); engine = make(**thorough)
         same(engine, reference, rng, some_filter(rng, reference.columns))
     assert len(reference.rows)>10, 'a walk that says something'
 
