@@ -162,7 +162,7 @@ def test_none_for_a_column_makes_it_unknown(make):
 
 def test_columns_may_be_called_like_words_of_a_query_language(make):
     engine,reference = make(exact_below=30),Reference(); names = ['select','true','null','order','from','in','and','not','text','value','timestamp','rowid']; columns = [Column(n, 'integer') for n in names]+[Column('false','flag')]+[Column('where','text'),Column('vector','vector',3),Column('table','numbers',2)]
-    for e in (engine,reference): [e.add_column(c) for c in columns]; e.put([str(i) for i in range(40)], {n: [i]*40 for i,n in enumerate(names)} | {'where':['or']*40, 'false':[True,None,False,True]*10, 'vector':np.random.default_rng(0).standard_normal((40,3)), 'table':np.ones((40,2))}); assert e.change(['1','2'], {'select':5, 'true':None, 'where':'x'})==2
+    for e in (engine,reference): [e.add_column(c) for c in columns]; e.put([str(i) for i in range(40)], {n: [i]*40 for i,n in enumerate(names)} | {'where':['or']*40, 'false':[True,None,False,True]*10, 'vector':np.random.default_rng(0).standard_normal((40,3)), 'table':np.ones((40,2))}); assert e.change(['1','2'], {'select':5, 'true':None, 'where':'x', 'false':False})==2
     for n in range(2):
         for asked in (*({n:i} for i,n in enumerate(names)),{'select':{'not':0}},{'true':{'from':0,'to':9}},{'where':{'starts':'o'}, 'null':2},{'false':True},{'false':{'not':True}},{'false':{'not':[True,False]}},{'false':[True,False]}): same(engine, reference, random.Random(0), asked)
         n or engine.tidy()

@@ -21,7 +21,8 @@ from .engine import EXACT_MATCHES,Found,asked_vectors,checked_rows,lists_needed,
 from .filters import FACTS,Column,Condition
 
 # %% ../../nbs/606_search.lance.ipynb #7f0e6079
-def _quoted(value)->str: return "'"+value.replace("'", "''")+"'" if isinstance(value, str) else repr(value)
+def _quoted(value)->str: # NULL and TRUE by themselves would mean columns that are called so
+    return "'"+value.replace("'", "''")+"'" if isinstance(value, str) else 'nullif(1, 1)' if value is None else '1 = 1' if value is True else '1 = 0' if value is False else repr(value)
 
 def as_sql(
     where:Sequence[Condition] # all of them must hold
@@ -32,7 +33,7 @@ def as_sql(
         if c.asks=='between':
             low,high = c.values
             return ' AND '.join([f'{name} >= {_quoted(low)}']*(low is not None)+[f'{name} <= {_quoted(high)}']*(high is not None)) or f'{name} IS NOT NULL'
-        if c.column.kind=='flag': return ' OR '.join(f'{name} IS {str(v).upper()}' for v in (True,False) if (v in c.values)==(c.asks=='any')) or f'{name} IS NULL AND {name} IS NOT NULL' # TRUE by itself may be a column
+        if c.column.kind=='flag': return ' OR '.join(f'{name} IS {str(v).upper()}' for v in (True,False) if (v in c.values)==(c.asks=='any')) or '1 = 0'
         if c.asks=='starts': return f'starts_with({name}, {_quoted(c.values[0])})'
         return f'{name} {"NOT " if c.asks=="none" else ""}IN ({", ".join(map(_quoted, c.values))})'
     return ' AND '.join(f'({one(c)})' for c in where) or None
@@ -44,7 +45,6 @@ def _column(f:pa.Field)->Column:
     size = f.type.list_size if pa.types.is_fixed_size_list(f.type) else 0
     return Column(f.name, (f.metadata or {}).get(b'kind', b'').decode() or next(k for k,t in _ARROW.items() if t==f.type), size)
 def _array(c:Column, given)->pa.Array: return pa.array(given, _field(c).type) if isinstance(given, list) else pa.FixedSizeListArray.from_arrays(pa.array(given.reshape(-1)), c.size)
-def _table(columns:Mapping[str,Column], ids:Sequence[str], values:Mapping)->pa.Table: return pa.table({'id': pa.array(ids, pa.string())} | {n: _array(columns[n], v) for n,v in values.items()})
 def _plain(c:Column|None, found:pa.ChunkedArray):
     if c is None or c.kind in FACTS: return found.to_pylist()
     rows = found.combine_chunks(); rows = rows.chunk(0) if isinstance(rows, pa.ChunkedArray) else rows; there = np.asarray(rows.is_valid())
@@ -65,7 +65,7 @@ class LanceEngine:
         self.folder,self.exact_below,self.probes,self.refine = Path(folder),exact_below,probes,refine
         self.folder.mkdir(parents=True, exist_ok=True)
         self._lock,self._file_lock,self.patience_s = threading.RLock(),FileLock(self.folder/'.writing', thread_local=False),patience_s
-        self._tidy_lock,self._tidy_file = threading.RLock(),FileLock(self.folder/'.tidying', thread_local=False) # files that are being indexed stay as they are
+        self._tidy_lock,self._tidy_file = threading.RLock(),FileLock(self.folder/'.tidying', thread_local=False)
         self._writes = 0
         async def opened():
             db = await lancedb.connect_async(self.folder, read_consistency_interval=timedelta(seconds=1), session=lancedb.Session(index_cache_size_bytes=int(cache_gb*2**30), metadata_cache_size_bytes=2**28))
@@ -129,13 +129,9 @@ def put(self:LanceEngine,
     with self._writing():
         columns = self.columns; values = checked_rows(ids, values, columns)
         if not ids: return
-        rows = _table(columns, ids, values)
-        if not new or any(LOOP.run(self._table.count_rows(_in(part))) for part in _parts(ids)): self._merge(rows, new)
+        rows = pa.table({'id': pa.array(ids, pa.string())} | {n: _array(columns[n], v) for n,v in values.items()})
+        if not new or any(LOOP.run(self._table.count_rows(_in(part))) for part in _parts(ids)): merge = self._table.merge_insert('id').when_matched_update_all(); LOOP.run((merge.when_not_matched_insert_all() if new else merge).execute(rows, on_bad_vectors='null')) # what is not known is no error
         else: schema = LOOP.run(self._table.schema()); LOOP.run(self._table.add(rows.cast(pa.schema([schema.field(n) for n in rows.column_names])), on_bad_vectors='null'))
-
-@patch
-def _merge(self:LanceEngine, rows:pa.Table, new:bool=False)->int: # how many were there
-    merge = self._table.merge_insert('id').when_matched_update_all(); return LOOP.run((merge.when_not_matched_insert_all() if new else merge).execute(rows, on_bad_vectors='null')).num_updated_rows # what is not known is no error
 
 @patch
 def change(self:LanceEngine,
@@ -146,9 +142,9 @@ def change(self:LanceEngine,
     with self._writing():
         columns = self.columns
         if lost := [n for n in values if n not in columns or columns[n].kind not in FACTS]: raise LabError(f'a change of {lost[0]!r}', f'one of {", ".join(n for n,c in columns.items() if c.kind in FACTS)}', 'Vectors are put again with the picture.')
-        ids = list(dict.fromkeys(possible_ids(ids))); values = {n: [columns[n].checked(v)]*len(ids) for n,v in values.items()}
-        if not values or not ids: return 0
-        return self._merge(_table(columns, ids, values))
+        new = {n: _quoted(columns[n].checked(v)) for n,v in values.items()}
+        if not new or not (ids := possible_ids(ids)): return 0
+        return LOOP.run(self._table.update(where=_in(ids), updates_sql=new)).rows_updated # one commit, however many
 
 @patch
 def remove(self:LanceEngine,
@@ -239,8 +235,8 @@ def indexed(self:LanceEngine,
 
 @patch
 def tidy(self:LanceEngine)->None:
-    "Index what is new, put small files together; searches go on meanwhile"
-    with self._tidying(wait=True):
+    "Index what is new, put small files together; searches go on meanwhile, and writes while an index is made. Waits for another that tidies"
+    with self._tidying():
         if self.count()>=self.exact_below: [self._index(c) for c in (Column('id','text'),*self.columns.values())]
         with self._writing(): self._compact(fully=True)
 
