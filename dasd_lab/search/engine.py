@@ -49,7 +49,7 @@ def lists_needed(
     lists:int,  # of an inverted file, that hold the best ten of all
     depth:float # among all pictures: how many are wanted, times all over those that a filter leaves
 )->int:
-    "How many lists to search: the page \"A million pictures\" measured the cube root"
+    "How many lists to search, by the cube root that was measured with a million pictures"
     return math.ceil(lists*max(1, depth/10)**(1/3))
 
 def possible_ids(
