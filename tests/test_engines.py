@@ -5,6 +5,7 @@ from pathlib import Path
 
 import lance,numpy as np,pytest,torch
 from filelock import FileLock
+from pymilvus import MilvusClient
 from PIL import Image
 
 from dasd_lab.contracts import LabError,RetrievalMethod
@@ -113,7 +114,8 @@ def some_rows(rng, c:Column, n:int):
 
 @pytest.mark.parametrize('seed', range(2))
 def test_a_random_walk_agrees_with_rows_in_a_dictionary(make, seed):
-    engine,reference,rng = make(exact_below=60),Reference(),random.Random(seed)
+    thorough = dict(exact_below=20, refine=50, **dict(lance=dict(probes=50), milvus=dict(search=dict(nprobe=128)))[make.kind]) # all lists
+    engine,reference,rng = make(**thorough),Reference(),random.Random(seed)
     def both(call, *a):
         have,want = [getattr(e, call)(*a) for e in (engine,reference)]; assert have==want, (call,*a)
     for c in COLUMNS[:rng.randint(1, len(COLUMNS))]: both('add_column', c)
@@ -128,8 +130,8 @@ def test_a_random_walk_agrees_with_rows_in_a_dictionary(make, seed):
         elif what=='remove': both('remove', rng.choices(any_id, k=2))
         elif what=='add' and spare: both('add_column', spare.pop(rng.randrange(len(spare))))
         elif what=='drop' and len(reference.columns)>1: name = rng.choice(list(reference.columns)); spare.append(reference.columns[name]); both('drop_column', name)
-        elif what=='tidy' and len(reference.rows)<60: engine.tidy()
-        elif what=='reopen': engine.close(); engine = make(exact_below=60)
+        elif what=='tidy': engine.tidy()
+        elif what=='reopen': engine.close(); engine = make(**thorough)
         same(engine, reference, rng, some_filter(rng, reference.columns))
     assert len(reference.rows)>10, 'a walk that says something'
 
@@ -160,15 +162,16 @@ def test_none_for_a_column_makes_it_unknown(make):
 
 def test_columns_may_be_called_like_words_of_a_query_language(make):
     engine,reference = make(exact_below=30),Reference(); names = ['select','true','null','order','from','in','and','not','text','value','timestamp','rowid']; columns = [Column(n, 'integer') for n in names]+[Column('false','flag')]+[Column('where','text'),Column('vector','vector',3),Column('table','numbers',2)]
-    for e in (engine,reference): [e.add_column(c) for c in columns]; e.put([str(i) for i in range(40)], {n: [i]*40 for i,n in enumerate(names)} | {'where':['or']*40, 'false':[True,None,False,True]*10, 'vector':np.random.default_rng(0).standard_normal((40,3)), 'table':np.ones((40,2))}); assert e.change(['1','2'], {'select':5, 'true':None, 'where':'x'})==2
+    for e in (engine,reference): [e.add_column(c) for c in columns]; e.put([str(i) for i in range(40)], {n: [i]*40 for i,n in enumerate(names)} | {'where':['or']*40, 'false':[True,None,False,True]*10, 'vector':np.random.default_rng(0).standard_normal((40,3)), 'table':np.ones((40,2))}); assert e.change(['1','2'], {'select':5, 'true':None, 'where':'x', 'false':False})==2
     for n in range(2):
         for asked in (*({n:i} for i,n in enumerate(names)),{'select':{'not':0}},{'true':{'from':0,'to':9}},{'where':{'starts':'o'}, 'null':2},{'false':True},{'false':{'not':True}},{'false':{'not':[True,False]}},{'false':[True,False]}): same(engine, reference, random.Random(0), asked)
         n or engine.tidy()
 
 def test_a_column_that_another_engine_added_or_dropped_is_known_at_once(make):
     a,b = make(),make(); [e.columns for e in (a,b)]; a.add_column(Column('year','integer')); pytest.raises(LabError, b.add_column, Column('year','integer')); b.put(['x'], dict(year=[3])); a.add_column(Column('v','vector',2)); assert b.change(['x'], dict(year=4))==1
-    b.put(['x'], dict(v=[[1,2]])); assert a.nearest('v', [[1,2]], 3)[0].ids==b.nearest('v', [[1,2]], 3)[0].ids==('x',); a.add_column(Column('w','vector',2)); assert b.nearest('w', [[1,2]], 3)==[Found((),())]; a.add_column(Column('name','text')); assert b.read(['x'], ['name'])['name']==[None]
+    b.put(['x'], dict(v=[[1,2]])); assert b.nearest('v', [[1,2]], 3)[0].ids==('x',); a.add_column(Column('w','vector',2)); assert b.nearest('w', [[1,2]], 3)==[Found((),())]; a.add_column(Column('name','text')); assert b.read(['x'], ['name'])['name']==[None]
     a.add_column(Column('place','text')); assert [p['place'] for p in b.walk(['place'])]==[[None]]; a.add_column(Column('score','number')); assert b.change(['x'], dict(score=1))==1; a.drop_column('year'); pytest.raises(LabError, b.put, ['x'], dict(year=[1])); pytest.raises(LabError, b.drop_column, 'year'); assert list(b.columns)==list(a.columns)
+    time.sleep(1.1); assert a.nearest('v', [[1,2]], 3)==b.nearest('v', [[1,2]], 3) and a.nearest('v', [[1,2]], 3)[0].ids==('x',) and a.count(read_filter(dict(score=1), a.columns))==1
 
 @pytest.mark.parametrize('text', HOSTILE)
 def test_odd_ids_and_odd_texts_are_only_texts(text, odd):
@@ -243,7 +246,7 @@ def test_an_index_finds_nearly_all_and_exact_finds_all(make):
     assert [i for s in range(0, 40, 10) for i in engine.nearest('v', q[:1], 10, skip=s)[0].ids][:10]==list(found[0].ids)
 
 def test_a_column_that_few_have_is_compared_and_an_index_forgets_what_became_unknown(make):
-    engine,reference = make(exact_below=200),Reference(); rng = np.random.default_rng(0); ids = [str(i) for i in range(600)]; q = rng.standard_normal((3,4))
+    engine,reference = make(exact_below=200),Reference(); rng = np.random.default_rng(0); ids = [str(i) for i in range(600)]; q = rng.standard_normal((2,4))
     def right():
         for c in 'vw':
             for k in (5,700): [near(f, reference.cosines(c, x), k) for f,x in zip(engine.nearest(c, q, k, exact=k==5), q)]
@@ -261,8 +264,8 @@ def test_lists_of_an_index_follow_the_number_of_vectors(tmp_path):
     engine.close()
 
 def test_what_is_written_while_an_index_is_made_is_found(tmp_path, monkeypatch):
-    engine,other = [ENGINES['lance'](tmp_path, exact_below=100, patience_s=.05) for _ in range(2)]; reference,rng = Reference(),np.random.default_rng(0); ids = [str(i) for i in range(300)]; other.TIDY_AFTER = 1; done = []
-    for e in (engine,reference): e.add_column(Column('v','vector',4)); e.add_column(Column('year','integer')); e.put(ids, dict(v=rng.standard_normal((300,4))))
+    engine,other = [ENGINES['lance'](tmp_path, exact_below=100, patience_s=.05) for _ in range(2)]; reference,rng = Reference(),np.random.default_rng(0); ids = [str(i) for i in range(300)]; other.TIDY_AFTER = 1; done,rows = [],rng.standard_normal((300,4))
+    for e in (engine,reference): e.add_column(Column('v','vector',4)); e.add_column(Column('year','integer')); e.put(ids, dict(v=rows))
     def meanwhile(): # by another process, and by another thread of this one
         for e in (other,reference): e.put(['new'], dict(v=np.ones((1,4)))); e.put(ids[:50], dict(v=-np.ones((50,4)))); e.put(ids[50:60], dict(v=None)); e.remove(ids[60:70]); e.put(ids[250:], dict(year=[1]*50, v=np.eye(50,4)-.5)); e.change(ids[80:90], dict(year=3))
         engine.put(['thread'], dict(v=np.ones((1,4)))); engine.nearest('v', np.ones((1,4)), 3); done.append(1)
@@ -276,6 +279,14 @@ def test_who_tidies_waits_for_who_writes(tmp_path):
     with FileLock(tmp_path/'lance'/'.writing'):
         for call in (engine.tidy,lambda: engine.put(['x'], {}),lambda: engine.add_column(Column('w','vector',2))): pytest.raises(LabError, call)
     engine.patience_s = 60; lock = FileLock(tmp_path/'lance'/'.writing', thread_local=False); lock.acquire(); (t := threading.Thread(target=engine.tidy)).start(); lock.release(); t.join(); assert engine.indexed('v')==31==engine.count(); engine.close()
+
+def test_an_index_loses_nothing_of_a_narrow_filter_and_of_deep_pages(make):
+    n = 3000; engine,reference = make(exact_below=1000),Reference(); [e.add_column(c) for e in (engine,reference) for c in (Column('v','vector',8),Column('rare','flag'),Column('year','integer'))]; rng = np.random.default_rng(0); rows,q = rng.standard_normal((n,8)),rng.standard_normal((2,8))
+    for e in (engine,reference): e.put([str(i) for i in range(n)], dict(v=rows, rare=[i%300==0 for i in range(n)], year=[i%2 for i in range(n)]))
+    engine.tidy(); by = lambda asked: read_filter(asked, engine.columns)
+    for found,x in zip(engine.nearest('v', q, 10, by(dict(rare=True))), q): near(found, reference.cosines('v', x, dict(rare=True)), 10)
+    for asked,k,skip,there in ((dict(rare=True),100,0,10),(dict(rare=True),4,8,2),({},2000,0,2000),({},2000,2000,1000),(dict(year=1),1200,0,1200),(dict(year=1),1000,1000,500),(dict(year=1, rare=True),10,0,0)):
+        for found,x in zip(engine.nearest('v', q, k, by(asked), skip), q): cosines = reference.cosines('v', x, asked); assert len({*found.ids})==there and {*found.ids}<={*cosines} and np.allclose(found.cosines, [cosines[i] for i in found.ids], atol=2e-3) and len({*found.ids}&{*sorted(cosines, key=cosines.get)[::-1][skip:skip+k]})>=.95*there, (asked, k, skip)
 
 # several processes, and their end
 
@@ -360,6 +371,27 @@ def test_other_processes_read_while_one_writes_milvus_and_a_server_may_be_killed
         server.kill(); server.wait()
     with milvus_lite(tmp_path/'data') as (_,uri): again = MilvusEngine(uri, 'pictures'); assert again.count()==15*BATCH and again.read(['0-1','0-0'], ['place','w'])['place']==['here',None]; again.close()
     with pytest.raises(LabError, match='Fail connecting'): MilvusEngine(uri, 'pictures', timeout_s=1)
+
+def test_what_a_kill_leaves_of_a_gallery_on_milvus(tmp_path, monkeypatch):
+    "Of its making, and of the making anew of the collection that holds its pictures"
+    def killed(name, n, call): # at the n-th request of that name
+        real,left = getattr(MilvusClient, name),[n]
+        def stopped(*a, **k):
+            left[0] -= 1
+            if left[0]<0: raise KeyboardInterrupt
+            return real(*a, **k)
+        with monkeypatch.context() as m: m.setattr(MilvusClient, name, stopped); pytest.raises(KeyboardInterrupt, call)
+    keep,open_it = MilvusEngine(tmp_path/'m.db', 'other'),lambda: MilvusEngine(tmp_path/'m.db', 'a')
+    for request in ('create_index','load_collection','upsert'):
+        if keep._client.has_collection('a'): keep._client.drop_collection('a')
+        killed(request, 0, open_it); engine = open_it(); assert engine.columns=={}; engine.close()
+    engine = open_it(); engine.add_column(Column('v','vector',2)); engine.put(['x','y'], dict(v=[[1,2],[2,1]]))
+    for k,request in enumerate(('insert','drop_collection')):
+        engine.add_column(Column(f'c{k}','integer')); killed(request, k, lambda: engine.put(['x'], {f'c{k}':[k]})); engine.close(); engine = open_it()
+        assert engine.count()==2 and engine.nearest('v', [[1,2]], 5)[0].ids==('x','y'); engine.put(['x'], {f'c{k}':[k]}); assert engine.read(['x','y'], [f'c{k}'])[f'c{k}']==[k,None]
+    held = lambda: [c for c in engine._client.list_collections() if c.startswith('a__')]; assert len(held())==2; engine.add_column(Column('more','text')); engine.put(['x'], dict(more=['m'])); assert held()==[engine._where(engine._about(True))]
+    for wrong in ('a__1','a__01','_'+'__7'): pytest.raises(LabError, MilvusEngine, tmp_path/'m.db', wrong)
+    fine = MilvusEngine(tmp_path/'m.db', 'a__b'); fine.add_column(Column('v','vector',2)); fine.put(['z'], dict(v=[[1,2]])); engine.add_column(Column('w','integer')); engine.put(['x'], dict(w=[1])); assert fine.count()==1; [e.close() for e in (fine,engine,keep)]
 
 # a gallery
 

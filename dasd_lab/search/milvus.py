@@ -19,7 +19,7 @@ import numpy as np
 from fastcore.basics import patch
 
 from ..contracts import LabError
-from .engine import Found,asked_vectors,checked_rows,possible_ids,wanted_columns
+from .engine import EXACT_MATCHES,Found,asked_vectors,checked_rows,lists_needed,possible_ids,wanted_columns
 from .filters import FACTS,Column,Condition
 
 # %% ../../nbs/607_search.milvus.ipynb #4d5b58b0
@@ -129,14 +129,14 @@ class MilvusEngine:
         token:str='',            # 'user:password', or a key
         exact_below:int=50_000,  # so many rows are compared one by one
         index:Mapping|None=None, # from then on; None: an inverted file over 8-bit vectors, dict(index_type='IVF_SQ8', params=dict(nlist=1024))
-        search:Mapping|None=None, # of the index; None: dict(nprobe=24)
+        search:Mapping|None=None, # of the index; None: dict(nprobe=24), the lists that hold the best ten of all; more for later pages and under a filter
         refine:int=4,            # times k candidates are compared again with the vectors as kept; 1: the index's own cosines
         half:bool|None=None,     # 16-bit vectors; None: where the server has them
         consistency:str='Strong', # what was put is found by the next search of any process; 'Session': of this one
         copies:int=1,            # of all parts, each on machines of its own
         timeout_s:float=60.      # of one request
     ):
-        if not re.fullmatch(r'[A-Za-z_]\w{0,199}', name, re.ASCII): raise LabError(f'a gallery named {name!r}'[:200], 'letters, digits and _, no digit first', 'Choose another name.')
+        if not re.fullmatch(r'[A-Za-z_]\w{0,199}', name, re.ASCII) or re.search(r'__\d+$', name): raise LabError(f'a gallery named {name!r}'[:200], 'letters, digits and _, no digit first, no __ and number last', 'Choose another name.')
         self._milvus,self.uri,self.name = _pymilvus(),str(uri),name; self.local = self.uri.endswith('.db'); self._client = None
         self.exact_below,self.index,self.search,self.refine = exact_below,dict(index or dict(index_type='IVF_SQ8', params=dict(nlist=1024))),dict(search or dict(nprobe=24)),refine
         self._load_as = dict(replica_number=copies) if copies>1 else {}
@@ -146,24 +146,26 @@ class MilvusEngine:
         except self._milvus.MilvusException as e: raise LabError(f'{self}, which cannot be opened ({str(e.message)[:200]})', 'a Milvus server that answers, or a local file that no other process has open', 'Check the address, that it runs, and the token; for a .db file: pip install milvus-lite.') from e
         _OPEN[self.uri] += self.local
         try:
-            if not self._client.has_collection(name): self._begin(half)
-            self._client.load_collection(name, **self._load_as); self._about(True)
+            self._begin(half); self._about(True)
         except self._milvus.MilvusException as e: self.close(); raise self._refused(e) from e
 
     def __repr__(self)->str: return f'{self.name} at {re.sub("//[^/]*@", "//", self.uri)}' # without a password
     def _refused(self, e)->LabError: return LabError(f'{self}: Milvus says {str(e.message)[:300]}', 'a request that it takes', 'Check that the server runs and has memory left; what was not answered may be asked again.')
     def _begin(self, half:bool|None):
+        "Open the collection that says how the gallery is kept; made where there is none, and made whole where a kill left a part"
         kinds = self._milvus.DataType; schema = self._client.create_schema(auto_id=False, enable_dynamic_field=False); index = self._client.prepare_index_params()
         schema.add_field('pk', kinds.VARCHAR, is_primary=True, max_length=32); schema.add_field('about', kinds.VARCHAR, max_length=TEXT); schema.add_field('nothing', kinds.FLOAT_VECTOR, dim=2); index.add_index('nothing', index_type='FLAT', metric_type='COSINE')
-        if half is None: half = not self._client.get_server_version().startswith('milvus_lite')
-        self._client.create_collection(self.name, schema=schema, consistency_level='Strong'); self._client.create_index(self.name, index, sync=False); self._client.load_collection(self.name, **self._load_as)
-        self._write_about(dict(version=1, next=1, half=half, columns={}, generation=0, fields=[], index=None))
+        if not self._client.has_collection(self.name): self._client.create_collection(self.name, schema=schema, consistency_level='Strong')
+        if {f['name'] for f in self._client.describe_collection(self.name)['fields']}!={'pk','about','nothing'}: raise LabError(f'{self}, which is no gallery', 'a name that is free, or a gallery', 'Choose another name.')
+        if not self._client.list_indexes(self.name): self._client.create_index(self.name, index, sync=False)
+        self._client.load_collection(self.name, **self._load_as)
+        if self._client.query(self.name, filter='pk == "about"', output_fields=['pk'], **self._ask): return
+        self._write_about(dict(version=1, next=1, half=not self._client.get_server_version().startswith('milvus_lite') if half is None else half, columns={}, generation=0, fields=[], index=None))
     def _write_about(self, about:dict):
         self._client.upsert(self.name, [dict(pk='about', about=json.dumps(about), nothing=np.ones(2, np.float32))], timeout=self._ask['timeout']); self._known,self._seen = about,time.monotonic()
     def _about(self, fresh:bool=False)->dict: # version; next: number that is free; half; columns: name → kind, size, number; generation: of the collection; fields: the columns that it has; index: of its vectors
         if fresh or time.monotonic()-self._seen>1:
             rows = self._client.query(self.name, filter='pk == "about"', output_fields=['about'], **self._ask)
-            if not rows: raise LabError(f'{self}, which is no gallery', 'a name that is free, or a gallery', 'Choose another name.')
             self._known,self._seen = json.loads(rows[0]['about']),time.monotonic()
         if self._known['generation']!=self._loaded and self._known['generation']: self._client.load_collection(self._where(self._known), **self._load_as); self._loaded = self._known['generation']
         return self._known
@@ -179,8 +181,10 @@ class MilvusEngine:
     @staticmethod
     def _kept(about:dict)->dict[str,Kept]: # columns that have fields
         there = {n for *_,n in about['fields']}; return {name: Kept(Column(name, kind, size), n) for name,(kind,size,n) in about['columns'].items() if n in there}
-    @property
-    def columns(self)->dict[str,Column]: return self._asked(lambda about: {name: Column(name, kind, size) for name,(kind,size,_) in about['columns'].items()})
+    columns = property(lambda self: self._columns([]))
+    @staticmethod
+    def _all(about:dict)->dict[str,Column]: return {name: Column(name, kind, size) for name,(kind,size,_) in about['columns'].items()}
+    def _columns(self, names:Sequence[str])->dict[str,Column]: return self._all(self._asked(lambda about: about if {*names}<={*about['columns'],'id'} else self._about(True))) # read again where one is missing: another process may have added it
 
     def add_column(self, column:Column)->None:
         "A further column, of which no picture has anything yet; its fields come with the first put that fills it"
@@ -245,7 +249,7 @@ def _remake(self:MilvusEngine, about:dict, index:Mapping|None)->dict: # what is 
             if k.column.kind in FACTS: facts.add_index(k.fields[0], index_type='INVERTED')
         if len(facts): self._client.create_index(name, facts, sync=False)
     self._client.load_collection(name, **self._load_as); self._write_about(new)
-    if about['generation']: self._client.drop_collection(self._where(about))
+    [self._client.drop_collection(c) for c in self._client.list_collections() if (of := re.fullmatch(rf'{self.name}__(\d+)', c)) and int(of[1])<new['generation']] # also those that a killed process left
     return self._about()
 
 @patch
@@ -261,13 +265,13 @@ def put(self:MilvusEngine,
     new:bool=True                           # False: ids that are not there are left out
 )->None:
     "Rows that are new, or replace those with their id; one request up to `REQUEST` bytes"
-    ids = list(ids); values = checked_rows(ids, values, self.columns); filled = {n for n,v in values.items() if any(x is not None for x in v)}
+    ids = list(ids)
     def write(_):
-        about = self._about(True); known = set(ids) if new else self._rows(about, ids, {}); rows = [(j,id) for j,id in enumerate(ids) if id in known]
+        about = self._about(True); found = checked_rows(ids, values, self._all(about)); filled = {n for n,v in found.items() if any(x is not None for x in v)}; known = set(ids) if new else self._rows(about, ids, {}); rows = [(j,id) for j,id in enumerate(ids) if id in known]
         if not rows: return
         if not about['generation'] or not filled<=set(self._kept(about)): about = self._remake(about, about['index'] or (self.index if not self.exact_below else None))
-        kept = self._kept(about); rest = {n:k for n,k in kept.items() if n not in values}; there = self._rows(about, ids, rest) if rest else {}
-        self._send(about, [self._row(about, kept, id, {n: k.read(there[id]) for n,k in rest.items() if id in there} | {n: v[j] for n,v in values.items()}) for j,id in rows])
+        kept = self._kept(about); rest = {n:k for n,k in kept.items() if n not in found}; there = self._rows(about, ids, rest) if rest else {}
+        self._send(about, [self._row(about, kept, id, {n: k.read(there[id]) for n,k in rest.items() if id in there} | {n: v[j] for n,v in found.items()}) for j,id in rows])
     with self._lock: self._asked(write)
 
 @patch
@@ -276,7 +280,7 @@ def change(self:MilvusEngine,
     values:Mapping[str,object] # column → the fact they all have now; None: not known
 )->int:
     "The same facts for some rows; how many there were"
-    columns = self.columns
+    columns = self._columns(values)
     if lost := [n for n in values if n not in columns or columns[n].kind not in FACTS]: raise LabError(f'a change of {lost[0]!r}', f'one of {", ".join(n for n,c in columns.items() if c.kind in FACTS)}', 'Vectors are put again with the picture.')
     values = {n: columns[n].checked(v) for n,v in values.items()}
     if not values: return 0
@@ -309,22 +313,33 @@ def nearest(self:MilvusEngine,
     exact:bool=False             # compare all vectors, whatever their number
 )->list[Found]:                  # Q
     "The pictures with the highest cosines"
-    vectors,deep = asked_vectors(column, vectors, self.columns),k+skip
+    vectors,deep = asked_vectors(column, vectors, self._columns([column])),k+skip
     if deep>DEEP: raise LabError(f'{deep:,} places', f'{DEEP:,} at most on Milvus', 'Filter, or ask for something narrower.')
-    asked = [i for i,v in enumerate(vectors) if np.isfinite(v).all() and v.any()]; found = [Found((), ())]*len(vectors)
+    asked = [i for i,v in enumerate(vectors) if np.isfinite(v).all() and v.any()]; found,queries = [Found((), ())]*len(vectors),_unit(vectors[asked])
     def search(about):
-        kept = self._kept(about); v = kept.get(column)
+        v = self._kept(about).get(column)
         if v is None or not asked: return []
-        if exact and about['index']: return self._compared(about, v, _unit(vectors[asked]), deep, where)
-        again = bool(about['index']) and self.refine>1; n = min(deep*self.refine, DEEP) if again else deep; params = {p: max(x, n) if p=='ef' else x for p,x in self.search.items()} if about['index'] else {}
-        expression = ' and '.join(filter(None, [f'{v.fields[1]} == {SEARCHED}',self._expression(about, where)]))
-        hits = [h for part in _parts(_unit(vectors[asked]).astype(np.float16 if about['half'] else np.float32), max(1, REQUEST//(n*(100+v.bytes*again)))) for h in self._client.search(self._where(about), data=list(part), anns_field=v.fields[0], limit=n, filter=expression, output_fields=['id',*v.fields[:1]*again,*v.fields[1:]*again], search_params=dict(metric_type='COSINE', params=params), **self._ask)]
-        return [self._again(v, _unit(vectors[i]), h, deep) if again else [(x['entity']['id'],x['distance']) for x in h] for i,h in zip(asked, hits)]
+        searched = f'{v.fields[1]} == {SEARCHED}'; expression = ' and '.join(filter(None, [searched,self._expression(about, where)])); count = lambda which: self._count(about, which); depth,there = deep,None
+        if exact and about['index']: return self._compared(about, v, queries, deep, expression)
+        if where and about['index']:
+            if (there := count(expression))<=max(EXACT_MATCHES, deep): return self._compared(about, v, queries, deep, expression)
+            depth = deep*count(searched)/there
+        rows = self._searched(about, v, queries, deep, expression, depth)
+        return self._compared(about, v, queries, deep, expression) if about['index'] and (fewest := min(map(len, rows)))<deep and fewest<(there or count(expression)) else rows # lists that hold less than was asked for
     for i,rows in zip(asked, self._asked(search)): found[i] = Found(tuple(r[0] for r in rows[skip:deep]), tuple(float(r[1]) for r in rows[skip:deep]))
     return found
 
 @patch
 def _expression(self:MilvusEngine, about:dict, where:Sequence[Condition])->str: return as_expression(where, {n: k.fields[0] for n,k in self._kept(about).items()})
+@patch
+def _count(self:MilvusEngine, about:dict, expression:str)->int: return self._client.query(self._where(about), filter=expression, output_fields=['count(*)'], **self._ask)[0]['count(*)']
+
+@patch
+def _searched(self:MilvusEngine, about:dict, v:Kept, queries:np.ndarray, deep:int, expression:str, depth:float)->list[list[tuple[str,float]]]: # by the index, where there is one
+    again = bool(about['index']) and self.refine>1; n = min(deep*self.refine, DEEP) if again else deep; most = ((about['index'] or {}).get('params') or {}).get('nlist', DEEP)
+    params = {p: max(x, n) if p in ('ef','search_list') else min(lists_needed(x, depth), most) if p=='nprobe' else x for p,x in self.search.items()} if about['index'] else {}
+    hits = [h for part in _parts(queries.astype(np.float16 if about['half'] else np.float32), max(1, REQUEST//(n*(100+v.bytes*again)))) for h in self._client.search(self._where(about), data=list(part), anns_field=v.fields[0], limit=n, filter=expression, output_fields=['id',*v.fields[:1]*again,*v.fields[1:]*again], search_params=dict(metric_type='COSINE', params=params), **self._ask)]
+    return [self._again(v, q, h, deep) if again else [(x['entity']['id'],x['distance']) for x in h] for q,h in zip(queries, hits)]
 
 @patch
 def _again(self:MilvusEngine, v:Kept, query:np.ndarray, hits:Sequence, deep:int)->list[tuple[str,float]]:
@@ -332,9 +347,9 @@ def _again(self:MilvusEngine, v:Kept, query:np.ndarray, hits:Sequence, deep:int)
     cosines = _unit(np.stack([v.read(h['entity']) for h in hits]))@query; return [(hits[i]['entity']['id'],cosines[i]) for i in np.argsort(-cosines, kind='stable')[:deep]]
 
 @patch
-def _compared(self:MilvusEngine, about:dict, v:Kept, queries:np.ndarray, deep:int, where:Sequence[Condition])->list[list[tuple[str,float]]]: # one by one, here
+def _compared(self:MilvusEngine, about:dict, v:Kept, queries:np.ndarray, deep:int, expression:str)->list[list[tuple[str,float]]]: # one by one, here
     best = [[] for _ in queries]
-    for rows in self._walk(about, {'v':v}, ' and '.join(filter(None, [f'{v.fields[1]} == {SEARCHED}',self._expression(about, where)]))):
+    for rows in self._walk(about, {'v':v}, expression):
         for q,cosines in enumerate(queries@_unit(np.stack([v.read(r) for r in rows])).T): best[q] = sorted(best[q]+[(rows[i]['id'],cosines[i]) for i in np.argsort(-cosines)[:deep]], key=lambda r: -r[1])[:deep]
     return best
 
@@ -344,7 +359,7 @@ def read(self:MilvusEngine,
     columns:Sequence[str] # what is wanted of them
 )->dict[str,list|np.ndarray]: # with 'id'
     "Some pictures, in the order asked; those that are not there are left out"
-    wanted,ids = wanted_columns(columns, self.columns),possible_ids(ids)
+    wanted,ids = wanted_columns(columns, self._columns(columns)),possible_ids(ids)
     def rows(about): kept = {n:k for n,k in self._kept(about).items() if n in wanted}; there = self._rows(about, ids, kept); return as_table([there[i] for i in ids if i in there], wanted, kept)
     return self._asked(rows)
 
@@ -355,7 +370,7 @@ def walk(self:MilvusEngine,
     size:int=10_000              # pictures at a time, at most
 )->Iterator[dict[str,list|np.ndarray]]: # with 'id'
     "All pictures, in the order of their keys; those of now, or of while it walks"
-    wanted,last = wanted_columns(columns, self.columns),''
+    wanted,last = wanted_columns(columns, self._columns(columns)),''
     def begin(about): # from where the one before ended
         kept = {n:k for n,k in self._kept(about).items() if n in wanted}; expression = ' and '.join(filter(None, [f'pk > "{last}"',self._expression(about, where)]))
         return kept,self._walk(about, kept, expression, size) if about['generation'] else iter(())
@@ -371,7 +386,7 @@ def count(self:MilvusEngine,
     where:Sequence[Condition]=() # all of them must hold
 )->int:
     "How many pictures"
-    return self._asked(lambda about: self._client.query(self._where(about), filter=self._expression(about, where), output_fields=['count(*)'], **self._ask)[0]['count(*)'] if about['generation'] else 0)
+    return self._asked(lambda about: self._count(about, self._expression(about, where)) if about['generation'] else 0)
 
 # %% ../../nbs/607_search.milvus.ipynb #a0998828
 @patch
