@@ -118,7 +118,7 @@ def test_what_is_nearly_right(document, what):
 def test_lists_within_lists(gallery):
     "However deep, they are refused, in an address as in a form"
     ask = client(gallery); png = encoded(picture('red', 1))
-    for n in (50,900,960,980,991,2000,9000):
+    for n in (50,*range(975, 995),9000): # where the reader takes them in, and what comes after it does not
         deep = '['*n+']'*n; not_in = '{"not":'*(n//8)+'1'+'}'*(n//8)
         for v in (deep,not_in): assert ask.get('/api/search', params=dict(text='rot', where=f'{{"shade":{v}}}')).status_code==400, n
         assert ask.post('/api/pictures', files=sent(png), data=dict(facts=f'{{"shade":{deep}}}')).status_code==400, n
@@ -262,7 +262,7 @@ def test_a_large_file_takes_the_time_that_it_takes():
             said.append(m)
         scope = dict(type='http', http_version='1.1', scheme='http', method='POST', path='/x', query_string=b'', client=('1.2.3.4',1), headers=[(b'host',b'localhost')])
         with asyncio.Runner(loop_factory=Ahead) as runner, ThreadPoolExecutor(1) as pool: pool.submit(runner.run, guard.Guard(app, replace(WRITER, timeout_s=20.))(scope, receive, send)).result()
-        return said[0]['status'],not said[-1].get('more_body', False)
+        return said[0]['status'],said[-1].get('more_body') is False or said[0]['status']!=200
     assert asked([(0,9)])==(200,True) and asked([(15,200_000)]*20)==(200,True) and asked([(0,9)], 15, (15,)*20)==(200,True) # 300 seconds
     assert asked([(15,100)]*20)[0]==504 and asked([(0,200_000),(25,200_000)])[0]==504 # a body that trickles, and one that stops
     assert asked([(0,9)], 25)[0]==504 and asked([(0,9)], 0, (15,25,0))==(200,False) # too long to compute; nobody reads any more
@@ -527,7 +527,7 @@ def test_a_run_that_has_not_looked_is_refused_at_the_start(tmp_path, drawn, gall
     from dasd_lab.contracts import LabError
     from dasd_lab.training import recipes
     monkeypatch.setattr(recipes, 'shipped_run', lambda: 'shipped'); monkeypatch.setattr(recipes, 'load_run', lambda run: Other() if run=='R' else Named())
-    with pytest.raises(LabError, match='gallery embed --gallery .* --run R'): galleries.serve_gallery(words(f'{gallery.folder} --run R'))
+    with pytest.raises(LabError, match='gallery embed --gallery .* --run R'): galleries.served_gallery(str(gallery.folder), 'R')
     (there := galleries.served_gallery(str(gallery.folder))).close()
     class Corpus:
         def visuals(self, split): return drawn

@@ -220,7 +220,7 @@ function fact(name, value) {
 }
 function table(facts) {
   const names = Object.keys(facts).filter(n => facts[n] !== null && facts[n] !== '' && !HIDDEN.includes(n)).sort(ownFirst)
-  $('facts').replaceChildren(...names.map(n => make('tr', {}, make('th', {scope: 'row'}, column(n)), make('td', {dir: 'auto'}, fact(n, facts[n])))))
+  $('facts').replaceChildren(...names.map(n => make('tr', {}, make('th', {scope: 'row'}, column(n)), make('td', {}, make('bdi', {}, fact(n, facts[n]))))))
 }
 
 async function open(h) {
