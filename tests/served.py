@@ -9,6 +9,7 @@ from PIL import Image
 from dasd_lab.contracts import RetrievalMethod
 from dasd_lab.search.sources import open_picture
 from dasd_lab.search.stored import StoredGallery
+from dasd_lab.serve.server import Config
 
 WORDS = {'rot':(1,0,0), 'grün':(0,1,0), 'blau':(0,0,1), 'gelb':(1,1,0), 'red':(1,0,0), 'green':(0,1,0), 'blue':(0,0,1), '红':(1,0,0), '绿':(0,1,0), '蓝':(0,0,1), 'أحمر':(1,0,0), 'أخضر':(0,1,0), 'أزرق':(0,0,1)}
 COLOURS = dict(red=(1,0,0), green=(0,1,0), blue=(0,0,1), yellow=(1,1,0))
@@ -43,10 +44,10 @@ def make(folder:Path, drawn:Path)->StoredGallery:
     return gallery.add(drawn, facts=dict(shade=[int(n[-2:]) for n in names], colour=[n[:-3] for n in names], light=[int(n[-2:])<5 for n in names], weight=[int(n[-2:])/4 for n in names]))
 
 @contextmanager
-def serving(app):
-    "An application behind a real server, in a thread: its port"
+def serving(app, **more):
+    "An application behind the server of the command, in a thread: its port"
     with socket.socket() as s:
-        s.bind(('127.0.0.1', 0)); server = uvicorn.Server(uvicorn.Config(app, log_level='critical', lifespan='off')); thread = threading.Thread(target=server.run, kwargs=dict(sockets=[s]), daemon=True); thread.start()
+        s.bind(('127.0.0.1', 0)); server = uvicorn.Server(Config(app, **dict(log_level='critical')|more)); thread = threading.Thread(target=server.run, kwargs=dict(sockets=[s]), daemon=True); thread.start()
         try:
             while not server.started and thread.is_alive(): time.sleep(.01)
             yield s.getsockname()[1]

@@ -1,17 +1,19 @@
 "A service over a gallery, against what anybody may send: fuzzed by its own OpenAPI document, and asked by hand what a fuzzer does not think of"
-import asyncio,http.client,io,json,re,socket,threading,zipfile,zlib
+import asyncio,http.client,io,json,os,re,signal,socket,struct,subprocess,sys,threading,zipfile,zlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlencode
 
-import pytest
+import pytest,torch
 from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 from PIL import Image
 
 from dasd_lab.search.stored import StoredGallery
-from dasd_lab.serve.guard import COOKIE,ServiceSettings
+from dasd_lab.serve import guard
+from dasd_lab.serve.guard import ServiceSettings,cookie_of
+from dasd_lab.serve.server import OF_ONE,Watched
 from dasd_lab.serve.service import gallery_app
 from served import COLOURS,Named,draw,make,picture,serving
 
@@ -57,6 +59,17 @@ def test_whatever_the_document_allows_or_forbids_is_answered_as_it_says(document
         if path=='/api/gallery' and mode.is_negative: continue # there is nothing that it forbids
         FUZZ(given(operation.as_strategy(generation_mode=mode))(holds))()
 
+@pytest.mark.parametrize('path', ['/api/picture','/api/thumbnail','/api/original'])
+def test_what_is_there_is_answered_as_the_document_says(document, path):
+    "Ids that the fuzzer would not guess; whatever part of a file is asked for, it is sent whole"
+    operation,seen = document[path]['GET'],set(); there = st.tuples(st.sampled_from(['red-01.png','green-02.png','yellow-00.png']), st.sampled_from([None,'bytes=0-3','bytes=99999-','bytes=0-1,4-5','bytes=x']))
+    @given(operation.as_strategy(), there)
+    def one(case, known):
+        case.query = dict(id=known[0]); case.headers = {k:v for k,v in (case.headers or {}).items() if k.lower()!='range'}
+        if known[1]: case.headers['range'] = known[1]
+        r = case.call(); seen.add(r.status_code); case.validate_response(r)
+    FUZZ(one)(); assert 200 in seen and 206 not in seen
+
 @pytest.mark.parametrize('path,method', OPERATIONS, ids=lambda p: p.strip('/').replace('/','-'))
 def test_the_edges_of_the_document(document, path, method):
     "Shortest, longest, just too long, of another kind, twice, missing"
@@ -101,6 +114,15 @@ def test_what_is_nearly_right(document, what):
         @given(st.sampled_from([encoded(picture('red', 1)),encoded(picture('red', 1), 'JPEG')[:-40],b'']), st.one_of(st.dictionaries(columns, values, max_size=2).map(json.dumps), st.text(st.characters(codec='utf-8'))), st.text(st.characters(codec='utf-8'), max_size=20))
         def one(data, facts, name): ask('POST', '/api/pictures', files=sent(data, name or 'x', 'text/html'), data=dict(facts=facts))
     settings(FUZZ, max_examples=100)(one)(); assert {400}<ask.seen and ask.seen&{200,201}, ask.seen # some were taken, some were refused
+
+def test_lists_within_lists(gallery):
+    "However deep, they are refused, in an address as in a form"
+    ask = client(gallery); png = encoded(picture('red', 1))
+    for n in (50,*range(975, 995),9000): # where the reader takes them in, and what comes after it does not
+        deep = '['*n+']'*n; not_in = '{"not":'*(n//8)+'1'+'}'*(n//8)
+        for v in (deep,not_in): assert ask.get('/api/search', params=dict(text='rot', where=f'{{"shade":{v}}}')).status_code==400, n
+        assert ask.post('/api/pictures', files=sent(png), data=dict(facts=f'{{"shade":{deep}}}')).status_code==400, n
+    assert ask.patch('/api/picture', params=dict(id='red-00.png'), json=dict(facts=dict(ids=1))).status_code==400 and len(gallery)==12
 
 def test_the_document_lists_every_route(document, gallery):
     app = gallery_app(gallery, WRITER).app; document.validate()
@@ -168,12 +190,107 @@ def test_slow_senders_and_slow_answers_end(gallery):
             if (last := ask(0))[0]==200: break
         assert last[0]==200 and json.loads(last[2])['hits'][0]['id']=='red-00.png' and slow.most==2
 
-def test_how_often(gallery):
-    ask = client(gallery, replace(WRITER, requests_per_minute=5, uploads_per_minute=2)); small = dict(id='red-00.png')
+def test_how_often(gallery, monkeypatch):
+    now = 5000.; monkeypatch.setattr(guard, 'monotonic', lambda: now); ask = client(gallery, replace(WRITER, requests_per_minute=5, uploads_per_minute=2)); small = dict(id='red-00.png')
     assert [ask.get('/api/gallery').status_code for _ in range(7)]==[200]*5+[429]*2
-    over = ask.get('/api/gallery', headers={'x-forwarded-for':'9.9.9.9'}); assert over.status_code==429 and 1<=int(over.headers['retry-after'])<=60 and over.json()['error']
+    over = ask.get('/api/gallery'); assert over.status_code==429 and int(over.headers['retry-after'])==12 and over.json()['error']
     assert [ask.post('/api/search', files=sent(encoded(picture('red')))).status_code for _ in range(3)]==[200,200,429] and ask.delete('/api/picture', params=small).status_code==429
     assert [ask.get('/api/thumbnail', params=small).status_code for _ in range(51)]==[200]*50+[429]
+    now += 11.9; assert ask.get('/api/gallery').status_code==429
+    now += .1; assert [ask.get('/api/gallery').status_code for _ in range(2)]==[200,429]
+
+def test_who_asks_is_no_matter_of_what_they_say(gallery):
+    "X-Forwarded-For is believed of a proxy that was named, and of nobody else"
+    few = gallery_app(gallery, replace(WRITER, requests_per_minute=3)); ask = lambda port,who: raw(port, f'GET /api/gallery HTTP/1.1\nhost: localhost\nx-forwarded-for: {who}\n')[0]
+    with serving(few) as port: assert [ask(port, f'9.9.9.{i}') for i in range(5)]==[200]*3+[429]*2
+    few = gallery_app(gallery, replace(WRITER, requests_per_minute=3, token=TOKEN)); enter = lambda port,kind: raw(port, f'GET /?token={TOKEN} HTTP/1.1\nhost: localhost\nx-forwarded-for: 8.8.8.8\nx-forwarded-proto: {kind}\n')
+    with serving(few, proxies=['10.0.0.0/8']) as port: assert [ask(port, f'9.9.9.{i}') for i in range(4)]==[401]*3+[429] # another proxy than this one
+    with serving(few, proxies=['127.0.0.1']) as port:
+        assert [ask(port, w) for w in ['2001:db8::1','2001:db8::2','2001:db8:0:0:9::','2001:db8::3','2001:db8:0:1::1','9.9.9.77']]==[401]*3+[429,401,401]
+        assert ['Secure' in enter(port, k)[1]['set-cookie'] for k in ('https','http')]==[True,False]
+
+# ---- connections
+
+def ended(s)->bool:
+    try: return s.recv(1)==b''
+    except ConnectionResetError: return True
+
+def test_nobody_keeps_connections_for_nothing(gallery, monkeypatch):
+    "As many as there are, silent, or in the middle of a head: they end by themselves, and the service goes on"
+    monkeypatch.setattr(Watched, 'look_s', .3)
+    with serving(gallery_app(gallery, WRITER)) as port:
+        idle = [socket.create_connection(('127.0.0.1', port), 60) for _ in range(OF_ONE-1)]
+        for i,s in enumerate(idle):
+            try: s.sendall([b'',b'G',b'GET /api/gallery HTTP/1.1\r\nhost: loc',POST.replace('\n', '\r\n').encode()][i%4]) # the last: no blank line
+            except OSError: pass # ended already
+        assert all(map(ended, idle)); monkeypatch.setattr(Watched, 'look_s', 1.); assert raw(port, 'GET /api/gallery HTTP/1.1\nhost: localhost\n')[0]==200
+        with socket.create_connection(('127.0.0.1', port), 60) as s: # one that was answered and begins another head, byte by byte
+            s.sendall(b'GET /icon.svg HTTP/1.1\r\nhost: localhost\r\n\r\n'); got = http.client.HTTPResponse(s); got.begin(); assert got.status==200 and got.read(); s.sendall(b'GET'); s.settimeout(.05)
+            for _ in range(1200):
+                try: s.sendall(b'x'); over = ended(s)
+                except TimeoutError: continue
+                except OSError: over = True
+                break
+            assert over
+
+def test_one_sender_has_a_share_of_the_connections(gallery):
+    with serving(gallery_app(gallery, WRITER)) as port:
+        mine = [socket.create_connection(('127.0.0.1', port), 60) for _ in range(OF_ONE)]; mine[-1].sendall(b'GET /icon.svg HTTP/1.1\r\nhost: localhost\r\n\r\n'); assert mine[-1].recv(12)==b'HTTP/1.1 200'
+        with socket.create_connection(('127.0.0.1', port), 60) as more: assert ended(more)
+        mine[0].close(); mine[1].sendall(b'GET /icon.svg HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n'); assert mine[1].makefile('rb').read()
+        assert raw(port, 'GET /api/gallery HTTP/1.1\nhost: localhost\n')[0]==200; [m.close() for m in mine]
+    with serving(gallery_app(gallery, WRITER), proxies=['127.0.0.1']) as port:
+        many = [socket.create_connection(('127.0.0.1', port), 60) for _ in range(OF_ONE)]; assert raw(port, 'GET /api/gallery HTTP/1.1\nhost: localhost\n')[0]==200; [m.close() for m in many] # a proxy speaks for many
+
+class Ahead(asyncio.SelectorEventLoop):
+    "Its time can be put forward"
+    ahead = 0.
+    def time(self): return super().time()+self.ahead
+
+def test_a_large_file_takes_the_time_that_it_takes():
+    "The timeout is for computing and for silence: not for all of a request"
+    def asked(received:list[tuple[int,int]], computing:int=0, taken:tuple[int,...]=(0,))->tuple[int,bool]: # (seconds, bytes) of each part of a body, seconds, seconds for each part of the answer → status, whole
+        said,taken = [],list(taken)
+        async def later(seconds): asyncio.get_running_loop().ahead += seconds; await asyncio.sleep(.001)
+        async def app(scope, receive, send):
+            while (await receive()).get('more_body'): pass
+            await later(computing); await send(dict(type='http.response.start', status=200, headers=[]))
+            for more in range(len(taken), 0, -1): await send(dict(type='http.response.body', body=b'x', more_body=more>1))
+        async def receive(): seconds,n = received.pop(0); await later(seconds); return dict(type='http.request', body=b'x'*n, more_body=bool(received))
+        async def send(m):
+            if m['type']=='http.response.body' and m.get('body')==b'x': await later(taken.pop(0))
+            said.append(m)
+        scope = dict(type='http', http_version='1.1', scheme='http', method='POST', path='/x', query_string=b'', client=('1.2.3.4',1), headers=[(b'host',b'localhost')])
+        with asyncio.Runner(loop_factory=Ahead) as runner, ThreadPoolExecutor(1) as pool: pool.submit(runner.run, guard.Guard(app, replace(WRITER, timeout_s=20.))(scope, receive, send)).result()
+        return said[0]['status'],said[-1].get('more_body') is False or said[0]['status']!=200
+    assert asked([(0,9)])==(200,True) and asked([(15,200_000)]*20)==(200,True) and asked([(0,9)], 15, (15,)*20)==(200,True) # 300 seconds
+    assert asked([(15,100)]*20)[0]==504 and asked([(0,200_000),(25,200_000)])[0]==504 # a body that trickles, and one that stops
+    assert asked([(0,9)], 25)[0]==504 and asked([(0,9)], 0, (15,25,0))==(200,False) # too long to compute; nobody reads any more
+
+def test_one_who_does_not_read_is_left(tmp_path, drawn, gallery, monkeypatch):
+    large = tmp_path/'large.png'; large.write_bytes((drawn/'red-00.png').read_bytes()+bytes(30_000_000)); gallery.engine.change(['red-00.png'], dict(source=str(large))); monkeypatch.setattr(Watched, 'look_s', .5); gone = threading.Event(); lost = Watched.connection_lost; monkeypatch.setattr(Watched, 'connection_lost', lambda self, e: (lost(self, e),gone.set()))
+    with serving(gallery_app(gallery, replace(WRITER, originals=str(tmp_path), timeout_s=2.))) as port, socket.create_connection(('127.0.0.1', port), 60) as s: s.sendall(b'GET /api/original?id=red-00.png HTTP/1.1\r\nhost: localhost\r\n\r\n'); assert gone.wait(60)
+
+def test_what_is_sent_waits_on_the_disk(gallery, monkeypatch):
+    "It is read into memory by the thread that looks at it, not before there is one"
+    import tempfile
+    read,by = tempfile.SpooledTemporaryFile.read,set()
+    def watched(self, *a): by.add(threading.current_thread().name.split('_')[0]); return read(self, *a)
+    monkeypatch.setattr(tempfile.SpooledTemporaryFile, 'read', watched); data = encoded(picture('red', 1)); ask = client(gallery)
+    assert ask.post('/api/search', files=sent(data)).status_code==200 and ask.post('/api/pictures', files=sent(data)).status_code==201 and by=={'asks','writes'}
+
+def test_writers_that_wait_hold_up_no_search(gallery, monkeypatch):
+    "Such as for an import that has the lock"
+    began,go,change = threading.Event(),threading.Event(),gallery.engine.change
+    def slow(*a): began.set(); go.wait(120); return change(*a)
+    monkeypatch.setattr(gallery.engine, 'change', slow)
+    with serving(gallery_app(gallery, replace(WRITER, at_once=2, timeout_s=10.))) as port, ThreadPoolExecutor(6) as pool:
+        try:
+            patches = [pool.submit(raw, port, 'PATCH /api/picture?id=red-00.png HTTP/1.1\nhost: localhost\ncontent-type: application/json\ncontent-length: 23\n', b'{"facts": {"shade": 5}}') for _ in range(6)]; assert began.wait(60)
+            while sum(p.running() for p in patches)<6: pass
+            assert [raw(port, 'GET /api/search?text=rot&k=3 HTTP/1.1\nhost: localhost\n')[0] for _ in range(3)]==[200]*3
+        finally: go.set()
+        assert 200 in [p.result()[0] for p in patches]
 
 # ---- places
 
@@ -200,6 +317,24 @@ def test_no_way_out_of_the_gallery(tmp_path):
                 status,_,body = raw(port, f'GET {path} HTTP/1.1\nhost: localhost\n'); assert status in (400,404) and b'import' not in body and b'[DEFAULT]' not in body and b'root:' not in body, (path,status)
             for path,kind in {'/':'text/html','/app.js':'javascript','/style.css':'text/css','/icon.svg':'image/svg+xml'}.items(): status,head,body = raw(port, f'GET {path} HTTP/1.1\nhost: localhost\n'); assert status==200 and kind in head['content-type'] and body and head['x-content-type-options']=='nosniff'
     finally: gallery.close()
+
+class Other(Named):
+    "Sees as `Named` does, by another name"
+    def __init__(self): super().__init__(); self.backbone.register_buffer('other', torch.ones(1))
+
+def test_an_id_is_never_opened_as_a_file(tmp_path, monkeypatch):
+    "Not even that of a picture which the method has not looked at, where a file of that name lies before the service"
+    drawn = draw(tmp_path/'drawn', 1); gallery = make(tmp_path/'gallery', drawn); other = gallery.with_method(Other()); assert other.way!=gallery.way; monkeypatch.chdir(tmp_path); picture('blue', 0).save('red-00.png')
+    assert client(other).get('/api/search', params=dict(like='red-00.png')).status_code==400
+    (drawn/'red-00.png').unlink()
+    with pytest.warns(UserWarning, match='could not be read'): assert other.embed()==3
+    ask = client(other); assert ids(ask.get('/api/search', params=dict(text='rot')))[-1]!='red-00.png' and len(other)==4
+    for q in (dict(like='red-00.png'),dict(like='red-00.png', text='rot')): r = ask.get('/api/search', params=q); assert r.status_code==400 and 'gallery embed' in r.json()['next_step'], r.text
+    assert ids(ask.get('/api/search', params=dict(like='green-00.png')))[0]=='green-00.png'; gallery.close()
+
+def test_no_answer_tells_a_folder_as_it_was_typed(tmp_path, drawn, monkeypatch):
+    monkeypatch.chdir(tmp_path); gallery = make(Path('our-secret/gallery'), drawn); (gallery.folder/'uploads').write_text('in the way')
+    r = client(gallery).post('/api/pictures', files=sent(encoded(picture('red', 2)))); assert r.status_code==400 and 'could not be written' in r.json()['error'] and 'our-secret' not in r.text; gallery.close()
 
 def test_no_answer_tells_where_it_runs(tmp_path):
     "Neither those that succeed nor those that fail, also where the disk fails; and no filter finds it out letter by letter"
@@ -232,11 +367,23 @@ def bombs():
     yield 'a large GIF',b'GIF89a\xff\xff\xff\xff\x80\0\0\0\0\0\xff\xff\xff,\0\0\0\0\xff\xff\xff\xff\0\x02\x02D\x01\0;'
     yield 'a small GIF with a large frame',b'GIF89a\x01\0\x01\0\x80\0\0\0\0\0\xff\xff\xff,\0\0\0\0\xff\xff\xff\xff\0\x02\x02D\x01\0;'
     yield 'a large JPEG, only said',encoded(picture('red'), 'JPEG').replace(b'\xff\xc0\x00\x11\x08\x00\x10\x00\x18', b'\xff\xc0\x00\x11\x08\xff\xff\xff\xff')
+    yield 'a TIFF with a large tile',b'II*\0\x08\0\0\0\x0b\0'+b''.join(struct.pack('<HHII', *e) for e in ((256,4,1,16),(257,4,1,16),(258,3,1,8),(259,3,1,8),(262,3,1,2),(277,3,1,3),(284,3,1,1),(322,4,1,9000),(323,4,1,9000),(324,4,1,200),(325,4,1,40)))+bytes(4)+bytes(46)+zlib.compress(bytes(4000))+bytes(99)
+    yield 'a WebP with a large canvas',b'RIFF\x80\0\0\0WEBPVP8X\x0a\0\0\0\x02\0\0\0\xff\x3f\0\xff\x3f\0ANIM\x06\0\0\0\0\0\0\0\0\0'+bytes(90)
+    yield 'a large BMP, only said',encoded(picture('red'), 'BMP').replace((24).to_bytes(4, 'little')+(16).to_bytes(4, 'little'), (60_000).to_bytes(4, 'little')*2)
     yield 'a large TIFF',encoded(picture('red'), 'TIFF').replace(b'\x00\x01\x04\x00\x01\x00\x00\x00\x18\x00', b'\x00\x01\x04\x00\x01\x00\x00\x00\x18\xff')
 
 @pytest.mark.parametrize('data', [pytest.param(d, id=n.replace(' ', '-')) for n,d in bombs()])
-def test_bombs_are_refused(gallery, data):
-    assert len(data)<300_000; r = client(gallery).post('/api/search', files=sent(data)); assert r.status_code==400 and r.json()['error'], r.text
+def test_bombs_are_refused(gallery, data, monkeypatch):
+    "Unread: nothing is decoded, and no memory taken for it"
+    from dasd_lab.serve import uploads
+    decoded = []; monkeypatch.setattr(uploads, 'read_picture', lambda *a: decoded.append(a)); ask = client(gallery); size,most = memory()
+    assert len(data)<300_000; r = ask.post('/api/search', files=sent(data)); assert r.status_code==400 and r.json()['error'], r.text
+    assert not decoded and memory()[1]-size<80e6
+
+def memory()->tuple[int,int]: # now, and the most since this was asked the last time
+    "Of this process, in bytes; 0 where the system does not say"
+    try: now,most = (int(re.search(rf'{n}:\s*(\d+)', Path('/proc/self/status').read_text())[1])*1000 for n in ('VmRSS','VmHWM')); Path('/proc/self/clear_refs').write_text('5'); return now,most
+    except OSError: return 0,0
 
 def test_a_bomb_in_words_does_no_harm(gallery):
     words = png(24, 16, chunk(b'zTXt', b'a\0\0'+zlib.compress(b'x'*100_000_000)), chunk(b'IDAT', zlib.compress((b'\0'+b'\xff\0\0'*24)*16)))
@@ -268,7 +415,7 @@ def test_what_is_no_picture_is_refused_and_not_kept(gallery, name):
 def test_half_a_picture_and_noise(gallery):
     "Cut anywhere, or with bytes changed, a file is a picture or is refused"
     ask,seen = client(gallery),set()
-    for kind in ('JPEG','PNG','WEBP','GIF','BMP','TIFF'):
+    for kind in ('JPEG','PNG','WEBP','GIF','BMP'):
         whole = encoded(picture('green', 1, (40,30)), kind); assert ask.post('/api/search', files=sent(whole)).status_code==200
         for i in range(0, len(whole), max(1, len(whole)//12)):
             for data in (whole[:i],whole[:i]+b'\xff\0'*3+whole[i+6:]): seen.add(s := ask.post('/api/search', files=sent(data)).status_code); assert s in (200,400), (kind,i,s)
@@ -291,6 +438,12 @@ def test_what_is_removed_or_refused_leaves_no_file(gallery):
     assert ask.delete('/api/picture', params=dict(id=id)).json()==dict(pictures=1) and not (gallery.folder/id).exists() and id not in gallery and ask.get('/api/thumbnail', params=dict(id=id)).status_code==404
     drawn = Path(gallery.facts(['red-00.png'])['source'].item()); assert ask.delete('/api/picture', params=dict(id='red-00.png')).status_code==200 and drawn.is_file() # a file of somebody else's is left
 
+def test_a_picture_that_is_sent_again_keeps_what_people_wrote(gallery):
+    ask = client(gallery); data = sent(encoded(picture('yellow', 6))); id = ask.post('/api/pictures', files=data, data=dict(facts='{"shade":5,"colour":"amber"}')).json()['id']
+    assert ask.patch('/api/picture', params=dict(id=id), json=dict(facts=dict(description='a field of wheat', light=True))).status_code==200
+    again = ask.post('/api/pictures', files=data).json(); more = ask.post('/api/pictures', files=data, data=dict(facts='{"shade":7}')).json(); known = lambda r: [r['facts'][n] for n in ('shade','colour','light','description')]
+    assert again['id']==more['id']==id and known(again)==[5,'amber',True,'a field of wheat'] and known(more)==[7,'amber',True,'a field of wheat'] and len(gallery)==13
+
 # ---- who asks
 
 def test_other_names_and_other_sites(gallery):
@@ -308,15 +461,17 @@ def test_other_names_and_other_sites(gallery):
 TOKEN = 'a-token-of-many-letters'
 def test_who_knows_the_token(gallery):
     locked = replace(WRITER, token=TOKEN); ask = lambda **h: client(gallery, locked, headers=h)
-    knows = [{'authorization':f'Bearer {TOKEN}'},{'cookie':f'{COOKIE}={TOKEN}'},{'cookie':f'a=b; {COOKIE}={TOKEN}; c=d'},{'cookie':f'{COOKIE}={TOKEN}','authorization':'Bearer x'}]
-    guesses = [{},{'authorization':f'Bearer {TOKEN}x'},{'authorization':f'Bearer {TOKEN[:-1]}'},{'authorization':'Bearer '},{'authorization':'Bearer'},{'authorization':f'Basic {TOKEN}'},{'authorization':'Bearer \xe4'.encode('latin-1')},{'cookie':f'{COOKIE}='},{'cookie':f'other={TOKEN}'},{'cookie':f'{COOKIE}x={TOKEN}'},{'cookie':';;=;'},{'x-token':TOKEN},{'cookie':f'{COOKIE}="'}]
+    name,value = cookie_of(TOKEN); cookie = f'{name}={value}'; knows = [{'authorization':f'Bearer {TOKEN}'},{'cookie':cookie},{'cookie':f'a=b; {cookie}; c=d'},{'cookie':f'{cookie}','authorization':'Bearer x'}] + [{'cookie':f'{odd}; {cookie}'} for odd in ('grid={"a": [1, 2], "b": "x"}','a b=c','x="y','[]','=','@=,','name with blanks',f'{name}=old')]
+    guesses = [{},{'authorization':f'Bearer {TOKEN}x'},{'authorization':f'Bearer {TOKEN[:-1]}'},{'authorization':'Bearer '},{'authorization':'Bearer'},{'authorization':f'Basic {TOKEN}'},{'authorization':'Bearer \xe4'.encode('latin-1')},{'cookie':f'{name}='},{'cookie':f'other={value}'},{'cookie':f'{name}x={value}'},{'cookie':f'{name}={TOKEN}'},{'cookie':';;=;'},{'x-token':TOKEN},{'cookie':f'{name}="'}]
     assert [[ask(**h).get('/api/gallery').status_code for h in some] for some in (knows,guesses)]==[[200]*len(knows),[401]*len(guesses)]
     nobody = ask(); paths = [(r.path,m) for r in gallery_app(gallery, locked).app.routes for m in r.methods or () if r.path.startswith('/api')]; assert len(paths)>=10
     for path,method in [*paths,('/api/../api/gallery','GET'),('//api/gallery','GET'),('/API/gallery','GET'),('/app.js/../api/gallery','GET'),('/anything','GET')]: r = nobody.request(method, path, params=dict(id='red-00.png', text='rot', token=TOKEN)); assert r.status_code==401 and r.headers['www-authenticate']=='Bearer', (path,method)
     for path in ('/','/app.js','/style.css','/icon.svg'): r = nobody.get(path); assert r.status_code==200 and 'red-00' not in r.text
     wrong = nobody.get('/', params=dict(token=TOKEN+'x'), follow_redirects=False); assert wrong.status_code==200 and 'set-cookie' not in wrong.headers
     right = nobody.get('/', params=dict(q='rot & grün', token=TOKEN, lang='de'), follow_redirects=False); assert right.status_code==303 and TOKEN not in right.headers['location'] and right.headers['location'].startswith('/?q=rot+%26+gr') and 'HttpOnly' in right.headers['set-cookie'] and 'SameSite=Strict' in right.headers['set-cookie']
-    assert nobody.get('/api/gallery').status_code==200 # the cookie came with the answer
+    assert nobody.get('/api/gallery').status_code==200 and TOKEN not in right.headers['set-cookie'] and 'Secure' not in right.headers['set-cookie'] # the cookie came with the answer
+    other = client(gallery, replace(locked, token='another-token-of-many')); other.cookies = nobody.cookies; assert other.get('/api/gallery').status_code==401; other.get('/', params=dict(token='another-token-of-many')); assert other.get('/api/gallery').status_code==200 and len(other.cookies)==2 # another port of this machine; both stay known
+    nobody.cookies = other.cookies; assert nobody.get('/api/gallery').status_code==200; nobody.cookies.clear(); nobody.get('/', params=dict(token=TOKEN))
     odd = nobody.get(f'/?token={TOKEN}&q=%0d%0aset-cookie:%20x=1', follow_redirects=False); assert '\n' not in odd.headers['location'] and len(odd.headers.get_list('set-cookie'))==1
     away = client(gallery, replace(locked, requests_per_minute=3)); assert [away.get('/', params=dict(token=f'guess{i}')).status_code for i in range(4)]==[200,200,200,429] # guessing is slow
     assert client(gallery, locked).get('/', params=dict(token=TOKEN), headers=dict(host='evil.example'), follow_redirects=False).status_code==421
@@ -351,3 +506,47 @@ def test_a_picture_that_comes_and_goes(gallery):
         start.wait(); return {(ask.post('/api/pictures', files=sent(data)) if adds else ask.delete('/api/picture', params=dict(id=id))).status_code for _ in range(15)}
     with ThreadPoolExecutor(4) as pool: seen = list(pool.map(again, [True,False]*2))
     assert seen[0]|seen[2]=={201} and seen[1]|seen[3]<={200,404} and (gallery.folder/id).is_file()==(id in gallery)==(id in gallery.thumbnails)
+
+# ---- the command
+
+def words(text:str):
+    import argparse
+    from dasd_lab.commands.galleries import serve_words
+    p = argparse.ArgumentParser(); serve_words(p.add_subparsers()); return p.parse_args(['serve',*text.split()])
+
+@pytest.mark.parametrize('said', ['','--host localhost','--host ::1','--host 0.0.0.0 --name pc.lan','--host :: --name 2001:DB8::1','--host 192.168.1.5 --name PC.lan --name other.lan','--name pictures.example.org'])
+def test_the_link_leads_to_the_service(said):
+    from urllib.parse import parse_qs,urlsplit
+    from dasd_lab.commands.galleries import service_settings
+    from dasd_lab.serve.server import link
+    args = words(said); s = service_settings(args); there = urlsplit(link(args.host, 8765, args.name, s.token)); name,port = there.netloc.rsplit(':', 1)
+    assert name in s.hosts and int(port)==8765 and parse_qs(there.query).get('token', [''])==[s.token] and bool(s.token)==('--name' in said)
+
+def test_a_run_that_has_not_looked_is_refused_at_the_start(tmp_path, drawn, gallery, monkeypatch):
+    from dasd_lab.commands import galleries
+    from dasd_lab.contracts import LabError
+    from dasd_lab.training import recipes
+    monkeypatch.setattr(recipes, 'shipped_run', lambda: 'shipped'); monkeypatch.setattr(recipes, 'load_run', lambda run: Other() if run=='R' else Named())
+    with pytest.raises(LabError, match='gallery embed --gallery .* --run R'): galleries.served_gallery(str(gallery.folder), 'R')
+    (there := galleries.served_gallery(str(gallery.folder))).close()
+    class Corpus:
+        def visuals(self, split): return drawn
+        def picture(self, id, size): return Image.open(drawn/id)
+    monkeypatch.setattr(galleries, 'open_corpus', Corpus); monkeypatch.setattr(galleries, 'in_lab', lambda *parts: tmp_path.joinpath(*parts)) # the built-in gallery is made for each way of seeing
+    for run in (None,'R',None,'R'): own = galleries.served_gallery(None, run); assert ids(client(own).get('/api/search', params=dict(text='rot', k=1)))==['red-00.png'] and len(own)==12; own.close()
+
+def test_the_command_serves_until_it_is_stopped(gallery):
+    "Its link is followed, the gallery is searched, and Ctrl-C ends it without a word; nobody but this machine is listened to"
+    gallery.close(); code = 'import sys; from served import Named; from dasd_lab.training import recipes; recipes.shipped_run = str; recipes.load_run = lambda run: Named(); from dasd_lab.cli import main; sys.exit(main(sys.argv[1:]))'
+    child = subprocess.Popen([sys.executable,'-c',code,'serve',str(gallery.folder),'--port','0','--name','pc.lan'], cwd=Path(__file__).parent, env=os.environ|dict(PYTHONPATH=str(Path(__file__).parent)), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        told = []
+        while not (found := re.search(r'http://127\.0\.0\.1:(\d+)(/\?token=(\S+))', told[-1] if told else '')): told.append(child.stderr.readline()); assert told[-1], told
+        port,path,token = int(found[1]),found[2],found[3]; get = lambda path,more='': raw(port, f'GET {path} HTTP/1.1\nhost: pc.lan:{port}\n{more}')
+        assert get('/api/search?text=rot')[0]==401 and len(token)>=24
+        status,head,_ = get(path); assert status==303 and head['location']=='/'
+        status,_,answer = get('/api/search?text=rot&k=1', 'cookie: '+head['set-cookie'].split(';')[0]+'\n'); assert status==200 and json.loads(answer)['hits'][0]['id']=='red-00.png'
+        if sys.platform=='linux':
+            with pytest.raises(ConnectionRefusedError): socket.create_connection(('127.0.0.2', port), 20) # another address of this machine
+        child.send_signal(signal.SIGINT); out,err = child.communicate(timeout=120); assert (child.returncode,out,err)==(0,'',''), (child.returncode,out,err)
+    finally: child.kill(); child.wait()

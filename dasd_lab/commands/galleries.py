@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['stored_gallery', 'import_pictures', 'about_gallery', 'embed_pictures', 'alike_pictures', 'remove_pictures',
-           'gallery_words', 'built_in_gallery', 'service_settings', 'serve_gallery', 'serve_words']
+           'gallery_words', 'built_in_gallery', 'served_gallery', 'token_of', 'service_settings', 'serve_gallery',
+           'serve_words']
 
 # %% ../../nbs/7985_commands.galleries.ipynb #c0699a69
 import argparse,json,sys
@@ -38,7 +39,7 @@ def import_pictures(args)->None:
         from dasd_lab.corpora.captioners import open_captioner
         captioner = open_captioner(args.captioner)
     report = import_folder(gallery, args.pictures, args.prefix, retry=args.retry, remove_gone=args.forget_gone, progress=tqdm, captioner=captioner)
-    show([dict(picture=i, why=w) for i,w in report.failed.items()] or [dict(failed='none')], args.json, dict(added=report.added, changed=report.changed, unchanged=report.unchanged, gone=list(report.gone)))
+    show([dict(picture=i, why=w) for i,w in report.failed.items()] or ([] if args.json else [dict(failed='none')]), args.json, dict(added=report.added, changed=report.changed, unchanged=report.unchanged, gone=list(report.gone)))
     if not args.json: print(report, file=sys.stderr)
 
 def about_gallery(args)->None:
@@ -87,41 +88,74 @@ def gallery_words(
 
 # %% ../../nbs/7985_commands.galleries.ipynb #556ea6c3
 def built_in_gallery(
-    folder:Path # where it shall be
+    folder:Path,       # where it shall be
+    run:str|None=None  # see `stored_gallery`
 )->Path:
     "The test pictures of the built-in corpus as a gallery, made once"
     from tqdm.auto import tqdm
     if not (folder/'made').is_file():
-        corpus = open_corpus(); gallery = stored_gallery(str(folder)); visuals = corpus.visuals('test')
+        corpus = open_corpus(); gallery = stored_gallery(str(folder), run); visuals = corpus.visuals('test')
         gallery.add(visuals, shown=lambda id: corpus.picture(id, 256), replace=True, progress=tqdm); gallery.tidy(); gallery.close(); (folder/'made').write_text('whole\n')
     return folder
 
+def served_gallery(
+    folder:str|None,    # of a gallery; None: the built-in one, which is made for this run
+    run:str|None=None   # see `stored_gallery`
+):                      # a `search.stored.StoredGallery` that the run has looked at
+    "The gallery that is served"
+    from dasd_lab.contracts import LabError
+    from dasd_lab.search.stored import seen_as
+    from dasd_lab.training.recipes import load_run
+    if not folder: return stored_gallery(str(built_in_gallery(in_lab('data','galleries','pictograms'+(f'-{seen_as(load_run(run))}' if run else '')), run)), run)
+    gallery = stored_gallery(str(Path(_there(folder)).resolve()), run)
+    if len(gallery) and gallery.way not in gallery.ways: gallery.close(); raise LabError(f'{folder}, at whose pictures {run or "the run that comes with the lab"} has not looked', 'a run that has: '+', '.join(w['method'] for w in gallery.ways.values()), f'Type: dasd-lab gallery embed --gallery {folder}'+(f' --run {run}.' if run else ', or give --run.'))
+    return gallery
+
+def token_of(
+    args,         # of `serve`
+    reached:bool  # from other machines
+)->str:           # '': nobody is asked
+    "What whoever asks must know: from a file or the environment, where no other process reads it; made where nobody gave one and the gallery can be reached from elsewhere"
+    import os,secrets
+    from dasd_lab.contracts import LabError
+    if args.no_token: return ''
+    try: given = Path(args.token_file).read_text(encoding='utf-8').strip() if args.token_file else os.environ.get('DASD_LAB_TOKEN', '')
+    except (OSError,UnicodeError) as e: raise LabError(f'--token-file {args.token_file} ({e})', 'a text file with the token', 'Check the path.') from e
+    if args.token_file and not given: raise LabError(f'--token-file {args.token_file}, which is empty', 'a text file with the token', "Make one: python -c 'import secrets; print(secrets.token_urlsafe())'.")
+    return given or (secrets.token_urlsafe(24) if reached else '')
+
 def service_settings(args): # of `serve.guard.ServiceSettings`
     "What the words of `serve` allow"
-    import secrets
     from dasd_lab.contracts import LabError
     from dasd_lab.serve.guard import ServiceSettings
-    local = args.host in ('127.0.0.1','localhost','::1')
-    if not local and not args.name: raise LabError(f'--host {args.host} without --name', 'the names or addresses under which people reach this machine', 'Add --name pictures.example.org (several times if need be).')
-    token = args.token or ('' if local else secrets.token_urlsafe(24))
-    return ServiceSettings(title=args.title, token=token, may_write=args.writable, originals=args.originals or '', hosts=(*ServiceSettings().hosts,*(n.lower() for n in args.name)), most_bytes=args.most_megabytes*1_000_000)
+    from dasd_lab.serve.server import host_name,is_local
+    if not (local := is_local(args.host)) and not args.name: raise LabError(f'--host {args.host} without --name', 'the names or addresses under which people reach this machine', 'Add --name pictures.example.org (several times if need be).')
+    return ServiceSettings(title=args.title, token=token_of(args, not local or bool(args.name)), may_write=args.writable, originals=args.originals or '', hosts=(*ServiceSettings().hosts,*map(host_name, args.name)), most_bytes=args.most_megabytes*1_000_000, timeout_s=args.timeout)
 
 def serve_gallery(args)->None:
     "dasd-lab serve"
     import uvicorn
+    from dasd_lab.contracts import LabError
+    from dasd_lab.serve.server import Config,link
     from dasd_lab.serve.service import gallery_app
-    settings = service_settings(args); gallery = stored_gallery(_there(args.gallery) if args.gallery else str(built_in_gallery(in_lab('data','galleries','pictograms'))), args.run)
-    where = f'http://{"127.0.0.1" if args.host in ("127.0.0.1","localhost") else args.host}:{args.port}/'
-    print(f'{gallery!r}\n{where}{"?token="+settings.token if settings.token else ""} – stop it with Ctrl-C', file=sys.stderr, flush=True)
-    uvicorn.run(gallery_app(gallery, settings), host=args.host, port=args.port, log_level='warning', server_header=False, timeout_keep_alive=10, limit_concurrency=256, h11_max_incomplete_event_size=65_536)
+    settings = service_settings(args); gallery = served_gallery(args.gallery, args.run)
+    try:
+        config = Config(gallery_app(gallery, settings), args.host, args.port, args.proxy)
+        try: listening = config.bind_socket(); listening.listen() # whoever follows the link at once waits until the server has started
+        except SystemExit as e: raise LabError(f'port {args.port} of {args.host}', 'a port that is free, of an address of this machine', 'Give another with --port; 0 takes any that is free.') from e
+        print(f'{gallery!r}\n{link(args.host, listening.getsockname()[1], args.name, settings.token)} – stop it with Ctrl-C', file=sys.stderr, flush=True)
+        with listening: uvicorn.Server(config).run(sockets=[listening])
+    except KeyboardInterrupt: pass # which is how it is stopped
+    finally: gallery.close()
 
 def serve_words(
     commands # argparse's subparsers
 )->None:
     "The words of `serve`"
-    s = commands.add_parser('serve', help='a gallery on disk as a web page and an API, on 127.0.0.1', epilog='The API is described at /api/openapi.json.')
+    s = commands.add_parser('serve', help='a gallery on disk as a web page and an API, on 127.0.0.1', epilog='The API is described at /api/openapi.json. The environment variable DASD_LAB_TOKEN may hold the token that whoever asks must know.')
     s.add_argument('gallery', nargs='?', metavar='GALLERY', help='a folder that `gallery import` made (default: the test pictures of the built-in corpus)')
     s.add_argument('--port', type=int, default=8765, metavar='N', help='(default: %(default)s)'); s.add_argument('--host', default='127.0.0.1', metavar='ADDRESS', help='listen elsewhere than on this machine alone; asks for --name, and for a token from everybody')
-    s.add_argument('--name', action='append', default=[], metavar='HOST', help='a name or address that the service answers to, beside localhost'); s.add_argument('--token', default='', help='whoever asks must know it')
+    s.add_argument('--name', action='append', default=[], metavar='HOST', help='a name or address that the service answers to, beside localhost; then a token is asked for'); s.add_argument('--proxy', action='append', default=[], metavar='ADDRESS', help='a server in front of this one, whose word on who asks is believed (X-Forwarded-For and X-Forwarded-Proto)')
+    t = s.add_mutually_exclusive_group(); t.add_argument('--token-file', metavar='FILE', help='holds the token that whoever asks must know (default: DASD_LAB_TOKEN, or one that is made and printed)'); t.add_argument('--no-token', action='store_true', help='ask nobody for a token, also with --name or --host: whoever reaches this machine sees the gallery, and with --writable changes it')
     s.add_argument('--writable', action='store_true', help='pictures can be added, changed and removed'); s.add_argument('--originals', metavar='FOLDER', help='original files below this folder may be shown, and uploads with them')
-    s.add_argument('--title', default='Pictures', help='of the page (default: %(default)s)'); s.add_argument('--most-megabytes', type=int, default=20, metavar='N', help='of one upload (default: %(default)s)'); common_words(s, 'run'); s.set_defaults(run_command=serve_gallery)
+    s.add_argument('--title', default='Pictures', help='of the page (default: %(default)s)'); s.add_argument('--most-megabytes', type=int, default=20, metavar='N', help='of one upload (default: %(default)s)'); s.add_argument('--timeout', type=float, default=20., metavar='S', help='seconds in which an answer must be computed, and in which a sender or reader must do something (default: %(default)s)'); common_words(s, 'run'); s.set_defaults(run_command=serve_gallery)

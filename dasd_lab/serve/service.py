@@ -8,11 +8,11 @@ __all__ = ['HIDDEN', 'REFUSALS', 'NOT_THERE', 'Text', 'Language', 'K', 'Skip', '
            'GalleryService', 'gallery_app']
 
 # %% ../../nbs/782_serve.service.ipynb #1952aec3
-import asyncio,hashlib,json,threading
+import asyncio,hashlib,json,re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated,BinaryIO
 
 from fastapi import FastAPI,File,Form,HTTPException,Query,Request,UploadFile
 from fastapi.exceptions import RequestValidationError
@@ -90,12 +90,18 @@ def read_where(
 class GalleryService:
     "A gallery's answers, computed by a few threads"
     def __init__(self, gallery:StoredGallery, settings:ServiceSettings):
-        self.gallery,self.settings = gallery,settings; self._pool,self._writing = ThreadPoolExecutor(settings.at_once),threading.Lock()
+        self.gallery,self.settings = gallery,settings; self._pool,self._writer = ThreadPoolExecutor(settings.at_once, 'asks'),ThreadPoolExecutor(1, 'writes')
         self.originals = Path(settings.originals).resolve() if settings.originals else None
         if self.originals and not self.originals.is_dir(): raise LabError(f'{settings.originals}: no folder there', 'the folder of the original files', 'Check the path.')
     async def run(self, call:Callable, *given):
         "In a thread, so many at once; one that nobody waits for any more keeps its place until it is done, and is left out where it has not begun"
         return await asyncio.wrap_future(self._pool.submit(call, *given))
+    async def write(self, call:Callable, *given):
+        "In a thread of its own, one after the other: who waits for another process that writes holds up no search"
+        if not self.settings.may_write: raise HTTPException(403, 'This service only reads.')
+        return await asyncio.wrap_future(self._writer.submit(call, *given))
+    @property
+    def own(self)->list[str]: return [*self.gallery._about['columns'],'description'] # columns that can be changed
     def facts(self, ids:list[str])->dict[str,dict]: # id → column → fact
         columns = [c for c in self.gallery.columns if c not in HIDDEN]; found = self.gallery.engine.read(ids, columns)
         return {i: {c:found[c][j] for c in columns} for j,i in enumerate(found['id'])}
@@ -104,12 +110,16 @@ class GalleryService:
         found = [FoundPicture(rank=h.rank, id=h.id, score=h.score, facts=facts[h.id]) for h in hits if h.id in facts] # one that was removed meanwhile is left out
         return SearchAnswer(hits=found, more=more, **(dict(text=q.text, language=q.language, recognised=q.recognised, direction=direction(q.language)) if q else {}))
     def search(self, text:str, language:str, k:int, skip:int, where:str, like:str='', picture=None, share:float=.5)->SearchAnswer:
-        g,asked = self.gallery,read_where(where); like = self.known(like) if like else picture; read_filter(asked, {n:c for n,c in g.columns.items() if n not in HIDDEN})
+        g,asked = self.gallery,read_where(where); like = self.seen(like) if like else picture; read_filter(asked, {n:c for n,c in g.columns.items() if n not in HIDDEN})
         if text.strip(): return self.answer(lambda n: g.search(text, language or None, n, skip, asked, like, share), k)
         if like is None: raise LabError('neither a text nor a picture', 'at least one of them', 'Say what you look for.')
         return self.answer(lambda n: g.similar(like, n, skip, asked), k)
     def known(self, id:str)->str:
         if id not in self.gallery: raise HTTPException(404, 'No such picture.')
+        return id
+    def seen(self, id:str)->str:
+        "An id whose picture can be compared: what is no such id would be opened as a file"
+        if self.gallery.way not in self.gallery.ways or not self.gallery.visuals([self.known(id)])['id']: raise LabError(f'the picture {id!r}, which {self.gallery.method.name!r} has not looked at', 'one that this method has looked at', 'Have it look at all: dasd-lab gallery embed.')
         return id
     def original(self, id:str)->Path|None:
         "The file of a picture, where it lies below the folder of originals or came over the service"
@@ -119,28 +129,27 @@ class GalleryService:
     def told(self, id:str)->PictureAnswer:
         if not (facts := self.facts([id])): raise HTTPException(404, 'No such picture.')
         return PictureAnswer(id=id, facts=facts[id], original=self.original(id) is not None)
-    def picture(self, sent:bytes): return uploaded_picture(sent, self.settings.most_pixels)
-    def add(self, sent:bytes, facts:dict)->PictureAnswer:
-        picture = self.picture(sent); clean = anew(picture); id = f'uploads/{hashlib.sha256(clean).hexdigest()[:20]}.webp'; path = self.gallery.folder/id
-        with self._writing:
-            with whole_file(path) as f: f.write_bytes(clean)
-            try: self.gallery.add([path], [id], {n:[v] for n,v in facts.items()}, replace=True)
-            except BaseException:
-                if id not in self.gallery: path.unlink(missing_ok=True)
-                raise
-            return self.told(id)
+    def picture(self, sent:BinaryIO): return uploaded_picture(sent.read(), self.settings.most_pixels) # read when there is a thread for it, so that those that wait lie on the disk
+    def add(self, sent:BinaryIO, told:str)->PictureAnswer:
+        "Keep a picture; one that is there keeps what is known of it, but for what is told now"
+        facts = read_where(told) or {}; clean = anew(self.picture(sent)); id = f'uploads/{hashlib.sha256(clean).hexdigest()[:20]}.webp'; path = self.gallery.folder/id
+        if id in self.gallery: self.change(id, facts); return self.told(id)
+        with whole_file(path) as f: f.write_bytes(clean)
+        try: self.gallery.add([path], [id], {n:[v] for n,v in facts.items()})
+        except BaseException: path.unlink(missing_ok=True); raise
+        return self.told(id)
     def remove(self, id:str)->int:
         "With the file, where the service wrote it"
-        with self._writing:
-            uploads = (self.gallery.folder/'uploads').resolve(); path = (self.gallery.folder/self.known(id)).resolve(); n = self.gallery.delete(id)
-            if path.parent==uploads: path.unlink(missing_ok=True)
-            return n
+        uploads = (self.gallery.folder/'uploads').resolve(); path = (self.gallery.folder/self.known(id)).resolve(); n = self.gallery.delete(id)
+        if path.parent==uploads: path.unlink(missing_ok=True)
+        return n
     def change(self, id:str, facts:dict)->int:
-        with self._writing: return self.gallery.update(self.known(id), **facts)
+        if lost := [n for n in facts if n not in self.own]: raise LabError(f'a change of {lost[0]!r}', f'one of {", ".join(self.own)}', 'The others are as the picture is.')
+        return self.gallery.engine.change([self.known(id)], facts) # not `update`, whose names of its own a column may have
     def plain(self, text:str)->str:
         "A message without the paths of this machine"
         for folder in {str(f) for o in (self.gallery.folder,self.originals) if o for f in (o.resolve(),o.absolute())}: text = text.replace(folder, '…')
-        return text
+        return re.sub(rf'(?<![\w./\\-]){re.escape(str(self.gallery.folder))}(?=[/\\])', '…', text) # as it was typed
 
 # %% ../../nbs/782_serve.service.ipynb #321f7aeb
 def gallery_app(
@@ -149,12 +158,13 @@ def gallery_app(
 ):                                           # an ASGI application
     "The service: its API under /api, its page at /"
     app = FastAPI(title=settings.title, version=dasd_lab.__version__, description='Search a gallery of pictures by text in any of its languages, by a picture, or by both.', docs_url=None, redoc_url=None, openapi_url='/api/openapi.json', responses=REFUSALS)
-    service = GalleryService(gallery, settings); writing = lambda: None if settings.may_write else (_ for _ in ()).throw(HTTPException(403, 'This service only reads.'))
+    service = GalleryService(gallery, settings)
     @app.exception_handler(LabError)
     async def told(request:Request, e:LabError): return JSONResponse({n:service.plain(str(t)) for n,t in dict(error=e.given, expected=e.expected, next_step=e.next_step).items()}, 400)
     @app.exception_handler(UnicodeError)
     @app.exception_handler(OverflowError)
-    async def unsayable(request:Request, e:ValueError|OverflowError): return JSONResponse(dict(error='a text with half a letter in it, or a number that is too large', expected='Unicode, and numbers of 64 bits', next_step='Check what was sent.'), 400) # JSON can say both
+    @app.exception_handler(RecursionError)
+    async def unsayable(request:Request, e:Exception): return JSONResponse(dict(error='a text with half a letter in it, a number that is too large, or lists within lists without end', expected='Unicode, numbers of 64 bits, and a few levels', next_step='Check what was sent.'), 400) # JSON can say both
     @app.exception_handler(RequestValidationError)
     async def wrong(request:Request, e:RequestValidationError): return JSONResponse(dict(error='; '.join(f'{".".join(map(str, p["loc"][1:]))}: {p["msg"]}' for p in e.errors()[:5]), expected='what /api/openapi.json says'), 422)
     @app.exception_handler(AnyHTTPException)
@@ -166,15 +176,15 @@ def gallery_app(
     async def about()->GalleryAnswer:
         "What the gallery is, and what the service allows"
         return await service.run(lambda: GalleryAnswer(title=settings.title, pictures=len(gallery), method=gallery.method.name, languages=list(supported_languages(gallery.method)), columns={n:c.kind for n,c in gallery.columns.items() if n not in HIDDEN},
-            own=[*gallery._about['columns'],'description'], may_write=settings.may_write, originals=bool(settings.originals), most_results=settings.most_results, most_bytes=settings.most_bytes, version=dasd_lab.__version__))
+            own=service.own, may_write=settings.may_write, originals=bool(settings.originals), most_results=settings.most_results, most_bytes=settings.most_bytes, version=dasd_lab.__version__))
     @app.get('/api/search', operation_id='search', responses=NOT_THERE)
     async def search(text:Text='', language:Language='', like:Annotated[str, Query(max_length=2000, description='the id of a picture: also like this one')]='', share:Share=.5, k:K=24, skip:Skip=0, where:Where='')->SearchAnswer:
         "Pictures that fit a text, a picture of the gallery, or both"
         return await service.run(lambda: service.search(text, language, k, skip, where, like, None, share))
     @app.post('/api/search', operation_id='search_by_upload')
-    async def search_by_upload(picture:Annotated[UploadFile, File(description='JPEG, PNG, WebP, GIF, BMP or TIFF; it is not kept')], text:Text='', language:Language='', share:Share=.5, k:K=24, skip:Skip=0, where:Where='')->SearchAnswer:
+    async def search_by_upload(picture:Annotated[UploadFile, File(description='JPEG, PNG, WebP, GIF or BMP; it is not kept')], text:Text='', language:Language='', share:Share=.5, k:K=24, skip:Skip=0, where:Where='')->SearchAnswer:
         "Pictures that are like one that is sent, and fit a text if there is one"
-        sent = await picture.read(); return await service.run(lambda: service.search(text, language, k, skip, where, '', service.picture(sent), share))
+        return await service.run(lambda: service.search(text, language, k, skip, where, '', service.picture(picture.file), share))
     @app.get('/api/picture', operation_id='picture', responses=NOT_THERE)
     async def picture(id:Id)->PictureAnswer:
         "What is known of a picture"
@@ -190,18 +200,18 @@ def gallery_app(
         "The original file, where the service may show it"
         path = await service.run(service.original, id)
         if path is None: raise HTTPException(404, 'No such file.')
-        return FileResponse(path, headers={'cache-control':'private, max-age=600'})
+        return FileResponse(path, headers={'cache-control':'private, max-age=600', 'accept-ranges':'none'})
     @app.post('/api/pictures', operation_id='add', status_code=201)
-    async def add(picture:Annotated[UploadFile, File(description='JPEG, PNG, WebP, GIF, BMP or TIFF')], facts:Annotated[str, Form(max_length=20_000, description='columns as JSON')]='')->PictureAnswer:
-        "Add a picture; it is kept when this returns"
-        writing(); sent,given = await picture.read(),read_where(facts) or {}; return await service.run(service.add, sent, given)
+    async def add(picture:Annotated[UploadFile, File(description='JPEG, PNG, WebP, GIF or BMP')], facts:Annotated[str, Form(max_length=20_000, description='columns as JSON')]='')->PictureAnswer:
+        "Add a picture; it is kept when this returns. One that is there already keeps its facts, but for those given"
+        return await service.write(service.add, picture.file, facts)
     @app.patch('/api/picture', operation_id='change', responses=NOT_THERE)
     async def change(id:Id, change:Change)->Done:
         "Change facts of a picture"
-        writing(); return Done(pictures=await service.run(service.change, id, change.facts))
+        return Done(pictures=await service.write(service.change, id, change.facts))
     @app.delete('/api/picture', operation_id='remove', responses=NOT_THERE)
     async def remove(id:Id)->Done:
         "Remove a picture"
-        writing(); return Done(pictures=await service.run(service.remove, id))
+        return Done(pictures=await service.write(service.remove, id))
     page = StaticFiles(directory=Path(dasd_lab.__file__).parent/'serve'/'page', html=True); app.router.routes += [Route(p, page) for p in PAGE]
     return Guard(app, settings, PAGE)

@@ -15,7 +15,7 @@ from ..contracts import LabError
 from ..corpora.visuals import read_picture
 
 # %% ../../nbs/781_serve.uploads.ipynb #66cd5411
-FORMATS = ('JPEG','PNG','WEBP','GIF','BMP','TIFF') # that are opened
+FORMATS = ('JPEG','PNG','WEBP','GIF','BMP') # that are opened; not TIFF, whose tiles may be of any size, whatever size the picture says it has
 LARGE = 12_000_000 # pixels; larger ones are decoded one after the other, as fifty million take up to a gigabyte
 _large = threading.Lock()
 

@@ -118,7 +118,7 @@ function locked() { // the token goes where the page comes from, with what was a
   $('token').hidden = false; $('ask').hidden = $('add').hidden = true; $('one').close(); clear(); $('known').focus()
 }
 
-const READ = ['image/jpeg', 'image/png', 'image/webp', 'image/gif', 'image/bmp', 'image/tiff']
+const READ = ['image/jpeg', 'image/png', 'image/webp', 'image/gif', 'image/bmp']
 async function sendable(file) { // what the service does not read, or would find too large, is drawn by the browser, where it can
   if (READ.includes(file.type) && file.size < .9 * about.most_bytes) return file
   const seen = new Image(); seen.src = URL.createObjectURL(file)
@@ -181,7 +181,7 @@ async function load(skip = 0) { // a newer question cancels the older one
     const answer = await api(`search?${asked}`, options)
     if (running !== mine) return
     next = skip + Math.min(PAGE, about.most_results); present(answer, skip)
-  } catch (e) { if (running === mine) { if (!skip) clear(); show($('message'), e) } }
+  } catch (e) { if (running === mine && e.name !== 'AbortError') { if (!skip) clear(); show($('message'), e) } }
   finally { if (running === mine) { $('hits').removeAttribute('aria-busy'); $('more').disabled = false } }
 }
 
@@ -192,17 +192,20 @@ function present(answer, skip) {
   for (const h of fresh) hits.set(h.id, h)
   const focused = document.activeElement === $('more') || document.activeElement === document.body
   $('hits').append(...cards); $('more').hidden = !answer.more || next + PAGE > LAST
-  if (skip && focused && $('more').hidden) cards[0]?.querySelector('button').focus()
+  if (skip && focused) (cards[0]?.querySelector('button') ?? $('status')).focus({preventScroll: true}) // on with the new ones, where the keyboard is
   const parts = hits.size ? [say('shown', {pictures: pictures(hits.size)})] : [T.none]
   if (answer.recognised) parts.push(say('read', {language: named(answer.language)}))
   $('status').textContent = parts.join(' · ')
 }
 
+const cardOf = id => $('hits').querySelector(`[data-id="${CSS.escape(id)}"]`)
 const small = id => `api/thumbnail?id=${encodeURIComponent(id)}`
+const apart = id => `\u2068${id}\u2069` // in a sentence of another direction
+const seen = h => h.facts.description || h.id // what a screen reader says of it
 const scored = x => new Intl.NumberFormat(PLACE, {maximumFractionDigits: 2, minimumFractionDigits: 2}).format(x)
 function card(h) {
   const below = make('span', {class: 'below', 'aria-hidden': 'true'}, make('bdi', {}, amount(h.rank)), make('bdi', {}, scored(h.score)))
-  const it = make('button', {type: 'button', class: 'hit', title: h.id, 'aria-description': say('place', {n: amount(h.rank), score: scored(h.score)})}, make('span', {class: 'thumb'}, make('img', {src: small(h.id), alt: h.id, loading: 'lazy', decoding: 'async', draggable: 'false'})), below)
+  const it = make('button', {type: 'button', class: 'hit', title: h.id, 'aria-description': say('place', {n: amount(h.rank), score: scored(h.score)})}, make('span', {class: 'thumb'}, make('img', {src: small(h.id), alt: seen(h), loading: 'lazy', decoding: 'async', draggable: 'false'})), below)
   it.addEventListener('click', () => open(h)); return make('li', {'data-id': h.id}, it)
 }
 
@@ -217,17 +220,17 @@ function fact(name, value) {
 }
 function table(facts) {
   const names = Object.keys(facts).filter(n => facts[n] !== null && facts[n] !== '' && !HIDDEN.includes(n)).sort(ownFirst)
-  $('facts').replaceChildren(...names.map(n => make('tr', {}, make('th', {scope: 'row'}, column(n)), make('td', {dir: 'auto'}, fact(n, facts[n])))))
+  $('facts').replaceChildren(...names.map(n => make('tr', {}, make('th', {scope: 'row'}, column(n)), make('td', {}, make('bdi', {}, fact(n, facts[n]))))))
 }
 
 async function open(h) {
-  current = h.id; $('name').textContent = h.id; $('large').src = small(h.id); $('large').alt = h.id; $('original').hidden = true
+  current = h.id; $('name').textContent = h.id; $('large').src = small(h.id); $('large').alt = seen(h); $('original').hidden = true
   show($('said')); table(h.facts); editing(false); asking(false); $('writing').hidden = !about.may_write
   if (!$('one').open) $('one').showModal()
   $('one').scrollTop = 0
   try {
     const found = await api(`picture?id=${encodeURIComponent(h.id)}`); if (current !== h.id) return
-    h.facts = found.facts; table(found.facts)
+    h.facts = found.facts; table(found.facts); $('large').alt = seen(h)
     if (found.original) {
       const whole = `api/original?id=${encodeURIComponent(h.id)}`, ready = new Image()
       $('original').href = whole; $('original').hidden = false
@@ -254,7 +257,7 @@ async function save() {
   }
   try {
     if (Object.keys(facts).length) await api(`picture?id=${encodeURIComponent(id)}`, {method: 'PATCH', headers: {'content-type': 'application/json'}, body: JSON.stringify({facts})})
-    if (hits.has(id)) Object.assign(hits.get(id).facts, facts)
+    if (hits.has(id)) { const h = hits.get(id); Object.assign(h.facts, facts); cardOf(id).querySelector('img').alt = seen(h) }
     if (current === id) { table({...before, ...facts}); editing(false); $('edit').focus(); show($('said'), T.saved) }
   } catch (e) { show($('said'), e) }
 }
@@ -262,7 +265,8 @@ async function remove() {
   const id = current; $('yes').disabled = true
   try {
     await api(`picture?id=${encodeURIComponent(id)}`, {method: 'DELETE'})
-    hits.delete(id); $('hits').querySelector(`[data-id="${CSS.escape(id)}"]`)?.remove(); $('one').close(); $('status').textContent = say('removed', {id}); count()
+    const it = cardOf(id), near = it?.nextElementSibling ?? it?.previousElementSibling; if (hits.delete(id)) next--; it?.remove() // those after it have moved up
+    $('one').close(); $('status').textContent = say('removed', {id: apart(id)}); (near?.querySelector('button') ?? $('status')).focus(); count()
   } catch (e) { show($('said'), e) }
   finally { $('yes').disabled = false }
 }
@@ -366,7 +370,7 @@ function listen() {
   on('q', 'input', () => { $('q').dir = 'auto'; $('q').removeAttribute('lang'); weigh() })
   on('by', 'click', () => $('picture').click()); on('picture', 'change', () => { byPicture($('picture').files[0]); $('picture').value = '' })
   on('forget', 'click', () => { ask({like: '', upload: '', share: .5}); $('q').focus() }); on('more', 'click', () => load(next))
-  on('similar', 'click', () => { $('one').close(); $('q').value = ''; ask({q: '', like: current, upload: '', share: .5}); scrollTo(0, 0) })
+  on('similar', 'click', () => { $('one').close(); $('q').value = ''; ask({q: '', like: current, upload: '', share: .5}); $('status').focus(); scrollTo(0, 0) })
   on('close', 'click', () => $('one').close()); on('one', 'click', e => { if (e.target === $('one')) $('one').close() })
   on('edit', 'click', () => editing($('own').hidden)); on('remove', 'click', () => asking($('sure').hidden)); on('no', 'click', () => { asking(false); $('remove').focus() }); on('yes', 'click', remove)
   on('add', 'click', () => $('added').click()); on('added', 'change', () => { const files = [...$('added').files]; $('added').value = ''; add(files) })
