@@ -174,9 +174,10 @@ def deep(at:Path, n:int, gallery:StoredGallery, q:dict, queries:int=40)->list[di
 SERVE = '''import sys; sys.path.insert(0, sys.argv[1]+'/tools'); import torch,uvicorn,warnings; torch.set_num_threads(1); warnings.simplefilter('ignore')
 from bench_gallery import Widened,load_run,shipped_run,StoredGallery
 from dasd_lab.serve.guard import ServiceSettings
+from dasd_lab.serve.server import Config
 from dasd_lab.serve.service import gallery_app
 gallery = StoredGallery(sys.argv[2], Widened(load_run(shipped_run())))
-uvicorn.run(gallery_app(gallery, ServiceSettings(may_write=True, requests_per_minute=10**7, uploads_per_minute=10**7, timeout_s=60, at_once=4)), host='127.0.0.1', port=int(sys.argv[3]), log_level='warning', access_log=False)
+uvicorn.Server(Config(gallery_app(gallery, ServiceSettings(may_write=True, requests_per_minute=10**7, uploads_per_minute=10**7, timeout_s=60, at_once=4)), port=int(sys.argv[3]))).run()
 '''
 def crowd(at:Path, n:int, requests:int=10_000, clients:int=32, port:int=8977)->dict:
     "Mixed requests of many clients over HTTP: searches, filters, pictures like one, pictures added, changed and removed"

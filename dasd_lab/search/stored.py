@@ -288,16 +288,21 @@ def facts(self:StoredGallery,
     found = self.engine.read(list(ids), list(self.columns)); return pd.DataFrame(found).set_index('id')
 
 @patch
-def update(self:StoredGallery,
-    ids:str|Sequence[str], # of the gallery
-    **facts                # column of your own, or description → what it says now; None: not known
-)->int:                    # how many there were
+def change(self:StoredGallery,
+    ids:str|Sequence[str],     # of the gallery
+    facts:Mapping[str,object]  # column of your own, or description → what it says now; None: not known
+)->int:                        # how many there were
     "Change what is known of some pictures"
     ids = [ids] if isinstance(ids, str) else list(ids); may = (*self._about['columns'],'description')
     if lost := [n for n in facts if n not in may]: raise LabError(f'a change of {lost[0]!r}', f'one of {", ".join(may)}', 'The others are as the picture is; add it again with replace=True.')
     n = self.engine.change(ids, facts)
     if 'description' in facts: self._told_anew(ids)
     return n
+
+@patch
+def update(self:StoredGallery, ids:str|Sequence[str], **facts)->int:
+    "The same, facts by their names: `gallery.update(id, year=1984)`"
+    return self.change(ids, facts)
 
 @patch
 def _told_anew(self:StoredGallery, ids:Sequence[str]):
