@@ -307,11 +307,11 @@ def by_head(at:Path, corpus, method, times:int)->dict:
         rows.append(dict(head=head, kept=float(np.mean(kept)), time=statistics.median(ratio)))
     gallery.close(); return dict(pictures=len(names), queries=len(vectors), full_ms=1e3*statistics.median(took), rows=rows)
 
-PARTS = dict(engines=lambda at,a: engines(at, a.n), fill=lambda at,a: filled(at, a.n), index=lambda at,a: indexed(at), search=lambda at,a: searched(at, a.n), service=lambda at,a: crowd(at, a.n, a.requests), kills=lambda at,a: killed(at), rerank=lambda at,a: reranked(at)) | {'import': lambda at,a: imported(at, a.files)}
+PARTS = dict(engines=lambda at,a: engines(at, a.n), fill=lambda at,a: filled(at, a.n), index=lambda at,a: indexed(at), search=lambda at,a: searched(at, a.n), service=lambda at,a: crowd(at, a.n, a.requests), kills=lambda at,a: killed(at)) | {'import': lambda at,a: imported(at, a.files), 'rerank': lambda at,a: reranked(at)}
 
 if __name__ == '__main__':
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument('parts', nargs='*', default=['engines','fill','index','search','service','kills','import','rerank'], choices=[*PARTS,[]])
+    p.add_argument('parts', nargs='*', default=[], choices=[*PARTS,[]])
     sizes = dict(n=1_000_000, files=100_000, requests=10_000)
     for name,size in sizes.items(): p.add_argument(f'--{name}', type=int, default=size)
     p.add_argument('--folder', type=Path); p.add_argument('--json', type=Path, dest='out'); p.add_argument('--inside', action='store_true', help=argparse.SUPPRESS); a = p.parse_args()
@@ -320,7 +320,7 @@ if __name__ == '__main__':
     out = a.out or (Path('data/results/gallery.json') if all(getattr(a, n)==size for n,size in sizes.items()) else at/'report.json'); report = json.loads(out.read_text()) if out.exists() else {}
     commit = subprocess.run(['git','describe','--always','--dirty'], capture_output=True, text=True, cwd=Path(__file__).parent).stdout.strip()
     try:
-        for part in a.parts:
+        for part in a.parts or PARTS:
             if part=='fill' and (at/'gallery').exists(): shutil.rmtree(at/'gallery')
             print('→', part, flush=True); began = time.time()
             subprocess.run([sys.executable,__file__,part,'--inside','--folder',str(at),*(f'--{n}={getattr(a, n)}' for n in sizes)], check=True, env=os.environ | dict(OMP_NUM_THREADS='2'))
