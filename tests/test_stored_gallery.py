@@ -200,7 +200,7 @@ def test_a_name_that_is_not_in_utf8_is_listed_and_the_rest_is_taken(tmp_path, pa
     with pytest.raises(LabError, match='Rename the folder'): import_folder(gallery, odd)
 
 def test_what_another_method_made_of_a_picture_that_was_replaced_is_forgotten(painted, gallery):
-    slotted = gallery.with_method(Slotted()); assert slotted.embed()==12; repaint(painted/'11.png'); os.utime(painted/'10.png', (1,1)); assert import_folder(gallery, painted, batch_size=1).changed==2
+    slotted = gallery.with_method(Slotted()); assert slotted.embed()==12; repaint(painted/'11.png'); os.utime(painted/'10.png', (1,1)); assert import_folder(gallery, painted).changed==2
     assert len(slotted.visuals(['11.png'])['id'])==0 and len(slotted.visuals(['10.png'])['id'])==1 # one was only touched
     assert slotted.embed()==1 and np.allclose(slotted.visuals(['11.png'])['features'], [[1.01,1.01,.01]], atol=2e-3); gallery.add([painted/'00.png'], ['11.png'], replace=True); assert slotted.embed()==1
 
@@ -231,6 +231,18 @@ def test_a_disk_that_is_not_there_empties_no_gallery(tmp_path, painted, gallery)
     os.rename(painted, tmp_path/'away'); painted.mkdir()
     with pytest.raises(LabError, match='disk'): import_folder(gallery, painted, remove_gone=True)
     assert len(gallery)==12==len(import_folder(gallery, painted).gone); repaint(painted/'00.png'); import_folder(gallery, painted, remove_gone=True); assert len(gallery)==1
+
+def test_a_lack_of_memory_is_no_fault_of_a_file(painted, gallery, monkeypatch):
+    repaint(painted/'03.png')
+    def short(*given): raise MemoryError
+    monkeypatch.setattr('dasd_lab.search.reading.read_picture', short)
+    with pytest.raises(MemoryError): import_folder(gallery, painted)
+    assert not failures(gallery)
+
+def test_what_cannot_be_indexed_now_is_kept_and_reported(painted, gallery):
+    def busy(): raise LabError('a folder that another process writes', 'one that writes', 'Wait.')
+    gallery.engine.tidy = busy; repaint(painted/'03.png')
+    with pytest.warns(UserWarning, match='not yet indexed'): assert import_folder(gallery, painted).changed==1
 
 def test_what_failed_is_forgotten_when_it_is_gone_or_well(tmp_path, painted, gallery):
     other = tmp_path/'other'; other.mkdir(); (other/'x.png').write_bytes(b'x'); import_folder(gallery, other); whole = (painted/'01.png').read_bytes(); stat = (painted/'01.png').stat()
@@ -283,6 +295,13 @@ def test_a_picture_that_is_removed_while_another_method_looks_stays_removed(gall
         for b in batches: gallery.delete('05.png'); yield b
     slotted.embed(progress=removing); assert '05.png' not in gallery and len(gallery)==11 and '05.png' not in in_order(slotted)
 
+def test_a_picture_that_is_replaced_while_another_method_looks_is_looked_at_again(painted, gallery):
+    slotted = gallery.with_method(Slotted()); looked_at = slotted.looked_at
+    def replacing(*given): found = looked_at(*given); repaint(painted/'05.png'); import_folder(gallery, painted); return found
+    slotted.looked_at = replacing
+    with pytest.warns(UserWarning, match='no longer the picture'): assert slotted.embed()==11
+    del slotted.looked_at; assert not len(slotted.visuals(['05.png'])['id']) and slotted.embed()==1 and len(slotted.visuals(['05.png'])['id'])==1
+
 # as it says
 
 def test_numbers_of_pictures_are_free_ones(tmp_path):
@@ -298,6 +317,10 @@ def test_a_refused_picture_changes_no_thumbnail(gallery):
     gallery.engine.remove = stopped
     with pytest.raises(Stop): gallery.delete('00.png')
     assert '00.png' not in gallery.thumbnails and '00.png' in gallery # to be removed again, and nothing that nobody can remove
+    def refused(ids): raise LabError('a folder that another process writes', 'one that writes', 'Wait.')
+    gallery.engine.remove = refused; before = gallery.thumbnails['01.png']
+    with pytest.raises(LabError): gallery.delete('01.png')
+    assert gallery.thumbnails['01.png']==before
 
 def test_pages_behind_the_head_are_read_alone(tmp_path, painted, monkeypatch):
     method = Slotted().train(); gallery = StoredGallery(tmp_path/'g', method, head=4).add(painted); read = []; visuals = StoredGallery.visuals; score = method.score; assert method.training and method.backbone.training # as it was given

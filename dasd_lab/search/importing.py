@@ -6,7 +6,7 @@
 __all__ = ['Row', 'ImportReport', 'failures', 'import_folder']
 
 # %% ../../nbs/609_search.importing.ipynb #f9ca7e9b
-import json,os
+import json,os,warnings
 from collections.abc import Callable,Iterable,Mapping
 from dataclasses import dataclass,field
 from pathlib import Path
@@ -57,9 +57,9 @@ def _missing(path:str)->bool: # not where it only cannot be looked at
 
 Row = tuple[str,int,float|None] # of a picture that is kept: its file, how long that was, and when it was changed
 
-def _same(row:Row, path:str, stat:os.stat_result|None)->bool: # is a file the picture that is kept under its id?
+def _same(row:Row, path:str, is_now:tuple[int,float]|None)->bool: # is a file the picture that is kept under its id?
     source,n,_ = row
-    return bool(source) and (source==path or (stat is not None and n==stat.st_size if _missing(source) else os.path.realpath(source)==os.path.realpath(path)))
+    return bool(source) and (source==path or (is_now is not None and n==is_now[0] if _missing(source) else os.path.realpath(source)==os.path.realpath(path)))
 
 def _kept(gallery:StoredGallery, folder:Path, ids:Iterable[str])->tuple[dict[str,Row],dict[str,Row]]: # what is below the folder, and what has other places and one of these ids
     names,below,elsewhere = ('source','bytes','modified'),{},{}; source = {c.name:c for c in BUILT_IN}['source']; rows = lambda r: zip(r['id'], zip(*(r[n] for n in names)))
@@ -89,23 +89,26 @@ def import_folder(
     if remove_gone and report.gone and not any(found.values()): raise LabError(f'{folder} without a picture, where the gallery knows {len(below):,}', 'a folder that has some', 'Is its disk connected? To forget all the same: gallery.delete(ids).')
     failed = failures(gallery); was_failed = dict(failed); todo,moved = [],{}
     for id,name in ids.items():
-        was,row,path,stat = failed.get(id),below.get(id) or elsewhere.get(id),str(folder/name),found[name]
+        was,row,path,is_now = failed.get(id),below.get(id) or elsewhere.get(id),str(folder/name),found[name]
         if not possible_ids([id]): report.failed[id] = f'its name is longer than {MOST_ID:,} characters: rename it'
-        elif row and not _same(row, path, stat): report.failed[id] = f'its id is that of {row[0] or "a picture without a file"}: give a prefix'
-        elif row and stat and row[1:]==(stat.st_size,stat.st_mtime):
+        elif row and not _same(row, path, is_now): report.failed[id] = f'its id is that of {row[0] or "a picture without a file"}: give a prefix'
+        elif row and is_now and row[1:]==is_now:
             report.unchanged += 1; failed.pop(id, None)
             if row[0]!=path: moved[id] = path
-        elif was and not retry and stat and (was.get('bytes'),was.get('modified'))==(stat.st_size,stat.st_mtime): report.failed[id] = was.get('why', '')
-        else: todo.append((id,path,stat))
+        elif was and not retry and is_now and (was.get('bytes'),was.get('modified'))==is_now: report.failed[id] = was.get('why', '')
+        else: todo.append((id,path,is_now or (None,None)))
     for part in _parts(list(moved)): gallery.engine.put(part, dict(source=[moved[i] for i in part]), new=False)
     names = {*map(escaped, found)} if failed else (); failed = {i:b for i,b in failed.items() if not b.get('source', '').startswith(f'{folder}{os.sep}') or b['source'][root:] in names}
     for part,few in progress(ReadAhead([p for _,p,_ in todo], batch_size)):
         was = gallery._was([i for i,_,_ in todo[part] if i in below or i in elsewhere]); looked = gallery._look(few, {j:was.get(todo[j][0], ('',''))[1] for j in range(part.start, part.stop)}, captioner)
         good = [todo[j][0] for j in looked.good]; own = [dict(facts(Path(todo[j][1]))) for j in looked.good] if facts else []; gallery._keep(good, looked, was, {n:[o.get(n) for o in own] for n in dict.fromkeys(k for o in own for k in o)})
         again = sum(i in was for i in good); report.changed += again; report.added += len(good)-again
-        bad = {todo[j][0]:dict(id=todo[j][0], source=escaped(todo[j][1]), bytes=todo[j][2] and todo[j][2].st_size, modified=todo[j][2] and todo[j][2].st_mtime, why=e.given) for j,e in looked.bad.items()}; report.failed |= {i:b['why'] for i,b in bad.items()}
-        failed = {i:b for i,b in (failed|bad).items() if i not in {*good}}
-        if failed!=was_failed: _note_failures(gallery, failed); was_failed = failed
+        bad = {id:dict(id=id, source=escaped(path), bytes=n, modified=changed, why=e.given) for (id,path,(n,changed)),e in ((todo[j],e) for j,e in looked.bad.items())}; report.failed |= {i:b['why'] for i,b in bad.items()}
+        for i in good: failed.pop(i, None)
+        failed |= bad
+        if bad: _note_failures(gallery, failed)
     if failed!=was_failed: _note_failures(gallery, failed)
     if remove_gone and report.gone: gallery.delete(report.gone)
-    gallery.tidy(); return report
+    try: gallery.tidy()
+    except LabError as e: warnings.warn(f'All is kept, and not yet indexed: {e}', stacklevel=2) # the next import does it
+    return report

@@ -52,6 +52,7 @@ def attempted(
     name = escaped(str(source))[:200] if isinstance(source, (str,Path)) else f'a {type(source).__name__}'
     try: return read_visual(source)
     except LabError as e: wrong = e
+    except MemoryError: raise # no fault of the file
     except OSError as e: wrong = LabError(f'{name} cannot be read ({e.strerror or e})', 'a readable file', 'Check the file and its rights.')
     except Exception as e: wrong = LabError(f'{name} cannot be read ({type(e).__name__}: {e})'[:400], 'a whole picture or clip', 'Fetch or export it again, or leave it out.')
     wrong.__traceback__ = wrong.__context__ = None; return wrong # they hold what was decoded

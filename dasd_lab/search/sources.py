@@ -66,7 +66,7 @@ class Thumbnails(dict):
 # %% ../../nbs/602_search.sources.ipynb #b43c5090
 def picture_files(
     folder:str|Path # with pictures and clips, in folders of any depth
-)->dict[str,os.stat_result|None]: # path below it, with /, sorted; None: a link to nowhere. Links to folders are not followed
+)->dict[str,tuple[int,float]|None]: # path below it, with /, sorted → bytes, time of the last change; None: a link to nowhere. Links to folders are not followed
     "The files of a folder that are pictures or clips, by their endings"
     folder,found = Path(folder),{}
     if not folder.is_dir(): raise LabError(f'{folder}: no folder there', 'a folder of pictures or clips', 'Check the path.')
@@ -74,9 +74,9 @@ def picture_files(
         folders[:] = [f for f in folders if not f.startswith('.')]
         for name in names:
             if not name.startswith('.') and Path(name).suffix.lower() in PICTURE_SUFFIXES+CLIP_SUFFIXES:
-                path = Path(at)/name
-                try: found[path.relative_to(folder).as_posix()] = path.stat()
-                except OSError: found[path.relative_to(folder).as_posix()] = None
+                path = Path(at)/name; below = path.relative_to(folder).as_posix()
+                try: s = path.stat(); found[below] = s.st_size,s.st_mtime
+                except OSError: found[below] = None
     return dict(sorted(found.items()))
 
 # %% ../../nbs/602_search.sources.ipynb #3f7239e0

@@ -167,8 +167,9 @@ def _keep(self:StoredGallery, ids:Sequence[str], looked:Looked, was:Mapping[str,
     "The good ones of a batch; `was`: digest and description of pictures that they take the place of"
     if not ids: return
     known = {n:[f[n] for f in looked.facts] for n in looked.facts[0]}; told = dict(description=looked.told) if any(t!=was.get(i, (None,''))[1] for i,t in zip(ids, looked.told)) else {}
-    others = self._forgetting(w for w in self.ways if w!=self.way) if any(i in was and was[i][0]!=d for i,d in zip(ids, known['digest'])) else {} # they saw the picture that was
-    self.put(ids, {n:joined([v[n] for v in looked.visuals]) for n in looked.visuals[0]}, known | told | facts | others, {i:thumbnail(shown(i)) for i in ids} if shown else dict(zip(ids, looked.thumbnails)))
+    replaced = [i for i,d in zip(ids, known['digest']) if i in was and was[i][0]!=d]; others = self._forgetting(w for w in self.ways if w!=self.way)
+    if replaced and others: self.engine.put(replaced, others, new=False) # they saw the pictures that were
+    self.put(ids, {n:joined([v[n] for v in looked.visuals]) for n in looked.visuals[0]}, known | told | facts, {i:thumbnail(shown(i)) for i in ids} if shown else dict(zip(ids, looked.thumbnails)))
 
 @patch
 def _was(self:StoredGallery, ids:Sequence[str])->dict[str,tuple[str|None,str]]: # id → digest, description
@@ -318,7 +319,9 @@ def delete(self:StoredGallery,
     ids:str|Sequence[str] # of the gallery
 )->int:                   # how many there were
     "Remove pictures, their facts and their thumbnails"
-    ids = [ids] if isinstance(ids, str) else list(ids); self.thumbnails.remove(ids); return self.engine.remove(ids)
+    ids = [ids] if isinstance(ids, str) else list(ids); small = {i:t for i in ids if (t := self.thumbnails.get(i))}; self.thumbnails.remove(ids) # first: a kill leaves none that nobody can remove
+    try: return self.engine.remove(ids)
+    except LabError: self.thumbnails.put(small); raise
 
 @patch
 def count(self:StoredGallery,
@@ -349,6 +352,8 @@ def _see(self:StoredGallery, todo:Sequence[tuple[str,str,str|None]], batch_size:
     "Look at pictures that are there: id, file, description"
     n = 0
     for part,few in progress(ReadAhead([s for _,s,_ in todo], batch_size)):
-        looked = self._look(few, {i:todo[i][2] or '' for i in range(part.start, part.stop)}); self.skipped += [(todo[i][0],e.given) for i,e in looked.bad.items()]; n += len(looked.good)
-        if looked.good: self.put([todo[i][0] for i in looked.good], {m:joined([v[m] for v in looked.visuals]) for m in looked.visuals[0]}, new=False) # what was removed meanwhile stays removed
+        looked = self._look(few, {i:todo[i][2] or '' for i in range(part.start, part.stop)}); self.skipped += [(todo[i][0],e.given) for i,e in looked.bad.items()]
+        ids = [todo[i][0] for i in looked.good]; was = self._was(ids); same = [j for j,i in enumerate(ids) if i in was and was[i][0] in (None,looked.facts[j]['digest'])]; n += len(same) # what was removed meanwhile stays removed
+        self.skipped += [(i,'its file is no longer the picture that the gallery knows: import it again') for j,i in enumerate(ids) if i in was and j not in same]
+        if same: self.put([ids[j] for j in same], {m:joined([v[m] for v in looked.visuals])[same] for m in looked.visuals[0]}, new=False)
     return n
