@@ -318,7 +318,8 @@ if __name__ == '__main__':
     if a.inside: torch.set_num_threads(2); write_json(PARTS[a.parts[0]](a.folder, a), a.folder/'part.json'); raise SystemExit
     at = a.folder or Path(tempfile.mkdtemp(prefix='gallery-', dir='.')); at.mkdir(parents=True, exist_ok=True)
     out = a.out or (Path('data/results/gallery.json') if all(getattr(a, n)==size for n,size in sizes.items()) else at/'report.json'); report = json.loads(out.read_text()) if out.exists() else {}
-    commit = subprocess.run(['git','describe','--always','--dirty'], capture_output=True, text=True, cwd=Path(__file__).parent).stdout.strip()
+    def git(*words): return subprocess.run(['git',*words], capture_output=True, text=True, cwd=Path(__file__).parents[1]).stdout.strip()
+    commit = (git('rev-parse','--short','HEAD') or 'no commit')+(', changed' if git('status','--porcelain','--','dasd_lab','tools') else '')
     try:
         for part in a.parts or PARTS:
             if part=='fill' and (at/'gallery').exists(): shutil.rmtree(at/'gallery')
