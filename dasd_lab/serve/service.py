@@ -137,7 +137,7 @@ class GalleryService:
         if new := not path.is_file():
             with whole_file(path) as f: f.write_bytes(clean)
         try:
-            if id in self.gallery and self.gallery.engine.change([id], dict(source=str(path))): self.gallery.change(id, facts) # writing tells whether it still is
+            if id in self.gallery and self.gallery.engine.change([id], dict(source=str(path.absolute()))): self.gallery.change(id, facts) # writing tells whether it still is
             else: self.gallery.add([path], [id], {n:[v] for n,v in facts.items()}, replace=True) # another service may have added it a moment ago
         except BaseException:
             if new and id not in self.gallery: path.unlink(missing_ok=True) # a row may be kept although what came after it failed
