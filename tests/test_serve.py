@@ -462,13 +462,13 @@ def test_what_fails_after_a_picture_was_kept_leaves_its_file(gallery, monkeypatc
 
 def test_two_services_get_the_same_picture(gallery, monkeypatch):
     "What one has taken in, the other sees a moment later; it is kept once, with its file and with what both were told"
-    other = StoredGallery(gallery.folder, Named()); first,second = client(gallery),client(other); data = sent(encoded(picture('blue', 7))); there = StoredGallery.__contains__
+    other = StoredGallery(gallery.folder, Named()); first,second = client(gallery),client(other); data = sent(encoded(picture('blue', 7)))
     id = first.post('/api/pictures', files=data, data=dict(facts='{"shade":7,"colour":"navy"}')).json()['id']; other.engine._columns(['of the newest version'])
-    def late(self, id): monkeypatch.undo(); return False # as it was before
+    def late(*_): monkeypatch.undo(); return False # as it was before
     monkeypatch.setattr(StoredGallery, '__contains__', late); r = second.post('/api/pictures', files=data, data=dict(facts='{"shade":8}')); monkeypatch.undo()
     assert r.status_code==201 and r.json()['id']==id and (r.json()['facts']['shade'],r.json()['facts']['colour'])==(8,'navy') and len(other)==13 and (gallery.folder/id).is_file()
     assert second.post('/api/pictures', files=data, data=dict(facts='{"shade":"x"}')).status_code==400 and (gallery.folder/id).is_file()
-    assert first.delete('/api/picture', params=dict(id=id)).status_code==200 and not (gallery.folder/id).exists(); assert second.post('/api/pictures', files=data).status_code==201 and there(other, id) and (gallery.folder/id).is_file(); other.close()
+    assert first.delete('/api/picture', params=dict(id=id)).status_code==200 and not (gallery.folder/id).exists(); assert second.post('/api/pictures', files=data).status_code==201 and id in other and (gallery.folder/id).is_file(); other.close()
 
 # ---- who asks
 
