@@ -51,4 +51,4 @@ def serving(app, **more):
         try:
             while not server.started and thread.is_alive(): time.sleep(.01)
             yield s.getsockname()[1]
-        finally: server.should_exit = server.force_exit = True; thread.join(20)
+        finally: server.should_exit = server.force_exit = True; thread.join(120)

@@ -134,5 +134,5 @@ class Guard:
             with anyio.fail_after(patience_s) as patience: await self.app(scope, counted, answered)
         except _TooLarge: pass
         except TimeoutError:
-            if not began: await say(504, f'Not done in {patience_s:g} s.', {})
+            if not began: await say(504, f'Not done in {patience_s:g} s.'+' A change may still be made.'*(scope['method'] not in ('GET','HEAD')), {})
         if seen>most and not began: await say(413, f'More than {most:,} bytes.', {})

@@ -66,7 +66,7 @@ class Refusal(BaseModel):
     error:str; expected:str = ''; next_step:str = ''
 
 # %% ../../nbs/782_serve.service.ipynb #fd47d672
-REFUSALS = {s: dict(model=Refusal, description=d) for s,d in {400:'What was asked cannot be', 401:'The token is missing', 403:'Not allowed here', 413:'Too large', 421:'Another host name', 422:'Not as this document says', 429:'Too many requests', 504:'Not done in time'}.items()}
+REFUSALS = {s: dict(model=Refusal, description=d) for s,d in {400:'What was asked cannot be', 401:'The token is missing', 403:'Not allowed here', 413:'Too large', 421:'Another host name', 422:'Not as this document says', 429:'Too many requests', 504:'Not done in time; a change may still be made'}.items()}
 NOT_THERE = {404: dict(model=Refusal, description='No such picture')}
 Text = Annotated[str, Query(max_length=4000, description='what the picture should show, in any language of the gallery')]
 Language = Annotated[str, Query(max_length=8, pattern='^([a-z]{2,3})?$', description='ISO 639-1; empty: recognised')]
@@ -96,10 +96,11 @@ class GalleryService:
     async def run(self, call:Callable, *given):
         "In a thread, so many at once; one that nobody waits for any more keeps its place until it is done, and is left out where it has not begun"
         return await asyncio.wrap_future(self._pool.submit(call, *given))
+    def writable(self):
+        if not self.settings.may_write: raise HTTPException(403, 'This service only reads.')
     async def write(self, call:Callable, *given):
         "In a thread of its own, one after the other: who waits for another process that writes holds up no search"
-        if not self.settings.may_write: raise HTTPException(403, 'This service only reads.')
-        return await asyncio.wrap_future(self._writer.submit(call, *given))
+        self.writable(); return await asyncio.wrap_future(self._writer.submit(call, *given))
     @property
     def own(self)->list[str]: return [*self.gallery._about['columns'],'description'] # columns that can be changed
     def facts(self, ids:list[str])->dict[str,dict]: # id → column → fact
@@ -130,19 +131,24 @@ class GalleryService:
         if not (facts := self.facts([id])): raise HTTPException(404, 'No such picture.')
         return PictureAnswer(id=id, facts=facts[id], original=self.original(id) is not None)
     def picture(self, sent:BinaryIO): return uploaded_picture(sent.read(), self.settings.most_pixels) # read when there is a thread for it, so that those that wait lie on the disk
-    def add(self, sent:BinaryIO, told:str)->PictureAnswer:
+    def add(self, clean:bytes, told:str)->PictureAnswer:
         "Keep a picture; one that is there keeps what is known of it, but for what is told now"
-        facts = read_where(told) or {}; clean = anew(self.picture(sent)); id = f'uploads/{hashlib.sha256(clean).hexdigest()[:20]}.webp'; path = self.gallery.folder/id
-        if id in self.gallery: self.change(id, facts); return self.told(id)
-        with whole_file(path) as f: f.write_bytes(clean)
-        try: self.gallery.add([path], [id], {n:[v] for n,v in facts.items()})
-        except BaseException: path.unlink(missing_ok=True); raise
+        facts = read_where(told) or {}; id = f'uploads/{hashlib.sha256(clean).hexdigest()[:20]}.webp'; path = self.gallery.folder/id
+        if new := not path.is_file():
+            with whole_file(path) as f: f.write_bytes(clean)
+        try:
+            if id in self.gallery and self.gallery.engine.change([id], dict(source=str(path.absolute()))): self.gallery.change(id, facts) # writing tells whether it still is
+            else: self.gallery.add([path], [id], {n:[v] for n,v in facts.items()}, replace=True) # another service may have added it a moment ago
+        except BaseException:
+            if new and id not in self.gallery: path.unlink(missing_ok=True) # a row may be kept although what came after it failed
+            raise
         return self.told(id)
     def remove(self, id:str)->int:
         "With the file, where the service wrote it"
-        uploads = (self.gallery.folder/'uploads').resolve(); path = (self.gallery.folder/self.known(id)).resolve(); n = self.gallery.delete(id)
-        if path.parent==uploads: path.unlink(missing_ok=True)
-        return n
+        uploads = (self.gallery.folder/'uploads').resolve(); path = (self.gallery.folder/self.known(id)).resolve()
+        try: return self.gallery.delete(id)
+        finally:
+            if path.parent==uploads and id not in self.gallery: path.unlink(missing_ok=True)
     def change(self, id:str, facts:dict)->int: # how many there were
         return self.gallery.change(self.known(id), facts)
     def plain(self, text:str)->str:
@@ -203,7 +209,8 @@ def gallery_app(
     @app.post('/api/pictures', operation_id='add', status_code=201)
     async def add(picture:Annotated[UploadFile, File(description='JPEG, PNG, WebP, GIF or BMP')], facts:Annotated[str, Form(max_length=20_000, description='columns as JSON')]='')->PictureAnswer:
         "Add a picture; it is kept when this returns. One that is there already keeps its facts, but for those given"
-        return await service.write(service.add, picture.file, facts)
+        service.writable(); clean = await service.run(lambda: anew(service.picture(picture.file))) # not by the one thread that writes, for which all wait
+        return await service.write(service.add, clean, facts)
     @app.patch('/api/picture', operation_id='change', responses=NOT_THERE)
     async def change(id:Id, change:Change)->Done:
         "Change facts of a picture"
