@@ -1,10 +1,12 @@
 "Every engine keeps the contract of `search.engine`: the same calls, compared with rows in a dictionary and cosines by numpy"
-import json,random,signal,socket,subprocess,sys,threading,time
+import asyncio,json,random,signal,socket,subprocess,sys,threading,time
 from contextlib import contextmanager
 from pathlib import Path
 
-import lance,numpy as np,pytest,torch
+import lance,lancedb,numpy as np,pytest,torch
 from filelock import FileLock
+from lance.dataset import DatasetOptimizer
+from lancedb.table import AsyncTable
 from pymilvus import MilvusClient
 from PIL import Image
 
@@ -269,10 +271,38 @@ def test_what_is_written_while_an_index_is_made_is_found(tmp_path, monkeypatch):
     def meanwhile(): # by another process, and by another thread of this one
         for e in (other,reference): e.put(['new'], dict(v=np.ones((1,4)))); e.put(ids[:50], dict(v=-np.ones((50,4)))); e.put(ids[50:60], dict(v=None)); e.remove(ids[60:70]); e.put(ids[250:], dict(year=[1]*50, v=np.eye(50,4)-.5)); e.change(ids[80:90], dict(year=3))
         engine.put(['thread'], dict(v=np.ones((1,4)))); engine.nearest('v', np.ones((1,4)), 3); done.append(1)
-    real = lance.LanceDataset.create_index
-    def slow(table, *a, **k): (t := threading.Thread(target=meanwhile)).start(); t.join(60); return real(table, *a, **k)
-    monkeypatch.setattr(lance.LanceDataset, 'create_index', slow); engine.tidy(); reference.put(['thread'], dict(v=np.ones((1,4)))); assert done==[1] and engine.indexed('v')==engine.count()==292
+    real = AsyncTable.create_index
+    async def slow(table, column, **k): # of the version that was there before
+        if column=='v': table = await (await lancedb.connect_async(tmp_path/'lance')).open_table('pictures'); (t := threading.Thread(target=meanwhile)).start(); await asyncio.to_thread(t.join, 60)
+        return await real(table, column, **k)
+    monkeypatch.setattr(AsyncTable, 'create_index', slow); engine.tidy(); reference.put(['thread'], dict(v=np.ones((1,4)))); assert done==[1] and engine.indexed('v')==engine.count()==292
     for e in (engine,other): time.sleep(1.1); [near(f, reference.cosines('v', q), k) for q in rng.standard_normal((3,4)) for k in (3,400) for f in e.nearest('v', [q], k)]; e.close()
+
+def test_tidy_writes_only_what_is_behind(tmp_path, monkeypatch):
+    engine = ENGINES['lance'](tmp_path, exact_below=100); [engine.add_column(c) for c in (Column('v','vector',4),Column('w','vector',4),Column('year','integer'))]; rng = np.random.default_rng(0); ids = [str(i) for i in range(300)]
+    table = lambda: lance.dataset(str(tmp_path/'lance'/'pictures.lance')); parts = lambda: {i.field_names[0]: [s.uuid for s in i.segments] for i in table().describe_indices()}; known = lambda: {i.field_names[0]: i.num_rows_indexed for i in table().describe_indices()}
+    index,seen = AsyncTable.create_index,{}
+    async def noted(table, column, **k): await index(table, column, **k); seen[column] = parts()[column]
+    monkeypatch.setattr(AsyncTable, 'create_index', noted)
+    for a in range(0, 300, 100): engine.put(ids[a:a+100], dict(v=rng.standard_normal((100,4)), w=rng.standard_normal((100,4)), year=[1]*100))
+    engine.tidy(); assert seen==parts() and {*seen}=={'id','v','w','year'} and known()==dict.fromkeys(seen, 300) # those that were made a moment ago stay
+    counted = []; real = lance.LanceDataset.count_rows; monkeypatch.setattr(lance.LanceDataset, 'count_rows', lambda t,filter=None,**k: (counted.append(filter) if filter else None, real(t, filter, **k))[1]); before = parts(); engine.tidy(); assert parts()==before and counted==[] # nor is a column read to see how many vectors it has
+    engine.put(ids[:10], dict(w=rng.standard_normal((10,4)))); assert known()['w']<300<=known()['v']; engine.tidy(); after = parts(); assert known()==dict.fromkeys(seen, 300) and after['w']!=before['w'] and all(len(p)==1 for p in after.values()) # one way that is behind
+    engine.tidy(); assert parts()==after; engine.close()
+    facts = LanceEngine(tmp_path/'facts', exact_below=100); facts.add_column(Column('year','integer')); facts.put(ids, dict(year=[1]*300)); facts.tidy(); facts.put(['late'], dict(year=[2])); facts.tidy() # without any vectors
+    assert {i.field_names[0]: i.num_rows_indexed for i in lance.dataset(str(tmp_path/'facts'/'pictures.lance')).describe_indices()}==dict(id=301, year=301); facts.close()
+
+def test_a_write_that_is_kept_does_not_fail_where_files_cannot_be_put_together(tmp_path, monkeypatch):
+    engine = ENGINES['lance'](tmp_path); engine.add_column(Column('year','integer')); engine.TIDY_AFTER = 1
+    def full(*a, **k): raise OSError('No space left on device')
+    with monkeypatch.context() as m, pytest.warns(UserWarning, match='No space left'): m.setattr(DatasetOptimizer, 'compact_files', full); engine.put(['a'], dict(year=[1]))
+    assert engine.count()==1; engine.put(['b'], dict(year=[2])); assert engine.count()==2; engine.close()
+
+def test_columns_are_not_asked_for_at_every_search(tmp_path, monkeypatch):
+    engine = ENGINES['lance'](tmp_path); engine.add_column(Column('v','vector',2)); engine.put(['a'], dict(v=[[1,2]])); looked,real = [],LanceEngine._look; monkeypatch.setattr(LanceEngine, '_look', lambda e: (looked.append(1), real(e))[1])
+    engine._seen = time.monotonic()+600
+    for _ in range(3): assert engine.nearest('v', np.ones((1,2)), 1)[0].ids==('a',) and [*engine.columns]==['v']
+    assert not looked; engine._seen = time.monotonic()-2; engine.nearest('v', np.ones((1,2)), 1); assert len(looked)==1; engine.close()
 
 def test_who_tidies_waits_for_who_writes(tmp_path):
     engine = ENGINES['lance'](tmp_path, exact_below=20, patience_s=.05); engine.add_column(Column('v','vector',4)); engine.put([str(i) for i in range(30)], dict(v=np.random.default_rng(0).standard_normal((30,4)))); engine.tidy(); engine.put(['late'], dict(v=np.ones((1,4))))
@@ -392,6 +422,18 @@ def test_what_a_kill_leaves_of_a_gallery_on_milvus(tmp_path, monkeypatch):
     held = lambda: [c for c in engine._client.list_collections() if c.startswith('a__')]; assert len(held())==2; engine.add_column(Column('more','text')); engine.put(['x'], dict(more=['m'])); assert held()==[engine._where(engine._about(True))]
     for wrong in ('a__1','a__01','_'+'__7'): pytest.raises(LabError, MilvusEngine, tmp_path/'m.db', wrong)
     fine = MilvusEngine(tmp_path/'m.db', 'a__b'); fine.add_column(Column('v','vector',2)); fine.put(['z'], dict(v=[[1,2]])); engine.add_column(Column('w','integer')); engine.put(['x'], dict(w=[1])); assert fine.count()==1; [e.close() for e in (fine,engine,keep)]
+
+def test_a_gallery_on_milvus_whose_record_is_lost_is_no_new_one(tmp_path, monkeypatch):
+    engine = MilvusEngine(tmp_path/'m.db', 'a', consistency='Eventually'); engine.add_column(Column('v','vector',2)); engine.put(['x'], dict(v=[[1,2]])); held = engine._where(engine._about())
+    asked,real = [],MilvusClient.query
+    def query(client, name, *a, **k): asked.append((name,k['consistency_level'])); return real(client, name, *a, **k)
+    with monkeypatch.context() as m: m.setattr(MilvusClient, 'query', query); other = MilvusEngine(tmp_path/'m.db', 'a', consistency='Eventually'); other.count(); assert {*asked}=={('a','Strong'),(held,'Eventually')} # the record is never an old one
+    engine._client.delete('a', ids=['about']); pytest.raises(LabError, MilvusEngine, tmp_path/'m.db', 'a').match(held); assert engine._client.has_collection(held); [e.close() for e in (engine,other)]
+
+def test_a_change_on_milvus_makes_no_picture_that_was_removed_meanwhile(tmp_path, monkeypatch):
+    engine = MilvusEngine(tmp_path/'m.db', 'a'); engine.add_column(Column('year','integer')); engine.put(['x','y'], dict(year=[1,2])); real = MilvusEngine.put
+    def late(self, *a, **k): self.remove(['x']); return real(self, *a, **k)
+    monkeypatch.setattr(MilvusEngine, 'put', late); engine.change(['x','y'], dict(year=3)); assert engine.count()==1 and engine.read(['x','y'], ['year'])==dict(id=['y'], year=[3]); engine.close()
 
 # a gallery
 

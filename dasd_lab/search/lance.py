@@ -6,7 +6,7 @@
 __all__ = ['FRAGMENT', 'LATE', 'as_sql', 'LanceEngine']
 
 # %% ../../nbs/606_search.lance.ipynb #0a957f85
-import json,math,threading
+import math,threading,time,warnings
 from collections.abc import Iterator,Mapping,Sequence
 from contextlib import ExitStack,contextmanager
 from datetime import timedelta
@@ -15,6 +15,7 @@ from pathlib import Path
 import lance,lancedb,numpy as np,pyarrow as pa
 from filelock import FileLock,Timeout
 from lancedb.background_loop import LOOP
+from lancedb.index import BTree,IvfSq
 
 from ..contracts import LabError
 from .engine import EXACT_MATCHES,Found,asked_vectors,checked_rows,lists_needed,possible_ids,wanted_columns
@@ -66,18 +67,17 @@ class LanceEngine:
         self.folder.mkdir(parents=True, exist_ok=True)
         self._lock,self._file_lock,self.patience_s = threading.RLock(),FileLock(self.folder/'.writing', thread_local=False),patience_s
         self._tidy_lock,self._tidy_file = threading.RLock(),FileLock(self.folder/'.tidying', thread_local=False)
-        self._writes = 0
+        self._writes,self._looking = 0,threading.Lock()
         async def opened():
             db = await lancedb.connect_async(self.folder, read_consistency_interval=timedelta(seconds=1), session=lancedb.Session(index_cache_size_bytes=int(cache_gb*2**30), metadata_cache_size_bytes=2**28))
             return await (db.open_table('pictures') if (self.folder/'pictures.lance').exists() else db.create_table('pictures', schema=pa.schema([pa.field('id', pa.string(), nullable=False)]), exist_ok=True))
-        try: self._table = LOOP.run(opened())
+        try: self._table = LOOP.run(opened()); self._look()
         except (RuntimeError,ValueError,OSError) as e: raise LabError(f'{self.folder}, which LanceDB cannot open ({str(e)[:200]})', 'the index of a gallery', 'Restore the folder, or make the gallery again.') from e
     @property
-    def columns(self)->dict[str,Column]: return {f.name:_column(f) for f in LOOP.run(self._table.schema()) if f.name!='id'} # beside the id
-    def _columns(self, names:Sequence[str])->dict[str,Column]: # looked for again where one is missing: another process may have added it
-        known = self.columns
-        if {*names}<={*known,'id'}: return known
-        LOOP.run(self._table.checkout_latest()); return self.columns
+    def columns(self)->dict[str,Column]: return self._known if time.monotonic()-self._seen<1 else self._look() # beside the id; what other processes did a second ago is known
+    def _look(self)->dict[str,Column]: # at the last version; one at a time, so that what was seen before a change does not hide it
+        with self._looking: LOOP.run(self._table.checkout_latest()); self._known,self._seen = {f.name:_column(f) for f in LOOP.run(self._table.schema()) if f.name!='id'},time.monotonic(); return self._known
+    def _columns(self, names:Sequence[str])->dict[str,Column]: return known if {*names}<={*(known := self.columns),'id'} else self._look() # another process may have added it
 
     @contextmanager
     def _writing(self):
@@ -85,8 +85,10 @@ class LanceEngine:
             try: self._file_lock.acquire(timeout=self.patience_s)
             except Timeout as e: raise LabError(f'{self.folder}, which another process has been writing for {self.patience_s:.0f} s', 'one that writes at a time', 'Wait until it has ended, or end it.') from e
             try:
-                LOOP.run(self._table.checkout_latest()); yield; self._writes += 1
-                if self._writes>=self.TIDY_AFTER: self._compact()
+                self._look(); yield; self._writes += 1
+                if self._writes<self.TIDY_AFTER: return
+                try: self._compact()
+                except Exception as e: warnings.warn(f'{self.folder}: what was written is kept, but small files could not be put together ({str(e)[:200]}); it is tried again after {self.TIDY_AFTER} writes', stacklevel=4)
             finally: self._file_lock.release()
     @contextmanager
     def _tidying(self, wait:bool=True): # whether it is our turn
@@ -99,12 +101,12 @@ class LanceEngine:
         "A further column, of which no picture has anything yet"
         with self._writing():
             if column.name in self.columns or column.name=='id': raise LabError(f'a second column {column.name!r}', 'a name of its own', 'Choose another.')
-            LOOP.run(self._table.add_columns(_field(column)))
+            LOOP.run(self._table.add_columns(_field(column))); self._look()
     def drop_column(self, name:str)->None:
         "Forget a column and what it holds"
         with self._tidying(),self._writing(): # an index of it may be under way
             if name not in self.columns: raise LabError(f'no column {name!r}', f'one of {", ".join(self.columns)}', 'Check the name.')
-            LOOP.run(self._table.drop_columns([name]))
+            LOOP.run(self._table.drop_columns([name])); self._look()
     def count(self, where:Sequence[Condition]=())->int:
         "How many pictures"
         return LOOP.run(self._table.count_rows(as_sql(where)))
@@ -215,16 +217,19 @@ def walk(self:LanceEngine,
 FRAGMENT,LATE = 131_072,4096 # rows of a file that is left as it is; new rows that are compared one by one
 
 @patch
-def _compact(self:LanceEngine, fully:bool=False):
-    "Put small files together and forget versions that nobody reads any more; indexes learn what is new when it has become much, or where asked to go `fully`. For who writes"
+def _compact(self:LanceEngine, fully:bool=False, learn:bool=True):
+    "Put small files together and forget versions that nobody reads any more; indexes `learn` what is new when it has become much, or where asked to go `fully`. For who writes"
     with self._tidying(wait=False) as ours: # who tidies ends with this
         if not ours: return
-        self._writes = 0; table = lance.dataset(str(self.folder/'pictures.lance')); vectors = {c.name for c in self.columns.values() if c.kind=='vector'}; fragments = {f.fragment_id:f for f in table.get_fragments()}
-        indexes = [i for i in table.describe_indices() if i.field_names[0] in vectors]; indexed = {f for i in indexes for s in i.segments for f in s.fragment_ids}; late = sum(f.count_rows() for n,f in fragments.items() if n not in indexed)
-        table.optimize.compact_files(target_rows_per_fragment=FRAGMENT, excluded_fragment_ids=sorted(indexed&fragments.keys())) # moving rows that an index knows changes the whole index
-        if indexes and (fully or late>max(LATE, table.count_rows()//100)): table.optimize.optimize_indices(num_indices_to_merge=64)
-        if indexes and fully: table.optimize.compact_files(target_rows_per_fragment=FRAGMENT) # files are only put together with those that the same indexes know
+        self._writes = 0; table = lance.dataset(str(self.folder/'pictures.lance')); indexed = {f for i in table.describe_indices() for s in i.segments for f in s.fragment_ids}
+        table.optimize.compact_files(target_rows_per_fragment=FRAGMENT, excluded_fragment_ids=sorted(indexed&{f.fragment_id for f in table.get_fragments()})) # moving rows that an index knows changes the whole index
+        most = 0 if fully else max(LATE, table.count_rows()//100); behind = [i.name for i in table.describe_indices() if _late(table, i)>most or fully and len(i.segments)>1]
+        if learn and behind: table.optimize.optimize_indices(index_names=behind, num_indices_to_merge=64) # which writes anew also what has nothing to learn
+        if indexed and fully: table.optimize.compact_files(target_rows_per_fragment=FRAGMENT) # files are only put together with those that the same indexes know
         table.cleanup_old_versions(timedelta(minutes=5)); LOOP.run(self._table.checkout_latest())
+
+def _late(table:lance.LanceDataset, index)->int: # rows that one of its indexes does not know
+    known = {f for s in index.segments for f in s.fragment_ids}; return sum(f.count_rows() for f in table.get_fragments() if f.fragment_id not in known)
 
 @patch
 def indexed(self:LanceEngine,
@@ -237,13 +242,19 @@ def indexed(self:LanceEngine,
 def tidy(self:LanceEngine)->None:
     "Index what is new, put small files together; searches go on meanwhile, and writes while an index is made. Waits for another that tidies"
     with self._tidying():
-        if self.count()>=self.exact_below: [self._index(c) for c in (Column('id','text'),*self.columns.values())]
+        if self.count()>=self.exact_below:
+            with self._writing(): self._compact(learn=False) # before an index knows the files
+            for c in (Column('id','text'),*self.columns.values()): self._index(c)
         with self._writing(): self._compact(fully=True)
 
 @patch
 def _index(self:LanceEngine, c:Column):
     "The index that a column lacks. Lance commits it beside what was written meanwhile: rows that are new are compared one by one, and so are those whose vector changed"
     table = lance.dataset(str(self.folder/'pictures.lance')); old = next((i for i in table.describe_indices() if i.field_names==[c.name]), None)
-    if c.kind in FACTS and not old: table.create_scalar_index(c.name, 'BTREE')
-    if c.kind!='vector' or (n := table.count_rows(f'`{c.name}` IS NOT NULL'))<max(1, self.exact_below): return # few vectors are compared one by one
-    if not old or n>=2*old.details.get('target_partition_size', 0)**2: table.create_index(c.name, 'IVF_SQ', metric='cosine', num_partitions=(lists := round(math.sqrt(n))), target_partition_size=lists, max_iters=20, sample_rate=64, replace=True) # also where most came later: lists follow the data
+    rows,made_for = table.count_rows(),(old.details or {}).get('target_partition_size', 0)**2 if old else 0
+    def make(config): self._look(); LOOP.run(self._table.create_index(c.name, config=config, replace=True))
+    if c.kind in FACTS and not old: make(BTree())
+    if c.kind!='vector' or rows<2*made_for or (n := table.count_rows(f'`{c.name}` IS NOT NULL'))<max(1, self.exact_below, 2*made_for): return # few vectors are compared one by one; where most came later, lists follow the data
+    lists = round(math.sqrt(n))
+    if 2*n>=rows: make(IvfSq(distance_type='cosine', target_partition_size=lists, max_iterations=20, sample_rate=64)) # of so many lists for all rows, whether they have a vector or not
+    else: table.create_index(c.name, 'IVF_SQ', metric='cosine', num_partitions=lists, target_partition_size=lists, max_iters=20, sample_rate=64, replace=True) # some three times slower

@@ -159,14 +159,14 @@ class MilvusEngine:
         if {f['name'] for f in self._client.describe_collection(self.name)['fields']}!={'pk','about','nothing'}: raise LabError(f'{self}, which is no gallery', 'a name that is free, or a gallery', 'Choose another name.')
         if not self._client.list_indexes(self.name): self._client.create_index(self.name, index, sync=False)
         self._client.load_collection(self.name, **self._load_as)
-        if self._client.query(self.name, filter='pk == "about"', output_fields=['pk'], **self._ask): return
+        if self._noted(): return
+        if left := next((c for c in self._client.list_collections() if re.fullmatch(rf'{self.name}__\d+', c)), None): raise LabError(f'{self}, which says nothing of the pictures in {left}', 'the record of a gallery, or a name that is free', f'Choose another name, or drop {left} if nobody needs it.')
         self._write_about(dict(version=1, next=1, half=not self._client.get_server_version().startswith('milvus_lite') if half is None else half, columns={}, generation=0, fields=[], index=None))
+    def _noted(self)->list[dict]: return self._client.query(self.name, filter='pk == "about"', output_fields=['about'], **self._ask | dict(consistency_level='Strong')) # whatever searches ask for: an old record would name a collection that is gone
     def _write_about(self, about:dict):
         self._client.upsert(self.name, [dict(pk='about', about=json.dumps(about), nothing=np.ones(2, np.float32))], timeout=self._ask['timeout']); self._known,self._seen = about,time.monotonic()
     def _about(self, fresh:bool=False)->dict: # version; next: number that is free; half; columns: name → kind, size, number; generation: of the collection; fields: the columns that it has; index: of its vectors
-        if fresh or time.monotonic()-self._seen>1:
-            rows = self._client.query(self.name, filter='pk == "about"', output_fields=['about'], **self._ask)
-            self._known,self._seen = json.loads(rows[0]['about']),time.monotonic()
+        if fresh or time.monotonic()-self._seen>1: self._known,self._seen = json.loads(self._noted()[0]['about']),time.monotonic()
         if self._known['generation']!=self._loaded and self._known['generation']: self._client.load_collection(self._where(self._known), **self._load_as); self._loaded = self._known['generation']
         return self._known
     def _where(self, about:dict)->str: return f'{self.name}__{about["generation"]}' # the collection that holds the pictures
@@ -286,7 +286,7 @@ def change(self:MilvusEngine,
     if not values: return 0
     with self._lock:
         there = list(self._asked(lambda about: self._rows(about, ids, {})))
-        if there: self.put(there, {n: [v]*len(there) for n,v in values.items()})
+        if there: self.put(there, {n: [v]*len(there) for n,v in values.items()}, new=False) # what was removed meanwhile stays removed
     return len(there)
 
 @patch
