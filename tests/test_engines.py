@@ -298,6 +298,14 @@ def test_a_write_that_is_kept_does_not_fail_where_files_cannot_be_put_together(t
     with monkeypatch.context() as m, pytest.warns(UserWarning, match='No space left'): m.setattr(DatasetOptimizer, 'compact_files', full); engine.put(['a'], dict(year=[1]))
     assert engine.count()==1; engine.put(['b'], dict(year=[2])); assert engine.count()==2; engine.close()
 
+def test_a_few_rows_of_one_column_are_little_to_write(tmp_path):
+    "And an index of another column goes on knowing all other rows"
+    engine = LanceEngine(tmp_path/'few', exact_below=2000); size = lambda: sum(f.stat().st_size for f in (tmp_path/'few').rglob('*') if f.is_file()); vectors = np.random.default_rng(0).standard_normal((4000,64)).astype(np.float32)
+    for c in (Column('v','vector',64),Column('w','vector',64),Column('year','integer')): engine.add_column(c)
+    engine.put([str(i) for i in range(4000)], dict(v=vectors, w=vectors, year=[1]*4000)); engine.tidy(); before = size()
+    engine.put(['7','gone'], dict(w=-vectors[:2]), new=False); assert size()-before<100_000 and engine.indexed('v')>=3999 and engine.count()==4000 # a column has 512,000 bytes
+    found = engine.read(['7','8'], ['v','w','year']); assert found['year']==[1,1]; np.testing.assert_array_equal(found['v'], vectors[7:9].astype(np.float16)); np.testing.assert_array_equal(found['w'], np.stack([-vectors[0],vectors[8]]).astype(np.float16)); engine.close()
+
 def test_columns_are_not_asked_for_at_every_search(tmp_path, monkeypatch):
     engine = ENGINES['lance'](tmp_path); engine.add_column(Column('v','vector',2)); engine.put(['a'], dict(v=[[1,2]])); looked,real = [],LanceEngine._look; monkeypatch.setattr(LanceEngine, '_look', lambda e: (looked.append(1), real(e))[1])
     engine._seen = time.monotonic()+600

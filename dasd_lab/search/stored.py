@@ -338,7 +338,7 @@ def tidy(self:StoredGallery)->None:
 # %% ../../nbs/608_search.stored.ipynb #4e28bbb0
 @patch
 def embed(self:StoredGallery,
-    batch_size:int=64, # pictures at once, and kept together
+    batch_size:int=4096, # pictures that are kept together: a column is written anew for whole files
     progress:Callable[[Iterable],Iterable]=iter # such as tqdm
 )->int:                # how many were looked at
     "Have this method look at all pictures that it has not seen; those that cannot be read are listed in `skipped`"
