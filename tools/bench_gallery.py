@@ -8,7 +8,7 @@ picture has some forty others near it, and captions lie where no pictures are, a
 against all cosines. Each heavy part runs in a process of its own, whose peak memory is what the system counted. The
 folder takes some 10 GB, and is removed at the end unless it was given. Figures of a million pictures are kept in
 data/results/gallery.json, with the commit and the day of each part; those of fewer are printed, and kept where --json says."""
-import argparse,json,os,random,re,shutil,statistics,subprocess,sys,tempfile,threading,time
+import argparse,json,os,random,re,shutil,socket,statistics,subprocess,sys,tempfile,threading,time
 from collections import Counter
 from contextlib import closing
 from concurrent.futures import ThreadPoolExecutor
@@ -179,9 +179,10 @@ from dasd_lab.serve.service import gallery_app
 gallery = StoredGallery(sys.argv[2], Widened(load_run(shipped_run())))
 uvicorn.Server(Config(gallery_app(gallery, ServiceSettings(may_write=True, requests_per_minute=10**7, uploads_per_minute=10**7, timeout_s=60, at_once=4)), port=int(sys.argv[3]))).run()
 '''
-def crowd(at:Path, n:int, requests:int=10_000, clients:int=32, port:int=8977)->dict:
+def crowd(at:Path, n:int, requests:int=10_000, clients:int=32)->dict:
     "Mixed requests of many clients over HTTP: searches, filters, pictures like one, pictures added, changed and removed"
     import httpx,io; from PIL import Image
+    with socket.socket() as free: free.bind(('127.0.0.1', 0)); port = free.getsockname()[1]
     root = Path(__file__).resolve().parents[1]; server = subprocess.Popen([sys.executable,'-c',SERVE,str(root),str(at/'gallery'),str(port)]); url = f'http://127.0.0.1:{port}'
     captions = [(l,c.text) for l in LANGUAGES for c in load_corpus('pictograms').captions('test', l, 'human')[:200]]; before = None
     try:
