@@ -8,17 +8,17 @@ from dasd_lab.contracts import RetrievalMethod
 from dasd_lab.search.gallery import Gallery # brings nearly all that the children need, so that they start at once; no engine, whose threads would not survive the fork
 from dasd_lab.search.sources import open_picture
 
-WORDS = dict(rot=(1,0,0), grün=(0,1,0), blau=(0,0,1))
+WORDS = {'rot':(1,0,0), 'grün':(0,1,0), 'blau':(0,0,1), 'gelb':(1,1,0), 'red':(1,0,0), 'green':(0,1,0), 'blue':(0,0,1), '红':(1,0,0), '绿':(0,1,0), '蓝':(0,0,1), 'أحمر':(1,0,0), 'أخضر':(0,1,0), 'أزرق':(0,0,1)}
 
 class Mean(torch.nn.Module):
     source_language,embed_dim = 'en',3
     def encode_pictures(self, pictures): return torch.tensor(np.stack([np.asarray(open_picture(p).resize((1,1)), float)[0,0]/255 for p in pictures]), dtype=torch.float)+.01
 
 class Named(RetrievalMethod):
-    "Reads the names of colours"
-    name,languages = 'named',('de',)
+    "Reads the names of colours, wherever they stand in a text"
+    name,languages = 'named',('de','zh','ar')
     def __init__(self): super().__init__(); self.backbone = Mean()
-    def encode_captions(self, captions, language): return torch.tensor(np.stack([np.sum([v for w,v in WORDS.items() if w in c] or [(0,0,0)], 0) for c in captions]), dtype=torch.float)+.01
+    def encode_captions(self, captions, language): return torch.tensor(np.stack([np.sum([v for w,v in WORDS.items() if w in c.lower()] or [(0,0,0)], 0) for c in captions]), dtype=torch.float)+.01
 
 class Slotted(Named):
     "Keeps a slot of two numbers beside the vector, and scores by it"

@@ -3,27 +3,14 @@ import socket,threading,time
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np,torch,uvicorn
+import uvicorn
 from PIL import Image
 
-from dasd_lab.contracts import RetrievalMethod
-from dasd_lab.search.sources import open_picture
+from colours import Named
 from dasd_lab.search.stored import StoredGallery
 from dasd_lab.serve.server import Config
 
-WORDS = {'rot':(1,0,0), 'grün':(0,1,0), 'blau':(0,0,1), 'gelb':(1,1,0), 'red':(1,0,0), 'green':(0,1,0), 'blue':(0,0,1), '红':(1,0,0), '绿':(0,1,0), '蓝':(0,0,1), 'أحمر':(1,0,0), 'أخضر':(0,1,0), 'أزرق':(0,0,1)}
 COLOURS = dict(red=(1,0,0), green=(0,1,0), blue=(0,0,1), yellow=(1,1,0))
-
-class Mean(torch.nn.Module):
-    "Sees the mean colour"
-    source_language,embed_dim = 'en',3
-    def encode_pictures(self, pictures): return torch.tensor(np.stack([np.asarray(open_picture(p).resize((1,1)), float)[0,0]/255 for p in pictures]), dtype=torch.float)+.01
-
-class Named(RetrievalMethod):
-    "Reads the names of colours, wherever they stand in a text"
-    name,languages = 'named',('de','zh','ar')
-    def __init__(self): super().__init__(); self.backbone = Mean()
-    def encode_captions(self, captions, language): return torch.tensor(np.stack([np.sum([v for w,v in WORDS.items() if w in c.lower()] or [(0,0,0)], 0) for c in captions]), dtype=torch.float)+.01
 
 def shade(colour:str, i:int)->tuple[int,...]:
     "The i-th of a colour's shades, darker and darker and a little greyer"

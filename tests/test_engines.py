@@ -3,20 +3,20 @@ import asyncio,json,random,signal,socket,subprocess,sys,threading,time
 from contextlib import contextmanager
 from pathlib import Path
 
-import lance,lancedb,numpy as np,pytest,torch
+import lance,lancedb,numpy as np,pytest
 from filelock import FileLock
 from lance.dataset import DatasetOptimizer
 from lancedb.table import AsyncTable
 from pymilvus import MilvusClient
 from PIL import Image
 
-from dasd_lab.contracts import LabError,RetrievalMethod
+from dasd_lab.contracts import LabError
 from dasd_lab.search.engine import Found
 from dasd_lab.search.filters import Column,Condition,read_filter
 from dasd_lab.search.lance import LanceEngine
 from dasd_lab.search.milvus import MilvusEngine
-from dasd_lab.search.sources import open_picture
 from dasd_lab.search.stored import StoredGallery
+from colours import Named
 
 ENGINES = dict(lance=lambda folder,**more: LanceEngine(folder/'lance', **more), milvus=lambda folder,**more: MilvusEngine(folder/'milvus.db', 'pictures', **more))
 COLUMNS = [Column('year','integer'),Column('score','number'),Column('name','text'),Column('sharp','flag'),Column('v','vector',4),Column('more','numbers',5)]
@@ -444,16 +444,6 @@ def test_a_change_on_milvus_makes_no_picture_that_was_removed_meanwhile(tmp_path
     monkeypatch.setattr(MilvusEngine, 'put', late); engine.change(['x','y'], dict(year=3)); assert engine.count()==1 and engine.read(['x','y'], ['year'])==dict(id=['y'], year=[3]); engine.close()
 
 # a gallery
-
-class Colours(torch.nn.Module):
-    source_language,embed_dim = 'en',3
-    def encode_pictures(self, pictures): return torch.tensor(np.stack([np.asarray(open_picture(p).resize((1,1)), float)[0,0]/255 for p in pictures]), dtype=torch.float)+.01
-class Named(RetrievalMethod):
-    "Sees nothing but the mean colour"
-    name,languages = 'named',('de',)
-    WORDS = dict(rot=(1,0,0), grün=(0,1,0), blau=(0,0,1), gelb=(1,1,0), red=(1,0,0))
-    def __init__(self): super().__init__(); self.backbone = Colours()
-    def encode_captions(self, captions, language): return torch.tensor(np.array([np.sum([self.WORDS.get(w, (0,0,0)) for w in c.lower().split()], 0) for c in captions]), dtype=torch.float)+.01
 
 def test_a_stored_gallery_finds_the_same_on_both(tmp_path):
     rng = np.random.default_rng(0); pictures = [Image.new('RGB', (8,8), tuple(int(x) for x in rng.integers(0, 255, 3))) for _ in range(40)]; ids = [f"bild {i}'ü" for i in range(40)]; engine = MilvusEngine(tmp_path/'milvus.db', 'pictures')
