@@ -7,178 +7,309 @@ __all__ = ['jupyter_words', 'search_pictures', 'described_by', 'write_page', 'ru
            'main']
 
 # %% ../nbs/80_cli.ipynb #784b529f
-import argparse,json,os,sys
+import argparse
+import json
+import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import dasd_lab
 from .commands.corpora import corpus_words
 from .commands.features import features_words
-from .commands.galleries import gallery_words,serve_words,stored_gallery
+from .commands.galleries import gallery_words, serve_words, stored_gallery
 from .commands.publishing import publishing_words
 from .commands.speed import speed_words
-from .commands.studies import consistency_words,consistent_method,table_words
+from .commands.studies import consistency_words, consistent_method, table_words
 from .commands.training import training_words
-from .commands.translation import describe_words,translate_words
-from .commands.weights import exchange_words,weights_words
-from .commands.words import common_words,in_lab,listed,open_corpus,show
+from .commands.translation import describe_words, translate_words
+from .commands.weights import exchange_words, weights_words
+from .commands.words import common_words, in_lab, listed, open_corpus, show
 
 # %% ../nbs/80_cli.ipynb #90c90f67
 def jupyter_words(
-    notebooks:Path,       # the folder that is served
-    extra:Sequence[str]=(), # further words for Jupyter, which win
-    root:bool=False,      # running as root
-    screen:bool=True      # a browser can be opened
-)->list[str]:
+    notebooks: Path,  # the folder that is served
+    extra: Sequence[str] = (),  # further words for Jupyter, which win
+    root: bool = False,  # running as root
+    screen: bool = True,  # a browser can be opened
+) -> list[str]:
     "The command that starts JupyterLab"
-    first = next((f'/{p.relative_to(notebooks).as_posix()}' for p in (notebooks/'guides/workbench.ipynb',notebooks/'guides') if p.exists()), '')
-    words = ['--ServerApp.ip=127.0.0.1', f'--ServerApp.root_dir={notebooks}', f'--LabApp.default_url=/lab/tree{first}',
-             '--LabApp.news_url=', '--LabApp.check_for_updates_class=jupyterlab.handlers.announcements.NeverCheckForUpdate',
-             '--LabApp.extension_manager=readonly']
-    return [sys.executable,'-m','jupyterlab',*words,*['--allow-root']*root,*['--no-browser']*(not screen),*extra]
+    first = next(
+        (
+            f"/{p.relative_to(notebooks).as_posix()}"
+            for p in (notebooks / "guides/workbench.ipynb", notebooks / "guides")
+            if p.exists()
+        ),
+        "",
+    )
+    words = [
+        "--ServerApp.ip=127.0.0.1",
+        f"--ServerApp.root_dir={notebooks}",
+        f"--LabApp.default_url=/lab/tree{first}",
+        "--LabApp.news_url=",
+        "--LabApp.check_for_updates_class=jupyterlab.handlers.announcements.NeverCheckForUpdate",
+        "--LabApp.extension_manager=readonly",
+    ]
+    return [
+        sys.executable,
+        "-m",
+        "jupyterlab",
+        *words,
+        *["--allow-root"] * root,
+        *["--no-browser"] * (not screen),
+        *extra,
+    ]
 
 # %% ../nbs/80_cli.ipynb #a6cf0e82
-def search_pictures(args)->None:
+def search_pictures(args) -> None:
     "dasd-lab search"
     from tqdm.auto import tqdm
+
     from dasd_lab.contracts import LabError
     from dasd_lab.search.gallery import Gallery
-    from dasd_lab.training.recipes import load_run,shipped_run
-    method,english = load_run(args.run or shipped_run()),{}
-    if args.captioner and not args.pictures: raise LabError('--captioner without --pictures', 'pictures that it shall describe', 'Leave it out: a saved gallery keeps its descriptions, and a corpus has its own (dasd-lab describe).')
-    stored = args.gallery and (Path(args.gallery)/'gallery.json').is_file()
-    if not stored and (args.where or args.skip): raise LabError('--where or --skip without a gallery on disk', 'pictures that `dasd-lab gallery import` took in', 'Leave them out, or import the pictures first.')
-    if stored and (args.save or args.consistent): raise LabError('--save or --consistent with a gallery on disk', 'a gallery in memory', 'Leave them out: this gallery is on the disk already.')
-    if stored: gallery = stored_gallery(args.gallery, args.run)
-    elif args.gallery: gallery = Gallery.load(args.gallery, method)
-    elif args.pictures: gallery = Gallery(method).add(args.pictures, skip_bad=True, progress=tqdm, captioner=described_by(args, method))
+    from dasd_lab.training.recipes import load_run, shipped_run
+
+    method, english = load_run(args.run or shipped_run()), {}
+    if args.captioner and not args.pictures:
+        raise LabError(
+            "--captioner without --pictures",
+            "pictures that it shall describe",
+            "Leave it out: a saved gallery keeps its descriptions, and a corpus has its own (dasd-lab describe).",
+        )
+    stored = args.gallery and (Path(args.gallery) / "gallery.json").is_file()
+    if not stored and (args.where or args.skip):
+        raise LabError(
+            "--where or --skip without a gallery on disk",
+            "pictures that `dasd-lab gallery import` took in",
+            "Leave them out, or import the pictures first.",
+        )
+    if stored and (args.save or args.consistent):
+        raise LabError(
+            "--save or --consistent with a gallery on disk",
+            "a gallery in memory",
+            "Leave them out: this gallery is on the disk already.",
+        )
+    if stored:
+        gallery = stored_gallery(args.gallery, args.run)
+    elif args.gallery:
+        gallery = Gallery.load(args.gallery, method)
+    elif args.pictures:
+        gallery = Gallery(method).add(args.pictures, skip_bad=True, progress=tqdm, captioner=described_by(args, method))
     else:
         corpus = open_corpus(args.corpus)
         gallery = Gallery(method).add_split(corpus, args.split, tqdm)
-        english = {c.visual_id:c.text for c in corpus.captions(args.split, 'en')}
-    if args.save: gallery.save(args.save)
-    if args.consistent: gallery.method = consistent_method(method, args.consistent, args.translator, args.language or method.languages[0])
-    hits = gallery.search(' '.join(args.query), args.language, args.k, **(dict(skip=args.skip, where=json.loads(args.where) if args.where else None) if stored else {}))
-    if args.page: write_page(hits, args.page)
-    show([dict(rank=h.rank, score=h.score, picture=h.id, **({'in English':english.get(h.id, '')} if english else {})) for h in hits],
-         args.json, dict(query=hits.query.text, language=hits.query.language, recognised=hits.query.recognised))
+        english = {c.visual_id: c.text for c in corpus.captions(args.split, "en")}
+    if args.save:
+        gallery.save(args.save)
+    if args.consistent:
+        gallery.method = consistent_method(
+            method, args.consistent, args.translator, args.language or method.languages[0]
+        )
+    hits = gallery.search(
+        " ".join(args.query),
+        args.language,
+        args.k,
+        **(dict(skip=args.skip, where=json.loads(args.where) if args.where else None) if stored else {}),
+    )
+    if args.page:
+        write_page(hits, args.page)
+    show(
+        [
+            dict(rank=h.rank, score=h.score, picture=h.id, **({"in English": english.get(h.id, "")} if english else {}))
+            for h in hits
+        ],
+        args.json,
+        dict(query=hits.query.text, language=hits.query.language, recognised=hits.query.recognised),
+    )
 
 # %% ../nbs/80_cli.ipynb #4d0edca9
 def described_by(args, method):
     "Who describes the pictures of a folder for a method that reads descriptions; None where none does"
     from dasd_lab.corpora.captioners import open_captioner
-    if 'description_ids' not in method.read_columns: return None
-    if args.captioner: return open_captioner(args.captioner)
-    print(f'{method.name} reads descriptions and these pictures have none: --captioner MODEL has them described', file=sys.stderr)
+
+    if "description_ids" not in method.read_columns:
+        return None
+    if args.captioner:
+        return open_captioner(args.captioner)
+    print(
+        f"{method.name} reads descriptions and these pictures have none: --captioner MODEL has them described",
+        file=sys.stderr,
+    )
+
 
 def write_page(
-    hits,     # of one search, a `Hits`
-    path:str  # the HTML file
-)->None:
+    hits,  # of one search, a `Hits`
+    path: str,  # the HTML file
+) -> None:
     "The pictures found, as one page that needs no other file"
-    from dasd_lab.search.sheet import SheetRow,sheet_page
+    from dasd_lab.search.sheet import SheetRow, sheet_page
     from dasd_lab.storage import whole_file
-    page = sheet_page([SheetRow(hits)], 'Pictures for a caption', 'The pictures that fit best, the best one first.')
-    with whole_file(path) as f: f.write_text(page, encoding='utf-8')
-    print(f'written: {path}', file=sys.stderr)
+
+    page = sheet_page([SheetRow(hits)], "Pictures for a caption", "The pictures that fit best, the best one first.")
+    with whole_file(path) as f:
+        f.write_text(page, encoding="utf-8")
+    print(f"written: {path}", file=sys.stderr)
 
 # %% ../nbs/80_cli.ipynb #d813ad45
-def run_demo(args)->None:
+def run_demo(args) -> None:
     "dasd-lab demo"
     from dasd_lab.demo import demo
-    say = lambda text: print(text, file=sys.stderr if args.json else sys.stdout, flush=True)
-    facts = demo(args.out or in_lab('runs','demo'), args.preset, listed(args.languages), args.seed, say=say)
-    if args.json: print(json.dumps(facts, ensure_ascii=False, indent=1))
 
-def open_app(args)->None:
+    say = lambda text: print(text, file=sys.stderr if args.json else sys.stdout, flush=True)
+    facts = demo(args.out or in_lab("runs", "demo"), args.preset, listed(args.languages), args.seed, say=say)
+    if args.json:
+        print(json.dumps(facts, ensure_ascii=False, indent=1))
+
+
+def open_app(args) -> None:
     "dasd-lab app"
     from dasd_lab.contracts import LabError
-    from dasd_lab.explore.app import web_environment,web_words
-    notebook = Path(args.notebook or in_lab('nbs','guides','workbench.ipynb')).resolve()
-    if not notebook.is_file(): raise LabError(f'no notebook {notebook}', 'the workbench of the repository', 'Call dasd-lab in a clone of it, or give --notebook FILE.')
+    from dasd_lab.explore.app import web_environment, web_words
+
+    notebook = Path(args.notebook or in_lab("nbs", "guides", "workbench.ipynb")).resolve()
+    if not notebook.is_file():
+        raise LabError(
+            f"no notebook {notebook}",
+            "the workbench of the repository",
+            "Call dasd-lab in a clone of it, or give --notebook FILE.",
+        )
     open_corpus()
-    print(f'The workbench is at http://127.0.0.1:{args.port}/ in a moment; stop it with Ctrl-C', file=sys.stderr, flush=True)
+    print(
+        f"The workbench is at http://127.0.0.1:{args.port}/ in a moment; stop it with Ctrl-C",
+        file=sys.stderr,
+        flush=True,
+    )
     words = web_words(notebook, args.voila, args.port)
     os.execve(words[0], words, web_environment())
 
-def open_lab(args)->None:
+
+def open_lab(args) -> None:
     "dasd-lab lab"
-    folder = Path(args.notebooks or in_lab('nbs')).resolve()
-    if not any(folder.rglob('*.ipynb')):
+    folder = Path(args.notebooks or in_lab("nbs")).resolve()
+    if not any(folder.rglob("*.ipynb")):
         from dasd_lab.contracts import LabError
-        raise LabError(f'{folder} holds no notebooks', 'the folder nbs of the repository', 'Call dasd-lab in a clone of it, or give --notebooks FOLDER.')
+
+        raise LabError(
+            f"{folder} holds no notebooks",
+            "the folder nbs of the repository",
+            "Call dasd-lab in a clone of it, or give --notebooks FOLDER.",
+        )
     open_corpus()
-    screen = sys.platform in ('win32','darwin') or bool(os.environ.get('DISPLAY') or os.environ.get('WAYLAND_DISPLAY'))
-    root = hasattr(os, 'geteuid') and os.geteuid()==0
-    print(f'JupyterLab serves {folder}; open the address with the token that it prints below, stop it with Ctrl-C twice', file=sys.stderr, flush=True)
+    screen = sys.platform in ("win32", "darwin") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+    root = hasattr(os, "geteuid") and os.geteuid() == 0
+    print(
+        f"JupyterLab serves {folder}; open the address with the token that it prints below, stop it with Ctrl-C twice",
+        file=sys.stderr,
+        flush=True,
+    )
     words = jupyter_words(folder, args.jupyter, root, screen and not root)
     os.execv(words[0], words)
 
 # %% ../nbs/80_cli.ipynb #db22e996
-def _search_words(commands)->None:
-    s = commands.add_parser('search', help='pictures that fit a sentence in any language of the method')
-    s.add_argument('query', nargs='+', help='what the picture should show')
-    s.add_argument('--language', help='ISO 639-1 (default: recognised)')
-    s.add_argument('-k', type=int, default=12, help='how many pictures (default: %(default)s)')
+def _search_words(commands) -> None:
+    s = commands.add_parser("search", help="pictures that fit a sentence in any language of the method")
+    s.add_argument("query", nargs="+", help="what the picture should show")
+    s.add_argument("--language", help="ISO 639-1 (default: recognised)")
+    s.add_argument("-k", type=int, default=12, help="how many pictures (default: %(default)s)")
     where = s.add_mutually_exclusive_group()
-    where.add_argument('--gallery', metavar='FOLDER', help='a saved gallery, or one on disk that `gallery import` made')
-    where.add_argument('--pictures', metavar='FOLDER', help='a folder of pictures of your own')
-    s.add_argument('--where', metavar='JSON', help='in a gallery on disk: a filter, such as {"year": {"from": 2020}}')
-    s.add_argument('--skip', type=int, default=0, metavar='N', help='in a gallery on disk: leave out so many of the best (pages)')
-    s.add_argument('--captioner', metavar='MODEL', help='describes the pictures of --pictures for a method that reads descriptions (LECCR): a model as for `describe`, or pictograms')
-    s.add_argument('--save', metavar='FOLDER', help='keep the gallery for the next search')
-    s.add_argument('--consistent', metavar='WAY', help='search with translations of the query as well: mean, or the folder that `consistency --out` wrote')
-    s.add_argument('--translator', default='gloss', metavar='WHO', help='who translates then: gloss (word by word into English), or an engine as for `translate` (default: %(default)s)')
-    s.add_argument('--page', metavar='FILE', help='also write the pictures found as an HTML page')
-    common_words(s, 'corpus', 'run', 'split', 'json')
+    where.add_argument("--gallery", metavar="FOLDER", help="a saved gallery, or one on disk that `gallery import` made")
+    where.add_argument("--pictures", metavar="FOLDER", help="a folder of pictures of your own")
+    s.add_argument("--where", metavar="JSON", help='in a gallery on disk: a filter, such as {"year": {"from": 2020}}')
+    s.add_argument(
+        "--skip", type=int, default=0, metavar="N", help="in a gallery on disk: leave out so many of the best (pages)"
+    )
+    s.add_argument(
+        "--captioner",
+        metavar="MODEL",
+        help="describes the pictures of --pictures for a method that reads descriptions (LECCR): a model as for `describe`, or pictograms",
+    )
+    s.add_argument("--save", metavar="FOLDER", help="keep the gallery for the next search")
+    s.add_argument(
+        "--consistent",
+        metavar="WAY",
+        help="search with translations of the query as well: mean, or the folder that `consistency --out` wrote",
+    )
+    s.add_argument(
+        "--translator",
+        default="gloss",
+        metavar="WHO",
+        help="who translates then: gloss (word by word into English), or an engine as for `translate` (default: %(default)s)",
+    )
+    s.add_argument("--page", metavar="FILE", help="also write the pictures found as an HTML page")
+    common_words(s, "corpus", "run", "split", "json")
     s.set_defaults(run_command=search_pictures)
 
 # %% ../nbs/80_cli.ipynb #42f97d70
-def command_line()->argparse.ArgumentParser:
+def command_line() -> argparse.ArgumentParser:
     "All words that `dasd-lab` understands"
-    p = argparse.ArgumentParser(prog='dasd-lab', description='Cross-lingual cross-modal retrieval, step by step. Each command has its own --help.',
-        epilog='Exit codes: 0 done, 1 told in one line what to do next, 2 words not understood, 130 interrupted (a training keeps its place, and the same command goes on).')
-    p.add_argument('--version', action='version', version=f'dasd_lab {dasd_lab.__version__}')
-    commands = p.add_subparsers(required=True, metavar='COMMAND')
-    for add in (corpus_words, translate_words, describe_words, weights_words, training_words, speed_words, features_words, table_words, consistency_words, exchange_words, publishing_words, _search_words, gallery_words, serve_words): add(commands)
-    l = commands.add_parser('lab', help='open JupyterLab on the workbench, on 127.0.0.1 with its token')
-    l.add_argument('--notebooks', metavar='FOLDER', help='serve this folder (default: nbs of the repository)')
-    l.add_argument('jupyter', nargs='*', help='after --: further words for JupyterLab, such as --port=9000')
+    p = argparse.ArgumentParser(
+        prog="dasd-lab",
+        description="Cross-lingual cross-modal retrieval, step by step. Each command has its own --help.",
+        epilog="Exit codes: 0 done, 1 told in one line what to do next, 2 words not understood, 130 interrupted (a training keeps its place, and the same command goes on).",
+    )
+    p.add_argument("--version", action="version", version=f"dasd_lab {dasd_lab.__version__}")
+    commands = p.add_subparsers(required=True, metavar="COMMAND")
+    for add in (
+        corpus_words,
+        translate_words,
+        describe_words,
+        weights_words,
+        training_words,
+        speed_words,
+        features_words,
+        table_words,
+        consistency_words,
+        exchange_words,
+        publishing_words,
+        _search_words,
+        gallery_words,
+        serve_words,
+    ):
+        add(commands)
+    l = commands.add_parser("lab", help="open JupyterLab on the workbench, on 127.0.0.1 with its token")
+    l.add_argument("--notebooks", metavar="FOLDER", help="serve this folder (default: nbs of the repository)")
+    l.add_argument("jupyter", nargs="*", help="after --: further words for JupyterLab, such as --port=9000")
     l.set_defaults(run_command=open_lab)
-    a = commands.add_parser('app', help='the workbench as a web page, on 127.0.0.1')
-    a.add_argument('--port', type=int, default=8866, metavar='N', help='(default: %(default)s)')
-    a.add_argument('--notebook', metavar='FILE', help='show this notebook (default: nbs/guides/workbench.ipynb)')
-    a.add_argument('voila', nargs='*', help='after --: further words for Voilà, such as --no-browser')
+    a = commands.add_parser("app", help="the workbench as a web page, on 127.0.0.1")
+    a.add_argument("--port", type=int, default=8866, metavar="N", help="(default: %(default)s)")
+    a.add_argument("--notebook", metavar="FILE", help="show this notebook (default: nbs/guides/workbench.ipynb)")
+    a.add_argument("voila", nargs="*", help="after --: further words for Voilà, such as --no-browser")
     a.set_defaults(run_command=open_app)
-    d = commands.add_parser('demo', help='the main job: corpus, training, tables, one query a language, contact sheet')
-    d.add_argument('--out', metavar='FOLDER', help='where results go (default: runs/demo); an earlier demo there is replaced')
-    d.add_argument('--preset', default='dasd.pictograms', help='what is trained (default: %(default)s)')
-    common_words(d, 'languages', 'seed', 'json')
+    d = commands.add_parser("demo", help="the main job: corpus, training, tables, one query a language, contact sheet")
+    d.add_argument(
+        "--out", metavar="FOLDER", help="where results go (default: runs/demo); an earlier demo there is replaced"
+    )
+    d.add_argument("--preset", default="dasd.pictograms", help="what is trained (default: %(default)s)")
+    common_words(d, "languages", "seed", "json")
     d.set_defaults(run_command=run_demo)
     return p
 
 # %% ../nbs/80_cli.ipynb #ac761f2d
 def main(
-    words:Sequence[str]|None=None # None: those of the shell
-)->int:                           # 0 done, 1 LabError, 130 interrupted; argparse itself leaves with 2
+    words: Sequence[str] | None = None,  # None: those of the shell
+) -> int:  # 0 done, 1 LabError, 130 interrupted; argparse itself leaves with 2
     "The command `dasd-lab`"
-    for s in (sys.stdout,sys.stderr):
-        if hasattr(s, 'reconfigure'): s.reconfigure(errors='replace') # a console that cannot write every letter
+    for s in (sys.stdout, sys.stderr):
+        if hasattr(s, "reconfigure"):
+            s.reconfigure(errors="replace")  # a console that cannot write every letter
     try:
         args = command_line().parse_args(words)
         args.run_command(args)
         sys.stdout.flush()
     except KeyboardInterrupt as e:
-        print(str(e) or 'interrupted', file=sys.stderr)
+        print(str(e) or "interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except ValueError as e:
         from dasd_lab.contracts import LabError
-        if not isinstance(e, LabError): raise
-        print('dasd-lab:', ' '.join(str(e).split()), file=sys.stderr)
+
+        if not isinstance(e, LabError):
+            raise
+        print("dasd-lab:", " ".join(str(e).split()), file=sys.stderr)
         return 1
     return 0
 
 # %% ../nbs/80_cli.ipynb #6915ca74
-if __name__=='__main__' and '__file__' in globals(): sys.exit(main())
+if __name__ == "__main__" and "__file__" in globals():
+    sys.exit(main())

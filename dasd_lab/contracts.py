@@ -7,179 +7,247 @@ __all__ = ['AXES', 'Origin', 'COLUMNS', 'METHODS', 'LabError', 'Caption', 'cosin
            'register_method', 'method_class']
 
 # %% ../nbs/00_contracts.ipynb #5c3eae6e
-from collections.abc import Callable,Iterator,Mapping,Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from torch import Tensor,nn
 import torch.nn.functional as F
+from torch import Tensor, nn
 
 # %% ../nbs/00_contracts.ipynb #ddb42db0
-AXES = dict(B='captions in a batch', L='tokens', D='width of the text tower', E='shared space', H='adapter bottleneck',
-            K='adapted blocks', Q='queries', N='gallery', T='frames', V='visual tokens', S='slots', G='languages')
+AXES = dict(
+    B="captions in a batch",
+    L="tokens",
+    D="width of the text tower",
+    E="shared space",
+    H="adapter bottleneck",
+    K="adapted blocks",
+    Q="queries",
+    N="gallery",
+    T="frames",
+    V="visual tokens",
+    S="slots",
+    G="languages",
+)
 
 # %% ../nbs/00_contracts.ipynb #049d9881
 class LabError(ValueError):
     "What was given, what was expected, and the next step"
-    def __init__(self,
-        given:str,    # what was found, in words
-        expected:str, # what would have been right
-        next_step:str # what the reader can do about it
+
+    def __init__(
+        self,
+        given: str,  # what was found, in words
+        expected: str,  # what would have been right
+        next_step: str,  # what the reader can do about it
     ):
-        self.given,self.expected,self.next_step = given,expected,next_step
-        super().__init__(f'{given}. Expected {expected}. {next_step}')
+        self.given, self.expected, self.next_step = given, expected, next_step
+        super().__init__(f"{given}. Expected {expected}. {next_step}")
 
 # %% ../nbs/00_contracts.ipynb #661af90a
-Origin = Literal['human','mt','mllm']
+Origin = Literal["human", "mt", "mllm"]
+
 
 @dataclass(frozen=True)
 class Caption:
     "One sentence about one visual"
-    text:str               # the sentence, Unicode NFC
-    language:str           # ISO 639-1
-    visual_id:str          # which picture or clip it tells of
-    origin:Origin='human'  # who wrote it
-    style:str=''           # how it is expressed, where the corpus knows it
+
+    text: str  # the sentence, Unicode NFC
+    language: str  # ISO 639-1
+    visual_id: str  # which picture or clip it tells of
+    origin: Origin = "human"  # who wrote it
+    style: str = ""  # how it is expressed, where the corpus knows it
 
 # %% ../nbs/00_contracts.ipynb #85b24602
-COLUMNS = dict(source_features='[B, E] source captions, from the frozen tower', image_features='[B, E] pictures, from the frozen tower; of clips, the mean',
-               frame_features='[B, T, E] frames, a picture has one', frame_mask='[B, T]', visual_tokens='[B, V, E] the whole and its places, of every frame', visual_mask='[B, V]',
-               source_ids="[B, L] source captions, the method's own pieces", source_end='[B]', description_ids='[B, L] English descriptions of the pictures', description_end='[B]',
-               visual_index='[B] which picture', word_ids='[B, G, S, L] words of S captions a picture in each of G languages', masked_words='[B, G, S, L] which of them are hidden', text_index='[B, G, S] which text') # what a method may read in training, beside the ids of target captions
+COLUMNS = dict(
+    source_features="[B, E] source captions, from the frozen tower",
+    image_features="[B, E] pictures, from the frozen tower; of clips, the mean",
+    frame_features="[B, T, E] frames, a picture has one",
+    frame_mask="[B, T]",
+    visual_tokens="[B, V, E] the whole and its places, of every frame",
+    visual_mask="[B, V]",
+    source_ids="[B, L] source captions, the method's own pieces",
+    source_end="[B]",
+    description_ids="[B, L] English descriptions of the pictures",
+    description_end="[B]",
+    visual_index="[B] which picture",
+    word_ids="[B, G, S, L] words of S captions a picture in each of G languages",
+    masked_words="[B, G, S, L] which of them are hidden",
+    text_index="[B, G, S] which text",
+)  # what a method may read in training, beside the ids of target captions
+
 
 def cosine_scores(
-    text_features:Tensor,       # [Q, E]
-    visuals:Mapping[str,Tensor] # 'features' [n, E]
-)->Tensor:                      # [Q, n]
+    text_features: Tensor,  # [Q, E]
+    visuals: Mapping[str, Tensor],  # 'features' [n, E]
+) -> Tensor:  # [Q, n]
     "Cosines of captions and pictures"
-    return F.normalize(text_features, dim=-1) @ F.normalize(visuals['features'], dim=-1).T
+    return F.normalize(text_features, dim=-1) @ F.normalize(visuals["features"], dim=-1).T
+
 
 @contextmanager
 def evaluating(
-    method:nn.Module # any
-)->Iterator[None]:
+    method: nn.Module,  # any
+) -> Iterator[None]:
     "A method in evaluation mode, and afterwards every part as it was"
-    learning = [m for m in method.modules() if m.training] # a method that serves many short questions is in evaluation mode already
-    if learning: method.eval()
-    try: yield
+    # a method that serves many short questions is in evaluation mode already
+    learning = [m for m in method.modules() if m.training]
+    if learning:
+        method.eval()
+    try:
+        yield
     finally:
-        for m in learning: m.training = True
+        for m in learning:
+            m.training = True
+
 
 class RetrievalMethod(nn.Module):
     "What evaluation, search and training ask of a method; subclasses fill in `encode_captions` and `training_features`"
-    name:str = ''                    # the name under which it is registered
-    languages:tuple[str,...] = ()    # target languages it can read, ISO 639-1
-    frozen_source:bool = True        # are source captions and pictures compared as the frozen model gives them?
-    pretraining:bool = False         # are parts being learnt in this stage that nothing can be found with yet?
-    backbone:nn.Module               # the frozen vision-language model
+
+    name: str = ""  # the name under which it is registered
+    languages: tuple[str, ...] = ()  # target languages it can read, ISO 639-1
+    frozen_source: bool = True  # are source captions and pictures compared as the frozen model gives them?
+    pretraining: bool = False  # are parts being learnt in this stage that nothing can be found with yet?
+    backbone: nn.Module  # the frozen vision-language model
 
     @property
-    def embed_dim(self)->int: return self.backbone.embed_dim           # width of what is compared
+    def embed_dim(self) -> int:
+        return self.backbone.embed_dim  # width of what is compared
+
     @property
-    def context_length(self)->int: return self.backbone.context_length # longest caption, in tokens
+    def context_length(self) -> int:
+        return self.backbone.context_length  # longest caption, in tokens
+
     @property
-    def pad_length(self)->int|None: return self.backbone.pad_length    # length that every row is filled up to; None: the longest of the batch
+    def pad_length(self) -> int | None:
+        return self.backbone.pad_length  # length that every row is filled up to; None: the longest of the batch
 
     @classmethod
-    def reads(cls,
-        config # the method's settings
-    )->tuple[str,...]: # of `COLUMNS`
+    def reads(
+        cls,
+        config,  # the method's settings
+    ) -> tuple[str, ...]:  # of `COLUMNS`
         "What training hands to such a method"
-        return 'source_features','image_features'
+        return "source_features", "image_features"
+
     @property
-    def read_columns(self)->tuple[str,...]: return self.reads(getattr(self, 'config', None)) # of `COLUMNS`
+    def read_columns(self) -> tuple[str, ...]:
+        return self.reads(getattr(self, "config", None))  # of `COLUMNS`
 
-    def start_from(self,
-        rows:Tensor, # [n_tokens, width] published token vectors
-        folder       # that they are from
-    )->None:
+    def start_from(
+        self,
+        rows: Tensor,  # [n_tokens, width] published token vectors
+        folder,  # that they are from
+    ) -> None:
         "Begin with published token vectors"
-        with torch.no_grad(): self.token_vectors.embedding.weight.copy_(rows)
+        with torch.no_grad():
+            self.token_vectors.embedding.weight.copy_(rows)
 
-    def row_axis(self,
-        feature:str # a name that `training_features` returns
-    )->int|None:    # None: it does not depend on the batch
+    def row_axis(
+        self,
+        feature: str,  # a name that `training_features` returns
+    ) -> int | None:  # None: it does not depend on the batch
         "Which of its axes counts the rows of a batch; several processes put their rows together along it"
         return 0
 
-    def prepare(self,
-        stage:str,                  # the name of a stage, of which no step was taken yet
-        log:Sequence[Mapping]=()    # rows of the log so far
-    )->dict[str,float]:             # figures for the log
+    def prepare(
+        self,
+        stage: str,  # the name of a stage, of which no step was taken yet
+        log: Sequence[Mapping] = (),  # rows of the log so far
+    ) -> dict[str, float]:  # figures for the log
         "What has to happen between two stages, where something has to; weights may change their shapes here and nowhere else"
         return {}
 
-    def make_room(self,
-        shapes:Mapping[str,Sequence[int]] # name → shape of weights that are about to be loaded
-    )->None:
+    def make_room(
+        self,
+        shapes: Mapping[str, Sequence[int]],  # name → shape of weights that are about to be loaded
+    ) -> None:
         "Take the shapes that weights had after some stage, where stages change them"
 
-    def visual_columns(self,
-        pictures,                                 # what `backbone.encode_pictures` takes
-        descriptions:Sequence[str]|None=None,     # one a picture, '' where there is none; None: there are none
-        known:Mapping[str,Tensor]|None=None       # columns that the same backbone gave before; what is known is not computed again
-    )->dict[str,Tensor]:                          # some of `COLUMNS`, first axis N
+    def visual_columns(
+        self,
+        pictures,  # what `backbone.encode_pictures` takes
+        descriptions: Sequence[str] | None = None,  # one a picture, '' where there is none; None: there are none
+        known: Mapping[str, Tensor]
+        | None = None,  # columns that the same backbone gave before; what is known is not computed again
+    ) -> dict[str, Tensor]:  # some of `COLUMNS`, first axis N
         "What `encode_visuals` wants to know of pictures"
-        return dict(image_features=known['image_features'] if known and 'image_features' in known else self.backbone.encode_pictures(pictures))
+        return dict(
+            image_features=known["image_features"]
+            if known and "image_features" in known
+            else self.backbone.encode_pictures(pictures)
+        )
 
-    def encode_captions(self,
-        captions:Sequence[str], # sentences in one language
-        language:str            # ISO 639-1, one of `languages` or the source language
-    )->Tensor:                  # [B, E]
+    def encode_captions(
+        self,
+        captions: Sequence[str],  # sentences in one language
+        language: str,  # ISO 639-1, one of `languages` or the source language
+    ) -> Tensor:  # [B, E]
         "Captions as vectors of the shared space, not normalised"
         raise NotImplementedError
 
-    def encode_visuals(self,
-        visuals:Tensor|Mapping[str,Tensor] # `visual_columns`, or image features [N, E] alone
-    )->dict[str,Tensor]:                   # 'features' [N, E]; a method may add more, first axis N
+    def encode_visuals(
+        self,
+        visuals: Tensor | Mapping[str, Tensor],  # `visual_columns`, or image features [N, E] alone
+    ) -> dict[str, Tensor]:  # 'features' [N, E]; a method may add more, first axis N
         "Pictures as this method compares them"
-        return dict(features=visuals['image_features'] if isinstance(visuals, Mapping) else visuals)
+        return dict(features=visuals["image_features"] if isinstance(visuals, Mapping) else visuals)
 
-    def score(self,
-        text_features:Tensor,       # [Q, E]
-        visuals:Mapping[str,Tensor] # a slice of what `encode_visuals` returned
-    )->Tensor:                      # [Q, n]
+    def score(
+        self,
+        text_features: Tensor,  # [Q, E]
+        visuals: Mapping[str, Tensor],  # a slice of what `encode_visuals` returned
+    ) -> Tensor:  # [Q, n]
         "How well each caption fits each visual of the slice; here the cosine"
         return cosine_scores(text_features, visuals)
 
     @property
-    def by_cosine(self)->bool: return type(self).score is RetrievalMethod.score # is the score nothing but the cosine?
+    def by_cosine(self) -> bool:
+        return type(self).score is RetrievalMethod.score  # is the score nothing but the cosine?
 
-    def first_features(self,
-        text_features:Tensor # as for `score`
-    )->Tensor:               # [Q, E]
+    def first_features(
+        self,
+        text_features: Tensor,  # as for `score`
+    ) -> Tensor:  # [Q, E]
         "What a long gallery is asked with: the pictures with the highest cosines are those that `score` then looks at closely"
         return text_features
 
     @property
-    def visual_side(self)->nn.Module:
+    def visual_side(self) -> nn.Module:
         "What decides how pictures are compared; methods that have it in common share the vectors of a gallery"
-        own = any(getattr(type(self), n) is not getattr(RetrievalMethod, n) for n in ('encode_visuals','visual_columns'))
+        own = any(
+            getattr(type(self), n) is not getattr(RetrievalMethod, n) for n in ("encode_visuals", "visual_columns")
+        )
         return self if own else self.backbone
 
-    def training_features(self,
-        batch:Mapping  # named columns of one batch, see `corpora.catalog`
-    )->dict[str,Tensor]:
+    def training_features(
+        self,
+        batch: Mapping,  # named columns of one batch, see `corpora.catalog`
+    ) -> dict[str, Tensor]:
         "Named features that losses are computed from"
         raise NotImplementedError
 
 # %% ../nbs/00_contracts.ipynb #ece88583
-METHODS:dict[str,type[RetrievalMethod]] = {}
+METHODS: dict[str, type[RetrievalMethod]] = {}
+
 
 def register_method(
-    cls:type[RetrievalMethod] # a class with a `name`
-)->type[RetrievalMethod]:
+    cls: type[RetrievalMethod],  # a class with a `name`
+) -> type[RetrievalMethod]:
     "Make a method known by its name (a class decorator)"
     if cls.name in METHODS and METHODS[cls.name].__qualname__ != cls.__qualname__:
-        raise LabError(f'a second method named {cls.name!r}', 'a name of its own', f'Choose one that is not in {sorted(METHODS)}.')
+        raise LabError(
+            f"a second method named {cls.name!r}", "a name of its own", f"Choose one that is not in {sorted(METHODS)}."
+        )
     METHODS[cls.name] = cls
     return cls
 
+
 def method_class(
-    name:str # as registered
-)->type[RetrievalMethod]:
+    name: str,  # as registered
+) -> type[RetrievalMethod]:
     "The registered class of that name"
-    if name not in METHODS: raise LabError(f'a method {name!r}', f'one of {sorted(METHODS)}', 'Import the module that registers it.')
+    if name not in METHODS:
+        raise LabError(f"a method {name!r}", f"one of {sorted(METHODS)}", "Import the module that registers it.")
     return METHODS[name]

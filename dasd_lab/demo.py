@@ -6,71 +6,107 @@
 __all__ = ['CpuTimes', 'demo_sheet', 'demo']
 
 # %% ../nbs/65_demo.ipynb #790fd305
-import shutil,time
+import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 from tqdm.auto import tqdm
 
 from .contracts import LabError
-from .corpora.catalog import Corpus,load_corpus
-from .evaluation.retrieval import Results,evaluate
+from .corpora.catalog import Corpus, load_corpus
+from .evaluation.retrieval import Results, evaluate
 from .presets import load_preset
 from .search.gallery import Gallery
-from .search.sheet import contact_sheet,sheet_row
+from .search.sheet import contact_sheet, sheet_row
 from .storage import write_json
-from .training.recipes import Run,source_model,train
+from .training.recipes import Run, source_model, train
 
 # %% ../nbs/65_demo.ipynb #0455780c
 class CpuTimes(dict):
     "CPU seconds of named parts of a job; with `say`, told as they end"
-    def __init__(self, say:Callable[[str],None]=lambda text: None): self.say,self._last = say,time.process_time()
-    def lap(self,
-        name:str # what has just ended
-    )->None:
+
+    def __init__(self, say: Callable[[str], None] = lambda text: None):
+        self.say, self._last = say, time.process_time()
+
+    def lap(
+        self,
+        name: str,  # what has just ended
+    ) -> None:
         "Note the CPU time since the last lap"
         now = time.process_time()
-        self[name] = round(now-self._last, 1); self._last = now
-        self.say(f'{name}: {self[name]:.0f} s of CPU time')
+        self[name] = round(now - self._last, 1)
+        self._last = now
+        self.say(f"{name}: {self[name]:.0f} s of CPU time")
+
     @property
-    def total_s(self)->float: return round(sum(self.values()), 1)
+    def total_s(self) -> float:
+        return round(sum(self.values()), 1)
 
 # %% ../nbs/65_demo.ipynb #25a92f6c
 def demo_sheet(
-    run:Run,       # a trained method
-    corpus:Corpus, # its test split is searched
-    out:Path,      # folder for `sheet.png` and `sheet.html`
-    note:str       # the small print
-)->list[dict]:     # language, query and the rank of the sought picture
+    run: Run,  # a trained method
+    corpus: Corpus,  # its test split is searched
+    out: Path,  # folder for `sheet.png` and `sheet.html`
+    note: str,  # the small print
+) -> list[dict]:  # language, query and the rank of the sought picture
     "Search the test pictures once in every language and draw what came back"
     gallery = Gallery(run.method).add_split(corpus)
-    captions = [corpus.captions('test', l, 'human')[i] for i,l in enumerate((run.method.backbone.source_language, *run.method.languages))]
+    captions = [
+        corpus.captions("test", l, "human")[i]
+        for i, l in enumerate((run.method.backbone.source_language, *run.method.languages))
+    ]
     rows = [sheet_row(gallery, c.text, c.language, sought=c.visual_id) for c in captions]
-    contact_sheet(rows, out/'sheet.png', out/'sheet.html', note=note)
-    return [dict(language=c.language, query=c.text, sought=c.visual_id, rank=r.sought.rank) for c,r in zip(captions, rows)]
+    contact_sheet(rows, out / "sheet.png", out / "sheet.html", note=note)
+    return [
+        dict(language=c.language, query=c.text, sought=c.visual_id, rank=r.sought.rank) for c, r in zip(captions, rows)
+    ]
+
 
 def demo(
-    out:str|Path,                       # folder; an earlier demo there is replaced
-    preset:str='dasd.pictograms',       # what is trained
-    languages:list[str]|None=None,      # None: the preset's
-    seed:int=0,                         # of everything that is random
-    progress:bool=True,                 # show bars?
-    say:Callable[[str],None]=print      # receives what there is to read
-)->dict:                                # what `results.json` holds
+    out: str | Path,  # folder; an earlier demo there is replaced
+    preset: str = "dasd.pictograms",  # what is trained
+    languages: list[str] | None = None,  # None: the preset's
+    seed: int = 0,  # of everything that is random
+    progress: bool = True,  # show bars?
+    say: Callable[[str], None] = print,  # receives what there is to read
+) -> dict:  # what `results.json` holds
     "From nothing to the final table and a contact sheet"
-    out,times,p = Path(out),CpuTimes(say),load_preset(preset)
-    if (out/'run').exists():
-        if not (out/'results.json').exists(): raise LabError(f'{out/"run"} exists and is no finished demo', 'an empty folder or an earlier demo', 'Choose another --out, or remove it.')
-        shutil.rmtree(out/'run'); (out/'results.json').unlink()
-    corpus = load_corpus(p['corpus']); times.lap('corpus')
-    backbone = source_model(p, corpus, seed, progress); times.lap('source model')
-    run = train(preset, corpus, languages, out/'run', seed, backbone, progress=progress); times.lap('languages')
-    results = evaluate(run.method, corpus, 'test', [backbone.source_language, *run.method.languages]); times.lap('evaluation')
-    say(''); say(results.to_markdown()); say('')
-    note = f'{run.card["method"]} on {backbone.name}, seed {seed}; 1,000 test scenes; mean recall {100*results.mean_recall:.1f} over {", ".join(run.method.languages)}'
-    queries = demo_sheet(run, corpus, out, note); times.lap('contact sheet')
-    facts = dict(preset=preset, seed=seed, cpu_s=times, cpu_total_s=times.total_s, cpu_model_and_languages_s=round(times['source model']+times['languages']+times['evaluation'], 1),
-                 mean_recall=results.mean_recall, languages=results.all_rows, queries=queries, card=run.card)
-    write_json(facts, out/'results.json')
-    say(f'{out}: run, results.json, sheet.png, sheet.html; {times.total_s:.0f} s of CPU time in all')
+    out, times, p = Path(out), CpuTimes(say), load_preset(preset)
+    if (out / "run").exists():
+        if not (out / "results.json").exists():
+            raise LabError(
+                f"{out / 'run'} exists and is no finished demo",
+                "an empty folder or an earlier demo",
+                "Choose another --out, or remove it.",
+            )
+        shutil.rmtree(out / "run")
+        (out / "results.json").unlink()
+    corpus = load_corpus(p["corpus"])
+    times.lap("corpus")
+    backbone = source_model(p, corpus, seed, progress)
+    times.lap("source model")
+    run = train(preset, corpus, languages, out / "run", seed, backbone, progress=progress)
+    times.lap("languages")
+    results = evaluate(run.method, corpus, "test", [backbone.source_language, *run.method.languages])
+    times.lap("evaluation")
+    say("")
+    say(results.to_markdown())
+    say("")
+    note = f"{run.card['method']} on {backbone.name}, seed {seed}; 1,000 test scenes; mean recall {100 * results.mean_recall:.1f} over {', '.join(run.method.languages)}"
+    queries = demo_sheet(run, corpus, out, note)
+    times.lap("contact sheet")
+    facts = dict(
+        preset=preset,
+        seed=seed,
+        cpu_s=times,
+        cpu_total_s=times.total_s,
+        cpu_model_and_languages_s=round(times["source model"] + times["languages"] + times["evaluation"], 1),
+        mean_recall=results.mean_recall,
+        languages=results.all_rows,
+        queries=queries,
+        card=run.card,
+    )
+    write_json(facts, out / "results.json")
+    say(f"{out}: run, results.json, sheet.png, sheet.html; {times.total_s:.0f} s of CPU time in all")
     return facts

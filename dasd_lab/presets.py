@@ -6,7 +6,10 @@
 __all__ = ['PRESET_FOLDER', 'KEYS', 'settings', 'plain', 'list_presets', 'vary', 'load_preset', 'leaves', 'provenance']
 
 # %% ../nbs/01_presets.ipynb #7ef62a7d
-import dataclasses,json,types,typing
+import dataclasses
+import json
+import types
+import typing
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -14,108 +17,180 @@ from typing import Any
 from .contracts import LabError
 
 # %% ../nbs/01_presets.ipynb #ead6cbe9
-def _convert(kind:Any, value:Any, where:str)->Any:
+def _convert(kind: Any, value: Any, where: str) -> Any:
     "One value as the field's type asks for it"
-    origin,args = typing.get_origin(kind),typing.get_args(kind)
-    if dataclasses.is_dataclass(kind): return value if isinstance(value, kind) else settings(kind, value, where)
-    if origin is tuple: return tuple(_convert(args[0], v, f'{where}[{i}]') for i,v in enumerate(value))
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if dataclasses.is_dataclass(kind):
+        return value if isinstance(value, kind) else settings(kind, value, where)
+    if origin is tuple:
+        return tuple(_convert(args[0], v, f"{where}[{i}]") for i, v in enumerate(value))
     if origin is typing.Literal:
-        if value not in args: raise LabError(f'{where} = {value!r}', f'one of {list(args)}', 'Choose one of them.')
+        if value not in args:
+            raise LabError(f"{where} = {value!r}", f"one of {list(args)}", "Choose one of them.")
         return value
     if origin in (typing.Union, types.UnionType):
-        if value is None and type(None) in args: return None
+        if value is None and type(None) in args:
+            return None
         return _convert(next(a for a in args if a is not type(None)), value, where)
-    if kind is float and type(value) is int: return float(value)
-    if kind in (int,float,bool,str) and type(value) is not kind:
-        raise LabError(f'{where} = {value!r}', f'a value of type {kind.__name__}', 'Correct the preset or the option.')
+    if kind is float and type(value) is int:
+        return float(value)
+    if kind in (int, float, bool, str) and type(value) is not kind:
+        raise LabError(f"{where} = {value!r}", f"a value of type {kind.__name__}", "Correct the preset or the option.")
     return value
 
+
 def settings(
-    cls:type,      # a frozen dataclass
-    values:dict,   # plain data: what a JSON file holds
-    where:str=''   # where the values come from, for the error
-)->Any:            # an instance of `cls`
+    cls: type,  # a frozen dataclass
+    values: dict,  # plain data: what a JSON file holds
+    where: str = "",  # where the values come from, for the error
+) -> Any:  # an instance of `cls`
     "Build a frozen dataclass from plain data; unknown keys and wrong types are errors"
-    kinds,where = typing.get_type_hints(cls),where or cls.__name__
-    if unknown := sorted(set(values)-set(kinds)):
-        raise LabError(f'{where} has no setting {", ".join(map(repr, unknown))}', f'some of {sorted(kinds)}', 'Correct the name.')
-    return cls(**{k: _convert(kinds[k], v, f'{where}.{k}') for k,v in values.items()})
+    kinds, where = typing.get_type_hints(cls), where or cls.__name__
+    if unknown := sorted(set(values) - set(kinds)):
+        raise LabError(
+            f"{where} has no setting {', '.join(map(repr, unknown))}", f"some of {sorted(kinds)}", "Correct the name."
+        )
+    return cls(**{k: _convert(kinds[k], v, f"{where}.{k}") for k, v in values.items()})
 
 # %% ../nbs/01_presets.ipynb #d28126a5
 def plain(
-    config:Any # a dataclass instance
-)->dict:
+    config: Any,  # a dataclass instance
+) -> dict:
     "A dataclass as plain data for JSON"
     return json.loads(json.dumps(dataclasses.asdict(config)))
 
 # %% ../nbs/01_presets.ipynb #c290e1c5
-PRESET_FOLDER = files('dasd_lab')/'presets'
+PRESET_FOLDER = files("dasd_lab") / "presets"
 
-def list_presets()->list[str]: # names, sorted
+
+def list_presets() -> list[str]:  # names, sorted
     "The presets that the package brings"
-    return sorted(f.name[:-5] for f in PRESET_FOLDER.iterdir() if f.name.endswith('.json'))
+    return sorted(f.name[:-5] for f in PRESET_FOLDER.iterdir() if f.name.endswith(".json"))
 
-def _read(name:str)->tuple[Path,dict]:
+
+def _read(name: str) -> tuple[Path, dict]:
     "A preset's file and what stands in it"
-    path = Path(name) if str(name).endswith('.json') else PRESET_FOLDER/f'{name}.json'
+    path = Path(name) if str(name).endswith(".json") else PRESET_FOLDER / f"{name}.json"
     if not path.is_file():
-        raise LabError(f'no preset {name!r}', f'one of {list_presets()} or the path of a JSON file', 'See `list_presets()`.')
-    try: found = json.loads(path.read_text(encoding='utf-8'))
-    except ValueError as e: raise LabError(f'{path} cannot be read: {e}', 'a JSON file', 'Correct it.') from e
-    if not isinstance(found, dict): raise LabError(f'{path} holds a {type(found).__name__}', 'settings by name', 'Correct it.')
-    return path,found
+        raise LabError(
+            f"no preset {name!r}", f"one of {list_presets()} or the path of a JSON file", "See `list_presets()`."
+        )
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as e:
+        raise LabError(f"{path} cannot be read: {e}", "a JSON file", "Correct it.") from e
+    if not isinstance(found, dict):
+        raise LabError(f"{path} holds a {type(found).__name__}", "settings by name", "Correct it.")
+    return path, found
 
 # %% ../nbs/01_presets.ipynb #822545aa
 def vary(
-    preset:dict,       # plain data, left as it is
-    changes:dict       # dotted name → new value
-)->dict:               # a changed copy
+    preset: dict,  # plain data, left as it is
+    changes: dict,  # dotted name → new value
+) -> dict:  # a changed copy
     "A copy of a preset with some settings changed"
     result = json.loads(json.dumps(preset))
-    for name,value in changes.items():
-        *path,last = name.split('.')
+    for name, value in changes.items():
+        *path, last = name.split(".")
         node = result
         for part in path:
-            node = node[int(part)] if isinstance(node, list) and part.isdigit() and int(part)<len(node) else node.get(part) if isinstance(node, dict) else None
-            if node is None: raise LabError(f'no setting {name!r}', f'a name of the preset, which has {sorted(preset)}', 'Correct the name.')
+            node = (
+                node[int(part)]
+                if isinstance(node, list) and part.isdigit() and int(part) < len(node)
+                else node.get(part)
+                if isinstance(node, dict)
+                else None
+            )
+            if node is None:
+                raise LabError(
+                    f"no setting {name!r}", f"a name of the preset, which has {sorted(preset)}", "Correct the name."
+                )
         node[int(last) if isinstance(node, list) else last] = value
     return result
 
 # %% ../nbs/01_presets.ipynb #a98b7237
-KEYS = dict(base='another preset, of which this one lists the differences', name='of a source model', method='a registered method', config="the method's settings",
-            stages='what is trained, one after the other', languages='targets, ISO 639-1', corpus='what is trained on', stage_corpora='stage → corpus, where it is another one', frames='of a clip',
-            backbone='a published tower: {open_clip, pretrained} or {folder}', source_model='a preset of a tower that is trained here', finetuning='English finetuning of the tower',
-            token_vectors='published ones: {weights, n_tokens}', vocab_size='of a tokenizer that is learnt from the captions', word_vectors='whole words with monolingual vectors, see `training.vocabularies`', model_cfg="a source model's towers", phases="a source model's training",
-            selection='by which figure of the validation pictures weights are chosen', sources='dotted setting → where it is from')
+KEYS = dict(
+    base="another preset, of which this one lists the differences",
+    name="of a source model",
+    method="a registered method",
+    config="the method's settings",
+    stages="what is trained, one after the other",
+    languages="targets, ISO 639-1",
+    corpus="what is trained on",
+    stage_corpora="stage → corpus, where it is another one",
+    frames="of a clip",
+    backbone="a published tower: {open_clip, pretrained} or {folder}",
+    source_model="a preset of a tower that is trained here",
+    finetuning="English finetuning of the tower",
+    token_vectors="published ones: {weights, n_tokens}",
+    vocab_size="of a tokenizer that is learnt from the captions",
+    word_vectors="whole words with monolingual vectors, see `training.vocabularies`",
+    model_cfg="a source model's towers",
+    phases="a source model's training",
+    selection="by which figure of the validation pictures weights are chosen",
+    sources="dotted setting → where it is from",
+)
+
 
 def load_preset(
-    name:str,             # a preset's name, or the path of a JSON file
-    below:tuple[str,...]=() # presets that stand on this one, to notice a circle
-)->dict:                  # with the settings of its base
+    name: str,  # a preset's name, or the path of a JSON file
+    below: tuple[str, ...] = (),  # presets that stand on this one, to notice a circle
+) -> dict:  # with the settings of its base
     "A preset as plain data"
-    path,own = _read(name)
-    if (here := str(path)) in below: raise LabError(f'{name!r} as a base of itself', 'a base that ends somewhere', 'Correct `base`.')
-    if unknown := sorted(k for k in own if k.split('.')[0] not in KEYS): raise LabError(f'{name}: unknown settings {unknown}', f'some of {list(KEYS)}', 'Correct the name.')
-    if 'base' not in own:
-        if dotted := [k for k in own if '.' in k]: raise LabError(f'{name}: {dotted[0]!r} without a `base`', 'dotted names only for differences', 'Name a base, or write the setting out.')
+    path, own = _read(name)
+    if (here := str(path)) in below:
+        raise LabError(f"{name!r} as a base of itself", "a base that ends somewhere", "Correct `base`.")
+    if unknown := sorted(k for k in own if k.split(".")[0] not in KEYS):
+        raise LabError(f"{name}: unknown settings {unknown}", f"some of {list(KEYS)}", "Correct the name.")
+    if "base" not in own:
+        if dotted := [k for k in own if "." in k]:
+            raise LabError(
+                f"{name}: {dotted[0]!r} without a `base`",
+                "dotted names only for differences",
+                "Name a base, or write the setting out.",
+            )
         return own
-    base = load_preset(str(path.parent/own['base']) if own['base'].endswith('.json') else own['base'], (*below, here))
-    return vary(base, {k: v for k,v in own.items() if k not in ('base','sources')} | dict(sources=base.get('sources', {})|own.get('sources', {})))
+    base = load_preset(str(path.parent / own["base"]) if own["base"].endswith(".json") else own["base"], (*below, here))
+    return vary(
+        base,
+        {k: v for k, v in own.items() if k not in ("base", "sources")}
+        | dict(sources=base.get("sources", {}) | own.get("sources", {})),
+    )
 
 # %% ../nbs/01_presets.ipynb #ab974546
 def leaves(
-    data:Any,   # plain data, such as a preset
-    at:str=''   # its place
-)->dict:        # dotted name → value; a list of plain values is one value
+    data: Any,  # plain data, such as a preset
+    at: str = "",  # its place
+) -> dict:  # dotted name → value; a list of plain values is one value
     "Every single setting of a preset"
-    parts = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) and any(isinstance(v, (dict,list)) for v in data) else None
-    return {at: data} if parts is None or not data else {k: v for n,x in parts for k,v in leaves(x, f'{at}.{n}' if at else str(n)).items()}
+    parts = (
+        data.items()
+        if isinstance(data, dict)
+        else enumerate(data)
+        if isinstance(data, list) and any(isinstance(v, (dict, list)) for v in data)
+        else None
+    )
+    return (
+        {at: data}
+        if parts is None or not data
+        else {k: v for n, x in parts for k, v in leaves(x, f"{at}.{n}" if at else str(n)).items()}
+    )
+
 
 def provenance(
-    preset:dict # plain data with `sources`
-)->dict[str,str]: # dotted setting → where it is from; '' where nothing is said
+    preset: dict,  # plain data with `sources`
+) -> dict[str, str]:  # dotted setting → where it is from; '' where nothing is said
     "The source of every setting"
-    def match(pattern, name): return all(a in ('*', b) for a,b in zip(pattern, name)) and len(pattern)<=len(name)
-    sources = sorted(((k.split('.'), v) for k,v in preset.get('sources', {}).items()), key=lambda kv: (len(kv[0]), -kv[0].count('*')))
-    found = {k: [v for p,v in sources if match(p, k.split('.'))] for k in leaves({k: v for k,v in preset.items() if k!='sources'})}
-    return {k: v[-1] if v else '' for k,v in found.items()}
+
+    def match(pattern, name):
+        return all(a in ("*", b) for a, b in zip(pattern, name)) and len(pattern) <= len(name)
+
+    sources = sorted(
+        ((k.split("."), v) for k, v in preset.get("sources", {}).items()),
+        key=lambda kv: (len(kv[0]), -kv[0].count("*")),
+    )
+    found = {
+        k: [v for p, v in sources if match(p, k.split("."))]
+        for k in leaves({k: v for k, v in preset.items() if k != "sources"})
+    }
+    return {k: v[-1] if v else "" for k, v in found.items()}

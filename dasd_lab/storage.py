@@ -7,177 +7,281 @@ __all__ = ['set_aside', 'recovered', 'to_disk', 'whole_folder', 'whole_file', 'w
            'unwrapped', 'read_weights', 'sha256', 'seal', 'read_manifest', 'unseal']
 
 # %% ../nbs/02_storage.ipynb #9cd8f033
-import errno,hashlib,json,os,shutil,tempfile
-from collections.abc import Iterator,Mapping
+import errno
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file,save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from .contracts import LabError
 
 # %% ../nbs/02_storage.ipynb #811d9fc2
 def set_aside(
-    path:Path # a folder that is being replaced
-)->Path:
+    path: Path,  # a folder that is being replaced
+) -> Path:
     "Where the earlier folder waits until the new one stands in its place"
-    return path.with_name(f'.{path.name}-old')
+    return path.with_name(f".{path.name}-old")
+
 
 def recovered(
-    path:str|Path # a folder that `whole_folder` writes
-)->Path:          # the same
+    path: str | Path,  # a folder that `whole_folder` writes
+) -> Path:  # the same
     "Put back what a process left aside that was killed between the two renames"
     path = Path(path)
     if (aside := set_aside(path)).exists():
-        if path.exists(): shutil.rmtree(aside) # killed after the second one
-        else: os.replace(aside, path)
+        if path.exists():
+            shutil.rmtree(aside)  # killed after the second one
+        else:
+            os.replace(aside, path)
     return path
 
-def to_disk(
-    path:Path # a file, or a folder with all it holds
-)->None:
-    "Wait until the system has written it, so that a power cut after a rename loses nothing"
-    for p in (*sorted(path.rglob('*')), path): _flush(p)
 
-def _flush(path:Path)->None:
+def to_disk(
+    path: Path,  # a file, or a folder with all it holds
+) -> None:
+    "Wait until the system has written it, so that a power cut after a rename loses nothing"
+    for p in (*sorted(path.rglob("*")), path):
+        _flush(p)
+
+
+def _flush(path: Path) -> None:
     "One file or one folder's own entries"
-    if os.name=='nt' and path.is_dir(): return # Windows opens no folders
+    if os.name == "nt" and path.is_dir():
+        return  # Windows opens no folders
     opened = os.open(path, os.O_RDONLY)
-    try: os.fsync(opened)
+    try:
+        os.fsync(opened)
     except OSError as e:
-        if e.errno not in (errno.EINVAL,errno.ENOTSUP,errno.EBADF): raise # some file systems cannot do it
-    finally: os.close(opened)
+        if e.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF):
+            raise  # some file systems cannot do it
+    finally:
+        os.close(opened)
+
 
 @contextmanager
 def whole_folder(
-    path:str|Path # where the folder shall be
-)->Iterator[Path]: # a temporary folder to write into
+    path: str | Path,  # where the folder shall be
+) -> Iterator[Path]:  # a temporary folder to write into
     "Write a folder that appears complete or not at all"
-    path = recovered(path); fresh,aside = path.with_name(f'.{path.name}-'),set_aside(path)
+    path = recovered(path)
+    fresh, aside = path.with_name(f".{path.name}-"), set_aside(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = Path(tempfile.mkdtemp(prefix=fresh.name, dir=path.parent)); fresh.chmod(0o755)
+        fresh = Path(tempfile.mkdtemp(prefix=fresh.name, dir=path.parent))
+        fresh.chmod(0o755)
         yield fresh
         to_disk(fresh)
-        if path.exists(): os.replace(path, aside)
-        os.replace(fresh, path); _flush(path.parent)
+        if path.exists():
+            os.replace(path, aside)
+        os.replace(fresh, path)
+        _flush(path.parent)
     except OSError as e:
         recovered(path)
-        raise LabError(f'{path} could not be written: {e.strerror or e}', 'space and the right to write there',
-                       'Nothing that was there is lost. Free some space or choose another folder.') from e
+        raise LabError(
+            f"{path} could not be written: {e.strerror or e}",
+            "space and the right to write there",
+            "Nothing that was there is lost. Free some space or choose another folder.",
+        ) from e
     finally:
-        shutil.rmtree(fresh, ignore_errors=True); shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(fresh, ignore_errors=True)
+        shutil.rmtree(aside, ignore_errors=True)
+
 
 @contextmanager
 def whole_file(
-    path:str|Path, # where the file shall be
-    by:str=''      # who writes it, as a part of the temporary name
-)->Iterator[Path]: # a temporary path to write to
+    path: str | Path,  # where the file shall be
+    by: str = "",  # who writes it, as a part of the temporary name
+) -> Iterator[Path]:  # a temporary path to write to
     "Write a file that appears complete or not at all"
-    path = Path(path); fresh = path.with_name(f'.{path.name}-{by or os.getpid()}-{os.urandom(4).hex()}') # machines that share the folder may share the number
+    path = Path(path)
+    # machines that share the folder may share the number
+    fresh = path.with_name(f".{path.name}-{by or os.getpid()}-{os.urandom(4).hex()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield fresh
         os.replace(fresh, path)
-    except (OSError,SafetensorError) as e:
-        raise LabError(f'{path} could not be written: {getattr(e, "strerror", None) or e}', 'space and the right to write there',
-                       'Nothing that was there is lost. Free some space or choose another place.') from e
+    except (OSError, SafetensorError) as e:
+        raise LabError(
+            f"{path} could not be written: {getattr(e, 'strerror', None) or e}",
+            "space and the right to write there",
+            "Nothing that was there is lost. Free some space or choose another place.",
+        ) from e
     finally:
-        try: fresh.unlink(missing_ok=True)
-        except OSError: pass # nothing was made: the folder is none
+        try:
+            fresh.unlink(missing_ok=True)
+        except OSError:
+            pass  # nothing was made: the folder is none
 
 # %% ../nbs/02_storage.ipynb #7eea656c
 def write_json(
-    data,          # plain data
-    path:str|Path  # the file
-)->None:
+    data,  # plain data
+    path: str | Path,  # the file
+) -> None:
     "Write JSON, readable and whole"
-    with whole_file(path) as f: f.write_text(json.dumps(data, indent=1, ensure_ascii=False)+'\n', encoding='utf-8')
+    with whole_file(path) as f:
+        f.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
 
 def write_tensors(
-    tensors:Mapping[str,Tensor], # name → tensor
-    path:str|Path                # the file, `.safetensors`
-)->None:
+    tensors: Mapping[str, Tensor],  # name → tensor
+    path: str | Path,  # the file, `.safetensors`
+) -> None:
     "Write named tensors, whole"
-    with whole_file(path) as f: save_file({k: v.detach().contiguous().cpu() for k,v in tensors.items()}, f)
+    with whole_file(path) as f:
+        save_file({k: v.detach().contiguous().cpu() for k, v in tensors.items()}, f)
+
 
 def read_tensors(
-    path:str|Path # a safetensors file
-)->dict[str,Tensor]:
+    path: str | Path,  # a safetensors file
+) -> dict[str, Tensor]:
     "Read named tensors; never executes anything a file contains"
-    if not Path(path).is_file(): raise LabError(f'no file {path}', 'a safetensors file', 'Check the path.')
-    try: return load_file(path)
-    except (SafetensorError,OSError,ValueError) as e:
-        what = 'a pickle' if Path(path).read_bytes()[:2] in (b'\x80\x02',b'\x80\x04',b'PK') else 'a truncated or foreign file'
-        raise LabError(f'{path} is {what} ({e})', 'a whole safetensors file',
-                       'Fetch it again; pickles are never opened, as loading one can run any program.') from e
+    if not Path(path).is_file():
+        raise LabError(f"no file {path}", "a safetensors file", "Check the path.")
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError, ValueError) as e:
+        what = (
+            "a pickle"
+            if Path(path).read_bytes()[:2] in (b"\x80\x02", b"\x80\x04", b"PK")
+            else "a truncated or foreign file"
+        )
+        raise LabError(
+            f"{path} is {what} ({e})",
+            "a whole safetensors file",
+            "Fetch it again; pickles are never opened, as loading one can run any program.",
+        ) from e
+
 
 def unwrapped(
-    found:object # what a file held
-)->dict[str,Tensor]|None: # None: no state dict
+    found: object,  # what a file held
+) -> dict[str, Tensor] | None:  # None: no state dict
     "The flat state dict, out of a larger dictionary and without a prefix `module.` on every name"
-    if not isinstance(found, Mapping): return None
-    inner = next((found[k] for k in ('model','state_dict','model_state_dict') if isinstance(found.get(k), Mapping)), found)
-    if not inner or not all(isinstance(k, str) and isinstance(v, Tensor) for k,v in inner.items()): return None
-    return {k.removeprefix('module.'): v for k,v in inner.items()} if all(k.startswith('module.') for k in inner) else dict(inner)
+    if not isinstance(found, Mapping):
+        return None
+    inner = next(
+        (found[k] for k in ("model", "state_dict", "model_state_dict") if isinstance(found.get(k), Mapping)), found
+    )
+    if not inner or not all(isinstance(k, str) and isinstance(v, Tensor) for k, v in inner.items()):
+        return None
+    return (
+        {k.removeprefix("module."): v for k, v in inner.items()}
+        if all(k.startswith("module.") for k in inner)
+        else dict(inner)
+    )
+
 
 def read_weights(
-    path:str|Path # `.safetensors`, or `.bin`, `.pt`, `.pth` with pickled tensors
-)->dict[str,Tensor]:
+    path: str | Path,  # `.safetensors`, or `.bin`, `.pt`, `.pth` with pickled tensors
+) -> dict[str, Tensor]:
     "The tensors of anybody's weights file; nothing in it is executed"
     path = Path(path)
-    if not path.is_file(): raise LabError(f'no file {path}', 'a file of weights', 'Check the path.')
-    try: found = read_tensors(path) if path.suffix=='.safetensors' else torch.load(path, map_location='cpu', weights_only=True)
-    except LabError: raise
-    except Exception as e: raise LabError(f'{path} cannot be read as plain tensors ({str(e)[:120]})', 'a whole file of tensors; programs and other objects are never opened', 'Fetch it again, as .safetensors where there is one.') from e
-    if (state := unwrapped(found)) is None: raise LabError(f'{path} is a {type(found).__name__} with other things than tensors', 'a flat dictionary of tensors', 'Give the state dict alone, or the .safetensors file of the same model.')
+    if not path.is_file():
+        raise LabError(f"no file {path}", "a file of weights", "Check the path.")
+    try:
+        found = (
+            read_tensors(path)
+            if path.suffix == ".safetensors"
+            else torch.load(path, map_location="cpu", weights_only=True)
+        )
+    except LabError:
+        raise
+    except Exception as e:
+        raise LabError(
+            f"{path} cannot be read as plain tensors ({str(e)[:120]})",
+            "a whole file of tensors; programs and other objects are never opened",
+            "Fetch it again, as .safetensors where there is one.",
+        ) from e
+    if (state := unwrapped(found)) is None:
+        raise LabError(
+            f"{path} is a {type(found).__name__} with other things than tensors",
+            "a flat dictionary of tensors",
+            "Give the state dict alone, or the .safetensors file of the same model.",
+        )
     return state
 
+
 def sha256(
-    path:str|Path # a file
-)->str:           # hexadecimal
+    path: str | Path,  # a file
+) -> str:  # hexadecimal
     "Checksum of a file"
-    with open(path, 'rb') as f: return hashlib.file_digest(f, 'sha256').hexdigest()
+    with open(path, "rb") as f:
+        return hashlib.file_digest(f, "sha256").hexdigest()
 
 # %% ../nbs/02_storage.ipynb #8a376af2
 def seal(
-    folder:Path, # a filled folder
-    manifest:str='manifest.json', # the file that is written
-    /, **facts   # what else the manifest says
-)->None:
+    folder: Path,  # a filled folder
+    manifest: str = "manifest.json",  # the file that is written
+    /,
+    **facts,  # what else the manifest says
+) -> None:
     "Write the manifest: the facts, and the checksum of every other file"
-    sums = {f.relative_to(folder).as_posix(): sha256(f) for f in sorted(folder.rglob('*')) if f.is_file() and f.name!=manifest}
-    (folder/manifest).write_text(json.dumps(dict(facts, files=sums), indent=1, ensure_ascii=False)+'\n', encoding='utf-8')
+    sums = {
+        f.relative_to(folder).as_posix(): sha256(f)
+        for f in sorted(folder.rglob("*"))
+        if f.is_file() and f.name != manifest
+    }
+    (folder / manifest).write_text(
+        json.dumps(dict(facts, files=sums), indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
+
 
 def read_manifest(
-    folder:str|Path,       # a folder with a manifest
-    kind:str,              # what it should be: 'backbone', 'run', 'gallery', …
-    file:str='manifest.json' # the manifest
-)->dict:
+    folder: str | Path,  # a folder with a manifest
+    kind: str,  # what it should be: 'backbone', 'run', 'gallery', …
+    file: str = "manifest.json",  # the manifest
+) -> dict:
     "What a manifest says; nothing is compared yet"
-    path = recovered(folder)/file
-    if not path.is_file(): raise LabError(f'{folder} has no {file}', f'a folder that the lab wrote as a {kind}', 'Check the path.')
-    try: manifest = json.loads(path.read_text(encoding='utf-8'))
-    except ValueError as e: raise LabError(f'{path} cannot be read: {e}', 'JSON', 'Restore or rebuild the folder.') from e
-    if not isinstance(manifest, dict): raise LabError(f'{path} holds a {type(manifest).__name__}', f'the manifest of a {kind} that the lab wrote', 'Give another folder.')
+    path = recovered(folder) / file
+    if not path.is_file():
+        raise LabError(f"{folder} has no {file}", f"a folder that the lab wrote as a {kind}", "Check the path.")
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as e:
+        raise LabError(f"{path} cannot be read: {e}", "JSON", "Restore or rebuild the folder.") from e
+    if not isinstance(manifest, dict):
+        raise LabError(
+            f"{path} holds a {type(manifest).__name__}",
+            f"the manifest of a {kind} that the lab wrote",
+            "Give another folder.",
+        )
     return manifest
 
 # %% ../nbs/02_storage.ipynb #6b9aa4e0
 def unseal(
-    folder:str|Path,       # a folder with a manifest
-    kind:str,              # what it should be: 'backbone', 'run', 'gallery', …
-    file:str='manifest.json' # the manifest
-)->dict:                   # the manifest
+    folder: str | Path,  # a folder with a manifest
+    kind: str,  # what it should be: 'backbone', 'run', 'gallery', …
+    file: str = "manifest.json",  # the manifest
+) -> dict:  # the manifest
     "Read and check a manifest: the kind, and every file's checksum"
-    folder,manifest = Path(folder),read_manifest(folder, kind, file)
-    if not isinstance(manifest.get('files'), dict): raise LabError(f'{folder/file} lists no files', f'the manifest of a {kind} that the lab wrote', 'Give another folder.')
-    if manifest.get('kind') != kind:
-        raise LabError(f'{folder} is a {manifest.get("kind")!r}', f'a {kind!r}', 'Give the folder of the right kind.')
-    for name,digest in manifest['files'].items():
-        if Path(name).is_absolute() or '..' in Path(name).parts or '\\' in name: raise LabError(f'{folder/file} lists {name!r}', 'files below its own folder', 'Do not use this folder: the lab did not write it so.')
-        if not (folder/name).is_file(): raise LabError(f'{folder} lacks {name}', 'the files its manifest lists', 'Restore or rebuild the folder.')
-        if sha256(folder/name) != digest: raise LabError(f'{folder/name} was changed or cut short', f'checksum {digest[:12]}…', 'Restore or rebuild the folder.')
+    folder, manifest = Path(folder), read_manifest(folder, kind, file)
+    if not isinstance(manifest.get("files"), dict):
+        raise LabError(
+            f"{folder / file} lists no files", f"the manifest of a {kind} that the lab wrote", "Give another folder."
+        )
+    if manifest.get("kind") != kind:
+        raise LabError(f"{folder} is a {manifest.get('kind')!r}", f"a {kind!r}", "Give the folder of the right kind.")
+    for name, digest in manifest["files"].items():
+        if Path(name).is_absolute() or ".." in Path(name).parts or "\\" in name:
+            raise LabError(
+                f"{folder / file} lists {name!r}",
+                "files below its own folder",
+                "Do not use this folder: the lab did not write it so.",
+            )
+        if not (folder / name).is_file():
+            raise LabError(f"{folder} lacks {name}", "the files its manifest lists", "Restore or rebuild the folder.")
+        if sha256(folder / name) != digest:
+            raise LabError(
+                f"{folder / name} was changed or cut short",
+                f"checksum {digest[:12]}…",
+                "Restore or rebuild the folder.",
+            )
     return manifest

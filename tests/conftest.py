@@ -1,45 +1,86 @@
 "The options --golden, a folder with cases `case_*.json`, each with its `.npz`, and --record, a file that says how near to them we are"
-import gc,hashlib,json
+
+import gc
+import hashlib
+import json
 from pathlib import Path
-import pytest
 
 import parity
+import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 
+
 def pytest_addoption(parser):
-    parser.addoption('--golden', metavar='DIR', type=Path, help=f'folder with golden cases of a method (default: those in {ROOT.parent}/shared/golden, by method)')
-    parser.addoption('--record', metavar='FILE', type=Path, help='JSON of the largest deviations from the golden cases of one method; written when every test of it passed')
+    parser.addoption(
+        "--golden",
+        metavar="DIR",
+        type=Path,
+        help=f"folder with golden cases of a method (default: those in {ROOT.parent}/shared/golden, by method)",
+    )
+    parser.addoption(
+        "--record",
+        metavar="FILE",
+        type=Path,
+        help="JSON of the largest deviations from the golden cases of one method; written when every test of it passed",
+    )
+
 
 def method_of(path):
     "Which method a case is of: its names begin with it"
-    return json.loads(path.read_text(encoding='utf-8')).get('prefix', 'dasd').split('_')[0]
+    return json.loads(path.read_text(encoding="utf-8")).get("prefix", "dasd").split("_")[0]
+
 
 def pytest_generate_tests(metafunc):
     "Every test that asks for `case_path` runs once a case of its module's METHOD, or is skipped with the reason"
-    if 'case_path' not in metafunc.fixturenames: return
-    method = getattr(metafunc.module, 'METHOD', 'dasd'); folder = metafunc.config.getoption('golden') or ROOT.parent/'shared/golden'/method
-    paths = [p for p in sorted(folder.glob('case_*.json')) if p.with_suffix('.npz').is_file() and method_of(p)==method]
-    cases = [pytest.param(p, id=p.stem) for p in paths] or [pytest.param(None, id='none', marks=pytest.mark.skip(reason=f'no golden case of {method} in {folder}; give --golden DIR'))]
-    metafunc.parametrize('case_path', cases, scope='module')
+    if "case_path" not in metafunc.fixturenames:
+        return
+    method = getattr(metafunc.module, "METHOD", "dasd")
+    folder = metafunc.config.getoption("golden") or ROOT.parent / "shared/golden" / method
+    paths = [
+        p for p in sorted(folder.glob("case_*.json")) if p.with_suffix(".npz").is_file() and method_of(p) == method
+    ]
+    cases = [pytest.param(p, id=p.stem) for p in paths] or [
+        pytest.param(
+            None, id="none", marks=pytest.mark.skip(reason=f"no golden case of {method} in {folder}; give --golden DIR")
+        )
+    ]
+    metafunc.parametrize("case_path", cases, scope="module")
+
 
 @pytest.fixture(autouse=True)
 def compared_here(request):
     "What `parity.close` notes belongs to this test"
-    known = request.node.callspec.params if hasattr(request.node, 'callspec') else {}
-    parity.here.update(test=getattr(request.node, 'originalname', '').removeprefix('test_').replace('_', ' '), of=' '.join(str(v) for k,v in known.items() if k!='case_path'))
-    if known.get('case_path'): parity.CASES[known['case_path'].name] = hashlib.sha256(known['case_path'].with_suffix('.npz').read_bytes()).hexdigest()[:12]
+    known = request.node.callspec.params if hasattr(request.node, "callspec") else {}
+    parity.here.update(
+        test=getattr(request.node, "originalname", "").removeprefix("test_").replace("_", " "),
+        of=" ".join(str(v) for k, v in known.items() if k != "case_path"),
+    )
+    if known.get("case_path"):
+        parity.CASES[known["case_path"].name] = hashlib.sha256(
+            known["case_path"].with_suffix(".npz").read_bytes()
+        ).hexdigest()[:12]
+
 
 def pytest_collection_finish():
     "What the imports left is no garbage: the collector need not look at it again and again"
-    gc.collect(); gc.freeze()
+    gc.collect()
+    gc.freeze()
 
-def pytest_unconfigure(): gc.unfreeze() # or some libraries complain of leaks at the end
+
+def pytest_unconfigure():
+    gc.unfreeze()  # or some libraries complain of leaks at the end
+
 
 def pytest_sessionfinish(session, exitstatus):
     "Write the record of --record"
-    path = session.config.getoption('record')
-    if not path or exitstatus or not parity.GROUPS: return
-    tests = {Path(i.path): i.module for i in session.items if 'case_path' in i.fixturenames}
-    if len(tests)>1: raise pytest.UsageError(f'--record {path} with {", ".join(t.name for t in tests)}. Expected one test module. Run them one by one.')
-    (test,module), = tests.items(); parity.write(path, module.METHOD, test, module.COMPUTES)
+    path = session.config.getoption("record")
+    if not path or exitstatus or not parity.GROUPS:
+        return
+    tests = {Path(i.path): i.module for i in session.items if "case_path" in i.fixturenames}
+    if len(tests) > 1:
+        raise pytest.UsageError(
+            f"--record {path} with {', '.join(t.name for t in tests)}. Expected one test module. Run them one by one."
+        )
+    ((test, module),) = tests.items()
+    parity.write(path, module.METHOD, test, module.COMPUTES)

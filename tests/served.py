@@ -1,41 +1,66 @@
 "A gallery in which every answer can be told by eye, pictures of one colour and words for it in four languages, and a server on this machine"
-import socket,threading,time
+
+import socket
+import threading
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
 import uvicorn
+from colours import Named
 from PIL import Image
 
-from colours import Named
 from dasd_lab.search.stored import StoredGallery
 from dasd_lab.serve.server import Config
 
-COLOURS = dict(red=(1,0,0), green=(0,1,0), blue=(0,0,1), yellow=(1,1,0))
+COLOURS = dict(red=(1, 0, 0), green=(0, 1, 0), blue=(0, 0, 1), yellow=(1, 1, 0))
 
-def shade(colour:str, i:int)->tuple[int,...]:
+
+def shade(colour: str, i: int) -> tuple[int, ...]:
     "The i-th of a colour's shades, darker and darker and a little greyer"
-    return tuple(int(v*(255-4*i)+(1-v)*3*i) for v in COLOURS[colour])
+    return tuple(int(v * (255 - 4 * i) + (1 - v) * 3 * i) for v in COLOURS[colour])
 
-def picture(colour:str, i:int=0, size=(24,16))->Image.Image: return Image.new('RGB', size, shade(colour, i))
 
-def draw(folder:Path, each:int)->Path:
+def picture(colour: str, i: int = 0, size=(24, 16)) -> Image.Image:
+    return Image.new("RGB", size, shade(colour, i))
+
+
+def draw(folder: Path, each: int) -> Path:
     "So many pictures of each colour as files"
     folder.mkdir(parents=True)
     for c in COLOURS:
-        for i in range(each): picture(c, i).save(folder/f'{c}-{i:02d}.png')
+        for i in range(each):
+            picture(c, i).save(folder / f"{c}-{i:02d}.png")
     return folder
 
-def make(folder:Path, drawn:Path)->StoredGallery:
+
+def make(folder: Path, drawn: Path) -> StoredGallery:
     "A gallery of what `draw` drew; the number of the shade, the colour and whether it is light are known"
-    names = sorted(p.stem for p in drawn.iterdir()); gallery = StoredGallery(folder, Named(), dict(shade='integer', colour='text', light='flag', weight='number'))
-    return gallery.add(drawn, facts=dict(shade=[int(n[-2:]) for n in names], colour=[n[:-3] for n in names], light=[int(n[-2:])<5 for n in names], weight=[int(n[-2:])/4 for n in names]))
+    names = sorted(p.stem for p in drawn.iterdir())
+    gallery = StoredGallery(folder, Named(), dict(shade="integer", colour="text", light="flag", weight="number"))
+    return gallery.add(
+        drawn,
+        facts=dict(
+            shade=[int(n[-2:]) for n in names],
+            colour=[n[:-3] for n in names],
+            light=[int(n[-2:]) < 5 for n in names],
+            weight=[int(n[-2:]) / 4 for n in names],
+        ),
+    )
+
 
 @contextmanager
 def serving(app, **more):
     "An application behind the server of the command, in a thread: its port"
     with socket.socket() as s:
-        s.bind(('127.0.0.1', 0)); server = uvicorn.Server(Config(app, **dict(log_level='critical')|more)); thread = threading.Thread(target=server.run, kwargs=dict(sockets=[s]), daemon=True); thread.start()
+        s.bind(("127.0.0.1", 0))
+        server = uvicorn.Server(Config(app, **dict(log_level="critical") | more))
+        thread = threading.Thread(target=server.run, kwargs=dict(sockets=[s]), daemon=True)
+        thread.start()
         try:
-            while not server.started and thread.is_alive(): time.sleep(.01)
+            while not server.started and thread.is_alive():
+                time.sleep(0.01)
             yield s.getsockname()[1]
-        finally: server.should_exit = server.force_exit = True; thread.join(120)
+        finally:
+            server.should_exit = server.force_exit = True
+            thread.join(120)

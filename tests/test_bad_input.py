@@ -1,383 +1,589 @@
 """Bad input gets a clear error or a documented result, and nothing is lost: queries, pictures, captions, folders, a full disk."""
-import errno,json,pickle,resource,shutil,warnings
+
+import errno
+import json
+import pickle
+import resource
+import shutil
+import warnings
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np,pytest,torch
+import numpy as np
+import pytest
+import torch
 from PIL import Image
+from squares import SOURCE, TINY, Squares
+from test_gallery import Colours, plain
 
 from dasd_lab import storage
-from dasd_lab.backbone.towers import load_backbone,save_backbone
-from dasd_lab.contracts import Caption,LabError
+from dasd_lab.backbone.towers import load_backbone, save_backbone
+from dasd_lab.contracts import Caption, LabError
 from dasd_lab.corpora.captions import read_captions
-from dasd_lab.corpora.catalog import FolderCorpus,load_corpus
-from dasd_lab.corpora.visuals import read_picture,visuals_from_folder
-from dasd_lab.presets import load_preset,vary
-from dasd_lab.search.queries import QUERY_LIMIT,clean_query,read_query
+from dasd_lab.corpora.catalog import FolderCorpus, load_corpus
+from dasd_lab.corpora.visuals import read_picture, visuals_from_folder
+from dasd_lab.presets import load_preset, vary
 from dasd_lab.search.gallery import Gallery
-from dasd_lab.storage import read_tensors,seal,whole_folder,write_tensors
-from dasd_lab.training import recipes,runs
-from dasd_lab.training.recipes import load_run,train
-from dasd_lab.training.checkpoints import Place,load_checkpoint,save_checkpoint
-from dasd_lab.training.runs import load_method,save_method
+from dasd_lab.search.queries import QUERY_LIMIT, clean_query, read_query
+from dasd_lab.storage import read_tensors, seal, whole_folder, write_tensors
+from dasd_lab.training import recipes, runs
+from dasd_lab.training.checkpoints import Place, load_checkpoint, save_checkpoint
+from dasd_lab.training.recipes import load_run, train
+from dasd_lab.training.runs import load_method, save_method
 from dasd_lab.training.source import train_source
-
-from squares import SOURCE,TINY,Squares
-from test_gallery import Colours,plain
 
 
 @pytest.fixture
 def gallery():
     method = Colours()
-    method.encode_captions = lambda captions, language: torch.tensor([[float(len(c)),1.,2.] for c in captions])
-    return Gallery(method).add([plain((i*40,100,50)) for i in range(5)])
+    method.encode_captions = lambda captions, language: torch.tensor([[float(len(c)), 1.0, 2.0] for c in captions])
+    return Gallery(method).add([plain((i * 40, 100, 50)) for i in range(5)])
 
 
-@pytest.mark.parametrize('text', ['',' ','\n\t\r','\x00\x01\x1b','\u200b\ufeff','\u202e\u202c','\u200d\u200d','\u3000','\ud83d'])
+@pytest.mark.parametrize(
+    "text", ["", " ", "\n\t\r", "\x00\x01\x1b", "\u200b\ufeff", "\u202e\u202c", "\u200d\u200d", "\u3000", "\ud83d"]
+)
 def test_an_empty_query_is_an_error_that_says_what_to_do(gallery, text):
-    with pytest.raises(LabError, match='an empty query') as e: gallery.search(text)
+    with pytest.raises(LabError, match="an empty query") as e:
+        gallery.search(text)
     assert e.value.next_step
 
 
-@pytest.mark.parametrize('text', [None,3,b'rot',['rot']])
+@pytest.mark.parametrize("text", [None, 3, b"rot", ["rot"]])
 def test_a_query_that_is_no_text(gallery, text):
-    with pytest.raises(LabError, match='a query of type'): gallery.search(text)
+    with pytest.raises(LabError, match="a query of type"):
+        gallery.search(text)
 
 
-@pytest.mark.parametrize('unit', ['a','ein roter Hund ','狗','🐕','كلب '])
+@pytest.mark.parametrize("unit", ["a", "ein roter Hund ", "狗", "🐕", "كلب "])
 def test_ten_thousand_characters_are_cut_with_a_warning(gallery, unit):
-    text = (unit*10_000)[:10_000]
-    with pytest.warns(UserWarning, match=f'only the first {QUERY_LIMIT:,}'): hits = gallery.search(text, 'de')
+    text = (unit * 10_000)[:10_000]
+    with pytest.warns(UserWarning, match=f"only the first {QUERY_LIMIT:,}"):
+        hits = gallery.search(text, "de")
     assert len(hits) == 5 and len(hits.query.text) <= QUERY_LIMIT
-    with warnings.catch_warnings(): warnings.simplefilter('error'); assert len(clean_query('x'*QUERY_LIMIT)) == QUERY_LIMIT
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(clean_query("x" * QUERY_LIMIT)) == QUERY_LIMIT
 
 
 def test_an_unsupported_language_lists_the_supported_ones(gallery):
-    for language in ('fi','','xx','DE '):
-        with pytest.raises(LabError, match='one of de, ar, en'): gallery.search('kissa', language)
+    for language in ("fi", "", "xx", "DE "):
+        with pytest.raises(LabError, match="one of de, ar, en"):
+            gallery.search("kissa", language)
 
 
-@pytest.mark.parametrize('text', ['ein 狗 am Strand','собака und Hund','كلب dog 犬','ﬁn','Ａｂｃ','Z̸̡a̶l̵g̷o','a\u0301\u0301\u0301'])
+@pytest.mark.parametrize(
+    "text", ["ein 狗 am Strand", "собака und Hund", "كلب dog 犬", "ﬁn", "Ａｂｃ", "Z̸̡a̶l̵g̷o", "a\u0301\u0301\u0301"]
+)
 def test_mixed_scripts_are_searched_like_any_other(gallery, text):
     hits = gallery.search(text)
-    assert hits.query.language in ('de','ar','en') and 0 <= hits.query.confidence <= 1 and len(hits) == 5
+    assert hits.query.language in ("de", "ar", "en") and 0 <= hits.query.confidence <= 1 and len(hits) == 5
 
 
 def test_control_characters_and_two_encodings_make_no_difference(gallery):
-    assert gallery.search('ca\x07fe\u0301\r\n am\u202e Strand', 'de').query.text == 'café am Strand'
+    assert gallery.search("ca\x07fe\u0301\r\n am\u202e Strand", "de").query.text == "café am Strand"
 
 
-@pytest.mark.parametrize('text', ['🐕','🐕🏖️','👩‍🚒','🇫🇷','🏴󠁧󠁢󠁳󠁣󠁴󠁿','1️⃣','12','?!'])
+@pytest.mark.parametrize("text", ["🐕", "🐕🏖️", "👩‍🚒", "🇫🇷", "🏴󠁧󠁢󠁳󠁣󠁴󠁿", "1️⃣", "12", "?!"])
 def test_queries_without_letters_are_read_as_english(gallery, text):
     hits = gallery.search(text)
-    assert (hits.query.language, hits.query.confidence) == ('en',0.) and hits.query.encoded.strip() and len(hits) == 5
-    assert gallery.search(text, 'de').query.language == 'de'
+    assert (hits.query.language, hits.query.confidence) == ("en", 0.0) and hits.query.encoded.strip() and len(hits) == 5
+    assert gallery.search(text, "de").query.language == "de"
 
 
-@pytest.mark.parametrize('k', [0,-3,1.5,'6',None,True])
+@pytest.mark.parametrize("k", [0, -3, 1.5, "6", None, True])
 def test_a_count_that_makes_no_sense(gallery, k):
-    with pytest.raises(LabError, match='a whole number from 1'): gallery.search('rot', 'de', k=k)
+    with pytest.raises(LabError, match="a whole number from 1"):
+        gallery.search("rot", "de", k=k)
 
 
-def test_more_than_there_are_gives_all(gallery): assert len(gallery.search('rot', 'de', k=10**9)) == 5
+def test_more_than_there_are_gives_all(gallery):
+    assert len(gallery.search("rot", "de", k=10**9)) == 5
 
 
 def test_an_empty_gallery(gallery):
-    for ask in (lambda g: g.search('rot', 'de'), lambda g: g.similar(plain((0,0,0))), lambda g: g.save('nowhere')):
-        with pytest.raises(LabError, match='an empty gallery'): ask(Gallery(gallery.method))
+    for ask in (lambda g: g.search("rot", "de"), lambda g: g.similar(plain((0, 0, 0))), lambda g: g.save("nowhere")):
+        with pytest.raises(LabError, match="an empty gallery"):
+            ask(Gallery(gallery.method))
 
 
 def bad_pictures(folder):
-    Image.new('RGB', (64,64), 'red').save(folder/'good.png'); whole = (folder/'good.png').read_bytes()
-    (folder/'cut.png').write_bytes(whole[:len(whole)//2]); (folder/'text.jpg').write_text('no picture'); (folder/'empty.webp').touch()
-    torch.save([1], folder/'pickle.png')
-    return ['cut.png','empty.webp','pickle.png','text.jpg']
+    Image.new("RGB", (64, 64), "red").save(folder / "good.png")
+    whole = (folder / "good.png").read_bytes()
+    (folder / "cut.png").write_bytes(whole[: len(whole) // 2])
+    (folder / "text.jpg").write_text("no picture")
+    (folder / "empty.webp").touch()
+    torch.save([1], folder / "pickle.png")
+    return ["cut.png", "empty.webp", "pickle.png", "text.jpg"]
 
 
 def test_pictures_that_are_none_are_named_and_nothing_is_added(gallery, tmp_path):
     for name in bad_pictures(tmp_path):
-        with pytest.raises(LabError, match=name.replace('.', r'\.')): gallery.add([tmp_path/'good.png',tmp_path/name])
-    with pytest.raises(LabError, match=r'gone\.png'): gallery.add([tmp_path/'gone.png'])
-    with pytest.raises(LabError): gallery.add([tmp_path])
-    for array in (np.zeros((4,4,7), 'uint8'), np.zeros(3, 'uint8'), np.full((4,4,3), np.nan), np.zeros((0,4,3), 'uint8')):
-        with pytest.raises(LabError): gallery.add([array])
-    with pytest.raises(LabError): gallery.add([object()])
+        with pytest.raises(LabError, match=name.replace(".", r"\.")):
+            gallery.add([tmp_path / "good.png", tmp_path / name])
+    with pytest.raises(LabError, match=r"gone\.png"):
+        gallery.add([tmp_path / "gone.png"])
+    with pytest.raises(LabError):
+        gallery.add([tmp_path])
+    for array in (
+        np.zeros((4, 4, 7), "uint8"),
+        np.zeros(3, "uint8"),
+        np.full((4, 4, 3), np.nan),
+        np.zeros((0, 4, 3), "uint8"),
+    ):
+        with pytest.raises(LabError):
+            gallery.add([array])
+    with pytest.raises(LabError):
+        gallery.add([object()])
     assert len(gallery) == 5 and len(gallery.thumbnails) == 5 and len(gallery.image_features) == 5
 
 
 def test_bad_pictures_can_be_skipped_and_are_listed(gallery, tmp_path):
     bad = bad_pictures(tmp_path)
-    with pytest.warns(UserWarning, match='4 of 5 pictures could not be read'): gallery.add(tmp_path, skip_bad=True)
-    assert gallery.ids[5:] == ['good.png'] and [name for name,_ in gallery.skipped] == bad and all(why for _,why in gallery.skipped)
+    with pytest.warns(UserWarning, match="4 of 5 pictures could not be read"):
+        gallery.add(tmp_path, skip_bad=True)
+    assert (
+        gallery.ids[5:] == ["good.png"]
+        and [name for name, _ in gallery.skipped] == bad
+        and all(why for _, why in gallery.skipped)
+    )
     assert len(gallery.image_features) == 6
 
 
 def test_a_folder_without_pictures(gallery, tmp_path):
-    (tmp_path/'notes.txt').write_text('x')
-    with pytest.raises(LabError, match='no picture files'): gallery.add(tmp_path)
-    with pytest.raises(LabError, match='nothing there'): gallery.add(tmp_path/'gone')
+    (tmp_path / "notes.txt").write_text("x")
+    with pytest.raises(LabError, match="no picture files"):
+        gallery.add(tmp_path)
+    with pytest.raises(LabError, match="nothing there"):
+        gallery.add(tmp_path / "gone")
 
 
 def test_the_same_id_twice(gallery):
-    with pytest.raises(LabError, match='twice'): gallery.add([plain((0,0,0))], ids=[gallery.ids[0]])
-    with pytest.raises(LabError, match='twice'): gallery.add([plain((0,0,0))]*2, ids=['a','a'])
-    with pytest.raises(LabError, match='2 ids for 1'): gallery.add([plain((0,0,0))], ids=['a','b'])
-    with pytest.raises(LabError, match='a caption of'): gallery.add([plain((0,0,0))], ids=['a'], captions=[Caption('1 0 0','de','z')])
+    with pytest.raises(LabError, match="twice"):
+        gallery.add([plain((0, 0, 0))], ids=[gallery.ids[0]])
+    with pytest.raises(LabError, match="twice"):
+        gallery.add([plain((0, 0, 0))] * 2, ids=["a", "a"])
+    with pytest.raises(LabError, match="2 ids for 1"):
+        gallery.add([plain((0, 0, 0))], ids=["a", "b"])
+    with pytest.raises(LabError, match="a caption of"):
+        gallery.add([plain((0, 0, 0))], ids=["a"], captions=[Caption("1 0 0", "de", "z")])
     assert len(gallery) == 5 and not gallery.captions
 
 
 def test_scores_that_are_not_numbers_are_refused(gallery):
-    gallery.method.encode_captions = lambda captions, language: torch.full((len(captions),3), torch.nan)
-    with pytest.raises(LabError, match='NaN'): gallery.search('rot', 'de')
+    gallery.method.encode_captions = lambda captions, language: torch.full((len(captions), 3), torch.nan)
+    with pytest.raises(LabError, match="NaN"):
+        gallery.search("rot", "de")
 
 
 def test_recognised_language_is_among_the_supported(gallery):
-    for text in ('kissa istuu matolla','Hund','the dog','собака','犬','x'): assert read_query(text, gallery.method).language in ('de','ar','en')
+    for text in ("kissa istuu matolla", "Hund", "the dog", "собака", "犬", "x"):
+        assert read_query(text, gallery.method).language in ("de", "ar", "en")
 
 
-def contents(folder): return {p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(Path(folder).rglob('*')) if p.is_file()}
+def contents(folder):
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(Path(folder).rglob("*")) if p.is_file()}
 
 
-@pytest.fixture(scope='module')
+@pytest.fixture(scope="module")
 def made(tmp_path_factory):
     "A finished run in a folder, with its checkpoint, and a gallery beside it"
-    root = tmp_path_factory.mktemp('made')
-    run = train(TINY, Squares(), out=root/'run', backbone=train_source(SOURCE, Squares(), progress=False), progress=False)
-    save_checkpoint(root/'run', run.method, (), Place(0, 10), {})
-    Gallery(run.method).add([plain((i*40,100,50)) for i in range(5)]).save(root/'gallery')
+    root = tmp_path_factory.mktemp("made")
+    run = train(
+        TINY, Squares(), out=root / "run", backbone=train_source(SOURCE, Squares(), progress=False), progress=False
+    )
+    save_checkpoint(root / "run", run.method, (), Place(0, 10), {})
+    Gallery(run.method).add([plain((i * 40, 100, 50)) for i in range(5)]).save(root / "gallery")
     return root
 
 
 @pytest.fixture
-def kept(made, tmp_path): return Path(shutil.copytree(made, tmp_path/'kept'))
+def kept(made, tmp_path):
+    return Path(shutil.copytree(made, tmp_path / "kept"))
 
-CHECKPOINT = 'run/checkpoints/01-0000010'
-OPENED = {'run/backbone': lambda f: load_backbone(f/'run/backbone'), 'run/method': lambda f: load_run(f/'run'),
-          CHECKPOINT: lambda f: load_checkpoint(f/'run', load_run(f/'run'), {}), 'gallery': lambda f: Gallery.load(f/'gallery', load_run(f/'run'))}
-each_folder = pytest.mark.parametrize('name', OPENED)
+
+CHECKPOINT = "run/checkpoints/01-0000010"
+OPENED = {
+    "run/backbone": lambda f: load_backbone(f / "run/backbone"),
+    "run/method": lambda f: load_run(f / "run"),
+    CHECKPOINT: lambda f: load_checkpoint(f / "run", load_run(f / "run"), {}),
+    "gallery": lambda f: Gallery.load(f / "gallery", load_run(f / "run")),
+}
+each_folder = pytest.mark.parametrize("name", OPENED)
 
 
 @each_folder
-def test_whole_folders_open(kept, name): assert OPENED[name](kept)
+def test_whole_folders_open(kept, name):
+    assert OPENED[name](kept)
 
 
 @each_folder
 def test_a_folder_that_is_missing_or_empty(kept, name):
-    shutil.rmtree(kept/name)
-    if name==CHECKPOINT: assert OPENED[name](kept) is None # nothing to go on from
+    shutil.rmtree(kept / name)
+    if name == CHECKPOINT:
+        assert OPENED[name](kept) is None  # nothing to go on from
     else:
-        with pytest.raises(LabError): OPENED[name](kept)
-    (kept/name).mkdir()
-    with pytest.raises(LabError, match='no manifest.json'): OPENED[name](kept)
+        with pytest.raises(LabError):
+            OPENED[name](kept)
+    (kept / name).mkdir()
+    with pytest.raises(LabError, match="no manifest.json"):
+        OPENED[name](kept)
 
 
 @each_folder
 def test_each_file_missing_cut_short_or_changed(kept, name):
-    before = contents(kept/name)
-    for file,whole in before.items():
-        for bad in (None, b'', whole[:len(whole)//2], whole+b' x' if file=='manifest.json' else bytes([whole[0]^1])+whole[1:]):
-            (kept/name/file).unlink() if bad is None else (kept/name/file).write_bytes(bad)
-            with pytest.raises(LabError, match='manifest' if file=='manifest.json' else file): OPENED[name](kept)
-        (kept/name/file).write_bytes(whole)
-    assert OPENED[name](kept) and contents(kept/name)==before
+    before = contents(kept / name)
+    for file, whole in before.items():
+        for bad in (
+            None,
+            b"",
+            whole[: len(whole) // 2],
+            whole + b" x" if file == "manifest.json" else bytes([whole[0] ^ 1]) + whole[1:],
+        ):
+            (kept / name / file).unlink() if bad is None else (kept / name / file).write_bytes(bad)
+            with pytest.raises(LabError, match="manifest" if file == "manifest.json" else file):
+                OPENED[name](kept)
+        (kept / name / file).write_bytes(whole)
+    assert OPENED[name](kept) and contents(kept / name) == before
 
 
 @each_folder
 def test_a_folder_of_another_kind(kept, name):
-    other = 'gallery' if name!='gallery' else 'run/method'
-    shutil.rmtree(kept/name); shutil.copytree(kept/other, kept/name)
-    with pytest.raises(LabError, match=f"is a '{other.split('/')[-1]}'"): OPENED[name](kept)
+    other = "gallery" if name != "gallery" else "run/method"
+    shutil.rmtree(kept / name)
+    shutil.copytree(kept / other, kept / name)
+    with pytest.raises(LabError, match=f"is a '{other.split('/')[-1]}'"):
+        OPENED[name](kept)
 
 
 @each_folder
-@pytest.mark.parametrize('manifest', ['[]','null','"run"','{}','{"kind": "method"}','{"kind": "backbone", "files": []}'])
+@pytest.mark.parametrize(
+    "manifest", ["[]", "null", '"run"', "{}", '{"kind": "method"}', '{"kind": "backbone", "files": []}']
+)
 def test_a_manifest_that_somebody_else_wrote(kept, name, manifest):
-    (kept/name/'manifest.json').write_text(manifest)
-    with pytest.raises(LabError, match='manifest'): OPENED[name](kept)
+    (kept / name / "manifest.json").write_text(manifest)
+    with pytest.raises(LabError, match="manifest"):
+        OPENED[name](kept)
 
 
 class Bomb:
     "A pickle that would leave a file behind if anybody opened it"
-    def __init__(self, at): self.at = at
-    def __reduce__(self): return (Path.touch, (self.at,))
+
+    def __init__(self, at):
+        self.at = at
+
+    def __reduce__(self):
+        return (Path.touch, (self.at,))
 
 
 def resealed(folder):
     "With checksums that agree again, as whoever made the folder could have written them"
-    m = json.loads((folder/'manifest.json').read_text()); seal(folder, **{k:v for k,v in m.items() if k!='files'})
+    m = json.loads((folder / "manifest.json").read_text())
+    seal(folder, **{k: v for k, v in m.items() if k != "files"})
 
 
 @each_folder
-@pytest.mark.parametrize('write', [lambda o,f: pickle.dump(o, f), lambda o,f: torch.save(o, f)], ids=['pickle','torch.save'])
+@pytest.mark.parametrize(
+    "write", [lambda o, f: pickle.dump(o, f), lambda o, f: torch.save(o, f)], ids=["pickle", "torch.save"]
+)
 def test_a_pickle_in_the_place_of_weights_is_not_opened(kept, name, write, tmp_path):
-    file = next((kept/name).glob('*.safetensors' if name!=CHECKPOINT else 'weights.safetensors'))
-    with open(file, 'wb') as f: write(Bomb(tmp_path/'opened'), f)
+    file = next((kept / name).glob("*.safetensors" if name != CHECKPOINT else "weights.safetensors"))
+    with open(file, "wb") as f:
+        write(Bomb(tmp_path / "opened"), f)
     for _ in range(2):
-        with pytest.raises(LabError, match=file.name): OPENED[name](kept)
-        resealed(kept/name)
-    assert not (tmp_path/'opened').exists()
-    with pytest.raises(LabError, match='a whole safetensors file.*pickles are never opened'): read_tensors(file)
+        with pytest.raises(LabError, match=file.name):
+            OPENED[name](kept)
+        resealed(kept / name)
+    assert not (tmp_path / "opened").exists()
+    with pytest.raises(LabError, match="a whole safetensors file.*pickles are never opened"):
+        read_tensors(file)
 
 
-@pytest.mark.parametrize('name', ['run/backbone','run/method',CHECKPOINT])
+@pytest.mark.parametrize("name", ["run/backbone", "run/method", CHECKPOINT])
 def test_weights_of_another_shape_or_name(kept, name):
-    file = next((kept/name).glob('[mow]*.safetensors' if name!=CHECKPOINT else 'weights.safetensors')); weights = read_tensors(file)
-    first = next(k for k,v in weights.items() if v.dim()==2)
-    for bad in (weights|{first:weights[first][:,:-1]}, weights|dict(more=torch.zeros(2)), {k:v for k,v in weights.items() if k!=first}, {}):
-        write_tensors(bad, file); resealed(kept/name)
-        with pytest.raises(LabError): OPENED[name](kept)
+    file = next((kept / name).glob("[mow]*.safetensors" if name != CHECKPOINT else "weights.safetensors"))
+    weights = read_tensors(file)
+    first = next(k for k, v in weights.items() if v.dim() == 2)
+    for bad in (
+        weights | {first: weights[first][:, :-1]},
+        weights | dict(more=torch.zeros(2)),
+        {k: v for k, v in weights.items() if k != first},
+        {},
+    ):
+        write_tensors(bad, file)
+        resealed(kept / name)
+        with pytest.raises(LabError):
+            OPENED[name](kept)
 
 
 def test_a_run_on_the_backbone_of_another_run(kept):
-    other = load_backbone(kept/'run/backbone')
-    with torch.no_grad(): other.clip.text_projection += .1
-    save_backbone(other, kept/'run/backbone')
-    with pytest.raises(LabError, match='fingerprint.*Load the backbone that lies beside it'): load_run(kept/'run')
-    with pytest.raises(LabError, match='a gallery made with'): Gallery.load(kept/'gallery', Colours())
+    other = load_backbone(kept / "run/backbone")
+    with torch.no_grad():
+        other.clip.text_projection += 0.1
+    save_backbone(other, kept / "run/backbone")
+    with pytest.raises(LabError, match="fingerprint.*Load the backbone that lies beside it"):
+        load_run(kept / "run")
+    with pytest.raises(LabError, match="a gallery made with"):
+        Gallery.load(kept / "gallery", Colours())
 
 
-@pytest.mark.parametrize('file,content', [('pictures.json',b'{}'), ('pictures.json',b'x'), ('pictures.json',b'[]'), ('thumbnails.zip',b'x'), ('features.safetensors',None)])
+@pytest.mark.parametrize(
+    "file,content",
+    [
+        ("pictures.json", b"{}"),
+        ("pictures.json", b"x"),
+        ("pictures.json", b"[]"),
+        ("thumbnails.zip", b"x"),
+        ("features.safetensors", None),
+    ],
+)
 def test_a_gallery_with_other_things_in_its_files(kept, file, content):
-    path = kept/'gallery'/file
+    path = kept / "gallery" / file
     path.write_bytes(content) if content else write_tensors(dict(x=torch.zeros(5, 16)), path)
-    resealed(kept/'gallery')
-    with pytest.raises(LabError, match='does not hold what a gallery holds'): Gallery.load(kept/'gallery', load_run(kept/'run'))
+    resealed(kept / "gallery")
+    with pytest.raises(LabError, match="does not hold what a gallery holds"):
+        Gallery.load(kept / "gallery", load_run(kept / "run"))
 
 
-@pytest.mark.parametrize('text', ['','{}','not json','[1]'])
+@pytest.mark.parametrize("text", ["", "{}", "not json", "[1]"])
 def test_a_tokenizer_that_is_none(kept, text):
-    (kept/'run/method/tokenizer.json').write_text(text); resealed(kept/'run/method')
-    with pytest.raises(LabError, match='tokenizer'): load_run(kept/'run')
+    (kept / "run/method/tokenizer.json").write_text(text)
+    resealed(kept / "run/method")
+    with pytest.raises(LabError, match="tokenizer"):
+        load_run(kept / "run")
 
 
-@pytest.mark.parametrize('changes,told', [({'config.adapter.bottleneck':'4'},'bottleneck'), ({'config.adaptor':{}},'adaptor'), ({'method':'dsad'},'dsad'), ({'stages.0.terms.0.loss':'alignement'},'alignement'),
-                                          ({'stages.0.trains':['adapter']},'adapter'), ({'config.text_blocks':9},'text_blocks')], ids=lambda c: next(iter(c)) if isinstance(c, dict) else c)
+@pytest.mark.parametrize(
+    "changes,told",
+    [
+        ({"config.adapter.bottleneck": "4"}, "bottleneck"),
+        ({"config.adaptor": {}}, "adaptor"),
+        ({"method": "dsad"}, "dsad"),
+        ({"stages.0.terms.0.loss": "alignement"}, "alignement"),
+        ({"stages.0.trains": ["adapter"]}, "adapter"),
+        ({"config.text_blocks": 9}, "text_blocks"),
+    ],
+    ids=lambda c: next(iter(c)) if isinstance(c, dict) else c,
+)
 def test_settings_with_a_mistake(made, changes, told):
-    with pytest.raises(LabError, match=told): train(vary(TINY, changes), Squares(), backbone=made/'run/backbone', progress=False)
+    with pytest.raises(LabError, match=told):
+        train(vary(TINY, changes), Squares(), backbone=made / "run/backbone", progress=False)
 
 
 def test_a_batch_larger_than_the_captions_is_cut_and_said(made):
-    with pytest.warns(UserWarning, match='a batch of 1000 .* takes all'): run = train(vary(TINY, {'stages.0.batch_size':1000}), Squares(), backbone=made/'run/backbone', progress=False)
+    with pytest.warns(UserWarning, match="a batch of 1000 .* takes all"):
+        run = train(
+            vary(TINY, {"stages.0.batch_size": 1000}), Squares(), backbone=made / "run/backbone", progress=False
+        )
     assert run.log
 
 
 def test_languages_and_presets_that_are_not_there(made, tmp_path):
-    with pytest.raises(LabError, match="'?fi"): train(TINY, Squares(), ['fi'], backbone=made/'run/backbone', progress=False)
-    with pytest.raises(LabError, match='no preset'): load_preset('dasd.pictogram')
-    (tmp_path/'p.json').write_text('{"name": ')
-    with pytest.raises(LabError, match='p.json'): load_preset(str(tmp_path/'p.json'))
-    with pytest.raises(LabError, match='one of'): load_corpus('pictogram')
+    with pytest.raises(LabError, match="'?fi"):
+        train(TINY, Squares(), ["fi"], backbone=made / "run/backbone", progress=False)
+    with pytest.raises(LabError, match="no preset"):
+        load_preset("dasd.pictogram")
+    (tmp_path / "p.json").write_text('{"name": ')
+    with pytest.raises(LabError, match="p.json"):
+        load_preset(str(tmp_path / "p.json"))
+    with pytest.raises(LabError, match="one of"):
+        load_corpus("pictogram")
 
 
 def test_pictures_that_are_none_in_a_corpus(tmp_path):
     names = bad_pictures(tmp_path)
     for name in names:
-        with pytest.raises(LabError, match=name): read_picture(tmp_path/name)
-        with pytest.raises(LabError): read_picture((tmp_path/name).read_bytes())
+        with pytest.raises(LabError, match=name):
+            read_picture(tmp_path / name)
+        with pytest.raises(LabError):
+            read_picture((tmp_path / name).read_bytes())
     visuals = visuals_from_folder(tmp_path)
-    assert len(visuals)==5 and visuals[visuals.index_of('good')].picture.size==(64,64)
-    with pytest.raises(LabError, match='cut.png'): visuals[visuals.index_of('cut')]
+    assert len(visuals) == 5 and visuals[visuals.index_of("good")].picture.size == (64, 64)
+    with pytest.raises(LabError, match="cut.png"):
+        visuals[visuals.index_of("cut")]
 
 
-ROW = dict(text='ein Hund', language='de', visual_id='a')
+ROW = dict(text="ein Hund", language="de", visual_id="a")
 
-@pytest.mark.parametrize('rows,told', [([dict(caption='ein Hund', language='de', visual_id='a')],"no column .'text'.*rename"), ([dict(ROW, language='klingonisch')],'klingonisch'), ([dict(ROW, text=' ')],'an empty caption'),
-                                       ([ROW,dict(ROW, text=None)],'line 2.*text'), ([dict(ROW, text=3)],'type int'), ([dict(ROW, origin='robot')],'robot'), ([[1,2]],'line 1'), ([],'without captions')], ids=lambda v: v if isinstance(v, str) else '')
+
+@pytest.mark.parametrize(
+    "rows,told",
+    [
+        ([dict(caption="ein Hund", language="de", visual_id="a")], "no column .'text'.*rename"),
+        ([dict(ROW, language="klingonisch")], "klingonisch"),
+        ([dict(ROW, text=" ")], "an empty caption"),
+        ([ROW, dict(ROW, text=None)], "line 2.*text"),
+        ([dict(ROW, text=3)], "type int"),
+        ([dict(ROW, origin="robot")], "robot"),
+        ([[1, 2]], "line 1"),
+        ([], "without captions"),
+    ],
+    ids=lambda v: v if isinstance(v, str) else "",
+)
 def test_caption_files_with_a_mistake(tmp_path, rows, told):
-    (tmp_path/'train.jsonl').write_text(''.join(json.dumps(r)+'\n' for r in rows)); (tmp_path/'train').mkdir(); Image.new('RGB', (8,8)).save(tmp_path/'train/a.png')
-    with pytest.raises(LabError, match=told) as e: read_captions(tmp_path/'train.jsonl')
-    assert 'train.jsonl' in str(e.value) and e.value.next_step
-    with pytest.raises(LabError, match=told): FolderCorpus(tmp_path)
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    (tmp_path / "train").mkdir()
+    Image.new("RGB", (8, 8)).save(tmp_path / "train/a.png")
+    with pytest.raises(LabError, match=told) as e:
+        read_captions(tmp_path / "train.jsonl")
+    assert "train.jsonl" in str(e.value) and e.value.next_step
+    with pytest.raises(LabError, match=told):
+        FolderCorpus(tmp_path)
 
 
-@pytest.mark.parametrize('name,content,told', [('c.csv',b'caption,language,visual_id\nein Hund,de,a\n',"no column .'text'"), ('c.csv',b'text;language;visual_id\nein Hund;de;a\n','no column'), ('c.tsv',b'text\tlanguage\tvisual_id\nein Hund\tde\n',"no column .'visual_id'"),
-                                               ('c.csv','text,language,visual_id\ngrün,de,a\n'.encode('latin-1'),'not UTF-8'), ('c.jsonl',b'{"text": \n','line 1 is not JSON'), ('c.xlsx',b'PK','ends in .jsonl'), ('c.csv',b'','without captions')])
+@pytest.mark.parametrize(
+    "name,content,told",
+    [
+        ("c.csv", b"caption,language,visual_id\nein Hund,de,a\n", "no column .'text'"),
+        ("c.csv", b"text;language;visual_id\nein Hund;de;a\n", "no column"),
+        ("c.tsv", b"text\tlanguage\tvisual_id\nein Hund\tde\n", "no column .'visual_id'"),
+        ("c.csv", "text,language,visual_id\ngrün,de,a\n".encode("latin-1"), "not UTF-8"),
+        ("c.jsonl", b'{"text": \n', "line 1 is not JSON"),
+        ("c.xlsx", b"PK", "ends in .jsonl"),
+        ("c.csv", b"", "without captions"),
+    ],
+)
 def test_caption_tables_with_a_mistake(tmp_path, name, content, told):
-    (tmp_path/name).write_bytes(content)
-    with pytest.raises(LabError, match=told): read_captions(tmp_path/name)
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(LabError, match=told):
+        read_captions(tmp_path / name)
 
 
 def test_captions_of_a_picture_that_is_not_there(tmp_path):
-    (tmp_path/'train').mkdir(); Image.new('RGB', (8,8)).save(tmp_path/'train/a.png'); (tmp_path/'train.jsonl').write_text(json.dumps(dict(ROW, visual_id='b'))+'\n')
-    with pytest.raises(LabError, match="'b'"): FolderCorpus(tmp_path)
-    with pytest.raises(LabError, match='no file'): read_captions(tmp_path/'gone.jsonl')
-    (tmp_path/'folder.jsonl').mkdir()
-    with pytest.raises(LabError, match='cannot be opened'): read_captions(tmp_path/'folder.jsonl')
+    (tmp_path / "train").mkdir()
+    Image.new("RGB", (8, 8)).save(tmp_path / "train/a.png")
+    (tmp_path / "train.jsonl").write_text(json.dumps(dict(ROW, visual_id="b")) + "\n")
+    with pytest.raises(LabError, match="'b'"):
+        FolderCorpus(tmp_path)
+    with pytest.raises(LabError, match="no file"):
+        read_captions(tmp_path / "gone.jsonl")
+    (tmp_path / "folder.jsonl").mkdir()
+    with pytest.raises(LabError, match="cannot be opened"):
+        read_captions(tmp_path / "folder.jsonl")
 
 
 @contextmanager
-def small_disk(n_bytes:int):
+def small_disk(n_bytes: int):
     "No file may grow beyond `n_bytes`: the real writers fail in the middle, as on a full disk"
-    soft,hard = resource.getrlimit(resource.RLIMIT_FSIZE); resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes,hard))
-    try: yield
-    finally: resource.setrlimit(resource.RLIMIT_FSIZE, (soft,hard))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def full(*_, **__): raise OSError(errno.ENOSPC, 'No space left on device')
-
-SAVED = {'run/backbone': lambda f,m: save_backbone(m.backbone, f/'run/backbone', note='new'), 'run/method': lambda f,m: save_method(m, f/'run/method', note='new'),
-         CHECKPOINT: lambda f,m: save_checkpoint(f/'run', m, (), Place(0, 10, [dict(step=9)]), {}), 'gallery': lambda f,m: Gallery.load(f/'gallery', m).save(f/'gallery')}
+def full(*_, **__):
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
-@pytest.mark.parametrize('name', SAVED)
-@pytest.mark.parametrize('where', ['weights','first file','manifest','rename'])
+SAVED = {
+    "run/backbone": lambda f, m: save_backbone(m.backbone, f / "run/backbone", note="new"),
+    "run/method": lambda f, m: save_method(m, f / "run/method", note="new"),
+    CHECKPOINT: lambda f, m: save_checkpoint(f / "run", m, (), Place(0, 10, [dict(step=9)]), {}),
+    "gallery": lambda f, m: Gallery.load(f / "gallery", m).save(f / "gallery"),
+}
+
+
+@pytest.mark.parametrize("name", SAVED)
+@pytest.mark.parametrize("where", ["weights", "first file", "manifest", "rename"])
 def test_a_full_disk_leaves_the_old_folder_whole(kept, name, where, monkeypatch):
-    method,before,beside = load_run(kept/'run'),contents(kept),sorted((kept/name).parent.iterdir())
-    if where=='weights': monkeypatch.setattr(storage, 'save_file', full)
-    if where=='first file': monkeypatch.setattr(storage.os, 'replace', full) # files that are written whole are renamed at their end
-    if where=='manifest': monkeypatch.setattr(Path, 'write_text', full)
-    if where=='rename':
+    method, before, beside = load_run(kept / "run"), contents(kept), sorted((kept / name).parent.iterdir())
+    if where == "weights":
+        monkeypatch.setattr(storage, "save_file", full)
+    if where == "first file":
+        monkeypatch.setattr(storage.os, "replace", full)  # files that are written whole are renamed at their end
+    if where == "manifest":
+        monkeypatch.setattr(Path, "write_text", full)
+    if where == "rename":
         rename = storage.os.replace
-        monkeypatch.setattr(storage.os, 'replace', lambda a,b: full() if Path(b)==kept/name and not str(a).endswith('-old') else rename(a, b))
-    with pytest.raises(LabError, match='No space left.*Nothing that was there is lost'): SAVED[name](kept, method)
+        monkeypatch.setattr(
+            storage.os,
+            "replace",
+            lambda a, b: full() if Path(b) == kept / name and not str(a).endswith("-old") else rename(a, b),
+        )
+    with pytest.raises(LabError, match="No space left.*Nothing that was there is lost"):
+        SAVED[name](kept, method)
     monkeypatch.undo()
-    assert contents(kept)==before and sorted((kept/name).parent.iterdir())==beside and OPENED[name](kept)
-    SAVED[name](kept, method); assert OPENED[name](kept) and sorted((kept/name).parent.iterdir())==beside
+    assert contents(kept) == before and sorted((kept / name).parent.iterdir()) == beside and OPENED[name](kept)
+    SAVED[name](kept, method)
+    assert OPENED[name](kept) and sorted((kept / name).parent.iterdir()) == beside
 
 
-@pytest.mark.parametrize('name', SAVED)
+@pytest.mark.parametrize("name", SAVED)
 def test_writers_that_fail_in_the_middle_leave_the_old_folder_whole(kept, name):
-    method,before = load_run(kept/'run'),contents(kept)
-    largest = max(p.stat().st_size for p in (kept/name).iterdir())
-    for n in (0,100,largest//2,largest-1):
-        with small_disk(n), pytest.raises(LabError, match='could not be written'): SAVED[name](kept, method)
-        assert contents(kept)==before
+    method, before = load_run(kept / "run"), contents(kept)
+    largest = max(p.stat().st_size for p in (kept / name).iterdir())
+    for n in (0, 100, largest // 2, largest - 1):
+        with small_disk(n), pytest.raises(LabError, match="could not be written"):
+            SAVED[name](kept, method)
+        assert contents(kept) == before
     assert OPENED[name](kept)
 
 
 def test_a_disk_that_is_full_when_a_folder_is_new_leaves_nothing(made, tmp_path, monkeypatch):
-    method = load_run(made/'run'); monkeypatch.setattr(storage, 'save_file', full)
-    for save in (lambda: save_method(method, tmp_path/'m'), lambda: save_backbone(method.backbone, tmp_path/'b'), lambda: Gallery(method).add([plain((1,2,3))]).save(tmp_path/'g')):
-        with pytest.raises(LabError, match='No space left'): save()
+    method = load_run(made / "run")
+    monkeypatch.setattr(storage, "save_file", full)
+    for save in (
+        lambda: save_method(method, tmp_path / "m"),
+        lambda: save_backbone(method.backbone, tmp_path / "b"),
+        lambda: Gallery(method).add([plain((1, 2, 3))]).save(tmp_path / "g"),
+    ):
+        with pytest.raises(LabError, match="No space left"):
+            save()
     assert not [*tmp_path.iterdir()]
 
 
 def test_a_run_whose_disk_filled_up_goes_on_when_there_is_space(made, tmp_path, monkeypatch):
-    monkeypatch.setattr(recipes, 'save_method', lambda m,folder,**facts: save_method_on_full_disk(m, folder, **facts))
+    monkeypatch.setattr(recipes, "save_method", lambda m, folder, **facts: save_method_on_full_disk(m, folder, **facts))
+
     def save_method_on_full_disk(m, folder, **facts):
-        with whole_folder(folder) as f: (f/'half').write_text('half'); full()
-    again = lambda: train(TINY, Squares(), out=tmp_path/'run', backbone=made/'run/backbone', progress=False)
-    with pytest.raises(LabError, match='No space left'): again()
-    assert sorted(p.name for p in (tmp_path/'run').iterdir())==['README.md','backbone','checkpoints','curves.svg','log.jsonl','preset.json','progress.json','run.json','tensorboard']
-    with pytest.raises(LabError, match='no finished run'): load_run(tmp_path/'run')
+        with whole_folder(folder) as f:
+            (f / "half").write_text("half")
+            full()
+
+    again = lambda: train(TINY, Squares(), out=tmp_path / "run", backbone=made / "run/backbone", progress=False)
+    with pytest.raises(LabError, match="No space left"):
+        again()
+    assert sorted(p.name for p in (tmp_path / "run").iterdir()) == [
+        "README.md",
+        "backbone",
+        "checkpoints",
+        "curves.svg",
+        "log.jsonl",
+        "preset.json",
+        "progress.json",
+        "run.json",
+        "tensorboard",
+    ]
+    with pytest.raises(LabError, match="no finished run"):
+        load_run(tmp_path / "run")
     monkeypatch.undo()
-    assert again().folder==tmp_path/'run' and load_run(tmp_path/'run').languages==('de',)
-    assert contents(tmp_path/'run/method')==contents(made/'run/method')
+    assert again().folder == tmp_path / "run" and load_run(tmp_path / "run").languages == ("de",)
+    assert contents(tmp_path / "run/method") == contents(made / "run/method")
 
 
 def test_a_log_that_does_not_fit_leaves_the_old_one(kept):
-    before,method = contents(kept),load_run(kept/'run'); shutil.rmtree(kept/'run/checkpoints')
-    stage = recipes.scaled_stages(TINY, 1)[0]; batches = recipes.batches_for(method, recipes.training_data(Squares(), ('de',), method.backbone))
-    with small_disk(20), pytest.raises(LabError, match='could not be written'): runs.fit(method, [replace(stage, steps=2)], batches, kept/'run', progress=False)
-    assert contents(kept)=={k:v for k,v in before.items() if not k.startswith('run/checkpoints')}
+    before, method = contents(kept), load_run(kept / "run")
+    shutil.rmtree(kept / "run/checkpoints")
+    stage = recipes.scaled_stages(TINY, 1)[0]
+    batches = recipes.batches_for(method, recipes.training_data(Squares(), ("de",), method.backbone))
+    with small_disk(20), pytest.raises(LabError, match="could not be written"):
+        runs.fit(method, [replace(stage, steps=2)], batches, kept / "run", progress=False)
+    assert contents(kept) == {k: v for k, v in before.items() if not k.startswith("run/checkpoints")}
 
 
-@pytest.mark.parametrize('text', ['ein 狗 am Strand','🐕','\x00','a\u0301'*500,'[SEP] [CLS] [PAD]','كلب','x'*10_000,'Ａ\u202eB'])
+@pytest.mark.parametrize(
+    "text", ["ein 狗 am Strand", "🐕", "\x00", "a\u0301" * 500, "[SEP] [CLS] [PAD]", "كلب", "x" * 10_000, "Ａ\u202eB"]
+)
 def test_a_trained_method_answers_any_text(made, text):
-    method = load_run(made/'run')
-    for language in ('de','en'):
-        found = method.encode_captions([text,'ein rotes Quadrat'], language)
-        assert found.shape==(2,16) and found.isfinite().all()
-        torch.testing.assert_close(found[1], method.encode_captions(['ein rotes Quadrat'], language)[0], atol=2e-5, rtol=1e-5)
-    with pytest.raises(LabError, match='one of'): method.encode_captions([text], 'fi')
+    method = load_run(made / "run")
+    for language in ("de", "en"):
+        found = method.encode_captions([text, "ein rotes Quadrat"], language)
+        assert found.shape == (2, 16) and found.isfinite().all()
+        torch.testing.assert_close(
+            found[1], method.encode_captions(["ein rotes Quadrat"], language)[0], atol=2e-5, rtol=1e-5
+        )
+    with pytest.raises(LabError, match="one of"):
+        method.encode_captions([text], "fi")

@@ -1,176 +1,347 @@
 "Queries that search with their translations: the mean and the learnt combination, around DASD, LECCR and SMALR alike, in evaluation and galleries"
+
 import json
-import numpy as np,pytest,torch
-from dasd_lab.backbone.towers import fingerprint
-from dasd_lab.contracts import Caption,LabError,RetrievalMethod,cosine_scores
-from dasd_lab.corpora.translators import TranslationCache,Translator
-from dasd_lab.evaluation.retrieval import evaluate
-from dasd_lab.presets import load_preset,vary
-from dasd_lab.search.consistent import Consistent,ParallelCaptions,fit_to,language_scores,mean_recall
-from dasd_lab.search.gallery import Gallery
-from dasd_lab.smalr.consistency import AverageConsistency,LearnedConsistency,fit_consistency,load_consistency,save_consistency
-from dasd_lab.smalr.objectives import ranking
-from dasd_lab.training.recipes import columns_of,new_method,training_data
-from dasd_lab.training.source import train_source
-from squares import COLOURS,FEW_WORDS,SOURCE,WORDS,Squares
+
+import numpy as np
+import pytest
+import torch
+from squares import COLOURS, FEW_WORDS, SOURCE, WORDS, Squares
 from test_leccr import TINY as LECCR
 
-TEN = tuple('en de fr cs zh ja ar af ko ru'.split())
-PRESETS = dict(dasd=('dasd.pictograms', dict(vocab_size=120)), smalr=('smalr.pictograms', FEW_WORDS), leccr=('leccr.pictograms', {k: v for k,v in LECCR.items() if k.split('.')[0] not in ('base','corpus','languages','stages')}))
+from dasd_lab.backbone.towers import fingerprint
+from dasd_lab.contracts import Caption, LabError, RetrievalMethod, cosine_scores
+from dasd_lab.corpora.translators import TranslationCache, Translator
+from dasd_lab.evaluation.retrieval import evaluate
+from dasd_lab.presets import load_preset, vary
+from dasd_lab.search.consistent import Consistent, ParallelCaptions, fit_to, language_scores, mean_recall
+from dasd_lab.search.gallery import Gallery
+from dasd_lab.smalr.consistency import (
+    AverageConsistency,
+    LearnedConsistency,
+    fit_consistency,
+    load_consistency,
+    save_consistency,
+)
+from dasd_lab.smalr.objectives import ranking
+from dasd_lab.training.recipes import columns_of, new_method, training_data
+from dasd_lab.training.source import train_source
+
+TEN = tuple("en de fr cs zh ja ar af ko ru".split())
+PRESETS = dict(
+    dasd=("dasd.pictograms", dict(vocab_size=120)),
+    smalr=("smalr.pictograms", FEW_WORDS),
+    leccr=(
+        "leccr.pictograms",
+        {k: v for k, v in LECCR.items() if k.split(".")[0] not in ("base", "corpus", "languages", "stages")},
+    ),
+)
+
 
 class ByColour(Translator):
     "Between the three languages of the squares; German does not go into French"
-    name,languages = 'by colour',('en','de','fr'); asked = 0
-    def supports(self, source, target): return super().supports(source, target) and (source,target)!=('de','fr')
+
+    name, languages = "by colour", ("en", "de", "fr")
+    asked = 0
+
+    def supports(self, source, target):
+        return super().supports(source, target) and (source, target) != ("de", "fr")
+
     def translate(self, texts, source, target):
-        self.asked += len(texts); names = [dict(en=en, de=de, fr=fr) for en,(de,fr,_) in COLOURS.items()]; place = dict(en=0, de=1, fr=2)[target]
+        self.asked += len(texts)
+        names = [dict(en=en, de=de, fr=fr) for en, (de, fr, _) in COLOURS.items()]
+        place = dict(en=0, de=1, fr=2)[target]
         found = [next((n for n in names if n[source] in t), None) for t in texts]
-        return [n and WORDS[target].format(*(n[l] for l in ('en','de','fr')[:place+1])) for n in found]
+        return [n and WORDS[target].format(*(n[l] for l in ("en", "de", "fr")[: place + 1])) for n in found]
 
-@pytest.fixture(scope='module')
-def backbone(): return train_source(SOURCE, Squares(), progress=False)
 
-@pytest.fixture(scope='module', params=PRESETS)
+@pytest.fixture(scope="module")
+def backbone():
+    return train_source(SOURCE, Squares(), progress=False)
+
+
+@pytest.fixture(scope="module", params=PRESETS)
 def inner(request, backbone):
     "Every weight moved: what starts as the identity would hide mistakes"
-    name,changes = PRESETS[request.param]; preset = vary(load_preset(name), changes)
-    method = new_method(preset, training_data(Squares(), ('de','fr'), backbone, reads=columns_of(preset)), backbone).eval(); torch.manual_seed(1)
+    name, changes = PRESETS[request.param]
+    preset = vary(load_preset(name), changes)
+    method = new_method(
+        preset, training_data(Squares(), ("de", "fr"), backbone, reads=columns_of(preset)), backbone
+    ).eval()
+    torch.manual_seed(1)
     with torch.no_grad():
-        for n,p in method.named_parameters():
-            if not n.startswith('backbone.'): p.add_(.1*torch.randn_like(p))
+        for n, p in method.named_parameters():
+            if not n.startswith("backbone."):
+                p.add_(0.1 * torch.randn_like(p))
     return method.requires_grad_(False)
+
 
 class Few(Squares):
     "Eight squares that all differ, as their pixels have noise; the first four have captions, as equal ones would tie but for rounding"
-    name = 'few squares'
-    def _captions(self, split, language): return super()._captions(split, language)[:4]
+
+    name = "few squares"
+
+    def _captions(self, split, language):
+        return super()._captions(split, language)[:4]
+
     def visuals(self, split):
         from dasd_lab.corpora.visuals import visuals_from_array
-        pixels = super().visuals(split).pixels[:8].astype(int)+np.random.default_rng(0).integers(-20, 20, (8,16,16,3)); return visuals_from_array([f'v{i}' for i in range(8)], pixels.clip(0, 255).astype(np.uint8))
+
+        pixels = super().visuals(split).pixels[:8].astype(int) + np.random.default_rng(0).integers(
+            -20, 20, (8, 16, 16, 3)
+        )
+        return visuals_from_array([f"v{i}" for i in range(8)], pixels.clip(0, 255).astype(np.uint8))
+
 
 @pytest.fixture
-def corpus(): return Few()
+def corpus():
+    return Few()
 
-def ranks_of(method, corpus, languages=('de','fr','en')): return {l: (r.text_to_image.tolist(),r.image_to_text.tolist()) for l,r in evaluate(method, corpus, 'train', languages, None).ranks.items()}
+
+def ranks_of(method, corpus, languages=("de", "fr", "en")):
+    return {
+        l: (r.text_to_image.tolist(), r.image_to_text.tolist())
+        for l, r in evaluate(method, corpus, "train", languages, None).ranks.items()
+    }
+
 
 # the fusers
 
-def test_352_numbers_for_ten_languages(): assert sum(p.numel() for p in LearnedConsistency(TEN).parameters())==352 and not [*AverageConsistency().parameters()]
+
+def test_352_numbers_for_ten_languages():
+    assert sum(p.numel() for p in LearnedConsistency(TEN).parameters()) == 352 and not [
+        *AverageConsistency().parameters()
+    ]
+
 
 def test_the_mean_is_the_mean():
-    torch.manual_seed(0); s = torch.randn(5,7,3); torch.testing.assert_close(AverageConsistency().fuse(s), (s[...,0]+s[...,1]+s[...,2])/3)
-    s[1,:,2] = torch.nan; torch.testing.assert_close(AverageConsistency().fuse(s)[1], (s[1,:,0]+s[1,:,1])/2)
+    torch.manual_seed(0)
+    s = torch.randn(5, 7, 3)
+    torch.testing.assert_close(AverageConsistency().fuse(s), (s[..., 0] + s[..., 1] + s[..., 2]) / 3)
+    s[1, :, 2] = torch.nan
+    torch.testing.assert_close(AverageConsistency().fuse(s)[1], (s[1, :, 0] + s[1, :, 1]) / 2)
+
 
 def test_it_begins_as_the_mean_with_and_without_gaps():
-    torch.manual_seed(0); s = 2*torch.rand(20,30,10)-1; s[::2,:,3:6] = torch.nan
-    a,b = AverageConsistency().fuse(s),LearnedConsistency(TEN).fuse(s); torch.testing.assert_close(b, (1+a)/2); assert torch.equal(a.argsort(1), b.argsort(1))
+    torch.manual_seed(0)
+    s = 2 * torch.rand(20, 30, 10) - 1
+    s[::2, :, 3:6] = torch.nan
+    a, b = AverageConsistency().fuse(s), LearnedConsistency(TEN).fuse(s)
+    torch.testing.assert_close(b, (1 + a) / 2)
+    assert torch.equal(a.argsort(1), b.argsort(1))
+
 
 def planted(n=40, informative=4, seed=0):
-    s = .05*torch.randn(n, n, 10, generator=torch.Generator().manual_seed(seed)); s[...,informative] += .35*torch.eye(n)
-    return s,torch.arange(n)
+    s = 0.05 * torch.randn(n, n, 10, generator=torch.Generator().manual_seed(seed))
+    s[..., informative] += 0.35 * torch.eye(n)
+    return s, torch.arange(n)
 
-@pytest.mark.parametrize('init', ['equal','random'])
+
+@pytest.mark.parametrize("init", ["equal", "random"])
 def test_the_language_that_knows_something_counts_more(init):
-    module = LearnedConsistency(TEN, init=init); before = module.weights; curve = fit_consistency(module, [planted()], figure=mean_recall)
-    assert len(curve)==31 and curve.loss.iloc[-1]<curve.loss.iloc[0] and curve.figure.iloc[-1]>curve.figure.iloc[0]
-    gained = {l: module.weights[l]-before[l] for l in TEN}; assert max(gained, key=gained.get)=='zh' and gained['zh']>0
+    module = LearnedConsistency(TEN, init=init)
+    before = module.weights
+    curve = fit_consistency(module, [planted()], figure=mean_recall)
+    assert (
+        len(curve) == 31 and curve.loss.iloc[-1] < curve.loss.iloc[0] and curve.figure.iloc[-1] > curve.figure.iloc[0]
+    )
+    gained = {l: module.weights[l] - before[l] for l in TEN}
+    assert max(gained, key=gained.get) == "zh" and gained["zh"] > 0
+
 
 def test_places_are_places():
-    s,p = planted(); order = torch.randperm(10, generator=torch.Generator().manual_seed(3)); a,b = LearnedConsistency(TEN),LearnedConsistency(TEN)
-    fit_consistency(a, [(s, p)]); fit_consistency(b, [(s[...,order], p)])
+    s, p = planted()
+    order = torch.randperm(10, generator=torch.Generator().manual_seed(3))
+    a, b = LearnedConsistency(TEN), LearnedConsistency(TEN)
+    fit_consistency(a, [(s, p)])
+    fit_consistency(b, [(s[..., order], p)])
     torch.testing.assert_close(torch.tensor([*b.weights.values()]), torch.tensor([*a.weights.values()])[order])
 
-def test_the_loss_is_eq_3_on_one_minus_the_score():
-    s,p = planted(); module = LearnedConsistency(TEN); first = fit_consistency(module, [(s, p)], steps=0).loss[0]
-    torch.testing.assert_close(first, ranking(1-module.fuse(s).T, p).item(), check_dtype=False)
-    torch.testing.assert_close(first, slow(1-module.fuse(s).T.detach(), p), atol=1e-5, rtol=1e-4, check_dtype=False)
 
-def slow(d, p, n=10, m=.05, w=1.5):
+def test_the_loss_is_eq_3_on_one_minus_the_score():
+    s, p = planted()
+    module = LearnedConsistency(TEN)
+    first = fit_consistency(module, [(s, p)], steps=0).loss[0]
+    torch.testing.assert_close(first, ranking(1 - module.fuse(s).T, p).item(), check_dtype=False)
+    torch.testing.assert_close(first, slow(1 - module.fuse(s).T.detach(), p), atol=1e-5, rtol=1e-4, check_dtype=False)
+
+
+def slow(d, p, n=10, m=0.05, w=1.5):
     total = 0
     for c in range(len(p)):
-        for share,row in ((1,[m+d[p[c],c]-d[p[c],o] for o in range(len(p)) if p[o]!=p[c]]), (w,[m+d[p[c],c]-d[b,c] for b in range(len(d)) if b!=p[c]])):
-            total += share*sum(sorted(max(0., float(x)) for x in row)[-n:])/n/len(p)
+        for share, row in (
+            (1, [m + d[p[c], c] - d[p[c], o] for o in range(len(p)) if p[o] != p[c]]),
+            (w, [m + d[p[c], c] - d[b, c] for b in range(len(d)) if b != p[c]]),
+        ):
+            total += share * sum(sorted(max(0.0, float(x)) for x in row)[-n:]) / n / len(p)
     return total
 
+
 def test_what_cannot_be_learnt_is_said():
-    s,p = planted(); s = s-.8*torch.eye(40)[...,None]
-    with pytest.warns(UserWarning, match='above 0.125'): fit_consistency(LearnedConsistency(TEN), [(s, p)])
-    with pytest.warns(UserWarning, match='the mean .CLC-A. is better'): fit_consistency(LearnedConsistency(TEN), [planted()], figure=lambda fused,_, n=iter(range(99)): -next(n))
-    with pytest.raises(LabError, match='no queries'): fit_consistency(LearnedConsistency(TEN), [])
+    s, p = planted()
+    s = s - 0.8 * torch.eye(40)[..., None]
+    with pytest.warns(UserWarning, match="above 0.125"):
+        fit_consistency(LearnedConsistency(TEN), [(s, p)])
+    with pytest.warns(UserWarning, match="the mean .CLC-A. is better"):
+        fit_consistency(LearnedConsistency(TEN), [planted()], figure=lambda fused, _, n=iter(range(99)): -next(n))
+    with pytest.raises(LabError, match="no queries"):
+        fit_consistency(LearnedConsistency(TEN), [])
+
 
 # around a method
 
+
 def test_one_language_is_the_method_itself(inner, corpus):
-    alone = Consistent(inner, ByColour(), languages=['de']); assert ranks_of(alone, corpus, ['de'])==ranks_of(inner, corpus, ['de'])
+    alone = Consistent(inner, ByColour(), languages=["de"])
+    assert ranks_of(alone, corpus, ["de"]) == ranks_of(inner, corpus, ["de"])
+
 
 def test_evaluation_fuses_what_each_version_scores(inner, corpus):
     "Against scores that are made one language at a time, without the wrapper"
-    searched,translator = Consistent(inner, ByColour()),ByColour(); assert searched.slots==('de','fr','en') and searched.languages==('de','fr')
-    seen = inner.encode_visuals(inner.visual_columns(corpus.visuals('train'), corpus.descriptions('train')))
-    for l,versions in dict(de=('de','en'), fr=('de','fr','en'), en=('de','fr','en')).items():
-        texts = [c.text for c in corpus.captions('train', l)]
-        wanted = sum(inner.score(inner.encode_captions(texts if v==l else translator.translate(texts, l, v), v), seen) for v in versions)/len(versions)
-        found = searched.encode_captions(texts, l); assert found.shape==(4, 4, inner.embed_dim) and int(found.isnan().all(-1).sum())==4*(3-len(versions))
+    searched, translator = Consistent(inner, ByColour()), ByColour()
+    assert searched.slots == ("de", "fr", "en") and searched.languages == ("de", "fr")
+    seen = inner.encode_visuals(inner.visual_columns(corpus.visuals("train"), corpus.descriptions("train")))
+    for l, versions in dict(de=("de", "en"), fr=("de", "fr", "en"), en=("de", "fr", "en")).items():
+        texts = [c.text for c in corpus.captions("train", l)]
+        wanted = sum(
+            inner.score(inner.encode_captions(texts if v == l else translator.translate(texts, l, v), v), seen)
+            for v in versions
+        ) / len(versions)
+        found = searched.encode_captions(texts, l)
+        assert found.shape == (4, 4, inner.embed_dim) and int(found.isnan().all(-1).sum()) == 4 * (3 - len(versions))
         torch.testing.assert_close(searched.score(found, seen), wanted, atol=2e-5, rtol=1e-4)
-        torch.testing.assert_close(searched.score(found, {k: v[2:5] for k,v in seen.items()}), wanted[:,2:5], atol=2e-5, rtol=1e-4)
+        torch.testing.assert_close(
+            searched.score(found, {k: v[2:5] for k, v in seen.items()}), wanted[:, 2:5], atol=2e-5, rtol=1e-4
+        )
         torch.testing.assert_close(searched.first_features(found), inner.encode_captions(texts, l))
-    assert searched.encode_captions([], 'de').shape==(0, 4, inner.embed_dim) and searched.score(searched.encode_captions([], 'de'), seen).shape==(0,8)
+    assert searched.encode_captions([], "de").shape == (0, 4, inner.embed_dim) and searched.score(
+        searched.encode_captions([], "de"), seen
+    ).shape == (0, 8)
+
 
 def test_at_the_start_the_learnt_one_ranks_as_the_mean(inner, corpus):
-    mean,learnt = Consistent(inner, ByColour()),Consistent(inner, ByColour(), LearnedConsistency(('de','fr','en')))
-    seen = inner.encode_visuals(inner.visual_columns(corpus.visuals('train'), corpus.descriptions('train')))
-    for l in ('de','fr','en'):
-        a,b = (m.score(m.encode_captions([c.text for c in corpus.captions('train', l)], l), seen) for m in (mean,learnt))
-        for x,y in ((a,b),(a.T,b.T)): assert ((y[:,:,None]-y[:,None])[x[:,:,None]-x[:,None]>1e-4]>0).all() # all but ties, which rounding decides
+    mean, learnt = Consistent(inner, ByColour()), Consistent(inner, ByColour(), LearnedConsistency(("de", "fr", "en")))
+    seen = inner.encode_visuals(inner.visual_columns(corpus.visuals("train"), corpus.descriptions("train")))
+    for l in ("de", "fr", "en"):
+        a, b = (
+            m.score(m.encode_captions([c.text for c in corpus.captions("train", l)], l), seen) for m in (mean, learnt)
+        )
+        for x, y in ((a, b), (a.T, b.T)):
+            # all but ties, which rounding decides
+            assert ((y[:, :, None] - y[:, None])[x[:, :, None] - x[:, None] > 1e-4] > 0).all()
     assert not inner.training
 
+
 @pytest.mark.filterwarnings("ignore:The loss begins")
-@pytest.mark.parametrize('slice_size', [3,1024])
+@pytest.mark.parametrize("slice_size", [3, 1024])
 def test_a_gallery_ranks_as_evaluation_does(inner, corpus, slice_size):
-    searched = Consistent(inner, ByColour(), LearnedConsistency(('de','fr','en'))); fit_to(searched, corpus, 'train', origin=None)
-    gallery = Gallery(searched, slice_size).add_split(corpus, 'train'); found = evaluate(searched, corpus, 'train', ['de','fr','en'], None, slice_size=slice_size)
-    for l in ('de','fr','en'):
-        for c,r in zip(corpus.captions('train', l), found.ranks[l].text_to_image.tolist()):
-            scores = {h.id: h.score for h in gallery.search(c.text, l, k=8)}; assert sum(s>=scores[c.visual_id]-1e-6 for s in scores.values())-1>=r>=sum(s>scores[c.visual_id]+1e-6 for s in scores.values())
+    searched = Consistent(inner, ByColour(), LearnedConsistency(("de", "fr", "en")))
+    fit_to(searched, corpus, "train", origin=None)
+    gallery = Gallery(searched, slice_size).add_split(corpus, "train")
+    found = evaluate(searched, corpus, "train", ["de", "fr", "en"], None, slice_size=slice_size)
+    for l in ("de", "fr", "en"):
+        for c, r in zip(corpus.captions("train", l), found.ranks[l].text_to_image.tolist()):
+            scores = {h.id: h.score for h in gallery.search(c.text, l, k=8)}
+            assert (
+                sum(s >= scores[c.visual_id] - 1e-6 for s in scores.values()) - 1
+                >= r
+                >= sum(s > scores[c.visual_id] + 1e-6 for s in scores.values())
+            )
+
 
 def test_a_long_gallery_is_searched_by_the_own_words_first(inner, corpus):
-    searched = Consistent(inner, ByColour()); whole,short = (Gallery(searched, head=h).add_split(corpus, 'train') for h in (0,5)); text = corpus.captions('train', 'fr')[1].text
-    own = cosine_scores(inner.encode_captions([text], 'fr'), whole.visuals)[0]; close = {whole.ids[i] for i in own.topk(5).indices.tolist()}
-    full = whole.search(text, 'fr', k=8); best = next(h for h in full if h.id in close); found = short.search(text, 'fr', k=1)[0]
-    assert found.id==best.id and abs(found.score-best.score)<1e-5
-    assert whole.nearest_captions(whole.ids[0], corpus.captions('train', 'de'), k=3)[0].rank==1
+    searched = Consistent(inner, ByColour())
+    whole, short = (Gallery(searched, head=h).add_split(corpus, "train") for h in (0, 5))
+    text = corpus.captions("train", "fr")[1].text
+    own = cosine_scores(inner.encode_captions([text], "fr"), whole.visuals)[0]
+    close = {whole.ids[i] for i in own.topk(5).indices.tolist()}
+    full = whole.search(text, "fr", k=8)
+    best = next(h for h in full if h.id in close)
+    found = short.search(text, "fr", k=1)[0]
+    assert found.id == best.id and abs(found.score - best.score) < 1e-5
+    assert whole.nearest_captions(whole.ids[0], corpus.captions("train", "de"), k=3)[0].rank == 1
+
 
 @pytest.mark.filterwarnings("ignore:The loss begins")
 def test_saved_and_read_back_it_ranks_the_same(inner, corpus, tmp_path):
-    searched = Consistent(inner, ByColour()); curve = fit_to(searched, corpus, 'train', origin=None); before = ranks_of(searched, corpus)
-    folder = save_consistency(searched.fuser, tmp_path/'clc', inner, curve, corpus='squares', translator='by colour')
-    again = Consistent(inner, ByColour(), load_consistency(folder, inner)); assert ranks_of(again, corpus)==before and fingerprint(again)==fingerprint(searched)!=fingerprint(Consistent(inner, ByColour()))
-    with torch.no_grad(): p = next(p for n,p in inner.named_parameters() if not n.startswith('backbone.')); p.add_(1)
-    with pytest.raises(LabError, match='consistency module fitted to'): load_consistency(folder, inner)
-    with torch.no_grad(): p.sub_(1)
-    (folder/'consistency.safetensors').write_bytes(b'no'); 
-    with pytest.raises(LabError, match='changed or cut short'): load_consistency(folder, inner)
+    searched = Consistent(inner, ByColour())
+    curve = fit_to(searched, corpus, "train", origin=None)
+    before = ranks_of(searched, corpus)
+    folder = save_consistency(searched.fuser, tmp_path / "clc", inner, curve, corpus="squares", translator="by colour")
+    again = Consistent(inner, ByColour(), load_consistency(folder, inner))
+    assert ranks_of(again, corpus) == before and fingerprint(again) == fingerprint(searched) != fingerprint(
+        Consistent(inner, ByColour())
+    )
+    with torch.no_grad():
+        p = next(p for n, p in inner.named_parameters() if not n.startswith("backbone."))
+        p.add_(1)
+    with pytest.raises(LabError, match="consistency module fitted to"):
+        load_consistency(folder, inner)
+    with torch.no_grad():
+        p.sub_(1)
+    (folder / "consistency.safetensors").write_bytes(b"no")
+    with pytest.raises(LabError, match="changed or cut short"):
+        load_consistency(folder, inner)
+
 
 def test_translations_are_paid_for_once(inner, corpus, tmp_path):
-    translator = ByColour(); searched = Consistent(inner, translator, cache=TranslationCache(tmp_path/'t.sqlite')); first = searched.encode_captions([c.text for c in corpus.captions('train', 'fr')], 'fr')
-    asked = translator.asked; again = searched.encode_captions([c.text for c in corpus.captions('train', 'fr')], 'fr'); assert translator.asked==asked>0 and torch.equal(first.nan_to_num(9), again.nan_to_num(9))
+    translator = ByColour()
+    searched = Consistent(inner, translator, cache=TranslationCache(tmp_path / "t.sqlite"))
+    first = searched.encode_captions([c.text for c in corpus.captions("train", "fr")], "fr")
+    asked = translator.asked
+    again = searched.encode_captions([c.text for c in corpus.captions("train", "fr")], "fr")
+    assert translator.asked == asked > 0 and torch.equal(first.nan_to_num(9), again.nan_to_num(9))
+
 
 def test_what_cannot_be_translated_leaves_its_own_words(inner):
-    searched = Consistent(inner, ByColour()); found = searched.encode_captions(['ein Haus am Meer'], 'de'); assert found[0,1].isfinite().all() and found[0,2:].isnan().all()
-    with pytest.raises(LabError, match="'ja'"): searched.encode_captions(['x'], 'ja')
+    searched = Consistent(inner, ByColour())
+    found = searched.encode_captions(["ein Haus am Meer"], "de")
+    assert found[0, 1].isfinite().all() and found[0, 2:].isnan().all()
+    with pytest.raises(LabError, match="'ja'"):
+        searched.encode_captions(["x"], "ja")
+
 
 def test_the_oracle_says_that_it_is_one(corpus):
-    oracle = ParallelCaptions(corpus, 'train', 'mt'); assert oracle.name.startswith('oracle: mt captions of the same picture')
-    assert oracle.translate(['a red square.','a black square.'], 'en', 'de')==['ein rotes Quadrat auf der Wiese.',None]
+    oracle = ParallelCaptions(corpus, "train", "mt")
+    assert oracle.name.startswith("oracle: mt captions of the same picture")
+    assert oracle.translate(["a red square.", "a black square."], "en", "de") == [
+        "ein rotes Quadrat auf der Wiese.",
+        None,
+    ]
+
 
 def test_the_command_measures_learns_and_keeps(inner, corpus, tmp_path, monkeypatch, capsys):
     from dasd_lab.cli import main
     from dasd_lab.commands import studies
     from dasd_lab.training import recipes
-    monkeypatch.setattr(studies, 'open_corpus', lambda name: corpus); monkeypatch.setattr(recipes, 'load_run', lambda folder: inner)
-    words = ['consistency','--run','here','--split','train','--fit-on','train','--origin','mt','--languages','de,fr','--json']
-    assert main([*words,'--out',str(tmp_path/'clc')])==0; told = json.loads(capsys.readouterr().out)
-    assert told['translator']=='word-by-word gloss' and set(told['weights'])=={'en','de','fr'} and [r['language'] for r in told['rows']]==['de','fr','mean']
-    alone = evaluate(inner, corpus, 'train', ['de','fr'], 'mt'); assert [round(r['alone'], 6) for r in told['rows'][:2]]==[round(100*alone.rows[l]['mean_recall'], 6) for l in ('de','fr')]
-    method = studies.consistent_method(inner, str(tmp_path/'clc'), 'gloss', 'de'); assert isinstance(method.fuser, LearnedConsistency) and method.slots==tuple(told['weights'])
-    assert main([*words[:-1],'--out',str(tmp_path/'clc')])==1 and 'clc' in capsys.readouterr().err # what is kept is not overwritten
+
+    monkeypatch.setattr(studies, "open_corpus", lambda name: corpus)
+    monkeypatch.setattr(recipes, "load_run", lambda folder: inner)
+    words = [
+        "consistency",
+        "--run",
+        "here",
+        "--split",
+        "train",
+        "--fit-on",
+        "train",
+        "--origin",
+        "mt",
+        "--languages",
+        "de,fr",
+        "--json",
+    ]
+    assert main([*words, "--out", str(tmp_path / "clc")]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (
+        told["translator"] == "word-by-word gloss"
+        and set(told["weights"]) == {"en", "de", "fr"}
+        and [r["language"] for r in told["rows"]] == ["de", "fr", "mean"]
+    )
+    alone = evaluate(inner, corpus, "train", ["de", "fr"], "mt")
+    assert [round(r["alone"], 6) for r in told["rows"][:2]] == [
+        round(100 * alone.rows[l]["mean_recall"], 6) for l in ("de", "fr")
+    ]
+    method = studies.consistent_method(inner, str(tmp_path / "clc"), "gloss", "de")
+    assert isinstance(method.fuser, LearnedConsistency) and method.slots == tuple(told["weights"])
+    # what is kept is not overwritten
+    assert main([*words[:-1], "--out", str(tmp_path / "clc")]) == 1 and "clc" in capsys.readouterr().err

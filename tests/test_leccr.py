@@ -1,200 +1,502 @@
 "LECCR from end to end: its presets resolve and say where each setting is from, the command trains it from files with descriptions, and a run goes on to the same bits"
-import json
-import numpy as np,pytest,torch
-from PIL import Image
 
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from squares import COLOURS, SOURCE, WORDS, Squares
+
+from dasd_lab.backbone.tokens import train_tokenizer
 from dasd_lab.backbone.towers import save_backbone
 from dasd_lab.backbone.weights import import_weights
-from dasd_lab.backbone.tokens import train_tokenizer
 from dasd_lab.cli import main
-from dasd_lab.contracts import Caption,LabError
+from dasd_lab.contracts import Caption, LabError
 from dasd_lab.corpora.catalog import FolderCorpus
 from dasd_lab.corpora.visuals import Visuals
-from dasd_lab.evaluation.retrieval import evaluate,rank,retrieval_figures
-from dasd_lab.leccr.encoder import UNDESCRIBED,LECCRConfig
-from dasd_lab.leccr.texts import MultilingualText,TextConfig
-from dasd_lab.presets import list_presets,load_preset,plain,provenance,settings,vary
+from dasd_lab.evaluation.retrieval import evaluate, rank, retrieval_figures
+from dasd_lab.leccr.encoder import UNDESCRIBED, LECCRConfig
+from dasd_lab.leccr.texts import MultilingualText, TextConfig
+from dasd_lab.presets import list_presets, load_preset, plain, provenance, settings, vary
 from dasd_lab.search.gallery import Gallery
 from dasd_lab.search.views import view
 from dasd_lab.storage import write_tensors
-from dasd_lab.training.counting import method_shapes,parameters_by_part,tower_config,tower_sizes
+from dasd_lab.training.counting import method_shapes, parameters_by_part, tower_config, tower_sizes
 from dasd_lab.training.plan import plan
-from dasd_lab.training.recipes import columns_of,load_run,new_method,resume,train,training_data
+from dasd_lab.training.recipes import columns_of, load_run, new_method, resume, train, training_data
 from dasd_lab.training.runs import Keeping
 from dasd_lab.training.source import train_source
-from dasd_lab.training.stages import Stage,set_trainable
-from squares import COLOURS,SOURCE,WORDS,Squares
+from dasd_lab.training.stages import Stage, set_trainable
 
-FORMS = 'paper','official'
-NAMES = [f'leccr.{run}_{form}' for run in ('multi30k_de','multi30k_fr','multi30k_cs','mscoco_zh','mscoco_ja','vatex_zh','msrvtt_cn_zh') for form in FORMS]
-BERT = dict(model_type='bert', hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, max_position_embeddings=32)
-TINY = {'base':'leccr.pictograms', 'corpus':'squares', 'languages':['de'], 'vocab_size':120, 'config.text':dict(encoder=BERT, max_tokens=32), 'config.embed_dim':16, 'config.block.heads':2, 'config.slots.n':3,
-        'stages.0.steps':40, 'stages.0.batch_size':8, 'stages.0.learning_rate':1e-2}
+FORMS = "paper", "official"
+NAMES = [
+    f"leccr.{run}_{form}"
+    for run in ("multi30k_de", "multi30k_fr", "multi30k_cs", "mscoco_zh", "mscoco_ja", "vatex_zh", "msrvtt_cn_zh")
+    for form in FORMS
+]
+BERT = dict(
+    model_type="bert",
+    hidden_size=16,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    intermediate_size=16,
+    max_position_embeddings=32,
+)
+TINY = {
+    "base": "leccr.pictograms",
+    "corpus": "squares",
+    "languages": ["de"],
+    "vocab_size": 120,
+    "config.text": dict(encoder=BERT, max_tokens=32),
+    "config.embed_dim": 16,
+    "config.block.heads": 2,
+    "config.slots.n": 3,
+    "stages.0.steps": 40,
+    "stages.0.batch_size": 8,
+    "stages.0.learning_rate": 1e-2,
+}
 
 
 class Described(Squares):
     "Squares that a model has described, all but the last"
-    def _captions(self, split, language): return super()._captions(split, language)+([Caption(f'A square that is {list(COLOURS)[i%4]}, seen from above.', 'en', f'v{i}', 'mllm') for i in range(47)] if language=='en' else [])
 
-@pytest.fixture(scope='module')
-def backbone(): return train_source(SOURCE, Squares(), progress=False)
+    def _captions(self, split, language):
+        return super()._captions(split, language) + (
+            [
+                Caption(f"A square that is {list(COLOURS)[i % 4]}, seen from above.", "en", f"v{i}", "mllm")
+                for i in range(47)
+            ]
+            if language == "en"
+            else []
+        )
+
+
+@pytest.fixture(scope="module")
+def backbone():
+    return train_source(SOURCE, Squares(), progress=False)
+
 
 @pytest.fixture
-def tiny(tmp_path): path = tmp_path/'tiny.json'; path.write_text(json.dumps(TINY)); return str(path)
+def tiny(tmp_path):
+    path = tmp_path / "tiny.json"
+    path.write_text(json.dumps(TINY))
+    return str(path)
 
 
 def test_there_is_a_preset_for_every_run_in_both_forms():
-    assert {n for n in list_presets() if n.startswith('leccr.') and load_preset(n).get('token_vectors')}=={*NAMES,'leccr.paper','leccr.official'}
-    assert {n for n in list_presets() if n.startswith('leccr.pictograms')}=={'leccr.pictograms','leccr.pictograms_official','leccr.pictograms_dasd'}
+    assert {n for n in list_presets() if n.startswith("leccr.") and load_preset(n).get("token_vectors")} == {
+        *NAMES,
+        "leccr.paper",
+        "leccr.official",
+    }
+    assert {n for n in list_presets() if n.startswith("leccr.pictograms")} == {
+        "leccr.pictograms",
+        "leccr.pictograms_official",
+        "leccr.pictograms_dasd",
+    }
 
-@pytest.mark.parametrize('name', [*NAMES,'leccr.paper','leccr.official'])
+
+@pytest.mark.parametrize("name", [*NAMES, "leccr.paper", "leccr.official"])
 def test_every_setting_has_its_source(name):
-    preset = load_preset(name); found = provenance(preset); names = [k.split('.') for k in found]
-    assert found and not [k for k,v in found.items() if not v]
-    for k,v in found.items(): assert v.startswith(('paper','released configuration')) or v.startswith('ours: ') and len(v)>10, (k, v)
-    assert not [k for k in preset['sources'] if not any(len(p)<=len(n) and all(a in ('*', b) for a,b in zip(p, n)) for p in [k.split('.')] for n in names)]
+    preset = load_preset(name)
+    found = provenance(preset)
+    names = [k.split(".") for k in found]
+    assert found and not [k for k, v in found.items() if not v]
+    for k, v in found.items():
+        assert v.startswith(("paper", "released configuration")) or v.startswith("ours: ") and len(v) > 10, (k, v)
+    assert not [
+        k
+        for k in preset["sources"]
+        if not any(len(p) <= len(n) and all(a in ("*", b) for a, b in zip(p, n)) for p in [k.split(".")] for n in names)
+    ]
 
-@pytest.mark.parametrize('name', NAMES)
+
+@pytest.mark.parametrize("name", NAMES)
 def test_it_plans_without_data_and_weights(name, tmp_path, monkeypatch):
-    monkeypatch.setenv('DASD_LAB_DATA', str(tmp_path)); monkeypatch.setenv('DASD_LAB_WEIGHTS', str(tmp_path/'weights'))
+    monkeypatch.setenv("DASD_LAB_DATA", str(tmp_path))
+    monkeypatch.setenv("DASD_LAB_WEIGHTS", str(tmp_path / "weights"))
     p = plan(name, measure=False)
-    assert not p.ready and all(n.next_step for n in p.needs if not n.found) and not any(tmp_path.iterdir()) and json.dumps(plain(p))
-    s, = p.stages; assert (s.batch_size, s.learning_rate, s.pictures)==(128, 1e-5, True) and s.how.startswith('adamw, weight decay 0.01')
-    assert p.trained==sum(p.parameters.values())>177e6 and p.parameters['text encoder']==sum(x.numel() for x in MultilingualText(TextConfig(load_preset(name)['config']['text']['encoder']|dict(num_hidden_layers=1)), 50).parameters())+11*7_087_872+(119_547-50)*768
+    assert (
+        not p.ready
+        and all(n.next_step for n in p.needs if not n.found)
+        and not any(tmp_path.iterdir())
+        and json.dumps(plain(p))
+    )
+    (s,) = p.stages
+    assert (s.batch_size, s.learning_rate, s.pictures) == (128, 1e-5, True) and s.how.startswith(
+        "adamw, weight decay 0.01"
+    )
+    assert (
+        p.trained == sum(p.parameters.values()) > 177e6
+        and p.parameters["text encoder"]
+        == sum(
+            x.numel()
+            for x in MultilingualText(
+                TextConfig(load_preset(name)["config"]["text"]["encoder"] | dict(num_hidden_layers=1)), 50
+            ).parameters()
+        )
+        + 11 * 7_087_872
+        + (119_547 - 50) * 768
+    )
+
 
 def test_the_papers_and_the_codes_numbers():
-    weights = lambda n: {t.get('name'): t['weight'] for t in load_preset(n)['stages'][0]['terms']}
-    assert weights('leccr.paper')==dict(target_source=1., source_visual=.5, target_visual=.25, softened=.25, source_slots=.05, target_slots=.05, slots_differ=.01)
-    assert weights('leccr.official')==dict(target_source=1., source_visual=1., slots_visual=.01, target_visual=.5, softened=.5, source_slots=.01, target_slots=.01, slots_differ=.01)
-    assert [weights(f'leccr.{n}_official')[k] for n,k in (('multi30k_de','softened'),('multi30k_de','slots_differ'),('mscoco_ja','source_slots'),('mscoco_ja','softened'),('msrvtt_cn_zh','slots_differ'))]==[0.,.05,.05,.3,.03]
-    configs = {n: settings(LECCRConfig, load_preset(n)['config']) for n in NAMES}
-    assert {(c.slots.n, c.slots.layers, c.vision.reads, c.vision.layers) for n,c in configs.items() if 'zh_' in n and 'coco' not in n}=={(2,2,'frames',1)} and {c.slots.n for n,c in configs.items() if '30k' in n}=={4}
-    assert {c.beta for n,c in configs.items() if n.endswith('paper')}=={.8} and configs['leccr.msrvtt_cn_zh_official'].beta==.9 and configs['leccr.multi30k_de_official'].beta==1. and configs['leccr.multi30k_fr_official'].slots.start==0.
-    assert settings(Stage, load_preset('leccr.multi30k_fr_official')['stages'][0]).steps==29_000//128*70
+    weights = lambda n: {t.get("name"): t["weight"] for t in load_preset(n)["stages"][0]["terms"]}
+    assert weights("leccr.paper") == dict(
+        target_source=1.0,
+        source_visual=0.5,
+        target_visual=0.25,
+        softened=0.25,
+        source_slots=0.05,
+        target_slots=0.05,
+        slots_differ=0.01,
+    )
+    assert weights("leccr.official") == dict(
+        target_source=1.0,
+        source_visual=1.0,
+        slots_visual=0.01,
+        target_visual=0.5,
+        softened=0.5,
+        source_slots=0.01,
+        target_slots=0.01,
+        slots_differ=0.01,
+    )
+    assert [
+        weights(f"leccr.{n}_official")[k]
+        for n, k in (
+            ("multi30k_de", "softened"),
+            ("multi30k_de", "slots_differ"),
+            ("mscoco_ja", "source_slots"),
+            ("mscoco_ja", "softened"),
+            ("msrvtt_cn_zh", "slots_differ"),
+        )
+    ] == [0.0, 0.05, 0.05, 0.3, 0.03]
+    configs = {n: settings(LECCRConfig, load_preset(n)["config"]) for n in NAMES}
+    assert {
+        (c.slots.n, c.slots.layers, c.vision.reads, c.vision.layers)
+        for n, c in configs.items()
+        if "zh_" in n and "coco" not in n
+    } == {(2, 2, "frames", 1)} and {c.slots.n for n, c in configs.items() if "30k" in n} == {4}
+    assert (
+        {c.beta for n, c in configs.items() if n.endswith("paper")} == {0.8}
+        and configs["leccr.msrvtt_cn_zh_official"].beta == 0.9
+        and configs["leccr.multi30k_de_official"].beta == 1.0
+        and configs["leccr.multi30k_fr_official"].slots.start == 0.0
+    )
+    assert settings(Stage, load_preset("leccr.multi30k_fr_official")["stages"][0]).steps == 29_000 // 128 * 70
 
-@pytest.mark.parametrize('name', ['leccr.pictograms','leccr.pictograms_official','leccr.pictograms_dasd'])
+
+@pytest.mark.parametrize("name", ["leccr.pictograms", "leccr.pictograms_official", "leccr.pictograms_dasd"])
 def test_counted_is_built(name, backbone):
-    preset = vary(load_preset(name), {'vocab_size': 90}); data = training_data(Described(), ['de'], backbone, reads=columns_of(preset))
-    built = new_method(preset, data, backbone); n = built.n_tokens
-    shapes = method_shapes(vary(preset, dict(vocab_size=n)), ['de'], type('Sizes', (), dict(width=backbone.width, embed_dim=backbone.embed_dim, n_blocks=backbone.n_blocks, context_length=backbone.context_length, source_language='en'))())
-    assert {k: p.shape for k,p in shapes.named_parameters()}=={k: p.shape for k,p in built.named_parameters() if not k.startswith('backbone.')}
-    parts = preset['stages'][0]['trains']; assert parameters_by_part(shapes, set_trainable(shapes, parts))==parameters_by_part(built, set_trainable(built, parts))
+    preset = vary(load_preset(name), {"vocab_size": 90})
+    data = training_data(Described(), ["de"], backbone, reads=columns_of(preset))
+    built = new_method(preset, data, backbone)
+    n = built.n_tokens
+    shapes = method_shapes(
+        vary(preset, dict(vocab_size=n)),
+        ["de"],
+        type(
+            "Sizes",
+            (),
+            dict(
+                width=backbone.width,
+                embed_dim=backbone.embed_dim,
+                n_blocks=backbone.n_blocks,
+                context_length=backbone.context_length,
+                source_language="en",
+            ),
+        )(),
+    )
+    assert {k: p.shape for k, p in shapes.named_parameters()} == {
+        k: p.shape for k, p in built.named_parameters() if not k.startswith("backbone.")
+    }
+    parts = preset["stages"][0]["trains"]
+    assert parameters_by_part(shapes, set_trainable(shapes, parts)) == parameters_by_part(
+        built, set_trainable(built, parts)
+    )
 
 
 def test_the_command_trains_it_from_files(backbone, tmp_path, monkeypatch, capsys, tiny):
     "Pictures in a folder, captions of three origins in one file; the run is opened, evaluated, searched and shown like any other"
-    monkeypatch.setenv('DASD_LAB_DATA', str(tmp_path)); root = tmp_path/'squares'; save_backbone(backbone, tmp_path/'backbone')
-    corpus = Described(); visuals = corpus.visuals('train')
-    for split,n in (('train',48),('test',8)):
-        (root/split).mkdir(parents=True)
-        for i in range(n): Image.fromarray(np.asarray(visuals[i].frames[0])).save(root/split/f'v{i}.png')
-        rows = [c for l in ('en','de') for c in corpus._captions('train', l) if int(c.visual_id[1:])<n]
-        (root/f'{split}.jsonl').write_text(''.join(json.dumps(vars(c) | (dict(origin='human') if split=='test' and c.origin=='mt' else {}))+'\n' for c in rows))
-    assert main(['train',tiny,'--backbone',str(tmp_path/'backbone'),'--out',str(tmp_path/'run')])==0
-    log = [json.loads(l) for l in (tmp_path/'run/log.jsonl').read_text().splitlines()]
-    assert log[-1]['loss']<log[0]['loss'] and {'target_source','softened','slots_differ','gradient_norm/visual'}<=set(log[-1])
-    method = load_run(tmp_path/'run'); files = FolderCorpus(root); assert files.descriptions('train')[0]=='A square that is red, seen from above.' and files.descriptions('train').count('')==1
-    found = evaluate(method, files, 'test', ['de']); assert found.rows['de']['text_to_image_R@10']>=.5
-    capsys.readouterr(); assert main(['evaluate',str(tmp_path/'run'),'--corpus',str(root),'--split','test'])==0 and 'de' in capsys.readouterr().out
-    assert main(['runs',str(tmp_path/'run'),str(tmp_path/'run'),'--json'])==0
+    monkeypatch.setenv("DASD_LAB_DATA", str(tmp_path))
+    root = tmp_path / "squares"
+    save_backbone(backbone, tmp_path / "backbone")
+    corpus = Described()
+    visuals = corpus.visuals("train")
+    for split, n in (("train", 48), ("test", 8)):
+        (root / split).mkdir(parents=True)
+        for i in range(n):
+            Image.fromarray(np.asarray(visuals[i].frames[0])).save(root / split / f"v{i}.png")
+        rows = [c for l in ("en", "de") for c in corpus._captions("train", l) if int(c.visual_id[1:]) < n]
+        (root / f"{split}.jsonl").write_text(
+            "".join(
+                json.dumps(vars(c) | (dict(origin="human") if split == "test" and c.origin == "mt" else {})) + "\n"
+                for c in rows
+            )
+        )
+    assert main(["train", tiny, "--backbone", str(tmp_path / "backbone"), "--out", str(tmp_path / "run")]) == 0
+    log = [json.loads(l) for l in (tmp_path / "run/log.jsonl").read_text().splitlines()]
+    assert log[-1]["loss"] < log[0]["loss"] and {
+        "target_source",
+        "softened",
+        "slots_differ",
+        "gradient_norm/visual",
+    } <= set(log[-1])
+    method = load_run(tmp_path / "run")
+    files = FolderCorpus(root)
+    assert (
+        files.descriptions("train")[0] == "A square that is red, seen from above."
+        and files.descriptions("train").count("") == 1
+    )
+    found = evaluate(method, files, "test", ["de"])
+    assert found.rows["de"]["text_to_image_R@10"] >= 0.5
+    capsys.readouterr()
+    assert (
+        main(["evaluate", str(tmp_path / "run"), "--corpus", str(root), "--split", "test"]) == 0
+        and "de" in capsys.readouterr().out
+    )
+    assert main(["runs", str(tmp_path / "run"), str(tmp_path / "run"), "--json"]) == 0
 
 
 def test_a_run_goes_on_to_the_same_bits(backbone, tmp_path, tiny):
-    from dasd_lab.corpora.catalog import CORPORA,register_corpus
-    register_corpus('squares')(Described)
+    from dasd_lab.corpora.catalog import CORPORA, register_corpus
+
+    register_corpus("squares")(Described)
     try:
-        straight = train(tiny, 'squares', out=tmp_path/'straight', backbone=backbone, progress=False, keeping=Keeping(10))
-        class Cut(RuntimeError): pass
-        looks = iter([{'mean_recall':.1}]*2); from dasd_lab.training.checkpoints import Selection
+        straight = train(
+            tiny, "squares", out=tmp_path / "straight", backbone=backbone, progress=False, keeping=Keeping(10)
+        )
+
+        class Cut(RuntimeError):
+            pass
+
+        looks = iter([{"mean_recall": 0.1}] * 2)
+        from dasd_lab.training.checkpoints import Selection
+
         def stop(m):
-            try: return next(looks)
-            except StopIteration: raise Cut from None
-        with pytest.raises(Cut): train(tiny, 'squares', out=tmp_path/'cut', backbone=backbone, progress=False, keeping=Keeping(10), selection=Selection(every=10), validate=stop)
-        again = resume(tmp_path/'cut', validate=lambda m: {'mean_recall':1.}, progress=False)
-        whole = train(tiny, 'squares', out=tmp_path/'whole', backbone=backbone, progress=False, keeping=Keeping(10), selection=Selection(every=10), validate=lambda m, n=iter([.1,.1]+[1.]*9): {'mean_recall':next(n)})
-        assert (tmp_path/'cut/method/model.safetensors').read_bytes()==(tmp_path/'whole/method/model.safetensors').read_bytes() and again.card['stages']==straight.card['stages']
-    finally: CORPORA.pop('squares')
+            try:
+                return next(looks)
+            except StopIteration:
+                raise Cut from None
+
+        with pytest.raises(Cut):
+            train(
+                tiny,
+                "squares",
+                out=tmp_path / "cut",
+                backbone=backbone,
+                progress=False,
+                keeping=Keeping(10),
+                selection=Selection(every=10),
+                validate=stop,
+            )
+        again = resume(tmp_path / "cut", validate=lambda m: {"mean_recall": 1.0}, progress=False)
+        whole = train(
+            tiny,
+            "squares",
+            out=tmp_path / "whole",
+            backbone=backbone,
+            progress=False,
+            keeping=Keeping(10),
+            selection=Selection(every=10),
+            validate=lambda m, n=iter([0.1, 0.1] + [1.0] * 9): {"mean_recall": next(n)},
+        )
+        assert (tmp_path / "cut/method/model.safetensors").read_bytes() == (
+            tmp_path / "whole/method/model.safetensors"
+        ).read_bytes() and again.card["stages"] == straight.card["stages"]
+    finally:
+        CORPORA.pop("squares")
 
 
 def test_published_weights_are_where_it_starts(backbone, tmp_path, monkeypatch):
     "Multilingual BERT in small, imported under the name that the preset asks for; the whole encoder is taken, not the table alone"
-    monkeypatch.setenv('DASD_LAB_WEIGHTS', str(tmp_path/'weights'))
-    words = train_tokenizer([WORDS[l].format(*((c,de,fr) if l!='en' else (c,))) for l in WORDS for c,(de,fr,_) in COLOURS.items()]*5, 90); download = tmp_path/'download'; download.mkdir()
-    words.save(download/'tokenizer.json'); (download/'config.json').write_text('{}'); torch.manual_seed(5)
-    given = MultilingualText(TextConfig(BERT), len(words)).encoder; state = {f'bert.{k}': v for k,v in given.state_dict().items() if 'position_ids' not in k}
-    write_tensors(state | {'bert.pooler.dense.weight': torch.ones(16,16), 'cls.predictions.bias': torch.ones(3)}, download/'model.safetensors'); import_weights('mbert', download)
-    preset = vary(load_preset('leccr.multi30k_de_paper'), {'config.text.encoder': BERT, 'token_vectors.n_tokens': len(words), 'config.block.heads': 2})
-    made = new_method(preset, training_data(Described(), ['de'], backbone, reads=columns_of(preset)), backbone)
-    assert all(torch.equal(made.text.encoder.state_dict()[k], v) for k,v in given.state_dict().items())
+    monkeypatch.setenv("DASD_LAB_WEIGHTS", str(tmp_path / "weights"))
+    words = train_tokenizer(
+        [WORDS[l].format(*((c, de, fr) if l != "en" else (c,))) for l in WORDS for c, (de, fr, _) in COLOURS.items()]
+        * 5,
+        90,
+    )
+    download = tmp_path / "download"
+    download.mkdir()
+    words.save(download / "tokenizer.json")
+    (download / "config.json").write_text("{}")
+    torch.manual_seed(5)
+    given = MultilingualText(TextConfig(BERT), len(words)).encoder
+    state = {f"bert.{k}": v for k, v in given.state_dict().items() if "position_ids" not in k}
+    write_tensors(
+        state | {"bert.pooler.dense.weight": torch.ones(16, 16), "cls.predictions.bias": torch.ones(3)},
+        download / "model.safetensors",
+    )
+    import_weights("mbert", download)
+    preset = vary(
+        load_preset("leccr.multi30k_de_paper"),
+        {"config.text.encoder": BERT, "token_vectors.n_tokens": len(words), "config.block.heads": 2},
+    )
+    made = new_method(preset, training_data(Described(), ["de"], backbone, reads=columns_of(preset)), backbone)
+    assert all(torch.equal(made.text.encoder.state_dict()[k], v) for k, v in given.state_dict().items())
 
 
 def test_places_from_a_store(backbone, tmp_path, tiny):
     "Trained on places as a store keeps them: the same run but for the halved precision; an older store without them is told apart"
     from dasd_lab.backbone.features import frozen_features
-    corpus = Described(); short = {'languages': ['de']}
-    memory,stored = (train(tiny, corpus, backbone=backbone, features=f, changes=short, progress=False) for f in (None, tmp_path/'stores'))
-    store, = (tmp_path/'stores').iterdir(); assert json.loads((store/'plan.json').read_text())['parts'].keys()=={'image','source','places'} and stored.card['features']==store.name
-    a,b = ([r['loss'] for r in run.log if 'loss' in r] for run in (memory,stored)); assert len(a)==len(b) and max(abs(x-y) for x,y in zip(a, b))<.05*max(a)
-    frozen_features(backbone, corpus, 'train', tmp_path/'plain')
-    with pytest.raises(LabError, match='without places'): train(tiny, corpus, backbone=backbone, features=tmp_path/'plain', progress=False)
+
+    corpus = Described()
+    short = {"languages": ["de"]}
+    memory, stored = (
+        train(tiny, corpus, backbone=backbone, features=f, changes=short, progress=False)
+        for f in (None, tmp_path / "stores")
+    )
+    (store,) = (tmp_path / "stores").iterdir()
+    assert (
+        json.loads((store / "plan.json").read_text())["parts"].keys() == {"image", "source", "places"}
+        and stored.card["features"] == store.name
+    )
+    a, b = ([r["loss"] for r in run.log if "loss" in r] for run in (memory, stored))
+    assert len(a) == len(b) and max(abs(x - y) for x, y in zip(a, b)) < 0.05 * max(a)
+    frozen_features(backbone, corpus, "train", tmp_path / "plain")
+    with pytest.raises(LabError, match="without places"):
+        train(tiny, corpus, backbone=backbone, features=tmp_path / "plain", progress=False)
+
 
 def test_a_gallery_keeps_what_it_reads(backbone, tmp_path):
     "Descriptions are kept as text: saved, loaded, shown through another method of the same backbone"
-    corpus = Described(); visuals,told = corpus.visuals('train'),corpus.descriptions('train')
-    runs = [train(vary(load_preset('leccr.pictograms'), {k: v for k,v in TINY.items() if k!='base'} | {'stages.0.steps': 3, 'config.slots.n': n}), corpus, ['de'], backbone=backbone, progress=False, seed=n).method for n in (2,3)]
-    gallery = Gallery(runs[0]).add([visuals[i] for i in range(9)], ids=[f'p{i}' for i in range(9)], descriptions=told[:9], batch_size=4)
-    assert gallery.visuals['slots'].shape==(9,2,16) and set(gallery.columns)=={'image_features','visual_tokens','visual_mask'}
-    same = Gallery(runs[0]).add([visuals[i] for i in range(9)], ids=[f'p{i}' for i in range(9)], captions=[Caption(t, 'en', f'p{i}', 'mllm') for i,t in enumerate(told[:9])])
-    bare = Gallery(runs[0]).add([visuals[i] for i in range(9)]); torch.testing.assert_close(same.visuals['slots'], gallery.visuals['slots']); assert not torch.allclose(bare.visuals['slots'], gallery.visuals['slots'])
-    again = Gallery.load(gallery.save(tmp_path/'g'), runs[0]); torch.testing.assert_close(again.visuals['slots'], gallery.visuals['slots']); assert again.descriptions==told[:9]
-    other = view(gallery, method=runs[1]); assert other.visuals['slots'].shape==(9,3,16)
-    torch.testing.assert_close(other.visuals['slots'], Gallery(runs[1]).add([visuals[i] for i in range(9)], descriptions=told[:9]).visuals['slots'])
-    found = [(h.id,h.score) for h in gallery.search('ein rotes Quadrat', 'de')]; assert found==[(h.id,h.score) for h in again.search('ein rotes Quadrat', 'de')] and len(found)==9
-    assert len(gallery.similar('p0', 3))==3 and told[8] and UNDESCRIBED not in told
+    corpus = Described()
+    visuals, told = corpus.visuals("train"), corpus.descriptions("train")
+    runs = [
+        train(
+            vary(
+                load_preset("leccr.pictograms"),
+                {k: v for k, v in TINY.items() if k != "base"} | {"stages.0.steps": 3, "config.slots.n": n},
+            ),
+            corpus,
+            ["de"],
+            backbone=backbone,
+            progress=False,
+            seed=n,
+        ).method
+        for n in (2, 3)
+    ]
+    gallery = Gallery(runs[0]).add(
+        [visuals[i] for i in range(9)], ids=[f"p{i}" for i in range(9)], descriptions=told[:9], batch_size=4
+    )
+    assert gallery.visuals["slots"].shape == (9, 2, 16) and set(gallery.columns) == {
+        "image_features",
+        "visual_tokens",
+        "visual_mask",
+    }
+    same = Gallery(runs[0]).add(
+        [visuals[i] for i in range(9)],
+        ids=[f"p{i}" for i in range(9)],
+        captions=[Caption(t, "en", f"p{i}", "mllm") for i, t in enumerate(told[:9])],
+    )
+    bare = Gallery(runs[0]).add([visuals[i] for i in range(9)])
+    torch.testing.assert_close(same.visuals["slots"], gallery.visuals["slots"])
+    assert not torch.allclose(bare.visuals["slots"], gallery.visuals["slots"])
+    again = Gallery.load(gallery.save(tmp_path / "g"), runs[0])
+    torch.testing.assert_close(again.visuals["slots"], gallery.visuals["slots"])
+    assert again.descriptions == told[:9]
+    other = view(gallery, method=runs[1])
+    assert other.visuals["slots"].shape == (9, 3, 16)
+    torch.testing.assert_close(
+        other.visuals["slots"],
+        Gallery(runs[1]).add([visuals[i] for i in range(9)], descriptions=told[:9]).visuals["slots"],
+    )
+    found = [(h.id, h.score) for h in gallery.search("ein rotes Quadrat", "de")]
+    assert found == [(h.id, h.score) for h in again.search("ein rotes Quadrat", "de")] and len(found) == 9
+    assert len(gallery.similar("p0", 3)) == 3 and told[8] and UNDESCRIBED not in told
+
 
 def test_every_reader_of_pictures_hands_on_descriptions(backbone, tiny):
     "Workbench, comparison, captions kept back, the explanation by places and the command see the pictures as evaluation does"
-    from dasd_lab.corpora.parallel import Pair,picture_places
+    from squares import TINY as DASD
+
+    from dasd_lab.corpora.parallel import Pair, picture_places
     from dasd_lab.evaluation.comparison import Comparison
-    from dasd_lab.evaluation.parallel import held_out,held_out_figures
+    from dasd_lab.evaluation.parallel import held_out, held_out_figures
     from dasd_lab.explore.workbench import Workbench
     from dasd_lab.search.places import explain_places
-    from squares import TINY as DASD
-    corpus = Described(); run = train(tiny, corpus, backbone=backbone, progress=False).method.eval(); other = train(DASD, corpus, backbone=backbone, changes={'stages.0.steps': 2, 'stages.1.steps': 1}, progress=False).method.eval()
-    told,undescribed = evaluate(run, corpus, 'train', ['de'], None),evaluate(run, Squares(), 'train', ['de'], None)
-    assert told.ranks['de'].text_to_image.tolist()!=undescribed.ranks['de'].text_to_image.tolist() # the descriptions count
-    bench = Workbench({'dasd': other, 'leccr': run}, corpus, ('train',)); own = bench.models['leccr'].gallery
-    assert own.descriptions==corpus.descriptions('train') and own.thumbnails is bench.main.gallery.thumbnails and not any(bench.main.gallery.descriptions)
-    caption = corpus.captions('train', 'de')[0]; i = own.places[caption.visual_id]
-    score = run.score(run.encode_captions([caption.text], 'de'), own.visuals)[0]
-    assert bench.models['leccr'].rank_of(caption.text, caption.visual_id, 'de')==int((score>=score[i]).sum())
-    compared = Comparison(dict(leccr=run, dasd=other), corpus, 'train', None)
-    assert compared.measure('leccr', 'de').rows['de']==told.rows['de'] and compared.measure('dasd', 'de').rows['de']==evaluate(other, corpus, 'train', ['de'], None).rows['de']
-    where = explain_places(own, caption.text, caption.visual_id, 'de', pixels=corpus.visuals('train')[i].picture, window=.5, n_windows=2)
-    assert abs(where.drift)<1e-4 and abs(where.score-float(score[i]))<1e-4
-    source = {c.visual_id: c.text for c in corpus.captions('train', 'en', 'human')}
-    pairs = [Pair(source[c.visual_id], c.text, n+1) for n,c in enumerate(corpus.captions('train', 'de'))]
+
+    corpus = Described()
+    run = train(tiny, corpus, backbone=backbone, progress=False).method.eval()
+    other = train(
+        DASD, corpus, backbone=backbone, changes={"stages.0.steps": 2, "stages.1.steps": 1}, progress=False
+    ).method.eval()
+    told, undescribed = evaluate(run, corpus, "train", ["de"], None), evaluate(run, Squares(), "train", ["de"], None)
+    # the descriptions count
+    assert told.ranks["de"].text_to_image.tolist() != undescribed.ranks["de"].text_to_image.tolist()
+    bench = Workbench({"dasd": other, "leccr": run}, corpus, ("train",))
+    own = bench.models["leccr"].gallery
+    assert (
+        own.descriptions == corpus.descriptions("train")
+        and own.thumbnails is bench.main.gallery.thumbnails
+        and not any(bench.main.gallery.descriptions)
+    )
+    caption = corpus.captions("train", "de")[0]
+    i = own.places[caption.visual_id]
+    score = run.score(run.encode_captions([caption.text], "de"), own.visuals)[0]
+    assert bench.models["leccr"].rank_of(caption.text, caption.visual_id, "de") == int((score >= score[i]).sum())
+    compared = Comparison(dict(leccr=run, dasd=other), corpus, "train", None)
+    assert (
+        compared.measure("leccr", "de").rows["de"] == told.rows["de"]
+        and compared.measure("dasd", "de").rows["de"] == evaluate(other, corpus, "train", ["de"], None).rows["de"]
+    )
+    where = explain_places(
+        own, caption.text, caption.visual_id, "de", pixels=corpus.visuals("train")[i].picture, window=0.5, n_windows=2
+    )
+    assert abs(where.drift) < 1e-4 and abs(where.score - float(score[i])) < 1e-4
+    source = {c.visual_id: c.text for c in corpus.captions("train", "en", "human")}
+    pairs = [Pair(source[c.visual_id], c.text, n + 1) for n, c in enumerate(corpus.captions("train", "de"))]
     for its in (None, corpus):
-        held = held_out(pairs, 'de', backbone, its); figures = held_out_figures(run, held); assert figures==held_out_figures(run, held)
-    shown = list(dict.fromkeys(picture_places(pairs, corpus, source='en').tolist())); theirs = {k: v[shown] for k,v in own.visuals.items()}
-    assert figures==retrieval_figures(rank(run.score, run.encode_captions(held.captions, 'de'), theirs, held.positives)) # those of the gallery, descriptions and all
+        held = held_out(pairs, "de", backbone, its)
+        figures = held_out_figures(run, held)
+        assert figures == held_out_figures(run, held)
+    shown = list(dict.fromkeys(picture_places(pairs, corpus, source="en").tolist()))
+    theirs = {k: v[shown] for k, v in own.visuals.items()}
+    # those of the gallery, descriptions and all
+    assert figures == retrieval_figures(
+        rank(run.score, run.encode_captions(held.captions, "de"), theirs, held.positives)
+    )
+
 
 class Films(Described):
     "Every square as a clip: itself for one to three frames, more of it the later it stands"
+
     def visuals(self, split):
-        seen = super().visuals(split); found = Visuals(seen.ids, lambda i: np.repeat(seen[i].frames, 1+i%3, 0)); found.n_frames = 3
+        seen = super().visuals(split)
+        found = Visuals(seen.ids, lambda i: np.repeat(seen[i].frames, 1 + i % 3, 0))
+        found.n_frames = 3
         return found
+
 
 def test_clips_from_training_to_search(backbone, tmp_path, tiny):
     "Frames with a mask, a block over them, their mean: trained from memory and from a store, evaluated, searched; a longer neighbour changes nothing"
-    clips,changes = Films(),{'config.vision': dict(reads='frames', layers=1, pooling='mean')}
-    memory,stored = (train(tiny, clips, backbone=backbone, features=f, changes=changes, progress=False) for f in (None, tmp_path/'stores'))
-    store, = (tmp_path/'stores').iterdir(); assert set(json.loads((store/'plan.json').read_text())['parts'])=={'image','source','frames'}
-    a,b = ([r['loss'] for r in run.log if 'loss' in r] for run in (memory,stored)); assert np.isfinite(a).all() and max(abs(x-y) for x,y in zip(a, b))<.05*max(a) and a[-1]<a[0]-.1
+    clips, changes = Films(), {"config.vision": dict(reads="frames", layers=1, pooling="mean")}
+    memory, stored = (
+        train(tiny, clips, backbone=backbone, features=f, changes=changes, progress=False)
+        for f in (None, tmp_path / "stores")
+    )
+    (store,) = (tmp_path / "stores").iterdir()
+    assert set(json.loads((store / "plan.json").read_text())["parts"]) == {"image", "source", "frames"}
+    a, b = ([r["loss"] for r in run.log if "loss" in r] for run in (memory, stored))
+    assert np.isfinite(a).all() and max(abs(x - y) for x, y in zip(a, b)) < 0.05 * max(a) and a[-1] < a[0] - 0.1
     method = memory.method.eval()
-    gallery = Gallery(method).add_split(clips, 'train'); alone = Gallery(method).add(clips.visuals('train')[:1], ids=['v0'], descriptions=clips.descriptions('train')[:1])
-    assert gallery.columns['frame_features'].shape[1]==3 and gallery.columns['frame_mask'].sum(1)[:3].tolist()==[1,2,3]
-    text = method.encode_captions([c.text for c in clips.captions('train', 'de')], 'de')
-    assert evaluate(method, clips, 'train', ['de'], None).rows['de']==retrieval_figures(rank(method.score, text, gallery.visuals, list(range(48)))) # evaluation sees what the gallery sees
-    for k,v in alone.visuals.items(): torch.testing.assert_close(v[0], gallery.visuals[k][0], atol=1e-5, rtol=1e-5)
-    gallery.save(tmp_path/'g'); assert Gallery.load(tmp_path/'g', method).search('ein Feld', 'de', k=3).ids==gallery.search('ein Feld', 'de', k=3).ids
+    gallery = Gallery(method).add_split(clips, "train")
+    alone = Gallery(method).add(clips.visuals("train")[:1], ids=["v0"], descriptions=clips.descriptions("train")[:1])
+    assert gallery.columns["frame_features"].shape[1] == 3 and gallery.columns["frame_mask"].sum(1)[:3].tolist() == [
+        1,
+        2,
+        3,
+    ]
+    text = method.encode_captions([c.text for c in clips.captions("train", "de")], "de")
+    # evaluation sees what the gallery sees
+    assert evaluate(method, clips, "train", ["de"], None).rows["de"] == retrieval_figures(
+        rank(method.score, text, gallery.visuals, list(range(48)))
+    )
+    for k, v in alone.visuals.items():
+        torch.testing.assert_close(v[0], gallery.visuals[k][0], atol=1e-5, rtol=1e-5)
+    gallery.save(tmp_path / "g")
+    assert (
+        Gallery.load(tmp_path / "g", method).search("ein Feld", "de", k=3).ids
+        == gallery.search("ein Feld", "de", k=3).ids
+    )

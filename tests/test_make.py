@@ -1,101 +1,130 @@
 "The Makefile from a folder whose name holds spaces, as a person without our environment would call it"
-import os,re,shutil,subprocess
+
+import os
+import re
+import shutil
+import subprocess
 from pathlib import Path
+
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-TARGETS = ('lab','demo','test','export','docs','bench','clean','help')
-pytestmark = pytest.mark.skipif(shutil.which('make') is None, reason='no make on this machine')
+TARGETS = ("lab", "demo", "test", "export", "docs", "bench", "clean", "help")
+pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="no make on this machine")
+
 
 @pytest.fixture
 def copy(tmp_path):
     "What the Makefile needs, in a path with spaces, outside any git checkout"
-    folder = tmp_path/'my lab (copy) ü'
+    folder = tmp_path / "my lab (copy) ü"
     folder.mkdir()
-    for f in ('Makefile','pyproject.toml','constraints.txt','settings.ini'): shutil.copy(ROOT/f, folder)
-    shutil.copytree(ROOT/'tools', folder/'tools', ignore=shutil.ignore_patterns('__pycache__'))
+    for f in ("Makefile", "pyproject.toml", "constraints.txt", "settings.ini"):
+        shutil.copy(ROOT / f, folder)
+    shutil.copytree(ROOT / "tools", folder / "tools", ignore=shutil.ignore_patterns("__pycache__"))
     return folder
 
-def make(folder:Path, *words:str, **env)->subprocess.CompletedProcess:
-    clean = {k:v for k,v in os.environ.items() if not k.startswith(('MAKE','MFLAGS'))}
-    return subprocess.run(['make',*words], cwd=folder, env=clean|env, capture_output=True, text=True)
 
-def fake(folder:Path, name:str, body:str)->None:
+def make(folder: Path, *words: str, **env) -> subprocess.CompletedProcess:
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS"))}
+    return subprocess.run(["make", *words], cwd=folder, env=clean | env, capture_output=True, text=True)
+
+
+def fake(folder: Path, name: str, body: str) -> None:
     "An executable that stands for another"
     folder.mkdir(exist_ok=True)
-    (folder/name).write_text(f'#!/bin/sh\n{body}\n')
-    (folder/name).chmod(0o755)
+    (folder / name).write_text(f"#!/bin/sh\n{body}\n")
+    (folder / name).chmod(0o755)
+
 
 def test_help_is_the_default_and_names_every_target(copy):
-    by_name,default = make(copy, 'help'),make(copy)
-    assert by_name.returncode==0 and by_name.stdout==default.stdout
-    assert set(TARGETS) <= set(re.findall(r'(?m)^  make (\w+)', by_name.stdout))
+    by_name, default = make(copy, "help"), make(copy)
+    assert by_name.returncode == 0 and by_name.stdout == default.stdout
+    assert set(TARGETS) <= set(re.findall(r"(?m)^  make (\w+)", by_name.stdout))
 
-@pytest.mark.parametrize('target', TARGETS)
+
+@pytest.mark.parametrize("target", TARGETS)
 def test_recipes_expand(copy, target):
-    shown = make(copy, '-n', target)
-    assert shown.returncode==0, shown.stderr
+    shown = make(copy, "-n", target)
+    assert shown.returncode == 0, shown.stderr
     assert str(copy) not in shown.stdout  # paths are relative, so spaces cannot break them
 
+
 def test_an_old_python_is_told_clearly(copy, tmp_path):
-    bin = tmp_path/'bin'
-    for n in ('python3','python3.11','python3.12','python3.13','python3.14','python'): fake(bin, n, 'echo "Python 3.9.2"; exit 1')
-    told = make(copy, 'venv', PATH=f'{bin}:/usr/bin:/bin')
-    assert told.returncode!=0 and 'No Python 3.11 or newer' in told.stderr and 'Python 3.9.2' in told.stderr
-    assert not (copy/'.venv').exists()
+    bin = tmp_path / "bin"
+    for n in ("python3", "python3.11", "python3.12", "python3.13", "python3.14", "python"):
+        fake(bin, n, 'echo "Python 3.9.2"; exit 1')
+    told = make(copy, "venv", PATH=f"{bin}:/usr/bin:/bin")
+    assert told.returncode != 0 and "No Python 3.11 or newer" in told.stderr and "Python 3.9.2" in told.stderr
+    assert not (copy / ".venv").exists()
+
 
 @pytest.fixture
 def pretended(tmp_path):
     "A `uv` that makes an environment without installing anything, and counts its calls"
-    bin,log = tmp_path/'bin',tmp_path/'calls'
-    fake(bin, 'uv', f'''[ "$1" = --version ] && exit 0
+    bin, log = tmp_path / "bin", tmp_path / "calls"
+    fake(
+        bin,
+        "uv",
+        f'''[ "$1" = --version ] && exit 0
 echo "$*" >> "{log}"
 [ -e "{tmp_path}/broken" ] && [ "$1" = pip ] && exit 1
 if [ "$1" = venv ]; then for last; do :; done; mkdir -p "$last/bin"; ln -sf "{shutil.which("true")}" "$last/bin/python"
-printf '#!/bin/sh\\necho "called: $*"\\n' > "$last/bin/dasd-lab"; chmod +x "$last/bin/dasd-lab"; fi''')
+printf '#!/bin/sh\\necho "called: $*"\\n' > "$last/bin/dasd-lab"; chmod +x "$last/bin/dasd-lab"; fi''',
+    )
     calls = lambda: [l.split()[0] for l in log.read_text().splitlines()] if log.exists() else []
-    return f'{bin}:{os.environ["PATH"]}',calls,tmp_path/'broken'
+    return f"{bin}:{os.environ['PATH']}", calls, tmp_path / "broken"
+
 
 def test_the_environment_is_made_once(copy, pretended):
-    path,calls,_ = pretended
-    for _ in range(2): assert make(copy, 'venv', PATH=path).returncode==0
-    assert calls()==['venv','pip']
-    with (copy/'constraints.txt').open('a') as f: f.write('# changed\n')
-    make(copy, 'venv', PATH=path)
-    assert calls()==['venv','pip','pip']  # new pins go into the environment that is there
-    moved = copy.rename(copy.with_name('moved'))
-    make(moved, 'venv', PATH=path)
-    assert calls()==['venv','pip','pip','venv','pip']  # an environment cannot be moved
+    path, calls, _ = pretended
+    for _ in range(2):
+        assert make(copy, "venv", PATH=path).returncode == 0
+    assert calls() == ["venv", "pip"]
+    with (copy / "constraints.txt").open("a") as f:
+        f.write("# changed\n")
+    make(copy, "venv", PATH=path)
+    assert calls() == ["venv", "pip", "pip"]  # new pins go into the environment that is there
+    moved = copy.rename(copy.with_name("moved"))
+    make(moved, "venv", PATH=path)
+    assert calls() == ["venv", "pip", "pip", "venv", "pip"]  # an environment cannot be moved
+
 
 def test_an_activated_environment_is_not_made_with_itself(copy, pretended):
-    path,calls,_ = pretended
-    assert make(copy, 'venv', PATH=path).returncode==0
-    inside = copy/'.venv/bin'; fake(inside, 'python3', f'echo "{inside}/python3"')
-    assert make(copy, 'venv', PATH=f'{inside}:{path}').returncode==0
-    assert calls()==['venv','pip']
+    path, calls, _ = pretended
+    assert make(copy, "venv", PATH=path).returncode == 0
+    inside = copy / ".venv/bin"
+    fake(inside, "python3", f'echo "{inside}/python3"')
+    assert make(copy, "venv", PATH=f"{inside}:{path}").returncode == 0
+    assert calls() == ["venv", "pip"]
+
 
 def test_lab_and_demo_call_the_command(copy, pretended):
-    path,_,_ = pretended
-    lab = make(copy, 'lab', 'LAB_ARGS=--no-browser --port=9000', PATH=path)
-    assert lab.returncode==0 and lab.stdout.splitlines()[-1]=='called: lab -- --no-browser --port=9000'
-    demo = make(copy, 'demo', 'DEMO_ARGS=--seed 1', PATH=path)
-    assert demo.returncode==0 and 'called: demo --seed 1' in demo.stdout.splitlines()
+    path, _, _ = pretended
+    lab = make(copy, "lab", "LAB_ARGS=--no-browser --port=9000", PATH=path)
+    assert lab.returncode == 0 and lab.stdout.splitlines()[-1] == "called: lab -- --no-browser --port=9000"
+    demo = make(copy, "demo", "DEMO_ARGS=--seed 1", PATH=path)
+    assert demo.returncode == 0 and "called: demo --seed 1" in demo.stdout.splitlines()
+
 
 def test_an_interrupted_install_is_redone(copy, pretended):
-    path,calls,broken = pretended
+    path, calls, broken = pretended
     broken.touch()
-    assert make(copy, 'venv', PATH=path).returncode!=0
+    assert make(copy, "venv", PATH=path).returncode != 0
     broken.unlink()
-    assert make(copy, 'venv', PATH=path).returncode==0
-    assert calls()==['venv','pip','venv','pip']
+    assert make(copy, "venv", PATH=path).returncode == 0
+    assert calls() == ["venv", "pip", "venv", "pip"]
+
 
 def test_constraints_name_nothing_of_ours():
-    text = (ROOT/'constraints.txt').read_text()
-    assert not re.search(r'https?:|file:|(?m:^-)|@', text)
-    assert re.search(r'(?m)^torch==(?!2\.13\.0)[\d.]+$', text), 'a plain release of torch'
+    text = (ROOT / "constraints.txt").read_text()
+    assert not re.search(r"https?:|file:|(?m:^-)|@", text)
+    assert re.search(r"(?m)^torch==(?!2\.13\.0)[\d.]+$", text), "a plain release of torch"
+
 
 def test_steps_say_what_and_how_long(copy):
-    good = subprocess.run(['sh','tools/step.sh','count sheep','true'], cwd=copy, capture_output=True, text=True)
-    assert re.fullmatch(r'→ count sheep\n✓ count sheep \(\d+ s\)\n', good.stdout)
-    bad = subprocess.run(['sh','tools/step.sh','count sheep','sh','-c','exit 3'], cwd=copy, capture_output=True, text=True)
-    assert bad.returncode==3 and '✗ count sheep' in bad.stderr
+    good = subprocess.run(["sh", "tools/step.sh", "count sheep", "true"], cwd=copy, capture_output=True, text=True)
+    assert re.fullmatch(r"→ count sheep\n✓ count sheep \(\d+ s\)\n", good.stdout)
+    bad = subprocess.run(
+        ["sh", "tools/step.sh", "count sheep", "sh", "-c", "exit 3"], cwd=copy, capture_output=True, text=True
+    )
+    assert bad.returncode == 3 and "✗ count sheep" in bad.stderr

@@ -1,85 +1,189 @@
 "Ten languages at once: a corpus divided by a seed, the means A and HA, and what a method needs, each by numbers worked by hand"
+
 import math
-import numpy as np,pytest,torch
-from dasd_lab.contracts import Caption,LabError
+
+import numpy as np
+import pytest
+import torch
+from squares import FEW_WORDS, SOURCE, TINY, Squares
+
+from dasd_lab.contracts import Caption, LabError
 from dasd_lab.corpora.catalog import Corpus
-from dasd_lab.corpora.division import Divided,check_division,divide,read_division,write_division
+from dasd_lab.corpora.division import Divided, check_division, divide, read_division, write_division
 from dasd_lab.corpora.visuals import visuals_from_array
-from dasd_lab.evaluation.languages import LanguageFigures,growth,language_figures,needs
-from dasd_lab.presets import load_preset,vary
+from dasd_lab.evaluation.languages import LanguageFigures, growth, language_figures, needs
+from dasd_lab.presets import load_preset, vary
 from dasd_lab.smalr.encoder import precomputed
-from dasd_lab.training.counting import TowerSizes,method_shapes
-from dasd_lab.training.recipes import new_method,train,training_data
+from dasd_lab.training.counting import TowerSizes, method_shapes
+from dasd_lab.training.recipes import new_method, train, training_data
 from dasd_lab.training.source import train_source
-from squares import FEW_WORDS,SOURCE,TINY,Squares
+
 
 class Heap(Corpus):
     "60 pictures of one heap; every fifth shares its English caption with the next, every seventh its German one, in another case; three have no German caption"
-    name,languages,splits = 'heap',('en','de'),('all',)
-    def visuals(self, split): return visuals_from_array([f'v{i}' for i in range(60)], np.zeros((60,4,4,3), np.uint8))
-    def _captions(self, split, language):
-        if language=='en': return [Caption(f'picture {i-(i%5==1)}', 'en', f'v{i}', 'human') for i in range(60)]
-        return [Caption((str.upper if i%7==1 else str.lower)(f'Bild {i-(i%7==1)}'), 'de', f'v{i}', 'mt') for i in range(60) if i not in (10,20,30)]
 
-@pytest.mark.parametrize('seed', range(5))
+    name, languages, splits = "heap", ("en", "de"), ("all",)
+
+    def visuals(self, split):
+        return visuals_from_array([f"v{i}" for i in range(60)], np.zeros((60, 4, 4, 3), np.uint8))
+
+    def _captions(self, split, language):
+        if language == "en":
+            return [Caption(f"picture {i - (i % 5 == 1)}", "en", f"v{i}", "human") for i in range(60)]
+        return [
+            Caption((str.upper if i % 7 == 1 else str.lower)(f"Bild {i - (i % 7 == 1)}"), "de", f"v{i}", "mt")
+            for i in range(60)
+            if i not in (10, 20, 30)
+        ]
+
+
+@pytest.mark.parametrize("seed", range(5))
 def test_nothing_stands_on_two_sides(seed):
-    heap = Heap(); d = divide(heap, seed=seed); corpus = Divided(heap, d); ids = {k: corpus.visuals(k).ids for k in corpus.splits}
-    assert not set(ids['train'])&set(ids['test']) and not set(ids['train'])&set(ids['validation']) and not set(ids['test'])&set(ids['validation']) and not {'v10','v20','v30'}&set(sum(ids.values(), []))
+    heap = Heap()
+    d = divide(heap, seed=seed)
+    corpus = Divided(heap, d)
+    ids = {k: corpus.visuals(k).ids for k in corpus.splits}
+    assert (
+        not set(ids["train"]) & set(ids["test"])
+        and not set(ids["train"]) & set(ids["validation"])
+        and not set(ids["test"]) & set(ids["validation"])
+        and not {"v10", "v20", "v30"} & set(sum(ids.values(), []))
+    )
     for l in corpus.languages:
         texts = {k: [c.text.casefold() for c in corpus.captions(k, l)] for k in corpus.splits}
-        assert not set(texts['train'])&set(texts['test']) and not set(texts['train'])&set(texts['validation']) and not set(texts['test'])&set(texts['validation'])
-        assert all(len(set(texts[k]))==len(texts[k]) for k in ('validation','test')) # so that a recall has one right answer
-        assert [c.visual_id for c in corpus.captions('train', l)]==ids['train']
-    assert .6<len(ids['train'])/sum(map(len, ids.values()))<.8
+        assert (
+            not set(texts["train"]) & set(texts["test"])
+            and not set(texts["train"]) & set(texts["validation"])
+            and not set(texts["test"]) & set(texts["validation"])
+        )
+        # so that a recall has one right answer
+        assert all(len(set(texts[k])) == len(texts[k]) for k in ("validation", "test"))
+        assert [c.visual_id for c in corpus.captions("train", l)] == ids["train"]
+    assert 0.6 < len(ids["train"]) / sum(map(len, ids.values())) < 0.8
+
 
 def test_a_seed_draws_the_same_again(tmp_path):
-    d = divide(Heap(), seed=3); assert d==divide(Heap(), seed=3) and d.checksum!=divide(Heap(), seed=4).checksum
-    write_division(d, tmp_path/'d.json'); assert read_division(tmp_path/'d.json', Heap())==d
+    d = divide(Heap(), seed=3)
+    assert d == divide(Heap(), seed=3) and d.checksum != divide(Heap(), seed=4).checksum
+    write_division(d, tmp_path / "d.json")
+    assert read_division(tmp_path / "d.json", Heap()) == d
+
 
 def test_a_file_that_says_otherwise_is_refused(tmp_path):
-    d = divide(Heap(), seed=3); moved = d.parts['test'][0]; path = tmp_path/'d.json'; write_division(d, path); text = path.read_text()
+    d = divide(Heap(), seed=3)
+    moved = d.parts["test"][0]
+    path = tmp_path / "d.json"
+    write_division(d, path)
+    text = path.read_text()
     path.write_text(text.replace('"train": [', f'"train": ["{moved}",', 1))
-    with pytest.raises(LabError, match='two parts'): read_division(path, Heap())
+    with pytest.raises(LabError, match="two parts"):
+        read_division(path, Heap())
+
     class Other(Heap):
-        def _captions(self, split, language): return [Caption(c.text+'!', c.language, c.visual_id, c.origin) for c in super()._captions(split, language)]
-    with pytest.raises(LabError, match='other captions'): check_division(d, Other())
-    with pytest.raises(LabError, match='fewer languages'): divide(Divided(Heap(), d), shares={str(i): 1/80 for i in range(80)})
+        def _captions(self, split, language):
+            return [
+                Caption(c.text + "!", c.language, c.visual_id, c.origin) for c in super()._captions(split, language)
+            ]
+
+    with pytest.raises(LabError, match="other captions"):
+        check_division(d, Other())
+    with pytest.raises(LabError, match="fewer languages"):
+        divide(Divided(Heap(), d), shares={str(i): 1 / 80 for i in range(80)})
+
 
 def test_A_and_HA():
-    f = LanguageFigures(dict(en=70., de=60., zh=20., ko=10.), ('en','de')); assert f.A==40. and f.HA==65. and list(f.shown)==['en','de','zh*','ko*','HA','A'] and math.isnan(LanguageFigures(dict(de=3.), ()).HA)
+    f = LanguageFigures(dict(en=70.0, de=60.0, zh=20.0, ko=10.0), ("en", "de"))
+    assert (
+        f.A == 40.0
+        and f.HA == 65.0
+        and list(f.shown) == ["en", "de", "zh*", "ko*", "HA", "A"]
+        and math.isnan(LanguageFigures(dict(de=3.0), ()).HA)
+    )
 
-@pytest.fixture(scope='module')
-def backbone(): return train_source(SOURCE, Squares(), progress=False)
 
-@pytest.fixture(scope='module')
-def data(backbone): return training_data(Squares(), ('de','fr'), backbone)
+@pytest.fixture(scope="module")
+def backbone():
+    return train_source(SOURCE, Squares(), progress=False)
+
+
+@pytest.fixture(scope="module")
+def data(backbone):
+    return training_data(Squares(), ("de", "fr"), backbone)
+
 
 def test_translated_captions_count_in_A_alone(backbone, data):
     class Test(Squares):
         "Four pictures, one a colour; German captions are translations"
-        def visuals(self, split): v = super().visuals(split); return visuals_from_array(v.ids[:4], v.pixels[:4])
-        def _captions(self, split, language): return [c for c in super()._captions(split, language) if c.visual_id in ('v0','v1','v2','v3')]
-    f = language_figures(new_method(vary(TINY, dict(vocab_size=120)), data, backbone), Test(), 'train', ('en','de')) # four pictures are always among the first five
-    assert f.human==('en',) and f.HA==f.mR['en'] and f.A==(f.mR['en']+f.mR['de'])/2 and 100*4/6<=min(f.mR.values()) and f.about['n_captions']==dict(en=4, de=4)
+
+        def visuals(self, split):
+            v = super().visuals(split)
+            return visuals_from_array(v.ids[:4], v.pixels[:4])
+
+        def _captions(self, split, language):
+            return [c for c in super()._captions(split, language) if c.visual_id in ("v0", "v1", "v2", "v3")]
+
+    # four pictures are always among the first five
+    f = language_figures(new_method(vary(TINY, dict(vocab_size=120)), data, backbone), Test(), "train", ("en", "de"))
+    assert (
+        f.human == ("en",)
+        and f.HA == f.mR["en"]
+        and f.A == (f.mR["en"] + f.mR["de"]) / 2
+        and 100 * 4 / 6 <= min(f.mR.values())
+        and f.about["n_captions"] == dict(en=4, de=4)
+    )
+
 
 def test_needs_of_a_small_smalr_by_hand(backbone, data):
-    preset = vary(load_preset('smalr.pictograms'), FEW_WORDS | {'config.embed_dim': 5, 'config.image_hidden': 7, 'config.gru_width': 3}); method = new_method(preset, data, backbone); n = needs(method); E = backbone.embed_dim; words = len(method.tokenizer)-2
-    use = (E*7+7 + 2*7 + 7*5+5) + 3*(5*3+3*3+2*3) + 3*5+5                     # two layers with a norm between them; a GRU with two sets of biases; a layer
-    own,entries = sum(min(4, len(w)) for w in method.tokenizer.words.values()),min(6, words)
-    assert (n.use, n.frozen_text, n.table)==(use, 0, (words+2)*5)
-    assert n.training==use + own*4 + 3*(4*5+5) + entries*4 + 4*5+5 + 2*(10*10+10)+5 + 3*5+3 # own vectors, their layers, entries, their layer, what restores words, classifier
-    form = precomputed(method); assert n.use==sum(p.numel() for k,p in form.named_parameters() if not k.startswith('backbone.')) and needs(form).table==n.table==form.words.rows.numel()
+    preset = vary(
+        load_preset("smalr.pictograms"),
+        FEW_WORDS | {"config.embed_dim": 5, "config.image_hidden": 7, "config.gru_width": 3},
+    )
+    method = new_method(preset, data, backbone)
+    n = needs(method)
+    E = backbone.embed_dim
+    words = len(method.tokenizer) - 2
+    # two layers with a norm between them; a GRU with two sets of biases; a layer
+    use = (E * 7 + 7 + 2 * 7 + 7 * 5 + 5) + 3 * (5 * 3 + 3 * 3 + 2 * 3) + 3 * 5 + 5
+    own, entries = sum(min(4, len(w)) for w in method.tokenizer.words.values()), min(6, words)
+    assert (n.use, n.frozen_text, n.table) == (use, 0, (words + 2) * 5)
+    # own vectors, their layers, entries, their layer, what restores words, classifier
+    assert n.training == use + own * 4 + 3 * (4 * 5 + 5) + entries * 4 + 4 * 5 + 5 + 2 * (10 * 10 + 10) + 5 + 3 * 5 + 3
+    form = precomputed(method)
+    assert (
+        n.use == sum(p.numel() for k, p in form.named_parameters() if not k.startswith("backbone."))
+        and needs(form).table == n.table == form.words.rows.numel()
+    )
+
 
 def test_needs_of_a_small_dasd_by_hand(backbone, data):
-    method = new_method(vary(TINY, dict(vocab_size=120)), data, backbone); n = needs(method); clip = backbone.clip
-    assert n.training-n.use==sum(p.numel() for p in method.critic.parameters()) and n.table==0
-    assert n.frozen_text==sum(p.numel() for k,p in clip.named_parameters() if not k.startswith('visual.') and k!='logit_scale') and not any(p.requires_grad or p.grad is not None for p in backbone.parameters())
+    method = new_method(vary(TINY, dict(vocab_size=120)), data, backbone)
+    n = needs(method)
+    clip = backbone.clip
+    assert n.training - n.use == sum(p.numel() for p in method.critic.parameters()) and n.table == 0
+    assert n.frozen_text == sum(
+        p.numel() for k, p in clip.named_parameters() if not k.startswith("visual.") and k != "logit_scale"
+    ) and not any(p.requires_grad or p.grad is not None for p in backbone.parameters())
+
 
 def test_what_another_language_adds():
-    g = growth(vary(load_preset('smalr.pictograms'), {'config.specific': 30, 'config.own_width': 7, 'word_vectors.about': 40}), [('de',),('de','fr'),('de','fr','cs','zh')], TowerSizes(32, 24, 2, 16))
-    D = load_preset('smalr.pictograms')['config']['embed_dim']; assert list(g.index)==[2,3,5] and (g['use'].diff().dropna()==0).all()
-    assert (g['table, each'].dropna()==40*D).all()
-    fixed = 30*7 + 7*D+D + D+1; entries = load_preset('smalr.pictograms')['config']['latent']; grown = [min(entries['entries'], 40*n)*entries['dim'] for n in g.index] # fewer words than entries
-    assert [a-b for a,b in zip(g['training'], grown)]==[g['training'].iloc[0]-grown[0]+fixed*k for k in (0,1,3)]
-    d = growth(load_preset('dasd.pictograms'), [('de',),('de','fr'),('de','fr','cs','zh')], TowerSizes(32, 24, 2, 16)); H,h = 32,256
-    assert (d['use, each'].dropna()==2*(32*H+H + H*32+32) + 2*(32*h+h + h*32+32)).all() and (d['table']==0).all()
+    g = growth(
+        vary(load_preset("smalr.pictograms"), {"config.specific": 30, "config.own_width": 7, "word_vectors.about": 40}),
+        [("de",), ("de", "fr"), ("de", "fr", "cs", "zh")],
+        TowerSizes(32, 24, 2, 16),
+    )
+    D = load_preset("smalr.pictograms")["config"]["embed_dim"]
+    assert list(g.index) == [2, 3, 5] and (g["use"].diff().dropna() == 0).all()
+    assert (g["table, each"].dropna() == 40 * D).all()
+    fixed = 30 * 7 + 7 * D + D + D + 1
+    entries = load_preset("smalr.pictograms")["config"]["latent"]
+    grown = [min(entries["entries"], 40 * n) * entries["dim"] for n in g.index]  # fewer words than entries
+    assert [a - b for a, b in zip(g["training"], grown)] == [
+        g["training"].iloc[0] - grown[0] + fixed * k for k in (0, 1, 3)
+    ]
+    d = growth(
+        load_preset("dasd.pictograms"), [("de",), ("de", "fr"), ("de", "fr", "cs", "zh")], TowerSizes(32, 24, 2, 16)
+    )
+    H, h = 32, 256
+    assert (d["use, each"].dropna() == 2 * (32 * H + H + H * 32 + 32) + 2 * (32 * h + h + h * 32 + 32)).all() and (
+        d["table"] == 0
+    ).all()

@@ -1,189 +1,284 @@
 "Every registered method keeps every promise of `contracts.RetrievalMethod`, with the settings of its own preset"
+
 import copy
 from dataclasses import replace
-import pytest,torch
+
+import pytest
+import torch
+from squares import FEW_WORDS, SOURCE, Squares
+
 from dasd_lab.backbone.towers import fingerprint
-from dasd_lab.contracts import COLUMNS,METHODS,LabError,RetrievalMethod,method_class
-from dasd_lab.presets import list_presets,load_preset,vary
-from dasd_lab.training.losses import LOSSES
-from dasd_lab.training.recipes import batches_for,columns_of,new_method,scaled_stages,training_data
+from dasd_lab.contracts import COLUMNS, METHODS, LabError, RetrievalMethod, method_class
+from dasd_lab.presets import list_presets, load_preset, vary
 from dasd_lab.training.checkpoints import own_state
+from dasd_lab.training.losses import LOSSES
 from dasd_lab.training.optimizers import make_optimizers
-from dasd_lab.training.runs import load_method,save_method
+from dasd_lab.training.recipes import batches_for, columns_of, new_method, scaled_stages, training_data
+from dasd_lab.training.runs import load_method, save_method
 from dasd_lab.training.source import train_source
-from dasd_lab.training.stages import set_trainable,stage_loss
-from dasd_lab.training.steps import CriticTurn,train_step
-from squares import FEW_WORDS,SOURCE,Squares
+from dasd_lab.training.stages import set_trainable, stage_loss
+from dasd_lab.training.steps import CriticTurn, train_step
 
-PRESETS = {n:p for n in list_presets() if (p := load_preset(n)).get('method') and not p.get('token_vectors')} # those have the settings of their base
-SENTENCES = ['ein Quadrat','ein rotes Quadrat auf der grünen Wiese und noch ein blaues Quadrat auf einer Wiese','Wiese','ein gelbes Quadrat auf der Wiese.','狗 🐕 unbekannte Zeichen','']
-close = lambda a,b: torch.testing.assert_close(a, b, atol=2e-5, rtol=1e-5)
+# those have the settings of their base
+PRESETS = {n: p for n in list_presets() if (p := load_preset(n)).get("method") and not p.get("token_vectors")}
+SENTENCES = [
+    "ein Quadrat",
+    "ein rotes Quadrat auf der grünen Wiese und noch ein blaues Quadrat auf einer Wiese",
+    "Wiese",
+    "ein gelbes Quadrat auf der Wiese.",
+    "狗 🐕 unbekannte Zeichen",
+    "",
+]
+close = lambda a, b: torch.testing.assert_close(a, b, atol=2e-5, rtol=1e-5)
 
-@pytest.fixture(scope='module')
-def backbone(): return train_source(SOURCE, Squares(), progress=False)
 
-@pytest.fixture(scope='module')
-def data(backbone): return training_data(Squares(), ('de','fr'), backbone, reads={c for p in PRESETS.values() for c in columns_of(p)})
+@pytest.fixture(scope="module")
+def backbone():
+    return train_source(SOURCE, Squares(), progress=False)
 
-@pytest.fixture(scope='module', params=PRESETS)
-def preset(request): return vary(PRESETS[request.param], FEW_WORDS if PRESETS[request.param].get('word_vectors') is not None else dict(vocab_size=120))
+
+@pytest.fixture(scope="module")
+def data(backbone):
+    return training_data(Squares(), ("de", "fr"), backbone, reads={c for p in PRESETS.values() for c in columns_of(p)})
+
+
+@pytest.fixture(scope="module", params=PRESETS)
+def preset(request):
+    return vary(
+        PRESETS[request.param],
+        FEW_WORDS if PRESETS[request.param].get("word_vectors") is not None else dict(vocab_size=120),
+    )
+
 
 @pytest.fixture
-def stages(preset): return [replace(s, batch_size=6, steps=3) for s in scaled_stages(preset, 2)]
+def stages(preset):
+    return [replace(s, batch_size=6, steps=3) for s in scaled_stages(preset, 2)]
+
 
 def told(method, data, batches, batch, features):
     "What a batch tells of: captions in one language, and the rows of the features that stand for them; for every language that it holds"
-    if 'word_ids' not in batch: yield [data.pairs[batch['language']].target[i] for i in batch['rows']],batch['language'],features['target_features']
+    if "word_ids" not in batch:
+        yield (
+            [data.pairs[batch["language"]].target[i] for i in batch["rows"]],
+            batch["language"],
+            features["target_features"],
+        )
     else:
-        for g,l in enumerate(batches.languages): yield [batches.texts[l][i] for i in batch['text_index'][:,g].flatten()],l,features['final_features'][g]
+        for g, l in enumerate(batches.languages):
+            yield [batches.texts[l][i] for i in batch["text_index"][:, g].flatten()], l, features["final_features"][g]
+
 
 @pytest.fixture
 def columns(method):
     "The first pictures, as the method wants to know them"
-    visuals = Squares().visuals('train')
-    return lambda n: method.visual_columns([visuals[i] for i in range(n)], Squares().descriptions('train')[:n])
+    visuals = Squares().visuals("train")
+    return lambda n: method.visual_columns([visuals[i] for i in range(n)], Squares().descriptions("train")[:n])
 
-@pytest.fixture(scope='module')
+
+@pytest.fixture(scope="module")
 def made(preset, data, backbone):
     "As a preset starts, then with every weight of its own moved: adapters start as the identity, which would hide mistakes"
     method = new_method(preset, data, backbone).eval()
     torch.manual_seed(1)
     with torch.no_grad():
-        for n,p in method.named_parameters():
-            if not n.startswith('backbone.'): p.add_(.1*torch.randn_like(p))
+        for n, p in method.named_parameters():
+            if not n.startswith("backbone."):
+                p.add_(0.1 * torch.randn_like(p))
     return method
+
 
 @pytest.fixture
 def method(made):
-    return copy.deepcopy(made, {id(made.backbone): made.backbone}) # a stage may change shapes
+    return copy.deepcopy(made, {id(made.backbone): made.backbone})  # a stage may change shapes
+
 
 def test_every_method_has_a_preset_and_every_preset_a_method():
-    assert {'dasd','static_adapter','leccr','smalr'} <= set(METHODS) == {p['method'] for p in PRESETS.values()}
+    assert {"dasd", "static_adapter", "leccr", "smalr"} <= set(METHODS) == {p["method"] for p in PRESETS.values()}
 
-@pytest.mark.parametrize('name', sorted(METHODS))
+
+@pytest.mark.parametrize("name", sorted(METHODS))
 def test_it_is_known_by_its_name(name):
     cls = method_class(name)
-    assert cls is METHODS[name] and cls.name==name and issubclass(cls, RetrievalMethod) and cls.__doc__
-    with pytest.raises(LabError, match=name): method_class('none of these')
+    assert cls is METHODS[name] and cls.name == name and issubclass(cls, RetrievalMethod) and cls.__doc__
+    with pytest.raises(LabError, match=name):
+        method_class("none of these")
+
 
 def test_it_names_its_languages_and_has_a_frozen_backbone(method, backbone):
-    assert method.languages==('de','fr') and method.backbone is backbone
+    assert method.languages == ("de", "fr") and method.backbone is backbone
     assert not any(p.requires_grad for p in backbone.parameters())
-    method.train(); assert method.training and not any(m.training for m in backbone.modules())
+    method.train()
+    assert method.training and not any(m.training for m in backbone.modules())
+
 
 def test_captions_become_vectors_of_the_shared_space(method, backbone):
-    for language in (*method.languages,'en'):
+    for language in (*method.languages, "en"):
         found = method.encode_captions(SENTENCES, language)
-        assert found.shape==(len(SENTENCES), method.embed_dim) and found.dtype==torch.float32 and found.isfinite().all() and not found.requires_grad
-        assert method.encode_captions(SENTENCES[:1], language).shape==(1, method.embed_dim)
-        assert method.encode_captions([], language).shape==(0, method.embed_dim)
-    nothing = 'word_ids' in method.read_columns # a caption of unknown words says as much as an empty one, where whole words are known
-    assert len({tuple(r) for r in method.encode_captions(SENTENCES, 'de').tolist()})==len(SENTENCES)-nothing
+        assert (
+            found.shape == (len(SENTENCES), method.embed_dim)
+            and found.dtype == torch.float32
+            and found.isfinite().all()
+            and not found.requires_grad
+        )
+        assert method.encode_captions(SENTENCES[:1], language).shape == (1, method.embed_dim)
+        assert method.encode_captions([], language).shape == (0, method.embed_dim)
+    # a caption of unknown words says as much as an empty one, where whole words are known
+    nothing = "word_ids" in method.read_columns
+    assert len({tuple(r) for r in method.encode_captions(SENTENCES, "de").tolist()}) == len(SENTENCES) - nothing
+
 
 def test_rows_keep_the_order_of_the_captions(method):
-    found,order = method.encode_captions(SENTENCES, 'de'),[3,0,5,1,4,2]
-    close(method.encode_captions([SENTENCES[i] for i in order], 'de'), found[order])
+    found, order = method.encode_captions(SENTENCES, "de"), [3, 0, 5, 1, 4, 2]
+    close(method.encode_captions([SENTENCES[i] for i in order], "de"), found[order])
+
 
 def test_a_caption_does_not_depend_on_its_neighbours(method):
-    for language in ('de','en'):
+    for language in ("de", "en"):
         found = method.encode_captions(SENTENCES, language)
-        for i,caption in enumerate(SENTENCES): close(method.encode_captions([caption], language)[0], found[i])
-        for size in (1,2,4): close(method.encode_captions(SENTENCES, language, batch_size=size), found)
+        for i, caption in enumerate(SENTENCES):
+            close(method.encode_captions([caption], language)[0], found[i])
+        for size in (1, 2, 4):
+            close(method.encode_captions(SENTENCES, language, batch_size=size), found)
+
 
 def test_encoding_leaves_no_trace(method):
-    before,german = fingerprint(method),method.encode_captions(SENTENCES[:2], 'de')
-    method.encode_captions(SENTENCES[:2], 'fr')
-    assert torch.equal(method.encode_captions(SENTENCES[:2], 'de'), german) and fingerprint(method)==before
+    before, german = fingerprint(method), method.encode_captions(SENTENCES[:2], "de")
+    method.encode_captions(SENTENCES[:2], "fr")
+    assert torch.equal(method.encode_captions(SENTENCES[:2], "de"), german) and fingerprint(method) == before
 
-@pytest.mark.parametrize('language', ['fi','','DE','german'])
+
+@pytest.mark.parametrize("language", ["fi", "", "DE", "german"])
 def test_an_untrained_language_is_refused(method, language):
-    with pytest.raises(LabError, match='one of .*de.*fr.*en'): method.encode_captions(SENTENCES, language)
+    with pytest.raises(LabError, match="one of .*de.*fr.*en"):
+        method.encode_captions(SENTENCES, language)
+
 
 def test_longer_than_the_context_is_cut(method):
-    long = 'Quadrat '*2000
-    close(method.encode_captions([long], 'de'), method.encode_captions([long+'Wiese'], 'de'))
+    long = "Quadrat " * 2000
+    close(method.encode_captions([long], "de"), method.encode_captions([long + "Wiese"], "de"))
+
 
 def test_it_reads_columns_that_there_are(method, data, preset):
-    assert set(method.reads(method.config))==set(columns_of(preset))<=set(COLUMNS)
+    assert set(method.reads(method.config)) == set(columns_of(preset)) <= set(COLUMNS)
     batch = batches_for(method, data)(replace(scaled_stages(preset, 2)[0], batch_size=6))(0)
-    assert set(method.reads(method.config))<=set(batch) and all(len(v)==6 for v in batch.values() if isinstance(v, torch.Tensor))
+    assert set(method.reads(method.config)) <= set(batch) and all(
+        len(v) == 6 for v in batch.values() if isinstance(v, torch.Tensor)
+    )
+
 
 def test_visuals_have_features_first_axis_the_gallery(method, columns):
-    known = columns(7); visuals = method.encode_visuals(known)
-    assert visuals['features'].shape==(7, method.embed_dim) and all(len(v)==7 for v in (known | visuals).values())
-    parts = [method.encode_visuals({k: v[part] for k,v in known.items()}) for part in (slice(0,3),slice(3,7))]
-    for k,v in visuals.items(): close(torch.cat([p[k] for p in parts]), v)
+    known = columns(7)
+    visuals = method.encode_visuals(known)
+    assert visuals["features"].shape == (7, method.embed_dim) and all(len(v) == 7 for v in (known | visuals).values())
+    parts = [method.encode_visuals({k: v[part] for k, v in known.items()}) for part in (slice(0, 3), slice(3, 7))]
+    for k, v in visuals.items():
+        close(torch.cat([p[k] for p in parts]), v)
+
 
 def test_scores_of_a_slice_are_a_slice_of_the_scores(method, columns):
-    text,visuals = method.encode_captions(SENTENCES, 'de'),method.encode_visuals(columns(11))
+    text, visuals = method.encode_captions(SENTENCES, "de"), method.encode_visuals(columns(11))
     whole = method.score(text, visuals)
-    assert whole.shape==(len(SENTENCES),11) and whole.isfinite().all()
-    for part in (slice(0,4),slice(4,5),slice(5,11),slice(0,0)): close(method.score(text, {k:v[part] for k,v in visuals.items()}), whole[:,part])
+    assert whole.shape == (len(SENTENCES), 11) and whole.isfinite().all()
+    for part in (slice(0, 4), slice(4, 5), slice(5, 11), slice(0, 0)):
+        close(method.score(text, {k: v[part] for k, v in visuals.items()}), whole[:, part])
     close(method.score(text[2:4], visuals), whole[2:4])
+
 
 def judged(method, stage, features):
     "With the critic's logits, where the stage has a critic"
-    if not stage.critic: return features
+    if not stage.critic:
+        return features
     method.critic.requires_grad_(True)
     return features | CriticTurn(method.critic, stage.critic)(features, 0)
+
 
 def test_every_part_that_learns_exists_and_gets_a_gradient(method, data, stages):
     batches = batches_for(method, data)
     for stage in stages:
-        method.prepare(stage.name); opened = set_trainable(method, stage.trains)
-        assert opened and not any(n.startswith('backbone.') for n in opened)
-        for part in stage.trains: assert any(n.startswith(part+'.') for n in opened) or method.get_submodule(part) is None
+        method.prepare(stage.name)
+        opened = set_trainable(method, stage.trains)
+        assert opened and not any(n.startswith("backbone.") for n in opened)
+        for part in stage.trains:
+            assert any(n.startswith(part + ".") for n in opened) or method.get_submodule(part) is None
         features = method.training_features(batches(stage)(0))
         features = judged(method, stage, features)
         stage_loss(stage, features)[0].backward()
         for part in stage.trains:
-            found = [p.grad for n,p in method.named_parameters() if n.startswith(part+'.') and p.grad is not None]
-            assert any(g.abs().max()>0 for g in found), part
+            found = [p.grad for n, p in method.named_parameters() if n.startswith(part + ".") and p.grad is not None]
+            assert any(g.abs().max() > 0 for g in found), part
         assert all(p.grad is None for p in method.backbone.parameters())
         method.zero_grad()
+
 
 def test_a_stage_finds_the_features_it_needs(method, data, stages):
     batches = batches_for(method, data)
     for stage in stages:
-        method.prepare(stage.name); batch = batches(stage)(0)
+        method.prepare(stage.name)
+        batch = batches(stage)(0)
         features = method.training_features(batch)
         assert all(isinstance(v, torch.Tensor) for v in features.values())
-        for captions,_,rows in told(method, data, batches(stage), batch, features): assert len(rows)==len(captions)>=6 and (method.pretraining or rows.shape[1]==method.embed_dim)
+        for captions, _, rows in told(method, data, batches(stage), batch, features):
+            assert len(rows) == len(captions) >= 6 and (method.pretraining or rows.shape[1] == method.embed_dim)
         features = judged(method, stage, features)
-        total,report = stage_loss(stage, features)
-        assert total.shape==() and total.isfinite() and set(report)=={t.called for t in stage.terms} and {t.loss for t in stage.terms}<=set(LOSSES)
+        total, report = stage_loss(stage, features)
+        assert (
+            total.shape == ()
+            and total.isfinite()
+            and set(report) == {t.called for t in stage.terms}
+            and {t.loss for t in stage.terms} <= set(LOSSES)
+        )
+
 
 def test_training_features_are_those_of_encoding(method, data, stages):
-    for stage in stages: method.prepare(stage.name)
-    batches = batches_for(method, data)(stages[-1]); batch = batches(0)
-    with torch.no_grad(): features = method.training_features(batch)
-    for captions,language,rows in told(method, data, batches, batch, features): close(rows, method.encode_captions(captions, language))
+    for stage in stages:
+        method.prepare(stage.name)
+    batches = batches_for(method, data)(stages[-1])
+    batch = batches(0)
+    with torch.no_grad():
+        features = method.training_features(batch)
+    for captions, language, rows in told(method, data, batches, batch, features):
+        close(rows, method.encode_captions(captions, language))
+
 
 def test_a_step_changes_what_learns_and_nothing_else(method, data, stages):
     for stage in stages:
-        method.prepare(stage.name); before,frozen = copy.deepcopy(own_state(method)),fingerprint(method.backbone)
-        set_trainable(method, (*stage.trains,*(['critic'] if stage.critic else [])))
+        method.prepare(stage.name)
+        before, frozen = copy.deepcopy(own_state(method)), fingerprint(method.backbone)
+        set_trainable(method, (*stage.trains, *(["critic"] if stage.critic else [])))
         turn = CriticTurn(method.critic, stage.critic) if stage.critic else None
-        row = train_step(method, stage, make_optimizers(method, stage), batches_for(method, data)(stage)(1), 1, turn) # the authors' schedule starts at a rate of 0
-        changed = {k for k,v in own_state(method).items() if not torch.equal(v, before[k])}
-        learning = {p for p in (*stage.trains,*(['critic'] if stage.critic else [])) if method.get_submodule(p) is not None}
-        assert row['loss'].isfinite() and all(any(k.startswith(p+'.') for k in changed) for p in learning), learning
-        assert all(any(k.startswith(p+'.') for p in learning) for k in changed), changed
-        assert fingerprint(method.backbone)==frozen
+        # the authors' schedule starts at a rate of 0
+        row = train_step(method, stage, make_optimizers(method, stage), batches_for(method, data)(stage)(1), 1, turn)
+        changed = {k for k, v in own_state(method).items() if not torch.equal(v, before[k])}
+        learning = {
+            p for p in (*stage.trains, *(["critic"] if stage.critic else [])) if method.get_submodule(p) is not None
+        }
+        assert row["loss"].isfinite() and all(any(k.startswith(p + ".") for k in changed) for p in learning), learning
+        assert all(any(k.startswith(p + ".") for p in learning) for k in changed), changed
+        assert fingerprint(method.backbone) == frozen
+
 
 def test_saved_and_loaded_it_answers_the_same(method, backbone, data, tmp_path):
-    save_method(method, tmp_path/'a method', seed=0)
-    again = load_method(tmp_path/'a method', backbone)
-    assert type(again) is type(method) and again.config==method.config and again.languages==method.languages and not again.training
-    assert not any(p.requires_grad for p in again.parameters()) and fingerprint(again)==fingerprint(method)
-    for language in (*method.languages,'en'): assert torch.equal(again.encode_captions(SENTENCES, language), method.encode_captions(SENTENCES, language))
-    assert not any(n.startswith('backbone.') for n in own_state(method))
-    save_method(method, tmp_path/'half', half=True)
-    half = load_method(tmp_path/'half', backbone).encode_captions(SENTENCES, 'de')
-    assert torch.cosine_similarity(half, method.encode_captions(SENTENCES, 'de')).min()>.9999
+    save_method(method, tmp_path / "a method", seed=0)
+    again = load_method(tmp_path / "a method", backbone)
+    assert (
+        type(again) is type(method)
+        and again.config == method.config
+        and again.languages == method.languages
+        and not again.training
+    )
+    assert not any(p.requires_grad for p in again.parameters()) and fingerprint(again) == fingerprint(method)
+    for language in (*method.languages, "en"):
+        assert torch.equal(again.encode_captions(SENTENCES, language), method.encode_captions(SENTENCES, language))
+    assert not any(n.startswith("backbone.") for n in own_state(method))
+    save_method(method, tmp_path / "half", half=True)
+    half = load_method(tmp_path / "half", backbone).encode_captions(SENTENCES, "de")
+    assert torch.cosine_similarity(half, method.encode_captions(SENTENCES, "de")).min() > 0.9999
+
 
 def test_it_is_not_loaded_onto_another_backbone(method, backbone, tmp_path):
-    save_method(method, tmp_path/'m')
+    save_method(method, tmp_path / "m")
     other = copy.deepcopy(backbone)
-    with torch.no_grad(): other.clip.positional_embedding[0,0] += 1
-    with pytest.raises(LabError, match='fingerprint'): load_method(tmp_path/'m', other)
+    with torch.no_grad():
+        other.clip.positional_embedding[0, 0] += 1
+    with pytest.raises(LabError, match="fingerprint"):
+        load_method(tmp_path / "m", other)

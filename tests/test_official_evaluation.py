@@ -1,49 +1,73 @@
 """Our figures equal those that the authors' evaluation gave on the stored features (`official` reading)."""
+
 import json
 from pathlib import Path
 
-import numpy as np,pytest,torch
+import numpy as np
+import pytest
+import torch
 from torch.nn.functional import normalize
 
-from dasd_lab.evaluation.retrieval import rank,retrieval_figures
+from dasd_lab.evaluation.retrieval import rank, retrieval_figures
 
-GOLDEN = Path(__file__).resolve().parents[2]/'shared/golden/dasd'
-pytestmark = pytest.mark.skipif(not (GOLDEN/'case_a.npz').exists(), reason=f'golden data not found beside the checkout ({GOLDEN})')
+GOLDEN = Path(__file__).resolve().parents[2] / "shared/golden/dasd"
+pytestmark = pytest.mark.skipif(
+    not (GOLDEN / "case_a.npz").exists(), reason=f"golden data not found beside the checkout ({GOLDEN})"
+)
 
-cosine_100 = lambda text,visuals: 100*normalize(text, dim=-1)@normalize(visuals['features'], dim=-1).T
+cosine_100 = lambda text, visuals: 100 * normalize(text, dim=-1) @ normalize(visuals["features"], dim=-1).T
 
 
-@pytest.fixture(scope='module')
+@pytest.fixture(scope="module")
 def golden():
-    z = np.load(GOLDEN/'case_a.npz')
-    text,images,counts = (torch.from_numpy(z[f'eval.{k}']) for k in ('text_feats','image_feats','captions_per_image'))
-    return text,images,torch.arange(len(images)).repeat_interleave(counts.long()),json.loads((GOLDEN/'case_a.json').read_text(encoding='utf-8'))['evaluation'],z['eval.tie_sim']
+    z = np.load(GOLDEN / "case_a.npz")
+    text, images, counts = (
+        torch.from_numpy(z[f"eval.{k}"]) for k in ("text_feats", "image_feats", "captions_per_image")
+    )
+    return (
+        text,
+        images,
+        torch.arange(len(images)).repeat_interleave(counts.long()),
+        json.loads((GOLDEN / "case_a.json").read_text(encoding="utf-8"))["evaluation"],
+        z["eval.tie_sim"],
+    )
 
 
-@pytest.mark.parametrize('slice_size', [3,1024])
+@pytest.mark.parametrize("slice_size", [3, 1024])
 def test_official_reading_equals_the_stored_figures(golden, slice_size):
-    text,images,positives,stored,_ = golden
-    ranks = rank(cosine_100, text, dict(features=images), positives, slice_size=slice_size, reading='official')
+    text, images, positives, stored, _ = golden
+    ranks = rank(cosine_100, text, dict(features=images), positives, slice_size=slice_size, reading="official")
     figures = retrieval_figures(ranks)
-    assert ranks.image_to_text.tolist() == stored['V2T_cols']
-    for theirs,ours in (('T2V','text_to_image'),('V2T','image_to_text')):
-        for k in (1,5,10): assert 100*figures[f'{ours}_R@{k}'] == pytest.approx(stored[f'{theirs}_R{k}'], abs=1e-4)
-        assert figures[f'{ours}_median_rank'] == pytest.approx(stored[f'{theirs}_MedianR'], abs=1e-4)
-        assert figures[f'{ours}_mean_rank'] == pytest.approx(stored[f'{theirs}_MeanR'], abs=1e-4)
-        assert 100*sum(figures[f'{ours}_R@{k}'] for k in (1,5,10))/3 == pytest.approx(stored[f'{theirs}_AR'], abs=1e-4)
-    assert 100*figures['mean_recall'] == pytest.approx(stored['AR'], abs=1e-4)
-    assert figures['sum_recall'] == pytest.approx(6*stored['AR'], abs=6e-4)
+    assert ranks.image_to_text.tolist() == stored["V2T_cols"]
+    for theirs, ours in (("T2V", "text_to_image"), ("V2T", "image_to_text")):
+        for k in (1, 5, 10):
+            assert 100 * figures[f"{ours}_R@{k}"] == pytest.approx(stored[f"{theirs}_R{k}"], abs=1e-4)
+        assert figures[f"{ours}_median_rank"] == pytest.approx(stored[f"{theirs}_MedianR"], abs=1e-4)
+        assert figures[f"{ours}_mean_rank"] == pytest.approx(stored[f"{theirs}_MeanR"], abs=1e-4)
+        assert 100 * sum(figures[f"{ours}_R@{k}"] for k in (1, 5, 10)) / 3 == pytest.approx(
+            stored[f"{theirs}_AR"], abs=1e-4
+        )
+    assert 100 * figures["mean_recall"] == pytest.approx(stored["AR"], abs=1e-4)
+    assert figures["sum_recall"] == pytest.approx(6 * stored["AR"], abs=6e-4)
 
 
 def test_caption_reading_equals_the_stored_contrast(golden):
-    text,images,positives,stored,_ = golden
+    text, images, positives, stored, _ = golden
     figures = retrieval_figures(rank(cosine_100, text, dict(features=images), positives))
-    for k in (1,5,10): assert 100*figures[f'image_to_text_R@{k}'] == pytest.approx(stored['contrast_caption_level_V2T'][f'R{k}'], abs=1e-4)
+    for k in (1, 5, 10):
+        assert 100 * figures[f"image_to_text_R@{k}"] == pytest.approx(
+            stored["contrast_caption_level_V2T"][f"R{k}"], abs=1e-4
+        )
 
 
 def test_ties_that_distort_the_official_figures_are_one_query_each_here(golden):
-    *_,stored,sim = golden
+    *_, stored, sim = golden
     n = len(sim)
-    ranks = rank(lambda t,v: t@v['features'].T, torch.eye(n).double(), dict(features=torch.from_numpy(sim).T.contiguous()), torch.arange(n)).text_to_image
-    assert len(stored['tie_compute_metrics']['cols']) > n == len(ranks)
+    ranks = rank(
+        lambda t, v: t @ v["features"].T,
+        torch.eye(n).double(),
+        dict(features=torch.from_numpy(sim).T.contiguous()),
+        torch.arange(n),
+    ).text_to_image
+    assert len(stored["tie_compute_metrics"]["cols"]) > n == len(ranks)
     assert ranks.tolist() == [sum(sim[q][m] >= sim[q][q] for m in range(n) if m != q) for q in range(n)]

@@ -1,345 +1,726 @@
 "A published model: the same vectors to the last bit, whole or not there, nothing executed, and other benchmarks measure what the lab measures"
-import errno,json,pickle,socket,subprocess,sys
+
+import errno
+import json
+import pickle
+import socket
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
-import huggingface_hub.hub_mixin as mixin,numpy as np,pytest,torch
+
+import huggingface_hub.hub_mixin as mixin
+import numpy as np
+import pytest
+import torch
 from huggingface_hub import ModelCard
 from safetensors.torch import save_file
+
 from dasd_lab.backbone import weights
 from dasd_lab.backbone.open_clip import open_clip_backbone
 from dasd_lab.backbone.text import build_clip
 from dasd_lab.backbone.tokens import train_tokenizer
 from dasd_lab.backbone.towers import save_backbone
-from dasd_lab.contracts import LabError,RetrievalMethod
+from dasd_lab.contracts import LabError, RetrievalMethod
 from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.corpora.visuals import Visuals
-from dasd_lab.dasd.encoder import DASD,DASDConfig
-from dasd_lab.evaluation.retrieval import CUTOFFS,evaluate
-from dasd_lab.evaluation.views import ClipView,MtebView,SentenceView
-from dasd_lab.storage import sha256,write_json
+from dasd_lab.dasd.encoder import DASD, DASDConfig
+from dasd_lab.evaluation.retrieval import CUTOFFS, evaluate
+from dasd_lab.evaluation.views import ClipView, MtebView, SentenceView
+from dasd_lab.storage import sha256, write_json
 from dasd_lab.training import pretrained
-from dasd_lab.training.pretrained import Pretrained,published_tower
-from dasd_lab.training.recipes import load_run,shipped_run
+from dasd_lab.training.pretrained import Pretrained, published_tower
+from dasd_lab.training.recipes import load_run, shipped_run
 from dasd_lab.training.runs import save_method
 
-SAID = dict(de='Ein roter Hund am Strand.', zh='一只狗在海滩上。', ar='كلب على الشاطئ', en='A red dog on the beach.')
-RESULTS = [dict(about=dict(corpus='pictograms', split='test', origin='human', n_visuals=1000, n_captions=dict(de=1000)), rows=json.loads((shipped_run()/'card.json').read_text(encoding='utf-8'))['test'])]
+SAID = dict(de="Ein roter Hund am Strand.", zh="一只狗在海滩上。", ar="كلب على الشاطئ", en="A red dog on the beach.")
+RESULTS = [
+    dict(
+        about=dict(corpus="pictograms", split="test", origin="human", n_visuals=1000, n_captions=dict(de=1000)),
+        rows=json.loads((shipped_run() / "card.json").read_text(encoding="utf-8"))["test"],
+    )
+]
 
-@pytest.fixture(scope='module')
-def ours(): return Pretrained.from_run(shipped_run(), RESULTS, license='apache-2.0')
+
+@pytest.fixture(scope="module")
+def ours():
+    return Pretrained.from_run(shipped_run(), RESULTS, license="apache-2.0")
+
 
 @pytest.fixture
-def folder(ours, tmp_path): ours.save_pretrained(tmp_path/'shared'); return tmp_path/'shared'
+def folder(ours, tmp_path):
+    ours.save_pretrained(tmp_path / "shared")
+    return tmp_path / "shared"
+
 
 @pytest.fixture(autouse=True)
 def no_network(monkeypatch):
-    def refused(*a, **k): raise AssertionError('the network was asked')
-    monkeypatch.setattr(socket.socket, 'connect', refused); monkeypatch.setattr(socket, 'getaddrinfo', refused)
+    def refused(*a, **k):
+        raise AssertionError("the network was asked")
+
+    monkeypatch.setattr(socket.socket, "connect", refused)
+    monkeypatch.setattr(socket, "getaddrinfo", refused)
+
 
 def change(folder, **facts):
     "Another configuration, its checksums right"
-    c = json.loads((folder/'config.json').read_text(encoding='utf-8')) | facts
-    c['files'] = {n: sha256(folder/n) for n in c['files'] if (folder/n).is_file()}; write_json(c, folder/'config.json')
+    c = json.loads((folder / "config.json").read_text(encoding="utf-8")) | facts
+    c["files"] = {n: sha256(folder / n) for n in c["files"] if (folder / n).is_file()}
+    write_json(c, folder / "config.json")
+
 
 def test_the_same_vectors_to_the_last_bit(ours, folder):
-    pictures = [np.random.default_rng(i).integers(0, 256, (70,50,3), np.uint8) for i in range(3)]
-    for theirs in (Pretrained.from_pretrained(folder).method, Pretrained.from_pretrained(str(folder)).method, load_run(folder)):
-        for l,c in SAID.items(): assert torch.equal(theirs.encode_captions([c, c[:5]], l), ours.method.encode_captions([c, c[:5]], l))
+    pictures = [np.random.default_rng(i).integers(0, 256, (70, 50, 3), np.uint8) for i in range(3)]
+    for theirs in (
+        Pretrained.from_pretrained(folder).method,
+        Pretrained.from_pretrained(str(folder)).method,
+        load_run(folder),
+    ):
+        for l, c in SAID.items():
+            assert torch.equal(theirs.encode_captions([c, c[:5]], l), ours.method.encode_captions([c, c[:5]], l))
         assert torch.equal(theirs.backbone.encode_pictures(pictures), ours.method.backbone.encode_pictures(pictures))
 
+
 def test_numbers_that_float16_cannot_hold_are_kept(ours, tmp_path):
-    other = Pretrained.from_run(shipped_run()); other.method.requires_grad_(False); other.method.token_vectors.embedding.weight[5,0] = 1/3
-    other.save_pretrained(tmp_path/'third'); theirs = Pretrained.from_pretrained(tmp_path/'third')
-    for (n,a),b in zip(other.method.state_dict().items(), theirs.method.state_dict().values()): assert torch.equal(a, b), n
+    other = Pretrained.from_run(shipped_run())
+    other.method.requires_grad_(False)
+    other.method.token_vectors.embedding.weight[5, 0] = 1 / 3
+    other.save_pretrained(tmp_path / "third")
+    theirs = Pretrained.from_pretrained(tmp_path / "third")
+    for (n, a), b in zip(other.method.state_dict().items(), theirs.method.state_dict().values()):
+        assert torch.equal(a, b), n
+
 
 def test_a_loaded_model_is_written_again_as_it_was(folder, tmp_path):
-    (folder/'README.md').write_text((folder/'README.md').read_text(encoding='utf-8')+'\nFrom its owner.\n', encoding='utf-8')
-    Pretrained.from_pretrained(folder).save_pretrained(tmp_path/'again')
-    files = lambda d: {p.relative_to(d).as_posix(): p.read_bytes() for p in d.rglob('*') if p.is_file()}
-    assert files(folder)==files(tmp_path/'again')
+    (folder / "README.md").write_text(
+        (folder / "README.md").read_text(encoding="utf-8") + "\nFrom its owner.\n", encoding="utf-8"
+    )
+    Pretrained.from_pretrained(folder).save_pretrained(tmp_path / "again")
+    files = lambda d: {p.relative_to(d).as_posix(): p.read_bytes() for p in d.rglob("*") if p.is_file()}
+    assert files(folder) == files(tmp_path / "again")
+
 
 def test_a_card_that_cannot_be_read_stops_a_push_and_no_loading(folder, tmp_path):
-    (folder/'README.md').write_text('---\na: [\n---\n'); model = Pretrained.from_pretrained(folder)
-    with pytest.raises(LabError, match='Correct README.md'): model.save_pretrained(tmp_path/'again')
-    assert not (tmp_path/'again').exists()
-    (folder/'README.md').write_bytes(b'\xff\xfe'); Pretrained.from_pretrained(folder); (folder/'README.md').unlink(); Pretrained.from_pretrained(folder).save_pretrained(tmp_path/'new')
-    assert 'Not measured.' in (tmp_path/'new/README.md').read_text(encoding='utf-8')
+    (folder / "README.md").write_text("---\na: [\n---\n")
+    model = Pretrained.from_pretrained(folder)
+    with pytest.raises(LabError, match="Correct README.md"):
+        model.save_pretrained(tmp_path / "again")
+    assert not (tmp_path / "again").exists()
+    (folder / "README.md").write_bytes(b"\xff\xfe")
+    Pretrained.from_pretrained(folder)
+    (folder / "README.md").unlink()
+    Pretrained.from_pretrained(folder).save_pretrained(tmp_path / "new")
+    assert "Not measured." in (tmp_path / "new/README.md").read_text(encoding="utf-8")
+
 
 def test_no_pickle_and_no_program(folder):
-    assert {p.suffix for p in folder.rglob('*') if p.is_file()}=={'.json','.safetensors','.md'}
-    class Bomb:
-        def __reduce__(self): return (Path.touch, (folder/'executed',))
-    (folder/'model.safetensors').write_bytes(pickle.dumps(Bomb())); change(folder)
-    with pytest.raises(LabError, match='a pickle'): Pretrained.from_pretrained(folder)
-    assert not (folder/'executed').exists()
+    assert {p.suffix for p in folder.rglob("*") if p.is_file()} == {".json", ".safetensors", ".md"}
 
-@pytest.mark.parametrize('name', ['model.safetensors','tokenizer.json','backbone/manifest.json','backbone/open_clip_model.safetensors','backbone/tokenizer.json'])
+    class Bomb:
+        def __reduce__(self):
+            return (Path.touch, (folder / "executed",))
+
+    (folder / "model.safetensors").write_bytes(pickle.dumps(Bomb()))
+    change(folder)
+    with pytest.raises(LabError, match="a pickle"):
+        Pretrained.from_pretrained(folder)
+    assert not (folder / "executed").exists()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "model.safetensors",
+        "tokenizer.json",
+        "backbone/manifest.json",
+        "backbone/open_clip_model.safetensors",
+        "backbone/tokenizer.json",
+    ],
+)
 def test_missing_and_corrupt_files_are_named(folder, name):
-    whole = (folder/name).read_bytes()
-    (folder/name).write_bytes(whole[:100]+bytes([whole[100]^1])+whole[101:])
-    with pytest.raises(LabError, match='changed or cut short'): Pretrained.from_pretrained(folder)
-    (folder/name).unlink()
-    with pytest.raises(LabError, match=f'lacks {name}'): Pretrained.from_pretrained(folder)
+    whole = (folder / name).read_bytes()
+    (folder / name).write_bytes(whole[:100] + bytes([whole[100] ^ 1]) + whole[101:])
+    with pytest.raises(LabError, match="changed or cut short"):
+        Pretrained.from_pretrained(folder)
+    (folder / name).unlink()
+    with pytest.raises(LabError, match=f"lacks {name}"):
+        Pretrained.from_pretrained(folder)
+
 
 def test_weights_cut_short_with_a_right_checksum(folder):
-    (folder/'model.safetensors').write_bytes((folder/'model.safetensors').read_bytes()[:-64]); change(folder)
-    with pytest.raises(LabError, match='truncated or foreign'): Pretrained.from_pretrained(folder)
+    (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:-64])
+    change(folder)
+    with pytest.raises(LabError, match="truncated or foreign"):
+        Pretrained.from_pretrained(folder)
+
 
 def test_weights_of_another_shape(folder):
     from safetensors.torch import load_file
-    state = load_file(folder/'model.safetensors'); state['token_vectors.target.bias'] = torch.zeros(3); save_file(state, folder/'model.safetensors'); change(folder)
-    with pytest.raises(LabError, match='other weights'): Pretrained.from_pretrained(folder)
 
-@pytest.mark.parametrize('facts,why', [(dict(library_name='transformers'), 'of transformers'), (dict(library_name=None, model_type='bert'), 'of bert'), (dict(format=2, library_version='9.1'), 'of dasd_lab 9.1.*Update'),
-    (dict(format='1'), 'Update'), (dict(config=[]), 'usable config'), (dict(method='../x'), "a method '../x'"), (dict(config=dict(walks=1)), "no setting 'walks'"), (dict(config=dict(token_width='a')), 'token_width'),
-    (dict(backbone={}), 'no model can be built|another'), (dict(backbone=dict(published=dict(open_clip='ViT-B-32', pretrained='../../x'))), "weights '../../x'"), (dict(backbone=dict(published=dict(open_clip='ViT-B-32'))), 'no model can be built')])
+    state = load_file(folder / "model.safetensors")
+    state["token_vectors.target.bias"] = torch.zeros(3)
+    save_file(state, folder / "model.safetensors")
+    change(folder)
+    with pytest.raises(LabError, match="other weights"):
+        Pretrained.from_pretrained(folder)
+
+
+@pytest.mark.parametrize(
+    "facts,why",
+    [
+        (dict(library_name="transformers"), "of transformers"),
+        (dict(library_name=None, model_type="bert"), "of bert"),
+        (dict(format=2, library_version="9.1"), "of dasd_lab 9.1.*Update"),
+        (dict(format="1"), "Update"),
+        (dict(config=[]), "usable config"),
+        (dict(method="../x"), "a method '../x'"),
+        (dict(config=dict(walks=1)), "no setting 'walks'"),
+        (dict(config=dict(token_width="a")), "token_width"),
+        (dict(backbone={}), "no model can be built|another"),
+        (dict(backbone=dict(published=dict(open_clip="ViT-B-32", pretrained="../../x"))), "weights '../../x'"),
+        (dict(backbone=dict(published=dict(open_clip="ViT-B-32"))), "no model can be built"),
+    ],
+)
 def test_a_foreign_or_newer_configuration_is_told(folder, facts, why):
     change(folder, **facts)
-    with pytest.raises(LabError, match=f'(?s){why}'): Pretrained.from_pretrained(folder)
+    with pytest.raises(LabError, match=f"(?s){why}"):
+        Pretrained.from_pretrained(folder)
 
-@pytest.mark.parametrize('text', ['', '{', '[]', '"x"', 'null', '{"a": 1}', '\x80'])
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '"x"', "null", '{"a": 1}', "\x80"])
 def test_what_is_no_configuration(folder, text):
-    (folder/'config.json').write_bytes(text.encode('latin-1'))
-    with pytest.raises(LabError): Pretrained.from_pretrained(folder)
+    (folder / "config.json").write_bytes(text.encode("latin-1"))
+    with pytest.raises(LabError):
+        Pretrained.from_pretrained(folder)
 
-@pytest.mark.parametrize('name', ['../outside.json','/etc/hostname','backbone/../../outside.json','..\\outside.json'])
+
+@pytest.mark.parametrize(
+    "name", ["../outside.json", "/etc/hostname", "backbone/../../outside.json", "..\\outside.json"]
+)
 def test_names_outside_the_folder_are_refused(folder, name):
-    (folder.parent/'outside.json').write_text('{}')
-    c = json.loads((folder/'config.json').read_text(encoding='utf-8')); c['files'][name] = sha256(folder.parent/'outside.json'); write_json(c, folder/'config.json')
-    with pytest.raises(LabError, match='below its own folder'): Pretrained.from_pretrained(folder)
+    (folder.parent / "outside.json").write_text("{}")
+    c = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    c["files"][name] = sha256(folder.parent / "outside.json")
+    write_json(c, folder / "config.json")
+    with pytest.raises(LabError, match="below its own folder"):
+        Pretrained.from_pretrained(folder)
 
-@pytest.mark.parametrize('name', ['model.safetensors','backbone/manifest.json'])
+
+@pytest.mark.parametrize("name", ["model.safetensors", "backbone/manifest.json"])
 def test_every_file_has_a_checksum(folder, name):
-    c = json.loads((folder/'config.json').read_text(encoding='utf-8')); del c['files'][name]; write_json(c, folder/'config.json')
-    with pytest.raises(LabError, match='without a checksum'): Pretrained.from_pretrained(folder)
+    c = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    del c["files"][name]
+    write_json(c, folder / "config.json")
+    with pytest.raises(LabError, match="without a checksum"):
+        Pretrained.from_pretrained(folder)
+
 
 def test_towers_that_would_be_fetched_are_refused(folder):
-    m = json.loads((folder/'backbone/manifest.json').read_text(encoding='utf-8')); m['model_cfg']['vision_cfg']['timm_model_name'] = 'hf-hub:somebody/net'; write_json(m, folder/'backbone/manifest.json'); change(folder)
-    with pytest.raises(LabError, match='reaches outside'): Pretrained.from_pretrained(folder)
+    m = json.loads((folder / "backbone/manifest.json").read_text(encoding="utf-8"))
+    m["model_cfg"]["vision_cfg"]["timm_model_name"] = "hf-hub:somebody/net"
+    write_json(m, folder / "backbone/manifest.json")
+    change(folder)
+    with pytest.raises(LabError, match="reaches outside"):
+        Pretrained.from_pretrained(folder)
 
-@pytest.mark.parametrize('file', ['model.safetensors','open_clip_model.safetensors','README.md','config.json'])
+
+@pytest.mark.parametrize("file", ["model.safetensors", "open_clip_model.safetensors", "README.md", "config.json"])
 def test_a_full_disk_leaves_nothing(ours, tmp_path, monkeypatch, file):
     real = Path.write_text
+
     def full(self, *a, **k):
-        if file in self.name: raise OSError(errno.ENOSPC, 'No space left on device')
+        if file in self.name:
+            raise OSError(errno.ENOSPC, "No space left on device")
         return real(self, *a, **k)
-    if file.endswith('.safetensors'):
+
+    if file.endswith(".safetensors"):
         from dasd_lab import storage
+
         written = storage.save_file
+
         def half(tensors, path, **k):
-            if file in Path(path).name: Path(path).write_bytes(b'half'); raise OSError(errno.ENOSPC, 'No space left on device')
+            if file in Path(path).name:
+                Path(path).write_bytes(b"half")
+                raise OSError(errno.ENOSPC, "No space left on device")
             return written(tensors, path, **k)
-        monkeypatch.setattr(storage, 'save_file', half)
+
+        monkeypatch.setattr(storage, "save_file", half)
     else:
-        monkeypatch.setattr(Path, 'write_text', full)
-        def saved(self, filepath, *a, **k): full(Path(filepath), str(self))
-        monkeypatch.setattr(ModelCard, 'save', saved)
-    with pytest.raises(LabError, match='could not be written.*No space'): ours.save_pretrained(tmp_path/'shared')
-    assert list(tmp_path.iterdir())==[]
+        monkeypatch.setattr(Path, "write_text", full)
+
+        def saved(self, filepath, *a, **k):
+            full(Path(filepath), str(self))
+
+        monkeypatch.setattr(ModelCard, "save", saved)
+    with pytest.raises(LabError, match="could not be written.*No space"):
+        ours.save_pretrained(tmp_path / "shared")
+    assert list(tmp_path.iterdir()) == []
+
 
 def test_a_folder_that_is_there_is_left_alone(ours, tmp_path):
-    (tmp_path/'mine').mkdir(); (tmp_path/'mine/a').write_text('a')
-    with pytest.raises(LabError, match='is there already'): ours.save_pretrained(tmp_path/'mine')
-    assert [p.name for p in (tmp_path/'mine').iterdir()]==['a']
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/a").write_text("a")
+    with pytest.raises(LabError, match="is there already"):
+        ours.save_pretrained(tmp_path / "mine")
+    assert [p.name for p in (tmp_path / "mine").iterdir()] == ["a"]
+
 
 def test_the_card(folder, ours):
-    card = ModelCard.load(folder/'README.md'); d = card.data
-    assert (d.language, d.license, d.library_name, d.pipeline_tag)==([*ours.method.languages,'en'], 'apache-2.0', 'dasd_lab', 'feature-extraction')
-    assert {'image-text-retrieval','cross-lingual','dasd'}<=set(d.tags) and d.metrics==['recall'] and d.model_name=='dasd.pictograms'
-    assert {(r.dataset_config, r.metric_name): r.metric_value for r in d.eval_results}[('de','picture → text R@1')]==RESULTS[0]['rows']['de']['image_to_text_R@1']
-    rows = {l.split(' | ')[0].strip('| '): l for l in card.text.splitlines() if l.startswith('| ')}
-    assert rows['de']=='| de | 77.0 | 91.9 | 95.2 | 76.7 | 93.3 | 96.0 | 88.4 |' and '2,171,681 trained' in rows['parameters'] and rows['seed']=='| seed | 0 |' and 'cross_modal_alignment' in rows['stages, steps']
-    assert 'Pretrained.from_pretrained' in card.text and 'Intended use and limits' in card.text and '{{' not in card.text and '{%' not in card.text
-    assert str(Path.home()) not in (folder/'README.md').read_text(encoding='utf-8')+(folder/'config.json').read_text(encoding='utf-8')
+    card = ModelCard.load(folder / "README.md")
+    d = card.data
+    assert (d.language, d.license, d.library_name, d.pipeline_tag) == (
+        [*ours.method.languages, "en"],
+        "apache-2.0",
+        "dasd_lab",
+        "feature-extraction",
+    )
+    assert (
+        {"image-text-retrieval", "cross-lingual", "dasd"} <= set(d.tags)
+        and d.metrics == ["recall"]
+        and d.model_name == "dasd.pictograms"
+    )
+    assert {(r.dataset_config, r.metric_name): r.metric_value for r in d.eval_results}[
+        ("de", "picture → text R@1")
+    ] == RESULTS[0]["rows"]["de"]["image_to_text_R@1"]
+    rows = {l.split(" | ")[0].strip("| "): l for l in card.text.splitlines() if l.startswith("| ")}
+    assert (
+        rows["de"] == "| de | 77.0 | 91.9 | 95.2 | 76.7 | 93.3 | 96.0 | 88.4 |"
+        and "2,171,681 trained" in rows["parameters"]
+        and rows["seed"] == "| seed | 0 |"
+        and "cross_modal_alignment" in rows["stages, steps"]
+    )
+    assert (
+        "Pretrained.from_pretrained" in card.text
+        and "Intended use and limits" in card.text
+        and "{{" not in card.text
+        and "{%" not in card.text
+    )
+    assert str(Path.home()) not in (folder / "README.md").read_text(encoding="utf-8") + (
+        folder / "config.json"
+    ).read_text(encoding="utf-8")
+
 
 def test_the_code_of_the_card_runs(folder):
-    source = ModelCard.load(folder/'README.md').text.split('```python')[1].split('```')[0].replace('FOLDER', str(folder))
-    names = dict(picture=np.zeros((64,64,3), np.uint8)); exec(source, names)
-    assert names['texts'].shape==(1,128) and names['method'].score(names['texts'], names['pictures']).shape==(1,1)
+    source = (
+        ModelCard.load(folder / "README.md").text.split("```python")[1].split("```")[0].replace("FOLDER", str(folder))
+    )
+    names = dict(picture=np.zeros((64, 64, 3), np.uint8))
+    exec(source, names)
+    assert names["texts"].shape == (1, 128) and names["method"].score(names["texts"], names["pictures"]).shape == (1, 1)
+
 
 class Hub:
     "A stand-in that writes down what it is told"
-    told,fails = [],None
-    def __init__(self, token=None): self.token = token
+
+    told, fails = [], None
+
+    def __init__(self, token=None):
+        self.token = token
+
     def create_repo(self, repo_id, private, exist_ok):
-        if self.fails: raise self.fails
-        self.told.append(dict(repo_id=repo_id, private=private)); return type('Made', (), dict(repo_id=repo_id))
-    def upload_folder(self, folder_path, **options): self.told.append(options | dict(files={p.relative_to(folder_path).as_posix(): sha256(p) for p in Path(folder_path).rglob('*') if p.is_file()})); return 'https://hub/commit/1'
+        if self.fails:
+            raise self.fails
+        self.told.append(dict(repo_id=repo_id, private=private))
+        return type("Made", (), dict(repo_id=repo_id))
+
+    def upload_folder(self, folder_path, **options):
+        self.told.append(
+            options
+            | dict(
+                files={
+                    p.relative_to(folder_path).as_posix(): sha256(p)
+                    for p in Path(folder_path).rglob("*")
+                    if p.is_file()
+                }
+            )
+        )
+        return "https://hub/commit/1"
+
 
 @pytest.fixture
-def hub(monkeypatch): monkeypatch.setattr(mixin, 'HfApi', Hub); Hub.told.clear(); monkeypatch.setattr(Hub, 'fails', None); return Hub
+def hub(monkeypatch):
+    monkeypatch.setattr(mixin, "HfApi", Hub)
+    Hub.told.clear()
+    monkeypatch.setattr(Hub, "fails", None)
+    return Hub
+
 
 def test_what_is_pushed_is_the_folder(folder, hub):
-    (folder/'secret.txt').write_text('not of the format')
-    assert Pretrained.from_pretrained(folder).push_to_hub('somebody/model', commit_message='one', branch='v1')=='https://hub/commit/1'
-    made,sent = hub.told
-    assert made==dict(repo_id='somebody/model', private=True) and sent['commit_message']=='one' and sent['revision']=='v1' and sent['repo_id']=='somebody/model'
-    assert sent['files']=={p.relative_to(folder).as_posix(): sha256(p) for p in folder.rglob('*') if p.is_file() and p.name!='secret.txt'}
+    (folder / "secret.txt").write_text("not of the format")
+    assert (
+        Pretrained.from_pretrained(folder).push_to_hub("somebody/model", commit_message="one", branch="v1")
+        == "https://hub/commit/1"
+    )
+    made, sent = hub.told
+    assert (
+        made == dict(repo_id="somebody/model", private=True)
+        and sent["commit_message"] == "one"
+        and sent["revision"] == "v1"
+        and sent["repo_id"] == "somebody/model"
+    )
+    assert sent["files"] == {
+        p.relative_to(folder).as_posix(): sha256(p) for p in folder.rglob("*") if p.is_file() and p.name != "secret.txt"
+    }
+
 
 def test_public_is_asked_for(ours, hub, tmp_path):
-    ours.push_to_hub('somebody/model', private=False); assert hub.told[0]['private'] is False
-    ours.save_pretrained(tmp_path/'x', repo_id='somebody/x', push_to_hub=True, private=False); assert hub.told[2]==dict(repo_id='somebody/x', private=False)
-    with pytest.raises(LabError, match='without push_to_hub'): ours.save_pretrained(tmp_path/'y', private=False)
+    ours.push_to_hub("somebody/model", private=False)
+    assert hub.told[0]["private"] is False
+    ours.save_pretrained(tmp_path / "x", repo_id="somebody/x", push_to_hub=True, private=False)
+    assert hub.told[2] == dict(repo_id="somebody/x", private=False)
+    with pytest.raises(LabError, match="without push_to_hub"):
+        ours.save_pretrained(tmp_path / "y", private=False)
+
 
 def test_a_hub_that_cannot_be_reached_is_one_line(ours, hub, monkeypatch):
-    monkeypatch.setattr(Hub, 'fails', ConnectionError('no route\nto host'))
-    with pytest.raises(LabError, match='could not be uploaded.*no route.*hf auth login'): ours.push_to_hub('somebody/model')
+    monkeypatch.setattr(Hub, "fails", ConnectionError("no route\nto host"))
+    with pytest.raises(LabError, match="could not be uploaded.*no route.*hf auth login"):
+        ours.push_to_hub("somebody/model")
+
 
 def test_a_name_is_fetched_in_one_revision_and_a_path_never(folder, monkeypatch):
     asked = []
-    monkeypatch.setattr(pretrained, 'snapshot_download', lambda name, **options: asked.append((name, options)) or str(folder))
-    assert Pretrained.from_pretrained('somebody/model', revision='v1', token='t').method.languages
-    (name,options), = asked
-    assert (name,options['revision'],options['token'])==('somebody/model','v1','t') and '*.safetensors' not in options['allow_patterns'] and not any(p.endswith(('.bin','.py','.pkl')) for p in options['allow_patterns'])
-    for path in ('./somebody/model','/tmp/none/x','~/none','none','a/b/c',folder.parent/'none'):
-        with pytest.raises(LabError, match='has no config.json'): Pretrained.from_pretrained(path)
-    assert len(asked)==1
-    def none(name, **options): raise OSError('offline\nmore')
-    monkeypatch.setattr(pretrained, 'snapshot_download', none)
-    with pytest.raises(LabError, match='somebody/other, which is no folder here and could not be fetched .OSError: offline.'): Pretrained.from_pretrained('somebody/other')
+    monkeypatch.setattr(
+        pretrained, "snapshot_download", lambda name, **options: asked.append((name, options)) or str(folder)
+    )
+    assert Pretrained.from_pretrained("somebody/model", revision="v1", token="t").method.languages
+    ((name, options),) = asked
+    assert (
+        (name, options["revision"], options["token"]) == ("somebody/model", "v1", "t")
+        and "*.safetensors" not in options["allow_patterns"]
+        and not any(p.endswith((".bin", ".py", ".pkl")) for p in options["allow_patterns"])
+    )
+    for path in ("./somebody/model", "/tmp/none/x", "~/none", "none", "a/b/c", folder.parent / "none"):
+        with pytest.raises(LabError, match="has no config.json"):
+            Pretrained.from_pretrained(path)
+    assert len(asked) == 1
+
+    def none(name, **options):
+        raise OSError("offline\nmore")
+
+    monkeypatch.setattr(pretrained, "snapshot_download", none)
+    with pytest.raises(
+        LabError, match="somebody/other, which is no folder here and could not be fetched .OSError: offline."
+    ):
+        Pretrained.from_pretrained("somebody/other")
+
 
 @pytest.fixture
 def referred(tmp_path, monkeypatch):
     "A run on towers of a catalogue, which are imported as a download would be"
-    cfg = dict(embed_dim=16, vision_cfg=dict(image_size=32, layers=1, width=32, patch_size=16, head_width=16), text_cfg=dict(context_length=77, vocab_size=49408, width=32, heads=2, layers=2))
-    torch.manual_seed(0); clip = build_clip(cfg); (tmp_path/'down').mkdir(); save_file({k: v.contiguous() for k,v in clip.state_dict().items()}, tmp_path/'down/open_clip_model.safetensors')
-    known = weights.Weights('small', 'small towers', 'somebody/small', 'abc', 'MIT', (weights.WeightFile('open_clip_model.safetensors'),))
-    for m in (weights,pretrained): monkeypatch.setattr(m, 'CATALOGUE', {'small': known})
-    monkeypatch.setenv('DASD_LAB_WEIGHTS', str(tmp_path/'weights')); weights.import_weights('small', tmp_path/'down')
+    cfg = dict(
+        embed_dim=16,
+        vision_cfg=dict(image_size=32, layers=1, width=32, patch_size=16, head_width=16),
+        text_cfg=dict(context_length=77, vocab_size=49408, width=32, heads=2, layers=2),
+    )
+    torch.manual_seed(0)
+    clip = build_clip(cfg)
+    (tmp_path / "down").mkdir()
+    save_file({k: v.contiguous() for k, v in clip.state_dict().items()}, tmp_path / "down/open_clip_model.safetensors")
+    known = weights.Weights(
+        "small", "small towers", "somebody/small", "abc", "MIT", (weights.WeightFile("open_clip_model.safetensors"),)
+    )
+    for m in (weights, pretrained):
+        monkeypatch.setattr(m, "CATALOGUE", {"small": known})
+    monkeypatch.setenv("DASD_LAB_WEIGHTS", str(tmp_path / "weights"))
+    weights.import_weights("small", tmp_path / "down")
     from dasd_lab.backbone import open_clip as registry
-    monkeypatch.setattr(registry, 'registry_config', lambda name: dict(cfg))
-    backbone = open_clip_backbone('ViT-B-32', weights.find_weights('small'))
-    method = DASD(DASDConfig(('de',), token_width=16), backbone, train_tokenizer(['Ein Hund am Strand.']*3, 80)).eval()
-    save_backbone(backbone, tmp_path/'run/backbone'); save_method(method, tmp_path/'run/method')
-    write_json(dict(preset='own', languages=['de'], seed=0, corpus=str(tmp_path/'mine')), tmp_path/'run/card.json')
-    write_json(dict(backbone=dict(open_clip='ViT-B-32', pretrained='small'), languages=['de']), tmp_path/'run/preset.json')
+
+    monkeypatch.setattr(registry, "registry_config", lambda name: dict(cfg))
+    backbone = open_clip_backbone("ViT-B-32", weights.find_weights("small"))
+    method = DASD(
+        DASDConfig(("de",), token_width=16), backbone, train_tokenizer(["Ein Hund am Strand."] * 3, 80)
+    ).eval()
+    save_backbone(backbone, tmp_path / "run/backbone")
+    save_method(method, tmp_path / "run/method")
+    write_json(dict(preset="own", languages=["de"], seed=0, corpus=str(tmp_path / "mine")), tmp_path / "run/card.json")
+    write_json(
+        dict(backbone=dict(open_clip="ViT-B-32", pretrained="small"), languages=["de"]), tmp_path / "run/preset.json"
+    )
     return tmp_path
 
+
 def test_published_towers_may_be_named(referred):
-    shared = Pretrained.from_run(referred/'run', refer=True); shared.save_pretrained(referred/'shared')
-    assert not (referred/'shared/backbone').exists() and 'base_model: somebody/small' in (referred/'shared/README.md').read_text(encoding='utf-8')
-    assert json.loads((referred/'shared/config.json').read_text(encoding='utf-8'))['training']['corpus']=='mine' # no folder of this machine
-    theirs = Pretrained.from_pretrained(referred/'shared')
-    for l in ('de','en'): assert torch.equal(theirs.method.encode_captions(['Ein Hund.'], l), shared.method.encode_captions(['Ein Hund.'], l))
+    shared = Pretrained.from_run(referred / "run", refer=True)
+    shared.save_pretrained(referred / "shared")
+    assert not (referred / "shared/backbone").exists() and "base_model: somebody/small" in (
+        referred / "shared/README.md"
+    ).read_text(encoding="utf-8")
+    # no folder of this machine
+    assert json.loads((referred / "shared/config.json").read_text(encoding="utf-8"))["training"]["corpus"] == "mine"
+    theirs = Pretrained.from_pretrained(referred / "shared")
+    for l in ("de", "en"):
+        assert torch.equal(
+            theirs.method.encode_captions(["Ein Hund."], l), shared.method.encode_captions(["Ein Hund."], l)
+        )
+
 
 def test_named_towers_are_compared(referred, monkeypatch):
-    Pretrained.from_run(referred/'run', refer=True).save_pretrained(referred/'shared')
-    other = open_clip_backbone('ViT-B-32', weights.find_weights('small')); other.clip.visual.proj.data += 1
-    monkeypatch.setattr(pretrained, 'named_towers', lambda published: other)
-    with pytest.raises(LabError, match='another fingerprint'): Pretrained.from_pretrained(referred/'shared')
-    with pytest.raises(LabError, match='another fingerprint'): Pretrained.from_run(referred/'run', refer=True).save_pretrained(referred/'more')
-    assert not (referred/'more').exists()
-    monkeypatch.undo(); monkeypatch.setenv('DASD_LAB_WEIGHTS', str(referred/'nothing'))
-    with pytest.raises(LabError): Pretrained.from_pretrained(referred/'shared')
+    Pretrained.from_run(referred / "run", refer=True).save_pretrained(referred / "shared")
+    other = open_clip_backbone("ViT-B-32", weights.find_weights("small"))
+    other.clip.visual.proj.data += 1
+    monkeypatch.setattr(pretrained, "named_towers", lambda published: other)
+    with pytest.raises(LabError, match="another fingerprint"):
+        Pretrained.from_pretrained(referred / "shared")
+    with pytest.raises(LabError, match="another fingerprint"):
+        Pretrained.from_run(referred / "run", refer=True).save_pretrained(referred / "more")
+    assert not (referred / "more").exists()
+    monkeypatch.undo()
+    monkeypatch.setenv("DASD_LAB_WEIGHTS", str(referred / "nothing"))
+    with pytest.raises(LabError):
+        Pretrained.from_pretrained(referred / "shared")
+
 
 def test_towers_that_were_finetuned_are_never_named():
-    asked = dict(backbone=dict(open_clip='ViT-B-32', pretrained='clip-vit-b-32'))
-    assert published_tower(asked)['hub'].startswith('timm/') and published_tower(asked | dict(finetuning=[dict(name='English')])) is None
-    assert published_tower(dict(backbone=dict(folder='x'))) is None and published_tower(dict(source_model='x')) is None
-    with pytest.raises(LabError, match='none of the catalogue'): Pretrained.from_run(shipped_run(), refer=True)
+    asked = dict(backbone=dict(open_clip="ViT-B-32", pretrained="clip-vit-b-32"))
+    assert (
+        published_tower(asked)["hub"].startswith("timm/")
+        and published_tower(asked | dict(finetuning=[dict(name="English")])) is None
+    )
+    assert published_tower(dict(backbone=dict(folder="x"))) is None and published_tower(dict(source_model="x")) is None
+    with pytest.raises(LabError, match="none of the catalogue"):
+        Pretrained.from_run(shipped_run(), refer=True)
+
 
 def test_importing_asks_nobody():
     code = "import socket\ndef no(*a,**k): raise SystemExit('asked')\nsocket.getaddrinfo=socket.socket.connect=no\nimport sys,dasd_lab.training.pretrained,dasd_lab.evaluation.views\nassert not {'mteb','clip_benchmark','sentence_transformers'}&set(sys.modules)"
-    done = subprocess.run([sys.executable,'-c',code], capture_output=True, text=True); assert done.returncode==0, done.stderr
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
 
 class Cut:
     "The first pictures of the built-in corpus; some have two captions, with those of another"
-    def __init__(self, n=150): self.whole,self.n = load_corpus('pictograms', progress=False),n; self.name,self.languages = self.whole.name,self.whole.languages
-    def visuals(self, split): v = self.whole.visuals(split); return Visuals(v.ids[:self.n], lambda i: v[i].frames)
-    def captions(self, split, language, origin='human'):
+
+    def __init__(self, n=150):
+        self.whole, self.n = load_corpus("pictograms", progress=False), n
+        self.name, self.languages = self.whole.name, self.whole.languages
+
+    def visuals(self, split):
+        v = self.whole.visuals(split)
+        return Visuals(v.ids[: self.n], lambda i: v[i].frames)
+
+    def captions(self, split, language, origin="human"):
         from dataclasses import replace
-        place = {v: i for i,v in enumerate(self.visuals(split).ids)}; own = [c for c in self.whole.captions(split, language, origin) if c.visual_id in place]
-        second = [replace(c, text=c.text+' '+own[(i+1)%len(own)].text) for i,c in enumerate(own) if i%3==0]
+
+        place = {v: i for i, v in enumerate(self.visuals(split).ids)}
+        own = [c for c in self.whole.captions(split, language, origin) if c.visual_id in place]
+        second = [replace(c, text=c.text + " " + own[(i + 1) % len(own)].text) for i, c in enumerate(own) if i % 3 == 0]
         return sorted([*own, *second], key=lambda c: place[c.visual_id])
 
-@pytest.fixture(scope='module')
-def cut(): return Cut()
+
+@pytest.fixture(scope="module")
+def cut():
+    return Cut()
+
 
 def test_clip_benchmark_measures_what_the_lab_measures(ours, cut):
-    metrics = pytest.importorskip('clip_benchmark.metrics.zeroshot_retrieval', reason='CLIP_benchmark is not installed')
-    for language in ('de','zh','en'):
-        view,visuals,told = ClipView(ours.method, language),cut.visuals('test'),{}
-        for c in cut.captions('test', language): told.setdefault(c.visual_id, []).append(c.text)
-        loader = [(torch.stack([view.preprocess(visuals[j]) for j in some]), [told[visuals.ids[j]] for j in some]) for i in range(0, len(visuals), 40) for some in [range(i, min(i+40, len(visuals)))]]
-        theirs = metrics.evaluate(view, loader, view.tokenizer, 'cpu', amp=False, recall_k_list=list(CUTOFFS)); own = evaluate(ours.method, cut, 'test', [language]).rows[language]
-        assert theirs=={f'{theirs_way}_retrieval_recall@{k}': float(np.float32(own[f'{way}_R@{k}'])) for k in CUTOFFS for theirs_way,way in (('image','text_to_image'),('text','image_to_text'))}
-        assert .5<own['text_to_image_R@1']<1 or language=='en'
+    metrics = pytest.importorskip("clip_benchmark.metrics.zeroshot_retrieval", reason="CLIP_benchmark is not installed")
+    for language in ("de", "zh", "en"):
+        view, visuals, told = ClipView(ours.method, language), cut.visuals("test"), {}
+        for c in cut.captions("test", language):
+            told.setdefault(c.visual_id, []).append(c.text)
+        loader = [
+            (torch.stack([view.preprocess(visuals[j]) for j in some]), [told[visuals.ids[j]] for j in some])
+            for i in range(0, len(visuals), 40)
+            for some in [range(i, min(i + 40, len(visuals)))]
+        ]
+        theirs = metrics.evaluate(view, loader, view.tokenizer, "cpu", amp=False, recall_k_list=list(CUTOFFS))
+        own = evaluate(ours.method, cut, "test", [language]).rows[language]
+        assert theirs == {
+            f"{theirs_way}_retrieval_recall@{k}": float(np.float32(own[f"{way}_R@{k}"]))
+            for k in CUTOFFS
+            for theirs_way, way in (("image", "text_to_image"), ("text", "image_to_text"))
+        }
+        assert 0.5 < own["text_to_image_R@1"] < 1 or language == "en"
+
 
 def test_the_command_of_clip_benchmark(ours, cut, tmp_path, monkeypatch):
-    pytest.importorskip('clip_benchmark', reason='CLIP_benchmark is not installed')
+    pytest.importorskip("clip_benchmark", reason="CLIP_benchmark is not installed")
     from clip_benchmark import models
     from clip_benchmark.cli import main
-    from dasd_lab.evaluation.views import load_for_clip_benchmark
     from PIL import Image
-    monkeypatch.setitem(models.TYPE2FUNC, 'dasd_lab', load_for_clip_benchmark); models.MODEL_TYPES.append('dasd_lab')
-    ours.save_pretrained(tmp_path/'shared'); visuals = cut.visuals('test'); (tmp_path/'pictures').mkdir(); place = {v: i for i,v in enumerate(visuals.ids)}
-    for i in range(len(visuals)): Image.fromarray(np.asarray(visuals[i].frames[0])).save(tmp_path/f'pictures/{i}.jpg', format='PNG')
-    (tmp_path/'fr.csv').write_text('image,caption\n'+''.join(f'{place[c.visual_id]}.jpg,{c.text}\n' for c in cut.captions('test', 'fr')), encoding='utf-8')
-    monkeypatch.setattr(sys, 'argv', f'clip_benchmark eval --model_type dasd_lab --model {tmp_path}/shared --pretrained fr --language fr --dataset flickr30k --dataset_root {tmp_path}/pictures --annotation_file {tmp_path}/fr.csv --no_amp --recall_k 1 5 --num_workers 0 --output {tmp_path}/out.json'.split())
-    try: main()
-    finally: models.MODEL_TYPES.remove('dasd_lab')
-    found,own = json.loads((tmp_path/'out.json').read_text())['metrics'],evaluate(ours.method, cut, 'test', ['fr']).rows['fr']
-    assert found=={f'{to}_retrieval_recall@{k}': float(np.float32(own[f'{way}_R@{k}'])) for k in (1,5) for to,way in (('image','text_to_image'),('text','image_to_text'))}
+
+    from dasd_lab.evaluation.views import load_for_clip_benchmark
+
+    monkeypatch.setitem(models.TYPE2FUNC, "dasd_lab", load_for_clip_benchmark)
+    models.MODEL_TYPES.append("dasd_lab")
+    ours.save_pretrained(tmp_path / "shared")
+    visuals = cut.visuals("test")
+    (tmp_path / "pictures").mkdir()
+    place = {v: i for i, v in enumerate(visuals.ids)}
+    for i in range(len(visuals)):
+        Image.fromarray(np.asarray(visuals[i].frames[0])).save(tmp_path / f"pictures/{i}.jpg", format="PNG")
+    (tmp_path / "fr.csv").write_text(
+        "image,caption\n" + "".join(f"{place[c.visual_id]}.jpg,{c.text}\n" for c in cut.captions("test", "fr")),
+        encoding="utf-8",
+    )
+    monkeypatch.setattr(
+        sys,
+        "argv",
+        f"clip_benchmark eval --model_type dasd_lab --model {tmp_path}/shared --pretrained fr --language fr --dataset flickr30k --dataset_root {tmp_path}/pictures --annotation_file {tmp_path}/fr.csv --no_amp --recall_k 1 5 --num_workers 0 --output {tmp_path}/out.json".split(),
+    )
+    try:
+        main()
+    finally:
+        models.MODEL_TYPES.remove("dasd_lab")
+    found, own = (
+        json.loads((tmp_path / "out.json").read_text())["metrics"],
+        evaluate(ours.method, cut, "test", ["fr"]).rows["fr"],
+    )
+    assert found == {
+        f"{to}_retrieval_recall@{k}": float(np.float32(own[f"{way}_R@{k}"]))
+        for k in (1, 5)
+        for to, way in (("image", "text_to_image"), ("text", "image_to_text"))
+    }
+
 
 def test_mteb_measures_what_the_lab_measures(ours, cut):
-    mteb = pytest.importorskip('mteb', reason='MTEB is not installed'); pytest.importorskip('sentence_transformers', reason='MTEB asks sentence-transformers')
-    from datasets import Dataset,Features,Image,Value
+    mteb = pytest.importorskip("mteb", reason="MTEB is not installed")
+    pytest.importorskip("sentence_transformers", reason="MTEB asks sentence-transformers")
+    from datasets import Dataset, Features, Image, Value
     from mteb.abstasks.retrieval import AbsTaskRetrieval
     from mteb.abstasks.task_metadata import TaskMetadata
     from PIL import Image as PIL
-    def dataset(kind, ids, values): return Dataset.from_dict({'id': ids, kind: values, 'modality': [kind]*len(ids)}, features=Features({'id': Value('string'), kind: Image() if kind=='image' else Value('string'), 'modality': Value('string')}))
+
+    def dataset(kind, ids, values):
+        return Dataset.from_dict(
+            {"id": ids, kind: values, "modality": [kind] * len(ids)},
+            features=Features(
+                {
+                    "id": Value("string"),
+                    kind: Image() if kind == "image" else Value("string"),
+                    "modality": Value("string"),
+                }
+            ),
+        )
+
     def task(back):
         class Pictograms(AbsTaskRetrieval):
-            metadata = TaskMetadata(name=f'PictogramsT2I{"Back"*back}', description='the built-in corpus', type='Any2AnyMultilingualRetrieval', category='i2t' if back else 't2i', modalities=['text','image'],
-                                    dataset=dict(path='dasd_lab/pictograms', revision='local'), eval_splits=['test'], eval_langs=dict(de=['deu-Latn'], en=['eng-Latn']), main_score='hit_rate_at_1')
+            metadata = TaskMetadata(
+                name=f"PictogramsT2I{'Back' * back}",
+                description="the built-in corpus",
+                type="Any2AnyMultilingualRetrieval",
+                category="i2t" if back else "t2i",
+                modalities=["text", "image"],
+                dataset=dict(path="dasd_lab/pictograms", revision="local"),
+                eval_splits=["test"],
+                eval_langs=dict(de=["deu-Latn"], en=["eng-Latn"]),
+                main_score="hit_rate_at_1",
+            )
+
             def load_data(self, num_proc=None, **options):
-                self.dataset,visuals = {},cut.visuals('test'); pictures = dataset('image', visuals.ids, [PIL.fromarray(np.asarray(visuals[i].frames[0])) for i in range(len(visuals))])
+                self.dataset, visuals = {}, cut.visuals("test")
+                pictures = dataset(
+                    "image", visuals.ids, [PIL.fromarray(np.asarray(visuals[i].frames[0])) for i in range(len(visuals))]
+                )
                 for l in self.hf_subsets:
-                    told = cut.captions('test', l); texts = dataset('text', [f'c{i}' for i in range(len(told))], [c.text for c in told]); right = {}
-                    for i,c in enumerate(told): right.setdefault(*((c.visual_id, {}) if back else (f'c{i}', {})))[f'c{i}' if back else c.visual_id] = 1
-                    self.dataset[l] = dict(test=dict(corpus=texts if back else pictures, queries=pictures if back else texts, relevant_docs=right, top_ranked=None))
+                    told = cut.captions("test", l)
+                    texts = dataset("text", [f"c{i}" for i in range(len(told))], [c.text for c in told])
+                    right = {}
+                    for i, c in enumerate(told):
+                        right.setdefault(*((c.visual_id, {}) if back else (f"c{i}", {})))[
+                            f"c{i}" if back else c.visual_id
+                        ] = 1
+                    self.dataset[l] = dict(
+                        test=dict(
+                            corpus=texts if back else pictures,
+                            queries=pictures if back else texts,
+                            relevant_docs=right,
+                            top_ranked=None,
+                        )
+                    )
                 self.data_loaded = True
+
         return Pictograms()
-    own = evaluate(ours.method, cut, 'test', ['de','en']).rows
-    for back,way in ((False,'text_to_image'),(True,'image_to_text')):
-        found = mteb.evaluate(MtebView(ours.method), task(back), cache=None, co2_tracker=False, show_progress_bar=False, encode_kwargs=dict(batch_size=64, show_progress_bar=False))
-        for row in found.task_results[0].scores['test']:
-            for k in CUTOFFS: assert row[f'hit_rate_at_{k}']==pytest.approx(own[row['hf_subset']][f'{way}_R@{k}'], abs=6e-6), (way, row['hf_subset'], k) # MTEB rounds to five digits
+
+    own = evaluate(ours.method, cut, "test", ["de", "en"]).rows
+    for back, way in ((False, "text_to_image"), (True, "image_to_text")):
+        found = mteb.evaluate(
+            MtebView(ours.method),
+            task(back),
+            cache=None,
+            co2_tracker=False,
+            show_progress_bar=False,
+            encode_kwargs=dict(batch_size=64, show_progress_bar=False),
+        )
+        for row in found.task_results[0].scores["test"]:
+            for k in CUTOFFS:
+                # MTEB rounds to five digits
+                assert row[f"hit_rate_at_{k}"] == pytest.approx(own[row["hf_subset"]][f"{way}_R@{k}"], abs=6e-6), (
+                    way,
+                    row["hf_subset"],
+                    k,
+                )
+
 
 def test_the_shapes_of_open_clip(ours):
     import open_clip
-    theirs = open_clip.create_model('ViT-B-32', pretrained=None).eval(); view = ClipView(ours.method, 'de')
-    from inspect import signature
-    for name in ('encode_image','encode_text'): assert list(signature(getattr(theirs, name)).parameters)==list(signature(getattr(view, name)).parameters)
-    assert theirs.logit_scale.shape==view.logit_scale.shape and isinstance(view, torch.nn.Module)
-    ids = view.tokenizer(['ein Hund','zwei rote Autos']); assert ids.dtype==torch.int64 and ids.shape==(2,view.context_length) and view.tokenizer('ein Hund').shape==ids[:1].shape
-    assert open_clip.get_tokenizer('ViT-B-32')(['a']).dtype==ids.dtype
-    picture = view.preprocess(__import__('PIL.Image').Image.new('L', (40,90))); assert picture.shape==(3,64,64)
-    for f in (view.encode_text(ids, normalize=True), view.encode_image(picture[None], normalize=True)): torch.testing.assert_close(f.norm(dim=-1), torch.ones(len(f)))
 
-@pytest.mark.parametrize('names', [dict(), dict(start=None), dict(pad='[SEP]'), dict(start=None, pad='[SEP]')], ids=str)
+    theirs = open_clip.create_model("ViT-B-32", pretrained=None).eval()
+    view = ClipView(ours.method, "de")
+    from inspect import signature
+
+    for name in ("encode_image", "encode_text"):
+        assert list(signature(getattr(theirs, name)).parameters) == list(signature(getattr(view, name)).parameters)
+    assert theirs.logit_scale.shape == view.logit_scale.shape and isinstance(view, torch.nn.Module)
+    ids = view.tokenizer(["ein Hund", "zwei rote Autos"])
+    assert (
+        ids.dtype == torch.int64
+        and ids.shape == (2, view.context_length)
+        and view.tokenizer("ein Hund").shape == ids[:1].shape
+    )
+    assert open_clip.get_tokenizer("ViT-B-32")(["a"]).dtype == ids.dtype
+    picture = view.preprocess(__import__("PIL.Image").Image.new("L", (40, 90)))
+    assert picture.shape == (3, 64, 64)
+    for f in (view.encode_text(ids, normalize=True), view.encode_image(picture[None], normalize=True)):
+        torch.testing.assert_close(f.norm(dim=-1), torch.ones(len(f)))
+
+
+@pytest.mark.parametrize("names", [dict(), dict(start=None), dict(pad="[SEP]"), dict(start=None, pad="[SEP]")], ids=str)
 def test_the_end_is_found_in_the_ids_alone(ours, names):
     from dasd_lab.backbone.tokens import CaptionTokenizer
-    view = ClipView(ours.method, 'de'); view.pieces = CaptionTokenizer(view.method.tokenizer.tokenizer, **names)
-    texts = ['', 'Hund', 'ein Hund und eine Katze '*30, 'ein [SEP] am Strand', '[PAD] Hund [PAD]']
-    ids = view.tokenizer(texts); assert torch.equal(view.end_index(ids), view.pieces(texts, view.context_length, view.context_length)[1])
-    with pytest.raises(LabError, match='no end'): view.end_index(torch.full((1,48), 9))
+
+    view = ClipView(ours.method, "de")
+    view.pieces = CaptionTokenizer(view.method.tokenizer.tokenizer, **names)
+    texts = ["", "Hund", "ein Hund und eine Katze " * 30, "ein [SEP] am Strand", "[PAD] Hund [PAD]"]
+    ids = view.tokenizer(texts)
+    assert torch.equal(view.end_index(ids), view.pieces(texts, view.context_length, view.context_length)[1])
+    with pytest.raises(LabError, match="no end"):
+        view.end_index(torch.full((1, 48), 9))
+
 
 def test_a_method_with_another_score_is_not_viewed(ours):
     class Own(type(ours.method)):
-        def score(self, text_features, visuals): return text_features@visuals['features'].T
-    own = Own.__new__(Own); own.__dict__ = ours.method.__dict__
-    for view in (lambda: ClipView(own, 'de'), lambda: SentenceView(own), lambda: MtebView(own)):
-        with pytest.raises(LabError, match='scores in its own way'): view()
+        def score(self, text_features, visuals):
+            return text_features @ visuals["features"].T
+
+    own = Own.__new__(Own)
+    own.__dict__ = ours.method.__dict__
+    for view in (lambda: ClipView(own, "de"), lambda: SentenceView(own), lambda: MtebView(own)):
+        with pytest.raises(LabError, match="scores in its own way"):
+            view()
     assert RetrievalMethod.score is type(ours.method).score
 
+
 def test_the_shape_of_sentence_transformers(ours):
-    theirs = pytest.importorskip('sentence_transformers', reason='sentence-transformers is not installed').SentenceTransformer
+    theirs = pytest.importorskip(
+        "sentence_transformers", reason="sentence-transformers is not installed"
+    ).SentenceTransformer
     from inspect import signature
-    own = list(signature(SentenceView.encode).parameters); known = list(signature(theirs.encode).parameters)
-    assert own[:6]==known[:6] and set(own)-{'options'}<=set(known)
-    for name in ('similarity','similarity_pairwise','encode_query','encode_document','get_embedding_dimension'): assert hasattr(theirs, name) and callable(getattr(SentenceView, name))
-    model = SentenceView(ours.method); v = model.encode(list(SAID.values())); assert v.shape==(4,128) and v.dtype==np.float32
-    assert torch.equal(model.similarity(v, v), torch.nn.functional.normalize(torch.from_numpy(v), dim=-1)@torch.nn.functional.normalize(torch.from_numpy(v), dim=-1).T)
-    for wrong in (dict(precision='int8'), dict(truncate_dim=3), dict(output_value='token_embeddings'), dict(colour=1)):
-        with pytest.raises(LabError): model.encode('Hund', **wrong)
+
+    own = list(signature(SentenceView.encode).parameters)
+    known = list(signature(theirs.encode).parameters)
+    assert own[:6] == known[:6] and set(own) - {"options"} <= set(known)
+    for name in ("similarity", "similarity_pairwise", "encode_query", "encode_document", "get_embedding_dimension"):
+        assert hasattr(theirs, name) and callable(getattr(SentenceView, name))
+    model = SentenceView(ours.method)
+    v = model.encode(list(SAID.values()))
+    assert v.shape == (4, 128) and v.dtype == np.float32
+    assert torch.equal(
+        model.similarity(v, v),
+        torch.nn.functional.normalize(torch.from_numpy(v), dim=-1)
+        @ torch.nn.functional.normalize(torch.from_numpy(v), dim=-1).T,
+    )
+    for wrong in (dict(precision="int8"), dict(truncate_dim=3), dict(output_value="token_embeddings"), dict(colour=1)):
+        with pytest.raises(LabError):
+            model.encode("Hund", **wrong)

@@ -1,99 +1,208 @@
 "Two processes that train together give what one process gives: once started by `accelerate launch`, else forked from one that has imported everything, with the variables that launchers set"
-import json,os,socket,subprocess,sys
+
+import json
+import os
+import socket
+import subprocess
+import sys
 from multiprocessing import get_context
 from pathlib import Path
-import pytest,torch
+
+import pytest
+import torch
+
 from dasd_lab.storage import read_tensors
 
 HERE = Path(__file__).parent
-SCRIPT = '''
+SCRIPT = """
 import json,sys
 sys.path.insert(0, {here!r})
 from test_processes import trained_run
 trained_run(sys.argv[1], json.loads(sys.argv[2]))
-'''
-PROCESSES = get_context('forkserver'); PROCESSES.set_forkserver_preload(['dasd_lab.training.recipes','squares'])
+"""
+PROCESSES = get_context("forkserver")
+PROCESSES.set_forkserver_preload(["dasd_lab.training.recipes", "squares"])
 
-def trained_run(out:str, options:dict)->None:
+
+def trained_run(out: str, options: dict) -> None:
     "What each process does"
-    from dasd_lab.presets import load_preset,vary
+    from squares import TINY, Squares
+
+    from dasd_lab.presets import load_preset, vary
     from dasd_lab.training.machine import Machine
     from dasd_lab.training.recipes import train
     from dasd_lab.training.runs import Keeping
-    from squares import TINY,Squares
-    preset = vary(load_preset(options['preset']) if 'preset' in options else TINY, options.get('changes', {}))
-    train(preset, Squares(), out=out, backbone=options['backbone'], seed=3, progress=False, machine=Machine(**options.get('machine', {})), keeping=Keeping(8, log_every=5))
 
-def member(place:dict[str,str], out:str, options:dict)->None: os.environ.update(place); torch.set_num_threads(1); trained_run(out, options)
+    preset = vary(load_preset(options["preset"]) if "preset" in options else TINY, options.get("changes", {}))
+    train(
+        preset,
+        Squares(),
+        out=out,
+        backbone=options["backbone"],
+        seed=3,
+        progress=False,
+        machine=Machine(**options.get("machine", {})),
+        keeping=Keeping(8, log_every=5),
+    )
 
-def forked(out:Path, processes:int, timeout:float=240, **options)->None:
+
+def member(place: dict[str, str], out: str, options: dict) -> None:
+    os.environ.update(place)
+    torch.set_num_threads(1)
+    trained_run(out, options)
+
+
+def forked(out: Path, processes: int, timeout: float = 240, **options) -> None:
     "A training in so many processes of `PROCESSES`"
-    with socket.socket() as s: s.bind(('127.0.0.1', 0)); port = str(s.getsockname()[1])
-    place = lambda rank: dict(CUDA_VISIBLE_DEVICES='') | (dict(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(processes), LOCAL_WORLD_SIZE=str(processes), MASTER_ADDR='127.0.0.1', MASTER_PORT=port) if processes>1 else {})
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = str(s.getsockname()[1])
+    place = lambda rank: (
+        dict(CUDA_VISIBLE_DEVICES="")
+        | (
+            dict(
+                RANK=str(rank),
+                LOCAL_RANK=str(rank),
+                WORLD_SIZE=str(processes),
+                LOCAL_WORLD_SIZE=str(processes),
+                MASTER_ADDR="127.0.0.1",
+                MASTER_PORT=port,
+            )
+            if processes > 1
+            else {}
+        )
+    )
     members = [PROCESSES.Process(target=member, args=(place(i), str(out), options)) for i in range(processes)]
-    for p in members: p.start()
-    for p in members: p.join(timeout)
-    assert [p.exitcode for p in members]==[0]*processes
+    for p in members:
+        p.start()
+    for p in members:
+        p.join(timeout)
+    assert [p.exitcode for p in members] == [0] * processes
 
-def launch(out:Path, processes:int, timeout:float=240, **options)->subprocess.CompletedProcess:
+
+def launch(out: Path, processes: int, timeout: float = 240, **options) -> subprocess.CompletedProcess:
     "A training in so many processes on this machine's processor"
-    script = out.parent/'launched.py'; script.write_text(SCRIPT.format(here=str(HERE)))
-    together = ['-m','accelerate.commands.launch','--multi_gpu','--num_processes',str(processes),'--num_machines','1','--mixed_precision','no','--dynamo_backend','no','--main_process_port','0']
-    words = [sys.executable,*(together if processes>1 else []),str(script)]
-    return subprocess.run([*words, str(out), json.dumps(options)], capture_output=True, text=True, timeout=timeout, env=os.environ|dict(OMP_NUM_THREADS='1', CUDA_VISIBLE_DEVICES=''))
+    script = out.parent / "launched.py"
+    script.write_text(SCRIPT.format(here=str(HERE)))
+    together = [
+        "-m",
+        "accelerate.commands.launch",
+        "--multi_gpu",
+        "--num_processes",
+        str(processes),
+        "--num_machines",
+        "1",
+        "--mixed_precision",
+        "no",
+        "--dynamo_backend",
+        "no",
+        "--main_process_port",
+        "0",
+    ]
+    words = [sys.executable, *(together if processes > 1 else []), str(script)]
+    return subprocess.run(
+        [*words, str(out), json.dumps(options)],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env=os.environ | dict(OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES=""),
+    )
 
-@pytest.fixture(scope='module')
+
+@pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     "The same run by one process and by two"
     from dasd_lab.backbone.towers import save_backbone
     from dasd_lab.training.source import train_source
+
     sys.path.insert(0, str(HERE))
-    from squares import SOURCE,Squares
-    root = tmp_path_factory.mktemp('processes'); save_backbone(train_source(SOURCE, Squares(), progress=False), root/'backbone')
-    forked(root/'one', 1, backbone=str(root/'backbone'))
-    done = launch(root/'two', 2, backbone=str(root/'backbone')); assert done.returncode==0, done.stderr[-2000:]
+    from squares import SOURCE, Squares
+
+    root = tmp_path_factory.mktemp("processes")
+    save_backbone(train_source(SOURCE, Squares(), progress=False), root / "backbone")
+    forked(root / "one", 1, backbone=str(root / "backbone"))
+    done = launch(root / "two", 2, backbone=str(root / "backbone"))
+    assert done.returncode == 0, done.stderr[-2000:]
     return root
 
-OFFICIAL = {'stages.0.optimizer':'bert_adam', 'stages.0.trains':['token_vectors','disentangler','generator','adapters','critic'], 'stages.0.max_gradient_norm':1., 'stages.0.steps':12, 'stages.1.steps':4} # the critic is in both optimizers, as in the authors' code
 
-@pytest.fixture(scope='module')
+# the critic is in both optimizers, as in the authors' code
+OFFICIAL = {
+    "stages.0.optimizer": "bert_adam",
+    "stages.0.trains": ["token_vectors", "disentangler", "generator", "adapters", "critic"],
+    "stages.0.max_gradient_norm": 1.0,
+    "stages.0.steps": 12,
+    "stages.1.steps": 4,
+}
+
+
+@pytest.fixture(scope="module")
 def official(trained):
-    for name,n in (('official one',1),('official two',2)): forked(trained/name, n, backbone=str(trained/'backbone'), changes=OFFICIAL)
+    for name, n in (("official one", 1), ("official two", 2)):
+        forked(trained / name, n, backbone=str(trained / "backbone"), changes=OFFICIAL)
     return trained
 
-def rows(folder): return [json.loads(l) for l in (folder/'log.jsonl').read_text().splitlines()]
 
-@pytest.mark.parametrize('form', ['','official '], ids=['paper','official'])
+def rows(folder):
+    return [json.loads(l) for l in (folder / "log.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("form", ["", "official "], ids=["paper", "official"])
 def test_two_processes_see_the_losses_of_one(official, form):
-    one,two = rows(official/f'{form}one'),rows(official/f'{form}two')
-    assert [(r['stage'],r['step'],r['language']) for r in one]==[(r['stage'],r['step'],r['language']) for r in two] and len(one)>4
-    for a,b in zip(one, two):
-        assert a.keys()==b.keys()
+    one, two = rows(official / f"{form}one"), rows(official / f"{form}two")
+    assert [(r["stage"], r["step"], r["language"]) for r in one] == [
+        (r["stage"], r["step"], r["language"]) for r in two
+    ] and len(one) > 4
+    for a, b in zip(one, two):
+        assert a.keys() == b.keys()
         for k in a:
-            if isinstance(a[k], float) and k!='learning_rate': assert b[k]==pytest.approx(a[k], rel=2e-3, abs=1e-4), (a['stage'], a['step'], k)
-    assert one[0]['loss']==pytest.approx(two[0]['loss'], rel=1e-6)
+            if isinstance(a[k], float) and k != "learning_rate":
+                assert b[k] == pytest.approx(a[k], rel=2e-3, abs=1e-4), (a["stage"], a["step"], k)
+    assert one[0]["loss"] == pytest.approx(two[0]["loss"], rel=1e-6)
+
 
 def test_and_learn_what_one_learns(trained):
-    a,b = (read_tensors(trained/n/'method/model.safetensors') for n in ('one','two'))
-    for k in a: torch.testing.assert_close(a[k], b[k], rtol=5e-3, atol=2e-4, msg=lambda m: f'{k}: {m}')
+    a, b = (read_tensors(trained / n / "method/model.safetensors") for n in ("one", "two"))
+    for k in a:
+        torch.testing.assert_close(a[k], b[k], rtol=5e-3, atol=2e-4, msg=lambda m: f"{k}: {m}")
+
 
 def test_one_of_them_writes(trained):
-    assert {p.name for p in (trained/'two').iterdir()}=={p.name for p in (trained/'one').iterdir()} and len(list((trained/'two/tensorboard').iterdir()))==1
+    assert {p.name for p in (trained / "two").iterdir()} == {p.name for p in (trained / "one").iterdir()} and len(
+        list((trained / "two/tensorboard").iterdir())
+    ) == 1
+
 
 def test_each_over_its_own_rows_is_another_training(trained, tmp_path):
     "Without gathering each process has fewer negatives: the option does what it says"
-    forked(tmp_path/'own', 2, backbone=str(trained/'backbone'), machine=dict(gather=False))
-    contrast = lambda folder: [r['contrastive'] for r in rows(folder) if 'contrastive' in r]
-    assert contrast(tmp_path/'own')[0]<.9*contrast(trained/'two')[0] # ln of half as many
+    forked(tmp_path / "own", 2, backbone=str(trained / "backbone"), machine=dict(gather=False))
+    contrast = lambda folder: [r["contrastive"] for r in rows(folder) if "contrastive" in r]
+    assert contrast(tmp_path / "own")[0] < 0.9 * contrast(trained / "two")[0]  # ln of half as many
+
 
 def test_a_method_whose_captions_stand_behind_their_languages(trained):
     "SMALR: in the stages of words as one process; behind them pictures are normalised by each process's own batch"
     from squares import FEW_WORDS
-    changes = FEW_WORDS | {'languages': ['de','fr'], 'config.latent.margin': 9., 'config.latent.explore': 0., 'config.embed_dim': 8, 'config.image_hidden': 8, 'config.gru_width': 8} | {f'stages.{i}.{k}': v for i in range(3) for k,v in dict(steps=6, batch_size=8, until=0.).items()}
-    for name,n in (('words one',1),('words two',2)): forked(trained/name, n, backbone=str(trained/'backbone'), preset='smalr.pictograms', changes=changes)
-    one,two = rows(trained/'words one'),rows(trained/'words two'); assert [(r['stage'],r['step']) for r in one]==[(r['stage'],r['step']) for r in two]
-    for a,b in zip(one, two):
-        assert b.get('entries_used')==a.get('entries_used')
-        for k in ('loss','neighbourhood','gradient_norm','embed_reg'):
-            if k in a and (a['stage']!='scaling' or a['step']==0 and k in ('neighbourhood','embed_reg')): assert b[k]==pytest.approx(a[k], rel=2e-3, abs=1e-5), (a['stage'], a['step'], k)
-    assert {r['stage'] for r in one if r.get('loss')}=={'words_warm_up','latent_words','scaling'}
+
+    changes = (
+        FEW_WORDS
+        | {
+            "languages": ["de", "fr"],
+            "config.latent.margin": 9.0,
+            "config.latent.explore": 0.0,
+            "config.embed_dim": 8,
+            "config.image_hidden": 8,
+            "config.gru_width": 8,
+        }
+        | {f"stages.{i}.{k}": v for i in range(3) for k, v in dict(steps=6, batch_size=8, until=0.0).items()}
+    )
+    for name, n in (("words one", 1), ("words two", 2)):
+        forked(trained / name, n, backbone=str(trained / "backbone"), preset="smalr.pictograms", changes=changes)
+    one, two = rows(trained / "words one"), rows(trained / "words two")
+    assert [(r["stage"], r["step"]) for r in one] == [(r["stage"], r["step"]) for r in two]
+    for a, b in zip(one, two):
+        assert b.get("entries_used") == a.get("entries_used")
+        for k in ("loss", "neighbourhood", "gradient_norm", "embed_reg"):
+            if k in a and (a["stage"] != "scaling" or a["step"] == 0 and k in ("neighbourhood", "embed_reg")):
+                assert b[k] == pytest.approx(a[k], rel=2e-3, abs=1e-5), (a["stage"], a["step"], k)
+    assert {r["stage"] for r in one if r.get("loss")} == {"words_warm_up", "latent_words", "scaling"}

@@ -1,74 +1,139 @@
 "Clips from the file to retrieval: MSR-VTT in its published form, with clips in two codecs, of odd lengths, and broken ones"
+
 import json
 
-import av,numpy as np,pytest,torch
+import av
+import numpy as np
+import pytest
+import torch
 
 from dasd_lab.contracts import LabError
 from dasd_lab.corpora.catalog import load_corpus
-from dasd_lab.corpora.clips import even_places,read_clip
+from dasd_lab.corpora.clips import even_places, read_clip
 from dasd_lab.evaluation.retrieval import evaluate
-from dasd_lab.presets import load_preset,vary
+from dasd_lab.presets import load_preset, vary
 from dasd_lab.search.gallery import Gallery
-from dasd_lab.training.recipes import load_run,shipped_run,train,training_data
+from dasd_lab.training.recipes import load_run, shipped_run, train, training_data
 
-CODECS = {'.mp4':'libx264', '.webm':'libvpx-vp9'}
-CLIPS = {'video0.mp4':37, 'video1.webm':5, 'video2.mp4':1, 'video3.webm':61, 'video4.mp4':13, 'video5.webm':12, 'video6.mp4':40, 'video7.webm':3, 'video8.mp4':25, 'video9.webm':24} # name → frames
+CODECS = {".mp4": "libx264", ".webm": "libvpx-vp9"}
+# name → frames
+CLIPS = {
+    "video0.mp4": 37,
+    "video1.webm": 5,
+    "video2.mp4": 1,
+    "video3.webm": 61,
+    "video4.mp4": 13,
+    "video5.webm": 12,
+    "video6.mp4": 40,
+    "video7.webm": 3,
+    "video8.mp4": 25,
+    "video9.webm": 24,
+}
 
 
 def write_clip(path, n):
     "n frames that turn from blue to red"
-    with av.open(str(path), 'w') as c:
-        s = c.add_stream(CODECS[path.suffix], rate=25); s.width,s.height,s.pix_fmt = 64,48,'yuv420p'
+    with av.open(str(path), "w") as c:
+        s = c.add_stream(CODECS[path.suffix], rate=25)
+        s.width, s.height, s.pix_fmt = 64, 48, "yuv420p"
         for i in range(n):
-            pixels = np.zeros((48,64,3), np.uint8); pixels[...,0] = 255*i//max(1, n-1); pixels[...,2] = 255-pixels[...,0]
-            for p in s.encode(av.VideoFrame.from_ndarray(pixels, format='rgb24')): c.mux(p)
-        for p in s.encode(): c.mux(p)
+            pixels = np.zeros((48, 64, 3), np.uint8)
+            pixels[..., 0] = 255 * i // max(1, n - 1)
+            pixels[..., 2] = 255 - pixels[..., 0]
+            for p in s.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")):
+                c.mux(p)
+        for p in s.encode():
+            c.mux(p)
 
 
-@pytest.fixture(scope='module')
+@pytest.fixture(scope="module")
 def root(tmp_path_factory):
     "MSR-VTT in its published form, ten clips long"
-    root = tmp_path_factory.mktemp('msrvtt'); (root/'videos').mkdir(); (root/'multilingual_train').mkdir(); (root/'multilingual_test').mkdir()
-    for name,n in CLIPS.items(): write_clip(root/'videos'/name, n)
-    names = [f'video{i}' for i in range(12)] # video10 is broken, video11 is not there
-    (root/'videos/video10.mp4').write_bytes((root/'videos/video0.mp4').read_bytes()[:200])
-    told = [dict(video_id=v, sen_id=i, caption=f'a clip that turns red, number {i}') for i,v in enumerate(names)]
-    (root/'MSRVTT_data.json').write_text(json.dumps(dict(videos=[dict(video_id=v, split='train') for v in names], sentences=told)))
-    (root/'MSRVTT_train.9k.csv').write_text('\n'.join(['video_id',*names[:10]])+'\n')
-    (root/'MSRVTT_JSFUSION_test.csv').write_text('key,vid_key,video_id,sentence\n'+''.join(f'ret{i},msr{i},{v},"red, then {i}"\n' for i,v in enumerate(names)))
-    (root/'multilingual_train/ref_captions_de.json').write_text(json.dumps({v: [f'ein Clip, der rot wird, Nummer {i}'] for i,v in enumerate(names)}))
-    (root/'multilingual_test/test_de.json').write_text(json.dumps({v: [f'rot, dann {i}'] for i,v in enumerate(names)}))
+    root = tmp_path_factory.mktemp("msrvtt")
+    (root / "videos").mkdir()
+    (root / "multilingual_train").mkdir()
+    (root / "multilingual_test").mkdir()
+    for name, n in CLIPS.items():
+        write_clip(root / "videos" / name, n)
+    names = [f"video{i}" for i in range(12)]  # video10 is broken, video11 is not there
+    (root / "videos/video10.mp4").write_bytes((root / "videos/video0.mp4").read_bytes()[:200])
+    told = [dict(video_id=v, sen_id=i, caption=f"a clip that turns red, number {i}") for i, v in enumerate(names)]
+    (root / "MSRVTT_data.json").write_text(
+        json.dumps(dict(videos=[dict(video_id=v, split="train") for v in names], sentences=told))
+    )
+    (root / "MSRVTT_train.9k.csv").write_text("\n".join(["video_id", *names[:10]]) + "\n")
+    (root / "MSRVTT_JSFUSION_test.csv").write_text(
+        "key,vid_key,video_id,sentence\n" + "".join(f'ret{i},msr{i},{v},"red, then {i}"\n' for i, v in enumerate(names))
+    )
+    (root / "multilingual_train/ref_captions_de.json").write_text(
+        json.dumps({v: [f"ein Clip, der rot wird, Nummer {i}"] for i, v in enumerate(names)})
+    )
+    (root / "multilingual_test/test_de.json").write_text(
+        json.dumps({v: [f"rot, dann {i}"] for i, v in enumerate(names)})
+    )
     return root
 
-@pytest.fixture(scope='module')
-def method(): return load_run(shipped_run())
+
+@pytest.fixture(scope="module")
+def method():
+    return load_run(shipped_run())
 
 
-@pytest.mark.parametrize('name', CLIPS)
+@pytest.mark.parametrize("name", CLIPS)
 def test_frames_are_those_at_even_places(root, name):
-    frames,n = read_clip(root/'videos'/name),CLIPS[name]
-    places = even_places(range(n)); assert len(frames)==min(n, 12)
-    red = [255*i//max(1, n-1) for i in places]
-    assert np.abs(frames[...,0].mean((1,2))-red).max()<16, 'which frames were taken, up to what the codec changes'
+    frames, n = read_clip(root / "videos" / name), CLIPS[name]
+    places = even_places(range(n))
+    assert len(frames) == min(n, 12)
+    red = [255 * i // max(1, n - 1) for i in places]
+    assert np.abs(frames[..., 0].mean((1, 2)) - red).max() < 16, "which frames were taken, up to what the codec changes"
+
 
 def test_broken_clips_are_listed_and_named(root):
-    corpus = load_corpus('msrvtt', root=root)
-    assert set(corpus.broken('test'))=={'video10','video11'} and not corpus.broken('train')
-    with pytest.raises(LabError, match='video10.mp4'): corpus.visuals('test')[10].frames
-    with pytest.raises(LabError, match='video11'): corpus.visuals('test')[11].frames
+    corpus = load_corpus("msrvtt", root=root)
+    assert set(corpus.broken("test")) == {"video10", "video11"} and not corpus.broken("train")
+    with pytest.raises(LabError, match="video10.mp4"):
+        corpus.visuals("test")[10].frames
+    with pytest.raises(LabError, match="video11"):
+        corpus.visuals("test")[11].frames
+
 
 def test_a_clip_is_the_mean_of_its_frames(root, method):
-    visuals = load_corpus('msrvtt', root=root).visuals('train')
-    features,frame_mask = method.backbone.encode_frames([visuals[i] for i in range(4)], batch_size=7)
-    assert frame_mask.sum(1).tolist()==[12,5,1,12]
-    for i in range(4): torch.testing.assert_close(method.backbone.encode_pictures([visuals[i]])[0], features[i][frame_mask[i]].mean(0), atol=1e-5, rtol=1e-4)
+    visuals = load_corpus("msrvtt", root=root).visuals("train")
+    features, frame_mask = method.backbone.encode_frames([visuals[i] for i in range(4)], batch_size=7)
+    assert frame_mask.sum(1).tolist() == [12, 5, 1, 12]
+    for i in range(4):
+        torch.testing.assert_close(
+            method.backbone.encode_pictures([visuals[i]])[0], features[i][frame_mask[i]].mean(0), atol=1e-5, rtol=1e-4
+        )
+
 
 def test_clips_are_searched_trained_on_and_evaluated(root, method):
-    corpus = load_corpus('msrvtt', root=root)
-    gallery = Gallery(method).add(root/'videos', skip_bad=True)
-    assert len(gallery)==10 and [name for name,_ in gallery.skipped]==['video10.mp4'] and len(gallery.search('ein rotes Feld', 'de', k=3))==3
-    preset = vary(load_preset('dasd.pictograms'), {'languages': ['de'], 'vocab_size': 60, 'stages.0.steps': 2, 'stages.0.batch_size': 8, 'stages.1.steps': 2, 'stages.1.batch_size': 8})
-    run = train(preset, corpus, ['de'], backbone=method.backbone, data=training_data(corpus, ['de'], method.backbone), progress=False)
-    assert run.card['stages']=={'cross_lingual_alignment': 2, 'cross_modal_alignment': 2}
-    found = evaluate(run.method, corpus, 'train', ['de'], origin='mt')
-    assert found.about['n_visuals']==10 and 0<=found.mean_recall<=1
+    corpus = load_corpus("msrvtt", root=root)
+    gallery = Gallery(method).add(root / "videos", skip_bad=True)
+    assert (
+        len(gallery) == 10
+        and [name for name, _ in gallery.skipped] == ["video10.mp4"]
+        and len(gallery.search("ein rotes Feld", "de", k=3)) == 3
+    )
+    preset = vary(
+        load_preset("dasd.pictograms"),
+        {
+            "languages": ["de"],
+            "vocab_size": 60,
+            "stages.0.steps": 2,
+            "stages.0.batch_size": 8,
+            "stages.1.steps": 2,
+            "stages.1.batch_size": 8,
+        },
+    )
+    run = train(
+        preset,
+        corpus,
+        ["de"],
+        backbone=method.backbone,
+        data=training_data(corpus, ["de"], method.backbone),
+        progress=False,
+    )
+    assert run.card["stages"] == {"cross_lingual_alignment": 2, "cross_modal_alignment": 2}
+    found = evaluate(run.method, corpus, "train", ["de"], origin="mt")
+    assert found.about["n_visuals"] == 10 and 0 <= found.mean_recall <= 1

@@ -1,77 +1,138 @@
 "A run that is killed and goes on ends with the same bits as one that never stopped, across real processes"
-import json,os,shutil,signal,sys
+
+import json
+import os
+import shutil
+import signal
+import sys
 from multiprocessing import get_context
 from pathlib import Path
+
 import pytest
+from squares import SOURCE, TINY, Squares
+
 from dasd_lab.contracts import LabError
 from dasd_lab.training.checkpoints import checkpoints
 from dasd_lab.training.recipes import train
-from squares import SOURCE,TINY,Squares
 
 # forked from a server that has loaded torch once; each is a real process that a signal can kill
-PROCESSES = get_context('forkserver'); PROCESSES.set_forkserver_preload(['dasd_lab.training.recipes','squares'])
+PROCESSES = get_context("forkserver")
+PROCESSES.set_forkserver_preload(["dasd_lab.training.recipes", "squares"])
 
-def whole_run(out:Path, stage:str, at:int)->None:
+
+def whole_run(out: Path, stage: str, at: int) -> None:
     "What the process does; it kills itself before a step of a stage, or while it saves at that step"
-    from dasd_lab.training import checkpoints,recipes,runs
-    die = lambda: os.kill(os.getpid(), signal.SIGKILL)
-    fit,step_of,seal = runs.fit,runs.train_step,checkpoints.seal
-    recipes.fit = lambda *given,**named: fit(*given[:7], runs.Keeping(8), *given[8:], **named)
-    recipes.load_preset = lambda name: SOURCE
-    def train_step(method, its, optimizers, batch, step, *more, **named):
-        if its.name==stage and step==at: die()
-        return step_of(method, its, optimizers, batch, step, *more, **named)
-    runs.train_step = train_step
-    if stage=='while saving': checkpoints.seal = lambda folder,**facts: die() if facts.get('position')==[1,at] else seal(folder, **facts)
-    recipes.train(TINY|dict(source_model='tiny'), Squares(), out=out, seed=3, progress=False)
+    from dasd_lab.training import checkpoints, recipes, runs
 
-def run(out:Path, stage:str='never', at:int=0)->int:
+    die = lambda: os.kill(os.getpid(), signal.SIGKILL)
+    fit, step_of, seal = runs.fit, runs.train_step, checkpoints.seal
+    recipes.fit = lambda *given, **named: fit(*given[:7], runs.Keeping(8), *given[8:], **named)
+    recipes.load_preset = lambda name: SOURCE
+
+    def train_step(method, its, optimizers, batch, step, *more, **named):
+        if its.name == stage and step == at:
+            die()
+        return step_of(method, its, optimizers, batch, step, *more, **named)
+
+    runs.train_step = train_step
+    if stage == "while saving":
+        checkpoints.seal = lambda folder, **facts: die() if facts.get("position") == [1, at] else seal(folder, **facts)
+    recipes.train(TINY | dict(source_model="tiny"), Squares(), out=out, seed=3, progress=False)
+
+
+def run(out: Path, stage: str = "never", at: int = 0) -> int:
     "Its exit code"
-    process = PROCESSES.Process(target=whole_run, args=(out,stage,at)); process.start(); process.join()
+    process = PROCESSES.Process(target=whole_run, args=(out, stage, at))
+    process.start()
+    process.join()
     return process.exitcode
 
-def position(out): return json.loads((checkpoints(out)[-1]/'manifest.json').read_text())['position']
 
-@pytest.fixture(scope='module')
+def position(out):
+    return json.loads((checkpoints(out)[-1] / "manifest.json").read_text())["position"]
+
+
+@pytest.fixture(scope="module")
 def ended(tmp_path_factory):
     "One run straight through; one killed three times, the last time while it writes a checkpoint"
-    root,places = tmp_path_factory.mktemp('runs'),[]
-    assert run(root/'straight')==0
-    for stage,at in (('cross_lingual_alignment',21),('cross_modal_alignment',13),('while saving',18)):
-        assert run(root/'killed', stage, at)==-signal.SIGKILL
-        assert not (root/'killed/card.json').exists(); places.append(position(root/'killed'))
-    shutil.copytree(root/'killed', root/'interrupted')
-    assert run(root/'killed')==0
-    return root/'straight',root/'killed',places
+    root, places = tmp_path_factory.mktemp("runs"), []
+    assert run(root / "straight") == 0
+    for stage, at in (("cross_lingual_alignment", 21), ("cross_modal_alignment", 13), ("while saving", 18)):
+        assert run(root / "killed", stage, at) == -signal.SIGKILL
+        assert not (root / "killed/card.json").exists()
+        places.append(position(root / "killed"))
+    shutil.copytree(root / "killed", root / "interrupted")
+    assert run(root / "killed") == 0
+    return root / "straight", root / "killed", places
 
-def test_each_time_it_went_on_from_the_last_whole_checkpoint(ended): assert ended[2]==[[0,16],[1,10],[1,10]]
 
-@pytest.mark.parametrize('name', ['method/model.safetensors','method/tokenizer.json','method/manifest.json','backbone/open_clip_model.safetensors','log.jsonl','preset.json'])
+def test_each_time_it_went_on_from_the_last_whole_checkpoint(ended):
+    assert ended[2] == [[0, 16], [1, 10], [1, 10]]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "method/model.safetensors",
+        "method/tokenizer.json",
+        "method/manifest.json",
+        "backbone/open_clip_model.safetensors",
+        "log.jsonl",
+        "preset.json",
+    ],
+)
 def test_the_same_bits(ended, name):
-    straight,killed,_ = ended
-    assert (straight/name).read_bytes()==(killed/name).read_bytes()
+    straight, killed, _ = ended
+    assert (straight / name).read_bytes() == (killed / name).read_bytes()
 
-def test_a_finished_run_keeps_no_checkpoint(ended): assert not any((f/'checkpoints').exists() for f in ended[:2])
+
+def test_a_finished_run_keeps_no_checkpoint(ended):
+    assert not any((f / "checkpoints").exists() for f in ended[:2])
+
 
 def test_the_same_card(ended):
-    cards = [json.loads((f/'card.json').read_text()) for f in ended[:2]]
-    for c in cards: del c['cpu_s'],c['source_cpu_s']
-    assert cards[0]==cards[1]
+    cards = [json.loads((f / "card.json").read_text()) for f in ended[:2]]
+    for c in cards:
+        del c["cpu_s"], c["source_cpu_s"]
+    assert cards[0] == cards[1]
+
 
 def test_it_learnt_something(ended):
-    log = [json.loads(r) for r in (ended[0]/'log.jsonl').read_text().splitlines()]
-    first = [r['alignment'] for r in log if 'alignment' in r]
-    assert first[-1]<.7*first[0] and {r['stage'] for r in log}=={'cross_lingual_alignment','cross_modal_alignment'}
+    log = [json.loads(r) for r in (ended[0] / "log.jsonl").read_text().splitlines()]
+    first = [r["alignment"] for r in log if "alignment" in r]
+    assert first[-1] < 0.7 * first[0] and {r["stage"] for r in log} == {
+        "cross_lingual_alignment",
+        "cross_modal_alignment",
+    }
+
 
 def test_a_finished_run_is_not_touched(ended):
-    before = {f:f.read_bytes() for f in ended[1].rglob('*') if f.is_file()}
-    with pytest.raises(LabError, match='holds a finished run'): train(TINY, Squares(), out=ended[1], seed=3, progress=False)
-    assert {f:f.read_bytes() for f in ended[1].rglob('*') if f.is_file()}==before
+    before = {f: f.read_bytes() for f in ended[1].rglob("*") if f.is_file()}
+    with pytest.raises(LabError, match="holds a finished run"):
+        train(TINY, Squares(), out=ended[1], seed=3, progress=False)
+    assert {f: f.read_bytes() for f in ended[1].rglob("*") if f.is_file()} == before
 
-@pytest.mark.parametrize('changed,told', [(dict(seed=4),'other seed'), (dict(changes={'stages.0.learning_rate':1e-3}),'other stages'), (dict(changes={'config.token_width':8}),'other config')], ids=['seed','stages','widths'])
+
+@pytest.mark.parametrize(
+    "changed,told",
+    [
+        (dict(seed=4), "other seed"),
+        (dict(changes={"stages.0.learning_rate": 1e-3}), "other stages"),
+        (dict(changes={"config.token_width": 8}), "other config"),
+    ],
+    ids=["seed", "stages", "widths"],
+)
 def test_an_interrupted_run_is_not_continued_with_other_settings(ended, changed, told, tmp_path):
-    shutil.copytree(ended[1].parent/'interrupted', tmp_path/'run')
-    held = lambda: {f:f.read_bytes() for f in (tmp_path/'run').rglob('*') if f.is_file() and '/.' not in str(f.relative_to(tmp_path))} # what a killed process was writing may go
+    shutil.copytree(ended[1].parent / "interrupted", tmp_path / "run")
+    # what a killed process was writing may go
+    held = lambda: {
+        f: f.read_bytes()
+        for f in (tmp_path / "run").rglob("*")
+        if f.is_file() and "/." not in str(f.relative_to(tmp_path))
+    }
     before = held()
-    with pytest.raises(LabError, match=told): train(TINY|dict(source_model='tiny'), Squares(), out=tmp_path/'run', progress=False, **dict(seed=3)|changed)
-    assert held()==before
+    with pytest.raises(LabError, match=told):
+        train(
+            TINY | dict(source_model="tiny"), Squares(), out=tmp_path / "run", progress=False, **dict(seed=3) | changed
+        )
+    assert held() == before

@@ -1,130 +1,293 @@
 "What a run's folder promises: it goes on from its name alone, the same seed gives the same bits, and runs are listed"
-import json,os,signal,subprocess,sys,time
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
-import pytest,torch
+
+import pytest
+import torch
+from squares import SOURCE, TINY, Squares
+
 from dasd_lab.cli import main
 from dasd_lab.presets import vary
 from dasd_lab.storage import read_tensors
-from dasd_lab.training.checkpoints import Selection,checkpoints
-from dasd_lab.training.diary import read_log,read_progress
+from dasd_lab.training.checkpoints import Selection, checkpoints
+from dasd_lab.training.diary import read_log, read_progress
 from dasd_lab.training.machine import Machine
-from dasd_lab.training.recipes import load_run,resume,shipped_run,train
-from dasd_lab.training.runs import Keeping,Stopped
+from dasd_lab.training.recipes import load_run, resume, shipped_run, train
+from dasd_lab.training.runs import Keeping, Stopped
 from dasd_lab.training.source import train_source
-from squares import SOURCE,TINY,Squares
 
-SMALL = ['--languages','it','--set','stages.0.steps=60','--set','stages.1.steps=10','--set','vocab_size=300']
+SMALL = ["--languages", "it", "--set", "stages.0.steps=60", "--set", "stages.1.steps=10", "--set", "vocab_size=300"]
 
-@pytest.fixture(scope='module')
-def backbone(): return train_source(SOURCE, Squares(), progress=False)
+
+@pytest.fixture(scope="module")
+def backbone():
+    return train_source(SOURCE, Squares(), progress=False)
+
 
 @pytest.fixture
 def captions(tmp_path):
     "Two hundred English sentences of the corpus with Italian ones"
-    nouns = [('dog','cane'),('cat','gatto'),('tree','albero'),('boat','barca'),('house','casa')]; places = [('beach','spiaggia'),('river','fiume'),('road','strada'),('hill','collina')]
-    rows = [f'a {e} and {n} {f} on the {p}.\til {i} e {n} {g} su {q}.' for n in range(10) for e,i in nouns for (f,g),(p,q) in zip(nouns, places)]
-    path = tmp_path/'it.tsv'; path.write_text('en\tit\n'+'\n'.join(rows)+'\n'); return path
+    nouns = [("dog", "cane"), ("cat", "gatto"), ("tree", "albero"), ("boat", "barca"), ("house", "casa")]
+    places = [("beach", "spiaggia"), ("river", "fiume"), ("road", "strada"), ("hill", "collina")]
+    rows = [
+        f"a {e} and {n} {f} on the {p}.\til {i} e {n} {g} su {q}."
+        for n in range(10)
+        for e, i in nouns
+        for (f, g), (p, q) in zip(nouns, places)
+    ]
+    path = tmp_path / "it.tsv"
+    path.write_text("en\tit\n" + "\n".join(rows) + "\n")
+    return path
 
-def bits(run:Path): return (run/'method/model.safetensors').read_bytes(),[r for r in (run/'log.jsonl').read_text().splitlines()]
 
-def stopped_in_the_middle(words, out:Path, env=None)->int:
+def bits(run: Path):
+    return (run / "method/model.safetensors").read_bytes(), [r for r in (run / "log.jsonl").read_text().splitlines()]
+
+
+def stopped_in_the_middle(words, out: Path, env=None) -> int:
     "A training as a person begins it, asked to end once it has come some way"
-    p = subprocess.Popen([sys.executable,'-m','dasd_lab.cli','train',*words,'--out',str(out)], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=os.environ|dict(OMP_NUM_THREADS='1'))
-    until = time.monotonic()+120
-    while p.poll() is None and time.monotonic()<until and ((at := read_progress(out)) is None or at['step']<15): time.sleep(.01)
-    p.send_signal(signal.SIGTERM); return p.wait(60)
+    p = subprocess.Popen(
+        [sys.executable, "-m", "dasd_lab.cli", "train", *words, "--out", str(out)],
+        stderr=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        env=os.environ | dict(OMP_NUM_THREADS="1"),
+    )
+    until = time.monotonic() + 120
+    while p.poll() is None and time.monotonic() < until and ((at := read_progress(out)) is None or at["step"] < 15):
+        time.sleep(0.01)
+    p.send_signal(signal.SIGTERM)
+    return p.wait(60)
+
 
 def test_a_stopped_run_goes_on_from_its_name_alone(captions, tmp_path, capsys):
-    words = ['dasd.new_language','--captions',str(captions),*SMALL,'--seed','5','--checkpoint-every','20','--select','text_to_image_R@5','--select-every','10']
-    assert stopped_in_the_middle(words, tmp_path/'stopped')==130
-    assert checkpoints(tmp_path/'stopped') and 'To go on: `dasd-lab train --resume' in (tmp_path/'stopped/README.md').read_text()
-    captions.rename(tmp_path/'moved.tsv') # what the run needs, it has
-    assert main(['train','--resume',str(tmp_path/'stopped')])==0
-    (tmp_path/'moved.tsv').rename(captions); assert main(['train',*words,'--out',str(tmp_path/'straight')])==0
-    assert bits(tmp_path/'stopped')==bits(tmp_path/'straight')
-    card,record = (json.loads((tmp_path/'stopped'/n).read_text()) for n in ('card.json','run.json'))
-    assert len(record['attempts'])==2 and card['preset']=='dasd.new_language' and record['settings']['stages'][0]['steps']==60 and record['sources']
-    assert list(card['stages'])==['cross_lingual_alignment'] # the other needs pictures
-    capsys.readouterr(); assert main(['train','--resume',str(tmp_path/'stopped')])==1 and 'finished run' in capsys.readouterr().err
-    assert main(['runs',str(tmp_path)])==0; listed = capsys.readouterr().out
-    assert listed.count('finished')==2 and '100 %' in listed
-    assert main(['runs',str(tmp_path/'stopped'),str(tmp_path/'straight'),'--json'])==0; rows = json.loads(capsys.readouterr().out)['rows']
-    assert all(r['stopped']==r['straight'] for r in rows) and any(r['setting']=='last loss' for r in rows)
+    words = [
+        "dasd.new_language",
+        "--captions",
+        str(captions),
+        *SMALL,
+        "--seed",
+        "5",
+        "--checkpoint-every",
+        "20",
+        "--select",
+        "text_to_image_R@5",
+        "--select-every",
+        "10",
+    ]
+    assert stopped_in_the_middle(words, tmp_path / "stopped") == 130
+    assert (
+        checkpoints(tmp_path / "stopped")
+        and "To go on: `dasd-lab train --resume" in (tmp_path / "stopped/README.md").read_text()
+    )
+    captions.rename(tmp_path / "moved.tsv")  # what the run needs, it has
+    assert main(["train", "--resume", str(tmp_path / "stopped")]) == 0
+    (tmp_path / "moved.tsv").rename(captions)
+    assert main(["train", *words, "--out", str(tmp_path / "straight")]) == 0
+    assert bits(tmp_path / "stopped") == bits(tmp_path / "straight")
+    card, record = (json.loads((tmp_path / "stopped" / n).read_text()) for n in ("card.json", "run.json"))
+    assert (
+        len(record["attempts"]) == 2
+        and card["preset"] == "dasd.new_language"
+        and record["settings"]["stages"][0]["steps"] == 60
+        and record["sources"]
+    )
+    assert list(card["stages"]) == ["cross_lingual_alignment"]  # the other needs pictures
+    capsys.readouterr()
+    assert main(["train", "--resume", str(tmp_path / "stopped")]) == 1 and "finished run" in capsys.readouterr().err
+    assert main(["runs", str(tmp_path)]) == 0
+    listed = capsys.readouterr().out
+    assert listed.count("finished") == 2 and "100 %" in listed
+    assert main(["runs", str(tmp_path / "stopped"), str(tmp_path / "straight"), "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert all(r["stopped"] == r["straight"] for r in rows) and any(r["setting"] == "last loss" for r in rows)
+
 
 def test_a_run_on_a_corpus_goes_on_without_its_preset(backbone, tmp_path):
-    from dasd_lab.corpora.catalog import CORPORA,register_corpus
-    register_corpus('squares')(Squares)
-    try:
-        ends = iter([{'recall':.1},{'recall':.9},{'recall':.2}]+[{'recall':.0}]*9); given = dict(backbone=backbone, seed=3, progress=False, selection=Selection('recall', every=10))
-        train(TINY, 'squares', out=tmp_path/'straight', validate=lambda m: next(ends), **given)
-        again = iter([{'recall':.1},{'recall':.9},{'recall':.2}]+[{'recall':.0}]*9)
-        def figures(m):
-            if not checkpoints(tmp_path/'run'): signal.raise_signal(signal.SIGTERM)
-            return next(again)
-        with pytest.raises(Stopped): train(TINY, 'squares', out=tmp_path/'run', validate=figures, **given)
-        resume(tmp_path/'run', validate=figures, progress=False)
-    finally: del CORPORA['squares']
-    assert bits(tmp_path/'run')==bits(tmp_path/'straight')
+    from dasd_lab.corpora.catalog import CORPORA, register_corpus
 
-@pytest.mark.parametrize('threads', [1, pytest.param(2, marks=pytest.mark.skipif('SOAK' not in os.environ, reason='only in make soak: two threads wait for each other on a busy machine'))])
+    register_corpus("squares")(Squares)
+    try:
+        ends = iter([{"recall": 0.1}, {"recall": 0.9}, {"recall": 0.2}] + [{"recall": 0.0}] * 9)
+        given = dict(backbone=backbone, seed=3, progress=False, selection=Selection("recall", every=10))
+        train(TINY, "squares", out=tmp_path / "straight", validate=lambda m: next(ends), **given)
+        again = iter([{"recall": 0.1}, {"recall": 0.9}, {"recall": 0.2}] + [{"recall": 0.0}] * 9)
+
+        def figures(m):
+            if not checkpoints(tmp_path / "run"):
+                signal.raise_signal(signal.SIGTERM)
+            return next(again)
+
+        with pytest.raises(Stopped):
+            train(TINY, "squares", out=tmp_path / "run", validate=figures, **given)
+        resume(tmp_path / "run", validate=figures, progress=False)
+    finally:
+        del CORPORA["squares"]
+    assert bits(tmp_path / "run") == bits(tmp_path / "straight")
+
+
+@pytest.mark.parametrize(
+    "threads",
+    [
+        1,
+        pytest.param(
+            2,
+            marks=pytest.mark.skipif(
+                "SOAK" not in os.environ, reason="only in make soak: two threads wait for each other on a busy machine"
+            ),
+        ),
+    ],
+)
 def test_the_same_seed_gives_the_same_bits_on_any_day(backbone, tmp_path, threads):
     "Deterministic mode, here and in another process with as many threads"
     from dasd_lab.backbone.towers import save_backbone
-    save_backbone(backbone, tmp_path/'backbone'); script = tmp_path/'one.py'
-    script.write_text(f"import sys,torch; torch.set_num_threads({threads}); sys.path.insert(0, {str(Path(__file__).parent)!r})\nfrom squares import TINY,Squares\nfrom dasd_lab.training.machine import Machine\nfrom dasd_lab.training.recipes import train\n"
-                      f"train(TINY, Squares(), out=sys.argv[1], backbone={str(tmp_path/'backbone')!r}, seed=3, progress=False, machine=Machine(deterministic=True))\n")
-    subprocess.run([sys.executable,str(script),str(tmp_path/'a')], check=True, env=os.environ|dict(OMP_NUM_THREADS=str(threads))); before = torch.get_num_threads(); torch.set_num_threads(threads)
-    try: train(TINY, Squares(), out=tmp_path/'b', backbone=tmp_path/'backbone', seed=3, progress=False, machine=Machine(deterministic=True))
-    finally: torch.set_num_threads(before)
-    assert bits(tmp_path/'a')==bits(tmp_path/'b')
 
-@pytest.mark.parametrize('machine', [Machine(precision='bf16'), Machine(length_step=8), Machine(workers=1)], ids=['bf16','multiples','made ahead'])
+    save_backbone(backbone, tmp_path / "backbone")
+    script = tmp_path / "one.py"
+    script.write_text(
+        f"import sys,torch; torch.set_num_threads({threads}); sys.path.insert(0, {str(Path(__file__).parent)!r})\nfrom squares import TINY,Squares\nfrom dasd_lab.training.machine import Machine\nfrom dasd_lab.training.recipes import train\n"
+        f"train(TINY, Squares(), out=sys.argv[1], backbone={str(tmp_path / 'backbone')!r}, seed=3, progress=False, machine=Machine(deterministic=True))\n"
+    )
+    subprocess.run(
+        [sys.executable, str(script), str(tmp_path / "a")],
+        check=True,
+        env=os.environ | dict(OMP_NUM_THREADS=str(threads)),
+    )
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        train(
+            TINY,
+            Squares(),
+            out=tmp_path / "b",
+            backbone=tmp_path / "backbone",
+            seed=3,
+            progress=False,
+            machine=Machine(deterministic=True),
+        )
+    finally:
+        torch.set_num_threads(before)
+    assert bits(tmp_path / "a") == bits(tmp_path / "b")
+
+
+@pytest.mark.parametrize(
+    "machine",
+    [Machine(precision="bf16"), Machine(length_step=8), Machine(workers=1)],
+    ids=["bf16", "multiples", "made ahead"],
+)
 def test_ways_of_computing_learn_the_same(backbone, machine):
     "Short numbers come close; rows filled up and batches made ahead give the same to rounding"
-    usual,other = (train(TINY, Squares(), backbone=backbone, seed=3, progress=False, machine=m) for m in (Machine(),machine))
-    first,last = ([r['alignment'] for r in run.log if 'alignment' in r] for run in (usual,other))
-    near = .15 if machine.precision=='bf16' else 1e-3
-    assert all(b==pytest.approx(a, rel=near) for a,b in zip(first, last)) and last[-1]<.7*last[0]
-    assert {p.dtype for p in other.method.parameters()}=={p.dtype for p in usual.method.parameters()}
-    if machine.workers: assert all(a.equal(b) for a,b in zip(usual.method.parameters(), other.method.parameters()))
+    usual, other = (
+        train(TINY, Squares(), backbone=backbone, seed=3, progress=False, machine=m) for m in (Machine(), machine)
+    )
+    first, last = ([r["alignment"] for r in run.log if "alignment" in r] for run in (usual, other))
+    near = 0.15 if machine.precision == "bf16" else 1e-3
+    assert all(b == pytest.approx(a, rel=near) for a, b in zip(first, last)) and last[-1] < 0.7 * last[0]
+    assert {p.dtype for p in other.method.parameters()} == {p.dtype for p in usual.method.parameters()}
+    if machine.workers:
+        assert all(a.equal(b) for a, b in zip(usual.method.parameters(), other.method.parameters()))
 
-@pytest.mark.skipif('SOAK' not in os.environ, reason='only in make soak: compiling takes minutes on a processor')
+
+@pytest.mark.skipif("SOAK" not in os.environ, reason="only in make soak: compiling takes minutes on a processor")
 def test_compiled_code_learns_the_same(backbone):
     import torch
-    usual,made = (train(TINY, Squares(), backbone=backbone, seed=3, progress=False, machine=m) for m in (Machine(),Machine(compiled='default', length_step=8)))
-    assert [r['loss'] for r in made.log]==pytest.approx([r['loss'] for r in usual.log], rel=2e-3) and not torch._dynamo.utils.counters['graph_break']
-    assert 'training_features' not in vars(made.method)
+
+    usual, made = (
+        train(TINY, Squares(), backbone=backbone, seed=3, progress=False, machine=m)
+        for m in (Machine(), Machine(compiled="default", length_step=8))
+    )
+    assert [r["loss"] for r in made.log] == pytest.approx(
+        [r["loss"] for r in usual.log], rel=2e-3
+    ) and not torch._dynamo.utils.counters["graph_break"]
+    assert "training_features" not in vars(made.method)
+
 
 def test_the_log_stands_in_tensorboard_too(backbone, tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-    run = train(TINY, Squares(), out=tmp_path/'run', backbone=backbone, seed=3, progress=False); seen = EventAccumulator(str(tmp_path/'run/tensorboard')); seen.Reload()
-    for name in ('loss','gradient_norm','critic_accuracy','gradient_norm/adapters'):
-        logged = [r[name] for r in run.log if r['stage']=='cross_lingual_alignment']
-        assert [e.value for e in seen.Scalars(f'cross_lingual_alignment/{name}')]==pytest.approx(logged)
-    steps = [e.step for e in seen.Scalars('cross_modal_alignment/loss')]; assert steps[0]==30 and steps[-1]==49
-    assert all(0<=r['critic_accuracy']<=1 for r in run.log) and {f.name for f in (tmp_path/'run').iterdir()}=={'README.md','backbone','card.json','curves.svg','log.jsonl','method','preset.json','run.json','tensorboard'}
+
+    run = train(TINY, Squares(), out=tmp_path / "run", backbone=backbone, seed=3, progress=False)
+    seen = EventAccumulator(str(tmp_path / "run/tensorboard"))
+    seen.Reload()
+    for name in ("loss", "gradient_norm", "critic_accuracy", "gradient_norm/adapters"):
+        logged = [r[name] for r in run.log if r["stage"] == "cross_lingual_alignment"]
+        assert [e.value for e in seen.Scalars(f"cross_lingual_alignment/{name}")] == pytest.approx(logged)
+    steps = [e.step for e in seen.Scalars("cross_modal_alignment/loss")]
+    assert steps[0] == 30 and steps[-1] == 49
+    assert all(0 <= r["critic_accuracy"] <= 1 for r in run.log) and {f.name for f in (tmp_path / "run").iterdir()} == {
+        "README.md",
+        "backbone",
+        "card.json",
+        "curves.svg",
+        "log.jsonl",
+        "method",
+        "preset.json",
+        "run.json",
+        "tensorboard",
+    }
+
 
 def test_an_unknown_tracker_is_told_before_the_first_step(backbone, tmp_path, capsys):
     from dasd_lab.contracts import LabError
-    with pytest.raises(LabError, match='one of'): train(TINY, Squares(), out=tmp_path/'run', backbone=backbone, progress=False, keeping=Keeping(200, trackers=('paper',)))
-    assert not (tmp_path/'run').exists()
+
+    with pytest.raises(LabError, match="one of"):
+        train(
+            TINY,
+            Squares(),
+            out=tmp_path / "run",
+            backbone=backbone,
+            progress=False,
+            keeping=Keeping(200, trackers=("paper",)),
+        )
+    assert not (tmp_path / "run").exists()
+
 
 def test_an_existing_folder_is_not_begun_anew_with_something_else(backbone, tmp_path):
     "Also where it was stopped before its first checkpoint: its backbone is there already"
     from dasd_lab.contracts import LabError
-    class Enough(Exception): pass
-    def stop(m): raise Enough
-    given = dict(out=tmp_path/'run', progress=False, validate=stop, selection=Selection('recall', every=2), keeping=Keeping(0))
-    with pytest.raises(Enough): train(TINY, Squares(), backbone=backbone, seed=3, **given)
-    assert not checkpoints(tmp_path/'run') and 'ended early' in (tmp_path/'run/README.md').read_text()
+
+    class Enough(Exception):
+        pass
+
+    def stop(m):
+        raise Enough
+
+    given = dict(
+        out=tmp_path / "run", progress=False, validate=stop, selection=Selection("recall", every=2), keeping=Keeping(0)
+    )
+    with pytest.raises(Enough):
+        train(TINY, Squares(), backbone=backbone, seed=3, **given)
+    assert not checkpoints(tmp_path / "run") and "ended early" in (tmp_path / "run/README.md").read_text()
     other = train_source(SOURCE, Squares(), seed=9, progress=False)
-    for wrong,why in ((dict(backbone=other, seed=3),'another backbone'), (dict(backbone=backbone, seed=4),'other seed'), (dict(backbone=backbone, seed=3, changes={'stages.0.batch_size':8}),'other stages'), (dict(backbone=backbone, seed=3, languages=['de','fr']),'other')):
-        with pytest.raises(LabError, match=why): train(TINY, Squares(), **given | wrong)
-    ends = iter(range(99)); run = train(TINY, Squares(), seed=3, **given | dict(validate=lambda m: dict(recall=float(next(ends)))))
-    assert load_run(tmp_path/'run').languages==('de',) and len(json.loads((tmp_path/'run/run.json').read_text())['attempts'])==2 and run.log
+    for wrong, why in (
+        (dict(backbone=other, seed=3), "another backbone"),
+        (dict(backbone=backbone, seed=4), "other seed"),
+        (dict(backbone=backbone, seed=3, changes={"stages.0.batch_size": 8}), "other stages"),
+        (dict(backbone=backbone, seed=3, languages=["de", "fr"]), "other"),
+    ):
+        with pytest.raises(LabError, match=why):
+            train(TINY, Squares(), **given | wrong)
+    ends = iter(range(99))
+    run = train(TINY, Squares(), seed=3, **given | dict(validate=lambda m: dict(recall=float(next(ends)))))
+    assert (
+        load_run(tmp_path / "run").languages == ("de",)
+        and len(json.loads((tmp_path / "run/run.json").read_text())["attempts"]) == 2
+        and run.log
+    )
+
 
 def test_the_record_says_what_was_trained(backbone, tmp_path):
     "Steps in proportion to the languages, batches no larger than the captions, and the languages themselves"
-    preset = vary(TINY, dict(languages=['de','fr'], source_model=None)); train(vary(preset, {'stages.0.batch_size':64}), Squares(), ['fr'], tmp_path/'run', 3, backbone, progress=False)
-    r = json.loads((tmp_path/'run/run.json').read_text()); first = r['settings']['stages'][0]
-    assert (first['steps'],first['batch_size'],r['settings']['config']['languages'])==(15,48,['fr']) and 'brought to' in r['sources']['stages.0.steps'] and r['attempts'][0]['machine']['processes']==1
+    preset = vary(TINY, dict(languages=["de", "fr"], source_model=None))
+    train(vary(preset, {"stages.0.batch_size": 64}), Squares(), ["fr"], tmp_path / "run", 3, backbone, progress=False)
+    r = json.loads((tmp_path / "run/run.json").read_text())
+    first = r["settings"]["stages"][0]
+    assert (
+        (first["steps"], first["batch_size"], r["settings"]["config"]["languages"]) == (15, 48, ["fr"])
+        and "brought to" in r["sources"]["stages.0.steps"]
+        and r["attempts"][0]["machine"]["processes"] == 1
+    )

@@ -1,124 +1,266 @@
 "Every exact saving of a training step gives the numbers of the step without it; what is not exact is told apart; the benchmarks run through"
-import json,pytest,sys
+
+import json
+import sys
 from dataclasses import replace
 from pathlib import Path
-import numpy as np,pytest,torch
+
+import numpy as np
+import pytest
+import torch
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT/'tools'))
-import bench_costs,bench_gpu,bench_train
+sys.path.insert(0, str(ROOT / "tools"))
+import bench_costs
+import bench_gpu
+import bench_train
 from plain_step import PlainStep
-from dasd_lab.backbone.text import at_end,real_tokens
+
+from dasd_lab.backbone.text import at_end, real_tokens
 from dasd_lab.cli import main
 from dasd_lab.presets import load_preset
 from dasd_lab.training.advice import kept_bytes
 from dasd_lab.training.optimizers import make_optimizers
 from dasd_lab.training.recipes import scaled_stages
-from dasd_lab.training.stages import length_batches,set_trainable
-from dasd_lab.training.steps import CriticTurn,train_step
+from dasd_lab.training.stages import length_batches, set_trainable
+from dasd_lab.training.steps import CriticTurn, train_step
 
 USED = 150
-close = lambda a,b: torch.testing.assert_close(a, b, atol=2e-6, rtol=1e-5)
+close = lambda a, b: torch.testing.assert_close(a, b, atol=2e-6, rtol=1e-5)
+
 
 @pytest.fixture
-def preset(): return load_preset(bench_train.PRESET) | dict(token_vectors=dict(weights='none', n_tokens=400))
+def preset():
+    return load_preset(bench_train.PRESET) | dict(token_vectors=dict(weights="none", n_tokens=400))
+
 
 @pytest.fixture
-def pair(preset): return bench_train.methods(preset, bench_train.TINY, USED)
+def pair(preset):
+    return bench_train.methods(preset, bench_train.TINY, USED)
+
 
 @pytest.fixture
-def stage(preset): s = scaled_stages(preset, 5)[0]; return replace(s, warmup=0., learning_rate=1e-3, critic=replace(s.critic, learning_rate=1e-3)) # the plain step has one rate
+def stage(preset):
+    s = scaled_stages(preset, 5)[0]
+    # the plain step has one rate
+    return replace(s, warmup=0.0, learning_rate=1e-3, critic=replace(s.critic, learning_rate=1e-3))
 
-def batch(method, lengths=(6,11,9,20), language='de', seed=0): return bench_train.batch_of(np.array(lengths), method.backbone, USED, language, np.random.default_rng(seed))
 
-def gradients(method): return {n: p.grad.clone() for n,p in method.named_parameters() if p.grad is not None}
+def batch(method, lengths=(6, 11, 9, 20), language="de", seed=0):
+    return bench_train.batch_of(np.array(lengths), method.backbone, USED, language, np.random.default_rng(seed))
+
+
+def gradients(method):
+    return {n: p.grad.clone() for n, p in method.named_parameters() if p.grad is not None}
+
 
 def features_and_gradients(method, b, **more):
-    method.zero_grad(); found = method.training_features(b | more); sum(found[k].square().sum() for k in ('target_features','semantic_related','semantic_agnostic')).backward()
-    return found,gradients(method)
+    method.zero_grad()
+    found = method.training_features(b | more)
+    sum(found[k].square().sum() for k in ("target_features", "semantic_related", "semantic_agnostic")).backward()
+    return found, gradients(method)
+
 
 def test_rows_cut_at_the_longest_caption(pair):
-    method = pair[1].train(); b = batch(method); set_trainable(method, ('token_vectors','disentangler','generator','adapters'))
-    whole,g = features_and_gradients(method, b | dict(ids=torch.nn.functional.pad(b['ids'], (0,77-b['ids'].shape[1]))), longest=77)
-    cut,h = features_and_gradients(method, b)
-    for k in cut: close(cut[k], whole[k])
-    assert set(g)==set(h); [close(h[k], g[k]) for k in g]
+    method = pair[1].train()
+    b = batch(method)
+    set_trainable(method, ("token_vectors", "disentangler", "generator", "adapters"))
+    whole, g = features_and_gradients(
+        method, b | dict(ids=torch.nn.functional.pad(b["ids"], (0, 77 - b["ids"].shape[1]))), longest=77
+    )
+    cut, h = features_and_gradients(method, b)
+    for k in cut:
+        close(cut[k], whole[k])
+    assert set(g) == set(h)
+    [close(h[k], g[k]) for k in g]
+
 
 def test_a_caption_has_the_same_values_in_any_batch(pair):
-    method = pair[1].train(); b = batch(method); together = method.training_features(b); order = torch.tensor([0,2,1,3])
-    for some in ([0,2],[1],[3]):
-        own = dict(b, ids=b['ids'][some], end_index=b['end_index'][some], source_features=b['source_features'][some], longest=int(b['end_index'][some].max())+1)
-        for k,v in method.training_features(own).items(): close(v, together[k][some])
-    lengths = bench_train.caption_lengths(np.random.default_rng(0), 512); passes = [length_batches(lengths, 16, np.random.default_rng(1), bucket) for bucket in (1,32)]
-    assert [sorted(p.ravel()) for p in passes]==[list(range(512))]*2 # the same captions, in other batches
-    waste = [float((lengths[p].max(1)*16).sum()/lengths.sum()) for p in passes]; assert waste[1]<1.1<1.4<waste[0]
+    method = pair[1].train()
+    b = batch(method)
+    together = method.training_features(b)
+    order = torch.tensor([0, 2, 1, 3])
+    for some in ([0, 2], [1], [3]):
+        own = dict(
+            b,
+            ids=b["ids"][some],
+            end_index=b["end_index"][some],
+            source_features=b["source_features"][some],
+            longest=int(b["end_index"][some].max()) + 1,
+        )
+        for k, v in method.training_features(own).items():
+            close(v, together[k][some])
+    lengths = bench_train.caption_lengths(np.random.default_rng(0), 512)
+    passes = [length_batches(lengths, 16, np.random.default_rng(1), bucket) for bucket in (1, 32)]
+    assert [sorted(p.ravel()) for p in passes] == [list(range(512))] * 2  # the same captions, in other batches
+    waste = [float((lengths[p].max(1) * 16).sum() / lengths.sum()) for p in passes]
+    assert waste[1] < 1.1 < 1.4 < waste[0]
+
 
 def test_the_first_block_of_both_readings_is_run_once(pair, monkeypatch):
-    method = pair[1].train(); b = batch(method); calls = []; block = type(method.backbone).block
-    monkeypatch.setattr(type(method.backbone), 'block', lambda self,i,*a: calls.append(i) or block(self, i, *a))
-    apart = method.token_vectors(b['ids'])[0]; plain = PlainStep(method, 1e-3).split(apart, b['end_index'], 'de'); assert calls==[0,0]; calls.clear()
-    once = method.disentangler(method.backbone, method.backbone.start(apart, b['end_index']), b['end_index'], 'de'); assert calls==[0]
-    for x,y in zip(once, plain): close(x, y)
-    calls.clear(); method.training_features(b); assert calls==[0,0,1] # once for both readings, then the target branch; the last block is run at one place
+    method = pair[1].train()
+    b = batch(method)
+    calls = []
+    block = type(method.backbone).block
+    monkeypatch.setattr(type(method.backbone), "block", lambda self, i, *a: calls.append(i) or block(self, i, *a))
+    apart = method.token_vectors(b["ids"])[0]
+    plain = PlainStep(method, 1e-3).split(apart, b["end_index"], "de")
+    assert calls == [0, 0]
+    calls.clear()
+    once = method.disentangler(method.backbone, method.backbone.start(apart, b["end_index"]), b["end_index"], "de")
+    assert calls == [0]
+    for x, y in zip(once, plain):
+        close(x, y)
+    calls.clear()
+    method.training_features(b)
+    assert calls == [0, 0, 1]  # once for both readings, then the target branch; the last block is run at one place
+
 
 def test_the_last_block_where_it_is_read(pair):
-    backbone = pair[1].backbone; b = batch(pair[1]); x = torch.randn(4, 20, backbone.width, requires_grad=True); last = backbone.n_blocks-1; found = []
-    for call in (lambda: at_end(backbone.block(last, x, b['end_index']), b['end_index']), lambda: backbone.last_block(last, x, b['end_index'])[0][:,0]):
-        x.grad = None; y = call(); y.square().sum().backward(); found.append((y.detach(),x.grad))
-    close(*(f[0] for f in found)); close(*(f[1] for f in found))
+    backbone = pair[1].backbone
+    b = batch(pair[1])
+    x = torch.randn(4, 20, backbone.width, requires_grad=True)
+    last = backbone.n_blocks - 1
+    found = []
+    for call in (
+        lambda: at_end(backbone.block(last, x, b["end_index"]), b["end_index"]),
+        lambda: backbone.last_block(last, x, b["end_index"])[0][:, 0],
+    ):
+        x.grad = None
+        y = call()
+        y.square().sum().backward()
+        found.append((y.detach(), x.grad))
+    close(*(f[0] for f in found))
+    close(*(f[1] for f in found))
+
 
 def test_a_cut_vocabulary_learns_the_same(pair, stage):
     losses = []
     for method in pair:
-        set_trainable(method, (*stage.trains, 'critic')); method.train(); optimizers,turn = make_optimizers(method, stage),CriticTurn(method.critic, stage.critic)
-        losses.append([float(train_step(method, stage, optimizers, batch(method, seed=i), i, turn)['loss']) for i in range(4)])
-    assert losses[0]==losses[1]; whole,small = (m.token_vectors.embedding.weight for m in pair)
+        set_trainable(method, (*stage.trains, "critic"))
+        method.train()
+        optimizers, turn = make_optimizers(method, stage), CriticTurn(method.critic, stage.critic)
+        losses.append(
+            [float(train_step(method, stage, optimizers, batch(method, seed=i), i, turn)["loss"]) for i in range(4)]
+        )
+    assert losses[0] == losses[1]
+    whole, small = (m.token_vectors.embedding.weight for m in pair)
     assert torch.equal(whole[:USED], small)
 
+
 def test_nothing_frozen_is_run_or_kept(pair, stage, monkeypatch):
-    method = pair[1]; b = batch(method); set_trainable(method, (*stage.trains, 'critic')); method.train(); optimizers,turn = make_optimizers(method, stage),CriticTurn(method.critic, stage.critic)
-    def never(*a, **k): raise AssertionError('a frozen encoder ran in a step')
-    monkeypatch.setattr(type(method.backbone), 'source_from_ids', never); monkeypatch.setattr(method.backbone.clip, 'encode_image', never)
+    method = pair[1]
+    b = batch(method)
+    set_trainable(method, (*stage.trains, "critic"))
+    method.train()
+    optimizers, turn = make_optimizers(method, stage), CriticTurn(method.critic, stage.critic)
+
+    def never(*a, **k):
+        raise AssertionError("a frozen encoder ran in a step")
+
+    monkeypatch.setattr(type(method.backbone), "source_from_ids", never)
+    monkeypatch.setattr(method.backbone.clip, "encode_image", never)
     train_step(method, stage, optimizers, b, 0, turn)
-    assert not [n for n,p in method.named_parameters() if n.startswith('backbone.') and p.grad is not None]
-    kept = [kept_bytes(lambda: method.training_features(b)['target_features'].sum(), method)]; method.requires_grad_(True)
-    kept.append(kept_bytes(lambda: method.training_features(b)['target_features'].sum(), method)); assert kept[0]<.9*kept[1], kept
+    assert not [n for n, p in method.named_parameters() if n.startswith("backbone.") and p.grad is not None]
+    kept = [kept_bytes(lambda: method.training_features(b)["target_features"].sum(), method)]
+    method.requires_grad_(True)
+    kept.append(kept_bytes(lambda: method.training_features(b)["target_features"].sum(), method))
+    assert kept[0] < 0.9 * kept[1], kept
+
 
 def test_every_row_of_the_benchmark_learns_what_the_plain_step_learns(pair, stage):
     found = bench_train.learnt(bench_train.ladder(), pair, stage, [batch(pair[0], seed=i) for i in range(3)], USED)
-    assert [*found]==['plain','store','frozen','vocabulary','cut','shared','lab','length','lazy']
-    for name,row in found.items():
-        if name!='lazy': assert row['loss_apart']<1e-5 and row['learnt_apart']<1e-2, (name,row)
-    assert found['lazy']['learnt_apart']>1e-2 and found['lazy']['loss_apart']<.05 # what is not read rests: near, and not the same
+    assert [*found] == ["plain", "store", "frozen", "vocabulary", "cut", "shared", "lab", "length", "lazy"]
+    for name, row in found.items():
+        if name != "lazy":
+            assert row["loss_apart"] < 1e-5 and row["learnt_apart"] < 1e-2, (name, row)
+    # what is not read rests: near, and not the same
+    assert found["lazy"]["learnt_apart"] > 1e-2 and found["lazy"]["loss_apart"] < 0.05
+
 
 def called(module, monkeypatch, *words):
-    monkeypatch.setattr(sys, 'argv', [module.__file__, *words]); return module.main()
+    monkeypatch.setattr(sys, "argv", [module.__file__, *words])
+    return module.main()
+
 
 def test_the_benchmark_of_a_step_runs(monkeypatch, capsys, tmp_path):
-    threads = torch.get_num_threads(); called(bench_train, monkeypatch, '--tiny', '--rounds', '2', '--json', str(tmp_path/'a.json')); torch.set_num_threads(threads)
-    assert [r['row'] for r in json.loads((tmp_path/'a.json').read_text())['rows']][-2:]==['length','lazy'] and '| plain |' in capsys.readouterr().out
+    threads = torch.get_num_threads()
+    called(bench_train, monkeypatch, "--tiny", "--rounds", "2", "--json", str(tmp_path / "a.json"))
+    torch.set_num_threads(threads)
+    assert [r["row"] for r in json.loads((tmp_path / "a.json").read_text())["rows"]][-2:] == [
+        "length",
+        "lazy",
+    ] and "| plain |" in capsys.readouterr().out
+
 
 def test_the_benchmark_of_a_gpu_runs_without_one(monkeypatch, capsys, tmp_path):
-    if not torch.cuda.is_available(): assert called(bench_gpu, monkeypatch)==2 and 'python tools/bench_gpu.py' in capsys.readouterr().err
-    assert called(bench_gpu, monkeypatch, '--device', 'cpu', '--tiny', '--workers', '0', '--modes', 'bf16, few shapes', '--json', str(tmp_path/'a.json'))==0
-    found = json.loads((tmp_path/'a.json').read_text()); assert not [r for s in found['stages'] for r in s['modes'] if 'failed' in r], found
-    assert [(r['mode'],r['plain']) for r in found['summary']]==[('bf16, few shapes','float32'),('bf16, few shapes','bf16')]
-    assert {s['schedule_steps'] for s in found['stages']}=={45_000,6_000}
+    if not torch.cuda.is_available():
+        assert called(bench_gpu, monkeypatch) == 2 and "python tools/bench_gpu.py" in capsys.readouterr().err
+    assert (
+        called(
+            bench_gpu,
+            monkeypatch,
+            "--device",
+            "cpu",
+            "--tiny",
+            "--workers",
+            "0",
+            "--modes",
+            "bf16, few shapes",
+            "--json",
+            str(tmp_path / "a.json"),
+        )
+        == 0
+    )
+    found = json.loads((tmp_path / "a.json").read_text())
+    assert not [r for s in found["stages"] for r in s["modes"] if "failed" in r], found
+    assert [(r["mode"], r["plain"]) for r in found["summary"]] == [
+        ("bf16, few shapes", "float32"),
+        ("bf16, few shapes", "bf16"),
+    ]
+    assert {s["schedule_steps"] for s in found["stages"]} == {45_000, 6_000}
+
 
 def test_the_benchmark_of_costs_runs(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(bench_costs, 'Point', replace_defaults(bench_costs.Point)); threads = torch.get_num_threads()
-    called(bench_costs, monkeypatch, '--tiny', '--rounds', '2', '--axis', 'length', 'batch', '--json', str(tmp_path/'a.json')); torch.set_num_threads(threads)
-    found = json.loads((tmp_path/'a.json').read_text()); assert [r['value'] for r in found['axes']['length']]==[8,18] and found['axes']['batch'][1]['memory']['batch']>found['axes']['batch'][0]['memory']['batch']
+    monkeypatch.setattr(bench_costs, "Point", replace_defaults(bench_costs.Point))
+    threads = torch.get_num_threads()
+    called(
+        bench_costs,
+        monkeypatch,
+        "--tiny",
+        "--rounds",
+        "2",
+        "--axis",
+        "length",
+        "batch",
+        "--json",
+        str(tmp_path / "a.json"),
+    )
+    torch.set_num_threads(threads)
+    found = json.loads((tmp_path / "a.json").read_text())
+    assert [r["value"] for r in found["axes"]["length"]] == [8, 18] and found["axes"]["batch"][1]["memory"][
+        "batch"
+    ] > found["axes"]["batch"][0]["memory"]["batch"]
+
 
 def replace_defaults(point):
     "The reference point on the smallest tower"
     from dataclasses import dataclass
+
     @dataclass(frozen=True)
-    class Small(point): tower:str = next(iter(bench_costs.TOWERS))
+    class Small(point):
+        tower: str = next(iter(bench_costs.TOWERS))
+
     return Small
 
-@pytest.mark.parametrize('preset', ['dasd.pictograms','leccr.pictograms'])
+
+@pytest.mark.parametrize("preset", ["dasd.pictograms", "leccr.pictograms"])
 def test_the_advice_is_there_for_programs(preset, capsys):
-    assert main(['speed',preset,'--sizes','4,8','--seconds','5','--json'])==0
-    found = json.loads(capsys.readouterr().out); assert found['own']==64 and found['chosen']['batch_size'] in (4,8) and found['state']['optimizer']==2*found['state']['gradients']
-    assert main(['speed',preset,'--sizes','1'])==1 and 'at least two captions' in capsys.readouterr().err
+    assert main(["speed", preset, "--sizes", "4,8", "--seconds", "5", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (
+        found["own"] == 64
+        and found["chosen"]["batch_size"] in (4, 8)
+        and found["state"]["optimizer"] == 2 * found["state"]["gradients"]
+    )
+    assert main(["speed", preset, "--sizes", "1"]) == 1 and "at least two captions" in capsys.readouterr().err

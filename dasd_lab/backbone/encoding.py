@@ -7,10 +7,11 @@ __all__ = ['PARTS', 'WIDE', 'plan_store', 'shrinking', 'read_ahead', 'encoded', 
            'encode_shards', 'sweep', 'refuse_faults', 'refuse_running']
 
 # %% ../../nbs/217_backbone.encoding.ipynb #a3cc6da9
-import os,time
-from collections.abc import Callable,Container,Iterator,Mapping,Sequence
+import os
+import time
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass,field
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
 from multiprocessing import get_all_start_methods
@@ -18,228 +19,395 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from filelock import FileLock,Timeout
+from filelock import FileLock, Timeout
 from PIL import Image
 from torch import Tensor
-from torch.utils.data import DataLoader,Dataset
+from torch.utils.data import DataLoader, Dataset
 
-from .pictures import Preprocessing,square_pixels
-from .places import encode_places,n_places
-from .shards import TYPES,shard_fault,write_shard,write_texts
-from .store import Plan,Shard,agree,checksum,finish_store
-from .towers import Backbone,fingerprint
+from .pictures import Preprocessing, square_pixels
+from .places import encode_places, n_places
+from .shards import TYPES, shard_fault, write_shard, write_texts
+from .store import Plan, Shard, agree, checksum, finish_store
+from .towers import Backbone, fingerprint
 from ..contracts import LabError
 from ..corpora.catalog import Corpus
-from ..corpora.visuals import Visual,Visuals
+from ..corpora.visuals import Visual, Visuals
 from ..presets import plain
 from ..storage import whole_file
 
 # %% ../../nbs/217_backbone.encoding.ipynb #7dddb19b
-PARTS = 'image','source','frames','places'
-WIDE = dict(frames='frame_features', places='visual_tokens') # parts of several rows a visual → their name in `contracts.COLUMNS`
+PARTS = "image", "source", "frames", "places"
+# parts of several rows a visual → their name in `contracts.COLUMNS`
+WIDE = dict(frames="frame_features", places="visual_tokens")
+
 
 def plan_store(
-    backbone:Backbone,                    # frozen
-    corpus:Corpus,                        # with pictures, and source captions where they are asked for
-    split:str,                            # of the corpus
-    parts:Sequence[str]=('image','source'), # of `PARTS`
-    dtype:str='float16',                  # or bfloat16
-    shard_rows:int=8192,                  # multiples of 4096 can be read as one array
-    frames:int=0                          # T, of the parts frames and places: room for so many a clip; places alone: as many as the longest clip has
-)->tuple[Plan,dict[str,Sequence]]:        # and part → what is encoded: visuals or texts
+    backbone: Backbone,  # frozen
+    corpus: Corpus,  # with pictures, and source captions where they are asked for
+    split: str,  # of the corpus
+    parts: Sequence[str] = ("image", "source"),  # of `PARTS`
+    dtype: str = "float16",  # or bfloat16
+    shard_rows: int = 8192,  # multiples of 4096 can be read as one array
+    frames: int = 0,  # T, of the parts frames and places: room for so many a clip; places alone: as many as the longest clip has
+) -> tuple[Plan, dict[str, Sequence]]:  # and part → what is encoded: visuals or texts
     "What a store of this split will hold"
-    if not parts or set(parts)-set(PARTS) or dtype not in TYPES or shard_rows<1 or ('frames' in parts and not frames) or frames and not {*WIDE}&{*parts}:
-        raise LabError(f'parts {list(parts)} in {dtype}, {shard_rows} rows a shard, {frames} frames', f'some of {list(PARTS)} in one of {list(TYPES)}, rows, and frames where there is such a part', 'Correct the call.')
-    items = {p: list(dict.fromkeys(c.text for c in corpus.captions(split, backbone.source_language, 'human'))) if p=='source' else corpus.visuals(split) for p in parts}
-    seen = lambda x: dict(n_frames=x.n_frames, pictures=corpus.pictures_stamp(split)) if isinstance(x, Visuals) else {}; t = backbone.tokenizer
-    def room(p, x): return [frames] if p=='frames' else [(frames or x.n_frames)*n_places(backbone)] if p=='places' else []
-    about = {p: dict(rows=len(x), shape=[*room(p, x),backbone.embed_dim], ids=checksum(_ids(x)), **seen(x), **(dict(frames=frames) if p=='places' else {})) for p,x in items.items()}
-    return Plan(corpus.name, split, f'{backbone.name} ({backbone.kind})', fingerprint(backbone), checksum([t.names, t.kept, t.unknown, t.tokenizer.to_str()]),
-                checksum([backbone.kind, backbone.config, plain(backbone.preprocessing), str(backbone.dtype)]), dtype, shard_rows, about),items
+    if (
+        not parts
+        or set(parts) - set(PARTS)
+        or dtype not in TYPES
+        or shard_rows < 1
+        or ("frames" in parts and not frames)
+        or frames
+        and not {*WIDE} & {*parts}
+    ):
+        raise LabError(
+            f"parts {list(parts)} in {dtype}, {shard_rows} rows a shard, {frames} frames",
+            f"some of {list(PARTS)} in one of {list(TYPES)}, rows, and frames where there is such a part",
+            "Correct the call.",
+        )
+    items = {
+        p: list(dict.fromkeys(c.text for c in corpus.captions(split, backbone.source_language, "human")))
+        if p == "source"
+        else corpus.visuals(split)
+        for p in parts
+    }
+    seen = lambda x: dict(n_frames=x.n_frames, pictures=corpus.pictures_stamp(split)) if isinstance(x, Visuals) else {}
+    t = backbone.tokenizer
 
-def _ids(items:Sequence)->Sequence[str]: return items.ids if isinstance(items, Visuals) else items
+    def room(p, x):
+        return [frames] if p == "frames" else [(frames or x.n_frames) * n_places(backbone)] if p == "places" else []
+
+    about = {
+        p: dict(
+            rows=len(x),
+            shape=[*room(p, x), backbone.embed_dim],
+            ids=checksum(_ids(x)),
+            **seen(x),
+            **(dict(frames=frames) if p == "places" else {}),
+        )
+        for p, x in items.items()
+    }
+    return Plan(
+        corpus.name,
+        split,
+        f"{backbone.name} ({backbone.kind})",
+        fingerprint(backbone),
+        checksum([t.names, t.kept, t.unknown, t.tokenizer.to_str()]),
+        checksum([backbone.kind, backbone.config, plain(backbone.preprocessing), str(backbone.dtype)]),
+        dtype,
+        shard_rows,
+        about,
+    ), items
+
+
+def _ids(items: Sequence) -> Sequence[str]:
+    return items.ids if isinstance(items, Visuals) else items
 
 # %% ../../nbs/217_backbone.encoding.ipynb #eb444163
 def shrinking(
-    preprocessing:Preprocessing # of the tower
-)->Callable:                    # a frame [H, W, 3] → the square that the tower's own preprocessing leaves as it is; untouched where there is none
+    preprocessing: Preprocessing,  # of the tower
+) -> (
+    Callable
+):  # a frame [H, W, 3] → the square that the tower's own preprocessing leaves as it is; untouched where there is none
     "What can be done to a picture before it travels"
-    if preprocessing.resize_mode=='middle': return partial(square_pixels, size=preprocessing.size)
-    if preprocessing.crop!=1: return np.asarray
-    steps = list(takewhile(lambda s: 'ToTensor' not in type(s).__name__, preprocessing.transform().transforms))
+    if preprocessing.resize_mode == "middle":
+        return partial(square_pixels, size=preprocessing.size)
+    if preprocessing.crop != 1:
+        return np.asarray
+    steps = list(takewhile(lambda s: "ToTensor" not in type(s).__name__, preprocessing.transform().transforms))
+
     def small(frame):
         picture = Image.fromarray(frame)
-        for s in steps: picture = s(picture)
+        for s in steps:
+            picture = s(picture)
         return np.asarray(picture)
+
     return small
+
 
 class _Reading(Dataset):
     "Batches of pictures as the image tower wants them; an item is a range of rows"
-    def __init__(self, visuals:Visuals, backbone:Backbone, left_out:frozenset=frozenset()): self.visuals,self.small,self.left_out = visuals,shrinking(backbone.preprocessing),left_out
-    def __getitem__(self, rows:range)->list: return [None if i in self.left_out else self._one(i) for i in rows]
-    def _one(self, i:int)->np.ndarray|str:
-        try: return np.stack([self.small(f) for f in self.visuals[i].frames])
-        except (LabError,OSError) as e: return ' '.join(str(e).split()) # told in the end, with all others
+
+    def __init__(self, visuals: Visuals, backbone: Backbone, left_out: frozenset = frozenset()):
+        self.visuals, self.small, self.left_out = visuals, shrinking(backbone.preprocessing), left_out
+
+    def __getitem__(self, rows: range) -> list:
+        return [None if i in self.left_out else self._one(i) for i in rows]
+
+    def _one(self, i: int) -> np.ndarray | str:
+        try:
+            return np.stack([self.small(f) for f in self.visuals[i].frames])
+        except (LabError, OSError) as e:
+            return " ".join(str(e).split())  # told in the end, with all others
+
 
 def read_ahead(
-    backbone:Backbone,      # whose preprocessing is used
-    visuals:Visuals,        # any number
-    batches:Sequence[range],# rows that are read together
-    workers:int=0,          # processes that read; 0: this one
-    left_out:frozenset=frozenset() # rows that are not read
-)->DataLoader:              # for every batch a list: frames [T, H, W, 3], what is wrong as text, or None where it is left out
+    backbone: Backbone,  # whose preprocessing is used
+    visuals: Visuals,  # any number
+    batches: Sequence[range],  # rows that are read together
+    workers: int = 0,  # processes that read; 0: this one
+    left_out: frozenset = frozenset(),  # rows that are not read
+) -> DataLoader:  # for every batch a list: frames [T, H, W, 3], what is wrong as text, or None where it is left out
     "Pictures, read before the tower asks for them"
-    if 'fork' not in get_all_start_methods(): workers = 0 # what reads a corpus is often a function that cannot be sent to another process
-    return DataLoader(_Reading(visuals, backbone, left_out), batch_size=None, sampler=list(batches), collate_fn=lambda x: x, num_workers=workers, multiprocessing_context='fork' if workers else None,
-                      generator=torch.Generator()) # of its own: reading must not move the numbers that training draws
+    if "fork" not in get_all_start_methods():
+        workers = 0  # what reads a corpus is often a function that cannot be sent to another process
+    # of its own: reading must not move the numbers that training draws
+    return DataLoader(
+        _Reading(visuals, backbone, left_out),
+        batch_size=None,
+        sampler=list(batches),
+        collate_fn=lambda x: x,
+        num_workers=workers,
+        multiprocessing_context="fork" if workers else None,
+        generator=torch.Generator(),
+    )
 
 # %% ../../nbs/217_backbone.encoding.ipynb #42812c0e
-def _with_room(features:Tensor, mask:Tensor, room:int)->dict[str,Tensor]:
+def _with_room(features: Tensor, mask: Tensor, room: int) -> dict[str, Tensor]:
     "Rows of clips in the room that the plan gives them"
-    n,t,e = features.shape
-    if t>room: raise LabError(f'a clip of {t} frames or places', f'at most {room}', 'Give the store more frames, or sample fewer.')
-    return dict(rows=torch.cat([features, features.new_zeros(n, room-t, e)], 1), mask=torch.cat([mask.bool(), mask.new_zeros(n, room-t, dtype=torch.bool)], 1))
+    n, t, e = features.shape
+    if t > room:
+        raise LabError(
+            f"a clip of {t} frames or places", f"at most {room}", "Give the store more frames, or sample fewer."
+        )
+    return dict(
+        rows=torch.cat([features, features.new_zeros(n, room - t, e)], 1),
+        mask=torch.cat([mask.bool(), mask.new_zeros(n, room - t, dtype=torch.bool)], 1),
+    )
 
-def _looked_at(backbone:Backbone, part:str, some:Sequence[Visual], shape:Sequence[int], batch_size:int)->dict[str,Tensor]:
+
+def _looked_at(
+    backbone: Backbone, part: str, some: Sequence[Visual], shape: Sequence[int], batch_size: int
+) -> dict[str, Tensor]:
     "What the image tower says of some visuals"
-    if not some: return dict(rows=torch.empty(0, *shape)) | (dict(mask=torch.empty(0, shape[0], dtype=torch.bool)) if part in WIDE else {})
-    if part=='image': return dict(rows=backbone.encode_pictures(some, batch_size))
-    return _with_room(*(backbone.encode_frames(some) if part=='frames' else encode_places(backbone, some)), shape[0])
+    if not some:
+        return dict(rows=torch.empty(0, *shape)) | (
+            dict(mask=torch.empty(0, shape[0], dtype=torch.bool)) if part in WIDE else {}
+        )
+    if part == "image":
+        return dict(rows=backbone.encode_pictures(some, batch_size))
+    return _with_room(*(backbone.encode_frames(some) if part == "frames" else encode_places(backbone, some)), shape[0])
+
 
 def encoded(
-    backbone:Backbone,          # frozen
-    items:Sequence,             # visuals, or source captions
-    shards:Sequence[Shard],     # of one part
-    shape:Sequence[int]=(),     # of a row, as the plan says
-    workers:int=0,              # processes that read pictures
-    batch_size:int=256,         # rows that are encoded at a time
-    progress:Callable|None=None, # wraps an iterable, such as `tqdm`
-    left_out:frozenset=frozenset(), # rows of visuals that are not looked at: NaN
-    faults:dict|None=None       # id → what is wrong with it, is added to; a shard with such a visual is not made
-)->Iterator[tuple[Shard,dict[str,Tensor]]]: # name → rows of the shard
+    backbone: Backbone,  # frozen
+    items: Sequence,  # visuals, or source captions
+    shards: Sequence[Shard],  # of one part
+    shape: Sequence[int] = (),  # of a row, as the plan says
+    workers: int = 0,  # processes that read pictures
+    batch_size: int = 256,  # rows that are encoded at a time
+    progress: Callable | None = None,  # wraps an iterable, such as `tqdm`
+    left_out: frozenset = frozenset(),  # rows of visuals that are not looked at: NaN
+    faults: dict | None = None,  # id → what is wrong with it, is added to; a shard with such a visual is not made
+) -> Iterator[tuple[Shard, dict[str, Tensor]]]:  # name → rows of the shard
     "What the frozen towers say of some shards, one after the other"
     progress = progress or (lambda x: x)
-    if shards[0].part=='source':
-        for s in progress(shards): yield s,dict(rows=backbone.encode_source(items[s.rows.start:s.rows.stop], batch_size))
+    if shards[0].part == "source":
+        for s in progress(shards):
+            yield s, dict(rows=backbone.encode_source(items[s.rows.start : s.rows.stop], batch_size))
         return
-    step = max(1, batch_size//items.n_frames); pieces = [(s,s.rows[i:i+step]) for s in shards for i in range(0, len(s.rows), step)]; found,whole,faults = [],True,{} if faults is None else faults
-    for read,(s,rows) in zip(progress(read_ahead(backbone, items, [r for _,r in pieces], workers, left_out)), pieces):
-        bad = {items.ids[i]: f for i,f in zip(rows, read) if isinstance(f, str)}; faults |= bad; whole = whole and not bad
-        at = [j for j,f in enumerate(read) if isinstance(f, np.ndarray)]; some = [Visual(items.ids[rows[j]], read[j]) for j in at]
+    step = max(1, batch_size // items.n_frames)
+    pieces = [(s, s.rows[i : i + step]) for s in shards for i in range(0, len(s.rows), step)]
+    found, whole, faults = [], True, {} if faults is None else faults
+    for read, (s, rows) in zip(
+        progress(read_ahead(backbone, items, [r for _, r in pieces], workers, left_out)), pieces
+    ):
+        bad = {items.ids[i]: f for i, f in zip(rows, read) if isinstance(f, str)}
+        faults |= bad
+        whole = whole and not bad
+        at = [j for j, f in enumerate(read) if isinstance(f, np.ndarray)]
+        some = [Visual(items.ids[rows[j]], read[j]) for j in at]
         new = _looked_at(backbone, s.part, some if whole else (), shape, batch_size)
-        if whole: found.append({k: (torch.full((len(rows),*v.shape[1:]), float('nan')) if k=='rows' else torch.zeros(len(rows), *v.shape[1:], dtype=v.dtype)).index_copy(0, torch.tensor(at, dtype=torch.long), v.to(v.dtype if k=='mask' else torch.float32).cpu()) for k,v in new.items()})
-        if rows.stop==s.rows.stop:
-            if whole: yield s,{k: torch.cat([f[k] for f in found]) for k in found[0]}
-            found,whole = [],True
+        if whole:
+            found.append(
+                {
+                    k: (
+                        torch.full((len(rows), *v.shape[1:]), float("nan"))
+                        if k == "rows"
+                        else torch.zeros(len(rows), *v.shape[1:], dtype=v.dtype)
+                    ).index_copy(
+                        0, torch.tensor(at, dtype=torch.long), v.to(v.dtype if k == "mask" else torch.float32).cpu()
+                    )
+                    for k, v in new.items()
+                }
+            )
+        if rows.stop == s.rows.stop:
+            if whole:
+                yield s, {k: torch.cat([f[k] for f in found]) for k in found[0]}
+            found, whole = [], True
 
 # %% ../../nbs/217_backbone.encoding.ipynb #e676ebcd
 def rank_and_world(
-    rank:int|None=None,      # which of them; None: $RANK, or 0
-    world_size:int|None=None # how many processes share the work; None: $WORLD_SIZE, or 1
-)->tuple[int,int]:
+    rank: int | None = None,  # which of them; None: $RANK, or 0
+    world_size: int | None = None,  # how many processes share the work; None: $WORLD_SIZE, or 1
+) -> tuple[int, int]:
     "Which process this is, as `torchrun` and `accelerate launch` tell it"
-    given = [os.environ.get(n) if v is None else v for n,v in (('RANK',rank), ('WORLD_SIZE',world_size))]
-    try: found = tuple(int(d if g in (None,'') else g) for g,d in zip(given, (0,1)))
-    except ValueError: found = (-1,0)
-    if not 0<=found[0]<found[1]: raise LabError(f'process {given[0]} of {given[1]}', 'a rank from 0 to the number of processes less one', 'Give both --rank and --world-size, or start it with torchrun.')
+    given = [os.environ.get(n) if v is None else v for n, v in (("RANK", rank), ("WORLD_SIZE", world_size))]
+    try:
+        found = tuple(int(d if g in (None, "") else g) for g, d in zip(given, (0, 1)))
+    except ValueError:
+        found = (-1, 0)
+    if not 0 <= found[0] < found[1]:
+        raise LabError(
+            f"process {given[0]} of {given[1]}",
+            "a rank from 0 to the number of processes less one",
+            "Give both --rank and --world-size, or start it with torchrun.",
+        )
     return found
+
 
 @contextmanager
 def alone(
-    folder:Path,   # of a store
-    rank:int,      # of this process
-    world_size:int # of all
-)->Iterator[None]:
+    folder: Path,  # of a store
+    rank: int,  # of this process
+    world_size: int,  # of all
+) -> Iterator[None]:
     "Have a rank's share to oneself; the system frees it when the process ends, however it ends"
-    lock = FileLock(folder/f'.rank-{rank}-of-{world_size}.lock')
-    try: lock.acquire(timeout=0)
+    lock = FileLock(folder / f".rank-{rank}-of-{world_size}.lock")
+    try:
+        lock.acquire(timeout=0)
     except OSError as e:
-        if not isinstance(e, Timeout): raise LabError(f'{folder}, where no lock can be had ({e.strerror or e})', 'a folder where one may write', 'Choose another.') from e
-        raise LabError(f'{folder}, where another process encodes share {rank} of {world_size}', 'one process a share', 'Wait for it, or give other ranks.') from None
-    try: yield
-    finally: lock.release()
+        if not isinstance(e, Timeout):
+            raise LabError(
+                f"{folder}, where no lock can be had ({e.strerror or e})",
+                "a folder where one may write",
+                "Choose another.",
+            ) from e
+        raise LabError(
+            f"{folder}, where another process encodes share {rank} of {world_size}",
+            "one process a share",
+            "Wait for it, or give other ranks.",
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
 
 def narrowed(
-    tensors:Mapping[str,Tensor], # rows of a shard
-    dtype:str,                   # of the store
-    name:str,                    # for the error
-    left_out:Sequence[int]=()    # rows without numbers
-)->dict[str,Tensor]:
+    tensors: Mapping[str, Tensor],  # rows of a shard
+    dtype: str,  # of the store
+    name: str,  # for the error
+    left_out: Sequence[int] = (),  # rows without numbers
+) -> dict[str, Tensor]:
     "Rows in the store's type; a number that it cannot hold is an error"
-    found = dict(tensors, rows=tensors['rows'].to(TYPES[dtype][0]))
-    numbers = torch.ones(len(found['rows']), dtype=torch.bool); numbers[list(left_out)] = False
-    if not found['rows'][numbers].isfinite().all(): raise LabError(f'{name} with NaN or numbers beyond {dtype}', 'finite features', 'Look at the backbone; bfloat16 holds larger numbers.')
+    found = dict(tensors, rows=tensors["rows"].to(TYPES[dtype][0]))
+    numbers = torch.ones(len(found["rows"]), dtype=torch.bool)
+    numbers[list(left_out)] = False
+    if not found["rows"][numbers].isfinite().all():
+        raise LabError(
+            f"{name} with NaN or numbers beyond {dtype}",
+            "finite features",
+            "Look at the backbone; bfloat16 holds larger numbers.",
+        )
     return found
 
 # %% ../../nbs/217_backbone.encoding.ipynb #0fa9fe11
 @dataclass(frozen=True)
 class Encoded:
     "What a process did for a store"
-    written:list[str]                                  # shards that it encoded
-    kept:list[str]                                     # shards of its share that were whole already
-    missing:list[str] = field(default_factory=list)    # files that others have still to write; none: the store is finished
+
+    written: list[str]  # shards that it encoded
+    kept: list[str]  # shards of its share that were whole already
+    missing: list[str] = field(
+        default_factory=list
+    )  # files that others have still to write; none: the store is finished
+
 
 def encode_shards(
-    backbone:Backbone,             # frozen
-    corpus:Corpus,                 # to encode
-    split:str,                     # of it
-    folder:str|Path,               # of the store; an unfinished one goes on
-    parts:Sequence[str]=('image','source'), # of `PARTS`
-    dtype:str='float16',           # or bfloat16
-    shard_rows:int=8192,           # rows of a shard
-    frames:int=0,                  # see `plan_store`
-    rank:int|None=None,            # see `rank_and_world`
-    world_size:int|None=None,      # see `rank_and_world`
-    workers:int=0,                 # processes that read pictures
-    batch_size:int=256,            # rows that are encoded at a time
-    progress:Callable|None=None,   # wraps an iterable, such as `tqdm`
-    left_out:Sequence[str]=()      # ids of visuals that cannot be read; their rows are NaN, and the manifest lists them
-)->Encoded:
+    backbone: Backbone,  # frozen
+    corpus: Corpus,  # to encode
+    split: str,  # of it
+    folder: str | Path,  # of the store; an unfinished one goes on
+    parts: Sequence[str] = ("image", "source"),  # of `PARTS`
+    dtype: str = "float16",  # or bfloat16
+    shard_rows: int = 8192,  # rows of a shard
+    frames: int = 0,  # see `plan_store`
+    rank: int | None = None,  # see `rank_and_world`
+    world_size: int | None = None,  # see `rank_and_world`
+    workers: int = 0,  # processes that read pictures
+    batch_size: int = 256,  # rows that are encoded at a time
+    progress: Callable | None = None,  # wraps an iterable, such as `tqdm`
+    left_out: Sequence[str] = (),  # ids of visuals that cannot be read; their rows are NaN, and the manifest lists them
+) -> Encoded:
     "Encode this process's share of a store; killed and called again, it goes on behind the last whole shard"
-    (plan,items),(rank,world),folder = plan_store(backbone, corpus, split, parts, dtype, shard_rows, frames),rank_and_world(rank, world_size),Path(folder)
-    agree(folder, plan); share,written = plan.shards[rank::world],[]
+    (plan, items), (rank, world), folder = (
+        plan_store(backbone, corpus, split, parts, dtype, shard_rows, frames),
+        rank_and_world(rank, world_size),
+        Path(folder),
+    )
+    agree(folder, plan)
+    share, written = plan.shards[rank::world], []
     with alone(folder, rank, world):
-        own = {s.name for s in share} | set(plan.files[:len(plan.parts)] if rank==0 else ())
-        by = f'{rank}of{world}'; sweep(folder, own, by); faults = {}
+        own = {s.name for s in share} | set(plan.files[: len(plan.parts)] if rank == 0 else ())
+        by = f"{rank}of{world}"
+        sweep(folder, own, by)
+        faults = {}
         lacking = {n for n in own if not _whole(folder, plan, n)}
         for part in parts:
-            if (ids := f'{part}-ids.safetensors') in lacking: write_texts(_ids(items[part]), folder/ids, by=by, **plan.facts(ids))
-            if todo := [s for s in share if s.part==part and s.name in lacking]:
-                gone = frozenset(() if part=='source' else map(items[part].index_of, left_out))
-                for s,rows in encoded(backbone, items[part], todo, plan.parts[part]['shape'], workers, batch_size, progress, gone, faults):
+            if (ids := f"{part}-ids.safetensors") in lacking:
+                write_texts(_ids(items[part]), folder / ids, by=by, **plan.facts(ids))
+            if todo := [s for s in share if s.part == part and s.name in lacking]:
+                gone = frozenset(() if part == "source" else map(items[part].index_of, left_out))
+                for s, rows in encoded(
+                    backbone, items[part], todo, plan.parts[part]["shape"], workers, batch_size, progress, gone, faults
+                ):
                     lost = [i for i in s.rows if i in gone]
-                    write_shard(narrowed(rows, dtype, s.name, [i-s.rows.start for i in lost]), folder/s.name, by=by, **plan.facts(s.name), **({'left_out': lost} if lost else {})); written.append(s.name)
-        if faults: refuse_faults(faults, folder/f'unreadable-{by}.tsv')
+                    write_shard(
+                        narrowed(rows, dtype, s.name, [i - s.rows.start for i in lost]),
+                        folder / s.name,
+                        by=by,
+                        **plan.facts(s.name),
+                        **({"left_out": lost} if lost else {}),
+                    )
+                    written.append(s.name)
+        if faults:
+            refuse_faults(faults, folder / f"unreadable-{by}.tsv")
     return Encoded(written, [s.name for s in share if s.name not in lacking], finish_store(folder))
 
+
 def sweep(
-    folder:Path,        # of a store
-    own:Container[str], # files of this process's share
-    by:str              # this process, in temporary names
-)->None:
+    folder: Path,  # of a store
+    own: Container[str],  # files of this process's share
+    by: str,  # this process, in temporary names
+) -> None:
     "Remove what a kill left half-written: this share's, and what nobody has touched for an hour"
-    for f in folder.glob('.*.safetensors-*'):
-        name,_,writer = f.name[1:].rpartition('.safetensors-')
+    for f in folder.glob(".*.safetensors-*"):
+        name, _, writer = f.name[1:].rpartition(".safetensors-")
         try:
-            if name+'.safetensors' in own and (writer.startswith(f'{by}-') or time.time()-f.stat().st_mtime>3600): f.unlink()
-        except FileNotFoundError: pass # its writer was faster
+            if name + ".safetensors" in own and (writer.startswith(f"{by}-") or time.time() - f.stat().st_mtime > 3600):
+                f.unlink()
+        except FileNotFoundError:
+            pass  # its writer was faster
+
 
 def refuse_faults(
-    faults:Mapping[str,str], # id → what is wrong
-    path:Path                # where the list goes
-)->None:
+    faults: Mapping[str, str],  # id → what is wrong
+    path: Path,  # where the list goes
+) -> None:
     "Say what could not be read, all of it at once"
-    with whole_file(path) as f: f.write_text(''.join(f'{k}\t{v}\n' for k,v in faults.items()), encoding='utf-8', errors='surrogatepass')
-    raise LabError(f'{len(faults):,} visuals that cannot be read, such as {next(iter(faults))} ({next(iter(faults.values()))})', 'visuals that can', f'Every other shard is written. Repair those in {path} and type the same again, or go on without them: --leave-out {path}')
+    with whole_file(path) as f:
+        f.write_text("".join(f"{k}\t{v}\n" for k, v in faults.items()), encoding="utf-8", errors="surrogatepass")
+    raise LabError(
+        f"{len(faults):,} visuals that cannot be read, such as {next(iter(faults))} ({next(iter(faults.values()))})",
+        "visuals that can",
+        f"Every other shard is written. Repair those in {path} and type the same again, or go on without them: --leave-out {path}",
+    )
+
 
 def refuse_running(
-    folder:Path # of a store
-)->None:
+    folder: Path,  # of a store
+) -> None:
     "Refuse a store that another process is encoding now"
-    for f in Path(folder).glob('.rank-*.lock'):
-        with alone(f.parent, *f.name[6:-5].split('-of-')): pass
+    for f in Path(folder).glob(".rank-*.lock"):
+        with alone(f.parent, *f.name[6:-5].split("-of-")):
+            pass
 
-def _whole(folder:Path, plan:Plan, name:str)->bool:
-    fault = shard_fault(folder/name, plan.facts(name))
-    if fault=='belongs to another store': raise LabError(f'{folder/name} {fault}', f'a shard of {plan.name}', 'Remove this file, or choose another folder.')
+
+def _whole(folder: Path, plan: Plan, name: str) -> bool:
+    fault = shard_fault(folder / name, plan.facts(name))
+    if fault == "belongs to another store":
+        raise LabError(
+            f"{folder / name} {fault}", f"a shard of {plan.name}", "Remove this file, or choose another folder."
+        )
     return fault is None

@@ -6,16 +6,16 @@
 __all__ = ['MASK_OF', 'FrozenFeatures', 'parts_for', 'stored_features', 'store_in', 'frozen_features']
 
 # %% ../../nbs/22_backbone.features.ipynb #0603ca43
-from collections.abc import Callable,Mapping,Sequence
-from dataclasses import dataclass,field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from torch import Tensor
 
-from .encoding import WIDE,encode_shards,plan_store,refuse_running
+from .encoding import WIDE, encode_shards, plan_store, refuse_running
 from .places import picture_columns
-from .shards import StoredRows,StoredTexts
-from .store import agree,open_store,read_plan
+from .shards import StoredRows, StoredTexts
+from .store import agree, open_store, read_plan
 from .towers import Backbone
 from ..contracts import LabError
 from ..corpora.catalog import Corpus
@@ -24,72 +24,117 @@ from ..corpora.catalog import Corpus
 @dataclass(frozen=True)
 class FrozenFeatures:
     "A split as the frozen towers see it"
-    image_features:Tensor|StoredRows   # [N, E], in the order of the visuals
-    source_features:Tensor|StoredRows  # [n, E], in the order of the source captions
-    row_of:Mapping[str,int]|StoredTexts # source caption → its row in `source_features`
-    left_out:frozenset[int] = frozenset() # rows of pictures that could not be read: NaN, not to be trained on
-    visual_rows:Mapping[str,Tensor|StoredRows] = field(default_factory=dict) # more than one vector a picture, by the names of `contracts.COLUMNS`
 
-    def rows(self,
-        captions:Sequence[str]  # source captions of this split
-    )->list[int]:
+    image_features: Tensor | StoredRows  # [N, E], in the order of the visuals
+    source_features: Tensor | StoredRows  # [n, E], in the order of the source captions
+    row_of: Mapping[str, int] | StoredTexts  # source caption → its row in `source_features`
+    left_out: frozenset[int] = frozenset()  # rows of pictures that could not be read: NaN, not to be trained on
+    visual_rows: Mapping[str, Tensor | StoredRows] = field(
+        default_factory=dict
+    )  # more than one vector a picture, by the names of `contracts.COLUMNS`
+
+    def rows(
+        self,
+        captions: Sequence[str],  # source captions of this split
+    ) -> list[int]:
         "Rows of source captions"
-        found = self.row_of.rows(captions).tolist() if isinstance(self.row_of, StoredTexts) else [self.row_of.get(c, -1) for c in captions]
-        if missing := [c for c,row in zip(captions, found) if row<0]:
-            raise LabError(f'no features of the source caption {missing[0]!r}', 'source captions of the split the features were computed on', 'Compute features of that split.')
+        found = (
+            self.row_of.rows(captions).tolist()
+            if isinstance(self.row_of, StoredTexts)
+            else [self.row_of.get(c, -1) for c in captions]
+        )
+        if missing := [c for c, row in zip(captions, found) if row < 0]:
+            raise LabError(
+                f"no features of the source caption {missing[0]!r}",
+                "source captions of the split the features were computed on",
+                "Compute features of that split.",
+            )
         return found
 
 # %% ../../nbs/22_backbone.features.ipynb #66eaf711
-MASK_OF = dict(frame_features='frame_mask', visual_tokens='visual_mask')
+MASK_OF = dict(frame_features="frame_mask", visual_tokens="visual_mask")
+
 
 def parts_for(
-    reads:Sequence[str], # of `contracts.COLUMNS`
-    corpus:Corpus,       # whose clips need room
-    split:str            # of it
-)->dict:                 # options of `plan_store`
+    reads: Sequence[str],  # of `contracts.COLUMNS`
+    corpus: Corpus,  # whose clips need room
+    split: str,  # of it
+) -> dict:  # options of `plan_store`
     "What a store must hold for a method that reads these columns"
-    wide = [p for p,column in WIDE.items() if column in reads]
-    return dict(parts=['image','source',*wide]) | (dict(frames=corpus.visuals(split).n_frames) if 'frames' in wide else {})
+    wide = [p for p, column in WIDE.items() if column in reads]
+    return dict(parts=["image", "source", *wide]) | (
+        dict(frames=corpus.visuals(split).n_frames) if "frames" in wide else {}
+    )
+
 
 def stored_features(
-    folder:str|Path # of a finished store with pictures and source captions
-)->FrozenFeatures:  # read from the folder, a batch at a time
+    folder: str | Path,  # of a finished store with pictures and source captions
+) -> FrozenFeatures:  # read from the folder, a batch at a time
     "Features of a split as a store keeps them"
     store = open_store(folder)
-    wide = {k: v for part,column in WIDE.items() if part in store.parts for k,v in ((column, store[part]), (MASK_OF[column], store.mask(part)))}
-    return FrozenFeatures(store['image'], store['source'], store.ids['source'], store.left_out, wide)
+    wide = {
+        k: v
+        for part, column in WIDE.items()
+        if part in store.parts
+        for k, v in ((column, store[part]), (MASK_OF[column], store.mask(part)))
+    }
+    return FrozenFeatures(store["image"], store["source"], store.ids["source"], store.left_out, wide)
+
 
 def store_in(
-    folder:str|Path,   # a store, or a folder of several
-    backbone:Backbone, # frozen
-    corpus:Corpus,     # with source captions and pictures
-    split:str,         # of the corpus
-    reads:Sequence[str]=() # see `frozen_features`
-)->Path:               # the store itself, there or to be made
+    folder: str | Path,  # a store, or a folder of several
+    backbone: Backbone,  # frozen
+    corpus: Corpus,  # with source captions and pictures
+    split: str,  # of the corpus
+    reads: Sequence[str] = (),  # see `frozen_features`
+) -> Path:  # the store itself, there or to be made
     "Which store of a folder belongs to a backbone and a split"
     folder = Path(folder)
-    if (folder/'plan.json').is_file(): return folder
-    ours = plan_store(backbone, corpus, split, **parts_for(reads, corpus, split))[0]; decided = lambda p: [getattr(p, k) for k in ('corpus','split','tower','weights','tokenizer','preset')]+[p.parts.get(k) for k in ours.parts] # dtype, sizes and further parts may be any
-    found = [f.parent for f in sorted(folder.glob('*/plan.json')) if decided(read_plan(f.parent))==decided(ours)]
-    return max(found, key=lambda f: ((f/'manifest.json').is_file(), f.name==ours.name), default=folder/ours.name)
+    if (folder / "plan.json").is_file():
+        return folder
+    ours = plan_store(backbone, corpus, split, **parts_for(reads, corpus, split))[0]
+    # dtype, sizes and further parts may be any
+    decided = lambda p: (
+        [getattr(p, k) for k in ("corpus", "split", "tower", "weights", "tokenizer", "preset")]
+        + [p.parts.get(k) for k in ours.parts]
+    )
+    found = [f.parent for f in sorted(folder.glob("*/plan.json")) if decided(read_plan(f.parent)) == decided(ours)]
+    return max(found, key=lambda f: ((f / "manifest.json").is_file(), f.name == ours.name), default=folder / ours.name)
+
 
 def frozen_features(
-    backbone:Backbone,            # frozen
-    corpus:Corpus,                # with source captions and pictures
-    split:str,                    # which part
-    folder:str|Path|None=None,    # a store, or where to make one; None: in memory, kept nowhere
-    progress:Callable|None=None,  # wraps an iterable, such as `tqdm`
-    workers:int=0,                # processes that read pictures
-    reads:Sequence[str]=()        # of `contracts.COLUMNS`: frames and places are kept where they are among them
-)->FrozenFeatures:
+    backbone: Backbone,  # frozen
+    corpus: Corpus,  # with source captions and pictures
+    split: str,  # which part
+    folder: str | Path | None = None,  # a store, or where to make one; None: in memory, kept nowhere
+    progress: Callable | None = None,  # wraps an iterable, such as `tqdm`
+    workers: int = 0,  # processes that read pictures
+    reads: Sequence[str] = (),  # of `contracts.COLUMNS`: frames and places are kept where they are among them
+) -> FrozenFeatures:
     "Features of a split, from the folder if they are there; one of another backbone or corpus is refused"
     if folder is None:
-        texts = list(dict.fromkeys(c.text for c in corpus.captions(split, backbone.source_language, 'human')))
+        texts = list(dict.fromkeys(c.text for c in corpus.captions(split, backbone.source_language, "human")))
         seen = picture_columns(backbone, corpus.visuals(split), reads, progress)
-        return FrozenFeatures(seen.pop('image_features'), backbone.encode_source(texts, progress=progress), {c: i for i,c in enumerate(texts)}, visual_rows=seen)
-    asked = parts_for(reads, corpus, split); options = read_plan(folder).options if (Path(folder)/'plan.json').is_file() else asked
-    if lacking := {*asked['parts']}-{*options['parts']}: raise LabError(f'{folder} without {", ".join(sorted(lacking))}', f'a store of {", ".join(asked["parts"])}', 'Give the folder that stores lie in, or encode another one: dasd-lab features --parts '+','.join(asked['parts']))
-    if (Path(folder)/'manifest.json').is_file(): agree(folder, plan_store(backbone, corpus, split, **options)[0])
+        return FrozenFeatures(
+            seen.pop("image_features"),
+            backbone.encode_source(texts, progress=progress),
+            {c: i for i, c in enumerate(texts)},
+            visual_rows=seen,
+        )
+    asked = parts_for(reads, corpus, split)
+    options = read_plan(folder).options if (Path(folder) / "plan.json").is_file() else asked
+    if lacking := {*asked["parts"]} - {*options["parts"]}:
+        raise LabError(
+            f"{folder} without {', '.join(sorted(lacking))}",
+            f"a store of {', '.join(asked['parts'])}",
+            "Give the folder that stores lie in, or encode another one: dasd-lab features --parts "
+            + ",".join(asked["parts"]),
+        )
+    if (Path(folder) / "manifest.json").is_file():
+        agree(folder, plan_store(backbone, corpus, split, **options)[0])
     else:
-        refuse_running(folder); encode_shards(backbone, corpus, split, folder, rank=0, world_size=1, workers=workers, progress=progress, **options)
+        refuse_running(folder)
+        encode_shards(
+            backbone, corpus, split, folder, rank=0, world_size=1, workers=workers, progress=progress, **options
+        )
     return stored_features(folder)

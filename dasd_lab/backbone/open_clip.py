@@ -7,199 +7,370 @@ __all__ = ['CLIP_TOKENS', 'FRAMES', 'ENCODERS', 'registry_config', 'tag_settings
            'OpenClipEncoder', 'build_open_clip_encoder', 'as_open_clip', 'weights_file', 'open_clip_backbone']
 
 # %% ../../nbs/23_backbone.open_clip.ipynb #5105ff92
-import json,string,tempfile
+import json
+import string
+import tempfile
 from collections.abc import Mapping
 from copy import deepcopy
 from difflib import get_close_matches
 from pathlib import Path
 
-import open_clip,torch
-from open_clip import OPENAI_DATASET_MEAN,OPENAI_DATASET_STD
+import open_clip
+import torch
+from open_clip import OPENAI_DATASET_MEAN, OPENAI_DATASET_STD
 from open_clip.convert import convert_state_dict
 from open_clip.model import convert_to_custom_text_state_dict
 from open_clip.tokenizer import SimpleTokenizer
-from tokenizers import Regex,Tokenizer,models,normalizers,pre_tokenizers
-from torch import Tensor,nn
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
+from torch import Tensor, nn
 
-from .encoders import EncoderText,encoder_config
-from .text import ClipText,TextTower,build_clip
+from .encoders import EncoderText, encoder_config
+from .text import ClipText, TextTower, build_clip
 from .tokens import CaptionTokenizer
-from .towers import Backbone,load_weights,proven,register_kind
+from .towers import Backbone, load_weights, proven, register_kind
 from ..contracts import LabError
 from ..storage import read_weights
 
 # %% ../../nbs/23_backbone.open_clip.ipynb #2d7f8527
 def registry_config(
-    name:str # of open_clip's registry
-)->dict:     # open_clip's `model_cfg`
+    name: str,  # of open_clip's registry
+) -> dict:  # open_clip's `model_cfg`
     "The configuration of a model that open_clip knows"
     config = open_clip.get_model_config(name)
-    if config is None: raise LabError(f'the open_clip model {name!r}', f'one of its registry, such as {get_close_matches(name, open_clip.list_models(), 4, 0)}', 'See `open_clip.list_models()`.')
+    if config is None:
+        raise LabError(
+            f"the open_clip model {name!r}",
+            f"one of its registry, such as {get_close_matches(name, open_clip.list_models(), 4, 0)}",
+            "See `open_clip.list_models()`.",
+        )
     return config
 
+
 def tag_settings(
-    name:str, # of open_clip's registry
-    tag:str   # of pretrained weights
-)->dict:      # open_clip's: where the weights are, `mean`, `std`, `interpolation`, `resize_mode`, `quick_gelu`
+    name: str,  # of open_clip's registry
+    tag: str,  # of pretrained weights
+) -> dict:  # open_clip's: where the weights are, `mean`, `std`, `interpolation`, `resize_mode`, `quick_gelu`
     "What open_clip knows of a pretrained tag"
-    registry_config(name); known = open_clip.list_pretrained_tags_by_model(name)
-    if tag not in known: raise LabError(f'the weights {tag!r} of {name}', f'one of {known}' if known else 'a local file: open_clip lists no weights for this model', 'Choose a tag, or give the path of a file.')
+    registry_config(name)
+    known = open_clip.list_pretrained_tags_by_model(name)
+    if tag not in known:
+        raise LabError(
+            f"the weights {tag!r} of {name}",
+            f"one of {known}" if known else "a local file: open_clip lists no weights for this model",
+            "Choose a tag, or give the path of a file.",
+        )
     return open_clip.get_pretrained_cfg(name, tag)
 
 # %% ../../nbs/23_backbone.open_clip.ipynb #50e9b913
-CLIP_TOKENS = dict(start='<start_of_text>', end='<end_of_text>', pad='!')
+CLIP_TOKENS = dict(start="<start_of_text>", end="<end_of_text>", pad="!")
 
-def clip_tokenizer()->CaptionTokenizer:
+
+def clip_tokenizer() -> CaptionTokenizer:
     "CLIP's tokenizer for English, from open_clip's copy of its vocabulary"
     known = SimpleTokenizer()
-    t = Tokenizer(models.BPE(vocab=known.encoder, merges=list(known.bpe_ranks), continuing_subword_prefix='', end_of_word_suffix='</w>'))
-    t.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Replace(Regex(r'\s+'), ' '), normalizers.Lowercase()])
+    t = Tokenizer(
+        models.BPE(
+            vocab=known.encoder, merges=list(known.bpe_ranks), continuing_subword_prefix="", end_of_word_suffix="</w>"
+        )
+    )
+    t.normalizer = normalizers.Sequence(
+        [normalizers.NFC(), normalizers.Replace(Regex(r"\s+"), " "), normalizers.Lowercase()]
+    )
     words = Regex(r"'s|'t|'re|'ve|'m|'ll|'d|\p{L}+|\p{N}|[^\s\p{L}\p{N}]+")
-    t.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(words, 'removed', invert=True), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    t.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(words, "removed", invert=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
     return CaptionTokenizer(t, **CLIP_TOKENS)
 
 # %% ../../nbs/23_backbone.open_clip.ipynb #25200c9d
-FRAMES = {'siglip2': (None,'<eos>','<pad>'), 'siglip': (None,'</s>','</s>'), 'mt5': (None,'</s>','<pad>'), 'nllb': ('eng_Latn','</s>','<pad>'),
-          'xlm': ('<s>','</s>','<pad>'), 'roberta': ('<s>','</s>','<pad>'), 'bert': ('[CLS]','[SEP]','[PAD]')} # part of a tokenizer's name → start, end, padding
+# part of a tokenizer's name → start, end, padding
+FRAMES = {
+    "siglip2": (None, "<eos>", "<pad>"),
+    "siglip": (None, "</s>", "</s>"),
+    "mt5": (None, "</s>", "<pad>"),
+    "nllb": ("eng_Latn", "</s>", "<pad>"),
+    "xlm": ("<s>", "</s>", "<pad>"),
+    "roberta": ("<s>", "</s>", "<pad>"),
+    "bert": ("[CLS]", "[SEP]", "[PAD]"),
+}
+
 
 def canonical(
-    tokenizer:Tokenizer # of SigLIP
-)->Tokenizer:           # changed in place
+    tokenizer: Tokenizer,  # of SigLIP
+) -> Tokenizer:  # changed in place
     "Lower case, without punctuation and further spaces, as open_clip cleans captions for SigLIP"
-    marks = '['+''.join('\\'+c for c in string.punctuation if c!='_')+']'
-    steps = [normalizers.Replace('_', ' '), normalizers.Replace(Regex(marks), ''), normalizers.Lowercase(), normalizers.Replace(Regex(r'\s+'), ' '), normalizers.Strip()]
-    tokenizer.normalizer = normalizers.Sequence(steps+([tokenizer.normalizer] if tokenizer.normalizer else []))
+    marks = "[" + "".join("\\" + c for c in string.punctuation if c != "_") + "]"
+    steps = [
+        normalizers.Replace("_", " "),
+        normalizers.Replace(Regex(marks), ""),
+        normalizers.Lowercase(),
+        normalizers.Replace(Regex(r"\s+"), " "),
+        normalizers.Strip(),
+    ]
+    tokenizer.normalizer = normalizers.Sequence(steps + ([tokenizer.normalizer] if tokenizer.normalizer else []))
     return tokenizer
 
+
 def tokenizer_for(
-    text_cfg:Mapping,           # open_clip's
-    path:str|Path|None=None,    # a tokenizer.json; None: only CLIP's own is at hand
-    frame:tuple|None=None       # names of start (or None), end and padding; None: by the name of the tokenizer
-)->CaptionTokenizer:
+    text_cfg: Mapping,  # open_clip's
+    path: str | Path | None = None,  # a tokenizer.json; None: only CLIP's own is at hand
+    frame: tuple | None = None,  # names of start (or None), end and padding; None: by the name of the tokenizer
+) -> CaptionTokenizer:
     "The tokenizer of a text tower, framing and cleaning captions as open_clip does"
-    name,asked = text_cfg.get('hf_tokenizer_name') or '',text_cfg.get('tokenizer_kwargs') or {}
-    if not name and path is None: return clip_tokenizer()
-    if path is None: raise LabError(f'no tokenizer for {name}', 'its tokenizer.json', f'Fetch tokenizer.json of {name} from the Hugging Face hub and give its path as `tokenizer`.')
-    frame = frame or next((f for part,f in FRAMES.items() if part in name.lower()), None)
-    if frame is None: raise LabError(f'a tokenizer {name!r} of a family that is not known', f'a name with one of {sorted(FRAMES)}', 'Give `frame`: the names of its start, end and padding tokens.')
-    if asked.get('strip_sep_token'): frame = frame[0],frame[2],frame[2]
-    found = CaptionTokenizer.load(path, **dict(zip(('start','end','pad'), frame)))
-    if asked.get('clean')=='canonicalize': canonical(found.tokenizer)
+    name, asked = text_cfg.get("hf_tokenizer_name") or "", text_cfg.get("tokenizer_kwargs") or {}
+    if not name and path is None:
+        return clip_tokenizer()
+    if path is None:
+        raise LabError(
+            f"no tokenizer for {name}",
+            "its tokenizer.json",
+            f"Fetch tokenizer.json of {name} from the Hugging Face hub and give its path as `tokenizer`.",
+        )
+    frame = frame or next((f for part, f in FRAMES.items() if part in name.lower()), None)
+    if frame is None:
+        raise LabError(
+            f"a tokenizer {name!r} of a family that is not known",
+            f"a name with one of {sorted(FRAMES)}",
+            "Give `frame`: the names of its start, end and padding tokens.",
+        )
+    if asked.get("strip_sep_token"):
+        frame = frame[0], frame[2], frame[2]
+    found = CaptionTokenizer.load(path, **dict(zip(("start", "end", "pad"), frame)))
+    if asked.get("clean") == "canonicalize":
+        canonical(found.tokenizer)
     return found
 
 # %% ../../nbs/23_backbone.open_clip.ipynb #4ba5311d
-def _roberta(width:int, layers:int, heads:int, vocab_size:int, kind:str='xlm-roberta')->dict:
+def _roberta(width: int, layers: int, heads: int, vocab_size: int, kind: str = "xlm-roberta") -> dict:
     "Settings that RoBERTa's and XLM-R's published encoders share"
-    return dict(model_type=kind, hidden_size=width, num_hidden_layers=layers, num_attention_heads=heads, intermediate_size=4*width, vocab_size=vocab_size,
-                max_position_embeddings=514, type_vocab_size=1, layer_norm_eps=1e-5, bos_token_id=0, pad_token_id=1, eos_token_id=2)
+    return dict(
+        model_type=kind,
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        intermediate_size=4 * width,
+        vocab_size=vocab_size,
+        max_position_embeddings=514,
+        type_vocab_size=1,
+        layer_norm_eps=1e-5,
+        bos_token_id=0,
+        pad_token_id=1,
+        eos_token_id=2,
+    )
 
-ENCODERS = {'xlm-roberta-base': _roberta(768, 12, 12, 250_002), 'xlm-roberta-large': _roberta(1024, 24, 16, 250_002), 'roberta-base': _roberta(768, 12, 12, 50_265, 'roberta')}
-_READINGS = dict(MeanPooler='mean', ClsPooler='first', ClsLastHiddenStatePooler='first')
+
+ENCODERS = {
+    "xlm-roberta-base": _roberta(768, 12, 12, 250_002),
+    "xlm-roberta-large": _roberta(1024, 24, 16, 250_002),
+    "roberta-base": _roberta(768, 12, 12, 50_265, "roberta"),
+}
+_READINGS = dict(MeanPooler="mean", ClsPooler="first", ClsLastHiddenStatePooler="first")
+
 
 class OpenClipEncoder(EncoderText):
     "The encoder inside an open_clip model, with open_clip's pooling and projection"
-    def __init__(self,
-        clip:nn.Module,       # the whole model, its text tower an `HFTextEncoder`
-        context_length:int=77 # open_clip's default for these
+
+    def __init__(
+        self,
+        clip: nn.Module,  # the whole model, its text tower an `HFTextEncoder`
+        context_length: int = 77,  # open_clip's default for these
     ):
-        text,self.clip = clip.text,clip
-        if (kind := type(text.pooler).__name__) not in _READINGS: raise LabError(f'a text tower with a {kind}', f'one of {sorted(_READINGS)}', 'Choose another model.')
-        pooler = getattr(text.transformer, 'pooler', None) if kind=='ClsPooler' else None
+        text, self.clip = clip.text, clip
+        if (kind := type(text.pooler).__name__) not in _READINGS:
+            raise LabError(f"a text tower with a {kind}", f"one of {sorted(_READINGS)}", "Choose another model.")
+        pooler = getattr(text.transformer, "pooler", None) if kind == "ClsPooler" else None
         head = text.proj if pooler is None else nn.Sequential(pooler.dense, pooler.activation, text.proj)
         super().__init__(text.transformer, _READINGS[kind], head, text.output_dim, context_length)
 
-    def own(self, ids:Tensor, end_index:Tensor)->Tensor:
+    def own(self, ids: Tensor, end_index: Tensor) -> Tensor:
         "open_clip's own `encode_text`"
         return self.clip.encode_text(ids, normalize=False)
 
-@register_kind('open_clip_encoder')
+
+@register_kind("open_clip_encoder")
 def build_open_clip_encoder(
-    config:dict # open_clip's `model_cfg`, with the encoder's own configuration in `text_cfg['encoder']`
-)->tuple[nn.Module,TextTower]: # random weights
+    config: dict,  # open_clip's `model_cfg`, with the encoder's own configuration in `text_cfg['encoder']`
+) -> tuple[nn.Module, TextTower]:  # random weights
     "A model of open_clip around an encoder of transformers"
-    config = deepcopy(config); text = config['text_cfg']; encoder = text.pop('encoder'); encoder_config(encoder)
+    config = deepcopy(config)
+    text = config["text_cfg"]
+    encoder = text.pop("encoder")
+    encoder_config(encoder)
     with tempfile.TemporaryDirectory() as d:
-        (Path(d)/'config.json').write_text(json.dumps(encoder)); text['hf_model_name'] = d
+        (Path(d) / "config.json").write_text(json.dumps(encoder))
+        text["hf_model_name"] = d
         clip = build_clip(config)
-    return clip,OpenClipEncoder(clip, text.get('context_length') or 77)
+    return clip, OpenClipEncoder(clip, text.get("context_length") or 77)
 
 # %% ../../nbs/23_backbone.open_clip.ipynb #6448ef60
 def as_open_clip(
-    clip:nn.Module,            # the model that is filled
-    state:Mapping[str,Tensor]  # as published
-)->dict[str,Tensor]:           # names and shapes of this model
+    clip: nn.Module,  # the model that is filled
+    state: Mapping[str, Tensor],  # as published
+) -> dict[str, Tensor]:  # names and shapes of this model
     "Published tensors under open_clip's present names"
     state = convert_state_dict(clip, dict(state))
-    if 'positional_embedding' in state and not hasattr(clip, 'positional_embedding'): state = convert_to_custom_text_state_dict(state)
-    for name in ('input_resolution','context_length','vocab_size','attn_mask','text.attn_mask','text.transformer.embeddings.position_ids'): state.pop(name, None) # buffers of older releases
-    for name in ('logit_scale','logit_bias'):
-        if name in state: state[name] = state[name].reshape(getattr(clip, name).shape)
+    if "positional_embedding" in state and not hasattr(clip, "positional_embedding"):
+        state = convert_to_custom_text_state_dict(state)
+    for name in (
+        "input_resolution",
+        "context_length",
+        "vocab_size",
+        "attn_mask",
+        "text.attn_mask",
+        "text.transformer.embeddings.position_ids",
+    ):
+        state.pop(name, None)  # buffers of older releases
+    for name in ("logit_scale", "logit_bias"):
+        if name in state:
+            state[name] = state[name].reshape(getattr(clip, name).shape)
     return state
 
+
 def weights_file(
-    name:str,            # of open_clip's registry
-    tag:str,             # of pretrained weights
-    download:bool=False  # fetch them if they are not at hand?
-)->Path:
+    name: str,  # of open_clip's registry
+    tag: str,  # of pretrained weights
+    download: bool = False,  # fetch them if they are not at hand?
+) -> Path:
     "The file of a pretrained tag, from the hub's cache or, if asked for, from the hub"
-    found = tag_settings(name, tag); where = (found.get('hf_hub') or '').strip('/') or found.get('url')
+    found = tag_settings(name, tag)
+    where = (found.get("hf_hub") or "").strip("/") or found.get("url")
     if download:
-        try: return Path(open_clip.download_pretrained(found, prefer_hf_hub=True))
-        except Exception as e: raise LabError(f'{where} could not be fetched ({str(e)[:100]})', 'a connection to the Hugging Face hub', 'Fetch it on another machine and give the path of the file as `pretrained`.') from e
+        try:
+            return Path(open_clip.download_pretrained(found, prefer_hf_hub=True))
+        except Exception as e:
+            raise LabError(
+                f"{where} could not be fetched ({str(e)[:100]})",
+                "a connection to the Hugging Face hub",
+                "Fetch it on another machine and give the path of the file as `pretrained`.",
+            ) from e
     from huggingface_hub import try_to_load_from_cache
-    for file in ('open_clip_model.safetensors','open_clip_pytorch_model.bin'): # the names on the hub
-        if found.get('hf_hub') and isinstance(p := try_to_load_from_cache(where, file), str): return Path(p)
-    raise LabError(f'no weights {tag!r} of {name} on this machine', f'open_clip_model.safetensors of {where}', 'Give its path, or the folder it lies in, as `pretrained`; or allow `download=True` where the hub can be reached.')
+
+    for file in ("open_clip_model.safetensors", "open_clip_pytorch_model.bin"):  # the names on the hub
+        if found.get("hf_hub") and isinstance(p := try_to_load_from_cache(where, file), str):
+            return Path(p)
+    raise LabError(
+        f"no weights {tag!r} of {name} on this machine",
+        f"open_clip_model.safetensors of {where}",
+        "Give its path, or the folder it lies in, as `pretrained`; or allow `download=True` where the hub can be reached.",
+    )
 
 # %% ../../nbs/23_backbone.open_clip.ipynb #05fabb9e
-_FILES = ('open_clip_model.safetensors','open_clip_pytorch_model.safetensors','open_clip_pytorch_model.bin')
+_FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.safetensors", "open_clip_pytorch_model.bin")
 
-def _pieces(folder:Path)->tuple[dict,dict,Path|None]:
+
+def _pieces(folder: Path) -> tuple[dict, dict, Path | None]:
     "Configuration, preprocessing and weights of a folder in open_clip's layout"
-    file = folder/'open_clip_config.json'
-    if not file.is_file(): raise LabError(f'{folder} without open_clip_config.json', "a folder in open_clip's layout", 'Fetch the whole repository, or use `load_backbone` for a folder of the lab.')
-    try: found = json.loads(file.read_text(encoding='utf-8'))
-    except ValueError as e: raise LabError(f'{file} cannot be read: {e}', 'JSON', 'Fetch it again.') from e
-    weights = next((folder/n for n in _FILES if (folder/n).is_file()), None)
-    if 'model_cfg' not in found or weights is None: raise LabError(f'{folder} without {"model_cfg" if weights else "weights"}', 'open_clip_config.json and open_clip_model.safetensors', 'Fetch the whole repository.')
-    return found['model_cfg'],found.get('preprocess_cfg', {}),weights
+    file = folder / "open_clip_config.json"
+    if not file.is_file():
+        raise LabError(
+            f"{folder} without open_clip_config.json",
+            "a folder in open_clip's layout",
+            "Fetch the whole repository, or use `load_backbone` for a folder of the lab.",
+        )
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as e:
+        raise LabError(f"{file} cannot be read: {e}", "JSON", "Fetch it again.") from e
+    weights = next((folder / n for n in _FILES if (folder / n).is_file()), None)
+    if "model_cfg" not in found or weights is None:
+        raise LabError(
+            f"{folder} without {'model_cfg' if weights else 'weights'}",
+            "open_clip_config.json and open_clip_model.safetensors",
+            "Fetch the whole repository.",
+        )
+    return found["model_cfg"], found.get("preprocess_cfg", {}), weights
 
-def _complete(config:dict, folder:Path|None, encoder:Mapping|None)->tuple[dict,str]:
+
+def _complete(config: dict, folder: Path | None, encoder: Mapping | None) -> tuple[dict, str]:
     "A configuration that can be built offline, and its kind"
-    config = deepcopy(config); text = config['text_cfg']
-    if not (name := text.get('hf_model_name')): return config,'open_clip'
-    beside = folder and folder/'config.json'
-    found = encoder or (json.loads(beside.read_text(encoding='utf-8')) if beside and beside.is_file() else None) or ENCODERS.get(name)
-    if not found: raise LabError(f'no configuration of the text encoder {name}', 'its config.json', f'Fetch config.json of {name} from the Hugging Face hub and give it as `encoder`.')
-    text['encoder'] = dict(found)
-    return config,'open_clip_encoder'
+    config = deepcopy(config)
+    text = config["text_cfg"]
+    if not (name := text.get("hf_model_name")):
+        return config, "open_clip"
+    beside = folder and folder / "config.json"
+    found = (
+        encoder
+        or (json.loads(beside.read_text(encoding="utf-8")) if beside and beside.is_file() else None)
+        or ENCODERS.get(name)
+    )
+    if not found:
+        raise LabError(
+            f"no configuration of the text encoder {name}",
+            "its config.json",
+            f"Fetch config.json of {name} from the Hugging Face hub and give it as `encoder`.",
+        )
+    text["encoder"] = dict(found)
+    return config, "open_clip_encoder"
 
 # %% ../../nbs/23_backbone.open_clip.ipynb #7eb25969
 def open_clip_backbone(
-    name:str|Path,                          # of open_clip's registry, or a folder in open_clip's layout
-    pretrained:str|Path|None=None,          # a tag, a file of weights, or a folder with one; None: those of `name`, a folder
-    tokenizer:str|Path|CaptionTokenizer|None=None, # tokenizer.json; None: of the folder, or CLIP's own
-    download:bool=False,                    # may the hub be asked?
-    encoder:Mapping|None=None,              # config.json of a text encoder; None: of the folder, or a known one
-    frame:tuple|None=None,                  # see `tokenizer_for`
-    config:Mapping|None=None                # another `model_cfg` than the registry's
-)->Backbone:
+    name: str | Path,  # of open_clip's registry, or a folder in open_clip's layout
+    pretrained: str
+    | Path
+    | None = None,  # a tag, a file of weights, or a folder with one; None: those of `name`, a folder
+    tokenizer: str | Path | CaptionTokenizer | None = None,  # tokenizer.json; None: of the folder, or CLIP's own
+    download: bool = False,  # may the hub be asked?
+    encoder: Mapping | None = None,  # config.json of a text encoder; None: of the folder, or a known one
+    frame: tuple | None = None,  # see `tokenizer_for`
+    config: Mapping | None = None,  # another `model_cfg` than the registry's
+) -> Backbone:
     "A published model as a frozen backbone, its driving proven"
-    folder,seen,weights = (Path(name) if Path(name).is_dir() else None),{},None
-    if folder: config,seen,weights = _pieces(folder)
-    elif tags := open_clip.list_pretrained_tags_by_model(str(name)): seen = open_clip.get_pretrained_cfg(str(name), tags[0]) # a file says nothing of pictures; the model's own weights agree
+    folder, seen, weights = (Path(name) if Path(name).is_dir() else None), {}, None
+    if folder:
+        config, seen, weights = _pieces(folder)
+    elif tags := open_clip.list_pretrained_tags_by_model(str(name)):
+        # a file says nothing of pictures; the model's own weights agree
+        seen = open_clip.get_pretrained_cfg(str(name), tags[0])
     config = deepcopy(dict(config or registry_config(str(name))))
     if pretrained is not None and Path(pretrained).is_dir():
-        folder = Path(pretrained); weights = next((folder/n for n in _FILES if (folder/n).is_file()), folder/_FILES[0])
-    elif pretrained is not None and (Path(pretrained).is_file() or Path(pretrained).suffix in ('.safetensors','.bin','.pt','.pth')): weights = Path(pretrained)
+        folder = Path(pretrained)
+        weights = next((folder / n for n in _FILES if (folder / n).is_file()), folder / _FILES[0])
+    elif pretrained is not None and (
+        Path(pretrained).is_file() or Path(pretrained).suffix in (".safetensors", ".bin", ".pt", ".pth")
+    ):
+        weights = Path(pretrained)
     elif pretrained is not None:
-        seen = tag_settings(str(name), str(pretrained)); weights = weights_file(str(name), str(pretrained), download)
-        config['quick_gelu'] = bool(seen.get('quick_gelu', False))
-    if weights is None: raise LabError(f'no weights for {name}', f'a tag, a file or a folder; tags: {open_clip.list_pretrained_tags_by_model(str(name))}', 'Give `pretrained`.')
-    config,kind = _complete(config, folder, encoder)
-    if tokenizer is None and folder and (folder/'tokenizer.json').is_file() and config['text_cfg'].get('hf_tokenizer_name'): tokenizer = folder/'tokenizer.json'
-    if not isinstance(tokenizer, CaptionTokenizer): tokenizer = tokenizer_for(config['text_cfg'], tokenizer, frame)
-    clip,text = build_open_clip_encoder(config) if kind=='open_clip_encoder' else (c := build_clip(config), ClipText(c))
+        seen = tag_settings(str(name), str(pretrained))
+        weights = weights_file(str(name), str(pretrained), download)
+        config["quick_gelu"] = bool(seen.get("quick_gelu", False))
+    if weights is None:
+        raise LabError(
+            f"no weights for {name}",
+            f"a tag, a file or a folder; tags: {open_clip.list_pretrained_tags_by_model(str(name))}",
+            "Give `pretrained`.",
+        )
+    config, kind = _complete(config, folder, encoder)
+    if (
+        tokenizer is None
+        and folder
+        and (folder / "tokenizer.json").is_file()
+        and config["text_cfg"].get("hf_tokenizer_name")
+    ):
+        tokenizer = folder / "tokenizer.json"
+    if not isinstance(tokenizer, CaptionTokenizer):
+        tokenizer = tokenizer_for(config["text_cfg"], tokenizer, frame)
+    clip, text = (
+        build_open_clip_encoder(config) if kind == "open_clip_encoder" else (c := build_clip(config), ClipText(c))
+    )
     load_weights(clip, as_open_clip(clip, read_weights(weights)), str(weights))
-    how = dict(resize_mode=seen.get('resize_mode') or 'shortest', interpolation=seen.get('interpolation') or 'bicubic', fill_color=seen.get('fill_color') or 0)
-    return proven(Backbone(clip, tokenizer, config, Path(name).name, seen.get('mean') or OPENAI_DATASET_MEAN, seen.get('std') or OPENAI_DATASET_STD, text, kind, **how))
+    how = dict(
+        resize_mode=seen.get("resize_mode") or "shortest",
+        interpolation=seen.get("interpolation") or "bicubic",
+        fill_color=seen.get("fill_color") or 0,
+    )
+    return proven(
+        Backbone(
+            clip,
+            tokenizer,
+            config,
+            Path(name).name,
+            seen.get("mean") or OPENAI_DATASET_MEAN,
+            seen.get("std") or OPENAI_DATASET_STD,
+            text,
+            kind,
+            **how,
+        )
+    )

@@ -6,12 +6,13 @@
 __all__ = ['frames_of', 'open_rgb', 'square_pixels', 'picture_tensor', 'Preprocessing']
 
 # %% ../../nbs/206_backbone.pictures.ipynb #1aae4cad
-from collections.abc import Callable,Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import open_clip,torch
+import open_clip
+import torch
 from PIL import Image
 from torch import Tensor
 
@@ -19,65 +20,95 @@ from ..contracts import LabError
 
 # %% ../../nbs/206_backbone.pictures.ipynb #244988e9
 def frames_of(
-    picture # a picture of any kind, or a visual
-)->Sequence: # frames; a picture is its own only one
+    picture,  # a picture of any kind, or a visual
+) -> Sequence:  # frames; a picture is its own only one
     "The frames of a clip"
-    return picture.frames if hasattr(picture, 'frames') else [picture]
+    return picture.frames if hasattr(picture, "frames") else [picture]
+
 
 def open_rgb(
-    picture # a PIL picture, a uint8 array [H, W, 3], or a visual (its first frame)
-)->Image.Image|np.ndarray: # an array stays one
+    picture,  # a PIL picture, a uint8 array [H, W, 3], or a visual (its first frame)
+) -> Image.Image | np.ndarray:  # an array stays one
     "What a picture of any kind holds"
-    p = picture.frames[0] if hasattr(picture, 'frames') else picture
-    if not isinstance(p, Image.Image) and (getattr(p, 'dtype', None)!=np.uint8 or p.ndim!=3 or p.shape[2]!=3):
-        raise LabError(f'a picture of type {type(p).__name__} {getattr(p, "shape", "")}', 'a PIL picture or a uint8 array [H, W, 3]', 'Open it with `read_picture`.')
+    p = picture.frames[0] if hasattr(picture, "frames") else picture
+    if not isinstance(p, Image.Image) and (getattr(p, "dtype", None) != np.uint8 or p.ndim != 3 or p.shape[2] != 3):
+        raise LabError(
+            f"a picture of type {type(p).__name__} {getattr(p, 'shape', '')}",
+            "a PIL picture or a uint8 array [H, W, 3]",
+            "Open it with `read_picture`.",
+        )
     return p
 
+
 def square_pixels(
-    picture, # a PIL picture, a uint8 array [H, W, 3], or a visual (its first frame)
-    size:int # pixels a side
-)->np.ndarray: # uint8 [size, size, 3]
+    picture,  # a PIL picture, a uint8 array [H, W, 3], or a visual (its first frame)
+    size: int,  # pixels a side
+) -> np.ndarray:  # uint8 [size, size, 3]
     "The middle of a picture, resized as CLIP does it"
     p = open_rgb(picture)
     if not isinstance(p, Image.Image):
-        if p.shape[:2]==(size,size): return p
+        if p.shape[:2] == (size, size):
+            return p
         p = Image.fromarray(p)
-    w,h = p.size; side = min(w, h); left,top = (w-side)//2,(h-side)//2
-    return np.asarray(p.convert('RGB').resize((size,size), Image.BICUBIC, box=(left,top,left+side,top+side)))
+    w, h = p.size
+    side = min(w, h)
+    left, top = (w - side) // 2, (h - side) // 2
+    return np.asarray(p.convert("RGB").resize((size, size), Image.BICUBIC, box=(left, top, left + side, top + side)))
+
 
 def picture_tensor(
-    pictures:Sequence,              # PIL pictures, uint8 arrays [H, W, 3], or visuals
-    size:int,                       # pixels a side
-    mean:Sequence[float],           # of the channels
-    std:Sequence[float]             # of the channels
-)->Tensor:                          # [N, 3, size, size]
+    pictures: Sequence,  # PIL pictures, uint8 arrays [H, W, 3], or visuals
+    size: int,  # pixels a side
+    mean: Sequence[float],  # of the channels
+    std: Sequence[float],  # of the channels
+) -> Tensor:  # [N, 3, size, size]
     "Pictures resized, cut to a square and normalised, as CLIP does it"
     rows = [square_pixels(p, size) for p in pictures]
-    x = torch.from_numpy(np.stack(rows)).permute(0,3,1,2).float()/255
-    return (x-torch.tensor(mean).view(3,1,1))/torch.tensor(std).view(3,1,1)
+    x = torch.from_numpy(np.stack(rows)).permute(0, 3, 1, 2).float() / 255
+    return (x - torch.tensor(mean).view(3, 1, 1)) / torch.tensor(std).view(3, 1, 1)
 
 # %% ../../nbs/206_backbone.pictures.ipynb #e1bffda4
 @dataclass(frozen=True)
 class Preprocessing:
     "How a picture becomes what the image tower reads"
-    size:int                                    # pixels a side
-    mean:tuple[float,...] = (.5,.5,.5)          # of the channels, in [0, 1]
-    std:tuple[float,...] = (.5,.5,.5)           # of the channels
-    resize_mode:Literal['middle','shortest','longest','squash'] = 'middle' # the middle square, or open_clip's three ways
-    interpolation:Literal['bicubic','bilinear'] = 'bicubic'
-    crop:float = 1.                             # share of the side that is kept (timm's crop_pct)
-    fill_color:int = 0                          # of the borders of 'longest'
 
-    def transform(self)->Callable: # PIL picture → [3, size, size]
+    size: int  # pixels a side
+    mean: tuple[float, ...] = (0.5, 0.5, 0.5)  # of the channels, in [0, 1]
+    std: tuple[float, ...] = (0.5, 0.5, 0.5)  # of the channels
+    resize_mode: Literal["middle", "shortest", "longest", "squash"] = (
+        "middle"  # the middle square, or open_clip's three ways
+    )
+    interpolation: Literal["bicubic", "bilinear"] = "bicubic"
+    crop: float = 1.0  # share of the side that is kept (timm's crop_pct)
+    fill_color: int = 0  # of the borders of 'longest'
+
+    def transform(self) -> Callable:  # PIL picture → [3, size, size]
         "The library's own transform for one picture"
-        if self.crop==1: return open_clip.image_transform(self.size, False, self.mean, self.std, self.resize_mode, self.interpolation, self.fill_color)
+        if self.crop == 1:
+            return open_clip.image_transform(
+                self.size, False, self.mean, self.std, self.resize_mode, self.interpolation, self.fill_color
+            )
         from timm.data import create_transform
-        return create_transform((3,self.size,self.size), mean=self.mean, std=self.std, interpolation=self.interpolation, crop_pct=self.crop)
 
-    def __call__(self,
-        pictures:Sequence # PIL pictures, uint8 arrays [H, W, 3], or visuals
-    )->Tensor:            # [N, 3, size, size]
+        return create_transform(
+            (3, self.size, self.size),
+            mean=self.mean,
+            std=self.std,
+            interpolation=self.interpolation,
+            crop_pct=self.crop,
+        )
+
+    def __call__(
+        self,
+        pictures: Sequence,  # PIL pictures, uint8 arrays [H, W, 3], or visuals
+    ) -> Tensor:  # [N, 3, size, size]
         "Pictures resized, cut and normalised"
-        if self.resize_mode=='middle': return picture_tensor(pictures, self.size, self.mean, self.std)
+        if self.resize_mode == "middle":
+            return picture_tensor(pictures, self.size, self.mean, self.std)
         one = self.transform()
-        return torch.stack([one(p.convert('RGB') if isinstance(p, Image.Image) else Image.fromarray(p)) for p in map(open_rgb, pictures)])
+        return torch.stack(
+            [
+                one(p.convert("RGB") if isinstance(p, Image.Image) else Image.fromarray(p))
+                for p in map(open_rgb, pictures)
+            ]
+        )

@@ -6,106 +6,151 @@
 __all__ = ['place_tokens', 'n_places', 'encode_places', 'pixel_columns', 'picture_columns', 'joined']
 
 # %% ../../nbs/214_backbone.places.ipynb #2cb4a3f7
-from collections.abc import Callable,Iterable,Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-import numpy as np,torch
-from torch import Tensor,nn
+import numpy as np
+import torch
+from torch import Tensor, nn
 
 from .text import attention
 from .towers import Backbone
 from ..contracts import LabError
 
 # %% ../../nbs/214_backbone.places.ipynb #e1a57c9f
-def _vit(visual:nn.Module, pixels:Tensor)->tuple[Tensor,Tensor]:
+def _vit(visual: nn.Module, pixels: Tensor) -> tuple[Tensor, Tensor]:
     "open_clip's own vision transformer"
-    before,visual.output_tokens = visual.output_tokens,True
-    try: whole,places = visual(pixels)
-    finally: visual.output_tokens = before
-    if visual.final_ln_after_pool: places = visual.ln_post(places)
-    return whole,places if visual.proj is None else places @ visual.proj
+    before, visual.output_tokens = visual.output_tokens, True
+    try:
+        whole, places = visual(pixels)
+    finally:
+        visual.output_tokens = before
+    if visual.final_ln_after_pool:
+        places = visual.ln_post(places)
+    return whole, places if visual.proj is None else places @ visual.proj
 
-def _timm(visual:nn.Module, pixels:Tensor)->tuple[Tensor,Tensor]:
+
+def _timm(visual: nn.Module, pixels: Tensor) -> tuple[Tensor, Tensor]:
     "A tower of timm in open_clip: a map [N, C, h, w] or tokens [N, L, C] before pooling"
     found = visual.trunk.forward_features(pixels)
-    places = found.flatten(2).mT if found.ndim==4 else found[:,getattr(visual.trunk, 'num_prefix_tokens', 0):]
-    return visual.head(visual.trunk.forward_head(found)),visual.head(places)
+    places = found.flatten(2).mT if found.ndim == 4 else found[:, getattr(visual.trunk, "num_prefix_tokens", 0) :]
+    return visual.head(visual.trunk.forward_head(found)), visual.head(places)
 
-def _hub(model:nn.Module, pixels:Tensor)->tuple[Tensor,Tensor]:
+
+def _hub(model: nn.Module, pixels: Tensor) -> tuple[Tensor, Tensor]:
     "A two-tower model of transformers with a class token, such as CLIP"
-    tokens = model.visual_projection(model.vision_model.post_layernorm(model.vision_model(pixel_values=pixels).last_hidden_state))
-    return tokens[:,0],tokens[:,1:]
+    tokens = model.visual_projection(
+        model.vision_model.post_layernorm(model.vision_model(pixel_values=pixels).last_hidden_state)
+    )
+    return tokens[:, 0], tokens[:, 1:]
+
 
 def place_tokens(
-    backbone:Backbone, # frozen
-    pixels:Tensor      # [N, 3, size, size] as `Backbone.pixels` gives them
-)->Tensor:             # [N, 1+P, E] the whole, then its places
+    backbone: Backbone,  # frozen
+    pixels: Tensor,  # [N, 3, size, size] as `Backbone.pixels` gives them
+) -> Tensor:  # [N, 1+P, E] the whole, then its places
     "Prepared pictures as visual tokens"
-    clip = backbone.clip; visual = getattr(clip, 'visual', None); of = None
-    if visual is not None and hasattr(visual, 'output_tokens') and getattr(visual, 'attn_pool', None) is None: of = lambda: _vit(visual, pixels)
-    elif visual is not None and hasattr(visual, 'trunk'): of = lambda: _timm(visual, pixels)
-    elif hasattr(getattr(clip, 'model', None), 'visual_projection'): of = lambda: _hub(clip.model, pixels)
-    refused = LabError(f'the image tower of {backbone.name or backbone.kind}, whose places are not known', "a vision transformer of open_clip or transformers, or a tower that projects its last map", "Take one vector a frame: `config.vision.reads` = 'frames'.")
-    if of is None: raise refused
+    clip = backbone.clip
+    visual = getattr(clip, "visual", None)
+    of = None
+    if visual is not None and hasattr(visual, "output_tokens") and getattr(visual, "attn_pool", None) is None:
+        of = lambda: _vit(visual, pixels)
+    elif visual is not None and hasattr(visual, "trunk"):
+        of = lambda: _timm(visual, pixels)
+    elif hasattr(getattr(clip, "model", None), "visual_projection"):
+        of = lambda: _hub(clip.model, pixels)
+    refused = LabError(
+        f"the image tower of {backbone.name or backbone.kind}, whose places are not known",
+        "a vision transformer of open_clip or transformers, or a tower that projects its last map",
+        "Take one vector a frame: `config.vision.reads` = 'frames'.",
+    )
+    if of is None:
+        raise refused
     try:
-        with attention(backbone.device): whole,places = of()
-        return torch.cat([whole[:,None], places], 1)
-    except (RuntimeError,ValueError,TypeError,AttributeError) as e: raise refused from e
+        with attention(backbone.device):
+            whole, places = of()
+        return torch.cat([whole[:, None], places], 1)
+    except (RuntimeError, ValueError, TypeError, AttributeError) as e:
+        raise refused from e
 
 # %% ../../nbs/214_backbone.places.ipynb #c622cc48
 @torch.no_grad()
 def n_places(
-    backbone:Backbone # frozen
-)->int:
+    backbone: Backbone,  # frozen
+) -> int:
     "Visual tokens of one frame, the whole among them"
-    if not hasattr(backbone, '_n_places'): backbone._n_places = place_tokens(backbone, backbone.pixels([np.zeros((backbone.image_size,backbone.image_size,3), np.uint8)])).shape[1]
+    if not hasattr(backbone, "_n_places"):
+        backbone._n_places = place_tokens(
+            backbone, backbone.pixels([np.zeros((backbone.image_size, backbone.image_size, 3), np.uint8)])
+        ).shape[1]
     return backbone._n_places
+
 
 @torch.no_grad()
 def encode_places(
-    backbone:Backbone,            # frozen
-    pictures:Sequence,            # as for `Backbone.encode_frames`
-    batch_size:int=64,            # frames at a time
-    progress:Callable|None=None   # wraps an iterable, such as `tqdm`
-)->tuple[Tensor,Tensor]:          # [N, V, E], zeros where there is nothing; mask [N, V]
+    backbone: Backbone,  # frozen
+    pictures: Sequence,  # as for `Backbone.encode_frames`
+    batch_size: int = 64,  # frames at a time
+    progress: Callable | None = None,  # wraps an iterable, such as `tqdm`
+) -> tuple[Tensor, Tensor]:  # [N, V, E], zeros where there is nothing; mask [N, V]
     "Visual tokens of every picture; those of a clip's frames one after the other"
-    rows,lengths = backbone.frame_rows(pictures, batch_size, progress, lambda pixels: place_tokens(backbone, pixels))
-    rows = rows if len(rows) else torch.empty(0, 1, backbone.embed_dim); p = rows.shape[1]
-    if len({*lengths})==1: return rows.reshape(len(lengths), -1, backbone.embed_dim),torch.ones(len(lengths), lengths[0]*p, dtype=torch.bool)
-    mask = torch.arange(max(lengths, default=1)*p)<p*torch.tensor(lengths, dtype=torch.long)[:,None]
-    tokens = torch.zeros(*mask.shape, backbone.embed_dim); tokens[mask] = rows.flatten(0, 1)
-    return tokens,mask
+    rows, lengths = backbone.frame_rows(pictures, batch_size, progress, lambda pixels: place_tokens(backbone, pixels))
+    rows = rows if len(rows) else torch.empty(0, 1, backbone.embed_dim)
+    p = rows.shape[1]
+    if len({*lengths}) == 1:
+        return rows.reshape(len(lengths), -1, backbone.embed_dim), torch.ones(
+            len(lengths), lengths[0] * p, dtype=torch.bool
+        )
+    mask = torch.arange(max(lengths, default=1) * p) < p * torch.tensor(lengths, dtype=torch.long)[:, None]
+    tokens = torch.zeros(*mask.shape, backbone.embed_dim)
+    tokens[mask] = rows.flatten(0, 1)
+    return tokens, mask
+
 
 def pixel_columns(
-    backbone:Backbone,    # frozen
-    pixels:Tensor,        # [N, 3, size, size] prepared pictures, one frame each
-    columns:Iterable[str] # which of `contracts.COLUMNS` are wanted
-)->dict[str,Tensor]:      # 'image_features' and those
+    backbone: Backbone,  # frozen
+    pixels: Tensor,  # [N, 3, size, size] prepared pictures, one frame each
+    columns: Iterable[str],  # which of `contracts.COLUMNS` are wanted
+) -> dict[str, Tensor]:  # 'image_features' and those
     "What the tower says of pixels that no picture holds, such as half covered ones"
-    every = lambda x: torch.ones(x.shape[:2], dtype=torch.bool); found = {}
-    if 'visual_tokens' in columns: x = place_tokens(backbone, pixels).float().cpu(); found = dict(visual_tokens=x, visual_mask=every(x))
-    image = found['visual_tokens'][:,0] if found else backbone.encode_pixels(pixels).float().cpu()
-    if 'frame_features' in columns: x = image[:,None]; found |= dict(frame_features=x, frame_mask=every(x))
+    every = lambda x: torch.ones(x.shape[:2], dtype=torch.bool)
+    found = {}
+    if "visual_tokens" in columns:
+        x = place_tokens(backbone, pixels).float().cpu()
+        found = dict(visual_tokens=x, visual_mask=every(x))
+    image = found["visual_tokens"][:, 0] if found else backbone.encode_pixels(pixels).float().cpu()
+    if "frame_features" in columns:
+        x = image[:, None]
+        found |= dict(frame_features=x, frame_mask=every(x))
     return dict(image_features=image) | found
 
+
 def picture_columns(
-    backbone:Backbone,           # frozen
-    pictures:Sequence,           # as for `Backbone.encode_frames`
-    columns:Iterable[str],       # which of `contracts.COLUMNS` are wanted beside 'image_features'
-    progress:Callable|None=None  # wraps an iterable, such as `tqdm`
-)->dict[str,Tensor]:             # 'image_features', and those that are more than one vector a picture with their masks
+    backbone: Backbone,  # frozen
+    pictures: Sequence,  # as for `Backbone.encode_frames`
+    columns: Iterable[str],  # which of `contracts.COLUMNS` are wanted beside 'image_features'
+    progress: Callable | None = None,  # wraps an iterable, such as `tqdm`
+) -> dict[str, Tensor]:  # 'image_features', and those that are more than one vector a picture with their masks
     "What the tower says of pictures, from one look: among their places is the whole, and the mean over frames is a clip's vector"
     found = {}
-    if 'visual_tokens' in columns: found |= zip(('visual_tokens','visual_mask'), encode_places(backbone, pictures, progress=progress))
-    if 'frame_features' in columns: found |= zip(('frame_features','frame_mask'), backbone.encode_frames(pictures, progress=progress))
-    if 'visual_tokens' in found: p = n_places(backbone); rows,mask = found['visual_tokens'][:,::p],found['visual_mask'][:,::p,None]
-    elif 'frame_features' in found: rows,mask = found['frame_features'],found['frame_mask'][...,None]
-    else: return dict(image_features=backbone.encode_pictures(pictures, progress=progress))
-    return dict(image_features=(rows*mask).sum(1)/mask.sum(1).clamp(min=1)) | found
+    if "visual_tokens" in columns:
+        found |= zip(("visual_tokens", "visual_mask"), encode_places(backbone, pictures, progress=progress))
+    if "frame_features" in columns:
+        found |= zip(("frame_features", "frame_mask"), backbone.encode_frames(pictures, progress=progress))
+    if "visual_tokens" in found:
+        p = n_places(backbone)
+        rows, mask = found["visual_tokens"][:, ::p], found["visual_mask"][:, ::p, None]
+    elif "frame_features" in found:
+        rows, mask = found["frame_features"], found["frame_mask"][..., None]
+    else:
+        return dict(image_features=backbone.encode_pictures(pictures, progress=progress))
+    return dict(image_features=(rows * mask).sum(1) / mask.sum(1).clamp(min=1)) | found
+
 
 def joined(
-    parts:Sequence[Tensor] # [n, m, …], m may differ
-)->Tensor:                 # [N, M, …]
+    parts: Sequence[Tensor],  # [n, m, …], m may differ
+) -> Tensor:  # [N, M, …]
     "Rows one after the other, filled up with zeros to the longest"
-    if parts[0].ndim<2 or len({p.shape[1] for p in parts})==1: return torch.cat(list(parts))
+    if parts[0].ndim < 2 or len({p.shape[1] for p in parts}) == 1:
+        return torch.cat(list(parts))
     M = max(p.shape[1] for p in parts)
-    return torch.cat([torch.cat([p, p.new_zeros(len(p), M-p.shape[1], *p.shape[2:])], 1) for p in parts])
+    return torch.cat([torch.cat([p, p.new_zeros(len(p), M - p.shape[1], *p.shape[2:])], 1) for p in parts])

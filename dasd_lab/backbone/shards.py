@@ -6,8 +6,12 @@
 __all__ = ['START', 'TYPES', 'write_shard', 'shard_header', 'shard_fault', 'joined', 'StoredRows', 'write_texts', 'StoredTexts']
 
 # %% ../../nbs/215_backbone.shards.ipynb #92849166
-import ctypes,hashlib,json,mmap,os
-from collections.abc import Mapping,Sequence
+import ctypes
+import hashlib
+import json
+import mmap
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,154 +23,277 @@ from ..contracts import LabError
 from ..storage import whole_file
 
 # %% ../../nbs/215_backbone.shards.ipynb #bcf5cfb9
-START = 1<<16 # bytes before the numbers of a shard: a multiple of every page size in use
+START = 1 << 16  # bytes before the numbers of a shard: a multiple of every page size in use
+
 
 def write_shard(
-    tensors:Mapping[str,Tensor], # name → rows; the widest type comes first in the file
-    path:str|Path,               # the file, `.safetensors`
-    by:str='',                   # who writes it, see `whole_file`
-    **facts                      # what its header says
-)->str:                          # checksum of its numbers
+    tensors: Mapping[str, Tensor],  # name → rows; the widest type comes first in the file
+    path: str | Path,  # the file, `.safetensors`
+    by: str = "",  # who writes it, see `whole_file`
+    **facts,  # what its header says
+) -> str:  # checksum of its numbers
     "Write a shard, whole"
-    tensors = {k: t.detach().contiguous().cpu() for k,t in tensors.items()}; told = lambda digest: json.dumps(facts|dict(sha256=digest), sort_keys=True)
-    raw = save(tensors, {'shard': told('0'*64)}); n = 8+int.from_bytes(raw[:8], 'little')
-    digest = hashlib.sha256(memoryview(raw)[n:]).hexdigest(); spaces = START-8-len(raw[8:n].rstrip(b' '))
-    if spaces<0: raise LabError(f'facts of {len(told(digest)):,} characters for a shard', f'fewer than {START:,}', 'Put less into them.')
-    raw = save(tensors, {'shard': told(digest)+' '*spaces})
-    with whole_file(path, by) as f: f.write_bytes(raw)
+    tensors = {k: t.detach().contiguous().cpu() for k, t in tensors.items()}
+    told = lambda digest: json.dumps(facts | dict(sha256=digest), sort_keys=True)
+    raw = save(tensors, {"shard": told("0" * 64)})
+    n = 8 + int.from_bytes(raw[:8], "little")
+    digest = hashlib.sha256(memoryview(raw)[n:]).hexdigest()
+    spaces = START - 8 - len(raw[8:n].rstrip(b" "))
+    if spaces < 0:
+        raise LabError(
+            f"facts of {len(told(digest)):,} characters for a shard", f"fewer than {START:,}", "Put less into them."
+        )
+    raw = save(tensors, {"shard": told(digest) + " " * spaces})
+    with whole_file(path, by) as f:
+        f.write_bytes(raw)
     return digest
 
 # %% ../../nbs/215_backbone.shards.ipynb #e1829555
 def shard_header(
-    path:str|Path # a file that `write_shard` wrote
-)->tuple[dict,dict[str,tuple[str,list[int],int]],int]: # its facts, name → (type, shape, first byte), bytes of the whole file
+    path: str | Path,  # a file that `write_shard` wrote
+) -> tuple[
+    dict, dict[str, tuple[str, list[int], int]], int
+]:  # its facts, name → (type, shape, first byte), bytes of the whole file
     "What a shard says of itself; its numbers are not read"
     try:
-        with open(path, 'rb') as f: first = f.read(START)
-        head = json.loads(first[8:8+int.from_bytes(first[:8], 'little')])
-        facts = json.loads(head.pop('__metadata__')['shard'])
-        return facts,{k: (t['dtype'],t['shape'],START+t['data_offsets'][0]) for k,t in head.items()},START+max(t['data_offsets'][1] for t in head.values())
-    except (OSError,ValueError,KeyError,TypeError,AttributeError,OverflowError) as e: raise LabError(f'{path} is no whole shard ({type(e).__name__})', 'a file that the lab wrote as one', 'Encode it again.') from e
+        with open(path, "rb") as f:
+            first = f.read(START)
+        head = json.loads(first[8 : 8 + int.from_bytes(first[:8], "little")])
+        facts = json.loads(head.pop("__metadata__")["shard"])
+        return (
+            facts,
+            {k: (t["dtype"], t["shape"], START + t["data_offsets"][0]) for k, t in head.items()},
+            START + max(t["data_offsets"][1] for t in head.values()),
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as e:
+        raise LabError(
+            f"{path} is no whole shard ({type(e).__name__})", "a file that the lab wrote as one", "Encode it again."
+        ) from e
+
 
 def shard_fault(
-    path:str|Path,   # of a shard
-    facts:Mapping,   # what its header should say
-    numbers:bool=True # also compare the checksum of its numbers
-)->str|None:         # None: it is whole
+    path: str | Path,  # of a shard
+    facts: Mapping,  # what its header should say
+    numbers: bool = True,  # also compare the checksum of its numbers
+) -> str | None:  # None: it is whole
     "What is wrong with a file: 'is missing', 'belongs to another store', 'was cut short' or 'was changed'"
-    if not Path(path).is_file(): return 'is missing'
-    try: said,_,size = shard_header(path)
-    except LabError: return 'was cut short' if os.stat(path).st_size<START else 'was changed'
-    if any(said.get(k)!=v for k,v in facts.items() if k!='sha256'): return 'belongs to another store'
-    if (there := os.stat(path).st_size)!=size: return 'was cut short' if there<size else 'was changed'
-    if said['sha256']!=facts.get('sha256', said['sha256']): return 'was changed'
+    if not Path(path).is_file():
+        return "is missing"
+    try:
+        said, _, size = shard_header(path)
+    except LabError:
+        return "was cut short" if os.stat(path).st_size < START else "was changed"
+    if any(said.get(k) != v for k, v in facts.items() if k != "sha256"):
+        return "belongs to another store"
+    if (there := os.stat(path).st_size) != size:
+        return "was cut short" if there < size else "was changed"
+    if said["sha256"] != facts.get("sha256", said["sha256"]):
+        return "was changed"
     if numbers:
-        with open(path, 'rb') as f:
+        with open(path, "rb") as f:
             f.seek(START)
-            if hashlib.file_digest(f, 'sha256').hexdigest()!=said['sha256']: return 'was changed'
+            if hashlib.file_digest(f, "sha256").hexdigest() != said["sha256"]:
+                return "was changed"
 
 # %% ../../nbs/215_backbone.shards.ipynb #2e402a19
 def joined(
-    paths:Sequence[Path], # shards of one kind, in order
-    sizes:Sequence[int]   # bytes of each that count, from `START`
-)->np.ndarray|None:       # [sum(sizes)] bytes, read-only; None: they cannot be joined
+    paths: Sequence[Path],  # shards of one kind, in order
+    sizes: Sequence[int],  # bytes of each that count, from `START`
+) -> np.ndarray | None:  # [sum(sizes)] bytes, read-only; None: they cannot be joined
     "The numbers of many files at addresses that follow one another"
-    if os.name!='posix' or not sum(sizes) or any(s%mmap.ALLOCATIONGRANULARITY for s in sizes[:-1]): return None
-    try: region = np.frombuffer(mmap.mmap(-1, sum(sizes), flags=mmap.MAP_PRIVATE|mmap.MAP_ANONYMOUS, prot=mmap.PROT_READ), np.uint8) # addresses to lay the files over; freed with it
-    except (OSError,ValueError,OverflowError): return None # no such room
-    lay = ctypes.CDLL(None).mmap; lay.restype,at = ctypes.c_void_p,region.ctypes.data
-    lay.argtypes = [ctypes.c_void_p,ctypes.c_size_t,ctypes.c_int,ctypes.c_int,ctypes.c_int,ctypes.c_long]
-    for path,size in zip(paths, sizes):
-        with open(path, 'rb') as f:
-            if lay(at, size, mmap.PROT_READ, mmap.MAP_SHARED|0x10, f.fileno(), START)!=at: return None # 0x10: MAP_FIXED
+    if os.name != "posix" or not sum(sizes) or any(s % mmap.ALLOCATIONGRANULARITY for s in sizes[:-1]):
+        return None
+    try:
+        # addresses to lay the files over; freed with it
+        region = np.frombuffer(
+            mmap.mmap(-1, sum(sizes), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=mmap.PROT_READ), np.uint8
+        )
+    except (OSError, ValueError, OverflowError):
+        return None  # no such room
+    lay = ctypes.CDLL(None).mmap
+    lay.restype, at = ctypes.c_void_p, region.ctypes.data
+    lay.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+    for path, size in zip(paths, sizes):
+        with open(path, "rb") as f:
+            if lay(at, size, mmap.PROT_READ, mmap.MAP_SHARED | 0x10, f.fileno(), START) != at:
+                return None  # 0x10: MAP_FIXED
         at += size
     return region
 
 # %% ../../nbs/215_backbone.shards.ipynb #f16615d1
-TYPES = dict(float16=(torch.float16,np.float16), bfloat16=(torch.bfloat16,np.uint16)) # numpy knows no bfloat16: its bits are carried
+# numpy knows no bfloat16: its bits are carried
+TYPES = dict(float16=(torch.float16, np.float16), bfloat16=(torch.bfloat16, np.uint16))
+
 
 class StoredRows:
     "Rows of features in shards, read from their files when they are asked for; indexed like a tensor, answers in float32"
-    def __init__(self,
-        paths:Sequence[str|Path], # shards, in order
-        n_rows:int,               # N, of all
-        shape:Sequence[int],      # of a row: [E], or [T, E]
-        dtype:str,                # float16 or bfloat16
-        shard_rows:int            # rows of every shard but the last
+
+    def __init__(
+        self,
+        paths: Sequence[str | Path],  # shards, in order
+        n_rows: int,  # N, of all
+        shape: Sequence[int],  # of a row: [E], or [T, E]
+        dtype: str,  # float16 or bfloat16
+        shard_rows: int,  # rows of every shard but the last
     ):
-        self.paths,self.row_shape,self.stored,self.shard_rows,self._n = [Path(p) for p in paths],tuple(shape),dtype,shard_rows,n_rows
-        kind = TYPES[dtype][1]; width = int(np.prod(shape)); counts = [min(shard_rows, n_rows-i) for i in range(0, n_rows, shard_rows)]
-        one = joined(self.paths, [c*width*np.dtype(kind).itemsize for c in counts])
+        self.paths, self.row_shape, self.stored, self.shard_rows, self._n = (
+            [Path(p) for p in paths],
+            tuple(shape),
+            dtype,
+            shard_rows,
+            n_rows,
+        )
+        kind = TYPES[dtype][1]
+        width = int(np.prod(shape))
+        counts = [min(shard_rows, n_rows - i) for i in range(0, n_rows, shard_rows)]
+        one = joined(self.paths, [c * width * np.dtype(kind).itemsize for c in counts])
         self._one = None if one is None else one.view(kind).reshape(n_rows, width)
-        self._each = [] if one is not None else [np.memmap(p, kind, 'r', START, (c,width)) for p,c in zip(self.paths, counts)]
+        self._each = (
+            [] if one is not None else [np.memmap(p, kind, "r", START, (c, width)) for p, c in zip(self.paths, counts)]
+        )
 
-    def __len__(self)->int: return self._n
-    def __reduce__(self): return StoredRows,(self.paths,self._n,self.row_shape,self.stored,self.shard_rows) # another process maps the files again
-    def __repr__(self): return f'{self._n:,} rows of {list(self.row_shape)} in {self.stored}, {len(self.paths)} shards'
+    def __len__(self) -> int:
+        return self._n
+
+    def __reduce__(self):
+        # another process maps the files again
+        return StoredRows, (self.paths, self._n, self.row_shape, self.stored, self.shard_rows)
+
+    def __repr__(self):
+        return f"{self._n:,} rows of {list(self.row_shape)} in {self.stored}, {len(self.paths)} shards"
+
     @property
-    def shape(self)->torch.Size: return torch.Size((self._n,*self.row_shape))
+    def shape(self) -> torch.Size:
+        return torch.Size((self._n, *self.row_shape))
 
-    def stored_rows(self,
-        rows:np.ndarray # [B] row numbers
-    )->np.ndarray:      # [B, width] as they are stored
+    def stored_rows(
+        self,
+        rows: np.ndarray,  # [B] row numbers
+    ) -> np.ndarray:  # [B, width] as they are stored
         "A copy of some rows"
-        if self._one is not None: return self._one.take(rows, axis=0)
-        if not self._each: return np.empty((0,*self.row_shape), TYPES[self.stored][1])[rows]
-        number,at = np.divmod(np.where(rows<0, rows+self._n, rows), self.shard_rows)
-        if ((number<0)|(number>=len(self._each))|(rows>=self._n)).any(): raise IndexError(f'rows {rows} of {self._n:,}')
-        out = np.empty((len(rows),self._each[0].shape[1]), self._each[0].dtype)
-        for i in np.unique(number): out[number==i] = self._each[i][at[number==i]]
+        if self._one is not None:
+            return self._one.take(rows, axis=0)
+        if not self._each:
+            return np.empty((0, *self.row_shape), TYPES[self.stored][1])[rows]
+        number, at = np.divmod(np.where(rows < 0, rows + self._n, rows), self.shard_rows)
+        if ((number < 0) | (number >= len(self._each)) | (rows >= self._n)).any():
+            raise IndexError(f"rows {rows} of {self._n:,}")
+        out = np.empty((len(rows), self._each[0].shape[1]), self._each[0].dtype)
+        for i in np.unique(number):
+            out[number == i] = self._each[i][at[number == i]]
         return out
 
-    def __getitem__(self, rows)->Tensor: # [*, …] float32, * the shape of the row numbers: one row for a number
-        if isinstance(rows, slice): rows = np.arange(self._n)[rows]
-        if isinstance(rows, tuple) or rows is None or rows is ...: raise IndexError(f'{rows!r}: rows are asked for by number, list, mask or slice')
-        rows = np.asarray(rows); rows = rows if rows.size or rows.dtype==bool else rows.astype(np.intp)
-        if rows.dtype==bool:
-            if rows.shape!=(self._n,): raise IndexError(f'a mask of {list(rows.shape)} for {self._n:,} rows')
+    def __getitem__(self, rows) -> Tensor:  # [*, …] float32, * the shape of the row numbers: one row for a number
+        if isinstance(rows, slice):
+            rows = np.arange(self._n)[rows]
+        if isinstance(rows, tuple) or rows is None or rows is ...:
+            raise IndexError(f"{rows!r}: rows are asked for by number, list, mask or slice")
+        rows = np.asarray(rows)
+        rows = rows if rows.size or rows.dtype == bool else rows.astype(np.intp)
+        if rows.dtype == bool:
+            if rows.shape != (self._n,):
+                raise IndexError(f"a mask of {list(rows.shape)} for {self._n:,} rows")
             rows = np.flatnonzero(rows)
-        if rows.dtype.kind not in 'iu': raise IndexError(f'rows of {rows.dtype}: numbers are asked for')
-        return torch.from_numpy(self.stored_rows(rows.reshape(-1))).view(TYPES[self.stored][0]).float().view(*rows.shape, *self.row_shape)
+        if rows.dtype.kind not in "iu":
+            raise IndexError(f"rows of {rows.dtype}: numbers are asked for")
+        return (
+            torch.from_numpy(self.stored_rows(rows.reshape(-1)))
+            .view(TYPES[self.stored][0])
+            .float()
+            .view(*rows.shape, *self.row_shape)
+        )
 
-    def __iter__(self): return (self[i] for i in range(self._n))
-    def __array__(self, dtype=None, copy=None)->np.ndarray: return self.float().numpy().astype(dtype or np.float32, copy=False) # all rows in memory
-    def __dlpack__(self, **options): return self.float().__dlpack__(**options) # what `torch.as_tensor` asks for
-    def __dlpack_device__(self): return torch.empty(0).__dlpack_device__()
+    def __iter__(self):
+        return (self[i] for i in range(self._n))
 
-    def float(self)->Tensor: return self[:] # [N, …] in memory
+    def __array__(self, dtype=None, copy=None) -> np.ndarray:
+        return self.float().numpy().astype(dtype or np.float32, copy=False)  # all rows in memory
+
+    def __dlpack__(self, **options):
+        return self.float().__dlpack__(**options)  # what `torch.as_tensor` asks for
+
+    def __dlpack_device__(self):
+        return torch.empty(0).__dlpack_device__()
+
+    def float(self) -> Tensor:
+        return self[:]  # [N, …] in memory
 
 # %% ../../nbs/215_backbone.shards.ipynb #ec14e526
-def _checksums(texts:Sequence[str])->np.ndarray: # [n] int64
-    return np.frombuffer(b''.join([hashlib.blake2b(t.encode('utf-8', 'surrogatepass'), digest_size=8).digest() for t in texts]), '<i8')
+def _checksums(texts: Sequence[str]) -> np.ndarray:  # [n] int64
+    return np.frombuffer(
+        b"".join([hashlib.blake2b(t.encode("utf-8", "surrogatepass"), digest_size=8).digest() for t in texts]), "<i8"
+    )
+
 
 def write_texts(
-    texts:Sequence[str], # N, different ones
-    path:str|Path,       # the file
-    **facts              # what its header says
-)->str:                  # checksum
+    texts: Sequence[str],  # N, different ones
+    path: str | Path,  # the file
+    **facts,  # what its header says
+) -> str:  # checksum
     "Write texts, names of files that are no UTF-8 among them, so that one is found by its row and a row by its text"
-    raw = [t.encode('utf-8', 'surrogatepass') for t in texts]; sums = _checksums(texts); order = np.argsort(sums, kind='stable'); first = lambda a: torch.from_numpy(np.ascontiguousarray(a))
-    ends = np.cumsum([0,*map(len, raw)], dtype=np.int64)
-    return write_shard(dict(ends=first(ends), checksums=first(sums[order]), rows=first(order.astype(np.int64)), text=first(np.frombuffer(b''.join(raw), np.uint8).copy())), path, **facts)
+    raw = [t.encode("utf-8", "surrogatepass") for t in texts]
+    sums = _checksums(texts)
+    order = np.argsort(sums, kind="stable")
+    first = lambda a: torch.from_numpy(np.ascontiguousarray(a))
+    ends = np.cumsum([0, *map(len, raw)], dtype=np.int64)
+    return write_shard(
+        dict(
+            ends=first(ends),
+            checksums=first(sums[order]),
+            rows=first(order.astype(np.int64)),
+            text=first(np.frombuffer(b"".join(raw), np.uint8).copy()),
+        ),
+        path,
+        **facts,
+    )
+
 
 class StoredTexts(Sequence):
     "Texts in a file, by row; and rows by text"
-    def __init__(self,
-        path:str|Path # as `write_texts` wrote it
+
+    def __init__(
+        self,
+        path: str | Path,  # as `write_texts` wrote it
     ):
-        self.path = Path(path); _,places,_ = shard_header(path)
-        of = lambda name,kind: np.memmap(path, kind, 'r', places[name][2], tuple(places[name][1])) if places[name][1]!=[0] else np.empty(0, kind)
-        self._ends,self._sums,self._rows,self._text = of('ends', '<i8'),of('checksums', '<i8'),of('rows', '<i8'),of('text', np.uint8)
+        self.path = Path(path)
+        _, places, _ = shard_header(path)
+        of = lambda name, kind: (
+            np.memmap(path, kind, "r", places[name][2], tuple(places[name][1]))
+            if places[name][1] != [0]
+            else np.empty(0, kind)
+        )
+        self._ends, self._sums, self._rows, self._text = (
+            of("ends", "<i8"),
+            of("checksums", "<i8"),
+            of("rows", "<i8"),
+            of("text", np.uint8),
+        )
 
-    def __len__(self)->int: return len(self._ends)-1
-    def __getitem__(self, i): return [self[j] for j in range(*i.indices(len(self)))] if isinstance(i, slice) else self._at(range(len(self))[i])
-    def _at(self, i:int)->str: return self._text[self._ends[i]:self._ends[i+1]].tobytes().decode('utf-8', 'surrogatepass')
-    def __contains__(self, text)->bool: return isinstance(text, str) and self.rows([text])[0]>=0
-    def __reduce__(self): return StoredTexts,(self.path,)
+    def __len__(self) -> int:
+        return len(self._ends) - 1
 
-    def rows(self,
-        texts:Sequence[str] # any
-    )->np.ndarray:          # [n] row of each, -1 where it is not there
+    def __getitem__(self, i):
+        return (
+            [self[j] for j in range(*i.indices(len(self)))] if isinstance(i, slice) else self._at(range(len(self))[i])
+        )
+
+    def _at(self, i: int) -> str:
+        return self._text[self._ends[i] : self._ends[i + 1]].tobytes().decode("utf-8", "surrogatepass")
+
+    def __contains__(self, text) -> bool:
+        return isinstance(text, str) and self.rows([text])[0] >= 0
+
+    def __reduce__(self):
+        return StoredTexts, (self.path,)
+
+    def rows(
+        self,
+        texts: Sequence[str],  # any
+    ) -> np.ndarray:  # [n] row of each, -1 where it is not there
         "Rows of texts"
-        sums = _checksums(texts); left,right = (np.searchsorted(self._sums, sums, side) for side in ('left','right'))
-        return np.array([next((int(r) for r in self._rows[a:b] if self._at(r)==t), -1) for t,a,b in zip(texts, left, right)], int)
+        sums = _checksums(texts)
+        left, right = (np.searchsorted(self._sums, sums, side) for side in ("left", "right"))
+        return np.array(
+            [next((int(r) for r in self._rows[a:b] if self._at(r) == t), -1) for t, a, b in zip(texts, left, right)],
+            int,
+        )

@@ -7,177 +7,314 @@ __all__ = ['Check', 'Shard', 'Plan', 'checksum', 'read_plan', 'agree', 'finish_s
            'FeatureStore', 'open_store']
 
 # %% ../../nbs/216_backbone.store.ipynb #05629c39
-import hashlib,json,os,shutil
+import hashlib
+import json
+import os
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal,get_args
+from typing import Literal, get_args
 
 import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from .shards import StoredRows,StoredTexts,shard_fault,shard_header
+from .shards import StoredRows, StoredTexts, shard_fault, shard_header
 from ..contracts import LabError
 from ..presets import plain
-from ..storage import whole_file,write_json
+from ..storage import whole_file, write_json
 
 # %% ../../nbs/216_backbone.store.ipynb #8a284929
 @dataclass(frozen=True)
 class Shard:
     "Some rows that are encoded and written together"
-    part:str     # image, source, frames or places
-    name:str     # of its file
-    rows:range   # which
+
+    part: str  # image, source, frames or places
+    name: str  # of its file
+    rows: range  # which
+
 
 @dataclass(frozen=True)
 class Plan:
     "Everything that decides what a store holds"
-    corpus:str            # its name
-    split:str             # of the corpus
-    tower:str             # name and kind of the backbone
-    weights:str           # fingerprint of its weights
-    tokenizer:str         # checksum of its tokenizer
-    preset:str            # checksum of its configuration, preprocessing and precision
-    dtype:Literal['float16','bfloat16'] # of the numbers
-    shard_rows:int        # rows of every shard but the last
-    parts:dict[str,dict]  # part → its number of rows, their shape, the checksum of their ids; of visuals also how many frames they have at most, and a stamp of their files; of frames and places how many frames there is room for
+
+    corpus: str  # its name
+    split: str  # of the corpus
+    tower: str  # name and kind of the backbone
+    weights: str  # fingerprint of its weights
+    tokenizer: str  # checksum of its tokenizer
+    preset: str  # checksum of its configuration, preprocessing and precision
+    dtype: Literal["float16", "bfloat16"]  # of the numbers
+    shard_rows: int  # rows of every shard but the last
+    parts: dict[
+        str, dict
+    ]  # part → its number of rows, their shape, the checksum of their ids; of visuals also how many frames they have at most, and a stamp of their files; of frames and places how many frames there is room for
 
     @cached_property
-    def digest(self)->str: return checksum(plain(self))
+    def digest(self) -> str:
+        return checksum(plain(self))
+
     @property
-    def name(self)->str: return f'{self.corpus}-{self.split}-{self.digest[:12]}' # of a folder, where none is given
+    def name(self) -> str:
+        return f"{self.corpus}-{self.split}-{self.digest[:12]}"  # of a folder, where none is given
+
     @cached_property
-    def shards(self)->list[Shard]:
+    def shards(self) -> list[Shard]:
         "Every shard, in the order in which ranks take them"
         found = []
-        for part,p in self.parts.items():
-            starts = range(0, p['rows'], self.shard_rows)
-            found += [Shard(part, f'{part}-{i:05}-of-{len(starts):05}.safetensors', range(a, min(a+self.shard_rows, p['rows']))) for i,a in enumerate(starts)]
+        for part, p in self.parts.items():
+            starts = range(0, p["rows"], self.shard_rows)
+            found += [
+                Shard(
+                    part,
+                    f"{part}-{i:05}-of-{len(starts):05}.safetensors",
+                    range(a, min(a + self.shard_rows, p["rows"])),
+                )
+                for i, a in enumerate(starts)
+            ]
         return found
+
     @property
-    def files(self)->list[str]: return [*(f'{p}-ids.safetensors' for p in self.parts), *(s.name for s in self.shards)]
+    def files(self) -> list[str]:
+        return [*(f"{p}-ids.safetensors" for p in self.parts), *(s.name for s in self.shards)]
+
     @property
-    def options(self)->dict: return dict(parts=list(self.parts), dtype=self.dtype, shard_rows=self.shard_rows, frames=max(d.get('frames', d['shape'][0] if p=='frames' else 0) for p,d in self.parts.items())) # as they were asked for
-    def facts(self, name:str)->dict: return dict(store=self.digest, file=name) # what the header of a file says
+    def options(self) -> dict:
+        # as they were asked for
+        return dict(
+            parts=list(self.parts),
+            dtype=self.dtype,
+            shard_rows=self.shard_rows,
+            frames=max(d.get("frames", d["shape"][0] if p == "frames" else 0) for p, d in self.parts.items()),
+        )
+
+    def facts(self, name: str) -> dict:
+        return dict(store=self.digest, file=name)  # what the header of a file says
+
 
 def checksum(
-    data # plain
-)->str:  # 32 hexadecimal digits
+    data,  # plain
+) -> str:  # 32 hexadecimal digits
     "A checksum of plain data"
-    return hashlib.sha256(json.dumps(data, sort_keys=True, ensure_ascii=False).encode('utf-8', 'surrogatepass')).hexdigest()[:32]
+    return hashlib.sha256(
+        json.dumps(data, sort_keys=True, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    ).hexdigest()[:32]
 
 # %% ../../nbs/216_backbone.store.ipynb #fdd3abb0
 def read_plan(
-    folder:str|Path # of a store, finished or not
-)->Plan:
+    folder: str | Path,  # of a store, finished or not
+) -> Plan:
     "The plan of a store"
-    file = Path(folder)/'plan.json'
-    if not file.is_file(): raise LabError(f'{folder} without a plan.json', 'a folder that `dasd-lab features` began', 'Check the path.')
-    try: return Plan(**json.loads(file.read_text(encoding='utf-8')))
-    except (ValueError,TypeError) as e: raise LabError(f'{file} cannot be read ({e})', 'a whole plan', 'Remove this file and encode again: whole shards are kept.') from e
+    file = Path(folder) / "plan.json"
+    if not file.is_file():
+        raise LabError(f"{folder} without a plan.json", "a folder that `dasd-lab features` began", "Check the path.")
+    try:
+        return Plan(**json.loads(file.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as e:
+        raise LabError(
+            f"{file} cannot be read ({e})", "a whole plan", "Remove this file and encode again: whole shards are kept."
+        ) from e
+
 
 def agree(
-    folder:str|Path, # of a store, or a new one
-    plan:Plan        # what shall be in it
-)->None:
+    folder: str | Path,  # of a store, or a new one
+    plan: Plan,  # what shall be in it
+) -> None:
     "Begin a store in an empty folder; refuse one that holds something else"
     folder = Path(folder)
-    if not (folder/'plan.json').is_file():
-        if folder.is_dir() and (there := sorted(f.name for f in folder.iterdir() if not f.name.startswith('.') and f.name not in [*plan.files,'manifest.json'])):
-            if not (folder/'plan.json').is_file(): raise LabError(f'{folder} with {there[0]} and no plan.json', 'a folder of its own for a store', 'Choose another folder, or remove what is there.')
-        else: return write_json(plain(plan), folder/'plan.json')
-    flat = lambda p: {'parts': list(p['parts']), **{k: v for k,v in p.items() if k!='parts'}, **{f'{part} {k}': v for part,about in p['parts'].items() for k,v in about.items()}}
-    there,ours = flat(plain(read_plan(folder))),flat(plain(plan))
-    if differ := [k for k in ours if k in there and ours[k]!=there[k] or ours['parts']==there['parts'] and k not in there]:
-        raise LabError(f'{folder}, a store of another {" and ".join(differ)} ({"; ".join(str(there.get(k)) for k in differ)[:300]})', f'{"; ".join(str(ours[k]) for k in differ)[:300]}', 'Choose another folder, or remove this one.')
+    if not (folder / "plan.json").is_file():
+        if folder.is_dir() and (
+            there := sorted(
+                f.name
+                for f in folder.iterdir()
+                if not f.name.startswith(".") and f.name not in [*plan.files, "manifest.json"]
+            )
+        ):
+            if not (folder / "plan.json").is_file():
+                raise LabError(
+                    f"{folder} with {there[0]} and no plan.json",
+                    "a folder of its own for a store",
+                    "Choose another folder, or remove what is there.",
+                )
+        else:
+            return write_json(plain(plan), folder / "plan.json")
+    flat = lambda p: {
+        "parts": list(p["parts"]),
+        **{k: v for k, v in p.items() if k != "parts"},
+        **{f"{part} {k}": v for part, about in p["parts"].items() for k, v in about.items()},
+    }
+    there, ours = flat(plain(read_plan(folder))), flat(plain(plan))
+    if differ := [
+        k for k in ours if k in there and ours[k] != there[k] or ours["parts"] == there["parts"] and k not in there
+    ]:
+        raise LabError(
+            f"{folder}, a store of another {' and '.join(differ)} ({'; '.join(str(there.get(k)) for k in differ)[:300]})",
+            f"{'; '.join(str(ours[k]) for k in differ)[:300]}",
+            "Choose another folder, or remove this one.",
+        )
 
 # %% ../../nbs/216_backbone.store.ipynb #034feec6
 def finish_store(
-    folder:str|Path # of a store
-)->list[str]:       # files that are not there yet; none: `manifest.json` is
+    folder: str | Path,  # of a store
+) -> list[str]:  # files that are not there yet; none: `manifest.json` is
     "Write the manifest if everything is there; any process may, and all write the same"
-    folder,files,missing = Path(folder),{},[]; plan = read_plan(folder)
+    folder, files, missing = Path(folder), {}, []
+    plan = read_plan(folder)
     for name in plan.files:
-        if fault := shard_fault(folder/name, plan.facts(name), numbers=False):
-            if fault!='is missing': raise LabError(f'{folder/name} {fault}', f'a whole shard of {plan.name}', 'Remove this file and encode again: only it is computed.')
+        if fault := shard_fault(folder / name, plan.facts(name), numbers=False):
+            if fault != "is missing":
+                raise LabError(
+                    f"{folder / name} {fault}",
+                    f"a whole shard of {plan.name}",
+                    "Remove this file and encode again: only it is computed.",
+                )
             missing.append(name)
-        else: said = shard_header(folder/name)[0]; files[name] = dict(sha256=said['sha256'], bytes=os.stat(folder/name).st_size) | ({'left_out': said['left_out']} if 'left_out' in said else {})
-    if not missing: write_json(dict(kind='features', store=plan.digest, **plain(plan), files=files), folder/'manifest.json')
+        else:
+            said = shard_header(folder / name)[0]
+            files[name] = dict(sha256=said["sha256"], bytes=os.stat(folder / name).st_size) | (
+                {"left_out": said["left_out"]} if "left_out" in said else {}
+            )
+    if not missing:
+        write_json(dict(kind="features", store=plan.digest, **plain(plan), files=files), folder / "manifest.json")
     return missing
 
+
 def merge_stores(
-    folders:Sequence[str|Path], # each with some shards of one plan
-    out:str|Path                # gets all of them; may be one of the folders
-)->None:
+    folders: Sequence[str | Path],  # each with some shards of one plan
+    out: str | Path,  # gets all of them; may be one of the folders
+) -> None:
     "One store out of what several machines encoded"
-    out = Path(out); plan = read_plan(folders[0])
-    for f in [*folders, *([out] if (out/'plan.json').is_file() else [])]: agree(f, plan) if (Path(f)/'plan.json').is_file() else read_plan(f)
+    out = Path(out)
+    plan = read_plan(folders[0])
+    for f in [*folders, *([out] if (out / "plan.json").is_file() else [])]:
+        agree(f, plan) if (Path(f) / "plan.json").is_file() else read_plan(f)
     agree(out, plan)
     for name in plan.files:
-        whole = next((s for f in (out,*folders) if shard_fault(s := Path(f)/name, plan.facts(name)) is None), None)
-        if whole in (None, out/name): continue
-        with whole_file(out/name) as fresh:
-            try: os.link(whole, fresh)
-            except OSError: shutil.copyfile(whole, fresh)
-    if missing := finish_store(out): raise LabError(f'{out} without {missing[0]} and {len(missing)-1} others', f'{len(plan.files)} whole files in the folders together', 'Encode the missing shards, or give the folders that hold them.')
+        whole = next((s for f in (out, *folders) if shard_fault(s := Path(f) / name, plan.facts(name)) is None), None)
+        if whole in (None, out / name):
+            continue
+        with whole_file(out / name) as fresh:
+            try:
+                os.link(whole, fresh)
+            except OSError:
+                shutil.copyfile(whole, fresh)
+    if missing := finish_store(out):
+        raise LabError(
+            f"{out} without {missing[0]} and {len(missing) - 1} others",
+            f"{len(plan.files)} whole files in the folders together",
+            "Encode the missing shards, or give the folders that hold them.",
+        )
 
 # %% ../../nbs/216_backbone.store.ipynb #59ebc1dd
-Check = Literal['changed','all','sizes']
+Check = Literal["changed", "all", "sizes"]
+
 
 def check_store(
-    folder:Path,    # of a finished store
-    manifest:dict,  # of it
-    check:Check     # see `open_store`
-)->None:
+    folder: Path,  # of a finished store
+    manifest: dict,  # of it
+    check: Check,  # see `open_store`
+) -> None:
     "Refuse a store of which anything is missing, cut short, changed or of another store"
-    stamp = folder/'.checked.json'; state = lambda s: [s.st_size,s.st_mtime_ns,s.st_ino]
-    try: known = json.loads(stamp.read_text()) if check!='all' else {}
-    except (OSError,ValueError): known = {}
+    stamp = folder / ".checked.json"
+    state = lambda s: [s.st_size, s.st_mtime_ns, s.st_ino]
+    try:
+        known = json.loads(stamp.read_text()) if check != "all" else {}
+    except (OSError, ValueError):
+        known = {}
     seen = {}
-    for name,f in manifest['files'].items():
-        try: there = os.stat(folder/name)
-        except OSError: there = None
-        if there is not None and there.st_size==f['bytes'] and (check=='sizes' or known.get(name)==[*state(there),f['sha256']]): seen[name] = known.get(name); continue
-        if fault := shard_fault(folder/name, dict(store=manifest['store'], file=name, sha256=f['sha256'])):
-            raise LabError(f'{folder/name} {fault}', f'{f["bytes"]:,} bytes with the checksum {f["sha256"][:12]}…', 'Remove it if it is another store\'s, then type the same `dasd-lab features` again: only this file is computed.')
-        seen[name] = [*state(there),f['sha256']]
-    if seen!=known and check!='sizes':
-        try: write_json(seen, stamp)
-        except (LabError,OSError): pass # a folder that is only read
+    for name, f in manifest["files"].items():
+        try:
+            there = os.stat(folder / name)
+        except OSError:
+            there = None
+        if (
+            there is not None
+            and there.st_size == f["bytes"]
+            and (check == "sizes" or known.get(name) == [*state(there), f["sha256"]])
+        ):
+            seen[name] = known.get(name)
+            continue
+        if fault := shard_fault(folder / name, dict(store=manifest["store"], file=name, sha256=f["sha256"])):
+            raise LabError(
+                f"{folder / name} {fault}",
+                f"{f['bytes']:,} bytes with the checksum {f['sha256'][:12]}…",
+                "Remove it if it is another store's, then type the same `dasd-lab features` again: only this file is computed.",
+            )
+        seen[name] = [*state(there), f["sha256"]]
+    if seen != known and check != "sizes":
+        try:
+            write_json(seen, stamp)
+        except (LabError, OSError):
+            pass  # a folder that is only read
+
 
 @dataclass(frozen=True, eq=False)
 class FeatureStore:
     "A finished store, read through memory maps"
-    folder:Path                 # where it lies
-    plan:Plan                   # what it holds
-    parts:dict[str,StoredRows]  # image, source, frames, places → their rows
-    ids:dict[str,StoredTexts]   # source → captions; all others → ids of visuals
-    left_out:frozenset[int] = frozenset() # rows of visuals that could not be read: NaN, in all parts alike
 
-    def __getitem__(self, part:str)->StoredRows:
-        if part not in self.parts: raise LabError(f'the part {part!r}', f'one of {list(self.parts)}', 'Encode it into a store of its own.')
+    folder: Path  # where it lies
+    plan: Plan  # what it holds
+    parts: dict[str, StoredRows]  # image, source, frames, places → their rows
+    ids: dict[str, StoredTexts]  # source → captions; all others → ids of visuals
+    left_out: frozenset[int] = frozenset()  # rows of visuals that could not be read: NaN, in all parts alike
+
+    def __getitem__(self, part: str) -> StoredRows:
+        if part not in self.parts:
+            raise LabError(f"the part {part!r}", f"one of {list(self.parts)}", "Encode it into a store of its own.")
         return self.parts[part]
-    def mask(self,
-        part:str='frames' # or places
-    )->Tensor:            # [N, T] or [N, V] True: there is a row
+
+    def mask(
+        self,
+        part: str = "frames",  # or places
+    ) -> Tensor:  # [N, T] or [N, V] True: there is a row
         "Which rows of a visual are none but room"
-        return torch.cat([safe_open(p, 'pt').get_tensor('mask') for p in self[part].paths])
+        return torch.cat([safe_open(p, "pt").get_tensor("mask") for p in self[part].paths])
+
 
 def open_store(
-    folder:str|Path,     # of a finished store
-    check:Check='changed' # how much is verified
-)->FeatureStore:
+    folder: str | Path,  # of a finished store
+    check: Check = "changed",  # how much is verified
+) -> FeatureStore:
     "Open a store; nothing is read but its manifest, and what has to be verified"
-    if check not in get_args(Check): raise LabError(f'check={check!r}', f'one of {list(get_args(Check))}', 'Choose one.')
+    if check not in get_args(Check):
+        raise LabError(f"check={check!r}", f"one of {list(get_args(Check))}", "Choose one.")
     folder = Path(folder)
-    if not (folder/'manifest.json').is_file():
+    if not (folder / "manifest.json").is_file():
         missing = finish_store(folder)
-        if missing: raise LabError(f'{folder}, which lacks {len(missing)} of {len(read_plan(folder).files)} files, such as {missing[0]}', 'a finished store', 'Type the same `dasd-lab features` again: it goes on where it was.')
-    try: manifest = json.loads((folder/'manifest.json').read_text(encoding='utf-8')); plan = Plan(**{k: manifest[k] for k in Plan.__dataclass_fields__})
-    except (ValueError,TypeError,KeyError) as e: raise LabError(f'{folder}/manifest.json cannot be read ({e})', 'the manifest of a feature store', 'Remove this file and type the same `dasd-lab features` again.') from e
-    if manifest.get('store')!=plan.digest or set(manifest.get('files', ()))!=set(plan.files): raise LabError(f'{folder}/manifest.json, which was changed', 'the manifest as it was written', 'Remove this file and type the same `dasd-lab features` again.')
+        if missing:
+            raise LabError(
+                f"{folder}, which lacks {len(missing)} of {len(read_plan(folder).files)} files, such as {missing[0]}",
+                "a finished store",
+                "Type the same `dasd-lab features` again: it goes on where it was.",
+            )
+    try:
+        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        plan = Plan(**{k: manifest[k] for k in Plan.__dataclass_fields__})
+    except (ValueError, TypeError, KeyError) as e:
+        raise LabError(
+            f"{folder}/manifest.json cannot be read ({e})",
+            "the manifest of a feature store",
+            "Remove this file and type the same `dasd-lab features` again.",
+        ) from e
+    if manifest.get("store") != plan.digest or set(manifest.get("files", ())) != set(plan.files):
+        raise LabError(
+            f"{folder}/manifest.json, which was changed",
+            "the manifest as it was written",
+            "Remove this file and type the same `dasd-lab features` again.",
+        )
     check_store(folder, manifest, check)
-    rows = {p: StoredRows([folder/s.name for s in plan.shards if s.part==p], d['rows'], d['shape'], plan.dtype, plan.shard_rows) for p,d in plan.parts.items()}
-    return FeatureStore(folder, plan, rows, {p: StoredTexts(folder/f'{p}-ids.safetensors') for p in plan.parts}, frozenset(r for f in manifest['files'].values() for r in f.get('left_out', ())))
+    rows = {
+        p: StoredRows(
+            [folder / s.name for s in plan.shards if s.part == p], d["rows"], d["shape"], plan.dtype, plan.shard_rows
+        )
+        for p, d in plan.parts.items()
+    }
+    return FeatureStore(
+        folder,
+        plan,
+        rows,
+        {p: StoredTexts(folder / f"{p}-ids.safetensors") for p in plan.parts},
+        frozenset(r for f in manifest["files"].values() for r in f.get("left_out", ())),
+    )

@@ -6,202 +6,249 @@
 __all__ = ['build_clip', 'attention', 'TextTower', 'at_end', 'real_tokens', 'ClipText']
 
 # %% ../../nbs/205_backbone.text.ipynb #a530c9d4
-import json,logging,tempfile,zlib
+import json
+import logging
+import tempfile
+import zlib
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-import open_clip,torch
+import open_clip
+import torch
 import torch.nn.functional as F
 from open_clip.transformer import ResidualAttentionBlock
-from torch import Tensor,nn
-from torch.nn.attention import SDPBackend,sdpa_kernel
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ..contracts import LabError
 
 # %% ../../nbs/205_backbone.text.ipynb #50ab9076
 def build_clip(
-    config:dict # open_clip's `model_cfg`: embed_dim, vision_cfg, text_cfg, …
-)->nn.Module:   # an `open_clip.CLIP`, random weights
+    config: dict,  # open_clip's `model_cfg`: embed_dim, vision_cfg, text_cfg, …
+) -> nn.Module:  # an `open_clip.CLIP`, random weights
     "An open_clip model from a configuration, by open_clip's own factory"
     text = json.dumps(config, sort_keys=True)
-    name = f'dasd_lab-{zlib.crc32(text.encode()):08x}'
+    name = f"dasd_lab-{zlib.crc32(text.encode()):08x}"
     with tempfile.TemporaryDirectory() as d:
-        (Path(d)/f'{name}.json').write_text(text)
+        (Path(d) / f"{name}.json").write_text(text)
         open_clip.add_model_config(d)
-    logging.disable(logging.WARNING) # open_clip warns that the weights are random, which is what is asked for
-    try: return open_clip.create_model(name, load_weights=False, pretrained_text=False)
-    finally: logging.disable(logging.NOTSET)
+    logging.disable(logging.WARNING)  # open_clip warns that the weights are random, which is what is asked for
+    try:
+        return open_clip.create_model(name, load_weights=False, pretrained_text=False)
+    finally:
+        logging.disable(logging.NOTSET)
 
 # %% ../../nbs/205_backbone.text.ipynb #e25a5ffa
 def attention(
-    device:torch.device # where the tensors live
-)->Any:                 # a context manager
+    device: torch.device,  # where the tensors live
+) -> Any:  # a context manager
     "The attention kernel that is fast on a device"
-    return sdpa_kernel(SDPBackend.MATH) if device.type=='cpu' else nullcontext()
+    return sdpa_kernel(SDPBackend.MATH) if device.type == "cpu" else nullcontext()
 
 # %% ../../nbs/205_backbone.text.ipynb #6ed36c29
 class TextTower:
     "What a frozen text tower offers, block by block; subclasses say where its parts are"
-    width:int                  # D
-    embed_dim:int              # E
-    n_blocks:int               # how many there are
-    context_length:int         # longest caption in tokens, framing included
-    whole_context:bool = False # must every row be filled up to the context?
-    embedding:nn.Module        # ids → the tower's own token vectors
 
-    def start(self,
-        token_vectors:Tensor, # [B, L, D] of any language
-        end_index:Tensor      # [B] place of the end token
-    )->Tensor:                # [B, L, D]; a tower may add positions of its own behind
+    width: int  # D
+    embed_dim: int  # E
+    n_blocks: int  # how many there are
+    context_length: int  # longest caption in tokens, framing included
+    whole_context: bool = False  # must every row be filled up to the context?
+    embedding: nn.Module  # ids → the tower's own token vectors
+
+    def start(
+        self,
+        token_vectors: Tensor,  # [B, L, D] of any language
+        end_index: Tensor,  # [B] place of the end token
+    ) -> Tensor:  # [B, L, D]; a tower may add positions of its own behind
         "What the first block reads: token vectors with the tower's positions"
         raise NotImplementedError
 
-    def block(self,
-        i:int,           # which block, from 0
-        tokens:Tensor,   # [B, L, D]
-        end_index:Tensor # [B]
-    )->Tensor:           # [B, L, D]
+    def block(
+        self,
+        i: int,  # which block, from 0
+        tokens: Tensor,  # [B, L, D]
+        end_index: Tensor,  # [B]
+    ) -> Tensor:  # [B, L, D]
         "One frozen block under the tower's own mask"
         raise NotImplementedError
 
-    def reads_alone(self,
-        i:int # which block
-    )->bool:
+    def reads_alone(
+        self,
+        i: int,  # which block
+    ) -> bool:
         "Can this block be computed at the place where the tower is read, and nowhere else?"
         return False
 
-    def block_alone(self,
-        i:int,           # which block, one that `reads_alone` says yes to
-        tokens:Tensor,   # [B, L, D]
-        end_index:Tensor # [B]
-    )->Tensor:           # [B, 1, D]
+    def block_alone(
+        self,
+        i: int,  # which block, one that `reads_alone` says yes to
+        tokens: Tensor,  # [B, L, D]
+        end_index: Tensor,  # [B]
+    ) -> Tensor:  # [B, 1, D]
         "What the block gives at the place where the tower is read"
         raise NotImplementedError
 
-    def pool(self,
-        tokens:Tensor,   # [B, L, D] after any block
-        end_index:Tensor # [B]
-    )->Tensor:           # [B, D]
+    def pool(
+        self,
+        tokens: Tensor,  # [B, L, D] after any block
+        end_index: Tensor,  # [B]
+    ) -> Tensor:  # [B, D]
         "The vector at the place where the tower is read"
         raise NotImplementedError
 
-    def read_out(self,
-        tokens:Tensor,   # [B, L, D] after the last block
-        end_index:Tensor # [B]
-    )->Tensor:           # [B, E]
+    def read_out(
+        self,
+        tokens: Tensor,  # [B, L, D] after the last block
+        end_index: Tensor,  # [B]
+    ) -> Tensor:  # [B, E]
         "Last norm, pooling and projection"
         raise NotImplementedError
 
-    def own(self,
-        ids:Tensor,      # [B, L] with the tower's own tokenizer
-        end_index:Tensor # [B]
-    )->Tensor:           # [B, E]
+    def own(
+        self,
+        ids: Tensor,  # [B, L] with the tower's own tokenizer
+        end_index: Tensor,  # [B]
+    ) -> Tensor:  # [B, E]
         "What the model's own text path gives, for proof"
         raise NotImplementedError
 
-    def check_length(self,
-        token_vectors:Tensor # [B, L, D]
-    )->Tensor:               # the same
+    def check_length(
+        self,
+        token_vectors: Tensor,  # [B, L, D]
+    ) -> Tensor:  # the same
         "Refuse rows that the tower has no positions for, or too few where it wants all, and vectors of another width"
-        (_,L,D),n = token_vectors.shape,self.context_length
-        if D!=self.width: raise LabError(f'token vectors of width {D}', f"{self.width}, the text tower's", 'Project them to its width.')
-        if L>n or self.whole_context and L<n:
-            raise LabError(f'captions of {L} tokens', f'{"" if self.whole_context else "at most "}{n}, the context of the text tower', 'Let the tokenizer cut and fill them: `pad_length` of the backbone.')
+        (_, L, D), n = token_vectors.shape, self.context_length
+        if D != self.width:
+            raise LabError(
+                f"token vectors of width {D}", f"{self.width}, the text tower's", "Project them to its width."
+            )
+        if L > n or self.whole_context and L < n:
+            raise LabError(
+                f"captions of {L} tokens",
+                f"{'' if self.whole_context else 'at most '}{n}, the context of the text tower",
+                "Let the tokenizer cut and fill them: `pad_length` of the backbone.",
+            )
         return token_vectors
 
 # %% ../../nbs/205_backbone.text.ipynb #49015547
 def at_end(
-    tokens:Tensor,   # [B, L, D]
-    end_index:Tensor # [B] place of each caption's end token
-)->Tensor:           # [B, D]
+    tokens: Tensor,  # [B, L, D]
+    end_index: Tensor,  # [B] place of each caption's end token
+) -> Tensor:  # [B, D]
     "The vector standing at each caption's end token"
     return tokens[torch.arange(len(tokens), device=tokens.device), end_index]
 
+
 def real_tokens(
-    tokens:Tensor,   # [B, L, D]
-    end_index:Tensor # [B] place of each caption's end token
-)->Tensor:           # [B, L] True where there is a token
+    tokens: Tensor,  # [B, L, D]
+    end_index: Tensor,  # [B] place of each caption's end token
+) -> Tensor:  # [B, L] True where there is a token
     "Which positions hold tokens, framing included"
-    return torch.arange(tokens.shape[1], device=tokens.device) <= end_index[:,None]
+    return torch.arange(tokens.shape[1], device=tokens.device) <= end_index[:, None]
 
 # %% ../../nbs/205_backbone.text.ipynb #4304b1ec
 class ClipText(TextTower):
     "open_clip's text transformer, as it stands in a CLIP, a CustomTextCLIP or a CoCa"
-    def __init__(self,
-        clip:nn.Module # the whole model
+
+    def __init__(
+        self,
+        clip: nn.Module,  # the whole model
     ):
-        self.clip,self.text = clip,getattr(clip, 'text', clip)
-        if not all(hasattr(self.text, n) for n in ('positional_embedding','ln_final')) or not hasattr(getattr(self.text, 'transformer', None), 'resblocks'):
-            raise LabError(f'a {type(clip).__name__} whose text tower has no accessible blocks', "open_clip's own text transformer", 'Open other models with `open_transformers` or `open_dual_stream`.')
-        self.reading = 'last' if self.appended else getattr(clip, 'text_pool_type', None) or self.text.pool_type
-        if self.reading=='none': raise LabError("a text tower with pool_type 'none'", 'one vector a caption', 'Choose a model that pools its tokens.')
-        self.whole_context = self.appended or self.text.attn_mask is None or self.reading=='last'
-        self.width,self.context_length = self.text.positional_embedding.shape[1],self.text.context_length
-        self.n_blocks,self.embedding = len(self.text.transformer.resblocks),self.text.token_embedding
+        self.clip, self.text = clip, getattr(clip, "text", clip)
+        if not all(hasattr(self.text, n) for n in ("positional_embedding", "ln_final")) or not hasattr(
+            getattr(self.text, "transformer", None), "resblocks"
+        ):
+            raise LabError(
+                f"a {type(clip).__name__} whose text tower has no accessible blocks",
+                "open_clip's own text transformer",
+                "Open other models with `open_transformers` or `open_dual_stream`.",
+            )
+        self.reading = "last" if self.appended else getattr(clip, "text_pool_type", None) or self.text.pool_type
+        if self.reading == "none":
+            raise LabError(
+                "a text tower with pool_type 'none'", "one vector a caption", "Choose a model that pools its tokens."
+            )
+        self.whole_context = self.appended or self.text.attn_mask is None or self.reading == "last"
+        self.width, self.context_length = self.text.positional_embedding.shape[1], self.text.context_length
+        self.n_blocks, self.embedding = len(self.text.transformer.resblocks), self.text.token_embedding
 
     @property
-    def appended(self)->bool:
+    def appended(self) -> bool:
         "Does the tower append a class token of its own?"
-        return getattr(self.text, 'cls_emb', None) is not None
+        return getattr(self.text, "cls_emb", None) is not None
 
     @property
-    def projection(self)->Tensor|None:
+    def projection(self) -> Tensor | None:
         "The text projection [D, E], where there is one"
         p = self.text.text_projection
         return p.weight.T if isinstance(p, nn.Linear) else p
 
     @property
-    def embed_dim(self)->int:
+    def embed_dim(self) -> int:
         "Width of the shared space"
         return self.width if self.projection is None else self.projection.shape[1]
 
-    def start(self, token_vectors:Tensor, end_index:Tensor)->Tensor:
+    def start(self, token_vectors: Tensor, end_index: Tensor) -> Tensor:
         "Token vectors, a class token where the tower appends one, position vectors"
         x = self.check_length(token_vectors)
-        if self.appended: x = torch.cat([x, self.text.cls_emb.expand(len(x), 1, -1)], 1)
-        return x + self.text.positional_embedding[:x.shape[1]]
+        if self.appended:
+            x = torch.cat([x, self.text.cls_emb.expand(len(x), 1, -1)], 1)
+        return x + self.text.positional_embedding[: x.shape[1]]
 
-    def mask(self, tokens:Tensor, end_index:Tensor)->Tensor|None:
+    def mask(self, tokens: Tensor, end_index: Tensor) -> Tensor | None:
         "The causal mask, none, or CoCa's, which also hides padding"
         L = tokens.shape[1]
-        causal = None if self.text.attn_mask is None else self.text.attn_mask[:L,:L]
-        if not self.appended: return causal
-        real,always = real_tokens(tokens[:,1:], end_index),torch.ones_like(end_index, dtype=torch.bool)[:,None]
+        causal = None if self.text.attn_mask is None else self.text.attn_mask[:L, :L]
+        if not self.appended:
+            return causal
+        real, always = real_tokens(tokens[:, 1:], end_index), torch.ones_like(end_index, dtype=torch.bool)[:, None]
         keys = torch.cat([real, always] if self.text.correct_cls_mask else [always, real], 1)
-        hidden = torch.zeros_like(keys, dtype=tokens.dtype).masked_fill_(~keys, -torch.inf)[:,None].expand(-1, L, -1)
-        return (hidden if causal is None else causal+hidden).repeat_interleave(self.text.heads, 0)
+        hidden = torch.zeros_like(keys, dtype=tokens.dtype).masked_fill_(~keys, -torch.inf)[:, None].expand(-1, L, -1)
+        return (hidden if causal is None else causal + hidden).repeat_interleave(self.text.heads, 0)
 
-    def block(self, i:int, tokens:Tensor, end_index:Tensor)->Tensor:
+    def block(self, i: int, tokens: Tensor, end_index: Tensor) -> Tensor:
         "One residual block"
         return self.text.transformer.resblocks[i](tokens, attn_mask=self.mask(tokens, end_index))
 
-    def reads_alone(self, i:int)->bool:
+    def reads_alone(self, i: int) -> bool:
         "Yes, for open_clip's usual block"
         return type(self.text.transformer.resblocks[i]) is ResidualAttentionBlock
 
-    def block_alone(self, i:int, tokens:Tensor, end_index:Tensor)->Tensor:
+    def block_alone(self, i: int, tokens: Tensor, end_index: Tensor) -> Tensor:
         "One residual block: keys and values of all positions, everything else at one"
-        block,mask = self.text.transformer.resblocks[i],self.mask(tokens, end_index)
-        at = dict(first=torch.zeros_like(end_index), last=torch.full_like(end_index, tokens.shape[1]-1)).get(self.reading, end_index)
-        here = lambda x: x[torch.arange(len(x), device=x.device), at][:,None]
-        if mask is not None: rows = at.repeat_interleave(block.attn.num_heads); mask = (mask[rows] if mask.dim()==2 else mask[torch.arange(len(rows), device=rows.device), rows])[:,None]
-        normed = block.ln_1(tokens); x = here(tokens)+block.ls_1(block.attention(here(normed), normed, normed, mask))
-        return x+block.ls_2(block.mlp(block.ln_2(x)))
+        block, mask = self.text.transformer.resblocks[i], self.mask(tokens, end_index)
+        at = dict(first=torch.zeros_like(end_index), last=torch.full_like(end_index, tokens.shape[1] - 1)).get(
+            self.reading, end_index
+        )
+        here = lambda x: x[torch.arange(len(x), device=x.device), at][:, None]
+        if mask is not None:
+            rows = at.repeat_interleave(block.attn.num_heads)
+            mask = (mask[rows] if mask.dim() == 2 else mask[torch.arange(len(rows), device=rows.device), rows])[:, None]
+        normed = block.ln_1(tokens)
+        x = here(tokens) + block.ls_1(block.attention(here(normed), normed, normed, mask))
+        return x + block.ls_2(block.mlp(block.ln_2(x)))
 
-    def pool(self, tokens:Tensor, end_index:Tensor)->Tensor:
+    def pool(self, tokens: Tensor, end_index: Tensor) -> Tensor:
         "The vector at the first position, the last, or the end token"
-        return tokens[:,0] if self.reading=='first' else tokens[:,-1] if self.reading=='last' else at_end(tokens, end_index)
+        return (
+            tokens[:, 0]
+            if self.reading == "first"
+            else tokens[:, -1]
+            if self.reading == "last"
+            else at_end(tokens, end_index)
+        )
 
-    def head(self, pooled:Tensor)->Tensor:
+    def head(self, pooled: Tensor) -> Tensor:
         "Layer norm and projection of vectors [B, D]"
-        x,p = self.text.ln_final(pooled),self.text.text_projection
+        x, p = self.text.ln_final(pooled), self.text.text_projection
         return x if p is None else p(x) if isinstance(p, nn.Linear) else x @ p
 
-    def read_out(self, tokens:Tensor, end_index:Tensor)->Tensor:
+    def read_out(self, tokens: Tensor, end_index: Tensor) -> Tensor:
         "Layer norm and projection of the vector where the tower is read"
         return self.head(self.pool(tokens, end_index))
 
-    def own(self, ids:Tensor, end_index:Tensor)->Tensor:
+    def own(self, ids: Tensor, end_index: Tensor) -> Tensor:
         "open_clip's own `encode_text` on the whole context"
-        return self.clip.encode_text(F.pad(ids, (0, self.context_length-ids.shape[1])), normalize=False)
+        return self.clip.encode_text(F.pad(ids, (0, self.context_length - ids.shape[1])), normalize=False)

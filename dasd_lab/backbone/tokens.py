@@ -7,132 +7,176 @@ __all__ = ['BERT_NAMES', 'table_beside', 'CaptionTokenizer', 'train_tokenizer', 
 
 # %% ../../nbs/20_backbone.tokens.ipynb #cd0d6127
 import json
-from collections.abc import Iterable,Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
 
-import numpy as np,torch
-from torch import Tensor,nn
-from tokenizers import Tokenizer,models,normalizers,pre_tokenizers,trainers
+import numpy as np
+import torch
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+from torch import Tensor, nn
 
 from ..contracts import LabError
-from ..storage import whole_file,write_json
+from ..storage import whole_file, write_json
 
 # %% ../../nbs/20_backbone.tokens.ipynb #7e341a52
-BERT_NAMES = dict(start='[CLS]', end='[SEP]', pad='[PAD]') # of the framing tokens, where nothing else is said
+BERT_NAMES = dict(start="[CLS]", end="[SEP]", pad="[PAD]")  # of the framing tokens, where nothing else is said
+
 
 def table_beside(
-    path:str|Path # of a tokenizer, such as `tokenizer.json`
-)->Path:          # such as `tokenizer.table.json`
+    path: str | Path,  # of a tokenizer, such as `tokenizer.json`
+) -> Path:  # such as `tokenizer.table.json`
     "Where other names, and the pieces that are kept of a vocabulary, stand beside the library's file"
-    return Path(path).with_suffix('.table.json')
+    return Path(path).with_suffix(".table.json")
 
 # %% ../../nbs/20_backbone.tokens.ipynb #2a034765
 class CaptionTokenizer:
     "A trained tokenizer that frames captions with a start and an end token"
-    def __init__(self,
-        tokenizer:Tokenizer,    # from the library `tokenizers`
-        start:str|None='[CLS]', # name of the start token; None: captions begin with their first piece
-        end:str='[SEP]',        # name of the end token
-        pad:str='[PAD]',        # name of the padding token
-        kept:Sequence[int]|None=None, # the library's id of each id here, -1 for a piece it lacks; None: its own ids
-        unknown:int|None=None   # id here of the pieces that are not kept
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,  # from the library `tokenizers`
+        start: str | None = "[CLS]",  # name of the start token; None: captions begin with their first piece
+        end: str = "[SEP]",  # name of the end token
+        pad: str = "[PAD]",  # name of the padding token
+        kept: Sequence[int]
+        | None = None,  # the library's id of each id here, -1 for a piece it lacks; None: its own ids
+        unknown: int | None = None,  # id here of the pieces that are not kept
     ):
-        self.tokenizer,self.names,self.kept,self.unknown = tokenizer,(start,end,pad),kept and list(kept),unknown
-        tokenizer.encode_special_tokens = True # a literal "[SEP]" in a caption is text
-        tokenizer.no_padding(); tokenizer.no_truncation()
-        self.places = None if kept is None else {o: i for i,o in enumerate(kept)}
-        self.start_id,self.end_id,self.pad_id = (n and self.place(tokenizer.token_to_id(n)) for n in self.names)
-        if None in (self.end_id,self.pad_id) or (start and self.start_id is None):
-            raise LabError(f'a tokenizer without {self.names}', 'start, end and padding tokens', 'Give their names.')
+        self.tokenizer, self.names, self.kept, self.unknown = tokenizer, (start, end, pad), kept and list(kept), unknown
+        tokenizer.encode_special_tokens = True  # a literal "[SEP]" in a caption is text
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        self.places = None if kept is None else {o: i for i, o in enumerate(kept)}
+        self.start_id, self.end_id, self.pad_id = (n and self.place(tokenizer.token_to_id(n)) for n in self.names)
+        if None in (self.end_id, self.pad_id) or (start and self.start_id is None):
+            raise LabError(f"a tokenizer without {self.names}", "start, end and padding tokens", "Give their names.")
 
-    def __len__(self): return self.tokenizer.get_vocab_size() if self.kept is None else len(self.kept)
+    def __len__(self):
+        return self.tokenizer.get_vocab_size() if self.kept is None else len(self.kept)
 
-    def __call__(self,
-        captions:Sequence[str], # B sentences
-        max_length:int=77,      # longest row, framing included
-        length:int|None=None    # pad to this length instead of the longest caption's
-    )->tuple[Tensor,Tensor]:    # ids [B, L] int64, end_index [B] int64
+    def __call__(
+        self,
+        captions: Sequence[str],  # B sentences
+        max_length: int = 77,  # longest row, framing included
+        length: int | None = None,  # pad to this length instead of the longest caption's
+    ) -> tuple[Tensor, Tensor]:  # ids [B, L] int64, end_index [B] int64
         "Token ids and the place of each caption's end token"
-        return self.pad([self.frame(e.ids, max_length) for e in self.tokenizer.encode_batch(list(captions), add_special_tokens=False)], length)
+        return self.pad(
+            [
+                self.frame(e.ids, max_length)
+                for e in self.tokenizer.encode_batch(list(captions), add_special_tokens=False)
+            ],
+            length,
+        )
 
-    def place(self, own:int|None)->int|None:
+    def place(self, own: int | None) -> int | None:
         "The id here of an id of the library's tokenizer"
         return own if self.places is None or own is None else self.places.get(own, self.unknown)
 
-    def name(self, i:int)->str:
+    def name(self, i: int) -> str:
         "The piece that an id stands for"
         own = i if self.kept is None else self.kept[i]
-        return '[UNK]' if own<0 else self.tokenizer.id_to_token(own)
+        return "[UNK]" if own < 0 else self.tokenizer.id_to_token(own)
 
-    def frame(self, ids:list[int], max_length:int)->list[int]:
+    def frame(self, ids: list[int], max_length: int) -> list[int]:
         "Start token, as many of the library's ids as fit, end token"
         start = [] if self.start_id is None else [self.start_id]
-        return [*start, *map(self.place, ids[:max_length-1-len(start)]), self.end_id]
+        return [*start, *map(self.place, ids[: max_length - 1 - len(start)]), self.end_id]
 
-    def pad(self, rows:list[list[int]], length:int|None=None)->tuple[Tensor,Tensor]:
+    def pad(self, rows: list[list[int]], length: int | None = None) -> tuple[Tensor, Tensor]:
         "Rows of different length as one tensor, with each row's end index"
         lengths = np.array([len(r) for r in rows])
         ids = np.full((len(rows), length or lengths.max()), self.pad_id)
-        ids[np.arange(ids.shape[1])<lengths[:,None]] = np.fromiter(chain.from_iterable(rows), int, lengths.sum())
-        return torch.from_numpy(ids),torch.from_numpy(lengths-1)
+        ids[np.arange(ids.shape[1]) < lengths[:, None]] = np.fromiter(chain.from_iterable(rows), int, lengths.sum())
+        return torch.from_numpy(ids), torch.from_numpy(lengths - 1)
 
-    def pieces(self, caption:str)->list[str]:
+    def pieces(self, caption: str) -> list[str]:
         "The pieces a caption is cut into, framing included"
         ids = self.tokenizer.encode(caption, add_special_tokens=False).ids
-        return [self.name(i) for i in self.frame(ids, len(ids)+2)]
+        return [self.name(i) for i in self.frame(ids, len(ids) + 2)]
 
-    def save(self, path:str|Path)->None:
+    def save(self, path: str | Path) -> None:
         "Write the tokenizer as one JSON file, whole, and a table beside it where it needs one"
-        with whole_file(path) as f: f.write_text(self.tokenizer.to_str(pretty=True), encoding='utf-8')
-        table = dict(zip(BERT_NAMES, self.names)) | ({} if self.kept is None else dict(unknown=self.unknown, kept=self.kept))
-        if table==BERT_NAMES: table_beside(path).unlink(missing_ok=True)
-        else: write_json(table | dict(pieces=self.tokenizer.get_vocab_size()), table_beside(path))
+        with whole_file(path) as f:
+            f.write_text(self.tokenizer.to_str(pretty=True), encoding="utf-8")
+        table = dict(zip(BERT_NAMES, self.names)) | (
+            {} if self.kept is None else dict(unknown=self.unknown, kept=self.kept)
+        )
+        if table == BERT_NAMES:
+            table_beside(path).unlink(missing_ok=True)
+        else:
+            write_json(table | dict(pieces=self.tokenizer.get_vocab_size()), table_beside(path))
 
     @classmethod
-    def load(cls, path:str|Path, **names)->'CaptionTokenizer':
+    def load(cls, path: str | Path, **names) -> "CaptionTokenizer":
         "Read a tokenizer's JSON file and its table; names that are given win"
-        if not Path(path).is_file(): raise LabError(f'no tokenizer {path}', 'a tokenizer.json', 'Check the path.')
+        if not Path(path).is_file():
+            raise LabError(f"no tokenizer {path}", "a tokenizer.json", "Check the path.")
         beside = table_beside(path)
-        try: tokenizer,table = Tokenizer.from_file(str(path)),json.loads(beside.read_text(encoding='utf-8')) if beside.is_file() else {}
-        except Exception as e: raise LabError(f'{path} is no tokenizer ({e})', "a tokenizer.json of the library `tokenizers`", 'Restore the file.') from e
-        if (n := table.pop('pieces', tokenizer.get_vocab_size())) != tokenizer.get_vocab_size():
-            raise LabError(f'{beside} is the table of a tokenizer of {n:,} pieces', f'one of {tokenizer.get_vocab_size():,}', 'Restore the two files together.')
+        try:
+            tokenizer, table = (
+                Tokenizer.from_file(str(path)),
+                json.loads(beside.read_text(encoding="utf-8")) if beside.is_file() else {},
+            )
+        except Exception as e:
+            raise LabError(
+                f"{path} is no tokenizer ({e})", "a tokenizer.json of the library `tokenizers`", "Restore the file."
+            ) from e
+        if (n := table.pop("pieces", tokenizer.get_vocab_size())) != tokenizer.get_vocab_size():
+            raise LabError(
+                f"{beside} is the table of a tokenizer of {n:,} pieces",
+                f"one of {tokenizer.get_vocab_size():,}",
+                "Restore the two files together.",
+            )
         return cls(tokenizer, **(table | names))
 
 # %% ../../nbs/20_backbone.tokens.ipynb #07bd7e55
 def train_tokenizer(
-    captions:Iterable[str], # any number, in any languages
-    vocab_size:int,         # most pieces to keep
-    min_frequency:int=2     # a piece is kept if it occurs this often
-)->CaptionTokenizer:
+    captions: Iterable[str],  # any number, in any languages
+    vocab_size: int,  # most pieces to keep
+    min_frequency: int = 2,  # a piece is kept if it occurs this often
+) -> CaptionTokenizer:
     "Learn word pieces from captions, the same ones every time"
-    t = Tokenizer(models.BPE(unk_token='[UNK]'))
+    t = Tokenizer(models.BPE(unk_token="[UNK]"))
     t.normalizer = normalizers.BertNormalizer(lowercase=True, strip_accents=False, handle_chinese_chars=True)
-    t.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.BertPreTokenizer(), pre_tokenizers.Metaspace(prepend_scheme='always')]) # ▁ starts a word
-    t.train_from_iterator(captions, trainers.BpeTrainer(vocab_size=vocab_size, min_frequency=min_frequency, show_progress=False,
-                                                        special_tokens=['[PAD]','[UNK]','[CLS]','[SEP]']))
+    # ▁ starts a word
+    t.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.BertPreTokenizer(), pre_tokenizers.Metaspace(prepend_scheme="always")]
+    )
+    t.train_from_iterator(
+        captions,
+        trainers.BpeTrainer(
+            vocab_size=vocab_size,
+            min_frequency=min_frequency,
+            show_progress=False,
+            special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]"],
+        ),
+    )
     return CaptionTokenizer(t)
 
 # %% ../../nbs/20_backbone.tokens.ipynb #ce363a98
 class TokenVectors(nn.Module):
     "Multilingual token vectors, projected to the text tower's width"
-    def __init__(self,
-        n_tokens:int,         # size of the vocabulary
-        token_width:int,      # width of the stored vectors (768 for mBERT)
-        width:int,            # D, width of the text tower
-        separate:bool=True    # own projections for the disentangler and for the target branch?
+
+    def __init__(
+        self,
+        n_tokens: int,  # size of the vocabulary
+        token_width: int,  # width of the stored vectors (768 for mBERT)
+        width: int,  # D, width of the text tower
+        separate: bool = True,  # own projections for the disentangler and for the target branch?
     ):
         super().__init__()
         self.embedding = nn.Embedding(n_tokens, token_width)
         self.target = nn.Linear(token_width, width)
         self.disentangling = nn.Linear(token_width, width) if separate else None
-        nn.init.normal_(self.embedding.weight, std=.02*(768/token_width)**.5)
+        nn.init.normal_(self.embedding.weight, std=0.02 * (768 / token_width) ** 0.5)
 
-    def forward(self,
-        ids:Tensor # [B, L]
-    )->tuple[Tensor,Tensor]: # for the disentangler [B, L, D], for the target branch [B, L, D]
+    def forward(
+        self,
+        ids: Tensor,  # [B, L]
+    ) -> tuple[Tensor, Tensor]:  # for the disentangler [B, L, D], for the target branch [B, L, D]
         "Both readings of the token vectors; one tensor twice where the projection is shared"
         vectors = self.embedding(ids)
-        target = self.target(vectors).to(vectors.dtype) # autocast makes products short; what blocks add to stays long
+        target = self.target(vectors).to(vectors.dtype)  # autocast makes products short; what blocks add to stays long
         return (target if self.disentangling is None else self.disentangling(vectors).to(vectors.dtype)), target

@@ -8,338 +8,499 @@ __all__ = ['KINDS', 'Backbone', 'driving_error', 'proven', 'in_batches', 'captio
            'build_open_clip', 'build', 'load_weights', 'save_backbone', 'elsewhere', 'load_backbone', 'fingerprint']
 
 # %% ../../nbs/21_backbone.towers.ipynb #0d3cbea5
-import hashlib,importlib
-from collections.abc import Callable,Mapping,Sequence
+import hashlib
+import importlib
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
-from torch import Tensor,nn
+from torch import Tensor, nn
 
-from .pictures import Preprocessing,frames_of,picture_tensor,square_pixels
-from .text import ClipText,TextTower,at_end,attention,build_clip
+from .pictures import Preprocessing, frames_of, picture_tensor, square_pixels
+from .text import ClipText, TextTower, at_end, attention, build_clip
 from .tokens import CaptionTokenizer
 from ..contracts import LabError
-from ..presets import plain,settings
-from ..storage import read_tensors,seal,unseal,whole_folder,write_tensors
+from ..presets import plain, settings
+from ..storage import read_tensors, seal, unseal, whole_folder, write_tensors
 
 # %% ../../nbs/21_backbone.towers.ipynb #c159954f
 class Backbone(nn.Module):
     "A frozen two-tower model, its text tower opened block by block"
-    def __init__(self,
-        clip:nn.Module,              # both towers as their library built them; offers `encode_image`
-        tokenizer:CaptionTokenizer,  # for source-language captions
-        config:dict,                 # what it was built from (open_clip's `model_cfg`)
-        name:str='',                 # what it is called in tables
-        mean:tuple[float,...]=(.5,.5,.5), # of the picture's channels, in [0, 1]
-        std:tuple[float,...]=(.5,.5,.5),  # of the picture's channels
-        text:TextTower|None=None,    # its text tower, opened; None: open_clip's own
-        kind:str='open_clip',        # who builds such a model again, see `register_kind`
-        **preprocessing              # more of `Preprocessing`
+
+    def __init__(
+        self,
+        clip: nn.Module,  # both towers as their library built them; offers `encode_image`
+        tokenizer: CaptionTokenizer,  # for source-language captions
+        config: dict,  # what it was built from (open_clip's `model_cfg`)
+        name: str = "",  # what it is called in tables
+        mean: tuple[float, ...] = (0.5, 0.5, 0.5),  # of the picture's channels, in [0, 1]
+        std: tuple[float, ...] = (0.5, 0.5, 0.5),  # of the picture's channels
+        text: TextTower | None = None,  # its text tower, opened; None: open_clip's own
+        kind: str = "open_clip",  # who builds such a model again, see `register_kind`
+        **preprocessing,  # more of `Preprocessing`
     ):
         super().__init__()
-        self.clip,self.tokenizer,self.config,self.name,self.kind = clip,tokenizer,config,name,kind
+        self.clip, self.tokenizer, self.config, self.name, self.kind = clip, tokenizer, config, name, kind
         self.text = ClipText(clip) if text is None else text
-        self.preprocessing = settings(Preprocessing, dict(size=config.get('vision_cfg', {}).get('image_size', 224), mean=tuple(mean), std=tuple(std)) | preprocessing)
-        self.source_language = 'en'
-        self.requires_grad_(False); self.eval()
+        self.preprocessing = settings(
+            Preprocessing,
+            dict(size=config.get("vision_cfg", {}).get("image_size", 224), mean=tuple(mean), std=tuple(std))
+            | preprocessing,
+        )
+        self.source_language = "en"
+        self.requires_grad_(False)
+        self.eval()
 
-    def train(self, mode:bool=True)->'Backbone':
+    def train(self, mode: bool = True) -> "Backbone":
         "Stays in evaluation mode: a frozen model has no training mode"
         return super().train(False)
 
     @property
-    def width(self)->int: return self.text.width                                       # D
-    @property
-    def embed_dim(self)->int: return self.text.embed_dim                               # E
-    @property
-    def n_blocks(self)->int: return self.text.n_blocks
-    @property
-    def context_length(self)->int: return self.text.context_length
-    @property
-    def pad_length(self)->int|None: return self.context_length if self.text.whole_context else None # length every row is filled up to
-    @property
-    def image_size(self)->int: return self.preprocessing.size                          # pixels a side
-    @property
-    def mean(self)->tuple[float,...]: return self.preprocessing.mean
-    @property
-    def std(self)->tuple[float,...]: return self.preprocessing.std
-    @property
-    def device(self)->torch.device: return self.text.embedding.weight.device
-    @property
-    def dtype(self)->torch.dtype: return self.text.embedding.weight.dtype
+    def width(self) -> int:
+        return self.text.width  # D
 
-    def start(self,
-        token_vectors:Tensor, # [B, L, D] of any language
-        end_index:Tensor      # [B] place of the end token
-    )->Tensor:                # [B, L, D]
+    @property
+    def embed_dim(self) -> int:
+        return self.text.embed_dim  # E
+
+    @property
+    def n_blocks(self) -> int:
+        return self.text.n_blocks
+
+    @property
+    def context_length(self) -> int:
+        return self.text.context_length
+
+    @property
+    def pad_length(self) -> int | None:
+        return self.context_length if self.text.whole_context else None  # length every row is filled up to
+
+    @property
+    def image_size(self) -> int:
+        return self.preprocessing.size  # pixels a side
+
+    @property
+    def mean(self) -> tuple[float, ...]:
+        return self.preprocessing.mean
+
+    @property
+    def std(self) -> tuple[float, ...]:
+        return self.preprocessing.std
+
+    @property
+    def device(self) -> torch.device:
+        return self.text.embedding.weight.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.text.embedding.weight.dtype
+
+    def start(
+        self,
+        token_vectors: Tensor,  # [B, L, D] of any language
+        end_index: Tensor,  # [B] place of the end token
+    ) -> Tensor:  # [B, L, D]
         "Token vectors with the tower's own position vectors"
         return self.text.start(token_vectors.to(self.dtype), end_index).to(token_vectors.dtype)
 
-    def block(self,
-        i:int,           # which block, from 0
-        tokens:Tensor,   # [B, L, D]
-        end_index:Tensor # [B]
-    )->Tensor:           # [B, L, D]
+    def block(
+        self,
+        i: int,  # which block, from 0
+        tokens: Tensor,  # [B, L, D]
+        end_index: Tensor,  # [B]
+    ) -> Tensor:  # [B, L, D]
         "One frozen block under the tower's own mask"
         return self.text.block(i, tokens.to(self.dtype), end_index).to(tokens.dtype)
 
-    def last_block(self,
-        i:int,           # the last one that is run
-        tokens:Tensor,   # [B, L, D]
-        end_index:Tensor # [B]
-    )->tuple[Tensor,Tensor]: # [B, 1, D] where that can be computed alone, else [B, L, D]; end_index of these
+    def last_block(
+        self,
+        i: int,  # the last one that is run
+        tokens: Tensor,  # [B, L, D]
+        end_index: Tensor,  # [B]
+    ) -> tuple[Tensor, Tensor]:  # [B, 1, D] where that can be computed alone, else [B, L, D]; end_index of these
         "The last block before the read-out, at no more places than it is read"
-        if not self.text.reads_alone(i): return self.block(i, tokens, end_index),end_index
-        return self.text.block_alone(i, tokens.to(self.dtype), end_index).to(tokens.dtype),torch.zeros_like(end_index)
+        if not self.text.reads_alone(i):
+            return self.block(i, tokens, end_index), end_index
+        return self.text.block_alone(i, tokens.to(self.dtype), end_index).to(tokens.dtype), torch.zeros_like(end_index)
 
-    def pool(self,
-        tokens:Tensor,   # [B, L, D] after any block
-        end_index:Tensor # [B]
-    )->Tensor:           # [B, D]
+    def pool(
+        self,
+        tokens: Tensor,  # [B, L, D] after any block
+        end_index: Tensor,  # [B]
+    ) -> Tensor:  # [B, D]
         "The vector at the place where the tower is read: for CLIP, each caption's end token"
         return self.text.pool(tokens, end_index)
 
-    def read_out(self,
-        tokens:Tensor,   # [B, L, D] after the last block
-        end_index:Tensor # [B]
-    )->Tensor:           # [B, E]
+    def read_out(
+        self,
+        tokens: Tensor,  # [B, L, D] after the last block
+        end_index: Tensor,  # [B]
+    ) -> Tensor:  # [B, E]
         "Last norm, pooling and projection"
         return self.text.read_out(tokens.to(self.dtype), end_index).to(tokens.dtype)
 
-    def cut(self,
-        ids:Tensor,       # [B, L] or token vectors [B, L, D]
-        end_index:Tensor, # [B]
-        longest:int|None=None # tokens of the longest row, where it is known; None: asked of the device
-    )->Tensor:            # [B, l] or [B, l, D]
+    def cut(
+        self,
+        ids: Tensor,  # [B, L] or token vectors [B, L, D]
+        end_index: Tensor,  # [B]
+        longest: int | None = None,  # tokens of the longest row, where it is known; None: asked of the device
+    ) -> Tensor:  # [B, l] or [B, l, D]
         "Rows cut at the longest caption, where the tower does not want them whole"
-        return ids if self.text.whole_context else ids[:,:int(end_index.max())+1 if longest is None else longest]
+        return ids if self.text.whole_context else ids[:, : int(end_index.max()) + 1 if longest is None else longest]
 
-    def source_from_ids(self,
-        ids:Tensor,        # [B, L]
-        end_index:Tensor,  # [B]
-        trace:list|None=None # receives the hidden state [B, L, D] after each block
-    )->Tensor:             # [B, E]
+    def source_from_ids(
+        self,
+        ids: Tensor,  # [B, L]
+        end_index: Tensor,  # [B]
+        trace: list | None = None,  # receives the hidden state [B, L, D] after each block
+    ) -> Tensor:  # [B, E]
         "A source caption through the frozen tower (r^S)"
         tokens = self.start(self.text.embedding(ids), end_index)
         for i in range(self.n_blocks):
             tokens = self.block(i, tokens, end_index)
-            if trace is not None: trace.append(tokens)
+            if trace is not None:
+                trace.append(tokens)
         return self.read_out(tokens, end_index)
 
 # %% ../../nbs/21_backbone.towers.ipynb #ce22edd4
-_PROOF = ('A dog.', 'Two red cars stand above a tall tree in the snow, and a child looks at them.')
+_PROOF = ("A dog.", "Two red cars stand above a tall tree in the snow, and a child looks at them.")
+
 
 @torch.inference_mode()
 def driving_error(
-    backbone:Backbone,             # frozen
-    captions:Sequence[str]=_PROOF  # of different length
-)->float:                          # relative to the deviation of the model's own vectors
+    backbone: Backbone,  # frozen
+    captions: Sequence[str] = _PROOF,  # of different length
+) -> float:  # relative to the deviation of the model's own vectors
     "Largest difference between the tower driven block by block and the model's own text path, with the last block whole and where it is read alone"
-    ids,end_index = (t.to(backbone.device) for t in backbone.tokens(captions)); states = []
+    ids, end_index = (t.to(backbone.device) for t in backbone.tokens(captions))
+    states = []
     with attention(backbone.device):
-        own,driven = backbone.text.own(ids, end_index).float(),backbone.source_from_ids(ids, end_index, states).float()
-        before = states[-2] if len(states)>1 else backbone.start(backbone.text.embedding(ids), end_index)
-        alone = backbone.read_out(*backbone.last_block(backbone.n_blocks-1, before, end_index)).float()
-    return max(float((found-own).abs().max()/own.std().clamp(min=1e-12)) for found in (driven, alone))
+        own, driven = (
+            backbone.text.own(ids, end_index).float(),
+            backbone.source_from_ids(ids, end_index, states).float(),
+        )
+        before = states[-2] if len(states) > 1 else backbone.start(backbone.text.embedding(ids), end_index)
+        alone = backbone.read_out(*backbone.last_block(backbone.n_blocks - 1, before, end_index)).float()
+    return max(float((found - own).abs().max() / own.std().clamp(min=1e-12)) for found in (driven, alone))
+
 
 def proven(
-    backbone:Backbone # any
-)->Backbone:          # the same
+    backbone: Backbone,  # any
+) -> Backbone:  # the same
     "Refuse a backbone that does not give its model's own text vectors when it is driven, or has another model's tokenizer"
     if (n := len(backbone.text.embedding.weight)) < len(backbone.tokenizer):
-        raise LabError(f'a tokenizer of {len(backbone.tokenizer):,} pieces for {n:,} token vectors', "the tower's own tokenizer", 'Take the one that belongs to these weights.')
-    allowed = 1e-3 if backbone.dtype==torch.float32 else .1
+        raise LabError(
+            f"a tokenizer of {len(backbone.tokenizer):,} pieces for {n:,} token vectors",
+            "the tower's own tokenizer",
+            "Take the one that belongs to these weights.",
+        )
+    allowed = 1e-3 if backbone.dtype == torch.float32 else 0.1
     if not (error := driving_error(backbone)) <= allowed:
-        raise LabError(f'a {type(backbone.text).__name__} of {backbone.name or backbone.kind} whose blocks miss its own text vectors by {error:.2g} deviations', f'at most {allowed:g}',
-                       'This kind of tower needs a subclass of TextTower of its own; see notebook 21.')
+        raise LabError(
+            f"a {type(backbone.text).__name__} of {backbone.name or backbone.kind} whose blocks miss its own text vectors by {error:.2g} deviations",
+            f"at most {allowed:g}",
+            "This kind of tower needs a subclass of TextTower of its own; see notebook 21.",
+        )
     return backbone
 
 # %% ../../nbs/21_backbone.towers.ipynb #ca7d554b
 @torch.inference_mode()
 def in_batches(
-    encode:Callable,            # some items → [n, width]
-    items:Sequence,             # any number
-    width:int,                  # of a row
-    batch_size:int,             # items at a time
-    progress:Callable|None=None # wraps an iterable, such as `tqdm`
-)->Tensor:                      # [len(items), width] float32 on the CPU
+    encode: Callable,  # some items → [n, width]
+    items: Sequence,  # any number
+    width: int,  # of a row
+    batch_size: int,  # items at a time
+    progress: Callable | None = None,  # wraps an iterable, such as `tqdm`
+) -> Tensor:  # [len(items), width] float32 on the CPU
     "Encode a long list a slice at a time; nothing gives no rows"
-    if not len(items): return torch.empty(0, width)
+    if not len(items):
+        return torch.empty(0, width)
     starts = range(0, len(items), batch_size)
-    return torch.cat([encode(items[i:i+batch_size]).float().cpu() for i in (progress(starts) if progress else starts)])
+    return torch.cat(
+        [encode(items[i : i + batch_size]).float().cpu() for i in (progress(starts) if progress else starts)]
+    )
+
 
 def captions_in_batches(
-    encode:Callable,            # some captions → [n, width]
-    captions:Sequence[str],     # any number
-    width:int,                  # of a row
-    batch_size:int,             # captions at a time
-    progress:Callable|None=None # wraps an iterable, such as `tqdm`
-)->Tensor:                      # [len(captions), width] float32 on the CPU
+    encode: Callable,  # some captions → [n, width]
+    captions: Sequence[str],  # any number
+    width: int,  # of a row
+    batch_size: int,  # captions at a time
+    progress: Callable | None = None,  # wraps an iterable, such as `tqdm`
+) -> Tensor:  # [len(captions), width] float32 on the CPU
     "The same for captions; those of similar length are encoded together"
-    if isinstance(captions, str): raise LabError(f'the single string {captions[:40]!r}', 'a list of captions', f'Write [{captions[:12]!r}…].')
+    if isinstance(captions, str):
+        raise LabError(f"the single string {captions[:40]!r}", "a list of captions", f"Write [{captions[:12]!r}…].")
     order = sorted(range(len(captions)), key=lambda i: len(captions[i]))
-    return in_batches(encode, [captions[i] for i in order], width, batch_size, progress)[torch.tensor(order, dtype=torch.long).argsort()]
+    return in_batches(encode, [captions[i] for i in order], width, batch_size, progress)[
+        torch.tensor(order, dtype=torch.long).argsort()
+    ]
 
-def tokens(self:Backbone,
-    captions:Sequence[str] # source-language sentences
-)->tuple[Tensor,Tensor]:   # ids [B, L], end_index [B]
+
+def tokens(
+    self: Backbone,
+    captions: Sequence[str],  # source-language sentences
+) -> tuple[Tensor, Tensor]:  # ids [B, L], end_index [B]
     "Ids as the text tower wants them"
     return self.tokenizer(captions, self.context_length, self.pad_length)
 
-def encode_source(self:Backbone,
-    captions:Sequence[str],       # source-language sentences
-    batch_size:int=256,           # captions at a time
-    progress:Callable|None=None   # wraps an iterable, such as `tqdm`
-)->Tensor:                        # [B, E]
+
+def encode_source(
+    self: Backbone,
+    captions: Sequence[str],  # source-language sentences
+    batch_size: int = 256,  # captions at a time
+    progress: Callable | None = None,  # wraps an iterable, such as `tqdm`
+) -> Tensor:  # [B, E]
     "Source-language captions as vectors of the shared space, not normalised"
+
     def encode(some):
-        ids,end_index = self.tokens(some)
-        with attention(self.device): return self.source_from_ids(ids.to(self.device), end_index.to(self.device))
+        ids, end_index = self.tokens(some)
+        with attention(self.device):
+            return self.source_from_ids(ids.to(self.device), end_index.to(self.device))
+
     return captions_in_batches(encode, captions, self.embed_dim, batch_size, progress)
 
-def pixels(self:Backbone,
-    pictures:Sequence # PIL pictures, uint8 arrays [H, W, 3], or visuals
-)->Tensor:            # [N, 3, size, size] on the towers' device, in their precision
+
+def pixels(
+    self: Backbone,
+    pictures: Sequence,  # PIL pictures, uint8 arrays [H, W, 3], or visuals
+) -> Tensor:  # [N, 3, size, size] on the towers' device, in their precision
     "Pictures as the image tower wants them"
     return self.preprocessing(pictures).to(self.device, self.dtype)
 
-def encode_pixels(self:Backbone,
-    pixels:Tensor # [N, 3, size, size] as `pixels` gives them
-)->Tensor:        # [N, E]
+
+def encode_pixels(
+    self: Backbone,
+    pixels: Tensor,  # [N, 3, size, size] as `pixels` gives them
+) -> Tensor:  # [N, E]
     "Prepared pictures as vectors of the shared space, not normalised"
-    plainly = dict(normalize=False) if self.kind.startswith('open_clip') else {} # CoCa normalises unless it is told not to
-    with attention(self.device): return self.clip.encode_image(pixels.to(self.device, self.dtype), **plainly)
+    # CoCa normalises unless it is told not to
+    plainly = dict(normalize=False) if self.kind.startswith("open_clip") else {}
+    with attention(self.device):
+        return self.clip.encode_image(pixels.to(self.device, self.dtype), **plainly)
+
 
 @torch.no_grad()
-def frame_rows(self:Backbone,
-    pictures:Sequence,          # as for `encode_frames`
-    batch_size:int,             # frames at a time
-    progress:Callable|None=None, # wraps an iterable, such as `tqdm`
-    encode_pixels:Callable[[Tensor],Tensor]|None=None # prepared pictures → rows [n, …]; None: the shared space's
-)->tuple[Tensor,list[int]]:     # [frames, …] float32 on the CPU, how many each clip has
+def frame_rows(
+    self: Backbone,
+    pictures: Sequence,  # as for `encode_frames`
+    batch_size: int,  # frames at a time
+    progress: Callable | None = None,  # wraps an iterable, such as `tqdm`
+    encode_pixels: Callable[[Tensor], Tensor]
+    | None = None,  # prepared pictures → rows [n, …]; None: the shared space's
+) -> tuple[Tensor, list[int]]:  # [frames, …] float32 on the CPU, how many each clip has
     "What a tower says of all frames, one after the other"
-    lengths,waiting,found = [],[],[]
-    def encode(): found.append((encode_pixels or self.encode_pixels)(self.pixels(waiting)).float().cpu()); waiting.clear()
+    lengths, waiting, found = [], [], []
+
+    def encode():
+        found.append((encode_pixels or self.encode_pixels)(self.pixels(waiting)).float().cpu())
+        waiting.clear()
+
     for i in (progress or iter)(range(len(pictures))):
-        frames = frames_of(pictures[i]); lengths.append(len(frames))
+        frames = frames_of(pictures[i])
+        lengths.append(len(frames))
         for frame in frames:
             waiting.append(frame)
-            if len(waiting)==batch_size: encode()
-    if waiting: encode()
-    return torch.cat(found) if found else torch.empty(0, self.embed_dim),lengths
+            if len(waiting) == batch_size:
+                encode()
+    if waiting:
+        encode()
+    return torch.cat(found) if found else torch.empty(0, self.embed_dim), lengths
 
-def encode_frames(self:Backbone,
-    pictures:Sequence,            # PIL pictures, uint8 arrays [H, W, 3], or a corpus's visuals, read when their turn comes
-    batch_size:int=256,           # frames at a time
-    progress:Callable|None=None   # wraps an iterable, such as `tqdm`
-)->tuple[Tensor,Tensor]:          # [N, T, E], zeros where there is no frame; frame_mask [N, T]
+
+def encode_frames(
+    self: Backbone,
+    pictures: Sequence,  # PIL pictures, uint8 arrays [H, W, 3], or a corpus's visuals, read when their turn comes
+    batch_size: int = 256,  # frames at a time
+    progress: Callable | None = None,  # wraps an iterable, such as `tqdm`
+) -> tuple[Tensor, Tensor]:  # [N, T, E], zeros where there is no frame; frame_mask [N, T]
     "Every frame of every clip as a vector of the shared space, not normalised; a picture is a clip of one frame"
-    rows,lengths = self.frame_rows(pictures, batch_size, progress)
-    frame_mask = torch.arange(max(lengths, default=1))<torch.tensor(lengths, dtype=torch.long)[:,None]
+    rows, lengths = self.frame_rows(pictures, batch_size, progress)
+    frame_mask = torch.arange(max(lengths, default=1)) < torch.tensor(lengths, dtype=torch.long)[:, None]
     features = torch.zeros(*frame_mask.shape, self.embed_dim)
     features[frame_mask] = rows
-    return features,frame_mask
+    return features, frame_mask
 
-def encode_pictures(self:Backbone,
-    pictures:Sequence,            # as for `encode_frames`
-    batch_size:int=256,           # frames at a time
-    progress:Callable|None=None   # wraps an iterable, such as `tqdm`
-)->Tensor:                        # [N, E]
+
+def encode_pictures(
+    self: Backbone,
+    pictures: Sequence,  # as for `encode_frames`
+    batch_size: int = 256,  # frames at a time
+    progress: Callable | None = None,  # wraps an iterable, such as `tqdm`
+) -> Tensor:  # [N, E]
     "Pictures and clips as vectors of the shared space, not normalised; of a clip, the mean over its frames"
-    features,lengths = self.frame_rows(pictures, batch_size, progress)
-    return features if len(features)==len(lengths) else torch.stack([part.mean(0) for part in features.split(lengths)])
+    features, lengths = self.frame_rows(pictures, batch_size, progress)
+    return (
+        features if len(features) == len(lengths) else torch.stack([part.mean(0) for part in features.split(lengths)])
+    )
 
-Backbone.tokens,Backbone.encode_source,Backbone.pixels,Backbone.encode_pixels = tokens,encode_source,pixels,encode_pixels
-Backbone.frame_rows,Backbone.encode_frames,Backbone.encode_pictures = frame_rows,encode_frames,encode_pictures
+
+Backbone.tokens, Backbone.encode_source, Backbone.pixels, Backbone.encode_pixels = (
+    tokens,
+    encode_source,
+    pixels,
+    encode_pixels,
+)
+Backbone.frame_rows, Backbone.encode_frames, Backbone.encode_pictures = frame_rows, encode_frames, encode_pictures
 
 # %% ../../nbs/21_backbone.towers.ipynb #a83b205e
-KINDS:dict[str,Callable] = {} # kind of backbone → (its configuration → the model, its opened text tower)
-_HOMES = dict(open_clip_encoder='dasd_lab.backbone.open_clip', transformers='dasd_lab.backbone.transformers', dual_stream='dasd_lab.backbone.transformers') # imported when asked for
+KINDS: dict[str, Callable] = {}  # kind of backbone → (its configuration → the model, its opened text tower)
+# imported when asked for
+_HOMES = dict(
+    open_clip_encoder="dasd_lab.backbone.open_clip",
+    transformers="dasd_lab.backbone.transformers",
+    dual_stream="dasd_lab.backbone.transformers",
+)
+
 
 def register_kind(
-    kind:str # the word that a manifest carries
-)->Callable: # decorator of a function: configuration → (model with random weights, opened text tower)
+    kind: str,  # the word that a manifest carries
+) -> Callable:  # decorator of a function: configuration → (model with random weights, opened text tower)
     "Make a kind of backbone known, so that a saved one can be built again"
-    def known(build): KINDS[kind] = build; return build
+
+    def known(build):
+        KINDS[kind] = build
+        return build
+
     return known
 
-@register_kind('open_clip')
+
+@register_kind("open_clip")
 def build_open_clip(
-    config:dict # open_clip's `model_cfg`
-)->tuple[nn.Module,TextTower]: # random weights
+    config: dict,  # open_clip's `model_cfg`
+) -> tuple[nn.Module, TextTower]:  # random weights
     "A model of open_clip with its own text transformer"
     clip = build_clip(config)
-    return clip,ClipText(clip)
+    return clip, ClipText(clip)
+
 
 def build(
-    kind:str,   # as in a manifest
-    config:dict # of that kind
-)->tuple[nn.Module,TextTower]: # random weights
+    kind: str,  # as in a manifest
+    config: dict,  # of that kind
+) -> tuple[nn.Module, TextTower]:  # random weights
     "The model of a configuration, and its text tower opened"
-    if kind not in KINDS and kind in _HOMES: importlib.import_module(_HOMES[kind])
-    if kind not in KINDS: raise LabError(f'a backbone of kind {kind!r}', f'one of {sorted(KINDS|_HOMES)}', 'Import the module that registers it.')
+    if kind not in KINDS and kind in _HOMES:
+        importlib.import_module(_HOMES[kind])
+    if kind not in KINDS:
+        raise LabError(
+            f"a backbone of kind {kind!r}", f"one of {sorted(KINDS | _HOMES)}", "Import the module that registers it."
+        )
     return KINDS[kind](config)
 
 # %% ../../nbs/21_backbone.towers.ipynb #63131ad1
 def load_weights(
-    model:nn.Module,         # filled in place
-    state:Mapping[str,Tensor], # every tensor of the model, by its name
-    where:str                # where they come from, for the error
-)->nn.Module:                # the same
+    model: nn.Module,  # filled in place
+    state: Mapping[str, Tensor],  # every tensor of the model, by its name
+    where: str,  # where they come from, for the error
+) -> nn.Module:  # the same
     "Fill a model with all its weights, or say what is missing, too much, of another shape, or not a number"
-    wanted = model.state_dict(); some = lambda names: f'{len(names)} ({", ".join(sorted(names)[:3])}{", …" if len(names)>3 else ""})'
-    shapes = {k: (tuple(v.shape),tuple(wanted[k].shape)) for k,v in state.items() if k in wanted and v.shape!=wanted[k].shape}
-    wrong = [f'{what} {some(names)}' for what,names in (('lacks',wanted.keys()-state.keys()), ('has unknown',state.keys()-wanted.keys())) if names]
-    wrong += [f'has {k} of {a} instead of {b}' for k,(a,b) in list(shapes.items())[:2]]
-    if wrong: raise LabError(f'{where} does not fit its own configuration: {"; ".join(wrong)}', f'the {len(wanted)} tensors of a {type(model).__name__}',
-                             'Give the whole checkpoint of this architecture, with its own width and depth.')
-    if broken := [k for k,v in state.items() if v.is_floating_point() and not v.isfinite().all()]:
-        raise LabError(f'{where} with NaN or infinite values in {some(broken)}', 'finite weights', 'Fetch or train it again.')
-    model.load_state_dict({k: v.float() if v.is_floating_point() else v for k,v in state.items()})
+    wanted = model.state_dict()
+    some = lambda names: f"{len(names)} ({', '.join(sorted(names)[:3])}{', …' if len(names) > 3 else ''})"
+    shapes = {
+        k: (tuple(v.shape), tuple(wanted[k].shape))
+        for k, v in state.items()
+        if k in wanted and v.shape != wanted[k].shape
+    }
+    wrong = [
+        f"{what} {some(names)}"
+        for what, names in (("lacks", wanted.keys() - state.keys()), ("has unknown", state.keys() - wanted.keys()))
+        if names
+    ]
+    wrong += [f"has {k} of {a} instead of {b}" for k, (a, b) in list(shapes.items())[:2]]
+    if wrong:
+        raise LabError(
+            f"{where} does not fit its own configuration: {'; '.join(wrong)}",
+            f"the {len(wanted)} tensors of a {type(model).__name__}",
+            "Give the whole checkpoint of this architecture, with its own width and depth.",
+        )
+    if broken := [k for k, v in state.items() if v.is_floating_point() and not v.isfinite().all()]:
+        raise LabError(
+            f"{where} with NaN or infinite values in {some(broken)}", "finite weights", "Fetch or train it again."
+        )
+    model.load_state_dict({k: v.float() if v.is_floating_point() else v for k, v in state.items()})
     return model
 
 # %% ../../nbs/21_backbone.towers.ipynb #490e042e
 def save_backbone(
-    backbone:Backbone, # what to keep
-    folder:str|Path,   # where
-    half:bool=False,   # store weights in float16?
-    **facts            # provenance for the manifest: command, seed, versions, figures
-)->None:
+    backbone: Backbone,  # what to keep
+    folder: str | Path,  # where
+    half: bool = False,  # store weights in float16?
+    **facts,  # provenance for the manifest: command, seed, versions, figures
+) -> None:
     "Write a backbone as one checksummed folder"
     with whole_folder(folder) as f:
-        state = {k: v.half() if half and v.is_floating_point() else v for k,v in backbone.clip.state_dict().items()}
-        write_tensors(state, f/('open_clip_model.safetensors' if backbone.kind.startswith('open_clip') else 'model.safetensors'))
-        backbone.tokenizer.save(f/'tokenizer.json')
-        seal(f, kind='backbone', name=backbone.name, tower=backbone.kind, model_cfg=backbone.config, preprocess_cfg=plain(backbone.preprocessing),
-             tokens=dict(zip(('start','end','pad'), backbone.tokenizer.names)), **facts)
+        state = {k: v.half() if half and v.is_floating_point() else v for k, v in backbone.clip.state_dict().items()}
+        write_tensors(
+            state, f / ("open_clip_model.safetensors" if backbone.kind.startswith("open_clip") else "model.safetensors")
+        )
+        backbone.tokenizer.save(f / "tokenizer.json")
+        seal(
+            f,
+            kind="backbone",
+            name=backbone.name,
+            tower=backbone.kind,
+            model_cfg=backbone.config,
+            preprocess_cfg=plain(backbone.preprocessing),
+            tokens=dict(zip(("start", "end", "pad"), backbone.tokenizer.names)),
+            **facts,
+        )
+
 
 def elsewhere(
-    config:object, # of a kind of backbone, or a part of it
-    kind:str,      # which
-    key:str=''     # under which the part stands
-)->list[str]:      # 'setting=value'
+    config: object,  # of a kind of backbone, or a part of it
+    kind: str,  # which
+    key: str = "",  # under which the part stands
+) -> list[str]:  # 'setting=value'
     "What a configuration would fetch or import from outside its folder"
-    if key in ('auto_map','trust_remote_code') and config: return [f'{key}={config}']
-    if isinstance(config, (Mapping,list,tuple)):
-        parts = config.items() if isinstance(config, Mapping) else ((key,v) for v in config)
-        return [f for k,v in parts for f in elsewhere(v, kind, k)]
-    named = isinstance(config, str) and (key in ('timm','timm_model_name') and set(config)&set(':/\\') or key=='hf_model_name' and kind=='open_clip' and config) # that name is read where an encoder's own configuration is missing
-    return [f'{key}={config}'] if named else []
+    if key in ("auto_map", "trust_remote_code") and config:
+        return [f"{key}={config}"]
+    if isinstance(config, (Mapping, list, tuple)):
+        parts = config.items() if isinstance(config, Mapping) else ((key, v) for v in config)
+        return [f for k, v in parts for f in elsewhere(v, kind, k)]
+    # that name is read where an encoder's own configuration is missing
+    named = isinstance(config, str) and (
+        key in ("timm", "timm_model_name")
+        and set(config) & set(":/\\")
+        or key == "hf_model_name"
+        and kind == "open_clip"
+        and config
+    )
+    return [f"{key}={config}"] if named else []
+
 
 def load_backbone(
-    folder:str|Path # as `save_backbone` wrote it
-)->Backbone:
+    folder: str | Path,  # as `save_backbone` wrote it
+) -> Backbone:
     "Read a backbone; nothing in the folder is executed, nothing outside it is asked for"
-    m = unseal(folder, 'backbone'); kind = m.get('tower', 'open_clip') # the first manifests knew one kind
-    if found := elsewhere(m['model_cfg'], kind): raise LabError(f'{folder}, whose configuration reaches outside: {", ".join(found)}', 'towers that are described whole', 'Do not use this folder: the lab did not write it so.')
-    clip,text = build(kind, m['model_cfg'])
-    load_weights(clip, read_tensors(Path(folder)/next(n for n in m['files'] if n.endswith('.safetensors'))), str(folder))
-    return Backbone(clip, CaptionTokenizer.load(Path(folder)/'tokenizer.json', **m.get('tokens', {})), m['model_cfg'], m['name'], text=text, kind=kind, **m['preprocess_cfg'])
+    m = unseal(folder, "backbone")
+    kind = m.get("tower", "open_clip")  # the first manifests knew one kind
+    if found := elsewhere(m["model_cfg"], kind):
+        raise LabError(
+            f"{folder}, whose configuration reaches outside: {', '.join(found)}",
+            "towers that are described whole",
+            "Do not use this folder: the lab did not write it so.",
+        )
+    clip, text = build(kind, m["model_cfg"])
+    load_weights(
+        clip, read_tensors(Path(folder) / next(n for n in m["files"] if n.endswith(".safetensors"))), str(folder)
+    )
+    return Backbone(
+        clip,
+        CaptionTokenizer.load(Path(folder) / "tokenizer.json", **m.get("tokens", {})),
+        m["model_cfg"],
+        m["name"],
+        text=text,
+        kind=kind,
+        **m["preprocess_cfg"],
+    )
+
 
 def fingerprint(
-    module:nn.Module # anything with weights
-)->str:              # 16 hexadecimal digits
+    module: nn.Module,  # anything with weights
+) -> str:  # 16 hexadecimal digits
     "A short checksum of weights: the same numbers give the same text"
     h = hashlib.sha256()
-    for k,v in sorted(module.state_dict().items()): h.update(k.encode()); h.update(v.detach().float().cpu().numpy().tobytes())
+    for k, v in sorted(module.state_dict().items()):
+        h.update(k.encode())
+        h.update(v.detach().float().cpu().numpy().tobytes())
     return h.hexdigest()[:16]

@@ -12,217 +12,375 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-import timm,torch,transformers
+import timm
+import torch
+import transformers
 from timm.data import resolve_data_config
-from torch import Tensor,nn
+from torch import Tensor, nn
 
-from .encoders import EncoderText,build_encoder,encoder_config
+from .encoders import EncoderText, build_encoder, encoder_config
 from .open_clip import FRAMES
-from .text import TextTower,real_tokens
+from .text import TextTower, real_tokens
 from .tokens import CaptionTokenizer
-from .towers import Backbone,load_weights,proven,register_kind
+from .towers import Backbone, load_weights, proven, register_kind
 from ..contracts import LabError
 from ..storage import read_weights
 
 # %% ../../nbs/24_backbone.transformers.ipynb #35607eaa
 def folder_json(
-    folder:str|Path, # in the Hugging Face layout
-    name:str,        # of a file in it
-    needed:bool=True # an error where it is missing?
-)->dict:
+    folder: str | Path,  # in the Hugging Face layout
+    name: str,  # of a file in it
+    needed: bool = True,  # an error where it is missing?
+) -> dict:
     "A JSON file of a folder"
-    file = Path(folder)/name
+    file = Path(folder) / name
     if not file.is_file():
-        if not needed: return {}
-        raise LabError(f'{folder} without {name}', 'a folder with config.json, model.safetensors and tokenizer.json', 'Fetch the whole repository from the Hugging Face hub.')
-    try: return json.loads(file.read_text(encoding='utf-8'))
-    except ValueError as e: raise LabError(f'{file} cannot be read: {e}', 'JSON', 'Fetch it again.') from e
+        if not needed:
+            return {}
+        raise LabError(
+            f"{folder} without {name}",
+            "a folder with config.json, model.safetensors and tokenizer.json",
+            "Fetch the whole repository from the Hugging Face hub.",
+        )
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as e:
+        raise LabError(f"{file} cannot be read: {e}", "JSON", "Fetch it again.") from e
+
 
 def folder_state(
-    folder:str|Path # in the Hugging Face layout
-)->dict[str,Tensor]:
+    folder: str | Path,  # in the Hugging Face layout
+) -> dict[str, Tensor]:
     "The weights of a folder, under the names of today's releases"
-    file = next((f for n in ('model.safetensors','pytorch_model.bin') if (f := Path(folder)/n).is_file()), None)
-    if file is None: raise LabError(f'{folder} without weights', 'model.safetensors', 'Fetch the whole repository from the Hugging Face hub.')
-    state = {k.replace('LayerNorm.gamma', 'LayerNorm.weight').replace('LayerNorm.beta', 'LayerNorm.bias'): v for k,v in read_weights(file).items()}
-    return {k: v for k,v in state.items() if not k.endswith(('position_ids','token_type_ids'))} # buffers of older releases
+    file = next((f for n in ("model.safetensors", "pytorch_model.bin") if (f := Path(folder) / n).is_file()), None)
+    if file is None:
+        raise LabError(
+            f"{folder} without weights", "model.safetensors", "Fetch the whole repository from the Hugging Face hub."
+        )
+    state = {
+        k.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias"): v
+        for k, v in read_weights(file).items()
+    }
+    # buffers of older releases
+    return {k: v for k, v in state.items() if not k.endswith(("position_ids", "token_type_ids"))}
+
 
 def folder_tokenizer(
-    folder:str|Path,        # with tokenizer.json
-    kind:str,               # model_type of the text encoder
-    frame:tuple|None=None   # names of start (or None), end and padding; None: as this kind of encoder has them
-)->CaptionTokenizer:
+    folder: str | Path,  # with tokenizer.json
+    kind: str,  # model_type of the text encoder
+    frame: tuple | None = None,  # names of start (or None), end and padding; None: as this kind of encoder has them
+) -> CaptionTokenizer:
     "A folder's tokenizer, framing captions as its encoder wants them"
-    known = FRAMES | dict(clip=('<|startoftext|>','<|endoftext|>','<|endoftext|>')); part = next((p for p in ('siglip','clip','xlm','roberta','mt5','bert') if p in kind), 'bert')
-    if 'chinese' in kind: part = 'bert'
-    if not (Path(folder)/'tokenizer.json').is_file(): raise LabError(f'{folder} without tokenizer.json', "the library tokenizers' own file", 'Fetch it, or convert a slow tokenizer with transformers.')
-    return CaptionTokenizer.load(Path(folder)/'tokenizer.json', **dict(zip(('start','end','pad'), frame or known[part])))
+    known = FRAMES | dict(clip=("<|startoftext|>", "<|endoftext|>", "<|endoftext|>"))
+    part = next((p for p in ("siglip", "clip", "xlm", "roberta", "mt5", "bert") if p in kind), "bert")
+    if "chinese" in kind:
+        part = "bert"
+    if not (Path(folder) / "tokenizer.json").is_file():
+        raise LabError(
+            f"{folder} without tokenizer.json",
+            "the library tokenizers' own file",
+            "Fetch it, or convert a slow tokenizer with transformers.",
+        )
+    return CaptionTokenizer.load(
+        Path(folder) / "tokenizer.json", **dict(zip(("start", "end", "pad"), frame or known[part]))
+    )
 
 # %% ../../nbs/24_backbone.transformers.ipynb #d2c16ee2
-_MODELS = dict(clip=('CLIPModel', dict(reading='end', causal=True)), siglip=('SiglipModel', dict(reading='last', padding='seen')), chinese_clip=('ChineseCLIPModel', dict(reading='first')))
+_MODELS = dict(
+    clip=("CLIPModel", dict(reading="end", causal=True)),
+    siglip=("SiglipModel", dict(reading="last", padding="seen")),
+    chinese_clip=("ChineseCLIPModel", dict(reading="first")),
+)
+
 
 class HubTowers(nn.Module):
     "A two-tower model of transformers, asked as open_clip's are"
-    def __init__(self,
-        model:nn.Module # with `get_image_features` and `get_text_features`
+
+    def __init__(
+        self,
+        model: nn.Module,  # with `get_image_features` and `get_text_features`
     ):
         super().__init__()
         self.model = model
 
-    def encode_image(self,
-        pixels:Tensor # [N, 3, size, size]
-    )->Tensor:        # [N, E]
+    def encode_image(
+        self,
+        pixels: Tensor,  # [N, 3, size, size]
+    ) -> Tensor:  # [N, E]
         "Picture vectors, not normalised"
         return self.model.get_image_features(pixel_values=pixels).pooler_output
 
+
 class HubText(EncoderText):
     "The text tower of a two-tower model of transformers"
-    def __init__(self,
-        towers:HubTowers,            # the whole model
-        context_length:int|None=None # longest caption; None: all positions
-    ):
-        self.model,kind = towers.model,towers.model.config.model_type
-        head = self.model.text_model.head if kind=='siglip' else self.model.text_projection
-        super().__init__(self.model.text_model, head=head, embed_dim=head.out_features, context_length=context_length, **_MODELS[kind][1])
 
-    def own(self, ids:Tensor, end_index:Tensor)->Tensor:
+    def __init__(
+        self,
+        towers: HubTowers,  # the whole model
+        context_length: int | None = None,  # longest caption; None: all positions
+    ):
+        self.model, kind = towers.model, towers.model.config.model_type
+        head = self.model.text_model.head if kind == "siglip" else self.model.text_projection
+        super().__init__(
+            self.model.text_model,
+            head=head,
+            embed_dim=head.out_features,
+            context_length=context_length,
+            **_MODELS[kind][1],
+        )
+
+    def own(self, ids: Tensor, end_index: Tensor) -> Tensor:
         "The model's own `get_text_features`"
-        mask = None if self.padding=='seen' else real_tokens(ids, end_index).long()
+        mask = None if self.padding == "seen" else real_tokens(ids, end_index).long()
         return self.model.get_text_features(input_ids=ids, attention_mask=mask).pooler_output
 
-@register_kind('transformers')
+
+@register_kind("transformers")
 def build_transformers(
-    config:Mapping # 'model': a config.json; 'context_length'
-)->tuple[nn.Module,TextTower]: # random weights
+    config: Mapping,  # 'model': a config.json; 'context_length'
+) -> tuple[nn.Module, TextTower]:  # random weights
     "A two-tower model of transformers from its configuration"
-    kind = config['model'].get('model_type', '')
-    if kind not in _MODELS: raise LabError(f'a two-tower model of type {kind!r}', f'one of {sorted(_MODELS)}', 'Open its two encoders with `dual_stream_backbone`.')
-    towers = HubTowers(getattr(transformers, _MODELS[kind][0])(encoder_config(config['model'])))
-    return towers,HubText(towers, config.get('context_length'))
+    kind = config["model"].get("model_type", "")
+    if kind not in _MODELS:
+        raise LabError(
+            f"a two-tower model of type {kind!r}",
+            f"one of {sorted(_MODELS)}",
+            "Open its two encoders with `dual_stream_backbone`.",
+        )
+    towers = HubTowers(getattr(transformers, _MODELS[kind][0])(encoder_config(config["model"])))
+    return towers, HubText(towers, config.get("context_length"))
+
 
 def seen_as(
-    found:Mapping # a preprocessor_config.json
-)->dict:          # for `Preprocessing`
+    found: Mapping,  # a preprocessor_config.json
+) -> dict:  # for `Preprocessing`
     "How transformers' image processor prepares pictures"
-    size = found.get('size', {}); crop = found.get('do_center_crop', False) # without a crop, both sides are set
-    side = size if isinstance(size, int) else size.get('shortest_edge') or size.get('height')
-    kept = found.get('crop_size', side); kept = kept.get('height') if isinstance(kept, Mapping) else kept
-    how = dict(mean=tuple(found.get('image_mean', (.5,)*3)), std=tuple(found.get('image_std', (.5,)*3)), interpolation='bilinear' if found.get('resample')==2 else 'bicubic', resize_mode='shortest' if crop else 'squash')
-    return how | (dict(size=kept) if kept else {}) | (dict(crop=kept/side) if crop and kept!=side else {})
+    size = found.get("size", {})
+    crop = found.get("do_center_crop", False)  # without a crop, both sides are set
+    side = size if isinstance(size, int) else size.get("shortest_edge") or size.get("height")
+    kept = found.get("crop_size", side)
+    kept = kept.get("height") if isinstance(kept, Mapping) else kept
+    how = dict(
+        mean=tuple(found.get("image_mean", (0.5,) * 3)),
+        std=tuple(found.get("image_std", (0.5,) * 3)),
+        interpolation="bilinear" if found.get("resample") == 2 else "bicubic",
+        resize_mode="shortest" if crop else "squash",
+    )
+    return how | (dict(size=kept) if kept else {}) | (dict(crop=kept / side) if crop and kept != side else {})
+
 
 def transformers_backbone(
-    folder:str|Path,              # in the Hugging Face layout
-    frame:tuple|None=None,        # see `folder_tokenizer`
-    context_length:int|None=None  # longest caption; None: all positions
-)->Backbone:
+    folder: str | Path,  # in the Hugging Face layout
+    frame: tuple | None = None,  # see `folder_tokenizer`
+    context_length: int | None = None,  # longest caption; None: all positions
+) -> Backbone:
     "A published two-tower model as a frozen backbone, its driving proven"
-    model = folder_json(folder, 'config.json'); config = dict(model=model, context_length=context_length)
-    towers,text = build_transformers(config)
-    load_weights(towers, {f'model.{k}': v for k,v in folder_state(folder).items()}, str(folder))
+    model = folder_json(folder, "config.json")
+    config = dict(model=model, context_length=context_length)
+    towers, text = build_transformers(config)
+    load_weights(towers, {f"model.{k}": v for k, v in folder_state(folder).items()}, str(folder))
     size = towers.model.config.vision_config.image_size
-    return proven(Backbone(towers, folder_tokenizer(folder, model['model_type'], frame), config, Path(folder).name, text=text, kind='transformers', **dict(size=size) | seen_as(folder_json(folder, 'preprocessor_config.json', False))))
+    return proven(
+        Backbone(
+            towers,
+            folder_tokenizer(folder, model["model_type"], frame),
+            config,
+            Path(folder).name,
+            text=text,
+            kind="transformers",
+            **dict(size=size) | seen_as(folder_json(folder, "preprocessor_config.json", False)),
+        )
+    )
 
 # %% ../../nbs/24_backbone.transformers.ipynb #1b89da12
 class ImageEncoder(nn.Module):
     "An image encoder of timm or transformers as one vector a picture"
-    def __init__(self,
-        config:Mapping # dict(timm=name, …further arguments) or dict(transformers=a config.json)
+
+    def __init__(
+        self,
+        config: Mapping,  # dict(timm=name, …further arguments) or dict(transformers=a config.json)
     ):
         super().__init__()
-        rest = {k: v for k,v in config.items() if k not in ('timm','transformers')}
-        if 'timm' in config:
-            try: self.encoder = timm.create_model(config['timm'], pretrained=False, num_classes=0, **rest)
-            except RuntimeError as e: raise LabError(f'the timm model {config["timm"]!r} ({e})', 'a name of timm.list_models()', 'Correct the name.') from e
-            self.width = self.encoder.num_features if not hasattr(self.encoder, 'head_hidden_size') else self.encoder.head_hidden_size
-        else: self.encoder = transformers.AutoModel.from_config(encoder_config(config['transformers'])); self.width = self.encoder.config.hidden_size
+        rest = {k: v for k, v in config.items() if k not in ("timm", "transformers")}
+        if "timm" in config:
+            try:
+                self.encoder = timm.create_model(config["timm"], pretrained=False, num_classes=0, **rest)
+            except RuntimeError as e:
+                raise LabError(
+                    f"the timm model {config['timm']!r} ({e})", "a name of timm.list_models()", "Correct the name."
+                ) from e
+            self.width = (
+                self.encoder.num_features
+                if not hasattr(self.encoder, "head_hidden_size")
+                else self.encoder.head_hidden_size
+            )
+        else:
+            self.encoder = transformers.AutoModel.from_config(encoder_config(config["transformers"]))
+            self.width = self.encoder.config.hidden_size
 
-    def forward(self,
-        pixels:Tensor # [N, 3, size, size]
-    )->Tensor:        # [N, width]
+    def forward(
+        self,
+        pixels: Tensor,  # [N, 3, size, size]
+    ) -> Tensor:  # [N, width]
         "One vector a picture: timm's pooled features, or the pooled output of transformers"
-        if hasattr(self.encoder, 'pretrained_cfg'): return self.encoder(pixels)
-        found = self.encoder(pixel_values=pixels); pooled = getattr(found, 'pooler_output', None)
-        return (found.last_hidden_state[:,0] if pooled is None else pooled).flatten(1)
+        if hasattr(self.encoder, "pretrained_cfg"):
+            return self.encoder(pixels)
+        found = self.encoder(pixel_values=pixels)
+        pooled = getattr(found, "pooler_output", None)
+        return (found.last_hidden_state[:, 0] if pooled is None else pooled).flatten(1)
+
 
 class DualStream(nn.Module):
     "A text encoder and an image encoder with linear projections into a shared space"
-    def __init__(self,
-        config:Mapping # 'text': a config.json; 'image': see `ImageEncoder`, or None; 'embed_dim': E or None
+
+    def __init__(
+        self,
+        config: Mapping,  # 'text': a config.json; 'image': see `ImageEncoder`, or None; 'embed_dim': E or None
     ):
         super().__init__()
-        self.text,self.image,E = build_encoder(config['text']),None if config.get('image') is None else ImageEncoder(config['image']),config.get('embed_dim')
+        self.text, self.image, E = (
+            build_encoder(config["text"]),
+            None if config.get("image") is None else ImageEncoder(config["image"]),
+            config.get("embed_dim"),
+        )
         D = self.text.get_input_embeddings().weight.shape[1]
-        if E is None and self.image is not None and self.image.width!=D: raise LabError(f'text features of width {D} and image features of width {self.image.width}', 'projections into one space', 'Give `embed_dim`.')
+        if E is None and self.image is not None and self.image.width != D:
+            raise LabError(
+                f"text features of width {D} and image features of width {self.image.width}",
+                "projections into one space",
+                "Give `embed_dim`.",
+            )
         self.text_projection = nn.Identity() if E is None else nn.Linear(D, E, bias=False)
-        self.image_projection = nn.Identity() if E is None or self.image is None else nn.Linear(self.image.width, E, bias=False)
+        self.image_projection = (
+            nn.Identity() if E is None or self.image is None else nn.Linear(self.image.width, E, bias=False)
+        )
 
-    def encode_image(self,
-        pixels:Tensor # [N, 3, size, size]
-    )->Tensor:        # [N, E]
+    def encode_image(
+        self,
+        pixels: Tensor,  # [N, 3, size, size]
+    ) -> Tensor:  # [N, E]
         "Picture vectors, not normalised"
-        if self.image is None: raise LabError('a picture for a backbone of text alone', 'a dual stream with an image encoder', 'Give `image` when the backbone is opened.')
+        if self.image is None:
+            raise LabError(
+                "a picture for a backbone of text alone",
+                "a dual stream with an image encoder",
+                "Give `image` when the backbone is opened.",
+            )
         return self.image_projection(self.image(pixels))
 
-@register_kind('dual_stream')
+
+@register_kind("dual_stream")
 def build_dual_stream(
-    config:Mapping # see `DualStream`; 'pooling' and 'context_length' of the text encoder
-)->tuple[nn.Module,TextTower]: # random weights
+    config: Mapping,  # see `DualStream`; 'pooling' and 'context_length' of the text encoder
+) -> tuple[nn.Module, TextTower]:  # random weights
     "A dual stream from its configuration"
     model = DualStream(config)
-    return model,EncoderText(model.text, config.get('pooling', 'mean'), model.text_projection, config.get('embed_dim'), config.get('context_length'))
+    return model, EncoderText(
+        model.text,
+        config.get("pooling", "mean"),
+        model.text_projection,
+        config.get("embed_dim"),
+        config.get("context_length"),
+    )
 
 # %% ../../nbs/24_backbone.transformers.ipynb #8605adb5
 def encoder_state(
-    state:Mapping[str,Tensor], # as published, perhaps with heads that were used in pretraining
-    encoder:nn.Module          # what is filled
-)->dict[str,Tensor]:
+    state: Mapping[str, Tensor],  # as published, perhaps with heads that were used in pretraining
+    encoder: nn.Module,  # what is filled
+) -> dict[str, Tensor]:
     "The tensors of the encoder alone: without its prefix, pooling layer and pretraining heads"
-    prefix = f'{getattr(encoder, "base_model_prefix", "")}.'; inside = any(k.startswith(prefix) for k in state) and prefix!='.'
-    kept = {k.removeprefix(prefix): v for k,v in state.items() if not inside or k.startswith(prefix)}
-    return {k: v for k,v in kept.items() if not k.startswith(('pooler.','cls.','lm_head.','head.','decoder.'))}
+    prefix = f"{getattr(encoder, 'base_model_prefix', '')}."
+    inside = any(k.startswith(prefix) for k in state) and prefix != "."
+    kept = {k.removeprefix(prefix): v for k, v in state.items() if not inside or k.startswith(prefix)}
+    return {k: v for k, v in kept.items() if not k.startswith(("pooler.", "cls.", "lm_head.", "head.", "decoder."))}
+
 
 def timm_state(
-    name:str,                  # of a timm model
-    state:Mapping[str,Tensor], # its weights, under timm's names or in timm's order
-    **settings                 # further arguments of the model
-)->dict[str,Tensor]:           # without the classifier
+    name: str,  # of a timm model
+    state: Mapping[str, Tensor],  # its weights, under timm's names or in timm's order
+    **settings,  # further arguments of the model
+) -> dict[str, Tensor]:  # without the classifier
     "Weights under timm's names; a port that keeps timm's order but not its names is renamed when every shape agrees"
-    with torch.device('meta'): model = timm.create_model(name, pretrained=False, **settings)
-    wanted = model.state_dict(); state = dict(state)
-    if not state.keys() & wanted.keys() and len(state)==len(wanted):
+    with torch.device("meta"):
+        model = timm.create_model(name, pretrained=False, **settings)
+    wanted = model.state_dict()
+    state = dict(state)
+    if not state.keys() & wanted.keys() and len(state) == len(wanted):
         pairs = list(zip(state.items(), wanted.items()))
-        if all(a.rsplit('.', 1)[-1]==b.rsplit('.', 1)[-1] and v.shape==w.shape for (a,v),(b,w) in pairs): state = {b: v for (_,v),(b,_) in pairs}
-    classifier = model.pretrained_cfg.get('classifier') or 'classifier'; heads = (classifier,) if isinstance(classifier, str) else tuple(classifier)
-    return {k: v for k,v in state.items() if not k.startswith(tuple(f'{h}.' for h in heads))}
+        if all(a.rsplit(".", 1)[-1] == b.rsplit(".", 1)[-1] and v.shape == w.shape for (a, v), (b, w) in pairs):
+            state = {b: v for (_, v), (b, _) in pairs}
+    classifier = model.pretrained_cfg.get("classifier") or "classifier"
+    heads = (classifier,) if isinstance(classifier, str) else tuple(classifier)
+    return {k: v for k, v in state.items() if not k.startswith(tuple(f"{h}." for h in heads))}
+
 
 def timm_seen_as(
-    name:str # of a timm model
-)->dict:     # for `Preprocessing`
+    name: str,  # of a timm model
+) -> dict:  # for `Preprocessing`
     "How timm prepares pictures for a model"
-    with torch.device('meta'): found = resolve_data_config({}, model=timm.create_model(name, pretrained=False))
-    return dict(size=found['input_size'][-1], mean=tuple(found['mean']), std=tuple(found['std']), interpolation=found['interpolation'], crop=float(found['crop_pct']), resize_mode='shortest')
+    with torch.device("meta"):
+        found = resolve_data_config({}, model=timm.create_model(name, pretrained=False))
+    return dict(
+        size=found["input_size"][-1],
+        mean=tuple(found["mean"]),
+        std=tuple(found["std"]),
+        interpolation=found["interpolation"],
+        crop=float(found["crop_pct"]),
+        resize_mode="shortest",
+    )
 
 # %% ../../nbs/24_backbone.transformers.ipynb #00b143b2
 def dual_stream_backbone(
-    text:str|Path,               # folder of a text encoder in the Hugging Face or sentence-transformers layout
-    image:Mapping|None=None,     # see `ImageEncoder`
-    image_weights:str|Path|None=None, # file (timm) or folder (transformers) of its weights
-    embed_dim:int|None=None,     # E; None: no projections
-    pooling:str|None=None,       # see `EncoderText`; None: as the folder says, else 'mean'
-    context_length:int|None=None,# longest caption; None: as the folder says, else all positions
-    frame:tuple|None=None,       # see `folder_tokenizer`
-    **preprocessing              # changes of what timm says of a model's pictures
-)->Backbone:
+    text: str | Path,  # folder of a text encoder in the Hugging Face or sentence-transformers layout
+    image: Mapping | None = None,  # see `ImageEncoder`
+    image_weights: str | Path | None = None,  # file (timm) or folder (transformers) of its weights
+    embed_dim: int | None = None,  # E; None: no projections
+    pooling: str | None = None,  # see `EncoderText`; None: as the folder says, else 'mean'
+    context_length: int | None = None,  # longest caption; None: as the folder says, else all positions
+    frame: tuple | None = None,  # see `folder_tokenizer`
+    **preprocessing,  # changes of what timm says of a model's pictures
+) -> Backbone:
     "Two frozen encoders as a backbone, its driving proven; projections start at random and are trained by who needs them"
-    said = folder_json(text, '1_Pooling/config.json', False); cls = said.get('pooling_mode_cls_token', False)
-    own = folder_json(text, 'config.json'); limit = folder_json(text, 'sentence_bert_config.json', False).get('max_seq_length')
-    config = dict(text=own, image=None if image is None else dict(image), embed_dim=embed_dim, pooling=pooling or ('first' if cls else 'mean'), context_length=context_length or limit)
-    model,tower = build_dual_stream(config)
+    said = folder_json(text, "1_Pooling/config.json", False)
+    cls = said.get("pooling_mode_cls_token", False)
+    own = folder_json(text, "config.json")
+    limit = folder_json(text, "sentence_bert_config.json", False).get("max_seq_length")
+    config = dict(
+        text=own,
+        image=None if image is None else dict(image),
+        embed_dim=embed_dim,
+        pooling=pooling or ("first" if cls else "mean"),
+        context_length=context_length or limit,
+    )
+    model, tower = build_dual_stream(config)
     load_weights(model.text, encoder_state(folder_state(text), model.text), str(text))
     seen = dict(size=224)
     if image is not None:
-        if image_weights is None: raise LabError('an image encoder without weights', 'a file of weights', 'Give `image_weights`.')
-        if 'timm' in image: load_weights(model.image.encoder, timm_state(image['timm'], read_weights(image_weights), **{k: v for k,v in image.items() if k!='timm'}), str(image_weights)); seen = timm_seen_as(image['timm'])
-        else: load_weights(model.image.encoder, folder_state(image_weights), str(image_weights)); seen = seen_as(folder_json(image_weights, 'preprocessor_config.json', False))
-    name = Path(own.get('_name_or_path') or text).name + (f' + {image.get("timm") or image["transformers"].get("model_type")}' if image else '')
-    return proven(Backbone(model, folder_tokenizer(text, own.get('model_type', ''), frame), config, name, text=tower, kind='dual_stream', **seen | preprocessing))
+        if image_weights is None:
+            raise LabError("an image encoder without weights", "a file of weights", "Give `image_weights`.")
+        if "timm" in image:
+            load_weights(
+                model.image.encoder,
+                timm_state(
+                    image["timm"], read_weights(image_weights), **{k: v for k, v in image.items() if k != "timm"}
+                ),
+                str(image_weights),
+            )
+            seen = timm_seen_as(image["timm"])
+        else:
+            load_weights(model.image.encoder, folder_state(image_weights), str(image_weights))
+            seen = seen_as(folder_json(image_weights, "preprocessor_config.json", False))
+    name = Path(own.get("_name_or_path") or text).name + (
+        f" + {image.get('timm') or image['transformers'].get('model_type')}" if image else ""
+    )
+    return proven(
+        Backbone(
+            model,
+            folder_tokenizer(text, own.get("model_type", ""), frame),
+            config,
+            name,
+            text=tower,
+            kind="dual_stream",
+            **seen | preprocessing,
+        )
+    )

@@ -7,168 +7,276 @@ __all__ = ['SPELLED', 'USUAL', 'MATRICES', 'framing', 'unknown_piece', 'read_tok
            'cut_tokenizer', 'carried_rows', 'drawn_rows', 'set_rows', 'vocabulary_row', 'extended_tokenizer']
 
 # %% ../../nbs/26_backbone.vocabulary.ipynb #62ae4838
-import json,re
-from collections.abc import Iterable,Sequence
+import json
+import re
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError,safe_open
-from tokenizers import Tokenizer,trainers
+from safetensors import SafetensorError, safe_open
+from tokenizers import Tokenizer, trainers
 from torch import Tensor
 
-from .tokens import CaptionTokenizer,TokenVectors,table_beside,train_tokenizer
+from .tokens import CaptionTokenizer, TokenVectors, table_beside, train_tokenizer
 from ..contracts import LabError
 
 # %% ../../nbs/26_backbone.vocabulary.ipynb #27bc6425
-SPELLED = dict(start=('bos','sos','cls','startoftext','beginoftext','beginofsentence'), end=('eos','eot','sep','endoftext','endofsentence'), pad=('pad',)) # letters alone
-USUAL = dict(start=('[CLS]','<s>','<bos>','<|startoftext|>','<start_of_text>','<|begin_of_text|>'),
-             end=('[SEP]','</s>','<eos>','<|endoftext|>','<end_of_text>','<|end_of_text|>','<|im_end|>'), pad=('[PAD]','<pad>','<|pad|>','<unk>'))
+# letters alone
+SPELLED = dict(
+    start=("bos", "sos", "cls", "startoftext", "beginoftext", "beginofsentence"),
+    end=("eos", "eot", "sep", "endoftext", "endofsentence"),
+    pad=("pad",),
+)
+USUAL = dict(
+    start=("[CLS]", "<s>", "<bos>", "<|startoftext|>", "<start_of_text>", "<|begin_of_text|>"),
+    end=("[SEP]", "</s>", "<eos>", "<|endoftext|>", "<end_of_text>", "<|end_of_text|>", "<|im_end|>"),
+    pad=("[PAD]", "<pad>", "<|pad|>", "<unk>"),
+)
+
 
 def framing(
-    tokenizer:Tokenizer # of the library `tokenizers`
-)->dict[str,str|None]:  # 'start' (None: has none), 'end', 'pad'
+    tokenizer: Tokenizer,  # of the library `tokenizers`
+) -> dict[str, str | None]:  # 'start' (None: has none), 'end', 'pad'
     "Names of the tokens that a tokenizer puts around a caption"
-    special = {re.sub('[^a-z]', '', t.content.lower()): t.content for t in tokenizer.get_added_tokens_decoder().values() if t.special}
-    usual = {k: next((n for n in (*names, *map(special.get, SPELLED[k])) if n and tokenizer.token_to_id(n) is not None), None) for k,names in USUAL.items()}
-    e = tokenizer.encode('a'); read = [(t,m) for t,m,a in zip(e.tokens, e.special_tokens_mask, e.attention_mask) if a] # a file may ask for padding
-    tokens,own = [t for t,_ in read],[i for i,(_,m) in enumerate(read) if not m] or [0]
-    before,after = tokens[:own[0]],tokens[own[-1]+1:]
-    if len(before)>1 or len(after)>1: raise LabError(f'a tokenizer that frames a word as {tokens}', 'one start and one end token at most', 'Give the names: start=…, end=….')
-    start,end = (before or [None])[0] if before or after else usual['start'],(after or [usual['end']])[0]
-    if end is None: raise LabError('a tokenizer without an end token', f'a post-processor that adds one, or one of {USUAL["end"]}', 'Give its name: end=…; the tower is read there.')
-    pad = (tokenizer.padding or {}).get('pad_token')
-    return dict(start=start, end=end, pad=pad if pad and tokenizer.token_to_id(pad) is not None else usual['pad'] or end)
+    special = {
+        re.sub("[^a-z]", "", t.content.lower()): t.content
+        for t in tokenizer.get_added_tokens_decoder().values()
+        if t.special
+    }
+    usual = {
+        k: next(
+            (n for n in (*names, *map(special.get, SPELLED[k])) if n and tokenizer.token_to_id(n) is not None), None
+        )
+        for k, names in USUAL.items()
+    }
+    e = tokenizer.encode("a")
+    # a file may ask for padding
+    read = [(t, m) for t, m, a in zip(e.tokens, e.special_tokens_mask, e.attention_mask) if a]
+    tokens, own = [t for t, _ in read], [i for i, (_, m) in enumerate(read) if not m] or [0]
+    before, after = tokens[: own[0]], tokens[own[-1] + 1 :]
+    if len(before) > 1 or len(after) > 1:
+        raise LabError(
+            f"a tokenizer that frames a word as {tokens}",
+            "one start and one end token at most",
+            "Give the names: start=…, end=….",
+        )
+    start, end = (before or [None])[0] if before or after else usual["start"], (after or [usual["end"]])[0]
+    if end is None:
+        raise LabError(
+            "a tokenizer without an end token",
+            f"a post-processor that adds one, or one of {USUAL['end']}",
+            "Give its name: end=…; the tower is read there.",
+        )
+    pad = (tokenizer.padding or {}).get("pad_token")
+    return dict(
+        start=start, end=end, pad=pad if pad and tokenizer.token_to_id(pad) is not None else usual["pad"] or end
+    )
 
 # %% ../../nbs/26_backbone.vocabulary.ipynb #cd108ef4
 def unknown_piece(
-    tokenizer:Tokenizer # of the library
-)->int|None:            # its id; None: it has none (byte-level pieces can spell everything)
+    tokenizer: Tokenizer,  # of the library
+) -> int | None:  # its id; None: it has none (byte-level pieces can spell everything)
     "The id that a tokenizer gives to what it does not know"
-    name = getattr(tokenizer.model, 'unk_token', None)
-    return tokenizer.token_to_id(name) if name else json.loads(tokenizer.to_str())['model'].get('unk_id')
+    name = getattr(tokenizer.model, "unk_token", None)
+    return tokenizer.token_to_id(name) if name else json.loads(tokenizer.to_str())["model"].get("unk_id")
+
 
 def read_tokenizer(
-    path:str|Path, # a `tokenizer.json`, or a folder with one, such as a model's from the Hugging Face hub
-    **names        # of framing tokens, where the tokenizer's own are not wanted
-)->CaptionTokenizer:
+    path: str | Path,  # a `tokenizer.json`, or a folder with one, such as a model's from the Hugging Face hub
+    **names,  # of framing tokens, where the tokenizer's own are not wanted
+) -> CaptionTokenizer:
     "Any Hugging Face tokenizer as a caption tokenizer"
-    path = path/'tokenizer.json' if (path := Path(path)).is_dir() else path
-    if not path.is_file(): raise LabError(f'no file {path}', 'the tokenizer.json of a model', 'Get it as `dasd-lab weights` says; a vocab.txt or sentencepiece.bpe.model alone is not enough.')
-    if table_beside(path).is_file(): return CaptionTokenizer.load(path, **names)
-    try: tokenizer = Tokenizer.from_file(str(path))
-    except Exception as e: raise LabError(f'{path} is no tokenizer ({e})', 'a tokenizer.json of the library `tokenizers`', 'Fetch it again.') from e
-    return CaptionTokenizer(tokenizer, **(({} if {'start','end','pad'}<=set(names) else framing(tokenizer)) | names))
+    path = path / "tokenizer.json" if (path := Path(path)).is_dir() else path
+    if not path.is_file():
+        raise LabError(
+            f"no file {path}",
+            "the tokenizer.json of a model",
+            "Get it as `dasd-lab weights` says; a vocab.txt or sentencepiece.bpe.model alone is not enough.",
+        )
+    if table_beside(path).is_file():
+        return CaptionTokenizer.load(path, **names)
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as e:
+        raise LabError(
+            f"{path} is no tokenizer ({e})", "a tokenizer.json of the library `tokenizers`", "Fetch it again."
+        ) from e
+    return CaptionTokenizer(
+        tokenizer, **(({} if {"start", "end", "pad"} <= set(names) else framing(tokenizer)) | names)
+    )
 
 # %% ../../nbs/26_backbone.vocabulary.ipynb #5207ac1b
-MATRICES = 'word_embeddings.weight','embed_tokens.weight','token_embedding.weight','shared.weight','wte.weight'
+MATRICES = "word_embeddings.weight", "embed_tokens.weight", "token_embedding.weight", "shared.weight", "wte.weight"
+
 
 def read_matrix(
-    path:str|Path,      # a safetensors file of a model
-    name:str|None=None  # of the tensor; None: the only one that is named like token vectors
-)->Tensor:              # [V, W]
+    path: str | Path,  # a safetensors file of a model
+    name: str | None = None,  # of the tensor; None: the only one that is named like token vectors
+) -> Tensor:  # [V, W]
     "The matrix of token vectors in a model's file"
-    if not Path(path).is_file(): raise LabError(f'no file {path}', 'a safetensors file', 'See `dasd-lab weights`.')
+    if not Path(path).is_file():
+        raise LabError(f"no file {path}", "a safetensors file", "See `dasd-lab weights`.")
     try:
-        with safe_open(path, 'pt') as f:
+        with safe_open(path, "pt") as f:
             found = [name] if name else [n for n in f.keys() if n.endswith(MATRICES)]
-            if len(found)!=1 or found[0] not in f.keys(): raise LabError(f'{path} with {found or "no token vectors"}', f'one tensor named like {MATRICES[0]!r}', f'Give its name, such as name={sorted(f.keys())[0]!r}.')
+            if len(found) != 1 or found[0] not in f.keys():
+                raise LabError(
+                    f"{path} with {found or 'no token vectors'}",
+                    f"one tensor named like {MATRICES[0]!r}",
+                    f"Give its name, such as name={sorted(f.keys())[0]!r}.",
+                )
             return f.get_tensor(found[0])
-    except (SafetensorError,OSError) as e: raise LabError(f'{path} cannot be read ({e})', 'a whole safetensors file', 'Fetch it again; pickles are never opened.') from e
+    except (SafetensorError, OSError) as e:
+        raise LabError(
+            f"{path} cannot be read ({e})", "a whole safetensors file", "Fetch it again; pickles are never opened."
+        ) from e
 
 # %% ../../nbs/26_backbone.vocabulary.ipynb #8d838773
 def used_pieces(
-    tokenizer:CaptionTokenizer, # whole or cut
-    captions:Iterable[str]      # in any languages
-)->list[int]:                   # ids of the library's tokenizer, in order
+    tokenizer: CaptionTokenizer,  # whole or cut
+    captions: Iterable[str],  # in any languages
+) -> list[int]:  # ids of the library's tokenizer, in order
     "The pieces that captions are made of"
     rows = tokenizer.tokenizer.encode_batch(list(captions), add_special_tokens=False)
     return sorted(set(chain.from_iterable(e.ids for e in rows)))
 
+
 def cut_tokenizer(
-    tokenizer:CaptionTokenizer, # whole, or cut before
-    captions:Iterable[str]      # what it must be able to read, in all languages together
-)->CaptionTokenizer:            # with the same segmentation and fewer ids
+    tokenizer: CaptionTokenizer,  # whole, or cut before
+    captions: Iterable[str],  # what it must be able to read, in all languages together
+) -> CaptionTokenizer:  # with the same segmentation and fewer ids
     "A tokenizer that keeps the pieces of some captions and reads any other as unknown"
-    t = tokenizer.tokenizer; unknown = unknown_piece(t); unknown = -1 if unknown is None else unknown
-    always = [t.token_to_id(n) for n in tokenizer.names if n]+[unknown]
-    kept = [o for o in sorted({*used_pieces(tokenizer, captions), *always}-{-1}) if tokenizer.places is None or o in tokenizer.places]
-    kept += [-1]*(unknown==-1)
+    t = tokenizer.tokenizer
+    unknown = unknown_piece(t)
+    unknown = -1 if unknown is None else unknown
+    always = [t.token_to_id(n) for n in tokenizer.names if n] + [unknown]
+    kept = [
+        o
+        for o in sorted({*used_pieces(tokenizer, captions), *always} - {-1})
+        if tokenizer.places is None or o in tokenizer.places
+    ]
+    kept += [-1] * (unknown == -1)
     return CaptionTokenizer(Tokenizer.from_str(t.to_str()), *tokenizer.names, kept, kept.index(unknown))
 
 # %% ../../nbs/26_backbone.vocabulary.ipynb #2f666f8c
 def carried_rows(
-    rows:Tensor,            # [len(before), W], or [V, W] of a whole model, which may have spare rows
-    before:CaptionTokenizer,# what they are rows of
-    after:CaptionTokenizer, # the same tokenizer, cut or extended
-    full:Tensor|None=None,  # [V, W] where new pieces find their rows
-    seed:int=0              # of rows that are drawn
-)->Tensor:                  # [len(after), W], as `rows` otherwise
+    rows: Tensor,  # [len(before), W], or [V, W] of a whole model, which may have spare rows
+    before: CaptionTokenizer,  # what they are rows of
+    after: CaptionTokenizer,  # the same tokenizer, cut or extended
+    full: Tensor | None = None,  # [V, W] where new pieces find their rows
+    seed: int = 0,  # of rows that are drawn
+) -> Tensor:  # [len(after), W], as `rows` otherwise
     "Token vectors for another choice of pieces"
-    if len(rows)<len(before) or (full is not None and (len(full)<after.tokenizer.get_vocab_size() or full.shape[1]!=rows.shape[1])):
-        raise LabError(f'token vectors {tuple(rows.shape)}{"" if full is None else f" and {tuple(full.shape)}"} for {len(before):,} pieces', 'a row a piece, all of one width', 'Take matrix and tokenizer from one model.')
+    if len(rows) < len(before) or (
+        full is not None and (len(full) < after.tokenizer.get_vocab_size() or full.shape[1] != rows.shape[1])
+    ):
+        raise LabError(
+            f"token vectors {tuple(rows.shape)}{'' if full is None else f' and {tuple(full.shape)}'} for {len(before):,} pieces",
+            "a row a piece, all of one width",
+            "Take matrix and tokenizer from one model.",
+        )
     own = range(len(after)) if after.kept is None else after.kept
-    place = {o: i for i,o in enumerate(range(len(before)) if before.kept is None else before.kept)}
-    generator = torch.Generator().manual_seed(seed); result = rows.new_empty(len(own), rows.shape[1])
-    old = [(i,place[o]) for i,o in enumerate(own) if o in place]; new = [i for i,o in enumerate(own) if o not in place and o>=0]
-    result[[i for i,_ in old]] = rows[[j for _,j in old]]
-    if -1 in own and -1 not in place: result[own.index(-1)] = rows[:len(before)].float().mean(0).to(rows.dtype)
-    if new: result[new] = full[[own[i] for i in new]].to(rows) if full is not None else drawn_rows(rows, len(new), generator)
-    if not result.isfinite().all(): raise LabError('token vectors that are not numbers (NaN or infinite)', 'finite ones', 'Fetch the file again, or go back to an earlier checkpoint.')
+    place = {o: i for i, o in enumerate(range(len(before)) if before.kept is None else before.kept)}
+    generator = torch.Generator().manual_seed(seed)
+    result = rows.new_empty(len(own), rows.shape[1])
+    old = [(i, place[o]) for i, o in enumerate(own) if o in place]
+    new = [i for i, o in enumerate(own) if o not in place and o >= 0]
+    result[[i for i, _ in old]] = rows[[j for _, j in old]]
+    if -1 in own and -1 not in place:
+        result[own.index(-1)] = rows[: len(before)].float().mean(0).to(rows.dtype)
+    if new:
+        result[new] = (
+            full[[own[i] for i in new]].to(rows) if full is not None else drawn_rows(rows, len(new), generator)
+        )
+    if not result.isfinite().all():
+        raise LabError(
+            "token vectors that are not numbers (NaN or infinite)",
+            "finite ones",
+            "Fetch the file again, or go back to an earlier checkpoint.",
+        )
     return result
 
+
 def drawn_rows(
-    rows:Tensor,               # [n, W] that there are
-    count:int,                 # how many more
-    generator:torch.Generator  # on the CPU
-)->Tensor:                     # [count, W]
+    rows: Tensor,  # [n, W] that there are
+    count: int,  # how many more
+    generator: torch.Generator,  # on the CPU
+) -> Tensor:  # [count, W]
     "New rows with the mean and the spread of those there are"
     r = rows.float()
-    return (r.mean(0)+r.std(0)*torch.randn(count, r.shape[1], generator=generator).to(r.device)).to(rows)
+    return (r.mean(0) + r.std(0) * torch.randn(count, r.shape[1], generator=generator).to(r.device)).to(rows)
 
 # %% ../../nbs/26_backbone.vocabulary.ipynb #0471c023
 @torch.no_grad()
 def set_rows(
-    vectors:TokenVectors, # of a method
-    rows:Tensor           # [n_tokens, token_width]
-)->None:
+    vectors: TokenVectors,  # of a method
+    rows: Tensor,  # [n_tokens, token_width]
+) -> None:
     "Put rows into token vectors of the same size"
-    if vectors.embedding.weight.shape!=rows.shape:
-        raise LabError(f'rows {tuple(rows.shape)}', f'{tuple(vectors.embedding.weight.shape)} (pieces, width)', 'Set config.token_width to the width of the matrix, and build the method with the same tokenizer.')
+    if vectors.embedding.weight.shape != rows.shape:
+        raise LabError(
+            f"rows {tuple(rows.shape)}",
+            f"{tuple(vectors.embedding.weight.shape)} (pieces, width)",
+            "Set config.token_width to the width of the matrix, and build the method with the same tokenizer.",
+        )
     vectors.embedding.weight.copy_(rows)
 
+
 def vocabulary_row(
-    before:CaptionTokenizer, # whole
-    after:CaptionTokenizer,  # cut
-    width:int=768,           # of a token vector
-    captions:Sequence[str]=()# to count the pieces that read as unknown
-)->dict:                     # a row of a table
+    before: CaptionTokenizer,  # whole
+    after: CaptionTokenizer,  # cut
+    width: int = 768,  # of a token vector
+    captions: Sequence[str] = (),  # to count the pieces that read as unknown
+) -> dict:  # a row of a table
     "What a cut saves and what it costs"
-    pieces = [p for r in after.tokenizer.encode_batch(list(captions), add_special_tokens=False) for p in map(after.place, r.ids)]
-    size = lambda t: len(t)*width*4/1e6
-    return dict(pieces=len(before), kept=len(after), MB_before=size(before), MB_after=size(after), unknown=sum(p==after.unknown for p in pieces)/max(1, len(pieces)))
+    pieces = [
+        p
+        for r in after.tokenizer.encode_batch(list(captions), add_special_tokens=False)
+        for p in map(after.place, r.ids)
+    ]
+    size = lambda t: len(t) * width * 4 / 1e6
+    return dict(
+        pieces=len(before),
+        kept=len(after),
+        MB_before=size(before),
+        MB_after=size(after),
+        unknown=sum(p == after.unknown for p in pieces) / max(1, len(pieces)),
+    )
 
 # %% ../../nbs/26_backbone.vocabulary.ipynb #d3cae64f
 def extended_tokenizer(
-    tokenizer:CaptionTokenizer, # whole or cut
-    captions:Sequence[str],     # of the new language
-    new_pieces:int=2000         # most pieces to learn, for a tokenizer that was trained on captions
-)->CaptionTokenizer:            # earlier ids mean what they meant
+    tokenizer: CaptionTokenizer,  # whole or cut
+    captions: Sequence[str],  # of the new language
+    new_pieces: int = 2000,  # most pieces to learn, for a tokenizer that was trained on captions
+) -> CaptionTokenizer:  # earlier ids mean what they meant
     "A tokenizer that can also read other captions"
-    if tokenizer.kept is None: return CaptionTokenizer(_learned(tokenizer.tokenizer, captions, new_pieces), *tokenizer.names)
-    kept = tokenizer.kept+[o for o in used_pieces(tokenizer, captions) if o not in tokenizer.places]
+    if tokenizer.kept is None:
+        return CaptionTokenizer(_learned(tokenizer.tokenizer, captions, new_pieces), *tokenizer.names)
+    kept = tokenizer.kept + [o for o in used_pieces(tokenizer, captions) if o not in tokenizer.places]
     return CaptionTokenizer(Tokenizer.from_str(tokenizer.tokenizer.to_str()), *tokenizer.names, kept, tokenizer.unknown)
 
-def _learned(t:Tokenizer, captions:Sequence[str], most:int)->Tokenizer:
+
+def _learned(t: Tokenizer, captions: Sequence[str], most: int) -> Tokenizer:
     "A byte-pair tokenizer with pieces in letters that it did not know"
-    whole = json.loads(t.to_str()); model = whole['model']; copy = Tokenizer.from_str(t.to_str())
-    if model['type']!='BPE' or not model['unk_token']: return copy # nothing is unknown to the others, or they cannot learn
-    copy.train_from_iterator(captions, trainers.BpeTrainer(vocab_size=2*most, min_frequency=2, show_progress=False, special_tokens=[]))
-    fresh = json.loads(copy.to_str())['model']; vocab = model['vocab']
-    letters = sorted(p for p in fresh['vocab'] if len(p)==1 and p not in vocab); unknown = set(letters)
-    n,merges = t.get_vocab_size(),[]
-    for piece,pair in chain(((p,None) for p in letters), ((''.join(m),m) for m in fresh['merges'])):
+    whole = json.loads(t.to_str())
+    model = whole["model"]
+    copy = Tokenizer.from_str(t.to_str())
+    if model["type"] != "BPE" or not model["unk_token"]:
+        return copy  # nothing is unknown to the others, or they cannot learn
+    copy.train_from_iterator(
+        captions, trainers.BpeTrainer(vocab_size=2 * most, min_frequency=2, show_progress=False, special_tokens=[])
+    )
+    fresh = json.loads(copy.to_str())["model"]
+    vocab = model["vocab"]
+    letters = sorted(p for p in fresh["vocab"] if len(p) == 1 and p not in vocab)
+    unknown = set(letters)
+    n, merges = t.get_vocab_size(), []
+    for piece, pair in chain(((p, None) for p in letters), (("".join(m), m) for m in fresh["merges"])):
         known = piece not in vocab and (pair is None or all(p in vocab for p in pair))
-        if n-t.get_vocab_size()<most and known and unknown&set(piece): vocab[piece] = n; n += 1; merges += [pair]*(pair is not None)
-    model['merges'] += merges
+        if n - t.get_vocab_size() < most and known and unknown & set(piece):
+            vocab[piece] = n
+            n += 1
+            merges += [pair] * (pair is not None)
+    model["merges"] += merges
     return Tokenizer.from_str(json.dumps(whole))

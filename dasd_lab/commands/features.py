@@ -9,69 +9,171 @@ __all__ = ['read_lines', 'encode_features', 'features_words']
 import sys
 from pathlib import Path
 
-from .words import listed,open_corpus
+from .words import listed, open_corpus
 
 # %% ../../nbs/796_commands.features.ipynb #4d12d71b
-def _told_store(folder)->None:
+def _told_store(folder) -> None:
     from dasd_lab.backbone.store import open_store
+
     store = open_store(folder)
-    if store.left_out: print(f'{len(store.left_out):,} visuals are left out: their rows are NaN, and training skips them', file=sys.stderr)
-    print(f'{store.plan.corpus}, {store.plan.split}, {store.plan.tower}: '+'; '.join(f'{p} {rows}' for p,rows in store.parts.items()), file=sys.stderr)
+    if store.left_out:
+        print(
+            f"{len(store.left_out):,} visuals are left out: their rows are NaN, and training skips them",
+            file=sys.stderr,
+        )
+    print(
+        f"{store.plan.corpus}, {store.plan.split}, {store.plan.tower}: "
+        + "; ".join(f"{p} {rows}" for p, rows in store.parts.items()),
+        file=sys.stderr,
+    )
     print(folder)
 
+
 def read_lines(
-    path:str|Path # of text
-)->list[str]:
+    path: str | Path,  # of text
+) -> list[str]:
     "Lines that are not blank"
     from dasd_lab.contracts import LabError
-    try: return [l for l in Path(path).read_text(encoding='utf-8', errors='surrogatepass').splitlines() if l.strip()]
-    except OSError as e: raise LabError(f'{path} cannot be read ({e.strerror})', 'a file of ids, such as unreadable-0of1.tsv', 'Check the path.') from None
 
-def encode_features(args)->None:
+    try:
+        return [l for l in Path(path).read_text(encoding="utf-8", errors="surrogatepass").splitlines() if l.strip()]
+    except OSError as e:
+        raise LabError(
+            f"{path} cannot be read ({e.strerror})", "a file of ids, such as unreadable-0of1.tsv", "Check the path."
+        ) from None
+
+
+def encode_features(args) -> None:
     "dasd-lab features"
     if args.check or args.merge:
-        from dasd_lab.backbone.store import merge_stores,open_store
-        if args.check: open_store(args.check, 'all')
-        else: merge_stores(args.merge, args.out or args.merge[0])
+        from dasd_lab.backbone.store import merge_stores, open_store
+
+        if args.check:
+            open_store(args.check, "all")
+        else:
+            merge_stores(args.merge, args.out or args.merge[0])
         return _told_store(args.check or args.out or args.merge[0])
-    import os,torch
+    import os
     from functools import partial
+
+    import torch
     from tqdm.auto import tqdm
-    from dasd_lab.backbone.encoding import encode_shards,plan_store,rank_and_world
+
+    from dasd_lab.backbone.encoding import encode_shards, plan_store, rank_and_world
     from dasd_lab.backbone.towers import load_backbone
     from dasd_lab.corpora.catalog import data_root
     from dasd_lab.training.recipes import shipped_run
-    rank,world = rank_and_world(args.rank, args.world_size)
-    backbone,corpus,options = load_backbone(args.backbone or shipped_run()/'backbone'),open_corpus(args.corpus),dict(parts=listed(args.parts), dtype=args.dtype, shard_rows=args.shard_rows, frames=args.frames)
-    if torch.cuda.is_available(): backbone.to(f'cuda:{int(os.environ.get("LOCAL_RANK", 0))%torch.cuda.device_count()}')
-    folder = Path(args.out) if args.out else data_root()/'features'/plan_store(backbone, corpus, args.split, **options)[0].name
-    gone = [l.split('\t')[0] for f in args.leave_out or () for l in read_lines(f)]
-    done = encode_shards(backbone, corpus, args.split, folder, **options, rank=rank, world_size=world, workers=args.workers, batch_size=args.batch_size, left_out=gone, progress=None if rank else partial(tqdm, desc='features', unit=' steps'))
-    print(f'process {rank} of {world}: {len(done.written)} shards encoded, {len(done.kept)} were there', file=sys.stderr)
-    if not done.missing: _told_store(folder)
-    else: print(f'{len(done.missing)} files of other processes are not there yet; the last of them finishes the store', file=sys.stderr)
+
+    rank, world = rank_and_world(args.rank, args.world_size)
+    backbone, corpus, options = (
+        load_backbone(args.backbone or shipped_run() / "backbone"),
+        open_corpus(args.corpus),
+        dict(parts=listed(args.parts), dtype=args.dtype, shard_rows=args.shard_rows, frames=args.frames),
+    )
+    if torch.cuda.is_available():
+        backbone.to(f"cuda:{int(os.environ.get('LOCAL_RANK', 0)) % torch.cuda.device_count()}")
+    folder = (
+        Path(args.out)
+        if args.out
+        else data_root() / "features" / plan_store(backbone, corpus, args.split, **options)[0].name
+    )
+    gone = [l.split("\t")[0] for f in args.leave_out or () for l in read_lines(f)]
+    done = encode_shards(
+        backbone,
+        corpus,
+        args.split,
+        folder,
+        **options,
+        rank=rank,
+        world_size=world,
+        workers=args.workers,
+        batch_size=args.batch_size,
+        left_out=gone,
+        progress=None if rank else partial(tqdm, desc="features", unit=" steps"),
+    )
+    print(
+        f"process {rank} of {world}: {len(done.written)} shards encoded, {len(done.kept)} were there", file=sys.stderr
+    )
+    if not done.missing:
+        _told_store(folder)
+    else:
+        print(
+            f"{len(done.missing)} files of other processes are not there yet; the last of them finishes the store",
+            file=sys.stderr,
+        )
 
 # %% ../../nbs/796_commands.features.ipynb #0f81893b
 def features_words(
-    commands # argparse's subparsers
-)->None:
+    commands,  # argparse's subparsers
+) -> None:
     "The words of `features`"
-    f = commands.add_parser('features', help='what the frozen towers say of a corpus, encoded once into a feature store; killed and typed again, it goes on',
-        epilog='Several processes: torchrun --nproc-per-node N -m dasd_lab.cli features …, or the same words with --rank and --world-size in each. Prints the folder when the store is finished.')
-    f.add_argument('corpus', nargs='?', default='pictograms', metavar='CORPUS', help='a corpus by name, or a folder of pictures and caption files (default: %(default)s)')
-    f.add_argument('--backbone', metavar='FOLDER', help='frozen (default: the shipped one)')
-    f.add_argument('--split', default='train', metavar='NAME', help='of the corpus (default: %(default)s)')
-    f.add_argument('--out', metavar='FOLDER', help="of the store (default: one named by its contents, in the folder features of the lab's data)")
-    f.add_argument('--parts', default='image,source', metavar='LIST', help='image, source, frames, places (default: %(default)s)')
-    f.add_argument('--frames', type=int, default=0, metavar='T', help='with the parts frames or places: room for so many frames a clip')
-    f.add_argument('--dtype', default='float16', choices=('float16','bfloat16'), help='of the numbers (default: %(default)s)')
-    f.add_argument('--shard-rows', type=int, default=8192, metavar='N', help='rows of a shard; a kill costs the work on one (default: %(default)s)')
-    f.add_argument('--batch-size', type=int, default=256, metavar='N', help='rows that are encoded at a time (default: %(default)s)')
-    f.add_argument('--workers', type=int, default=0, metavar='N', help='processes that read pictures ahead, for each that encodes (default: %(default)s)')
-    f.add_argument('--leave-out', nargs='+', metavar='FILE', help='ids of visuals that cannot be read, first on each line, as a run lists them in the store; training skips them')
-    f.add_argument('--rank', type=int, metavar='R', help='which process this is (default: $RANK, or 0)')
-    f.add_argument('--world-size', type=int, metavar='N', help='how many share the work (default: $WORLD_SIZE, or 1)')
+    f = commands.add_parser(
+        "features",
+        help="what the frozen towers say of a corpus, encoded once into a feature store; killed and typed again, it goes on",
+        epilog="Several processes: torchrun --nproc-per-node N -m dasd_lab.cli features …, or the same words with --rank and --world-size in each. Prints the folder when the store is finished.",
+    )
+    f.add_argument(
+        "corpus",
+        nargs="?",
+        default="pictograms",
+        metavar="CORPUS",
+        help="a corpus by name, or a folder of pictures and caption files (default: %(default)s)",
+    )
+    f.add_argument("--backbone", metavar="FOLDER", help="frozen (default: the shipped one)")
+    f.add_argument("--split", default="train", metavar="NAME", help="of the corpus (default: %(default)s)")
+    f.add_argument(
+        "--out",
+        metavar="FOLDER",
+        help="of the store (default: one named by its contents, in the folder features of the lab's data)",
+    )
+    f.add_argument(
+        "--parts", default="image,source", metavar="LIST", help="image, source, frames, places (default: %(default)s)"
+    )
+    f.add_argument(
+        "--frames",
+        type=int,
+        default=0,
+        metavar="T",
+        help="with the parts frames or places: room for so many frames a clip",
+    )
+    f.add_argument(
+        "--dtype", default="float16", choices=("float16", "bfloat16"), help="of the numbers (default: %(default)s)"
+    )
+    f.add_argument(
+        "--shard-rows",
+        type=int,
+        default=8192,
+        metavar="N",
+        help="rows of a shard; a kill costs the work on one (default: %(default)s)",
+    )
+    f.add_argument(
+        "--batch-size",
+        type=int,
+        default=256,
+        metavar="N",
+        help="rows that are encoded at a time (default: %(default)s)",
+    )
+    f.add_argument(
+        "--workers",
+        type=int,
+        default=0,
+        metavar="N",
+        help="processes that read pictures ahead, for each that encodes (default: %(default)s)",
+    )
+    f.add_argument(
+        "--leave-out",
+        nargs="+",
+        metavar="FILE",
+        help="ids of visuals that cannot be read, first on each line, as a run lists them in the store; training skips them",
+    )
+    f.add_argument("--rank", type=int, metavar="R", help="which process this is (default: $RANK, or 0)")
+    f.add_argument("--world-size", type=int, metavar="N", help="how many share the work (default: $WORLD_SIZE, or 1)")
     other = f.add_mutually_exclusive_group()
-    other.add_argument('--merge', nargs='+', metavar='FOLDER', help='encode nothing: put the shards of these folders together in --out (default: the first)')
-    other.add_argument('--check', metavar='FOLDER', help='encode nothing: compare every checksum of this store')
+    other.add_argument(
+        "--merge",
+        nargs="+",
+        metavar="FOLDER",
+        help="encode nothing: put the shards of these folders together in --out (default: the first)",
+    )
+    other.add_argument("--check", metavar="FOLDER", help="encode nothing: compare every checksum of this store")
     f.set_defaults(run_command=encode_features)

@@ -8,154 +8,367 @@ __all__ = ['stored_gallery', 'import_pictures', 'about_gallery', 'embed_pictures
            'serve_words']
 
 # %% ../../nbs/7985_commands.galleries.ipynb #c0699a69
-import argparse,json,sys
+import argparse
+import json
+import sys
 from pathlib import Path
 
-from .words import changed_settings,common_words,in_lab,open_corpus,show
+from .words import changed_settings, common_words, in_lab, open_corpus, show
 
 # %% ../../nbs/7985_commands.galleries.ipynb #37e345ac
 def stored_gallery(
-    folder:str,            # of a gallery on disk
-    run:str|None=None,     # folder of a run; None: the weights that come with the lab
-    columns:dict|None=None # facts of your own, name → kind
-):                         # a `search.stored.StoredGallery`
+    folder: str,  # of a gallery on disk
+    run: str | None = None,  # folder of a run; None: the weights that come with the lab
+    columns: dict | None = None,  # facts of your own, name → kind
+):  # a `search.stored.StoredGallery`
     "A gallery on disk with the method that searches it"
     from dasd_lab.search.stored import StoredGallery
-    from dasd_lab.training.recipes import load_run,shipped_run
+    from dasd_lab.training.recipes import load_run, shipped_run
+
     return StoredGallery(folder, load_run(run or shipped_run()), columns)
 
-def _there(folder:str)->str:
+
+def _there(folder: str) -> str:
     from dasd_lab.contracts import LabError
-    if not (Path(folder)/'gallery.json').is_file(): raise LabError(f'{folder}: no gallery on disk', 'a folder that `dasd-lab gallery import` made', 'Type: dasd-lab gallery import PICTURES --gallery FOLDER.')
+
+    if not (Path(folder) / "gallery.json").is_file():
+        raise LabError(
+            f"{folder}: no gallery on disk",
+            "a folder that `dasd-lab gallery import` made",
+            "Type: dasd-lab gallery import PICTURES --gallery FOLDER.",
+        )
     return folder
 
-def import_pictures(args)->None:
+
+def import_pictures(args) -> None:
     "dasd-lab gallery import"
     from tqdm.auto import tqdm
+
     from dasd_lab.search.importing import import_folder
-    gallery = stored_gallery(args.gallery, args.run, {n:str(k) for n,k in changed_settings(args.column, '--column').items()} or None)
+
+    gallery = stored_gallery(
+        args.gallery, args.run, {n: str(k) for n, k in changed_settings(args.column, "--column").items()} or None
+    )
     captioner = None
     if args.captioner:
         from dasd_lab.corpora.captioners import open_captioner
-        captioner = open_captioner(args.captioner)
-    report = import_folder(gallery, args.pictures, args.prefix, retry=args.retry, remove_gone=args.forget_gone, progress=tqdm, captioner=captioner)
-    show([dict(picture=i, why=w) for i,w in report.failed.items()] or ([] if args.json else [dict(failed='none')]), args.json, dict(added=report.added, changed=report.changed, unchanged=report.unchanged, gone=list(report.gone)))
-    if not args.json: print(report, file=sys.stderr)
 
-def about_gallery(args)->None:
+        captioner = open_captioner(args.captioner)
+    report = import_folder(
+        gallery,
+        args.pictures,
+        args.prefix,
+        retry=args.retry,
+        remove_gone=args.forget_gone,
+        progress=tqdm,
+        captioner=captioner,
+    )
+    show(
+        [dict(picture=i, why=w) for i, w in report.failed.items()] or ([] if args.json else [dict(failed="none")]),
+        args.json,
+        dict(added=report.added, changed=report.changed, unchanged=report.unchanged, gone=list(report.gone)),
+    )
+    if not args.json:
+        print(report, file=sys.stderr)
+
+
+def about_gallery(args) -> None:
     "dasd-lab gallery info"
     from dasd_lab.search.importing import failures
-    gallery = stored_gallery(_there(args.gallery), args.run)
-    show([dict(way=w, method=a['method'], numbers=a['width'], indexed=gallery.engine.indexed(f'vector_{w}') if hasattr(gallery.engine, 'indexed') else '', this_run='yes' if w==gallery.way else '') for w,a in gallery.ways.items()], args.json,
-         dict(pictures=len(gallery), columns={n:c.kind for n,c in gallery.columns.items()}, failed=len(failures(gallery))))
-    if not args.json: print(f'{gallery!r}\ncolumns: {", ".join(f"{n} ({c.kind})" for n,c in gallery.columns.items())}', file=sys.stderr)
 
-def embed_pictures(args)->None:
+    gallery = stored_gallery(_there(args.gallery), args.run)
+    show(
+        [
+            dict(
+                way=w,
+                method=a["method"],
+                numbers=a["width"],
+                indexed=gallery.engine.indexed(f"vector_{w}") if hasattr(gallery.engine, "indexed") else "",
+                this_run="yes" if w == gallery.way else "",
+            )
+            for w, a in gallery.ways.items()
+        ],
+        args.json,
+        dict(
+            pictures=len(gallery),
+            columns={n: c.kind for n, c in gallery.columns.items()},
+            failed=len(failures(gallery)),
+        ),
+    )
+    if not args.json:
+        print(
+            f"{gallery!r}\ncolumns: {', '.join(f'{n} ({c.kind})' for n, c in gallery.columns.items())}", file=sys.stderr
+        )
+
+
+def embed_pictures(args) -> None:
     "dasd-lab gallery embed"
     from tqdm.auto import tqdm
-    gallery = stored_gallery(_there(args.gallery), args.run); n = gallery.embed(progress=tqdm)
+
+    gallery = stored_gallery(_there(args.gallery), args.run)
+    n = gallery.embed(progress=tqdm)
     show([dict(looked_at=n, could_not_be_read=len(gallery.skipped))], args.json)
 
-def alike_pictures(args)->None:
+
+def alike_pictures(args) -> None:
     "dasd-lab gallery duplicates"
     from tqdm.auto import tqdm
+
     from dasd_lab.search.duplicates import near_duplicates
     from dasd_lab.storage import whole_file
+
     found = near_duplicates(stored_gallery(_there(args.gallery), args.run), args.cosine, progress=tqdm)
     if args.page:
-        with whole_file(args.page) as f: f.write_text(found.page(), encoding='utf-8')
-        print(f'written: {args.page}', file=sys.stderr)
-    show(found.to_frame().to_dict('records'), args.json)
-    if not args.json: print(found, file=sys.stderr)
+        with whole_file(args.page) as f:
+            f.write_text(found.page(), encoding="utf-8")
+        print(f"written: {args.page}", file=sys.stderr)
+    show(found.to_frame().to_dict("records"), args.json)
+    if not args.json:
+        print(found, file=sys.stderr)
 
-def remove_pictures(args)->None:
+
+def remove_pictures(args) -> None:
     "dasd-lab gallery remove"
     show([dict(removed=stored_gallery(_there(args.gallery), args.run).delete(args.ids))], args.json)
 
+
 def gallery_words(
-    commands # argparse's subparsers
-)->None:
+    commands,  # argparse's subparsers
+) -> None:
     "The words of `gallery`"
-    g = commands.add_parser('gallery', help='pictures on disk, in any number: import a folder, look at what is there, find what is alike, remove').add_subparsers(required=True, metavar='WHAT')
+    g = commands.add_parser(
+        "gallery",
+        help="pictures on disk, in any number: import a folder, look at what is there, find what is alike, remove",
+    ).add_subparsers(required=True, metavar="WHAT")
+
     def words(name, call, text, *common, **more):
-        p = g.add_parser(name, help=text, **more); p.add_argument('--gallery', metavar='FOLDER', required=True, help='where the gallery is, or shall be'); common_words(p, 'run', 'json'); p.set_defaults(run_command=call); return p
-    i = words('import', import_pictures, 'bring a gallery up to date with a folder: what is new or changed is read, nothing twice; goes on where it was stopped'); i.add_argument('pictures', metavar='PICTURES', help='folder of pictures and clips, of any depth')
-    i.add_argument('--prefix', default='', metavar='TEXT', help='before the ids, which are paths below the folder'); i.add_argument('--column', action='append', default=[], metavar='NAME=KIND', help='a fact of your own that can be filtered by: text, integer, number or flag; may be given several times')
-    i.add_argument('--retry', action='store_true', help='also try again what could not be read'); i.add_argument('--forget-gone', action='store_true', help='remove pictures whose files are no more'); i.add_argument('--captioner', metavar='MODEL', help='describes the pictures for a method that reads descriptions, as for `describe`')
-    words('info', about_gallery, 'how many pictures, their columns, and which methods have looked at them'); words('embed', embed_pictures, 'have another run look at the pictures (--run)')
-    d = words('duplicates', alike_pictures, 'groups of pictures that are the same file or nearly the same picture'); d.add_argument('--cosine', type=float, default=.97, help='from which on two are alike (default: %(default)s)'); d.add_argument('--page', metavar='FILE', help='also write them as an HTML page')
-    words('remove', remove_pictures, 'remove pictures by their ids').add_argument('ids', nargs='+', metavar='ID')
+        p = g.add_parser(name, help=text, **more)
+        p.add_argument("--gallery", metavar="FOLDER", required=True, help="where the gallery is, or shall be")
+        common_words(p, "run", "json")
+        p.set_defaults(run_command=call)
+        return p
+
+    i = words(
+        "import",
+        import_pictures,
+        "bring a gallery up to date with a folder: what is new or changed is read, nothing twice; goes on where it was stopped",
+    )
+    i.add_argument("pictures", metavar="PICTURES", help="folder of pictures and clips, of any depth")
+    i.add_argument("--prefix", default="", metavar="TEXT", help="before the ids, which are paths below the folder")
+    i.add_argument(
+        "--column",
+        action="append",
+        default=[],
+        metavar="NAME=KIND",
+        help="a fact of your own that can be filtered by: text, integer, number or flag; may be given several times",
+    )
+    i.add_argument("--retry", action="store_true", help="also try again what could not be read")
+    i.add_argument("--forget-gone", action="store_true", help="remove pictures whose files are no more")
+    i.add_argument(
+        "--captioner",
+        metavar="MODEL",
+        help="describes the pictures for a method that reads descriptions, as for `describe`",
+    )
+    words("info", about_gallery, "how many pictures, their columns, and which methods have looked at them")
+    words("embed", embed_pictures, "have another run look at the pictures (--run)")
+    d = words("duplicates", alike_pictures, "groups of pictures that are the same file or nearly the same picture")
+    d.add_argument("--cosine", type=float, default=0.97, help="from which on two are alike (default: %(default)s)")
+    d.add_argument("--page", metavar="FILE", help="also write them as an HTML page")
+    words("remove", remove_pictures, "remove pictures by their ids").add_argument("ids", nargs="+", metavar="ID")
 
 # %% ../../nbs/7985_commands.galleries.ipynb #556ea6c3
 def built_in_gallery(
-    folder:Path,       # where it shall be
-    run:str|None=None  # see `stored_gallery`
-)->Path:
+    folder: Path,  # where it shall be
+    run: str | None = None,  # see `stored_gallery`
+) -> Path:
     "The test pictures of the built-in corpus as a gallery, made once"
     from tqdm.auto import tqdm
-    if not (folder/'made').is_file():
-        corpus = open_corpus(); gallery = stored_gallery(str(folder), run); visuals = corpus.visuals('test')
-        gallery.add(visuals, shown=lambda id: corpus.picture(id, 256), replace=True, progress=tqdm); gallery.tidy(); gallery.close(); (folder/'made').write_text('whole\n')
+
+    if not (folder / "made").is_file():
+        corpus = open_corpus()
+        gallery = stored_gallery(str(folder), run)
+        visuals = corpus.visuals("test")
+        gallery.add(visuals, shown=lambda id: corpus.picture(id, 256), replace=True, progress=tqdm)
+        gallery.tidy()
+        gallery.close()
+        (folder / "made").write_text("whole\n")
     return folder
 
+
 def served_gallery(
-    folder:str|None,    # of a gallery; None: the built-in one, which is made for this run
-    run:str|None=None   # see `stored_gallery`
-):                      # a `search.stored.StoredGallery` that the run has looked at
+    folder: str | None,  # of a gallery; None: the built-in one, which is made for this run
+    run: str | None = None,  # see `stored_gallery`
+):  # a `search.stored.StoredGallery` that the run has looked at
     "The gallery that is served"
     from dasd_lab.contracts import LabError
     from dasd_lab.search.stored import seen_as
     from dasd_lab.training.recipes import load_run
-    if not folder: return stored_gallery(str(built_in_gallery(in_lab('data','galleries','pictograms'+(f'-{seen_as(load_run(run))}' if run else '')), run)), run)
+
+    if not folder:
+        return stored_gallery(
+            str(
+                built_in_gallery(
+                    in_lab("data", "galleries", "pictograms" + (f"-{seen_as(load_run(run))}" if run else "")), run
+                )
+            ),
+            run,
+        )
     gallery = stored_gallery(str(Path(_there(folder)).resolve()), run)
-    if len(gallery) and gallery.way not in gallery.ways: gallery.close(); raise LabError(f'{folder}, at whose pictures {run or "the run that comes with the lab"} has not looked', 'a run that has: '+', '.join(w['method'] for w in gallery.ways.values()), f'Type: dasd-lab gallery embed --gallery {folder}'+(f' --run {run}.' if run else ', or give --run.'))
+    if len(gallery) and gallery.way not in gallery.ways:
+        gallery.close()
+        raise LabError(
+            f"{folder}, at whose pictures {run or 'the run that comes with the lab'} has not looked",
+            "a run that has: " + ", ".join(w["method"] for w in gallery.ways.values()),
+            f"Type: dasd-lab gallery embed --gallery {folder}" + (f" --run {run}." if run else ", or give --run."),
+        )
     return gallery
 
-def token_of(
-    args,         # of `serve`
-    reached:bool  # from other machines
-)->str:           # '': nobody is asked
-    "What whoever asks must know: from a file or the environment, where no other process reads it; made where nobody gave one and the gallery can be reached from elsewhere"
-    import os,secrets
-    from dasd_lab.contracts import LabError
-    if args.no_token: return ''
-    try: given = Path(args.token_file).read_text(encoding='utf-8').strip() if args.token_file else os.environ.get('DASD_LAB_TOKEN', '')
-    except (OSError,UnicodeError) as e: raise LabError(f'--token-file {args.token_file} ({e})', 'a text file with the token', 'Check the path.') from e
-    if args.token_file and not given: raise LabError(f'--token-file {args.token_file}, which is empty', 'a text file with the token', "Make one: python -c 'import secrets; print(secrets.token_urlsafe())'.")
-    return given or (secrets.token_urlsafe(24) if reached else '')
 
-def service_settings(args): # of `serve.guard.ServiceSettings`
+def token_of(
+    args,  # of `serve`
+    reached: bool,  # from other machines
+) -> str:  # '': nobody is asked
+    "What whoever asks must know: from a file or the environment, where no other process reads it; made where nobody gave one and the gallery can be reached from elsewhere"
+    import os
+    import secrets
+
+    from dasd_lab.contracts import LabError
+
+    if args.no_token:
+        return ""
+    try:
+        given = (
+            Path(args.token_file).read_text(encoding="utf-8").strip()
+            if args.token_file
+            else os.environ.get("DASD_LAB_TOKEN", "")
+        )
+    except (OSError, UnicodeError) as e:
+        raise LabError(f"--token-file {args.token_file} ({e})", "a text file with the token", "Check the path.") from e
+    if args.token_file and not given:
+        raise LabError(
+            f"--token-file {args.token_file}, which is empty",
+            "a text file with the token",
+            "Make one: python -c 'import secrets; print(secrets.token_urlsafe())'.",
+        )
+    return given or (secrets.token_urlsafe(24) if reached else "")
+
+
+def service_settings(args):  # of `serve.guard.ServiceSettings`
     "What the words of `serve` allow"
     from dasd_lab.contracts import LabError
     from dasd_lab.serve.guard import ServiceSettings
-    from dasd_lab.serve.server import host_name,is_local
-    if not (local := is_local(args.host)) and not args.name: raise LabError(f'--host {args.host} without --name', 'the names or addresses under which people reach this machine', 'Add --name pictures.example.org (several times if need be).')
-    return ServiceSettings(title=args.title, token=token_of(args, not local or bool(args.name)), may_write=args.writable, originals=args.originals or '', hosts=(*ServiceSettings().hosts,*map(host_name, args.name)), most_bytes=args.most_megabytes*1_000_000, timeout_s=args.timeout)
+    from dasd_lab.serve.server import host_name, is_local
 
-def serve_gallery(args)->None:
+    if not (local := is_local(args.host)) and not args.name:
+        raise LabError(
+            f"--host {args.host} without --name",
+            "the names or addresses under which people reach this machine",
+            "Add --name pictures.example.org (several times if need be).",
+        )
+    return ServiceSettings(
+        title=args.title,
+        token=token_of(args, not local or bool(args.name)),
+        may_write=args.writable,
+        originals=args.originals or "",
+        hosts=(*ServiceSettings().hosts, *map(host_name, args.name)),
+        most_bytes=args.most_megabytes * 1_000_000,
+        timeout_s=args.timeout,
+    )
+
+
+def serve_gallery(args) -> None:
     "dasd-lab serve"
     import uvicorn
+
     from dasd_lab.contracts import LabError
-    from dasd_lab.serve.server import Config,link
+    from dasd_lab.serve.server import Config, link
     from dasd_lab.serve.service import gallery_app
-    settings = service_settings(args); gallery = served_gallery(args.gallery, args.run)
+
+    settings = service_settings(args)
+    gallery = served_gallery(args.gallery, args.run)
     try:
         config = Config(gallery_app(gallery, settings), args.host, args.port, args.proxy)
-        try: listening = config.bind_socket(); listening.listen() # whoever follows the link at once waits until the server has started
-        except SystemExit as e: raise LabError(f'port {args.port} of {args.host}', 'a port that is free, of an address of this machine', 'Give another with --port; 0 takes any that is free.') from e
-        print(f'{gallery!r}\n{link(args.host, listening.getsockname()[1], args.name, settings.token)} – stop it with Ctrl-C', file=sys.stderr, flush=True)
-        with listening: uvicorn.Server(config).run(sockets=[listening])
-    except KeyboardInterrupt: pass # which is how it is stopped
-    finally: gallery.close()
+        try:
+            listening = config.bind_socket()
+            listening.listen()  # whoever follows the link at once waits until the server has started
+        except SystemExit as e:
+            raise LabError(
+                f"port {args.port} of {args.host}",
+                "a port that is free, of an address of this machine",
+                "Give another with --port; 0 takes any that is free.",
+            ) from e
+        print(
+            f"{gallery!r}\n{link(args.host, listening.getsockname()[1], args.name, settings.token)} – stop it with Ctrl-C",
+            file=sys.stderr,
+            flush=True,
+        )
+        with listening:
+            uvicorn.Server(config).run(sockets=[listening])
+    except KeyboardInterrupt:
+        pass  # which is how it is stopped
+    finally:
+        gallery.close()
+
 
 def serve_words(
-    commands # argparse's subparsers
-)->None:
+    commands,  # argparse's subparsers
+) -> None:
     "The words of `serve`"
-    s = commands.add_parser('serve', help='a gallery on disk as a web page and an API, on 127.0.0.1', epilog='The API is described at /api/openapi.json. The environment variable DASD_LAB_TOKEN may hold the token that whoever asks must know.')
-    s.add_argument('gallery', nargs='?', metavar='GALLERY', help='a folder that `gallery import` made (default: the test pictures of the built-in corpus)')
-    s.add_argument('--port', type=int, default=8765, metavar='N', help='(default: %(default)s)'); s.add_argument('--host', default='127.0.0.1', metavar='ADDRESS', help='listen elsewhere than on this machine alone; asks for --name, and for a token from everybody')
-    s.add_argument('--name', action='append', default=[], metavar='HOST', help='a name or address that the service answers to, beside localhost; then a token is asked for'); s.add_argument('--proxy', action='append', default=[], metavar='ADDRESS', help='a server in front of this one, whose word on who asks is believed (X-Forwarded-For and X-Forwarded-Proto)')
-    t = s.add_mutually_exclusive_group(); t.add_argument('--token-file', metavar='FILE', help='holds the token that whoever asks must know (default: DASD_LAB_TOKEN, or one that is made and printed)'); t.add_argument('--no-token', action='store_true', help='ask nobody for a token, also with --name or --host: whoever reaches this machine sees the gallery, and with --writable changes it')
-    s.add_argument('--writable', action='store_true', help='pictures can be added, changed and removed'); s.add_argument('--originals', metavar='FOLDER', help='original files below this folder may be shown, and uploads with them')
-    s.add_argument('--title', default='Pictures', help='of the page (default: %(default)s)'); s.add_argument('--most-megabytes', type=int, default=20, metavar='N', help='of one upload (default: %(default)s)'); s.add_argument('--timeout', type=float, default=20., metavar='S', help='seconds in which an answer must be computed, and in which a sender or reader must do something (default: %(default)s)'); common_words(s, 'run'); s.set_defaults(run_command=serve_gallery)
+    s = commands.add_parser(
+        "serve",
+        help="a gallery on disk as a web page and an API, on 127.0.0.1",
+        epilog="The API is described at /api/openapi.json. The environment variable DASD_LAB_TOKEN may hold the token that whoever asks must know.",
+    )
+    s.add_argument(
+        "gallery",
+        nargs="?",
+        metavar="GALLERY",
+        help="a folder that `gallery import` made (default: the test pictures of the built-in corpus)",
+    )
+    s.add_argument("--port", type=int, default=8765, metavar="N", help="(default: %(default)s)")
+    s.add_argument(
+        "--host",
+        default="127.0.0.1",
+        metavar="ADDRESS",
+        help="listen elsewhere than on this machine alone; asks for --name, and for a token from everybody",
+    )
+    s.add_argument(
+        "--name",
+        action="append",
+        default=[],
+        metavar="HOST",
+        help="a name or address that the service answers to, beside localhost; then a token is asked for",
+    )
+    s.add_argument(
+        "--proxy",
+        action="append",
+        default=[],
+        metavar="ADDRESS",
+        help="a server in front of this one, whose word on who asks is believed (X-Forwarded-For and X-Forwarded-Proto)",
+    )
+    t = s.add_mutually_exclusive_group()
+    t.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help="holds the token that whoever asks must know (default: DASD_LAB_TOKEN, or one that is made and printed)",
+    )
+    t.add_argument(
+        "--no-token",
+        action="store_true",
+        help="ask nobody for a token, also with --name or --host: whoever reaches this machine sees the gallery, and with --writable changes it",
+    )
+    s.add_argument("--writable", action="store_true", help="pictures can be added, changed and removed")
+    s.add_argument(
+        "--originals", metavar="FOLDER", help="original files below this folder may be shown, and uploads with them"
+    )
+    s.add_argument("--title", default="Pictures", help="of the page (default: %(default)s)")
+    s.add_argument("--most-megabytes", type=int, default=20, metavar="N", help="of one upload (default: %(default)s)")
+    s.add_argument(
+        "--timeout",
+        type=float,
+        default=20.0,
+        metavar="S",
+        help="seconds in which an answer must be computed, and in which a sender or reader must do something (default: %(default)s)",
+    )
+    common_words(s, "run")
+    s.set_defaults(run_command=serve_gallery)

@@ -9,56 +9,86 @@ __all__ = ['measured', 'publish_run', 'publishing_words']
 import sys
 from pathlib import Path
 
-from .words import common_words,listed,open_corpus
+from .words import common_words, listed, open_corpus
 
 # %% ../../nbs/797_commands.publishing.ipynb #e7ad8fd9
 def measured(
-    model, # a `training.pretrained.Pretrained`
-    corpus:str|None, # by name; None: the one it was trained on
-    split:str,       # of it
-    languages:list[str]|None # None: all that the method and the corpus have
-)->list[dict]:       # 'about' and 'rows'
+    model,  # a `training.pretrained.Pretrained`
+    corpus: str | None,  # by name; None: the one it was trained on
+    split: str,  # of it
+    languages: list[str] | None,  # None: all that the method and the corpus have
+) -> list[dict]:  # 'about' and 'rows'
     "Recalls for the card"
     from dasd_lab.evaluation.retrieval import evaluate
-    found,method = open_corpus(corpus or model.training.get('corpus')),model.method
+
+    found, method = open_corpus(corpus or model.training.get("corpus")), model.method
     known = [l for l in (*method.languages, method.backbone.source_language) if l in found.languages]
     results = evaluate(method, found, split, languages or known)
     return [dict(about=results.about, rows=results.rows)]
 
-def publish_run(args)->None:
+
+def publish_run(args) -> None:
     "dasd-lab publish"
     from dasd_lab.contracts import LabError
     from dasd_lab.training.pretrained import Pretrained
-    again = (Path(args.run)/'config.json').is_file()
-    if again and (args.folder or not args.push): raise LabError(f'{args.run}, which is published already', 'a run and a new FOLDER; or this folder and --push', f'Type `dasd-lab publish {args.run} --push OWNER/NAME`, or give a run.')
-    if not again and not args.folder: raise LabError(f'{args.run} without a FOLDER', 'where the published model shall be', f'Type `dasd-lab publish {args.run} FOLDER`.')
+
+    again = (Path(args.run) / "config.json").is_file()
+    if again and (args.folder or not args.push):
+        raise LabError(
+            f"{args.run}, which is published already",
+            "a run and a new FOLDER; or this folder and --push",
+            f"Type `dasd-lab publish {args.run} --push OWNER/NAME`, or give a run.",
+        )
+    if not again and not args.folder:
+        raise LabError(
+            f"{args.run} without a FOLDER",
+            "where the published model shall be",
+            f"Type `dasd-lab publish {args.run} FOLDER`.",
+        )
     if not again:
-        if Path(args.folder).exists(): raise LabError(f'{args.folder} is there already', 'a new folder', 'Choose another one, or remove it yourself.')
-        model = Pretrained.from_run(args.run, name=args.name or '', license=args.license, refer=args.refer)
-        if not args.no_table: model.results = measured(model, args.corpus, args.split, listed(args.languages))
+        if Path(args.folder).exists():
+            raise LabError(
+                f"{args.folder} is there already", "a new folder", "Choose another one, or remove it yourself."
+            )
+        model = Pretrained.from_run(args.run, name=args.name or "", license=args.license, refer=args.refer)
+        if not args.no_table:
+            model.results = measured(model, args.corpus, args.split, listed(args.languages))
         model.save_pretrained(args.folder)
-        if not args.license: print('note: no --license given; the card says that its owner has not stated one', file=sys.stderr)
+        if not args.license:
+            print("note: no --license given; the card says that its owner has not stated one", file=sys.stderr)
     folder = args.run if again else args.folder
-    model = Pretrained.from_pretrained(folder) # as others will
+    model = Pretrained.from_pretrained(folder)  # as others will
     print(folder)
-    if args.push: print(model.push_to_hub(args.push, private=not args.public))
+    if args.push:
+        print(model.push_to_hub(args.push, private=not args.public))
 
 # %% ../../nbs/797_commands.publishing.ipynb #27ce5d16
 def publishing_words(
-    commands # argparse's subparsers
-)->None:
+    commands,  # argparse's subparsers
+) -> None:
     "The words of `publish`"
-    p = commands.add_parser('publish', help="a run as a folder that others can load: weights, configuration, tokenizer, a card with its recalls; with --push, on the Hugging Face hub",
-        epilog='The card is FOLDER/README.md. Edit it, then type `dasd-lab publish FOLDER --push OWNER/NAME`. Wherever --run takes a run it takes such a folder.')
-    p.add_argument('run', metavar='RUN', help='folder of a run; or a published folder, with --push')
-    p.add_argument('folder', nargs='?', metavar='FOLDER', help='where the model shall be, a new folder')
-    p.add_argument('--push', metavar='OWNER/NAME', help='upload it as this repository (asks the hub; `hf auth login` before)')
+    p = commands.add_parser(
+        "publish",
+        help="a run as a folder that others can load: weights, configuration, tokenizer, a card with its recalls; with --push, on the Hugging Face hub",
+        epilog="The card is FOLDER/README.md. Edit it, then type `dasd-lab publish FOLDER --push OWNER/NAME`. Wherever --run takes a run it takes such a folder.",
+    )
+    p.add_argument("run", metavar="RUN", help="folder of a run; or a published folder, with --push")
+    p.add_argument("folder", nargs="?", metavar="FOLDER", help="where the model shall be, a new folder")
+    p.add_argument(
+        "--push", metavar="OWNER/NAME", help="upload it as this repository (asks the hub; `hf auth login` before)"
+    )
     seen = p.add_mutually_exclusive_group()
-    seen.add_argument('--private', action='store_true', help='a repository that is made now is private (the default); one that is there stays as it is')
-    seen.add_argument('--public', action='store_true', help='a repository that is made now is public')
-    p.add_argument('--license', metavar='ID', help="of the weights, the hub's word, such as apache-2.0 or cc-by-4.0")
-    p.add_argument('--name', help="of the model in its card (default: the preset's)")
-    p.add_argument('--refer', action='store_true', help='name published towers of `dasd-lab weights` instead of including them')
-    common_words(p, 'corpus', 'split', 'languages')
-    p.add_argument('--no-table', action='store_true', help='measure no recalls for the card')
+    seen.add_argument(
+        "--private",
+        action="store_true",
+        help="a repository that is made now is private (the default); one that is there stays as it is",
+    )
+    seen.add_argument("--public", action="store_true", help="a repository that is made now is public")
+    p.add_argument("--license", metavar="ID", help="of the weights, the hub's word, such as apache-2.0 or cc-by-4.0")
+    p.add_argument("--name", help="of the model in its card (default: the preset's)")
+    p.add_argument(
+        "--refer", action="store_true", help="name published towers of `dasd-lab weights` instead of including them"
+    )
+    common_words(p, "corpus", "split", "languages")
+    p.add_argument("--no-table", action="store_true", help="measure no recalls for the card")
     p.set_defaults(run_command=publish_run)

@@ -8,36 +8,85 @@ __all__ = ['batch_sizes', 'advise_speed', 'speed_words']
 # %% ../../nbs/799_commands.speed.ipynb #f867b7b6
 import json
 
-from .words import changed_settings,common_words,listed
+from .words import changed_settings, common_words, listed
 
 # %% ../../nbs/799_commands.speed.ipynb #5b1ea941
 def batch_sizes(
-    text:str|None # '8,16,32'
-)->tuple[int,...]|None:
+    text: str | None,  # '8,16,32'
+) -> tuple[int, ...] | None:
     "Batch sizes written with commas"
     from dasd_lab.contracts import LabError
-    try: return tuple(int(w) for w in listed(text)) if text else None
-    except ValueError as e: raise LabError(f'--sizes {text}', 'whole numbers with commas, such as 16,32,64', 'Write it so.') from e
 
-def advise_speed(args)->None:
+    try:
+        return tuple(int(w) for w in listed(text)) if text else None
+    except ValueError as e:
+        raise LabError(f"--sizes {text}", "whole numbers with commas, such as 16,32,64", "Write it so.") from e
+
+
+def advise_speed(args) -> None:
     "dasd-lab speed"
-    from dasd_lab.presets import plain,settings
+    from dasd_lab.presets import plain, settings
     from dasd_lab.training.advice import advise
     from dasd_lab.training.machine import Machine
-    sizes,machine = batch_sizes(args.sizes),settings(Machine, changed_settings(args.machine, '--machine'), 'machine')
-    a = advise(args.preset, listed(args.languages), changed_settings(args.set), machine, tokens=args.tokens, patience=args.seconds, **({} if sizes is None else dict(sizes=sizes)))
-    print(json.dumps(plain(a) | dict(rows=[plain(r) | dict(captions_per_s=r.per_s) for r in a.rows]), ensure_ascii=False, indent=1) if args.json else a)
+
+    sizes, machine = batch_sizes(args.sizes), settings(Machine, changed_settings(args.machine, "--machine"), "machine")
+    a = advise(
+        args.preset,
+        listed(args.languages),
+        changed_settings(args.set),
+        machine,
+        tokens=args.tokens,
+        patience=args.seconds,
+        **({} if sizes is None else dict(sizes=sizes)),
+    )
+    print(
+        json.dumps(
+            plain(a) | dict(rows=[plain(r) | dict(captions_per_s=r.per_s) for r in a.rows]),
+            ensure_ascii=False,
+            indent=1,
+        )
+        if args.json
+        else a
+    )
+
 
 def speed_words(
-    commands # argparse's subparsers
-)->None:
+    commands,  # argparse's subparsers
+) -> None:
     "The words of `speed`"
-    s = commands.add_parser('speed', help='which batch size is fast on this machine: measured captions a second, memory, time of the preset')
-    s.add_argument('preset', nargs='?', default='dasd.pictograms', help='a preset or the path of a JSON file (default: %(default)s)')
-    s.add_argument('--sizes', metavar='LIST', help='batch sizes with commas (default: 8 to 1024, as far as memory and --seconds go)')
-    s.add_argument('--tokens', type=int, default=18, metavar='N', help='of a caption, framing included (default: %(default)s)')
-    s.add_argument('--seconds', type=float, default=60., metavar='N', help='how long it may measure, about (default: %(default)s)')
-    s.add_argument('--set', metavar='NAME=VALUE', action='append', default=[], help='change a setting of the preset; may be repeated')
-    s.add_argument('--machine', metavar='NAME=VALUE', action='append', default=[], help='where and how it is computed, as for train: device, precision=bf16, compiled=default, length_step=8; may be repeated')
-    common_words(s, 'languages', 'json')
+    s = commands.add_parser(
+        "speed", help="which batch size is fast on this machine: measured captions a second, memory, time of the preset"
+    )
+    s.add_argument(
+        "preset",
+        nargs="?",
+        default="dasd.pictograms",
+        help="a preset or the path of a JSON file (default: %(default)s)",
+    )
+    s.add_argument(
+        "--sizes",
+        metavar="LIST",
+        help="batch sizes with commas (default: 8 to 1024, as far as memory and --seconds go)",
+    )
+    s.add_argument(
+        "--tokens", type=int, default=18, metavar="N", help="of a caption, framing included (default: %(default)s)"
+    )
+    s.add_argument(
+        "--seconds", type=float, default=60.0, metavar="N", help="how long it may measure, about (default: %(default)s)"
+    )
+    s.add_argument(
+        "--set",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="change a setting of the preset; may be repeated",
+    )
+    s.add_argument(
+        "--machine",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="where and how it is computed, as for train: device, precision=bf16, compiled=default, length_step=8; may be repeated",
+    )
+    common_words(s, "languages", "json")
     s.set_defaults(run_command=advise_speed)

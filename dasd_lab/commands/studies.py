@@ -9,107 +9,211 @@ __all__ = ['show_plan', 'ask_table', 'table_words', 'translator_for', 'consisten
 import sys
 from pathlib import Path
 
-from .words import changed_settings,common_words,listed,open_corpus,show
+from .words import changed_settings, common_words, listed, open_corpus, show
 
 # %% ../../nbs/793_commands.studies.ipynb #e7dfd9c4
-def show_plan(args)->None:
+def show_plan(args) -> None:
     "dasd-lab train --dry-run"
     from dasd_lab.contracts import LabError
     from dasd_lab.training.plan import plan
-    if args.captions: raise LabError('--dry-run with --captions', 'a preset and its own corpus', 'Leave one of the two away; `dasd-lab corpus check` looks at captions.')
+
+    if args.captions:
+        raise LabError(
+            "--dry-run with --captions",
+            "a preset and its own corpus",
+            "Leave one of the two away; `dasd-lab corpus check` looks at captions.",
+        )
     given = dict(corpus=args.corpus, stage_corpora={}) if args.corpus else {}
-    if args.backbone: given |= dict(backbone=dict(folder=args.backbone), source_model=None, finetuning=[])
+    if args.backbone:
+        given |= dict(backbone=dict(folder=args.backbone), source_model=None, finetuning=[])
     print(plan(args.preset, listed(args.languages), given | changed_settings(args.set)))
 
 # %% ../../nbs/793_commands.studies.ipynb #3235019b
-def ask_table(args)->None:
+def ask_table(args) -> None:
     "dasd-lab table"
     from dasd_lab.backbone.towers import load_backbone
     from dasd_lab.contracts import LabError
-    from dasd_lab.evaluation.tables import run_backbones,run_table,tables_of
+    from dasd_lab.evaluation.tables import run_backbones, run_table, tables_of
     from dasd_lab.presets import load_preset
     from dasd_lab.training.recipes import shipped_run
-    its = load_preset(args.preset)['method']; out = args.out or f'results/{"" if its=="dasd" else its+"_"}table_{args.table}.jsonl'
-    folders = [Path(f) for f in listed(args.backbone) or [shipped_run()/'backbone']]
-    options = dict(languages=listed(args.languages), seeds=[int(s) for s in listed(args.seeds)], changes=changed_settings(args.set), report=lambda words: print(words, file=sys.stderr))
-    if len(folders)==1: found = run_table(args.table, args.preset, open_corpus(args.corpus), load_backbone(folders[0]), out, **options)
+
+    its = load_preset(args.preset)["method"]
+    out = args.out or f"results/{'' if its == 'dasd' else its + '_'}table_{args.table}.jsonl"
+    folders = [Path(f) for f in listed(args.backbone) or [shipped_run() / "backbone"]]
+    options = dict(
+        languages=listed(args.languages),
+        seeds=[int(s) for s in listed(args.seeds)],
+        changes=changed_settings(args.set),
+        report=lambda words: print(words, file=sys.stderr),
+    )
+    if len(folders) == 1:
+        found = run_table(args.table, args.preset, open_corpus(args.corpus), load_backbone(folders[0]), out, **options)
     else:
-        named = {(f.resolve().parent if f.name=='backbone' else f.resolve()).name: f for f in folders}
-        if len(named)<len(folders): raise LabError(f'--backbone {args.backbone}, of which two have one name', 'a name each: a results file is called by it', 'Rename a folder.')
+        named = {(f.resolve().parent if f.name == "backbone" else f.resolve()).name: f for f in folders}
+        if len(named) < len(folders):
+            raise LabError(
+                f"--backbone {args.backbone}, of which two have one name",
+                "a name each: a results file is called by it",
+                "Rename a folder.",
+            )
         found = run_backbones(args.table, args.preset, open_corpus(args.corpus), named, out, **options)
-    print(f'{tables_of(load_preset(args.preset))[args.table].title}: mean recall and lead of the first in %, with 95 % intervals over seeds ({out})', file=sys.stderr)
-    print(found.astype(object).map(lambda x: x if isinstance(x, str) else '' if x!=x else f'{x:,.0f}' if x>=100 else f'{x:.1f}').to_string())
+    print(
+        f"{tables_of(load_preset(args.preset))[args.table].title}: mean recall and lead of the first in %, with 95 % intervals over seeds ({out})",
+        file=sys.stderr,
+    )
+    print(
+        found.astype(object)
+        .map(lambda x: x if isinstance(x, str) else "" if x != x else f"{x:,.0f}" if x >= 100 else f"{x:.1f}")
+        .to_string()
+    )
+
 
 def table_words(
-    commands # argparse's subparsers
-)->None:
+    commands,  # argparse's subparsers
+) -> None:
     "The words of `table`"
-    t = commands.add_parser('table', help='run a table of the paper on a corpus and a backbone: variants, seeds, differences')
-    t.add_argument('table', metavar='TABLE', help='of DASD: 3, 4, 5, 6, 9, 10, 11 or figure4, and methods, which compares it with the others; of LECCR, by --preset leccr.pictograms: 4, 5, 6, 7, 8, figure5, text; of SMALR, by --preset smalr.pictograms: 1, 5, figure3; all where a method has several')
-    t.add_argument('--preset', default='dasd.pictograms', metavar='NAME', help='of the full method (default: %(default)s)')
-    t.add_argument('--corpus', default='pictograms', metavar='NAME', help='(default: %(default)s)')
-    t.add_argument('--backbone', metavar='FOLDERS', help='frozen, one or, as Table 3 asks, several with commas between (default: the shipped one)')
-    t.add_argument('--languages', metavar='LIST', help='(default: the preset\'s)')
-    t.add_argument('--seeds', default='0,1,2', metavar='LIST', help='(default: %(default)s)')
-    t.add_argument('--set', action='append', default=[], metavar='NAME=VALUE', help='a setting for all variants, such as stages.0.steps=200')
-    t.add_argument('--out', metavar='FILE', help='a line a run; what it holds is not run again (default: results/table_TABLE.jsonl, with the method before it where it is not DASD)')
+    t = commands.add_parser(
+        "table", help="run a table of the paper on a corpus and a backbone: variants, seeds, differences"
+    )
+    t.add_argument(
+        "table",
+        metavar="TABLE",
+        help="of DASD: 3, 4, 5, 6, 9, 10, 11 or figure4, and methods, which compares it with the others; of LECCR, by --preset leccr.pictograms: 4, 5, 6, 7, 8, figure5, text; of SMALR, by --preset smalr.pictograms: 1, 5, figure3; all where a method has several",
+    )
+    t.add_argument(
+        "--preset", default="dasd.pictograms", metavar="NAME", help="of the full method (default: %(default)s)"
+    )
+    t.add_argument("--corpus", default="pictograms", metavar="NAME", help="(default: %(default)s)")
+    t.add_argument(
+        "--backbone",
+        metavar="FOLDERS",
+        help="frozen, one or, as Table 3 asks, several with commas between (default: the shipped one)",
+    )
+    t.add_argument("--languages", metavar="LIST", help="(default: the preset's)")
+    t.add_argument("--seeds", default="0,1,2", metavar="LIST", help="(default: %(default)s)")
+    t.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a setting for all variants, such as stages.0.steps=200",
+    )
+    t.add_argument(
+        "--out",
+        metavar="FILE",
+        help="a line a run; what it holds is not run again (default: results/table_TABLE.jsonl, with the method before it where it is not DASD)",
+    )
     t.set_defaults(run_command=ask_table)
 
 # %% ../../nbs/793_commands.studies.ipynb #37006125
 def translator_for(
-    name:str,        # 'gloss'; 'oracle'; or an engine as for `dasd-lab translate`
-    source:str,      # language of the queries, ISO 639-1
-    corpus=None,     # whose captions an oracle looks up
-    split:str='test', # of it
-    origin:str='human' # of these captions
-):                   # a `corpora.translators.Translator`
+    name: str,  # 'gloss'; 'oracle'; or an engine as for `dasd-lab translate`
+    source: str,  # language of the queries, ISO 639-1
+    corpus=None,  # whose captions an oracle looks up
+    split: str = "test",  # of it
+    origin: str = "human",  # of these captions
+):  # a `corpora.translators.Translator`
     "Who translates queries"
     from dasd_lab.contracts import LabError
     from dasd_lab.corpora.engines import open_translator
-    from dasd_lab.search.consistent import GlossTranslator,ParallelCaptions
-    if name=='gloss': return GlossTranslator()
-    if name!='oracle': return open_translator(name, 'en', source)
-    if corpus is None: raise LabError('an oracle for queries that are typed', 'gloss, or an engine that translates', 'An oracle knows the captions of a corpus alone, to measure with.')
+    from dasd_lab.search.consistent import GlossTranslator, ParallelCaptions
+
+    if name == "gloss":
+        return GlossTranslator()
+    if name != "oracle":
+        return open_translator(name, "en", source)
+    if corpus is None:
+        raise LabError(
+            "an oracle for queries that are typed",
+            "gloss, or an engine that translates",
+            "An oracle knows the captions of a corpus alone, to measure with.",
+        )
     return ParallelCaptions(corpus, split, origin)
 
+
 def consistent_method(
-    method,            # trained
-    way:str,           # 'mean', or a folder that `dasd-lab consistency --out` wrote
-    translator:str,    # see `translator_for`
-    source:str         # language of the query
-):                     # a `search.consistent.Consistent`
+    method,  # trained
+    way: str,  # 'mean', or a folder that `dasd-lab consistency --out` wrote
+    translator: str,  # see `translator_for`
+    source: str,  # language of the query
+):  # a `search.consistent.Consistent`
     "A method whose queries are searched with their translations"
     from dasd_lab.search.consistent import Consistent
     from dasd_lab.smalr.consistency import load_consistency
-    fuser = None if way=='mean' else load_consistency(way, method)
+
+    fuser = None if way == "mean" else load_consistency(way, method)
     return Consistent(method, translator_for(translator, source), fuser, fuser and fuser.languages)
 
 # %% ../../nbs/793_commands.studies.ipynb #ee4eb9ad
-def ask_consistency(args)->None:
+def ask_consistency(args) -> None:
     "dasd-lab consistency"
     from dasd_lab.contracts import LabError
     from dasd_lab.evaluation.retrieval import evaluate
-    from dasd_lab.search.consistent import Consistent,fit_to
+    from dasd_lab.search.consistent import Consistent, fit_to
     from dasd_lab.smalr.consistency import save_consistency
-    from dasd_lab.training.recipes import load_run,shipped_run
-    if args.out and Path(args.out).exists(): raise LabError(f'{args.out}, which is there already', 'a new folder', 'Choose another --out, or remove it yourself.')
-    method,corpus = load_run(args.run or shipped_run()).eval(),open_corpus(args.corpus); languages = listed(args.languages) or [l for l in method.languages if l in corpus.languages]
-    asked,validation = (Consistent(method, translator_for(args.translator, languages[0], corpus, s, args.origin)) for s in (args.split,args.fit_on))
-    print(f'queries in {", ".join(languages)} with translations by: {asked.translator.name}', file=sys.stderr)
-    figures = {'alone': evaluate(method, corpus, args.split, languages, args.origin), 'CLC-A': evaluate(asked, corpus, args.split, languages, args.origin)}
-    curve = fit_to(validation, corpus, args.fit_on, languages, args.origin); asked.fuser = validation.fuser
-    figures['CLC-C'] = evaluate(asked, corpus, args.split, languages, args.origin)
-    if args.out: print(f'the learnt combination lies in {save_consistency(asked.fuser, args.out, method, curve, corpus=corpus.name, split=args.fit_on, translator=asked.translator.name)}', file=sys.stderr)
-    rows = [dict(language=l, **{w: 100*f.rows[l]['mean_recall'] for w,f in figures.items()}) for l in languages]+[dict(language='mean', **{w: 100*f.mean_recall for w,f in figures.items()})]
-    show(rows, args.json, dict(method=method.name, corpus=corpus.name, split=args.split, translator=asked.translator.name, weights=asked.fuser.weights))
+    from dasd_lab.training.recipes import load_run, shipped_run
+
+    if args.out and Path(args.out).exists():
+        raise LabError(
+            f"{args.out}, which is there already", "a new folder", "Choose another --out, or remove it yourself."
+        )
+    method, corpus = load_run(args.run or shipped_run()).eval(), open_corpus(args.corpus)
+    languages = listed(args.languages) or [l for l in method.languages if l in corpus.languages]
+    asked, validation = (
+        Consistent(method, translator_for(args.translator, languages[0], corpus, s, args.origin))
+        for s in (args.split, args.fit_on)
+    )
+    print(f"queries in {', '.join(languages)} with translations by: {asked.translator.name}", file=sys.stderr)
+    figures = {
+        "alone": evaluate(method, corpus, args.split, languages, args.origin),
+        "CLC-A": evaluate(asked, corpus, args.split, languages, args.origin),
+    }
+    curve = fit_to(validation, corpus, args.fit_on, languages, args.origin)
+    asked.fuser = validation.fuser
+    figures["CLC-C"] = evaluate(asked, corpus, args.split, languages, args.origin)
+    if args.out:
+        print(
+            f"the learnt combination lies in {save_consistency(asked.fuser, args.out, method, curve, corpus=corpus.name, split=args.fit_on, translator=asked.translator.name)}",
+            file=sys.stderr,
+        )
+    rows = [dict(language=l, **{w: 100 * f.rows[l]["mean_recall"] for w, f in figures.items()}) for l in languages] + [
+        dict(language="mean", **{w: 100 * f.mean_recall for w, f in figures.items()})
+    ]
+    show(
+        rows,
+        args.json,
+        dict(
+            method=method.name,
+            corpus=corpus.name,
+            split=args.split,
+            translator=asked.translator.name,
+            weights=asked.fuser.weights,
+        ),
+    )
+
 
 def consistency_words(
-    commands # argparse's subparsers
-)->None:
+    commands,  # argparse's subparsers
+) -> None:
     "The words of `consistency`"
-    c = commands.add_parser('consistency', help='what it brings to search with translations of the query as well; learns how to weigh them')
-    c.add_argument('--translator', default='gloss', metavar='WHO', help='gloss: word by word into English; oracle: captions of the same picture, to measure with; or an engine as for `translate` (default: %(default)s)')
-    c.add_argument('--fit-on', default='validation', metavar='SPLIT', help='captions that the combination is learnt from (default: %(default)s)')
-    c.add_argument('--origin', choices=('human','mt','mllm'), default='human', help='of these captions (default: %(default)s)')
-    c.add_argument('--out', metavar='FOLDER', help='keep the learnt combination, for `search --consistent FOLDER`')
-    common_words(c, 'run', 'corpus', 'split', 'languages', 'json'); c.set_defaults(run_command=ask_consistency)
+    c = commands.add_parser(
+        "consistency", help="what it brings to search with translations of the query as well; learns how to weigh them"
+    )
+    c.add_argument(
+        "--translator",
+        default="gloss",
+        metavar="WHO",
+        help="gloss: word by word into English; oracle: captions of the same picture, to measure with; or an engine as for `translate` (default: %(default)s)",
+    )
+    c.add_argument(
+        "--fit-on",
+        default="validation",
+        metavar="SPLIT",
+        help="captions that the combination is learnt from (default: %(default)s)",
+    )
+    c.add_argument(
+        "--origin", choices=("human", "mt", "mllm"), default="human", help="of these captions (default: %(default)s)"
+    )
+    c.add_argument("--out", metavar="FOLDER", help="keep the learnt combination, for `search --consistent FOLDER`")
+    common_words(c, "run", "corpus", "split", "languages", "json")
+    c.set_defaults(run_command=ask_consistency)

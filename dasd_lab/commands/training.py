@@ -7,231 +7,501 @@ __all__ = ['how', 'only_going_on', 'train_run', 'train_preset', 'go_on', 'the_la
            'evaluate_captions', 'evaluate_run', 'list_runs', 'run_row', 'compare_runs', 'training_words']
 
 # %% ../../nbs/798_commands.training.ipynb #ecd442c3
-import json,os,shlex,signal,sys,threading
+import json
+import os
+import shlex
+import signal
+import sys
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from .studies import show_plan
-from .words import changed_settings,common_words,in_lab,listed,open_corpus,show
+from .words import changed_settings, common_words, in_lab, listed, open_corpus, show
 
 # %% ../../nbs/798_commands.training.ipynb #503a9273
-def how(args, record:dict|None=None)->dict:
+def how(args, record: dict | None = None) -> dict:
     "What `train` is told beside the preset; of a run that goes on, what its folder says where nothing else is asked for"
     from dasd_lab.presets import settings
     from dasd_lab.training.checkpoints import Selection
     from dasd_lab.training.machine import Machine
     from dasd_lab.training.runs import Keeping
     from dasd_lab.training.steps import Guard
-    was = {k: dict((record or {}).get(k) or {}) for k in ('keeping','guard','machine')}; was['machine'].pop('processes', None); was['keeping'].setdefault('checkpoint_every', 200)
-    asked = dict(keeping=dict(checkpoint_every=args.checkpoint_every, checkpoints=args.keep, trackers=args.tracker or None), guard=dict(faults=args.faults), machine=changed_settings(args.machine, '--machine'))
-    of = lambda cls, name: settings(cls, was[name] | {k: v for k,v in asked[name].items() if v is not None}, name)
-    selection = settings(Selection, record['selection']) if record and record['selection'] else Selection(args.select, 'lower' if 'rank' in args.select else 'higher', args.select_every) if args.select else None
-    return dict(machine=of(Machine, 'machine'), keeping=of(Keeping, 'keeping'), guard=of(Guard, 'guard'), selection=selection)
 
-def only_going_on(args)->None:
+    was = {k: dict((record or {}).get(k) or {}) for k in ("keeping", "guard", "machine")}
+    was["machine"].pop("processes", None)
+    was["keeping"].setdefault("checkpoint_every", 200)
+    asked = dict(
+        keeping=dict(checkpoint_every=args.checkpoint_every, checkpoints=args.keep, trackers=args.tracker or None),
+        guard=dict(faults=args.faults),
+        machine=changed_settings(args.machine, "--machine"),
+    )
+    of = lambda cls, name: settings(cls, was[name] | {k: v for k, v in asked[name].items() if v is not None}, name)
+    selection = (
+        settings(Selection, record["selection"])
+        if record and record["selection"]
+        else Selection(args.select, "lower" if "rank" in args.select else "higher", args.select_every)
+        if args.select
+        else None
+    )
+    return dict(
+        machine=of(Machine, "machine"), keeping=of(Keeping, "keeping"), guard=of(Guard, "guard"), selection=selection
+    )
+
+
+def only_going_on(args) -> None:
     "Refuse what a run that goes on already has"
     from dasd_lab.contracts import LabError
-    given = [f'--{n.replace("_", "-")}' for n in ('set','select','captions','corpus','languages','backbone','features','out','seed','dry_run') if getattr(args, n)]
-    if given: raise LabError(f'--resume with {", ".join(given)}', 'the name of the run alone, or with --machine, --faults, --keep, --checkpoint-every, --tracker', 'Leave the others out: they stand in the folder.')
 
-def train_run(args)->None:
+    given = [
+        f"--{n.replace('_', '-')}"
+        for n in ("set", "select", "captions", "corpus", "languages", "backbone", "features", "out", "seed", "dry_run")
+        if getattr(args, n)
+    ]
+    if given:
+        raise LabError(
+            f"--resume with {', '.join(given)}",
+            "the name of the run alone, or with --machine, --faults, --keep, --checkpoint-every, --tracker",
+            "Leave the others out: they stand in the folder.",
+        )
+
+
+def train_run(args) -> None:
     "dasd-lab train"
-    if args.resume: only_going_on(args)
-    if args.dry_run: return show_plan(args)
+    if args.resume:
+        only_going_on(args)
+    if args.dry_run:
+        return show_plan(args)
     from datetime import date
+
     from dasd_lab.training.runs import Stopped
-    name = Path(args.preset).stem if args.preset.endswith('.json') else args.preset
-    out = Path(args.resume or args.out or in_lab('runs', f'{date.today()}-{name}-{args.seed}'))
+
+    name = Path(args.preset).stem if args.preset.endswith(".json") else args.preset
+    out = Path(args.resume or args.out or in_lab("runs", f"{date.today()}-{name}-{args.seed}"))
     main_thread = threading.current_thread() is threading.main_thread()
-    before = main_thread and signal.signal(signal.SIGTERM, signal.default_int_handler) # asked to end before the first step: as Ctrl-C
-    try: run = go_on(out, args) if args.resume else train_on_captions(args.captions, the_language(args.languages), args.preset, args.corpus, out, args.seed, args.backbone, changed_settings(args.set), **how(args)) if args.captions else train_preset(args, out)
-    except Stopped as e: raise KeyboardInterrupt(f'{e}; dasd-lab train --resume {shlex.quote(str(out))} goes on from there') from None
+    # asked to end before the first step: as Ctrl-C
+    before = main_thread and signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        run = (
+            go_on(out, args)
+            if args.resume
+            else train_on_captions(
+                args.captions,
+                the_language(args.languages),
+                args.preset,
+                args.corpus,
+                out,
+                args.seed,
+                args.backbone,
+                changed_settings(args.set),
+                **how(args),
+            )
+            if args.captions
+            else train_preset(args, out)
+        )
+    except Stopped as e:
+        raise KeyboardInterrupt(f"{e}; dasd-lab train --resume {shlex.quote(str(out))} goes on from there") from None
     finally:
-        if main_thread: signal.signal(signal.SIGTERM, before)
+        if main_thread:
+            signal.signal(signal.SIGTERM, before)
     print(run, file=sys.stderr)
     print(out)
 
-def train_preset(args, out:Path):
+
+def train_preset(args, out: Path):
     "A preset on its corpus, or on another one"
     from dasd_lab.evaluation.selection import figures_on
     from dasd_lab.presets import load_preset
     from dasd_lab.training.recipes import train
-    preset,its = load_preset(args.preset),how(args); corpus,languages = args.corpus and open_corpus(args.corpus),listed(args.languages)
-    validate = figures_on(corpus or open_corpus(preset['corpus']), languages or preset['languages']) if its['selection'] or preset.get('selection') else None
-    return train(args.preset, corpus, languages, out, args.seed, args.backbone, changes=changed_settings(args.set), features=args.features, validate=validate, **its)
+
+    preset, its = load_preset(args.preset), how(args)
+    corpus, languages = args.corpus and open_corpus(args.corpus), listed(args.languages)
+    validate = (
+        figures_on(corpus or open_corpus(preset["corpus"]), languages or preset["languages"])
+        if its["selection"] or preset.get("selection")
+        else None
+    )
+    return train(
+        args.preset,
+        corpus,
+        languages,
+        out,
+        args.seed,
+        args.backbone,
+        changes=changed_settings(args.set),
+        features=args.features,
+        validate=validate,
+        **its,
+    )
+
 
 def go_on(
-    folder:Path, # of an interrupted run
-    args         # --machine, --faults, --keep, --checkpoint-every and --tracker may be others than before
-):               # a `Run`
+    folder: Path,  # of an interrupted run
+    args,  # --machine, --faults, --keep, --checkpoint-every and --tracker may be others than before
+):  # a `Run`
     "dasd-lab train --resume"
     from dasd_lab.evaluation.selection import figures_on
     from dasd_lab.training.recipes import resume
     from dasd_lab.training.records import read_record
-    r = read_record(folder); its = how(args, r); selection = its.pop('selection')
-    if (folder/'card.json').exists() or not (folder/'captions.jsonl').exists():
-        return resume(folder, figures_on(open_corpus(r['corpus'] or r['settings']['corpus']), r['languages']) if selection else None, **its)
-    preset = json.loads((folder/'preset.json').read_text(encoding='utf-8')) | dict(name=r['preset'])
-    return train_on_captions(folder/'captions.jsonl', r['languages'][0], preset, r['corpus'], folder, r['seed'], folder/'backbone', r['changes'], selection=selection, **its)
+
+    r = read_record(folder)
+    its = how(args, r)
+    selection = its.pop("selection")
+    if (folder / "card.json").exists() or not (folder / "captions.jsonl").exists():
+        return resume(
+            folder,
+            figures_on(open_corpus(r["corpus"] or r["settings"]["corpus"]), r["languages"]) if selection else None,
+            **its,
+        )
+    preset = json.loads((folder / "preset.json").read_text(encoding="utf-8")) | dict(name=r["preset"])
+    return train_on_captions(
+        folder / "captions.jsonl",
+        r["languages"][0],
+        preset,
+        r["corpus"],
+        folder,
+        r["seed"],
+        folder / "backbone",
+        r["changes"],
+        selection=selection,
+        **its,
+    )
 
 # %% ../../nbs/798_commands.training.ipynb #f2f906a7
 def the_language(
-    text:str|None,         # '--languages'
-    known:Sequence[str]=() # of a run
-)->str:                    # ISO 639-1
+    text: str | None,  # '--languages'
+    known: Sequence[str] = (),  # of a run
+) -> str:  # ISO 639-1
     "The one language that captions are in"
     from dasd_lab.contracts import LabError
     from dasd_lab.corpora.captions import language_code
+
     found = listed(text) or list(known)
-    if len(found)!=1: raise LabError(f'--languages {",".join(found) or "not given"}', 'one language for a file of captions', 'Name it, such as --languages it.')
+    if len(found) != 1:
+        raise LabError(
+            f"--languages {','.join(found) or 'not given'}",
+            "one language for a file of captions",
+            "Name it, such as --languages it.",
+        )
     return language_code(found[0])
 
+
 def captions_of_run(
-    given:str|Path, # the file
-    language:str,   # of the new captions
-    out:Path        # the run, which keeps what it was trained on
-):                  # `ParallelCaptions`
+    given: str | Path,  # the file
+    language: str,  # of the new captions
+    out: Path,  # the run, which keeps what it was trained on
+):  # `ParallelCaptions`
     "The captions of a run; one that goes on must be given the same"
     from dasd_lab.contracts import LabError
-    from dasd_lab.corpora.parallel import read_parallel,write_pairs
-    found,kept = read_parallel(Path(given), language, recognise=False),out/'captions.jsonl'
+    from dasd_lab.corpora.parallel import read_parallel, write_pairs
+
+    found, kept = read_parallel(Path(given), language, recognise=False), out / "captions.jsonl"
     said = lambda pairs: [(p.source, p.target, p.visual_id) for p in pairs]
-    if kept.exists() and said(read_parallel(kept, language, recognise=False).pairs)!=said(found.pairs):
-        raise LabError(f'{given} holds other captions than {kept}', 'those that the run was begun with', 'Give those to go on, or another --out to begin anew.')
-    if not kept.exists() and not (out/'card.json').exists(): write_pairs(found.pairs, kept, language)
+    if kept.exists() and said(read_parallel(kept, language, recognise=False).pairs) != said(found.pairs):
+        raise LabError(
+            f"{given} holds other captions than {kept}",
+            "those that the run was begun with",
+            "Give those to go on, or another --out to begin anew.",
+        )
+    if not kept.exists() and not (out / "card.json").exists():
+        write_pairs(found.pairs, kept, language)
     return found
 
+
 def train_on_captions(
-    given:str|Path,   # the file of captions
-    language:str,     # of the new captions
-    preset:str|dict,  # see `recipes.train`
-    corpus:str|None,  # whose training pictures they may tell of
-    out:Path,         # folder of the run
-    seed:int,         # of everything that is random
-    backbone:str|Path|None, # frozen; None: the shipped one
-    changes:dict,     # of the preset
-    selection=None,   # None: by mean recall where captions are kept back for it
-    **its             # more for `train`
-):                    # a `Run`
+    given: str | Path,  # the file of captions
+    language: str,  # of the new captions
+    preset: str | dict,  # see `recipes.train`
+    corpus: str | None,  # whose training pictures they may tell of
+    out: Path,  # folder of the run
+    seed: int,  # of everything that is random
+    backbone: str | Path | None,  # frozen; None: the shipped one
+    changes: dict,  # of the preset
+    selection=None,  # None: by mean recall where captions are kept back for it
+    **its,  # more for `train`
+):  # a `Run`
     "dasd-lab train --captions"
     from dasd_lab.backbone.towers import load_backbone
     from dasd_lab.corpora.parallel import parts
-    from dasd_lab.evaluation.parallel import held_out,held_out_figures
+    from dasd_lab.evaluation.parallel import held_out, held_out_figures
+    from dasd_lab.presets import load_preset, vary
     from dasd_lab.training.checkpoints import Selection
-    from dasd_lab.presets import load_preset,vary
-    from dasd_lab.training.recipes import columns_of,parallel_data,shipped_run,train
+    from dasd_lab.training.recipes import columns_of, parallel_data, shipped_run, train
+
     found = captions_of_run(given, language, out)
     print(found, file=sys.stderr)
-    frozen,its_corpus,cut = load_backbone(backbone or shipped_run()/'backbone'),corpus and open_corpus(corpus),parts(found.pairs)
+    frozen, its_corpus, cut = (
+        load_backbone(backbone or shipped_run() / "backbone"),
+        corpus and open_corpus(corpus),
+        parts(found.pairs),
+    )
     reads = columns_of(vary(load_preset(preset) if isinstance(preset, str) else preset, changes))
-    data = parallel_data({language: cut['train']}, frozen, its_corpus, reads=reads, captions='captions.jsonl', kept_back={k: len(cut[k]) for k in ('validation','test')})
-    held = held_out(cut['validation'], language, frozen, its_corpus) if cut['validation'] else None
-    return train(preset, corpus, [language], out, seed, frozen, data, changes, validate=held and (lambda method: held_out_figures(method, held)), selection=held and (selection or Selection(every=50)), **its)
+    data = parallel_data(
+        {language: cut["train"]},
+        frozen,
+        its_corpus,
+        reads=reads,
+        captions="captions.jsonl",
+        kept_back={k: len(cut[k]) for k in ("validation", "test")},
+    )
+    held = held_out(cut["validation"], language, frozen, its_corpus) if cut["validation"] else None
+    return train(
+        preset,
+        corpus,
+        [language],
+        out,
+        seed,
+        frozen,
+        data,
+        changes,
+        validate=held and (lambda method: held_out_figures(method, held)),
+        selection=held and (selection or Selection(every=50)),
+        **its,
+    )
 
-def evaluate_captions(args)->None:
+
+def evaluate_captions(args) -> None:
     "dasd-lab evaluate --captions"
     from dasd_lab.contracts import LabError
-    from dasd_lab.corpora.parallel import parts,read_parallel
-    from dasd_lab.evaluation.parallel import held_out,held_out_figures
-    from dasd_lab.training.recipes import load_run,shipped_run
-    method = load_run(args.run or shipped_run()); language = the_language(args.languages, method.languages)
-    test = parts(read_parallel(Path(args.captions), language, recognise=False).pairs)['test']
-    if not test: raise LabError(f'{args.captions} with too few pairs to keep some back', 'at least 10', 'Give more captions.')
+    from dasd_lab.corpora.parallel import parts, read_parallel
+    from dasd_lab.evaluation.parallel import held_out, held_out_figures
+    from dasd_lab.training.recipes import load_run, shipped_run
+
+    method = load_run(args.run or shipped_run())
+    language = the_language(args.languages, method.languages)
+    test = parts(read_parallel(Path(args.captions), language, recognise=False).pairs)["test"]
+    if not test:
+        raise LabError(f"{args.captions} with too few pairs to keep some back", "at least 10", "Give more captions.")
     held = held_out(test, language, method.backbone, args.corpus and open_corpus(args.corpus))
     figures = held_out_figures(method, held)
-    show([dict(language=language, captions=len(test), look_for=held.to, **{k.replace('text_to_image', 'found').replace('image_to_text', 'back'): v for k,v in figures.items() if '_R@' in k or k=='mean_recall'})], args.json)
+    show(
+        [
+            dict(
+                language=language,
+                captions=len(test),
+                look_for=held.to,
+                **{
+                    k.replace("text_to_image", "found").replace("image_to_text", "back"): v
+                    for k, v in figures.items()
+                    if "_R@" in k or k == "mean_recall"
+                },
+            )
+        ],
+        args.json,
+    )
 
 # %% ../../nbs/798_commands.training.ipynb #d35f0c4e
-def evaluate_run(args)->None:
+def evaluate_run(args) -> None:
     "dasd-lab evaluate"
-    from dasd_lab.evaluation.retrieval import METRICS,evaluate
-    from dasd_lab.training.recipes import load_run,shipped_run
-    if args.captions: return evaluate_captions(args)
-    results = evaluate(load_run(args.run or shipped_run()), open_corpus(args.corpus), args.split, listed(args.languages), args.origin)
-    if args.csv: results.to_csv(args.csv)
+    from dasd_lab.evaluation.retrieval import METRICS, evaluate
+    from dasd_lab.training.recipes import load_run, shipped_run
+
+    if args.captions:
+        return evaluate_captions(args)
+    results = evaluate(
+        load_run(args.run or shipped_run()), open_corpus(args.corpus), args.split, listed(args.languages), args.origin
+    )
+    if args.csv:
+        results.to_csv(args.csv)
     names = METRICS if args.json else METRICS[:8]
-    if 'descriptions' in results.about: print('descriptions:', results.about['descriptions'].get('captioner', 'none'), file=sys.stderr)
-    show([dict(language=l, **{m:row[m] for m in names}) for l,row in results.all_rows.items()], args.json, results.about)
+    if "descriptions" in results.about:
+        print("descriptions:", results.about["descriptions"].get("captioner", "none"), file=sys.stderr)
+    show(
+        [dict(language=l, **{m: row[m] for m in names}) for l, row in results.all_rows.items()],
+        args.json,
+        results.about,
+    )
 
 # %% ../../nbs/798_commands.training.ipynb #c8d44891
-def list_runs(args)->None:
+def list_runs(args) -> None:
     "dasd-lab runs"
     from dasd_lab.contracts import LabError
     from dasd_lab.evaluation.comparison import run_folders
-    given = [Path(f) for f in args.folder] or [in_lab('runs')]
-    if len(given)>1: return compare_runs(given, args.json)
-    if not given[0].is_dir() and not args.folder: raise LabError('no runs yet', f'some in {given[0]}', 'Train one: `dasd-lab train`.')
+
+    given = [Path(f) for f in args.folder] or [in_lab("runs")]
+    if len(given) > 1:
+        return compare_runs(given, args.json)
+    if not given[0].is_dir() and not args.folder:
+        raise LabError("no runs yet", f"some in {given[0]}", "Train one: `dasd-lab train`.")
     show([run_row(f) for f in run_folders(given[0])], args.json)
 
+
 def run_row(
-    folder:Path # of a run
-)->dict:        # a row of the list
+    folder: Path,  # of a run
+) -> dict:  # a row of the list
     "What a run is and has come to"
     from datetime import datetime
+
     from dasd_lab.evaluation.comparison import read_run
-    from dasd_lab.training.diary import claimed,read_progress
-    r,card,at = read_run(folder),folder/'card.json',read_progress(folder)
-    looked,given = [x['validation'] for x in r.log if x.get('validation') is not None],json.loads((folder/'run.json').read_text(encoding='utf-8')) if (folder/'run.json').exists() else {}
-    best = (min if (given.get('selection') or {}).get('direction')=='lower' else max)(looked, default=None)
-    state = 'finished' if card.exists() else 'training' if claimed(folder) else 'stopped'
+    from dasd_lab.training.diary import claimed, read_progress
+
+    r, card, at = read_run(folder), folder / "card.json", read_progress(folder)
+    looked, given = (
+        [x["validation"] for x in r.log if x.get("validation") is not None],
+        json.loads((folder / "run.json").read_text(encoding="utf-8")) if (folder / "run.json").exists() else {},
+    )
+    best = (min if (given.get("selection") or {}).get("direction") == "lower" else max)(looked, default=None)
+    state = "finished" if card.exists() else "training" if claimed(folder) else "stopped"
     size = 0
-    for at_,_,names in os.walk(folder): # a run in training moves its files
+    for at_, _, names in os.walk(folder):  # a run in training moves its files
         for n in names:
-            with suppress(OSError): size += os.stat(f'{at_}/{n}').st_size/1e6
-    return dict(run=folder.name, state=state, method=str(r.settings.get('method', '')), languages=','.join(r.settings.get('languages', ())), done='100 %' if state=='finished' else f'{100*at["captions"]/at["captions_of"]:.0f} %' if at else '–',
-                validation='–' if best is None else f'{best:.3f}', cpu_s=round(r.facts.get('cpu_s', 0)), MB=round(size), written=datetime.fromtimestamp(folder.stat().st_mtime).isoformat(' ', 'minutes'))
+            with suppress(OSError):
+                size += os.stat(f"{at_}/{n}").st_size / 1e6
+    return dict(
+        run=folder.name,
+        state=state,
+        method=str(r.settings.get("method", "")),
+        languages=",".join(r.settings.get("languages", ())),
+        done="100 %" if state == "finished" else f"{100 * at['captions'] / at['captions_of']:.0f} %" if at else "–",
+        validation="–" if best is None else f"{best:.3f}",
+        cpu_s=round(r.facts.get("cpu_s", 0)),
+        MB=round(size),
+        written=datetime.fromtimestamp(folder.stat().st_mtime).isoformat(" ", "minutes"),
+    )
+
 
 def compare_runs(
-    folders:Sequence[Path], # of runs
-    as_json:bool            # for programs
-)->None:
+    folders: Sequence[Path],  # of runs
+    as_json: bool,  # for programs
+) -> None:
     "Settings in which runs differ, and the last figures of each"
-    from dasd_lab.evaluation.comparison import differing,read_run
-    shared = Path(os.path.commonpath([f.resolve() for f in folders])); names = [str(f.resolve().relative_to(shared)) for f in folders]
-    records = [read_run(f, n) for f,n in zip(folders, names)]; table = differing(records)
-    last = {n: {k: v for x in r.log for k,v in x.items() if isinstance(v, (int,float)) and k not in ('step','learning_rate') and '/' not in k} for n,r in zip(table.columns, records)}
+    from dasd_lab.evaluation.comparison import differing, read_run
+
+    shared = Path(os.path.commonpath([f.resolve() for f in folders]))
+    names = [str(f.resolve().relative_to(shared)) for f in folders]
+    records = [read_run(f, n) for f, n in zip(folders, names)]
+    table = differing(records)
+    last = {
+        n: {
+            k: v
+            for x in r.log
+            for k, v in x.items()
+            if isinstance(v, (int, float)) and k not in ("step", "learning_rate") and "/" not in k
+        }
+        for n, r in zip(table.columns, records)
+    }
     figures = list(dict.fromkeys(k for v in last.values() for k in v))
-    rows = [dict(setting=s, **{n: str(v) for n,v in zip(names, row)}) for s,row in zip(table.index, table.to_numpy().tolist())]
-    show(rows+[dict(setting=f'last {k}', **{n: f'{v[k]:.4g}' if k in v else '–' for n,v in last.items()}) for k in figures], as_json)
+    rows = [
+        dict(setting=s, **{n: str(v) for n, v in zip(names, row)})
+        for s, row in zip(table.index, table.to_numpy().tolist())
+    ]
+    show(
+        rows
+        + [
+            dict(setting=f"last {k}", **{n: f"{v[k]:.4g}" if k in v else "–" for n, v in last.items()}) for k in figures
+        ],
+        as_json,
+    )
 
 # %% ../../nbs/798_commands.training.ipynb #d45c4d60
 def training_words(
-    commands # argparse's subparsers
-)->None:
+    commands,  # argparse's subparsers
+) -> None:
     "The words of `train`, `evaluate` and `runs`"
-    _train_words(commands); _evaluate_words(commands)
-    r = commands.add_parser('runs', help='list the runs of a folder, or compare some')
-    r.add_argument('folder', nargs='*', metavar='FOLDER', help='a folder of runs (default: runs), or two runs and more to compare')
-    common_words(r, 'json')
+    _train_words(commands)
+    _evaluate_words(commands)
+    r = commands.add_parser("runs", help="list the runs of a folder, or compare some")
+    r.add_argument(
+        "folder", nargs="*", metavar="FOLDER", help="a folder of runs (default: runs), or two runs and more to compare"
+    )
+    common_words(r, "json")
     r.set_defaults(run_command=list_runs)
 
-def _train_words(commands)->None:
-    t = commands.add_parser('train', help='train a method on a frozen backbone; prints the folder of the run')
-    t.add_argument('preset', nargs='?', default='dasd.pictograms', help='a preset or the path of a JSON file (default: %(default)s)')
-    common_words(t, 'corpus', 'languages', 'seed')
-    t.add_argument('--out', metavar='FOLDER', help='where the run goes (default: runs/date-preset-seed); an interrupted run there goes on')
-    t.add_argument('--backbone', metavar='FOLDER', help='a frozen backbone (default: the preset\'s, trained first)')
+
+def _train_words(commands) -> None:
+    t = commands.add_parser("train", help="train a method on a frozen backbone; prints the folder of the run")
+    t.add_argument(
+        "preset",
+        nargs="?",
+        default="dasd.pictograms",
+        help="a preset or the path of a JSON file (default: %(default)s)",
+    )
+    common_words(t, "corpus", "languages", "seed")
+    t.add_argument(
+        "--out",
+        metavar="FOLDER",
+        help="where the run goes (default: runs/date-preset-seed); an interrupted run there goes on",
+    )
+    t.add_argument("--backbone", metavar="FOLDER", help="a frozen backbone (default: the preset's, trained first)")
     known = t.add_mutually_exclusive_group()
-    known.add_argument('--features', metavar='FOLDER', help='a feature store, or a folder of them, which gets one if it has none (default: features are computed again and kept in memory)')
-    known.add_argument('--captions', metavar='FILE', help='train one new language on parallel captions (TSV, CSV, JSONL: English, the language, picture id); with --corpus for their pictures')
-    t.add_argument('--set', metavar='NAME=VALUE', action='append', default=[], help='change a setting of the preset, such as config.adapter.bottleneck=16; may be repeated')
-    t.add_argument('--dry-run', action='store_true', help='print the whole plan instead of training: what is needed and found, stages, parameters, memory, time')
-    t.add_argument('--resume', metavar='RUN', help='go on with an interrupted run from what its folder says; nothing else is needed (--machine, --faults, --keep, --checkpoint-every, --tracker may be others)')
-    t.add_argument('--select', metavar='FIGURE', help='end each stage on the weights that were best by this figure of the validation pictures, such as mean_recall (default: the last weights)')
-    t.add_argument('--select-every', type=int, default=50, metavar='N', help='steps between two looks (default: %(default)s)')
-    t.add_argument('--checkpoint-every', type=int, metavar='N', help='steps between two checkpoints; 0: only when it is stopped (default: 200)')
-    t.add_argument('--keep', type=int, metavar='N', help='checkpoints that are kept (default: 2)')
-    t.add_argument('--faults', choices=('stop','skip'), help='a loss or gradient that is no number: stop with the batch saved, or leave the step out (default: stop)')
-    t.add_argument('--machine', metavar='NAME=VALUE', action='append', default=[], help='where and how it is computed: device, precision=bf16, compiled=reduce-overhead, length_step=8, workers=2, deterministic=true; may be repeated')
-    t.add_argument('--tracker', metavar='NAME', action='append', default=[], help='beside TensorBoard: wandb, mlflow, trackio, … where it is installed; may be repeated')
+    known.add_argument(
+        "--features",
+        metavar="FOLDER",
+        help="a feature store, or a folder of them, which gets one if it has none (default: features are computed again and kept in memory)",
+    )
+    known.add_argument(
+        "--captions",
+        metavar="FILE",
+        help="train one new language on parallel captions (TSV, CSV, JSONL: English, the language, picture id); with --corpus for their pictures",
+    )
+    t.add_argument(
+        "--set",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="change a setting of the preset, such as config.adapter.bottleneck=16; may be repeated",
+    )
+    t.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="print the whole plan instead of training: what is needed and found, stages, parameters, memory, time",
+    )
+    t.add_argument(
+        "--resume",
+        metavar="RUN",
+        help="go on with an interrupted run from what its folder says; nothing else is needed (--machine, --faults, --keep, --checkpoint-every, --tracker may be others)",
+    )
+    t.add_argument(
+        "--select",
+        metavar="FIGURE",
+        help="end each stage on the weights that were best by this figure of the validation pictures, such as mean_recall (default: the last weights)",
+    )
+    t.add_argument(
+        "--select-every", type=int, default=50, metavar="N", help="steps between two looks (default: %(default)s)"
+    )
+    t.add_argument(
+        "--checkpoint-every",
+        type=int,
+        metavar="N",
+        help="steps between two checkpoints; 0: only when it is stopped (default: 200)",
+    )
+    t.add_argument("--keep", type=int, metavar="N", help="checkpoints that are kept (default: 2)")
+    t.add_argument(
+        "--faults",
+        choices=("stop", "skip"),
+        help="a loss or gradient that is no number: stop with the batch saved, or leave the step out (default: stop)",
+    )
+    t.add_argument(
+        "--machine",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="where and how it is computed: device, precision=bf16, compiled=reduce-overhead, length_step=8, workers=2, deterministic=true; may be repeated",
+    )
+    t.add_argument(
+        "--tracker",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="beside TensorBoard: wandb, mlflow, trackio, … where it is installed; may be repeated",
+    )
     t.set_defaults(run_command=train_run)
 
-def _evaluate_words(commands)->None:
-    e = commands.add_parser('evaluate', help='recall both ways, a row a language')
-    e.add_argument('run', nargs='?', metavar='RUN', help='folder of a run (default: the weights that come with the lab)')
-    common_words(e, 'corpus', 'languages', 'split', 'json')
-    e.add_argument('--origin', default='human', choices=('human','mt','mllm'), help='whose captions (default: %(default)s)')
-    e.add_argument('--captions', metavar='FILE', help='instead of a corpus: the part of a file of parallel captions that its training keeps back')
-    e.add_argument('--csv', metavar='FILE', help='also write every figure as CSV')
+
+def _evaluate_words(commands) -> None:
+    e = commands.add_parser("evaluate", help="recall both ways, a row a language")
+    e.add_argument(
+        "run", nargs="?", metavar="RUN", help="folder of a run (default: the weights that come with the lab)"
+    )
+    common_words(e, "corpus", "languages", "split", "json")
+    e.add_argument(
+        "--origin", default="human", choices=("human", "mt", "mllm"), help="whose captions (default: %(default)s)"
+    )
+    e.add_argument(
+        "--captions",
+        metavar="FILE",
+        help="instead of a corpus: the part of a file of parallel captions that its training keeps back",
+    )
+    e.add_argument("--csv", metavar="FILE", help="also write every figure as CSV")
     e.set_defaults(run_command=evaluate_run)

@@ -9,119 +9,269 @@ __all__ = ['translate_words', 'translate_by_machine', 'describe_words', 'describ
 import sys
 from pathlib import Path
 
-from .words import common_words,listed,open_corpus,show
+from .words import common_words, listed, open_corpus, show
 
 # %% ../../nbs/795_commands.translation.ipynb #f6f9d0c7
 def translate_words(
-    commands # argparse's subparsers
-)->None:
+    commands,  # argparse's subparsers
+) -> None:
     "The words of `translate`"
-    t = commands.add_parser('translate', help="translate a corpus' English captions, or a file of captions, by machine; bad translations are dropped and reported")
-    t.add_argument('--to', required=True, metavar='LIST', help='languages with commas, such as es,de')
-    t.add_argument('--engine', required=True, metavar='ENGINE', help='apertium; the folder or name of a model (NLLB, M2M-100, Marian); a file of pairs, or two files with a comma between')
-    t.add_argument('--corpus', metavar='NAME', help='a corpus by name, or a folder of pictures and caption files (default: pictograms)')
-    t.add_argument('--split', default='train', help='part of the corpus (default: %(default)s)')
-    t.add_argument('--captions', metavar='FILE', help='instead of a corpus: .jsonl, .csv or .tsv with text, language, visual_id')
-    t.add_argument('--source', metavar='LANGUAGE', help="of the captions that are translated (default: the corpus' first language; en of a file)")
-    t.add_argument('--out', metavar='FOLDER', help="where mt/SPLIT.LANGUAGE.txt or FILE.LANGUAGE.jsonl goes (default: the corpus' or file's own folder)")
-    t.add_argument('--cache', metavar='FILE', help='what was translated before (default: translations.sqlite beside the corpora)')
-    t.add_argument('--keep-all', action='store_true', help='no filters: drop only what has no translation')
-    t.add_argument('--first', type=int, metavar='N', help='with --captions: only the first N, for a look')
-    t.add_argument('--beams', type=int, metavar='N', help='of a model; 1 is greedy and faster (default: 4)')
-    t.add_argument('--device', help='of a model, such as cuda (default: cpu)')
+    t = commands.add_parser(
+        "translate",
+        help="translate a corpus' English captions, or a file of captions, by machine; bad translations are dropped and reported",
+    )
+    t.add_argument("--to", required=True, metavar="LIST", help="languages with commas, such as es,de")
+    t.add_argument(
+        "--engine",
+        required=True,
+        metavar="ENGINE",
+        help="apertium; the folder or name of a model (NLLB, M2M-100, Marian); a file of pairs, or two files with a comma between",
+    )
+    t.add_argument(
+        "--corpus",
+        metavar="NAME",
+        help="a corpus by name, or a folder of pictures and caption files (default: pictograms)",
+    )
+    t.add_argument("--split", default="train", help="part of the corpus (default: %(default)s)")
+    t.add_argument(
+        "--captions", metavar="FILE", help="instead of a corpus: .jsonl, .csv or .tsv with text, language, visual_id"
+    )
+    t.add_argument(
+        "--source",
+        metavar="LANGUAGE",
+        help="of the captions that are translated (default: the corpus' first language; en of a file)",
+    )
+    t.add_argument(
+        "--out",
+        metavar="FOLDER",
+        help="where mt/SPLIT.LANGUAGE.txt or FILE.LANGUAGE.jsonl goes (default: the corpus' or file's own folder)",
+    )
+    t.add_argument(
+        "--cache", metavar="FILE", help="what was translated before (default: translations.sqlite beside the corpora)"
+    )
+    t.add_argument("--keep-all", action="store_true", help="no filters: drop only what has no translation")
+    t.add_argument("--first", type=int, metavar="N", help="with --captions: only the first N, for a look")
+    t.add_argument("--beams", type=int, metavar="N", help="of a model; 1 is greedy and faster (default: 4)")
+    t.add_argument("--device", help="of a model, such as cuda (default: cpu)")
     t.set_defaults(run_command=translate_by_machine)
 
 # %% ../../nbs/795_commands.translation.ipynb #a622cc59
-def translate_by_machine(args)->None:
+def translate_by_machine(args) -> None:
     "dasd-lab translate"
     from tqdm.auto import tqdm
+
     from dasd_lab.contracts import LabError
-    from dasd_lab.corpora.captions import language_code,read_captions,write_captions
+    from dasd_lab.corpora.captions import language_code, read_captions, write_captions
     from dasd_lab.corpora.engines import open_translator
-    from dasd_lab.corpora.filters import FilterSpec,write_dropped
-    from dasd_lab.corpora.mt import default_cache,machine_captions,split_path,translate_split
-    if args.captions and args.corpus: raise LabError('--captions and --corpus', 'one of the two', 'Leave one away.')
-    if args.first is not None and (not args.captions or args.first<1): raise LabError(f'--first {args.first}'+' with a corpus'*(not args.captions), 'at least 1, and --captions: the lines of a split stand for all its captions', 'Use it with --captions, or leave it away.')
+    from dasd_lab.corpora.filters import FilterSpec, write_dropped
+    from dasd_lab.corpora.mt import default_cache, machine_captions, split_path, translate_split
+
+    if args.captions and args.corpus:
+        raise LabError("--captions and --corpus", "one of the two", "Leave one away.")
+    if args.first is not None and (not args.captions or args.first < 1):
+        raise LabError(
+            f"--first {args.first}" + " with a corpus" * (not args.captions),
+            "at least 1, and --captions: the lines of a split stand for all its captions",
+            "Use it with --captions, or leave it away.",
+        )
     options = dict(cache=args.cache or default_cache(), spec=None if args.keep_all else FilterSpec(), progress=tqdm)
-    file = args.captions and Path(args.captions); corpus = None if file else open_corpus(args.corpus); source = language_code(args.source or (corpus.languages[0] if corpus else 'en'))
-    captions = file and [c for c in read_captions(file, language=source) if c.language==source][:args.first]
-    if file and not captions: raise LabError(f'{file} without captions in {source}', 'some', 'Name their language: --source.')
+    file = args.captions and Path(args.captions)
+    corpus = None if file else open_corpus(args.corpus)
+    source = language_code(args.source or (corpus.languages[0] if corpus else "en"))
+    captions = file and [c for c in read_captions(file, language=source) if c.language == source][: args.first]
+    if file and not captions:
+        raise LabError(f"{file} without captions in {source}", "some", "Name their language: --source.")
     targets = [language_code(l) for l in listed(args.to)]
-    if not targets: raise LabError('--to without a language', 'ISO 639-1 codes with commas', 'Name one.')
-    places = {l: split_path(corpus, args.split, l, source, args.out) if corpus else Path(args.out or file.parent)/f'{file.stem}.{l}.jsonl' for l in targets}
-    engine = open_translator(args.engine, targets[0], source, **{k: v for k in ('beams','device') if (v := getattr(args, k)) is not None})
-    for language in targets: engine.check(source, language) # all of them before the first is translated
-    for language,path in places.items():
-        if path.exists(): print(f'{path} is replaced', file=sys.stderr)
-        if corpus: found,path = translate_split(corpus, args.split, engine, language, source, root=args.out, **options)
+    if not targets:
+        raise LabError("--to without a language", "ISO 639-1 codes with commas", "Name one.")
+    places = {
+        l: split_path(corpus, args.split, l, source, args.out)
+        if corpus
+        else Path(args.out or file.parent) / f"{file.stem}.{l}.jsonl"
+        for l in targets
+    }
+    engine = open_translator(
+        args.engine, targets[0], source, **{k: v for k in ("beams", "device") if (v := getattr(args, k)) is not None}
+    )
+    for language in targets:
+        engine.check(source, language)  # all of them before the first is translated
+    for language, path in places.items():
+        if path.exists():
+            print(f"{path} is replaced", file=sys.stderr)
+        if corpus:
+            found, path = translate_split(corpus, args.split, engine, language, source, root=args.out, **options)
         else:
             found = machine_captions(captions, engine, language, **options)
-            write_dropped(found.dropped, path.with_suffix('.dropped.jsonl')); write_captions([c for c in found.captions if c], path)
-        print(f'{found}\n{found.table().to_string(index=False)}', file=sys.stderr); print(path)
+            write_dropped(found.dropped, path.with_suffix(".dropped.jsonl"))
+            write_captions([c for c in found.captions if c], path)
+        print(f"{found}\n{found.table().to_string(index=False)}", file=sys.stderr)
+        print(path)
 
 # %% ../../nbs/795_commands.translation.ipynb #f9fc4dfe
 def describe_words(
-    commands # argparse's subparsers
-)->None:
+    commands,  # argparse's subparsers
+) -> None:
     "The words of `describe`"
-    d = commands.add_parser('describe', help='English descriptions of pictures and clips by a multimodal model, for LECCR; killed and typed again, it goes on', epilog='Alone it lists the descriptions beside the corpus and says which are read.')
-    d.add_argument('corpus', metavar='CORPUS', help='a corpus by name, or a folder of pictures and caption files')
-    d.add_argument('--split', metavar='LIST', help='parts of the corpus, with commas (default: the first, such as train; all where the command describes nothing)')
+    d = commands.add_parser(
+        "describe",
+        help="English descriptions of pictures and clips by a multimodal model, for LECCR; killed and typed again, it goes on",
+        epilog="Alone it lists the descriptions beside the corpus and says which are read.",
+    )
+    d.add_argument("corpus", metavar="CORPUS", help="a corpus by name, or a folder of pictures and caption files")
+    d.add_argument(
+        "--split",
+        metavar="LIST",
+        help="parts of the corpus, with commas (default: the first, such as train; all where the command describes nothing)",
+    )
     who = d.add_mutually_exclusive_group()
-    who.add_argument('--captioner', metavar='MODEL', help='blip, florence, llava_small, internvl, smolvlm, qwen, llava …; the folder of such a model; owner/name; or pictograms, the lab\'s own for pictures made of them')
-    who.add_argument('--texts', metavar='FOLDER', help='take descriptions that are there: a file FOLDER/ID.txt for each visual')
-    who.add_argument('--use', metavar='NAME', help="read those of this captioner from now on, by name or fingerprint; '' the newest")
-    d.add_argument('--prompt', metavar='TEXT', help="what the model is asked (default: the paper's question; of small models none)")
-    d.add_argument('--max-new-tokens', type=int, metavar='N', help='at most, of a description (default: 128)')
-    d.add_argument('--batch-size', type=int, default=16, metavar='N', help='visuals at a time; a kill costs the work on one batch (default: %(default)s)')
-    d.add_argument('--device', help='of the model, such as cuda (default: cpu)')
-    d.add_argument('--dtype', choices=('float32','bfloat16','float16'), help='of its weights (default: float32)')
-    d.add_argument('--download', action='store_true', default=None, help='fetch the model from the Hugging Face hub where it is not here')
-    d.add_argument('--export', metavar='FOLDER', help="also write a file FOLDER/ID.txt for each visual, as the authors' code reads them")
-    common_words(d, 'json'); d.set_defaults(run_command=describe_corpus)
+    who.add_argument(
+        "--captioner",
+        metavar="MODEL",
+        help="blip, florence, llava_small, internvl, smolvlm, qwen, llava …; the folder of such a model; owner/name; or pictograms, the lab's own for pictures made of them",
+    )
+    who.add_argument(
+        "--texts", metavar="FOLDER", help="take descriptions that are there: a file FOLDER/ID.txt for each visual"
+    )
+    who.add_argument(
+        "--use", metavar="NAME", help="read those of this captioner from now on, by name or fingerprint; '' the newest"
+    )
+    d.add_argument(
+        "--prompt", metavar="TEXT", help="what the model is asked (default: the paper's question; of small models none)"
+    )
+    d.add_argument("--max-new-tokens", type=int, metavar="N", help="at most, of a description (default: 128)")
+    d.add_argument(
+        "--batch-size",
+        type=int,
+        default=16,
+        metavar="N",
+        help="visuals at a time; a kill costs the work on one batch (default: %(default)s)",
+    )
+    d.add_argument("--device", help="of the model, such as cuda (default: cpu)")
+    d.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), help="of its weights (default: float32)")
+    d.add_argument(
+        "--download",
+        action="store_true",
+        default=None,
+        help="fetch the model from the Hugging Face hub where it is not here",
+    )
+    d.add_argument(
+        "--export",
+        metavar="FOLDER",
+        help="also write a file FOLDER/ID.txt for each visual, as the authors' code reads them",
+    )
+    common_words(d, "json")
+    d.set_defaults(run_command=describe_corpus)
 
 # %% ../../nbs/795_commands.translation.ipynb #73eb7842
 def described_rows(
-    corpus,     # any, see `catalog`
-    splits      # of it
-)->list[dict]: # a row for each split and captioner
+    corpus,  # any, see `catalog`
+    splits,  # of it
+) -> list[dict]:  # a row for each split and captioner
     "What lies beside a corpus, and which of it is read"
     from dasd_lab.contracts import LabError
     from dasd_lab.corpora.descriptions import described_in
+
     rows = []
     for s in splits:
-        try: ids = corpus.visuals(s).ids
-        except LabError: continue # nothing of it is here
-        try: read = corpus.captioner(s)
-        except LabError: read = {} # the chosen captioner has not described it
+        try:
+            ids = corpus.visuals(s).ids
+        except LabError:
+            continue  # nothing of it is here
+        try:
+            read = corpus.captioner(s)
+        except LabError:
+            read = {}  # the chosen captioner has not described it
         found = described_in(corpus.descriptions_folder, ids, s) if corpus.descriptions_folder else []
-        rows += [dict(split=s, captioner=d.captioner, fingerprint=d.fingerprint, described=len(ids)-len(d.failed), failed=len(d.failed)-d.missing, to_do=d.missing, words=d.lengths.get('mean', 0.), read='yes' if d.fingerprint==read.get('fingerprint') else '') for d in found]
-        if read and 'fingerprint' not in read: rows.append(dict(split=s, captioner=read['captioner'], fingerprint='', described=sum(map(bool, corpus.descriptions(s))), failed=0, to_do=0, words=0., read='yes'))
+        rows += [
+            dict(
+                split=s,
+                captioner=d.captioner,
+                fingerprint=d.fingerprint,
+                described=len(ids) - len(d.failed),
+                failed=len(d.failed) - d.missing,
+                to_do=d.missing,
+                words=d.lengths.get("mean", 0.0),
+                read="yes" if d.fingerprint == read.get("fingerprint") else "",
+            )
+            for d in found
+        ]
+        if read and "fingerprint" not in read:
+            rows.append(
+                dict(
+                    split=s,
+                    captioner=read["captioner"],
+                    fingerprint="",
+                    described=sum(map(bool, corpus.descriptions(s))),
+                    failed=0,
+                    to_do=0,
+                    words=0.0,
+                    read="yes",
+                )
+            )
     return rows
 
 # %% ../../nbs/795_commands.translation.ipynb #8934bb53
-def describe_corpus(args)->None:
+def describe_corpus(args) -> None:
     "dasd-lab describe"
     from functools import partial
+
     from tqdm.auto import tqdm
+
     from dasd_lab.contracts import LabError
     from dasd_lab.corpora.captioners import open_captioner
     from dasd_lab.corpora.catalog import use_descriptions
-    from dasd_lab.corpora.descriptions import TextFolder,describe_split,write_texts
-    corpus = open_corpus(args.corpus); splits = listed(args.split) or (corpus.splits[:1] if args.captioner or args.texts else corpus.splits); options = {k: v for k in ('prompt','max_new_tokens','device','dtype','download') if (v := getattr(args, k)) is not None}
-    for s in splits: corpus.check(s)
-    if args.batch_size<1: raise LabError(f'--batch-size {args.batch_size}', 'at least 1', 'Ask for more.')
-    if options and not args.captioner: raise LabError(' and '.join(f'--{k.replace("_","-")}' for k in options)+' without --captioner', 'a model that they are meant for', 'Name it, or leave them away.')
-    if len(splits)>1 and (args.texts or args.export):
+    from dasd_lab.corpora.descriptions import TextFolder, describe_split, write_texts
+
+    corpus = open_corpus(args.corpus)
+    splits = listed(args.split) or (corpus.splits[:1] if args.captioner or args.texts else corpus.splits)
+    options = {
+        k: v for k in ("prompt", "max_new_tokens", "device", "dtype", "download") if (v := getattr(args, k)) is not None
+    }
+    for s in splits:
+        corpus.check(s)
+    if args.batch_size < 1:
+        raise LabError(f"--batch-size {args.batch_size}", "at least 1", "Ask for more.")
+    if options and not args.captioner:
+        raise LabError(
+            " and ".join(f"--{k.replace('_', '-')}" for k in options) + " without --captioner",
+            "a model that they are meant for",
+            "Name it, or leave them away.",
+        )
+    if len(splits) > 1 and (args.texts or args.export):
         ids = [v for s in splits for v in corpus.visuals(s).ids]
-        if len({*ids})<len(ids): raise LabError(f'--split {",".join(splits)} with one folder of texts', 'splits without a common id: a file has the name of its picture', 'Take one split and one folder at a time.')
-    if args.use is not None: use_descriptions(corpus, args.use)
-    captioner = open_captioner(args.captioner, **options) if args.captioner else TextFolder(args.texts) if args.texts else None
+        if len({*ids}) < len(ids):
+            raise LabError(
+                f"--split {','.join(splits)} with one folder of texts",
+                "splits without a common id: a file has the name of its picture",
+                "Take one split and one folder at a time.",
+            )
+    if args.use is not None:
+        use_descriptions(corpus, args.use)
+    captioner = (
+        open_captioner(args.captioner, **options) if args.captioner else TextFolder(args.texts) if args.texts else None
+    )
     for s in splits if captioner else ():
-        found = describe_split(corpus, s, captioner, args.batch_size, partial(tqdm, desc=f'describe {s}', unit=' batches'))
-        told = [(v, t) for v,t in zip(found.ids, found.texts) if t][:2]
-        print('\n'.join([f'{s}: {found}', *(f'  {v}: {t[:200]}' for v,t in told), *([f'  without: {", ".join(found.failed[:5])}'+' …'*(len(found.failed)>5)] if found.failed else [])]), file=sys.stderr)
-        if args.export: write_texts(found.ids, found.texts, args.export)
+        found = describe_split(
+            corpus, s, captioner, args.batch_size, partial(tqdm, desc=f"describe {s}", unit=" batches")
+        )
+        told = [(v, t) for v, t in zip(found.ids, found.texts) if t][:2]
+        print(
+            "\n".join(
+                [
+                    f"{s}: {found}",
+                    *(f"  {v}: {t[:200]}" for v, t in told),
+                    *(
+                        [f"  without: {', '.join(found.failed[:5])}" + " …" * (len(found.failed) > 5)]
+                        if found.failed
+                        else []
+                    ),
+                ]
+            ),
+            file=sys.stderr,
+        )
+        if args.export:
+            write_texts(found.ids, found.texts, args.export)
     if args.export and not captioner:
-        for s in splits: write_texts(corpus.visuals(s).ids, corpus.descriptions(s), args.export)
+        for s in splits:
+            write_texts(corpus.visuals(s).ids, corpus.descriptions(s), args.export)
     show(described_rows(corpus, splits), args.json, dict(corpus=corpus.name, folder=str(corpus.descriptions_folder)))

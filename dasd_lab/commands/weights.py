@@ -9,68 +9,98 @@ __all__ = ['weights_list', 'weights_find', 'weights_import', 'weights_words', 'i
 # %% ../../nbs/792_commands.weights.ipynb #194e606f
 import sys
 
-from .words import common_words,listed,show
+from .words import common_words, listed, show
 
 # %% ../../nbs/792_commands.weights.ipynb #7b1e85c5
-def weights_list(args)->None:
+def weights_list(args) -> None:
     "dasd-lab weights"
-    from dasd_lab.backbone.weights import list_weights,weights_root
-    rows = list_weights()
-    if not args.json: print(f'in {weights_root()}; `dasd-lab weights find NAME` says how to get one', file=sys.stderr)
-    show(rows if args.json else [{k: r[k] for k in ('name','state','MB','licence','what')} for r in rows], args.json)
+    from dasd_lab.backbone.weights import list_weights, weights_root
 
-def weights_find(args)->None:
+    rows = list_weights()
+    if not args.json:
+        print(f"in {weights_root()}; `dasd-lab weights find NAME` says how to get one", file=sys.stderr)
+    show(
+        rows if args.json else [{k: r[k] for k in ("name", "state", "MB", "licence", "what")} for r in rows], args.json
+    )
+
+
+def weights_find(args) -> None:
     "dasd-lab weights find"
     from dasd_lab.backbone.weights import find_weights
+
     print(find_weights(args.name))
 
-def weights_import(args)->None:
+
+def weights_import(args) -> None:
     "dasd-lab weights import"
     from dasd_lab.backbone.weights import import_weights
+
     print(import_weights(args.name, args.folder))
 
 # %% ../../nbs/792_commands.weights.ipynb #1661f580
 def weights_words(
-    commands # argparse's subparsers
-)->None:
+    commands,  # argparse's subparsers
+) -> None:
     "The words of `weights`"
-    p = commands.add_parser('weights', help='pretrained weights: which there are, how to get one, verify and import it')
-    common_words(p, 'json')
+    p = commands.add_parser("weights", help="pretrained weights: which there are, how to get one, verify and import it")
+    common_words(p, "json")
     p.set_defaults(run_command=weights_list)
-    steps = p.add_subparsers(metavar='STEP')
-    f = steps.add_parser('find', help='print the folder of a model, or what to type to get it')
-    f.add_argument('name', metavar='NAME', help='as `dasd-lab weights` lists it')
+    steps = p.add_subparsers(metavar="STEP")
+    f = steps.add_parser("find", help="print the folder of a model, or what to type to get it")
+    f.add_argument("name", metavar="NAME", help="as `dasd-lab weights` lists it")
     f.set_defaults(run_command=weights_find)
-    i = steps.add_parser('import', help='verify a downloaded model and put it where the lab looks for it')
-    i.add_argument('name', metavar='NAME', help='as `dasd-lab weights` lists it')
-    i.add_argument('folder', metavar='FOLDER', help='where it was downloaded to')
+    i = steps.add_parser("import", help="verify a downloaded model and put it where the lab looks for it")
+    i.add_argument("name", metavar="NAME", help="as `dasd-lab weights` lists it")
+    i.add_argument("folder", metavar="FOLDER", help="where it was downloaded to")
     i.set_defaults(run_command=weights_import)
 
 # %% ../../nbs/792_commands.weights.ipynb #ec8b27b7
-def import_checkpoint(args)->None:
+def import_checkpoint(args) -> None:
     "dasd-lab import-official"
-    from dasd_lab.training.exchange import import_official,told
+    from dasd_lab.training.exchange import import_official, told
+
     print(told(import_official(args.file, args.out, args.tokenizer, listed(args.languages))), file=sys.stderr)
-    if not args.tokenizer: print('note: without --tokenizer the run reads token ids, no sentences; give the tokenizer.json of cased multilingual BERT', file=sys.stderr)
+    if not args.tokenizer:
+        print(
+            "note: without --tokenizer the run reads token ids, no sentences; give the tokenizer.json of cased multilingual BERT",
+            file=sys.stderr,
+        )
     print(args.out)
 
-def export_checkpoint(args)->None:
+
+def export_checkpoint(args) -> None:
     "dasd-lab export-official"
     from dasd_lab.training.exchange import export_official
-    print(f'{len(export_official(args.run, args.file))} tensors', file=sys.stderr)
+
+    print(f"{len(export_official(args.run, args.file))} tensors", file=sys.stderr)
     print(args.file)
 
+
 def exchange_words(
-    commands # argparse's subparsers
-)->None:
+    commands,  # argparse's subparsers
+) -> None:
     "The words of both commands"
-    i = commands.add_parser('import-official', help="a run from a checkpoint of the authors' code; nothing in the file is executed")
-    i.add_argument('file', metavar='FILE', help='such as pytorch_model.bin, both generations of names; says which tensors it used and which not, and fails on a stranger')
-    i.add_argument('--out', metavar='FOLDER', required=True, help='the run, a new folder')
-    i.add_argument('--tokenizer', metavar='FILE', help='tokenizer.json of cased multilingual BERT (without it the run reads token ids only)')
-    i.add_argument('--languages', metavar='LIST', help='ISO 639-1 codes with commas (default: all that the checkpoint holds)')
+    i = commands.add_parser(
+        "import-official", help="a run from a checkpoint of the authors' code; nothing in the file is executed"
+    )
+    i.add_argument(
+        "file",
+        metavar="FILE",
+        help="such as pytorch_model.bin, both generations of names; says which tensors it used and which not, and fails on a stranger",
+    )
+    i.add_argument("--out", metavar="FOLDER", required=True, help="the run, a new folder")
+    i.add_argument(
+        "--tokenizer",
+        metavar="FILE",
+        help="tokenizer.json of cased multilingual BERT (without it the run reads token ids only)",
+    )
+    i.add_argument(
+        "--languages", metavar="LIST", help="ISO 639-1 codes with commas (default: all that the checkpoint holds)"
+    )
     i.set_defaults(run_command=import_checkpoint)
-    e = commands.add_parser('export-official', help="the authors' format from a run of the official form")
-    e.add_argument('run', metavar='RUN', help='folder of a run')
-    e.add_argument('file', metavar='FILE', help='a new file; the same keys in the same order where the run was imported')
+    e = commands.add_parser("export-official", help="the authors' format from a run of the official form")
+    e.add_argument("run", metavar="RUN", help="folder of a run")
+    e.add_argument(
+        "file", metavar="FILE", help="a new file; the same keys in the same order where the run was imported"
+    )
     e.set_defaults(run_command=export_checkpoint)

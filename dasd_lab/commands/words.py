@@ -6,85 +6,122 @@
 __all__ = ['listed', 'changed_settings', 'text_table', 'show', 'n_processes', 'open_corpus', 'in_lab', 'common_words']
 
 # %% ../../nbs/791_commands.words.ipynb #a64aab25
-import argparse,json,os
-from collections.abc import Mapping,Sequence
+import argparse
+import json
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 # %% ../../nbs/791_commands.words.ipynb #e2442b87
 def listed(
-    text:str|None # 'de,fr' or None
-)->list[str]|None:
+    text: str | None,  # 'de,fr' or None
+) -> list[str] | None:
     "A list written with commas"
-    return None if text is None else [w for w in (x.strip() for x in text.split(',')) if w]
+    return None if text is None else [w for w in (x.strip() for x in text.split(",")) if w]
+
 
 def changed_settings(
-    texts:Sequence[str], # such as 'config.adapter.bottleneck=16'
-    option:str='--set'   # which option they stand behind, for the error
-)->dict:                 # dotted name → value
+    texts: Sequence[str],  # such as 'config.adapter.bottleneck=16'
+    option: str = "--set",  # which option they stand behind, for the error
+) -> dict:  # dotted name → value
     "Settings written as name=value, the value as JSON or as plain text"
     from dasd_lab.contracts import LabError
+
     found = {}
     for text in texts:
-        name,equals,value = text.partition('=')
-        if not equals or not name: raise LabError(f'{option} {text}', 'name=value, such as config.adapter.bottleneck=16', 'Write it so.')
-        try: found[name] = json.loads(value)
-        except ValueError: found[name] = value
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise LabError(f"{option} {text}", "name=value, such as config.adapter.bottleneck=16", "Write it so.")
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value
     return found
 
 # %% ../../nbs/791_commands.words.ipynb #72c33d8a
 def text_table(
-    rows:Sequence[Mapping] # rows with the same keys
-)->str:
+    rows: Sequence[Mapping],  # rows with the same keys
+) -> str:
     "Rows as aligned columns; numbers to the right"
-    from unicodedata import combining,east_asian_width
-    if not rows: return '(nothing)'
-    wide = lambda s: sum(0 if combining(c) else 2 if east_asian_width(c) in 'WF' else 1 for c in s)
-    shown = lambda v: f'{v:.3f}' if isinstance(v, float) else f'{v:,}' if type(v) is int else str(v)
-    cells = [list(rows[0]),*([shown(v) for v in r.values()] for r in rows)]
+    from unicodedata import combining, east_asian_width
+
+    if not rows:
+        return "(nothing)"
+    wide = lambda s: sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in s)
+    shown = lambda v: f"{v:.3f}" if isinstance(v, float) else f"{v:,}" if type(v) is int else str(v)
+    cells = [list(rows[0]), *([shown(v) for v in r.values()] for r in rows)]
     widths = [max(map(wide, column)) for column in zip(*cells)]
-    right = [isinstance(v, (int,float)) for v in rows[0].values()]
-    fill = lambda s,w,r: ' '*(w-wide(s))+s if r else s+' '*(w-wide(s))
-    lines = ['  '.join(map(fill, row, widths, right)).rstrip() for row in cells]
-    return '\n'.join([lines[0], '  '.join('─'*w for w in widths), *lines[1:]])
+    right = [isinstance(v, (int, float)) for v in rows[0].values()]
+    fill = lambda s, w, r: " " * (w - wide(s)) + s if r else s + " " * (w - wide(s))
+    lines = ["  ".join(map(fill, row, widths, right)).rstrip() for row in cells]
+    return "\n".join([lines[0], "  ".join("─" * w for w in widths), *lines[1:]])
+
 
 def show(
-    rows:Sequence[Mapping],   # the table
-    as_json:bool=False,       # for programs
-    about:Mapping|None=None   # what else a program wants to know
-)->None:
+    rows: Sequence[Mapping],  # the table
+    as_json: bool = False,  # for programs
+    about: Mapping | None = None,  # what else a program wants to know
+) -> None:
     "Print a table on standard output"
     print(json.dumps(dict(about or {}, rows=list(rows)), ensure_ascii=False, indent=1) if as_json else text_table(rows))
 
 # %% ../../nbs/791_commands.words.ipynb #301d1ed9
-def n_processes()->int:
+def n_processes() -> int:
     "How many processes a command draws with"
     return min(8, os.cpu_count() or 1)
 
+
 def open_corpus(
-    name:str|None=None # registered, imported, or a folder; None: pictograms
-):                     # a `corpora.catalog.Corpus`
+    name: str | None = None,  # registered, imported, or a folder; None: pictograms
+):  # a `corpora.catalog.Corpus`
     "A corpus by its name or its folder"
-    from dasd_lab.corpora.catalog import corpus_named,load_corpus
-    return load_corpus('pictograms', processes=n_processes()) if name in (None,'pictograms') else corpus_named(name)
+    from dasd_lab.corpora.catalog import corpus_named, load_corpus
+
+    return load_corpus("pictograms", processes=n_processes()) if name in (None, "pictograms") else corpus_named(name)
 
 # %% ../../nbs/791_commands.words.ipynb #93f0f3a6
 def in_lab(
-    *parts:str # below the repository
-)->Path:
+    *parts: str,  # below the repository
+) -> Path:
     "A place in the lab's repository, or in the working folder where there is none"
     from dasd_lab.corpora.catalog import lab_folder
+
     return (lab_folder() or Path.cwd()).joinpath(*parts)
 
 # %% ../../nbs/791_commands.words.ipynb #dd48673e
 def common_words(
-    p:argparse.ArgumentParser, # of a command
-    *names:str # of the options: corpus, run, split, languages, seed, json
-)->None:
+    p: argparse.ArgumentParser,  # of a command
+    *names: str,  # of the options: corpus, run, split, languages, seed, json
+) -> None:
     "Options that several commands share"
-    known = dict(corpus=('--corpus', dict(metavar='NAME', help='a corpus by name, or a folder of pictures and caption files (default: pictograms, built when missing)')),
-        run=('--run', dict(metavar='FOLDER', help='a trained run, or a published model (default: the weights that come with the lab)')),
-        split=('--split', dict(default='test', help='part of the corpus (default: %(default)s)')),
-        languages=('--languages', dict(metavar='LIST', help='ISO 639-1 codes with commas, such as de,fr,cs,zh,ja (default: those of the preset or run)')),
-        seed=('--seed', dict(type=int, default=0, metavar='N', help='of everything that is random (default: %(default)s)')),
-        json=('--json', dict(action='store_true', help='print JSON instead of a table')))
-    for n in names: p.add_argument(known[n][0], **known[n][1])
+    known = dict(
+        corpus=(
+            "--corpus",
+            dict(
+                metavar="NAME",
+                help="a corpus by name, or a folder of pictures and caption files (default: pictograms, built when missing)",
+            ),
+        ),
+        run=(
+            "--run",
+            dict(
+                metavar="FOLDER",
+                help="a trained run, or a published model (default: the weights that come with the lab)",
+            ),
+        ),
+        split=("--split", dict(default="test", help="part of the corpus (default: %(default)s)")),
+        languages=(
+            "--languages",
+            dict(
+                metavar="LIST",
+                help="ISO 639-1 codes with commas, such as de,fr,cs,zh,ja (default: those of the preset or run)",
+            ),
+        ),
+        seed=(
+            "--seed",
+            dict(type=int, default=0, metavar="N", help="of everything that is random (default: %(default)s)"),
+        ),
+        json=("--json", dict(action="store_true", help="print JSON instead of a table")),
+    )
+    for n in names:
+        p.add_argument(known[n][0], **known[n][1])

@@ -6,7 +6,8 @@
 __all__ = ['CAPTIONERS', 'FILES', 'PROMPTS', 'captioner_folder', 'CaptioningModel', 'model_type', 'ChatModel', 'open_captioner']
 
 # %% ../../nbs/159_corpora.captioners.ipynb #cfa22403
-import hashlib,json
+import hashlib
+import json
 from collections.abc import Sequence
 from functools import cached_property
 from importlib.metadata import version
@@ -22,154 +23,332 @@ from .engines import models_root
 from ..storage import sha256
 
 # %% ../../nbs/159_corpora.captioners.ipynb #0c5c150a
-CAPTIONERS = dict( # what to fetch: repository, size, what it says
-    blip=('Salesforce/blip-image-captioning-base', '0.2 billion parameters', 'one short sentence'),
-    florence=('florence-community/Florence-2-base', '0.2 billion parameters', 'a paragraph'),
-    florence_large=('florence-community/Florence-2-large', '0.8 billion parameters', 'a paragraph'),
-    llava_small=('llava-hf/llava-onevision-qwen2-0.5b-ov-hf', '0.9 billion parameters', 'chat; pictures and clips'),
-    internvl=('OpenGVLab/InternVL3-1B-hf', '1 billion parameters', 'chat; pictures and clips'),
-    smolvlm=('HuggingFaceTB/SmolVLM2-2.2B-Instruct', '2.2 billion parameters', 'chat; pictures and clips'),
-    qwen=('Qwen/Qwen3-VL-4B-Instruct', '4 billion parameters', 'chat; pictures and clips'),
-    llava=('llava-hf/llava-onevision-qwen2-7b-ov-hf', '8 billion parameters', 'chat; pictures and clips'))
-FILES = '*.safetensors','*.json','*.txt','*.jinja','*.model' # of a repository
+CAPTIONERS = dict(  # what to fetch: repository, size, what it says
+    blip=("Salesforce/blip-image-captioning-base", "0.2 billion parameters", "one short sentence"),
+    florence=("florence-community/Florence-2-base", "0.2 billion parameters", "a paragraph"),
+    florence_large=("florence-community/Florence-2-large", "0.8 billion parameters", "a paragraph"),
+    llava_small=("llava-hf/llava-onevision-qwen2-0.5b-ov-hf", "0.9 billion parameters", "chat; pictures and clips"),
+    internvl=("OpenGVLab/InternVL3-1B-hf", "1 billion parameters", "chat; pictures and clips"),
+    smolvlm=("HuggingFaceTB/SmolVLM2-2.2B-Instruct", "2.2 billion parameters", "chat; pictures and clips"),
+    qwen=("Qwen/Qwen3-VL-4B-Instruct", "4 billion parameters", "chat; pictures and clips"),
+    llava=("llava-hf/llava-onevision-qwen2-7b-ov-hf", "8 billion parameters", "chat; pictures and clips"),
+)
+FILES = "*.safetensors", "*.json", "*.txt", "*.jinja", "*.model"  # of a repository
+
 
 def captioner_folder(
-    model:str|Path,      # a folder, a short name of `CAPTIONERS`, a name in `models_root()`, or owner/name of the hub
-    download:bool=False  # may it be fetched from the hub?
-)->tuple[Path,str]:      # the folder, and the model's name
+    model: str | Path,  # a folder, a short name of `CAPTIONERS`, a name in `models_root()`, or owner/name of the hub
+    download: bool = False,  # may it be fetched from the hub?
+) -> tuple[Path, str]:  # the folder, and the model's name
     "Where a model is; else an error that says how to get it"
-    hub = CAPTIONERS.get(str(model), (str(model),))[0]; name = Path(hub).name; known = hub.count('/')==1 and not hub.startswith(('.','~','/'))
-    get = f'Type `hf download {hub} {" ".join(f"--include {o!r}" for o in FILES)} --local-dir {models_root()/name}`' if known else f'Name one of {sorted(CAPTIONERS)}, or owner/name'
-    folder = next((f for f in (Path(model).expanduser(), models_root()/str(model), models_root()/name) if (f/'config.json').is_file()), None)
+    hub = CAPTIONERS.get(str(model), (str(model),))[0]
+    name = Path(hub).name
+    known = hub.count("/") == 1 and not hub.startswith((".", "~", "/"))
+    get = (
+        f"Type `hf download {hub} {' '.join(f'--include {o!r}' for o in FILES)} --local-dir {models_root() / name}`"
+        if known
+        else f"Name one of {sorted(CAPTIONERS)}, or owner/name"
+    )
+    folder = next(
+        (
+            f
+            for f in (Path(model).expanduser(), models_root() / str(model), models_root() / name)
+            if (f / "config.json").is_file()
+        ),
+        None,
+    )
     if folder is None and download and known:
         from huggingface_hub import snapshot_download
-        try: folder = Path(snapshot_download(hub, allow_patterns=list(FILES)))
-        except Exception as e: raise LabError(f'{hub} cannot be fetched ({str(e).strip()[:160]})', 'a repository that the hub gives out', f'{get}, where there is a connection and the licence was accepted.') from e
-    if folder is None: raise LabError(f'no captioning model {str(model)!r} here or in {models_root()}', 'a folder with config.json, processor and weights', f'{get}{", or allow the download" if known else ""}.')
-    if not list(folder.glob('*.safetensors')): raise LabError(f'{folder} without weights', 'safetensors; others are not read', f'{get}.' if known else 'Fetch it again, or save the model with save_pretrained.')
-    return folder,name if known else folder.resolve().name
+
+        try:
+            folder = Path(snapshot_download(hub, allow_patterns=list(FILES)))
+        except Exception as e:
+            raise LabError(
+                f"{hub} cannot be fetched ({str(e).strip()[:160]})",
+                "a repository that the hub gives out",
+                f"{get}, where there is a connection and the licence was accepted.",
+            ) from e
+    if folder is None:
+        raise LabError(
+            f"no captioning model {str(model)!r} here or in {models_root()}",
+            "a folder with config.json, processor and weights",
+            f"{get}{', or allow the download' if known else ''}.",
+        )
+    if not list(folder.glob("*.safetensors")):
+        raise LabError(
+            f"{folder} without weights",
+            "safetensors; others are not read",
+            f"{get}." if known else "Fetch it again, or save the model with save_pretrained.",
+        )
+    return folder, name if known else folder.resolve().name
 
 # %% ../../nbs/159_corpora.captioners.ipynb #4f20310c
 class _Model:
     "A model with its processor, from a folder"
-    auto = ''  # the class of transformers that opens it
-    def __init__(self,
-        model:str|Path,          # see `captioner_folder`
-        prompt:str,              # of a picture
-        max_new_tokens:int=128,  # at most, of a description
-        device:str='cpu',        # such as cuda
-        dtype:str='float32',     # of the weights: float32, bfloat16, float16
-        download:bool=False,     # see `captioner_folder`
-        max_side:int=768,        # pixels; larger pictures are scaled down before the model sees them
-        **more                   # further settings
+
+    auto = ""  # the class of transformers that opens it
+
+    def __init__(
+        self,
+        model: str | Path,  # see `captioner_folder`
+        prompt: str,  # of a picture
+        max_new_tokens: int = 128,  # at most, of a description
+        device: str = "cpu",  # such as cuda
+        dtype: str = "float32",  # of the weights: float32, bfloat16, float16
+        download: bool = False,  # see `captioner_folder`
+        max_side: int = 768,  # pixels; larger pictures are scaled down before the model sees them
+        **more,  # further settings
     ):
-        self.folder,self.name = captioner_folder(model, download); self.prompt,self.max_new_tokens,self.max_side,self.device = prompt,max_new_tokens,max_side,device
-        if max_new_tokens<1: raise LabError(f'{max_new_tokens} new tokens', 'at least 1', 'Allow more.')
-        self.settings = dict(weights=self._sum, prompt=prompt, max_new_tokens=max_new_tokens, decoding='greedy', dtype=dtype, max_side=max_side, **more)
-        self.versions = {p: version(p) for p in ('transformers','tokenizers','torch')}
-        self.processor,self.model = self._load(dtype)
+        self.folder, self.name = captioner_folder(model, download)
+        self.prompt, self.max_new_tokens, self.max_side, self.device = prompt, max_new_tokens, max_side, device
+        if max_new_tokens < 1:
+            raise LabError(f"{max_new_tokens} new tokens", "at least 1", "Allow more.")
+        self.settings = dict(
+            weights=self._sum,
+            prompt=prompt,
+            max_new_tokens=max_new_tokens,
+            decoding="greedy",
+            dtype=dtype,
+            max_side=max_side,
+            **more,
+        )
+        self.versions = {p: version(p) for p in ("transformers", "tokenizers", "torch")}
+        self.processor, self.model = self._load(dtype)
 
     @cached_property
-    def _sum(self)->str: return hashlib.sha256(''.join(f'{p.name} {sha256(p)} ' for p in sorted({p for o in FILES for p in self.folder.glob(o)})).encode()).hexdigest()[:12]
-    def _load(self, dtype:str):
-        import torch,transformers
-        from safetensors import SafetensorError
-        if not isinstance(getattr(torch, dtype, None), torch.dtype): raise LabError(f'dtype {dtype!r}', 'float32, bfloat16 or float16', 'Choose one.')
-        safe = dict(local_files_only=True, trust_remote_code=False)
-        try: return transformers.AutoProcessor.from_pretrained(self.folder, **safe),getattr(transformers, self.auto).from_pretrained(self.folder, use_safetensors=True, dtype=getattr(torch, dtype), **safe).eval().to(self.device)
-        except (OSError,ValueError,KeyError,RuntimeError,AssertionError,TypeError,ImportError,SafetensorError) as e: raise LabError(f'{self.folder} cannot be read as a captioning model ({" ".join(str(e).split())[:200]})', f'what {self.auto} of transformers opens, with its processor, without code of its own', 'Fetch it again, whole, or choose another.') from e
+    def _sum(self) -> str:
+        return hashlib.sha256(
+            "".join(f"{p.name} {sha256(p)} " for p in sorted({p for o in FILES for p in self.folder.glob(o)})).encode()
+        ).hexdigest()[:12]
 
-    def _picture(self, frame:np.ndarray)->Image.Image:
-        found = Image.fromarray(np.ascontiguousarray(frame)); found.thumbnail((self.max_side,self.max_side), Image.Resampling.LANCZOS)
+    def _load(self, dtype: str):
+        import torch
+        import transformers
+        from safetensors import SafetensorError
+
+        if not isinstance(getattr(torch, dtype, None), torch.dtype):
+            raise LabError(f"dtype {dtype!r}", "float32, bfloat16 or float16", "Choose one.")
+        safe = dict(local_files_only=True, trust_remote_code=False)
+        try:
+            return transformers.AutoProcessor.from_pretrained(self.folder, **safe), getattr(
+                transformers, self.auto
+            ).from_pretrained(self.folder, use_safetensors=True, dtype=getattr(torch, dtype), **safe).eval().to(
+                self.device
+            )
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            RuntimeError,
+            AssertionError,
+            TypeError,
+            ImportError,
+            SafetensorError,
+        ) as e:
+            raise LabError(
+                f"{self.folder} cannot be read as a captioning model ({' '.join(str(e).split())[:200]})",
+                f"what {self.auto} of transformers opens, with its processor, without code of its own",
+                "Fetch it again, whole, or choose another.",
+            ) from e
+
+    def _picture(self, frame: np.ndarray) -> Image.Image:
+        found = Image.fromarray(np.ascontiguousarray(frame))
+        found.thumbnail((self.max_side, self.max_side), Image.Resampling.LANCZOS)
         return found
+
     def _generated(self, inputs):
         "Ids of the answers; greedy, whatever the model's own settings say"
         import torch
-        inputs = inputs.to(self.device, self.model.dtype) # integers stay as they are
-        with torch.inference_mode(): return self.model.generate(**inputs, max_new_tokens=self.max_new_tokens, max_length=None, do_sample=False, num_beams=1, temperature=None, top_p=None, top_k=None)
+
+        inputs = inputs.to(self.device, self.model.dtype)  # integers stay as they are
+        with torch.inference_mode():
+            return self.model.generate(
+                **inputs,
+                max_new_tokens=self.max_new_tokens,
+                max_length=None,
+                do_sample=False,
+                num_beams=1,
+                temperature=None,
+                top_p=None,
+                top_k=None,
+            )
 
 # %% ../../nbs/159_corpora.captioners.ipynb #951b9255
 class CaptioningModel(_Model):
     "BLIP, GIT or Florence-2"
-    auto = 'AutoModelForImageTextToText'
-    KINDS,TASKS = ('blip','git','florence2'),('<MORE_DETAILED_CAPTION>','<DETAILED_CAPTION>','<CAPTION>')
-    def __init__(self,
-        model:str|Path='blip',   # see `captioner_folder`
-        prompt:str|None=None,    # None: none, for Florence-2 <MORE_DETAILED_CAPTION>
-        **options                # see `_Model`: max_new_tokens, device, dtype, download, max_side
-    ):
-        self.kind = model_type(captioner_folder(model, options.get('download', False))[0])
-        if self.kind not in self.KINDS: raise LabError(f'{model}, a model of the kind {self.kind!r}', f'one of {list(self.KINDS)}', 'Take `ChatModel`.')
-        if prompt and self.kind=='git': raise LabError(f'the prompt {prompt!r} for GIT', 'no prompt', 'Leave it away.')
-        if self.kind=='florence2' and prompt not in (None, *self.TASKS): raise LabError(f'the prompt {prompt!r} for Florence-2', f'one of its tasks {list(self.TASKS)}', 'Choose one.')
-        super().__init__(model, prompt or (self.TASKS[0] if self.kind=='florence2' else ''), clips='middle frame', **options)
 
-    def describe(self, batch:Sequence[np.ndarray])->list[str]:
+    auto = "AutoModelForImageTextToText"
+    KINDS, TASKS = ("blip", "git", "florence2"), ("<MORE_DETAILED_CAPTION>", "<DETAILED_CAPTION>", "<CAPTION>")
+
+    def __init__(
+        self,
+        model: str | Path = "blip",  # see `captioner_folder`
+        prompt: str | None = None,  # None: none, for Florence-2 <MORE_DETAILED_CAPTION>
+        **options,  # see `_Model`: max_new_tokens, device, dtype, download, max_side
+    ):
+        self.kind = model_type(captioner_folder(model, options.get("download", False))[0])
+        if self.kind not in self.KINDS:
+            raise LabError(
+                f"{model}, a model of the kind {self.kind!r}", f"one of {list(self.KINDS)}", "Take `ChatModel`."
+            )
+        if prompt and self.kind == "git":
+            raise LabError(f"the prompt {prompt!r} for GIT", "no prompt", "Leave it away.")
+        if self.kind == "florence2" and prompt not in (None, *self.TASKS):
+            raise LabError(
+                f"the prompt {prompt!r} for Florence-2", f"one of its tasks {list(self.TASKS)}", "Choose one."
+            )
+        super().__init__(
+            model, prompt or (self.TASKS[0] if self.kind == "florence2" else ""), clips="middle frame", **options
+        )
+
+    def describe(self, batch: Sequence[np.ndarray]) -> list[str]:
         "A description each"
-        pictures = [self._picture(f[len(f)//2]) for f in batch]; texts = dict(text=[self.prompt]*len(pictures)) if self.prompt else {}
-        inputs = self.processor(images=pictures, return_tensors='pt', **texts)
-        if self.kind!='florence2' and not self.prompt: inputs.pop('input_ids', None); inputs.pop('attention_mask', None)
-        begun = inputs['input_ids'].shape[1]-1 if self.kind=='blip' and self.prompt else 1 # the start; of a prompt BLIP leaves the separator out
+        pictures = [self._picture(f[len(f) // 2]) for f in batch]
+        texts = dict(text=[self.prompt] * len(pictures)) if self.prompt else {}
+        inputs = self.processor(images=pictures, return_tensors="pt", **texts)
+        if self.kind != "florence2" and not self.prompt:
+            inputs.pop("input_ids", None)
+            inputs.pop("attention_mask", None)
+        # the start; of a prompt BLIP leaves the separator out
+        begun = inputs["input_ids"].shape[1] - 1 if self.kind == "blip" and self.prompt else 1
         found = self._generated(inputs)
-        if self.kind!='florence2': return self.processor.batch_decode(found[:,begun:], skip_special_tokens=True)
-        pads = self.processor.tokenizer.pad_token or '<pad>' # the post-processing of the task knows no padding
-        return [self.processor.post_process_generation(t.replace(pads, ''), task=self.prompt, image_size=p.size)[self.prompt] for t,p in zip(self.processor.batch_decode(found, skip_special_tokens=False), pictures)]
+        if self.kind != "florence2":
+            return self.processor.batch_decode(found[:, begun:], skip_special_tokens=True)
+        pads = self.processor.tokenizer.pad_token or "<pad>"  # the post-processing of the task knows no padding
+        return [
+            self.processor.post_process_generation(t.replace(pads, ""), task=self.prompt, image_size=p.size)[
+                self.prompt
+            ]
+            for t, p in zip(self.processor.batch_decode(found, skip_special_tokens=False), pictures)
+        ]
+
 
 def model_type(
-    folder:Path # of a model
-)->str:
+    folder: Path,  # of a model
+) -> str:
     "The kind of a model, as its configuration names it"
-    try: return json.loads((folder/'config.json').read_text(encoding='utf-8'))['model_type']
-    except (OSError,ValueError,KeyError,TypeError) as e: raise LabError(f'{folder/"config.json"} cannot be read ({type(e).__name__})', 'the configuration of a model', 'Fetch it again.') from e
+    try:
+        return json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
+    except (OSError, ValueError, KeyError, TypeError) as e:
+        raise LabError(
+            f"{folder / 'config.json'} cannot be read ({type(e).__name__})",
+            "the configuration of a model",
+            "Fetch it again.",
+        ) from e
 
 # %% ../../nbs/159_corpora.captioners.ipynb #942ecf9e
-PROMPTS = 'Please describe the contents of this image in detail.','Please describe the contents of this video in detail.','What do you see?'
+PROMPTS = (
+    "Please describe the contents of this image in detail.",
+    "Please describe the contents of this video in detail.",
+    "What do you see?",
+)
+
 
 class ChatModel(_Model):
     "LLaVA-OneVision, SmolVLM, Qwen-VL, InternVL, Gemma 3 and their like"
-    auto = 'AutoModelForImageTextToText'
-    def __init__(self,
-        model:str|Path,                 # see `captioner_folder`
-        prompt:str|None=None,           # of a picture; None: the paper's
-        video_prompt:str|None=None,     # of a clip; None: the prompt where it was given, else the paper's
-        fallback_prompt:str=PROMPTS[2], # after an empty answer
-        clips:str|None=None,            # how a clip is given: video or images; None: as the processor can
-        **options                       # see `_Model`: max_new_tokens, device, dtype, download, max_side
-    ):
-        kind = model_type(captioner_folder(model, options.get('download', False))[0]); clips = clips or ('images' if kind in ('smolvlm','idefics3','gemma3') else 'video')
-        if clips not in ('video','images'): raise LabError(f'clips as {clips!r}', 'video or images', 'Choose one.')
-        self.video_prompt,self.fallback_prompt,self.clips = video_prompt or prompt or PROMPTS[1],fallback_prompt,clips
-        super().__init__(model, prompt or PROMPTS[0], video_prompt=self.video_prompt, fallback_prompt=fallback_prompt, clips=clips, **options)
-        if not getattr(self.processor, 'chat_template', None): raise LabError(f'{self.name}, whose processor has no chat template', 'a model that one chats with', 'Take another, or `CaptioningModel`.')
-        if getattr(self.processor, 'video_processor', None) is None: self.clips = self.settings['clips'] = 'images'
-        self.processor.tokenizer.padding_side = 'left'
 
-    def describe(self, batch:Sequence[np.ndarray])->list[str]: return self._answers(batch)
-    def again(self, batch:Sequence[np.ndarray])->list[str]: return self._answers(batch, self.fallback_prompt)
-    def _answers(self, batch:Sequence[np.ndarray], prompt:str='')->list[str]:
+    auto = "AutoModelForImageTextToText"
+
+    def __init__(
+        self,
+        model: str | Path,  # see `captioner_folder`
+        prompt: str | None = None,  # of a picture; None: the paper's
+        video_prompt: str | None = None,  # of a clip; None: the prompt where it was given, else the paper's
+        fallback_prompt: str = PROMPTS[2],  # after an empty answer
+        clips: str | None = None,  # how a clip is given: video or images; None: as the processor can
+        **options,  # see `_Model`: max_new_tokens, device, dtype, download, max_side
+    ):
+        kind = model_type(captioner_folder(model, options.get("download", False))[0])
+        clips = clips or ("images" if kind in ("smolvlm", "idefics3", "gemma3") else "video")
+        if clips not in ("video", "images"):
+            raise LabError(f"clips as {clips!r}", "video or images", "Choose one.")
+        self.video_prompt, self.fallback_prompt, self.clips = (
+            video_prompt or prompt or PROMPTS[1],
+            fallback_prompt,
+            clips,
+        )
+        super().__init__(
+            model,
+            prompt or PROMPTS[0],
+            video_prompt=self.video_prompt,
+            fallback_prompt=fallback_prompt,
+            clips=clips,
+            **options,
+        )
+        if not getattr(self.processor, "chat_template", None):
+            raise LabError(
+                f"{self.name}, whose processor has no chat template",
+                "a model that one chats with",
+                "Take another, or `CaptioningModel`.",
+            )
+        if getattr(self.processor, "video_processor", None) is None:
+            self.clips = self.settings["clips"] = "images"
+        self.processor.tokenizer.padding_side = "left"
+
+    def describe(self, batch: Sequence[np.ndarray]) -> list[str]:
+        return self._answers(batch)
+
+    def again(self, batch: Sequence[np.ndarray]) -> list[str]:
+        return self._answers(batch, self.fallback_prompt)
+
+    def _answers(self, batch: Sequence[np.ndarray], prompt: str = "") -> list[str]:
         "Pictures together, and clips of as many frames: not all processors stack others"
         found = {}
         for t in sorted({len(f) for f in batch}):
-            rows = [i for i,f in enumerate(batch) if len(f)==t]; found |= zip(rows, self._chat([batch[i] for i in rows], prompt or (self.video_prompt if t>1 else self.prompt), t>1 and self.clips=='video'))
+            rows = [i for i, f in enumerate(batch) if len(f) == t]
+            found |= zip(
+                rows,
+                self._chat(
+                    [batch[i] for i in rows],
+                    prompt or (self.video_prompt if t > 1 else self.prompt),
+                    t > 1 and self.clips == "video",
+                ),
+            )
         return [found[i] for i in range(len(batch))]
 
-    def _chat(self, batch:Sequence[np.ndarray], prompt:str, video:bool)->list[str]:
+    def _chat(self, batch: Sequence[np.ndarray], prompt: str, video: bool) -> list[str]:
         frames = [[self._picture(f) for f in v] for v in batch]
-        shown = lambda v: [dict(type='video')] if video else [dict(type='image') for _ in v]
-        texts = [self.processor.apply_chat_template([dict(role='user', content=[*shown(v), dict(type='text', text=prompt)])], add_generation_prompt=True, tokenize=False) for v in frames]
-        seen = dict(videos=[np.stack([np.asarray(f) for f in v]) for v in frames], do_sample_frames=False) if video else dict(images=frames)
-        begins = self.processor.tokenizer.bos_token # templates write it, tokenizers too
-        inputs = self.processor(text=texts, padding=True, return_tensors='pt', **seen, **(dict(add_special_tokens=False) if begins and texts[0].startswith(begins) else {}))
-        return self.processor.batch_decode(self._generated(inputs)[:,inputs['input_ids'].shape[1]:], skip_special_tokens=True)
+        shown = lambda v: [dict(type="video")] if video else [dict(type="image") for _ in v]
+        texts = [
+            self.processor.apply_chat_template(
+                [dict(role="user", content=[*shown(v), dict(type="text", text=prompt)])],
+                add_generation_prompt=True,
+                tokenize=False,
+            )
+            for v in frames
+        ]
+        seen = (
+            dict(videos=[np.stack([np.asarray(f) for f in v]) for v in frames], do_sample_frames=False)
+            if video
+            else dict(images=frames)
+        )
+        begins = self.processor.tokenizer.bos_token  # templates write it, tokenizers too
+        inputs = self.processor(
+            text=texts,
+            padding=True,
+            return_tensors="pt",
+            **seen,
+            **(dict(add_special_tokens=False) if begins and texts[0].startswith(begins) else {}),
+        )
+        return self.processor.batch_decode(
+            self._generated(inputs)[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True
+        )
 
 # %% ../../nbs/159_corpora.captioners.ipynb #72623da7
 def open_captioner(
-    model:str|Path,  # see `captioner_folder`, or 'pictograms'
-    **options        # of `CaptioningModel` or `ChatModel`; None: their own
-)->Captioner:
+    model: str | Path,  # see `captioner_folder`, or 'pictograms'
+    **options,  # of `CaptioningModel` or `ChatModel`; None: their own
+) -> Captioner:
     "A captioner by the kind of its model; 'pictograms' is the lab's own, for pictures made of them"
-    if str(model)=='pictograms':
-        if given := [k for k,v in options.items() if v not in (None, False)]: raise LabError(f'{", ".join(given)} for the captioner of pictograms', 'none: it has no prompt and runs where it is', 'Leave them out.')
+    if str(model) == "pictograms":
+        if given := [k for k, v in options.items() if v not in (None, False)]:
+            raise LabError(
+                f"{', '.join(given)} for the captioner of pictograms",
+                "none: it has no prompt and runs where it is",
+                "Leave them out.",
+            )
         return PictogramCaptioner()
-    kind = model_type(captioner_folder(model, options.get('download', False))[0])
-    return (CaptioningModel if kind in CaptioningModel.KINDS else ChatModel)(model, **{k: v for k,v in options.items() if v is not None})
+    kind = model_type(captioner_folder(model, options.get("download", False))[0])
+    return (CaptioningModel if kind in CaptioningModel.KINDS else ChatModel)(
+        model, **{k: v for k, v in options.items() if v is not None}
+    )

@@ -7,7 +7,10 @@ __all__ = ['ALIASES', 'ISO_639_1', 'COLUMNS', 'SCRIPTS', 'clean_text', 'language
            'read_captions', 'recognise_language']
 
 # %% ../../nbs/10_corpora.captions.ipynb #bc77120a
-import csv, json, re, unicodedata
+import csv
+import json
+import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
@@ -16,131 +19,247 @@ from pathlib import Path
 from typing import get_args
 
 from lingua import IsoCode639_1, Language, LanguageDetectorBuilder
+
 from ..contracts import Caption, LabError, Origin
 from ..storage import whole_file
 
 # %% ../../nbs/10_corpora.captions.ipynb #c69fbf43
-_INVISIBLE = re.compile('[\ufeff\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ud800-\udfff]')  # direction marks, zero-width blanks, lone surrogates
-_BLANKS = re.compile(r'[\s\x00-\x1f\x7f-\x9f]+')
+# direction marks, zero-width blanks, lone surrogates
+_INVISIBLE = re.compile("[\ufeff\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ud800-\udfff]")
+_BLANKS = re.compile(r"[\s\x00-\x1f\x7f-\x9f]+")
+
 
 def clean_text(
-    text:str # as it came
-)->str:      # NFC, one line, no control characters
+    text: str,  # as it came
+) -> str:  # NFC, one line, no control characters
     "Text in the form that the lab stores and encodes; blank text is an error"
-    if type(text) is str and text.isprintable() and unicodedata.is_normalized('NFC', text) and text and text[0]!=' '!=text[-1] and '  ' not in text: return text # clean as it is, as most are
-    if not isinstance(text, str): raise LabError(f'a caption of type {type(text).__name__}', 'text', 'Give a string.')
-    text = _BLANKS.sub(' ', _INVISIBLE.sub('', unicodedata.normalize('NFC', text))).strip()
-    if not text: raise LabError('an empty caption', 'at least one visible character', 'Type a few words, or leave the row out.')
+    if (
+        type(text) is str
+        and text.isprintable()
+        and unicodedata.is_normalized("NFC", text)
+        and text
+        and text[0] != " " != text[-1]
+        and "  " not in text
+    ):
+        return text  # clean as it is, as most are
+    if not isinstance(text, str):
+        raise LabError(f"a caption of type {type(text).__name__}", "text", "Give a string.")
+    text = _BLANKS.sub(" ", _INVISIBLE.sub("", unicodedata.normalize("NFC", text))).strip()
+    if not text:
+        raise LabError("an empty caption", "at least one visible character", "Type a few words, or leave the row out.")
     return text
 
 # %% ../../nbs/10_corpora.captions.ipynb #5cd67003
-ALIASES = dict(jp='ja', cn='zh', cz='cs', gr='el', kr='ko', ua='uk', dk='da', se='sv', iw='he', zht='zh', chs='zh', cht='zh', ger='de', fre='fr', cze='cs', chi='zh', per='fa', dut='nl', gre='el', quz='qu', fil='tl')
-ISO_639_1 = frozenset('''aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee el en eo es et eu fa ff fi fj fo fr fy
+ALIASES = dict(
+    jp="ja",
+    cn="zh",
+    cz="cs",
+    gr="el",
+    kr="ko",
+    ua="uk",
+    dk="da",
+    se="sv",
+    iw="he",
+    zht="zh",
+    chs="zh",
+    cht="zh",
+    ger="de",
+    fre="fr",
+    cze="cs",
+    chi="zh",
+    per="fa",
+    dut="nl",
+    gre="el",
+    quz="qu",
+    fil="tl",
+)
+ISO_639_1 = frozenset(
+    """aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee el en eo es et eu fa ff fi fj fo fr fy
 ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik io is it iu ja jv ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv mg mh mi mk ml mn
 mr ms mt my na nb nd ne ng nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg si sk sl sm sn so sq sr ss st su sv sw ta te tg th ti tk tl tn
-to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu'''.split())
+to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu""".split()
+)
 
 # %% ../../nbs/10_corpora.captions.ipynb #6596c2f7
 @lru_cache(maxsize=1)
-def _names()->dict[str,str]:
+def _names() -> dict[str, str]:
     "English names and three-letter codes of the languages that can be recognised"
-    return {k.lower():o.iso_code_639_1.name.lower() for o in Language.all() for k in (o.name, o.iso_code_639_3.name)}
+    return {k.lower(): o.iso_code_639_1.name.lower() for o in Language.all() for k in (o.name, o.iso_code_639_3.name)}
+
 
 def language_code(
-    name:str # a code, alias or English name
-)->str:      # ISO 639-1
+    name: str,  # a code, alias or English name
+) -> str:  # ISO 639-1
     "One code a language: `jp` → `ja`, `zh-Hans` → `zh`, `deu` → `de`, `German` → `de`"
-    key = str(name).strip().lower(); key = ALIASES.get(key, key); short = re.split(r'[-_]', key)[0]; short = ALIASES.get(short, short)
+    key = str(name).strip().lower()
+    key = ALIASES.get(key, key)
+    short = re.split(r"[-_]", key)[0]
+    short = ALIASES.get(short, short)
     code = short if short in ISO_639_1 else _names().get(key) or _names().get(short)
-    if not code: raise LabError(f'the language {name!r}', 'an ISO 639-1 code such as en, de, zh', 'Look it up in the ISO 639-1 table.')
+    if not code:
+        raise LabError(
+            f"the language {name!r}", "an ISO 639-1 code such as en, de, zh", "Look it up in the ISO 639-1 table."
+        )
     return code
 
 # %% ../../nbs/10_corpora.captions.ipynb #4915d918
 COLUMNS = tuple(o.name for o in fields(Caption))  # text, language, visual_id, origin, style
 
+
 def caption_line(
-    caption:Caption # any
-)->str:             # with its line end
+    caption: Caption,  # any
+) -> str:  # with its line end
     "A caption as a line of JSON"
-    return json.dumps(vars(caption), ensure_ascii=False)+'\n'
+    return json.dumps(vars(caption), ensure_ascii=False) + "\n"
+
 
 def write_captions(
-    captions:Iterable[Caption], # what to write
-    path:str|Path               # .jsonl, .csv or .tsv
-)->None:
+    captions: Iterable[Caption],  # what to write
+    path: str | Path,  # .jsonl, .csv or .tsv
+) -> None:
     "One row a caption; the file appears whole or not at all"
-    path = Path(path); _format(path)
-    with whole_file(path) as fresh, open(fresh, 'w', encoding='utf-8', newline='') as f:
-        if path.suffix=='.jsonl': f.writelines(map(caption_line, captions)); return
-        rows = csv.writer(f, delimiter=_format(path), lineterminator='\n'); rows.writerow(COLUMNS)
+    path = Path(path)
+    _format(path)
+    with whole_file(path) as fresh, open(fresh, "w", encoding="utf-8", newline="") as f:
+        if path.suffix == ".jsonl":
+            f.writelines(map(caption_line, captions))
+            return
+        rows = csv.writer(f, delimiter=_format(path), lineterminator="\n")
+        rows.writerow(COLUMNS)
         rows.writerows([getattr(o, k) for k in COLUMNS] for o in captions)
 
-def _format(path:Path)->str:
-    try: return {'.jsonl':'', '.csv':',', '.tsv':'\t'}[path.suffix.lower()]
-    except KeyError: raise LabError(f'the file {path.name}', 'a name that ends in .jsonl, .csv or .tsv', 'Convert it, or rename it if it is one of these.') from None
+
+def _format(path: Path) -> str:
+    try:
+        return {".jsonl": "", ".csv": ",", ".tsv": "\t"}[path.suffix.lower()]
+    except KeyError:
+        raise LabError(
+            f"the file {path.name}",
+            "a name that ends in .jsonl, .csv or .tsv",
+            "Convert it, or rename it if it is one of these.",
+        ) from None
 
 # %% ../../nbs/10_corpora.captions.ipynb #eb3f8f76
-def _rows(path:Path)->Iterable[tuple[int,dict]]:
+def _rows(path: Path) -> Iterable[tuple[int, dict]]:
     try:
-        with open(path, encoding='utf-8-sig', newline='') as f:
+        with open(path, encoding="utf-8-sig", newline="") as f:
             if _format(path):
                 rows = csv.DictReader(f, delimiter=_format(path), strict=True)
-                for row in rows: yield rows.line_num,{k:v for k,v in row.items() if k}
+                for row in rows:
+                    yield rows.line_num, {k: v for k, v in row.items() if k}
             else:
-                for i,line in enumerate(f, 1):
-                    if not line.strip(): continue
+                for i, line in enumerate(f, 1):
+                    if not line.strip():
+                        continue
                     row = json.loads(line)
-                    if not isinstance(row, dict): raise LabError(f'{path.name}, line {i}: {line[:40]!r}', 'a JSON object', 'Write one object a line.')
-                    yield i,row
-    except FileNotFoundError: raise LabError(f'no file {path}', 'a caption file', 'Check the path.') from None
-    except OSError as e: raise LabError(f'{path} cannot be opened ({e.strerror or e})', 'a readable caption file', 'Check the path and its rights.') from None
-    except UnicodeDecodeError as e: raise LabError(f'{path.name} is not UTF-8 ({e.reason} at byte {e.start})', 'UTF-8 text', 'Convert it.') from None
-    except json.JSONDecodeError as e: raise LabError(f'{path.name}, line {i} is not JSON: {e.msg}', 'one JSON object a line', 'Correct the line.') from None
-    except csv.Error as e: raise LabError(f'{path.name}, line {rows.line_num}: {e}', 'rows of the same columns', 'Correct the line.') from None
+                    if not isinstance(row, dict):
+                        raise LabError(
+                            f"{path.name}, line {i}: {line[:40]!r}", "a JSON object", "Write one object a line."
+                        )
+                    yield i, row
+    except FileNotFoundError:
+        raise LabError(f"no file {path}", "a caption file", "Check the path.") from None
+    except OSError as e:
+        raise LabError(
+            f"{path} cannot be opened ({e.strerror or e})", "a readable caption file", "Check the path and its rights."
+        ) from None
+    except UnicodeDecodeError as e:
+        raise LabError(
+            f"{path.name} is not UTF-8 ({e.reason} at byte {e.start})", "UTF-8 text", "Convert it."
+        ) from None
+    except json.JSONDecodeError as e:
+        raise LabError(
+            f"{path.name}, line {i} is not JSON: {e.msg}", "one JSON object a line", "Correct the line."
+        ) from None
+    except csv.Error as e:
+        raise LabError(
+            f"{path.name}, line {rows.line_num}: {e}", "rows of the same columns", "Correct the line."
+        ) from None
 
 # %% ../../nbs/10_corpora.captions.ipynb #5c485902
 def read_captions(
-    path:str|Path,           # .jsonl, .csv or .tsv
-    rename:dict|None=None,   # column found → column of `COLUMNS`
-    **defaults               # values for columns that the file has not
-)->list[Caption]:            # in the file's order
+    path: str | Path,  # .jsonl, .csv or .tsv
+    rename: dict | None = None,  # column found → column of `COLUMNS`
+    **defaults,  # values for columns that the file has not
+) -> list[Caption]:  # in the file's order
     "Captions from a file; a fault is told with its line and column"
-    path,captions = Path(path),[]; _format(path); need = [o for o in ('text','language','visual_id') if o not in defaults]
-    for i,row in _rows(path):
-        row = {(rename or {}).get(k, k):v for k,v in row.items()}
+    path, captions = Path(path), []
+    _format(path)
+    need = [o for o in ("text", "language", "visual_id") if o not in defaults]
+    for i, row in _rows(path):
+        row = {(rename or {}).get(k, k): v for k, v in row.items()}
         if missing := [o for o in need if row.get(o) is None]:
-            raise LabError(f'{path.name}, line {i}: no column {missing}, found {sorted(row)}', f'the columns {list(COLUMNS)}, the last two optional', f"Rename the column, or pass rename={{'{next(iter(sorted(row)), 'caption')}':'{missing[0]}'}}.")
-        row = defaults|{k:row[k] for k in COLUMNS if row.get(k) is not None}
-        if row.get('origin','human') not in get_args(Origin): raise LabError(f'{path.name}, line {i}: origin {row["origin"]!r}', f'one of {get_args(Origin)}', 'Correct it.')
-        try: captions.append(Caption(**row|dict(text=clean_text(row['text']), language=language_code(row['language']), visual_id=str(row['visual_id']))))
-        except LabError as e: raise LabError(f'{path.name}, line {i}: {e.given}', e.expected, e.next_step) from None
-    if not captions: raise LabError(f'{path.name} without captions', 'at least one row', 'Check the file.')
+            raise LabError(
+                f"{path.name}, line {i}: no column {missing}, found {sorted(row)}",
+                f"the columns {list(COLUMNS)}, the last two optional",
+                f"Rename the column, or pass rename={{'{next(iter(sorted(row)), 'caption')}':'{missing[0]}'}}.",
+            )
+        row = defaults | {k: row[k] for k in COLUMNS if row.get(k) is not None}
+        if row.get("origin", "human") not in get_args(Origin):
+            raise LabError(
+                f"{path.name}, line {i}: origin {row['origin']!r}", f"one of {get_args(Origin)}", "Correct it."
+            )
+        try:
+            captions.append(
+                Caption(
+                    **row
+                    | dict(
+                        text=clean_text(row["text"]),
+                        language=language_code(row["language"]),
+                        visual_id=str(row["visual_id"]),
+                    )
+                )
+            )
+        except LabError as e:
+            raise LabError(f"{path.name}, line {i}: {e.given}", e.expected, e.next_step) from None
+    if not captions:
+        raise LabError(f"{path.name} without captions", "at least one row", "Check the file.")
     return captions
 
 # %% ../../nbs/10_corpora.captions.ipynb #80b713b3
-SCRIPTS = {'HIRAGANA':('ja',), 'KATAKANA':('ja',), 'CJK':('zh','ja'), 'HANGUL':('ko',), 'ARABIC':('ar','fa','ur'), 'CYRILLIC':('ru','uk','bg','sr','be','mk','kk','mn'), 'GREEK':('el',), 'HEBREW':('he',), 'THAI':('th',), 'DEVANAGARI':('hi','mr')}
+SCRIPTS = {
+    "HIRAGANA": ("ja",),
+    "KATAKANA": ("ja",),
+    "CJK": ("zh", "ja"),
+    "HANGUL": ("ko",),
+    "ARABIC": ("ar", "fa", "ur"),
+    "CYRILLIC": ("ru", "uk", "bg", "sr", "be", "mk", "kk", "mn"),
+    "GREEK": ("el",),
+    "HEBREW": ("he",),
+    "THAI": ("th",),
+    "DEVANAGARI": ("hi", "mr"),
+}
+
 
 @lru_cache(maxsize=8)
-def _detector(candidates:tuple[str,...]):
-    known = {o.iso_code_639_1.name.lower():o for o in Language.all()}
-    if missing := [o for o in candidates if o not in known]: raise LabError(f'languages {missing}', f'some of {sorted(known)}', 'Name the language of the query instead.')
+def _detector(candidates: tuple[str, ...]):
+    known = {o.iso_code_639_1.name.lower(): o for o in Language.all()}
+    if missing := [o for o in candidates if o not in known]:
+        raise LabError(f"languages {missing}", f"some of {sorted(known)}", "Name the language of the query instead.")
     return LanguageDetectorBuilder.from_languages(*[known[o] for o in candidates]).build()
 
 # %% ../../nbs/10_corpora.captions.ipynb #fac45453
 def recognise_language(
-    text:str,               # a query or caption
-    candidates:Sequence[str] # ISO 639-1 codes, the likeliest first
-)->tuple[str,float]:        # code, confidence 0…1
+    text: str,  # a query or caption
+    candidates: Sequence[str],  # ISO 639-1 codes, the likeliest first
+) -> tuple[str, float]:  # code, confidence 0…1
     "The language of a text, among candidates"
-    text,candidates = clean_text(text)[:1000],list(dict.fromkeys(map(language_code, candidates)))
-    if not candidates: raise LabError('no candidate languages', 'at least one', 'Give the languages that the model reads.')
+    text, candidates = clean_text(text)[:1000], list(dict.fromkeys(map(language_code, candidates)))
+    if not candidates:
+        raise LabError("no candidate languages", "at least one", "Give the languages that the model reads.")
     letters = [o for o in text if o.isalpha()]
-    if not letters: return candidates[0],0.
-    if len(candidates)==1: return candidates[0],1.
-    scripts = Counter(unicodedata.name(o, '').replace('-',' ').split()[0] for o in letters)
-    if scripts['HIRAGANA']+scripts['KATAKANA'] and 'ja' in candidates and scripts['LATIN']<=len(letters)/2: return 'ja',1-scripts['LATIN']/len(letters)
-    script,n = scripts.most_common(1)[0]; fits = [o for o in candidates if o in SCRIPTS.get(script, ())]
-    if len(fits)==1: return fits[0],n/len(letters)
-    if script=='CJK' and fits: return 'zh',.5*n/len(letters)
+    if not letters:
+        return candidates[0], 0.0
+    if len(candidates) == 1:
+        return candidates[0], 1.0
+    scripts = Counter(unicodedata.name(o, "").replace("-", " ").split()[0] for o in letters)
+    if scripts["HIRAGANA"] + scripts["KATAKANA"] and "ja" in candidates and scripts["LATIN"] <= len(letters) / 2:
+        return "ja", 1 - scripts["LATIN"] / len(letters)
+    script, n = scripts.most_common(1)[0]
+    fits = [o for o in candidates if o in SCRIPTS.get(script, ())]
+    if len(fits) == 1:
+        return fits[0], n / len(letters)
+    if script == "CJK" and fits:
+        return "zh", 0.5 * n / len(letters)
     best = _detector(tuple(sorted(candidates))).compute_language_confidence_values(text)[0]
-    return best.language.iso_code_639_1.name.lower(),best.value
+    return best.language.iso_code_639_1.name.lower(), best.value

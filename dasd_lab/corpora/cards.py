@@ -6,90 +6,182 @@
 __all__ = ['published_corpora', 'state', 'corpus_table', 'files_by_source', 'card', 'what_to_get']
 
 # %% ../../nbs/128_corpora.cards.ipynb #bb878cdc
-import importlib,json
+import importlib
+import json
 from collections.abc import Sequence
 
 from ..contracts import LabError
-from .catalog import BUILT_IN,CORPORA,FORMS,MODULES,data_root,list_corpora,load_corpus
-from .published import PublishedCorpus,WantedFile
+from .catalog import BUILT_IN, CORPORA, FORMS, MODULES, data_root, list_corpora, load_corpus
+from .published import PublishedCorpus, WantedFile
 
 # %% ../../nbs/128_corpora.cards.ipynb #cabb11cc
-def published_corpora()->dict[str,type[PublishedCorpus]]:
+def published_corpora() -> dict[str, type[PublishedCorpus]]:
     "Every corpus that is read as its owners publish it, by name"
-    for module in dict.fromkeys(m for n,m in MODULES.items() if n not in BUILT_IN): importlib.import_module(module)
-    return {n: CORPORA[n] for n in list_corpora() if isinstance(CORPORA.get(n), type) and issubclass(CORPORA[n], PublishedCorpus)}
+    for module in dict.fromkeys(m for n, m in MODULES.items() if n not in BUILT_IN):
+        importlib.import_module(module)
+    return {
+        n: CORPORA[n]
+        for n in list_corpora()
+        if isinstance(CORPORA.get(n), type) and issubclass(CORPORA[n], PublishedCorpus)
+    }
 
 # %% ../../nbs/128_corpora.cards.ipynb #e15bfeb4
 def state(
-    corpus:PublishedCorpus # any
-)->str:
+    corpus: PublishedCorpus,  # any
+) -> str:
     "What of a corpus is here, in words"
-    if not corpus.splits: return 'nothing'
-    shown = any(w.kind=='visuals' and corpus.path(w) for w in corpus.wanted)
-    return f'captions{" and pictures" if shown else ", no pictures"}: {", ".join(corpus.splits)}; {" ".join(corpus.languages)}'
+    if not corpus.splits:
+        return "nothing"
+    shown = any(w.kind == "visuals" and corpus.path(w) for w in corpus.wanted)
+    return f"captions{' and pictures' if shown else ', no pictures'}: {', '.join(corpus.splits)}; {' '.join(corpus.languages)}"
 
-def corpus_table()->list[dict]:
+
+def corpus_table() -> list[dict]:
     "A row a corpus: name, what is here, how much is missing, licence, splits"
     rows = []
     for name in (n for n in list_corpora() if n not in FORMS):
         if name in published_corpora():
-            c = load_corpus(name); gone = c.missing()
-            rows.append(dict(corpus=name, here=state(c), missing=f'{len(gone)} of {len(c.wanted)} files', splits=' '.join(c.published), licence=c.licence))
-        elif name in BUILT_IN: rows.append(dict(corpus=name, here='built' if any((data_root()/name).glob('**/manifest.json')) else 'not built: dasd-lab corpus build', missing='nothing to fetch', splits='', licence='see data/README.md'))
+            c = load_corpus(name)
+            gone = c.missing()
+            rows.append(
+                dict(
+                    corpus=name,
+                    here=state(c),
+                    missing=f"{len(gone)} of {len(c.wanted)} files",
+                    splits=" ".join(c.published),
+                    licence=c.licence,
+                )
+            )
+        elif name in BUILT_IN:
+            rows.append(
+                dict(
+                    corpus=name,
+                    here="built"
+                    if any((data_root() / name).glob("**/manifest.json"))
+                    else "not built: dasd-lab corpus build",
+                    missing="nothing to fetch",
+                    splits="",
+                    licence="see data/README.md",
+                )
+            )
         else:
-            try: splits,here,gone = load_corpus(name).splits,'here',''
-            except LabError as e: splits,here,gone = (),'nothing',e.next_step.split('; ')[0]
-            rows.append(dict(corpus=name, here=here, missing=gone, splits=' '.join(splits), licence='see data/README.md'))
-    for told in sorted(data_root().glob('*/left_out.tsv')):
-        try: m = json.loads((told.parent/'manifest.json').read_text(encoding='utf-8')); here,splits = f'imported; {" ".join(m["languages"])}',m['splits'] # whether it is whole is looked at when it is opened
-        except (OSError,ValueError,KeyError) as e: here,splits = f'damaged: {e}',()
-        rows.append(dict(corpus=told.parent.name, here=here, missing='', splits=' '.join(splits), licence='your own'))
+            try:
+                splits, here, gone = load_corpus(name).splits, "here", ""
+            except LabError as e:
+                splits, here, gone = (), "nothing", e.next_step.split("; ")[0]
+            rows.append(
+                dict(corpus=name, here=here, missing=gone, splits=" ".join(splits), licence="see data/README.md")
+            )
+    for told in sorted(data_root().glob("*/left_out.tsv")):
+        try:
+            m = json.loads((told.parent / "manifest.json").read_text(encoding="utf-8"))
+            # whether it is whole is looked at when it is opened
+            here, splits = f"imported; {' '.join(m['languages'])}", m["splits"]
+        except (OSError, ValueError, KeyError) as e:
+            here, splits = f"damaged: {e}", ()
+        rows.append(dict(corpus=told.parent.name, here=here, missing="", splits=" ".join(splits), licence="your own"))
     return rows
 
 # %% ../../nbs/128_corpora.cards.ipynb #0387fcd2
-def _shortened(numbers:Sequence[int|None])->list[str]: return ['not said' if n is None else f'{n:,}' for n in numbers]
+def _shortened(numbers: Sequence[int | None]) -> list[str]:
+    return ["not said" if n is None else f"{n:,}" for n in numbers]
+
 
 def files_by_source(
-    corpus:PublishedCorpus,    # any
-    files:Sequence[WantedFile] # of it
-)->dict[str,list[WantedFile]]: # how to get them → the files
+    corpus: PublishedCorpus,  # any
+    files: Sequence[WantedFile],  # of it
+) -> dict[str, list[WantedFile]]:  # how to get them → the files
     "Files that are given out at one place"
     found = {}
-    for w in files: found.setdefault(w.how, []).append(w)
+    for w in files:
+        found.setdefault(w.how, []).append(w)
     return found
 
+
 def card(
-    corpus:PublishedCorpus, # any
-    here:bool=True          # also say what is here?
-)->str:                     # Markdown
+    corpus: PublishedCorpus,  # any
+    here: bool = True,  # also say what is here?
+) -> str:  # Markdown
     "A corpus on one page: licence, counts, files, where they are given out and where they belong"
-    c,root = corpus,str(corpus.root)
-    lines = [f'## {c.name}', '', c.title+'.', '', f'- Licence: {c.licence}', f'- Owners: {c.homepage}', f'- Cite: {c.citation}', *[f'- Note: {c.note}']*bool(c.note),
-             f'- Folder: {root}; another one: `load_corpus({c.name!r}, root=FOLDER)`, or the environment variable {c.variable}', *([f'- Here: {state(c)}'] if here else []), '']
+    c, root = corpus, str(corpus.root)
+    lines = [
+        f"## {c.name}",
+        "",
+        c.title + ".",
+        "",
+        f"- Licence: {c.licence}",
+        f"- Owners: {c.homepage}",
+        f"- Cite: {c.citation}",
+        *[f"- Note: {c.note}"] * bool(c.note),
+        f"- Folder: {root}; another one: `load_corpus({c.name!r}, root=FOLDER)`, or the environment variable {c.variable}",
+        *([f"- Here: {state(c)}"] if here else []),
+        "",
+    ]
     languages = list(dict.fromkeys(l for n in c.published.values() for l in n.captions))
-    few = languages if len(languages)<8 else []
-    lines += ['| split | visuals | '+(' | '.join(few) or f'captions in {len(languages)} languages')+' |', '|---|---:|'+'---:|'*max(1, len(few))]
-    lines += [f'| {s} | {_shortened([n.visuals])[0]} | '+(' | '.join(_shortened([n.captions[l]])[0] if l in n.captions else '' for l in few) or ', '.join(dict.fromkeys(_shortened(n.captions.values()))))+' |' for s,n in c.published.items()]
-    if not few: lines += ['', 'Languages: '+' '.join(languages)]
-    for how,files in files_by_source(c, c.wanted).items():
-        lines += ['', how, *(f'- {("[here] " if c.path(w) else "[missing] ") if here else ""}`{w.place}`: {w.what}' for w in files)]
-    return '\n'.join([*lines, '', f"Machine translations: `{c.mt_folder.relative_to(c.root).as_posix()}/SPLIT.LANGUAGE.txt`, a line a caption of captions(SPLIT, {c.source!r}, 'human'), an empty line where there is none; or a caption file (.jsonl) with visual_id."])
+    few = languages if len(languages) < 8 else []
+    lines += [
+        "| split | visuals | " + (" | ".join(few) or f"captions in {len(languages)} languages") + " |",
+        "|---|---:|" + "---:|" * max(1, len(few)),
+    ]
+    lines += [
+        f"| {s} | {_shortened([n.visuals])[0]} | "
+        + (
+            " | ".join(_shortened([n.captions[l]])[0] if l in n.captions else "" for l in few)
+            or ", ".join(dict.fromkeys(_shortened(n.captions.values())))
+        )
+        + " |"
+        for s, n in c.published.items()
+    ]
+    if not few:
+        lines += ["", "Languages: " + " ".join(languages)]
+    for how, files in files_by_source(c, c.wanted).items():
+        lines += [
+            "",
+            how,
+            *(f"- {('[here] ' if c.path(w) else '[missing] ') if here else ''}`{w.place}`: {w.what}" for w in files),
+        ]
+    return "\n".join(
+        [
+            *lines,
+            "",
+            f"Machine translations: `{c.mt_folder.relative_to(c.root).as_posix()}/SPLIT.LANGUAGE.txt`, a line a caption of captions(SPLIT, {c.source!r}, 'human'), an empty line where there is none; or a caption file (.jsonl) with visual_id.",
+        ]
+    )
 
 # %% ../../nbs/128_corpora.cards.ipynb #e8b1dc51
 def what_to_get(
-    corpus:PublishedCorpus,  # any
-    split:str,               # one of its splits
-    languages:Sequence[str]=(), # beside the source language
-    visuals:bool=True        # with its pictures or clips?
-)->list[str]:                # nothing: all is there
+    corpus: PublishedCorpus,  # any
+    split: str,  # one of its splits
+    languages: Sequence[str] = (),  # beside the source language
+    visuals: bool = True,  # with its pictures or clips?
+) -> list[str]:  # nothing: all is there
     "What is missing, where it is given out, and where it belongs"
-    c,gone,own = corpus,{},[]
+    c, gone, own = corpus, {}, []
     for l in (c.source, *languages):
-        if c.has(split, l): continue
+        if c.has(split, l):
+            continue
         given = l in c.published[split].captions or any(l in w.languages for w in c.wanted)
-        gone |= dict.fromkeys(w for w in c.missing(split, l) if w.kind=='captions' or w.kind=='translations' and l in w.languages)
-        if not given: own.append(l)
-    if visuals: gone |= dict.fromkeys(c.missing(split, kind='visuals'))
-    lines = [f'{how} From it: {", ".join(w.place for w in files)}.' for how,files in files_by_source(c, gone).items()]
-    if own: lines.append(f'Translate captions({split!r}, {c.source!r}), a line a caption: '+', '.join(f'{c.mt_folder.relative_to(c.root).as_posix()}/{split}.{l}.txt' for l in own)+'.')
-    return [*lines, f'It belongs in {c.root}; another place is named by {c.variable}'+(f', for pictures {c.variable}_PICTURES' if visuals else '')+'.'] if lines else []
+        gone |= dict.fromkeys(
+            w for w in c.missing(split, l) if w.kind == "captions" or w.kind == "translations" and l in w.languages
+        )
+        if not given:
+            own.append(l)
+    if visuals:
+        gone |= dict.fromkeys(c.missing(split, kind="visuals"))
+    lines = [f"{how} From it: {', '.join(w.place for w in files)}." for how, files in files_by_source(c, gone).items()]
+    if own:
+        lines.append(
+            f"Translate captions({split!r}, {c.source!r}), a line a caption: "
+            + ", ".join(f"{c.mt_folder.relative_to(c.root).as_posix()}/{split}.{l}.txt" for l in own)
+            + "."
+        )
+    return (
+        [
+            *lines,
+            f"It belongs in {c.root}; another place is named by {c.variable}"
+            + (f", for pictures {c.variable}_PICTURES" if visuals else "")
+            + ".",
+        ]
+        if lines
+        else []
+    )

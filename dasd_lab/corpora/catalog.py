@@ -8,7 +8,11 @@ __all__ = ['CORPORA', 'BUILT_IN', 'PUBLISHED', 'FORMS', 'MODULES', 'lab_folder',
            'FolderCorpus', 'corpus_named', 'CaptionPairs', 'caption_pairs', 'multilingual_batches']
 
 # %% ../../nbs/12_corpora.catalog.ipynb #21a5423f
-import hashlib, importlib, json, os, warnings
+import hashlib
+import importlib
+import json
+import os
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +20,7 @@ from pathlib import Path
 import numpy as np
 from fastcore.basics import patch
 from PIL import Image
+
 from ..contracts import Caption, LabError
 from .captions import clean_text, language_code, read_captions
 from .descriptions import Described, described_in, read_note
@@ -24,293 +29,531 @@ from ..storage import whole_file
 
 # %% ../../nbs/12_corpora.catalog.ipynb #5e2f7dfd
 def lab_folder(
-    start:str|Path='.' # where to look first, upwards
-)->Path|None:          # None: installed without its repository
+    start: str | Path = ".",  # where to look first, upwards
+) -> Path | None:  # None: installed without its repository
     "The repository, with the lab's notebooks, corpora and runs"
     import dasd_lab
+
     start = Path(start).resolve()
     for folder in (start, *start.parents, Path(dasd_lab.__file__).resolve().parents[1]):
-        if (folder/'settings.ini').is_file() and (folder/'nbs').is_dir() and (folder/'dasd_lab').is_dir(): return folder
+        if (folder / "settings.ini").is_file() and (folder / "nbs").is_dir() and (folder / "dasd_lab").is_dir():
+            return folder
 
-def data_root()->Path:
+
+def data_root() -> Path:
     "The folder that corpora are built in"
-    if given := os.environ.get('DASD_LAB_DATA'): return Path(given).expanduser()
-    return home/'data' if (home := lab_folder()) else Path(os.environ.get('XDG_CACHE_HOME') or Path.home()/'.cache')/'dasd_lab'
+    if given := os.environ.get("DASD_LAB_DATA"):
+        return Path(given).expanduser()
+    return (
+        home / "data"
+        if (home := lab_folder())
+        else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dasd_lab"
+    )
 
 # %% ../../nbs/12_corpora.catalog.ipynb #2cc0a470
-def _by_visual(captions:list[Caption])->dict[str,list[Caption]]:
+def _by_visual(captions: list[Caption]) -> dict[str, list[Caption]]:
     found = {}
-    for o in captions: found.setdefault(o.visual_id, []).append(o)
+    for o in captions:
+        found.setdefault(o.visual_id, []).append(o)
     return found
 
+
 def texts_checksum(
-    captions:Sequence[Caption] # in their order
-)->str:                        # 16 hexadecimal digits
+    captions: Sequence[Caption],  # in their order
+) -> str:  # 16 hexadecimal digits
     "A checksum of what captions say"
-    return hashlib.sha256('\n'.join(c.text for c in captions).encode('utf-8', 'surrogatepass')).hexdigest()[:16]
+    return hashlib.sha256("\n".join(c.text for c in captions).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
 
 def read_translations(
-    path:Path,                  # a line a caption, empty where there is none
-    captions:Sequence[Caption], # the N source captions
-    language:str                # of the lines, ISO 639-1
-)->list[Caption|None]:          # N
+    path: Path,  # a line a caption, empty where there is none
+    captions: Sequence[Caption],  # the N source captions
+    language: str,  # of the lines, ISO 639-1
+) -> list[Caption | None]:  # N
     "Captions from lines, whoever made them; where a note beside them says of which captions, these are compared"
     try:
-        lines = path.read_text(encoding='utf-8').removesuffix('\n').split('\n'); note = path.with_suffix('.json')
-        said = json.loads(note.read_text(encoding='utf-8')) if note.is_file() else {}
-    except (OSError,ValueError) as e: raise LabError(f'{path} cannot be read ({e})', 'lines of UTF-8', 'Translate the split: dasd-lab translate.') from None
-    if len(lines)!=len(captions): raise LabError(f'{len(lines):,} lines in {path} for {len(captions):,} captions', 'a line for a caption, empty where there is none', 'Translate the split again.')
+        lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        note = path.with_suffix(".json")
+        said = json.loads(note.read_text(encoding="utf-8")) if note.is_file() else {}
+    except (OSError, ValueError) as e:
+        raise LabError(
+            f"{path} cannot be read ({e})", "lines of UTF-8", "Translate the split: dasd-lab translate."
+        ) from None
+    if len(lines) != len(captions):
+        raise LabError(
+            f"{len(lines):,} lines in {path} for {len(captions):,} captions",
+            "a line for a caption, empty where there is none",
+            "Translate the split again.",
+        )
     now = dict(source=captions[0].language, source_checksum=texts_checksum(captions))
-    if differ := [k for k in now if said.get(k, now[k])!=now[k]]: raise LabError(f'{path}, lines of other captions ({said["source"]}, {said.get("source_checksum")})' if 'source' in said else f'{path}, lines of other captions', f'lines of the captions in {now["source"]!r} as they are now ({now["source_checksum"]})', 'Translate the split again: what did not change is in the cache.')
+    if differ := [k for k in now if said.get(k, now[k]) != now[k]]:
+        raise LabError(
+            f"{path}, lines of other captions ({said['source']}, {said.get('source_checksum')})"
+            if "source" in said
+            else f"{path}, lines of other captions",
+            f"lines of the captions in {now['source']!r} as they are now ({now['source_checksum']})",
+            "Translate the split again: what did not change is in the cache.",
+        )
+
     def said_in(c, text):
-        try: return Caption(clean_text(text), language, c.visual_id, 'mt', c.style)
-        except LabError: return None # nothing that can be seen
-    return [said_in(c, t) for c,t in zip(captions, lines)]
+        try:
+            return Caption(clean_text(text), language, c.visual_id, "mt", c.style)
+        except LabError:
+            return None  # nothing that can be seen
+
+    return [said_in(c, t) for c, t in zip(captions, lines)]
+
 
 class Corpus:
     "What every corpus offers; subclasses fill in `_captions`, `visuals` and, where there is more to see than pixels, `picture`"
-    name:str = ''                 # as registered
-    root:Path|None = None         # its folder
-    languages:tuple[str,...] = () # ISO 639-1, the source language first
-    splits:tuple[str,...] = ()    # such as train, validation, test
 
-    def _captions(self, split:str, language:str)->list[Caption]: raise NotImplementedError
+    name: str = ""  # as registered
+    root: Path | None = None  # its folder
+    languages: tuple[str, ...] = ()  # ISO 639-1, the source language first
+    splits: tuple[str, ...] = ()  # such as train, validation, test
+
+    def _captions(self, split: str, language: str) -> list[Caption]:
+        raise NotImplementedError
+
     @property
-    def mt_folder(self)->Path|None: return None if self.root is None else Path(self.root)/'mt' # of machine translations, such as train.es.txt
-    def translations(self, split:str, language:str)->list[Caption|None]: # one a caption of the first language; empty: there is no such file
+    def mt_folder(self) -> Path | None:
+        return None if self.root is None else Path(self.root) / "mt"  # of machine translations, such as train.es.txt
+
+    def translations(
+        self, split: str, language: str
+    ) -> list[Caption | None]:  # one a caption of the first language; empty: there is no such file
         "Machine translations that lie beside the corpus"
-        path = None if self.mt_folder is None or language==self.languages[0] else self.mt_folder/f'{split}.{language}.txt'
-        if path is None or not path.is_file(): return []
-        found = self.__dict__.setdefault('_translated', {}); key = path,path.stat().st_mtime_ns
-        if key not in found: found[key] = read_translations(path, self.captions(split, self.languages[0], 'human'), language)
+        path = (
+            None
+            if self.mt_folder is None or language == self.languages[0]
+            else self.mt_folder / f"{split}.{language}.txt"
+        )
+        if path is None or not path.is_file():
+            return []
+        found = self.__dict__.setdefault("_translated", {})
+        key = path, path.stat().st_mtime_ns
+        if key not in found:
+            found[key] = read_translations(path, self.captions(split, self.languages[0], "human"), language)
         return found[key]
-    def all_captions(self, split:str, language:str)->list[Caption]:
+
+    def all_captions(self, split: str, language: str) -> list[Caption]:
         "The corpus' own captions, then the translations beside them; nothing where there are none"
         return [*self._captions(split, language), *(c for c in self.translations(split, language) if c)]
-    @property
-    def descriptions_folder(self)->Path|None: return None if self.root is None else Path(self.root)/'descriptions' # of pictures, a folder a captioner
-    described_by:str|None = None # whose descriptions are read: a captioner's name or fingerprint; None: see `use_descriptions`
-    def pictures_stamp(self, split:str)->str:
-        "What tells the pictures from others under the same ids, cheaply; '' where nothing does"
-        return getattr(self.visuals(split), 'stamp', '') or getattr(self, 'checksum', '')
-    def visuals(self, split:str)->Visuals: raise NotImplementedError
 
-    def captions(self,
-        split:str,            # one of `splits`
-        language:str,         # one of `languages`
-        origin:str|None=None  # human | mt | mllm; all when not given
-    )->list[Caption]:         # in the order of the visuals
+    @property
+    def descriptions_folder(self) -> Path | None:
+        return None if self.root is None else Path(self.root) / "descriptions"  # of pictures, a folder a captioner
+
+    described_by: str | None = (
+        None  # whose descriptions are read: a captioner's name or fingerprint; None: see `use_descriptions`
+    )
+
+    def pictures_stamp(self, split: str) -> str:
+        "What tells the pictures from others under the same ids, cheaply; '' where nothing does"
+        return getattr(self.visuals(split), "stamp", "") or getattr(self, "checksum", "")
+
+    def visuals(self, split: str) -> Visuals:
+        raise NotImplementedError
+
+    def captions(
+        self,
+        split: str,  # one of `splits`
+        language: str,  # one of `languages`
+        origin: str | None = None,  # human | mt | mllm; all when not given
+    ) -> list[Caption]:  # in the order of the visuals
         "Captions of a split in one language"
         self.check(split, language := language_code(language))
-        here = self.all_captions(split, language); found = [o for o in here if origin in (None, o.origin)]
-        if not found and here: raise LabError(f'{self.name}, {split}, {language}: no captions of origin {origin!r}', f'one of {sorted({o.origin for o in here})}', 'Ask for another origin or split.')
-        if not found: raise LabError(f'{self.name}, {split}: no captions in {language}', f'a split that has some: {[s for s in self.splits if self.all_captions(s, language)]}', 'Ask for another split or language.')
+        here = self.all_captions(split, language)
+        found = [o for o in here if origin in (None, o.origin)]
+        if not found and here:
+            raise LabError(
+                f"{self.name}, {split}, {language}: no captions of origin {origin!r}",
+                f"one of {sorted({o.origin for o in here})}",
+                "Ask for another origin or split.",
+            )
+        if not found:
+            raise LabError(
+                f"{self.name}, {split}: no captions in {language}",
+                f"a split that has some: {[s for s in self.splits if self.all_captions(s, language)]}",
+                "Ask for another split or language.",
+            )
         return found
 
-    def check(self, split:str, *languages:str)->None:
+    def check(self, split: str, *languages: str) -> None:
         "Whether the corpus has the split and the languages"
-        if split not in self.splits: raise LabError(f'the split {split!r} of {self.name}', f'one of {list(self.splits)}', 'Choose one.')
-        if missing := [o for o in languages if o not in self.languages]: raise LabError(f'{self.name} in {missing}', f'languages of {list(self.languages)}', 'Choose among them.')
+        if split not in self.splits:
+            raise LabError(f"the split {split!r} of {self.name}", f"one of {list(self.splits)}", "Choose one.")
+        if missing := [o for o in languages if o not in self.languages]:
+            raise LabError(f"{self.name} in {missing}", f"languages of {list(self.languages)}", "Choose among them.")
 
-    def aligned(self,
-        split:str,           # one of `splits`
-        language:str,        # target
-        source:str='en',     # source
-        origin:str='human'   # of the target captions
-    )->list[tuple[Caption,Caption]]: # in the order of the visuals
+    def aligned(
+        self,
+        split: str,  # one of `splits`
+        language: str,  # target
+        source: str = "en",  # source
+        origin: str = "human",  # of the target captions
+    ) -> list[tuple[Caption, Caption]]:  # in the order of the visuals
         "Captions of two languages that belong together: first with first of every visual, second with second"
-        if origin=='mt' and source==self.languages[0] and (told := self.translations(split, language_code(language))): return [(a, b) for a,b in zip(self.captions(split, source, 'human'), told) if b]
-        ours,theirs = _by_visual(self.captions(split, source, 'human')),_by_visual(self.captions(split, language, origin))
+        if (
+            origin == "mt"
+            and source == self.languages[0]
+            and (told := self.translations(split, language_code(language)))
+        ):
+            return [(a, b) for a, b in zip(self.captions(split, source, "human"), told) if b]
+        ours, theirs = (
+            _by_visual(self.captions(split, source, "human")),
+            _by_visual(self.captions(split, language, origin)),
+        )
         return [pair for v in ours if v in theirs for pair in zip(ours[v], theirs[v])]
 
-    def facts(self, visual_id:str)->dict[str,str|tuple[str,...]]:
+    def facts(self, visual_id: str) -> dict[str, str | tuple[str, ...]]:
         "What is known of a picture, to filter by: name → value or values; nothing here"
         return {}
 
-    def __repr__(self): return f'{self.name}: ' + ', '.join(f'{s} {len(self.visuals(s)):,}' for s in self.splits) + f'; {" ".join(self.languages)}'
+    def __repr__(self):
+        return (
+            f"{self.name}: "
+            + ", ".join(f"{s} {len(self.visuals(s)):,}" for s in self.splits)
+            + f"; {' '.join(self.languages)}"
+        )
 
-    def picture(self,
-        visual_id:str, # as in `visuals(split).ids`
-        size:int=256   # of the longer side, pixels
-    )->Image.Image:
+    def picture(
+        self,
+        visual_id: str,  # as in `visuals(split).ids`
+        size: int = 256,  # of the longer side, pixels
+    ) -> Image.Image:
         "A picture for people"
         for split in self.splits:
             v = self.visuals(split)
             if visual_id in v._index:
-                p = v[v.index_of(visual_id)].picture; k = size/max(p.size)
-                return p.resize([max(1,round(o*k)) for o in p.size], Image.Resampling.LANCZOS)
-        raise LabError(f'the visual {visual_id!r}', f'one of {self.name}', 'Check the id.')
+                p = v[v.index_of(visual_id)].picture
+                k = size / max(p.size)
+                return p.resize([max(1, round(o * k)) for o in p.size], Image.Resampling.LANCZOS)
+        raise LabError(f"the visual {visual_id!r}", f"one of {self.name}", "Check the id.")
 
 # %% ../../nbs/12_corpora.catalog.ipynb #8828e324
 @patch
-def described(self:Corpus,
-    split:str       # one of `splits`
-)->Described|None:  # None: there are none beside the corpus
+def described(
+    self: Corpus,
+    split: str,  # one of `splits`
+) -> Described | None:  # None: there are none beside the corpus
     "The descriptions of a split that are read"
-    folder = self.descriptions_folder; again = f'Type `dasd-lab describe {self.name if self.name in list_corpora() else self.root} --split {split}` with the same captioner: what is there is not asked for again.'
-    if folder is None or not folder.is_dir(): return None
-    found,file = described_in(folder, self.visuals(split).ids, split),folder/'described_by.txt'; wanted = self.described_by or (file.read_text(encoding='utf-8').strip() if file.is_file() else '')
+    folder = self.descriptions_folder
+    again = f"Type `dasd-lab describe {self.name if self.name in list_corpora() else self.root} --split {split}` with the same captioner: what is there is not asked for again."
+    if folder is None or not folder.is_dir():
+        return None
+    found, file = described_in(folder, self.visuals(split).ids, split), folder / "described_by.txt"
+    wanted = self.described_by or (file.read_text(encoding="utf-8").strip() if file.is_file() else "")
     if wanted and (those := [d for d in found if wanted in (d.captioner, d.fingerprint)]):
-        if len({d.fingerprint for d in those})>1: raise LabError(f'{self.name}, {split}: {wanted!r}, who described it with several settings', f'one of {[d.fingerprint for d in those]}', 'Choose a fingerprint: `dasd-lab describe CORPUS --use FINGERPRINT`.')
+        if len({d.fingerprint for d in those}) > 1:
+            raise LabError(
+                f"{self.name}, {split}: {wanted!r}, who described it with several settings",
+                f"one of {[d.fingerprint for d in those]}",
+                "Choose a fingerprint: `dasd-lab describe CORPUS --use FINGERPRINT`.",
+            )
         found = those
-        if found[0].missing: warnings.warn(f'{self.name}, {split}: {found[0].missing:,} of {len(found[0].ids):,} visuals are not described yet by {found[0].captioner} and stand without a description. {again}')
-    elif wanted: raise LabError(f'{self.name}, {split}: no descriptions by {wanted!r}', f'one of {[f"{d.captioner} ({d.fingerprint})" for d in found]}', f'Describe the split, or choose another: `dasd-lab describe CORPUS --use NAME`.')
-    elif found and found[0].missing: warnings.warn(f'{self.name}, {split}: {found[0].missing:,} of {len(found[0].ids):,} visuals are not described yet by {found[0].captioner}, whose descriptions are not read until all are. {again}'); return None
-    if found and found[0].pictures not in ('', self.pictures_stamp(split)): warnings.warn(f'{self.name}, {split}: the pictures, or their captions, changed since {found[0].captioner} described them. {again}')
+        if found[0].missing:
+            warnings.warn(
+                f"{self.name}, {split}: {found[0].missing:,} of {len(found[0].ids):,} visuals are not described yet by {found[0].captioner} and stand without a description. {again}"
+            )
+    elif wanted:
+        raise LabError(
+            f"{self.name}, {split}: no descriptions by {wanted!r}",
+            f"one of {[f'{d.captioner} ({d.fingerprint})' for d in found]}",
+            f"Describe the split, or choose another: `dasd-lab describe CORPUS --use NAME`.",
+        )
+    elif found and found[0].missing:
+        warnings.warn(
+            f"{self.name}, {split}: {found[0].missing:,} of {len(found[0].ids):,} visuals are not described yet by {found[0].captioner}, whose descriptions are not read until all are. {again}"
+        )
+        return None
+    if found and found[0].pictures not in ("", self.pictures_stamp(split)):
+        warnings.warn(
+            f"{self.name}, {split}: the pictures, or their captions, changed since {found[0].captioner} described them. {again}"
+        )
     return found[0] if found else None
 
-def _own_descriptions(self:Corpus, split:str)->dict[str,str]:
+
+def _own_descriptions(self: Corpus, split: str) -> dict[str, str]:
     "The first caption of each visual in the source language that has the origin mllm"
-    return {c.visual_id: c.text for c in reversed(self.all_captions(split, self.languages[0])) if c.origin=='mllm'} if self.languages else {}
+    return (
+        {c.visual_id: c.text for c in reversed(self.all_captions(split, self.languages[0])) if c.origin == "mllm"}
+        if self.languages
+        else {}
+    )
+
 
 @patch
-def descriptions(self:Corpus,
-    split:str  # one of `splits`
-)->list[str]:  # one a visual, '' where there is none
+def descriptions(
+    self: Corpus,
+    split: str,  # one of `splits`
+) -> list[str]:  # one a visual, '' where there is none
     "What a multimodal model said of every visual"
-    if found := self.described(split): return found.texts
+    if found := self.described(split):
+        return found.texts
     own = _own_descriptions(self, split)
-    return [own.get(v, '') for v in self.visuals(split).ids]
+    return [own.get(v, "") for v in self.visuals(split).ids]
+
 
 @patch
-def captioner(self:Corpus,
-    split:str # one of `splits`
-)->dict:      # 'captioner', and of descriptions beside the corpus 'fingerprint' and how many 'failed'; {}: nobody
+def captioner(
+    self: Corpus,
+    split: str,  # one of `splits`
+) -> dict:  # 'captioner', and of descriptions beside the corpus 'fingerprint' and how many 'failed'; {}: nobody
     "Who made what `descriptions` gives"
-    if found := self.described(split): return found.about
-    return dict(captioner='captions of origin mllm') if _own_descriptions(self, split) else {}
+    if found := self.described(split):
+        return found.about
+    return dict(captioner="captions of origin mllm") if _own_descriptions(self, split) else {}
 
 # %% ../../nbs/12_corpora.catalog.ipynb #cf9bfd33
 def use_descriptions(
-    corpus:Corpus, # with descriptions beside it
-    name:str       # of the captioner, or its fingerprint; '': the newest
-)->None:
+    corpus: Corpus,  # with descriptions beside it
+    name: str,  # of the captioner, or its fingerprint; '': the newest
+) -> None:
     "Choose whose descriptions are read wherever this corpus is opened"
-    found = {v for home in (corpus.descriptions_folder.glob('*/') if corpus.descriptions_folder else ()) if (note := read_note(home)) for v in (note['name'], home.name)}
-    if name and name not in found: raise LabError(f'{corpus.name}: no descriptions by {name!r}', f'one of {sorted(found)}', 'Describe it first: dasd-lab describe.')
-    with whole_file(corpus.descriptions_folder/'described_by.txt') as f: f.write_text(name+'\n', encoding='utf-8')
+    found = {
+        v
+        for home in (corpus.descriptions_folder.glob("*/") if corpus.descriptions_folder else ())
+        if (note := read_note(home))
+        for v in (note["name"], home.name)
+    }
+    if name and name not in found:
+        raise LabError(
+            f"{corpus.name}: no descriptions by {name!r}",
+            f"one of {sorted(found)}",
+            "Describe it first: dasd-lab describe.",
+        )
+    with whole_file(corpus.descriptions_folder / "described_by.txt") as f:
+        f.write_text(name + "\n", encoding="utf-8")
 
 # %% ../../nbs/12_corpora.catalog.ipynb #072e069d
-CORPORA:dict[str,Callable[...,Corpus]] = {}
-BUILT_IN = {'pictograms':'dasd_lab.corpora.pictograms'} # the lab makes these itself
-PUBLISHED = dict(flickr=('multi30k','multi30k_independent','flickr8k_cn'), coco=('mscoco','coco_cn','xtd10'), web=('cc3m','cc300k','crossmodal3600'), video=('msrvtt','msrvtt_cn','vatex')) # module → corpora that their owners publish
-FORMS = 'folder','imported' # kinds of corpora of one's own, opened with root=
-MODULES = BUILT_IN | {'imported':'dasd_lab.corpora.own', 'stamps':'dasd_lab.corpora.stamps'} | {name: f'dasd_lab.corpora.{module}' for module,names in PUBLISHED.items() for name in names}
+CORPORA: dict[str, Callable[..., Corpus]] = {}
+BUILT_IN = {"pictograms": "dasd_lab.corpora.pictograms"}  # the lab makes these itself
+# module → corpora that their owners publish
+PUBLISHED = dict(
+    flickr=("multi30k", "multi30k_independent", "flickr8k_cn"),
+    coco=("mscoco", "coco_cn", "xtd10"),
+    web=("cc3m", "cc300k", "crossmodal3600"),
+    video=("msrvtt", "msrvtt_cn", "vatex"),
+)
+FORMS = "folder", "imported"  # kinds of corpora of one's own, opened with root=
+MODULES = (
+    BUILT_IN
+    | {"imported": "dasd_lab.corpora.own", "stamps": "dasd_lab.corpora.stamps"}
+    | {name: f"dasd_lab.corpora.{module}" for module, names in PUBLISHED.items() for name in names}
+)
+
 
 def register_corpus(
-    name:str # under which `load_corpus` finds it
-)->Callable:
+    name: str,  # under which `load_corpus` finds it
+) -> Callable:
     "Make a loader known by its name (a decorator)"
-    def decorate(load:Callable[...,Corpus]):
-        if name in CORPORA and CORPORA[name].__qualname__!=load.__qualname__: raise LabError(f'a second corpus named {name!r}', 'a name of its own', f'Choose one that is not in {list_corpora()}.')
+
+    def decorate(load: Callable[..., Corpus]):
+        if name in CORPORA and CORPORA[name].__qualname__ != load.__qualname__:
+            raise LabError(
+                f"a second corpus named {name!r}", "a name of its own", f"Choose one that is not in {list_corpora()}."
+            )
         CORPORA[name] = load
         return load
+
     return decorate
 
 # %% ../../nbs/12_corpora.catalog.ipynb #02775641
-def list_corpora()->list[str]:
+def list_corpora() -> list[str]:
     "Names that `load_corpus` knows"
     return sorted({*CORPORA, *MODULES})
 
+
 def load_corpus(
-    name:str,  # as registered
-    /, **options # of that corpus: root, seed …
-)->Corpus:
+    name: str,  # as registered
+    /,
+    **options,  # of that corpus: root, seed …
+) -> Corpus:
     "A corpus by its name; built on first use where it can be"
-    if name not in CORPORA and name in MODULES: importlib.import_module(MODULES[name])
-    if name not in CORPORA: raise LabError(f'a corpus {name!r}', f'one of {list_corpora()}', 'Import the module that registers it.')
+    if name not in CORPORA and name in MODULES:
+        importlib.import_module(MODULES[name])
+    if name not in CORPORA:
+        raise LabError(f"a corpus {name!r}", f"one of {list_corpora()}", "Import the module that registers it.")
     corpus = CORPORA[name](**options)
-    if name in FORMS and corpus.mt_folder.is_dir(): corpus.languages = tuple(dict.fromkeys([*corpus.languages, *sorted(p.name.split('.')[1] for s in corpus.splits for p in corpus.mt_folder.glob(f'{s}.*.txt'))]))
+    if name in FORMS and corpus.mt_folder.is_dir():
+        corpus.languages = tuple(
+            dict.fromkeys(
+                [
+                    *corpus.languages,
+                    *sorted(p.name.split(".")[1] for s in corpus.splits for p in corpus.mt_folder.glob(f"{s}.*.txt")),
+                ]
+            )
+        )
     return corpus
 
 # %% ../../nbs/12_corpora.catalog.ipynb #0715ac47
-@register_corpus('folder')
+@register_corpus("folder")
 class FolderCorpus(Corpus):
     "Pictures in `root/<split>/`, captions in `root/<split>.jsonl` (or .csv, .tsv)"
-    def __init__(self,
-        root:str|Path,     # the folder
-        name:str='folder', # for messages
-        source:str='en'    # the language listed first
+
+    def __init__(
+        self,
+        root: str | Path,  # the folder
+        name: str = "folder",  # for messages
+        source: str = "en",  # the language listed first
     ):
-        self.root,self.name = Path(root),name
-        files = {o.stem:o for o in sorted(self.root.glob('*')) if o.suffix in ('.jsonl','.csv','.tsv') and (self.root/o.stem).is_dir()}
-        if not files: raise LabError(f'{self.root} without a caption file beside a folder of its name', 'such as train.jsonl and train/', 'Arrange the files so.')
-        self.splits = tuple(sorted(files, key=lambda o: ('train','validation','test').index(o) if o in ('train','validation','test') else 9))
-        self._visuals = {s:visuals_from_folder(self.root/s) for s in self.splits}
-        self._all = {s:sorted(read_captions(files[s]), key=lambda o: self._visuals[s].index_of(o.visual_id)) for s in self.splits}
+        self.root, self.name = Path(root), name
+        files = {
+            o.stem: o
+            for o in sorted(self.root.glob("*"))
+            if o.suffix in (".jsonl", ".csv", ".tsv") and (self.root / o.stem).is_dir()
+        }
+        if not files:
+            raise LabError(
+                f"{self.root} without a caption file beside a folder of its name",
+                "such as train.jsonl and train/",
+                "Arrange the files so.",
+            )
+        self.splits = tuple(
+            sorted(
+                files,
+                key=lambda o: ("train", "validation", "test").index(o) if o in ("train", "validation", "test") else 9,
+            )
+        )
+        self._visuals = {s: visuals_from_folder(self.root / s) for s in self.splits}
+        self._all = {
+            s: sorted(read_captions(files[s]), key=lambda o: self._visuals[s].index_of(o.visual_id))
+            for s in self.splits
+        }
         found = {o.language for c in self._all.values() for o in c}
-        self.languages = tuple(sorted(found, key=lambda o: (o!=source, o)))
-    def visuals(self, split:str)->Visuals: self.check(split); return self._visuals[split]
-    def pictures_stamp(self, split:str)->str: return hashlib.sha256(repr(sorted((str(p.relative_to(self.root)), p.stat().st_size) for p in (self.root/split).rglob('*') if p.is_file())).encode('utf-8', 'surrogatepass')).hexdigest()[:16] # sizes: times change when files are copied
-    def _captions(self, split:str, language:str)->list[Caption]: return [o for o in self._all[split] if o.language==language]
+        self.languages = tuple(sorted(found, key=lambda o: (o != source, o)))
+
+    def visuals(self, split: str) -> Visuals:
+        self.check(split)
+        return self._visuals[split]
+
+    def pictures_stamp(self, split: str) -> str:
+        # sizes: times change when files are copied
+        return hashlib.sha256(
+            repr(
+                sorted(
+                    (str(p.relative_to(self.root)), p.stat().st_size)
+                    for p in (self.root / split).rglob("*")
+                    if p.is_file()
+                )
+            ).encode("utf-8", "surrogatepass")
+        ).hexdigest()[:16]
+
+    def _captions(self, split: str, language: str) -> list[Caption]:
+        return [o for o in self._all[split] if o.language == language]
 
 # %% ../../nbs/12_corpora.catalog.ipynb #7711ad87
 def corpus_named(
-    name:str,    # registered, or a folder among the lab's data or anywhere
-    frames:int=1 # of a clip, where the corpus has clips; 1: as many as it takes by itself
-)->Corpus:
+    name: str,  # registered, or a folder among the lab's data or anywhere
+    frames: int = 1,  # of a clip, where the corpus has clips; 1: as many as it takes by itself
+) -> Corpus:
     "A corpus by its name or its folder"
-    folder = Path(name) if Path(name).is_dir() else data_root()/name
-    imported,prepared = (folder/'left_out.tsv').is_file(),any((folder/f'{p.name}{end}').is_file() for p in (folder.iterdir() if folder.is_dir() else ()) if p.is_dir() for end in ('.jsonl','.csv','.tsv'))
-    if imported or prepared: corpus = load_corpus('imported' if imported else 'folder', root=folder, name=name if folder!=Path(name) else folder.name)
-    elif name in list_corpora() and name not in FORMS: corpus = load_corpus(name)
-    else: raise LabError(f'a corpus {name!r}', f'one of {[n for n in list_corpora() if n not in FORMS]}, or a folder {folder} with train/ and train.jsonl', 'Prepare it so, or import it: dasd-lab corpus import.')
-    if frames>1 and hasattr(corpus, 'frames'): corpus.frames = frames
+    folder = Path(name) if Path(name).is_dir() else data_root() / name
+    imported, prepared = (
+        (folder / "left_out.tsv").is_file(),
+        any(
+            (folder / f"{p.name}{end}").is_file()
+            for p in (folder.iterdir() if folder.is_dir() else ())
+            if p.is_dir()
+            for end in (".jsonl", ".csv", ".tsv")
+        ),
+    )
+    if imported or prepared:
+        corpus = load_corpus(
+            "imported" if imported else "folder", root=folder, name=name if folder != Path(name) else folder.name
+        )
+    elif name in list_corpora() and name not in FORMS:
+        corpus = load_corpus(name)
+    else:
+        raise LabError(
+            f"a corpus {name!r}",
+            f"one of {[n for n in list_corpora() if n not in FORMS]}, or a folder {folder} with train/ and train.jsonl",
+            "Prepare it so, or import it: dasd-lab corpus import.",
+        )
+    if frames > 1 and hasattr(corpus, "frames"):
+        corpus.frames = frames
     return corpus
 
 # %% ../../nbs/12_corpora.catalog.ipynb #6274c8b0
 @dataclass(frozen=True, eq=False)
 class CaptionPairs:
     "Aligned captions of two languages"
-    source:list[str]          # N sentences of the source language
-    target:list[str]          # N sentences of the target language
-    visual_index:np.ndarray   # [N] where the picture stands in `corpus.visuals(split)`
-    language:str              # the target's
-    style:list[str]           # N, '' where unknown
 
-    def __len__(self)->int: return len(self.source)
-    def take(self, index:Sequence[int])->dict:
+    source: list[str]  # N sentences of the source language
+    target: list[str]  # N sentences of the target language
+    visual_index: np.ndarray  # [N] where the picture stands in `corpus.visuals(split)`
+    language: str  # the target's
+    style: list[str]  # N, '' where unknown
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def take(self, index: Sequence[int]) -> dict:
         "A batch with named columns"
-        return dict(source=[self.source[i] for i in index], target=[self.target[i] for i in index], visual_index=self.visual_index[np.asarray(index)],
-                    language=self.language, style=[self.style[i] for i in index])
-    def batches(self, size:int, rng:np.random.Generator, drop_last:bool=True)->Iterator[dict]:
+        return dict(
+            source=[self.source[i] for i in index],
+            target=[self.target[i] for i in index],
+            visual_index=self.visual_index[np.asarray(index)],
+            language=self.language,
+            style=[self.style[i] for i in index],
+        )
+
+    def batches(self, size: int, rng: np.random.Generator, drop_last: bool = True) -> Iterator[dict]:
         "Batches of one epoch, shuffled"
         order = rng.permutation(len(self))
         for i in range(0, len(self), size):
-            if i+size<=len(self) or not drop_last or i==0: yield self.take(order[i:i+size])
+            if i + size <= len(self) or not drop_last or i == 0:
+                yield self.take(order[i : i + size])
 
 # %% ../../nbs/12_corpora.catalog.ipynb #844f96f3
 def caption_pairs(
-    corpus:Corpus,       # any
-    split:str,           # one of its splits
-    language:str,        # target
-    source:str='en',     # source
-    origin:str|None=None # of the target captions; mt where there are any, when not given
-)->CaptionPairs:
+    corpus: Corpus,  # any
+    split: str,  # one of its splits
+    language: str,  # target
+    source: str = "en",  # source
+    origin: str | None = None,  # of the target captions; mt where there are any, when not given
+) -> CaptionPairs:
     "Source and target captions of the same visuals"
     language = language_code(language)
-    if origin is None: origin = 'mt' if any(o.origin=='mt' for o in corpus.captions(split, language)) else 'human'
+    if origin is None:
+        origin = "mt" if any(o.origin == "mt" for o in corpus.captions(split, language)) else "human"
     visuals = corpus.visuals(split)
-    rows = [(a.text, b.text, visuals.index_of(a.visual_id), b.style) for a,b in corpus.aligned(split, language, source, origin)]
-    if not rows: raise LabError(f'{corpus.name}, {split}: no visual with captions in both {source} and {language}', 'aligned captions', 'Check the visual ids of both files.')
-    return CaptionPairs([o[0] for o in rows], [o[1] for o in rows], np.array([o[2] for o in rows]), language, [o[3] for o in rows])
+    rows = [
+        (a.text, b.text, visuals.index_of(a.visual_id), b.style)
+        for a, b in corpus.aligned(split, language, source, origin)
+    ]
+    if not rows:
+        raise LabError(
+            f"{corpus.name}, {split}: no visual with captions in both {source} and {language}",
+            "aligned captions",
+            "Check the visual ids of both files.",
+        )
+    return CaptionPairs(
+        [o[0] for o in rows], [o[1] for o in rows], np.array([o[2] for o in rows]), language, [o[3] for o in rows]
+    )
 
 # %% ../../nbs/12_corpora.catalog.ipynb #be3c4cf9
 def multilingual_batches(
-    corpus:Corpus,            # any
-    split:str,                # one of its splits
-    languages:Sequence[str],  # targets
-    size:int,                 # visuals in a batch
-    rng:np.random.Generator,  # shuffles; draws one caption a visual and language
-    source:str='en'           # the source language
-)->Iterator[dict]:            # visual_index [B], and a column of B sentences for each language
+    corpus: Corpus,  # any
+    split: str,  # one of its splits
+    languages: Sequence[str],  # targets
+    size: int,  # visuals in a batch
+    rng: np.random.Generator,  # shuffles; draws one caption a visual and language
+    source: str = "en",  # the source language
+) -> Iterator[dict]:  # visual_index [B], and a column of B sentences for each language
     "Batches of one epoch in which row i of every column tells of the same visual"
-    visuals = corpus.visuals(split); columns = {source:_by_visual(corpus.captions(split, source, 'human'))}
+    visuals = corpus.visuals(split)
+    columns = {source: _by_visual(corpus.captions(split, source, "human"))}
     for o in map(language_code, languages):
-        all_origins = corpus.captions(split, o); mt = [c for c in all_origins if c.origin=='mt']
+        all_origins = corpus.captions(split, o)
+        mt = [c for c in all_origins if c.origin == "mt"]
         columns[o] = _by_visual(mt or all_origins)
     ids = [v for v in columns[source] if all(v in c for c in columns.values())]
     order = rng.permutation(len(ids))
-    for i in range(0, len(ids)-size+1, size):
-        rows = [ids[j] for j in order[i:i+size]]
-        yield dict(visual_index=np.array([visuals.index_of(v) for v in rows]), **{k:[c[v][rng.integers(len(c[v]))].text for v in rows] for k,c in columns.items()})
+    for i in range(0, len(ids) - size + 1, size):
+        rows = [ids[j] for j in order[i : i + size]]
+        yield dict(
+            visual_index=np.array([visuals.index_of(v) for v in rows]),
+            **{k: [c[v][rng.integers(len(c[v]))].text for v in rows] for k, c in columns.items()},
+        )

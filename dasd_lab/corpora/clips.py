@@ -7,93 +7,125 @@ __all__ = ['N_FRAMES', 'CLIP_SUFFIXES', 'even_places', 'opened', 'frame_times', 
 
 # %% ../../nbs/115_corpora.clips.ipynb #08093a6b
 import io
-from collections.abc import Callable,Iterator,Mapping,Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import av,numpy as np
+import av
+import numpy as np
 
 from ..contracts import LabError
 
 # %% ../../nbs/115_corpora.clips.ipynb #bd9bb9ae
-N_FRAMES = 12 # of a clip, as in the paper's video experiments
-CLIP_SUFFIXES = '.mp4','.webm','.avi','.mkv','.mov','.m4v','.mpg','.mpeg','.wmv','.flv','.ogv','.3gp','.ts'
+N_FRAMES = 12  # of a clip, as in the paper's video experiments
+CLIP_SUFFIXES = ".mp4", ".webm", ".avi", ".mkv", ".mov", ".m4v", ".mpg", ".mpeg", ".wmv", ".flv", ".ogv", ".3gp", ".ts"
+
 
 def even_places(
-    times:Sequence[float], # when each frame is shown, growing
-    n:int=N_FRAMES         # frames that are wanted
-)->list[int]:              # at most n places, growing; one that is shown for long may stand there again
+    times: Sequence[float],  # when each frame is shown, growing
+    n: int = N_FRAMES,  # frames that are wanted
+) -> list[int]:  # at most n places, growing; one that is shown for long may stand there again
     "The frames on the screen in the middle of each of n equal parts"
-    if len(times)<=n: return list(range(len(times)))
-    times = np.asarray(times, float); end = times[-1]+np.median(np.diff(times))
-    return (np.searchsorted(times, times[0]+(np.arange(n)+.5)/n*(end-times[0]), side='right')-1).tolist()
+    if len(times) <= n:
+        return list(range(len(times)))
+    times = np.asarray(times, float)
+    end = times[-1] + np.median(np.diff(times))
+    return (np.searchsorted(times, times[0] + (np.arange(n) + 0.5) / n * (end - times[0]), side="right") - 1).tolist()
 
 # %% ../../nbs/115_corpora.clips.ipynb #72c5d2b1
 @contextmanager
 def opened(
-    source # a path, or the bytes of a file
-)->Iterator[tuple]: # container and its first video stream
+    source,  # a path, or the bytes of a file
+) -> Iterator[tuple]:  # container and its first video stream
     "A video file, open for reading"
-    name = str(source)[:200] if isinstance(source, (str,Path)) else f'a clip of {len(source):,} bytes'
+    name = str(source)[:200] if isinstance(source, (str, Path)) else f"a clip of {len(source):,} bytes"
     try:
-        if isinstance(source, (str,Path)) and not Path(source).is_file(): raise LabError(f'no file {name}', 'a video file', 'Check the path.')
-        with av.open(str(source) if isinstance(source, (str,Path)) else io.BytesIO(source)) as container:
-            if not container.streams.video: raise LabError(f'{name} without a video stream', 'a file with pictures', 'Check the file.')
-            stream = container.streams.video[0]; stream.thread_type = 'AUTO'
-            yield container,stream
-    except (av.FFmpegError,OSError,ValueError) as e:
-        if isinstance(e, LabError): raise
-        raise LabError(f'{name} cannot be read as a clip ({e})', 'a video file that ffmpeg knows', 'Fetch or export it again.') from None
+        if isinstance(source, (str, Path)) and not Path(source).is_file():
+            raise LabError(f"no file {name}", "a video file", "Check the path.")
+        with av.open(str(source) if isinstance(source, (str, Path)) else io.BytesIO(source)) as container:
+            if not container.streams.video:
+                raise LabError(f"{name} without a video stream", "a file with pictures", "Check the file.")
+            stream = container.streams.video[0]
+            stream.thread_type = "AUTO"
+            yield container, stream
+    except (av.FFmpegError, OSError, ValueError) as e:
+        if isinstance(e, LabError):
+            raise
+        raise LabError(
+            f"{name} cannot be read as a clip ({e})", "a video file that ffmpeg knows", "Fetch or export it again."
+        ) from None
 
 # %% ../../nbs/115_corpora.clips.ipynb #eec8173c
 def frame_times(
-    source # a path, or the bytes of a file
-)->np.ndarray: # seconds, growing, one a frame of the first video stream
+    source,  # a path, or the bytes of a file
+) -> np.ndarray:  # seconds, growing, one a frame of the first video stream
     "When each frame of a clip is shown; frame numbers where the file does not say"
-    with opened(source) as (container,stream):
+    with opened(source) as (container, stream):
         found = [p.pts for p in container.demux(stream) if p.size]
-        return np.sort(np.array(found, float))*float(stream.time_base) if found and None not in found else np.arange(len(found), dtype=float)
+        return (
+            np.sort(np.array(found, float)) * float(stream.time_base)
+            if found and None not in found
+            else np.arange(len(found), dtype=float)
+        )
 
-def _upright(frame, max_side:int)->np.ndarray:
-    k = min(1, max_side/max(frame.width, frame.height)); size = lambda n: max(2, round(n*k))
-    pixels = frame.to_ndarray(format='rgb24', width=size(frame.width), height=size(frame.height)) # resized while it is converted
-    return np.rot90(pixels, frame.rotation//90) if frame.rotation else pixels # phones store clips lying, with a note
 
-def _decoded(source, wanted:Sequence[int]|None, max_side:int)->tuple[dict[int,np.ndarray],int]:
+def _upright(frame, max_side: int) -> np.ndarray:
+    k = min(1, max_side / max(frame.width, frame.height))
+    size = lambda n: max(2, round(n * k))
+    # resized while it is converted
+    pixels = frame.to_ndarray(format="rgb24", width=size(frame.width), height=size(frame.height))
+    return np.rot90(pixels, frame.rotation // 90) if frame.rotation else pixels  # phones store clips lying, with a note
+
+
+def _decoded(source, wanted: Sequence[int] | None, max_side: int) -> tuple[dict[int, np.ndarray], int]:
     "The wanted frames by their place, and how many could be decoded until the last of them; None: count alone"
-    kept,n = {},0; places = set(wanted or ())
-    with opened(source) as (container,stream):
+    kept, n = {}, 0
+    places = set(wanted or ())
+    with opened(source) as (container, stream):
         try:
-            for n,frame in enumerate(container.decode(stream), 1):
-                if n-1 in places: kept[n-1] = _upright(frame, max_side)
-                if wanted is not None and len(kept)==len(places): break
-        except av.FFmpegError: pass # the rest is damaged: what came before it counts
-    return kept,n
+            for n, frame in enumerate(container.decode(stream), 1):
+                if n - 1 in places:
+                    kept[n - 1] = _upright(frame, max_side)
+                if wanted is not None and len(kept) == len(places):
+                    break
+        except av.FFmpegError:
+            pass  # the rest is damaged: what came before it counts
+    return kept, n
 
 # %% ../../nbs/115_corpora.clips.ipynb #f3e6c3f1
 def read_clip(
-    source,               # a path, or the bytes of a file
-    n_frames:int=N_FRAMES, # at most
-    max_side:int=512      # pixels; larger frames are scaled down
-)->np.ndarray:            # [T, H, W, 3] uint8, 1 ≤ T ≤ n_frames
+    source,  # a path, or the bytes of a file
+    n_frames: int = N_FRAMES,  # at most
+    max_side: int = 512,  # pixels; larger frames are scaled down
+) -> np.ndarray:  # [T, H, W, 3] uint8, 1 ≤ T ≤ n_frames
     "Frames of a clip, taken evenly"
-    if n_frames<1: raise LabError(f'{n_frames} frames', 'at least 1', 'Ask for more.')
-    places = even_places(frame_times(source), n_frames); frames,n = _decoded(source, places, max_side)
-    if any(p not in frames for p in places): # fewer came out than were counted
-        _,n = _decoded(source, None, max_side); places = even_places(range(n), n_frames)
-        frames,_ = _decoded(source, places, max_side)
-    if not frames: raise LabError(f'{str(source)[:200] if isinstance(source, (str,Path)) else "a clip"} without a frame that can be decoded', 'a clip of at least one frame', 'Fetch or export it again, or leave it out.')
+    if n_frames < 1:
+        raise LabError(f"{n_frames} frames", "at least 1", "Ask for more.")
+    places = even_places(frame_times(source), n_frames)
+    frames, n = _decoded(source, places, max_side)
+    if any(p not in frames for p in places):  # fewer came out than were counted
+        _, n = _decoded(source, None, max_side)
+        places = even_places(range(n), n_frames)
+        frames, _ = _decoded(source, places, max_side)
+    if not frames:
+        raise LabError(
+            f"{str(source)[:200] if isinstance(source, (str, Path)) else 'a clip'} without a frame that can be decoded",
+            "a clip of at least one frame",
+            "Fetch or export it again, or leave it out.",
+        )
     return np.stack([frames[p] for p in places])
 
 # %% ../../nbs/115_corpora.clips.ipynb #a5d1a377
 def broken_clips(
-    files:Mapping[str,str|Path],     # id → file
-    progress:Callable[[Sequence],Sequence]=iter # such as `tqdm`
-)->dict[str,str]:                    # id → what is wrong with it
+    files: Mapping[str, str | Path],  # id → file
+    progress: Callable[[Sequence], Sequence] = iter,  # such as `tqdm`
+) -> dict[str, str]:  # id → what is wrong with it
     "Clips without a frame that can be decoded; the others are not listed"
     found = {}
-    for name,file in progress(files.items()):
+    for name, file in progress(files.items()):
         try:
-            if not _decoded(file, [0], 64)[0]: found[name] = 'no frame can be decoded'
-        except LabError as e: found[name] = e.given
+            if not _decoded(file, [0], 64)[0]:
+                found[name] = "no frame can be decoded"
+        except LabError as e:
+            found[name] = e.given
     return found

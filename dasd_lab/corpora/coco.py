@@ -12,118 +12,254 @@ from pathlib import Path
 
 from ..contracts import LabError
 from .catalog import register_corpus
-from .files import FileFault,Row,coco_rows,json_file,line_rows,text_lines,told_rows,visual_name
-from .published import Counts,PublishedCorpus,WantedFile
+from .files import FileFault, Row, coco_rows, json_file, line_rows, text_lines, told_rows, visual_name
+from .published import Counts, PublishedCorpus, WantedFile
 
 # %% ../../nbs/123_corpora.coco.ipynb #c9d0d25c
-KARPATHY = WantedFile('dataset_coco.json', "the English captions and Karpathy's split", 'Download https://cs.stanford.edu/people/karpathy/deepimagesent/caption_datasets.zip.')
-COCO_PICTURES = tuple(WantedFile(p, 'pictures of MS COCO', f'Download http://images.cocodataset.org/zips/{p}.zip and unpack it.', 'visuals') for p in ('train2014','val2014'))
+KARPATHY = WantedFile(
+    "dataset_coco.json",
+    "the English captions and Karpathy's split",
+    "Download https://cs.stanford.edu/people/karpathy/deepimagesent/caption_datasets.zip.",
+)
+COCO_PICTURES = tuple(
+    WantedFile(
+        p, "pictures of MS COCO", f"Download http://images.cocodataset.org/zips/{p}.zip and unpack it.", "visuals"
+    )
+    for p in ("train2014", "val2014")
+)
 TERMS = "captions of MS COCO: CC BY 4.0; pictures: Flickr's terms"
 
+
 def karpathy_rows(
-    path:Path # dataset_coco.json
-)->dict[str,list[list[Row]]]: # train, restval, val, test → a list a picture
+    path: Path,  # dataset_coco.json
+) -> dict[str, list[list[Row]]]:  # train, restval, val, test → a list a picture
     "The English captions, picture by picture"
     found = {}
     try:
-        for i,image in enumerate(json_file(path)['images'], 1): found.setdefault(image['split'], []).append([Row(visual_name(image['filename']), s['raw'], path.name, i) for s in image['sentences']])
-    except (KeyError,TypeError) as e: raise LabError(f"{path} is not of Karpathy's form ({type(e).__name__}: {e})", "'images' with filename, split and sentences with raw", 'Fetch the published file again.') from None
+        for i, image in enumerate(json_file(path)["images"], 1):
+            found.setdefault(image["split"], []).append(
+                [Row(visual_name(image["filename"]), s["raw"], path.name, i) for s in image["sentences"]]
+            )
+    except (KeyError, TypeError) as e:
+        raise LabError(
+            f"{path} is not of Karpathy's form ({type(e).__name__}: {e})",
+            "'images' with filename, split and sentences with raw",
+            "Fetch the published file again.",
+        ) from None
     return found
 
 # %% ../../nbs/123_corpora.coco.ipynb #4fab7468
-THOUSANDS = {f'test_1k_{k}': k for k in range(5)}
-STAIR,YJ = 'Clone https://github.com/STAIR-Lab-CIT/STAIR-captions and unpack the archive of version 1.2.','Unpack yjcaptions26k.zip of https://github.com/yahoojapan/YJCaptions.'
-_VAL_2014 = ('validation','test',*THOUSANDS)
-JAPANESE = dict(stair=(WantedFile('stair_captions_v1.2_train.json', 'STAIR Captions (Japanese), pictures of train2014', STAIR, splits=('train',), languages=('ja',)), WantedFile('stair_captions_v1.2_val.json', 'STAIR Captions (Japanese), pictures of val2014', STAIR, languages=('ja',))),
-                yj=(WantedFile('yjcaptions26k_clean.json', 'YJ Captions (Japanese), some pictures of train2014', YJ, splits=('train',), languages=('ja',)),))
+THOUSANDS = {f"test_1k_{k}": k for k in range(5)}
+STAIR, YJ = (
+    "Clone https://github.com/STAIR-Lab-CIT/STAIR-captions and unpack the archive of version 1.2.",
+    "Unpack yjcaptions26k.zip of https://github.com/yahoojapan/YJCaptions.",
+)
+_VAL_2014 = ("validation", "test", *THOUSANDS)
+JAPANESE = dict(
+    stair=(
+        WantedFile(
+            "stair_captions_v1.2_train.json",
+            "STAIR Captions (Japanese), pictures of train2014",
+            STAIR,
+            splits=("train",),
+            languages=("ja",),
+        ),
+        WantedFile(
+            "stair_captions_v1.2_val.json", "STAIR Captions (Japanese), pictures of val2014", STAIR, languages=("ja",)
+        ),
+    ),
+    yj=(
+        WantedFile(
+            "yjcaptions26k_clean.json",
+            "YJ Captions (Japanese), some pictures of train2014",
+            YJ,
+            splits=("train",),
+            languages=("ja",),
+        ),
+    ),
+)
 
 # %% ../../nbs/123_corpora.coco.ipynb #68a0a447
-def _counts(restval:bool, japanese:str)->dict[str,Counts]:
-    visuals = dict(train=113_287 if restval else 82_783, validation=5_000, test=5_000); english = dict(train=566_747 if restval else 414_113, validation=25_010, test=25_010)
-    ja = dict(train=131_740) if japanese=='yj' else {s: 5*n for s,n in visuals.items()}
-    return {s: Counts(n, dict(en=english[s]) | ({'ja': ja[s]} if s in ja else {})) for s,n in visuals.items()} | {s: Counts(1_000, dict(en=None) | ({} if japanese=='yj' else dict(ja=5_000))) for s in THOUSANDS}
+def _counts(restval: bool, japanese: str) -> dict[str, Counts]:
+    visuals = dict(train=113_287 if restval else 82_783, validation=5_000, test=5_000)
+    english = dict(train=566_747 if restval else 414_113, validation=25_010, test=25_010)
+    ja = dict(train=131_740) if japanese == "yj" else {s: 5 * n for s, n in visuals.items()}
+    return {s: Counts(n, dict(en=english[s]) | ({"ja": ja[s]} if s in ja else {})) for s, n in visuals.items()} | {
+        s: Counts(1_000, dict(en=None) | ({} if japanese == "yj" else dict(ja=5_000))) for s in THOUSANDS
+    }
 
 # %% ../../nbs/123_corpora.coco.ipynb #f3c66845
-@register_corpus('mscoco')
+@register_corpus("mscoco")
 class MSCOCO(PublishedCorpus):
     "MS COCO by Karpathy's split, with Japanese captions on the same pictures"
-    name = 'mscoco'
-    title = "MS COCO by Karpathy's split; Japanese by STAIR or YJ Captions"
-    licence = TERMS+'; STAIR and YJ Captions: CC BY 4.0'
-    homepage = 'https://cocodataset.org'
-    citation = 'Lin et al. 2014, Chen et al. 2015; Karpathy and Fei-Fei 2015 (split); Yoshikawa et al. 2017 (STAIR), Miyazaki and Shimizu 2016 (YJ)'
-    note = "Training pictures include restval (restval=False leaves it out). japanese='yj' reads YJ Captions, which have no split of their own. Chinese is in coco_cn."
-    published,wanted = _counts(True, 'stair'),(KARPATHY,*JAPANESE['stair'],*COCO_PICTURES)
 
-    def __init__(self, root=None, pictures=None,
-        restval:bool=True,      # do pictures left over of val2014 count as training pictures?
-        japanese:str='stair'    # or 'yj'
+    name = "mscoco"
+    title = "MS COCO by Karpathy's split; Japanese by STAIR or YJ Captions"
+    licence = TERMS + "; STAIR and YJ Captions: CC BY 4.0"
+    homepage = "https://cocodataset.org"
+    citation = "Lin et al. 2014, Chen et al. 2015; Karpathy and Fei-Fei 2015 (split); Yoshikawa et al. 2017 (STAIR), Miyazaki and Shimizu 2016 (YJ)"
+    note = "Training pictures include restval (restval=False leaves it out). japanese='yj' reads YJ Captions, which have no split of their own. Chinese is in coco_cn."
+    published, wanted = _counts(True, "stair"), (KARPATHY, *JAPANESE["stair"], *COCO_PICTURES)
+
+    def __init__(
+        self,
+        root=None,
+        pictures=None,
+        restval: bool = True,  # do pictures left over of val2014 count as training pictures?
+        japanese: str = "stair",  # or 'yj'
     ):
-        if japanese not in JAPANESE: raise LabError(f'japanese={japanese!r}', f'one of {list(JAPANESE)}', 'Choose one.')
-        self.published,self.wanted,self.restval = _counts(restval, japanese),(KARPATHY,*(w for w in JAPANESE[japanese] if restval or 'train' in w.splits or not w.splits),*COCO_PICTURES),restval
+        if japanese not in JAPANESE:
+            raise LabError(f"japanese={japanese!r}", f"one of {list(JAPANESE)}", "Choose one.")
+        self.published, self.wanted, self.restval = (
+            _counts(restval, japanese),
+            (
+                KARPATHY,
+                *(w for w in JAPANESE[japanese] if restval or "train" in w.splits or not w.splits),
+                *COCO_PICTURES,
+            ),
+            restval,
+        )
         super().__init__(root, pictures)
 
-    def _of(self, split:str)->list[list[Row]]:
+    def _of(self, split: str) -> list[list[Row]]:
         "The pictures of a split, each with its English captions"
-        all_of = self.kept('karpathy', lambda: karpathy_rows(self.path(KARPATHY)))
-        if split in THOUSANDS: return all_of.get('test', [])[(k := 1000*THOUSANDS[split]):k+1000]
-        return [p for part in dict(train=('train','restval')[:1+self.restval], validation=('val',), test=('test',))[split] for p in all_of.get(part, [])]
-    def _ids(self, split:str)->Iterable[str]: return (p[0].name for p in self._of(split) if p)
-    def _rows(self, split:str, language:str)->Iterable[Row]:
-        if language=='en': return (r for p in self._of(split) for r in p)
-        here = set(self.ids(split)); return (r for r in self.kept('ja', self._japanese) if r.name in here)
-    def _japanese(self)->list[Row]:
-        known = {int(n[-12:]): n for part in self.kept('karpathy', lambda: karpathy_rows(self.path(KARPATHY))).values() for p in part if p for n in [p[0].name]}
-        rows = [r for w in self.wanted if w.languages==('ja',) and (path := self.path(w)) for r in coco_rows(path, self.faults, lambda i: known.get(int(i), f'image {i}'))]
-        names = set(known.values()); self.faults += [FileFault(r.file, r.line, f"tells of {r.name!r}, which Karpathy's split has not") for r in rows if r.name not in names]
+        all_of = self.kept("karpathy", lambda: karpathy_rows(self.path(KARPATHY)))
+        if split in THOUSANDS:
+            return all_of.get("test", [])[(k := 1000 * THOUSANDS[split]) : k + 1000]
+        return [
+            p
+            for part in dict(train=("train", "restval")[: 1 + self.restval], validation=("val",), test=("test",))[split]
+            for p in all_of.get(part, [])
+        ]
+
+    def _ids(self, split: str) -> Iterable[str]:
+        return (p[0].name for p in self._of(split) if p)
+
+    def _rows(self, split: str, language: str) -> Iterable[Row]:
+        if language == "en":
+            return (r for p in self._of(split) for r in p)
+        here = set(self.ids(split))
+        return (r for r in self.kept("ja", self._japanese) if r.name in here)
+
+    def _japanese(self) -> list[Row]:
+        known = {
+            int(n[-12:]): n
+            for part in self.kept("karpathy", lambda: karpathy_rows(self.path(KARPATHY))).values()
+            for p in part
+            if p
+            for n in [p[0].name]
+        }
+        rows = [
+            r
+            for w in self.wanted
+            if w.languages == ("ja",) and (path := self.path(w))
+            for r in coco_rows(path, self.faults, lambda i: known.get(int(i), f"image {i}"))
+        ]
+        names = set(known.values())
+        self.faults += [
+            FileFault(r.file, r.line, f"tells of {r.name!r}, which Karpathy's split has not")
+            for r in rows
+            if r.name not in names
+        ]
         return rows
 
 # %% ../../nbs/123_corpora.coco.ipynb #7d8bc888
-COCO_CN = 'Ask for it as https://github.com/li-xirong/coco-cn says (version 201805) and unpack it.'
-_CN = 'coco-cn-version1805v1.1'
-WRITTEN = dict(written='human-written', translated='manually-translated') # option → in the file's name
+COCO_CN = "Ask for it as https://github.com/li-xirong/coco-cn says (version 201805) and unpack it."
+_CN = "coco-cn-version1805v1.1"
+WRITTEN = dict(written="human-written", translated="manually-translated")  # option → in the file's name
 
-@register_corpus('coco_cn')
+
+@register_corpus("coco_cn")
 class COCOCN(PublishedCorpus):
     "COCO-CN: captions written in Chinese on pictures of MS COCO, by its own split"
-    name,folder = 'coco_cn','mscoco'
-    title = 'COCO-CN: captions written in Chinese, pictures of MS COCO, its own split'
-    licence = TERMS+'; Chinese captions: given out on request, no licence is stated'
-    homepage = 'https://github.com/li-xirong/coco-cn'
-    citation = 'Li et al. 2019'
-    note = "22,218 Chinese captions in all. chinese='translated' reads people's translations of the test captions instead (5,000). English captions are those of Karpathy's file. The split is not mscoco's."
-    published = {s: Counts(n, dict(en=None, zh=zh)) for s,n,zh in (('train',18_341,None), ('validation',1_000,None), ('test',1_000,1_053))}
 
-    def __init__(self, root=None, pictures=None,
-        chinese:str='written' # by people in Chinese, or 'translated' by people (the test split alone)
+    name, folder = "coco_cn", "mscoco"
+    title = "COCO-CN: captions written in Chinese, pictures of MS COCO, its own split"
+    licence = TERMS + "; Chinese captions: given out on request, no licence is stated"
+    homepage = "https://github.com/li-xirong/coco-cn"
+    citation = "Li et al. 2019"
+    note = "22,218 Chinese captions in all. chinese='translated' reads people's translations of the test captions instead (5,000). English captions are those of Karpathy's file. The split is not mscoco's."
+    published = {
+        s: Counts(n, dict(en=None, zh=zh))
+        for s, n, zh in (("train", 18_341, None), ("validation", 1_000, None), ("test", 1_000, 1_053))
+    }
+
+    def __init__(
+        self,
+        root=None,
+        pictures=None,
+        chinese: str = "written",  # by people in Chinese, or 'translated' by people (the test split alone)
     ):
-        if chinese not in WRITTEN: raise LabError(f'chinese={chinese!r}', f'one of {list(WRITTEN)}', 'Choose one.')
-        if chinese=='translated': self.published = {s: Counts(c.visuals, dict(en=None, zh=5_000) if s=='test' else dict(en=None)) for s,c in self.published.items()}
-        self.wanted = (*(WantedFile(f'{_CN}/coco-cn_{n}.txt', f'the pictures of {s}', COCO_CN, splits=(s,)) for s,n in dict(train='train', validation='val', test='test').items()),
-            WantedFile(KARPATHY.path, KARPATHY.what, KARPATHY.how, languages=('en',)), WantedFile(f'{_CN}/imageid.{WRITTEN[chinese]}-caption.txt', 'captions in Chinese', COCO_CN, languages=('zh',)), *COCO_PICTURES)
+        if chinese not in WRITTEN:
+            raise LabError(f"chinese={chinese!r}", f"one of {list(WRITTEN)}", "Choose one.")
+        if chinese == "translated":
+            self.published = {
+                s: Counts(c.visuals, dict(en=None, zh=5_000) if s == "test" else dict(en=None))
+                for s, c in self.published.items()
+            }
+        self.wanted = (
+            *(
+                WantedFile(f"{_CN}/coco-cn_{n}.txt", f"the pictures of {s}", COCO_CN, splits=(s,))
+                for s, n in dict(train="train", validation="val", test="test").items()
+            ),
+            WantedFile(KARPATHY.path, KARPATHY.what, KARPATHY.how, languages=("en",)),
+            WantedFile(
+                f"{_CN}/imageid.{WRITTEN[chinese]}-caption.txt", "captions in Chinese", COCO_CN, languages=("zh",)
+            ),
+            *COCO_PICTURES,
+        )
         super().__init__(root, pictures)
 
-    def _ids(self, split:str)->Iterable[str]: return map(visual_name, text_lines(self.path(next(w for w in self.wanted if split in w.splits)), self.faults))
-    def _rows(self, split:str, language:str)->Iterable[Row]:
-        path = self.path(next(w for w in self.wanted if language in w.languages)); here = set(self.ids(split))
-        rows = self.kept(path, lambda: [r for part in karpathy_rows(path).values() for p in part for r in p] if language=='en' else told_rows(path, self.faults))
+    def _ids(self, split: str) -> Iterable[str]:
+        return map(visual_name, text_lines(self.path(next(w for w in self.wanted if split in w.splits)), self.faults))
+
+    def _rows(self, split: str, language: str) -> Iterable[Row]:
+        path = self.path(next(w for w in self.wanted if language in w.languages))
+        here = set(self.ids(split))
+        rows = self.kept(
+            path,
+            lambda: (
+                [r for part in karpathy_rows(path).values() for p in part for r in p]
+                if language == "en"
+                else told_rows(path, self.faults)
+            ),
+        )
         return (r for r in rows if r.name in here)
 
 # %% ../../nbs/123_corpora.coco.ipynb #d08e6f1b
-XTD = 'Clone https://github.com/adobe-research/Cross-lingual-Test-Dataset-XTD10.'
-_XTD = {l: f'XTD10/test_1kcaptions_{l}.txt' for l in ('es','it','ko','pl','ru','tr','zh')} | dict(en='MIC/test_1kcaptions_en.txt|XTD10/test_1kcaptions_en.txt', de='MIC/test_1kcaptions_de.txt', fr='MIC/test_1kcaptions_fr.txt', ja='STAIR/test_1kcaptions_jp.txt|STAIR/test_1kcaptions_ja.txt')
+XTD = "Clone https://github.com/adobe-research/Cross-lingual-Test-Dataset-XTD10."
+_XTD = {l: f"XTD10/test_1kcaptions_{l}.txt" for l in ("es", "it", "ko", "pl", "ru", "tr", "zh")} | dict(
+    en="MIC/test_1kcaptions_en.txt|XTD10/test_1kcaptions_en.txt",
+    de="MIC/test_1kcaptions_de.txt",
+    fr="MIC/test_1kcaptions_fr.txt",
+    ja="STAIR/test_1kcaptions_jp.txt|STAIR/test_1kcaptions_ja.txt",
+)
 
-@register_corpus('xtd10')
+
+@register_corpus("xtd10")
 class XTD10(PublishedCorpus):
     "XTD10: a thousand pictures of MS COCO with one caption each in eleven languages, to test on"
-    name,folder = 'xtd10','mscoco'
-    title = 'XTD10: a thousand test pictures of MS COCO, a caption each in eleven languages'
-    licence = TERMS+'; captions: Adobe Research License, non-commercial research (es it ko pl ru tr zh); those of MIC and STAIR, their own'
-    homepage = 'https://github.com/adobe-research/Cross-lingual-Test-Dataset-XTD10'
-    citation = 'Aggarwal and Kale 2020; Rajendran et al. 2016 (MIC: de, fr), Yoshikawa et al. 2017 (STAIR: ja)'
-    note = '800 of its pictures are in train2014 and so in the training split of mscoco; the other 200 are in val2014. A model trained on mscoco has seen most of this test: see `find_leaks`.'
-    published = dict(test=Counts(1_000, {l: 1_000 for l in sorted(_XTD, key=lambda l: (l!='en', l))}))
-    wanted = (WantedFile('XTD10/test_image_names.txt', 'the picture of each line', XTD), *(WantedFile(p, f'captions in {l!r}', XTD, languages=(l,)) for l,p in _XTD.items()), *COCO_PICTURES)
 
-    def _ids(self, split:str)->Iterable[str]: return map(visual_name, text_lines(self.path(self.wanted[0]), self.faults))
-    def _rows(self, split:str, language:str)->Iterable[Row]: return line_rows(self.path(next(w for w in self.wanted if w.languages==(language,))), list(self._ids(split)), self.faults)
+    name, folder = "xtd10", "mscoco"
+    title = "XTD10: a thousand test pictures of MS COCO, a caption each in eleven languages"
+    licence = (
+        TERMS
+        + "; captions: Adobe Research License, non-commercial research (es it ko pl ru tr zh); those of MIC and STAIR, their own"
+    )
+    homepage = "https://github.com/adobe-research/Cross-lingual-Test-Dataset-XTD10"
+    citation = "Aggarwal and Kale 2020; Rajendran et al. 2016 (MIC: de, fr), Yoshikawa et al. 2017 (STAIR: ja)"
+    note = "800 of its pictures are in train2014 and so in the training split of mscoco; the other 200 are in val2014. A model trained on mscoco has seen most of this test: see `find_leaks`."
+    published = dict(test=Counts(1_000, {l: 1_000 for l in sorted(_XTD, key=lambda l: (l != "en", l))}))
+    wanted = (
+        WantedFile("XTD10/test_image_names.txt", "the picture of each line", XTD),
+        *(WantedFile(p, f"captions in {l!r}", XTD, languages=(l,)) for l, p in _XTD.items()),
+        *COCO_PICTURES,
+    )
+
+    def _ids(self, split: str) -> Iterable[str]:
+        return map(visual_name, text_lines(self.path(self.wanted[0]), self.faults))
+
+    def _rows(self, split: str, language: str) -> Iterable[Row]:
+        return line_rows(
+            self.path(next(w for w in self.wanted if w.languages == (language,))), list(self._ids(split)), self.faults
+        )

@@ -8,260 +8,438 @@ __all__ = ['UNDESCRIBED', 'Captioner', 'fingerprint', 'pixels_stamp', 'read_line
            'described_in', 'describe_split']
 
 # %% ../../nbs/118_corpora.descriptions.ipynb #d602db3e
-import hashlib,json,os
-from collections.abc import Callable,Iterator,Mapping,Sequence
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime,timezone
+from datetime import datetime, timezone
 from importlib.metadata import version
-from pathlib import Path,PurePosixPath
-from statistics import mean,median
+from pathlib import Path, PurePosixPath
+from statistics import mean, median
 from typing import Protocol
 
 import numpy as np
-from filelock import FileLock,Timeout
+from filelock import FileLock, Timeout
 
 from ..contracts import LabError
 from .captions import clean_text
-from .visuals import PICTURE_SUFFIXES,Visuals
-from ..storage import whole_file,write_json
+from .visuals import PICTURE_SUFFIXES, Visuals
+from ..storage import whole_file, write_json
 
 # %% ../../nbs/118_corpora.descriptions.ipynb #5fde4a55
-UNDESCRIBED = 'a photo.' # what stands where there is no description
+UNDESCRIBED = "a photo."  # what stands where there is no description
+
 
 class Captioner(Protocol):
     "What turns pictures and clips into English; `again(batch)`, where there is one, is asked instead where `describe` said nothing, and `versions` goes into the manifest"
-    name:str       # model and revision, or what it is
-    settings:dict  # everything that changes the text, plain data
-    def describe(self,
-        batch:Sequence[np.ndarray] # N visuals, each uint8 [T, H, W, 3]; T=1 for a picture
-    )->list[str]:                  # N English strings, '' where there is nothing to say
+
+    name: str  # model and revision, or what it is
+    settings: dict  # everything that changes the text, plain data
+
+    def describe(
+        self,
+        batch: Sequence[np.ndarray],  # N visuals, each uint8 [T, H, W, 3]; T=1 for a picture
+    ) -> list[str]:  # N English strings, '' where there is nothing to say
         "A description each, in their order"
         ...
 
+
 def fingerprint(
-    captioner:Captioner # any
-)->str:                 # 12 hexadecimal digits
+    captioner: Captioner,  # any
+) -> str:  # 12 hexadecimal digits
     "What tells its descriptions from those of another model, prompt or decoding"
-    return hashlib.sha256(json.dumps([captioner.name, captioner.settings], sort_keys=True, ensure_ascii=False).encode()).hexdigest()[:12]
+    return hashlib.sha256(
+        json.dumps([captioner.name, captioner.settings], sort_keys=True, ensure_ascii=False).encode()
+    ).hexdigest()[:12]
 
 # %% ../../nbs/118_corpora.descriptions.ipynb #e93966e7
 def pixels_stamp(
-    frames:np.ndarray # [T, H, W, 3] uint8
-)->str:               # 16 hexadecimal digits
+    frames: np.ndarray,  # [T, H, W, 3] uint8
+) -> str:  # 16 hexadecimal digits
     "Checksum of a visual's pixels"
-    return hashlib.sha256(repr(frames.shape).encode()+np.ascontiguousarray(frames).tobytes()).hexdigest()[:16]
+    return hashlib.sha256(repr(frames.shape).encode() + np.ascontiguousarray(frames).tobytes()).hexdigest()[:16]
+
 
 def read_lines(
-    path:Path # the .jsonl
-)->dict[str,dict]: # id → line: 'id', 'stamp', 'text', and 'error' where the picture could not be read
+    path: Path,  # the .jsonl
+) -> dict[str, dict]:  # id → line: 'id', 'stamp', 'text', and 'error' where the picture could not be read
     "What is written; lines that are damaged are left out"
     found = {}
-    try: lines = path.read_bytes().split(b'\n') if path.is_file() else []
-    except OSError as e: raise LabError(f'{path} cannot be read ({e.strerror or e})', 'descriptions', 'Check its rights.') from None
+    try:
+        lines = path.read_bytes().split(b"\n") if path.is_file() else []
+    except OSError as e:
+        raise LabError(f"{path} cannot be read ({e.strerror or e})", "descriptions", "Check its rights.") from None
     for line in lines:
-        try: row = json.loads(line); found[row['id']] = dict(id=row['id'], stamp=str(row['stamp']), text=row['text']+'', **({'error': row['error']} if 'error' in row else {}))
-        except (ValueError,KeyError,TypeError): continue
+        try:
+            row = json.loads(line)
+            found[row["id"]] = dict(
+                id=row["id"],
+                stamp=str(row["stamp"]),
+                text=row["text"] + "",
+                **({"error": row["error"]} if "error" in row else {}),
+            )
+        except (ValueError, KeyError, TypeError):
+            continue
     return found
 
+
 def without_torn_end(
-    path:Path # the .jsonl
-)->None:
+    path: Path,  # the .jsonl
+) -> None:
     "Cut off what follows the last line end"
-    if not path.is_file(): return
-    with open(path, 'rb+') as f:
+    if not path.is_file():
+        return
+    with open(path, "rb+") as f:
         body = f.read()
-        if body and not body.endswith(b'\n'): f.truncate(body.rfind(b'\n')+1)
+        if body and not body.endswith(b"\n"):
+            f.truncate(body.rfind(b"\n") + 1)
 
 # %% ../../nbs/118_corpora.descriptions.ipynb #9fdeb558
 @contextmanager
-def _alone(path:Path)->Iterator[None]:
-    lock = FileLock(path.with_name(f'.{path.name}.lock'))
-    try: path.parent.mkdir(parents=True, exist_ok=True); lock.acquire(timeout=0)
-    except Timeout: raise LabError(f'{path}, which another process is writing', 'one process at a time', 'Wait for it; what it has written will not be asked for again.') from None
-    except OSError as e: raise LabError(f'{path.parent} cannot be written ({e.strerror or e})', 'a folder where one may write', 'Choose another.') from e
-    try: yield
-    finally: lock.release()
+def _alone(path: Path) -> Iterator[None]:
+    lock = FileLock(path.with_name(f".{path.name}.lock"))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise LabError(
+            f"{path}, which another process is writing",
+            "one process at a time",
+            "Wait for it; what it has written will not be asked for again.",
+        ) from None
+    except OSError as e:
+        raise LabError(
+            f"{path.parent} cannot be written ({e.strerror or e})", "a folder where one may write", "Choose another."
+        ) from e
+    try:
+        yield
+    finally:
+        lock.release()
 
 # %% ../../nbs/118_corpora.descriptions.ipynb #ae50b2a3
 @dataclass
 class Described:
     "Descriptions of N visuals"
-    ids:list[str]          # N
-    texts:list[str]        # N, '' where there is none
-    captioner:str          # its name
-    fingerprint:str        # of name and settings
-    new:int = 0            # how many were asked for now
-    missing:int = 0        # how many nobody was asked for yet
-    pictures:str = ''      # `corpus.pictures_stamp` of what was described
-    folder:Path|None = None # where they lie
+
+    ids: list[str]  # N
+    texts: list[str]  # N, '' where there is none
+    captioner: str  # its name
+    fingerprint: str  # of name and settings
+    new: int = 0  # how many were asked for now
+    missing: int = 0  # how many nobody was asked for yet
+    pictures: str = ""  # `corpus.pictures_stamp` of what was described
+    folder: Path | None = None  # where they lie
+
     @property
-    def about(self)->dict: return dict(captioner=self.captioner, fingerprint=self.fingerprint, failed=len(self.failed)) # for cards and results
+    def about(self) -> dict:
+        # for cards and results
+        return dict(captioner=self.captioner, fingerprint=self.fingerprint, failed=len(self.failed))
+
     @property
-    def failed(self)->list[str]: return [i for i,t in zip(self.ids, self.texts) if not t]
+    def failed(self) -> list[str]:
+        return [i for i, t in zip(self.ids, self.texts) if not t]
+
     @property
-    def lengths(self)->dict: # in words, of those that are there
+    def lengths(self) -> dict:  # in words, of those that are there
         n = [len(t.split()) for t in self.texts if t]
         return dict(shortest=min(n), median=median(n), mean=round(mean(n), 1), longest=max(n)) if n else {}
+
     def __repr__(self):
-        words = f', {self.lengths["shortest"]} to {self.lengths["longest"]} words, mean {self.lengths["mean"]}' if self.lengths else ''
-        return f'{len(self.ids)-len(self.failed):,} of {len(self.ids):,} described by {self.captioner} ({self.fingerprint}), {self.new:,} of them now{words}' + (f'; {len(self.failed):,} without a description, for which {UNDESCRIBED!r} stands' if self.failed else '')
+        words = (
+            f", {self.lengths['shortest']} to {self.lengths['longest']} words, mean {self.lengths['mean']}"
+            if self.lengths
+            else ""
+        )
+        return (
+            f"{len(self.ids) - len(self.failed):,} of {len(self.ids):,} described by {self.captioner} ({self.fingerprint}), {self.new:,} of them now{words}"
+            + (f"; {len(self.failed):,} without a description, for which {UNDESCRIBED!r} stands" if self.failed else "")
+        )
 
-def _text(said:str)->str:
-    try: return '' if (text := clean_text(said))==UNDESCRIBED else text
-    except LabError: return '' # nothing that can be seen
 
-def asked_texts(captioner:Captioner, batch:list[np.ndarray])->list[str]:
+def _text(said: str) -> str:
+    try:
+        return "" if (text := clean_text(said)) == UNDESCRIBED else text
+    except LabError:
+        return ""  # nothing that can be seen
+
+
+def asked_texts(captioner: Captioner, batch: list[np.ndarray]) -> list[str]:
     "Texts of a batch; what came back empty is asked once more"
+
     def ask(how, some):
-        if len(said := how(some))!=len(some): raise LabError(f'{len(said)} descriptions of {len(some)} visuals by {captioner.name}', 'as many', 'Correct the captioner; nothing of this batch was kept.')
+        if len(said := how(some)) != len(some):
+            raise LabError(
+                f"{len(said)} descriptions of {len(some)} visuals by {captioner.name}",
+                "as many",
+                "Correct the captioner; nothing of this batch was kept.",
+            )
         return [_text(t) for t in said]
-    texts = ask(captioner.describe, batch); empty = [i for i,t in enumerate(texts) if not t]
-    for i,t in zip(empty, ask(getattr(captioner, 'again', captioner.describe), [batch[i] for i in empty]) if empty else ()): texts[i] = t
+
+    texts = ask(captioner.describe, batch)
+    empty = [i for i, t in enumerate(texts) if not t]
+    for i, t in zip(
+        empty, ask(getattr(captioner, "again", captioner.describe), [batch[i] for i in empty]) if empty else ()
+    ):
+        texts[i] = t
     return texts
 
 # %% ../../nbs/118_corpora.descriptions.ipynb #9400e735
-def _seen(visuals:Visuals, some:range, known:Mapping[str,dict])->tuple[list[dict],list[np.ndarray]]:
+def _seen(visuals: Visuals, some: range, known: Mapping[str, dict]) -> tuple[list[dict], list[np.ndarray]]:
     "What is to be described of a batch: lines without text, and frames; first those that cannot be read, which have none"
-    lines,frames,broken = [],[],[]
+    lines, frames, broken = [], [], []
     for i in some:
-        try: f = np.asarray(visuals[i].frames)
+        try:
+            f = np.asarray(visuals[i].frames)
         except LabError as e:
-            if visuals.ids[i] not in known: broken.append(dict(id=visuals.ids[i], stamp='', text='', error=str(e.given)))
+            if visuals.ids[i] not in known:
+                broken.append(dict(id=visuals.ids[i], stamp="", text="", error=str(e.given)))
             continue
-        row = dict(id=visuals.ids[i], stamp=pixels_stamp(f), text='')
-        if known.get(row['id'], {}).get('stamp') !=row['stamp']: lines.append(row); frames.append(f)
-    return broken+lines,frames
+        row = dict(id=visuals.ids[i], stamp=pixels_stamp(f), text="")
+        if known.get(row["id"], {}).get("stamp") != row["stamp"]:
+            lines.append(row)
+            frames.append(f)
+    return broken + lines, frames
+
 
 def describe(
-    visuals:Visuals,             # N pictures or clips
-    captioner:Captioner,         # describes those that are not described yet
-    folder:str|Path,             # of all captioners; gets one by the fingerprint
-    batch_size:int=16,           # visuals at a time; a kill costs the work on one batch
-    progress:Callable|None=None, # wraps an iterable, such as `tqdm`
-    part:str='descriptions',     # name of the file: ids are unique in a split, so a split each
-    pictures:str=''              # `corpus.pictures_stamp(split)`, kept in the manifest
-)->Described:
+    visuals: Visuals,  # N pictures or clips
+    captioner: Captioner,  # describes those that are not described yet
+    folder: str | Path,  # of all captioners; gets one by the fingerprint
+    batch_size: int = 16,  # visuals at a time; a kill costs the work on one batch
+    progress: Callable | None = None,  # wraps an iterable, such as `tqdm`
+    part: str = "descriptions",  # name of the file: ids are unique in a split, so a split each
+    pictures: str = "",  # `corpus.pictures_stamp(split)`, kept in the manifest
+) -> Described:
     "Describe what is not described yet; each batch is on the disk before the next is begun"
-    home = Path(folder)/fingerprint(captioner); path = home/f'{part}.jsonl'; batches = [range(i, min(i+batch_size, len(visuals))) for i in range(0, len(visuals), batch_size)]
+    home = Path(folder) / fingerprint(captioner)
+    path = home / f"{part}.jsonl"
+    batches = [range(i, min(i + batch_size, len(visuals))) for i in range(0, len(visuals), batch_size)]
     with _alone(path):
-        without_torn_end(path); known,new = read_lines(path),0
-        if not known: _note(home, captioner, part, None)
-        with open(path, 'a', encoding='utf-8') as f:
+        without_torn_end(path)
+        known, new = read_lines(path), 0
+        if not known:
+            _note(home, captioner, part, None)
+        with open(path, "a", encoding="utf-8") as f:
             for some in progress(batches) if progress else batches:
-                lines,frames = _seen(visuals, some, known)
-                for row,text in zip(lines[len(lines)-len(frames):], asked_texts(captioner, frames) if frames else ()): row['text'] = text
-                _append(f, lines); known |= {row['id']: row for row in lines}; new += len(frames)
-        if len(visuals) and all('error' in known[v] for v in visuals.ids): raise LabError(known[visuals.ids[0]]['error'], 'pictures that can be read', 'Check where the pictures of the corpus lie.')
-        found = Described(visuals.ids, [known[v]['text'] for v in visuals.ids], captioner.name, home.name, new, folder=home)
+                lines, frames = _seen(visuals, some, known)
+                for row, text in zip(
+                    lines[len(lines) - len(frames) :], asked_texts(captioner, frames) if frames else ()
+                ):
+                    row["text"] = text
+                _append(f, lines)
+                known |= {row["id"]: row for row in lines}
+                new += len(frames)
+        if len(visuals) and all("error" in known[v] for v in visuals.ids):
+            raise LabError(
+                known[visuals.ids[0]]["error"],
+                "pictures that can be read",
+                "Check where the pictures of the corpus lie.",
+            )
+        found = Described(
+            visuals.ids, [known[v]["text"] for v in visuals.ids], captioner.name, home.name, new, folder=home
+        )
         _note(home, captioner, part, found, pictures)
     return found
 
 # %% ../../nbs/118_corpora.descriptions.ipynb #7c91d747
-def _append(f, lines:Sequence[dict])->None:
-    f.write(''.join(json.dumps(row, ensure_ascii=False)+'\n' for row in lines)); f.flush(); os.fsync(f.fileno())
+def _append(f, lines: Sequence[dict]) -> None:
+    f.write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in lines))
+    f.flush()
+    os.fsync(f.fileno())
+
 
 def read_note(
-    home:Path # folder of one captioner
-)->dict|None: # None: it is none
+    home: Path,  # folder of one captioner
+) -> dict | None:  # None: it is none
     "The manifest"
-    try: note = json.loads((home/'manifest.json').read_text(encoding='utf-8')); return note if note['name'] and isinstance(note['parts'], dict) else None
-    except (OSError,ValueError,KeyError,TypeError): return None
+    try:
+        note = json.loads((home / "manifest.json").read_text(encoding="utf-8"))
+        return note if note["name"] and isinstance(note["parts"], dict) else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
-def _note(home:Path, captioner:Captioner, part:str, found:Described|None, pictures:str='')->None:
+
+def _note(home: Path, captioner: Captioner, part: str, found: Described | None, pictures: str = "") -> None:
     "The manifest, written when describing begins and when it has ended"
-    with FileLock(home/'.manifest.lock'): # splits may be described at the same time
-        parts = (read_note(home) or dict(parts={}))['parts']; was = parts.get(part, {})
-        if found is None: parts.setdefault(part, dict(finished=None))
-        else: parts[part] = dict(finished=was['finished'] if was.get('finished') and not found.new else datetime.now(timezone.utc).isoformat(timespec='milliseconds'), visuals=len(found.ids), described=len(found.ids)-len(found.failed), failed=len(found.failed), words=found.lengths, pictures=pictures)
-        write_json(dict(name=captioner.name, settings=captioner.settings, fingerprint=home.name, versions=dict(dasd_lab=version('dasd_lab'))|dict(getattr(captioner, 'versions', {})), parts=parts), home/'manifest.json')
+    with FileLock(home / ".manifest.lock"):  # splits may be described at the same time
+        parts = (read_note(home) or dict(parts={}))["parts"]
+        was = parts.get(part, {})
+        if found is None:
+            parts.setdefault(part, dict(finished=None))
+        else:
+            parts[part] = dict(
+                finished=was["finished"]
+                if was.get("finished") and not found.new
+                else datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
+                visuals=len(found.ids),
+                described=len(found.ids) - len(found.failed),
+                failed=len(found.failed),
+                words=found.lengths,
+                pictures=pictures,
+            )
+        write_json(
+            dict(
+                name=captioner.name,
+                settings=captioner.settings,
+                fingerprint=home.name,
+                versions=dict(dasd_lab=version("dasd_lab")) | dict(getattr(captioner, "versions", {})),
+                parts=parts,
+            ),
+            home / "manifest.json",
+        )
 
 # %% ../../nbs/118_corpora.descriptions.ipynb #2cbcab6a
 def text_place(
-    folder:Path,  # of text files
-    visual_id:str # with / it lies in a folder below
-)->Path:
+    folder: Path,  # of text files
+    visual_id: str,  # with / it lies in a folder below
+) -> Path:
     "Where the text of a visual lies"
     names = PurePosixPath(visual_id)
-    if names.is_absolute() or '..' in names.parts or not names.name or set('\0\\')&set(visual_id): raise LabError(f'the id {visual_id!r}', 'an id that can be the name of a file', 'Leave it to the cache, whose ids may be anything.')
-    return folder/f'{visual_id}.txt'
+    if names.is_absolute() or ".." in names.parts or not names.name or set("\0\\") & set(visual_id):
+        raise LabError(
+            f"the id {visual_id!r}",
+            "an id that can be the name of a file",
+            "Leave it to the cache, whose ids may be anything.",
+        )
+    return folder / f"{visual_id}.txt"
+
 
 class TextFolder:
     "Descriptions as `<folder>/<id>.txt`"
-    def __init__(self,
-        folder:str|Path, # UTF-8 files
-        name:str=''      # who made them; the folder's name where it is not given
-    ):
-        self.folder = Path(folder); self.name = f'texts of {name or self.folder.resolve().name}'
-        if not self.folder.is_dir(): raise LabError(f'no folder {folder}', 'a folder of text files, one a visual', 'Check the path.')
 
-    def texts(self,
-        ids:Sequence[str] # N
-    )->list[str]:         # N
+    def __init__(
+        self,
+        folder: str | Path,  # UTF-8 files
+        name: str = "",  # who made them; the folder's name where it is not given
+    ):
+        self.folder = Path(folder)
+        self.name = f"texts of {name or self.folder.resolve().name}"
+        if not self.folder.is_dir():
+            raise LabError(f"no folder {folder}", "a folder of text files, one a visual", "Check the path.")
+
+    def texts(
+        self,
+        ids: Sequence[str],  # N
+    ) -> list[str]:  # N
         "Their texts, without the last line end"
-        def one(v): # the id, or the name of its picture file without the end
-            names = (v, v.rsplit('.', 1)[0]) if v.lower().endswith(PICTURE_SUFFIXES) else (v,); path = next((p for n in names if (p := text_place(self.folder, n)).is_file()), None)
-            try: return None if path is None else path.read_text(encoding='utf-8').removesuffix('\n').removesuffix('\r')
-            except (OSError,UnicodeDecodeError) as e: raise LabError(f'{path} cannot be read ({e})', 'UTF-8 text', 'Correct the file.') from None
+
+        def one(v):  # the id, or the name of its picture file without the end
+            names = (v, v.rsplit(".", 1)[0]) if v.lower().endswith(PICTURE_SUFFIXES) else (v,)
+            path = next((p for n in names if (p := text_place(self.folder, n)).is_file()), None)
+            try:
+                return None if path is None else path.read_text(encoding="utf-8").removesuffix("\n").removesuffix("\r")
+            except (OSError, UnicodeDecodeError) as e:
+                raise LabError(f"{path} cannot be read ({e})", "UTF-8 text", "Correct the file.") from None
+
         found = [one(v) for v in ids]
-        if gone := [v for v,t in zip(ids, found) if t is None]: raise LabError(f'{self.folder} without {len(gone):,} of {len(found):,} texts: {", ".join(f"{v}.txt" for v in gone[:3])}{" …" if len(gone)>3 else ""}', 'a file a visual', 'Name another folder; where there is no description, write an empty file.')
+        if gone := [v for v, t in zip(ids, found) if t is None]:
+            raise LabError(
+                f"{self.folder} without {len(gone):,} of {len(found):,} texts: {', '.join(f'{v}.txt' for v in gone[:3])}{' …' if len(gone) > 3 else ''}",
+                "a file a visual",
+                "Name another folder; where there is no description, write an empty file.",
+            )
         return found
 
-    def checksum(self)->str: # of all files, so that the splits of a corpus have one fingerprint
+    def checksum(self) -> str:  # of all files, so that the splits of a corpus have one fingerprint
         "What tells them from other texts"
-        return hashlib.sha256(repr([(p.relative_to(self.folder).as_posix(), hashlib.sha256(p.read_bytes()).hexdigest()) for p in sorted(self.folder.rglob('*.txt'))]).encode('utf-8', 'surrogatepass')).hexdigest()[:16]
+        return hashlib.sha256(
+            repr(
+                [
+                    (p.relative_to(self.folder).as_posix(), hashlib.sha256(p.read_bytes()).hexdigest())
+                    for p in sorted(self.folder.rglob("*.txt"))
+                ]
+            ).encode("utf-8", "surrogatepass")
+        ).hexdigest()[:16]
+
 
 def write_texts(
-    ids:Sequence[str],   # N
-    texts:Sequence[str], # N, '' where there is none
-    folder:str|Path      # gets `<id>.txt`
-)->None:
+    ids: Sequence[str],  # N
+    texts: Sequence[str],  # N, '' where there is none
+    folder: str | Path,  # gets `<id>.txt`
+) -> None:
     "A file each for the authors' code; where there is no description, what stands in"
-    for path,text in zip([text_place(Path(folder), v) for v in ids], texts):
-        with whole_file(path) as f: f.write_text((text or UNDESCRIBED)+'\n', encoding='utf-8')
+    for path, text in zip([text_place(Path(folder), v) for v in ids], texts):
+        with whole_file(path) as f:
+            f.write_text((text or UNDESCRIBED) + "\n", encoding="utf-8")
 
 # %% ../../nbs/118_corpora.descriptions.ipynb #0da486ae
 @dataclass(frozen=True)
 class _Given:
-    name:str
-    settings:dict
+    name: str
+    settings: dict
+
 
 def take_texts(
-    ids:Sequence[str],       # N, of the visuals
-    texts:TextFolder,        # has a text of each
-    folder:str|Path,         # as of `describe`
-    part:str='descriptions', # as of `describe`
-    pictures:str=''          # as of `describe`
-)->Described:
+    ids: Sequence[str],  # N, of the visuals
+    texts: TextFolder,  # has a text of each
+    folder: str | Path,  # as of `describe`
+    part: str = "descriptions",  # as of `describe`
+    pictures: str = "",  # as of `describe`
+) -> Described:
     "Descriptions that somebody else made, into the cache"
     found = [_text(t) for t in texts.texts(ids)]
-    given = _Given(texts.name, dict(checksum=texts.checksum())); home = Path(folder)/fingerprint(given)
-    with _alone(home/f'{part}.jsonl'):
-        with whole_file(home/f'{part}.jsonl') as path, open(path, 'w', encoding='utf-8') as f: _append(f, [dict(id=v, stamp='given', text=t) for v,t in zip(ids, found)])
-        described = Described(list(ids), found, given.name, home.name, len(found), folder=home); _note(home, given, part, described, pictures)
+    given = _Given(texts.name, dict(checksum=texts.checksum()))
+    home = Path(folder) / fingerprint(given)
+    with _alone(home / f"{part}.jsonl"):
+        with whole_file(home / f"{part}.jsonl") as path, open(path, "w", encoding="utf-8") as f:
+            _append(f, [dict(id=v, stamp="given", text=t) for v, t in zip(ids, found)])
+        described = Described(list(ids), found, given.name, home.name, len(found), folder=home)
+        _note(home, given, part, described, pictures)
     return described
 
 # %% ../../nbs/118_corpora.descriptions.ipynb #aab62cac
 def described_in(
-    folder:str|Path,        # as of `describe`
-    ids:Sequence[str],      # N, of the visuals
-    part:str='descriptions' # as of `describe`
-)->list[Described]:         # complete ones first, then those that said something of most visuals, then the newest
+    folder: str | Path,  # as of `describe`
+    ids: Sequence[str],  # N, of the visuals
+    part: str = "descriptions",  # as of `describe`
+) -> list[Described]:  # complete ones first, then those that said something of most visuals, then the newest
     "The descriptions of a folder; visuals that are not described have ''"
-    found = [(note['parts'][part], note['name'], read_lines(home/f'{part}.jsonl'), home) for home in sorted(Path(folder).glob('*/')) if (note := read_note(home)) and part in note['parts']]
-    made = [(about, Described(list(ids), [lines.get(v, {}).get('text', '') for v in ids], name, home.name, missing=sum(v not in lines for v in ids), pictures=about.get('pictures', ''), folder=home)) for about,name,lines,home in found]
-    return [d for about,d in sorted(made, key=lambda o: (not o[1].missing, 2*len(o[1].failed)<len(ids), o[0].get('finished') or ''), reverse=True)]
+    found = [
+        (note["parts"][part], note["name"], read_lines(home / f"{part}.jsonl"), home)
+        for home in sorted(Path(folder).glob("*/"))
+        if (note := read_note(home)) and part in note["parts"]
+    ]
+    made = [
+        (
+            about,
+            Described(
+                list(ids),
+                [lines.get(v, {}).get("text", "") for v in ids],
+                name,
+                home.name,
+                missing=sum(v not in lines for v in ids),
+                pictures=about.get("pictures", ""),
+                folder=home,
+            ),
+        )
+        for about, name, lines, home in found
+    ]
+    return [
+        d
+        for about, d in sorted(
+            made,
+            key=lambda o: (not o[1].missing, 2 * len(o[1].failed) < len(ids), o[0].get("finished") or ""),
+            reverse=True,
+        )
+    ]
 
 # %% ../../nbs/118_corpora.descriptions.ipynb #034bdd50
 def describe_split(
-    corpus,                        # has `visuals`, `descriptions_folder` and `pictures_stamp`, see `catalog`
-    split:str,                     # one of its splits
-    captioner:Captioner|TextFolder, # describes, or has the texts
-    batch_size:int=16,             # visuals at a time
-    progress:Callable|None=None    # wraps an iterable, such as `tqdm`
-)->Described:
+    corpus,  # has `visuals`, `descriptions_folder` and `pictures_stamp`, see `catalog`
+    split: str,  # one of its splits
+    captioner: Captioner | TextFolder,  # describes, or has the texts
+    batch_size: int = 16,  # visuals at a time
+    progress: Callable | None = None,  # wraps an iterable, such as `tqdm`
+) -> Described:
     "Describe a split of a corpus, beside it"
-    visuals,folder = corpus.visuals(split),corpus.descriptions_folder
-    if folder is None: raise LabError(f'{corpus.name} without a folder', 'a corpus that lies in one', 'Call `describe` with a folder.')
+    visuals, folder = corpus.visuals(split), corpus.descriptions_folder
+    if folder is None:
+        raise LabError(f"{corpus.name} without a folder", "a corpus that lies in one", "Call `describe` with a folder.")
     its = dict(part=split, pictures=corpus.pictures_stamp(split))
-    return take_texts(visuals.ids, captioner, folder, **its) if isinstance(captioner, TextFolder) else describe(visuals, captioner, folder, batch_size, progress, **its)
+    return (
+        take_texts(visuals.ids, captioner, folder, **its)
+        if isinstance(captioner, TextFolder)
+        else describe(visuals, captioner, folder, batch_size, progress, **its)
+    )

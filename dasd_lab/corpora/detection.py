@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from PIL import Image, ImageDraw
-from torch import Tensor,nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 import dasd_lab
@@ -26,101 +26,176 @@ from .pictures import PAINT, layout, noun_pictures
 from ..storage import read_tensors, seal, sha256, unseal, whole_folder, write_tensors
 
 # %% ../../nbs/145_corpora.detection.ipynb #4365b40f
-PIXELS = 64   # side of the pictures that the detector reads
-GRID = 32     # cells of the heat map, a side
-HUES = ('',*COLOURS)  # '': as the pictogram is painted
-GROWTHS = ('',*SIZES)
+PIXELS = 64  # side of the pictures that the detector reads
+GRID = 32  # cells of the heat map, a side
+HUES = ("", *COLOURS)  # '': as the pictogram is painted
+GROWTHS = ("", *SIZES)
 
-def _conv(i:int, o:int, stride:int=1)->nn.Sequential: return nn.Sequential(nn.Conv2d(i, o, 3, stride, 1, bias=False), nn.BatchNorm2d(o), nn.ReLU())
+
+def _conv(i: int, o: int, stride: int = 1) -> nn.Sequential:
+    return nn.Sequential(nn.Conv2d(i, o, 3, stride, 1, bias=False), nn.BatchNorm2d(o), nn.ReLU())
+
 
 class _Residual(nn.Module):
-    def __init__(self, width:int):
-        super().__init__(); self.first,self.second = _conv(width, width),nn.Sequential(nn.Conv2d(width, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width))
-    def forward(self, x:Tensor)->Tensor: return F.relu(x+self.second(self.first(x)))
+    def __init__(self, width: int):
+        super().__init__()
+        self.first, self.second = (
+            _conv(width, width),
+            nn.Sequential(nn.Conv2d(width, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width)),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(x + self.second(self.first(x)))
 
 # %% ../../nbs/145_corpora.detection.ipynb #7b488807
 class Detector(nn.Module):
     "A small convolutional network with a heat map of centres, and what stands at each of them"
-    def __init__(self,
-        nouns:Sequence[str],                   # ids, in the order of the logits
-        widths:tuple[int,int,int]=(32,96,112), # channels at 1/2, 1/4 and 1/8 of the side
-        hidden:int=192                         # of the layer that names what stands at a centre
+
+    def __init__(
+        self,
+        nouns: Sequence[str],  # ids, in the order of the logits
+        widths: tuple[int, int, int] = (32, 96, 112),  # channels at 1/2, 1/4 and 1/8 of the side
+        hidden: int = 192,  # of the layer that names what stands at a centre
     ):
-        super().__init__(); a,b,c = widths; self.nouns,self.widths,self.hidden = tuple(nouns),tuple(widths),hidden
-        self.stem = nn.Sequential(_conv(3, a, 2), _conv(a, a)); self.body = nn.Sequential(_conv(a, b, 2), _Residual(b)); self.top = nn.Sequential(_conv(b, c, 2), _Residual(c))
-        self.down,self.merge = nn.Conv2d(c, b, 1),_conv(b, b); self.heat = nn.Conv2d(b, (GRID*4//PIXELS)**2, 1)
-        self.place = nn.Linear(c, len(PLACES)); self.sizes = (len(self.nouns),len(HUES),len(GROWTHS),1)
-        self.name = nn.Sequential(nn.Linear(b+c, hidden), nn.ReLU(), nn.Linear(hidden, sum(self.sizes)))
-        nn.init.constant_(self.heat.bias, -4.)
-    def forward(self,
-        pixels:Tensor # [B, 64, 64, 3] uint8
-    )->tuple[Tensor,Tensor,Tensor,Tensor]: # heat logits [B, 32, 32], place logits [B, 12], features of places [B, C, 16, 16], of the whole [B, C']
+        super().__init__()
+        a, b, c = widths
+        self.nouns, self.widths, self.hidden = tuple(nouns), tuple(widths), hidden
+        self.stem = nn.Sequential(_conv(3, a, 2), _conv(a, a))
+        self.body = nn.Sequential(_conv(a, b, 2), _Residual(b))
+        self.top = nn.Sequential(_conv(b, c, 2), _Residual(c))
+        self.down, self.merge = nn.Conv2d(c, b, 1), _conv(b, b)
+        self.heat = nn.Conv2d(b, (GRID * 4 // PIXELS) ** 2, 1)
+        self.place = nn.Linear(c, len(PLACES))
+        self.sizes = (len(self.nouns), len(HUES), len(GROWTHS), 1)
+        self.name = nn.Sequential(nn.Linear(b + c, hidden), nn.ReLU(), nn.Linear(hidden, sum(self.sizes)))
+        nn.init.constant_(self.heat.bias, -4.0)
+
+    def forward(
+        self,
+        pixels: Tensor,  # [B, 64, 64, 3] uint8
+    ) -> tuple[
+        Tensor, Tensor, Tensor, Tensor
+    ]:  # heat logits [B, 32, 32], place logits [B, 12], features of places [B, C, 16, 16], of the whole [B, C']
         "What is the same for every centre"
-        x = (pixels.permute(0,3,1,2).float()/127.5-1).contiguous(memory_format=torch.channels_last)
-        fine = self.body(self.stem(x)); coarse = self.top(fine); whole = coarse.mean((2,3))
-        fine = self.merge(fine+F.interpolate(self.down(coarse), scale_factor=2))
-        return F.pixel_shuffle(self.heat(fine), 2)[:,0],self.place(whole),fine,whole
-    def at(self,
-        fine:Tensor,   # [B, C, 16, 16] from `forward`
-        whole:Tensor,  # [B, C'] from `forward`
-        points:Tensor  # [B, P, 2] x and y, in shares of the side
-    )->tuple[Tensor,...]: # logits of nouns, colours, sizes [B, P, …], log of the side [B, P, 1]
+        x = (pixels.permute(0, 3, 1, 2).float() / 127.5 - 1).contiguous(memory_format=torch.channels_last)
+        fine = self.body(self.stem(x))
+        coarse = self.top(fine)
+        whole = coarse.mean((2, 3))
+        fine = self.merge(fine + F.interpolate(self.down(coarse), scale_factor=2))
+        return F.pixel_shuffle(self.heat(fine), 2)[:, 0], self.place(whole), fine, whole
+
+    def at(
+        self,
+        fine: Tensor,  # [B, C, 16, 16] from `forward`
+        whole: Tensor,  # [B, C'] from `forward`
+        points: Tensor,  # [B, P, 2] x and y, in shares of the side
+    ) -> tuple[Tensor, ...]:  # logits of nouns, colours, sizes [B, P, …], log of the side [B, P, 1]
         "What stands at some points"
-        local = F.grid_sample(fine, points[:,:,None].to(fine.dtype)*2-1, padding_mode='border', align_corners=False)[...,0].mT
-        return self.name(torch.cat([local, whole[:,None].expand(-1, points.shape[1], -1)], -1)).split(self.sizes, -1)
+        local = F.grid_sample(
+            fine, points[:, :, None].to(fine.dtype) * 2 - 1, padding_mode="border", align_corners=False
+        )[..., 0].mT
+        return self.name(torch.cat([local, whole[:, None].expand(-1, points.shape[1], -1)], -1)).split(self.sizes, -1)
 
 # %% ../../nbs/145_corpora.detection.ipynb #77b10559
-MOST = 12 # pictograms in a picture of the corpus
+MOST = 12  # pictograms in a picture of the corpus
+
 
 def targets(
-    scenes:Sequence[Scene],  # as rendered
-    seeds:Sequence[int],     # that they were rendered with
-    nouns:Sequence[str]      # in the order of the logits
-)->dict[str,Tensor]:         # heat [B, 32, 32], place [B], points [B, P, 2], noun, colour, size [B, P], side [B, P], known [B, P]
+    scenes: Sequence[Scene],  # as rendered
+    seeds: Sequence[int],  # that they were rendered with
+    nouns: Sequence[str],  # in the order of the logits
+) -> dict[
+    str, Tensor
+]:  # heat [B, 32, 32], place [B], points [B, P, 2], noun, colour, size [B, P], side [B, P], known [B, P]
     "What a detector should find in rendered scenes"
-    n,index,grid = len(scenes),{k:i for i,k in enumerate(nouns)},(torch.arange(GRID)+.5)/GRID
-    out = dict(heat=torch.zeros(n, GRID, GRID), place=torch.tensor([PLACES.index(s.place) for s in scenes]), points=torch.zeros(n, MOST, 2), side=torch.ones(n, MOST),
-               known=torch.zeros(n, MOST, dtype=torch.bool), **{k:torch.zeros(n, MOST, dtype=torch.long) for k in ('noun','colour','size')})
-    for i,(scene,seed) in enumerate(zip(scenes, seeds)):
-        rows = [(x,y,side,index[t.noun],HUES.index(t.modifier if t.modifier in COLOURS else ''),GROWTHS.index(t.modifier if t.modifier in SIZES else '')) for t,centres,side in layout(scene, seed)[1] for x,y in centres]
-        x,y,side,*kinds = (torch.tensor(o) for o in zip(*rows)); k = len(rows)
-        centre = [((o.clamp(0, .999)*GRID).floor()+.5)/GRID for o in (x,y)]; spread = (side/8).clamp_min(.6/GRID)[:,None,None]
-        out['heat'][i] = torch.exp(-((grid-centre[0][:,None])[:,None]**2+(grid-centre[1][:,None])[:,:,None]**2)/(2*spread**2)).amax(0)
-        out['points'][i,:k],out['side'][i,:k],out['known'][i,:k] = torch.stack([x,y], -1),side,True
-        for name,v in zip(('noun','colour','size'), kinds): out[name][i,:k] = v
+    n, index, grid = len(scenes), {k: i for i, k in enumerate(nouns)}, (torch.arange(GRID) + 0.5) / GRID
+    out = dict(
+        heat=torch.zeros(n, GRID, GRID),
+        place=torch.tensor([PLACES.index(s.place) for s in scenes]),
+        points=torch.zeros(n, MOST, 2),
+        side=torch.ones(n, MOST),
+        known=torch.zeros(n, MOST, dtype=torch.bool),
+        **{k: torch.zeros(n, MOST, dtype=torch.long) for k in ("noun", "colour", "size")},
+    )
+    for i, (scene, seed) in enumerate(zip(scenes, seeds)):
+        rows = [
+            (
+                x,
+                y,
+                side,
+                index[t.noun],
+                HUES.index(t.modifier if t.modifier in COLOURS else ""),
+                GROWTHS.index(t.modifier if t.modifier in SIZES else ""),
+            )
+            for t, centres, side in layout(scene, seed)[1]
+            for x, y in centres
+        ]
+        x, y, side, *kinds = (torch.tensor(o) for o in zip(*rows))
+        k = len(rows)
+        centre = [((o.clamp(0, 0.999) * GRID).floor() + 0.5) / GRID for o in (x, y)]
+        spread = (side / 8).clamp_min(0.6 / GRID)[:, None, None]
+        out["heat"][i] = torch.exp(
+            -((grid - centre[0][:, None])[:, None] ** 2 + (grid - centre[1][:, None])[:, :, None] ** 2)
+            / (2 * spread**2)
+        ).amax(0)
+        out["points"][i, :k], out["side"][i, :k], out["known"][i, :k] = torch.stack([x, y], -1), side, True
+        for name, v in zip(("noun", "colour", "size"), kinds):
+            out[name][i, :k] = v
     return out
 
 # %% ../../nbs/145_corpora.detection.ipynb #3625c2f2
 def detection_loss(
-    detector:Detector,    # in training
-    pixels:Tensor,        # [B, 64, 64, 3] uint8
-    wanted:dict[str,Tensor], # from `targets`
-    jitter:Tensor         # [B, P, 2] how far from the centre to look, in shares of the side
-)->dict[str,Tensor]:      # one a part, to be summed
+    detector: Detector,  # in training
+    pixels: Tensor,  # [B, 64, 64, 3] uint8
+    wanted: dict[str, Tensor],  # from `targets`
+    jitter: Tensor,  # [B, P, 2] how far from the centre to look, in shares of the side
+) -> dict[str, Tensor]:  # one a part, to be summed
     "Penalty-reduced focal loss of the heat map (CenterNet), cross entropy of everything that has a name, L1 of the log of the side"
-    heat,place,fine,whole = detector(pixels); heat = heat.float(); goal,known = wanted['heat'],wanted['known']; p,hit = heat.sigmoid(),goal>=.999
-    lit = torch.where(hit, (1-p)**2*F.logsigmoid(heat), (1-goal)**4*p**2*F.logsigmoid(-heat)).sum()/hit.sum()
-    *logits,side = (o[known].float() for o in detector.at(fine, whole, wanted['points']+jitter))
-    parts = {k:F.cross_entropy(o, wanted[k][known]) for k,o in zip(('noun','colour','size'), logits)}
-    return dict(heat=-lit, place=F.cross_entropy(place.float(), wanted['place']), side=F.l1_loss(side[:,0], wanted['side'][known].log()), **parts)
+    heat, place, fine, whole = detector(pixels)
+    heat = heat.float()
+    goal, known = wanted["heat"], wanted["known"]
+    p, hit = heat.sigmoid(), goal >= 0.999
+    lit = (
+        torch.where(hit, (1 - p) ** 2 * F.logsigmoid(heat), (1 - goal) ** 4 * p**2 * F.logsigmoid(-heat)).sum()
+        / hit.sum()
+    )
+    *logits, side = (o[known].float() for o in detector.at(fine, whole, wanted["points"] + jitter))
+    parts = {k: F.cross_entropy(o, wanted[k][known]) for k, o in zip(("noun", "colour", "size"), logits)}
+    return dict(
+        heat=-lit,
+        place=F.cross_entropy(place.float(), wanted["place"]),
+        side=F.l1_loss(side[:, 0], wanted["side"][known].log()),
+        **parts,
+    )
 
 # %% ../../nbs/145_corpora.detection.ipynb #3211c46c
 def save_detector(
-    detector:Detector,  # trained
-    folder:str|Path,    # where
-    **facts             # provenance for the manifest
-)->None:
+    detector: Detector,  # trained
+    folder: str | Path,  # where
+    **facts,  # provenance for the manifest
+) -> None:
     "Write a detector as one checksummed folder, in float16"
     with whole_folder(folder) as f:
-        write_tensors({k: v.half() if v.is_floating_point() else v for k,v in detector.state_dict().items()}, f/'model.safetensors')
-        seal(f, kind='detector', nouns=detector.nouns, widths=detector.widths, hidden=detector.hidden, **facts)
+        write_tensors(
+            {k: v.half() if v.is_floating_point() else v for k, v in detector.state_dict().items()},
+            f / "model.safetensors",
+        )
+        seal(f, kind="detector", nouns=detector.nouns, widths=detector.widths, hidden=detector.hidden, **facts)
+
 
 def load_detector(
-    folder:str|Path # as `save_detector` wrote it
-)->Detector:        # in evaluation mode, float32
+    folder: str | Path,  # as `save_detector` wrote it
+) -> Detector:  # in evaluation mode, float32
     "Read a detector; nothing in the folder is executed"
-    m = unseal(folder, 'detector'); detector = Detector(m['nouns'], m['widths'], m['hidden']); weights,own = read_tensors(Path(folder)/'model.safetensors'),detector.state_dict()
-    if set(weights)!=set(own) or any(weights[k].shape!=own[k].shape for k in weights): raise LabError(f'the weights in {folder}', f'the tensors of a detector of {m["widths"]} channels', 'Restore the folder, or train it again: python tools/train_detector.py')
+    m = unseal(folder, "detector")
+    detector = Detector(m["nouns"], m["widths"], m["hidden"])
+    weights, own = read_tensors(Path(folder) / "model.safetensors"), detector.state_dict()
+    if set(weights) != set(own) or any(weights[k].shape != own[k].shape for k in weights):
+        raise LabError(
+            f"the weights in {folder}",
+            f"the tensors of a detector of {m['widths']} channels",
+            "Restore the folder, or train it again: python tools/train_detector.py",
+        )
     detector.load_state_dict(weights)
     return detector.to(memory_format=torch.channels_last).eval().requires_grad_(False)
 
@@ -128,149 +203,253 @@ def load_detector(
 @dataclass(frozen=True)
 class Found:
     "Pieces of one kind, as seen"
-    noun:str   # id
-    colour:str # one of `COLOURS`; '': as the pictogram is painted
-    size:str   # one of `SIZES`, or ''
-    pieces:tuple[tuple[float,float,float],...] # centre x, y and side of each, in shares of the picture's side
-    score:float # of the surest piece, 0…1
+
+    noun: str  # id
+    colour: str  # one of `COLOURS`; '': as the pictogram is painted
+    size: str  # one of `SIZES`, or ''
+    pieces: tuple[tuple[float, float, float], ...]  # centre x, y and side of each, in shares of the picture's side
+    score: float  # of the surest piece, 0…1
+
     @property
-    def count(self)->int: return len(self.pieces)
+    def count(self) -> int:
+        return len(self.pieces)
+
     @property
-    def centre(self)->tuple[float,float]: return tuple(sum(p[i] for p in self.pieces)/len(self.pieces) for i in (0,1))
+    def centre(self) -> tuple[float, float]:
+        return tuple(sum(p[i] for p in self.pieces) / len(self.pieces) for i in (0, 1))
+
 
 @dataclass(frozen=True)
 class Seen:
     "A picture, as seen"
-    place:str                 # one of `PLACES`
-    things:tuple[Found,...]   # the largest first
 
-LOOK = 16 # pictures at a time, always: the last ones are filled up, so that a picture is seen alike in any company
+    place: str  # one of `PLACES`
+    things: tuple[Found, ...]  # the largest first
+
+
+LOOK = 16  # pictures at a time, always: the last ones are filled up, so that a picture is seen alike in any company
 PEAKS = 16
-SETTINGS = dict(threshold=.3, apart=.55, alike=.25) # surest peaks only; nearer than this share of their side: one; grouped where they are the same with this probability
+# surest peaks only; nearer than this share of their side: one; grouped where they are the same with this probability
+SETTINGS = dict(threshold=0.3, apart=0.55, alike=0.25)
 
 # %% ../../nbs/145_corpora.detection.ipynb #83d92caf
 def fitted(
-    frames:np.ndarray # [T, H, W, 3] uint8
-)->np.ndarray:        # [64, 64, 3]
+    frames: np.ndarray,  # [T, H, W, 3] uint8
+) -> np.ndarray:  # [64, 64, 3]
     "What the detector looks at: the frame in the middle, at its own size"
-    middle = np.asarray(frames)[len(frames)//2]
-    return middle if middle.shape[:2]==(PIXELS,PIXELS) else np.asarray(Image.fromarray(middle).resize((PIXELS,PIXELS), Image.Resampling.BOX if min(middle.shape[:2])>=PIXELS else Image.Resampling.BICUBIC))
+    middle = np.asarray(frames)[len(frames) // 2]
+    return (
+        middle
+        if middle.shape[:2] == (PIXELS, PIXELS)
+        else np.asarray(
+            Image.fromarray(middle).resize(
+                (PIXELS, PIXELS), Image.Resampling.BOX if min(middle.shape[:2]) >= PIXELS else Image.Resampling.BICUBIC
+            )
+        )
+    )
 
-def _peaks(heat:Tensor)->tuple[Tensor,Tensor]: # [B, 32, 32] → scores [B, P], points [B, P, 2]
-    score = heat.sigmoid(); top,index = torch.where(F.max_pool2d(score[:,None], 3, 1, 1)[:,0]==score, score, 0).flatten(1).topk(PEAKS)
-    return top,torch.stack([index%GRID, index//GRID], -1)/GRID+.5/GRID
+
+def _peaks(heat: Tensor) -> tuple[Tensor, Tensor]:  # [B, 32, 32] → scores [B, P], points [B, P, 2]
+    score = heat.sigmoid()
+    top, index = torch.where(F.max_pool2d(score[:, None], 3, 1, 1)[:, 0] == score, score, 0).flatten(1).topk(PEAKS)
+    return top, torch.stack([index % GRID, index // GRID], -1) / GRID + 0.5 / GRID
 
 # %% ../../nbs/145_corpora.detection.ipynb #089df8bb
-def _groups(score, points, side, noun, colour, threshold:float, apart:float, alike:float)->list[list[int]]:
+def _groups(score, points, side, noun, colour, threshold: float, apart: float, alike: float) -> list[list[int]]:
     "Peaks of a picture that are pieces of the same: the surest first, none twice"
-    groups,kept = [],[]
-    for i in np.argsort(-score, kind='stable'):
-        if score[i]<threshold: break
-        if any(math.dist(points[i], points[j])<apart*math.sqrt(side[i]*side[j]) for j in kept): continue
-        kept.append(i); same = [(noun[i]@noun[g].mean(0))*(colour[i]@colour[g].mean(0)) for g in groups]
-        if same and max(same)>alike: groups[int(np.argmax(same))].append(i)
-        else: groups.append([i])
+    groups, kept = [], []
+    for i in np.argsort(-score, kind="stable"):
+        if score[i] < threshold:
+            break
+        if any(math.dist(points[i], points[j]) < apart * math.sqrt(side[i] * side[j]) for j in kept):
+            continue
+        kept.append(i)
+        same = [(noun[i] @ noun[g].mean(0)) * (colour[i] @ colour[g].mean(0)) for g in groups]
+        if same and max(same) > alike:
+            groups[int(np.argmax(same))].append(i)
+        else:
+            groups.append([i])
     return groups
 
 # %% ../../nbs/145_corpora.detection.ipynb #74a6564e
 @torch.inference_mode()
 def look(
-    detector:Detector,        # in evaluation mode
-    pixels:Sequence[np.ndarray], # N pictures [64, 64, 3] uint8
-    settings:dict=SETTINGS    # when a peak counts, and for how many
-)->list[Seen]:                # N
+    detector: Detector,  # in evaluation mode
+    pixels: Sequence[np.ndarray],  # N pictures [64, 64, 3] uint8
+    settings: dict = SETTINGS,  # when a peak counts, and for how many
+) -> list[Seen]:  # N
     "What the detector sees"
     out = []
     for start in range(0, len(pixels), LOOK):
-        batch = np.zeros((LOOK,PIXELS,PIXELS,3), np.uint8); some = pixels[start:start+LOOK]; batch[:len(some)] = np.stack(some)
-        heat,place,fine,whole = detector(torch.from_numpy(batch)); score,points = _peaks(heat); *kinds,side = detector.at(fine, whole, points)
-        score,points,side,noun,colour,size = (o.numpy() for o in (score, points, side[...,0].exp(), *(k.softmax(-1) for k in kinds)))
+        batch = np.zeros((LOOK, PIXELS, PIXELS, 3), np.uint8)
+        some = pixels[start : start + LOOK]
+        batch[: len(some)] = np.stack(some)
+        heat, place, fine, whole = detector(torch.from_numpy(batch))
+        score, points = _peaks(heat)
+        *kinds, side = detector.at(fine, whole, points)
+        score, points, side, noun, colour, size = (
+            o.numpy() for o in (score, points, side[..., 0].exp(), *(k.softmax(-1) for k in kinds))
+        )
         for b in range(len(some)):
-            def found(g): # what the pieces say together
-                of = lambda kind,names: names[int(kind[b,g].mean(0).argmax())]
-                return Found(of(noun, detector.nouns), of(colour, HUES), of(size, GROWTHS), tuple((*map(float, points[b,i]),float(side[b,i])) for i in g), float(score[b,g].max()))
+
+            def found(g):  # what the pieces say together
+                of = lambda kind, names: names[int(kind[b, g].mean(0).argmax())]
+                return Found(
+                    of(noun, detector.nouns),
+                    of(colour, HUES),
+                    of(size, GROWTHS),
+                    tuple((*map(float, points[b, i]), float(side[b, i])) for i in g),
+                    float(score[b, g].max()),
+                )
+
             things = [found(g) for g in _groups(score[b], points[b], side[b], noun[b], colour[b], **settings)]
-            out.append(Seen(PLACES[int(place[b].argmax())], tuple(sorted(things, key=lambda t: -sum(p[2]**2 for p in t.pieces)))))
+            out.append(
+                Seen(
+                    PLACES[int(place[b].argmax())],
+                    tuple(sorted(things, key=lambda t: -sum(p[2] ** 2 for p in t.pieces))),
+                )
+            )
     return out
 
 # %% ../../nbs/145_corpora.detection.ipynb #41ed7be8
-NUMBERS = 'no','one','two','three','four','five','six'
-WHERE = ('at the top left','at the top','at the top right'),('on the left','in the middle','on the right'),('at the bottom left','at the bottom','at the bottom right')
+NUMBERS = "no", "one", "two", "three", "four", "five", "six"
+WHERE = (
+    ("at the top left", "at the top", "at the top right"),
+    ("on the left", "in the middle", "on the right"),
+    ("at the bottom left", "at the bottom", "at the bottom right"),
+)
 
-FORM = 2 # of the sentences; another number with every change of their wording, because what is kept is told apart by it
+# of the sentences; another number with every change of their wording, because what is kept is told apart by it
+FORM = 2
+
 
 def where(
-    centre:tuple[float,float] # x and y, in shares of the side
-)->str:
+    centre: tuple[float, float],  # x and y, in shares of the side
+) -> str:
     "A point in words, by thirds of the picture"
-    x,y = (min(2, max(0, int(3*o))) for o in centre)
+    x, y = (min(2, max(0, int(3 * o))) for o in centre)
     return WHERE[y][x]
 
+
 def told(
-    seen:Seen # a picture
-)->str:
+    seen: Seen,  # a picture
+) -> str:
     "What was seen in English sentences: the place, then every thing with where it stands, how many, how big, of which colour"
-    english = load_language('en')
+    english = load_language("en")
+
     def words(t):
-        form = english.nouns[t.noun][0].forms[english.number(min(t.count, 4)),'nom']; number = NUMBERS[t.count] if t.count<len(NUMBERS) else 'many'
-        return f'{where(t.centre)} {"is" if t.count==1 else "are"} '+' '.join(o for o in (number,t.size,t.colour,form) if o)
-    said = [f'the scene is {english.data["places"][seen.place][0]}', *(map(words, seen.things) if seen.things else ['nothing can be made out in it'])]
-    return ' '.join(s[0].upper()+s[1:]+'.' for s in said)
+        form = english.nouns[t.noun][0].forms[english.number(min(t.count, 4)), "nom"]
+        number = NUMBERS[t.count] if t.count < len(NUMBERS) else "many"
+        return f"{where(t.centre)} {'is' if t.count == 1 else 'are'} " + " ".join(
+            o for o in (number, t.size, t.colour, form) if o
+        )
+
+    said = [
+        f"the scene is {english.data['places'][seen.place][0]}",
+        *(map(words, seen.things) if seen.things else ["nothing can be made out in it"]),
+    ]
+    return " ".join(s[0].upper() + s[1:] + "." for s in said)
 
 # %% ../../nbs/145_corpora.detection.ipynb #2df03a04
-def shipped_detector()->Path:
+def shipped_detector() -> Path:
     "The folder of the detector that comes with the lab"
-    return Path(dasd_lab.__file__).resolve().parents[1]/'data'/'weights'/'pictograms'/'detector'
+    return Path(dasd_lab.__file__).resolve().parents[1] / "data" / "weights" / "pictograms" / "detector"
 
 # %% ../../nbs/145_corpora.detection.ipynb #5ad4bffd
 class PictogramCaptioner:
     "Describes pictures of pictograms from their pixels alone; what has no pictogram it takes for one that has"
-    kind = 'pictogram detector'
-    def __init__(self,
-        folder:str|Path|None=None # as `save_detector` wrote it; the shipped one when not given
+
+    kind = "pictogram detector"
+
+    def __init__(
+        self,
+        folder: str | Path | None = None,  # as `save_detector` wrote it; the shipped one when not given
     ):
         folder = Path(folder or shipped_detector())
-        if not (folder/'manifest.json').is_file(): raise LabError(f'no detector in {folder}', 'the weights that lie in the repository and are no part of the installed package', 'Work in a clone of the repository, or train one there: python tools/train_detector.py')
-        self.detector,self.settings = load_detector(folder),dict(SETTINGS, form=FORM); self.name = f'{self.kind} {sha256(folder/"model.safetensors")[:12]}'
-    def look(self,
-        batch:Sequence[np.ndarray] # N visuals, each uint8 [T, H, W, 3]
-    )->list[Seen]:                 # N
+        if not (folder / "manifest.json").is_file():
+            raise LabError(
+                f"no detector in {folder}",
+                "the weights that lie in the repository and are no part of the installed package",
+                "Work in a clone of the repository, or train one there: python tools/train_detector.py",
+            )
+        self.detector, self.settings = load_detector(folder), dict(SETTINGS, form=FORM)
+        self.name = f"{self.kind} {sha256(folder / 'model.safetensors')[:12]}"
+
+    def look(
+        self,
+        batch: Sequence[np.ndarray],  # N visuals, each uint8 [T, H, W, 3]
+    ) -> list[Seen]:  # N
         "What it sees; of a clip, in the frame in the middle"
-        return look(self.detector, [fitted(f) for f in batch], {k: v for k,v in self.settings.items() if k!='form'})
-    def describe(self,
-        batch:Sequence[np.ndarray] # N visuals, each uint8 [T, H, W, 3]
-    )->list[str]:                  # N
+        return look(self.detector, [fitted(f) for f in batch], {k: v for k, v in self.settings.items() if k != "form"})
+
+    def describe(
+        self,
+        batch: Sequence[np.ndarray],  # N visuals, each uint8 [T, H, W, 3]
+    ) -> list[str]:  # N
         "A description each"
         return [told(s) for s in self.look(batch)]
 
 # %% ../../nbs/145_corpora.detection.ipynb #970ac17a
 def drawn(
-    frames:np.ndarray, # [T, H, W, 3] uint8
-    seen:Seen,         # what was seen in it
-    size:int=192       # side in pixels
-)->Image.Image:
+    frames: np.ndarray,  # [T, H, W, 3] uint8
+    seen: Seen,  # what was seen in it
+    size: int = 192,  # side in pixels
+) -> Image.Image:
     "The picture with what was seen in it"
-    image = Image.fromarray(fitted(frames)).resize((size,size), Image.Resampling.NEAREST); d = ImageDraw.Draw(image)
+    image = Image.fromarray(fitted(frames)).resize((size, size), Image.Resampling.NEAREST)
+    d = ImageDraw.Draw(image)
     for t in seen.things:
-        paint = PAINT.get(t.colour, (250,250,250))
-        for x,y,side in t.pieces: d.rectangle([round(o*size) for o in (x-side/2,y-side/2,x+side/2,y+side/2)], outline=paint, width=2)
-        x,y,side = t.pieces[0]; at = (max(1, (x-side/2)*size),min(size-12, max(1, (y-side/2)*size-12))); d.rectangle(d.textbbox(at, t.noun), fill=(20,20,24)); d.text(at, t.noun, fill=(255,255,255))
+        paint = PAINT.get(t.colour, (250, 250, 250))
+        for x, y, side in t.pieces:
+            d.rectangle(
+                [round(o * size) for o in (x - side / 2, y - side / 2, x + side / 2, y + side / 2)],
+                outline=paint,
+                width=2,
+            )
+        x, y, side = t.pieces[0]
+        at = (max(1, (x - side / 2) * size), min(size - 12, max(1, (y - side / 2) * size - 12)))
+        d.rectangle(d.textbbox(at, t.noun), fill=(20, 20, 24))
+        d.text(at, t.noun, fill=(255, 255, 255))
     return image
 
 # %% ../../nbs/145_corpora.detection.ipynb #8449f39b
 def agreement(
-    seen:Sequence[Seen],    # N
-    scenes:Sequence[Scene], # N, what the pictures show
-    seed:int=0              # that they were rendered with
-)->dict[str,float]:         # shares 0…1
+    seen: Sequence[Seen],  # N
+    scenes: Sequence[Scene],  # N, what the pictures show
+    seed: int = 0,  # that they were rendered with
+) -> dict[str, float]:  # shares 0…1
     "How right a describer is; counts, colours, sizes and places in the picture are of the things whose noun it found"
-    n,hit,right,said,there = len(scenes),0,dict.fromkeys(('count','colour','size','position'), 0),0,0; place,whole = 0,0
-    for s,scene in zip(seen, scenes):
-        found,wanted = {t.noun:t for t in reversed(s.things)},{t.noun:t for t in scene.things}; stands = {t.noun:where(np.mean(c, 0)) for t,c,_ in layout(scene, seed)[1]}
-        said,there,place = said+len(s.things),there+len(wanted),place+(s.place==scene.place); hit += len(both := found.keys() & wanted.keys())
-        colour,size = ({k:(t.modifier if t.modifier in kind else '') for k,t in wanted.items()} for kind in (COLOURS,SIZES))
-        exact = {k:dict(count=found[k].count==wanted[k].count, colour=found[k].colour==colour[k], size=found[k].size==size[k], position=where(found[k].centre)==stands[k]) for k in both}
+    n, hit, right, said, there = len(scenes), 0, dict.fromkeys(("count", "colour", "size", "position"), 0), 0, 0
+    place, whole = 0, 0
+    for s, scene in zip(seen, scenes):
+        found, wanted = {t.noun: t for t in reversed(s.things)}, {t.noun: t for t in scene.things}
+        stands = {t.noun: where(np.mean(c, 0)) for t, c, _ in layout(scene, seed)[1]}
+        said, there, place = said + len(s.things), there + len(wanted), place + (s.place == scene.place)
+        hit += len(both := found.keys() & wanted.keys())
+        colour, size = (
+            {k: (t.modifier if t.modifier in kind else "") for k, t in wanted.items()} for kind in (COLOURS, SIZES)
+        )
+        exact = {
+            k: dict(
+                count=found[k].count == wanted[k].count,
+                colour=found[k].colour == colour[k],
+                size=found[k].size == size[k],
+                position=where(found[k].centre) == stands[k],
+            )
+            for k in both
+        }
         for o in exact.values():
-            for k,v in o.items(): right[k] += v
-        whole += len(s.things)==len(wanted)==len(both) and s.place==scene.place and all(o['count'] and o['colour'] and o['size'] for o in exact.values())
-    return dict(noun_recall=hit/there, noun_precision=hit/max(said, 1), **{k:v/max(hit, 1) for k,v in right.items()}, place=place/n, whole_scene=whole/n)
+            for k, v in o.items():
+                right[k] += v
+        whole += (
+            len(s.things) == len(wanted) == len(both)
+            and s.place == scene.place
+            and all(o["count"] and o["colour"] and o["size"] for o in exact.values())
+        )
+    return dict(
+        noun_recall=hit / there,
+        noun_precision=hit / max(said, 1),
+        **{k: v / max(hit, 1) for k, v in right.items()},
+        place=place / n,
+        whole_scene=whole / n,
+    )

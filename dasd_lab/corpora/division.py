@@ -6,9 +6,10 @@
 __all__ = ['SHARES', 'groups_of', 'Division', 'divide', 'check_division', 'write_division', 'read_division', 'Divided']
 
 # %% ../../nbs/127_corpora.division.ipynb #9dabff2b
-import hashlib,json
-from collections.abc import Mapping,Sequence
-from dataclasses import asdict,dataclass
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,121 +17,206 @@ from PIL import Image
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from ..contracts import Caption,LabError
+from ..contracts import Caption, LabError
 from .catalog import Corpus
 from .visuals import Visuals
 from ..storage import write_json
 
 # %% ../../nbs/127_corpora.division.ipynb #11f1da01
 def groups_of(
-    ids:Sequence[str],                         # visuals, N
-    captions:Mapping[str,Sequence[Caption]]    # language → captions of these and perhaps of others
-)->np.ndarray:                                 # [N] a number for each group, in the order of the visuals
+    ids: Sequence[str],  # visuals, N
+    captions: Mapping[str, Sequence[Caption]],  # language → captions of these and perhaps of others
+) -> np.ndarray:  # [N] a number for each group, in the order of the visuals
     "Visuals that share a caption, directly or through others"
-    place,edges = {v: i for i,v in enumerate(ids)},[]
+    place, edges = {v: i for i, v in enumerate(ids)}, []
     for some in captions.values():
         first = {}
         for c in some:
-            if (i := place.get(c.visual_id)) is not None: edges.append((i, first.setdefault(c.text.casefold(), i)))
-    a,b = np.array(edges or np.zeros((0,2), int)).T
-    found = connected_components(coo_array((np.ones(len(a)), (a, b)), shape=(len(ids),)*2), directed=False)[1]
+            if (i := place.get(c.visual_id)) is not None:
+                edges.append((i, first.setdefault(c.text.casefold(), i)))
+    a, b = np.array(edges or np.zeros((0, 2), int)).T
+    found = connected_components(coo_array((np.ones(len(a)), (a, b)), shape=(len(ids),) * 2), directed=False)[1]
     return np.unique(np.unique(found, return_index=True)[1][found], return_inverse=True)[1]
 
 # %% ../../nbs/127_corpora.division.ipynb #3446579e
-SHARES = dict(train=.7, validation=.1, test=.2)
+SHARES = dict(train=0.7, validation=0.1, test=0.2)
+
 
 @dataclass(frozen=True)
 class Division:
     "Which visual is in which part"
-    corpus:str                      # its name
-    languages:tuple[str,...]        # every visual has captions in all of them, and no caption stands in two parts
-    seed:int                        # it was drawn with
-    parts:dict[str,list[str]]       # name → ids of visuals, in the corpus' order
-    captions:str                    # checksum of the captions it was drawn from
+
+    corpus: str  # its name
+    languages: tuple[str, ...]  # every visual has captions in all of them, and no caption stands in two parts
+    seed: int  # it was drawn with
+    parts: dict[str, list[str]]  # name → ids of visuals, in the corpus' order
+    captions: str  # checksum of the captions it was drawn from
 
     @property
-    def checksum(self)->str: return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode('utf-8', 'surrogatepass')).hexdigest()[:16] # of the whole division
-    def __repr__(self): return f'{self.corpus}, divided with seed {self.seed}: '+', '.join(f'{k} {len(v):,}' for k,v in self.parts.items())+f'; {" ".join(self.languages)}'
+    def checksum(self) -> str:
+        # of the whole division
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()[
+            :16
+        ]
 
-def _all_captions(corpus:Corpus, languages:Sequence[str])->dict[str,list[Caption]]:
+    def __repr__(self):
+        return (
+            f"{self.corpus}, divided with seed {self.seed}: "
+            + ", ".join(f"{k} {len(v):,}" for k, v in self.parts.items())
+            + f"; {' '.join(self.languages)}"
+        )
+
+
+def _all_captions(corpus: Corpus, languages: Sequence[str]) -> dict[str, list[Caption]]:
     return {l: [c for s in corpus.splits for c in corpus.all_captions(s, l)] for l in languages}
 
-def _captions_checksum(captions:Mapping[str,Sequence[Caption]])->str:
-    return hashlib.sha256('\n'.join(f'{l}\t{c.visual_id}\t{c.text}' for l,some in captions.items() for c in some).encode('utf-8', 'surrogatepass')).hexdigest()[:16]
+
+def _captions_checksum(captions: Mapping[str, Sequence[Caption]]) -> str:
+    return hashlib.sha256(
+        "\n".join(f"{l}\t{c.visual_id}\t{c.text}" for l, some in captions.items() for c in some).encode(
+            "utf-8", "surrogatepass"
+        )
+    ).hexdigest()[:16]
 
 # %% ../../nbs/127_corpora.division.ipynb #e6de3245
 def divide(
-    corpus:Corpus,                          # all its splits together
-    languages:Sequence[str]|None=None,      # ISO 639-1; a visual without captions in one of them is left out; None: all of the corpus
-    seed:int=0,                             # of the draw
-    shares:Mapping[str,float]=SHARES,       # part → share of the visuals
-    single:Sequence[str]=('validation','test') # parts with one visual a group
-)->Division:
+    corpus: Corpus,  # all its splits together
+    languages: Sequence[str]
+    | None = None,  # ISO 639-1; a visual without captions in one of them is left out; None: all of the corpus
+    seed: int = 0,  # of the draw
+    shares: Mapping[str, float] = SHARES,  # part → share of the visuals
+    single: Sequence[str] = ("validation", "test"),  # parts with one visual a group
+) -> Division:
     "Draw the parts of a corpus"
-    languages = tuple(languages or corpus.languages); corpus.check(corpus.splits[0], *languages); captions = _all_captions(corpus, languages)
-    if min(shares.values())<=0 or abs(sum(shares.values())-1)>1e-9: raise LabError(f'shares {dict(shares)}', 'positive shares with the sum 1', 'Correct them.')
+    languages = tuple(languages or corpus.languages)
+    corpus.check(corpus.splits[0], *languages)
+    captions = _all_captions(corpus, languages)
+    if min(shares.values()) <= 0 or abs(sum(shares.values()) - 1) > 1e-9:
+        raise LabError(f"shares {dict(shares)}", "positive shares with the sum 1", "Correct them.")
     whole = set.intersection(*({c.visual_id for c in some} for some in captions.values()))
     ids = [v for s in corpus.splits for v in corpus.visuals(s).ids if v in whole]
-    if len(set(ids))<len(ids): raise LabError(f'{corpus.name}, with a visual in two splits', 'every visual once', 'Divide a corpus whose splits have nothing in common.')
-    group = groups_of(ids, captions); members = [np.flatnonzero(group==g) for g in range(group.max()+1)] if ids else []
-    if len(members)<len(shares): raise LabError(f'{len(ids)} visuals of {corpus.name} with captions in all of {", ".join(languages)}, in {len(members)} groups', f'at least {len(shares)} groups, one a part', 'Ask for fewer languages.')
-    taken,part = dict.fromkeys(shares, 0),np.full(len(ids), '', dtype=object)
+    if len(set(ids)) < len(ids):
+        raise LabError(
+            f"{corpus.name}, with a visual in two splits",
+            "every visual once",
+            "Divide a corpus whose splits have nothing in common.",
+        )
+    group = groups_of(ids, captions)
+    members = [np.flatnonzero(group == g) for g in range(group.max() + 1)] if ids else []
+    if len(members) < len(shares):
+        raise LabError(
+            f"{len(ids)} visuals of {corpus.name} with captions in all of {', '.join(languages)}, in {len(members)} groups",
+            f"at least {len(shares)} groups, one a part",
+            "Ask for fewer languages.",
+        )
+    taken, part = dict.fromkeys(shares, 0), np.full(len(ids), "", dtype=object)
     for g in np.random.default_rng([seed, len(ids)]).permutation(len(members)):
-        to = min(shares, key=lambda k: taken[k]/shares[k]); kept = members[g][:1] if to in single else members[g]
-        part[kept] = to; taken[to] += len(kept)
-    return Division(corpus.name, languages, seed, {k: [v for v,p in zip(ids, part) if p==k] for k in shares}, _captions_checksum(captions))
+        to = min(shares, key=lambda k: taken[k] / shares[k])
+        kept = members[g][:1] if to in single else members[g]
+        part[kept] = to
+        taken[to] += len(kept)
+    return Division(
+        corpus.name,
+        languages,
+        seed,
+        {k: [v for v, p in zip(ids, part) if p == k] for k in shares},
+        _captions_checksum(captions),
+    )
 
 # %% ../../nbs/127_corpora.division.ipynb #4bce1177
 def check_division(
-    division:Division, # of the corpus
-    corpus:Corpus      # that it divides
-)->None:
+    division: Division,  # of the corpus
+    corpus: Corpus,  # that it divides
+) -> None:
     "Refuse a division of other captions, and one with a visual or a caption on two sides"
-    captions = _all_captions(corpus, division.languages); again = 'Divide the corpus again: `divide`.'
-    if _captions_checksum(captions)!=division.captions: raise LabError(f'a division of {division.corpus} with other captions than {corpus.name} has now', 'the captions that it was drawn from', again)
-    ids = [v for part in division.parts.values() for v in part]; side = {v: k for k,part in division.parts.items() for v in part}
-    if lost := set(ids)-{v for s in corpus.splits for v in corpus.visuals(s).ids}: raise LabError(f'{len(lost)} visuals that {corpus.name} has not, such as {sorted(lost)[0]!r}', 'visuals of the corpus', again)
-    if len(side)<len(ids): raise LabError(f'{len(ids)-len(side)} visuals in two parts', 'every visual once', again)
-    for l,some in captions.items():
+    captions = _all_captions(corpus, division.languages)
+    again = "Divide the corpus again: `divide`."
+    if _captions_checksum(captions) != division.captions:
+        raise LabError(
+            f"a division of {division.corpus} with other captions than {corpus.name} has now",
+            "the captions that it was drawn from",
+            again,
+        )
+    ids = [v for part in division.parts.values() for v in part]
+    side = {v: k for k, part in division.parts.items() for v in part}
+    if lost := set(ids) - {v for s in corpus.splits for v in corpus.visuals(s).ids}:
+        raise LabError(
+            f"{len(lost)} visuals that {corpus.name} has not, such as {sorted(lost)[0]!r}",
+            "visuals of the corpus",
+            again,
+        )
+    if len(side) < len(ids):
+        raise LabError(f"{len(ids) - len(side)} visuals in two parts", "every visual once", again)
+    for l, some in captions.items():
         seen = {}
         for c in some:
-            if c.visual_id in side and seen.setdefault(c.text.casefold(), side[c.visual_id])!=side[c.visual_id]:
-                raise LabError(f'the caption {c.text!r} ({l}) in two parts', 'every caption on one side', again)
+            if c.visual_id in side and seen.setdefault(c.text.casefold(), side[c.visual_id]) != side[c.visual_id]:
+                raise LabError(f"the caption {c.text!r} ({l}) in two parts", "every caption on one side", again)
+
 
 def write_division(
-    division:Division, # to keep
-    path:str|Path      # .json
-)->None:
+    division: Division,  # to keep
+    path: str | Path,  # .json
+) -> None:
     "Write a division, whole"
     write_json(asdict(division), path)
 
+
 def read_division(
-    path:str|Path,  # as `write_division` wrote it
-    corpus:Corpus   # that it divides; compared
-)->Division:
+    path: str | Path,  # as `write_division` wrote it
+    corpus: Corpus,  # that it divides; compared
+) -> Division:
     "Read a division and check it against its corpus"
-    try: found = json.loads(Path(path).read_text(encoding='utf-8')); made = Division(**found | dict(languages=tuple(found['languages'])))
-    except (OSError,ValueError,KeyError,TypeError) as e: raise LabError(f'{path} is no division ({type(e).__name__}: {e})', 'a file that `write_division` wrote', 'Divide the corpus again: `divide`.') from e
+    try:
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
+        made = Division(**found | dict(languages=tuple(found["languages"])))
+    except (OSError, ValueError, KeyError, TypeError) as e:
+        raise LabError(
+            f"{path} is no division ({type(e).__name__}: {e})",
+            "a file that `write_division` wrote",
+            "Divide the corpus again: `divide`.",
+        ) from e
     check_division(made, corpus)
     return made
 
 # %% ../../nbs/127_corpora.division.ipynb #bda92b51
 class Divided(Corpus):
     "A corpus whose splits are the parts of a division"
-    def __init__(self,
-        corpus:Corpus,     # all its splits together
-        division:Division  # of it
-    ):
-        check_division(division, corpus); self.whole,self.division = corpus,division
-        self.name,self.languages,self.splits,self.checksum = f'{corpus.name}, divided',division.languages,tuple(division.parts),division.checksum
-        self._from = {v: (s, i) for s in corpus.splits for i,v in enumerate(corpus.visuals(s).ids)}
 
-    def visuals(self, split:str)->Visuals:
-        self.check(split); ids = self.division.parts[split]
-        def read(i): s,at = self._from[ids[i]]; return self.whole.visuals(s)[at].frames
+    def __init__(
+        self,
+        corpus: Corpus,  # all its splits together
+        division: Division,  # of it
+    ):
+        check_division(division, corpus)
+        self.whole, self.division = corpus, division
+        self.name, self.languages, self.splits, self.checksum = (
+            f"{corpus.name}, divided",
+            division.languages,
+            tuple(division.parts),
+            division.checksum,
+        )
+        self._from = {v: (s, i) for s in corpus.splits for i, v in enumerate(corpus.visuals(s).ids)}
+
+    def visuals(self, split: str) -> Visuals:
+        self.check(split)
+        ids = self.division.parts[split]
+
+        def read(i):
+            s, at = self._from[ids[i]]
+            return self.whole.visuals(s)[at].frames
+
         return Visuals(ids, read, n_frames=max(self.whole.visuals(s).n_frames for s in self.whole.splits))
-    def _captions(self, split:str, language:str)->list[Caption]:
-        order = {v: i for i,v in enumerate(self.division.parts[split])}
-        return sorted((c for s in self.whole.splits for c in self.whole.all_captions(s, language) if c.visual_id in order), key=lambda c: order[c.visual_id])
-    def facts(self, visual_id:str)->dict: return self.whole.facts(visual_id)
-    def picture(self, visual_id:str, size:int=256)->Image.Image: return self.whole.picture(visual_id, size)
+
+    def _captions(self, split: str, language: str) -> list[Caption]:
+        order = {v: i for i, v in enumerate(self.division.parts[split])}
+        return sorted(
+            (c for s in self.whole.splits for c in self.whole.all_captions(s, language) if c.visual_id in order),
+            key=lambda c: order[c.visual_id],
+        )
+
+    def facts(self, visual_id: str) -> dict:
+        return self.whole.facts(visual_id)
+
+    def picture(self, visual_id: str, size: int = 256) -> Image.Image:
+        return self.whole.picture(visual_id, size)

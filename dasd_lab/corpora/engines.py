@@ -7,250 +7,426 @@ __all__ = ['NLLB', 'APERTIUM_INSTALL', 'MODELS', 'engine_language', 'to_stream',
            'models_root', 'model_folder', 'batches_by_length', 'Seq2Seq', 'open_translator']
 
 # %% ../../nbs/156_corpora.engines.ipynb #f75a460f
-import hashlib,math,os,re,shutil,signal,subprocess
-from collections.abc import Iterator,Sequence
-from functools import cached_property,lru_cache
+import hashlib
+import math
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator, Sequence
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 from ..contracts import LabError
-from .captions import ISO_639_1,language_code
+from .captions import ISO_639_1, language_code
 from .catalog import data_root
-from .translators import FAILED,FileTranslator,Failed,Translator,portions
+from .translators import FAILED, Failed, FileTranslator, Translator, portions
 from ..storage import sha256
 
 # %% ../../nbs/156_corpora.engines.ipynb #60e87ce6
-NLLB = dict(o.split(':') for o in '''af:afr_Latn ak:aka_Latn am:amh_Ethi ar:arb_Arab as:asm_Beng ay:ayr_Latn az:azj_Latn ba:bak_Cyrl be:bel_Cyrl bg:bul_Cyrl bn:ben_Beng bo:bod_Tibt bs:bos_Latn ca:cat_Latn cs:ces_Latn cy:cym_Latn
+NLLB = dict(
+    o.split(":")
+    for o in """af:afr_Latn ak:aka_Latn am:amh_Ethi ar:arb_Arab as:asm_Beng ay:ayr_Latn az:azj_Latn ba:bak_Cyrl be:bel_Cyrl bg:bul_Cyrl bn:ben_Beng bo:bod_Tibt bs:bos_Latn ca:cat_Latn cs:ces_Latn cy:cym_Latn
 da:dan_Latn de:deu_Latn dz:dzo_Tibt ee:ewe_Latn el:ell_Grek en:eng_Latn eo:epo_Latn es:spa_Latn et:est_Latn eu:eus_Latn fa:pes_Arab ff:fuv_Latn fi:fin_Latn fj:fij_Latn fo:fao_Latn fr:fra_Latn ga:gle_Latn gd:gla_Latn gl:glg_Latn
 gn:grn_Latn gu:guj_Gujr ha:hau_Latn he:heb_Hebr hi:hin_Deva hr:hrv_Latn ht:hat_Latn hu:hun_Latn hy:hye_Armn id:ind_Latn ig:ibo_Latn is:isl_Latn it:ita_Latn ja:jpn_Jpan jv:jav_Latn ka:kat_Geor ki:kik_Latn kk:kaz_Cyrl
 km:khm_Khmr kn:kan_Knda ko:kor_Hang ku:kmr_Latn ky:kir_Cyrl lb:ltz_Latn lg:lug_Latn li:lim_Latn ln:lin_Latn lo:lao_Laoo lt:lit_Latn lv:lvs_Latn mg:plt_Latn mi:mri_Latn mk:mkd_Cyrl ml:mal_Mlym mn:khk_Cyrl mr:mar_Deva
 ms:zsm_Latn mt:mlt_Latn my:mya_Mymr nb:nob_Latn ne:npi_Deva nl:nld_Latn nn:nno_Latn no:nob_Latn ny:nya_Latn oc:oci_Latn om:gaz_Latn or:ory_Orya pa:pan_Guru pl:pol_Latn ps:pbt_Arab pt:por_Latn qu:quy_Latn rn:run_Latn ro:ron_Latn
 ru:rus_Cyrl rw:kin_Latn sa:san_Deva sc:srd_Latn sd:snd_Arab sg:sag_Latn si:sin_Sinh sk:slk_Latn sl:slv_Latn sm:smo_Latn sn:sna_Latn so:som_Latn sq:als_Latn sr:srp_Cyrl ss:ssw_Latn st:sot_Latn su:sun_Latn sv:swe_Latn
 sw:swh_Latn ta:tam_Taml te:tel_Telu tg:tgk_Cyrl th:tha_Thai ti:tir_Ethi tk:tuk_Latn tl:tgl_Latn tn:tsn_Latn tr:tur_Latn ts:tso_Latn tt:tat_Cyrl tw:twi_Latn ug:uig_Arab uk:ukr_Cyrl ur:urd_Arab uz:uzn_Latn vi:vie_Latn
-wo:wol_Latn xh:xho_Latn yi:ydd_Hebr yo:yor_Latn zh:zho_Hans zu:zul_Latn'''.split())
-_ISO_639_3 = {v[:3]:k for k,v in NLLB.items() if k!='no'} | dict(o.split(':') for o in '''aym:ay ara:ar aze:az cmn:zh fas:fa ful:ff kur:ku lav:lv mlg:mg mon:mn msa:ms nep:ne nor:no ori:or orm:om pus:ps que:qu sqi:sq swa:sw uzb:uz yid:yi
-zho:zh'''.split()) # groups of languages
+wo:wol_Latn xh:xho_Latn yi:ydd_Hebr yo:yor_Latn zh:zho_Hans zu:zul_Latn""".split()
+)
+_ISO_639_3 = {v[:3]: k for k, v in NLLB.items() if k != "no"} | dict(
+    o.split(":")
+    for o in """aym:ay ara:ar aze:az cmn:zh fas:fa ful:ff kur:ku lav:lv mlg:mg mon:mn msa:ms nep:ne nor:no ori:or orm:om pus:ps que:qu sqi:sq swa:sw uzb:uz yid:yi
+zho:zh""".split()
+)  # groups of languages
+
 
 @lru_cache(maxsize=1024)
 def engine_language(
-    code:str # as an engine writes it: 'eng', 'es', 'spa_Latn', 'en_US'
-)->str|None: # ISO 639-1; None: unknown
+    code: str,  # as an engine writes it: 'eng', 'es', 'spa_Latn', 'en_US'
+) -> str | None:  # ISO 639-1; None: unknown
     "Our code of an engine's language"
-    short = re.split('[-_]', code.strip('<>_'))[0]
-    if short in _ISO_639_3: return _ISO_639_3[short]
-    try: return language_code(short)
-    except LabError: return None
+    short = re.split("[-_]", code.strip("<>_"))[0]
+    if short in _ISO_639_3:
+        return _ISO_639_3[short]
+    try:
+        return language_code(short)
+    except LabError:
+        return None
 
 # %% ../../nbs/156_corpora.engines.ipynb #1c8d7cb5
-APERTIUM_INSTALL = 'apt-get install -y apertium apertium-eng-spa'
-_SPECIAL = re.compile(r'([\\\[\]{}^$/@<>])')
+APERTIUM_INSTALL = "apt-get install -y apertium apertium-eng-spa"
+_SPECIAL = re.compile(r"([\\\[\]{}^$/@<>])")
+
 
 def to_stream(
-    text:str, # one caption
-    i:int     # its number
-)->str:
+    text: str,  # one caption
+    i: int,  # its number
+) -> str:
     "A caption in Apertium's stream format, with its mark"
-    return _SPECIAL.sub(r'\\\1', text.replace('\0', ' ')) + f'[].[#{i}]\0'
+    return _SPECIAL.sub(r"\\\1", text.replace("\0", " ")) + f"[].[#{i}]\0"
+
 
 def from_stream(
-    answer:str, # up to the NUL
-    i:int       # the number that it must have
-)->str|None:    # None: not the answer to this caption
+    answer: str,  # up to the NUL
+    i: int,  # the number that it must have
+) -> str | None:  # None: not the answer to this caption
     "What Apertium said to a caption"
-    end = f'.[#{i}]'; body,mark = answer.removesuffix(end),answer.endswith(end)
-    return re.sub(r'\\(.)', r'\1', re.sub(r'(?<!\\)\[\]', '', body)).strip() if mark and '[#' not in body.replace('\\[', '') else None
+    end = f".[#{i}]"
+    body, mark = answer.removesuffix(end), answer.endswith(end)
+    return (
+        re.sub(r"\\(.)", r"\1", re.sub(r"(?<!\\)\[\]", "", body)).strip()
+        if mark and "[#" not in body.replace("\\[", "")
+        else None
+    )
 
 # %% ../../nbs/156_corpora.engines.ipynb #6592a2ca
 def answered(
-    words:Sequence[str], # a command
-    given:str,           # its standard input
-    timeout_s:float      # how long it may take
-)->tuple[str,str]|None:  # standard output and error; None: it took longer
+    words: Sequence[str],  # a command
+    given: str,  # its standard input
+    timeout_s: float,  # how long it may take
+) -> tuple[str, str] | None:  # standard output and error; None: it took longer
     "Run a command with everything that it starts"
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as p:
-        try: out,err = p.communicate(given.encode('utf-8'), timeout_s)
+    with subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    ) as p:
+        try:
+            out, err = p.communicate(given.encode("utf-8"), timeout_s)
         except BaseException as e:
-            try: os.killpg(p.pid, signal.SIGKILL)
-            except ProcessLookupError: pass
-            if not isinstance(e, subprocess.TimeoutExpired): raise
+            try:
+                os.killpg(p.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            if not isinstance(e, subprocess.TimeoutExpired):
+                raise
             return None
-    return out.decode('utf-8', 'replace'),err.decode('utf-8', 'replace')
+    return out.decode("utf-8", "replace"), err.decode("utf-8", "replace")
 
 # %% ../../nbs/156_corpora.engines.ipynb #ca7570af
 class Apertium(Translator):
     "Debian's `apertium` with the language pairs that are installed"
-    def __init__(self,
-        batch:int=200,       # captions a process
-        timeout_s:float=60,  # a process; one more for every ten captions
-        command:str='apertium' # on the path
+
+    def __init__(
+        self,
+        batch: int = 200,  # captions a process
+        timeout_s: float = 60,  # a process; one more for every ten captions
+        command: str = "apertium",  # on the path
     ):
-        self.batch,self.timeout_s,self.command,self.name = batch,timeout_s,command,'apertium'
-        if not shutil.which(command): raise LabError(f'no command {command!r}', 'Apertium', f'Type `{APERTIUM_INSTALL}` (as root, on Debian or Ubuntu).')
-        listed = (answered([command,'-l'], '', 60) or ('',''))[0].split(); self.version = re.sub(r'[^\d.]', '', (answered([command,'-V'], '', 60) or ('',''))[0])
-        sides = {m:tuple(engine_language(s) for s in m.split('-')) for m in sorted(listed, key=len, reverse=True) if m.count('-')==1}
-        self.modes = {pair:m for m,pair in sides.items() if all(pair)} # 'spa-eng' before 'spa-eng_US'
-        self.languages = tuple(sorted({b for _,b in self.modes}))
+        self.batch, self.timeout_s, self.command, self.name = batch, timeout_s, command, "apertium"
+        if not shutil.which(command):
+            raise LabError(
+                f"no command {command!r}", "Apertium", f"Type `{APERTIUM_INSTALL}` (as root, on Debian or Ubuntu)."
+            )
+        listed = (answered([command, "-l"], "", 60) or ("", ""))[0].split()
+        self.version = re.sub(r"[^\d.]", "", (answered([command, "-V"], "", 60) or ("", ""))[0])
+        sides = {
+            m: tuple(engine_language(s) for s in m.split("-"))
+            for m in sorted(listed, key=len, reverse=True)
+            if m.count("-") == 1
+        }
+        self.modes = {pair: m for m, pair in sides.items() if all(pair)}  # 'spa-eng' before 'spa-eng_US'
+        self.languages = tuple(sorted({b for _, b in self.modes}))
 
-    def supports(self, source:str, target:str)->bool: return (source,target) in self.modes
-    def check(self, source:str, target:str)->None:
+    def supports(self, source: str, target: str) -> bool:
+        return (source, target) in self.modes
+
+    def check(self, source: str, target: str) -> None:
         "Refuse a pair that is not installed"
-        if not self.supports(source, target): raise LabError(f'Apertium from {source} to {target}', f'one of {["-".join(p) for p in sorted(self.modes)]}', f'Install the pair, such as `{APERTIUM_INSTALL}`; `apt-cache search ^apertium-` lists them.')
-    def edition(self, source:str, target:str)->str:
-        "With the checksum of the pair's dictionaries and rules"
-        mode = Path(os.environ.get('APERTIUM_DATADIR', '/usr/share/apertium'))/'modes'/f'{self.modes[source,target]}.mode'
-        parts = [Path(p) for p in re.findall("'([^']+)'", mode.read_text())] if mode.is_file() else []
-        return f'apertium {self.version} {self.modes[source,target]} {hashlib.sha256("".join(sha256(p) for p in parts if p.is_file()).encode()).hexdigest()[:12]}'
+        if not self.supports(source, target):
+            raise LabError(
+                f"Apertium from {source} to {target}",
+                f"one of {['-'.join(p) for p in sorted(self.modes)]}",
+                f"Install the pair, such as `{APERTIUM_INSTALL}`; `apt-cache search ^apertium-` lists them.",
+            )
 
-    def _some(self, texts:Sequence[str], mode:str)->list[str|None|Failed]:
-        if not texts: return []
-        said = answered([self.command,'-u','-z','-f','none',mode], ''.join(map(to_stream, texts, range(len(texts)))), self.timeout_s+len(texts)/10)
-        parts = said[0].split('\0') if said else []
-        found = [from_stream(a, i) for i,a in enumerate(parts[:len(texts)])]
-        if len(found)==len(texts) and None not in found and not any(parts[len(texts):]): return [f or None for f in found] # stages add NULs at the end
-        if len(texts)==1: return [FAILED]
-        half = len(texts)//2
+    def edition(self, source: str, target: str) -> str:
+        "With the checksum of the pair's dictionaries and rules"
+        mode = (
+            Path(os.environ.get("APERTIUM_DATADIR", "/usr/share/apertium"))
+            / "modes"
+            / f"{self.modes[source, target]}.mode"
+        )
+        parts = [Path(p) for p in re.findall("'([^']+)'", mode.read_text())] if mode.is_file() else []
+        return f"apertium {self.version} {self.modes[source, target]} {hashlib.sha256(''.join(sha256(p) for p in parts if p.is_file()).encode()).hexdigest()[:12]}"
+
+    def _some(self, texts: Sequence[str], mode: str) -> list[str | None | Failed]:
+        if not texts:
+            return []
+        said = answered(
+            [self.command, "-u", "-z", "-f", "none", mode],
+            "".join(map(to_stream, texts, range(len(texts)))),
+            self.timeout_s + len(texts) / 10,
+        )
+        parts = said[0].split("\0") if said else []
+        found = [from_stream(a, i) for i, a in enumerate(parts[: len(texts)])]
+        if len(found) == len(texts) and None not in found and not any(parts[len(texts) :]):
+            return [f or None for f in found]  # stages add NULs at the end
+        if len(texts) == 1:
+            return [FAILED]
+        half = len(texts) // 2
         return self._some(texts[:half], mode) + self._some(texts[half:], mode)
 
-    def translate(self, texts:Sequence[str], source:str, target:str)->list[str|None|Failed]:
+    def translate(self, texts: Sequence[str], source: str, target: str) -> list[str | None | Failed]:
         "Some hundred captions a process; what Apertium cannot read, or not in time, has failed and is asked again another time"
-        self.check(source, target); mode = self.modes[source,target]
+        self.check(source, target)
+        mode = self.modes[source, target]
         found = [t for some in portions(texts, self.batch) for t in self._some(some, mode)]
-        if texts and not any(found) and not any(self._some(['a'], mode)): raise LabError(f'Apertium, which translates nothing from {source} to {target}', 'answers', f'Try `echo a | apertium {mode}`, and install the pair again.')
+        if texts and not any(found) and not any(self._some(["a"], mode)):
+            raise LabError(
+                f"Apertium, which translates nothing from {source} to {target}",
+                "answers",
+                f"Try `echo a | apertium {mode}`, and install the pair again.",
+            )
         return found
 
 # %% ../../nbs/156_corpora.engines.ipynb #c19e835d
-MODELS = dict( # what to fetch: repository, size, licence
-    nllb=('facebook/nllb-200-distilled-600M', '2.5 GB', 'CC-BY-NC-4.0', '200 languages'),
-    m2m100=('facebook/m2m100_418M', '1.9 GB', 'MIT', '100 languages'),
-    marian=('Helsinki-NLP/opus-mt-en-de', '0.3 GB', 'CC-BY-4.0', 'one pair; other pairs by their codes'))
+MODELS = dict(  # what to fetch: repository, size, licence
+    nllb=("facebook/nllb-200-distilled-600M", "2.5 GB", "CC-BY-NC-4.0", "200 languages"),
+    m2m100=("facebook/m2m100_418M", "1.9 GB", "MIT", "100 languages"),
+    marian=("Helsinki-NLP/opus-mt-en-de", "0.3 GB", "CC-BY-4.0", "one pair; other pairs by their codes"),
+)
 
-def models_root()->Path:
+
+def models_root() -> Path:
     "Where models lie: `DASD_LAB_WEIGHTS`, or `weights` beside the corpora"
-    return Path(given).expanduser() if (given := os.environ.get('DASD_LAB_WEIGHTS')) else data_root()/'weights'
+    return Path(given).expanduser() if (given := os.environ.get("DASD_LAB_WEIGHTS")) else data_root() / "weights"
+
 
 def model_folder(
-    model:str|Path # a folder, or the name of one in `models_root()`
-)->Path:
+    model: str | Path,  # a folder, or the name of one in `models_root()`
+) -> Path:
     "The folder of a translation model; else an error that says how to get it"
-    folder = next((f for f in (Path(model).expanduser(), models_root()/model) if (f/'config.json').is_file()), None)
-    hub,size,licence,what = MODELS.get(str(model), next((m for m in MODELS.values() if m[0].split('/')[1]==Path(model).name), MODELS['nllb']))
-    name = hub.split('/')[1]; get = f'Type `hf download {hub} --exclude "*.h5" "*.ot" "*.msgpack" --local-dir {models_root()/name}` ({size}, {licence}, {what}) and name {name!r}'
-    if folder is None and (models_root()/name/'config.json').is_file() and str(model) in MODELS: folder = models_root()/name
-    if folder is None: raise LabError(f'no translation model {str(model)!r} here or in {models_root()}', 'a folder with config.json, tokenizer and weights', get+'.')
-    if not [f for f in folder.iterdir() if f.suffix=='.safetensors' or f.name.startswith('pytorch_model') and f.suffix=='.bin']: raise LabError(f'{folder} without weights', 'model.safetensors or pytorch_model.bin', get+'.')
+    folder = next((f for f in (Path(model).expanduser(), models_root() / model) if (f / "config.json").is_file()), None)
+    hub, size, licence, what = MODELS.get(
+        str(model), next((m for m in MODELS.values() if m[0].split("/")[1] == Path(model).name), MODELS["nllb"])
+    )
+    name = hub.split("/")[1]
+    get = f'Type `hf download {hub} --exclude "*.h5" "*.ot" "*.msgpack" --local-dir {models_root() / name}` ({size}, {licence}, {what}) and name {name!r}'
+    if folder is None and (models_root() / name / "config.json").is_file() and str(model) in MODELS:
+        folder = models_root() / name
+    if folder is None:
+        raise LabError(
+            f"no translation model {str(model)!r} here or in {models_root()}",
+            "a folder with config.json, tokenizer and weights",
+            get + ".",
+        )
+    if not [
+        f
+        for f in folder.iterdir()
+        if f.suffix == ".safetensors" or f.name.startswith("pytorch_model") and f.suffix == ".bin"
+    ]:
+        raise LabError(f"{folder} without weights", "model.safetensors or pytorch_model.bin", get + ".")
     return folder
 
 # %% ../../nbs/156_corpora.engines.ipynb #264071b6
 def batches_by_length(
-    lengths:Sequence[int], # N, tokens
-    batch:int              # most sentences in one
-)->Iterator[tuple[list[int],int]]: # indices, and how many tokens a translation may have
+    lengths: Sequence[int],  # N, tokens
+    batch: int,  # most sentences in one
+) -> Iterator[tuple[list[int], int]]:  # indices, and how many tokens a translation may have
     "Batches of like length with one limit each"
-    limit = lambda i: 16*math.ceil((1.5*lengths[i]+8)/16); groups = {}
-    for i in sorted(range(len(lengths)), key=lambda i: (lengths[i], i)): groups.setdefault(limit(i), []).append(i)
-    for most,rows in groups.items():
-        for some in portions(rows, batch): yield some,most
+    limit = lambda i: 16 * math.ceil((1.5 * lengths[i] + 8) / 16)
+    groups = {}
+    for i in sorted(range(len(lengths)), key=lambda i: (lengths[i], i)):
+        groups.setdefault(limit(i), []).append(i)
+    for most, rows in groups.items():
+        for some in portions(rows, batch):
+            yield some, most
 
 # %% ../../nbs/156_corpora.engines.ipynb #08fed9f2
 class Seq2Seq(Translator):
     "NLLB, M2M-100 or Marian, from a folder"
-    def __init__(self,
-        model:str|Path,        # see `model_folder`
-        beams:int=4,           # 1: greedy
-        batch:int=32,          # sentences at once
-        device:str='cpu',      # such as cuda
-        dtype:str='float32',   # of the weights: float32, bfloat16, float16
-        languages:Sequence[str]=() # of a Marian model whose tokenizer does not name them: source, target
+
+    def __init__(
+        self,
+        model: str | Path,  # see `model_folder`
+        beams: int = 4,  # 1: greedy
+        batch: int = 32,  # sentences at once
+        device: str = "cpu",  # such as cuda
+        dtype: str = "float32",  # of the weights: float32, bfloat16, float16
+        languages: Sequence[str] = (),  # of a Marian model whose tokenizer does not name them: source, target
     ):
-        self.folder,self.beams,self.batch,self.device,self.dtype = model_folder(model).resolve(),beams,batch,device,dtype
+        self.folder, self.beams, self.batch, self.device, self.dtype = (
+            model_folder(model).resolve(),
+            beams,
+            batch,
+            device,
+            dtype,
+        )
         self.name = self.folder.name
-        self.tokenizer,self.model = self._load()
-        self.kind = 'marian' if self.model.config.model_type=='marian' else 'nllb' if self._id('eng_Latn') is not None else 'm2m100'
-        self.sources,self.codes = self._languages(languages)
+        self.tokenizer, self.model = self._load()
+        self.kind = (
+            "marian"
+            if self.model.config.model_type == "marian"
+            else "nllb"
+            if self._id("eng_Latn") is not None
+            else "m2m100"
+        )
+        self.sources, self.codes = self._languages(languages)
         self.languages = tuple(sorted(self.codes))
 
     @cached_property
-    def _sum(self)->str: return hashlib.sha256(''.join(f'{p.name} {sha256(p)} ' for p in sorted(self.folder.iterdir()) if p.is_file() and not p.name.startswith('.')).encode()).hexdigest()[:12]
+    def _sum(self) -> str:
+        return hashlib.sha256(
+            "".join(
+                f"{p.name} {sha256(p)} "
+                for p in sorted(self.folder.iterdir())
+                if p.is_file() and not p.name.startswith(".")
+            ).encode()
+        ).hexdigest()[:12]
+
     @cached_property
-    def most_tokens(self)->int: return min(self.tokenizer.model_max_length, self.model.config.max_position_embeddings)
+    def most_tokens(self) -> int:
+        return min(self.tokenizer.model_max_length, self.model.config.max_position_embeddings)
+
     def _load(self):
-        import pickle,torch
+        import pickle
+
+        import torch
         from safetensors import SafetensorError
-        from transformers import AutoModelForSeq2SeqLM,AutoTokenizer
-        if not isinstance(getattr(torch, self.dtype, None), torch.dtype): raise LabError(f'dtype {self.dtype!r}', 'float32, bfloat16 or float16', 'Choose one.')
+        from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+        if not isinstance(getattr(torch, self.dtype, None), torch.dtype):
+            raise LabError(f"dtype {self.dtype!r}", "float32, bfloat16 or float16", "Choose one.")
         try:
             tokenizer = AutoTokenizer.from_pretrained(self.folder, local_files_only=True)
-            return tokenizer,AutoModelForSeq2SeqLM.from_pretrained(self.folder, local_files_only=True, weights_only=True, dtype=getattr(torch, self.dtype)).eval().to(self.device)
-        except ImportError as e: raise LabError(f'the tokenizer of {self.name} ({str(e).strip().splitlines()[0][:120]})', 'sentencepiece and sacremoses', "Type `pip install 'dasd_lab[translation]'`.") from e
-        except (OSError,ValueError,KeyError,RuntimeError,AssertionError,TypeError,SafetensorError,pickle.UnpicklingError) as e: raise LabError(f'{self.folder} cannot be read as a translation model ({str(e).strip()[:160]})', 'an encoder-decoder of transformers with tokenizer and weights', 'Fetch it again, whole.') from e
+            return tokenizer, AutoModelForSeq2SeqLM.from_pretrained(
+                self.folder, local_files_only=True, weights_only=True, dtype=getattr(torch, self.dtype)
+            ).eval().to(self.device)
+        except ImportError as e:
+            raise LabError(
+                f"the tokenizer of {self.name} ({str(e).strip().splitlines()[0][:120]})",
+                "sentencepiece and sacremoses",
+                "Type `pip install 'dasd_lab[translation]'`.",
+            ) from e
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            RuntimeError,
+            AssertionError,
+            TypeError,
+            SafetensorError,
+            pickle.UnpicklingError,
+        ) as e:
+            raise LabError(
+                f"{self.folder} cannot be read as a translation model ({str(e).strip()[:160]})",
+                "an encoder-decoder of transformers with tokenizer and weights",
+                "Fetch it again, whole.",
+            ) from e
 
-    def _id(self, token:str)->int|None:
+    def _id(self, token: str) -> int | None:
         found = self.tokenizer.convert_tokens_to_ids(token)
-        return None if found is None or found==self.tokenizer.unk_token_id else found
+        return None if found is None or found == self.tokenizer.unk_token_id else found
 
-    def _languages(self, given:Sequence[str])->tuple[set[str],dict[str,str]]:
+    def _languages(self, given: Sequence[str]) -> tuple[set[str], dict[str, str]]:
         "Source languages, and target language → what stands for it"
-        if self.kind=='nllb': codes = {k:v for k,v in NLLB.items() if self._id(v) is not None}; return set(codes),codes
-        if self.kind=='m2m100': codes = {k:f'__{k}__' for k in sorted(ISO_639_1) if self._id(f'__{k}__') is not None and k!='ns'}; return set(codes),codes
-        t = self.tokenizer; named = self.name.split('-')[-2:] if self.name.startswith('opus-mt') else ('','')
-        source,target = given or (engine_language(str(t.source_lang or named[0])),engine_language(str(t.target_lang or named[1])))
-        several = {k:c for c in sorted(t.supported_language_codes, key=lambda c: ('Hans' not in c, len(c)), reverse=True) if (k := engine_language(c))}
-        if not source or not (several or target): raise LabError(f'{self.name}, whose tokenizer names no pair of languages', 'source and target', "Name them: languages=('en','de').")
-        return {source},several or {target:''}
+        if self.kind == "nllb":
+            codes = {k: v for k, v in NLLB.items() if self._id(v) is not None}
+            return set(codes), codes
+        if self.kind == "m2m100":
+            codes = {k: f"__{k}__" for k in sorted(ISO_639_1) if self._id(f"__{k}__") is not None and k != "ns"}
+            return set(codes), codes
+        t = self.tokenizer
+        named = self.name.split("-")[-2:] if self.name.startswith("opus-mt") else ("", "")
+        source, target = given or (
+            engine_language(str(t.source_lang or named[0])),
+            engine_language(str(t.target_lang or named[1])),
+        )
+        several = {
+            k: c
+            for c in sorted(t.supported_language_codes, key=lambda c: ("Hans" not in c, len(c)), reverse=True)
+            if (k := engine_language(c))
+        }
+        if not source or not (several or target):
+            raise LabError(
+                f"{self.name}, whose tokenizer names no pair of languages",
+                "source and target",
+                "Name them: languages=('en','de').",
+            )
+        return {source}, several or {target: ""}
 
 # %% ../../nbs/156_corpora.engines.ipynb #14a5e294
 from fastcore.basics import patch
 
+
 @patch
-def supports(self:Seq2Seq, source:str, target:str)->bool:
+def supports(self: Seq2Seq, source: str, target: str) -> bool:
     "Whether the model has both languages"
-    return source in self.sources and target in self.codes and source!=target
+    return source in self.sources and target in self.codes and source != target
+
 
 @patch
-def edition(self:Seq2Seq, source:str, target:str)->str:
+def edition(self: Seq2Seq, source: str, target: str) -> str:
     "With the checksum of every file of the model, and how it is searched"
-    return f'{self.name} {self._sum} beams={self.beams} {self.dtype}'
+    return f"{self.name} {self._sum} beams={self.beams} {self.dtype}"
+
 
 @patch
-def generated(self:Seq2Seq,
-    texts:Sequence[str], # b sentences
-    source:str,          # ISO 639-1
-    target:str,          # ISO 639-1
-    most:int             # new tokens
-):                       # ids [b, up to most+2]
+def generated(
+    self: Seq2Seq,
+    texts: Sequence[str],  # b sentences
+    source: str,  # ISO 639-1
+    target: str,  # ISO 639-1
+    most: int,  # new tokens
+):  # ids [b, up to most+2]
     "Token ids of one batch of translations, the start token first"
     import torch
-    forced = {} if self.kind=='marian' else dict(forced_bos_token_id=self._id(self.codes[target]))
+
+    forced = {} if self.kind == "marian" else dict(forced_bos_token_id=self._id(self.codes[target]))
     with torch.inference_mode():
-        ids = self.tokenizer(list(texts), padding=True, return_tensors='pt').to(self.device)
-        return self.model.generate(input_ids=ids['input_ids'], attention_mask=ids['attention_mask'], num_beams=self.beams, do_sample=False, max_new_tokens=most, max_length=None, **forced)
+        ids = self.tokenizer(list(texts), padding=True, return_tensors="pt").to(self.device)
+        return self.model.generate(
+            input_ids=ids["input_ids"],
+            attention_mask=ids["attention_mask"],
+            num_beams=self.beams,
+            do_sample=False,
+            max_new_tokens=most,
+            max_length=None,
+            **forced,
+        )
+
 
 @patch
-def translate(self:Seq2Seq, texts:Sequence[str], source:str, target:str)->list[str|None]:
+def translate(self: Seq2Seq, texts: Sequence[str], source: str, target: str) -> list[str | None]:
     "All sentences, batched by length"
     self.check(source, target)
-    if self.kind!='marian': self.tokenizer.src_lang = NLLB[source] if self.kind=='nllb' else source
-    asked = [f'{self.codes[target]} {t}'.strip() if self.kind=='marian' else t for t in texts]
-    lengths = [len(o) for o in self.tokenizer(asked)['input_ids']] if asked else []
-    fits,found = [i for i,n in enumerate(lengths) if n<=self.most_tokens],[None]*len(asked)
-    for rows,most in batches_by_length([lengths[i] for i in fits], self.batch):
-        rows = [fits[r] for r in rows]; ids = self.generated([asked[i] for i in rows], source, target, min(most, self.most_tokens-2))
-        for i,text in zip(rows, self.tokenizer.batch_decode(ids, skip_special_tokens=True)): found[i] = ' '.join(text.split()) or None
+    if self.kind != "marian":
+        self.tokenizer.src_lang = NLLB[source] if self.kind == "nllb" else source
+    asked = [f"{self.codes[target]} {t}".strip() if self.kind == "marian" else t for t in texts]
+    lengths = [len(o) for o in self.tokenizer(asked)["input_ids"]] if asked else []
+    fits, found = [i for i, n in enumerate(lengths) if n <= self.most_tokens], [None] * len(asked)
+    for rows, most in batches_by_length([lengths[i] for i in fits], self.batch):
+        rows = [fits[r] for r in rows]
+        ids = self.generated([asked[i] for i in rows], source, target, min(most, self.most_tokens - 2))
+        for i, text in zip(rows, self.tokenizer.batch_decode(ids, skip_special_tokens=True)):
+            found[i] = " ".join(text.split()) or None
     return found
 
 # %% ../../nbs/156_corpora.engines.ipynb #359e381b
 def open_translator(
-    engine:str,      # 'apertium'; the folder or name of a model; a file of pairs; two files with a comma between
-    target:str,      # ISO 639-1
-    source:str='en', # ISO 639-1
-    **options        # of a model: beams, batch, device, dtype
-)->Translator:
+    engine: str,  # 'apertium'; the folder or name of a model; a file of pairs; two files with a comma between
+    target: str,  # ISO 639-1
+    source: str = "en",  # ISO 639-1
+    **options,  # of a model: beams, batch, device, dtype
+) -> Translator:
     "A translator by its name"
-    paths = [Path(p.strip()).expanduser() for p in engine.split(',')]
-    model = engine!='apertium' and len(paths)==1 and not paths[0].is_file()
-    if len(paths)>2: raise LabError(f'{len(paths)} files {engine!r}', 'one file of pairs, or two with a comma between', 'Name those that belong together.')
-    if options and not model: raise LabError(f'{" and ".join(options)} for {engine}', 'options of a model', 'Leave them away.')
-    if engine=='apertium': found = Apertium()
-    elif not model: found = FileTranslator(target, *paths, source=source)
-    else: found = Seq2Seq(engine, **options)
+    paths = [Path(p.strip()).expanduser() for p in engine.split(",")]
+    model = engine != "apertium" and len(paths) == 1 and not paths[0].is_file()
+    if len(paths) > 2:
+        raise LabError(
+            f"{len(paths)} files {engine!r}",
+            "one file of pairs, or two with a comma between",
+            "Name those that belong together.",
+        )
+    if options and not model:
+        raise LabError(f"{' and '.join(options)} for {engine}", "options of a model", "Leave them away.")
+    if engine == "apertium":
+        found = Apertium()
+    elif not model:
+        found = FileTranslator(target, *paths, source=source)
+    else:
+        found = Seq2Seq(engine, **options)
     found.check(language_code(source), language_code(target))
     return found

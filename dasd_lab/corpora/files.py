@@ -7,8 +7,12 @@ __all__ = ['find_file', 'FileFault', 'file_bytes', 'text_lines', 'json_file', 'R
            'line_rows', 'named_rows', 'tab_rows']
 
 # %% ../../nbs/120_corpora.files.ipynb #7cb0ded0
-import gzip,json,re,unicodedata,zlib
-from collections.abc import Callable,Container
+import gzip
+import json
+import re
+import unicodedata
+import zlib
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -18,135 +22,194 @@ from .visuals import PICTURE_SUFFIXES
 
 # %% ../../nbs/120_corpora.files.ipynb #26979ec4
 def find_file(
-    root:Path, # the corpus' folder
-    path:str   # below it; | stands between names that it goes by, * for anything
-)->Path|None:  # None: not there
+    root: Path,  # the corpus' folder
+    path: str,  # below it; | stands between names that it goes by, * for anything
+) -> Path | None:  # None: not there
     "A wanted file or folder, if it is there"
-    for name in path.split('|'):
-        for pattern in dict.fromkeys((name, f'*/{name}', Path(name).name)):
-            for found in (*sorted(root.glob(pattern)), *sorted(root.glob(f'{pattern}.gz'))): return found
+    for name in path.split("|"):
+        for pattern in dict.fromkeys((name, f"*/{name}", Path(name).name)):
+            for found in (*sorted(root.glob(pattern)), *sorted(root.glob(f"{pattern}.gz"))):
+                return found
 
 # %% ../../nbs/120_corpora.files.ipynb #a8c93101
 @dataclass(frozen=True)
 class FileFault:
     "What is wrong in a file, and never stops the reading"
-    file:str # its name
-    line:int # from 1, or the place in a list; 0: the file as a whole
-    what:str # in words
+
+    file: str  # its name
+    line: int  # from 1, or the place in a list; 0: the file as a whole
+    what: str  # in words
 
 # %% ../../nbs/120_corpora.files.ipynb #bcdb20c0
 def file_bytes(
-    path:Path # packed with gzip where it ends in .gz
-)->bytes:
+    path: Path,  # packed with gzip where it ends in .gz
+) -> bytes:
     "What a file holds"
     try:
         data = path.read_bytes()
-        return gzip.decompress(data) if path.suffix=='.gz' else data
-    except (EOFError,zlib.error,gzip.BadGzipFile) as e: raise LabError(f'{path} cannot be unpacked ({e})', 'a whole .gz file', 'Fetch it again.') from None
-    except OSError as e: raise LabError(f'{path} cannot be read ({e.strerror or e})', 'a readable file', 'Check the file and its rights.') from None
+        return gzip.decompress(data) if path.suffix == ".gz" else data
+    except (EOFError, zlib.error, gzip.BadGzipFile) as e:
+        raise LabError(f"{path} cannot be unpacked ({e})", "a whole .gz file", "Fetch it again.") from None
+    except OSError as e:
+        raise LabError(
+            f"{path} cannot be read ({e.strerror or e})", "a readable file", "Check the file and its rights."
+        ) from None
+
 
 def text_lines(
-    path:Path,           # UTF-8, with a byte order mark or without
-    faults:list[FileFault]   # what is found is added
-)->list[str]:
+    path: Path,  # UTF-8, with a byte order mark or without
+    faults: list[FileFault],  # what is found is added
+) -> list[str]:
     "The lines of a text file without their ends"
-    data = file_bytes(path).removeprefix(b'\xef\xbb\xbf')
-    if data[:2] in (b'\xff\xfe',b'\xfe\xff'): raise LabError(f'{path} is UTF-16', 'UTF-8 text', 'Fetch the published file again, or convert it.')
-    try: lines = data.decode('utf-8').split('\n')
+    data = file_bytes(path).removeprefix(b"\xef\xbb\xbf")
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise LabError(f"{path} is UTF-16", "UTF-8 text", "Fetch the published file again, or convert it.")
+    try:
+        lines = data.decode("utf-8").split("\n")
     except UnicodeDecodeError:
-        lines = [l.decode('utf-8', 'replace') for l in data.split(b'\n')]
-        faults.extend(FileFault(path.name, i, 'letters that are not UTF-8, replaced by �') for i,(l,raw) in enumerate(zip(lines, data.split(b'\n')), 1) if l.encode()!=raw)
-    if lines[-1]=='': lines.pop()
-    return [l[:-1] if l.endswith('\r') else l for l in lines]
+        lines = [l.decode("utf-8", "replace") for l in data.split(b"\n")]
+        faults.extend(
+            FileFault(path.name, i, "letters that are not UTF-8, replaced by �")
+            for i, (l, raw) in enumerate(zip(lines, data.split(b"\n")), 1)
+            if l.encode() != raw
+        )
+    if lines[-1] == "":
+        lines.pop()
+    return [l[:-1] if l.endswith("\r") else l for l in lines]
 
 # %% ../../nbs/120_corpora.files.ipynb #4dac5424
 def json_file(
-    path:Path # JSON
-):            # what it holds
+    path: Path,  # JSON
+):  # what it holds
     "A JSON file"
-    try: return json.loads(file_bytes(path))
-    except ValueError as e: raise LabError(f'{path} is no JSON ({e})', 'the published file', 'Fetch it again.') from None
+    try:
+        return json.loads(file_bytes(path))
+    except ValueError as e:
+        raise LabError(f"{path} is no JSON ({e})", "the published file", "Fetch it again.") from None
 
 # %% ../../nbs/120_corpora.files.ipynb #69206113
 class Row(NamedTuple):
     "A caption as a file has it"
-    name:str  # of the visual, without folder and suffix
-    text:str  # as it stands there
-    file:str  # name of the file
-    line:int  # from 1
+
+    name: str  # of the visual, without folder and suffix
+    text: str  # as it stands there
+    file: str  # name of the file
+    line: int  # from 1
+
 
 def visual_name(
-    path:str # 'train2014/COCO_train2014_000000000009.jpg#12'
-)->str:
+    path: str,  # 'train2014/COCO_train2014_000000000009.jpg#12'
+) -> str:
     "A picture's name without folder, suffix and what stands behind #"
-    name = path if path.isascii() else unicodedata.normalize('NFC', path)
-    name = name.partition('#')[0].strip().replace('\\', '/').rpartition('/')[2]
-    stem,dot,suffix = name.rpartition('.')
-    return stem if dot and f'.{suffix.lower()}' in PICTURE_SUFFIXES else name
+    name = path if path.isascii() else unicodedata.normalize("NFC", path)
+    name = name.partition("#")[0].strip().replace("\\", "/").rpartition("/")[2]
+    stem, dot, suffix = name.rpartition(".")
+    return stem if dot and f".{suffix.lower()}" in PICTURE_SUFFIXES else name
 
 # %% ../../nbs/120_corpora.files.ipynb #de0ac4f9
 def coco_rows(
-    path:Path,           # {'images': [{'id', 'file_name'}], 'annotations': [{'id', 'image_id', 'caption'}]}
-    faults:list[FileFault],  # what is found is added
-    name_of:Callable[[object],str]=str # a visual's name by its id, where the file has no names
-)->list[Row]:
+    path: Path,  # {'images': [{'id', 'file_name'}], 'annotations': [{'id', 'image_id', 'caption'}]}
+    faults: list[FileFault],  # what is found is added
+    name_of: Callable[[object], str] = str,  # a visual's name by its id, where the file has no names
+) -> list[Row]:
     "Captions of a file in COCO's form"
-    data,names,seen,rows = json_file(path),{},set(),[]
+    data, names, seen, rows = json_file(path), {}, set(), []
     try:
-        for i,image in enumerate(data.get('images', ()), 1):
-            if names.setdefault(image['id'], name := visual_name(image['file_name']) if 'file_name' in image else name_of(image['id']))!=name: faults.append(FileFault(path.name, i, f'a second image with the id {image["id"]}, left out'))
-        for i,a in enumerate(data['annotations'], 1):
-            if (key := a.get('id', -i)) in seen: faults.append(FileFault(path.name, i, f'a second annotation with the id {key}, left out')); continue
+        for i, image in enumerate(data.get("images", ()), 1):
+            if (
+                names.setdefault(
+                    image["id"],
+                    name := visual_name(image["file_name"]) if "file_name" in image else name_of(image["id"]),
+                )
+                != name
+            ):
+                faults.append(FileFault(path.name, i, f"a second image with the id {image['id']}, left out"))
+        for i, a in enumerate(data["annotations"], 1):
+            if (key := a.get("id", -i)) in seen:
+                faults.append(FileFault(path.name, i, f"a second annotation with the id {key}, left out"))
+                continue
             seen.add(key)
-            if names and a['image_id'] not in names: faults.append(FileFault(path.name, i, f'tells of image {a["image_id"]}, which the file does not list; left out')); continue
-            rows.append(Row(names[a['image_id']] if names else name_of(a['image_id']), a['caption'], path.name, i))
-    except (KeyError,TypeError,AttributeError) as e: raise LabError(f"{path} is not in COCO's form ({type(e).__name__}: {e})", "'images' with id and file_name, 'annotations' with image_id and caption", 'Fetch the published file again.') from None
+            if names and a["image_id"] not in names:
+                faults.append(
+                    FileFault(path.name, i, f"tells of image {a['image_id']}, which the file does not list; left out")
+                )
+                continue
+            rows.append(Row(names[a["image_id"]] if names else name_of(a["image_id"]), a["caption"], path.name, i))
+    except (KeyError, TypeError, AttributeError) as e:
+        raise LabError(
+            f"{path} is not in COCO's form ({type(e).__name__}: {e})",
+            "'images' with id and file_name, 'annotations' with image_id and caption",
+            "Fetch the published file again.",
+        ) from None
     return rows
 
 # %% ../../nbs/120_corpora.files.ipynb #319228f6
-_TOLD = re.compile(r'(\S+?)#\S*\s+(.*)', re.DOTALL)
+_TOLD = re.compile(r"(\S+?)#\S*\s+(.*)", re.DOTALL)
+
 
 def told_rows(
-    path:Path,          # a line a caption: name, #, its number, a tab or a blank, the caption
-    faults:list[FileFault]  # what is found is added
-)->list[Row]:
+    path: Path,  # a line a caption: name, #, its number, a tab or a blank, the caption
+    faults: list[FileFault],  # what is found is added
+) -> list[Row]:
     "Captions of a file in the form `name#n caption`"
     rows = []
-    for i,line in enumerate(text_lines(path, faults), 1):
-        if found := _TOLD.fullmatch(line): rows.append(Row(visual_name(found[1]), found[2], path.name, i))
-        elif line.strip(): faults.append(FileFault(path.name, i, f'{line[:40]!r} is not of the form name#n caption'))
+    for i, line in enumerate(text_lines(path, faults), 1):
+        if found := _TOLD.fullmatch(line):
+            rows.append(Row(visual_name(found[1]), found[2], path.name, i))
+        elif line.strip():
+            faults.append(FileFault(path.name, i, f"{line[:40]!r} is not of the form name#n caption"))
     return rows
 
 # %% ../../nbs/120_corpora.files.ipynb #146d381d
 def line_rows(
-    path:Path,          # a line a caption
-    names:list[str],    # of their visuals, in the same order
-    faults:list[FileFault]  # what is found is added
-)->list[Row]:
+    path: Path,  # a line a caption
+    names: list[str],  # of their visuals, in the same order
+    faults: list[FileFault],  # what is found is added
+) -> list[Row]:
     "Captions of a file without names, whose order is that of a list of pictures"
     lines = text_lines(path, faults)
-    while len(lines)>len(names) and not lines[-1].strip(): lines.pop()         # blank lines at an end say nothing
-    while len(names)>len(lines) and not names[-1].strip(): names = names[:-1]
-    if len(lines)!=len(names): raise LabError(f'{path} with {len(lines):,} captions for {len(names):,} pictures', 'a line a picture, in the same order', 'Fetch both files again, of the same version.')
-    return [Row(n, l, path.name, i) for i,(n,l) in enumerate(zip(names, lines), 1)]
+    while len(lines) > len(names) and not lines[-1].strip():
+        lines.pop()  # blank lines at an end say nothing
+    while len(names) > len(lines) and not names[-1].strip():
+        names = names[:-1]
+    if len(lines) != len(names):
+        raise LabError(
+            f"{path} with {len(lines):,} captions for {len(names):,} pictures",
+            "a line a picture, in the same order",
+            "Fetch both files again, of the same version.",
+        )
+    return [Row(n, l, path.name, i) for i, (n, l) in enumerate(zip(names, lines), 1)]
 
 # %% ../../nbs/120_corpora.files.ipynb #b9f63127
 def named_rows(
-    path:Path,                      # {'name.jpg': ['caption', …], …}
-    only:Container[str]|None=None   # visuals that are wanted; None: all
-)->list[Row]:
+    path: Path,  # {'name.jpg': ['caption', …], …}
+    only: Container[str] | None = None,  # visuals that are wanted; None: all
+) -> list[Row]:
     "Captions of a JSON dictionary by the picture's name"
     data = json_file(path)
-    if not isinstance(data, dict) or not all(isinstance(v, (str,list)) for v in data.values()): raise LabError(f'{path} is no dictionary of captions', 'the name of a picture → its captions', 'Fetch the published file again.')
-    return [Row(name, text, path.name, i) for i,(k,v) in enumerate(data.items(), 1) for name in [visual_name(k)] if only is None or name in only for text in ([v] if isinstance(v, str) else v)]
+    if not isinstance(data, dict) or not all(isinstance(v, (str, list)) for v in data.values()):
+        raise LabError(
+            f"{path} is no dictionary of captions",
+            "the name of a picture → its captions",
+            "Fetch the published file again.",
+        )
+    return [
+        Row(name, text, path.name, i)
+        for i, (k, v) in enumerate(data.items(), 1)
+        for name in [visual_name(k)]
+        if only is None or name in only
+        for text in ([v] if isinstance(v, str) else v)
+    ]
 
 # %% ../../nbs/120_corpora.files.ipynb #cd06bc8c
 def tab_rows(
-    path:Path,           # fields with tabs between; quotes are letters like any other
-    n_fields:int,        # a tab too many belongs to the first field
-    faults:list[FileFault]   # what is found is added
-)->list[tuple[int,list[str]]]: # line, fields
+    path: Path,  # fields with tabs between; quotes are letters like any other
+    n_fields: int,  # a tab too many belongs to the first field
+    faults: list[FileFault],  # what is found is added
+) -> list[tuple[int, list[str]]]:  # line, fields
     "The fields of every line"
-    found = [(i, l.rsplit('\t', n_fields-1)) for i,l in enumerate(text_lines(path, faults), 1)]
-    faults.extend(FileFault(path.name, i, f'{len(f)} of {n_fields} fields, left out') for i,f in found if len(f)<n_fields)
-    return [(i, f) for i,f in found if len(f)==n_fields]
+    found = [(i, l.rsplit("\t", n_fields - 1)) for i, l in enumerate(text_lines(path, faults), 1)]
+    faults.extend(
+        FileFault(path.name, i, f"{len(f)} of {n_fields} fields, left out") for i, f in found if len(f) < n_fields
+    )
+    return [(i, f) for i, f in found if len(f) == n_fields]

@@ -8,9 +8,13 @@ __all__ = ['REASONS', 'FEWEST_PAIRS', 'FilterSpec', 'Judged', 'plain', 'copied',
            'drop_table', 'write_dropped']
 
 # %% ../../nbs/157_corpora.filters.ipynb #7f6d6a91
-import json,math,re,statistics,unicodedata
+import json
+import math
+import re
+import statistics
+import unicodedata
 from collections import Counter
-from collections.abc import Mapping,Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -18,175 +22,258 @@ from typing import NamedTuple
 import pandas as pd
 
 from ..contracts import LabError
-from .captions import SCRIPTS,language_code,recognise_language
+from .captions import SCRIPTS, language_code, recognise_language
 from ..storage import whole_file
 
 # %% ../../nbs/157_corpora.filters.ipynb #fc60897d
-REASONS = dict(empty='no translation', copy='the source again', language='another language', repeat='repeats itself', length='unusual length', shared='one translation of unlike sentences')
+REASONS = dict(
+    empty="no translation",
+    copy="the source again",
+    language="another language",
+    repeat="repeats itself",
+    length="unusual length",
+    shared="one translation of unlike sentences",
+)
+
 
 @dataclass(frozen=True)
 class FilterSpec:
     "From where on a translation is dropped"
-    copied:float=.6         # share of the translation's words that are the source's (three words or more)
-    sure:float=.7           # confidence that it is another language
-    letters:int=12          # shorter texts are not asked for their language
-    rivals:tuple[str,...]=('en','de','fr','es') # languages that it might be instead, beside the source's
-    factor:float=1.7        # times longer or shorter than usual, in characters, five added on both sides
-    sources:int=4           # unlike sentences that may have the same translation
+
+    copied: float = 0.6  # share of the translation's words that are the source's (three words or more)
+    sure: float = 0.7  # confidence that it is another language
+    letters: int = 12  # shorter texts are not asked for their language
+    rivals: tuple[str, ...] = ("en", "de", "fr", "es")  # languages that it might be instead, beside the source's
+    factor: float = 1.7  # times longer or shorter than usual, in characters, five added on both sides
+    sources: int = 4  # unlike sentences that may have the same translation
 
     def __post_init__(self):
-        if not (0<self.copied<=1 and 0<=self.sure<=1 and self.factor>1 and self.sources>=1): raise LabError(f'filter settings {self}', 'shares between 0 and 1, a factor above 1, at least one source', 'Correct them.')
+        if not (0 < self.copied <= 1 and 0 <= self.sure <= 1 and self.factor > 1 and self.sources >= 1):
+            raise LabError(
+                f"filter settings {self}",
+                "shares between 0 and 1, a factor above 1, at least one source",
+                "Correct them.",
+            )
+
 
 class Judged(NamedTuple):
     "A pair after the filters"
-    index:int      # its place in the list
-    source:str     # the sentence
-    target:str     # its translation; '' where there is none
-    reason:str=''  # a key of `REASONS`; '' where it is kept
-    seen:str=''    # what speaks against it
+
+    index: int  # its place in the list
+    source: str  # the sentence
+    target: str  # its translation; '' where there is none
+    reason: str = ""  # a key of `REASONS`; '' where it is kept
+    seen: str = ""  # what speaks against it
 
 # %% ../../nbs/157_corpora.filters.ipynb #42c7795c
-_UNSPACED = re.compile('[\u0e00-\u0eff\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]') # Thai, Lao, Khmer, Japanese, Chinese
+# Thai, Lao, Khmer, Japanese, Chinese
+_UNSPACED = re.compile("[\u0e00-\u0eff\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
+
 
 def plain(
-    text:str # a sentence
-)->str:
+    text: str,  # a sentence
+) -> str:
     "Small letters, with the marks on them, without punctuation"
-    return ' '.join(''.join(c if c.isalnum() or unicodedata.category(c)[0]=='M' else ' ' for c in text.casefold()).split())
+    return " ".join(
+        "".join(c if c.isalnum() or unicodedata.category(c)[0] == "M" else " " for c in text.casefold()).split()
+    )
+
 
 def copied(
-    source:str,       # a sentence
-    target:str,       # its translation
-    most:float=.6     # share of words
-)->str:               # what was seen; '' where nothing was
+    source: str,  # a sentence
+    target: str,  # its translation
+    most: float = 0.6,  # share of words
+) -> str:  # what was seen; '' where nothing was
     "Is the translation the source, or mostly?"
-    a,b = plain(source),plain(target); words,theirs = ([*_UNSPACED.sub(r' \g<0> ', t).split()] for t in (b, a))
-    if a==b and re.search(r'[^\W\d]', a): return 'the same words'
-    share = sum(w in set(theirs) for w in words)/max(1, len(words))
-    return f'{share:.0%} of its words are the source\'s' if len(words)>=3 and share>=most and not a==b else ''
+    a, b = plain(source), plain(target)
+    words, theirs = ([*_UNSPACED.sub(r" \g<0> ", t).split()] for t in (b, a))
+    if a == b and re.search(r"[^\W\d]", a):
+        return "the same words"
+    share = sum(w in set(theirs) for w in words) / max(1, len(words))
+    return f"{share:.0%} of its words are the source's" if len(words) >= 3 and share >= most and not a == b else ""
 
 # %% ../../nbs/157_corpora.filters.ipynb #d77e9887
-_WORDS = re.compile(r'(?<!\S)(?:(\S+(?: \S+){0,2})(?: \1){2,}|(\S+(?: \S+){3,7}) \2)(?!\S)')
-_SIGNS = re.compile(r'([^\s\d]{2,8}?)\1{2,}|([^\s\d])\2{4,}')
+_WORDS = re.compile(r"(?<!\S)(?:(\S+(?: \S+){0,2})(?: \1){2,}|(\S+(?: \S+){3,7}) \2)(?!\S)")
+_SIGNS = re.compile(r"([^\s\d]{2,8}?)\1{2,}|([^\s\d])\2{4,}")
+
 
 def unspaced(
-    text:str # a sentence
-)->bool:
+    text: str,  # a sentence
+) -> bool:
     "Is it written without blanks between words (Chinese, Japanese, Thai, Lao, Khmer)?"
-    return len(_UNSPACED.findall(text))>len(re.findall(r'[^\W\d]', text))/2
+    return len(_UNSPACED.findall(text)) > len(re.findall(r"[^\W\d]", text)) / 2
+
 
 def repeated(
-    source:str, # a sentence
-    target:str  # its translation
-)->str:         # what was seen; '' where nothing was
+    source: str,  # a sentence
+    target: str,  # its translation
+) -> str:  # what was seen; '' where nothing was
     "Does the translation repeat itself, and the source not?"
     look = lambda text: (_SIGNS if unspaced(text) else _WORDS).search(plain(text)[:1000])
     found = look(target)
-    return f'{(found[1] or found[2])!r} again and again' if found and not look(source) else ''
+    return f"{(found[1] or found[2])!r} again and again" if found and not look(source) else ""
 
 # %% ../../nbs/157_corpora.filters.ipynb #2cef23e7
 def known_language(
-    code:str # ISO 639-1
-)->bool:
+    code: str,  # ISO 639-1
+) -> bool:
     "Can the language be recognised?"
     from lingua import Language
+
     return code in {o.iso_code_639_1.name.lower() for o in Language.all()}
 
+
 def foreign(
-    target:str,              # a translation
-    language:str,            # that it should be in
-    rivals:Sequence[str],    # that it might be in
-    sure:float=.7,           # confidence asked for
-    letters:int=12           # shortest text
-)->str:                      # what was seen; '' where nothing was
+    target: str,  # a translation
+    language: str,  # that it should be in
+    rivals: Sequence[str],  # that it might be in
+    sure: float = 0.7,  # confidence asked for
+    letters: int = 12,  # shortest text
+) -> str:  # what was seen; '' where nothing was
     "Is it in another language?"
     signs = [c for c in target if c.isalpha()]
-    if len(signs)<(letters/3 if unspaced(target) else letters): return ''
-    script,n = Counter(unicodedata.name(c, '').replace('-', ' ').split()[0] for c in signs).most_common(1)[0]
-    if n>len(signs)/2 and language not in SCRIPTS.get(script, (language,)): return f'{script.lower()} letters'
-    found,confidence = recognise_language(target, (language, *rivals))
-    return f'{found}, {confidence:.2f} sure' if found!=language and confidence>=sure else ''
+    if len(signs) < (letters / 3 if unspaced(target) else letters):
+        return ""
+    script, n = Counter(unicodedata.name(c, "").replace("-", " ").split()[0] for c in signs).most_common(1)[0]
+    if n > len(signs) / 2 and language not in SCRIPTS.get(script, (language,)):
+        return f"{script.lower()} letters"
+    found, confidence = recognise_language(target, (language, *rivals))
+    return f"{found}, {confidence:.2f} sure" if found != language and confidence >= sure else ""
 
 # %% ../../nbs/157_corpora.filters.ipynb #9c3c175e
-FEWEST_PAIRS = 20 # that tell how long translations usually are
+FEWEST_PAIRS = 20  # that tell how long translations usually are
+
 
 def usual_ratio(
-    pairs:Sequence[tuple[str,str]] # (sentence, translation)
-)->float|None:                     # log of translation by source, characters; None: too few pairs to tell
+    pairs: Sequence[tuple[str, str]],  # (sentence, translation)
+) -> float | None:  # log of translation by source, characters; None: too few pairs to tell
     "How much longer translations are here"
-    if (n := len(pairs))<FEWEST_PAIRS: return None
-    found = sorted(log_ratio(*p) for p in pairs); i = min(range(n-n//2), key=lambda i: found[i+n//2]-found[i])
-    return statistics.median(found[i:i+n//2+1])
+    if (n := len(pairs)) < FEWEST_PAIRS:
+        return None
+    found = sorted(log_ratio(*p) for p in pairs)
+    i = min(range(n - n // 2), key=lambda i: found[i + n // 2] - found[i])
+    return statistics.median(found[i : i + n // 2 + 1])
+
 
 def log_ratio(
-    source:str, # a sentence
-    target:str  # its translation
-)->float:
+    source: str,  # a sentence
+    target: str,  # its translation
+) -> float:
     "Of the lengths in characters, five added on both sides"
-    return math.log((len(target)+5)/(len(source)+5))
+    return math.log((len(target) + 5) / (len(source) + 5))
+
 
 def odd_length(
-    source:str,       # a sentence
-    target:str,       # its translation
-    usual:float|None, # from `usual_ratio`
-    factor:float=1.7  # from where on
-)->str:               # what was seen; '' where nothing was
+    source: str,  # a sentence
+    target: str,  # its translation
+    usual: float | None,  # from `usual_ratio`
+    factor: float = 1.7,  # from where on
+) -> str:  # what was seen; '' where nothing was
     "Is it much longer or shorter than usual?"
-    return '' if usual is None or abs(log_ratio(source, target)-usual)<=math.log(factor) else f'{len(target)} characters for {len(source)}; about {(len(source)+5)*math.exp(usual)-5:.0f} are usual'
+    return (
+        ""
+        if usual is None or abs(log_ratio(source, target) - usual) <= math.log(factor)
+        else f"{len(target)} characters for {len(source)}; about {(len(source) + 5) * math.exp(usual) - 5:.0f} are usual"
+    )
 
 # %% ../../nbs/157_corpora.filters.ipynb #51e4fea7
 def shared(
-    pairs:Sequence[tuple[str,str]], # (sentence, translation)
-    most:int=4                      # different sentences that may have one translation
-)->dict[str,str]:                   # translation, plain → what was seen
+    pairs: Sequence[tuple[str, str]],  # (sentence, translation)
+    most: int = 4,  # different sentences that may have one translation
+) -> dict[str, str]:  # translation, plain → what was seen
     "Translations that stand for many unlike sentences"
     sources = {}
-    for a,b in pairs: sources.setdefault(plain(b), set()).add(plain(a))
-    def alike(these): return Counter(w for s in these for w in {w for w in s.split() if len(w)>3}).most_common(1)[0][1]>=len(these)/2 if any(len(w)>3 for s in these for w in s.split()) else False
-    return {b:f'for {len(these)} unlike sentences' for b,these in sources.items() if len(these)>most and not alike(these)}
+    for a, b in pairs:
+        sources.setdefault(plain(b), set()).add(plain(a))
+
+    def alike(these):
+        return (
+            Counter(w for s in these for w in {w for w in s.split() if len(w) > 3}).most_common(1)[0][1]
+            >= len(these) / 2
+            if any(len(w) > 3 for s in these for w in s.split())
+            else False
+        )
+
+    return {
+        b: f"for {len(these)} unlike sentences"
+        for b, these in sources.items()
+        if len(these) > most and not alike(these)
+    }
 
 # %% ../../nbs/157_corpora.filters.ipynb #9d00647c
 def unchecked(
-    pairs:Sequence[tuple[str,str|None]], # as for `filter_translations`
-    target:str,                          # ISO 639-1
-    spec:FilterSpec|None                 # None: no filters
-)->dict[str,str]:                        # a key of `REASONS` → why it is not looked for
+    pairs: Sequence[tuple[str, str | None]],  # as for `filter_translations`
+    target: str,  # ISO 639-1
+    spec: FilterSpec | None,  # None: no filters
+) -> dict[str, str]:  # a key of `REASONS` → why it is not looked for
     "What the filters cannot say of these pairs"
-    if spec is None: return {k: 'no filters' for k in REASONS if k!='empty'}
-    usable = sum(bool(b) and not copied(a, b, spec.copied) for a,b in pairs)
-    return ({} if known_language(target) else dict(language=f'{target} cannot be recognised')) | ({} if usable>=FEWEST_PAIRS else dict(length=f'{usable} pairs, fewer than {FEWEST_PAIRS}'))
+    if spec is None:
+        return {k: "no filters" for k in REASONS if k != "empty"}
+    usable = sum(bool(b) and not copied(a, b, spec.copied) for a, b in pairs)
+    return ({} if known_language(target) else dict(language=f"{target} cannot be recognised")) | (
+        {} if usable >= FEWEST_PAIRS else dict(length=f"{usable} pairs, fewer than {FEWEST_PAIRS}")
+    )
+
 
 def filter_translations(
-    pairs:Sequence[tuple[str,str|None]], # N sentences, each with its translation or None
-    target:str,                          # ISO 639-1, of the translations
-    source:str='en',                     # ISO 639-1, of the sentences
-    spec:FilterSpec=FilterSpec()         # thresholds
-)->tuple[list[Judged],list[Judged]]:     # kept and dropped, each in the order of the list; together N
+    pairs: Sequence[tuple[str, str | None]],  # N sentences, each with its translation or None
+    target: str,  # ISO 639-1, of the translations
+    source: str = "en",  # ISO 639-1, of the sentences
+    spec: FilterSpec = FilterSpec(),  # thresholds
+) -> tuple[list[Judged], list[Judged]]:  # kept and dropped, each in the order of the list; together N
     "Keep what looks like a translation; the first reason that applies drops a pair"
-    target,source = language_code(target),language_code(source); pairs = [(a, (b or '').strip()) for a,b in pairs]
-    rivals = [r for r in dict.fromkeys((source, *spec.rivals)) if r!=target and known_language(r)]; asked = known_language(target)
-    said = [(a,b) for a,b in pairs if b and not copied(a, b, spec.copied)]; usual,many = usual_ratio(said),shared(said, spec.sources); kept,dropped = [],[]
-    for i,(a,b) in enumerate(pairs):
-        checks = dict(empty=lambda: '' if b else 'nothing', copy=lambda: copied(a, b, spec.copied), language=lambda: foreign(b, target, rivals, spec.sure, spec.letters) if asked else '',
-                      repeat=lambda: repeated(a, b), length=lambda: odd_length(a, b, usual, spec.factor), shared=lambda: many.get(plain(b), ''))
-        reason,seen = next(((k,s) for k,check in checks.items() if (s := check())), ('',''))
+    target, source = language_code(target), language_code(source)
+    pairs = [(a, (b or "").strip()) for a, b in pairs]
+    rivals = [r for r in dict.fromkeys((source, *spec.rivals)) if r != target and known_language(r)]
+    asked = known_language(target)
+    said = [(a, b) for a, b in pairs if b and not copied(a, b, spec.copied)]
+    usual, many = usual_ratio(said), shared(said, spec.sources)
+    kept, dropped = [], []
+    for i, (a, b) in enumerate(pairs):
+        checks = dict(
+            empty=lambda: "" if b else "nothing",
+            copy=lambda: copied(a, b, spec.copied),
+            language=lambda: foreign(b, target, rivals, spec.sure, spec.letters) if asked else "",
+            repeat=lambda: repeated(a, b),
+            length=lambda: odd_length(a, b, usual, spec.factor),
+            shared=lambda: many.get(plain(b), ""),
+        )
+        reason, seen = next(((k, s) for k, check in checks.items() if (s := check())), ("", ""))
         (dropped if reason else kept).append(Judged(i, a, b, reason, seen))
-    return kept,dropped
+    return kept, dropped
 
 # %% ../../nbs/157_corpora.filters.ipynb #27eab3c3
 def drop_table(
-    kept:Sequence[Judged],   # from `filter_translations`
-    dropped:Sequence[Judged], # likewise
-    unchecked:Mapping[str,str]={} # see the function of this name
-)->pd.DataFrame:             # reason, pairs, share in %, example
+    kept: Sequence[Judged],  # from `filter_translations`
+    dropped: Sequence[Judged],  # likewise
+    unchecked: Mapping[str, str] = {},  # see the function of this name
+) -> pd.DataFrame:  # reason, pairs, share in %, example
     "How many pairs went, and why"
-    n = len(kept)+len(dropped); first = {d.reason:d for d in reversed(dropped)}; counts = Counter(d.reason for d in dropped)
-    rows = [dict(reason=why, pairs=counts[k], share=round(100*counts[k]/max(1, n), 2), example=f'{first[k].source[:50]} → {first[k].target[:50]} ({first[k].seen})' if k in first else f'not checked: {unchecked[k]}' if k in unchecked else '') for k,why in REASONS.items()]
-    return pd.DataFrame([dict(reason='kept', pairs=len(kept), share=round(100*len(kept)/max(1, n), 2), example=''), *rows])
+    n = len(kept) + len(dropped)
+    first = {d.reason: d for d in reversed(dropped)}
+    counts = Counter(d.reason for d in dropped)
+    rows = [
+        dict(
+            reason=why,
+            pairs=counts[k],
+            share=round(100 * counts[k] / max(1, n), 2),
+            example=f"{first[k].source[:50]} → {first[k].target[:50]} ({first[k].seen})"
+            if k in first
+            else f"not checked: {unchecked[k]}"
+            if k in unchecked
+            else "",
+        )
+        for k, why in REASONS.items()
+    ]
+    return pd.DataFrame(
+        [dict(reason="kept", pairs=len(kept), share=round(100 * len(kept) / max(1, n), 2), example=""), *rows]
+    )
+
 
 def write_dropped(
-    dropped:Sequence[Judged], # from `filter_translations`
-    path:str|Path             # .jsonl
-)->None:
+    dropped: Sequence[Judged],  # from `filter_translations`
+    path: str | Path,  # .jsonl
+) -> None:
     "Every dropped pair with its place, reason and what was seen"
-    with whole_file(path) as fresh: fresh.write_text(''.join(json.dumps(d._asdict(), ensure_ascii=False)+'\n' for d in dropped), encoding='utf-8')
+    with whole_file(path) as fresh:
+        fresh.write_text("".join(json.dumps(d._asdict(), ensure_ascii=False) + "\n" for d in dropped), encoding="utf-8")

@@ -11,88 +11,201 @@ from collections.abc import Iterable
 
 from ..contracts import LabError
 from .catalog import register_corpus
-from .files import Row,line_rows,text_lines,told_rows,visual_name
-from .published import Counts,PublishedCorpus,WantedFile
+from .files import Row, line_rows, text_lines, told_rows, visual_name
+from .published import Counts, PublishedCorpus, WantedFile
 
 # %% ../../nbs/122_corpora.flickr.ipynb #3398e9ad
-REPOSITORY = 'Clone https://github.com/multi30k/dataset; its folder data holds it.'
-PARTS = dict(train='train', validation='val', test='test_2016_flickr', test_2017_flickr='test_2017_flickr', test_2017_mscoco='test_2017_mscoco', test_2018_flickr='test_2018_flickr') # split → in the names of task 1's files
+REPOSITORY = "Clone https://github.com/multi30k/dataset; its folder data holds it."
+# split → in the names of task 1's files
+PARTS = dict(
+    train="train",
+    validation="val",
+    test="test_2016_flickr",
+    test_2017_flickr="test_2017_flickr",
+    test_2017_mscoco="test_2017_mscoco",
+    test_2018_flickr="test_2018_flickr",
+)
 FLICKR_PICTURES = (
-    WantedFile('flickr30k-images|flickr30k_images', 'the pictures of Flickr30K', 'Ask for them at https://shannon.cs.illinois.edu/DenotationGraph (given out on request).', 'visuals', ('train','validation','test')),
-    *(WantedFile(f'test_{y}-flickr-images|test_{y}_flickr_images', f'the pictures of the test set of {y}', 'Ask for them as the README of https://github.com/multi30k/dataset says.', 'visuals', (f'test_{y}_flickr',)) for y in (2017,2018)),
-    *(WantedFile(f'{p}|../mscoco/{p}', 'pictures of MS COCO', f'Download http://images.cocodataset.org/zips/{p}.zip and unpack it.', 'visuals', ('test_2017_mscoco',)) for p in ('train2014','val2014')))
+    WantedFile(
+        "flickr30k-images|flickr30k_images",
+        "the pictures of Flickr30K",
+        "Ask for them at https://shannon.cs.illinois.edu/DenotationGraph (given out on request).",
+        "visuals",
+        ("train", "validation", "test"),
+    ),
+    *(
+        WantedFile(
+            f"test_{y}-flickr-images|test_{y}_flickr_images",
+            f"the pictures of the test set of {y}",
+            "Ask for them as the README of https://github.com/multi30k/dataset says.",
+            "visuals",
+            (f"test_{y}_flickr",),
+        )
+        for y in (2017, 2018)
+    ),
+    *(
+        WantedFile(
+            f"{p}|../mscoco/{p}",
+            "pictures of MS COCO",
+            f"Download http://images.cocodataset.org/zips/{p}.zip and unpack it.",
+            "visuals",
+            ("test_2017_mscoco",),
+        )
+        for p in ("train2014", "val2014")
+    ),
+)
 
-def _same(n:int, languages:str, each:int=1, visuals:int|None=None)->Counts: return Counts(visuals or n, {l: n*each for l in languages.split()})
+
+def _same(n: int, languages: str, each: int = 1, visuals: int | None = None) -> Counts:
+    return Counts(visuals or n, {l: n * each for l in languages.split()})
 
 # %% ../../nbs/122_corpora.flickr.ipynb #f17ebbd7
-@register_corpus('multi30k')
+@register_corpus("multi30k")
 class Multi30K(PublishedCorpus):
     "Multi30K, task 1: one English caption a picture and its translations by people"
-    name,flickr_names = 'multi30k',True
-    title = 'Multi30K, task 1: a caption a picture, translated by people'
-    licence = "captions: for non-commercial research; pictures: on request, Flickr's terms"
-    homepage = 'https://github.com/multi30k/dataset'
-    citation = 'Elliott et al. 2016 (en, de), Elliott et al. 2017 (fr, test sets of 2017), Barrault et al. 2018 (cs)'
-    note = 'Other captions than multi30k_independent, on the same pictures. The splits are not those of Flickr30K Entities: a model trained on one must not be tested on the other. The test set is that of 2016.'
-    published = dict(train=_same(29_000, 'en de fr cs'), validation=_same(1_014, 'en de fr cs'), test=_same(1_000, 'en de fr cs'),
-                     test_2017_flickr=_same(1_000, 'en de fr'), test_2017_mscoco=_same(461, 'en de fr'), test_2018_flickr=_same(1_071, 'en de fr cs'))
-    wanted = (*(WantedFile(f'task1/image_splits/{PARTS[s]}.txt', 'the picture of each line', REPOSITORY, splits=(s,)) for s in published),
-              *(WantedFile(f'task1/raw/{PARTS[s]}.{l}', f'captions in {l!r}, packed (.gz) or not', REPOSITORY, splits=(s,), languages=(l,)) for s,c in published.items() for l in c.captions), *FLICKR_PICTURES)
 
-    def _ids(self, split:str)->Iterable[str]: return map(visual_name, text_lines(self.path(next(w for w in self.wanted if w.serves(split))), self.faults))
-    def _rows(self, split:str, language:str)->Iterable[Row]:
+    name, flickr_names = "multi30k", True
+    title = "Multi30K, task 1: a caption a picture, translated by people"
+    licence = "captions: for non-commercial research; pictures: on request, Flickr's terms"
+    homepage = "https://github.com/multi30k/dataset"
+    citation = "Elliott et al. 2016 (en, de), Elliott et al. 2017 (fr, test sets of 2017), Barrault et al. 2018 (cs)"
+    note = "Other captions than multi30k_independent, on the same pictures. The splits are not those of Flickr30K Entities: a model trained on one must not be tested on the other. The test set is that of 2016."
+    published = dict(
+        train=_same(29_000, "en de fr cs"),
+        validation=_same(1_014, "en de fr cs"),
+        test=_same(1_000, "en de fr cs"),
+        test_2017_flickr=_same(1_000, "en de fr"),
+        test_2017_mscoco=_same(461, "en de fr"),
+        test_2018_flickr=_same(1_071, "en de fr cs"),
+    )
+    wanted = (
+        *(
+            WantedFile(f"task1/image_splits/{PARTS[s]}.txt", "the picture of each line", REPOSITORY, splits=(s,))
+            for s in published
+        ),
+        *(
+            WantedFile(
+                f"task1/raw/{PARTS[s]}.{l}",
+                f"captions in {l!r}, packed (.gz) or not",
+                REPOSITORY,
+                splits=(s,),
+                languages=(l,),
+            )
+            for s, c in published.items()
+            for l in c.captions
+        ),
+        *FLICKR_PICTURES,
+    )
+
+    def _ids(self, split: str) -> Iterable[str]:
+        return map(visual_name, text_lines(self.path(next(w for w in self.wanted if w.serves(split))), self.faults))
+
+    def _rows(self, split: str, language: str) -> Iterable[Row]:
         captions = next(w for w in self.wanted if language in w.languages and w.serves(split))
-        return line_rows(self.path(captions), self.kept(('lines', split), lambda: list(self._ids(split))), self.faults)
+        return line_rows(self.path(captions), self.kept(("lines", split), lambda: list(self._ids(split))), self.faults)
 
 # %% ../../nbs/122_corpora.flickr.ipynb #f4c6b2e3
-PARTS_2 = dict(train='train', validation='val', test='test_2016') # in the names of task 2's files
+PARTS_2 = dict(train="train", validation="val", test="test_2016")  # in the names of task 2's files
 
-@register_corpus('multi30k_independent')
+
+@register_corpus("multi30k_independent")
 class Multi30KIndependent(Multi30K):
     "Multi30K, task 2: five English and five German captions a picture, written independently"
-    name,folder = 'multi30k_independent','multi30k'
-    title = 'Multi30K, task 2: five captions a picture, written independently in each language'
-    citation = 'Elliott et al. 2016'
-    note = 'Other captions than multi30k, on the same pictures; German is not a translation of English here. The splits are not those of Flickr30K Entities.'
-    published = {s: _same(n, 'en de', 5, n) for s,n in dict(train=29_000, validation=1_014, test=1_000).items()}
-    wanted = (*(WantedFile(f'task2/image_splits/{PARTS_2[s]}_images.txt', 'the picture of each line', REPOSITORY, splits=(s,)) for s in published),
-              *(WantedFile(f'task2/raw/{PARTS_2[s]}.{i}.{l}', f'captions in {l!r}, packed (.gz) or not', REPOSITORY, splits=(s,), languages=(l,)) for s in published for l in ('en','de') for i in range(1, 6)), FLICKR_PICTURES[0])
 
-    def _rows(self, split:str, language:str)->Iterable[Row]:
-        names = self.kept(('lines', split), lambda: list(self._ids(split)))
-        five = [line_rows(self.path(w), names, self.faults) for w in self.wanted if language in w.languages and w.serves(split)]
+    name, folder = "multi30k_independent", "multi30k"
+    title = "Multi30K, task 2: five captions a picture, written independently in each language"
+    citation = "Elliott et al. 2016"
+    note = "Other captions than multi30k, on the same pictures; German is not a translation of English here. The splits are not those of Flickr30K Entities."
+    published = {s: _same(n, "en de", 5, n) for s, n in dict(train=29_000, validation=1_014, test=1_000).items()}
+    wanted = (
+        *(
+            WantedFile(
+                f"task2/image_splits/{PARTS_2[s]}_images.txt", "the picture of each line", REPOSITORY, splits=(s,)
+            )
+            for s in published
+        ),
+        *(
+            WantedFile(
+                f"task2/raw/{PARTS_2[s]}.{i}.{l}",
+                f"captions in {l!r}, packed (.gz) or not",
+                REPOSITORY,
+                splits=(s,),
+                languages=(l,),
+            )
+            for s in published
+            for l in ("en", "de")
+            for i in range(1, 6)
+        ),
+        FLICKR_PICTURES[0],
+    )
+
+    def _rows(self, split: str, language: str) -> Iterable[Row]:
+        names = self.kept(("lines", split), lambda: list(self._ids(split)))
+        five = [
+            line_rows(self.path(w), names, self.faults)
+            for w in self.wanted
+            if language in w.languages and w.serves(split)
+        ]
         return (r for of_one in zip(*five) for r in of_one)
 
 # %% ../../nbs/122_corpora.flickr.ipynb #c1e3651b
-FLICKR8K = 'Clone https://github.com/li-xirong/flickr8kcn; its folder data holds it.'
-CHINESE = dict(written='flickr8kzhc.caption.txt', translated='flickr8kzhmtest.captions.txt')
-MACHINES = dict(baidu='flickr8kzhb.caption.txt', google='flickr8kzhg.caption.txt')
-FLICKR8K_LISTS = dict(train='flickr8ktrain.txt', validation='flickr8kval.txt', test='flickr8ktest.txt')
+FLICKR8K = "Clone https://github.com/li-xirong/flickr8kcn; its folder data holds it."
+CHINESE = dict(written="flickr8kzhc.caption.txt", translated="flickr8kzhmtest.captions.txt")
+MACHINES = dict(baidu="flickr8kzhb.caption.txt", google="flickr8kzhg.caption.txt")
+FLICKR8K_LISTS = dict(train="flickr8ktrain.txt", validation="flickr8kval.txt", test="flickr8ktest.txt")
 
-@register_corpus('flickr8k_cn')
+
+@register_corpus("flickr8k_cn")
 class Flickr8kCN(PublishedCorpus):
     "Flickr8k with captions written in Chinese"
-    name,flickr_names = 'flickr8k_cn',True
-    title = 'Flickr8k-CN: five English captions a picture and five written in Chinese'
-    licence = "captions: none is stated by their owners; pictures: on request, Flickr's terms"
-    homepage = 'https://github.com/li-xirong/flickr8kcn'
-    citation = 'Li et al. 2016 (Chinese), Hodosh et al. 2013 (English, pictures)'
-    note = "Chinese and English captions are independent. chinese='translated' reads people's translations of the test captions instead; translator='google' takes the other machine translation."
-    published = {s: _same(n, 'en zh', 5, n) for s,n in dict(train=6_000, validation=1_000, test=1_000).items()}
 
-    def __init__(self, root=None, pictures=None,
-        chinese:str='written',   # by people in Chinese, or 'translated' by people (the test split alone)
-        translator:str='baidu'   # whose machine translations, or 'google'
+    name, flickr_names = "flickr8k_cn", True
+    title = "Flickr8k-CN: five English captions a picture and five written in Chinese"
+    licence = "captions: none is stated by their owners; pictures: on request, Flickr's terms"
+    homepage = "https://github.com/li-xirong/flickr8kcn"
+    citation = "Li et al. 2016 (Chinese), Hodosh et al. 2013 (English, pictures)"
+    note = "Chinese and English captions are independent. chinese='translated' reads people's translations of the test captions instead; translator='google' takes the other machine translation."
+    published = {s: _same(n, "en zh", 5, n) for s, n in dict(train=6_000, validation=1_000, test=1_000).items()}
+
+    def __init__(
+        self,
+        root=None,
+        pictures=None,
+        chinese: str = "written",  # by people in Chinese, or 'translated' by people (the test split alone)
+        translator: str = "baidu",  # whose machine translations, or 'google'
     ):
-        if chinese not in CHINESE or translator not in MACHINES: raise LabError(f'chinese={chinese!r}, translator={translator!r}', f'one of {list(CHINESE)}, one of {list(MACHINES)}', 'Choose among them.')
-        if chinese=='translated': self.published = {s: Counts(c.visuals, c.captions if s=='test' else {'en': c.captions['en']}) for s,c in self.published.items()}
-        self.wanted = (*(WantedFile(n, f'the pictures of {s}', FLICKR8K, splits=(s,)) for s,n in FLICKR8K_LISTS.items()), WantedFile('flickr8kenc.caption.txt', 'captions in English', FLICKR8K, languages=('en',)),
-            WantedFile(CHINESE[chinese], 'captions in Chinese', FLICKR8K, languages=('zh',)), WantedFile(MACHINES[translator], 'machine translations into Chinese', FLICKR8K, 'translations', languages=('zh',)),
-            WantedFile('Flicker8k_Dataset|Flickr8k_Dataset', 'the pictures of Flickr8k', 'Ask for them at https://forms.illinois.edu/sec/1713398.', 'visuals'))
+        if chinese not in CHINESE or translator not in MACHINES:
+            raise LabError(
+                f"chinese={chinese!r}, translator={translator!r}",
+                f"one of {list(CHINESE)}, one of {list(MACHINES)}",
+                "Choose among them.",
+            )
+        if chinese == "translated":
+            self.published = {
+                s: Counts(c.visuals, c.captions if s == "test" else {"en": c.captions["en"]})
+                for s, c in self.published.items()
+            }
+        self.wanted = (
+            *(WantedFile(n, f"the pictures of {s}", FLICKR8K, splits=(s,)) for s, n in FLICKR8K_LISTS.items()),
+            WantedFile("flickr8kenc.caption.txt", "captions in English", FLICKR8K, languages=("en",)),
+            WantedFile(CHINESE[chinese], "captions in Chinese", FLICKR8K, languages=("zh",)),
+            WantedFile(
+                MACHINES[translator], "machine translations into Chinese", FLICKR8K, "translations", languages=("zh",)
+            ),
+            WantedFile(
+                "Flicker8k_Dataset|Flickr8k_Dataset",
+                "the pictures of Flickr8k",
+                "Ask for them at https://forms.illinois.edu/sec/1713398.",
+                "visuals",
+            ),
+        )
         super().__init__(root, pictures)
 
-    def _ids(self, split:str)->Iterable[str]: return map(visual_name, text_lines(self.path(self.wanted[list(FLICKR8K_LISTS).index(split)]), self.faults))
-    def _rows(self, split:str, language:str)->Iterable[Row]:
-        file = self.path(next(w for w in self.wanted if w.kind=='captions' and language in w.languages)); rows = self.kept(file, lambda: told_rows(file, self.faults))
-        here = self.kept(('here', split), lambda: set(self.ids(split)))
+    def _ids(self, split: str) -> Iterable[str]:
+        return map(visual_name, text_lines(self.path(self.wanted[list(FLICKR8K_LISTS).index(split)]), self.faults))
+
+    def _rows(self, split: str, language: str) -> Iterable[Row]:
+        file = self.path(next(w for w in self.wanted if w.kind == "captions" and language in w.languages))
+        rows = self.kept(file, lambda: told_rows(file, self.faults))
+        here = self.kept(("here", split), lambda: set(self.ids(split)))
         return (r for r in rows if r.name in here)

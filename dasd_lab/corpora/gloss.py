@@ -6,345 +6,495 @@
 __all__ = ['Word', 'Gloss', 'Token', 'Reading', 'Lexicon', 'gloss_languages', 'lexicon', 'Piece', 'to_english']
 
 # %% ../../nbs/19_corpora.gloss.ipynb #dc7e333e
-import re,unicodedata
+import re
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache,reduce
+from functools import lru_cache, reduce
 from importlib.resources import files
 from typing import NamedTuple
 
 import yaml
+
 from ..contracts import LabError
-from .grammar import MODIFIERS,Language,Segment,finish,languages,load_language
+from .grammar import MODIFIERS, Language, Segment, finish, languages, load_language
 
 # %% ../../nbs/19_corpora.gloss.ipynb #eb9e330d
 class Word(NamedTuple):
     "A typed word, or several that belong together"
-    text:str     # as typed
-    english:str  # empty where English has no word for it
-    kind:str     # noun | modifier | quantifier | article | classifier | particle | relation | place | word | mark | unknown
-    key:str=''   # id of the noun, modifier, relation or place; how many, for a quantifier
+
+    text: str  # as typed
+    english: str  # empty where English has no word for it
+    kind: (
+        str  # noun | modifier | quantifier | article | classifier | particle | relation | place | word | mark | unknown
+    )
+    key: str = ""  # id of the noun, modifier, relation or place; how many, for a quantifier
 
 # %% ../../nbs/19_corpora.gloss.ipynb #64468095
 @dataclass(frozen=True)
 class Gloss:
     "A sentence in English words"
-    english:str             # light reordering only
-    words:tuple[Word,...]   # in the order typed
+
+    english: str  # light reordering only
+    words: tuple[Word, ...]  # in the order typed
 
     @property
-    def unknown(self)->tuple[str,...]: return tuple(o.text for o in self.words if o.kind=='unknown')
-    def __str__(self)->str: return self.english
+    def unknown(self) -> tuple[str, ...]:
+        return tuple(o.text for o in self.words if o.kind == "unknown")
+
+    def __str__(self) -> str:
+        return self.english
 
 # %% ../../nbs/19_corpora.gloss.ipynb #931d3434
 _IGNORED = frozenset("'’ʼ`´\"“”„«»-‐‑–—()[]{}")
-_VOWELS = re.compile('[\u0640\u064b-\u0652\u0670]')  # Arabic vowel signs, and the stroke that lengthens words
-_SPACED,_UNSPACED = re.compile(r'[^\W\d_]+|\d+|[^\w\s]'),re.compile(r'[A-Za-zÀ-ÿ]+|\d+|[^\s\w]|\w')
+_VOWELS = re.compile("[\u0640\u064b-\u0652\u0670]")  # Arabic vowel signs, and the stroke that lengthens words
+_SPACED, _UNSPACED = re.compile(r"[^\W\d_]+|\d+|[^\w\s]"), re.compile(r"[A-Za-zÀ-ÿ]+|\d+|[^\s\w]|\w")
 
 # %% ../../nbs/19_corpora.gloss.ipynb #d4b10e0c
 class Token(NamedTuple):
     "A piece of a sentence that can be looked up"
-    form:str   # normalised
-    text:str   # as typed; empty for the second half of a contraction
+
+    form: str  # normalised
+    text: str  # as typed; empty for the second half of a contraction
 
 # %% ../../nbs/19_corpora.gloss.ipynb #8756614d
 def _tokens(
-    text:str,         # as typed
-    spaced:bool=True  # False: a script without blanks
-)->list[Token]:
+    text: str,  # as typed
+    spaced: bool = True,  # False: a script without blanks
+) -> list[Token]:
     "A sentence in pieces"
-    text = _VOWELS.sub('', unicodedata.normalize('NFC' if spaced else 'NFKC', text))
+    text = _VOWELS.sub("", unicodedata.normalize("NFC" if spaced else "NFKC", text))
     found = (_SPACED if spaced else _UNSPACED).findall(text)
     return [Token(str(int(o)) if o.isdecimal() else o.casefold(), o) for o in found if o not in _IGNORED]
 
 # %% ../../nbs/19_corpora.gloss.ipynb #4207443a
-def _plain(form:str)->str:
+def _plain(form: str) -> str:
     "Without accents, hamza or dots of the final ta"
-    return ''.join(o for o in unicodedata.normalize('NFD', form) if unicodedata.category(o)!='Mn').replace('ة','ه').replace('ى','ي').replace('ı','i')
+    return (
+        "".join(o for o in unicodedata.normalize("NFD", form) if unicodedata.category(o) != "Mn")
+        .replace("ة", "ه")
+        .replace("ى", "ي")
+        .replace("ı", "i")
+    )
 
 # %% ../../nbs/19_corpora.gloss.ipynb #becee6d6
 class Reading(NamedTuple):
     "What an entry stands for"
-    kind:str           # as in `Word`
-    english:str        # a noun's singular
-    key:str=''         # as in `Word`
-    plural:str=''      # of a noun
-    count:str=''       # of a noun without numeral: '1', '2' (a dual) or '+' (any plural)
-    bound:str=''       # the same behind a relation or preposition, in another case
-    behind:bool=False  # a relation that stands behind what it relates to
+
+    kind: str  # as in `Word`
+    english: str  # a noun's singular
+    key: str = ""  # as in `Word`
+    plural: str = ""  # of a noun
+    count: str = ""  # of a noun without numeral: '1', '2' (a dual) or '+' (any plural)
+    bound: str = ""  # the same behind a relation or preposition, in another case
+    behind: bool = False  # a relation that stands behind what it relates to
 
 # %% ../../nbs/19_corpora.gloss.ipynb #e1c29063
 @dataclass(frozen=True, eq=False)
 class Lexicon:
     "All surface forms of a language"
-    language:Language
-    entries:dict[tuple[str,...],tuple[Reading,...]] # forms → readings
-    reach:dict[str,int]        # first form → forms of the longest entry
-    plain:dict[str,str]        # form without accents → form
-    split:dict[str,list[str]]  # contraction → what it is made of
-    clitics:dict[str,list[str]] # written together with the next word
-    spelt:dict[str,str]        # other spellings: oe for ö
-    after:bool                 # adjectives stand behind their noun
+
+    language: Language
+    entries: dict[tuple[str, ...], tuple[Reading, ...]]  # forms → readings
+    reach: dict[str, int]  # first form → forms of the longest entry
+    plain: dict[str, str]  # form without accents → form
+    split: dict[str, list[str]]  # contraction → what it is made of
+    clitics: dict[str, list[str]]  # written together with the next word
+    spelt: dict[str, str]  # other spellings: oe for ö
+    after: bool  # adjectives stand behind their noun
 
     @property
-    def spaced(self)->bool: return bool(self.language.join)
-    def knows(self, form:str)->bool: return form in self.reach
-    def __repr__(self): return f'Lexicon({self.language.code!r}, {len(self.entries):,} entries)'
+    def spaced(self) -> bool:
+        return bool(self.language.join)
+
+    def knows(self, form: str) -> bool:
+        return form in self.reach
+
+    def __repr__(self):
+        return f"Lexicon({self.language.code!r}, {len(self.entries):,} entries)"
 
 # %% ../../nbs/19_corpora.gloss.ipynb #fea2baab
 @lru_cache
-def _extra()->dict: return yaml.safe_load((files('dasd_lab')/'corpora'/'languages'/'gloss.yaml').read_text(encoding='utf-8'))
+def _extra() -> dict:
+    return yaml.safe_load((files("dasd_lab") / "corpora" / "languages" / "gloss.yaml").read_text(encoding="utf-8"))
 
 # %% ../../nbs/19_corpora.gloss.ipynb #7a60d7af
-def gloss_languages()->list[str]:
+def gloss_languages() -> list[str]:
     "Codes of the languages that `to_english` reads, English first"
     return languages(True)
 
 # %% ../../nbs/19_corpora.gloss.ipynb #a25becdb
-def _leaves(table)->Iterator[str]:
+def _leaves(table) -> Iterator[str]:
     "All texts of a nested table"
-    if isinstance(table, dict): table = table.values()
-    elif not isinstance(table, list): table = [table] if table else []; yield from map(str, table); return
-    for o in table: yield from _leaves(o)
+    if isinstance(table, dict):
+        table = table.values()
+    elif not isinstance(table, list):
+        table = [table] if table else []
+        yield from map(str, table)
+        return
+    for o in table:
+        yield from _leaves(o)
 
 # %% ../../nbs/19_corpora.gloss.ipynb #0f1ba206
-def _inflected(stem:str, language:Language)->Iterator[str]:
+def _inflected(stem: str, language: Language) -> Iterator[str]:
     "A modifier's forms; endings follow where it ends in +"
-    if not stem.endswith('+'): yield stem; return
-    for o in _leaves(language.data.get('endings') or ['']): yield stem[:-1]+o
+    if not stem.endswith("+"):
+        yield stem
+        return
+    for o in _leaves(language.data.get("endings") or [""]):
+        yield stem[:-1] + o
     yield stem[:-1]
 
 # %% ../../nbs/19_corpora.gloss.ipynb #dfda0af1
-def _count(found:set, language:Language, bound:bool)->str:
+def _count(found: set, language: Language, bound: bool) -> str:
     "'1', '2' or '+': the number that a form stands for, by its (number class, case)"
-    first = language.cases[0]; own = {n for n,c in found if (c!=first)==bound} or {n for n,_ in found}
-    counts = [[k for k,o in language.data['numbers'].items() if o==n] for n in own]
-    return '1' if any('1' in o for o in counts) else '2' if ['2'] in counts else '+'
+    first = language.cases[0]
+    own = {n for n, c in found if (c != first) == bound} or {n for n, _ in found}
+    counts = [[k for k, o in language.data["numbers"].items() if o == n] for n in own]
+    return "1" if any("1" in o for o in counts) else "2" if ["2"] in counts else "+"
 
 # %% ../../nbs/19_corpora.gloss.ipynb #13251bef
-def _noun_readings(language:Language)->Iterator[tuple[str,Reading]]:
+def _noun_readings(language: Language) -> Iterator[tuple[str, Reading]]:
     "Every form of every noun"
-    english = load_language('en').nouns
-    for key,synonyms in language.nouns.items():
-        one,many = (english[key][0].forms[n,'nom'] for n in ('sg','pl'))
+    english = load_language("en").nouns
+    for key, synonyms in language.nouns.items():
+        one, many = (english[key][0].forms[n, "nom"] for n in ("sg", "pl"))
         for o in synonyms:
             for form in dict.fromkeys(o.forms.values()):
-                found = {k for k,v in o.forms.items() if v==form}
-                yield form, Reading('noun', one, key, many, _count(found, language, False), _count(found, language, True))
+                found = {k for k, v in o.forms.items() if v == form}
+                yield (
+                    form,
+                    Reading("noun", one, key, many, _count(found, language, False), _count(found, language, True)),
+                )
 
 # %% ../../nbs/19_corpora.gloss.ipynb #7fe0ecd8
-def _wordings(language:Language, name:str)->Iterator[tuple[str,str,str]]: # form, English, id
+def _wordings(language: Language, name: str) -> Iterator[tuple[str, str, str]]:  # form, English, id
     "Places or relations in both registers"
-    english = load_language('en').data[name]
-    for book in (language.data.get('mt') or {}, language.data):
-        for key,entries in (book.get(name) or {}).items():
-            for i,entry in enumerate(entries):
-                for form in _leaves(entry): yield form, english[key][i if book is not language.data else 0], key
+    english = load_language("en").data[name]
+    for book in (language.data.get("mt") or {}, language.data):
+        for key, entries in (book.get(name) or {}).items():
+            for i, entry in enumerate(entries):
+                for form in _leaves(entry):
+                    yield form, english[key][i if book is not language.data else 0], key
 
 # %% ../../nbs/19_corpora.gloss.ipynb #45ea38c6
-def _relation(form:str, english:str, key:str)->tuple[str,Reading]:
+def _relation(form: str, english: str, key: str) -> tuple[str, Reading]:
     "A relation without the thing it relates to"
-    front,_,rest = re.sub(r'\{b[^}]*\}', '{b}', form).partition('{b}')
-    return front.strip() or rest.strip(), Reading('relation', english.replace('{b}','').strip(), key, behind=not front.strip())
+    front, _, rest = re.sub(r"\{b[^}]*\}", "{b}", form).partition("{b}")
+    return front.strip() or rest.strip(), Reading(
+        "relation", english.replace("{b}", "").strip(), key, behind=not front.strip()
+    )
 
 # %% ../../nbs/19_corpora.gloss.ipynb #6fc73ae2
-def _said_apart(words:dict)->Iterator[tuple[str,str]]: # modifier, form
+def _said_apart(words: dict) -> Iterator[tuple[str, str]]:  # modifier, form
     "Words that say a modifier apart from its noun: 颜色是红的"
     for table in words.values():
-        if not (isinstance(table, dict) and set(MODIFIERS)&set(table)): continue
-        for key in MODIFIERS: yield from ((key,form) for form in _leaves(table.get(key)) if form.strip())
+        if not (isinstance(table, dict) and set(MODIFIERS) & set(table)):
+            continue
+        for key in MODIFIERS:
+            yield from ((key, form) for form in _leaves(table.get(key)) if form.strip())
 
 # %% ../../nbs/19_corpora.gloss.ipynb #936f8ce1
-def _readings(language:Language, extra:dict)->Iterator[tuple[str,Reading]]:
+def _readings(language: Language, extra: dict) -> Iterator[tuple[str, Reading]]:
     "Everything that is looked up, what is preferred first"
-    data,en = language.data,load_language('en').data
+    data, en = language.data, load_language("en").data
     yield from _noun_readings(language)
-    for key,stems in (*data['modifiers'].items(), *(extra.get('adjectives') or {}).items()):
-        for form in (f for o in _leaves(stems) for f in _inflected(o, language)): yield form, Reading('modifier', en['modifiers'].get(key, [key])[0], key)
-    for key,form in _said_apart(data.get('words') or {}): yield form, Reading('modifier', en['modifiers'][key][0], key)
-    for key,forms in [*data['quantifiers'].items(), *(extra.get('quantifiers') or {}).items(), *((str(n),str(n)) for n in range(1,5))]:
-        for form in _leaves(forms): yield form, Reading('quantifier', en['quantifiers'][str(key)], str(key))
-    if '{classifier}' in str(data['np']): yield from ((o.gender, Reading('classifier', '')) for synonyms in language.nouns.values() for o in synonyms)
-    for form,english,key in _wordings(language, 'places'): yield form, Reading('place', english, key)
-    for row in _wordings(language, 'relations'): yield _relation(*row)
-    for english,forms in (extra.get('relations') or {}).items(): yield from (_relation(o, english, '') for o in forms)
-    for form in extra.get('articles') or (): yield form, Reading('article', 'the')
-    for form in extra.get('particles') or (): yield form, Reading('particle', '', 'of' if form in ('の','的') else '')
-    for english,forms in (extra.get('words') or {}).items():
-        for form in _leaves(forms): yield form, Reading('word', english)
+    for key, stems in (*data["modifiers"].items(), *(extra.get("adjectives") or {}).items()):
+        for form in (f for o in _leaves(stems) for f in _inflected(o, language)):
+            yield form, Reading("modifier", en["modifiers"].get(key, [key])[0], key)
+    for key, form in _said_apart(data.get("words") or {}):
+        yield form, Reading("modifier", en["modifiers"][key][0], key)
+    for key, forms in [
+        *data["quantifiers"].items(),
+        *(extra.get("quantifiers") or {}).items(),
+        *((str(n), str(n)) for n in range(1, 5)),
+    ]:
+        for form in _leaves(forms):
+            yield form, Reading("quantifier", en["quantifiers"][str(key)], str(key))
+    if "{classifier}" in str(data["np"]):
+        yield from ((o.gender, Reading("classifier", "")) for synonyms in language.nouns.values() for o in synonyms)
+    for form, english, key in _wordings(language, "places"):
+        yield form, Reading("place", english, key)
+    for row in _wordings(language, "relations"):
+        yield _relation(*row)
+    for english, forms in (extra.get("relations") or {}).items():
+        yield from (_relation(o, english, "") for o in forms)
+    for form in extra.get("articles") or ():
+        yield form, Reading("article", "the")
+    for form in extra.get("particles") or ():
+        yield form, Reading("particle", "", "of" if form in ("の", "的") else "")
+    for english, forms in (extra.get("words") or {}).items():
+        for form in _leaves(forms):
+            yield form, Reading("word", english)
 
 # %% ../../nbs/19_corpora.gloss.ipynb #e817094c
 @lru_cache
 def lexicon(
-    code:str # ISO 639-1, one of `gloss_languages()`
-)->Lexicon:
+    code: str,  # ISO 639-1, one of `gloss_languages()`
+) -> Lexicon:
     "The lexicon of a language, built once"
-    if code not in gloss_languages(): raise LabError(f'a sentence in the language {code!r}', f'one that has a lexicon: {gloss_languages()}', 'Give a `translate` function of your own: (sentence, language) → English sentence.')
-    language,extra,entries = load_language(code),_extra().get(code) or {},{}
-    split = extra.get('split') or {}
-    for form,reading in _readings(language, extra):
-        if not form.strip(): continue
-        key = tuple(o.form for o in _uncontracted(_tokens(finish([Segment(form)], language), bool(language.join)), split))
-        if key and reading not in (known := entries.setdefault(key, ())): entries[key] = known+(reading,)
-    reach,plain = {},{}
+    if code not in gloss_languages():
+        raise LabError(
+            f"a sentence in the language {code!r}",
+            f"one that has a lexicon: {gloss_languages()}",
+            "Give a `translate` function of your own: (sentence, language) → English sentence.",
+        )
+    language, extra, entries = load_language(code), _extra().get(code) or {}, {}
+    split = extra.get("split") or {}
+    for form, reading in _readings(language, extra):
+        if not form.strip():
+            continue
+        key = tuple(
+            o.form for o in _uncontracted(_tokens(finish([Segment(form)], language), bool(language.join)), split)
+        )
+        if key and reading not in (known := entries.setdefault(key, ())):
+            entries[key] = known + (reading,)
+    reach, plain = {}, {}
     for key in entries:
-        for o in key: reach.setdefault(o, 0)
+        for o in key:
+            reach.setdefault(o, 0)
         reach[key[0]] = max(reach[key[0]], len(key))
-    for o in reach: plain.setdefault(_plain(o), o)
-    after = bool(re.search(r'\{noun\}.*\{modifier\}', ' '.join(_leaves(language.data['np']))))
-    return Lexicon(language, entries, reach, plain, split, extra.get('clitics') or {}, extra.get('spelt') or {}, after)
+    for o in reach:
+        plain.setdefault(_plain(o), o)
+    after = bool(re.search(r"\{noun\}.*\{modifier\}", " ".join(_leaves(language.data["np"]))))
+    return Lexicon(language, entries, reach, plain, split, extra.get("clitics") or {}, extra.get("spelt") or {}, after)
 
 # %% ../../nbs/19_corpora.gloss.ipynb #7f6348ed
-def _uncontracted(tokens:list[Token], split:dict)->list[Token]:
+def _uncontracted(tokens: list[Token], split: dict) -> list[Token]:
     "Contractions taken apart: im → in dem"
-    return [Token(form, '' if i else o.text) for o in tokens for i,form in enumerate(split.get(o.form) or [o.form])]
+    return [Token(form, "" if i else o.text) for o in tokens for i, form in enumerate(split.get(o.form) or [o.form])]
 
 # %% ../../nbs/19_corpora.gloss.ipynb #c66cbe1c
-def _known(token:Token, lex:Lexicon)->list[Token]:
+def _known(token: Token, lex: Lexicon) -> list[Token]:
     "A token as forms that the lexicon knows, where that is possible"
-    if lex.knows(token.form) or not lex.spaced: return [token]
-    spelt = reduce(lambda o,k: o.replace(k, lex.spelt[k]), lex.spelt, token.form)
-    if near := lex.plain.get(_plain(token.form)) or lex.plain.get(_plain(spelt)): return [Token(near, token.text)]
-    for prefix,parts in lex.clitics.items():
-        rest = token.form[len(prefix):]
+    if lex.knows(token.form) or not lex.spaced:
+        return [token]
+    spelt = reduce(lambda o, k: o.replace(k, lex.spelt[k]), lex.spelt, token.form)
+    if near := lex.plain.get(_plain(token.form)) or lex.plain.get(_plain(spelt)):
+        return [Token(near, token.text)]
+    for prefix, parts in lex.clitics.items():
+        rest = token.form[len(prefix) :]
         if token.form.startswith(prefix) and (rest := rest if lex.knows(rest) else lex.plain.get(_plain(rest))):
-            return [*(Token(o, prefix if not i else '') for i,o in enumerate(parts)), Token(rest, token.text[len(prefix):])]
+            return [
+                *(Token(o, prefix if not i else "") for i, o in enumerate(parts)),
+                Token(rest, token.text[len(prefix) :]),
+            ]
     return [token]
 
 # %% ../../nbs/19_corpora.gloss.ipynb #eb5deb30
-_COPULA = re.compile(r'\b(?:is|are)$')
-_BEFORE_NOUN = ('article','quantifier','modifier','classifier')
+_COPULA = re.compile(r"\b(?:is|are)$")
+_BEFORE_NOUN = ("article", "quantifier", "modifier", "classifier")
 
 # %% ../../nbs/19_corpora.gloss.ipynb #01aab9ad
 def _chosen(
-    readings:tuple[Reading,...], # of one entry
-    done:list,                   # (Reading, text) so far
-    is_open:bool,                # a numeral or the like waits for its noun
-    after:bool                   # adjectives stand behind nouns
-)->Reading|None:
+    readings: tuple[Reading, ...],  # of one entry
+    done: list,  # (Reading, text) so far
+    is_open: bool,  # a numeral or the like waits for its noun
+    after: bool,  # adjectives stand behind nouns
+) -> Reading | None:
     "The reading that fits here; None when none does"
-    last = done[-1][0].kind if done else ''; is_said = last=='word' and bool(_COPULA.search(done[-1][0].english))
-    fits = [o for o in readings if not (o.kind=='place' and is_open and last!='article') and (o.kind!='classifier' or is_open and last in ('quantifier','modifier'))]
-    wanted = 'classifier' if last=='quantifier' else 'modifier' if after and not is_open and last in ('noun','modifier','unknown') or is_said else ''
-    if len(fits)>1: fits = [o for o in fits if o.kind==wanted] or fits
+    last = done[-1][0].kind if done else ""
+    is_said = last == "word" and bool(_COPULA.search(done[-1][0].english))
+    fits = [
+        o
+        for o in readings
+        if not (o.kind == "place" and is_open and last != "article")
+        and (o.kind != "classifier" or is_open and last in ("quantifier", "modifier"))
+    ]
+    wanted = (
+        "classifier"
+        if last == "quantifier"
+        else "modifier"
+        if after and not is_open and last in ("noun", "modifier", "unknown") or is_said
+        else ""
+    )
+    if len(fits) > 1:
+        fits = [o for o in fits if o.kind == wanted] or fits
     return fits[0] if fits else None
 
 # %% ../../nbs/19_corpora.gloss.ipynb #f298fbb6
-def _found(tokens:list[Token], lex:Lexicon)->list[tuple[Reading,str]]:
+def _found(tokens: list[Token], lex: Lexicon) -> list[tuple[Reading, str]]:
     "Readings and what was typed, the longest entry first"
-    done,i,is_open = [],0,False
-    while i<len(tokens):
-        for n in range(min(lex.reach.get(tokens[i].form, 0), len(tokens)-i), -1, -1):
-            if n and (r := lex.entries.get(tuple(o.form for o in tokens[i:i+n]))) and (r := _chosen(r, done, is_open, lex.after)): break
-        text = (' ' if lex.spaced else '').join(o.text for o in tokens[i:i+(n or 1)] if o.text)
-        if not n: r = _other(tokens[i].form, text)
-        if not n and not lex.spaced and r.kind=='unknown' and not text.isascii() and done and done[-1][0].kind=='unknown' and not done[-1][1].isascii():  # characters of one unknown word
-            text = done.pop()[1]+text; r = _other(text, text)
-        last = done[-1][0].kind if done else ''; done.append((r,text)); i += n or 1
-        is_open = is_open and r.key=='of' if r.kind=='particle' else r.kind in _BEFORE_NOUN and not (lex.after and not is_open and last in ('noun','modifier'))
+    done, i, is_open = [], 0, False
+    while i < len(tokens):
+        for n in range(min(lex.reach.get(tokens[i].form, 0), len(tokens) - i), -1, -1):
+            if (
+                n
+                and (r := lex.entries.get(tuple(o.form for o in tokens[i : i + n])))
+                and (r := _chosen(r, done, is_open, lex.after))
+            ):
+                break
+        text = (" " if lex.spaced else "").join(o.text for o in tokens[i : i + (n or 1)] if o.text)
+        if not n:
+            r = _other(tokens[i].form, text)
+        # characters of one unknown word
+        if (
+            not n
+            and not lex.spaced
+            and r.kind == "unknown"
+            and not text.isascii()
+            and done
+            and done[-1][0].kind == "unknown"
+            and not done[-1][1].isascii()
+        ):
+            text = done.pop()[1] + text
+            r = _other(text, text)
+        last = done[-1][0].kind if done else ""
+        done.append((r, text))
+        i += n or 1
+        is_open = (
+            is_open and r.key == "of"
+            if r.kind == "particle"
+            else r.kind in _BEFORE_NOUN and not (lex.after and not is_open and last in ("noun", "modifier"))
+        )
     return done
 
 # %% ../../nbs/19_corpora.gloss.ipynb #d6d9a10f
-_MARKS = str.maketrans('、。，；：！？،؛؟', ',.,;:!?,;?')
+_MARKS = str.maketrans("、。，；：！？،؛؟", ",.,;:!?,;?")
 
-def _other(form:str, text:str)->Reading:
+
+def _other(form: str, text: str) -> Reading:
     "A number, a mark, or an unknown word"
-    if form.isdecimal(): return Reading('quantifier', form, form)
-    return Reading('unknown', text) if any(o.isalnum() for o in form) else Reading('mark', form.translate(_MARKS))
+    if form.isdecimal():
+        return Reading("quantifier", form, form)
+    return Reading("unknown", text) if any(o.isalnum() for o in form) else Reading("mark", form.translate(_MARKS))
 
 # %% ../../nbs/19_corpora.gloss.ipynb #d9918d31
 class Piece(NamedTuple):
     "A piece of the English sentence"
-    kind:str           # thing | relation | place | word | mark
-    english:str
-    behind:bool=False  # of a relation, or a place: it stands behind in English or here
+
+    kind: str  # thing | relation | place | word | mark
+    english: str
+    behind: bool = False  # of a relation, or a place: it stands behind in English or here
 
 # %% ../../nbs/19_corpora.gloss.ipynb #74c15861
-def _thing(head:Reading, parts:list[Reading], bound:bool)->str:
+def _thing(head: Reading, parts: list[Reading], bound: bool) -> str:
     "A noun with numeral and modifiers"
-    numeral = next((o for o in parts if o.kind=='quantifier'), None); the = any(o.kind=='article' for o in parts)
+    numeral = next((o for o in parts if o.kind == "quantifier"), None)
+    the = any(o.kind == "article" for o in parts)
     count = numeral.key if numeral else head.bound if bound else head.count
-    if numeral and count=='1' and head.count=='+': count = '+'  # des chats
-    noun = head.plural if head.plural and count!='1' else head.english
-    article = 'the' if the else 'a' if count=='1' else ''
-    amount = numeral.english if numeral and count not in ('1','+') else 'two' if count=='2' else ''
-    return ' '.join(o for o in (article, amount, *(m.english for m in parts if m.kind in ('modifier','unknown')), noun) if o)
+    if numeral and count == "1" and head.count == "+":
+        count = "+"  # des chats
+    noun = head.plural if head.plural and count != "1" else head.english
+    article = "the" if the else "a" if count == "1" else ""
+    amount = numeral.english if numeral and count not in ("1", "+") else "two" if count == "2" else ""
+    return " ".join(
+        o for o in (article, amount, *(m.english for m in parts if m.kind in ("modifier", "unknown")), noun) if o
+    )
 
 # %% ../../nbs/19_corpora.gloss.ipynb #06c2d605
-def _floating(found:list[Reading], k:int)->int:
+def _floating(found: list[Reading], k: int) -> int:
     "Where a numeral behind its noun ends: 猫(が)二匹, unless の says that it belongs to the next noun"
-    start = k+1 if k<len(found) and found[k].kind=='particle' else k
-    kinds = [o.kind for o in found[start:start+2]]
-    belongs = start+2<len(found) and (found[start+2].key=='of' or found[start+2].kind in ('noun','modifier'))
-    return start+2 if kinds==['quantifier','classifier'] and not belongs else k
+    start = k + 1 if k < len(found) and found[k].kind == "particle" else k
+    kinds = [o.kind for o in found[start : start + 2]]
+    belongs = start + 2 < len(found) and (found[start + 2].key == "of" or found[start + 2].kind in ("noun", "modifier"))
+    return start + 2 if kinds == ["quantifier", "classifier"] and not belongs else k
 
 # %% ../../nbs/19_corpora.gloss.ipynb #8671f414
-def _describes(found:list[Reading], j:int, lex:Lexicon)->bool:
+def _describes(found: list[Reading], j: int, lex: Lexicon) -> bool:
     "Whether an unknown word between numeral and noun is kept as a modifier: una gran casa"
-    if found[j].kind!='unknown': return False
-    rest = [o.kind for o in found[j+1:j+4]]
-    return 'noun' in (rest[:1] if lex.after else rest[:next((k for k,o in enumerate(rest) if o not in ('unknown','modifier')), len(rest))+1])
+    if found[j].kind != "unknown":
+        return False
+    rest = [o.kind for o in found[j + 1 : j + 4]]
+    return "noun" in (
+        rest[:1]
+        if lex.after
+        else rest[: next((k for k, o in enumerate(rest) if o not in ("unknown", "modifier")), len(rest)) + 1]
+    )
 
 # %% ../../nbs/19_corpora.gloss.ipynb #0371c348
-def _behind(found:list[Reading], k:int, lex:Lexicon)->int:
+def _behind(found: list[Reading], k: int, lex: Lexicon) -> int:
     "Where the modifiers behind a noun end: قطة حمراء, القطة الحمراء"
-    while lex.after and k<len(found):
-        step = 2 if lex.clitics and found[k].kind=='article' and k+1<len(found) and found[k+1].kind=='modifier' else 1
-        if found[k+step-1].kind!='modifier' and not (lex.clitics and found[k].kind=='quantifier' and found[k].key=='1'): break
+    while lex.after and k < len(found):
+        step = (
+            2
+            if lex.clitics and found[k].kind == "article" and k + 1 < len(found) and found[k + 1].kind == "modifier"
+            else 1
+        )
+        if found[k + step - 1].kind != "modifier" and not (
+            lex.clitics and found[k].kind == "quantifier" and found[k].key == "1"
+        ):
+            break
         k += step
     return k
 
 # %% ../../nbs/19_corpora.gloss.ipynb #1307efc4
-_PREPOSITIONS = re.compile(r'(?:^|\s)(?:with|of|from|near|to|by|beside|behind|without|for)$')
+_PREPOSITIONS = re.compile(r"(?:^|\s)(?:with|of|from|near|to|by|beside|behind|without|for)$")
 
-def _pieces(found:list[Reading], lex:Lexicon)->list[Piece]:
+
+def _pieces(found: list[Reading], lex: Lexicon) -> list[Piece]:
     "Readings as pieces; things are put together"
-    out,i = [],0
-    while i<len(found):
+    out, i = [], 0
+    while i < len(found):
         j = i
-        while j<len(found) and (found[j].kind in _BEFORE_NOUN or j>i and (found[j].kind=='particle' or _describes(found, j, lex))): j += 1
-        if j==len(found) or found[j].kind not in ('noun','unknown'):
-            o = found[i]; i += 1
-            of = i<len(found) and o.kind=='place' and found[i].key=='of'  # 森の中の犬
-            if o.english: out.append(Piece(o.kind if o.kind in ('relation','place','mark') else 'word', o.english, o.behind or of))
+        while j < len(found) and (
+            found[j].kind in _BEFORE_NOUN or j > i and (found[j].kind == "particle" or _describes(found, j, lex))
+        ):
+            j += 1
+        if j == len(found) or found[j].kind not in ("noun", "unknown"):
+            o = found[i]
+            i += 1
+            of = i < len(found) and o.kind == "place" and found[i].key == "of"  # 森の中の犬
+            if o.english:
+                out.append(
+                    Piece(o.kind if o.kind in ("relation", "place", "mark") else "word", o.english, o.behind or of)
+                )
             continue
-        k = _behind(found, j+1, lex)
-        if not lex.spaced: k = _floating(found, k)
-        bound = bool(out) and (out[-1].kind=='relation' or bool(_PREPOSITIONS.search(out[-1].english)))
-        out.append(Piece('thing', _thing(found[j], found[i:j]+found[j+1:k], bound))); i = k
+        k = _behind(found, j + 1, lex)
+        if not lex.spaced:
+            k = _floating(found, k)
+        bound = bool(out) and (out[-1].kind == "relation" or bool(_PREPOSITIONS.search(out[-1].english)))
+        out.append(Piece("thing", _thing(found[j], found[i:j] + found[j + 1 : k], bound)))
+        i = k
     return out
 
 # %% ../../nbs/19_corpora.gloss.ipynb #8ced0351
-def _ordered(pieces:list[Piece])->list[Piece]:
+def _ordered(pieces: list[Piece]) -> list[Piece]:
     "Relations before what they relate to, and behind their subject"
     out = []
     for o in pieces:
-        if o.kind=='relation' and o.behind and out and out[-1].kind=='thing': out.insert(len(out)-1, o._replace(behind=False))
-        elif o.kind=='thing' and out and out[-1].kind=='place' and out[-1].behind: out.insert(len(out)-1, o)
-        else: out.append(o)
-    for i,o in enumerate(out):
-        if o.kind!='relation' or i+1>=len(out) or out[i+1].kind!='thing' or any(p.kind=='thing' for p in out[:i]): continue
-        j = next((j for j in range(i+2, len(out)) if out[j].kind=='thing' and out[j-1].kind!='relation'), 0)
-        if j: return _without_double_marks([*out[:i], *out[i+2:j+1], o, out[i+1], *out[j+1:]])
+        if o.kind == "relation" and o.behind and out and out[-1].kind == "thing":
+            out.insert(len(out) - 1, o._replace(behind=False))
+        elif o.kind == "thing" and out and out[-1].kind == "place" and out[-1].behind:
+            out.insert(len(out) - 1, o)
+        else:
+            out.append(o)
+    for i, o in enumerate(out):
+        if (
+            o.kind != "relation"
+            or i + 1 >= len(out)
+            or out[i + 1].kind != "thing"
+            or any(p.kind == "thing" for p in out[:i])
+        ):
+            continue
+        j = next((j for j in range(i + 2, len(out)) if out[j].kind == "thing" and out[j - 1].kind != "relation"), 0)
+        if j:
+            return _without_double_marks([*out[:i], *out[i + 2 : j + 1], o, out[i + 1], *out[j + 1 :]])
     return _without_double_marks(out)
 
 # %% ../../nbs/19_corpora.gloss.ipynb #583a0003
-def _without_double_marks(pieces:list[Piece])->list[Piece]:
-    return [o for i,o in enumerate(pieces) if not (o.english in ',;:' and (not i or pieces[i-1].kind=='mark'))]
+def _without_double_marks(pieces: list[Piece]) -> list[Piece]:
+    return [o for i, o in enumerate(pieces) if not (o.english in ",;:" and (not i or pieces[i - 1].kind == "mark"))]
 
 # %% ../../nbs/19_corpora.gloss.ipynb #af3431a9
-_MANY = re.compile(r'\bthere is(?= (?:two|three|four|\d\d*) )')
+_MANY = re.compile(r"\bthere is(?= (?:two|three|four|\d\d*) )")
 
-@lru_cache(maxsize=1<<14)
+
+@lru_cache(maxsize=1 << 14)
 def to_english(
-    text:str,     # as typed
-    language:str  # ISO 639-1, one of `gloss_languages()`
-)->Gloss:
+    text: str,  # as typed
+    language: str,  # ISO 639-1, one of `gloss_languages()`
+) -> Gloss:
     "A sentence in English words, word by word"
     lex = lexicon(language)
-    if language=='en': return Gloss(' '.join(text.split()), tuple(Word(o.text, o.text, 'word' if o.text.isalnum() else 'mark') for o in _tokens(text)))
+    if language == "en":
+        return Gloss(
+            " ".join(text.split()),
+            tuple(Word(o.text, o.text, "word" if o.text.isalnum() else "mark") for o in _tokens(text)),
+        )
     found = _found([p for o in _uncontracted(_tokens(text, lex.spaced), lex.split) for p in _known(o, lex)], lex)
-    pieces = _ordered(_pieces([o for o,_ in found], lex))
-    english = _MANY.sub('there are', finish([Segment(f'{o.english} ') for o in pieces], load_language('en')))
-    if pieces and not english.endswith('.'): english = pieces[0].english[0]+english[1:]  # a sentence has a capital, a query need not
-    return Gloss(english, tuple(Word(text, r.english, r.kind, r.key) for r,text in found if text))
+    pieces = _ordered(_pieces([o for o, _ in found], lex))
+    english = _MANY.sub("there are", finish([Segment(f"{o.english} ") for o in pieces], load_language("en")))
+    if pieces and not english.endswith("."):
+        english = pieces[0].english[0] + english[1:]  # a sentence has a capital, a query need not
+    return Gloss(english, tuple(Word(text, r.english, r.kind, r.key) for r, text in found if text))

@@ -18,294 +18,445 @@ from random import Random
 from typing import NamedTuple
 
 import yaml
+
 from ..contracts import LabError
 
 # %% ../../nbs/13_corpora.grammar.ipynb #307a3550
-COLOURS = ('red','blue','green','yellow','purple','orange','pink','gray')
-SIZES = ('small','big')
-MODIFIERS = COLOURS+SIZES
-PLACES = ('beach','meadow','forest','desert','snow','sea','night_sky','city','room','kitchen','stage','moon')
-RELATIONS = ('left_of','right_of','above','below')
-STYLES = ('quantifier_object','location_object','quantifier_modifier_object','event_supplement')
+COLOURS = ("red", "blue", "green", "yellow", "purple", "orange", "pink", "gray")
+SIZES = ("small", "big")
+MODIFIERS = COLOURS + SIZES
+PLACES = ("beach", "meadow", "forest", "desert", "snow", "sea", "night_sky", "city", "room", "kitchen", "stage", "moon")
+RELATIONS = ("left_of", "right_of", "above", "below")
+STYLES = ("quantifier_object", "location_object", "quantifier_modifier_object", "event_supplement")
+
 
 @dataclass(frozen=True)
 class Thing:
     "One to four pieces of the same kind"
-    noun:str        # id in the noun table
-    count:int=1     # 1…4
-    modifier:str='' # one of `MODIFIERS`, or none
+
+    noun: str  # id in the noun table
+    count: int = 1  # 1…4
+    modifier: str = ""  # one of `MODIFIERS`, or none
+
 
 @dataclass(frozen=True)
 class Scene:
     "What a picture shows"
-    things:tuple[Thing,...] # 1…3
-    place:str               # one of `PLACES`
-    relation:str=''         # where the first thing is, seen from the second; one of `RELATIONS`
+
+    things: tuple[Thing, ...]  # 1…3
+    place: str  # one of `PLACES`
+    relation: str = ""  # where the first thing is, seen from the second; one of `RELATIONS`
 
 # %% ../../nbs/13_corpora.grammar.ipynb #6bc945f5
 @dataclass(frozen=True)
 class Plan:
     "Which of a language's wordings a sentence uses; all indices count from 0"
-    style:str                     # one of `STYLES`
-    template:int                  # which template of the style
-    relation:int                  # which wording of the relation
-    place:int                     # which wording of the place
-    nouns:tuple[int,...]=()       # which synonym, a thing
-    modifiers:tuple[int,...]=()   # which synonym, a thing
-    wordings:tuple[float,float,float]=(0.,0.,0.) # machine register: draws in [0, 1) among equal wordings of template, relation, place
+
+    style: str  # one of `STYLES`
+    template: int  # which template of the style
+    relation: int  # which wording of the relation
+    place: int  # which wording of the place
+    nouns: tuple[int, ...] = ()  # which synonym, a thing
+    modifiers: tuple[int, ...] = ()  # which synonym, a thing
+    wordings: tuple[float, float, float] = (
+        0.0,
+        0.0,
+        0.0,
+    )  # machine register: draws in [0, 1) among equal wordings of template, relation, place
+
 
 class Segment(NamedTuple):
     "A piece of a sentence, and where it comes from"
-    text:str                          # as written
-    kind:str='literal'                # literal | quantifier | classifier | modifier | noun | word | relation | place
-    key:str=''                        # id of the noun, modifier, word, relation or place
-    features:frozenset=frozenset()    # what it agrees with: gender, number class, case, count …
-    variant:int=0                     # which synonym of `key` it is
+
+    text: str  # as written
+    kind: str = "literal"  # literal | quantifier | classifier | modifier | noun | word | relation | place
+    key: str = ""  # id of the noun, modifier, word, relation or place
+    features: frozenset = frozenset()  # what it agrees with: gender, number class, case, count …
+    variant: int = 0  # which synonym of `key` it is
 
 # %% ../../nbs/13_corpora.grammar.ipynb #8724ea15
 @dataclass(frozen=True)
 class Noun:
     "One synonym with all its forms"
-    gender:str                        # m, f, n …; a classifier in zh and ja; '-' where there is neither
-    forms:dict[tuple[str,str],str]    # (number class, case) → form
+
+    gender: str  # m, f, n …; a classifier in zh and ja; '-' where there is neither
+    forms: dict[tuple[str, str], str]  # (number class, case) → form
+
 
 @dataclass(frozen=True, eq=False)
 class Language:
     "Everything the engine knows about a language"
-    code:str                    # ISO 639-1
-    data:dict                   # the file
-    nouns:dict[str,list[Noun]]  # id → synonyms, most common first
-    fixes:list                  # (compiled pattern, replacement), applied at the end
+
+    code: str  # ISO 639-1
+    data: dict  # the file
+    nouns: dict[str, list[Noun]]  # id → synonyms, most common first
+    fixes: list  # (compiled pattern, replacement), applied at the end
 
     @property
-    def name(self)->str: return self.data['name']
+    def name(self) -> str:
+        return self.data["name"]
+
     @property
-    def direction(self)->str: return self.data['direction']
+    def direction(self) -> str:
+        return self.data["direction"]
+
     @property
-    def join(self)->str: return self.data['join']
+    def join(self) -> str:
+        return self.data["join"]
+
     @property
-    def cases(self)->list[str]: return self.data['cases']
-    def number(self, count:int)->str: return self.data['numbers'][str(count)]
-    def __repr__(self): return f'Language({self.code!r}, {self.name}, {len(self.nouns)} nouns)'
+    def cases(self) -> list[str]:
+        return self.data["cases"]
+
+    def number(self, count: int) -> str:
+        return self.data["numbers"][str(count)]
+
+    def __repr__(self):
+        return f"Language({self.code!r}, {self.name}, {len(self.nouns)} nouns)"
 
 # %% ../../nbs/13_corpora.grammar.ipynb #29ee75be
 def _keys_as_text(x):
     if isinstance(x, dict):
-        if any(isinstance(k, bool) for k in x): raise LabError(f'a YAML key that reads as true or false near {list(x)}', 'text', 'Put it in quotes.')
-        return {str(k):_keys_as_text(v) for k,v in x.items()}
-    if isinstance(x, list): return [_keys_as_text(v) for v in x]
+        if any(isinstance(k, bool) for k in x):
+            raise LabError(f"a YAML key that reads as true or false near {list(x)}", "text", "Put it in quotes.")
+        return {str(k): _keys_as_text(v) for k, v in x.items()}
+    if isinstance(x, list):
+        return [_keys_as_text(v) for v in x]
     return x if isinstance(x, str) or x is None else str(x)
 
 # %% ../../nbs/13_corpora.grammar.ipynb #5dfe3ca5
 def _noun(
-    entry:str,    # "gender form/form|form"
-    data:dict,    # the file
-    where:str     # for the message
-)->Noun:
+    entry: str,  # "gender form/form|form"
+    data: dict,  # the file
+    where: str,  # for the message
+) -> Noun:
     "One noun's forms by number class and case"
-    gender,_,forms = entry.partition(' ')
-    numbers = list(dict.fromkeys(data['numbers'].values()))
-    by_number = [o.split('/') for o in forms.split('|')]
-    if not all(f.strip() for o in by_number for f in o) or len(by_number)>len(numbers) or max(map(len, by_number))>len(data['cases']):
-        raise LabError(f'{where}: the noun {entry!r}', f'"gender forms" with at most {numbers} apart by | and {data["cases"]} apart by /', 'Correct the entry.')
-    return Noun(gender, {(n,c):(o:=by_number[min(i,len(by_number)-1)])[min(j,len(o)-1)].strip()
-                         for i,n in enumerate(numbers) for j,c in enumerate(data['cases'])})
+    gender, _, forms = entry.partition(" ")
+    numbers = list(dict.fromkeys(data["numbers"].values()))
+    by_number = [o.split("/") for o in forms.split("|")]
+    if (
+        not all(f.strip() for o in by_number for f in o)
+        or len(by_number) > len(numbers)
+        or max(map(len, by_number)) > len(data["cases"])
+    ):
+        raise LabError(
+            f"{where}: the noun {entry!r}",
+            f'"gender forms" with at most {numbers} apart by | and {data["cases"]} apart by /',
+            "Correct the entry.",
+        )
+    return Noun(
+        gender,
+        {
+            (n, c): (o := by_number[min(i, len(by_number) - 1)])[min(j, len(o) - 1)].strip()
+            for i, n in enumerate(numbers)
+            for j, c in enumerate(data["cases"])
+        },
+    )
 
 # %% ../../nbs/13_corpora.grammar.ipynb #473c8b3d
 def languages(
-    all:bool=False # with those that the built-in corpus leaves out: `corpus: no` in their file
-)->list[str]:
+    all: bool = False,  # with those that the built-in corpus leaves out: `corpus: no` in their file
+) -> list[str]:
     "Codes of the languages that have a file, English first"
-    found = [o for o in (files('dasd_lab')/'corpora'/'languages').iterdir() if re.fullmatch(r'[a-z]{2}\.yaml', o.name)]
-    codes = sorted(o.name[:-5] for o in found if all or not re.search(r'(?m)^corpus: no\b', o.read_text(encoding='utf-8')))
-    return sorted(codes, key=lambda o: o!='en')
+    found = [
+        o for o in (files("dasd_lab") / "corpora" / "languages").iterdir() if re.fullmatch(r"[a-z]{2}\.yaml", o.name)
+    ]
+    codes = sorted(
+        o.name[:-5] for o in found if all or not re.search(r"(?m)^corpus: no\b", o.read_text(encoding="utf-8"))
+    )
+    return sorted(codes, key=lambda o: o != "en")
 
 # %% ../../nbs/13_corpora.grammar.ipynb #dcb5b121
 @lru_cache
 def load_language(
-    code:str # ISO 639-1
-)->Language:
+    code: str,  # ISO 639-1
+) -> Language:
     "A language from its file; read once"
-    if code not in languages(True): raise LabError(f'the language {code!r}', f'one of {languages(True)}', f'Write corpora/languages/{code}.yaml after the pattern of en.yaml.')
-    try: data = _keys_as_text(yaml.load((files('dasd_lab')/'corpora'/'languages'/f'{code}.yaml').read_text(encoding='utf-8'), getattr(yaml, 'CSafeLoader', yaml.SafeLoader)))
-    except yaml.YAMLError as e: raise LabError(f'{code}.yaml: {e}', 'a YAML file', 'Correct the line named.') from None
-    needed = 'language name direction join cases numbers np quantifiers modifiers places relations nouns styles'.split()
-    if missing := [o for o in needed if data.get(o) is None]: raise LabError(f'{code}.yaml without {missing}', f'all of {needed}', 'See en.yaml.')
-    nouns = {i:[_noun(o, data, f'{code}.yaml, {i}') for o in syn] for i,syn in data['nouns'].items()}
-    return Language(code, data, nouns, [(re.compile(p), r) for p,r in data.get('fixes') or []])
+    if code not in languages(True):
+        raise LabError(
+            f"the language {code!r}",
+            f"one of {languages(True)}",
+            f"Write corpora/languages/{code}.yaml after the pattern of en.yaml.",
+        )
+    try:
+        data = _keys_as_text(
+            yaml.load(
+                (files("dasd_lab") / "corpora" / "languages" / f"{code}.yaml").read_text(encoding="utf-8"),
+                getattr(yaml, "CSafeLoader", yaml.SafeLoader),
+            )
+        )
+    except yaml.YAMLError as e:
+        raise LabError(f"{code}.yaml: {e}", "a YAML file", "Correct the line named.") from None
+    needed = "language name direction join cases numbers np quantifiers modifiers places relations nouns styles".split()
+    if missing := [o for o in needed if data.get(o) is None]:
+        raise LabError(f"{code}.yaml without {missing}", f"all of {needed}", "See en.yaml.")
+    nouns = {i: [_noun(o, data, f"{code}.yaml, {i}") for o in syn] for i, syn in data["nouns"].items()}
+    return Language(code, data, nouns, [(re.compile(p), r) for p, r in data.get("fixes") or []])
 
 # %% ../../nbs/13_corpora.grammar.ipynb #4e68a50c
 def resolve(
-    table,               # text, or a nested dict of features
-    features:frozenset,  # what the thing is: gender, number class, case, count, kind of modifier, ids
-    where:str=''         # for the message
-)->str:
+    table,  # text, or a nested dict of features
+    features: frozenset,  # what the thing is: gender, number class, case, count, kind of modifier, ids
+    where: str = "",  # for the message
+) -> str:
     "The form that agrees with the features"
     while isinstance(table, dict):
-        key = next((k for k in table if k!='else' and not features.isdisjoint(k.split('|'))), 'else')
-        if key not in table: raise LabError(f'{where}: none of {list(table)} fits {sorted(features)}', 'a key for it, or else', 'Add the form to the YAML file.')
+        key = next((k for k in table if k != "else" and not features.isdisjoint(k.split("|"))), "else")
+        if key not in table:
+            raise LabError(
+                f"{where}: none of {list(table)} fits {sorted(features)}",
+                "a key for it, or else",
+                "Add the form to the YAML file.",
+            )
         table = table[key]
-    return table or ''
+    return table or ""
 
 # %% ../../nbs/13_corpora.grammar.ipynb #b0801552
 def features_of(
-    language:Language, # whose grammar
-    thing:Thing,       # of what
-    gender:str,        # of the noun used
-    case:str=''        # the first case when empty
-)->frozenset:
+    language: Language,  # whose grammar
+    thing: Thing,  # of what
+    gender: str,  # of the noun used
+    case: str = "",  # the first case when empty
+) -> frozenset:
     "What others agree with"
-    kind = 'colour' if thing.modifier in COLOURS else 'size' if thing.modifier else 'plain'
-    return frozenset((gender, language.number(thing.count), case or language.cases[0], str(thing.count), kind, thing.modifier, thing.noun))
+    kind = "colour" if thing.modifier in COLOURS else "size" if thing.modifier else "plain"
+    return frozenset(
+        (
+            gender,
+            language.number(thing.count),
+            case or language.cases[0],
+            str(thing.count),
+            kind,
+            thing.modifier,
+            thing.noun,
+        )
+    )
 
 # %% ../../nbs/13_corpora.grammar.ipynb #5c0599e7
-def _modifier(language:Language, thing:Thing, variant:int, features:frozenset)->str:
-    if not thing.modifier: return ''
-    text = resolve(language.data['modifiers'][thing.modifier][variant], features, f'{language.code}: modifier {thing.modifier}')
-    return text[:-1]+resolve(language.data['endings'], features, f'{language.code}: endings') if text.endswith('+') else text
+def _modifier(language: Language, thing: Thing, variant: int, features: frozenset) -> str:
+    if not thing.modifier:
+        return ""
+    text = resolve(
+        language.data["modifiers"][thing.modifier][variant], features, f"{language.code}: modifier {thing.modifier}"
+    )
+    return (
+        text[:-1] + resolve(language.data["endings"], features, f"{language.code}: endings")
+        if text.endswith("+")
+        else text
+    )
 
-_PARTS = dict(mod='modifier')
+
+_PARTS = dict(mod="modifier")
+
 
 @lru_cache
-def _order(np:str)->list[str]: return re.findall(r'\{\w+\}|[^{]+', np)
+def _order(np: str) -> list[str]:
+    return re.findall(r"\{\w+\}|[^{]+", np)
 
 # %% ../../nbs/13_corpora.grammar.ipynb #5d6850f2
-@lru_cache(maxsize=1<<16)
+@lru_cache(maxsize=1 << 16)
 def noun_phrase(
-    language:Language, # whose grammar
-    thing:Thing,       # what is named
-    noun:int=0,        # which synonym
-    modifier:int=0,    # which synonym of the modifier
-    part:str='',       # '' all | bare | mod | noun | quantifier | classifier
-    case:str=''        # the first case when empty
-)->tuple[Segment,...]:
+    language: Language,  # whose grammar
+    thing: Thing,  # what is named
+    noun: int = 0,  # which synonym
+    modifier: int = 0,  # which synonym of the modifier
+    part: str = "",  # '' all | bare | mod | noun | quantifier | classifier
+    case: str = "",  # the first case when empty
+) -> tuple[Segment, ...]:
     "A thing in words, part by part"
-    if part=='bare': thing,part = Thing(thing.noun, thing.count),''
-    n,case = language.nouns[thing.noun][noun],case or language.cases[0]
+    if part == "bare":
+        thing, part = Thing(thing.noun, thing.count), ""
+    n, case = language.nouns[thing.noun][noun], case or language.cases[0]
     f = features_of(language, thing, n.gender, case)
-    if part in ('','noun') and case not in language.cases: raise LabError(f'{language.code}: the case {case!r}', f'one of {language.cases}', 'Correct the slot.')
+    if part in ("", "noun") and case not in language.cases:
+        raise LabError(f"{language.code}: the case {case!r}", f"one of {language.cases}", "Correct the slot.")
     out = []
-    for o in _order(resolve(language.data['np'], f, 'np') if not part else f'{{{_PARTS.get(part, part)}}}'):
-        if o=='{noun}': s = Segment(n.forms[language.number(thing.count), case], 'noun', thing.noun, f, noun)
-        elif o=='{modifier}': s = Segment(_modifier(language, thing, modifier, f), 'modifier', thing.modifier, f, modifier)
-        elif o=='{quantifier}': s = Segment(resolve(language.data['quantifiers'][str(thing.count)], f, f'{language.code}: quantifier'), 'quantifier', str(thing.count), f)
-        elif o=='{classifier}': s = Segment('' if n.gender=='-' else n.gender, 'classifier', n.gender, f)
-        else: s = Segment(o)
-        if s.text: out.append(s)
-    blank = lambda i: not 0<=i<len(out) or not out[i].text.strip()
-    return tuple(o for i,o in enumerate(out) if o.text.strip() or not (blank(i-1) or i+1==len(out)))
+    for o in _order(resolve(language.data["np"], f, "np") if not part else f"{{{_PARTS.get(part, part)}}}"):
+        if o == "{noun}":
+            s = Segment(n.forms[language.number(thing.count), case], "noun", thing.noun, f, noun)
+        elif o == "{modifier}":
+            s = Segment(_modifier(language, thing, modifier, f), "modifier", thing.modifier, f, modifier)
+        elif o == "{quantifier}":
+            s = Segment(
+                resolve(language.data["quantifiers"][str(thing.count)], f, f"{language.code}: quantifier"),
+                "quantifier",
+                str(thing.count),
+                f,
+            )
+        elif o == "{classifier}":
+            s = Segment("" if n.gender == "-" else n.gender, "classifier", n.gender, f)
+        else:
+            s = Segment(o)
+        if s.text:
+            out.append(s)
+    blank = lambda i: not 0 <= i < len(out) or not out[i].text.strip()
+    return tuple(o for i, o in enumerate(out) if o.text.strip() or not (blank(i - 1) or i + 1 == len(out)))
 
 # %% ../../nbs/13_corpora.grammar.ipynb #d3d33e57
-SLOT = re.compile(r'\{(a|b|c|rel|place)(?:\.(bare|mod|noun|quantifier|classifier))?(?:=(\w+))?(?::(\w+))?\}')
+SLOT = re.compile(r"\{(a|b|c|rel|place)(?:\.(bare|mod|noun|quantifier|classifier))?(?:=(\w+))?(?::(\w+))?\}")
 
-@lru_cache(maxsize=1<<14)
+
+@lru_cache(maxsize=1 << 14)
 def _parse(
-    template:str,    # as in the file
-    modified:str=''  # which of a, b, c have a modifier
-)->tuple:
+    template: str,  # as in the file
+    modified: str = "",  # which of a, b, c have a modifier
+) -> tuple:
     "Literal pieces (text) and slots (thing, part, word, case) of a template"
-    text = re.sub(r'\[([abc])([?!])([^\]]*)\]', lambda m: m[3] if (m[1] in modified)==(m[2]=='?') else '', template)
-    out,end = [],0
+    text = re.sub(r"\[([abc])([?!])([^\]]*)\]", lambda m: m[3] if (m[1] in modified) == (m[2] == "?") else "", template)
+    out, end = [], 0
     for m in SLOT.finditer(text):
-        out += [text[end:m.start()], m.groups(default='')]; end = m.end()
+        out += [text[end : m.start()], m.groups(default="")]
+        end = m.end()
     out = tuple(o for o in (*out, text[end:]) if o)
-    if bad := [o for o in out if isinstance(o, str) and re.search(r'[{}\[\]]', o)]:
-        raise LabError(f'the template {template!r} with an unknown slot near {bad[0]!r}', 'slots as in {a:case} {a.bare} {a=word} {rel} {place} [a?…]', 'Correct the template.')
+    if bad := [o for o in out if isinstance(o, str) and re.search(r"[{}\[\]]", o)]:
+        raise LabError(
+            f"the template {template!r} with an unknown slot near {bad[0]!r}",
+            "slots as in {a:case} {a.bare} {a=word} {rel} {place} [a?…]",
+            "Correct the template.",
+        )
     return out
 
 # %% ../../nbs/13_corpora.grammar.ipynb #81d7cce2
 def worded(
-    entry:str|list[str], # one wording, or several that mean the same
-    draw:float           # in [0, 1)
-)->str:
+    entry: str | list[str],  # one wording, or several that mean the same
+    draw: float,  # in [0, 1)
+) -> str:
     "One wording of an entry; a machine translator has several for the same English words"
-    return entry if isinstance(entry, str) else entry[int(draw*len(entry))]
+    return entry if isinstance(entry, str) else entry[int(draw * len(entry))]
 
 # %% ../../nbs/13_corpora.grammar.ipynb #15b70481
 def segments(
-    scene:Scene,            # what is said
-    language:Language,      # in which language
-    plan:Plan,              # how
-    register:str='human'    # human | mt
-)->list[Segment]:
+    scene: Scene,  # what is said
+    language: Language,  # in which language
+    plan: Plan,  # how
+    register: str = "human",  # human | mt
+) -> list[Segment]:
     "A sentence in pieces, before fixes and capitals"
-    book,things = language.data['mt'] if register=='mt' else language.data, dict(zip('abc', scene.things))
-    template,relation,place = plan.wordings
-    modified = ''.join([k for k,t in things.items() if t.modifier]); out = []
-    def fill(template, literal='literal', key='', bare=''):
+    book, things = language.data["mt"] if register == "mt" else language.data, dict(zip("abc", scene.things))
+    template, relation, place = plan.wordings
+    modified = "".join([k for k, t in things.items() if t.modifier])
+    out = []
+
+    def fill(template, literal="literal", key="", bare=""):
         for piece in _parse(template, modified):
-            if isinstance(piece, str): out.append(Segment(piece, literal, key, frozenset(), plan.relation if key else 0)); continue
-            slot,part,word,case = piece
-            if slot=='place': out.append(Segment(worded(book['places'][scene.place][plan.place], place), 'place', scene.place, frozenset(), plan.place))
-            elif slot=='rel': fill(worded(book['relations'][scene.relation][plan.relation], relation), 'relation', scene.relation, part)
+            if isinstance(piece, str):
+                out.append(Segment(piece, literal, key, frozenset(), plan.relation if key else 0))
+                continue
+            slot, part, word, case = piece
+            if slot == "place":
+                out.append(
+                    Segment(
+                        worded(book["places"][scene.place][plan.place], place),
+                        "place",
+                        scene.place,
+                        frozenset(),
+                        plan.place,
+                    )
+                )
+            elif slot == "rel":
+                fill(
+                    worded(book["relations"][scene.relation][plan.relation], relation), "relation", scene.relation, part
+                )
             else:
-                i = 'abc'.index(slot); t = things[slot]
-                if not word: out.extend(noun_phrase(language, t, plan.nouns[i], plan.modifiers[i], part or bare, case)); continue
+                i = "abc".index(slot)
+                t = things[slot]
+                if not word:
+                    out.extend(noun_phrase(language, t, plan.nouns[i], plan.modifiers[i], part or bare, case))
+                    continue
                 f = features_of(language, t, language.nouns[t.noun][plan.nouns[i]].gender, case)
-                out.append(Segment(resolve((language.data.get('words') or {})[word], f, f'{language.code}: word {word}'), 'word', word, f))
-    fill(worded(book['styles'][plan.style][str(len(scene.things))][plan.template], template))
+                out.append(
+                    Segment(
+                        resolve((language.data.get("words") or {})[word], f, f"{language.code}: word {word}"),
+                        "word",
+                        word,
+                        f,
+                    )
+                )
+
+    fill(worded(book["styles"][plan.style][str(len(scene.things))][plan.template], template))
     return out
 
 # %% ../../nbs/13_corpora.grammar.ipynb #57fd762f
-_SPACES = re.compile(r'\s+([,.;!?،。、])|\s\s+')
+_SPACES = re.compile(r"\s+([,.;!?،。、])|\s\s+")
+
 
 def finish(
-    parts:list[Segment], # a sentence in pieces
-    language:Language    # for its fixes
-)->str:
+    parts: list[Segment],  # a sentence in pieces
+    language: Language,  # for its fixes
+) -> str:
     "Pieces joined, spaces tidied, fixes applied (elision, contraction, a/an), first letter upper-cased"
-    text = _SPACES.sub(lambda m: m[1] or ' ', ''.join([o.text for o in parts])).strip()
-    for pattern,by in language.fixes: text = pattern.sub(by, text)
-    return text[:1].upper()+text[1:]
+    text = _SPACES.sub(lambda m: m[1] or " ", "".join([o.text for o in parts])).strip()
+    for pattern, by in language.fixes:
+        text = pattern.sub(by, text)
+    return text[:1].upper() + text[1:]
 
 # %% ../../nbs/13_corpora.grammar.ipynb #0b0c8c72
 @lru_cache
-def _steps(n:int, power:float)->list[float]:
-    weights = list(accumulate((i+1)**-power for i in range(n)))
-    return [o/weights[-1] for o in weights]
+def _steps(n: int, power: float) -> list[float]:
+    weights = list(accumulate((i + 1) ** -power for i in range(n)))
+    return [o / weights[-1] for o in weights]
 
-def _draw(n:int, x:float, power:float=1.)->int:
+
+def _draw(n: int, x: float, power: float = 1.0) -> int:
     "One of n by a draw x in [0, 1), with weights 1, 1/2, 1/3 … to the power given"
-    return min(bisect(_steps(n, power), x), n-1)
+    return min(bisect(_steps(n, power), x), n - 1)
+
 
 def plan_sentence(
-    scene:Scene,             # what is said
-    language:Language,       # in which language
-    style:str,               # one of `STYLES`
-    rng:Random,              # draws template, wordings and synonyms
-    english:Plan|None=None   # of the English sentence: followed by a machine translation
-)->Plan:
+    scene: Scene,  # what is said
+    language: Language,  # in which language
+    style: str,  # one of `STYLES`
+    rng: Random,  # draws template, wordings and synonyms
+    english: Plan | None = None,  # of the English sentence: followed by a machine translation
+) -> Plan:
     "How to say it"
-    data,power = language.data, 2 if english else 1
-    template,relation,place = rng.random(),rng.random(),rng.random()  # drawn always, so that plans stay in step
+    data, power = language.data, 2 if english else 1
+    template, relation, place = rng.random(), rng.random(), rng.random()  # drawn always, so that plans stay in step
     nouns = tuple(_draw(len(language.nouns[t.noun]), rng.random(), power) for t in scene.things)
-    modifiers = tuple(_draw(len(data['modifiers'].get(t.modifier, '-')), rng.random(), power) for t in scene.things)
-    if english: return replace(english, nouns=nouns, modifiers=modifiers, wordings=(template,relation,place))
-    return Plan(style, int(template*len(data['styles'][style][str(len(scene.things))])), _draw(len(data['relations'][scene.relation]), relation) if scene.relation else 0,
-                _draw(len(data['places'][scene.place]), place), nouns, modifiers)
+    modifiers = tuple(_draw(len(data["modifiers"].get(t.modifier, "-")), rng.random(), power) for t in scene.things)
+    if english:
+        return replace(english, nouns=nouns, modifiers=modifiers, wordings=(template, relation, place))
+    return Plan(
+        style,
+        int(template * len(data["styles"][style][str(len(scene.things))])),
+        _draw(len(data["relations"][scene.relation]), relation) if scene.relation else 0,
+        _draw(len(data["places"][scene.place]), place),
+        nouns,
+        modifiers,
+    )
 
 # %% ../../nbs/13_corpora.grammar.ipynb #9cd6950f
 def realise(
-    scene:Scene,            # what is said
-    language:str|Language,  # in which language
-    style:str,              # one of `STYLES`
-    rng:Random,             # draws template, wordings and synonyms
-    register:str='human',   # human | mt
-    plan:Plan|None=None     # mt: the English sentence's plan, which is followed
-)->tuple[str,Plan]:         # the sentence, and how it was made
+    scene: Scene,  # what is said
+    language: str | Language,  # in which language
+    style: str,  # one of `STYLES`
+    rng: Random,  # draws template, wordings and synonyms
+    register: str = "human",  # human | mt
+    plan: Plan | None = None,  # mt: the English sentence's plan, which is followed
+) -> tuple[str, Plan]:  # the sentence, and how it was made
     "A scene in words"
-    if isinstance(language, str): language = load_language(language)
-    if (register=='mt')!=(plan is not None): raise LabError(f'register {register!r} with plan {plan}', "register='mt' with the plan of the English sentence", 'Realise the English sentence first.')
-    if style not in STYLES: raise LabError(f'the style {style!r}', f'one of {STYLES}', 'Choose one.')
+    if isinstance(language, str):
+        language = load_language(language)
+    if (register == "mt") != (plan is not None):
+        raise LabError(
+            f"register {register!r} with plan {plan}",
+            "register='mt' with the plan of the English sentence",
+            "Realise the English sentence first.",
+        )
+    if style not in STYLES:
+        raise LabError(f"the style {style!r}", f"one of {STYLES}", "Choose one.")
     plan = plan_sentence(scene, language, style, rng, plan)
     return finish(segments(scene, language, plan, register), language), plan
 
 # %% ../../nbs/13_corpora.grammar.ipynb #94488864
 def sample_scene(
-    rng:Random,        # draws everything
-    nouns:list[str],   # ids to draw from
-    n_things:int       # 1…3
-)->Scene:
+    rng: Random,  # draws everything
+    nouns: list[str],  # ids to draw from
+    n_things: int,  # 1…3
+) -> Scene:
     "Any scene; all combinations are possible"
-    things = tuple(Thing(o, rng.choice((1,1,2,3,4)), rng.choice(('','')+COLOURS+SIZES)) for o in rng.sample(nouns, n_things))
-    return Scene(things, rng.choice(PLACES), rng.choice(RELATIONS) if n_things>1 else '')
+    things = tuple(
+        Thing(o, rng.choice((1, 1, 2, 3, 4)), rng.choice(("", "") + COLOURS + SIZES))
+        for o in rng.sample(nouns, n_things)
+    )
+    return Scene(things, rng.choice(PLACES), rng.choice(RELATIONS) if n_things > 1 else "")

@@ -22,93 +22,136 @@ from .visuals import read_picture
 
 # %% ../../nbs/129_corpora.leaks.ipynb #56879a98
 def picture_hash(
-    image:Image.Image # any
-)->np.uint64|None: # None: a picture of one colour
+    image: Image.Image,  # any
+) -> np.uint64 | None:  # None: a picture of one colour
     "64 bits that pictures which look alike share nearly all of"
-    grey = np.asarray(image.convert('L').resize((32,32), Image.Resampling.LANCZOS), float)
-    if grey.std()<2: return None # nothing to see: every flat picture is like every other
-    low = dctn(grey)[:8,:8].ravel()
-    return np.packbits(low>np.median(low)).view('>u8')[0].astype(np.uint64)
+    grey = np.asarray(image.convert("L").resize((32, 32), Image.Resampling.LANCZOS), float)
+    if grey.std() < 2:
+        return None  # nothing to see: every flat picture is like every other
+    low = dctn(grey)[:8, :8].ravel()
+    return np.packbits(low > np.median(low)).view(">u8")[0].astype(np.uint64)
+
 
 def alike(
-    a:np.ndarray, # [n] hashes
-    b:np.ndarray, # [m] hashes
-    within:int    # bits that may differ
-)->np.ndarray:    # [k, 3]: place in a, place in b, bits that differ
+    a: np.ndarray,  # [n] hashes
+    b: np.ndarray,  # [m] hashes
+    within: int,  # bits that may differ
+) -> np.ndarray:  # [k, 3]: place in a, place in b, bits that differ
     "Pairs of hashes that differ in few bits"
-    found = [np.empty((0,3), int)]
+    found = [np.empty((0, 3), int)]
     for i in range(0, len(a), 1024):
-        bits = np.bitwise_count(a[i:i+1024,None]^b[None])
-        rows,columns = np.nonzero(bits<=within); found.append(np.stack([rows+i,columns,bits[rows,columns]], 1))
+        bits = np.bitwise_count(a[i : i + 1024, None] ^ b[None])
+        rows, columns = np.nonzero(bits <= within)
+        found.append(np.stack([rows + i, columns, bits[rows, columns]], 1))
     return np.concatenate(found)
 
 # %% ../../nbs/129_corpora.leaks.ipynb #f22d6de1
 @dataclass(frozen=True)
 class Leak:
     "A picture of the training split that the other one has too"
-    train:str        # its id there
-    evaluation:str   # its id here
-    how:str          # id, bytes or likeness
-    bits:int = 0     # of the hash that differ
+
+    train: str  # its id there
+    evaluation: str  # its id here
+    how: str  # id, bytes or likeness
+    bits: int = 0  # of the hash that differ
+
 
 @dataclass(frozen=True)
 class Leaks:
     "What two splits share"
-    train:str               # corpus and split
-    evaluation:str          # corpus and split
-    found:tuple[Leak,...]   # a row a pair; each pair once, by the surest of its signs
-    n_evaluation:int        # visuals of the split to evaluate on
-    looked_at:tuple[int,int] # pictures that were there to be compared: training, evaluation
+
+    train: str  # corpus and split
+    evaluation: str  # corpus and split
+    found: tuple[Leak, ...]  # a row a pair; each pair once, by the surest of its signs
+    n_evaluation: int  # visuals of the split to evaluate on
+    looked_at: tuple[int, int]  # pictures that were there to be compared: training, evaluation
 
     @property
-    def train_ids(self)->set[str]: return {l.train for l in self.found}           # to leave out of training
+    def train_ids(self) -> set[str]:
+        return {l.train for l in self.found}  # to leave out of training
+
     @property
-    def evaluation_ids(self)->set[str]: return {l.evaluation for l in self.found} # or of the evaluation
+    def evaluation_ids(self) -> set[str]:
+        return {l.evaluation for l in self.found}  # or of the evaluation
+
     def __str__(self):
-        ways = Counter(l.how for l in self.found); n = len(self.evaluation_ids)
-        seen = f'pictures compared: {self.looked_at[0]:,} with {self.looked_at[1]:,}' if all(self.looked_at) else 'pictures are not there on both sides: compared by id alone'
-        return '\n'.join([f'{self.evaluation}: {n:,} of {self.n_evaluation:,} visuals are in {self.train} too'+(f' (pairs: {", ".join(f"{k} {v:,}" for k,v in ways.items())})' if ways else ''), f'  {seen}',
-                          *(f'  {l.evaluation} is {l.train}, by {l.how}{f", {l.bits} bits differ" if l.how=="likeness" else ""}' for l in self.found[:10]), *[f'  and {len(self.found)-10:,} more']*(len(self.found)>10)])
+        ways = Counter(l.how for l in self.found)
+        n = len(self.evaluation_ids)
+        seen = (
+            f"pictures compared: {self.looked_at[0]:,} with {self.looked_at[1]:,}"
+            if all(self.looked_at)
+            else "pictures are not there on both sides: compared by id alone"
+        )
+        return "\n".join(
+            [
+                f"{self.evaluation}: {n:,} of {self.n_evaluation:,} visuals are in {self.train} too"
+                + (f" (pairs: {', '.join(f'{k} {v:,}' for k, v in ways.items())})" if ways else ""),
+                f"  {seen}",
+                *(
+                    f"  {l.evaluation} is {l.train}, by {l.how}{f', {l.bits} bits differ' if l.how == 'likeness' else ''}"
+                    for l in self.found[:10]
+                ),
+                *[f"  and {len(self.found) - 10:,} more"] * (len(self.found) > 10),
+            ]
+        )
 
 # %% ../../nbs/129_corpora.leaks.ipynb #541a4bb3
 def shared_id(
-    corpus:Corpus, # any
-    visual_id:str  # of it
-)->str:
+    corpus: Corpus,  # any
+    visual_id: str,  # of it
+) -> str:
     "An id that other corpora of the same pictures have too"
-    return corpus.published_id(visual_id) if isinstance(corpus, PublishedCorpus) else f'{corpus.root.resolve() if corpus.root else corpus.name}:{visual_id}'
+    return (
+        corpus.published_id(visual_id)
+        if isinstance(corpus, PublishedCorpus)
+        else f"{corpus.root.resolve() if corpus.root else corpus.name}:{visual_id}"
+    )
 
-def _prints(corpus:Corpus, split:str, progress:Callable)->list[tuple[str,str,np.uint64|None]]:
+
+def _prints(corpus: Corpus, split: str, progress: Callable) -> list[tuple[str, str, np.uint64 | None]]:
     "Ids, checksums and hashes of the pictures that are there"
-    visuals,found = corpus.visuals(split),[]
-    for i,v in enumerate(progress(visuals.ids)):
+    visuals, found = corpus.visuals(split), []
+    for i, v in enumerate(progress(visuals.ids)):
         try:
             if isinstance(corpus, PublishedCorpus) and not corpus.clips:
-                if path := corpus.picture_path(v): found.append((v, hashlib.sha256(path.read_bytes()).hexdigest(), picture_hash(read_picture(path, 256))))
-            else: frame = (frames := visuals[i].frames)[len(frames)//2]; found.append((v, hashlib.sha256(frame.tobytes()).hexdigest(), picture_hash(Image.fromarray(frame))))
-        except (LabError,OSError): continue
+                if path := corpus.picture_path(v):
+                    found.append(
+                        (v, hashlib.sha256(path.read_bytes()).hexdigest(), picture_hash(read_picture(path, 256)))
+                    )
+            else:
+                frame = (frames := visuals[i].frames)[len(frames) // 2]
+                found.append((v, hashlib.sha256(frame.tobytes()).hexdigest(), picture_hash(Image.fromarray(frame))))
+        except (LabError, OSError):
+            continue
     return found
 
 # %% ../../nbs/129_corpora.leaks.ipynb #76543008
 def find_leaks(
-    train:Corpus,              # trained on
-    evaluation:Corpus,         # evaluated on
-    train_split:str='train',   # of the first
-    split:str='test',          # of the second
-    pictures:bool=True,        # also compare pictures, where they are there?
-    within:int=4,              # bits of the hash that may differ
-    progress:Callable=iter     # wraps an iterable, such as `tqdm`
-)->Leaks:
+    train: Corpus,  # trained on
+    evaluation: Corpus,  # evaluated on
+    train_split: str = "train",  # of the first
+    split: str = "test",  # of the second
+    pictures: bool = True,  # also compare pictures, where they are there?
+    within: int = 4,  # bits of the hash that may differ
+    progress: Callable = iter,  # wraps an iterable, such as `tqdm`
+) -> Leaks:
     "Visuals of a split that another one has too; nothing is left out of either"
-    theirs,ours = train.visuals(train_split).ids,evaluation.visuals(split).ids
+    theirs, ours = train.visuals(train_split).ids, evaluation.visuals(split).ids
     places = {}
-    for v in theirs: places.setdefault(shared_id(train, v), []).append(v)
-    found = {(t, v): Leak(t, v, 'id') for v in ours for t in places.get(shared_id(evaluation, v), ())}
-    a,b = (_prints(c, s, progress) if pictures else [] for c,s in ((train,train_split),(evaluation,split)))
+    for v in theirs:
+        places.setdefault(shared_id(train, v), []).append(v)
+    found = {(t, v): Leak(t, v, "id") for v in ours for t in places.get(shared_id(evaluation, v), ())}
+    a, b = (_prints(c, s, progress) if pictures else [] for c, s in ((train, train_split), (evaluation, split)))
     same = {}
-    for v,digest,_ in a: same.setdefault(digest, []).append(v)
-    for v,digest,_ in b:
-        for t in same.get(digest, ()): found.setdefault((t, v), Leak(t, v, 'bytes'))
-    seen = [[(v, h) for v,_,h in side if h is not None] for side in (a,b)]
-    for i,j,n in alike(*(np.array([h for _,h in side], np.uint64) for side in seen), within): t,v = seen[0][i][0],seen[1][j][0]; found.setdefault((t, v), Leak(t, v, 'likeness', int(n)))
-    return Leaks(f'{train.name} {train_split}', f'{evaluation.name} {split}', tuple(found.values()), len(ours), (len(a), len(b)))
+    for v, digest, _ in a:
+        same.setdefault(digest, []).append(v)
+    for v, digest, _ in b:
+        for t in same.get(digest, ()):
+            found.setdefault((t, v), Leak(t, v, "bytes"))
+    seen = [[(v, h) for v, _, h in side if h is not None] for side in (a, b)]
+    for i, j, n in alike(*(np.array([h for _, h in side], np.uint64) for side in seen), within):
+        t, v = seen[0][i][0], seen[1][j][0]
+        found.setdefault((t, v), Leak(t, v, "likeness", int(n)))
+    return Leaks(
+        f"{train.name} {train_split}", f"{evaluation.name} {split}", tuple(found.values()), len(ours), (len(a), len(b))
+    )

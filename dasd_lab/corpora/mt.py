@@ -7,102 +7,154 @@ __all__ = ['MachineCaptions', 'default_cache', 'machine_captions', 'mt_path', 'w
 
 # %% ../../nbs/158_corpora.mt.ipynb #f30ad212
 from collections import Counter
-from collections.abc import Callable,Sequence
-from dataclasses import dataclass,field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
 
-from ..contracts import Caption,LabError
+from ..contracts import Caption, LabError
 from .captions import language_code
-from .catalog import BUILT_IN,Corpus,data_root,texts_checksum
-from .filters import FilterSpec,Judged,drop_table,filter_translations,unchecked,write_dropped
-from .translators import TranslationCache,Translator,translate_captions
-from ..storage import whole_file,write_json
+from .catalog import BUILT_IN, Corpus, data_root, texts_checksum
+from .filters import FilterSpec, Judged, drop_table, filter_translations, unchecked, write_dropped
+from .translators import TranslationCache, Translator, translate_captions
+from ..storage import whole_file, write_json
 
 # %% ../../nbs/158_corpora.mt.ipynb #d8bbf74c
 @dataclass
 class MachineCaptions:
     "Translations of N captions, and what the filters said"
-    language:str                     # ISO 639-1
-    edition:str                      # what translated, see `translators`
-    captions:list[Caption|None]      # N; None: no translation, or dropped
-    kept:list[Judged]                # the pairs that are used
-    dropped:list[Judged]             # the others, each with its reason
-    source:str = 'en'                # ISO 639-1, of what was translated
-    source_checksum:str = ''         # of its texts
-    unchecked:dict[str,str] = field(default_factory=dict) # reasons that were not looked for → why
 
-    def table(self)->pd.DataFrame: return drop_table(self.kept, self.dropped, self.unchecked)
-    def __repr__(self): return f'{self.language} by {self.edition}: {len(self.kept):,} of {len(self.captions):,} captions' + ''.join(f', {n:,} {k}' for k,n in Counter(d.reason for d in self.dropped).most_common())
+    language: str  # ISO 639-1
+    edition: str  # what translated, see `translators`
+    captions: list[Caption | None]  # N; None: no translation, or dropped
+    kept: list[Judged]  # the pairs that are used
+    dropped: list[Judged]  # the others, each with its reason
+    source: str = "en"  # ISO 639-1, of what was translated
+    source_checksum: str = ""  # of its texts
+    unchecked: dict[str, str] = field(default_factory=dict)  # reasons that were not looked for → why
 
-def default_cache()->Path:
+    def table(self) -> pd.DataFrame:
+        return drop_table(self.kept, self.dropped, self.unchecked)
+
+    def __repr__(self):
+        return f"{self.language} by {self.edition}: {len(self.kept):,} of {len(self.captions):,} captions" + "".join(
+            f", {n:,} {k}" for k, n in Counter(d.reason for d in self.dropped).most_common()
+        )
+
+
+def default_cache() -> Path:
     "Where translations are kept when no other place is named"
-    return data_root()/'translations.sqlite'
+    return data_root() / "translations.sqlite"
+
 
 def machine_captions(
-    captions:Sequence[Caption],        # N, in one language
-    translator:Translator,             # any
-    target:str,                        # ISO 639-1
-    cache:TranslationCache|str|Path|None=None, # see `translators`
-    spec:FilterSpec|None=FilterSpec(), # None: everything is kept that is not empty
-    progress:Callable|None=None        # such as tqdm
-)->MachineCaptions:
+    captions: Sequence[Caption],  # N, in one language
+    translator: Translator,  # any
+    target: str,  # ISO 639-1
+    cache: TranslationCache | str | Path | None = None,  # see `translators`
+    spec: FilterSpec | None = FilterSpec(),  # None: everything is kept that is not empty
+    progress: Callable | None = None,  # such as tqdm
+) -> MachineCaptions:
     "Translate captions and drop what does not look like a translation"
-    if not captions: raise LabError('no captions', 'at least one', 'Check the split or file.')
-    target,source = language_code(target),captions[0].language
-    found = translate_captions(captions, translator, target, cache, progress=progress); pairs = [(c.text, t and t.text) for c,t in zip(captions, found)]
-    judged = [Judged(i, a, b or '', *(('','') if b else ('empty','nothing'))) for i,(a,b) in enumerate(pairs)]
-    kept,dropped = filter_translations(pairs, target, source, spec) if spec else ([j for j in judged if not j.reason],[j for j in judged if j.reason])
+    if not captions:
+        raise LabError("no captions", "at least one", "Check the split or file.")
+    target, source = language_code(target), captions[0].language
+    found = translate_captions(captions, translator, target, cache, progress=progress)
+    pairs = [(c.text, t and t.text) for c, t in zip(captions, found)]
+    judged = [Judged(i, a, b or "", *(("", "") if b else ("empty", "nothing"))) for i, (a, b) in enumerate(pairs)]
+    kept, dropped = (
+        filter_translations(pairs, target, source, spec)
+        if spec
+        else ([j for j in judged if not j.reason], [j for j in judged if j.reason])
+    )
     good = {k.index for k in kept}
-    return MachineCaptions(target, translator.edition(source, target), [t if i in good else None for i,t in enumerate(found)], kept, dropped, source, texts_checksum(captions), unchecked(pairs, target, spec))
+    return MachineCaptions(
+        target,
+        translator.edition(source, target),
+        [t if i in good else None for i, t in enumerate(found)],
+        kept,
+        dropped,
+        source,
+        texts_checksum(captions),
+        unchecked(pairs, target, spec),
+    )
 
 # %% ../../nbs/158_corpora.mt.ipynb #67938311
 def mt_path(
-    root:str|Path, # of a corpus
-    split:str,     # such as train
-    language:str   # ISO 639-1
-)->Path:
+    root: str | Path,  # of a corpus
+    split: str,  # such as train
+    language: str,  # ISO 639-1
+) -> Path:
     "Where the lines of a split are"
-    return Path(root)/'mt'/f'{split}.{language_code(language)}.txt'
+    return Path(root) / "mt" / f"{split}.{language_code(language)}.txt"
+
 
 def write_mt(
-    found:MachineCaptions, # of N captions
-    path:str|Path          # the .txt
-)->Path:                   # the same
+    found: MachineCaptions,  # of N captions
+    path: str | Path,  # the .txt
+) -> Path:  # the same
     "N lines, and beside them what was dropped and where they are from"
     path = Path(path)
-    write_dropped(found.dropped, path.with_suffix('.dropped.jsonl'))
-    write_json(dict(source=found.source, source_checksum=found.source_checksum, language=found.language, edition=found.edition, captions=len(found.captions), kept=len(found.kept), dropped=dict(Counter(d.reason for d in found.dropped))), path.with_suffix('.json'))
-    with whole_file(path) as fresh: fresh.write_text(''.join(f'{c.text if c else ""}\n' for c in found.captions), encoding='utf-8')
+    write_dropped(found.dropped, path.with_suffix(".dropped.jsonl"))
+    write_json(
+        dict(
+            source=found.source,
+            source_checksum=found.source_checksum,
+            language=found.language,
+            edition=found.edition,
+            captions=len(found.captions),
+            kept=len(found.kept),
+            dropped=dict(Counter(d.reason for d in found.dropped)),
+        ),
+        path.with_suffix(".json"),
+    )
+    with whole_file(path) as fresh:
+        fresh.write_text("".join(f"{c.text if c else ''}\n" for c in found.captions), encoding="utf-8")
     return path
 
 # %% ../../nbs/158_corpora.mt.ipynb #8ef6dad1
 def split_path(
-    corpus:Corpus,           # with a root
-    split:str,               # one of its splits
-    target:str,              # ISO 639-1
-    source:str|None=None,    # see `translate_split`
-    root:str|Path|None=None  # see `translate_split`
-)->Path:
+    corpus: Corpus,  # with a root
+    split: str,  # one of its splits
+    target: str,  # ISO 639-1
+    source: str | None = None,  # see `translate_split`
+    root: str | Path | None = None,  # see `translate_split`
+) -> Path:
     "Where the lines of a corpus' split go, if they may"
-    if root is None and corpus.name in BUILT_IN: raise LabError(f'{corpus.name}, which brings its own machine translations', 'another corpus', "Train on it as it is, or give another folder for the lines.")
-    if source and language_code(source)!=corpus.languages[0]: raise LabError(f'a translation from {source!r} of {corpus.name}', f'from {corpus.languages[0]!r}: a line stands for a caption of the first language', 'Leave the source away, or translate a file of captions.')
-    if root is None and corpus.mt_folder is None: raise LabError(f'{corpus.name} without a folder', 'a folder for the lines', 'Give root.')
-    return mt_path(root, split, target) if root is not None else corpus.mt_folder/f'{split}.{language_code(target)}.txt'
+    if root is None and corpus.name in BUILT_IN:
+        raise LabError(
+            f"{corpus.name}, which brings its own machine translations",
+            "another corpus",
+            "Train on it as it is, or give another folder for the lines.",
+        )
+    if source and language_code(source) != corpus.languages[0]:
+        raise LabError(
+            f"a translation from {source!r} of {corpus.name}",
+            f"from {corpus.languages[0]!r}: a line stands for a caption of the first language",
+            "Leave the source away, or translate a file of captions.",
+        )
+    if root is None and corpus.mt_folder is None:
+        raise LabError(f"{corpus.name} without a folder", "a folder for the lines", "Give root.")
+    return (
+        mt_path(root, split, target) if root is not None else corpus.mt_folder / f"{split}.{language_code(target)}.txt"
+    )
+
 
 def translate_split(
-    corpus:Corpus,                     # with a root
-    split:str,                         # one of its splits
-    translator:Translator,             # any
-    target:str,                        # ISO 639-1
-    source:str|None=None,              # the corpus' first language; another is refused
-    cache:TranslationCache|str|Path|None=None, # see `translators`
-    spec:FilterSpec|None=FilterSpec(), # None: no filters
-    root:str|Path|None=None,           # where `mt/` is; the corpus' own when not given
-    progress:Callable|None=None        # such as tqdm
-)->tuple[MachineCaptions,Path]:        # and the file
+    corpus: Corpus,  # with a root
+    split: str,  # one of its splits
+    translator: Translator,  # any
+    target: str,  # ISO 639-1
+    source: str | None = None,  # the corpus' first language; another is refused
+    cache: TranslationCache | str | Path | None = None,  # see `translators`
+    spec: FilterSpec | None = FilterSpec(),  # None: no filters
+    root: str | Path | None = None,  # where `mt/` is; the corpus' own when not given
+    progress: Callable | None = None,  # such as tqdm
+) -> tuple[MachineCaptions, Path]:  # and the file
     "Translate a split of a corpus into its file"
     path = split_path(corpus, split, target, source, root)
-    found = machine_captions(corpus.captions(split, corpus.languages[0], 'human'), translator, target, cache, spec, progress)
-    return found,write_mt(found, path)
+    found = machine_captions(
+        corpus.captions(split, corpus.languages[0], "human"), translator, target, cache, spec, progress
+    )
+    return found, write_mt(found, path)

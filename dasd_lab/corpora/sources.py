@@ -8,256 +8,464 @@ __all__ = ['SPLITS', 'TEXT', 'NUMBERS', 'SEEN', 'OTHERS', 'LISTED', 'Told', 'wor
            'Cell', 'open_dataset', 'read_dataset']
 
 # %% ../../nbs/184_corpora.sources.ipynb #1c60f4eb
-import csv,json,re
-from collections import Counter,defaultdict
-from collections.abc import Iterable,Iterator,Mapping,Sequence
-from dataclasses import dataclass,replace
+import csv
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..contracts import LabError
-from .captions import ISO_639_1,language_code
-from .files import coco_rows,file_bytes,json_file,named_rows
-from .parallel import Fault,Record,decode,records
-from .places import Place,seen_in,shard_samples
+from .captions import ISO_639_1, language_code
+from .files import coco_rows, file_bytes, json_file, named_rows
+from .parallel import Fault, Record, decode, records
+from .places import Place, seen_in, shard_samples
 
 # %% ../../nbs/184_corpora.sources.ipynb #b1e0aa31
 @dataclass(frozen=True)
 class Told:
     "A caption as it was found"
-    file:str       # the file's name
-    line:int       # or the sample's number, from 1
-    text:str       # as it stands there
-    language:str   # '' where nothing says it
-    visual:str     # the picture, as it is called there
-    split:str      # 'train' where nothing says another
-    origin:str     # human | mt | mllm
+
+    file: str  # the file's name
+    line: int  # or the sample's number, from 1
+    text: str  # as it stands there
+    language: str  # '' where nothing says it
+    visual: str  # the picture, as it is called there
+    split: str  # 'train' where nothing says another
+    origin: str  # human | mt | mllm
 
 # %% ../../nbs/184_corpora.sources.ipynb #45f260a3
-SPLITS = dict(train='train', training='train', val='validation', valid='validation', validation='validation', dev='validation', test='test', testing='test')
-TEXT,NUMBERS = {'caption','captions','text','texts','sentence','sentences','description','title','raw','alt'},{'id','ids','number','index','count','length','score','tokens'}
-SEEN = {'visual','picture','image','img','photo','video','clip','file','filename'}
-OTHERS = dict(language={'language','lang','locale'}, split={'split','partition'}, origin={'origin'})
+SPLITS = dict(
+    train="train",
+    training="train",
+    val="validation",
+    valid="validation",
+    validation="validation",
+    dev="validation",
+    test="test",
+    testing="test",
+)
+TEXT, NUMBERS = (
+    {"caption", "captions", "text", "texts", "sentence", "sentences", "description", "title", "raw", "alt"},
+    {"id", "ids", "number", "index", "count", "length", "score", "tokens"},
+)
+SEEN = {"visual", "picture", "image", "img", "photo", "video", "clip", "file", "filename"}
+OTHERS = dict(language={"language", "lang", "locale"}, split={"split", "partition"}, origin={"origin"})
+
 
 def words(
-    name:str # of a column or a file
-)->list[str]:
+    name: str,  # of a column or a file
+) -> list[str]:
     "The words of a name, in small letters"
-    return [w for w in re.split(r'[^0-9a-z]+', re.sub(r'(?<=[a-z])(?=[A-Z])', ' ', name).lower()) if w]
+    return [w for w in re.split(r"[^0-9a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()) if w]
+
 
 def language_tag(
-    tag:str # such as de, pt-BR, zh_tw
-)->str:     # ISO 639-1; '' where it is none
+    tag: str,  # such as de, pt-BR, zh_tw
+) -> str:  # ISO 639-1; '' where it is none
     "The language of a tag, without its region"
-    found = re.fullmatch(r'([a-z]{2,3})([-_][a-z]{2,4})?', tag.strip().lower())
-    try: return language_code(found[1]) if found else ''
-    except LabError: return ''
+    found = re.fullmatch(r"([a-z]{2,3})([-_][a-z]{2,4})?", tag.strip().lower())
+    try:
+        return language_code(found[1]) if found else ""
+    except LabError:
+        return ""
+
 
 def language_in(
-    name:str # of a file
-)->str:      # ISO 639-1; '' where it says none
+    name: str,  # of a file
+) -> str:  # ISO 639-1; '' where it says none
     "The language that a file's name speaks of: the last part of it that is a code; a region behind it is left out"
-    parts = [p for p in re.split(r'[._\s]+', name) if p.lower() not in SPLITS]; tags = [language_tag(p) if len(p.split('-')[0])==2 else '' for p in parts]
+    parts = [p for p in re.split(r"[._\s]+", name) if p.lower() not in SPLITS]
+    tags = [language_tag(p) if len(p.split("-")[0]) == 2 else "" for p in parts]
     at = next((i for i in reversed(range(len(tags))) if tags[i]), None)
-    return '' if at is None else tags[at-1] if at and tags[at-1] else tags[at]
+    return "" if at is None else tags[at - 1] if at and tags[at - 1] else tags[at]
+
 
 def role_of(
-    column:str # its name
-)->tuple[str,int]: # 'text', 'text:de', 'visual_id', 'language', 'split', 'origin' or '' for nothing we know; how sure that is, 0 is surest
+    column: str,  # its name
+) -> tuple[
+    str, int
+]:  # 'text', 'text:de', 'visual_id', 'language', 'split', 'origin' or '' for nothing we know; how sure that is, 0 is surest
     "What a column holds, by its name"
-    w = words(column); said = set(w); codes = [x for x in w if x in ISO_639_1 and x not in ('id','no')]
-    if said & TEXT and not said & NUMBERS and 'language' not in said: return (f'text:{codes[0]}' if codes else 'text'),0
-    if other := next((r for r,names in OTHERS.items() if said & names), ''): return other,0
-    if said & SEEN: return 'visual_id',1 if 'id' in said and 'visual' not in said else 0
-    if len(w)==1 and w[0] in ('filepath','path','url'): return 'visual_id',2
-    if len(w)==1 and w[0] in ('id','key','name'): return 'visual_id',3
-    if codes and (len(w)==1 or len(w)==2 and len(codes)==2): return f'text:{codes[0]}',0
-    try: return (f'text:{language_code(w[0])}',0) if len(w)==1 and len(w[0])>3 else ('',0)
-    except LabError: return '',0
+    w = words(column)
+    said = set(w)
+    codes = [x for x in w if x in ISO_639_1 and x not in ("id", "no")]
+    if said & TEXT and not said & NUMBERS and "language" not in said:
+        return (f"text:{codes[0]}" if codes else "text"), 0
+    if other := next((r for r, names in OTHERS.items() if said & names), ""):
+        return other, 0
+    if said & SEEN:
+        return "visual_id", 1 if "id" in said and "visual" not in said else 0
+    if len(w) == 1 and w[0] in ("filepath", "path", "url"):
+        return "visual_id", 2
+    if len(w) == 1 and w[0] in ("id", "key", "name"):
+        return "visual_id", 3
+    if codes and (len(w) == 1 or len(w) == 2 and len(codes) == 2):
+        return f"text:{codes[0]}", 0
+    try:
+        return (f"text:{language_code(w[0])}", 0) if len(w) == 1 and len(w[0]) > 3 else ("", 0)
+    except LabError:
+        return "", 0
 
 # %% ../../nbs/184_corpora.sources.ipynb #d13403b3
 def read_lines(
-    path:Path # .gz or not
-)->tuple[list[str],list[Fault]]:
+    path: Path,  # .gz or not
+) -> tuple[list[str], list[Fault]]:
     "The lines of a text file, see `parallel.decode`; without the blank one after the last line end"
-    lines,faults = decode(file_bytes(path))
-    return lines[:-1] if lines and not lines[-1].strip() else lines,faults
+    lines, faults = decode(file_bytes(path))
+    return lines[:-1] if lines and not lines[-1].strip() else lines, faults
 
-def _texts(value)->Iterator[tuple[str,str]]:
+
+def _texts(value) -> Iterator[tuple[str, str]]:
     "Language ('' where it is not said) and text of a field: a sentence, a list of them, or a mapping from languages to these"
-    if isinstance(value, str): yield '',value
+    if isinstance(value, str):
+        yield "", value
     elif isinstance(value, Mapping):
-        for k,v in value.items(): yield from ((language_tag(k), t) for _,t in _texts(v))
-    elif isinstance(value, Iterable): yield from (pair for v in value for pair in _texts(v))
-    elif value is not None: yield '',str(value)
+        for k, v in value.items():
+            yield from ((language_tag(k), t) for _, t in _texts(v))
+    elif isinstance(value, Iterable):
+        yield from (pair for v in value for pair in _texts(v))
+    elif value is not None:
+        yield "", str(value)
+
 
 def roles_of(
-    columns:Sequence[str],           # their names
-    given:Mapping[str,str]={}        # role → column, where the user says so
-)->dict[str,str]:                    # column → role; '' where it is not used
+    columns: Sequence[str],  # their names
+    given: Mapping[str, str] = {},  # role → column, where the user says so
+) -> dict[str, str]:  # column → role; '' where it is not used
     "What each column is taken for: captions in any number of columns, one column for anything else"
-    if missing := [c for c in given.values() if c not in columns]: raise LabError(f'no column {missing[0]!r}', f'one of {list(columns)}', 'Correct --columns.')
-    found = dict.fromkeys(columns, '') | {c: r for r,c in given.items()}
-    for role in ('visual_id','language','split','origin'):
-        likely = sorted((role_of(c)[1], i) for i,c in enumerate(columns) if role_of(c)[0]==role and not found[c])
-        if likely and role not in found.values(): found[columns[likely[0][1]]] = role
-    if 'text' not in given: found |= {c: role_of(c)[0] for c in columns if not found[c] and role_of(c)[0].startswith('text')}
-    if not any(r.startswith('text') for r in found.values()): raise LabError(f'columns {list(columns)}, none of which is known to hold captions', 'one named caption, text, or by a language such as de', 'Say which: --columns text=NAME')
+    if missing := [c for c in given.values() if c not in columns]:
+        raise LabError(f"no column {missing[0]!r}", f"one of {list(columns)}", "Correct --columns.")
+    found = dict.fromkeys(columns, "") | {c: r for r, c in given.items()}
+    for role in ("visual_id", "language", "split", "origin"):
+        likely = sorted((role_of(c)[1], i) for i, c in enumerate(columns) if role_of(c)[0] == role and not found[c])
+        if likely and role not in found.values():
+            found[columns[likely[0][1]]] = role
+    if "text" not in given:
+        found |= {c: role_of(c)[0] for c in columns if not found[c] and role_of(c)[0].startswith("text")}
+    if not any(r.startswith("text") for r in found.values()):
+        raise LabError(
+            f"columns {list(columns)}, none of which is known to hold captions",
+            "one named caption, text, or by a language such as de",
+            "Say which: --columns text=NAME",
+        )
     return found
 
+
 def told_of(
-    row:Mapping,              # column → value
-    roles:Mapping[str,str],   # column → role
-    file:str, line:int, split:str, origin:str, visual:str='' # where it stands, and what holds unless the row says otherwise
-)->Iterator[Told]:
+    row: Mapping,  # column → value
+    roles: Mapping[str, str],  # column → role
+    file: str,
+    line: int,
+    split: str,
+    origin: str,
+    visual: str = "",  # where it stands, and what holds unless the row says otherwise
+) -> Iterator[Told]:
     "The captions of a row"
-    value = {r: str(row[c]).strip() for c,r in roles.items() if r and not r.startswith('text') and row.get(c) not in (None,'')}
-    split = SPLITS.get(value.get('split', '').lower(), value.get('split') or split)
-    for column,role in roles.items():
-        if role.startswith('text') and column in row:
-            own = role.partition(':')[2] or value.get('language', '')
-            found = list(_texts(row[column])) or [('','')]
-            yield from (Told(file, line, text, l or own, value.get('visual_id', visual), split, value.get('origin', origin)) for l,text in found)
+    value = {
+        r: str(row[c]).strip()
+        for c, r in roles.items()
+        if r and not r.startswith("text") and row.get(c) not in (None, "")
+    }
+    split = SPLITS.get(value.get("split", "").lower(), value.get("split") or split)
+    for column, role in roles.items():
+        if role.startswith("text") and column in row:
+            own = role.partition(":")[2] or value.get("language", "")
+            found = list(_texts(row[column])) or [("", "")]
+            yield from (
+                Told(file, line, text, l or own, value.get("visual_id", visual), split, value.get("origin", origin))
+                for l, text in found
+            )
 
 # %% ../../nbs/184_corpora.sources.ipynb #d41db114
 def split_of(
-    name:str # of a file
-)->str:
+    name: str,  # of a file
+) -> str:
     "The split that a file's name speaks of, else train"
-    return next((SPLITS[w] for w in words(name) if w in SPLITS), 'train')
+    return next((SPLITS[w] for w in words(name) if w in SPLITS), "train")
 
-def _json_rows(path:Path)->list[dict]:
+
+def _json_rows(path: Path) -> list[dict]:
     "Rows of a JSON file: a list of objects, COCO's form, or captions by the picture's name"
     data = json_file(path)
-    if isinstance(data, dict) and 'annotations' in data: return [dict(image=r.name, caption=r.text) for r in coco_rows(path, [])]
-    if isinstance(data, dict): return [dict(image=r.name, caption=r.text) for r in named_rows(path)]
-    if isinstance(data, list) and all(isinstance(r, dict) for r in data): return data
-    raise LabError(f'{path.name} is no list of objects', 'a list of objects, captions by the picture, or the form of COCO', 'Convert it.')
+    if isinstance(data, dict) and "annotations" in data:
+        return [dict(image=r.name, caption=r.text) for r in coco_rows(path, [])]
+    if isinstance(data, dict):
+        return [dict(image=r.name, caption=r.text) for r in named_rows(path)]
+    if isinstance(data, list) and all(isinstance(r, dict) for r in data):
+        return data
+    raise LabError(
+        f"{path.name} is no list of objects",
+        "a list of objects, captions by the picture, or the form of COCO",
+        "Convert it.",
+    )
+
 
 def read_table(
-    path:Path,                   # .csv, .tsv, .jsonl or .json, or .txt with a header
-    given:Mapping[str,str]={},   # role → column
-    origin:str='human',          # where no column says it
-    name:str=''                  # how it is called in faults; '' its own
-)->tuple[list[Told],list[Fault],dict[str,str]]: # captions, faults, column → role
+    path: Path,  # .csv, .tsv, .jsonl or .json, or .txt with a header
+    given: Mapping[str, str] = {},  # role → column
+    origin: str = "human",  # where no column says it
+    name: str = "",  # how it is called in faults; '' its own
+) -> tuple[list[Told], list[Fault], dict[str, str]]:  # captions, faults, column → role
     "The captions of a table"
-    kind,name = path.suffix.lower(),name or path.name; csv.field_size_limit(1<<27) # pictures inside a cell are not our business, but no reason to stop
-    lines,faults = ([],[]) if kind=='.json' else read_lines(path); first = next((l for l in lines if l.strip()), '')
-    if kind not in ('.json','.jsonl') and first.count('|')>max(map(first.count, ',;\t')): raise LabError(f'{name}, whose fields are separated by |', 'commas, semicolons or tabs', 'Replace them, with quotes where a caption holds one.')
-    found = [Record(i, r) for i,r in enumerate(_json_rows(path), 1)] if kind=='.json' else list(records(lines, '{' if kind=='.jsonl' else '\t' if kind=='.tsv' else max(',;\t', key=first.count)))
-    faults += [f for f in found if isinstance(f, Fault)]; rows = [r for r in found if isinstance(r, Record)]
-    if not rows: raise LabError(f'{name} without a row', 'a header and captions', 'Check the file.')
-    if isinstance(rows[0].cells, dict): columns = list(dict.fromkeys(k for r in rows if isinstance(r.cells, dict) for k in r.cells))
+    kind, name = path.suffix.lower(), name or path.name
+    csv.field_size_limit(1 << 27)  # pictures inside a cell are not our business, but no reason to stop
+    lines, faults = ([], []) if kind == ".json" else read_lines(path)
+    first = next((l for l in lines if l.strip()), "")
+    if kind not in (".json", ".jsonl") and first.count("|") > max(map(first.count, ",;\t")):
+        raise LabError(
+            f"{name}, whose fields are separated by |",
+            "commas, semicolons or tabs",
+            "Replace them, with quotes where a caption holds one.",
+        )
+    found = (
+        [Record(i, r) for i, r in enumerate(_json_rows(path), 1)]
+        if kind == ".json"
+        else list(records(lines, "{" if kind == ".jsonl" else "\t" if kind == ".tsv" else max(",;\t", key=first.count)))
+    )
+    faults += [f for f in found if isinstance(f, Fault)]
+    rows = [r for r in found if isinstance(r, Record)]
+    if not rows:
+        raise LabError(f"{name} without a row", "a header and captions", "Check the file.")
+    if isinstance(rows[0].cells, dict):
+        columns = list(dict.fromkeys(k for r in rows if isinstance(r.cells, dict) for k in r.cells))
     else:
-        titles,rows = [str(c).strip() for c in rows[0].cells],rows[1:]
-        columns = [t if titles.index(t)==i else f'{t} ({titles[:i+1].count(t)})' for i,t in enumerate(titles)] # two of one name: both count
-    roles,told = roles_of(columns, given),[]
+        titles, rows = [str(c).strip() for c in rows[0].cells], rows[1:]
+        # two of one name: both count
+        columns = [t if titles.index(t) == i else f"{t} ({titles[: i + 1].count(t)})" for i, t in enumerate(titles)]
+    roles, told = roles_of(columns, given), []
     for r in rows:
-        if not isinstance(r.cells, dict) and len(r.cells)!=len(columns): faults.append(Fault(r.line, 'columns', f'{len(r.cells)} columns instead of {len(columns)}', 'Correct the line; a separator inside a sentence needs quotes.', False)); continue
-        told += told_of(r.cells if isinstance(r.cells, dict) else dict(zip(columns, r.cells)), roles, name, r.line, split_of(name.rpartition('.')[0]), origin)
-    return told,faults,roles
+        if not isinstance(r.cells, dict) and len(r.cells) != len(columns):
+            faults.append(
+                Fault(
+                    r.line,
+                    "columns",
+                    f"{len(r.cells)} columns instead of {len(columns)}",
+                    "Correct the line; a separator inside a sentence needs quotes.",
+                    False,
+                )
+            )
+            continue
+        told += told_of(
+            r.cells if isinstance(r.cells, dict) else dict(zip(columns, r.cells)),
+            roles,
+            name,
+            r.line,
+            split_of(name.rpartition(".")[0]),
+            origin,
+        )
+    return told, faults, roles
+
 
 def is_table(
-    path:Path # a text file
-)->bool:
+    path: Path,  # a text file
+) -> bool:
     "Whether its first line is a header that names captions and pictures"
-    first = next(iter(read_lines(path)[0]), '')
-    try: return len(cells := re.split('[,;\t]', first))>1 and {'visual_id'} < {r.partition(':')[0] for r in roles_of([c.strip() for c in cells]).values() if r}
-    except LabError: return False
+    first = next(iter(read_lines(path)[0]), "")
+    try:
+        return len(cells := re.split("[,;\t]", first)) > 1 and {"visual_id"} < {
+            r.partition(":")[0] for r in roles_of([c.strip() for c in cells]).values() if r
+        }
+    except LabError:
+        return False
 
 # %% ../../nbs/184_corpora.sources.ipynb #c679db1d
-LISTED = {'images','image','pictures','picture','names','files','videos','clips'}
+LISTED = {"images", "image", "pictures", "picture", "names", "files", "videos", "clips"}
+
 
 def read_aligned(
-    paths:Mapping[str,Path],  # name → .txt or .txt.gz
-    origin:str='human'        # of all
-)->tuple[list[Told],list[tuple[str,Fault]],dict[str,str]]: # captions, faults by file, file → role
+    paths: Mapping[str, Path],  # name → .txt or .txt.gz
+    origin: str = "human",  # of all
+) -> tuple[list[Told], list[tuple[str, Fault]], dict[str, str]]:  # captions, faults by file, file → role
     "Captions of files whose lines belong together"
-    texts,names,roles,faults = defaultdict(dict),{},{},[]
-    for name,path in paths.items():
-        stem = name.removesuffix('.gz').removesuffix('.txt'); w,split,code = set(words(stem)),split_of(stem),language_in(stem)
-        if not (code or w & (LISTED|TEXT|SPLITS.keys())): roles[name] = ''; continue # such as README.txt
-        lines,own = read_lines(path); faults += [(name,f) for f in own]
-        if w & LISTED and not (code or w & TEXT): names[split] = name,lines; roles[name] = f'pictures of {split}, a name a line'
-        else: texts[split][name] = code,lines; roles[name] = f'captions of {split}'+(f' in {code!r}' if code else '')
+    texts, names, roles, faults = defaultdict(dict), {}, {}, []
+    for name, path in paths.items():
+        stem = name.removesuffix(".gz").removesuffix(".txt")
+        w, split, code = set(words(stem)), split_of(stem), language_in(stem)
+        if not (code or w & (LISTED | TEXT | SPLITS.keys())):
+            roles[name] = ""
+            continue  # such as README.txt
+        lines, own = read_lines(path)
+        faults += [(name, f) for f in own]
+        if w & LISTED and not (code or w & TEXT):
+            names[split] = name, lines
+            roles[name] = f"pictures of {split}, a name a line"
+        else:
+            texts[split][name] = code, lines
+            roles[name] = f"captions of {split}" + (f" in {code!r}" if code else "")
     told = []
-    for split,files in texts.items():
-        lengths = {n: len(l) for n,(_,l) in files.items()} | ({names[split][0]: len(names[split][1])} if split in names else {})
-        if len(set(lengths.values()))>1: raise LabError('files that belong together with '+', '.join(f'{n:,} lines in {f}' for f,n in lengths.items()), 'as many lines in each', 'Find where they part; a line end inside a caption is the usual reason.')
-        for name,(code,lines) in files.items():
-            told += [Told(name, i+1, t, code, names[split][1][i].strip().split('#')[0] if split in names else f'{split}-{i+1:06d}', split, origin) for i,t in enumerate(lines)]
-    return told,faults,roles
+    for split, files in texts.items():
+        lengths = {n: len(l) for n, (_, l) in files.items()} | (
+            {names[split][0]: len(names[split][1])} if split in names else {}
+        )
+        if len(set(lengths.values())) > 1:
+            raise LabError(
+                "files that belong together with " + ", ".join(f"{n:,} lines in {f}" for f, n in lengths.items()),
+                "as many lines in each",
+                "Find where they part; a line end inside a caption is the usual reason.",
+            )
+        for name, (code, lines) in files.items():
+            told += [
+                Told(
+                    name,
+                    i + 1,
+                    t,
+                    code,
+                    names[split][1][i].strip().split("#")[0] if split in names else f"{split}-{i + 1:06d}",
+                    split,
+                    origin,
+                )
+                for i, t in enumerate(lines)
+            ]
+    return told, faults, roles
 
 # %% ../../nbs/184_corpora.sources.ipynb #c84dd837
 def read_shards(
-    shards:Sequence[Path],       # .tar
-    given:Mapping[str,str]={},   # role → field of the .json
-    origin:str='human'           # of all
-)->tuple[list[Told],dict[str,Place],list[tuple[str,Fault]],dict[str,str]]: # captions, key → picture, faults by shard, part → role
+    shards: Sequence[Path],  # .tar
+    given: Mapping[str, str] = {},  # role → field of the .json
+    origin: str = "human",  # of all
+) -> tuple[
+    list[Told], dict[str, Place], list[tuple[str, Fault]], dict[str, str]
+]:  # captions, key → picture, faults by shard, part → role
     "Captions and pictures of tar shards; keys that several shards use get the shard's name before them"
-    read = {s: shard_samples(s) for s in shards}; uses = Counter(k for found in read.values() for k in found); twice = max(uses.values(), default=0)>1
-    told,places,faults,roles = [],{},[],{}
-    for shard,samples in read.items():
-        for n,(key,sample) in enumerate(samples.items(), 1):
-            if (seen := seen_in(sample)) is None: faults.append((shard.name, Fault(n, 'picture', f'sample {key!r} without a picture or clip', 'Nothing to do if none belongs to it.', False))); continue
-            key = f'{shard.stem}/{key}' if twice else key; places[key],split,own,why = seen,split_of(shard.stem),[],None
-            for what,place in sample.items():
-                if what.split('.')[-1] not in ('txt','caption','cap','json'): continue
-                text = place.data().decode('utf-8', 'replace')
-                if what.endswith('json'):
-                    try: row = json.loads(text); fields = roles_of(list(row), given) if isinstance(row, dict) else {}
-                    except (ValueError,LabError) as e: why = Fault(n, 'json', f'{key}.{what}: {str(e)[:80]}', 'Correct it, or name the field: --columns text=NAME', False); continue
-                    fields = {c: '' if r=='visual_id' else r for c,r in fields.items()}; roles |= {f'.{what} {c}': r for c,r in fields.items()}
+    read = {s: shard_samples(s) for s in shards}
+    uses = Counter(k for found in read.values() for k in found)
+    twice = max(uses.values(), default=0) > 1
+    told, places, faults, roles = [], {}, [], {}
+    for shard, samples in read.items():
+        for n, (key, sample) in enumerate(samples.items(), 1):
+            if (seen := seen_in(sample)) is None:
+                faults.append(
+                    (
+                        shard.name,
+                        Fault(
+                            n,
+                            "picture",
+                            f"sample {key!r} without a picture or clip",
+                            "Nothing to do if none belongs to it.",
+                            False,
+                        ),
+                    )
+                )
+                continue
+            key = f"{shard.stem}/{key}" if twice else key
+            places[key], split, own, why = seen, split_of(shard.stem), [], None
+            for what, place in sample.items():
+                if what.split(".")[-1] not in ("txt", "caption", "cap", "json"):
+                    continue
+                text = place.data().decode("utf-8", "replace")
+                if what.endswith("json"):
+                    try:
+                        row = json.loads(text)
+                        fields = roles_of(list(row), given) if isinstance(row, dict) else {}
+                    except (ValueError, LabError) as e:
+                        why = Fault(
+                            n,
+                            "json",
+                            f"{key}.{what}: {str(e)[:80]}",
+                            "Correct it, or name the field: --columns text=NAME",
+                            False,
+                        )
+                        continue
+                    fields = {c: "" if r == "visual_id" else r for c, r in fields.items()}
+                    roles |= {f".{what} {c}": r for c, r in fields.items()}
                     own += told_of(row, fields, shard.name, n, split, origin, key)
                 else:
-                    code = next((t for w in what.split('.')[:-1] if (t := language_tag(w))), ''); roles[f'.{what}'] = 'captions'+(f' in {code!r}' if code else '')
+                    code = next((t for w in what.split(".")[:-1] if (t := language_tag(w))), "")
+                    roles[f".{what}"] = "captions" + (f" in {code!r}" if code else "")
                     own += [Told(shard.name, n, t, code, key, split, origin) for t in text.splitlines() if t.strip()]
-            if why and not own: faults.append((shard.name, why)) # a .json without captions is only a fault where nothing else tells of the picture
-            told += {(t.language, t.text): t for t in reversed(own)}.values() if len(own)>1 and len({(t.language, t.text) for t in own})<len(own) else own
-    return told,places,faults,roles
+            if why and not own:
+                # a .json without captions is only a fault where nothing else tells of the picture
+                faults.append((shard.name, why))
+            told += (
+                {(t.language, t.text): t for t in reversed(own)}.values()
+                if len(own) > 1 and len({(t.language, t.text) for t in own}) < len(own)
+                else own
+            )
+    return told, places, faults, roles
 
 # %% ../../nbs/184_corpora.sources.ipynb #55970d31
 @dataclass(frozen=True)
 class Cell:
     "A picture inside a dataset's table"
-    dataset:object # of `datasets`, its pictures not decoded
-    row:int        # which
-    column:str     # of pictures
-    suffix:str     # such as .jpg
-    def data(self)->bytes:
+
+    dataset: object  # of `datasets`, its pictures not decoded
+    row: int  # which
+    column: str  # of pictures
+    suffix: str  # such as .jpg
+
+    def data(self) -> bytes:
         "The picture's file"
         found = self.dataset[self.row][self.column]
-        return found['bytes'] if found['bytes'] is not None else Path(found['path']).read_bytes()
+        return found["bytes"] if found["bytes"] is not None else Path(found["path"]).read_bytes()
+
 
 def open_dataset(
-    folder:Path # as `save_to_disk` writes it, or with Parquet files
-)->dict[str,object]: # split → dataset
+    folder: Path,  # as `save_to_disk` writes it, or with Parquet files
+) -> dict[str, object]:  # split → dataset
     "The tables of a `datasets` folder"
-    try: import datasets,pyarrow.parquet as parquet
-    except ImportError: raise LabError('a folder of datasets without the package', 'the package datasets', 'pip install "dasd_lab[datasets]"') from None
+    try:
+        import datasets
+        import pyarrow.parquet as parquet
+    except ImportError:
+        raise LabError(
+            "a folder of datasets without the package", "the package datasets", 'pip install "dasd_lab[datasets]"'
+        ) from None
     tables = defaultdict(list)
-    for p in sorted(folder.rglob('*.parquet')): tables[split_of(p.relative_to(folder).with_suffix('').as_posix())].append(p)
-    try: found = {s: datasets.concatenate_datasets([datasets.Dataset(datasets.table.InMemoryTable(parquet.read_table(p, memory_map=True))) for p in ps]) for s,ps in tables.items()} if tables else datasets.load_from_disk(str(folder))
-    except Exception as e: raise LabError(f'{folder} cannot be opened as a dataset ({str(e)[:120]})', 'a folder that `save_to_disk` wrote, or Parquet files', 'Save it once more.') from None
-    return {SPLITS.get(s, s): t for s,t in found.items()} if isinstance(found, dict) else {split_of(folder.name): found}
+    for p in sorted(folder.rglob("*.parquet")):
+        tables[split_of(p.relative_to(folder).with_suffix("").as_posix())].append(p)
+    try:
+        found = (
+            {
+                s: datasets.concatenate_datasets(
+                    [datasets.Dataset(datasets.table.InMemoryTable(parquet.read_table(p, memory_map=True))) for p in ps]
+                )
+                for s, ps in tables.items()
+            }
+            if tables
+            else datasets.load_from_disk(str(folder))
+        )
+    except Exception as e:
+        raise LabError(
+            f"{folder} cannot be opened as a dataset ({str(e)[:120]})",
+            "a folder that `save_to_disk` wrote, or Parquet files",
+            "Save it once more.",
+        ) from None
+    return (
+        {SPLITS.get(s, s): t for s, t in found.items()} if isinstance(found, dict) else {split_of(folder.name): found}
+    )
+
 
 def read_dataset(
-    folder:Path,                 # see `open_dataset`
-    given:Mapping[str,str]={},   # role → column
-    origin:str='human'           # of all
-)->tuple[list[Told],dict[str,Cell],dict[str,str]]: # captions, name → picture, column → role
+    folder: Path,  # see `open_dataset`
+    given: Mapping[str, str] = {},  # role → column
+    origin: str = "human",  # of all
+) -> tuple[list[Told], dict[str, Cell], dict[str, str]]:  # captions, name → picture, column → role
     "Captions and pictures of a dataset; rows of one name are one picture only where its bytes are the same"
-    told,places,roles = [],{},{}
-    for split,table in open_dataset(folder).items():
+    told, places, roles = [], {}, {}
+    for split, table in open_dataset(folder).items():
         import datasets
-        pictures = [c for c,f in table.features.items() if isinstance(f, datasets.Image) or isinstance(f, dict) and {'bytes','path'} <= set(f)]
-        for c in pictures: table = table.cast_column(c, datasets.Image(decode=False))
-        own = roles_of([c for c in table.column_names if c not in pictures], given); roles |= own | {c: 'pictures' for c in pictures[:1]}
-        for i,row in enumerate(table.remove_columns(pictures)):
-            name = next((str(row[c]) for c,r in own.items() if r=='visual_id' and row[c] is not None), '')
+
+        pictures = [
+            c
+            for c, f in table.features.items()
+            if isinstance(f, datasets.Image) or isinstance(f, dict) and {"bytes", "path"} <= set(f)
+        ]
+        for c in pictures:
+            table = table.cast_column(c, datasets.Image(decode=False))
+        own = roles_of([c for c in table.column_names if c not in pictures], given)
+        roles |= own | {c: "pictures" for c in pictures[:1]}
+        for i, row in enumerate(table.remove_columns(pictures)):
+            name = next((str(row[c]) for c, r in own.items() if r == "visual_id" and row[c] is not None), "")
             if pictures:
-                path = (table.data.column(pictures[0])[i].as_py() or {}).get('path') or ''; key = f'{split}/{name or f"{i:06d}"}'; cell = Cell(table, i, pictures[0], Path(path).suffix.lower() or '.png')
-                if key in places and places[key].data()!=cell.data(): key += f'-{i}'
+                path = (table.data.column(pictures[0])[i].as_py() or {}).get("path") or ""
+                key = f"{split}/{name or f'{i:06d}'}"
+                cell = Cell(table, i, pictures[0], Path(path).suffix.lower() or ".png")
+                if key in places and places[key].data() != cell.data():
+                    key += f"-{i}"
                 places.setdefault(key, cell)
-            else: key = name or f'{split}-{i:06d}'
-            told += [replace(t, visual=key) for t in told_of(row, own, folder.name, i+1, split, origin, key)]
-    return told,places,roles
+            else:
+                key = name or f"{split}-{i:06d}"
+            told += [replace(t, visual=key) for t in told_of(row, own, folder.name, i + 1, split, origin, key)]
+    return told, places, roles

@@ -6,97 +6,178 @@
 __all__ = ['VARIANTS', 'INSTALLED', 'PACKAGE', 'stamp_captions', 'members', 'unpack_stamps', 'stamps_folder', 'Stamps']
 
 # %% ../../nbs/125_corpora.stamps.ipynb #8e845746
-import lzma,os,tarfile
+import lzma
+import os
+import tarfile
 from collections.abc import Iterator
 from io import BytesIO
-from pathlib import Path,PurePosixPath
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from ..contracts import Caption,LabError
-from .captions import ISO_639_1,clean_text
-from .catalog import Corpus,data_root,register_corpus
-from .visuals import Visuals,read_picture
+from ..contracts import Caption, LabError
+from .captions import ISO_639_1, clean_text
+from .catalog import Corpus, data_root, register_corpus
+from .visuals import Visuals, read_picture
 from ..storage import whole_folder
 
 # %% ../../nbs/125_corpora.stamps.ipynb #9a3a8279
-VARIANTS = dict(zh=('zh_CN','zh_TW'), pt=('pt','pt_BR'), sr=('sr','sr@latin'), ca=('ca','ca@valencia')) # the first that is there stands for the language
+# the first that is there stands for the language
+VARIANTS = dict(zh=("zh_CN", "zh_TW"), pt=("pt", "pt_BR"), sr=("sr", "sr@latin"), ca=("ca", "ca@valencia"))
+
 
 def stamp_captions(
-    text:str # of a stamp's .txt file
-)->dict[str,str]: # ISO 639-1 → caption; empty ones left out
+    text: str,  # of a stamp's .txt file
+) -> dict[str, str]:  # ISO 639-1 → caption; empty ones left out
     "The captions of one stamp"
-    first,*rest = text.replace('\ufeff', '').splitlines() or ['']
-    found = {k.strip(): clean_text(v) for k,mark,v in (line.partition('.utf8=') for line in rest) if mark and v.strip()}
-    one = {l: next((found[v] for v in VARIANTS.get(l, (l,)) if found.get(v)), '') for l in sorted({k.split('_')[0].split('@')[0] for k in found} & ISO_639_1 - {'en'})}
-    return (dict(en=clean_text(first)) if first.strip() else {}) | {l: t for l,t in one.items() if t}
+    first, *rest = text.replace("\ufeff", "").splitlines() or [""]
+    found = {
+        k.strip(): clean_text(v) for k, mark, v in (line.partition(".utf8=") for line in rest) if mark and v.strip()
+    }
+    one = {
+        l: next((found[v] for v in VARIANTS.get(l, (l,)) if found.get(v)), "")
+        for l in sorted({k.split("_")[0].split("@")[0] for k in found} & ISO_639_1 - {"en"})
+    }
+    return (dict(en=clean_text(first)) if first.strip() else {}) | {l: t for l, t in one.items() if t}
 
 # %% ../../nbs/125_corpora.stamps.ipynb #26b50a97
-INSTALLED = '/usr/share/tuxpaint/stamps','/usr/local/share/tuxpaint/stamps'
-PACKAGE = 'tuxpaint-stamps-default'
+INSTALLED = "/usr/share/tuxpaint/stamps", "/usr/local/share/tuxpaint/stamps"
+PACKAGE = "tuxpaint-stamps-default"
+
 
 def members(
-    archive:bytes # a Unix `ar` archive, which a .deb file is
-)->Iterator[tuple[str,bytes]]: # name, content
+    archive: bytes,  # a Unix `ar` archive, which a .deb file is
+) -> Iterator[tuple[str, bytes]]:  # name, content
     "The files of an `ar` archive"
     at = 8
-    while at+60<=len(archive):
-        name,size = archive[at:at+16].decode('ascii', 'replace').strip().rstrip('/'),archive[at+48:at+58].strip()
-        if not size.isdigit() or at+60+(size := int(size))>len(archive): raise LabError(f'an archive that ends within {name}', 'a whole file', 'Fetch it again.')
-        yield name,archive[at+60:at+60+size]
-        at += 60+size+size%2
+    while at + 60 <= len(archive):
+        name, size = (
+            archive[at : at + 16].decode("ascii", "replace").strip().rstrip("/"),
+            archive[at + 48 : at + 58].strip(),
+        )
+        if not size.isdigit() or at + 60 + (size := int(size)) > len(archive):
+            raise LabError(f"an archive that ends within {name}", "a whole file", "Fetch it again.")
+        yield name, archive[at + 60 : at + 60 + size]
+        at += 60 + size + size % 2
+
 
 def unpack_stamps(
-    package:str|Path,        # .deb
-    folder:str|Path          # appears whole or not at all
-)->Path:
+    package: str | Path,  # .deb
+    folder: str | Path,  # appears whole or not at all
+) -> Path:
     "The stamps of Debian's package file, without its sounds"
     package = Path(package)
-    try: data = next(content for name,content in members(package.read_bytes()) if name=='data.tar.xz')
-    except (OSError,StopIteration) as e: raise LabError(f'{package} without a data.tar.xz inside', f'the package file of {PACKAGE}', f'Fetch it: apt-get download {PACKAGE}') from e
+    try:
+        data = next(content for name, content in members(package.read_bytes()) if name == "data.tar.xz")
+    except (OSError, StopIteration) as e:
+        raise LabError(
+            f"{package} without a data.tar.xz inside",
+            f"the package file of {PACKAGE}",
+            f"Fetch it: apt-get download {PACKAGE}",
+        ) from e
     with whole_folder(folder) as fresh:
         try:
-            with tarfile.open(fileobj=BytesIO(data), mode='r:xz') as tar:
+            with tarfile.open(fileobj=BytesIO(data), mode="r:xz") as tar:
                 for m in tar:
                     place = PurePosixPath(m.name)
-                    if not m.isfile() or '..' in place.parts or place.is_absolute() or not ('stamps' in place.parts and place.suffix in ('.png','.txt') or place.name=='copyright'): continue
-                    (fresh/place).parent.mkdir(parents=True, exist_ok=True); (fresh/place).write_bytes(tar.extractfile(m).read())
-        except (tarfile.TarError,lzma.LZMAError,EOFError) as e: raise LabError(f'{package} cannot be read to its end ({e})', 'a whole package file', f'Fetch it again: apt-get download {PACKAGE}') from e
-        if not any(fresh.rglob('*.png')): raise LabError(f'{package} without stamps', f'the package file of {PACKAGE}', f'Fetch it: apt-get download {PACKAGE}')
+                    if (
+                        not m.isfile()
+                        or ".." in place.parts
+                        or place.is_absolute()
+                        or not (
+                            "stamps" in place.parts and place.suffix in (".png", ".txt") or place.name == "copyright"
+                        )
+                    ):
+                        continue
+                    (fresh / place).parent.mkdir(parents=True, exist_ok=True)
+                    (fresh / place).write_bytes(tar.extractfile(m).read())
+        except (tarfile.TarError, lzma.LZMAError, EOFError) as e:
+            raise LabError(
+                f"{package} cannot be read to its end ({e})",
+                "a whole package file",
+                f"Fetch it again: apt-get download {PACKAGE}",
+            ) from e
+        if not any(fresh.rglob("*.png")):
+            raise LabError(
+                f"{package} without stamps", f"the package file of {PACKAGE}", f"Fetch it: apt-get download {PACKAGE}"
+            )
     return Path(folder)
 
+
 def stamps_folder(
-    root:str|Path|None=None # a folder, a .deb file, or None: $TUXPAINT_STAMPS, the lab's data, or where Tux Paint is installed
-)->Path:
+    root: str
+    | Path
+    | None = None,  # a folder, a .deb file, or None: $TUXPAINT_STAMPS, the lab's data, or where Tux Paint is installed
+) -> Path:
     "The folder with the stamps"
-    given = root or os.environ.get('TUXPAINT_STAMPS'); home = data_root()/'stamps'
-    places = [Path(given).expanduser()] if given else [home,*map(Path, INSTALLED)]
+    given = root or os.environ.get("TUXPAINT_STAMPS")
+    home = data_root() / "stamps"
+    places = [Path(given).expanduser()] if given else [home, *map(Path, INSTALLED)]
     found = next((p for p in places if p.exists()), None)
-    if found is None: raise LabError(f'no stamps in {places[0]}' if given else "no stamps in the lab's data nor installed", f'a folder of stamps, or the package file of {PACKAGE}', f'apt-get install {PACKAGE}; or apt-get download {PACKAGE}, and give the file as root=.')
-    if found.is_file(): found = own if (own := home/found.stem).is_dir() else unpack_stamps(found, own)
-    return next((f for pattern in ('usr/share/tuxpaint/stamps','*/usr/share/tuxpaint/stamps') for f in sorted(found.glob(pattern), reverse=True)), found) # unpacked here, a folder a package; the newest name
+    if found is None:
+        raise LabError(
+            f"no stamps in {places[0]}" if given else "no stamps in the lab's data nor installed",
+            f"a folder of stamps, or the package file of {PACKAGE}",
+            f"apt-get install {PACKAGE}; or apt-get download {PACKAGE}, and give the file as root=.",
+        )
+    if found.is_file():
+        found = own if (own := home / found.stem).is_dir() else unpack_stamps(found, own)
+    # unpacked here, a folder a package; the newest name
+    return next(
+        (
+            f
+            for pattern in ("usr/share/tuxpaint/stamps", "*/usr/share/tuxpaint/stamps")
+            for f in sorted(found.glob(pattern), reverse=True)
+        ),
+        found,
+    )
 
 # %% ../../nbs/125_corpora.stamps.ipynb #0abc7fa5
-@register_corpus('stamps')
+@register_corpus("stamps")
 class Stamps(Corpus):
     "Tux Paint's stamps with their captions; one split, `test`, to evaluate on"
-    name,splits = 'stamps',('test',)
-    def __init__(self,
-        root:str|Path|None=None,            # see `stamps_folder`
-        without:tuple[str,...]=('symbols',) # themes, the first folder of a stamp, that are left out
+
+    name, splits = "stamps", ("test",)
+
+    def __init__(
+        self,
+        root: str | Path | None = None,  # see `stamps_folder`
+        without: tuple[str, ...] = ("symbols",),  # themes, the first folder of a stamp, that are left out
     ):
         self.root = stamps_folder(root)
-        files = [p for p in sorted(self.root.rglob('*.txt')) if p.with_suffix('.png').is_file() and p.relative_to(self.root).parts[0] not in without]
-        if not files: raise LabError(f'{self.root} without a picture and its caption file', 'such as animals/cat.png and animals/cat.txt', f'Give the folder of {PACKAGE}.')
-        self.texts = {p.relative_to(self.root).with_suffix('').as_posix(): stamp_captions(p.read_text(encoding='utf-8', errors='replace')) for p in files}
-        self.texts = {v: t for v,t in self.texts.items() if 'en' in t}
-        self.languages = ('en',*sorted({l for t in self.texts.values() for l in t}-{'en'}))
-        ids = list(self.texts); self._visuals = Visuals(ids, lambda i: np.asarray(read_picture(self.root/f'{ids[i]}.png'))[None])
+        files = [
+            p
+            for p in sorted(self.root.rglob("*.txt"))
+            if p.with_suffix(".png").is_file() and p.relative_to(self.root).parts[0] not in without
+        ]
+        if not files:
+            raise LabError(
+                f"{self.root} without a picture and its caption file",
+                "such as animals/cat.png and animals/cat.txt",
+                f"Give the folder of {PACKAGE}.",
+            )
+        self.texts = {
+            p.relative_to(self.root).with_suffix("").as_posix(): stamp_captions(
+                p.read_text(encoding="utf-8", errors="replace")
+            )
+            for p in files
+        }
+        self.texts = {v: t for v, t in self.texts.items() if "en" in t}
+        self.languages = ("en", *sorted({l for t in self.texts.values() for l in t} - {"en"}))
+        ids = list(self.texts)
+        self._visuals = Visuals(ids, lambda i: np.asarray(read_picture(self.root / f"{ids[i]}.png"))[None])
 
-    def visuals(self, split:str)->Visuals: self.check(split); return self._visuals
-    def _captions(self, split:str, language:str)->list[Caption]: return [Caption(t[language], language, v, 'human') for v,t in self.texts.items() if language in t]
-    def facts(self,
-        visual_id:str # such as animals/mammals/cat
-    )->dict[str,str|tuple[str,...]]: # 'theme', and 'kind': cartoon or picture
+    def visuals(self, split: str) -> Visuals:
+        self.check(split)
+        return self._visuals
+
+    def _captions(self, split: str, language: str) -> list[Caption]:
+        return [Caption(t[language], language, v, "human") for v, t in self.texts.items() if language in t]
+
+    def facts(
+        self,
+        visual_id: str,  # such as animals/mammals/cat
+    ) -> dict[str, str | tuple[str, ...]]:  # 'theme', and 'kind': cartoon or picture
         "What the folders tell of a stamp"
-        parts = visual_id.split('/'); return dict(theme=parts[0], kind='cartoon' if 'cartoon' in parts else 'picture')
+        parts = visual_id.split("/")
+        return dict(theme=parts[0], kind="cartoon" if "cartoon" in parts else "picture")

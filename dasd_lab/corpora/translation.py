@@ -12,158 +12,227 @@ from functools import cached_property, lru_cache
 from random import Random
 
 from ..contracts import LabError
-from .grammar import COLOURS, SIZES, Language, Plan, Scene, Segment, Thing, finish, load_language, plan_sentence, resolve, segments, _modifier
+from dasd_lab.corpora.grammar import (
+    COLOURS,
+    SIZES,
+    Language,
+    Plan,
+    Scene,
+    Segment,
+    Thing,
+    _modifier,
+    finish,
+    load_language,
+    plan_sentence,
+    resolve,
+    segments,
+)
 
 # %% ../../nbs/15_corpora.translation.ipynb #7e628aff
 @dataclass(frozen=True)
 class NoiseSpec:
     "How often each kind of translation error happens to a content segment"
-    dropped:float=.025      # left out
-    untranslated:float=.025 # left in English
-    wrong_sense:float=.032  # a noun as another noun, a modifier as another of its kind
-    wrong_form:float=.03    # another number, case or gender than the sentence asks for
-    swapped:float=.018      # changed places with the next one
+
+    dropped: float = 0.025  # left out
+    untranslated: float = 0.025  # left in English
+    wrong_sense: float = 0.032  # a noun as another noun, a modifier as another of its kind
+    wrong_form: float = 0.03  # another number, case or gender than the sentence asks for
+    swapped: float = 0.018  # changed places with the next one
 
     def __post_init__(self):
-        if not 0<=(total:=sum(self.rates.values()))<=1 or min(self.rates.values())<0: raise LabError(f'noise rates that add up to {total}', 'rates between 0 and 1 that add up to at most 1', 'Lower them.')
+        if not 0 <= (total := sum(self.rates.values())) <= 1 or min(self.rates.values()) < 0:
+            raise LabError(
+                f"noise rates that add up to {total}", "rates between 0 and 1 that add up to at most 1", "Lower them."
+            )
+
     @cached_property
-    def rates(self)->dict[str,float]: return {k:getattr(self, k) for k in self.__dataclass_fields__}
+    def rates(self) -> dict[str, float]:
+        return {k: getattr(self, k) for k in self.__dataclass_fields__}
+
     @cached_property
-    def total(self)->float: return sum(self.rates.values())
+    def total(self) -> float:
+        return sum(self.rates.values())
 
 # %% ../../nbs/15_corpora.translation.ipynb #10c6cb25
-CONTENT = ('quantifier','classifier','modifier','noun','word','relation','place')
+CONTENT = ("quantifier", "classifier", "modifier", "noun", "word", "relation", "place")
+
 
 def is_content(
-    part:Segment # of a sentence
-)->bool:
+    part: Segment,  # of a sentence
+) -> bool:
     "Whether a segment carries meaning (particles of one sign and blanks do not)"
-    return part.kind in CONTENT and (part.kind!='relation' or len(part.text.strip())>1)
+    return part.kind in CONTENT and (part.kind != "relation" or len(part.text.strip()) > 1)
 
 # %% ../../nbs/15_corpora.translation.ipynb #cfc6b45d
 @lru_cache
-def _genders(language:Language)->dict[str,None]: return dict.fromkeys(o.gender for syn in language.nouns.values() for o in syn)
+def _genders(language: Language) -> dict[str, None]:
+    return dict.fromkeys(o.gender for syn in language.nouns.values() for o in syn)
+
 
 @lru_cache(maxsize=2048)
-def _others(language:Language, key:str)->list[str]: return [o for o in language.nouns if o!=key]
+def _others(language: Language, key: str) -> list[str]:
+    return [o for o in language.nouns if o != key]
 
 # %% ../../nbs/15_corpora.translation.ipynb #281b953a
 def english_of(
-    part:Segment # of a target-language sentence
-)->str:
+    part: Segment,  # of a target-language sentence
+) -> str:
     "The English words a segment stands for; empty when it has none of its own"
-    en = load_language('en'); data,plural = en.data,'1' not in part.features
-    pick = lambda entries: entries[min(part.variant, len(entries)-1)]
-    if part.kind=='noun': return en.nouns[part.key][0].forms['pl' if plural else 'sg','nom']
-    if part.kind=='modifier': return data['modifiers'][part.key][0]
-    if part.kind=='quantifier': return data['quantifiers'][part.key]
-    if part.kind=='relation': return pick(data['relations'][part.key]).replace('{b}', '').strip()
-    if part.kind=='place': return pick(data['places'][part.key])
-    return resolve(data['words'].get(part.key, ''), frozenset({'pl' if plural else 'sg'}))
+    en = load_language("en")
+    data, plural = en.data, "1" not in part.features
+    pick = lambda entries: entries[min(part.variant, len(entries) - 1)]
+    if part.kind == "noun":
+        return en.nouns[part.key][0].forms["pl" if plural else "sg", "nom"]
+    if part.kind == "modifier":
+        return data["modifiers"][part.key][0]
+    if part.kind == "quantifier":
+        return data["quantifiers"][part.key]
+    if part.kind == "relation":
+        return pick(data["relations"][part.key]).replace("{b}", "").strip()
+    if part.kind == "place":
+        return pick(data["places"][part.key])
+    return resolve(data["words"].get(part.key, ""), frozenset({"pl" if plural else "sg"}))
 
 # %% ../../nbs/15_corpora.translation.ipynb #6181df27
 def other_forms(
-    part:Segment,       # a noun, modifier, quantifier or word
-    language:Language   # whose
-)->list[str]:
+    part: Segment,  # a noun, modifier, quantifier or word
+    language: Language,  # whose
+) -> list[str]:
     "Inflections of the same word that differ from the one in the sentence"
-    if part.kind=='noun': forms = language.nouns[part.key][part.variant].forms.values()
-    elif part.kind=='classifier': forms = _genders(language)  # a measure word of something else
-    elif part.kind in ('modifier','quantifier','word'):
-        genders,numbers = _genders(language),dict.fromkeys(language.data['numbers'].values())
+    if part.kind == "noun":
+        forms = language.nouns[part.key][part.variant].forms.values()
+    elif part.kind == "classifier":
+        forms = _genders(language)  # a measure word of something else
+    elif part.kind in ("modifier", "quantifier", "word"):
+        genders, numbers = _genders(language), dict.fromkeys(language.data["numbers"].values())
         forms = []
         for g in genders:
             for n in numbers:
-                f = (part.features-set(genders)-set(numbers))|{g,n}
-                try: forms.append(_form(part, language, part.key, f))
-                except LabError: pass  # this gender and number do not meet in the language
-    else: forms = []
-    return [o for o in dict.fromkeys(forms) if o and o!=part.text]
+                f = (part.features - set(genders) - set(numbers)) | {g, n}
+                try:
+                    forms.append(_form(part, language, part.key, f))
+                except LabError:
+                    pass  # this gender and number do not meet in the language
+    else:
+        forms = []
+    return [o for o in dict.fromkeys(forms) if o and o != part.text]
 
-def _form(part:Segment, language:Language, key:str, features:frozenset)->str:
-    if part.kind=='modifier': return _modifier(language, Thing('', 1, key), min(part.variant, len(language.data['modifiers'][key])-1), features)
-    if part.kind=='quantifier': return resolve(language.data['quantifiers'][key], features)
-    return resolve(language.data['words'][key], features)
+
+def _form(part: Segment, language: Language, key: str, features: frozenset) -> str:
+    if part.kind == "modifier":
+        return _modifier(
+            language, Thing("", 1, key), min(part.variant, len(language.data["modifiers"][key]) - 1), features
+        )
+    if part.kind == "quantifier":
+        return resolve(language.data["quantifiers"][key], features)
+    return resolve(language.data["words"][key], features)
 
 # %% ../../nbs/15_corpora.translation.ipynb #10aee6fd
 def other_sense(
-    part:Segment,       # a noun or modifier
-    language:Language,  # whose
-    rng:Random          # which other
-)->str:
+    part: Segment,  # a noun or modifier
+    language: Language,  # whose
+    rng: Random,  # which other
+) -> str:
     "Another noun, or another modifier of the same kind, in the form that the sentence asks for; empty when there is none"
-    if part.kind=='noun':
+    if part.kind == "noun":
         n = language.nouns[rng.choice(_others(language, part.key))][0]
-        return next((form for (number,case),form in n.forms.items() if number in part.features and case in part.features), '')
-    if part.kind!='modifier': return ''
-    return _form(part, language, rng.choice([o for o in (COLOURS if part.key in COLOURS else SIZES) if o!=part.key]), part.features)
+        return next(
+            (form for (number, case), form in n.forms.items() if number in part.features and case in part.features), ""
+        )
+    if part.kind != "modifier":
+        return ""
+    return _form(
+        part,
+        language,
+        rng.choice([o for o in (COLOURS if part.key in COLOURS else SIZES) if o != part.key]),
+        part.features,
+    )
 
 # %% ../../nbs/15_corpora.translation.ipynb #dac9ad98
 def seeded(
-    *key # anything with a text
-)->Random:
+    *key,  # anything with a text
+) -> Random:
     "A generator that depends on a key alone, the same on every machine"
-    return Random(int.from_bytes(hashlib.blake2b('/'.join(map(str, key)).encode(), digest_size=8).digest()))
+    return Random(int.from_bytes(hashlib.blake2b("/".join(map(str, key)).encode(), digest_size=8).digest()))
 
 # %% ../../nbs/15_corpora.translation.ipynb #b4eb826b
-def _kind(spec:NoiseSpec, x:float)->str:
+def _kind(spec: NoiseSpec, x: float) -> str:
     "The error that a draw x in [0, 1) stands for; none above the total"
-    for kind,rate in spec.rates.items():
-        if x<rate: return kind
+    for kind, rate in spec.rates.items():
+        if x < rate:
+            return kind
         x -= rate
-    return ''
+    return ""
 
-def _without_a_word(part:Segment, rng:Random)->str:
+
+def _without_a_word(part: Segment, rng: Random) -> str:
     "A place or relation loses one word of several, anything else goes as a whole"
     words = part.text.split()
-    if part.kind not in ('place','relation') or len(words)<2: return ''
+    if part.kind not in ("place", "relation") or len(words) < 2:
+        return ""
     words.pop(rng.randrange(len(words)))
-    return ' '.join(words)
+    return " ".join(words)
 
-def _wrong(part:Segment, kind:str, language:Language, rng:Random)->str|None:
+
+def _wrong(part: Segment, kind: str, language: Language, rng: Random) -> str | None:
     "The text with one error; None when it cannot have that error"
-    if kind=='dropped': return _without_a_word(part, rng)
-    options = other_forms(part, language) if kind=='wrong_form' else [english_of(part) if kind=='untranslated' else other_sense(part, language, rng)]
+    if kind == "dropped":
+        return _without_a_word(part, rng)
+    options = (
+        other_forms(part, language)
+        if kind == "wrong_form"
+        else [english_of(part) if kind == "untranslated" else other_sense(part, language, rng)]
+    )
     return rng.choice(options) or None if options else None
 
-def _put(part:Segment, text:str)->Segment:
+
+def _put(part: Segment, text: str) -> Segment:
     "Another text between the same blanks"
     old = part.text
-    return part._replace(text=old[:len(old)-len(old.lstrip())]+text+old[len(old.rstrip()):])
+    return part._replace(text=old[: len(old) - len(old.lstrip())] + text + old[len(old.rstrip()) :])
 
 # %% ../../nbs/15_corpora.translation.ipynb #97ea0b00
 def add_noise(
-    parts:list[Segment],   # a sentence in pieces
-    language:Language,     # of the sentence
-    spec:NoiseSpec,        # how often
-    rng:Random             # draws once for each content segment
-)->tuple[list[Segment],list[str]]: # the sentence with its errors, and their kinds
+    parts: list[Segment],  # a sentence in pieces
+    language: Language,  # of the sentence
+    spec: NoiseSpec,  # how often
+    rng: Random,  # draws once for each content segment
+) -> tuple[list[Segment], list[str]]:  # the sentence with its errors, and their kinds
     "Errors of translation at the stated rates"
-    parts,done,moved = list(parts),[],-1
-    content = [i for i,o in enumerate(parts) if is_content(o)]
-    for i,after in zip(content, content[1:]+[-1]):
+    parts, done, moved = list(parts), [], -1
+    content = [i for i, o in enumerate(parts) if is_content(o)]
+    for i, after in zip(content, content[1:] + [-1]):
         x = rng.random()
-        if x>=spec.total or i==moved: continue
+        if x >= spec.total or i == moved:
+            continue
         kind = _kind(spec, x)
-        if kind=='swapped':
-            if after<0: continue
-            parts[i],parts[after],moved = _put(parts[i], parts[after].text.strip()),_put(parts[after], parts[i].text.strip()),after
-        elif (text := _wrong(parts[i], kind, language, rng)) is None: continue
-        else: parts[i] = _put(parts[i], text)
+        if kind == "swapped":
+            if after < 0:
+                continue
+            parts[i], parts[after], moved = (
+                _put(parts[i], parts[after].text.strip()),
+                _put(parts[after], parts[i].text.strip()),
+                after,
+            )
+        elif (text := _wrong(parts[i], kind, language, rng)) is None:
+            continue
+        else:
+            parts[i] = _put(parts[i], text)
         done.append(kind)
-    return parts,done
+    return parts, done
 
 # %% ../../nbs/15_corpora.translation.ipynb #2fa02298
 def translate(
-    scene:Scene,               # what the sentence says
-    plan:Plan,                 # of the English sentence
-    language:str|Language,     # target
-    key:str,                   # draws depend on this alone: seed, caption, say '0/s000123'
-    spec:NoiseSpec=NoiseSpec() # of errors
-)->tuple[str,list[str]]:       # the sentence, and the kinds of its errors
+    scene: Scene,  # what the sentence says
+    plan: Plan,  # of the English sentence
+    language: str | Language,  # target
+    key: str,  # draws depend on this alone: seed, caption, say '0/s000123'
+    spec: NoiseSpec = NoiseSpec(),  # of errors
+) -> tuple[str, list[str]]:  # the sentence, and the kinds of its errors
     "A machine translation of an English sentence"
-    if isinstance(language, str): language = load_language(language)
+    if isinstance(language, str):
+        language = load_language(language)
     rng = seeded(key, language.code)
     own = plan_sentence(scene, language, plan.style, rng, plan)
-    parts,errors = add_noise(segments(scene, language, own, 'mt'), language, spec, rng)
+    parts, errors = add_noise(segments(scene, language, own, "mt"), language, spec, rng)
     return finish(parts, language), errors

@@ -8,7 +8,7 @@ __all__ = ['TEXTS', 'CLIP4CLIP', 'MULTI', 'NINE', 'CLIPS', 'DIVISIONS', 'NRCCR',
 
 # %% ../../nbs/126_corpora.video.ipynb #762b1f40
 import csv
-from collections.abc import Callable,Iterable,Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -16,144 +16,357 @@ import numpy as np
 from ..contracts import LabError
 from .captions import language_code
 from .catalog import register_corpus
-from .clips import CLIP_SUFFIXES,N_FRAMES,broken_clips,read_clip
-from .files import FileFault,Row,json_file,text_lines,told_rows,visual_name
+from .clips import CLIP_SUFFIXES, N_FRAMES, broken_clips, read_clip
+from .files import FileFault, Row, json_file, text_lines, told_rows, visual_name
+from .published import Counts, PublishedCorpus, WantedFile
 from .visuals import Visuals
-from .published import Counts,PublishedCorpus,WantedFile
 
 # %% ../../nbs/126_corpora.video.ipynb #9feaf5b2
 class ClipCorpus(PublishedCorpus):
     "A published corpus whose visuals are clips"
-    clips = True
-    def __init__(self,
-        root:str|Path|None=None,     # its folder, see `PublishedCorpus`
-        pictures:str|Path|None=None, # folder of the clips, where it is elsewhere
-        frames:int=N_FRAMES          # of a clip, at most
-    ): super().__init__(root, pictures); self.frames = frames
 
-    def picture_path(self, visual_id:str)->Path|None:
+    clips = True
+
+    def __init__(
+        self,
+        root: str | Path | None = None,  # its folder, see `PublishedCorpus`
+        pictures: str | Path | None = None,  # folder of the clips, where it is elsewhere
+        frames: int = N_FRAMES,  # of a clip, at most
+    ):
+        super().__init__(root, pictures)
+        self.frames = frames
+
+    def picture_path(self, visual_id: str) -> Path | None:
         "The file of a clip; None: not there"
-        return next((p for w in self.wanted if w.kind=='visuals' and (folder := self.path(w)) for end in CLIP_SUFFIXES if (p := folder/f'{visual_id}{end}').is_file()), None)
-    def _frames(self, visual_id:str)->np.ndarray:
+        return next(
+            (
+                p
+                for w in self.wanted
+                if w.kind == "visuals" and (folder := self.path(w))
+                for end in CLIP_SUFFIXES
+                if (p := folder / f"{visual_id}{end}").is_file()
+            ),
+            None,
+        )
+
+    def _frames(self, visual_id: str) -> np.ndarray:
         path = self.picture_path(visual_id)
         return read_clip(path, self.frames) if path else super()._frames(visual_id)
-    def visuals(self, split:str)->Visuals: found = super().visuals(split); found.n_frames = self.frames; return found
-    def broken(self,
-        split:str,                  # one of `splits`
-        progress:Callable=iter      # such as `tqdm`
-    )->dict[str,str]:               # id → what is wrong: not there, or no frame that can be decoded
+
+    def visuals(self, split: str) -> Visuals:
+        found = super().visuals(split)
+        found.n_frames = self.frames
+        return found
+
+    def broken(
+        self,
+        split: str,  # one of `splits`
+        progress: Callable = iter,  # such as `tqdm`
+    ) -> dict[str, str]:  # id → what is wrong: not there, or no frame that can be decoded
         "Clips of a split that cannot be used"
         files = {v: self.picture_path(v) for v in self.ids(split)}
-        return {v: 'no file' for v,p in files.items() if p is None} | broken_clips({v: p for v,p in files.items() if p}, progress)
+        return {v: "no file" for v, p in files.items() if p is None} | broken_clips(
+            {v: p for v, p in files.items() if p}, progress
+        )
 
 # %% ../../nbs/126_corpora.video.ipynb #87160bd4
-TEXTS = 'caption','captions','sentence','sentences','text'
+TEXTS = "caption", "captions", "sentence", "sentences", "text"
+
 
 def clip_rows(
-    path:Path # JSON
-)->list[Row]:
+    path: Path,  # JSON
+) -> list[Row]:
     "Captions of clips: {name: captions}, [{'video_id', 'caption'}], or {'sentences': [{'video_id', 'caption'}]}"
     data = json_file(path)
-    if isinstance(data, dict) and isinstance(data.get('sentences'), list): data = data['sentences']
-    found = list(data.items()) if isinstance(data, dict) else [(r.get('video_id', r.get('videoID')), next((r[k] for k in TEXTS if k in r), None)) for r in data if isinstance(r, dict)] if isinstance(data, list) else []
-    if not found or any(not isinstance(name, str) or not isinstance(text, (str,list)) for name,text in found): raise LabError(f'{path} without captions by the name of a clip', "a dictionary by names, or objects with 'video_id' and 'caption'", 'Fetch the published file again.')
-    return [Row(clip_name(name), t, path.name, i) for i,(name,text) in enumerate(found, 1) for t in ([text] if isinstance(text, str) else text)]
+    if isinstance(data, dict) and isinstance(data.get("sentences"), list):
+        data = data["sentences"]
+    found = (
+        list(data.items())
+        if isinstance(data, dict)
+        else [
+            (r.get("video_id", r.get("videoID")), next((r[k] for k in TEXTS if k in r), None))
+            for r in data
+            if isinstance(r, dict)
+        ]
+        if isinstance(data, list)
+        else []
+    )
+    if not found or any(not isinstance(name, str) or not isinstance(text, (str, list)) for name, text in found):
+        raise LabError(
+            f"{path} without captions by the name of a clip",
+            "a dictionary by names, or objects with 'video_id' and 'caption'",
+            "Fetch the published file again.",
+        )
+    return [
+        Row(clip_name(name), t, path.name, i)
+        for i, (name, text) in enumerate(found, 1)
+        for t in ([text] if isinstance(text, str) else text)
+    ]
+
 
 def clip_name(
-    name:str # such as video7020.mp4
-)->str:
+    name: str,  # such as video7020.mp4
+) -> str:
     "A clip's id: its file's name without the suffix"
-    return name[:-len(end)] if (end := next((e for e in CLIP_SUFFIXES if name.lower().endswith(e)), '')) else visual_name(name)
+    return (
+        name[: -len(end)]
+        if (end := next((e for e in CLIP_SUFFIXES if name.lower().endswith(e)), ""))
+        else visual_name(name)
+    )
 
 # %% ../../nbs/126_corpora.video.ipynb #9efa7de6
-CLIP4CLIP = 'Unpack https://github.com/ArrowLuo/CLIP4Clip/releases/download/v0.0/msrvtt_data.zip.'
+CLIP4CLIP = "Unpack https://github.com/ArrowLuo/CLIP4Clip/releases/download/v0.0/msrvtt_data.zip."
 MULTI = 'The link "VTT in 9 Languages" of https://github.com/berniebear/Multi-HT100M.'
-NINE = 'de','fr','cs','zh','ru','vi','sw','es'
-CLIPS = WantedFile('videos|videos/all|all|TrainValVideo', 'the clips, video0.mp4 …', 'Unpack https://www.robots.ox.ac.uk/~maxbain/frozen-in-time/data/MSRVTT.zip; its folder videos/all holds them.', 'visuals')
-DIVISIONS = dict(full={s: Counts(n, dict(en=20*n)) for s,n in dict(train=6_513, validation=497, test=2_990).items()}, **{'1ka': dict(train=Counts(9_000, dict(en=180_000)), test=Counts(1_000, dict(en=1_000)))})
+NINE = "de", "fr", "cs", "zh", "ru", "vi", "sw", "es"
+CLIPS = WantedFile(
+    "videos|videos/all|all|TrainValVideo",
+    "the clips, video0.mp4 …",
+    "Unpack https://www.robots.ox.ac.uk/~maxbain/frozen-in-time/data/MSRVTT.zip; its folder videos/all holds them.",
+    "visuals",
+)
+DIVISIONS = dict(
+    full={s: Counts(n, dict(en=20 * n)) for s, n in dict(train=6_513, validation=497, test=2_990).items()},
+    **{"1ka": dict(train=Counts(9_000, dict(en=180_000)), test=Counts(1_000, dict(en=1_000)))},
+)
 
-@register_corpus('msrvtt')
+
+@register_corpus("msrvtt")
 class MSRVTT(ClipCorpus):
     "MSR-VTT with the machine translations of Multi-MSRVTT"
-    name = visuals_of = 'msrvtt'
+
+    name = visuals_of = "msrvtt"
     title = "MSR-VTT: 10,000 clips with twenty captions each; Multi-MSRVTT's machine translations into eight languages"
-    licence = 'captions and clips: given out for research by Microsoft; the clips are from YouTube'
-    homepage,citation = 'https://www.microsoft.com/en-us/research/publication/msr-vtt-a-large-video-description-dataset-for-bridging-video-and-language','Xu et al. 2016; Huang et al. 2021 (Multi-MSRVTT); Yu et al. 2018 (division 1ka)'
-    published = DIVISIONS['1ka']
+    licence = "captions and clips: given out for research by Microsoft; the clips are from YouTube"
+    homepage, citation = (
+        "https://www.microsoft.com/en-us/research/publication/msr-vtt-a-large-video-description-dataset-for-bridging-video-and-language",
+        "Xu et al. 2016; Huang et al. 2021 (Multi-MSRVTT); Yu et al. 2018 (division 1ka)",
+    )
+    published = DIVISIONS["1ka"]
     note = "Translations of the test sentences are by machine too: evaluate with origin='mt'. Whether their published files are dictionaries or lists could not be confirmed; both are read. division='full' takes the owners' own splits."
 
-    def __init__(self, root=None, pictures=None, frames:int=N_FRAMES,
-        division:str='1ka' # or 'full'
+    def __init__(
+        self,
+        root=None,
+        pictures=None,
+        frames: int = N_FRAMES,
+        division: str = "1ka",  # or 'full'
     ):
-        if division not in DIVISIONS: raise LabError(f'division={division!r}', f'one of {list(DIVISIONS)}', 'Choose one.')
-        self.published,self.division = DIVISIONS[division],division; lists = dict(train='MSRVTT_train.9k.csv', test='MSRVTT_JSFUSION_test.csv')
-        self.wanted = (WantedFile('MSRVTT_data.json|train_val_test_videodatainfo.json', 'clips and captions', CLIP4CLIP), *(WantedFile(n, f'the clips of {s}', CLIP4CLIP, splits=(s,)) for s,n in lists.items() if division=='1ka'),
-            *(WantedFile(f'multilingual_train/ref_captions_{l}.json|ref_captions_{l}.json', f'machine translations into {l!r}', MULTI, 'translations', ('train','validation'), (l,)) for l in NINE),
-            *(WantedFile(f'multilingual_test/test_{l}.json|test_{l}.json', f'machine translations into {l!r}', MULTI, 'translations', ('test',), (l,)) for l in NINE), CLIPS)
+        if division not in DIVISIONS:
+            raise LabError(f"division={division!r}", f"one of {list(DIVISIONS)}", "Choose one.")
+        self.published, self.division = DIVISIONS[division], division
+        lists = dict(train="MSRVTT_train.9k.csv", test="MSRVTT_JSFUSION_test.csv")
+        self.wanted = (
+            WantedFile("MSRVTT_data.json|train_val_test_videodatainfo.json", "clips and captions", CLIP4CLIP),
+            *(
+                WantedFile(n, f"the clips of {s}", CLIP4CLIP, splits=(s,))
+                for s, n in lists.items()
+                if division == "1ka"
+            ),
+            *(
+                WantedFile(
+                    f"multilingual_train/ref_captions_{l}.json|ref_captions_{l}.json",
+                    f"machine translations into {l!r}",
+                    MULTI,
+                    "translations",
+                    ("train", "validation"),
+                    (l,),
+                )
+                for l in NINE
+            ),
+            *(
+                WantedFile(
+                    f"multilingual_test/test_{l}.json|test_{l}.json",
+                    f"machine translations into {l!r}",
+                    MULTI,
+                    "translations",
+                    ("test",),
+                    (l,),
+                )
+                for l in NINE
+            ),
+            CLIPS,
+        )
         super().__init__(root, pictures, frames)
 
-    def _data(self, part:str, *fields:str)->list[dict]:
-        data = self.kept('data', lambda: json_file(self.path(self.wanted[0]))); found = data.get(part) if isinstance(data, dict) else None
-        if not isinstance(found, list) or any(not isinstance(r, dict) or not all(isinstance(r.get(f), str) for f in fields) for r in found): raise LabError(f'{self.path(self.wanted[0])} is not in the form of MSR-VTT', f"{part!r}, a list of objects with {' and '.join(map(repr, fields))}", 'Fetch it again.')
+    def _data(self, part: str, *fields: str) -> list[dict]:
+        data = self.kept("data", lambda: json_file(self.path(self.wanted[0])))
+        found = data.get(part) if isinstance(data, dict) else None
+        if not isinstance(found, list) or any(
+            not isinstance(r, dict) or not all(isinstance(r.get(f), str) for f in fields) for r in found
+        ):
+            raise LabError(
+                f"{self.path(self.wanted[0])} is not in the form of MSR-VTT",
+                f"{part!r}, a list of objects with {' and '.join(map(repr, fields))}",
+                "Fetch it again.",
+            )
         return found
-    def _listed(self, split:str)->list[dict]:
-        path = self.path(self.wanted[1 if split=='train' else 2]); found,need = list(csv.DictReader(text_lines(path, self.faults))),('video_id',) if split=='train' else ('video_id','sentence')
-        if not found or any(r.get(f) is None for r in found for f in need): raise LabError(f'{path} is not the list that is published', f'a table with the columns {" and ".join(need)}', 'Fetch it again.')
+
+    def _listed(self, split: str) -> list[dict]:
+        path = self.path(self.wanted[1 if split == "train" else 2])
+        found, need = (
+            list(csv.DictReader(text_lines(path, self.faults))),
+            ("video_id",) if split == "train" else ("video_id", "sentence"),
+        )
+        if not found or any(r.get(f) is None for r in found for f in need):
+            raise LabError(
+                f"{path} is not the list that is published",
+                f"a table with the columns {' and '.join(need)}",
+                "Fetch it again.",
+            )
         return found
-    def _ids(self, split:str)->Iterable[str]:
-        if self.division=='1ka': return (r['video_id'] for r in self._listed(split))
-        return (v['video_id'] for v in self._data('videos', 'video_id', 'split') if v['split'].startswith(split[:3]))
-    def _rows(self, split:str, language:str)->Iterable[Row]:
-        if self.division=='1ka' and split=='test': return (Row(r['video_id'], r['sentence'], self.wanted[2].place, i) for i,r in enumerate(self._listed(split), 2))
-        here = set(self.ids(split)); return (Row(s['video_id'], s['caption'], self.wanted[0].place, i) for i,s in enumerate(self._data('sentences', 'video_id', 'caption'), 1) if s['video_id'] in here)
-    def _mt_rows(self, path:Path, split:str, language:str)->list[Row]:
-        if path.parent==self.mt_folder or path.suffix!='.json': return super()._mt_rows(path, split, language)
-        here = set(self.ids(split)); return [r for r in clip_rows(path) if r.name in here]
+
+    def _ids(self, split: str) -> Iterable[str]:
+        if self.division == "1ka":
+            return (r["video_id"] for r in self._listed(split))
+        return (v["video_id"] for v in self._data("videos", "video_id", "split") if v["split"].startswith(split[:3]))
+
+    def _rows(self, split: str, language: str) -> Iterable[Row]:
+        if self.division == "1ka" and split == "test":
+            return (
+                Row(r["video_id"], r["sentence"], self.wanted[2].place, i) for i, r in enumerate(self._listed(split), 2)
+            )
+        here = set(self.ids(split))
+        return (
+            Row(s["video_id"], s["caption"], self.wanted[0].place, i)
+            for i, s in enumerate(self._data("sentences", "video_id", "caption"), 1)
+            if s["video_id"] in here
+        )
+
+    def _mt_rows(self, path: Path, split: str, language: str) -> list[Row]:
+        if path.parent == self.mt_folder or path.suffix != ".json":
+            return super()._mt_rows(path, split, language)
+        here = set(self.ids(split))
+        return [r for r in clip_rows(path) if r.name in here]
 
 # %% ../../nbs/126_corpora.video.ipynb #a1344322
-NRCCR = 'The links of the README of https://github.com/HuiGuanLab/nrccr.'
+NRCCR = "The links of the README of https://github.com/HuiGuanLab/nrccr."
 
-@register_corpus('msrvtt_cn')
+
+@register_corpus("msrvtt_cn")
 class MSRVTTCN(ClipCorpus):
     "MSR-VTT with Chinese captions"
-    name,visuals_of = 'msrvtt_cn','msrvtt'
-    title = 'MSR-VTT-CN: the clips of MSR-VTT with captions in Chinese, those of the training split by machine'
-    licence,homepage,citation = 'none is stated beside the captions; the clips are from YouTube','https://github.com/HuiGuanLab/nrccr','Wang et al. 2022 (NRCCR); Xu et al. 2016 (clips, English)'
-    note = 'Chinese captions of validation and test are taken as written by people, as their file names say; that could not be confirmed.'
-    published = dict(train=Counts(None, dict(en=None)), validation=Counts(None, dict(zh=None)), test=Counts(None, dict(zh=None)))
-    wanted = (WantedFile('TextData/msrvtt10kcntrain.caption.txt|msrvtt10kcntrain.caption.txt', 'captions in English', NRCCR, splits=('train',), languages=('en',)),
-              WantedFile('TextData/msrvtt10kcntrain_google_enc2zh.caption.txt|msrvtt10kcntrain_google_enc2zh.caption.txt', 'machine translations into Chinese', NRCCR, 'translations', ('train',), ('zh',)),
-              *(WantedFile(f'TextData/msrvtt10kcn{short}_zh.caption.txt|msrvtt10kcn{short}_zh.caption.txt', 'captions in Chinese', NRCCR, splits=(s,), languages=('zh',)) for s,short in dict(validation='val', test='test').items()), CLIPS)
 
-    def _ids(self, split:str)->Iterable[str]: return (r.name for r in self._rows(split, 'en' if split=='train' else 'zh'))
-    def _rows(self, split:str, language:str)->Iterable[Row]: return told_rows(self.path(next(w for w in self.wanted if w.kind=='captions' and w.serves(split, language))), self.faults)
+    name, visuals_of = "msrvtt_cn", "msrvtt"
+    title = "MSR-VTT-CN: the clips of MSR-VTT with captions in Chinese, those of the training split by machine"
+    licence, homepage, citation = (
+        "none is stated beside the captions; the clips are from YouTube",
+        "https://github.com/HuiGuanLab/nrccr",
+        "Wang et al. 2022 (NRCCR); Xu et al. 2016 (clips, English)",
+    )
+    note = "Chinese captions of validation and test are taken as written by people, as their file names say; that could not be confirmed."
+    published = dict(
+        train=Counts(None, dict(en=None)), validation=Counts(None, dict(zh=None)), test=Counts(None, dict(zh=None))
+    )
+    wanted = (
+        WantedFile(
+            "TextData/msrvtt10kcntrain.caption.txt|msrvtt10kcntrain.caption.txt",
+            "captions in English",
+            NRCCR,
+            splits=("train",),
+            languages=("en",),
+        ),
+        WantedFile(
+            "TextData/msrvtt10kcntrain_google_enc2zh.caption.txt|msrvtt10kcntrain_google_enc2zh.caption.txt",
+            "machine translations into Chinese",
+            NRCCR,
+            "translations",
+            ("train",),
+            ("zh",),
+        ),
+        *(
+            WantedFile(
+                f"TextData/msrvtt10kcn{short}_zh.caption.txt|msrvtt10kcn{short}_zh.caption.txt",
+                "captions in Chinese",
+                NRCCR,
+                splits=(s,),
+                languages=("zh",),
+            )
+            for s, short in dict(validation="val", test="test").items()
+        ),
+        CLIPS,
+    )
+
+    def _ids(self, split: str) -> Iterable[str]:
+        return (r.name for r in self._rows(split, "en" if split == "train" else "zh"))
+
+    def _rows(self, split: str, language: str) -> Iterable[Row]:
+        return told_rows(
+            self.path(next(w for w in self.wanted if w.kind == "captions" and w.serves(split, language))), self.faults
+        )
 
 # %% ../../nbs/126_corpora.video.ipynb #4165d046
-@register_corpus('vatex')
+@register_corpus("vatex")
 class VATEX(ClipCorpus):
     "VATEX: clips of human activities with captions in English and Chinese"
-    name = 'vatex'
-    title = 'VATEX: clips of human activities, ten captions in English and ten in Chinese'
-    licence,homepage,citation = 'captions: CC BY 4.0; the clips are from YouTube','https://eric-xw.github.io/vatex-website','Wang et al. 2019'
-    note = 'test.txt (a clip a line) takes clips out of validation to test on, as the literature does for Chinese (1,500 and 1,500); public_test has English alone.'
-    published = dict(train=Counts(25_991, dict(en=259_910, zh=259_910)), validation=Counts(3_000, dict(en=30_000, zh=30_000)), test=Counts(1_500, dict(en=15_000, zh=15_000)), public_test=Counts(6_000, dict(en=60_000)))
-    wanted = (*(WantedFile(f, 'captions', f'Download https://eric-xw.github.io/vatex-website/data/{f}', splits=s) for f,s in {'vatex_training_v1.0.json':('train',), 'vatex_validation_v1.0.json':('validation','test'), 'vatex_public_test_english_v1.1.json':('public_test',)}.items()),
-              WantedFile('test.txt', 'which clips of the validation set are for testing, an id a line', 'From the code of a paper to compare with, such as https://github.com/HuiGuanLab/nrccr.', splits=('test',)),
-              WantedFile('videos|train|val', 'the clips, named by their ids', 'They are fetched from YouTube by their ids; some are gone.', 'visuals'))
 
-    def _clips(self, split:str)->dict[str,tuple[int,str,dict]]:
-        path = self.path(next(w for w in self.wanted if w.kind=='captions' and w.serves(split) and w.path!='test.txt'))
+    name = "vatex"
+    title = "VATEX: clips of human activities, ten captions in English and ten in Chinese"
+    licence, homepage, citation = (
+        "captions: CC BY 4.0; the clips are from YouTube",
+        "https://eric-xw.github.io/vatex-website",
+        "Wang et al. 2019",
+    )
+    note = "test.txt (a clip a line) takes clips out of validation to test on, as the literature does for Chinese (1,500 and 1,500); public_test has English alone."
+    published = dict(
+        train=Counts(25_991, dict(en=259_910, zh=259_910)),
+        validation=Counts(3_000, dict(en=30_000, zh=30_000)),
+        test=Counts(1_500, dict(en=15_000, zh=15_000)),
+        public_test=Counts(6_000, dict(en=60_000)),
+    )
+    wanted = (
+        *(
+            WantedFile(f, "captions", f"Download https://eric-xw.github.io/vatex-website/data/{f}", splits=s)
+            for f, s in {
+                "vatex_training_v1.0.json": ("train",),
+                "vatex_validation_v1.0.json": ("validation", "test"),
+                "vatex_public_test_english_v1.1.json": ("public_test",),
+            }.items()
+        ),
+        WantedFile(
+            "test.txt",
+            "which clips of the validation set are for testing, an id a line",
+            "From the code of a paper to compare with, such as https://github.com/HuiGuanLab/nrccr.",
+            splits=("test",),
+        ),
+        WantedFile(
+            "videos|train|val",
+            "the clips, named by their ids",
+            "They are fetched from YouTube by their ids; some are gone.",
+            "visuals",
+        ),
+    )
+
+    def _clips(self, split: str) -> dict[str, tuple[int, str, dict]]:
+        path = self.path(
+            next(w for w in self.wanted if w.kind == "captions" and w.serves(split) and w.path != "test.txt")
+        )
+
         def read():
             found = {}
-            for i,r in enumerate(json_file(path), 1):
-                if r['videoID'] in found: self.faults.append(FileFault(path.name, i, f'the clip {r["videoID"]!r} a second time, left out'))
-                found.setdefault(r['videoID'], (i, path.name, r))
+            for i, r in enumerate(json_file(path), 1):
+                if r["videoID"] in found:
+                    self.faults.append(FileFault(path.name, i, f"the clip {r['videoID']!r} a second time, left out"))
+                found.setdefault(r["videoID"], (i, path.name, r))
             return found
-        try: return self.kept(path, read)
-        except (KeyError,TypeError) as e: raise LabError(f'{path} is not in the form of VATEX ({type(e).__name__}: {e})', "a list of objects with 'videoID', 'enCap' and 'chCap'", 'Fetch it again.') from None
-    def _ids(self, split:str)->Iterable[str]:
-        chosen = self.path(self.wanted[3]); tested = {l.strip() for l in text_lines(chosen, self.faults)} if chosen else set()
-        return (v for v in self._clips(split) if split not in ('validation','test') or (v in tested)==(split=='test'))
-    def _rows(self, split:str, language:str)->Iterable[Row]:
-        clips,key = self._clips(split),dict(en='enCap', zh='chCap')[language]
-        return (Row(v, text, file, i) for v in self.ids(split) for i,file,r in [clips[v]] for text in r.get(key) or ())
+
+        try:
+            return self.kept(path, read)
+        except (KeyError, TypeError) as e:
+            raise LabError(
+                f"{path} is not in the form of VATEX ({type(e).__name__}: {e})",
+                "a list of objects with 'videoID', 'enCap' and 'chCap'",
+                "Fetch it again.",
+            ) from None
+
+    def _ids(self, split: str) -> Iterable[str]:
+        chosen = self.path(self.wanted[3])
+        tested = {l.strip() for l in text_lines(chosen, self.faults)} if chosen else set()
+        return (
+            v for v in self._clips(split) if split not in ("validation", "test") or (v in tested) == (split == "test")
+        )
+
+    def _rows(self, split: str, language: str) -> Iterable[Row]:
+        clips, key = self._clips(split), dict(en="enCap", zh="chCap")[language]
+        return (
+            Row(v, text, file, i) for v in self.ids(split) for i, file, r in [clips[v]] for text in r.get(key) or ()
+        )

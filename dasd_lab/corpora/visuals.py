@@ -7,146 +7,244 @@ __all__ = ['MAX_PIXELS', 'PICTURE_SUFFIXES', 'read_picture', 'Visual', 'Visuals'
            'visuals_from_pictures']
 
 # %% ../../nbs/11_corpora.visuals.ipynb #e692a9e6
-import io, warnings
+import io
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
+
 from ..contracts import LabError
 
 # %% ../../nbs/11_corpora.visuals.ipynb #2bcff1d8
 MAX_PIXELS = 120_000_000  # more is refused unread
-PICTURE_SUFFIXES = ('.png','.jpg','.jpeg','.webp','.gif','.bmp','.tif','.tiff')
+PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff")
 
-def _from_array(array:np.ndarray)->Image.Image:
+
+def _from_array(array: np.ndarray) -> Image.Image:
     array = np.asarray(array)
-    if array.ndim==2: array = array[...,None].repeat(3, -1)
-    if array.ndim!=3 or array.shape[-1] not in (3,4) or 0 in array.shape: raise LabError(f'an array of shape {list(array.shape)}', '[H, W, 3], channels last', 'Transpose it, or take one picture of the batch.')
-    if array.dtype!=np.uint8:
-        if array.dtype.kind!='f' or not np.isfinite(array).all() or array.min()<0 or array.max()>1: raise LabError(f'an array of {array.dtype} from {array.min()} to {array.max()}', 'bytes 0…255, or floats 0…1', 'Scale it.')
-        array = (array*255).round().astype(np.uint8)
+    if array.ndim == 2:
+        array = array[..., None].repeat(3, -1)
+    if array.ndim != 3 or array.shape[-1] not in (3, 4) or 0 in array.shape:
+        raise LabError(
+            f"an array of shape {list(array.shape)}",
+            "[H, W, 3], channels last",
+            "Transpose it, or take one picture of the batch.",
+        )
+    if array.dtype != np.uint8:
+        if array.dtype.kind != "f" or not np.isfinite(array).all() or array.min() < 0 or array.max() > 1:
+            raise LabError(
+                f"an array of {array.dtype} from {array.min()} to {array.max()}",
+                "bytes 0…255, or floats 0…1",
+                "Scale it.",
+            )
+        array = (array * 255).round().astype(np.uint8)
     return Image.fromarray(np.ascontiguousarray(array))
 
 # %% ../../nbs/11_corpora.visuals.ipynb #1dde4a64
 def read_picture(
-    source,             # path, open file, bytes, PIL.Image or array [H, W, 3]
-    max_side:int=2048   # larger pictures are scaled down to it
-)->Image.Image:         # RGB
+    source,  # path, open file, bytes, PIL.Image or array [H, W, 3]
+    max_side: int = 2048,  # larger pictures are scaled down to it
+) -> Image.Image:  # RGB
     "A picture, whatever it came as"
-    name = str(source)[:200] if isinstance(source, (str,Path)) else str(getattr(source, 'name', ''))[:200] if hasattr(source, 'read') else f'a {type(source).__name__}'
-    if isinstance(source, np.ndarray): image = _from_array(source)
-    elif isinstance(source, Image.Image): image = source
-    elif isinstance(source, (str,Path,bytes,bytearray)) or hasattr(source, 'read'): image = _open(source, name)
-    else: raise LabError(name, 'a path, an open file, bytes, PIL.Image or array [H, W, 3]', 'Convert it.')
+    name = (
+        str(source)[:200]
+        if isinstance(source, (str, Path))
+        else str(getattr(source, "name", ""))[:200]
+        if hasattr(source, "read")
+        else f"a {type(source).__name__}"
+    )
+    if isinstance(source, np.ndarray):
+        image = _from_array(source)
+    elif isinstance(source, Image.Image):
+        image = source
+    elif isinstance(source, (str, Path, bytes, bytearray)) or hasattr(source, "read"):
+        image = _open(source, name)
+    else:
+        raise LabError(name, "a path, an open file, bytes, PIL.Image or array [H, W, 3]", "Convert it.")
     try:
-        if image.width*image.height>MAX_PIXELS: raise LabError(f'{name}: {image.width} x {image.height} pixels', f'at most {MAX_PIXELS//10**6} million', 'Scale it down first.')
-        image.draft('RGB', (max_side,max_side)) if image.format=='JPEG' else None
-        image = _as_rgb(_upright(image)); image.thumbnail((max_side,max_side), Image.Resampling.LANCZOS)
-    except LabError: raise
-    except Exception as e: raise LabError(f'{name} cannot be read to its end ({e})', 'a whole picture', 'Fetch or export it again.') from None # decoders raise errors of any kind
+        if image.width * image.height > MAX_PIXELS:
+            raise LabError(
+                f"{name}: {image.width} x {image.height} pixels",
+                f"at most {MAX_PIXELS // 10**6} million",
+                "Scale it down first.",
+            )
+        image.draft("RGB", (max_side, max_side)) if image.format == "JPEG" else None
+        image = _as_rgb(_upright(image))
+        image.thumbnail((max_side, max_side), Image.Resampling.LANCZOS)
+    except LabError:
+        raise
+    except Exception as e:
+        # decoders raise errors of any kind
+        raise LabError(
+            f"{name} cannot be read to its end ({e})", "a whole picture", "Fetch or export it again."
+        ) from None
     return image
 
 # %% ../../nbs/11_corpora.visuals.ipynb #54fa4e05
-def _open(source:str|Path|bytes, name:str)->Image.Image:
-    if isinstance(source, (bytes,bytearray)): source = io.BytesIO(source)
+def _open(source: str | Path | bytes, name: str) -> Image.Image:
+    if isinstance(source, (bytes, bytearray)):
+        source = io.BytesIO(source)
     try:
-        if isinstance(source, (str,Path)) and not Path(source).is_file(): raise LabError(f'no file {name}', 'a picture file', 'Check the path.')
+        if isinstance(source, (str, Path)) and not Path(source).is_file():
+            raise LabError(f"no file {name}", "a picture file", "Check the path.")
         with warnings.catch_warnings():
-            warnings.simplefilter('ignore', Image.DecompressionBombWarning)
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
             return Image.open(source)
-    except UnidentifiedImageError: raise LabError(f'{name} is no picture', 'a picture such as PNG, JPEG or WebP', 'Check the file.') from None
-    except Image.DecompressionBombError: raise LabError(f'{name} is larger than {MAX_PIXELS//10**6} million pixels', 'a smaller picture', 'Scale it down first.') from None
-    except LabError: raise
-    except Exception as e: raise LabError(f'{name} cannot be opened ({getattr(e, "strerror", None) or e})', 'a readable picture file', 'Check the file and its rights.') from None # decoders raise errors of any kind
+    except UnidentifiedImageError:
+        raise LabError(f"{name} is no picture", "a picture such as PNG, JPEG or WebP", "Check the file.") from None
+    except Image.DecompressionBombError:
+        raise LabError(
+            f"{name} is larger than {MAX_PIXELS // 10**6} million pixels", "a smaller picture", "Scale it down first."
+        ) from None
+    except LabError:
+        raise
+    except Exception as e:
+        # decoders raise errors of any kind
+        raise LabError(
+            f"{name} cannot be opened ({getattr(e, 'strerror', None) or e})",
+            "a readable picture file",
+            "Check the file and its rights.",
+        ) from None
 
-def _upright(image:Image.Image)->Image.Image:
-    image.load()
-    try: return ImageOps.exif_transpose(image)
-    except Exception: pass # some note cannot be written again
-    try: notes = Image.Exif(); notes[0x112] = image.getexif()[0x112]; bare = image.copy(); bare.info['exif'] = notes.tobytes(); return ImageOps.exif_transpose(bare)
-    except Exception: return image
 
-def _as_rgb(image:Image.Image)->Image.Image:
-    if image.mode.startswith('I') or image.mode=='F':  # 16 bits and more: spread over 0…255
-        low,high = image.getextrema(); scale = 255/(high-low or 1)
-        return image.convert('F').point(lambda x: x*scale+(-low*scale)).convert('L').convert('RGB')
-    if 'A' in image.mode or 'transparency' in image.info:
-        image = image.convert('RGBA'); return Image.alpha_composite(Image.new('RGBA', image.size, 'white'), image).convert('RGB')
+def _upright(image: Image.Image) -> Image.Image:
     image.load()
-    return image.convert('RGB')
+    try:
+        return ImageOps.exif_transpose(image)
+    except Exception:
+        pass  # some note cannot be written again
+    try:
+        notes = Image.Exif()
+        notes[0x112] = image.getexif()[0x112]
+        bare = image.copy()
+        bare.info["exif"] = notes.tobytes()
+        return ImageOps.exif_transpose(bare)
+    except Exception:
+        return image
+
+
+def _as_rgb(image: Image.Image) -> Image.Image:
+    if image.mode.startswith("I") or image.mode == "F":  # 16 bits and more: spread over 0…255
+        low, high = image.getextrema()
+        scale = 255 / (high - low or 1)
+        return image.convert("F").point(lambda x: x * scale + (-low * scale)).convert("L").convert("RGB")
+    if "A" in image.mode or "transparency" in image.info:
+        image = image.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
+    image.load()
+    return image.convert("RGB")
 
 # %% ../../nbs/11_corpora.visuals.ipynb #1c805d10
 @dataclass(frozen=True, eq=False)
 class Visual:
     "A picture or clip"
-    id:str             # unique in its corpus
-    frames:np.ndarray  # [T, H, W, 3] uint8; T=1 for a picture
+
+    id: str  # unique in its corpus
+    frames: np.ndarray  # [T, H, W, 3] uint8; T=1 for a picture
+
     @property
-    def picture(self)->Image.Image: return Image.fromarray(self.frames[0])
-    def _repr_png_(self)->bytes: return self.picture._repr_png_()
+    def picture(self) -> Image.Image:
+        return Image.fromarray(self.frames[0])
+
+    def _repr_png_(self) -> bytes:
+        return self.picture._repr_png_()
 
 # %% ../../nbs/11_corpora.visuals.ipynb #a1b9817d
 class Visuals(Sequence):
     "A sequence of visuals, read when asked for"
-    def __init__(self,
-        ids:Sequence[str],                  # unique
-        read:Callable[[int],np.ndarray],    # index → frames [T, H, W, 3] uint8
-        pixels:np.ndarray|None=None,        # [N, H, W, 3] uint8, where all are pictures of one size
-        n_frames:int=1                      # the most that one has; 1: all are pictures
+
+    def __init__(
+        self,
+        ids: Sequence[str],  # unique
+        read: Callable[[int], np.ndarray],  # index → frames [T, H, W, 3] uint8
+        pixels: np.ndarray | None = None,  # [N, H, W, 3] uint8, where all are pictures of one size
+        n_frames: int = 1,  # the most that one has; 1: all are pictures
     ):
-        self.ids,self._read,self._pixels,self.n_frames = list(ids),read,pixels,n_frames
-        self._index = {o:i for i,o in enumerate(self.ids)}
-        if len(self._index)!=len(self.ids): raise LabError('two visuals of the same id', 'unique ids', 'Rename one.')
+        self.ids, self._read, self._pixels, self.n_frames = list(ids), read, pixels, n_frames
+        self._index = {o: i for i, o in enumerate(self.ids)}
+        if len(self._index) != len(self.ids):
+            raise LabError("two visuals of the same id", "unique ids", "Rename one.")
 
-    def __len__(self)->int: return len(self.ids)
-    def __getitem__(self, i): return [self[o] for o in range(*i.indices(len(self)))] if isinstance(i, slice) else Visual(self.ids[i], self._read(range(len(self))[i]))
-    def __repr__(self): return f'Visuals({len(self)}, {self.ids[0] if self.ids else "none"} …)'
+    def __len__(self) -> int:
+        return len(self.ids)
 
-    def index_of(self, visual_id:str)->int:
+    def __getitem__(self, i):
+        return (
+            [self[o] for o in range(*i.indices(len(self)))]
+            if isinstance(i, slice)
+            else Visual(self.ids[i], self._read(range(len(self))[i]))
+        )
+
+    def __repr__(self):
+        return f"Visuals({len(self)}, {self.ids[0] if self.ids else 'none'} …)"
+
+    def index_of(self, visual_id: str) -> int:
         "Where a visual stands"
-        if visual_id not in self._index: raise LabError(f'the visual {visual_id!r}', f'one of {len(self)}, such as {self.ids[:2]}', 'Check the id and the split.')
+        if visual_id not in self._index:
+            raise LabError(
+                f"the visual {visual_id!r}",
+                f"one of {len(self)}, such as {self.ids[:2]}",
+                "Check the id and the split.",
+            )
         return self._index[visual_id]
 
     @property
-    def pixels(self)->np.ndarray:
+    def pixels(self) -> np.ndarray:
         "[N, H, W, 3] uint8, memory-mapped"
-        if self._pixels is None: raise LabError('visuals of several sizes or lengths', 'pictures of one size in one array', 'Read them one by one: visuals[i].frames.')
+        if self._pixels is None:
+            raise LabError(
+                "visuals of several sizes or lengths",
+                "pictures of one size in one array",
+                "Read them one by one: visuals[i].frames.",
+            )
         return self._pixels
 
 # %% ../../nbs/11_corpora.visuals.ipynb #1136ece5
 def visuals_from_array(
-    ids:Sequence[str],       # N, unique
-    pixels:np.ndarray|str|Path # [N, H, W, 3] uint8, or a .npy file of it
-)->Visuals:
+    ids: Sequence[str],  # N, unique
+    pixels: np.ndarray | str | Path,  # [N, H, W, 3] uint8, or a .npy file of it
+) -> Visuals:
     "Pictures of one size in one array; a file is memory-mapped, so nothing is read before it is looked at"
-    if isinstance(pixels, (str,Path)):
-        try: pixels = np.load(pixels, mmap_mode='r', allow_pickle=False)
-        except FileNotFoundError: raise LabError(f'no file {pixels}', 'an array of pixels', 'Build the corpus.') from None
-        except (ValueError,EOFError,OSError) as e: raise LabError(f'{pixels} is no whole array ({e})', 'a .npy file of bytes [N, H, W, 3]', 'Build the corpus again.') from None
-    if pixels.dtype!=np.uint8 or pixels.ndim!=4 or pixels.shape[-1]!=3: raise LabError(f'pixels {pixels.dtype} {list(pixels.shape)}', 'uint8 [N, H, W, 3]', 'Convert them.')
-    if len(pixels)!=len(ids): raise LabError(f'{len(ids)} ids for {len(pixels)} pictures', 'as many', 'Check the file.')
+    if isinstance(pixels, (str, Path)):
+        try:
+            pixels = np.load(pixels, mmap_mode="r", allow_pickle=False)
+        except FileNotFoundError:
+            raise LabError(f"no file {pixels}", "an array of pixels", "Build the corpus.") from None
+        except (ValueError, EOFError, OSError) as e:
+            raise LabError(
+                f"{pixels} is no whole array ({e})", "a .npy file of bytes [N, H, W, 3]", "Build the corpus again."
+            ) from None
+    if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[-1] != 3:
+        raise LabError(f"pixels {pixels.dtype} {list(pixels.shape)}", "uint8 [N, H, W, 3]", "Convert them.")
+    if len(pixels) != len(ids):
+        raise LabError(f"{len(ids)} ids for {len(pixels)} pictures", "as many", "Check the file.")
     return Visuals(ids, lambda i: np.asarray(pixels[i])[None], pixels)
 
 # %% ../../nbs/11_corpora.visuals.ipynb #46d98732
 def visuals_from_folder(
-    folder:str|Path, # pictures, also in folders below
-)->Visuals:          # ids are paths below the folder, without suffix
+    folder: str | Path,  # pictures, also in folders below
+) -> Visuals:  # ids are paths below the folder, without suffix
     "A folder of picture files; each is read when it is asked for, and one that cannot be is an error with its name"
     folder = Path(folder)
-    if not folder.is_dir(): raise LabError(f'no folder {folder}', 'a folder of pictures', 'Check the path.')
-    paths = sorted(o for o in folder.rglob('*') if o.suffix.lower() in PICTURE_SUFFIXES and not o.name.startswith('.'))
-    if not paths: raise LabError(f'{folder} without pictures', f'files that end in {", ".join(PICTURE_SUFFIXES)}', 'Check the folder.')
-    stems = [o.relative_to(folder).with_suffix('').as_posix() for o in paths]
-    ids = stems if len(set(stems))==len(stems) else [o.relative_to(folder).as_posix() for o in paths]
+    if not folder.is_dir():
+        raise LabError(f"no folder {folder}", "a folder of pictures", "Check the path.")
+    paths = sorted(o for o in folder.rglob("*") if o.suffix.lower() in PICTURE_SUFFIXES and not o.name.startswith("."))
+    if not paths:
+        raise LabError(
+            f"{folder} without pictures", f"files that end in {', '.join(PICTURE_SUFFIXES)}", "Check the folder."
+        )
+    stems = [o.relative_to(folder).with_suffix("").as_posix() for o in paths]
+    ids = stems if len(set(stems)) == len(stems) else [o.relative_to(folder).as_posix() for o in paths]
     return Visuals(ids, lambda i: np.asarray(read_picture(paths[i]))[None])
 
 # %% ../../nbs/11_corpora.visuals.ipynb #930f228a
 def visuals_from_pictures(
-    pictures:Sequence,             # anything `read_picture` takes
-    ids:Sequence[str]|None=None    # '0', '1' … when not given
-)->Visuals:
+    pictures: Sequence,  # anything `read_picture` takes
+    ids: Sequence[str] | None = None,  # '0', '1' … when not given
+) -> Visuals:
     "Pictures in memory"
     pictures = list(pictures)
     return Visuals(ids or [str(i) for i in range(len(pictures))], lambda i: np.asarray(read_picture(pictures[i]))[None])

@@ -13,104 +13,225 @@ from pathlib import Path
 from ..contracts import LabError
 from .captions import language_code
 from .catalog import register_corpus
-from .files import FileFault,Row,json_file,named_rows,tab_rows,text_lines,visual_name
-from .published import Counts,PublishedCorpus,WantedFile
+from .files import FileFault, Row, json_file, named_rows, tab_rows, text_lines, visual_name
+from .published import Counts, PublishedCorpus, WantedFile
 
 # %% ../../nbs/124_corpora.web.ipynb #85e42c19
-GOOGLE = 'Download it from https://ai.google.com/research/ConceptualCaptions/download.'
+GOOGLE = "Download it from https://ai.google.com/research/ConceptualCaptions/download."
 _GOOGLE = "captions: free for any purpose, acknowledgement of Google asked for; pictures: their owners'"
 
-@register_corpus('cc3m')
+
+@register_corpus("cc3m")
 class CC3M(PublishedCorpus):
     "Conceptual Captions: captions from the web, with the addresses of their pictures"
-    name = 'cc3m'
-    title = 'Conceptual Captions (CC3M): a caption a picture from the web'
-    licence,homepage,citation = _GOOGLE,'https://github.com/google-research-datasets/conceptual-captions','Sharma et al. 2018'
-    note = 'Pictures are downloaded by whoever uses the corpus; many are gone. downloaded=True leaves out rows without a picture (machine translations by line then no longer fit; name them by picture).'
+
+    name = "cc3m"
+    title = "Conceptual Captions (CC3M): a caption a picture from the web"
+    licence, homepage, citation = (
+        _GOOGLE,
+        "https://github.com/google-research-datasets/conceptual-captions",
+        "Sharma et al. 2018",
+    )
+    note = "Pictures are downloaded by whoever uses the corpus; many are gone. downloaded=True leaves out rows without a picture (machine translations by line then no longer fit; name them by picture)."
     published = dict(train=Counts(3_318_333, dict(en=3_318_333)), validation=Counts(15_840, dict(en=15_840)))
-    wanted = (WantedFile('Train_GCC-training.tsv|Train-GCC-training.tsv', 'captions with the addresses of the pictures', GOOGLE, splits=('train',)), WantedFile('Validation_GCC-1.1.0-Validation.tsv|Validation-GCC-1.1.0-Validation.tsv', 'captions with the addresses of the pictures', GOOGLE, splits=('validation',)),
-              *(WantedFile(f'images/{s}', f'the pictures of {s} that could be downloaded, named by row', 'Download the addresses of the table (img2dataset does it).', 'visuals', (s,)) for s in ('train','validation')))
+    wanted = (
+        WantedFile(
+            "Train_GCC-training.tsv|Train-GCC-training.tsv",
+            "captions with the addresses of the pictures",
+            GOOGLE,
+            splits=("train",),
+        ),
+        WantedFile(
+            "Validation_GCC-1.1.0-Validation.tsv|Validation-GCC-1.1.0-Validation.tsv",
+            "captions with the addresses of the pictures",
+            GOOGLE,
+            splits=("validation",),
+        ),
+        *(
+            WantedFile(
+                f"images/{s}",
+                f"the pictures of {s} that could be downloaded, named by row",
+                "Download the addresses of the table (img2dataset does it).",
+                "visuals",
+                (s,),
+            )
+            for s in ("train", "validation")
+        ),
+    )
 
-    def __init__(self, root=None, pictures=None,
-        downloaded:bool=False # only rows whose picture is there?
-    ): super().__init__(root, pictures); self.downloaded = downloaded
+    def __init__(
+        self,
+        root=None,
+        pictures=None,
+        downloaded: bool = False,  # only rows whose picture is there?
+    ):
+        super().__init__(root, pictures)
+        self.downloaded = downloaded
 
-    def _table(self, split:str)->list[tuple[str,int,str,str]]:
+    def _table(self, split: str) -> list[tuple[str, int, str, str]]:
         "Id, line, caption and address of every row"
         file = self.path(next(w for w in self.wanted if split in w.splits))
-        return self.kept(('table', split), lambda: [(f'{split}/{i-1:09d}', i, caption, address) for i,(caption,address) in tab_rows(file, 2, self.faults)])
-    def _ids(self, split:str)->Iterable[str]: return (v for v,*_ in self._table(split) if not self.downloaded or self.picture_path(v))
-    def _rows(self, split:str, language:str)->Iterable[Row]:
-        file,here = self.path(next(w for w in self.wanted if split in w.splits)).name,set(self.ids(split)); return (Row(v, caption, file, i) for v,i,caption,_ in self._table(split) if v in here)
-    def _manifest(self, split:str)->dict[str,Path]:
+        return self.kept(
+            ("table", split),
+            lambda: [
+                (f"{split}/{i - 1:09d}", i, caption, address)
+                for i, (caption, address) in tab_rows(file, 2, self.faults)
+            ],
+        )
+
+    def _ids(self, split: str) -> Iterable[str]:
+        return (v for v, *_ in self._table(split) if not self.downloaded or self.picture_path(v))
+
+    def _rows(self, split: str, language: str) -> Iterable[Row]:
+        file, here = self.path(next(w for w in self.wanted if split in w.splits)).name, set(self.ids(split))
+        return (Row(v, caption, file, i) for v, i, caption, _ in self._table(split) if v in here)
+
+    def _manifest(self, split: str) -> dict[str, Path]:
         "Address → file, where a manifest says so"
-        return {address: self.root/file for _,(address,file) in tab_rows(p, 2, self.faults)} if (p := self.root/f'{split}_pictures.tsv').is_file() else {}
-    def picture_path(self, visual_id:str)->Path|None:
-        split,_,row = visual_id.partition('/')
-        if manifest := self.kept(('manifest', split), lambda: self._manifest(split)):
-            found = manifest.get(self.published_id(visual_id).removeprefix('web:')); return found if found and found.is_file() else None
-        folder = self.path(next(w for w in self.wanted if w.kind=='visuals' and split in w.splits))
-        return next((p for p in (folder/f'{row}.jpg',folder/row[:5]/f'{row}.jpg',folder/f'{int(row)}.jpg') if p.is_file()), None) if folder else None
-    def published_id(self, visual_id:str)->str:
+        return (
+            {address: self.root / file for _, (address, file) in tab_rows(p, 2, self.faults)}
+            if (p := self.root / f"{split}_pictures.tsv").is_file()
+            else {}
+        )
+
+    def picture_path(self, visual_id: str) -> Path | None:
+        split, _, row = visual_id.partition("/")
+        if manifest := self.kept(("manifest", split), lambda: self._manifest(split)):
+            found = manifest.get(self.published_id(visual_id).removeprefix("web:"))
+            return found if found and found.is_file() else None
+        folder = self.path(next(w for w in self.wanted if w.kind == "visuals" and split in w.splits))
+        return (
+            next(
+                (
+                    p
+                    for p in (folder / f"{row}.jpg", folder / row[:5] / f"{row}.jpg", folder / f"{int(row)}.jpg")
+                    if p.is_file()
+                ),
+                None,
+            )
+            if folder
+            else None
+        )
+
+    def published_id(self, visual_id: str) -> str:
         "The address of a picture"
-        split,_,_ = visual_id.partition('/'); return f'web:{self.kept(("addresses", split), lambda: {v: a for v,_,_,a in self._table(split)})[visual_id]}'
+        split, _, _ = visual_id.partition("/")
+        return f"web:{self.kept(('addresses', split), lambda: {v: a for v, _, _, a in self._table(split)})[visual_id]}"
 
 # %% ../../nbs/124_corpora.web.ipynb #fbfe5727
-AUTHORS = 'Download the captions that https://github.com/zhiyudongg/DASD links and unpack them; the folder ConceptualCaption holds it.'
-_UC2 = 'annotation/uc2_6langs/jsons/ref_captions_'
+AUTHORS = "Download the captions that https://github.com/zhiyudongg/DASD links and unpack them; the folder ConceptualCaption holds it."
+_UC2 = "annotation/uc2_6langs/jsons/ref_captions_"
 
-@register_corpus('cc300k')
+
+@register_corpus("cc300k")
 class CC300K(PublishedCorpus):
     "300,000 pairs of Conceptual Captions with machine translations into five languages"
-    name = 'cc300k'
+
+    name = "cc300k"
     title = "CC300K: 300,000 pairs of Conceptual Captions with UC²'s machine translations into de, fr, cs, zh, ja"
-    licence,homepage,citation = _GOOGLE+'; translations: no licence is stated beside them (the repository of UC²: MIT)','https://github.com/zmykevin/UC2','Sharma et al. 2018; Zhou et al. 2021 (UC²: translations); Zhang et al. 2022 (MLA: the 300,000)'
-    note = 'The exact number of pairs could not be confirmed. downloaded=True leaves out pictures that are not there, as the authors do.'
+    licence, homepage, citation = (
+        _GOOGLE + "; translations: no licence is stated beside them (the repository of UC²: MIT)",
+        "https://github.com/zmykevin/UC2",
+        "Sharma et al. 2018; Zhou et al. 2021 (UC²: translations); Zhang et al. 2022 (MLA: the 300,000)",
+    )
+    note = "The exact number of pairs could not be confirmed. downloaded=True leaves out pictures that are not there, as the authors do."
     published = dict(train=Counts(None, dict(en=None)))
-    wanted = (WantedFile('cc300k.json', 'which pictures', AUTHORS), WantedFile(f'{_UC2}en.json', 'captions in English', AUTHORS, languages=('en',)),
-              *(WantedFile(f'{_UC2}{l}.json', f'machine translations into {l!r}', AUTHORS, 'translations', languages=(l,)) for l in ('de','fr','cs','zh','ja')), WantedFile('images', 'the pictures that could be downloaded', GOOGLE, 'visuals'))
+    wanted = (
+        WantedFile("cc300k.json", "which pictures", AUTHORS),
+        WantedFile(f"{_UC2}en.json", "captions in English", AUTHORS, languages=("en",)),
+        *(
+            WantedFile(f"{_UC2}{l}.json", f"machine translations into {l!r}", AUTHORS, "translations", languages=(l,))
+            for l in ("de", "fr", "cs", "zh", "ja")
+        ),
+        WantedFile("images", "the pictures that could be downloaded", GOOGLE, "visuals"),
+    )
 
-    def __init__(self, root=None, pictures=None,
-        downloaded:bool=False # only pictures that are there?
-    ): super().__init__(root, pictures); self.downloaded = downloaded
+    def __init__(
+        self,
+        root=None,
+        pictures=None,
+        downloaded: bool = False,  # only pictures that are there?
+    ):
+        super().__init__(root, pictures)
+        self.downloaded = downloaded
 
-    def _ids(self, split:str)->Iterable[str]:
+    def _ids(self, split: str) -> Iterable[str]:
         names = json_file(path := self.path(self.wanted[0]))
-        if not isinstance(names, (list,dict)) or not all(isinstance(n, str) for n in names): raise LabError(f'{path} is neither a list of pictures nor a dictionary by their names', 'one of the two', 'Fetch it again, or write the names as a JSON list.')
+        if not isinstance(names, (list, dict)) or not all(isinstance(n, str) for n in names):
+            raise LabError(
+                f"{path} is neither a list of pictures nor a dictionary by their names",
+                "one of the two",
+                "Fetch it again, or write the names as a JSON list.",
+            )
         return (v for v in map(visual_name, names) if not self.downloaded or self.picture_path(v))
-    def _rows(self, split:str, language:str)->Iterable[Row]:
+
+    def _rows(self, split: str, language: str) -> Iterable[Row]:
         return named_rows(self.path(self.wanted[1]), set(self.ids(split)))
 
 # %% ../../nbs/124_corpora.web.ipynb #ec93ea15
-LOCALES = 'en ar bn cs da de el es fa fi fil fr he hi hr hu id it ja ko mi nl no pl pt quz ro ru sv sw te th tr uk vi zh'.split()
+LOCALES = "en ar bn cs da de el es fa fi fil fr he hi hr hu id it ja ko mi nl no pl pt quz ro ru sv sw te th tr uk vi zh".split()
 
-@register_corpus('crossmodal3600')
+
+@register_corpus("crossmodal3600")
 class Crossmodal3600(PublishedCorpus):
     "Crossmodal-3600: pictures from around the world with captions written in 36 languages, to test on"
-    name = 'crossmodal3600'
-    title = 'Crossmodal-3600: 3,600 test pictures with captions written in 36 languages'
-    licence = 'captions: CC BY 4.0; pictures: CC BY 2.0 (Open Images)'
-    homepage,citation = 'https://google.github.io/crossmodal-3600','Thapliyal et al. 2022'
+
+    name = "crossmodal3600"
+    title = "Crossmodal-3600: 3,600 test pictures with captions written in 36 languages"
+    licence = "captions: CC BY 4.0; pictures: CC BY 2.0 (Open Images)"
+    homepage, citation = "https://google.github.io/crossmodal-3600", "Thapliyal et al. 2022"
     note = "261,375 captions in all. All captions of a picture are scored; captions='first' takes the first of each."
     published = dict(test=Counts(3_600, {language_code(l): None for l in LOCALES}))
-    wanted = (WantedFile('captions.jsonl', 'the captions', 'Download https://google.github.io/crossmodal-3600/web-data/captions.zip and unpack it.'),
-              WantedFile('images', 'the pictures', 'Download https://open-images-dataset.s3.amazonaws.com/crossmodal-3600/images.tgz and unpack it.', 'visuals'))
+    wanted = (
+        WantedFile(
+            "captions.jsonl",
+            "the captions",
+            "Download https://google.github.io/crossmodal-3600/web-data/captions.zip and unpack it.",
+        ),
+        WantedFile(
+            "images",
+            "the pictures",
+            "Download https://open-images-dataset.s3.amazonaws.com/crossmodal-3600/images.tgz and unpack it.",
+            "visuals",
+        ),
+    )
 
-    def __init__(self, root=None, pictures=None,
-        captions:str='all' # of a picture, or 'first'
+    def __init__(
+        self,
+        root=None,
+        pictures=None,
+        captions: str = "all",  # of a picture, or 'first'
     ):
-        if captions not in ('all','first'): raise LabError(f'captions={captions!r}', "'all' or 'first'", 'Choose one.')
-        super().__init__(root, pictures); self.first = captions=='first'
+        if captions not in ("all", "first"):
+            raise LabError(f"captions={captions!r}", "'all' or 'first'", "Choose one.")
+        super().__init__(root, pictures)
+        self.first = captions == "first"
 
-    def _pictures(self)->dict[str,tuple[int,dict]]:
+    def _pictures(self) -> dict[str, tuple[int, dict]]:
         "Key → line and captions by language"
-        path,found = self.path(self.wanted[0]),{}
-        for i,line in enumerate(text_lines(path, self.faults), 1):
-            try: row = json.loads(line); key = row['image/key']; told = {language_code(l): row[l]['caption'] for l in LOCALES if l in row}
-            except (ValueError,KeyError,TypeError) as e: self.faults.append(FileFault(path.name, i, f'no captions of a picture ({type(e).__name__}: {e}), left out')); continue
-            if key in found: self.faults.append(FileFault(path.name, i, f'the picture {key!r} a second time, left out')); continue
-            found[key] = i,told
+        path, found = self.path(self.wanted[0]), {}
+        for i, line in enumerate(text_lines(path, self.faults), 1):
+            try:
+                row = json.loads(line)
+                key = row["image/key"]
+                told = {language_code(l): row[l]["caption"] for l in LOCALES if l in row}
+            except (ValueError, KeyError, TypeError) as e:
+                self.faults.append(
+                    FileFault(path.name, i, f"no captions of a picture ({type(e).__name__}: {e}), left out")
+                )
+                continue
+            if key in found:
+                self.faults.append(FileFault(path.name, i, f"the picture {key!r} a second time, left out"))
+                continue
+            found[key] = i, told
         return found
-    def _ids(self, split:str)->Iterable[str]: return self.kept('pictures', self._pictures)
-    def _rows(self, split:str, language:str)->Iterable[Row]:
-        return (Row(v, text, self.wanted[0].place, i) for v,(i,told) in self.kept('pictures', self._pictures).items() for text in told.get(language, ())[:1 if self.first else None])
+
+    def _ids(self, split: str) -> Iterable[str]:
+        return self.kept("pictures", self._pictures)
+
+    def _rows(self, split: str, language: str) -> Iterable[Row]:
+        return (
+            Row(v, text, self.wanted[0].place, i)
+            for v, (i, told) in self.kept("pictures", self._pictures).items()
+            for text in told.get(language, ())[: 1 if self.first else None]
+        )

@@ -11,7 +11,7 @@ from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor,nn
+from torch import Tensor, nn
 
 from .disentangling import BottleneckAdapter
 
@@ -19,61 +19,79 @@ from .disentangling import BottleneckAdapter
 @dataclass(frozen=True)
 class AdapterConfig:
     "Where adapters go, how large they are and how they start"
-    bottleneck:int = 32                   # H (the paper's d_u), side of each generated matrix
-    characteristics:tuple[Literal['related','agnostic'],...] = ('related','agnostic') # what the generator sees (Table 5)
-    characteristics_width:int|None = None # Z, width of z (Eq. 8); None: as the shared space
-    generated:bool = True                 # False: no W^z, the same adapter for every caption (Table 4)
-    product:Literal['paper','official'] = 'paper' # W^z times a column, or a row times W^z (the transpose)
-    residuals:Literal[1,2] = 1            # how often the block's output is added; 2 is Eq. 12 and 13 read to the letter
-    start:Literal['identity','default'] = 'identity' # W^z near the identity and a zero upper matrix, or torch's defaults
+
+    bottleneck: int = 32  # H (the paper's d_u), side of each generated matrix
+    characteristics: tuple[Literal["related", "agnostic"], ...] = (
+        "related",
+        "agnostic",
+    )  # what the generator sees (Table 5)
+    characteristics_width: int | None = None  # Z, width of z (Eq. 8); None: as the shared space
+    generated: bool = True  # False: no W^z, the same adapter for every caption (Table 4)
+    product: Literal["paper", "official"] = "paper"  # W^z times a column, or a row times W^z (the transpose)
+    residuals: Literal[1, 2] = 1  # how often the block's output is added; 2 is Eq. 12 and 13 read to the letter
+    start: Literal["identity", "default"] = (
+        "identity"  # W^z near the identity and a zero upper matrix, or torch's defaults
+    )
 
 # %% ../../nbs/31_dasd.adapters.ipynb #9780e757
 def quick_gelu(
-    x:Tensor # any shape
-)->Tensor:   # same shape
+    x: Tensor,  # any shape
+) -> Tensor:  # same shape
     "CLIP's activation, x·σ(1.702x)"
-    return x*torch.sigmoid(1.702*x)
+    return x * torch.sigmoid(1.702 * x)
+
 
 class AdapterGenerator(nn.Module):
     "From a caption's characteristics to one matrix a block (Eq. 8-9)"
-    def __init__(self,
-        characteristics_in:int, # width of the concatenated features
-        width:int,              # Z
-        bottleneck:int,         # H
-        n_blocks:int,           # K
-        start:str='identity'    # see `AdapterConfig.start`
+
+    def __init__(
+        self,
+        characteristics_in: int,  # width of the concatenated features
+        width: int,  # Z
+        bottleneck: int,  # H
+        n_blocks: int,  # K
+        start: str = "identity",  # see `AdapterConfig.start`
     ):
         super().__init__()
         self.bottleneck = bottleneck
         self.mix = nn.Linear(characteristics_in, width)
         self.matrices = nn.ModuleList(nn.Linear(width, bottleneck**2) for _ in range(n_blocks))
-        if start=='identity':
+        if start == "identity":
             for m in self.matrices:
-                nn.init.normal_(m.weight, std=.1*width**-.5)
-                with torch.no_grad(): m.bias.copy_(torch.eye(bottleneck).flatten())
+                nn.init.normal_(m.weight, std=0.1 * width**-0.5)
+                with torch.no_grad():
+                    m.bias.copy_(torch.eye(bottleneck).flatten())
 
-    def forward(self,
-        characteristics:Tensor # [B, E+D], or one of the two
-    )->tuple[Tensor,Tensor]:   # z [B, Z], generated [B, K, H, H]
+    def forward(
+        self,
+        characteristics: Tensor,  # [B, E+D], or one of the two
+    ) -> tuple[Tensor, Tensor]:  # z [B, Z], generated [B, K, H, H]
         "z and the generated matrices W^z"
         z = quick_gelu(self.mix(characteristics))
-        return z, torch.stack([m(z).unflatten(-1, (self.bottleneck,)*2) for m in self.matrices], 1)
+        return z, torch.stack([m(z).unflatten(-1, (self.bottleneck,) * 2) for m in self.matrices], 1)
 
 # %% ../../nbs/31_dasd.adapters.ipynb #70aa4992
 class DynamicAdapter(BottleneckAdapter):
     "A bottleneck adapter whose middle matrix is made for each caption (Eq. 13)"
-    def __init__(self,
-        width:int,            # D
-        config:AdapterConfig  # size and reading
-    ):
-        super().__init__(width, config.bottleneck, zero_start=config.start=='identity')
-        self.product,self.residuals = ('blh,bgh->blg' if config.product=='paper' else 'blh,bhg->blg'),config.residuals
 
-    def forward(self,
-        tokens:Tensor,               # [B, L, D] output of the frozen block
-        generated:Tensor|None=None   # [B, H, H] the caption's matrix; None: a static adapter
-    )->Tensor:                       # [B, L, D]
+    def __init__(
+        self,
+        width: int,  # D
+        config: AdapterConfig,  # size and reading
+    ):
+        super().__init__(width, config.bottleneck, zero_start=config.start == "identity")
+        self.product, self.residuals = (
+            ("blh,bgh->blg" if config.product == "paper" else "blh,bhg->blg"),
+            config.residuals,
+        )
+
+    def forward(
+        self,
+        tokens: Tensor,  # [B, L, D] output of the frozen block
+        generated: Tensor | None = None,  # [B, H, H] the caption's matrix; None: a static adapter
+    ) -> Tensor:  # [B, L, D]
         "Tokens with the caption's own correction added (Eq. 12-13)"
         hidden = self.down(tokens)
-        if generated is not None: hidden = torch.einsum(self.product, hidden, generated)
-        return self.residuals*tokens + self.up(F.relu(hidden))
+        if generated is not None:
+            hidden = torch.einsum(self.product, hidden, generated)
+        return self.residuals * tokens + self.up(F.relu(hidden))

@@ -11,7 +11,7 @@ from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor,nn
+from torch import Tensor, nn
 
 from ..backbone.text import real_tokens
 from ..backbone.towers import Backbone
@@ -21,110 +21,142 @@ from ..contracts import LabError
 @dataclass(frozen=True)
 class DisentanglerConfig:
     "How a caption is split into what it says and how it says it"
-    blocks:int = 1                # frozen text blocks run before the split; 0 reads the token vectors themselves (Figure 4)
-    adapters:bool = True          # one bottleneck adapter a branch, A^sr and A^sa (Eq. 3-4), after the first of these blocks
-    hidden:int = 256              # width of those adapters' bottleneck
-    layer_norms:bool = False      # a layer norm before the projection (f_sr) and before pooling (f_sa)
-    pooling:Literal['tokens','all_positions'] = 'tokens' # f_sa averages the caption's tokens, or all positions of the context
+
+    blocks: int = 1  # frozen text blocks run before the split; 0 reads the token vectors themselves (Figure 4)
+    adapters: bool = True  # one bottleneck adapter a branch, A^sr and A^sa (Eq. 3-4), after the first of these blocks
+    hidden: int = 256  # width of those adapters' bottleneck
+    layer_norms: bool = False  # a layer norm before the projection (f_sr) and before pooling (f_sa)
+    pooling: Literal["tokens", "all_positions"] = (
+        "tokens"  # f_sa averages the caption's tokens, or all positions of the context
+    )
 
 # %% ../../nbs/30_dasd.disentangling.ipynb #f173877a
 class BottleneckAdapter(nn.Module):
     "Down, ReLU, up, plus the input (Eq. 4)"
-    def __init__(self,
-        width:int,            # D
-        hidden:int,           # width of the bottleneck
-        zero_start:bool=True  # begin as the identity?
+
+    def __init__(
+        self,
+        width: int,  # D
+        hidden: int,  # width of the bottleneck
+        zero_start: bool = True,  # begin as the identity?
     ):
         super().__init__()
-        self.down,self.up = nn.Linear(width, hidden),nn.Linear(hidden, width)
-        if zero_start: nn.init.zeros_(self.up.weight); nn.init.zeros_(self.up.bias)
+        self.down, self.up = nn.Linear(width, hidden), nn.Linear(hidden, width)
+        if zero_start:
+            nn.init.zeros_(self.up.weight)
+            nn.init.zeros_(self.up.bias)
 
-    def forward(self,
-        tokens:Tensor # [B, L, D]
-    )->Tensor:        # [B, L, D]
+    def forward(
+        self,
+        tokens: Tensor,  # [B, L, D]
+    ) -> Tensor:  # [B, L, D]
         "Tokens with the adapter's correction added"
         return tokens + self.up(F.relu(self.down(tokens)))
 
 # %% ../../nbs/30_dasd.disentangling.ipynb #b571e7b1
 class Disentangler(nn.Module):
     "Splits a caption into a semantic-related and a semantic-agnostic feature"
-    def __init__(self,
-        backbone:Backbone,          # gives the frozen blocks; not registered as a part
-        config:DisentanglerConfig,  # how to split
-        languages:tuple[str,...]    # target languages
+
+    def __init__(
+        self,
+        backbone: Backbone,  # gives the frozen blocks; not registered as a part
+        config: DisentanglerConfig,  # how to split
+        languages: tuple[str, ...],  # target languages
     ):
         super().__init__()
         if not 0 <= config.blocks <= backbone.n_blocks:
-            raise LabError(f'disentangler.blocks = {config.blocks}', f'0 to {backbone.n_blocks}, the blocks of the text tower', 'Change the setting.')
-        self.config,(D,E) = config,(backbone.width,backbone.embed_dim)
-        has = config.adapters and config.blocks>0
+            raise LabError(
+                f"disentangler.blocks = {config.blocks}",
+                f"0 to {backbone.n_blocks}, the blocks of the text tower",
+                "Change the setting.",
+            )
+        self.config, (D, E) = config, (backbone.width, backbone.embed_dim)
+        has = config.adapters and config.blocks > 0
         self.related_adapters = nn.ModuleDict({l: BottleneckAdapter(D, config.hidden) for l in languages if has})
         self.agnostic_adapters = nn.ModuleDict({l: BottleneckAdapter(D, config.hidden) for l in languages if has})
-        self.related_norm,self.agnostic_norm = (nn.LayerNorm(D) if config.layer_norms else nn.Identity() for _ in range(2))
+        self.related_norm, self.agnostic_norm = (
+            nn.LayerNorm(D) if config.layer_norms else nn.Identity() for _ in range(2)
+        )
         self.related_projection = nn.Linear(D, E, bias=False)
 
-    def hidden(self,
-        backbone:Backbone,    # the frozen tower
-        tokens:Tensor,        # [B, L, D] token vectors with positions
-        end_index:Tensor,     # [B] place of the end token
-        adapters:nn.ModuleDict, # of one branch
-        language:str,         # whose adapter
-        first:Tensor|None=None # [B, L, D] output of block 0, where it is known already
-    )->Tensor:                # [B, L, D]
+    def hidden(
+        self,
+        backbone: Backbone,  # the frozen tower
+        tokens: Tensor,  # [B, L, D] token vectors with positions
+        end_index: Tensor,  # [B] place of the end token
+        adapters: nn.ModuleDict,  # of one branch
+        language: str,  # whose adapter
+        first: Tensor | None = None,  # [B, L, D] output of block 0, where it is known already
+    ) -> Tensor:  # [B, L, D]
         "One branch's hidden states (Eq. 3)"
         for i in range(self.config.blocks):
-            tokens = first if i==0 and first is not None else backbone.block(i, tokens, end_index)
-            if i==0 and language in adapters: tokens = adapters[language](tokens)
+            tokens = first if i == 0 and first is not None else backbone.block(i, tokens, end_index)
+            if i == 0 and language in adapters:
+                tokens = adapters[language](tokens)
         return tokens
 
-    def forward(self,
-        backbone:Backbone,  # the frozen tower
-        tokens:Tensor,      # [B, L, D] token vectors with positions
-        end_index:Tensor,   # [B] place of the end token
-        language:str,       # ISO 639-1
-        first:Tensor|None=None # [B, L, D] output of block 0, where it is known already
-    )->tuple[Tensor,Tensor]: # semantic_related [B, E], semantic_agnostic [B, D]
+    def forward(
+        self,
+        backbone: Backbone,  # the frozen tower
+        tokens: Tensor,  # [B, L, D] token vectors with positions
+        end_index: Tensor,  # [B] place of the end token
+        language: str,  # ISO 639-1
+        first: Tensor | None = None,  # [B, L, D] output of block 0, where it is known already
+    ) -> tuple[Tensor, Tensor]:  # semantic_related [B, E], semantic_agnostic [B, D]
         "What the caption says (f^sr, Eq. 5) and how it says it (f^sa, Eq. 7)"
-        if first is None and self.config.blocks: first = backbone.block(0, tokens, end_index)
+        if first is None and self.config.blocks:
+            first = backbone.block(0, tokens, end_index)
         related = self.hidden(backbone, tokens, end_index, self.related_adapters, language, first)
-        agnostic = related if not len(self.agnostic_adapters) else self.hidden(backbone, tokens, end_index, self.agnostic_adapters, language, first)
+        agnostic = (
+            related
+            if not len(self.agnostic_adapters)
+            else self.hidden(backbone, tokens, end_index, self.agnostic_adapters, language, first)
+        )
         f_sr = self.related_projection(self.related_norm(backbone.pool(related, end_index)))
         return f_sr, self.pool(self.agnostic_norm(agnostic), end_index)
 
-    def pool(self,
-        tokens:Tensor,   # [B, L, D]
-        end_index:Tensor # [B]
-    )->Tensor:           # [B, D]
+    def pool(
+        self,
+        tokens: Tensor,  # [B, L, D]
+        end_index: Tensor,  # [B]
+    ) -> Tensor:  # [B, D]
         "Average over the caption, or over every position"
-        if self.config.pooling=='all_positions': return tokens.mean(1)
+        if self.config.pooling == "all_positions":
+            return tokens.mean(1)
         mask = real_tokens(tokens, end_index)
-        return (tokens*mask[...,None]).sum(1)/mask.sum(1, keepdim=True)
+        return (tokens * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
 
 # %% ../../nbs/30_dasd.disentangling.ipynb #1a834580
 @dataclass(frozen=True)
 class CriticConfig:
     "The classifier F that plays against the semantic-agnostic branch"
-    hidden:tuple[int,...] = (256,128) # widths of its layers, tanh between
-    outputs:int = 1                   # 1: probability of "matched" (paper); 2: logits (matched, mismatched) (authors' code)
-    normalize:bool = True             # layer norm on the semantic-agnostic feature before the critic reads it
+
+    hidden: tuple[int, ...] = (256, 128)  # widths of its layers, tanh between
+    outputs: int = 1  # 1: probability of "matched" (paper); 2: logits (matched, mismatched) (authors' code)
+    normalize: bool = True  # layer norm on the semantic-agnostic feature before the critic reads it
+
 
 class Critic(nn.Module):
     "Tells whether a semantic-agnostic feature and a semantic reference come from one caption"
-    def __init__(self,
-        agnostic_width:int,  # D
-        reference_width:int, # E
-        config:CriticConfig  # its size
+
+    def __init__(
+        self,
+        agnostic_width: int,  # D
+        reference_width: int,  # E
+        config: CriticConfig,  # its size
     ):
         super().__init__()
         self.agnostic_width = agnostic_width if config.normalize else 0
-        widths = (agnostic_width+reference_width, *config.hidden)
-        layers = [l for i,o in zip(widths, widths[1:]) for l in (nn.Linear(i, o), nn.Tanh())]
+        widths = (agnostic_width + reference_width, *config.hidden)
+        layers = [l for i, o in zip(widths, widths[1:]) for l in (nn.Linear(i, o), nn.Tanh())]
         self.layers = nn.Sequential(*layers, nn.Linear(widths[-1], config.outputs))
 
-    def forward(self,
-        agnostic:Tensor,  # [B, D]
-        reference:Tensor  # [B, E]
-    )->Tensor:            # [B, 1 or 2] logits
+    def forward(
+        self,
+        agnostic: Tensor,  # [B, D]
+        reference: Tensor,  # [B, E]
+    ) -> Tensor:  # [B, 1 or 2] logits
         "Logits: high in column 0 for a matched pair"
-        if self.agnostic_width: agnostic = F.layer_norm(agnostic, (self.agnostic_width,))
+        if self.agnostic_width:
+            agnostic = F.layer_norm(agnostic, (self.agnostic_width,))
         return self.layers(torch.cat([agnostic, reference], -1))

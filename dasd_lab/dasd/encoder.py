@@ -6,184 +6,256 @@
 __all__ = ['StaticAdapterConfig', 'DASDConfig', 'AdaptedEncoder', 'StaticAdapter', 'DASD']
 
 # %% ../../nbs/32_dasd.encoder.ipynb #00545fa9
-from collections.abc import Mapping,Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor,nn
+from torch import Tensor, nn
 
-from ..backbone.tokens import CaptionTokenizer,TokenVectors
-from ..backbone.towers import Backbone,attention,captions_in_batches
-from ..contracts import LabError,RetrievalMethod,register_method
-from .adapters import AdapterConfig,AdapterGenerator,DynamicAdapter
-from .disentangling import Critic,CriticConfig,Disentangler,DisentanglerConfig
+from ..backbone.tokens import CaptionTokenizer, TokenVectors
+from ..backbone.towers import Backbone, attention, captions_in_batches
+from ..contracts import LabError, RetrievalMethod, register_method
+from .adapters import AdapterConfig, AdapterGenerator, DynamicAdapter
+from .disentangling import Critic, CriticConfig, Disentangler, DisentanglerConfig
 
 # %% ../../nbs/32_dasd.encoder.ipynb #1803d10b
 @dataclass(frozen=True)
 class StaticAdapterConfig:
     "A text path with adapters that are learnt once"
-    languages:tuple[str,...] = ('de',)           # target languages, ISO 639-1
-    token_width:int = 768                        # width of the stored token vectors (768 for mBERT)
-    separate_projections:bool = True             # own token projections for the disentangler and the target branch
-    text_blocks:int|None = None                  # how many of the tower's blocks are run (Table 9); None: all
-    adapted_blocks:tuple[int,...]|None = None    # which of them have an adapter (Table 10); None: all
-    adapter:AdapterConfig = AdapterConfig()
+
+    languages: tuple[str, ...] = ("de",)  # target languages, ISO 639-1
+    token_width: int = 768  # width of the stored token vectors (768 for mBERT)
+    separate_projections: bool = True  # own token projections for the disentangler and the target branch
+    text_blocks: int | None = None  # how many of the tower's blocks are run (Table 9); None: all
+    adapted_blocks: tuple[int, ...] | None = None  # which of them have an adapter (Table 10); None: all
+    adapter: AdapterConfig = AdapterConfig()
+
 
 @dataclass(frozen=True)
 class DASDConfig(StaticAdapterConfig):
     "The same path with a disentangler, a generator and a critic"
-    disentangler:DisentanglerConfig = DisentanglerConfig()
-    critic:CriticConfig = CriticConfig()
+
+    disentangler: DisentanglerConfig = DisentanglerConfig()
+    critic: CriticConfig = CriticConfig()
 
 # %% ../../nbs/32_dasd.encoder.ipynb #360be42b
 class AdaptedEncoder(RetrievalMethod):
     "Target-language token vectors through frozen blocks, each followed by its adapter"
-    def __init__(self,
-        config:StaticAdapterConfig, # settings
-        backbone:Backbone,          # frozen
-        tokenizer:CaptionTokenizer|int # multilingual; or just the vocabulary's size
+
+    def __init__(
+        self,
+        config: StaticAdapterConfig,  # settings
+        backbone: Backbone,  # frozen
+        tokenizer: CaptionTokenizer | int,  # multilingual; or just the vocabulary's size
     ):
         super().__init__()
-        self.config,self.backbone,self.languages = config,backbone,tuple(config.languages)
+        self.config, self.backbone, self.languages = config, backbone, tuple(config.languages)
         self.tokenizer = None if isinstance(tokenizer, int) else tokenizer
         n_tokens = self.n_tokens = tokenizer if isinstance(tokenizer, int) else len(tokenizer)
         self.n_blocks = backbone.n_blocks if config.text_blocks is None else config.text_blocks
         if not 1 <= self.n_blocks <= backbone.n_blocks:
-            raise LabError(f'text_blocks = {config.text_blocks}', f'1 to {backbone.n_blocks}', 'Change the setting.')
+            raise LabError(f"text_blocks = {config.text_blocks}", f"1 to {backbone.n_blocks}", "Change the setting.")
         self.adapted = tuple(range(self.n_blocks)) if config.adapted_blocks is None else config.adapted_blocks
         if not set(self.adapted) <= set(range(self.n_blocks)):
-            raise LabError(f'adapted_blocks = {self.adapted}', f'blocks from 0 to {self.n_blocks-1}', 'Change the setting.')
+            raise LabError(
+                f"adapted_blocks = {self.adapted}", f"blocks from 0 to {self.n_blocks - 1}", "Change the setting."
+            )
         self.token_vectors = TokenVectors(n_tokens, config.token_width, backbone.width, config.separate_projections)
-        self.adapters = nn.ModuleDict({l: nn.ModuleList(DynamicAdapter(backbone.width, config.adapter) for _ in self.adapted) for l in self.languages})
+        self.adapters = nn.ModuleDict(
+            {
+                l: nn.ModuleList(DynamicAdapter(backbone.width, config.adapter) for _ in self.adapted)
+                for l in self.languages
+            }
+        )
 
-    def target_branch(self,
-        tokens:Tensor,               # [B, L, D] token vectors with positions
-        end_index:Tensor,            # [B]
-        language:str,                # whose adapters
-        generated:Tensor|None=None,  # [B, K, H, H]; None: static adapters
-        trace:list|None=None,        # receives (after the block, after its adapter), each [B, L, D]
-        skip:Sequence[int]=(),       # blocks whose adapter is left out (Table 10, on a trained model)
-        first:Tensor|None=None       # [B, L, D] output of frozen block 0, where it is known already
-    )->Tensor:                       # [B, E]
+    def target_branch(
+        self,
+        tokens: Tensor,  # [B, L, D] token vectors with positions
+        end_index: Tensor,  # [B]
+        language: str,  # whose adapters
+        generated: Tensor | None = None,  # [B, K, H, H]; None: static adapters
+        trace: list | None = None,  # receives (after the block, after its adapter), each [B, L, D]
+        skip: Sequence[int] = (),  # blocks whose adapter is left out (Table 10, on a trained model)
+        first: Tensor | None = None,  # [B, L, D] output of frozen block 0, where it is known already
+    ) -> Tensor:  # [B, E]
         "Frozen blocks and adapters, then the frozen read-out (r^T)"
         for i in range(self.n_blocks):
-            if i==0 and first is not None: tokens = block = first
-            elif i==self.n_blocks-1 and trace is None: block,end_index = self.backbone.last_block(i, tokens, end_index); tokens = block
-            else: tokens = block = self.backbone.block(i, tokens, end_index)
+            if i == 0 and first is not None:
+                tokens = block = first
+            elif i == self.n_blocks - 1 and trace is None:
+                block, end_index = self.backbone.last_block(i, tokens, end_index)
+                tokens = block
+            else:
+                tokens = block = self.backbone.block(i, tokens, end_index)
             if i in self.adapted and i not in skip:
                 k = self.adapted.index(i)
-                tokens = self.adapters[language][k](block, None if generated is None else generated[:,k])
-            if trace is not None: trace.append((block, tokens))
+                tokens = self.adapters[language][k](block, None if generated is None else generated[:, k])
+            if trace is not None:
+                trace.append((block, tokens))
         return self.backbone.read_out(tokens, end_index)
 
-    def features(self,
-        ids:Tensor,           # [B, L]
-        end_index:Tensor,     # [B]
-        language:str,         # ISO 639-1
-        trace:list|None=None, # see `target_branch`
-        skip:Sequence[int]=(), # see `target_branch`
-        longest:int|None=None # tokens of the longest row, see `Backbone.cut`
-    )->dict[str,Tensor]:      # 'target_features' [B, E]
+    def features(
+        self,
+        ids: Tensor,  # [B, L]
+        end_index: Tensor,  # [B]
+        language: str,  # ISO 639-1
+        trace: list | None = None,  # see `target_branch`
+        skip: Sequence[int] = (),  # see `target_branch`
+        longest: int | None = None,  # tokens of the longest row, see `Backbone.cut`
+    ) -> dict[str, Tensor]:  # 'target_features' [B, E]
         "Named features of captions given as ids"
-        _,target = self.token_vectors(self.backbone.cut(ids, end_index, longest))
-        return dict(target_features=self.target_branch(self.backbone.start(target, end_index), end_index, language, trace=trace, skip=skip))
+        _, target = self.token_vectors(self.backbone.cut(ids, end_index, longest))
+        return dict(
+            target_features=self.target_branch(
+                self.backbone.start(target, end_index), end_index, language, trace=trace, skip=skip
+            )
+        )
 
-    def check_language(self, language:str)->None:
+    def check_language(self, language: str) -> None:
         "Refuse a language without adapters"
         if language not in self.languages:
-            raise LabError(f'a caption in {language!r}', f'one of {[*self.languages, self.backbone.source_language]}', 'Train this language first: `dasd-lab train --languages …`.')
+            raise LabError(
+                f"a caption in {language!r}",
+                f"one of {[*self.languages, self.backbone.source_language]}",
+                "Train this language first: `dasd-lab train --languages …`.",
+            )
 
-    def tokens(self,
-        captions:Sequence[str] # B sentences
-    )->tuple[Tensor,Tensor]:   # ids [B, L], end_index [B]
+    def tokens(
+        self,
+        captions: Sequence[str],  # B sentences
+    ) -> tuple[Tensor, Tensor]:  # ids [B, L], end_index [B]
         "Ids as this method's text path wants them"
-        if self.tokenizer is None: raise LabError('captions for a method without a tokenizer', 'one that was stored with its tokenizer', 'Import the checkpoint again with --tokenizer tokenizer.json.')
+        if self.tokenizer is None:
+            raise LabError(
+                "captions for a method without a tokenizer",
+                "one that was stored with its tokenizer",
+                "Import the checkpoint again with --tokenizer tokenizer.json.",
+            )
         return self.tokenizer(captions, self.backbone.context_length, self.pad_length)
 
     @property
-    def pad_length(self)->int|None:
+    def pad_length(self) -> int | None:
         "Length that every row is filled up to; None: the longest of the batch"
         return self.backbone.pad_length
 
     @torch.inference_mode()
-    def encode_captions(self,
-        captions:Sequence[str], # sentences in one language
-        language:str,           # a trained language, or the source language
-        batch_size:int=256,     # captions at a time
-        **options               # passed on to `features`
-    )->Tensor:                  # [B, E]
+    def encode_captions(
+        self,
+        captions: Sequence[str],  # sentences in one language
+        language: str,  # a trained language, or the source language
+        batch_size: int = 256,  # captions at a time
+        **options,  # passed on to `features`
+    ) -> Tensor:  # [B, E]
         "Captions as vectors of the shared space, not normalised"
-        if language == self.backbone.source_language: return self.backbone.encode_source(captions, batch_size)
+        if language == self.backbone.source_language:
+            return self.backbone.encode_source(captions, batch_size)
         self.check_language(language)
+
         def encode(some):
-            ids,end_index = (t.to(self.backbone.device) for t in self.tokens(some))
-            with attention(self.backbone.device): return self.features(ids, end_index, language, **options)['target_features']
+            ids, end_index = (t.to(self.backbone.device) for t in self.tokens(some))
+            with attention(self.backbone.device):
+                return self.features(ids, end_index, language, **options)["target_features"]
+
         return captions_in_batches(encode, captions, self.backbone.embed_dim, batch_size)
 
-    def training_features(self,
-        batch:Mapping # 'ids', 'end_index', 'language', 'source_features' and, where known, 'image_features'
-    )->dict[str,Tensor]:
+    def training_features(
+        self,
+        batch: Mapping,  # 'ids', 'end_index', 'language', 'source_features' and, where known, 'image_features'
+    ) -> dict[str, Tensor]:
         "What the text path computes, together with the frozen features of the batch"
-        known = {k: batch[k] for k in ('source_features','image_features') if k in batch}
-        return known | self.features(batch['ids'], batch['end_index'], batch['language'], longest=batch.get('longest'))
+        known = {k: batch[k] for k in ("source_features", "image_features") if k in batch}
+        return known | self.features(batch["ids"], batch["end_index"], batch["language"], longest=batch.get("longest"))
 
 # %% ../../nbs/32_dasd.encoder.ipynb #5c74df1d
 @register_method
 class StaticAdapter(AdaptedEncoder):
     "Adapters learnt once for each language: the control"
-    name,config_class = 'static_adapter',StaticAdapterConfig
+
+    name, config_class = "static_adapter", StaticAdapterConfig
 
 # %% ../../nbs/32_dasd.encoder.ipynb #bf9da559
 @register_method
 class DASD(AdaptedEncoder):
     "Dynamic Adapter with Semantics Disentangling (AAAI 2025)"
-    name,config_class = 'dasd',DASDConfig
-    def __init__(self,
-        config:DASDConfig,             # settings
-        backbone:Backbone,             # frozen
-        tokenizer:CaptionTokenizer|int # multilingual; or just the vocabulary's size
+
+    name, config_class = "dasd", DASDConfig
+
+    def __init__(
+        self,
+        config: DASDConfig,  # settings
+        backbone: Backbone,  # frozen
+        tokenizer: CaptionTokenizer | int,  # multilingual; or just the vocabulary's size
     ):
         super().__init__(config, backbone, tokenizer)
-        D,E,a = backbone.width,backbone.embed_dim,config.adapter
+        D, E, a = backbone.width, backbone.embed_dim, config.adapter
         self.disentangler = Disentangler(backbone, config.disentangler, self.languages)
-        self.generator = AdapterGenerator(sum(dict(related=E, agnostic=D)[c] for c in a.characteristics), a.characteristics_width or E,
-                                          a.bottleneck, len(self.adapted), a.start) if a.generated else None
+        self.generator = (
+            AdapterGenerator(
+                sum(dict(related=E, agnostic=D)[c] for c in a.characteristics),
+                a.characteristics_width or E,
+                a.bottleneck,
+                len(self.adapted),
+                a.start,
+            )
+            if a.generated
+            else None
+        )
         self.critic = Critic(D, E, config.critic)
 
     @property
-    def pad_length(self)->int|None:
+    def pad_length(self) -> int | None:
         "The whole context where the disentangler averages every position"
-        return self.backbone.context_length if self.config.disentangler.pooling=='all_positions' else super().pad_length
+        return (
+            self.backbone.context_length if self.config.disentangler.pooling == "all_positions" else super().pad_length
+        )
 
-    def features(self,
-        ids:Tensor,           # [B, L]
-        end_index:Tensor,     # [B]
-        language:str,         # ISO 639-1
-        trace:list|None=None, # see `target_branch`
-        skip:Sequence[int]=(), # see `target_branch`
-        longest:int|None=None # tokens of the longest row, see `Backbone.cut`
-    )->dict[str,Tensor]:      # the features below; see the table in the notebook
+    def features(
+        self,
+        ids: Tensor,  # [B, L]
+        end_index: Tensor,  # [B]
+        language: str,  # ISO 639-1
+        trace: list | None = None,  # see `target_branch`
+        skip: Sequence[int] = (),  # see `target_branch`
+        longest: int | None = None,  # tokens of the longest row, see `Backbone.cut`
+    ) -> dict[str, Tensor]:  # the features below; see the table in the notebook
         "Disentangle, generate, encode"
-        disentangling,target = self.token_vectors(ids)
+        disentangling, target = self.token_vectors(ids)
         tokens = self.backbone.start(disentangling, end_index)
-        first = self.backbone.block(0, tokens, end_index) if disentangling is target and self.config.disentangler.blocks else None # one pass for both readings
-        related,agnostic = self.disentangler(self.backbone, tokens, end_index, language, first)
+        # one pass for both readings
+        first = (
+            self.backbone.block(0, tokens, end_index)
+            if disentangling is target and self.config.disentangler.blocks
+            else None
+        )
+        related, agnostic = self.disentangler(self.backbone, tokens, end_index, language, first)
         z = generated = None
         if self.generator is not None:
             parts = dict(related=related, agnostic=agnostic)
-            z,generated = self.generator(torch.cat([parts[c] for c in self.config.adapter.characteristics], -1))
+            z, generated = self.generator(torch.cat([parts[c] for c in self.config.adapter.characteristics], -1))
         tokens = self.backbone.start(self.backbone.cut(target, end_index, longest), end_index)
-        r_t = self.target_branch(tokens, end_index, language, generated, trace, skip, None if first is None else first[:,:tokens.shape[1]])
-        named = dict(target_features=r_t, semantic_related=related, semantic_agnostic=agnostic, z=z, generated=generated)
-        return {k: v for k,v in named.items() if v is not None}
+        r_t = self.target_branch(
+            tokens, end_index, language, generated, trace, skip, None if first is None else first[:, : tokens.shape[1]]
+        )
+        named = dict(
+            target_features=r_t, semantic_related=related, semantic_agnostic=agnostic, z=z, generated=generated
+        )
+        return {k: v for k, v in named.items() if v is not None}
 
     @torch.inference_mode()
-    def inspect(self,
-        captions:Sequence[str], # B sentences
-        language:str            # ISO 639-1
-    )->dict[str,Tensor]:        # features, and 'block_tokens', 'adapted_tokens' [K, B, L, D]
+    def inspect(
+        self,
+        captions: Sequence[str],  # B sentences
+        language: str,  # ISO 639-1
+    ) -> dict[str, Tensor]:  # features, and 'block_tokens', 'adapted_tokens' [K, B, L, D]
         "Everything the method computes for some captions, for looking at"
         self.check_language(language)
-        ids,end_index = (t.to(self.backbone.device) for t in self.tokens(captions)); trace = []
-        with attention(self.backbone.device): named = self.features(ids, end_index, language, trace)
-        return named | dict(ids=ids, end_index=end_index, block_tokens=torch.stack([b for b,_ in trace]), adapted_tokens=torch.stack([a for _,a in trace]))
+        ids, end_index = (t.to(self.backbone.device) for t in self.tokens(captions))
+        trace = []
+        with attention(self.backbone.device):
+            named = self.features(ids, end_index, language, trace)
+        return named | dict(
+            ids=ids,
+            end_index=end_index,
+            block_tokens=torch.stack([b for b, _ in trace]),
+            adapted_tokens=torch.stack([a for _, a in trace]),
+        )

@@ -13,61 +13,78 @@ import torch
 from torch import Tensor
 
 from ..backbone.tokens import CaptionTokenizer
-from ..backbone.vocabulary import carried_rows,cut_tokenizer,extended_tokenizer
+from ..backbone.vocabulary import carried_rows, cut_tokenizer, extended_tokenizer
 from ..contracts import LabError
 from .disentangling import BottleneckAdapter
 from .encoder import AdaptedEncoder
 
 # %% ../../nbs/320_dasd.growing.ipynb #5ae1d820
 def _with_tokenizer(
-    method:AdaptedEncoder,      # trained or not
-    tokenizer:CaptionTokenizer, # cut or extended from the method's own
-    languages:tuple[str,...],   # the method's, or more
-    full:Tensor|None=None,      # [V, W] rows of new pieces
-    seed:int=0                  # of what starts at random
-)->AdaptedEncoder:
+    method: AdaptedEncoder,  # trained or not
+    tokenizer: CaptionTokenizer,  # cut or extended from the method's own
+    languages: tuple[str, ...],  # the method's, or more
+    full: Tensor | None = None,  # [V, W] rows of new pieces
+    seed: int = 0,  # of what starts at random
+) -> AdaptedEncoder:
     "The method with another vocabulary and perhaps more languages"
-    old,dtype = method.token_vectors.embedding.weight,method.token_vectors.target.weight.dtype
+    old, dtype = method.token_vectors.embedding.weight, method.token_vectors.target.weight.dtype
     rows = carried_rows(old.detach(), method.tokenizer, tokenizer, full, seed)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         new = type(method)(replace(method.config, languages=languages), method.backbone, tokenizer).to(old.device)
-    for name,part in new.named_modules():
-        if isinstance(part, BottleneckAdapter) and set(name.split('.'))&(set(languages)-set(method.languages)):
-            torch.nn.init.zeros_(part.up.weight); torch.nn.init.zeros_(part.up.bias)
-    known = {k: v for k,v in method.state_dict().items() if not k.startswith('backbone.')} | {'token_vectors.embedding.weight': rows}
+    for name, part in new.named_modules():
+        if isinstance(part, BottleneckAdapter) and set(name.split(".")) & (set(languages) - set(method.languages)):
+            torch.nn.init.zeros_(part.up.weight)
+            torch.nn.init.zeros_(part.up.bias)
+    known = {k: v for k, v in method.state_dict().items() if not k.startswith("backbone.")} | {
+        "token_vectors.embedding.weight": rows
+    }
     new.load_state_dict(new.state_dict() | known)
     return new.to(dtype).eval().requires_grad_(False)
 
+
 def its_tokenizer(
-    method:AdaptedEncoder # any
-)->CaptionTokenizer:
+    method: AdaptedEncoder,  # any
+) -> CaptionTokenizer:
     "The tokenizer of a method; one that was built from ids alone is refused"
-    if method.tokenizer is None: raise LabError('a method without a tokenizer', 'one that reads captions', 'Give its tokenizer when it is loaded, such as `from_official(…, tokenizer=…)`.')
+    if method.tokenizer is None:
+        raise LabError(
+            "a method without a tokenizer",
+            "one that reads captions",
+            "Give its tokenizer when it is loaded, such as `from_official(…, tokenizer=…)`.",
+        )
     return method.tokenizer
 
 # %% ../../nbs/320_dasd.growing.ipynb #1f176eb6
 def cut_method(
-    method:AdaptedEncoder,  # trained or not
-    captions:Sequence[str]  # what it must read, in all its languages together
-)->AdaptedEncoder:          # the same answers to captions made of their pieces
+    method: AdaptedEncoder,  # trained or not
+    captions: Sequence[str],  # what it must read, in all its languages together
+) -> AdaptedEncoder:  # the same answers to captions made of their pieces
     "The method with token vectors for the pieces of some captions alone"
     return _with_tokenizer(method, cut_tokenizer(its_tokenizer(method), captions), method.languages)
 
 # %% ../../nbs/320_dasd.growing.ipynb #ddfa9826
 def extended(
-    method:AdaptedEncoder,   # trained
-    captions:Sequence[str],  # of the new language
-    language:str,            # ISO 639-1, not one of the method's
-    full:Tensor|None=None,   # [V, W] the matrix that the token vectors were taken from
-    new_pieces:int=2000,     # most pieces to learn, for a tokenizer that was trained on captions
-    seed:int=0               # of what starts at random
-)->AdaptedEncoder:           # earlier languages answer as before
+    method: AdaptedEncoder,  # trained
+    captions: Sequence[str],  # of the new language
+    language: str,  # ISO 639-1, not one of the method's
+    full: Tensor | None = None,  # [V, W] the matrix that the token vectors were taken from
+    new_pieces: int = 2000,  # most pieces to learn, for a tokenizer that was trained on captions
+    seed: int = 0,  # of what starts at random
+) -> AdaptedEncoder:  # earlier languages answer as before
     "A trained method with one more language, ready to be trained on it"
     tokenizer = its_tokenizer(method)
     if language in (*method.languages, method.backbone.source_language):
-        raise LabError(f'the language {language!r} for a method of {list(method.languages)}', 'one that it does not have', 'Train that language on, or name the new one.')
+        raise LabError(
+            f"the language {language!r} for a method of {list(method.languages)}",
+            "one that it does not have",
+            "Train that language on, or name the new one.",
+        )
     larger = extended_tokenizer(tokenizer, captions, 0 if full is not None else new_pieces)
-    if tokenizer.kept is not None and full is None and len(larger)>len(tokenizer):
-        raise LabError(f'{len(larger)-len(tokenizer):,} pieces without token vectors', 'the matrix that the vocabulary was cut from', 'Give full=read_matrix(…).')
+    if tokenizer.kept is not None and full is None and len(larger) > len(tokenizer):
+        raise LabError(
+            f"{len(larger) - len(tokenizer):,} pieces without token vectors",
+            "the matrix that the vocabulary was cut from",
+            "Give full=read_matrix(…).",
+        )
     return _with_tokenizer(method, larger, (*method.languages, language), full, seed)

@@ -8,250 +8,453 @@ __all__ = ['PLACES', 'UNUSED', 'BACK', 'official_config', 'official_stages', 'pl
 
 # %% ../../nbs/39_dasd.official.ipynb #44159709
 import re
-from collections.abc import Mapping,Sequence
-from dataclasses import dataclass,replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from open_clip import OPENAI_DATASET_MEAN,OPENAI_DATASET_STD
+from open_clip import OPENAI_DATASET_MEAN, OPENAI_DATASET_STD
 from open_clip.tokenizer import SimpleTokenizer
-from tokenizers import Regex,Tokenizer,models,normalizers,pre_tokenizers
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 from torch import Tensor
 
 from ..backbone.tokens import CaptionTokenizer
-from ..backbone.towers import Backbone,build_clip
+from ..backbone.towers import Backbone, build_clip
 from ..contracts import LabError
 from ..corpora.captions import language_code
 from .adapters import AdapterConfig
-from .disentangling import CriticConfig,DisentanglerConfig
-from .encoder import DASD,DASDConfig
+from .disentangling import CriticConfig, DisentanglerConfig
+from .encoder import DASD, DASDConfig
 from ..presets import plain
 from ..storage import whole_file
 
 # %% ../../nbs/39_dasd.official.ipynb #9d02d9a5
 def official_config(
-    languages:Sequence[str],         # target languages
-    token_width:int=768,             # of the stored token vectors
-    bottleneck:int=32,               # H
-    characteristics_width:int=512,   # Z
-    critic_hidden:Sequence[int]=(256,128) # widths of the critic's layers
-)->DASDConfig:
+    languages: Sequence[str],  # target languages
+    token_width: int = 768,  # of the stored token vectors
+    bottleneck: int = 32,  # H
+    characteristics_width: int = 512,  # Z
+    critic_hidden: Sequence[int] = (256, 128),  # widths of the critic's layers
+) -> DASDConfig:
     "DASD's settings as the authors' code has them"
-    return DASDConfig(tuple(languages), token_width, separate_projections=False,
-                      adapter=AdapterConfig(bottleneck, characteristics_width=characteristics_width, product='official', residuals=1, start='default'),
-                      disentangler=DisentanglerConfig(blocks=2, adapters=False, layer_norms=True, pooling='all_positions'),
-                      critic=CriticConfig(tuple(critic_hidden), outputs=2, normalize=False))
+    return DASDConfig(
+        tuple(languages),
+        token_width,
+        separate_projections=False,
+        adapter=AdapterConfig(
+            bottleneck, characteristics_width=characteristics_width, product="official", residuals=1, start="default"
+        ),
+        disentangler=DisentanglerConfig(blocks=2, adapters=False, layer_norms=True, pooling="all_positions"),
+        critic=CriticConfig(tuple(critic_hidden), outputs=2, normalize=False),
+    )
 
 # %% ../../nbs/39_dasd.official.ipynb #982578f4
-def official_stages()->list[dict]: # two, for `settings(Stage, …)`
+def official_stages() -> list[dict]:  # two, for `settings(Stage, …)`
     "The two stages as the authors' released settings run them"
-    alignment = dict(loss='alignment', options=dict(reduction='mean'))
-    adversarial = dict(loss='adversarial', weight=.001, options=dict(form='official'))
-    def consistency(reference, kind): return dict(loss='consistency', weight=.1, options=dict(reference=reference, kind=kind, reduction='mean'))
+    alignment = dict(loss="alignment", options=dict(reduction="mean"))
+    adversarial = dict(loss="adversarial", weight=0.001, options=dict(form="official"))
+
+    def consistency(reference, kind):
+        return dict(loss="consistency", weight=0.1, options=dict(reference=reference, kind=kind, reduction="mean"))
+
     def stage(name, terms, steps, rate, reference):
-        return dict(name=name, terms=terms, steps=steps, learning_rate=rate, batch_size=128, warmup=.1, schedule='cosine', optimizer='bert_adam', weight_decay=.2,
-                    trains=['token_vectors','disentangler.related_projection','generator','adapters','critic'],
-                    critic=dict(learning_rate=1e-4, reference=reference, negatives='reversed', share=.5))
-    return [stage('cross_lingual_alignment', [alignment, consistency('source_features', 'l1'), adversarial], 45_000, 2e-4, 'source_features'),
-            stage('cross_modal_alignment', [dict(loss='contrastive', options=dict(temperature=.01, directions='mean')), alignment,
-                                            consistency('image_features', 'smooth_l1'), adversarial], 7_000, 6e-6, 'image_features')]
+        return dict(
+            name=name,
+            terms=terms,
+            steps=steps,
+            learning_rate=rate,
+            batch_size=128,
+            warmup=0.1,
+            schedule="cosine",
+            optimizer="bert_adam",
+            weight_decay=0.2,
+            trains=["token_vectors", "disentangler.related_projection", "generator", "adapters", "critic"],
+            critic=dict(learning_rate=1e-4, reference=reference, negatives="reversed", share=0.5),
+        )
+
+    return [
+        stage(
+            "cross_lingual_alignment",
+            [alignment, consistency("source_features", "l1"), adversarial],
+            45_000,
+            2e-4,
+            "source_features",
+        ),
+        stage(
+            "cross_modal_alignment",
+            [
+                dict(loss="contrastive", options=dict(temperature=0.01, directions="mean")),
+                alignment,
+                consistency("image_features", "smooth_l1"),
+                adversarial,
+            ],
+            7_000,
+            6e-6,
+            "image_features",
+        ),
+    ]
 
 # %% ../../nbs/39_dasd.official.ipynb #3606a7a4
-_BLOCK,_TRANSPOSED = r'transformer\.resblocks\.(\d+)\.','disentangler.related_projection.weight'
-PLACES = {re.compile(official): here for official,here in {
-    r'multilingual_embedding\.weight': 'token_vectors.embedding.weight',
-    r'multilingual_embedding_linear\.(weight|bias)': r'token_vectors.target.\1',
-    r'ln_mu\.(weight|bias)': r'disentangler.related_norm.\1',
-    r'ln_sigma\.(weight|bias)': r'disentangler.agnostic_norm.\1',
-    r'(?:sr|mu)_projection': _TRANSPOSED,
-    r'transformer\.zi_adapter_student\.c_fc1\.(weight|bias)': r'generator.mix.\1',
-    _BLOCK+r'mlp_zi\.c_fc1\.(weight|bias)': r'generator.matrices.\1.\2',
-    _BLOCK+r'acquirer\.(\w+)\.mlp_beforez\.c_fc\.(weight|bias)': r'adapters.\2.\1.down.\3',
-    _BLOCK+r'acquirer\.(\w+)\.mlp_afterz\.c_proj2\.(weight|bias)': r'adapters.\2.\1.up.\3',
-    r'AdvAgent\.discriminator\.model\.(\d+)\.(weight|bias)': r'critic.layers.\1.\2',
-    r'((?:visual\.)?transformer\.resblocks\.\d+\.(?:attn|ln_1|ln_2|mlp)\..+)': r'backbone.clip.\1',
-    r'(visual\.(?:class_embedding|positional_embedding|proj|conv1\.weight|ln_(?:pre|post)\.(?:weight|bias)))': r'backbone.clip.\1',
-    r'(token_embedding\.weight|positional_embedding|ln_final\.(?:weight|bias)|text_projection|logit_scale)': r'backbone.clip.\1'}.items()}
-UNUSED = {re.compile(official): why for official,why in {
-    r'(?:target|sigma)_projection': 'no forward pass of the current code reads it',
-    _BLOCK+r'acquirer\.\w+\.mlp_(?:sr|mu)\..+': 'A^sr, which the code never applies',
-    _BLOCK+r'acquirer\.\w+\.mlp_(?:sa|sigma)\..+': 'A^sa, which the code never applies',
-    _BLOCK+r'acquirer\.\w+\.ln\..+': 'a layer norm that the code never applies',
-    r'visual\.transformer\.zi_adapter_student\..+': 'the picture tower shares a class with the text tower and makes no adapters'}.items()}
+_BLOCK, _TRANSPOSED = r"transformer\.resblocks\.(\d+)\.", "disentangler.related_projection.weight"
+PLACES = {
+    re.compile(official): here
+    for official, here in {
+        r"multilingual_embedding\.weight": "token_vectors.embedding.weight",
+        r"multilingual_embedding_linear\.(weight|bias)": r"token_vectors.target.\1",
+        r"ln_mu\.(weight|bias)": r"disentangler.related_norm.\1",
+        r"ln_sigma\.(weight|bias)": r"disentangler.agnostic_norm.\1",
+        r"(?:sr|mu)_projection": _TRANSPOSED,
+        r"transformer\.zi_adapter_student\.c_fc1\.(weight|bias)": r"generator.mix.\1",
+        _BLOCK + r"mlp_zi\.c_fc1\.(weight|bias)": r"generator.matrices.\1.\2",
+        _BLOCK + r"acquirer\.(\w+)\.mlp_beforez\.c_fc\.(weight|bias)": r"adapters.\2.\1.down.\3",
+        _BLOCK + r"acquirer\.(\w+)\.mlp_afterz\.c_proj2\.(weight|bias)": r"adapters.\2.\1.up.\3",
+        r"AdvAgent\.discriminator\.model\.(\d+)\.(weight|bias)": r"critic.layers.\1.\2",
+        r"((?:visual\.)?transformer\.resblocks\.\d+\.(?:attn|ln_1|ln_2|mlp)\..+)": r"backbone.clip.\1",
+        r"(visual\.(?:class_embedding|positional_embedding|proj|conv1\.weight|ln_(?:pre|post)\.(?:weight|bias)))": r"backbone.clip.\1",
+        r"(token_embedding\.weight|positional_embedding|ln_final\.(?:weight|bias)|text_projection|logit_scale)": r"backbone.clip.\1",
+    }.items()
+}
+UNUSED = {
+    re.compile(official): why
+    for official, why in {
+        r"(?:target|sigma)_projection": "no forward pass of the current code reads it",
+        _BLOCK + r"acquirer\.\w+\.mlp_(?:sr|mu)\..+": "A^sr, which the code never applies",
+        _BLOCK + r"acquirer\.\w+\.mlp_(?:sa|sigma)\..+": "A^sa, which the code never applies",
+        _BLOCK + r"acquirer\.\w+\.ln\..+": "a layer norm that the code never applies",
+        r"visual\.transformer\.zi_adapter_student\..+": "the picture tower shares a class with the text tower and makes no adapters",
+    }.items()
+}
+
 
 def place(
-    name:str # official
-)->tuple[str|None,str]: # our name or None, and why where there is none
+    name: str,  # official
+) -> tuple[str | None, str]:  # our name or None, and why where there is none
     "Where a tensor of an official checkpoint belongs"
-    for pattern,here in PLACES.items():
-        if m := pattern.fullmatch(name): return m.expand(here),''
-    for pattern,why in UNUSED.items():
-        if pattern.fullmatch(name): return None,why
-    raise LabError(f'a tensor {name!r}', "the names of the authors' DASD checkpoints", 'Give the state dict of the whole model; see the table in notebook 39.')
+    for pattern, here in PLACES.items():
+        if m := pattern.fullmatch(name):
+            return m.expand(here), ""
+    for pattern, why in UNUSED.items():
+        if pattern.fullmatch(name):
+            return None, why
+    raise LabError(
+        f"a tensor {name!r}",
+        "the names of the authors' DASD checkpoints",
+        "Give the state dict of the whole model; see the table in notebook 39.",
+    )
 
 # %% ../../nbs/39_dasd.official.ipynb #e1ecc6f6
 def is_rounded(
-    name:str # official
-)->bool:
+    name: str,  # official
+) -> bool:
     "Does the authors' loader round this tensor to half precision?"
-    if name in ('text_projection','visual.proj'): return True
-    *parents,_ = name.split('.')
-    return bool(parents) and not any(p in ('ln','token_embedding','multilingual_embedding') or p.startswith('ln_') for p in parents) and 'embedding' not in name.split('.')[-1]
+    if name in ("text_projection", "visual.proj"):
+        return True
+    *parents, _ = name.split(".")
+    return (
+        bool(parents)
+        and not any(p in ("ln", "token_embedding", "multilingual_embedding") or p.startswith("ln_") for p in parents)
+        and "embedding" not in name.split(".")[-1]
+    )
 
 # %% ../../nbs/39_dasd.official.ipynb #da2a6476
-def _shape(state:Mapping[str,Tensor], name:str, axes:int=2)->torch.Size:
+def _shape(state: Mapping[str, Tensor], name: str, axes: int = 2) -> torch.Size:
     "Shape of a tensor that must be there"
-    if name not in state: raise LabError(f'an official checkpoint without {name!r}', 'the state dict of the whole model', 'Give the whole checkpoint, not a part of it.')
-    if state[name].ndim!=axes: raise LabError(f'{name} of shape {tuple(state[name].shape)}', f'{axes} axes', 'Give an unmixed checkpoint.')
+    if name not in state:
+        raise LabError(
+            f"an official checkpoint without {name!r}",
+            "the state dict of the whole model",
+            "Give the whole checkpoint, not a part of it.",
+        )
+    if state[name].ndim != axes:
+        raise LabError(f"{name} of shape {tuple(state[name].shape)}", f"{axes} axes", "Give an unmixed checkpoint.")
     return state[name].shape
 
+
 def official_sizes(
-    state:Mapping[str,Tensor] # official names
-)->tuple[dict,DASDConfig]:    # open_clip's `model_cfg`, and the method's settings
+    state: Mapping[str, Tensor],  # official names
+) -> tuple[dict, DASDConfig]:  # open_clip's `model_cfg`, and the method's settings
     "What an official checkpoint's shapes and names tell about its sizes"
-    def count(pattern): return 1+max((int(m[1]) for k in state if (m := re.match(pattern, k))), default=-1)
-    def unordered(pattern): return dict.fromkeys(m[2] for k in state if (m := re.match(pattern, k)))
-    (vision,_,_,patch),(positions,_) = _shape(state, 'visual.conv1.weight', 4),_shape(state, 'visual.positional_embedding')
-    (context,width),(vocab,_) = _shape(state, 'positional_embedding'),_shape(state, 'token_embedding.weight')
-    if odd := [w for w in (vision,width) if w%64]: raise LabError(f'a tower of width {odd[0]}', 'a multiple of 64, the width of a head', 'Give an unmixed checkpoint.')
-    clip = dict(embed_dim=_shape(state, 'text_projection')[1], quick_gelu=True,
-                vision_cfg=dict(image_size=patch*round((positions-1)**.5), patch_size=patch, width=vision, head_width=64, layers=count(r'visual\.'+_BLOCK)),
-                text_cfg=dict(context_length=context, vocab_size=vocab, width=width, heads=width//64, layers=count(_BLOCK)))
-    critic = [_shape(state, f'AdvAgent.discriminator.model.{j}.weight')[0] for j in range(0, count(r'AdvAgent\.discriminator\.model\.(\d+)'), 2)]
-    if not (languages := tuple(unordered(_BLOCK+r'acquirer\.(\w+)\.'))): raise LabError('an official checkpoint without adapters of any language', 'names with `acquirer.ℓ`', 'Give the checkpoint of a training for target languages.')
-    config = official_config(languages, _shape(state, 'multilingual_embedding.weight')[1],
-                             round(_shape(state, 'transformer.resblocks.0.mlp_zi.c_fc1.weight')[0]**.5), _shape(state, 'transformer.zi_adapter_student.c_fc1.weight')[0], critic[:-1])
-    return clip,config
+
+    def count(pattern):
+        return 1 + max((int(m[1]) for k in state if (m := re.match(pattern, k))), default=-1)
+
+    def unordered(pattern):
+        return dict.fromkeys(m[2] for k in state if (m := re.match(pattern, k)))
+
+    (vision, _, _, patch), (positions, _) = (
+        _shape(state, "visual.conv1.weight", 4),
+        _shape(state, "visual.positional_embedding"),
+    )
+    (context, width), (vocab, _) = _shape(state, "positional_embedding"), _shape(state, "token_embedding.weight")
+    if odd := [w for w in (vision, width) if w % 64]:
+        raise LabError(
+            f"a tower of width {odd[0]}", "a multiple of 64, the width of a head", "Give an unmixed checkpoint."
+        )
+    clip = dict(
+        embed_dim=_shape(state, "text_projection")[1],
+        quick_gelu=True,
+        vision_cfg=dict(
+            image_size=patch * round((positions - 1) ** 0.5),
+            patch_size=patch,
+            width=vision,
+            head_width=64,
+            layers=count(r"visual\." + _BLOCK),
+        ),
+        text_cfg=dict(context_length=context, vocab_size=vocab, width=width, heads=width // 64, layers=count(_BLOCK)),
+    )
+    critic = [
+        _shape(state, f"AdvAgent.discriminator.model.{j}.weight")[0]
+        for j in range(0, count(r"AdvAgent\.discriminator\.model\.(\d+)"), 2)
+    ]
+    if not (languages := tuple(unordered(_BLOCK + r"acquirer\.(\w+)\."))):
+        raise LabError(
+            "an official checkpoint without adapters of any language",
+            "names with `acquirer.ℓ`",
+            "Give the checkpoint of a training for target languages.",
+        )
+    config = official_config(
+        languages,
+        _shape(state, "multilingual_embedding.weight")[1],
+        round(_shape(state, "transformer.resblocks.0.mlp_zi.c_fc1.weight")[0] ** 0.5),
+        _shape(state, "transformer.zi_adapter_student.c_fc1.weight")[0],
+        critic[:-1],
+    )
+    return clip, config
 
 # %% ../../nbs/39_dasd.official.ipynb #aaeacb54
-from ..backbone.open_clip import CLIP_TOKENS,clip_tokenizer
+from ..backbone.open_clip import CLIP_TOKENS, clip_tokenizer
 
 # %% ../../nbs/39_dasd.official.ipynb #4d1b230c
 @dataclass(frozen=True)
 class OfficialReport:
     "What became of each tensor of an official checkpoint"
-    placed:dict[str,str]      # official name → ours
-    unused:dict[str,str]      # official name → why no forward pass reads it
-    rounded:tuple[str,...]    # official names that were rounded to half precision
-    remarks:tuple[str,...]    # what a reader should know about this checkpoint
+
+    placed: dict[str, str]  # official name → ours
+    unused: dict[str, str]  # official name → why no forward pass reads it
+    rounded: tuple[str, ...]  # official names that were rounded to half precision
+    remarks: tuple[str, ...]  # what a reader should know about this checkpoint
 
     def __str__(self):
-        reasons = {w: sum(v==w for v in self.unused.values()) for w in dict.fromkeys(self.unused.values())}
-        return '\n'.join([f'{len(self.placed)} tensors placed, {len(self.rounded)} rounded to half precision, {len(self.unused)} stored but never used:',
-                          *(f'  {n:4} {w}' for w,n in reasons.items()), *(f'note: {r}' for r in self.remarks)])
+        reasons = {w: sum(v == w for v in self.unused.values()) for w in dict.fromkeys(self.unused.values())}
+        return "\n".join(
+            [
+                f"{len(self.placed)} tensors placed, {len(self.rounded)} rounded to half precision, {len(self.unused)} stored but never used:",
+                *(f"  {n:4} {w}" for w, n in reasons.items()),
+                *(f"note: {r}" for r in self.remarks),
+            ]
+        )
 
 # %% ../../nbs/39_dasd.official.ipynb #b3d6e8eb
-def _checked(state:Mapping[str,Tensor])->None:
+def _checked(state: Mapping[str, Tensor]) -> None:
     "Refuse what no training can have meant to save"
-    for k,v in state.items():
-        if v.dtype not in (torch.float32,torch.float16,torch.bfloat16): raise LabError(f'{k} of type {v.dtype}', 'weights in float32, or in half precision', 'Give the state dict as it was saved.')
-        if n := int((~torch.isfinite(v)).sum()): raise LabError(f'{k} with {n:,} values that are no finite numbers', 'finite weights', 'Take an earlier checkpoint: this training had come apart, or the file is damaged.')
+    for k, v in state.items():
+        if v.dtype not in (torch.float32, torch.float16, torch.bfloat16):
+            raise LabError(
+                f"{k} of type {v.dtype}",
+                "weights in float32, or in half precision",
+                "Give the state dict as it was saved.",
+            )
+        if n := int((~torch.isfinite(v)).sum()):
+            raise LabError(
+                f"{k} with {n:,} values that are no finite numbers",
+                "finite weights",
+                "Take an earlier checkpoint: this training had come apart, or the file is damaged.",
+            )
 
-def _codes(found:Sequence[str], wanted:Sequence[str]|None)->dict[str,str]:
+
+def _codes(found: Sequence[str], wanted: Sequence[str] | None) -> dict[str, str]:
     "The checkpoint's codes of languages → ours, of the wanted ones"
-    def ours(code):
-        try: return language_code(code)
-        except LabError: return code
-    codes = {c: ours(c) for c in found}
-    if len(set(codes.values()))<len(codes): raise LabError(f'languages {list(codes)} that are the same ones', 'one code a language', 'Rename one of them.')
-    if missing := [l for l in wanted or () if l not in codes.values()]: raise LabError(f'languages {missing}', f'some of {list(codes.values())}, which the checkpoint holds', 'Ask for those.')
-    return {c: l for c,l in codes.items() if not wanted or l in wanted}
 
-def _destinations(state:Mapping[str,Tensor], codes:Mapping[str,str])->dict[str,tuple[str|None,str]]:
+    def ours(code):
+        try:
+            return language_code(code)
+        except LabError:
+            return code
+
+    codes = {c: ours(c) for c in found}
+    if len(set(codes.values())) < len(codes):
+        raise LabError(f"languages {list(codes)} that are the same ones", "one code a language", "Rename one of them.")
+    if missing := [l for l in wanted or () if l not in codes.values()]:
+        raise LabError(
+            f"languages {missing}", f"some of {list(codes.values())}, which the checkpoint holds", "Ask for those."
+        )
+    return {c: l for c, l in codes.items() if not wanted or l in wanted}
+
+
+def _destinations(state: Mapping[str, Tensor], codes: Mapping[str, str]) -> dict[str, tuple[str | None, str]]:
     "Official name → our name, or None and why"
     where = {k: place(k) for k in state}
-    if 'sr_projection' in where and 'mu_projection' in where: where['mu_projection'] = None,'`sr_projection` is there as well'
-    for k,(here,_) in where.items():
-        if here and here.startswith('adapters.'):
-            _,code,rest = here.split('.', 2)
-            where[k] = (f'adapters.{codes[code]}.{rest}', '') if code in codes else (None, 'a language that was not asked for')
+    if "sr_projection" in where and "mu_projection" in where:
+        where["mu_projection"] = None, "`sr_projection` is there as well"
+    for k, (here, _) in where.items():
+        if here and here.startswith("adapters."):
+            _, code, rest = here.split(".", 2)
+            where[k] = (
+                (f"adapters.{codes[code]}.{rest}", "") if code in codes else (None, "a language that was not asked for")
+            )
     return where
 
 # %% ../../nbs/39_dasd.official.ipynb #c052b46a
-_OLD = dict(mu_projection='the name `mu_projection` dates it before 22 August 2024',
-            mlp_mu='the name `mlp_mu` dates it before 19 August 2024, when f_sa was read at the end token through `sigma_projection`; here it is pooled over all positions')
+_OLD = dict(
+    mu_projection="the name `mu_projection` dates it before 22 August 2024",
+    mlp_mu="the name `mlp_mu` dates it before 19 August 2024, when f_sa was read at the end token through `sigma_projection`; here it is pooled over all positions",
+)
+
 
 def from_official(
-    state:Mapping[str,Tensor],             # official names, see `read_weights`
-    half_rounded:bool=False,               # round what the authors' loader rounds?
-    tokenizer:CaptionTokenizer|None=None,  # multilingual, from the `tokenizer.json` of cased multilingual BERT; None: ids only
-    languages:Sequence[str]|None=None      # ISO 639-1; None: all that the checkpoint holds
-)->tuple[DASD,OfficialReport]:
+    state: Mapping[str, Tensor],  # official names, see `read_weights`
+    half_rounded: bool = False,  # round what the authors' loader rounds?
+    tokenizer: CaptionTokenizer
+    | None = None,  # multilingual, from the `tokenizer.json` of cased multilingual BERT; None: ids only
+    languages: Sequence[str] | None = None,  # ISO 639-1; None: all that the checkpoint holds
+) -> tuple[DASD, OfficialReport]:
     "A DASD with its backbone from an official checkpoint"
     _checked(state)
-    clip_cfg,config = official_sizes(state)
-    codes,n_tokens = _codes(config.languages, languages),len(state['multilingual_embedding.weight'])
-    if tokenizer is not None and len(tokenizer)!=n_tokens:
-        raise LabError(f'a tokenizer of {len(tokenizer):,} pieces', f'one of {n_tokens:,}, as many as there are token vectors', 'Take the tokenizer of cased multilingual BERT.')
-    backbone = Backbone(build_clip(clip_cfg), clip_tokenizer(), clip_cfg, 'official', OPENAI_DATASET_MEAN, OPENAI_DATASET_STD)
+    clip_cfg, config = official_sizes(state)
+    codes, n_tokens = _codes(config.languages, languages), len(state["multilingual_embedding.weight"])
+    if tokenizer is not None and len(tokenizer) != n_tokens:
+        raise LabError(
+            f"a tokenizer of {len(tokenizer):,} pieces",
+            f"one of {n_tokens:,}, as many as there are token vectors",
+            "Take the tokenizer of cased multilingual BERT.",
+        )
+    backbone = Backbone(
+        build_clip(clip_cfg), clip_tokenizer(), clip_cfg, "official", OPENAI_DATASET_MEAN, OPENAI_DATASET_STD
+    )
     method = DASD(replace(config, languages=tuple(codes.values())), backbone, tokenizer or n_tokens)
     where = _destinations(state, codes)
-    placed,wanted = {k: here for k,(here,_) in where.items() if here},method.state_dict()
-    if missing := sorted(set(wanted)-set(placed.values())): raise LabError(f'an official checkpoint without anything for {missing[:3]}', f'{len(wanted)} tensors', 'Give the whole checkpoint.')
-    for k,here in placed.items():
-        v = state[k].detach().T if here==_TRANSPOSED and state[k].ndim==2 else state[k].detach()
-        if here not in wanted or v.shape!=wanted[here].shape:
-            raise LabError(f'{k} of shape {tuple(state[k].shape)}', f'{tuple(wanted[here].shape) if here in wanted else "no such tensor"}, as the other shapes ask for', 'Give an unmixed checkpoint.')
+    placed, wanted = {k: here for k, (here, _) in where.items() if here}, method.state_dict()
+    if missing := sorted(set(wanted) - set(placed.values())):
+        raise LabError(
+            f"an official checkpoint without anything for {missing[:3]}",
+            f"{len(wanted)} tensors",
+            "Give the whole checkpoint.",
+        )
+    for k, here in placed.items():
+        v = state[k].detach().T if here == _TRANSPOSED and state[k].ndim == 2 else state[k].detach()
+        if here not in wanted or v.shape != wanted[here].shape:
+            raise LabError(
+                f"{k} of shape {tuple(state[k].shape)}",
+                f"{tuple(wanted[here].shape) if here in wanted else 'no such tensor'}, as the other shapes ask for",
+                "Give an unmixed checkpoint.",
+            )
         wanted[here].copy_(v.half() if half_rounded and is_rounded(k) else v)
-    remarks = [r for old,r in _OLD.items() if any(old in k for k in state)]+[f'the language {c!r} is {l!r} here' for c,l in codes.items() if c!=l]
-    return method.eval().requires_grad_(False), OfficialReport(placed, {k: why for k,(here,why) in where.items() if not here},
-                                                               tuple(k for k in state if half_rounded and is_rounded(k)), tuple(remarks))
+    remarks = [r for old, r in _OLD.items() if any(old in k for k in state)] + [
+        f"the language {c!r} is {l!r} here" for c, l in codes.items() if c != l
+    ]
+    return method.eval().requires_grad_(False), OfficialReport(
+        placed,
+        {k: why for k, (here, why) in where.items() if not here},
+        tuple(k for k in state if half_rounded and is_rounded(k)),
+        tuple(remarks),
+    )
 
 # %% ../../nbs/39_dasd.official.ipynb #ee966b92
-BACK = {re.compile(here): official for here,official in {
-    r'token_vectors\.embedding\.weight': 'multilingual_embedding.weight',
-    r'token_vectors\.target\.(.+)': r'multilingual_embedding_linear.\1',
-    r'disentangler\.related_norm\.(.+)': r'ln_mu.\1',
-    r'disentangler\.agnostic_norm\.(.+)': r'ln_sigma.\1',
-    re.escape(_TRANSPOSED): 'sr_projection',
-    r'generator\.mix\.(.+)': r'transformer.zi_adapter_student.c_fc1.\1',
-    r'generator\.matrices\.(\d+)\.(.+)': r'transformer.resblocks.\1.mlp_zi.c_fc1.\2',
-    r'adapters\.(\w+)\.(\d+)\.down\.(.+)': r'transformer.resblocks.\2.acquirer.\1.mlp_beforez.c_fc.\3',
-    r'adapters\.(\w+)\.(\d+)\.up\.(.+)': r'transformer.resblocks.\2.acquirer.\1.mlp_afterz.c_proj2.\3',
-    r'critic\.layers\.(\d+)\.(.+)': r'AdvAgent.discriminator.model.\1.\2',
-    r'backbone\.clip\.(.+)': r'\1'}.items()}
+BACK = {
+    re.compile(here): official
+    for here, official in {
+        r"token_vectors\.embedding\.weight": "multilingual_embedding.weight",
+        r"token_vectors\.target\.(.+)": r"multilingual_embedding_linear.\1",
+        r"disentangler\.related_norm\.(.+)": r"ln_mu.\1",
+        r"disentangler\.agnostic_norm\.(.+)": r"ln_sigma.\1",
+        re.escape(_TRANSPOSED): "sr_projection",
+        r"generator\.mix\.(.+)": r"transformer.zi_adapter_student.c_fc1.\1",
+        r"generator\.matrices\.(\d+)\.(.+)": r"transformer.resblocks.\1.mlp_zi.c_fc1.\2",
+        r"adapters\.(\w+)\.(\d+)\.down\.(.+)": r"transformer.resblocks.\2.acquirer.\1.mlp_beforez.c_fc.\3",
+        r"adapters\.(\w+)\.(\d+)\.up\.(.+)": r"transformer.resblocks.\2.acquirer.\1.mlp_afterz.c_proj2.\3",
+        r"critic\.layers\.(\d+)\.(.+)": r"AdvAgent.discriminator.model.\1.\2",
+        r"backbone\.clip\.(.+)": r"\1",
+    }.items()
+}
+
 
 def official_name(
-    name:str # ours
-)->str:      # as the authors' current code calls it
+    name: str,  # ours
+) -> str:  # as the authors' current code calls it
     "The official name of one of our tensors"
-    found = next((m.expand(official) for here,official in BACK.items() if (m := here.fullmatch(name))), '')
-    try: fits = place(found)[0]==name
-    except LabError: fits = False
-    if not fits: raise LabError(f'a tensor {name!r}', "one that the authors' DASD has as well", "Only the `official` form on a CLIP tower can be written in their format.")
+    found = next((m.expand(official) for here, official in BACK.items() if (m := here.fullmatch(name))), "")
+    try:
+        fits = place(found)[0] == name
+    except LabError:
+        fits = False
+    if not fits:
+        raise LabError(
+            f"a tensor {name!r}",
+            "one that the authors' DASD has as well",
+            "Only the `official` form on a CLIP tower can be written in their format.",
+        )
     return found
 
 # %% ../../nbs/39_dasd.official.ipynb #d434099b
-def _official_differences(method:DASD)->list[str]:
+def _official_differences(method: DASD) -> list[str]:
     "Settings of a method that the authors' code cannot have"
-    if not isinstance(method, DASD): return [f'method = {getattr(method, "name", type(method).__name__)}']
-    c,clip = method.config,method.backbone.config
-    same = official_config(c.languages, c.token_width, c.adapter.bottleneck, c.adapter.characteristics_width or method.backbone.embed_dim, c.critic.hidden)
-    free = replace(c, text_blocks=None if method.n_blocks==method.backbone.n_blocks else c.text_blocks, adapted_blocks=None if len(method.adapted)==method.n_blocks else c.adapted_blocks,
-                   adapter=replace(c.adapter, characteristics_width=same.adapter.characteristics_width, start=same.adapter.start), disentangler=replace(c.disentangler, hidden=same.disentangler.hidden))
-    def flat(x, at=''): return {k: v for n,y in x.items() for k,v in (flat(y, f'{at}{n}.') if isinstance(y, dict) else {f'{at}{n}': y}).items()}
-    ours,theirs = flat(plain(free)),flat(plain(same))
-    heads = clip.get('text_cfg', {}).get('heads', 0)*64==method.backbone.width
-    return [f'{k} = {v}' for k,v in ours.items() if v!=theirs[k]]+['another activation than QuickGELU']*(not clip.get('quick_gelu'))+['text heads of another width than 64']*(not heads)
+    if not isinstance(method, DASD):
+        return [f"method = {getattr(method, 'name', type(method).__name__)}"]
+    c, clip = method.config, method.backbone.config
+    same = official_config(
+        c.languages,
+        c.token_width,
+        c.adapter.bottleneck,
+        c.adapter.characteristics_width or method.backbone.embed_dim,
+        c.critic.hidden,
+    )
+    free = replace(
+        c,
+        text_blocks=None if method.n_blocks == method.backbone.n_blocks else c.text_blocks,
+        adapted_blocks=None if len(method.adapted) == method.n_blocks else c.adapted_blocks,
+        adapter=replace(c.adapter, characteristics_width=same.adapter.characteristics_width, start=same.adapter.start),
+        disentangler=replace(c.disentangler, hidden=same.disentangler.hidden),
+    )
+
+    def flat(x, at=""):
+        return {
+            k: v
+            for n, y in x.items()
+            for k, v in (flat(y, f"{at}{n}.") if isinstance(y, dict) else {f"{at}{n}": y}).items()
+        }
+
+    ours, theirs = flat(plain(free)), flat(plain(same))
+    heads = clip.get("text_cfg", {}).get("heads", 0) * 64 == method.backbone.width
+    return (
+        [f"{k} = {v}" for k, v in ours.items() if v != theirs[k]]
+        + ["another activation than QuickGELU"] * (not clip.get("quick_gelu"))
+        + ["text heads of another width than 64"] * (not heads)
+    )
+
 
 def to_official(
-    method:DASD,                          # of the official form
-    kept:Mapping[str,Tensor]|None=None,   # official name → tensor that no forward pass reads
-    names:Mapping[str,str]|None=None,     # official name → ours, where other names than the current ones are wanted
-    order:Sequence[str]=(),               # official names in the order they shall have
-    types:Mapping[str,str]|None=None      # official name → type, such as 'float16', where it is not float32
-)->dict[str,Tensor]:                      # official names
+    method: DASD,  # of the official form
+    kept: Mapping[str, Tensor] | None = None,  # official name → tensor that no forward pass reads
+    names: Mapping[str, str] | None = None,  # official name → ours, where other names than the current ones are wanted
+    order: Sequence[str] = (),  # official names in the order they shall have
+    types: Mapping[str, str] | None = None,  # official name → type, such as 'float16', where it is not float32
+) -> dict[str, Tensor]:  # official names
     "The state dict of the authors' code from a method"
-    if wrong := _official_differences(method): raise LabError(f'a method with {"; ".join(wrong)}', "the `official` form of DASD, which the authors' code can compute", 'Train `dasd.official`, or keep the lab\'s own format.')
-    named = {here: official for official,here in (names or {}).items()}
-    state = {named.get(k) or official_name(k): (v.T if k==_TRANSPOSED else v).detach().cpu() for k,v in method.state_dict().items()} | dict(kept or {})
-    for k,t in (types or {}).items(): state[k] = state[k].to(getattr(torch, t))
-    return {k: state[k].clone().contiguous() for k in (*[o for o in order if o in state], *[k for k in state if k not in set(order)])}
+    if wrong := _official_differences(method):
+        raise LabError(
+            f"a method with {'; '.join(wrong)}",
+            "the `official` form of DASD, which the authors' code can compute",
+            "Train `dasd.official`, or keep the lab's own format.",
+        )
+    named = {here: official for official, here in (names or {}).items()}
+    state = {
+        named.get(k) or official_name(k): (v.T if k == _TRANSPOSED else v).detach().cpu()
+        for k, v in method.state_dict().items()
+    } | dict(kept or {})
+    for k, t in (types or {}).items():
+        state[k] = state[k].to(getattr(torch, t))
+    return {
+        k: state[k].clone().contiguous()
+        for k in (*[o for o in order if o in state], *[k for k in state if k not in set(order)])
+    }
+
 
 def write_official(
-    state:Mapping[str,Tensor], # official names
-    path:str|Path              # `pytorch_model.bin`
-)->None:
+    state: Mapping[str, Tensor],  # official names
+    path: str | Path,  # `pytorch_model.bin`
+) -> None:
     "Write a state dict as the authors' code does"
-    if Path(path).exists(): raise LabError(f'{path} is there already', 'a new file', 'Choose another name, or remove it yourself.')
-    with whole_file(path) as f: torch.save(dict(state), f)
+    if Path(path).exists():
+        raise LabError(f"{path} is there already", "a new file", "Choose another name, or remove it yourself.")
+    with whole_file(path) as f:
+        torch.save(dict(state), f)

@@ -8,249 +8,368 @@ __all__ = ['Reference', 'check_adapters', 'Adapted', 'read_adapters', 'deviation
            'variation_share', 'switch_offs', 'ranks_without', 'recall_without']
 
 # %% ../../nbs/53_evaluation.adaptation.ipynb #9f8d7bbb
-from collections.abc import Callable,Collection,Iterator,Mapping,Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Literal,get_args
+from typing import Literal, get_args
 
-import numpy as np,pandas as pd,torch
+import numpy as np
+import pandas as pd
+import torch
 from torch import Tensor
 
 from ..backbone.towers import attention
-from ..contracts import Caption,LabError,RetrievalMethod
+from ..contracts import Caption, LabError, RetrievalMethod
 from ..dasd.encoder import AdaptedEncoder
 from .retrieval import rank
 
 # %% ../../nbs/53_evaluation.adaptation.ipynb #902d0bf9
 def check_adapters(
-    method:RetrievalMethod,      # any
-    languages:Collection[str]=() # of captions, ISO 639-1
-)->tuple[int,...]:               # the blocks that have an adapter
+    method: RetrievalMethod,  # any
+    languages: Collection[str] = (),  # of captions, ISO 639-1
+) -> tuple[int, ...]:  # the blocks that have an adapter
     "Whether there are adapters to look at for these languages"
     if not isinstance(method, AdaptedEncoder):
-        raise LabError(f'the method {method.name!r}, which has no adapters', "one with adapters, such as 'dasd' or 'static_adapter'", 'Choose another model.')
+        raise LabError(
+            f"the method {method.name!r}, which has no adapters",
+            "one with adapters, such as 'dasd' or 'static_adapter'",
+            "Choose another model.",
+        )
     if (source := method.backbone.source_language) in languages:
-        raise LabError(f'a caption in {source!r}, the source language, which the frozen tower reads without adapters', f'one of {", ".join(method.languages)}', 'Say it in one of these languages.')
-    for language in languages: method.check_language(language)
+        raise LabError(
+            f"a caption in {source!r}, the source language, which the frozen tower reads without adapters",
+            f"one of {', '.join(method.languages)}",
+            "Say it in one of these languages.",
+        )
+    for language in languages:
+        method.check_language(language)
     return method.adapted
 
 # %% ../../nbs/53_evaluation.adaptation.ipynb #fb2f0e5e
 @dataclass(frozen=True)
 class Adapted:
     "What a method's adapters do to some captions"
-    captions:tuple[str,...]       # B
-    languages:tuple[str,...]      # B
-    blocks:tuple[int,...]         # K, the blocks that have an adapter
-    generated:Tensor|None         # [B, K, H, H]; None: adapters that are learnt once
-    token_change:tuple[Tensor,...]# B of [K, L], relative change of each token's hidden state
-    pieces:tuple[tuple[str,...],...] # B of L word pieces
-    features:Tensor               # [B, E] text features
+
+    captions: tuple[str, ...]  # B
+    languages: tuple[str, ...]  # B
+    blocks: tuple[int, ...]  # K, the blocks that have an adapter
+    generated: Tensor | None  # [B, K, H, H]; None: adapters that are learnt once
+    token_change: tuple[Tensor, ...]  # B of [K, L], relative change of each token's hidden state
+    pieces: tuple[tuple[str, ...], ...]  # B of L word pieces
+    features: Tensor  # [B, E] text features
 
     @property
-    def change_at_end(self)->Tensor: return torch.stack([c[:,-1] for c in self.token_change])     # [B, K] at the end token
+    def change_at_end(self) -> Tensor:
+        return torch.stack([c[:, -1] for c in self.token_change])  # [B, K] at the end token
+
     @property
-    def change(self)->Tensor: return torch.stack([c.mean(1) for c in self.token_change])          # [B, K] averaged over tokens
+    def change(self) -> Tensor:
+        return torch.stack([c.mean(1) for c in self.token_change])  # [B, K] averaged over tokens
+
     @property
-    def width(self)->int: return 0 if self.generated is None else self.generated.shape[-1]        # H
+    def width(self) -> int:
+        return 0 if self.generated is None else self.generated.shape[-1]  # H
 
 # %% ../../nbs/53_evaluation.adaptation.ipynb #76d9317e
-def _in_parts(languages:Sequence[str], size:int)->Iterator[tuple[str,list[int]]]:
+def _in_parts(languages: Sequence[str], size: int) -> Iterator[tuple[str, list[int]]]:
     "Places of captions, a language and at most `size` at a time"
     for language in dict.fromkeys(languages):
-        places = [i for i,l in enumerate(languages) if l==language]
-        yield from ((language, places[i:i+size]) for i in range(0, len(places), size))
+        places = [i for i, l in enumerate(languages) if l == language]
+        yield from ((language, places[i : i + size]) for i in range(0, len(places), size))
+
 
 @torch.inference_mode()
 def read_adapters(
-    method:AdaptedEncoder,    # trained
-    captions:Sequence[str],   # B sentences
-    languages:Sequence[str],  # B, ISO 639-1
-    skip:Collection[int]=(),  # blocks whose adapter is switched off
-    batch_size:int=64         # captions at a time
-)->Adapted:
+    method: AdaptedEncoder,  # trained
+    captions: Sequence[str],  # B sentences
+    languages: Sequence[str],  # B, ISO 639-1
+    skip: Collection[int] = (),  # blocks whose adapter is switched off
+    batch_size: int = 64,  # captions at a time
+) -> Adapted:
     "Generated matrices and the change that adapters make, for captions of any target languages"
-    if len(captions)!=len(languages) or not len(captions): raise LabError(f'{len(captions)} captions, {len(languages)} languages', 'as many of each, at least one', 'Name the language of each caption.')
-    blocks,rows = check_adapters(method, set(languages)),{}
-    for language,places in _in_parts(languages, batch_size):
-        ids,end = (t.to(method.backbone.device) for t in method.tokens([captions[i] for i in places])); trace = []
-        with attention(method.backbone.device): named = method.features(ids, end, language, trace, tuple(skip))
-        moved = torch.stack([(a-b).norm(dim=-1)/b.norm(dim=-1) for b,a in (trace[k] for k in blocks)], 1).float().cpu()
+    if len(captions) != len(languages) or not len(captions):
+        raise LabError(
+            f"{len(captions)} captions, {len(languages)} languages",
+            "as many of each, at least one",
+            "Name the language of each caption.",
+        )
+    blocks, rows = check_adapters(method, set(languages)), {}
+    for language, places in _in_parts(languages, batch_size):
+        ids, end = (t.to(method.backbone.device) for t in method.tokens([captions[i] for i in places]))
+        trace = []
+        with attention(method.backbone.device):
+            named = method.features(ids, end, language, trace, tuple(skip))
+        moved = (
+            torch.stack([(a - b).norm(dim=-1) / b.norm(dim=-1) for b, a in (trace[k] for k in blocks)], 1).float().cpu()
+        )
         name = method.tokenizer.name
-        for j,(i,e) in enumerate(zip(places, end.tolist())):
-            rows[i] = (named['generated'][j].float().cpu() if 'generated' in named else None, moved[j,:,:e+1], tuple(map(name, ids[j,:e+1].tolist())), named['target_features'][j].float().cpu())
-    generated,moved,pieces,features = zip(*(rows[i] for i in range(len(captions))))
-    return Adapted(tuple(captions), tuple(languages), blocks, None if generated[0] is None else torch.stack(generated), moved, pieces, torch.stack(features))
+        for j, (i, e) in enumerate(zip(places, end.tolist())):
+            rows[i] = (
+                named["generated"][j].float().cpu() if "generated" in named else None,
+                moved[j, :, : e + 1],
+                tuple(map(name, ids[j, : e + 1].tolist())),
+                named["target_features"][j].float().cpu(),
+            )
+    generated, moved, pieces, features = zip(*(rows[i] for i in range(len(captions))))
+    return Adapted(
+        tuple(captions),
+        tuple(languages),
+        blocks,
+        None if generated[0] is None else torch.stack(generated),
+        moved,
+        pieces,
+        torch.stack(features),
+    )
 
 # %% ../../nbs/53_evaluation.adaptation.ipynb #55de4a75
-Reference = Literal['identity','mean','zero']
+Reference = Literal["identity", "mean", "zero"]
+
 
 def deviation(
-    generated:Tensor,        # [B, K, H, H]
-    reference:Reference='identity', # what is taken away
-    mean:Tensor|None=None    # [K, H, H] over many captions, for 'mean'
-)->Tensor:                   # [B, K, H, H]
+    generated: Tensor,  # [B, K, H, H]
+    reference: Reference = "identity",  # what is taken away
+    mean: Tensor | None = None,  # [K, H, H] over many captions, for 'mean'
+) -> Tensor:  # [B, K, H, H]
     "Matrices less the identity, less the mean matrix, or as they are"
-    if reference=='identity': return generated-torch.eye(generated.shape[-1])
-    if reference=='zero': return generated
-    if reference not in get_args(Reference): raise LabError(f'the reference {reference!r}', "'identity', 'mean' or 'zero'", 'Choose one.')
-    if mean is None: raise LabError('no mean matrix', 'one of [K, H, H]', 'Read some captions first: read_adapters(…).generated.mean(0).')
-    return generated-mean
+    if reference == "identity":
+        return generated - torch.eye(generated.shape[-1])
+    if reference == "zero":
+        return generated
+    if reference not in get_args(Reference):
+        raise LabError(f"the reference {reference!r}", "'identity', 'mean' or 'zero'", "Choose one.")
+    if mean is None:
+        raise LabError(
+            "no mean matrix", "one of [K, H, H]", "Read some captions first: read_adapters(…).generated.mean(0)."
+        )
+    return generated - mean
+
 
 def matrix_norms(
-    generated:Tensor,     # [B, K, H, H]
-    mean:Tensor|None=None # [K, H, H] over many captions
-)->dict[str,Tensor]:      # name → [B, K]
+    generated: Tensor,  # [B, K, H, H]
+    mean: Tensor | None = None,  # [K, H, H] over many captions
+) -> dict[str, Tensor]:  # name → [B, K]
     "Frobenius norms of the matrices and of their deviations"
-    kinds = ('zero','identity')+(('mean',) if mean is not None else ())
-    return {k:torch.linalg.matrix_norm(deviation(generated, k, mean)) for k in kinds}
+    kinds = ("zero", "identity") + (("mean",) if mean is not None else ())
+    return {k: torch.linalg.matrix_norm(deviation(generated, k, mean)) for k in kinds}
 
 # %% ../../nbs/53_evaluation.adaptation.ipynb #438ec67b
 def spectra(
-    matrices:Tensor # [B, K, H, H]
-)->Tensor:          # [B, K, H], largest first
+    matrices: Tensor,  # [B, K, H, H]
+) -> Tensor:  # [B, K, H], largest first
     "Singular values"
     return torch.linalg.svdvals(matrices)
 
 # %% ../../nbs/53_evaluation.adaptation.ipynb #5eb7556c
 def relative_distance(
-    a:Tensor, # [..., H, H]
-    b:Tensor  # [..., H, H]
-)->Tensor:    # [...]
+    a: Tensor,  # [..., H, H]
+    b: Tensor,  # [..., H, H]
+) -> Tensor:  # [...]
     "‖A−B‖ / ½(‖A‖+‖B‖)"
     norm = torch.linalg.matrix_norm
-    return norm(a-b)/((norm(a)+norm(b))/2)
+    return norm(a - b) / ((norm(a) + norm(b)) / 2)
+
 
 def usual_distances(
-    generated:Tensor # [n, K, H, H] of many captions
-)->np.ndarray:       # [n(n−1)/2, K]
+    generated: Tensor,  # [n, K, H, H] of many captions
+) -> np.ndarray:  # [n(n−1)/2, K]
     "Relative distances of all pairs of captions"
     n = len(generated)
-    if n<2: raise LabError(f'{n} caption', 'at least two', 'Give more captions.')
-    def pairs(x): norm = x.norm(dim=1); return torch.pdist(x)*2/(norm[:,None]+norm)[tuple(torch.triu_indices(n, n, 1))]
+    if n < 2:
+        raise LabError(f"{n} caption", "at least two", "Give more captions.")
+
+    def pairs(x):
+        norm = x.norm(dim=1)
+        return torch.pdist(x) * 2 / (norm[:, None] + norm)[tuple(torch.triu_indices(n, n, 1))]
+
     return torch.stack([pairs(x) for x in generated.flatten(2).unbind(1)], 1).numpy()
 
 # %% ../../nbs/53_evaluation.adaptation.ipynb #3fffe8ed
 @dataclass(frozen=True)
 class Comparison:
     "A caption, the same content said differently, and different content said the same way"
-    caption:Caption
-    reworded:Caption|None  # same picture, another style or wording
-    restyled:Caption|None  # another picture, same style
+
+    caption: Caption
+    reworded: Caption | None  # same picture, another style or wording
+    restyled: Caption | None  # another picture, same style
+
 
 def draw_comparison(
-    pool:Sequence[Caption],  # captions of one language
-    describe:Callable|None=None, # `describe(visual_id, language, style, seed=…)`, where a corpus has it
-    styles:Sequence[str]=(), # that it knows
-    seed:int=0               # which ones
-)->Comparison:
+    pool: Sequence[Caption],  # captions of one language
+    describe: Callable | None = None,  # `describe(visual_id, language, style, seed=…)`, where a corpus has it
+    styles: Sequence[str] = (),  # that it knows
+    seed: int = 0,  # which ones
+) -> Comparison:
     "Draw a comparison from a corpus; what it cannot give is None"
-    rng = Random(seed); pool = sorted(pool, key=lambda c: (c.visual_id, c.text)); rng.shuffle(pool)
-    if not pool: raise LabError('no captions to draw from', 'some of one language', 'Type the sentences instead.')
+    rng = Random(seed)
+    pool = sorted(pool, key=lambda c: (c.visual_id, c.text))
+    rng.shuffle(pool)
+    if not pool:
+        raise LabError("no captions to draw from", "some of one language", "Type the sentences instead.")
     if describe:
-        first = pool[0] if pool[0].style in styles else describe(pool[0].visual_id, pool[0].language, rng.choice(styles))
-        say = lambda c,style: describe(c.visual_id, first.language, style, seed=rng.randrange(1000))
-        other = next((c for c in pool if c.visual_id!=first.visual_id), None)
-        return Comparison(first, say(first, rng.choice([s for s in styles if s!=first.style])), say(other, first.style) if other else None)
-    def partner(first, ok): return next((c for c in pool if c.text!=first.text and ok(c)), None)
-    def found(first): return Comparison(first, partner(first, lambda c: c.visual_id==first.visual_id),
-                                        partner(first, lambda c: c.visual_id!=first.visual_id and first.style and c.style==first.style))
-    return max(map(found, pool[:200]), key=lambda c: (c.reworded is not None)+(c.restyled is not None))
+        first = (
+            pool[0] if pool[0].style in styles else describe(pool[0].visual_id, pool[0].language, rng.choice(styles))
+        )
+        say = lambda c, style: describe(c.visual_id, first.language, style, seed=rng.randrange(1000))
+        other = next((c for c in pool if c.visual_id != first.visual_id), None)
+        return Comparison(
+            first,
+            say(first, rng.choice([s for s in styles if s != first.style])),
+            say(other, first.style) if other else None,
+        )
+
+    def partner(first, ok):
+        return next((c for c in pool if c.text != first.text and ok(c)), None)
+
+    def found(first):
+        return Comparison(
+            first,
+            partner(first, lambda c: c.visual_id == first.visual_id),
+            partner(first, lambda c: c.visual_id != first.visual_id and first.style and c.style == first.style),
+        )
+
+    return max(map(found, pool[:200]), key=lambda c: (c.reworded is not None) + (c.restyled is not None))
 
 # %% ../../nbs/53_evaluation.adaptation.ipynb #89259d65
 def sayings(
-    pool:Sequence[Caption],       # captions of the pictures, in any languages
-    describe:Callable|None=None,  # `describe(visual_id, language, style, seed=…)`, where a corpus has it
-    styles:Sequence[str]=(),      # that it knows
-    n:int=240,                    # captions at most
-    wordings:int=3,               # of each style and language
-    seed:int=0                    # which pictures
-)->list[Caption]:
+    pool: Sequence[Caption],  # captions of the pictures, in any languages
+    describe: Callable | None = None,  # `describe(visual_id, language, style, seed=…)`, where a corpus has it
+    styles: Sequence[str] = (),  # that it knows
+    n: int = 240,  # captions at most
+    wordings: int = 3,  # of each style and language
+    seed: int = 0,  # which pictures
+) -> list[Caption]:
     "Captions of a few contents, each said in many ways; no sentence twice"
     by_content = {}
-    for c in pool: by_content.setdefault(c.visual_id, []).append(c)
-    ids = sorted(by_content); Random(seed).shuffle(ids); found = {}
+    for c in pool:
+        by_content.setdefault(c.visual_id, []).append(c)
+    ids = sorted(by_content)
+    Random(seed).shuffle(ids)
+    found = {}
     for v in ids:
-        own = by_content[v]; languages = sorted({c.language for c in own})
-        told = [describe(v, l, s, seed=seed+w) for l in languages for s in styles for w in range(wordings)] if describe else own
-        new = {(c.language, c.text):c for c in told}
-        if found and len(found)+len(new)>n: break
+        own = by_content[v]
+        languages = sorted({c.language for c in own})
+        told = (
+            [describe(v, l, s, seed=seed + w) for l in languages for s in styles for w in range(wordings)]
+            if describe
+            else own
+        )
+        new = {(c.language, c.text): c for c in told}
+        if found and len(found) + len(new) > n:
+            break
         found |= new
     return list(found.values())[:n]
 
 # %% ../../nbs/53_evaluation.adaptation.ipynb #113ae6be
 def adapter_similarity(
-    generated:Tensor,     # [n, K, H, H]
-    block:int|None=None   # place among the K blocks; None: all together
-)->np.ndarray:            # [n, n], in [-1, 1]
+    generated: Tensor,  # [n, K, H, H]
+    block: int | None = None,  # place among the K blocks; None: all together
+) -> np.ndarray:  # [n, n], in [-1, 1]
     "Centred cosine of generated matrices"
-    if len(generated)<3: raise LabError(f'{len(generated)} captions', 'at least three, since the mean is taken away', 'Give more captions.')
-    x = (generated if block is None else generated[:,block]).double(); x = (x-x.mean(0)).flatten(1).numpy()
-    x = x/np.linalg.norm(x, axis=1, keepdims=True).clip(1e-12)
-    return (x@x.T).clip(-1, 1)
+    if len(generated) < 3:
+        raise LabError(
+            f"{len(generated)} captions", "at least three, since the mean is taken away", "Give more captions."
+        )
+    x = (generated if block is None else generated[:, block]).double()
+    x = (x - x.mean(0)).flatten(1).numpy()
+    x = x / np.linalg.norm(x, axis=1, keepdims=True).clip(1e-12)
+    return (x @ x.T).clip(-1, 1)
 
 # %% ../../nbs/53_evaluation.adaptation.ipynb #6119bece
 @dataclass(frozen=True)
 class Order:
     "Rows in groups"
-    index:np.ndarray                      # [n] rows, group after group
-    groups:tuple[tuple[str,int,int],...]  # label, first row, row after the last
+
+    index: np.ndarray  # [n] rows, group after group
+    groups: tuple[tuple[str, int, int], ...]  # label, first row, row after the last
+
 
 def order_by(
-    labels:Sequence[str],          # [n] style, content or language
-    within:Sequence[str]|None=None # [n] order inside a group
-)->Order:
+    labels: Sequence[str],  # [n] style, content or language
+    within: Sequence[str] | None = None,  # [n] order inside a group
+) -> Order:
     "Rows sorted by a label, with the boundaries of its groups"
-    labels = np.asarray(labels, dtype=str); inner = np.zeros(len(labels)) if within is None else np.asarray(within, dtype=str)
-    index = np.lexsort((inner, labels)); names,starts = np.unique(labels[index], return_index=True)
-    return Order(index, tuple((str(n),int(a),int(b)) for n,a,b in zip(names, starts, [*starts[1:],len(labels)])))
+    labels = np.asarray(labels, dtype=str)
+    inner = np.zeros(len(labels)) if within is None else np.asarray(within, dtype=str)
+    index = np.lexsort((inner, labels))
+    names, starts = np.unique(labels[index], return_index=True)
+    return Order(index, tuple((str(n), int(a), int(b)) for n, a, b in zip(names, starts, [*starts[1:], len(labels)])))
 
 # %% ../../nbs/53_evaluation.adaptation.ipynb #748b41cb
 def variation_share(
-    generated:Tensor,      # [n, K, H, H]
-    labels:Sequence[str]   # [n]
-)->tuple[np.ndarray,float]:# [K] shares in [0, 1], and chance
+    generated: Tensor,  # [n, K, H, H]
+    labels: Sequence[str],  # [n]
+) -> tuple[np.ndarray, float]:  # [K] shares in [0, 1], and chance
     "How much of the variation of generated matrices goes with a label"
-    kinds,inverse = np.unique(np.asarray(labels, dtype=str), return_inverse=True); n,k = generated.shape[:2]
-    if len(inverse)!=n: raise LabError(f'{len(inverse)} labels for {n} captions', 'one a caption', 'Take both from the same captions.')
-    x = generated.double().flatten(2).numpy(); x = x-x.mean(0)
-    means = np.stack([x[inverse==i].mean(0) for i in range(len(kinds))])
-    between = (means**2*np.bincount(inverse)[:,None,None]).sum((0,2)); total = (x**2).sum((0,2))
-    return np.divide(between, total, out=np.zeros(k), where=total>0), (len(kinds)-1)/max(n-1, 1)
+    kinds, inverse = np.unique(np.asarray(labels, dtype=str), return_inverse=True)
+    n, k = generated.shape[:2]
+    if len(inverse) != n:
+        raise LabError(f"{len(inverse)} labels for {n} captions", "one a caption", "Take both from the same captions.")
+    x = generated.double().flatten(2).numpy()
+    x = x - x.mean(0)
+    means = np.stack([x[inverse == i].mean(0) for i in range(len(kinds))])
+    between = (means**2 * np.bincount(inverse)[:, None, None]).sum((0, 2))
+    total = (x**2).sum((0, 2))
+    return np.divide(between, total, out=np.zeros(k), where=total > 0), (len(kinds) - 1) / max(n - 1, 1)
 
 # %% ../../nbs/53_evaluation.adaptation.ipynb #efea8ba1
 def switch_offs(
-    blocks:Sequence[int] # that have an adapter
-)->dict[str,tuple[int,...]]: # name → blocks switched off
+    blocks: Sequence[int],  # that have an adapter
+) -> dict[str, tuple[int, ...]]:  # name → blocks switched off
     "All adapters, each one off, all off"
-    each = {f'without block {b}':(b,) for b in blocks} if len(blocks)>1 else {}
-    return {'all adapters':()} | each | {'no adapters':tuple(blocks)}
+    each = {f"without block {b}": (b,) for b in blocks} if len(blocks) > 1 else {}
+    return {"all adapters": ()} | each | {"no adapters": tuple(blocks)}
+
 
 @torch.no_grad()
 def ranks_without(
-    method:AdaptedEncoder,     # trained
-    captions:Sequence[str],    # Q sentences
-    languages:Sequence[str],   # Q; a caption in the source language has no adapters to lose
-    visuals:Mapping[str,Tensor], # of the gallery, first axis N, see `encode_visuals`
-    positives:Sequence[int],   # [Q] place of each sought picture in the gallery
-    off:Mapping[str,Collection[int]]|None=None, # name → blocks switched off; None: see `switch_offs`
-    report:Callable|None=None  # called with the share done and a name
-)->pd.DataFrame:               # [Q, settings] ranks, 1 is best
+    method: AdaptedEncoder,  # trained
+    captions: Sequence[str],  # Q sentences
+    languages: Sequence[str],  # Q; a caption in the source language has no adapters to lose
+    visuals: Mapping[str, Tensor],  # of the gallery, first axis N, see `encode_visuals`
+    positives: Sequence[int],  # [Q] place of each sought picture in the gallery
+    off: Mapping[str, Collection[int]] | None = None,  # name → blocks switched off; None: see `switch_offs`
+    report: Callable | None = None,  # called with the share done and a name
+) -> pd.DataFrame:  # [Q, settings] ranks, 1 is best
     "Ranks of sought pictures with adapters switched off (Table 10)"
-    blocks = check_adapters(method); off = switch_offs(blocks) if off is None else off; found = {}
-    if lost := sorted({b for o in off.values() for b in o}-set(blocks)): raise LabError(f'block {lost[0]} to be switched off', f'one of {list(blocks)}, which have an adapter', 'Leave it out.')
-    for i,(name,skip) in enumerate(off.items()):
-        if report: report(i/len(off), name)
-        text = {j:v for l,places in _in_parts(languages, len(languages)) for j,v in zip(places, method.encode_captions([captions[j] for j in places], l, skip=tuple(skip)))}
-        found[name] = 1+rank(method.score, torch.stack([text[j] for j in range(len(captions))]), visuals, positives).text_to_image.numpy()
+    blocks = check_adapters(method)
+    off = switch_offs(blocks) if off is None else off
+    found = {}
+    if lost := sorted({b for o in off.values() for b in o} - set(blocks)):
+        raise LabError(
+            f"block {lost[0]} to be switched off", f"one of {list(blocks)}, which have an adapter", "Leave it out."
+        )
+    for i, (name, skip) in enumerate(off.items()):
+        if report:
+            report(i / len(off), name)
+        text = {
+            j: v
+            for l, places in _in_parts(languages, len(languages))
+            for j, v in zip(places, method.encode_captions([captions[j] for j in places], l, skip=tuple(skip)))
+        }
+        found[name] = (
+            1
+            + rank(
+                method.score, torch.stack([text[j] for j in range(len(captions))]), visuals, positives
+            ).text_to_image.numpy()
+        )
     return pd.DataFrame(found)
 
 # %% ../../nbs/53_evaluation.adaptation.ipynb #8956f8fb
 def recall_without(
-    ranks:pd.DataFrame, # [Q, settings] from `ranks_without`; the first column is compared with
-    cutoffs:Sequence[int]=(1,10) # K of recall@K
-)->pd.DataFrame:        # a row a setting
+    ranks: pd.DataFrame,  # [Q, settings] from `ranks_without`; the first column is compared with
+    cutoffs: Sequence[int] = (1, 10),  # K of recall@K
+) -> pd.DataFrame:  # a row a setting
     "Recall in [0, 1] of each setting, and what it differs from the first one by"
+
     def row(r):
-        hit = (r<=cutoffs[0]).astype(float)-(ranks.iloc[:,0]<=cutoffs[0]); half = 1.96*hit.std(ddof=1)/len(hit)**.5 if len(hit)>1 else np.nan
-        return {f'R@{k}':(r<=k).mean() for k in cutoffs} | dict(median_rank=r.median(), moved=(r!=ranks.iloc[:,0]).mean(), difference=hit.mean(), low=hit.mean()-half, high=hit.mean()+half)
-    return pd.DataFrame({name:row(ranks[name]) for name in ranks}).T
+        hit = (r <= cutoffs[0]).astype(float) - (ranks.iloc[:, 0] <= cutoffs[0])
+        half = 1.96 * hit.std(ddof=1) / len(hit) ** 0.5 if len(hit) > 1 else np.nan
+        return {f"R@{k}": (r <= k).mean() for k in cutoffs} | dict(
+            median_rank=r.median(),
+            moved=(r != ranks.iloc[:, 0]).mean(),
+            difference=hit.mean(),
+            low=hit.mean() - half,
+            high=hit.mean() + half,
+        )
+
+    return pd.DataFrame({name: row(ranks[name]) for name in ranks}).T

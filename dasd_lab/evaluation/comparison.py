@@ -10,320 +10,529 @@ __all__ = ['KEPT', 'ABSENT', 'CIRCUMSTANCES', 'RECALLS', 'flat', 'RunRecord', 'r
 # %% ../../nbs/54_evaluation.comparison.ipynb #0199d363
 import json
 from collections import Counter
-from collections.abc import Callable,Mapping,Sequence
-from dataclasses import dataclass,field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np,pandas as pd,torch
+import numpy as np
+import pandas as pd
+import torch
 from scipy.stats import binomtest
 from torch import Tensor
 
-from ..backbone.towers import fingerprint,load_backbone
-from ..contracts import Caption,LabError,RetrievalMethod,evaluating
-from .retrieval import CUTOFFS,METRICS,Ranks,Results,caption_positives,rank,retrieval_figures,split_columns
-from ..presets import list_presets,load_preset,plain,settings,vary
-from ..training.diary import read_log,read_progress
+from ..backbone.towers import fingerprint, load_backbone
+from ..contracts import Caption, LabError, RetrievalMethod, evaluating
+from dasd_lab.evaluation.retrieval import (
+    CUTOFFS,
+    METRICS,
+    Ranks,
+    Results,
+    caption_positives,
+    rank,
+    retrieval_figures,
+    split_columns,
+)
+from ..presets import list_presets, load_preset, plain, settings, vary
+from ..training.diary import read_log, read_progress
 from ..training.runs import load_method
 from ..training.stages import Stage
 
 # %% ../../nbs/54_evaluation.comparison.ipynb #fc3a369d
 def flat(
-    nested,     # dicts, lists and plain values
-    at:str=''   # name so far
-)->dict[str,object]: # dotted name → value; lists of plain values as tuples
+    nested,  # dicts, lists and plain values
+    at: str = "",  # name so far
+) -> dict[str, object]:  # dotted name → value; lists of plain values as tuples
     "Nested settings with dotted names"
-    join = lambda k: f'{at}.{k}' if at else str(k)
-    if isinstance(nested, Mapping): return {n:v for k,x in nested.items() for n,v in flat(x, join(k)).items()}
-    if not isinstance(nested, (list,tuple)): return {at:nested}
-    if not any(isinstance(x, Mapping) for x in nested): return {at:tuple(nested)}
-    names = [x.get('name') or x.get('loss') or str(i) if isinstance(x, Mapping) else str(i) for i,x in enumerate(nested)]; times = Counter(names)
-    return {n:v for i,(k,x) in enumerate(zip(names, nested)) for n,v in flat({a:b for a,b in x.items() if b!=k} if isinstance(x, Mapping) else x, join(k if times[k]==1 else f'{k}.{i}')).items()}
+    join = lambda k: f"{at}.{k}" if at else str(k)
+    if isinstance(nested, Mapping):
+        return {n: v for k, x in nested.items() for n, v in flat(x, join(k)).items()}
+    if not isinstance(nested, (list, tuple)):
+        return {at: nested}
+    if not any(isinstance(x, Mapping) for x in nested):
+        return {at: tuple(nested)}
+    names = [
+        x.get("name") or x.get("loss") or str(i) if isinstance(x, Mapping) else str(i) for i, x in enumerate(nested)
+    ]
+    times = Counter(names)
+    return {
+        n: v
+        for i, (k, x) in enumerate(zip(names, nested))
+        for n, v in flat(
+            {a: b for a, b in x.items() if b != k} if isinstance(x, Mapping) else x,
+            join(k if times[k] == 1 else f"{k}.{i}"),
+        ).items()
+    }
 
 # %% ../../nbs/54_evaluation.comparison.ipynb #c3c5247e
 @dataclass(frozen=True)
 class RunRecord:
     "What is known of a run without its weights"
-    name:str                     # the folder's, or a given one
-    folder:Path|None             # where it is kept
-    settings:dict[str,object]    # dotted name → value
-    log:list[dict] = field(default_factory=list, repr=False) # rows of the training log, where there is one
-    state:str = 'finished'       # or 'training', 'stopped'
-    facts:dict = field(default_factory=dict) # parameters, CPU time
 
-def _json(path:Path)->dict:
+    name: str  # the folder's, or a given one
+    folder: Path | None  # where it is kept
+    settings: dict[str, object]  # dotted name → value
+    log: list[dict] = field(default_factory=list, repr=False)  # rows of the training log, where there is one
+    state: str = "finished"  # or 'training', 'stopped'
+    facts: dict = field(default_factory=dict)  # parameters, CPU time
+
+
+def _json(path: Path) -> dict:
     "A JSON file, or nothing where there is none"
-    try: return json.loads(path.read_text(encoding='utf-8'))
-    except FileNotFoundError: return {}
-    except ValueError as e: raise LabError(f'{path} cannot be read ({e})', 'JSON', 'Restore the file, or leave this run out.') from e
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except ValueError as e:
+        raise LabError(f"{path} cannot be read ({e})", "JSON", "Restore the file, or leave this run out.") from e
 
-def _places(folder:Path)->tuple[Path,Path]:
+
+def _places(folder: Path) -> tuple[Path, Path]:
     "Where a run's method and its backbone are"
-    return (folder/'method',folder/'backbone') if (folder/'method').is_dir() else (folder,folder.parent/'backbone')
+    return (
+        (folder / "method", folder / "backbone")
+        if (folder / "method").is_dir()
+        else (folder, folder.parent / "backbone")
+    )
 
-def _preset(card:dict)->dict:
+
+def _preset(card: dict) -> dict:
     "The preset that a card names, with its changes; nothing where it is not known here"
-    name = card.get('preset')
-    return vary(load_preset(name), card.get('changes') or {}) if name in list_presets() else {}
+    name = card.get("preset")
+    return vary(load_preset(name), card.get("changes") or {}) if name in list_presets() else {}
 
 # %% ../../nbs/54_evaluation.comparison.ipynb #e052fed0
-KEPT = ('preset','method','seed','languages','corpus','corpus_checksum','backbone','changes','versions') # of card and manifest
+# of card and manifest
+KEPT = ("preset", "method", "seed", "languages", "corpus", "corpus_checksum", "backbone", "changes", "versions")
+
 
 def read_run(
-    folder:str|Path,  # a run, a run in training, or a companion
-    name:str|None=None # in tables; None: the folder's
-)->RunRecord:
+    folder: str | Path,  # a run, a run in training, or a companion
+    name: str | None = None,  # in tables; None: the folder's
+) -> RunRecord:
     "Settings and log of a run"
     folder = Path(folder)
-    if folder.name=='method' and (folder.parent/'card.json').is_file(): folder = folder.parent
-    method,_ = _places(folder); manifest,card,log = _json(method/'manifest.json'),_json(folder/'card.json'),read_log(folder)
-    if not (manifest.get('kind')=='method' or card or log or (folder/'run.json').is_file()): raise LabError(f'{folder}, which holds no run', 'a folder with card.json, log.jsonl or a saved method', 'Check the path.')
-    if method==folder and not card: card = _json(folder.parent/'card.json').get('companions', {}).get(folder.name, {})
-    preset = _json(folder/'preset.json') or _preset(card or manifest); steps = card.get('stages', {})
-    stages = [plain(settings(Stage, s)) for s in preset.get('stages', [])]
-    stages = [s | dict(steps=steps.get(s['name'], s['steps'])) for s in stages]
-    found = {k:v for k,v in (manifest | card).items() if k in KEPT and k!='changes'} | dict(config=manifest.get('config', preset.get('config', {})), stages=stages)
-    if 'languages' in found['config']: found['languages'] = found['config']['languages']; found['config'] = {k:v for k,v in found['config'].items() if k!='languages'}
-    found |= {k:preset[k] for k in ('vocab_size',) if k in preset}
-    facts = {k:card[k] for k in ('parameters','cpu_s') if k in card}
-    return RunRecord(name or folder.name, folder, flat(found), log, (read_progress(folder) or {}).get('state', 'finished'), facts)
+    if folder.name == "method" and (folder.parent / "card.json").is_file():
+        folder = folder.parent
+    method, _ = _places(folder)
+    manifest, card, log = _json(method / "manifest.json"), _json(folder / "card.json"), read_log(folder)
+    if not (manifest.get("kind") == "method" or card or log or (folder / "run.json").is_file()):
+        raise LabError(
+            f"{folder}, which holds no run", "a folder with card.json, log.jsonl or a saved method", "Check the path."
+        )
+    if method == folder and not card:
+        card = _json(folder.parent / "card.json").get("companions", {}).get(folder.name, {})
+    preset = _json(folder / "preset.json") or _preset(card or manifest)
+    steps = card.get("stages", {})
+    stages = [plain(settings(Stage, s)) for s in preset.get("stages", [])]
+    stages = [s | dict(steps=steps.get(s["name"], s["steps"])) for s in stages]
+    found = {k: v for k, v in (manifest | card).items() if k in KEPT and k != "changes"} | dict(
+        config=manifest.get("config", preset.get("config", {})), stages=stages
+    )
+    if "languages" in found["config"]:
+        found["languages"] = found["config"]["languages"]
+        found["config"] = {k: v for k, v in found["config"].items() if k != "languages"}
+    found |= {k: preset[k] for k in ("vocab_size",) if k in preset}
+    facts = {k: card[k] for k in ("parameters", "cpu_s") if k in card}
+    return RunRecord(
+        name or folder.name, folder, flat(found), log, (read_progress(folder) or {}).get("state", "finished"), facts
+    )
 
 # %% ../../nbs/54_evaluation.comparison.ipynb #e1c1ac87
 def run_folders(
-    root:str|Path # a run, a run with companions, or a folder of runs
-)->list[Path]:
+    root: str | Path,  # a run, a run with companions, or a folder of runs
+) -> list[Path]:
     "The runs of a folder, newest last"
     root = Path(root)
-    if not root.is_dir(): raise LabError(f'no folder {root}', 'a run, or a folder of runs', 'Check the path.')
-    is_run = lambda f: f.is_dir() and (any((f/n).is_file() for n in ('card.json','run.json','log.jsonl')) or _json(f/'manifest.json').get('kind')=='method')
+    if not root.is_dir():
+        raise LabError(f"no folder {root}", "a run, or a folder of runs", "Check the path.")
+    is_run = lambda f: (
+        f.is_dir()
+        and (
+            any((f / n).is_file() for n in ("card.json", "run.json", "log.jsonl"))
+            or _json(f / "manifest.json").get("kind") == "method"
+        )
+    )
     inside = sorted((f for f in root.iterdir() if is_run(f)), key=lambda f: (f.stat().st_mtime, f.name))
-    return [root, *(f for f in inside if f.name!='method')] if is_run(root) else inside
+    return [root, *(f for f in inside if f.name != "method")] if is_run(root) else inside
+
 
 def load_record(
-    record:RunRecord # of a finished run
-)->RetrievalMethod:
+    record: RunRecord,  # of a finished run
+) -> RetrievalMethod:
     "The method of a run, on its backbone"
-    if record.folder is None: raise LabError(f'{record.name}, which is in no folder', 'a run in a folder', 'Give the method itself.')
-    method,backbone = _places(record.folder)
-    if not (method/'model.safetensors').is_file(): raise LabError(f'{record.folder} without weights, state: {record.state}', 'a finished run', 'Wait until it is trained, or look at its curves only.')
+    if record.folder is None:
+        raise LabError(f"{record.name}, which is in no folder", "a run in a folder", "Give the method itself.")
+    method, backbone = _places(record.folder)
+    if not (method / "model.safetensors").is_file():
+        raise LabError(
+            f"{record.folder} without weights, state: {record.state}",
+            "a finished run",
+            "Wait until it is trained, or look at its curves only.",
+        )
     return load_method(method, load_backbone(backbone))
 
 # %% ../../nbs/54_evaluation.comparison.ipynb #d45f3747
-ABSENT,CIRCUMSTANCES = '–',('corpus','corpus_checksum','versions','vocab_size','backbone','seed')
+ABSENT, CIRCUMSTANCES = "–", ("corpus", "corpus_checksum", "versions", "vocab_size", "backbone", "seed")
 
-def _same(a, b)->bool: return a==b and (type(a) is type(b) or all(isinstance(v, (int,float)) and not isinstance(v, bool) for v in (a,b)))
+
+def _same(a, b) -> bool:
+    return a == b and (
+        type(a) is type(b) or all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in (a, b))
+    )
+
 
 def differing(
-    records:Sequence[RunRecord] # two or more
-)->pd.DataFrame: # index: dotted name; a column a run, values as text
+    records: Sequence[RunRecord],  # two or more
+) -> pd.DataFrame:  # index: dotted name; a column a run, values as text
     "Settings in which runs differ"
     names = list(dict.fromkeys(n for r in records for n in r.settings))
-    shown = lambda v: ', '.join(map(str, v)) if isinstance(v, tuple) else f'{v:g}' if isinstance(v, float) else str(v)
-    rows = {n:[r.settings.get(n, ABSENT) for r in records] for n in names}
-    told = lambda n,v: [x for x in v if x is not ABSENT] if n.split('.')[0] in CIRCUMSTANCES else v
-    rows = {n:list(map(shown, v)) for n,v in rows.items() if not all(_same(x, told(n, v)[0]) for x in told(n, v))}
-    return pd.DataFrame.from_dict(rows, orient='index', columns=[r.name for r in records]).rename_axis('setting')
+    shown = lambda v: ", ".join(map(str, v)) if isinstance(v, tuple) else f"{v:g}" if isinstance(v, float) else str(v)
+    rows = {n: [r.settings.get(n, ABSENT) for r in records] for n in names}
+    told = lambda n, v: [x for x in v if x is not ABSENT] if n.split(".")[0] in CIRCUMSTANCES else v
+    rows = {n: list(map(shown, v)) for n, v in rows.items() if not all(_same(x, told(n, v)[0]) for x in told(n, v))}
+    return pd.DataFrame.from_dict(rows, orient="index", columns=[r.name for r in records]).rename_axis("setting")
 
 # %% ../../nbs/54_evaluation.comparison.ipynb #159a4f40
 def curves(
-    records:Sequence[RunRecord], # with logs
-    window:int=1                 # rows of the log that are averaged
-)->pd.DataFrame: # run, stage, name (of a logged number), step (over all stages), value
+    records: Sequence[RunRecord],  # with logs
+    window: int = 1,  # rows of the log that are averaged
+) -> pd.DataFrame:  # run, stage, name (of a logged number), step (over all stages), value
     "What was logged during training"
     rows = []
     for r in records:
         log = pd.DataFrame(r.log)
-        if not len(log): continue
-        stages = list(dict.fromkeys(log['stage'])); length = {s:int(log.loc[log['stage']==s,'step'].max())+1 for s in stages}
-        start = {s:sum(length[t] for t in stages[:i]) for i,s in enumerate(stages)}; log['at'] = log['step']+log['stage'].map(start)
-        for name in [c for c in log.columns if c not in ('step','stage','at') and pd.api.types.is_numeric_dtype(log[c])]:
-            kept = log.loc[log[name].notna(), ['stage','at',name]]
-            kept = kept.assign(value=kept.groupby('stage')[name].transform(lambda v: v.rolling(window, min_periods=1).mean()))
-            rows.append(pd.DataFrame(dict(run=r.name, stage=kept['stage'], name=name, step=kept['at'], value=kept['value'])))
-    return pd.concat(rows, ignore_index=True) if rows else pd.DataFrame(columns=['run','stage','name','step','value'])
+        if not len(log):
+            continue
+        stages = list(dict.fromkeys(log["stage"]))
+        length = {s: int(log.loc[log["stage"] == s, "step"].max()) + 1 for s in stages}
+        start = {s: sum(length[t] for t in stages[:i]) for i, s in enumerate(stages)}
+        log["at"] = log["step"] + log["stage"].map(start)
+        for name in [
+            c for c in log.columns if c not in ("step", "stage", "at") and pd.api.types.is_numeric_dtype(log[c])
+        ]:
+            kept = log.loc[log[name].notna(), ["stage", "at", name]]
+            kept = kept.assign(
+                value=kept.groupby("stage")[name].transform(lambda v: v.rolling(window, min_periods=1).mean())
+            )
+            rows.append(
+                pd.DataFrame(dict(run=r.name, stage=kept["stage"], name=name, step=kept["at"], value=kept["value"]))
+            )
+    return (
+        pd.concat(rows, ignore_index=True) if rows else pd.DataFrame(columns=["run", "stage", "name", "step", "value"])
+    )
 
 # %% ../../nbs/54_evaluation.comparison.ipynb #973795aa
 class Comparison:
     "Methods on the same captions and pictures; each is evaluated once a language"
-    def __init__(self,
-        methods:Mapping[str,RetrievalMethod], # by name
-        corpus,                 # has `captions(split, language, origin)` and `visuals(split)`
-        split:str='test',       # which part of the corpus
-        origin:str|None='human', # whose captions; None: all
-        n_pictures:int|None=None, # captions of the first so many pictures; None: of all
-        known:Mapping[str,Mapping[str,Tensor]]|None=None # fingerprint of a backbone → what it says of the pictures, by the names of `contracts.COLUMNS`
-    ):
-        self.methods,self.corpus,self.split,self.origin,self.n_pictures = dict(methods),corpus,split,origin,n_pictures
-        self.visuals = corpus.visuals(split); self._columns,self._results,self._captions = {k: dict(v) for k,v in (known or {}).items()},{},{}; self._seen = {}
 
-    def reads(self, name:str)->tuple[str,...]:
+    def __init__(
+        self,
+        methods: Mapping[str, RetrievalMethod],  # by name
+        corpus,  # has `captions(split, language, origin)` and `visuals(split)`
+        split: str = "test",  # which part of the corpus
+        origin: str | None = "human",  # whose captions; None: all
+        n_pictures: int | None = None,  # captions of the first so many pictures; None: of all
+        known: Mapping[str, Mapping[str, Tensor]]
+        | None = None,  # fingerprint of a backbone → what it says of the pictures, by the names of `contracts.COLUMNS`
+    ):
+        self.methods, self.corpus, self.split, self.origin, self.n_pictures = (
+            dict(methods),
+            corpus,
+            split,
+            origin,
+            n_pictures,
+        )
+        self.visuals = corpus.visuals(split)
+        self._columns, self._results, self._captions = {k: dict(v) for k, v in (known or {}).items()}, {}, {}
+        self._seen = {}
+
+    def reads(self, name: str) -> tuple[str, ...]:
         "Languages that a method reads and the corpus has, its source language last"
-        m = self.methods[name]; backbone = getattr(m, 'backbone', None)
-        return tuple(l for l in dict.fromkeys((*m.languages, getattr(backbone, 'source_language', 'en'))) if l in self.corpus.languages)
+        m = self.methods[name]
+        backbone = getattr(m, "backbone", None)
+        return tuple(
+            l
+            for l in dict.fromkeys((*m.languages, getattr(backbone, "source_language", "en")))
+            if l in self.corpus.languages
+        )
+
     @property
-    def languages(self)->tuple[str,...]:
+    def languages(self) -> tuple[str, ...]:
         "Languages that any of the methods reads"
         return tuple(dict.fromkeys(l for n in self.methods for l in self.reads(n)))
-    def seen(self, name:str)->dict[str,Tensor]:
+
+    def seen(self, name: str) -> dict[str, Tensor]:
         "The pictures as a method compares them; the backbone looks at them once"
-        m = self.methods[name]; key = fingerprint(m.backbone)
-        if (kept := self._seen.get(name)) and kept[0] is m: return kept[1]
-        known = self._columns.setdefault(key, {}); columns = split_columns(m, self.corpus, self.split, known)
-        known |= {k: v for k,v in columns.items() if not k.startswith('description_')}
-        self._seen[name] = m,m.encode_visuals(columns)
+        m = self.methods[name]
+        key = fingerprint(m.backbone)
+        if (kept := self._seen.get(name)) and kept[0] is m:
+            return kept[1]
+        known = self._columns.setdefault(key, {})
+        columns = split_columns(m, self.corpus, self.split, known)
+        known |= {k: v for k, v in columns.items() if not k.startswith("description_")}
+        self._seen[name] = m, m.encode_visuals(columns)
         return self._seen[name][1]
-    def captions(self, language:str)->list[Caption]:
+
+    def captions(self, language: str) -> list[Caption]:
         "What is asked"
         if language not in self._captions:
-            ids = set(self.visuals.ids[:self.n_pictures]); self._captions[language] = [c for c in self.corpus.captions(self.split, language, self.origin) if c.visual_id in ids]
+            ids = set(self.visuals.ids[: self.n_pictures])
+            self._captions[language] = [
+                c for c in self.corpus.captions(self.split, language, self.origin) if c.visual_id in ids
+            ]
         return self._captions[language]
-    def pending(self,
-        names:Sequence[str],     # of methods
-        languages:Sequence[str]  # ISO 639-1
-    )->list[tuple[str,str]]:     # name, language
+
+    def pending(
+        self,
+        names: Sequence[str],  # of methods
+        languages: Sequence[str],  # ISO 639-1
+    ) -> list[tuple[str, str]]:  # name, language
         "What is still to be evaluated"
-        return [(n,l) for n in names for l in languages if l in self.reads(n) and (n,l) not in self._results]
+        return [(n, l) for n in names for l in languages if l in self.reads(n) and (n, l) not in self._results]
 
 # %% ../../nbs/54_evaluation.comparison.ipynb #511c6be6
 @torch.no_grad()
-def measure(self:Comparison,
-    name:str,    # of a method
-    language:str # ISO 639-1
-)->Results:      # of this one language, with ranks
+def measure(
+    self: Comparison,
+    name: str,  # of a method
+    language: str,  # ISO 639-1
+) -> Results:  # of this one language, with ranks
     "Ranks of one method in one language, from memory where they are known"
-    if name not in self.methods: raise LabError(f'a run {name!r}', f'one of {list(self.methods)}', 'Add it to the comparison first.')
-    if language not in self.reads(name): raise LabError(f'{name} in {language!r}', f'one of {list(self.reads(name))}', 'Choose a language that it reads and the corpus has.')
-    if (name,language) not in self._results:
-        m,captions = self.methods[name],self.captions(language)
+    if name not in self.methods:
+        raise LabError(f"a run {name!r}", f"one of {list(self.methods)}", "Add it to the comparison first.")
+    if language not in self.reads(name):
+        raise LabError(
+            f"{name} in {language!r}",
+            f"one of {list(self.reads(name))}",
+            "Choose a language that it reads and the corpus has.",
+        )
+    if (name, language) not in self._results:
+        m, captions = self.methods[name], self.captions(language)
         with evaluating(m):
             text = m.encode_captions([c.text for c in captions], language)
             ranks = rank(m.score, text, self.seen(name), caption_positives(captions, self.visuals.ids))
-        self._results[name,language] = Results({language:retrieval_figures(ranks)}, (language,), dict(method=m.name, split=self.split, n_captions=len(captions)), {language:ranks})
-    return self._results[name,language]
+        self._results[name, language] = Results(
+            {language: retrieval_figures(ranks)},
+            (language,),
+            dict(method=m.name, split=self.split, n_captions=len(captions)),
+            {language: ranks},
+        )
+    return self._results[name, language]
 
-def table(self:Comparison,
-    metric:str='text_to_image_R@1',      # one of `METRICS`
-    names:Sequence[str]|None=None,       # None: all
-    languages:Sequence[str]|None=None    # None: those evaluated so far
-)->pd.DataFrame: # a row a language, a column a run; empty where a run does not read a language
+
+def table(
+    self: Comparison,
+    metric: str = "text_to_image_R@1",  # one of `METRICS`
+    names: Sequence[str] | None = None,  # None: all
+    languages: Sequence[str] | None = None,  # None: those evaluated so far
+) -> pd.DataFrame:  # a row a language, a column a run; empty where a run does not read a language
     "One figure for every run and language"
-    names = list(self.methods if names is None else names); languages = [l for l in (languages or self.languages) if languages or any((n,l) in self._results for n in names)]
-    value = lambda n,l: self.measure(n, l).rows[l][metric] if l in self.reads(n) else np.nan
-    return pd.DataFrame({n:[value(n, l) for l in languages] for n in names}, index=pd.Index(languages, name='language'))
+    names = list(self.methods if names is None else names)
+    languages = [l for l in (languages or self.languages) if languages or any((n, l) in self._results for n in names)]
+    value = lambda n, l: self.measure(n, l).rows[l][metric] if l in self.reads(n) else np.nan
+    return pd.DataFrame(
+        {n: [value(n, l) for l in languages] for n in names}, index=pd.Index(languages, name="language")
+    )
+
 
 @torch.no_grad()
-def best(self:Comparison,
-    name:str,     # of a method
-    text:str,     # a caption
-    language:str, # ISO 639-1
-    k:int=6       # how many
-)->list[tuple[str,float]]: # id and score, best first
+def best(
+    self: Comparison,
+    name: str,  # of a method
+    text: str,  # a caption
+    language: str,  # ISO 639-1
+    k: int = 6,  # how many
+) -> list[tuple[str, float]]:  # id and score, best first
     "The pictures that a method finds among all of the split"
     m = self.methods[name]
-    with evaluating(m): scores = m.score(m.encode_captions([text], language), self.seen(name))[0]
-    values,places = scores.sort(descending=True, stable=True)
-    return [(self.visuals.ids[i],v) for i,v in zip(places[:k].tolist(), values[:k].tolist())]
+    with evaluating(m):
+        scores = m.score(m.encode_captions([text], language), self.seen(name))[0]
+    values, places = scores.sort(descending=True, stable=True)
+    return [(self.visuals.ids[i], v) for i, v in zip(places[:k].tolist(), values[:k].tolist())]
 
-Comparison.measure,Comparison.table,Comparison.best = measure,table,best
+
+Comparison.measure, Comparison.table, Comparison.best = measure, table, best
 
 # %% ../../nbs/54_evaluation.comparison.ipynb #38ab2c8c
-def rank_gaps(self:Comparison,
-    first:str,   # a run
-    second:str,  # another
-    language:str # ISO 639-1
-)->pd.DataFrame: # text, visual_id, style, ranks of both (1 is best), gap = second − first; largest gap first
+def rank_gaps(
+    self: Comparison,
+    first: str,  # a run
+    second: str,  # another
+    language: str,  # ISO 639-1
+) -> pd.DataFrame:  # text, visual_id, style, ranks of both (1 is best), gap = second − first; largest gap first
     "Captions by how much better the first run finds their pictures"
-    ranks = [self.measure(n, language).ranks[language].text_to_image.numpy()+1 for n in (first,second)]; captions = self.captions(language)
-    found = pd.DataFrame(dict(text=[c.text for c in captions], visual_id=[c.visual_id for c in captions], style=[c.style for c in captions], first=ranks[0], second=ranks[1], gap=ranks[1]-ranks[0]))
-    return found.sort_values(['gap','first','visual_id'], ascending=[False,True,True], kind='stable', ignore_index=True)
+    ranks = [self.measure(n, language).ranks[language].text_to_image.numpy() + 1 for n in (first, second)]
+    captions = self.captions(language)
+    found = pd.DataFrame(
+        dict(
+            text=[c.text for c in captions],
+            visual_id=[c.visual_id for c in captions],
+            style=[c.style for c in captions],
+            first=ranks[0],
+            second=ranks[1],
+            gap=ranks[1] - ranks[0],
+        )
+    )
+    return found.sort_values(
+        ["gap", "first", "visual_id"], ascending=[False, True, True], kind="stable", ignore_index=True
+    )
+
 
 def right_and_wrong(
-    gaps:pd.DataFrame, # from `rank_gaps`
-    k:int=1            # right: among the first k
-)->dict[str,pd.DataFrame]: # 'first only', 'second only', 'both', 'neither'
+    gaps: pd.DataFrame,  # from `rank_gaps`
+    k: int = 1,  # right: among the first k
+) -> dict[str, pd.DataFrame]:  # 'first only', 'second only', 'both', 'neither'
     "Captions by who gets them right"
-    a,b = gaps['first']<=k,gaps['second']<=k
-    return {'first only':gaps[a & ~b], 'second only':gaps[b & ~a].iloc[::-1], 'both':gaps[a & b], 'neither':gaps[~a & ~b]}
+    a, b = gaps["first"] <= k, gaps["second"] <= k
+    return {
+        "first only": gaps[a & ~b],
+        "second only": gaps[b & ~a].iloc[::-1],
+        "both": gaps[a & b],
+        "neither": gaps[~a & ~b],
+    }
+
 
 Comparison.rank_gaps = rank_gaps
 
 # %% ../../nbs/54_evaluation.comparison.ipynb #726ec8b0
 RECALLS = METRICS[:6]
 
-def scene_hits(
-    ranks:Ranks,              # of one run in one language
-    positives:Sequence[int]   # [Q] picture of each caption
-)->tuple[np.ndarray,np.ndarray]: # hits [6, S], asked [6, S]; S pictures that have captions, in the gallery's order
-    "Hits of each scene in the six recalls"
-    scenes,inverse = np.unique(np.asarray(positives), return_inverse=True); n = np.bincount(inverse).astype(float); one = np.ones(len(scenes))
-    if len(ranks.image_to_text)!=len(scenes): raise LabError(f'{len(ranks.image_to_text)} image ranks for {len(scenes)} scenes with captions', 'as many of each', 'Give the positives that the ranks were computed with.')
-    hits = [np.bincount(inverse, ranks.text_to_image.numpy()<k) for k in CUTOFFS]+[(ranks.image_to_text.numpy()<k).astype(float) for k in CUTOFFS]
-    return np.stack(hits),np.stack([n]*3+[one]*3)
 
-def _rows(metric:str)->list[int]:
+def scene_hits(
+    ranks: Ranks,  # of one run in one language
+    positives: Sequence[int],  # [Q] picture of each caption
+) -> tuple[np.ndarray, np.ndarray]:  # hits [6, S], asked [6, S]; S pictures that have captions, in the gallery's order
+    "Hits of each scene in the six recalls"
+    scenes, inverse = np.unique(np.asarray(positives), return_inverse=True)
+    n = np.bincount(inverse).astype(float)
+    one = np.ones(len(scenes))
+    if len(ranks.image_to_text) != len(scenes):
+        raise LabError(
+            f"{len(ranks.image_to_text)} image ranks for {len(scenes)} scenes with captions",
+            "as many of each",
+            "Give the positives that the ranks were computed with.",
+        )
+    hits = [np.bincount(inverse, ranks.text_to_image.numpy() < k) for k in CUTOFFS] + [
+        (ranks.image_to_text.numpy() < k).astype(float) for k in CUTOFFS
+    ]
+    return np.stack(hits), np.stack([n] * 3 + [one] * 3)
+
+
+def _rows(metric: str) -> list[int]:
     "Which of the six recalls a figure is made of"
-    if metric=='mean_recall': return list(range(6))
-    if metric not in RECALLS: raise LabError(f'{metric!r}', f'one of {[*RECALLS,"mean_recall"]}', 'Choose one of them.')
+    if metric == "mean_recall":
+        return list(range(6))
+    if metric not in RECALLS:
+        raise LabError(f"{metric!r}", f"one of {[*RECALLS, 'mean_recall']}", "Choose one of them.")
     return [RECALLS.index(metric)]
 
 # %% ../../nbs/54_evaluation.comparison.ipynb #907b400e
 @dataclass(frozen=True)
 class Difference:
     "Recall of two runs on the same scenes"
-    language:str      # ISO 639-1
-    metric:str        # one of the six recalls, or 'mean_recall'
-    first:float       # recall of the first run, in [0, 1]
-    second:float      # of the second
-    low:float         # 95 % interval of first − second over scenes, lower end
-    high:float        # upper end
-    p:float           # exact sign test over scenes
-    first_better:int  # scenes in which the first run has more hits
-    second_better:int # scenes in which the second has more
-    n_scenes:int      # all
+
+    language: str  # ISO 639-1
+    metric: str  # one of the six recalls, or 'mean_recall'
+    first: float  # recall of the first run, in [0, 1]
+    second: float  # of the second
+    low: float  # 95 % interval of first − second over scenes, lower end
+    high: float  # upper end
+    p: float  # exact sign test over scenes
+    first_better: int  # scenes in which the first run has more hits
+    second_better: int  # scenes in which the second has more
+    n_scenes: int  # all
 
     @property
-    def difference(self)->float: return self.first-self.second
+    def difference(self) -> float:
+        return self.first - self.second
+
 
 def paired_difference(
-    one:tuple[np.ndarray,np.ndarray],   # `scene_hits` of the first run
-    other:tuple[np.ndarray,np.ndarray], # of the second, on the same scenes
-    metric:str='text_to_image_R@1',     # one of the six recalls, or 'mean_recall'
-    language:str='',                    # for the table
-    n_resamples:int=1000,               # bootstrap draws of scenes
-    seed:int=0                          # which draws
-)->Difference:
+    one: tuple[np.ndarray, np.ndarray],  # `scene_hits` of the first run
+    other: tuple[np.ndarray, np.ndarray],  # of the second, on the same scenes
+    metric: str = "text_to_image_R@1",  # one of the six recalls, or 'mean_recall'
+    language: str = "",  # for the table
+    n_resamples: int = 1000,  # bootstrap draws of scenes
+    seed: int = 0,  # which draws
+) -> Difference:
     "Difference of recall with a paired bootstrap over scenes and an exact sign test"
-    rows = _rows(metric); (h,n),(g,_) = ((x[0][rows],x[1][rows]) for x in (one,other)); S = h.shape[1]
-    if h.shape!=g.shape: raise LabError(f'{h.shape[1]} and {g.shape[1]} scenes', 'the same scenes', 'Evaluate both runs on the same captions.')
-    drawn = np.random.default_rng(seed).multinomial(S, np.full(S, 1/S), n_resamples).astype(float)
-    recall = lambda hits: (drawn@hits.T/(drawn@n.T)).mean(1); low,high = np.quantile(recall(h)-recall(g), [.025,.975])
-    gap = ((h-g)/n).mean(0); up,down = int((gap>1e-12).sum()),int((gap<-1e-12).sum()); mean = lambda hits: float((hits.sum(1)/n.sum(1)).mean())
-    return Difference(language, metric, mean(h), mean(g), float(low), float(high), binomtest(up, up+down).pvalue if up+down else 1., up, down, S)
+    rows = _rows(metric)
+    (h, n), (g, _) = ((x[0][rows], x[1][rows]) for x in (one, other))
+    S = h.shape[1]
+    if h.shape != g.shape:
+        raise LabError(
+            f"{h.shape[1]} and {g.shape[1]} scenes", "the same scenes", "Evaluate both runs on the same captions."
+        )
+    drawn = np.random.default_rng(seed).multinomial(S, np.full(S, 1 / S), n_resamples).astype(float)
+    recall = lambda hits: (drawn @ hits.T / (drawn @ n.T)).mean(1)
+    low, high = np.quantile(recall(h) - recall(g), [0.025, 0.975])
+    gap = ((h - g) / n).mean(0)
+    up, down = int((gap > 1e-12).sum()), int((gap < -1e-12).sum())
+    mean = lambda hits: float((hits.sum(1) / n.sum(1)).mean())
+    return Difference(
+        language,
+        metric,
+        mean(h),
+        mean(g),
+        float(low),
+        float(high),
+        binomtest(up, up + down).pvalue if up + down else 1.0,
+        up,
+        down,
+        S,
+    )
 
 # %% ../../nbs/54_evaluation.comparison.ipynb #84a2e8c9
 def holm(
-    p:Sequence[float] # of several tests
-)->list[float]:       # corrected
+    p: Sequence[float],  # of several tests
+) -> list[float]:  # corrected
     "Holm's correction for looking at several differences"
-    order,worst,out = np.argsort(p, kind='stable'),0.,[0.]*len(p)
-    for k,i in enumerate(order): worst = max(worst, min(1., (len(p)-k)*p[i])); out[i] = worst
+    order, worst, out = np.argsort(p, kind="stable"), 0.0, [0.0] * len(p)
+    for k, i in enumerate(order):
+        worst = max(worst, min(1.0, (len(p) - k) * p[i]))
+        out[i] = worst
     return out
 
-def differences(self:Comparison,
-    first:str,                           # a run
-    second:str,                          # another
-    languages:Sequence[str]|None=None,   # None: those that both read, without the source language
-    metric:str='text_to_image_R@1',      # one of the six recalls, or 'mean_recall'
-    n_resamples:int=1000                 # bootstrap draws of scenes
-)->pd.DataFrame: # a row a language
+
+def differences(
+    self: Comparison,
+    first: str,  # a run
+    second: str,  # another
+    languages: Sequence[str] | None = None,  # None: those that both read, without the source language
+    metric: str = "text_to_image_R@1",  # one of the six recalls, or 'mean_recall'
+    n_resamples: int = 1000,  # bootstrap draws of scenes
+) -> pd.DataFrame:  # a row a language
     "Differences of two runs, language by language, with what can be said of them"
-    languages = [l for l in self.reads(first)[:-1] if l in self.reads(second)] if languages is None else list(languages); rows = []
+    languages = [l for l in self.reads(first)[:-1] if l in self.reads(second)] if languages is None else list(languages)
+    rows = []
     for l in languages:
         positives = caption_positives(self.captions(l), self.visuals.ids)
-        d = paired_difference(*(scene_hits(self.measure(n, l).ranks[l], positives) for n in (first,second)), metric, l, n_resamples)
+        d = paired_difference(
+            *(scene_hits(self.measure(n, l).ranks[l], positives) for n in (first, second)), metric, l, n_resamples
+        )
         rows.append(vars(d) | dict(difference=d.difference))
-    found = pd.DataFrame(rows, columns=['language','metric','first','second','difference','low','high','first_better','second_better','n_scenes','p']); found['p_holm'] = holm(found['p'].tolist())
-    apart = (found['p_holm']<.05) & ((found['low']>0) | (found['high']<0))
-    found['verdict'] = np.where(~apart, 'not told apart', np.where(found['difference']>0, f'{first} higher', f'{second} higher'))
-    return found.set_index('language')
+    found = pd.DataFrame(
+        rows,
+        columns=[
+            "language",
+            "metric",
+            "first",
+            "second",
+            "difference",
+            "low",
+            "high",
+            "first_better",
+            "second_better",
+            "n_scenes",
+            "p",
+        ],
+    )
+    found["p_holm"] = holm(found["p"].tolist())
+    apart = (found["p_holm"] < 0.05) & ((found["low"] > 0) | (found["high"] < 0))
+    found["verdict"] = np.where(
+        ~apart, "not told apart", np.where(found["difference"] > 0, f"{first} higher", f"{second} higher")
+    )
+    return found.set_index("language")
+
 
 Comparison.differences = differences

@@ -6,103 +6,176 @@
 __all__ = ['LanguageFigures', 'language_figures', 'Needs', 'frozen_text', 'needs', 'growth']
 
 # %% ../../nbs/56_evaluation.languages.ipynb #f2e33209
-from collections.abc import Mapping,Sequence
-from dataclasses import dataclass,field,replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import pandas as pd
 import torch
 from torch import Tensor
 
 from ..backbone.towers import Backbone
-from ..contracts import LabError,RetrievalMethod
+from ..contracts import LabError, RetrievalMethod
 from ..corpora.catalog import Corpus
-from .retrieval import evaluate,split_columns
+from .retrieval import evaluate, split_columns
 from ..presets import load_preset
 from ..smalr.encoder import SMALR
-from ..training.counting import TowerSizes,method_shapes
+from ..training.counting import TowerSizes, method_shapes
 
 # %% ../../nbs/56_evaluation.languages.ipynb #cc1838bf
 @dataclass(frozen=True)
 class LanguageFigures:
     "The mean recall of a method in each of its languages"
-    mR:dict[str,float]            # language → the mean of six recalls, in %, not rounded
-    human:tuple[str,...]          # those whose captions people wrote; the others were translated by a machine
-    about:dict = field(default_factory=dict) # corpus, split, counts
+
+    mR: dict[str, float]  # language → the mean of six recalls, in %, not rounded
+    human: tuple[str, ...]  # those whose captions people wrote; the others were translated by a machine
+    about: dict = field(default_factory=dict)  # corpus, split, counts
 
     def __post_init__(self):
-        if not self.mR or set(self.human)-set(self.mR): raise LabError(f'figures of {list(self.mR)} with human captions in {list(self.human)}', 'at least one language, and figures of each with human captions', 'Give the figures of all languages.')
-    @property
-    def A(self)->float: return sum(self.mR.values())/len(self.mR) # the mean over all languages
-    @property
-    def HA(self)->float: return sum(self.mR[l] for l in self.human)/len(self.human) if self.human else float('nan') # over those with human captions
-    @property
-    def shown(self)->dict[str,float]: return {l if l in self.human else f'{l}*': v for l,v in self.mR.items()} | dict(HA=self.HA, A=self.A) # a star: translated by a machine
+        if not self.mR or set(self.human) - set(self.mR):
+            raise LabError(
+                f"figures of {list(self.mR)} with human captions in {list(self.human)}",
+                "at least one language, and figures of each with human captions",
+                "Give the figures of all languages.",
+            )
 
-    def _repr_markdown_(self)->str:
-        names,values = zip(*self.shown.items()); star = '' if len(self.human)==len(self.mR) else '\n\n\\* test captions translated by a machine'
-        return '\n'.join('| '+' | '.join(r)+' |' for r in (names, ['---:']*len(names), [f'{v:.1f}' for v in values]))+star
+    @property
+    def A(self) -> float:
+        return sum(self.mR.values()) / len(self.mR)  # the mean over all languages
+
+    @property
+    def HA(self) -> float:
+        # over those with human captions
+        return sum(self.mR[l] for l in self.human) / len(self.human) if self.human else float("nan")
+
+    @property
+    def shown(self) -> dict[str, float]:
+        # a star: translated by a machine
+        return {l if l in self.human else f"{l}*": v for l, v in self.mR.items()} | dict(HA=self.HA, A=self.A)
+
+    def _repr_markdown_(self) -> str:
+        names, values = zip(*self.shown.items())
+        star = "" if len(self.human) == len(self.mR) else "\n\n\\* test captions translated by a machine"
+        return (
+            "\n".join("| " + " | ".join(r) + " |" for r in (names, ["---:"] * len(names), [f"{v:.1f}" for v in values]))
+            + star
+        )
 
 # %% ../../nbs/56_evaluation.languages.ipynb #bed11dd0
 def language_figures(
-    method:RetrievalMethod,              # trained
-    corpus:Corpus,                       # with captions in its languages
-    split:str='test',                    # evaluated
-    languages:Sequence[str]|None=None,   # ISO 639-1; None: the source language and the method's own, as far as the corpus has them
-    image_features:Tensor|Mapping[str,Tensor]|None=None # see `evaluate`
-)->LanguageFigures:
+    method: RetrievalMethod,  # trained
+    corpus: Corpus,  # with captions in its languages
+    split: str = "test",  # evaluated
+    languages: Sequence[str]
+    | None = None,  # ISO 639-1; None: the source language and the method's own, as far as the corpus has them
+    image_features: Tensor | Mapping[str, Tensor] | None = None,  # see `evaluate`
+) -> LanguageFigures:
     "mR of each language, on human captions where there are some and on machine translations elsewhere"
-    source = method.backbone.source_language; languages = list(languages or [l for l in dict.fromkeys((source, *method.languages)) if l in corpus.languages])
-    human = tuple(l for l in languages if any(c.origin=='human' for c in corpus.captions(split, l)))
-    known = image_features if image_features is None or isinstance(image_features, Mapping) else dict(image_features=torch.as_tensor(image_features)); seen = split_columns(method, corpus, split, known)
-    found = {origin: evaluate(method, corpus, split, some, origin, seen) for origin,some in (('human', human), ('mt', [l for l in languages if l not in human])) if some}
-    rows = {l: r for f in found.values() for l,r in f.rows.items()}; counts = {l: n for f in found.values() for l,n in f.about['n_captions'].items()}
-    return LanguageFigures({l: 100*rows[l]['mean_recall'] for l in languages}, human, dict(method=method.name, corpus=corpus.name, split=split, n_visuals=len(corpus.visuals(split)), n_captions={l: counts[l] for l in languages}))
+    source = method.backbone.source_language
+    languages = list(languages or [l for l in dict.fromkeys((source, *method.languages)) if l in corpus.languages])
+    human = tuple(l for l in languages if any(c.origin == "human" for c in corpus.captions(split, l)))
+    known = (
+        image_features
+        if image_features is None or isinstance(image_features, Mapping)
+        else dict(image_features=torch.as_tensor(image_features))
+    )
+    seen = split_columns(method, corpus, split, known)
+    found = {
+        origin: evaluate(method, corpus, split, some, origin, seen)
+        for origin, some in (("human", human), ("mt", [l for l in languages if l not in human]))
+        if some
+    }
+    rows = {l: r for f in found.values() for l, r in f.rows.items()}
+    counts = {l: n for f in found.values() for l, n in f.about["n_captions"].items()}
+    return LanguageFigures(
+        {l: 100 * rows[l]["mean_recall"] for l in languages},
+        human,
+        dict(
+            method=method.name,
+            corpus=corpus.name,
+            split=split,
+            n_visuals=len(corpus.visuals(split)),
+            n_captions={l: counts[l] for l in languages},
+        ),
+    )
 
 # %% ../../nbs/56_evaluation.languages.ipynb #b9938a1f
 @dataclass(frozen=True)
 class Needs:
     "How many numbers a method needs"
-    training:int            # parameters that are trained
-    use:int                 # of them at test time
-    table:int               # numbers of precomputed word vectors at test time, no parameters
-    frozen_text:int|None    # parameters of the frozen text tower that captions pass; None: not known here
 
-def _text_parameters(backbone:Backbone)->tuple[dict[str,int],list[torch.nn.Module]]:
+    training: int  # parameters that are trained
+    use: int  # of them at test time
+    table: int  # numbers of precomputed word vectors at test time, no parameters
+    frozen_text: int | None  # parameters of the frozen text tower that captions pass; None: not known here
+
+
+def _text_parameters(backbone: Backbone) -> tuple[dict[str, int], list[torch.nn.Module]]:
     "What a source caption's vector depends on, by name, and the modules that own it"
-    ids,end_index = backbone.tokens(['A dog.']); before = {n: p.requires_grad for n,p in backbone.named_parameters()}
+    ids, end_index = backbone.tokens(["A dog."])
+    before = {n: p.requires_grad for n, p in backbone.named_parameters()}
     try:
-        with torch.enable_grad(): backbone.requires_grad_(True); backbone.source_from_ids(ids.to(backbone.device), end_index.to(backbone.device)).sum().backward()
-        found = {n: p.numel() for n,p in backbone.named_parameters() if p.grad is not None}
+        with torch.enable_grad():
+            backbone.requires_grad_(True)
+            backbone.source_from_ids(ids.to(backbone.device), end_index.to(backbone.device)).sum().backward()
+        found = {n: p.numel() for n, p in backbone.named_parameters() if p.grad is not None}
     finally:
-        for n,p in backbone.named_parameters(): p.requires_grad_(before[n]); p.grad = None
-    return found,[backbone.get_submodule(m) for m in {n.rpartition('.')[0] for n in found}]
+        for n, p in backbone.named_parameters():
+            p.requires_grad_(before[n])
+            p.grad = None
+    return found, [backbone.get_submodule(m) for m in {n.rpartition(".")[0] for n in found}]
+
 
 def frozen_text(
-    method:RetrievalMethod # with its backbone and tokenizer
-)->int:
+    method: RetrievalMethod,  # with its backbone and tokenizer
+) -> int:
     "Parameters of the frozen text tower, if encoding a caption runs any of it"
-    parameters,modules = _text_parameters(method.backbone); ran = []; hooks = [m.register_forward_hook(lambda *_: ran.append(1)) for m in modules]
-    try: [method.encode_captions(['A dog.'], l) for l in dict.fromkeys((method.backbone.source_language, *method.languages[:1]))]
-    finally: [h.remove() for h in hooks]
+    parameters, modules = _text_parameters(method.backbone)
+    ran = []
+    hooks = [m.register_forward_hook(lambda *_: ran.append(1)) for m in modules]
+    try:
+        [
+            method.encode_captions(["A dog."], l)
+            for l in dict.fromkeys((method.backbone.source_language, *method.languages[:1]))
+        ]
+    finally:
+        [h.remove() for h in hooks]
     return sum(parameters.values()) if ran else 0
 
 # %% ../../nbs/56_evaluation.languages.ipynb #fc8c75ed
 def needs(
-    method:RetrievalMethod # trained or not, also one that has shapes alone
-)->Needs:
+    method: RetrievalMethod,  # trained or not, also one that has shapes alone
+) -> Needs:
     "Parameters in training and at test time"
-    own = {n: p.numel() for n,p in method.named_parameters() if not n.startswith(('backbone.','words.latent.projections.'))}
+    own = {
+        n: p.numel()
+        for n, p in method.named_parameters()
+        if not n.startswith(("backbone.", "words.latent.projections."))
+    }
     tower = frozen_text(method) if isinstance(method.backbone, Backbone) else 0 if isinstance(method, SMALR) else None
-    if not isinstance(method, SMALR): return Needs(sum(own.values()), sum(v for n,v in own.items() if not n.startswith('critic.')), 0, tower)
-    with torch.device('meta'): form = SMALR(replace(method.config, precomputed=True), TowerSizes(0, method.backbone.embed_dim, 0, 0, method.backbone.source_language), method.n_tokens)
+    if not isinstance(method, SMALR):
+        return Needs(sum(own.values()), sum(v for n, v in own.items() if not n.startswith("critic.")), 0, tower)
+    with torch.device("meta"):
+        form = SMALR(
+            replace(method.config, precomputed=True),
+            TowerSizes(0, method.backbone.embed_dim, 0, 0, method.backbone.source_language),
+            method.n_tokens,
+        )
     return Needs(sum(own.values()), sum(p.numel() for p in form.parameters()), form.words.rows.numel(), tower)
 
 # %% ../../nbs/56_evaluation.languages.ipynb #e8426590
 def growth(
-    preset:dict,                        # with 'method' and 'config'
-    ladder:Sequence[Sequence[str]],     # target languages, ever more
-    sizes:TowerSizes                    # of the tower
-)->pd.DataFrame:                        # index: how many languages, the source language too; what is needed, and what each added language added
+    preset: dict,  # with 'method' and 'config'
+    ladder: Sequence[Sequence[str]],  # target languages, ever more
+    sizes: TowerSizes,  # of the tower
+) -> (
+    pd.DataFrame
+):  # index: how many languages, the source language too; what is needed, and what each added language added
     "How a preset's parameters grow with its languages"
-    found = pd.DataFrame({1+len(l): vars(needs(method_shapes(preset, l, sizes))) for l in ladder}).T.drop(columns='frozen_text').astype(int).rename_axis('languages'); steps = found.index.to_series().diff()
-    return found.join(found.diff().div(steps, axis=0).add_suffix(', each'))
+    found = (
+        pd.DataFrame({1 + len(l): vars(needs(method_shapes(preset, l, sizes))) for l in ladder})
+        .T.drop(columns="frozen_text")
+        .astype(int)
+        .rename_axis("languages")
+    )
+    steps = found.index.to_series().diff()
+    return found.join(found.diff().div(steps, axis=0).add_suffix(", each"))

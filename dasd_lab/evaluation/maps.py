@@ -8,314 +8,472 @@ __all__ = ['DISENTANGLED', 'REDUCERS', 'feature_names', 'caption_features', 'sta
            'caption_facts', 'marks', 'cluster_table', 'LabelAgreement', 'label_agreement', 'agreement_table']
 
 # %% ../../nbs/52_evaluation.maps.ipynb #71458ef5
-import hashlib,json,re,threading,time,warnings
-from collections.abc import Callable,Mapping,Sequence
-from dataclasses import asdict,dataclass
+import hashlib
+import json
+import re
+import threading
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-import numpy as np,pandas as pd,torch
+import numpy as np
+import pandas as pd
+import torch
 
-from ..backbone.towers import attention,captions_in_batches
-from ..contracts import Caption,LabError,RetrievalMethod
+from ..backbone.towers import attention, captions_in_batches
+from ..contracts import Caption, LabError, RetrievalMethod
 from .probes import feature_array
-from ..storage import read_tensors,sha256,write_json,write_tensors
+from ..storage import read_tensors, sha256, write_json, write_tensors
 
 # %% ../../nbs/52_evaluation.maps.ipynb #f598d198
-DISENTANGLED = ('semantic_agnostic','semantic_related')
+DISENTANGLED = ("semantic_agnostic", "semantic_related")
+
 
 def feature_names(
-    method:RetrievalMethod # any
-)->tuple[str,...]:
+    method: RetrievalMethod,  # any
+) -> tuple[str, ...]:
     "The features of captions that a method lets one look at"
-    return DISENTANGLED if hasattr(method, 'disentangler') else ('target_features',)
+    return DISENTANGLED if hasattr(method, "disentangler") else ("target_features",)
 
-def _encoder(method:RetrievalMethod, language:str)->tuple[Callable,list[int]]:
+
+def _encoder(method: RetrievalMethod, language: str) -> tuple[Callable, list[int]]:
     "What encodes some captions of one language, and the widths of the features that it puts side by side"
-    if not hasattr(method, 'disentangler'): return (lambda some: method.encode_captions(some, language)),[method.backbone.embed_dim]
-    method.check_language(language); device = method.backbone.device
+    if not hasattr(method, "disentangler"):
+        return (lambda some: method.encode_captions(some, language)), [method.backbone.embed_dim]
+    method.check_language(language)
+    device = method.backbone.device
+
     def encode(some):
-        with attention(device): found = method.features(*(t.to(device) for t in method.tokens(some)), language)
+        with attention(device):
+            found = method.features(*(t.to(device) for t in method.tokens(some)), language)
         return torch.cat([found[name] for name in DISENTANGLED], -1)
-    return encode,[method.backbone.width, method.backbone.embed_dim]
+
+    return encode, [method.backbone.width, method.backbone.embed_dim]
 
 # %% ../../nbs/52_evaluation.maps.ipynb #2bd8dcdf
 @torch.inference_mode()
 def caption_features(
-    method:RetrievalMethod,     # trained
-    captions:Sequence[Caption], # n captions in languages that it reads
-    batch_size:int=256,         # captions at a time
-    report:Callable[[float,str],None]=lambda share,text: None # told the share done and a word
-)->dict[str,np.ndarray]:        # name → [n, D] float32
+    method: RetrievalMethod,  # trained
+    captions: Sequence[Caption],  # n captions in languages that it reads
+    batch_size: int = 256,  # captions at a time
+    report: Callable[[float, str], None] = lambda share, text: None,  # told the share done and a word
+) -> dict[str, np.ndarray]:  # name → [n, D] float32
     "Features of captions in batches, by language"
-    if not captions: raise LabError('no captions', 'at least one', 'Choose other languages or pictures.')
-    found,done = None,0
+    if not captions:
+        raise LabError("no captions", "at least one", "Choose other languages or pictures.")
+    found, done = None, 0
     for language in dict.fromkeys(c.language for c in captions):
-        places = [i for i,c in enumerate(captions) if c.language==language]; encode,widths = _encoder(method, language)
+        places = [i for i, c in enumerate(captions) if c.language == language]
+        encode, widths = _encoder(method, language)
+
         def counted(some):
             nonlocal done
-            made = encode(some); done += len(some); report(done/len(captions), f'{done:,} of {len(captions):,} captions read')
+            made = encode(some)
+            done += len(some)
+            report(done / len(captions), f"{done:,} of {len(captions):,} captions read")
             return made
+
         rows = captions_in_batches(counted, [captions[i].text for i in places], sum(widths), batch_size).numpy()
-        if found is None: found = np.empty((len(captions),sum(widths)), np.float32)
+        if found is None:
+            found = np.empty((len(captions), sum(widths)), np.float32)
         found[places] = rows
     return dict(zip(feature_names(method), np.split(found, np.cumsum(widths)[:-1], axis=1)))
 
 # %% ../../nbs/52_evaluation.maps.ipynb #130a11bb
 def standardised(
-    features,                  # [n, D]
-    groups:Sequence|None=None, # [n] such as languages: each is standardised by itself; None: all together
-)->np.ndarray:                 # [n, D] float32
+    features,  # [n, D]
+    groups: Sequence | None = None,  # [n] such as languages: each is standardised by itself; None: all together
+) -> np.ndarray:  # [n, D] float32
     "Columns with mean 0 and deviation 1; a column that does not vary becomes 0"
     x = feature_array(features, None if groups is None else len(groups))
-    places = [np.arange(len(x))] if groups is None else [np.flatnonzero(np.asarray(groups)==g) for g in dict.fromkeys(groups)]
+    places = (
+        [np.arange(len(x))]
+        if groups is None
+        else [np.flatnonzero(np.asarray(groups) == g) for g in dict.fromkeys(groups)]
+    )
     out = np.zeros(x.shape, np.float32)
     for p in places:
-        centred = x[p]-x[p].mean(0); spread = centred.std(0)
-        out[p] = np.where(spread>1e-9, centred/np.where(spread>1e-9, spread, 1), 0)
+        centred = x[p] - x[p].mean(0)
+        spread = centred.std(0)
+        out[p] = np.where(spread > 1e-9, centred / np.where(spread > 1e-9, spread, 1), 0)
     return out
 
 # %% ../../nbs/52_evaluation.maps.ipynb #13ad54ba
 @dataclass(frozen=True)
 class MapSpec:
     "What decides a map besides the features"
-    reducer:str = 'umap'   # umap | tsne
-    seed:int = 0           # of every random draw; UMAP makes many, t-SNE none that matters
-    neighbours:int = 15    # UMAP: how many captions count as near
-    min_dist:float = .1    # UMAP: how close points may lie
-    perplexity:float = 30. # t-SNE: about how many captions count as near
+
+    reducer: str = "umap"  # umap | tsne
+    seed: int = 0  # of every random draw; UMAP makes many, t-SNE none that matters
+    neighbours: int = 15  # UMAP: how many captions count as near
+    min_dist: float = 0.1  # UMAP: how close points may lie
+    perplexity: float = 30.0  # t-SNE: about how many captions count as near
+
 
 @dataclass(frozen=True)
 class Map:
     "Points, and what they come from"
-    points:np.ndarray      # [n, 2] float32
-    spec:MapSpec           # settings
-    features:str           # SHA-256 of the standardised features
-    versions:dict          # library → version
-    seconds:float          # that drawing it took
-    reread:bool = False    # from a file instead of drawn
+
+    points: np.ndarray  # [n, 2] float32
+    spec: MapSpec  # settings
+    features: str  # SHA-256 of the standardised features
+    versions: dict  # library → version
+    seconds: float  # that drawing it took
+    reread: bool = False  # from a file instead of drawn
 
 # %% ../../nbs/52_evaluation.maps.ipynb #8c7fc79d
 _ONE_AT_A_TIME = threading.Lock()
 
+
 @cache
-def _umap()->type:
+def _umap() -> type:
     "UMAP, its slow compilation stored where that can be"
     import umap.umap_ as u
+
     for slow in (u.smooth_knn_dist, u.compute_membership_strengths):
-        try: slow.enable_caching()
-        except RuntimeError: break # numba finds no folder to write to: compiled in each process then
+        try:
+            slow.enable_caching()
+        except RuntimeError:
+            break  # numba finds no folder to write to: compiled in each process then
     return u.UMAP
 
-def _umap_points(x:np.ndarray, spec:MapSpec)->np.ndarray:
-    from sklearn.neighbors import NearestNeighbors
-    k = min(spec.neighbours, len(x)-1)
-    far,near = NearestNeighbors(n_neighbors=k, algorithm='brute').fit(x).kneighbors(x)
-    return _umap()(n_neighbors=k, min_dist=spec.min_dist, random_state=spec.seed, n_jobs=1, precomputed_knn=(near,far), force_approximation_algorithm=True).fit_transform(x)
 
-def _tsne_points(x:np.ndarray, spec:MapSpec)->np.ndarray:
+def _umap_points(x: np.ndarray, spec: MapSpec) -> np.ndarray:
+    from sklearn.neighbors import NearestNeighbors
+
+    k = min(spec.neighbours, len(x) - 1)
+    far, near = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(x).kneighbors(x)
+    return _umap()(
+        n_neighbors=k,
+        min_dist=spec.min_dist,
+        random_state=spec.seed,
+        n_jobs=1,
+        precomputed_knn=(near, far),
+        force_approximation_algorithm=True,
+    ).fit_transform(x)
+
+
+def _tsne_points(x: np.ndarray, spec: MapSpec) -> np.ndarray:
     from sklearn.manifold import TSNE
-    return TSNE(perplexity=min(spec.perplexity, (len(x)-1)/3), init='pca', random_state=spec.seed).fit_transform(x)
+
+    return TSNE(perplexity=min(spec.perplexity, (len(x) - 1) / 3), init="pca", random_state=spec.seed).fit_transform(x)
+
 
 REDUCERS = dict(umap=_umap_points, tsne=_tsne_points)
 
 # %% ../../nbs/52_evaluation.maps.ipynb #de443bd7
 def draw_map(
-    features,              # [n, D], n at least 10
-    spec:MapSpec=MapSpec() # settings
-)->Map:
+    features,  # [n, D], n at least 10
+    spec: MapSpec = MapSpec(),  # settings
+) -> Map:
     "A map from standardised features"
     from threadpoolctl import threadpool_limits
-    x = standardised(features)
-    if spec.reducer not in REDUCERS: raise LabError(f'a map by {spec.reducer!r}', f'one of {list(REDUCERS)}', 'Choose one of them.')
-    if len(x) < 10: raise LabError(f'{len(x)} captions', 'at least 10 for a map', 'Choose more captions or languages.')
-    began = time.perf_counter()
-    with _ONE_AT_A_TIME,threadpool_limits(1),warnings.catch_warnings():
-        warnings.simplefilter('ignore')
-        points = REDUCERS[spec.reducer](x, spec)
-    return Map(np.ascontiguousarray(points, dtype=np.float32), spec, _checksum(x), _versions(), time.perf_counter()-began)
 
-def _checksum(x:np.ndarray)->str: return hashlib.sha256(repr(x.shape).encode()+np.ascontiguousarray(x).tobytes()).hexdigest()
-def _versions()->dict[str,str]: return {p:version(p) for p in ('umap-learn','numba','scikit-learn','numpy')}
+    x = standardised(features)
+    if spec.reducer not in REDUCERS:
+        raise LabError(f"a map by {spec.reducer!r}", f"one of {list(REDUCERS)}", "Choose one of them.")
+    if len(x) < 10:
+        raise LabError(f"{len(x)} captions", "at least 10 for a map", "Choose more captions or languages.")
+    began = time.perf_counter()
+    with _ONE_AT_A_TIME, threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        points = REDUCERS[spec.reducer](x, spec)
+    return Map(
+        np.ascontiguousarray(points, dtype=np.float32), spec, _checksum(x), _versions(), time.perf_counter() - began
+    )
+
+
+def _checksum(x: np.ndarray) -> str:
+    return hashlib.sha256(repr(x.shape).encode() + np.ascontiguousarray(x).tobytes()).hexdigest()
+
+
+def _versions() -> dict[str, str]:
+    return {p: version(p) for p in ("umap-learn", "numba", "scikit-learn", "numpy")}
 
 # %% ../../nbs/52_evaluation.maps.ipynb #8d8d2df3
-def _map_path(folder:str|Path, checksum:str, spec:MapSpec)->Path:
-    return Path(folder)/f'{spec.reducer}-{hashlib.sha256((checksum+json.dumps(asdict(spec))).encode()).hexdigest()[:16]}.json'
+def _map_path(folder: str | Path, checksum: str, spec: MapSpec) -> Path:
+    return (
+        Path(folder)
+        / f"{spec.reducer}-{hashlib.sha256((checksum + json.dumps(asdict(spec))).encode()).hexdigest()[:16]}.json"
+    )
+
 
 def keep_map(
-    map:Map,        # drawn
-    folder:str|Path # where maps are kept
-)->Path:            # its JSON file
+    map: Map,  # drawn
+    folder: str | Path,  # where maps are kept
+) -> Path:  # its JSON file
     "Write a map with what it comes from"
-    path = _map_path(folder, map.features, map.spec); points = path.with_suffix('.safetensors')
+    path = _map_path(folder, map.features, map.spec)
+    points = path.with_suffix(".safetensors")
     write_tensors(dict(points=torch.from_numpy(map.points)), points)
-    write_json(dict(kind='map', spec=asdict(map.spec), features=map.features, versions=map.versions, seconds=round(map.seconds, 2), points=sha256(points)), path)
+    write_json(
+        dict(
+            kind="map",
+            spec=asdict(map.spec),
+            features=map.features,
+            versions=map.versions,
+            seconds=round(map.seconds, 2),
+            points=sha256(points),
+        ),
+        path,
+    )
     return path
 
+
 def kept_map(
-    features,               # [n, D]
-    spec:MapSpec,           # settings
-    folder:str|Path         # where maps are kept
-)->Map|None:                # None: none that fits
+    features,  # [n, D]
+    spec: MapSpec,  # settings
+    folder: str | Path,  # where maps are kept
+) -> Map | None:  # None: none that fits
     "A map from its file, where features, settings and versions fit and the file is whole"
-    checksum = _checksum(standardised(features)); path = _map_path(folder, checksum, spec)
-    if not path.is_file(): return None
+    checksum = _checksum(standardised(features))
+    path = _map_path(folder, checksum, spec)
+    if not path.is_file():
+        return None
     try:
-        kept = json.loads(path.read_text(encoding='utf-8')); points = path.with_suffix('.safetensors')
-        if (kept['features'],kept['versions'],kept['spec'])!=(checksum,_versions(),asdict(spec)) or sha256(points)!=kept['points']: return None
-        return Map(read_tensors(points)['points'].numpy(), spec, checksum, kept['versions'], kept['seconds'], True)
-    except (ValueError,KeyError,OSError): return None # cut short or foreign: it is drawn anew
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        points = path.with_suffix(".safetensors")
+        if (kept["features"], kept["versions"], kept["spec"]) != (checksum, _versions(), asdict(spec)) or sha256(
+            points
+        ) != kept["points"]:
+            return None
+        return Map(read_tensors(points)["points"].numpy(), spec, checksum, kept["versions"], kept["seconds"], True)
+    except (ValueError, KeyError, OSError):
+        return None  # cut short or foreign: it is drawn anew
+
 
 def map_of(
-    features,                   # [n, D]
-    spec:MapSpec=MapSpec(),     # settings
-    folder:str|Path|None=None   # where maps are kept; None: nowhere
-)->Map:
+    features,  # [n, D]
+    spec: MapSpec = MapSpec(),  # settings
+    folder: str | Path | None = None,  # where maps are kept; None: nowhere
+) -> Map:
     "A map, re-read where one is kept that fits"
-    if folder is None: return draw_map(features, spec)
-    if (found := kept_map(features, spec, folder)) is None: keep_map(found := draw_map(features, spec), folder)
+    if folder is None:
+        return draw_map(features, spec)
+    if (found := kept_map(features, spec, folder)) is None:
+        keep_map(found := draw_map(features, spec), folder)
     return found
 
 # %% ../../nbs/52_evaluation.maps.ipynb #5a0e9d44
 def neighbours_kept(
-    features,      # [n, D]
-    points,        # [n, 2]
-    k:int=15,      # neighbours
-    n_max:int=2000 # captions asked at most, drawn at random; neighbours are sought among all
-)->tuple[float,float]: # share kept, share by chance
+    features,  # [n, D]
+    points,  # [n, 2]
+    k: int = 15,  # neighbours
+    n_max: int = 2000,  # captions asked at most, drawn at random; neighbours are sought among all
+) -> tuple[float, float]:  # share kept, share by chance
     "Share of near captions that are near on the map too"
     from sklearn.neighbors import NearestNeighbors
-    x,y = standardised(features),np.asarray(points); k = min(k, len(x)-1)
+
+    x, y = standardised(features), np.asarray(points)
+    k = min(k, len(x) - 1)
     asked = np.sort(np.random.default_rng(0).permutation(len(x))[:n_max])
-    near = lambda z: NearestNeighbors(n_neighbors=k+1, algorithm='brute').fit(z).kneighbors(z[asked])[1]
-    kept = [len((set(a)&set(b))-{i}) for i,a,b in zip(asked, near(x), near(y))]
-    return float(np.mean(kept)/k),k/(len(x)-1)
+    near = lambda z: NearestNeighbors(n_neighbors=k + 1, algorithm="brute").fit(z).kneighbors(z[asked])[1]
+    kept = [len((set(a) & set(b)) - {i}) for i, a, b in zip(asked, near(x), near(y))]
+    return float(np.mean(kept) / k), k / (len(x) - 1)
 
 # %% ../../nbs/52_evaluation.maps.ipynb #4859e2d8
 @dataclass(frozen=True)
 class ClusterSpec:
     "What decides clusters besides the features"
-    method:str = 'kmeans'   # kmeans | hdbscan
-    n_clusters:int = 4      # k-means: how many
-    min_size:int = 0        # HDBSCAN: captions of a cluster at least; 0: one in fifty, at least 5
-    dimensions:int = 10     # HDBSCAN: principal components looked at
-    seed:int = 0            # of k-means
+
+    method: str = "kmeans"  # kmeans | hdbscan
+    n_clusters: int = 4  # k-means: how many
+    min_size: int = 0  # HDBSCAN: captions of a cluster at least; 0: one in fifty, at least 5
+    dimensions: int = 10  # HDBSCAN: principal components looked at
+    seed: int = 0  # of k-means
+
 
 def find_clusters(
-    features,                      # [n, D] features, or the points of a map
-    spec:ClusterSpec=ClusterSpec() # settings
-)->np.ndarray:                     # [n] cluster from 0, the largest first; −1: none
+    features,  # [n, D] features, or the points of a map
+    spec: ClusterSpec = ClusterSpec(),  # settings
+) -> np.ndarray:  # [n] cluster from 0, the largest first; −1: none
     "A cluster a caption"
-    from sklearn.cluster import HDBSCAN,KMeans
+    from sklearn.cluster import HDBSCAN, KMeans
     from sklearn.decomposition import PCA
-    x = standardised(features); n,width = x.shape
-    if spec.method=='kmeans':
-        if not 2<=spec.n_clusters<=n: raise LabError(f'{spec.n_clusters} clusters of {n} captions', f'2 to {n}', 'Change the number of clusters.')
+
+    x = standardised(features)
+    n, width = x.shape
+    if spec.method == "kmeans":
+        if not 2 <= spec.n_clusters <= n:
+            raise LabError(f"{spec.n_clusters} clusters of {n} captions", f"2 to {n}", "Change the number of clusters.")
         found = KMeans(spec.n_clusters, n_init=5, random_state=spec.seed).fit_predict(x)
-    elif spec.method=='hdbscan':
-        size = spec.min_size or max(5, n//50)
-        if not 2<=size<=n: raise LabError(f'clusters of at least {size} captions', f'2 to {n}', 'Change the smallest size.')
-        if spec.dimensions<width: x = PCA(min(spec.dimensions, n), random_state=spec.seed, svd_solver='full' if n<2000 else 'covariance_eigh').fit_transform(x)
+    elif spec.method == "hdbscan":
+        size = spec.min_size or max(5, n // 50)
+        if not 2 <= size <= n:
+            raise LabError(f"clusters of at least {size} captions", f"2 to {n}", "Change the smallest size.")
+        if spec.dimensions < width:
+            x = PCA(
+                min(spec.dimensions, n), random_state=spec.seed, svd_solver="full" if n < 2000 else "covariance_eigh"
+            ).fit_transform(x)
         found = HDBSCAN(min_cluster_size=size, min_samples=min(5, size), copy=True).fit_predict(x)
-    else: raise LabError(f'clusters by {spec.method!r}', "'kmeans' or 'hdbscan'", 'Choose one of them.')
-    order = {c:i for i,c in enumerate(sorted(set(found)-{-1}, key=lambda c: (-(found==c).sum(), c)))}
+    else:
+        raise LabError(f"clusters by {spec.method!r}", "'kmeans' or 'hdbscan'", "Choose one of them.")
+    order = {c: i for i, c in enumerate(sorted(set(found) - {-1}, key=lambda c: (-(found == c).sum(), c)))}
     return np.array([order.get(c, -1) for c in found])
 
 # %% ../../nbs/52_evaluation.maps.ipynb #ca2681e0
 def typical(
-    features,              # [n, D]
-    clusters:np.ndarray,   # [n]
-    k:int=3                # captions a cluster
-)->dict[int,np.ndarray]:   # cluster → indices, the nearest to the centre first
+    features,  # [n, D]
+    clusters: np.ndarray,  # [n]
+    k: int = 3,  # captions a cluster
+) -> dict[int, np.ndarray]:  # cluster → indices, the nearest to the centre first
     "Medoids of each cluster: the members nearest to its centre"
     x = standardised(features)
-    members = {int(c):np.flatnonzero(clusters==c) for c in np.unique(clusters) if c>=0}
-    return {c:m[np.argsort(((x[m]-x[m].mean(0))**2).sum(1), kind='stable')[:k]] for c,m in members.items()}
+    members = {int(c): np.flatnonzero(clusters == c) for c in np.unique(clusters) if c >= 0}
+    return {c: m[np.argsort(((x[m] - x[m].mean(0)) ** 2).sum(1), kind="stable")[:k]] for c, m in members.items()}
 
 # %% ../../nbs/52_evaluation.maps.ipynb #1d5f0617
 def caption_facts(
-    captions:Sequence[Caption],                      # n
-    about:Callable[[str],Mapping]=lambda id: {},     # picture → what is known of it, such as `corpus.facts`
-    english:Callable[[str],str]=lambda id: ''        # picture → an English caption of it, or ''
-)->pd.DataFrame:                                     # a row a caption; cells are texts, numbers, or tuples of texts
+    captions: Sequence[Caption],  # n
+    about: Callable[[str], Mapping] = lambda id: {},  # picture → what is known of it, such as `corpus.facts`
+    english: Callable[[str], str] = lambda id: "",  # picture → an English caption of it, or ''
+) -> pd.DataFrame:  # a row a caption; cells are texts, numbers, or tuples of texts
     "What is known of each caption; columns that say nothing are left out"
-    rows = [dict(style=c.style.replace('_', ' '), language=c.language, origin=c.origin, characters=len(c.text), **about(c.visual_id),
-                 word=tuple(sorted(set(re.findall(r'\w+', english(c.visual_id).lower()))))) for c in captions]
+    rows = [
+        dict(
+            style=c.style.replace("_", " "),
+            language=c.language,
+            origin=c.origin,
+            characters=len(c.text),
+            **about(c.visual_id),
+            word=tuple(sorted(set(re.findall(r"\w+", english(c.visual_id).lower())))),
+        )
+        for c in captions
+    ]
     facts = pd.DataFrame(rows)
-    quarter = facts.groupby('language').characters.transform(lambda s: s.rank(method='average', pct=True))
-    facts['length'] = np.array(['1 shortest','2 short','3 long','4 longest'])[np.clip((quarter*4).apply(np.ceil).astype(int)-1, 0, 3)]
+    quarter = facts.groupby("language").characters.transform(lambda s: s.rank(method="average", pct=True))
+    facts["length"] = np.array(["1 shortest", "2 short", "3 long", "4 longest"])[
+        np.clip((quarter * 4).apply(np.ceil).astype(int) - 1, 0, 3)
+    ]
     return facts[[c for c in facts if any(facts[c].map(bool))]]
 
 # %% ../../nbs/52_evaluation.maps.ipynb #27b751d0
 def marks(
-    clusters:np.ndarray,       # [n]
-    facts:Mapping[str,Sequence], # name → n values, or tuples of values
-    level:float=.01            # of the test, after Bonferroni's correction
-)->pd.DataFrame:               # cluster, fact, value, count, share, overall, lift, p; the surest first
+    clusters: np.ndarray,  # [n]
+    facts: Mapping[str, Sequence],  # name → n values, or tuples of values
+    level: float = 0.01,  # of the test, after Bonferroni's correction
+) -> pd.DataFrame:  # cluster, fact, value, count, share, overall, lift, p; the surest first
     "Values that a cluster holds more of than chance would"
     from scipy.stats import hypergeom
-    found,n,sizes = [],len(clusters),{int(c):int(s) for c,s in zip(*np.unique(clusters, return_counts=True)) if c>=0}
-    for fact,values in facts.items():
-        pairs = [(int(c),v) for c,cell in zip(clusters, values) for v in (set(cell) if isinstance(cell, tuple) else (cell,)) if v]
-        if not pairs: continue
-        count = pd.crosstab(*zip(*((v,c) for c,v in pairs))); total = count.sum(axis=1)
-        for c in sizes.keys()&set(count.columns):
-            at = count[c][count[c]>0]
-            found += [(c, fact, v, k, k/sizes[c], total[v]/n, (k/sizes[c])/(total[v]/n), hypergeom.sf(k-1, n, total[v], sizes[c])) for v,k in at.items()]
-    table = pd.DataFrame(found, columns=['cluster','fact','value','count','share','overall','lift','p'])
-    table['p'] = (table.p*len(table)).clip(upper=1)
-    return table[(table.p<level)&(table.lift>1)].sort_values(['cluster','p','lift'], ascending=[True,True,False], kind='stable').reset_index(drop=True)
+
+    found, n, sizes = (
+        [],
+        len(clusters),
+        {int(c): int(s) for c, s in zip(*np.unique(clusters, return_counts=True)) if c >= 0},
+    )
+    for fact, values in facts.items():
+        pairs = [
+            (int(c), v)
+            for c, cell in zip(clusters, values)
+            for v in (set(cell) if isinstance(cell, tuple) else (cell,))
+            if v
+        ]
+        if not pairs:
+            continue
+        count = pd.crosstab(*zip(*((v, c) for c, v in pairs)))
+        total = count.sum(axis=1)
+        for c in sizes.keys() & set(count.columns):
+            at = count[c][count[c] > 0]
+            found += [
+                (
+                    c,
+                    fact,
+                    v,
+                    k,
+                    k / sizes[c],
+                    total[v] / n,
+                    (k / sizes[c]) / (total[v] / n),
+                    hypergeom.sf(k - 1, n, total[v], sizes[c]),
+                )
+                for v, k in at.items()
+            ]
+    table = pd.DataFrame(found, columns=["cluster", "fact", "value", "count", "share", "overall", "lift", "p"])
+    table["p"] = (table.p * len(table)).clip(upper=1)
+    return (
+        table[(table.p < level) & (table.lift > 1)]
+        .sort_values(["cluster", "p", "lift"], ascending=[True, True, False], kind="stable")
+        .reset_index(drop=True)
+    )
 
 # %% ../../nbs/52_evaluation.maps.ipynb #f8ac6a36
 def cluster_table(
-    features,                   # [n, D]
-    clusters:np.ndarray,        # [n]
-    facts:pd.DataFrame,         # from `caption_facts`, n rows
-    gloss:Callable[[int],str]=lambda i: '', # caption's index → what it says in English, or ''
-    k:int=3,                    # typical captions a cluster
-    n_marks:int=4               # marks a cluster at most
-)->pd.DataFrame:                # cluster, captions, typical (indices), gloss (sentences), marks (words)
+    features,  # [n, D]
+    clusters: np.ndarray,  # [n]
+    facts: pd.DataFrame,  # from `caption_facts`, n rows
+    gloss: Callable[[int], str] = lambda i: "",  # caption's index → what it says in English, or ''
+    k: int = 3,  # typical captions a cluster
+    n_marks: int = 4,  # marks a cluster at most
+) -> pd.DataFrame:  # cluster, captions, typical (indices), gloss (sentences), marks (words)
     "Clusters in words"
-    table = marks(clusters, facts.drop(columns='characters', errors='ignore')); rows = []
-    for c,members in typical(features, clusters, k).items():
-        own = table[table.cluster==c][:n_marks]
-        words = ' · '.join(f'{m.fact} {m.value} ({100*m.share:.0f} %, ×{m.lift:.1f})' for m in own.itertuples())
-        rows.append(dict(cluster=c, captions=int((clusters==c).sum()), typical=tuple(members.tolist()), gloss=tuple(gloss(i) for i in members.tolist()), marks=words))
-    return pd.DataFrame(rows, columns=['cluster','captions','typical','gloss','marks'])
+    table = marks(clusters, facts.drop(columns="characters", errors="ignore"))
+    rows = []
+    for c, members in typical(features, clusters, k).items():
+        own = table[table.cluster == c][:n_marks]
+        words = " · ".join(f"{m.fact} {m.value} ({100 * m.share:.0f} %, ×{m.lift:.1f})" for m in own.itertuples())
+        rows.append(
+            dict(
+                cluster=c,
+                captions=int((clusters == c).sum()),
+                typical=tuple(members.tolist()),
+                gloss=tuple(gloss(i) for i in members.tolist()),
+                marks=words,
+            )
+        )
+    return pd.DataFrame(rows, columns=["cluster", "captions", "typical", "gloss", "marks"])
 
 # %% ../../nbs/52_evaluation.maps.ipynb #5639a80d
 @dataclass(frozen=True)
 class LabelAgreement:
     "How given clusters agree with a label"
-    nmi:float        # normalised mutual information
-    ari:float        # adjusted Rand index
-    nmi_chance:float # the same with shuffled labels, mean
-    ari_chance:float
-    nmi_high:float   # what 95 of 100 shuffles stay below
-    ari_high:float
+
+    nmi: float  # normalised mutual information
+    ari: float  # adjusted Rand index
+    nmi_chance: float  # the same with shuffled labels, mean
+    ari_chance: float
+    nmi_high: float  # what 95 of 100 shuffles stay below
+    ari_high: float
+
 
 def label_agreement(
-    clusters:Sequence,  # [n]
-    labels:Sequence,    # [n]
-    n_shuffles:int=20,  # for the level of chance
-    seed:int=0          # of the shuffles
-)->LabelAgreement:
+    clusters: Sequence,  # [n]
+    labels: Sequence,  # [n]
+    n_shuffles: int = 20,  # for the level of chance
+    seed: int = 0,  # of the shuffles
+) -> LabelAgreement:
     "Agreement of clusters with a label, and by chance"
-    from sklearn.metrics import adjusted_rand_score,normalized_mutual_info_score
-    a,b = (np.unique(np.asarray(v), return_inverse=True)[1] for v in (labels,clusters))
-    if len(a)!=len(b): raise LabError(f'{len(b)} clusters, {len(a)} labels', 'one a caption', 'Take both from the same captions.')
-    rng = np.random.default_rng(seed); shuffled = [rng.permutation(a) for _ in range(n_shuffles)]
+    from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+
+    a, b = (np.unique(np.asarray(v), return_inverse=True)[1] for v in (labels, clusters))
+    if len(a) != len(b):
+        raise LabError(f"{len(b)} clusters, {len(a)} labels", "one a caption", "Take both from the same captions.")
+    rng = np.random.default_rng(seed)
+    shuffled = [rng.permutation(a) for _ in range(n_shuffles)]
     found = {}
-    for name,score in dict(nmi=normalized_mutual_info_score, ari=adjusted_rand_score).items():
+    for name, score in dict(nmi=normalized_mutual_info_score, ari=adjusted_rand_score).items():
         by_chance = [score(s, b) for s in shuffled]
-        found |= {name:float(score(a, b)), f'{name}_chance':float(np.mean(by_chance)), f'{name}_high':float(np.quantile(by_chance, .95))}
+        found |= {
+            name: float(score(a, b)),
+            f"{name}_chance": float(np.mean(by_chance)),
+            f"{name}_high": float(np.quantile(by_chance, 0.95)),
+        }
     return LabelAgreement(**found)
 
+
 def agreement_table(
-    clusters:Mapping[str,Sequence], # feature → [n]
-    labels:Mapping[str,Sequence]    # label → [n]
-)->pd.DataFrame:                    # a row a feature and label
+    clusters: Mapping[str, Sequence],  # feature → [n]
+    labels: Mapping[str, Sequence],  # label → [n]
+) -> pd.DataFrame:  # a row a feature and label
     "Agreement of each feature's clusters with each label that varies"
-    return pd.DataFrame([dict(feature=f, label=l, **asdict(label_agreement(c, v))) for f,c in clusters.items() for l,v in labels.items() if len(set(v))>1],
-                        columns=['feature','label',*LabelAgreement.__annotations__])
+    return pd.DataFrame(
+        [
+            dict(feature=f, label=l, **asdict(label_agreement(c, v)))
+            for f, c in clusters.items()
+            for l, v in labels.items()
+            if len(set(v)) > 1
+        ],
+        columns=["feature", "label", *LabelAgreement.__annotations__],
+    )

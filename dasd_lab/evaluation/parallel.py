@@ -6,54 +6,77 @@
 __all__ = ['HeldOut', 'held_out', 'held_out_figures']
 
 # %% ../../nbs/55_evaluation.parallel.ipynb #b3c572e6
-from collections.abc import Callable,Sequence
-from dataclasses import dataclass,field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
 from ..backbone.towers import Backbone
 from ..contracts import RetrievalMethod
 from ..corpora.catalog import Corpus
-from ..corpora.parallel import Pair,picture_places
-from .retrieval import rank,retrieval_figures
+from ..corpora.parallel import Pair, picture_places
+from .retrieval import rank, retrieval_figures
 
 # %% ../../nbs/55_evaluation.parallel.ipynb #fb6277a0
 @dataclass(frozen=True, eq=False)
 class HeldOut:
     "Captions kept back, and what they should find"
-    language:str          # of the captions
-    captions:list[str]    # Q
-    positives:list[int]   # [Q] which of `wanted` each one means
-    wanted:Sequence       # N pictures or English sentences
-    to:str                # 'pictures' or 'English sentences'
-    descriptions:Callable[[],list[str]]|None = None # of the pictures, where somebody reads them
-    seen:dict[str,Tensor] = field(default_factory=dict, repr=False) # what the backbone says of them, by the names of `contracts.COLUMNS`; sentences stand for pictures
-    def __repr__(self): return f'{len(self.captions)} captions in {self.language!r} look for {len(self.wanted)} {self.to}'
+
+    language: str  # of the captions
+    captions: list[str]  # Q
+    positives: list[int]  # [Q] which of `wanted` each one means
+    wanted: Sequence  # N pictures or English sentences
+    to: str  # 'pictures' or 'English sentences'
+    descriptions: Callable[[], list[str]] | None = None  # of the pictures, where somebody reads them
+    seen: dict[str, Tensor] = field(
+        default_factory=dict, repr=False
+    )  # what the backbone says of them, by the names of `contracts.COLUMNS`; sentences stand for pictures
+
+    def __repr__(self):
+        return f"{len(self.captions)} captions in {self.language!r} look for {len(self.wanted)} {self.to}"
+
 
 def held_out(
-    pairs:Sequence[Pair],      # kept back, see `corpora.parallel.parts`
-    language:str,              # of the captions
-    backbone:Backbone,         # frozen
-    corpus:Corpus|None=None    # whose training pictures the pairs may tell of
-)->HeldOut:
+    pairs: Sequence[Pair],  # kept back, see `corpora.parallel.parts`
+    language: str,  # of the captions
+    backbone: Backbone,  # frozen
+    corpus: Corpus | None = None,  # whose training pictures the pairs may tell of
+) -> HeldOut:
     "Captions kept back, ready to be looked up"
     places = [-1] if corpus is None else picture_places(pairs, corpus, source=backbone.source_language).tolist()
-    shown = min(places)>=0; keys = places if shown else [p.source for p in pairs]
-    different = list(dict.fromkeys(keys)); row = {k:i for i,k in enumerate(different)}
-    wanted,seen,told = different,{},None
-    if shown: visuals = corpus.visuals('train'); wanted = [visuals[i] for i in different]; told = lambda: [corpus.descriptions('train')[i] for i in different]
-    else: seen = dict(image_features=backbone.encode_source(different))
-    return HeldOut(language, [p.target for p in pairs], [row[k] for k in keys], wanted, 'pictures' if shown else 'English sentences', told, seen)
+    shown = min(places) >= 0
+    keys = places if shown else [p.source for p in pairs]
+    different = list(dict.fromkeys(keys))
+    row = {k: i for i, k in enumerate(different)}
+    wanted, seen, told = different, {}, None
+    if shown:
+        visuals = corpus.visuals("train")
+        wanted = [visuals[i] for i in different]
+        told = lambda: [corpus.descriptions("train")[i] for i in different]
+    else:
+        seen = dict(image_features=backbone.encode_source(different))
+    return HeldOut(
+        language,
+        [p.target for p in pairs],
+        [row[k] for k in keys],
+        wanted,
+        "pictures" if shown else "English sentences",
+        told,
+        seen,
+    )
+
 
 def held_out_figures(
-    method:RetrievalMethod, # trained or in training
-    held:HeldOut            # what it has not seen
-)->dict[str,float]:         # as `retrieval_figures`; image stands for what is looked for
+    method: RetrievalMethod,  # trained or in training
+    held: HeldOut,  # what it has not seen
+) -> dict[str, float]:  # as `retrieval_figures`; image stands for what is looked for
     "Recall of captions kept back, both ways"
     text = method.encode_captions(held.captions, held.language)
-    if held.to!='pictures' and not method.frozen_source: seen = dict(features=method.encode_captions(held.wanted, method.backbone.source_language))
+    if held.to != "pictures" and not method.frozen_source:
+        seen = dict(features=method.encode_captions(held.wanted, method.backbone.source_language))
     else:
-        told = held.descriptions() if held.descriptions and 'description_ids' in method.read_columns else None
-        columns = method.visual_columns(held.wanted, told, held.seen); seen = method.encode_visuals(columns)
-        held.seen.update({k: v for k,v in columns.items() if not k.startswith('description_')})
+        told = held.descriptions() if held.descriptions and "description_ids" in method.read_columns else None
+        columns = method.visual_columns(held.wanted, told, held.seen)
+        seen = method.encode_visuals(columns)
+        held.seen.update({k: v for k, v in columns.items() if not k.startswith("description_")})
     return retrieval_figures(rank(method.score, text, seen, held.positives))

@@ -9,14 +9,15 @@ __all__ = ['feature_array', 'composition_split', 'bootstrap_interval', 'Probe', 
 
 # %% ../../nbs/51_evaluation.probes.ipynb #ba95d55f
 import warnings
-from collections.abc import Mapping,Sequence
-from dataclasses import asdict,dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 
-import numpy as np,pandas as pd
+import numpy as np
+import pandas as pd
 from scipy import stats
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression,Ridge,RidgeClassifier
+from sklearn.linear_model import LogisticRegression, Ridge, RidgeClassifier
 from sklearn.metrics import normalized_mutual_info_score
 from sklearn.model_selection import GroupShuffleSplit
 from sklearn.pipeline import make_pipeline
@@ -26,131 +27,174 @@ from ..contracts import LabError
 
 # %% ../../nbs/51_evaluation.probes.ipynb #73de55e0
 def feature_array(
-    features,       # [n, …] tensor or array
-    n:int|None=None # how many rows there should be
-)->np.ndarray:      # [n, D] float64, later axes flattened
+    features,  # [n, …] tensor or array
+    n: int | None = None,  # how many rows there should be
+) -> np.ndarray:  # [n, D] float64, later axes flattened
     "Features as a plain finite matrix"
-    if hasattr(features, 'detach'): features = features.detach().float().cpu().numpy()
-    found = np.asarray(features, dtype=np.float64); found = found.reshape(len(found), -1)
-    if n is not None and len(found) != n: raise LabError(f'{len(found)} rows of features', f'{n}, one a label', 'Take features and labels from the same captions.')
-    if not np.isfinite(found).all(): raise LabError('features with NaN or infinite values', 'finite numbers', 'Training may have diverged: look at the log of the run.')
+    if hasattr(features, "detach"):
+        features = features.detach().float().cpu().numpy()
+    found = np.asarray(features, dtype=np.float64)
+    found = found.reshape(len(found), -1)
+    if n is not None and len(found) != n:
+        raise LabError(
+            f"{len(found)} rows of features", f"{n}, one a label", "Take features and labels from the same captions."
+        )
+    if not np.isfinite(found).all():
+        raise LabError(
+            "features with NaN or infinite values",
+            "finite numbers",
+            "Training may have diverged: look at the log of the run.",
+        )
     return found
 
 # %% ../../nbs/51_evaluation.probes.ipynb #cc8e0df2
 def composition_split(
-    groups:Sequence,      # [n] composition of each caption
-    test_share:float=.3,  # share of compositions kept for the test
-    seed:int=0            # which split
-)->tuple[np.ndarray,np.ndarray]: # indices for training, for testing
+    groups: Sequence,  # [n] composition of each caption
+    test_share: float = 0.3,  # share of compositions kept for the test
+    seed: int = 0,  # which split
+) -> tuple[np.ndarray, np.ndarray]:  # indices for training, for testing
     "A random split in which no composition is on both sides"
-    if len(set(groups)) < 2: raise LabError(f'{len(set(groups))} composition', 'at least 2, so that some can be held out', 'Give the composition of each caption as groups.')
-    return next(GroupShuffleSplit(1, test_size=test_share, random_state=seed).split(np.zeros(len(groups)), groups=groups))
+    if len(set(groups)) < 2:
+        raise LabError(
+            f"{len(set(groups))} composition",
+            "at least 2, so that some can be held out",
+            "Give the composition of each caption as groups.",
+        )
+    return next(
+        GroupShuffleSplit(1, test_size=test_share, random_state=seed).split(np.zeros(len(groups)), groups=groups)
+    )
 
 # %% ../../nbs/51_evaluation.probes.ipynb #73b52ceb
 def bootstrap_interval(
-    values:np.ndarray,  # [n] one value a caption
-    groups:Sequence,    # [n] composition of each caption
-    n_resamples:int=1000, # bootstrap draws
-    seed:int=0          # which draws
-)->tuple[float,float]:  # lower, upper
+    values: np.ndarray,  # [n] one value a caption
+    groups: Sequence,  # [n] composition of each caption
+    n_resamples: int = 1000,  # bootstrap draws
+    seed: int = 0,  # which draws
+) -> tuple[float, float]:  # lower, upper
     "95 % interval of the mean when whole compositions are resampled"
-    _,inverse = np.unique(np.asarray(groups), return_inverse=True)
-    total,count = np.bincount(inverse, values),np.bincount(inverse)
-    drawn = np.random.default_rng(seed).integers(len(total), size=(n_resamples,len(total)))
-    low,high = np.quantile(total[drawn].sum(1)/count[drawn].sum(1), [.025,.975])
-    return float(low),float(high)
+    _, inverse = np.unique(np.asarray(groups), return_inverse=True)
+    total, count = np.bincount(inverse, values), np.bincount(inverse)
+    drawn = np.random.default_rng(seed).integers(len(total), size=(n_resamples, len(total)))
+    low, high = np.quantile(total[drawn].sum(1) / count[drawn].sum(1), [0.025, 0.975])
+    return float(low), float(high)
 
 # %% ../../nbs/51_evaluation.probes.ipynb #422d3fb1
 @dataclass(frozen=True)
 class Probe:
     "How well something can be read from features on compositions not seen in fitting"
-    accuracy:float # share read correctly
-    low:float      # lower end of its 95 % interval
-    high:float     # upper end
-    chance:float   # without looking at the features
-    n_train:int    # captions fitted on
-    n_test:int     # captions judged on
-    n_labels:int   # different labels
+
+    accuracy: float  # share read correctly
+    low: float  # lower end of its 95 % interval
+    high: float  # upper end
+    chance: float  # without looking at the features
+    n_train: int  # captions fitted on
+    n_test: int  # captions judged on
+    n_labels: int  # different labels
 
     @property
-    def reading(self)->float:
+    def reading(self) -> float:
         "(accuracy − chance) / (1 − chance): 0 at chance, 1 when all is read"
-        return (self.accuracy-self.chance)/(1-self.chance) if self.chance < 1 else 0.
+        return (self.accuracy - self.chance) / (1 - self.chance) if self.chance < 1 else 0.0
+
     @property
-    def above_chance(self)->bool:
+    def above_chance(self) -> bool:
         "Whether the whole interval lies above chance"
         return self.low > self.chance
-    def _repr_markdown_(self)->str:
-        return f'**{100*self.accuracy:.1f} %** ({100*self.low:.1f}–{100*self.high:.1f}), chance {100*self.chance:.1f} %, {self.n_labels} labels, {self.n_test} test captions'
+
+    def _repr_markdown_(self) -> str:
+        return f"**{100 * self.accuracy:.1f} %** ({100 * self.low:.1f}–{100 * self.high:.1f}), chance {100 * self.chance:.1f} %, {self.n_labels} labels, {self.n_test} test captions"
 
 # %% ../../nbs/51_evaluation.probes.ipynb #39987b60
 def linear_probe(
-    features,            # [n, D]
-    labels:Sequence,     # [n] style, first noun, colour, …
-    groups:Sequence,     # [n] composition of each caption
-    kind:str='logistic', # 'logistic' or the faster 'ridge'
-    test_share:float=.3, # share of compositions kept for the test
-    seed:int=0           # which split
-)->Probe:
+    features,  # [n, D]
+    labels: Sequence,  # [n] style, first noun, colour, …
+    groups: Sequence,  # [n] composition of each caption
+    kind: str = "logistic",  # 'logistic' or the faster 'ridge'
+    test_share: float = 0.3,  # share of compositions kept for the test
+    seed: int = 0,  # which split
+) -> Probe:
     "Read one label a caption from standardised features"
-    labels,groups = np.asarray(labels),np.asarray(groups)
-    x = feature_array(features, len(labels)); train,test = composition_split(groups, test_share, seed)
-    if len(set(labels[train])) < 2: raise LabError('one label only', 'at least two kinds to tell apart', 'Choose a label that varies.')
-    if kind not in (readers := dict(logistic=LogisticRegression(C=1., max_iter=300), ridge=RidgeClassifier(1.))):
-        raise LabError(f'a probe {kind!r}', f'one of {sorted(readers)}', 'Choose one of them.')
+    labels, groups = np.asarray(labels), np.asarray(groups)
+    x = feature_array(features, len(labels))
+    train, test = composition_split(groups, test_share, seed)
+    if len(set(labels[train])) < 2:
+        raise LabError("one label only", "at least two kinds to tell apart", "Choose a label that varies.")
+    if kind not in (readers := dict(logistic=LogisticRegression(C=1.0, max_iter=300), ridge=RidgeClassifier(1.0))):
+        raise LabError(f"a probe {kind!r}", f"one of {sorted(readers)}", "Choose one of them.")
     with warnings.catch_warnings():
-        warnings.simplefilter('ignore', ConvergenceWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)
         fitted = make_pipeline(StandardScaler(), readers[kind]).fit(x[train], labels[train])
     right = (fitted.predict(x[test]) == labels[test]).astype(float)
-    kinds,counts = np.unique(labels[train], return_counts=True)
-    return Probe(float(right.mean()), *bootstrap_interval(right, groups[test], seed=seed), float((labels[test]==kinds[counts.argmax()]).mean()), len(train), len(test), len(set(labels)))
+    kinds, counts = np.unique(labels[train], return_counts=True)
+    return Probe(
+        float(right.mean()),
+        *bootstrap_interval(right, groups[test], seed=seed),
+        float((labels[test] == kinds[counts.argmax()]).mean()),
+        len(train),
+        len(test),
+        len(set(labels)),
+    )
 
 # %% ../../nbs/51_evaluation.probes.ipynb #d9b03cdf
 def content_probe(
-    features,            # [n, D]
-    present:np.ndarray,  # [n, M] which of M nouns each caption tells of
-    groups:Sequence,     # [n] composition of each caption
-    test_share:float=.3, # share of compositions kept for the test
-    seed:int=0           # which split
-)->Probe:
+    features,  # [n, D]
+    present: np.ndarray,  # [n, M] which of M nouns each caption tells of
+    groups: Sequence,  # [n] composition of each caption
+    test_share: float = 0.3,  # share of compositions kept for the test
+    seed: int = 0,  # which split
+) -> Probe:
     "Read the set of nouns: of a caption's m nouns, the share among the m highest scores of a ridge probe"
-    present,groups = np.asarray(present, dtype=float),np.asarray(groups)
-    x = feature_array(features, len(present)); train,test = composition_split(groups, test_share, seed)
-    scores = make_pipeline(StandardScaler(), Ridge(1.)).fit(x[train], present[train]).predict(x[test])
+    present, groups = np.asarray(present, dtype=float), np.asarray(groups)
+    x = feature_array(features, len(present))
+    train, test = composition_split(groups, test_share, seed)
+    scores = make_pipeline(StandardScaler(), Ridge(1.0)).fit(x[train], present[train]).predict(x[test])
+
     def share_found(scores):
-        place = (-scores).argsort(1).argsort(1); m = present[test].sum(1, keepdims=True)
-        return (present[test]*(place < m)).sum(1)/m[:,0].clip(1)
-    found,chance = share_found(scores),share_found(np.tile(present[train].mean(0), (len(test),1))).mean()
-    return Probe(float(found.mean()), *bootstrap_interval(found, groups[test], seed=seed), float(chance), len(train), len(test), present.shape[1])
+        place = (-scores).argsort(1).argsort(1)
+        m = present[test].sum(1, keepdims=True)
+        return (present[test] * (place < m)).sum(1) / m[:, 0].clip(1)
+
+    found, chance = share_found(scores), share_found(np.tile(present[train].mean(0), (len(test), 1))).mean()
+    return Probe(
+        float(found.mean()),
+        *bootstrap_interval(found, groups[test], seed=seed),
+        float(chance),
+        len(train),
+        len(test),
+        present.shape[1],
+    )
 
 # %% ../../nbs/51_evaluation.probes.ipynb #0755725c
 def seed_interval(
-    values:Sequence[float] # one figure a seed
-)->tuple[float,float,float]: # mean, lower, upper
+    values: Sequence[float],  # one figure a seed
+) -> tuple[float, float, float]:  # mean, lower, upper
     "Mean over seeds and its 95 % interval (Student's t); without width for a single seed"
-    mean,n = float(np.mean(values)),len(values)
-    half = float(stats.t.ppf(.975, n-1)*np.std(values, ddof=1)/n**.5) if n > 1 else 0.
-    return mean,mean-half,mean+half
+    mean, n = float(np.mean(values)), len(values)
+    half = float(stats.t.ppf(0.975, n - 1) * np.std(values, ddof=1) / n**0.5) if n > 1 else 0.0
+    return mean, mean - half, mean + half
 
 # %% ../../nbs/51_evaluation.probes.ipynb #78bbf6dd
 @dataclass(frozen=True)
 class Agreement:
     "How clusters agree with labels"
-    nmi:float     # mean over seeds
-    low:float     # 95 % interval over seeds, lower end
-    high:float    # upper end
-    chance:float  # the same with shuffled labels
-    values:tuple[float,...] # one a seed
+
+    nmi: float  # mean over seeds
+    low: float  # 95 % interval over seeds, lower end
+    high: float  # upper end
+    chance: float  # the same with shuffled labels
+    values: tuple[float, ...]  # one a seed
+
 
 def cluster_agreement(
-    features,        # [n, D]
-    labels:Sequence, # [n] style of each caption
-    seeds:Sequence[int]=range(5), # of k-means
-    n_clusters:int|None=None # None: as many as there are labels
-)->Agreement:
+    features,  # [n, D]
+    labels: Sequence,  # [n] style of each caption
+    seeds: Sequence[int] = range(5),  # of k-means
+    n_clusters: int | None = None,  # None: as many as there are labels
+) -> Agreement:
     "Normalised mutual information of k-means clusters and labels"
-    labels = np.unique(np.asarray(labels), return_inverse=True)[1]; x = StandardScaler().fit_transform(feature_array(features, len(labels)))
-    values,chance = [],[]
+    labels = np.unique(np.asarray(labels), return_inverse=True)[1]
+    x = StandardScaler().fit_transform(feature_array(features, len(labels)))
+    values, chance = [], []
     for seed in seeds:
         clusters = KMeans(n_clusters or len(set(labels)), n_init=3, random_state=int(seed)).fit_predict(x)
         values.append(float(normalized_mutual_info_score(labels, clusters)))
@@ -161,96 +205,142 @@ def cluster_agreement(
 @dataclass(frozen=True)
 class Leakage:
     "How much of the meaning a linear map recovers from features"
-    r2:float     # share of the meaning's variance, at most 1; below 0 is worse than the mean
-    found:float  # share of captions whose meaning is nearest to the prediction
-    low:float    # 95 % interval of `found`, lower end
-    high:float   # upper end
-    chance:float # one over the number of held-out meanings
+
+    r2: float  # share of the meaning's variance, at most 1; below 0 is worse than the mean
+    found: float  # share of captions whose meaning is nearest to the prediction
+    low: float  # 95 % interval of `found`, lower end
+    high: float  # upper end
+    chance: float  # one over the number of held-out meanings
+
 
 def leakage(
-    features,        # [n, D] what should not hold meaning, say semantic_agnostic
-    meaning,         # [n, E] the meaning's vector: equal for captions of one composition, or nearly so
-    groups:Sequence, # [n] composition of each caption
-    penalty:float=10.,   # ridge penalty on standardised features
-    test_share:float=.3, # share of compositions kept for the test
-    seed:int=0           # which split
-)->Leakage:
+    features,  # [n, D] what should not hold meaning, say semantic_agnostic
+    meaning,  # [n, E] the meaning's vector: equal for captions of one composition, or nearly so
+    groups: Sequence,  # [n] composition of each caption
+    penalty: float = 10.0,  # ridge penalty on standardised features
+    test_share: float = 0.3,  # share of compositions kept for the test
+    seed: int = 0,  # which split
+) -> Leakage:
     "Critic-independent leakage: ridge regression from features to meaning, judged on unseen compositions"
-    groups = np.asarray(groups); x,y = feature_array(features, len(groups)),feature_array(meaning, len(groups))
-    train,test = composition_split(groups, test_share, seed)
+    groups = np.asarray(groups)
+    x, y = feature_array(features, len(groups)), feature_array(meaning, len(groups))
+    train, test = composition_split(groups, test_share, seed)
     predicted = make_pipeline(StandardScaler(), Ridge(penalty)).fit(x[train], y[train]).predict(x[test])
-    r2 = 1-((y[test]-predicted)**2).sum()/((y[test]-y[test].mean(0))**2).sum()
-    kinds,inverse = np.unique(groups[test], return_inverse=True)
-    centres = np.stack([y[test][inverse==k].mean(0) for k in range(len(kinds))]) - y[train].mean(0)
-    unit = lambda v: v/np.linalg.norm(v, axis=1, keepdims=True).clip(1e-12)
-    similarity = unit(predicted-y[train].mean(0))@unit(centres).T; own = similarity[np.arange(len(test)),inverse]
-    found = ((similarity >= own[:,None]).sum(1) == 1).astype(float)
-    return Leakage(float(r2), float(found.mean()), *bootstrap_interval(found, groups[test], seed=seed), 1/len(kinds))
+    r2 = 1 - ((y[test] - predicted) ** 2).sum() / ((y[test] - y[test].mean(0)) ** 2).sum()
+    kinds, inverse = np.unique(groups[test], return_inverse=True)
+    centres = np.stack([y[test][inverse == k].mean(0) for k in range(len(kinds))]) - y[train].mean(0)
+    unit = lambda v: v / np.linalg.norm(v, axis=1, keepdims=True).clip(1e-12)
+    similarity = unit(predicted - y[train].mean(0)) @ unit(centres).T
+    own = similarity[np.arange(len(test)), inverse]
+    found = ((similarity >= own[:, None]).sum(1) == 1).astype(float)
+    return Leakage(float(r2), float(found.mean()), *bootstrap_interval(found, groups[test], seed=seed), 1 / len(kinds))
 
 # %% ../../nbs/51_evaluation.probes.ipynb #b89dd931
 def adapter_spread(
-    generated,        # [n, K, H, H] one matrix a caption and block
-    style:Sequence,   # [n]
-    content:Sequence, # [n] composition of each caption
-    centred:bool=True, # take the block's mean matrix away
-    n_max:int=1500,   # captions at most, drawn at random
-    seed:int=0        # which ones
-)->pd.DataFrame:      # a row a block: mean cosine by kind of pair, and `varying`
+    generated,  # [n, K, H, H] one matrix a caption and block
+    style: Sequence,  # [n]
+    content: Sequence,  # [n] composition of each caption
+    centred: bool = True,  # take the block's mean matrix away
+    n_max: int = 1500,  # captions at most, drawn at random
+    seed: int = 0,  # which ones
+) -> pd.DataFrame:  # a row a block: mean cosine by kind of pair, and `varying`
     "Mean pairwise cosine of generated matrices within and between styles and contents"
-    n,n_blocks = np.shape(generated)[:2]
-    if len(style) != n or len(content) != n: raise LabError(f'{n} generated matrices, {len(style)} styles, {len(content)} contents', 'as many of each', 'Take them from the same captions.')
-    keep = np.sort(np.random.default_rng(seed).permutation(n)[:n_max]); rows = []
-    same_style,same_content = (np.equal.outer(l, l) for l in (np.asarray(style)[keep], np.asarray(content)[keep]))
+    n, n_blocks = np.shape(generated)[:2]
+    if len(style) != n or len(content) != n:
+        raise LabError(
+            f"{n} generated matrices, {len(style)} styles, {len(content)} contents",
+            "as many of each",
+            "Take them from the same captions.",
+        )
+    keep = np.sort(np.random.default_rng(seed).permutation(n)[:n_max])
+    rows = []
+    same_style, same_content = (np.equal.outer(l, l) for l in (np.asarray(style)[keep], np.asarray(content)[keep]))
     pair = np.triu(np.ones_like(same_style, dtype=bool), 1)
-    kinds = {'all pairs':pair, 'same style':pair&same_style&~same_content, 'other style':pair&~same_style&~same_content,
-             'same content':pair&same_content&~same_style, 'other content':pair&~same_content&~same_style}
+    kinds = {
+        "all pairs": pair,
+        "same style": pair & same_style & ~same_content,
+        "other style": pair & ~same_style & ~same_content,
+        "same content": pair & same_content & ~same_style,
+        "other content": pair & ~same_content & ~same_style,
+    }
     for block in range(n_blocks):
-        x = feature_array(generated[:,block])[keep]; mean = x.mean(0)
-        varying = float(((x-mean)**2).sum()/max((x**2).sum(), 1e-300))
-        x = x-mean if centred else x; x = x/np.linalg.norm(x, axis=1, keepdims=True).clip(1e-12); cosine = x@x.T
-        rows.append({'block':block+1} | {k:float(cosine[m].mean()) if m.any() else np.nan for k,m in kinds.items()} | {'varying':varying})
-    return pd.DataFrame(rows).set_index('block')
+        x = feature_array(generated[:, block])[keep]
+        mean = x.mean(0)
+        varying = float(((x - mean) ** 2).sum() / max((x**2).sum(), 1e-300))
+        x = x - mean if centred else x
+        x = x / np.linalg.norm(x, axis=1, keepdims=True).clip(1e-12)
+        cosine = x @ x.T
+        rows.append(
+            {"block": block + 1}
+            | {k: float(cosine[m].mean()) if m.any() else np.nan for k, m in kinds.items()}
+            | {"varying": varying}
+        )
+    return pd.DataFrame(rows).set_index("block")
 
 # %% ../../nbs/51_evaluation.probes.ipynb #2180b8d0
 @dataclass(frozen=True)
 class Invariance:
     "How paraphrases lie to each other"
-    within:float  # mean centred cosine of captions of one content
-    between:float # the same, of different contents
-    nearest:float # share of captions whose nearest neighbour has the same content
-    chance:float  # the same, for a neighbour drawn at random
+
+    within: float  # mean centred cosine of captions of one content
+    between: float  # the same, of different contents
+    nearest: float  # share of captions whose nearest neighbour has the same content
+    chance: float  # the same, for a neighbour drawn at random
+
 
 def paraphrase_invariance(
-    features,         # [n, D]
-    content:Sequence, # [n] composition of each caption, some at least twice
-    n_max:int=3000,   # captions at most, the first ones
-)->Invariance:
+    features,  # [n, D]
+    content: Sequence,  # [n] composition of each caption, some at least twice
+    n_max: int = 3000,  # captions at most, the first ones
+) -> Invariance:
     "Whether captions of one content lie together"
-    kinds = np.unique(np.asarray(content)[:n_max], return_inverse=True)[1]; x = feature_array(features, len(content))[:n_max]
-    x = x-x.mean(0); x = x/np.linalg.norm(x, axis=1, keepdims=True).clip(1e-12); cosine = x@x.T
-    same,other = np.equal.outer(kinds, kinds),~np.eye(len(kinds), dtype=bool); pairs = same & other
-    if not pairs.any(): raise LabError('no two captions of one content', 'paraphrases', 'Give several captions a composition.')
-    asked = pairs.any(1); nearest = np.where(other, cosine, -np.inf).argmax(1)
-    return Invariance(float(cosine[pairs].mean()), float(cosine[~same].mean()), float(same[np.arange(len(kinds)),nearest][asked].mean()), float((pairs.sum(1)/(len(kinds)-1))[asked].mean()))
+    kinds = np.unique(np.asarray(content)[:n_max], return_inverse=True)[1]
+    x = feature_array(features, len(content))[:n_max]
+    x = x - x.mean(0)
+    x = x / np.linalg.norm(x, axis=1, keepdims=True).clip(1e-12)
+    cosine = x @ x.T
+    same, other = np.equal.outer(kinds, kinds), ~np.eye(len(kinds), dtype=bool)
+    pairs = same & other
+    if not pairs.any():
+        raise LabError("no two captions of one content", "paraphrases", "Give several captions a composition.")
+    asked = pairs.any(1)
+    nearest = np.where(other, cosine, -np.inf).argmax(1)
+    return Invariance(
+        float(cosine[pairs].mean()),
+        float(cosine[~same].mean()),
+        float(same[np.arange(len(kinds)), nearest][asked].mean()),
+        float((pairs.sum(1) / (len(kinds) - 1))[asked].mean()),
+    )
 
 # %% ../../nbs/51_evaluation.probes.ipynb #dae068df
 def probe_table(
-    named:Mapping,       # name → features [n, D]
-    style:Sequence,      # [n]
-    content:Sequence|np.ndarray, # [n] a label, or [n, M] which nouns are present
-    groups:Sequence,     # [n] composition of each caption
-    meaning=None,        # [n, E] for leakage, or None
-    kind:str='ridge',    # reader of labels, see `linear_probe`
-    seed:int=0           # which split
-)->pd.DataFrame:         # a row a name
+    named: Mapping,  # name → features [n, D]
+    style: Sequence,  # [n]
+    content: Sequence | np.ndarray,  # [n] a label, or [n, M] which nouns are present
+    groups: Sequence,  # [n] composition of each caption
+    meaning=None,  # [n, E] for leakage, or None
+    kind: str = "ridge",  # reader of labels, see `linear_probe`
+    seed: int = 0,  # which split
+) -> pd.DataFrame:  # a row a name
     "Style and content probes, cluster agreement, paraphrases (where there are any) and leakage for several features"
     rows = {}
-    for name,features in named.items():
+    for name, features in named.items():
         s = linear_probe(features, style, groups, kind, seed=seed)
-        c = content_probe(features, content, groups, seed=seed) if np.ndim(content) == 2 else linear_probe(features, content, groups, kind, seed=seed)
-        row = {f'{n}_{f}':getattr(p, f) for n,p in (('style',s),('content',c)) for f in ('accuracy','low','high','chance')}
+        c = (
+            content_probe(features, content, groups, seed=seed)
+            if np.ndim(content) == 2
+            else linear_probe(features, content, groups, kind, seed=seed)
+        )
+        row = {
+            f"{n}_{f}": getattr(p, f)
+            for n, p in (("style", s), ("content", c))
+            for f in ("accuracy", "low", "high", "chance")
+        }
         row |= dict(style_nmi=cluster_agreement(features, style).nmi)
-        if len(set(groups)) < len(groups): row |= dict(paraphrase_nearest=paraphrase_invariance(features, groups).nearest)
-        if meaning is not None: found = leakage(features, meaning, groups, seed=seed); row |= dict(leakage_r2=found.r2, leakage_found=found.found)
+        if len(set(groups)) < len(groups):
+            row |= dict(paraphrase_nearest=paraphrase_invariance(features, groups).nearest)
+        if meaning is not None:
+            found = leakage(features, meaning, groups, seed=seed)
+            row |= dict(leakage_r2=found.r2, leakage_found=found.found)
         rows[name] = row
-    return pd.DataFrame.from_dict(rows, orient='index')
+    return pd.DataFrame.from_dict(rows, orient="index")

@@ -8,256 +8,373 @@ __all__ = ['Reading', 'CUTOFFS', 'METRICS', 'gallery_slices', 'slice_scores', 'R
            'split_columns', 'evaluate']
 
 # %% ../../nbs/50_evaluation.retrieval.ipynb #5a8274f3
-import json,math
-from collections.abc import Callable,Iterator,Mapping,Sequence
-from dataclasses import dataclass,field
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-import pandas as pd,torch
+import pandas as pd
+import torch
 from fastcore.basics import patch
 from torch import Tensor
 
-from ..contracts import Caption,LabError,RetrievalMethod,evaluating
-from ..storage import whole_file,write_json
+from ..contracts import Caption, LabError, RetrievalMethod, evaluating
+from ..storage import whole_file, write_json
 
 # %% ../../nbs/50_evaluation.retrieval.ipynb #e61137e9
 def gallery_slices(
-    n:int,         # pictures in the gallery
-    slice_size:int # most pictures in one slice
-)->Iterator[slice]:
+    n: int,  # pictures in the gallery
+    slice_size: int,  # most pictures in one slice
+) -> Iterator[slice]:
     "Slices of nearly equal width that cover `n` pictures, none wider than `slice_size`"
-    if slice_size < 1: raise LabError(f'slice_size={slice_size}', 'at least 1', 'Give the number of pictures to score at once, say 1024.')
-    n_slices = math.ceil(n/slice_size)
-    edges = [i*n//n_slices for i in range(n_slices+1)] if n else [0]
-    return (slice(a,b) for a,b in zip(edges, edges[1:]))
+    if slice_size < 1:
+        raise LabError(
+            f"slice_size={slice_size}", "at least 1", "Give the number of pictures to score at once, say 1024."
+        )
+    n_slices = math.ceil(n / slice_size)
+    edges = [i * n // n_slices for i in range(n_slices + 1)] if n else [0]
+    return (slice(a, b) for a, b in zip(edges, edges[1:]))
 
 # %% ../../nbs/50_evaluation.retrieval.ipynb #62c7cbc5
 def slice_scores(
-    score:Callable,           # a method's `score`
-    text_features:Tensor,     # [Q, E]
-    visuals:Mapping[str,Tensor], # what `encode_visuals` returned, first axis N
-    part:slice                # which pictures
-)->Tensor:                    # [Q, n]
+    score: Callable,  # a method's `score`
+    text_features: Tensor,  # [Q, E]
+    visuals: Mapping[str, Tensor],  # what `encode_visuals` returned, first axis N
+    part: slice,  # which pictures
+) -> Tensor:  # [Q, n]
     "Scores of all captions with one slice of the gallery, checked"
-    found = {k:v[part].to(text_features.device) for k,v in visuals.items()}
+    found = {k: v[part].to(text_features.device) for k, v in visuals.items()}
     scores = score(text_features, found)
-    expected = (len(text_features), len(found['features']))
+    expected = (len(text_features), len(found["features"]))
     if tuple(scores.shape) != expected:
-        raise LabError(f'scores of shape {tuple(scores.shape)}', f'{expected}: a row a caption, a column a picture', 'Look at the `score` of the method.')
+        raise LabError(
+            f"scores of shape {tuple(scores.shape)}",
+            f"{expected}: a row a caption, a column a picture",
+            "Look at the `score` of the method.",
+        )
     if scores.isnan().any():
-        raise LabError(f'{int(scores.isnan().sum())} scores that are not a number (NaN)', 'finite scores', 'Look for NaN in the features: training may have diverged.')
+        raise LabError(
+            f"{int(scores.isnan().sum())} scores that are not a number (NaN)",
+            "finite scores",
+            "Look for NaN in the features: training may have diverged.",
+        )
     return scores
 
 # %% ../../nbs/50_evaluation.retrieval.ipynb #8ea40906
-Reading = Literal['captions','official']
+Reading = Literal["captions", "official"]
+
 
 @dataclass(frozen=True)
 class Ranks:
     "How many wrong items were at least as good as the right one, for every query"
-    text_to_image:Tensor # [Q] one a caption
-    image_to_text:Tensor # [M] one a picture that has captions, M ≤ N
+
+    text_to_image: Tensor  # [Q] one a caption
+    image_to_text: Tensor  # [M] one a picture that has captions, M ≤ N
 
 # %% ../../nbs/50_evaluation.retrieval.ipynb #5b6ef7bd
 def image_to_text_ranks(
-    scores:Tensor,    # [Q, n] all captions, a slice of the pictures
-    positives:Tensor, # [Q] which picture of the gallery each caption tells of
-    part:slice,       # which pictures the slice holds
-    reading:Reading='captions' # rank captions, or pictures by their best caption
-)->Tensor:            # [m] ranks of the slice's pictures that have captions
+    scores: Tensor,  # [Q, n] all captions, a slice of the pictures
+    positives: Tensor,  # [Q] which picture of the gallery each caption tells of
+    part: slice,  # which pictures the slice holds
+    reading: Reading = "captions",  # rank captions, or pictures by their best caption
+) -> Tensor:  # [m] ranks of the slice's pictures that have captions
     "Wrong captions (or pictures) at least as good as the best right caption"
-    owners,inverse = positives.unique(return_inverse=True)
-    mine = positives[:,None] == torch.arange(part.start, part.stop, device=scores.device)
+    owners, inverse = positives.unique(return_inverse=True)
+    mine = positives[:, None] == torch.arange(part.start, part.stop, device=scores.device)
     best = scores.masked_fill(~mine, -torch.inf).amax(0)
     ahead = (scores >= best) & ~mine
-    if reading == 'official':
-        ahead = torch.zeros(len(owners), scores.shape[1], device=scores.device).index_add_(0, inverse, ahead.float()) > 0
+    if reading == "official":
+        ahead = (
+            torch.zeros(len(owners), scores.shape[1], device=scores.device).index_add_(0, inverse, ahead.float()) > 0
+        )
     return ahead.sum(0)[mine.any(0)]
 
 # %% ../../nbs/50_evaluation.retrieval.ipynb #ccd054e6
 def checked_positives(
-    positives:Sequence[int]|Tensor, # index of the picture each caption tells of
-    n_captions:int,                 # Q
-    n_visuals:int                   # N
-)->Tensor:                          # [Q]
+    positives: Sequence[int] | Tensor,  # index of the picture each caption tells of
+    n_captions: int,  # Q
+    n_visuals: int,  # N
+) -> Tensor:  # [Q]
     "Positives as a tensor, one a caption and each in the gallery"
     found = torch.as_tensor(positives).long()
     if len(found) != n_captions or not n_captions:
-        raise LabError(f'{len(found)} positives for {n_captions} captions', 'one a caption, and at least one', 'Check the split and the language.')
+        raise LabError(
+            f"{len(found)} positives for {n_captions} captions",
+            "one a caption, and at least one",
+            "Check the split and the language.",
+        )
     if found.min() < 0 or found.max() >= n_visuals:
-        raise LabError(f'positives from {int(found.min())} to {int(found.max())}', f'0 to {n_visuals-1}', 'Captions and pictures seem to be of different splits.')
+        raise LabError(
+            f"positives from {int(found.min())} to {int(found.max())}",
+            f"0 to {n_visuals - 1}",
+            "Captions and pictures seem to be of different splits.",
+        )
     return found
 
 # %% ../../nbs/50_evaluation.retrieval.ipynb #f0602f21
 @torch.no_grad()
 def rank(
-    score:Callable,       # a method's `score`: [Q, E] and a slice of the visuals → [Q, n]
-    text_features:Tensor, # [Q, E]
-    visuals:Mapping[str,Tensor], # 'features' [N, E] and what else the method added
-    positives:Sequence[int]|Tensor, # [Q] index of the picture each caption tells of
-    slice_size:int=1024,  # most pictures scored at once
-    reading:Reading='captions' # how image→text treats several captions a picture
-)->Ranks:
+    score: Callable,  # a method's `score`: [Q, E] and a slice of the visuals → [Q, n]
+    text_features: Tensor,  # [Q, E]
+    visuals: Mapping[str, Tensor],  # 'features' [N, E] and what else the method added
+    positives: Sequence[int] | Tensor,  # [Q] index of the picture each caption tells of
+    slice_size: int = 1024,  # most pictures scored at once
+    reading: Reading = "captions",  # how image→text treats several captions a picture
+) -> Ranks:
     "Ranks in both directions, never holding more than `[Q, slice_size]` scores; ties count against the query"
-    if reading not in ('captions','official'): raise LabError(f'reading={reading!r}', "'captions' or 'official'", 'See the text above for the difference.')
-    n_visuals = len(visuals['features']); positives = checked_positives(positives, len(text_features), n_visuals).to(text_features.device)
+    if reading not in ("captions", "official"):
+        raise LabError(f"reading={reading!r}", "'captions' or 'official'", "See the text above for the difference.")
+    n_visuals = len(visuals["features"])
+    positives = checked_positives(positives, len(text_features), n_visuals).to(text_features.device)
     parts = list(gallery_slices(n_visuals, slice_size))
-    own,back = text_features.new_empty(len(text_features), dtype=torch.float64),[]
+    own, back = text_features.new_empty(len(text_features), dtype=torch.float64), []
     for part in parts:
         scores = slice_scores(score, text_features, visuals, part)
         back.append(image_to_text_ranks(scores, positives, part, reading))
-        here = ((positives >= part.start) & (positives < part.stop)).nonzero()[:,0]
-        own[here] = scores[here, positives[here]-part.start].double()
+        here = ((positives >= part.start) & (positives < part.stop)).nonzero()[:, 0]
+        own[here] = scores[here, positives[here] - part.start].double()
     ahead = torch.zeros_like(positives)
     for part in parts:
-        if len(parts) > 1: scores = slice_scores(score, text_features, visuals, part)
-        as_good = scores.double() >= own[:,None]
-        here = ((positives >= part.start) & (positives < part.stop)).nonzero()[:,0]
-        as_good[here, positives[here]-part.start] = False
+        if len(parts) > 1:
+            scores = slice_scores(score, text_features, visuals, part)
+        as_good = scores.double() >= own[:, None]
+        here = ((positives >= part.start) & (positives < part.stop)).nonzero()[:, 0]
+        as_good[here, positives[here] - part.start] = False
         ahead += as_good.sum(1)
     return Ranks(ahead.cpu(), torch.cat(back).cpu())
 
 # %% ../../nbs/50_evaluation.retrieval.ipynb #ac68742d
-CUTOFFS = (1,5,10)
+CUTOFFS = (1, 5, 10)
+
 
 def retrieval_figures(
-    ranks:Ranks # from `rank`
-)->dict[str,float]:
+    ranks: Ranks,  # from `rank`
+) -> dict[str, float]:
     "Named figures of one set of ranks: six recalls, their mean and their sum in %, median and mean rank"
-    out = {f'{way}_R@{k}':float((getattr(ranks, way) < k).double().mean()) for way in ('text_to_image','image_to_text') for k in CUTOFFS}
+    out = {
+        f"{way}_R@{k}": float((getattr(ranks, way) < k).double().mean())
+        for way in ("text_to_image", "image_to_text")
+        for k in CUTOFFS
+    }
     recalls = list(out.values())
-    out |= dict(mean_recall=sum(recalls)/6, sum_recall=100*sum(recalls))
-    for way in ('text_to_image','image_to_text'):
-        r = getattr(ranks, way).double()+1
-        out |= {f'{way}_median_rank':float(r.quantile(.5)), f'{way}_mean_rank':float(r.mean())}
+    out |= dict(mean_recall=sum(recalls) / 6, sum_recall=100 * sum(recalls))
+    for way in ("text_to_image", "image_to_text"):
+        r = getattr(ranks, way).double() + 1
+        out |= {f"{way}_median_rank": float(r.quantile(0.5)), f"{way}_mean_rank": float(r.mean())}
     return out
 
 # %% ../../nbs/50_evaluation.retrieval.ipynb #e23a7bb0
 METRICS = tuple(retrieval_figures(Ranks(torch.zeros(1), torch.zeros(1))))
 
+
 def shown_value(
-    metric:str, # one of `METRICS`
-    value:float # as kept in the table
-)->str:
+    metric: str,  # one of `METRICS`
+    value: float,  # as kept in the table
+) -> str:
     "A figure as printed: recalls in %, ranks and the sum with one decimal"
-    return '–' if math.isnan(value) else f'{100*value:.1f}' if '_R@' in metric or metric == 'mean_recall' else f'{value:.1f}'
+    return (
+        "–"
+        if math.isnan(value)
+        else f"{100 * value:.1f}"
+        if "_R@" in metric or metric == "mean_recall"
+        else f"{value:.1f}"
+    )
+
 
 def markdown_table(
-    rows:Mapping[str,Mapping[str,float]], # language → metric → value
-    metrics:Sequence[str] # columns
-)->str:
+    rows: Mapping[str, Mapping[str, float]],  # language → metric → value
+    metrics: Sequence[str],  # columns
+) -> str:
     "Rows as a Markdown table with short column heads"
-    head = [m.replace('text_to_image','T→I').replace('image_to_text','I→T').replace('_',' ') for m in metrics]
-    lines = [['language',*head], ['---']+['---:']*len(metrics), *([name,*(shown_value(m, row[m]) for m in metrics)] for name,row in rows.items())]
-    return '\n'.join('| '+' | '.join(l)+' |' for l in lines)
+    head = [m.replace("text_to_image", "T→I").replace("image_to_text", "I→T").replace("_", " ") for m in metrics]
+    lines = [
+        ["language", *head],
+        ["---"] + ["---:"] * len(metrics),
+        *([name, *(shown_value(m, row[m]) for m in metrics)] for name, row in rows.items()),
+    ]
+    return "\n".join("| " + " | ".join(l) + " |" for l in lines)
 
 # %% ../../nbs/50_evaluation.retrieval.ipynb #62221581
 @dataclass
 class Results:
     "Retrieval figures of one method on one split, a row a language"
-    rows:dict[str,dict[str,float]] # language → metric → value; recalls in [0, 1]
-    targets:tuple[str,...]         # the languages that the mean is taken over
-    about:dict = field(default_factory=dict) # method, corpus, split, origin, reading, counts; who made the descriptions, where the method reads some
-    ranks:dict[str,Ranks] = field(default_factory=dict, repr=False) # language → ranks; not written to files
+
+    rows: dict[str, dict[str, float]]  # language → metric → value; recalls in [0, 1]
+    targets: tuple[str, ...]  # the languages that the mean is taken over
+    about: dict = field(
+        default_factory=dict
+    )  # method, corpus, split, origin, reading, counts; who made the descriptions, where the method reads some
+    ranks: dict[str, Ranks] = field(default_factory=dict, repr=False)  # language → ranks; not written to files
 
     @property
-    def mean(self)->dict[str,float]:
+    def mean(self) -> dict[str, float]:
         "Each figure averaged over the target languages"
-        return {m:sum(self.rows[l][m] for l in self.targets)/len(self.targets) if self.targets else math.nan for m in METRICS}
-    @property
-    def mean_recall(self)->float:
-        "mAR in [0, 1]: the mean of `mean_recall` over the target languages"
-        return self.mean['mean_recall']
-    @property
-    def all_rows(self)->dict[str,dict[str,float]]:
-        "The rows, and the mean where there are target languages"
-        return self.rows | ({'mean':self.mean} if self.targets else {})
+        return {
+            m: sum(self.rows[l][m] for l in self.targets) / len(self.targets) if self.targets else math.nan
+            for m in METRICS
+        }
 
-    def to_frame(self)->pd.DataFrame:
+    @property
+    def mean_recall(self) -> float:
+        "mAR in [0, 1]: the mean of `mean_recall` over the target languages"
+        return self.mean["mean_recall"]
+
+    @property
+    def all_rows(self) -> dict[str, dict[str, float]]:
+        "The rows, and the mean where there are target languages"
+        return self.rows | ({"mean": self.mean} if self.targets else {})
+
+    def to_frame(self) -> pd.DataFrame:
         "Rows as numbers, the last one the mean"
-        return pd.DataFrame.from_dict(self.all_rows, orient='index').rename_axis('language')
-    def to_markdown(self,
-        metrics:Sequence[str]=METRICS[:8] # which columns
-    )->str:
+        return pd.DataFrame.from_dict(self.all_rows, orient="index").rename_axis("language")
+
+    def to_markdown(
+        self,
+        metrics: Sequence[str] = METRICS[:8],  # which columns
+    ) -> str:
         "The table in Markdown, recalls in %"
         return markdown_table(self.all_rows, metrics)
-    def _repr_markdown_(self)->str: return self.to_markdown()
+
+    def _repr_markdown_(self) -> str:
+        return self.to_markdown()
 
 # %% ../../nbs/50_evaluation.retrieval.ipynb #0a60b6ef
 @patch
-def to_csv(self:Results,
-    path:str|Path # where to
-)->Path:
+def to_csv(
+    self: Results,
+    path: str | Path,  # where to
+) -> Path:
     "Write the table as CSV, recalls in [0, 1]"
-    with whole_file(path) as f: self.to_frame().to_csv(f)
+    with whole_file(path) as f:
+        self.to_frame().to_csv(f)
     return Path(path)
+
 
 @patch
-def to_json(self:Results,
-    path:str|Path # where to
-)->Path:
+def to_json(
+    self: Results,
+    path: str | Path,  # where to
+) -> Path:
     "Write the figures and what they are about as JSON"
-    write_json(dict(about=self.about, targets=list(self.targets), rows=self.rows, mean=self.mean if self.targets else None), path)
+    write_json(
+        dict(about=self.about, targets=list(self.targets), rows=self.rows, mean=self.mean if self.targets else None),
+        path,
+    )
     return Path(path)
 
+
 @patch(cls_method=True)
-def from_json(cls:Results,
-    path:str|Path # a file that `to_json` wrote
-)->Results:
+def from_json(
+    cls: Results,
+    path: str | Path,  # a file that `to_json` wrote
+) -> Results:
     "Read figures back, without their ranks"
-    try: kept = json.loads(Path(path).read_text(encoding='utf-8')); return cls(kept['rows'], tuple(kept['targets']), kept['about'])
+    try:
+        kept = json.loads(Path(path).read_text(encoding="utf-8"))
+        return cls(kept["rows"], tuple(kept["targets"]), kept["about"])
     except (json.JSONDecodeError, KeyError, TypeError, UnicodeDecodeError) as e:
-        raise LabError(f'{path}, which does not hold results ({type(e).__name__}: {e})', 'a file that Results.to_json wrote', 'Run the evaluation again.') from e
+        raise LabError(
+            f"{path}, which does not hold results ({type(e).__name__}: {e})",
+            "a file that Results.to_json wrote",
+            "Run the evaluation again.",
+        ) from e
 
 # %% ../../nbs/50_evaluation.retrieval.ipynb #ecc8a912
 def caption_positives(
-    captions:Sequence[Caption], # of one language
-    visual_ids:Sequence[str]    # the gallery's ids, in order
-)->list[int]:                   # [Q]
+    captions: Sequence[Caption],  # of one language
+    visual_ids: Sequence[str],  # the gallery's ids, in order
+) -> list[int]:  # [Q]
     "For each caption, the place of its visual in the gallery"
-    place = {v:i for i,v in enumerate(visual_ids)}
+    place = {v: i for i, v in enumerate(visual_ids)}
     lost = [c for c in captions if c.visual_id not in place]
-    if lost: raise LabError(f'{len(lost)} captions of visuals that are not in this split, the first of {lost[0].visual_id!r}', 'captions and visuals of one split', 'Rebuild the corpus: dasd-lab corpus build.')
+    if lost:
+        raise LabError(
+            f"{len(lost)} captions of visuals that are not in this split, the first of {lost[0].visual_id!r}",
+            "captions and visuals of one split",
+            "Rebuild the corpus: dasd-lab corpus build.",
+        )
     return [place[c.visual_id] for c in captions]
 
 # %% ../../nbs/50_evaluation.retrieval.ipynb #f25bed49
 def split_columns(
-    method:RetrievalMethod, # that will compare them
-    corpus,                 # its pictures, and its descriptions where the method reads them
-    split:str,              # which part of the corpus
-    known:Mapping[str,Tensor]|None=None # what the same backbone said of these pictures before
-)->dict[str,Tensor]:        # see `RetrievalMethod.visual_columns`
+    method: RetrievalMethod,  # that will compare them
+    corpus,  # its pictures, and its descriptions where the method reads them
+    split: str,  # which part of the corpus
+    known: Mapping[str, Tensor] | None = None,  # what the same backbone said of these pictures before
+) -> dict[str, Tensor]:  # see `RetrievalMethod.visual_columns`
     "What a method wants to know of the pictures of a split"
-    return method.visual_columns(corpus.visuals(split), corpus.descriptions(split) if 'description_ids' in method.read_columns else None, known)
+    return method.visual_columns(
+        corpus.visuals(split), corpus.descriptions(split) if "description_ids" in method.read_columns else None, known
+    )
+
 
 @torch.no_grad()
 def evaluate(
-    method:RetrievalMethod, # encodes and scores
-    corpus,                 # has `captions(split, language, origin)` and `visuals(split)`
-    split:str='test',       # which part of the corpus
-    languages:Sequence[str]|None=None, # ISO 639-1; None: the method's target languages that the corpus has
-    origin:str|None='human',  # whose captions; None: all
-    image_features:Tensor|Mapping[str,Tensor]|None=None, # [N, E] in the order of the visuals, or what `method.visual_columns` gave of them; None: computed
-    slice_size:int=1024,    # most pictures scored at once
-    reading:Reading='captions', # how image→text treats several captions a picture
-    source_language:str='en' # evaluated when asked for, never part of the mean
-)->Results:
+    method: RetrievalMethod,  # encodes and scores
+    corpus,  # has `captions(split, language, origin)` and `visuals(split)`
+    split: str = "test",  # which part of the corpus
+    languages: Sequence[str] | None = None,  # ISO 639-1; None: the method's target languages that the corpus has
+    origin: str | None = "human",  # whose captions; None: all
+    image_features: Tensor
+    | Mapping[str, Tensor]
+    | None = None,  # [N, E] in the order of the visuals, or what `method.visual_columns` gave of them; None: computed
+    slice_size: int = 1024,  # most pictures scored at once
+    reading: Reading = "captions",  # how image→text treats several captions a picture
+    source_language: str = "en",  # evaluated when asked for, never part of the mean
+) -> Results:
     "Retrieval figures of a method on a split, language by language"
     visuals = corpus.visuals(split)
     languages = [l for l in method.languages if l in corpus.languages] if languages is None else list(languages)
-    if not languages: raise LabError(f'no language to evaluate: the method reads {list(method.languages)}, the corpus has {list(corpus.languages)}', 'a language in both', 'Name it: evaluate(…, languages=[…]).')
+    if not languages:
+        raise LabError(
+            f"no language to evaluate: the method reads {list(method.languages)}, the corpus has {list(corpus.languages)}",
+            "a language in both",
+            "Name it: evaluate(…, languages=[…]).",
+        )
     with evaluating(method):
-        known = image_features if image_features is None or isinstance(image_features, Mapping) else dict(image_features=torch.as_tensor(image_features))
+        known = (
+            image_features
+            if image_features is None or isinstance(image_features, Mapping)
+            else dict(image_features=torch.as_tensor(image_features))
+        )
         columns = split_columns(method, corpus, split, known)
-        features = columns['image_features']
-        if len(features) != len(visuals): raise LabError(f'{len(features)} image features', f'{len(visuals)}, one a visual of {split!r}', 'Compute them on this split.')
-        if not features.isfinite().all(): raise LabError(f'{int((~features.isfinite().all(1)).sum())} of {len(features)} image features that are no numbers', 'features of every picture', 'Some could not be read when the store was made: evaluate on the corpus without them.')
-        encoded,rows,ranks,n_captions = method.encode_visuals(columns),{},{},{}
+        features = columns["image_features"]
+        if len(features) != len(visuals):
+            raise LabError(
+                f"{len(features)} image features",
+                f"{len(visuals)}, one a visual of {split!r}",
+                "Compute them on this split.",
+            )
+        if not features.isfinite().all():
+            raise LabError(
+                f"{int((~features.isfinite().all(1)).sum())} of {len(features)} image features that are no numbers",
+                "features of every picture",
+                "Some could not be read when the store was made: evaluate on the corpus without them.",
+            )
+        encoded, rows, ranks, n_captions = method.encode_visuals(columns), {}, {}, {}
         for language in languages:
             captions = corpus.captions(split, language, origin)
-            if not captions: raise LabError(f'no {origin or ""} captions in {language!r} for {split!r}', f'some; the corpus has {list(corpus.languages)}', 'Leave the language out or choose another origin.')
+            if not captions:
+                raise LabError(
+                    f"no {origin or ''} captions in {language!r} for {split!r}",
+                    f"some; the corpus has {list(corpus.languages)}",
+                    "Leave the language out or choose another origin.",
+                )
             text = method.encode_captions([c.text for c in captions], language)
-            ranks[language] = rank(method.score, text, encoded, caption_positives(captions, visuals.ids), slice_size, reading)
-            rows[language],n_captions[language] = retrieval_figures(ranks[language]),len(captions)
-    about = dict(method=method.name, corpus=corpus.name, split=split, origin=origin, reading=reading, n_visuals=len(visuals), n_captions=n_captions, **(dict(descriptions=corpus.captioner(split)) if 'description_ids' in method.read_columns else {}))
+            ranks[language] = rank(
+                method.score, text, encoded, caption_positives(captions, visuals.ids), slice_size, reading
+            )
+            rows[language], n_captions[language] = retrieval_figures(ranks[language]), len(captions)
+    about = dict(
+        method=method.name,
+        corpus=corpus.name,
+        split=split,
+        origin=origin,
+        reading=reading,
+        n_visuals=len(visuals),
+        n_captions=n_captions,
+        **(dict(descriptions=corpus.captioner(split)) if "description_ids" in method.read_columns else {}),
+    )
     return Results(rows, tuple(l for l in languages if l != source_language), about, ranks)

@@ -6,25 +6,40 @@
 __all__ = ['figures_on']
 
 # %% ../../nbs/555_evaluation.selection.ipynb #a7e5ebe4
-from collections.abc import Callable,Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 
-from ..contracts import LabError,RetrievalMethod
+from ..contracts import LabError, RetrievalMethod
 from ..corpora.catalog import Corpus
-from .retrieval import evaluate,split_columns
+from .retrieval import evaluate, split_columns
 
 # %% ../../nbs/555_evaluation.selection.ipynb #fa2d4280
 def figures_on(
-    corpus:Corpus,               # with captions of people in the languages
-    languages:Sequence[str],     # ISO 639-1
-    split:str='validation',      # never 'test'
-    origin:str='human'           # whose captions
-)->Callable[[RetrievalMethod],dict[str,float]]: # figure → its mean over the languages
+    corpus: Corpus,  # with captions of people in the languages
+    languages: Sequence[str],  # ISO 639-1
+    split: str = "validation",  # never 'test'
+    origin: str = "human",  # whose captions
+) -> Callable[[RetrievalMethod], dict[str, float]]:  # figure → its mean over the languages
     "What a run is looked at by while it trains"
-    if split.startswith('test'): raise LabError("a selection of weights by the split 'test'", "'validation', or another one that nothing is reported on", 'Name another split.')
-    there,pictures = cache(lambda: [l for l in languages if len(corpus.captions(split, l, origin))]),cache(lambda method: split_columns(method, corpus, split))
+    if split.startswith("test"):
+        raise LabError(
+            "a selection of weights by the split 'test'",
+            "'validation', or another one that nothing is reported on",
+            "Name another split.",
+        )
+    there, pictures = (
+        cache(lambda: [l for l in languages if len(corpus.captions(split, l, origin))]),
+        cache(lambda method: split_columns(method, corpus, split)),
+    )
+
     def figures(method):
-        if not there(): raise LabError(f'{corpus.name} without captions of {split} in {", ".join(languages)}', 'some to choose weights by', 'Train without a selection, or name another split.')
+        if not there():
+            raise LabError(
+                f"{corpus.name} without captions of {split} in {', '.join(languages)}",
+                "some to choose weights by",
+                "Train without a selection, or name another split.",
+            )
         rows = evaluate(method, corpus, split, there(), origin, pictures(method)).all_rows
-        return {k: sum(rows[l][k] for l in there())/len(there()) for k in rows[there()[0]]}
+        return {k: sum(rows[l][k] for l in there()) / len(there()) for k in rows[there()[0]]}
+
     return figures

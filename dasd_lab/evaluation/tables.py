@@ -8,222 +8,492 @@ __all__ = ['AS_LARGE', 'TABLES', 'without', 'static', 'Table', 'reweighted', 'ta
 
 # %% ../../nbs/57_evaluation.tables.ipynb #f8130fb8
 import json
-from collections.abc import Callable,Mapping,Sequence
-from dataclasses import dataclass,fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from itertools import product
 from pathlib import Path
 
 import pandas as pd
 
-from ..backbone.towers import Backbone,fingerprint,load_backbone
+from ..backbone.towers import Backbone, fingerprint, load_backbone
 from ..contracts import LabError
 from ..corpora.catalog import Corpus
 from ..dasd.encoder import StaticAdapterConfig
 from .probes import seed_interval
-from .retrieval import evaluate,split_columns
-from ..presets import load_preset,vary
+from .retrieval import evaluate, split_columns
+from ..presets import load_preset, vary
 from ..storage import whole_file
-from ..training.recipes import TrainingData,columns_of,new_method,train,training_data
+from ..training.recipes import TrainingData, columns_of, new_method, train, training_data
 
 # %% ../../nbs/57_evaluation.tables.ipynb #63a04454
 def without(
-    preset:dict, # with stages
-    *losses      # names of terms to drop
-)->dict:         # changed settings
+    preset: dict,  # with stages
+    *losses,  # names of terms to drop
+) -> dict:  # changed settings
     "Drop losses from all stages, and the critic with the adversarial one (Table 6)"
     found = {}
-    for i,stage in enumerate(preset['stages']):
-        found[f'stages.{i}.terms'] = [t for t in stage['terms'] if t['loss'] not in losses]
-        if 'adversarial' in losses: found[f'stages.{i}.critic'] = None
+    for i, stage in enumerate(preset["stages"]):
+        found[f"stages.{i}.terms"] = [t for t in stage["terms"] if t["loss"] not in losses]
+        if "adversarial" in losses:
+            found[f"stages.{i}.critic"] = None
     return found
 
+
 def static(
-    preset:dict # of DASD
-)->dict:        # changed settings
+    preset: dict,  # of DASD
+) -> dict:  # changed settings
     "Adapters learnt once a language, in the same places and schedule (Table 4)"
     kept = {f.name for f in fields(StaticAdapterConfig)}
-    return {'method': 'static_adapter', 'config': {k: v for k,v in preset['config'].items() if k in kept}} | without(preset, 'consistency', 'adversarial') | {
-            f'stages.{i}.trains': [p for p in stage['trains'] if p.split('.')[0] in ('token_vectors','adapters')] for i,stage in enumerate(preset['stages'])}
+    return (
+        {"method": "static_adapter", "config": {k: v for k, v in preset["config"].items() if k in kept}}
+        | without(preset, "consistency", "adversarial")
+        | {
+            f"stages.{i}.trains": [p for p in stage["trains"] if p.split(".")[0] in ("token_vectors", "adapters")]
+            for i, stage in enumerate(preset["stages"])
+        }
+    )
 
 # %% ../../nbs/57_evaluation.tables.ipynb #ea421394
-AS_LARGE = 'as large' # the bottleneck that gives a static adapter as many parameters as the full method
+AS_LARGE = "as large"  # the bottleneck that gives a static adapter as many parameters as the full method
+
 
 @dataclass(frozen=True)
 class Table:
     "A table of the paper"
-    title:str                                          # what it asks
-    variants:Callable[[dict,Backbone],dict[str,dict]]  # preset, backbone → name → changed settings; the full method first
+
+    title: str  # what it asks
+    variants: Callable[
+        [dict, Backbone], dict[str, dict]
+    ]  # preset, backbone → name → changed settings; the full method first
+
 
 def _adapters(preset, backbone):
     fixed = static(preset)
-    return {'DASD': {}, 'static adapter': fixed, 'static adapter, as many parameters': fixed | {'config.adapter.bottleneck': AS_LARGE},
-            'no generated matrix (W^z)': {'config.adapter.generated': False}}
-def _backbones(preset, backbone): return {'DASD': {}, 'static adapter': static(preset)}
-def _features(preset, backbone): return {'both': {}, 'f_sr only': {'config.adapter.characteristics': ['related']}, 'f_sa only': {'config.adapter.characteristics': ['agnostic']}}
-def _losses(preset, backbone): return {'all': {}, 'no L_adv': without(preset, 'adversarial'), 'no L_sc': without(preset, 'consistency'), 'neither': without(preset, 'adversarial', 'consistency')}
-def _depth(preset, backbone): return {f'{n} blocks': {'config.text_blocks': n} for n in range(backbone.n_blocks, 0, -1)}
-def _places(preset, backbone):
-    n = backbone.n_blocks; half = n//2
-    name = lambda a,b: f'block {a}' if a==b else f'blocks {a} to {b}'
-    return {'all blocks': {}, name(0, half-1): {'config.adapted_blocks': list(range(half))}, name(half, n-1): {'config.adapted_blocks': list(range(half, n))}, 'the last block': {'config.adapted_blocks': [n-1]}}
-def _bottleneck(preset, backbone):
-    h = preset['config'].get('adapter', {}).get('bottleneck', 32)
-    return {f'H = {h}': {}} | {f'H = {b}': {'config.adapter.bottleneck': b} for b in (h//4, h//2, 2*h)}
-def _disentangling(preset, backbone):
-    own = preset['config'].get('disentangler', {}).get('blocks', 1)
-    return {f'{own} blocks': {}} | {f'{n} blocks': {'config.disentangler.blocks': n} for n in range(0, min(3, backbone.n_blocks)+1) if n!=own}
+    return {
+        "DASD": {},
+        "static adapter": fixed,
+        "static adapter, as many parameters": fixed | {"config.adapter.bottleneck": AS_LARGE},
+        "no generated matrix (W^z)": {"config.adapter.generated": False},
+    }
 
-TABLES = {'dasd': {'3': Table('the method on other backbones', _backbones), '4': Table('generated or static adapters', _adapters), '5': Table('what the generator sees', _features), '6': Table('the losses', _losses),
-                   '9': Table('how many text blocks are run', _depth), '10': Table('which blocks have an adapter', _places), '11': Table('the bottleneck', _bottleneck), 'figure4': Table('how deep the disentangler reads', _disentangling)}}
+
+def _backbones(preset, backbone):
+    return {"DASD": {}, "static adapter": static(preset)}
+
+
+def _features(preset, backbone):
+    return {
+        "both": {},
+        "f_sr only": {"config.adapter.characteristics": ["related"]},
+        "f_sa only": {"config.adapter.characteristics": ["agnostic"]},
+    }
+
+
+def _losses(preset, backbone):
+    return {
+        "all": {},
+        "no L_adv": without(preset, "adversarial"),
+        "no L_sc": without(preset, "consistency"),
+        "neither": without(preset, "adversarial", "consistency"),
+    }
+
+
+def _depth(preset, backbone):
+    return {f"{n} blocks": {"config.text_blocks": n} for n in range(backbone.n_blocks, 0, -1)}
+
+
+def _places(preset, backbone):
+    n = backbone.n_blocks
+    half = n // 2
+    name = lambda a, b: f"block {a}" if a == b else f"blocks {a} to {b}"
+    return {
+        "all blocks": {},
+        name(0, half - 1): {"config.adapted_blocks": list(range(half))},
+        name(half, n - 1): {"config.adapted_blocks": list(range(half, n))},
+        "the last block": {"config.adapted_blocks": [n - 1]},
+    }
+
+
+def _bottleneck(preset, backbone):
+    h = preset["config"].get("adapter", {}).get("bottleneck", 32)
+    return {f"H = {h}": {}} | {f"H = {b}": {"config.adapter.bottleneck": b} for b in (h // 4, h // 2, 2 * h)}
+
+
+def _disentangling(preset, backbone):
+    own = preset["config"].get("disentangler", {}).get("blocks", 1)
+    return {f"{own} blocks": {}} | {
+        f"{n} blocks": {"config.disentangler.blocks": n} for n in range(0, min(3, backbone.n_blocks) + 1) if n != own
+    }
+
+
+TABLES = {
+    "dasd": {
+        "3": Table("the method on other backbones", _backbones),
+        "4": Table("generated or static adapters", _adapters),
+        "5": Table("what the generator sees", _features),
+        "6": Table("the losses", _losses),
+        "9": Table("how many text blocks are run", _depth),
+        "10": Table("which blocks have an adapter", _places),
+        "11": Table("the bottleneck", _bottleneck),
+        "figure4": Table("how deep the disentangler reads", _disentangling),
+    }
+}
 
 # %% ../../nbs/57_evaluation.tables.ipynb #1c915c8e
 def reweighted(
-    preset:dict, # with one stage
-    **weights    # name of a term → its weight; 0: without it
-)->dict:         # changed settings
+    preset: dict,  # with one stage
+    **weights,  # name of a term → its weight; 0: without it
+) -> dict:  # changed settings
     "Terms of the joint loss with other weights (Eq. 24)"
-    return {'stages.0.terms': [t | dict(weight=weights.get(t['name'], t.get('weight', 1.))) for t in preset['stages'][0]['terms'] if weights.get(t['name'], 1)]}
+    return {
+        "stages.0.terms": [
+            t | dict(weight=weights.get(t["name"], t.get("weight", 1.0)))
+            for t in preset["stages"][0]["terms"]
+            if weights.get(t["name"], 1)
+        ]
+    }
 
-def _plain(preset): # what target captions are matched with pictures by, where nothing is softened
-    w = {t['name']: t.get('weight', 1.) for t in preset['stages'][0]['terms']}
-    return dict(softened=0, target_visual=w.get('target_visual', 0)+w.get('softened', 0))
+
+def _plain(preset):  # what target captions are matched with pictures by, where nothing is softened
+    w = {t["name"]: t.get("weight", 1.0) for t in preset["stages"][0]["terms"]}
+    return dict(softened=0, target_visual=w.get("target_visual", 0) + w.get("softened", 0))
+
+
 _SLOTS = dict(source_slots=0, target_slots=0, slots_visual=0)
-def _guided(preset, **options): return {'stages.0.terms': [t | dict(options=t['options'] | options) if t['name']=='softened' else t for t in preset['stages'][0]['terms']]}
+
+
+def _guided(preset, **options):
+    return {
+        "stages.0.terms": [
+            t | dict(options=t["options"] | options) if t["name"] == "softened" else t
+            for t in preset["stages"][0]["terms"]
+        ]
+    }
+
+
 def _parts(preset, backbone):
     plain = _plain(preset)
-    return {'LECCR': {}, 'baseline': {'config.descriptions': 'none', 'config.maps': False} | reweighted(preset, slots_differ=0, **plain, **_SLOTS),
-            'baseline, slots': {'config.beta': 1.} | reweighted(preset, **plain, **_SLOTS), 'baseline, slots, matching on two levels': reweighted(preset, **plain)}
-def _meeting(preset, backbone): return {'LECCR': {}, 'co-attention': {'config.interaction.direction': 'coattention'}, 'slots read vision (V2C)': {'config.interaction.direction': 'v2c'}, 'vision reads slots (C2V)': {'config.interaction.direction': 'c2v'}}
-def _guidance(preset, backbone): return {'LECCR': {}, 'no guidance': reweighted(preset, **_plain(preset)), 'guided by S_g alone': _guided(preset, alpha=1.), 'guided by S_l alone': _guided(preset, alpha=0.)}
-def _views(preset, backbone): return {'LECCR': {}} | {name: {'config.descriptions': way, 'config.maps': False} | reweighted(preset, slots_differ=0, slots_visual=0) for name,way in {'class token': 'first', 'mean of the tokens': 'mean', 'all tokens': 'tokens'}.items()}
-def _encoders(preset, backbone): return {'LECCR': {}, 'descriptions through the frozen tower': {'config.description_encoder': 'frozen'}}
-def _n_slots(preset, backbone): return {'LECCR': {}} | {f'{n} slots' if n>1 else 'one slot': {'config.slots.n': n} for n in (1, 2, 4, 8) if n!=preset['config']['slots']['n']}
+    return {
+        "LECCR": {},
+        "baseline": {"config.descriptions": "none", "config.maps": False}
+        | reweighted(preset, slots_differ=0, **plain, **_SLOTS),
+        "baseline, slots": {"config.beta": 1.0} | reweighted(preset, **plain, **_SLOTS),
+        "baseline, slots, matching on two levels": reweighted(preset, **plain),
+    }
+
+
+def _meeting(preset, backbone):
+    return {
+        "LECCR": {},
+        "co-attention": {"config.interaction.direction": "coattention"},
+        "slots read vision (V2C)": {"config.interaction.direction": "v2c"},
+        "vision reads slots (C2V)": {"config.interaction.direction": "c2v"},
+    }
+
+
+def _guidance(preset, backbone):
+    return {
+        "LECCR": {},
+        "no guidance": reweighted(preset, **_plain(preset)),
+        "guided by S_g alone": _guided(preset, alpha=1.0),
+        "guided by S_l alone": _guided(preset, alpha=0.0),
+    }
+
+
+def _views(preset, backbone):
+    return {"LECCR": {}} | {
+        name: {"config.descriptions": way, "config.maps": False} | reweighted(preset, slots_differ=0, slots_visual=0)
+        for name, way in {"class token": "first", "mean of the tokens": "mean", "all tokens": "tokens"}.items()
+    }
+
+
+def _encoders(preset, backbone):
+    return {"LECCR": {}, "descriptions through the frozen tower": {"config.description_encoder": "frozen"}}
+
+
+def _n_slots(preset, backbone):
+    return {"LECCR": {}} | {
+        f"{n} slots" if n > 1 else "one slot": {"config.slots.n": n}
+        for n in (1, 2, 4, 8)
+        if n != preset["config"]["slots"]["n"]
+    }
+
+
 def _text_side(preset, backbone):
-    other = load_preset('leccr.pictograms_dasd')
-    return {'LECCR': {}, 'LECCR on a DASD text side': {'config.text': other['config']['text'], 'config.description_encoder': 'frozen', 'stages.0.trains': other['stages'][0]['trains']}}
-def _all(preset, backbone): return {n: v for t in (_parts,_meeting,_guidance,_views,_encoders,_n_slots,_text_side) for n,v in t(preset, backbone).items() if n!='no guidance'} # which is a row of Table 4
+    other = load_preset("leccr.pictograms_dasd")
+    return {
+        "LECCR": {},
+        "LECCR on a DASD text side": {
+            "config.text": other["config"]["text"],
+            "config.description_encoder": "frozen",
+            "stages.0.trains": other["stages"][0]["trains"],
+        },
+    }
 
-TABLES['leccr'] = {'4': Table('what each part adds', _parts), '5': Table('who reads whom', _meeting), '6': Table('what guides the target language', _guidance), '7': Table('what is made of a description', _views), '8': Table('what descriptions are read with', _encoders),
-                   'figure5': Table('how many slots', _n_slots), 'text': Table('what captions are read with', _text_side), 'all': Table('all of these', _all)}
 
-def _unmasked(preset): # without the masked cross-language model: HEM
-    terms = [t | dict(options=t.get('options', {}) | dict(masked=False)) if t['loss']=='image_sentence' else t for t in preset['stages'][-1]['terms'] if t['loss']!='masked_language']
-    return {'config.masked': False, f'stages.{len(preset["stages"])-1}.terms': terms}
-def _own_words(preset, width=None, **words): # every word a vector of its own, as in MULE; nothing latent is learnt
-    first,*_,last = vary(preset, _unmasked(preset))['stages']
-    return {'config.masked': False, 'config.specific': 10**9, 'config.own_width': width or preset['config']['vector_width'], 'config.latent.entries': 1, 'stages': [first, last]} | {f'word_vectors.{k}': v for k,v in words.items()}
-def _components(preset, backbone): hem = _unmasked(preset); return {'SMALR': {}, 'without masked words (HEM)': hem, 'shared entries alone (LA)': hem | {'config.specific': 0}}
-def _exploring(preset, backbone): la = _unmasked(preset) | {'config.specific': 0}; return {'SMALR': {}, 'shared entries alone (LA)': la, 'LA without exploration': la | {'config.latent.explore': 0.}}
+def _all(preset, backbone):
+    # which is a row of Table 4
+    return {
+        n: v
+        for t in (_parts, _meeting, _guidance, _views, _encoders, _n_slots, _text_side)
+        for n, v in t(preset, backbone).items()
+        if n != "no guidance"
+    }
+
+
+TABLES["leccr"] = {
+    "4": Table("what each part adds", _parts),
+    "5": Table("who reads whom", _meeting),
+    "6": Table("what guides the target language", _guidance),
+    "7": Table("what is made of a description", _views),
+    "8": Table("what descriptions are read with", _encoders),
+    "figure5": Table("how many slots", _n_slots),
+    "text": Table("what captions are read with", _text_side),
+    "all": Table("all of these", _all),
+}
+
+
+def _unmasked(preset):  # without the masked cross-language model: HEM
+    terms = [
+        t | dict(options=t.get("options", {}) | dict(masked=False)) if t["loss"] == "image_sentence" else t
+        for t in preset["stages"][-1]["terms"]
+        if t["loss"] != "masked_language"
+    ]
+    return {"config.masked": False, f"stages.{len(preset['stages']) - 1}.terms": terms}
+
+
+def _own_words(preset, width=None, **words):  # every word a vector of its own, as in MULE; nothing latent is learnt
+    first, *_, last = vary(preset, _unmasked(preset))["stages"]
+    return {
+        "config.masked": False,
+        "config.specific": 10**9,
+        "config.own_width": width or preset["config"]["vector_width"],
+        "config.latent.entries": 1,
+        "stages": [first, last],
+    } | {f"word_vectors.{k}": v for k, v in words.items()}
+
+
+def _components(preset, backbone):
+    hem = _unmasked(preset)
+    return {"SMALR": {}, "without masked words (HEM)": hem, "shared entries alone (LA)": hem | {"config.specific": 0}}
+
+
+def _exploring(preset, backbone):
+    la = _unmasked(preset) | {"config.specific": 0}
+    return {"SMALR": {}, "shared entries alone (LA)": la, "LA without exploration": la | {"config.latent.explore": 0.0}}
+
+
 def _smaller(preset, backbone):
-    w,every = preset['config']['vector_width'],['de','fr','cs','zh','ja','es','ar']
-    return _components(preset, backbone) | {'every word its own vector (MULE)': _own_words(preset), **{f'MULE, PCA to {d}': _own_words(preset, d) for d in (w//6, w//3)}, 'MULE, words seen 20 times': _own_words(preset, fewest=20),
-            'MULE, dictionary below 20': _own_words(preset, dictionary=dict.fromkeys(every, 'lexicon'), rare=20)}
+    w, every = preset["config"]["vector_width"], ["de", "fr", "cs", "zh", "ja", "es", "ar"]
+    return _components(preset, backbone) | {
+        "every word its own vector (MULE)": _own_words(preset),
+        **{f"MULE, PCA to {d}": _own_words(preset, d) for d in (w // 6, w // 3)},
+        "MULE, words seen 20 times": _own_words(preset, fewest=20),
+        "MULE, dictionary below 20": _own_words(preset, dictionary=dict.fromkeys(every, "lexicon"), rare=20),
+    }
 
-TABLES['smalr'] = {'1': Table('what each part adds', _components), '5': Table('whether exploring helps', _exploring), 'figure3': Table('smaller vocabularies', _smaller),
-                   'all': Table('all of these', lambda p, b: _smaller(p, b) | _exploring(p, b))}
+
+TABLES["smalr"] = {
+    "1": Table("what each part adds", _components),
+    "5": Table("whether exploring helps", _exploring),
+    "figure3": Table("smaller vocabularies", _smaller),
+    "all": Table("all of these", lambda p, b: _smaller(p, b) | _exploring(p, b)),
+}
+
 
 def _methods(preset, backbone):
-    n = len(preset['languages']); captions = sum(s['steps']*s['batch_size'] for s in preset['stages'])/n # of each language
+    n = len(preset["languages"])
+    captions = sum(s["steps"] * s["batch_size"] for s in preset["stages"]) / n  # of each language
+
     def other(name, times=1):
-        p = load_preset(name); read = sum(s['steps']*s['batch_size'] for s in p['stages'])/(1 if 'word_ids' in columns_of(p) else len(p['languages']))
-        return {k: p[k] for k in ('method','config','word_vectors') if k in p} | {'stages': [s | dict(steps=max(1, round(s['steps']*times*captions/read))) for s in p['stages']]}
-    return {'DASD': {}, 'static adapter': static(preset), 'LECCR': other('leccr.pictograms'), 'SMALR, 4 times as many captions': other('smalr.pictograms', 4), 'SMALR, 8 times': other('smalr.pictograms', 8)} # with as many its words do not leave the plateau of the warm-up
+        p = load_preset(name)
+        read = sum(s["steps"] * s["batch_size"] for s in p["stages"]) / (
+            1 if "word_ids" in columns_of(p) else len(p["languages"])
+        )
+        return {k: p[k] for k in ("method", "config", "word_vectors") if k in p} | {
+            "stages": [s | dict(steps=max(1, round(s["steps"] * times * captions / read))) for s in p["stages"]]
+        }
+
+    # with as many its words do not leave the plateau of the warm-up
+    return {
+        "DASD": {},
+        "static adapter": static(preset),
+        "LECCR": other("leccr.pictograms"),
+        "SMALR, 4 times as many captions": other("smalr.pictograms", 4),
+        "SMALR, 8 times": other("smalr.pictograms", 8),
+    }
 
 
-TABLES['dasd']['methods'] = Table('the methods of the lab on the same pictures, captions and features', _methods)
+TABLES["dasd"]["methods"] = Table("the methods of the lab on the same pictures, captions and features", _methods)
+
 
 def tables_of(
-    preset:dict # names the method
-)->dict[str,Table]: # number in its paper → table
+    preset: dict,  # names the method
+) -> dict[str, Table]:  # number in its paper → table
     "The tables of a method"
-    if preset['method'] not in TABLES: raise LabError(f'tables of {preset["method"]!r}', f'a preset of {list(TABLES)}', 'Give --preset.')
-    return TABLES[preset['method']]
+    if preset["method"] not in TABLES:
+        raise LabError(f"tables of {preset['method']!r}", f"a preset of {list(TABLES)}", "Give --preset.")
+    return TABLES[preset["method"]]
 
 # %% ../../nbs/57_evaluation.tables.ipynb #0241bdb7
 def own_parameters(
-    method # any
-)->int:
+    method,  # any
+) -> int:
     "Parameters beside the backbone and the critic, which is not needed to encode"
-    return sum(p.numel() for n,p in method.named_parameters() if not n.startswith(('backbone.','critic.')))
+    return sum(p.numel() for n, p in method.named_parameters() if not n.startswith(("backbone.", "critic.")))
+
 
 def as_large(
-    preset:dict,        # of the full method
-    changes:dict,       # of the static variant
-    data:TrainingData,  # languages and captions
-    backbone:Backbone   # frozen
-)->int:
+    preset: dict,  # of the full method
+    changes: dict,  # of the static variant
+    data: TrainingData,  # languages and captions
+    backbone: Backbone,  # frozen
+) -> int:
     "The bottleneck H at which static adapters have as many parameters as the full method"
-    sized = lambda h: own_parameters(new_method(vary(preset, changes | {'config.adapter.bottleneck': h}), data, backbone))
-    wanted,one,two = own_parameters(new_method(preset, data, backbone)),sized(1),sized(2)
-    return 1+round((wanted-one)/(two-one))
+    sized = lambda h: own_parameters(
+        new_method(vary(preset, changes | {"config.adapter.bottleneck": h}), data, backbone)
+    )
+    wanted, one, two = own_parameters(new_method(preset, data, backbone)), sized(1), sized(2)
+    return 1 + round((wanted - one) / (two - one))
+
 
 def read_runs(
-    path:str|Path # as `run_table` writes it
-)->list[dict]:    # a row a run
+    path: str | Path,  # as `run_table` writes it
+) -> list[dict]:  # a row a run
     "The lines of a results file; a last line that was cut off is left out"
-    if not Path(path).exists(): return []
-    text = Path(path).read_text(encoding='utf-8')
-    return [json.loads(l) for l in text[:text.rfind('\n')+1].splitlines()]
+    if not Path(path).exists():
+        return []
+    text = Path(path).read_text(encoding="utf-8")
+    return [json.loads(l) for l in text[: text.rfind("\n") + 1].splitlines()]
+
 
 def run_table(
-    key:str,                      # one of `tables_of(preset)`
-    preset:str|dict,              # of the full method
-    corpus:Corpus,                # trained on its training split
-    backbone:Backbone,            # frozen
-    out:str|Path,                 # results file, a line a run
-    languages:Sequence[str]|None=None, # None: the preset's
-    seeds:Sequence[int]=(0,1,2),  # every variant with every seed
-    changes:dict|None=None,       # for all variants, such as fewer steps
-    split:str='test',             # evaluated
-    report:Callable[[str],None]=print # told of each run
-)->pd.DataFrame:                  # see `summary`
+    key: str,  # one of `tables_of(preset)`
+    preset: str | dict,  # of the full method
+    corpus: Corpus,  # trained on its training split
+    backbone: Backbone,  # frozen
+    out: str | Path,  # results file, a line a run
+    languages: Sequence[str] | None = None,  # None: the preset's
+    seeds: Sequence[int] = (0, 1, 2),  # every variant with every seed
+    changes: dict | None = None,  # for all variants, such as fewer steps
+    split: str = "test",  # evaluated
+    report: Callable[[str], None] = print,  # told of each run
+) -> pd.DataFrame:  # see `summary`
     "Train and evaluate what is not in the file yet"
-    preset = vary(load_preset(preset) if isinstance(preset, str) else preset, changes or {}); languages,tables = list(languages or preset['languages']),tables_of(preset)
-    if key not in tables: raise LabError(f'the table {key!r} of {preset["method"]}', f'one of {list(tables)}', 'Choose one.')
-    asked = dict(table=key, corpus=getattr(corpus, 'checksum', corpus.name), backbone=fingerprint(backbone), languages=languages, split=split, preset=json.dumps(preset, sort_keys=True))
-    variants = tables[key].variants(preset, backbone); reads = {c for v in variants.values() for c in columns_of(vary(preset, {k: x for k,x in v.items() if x!=AS_LARGE}))}
-    if 'description_ids' in reads: asked |= dict(descriptions={s: corpus.captioner(s) for s in ('train',split)})
+    preset = vary(load_preset(preset) if isinstance(preset, str) else preset, changes or {})
+    languages, tables = list(languages or preset["languages"]), tables_of(preset)
+    if key not in tables:
+        raise LabError(f"the table {key!r} of {preset['method']}", f"one of {list(tables)}", "Choose one.")
+    asked = dict(
+        table=key,
+        corpus=getattr(corpus, "checksum", corpus.name),
+        backbone=fingerprint(backbone),
+        languages=languages,
+        split=split,
+        preset=json.dumps(preset, sort_keys=True),
+    )
+    variants = tables[key].variants(preset, backbone)
+    reads = {
+        c for v in variants.values() for c in columns_of(vary(preset, {k: x for k, x in v.items() if x != AS_LARGE}))
+    }
+    if "description_ids" in reads:
+        asked |= dict(descriptions={s: corpus.captioner(s) for s in ("train", split)})
     out = Path(out)
-    variants = {n: v for i,(n,v) in enumerate(variants.items()) if i==0 or AS_LARGE in v.values() or vary(preset, v)!=preset} # what this preset has anyway is not trained again
-    if other := [k for r in read_runs(out) for k in asked if r.get(k)!=asked[k]]: raise LabError(f'{out} holds runs with another {", ".join(dict.fromkeys(other))}', 'the same for all lines', 'Give another file.')
-    done,data = {(r['variant'],r['seed']) for r in read_runs(out)},None
-    for n,(seed,name) in enumerate(product(seeds, variants), 1):
-        if (name,seed) in done: continue
-        if data is None: data,seen = training_data(corpus, languages, backbone, reads=reads),{}
+    # what this preset has anyway is not trained again
+    variants = {
+        n: v
+        for i, (n, v) in enumerate(variants.items())
+        if i == 0 or AS_LARGE in v.values() or vary(preset, v) != preset
+    }
+    if other := [k for r in read_runs(out) for k in asked if r.get(k) != asked[k]]:
+        raise LabError(
+            f"{out} holds runs with another {', '.join(dict.fromkeys(other))}",
+            "the same for all lines",
+            "Give another file.",
+        )
+    done, data = {(r["variant"], r["seed"]) for r in read_runs(out)}, None
+    for n, (seed, name) in enumerate(product(seeds, variants), 1):
+        if (name, seed) in done:
+            continue
+        if data is None:
+            data, seen = training_data(corpus, languages, backbone, reads=reads), {}
         its = dict(variants[name])
-        if its.get('config.adapter.bottleneck')==AS_LARGE: its['config.adapter.bottleneck'] = as_large(preset, {k: v for k,v in its.items() if k!='config.adapter.bottleneck'}, data, backbone)
+        if its.get("config.adapter.bottleneck") == AS_LARGE:
+            its["config.adapter.bottleneck"] = as_large(
+                preset, {k: v for k, v in its.items() if k != "config.adapter.bottleneck"}, data, backbone
+            )
         run = train(preset, corpus, languages, seed=seed, backbone=backbone, data=data, changes=its, progress=False)
-        seen |= {k: v for k,v in split_columns(run.method, corpus, split, seen).items() if not k.startswith('description_')}
-        found = evaluate(run.method, corpus, split, languages, origin=None if split=='train' else 'human', image_features=seen)
-        row = asked | dict(variant=name, seed=seed, parameters=own_parameters(run.method), cpu_s=run.card['cpu_s'], mean_recall=found.mean_recall, sum_recall={l: r['sum_recall'] for l,r in found.rows.items()})
+        seen |= {
+            k: v for k, v in split_columns(run.method, corpus, split, seen).items() if not k.startswith("description_")
+        }
+        found = evaluate(
+            run.method, corpus, split, languages, origin=None if split == "train" else "human", image_features=seen
+        )
+        row = asked | dict(
+            variant=name,
+            seed=seed,
+            parameters=own_parameters(run.method),
+            cpu_s=run.card["cpu_s"],
+            mean_recall=found.mean_recall,
+            sum_recall={l: r["sum_recall"] for l, r in found.rows.items()},
+        )
         out.parent.mkdir(parents=True, exist_ok=True)
-        whole = ''.join(json.dumps(r)+'\n' for r in (*read_runs(out), row))
-        with whole_file(out) as f: f.write_text(whole, encoding='utf-8')
-        report(f'{n} of {len(seeds)*len(variants)}: {name}, seed {seed}: mean recall {100*found.mean_recall:.1f}')
+        whole = "".join(json.dumps(r) + "\n" for r in (*read_runs(out), row))
+        with whole_file(out) as f:
+            f.write_text(whole, encoding="utf-8")
+        report(f"{n} of {len(seeds) * len(variants)}: {name}, seed {seed}: mean recall {100 * found.mean_recall:.1f}")
     return summary(read_runs(out))
 
 # %% ../../nbs/57_evaluation.tables.ipynb #94c2fcf9
 def run_backbones(
-    key:str,                      # one of `tables_of(preset)`
-    preset:str|dict,              # of the full method
-    corpus:Corpus,                # see `run_table`
-    backbones:Mapping[str,Backbone|str|Path], # name → a frozen backbone, or its folder
-    out:str|Path,                 # a results file each: the name is put before its ending
-    **options                     # see `run_table`
-)->pd.DataFrame:                  # index (backbone, variant), see `summary`
+    key: str,  # one of `tables_of(preset)`
+    preset: str | dict,  # of the full method
+    corpus: Corpus,  # see `run_table`
+    backbones: Mapping[str, Backbone | str | Path],  # name → a frozen backbone, or its folder
+    out: str | Path,  # a results file each: the name is put before its ending
+    **options,  # see `run_table`
+) -> pd.DataFrame:  # index (backbone, variant), see `summary`
     "A table on several backbones (Table 3)"
     out = Path(out)
-    return pd.concat({name: run_table(key, preset, corpus, load_backbone(b) if isinstance(b, (str,Path)) else b, out.with_name(f'{out.stem}_{name}{out.suffix}'), **options) for name,b in backbones.items()}, names=['backbone','variant'])
+    return pd.concat(
+        {
+            name: run_table(
+                key,
+                preset,
+                corpus,
+                load_backbone(b) if isinstance(b, (str, Path)) else b,
+                out.with_name(f"{out.stem}_{name}{out.suffix}"),
+                **options,
+            )
+            for name, b in backbones.items()
+        },
+        names=["backbone", "variant"],
+    )
 
 # %% ../../nbs/57_evaluation.tables.ipynb #187e3e2b
 def summary(
-    rows:list[dict] # see `read_runs`; the first variant is the full method
-)->pd.DataFrame:    # index variant; seeds, parameters, mean recall and difference to the first in %, each with its 95 % interval, seeds in which the first is ahead
+    rows: list[dict],  # see `read_runs`; the first variant is the full method
+) -> pd.DataFrame:  # index variant; seeds, parameters, mean recall and difference to the first in %, each with its 95 % interval, seeds in which the first is ahead
     "Mean recall over seeds, and the first variant's lead within the same seed"
-    runs = pd.DataFrame(rows); wide = 100*runs.pivot(index='seed', columns='variant', values='mean_recall')[list(dict.fromkeys(runs['variant']))]; first,found = wide.columns[0],{}
+    runs = pd.DataFrame(rows)
+    wide = 100 * runs.pivot(index="seed", columns="variant", values="mean_recall")[list(dict.fromkeys(runs["variant"]))]
+    first, found = wide.columns[0], {}
+
     def told(values):
-        mean,_,high = seed_interval(values); return mean,high-mean if len(values)>1 else float('nan')
+        mean, _, high = seed_interval(values)
+        return mean, high - mean if len(values) > 1 else float("nan")
+
     for name in wide:
-        values = wide[name].dropna(); lead = (wide[first]-wide[name]).dropna(); (mean,half),(ahead,width) = told(values),told(lead) if name!=first and len(lead) else (float('nan'),)*2
-        found[name] = dict(seeds=len(values), parameters=int(runs.loc[runs['variant']==name, 'parameters'].iloc[0]), mean_recall=mean, interval=half, lead=ahead, lead_interval=width, ahead='' if name==first else f'{(lead>0).sum()} of {len(lead)}')
+        values = wide[name].dropna()
+        lead = (wide[first] - wide[name]).dropna()
+        (mean, half), (ahead, width) = told(values), told(lead) if name != first and len(lead) else (float("nan"),) * 2
+        found[name] = dict(
+            seeds=len(values),
+            parameters=int(runs.loc[runs["variant"] == name, "parameters"].iloc[0]),
+            mean_recall=mean,
+            interval=half,
+            lead=ahead,
+            lead_interval=width,
+            ahead="" if name == first else f"{(lead > 0).sum()} of {len(lead)}",
+        )
     return pd.DataFrame(found).T

@@ -8,234 +8,383 @@ __all__ = ['viewable', 'read_languages', 'one_of', 'tidy', 'ClipView', 'end_inde
 
 # %% ../../nbs/58_evaluation.views.ipynb #bd29c4e8
 import warnings
-from collections.abc import Callable,Iterable,Mapping,Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-import numpy as np,torch
+import numpy as np
+import torch
 import torch.nn.functional as F
-from torch import Tensor,nn
+from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from ..backbone.text import attention
 from ..backbone.towers import captions_in_batches
-from ..contracts import LabError,RetrievalMethod
-from ..corpora.captions import clean_text,language_code,recognise_language
+from ..contracts import LabError, RetrievalMethod
+from ..corpora.captions import clean_text, language_code, recognise_language
 from ..training.recipes import load_run
 
 # %% ../../nbs/58_evaluation.views.ipynb #b552a818
 def viewable(
-    method:RetrievalMethod # trained
-)->RetrievalMethod:        # the same
+    method: RetrievalMethod,  # trained
+) -> RetrievalMethod:  # the same
     "Refuse a method that cosines of vectors do not tell the truth about"
-    if type(method).score is not RetrievalMethod.score: raise LabError(f'{method.name}, which scores in its own way', 'a method that compares vectors by their cosine', 'Evaluate it with dasd_lab.evaluation.retrieval.evaluate.')
+    if type(method).score is not RetrievalMethod.score:
+        raise LabError(
+            f"{method.name}, which scores in its own way",
+            "a method that compares vectors by their cosine",
+            "Evaluate it with dasd_lab.evaluation.retrieval.evaluate.",
+        )
     return method
 
+
 def read_languages(
-    method:RetrievalMethod # trained
-)->tuple[str,...]:         # ISO 639-1, the source language last
+    method: RetrievalMethod,  # trained
+) -> tuple[str, ...]:  # ISO 639-1, the source language last
     "The languages that a method reads"
     return tuple(dict.fromkeys((*method.languages, method.backbone.source_language)))
 
+
 def one_of(
-    method:RetrievalMethod, # trained
-    language:str            # in any form that `language_code` knows
-)->str:                     # ISO 639-1
+    method: RetrievalMethod,  # trained
+    language: str,  # in any form that `language_code` knows
+) -> str:  # ISO 639-1
     "A language, if the method reads it"
-    if (code := language_code(language)) not in (known := read_languages(method)): raise LabError(f'the language {language!r}', f'one of {", ".join(known)}', 'Choose one of them, or train a method for that language.')
+    if (code := language_code(language)) not in (known := read_languages(method)):
+        raise LabError(
+            f"the language {language!r}",
+            f"one of {', '.join(known)}",
+            "Choose one of them, or train a method for that language.",
+        )
     return code
 
+
 def tidy(
-    caption:str # as a benchmark has it
-)->str:         # as the lab's corpora are read; blank if there is nothing visible
+    caption: str,  # as a benchmark has it
+) -> str:  # as the lab's corpora are read; blank if there is nothing visible
     "One line in NFC"
-    try: return clean_text(caption)
-    except LabError: return ''
+    try:
+        return clean_text(caption)
+    except LabError:
+        return ""
 
 # %% ../../nbs/58_evaluation.views.ipynb #d4859e78
 class ClipView(nn.Module):
     "One language of a trained method, shaped as open_clip's models are"
-    def __init__(self,
-        method:RetrievalMethod, # trained; reads ids, as the lab's methods do
-        language:str            # of every caption
+
+    def __init__(
+        self,
+        method: RetrievalMethod,  # trained; reads ids, as the lab's methods do
+        language: str,  # of every caption
     ):
         super().__init__()
-        self.method,self.language = viewable(method),one_of(method, language)
-        self.source = self.language==method.backbone.source_language
-        if not self.source and not hasattr(method, 'features'): raise LabError(f'{method.name}, which reads captions but no ids', 'a method with `features(ids, end_index, language)`', 'Use SentenceView.')
+        self.method, self.language = viewable(method), one_of(method, language)
+        self.source = self.language == method.backbone.source_language
+        if not self.source and not hasattr(method, "features"):
+            raise LabError(
+                f"{method.name}, which reads captions but no ids",
+                "a method with `features(ids, end_index, language)`",
+                "Use SentenceView.",
+            )
         self.pieces = method.backbone.tokenizer if self.source else method.tokenizer
-        if self.pieces is None: raise LabError('a method without a tokenizer', 'one that reads captions', 'Import the checkpoint again with --tokenizer tokenizer.json.')
+        if self.pieces is None:
+            raise LabError(
+                "a method without a tokenizer",
+                "one that reads captions",
+                "Import the checkpoint again with --tokenizer tokenizer.json.",
+            )
 
     @property
-    def context_length(self)->int: return self.method.backbone.context_length
+    def context_length(self) -> int:
+        return self.method.backbone.context_length
+
     @property
-    def device(self)->torch.device: return self.method.backbone.device
+    def device(self) -> torch.device:
+        return self.method.backbone.device
+
     @property
-    def logit_scale(self)->Tensor: # ln of what the cosine was multiplied with in training; ln 1 where the towers have none
-        scales = [p for n,p in self.method.backbone.clip.named_parameters() if n.split('.')[-1]=='logit_scale']
+    def logit_scale(
+        self,
+    ) -> Tensor:  # ln of what the cosine was multiplied with in training; ln 1 where the towers have none
+        scales = [p for n, p in self.method.backbone.clip.named_parameters() if n.split(".")[-1] == "logit_scale"]
         return scales[0] if scales else torch.zeros((), device=self.device)
 
-    def preprocess(self,
-        picture # a PIL picture, a uint8 array [H, W, 3], or a visual
-    )->Tensor:  # [3, size, size]
+    def preprocess(
+        self,
+        picture,  # a PIL picture, a uint8 array [H, W, 3], or a visual
+    ) -> Tensor:  # [3, size, size]
         "One picture as `encode_image` wants it"
         return self.method.backbone.preprocessing([picture])[0]
 
-    def tokenizer(self,
-        texts:str|Sequence[str],      # captions in the view's language
-        context_length:int|None=None  # open_clip's: the tower's own, and no other
-    )->Tensor:                        # [N, context_length] int64
+    def tokenizer(
+        self,
+        texts: str | Sequence[str],  # captions in the view's language
+        context_length: int | None = None,  # open_clip's: the tower's own, and no other
+    ) -> Tensor:  # [N, context_length] int64
         "Captions as ids, end token and padding included"
-        if context_length not in (None, self.context_length): raise LabError(f'context_length={context_length}', f'{self.context_length}', 'Leave it out.')
-        ids,end_index = self.pieces([tidy(t) for t in ([texts] if isinstance(texts, str) else texts)], self.context_length, self.context_length)
-        if (lost := (self.end_index(ids)!=end_index).nonzero()[:,0].tolist()): raise LabError(f'caption {lost[0]}, whose text ends in the tower\'s end token', 'text', 'Leave that piece out.')
+        if context_length not in (None, self.context_length):
+            raise LabError(f"context_length={context_length}", f"{self.context_length}", "Leave it out.")
+        ids, end_index = self.pieces(
+            [tidy(t) for t in ([texts] if isinstance(texts, str) else texts)], self.context_length, self.context_length
+        )
+        if lost := (self.end_index(ids) != end_index).nonzero()[:, 0].tolist():
+            raise LabError(
+                f"caption {lost[0]}, whose text ends in the tower's end token", "text", "Leave that piece out."
+            )
         return ids
 
 # %% ../../nbs/58_evaluation.views.ipynb #c2d249d4
-def end_index(self:ClipView,
-    ids:Tensor # [N, L] as `tokenizer` gives them
-)->Tensor:     # [N]
+def end_index(
+    self: ClipView,
+    ids: Tensor,  # [N, L] as `tokenizer` gives them
+) -> Tensor:  # [N]
     "The place of each caption's end token"
-    pad,end = self.pieces.pad_id,self.pieces.end_id
-    last = ((ids!=pad)*torch.arange(1, ids.shape[1]+1, device=ids.device)).amax(1)-1+(pad==end)
-    if (ids.gather(1, last.clamp(0, ids.shape[1]-1)[:,None])!=end).any(): raise LabError('token ids of which some row has no end', "ids of this view's `tokenizer`", 'Do not cut or make them otherwise.')
+    pad, end = self.pieces.pad_id, self.pieces.end_id
+    last = ((ids != pad) * torch.arange(1, ids.shape[1] + 1, device=ids.device)).amax(1) - 1 + (pad == end)
+    if (ids.gather(1, last.clamp(0, ids.shape[1] - 1)[:, None]) != end).any():
+        raise LabError(
+            "token ids of which some row has no end",
+            "ids of this view's `tokenizer`",
+            "Do not cut or make them otherwise.",
+        )
     return last
 
-def encode_text(self:ClipView,
-    text:Tensor,         # [N, L] ids of `tokenizer`
-    normalize:bool=False # to length 1?
-)->Tensor:               # [N, E]
+
+def encode_text(
+    self: ClipView,
+    text: Tensor,  # [N, L] ids of `tokenizer`
+    normalize: bool = False,  # to length 1?
+) -> Tensor:  # [N, E]
     "Captions as vectors"
-    ids = text.to(self.device); end_index,towers = self.end_index(ids),self.method.backbone
-    if (towers if self.source else self.method).pad_length is None: ids = ids[:,:int(end_index.max())+1] # as the method's own batches
+    ids = text.to(self.device)
+    end_index, towers = self.end_index(ids), self.method.backbone
+    if (towers if self.source else self.method).pad_length is None:
+        ids = ids[:, : int(end_index.max()) + 1]  # as the method's own batches
     with attention(self.device):
-        found = towers.source_from_ids(ids, end_index) if self.source else self.method.features(ids, end_index, self.language)['target_features']
+        found = (
+            towers.source_from_ids(ids, end_index)
+            if self.source
+            else self.method.features(ids, end_index, self.language)["target_features"]
+        )
     return F.normalize(found, dim=-1) if normalize else found
 
-def encode_image(self:ClipView,
-    image:Tensor,        # [N, 3, size, size] of `preprocess`
-    normalize:bool=False # to length 1?
-)->Tensor:               # [N, E]
+
+def encode_image(
+    self: ClipView,
+    image: Tensor,  # [N, 3, size, size] of `preprocess`
+    normalize: bool = False,  # to length 1?
+) -> Tensor:  # [N, E]
     "Pictures as vectors"
-    found = self.method.encode_visuals(self.method.backbone.encode_pixels(image))['features']
+    found = self.method.encode_visuals(self.method.backbone.encode_pixels(image))["features"]
     return F.normalize(found, dim=-1) if normalize else found
 
-def forward(self:ClipView,
-    image:Tensor|None=None, # [N, 3, size, size]
-    text:Tensor|None=None   # [M, L]
-)->tuple[Tensor|None,Tensor|None,Tensor]: # both of length 1, and the scale
-    "Both sides at once, as open_clip's models give them"
-    return None if image is None else self.encode_image(image, True),None if text is None else self.encode_text(text, True),self.logit_scale.exp()
 
-ClipView.end_index,ClipView.encode_text,ClipView.encode_image,ClipView.forward = end_index,encode_text,encode_image,forward
+def forward(
+    self: ClipView,
+    image: Tensor | None = None,  # [N, 3, size, size]
+    text: Tensor | None = None,  # [M, L]
+) -> tuple[Tensor | None, Tensor | None, Tensor]:  # both of length 1, and the scale
+    "Both sides at once, as open_clip's models give them"
+    return (
+        None if image is None else self.encode_image(image, True),
+        None if text is None else self.encode_text(text, True),
+        self.logit_scale.exp(),
+    )
+
+
+ClipView.end_index, ClipView.encode_text, ClipView.encode_image, ClipView.forward = (
+    end_index,
+    encode_text,
+    encode_image,
+    forward,
+)
 
 # %% ../../nbs/58_evaluation.views.ipynb #64364b70
 def load_for_clip_benchmark(
-    model_name:str,           # folder of a run, or of a published model
-    pretrained:str,           # the language
-    cache_dir:str|None=None,  # not used: nothing is fetched
-    device:str='cpu'          # where it runs
-)->tuple[ClipView,Callable,Callable]: # model, transform, tokenizer
+    model_name: str,  # folder of a run, or of a published model
+    pretrained: str,  # the language
+    cache_dir: str | None = None,  # not used: nothing is fetched
+    device: str = "cpu",  # where it runs
+) -> tuple[ClipView, Callable, Callable]:  # model, transform, tokenizer
     "A view as CLIP_benchmark loads its models"
     view = ClipView(load_run(model_name), pretrained).to(device)
-    return view,view.preprocess,view.tokenizer
+    return view, view.preprocess, view.tokenizer
 
 # %% ../../nbs/58_evaluation.views.ipynb #ff160dca
-_ONLY = dict(output_value='sentence_embedding', precision='float32', truncate_dim=None, pool=None, chunk_size=None) # of sentence-transformers: what there is here
+# of sentence-transformers: what there is here
+_ONLY = dict(output_value="sentence_embedding", precision="float32", truncate_dim=None, pool=None, chunk_size=None)
+
 
 class SentenceView:
     "A trained method, shaped as sentence-transformers' models are"
-    similarity_fn_name = 'cosine'
-    def __init__(self,
-        method:RetrievalMethod,   # trained
-        language:str|None=None    # of every sentence; None: recognised, a sentence at a time
-    ): self.method,self.language = viewable(method),language and one_of(method, language)
+
+    similarity_fn_name = "cosine"
+
+    def __init__(
+        self,
+        method: RetrievalMethod,  # trained
+        language: str | None = None,  # of every sentence; None: recognised, a sentence at a time
+    ):
+        self.method, self.language = viewable(method), language and one_of(method, language)
 
     @property
-    def device(self)->torch.device: return self.method.backbone.device
+    def device(self) -> torch.device:
+        return self.method.backbone.device
+
     @property
-    def max_seq_length(self)->int: return self.method.backbone.context_length
-    def get_embedding_dimension(self)->int: return self.method.backbone.embed_dim
-    def similarity(self, embeddings1, embeddings2)->Tensor:
+    def max_seq_length(self) -> int:
+        return self.method.backbone.context_length
+
+    def get_embedding_dimension(self) -> int:
+        return self.method.backbone.embed_dim
+
+    def similarity(self, embeddings1, embeddings2) -> Tensor:
         "Cosines of all with all, [N, M]"
-        a,b = (F.normalize(torch.atleast_2d(torch.as_tensor(e)).float(), dim=-1) for e in (embeddings1, embeddings2))
+        a, b = (F.normalize(torch.atleast_2d(torch.as_tensor(e)).float(), dim=-1) for e in (embeddings1, embeddings2))
         return a @ b.T
-    def similarity_pairwise(self, embeddings1, embeddings2)->Tensor:
+
+    def similarity_pairwise(self, embeddings1, embeddings2) -> Tensor:
         "Cosines of each with its partner, [N]"
         return F.cosine_similarity(torch.as_tensor(embeddings1).float(), torch.as_tensor(embeddings2).float(), dim=-1)
 
-    def vectors(self,
-        inputs:Sequence,              # sentences and pictures
-        language:str|None=None,       # ISO 639-1; None: recognised
-        batch_size:int=32,            # of either at a time
-        progress:Callable|None=None   # wraps an iterable, such as `tqdm`
-    )->Tensor:                        # [N, E] float32 on the CPU, not normalised
+    def vectors(
+        self,
+        inputs: Sequence,  # sentences and pictures
+        language: str | None = None,  # ISO 639-1; None: recognised
+        batch_size: int = 32,  # of either at a time
+        progress: Callable | None = None,  # wraps an iterable, such as `tqdm`
+    ) -> Tensor:  # [N, E] float32 on the CPU, not normalised
         "Sentences and pictures as vectors of the shared space"
-        found,towers,groups = torch.empty(len(inputs), self.method.backbone.embed_dim),self.method.backbone,{}
-        for i,x in enumerate(inputs): groups.setdefault((language or recognise_language(x, (towers.source_language, *self.method.languages))[0] if tidy(x) else towers.source_language) if isinstance(x, str) else None, []).append(i)
-        for l,places in groups.items():
+        found, towers, groups = torch.empty(len(inputs), self.method.backbone.embed_dim), self.method.backbone, {}
+        for i, x in enumerate(inputs):
+            groups.setdefault(
+                (
+                    language or recognise_language(x, (towers.source_language, *self.method.languages))[0]
+                    if tidy(x)
+                    else towers.source_language
+                )
+                if isinstance(x, str)
+                else None,
+                [],
+            ).append(i)
+        for l, places in groups.items():
             some = [inputs[i] for i in places]
-            if l is None: found[places] = self.method.encode_visuals(towers.encode_pictures(some, batch_size, progress))['features']
-            else: found[places] = captions_in_batches(lambda part: self.method.encode_captions(part, l), [tidy(s) for s in some], towers.embed_dim, batch_size, progress)
+            if l is None:
+                found[places] = self.method.encode_visuals(towers.encode_pictures(some, batch_size, progress))[
+                    "features"
+                ]
+            else:
+                found[places] = captions_in_batches(
+                    lambda part: self.method.encode_captions(part, l),
+                    [tidy(s) for s in some],
+                    towers.embed_dim,
+                    batch_size,
+                    progress,
+                )
         return found
 
 # %% ../../nbs/58_evaluation.views.ipynb #91fc7263
-def encode(self:SentenceView,
-    inputs,                      # a sentence or picture, or a list of them
-    prompt_name:str|None=None,   # left out
-    prompt:str|None=None,        # left out
-    batch_size:int=32,           # at a time
-    show_progress_bar:bool|None=None, # show bars?
-    *, convert_to_numpy:bool=True,    # an array [N, E]; if neither, a list of tensors [E]
-    convert_to_tensor:bool=False,     # a tensor [N, E]
-    device:str|torch.device|None=None,# moves the method there; None: where it is
-    normalize_embeddings:bool=False,  # to length 1?
-    **options                         # of sentence-transformers; other settings than its defaults are refused
-):                                    # of one sentence or picture, its vector alone
+def encode(
+    self: SentenceView,
+    inputs,  # a sentence or picture, or a list of them
+    prompt_name: str | None = None,  # left out
+    prompt: str | None = None,  # left out
+    batch_size: int = 32,  # at a time
+    show_progress_bar: bool | None = None,  # show bars?
+    *,
+    convert_to_numpy: bool = True,  # an array [N, E]; if neither, a list of tensors [E]
+    convert_to_tensor: bool = False,  # a tensor [N, E]
+    device: str | torch.device | None = None,  # moves the method there; None: where it is
+    normalize_embeddings: bool = False,  # to length 1?
+    **options,  # of sentence-transformers; other settings than its defaults are refused
+):  # of one sentence or picture, its vector alone
     "Sentences or pictures as vectors, the way `SentenceTransformer.encode` gives them"
-    if other := {k: v for k,v in options.items() if k not in _ONLY or v!=_ONLY[k]}: raise LabError(f'encode with {other}', f'the plain vectors: {_ONLY}', 'Leave it out.')
-    if isinstance(inputs, Mapping): raise LabError('a dictionary', 'a sentence, a picture, or a list of them', 'Give the text or the picture alone.')
-    if prompt or prompt_name: warnings.warn('This model knows no prompts: sentences are read as they are.', stacklevel=2)
-    if device is not None: self.method.to(device)
-    alone = isinstance(inputs, str) or not isinstance(inputs, Iterable) or isinstance(inputs, np.ndarray) and inputs.dtype==np.uint8 and inputs.ndim==3
-    found = self.vectors([inputs] if alone else list(inputs), self.language, batch_size, tqdm if show_progress_bar else None)
-    if normalize_embeddings: found = F.normalize(found, dim=-1)
+    if other := {k: v for k, v in options.items() if k not in _ONLY or v != _ONLY[k]}:
+        raise LabError(f"encode with {other}", f"the plain vectors: {_ONLY}", "Leave it out.")
+    if isinstance(inputs, Mapping):
+        raise LabError(
+            "a dictionary", "a sentence, a picture, or a list of them", "Give the text or the picture alone."
+        )
+    if prompt or prompt_name:
+        warnings.warn("This model knows no prompts: sentences are read as they are.", stacklevel=2)
+    if device is not None:
+        self.method.to(device)
+    alone = (
+        isinstance(inputs, str)
+        or not isinstance(inputs, Iterable)
+        or isinstance(inputs, np.ndarray)
+        and inputs.dtype == np.uint8
+        and inputs.ndim == 3
+    )
+    found = self.vectors(
+        [inputs] if alone else list(inputs), self.language, batch_size, tqdm if show_progress_bar else None
+    )
+    if normalize_embeddings:
+        found = F.normalize(found, dim=-1)
     rows = found if convert_to_tensor else found.numpy() if convert_to_numpy else list(found)
     return rows[0] if alone else rows
+
 
 SentenceView.encode = SentenceView.encode_query = SentenceView.encode_document = encode
 
 # %% ../../nbs/58_evaluation.views.ipynb #5a8c4655
 class MtebView:
     "A trained method as an encoder of MTEB"
-    def __init__(self,
-        method:RetrievalMethod,          # trained
-        name:str='dasd_lab/method',      # as results call it, owner/name
-        revision:str='not_published',    # as results call it
-        language:str|None=None           # of every sentence; None: of the task
-    ): self.view,self.name,self.revision = SentenceView(method, language),name,revision
-    similarity,similarity_pairwise = (property(lambda self, n=n: getattr(self.view, n)) for n in ('similarity','similarity_pairwise'))
+
+    def __init__(
+        self,
+        method: RetrievalMethod,  # trained
+        name: str = "dasd_lab/method",  # as results call it, owner/name
+        revision: str = "not_published",  # as results call it
+        language: str | None = None,  # of every sentence; None: of the task
+    ):
+        self.view, self.name, self.revision = SentenceView(method, language), name, revision
+
+    similarity, similarity_pairwise = (
+        property(lambda self, n=n: getattr(self.view, n)) for n in ("similarity", "similarity_pairwise")
+    )
 
     @property
     def mteb_model_meta(self):
         "What MTEB writes beside results"
-        from mteb.models.model_meta import ModelMeta,ScoringFunction
-        towers = self.view.method.backbone
-        return ModelMeta.create_empty(dict(name=self.name, revision=self.revision, modalities=['text','image'], embed_dim=towers.embed_dim, max_tokens=towers.context_length, framework=['PyTorch'],
-                                           similarity_fn_name=ScoringFunction.COSINE, n_parameters=sum(p.numel() for p in self.view.method.parameters()), use_instructions=False))
+        from mteb.models.model_meta import ModelMeta, ScoringFunction
 
-    def language_of(self,
-        task_metadata, # MTEB's
-        subset:str     # of the task
-    )->str|None:       # ISO 639-1; None: several, or not said
+        towers = self.view.method.backbone
+        return ModelMeta.create_empty(
+            dict(
+                name=self.name,
+                revision=self.revision,
+                modalities=["text", "image"],
+                embed_dim=towers.embed_dim,
+                max_tokens=towers.context_length,
+                framework=["PyTorch"],
+                similarity_fn_name=ScoringFunction.COSINE,
+                n_parameters=sum(p.numel() for p in self.view.method.parameters()),
+                use_instructions=False,
+            )
+        )
+
+    def language_of(
+        self,
+        task_metadata,  # MTEB's
+        subset: str,  # of the task
+    ) -> str | None:  # ISO 639-1; None: several, or not said
         "The language of a subset, if it is one"
         codes = {language_code(c) for c in task_metadata.hf_subsets_to_langscripts.get(subset, ())}
-        return self.view.language or (one_of(self.view.method, codes.pop()) if len(codes)==1 else None)
+        return self.view.language or (one_of(self.view.method, codes.pop()) if len(codes) == 1 else None)
 
-    def encode(self, inputs, *, task_metadata, hf_split, hf_subset, prompt_type=None, batch_size:int=32, **options)->Tensor:
+    def encode(
+        self, inputs, *, task_metadata, hf_split, hf_subset, prompt_type=None, batch_size: int = 32, **options
+    ) -> Tensor:
         "Batches of sentences or pictures as vectors [N, E]"
-        found,language = [],None
+        found, language = [], None
         for batch in inputs:
-            given = {k: batch[k] for k in ('text','image') if any(v is not None for v in batch.get(k, ()))}
-            if len(given)!=1: raise LabError(f'a batch of {task_metadata.name} with {", ".join(given) or sorted(batch)}', 'sentences alone, or pictures alone', 'Choose a task from text to picture, or from picture to text.')
-            if 'text' in given: language = self.language_of(task_metadata, hf_subset)
+            given = {k: batch[k] for k in ("text", "image") if any(v is not None for v in batch.get(k, ()))}
+            if len(given) != 1:
+                raise LabError(
+                    f"a batch of {task_metadata.name} with {', '.join(given) or sorted(batch)}",
+                    "sentences alone, or pictures alone",
+                    "Choose a task from text to picture, or from picture to text.",
+                )
+            if "text" in given:
+                language = self.language_of(task_metadata, hf_subset)
             found.append(self.view.vectors(*given.values(), language, batch_size))
         return torch.cat(found) if found else torch.empty(0, self.view.method.backbone.embed_dim)

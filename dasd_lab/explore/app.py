@@ -6,7 +6,9 @@
 __all__ = ['EXPLORERS', 'App', 'web_words', 'web_environment']
 
 # %% ../../nbs/790_explore.app.ipynb #d0ecf3b7
-import importlib,os,sys
+import importlib
+import os
+import sys
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -16,54 +18,85 @@ import ipywidgets as w
 from ..contracts import LabError
 from .controls import prose
 from .theme import CSS
-from .workbench import Workbench,default_workbench
+from .workbench import Workbench, default_workbench
 
 # %% ../../nbs/790_explore.app.ipynb #7b7781bb
-EXPLORERS = dict(Ask='ask', Adapters='adapters', Styles='styles', Slots='slots', Words='words', Train='training', Compare='comparison') # tab and class → folder of its modules
+# tab and class → folder of its modules
+EXPLORERS = dict(
+    Ask="ask",
+    Adapters="adapters",
+    Styles="styles",
+    Slots="slots",
+    Words="words",
+    Train="training",
+    Compare="comparison",
+)
+
 
 class App(w.VBox):
     "All explorers in tabs"
-    def __init__(self,
-        workbench:Workbench|None=None,          # None: the shipped models on the built-in corpus
-        explorers:Sequence[str]=tuple(EXPLORERS) # which tabs
+
+    def __init__(
+        self,
+        workbench: Workbench | None = None,  # None: the shipped models on the built-in corpus
+        explorers: Sequence[str] = tuple(EXPLORERS),  # which tabs
     ):
-        if unknown := [e for e in explorers if e not in EXPLORERS]: raise LabError(f'explorers {unknown}', f'some of {list(EXPLORERS)}', 'Correct the names.')
-        self.workbench,self.opened = workbench or default_workbench(),{}
-        self.tabs = w.Tab([w.VBox([prose('<p class="dl-soft" role="status">opening …</p>')]) for _ in explorers], titles=tuple(explorers))
-        self.tabs.observe(lambda change: self.show_tab(self.tabs.titles[change.new]), 'selected_index')
-        super().__init__([w.HTML(f'<style>{CSS}</style>'), self.tabs])
-        self.add_class('dl'); self.add_class('dl-app')
+        if unknown := [e for e in explorers if e not in EXPLORERS]:
+            raise LabError(f"explorers {unknown}", f"some of {list(EXPLORERS)}", "Correct the names.")
+        self.workbench, self.opened = workbench or default_workbench(), {}
+        self.tabs = w.Tab(
+            [w.VBox([prose('<p class="dl-soft" role="status">opening …</p>')]) for _ in explorers],
+            titles=tuple(explorers),
+        )
+        self.tabs.observe(lambda change: self.show_tab(self.tabs.titles[change.new]), "selected_index")
+        super().__init__([w.HTML(f"<style>{CSS}</style>"), self.tabs])
+        self.add_class("dl")
+        self.add_class("dl-app")
         self.show_tab(explorers[0])
 
-    def show_tab(self,
-        name:str # of a tab
-    ):           # its panel
+    def show_tab(
+        self,
+        name: str,  # of a tab
+    ):  # its panel
         "Make an explorer where it is not made yet"
         if name not in self.opened:
-            made = getattr(importlib.import_module(f'dasd_lab.explore.{EXPLORERS[name]}.panel'), name)(self.workbench)
+            made = getattr(importlib.import_module(f"dasd_lab.explore.{EXPLORERS[name]}.panel"), name)(self.workbench)
             self.opened[name] = made
             self.tabs.children[list(self.tabs.titles).index(name)].children = [made]
         return self.opened[name]
 
-    def snapshot(self)->str:
+    def snapshot(self) -> str:
         "The explorers that are open, without a kernel"
-        return ''.join(f'<h3>{name}</h3>{panel.snapshot()}' for name,panel in self.opened.items())
+        return "".join(f"<h3>{name}</h3>{panel.snapshot()}" for name, panel in self.opened.items())
+
     def _repr_mimebundle_(self, **options):
         data = super()._repr_mimebundle_(**options)
-        return data | {'text/html': self.snapshot()} if data else data
+        return data | {"text/html": self.snapshot()} if data else data
 
 # %% ../../nbs/790_explore.app.ipynb #cec5954e
 def web_words(
-    notebook:Path,          # what is shown
-    extra:Sequence[str]=(), # further words for Voilà, which win
-    port:int=8866           # on 127.0.0.1
-)->list[str]:
+    notebook: Path,  # what is shown
+    extra: Sequence[str] = (),  # further words for Voilà, which win
+    port: int = 8866,  # on 127.0.0.1
+) -> list[str]:
     "The command that shows a notebook as a web page"
-    words = ['--Voila.ip=127.0.0.1', f'--port={port}', '--template=dasd_lab', '--preheat_kernel=True', '--pool_size=1', '--VoilaKernelManager.fill_delay=5', '--show_tracebacks=True', # the next kernel starts when this page has opened
-             '--VoilaExecutor.timeout=180', '--MappingKernelManager.cull_interval=60', '--MappingKernelManager.cull_idle_timeout=1800', '--MappingKernelManager.cull_connected=False']
-    return [sys.executable,'-m','voila',str(notebook),*words,*extra]
+    words = [
+        "--Voila.ip=127.0.0.1",
+        f"--port={port}",
+        "--template=dasd_lab",
+        "--preheat_kernel=True",
+        "--pool_size=1",
+        "--VoilaKernelManager.fill_delay=5",
+        "--show_tracebacks=True",  # the next kernel starts when this page has opened
+        "--VoilaExecutor.timeout=180",
+        "--MappingKernelManager.cull_interval=60",
+        "--MappingKernelManager.cull_idle_timeout=1800",
+        "--MappingKernelManager.cull_connected=False",
+    ]
+    return [sys.executable, "-m", "voila", str(notebook), *words, *extra]
 
-def web_environment()->dict[str,str]:
+
+def web_environment() -> dict[str, str]:
     "The environment in which Voilà finds the lab's template"
-    share = str(files('dasd_lab')/'explore'/'web')
-    return os.environ | dict(JUPYTER_PATH=os.pathsep.join([share, *filter(None, [os.environ.get('JUPYTER_PATH')])]))
+    share = str(files("dasd_lab") / "explore" / "web")
+    return os.environ | dict(JUPYTER_PATH=os.pathsep.join([share, *filter(None, [os.environ.get("JUPYTER_PATH")])]))

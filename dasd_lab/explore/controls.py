@@ -7,13 +7,20 @@ __all__ = ['PAGE_SCRIPT', 'QueryBox', 'PictureGrid', 'prose', 'section', 'row', 
            'table', 'PageScript', 'Plot', 'Background', 'Panel']
 
 # %% ../../nbs/702_explore.controls.ipynb #b773cd27
-import html,json,threading,time,traceback
-from collections.abc import Callable,Sequence
-from numbers import Integral,Real
+import html
+import json
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from numbers import Integral, Real
 
-import anywidget,ipywidgets as w,pandas as pd,plotly.graph_objects as go
+import anywidget
+import ipywidgets as w
+import pandas as pd
+import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
-from traitlets import Bool,HasTraits,Int,List,Unicode
+from traitlets import Bool, HasTraits, Int, List, Unicode
 
 from ..contracts import LabError
 from .theme import CSS
@@ -21,9 +28,10 @@ from .theme import CSS
 # %% ../../nbs/702_explore.controls.ipynb #78d25de3
 class QueryBox(anywidget.AnyWidget):
     "A search box in any script"
-    value,placeholder,hint,label = (Unicode(d).tag(sync=True) for d in ('','','','Search'))
-    submitted = Int().tag(sync=True) # how often it was sent
-    _esm = '''
+
+    value, placeholder, hint, label = (Unicode(d).tag(sync=True) for d in ("", "", "", "Search"))
+    submitted = Int().tag(sync=True)  # how often it was sent
+    _esm = """
     function render({model, el}) {
       el.classList.add('dl-query');
       const form = document.createElement('form'), input = document.createElement('input'), go = document.createElement('button'), hint = document.createElement('div');
@@ -41,24 +49,26 @@ class QueryBox(anywidget.AnyWidget):
       show();
     }
     export default { render };
-    '''
-    _css = '''
+    """
+    _css = """
     .dl-query{width:100%;max-width:760px;min-width:0;padding:3px;overflow:visible}.dl-query form{display:flex;gap:8px}
     .dl-query input{flex:1;min-width:0;height:38px;padding:0 12px;font:16px/1.4 system-ui,"Noto Sans",sans-serif;border:1px solid var(--jp-border-color1,#c4c8ce);border-radius:8px;background:var(--jp-layout-color1,#fff);color:var(--jp-ui-font-color1,#23262a)}
     .dl-query button{height:38px;padding:0 18px;border:0;border-radius:8px;background:var(--jp-brand-color1,#1f6fb2);color:#fff;font:600 14px system-ui,sans-serif;cursor:pointer}
     .dl-query .dl-hint{min-height:20px;font-size:13px;color:var(--jp-ui-font-color2,#5f6670);margin:2px 2px 0}
-    '''
+    """
 
 # %% ../../nbs/702_explore.controls.ipynb #53e4f311
 class PictureGrid(anywidget.AnyWidget):
     "Pictures with rank and score, to look at and to choose from"
-    items = List().tag(sync=True)      # dicts: id, src, alt, and where known rank, score, label, marked, captions [dict(text, language, direction)]
-    selected,clicked = Unicode().tag(sync=True),Unicode().tag(sync=True)
+
+    # dicts: id, src, alt, and where known rank, score, label, marked, captions [dict(text, language, direction)]
+    items = List().tag(sync=True)
+    selected, clicked = Unicode().tag(sync=True), Unicode().tag(sync=True)
     clicks = Int().tag(sync=True)
-    size = Int(128).tag(sync=True)     # pixels a picture
-    name = Unicode('pictures found').tag(sync=True) # read out
-    rtl,show_captions = Bool().tag(sync=True),Bool().tag(sync=True)
-    _esm = '''
+    size = Int(128).tag(sync=True)  # pixels a picture
+    name = Unicode("pictures found").tag(sync=True)  # read out
+    rtl, show_captions = Bool().tag(sync=True), Bool().tag(sync=True)
+    _esm = """
     function element(tag, attributes = {}, ...inside) { const e = document.createElement(tag); for (const [k, v] of Object.entries(attributes)) if (v !== undefined && v !== null && v !== false) e.setAttribute(k, v); e.append(...inside); return e; }
     function card(item, model) {
       const rank = item.rank === undefined ? '' : `${item.rank}`, score = item.score === undefined ? '' : item.score.toFixed(3);
@@ -89,8 +99,8 @@ class PictureGrid(anywidget.AnyWidget):
       model.on('change:selected', mark); draw();
     }
     export default { render };
-    '''
-    _css = '''
+    """
+    _css = """
     .dl-pictures{min-width:0;width:100%}.dl-host.dl-pictures{overflow:visible}.dl-grid{list-style:none;margin:0;padding:0;display:flex;flex-wrap:wrap;gap:10px;align-items:flex-start}
     .dl-grid>li{margin:0;list-style:none}
     .dl-hit{display:block;width:100%;padding:6px;border:1px solid var(--jp-border-color2,#d9dce1);border-radius:10px;background:var(--jp-layout-color1,#fff);color:inherit;cursor:pointer;text-align:start;font:13px/1.3 system-ui,sans-serif}
@@ -102,122 +112,173 @@ class PictureGrid(anywidget.AnyWidget):
     .dl-foot b{overflow:hidden;text-overflow:ellipsis}.dl-score{color:var(--jp-ui-font-color2,#5f6670)}
     .dl-told{list-style:none;margin:4px 0 0;padding:0;font:12px/1.35 system-ui,"Noto Sans",sans-serif;color:var(--jp-ui-font-color1,#23262a)}.dl-told li{margin:0 0 3px;overflow-wrap:anywhere}
     .dl-told i{font-style:normal;font-size:10px;color:var(--jp-ui-font-color2,#5f6670)}
-    '''
+    """
+
     def __init__(self, *args, **options):
         super().__init__(*args, **options)
-        self.add_class('dl-host')
+        self.add_class("dl-host")
 
 # %% ../../nbs/702_explore.controls.ipynb #73ee7177
 def prose(
-    text:str,           # HTML
-    css_class:str=''    # further classes
-)->w.HTML:
+    text: str,  # HTML
+    css_class: str = "",  # further classes
+) -> w.HTML:
     "A piece of HTML"
     made = w.HTML(text)
-    for c in css_class.split(): made.add_class(c)
+    for c in css_class.split():
+        made.add_class(c)
     return made
+
 
 def section(
-    title:str,         # heading, may be empty
-    *children,         # widgets
-    note:str='',       # small print under the heading, HTML
-    css_class:str=''   # further classes
-)->w.VBox:
+    title: str,  # heading, may be empty
+    *children,  # widgets
+    note: str = "",  # small print under the heading, HTML
+    css_class: str = "",  # further classes
+) -> w.VBox:
     "A card with a heading"
-    head = (f'<h3>{html.escape(title)}</h3>' if title else '')+(f'<div class="dl-note">{note}</div>' if note else '')
+    head = (f"<h3>{html.escape(title)}</h3>" if title else "") + (f'<div class="dl-note">{note}</div>' if note else "")
     made = w.VBox([*([w.HTML(head)] if head else []), *children])
-    for c in ('dl-section', *css_class.split()): made.add_class(c)
+    for c in ("dl-section", *css_class.split()):
+        made.add_class(c)
     return made
 
-def row(*children)->w.HBox:
+
+def row(*children) -> w.HBox:
     "Widgets in a line that breaks where the page is narrow"
-    made = w.HBox(list(children)); made.add_class('dl-row')
+    made = w.HBox(list(children))
+    made.add_class("dl-row")
     return made
+
 
 def button(
-    text:str,            # on it
-    act:Callable,        # called without arguments
-    tooltip:str='',      # said when the pointer rests on it
-    primary:bool=False,  # the one to press next
-    css_class:str=''     # further classes
-)->w.Button:
+    text: str,  # on it
+    act: Callable,  # called without arguments
+    tooltip: str = "",  # said when the pointer rests on it
+    primary: bool = False,  # the one to press next
+    css_class: str = "",  # further classes
+) -> w.Button:
     "A button that does something"
-    made = w.Button(description=text, tooltip=tooltip or text, button_style='primary' if primary else '')
-    for c in css_class.split(): made.add_class(c)
+    made = w.Button(description=text, tooltip=tooltip or text, button_style="primary" if primary else "")
+    for c in css_class.split():
+        made.add_class(c)
     made.on_click(lambda _: act())
     return made
 
+
 def choose(
-    label:str,       # before it
-    options,         # values, or (shown, value) pairs
-    value=None,      # the first one when not given
-    css_class:str='' # further classes
-)->w.Dropdown:
+    label: str,  # before it
+    options,  # values, or (shown, value) pairs
+    value=None,  # the first one when not given
+    css_class: str = "",  # further classes
+) -> w.Dropdown:
     "A list to choose one from"
     options = list(options)
     first = options[0][1] if options and isinstance(options[0], tuple) else options[0] if options else None
-    made = w.Dropdown(description=label, options=options, value=first if value is None else value, style=dict(description_width='initial'), layout=w.Layout(width='auto'))
-    for c in css_class.split(): made.add_class(c)
+    made = w.Dropdown(
+        description=label,
+        options=options,
+        value=first if value is None else value,
+        style=dict(description_width="initial"),
+        layout=w.Layout(width="auto"),
+    )
+    for c in css_class.split():
+        made.add_class(c)
     return made
 
+
 def toggles(
-    names:Sequence[str],      # one a button
-    value:Sequence[str],      # which are on
-    heard:Callable,           # called with the names that are on
-    most:int=4                # no more than this many at once
-)->w.HBox:                    # its `buttons` are name → ToggleButton
+    names: Sequence[str],  # one a button
+    value: Sequence[str],  # which are on
+    heard: Callable,  # called with the names that are on
+    most: int = 4,  # no more than this many at once
+) -> w.HBox:  # its `buttons` are name → ToggleButton
     "Buttons of which several can be on, at least one"
-    made = row(); made.buttons = {}
+    made = row()
+    made.buttons = {}
+
     def hear(change):
-        on = [n for n,b in made.buttons.items() if b.value]
-        if not 1 <= len(on) <= most: change.owner.value = not change.owner.value; return
+        on = [n for n, b in made.buttons.items() if b.value]
+        if not 1 <= len(on) <= most:
+            change.owner.value = not change.owner.value
+            return
         heard(on)
+
     for n in names:
-        made.buttons[n] = w.ToggleButton(value=n in value, description=n, tooltip=f'{n}: on or off', layout=w.Layout(width='auto'))
-        made.buttons[n].observe(hear, 'value')
+        made.buttons[n] = w.ToggleButton(
+            value=n in value, description=n, tooltip=f"{n}: on or off", layout=w.Layout(width="auto")
+        )
+        made.buttons[n].observe(hear, "value")
     made.children = list(made.buttons.values())
     return made
 
 # %% ../../nbs/702_explore.controls.ipynb #49358822
 def table_html(
-    data:pd.DataFrame,         # a row a row
-    text:Sequence[str]=(),     # columns that hold prose, left-aligned and wrapped; HTML of `theme.tagged` and pictures are kept
-    digits:int=3               # of numbers with a fraction
-)->str:
+    data: pd.DataFrame,  # a row a row
+    text: Sequence[
+        str
+    ] = (),  # columns that hold prose, left-aligned and wrapped; HTML of `theme.tagged` and pictures are kept
+    digits: int = 3,  # of numbers with a fraction
+) -> str:
     "A table in the lab's look; numbers to the right"
-    def cell(name, value):
-        kept = str(value).startswith(('<bdi ','<img '))
-        if name in text: return f'<td class="dl-text">{value if kept else html.escape(str(value))}</td>'
-        shown = '' if pd.api.types.is_scalar(value) and pd.isna(value) else str(value) if isinstance(value, bool) else f'{value:,}' if isinstance(value, Integral) else f'{value:,.{digits}f}' if isinstance(value, Real) else str(value)
-        return f'<td>{html.escape(shown)}</td>'
-    head = ''.join(f'<th class="{"dl-text" if c in text else ""}" scope="col">{html.escape(str(c))}</th>' for c in data.columns)
-    body = ''.join('<tr>'+''.join(cell(c, v) for c,v in zip(data.columns, r))+'</tr>' for r in data.itertuples(index=False))
-    return f'<div class="dl-scroll" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
-def table(data:pd.DataFrame, text:Sequence[str]=(), digits:int=3)->w.HTML:
+    def cell(name, value):
+        kept = str(value).startswith(("<bdi ", "<img "))
+        if name in text:
+            return f'<td class="dl-text">{value if kept else html.escape(str(value))}</td>'
+        shown = (
+            ""
+            if pd.api.types.is_scalar(value) and pd.isna(value)
+            else str(value)
+            if isinstance(value, bool)
+            else f"{value:,}"
+            if isinstance(value, Integral)
+            else f"{value:,.{digits}f}"
+            if isinstance(value, Real)
+            else str(value)
+        )
+        return f"<td>{html.escape(shown)}</td>"
+
+    head = "".join(
+        f'<th class="{"dl-text" if c in text else ""}" scope="col">{html.escape(str(c))}</th>' for c in data.columns
+    )
+    body = "".join(
+        "<tr>" + "".join(cell(c, v) for c, v in zip(data.columns, r)) + "</tr>" for r in data.itertuples(index=False)
+    )
+    return (
+        f'<div class="dl-scroll" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    )
+
+
+def table(data: pd.DataFrame, text: Sequence[str] = (), digits: int = 3) -> w.HTML:
     "`table_html` as a widget"
     return prose(table_html(data, text, digits))
 
 # %% ../../nbs/702_explore.controls.ipynb #e09541a4
 class PageScript(anywidget.AnyWidget):
     "What all figures of a page share: plotly, and patience with widgets that load slowly"
+
     script = Unicode().tag(sync=True)
-    _esm = '''
+    _esm = """
     if (!globalThis.dlPatient) { globalThis.dlPatient = AbortSignal.timeout.bind(AbortSignal); AbortSignal.timeout = ms => globalThis.dlPatient(ms === 2000 ? 60000 : ms); }
     globalThis.dlPlotly ??= new Promise(done => { globalThis.dlPlotlyHere = done; });
     export default { initialize({model}) {
       if (globalThis.dlPlotlyAsked) return; globalThis.dlPlotlyAsked = true; const script = document.createElement('script');
       script.src = URL.createObjectURL(new Blob(['(function(define, module, exports) {', model.get('script'), '})();'], {type: 'text/javascript'}));
       script.onload = () => globalThis.dlPlotlyHere(window.Plotly); document.head.append(script); } };
-    '''
-PAGE_SCRIPT = PageScript(script=get_plotlyjs()) # made at import, so that it is there before any figure
+    """
+
+
+PAGE_SCRIPT = PageScript(script=get_plotlyjs())  # made at import, so that it is there before any figure
+
 
 class Plot(anywidget.AnyWidget):
     "A place for a plotly figure, drawn from its whole description"
-    spec = Unicode('{}').tag(sync=True) # JSON: data and layout; {} is empty
-    changes = Unicode('[]').tag(sync=True) # JSON: a list of trace and its properties that are others now
-    listens = Bool().tag(sync=True)     # are lassos and the pointer told?
-    _esm = '''
+
+    spec = Unicode("{}").tag(sync=True)  # JSON: data and layout; {} is empty
+    changes = Unicode("[]").tag(sync=True)  # JSON: a list of trace and its properties that are others now
+    listens = Bool().tag(sync=True)  # are lassos and the pointer told?
+    _esm = """
     globalThis.dlPlotly ??= new Promise(done => { globalThis.dlPlotlyHere = done; });
     const config = {displaylogo: false, displayModeBar: 'hover', showSendToCloud: false};
     function render({model, el}) {
@@ -239,88 +300,140 @@ class Plot(anywidget.AnyWidget):
       return () => { size.disconnect(); window.removeEventListener('mouseup', release, true); model.off('change:spec change:changes', draw); if (plotly) plotly.purge(el); plotly = undefined; };
     }
     export default { render };
-    '''
-    def __init__(self,
-        css_class:str='',                            # of the place
-        selected:Callable[[list[int]],None]|None=None, # told of the points in a lasso, none after a double click
-        pointed:Callable[[int],None]|None=None         # told of the point under the pointer
+    """
+
+    def __init__(
+        self,
+        css_class: str = "",  # of the place
+        selected: Callable[[list[int]], None] | None = None,  # told of the points in a lasso, none after a double click
+        pointed: Callable[[int], None] | None = None,  # told of the point under the pointer
     ):
-        super().__init__(listens=bool(selected or pointed)); self.figure = None
+        super().__init__(listens=bool(selected or pointed))
+        self.figure = None
         acts = dict(selected=selected, hover=pointed)
-        self.on_msg(lambda _,told,buffers: [acts[k](v) for k,v in told.items() if acts.get(k)])
-        for c in ('dl-plot', *css_class.split()): self.add_class(c)
-    def show(self,
-        figure:go.Figure|None # from `theme.figure`; None: nothing is shown
-    )->None:
+        self.on_msg(lambda _, told, buffers: [acts[k](v) for k, v in told.items() if acts.get(k)])
+        for c in ("dl-plot", *css_class.split()):
+            self.add_class(c)
+
+    def show(
+        self,
+        figure: go.Figure | None,  # from `theme.figure`; None: nothing is shown
+    ) -> None:
         "Put a figure here"
         self.figure = figure
-        with self.hold_sync(): self.changes,self.spec = '[]','{}' if figure is None else figure.to_json()
+        with self.hold_sync():
+            self.changes, self.spec = "[]", "{}" if figure is None else figure.to_json()
 
-    def restyle(self,
-        *properties # of each trace in order, the names of those that are others than they were shown
-    )->None:
+    def restyle(
+        self,
+        *properties,  # of each trace in order, the names of those that are others than they were shown
+    ) -> None:
         "Tell the page what changed in `figure`; everything else is not sent again"
-        some = go.Figure([{'type': t.type} | {k: v for k,v in t.to_plotly_json().items() if k in names} for t,names in zip(self.figure.data, properties)])
-        self.changes = json.dumps([[i, {k: t.get(k) for k in names}] for i,(t,names) in enumerate(zip(json.loads(some.to_json())['data'], properties))])
+        some = go.Figure(
+            [
+                {"type": t.type} | {k: v for k, v in t.to_plotly_json().items() if k in names}
+                for t, names in zip(self.figure.data, properties)
+            ]
+        )
+        self.changes = json.dumps(
+            [
+                [i, {k: t.get(k) for k in names}]
+                for i, (t, names) in enumerate(zip(json.loads(some.to_json())["data"], properties))
+            ]
+        )
 
 # %% ../../nbs/702_explore.controls.ipynb #77e0a11d
 class Background(w.HBox):
     "A bar for work that runs beside the page"
+
     def __init__(self):
-        self.bar,self.text = w.FloatProgress(min=0, max=1, layout=w.Layout(width='240px', height='12px')),w.HTML()
-        super().__init__([self.bar, self.text], layout=w.Layout(display='none'))
-        self.add_class('dl-progress'); self.add_class('dl-row'); self._thread = None
+        self.bar, self.text = w.FloatProgress(min=0, max=1, layout=w.Layout(width="240px", height="12px")), w.HTML()
+        super().__init__([self.bar, self.text], layout=w.Layout(display="none"))
+        self.add_class("dl-progress")
+        self.add_class("dl-row")
+        self._thread = None
+
     @property
-    def running(self)->bool: return self._thread is not None and self._thread.is_alive()
+    def running(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
 
-    def report(self,
-        share:float,  # done, 0 to 1
-        text:str=''   # what is being done
-    )->None:
+    def report(
+        self,
+        share: float,  # done, 0 to 1
+        text: str = "",  # what is being done
+    ) -> None:
         "Move the bar"
-        self.bar.value,self.text.value = share,f'<span class="dl-soft" role="status">{html.escape(text)}</span>'
+        self.bar.value, self.text.value = share, f'<span class="dl-soft" role="status">{html.escape(text)}</span>'
 
-    def run(self,
-        work:Callable,                        # called with `report`; its result goes to `done`
-        done:Callable|None=None,              # called with the result
-        failed:Callable[[str],None]|None=None, # called with the words of an error
-        wait:bool=False                       # run it here and now (tests)
-    )->None:
+    def run(
+        self,
+        work: Callable,  # called with `report`; its result goes to `done`
+        done: Callable | None = None,  # called with the result
+        failed: Callable[[str], None] | None = None,  # called with the words of an error
+        wait: bool = False,  # run it here and now (tests)
+    ) -> None:
         "Run `work(report)` beside the page"
-        if self.running: return
+        if self.running:
+            return
+
         def job():
-            self.report(0., 'working …'); self.layout.display = 'flex'
+            self.report(0.0, "working …")
+            self.layout.display = "flex"
             try:
                 result = work(self.report)
-                if done: done(result)
-            except LabError as e: failed and failed(str(e))
+                if done:
+                    done(result)
+            except LabError as e:
+                failed and failed(str(e))
             except Exception as e:
-                traceback.print_exc(); failed and failed(f'{type(e).__name__}: {e}. This is a mistake of the lab; the terminal of the server shows where.')
-            finally: self.layout.display = 'none'
-        if wait: return job()
-        self._thread = threading.Thread(target=job, daemon=True); self._thread.start()
+                traceback.print_exc()
+                failed and failed(
+                    f"{type(e).__name__}: {e}. This is a mistake of the lab; the terminal of the server shows where."
+                )
+            finally:
+                self.layout.display = "none"
+
+        if wait:
+            return job()
+        self._thread = threading.Thread(target=job, daemon=True)
+        self._thread.start()
 
 # %% ../../nbs/702_explore.controls.ipynb #3ab8a520
 class Panel(w.VBox):
     "An explorer's page; shows itself when it is the last expression of a cell"
-    def __init__(self,
-        title:str,           # heading
-        *children,           # widgets from top to bottom
-        state:HasTraits,     # has a trait `message`
-        css_class:str='',    # of this explorer, such as dl-ask
-        lead:str=''          # a sentence under the heading, HTML
-    ):
-        self.title,self.state = title,state
-        self.message = prose('', 'dl-message-host')
-        def tell(_=None): self.message.value = f'<div class="dl-message" role="status" aria-live="polite">{html.escape(state.message)}</div>' if state.message else ''
-        state.observe(tell, 'message'); tell()
-        head = w.HTML(f'<style>{CSS}</style><h2>{html.escape(title)}</h2>'+(f'<div class="dl-note">{lead}</div>' if lead else ''))
-        super().__init__([head, self.message, *children])
-        for c in ('dl', *css_class.split()): self.add_class(c)
 
-    def snapshot(self)->str:
+    def __init__(
+        self,
+        title: str,  # heading
+        *children,  # widgets from top to bottom
+        state: HasTraits,  # has a trait `message`
+        css_class: str = "",  # of this explorer, such as dl-ask
+        lead: str = "",  # a sentence under the heading, HTML
+    ):
+        self.title, self.state = title, state
+        self.message = prose("", "dl-message-host")
+
+        def tell(_=None):
+            self.message.value = (
+                f'<div class="dl-message" role="status" aria-live="polite">{html.escape(state.message)}</div>'
+                if state.message
+                else ""
+            )
+
+        state.observe(tell, "message")
+        tell()
+        head = w.HTML(
+            f"<style>{CSS}</style><h2>{html.escape(title)}</h2>"
+            + (f'<div class="dl-note">{lead}</div>' if lead else "")
+        )
+        super().__init__([head, self.message, *children])
+        for c in ("dl", *css_class.split()):
+            self.add_class(c)
+
+    def snapshot(self) -> str:
         "What is shown, as HTML without a kernel"
-        return f'<p><em>{html.escape(self.title)}: live where a kernel runs (<code>make lab</code> or <code>make app</code>).</em></p>'
+        return f"<p><em>{html.escape(self.title)}: live where a kernel runs (<code>make lab</code> or <code>make app</code>).</em></p>"
+
     def _repr_mimebundle_(self, **options):
         data = super()._repr_mimebundle_(**options)
-        return data | {'text/html': self.snapshot()} if data else data
+        return data | {"text/html": self.snapshot()} if data else data

@@ -7,77 +7,141 @@ __all__ = ['COLOURS', 'SEQUENTIAL', 'DIVERGING', 'MARK', 'MISS', 'INK', 'FAINT',
            'colour_map', 'figure', 'language_name', 'tagged', 'missing_fonts']
 
 # %% ../../nbs/701_explore.theme.ipynb #1438293d
-import shutil,subprocess
-from collections.abc import Iterable,Sequence
+import shutil
+import subprocess
+from collections.abc import Iterable, Sequence
 from functools import cache
 
 import plotly.graph_objects as go
 
 from ..search.queries import direction
-from ..search.sheet import LANGUAGE_NAMES,font_for
+from ..search.sheet import LANGUAGE_NAMES, font_for
 
 # %% ../../nbs/701_explore.theme.ipynb #5d197d43
-COLOURS = ('#4477aa','#ee6677','#228833','#ccbb44','#66ccee','#aa3377','#ee7733','#009988','#bbbbbb','#997700','#6699cc','#cc3311')
-SEQUENTIAL,DIVERGING = 'Cividis','balance'
-MARK,MISS,INK,FAINT = '#228833','#cc3311','#757b82','rgba(128,128,128,.22)' # right, wrong, text readable on light and dark, lines
-SYMBOLS = ('circle','square','diamond','cross','triangle-up','star','x','triangle-down','hexagon','pentagon','bowtie','hourglass')
+COLOURS = (
+    "#4477aa",
+    "#ee6677",
+    "#228833",
+    "#ccbb44",
+    "#66ccee",
+    "#aa3377",
+    "#ee7733",
+    "#009988",
+    "#bbbbbb",
+    "#997700",
+    "#6699cc",
+    "#cc3311",
+)
+SEQUENTIAL, DIVERGING = "Cividis", "balance"
+# right, wrong, text readable on light and dark, lines
+MARK, MISS, INK, FAINT = "#228833", "#cc3311", "#757b82", "rgba(128,128,128,.22)"
+SYMBOLS = (
+    "circle",
+    "square",
+    "diamond",
+    "cross",
+    "triangle-up",
+    "star",
+    "x",
+    "triangle-down",
+    "hexagon",
+    "pentagon",
+    "bowtie",
+    "hourglass",
+)
+
 
 def colour_map(
-    values:Iterable # kinds to tell apart, in any order
-)->dict:            # kind → colour; the same kinds give the same colours
+    values: Iterable,  # kinds to tell apart, in any order
+) -> dict:  # kind → colour; the same kinds give the same colours
     "A colour for each kind; from the thirteenth on they repeat"
-    return {v:COLOURS[i%len(COLOURS)] for i,v in enumerate(sorted(set(values), key=str))}
+    return {v: COLOURS[i % len(COLOURS)] for i, v in enumerate(sorted(set(values), key=str))}
 
 # %% ../../nbs/701_explore.theme.ipynb #a0cf62ec
 FONT = 'system-ui, -apple-system, "Segoe UI", "Noto Sans", "Noto Sans CJK JP", "Noto Sans Arabic", sans-serif'
-TEMPLATE = go.layout.Template(layout=dict(
-    font=dict(family=FONT, size=13, color=INK), colorway=COLOURS, paper_bgcolor='rgba(0,0,0,0)', plot_bgcolor='rgba(0,0,0,0)',
-    title=dict(font=dict(size=15), x=0, xanchor='left', xref='container', pad=dict(l=8)), margin=dict(l=64, r=16, t=48, b=56), hovermode='closest',
-    legend=dict(orientation='h', yanchor='bottom', y=1.0, xanchor='right', x=1, itemsizing='constant'), colorscale=dict(sequential=SEQUENTIAL, diverging=DIVERGING),
-    hoverlabel=dict(font=dict(family=FONT, size=13), align='left'), bargap=.25,
-    **{axis: dict(gridcolor=FAINT, zerolinecolor=FAINT, linecolor=FAINT, ticks='', automargin=True, title=dict(standoff=8, font=dict(size=13))) for axis in ('xaxis','yaxis')}))
+TEMPLATE = go.layout.Template(
+    layout=dict(
+        font=dict(family=FONT, size=13, color=INK),
+        colorway=COLOURS,
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        title=dict(font=dict(size=15), x=0, xanchor="left", xref="container", pad=dict(l=8)),
+        margin=dict(l=64, r=16, t=48, b=56),
+        hovermode="closest",
+        legend=dict(orientation="h", yanchor="bottom", y=1.0, xanchor="right", x=1, itemsizing="constant"),
+        colorscale=dict(sequential=SEQUENTIAL, diverging=DIVERGING),
+        hoverlabel=dict(font=dict(family=FONT, size=13), align="left"),
+        bargap=0.25,
+        **{
+            axis: dict(
+                gridcolor=FAINT,
+                zerolinecolor=FAINT,
+                linecolor=FAINT,
+                ticks="",
+                automargin=True,
+                title=dict(standoff=8, font=dict(size=13)),
+            )
+            for axis in ("xaxis", "yaxis")
+        },
+    )
+)
+
 
 def figure(
-    *traces,        # plotly traces
-    title:str='',   # what is to be seen, a short sentence
-    x:str='',       # caption of the x axis, with its unit
-    y:str='',       # caption of the y axis, with its unit
-    height:int=360, # pixels
-    **layout        # further settings of the layout
-)->go.Figure:
+    *traces,  # plotly traces
+    title: str = "",  # what is to be seen, a short sentence
+    x: str = "",  # caption of the x axis, with its unit
+    y: str = "",  # caption of the y axis, with its unit
+    height: int = 360,  # pixels
+    **layout,  # further settings of the layout
+) -> go.Figure:
     "A figure in the lab's own look"
     made = go.Figure(list(traces), dict(template=TEMPLATE, height=height))
-    return made.update_layout(title_text=title or None, xaxis_title_text=x or None, yaxis_title_text=y or None, margin_t=56 if title else 24).update_layout(**layout)
+    return made.update_layout(
+        title_text=title or None, xaxis_title_text=x or None, yaxis_title_text=y or None, margin_t=56 if title else 24
+    ).update_layout(**layout)
 
 # %% ../../nbs/701_explore.theme.ipynb #505e6f31
 def language_name(
-    code:str # ISO 639-1
-)->str:
+    code: str,  # ISO 639-1
+) -> str:
     "English name and own name: 'German · Deutsch'"
-    english,own = LANGUAGE_NAMES.get(code, (code,code))
-    return english if english==own else f'{english} · {own}'
+    english, own = LANGUAGE_NAMES.get(code, (code, code))
+    return english if english == own else f"{english} · {own}"
+
 
 def tagged(
-    text:str,    # shown to people
-    language:str # ISO 639-1
-)->str:          # HTML
+    text: str,  # shown to people
+    language: str,  # ISO 639-1
+) -> str:  # HTML
     "A text with its language and direction, escaped"
     import html
+
     return f'<bdi lang="{html.escape(language)}" dir="{direction(language)}">{html.escape(text)}</bdi>'
 
 # %% ../../nbs/701_explore.theme.ipynb #15a46f1c
 @cache
 def missing_fonts(
-    languages:Sequence[str] # a tuple of ISO 639-1 codes
-)->tuple[str,...]:          # names of languages that no font here draws
+    languages: Sequence[str],  # a tuple of ISO 639-1 codes
+) -> tuple[str, ...]:  # names of languages that no font here draws
     "Languages whose letters would be empty boxes on this machine"
+
     def drawn(code):
-        if not shutil.which('fc-list'): return font_for(LANGUAGE_NAMES.get(code, ('',code))[1], code, 20) is not None
-        return bool(subprocess.run(['fc-list', f':lang={dict(zh="zh-cn").get(code, code)}', 'family'], capture_output=True, text=True, timeout=20).stdout.strip())
+        if not shutil.which("fc-list"):
+            return font_for(LANGUAGE_NAMES.get(code, ("", code))[1], code, 20) is not None
+        return bool(
+            subprocess.run(
+                ["fc-list", f":lang={dict(zh='zh-cn').get(code, code)}", "family"],
+                capture_output=True,
+                text=True,
+                timeout=20,
+            ).stdout.strip()
+        )
+
     return tuple(LANGUAGE_NAMES.get(c, (c,))[0] for c in languages if not drawn(c))
 
 # %% ../../nbs/701_explore.theme.ipynb #9023f055
-CSS = '''
+CSS = """
 .dl{--dl-ink:var(--jp-ui-font-color1,#23262a);--dl-soft:var(--jp-ui-font-color2,#5f6670);--dl-line:var(--jp-border-color2,#d9dce1);--dl-card:var(--jp-layout-color1,#fff);--dl-ground:var(--jp-layout-color2,#f2f4f6);
  --dl-accent:var(--jp-brand-color1,#1f6fb2);--dl-mark:#228833;--dl-miss:#cc3311;color:var(--dl-ink);font:14px/1.5 system-ui,-apple-system,"Segoe UI","Noto Sans",sans-serif;max-width:1280px;min-width:0;padding:4px 2px 12px;overflow:visible;box-sizing:border-box}
 .dl *{box-sizing:border-box}
@@ -110,4 +174,4 @@ CSS = '''
 .dl .dl-large{width:224px;max-width:100%;border-radius:8px;display:block}.dl ul{margin:4px 0;padding-inline-start:18px}
 @media(max-width:760px){.dl .dl-both{grid-template-columns:1fr}}
 @media(prefers-reduced-motion:no-preference){.dl .dl-hit{transition:border-color .12s}}
-'''
+"""

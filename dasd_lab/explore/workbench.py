@@ -8,23 +8,24 @@ __all__ = ['SHIPPED', 'TRANSLATED', 'Model', 'Workbench', 'captions', 'alt', 'ad
 
 # %% ../../nbs/700_explore.workbench.ipynb #5d9d67f7
 import warnings
-from collections.abc import Callable,Iterable,Mapping,Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache,cached_property,wraps
+from functools import cache, cached_property, wraps
 from pathlib import Path
 
-import numpy as np,pandas as pd
-from traitlets import HasTraits,List,Unicode
+import numpy as np
+import pandas as pd
+from traitlets import HasTraits, List, Unicode
 
-from ..backbone.towers import Backbone,fingerprint,load_backbone
-from ..contracts import Caption,LabError,RetrievalMethod
-from ..corpora.catalog import Corpus,load_corpus
-from ..corpora.gloss import gloss_languages,to_english
+from ..backbone.towers import Backbone, fingerprint, load_backbone
+from ..contracts import Caption, LabError, RetrievalMethod
+from ..corpora.catalog import Corpus, load_corpus
+from ..corpora.gloss import gloss_languages, to_english
+from ..search.gallery import Gallery, Hits
 from ..search.queries import supported_languages
 from ..search.sources import data_address
-from ..search.gallery import Gallery,Hits
 from ..search.translated import TranslatedQueries
-from ..search.views import rank_of,view
+from ..search.views import rank_of, view
 from ..training.recipes import shipped_run
 from ..training.runs import load_method
 
@@ -32,206 +33,312 @@ from ..training.runs import load_method
 @dataclass
 class Model:
     "A method with a name and its view of the pictures"
-    name:str                  # as shown
-    method:RetrievalMethod    # who reads and compares
-    seen:Callable[[],Gallery] # all pictures of the workbench for it, looked at when they are first asked for
-    folder:Path|None = None   # the run it comes from, where it comes from one
+
+    name: str  # as shown
+    method: RetrievalMethod  # who reads and compares
+    seen: Callable[[], Gallery]  # all pictures of the workbench for it, looked at when they are first asked for
+    folder: Path | None = None  # the run it comes from, where it comes from one
 
     @cached_property
-    def gallery(self)->Gallery: return self.seen()
-    def among(self, ids:Iterable[str]|None=None)->Gallery:
+    def gallery(self) -> Gallery:
+        return self.seen()
+
+    def among(self, ids: Iterable[str] | None = None) -> Gallery:
         "The gallery, or some of its pictures"
         return self.gallery if ids is None else view(self.gallery, ids)
-    def search(self, text:str, language:str|None=None, k:int=12, among:Iterable[str]|None=None)->Hits:
+
+    def search(self, text: str, language: str | None = None, k: int = 12, among: Iterable[str] | None = None) -> Hits:
         "Pictures that fit a sentence, best first"
         return self.among(among).search(text, language, k)
-    def rank_of(self, text:str, id:str, language:str|None=None, among:Iterable[str]|None=None)->int:
+
+    def rank_of(self, text: str, id: str, language: str | None = None, among: Iterable[str] | None = None) -> int:
         "The rank of one picture; those that score as high count before it"
         return rank_of(self.among(among), text, id, language)
+
     @property
-    def languages(self)->tuple[str,...]: return supported_languages(self.method)
+    def languages(self) -> tuple[str, ...]:
+        return supported_languages(self.method)
 
 # %% ../../nbs/700_explore.workbench.ipynb #d3dcdd2a
 class Workbench(HasTraits):
     "Models, pictures and captions that explorers look at"
-    names = List(Unicode()) # of the models; observed by panels, so that a model that is added appears in all of them
-    def __init__(self,
-        models:RetrievalMethod|Mapping[str,RetrievalMethod], # one, or several by name; the first is the main one
-        corpus:Corpus|None=None,          # where captions and facts come from
-        splits:Sequence[str]=('test',),   # of the corpus, shown together
-        gallery:Gallery|None=None         # pictures of one's own instead of the corpus's
+
+    names = List(Unicode())  # of the models; observed by panels, so that a model that is added appears in all of them
+
+    def __init__(
+        self,
+        models: RetrievalMethod | Mapping[str, RetrievalMethod],  # one, or several by name; the first is the main one
+        corpus: Corpus | None = None,  # where captions and facts come from
+        splits: Sequence[str] = ("test",),  # of the corpus, shown together
+        gallery: Gallery | None = None,  # pictures of one's own instead of the corpus's
     ):
         super().__init__()
         named = models if isinstance(models, Mapping) else {models.name: models}
-        if not named: raise LabError('a workbench without a model', 'at least one', 'Load one: load_run(shipped_run()).')
-        if corpus is None and gallery is None: raise LabError('neither a corpus nor a gallery', 'pictures to look at', "Give corpus=load_corpus('pictograms') or gallery=Gallery(method).add(folder).")
-        self._by_picture:dict[str,list[Caption]]|None = None
-        self.corpus,self.splits,self.models = corpus,tuple(splits) if corpus and gallery is None else (),{}
+        if not named:
+            raise LabError("a workbench without a model", "at least one", "Load one: load_run(shipped_run()).")
+        if corpus is None and gallery is None:
+            raise LabError(
+                "neither a corpus nor a gallery",
+                "pictures to look at",
+                "Give corpus=load_corpus('pictograms') or gallery=Gallery(method).add(folder).",
+            )
+        self._by_picture: dict[str, list[Caption]] | None = None
+        self.corpus, self.splits, self.models = corpus, tuple(splits) if corpus and gallery is None else (), {}
         first = next(iter(named.values()))
         self._pictures = gallery if gallery is not None else self._fill(Gallery(first))
-        for name,method in named.items(): self.add(name, method)
+        for name, method in named.items():
+            self.add(name, method)
 
-    def _fill(self, gallery:Gallery)->Gallery:
-        for split in self.splits: gallery.add_split(self.corpus, split)
+    def _fill(self, gallery: Gallery) -> Gallery:
+        for split in self.splits:
+            gallery.add_split(self.corpus, split)
         return gallery
-    def _seen_by(self, method:RetrievalMethod)->Callable[[],Gallery]:
+
+    def _seen_by(self, method: RetrievalMethod) -> Callable[[], Gallery]:
         "The pictures for a method; it looks at them itself, later, where it reads more than is known of them"
-        known = self._pictures; lacking = {*method.read_columns}&{'visual_tokens','frame_features','description_ids'}-{*known.columns,*(['description_ids'] if any(known.descriptions) else [])}
-        def look(): own = self._fill(Gallery(method)); own.thumbnails = known.thumbnails; return own
-        if method is not known.method and self.splits and lacking and fingerprint(method.backbone)==fingerprint(known.method.backbone): return look
+        known = self._pictures
+        lacking = {*method.read_columns} & {"visual_tokens", "frame_features", "description_ids"} - {
+            *known.columns,
+            *(["description_ids"] if any(known.descriptions) else []),
+        }
+
+        def look():
+            own = self._fill(Gallery(method))
+            own.thumbnails = known.thumbnails
+            return own
+
+        if (
+            method is not known.method
+            and self.splits
+            and lacking
+            and fingerprint(method.backbone) == fingerprint(known.method.backbone)
+        ):
+            return look
         found = known if method is known.method else view(known, method=method)
         return lambda: found
-    def add(self,
-        name:str,               # as shown; an earlier model of that name is replaced
-        method:RetrievalMethod, # on the backbone of the others
-        folder:str|Path|None=None # the run it comes from
-    )->Model:
+
+    def add(
+        self,
+        name: str,  # as shown; an earlier model of that name is replaced
+        method: RetrievalMethod,  # on the backbone of the others
+        folder: str | Path | None = None,  # the run it comes from
+    ) -> Model:
         "Another model over the same pictures"
         self.models[name] = Model(name, method, self._seen_by(method), folder and Path(folder))
         self.names = list(self.models)
         return self.models[name]
 
     @property
-    def main(self)->Model: return next(iter(self.models.values()))
+    def main(self) -> Model:
+        return next(iter(self.models.values()))
+
     @property
-    def ids(self)->list[str]: return self._pictures.ids
+    def ids(self) -> list[str]:
+        return self._pictures.ids
+
     @property
-    def languages(self)->tuple[str,...]:
+    def languages(self) -> tuple[str, ...]:
         "Languages that some model reads, the main model's first"
         return tuple(dict.fromkeys(l for m in self.models.values() for l in m.languages))
-    def model(self, name:str|None=None)->Model:
+
+    def model(self, name: str | None = None) -> Model:
         "A model by its name; the main one when not given"
-        if name is None: return self.main
-        if name not in self.models: raise LabError(f'a model {name!r}', f'one of {list(self.models)}', 'Add it: workbench.add(name, method).')
+        if name is None:
+            return self.main
+        if name not in self.models:
+            raise LabError(f"a model {name!r}", f"one of {list(self.models)}", "Add it: workbench.add(name, method).")
         return self.models[name]
-    def __repr__(self): return f'Workbench: {len(self.ids):,} pictures, {", ".join(f"{n!r}" for n in self.models)}'
+
+    def __repr__(self):
+        return f"Workbench: {len(self.ids):,} pictures, {', '.join(f'{n!r}' for n in self.models)}"
 
 # %% ../../nbs/700_explore.workbench.ipynb #1ce51e9f
-def _captions(self:Workbench)->dict[str,list[Caption]]:
-    if self._by_picture is not None: return self._by_picture
-    found = {i:[] for i in self.ids}
-    if not self.splits: every = self._pictures.captions
-    else: every = (c for split in self.splits for l in self.corpus.languages for c in self.corpus.captions(split, l))
-    for c in every: found.setdefault(c.visual_id, []).append(c)
+def _captions(self: Workbench) -> dict[str, list[Caption]]:
+    if self._by_picture is not None:
+        return self._by_picture
+    found = {i: [] for i in self.ids}
+    if not self.splits:
+        every = self._pictures.captions
+    else:
+        every = (c for split in self.splits for l in self.corpus.languages for c in self.corpus.captions(split, l))
+    for c in every:
+        found.setdefault(c.visual_id, []).append(c)
     self._by_picture = found
     return found
 
-def captions(self:Workbench,
-    visual_id:str,          # a picture of the workbench
-    language:str|None=None, # ISO 639-1; None: all
-    origin:str|None=None    # human | mt | mllm; None: all
-)->list[Caption]:
+
+def captions(
+    self: Workbench,
+    visual_id: str,  # a picture of the workbench
+    language: str | None = None,  # ISO 639-1; None: all
+    origin: str | None = None,  # human | mt | mllm; None: all
+) -> list[Caption]:
     "Captions of one picture"
-    return [c for c in _captions(self).get(visual_id, ()) if language in (None, c.language) and origin in (None, c.origin)]
+    return [
+        c for c in _captions(self).get(visual_id, ()) if language in (None, c.language) and origin in (None, c.origin)
+    ]
 
-def alt(self:Workbench, visual_id:str)->str:
+
+def alt(self: Workbench, visual_id: str) -> str:
     "What a picture shows, in words: a source-language caption, or else its id"
-    own = self.captions(visual_id); source = self.main.method.backbone.source_language
-    return next((c.text for c in own if c.language==source), own[0].text if own else visual_id)
+    own = self.captions(visual_id)
+    source = self.main.method.backbone.source_language
+    return next((c.text for c in own if c.language == source), own[0].text if own else visual_id)
 
-def address(self:Workbench, visual_id:str)->str:
+
+def address(self: Workbench, visual_id: str) -> str:
     "The thumbnail as an address that needs no file"
     return data_address(self._pictures.thumbnails[visual_id])
 
-def picture(self:Workbench, visual_id:str):
+
+def picture(self: Workbench, visual_id: str):
     "A picture as the model sees it, PIL"
     for split in self.splits:
         v = self.corpus.visuals(split)
-        if visual_id in v._index: return v[v.index_of(visual_id)].picture
-    import io; from PIL import Image
-    return Image.open(io.BytesIO(self._pictures.thumbnails[visual_id])).convert('RGB')
+        if visual_id in v._index:
+            return v[v.index_of(visual_id)].picture
+    import io
 
-Workbench.captions,Workbench.alt,Workbench.address,Workbench.picture = captions,alt,address,picture
+    from PIL import Image
+
+    return Image.open(io.BytesIO(self._pictures.thumbnails[visual_id])).convert("RGB")
+
+
+Workbench.captions, Workbench.alt, Workbench.address, Workbench.picture = captions, alt, address, picture
 
 # %% ../../nbs/700_explore.workbench.ipynb #47a492e0
-def sample(self:Workbench,
-    n:int,                              # captions in all
-    languages:Sequence[str]|None=None,  # None: the main model's targets that have captions
-    origin:str|None='human',            # None: all
-    seed:int=0                          # which
-)->list[Caption]:
+def sample(
+    self: Workbench,
+    n: int,  # captions in all
+    languages: Sequence[str] | None = None,  # None: the main model's targets that have captions
+    origin: str | None = "human",  # None: all
+    seed: int = 0,  # which
+) -> list[Caption]:
     "Captions drawn at random, evenly over the languages"
     languages = [l for l in (languages or self.main.method.languages)]
-    pools = {l:[c for i in self.ids for c in self.captions(i, l, origin)] for l in languages}
-    pools = {l:p for l,p in pools.items() if p}
-    if not pools: raise LabError(f'no {origin or ""} captions in {", ".join(languages)}', 'pictures with captions', 'Give a corpus, or add captions to the gallery.')
-    share = [n*(k+1)//len(pools)-n*k//len(pools) for k in range(len(pools))]
+    pools = {l: [c for i in self.ids for c in self.captions(i, l, origin)] for l in languages}
+    pools = {l: p for l, p in pools.items() if p}
+    if not pools:
+        raise LabError(
+            f"no {origin or ''} captions in {', '.join(languages)}",
+            "pictures with captions",
+            "Give a corpus, or add captions to the gallery.",
+        )
+    share = [n * (k + 1) // len(pools) - n * k // len(pools) for k in range(len(pools))]
     rng = np.random.default_rng(seed)
-    return [p[i] for p,s in zip(pools.values(), share) for i in np.sort(rng.permutation(len(p))[:s])]
+    return [p[i] for p, s in zip(pools.values(), share) for i in np.sort(rng.permutation(len(p))[:s])]
+
 
 Workbench.sample = sample
 
 # %% ../../nbs/700_explore.workbench.ipynb #bc06ae4c
-def _facets(self:Workbench)->pd.DataFrame:
+def _facets(self: Workbench) -> pd.DataFrame:
     "A row a picture: split, what the corpus knows (place, object …), languages of its captions"
-    rows = {i:{} for i in self.ids}
+    rows = {i: {} for i in self.ids}
     for split in self.splits:
-        for i in self.corpus.visuals(split).ids: rows[i] = dict(split=split) | self.corpus.facts(i)
+        for i in self.corpus.visuals(split).ids:
+            rows[i] = dict(split=split) | self.corpus.facts(i)
     told = {i: tuple(dict.fromkeys(c.language for c in self.captions(i))) for i in self.ids}
-    if any(told.values()): rows = {i: r | dict(language=told[i]) for i,r in rows.items()}
-    return pd.DataFrame.from_dict(rows, orient='index')
+    if any(told.values()):
+        rows = {i: r | dict(language=told[i]) for i, r in rows.items()}
+    return pd.DataFrame.from_dict(rows, orient="index")
 
-def choices(self:Workbench, facet:str)->list[str]:
+
+def choices(self: Workbench, facet: str) -> list[str]:
     "Values of a facet, sorted"
     values = self.facets[facet] if facet in self.facets else ()
     return sorted({o for v in values for o in (v if isinstance(v, tuple) else (v,)) if isinstance(o, str)})
 
-def among(self:Workbench,
-    **filters:str # facet → value; an empty value filters nothing
-)->list[str]|None: # ids; None: nothing is filtered
-    "Pictures that have all of the values"
-    wanted = {f:v for f,v in filters.items() if v}
-    if unknown := [f for f in wanted if f not in self.facets]: raise LabError(f'a filter by {unknown}', f'some of {list(self.facets)}', 'Leave it out, or give a corpus that knows it.')
-    if not wanted: return None
-    keep = np.logical_and.reduce([[v in o if isinstance(o, tuple) else v==o for o in self.facets[f]] for f,v in wanted.items()])
-    return [i for i,k in zip(self.ids, keep) if k]
 
-Workbench.facets = cached_property(_facets); Workbench.facets.__set_name__(Workbench, 'facets')
-Workbench.choices,Workbench.among = choices,among
+def among(
+    self: Workbench,
+    **filters: str,  # facet → value; an empty value filters nothing
+) -> list[str] | None:  # ids; None: nothing is filtered
+    "Pictures that have all of the values"
+    wanted = {f: v for f, v in filters.items() if v}
+    if unknown := [f for f in wanted if f not in self.facets]:
+        raise LabError(
+            f"a filter by {unknown}", f"some of {list(self.facets)}", "Leave it out, or give a corpus that knows it."
+        )
+    if not wanted:
+        return None
+    keep = np.logical_and.reduce(
+        [[v in o if isinstance(o, tuple) else v == o for o in self.facets[f]] for f, v in wanted.items()]
+    )
+    return [i for i, k in zip(self.ids, keep) if k]
+
+
+Workbench.facets = cached_property(_facets)
+Workbench.facets.__set_name__(Workbench, "facets")
+Workbench.choices, Workbench.among = choices, among
 
 # %% ../../nbs/700_explore.workbench.ipynb #86302b52
-SHIPPED = {'DASD':'method', 'static adapter':'static_adapter', 'official form':'official_form', 'LECCR':'leccr', 'SMALR':'smalr'} # as shown → folder of the shipped weights
-TRANSLATED = 'English, translated query'
+# as shown → folder of the shipped weights
+SHIPPED = {
+    "DASD": "method",
+    "static adapter": "static_adapter",
+    "official form": "official_form",
+    "LECCR": "leccr",
+    "SMALR": "smalr",
+}
+TRANSLATED = "English, translated query"
+
 
 def lexicon_model(
-    backbone:Backbone # reads English
-)->TranslatedQueries:
+    backbone: Backbone,  # reads English
+) -> TranslatedQueries:
     "The frozen English tower behind the lab's own word-by-word translation"
-    return TranslatedQueries(backbone, [l for l in gloss_languages() if l!=backbone.source_language], lambda text,language: to_english(text, language).english)
+    return TranslatedQueries(
+        backbone,
+        [l for l in gloss_languages() if l != backbone.source_language],
+        lambda text, language: to_english(text, language).english,
+    )
+
 
 @cache
-def default_workbench()->Workbench:
+def default_workbench() -> Workbench:
     "The shipped models over the test and validation pictures of the built-in corpus"
-    folder = shipped_run(); backbone = load_backbone(folder/'backbone')
-    models = {name:load_method(folder/kept, backbone) for name,kept in SHIPPED.items() if (folder/kept).is_dir()}
-    made = Workbench(models | {TRANSLATED: lexicon_model(backbone)}, load_corpus('pictograms'), ('test','validation'))
-    for name,kept in SHIPPED.items():
-        if name in made.models: made.models[name].folder = folder/kept
+    folder = shipped_run()
+    backbone = load_backbone(folder / "backbone")
+    models = {name: load_method(folder / kept, backbone) for name, kept in SHIPPED.items() if (folder / kept).is_dir()}
+    made = Workbench(models | {TRANSLATED: lexicon_model(backbone)}, load_corpus("pictograms"), ("test", "validation"))
+    for name, kept in SHIPPED.items():
+        if name in made.models:
+            made.models[name].folder = folder / kept
     return made
 
 # %% ../../nbs/700_explore.workbench.ipynb #bec51091
 class State(HasTraits):
     "What an explorer shows, observable; knows no widget"
-    message = Unicode()           # for the person: an error or a notice, '' when all is well
-    workbench:Workbench
-    def __init__(self,
-        workbench:Workbench|None=None, # None: the default one
-        **traits                       # first values
+
+    message = Unicode()  # for the person: an error or a notice, '' when all is well
+    workbench: Workbench
+
+    def __init__(
+        self,
+        workbench: Workbench | None = None,  # None: the default one
+        **traits,  # first values
     ):
         self.workbench = default_workbench() if workbench is None else workbench
         super().__init__(**traits)
 
+
 def told(
-    act:Callable # a method of a State
-)->Callable:
+    act: Callable,  # a method of a State
+) -> Callable:
     "Errors and notices of a method become the state's message (a decorator)"
+
     @wraps(act)
     def tell(self, *args, **options):
-        self.message = ''
+        self.message = ""
         with warnings.catch_warnings(record=True) as notices:
-            warnings.simplefilter('ignore'); warnings.simplefilter('always', UserWarning)
-            try: result,said = act(self, *args, **options),''
-            except LabError as e: result,said = None,str(e)
-        self.message = said or ' '.join(dict.fromkeys(str(n.message) for n in notices if n.category is UserWarning))
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("always", UserWarning)
+            try:
+                result, said = act(self, *args, **options), ""
+            except LabError as e:
+                result, said = None, str(e)
+        self.message = said or " ".join(dict.fromkeys(str(n.message) for n in notices if n.category is UserWarning))
         return result
+
     return tell

@@ -7,198 +7,332 @@ __all__ = ['LECCRConfig', 'Temperature', 'LECCR', 'check_language', 'tokens', 'e
            'visual_columns', 'visual_features', 'described', 'encode_visuals', 'score', 'training_features']
 
 # %% ../../nbs/35_leccr.encoder.ipynb #ee1e2636
-from collections.abc import Mapping,Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor,nn
+from torch import Tensor, nn
 
-from ..backbone.places import joined,picture_columns
+from ..backbone.places import joined, picture_columns
 from ..backbone.tokens import CaptionTokenizer
-from ..backbone.towers import Backbone,attention,captions_in_batches
-from ..contracts import LabError,RetrievalMethod,register_method
+from ..backbone.towers import Backbone, attention, captions_in_batches
+from ..contracts import LabError, RetrievalMethod, register_method
 from ..corpora.descriptions import UNDESCRIBED
-from .interaction import Descriptions,InteractionConfig,Similarity,VisionConfig,VisualSide,fused_scores,slot_scores
-from .slots import BlockConfig,SlotsConfig
-from .texts import MethodText,MultilingualText,TextConfig,frozen_tokens
+from dasd_lab.leccr.interaction import (
+    Descriptions,
+    InteractionConfig,
+    Similarity,
+    VisionConfig,
+    VisualSide,
+    fused_scores,
+    slot_scores,
+)
+from .slots import BlockConfig, SlotsConfig
+from .texts import MethodText, MultilingualText, TextConfig, frozen_tokens
 
 # %% ../../nbs/35_leccr.encoder.ipynb #1b5cc57c
 @dataclass(frozen=True)
 class LECCRConfig:
     "What LECCR is built from"
-    languages:tuple[str,...] = ('de',)         # target languages, ISO 639-1
-    text:TextConfig = TextConfig()             # what captions are read with
-    embed_dim:int = 256                        # E, the shared space
-    descriptions:Descriptions = 'slots'        # what is made of a description; 'none': pictures alone
-    description_encoder:Literal['shared','frozen'] = 'shared' # the caption encoder, or the backbone's text tower
-    description_grad:bool = False              # does the shared encoder learn from descriptions?
-    vision:VisionConfig = VisionConfig()       # what is read of a picture or clip
-    slots:SlotsConfig = SlotsConfig()          # how many, how deep
-    interaction:InteractionConfig = InteractionConfig() # who reads whom
-    block:BlockConfig = BlockConfig()          # of all attention
-    maps:bool = False                          # for the term `slot_vision_matching`
-    similarity:Similarity = 'cosine'           # of captions and slots; 'raw' in the authors' code
-    beta:float = .8                            # share of the global similarity in a score
-    temperature:float = .07                    # that a learnt one starts from
+
+    languages: tuple[str, ...] = ("de",)  # target languages, ISO 639-1
+    text: TextConfig = TextConfig()  # what captions are read with
+    embed_dim: int = 256  # E, the shared space
+    descriptions: Descriptions = "slots"  # what is made of a description; 'none': pictures alone
+    description_encoder: Literal["shared", "frozen"] = "shared"  # the caption encoder, or the backbone's text tower
+    description_grad: bool = False  # does the shared encoder learn from descriptions?
+    vision: VisionConfig = VisionConfig()  # what is read of a picture or clip
+    slots: SlotsConfig = SlotsConfig()  # how many, how deep
+    interaction: InteractionConfig = InteractionConfig()  # who reads whom
+    block: BlockConfig = BlockConfig()  # of all attention
+    maps: bool = False  # for the term `slot_vision_matching`
+    similarity: Similarity = "cosine"  # of captions and slots; 'raw' in the authors' code
+    beta: float = 0.8  # share of the global similarity in a score
+    temperature: float = 0.07  # that a learnt one starts from
+
 
 class Temperature(nn.Module):
     "One number that cosines are divided by"
-    def __init__(self,
-        start:float # before training
-    ): super().__init__(); self.value = nn.Parameter(torch.tensor(start))
+
+    def __init__(
+        self,
+        start: float,  # before training
+    ):
+        super().__init__()
+        self.value = nn.Parameter(torch.tensor(start))
 
 # %% ../../nbs/35_leccr.encoder.ipynb #bd9f52b4
 @register_method
 class LECCR(RetrievalMethod):
     "Multimodal-LLM-enhanced cross-lingual cross-modal retrieval (ACM MM 2024)"
-    name,config_class,frozen_source = 'leccr',LECCRConfig,False
-    def __init__(self,
-        config:LECCRConfig,            # settings
-        backbone:Backbone,             # frozen
-        tokenizer:CaptionTokenizer|int # multilingual; or just the vocabulary's size
+
+    name, config_class, frozen_source = "leccr", LECCRConfig, False
+
+    def __init__(
+        self,
+        config: LECCRConfig,  # settings
+        backbone: Backbone,  # frozen
+        tokenizer: CaptionTokenizer | int,  # multilingual; or just the vocabulary's size
     ):
         super().__init__()
-        if bool(config.text.encoder)==bool(config.text.method): raise LabError(f'a text side with encoder {config.text.encoder} and method {config.text.method!r}', 'one of the two', 'Set the other to nothing: {} or "".')
-        if config.text.method and config.description_encoder=='shared' and config.descriptions!='none':
-            raise LabError(f'descriptions through the text side of {config.text.method!r}', 'a text side that reads English', 'Set `description_encoder` to frozen.')
-        self.config,self.backbone,self.languages = config,backbone,tuple(config.languages)
+        if bool(config.text.encoder) == bool(config.text.method):
+            raise LabError(
+                f"a text side with encoder {config.text.encoder} and method {config.text.method!r}",
+                "one of the two",
+                'Set the other to nothing: {} or "".',
+            )
+        if config.text.method and config.description_encoder == "shared" and config.descriptions != "none":
+            raise LabError(
+                f"descriptions through the text side of {config.text.method!r}",
+                "a text side that reads English",
+                "Set `description_encoder` to frozen.",
+            )
+        self.config, self.backbone, self.languages = config, backbone, tuple(config.languages)
         self.tokenizer = None if isinstance(tokenizer, int) else tokenizer
         self.n_tokens = tokenizer if isinstance(tokenizer, int) else len(tokenizer)
-        self.text = MultilingualText(config.text, self.n_tokens) if config.text.encoder else MethodText(config.text, self.languages, backbone, tokenizer)
+        self.text = (
+            MultilingualText(config.text, self.n_tokens)
+            if config.text.encoder
+            else MethodText(config.text, self.languages, backbone, tokenizer)
+        )
         self.text_head = nn.Linear(self.text.width, config.embed_dim)
-        self.visual = VisualSide(backbone.embed_dim, self.text.width if config.description_encoder=='shared' else backbone.width, config.embed_dim, config.descriptions, config.vision,
-                                 config.slots, config.interaction, config.block, config.maps)
+        self.visual = VisualSide(
+            backbone.embed_dim,
+            self.text.width if config.description_encoder == "shared" else backbone.width,
+            config.embed_dim,
+            config.descriptions,
+            config.vision,
+            config.slots,
+            config.interaction,
+            config.block,
+            config.maps,
+        )
         self.temperature = Temperature(config.temperature)
 
     @property
-    def embed_dim(self)->int: return self.config.embed_dim
+    def embed_dim(self) -> int:
+        return self.config.embed_dim
+
     @property
-    def context_length(self)->int: return self.text.context_length
+    def context_length(self) -> int:
+        return self.text.context_length
+
     @property
-    def pad_length(self)->int|None: return self.text.pad_length
+    def pad_length(self) -> int | None:
+        return self.text.pad_length
 
     @classmethod
-    def reads(cls,
-        config:LECCRConfig # of such a method
-    )->tuple[str,...]:     # of `contracts.COLUMNS`
+    def reads(
+        cls,
+        config: LECCRConfig,  # of such a method
+    ) -> tuple[str, ...]:  # of `contracts.COLUMNS`
         "What training hands to it"
         text = MultilingualText.columns if config.text.encoder else MethodText.columns
-        seen = dict(places=('visual_tokens','visual_mask'), frames=('frame_features','frame_mask'))[config.vision.reads]
-        return (*text, *seen, *(() if config.descriptions=='none' else ('description_ids','description_end')), 'visual_index')
+        seen = dict(places=("visual_tokens", "visual_mask"), frames=("frame_features", "frame_mask"))[
+            config.vision.reads
+        ]
+        return (
+            *text,
+            *seen,
+            *(() if config.descriptions == "none" else ("description_ids", "description_end")),
+            "visual_index",
+        )
 
-    def start_from(self, rows:Tensor, folder)->None:
+    def start_from(self, rows: Tensor, folder) -> None:
         "Begin with a published text encoder"
         self.text.start_from(folder)
 
 # %% ../../nbs/35_leccr.encoder.ipynb #f25a479d
-def check_language(self:LECCR, language:str)->None:
+def check_language(self: LECCR, language: str) -> None:
     "Refuse a language that was not trained"
     if language not in (*self.languages, self.backbone.source_language):
-        raise LabError(f'a caption in {language!r}', f'one of {[*self.languages, self.backbone.source_language]}', 'Train this language first: `dasd-lab train --languages …`.')
+        raise LabError(
+            f"a caption in {language!r}",
+            f"one of {[*self.languages, self.backbone.source_language]}",
+            "Train this language first: `dasd-lab train --languages …`.",
+        )
 
-def tokens(self:LECCR,
-    texts:Sequence[str],    # captions, or descriptions
-    descriptions:bool=False # in the pieces that descriptions are read in?
-)->tuple[Tensor,Tensor]:    # ids [B, L], end_index [B]
+
+def tokens(
+    self: LECCR,
+    texts: Sequence[str],  # captions, or descriptions
+    descriptions: bool = False,  # in the pieces that descriptions are read in?
+) -> tuple[Tensor, Tensor]:  # ids [B, L], end_index [B]
     "Ids as the encoder wants them"
-    if descriptions and self.config.description_encoder=='frozen': return self.backbone.tokens(texts)
-    if self.tokenizer is None: raise LabError('texts for a method without a tokenizer', 'one that was stored with its tokenizer', 'Load the method from its run.')
+    if descriptions and self.config.description_encoder == "frozen":
+        return self.backbone.tokens(texts)
+    if self.tokenizer is None:
+        raise LabError(
+            "texts for a method without a tokenizer",
+            "one that was stored with its tokenizer",
+            "Load the method from its run.",
+        )
     return self.tokenizer(texts, self.context_length, self.pad_length)
 
+
 @torch.inference_mode()
-def encode_captions(self:LECCR,
-    captions:Sequence[str], # sentences in one language
-    language:str,           # a trained language, or the source language
-    batch_size:int=256      # captions at a time
-)->Tensor:                  # [B, E]
+def encode_captions(
+    self: LECCR,
+    captions: Sequence[str],  # sentences in one language
+    language: str,  # a trained language, or the source language
+    batch_size: int = 256,  # captions at a time
+) -> Tensor:  # [B, E]
     "Captions as vectors of the shared space, not normalised (Eq. 2)"
     self.check_language(language)
+
     def encode(some):
-        if language==self.backbone.source_language and self.config.text.method: return self.text_head(self.backbone.encode_source(some).to(self.backbone.device))
-        ids,end_index = (t.to(self.backbone.device) for t in self.tokens(some))
-        with attention(self.backbone.device): return self.text_head(self.text.captions(ids, end_index, language))
+        if language == self.backbone.source_language and self.config.text.method:
+            return self.text_head(self.backbone.encode_source(some).to(self.backbone.device))
+        ids, end_index = (t.to(self.backbone.device) for t in self.tokens(some))
+        with attention(self.backbone.device):
+            return self.text_head(self.text.captions(ids, end_index, language))
+
     return captions_in_batches(encode, captions, self.embed_dim, batch_size)
 
-LECCR.check_language,LECCR.tokens,LECCR.encode_captions = check_language,tokens,encode_captions
+
+LECCR.check_language, LECCR.tokens, LECCR.encode_captions = check_language, tokens, encode_captions
 
 # %% ../../nbs/35_leccr.encoder.ipynb #513c71b0
-def description_columns(self:LECCR,
-    descriptions:Sequence[str] # one a picture, '' where there is none
-)->dict[str,Tensor]:           # 'description_ids' [N, L], 'description_end' [N]
+def description_columns(
+    self: LECCR,
+    descriptions: Sequence[str],  # one a picture, '' where there is none
+) -> dict[str, Tensor]:  # 'description_ids' [N, L], 'description_end' [N]
     "Descriptions as ids"
-    return dict(zip(('description_ids','description_end'), self.tokens([d or UNDESCRIBED for d in descriptions], descriptions=True)))
+    return dict(
+        zip(
+            ("description_ids", "description_end"),
+            self.tokens([d or UNDESCRIBED for d in descriptions], descriptions=True),
+        )
+    )
 
-def visual_columns(self:LECCR,
-    pictures,                             # what `backbone.encode_pictures` takes
-    descriptions:Sequence[str]|None=None, # one a picture, '' where there is none; None: there are none
-    known:Mapping[str,Tensor]|None=None   # columns that the same backbone gave before
-)->dict[str,Tensor]:                      # some of `contracts.COLUMNS`, first axis N
+
+def visual_columns(
+    self: LECCR,
+    pictures,  # what `backbone.encode_pictures` takes
+    descriptions: Sequence[str] | None = None,  # one a picture, '' where there is none; None: there are none
+    known: Mapping[str, Tensor] | None = None,  # columns that the same backbone gave before
+) -> dict[str, Tensor]:  # some of `contracts.COLUMNS`, first axis N
     "What `encode_visuals` wants to know of pictures"
-    known = known or {}; wanted = [k for k in self.read_columns if k in ('visual_tokens','visual_mask','frame_features','frame_mask')]; new = set(wanted)-set(known)
-    if new and pictures is None: raise LabError(f'pictures of which {", ".join(known)} is known, and nothing to look at', f'{", ".join(sorted(new))}, which this method reads', 'Add the pictures to a gallery of its own: Gallery(method).add(pictures).')
-    if new or 'image_features' not in known: known = {**picture_columns(self.backbone, pictures, new), **known}
-    found = {k: known[k] for k in ('image_features',*wanted)}
-    if self.config.descriptions=='none': return found
-    return found | self.description_columns(descriptions or ['']*len(found['image_features']))
+    known = known or {}
+    wanted = [k for k in self.read_columns if k in ("visual_tokens", "visual_mask", "frame_features", "frame_mask")]
+    new = set(wanted) - set(known)
+    if new and pictures is None:
+        raise LabError(
+            f"pictures of which {', '.join(known)} is known, and nothing to look at",
+            f"{', '.join(sorted(new))}, which this method reads",
+            "Add the pictures to a gallery of its own: Gallery(method).add(pictures).",
+        )
+    if new or "image_features" not in known:
+        known = {**picture_columns(self.backbone, pictures, new), **known}
+    found = {k: known[k] for k in ("image_features", *wanted)}
+    if self.config.descriptions == "none":
+        return found
+    return found | self.description_columns(descriptions or [""] * len(found["image_features"]))
 
-def visual_features(self:LECCR,
-    columns:Mapping[str,Tensor], # see `visual_columns`
-    trace:list|None=None         # receives what slots attend to
-)->dict[str,Tensor]:             # see `VisualSide`
+
+def visual_features(
+    self: LECCR,
+    columns: Mapping[str, Tensor],  # see `visual_columns`
+    trace: list | None = None,  # receives what slots attend to
+) -> dict[str, Tensor]:  # see `VisualSide`
     "Pictures and descriptions of a batch as named features"
-    seen,mask = ('visual_tokens','visual_mask') if self.config.vision.reads=='places' else ('frame_features','frame_mask')
-    if seen not in columns and seen=='visual_tokens': raise LabError('pictures as one vector each', 'their places, which this method was trained on', 'Hand on what `method.visual_columns(pictures, descriptions)` gives.')
-    visual = columns[seen].float() if seen in columns else columns['image_features'][:,None]
+    seen, mask = (
+        ("visual_tokens", "visual_mask") if self.config.vision.reads == "places" else ("frame_features", "frame_mask")
+    )
+    if seen not in columns and seen == "visual_tokens":
+        raise LabError(
+            "pictures as one vector each",
+            "their places, which this method was trained on",
+            "Hand on what `method.visual_columns(pictures, descriptions)` gives.",
+        )
+    visual = columns[seen].float() if seen in columns else columns["image_features"][:, None]
     keep = columns[mask] if seen in columns and not bool(columns[mask].all()) else None
     return self.visual(visual, keep, *self.described(columns, len(visual)), trace)
 
-def described(self:LECCR,
-    columns:Mapping[str,Tensor], # with 'description_ids' and 'description_end', where there are descriptions
-    n:int                        # pictures
-)->tuple[Tensor,Tensor]|tuple[()]: # [N, L, W], mask [N, L]; nothing without descriptions
+
+def described(
+    self: LECCR,
+    columns: Mapping[str, Tensor],  # with 'description_ids' and 'description_end', where there are descriptions
+    n: int,  # pictures
+) -> tuple[Tensor, Tensor] | tuple[()]:  # [N, L, W], mask [N, L]; nothing without descriptions
     "Token features of the descriptions (Eq. 5)"
     c = self.config
-    if c.descriptions=='none': return ()
-    known = 'description_ids' in columns
-    ids,end = (columns[k] for k in ('description_ids','description_end')) if known else (t.to(self.backbone.device) for t in self.tokens([UNDESCRIBED], descriptions=True))
-    if c.description_encoder=='frozen': found = frozen_tokens(self.backbone, ids, end)
+    if c.descriptions == "none":
+        return ()
+    known = "description_ids" in columns
+    ids, end = (
+        (columns[k] for k in ("description_ids", "description_end"))
+        if known
+        else (t.to(self.backbone.device) for t in self.tokens([UNDESCRIBED], descriptions=True))
+    )
+    if c.description_encoder == "frozen":
+        found = frozen_tokens(self.backbone, ids, end)
     else:
-        with torch.set_grad_enabled(c.description_grad and torch.is_grad_enabled()): found = self.text.tokens(ids, end)
+        with torch.set_grad_enabled(c.description_grad and torch.is_grad_enabled()):
+            found = self.text.tokens(ids, end)
     return found if known else tuple(t.expand(n, *t.shape[1:]) for t in found)
 
-LECCR.description_columns,LECCR.visual_columns,LECCR.visual_features,LECCR.described = description_columns,visual_columns,visual_features,described
+
+LECCR.description_columns, LECCR.visual_columns, LECCR.visual_features, LECCR.described = (
+    description_columns,
+    visual_columns,
+    visual_features,
+    described,
+)
 
 # %% ../../nbs/35_leccr.encoder.ipynb #e121d0cf
 @torch.inference_mode()
-def encode_visuals(self:LECCR,
-    visuals:Tensor|Mapping[str,Tensor], # `visual_columns`, or image features [N, E] alone where frames are read
-    batch_size:int=256                  # pictures at a time
-)->dict[str,Tensor]:                    # 'features' [N, E], 'slots' [N, S, E] and, where not all are slots, 'slot_mask' [N, S]
+def encode_visuals(
+    self: LECCR,
+    visuals: Tensor | Mapping[str, Tensor],  # `visual_columns`, or image features [N, E] alone where frames are read
+    batch_size: int = 256,  # pictures at a time
+) -> dict[str, Tensor]:  # 'features' [N, E], 'slots' [N, S, E] and, where not all are slots, 'slot_mask' [N, S]
     "Pictures as this method compares them"
     columns = visuals if isinstance(visuals, Mapping) else dict(image_features=visuals)
-    names = dict(visual_features='features', slot_features='slots', slot_mask='slot_mask'); n,parts = len(next(iter(columns.values()))),[]
+    names = dict(visual_features="features", slot_features="slots", slot_mask="slot_mask")
+    n, parts = len(next(iter(columns.values()))), []
     for i in range(0, max(n, 1), batch_size):
-        with attention(self.backbone.device): found = self.visual_features({k: v[i:i+batch_size].to(self.backbone.device) for k,v in columns.items()}) if n else {}
-        parts.append({names[k]: v.cpu() for k,v in found.items() if k in names})
+        with attention(self.backbone.device):
+            found = (
+                self.visual_features({k: v[i : i + batch_size].to(self.backbone.device) for k, v in columns.items()})
+                if n
+                else {}
+            )
+        parts.append({names[k]: v.cpu() for k, v in found.items() if k in names})
     return {k: joined([p[k] for p in parts]) for k in parts[0]}
 
-def score(self:LECCR,
-    text_features:Tensor,       # [Q, E]
-    visuals:Mapping[str,Tensor] # a slice of what `encode_visuals` returned
-)->Tensor:                      # [Q, n]
+
+def score(
+    self: LECCR,
+    text_features: Tensor,  # [Q, E]
+    visuals: Mapping[str, Tensor],  # a slice of what `encode_visuals` returned
+) -> Tensor:  # [Q, n]
     "A share of the global similarity, the rest of the slot that fits best (Eq. 25)"
     whole = super(LECCR, self).score(text_features, visuals)
-    if 'slots' not in visuals or self.config.beta==1: return whole
-    return fused_scores(whole, slot_scores(text_features, visuals['slots'], visuals.get('slot_mask'), self.config.similarity), self.config.beta)
+    if "slots" not in visuals or self.config.beta == 1:
+        return whole
+    return fused_scores(
+        whole,
+        slot_scores(text_features, visuals["slots"], visuals.get("slot_mask"), self.config.similarity),
+        self.config.beta,
+    )
 
-def training_features(self:LECCR,
-    batch:Mapping # see `reads`; 'ids', 'end_index' and 'language' of target captions
-)->dict[str,Tensor]: # 'target_features', 'source_features', 'temperature', 'visual_index' and those of `VisualSide`
+
+def training_features(
+    self: LECCR,
+    batch: Mapping,  # see `reads`; 'ids', 'end_index' and 'language' of target captions
+) -> dict[str, Tensor]:  # 'target_features', 'source_features', 'temperature', 'visual_index' and those of `VisualSide`
     "Both languages and the pictures in the shared space"
-    target = self.text.captions(batch['ids'], batch['end_index'], batch['language'], longest=batch.get('longest'))
-    found = dict(target_features=self.text_head(target), source_features=self.text_head(self.text.source(batch)), temperature=self.temperature.value.expand(len(target)), visual_index=batch['visual_index'])
+    target = self.text.captions(batch["ids"], batch["end_index"], batch["language"], longest=batch.get("longest"))
+    found = dict(
+        target_features=self.text_head(target),
+        source_features=self.text_head(self.text.source(batch)),
+        temperature=self.temperature.value.expand(len(target)),
+        visual_index=batch["visual_index"],
+    )
     return found | self.visual_features(batch)
 
-LECCR.encode_visuals,LECCR.score,LECCR.training_features = encode_visuals,score,training_features
+
+LECCR.encode_visuals, LECCR.score, LECCR.training_features = encode_visuals, score, training_features

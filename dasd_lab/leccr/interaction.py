@@ -12,139 +12,183 @@ from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor,nn
+from torch import Tensor, nn
 
-from .slots import AttentionStack,BlockConfig,SemanticSlots,SlotsConfig
+from .slots import AttentionStack, BlockConfig, SemanticSlots, SlotsConfig
 
 # %% ../../nbs/34_leccr.interaction.ipynb #796719bb
 @dataclass(frozen=True)
 class InteractionConfig:
     "How visual tokens and slots meet"
-    direction:Literal['dual','coattention','c2v','v2c'] = 'dual' # both by cross-attention; one self-attention; vision reads slots; slots read vision
-    layers:int = 2                                                # blocks, each way
+
+    direction: Literal["dual", "coattention", "c2v", "v2c"] = (
+        "dual"  # both by cross-attention; one self-attention; vision reads slots; slots read vision
+    )
+    layers: int = 2  # blocks, each way
+
 
 class Interaction(nn.Module):
     "Visual tokens and slots, each with what the other holds"
-    def __init__(self,
-        width:int,                                    # D
-        config:InteractionConfig=InteractionConfig(), # direction, depth
-        block:BlockConfig=BlockConfig()               # of what
+
+    def __init__(
+        self,
+        width: int,  # D
+        config: InteractionConfig = InteractionConfig(),  # direction, depth
+        block: BlockConfig = BlockConfig(),  # of what
     ):
         super().__init__()
-        def stack(*directions): return AttentionStack(width, config.layers, block) if config.direction in directions else None
-        self.c2v,self.v2c,self.both = stack('dual','c2v'),stack('dual','v2c'),stack('coattention')
 
-    def forward(self,
-        visual:Tensor,                # [B, V, D]
-        slots:Tensor,                 # [B, S, D]
-        visual_mask:Tensor|None=None, # [B, V] True: a token; None: all are
-        slot_mask:Tensor|None=None,   # [B, S] likewise
-        trace:list|None=None          # receives (output, attention) of the blocks in which slots read
-    )->tuple[Tensor,Tensor]:          # [B, V, D], [B, S, D]
+        def stack(*directions):
+            return AttentionStack(width, config.layers, block) if config.direction in directions else None
+
+        self.c2v, self.v2c, self.both = stack("dual", "c2v"), stack("dual", "v2c"), stack("coattention")
+
+    def forward(
+        self,
+        visual: Tensor,  # [B, V, D]
+        slots: Tensor,  # [B, S, D]
+        visual_mask: Tensor | None = None,  # [B, V] True: a token; None: all are
+        slot_mask: Tensor | None = None,  # [B, S] likewise
+        trace: list | None = None,  # receives (output, attention) of the blocks in which slots read
+    ) -> tuple[Tensor, Tensor]:  # [B, V, D], [B, S, D]
         "Both after the meeting (Eq. 9-12)"
         if self.both is not None:
-            whole = lambda mask, x: torch.ones(x.shape[:2], dtype=torch.bool, device=x.device) if mask is None else mask.bool()
-            mask = None if visual_mask is None and slot_mask is None else torch.cat([whole(visual_mask, visual), whole(slot_mask, slots)], 1)
+            whole = lambda mask, x: (
+                torch.ones(x.shape[:2], dtype=torch.bool, device=x.device) if mask is None else mask.bool()
+            )
+            mask = (
+                None
+                if visual_mask is None and slot_mask is None
+                else torch.cat([whole(visual_mask, visual), whole(slot_mask, slots)], 1)
+            )
             found = self.both(torch.cat([visual, slots], 1), None, mask, trace)
-            return found[:,:visual.shape[1]],found[:,visual.shape[1]:]
-        return (visual if self.c2v is None else self.c2v(visual, slots, slot_mask)),(slots if self.v2c is None else self.v2c(slots, visual, visual_mask, trace))
+            return found[:, : visual.shape[1]], found[:, visual.shape[1] :]
+        return (visual if self.c2v is None else self.c2v(visual, slots, slot_mask)), (
+            slots if self.v2c is None else self.v2c(slots, visual, visual_mask, trace)
+        )
 
 # %% ../../nbs/34_leccr.interaction.ipynb #9d25b5a9
 @dataclass(frozen=True)
 class VisionConfig:
     "What is read of a picture or clip"
-    reads:Literal['places','frames'] = 'places' # the whole and its places, of every frame; or one vector a frame
-    layers:int = 0                              # self-attention blocks over them, 1 for clips
-    pooling:Literal['first','mean'] = 'first'   # the first token, or the mean of all
 
-Descriptions = Literal['slots','first','mean','tokens','none']
+    reads: Literal["places", "frames"] = "places"  # the whole and its places, of every frame; or one vector a frame
+    layers: int = 0  # self-attention blocks over them, 1 for clips
+    pooling: Literal["first", "mean"] = "first"  # the first token, or the mean of all
+
+
+Descriptions = Literal["slots", "first", "mean", "tokens", "none"]
+
 
 def masked_mean(
-    tokens:Tensor,          # [B, n, D]
-    mask:Tensor|None        # [B, n] True: a token; None: all are
-)->Tensor:                  # [B, D]
+    tokens: Tensor,  # [B, n, D]
+    mask: Tensor | None,  # [B, n] True: a token; None: all are
+) -> Tensor:  # [B, D]
     "The mean of the real tokens"
-    if mask is None: return tokens.mean(1)
-    keep = mask[...,None].to(tokens)
-    return (tokens*keep).sum(1)/keep.sum(1)
+    if mask is None:
+        return tokens.mean(1)
+    keep = mask[..., None].to(tokens)
+    return (tokens * keep).sum(1) / keep.sum(1)
 
 # %% ../../nbs/34_leccr.interaction.ipynb #53fabab4
 class VisualSide(nn.Module):
     "Visual tokens and a description as features of the shared space"
-    def __init__(self,
-        width:int,                                    # D, of the visual tokens
-        description_width:int,                        # W
-        embed_dim:int,                                # E
-        descriptions:Descriptions='slots',            # what is made of a description
-        vision:VisionConfig=VisionConfig(),           # what is read of a picture
-        slots:SlotsConfig=SlotsConfig(),              # how many, how they start
-        interaction:InteractionConfig=InteractionConfig(), # who reads whom
-        block:BlockConfig=BlockConfig(),              # of what
-        maps:bool=False                               # maps for the authors' pre-alignment of slots and vision
+
+    def __init__(
+        self,
+        width: int,  # D, of the visual tokens
+        description_width: int,  # W
+        embed_dim: int,  # E
+        descriptions: Descriptions = "slots",  # what is made of a description
+        vision: VisionConfig = VisionConfig(),  # what is read of a picture
+        slots: SlotsConfig = SlotsConfig(),  # how many, how they start
+        interaction: InteractionConfig = InteractionConfig(),  # who reads whom
+        block: BlockConfig = BlockConfig(),  # of what
+        maps: bool = False,  # maps for the authors' pre-alignment of slots and vision
     ):
         super().__init__()
-        self.descriptions,self.pooling,described = descriptions,vision.pooling,descriptions!='none'
+        self.descriptions, self.pooling, described = descriptions, vision.pooling, descriptions != "none"
         self.vision = AttentionStack(width, vision.layers, block) if vision.layers else None
         self.projection = nn.Linear(description_width, width) if described else None
-        self.slots = SemanticSlots(width, slots, block) if descriptions=='slots' else None
+        self.slots = SemanticSlots(width, slots, block) if descriptions == "slots" else None
         self.interaction = Interaction(width, interaction, block) if described else None
-        self.head,self.slot_head = nn.Linear(width, embed_dim),nn.Linear(width, embed_dim) if described else None
-        self.slot_map,self.token_map = (nn.Linear(width, width) if described and maps else None for _ in range(2))
+        self.head, self.slot_head = nn.Linear(width, embed_dim), nn.Linear(width, embed_dim) if described else None
+        self.slot_map, self.token_map = (nn.Linear(width, width) if described and maps else None for _ in range(2))
 
-    def views(self,
-        tokens:Tensor,       # [B, L, W] of the description
-        mask:Tensor          # [B, L] True: a token
-    )->tuple[Tensor,Tensor|None]: # [B, S, D], and [B, S] where some are none
+    def views(
+        self,
+        tokens: Tensor,  # [B, L, W] of the description
+        mask: Tensor,  # [B, L] True: a token
+    ) -> tuple[Tensor, Tensor | None]:  # [B, S, D], and [B, S] where some are none
         "The description as this side reads it (Eq. 5-7)"
         tokens = self.projection(tokens)
-        if self.slots is not None: return self.slots(tokens, mask),None
-        return dict(first=(tokens[:,:1],None), mean=(masked_mean(tokens, mask)[:,None],None), tokens=(tokens,mask))[self.descriptions]
+        if self.slots is not None:
+            return self.slots(tokens, mask), None
+        return dict(
+            first=(tokens[:, :1], None), mean=(masked_mean(tokens, mask)[:, None], None), tokens=(tokens, mask)
+        )[self.descriptions]
 
-    def pool(self, tokens:Tensor, mask:Tensor|None)->Tensor:
+    def pool(self, tokens: Tensor, mask: Tensor | None) -> Tensor:
         "Visual tokens as one vector"
-        return tokens[:,0] if self.pooling=='first' else masked_mean(tokens, mask)
+        return tokens[:, 0] if self.pooling == "first" else masked_mean(tokens, mask)
 
-    def forward(self,
-        visual:Tensor,                       # [B, V, D]
-        visual_mask:Tensor|None=None,        # [B, V] True: a token; None: all are
-        description:Tensor|None=None,        # [B, L, W]; not asked for where `descriptions` is 'none'
-        description_mask:Tensor|None=None,   # [B, L] True: a token
-        trace:list|None=None                 # receives what slots attend to, see `Interaction`
-    )->dict[str,Tensor]:                     # named features, first axis B
+    def forward(
+        self,
+        visual: Tensor,  # [B, V, D]
+        visual_mask: Tensor | None = None,  # [B, V] True: a token; None: all are
+        description: Tensor | None = None,  # [B, L, W]; not asked for where `descriptions` is 'none'
+        description_mask: Tensor | None = None,  # [B, L] True: a token
+        trace: list | None = None,  # receives what slots attend to, see `Interaction`
+    ) -> dict[str, Tensor]:  # named features, first axis B
         "Everything that losses and scores are computed from"
-        if self.vision is not None: visual = self.vision(visual, None, visual_mask)
-        if self.interaction is None: return dict(visual_features=self.head(self.pool(visual, visual_mask)))
-        slots,slot_mask = self.views(description, description_mask)
-        enhanced,met = self.interaction(visual, slots, visual_mask, slot_mask, trace)
-        found = dict(visual_features=self.head(self.pool(enhanced, visual_mask)), semantic_slots=slots, slot_features=self.slot_head(met))
-        if slot_mask is not None: found['slot_mask'] = slot_mask
-        return found if self.slot_map is None else found | dict(slot_map=self.slot_map(slots), token_map=self.token_map(visual))
+        if self.vision is not None:
+            visual = self.vision(visual, None, visual_mask)
+        if self.interaction is None:
+            return dict(visual_features=self.head(self.pool(visual, visual_mask)))
+        slots, slot_mask = self.views(description, description_mask)
+        enhanced, met = self.interaction(visual, slots, visual_mask, slot_mask, trace)
+        found = dict(
+            visual_features=self.head(self.pool(enhanced, visual_mask)),
+            semantic_slots=slots,
+            slot_features=self.slot_head(met),
+        )
+        if slot_mask is not None:
+            found["slot_mask"] = slot_mask
+        return (
+            found
+            if self.slot_map is None
+            else found | dict(slot_map=self.slot_map(slots), token_map=self.token_map(visual))
+        )
 
 # %% ../../nbs/34_leccr.interaction.ipynb #ad362da2
-Similarity = Literal['cosine','raw']
+Similarity = Literal["cosine", "raw"]
+
 
 def slot_scores(
-    text:Tensor,                    # [Q, E]
-    slots:Tensor,                   # [N, S, E]
-    mask:Tensor|None=None,          # [N, S] True: a slot; None: all are
-    similarity:Similarity='cosine'  # or the slots as long as they are
-)->Tensor:                          # [Q, N]
+    text: Tensor,  # [Q, E]
+    slots: Tensor,  # [N, S, E]
+    mask: Tensor | None = None,  # [N, S] True: a slot; None: all are
+    similarity: Similarity = "cosine",  # or the slots as long as they are
+) -> Tensor:  # [Q, N]
     "How well each caption fits the slot of each picture that fits it best (S_l, Eq. 13)"
-    text,best = F.normalize(text, dim=-1),None
-    if similarity=='cosine': slots = F.normalize(slots, dim=-1)
+    text, best = F.normalize(text, dim=-1), None
+    if similarity == "cosine":
+        slots = F.normalize(slots, dim=-1)
     for k in range(slots.shape[1]):
-        found = text @ slots[:,k].T
-        if mask is not None: found = found.masked_fill(~mask[:,k].bool(), -torch.inf)
+        found = text @ slots[:, k].T
+        if mask is not None:
+            found = found.masked_fill(~mask[:, k].bool(), -torch.inf)
         best = found if best is None else torch.maximum(best, found)
     return best
 
 # %% ../../nbs/34_leccr.interaction.ipynb #51ceb5c2
 def fused_scores(
-    whole:Tensor,      # [Q, N] of captions and pictures
-    local:Tensor,      # [Q, N] of captions and slots
-    beta:float,        # share of the first
-    scaled:bool=False  # both scaled to [-1, 0] over the matrix first, as the authors evaluate clips
-)->Tensor:             # [Q, N]
+    whole: Tensor,  # [Q, N] of captions and pictures
+    local: Tensor,  # [Q, N] of captions and slots
+    beta: float,  # share of the first
+    scaled: bool = False,  # both scaled to [-1, 0] over the matrix first, as the authors evaluate clips
+) -> Tensor:  # [Q, N]
     "Global and local similarity in one score (Eq. 25)"
-    if scaled: whole,local = ((x-x.min())/(x.max()-x.min())-1 for x in (whole,local))
-    return beta*whole+(1-beta)*local
+    if scaled:
+        whole, local = ((x - x.min()) / (x.max() - x.min()) - 1 for x in (whole, local))
+    return beta * whole + (1 - beta) * local

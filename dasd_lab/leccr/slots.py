@@ -11,7 +11,7 @@ from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor,nn
+from torch import Tensor, nn
 
 from ..contracts import LabError
 
@@ -19,79 +19,105 @@ from ..contracts import LabError
 @dataclass(frozen=True)
 class BlockConfig:
     "The attention block that slots and interaction are made of"
-    heads:int = 8                                  # of the attention
-    dropout:float = .1                             # on attention weights, in the feed-forward layer and before the residual
-    form:Literal['official','literal'] = 'official' # as the released code has it, or Eq. 6-7 to the letter
+
+    heads: int = 8  # of the attention
+    dropout: float = 0.1  # on attention weights, in the feed-forward layer and before the residual
+    form: Literal["official", "literal"] = "official"  # as the released code has it, or Eq. 6-7 to the letter
+
 
 class AttentionBlock(nn.Module):
     "A sequence reads a memory"
-    def __init__(self,
-        width:int,                       # D
-        config:BlockConfig=BlockConfig() # heads, dropout, form
+
+    def __init__(
+        self,
+        width: int,  # D
+        config: BlockConfig = BlockConfig(),  # heads, dropout, form
     ):
         super().__init__()
-        if width%config.heads: raise LabError(f'{config.heads} heads for a width of {width}', 'a number that divides it', 'Change `heads`.')
-        self.form,self.dropout = config.form,config.dropout
+        if width % config.heads:
+            raise LabError(
+                f"{config.heads} heads for a width of {width}", "a number that divides it", "Change `heads`."
+            )
+        self.form, self.dropout = config.form, config.dropout
         self.attention = nn.MultiheadAttention(width, config.heads, config.dropout, batch_first=True)
-        self.first,self.norm = nn.Linear(width, width),nn.LayerNorm(width)
-        self.second = nn.Linear(width, width) if config.form=='official' else None
+        self.first, self.norm = nn.Linear(width, width), nn.LayerNorm(width)
+        self.second = nn.Linear(width, width) if config.form == "official" else None
 
-    def forward(self,
-        queries:Tensor,               # [B, n, D]
-        memory:Tensor,                # [B, m, D]
-        memory_mask:Tensor|None=None  # [B, m] True: to be read; None: all of it
-    )->tuple[Tensor,Tensor]:          # [B, n, D], and the attention, mean of the heads, [B, n, m]
+    def forward(
+        self,
+        queries: Tensor,  # [B, n, D]
+        memory: Tensor,  # [B, m, D]
+        memory_mask: Tensor | None = None,  # [B, m] True: to be read; None: all of it
+    ) -> tuple[Tensor, Tensor]:  # [B, n, D], and the attention, mean of the heads, [B, n, m]
         "What the queries have become (Eq. 6-7)"
         drop = lambda x: F.dropout(x, self.dropout, self.training)
-        read,weights = self.attention(queries, memory, memory, key_padding_mask=None if memory_mask is None else ~memory_mask.bool())
-        if self.second is None: return self.norm(self.first(read))+read,weights
-        return self.norm(queries+drop(self.second(drop(F.gelu(self.first(read)))))),weights
+        read, weights = self.attention(
+            queries, memory, memory, key_padding_mask=None if memory_mask is None else ~memory_mask.bool()
+        )
+        if self.second is None:
+            return self.norm(self.first(read)) + read, weights
+        return self.norm(queries + drop(self.second(drop(F.gelu(self.first(read)))))), weights
 
 # %% ../../nbs/33_leccr.slots.ipynb #61b98f11
 class AttentionStack(nn.ModuleList):
     "Blocks one after the other"
-    def __init__(self,
-        width:int,                       # D
-        layers:int,                      # how many
-        config:BlockConfig=BlockConfig() # of each
-    ): super().__init__(AttentionBlock(width, config) for _ in range(layers))
 
-    def forward(self,
-        queries:Tensor,               # [B, n, D]
-        memory:Tensor|None=None,      # [B, m, D]; None: the queries read themselves
-        memory_mask:Tensor|None=None, # [B, m] True: to be read
-        trace:list|None=None          # receives (output, attention) of each block
-    )->Tensor:                        # [B, n, D]
+    def __init__(
+        self,
+        width: int,  # D
+        layers: int,  # how many
+        config: BlockConfig = BlockConfig(),  # of each
+    ):
+        super().__init__(AttentionBlock(width, config) for _ in range(layers))
+
+    def forward(
+        self,
+        queries: Tensor,  # [B, n, D]
+        memory: Tensor | None = None,  # [B, m, D]; None: the queries read themselves
+        memory_mask: Tensor | None = None,  # [B, m] True: to be read
+        trace: list | None = None,  # receives (output, attention) of each block
+    ) -> Tensor:  # [B, n, D]
         "The queries after all blocks"
         for block in self:
-            queries,weights = block(queries, queries if memory is None else memory, memory_mask)
-            if trace is not None: trace.append((queries,weights))
+            queries, weights = block(queries, queries if memory is None else memory, memory_mask)
+            if trace is not None:
+                trace.append((queries, weights))
         return queries
 
 # %% ../../nbs/33_leccr.slots.ipynb #c776d6a8
 @dataclass(frozen=True)
 class SlotsConfig:
     "Multi-view semantic slots"
-    n:int = 4         # S, how many
-    layers:int = 3    # blocks that read the description
-    start:float = 1.  # standard deviation of the queries; 0: all alike, as the released code starts
+
+    n: int = 4  # S, how many
+    layers: int = 3  # blocks that read the description
+    start: float = 1.0  # standard deviation of the queries; 0: all alike, as the released code starts
+
 
 class SemanticSlots(nn.Module):
     "Learnable queries that read a description"
-    def __init__(self,
-        width:int,                        # D
-        config:SlotsConfig=SlotsConfig(), # how many
-        block:BlockConfig=BlockConfig()   # of what
+
+    def __init__(
+        self,
+        width: int,  # D
+        config: SlotsConfig = SlotsConfig(),  # how many
+        block: BlockConfig = BlockConfig(),  # of what
     ):
         super().__init__()
-        if config.n<1 or config.layers<1: raise LabError(f'{config.n} slots through {config.layers} blocks', 'at least one of each', 'Change the setting, or take `descriptions` without slots.')
-        self.queries = nn.Parameter(config.start*torch.randn(config.n, width))
+        if config.n < 1 or config.layers < 1:
+            raise LabError(
+                f"{config.n} slots through {config.layers} blocks",
+                "at least one of each",
+                "Change the setting, or take `descriptions` without slots.",
+            )
+        self.queries = nn.Parameter(config.start * torch.randn(config.n, width))
         self.stack = AttentionStack(width, config.layers, block)
 
-    def forward(self,
-        tokens:Tensor,          # [B, L, D] of a description
-        mask:Tensor,            # [B, L] True: a token
-        trace:list|None=None    # see `AttentionStack`
-    )->Tensor:                  # [B, S, D]
+    def forward(
+        self,
+        tokens: Tensor,  # [B, L, D] of a description
+        mask: Tensor,  # [B, L] True: a token
+        trace: list | None = None,  # see `AttentionStack`
+    ) -> Tensor:  # [B, S, D]
         "The slots of each description (Eq. 6-7)"
         return self.stack(self.queries.expand(len(tokens), -1, -1), tokens, mask, trace)

@@ -6,102 +6,135 @@
 __all__ = ['TextConfig', 'MultilingualText', 'MethodText', 'frozen_tokens']
 
 # %% ../../nbs/345_leccr.texts.ipynb #9cc374c5
-from collections.abc import Mapping,Sequence
-from dataclasses import dataclass,field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from torch import Tensor,nn
+from torch import Tensor, nn
 
-from ..backbone.encoders import build_encoder,longest_context
+from ..backbone.encoders import build_encoder, longest_context
 from ..backbone.text import real_tokens
 from ..backbone.tokens import CaptionTokenizer
-from ..backbone.towers import Backbone,load_weights
-from ..backbone.transformers import encoder_state,folder_state
-from ..contracts import LabError,method_class
+from ..backbone.towers import Backbone, load_weights
+from ..backbone.transformers import encoder_state, folder_state
+from ..contracts import LabError, method_class
 from ..presets import settings
 
 # %% ../../nbs/345_leccr.texts.ipynb #cc89b340
 @dataclass(frozen=True)
 class TextConfig:
     "What captions are read with: `encoder` or `method`"
-    encoder:dict = field(default_factory=dict) # config.json of an encoder of transformers that learns every language; its vocabulary is the tokenizer's
-    method:str = ''                            # a registered method, instead
-    config:dict = field(default_factory=dict)  # settings of that method
-    max_tokens:int = 200                       # of a caption or description, framing included
+
+    encoder: dict = field(
+        default_factory=dict
+    )  # config.json of an encoder of transformers that learns every language; its vocabulary is the tokenizer's
+    method: str = ""  # a registered method, instead
+    config: dict = field(default_factory=dict)  # settings of that method
+    max_tokens: int = 200  # of a caption or description, framing included
 
 # %% ../../nbs/345_leccr.texts.ipynb #cd900d6a
 class MultilingualText(nn.Module):
     "One encoder for every language, English too"
-    columns = 'source_ids','source_end' # that it reads in training
+
+    columns = "source_ids", "source_end"  # that it reads in training
     pad_length = None
-    def __init__(self,
-        config:TextConfig, # the encoder's configuration
-        n_tokens:int       # of the vocabulary
+
+    def __init__(
+        self,
+        config: TextConfig,  # the encoder's configuration
+        n_tokens: int,  # of the vocabulary
     ):
         super().__init__()
         self.encoder = build_encoder(config.encoder | dict(vocab_size=n_tokens))
         self.width = self.encoder.config.hidden_size
         self.context_length = min(config.max_tokens, longest_context(self.encoder) or config.max_tokens)
 
-    def tokens(self,
-        ids:Tensor,      # [B, L]
-        end_index:Tensor # [B]
-    )->tuple[Tensor,Tensor]: # [B, l, W], mask [B, l]
+    def tokens(
+        self,
+        ids: Tensor,  # [B, L]
+        end_index: Tensor,  # [B]
+    ) -> tuple[Tensor, Tensor]:  # [B, l, W], mask [B, l]
         "Every token of some texts; rows are cut at the longest"
-        ids = ids[:,:int(end_index.max())+1]; mask = real_tokens(ids, end_index)
-        return self.encoder(input_ids=ids, attention_mask=mask.long()).last_hidden_state,mask
+        ids = ids[:, : int(end_index.max()) + 1]
+        mask = real_tokens(ids, end_index)
+        return self.encoder(input_ids=ids, attention_mask=mask.long()).last_hidden_state, mask
 
-    def captions(self, ids:Tensor, end_index:Tensor, language:str, longest:int|None=None)->Tensor: # [B, W]
+    def captions(self, ids: Tensor, end_index: Tensor, language: str, longest: int | None = None) -> Tensor:  # [B, W]
         "Captions in any language"
-        return self.tokens(ids, end_index)[0][:,0]
+        return self.tokens(ids, end_index)[0][:, 0]
 
-    def source(self, batch:Mapping)->Tensor: # [B, W]
+    def source(self, batch: Mapping) -> Tensor:  # [B, W]
         "The source captions of a batch"
-        return self.captions(batch['source_ids'], batch['source_end'], 'en')
+        return self.captions(batch["source_ids"], batch["source_end"], "en")
 
-    def start_from(self,
-        folder:str|Path # of published weights, in the Hugging Face layout
-    )->None:
+    def start_from(
+        self,
+        folder: str | Path,  # of published weights, in the Hugging Face layout
+    ) -> None:
         "Begin with published weights"
         load_weights(self.encoder, encoder_state(folder_state(folder), self.encoder), str(folder))
 
 # %% ../../nbs/345_leccr.texts.ipynb #011a64d4
 class MethodText(nn.Module):
     "A registered method's way from a target caption to the backbone's space"
-    columns = ('source_features',) # that it reads in training
-    def __init__(self,
-        config:TextConfig,        # names the method, with its settings
-        languages:Sequence[str],  # targets
-        backbone:Backbone,        # frozen
-        tokenizer:CaptionTokenizer|int # multilingual; or just the vocabulary's size
+
+    columns = ("source_features",)  # that it reads in training
+
+    def __init__(
+        self,
+        config: TextConfig,  # names the method, with its settings
+        languages: Sequence[str],  # targets
+        backbone: Backbone,  # frozen
+        tokenizer: CaptionTokenizer | int,  # multilingual; or just the vocabulary's size
     ):
         super().__init__()
         cls = method_class(config.method)
-        if not hasattr(cls, 'features'): raise LabError(f'the text side of {config.method!r}', 'a method that reads captions into the backbone\'s space, such as dasd', 'Choose another, or give `encoder`.')
-        self.method = cls(settings(cls.config_class, config.config | dict(languages=list(languages)), 'config.text.config'), backbone, tokenizer)
-        del self.method.backbone; object.__setattr__(self.method, 'backbone', backbone)
-        self.width,self.context_length,self.pad_length = backbone.embed_dim,backbone.context_length,getattr(self.method, 'pad_length', None) if isinstance(backbone, Backbone) else None
+        if not hasattr(cls, "features"):
+            raise LabError(
+                f"the text side of {config.method!r}",
+                "a method that reads captions into the backbone's space, such as dasd",
+                "Choose another, or give `encoder`.",
+            )
+        self.method = cls(
+            settings(cls.config_class, config.config | dict(languages=list(languages)), "config.text.config"),
+            backbone,
+            tokenizer,
+        )
+        del self.method.backbone
+        object.__setattr__(self.method, "backbone", backbone)
+        self.width, self.context_length, self.pad_length = (
+            backbone.embed_dim,
+            backbone.context_length,
+            getattr(self.method, "pad_length", None) if isinstance(backbone, Backbone) else None,
+        )
 
-    def captions(self, ids:Tensor, end_index:Tensor, language:str, longest:int|None=None)->Tensor: # [B, E]
+    def captions(self, ids: Tensor, end_index: Tensor, language: str, longest: int | None = None) -> Tensor:  # [B, E]
         "Captions in a target language"
-        return self.method.features(ids, end_index, language, longest=longest)['target_features']
+        return self.method.features(ids, end_index, language, longest=longest)["target_features"]
 
-    def source(self, batch:Mapping)->Tensor: # [B, E]
+    def source(self, batch: Mapping) -> Tensor:  # [B, E]
         "The source captions of a batch, as the frozen tower read them"
-        return batch['source_features']
+        return batch["source_features"]
 
-    def start_from(self, folder:str|Path)->None:
+    def start_from(self, folder: str | Path) -> None:
         "Published encoders belong to the other text side"
-        raise LabError(f'{folder} for the text side of {self.method.name!r}', 'an `encoder` in `config.text`', 'Leave `token_vectors` out.')
+        raise LabError(
+            f"{folder} for the text side of {self.method.name!r}",
+            "an `encoder` in `config.text`",
+            "Leave `token_vectors` out.",
+        )
+
 
 def frozen_tokens(
-    backbone:Backbone, # frozen
-    ids:Tensor,        # [B, L], its own pieces
-    end_index:Tensor   # [B]
-)->tuple[Tensor,Tensor]: # [B, L, D] after the last block, mask [B, L]
+    backbone: Backbone,  # frozen
+    ids: Tensor,  # [B, L], its own pieces
+    end_index: Tensor,  # [B]
+) -> tuple[Tensor, Tensor]:  # [B, L, D] after the last block, mask [B, L]
     "Every token of English texts, as the backbone's text tower leaves them"
     with torch.no_grad():
-        ids = backbone.cut(ids, end_index); tokens = backbone.start(backbone.text.embedding(ids), end_index)
-        for i in range(backbone.n_blocks): tokens = backbone.block(i, tokens, end_index)
-        return tokens[:,:ids.shape[1]],real_tokens(ids, end_index)
+        ids = backbone.cut(ids, end_index)
+        tokens = backbone.start(backbone.text.embedding(ids), end_index)
+        for i in range(backbone.n_blocks):
+            tokens = backbone.block(i, tokens, end_index)
+        return tokens[:, : ids.shape[1]], real_tokens(ids, end_index)

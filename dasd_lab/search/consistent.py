@@ -6,46 +6,67 @@
 __all__ = ['GlossTranslator', 'SceneTranslator', 'ParallelCaptions', 'Consistent', 'mean_recall', 'language_scores', 'fit_to']
 
 # %% ../../nbs/645_search.consistent.ipynb #042bed27
-from collections.abc import Mapping,Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import pandas as pd,torch
+import pandas as pd
+import torch
 from fastcore.basics import patch
 from torch import Tensor
 
-from ..contracts import LabError,RetrievalMethod
-from ..corpora.gloss import gloss_languages,to_english
-from ..corpora.translation import NoiseSpec,seeded,translate
-from ..corpora.grammar import STYLES,realise
-from ..corpora.translators import TranslationCache,Translator,portions,translations
-from ..evaluation.retrieval import caption_positives,rank,retrieval_figures,split_columns
+from ..contracts import LabError, RetrievalMethod
+from ..corpora.gloss import gloss_languages, to_english
+from ..corpora.grammar import STYLES, realise
+from ..corpora.translation import NoiseSpec, seeded, translate
+from ..corpora.translators import TranslationCache, Translator, portions, translations
+from ..evaluation.retrieval import caption_positives, rank, retrieval_figures, split_columns
 from .queries import supported_languages
-from ..smalr.consistency import AverageConsistency,LearnedConsistency,fit_consistency
+from ..smalr.consistency import AverageConsistency, LearnedConsistency, fit_consistency
 
 # %% ../../nbs/645_search.consistent.ipynb #fdf19103
 class GlossTranslator(Translator):
     "Word by word into English, from the lexicons"
-    name,languages = 'word-by-word gloss',('en',)
-    def supports(self, source:str, target:str)->bool: return target=='en' and source!='en' and source in gloss_languages()
-    def translate(self, texts:Sequence[str], source:str, target:str)->list[str|None]:
+
+    name, languages = "word-by-word gloss", ("en",)
+
+    def supports(self, source: str, target: str) -> bool:
+        return target == "en" and source != "en" and source in gloss_languages()
+
+    def translate(self, texts: Sequence[str], source: str, target: str) -> list[str | None]:
         "A batch"
         self.check(source, target)
         return [to_english(t, source).english or None for t in texts]
 
+
 class SceneTranslator(Translator):
     "English captions of the built-in scenes in other languages, by the corpus' own machine translation"
-    def __init__(self,
-        corpus,    # `Pictograms` of scenes
-        split:str  # whose captions it knows
+
+    def __init__(
+        self,
+        corpus,  # `Pictograms` of scenes
+        split: str,  # whose captions it knows
     ):
-        self.corpus,self.split,self.languages,self.name = corpus,split,tuple(corpus.languages[1:]),f'machine translation of {corpus.name}'
-        self._of = {c.text: c for c in reversed(corpus.captions(split, 'en', 'human'))}
-        self.noise = NoiseSpec(**corpus.manifest['settings']['noise'])
-    def supports(self, source:str, target:str)->bool: return source=='en' and super().supports(source, target)
-    def _said(self, caption, target:str)->str:
-        rng = seeded(self.corpus.seed, caption.visual_id, 'en'); style = rng.choice(STYLES); scene = self.corpus.scene(caption.visual_id)
-        return translate(scene, realise(scene, 'en', style, rng)[1], target, f'{self.corpus.seed}/{caption.visual_id}', self.noise)[0]
-    def translate(self, texts:Sequence[str], source:str, target:str)->list[str|None]:
+        self.corpus, self.split, self.languages, self.name = (
+            corpus,
+            split,
+            tuple(corpus.languages[1:]),
+            f"machine translation of {corpus.name}",
+        )
+        self._of = {c.text: c for c in reversed(corpus.captions(split, "en", "human"))}
+        self.noise = NoiseSpec(**corpus.manifest["settings"]["noise"])
+
+    def supports(self, source: str, target: str) -> bool:
+        return source == "en" and super().supports(source, target)
+
+    def _said(self, caption, target: str) -> str:
+        rng = seeded(self.corpus.seed, caption.visual_id, "en")
+        style = rng.choice(STYLES)
+        scene = self.corpus.scene(caption.visual_id)
+        return translate(
+            scene, realise(scene, "en", style, rng)[1], target, f"{self.corpus.seed}/{caption.visual_id}", self.noise
+        )[0]
+
+    def translate(self, texts: Sequence[str], source: str, target: str) -> list[str | None]:
         "Captions of the split; None for any other sentence"
         self.check(source, target)
         return [self._said(self._of[t], target) if t in self._of else None for t in texts]
@@ -53,145 +74,213 @@ class SceneTranslator(Translator):
 # %% ../../nbs/645_search.consistent.ipynb #c08bd039
 class ParallelCaptions(Translator):
     "An oracle, for measuring alone: not a translation of the query but what people wrote of the same picture in the other language"
-    def __init__(self,
-        corpus,            # any
-        split:str,         # whose captions are looked up
-        origin:str='human' # of what is answered
+
+    def __init__(
+        self,
+        corpus,  # any
+        split: str,  # whose captions are looked up
+        origin: str = "human",  # of what is answered
     ):
-        self.corpus,self.split,self.origin,self.languages = corpus,split,origin,tuple(corpus.languages)
-        self.name,self._known = f'oracle: {origin} captions of the same picture, {corpus.name} {split}',{}
-    def translate(self, texts:Sequence[str], source:str, target:str)->list[str|None]:
+        self.corpus, self.split, self.origin, self.languages = corpus, split, origin, tuple(corpus.languages)
+        self.name, self._known = f"oracle: {origin} captions of the same picture, {corpus.name} {split}", {}
+
+    def translate(self, texts: Sequence[str], source: str, target: str) -> list[str | None]:
         "The first with the first of every picture, the second with the second; None where there is no partner"
         self.check(source, target)
-        if (source,target) not in self._known: self._known[source,target] = {a.text: b.text for a,b in reversed(self.corpus.aligned(self.split, target, source, self.origin))}
-        return [self._known[source,target].get(t) for t in texts]
+        if (source, target) not in self._known:
+            self._known[source, target] = {
+                a.text: b.text for a, b in reversed(self.corpus.aligned(self.split, target, source, self.origin))
+            }
+        return [self._known[source, target].get(t) for t in texts]
 
 # %% ../../nbs/645_search.consistent.ipynb #f3955780
 class Consistent(RetrievalMethod):
     "Queries searched in several languages at once, with their scores made one"
-    name = 'consistent'
-    def __init__(self,
-        inner:RetrievalMethod,                # trained; encodes and scores
-        translator:Translator,                # see `corpora.translators`
-        fuser:AverageConsistency|LearnedConsistency|None=None, # None: the mean (CLC-A)
-        languages:Sequence[str]|None=None,    # G, which take part; None: all that the inner method reads
-        cache:TranslationCache|str|Path|None=None # of translations; None: nothing is kept
+
+    name = "consistent"
+
+    def __init__(
+        self,
+        inner: RetrievalMethod,  # trained; encodes and scores
+        translator: Translator,  # see `corpora.translators`
+        fuser: AverageConsistency | LearnedConsistency | None = None,  # None: the mean (CLC-A)
+        languages: Sequence[str] | None = None,  # G, which take part; None: all that the inner method reads
+        cache: TranslationCache | str | Path | None = None,  # of translations; None: nothing is kept
     ):
         super().__init__()
-        known = supported_languages(inner); self.slots = tuple(languages or known)
-        if wrong := [l for l in self.slots if l not in known]: raise LabError(f'the languages {wrong}', f'some of {", ".join(known)}', 'Leave them out.')
-        self.inner,self.translator,self.cache,self.fuser = inner,translator,cache,fuser or AverageConsistency()
-        self.languages = tuple(l for l in inner.languages if l in self.slots); self.fuser.check(self.slots)
-        self.train(inner.training) # what is put back after evaluation is the inner method's mode
+        known = supported_languages(inner)
+        self.slots = tuple(languages or known)
+        if wrong := [l for l in self.slots if l not in known]:
+            raise LabError(f"the languages {wrong}", f"some of {', '.join(known)}", "Leave them out.")
+        self.inner, self.translator, self.cache, self.fuser = inner, translator, cache, fuser or AverageConsistency()
+        self.languages = tuple(l for l in inner.languages if l in self.slots)
+        self.fuser.check(self.slots)
+        self.train(inner.training)  # what is put back after evaluation is the inner method's mode
 
     @property
-    def backbone(self): return self.inner.backbone
+    def backbone(self):
+        return self.inner.backbone
+
     @property
-    def embed_dim(self)->int: return self.inner.embed_dim
+    def embed_dim(self) -> int:
+        return self.inner.embed_dim
+
     @property
-    def read_columns(self)->tuple[str,...]: return self.inner.read_columns
-    def visual_columns(self, pictures, descriptions:Sequence[str]|None=None, known:Mapping[str,Tensor]|None=None)->dict[str,Tensor]:
+    def read_columns(self) -> tuple[str, ...]:
+        return self.inner.read_columns
+
+    def visual_columns(
+        self, pictures, descriptions: Sequence[str] | None = None, known: Mapping[str, Tensor] | None = None
+    ) -> dict[str, Tensor]:
         "As the inner method"
         return self.inner.visual_columns(pictures, descriptions, known)
-    def encode_visuals(self, visuals:Tensor|Mapping[str,Tensor])->dict[str,Tensor]:
+
+    def encode_visuals(self, visuals: Tensor | Mapping[str, Tensor]) -> dict[str, Tensor]:
         "As the inner method"
         return self.inner.encode_visuals(visuals)
+
     @property
-    def visual_side(self): return self.inner.visual_side
+    def visual_side(self):
+        return self.inner.visual_side
 
 # %% ../../nbs/645_search.consistent.ipynb #53ce105b
 @patch
-def versions(self:Consistent,
-    captions:Sequence[str], # sentences in one language
-    language:str            # one of `slots`
-)->dict[str,list[str|None]]: # language → a sentence each; None: there is no translation
+def versions(
+    self: Consistent,
+    captions: Sequence[str],  # sentences in one language
+    language: str,  # one of `slots`
+) -> dict[str, list[str | None]]:  # language → a sentence each; None: there is no translation
     "What is searched for"
-    if language not in self.slots: raise LabError(f'captions in {language!r}', f'one of {", ".join(self.slots)}', 'Wrap the method with that language, or ask in another.')
+    if language not in self.slots:
+        raise LabError(
+            f"captions in {language!r}",
+            f"one of {', '.join(self.slots)}",
+            "Wrap the method with that language, or ask in another.",
+        )
     found = {language: list(captions)}
     for l in self.slots:
-        if l!=language: found[l] = translations(captions, self.translator, l, language, self.cache) if self.translator.supports(language, l) else [None]*len(captions)
+        if l != language:
+            found[l] = (
+                translations(captions, self.translator, l, language, self.cache)
+                if self.translator.supports(language, l)
+                else [None] * len(captions)
+            )
     return {l: found[l] for l in self.slots}
 
+
 @patch
-def encode_captions(self:Consistent,
-    captions:Sequence[str], # sentences in one language
-    language:str,           # one of `slots`
-    **options               # of the inner method, such as batch_size
-)->Tensor:                  # [B, 1 + G, E]: the caption itself, then every version in the order of `slots`, NaN where there is none
+def encode_captions(
+    self: Consistent,
+    captions: Sequence[str],  # sentences in one language
+    language: str,  # one of `slots`
+    **options,  # of the inner method, such as batch_size
+) -> Tensor:  # [B, 1 + G, E]: the caption itself, then every version in the order of `slots`, NaN where there is none
     "Captions and their translations as vectors"
-    own = self.inner.encode_captions(captions, language, **options); out = own[:,None].repeat(1, 1+len(self.slots), 1)
-    for k,(l,texts) in enumerate(self.versions(captions, language).items(), 1):
-        if l==language: continue
-        out[:,k] = torch.nan; places = [i for i,t in enumerate(texts) if t]
-        if places: out[places,k] = self.inner.encode_captions([texts[i] for i in places], l, **options).to(out)
+    own = self.inner.encode_captions(captions, language, **options)
+    out = own[:, None].repeat(1, 1 + len(self.slots), 1)
+    for k, (l, texts) in enumerate(self.versions(captions, language).items(), 1):
+        if l == language:
+            continue
+        out[:, k] = torch.nan
+        places = [i for i, t in enumerate(texts) if t]
+        if places:
+            out[places, k] = self.inner.encode_captions([texts[i] for i in places], l, **options).to(out)
     return out
 
 # %% ../../nbs/645_search.consistent.ipynb #066a868b
 @patch
-def version_scores(self:Consistent,
-    text_features:Tensor,       # [Q, 1 + G, E]
-    visuals:Mapping[str,Tensor] # a slice of what `encode_visuals` returned
-)->Tensor:                      # [Q, n, G], NaN where there is no version
+def version_scores(
+    self: Consistent,
+    text_features: Tensor,  # [Q, 1 + G, E]
+    visuals: Mapping[str, Tensor],  # a slice of what `encode_visuals` returned
+) -> Tensor:  # [Q, n, G], NaN where there is no version
     "The inner method's scores in every language"
-    out = text_features.new_full((len(text_features),len(visuals['features']),len(self.slots)), torch.nan)
+    out = text_features.new_full((len(text_features), len(visuals["features"]), len(self.slots)), torch.nan)
     for k in range(len(self.slots)):
-        there = ~text_features[:,1+k].isnan().any(-1)
-        if there.any(): out[there,:,k] = self.inner.score(text_features[there,1+k], visuals).to(out)
+        there = ~text_features[:, 1 + k].isnan().any(-1)
+        if there.any():
+            out[there, :, k] = self.inner.score(text_features[there, 1 + k], visuals).to(out)
     return out
 
-@patch
-def score(self:Consistent,
-    text_features:Tensor,       # [Q, 1 + G, E]
-    visuals:Mapping[str,Tensor] # a slice of what `encode_visuals` returned
-)->Tensor:                      # [Q, n]
-    "Scores of all versions, made one; some captions at a time"
-    found = [self.fuser.fuse(self.version_scores(text_features[some], visuals)) for some in portions(range(len(text_features)), 256)]
-    return torch.cat(found) if found else text_features.new_zeros(0, len(visuals['features']))
 
 @patch
-def first_features(self:Consistent,
-    text_features:Tensor # [Q, 1 + G, E]
-)->Tensor:               # [Q, E]
+def score(
+    self: Consistent,
+    text_features: Tensor,  # [Q, 1 + G, E]
+    visuals: Mapping[str, Tensor],  # a slice of what `encode_visuals` returned
+) -> Tensor:  # [Q, n]
+    "Scores of all versions, made one; some captions at a time"
+    found = [
+        self.fuser.fuse(self.version_scores(text_features[some], visuals))
+        for some in portions(range(len(text_features)), 256)
+    ]
+    return torch.cat(found) if found else text_features.new_zeros(0, len(visuals["features"]))
+
+
+@patch
+def first_features(
+    self: Consistent,
+    text_features: Tensor,  # [Q, 1 + G, E]
+) -> Tensor:  # [Q, E]
     "What chooses candidates: the caption's own words"
-    return self.inner.first_features(text_features[:,0])
+    return self.inner.first_features(text_features[:, 0])
 
 # %% ../../nbs/645_search.consistent.ipynb #9866fbfe
 def mean_recall(
-    scores:Tensor,   # [Q, n]
-    positives:Tensor # [Q] the picture that each caption tells of
-)->float:            # in [0, 1]
+    scores: Tensor,  # [Q, n]
+    positives: Tensor,  # [Q] the picture that each caption tells of
+) -> float:  # in [0, 1]
     "The mean of the six recalls of a whole matrix of scores"
-    return retrieval_figures(rank(lambda text, found: found['scores'].T, scores, dict(features=scores.T, scores=scores.T), positives, max(1, scores.shape[1])))['mean_recall']
+    return retrieval_figures(
+        rank(
+            lambda text, found: found["scores"].T,
+            scores,
+            dict(features=scores.T, scores=scores.T),
+            positives,
+            max(1, scores.shape[1]),
+        )
+    )["mean_recall"]
+
 
 @torch.no_grad()
 def language_scores(
-    method:Consistent,      # whose versions are scored
-    corpus,                 # has captions and visuals
-    split:str,              # one of its splits
-    languages:Sequence[str]|None=None, # of the queries; None: all slots that the corpus has
-    origin:str|None='human', # whose captions
-    columns:Mapping[str,Tensor]|None=None # what `visual_columns` gave of the split; None: computed
-)->dict[str,tuple[Tensor,Tensor]]: # query language → scores [Q, n, G], pictures [Q]
+    method: Consistent,  # whose versions are scored
+    corpus,  # has captions and visuals
+    split: str,  # one of its splits
+    languages: Sequence[str] | None = None,  # of the queries; None: all slots that the corpus has
+    origin: str | None = "human",  # whose captions
+    columns: Mapping[str, Tensor] | None = None,  # what `visual_columns` gave of the split; None: computed
+) -> dict[str, tuple[Tensor, Tensor]]:  # query language → scores [Q, n, G], pictures [Q]
     "What `fit_consistency` is fitted to"
-    ids = corpus.visuals(split).ids; seen = method.encode_visuals(split_columns(method, corpus, split, columns)); found = {}
+    ids = corpus.visuals(split).ids
+    seen = method.encode_visuals(split_columns(method, corpus, split, columns))
+    found = {}
     for l in languages or [l for l in method.slots if l in corpus.languages]:
         captions = corpus.captions(split, l, origin)
-        found[l] = method.version_scores(method.encode_captions([c.text for c in captions], l), seen),torch.tensor(caption_positives(captions, ids))
+        found[l] = (
+            method.version_scores(method.encode_captions([c.text for c in captions], l), seen),
+            torch.tensor(caption_positives(captions, ids)),
+        )
     return found
 
+
 def fit_to(
-    method:Consistent,       # its fuser is replaced by one that is fitted
-    corpus,                  # of validation
-    split:str='validation',  # one of its splits
-    languages:Sequence[str]|None=None, # of the queries, see `language_scores`
-    origin:str|None='human', # whose captions
-    columns:Mapping[str,Tensor]|None=None, # see `language_scores`
-    **options                # of `fit_consistency`
-)->pd.DataFrame:             # a row an iteration
+    method: Consistent,  # its fuser is replaced by one that is fitted
+    corpus,  # of validation
+    split: str = "validation",  # one of its splits
+    languages: Sequence[str] | None = None,  # of the queries, see `language_scores`
+    origin: str | None = "human",  # whose captions
+    columns: Mapping[str, Tensor] | None = None,  # see `language_scores`
+    **options,  # of `fit_consistency`
+) -> pd.DataFrame:  # a row an iteration
     "Learn CLC-C for a method from captions of a corpus"
-    was_training = method.training; method.eval()
-    try: queries = language_scores(method, corpus, split, languages, origin, columns)
-    finally: method.train(was_training)
-    module = LearnedConsistency(method.slots); curve = fit_consistency(module, [*queries.values()], figure=mean_recall, **options)
+    was_training = method.training
+    method.eval()
+    try:
+        queries = language_scores(method, corpus, split, languages, origin, columns)
+    finally:
+        method.train(was_training)
+    module = LearnedConsistency(method.slots)
+    curve = fit_consistency(module, [*queries.values()], figure=mean_recall, **options)
     method.fuser = module
     return curve

@@ -6,60 +6,113 @@
 __all__ = ['Duplicates', 'near_duplicates']
 
 # %% ../../nbs/612_search.duplicates.ipynb #2d0bc967
-from collections.abc import Callable,Iterable,Mapping,Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np,pandas as pd
+import numpy as np
+import pandas as pd
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from ..contracts import LabError
 from .filters import read_filter
-from .gallery import Hit,Hits
+from .gallery import Hit, Hits
 from .stored import StoredGallery
 
 # %% ../../nbs/612_search.duplicates.ipynb #7dc3211f
 @dataclass(frozen=True)
 class Duplicates(Sequence):
     "Groups of pictures that are alike, the largest group first"
-    groups:tuple[Hits,...] # in each the picture with the most pixels first, the others with their cosine to it
-    same:frozenset[str]    # pictures that are the same file as another one
-    def __len__(self)->int: return len(self.groups)
-    def __getitem__(self, i): return self.groups[i]
-    def __repr__(self)->str: return f'{len(self):,} groups of pictures that are alike, {self.n_more:,} pictures more than one of each'
+
+    groups: tuple[Hits, ...]  # in each the picture with the most pixels first, the others with their cosine to it
+    same: frozenset[str]  # pictures that are the same file as another one
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    def __getitem__(self, i):
+        return self.groups[i]
+
+    def __repr__(self) -> str:
+        return f"{len(self):,} groups of pictures that are alike, {self.n_more:,} pictures more than one of each"
+
     @property
-    def n_more(self)->int: return sum(len(g)-1 for g in self) # pictures that could be spared
-    def _repr_html_(self, most:int=20)->str: return f'<p>{self!r}{f"; the first {most}" if len(self)>most else ""}</p>'+''.join(g._repr_html_() for g in self.groups[:most])
-    def page(self)->str: return f'<!doctype html><meta charset="utf-8"><meta name="color-scheme" content="light dark"><title>Pictures that are alike</title>{self._repr_html_(1000)}' # one HTML file
-    def to_frame(self)->pd.DataFrame:
+    def n_more(self) -> int:
+        return sum(len(g) - 1 for g in self)  # pictures that could be spared
+
+    def _repr_html_(self, most: int = 20) -> str:
+        return f"<p>{self!r}{f'; the first {most}' if len(self) > most else ''}</p>" + "".join(
+            g._repr_html_() for g in self.groups[:most]
+        )
+
+    def page(self) -> str:
+        # one HTML file
+        return f'<!doctype html><meta charset="utf-8"><meta name="color-scheme" content="light dark"><title>Pictures that are alike</title>{self._repr_html_(1000)}'
+
+    def to_frame(self) -> pd.DataFrame:
         "Group, id, cosine to the first of the group, whether it is the same file as another"
-        return pd.DataFrame([(n,h.id,h.score,h.id in self.same) for n,g in enumerate(self) for h in g], columns=['group','id','cosine','same_file'])
+        return pd.DataFrame(
+            [(n, h.id, h.score, h.id in self.same) for n, g in enumerate(self) for h in g],
+            columns=["group", "id", "cosine", "same_file"],
+        )
+
 
 def near_duplicates(
-    gallery:StoredGallery,   # whose method's vectors are compared
-    cosine:float=.97,        # from which on two pictures are alike
-    k:int=20,                # neighbours that are looked at for each picture; in larger groups pictures are joined by way of others
-    where:Mapping|None=None, # see `filters.read_filter`
-    ids:Sequence[str]|None=None, # only groups with one of these, such as pictures that are new; None: of all
-    progress:Callable[[Iterable],Iterable]=iter # such as tqdm
-)->Duplicates:
+    gallery: StoredGallery,  # whose method's vectors are compared
+    cosine: float = 0.97,  # from which on two pictures are alike
+    k: int = 20,  # neighbours that are looked at for each picture; in larger groups pictures are joined by way of others
+    where: Mapping | None = None,  # see `filters.read_filter`
+    ids: Sequence[str] | None = None,  # only groups with one of these, such as pictures that are new; None: of all
+    progress: Callable[[Iterable], Iterable] = iter,  # such as tqdm
+) -> Duplicates:
     "Groups of pictures that are alike, directly or by way of others"
-    if not -1<=cosine<=1: raise LabError(f'cosine={cosine!r}', '-1 to 1', 'Such as .97.')
-    if gallery.way not in gallery.ways: raise LabError(f'a gallery that {gallery.method.name!r} has not looked at', 'vectors of this method', 'Call gallery.embed().')
-    asked,column = read_filter(where, gallery.columns),f'vector_{gallery.way}'; chosen = None if ids is None else set(ids); names,files,pixels,pairs = [],[],[],[]
-    for rows in gallery.engine.walk(['digest','width','height'], asked): names += rows['id']; files += rows['digest']; pixels += [(w or 0)*(h or 0) for w,h in zip(rows['width'], rows['height'])]
-    place = {i:p for p,i in enumerate(names)}; first = {}
-    for p,f in enumerate(files):
-        if f and first.setdefault(f, p)!=p: pairs.append((first[f],p))
-    same = frozenset(names[p] for pair in pairs for p in pair); todo = names if chosen is None else [i for i in names if i in chosen]
+    if not -1 <= cosine <= 1:
+        raise LabError(f"cosine={cosine!r}", "-1 to 1", "Such as .97.")
+    if gallery.way not in gallery.ways:
+        raise LabError(
+            f"a gallery that {gallery.method.name!r} has not looked at",
+            "vectors of this method",
+            "Call gallery.embed().",
+        )
+    asked, column = read_filter(where, gallery.columns), f"vector_{gallery.way}"
+    chosen = None if ids is None else set(ids)
+    names, files, pixels, pairs = [], [], [], []
+    for rows in gallery.engine.walk(["digest", "width", "height"], asked):
+        names += rows["id"]
+        files += rows["digest"]
+        pixels += [(w or 0) * (h or 0) for w, h in zip(rows["width"], rows["height"])]
+    place = {i: p for p, i in enumerate(names)}
+    first = {}
+    for p, f in enumerate(files):
+        if f and first.setdefault(f, p) != p:
+            pairs.append((first[f], p))
+    same = frozenset(names[p] for pair in pairs for p in pair)
+    todo = names if chosen is None else [i for i in names if i in chosen]
     for at in progress(range(0, len(todo), 256)):
-        seen = gallery.engine.read(todo[at:at+256], [column]); there = ~np.isnan(seen[column]).any(1)
-        for id,near in zip(np.array(seen['id'], object)[there], gallery.engine.nearest(column, seen[column][there], k+1, asked)):
-            pairs += [(place[id],place[i]) for i,c in zip(near.ids, near.cosines) if c>=cosine and i!=id and i in place]
-    a,b = np.array(pairs, int).reshape(-1, 2).T; _,label = connected_components(coo_array((np.ones(len(a)),(a,b)), shape=(len(names),)*2), directed=False); groups = {}
-    for p in np.unique(np.concatenate([a,b])): groups.setdefault(label[p], []).append(int(p))
+        seen = gallery.engine.read(todo[at : at + 256], [column])
+        there = ~np.isnan(seen[column]).any(1)
+        for id, near in zip(
+            np.array(seen["id"], object)[there], gallery.engine.nearest(column, seen[column][there], k + 1, asked)
+        ):
+            pairs += [
+                (place[id], place[i]) for i, c in zip(near.ids, near.cosines) if c >= cosine and i != id and i in place
+            ]
+    a, b = np.array(pairs, int).reshape(-1, 2).T
+    _, label = connected_components(coo_array((np.ones(len(a)), (a, b)), shape=(len(names),) * 2), directed=False)
+    groups = {}
+    for p in np.unique(np.concatenate([a, b])):
+        groups.setdefault(label[p], []).append(int(p))
+
     def hits(group):
-        best = max(group, key=lambda p: (pixels[p],-p)); some = [best,*sorted(p for p in group if p!=best)]; rows = gallery.engine.read([names[p] for p in some], [column])[column].astype(np.float32); rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9)
-        return Hits(tuple(Hit(r, names[p], float(c)) for r,(p,c) in enumerate(zip(some, rows@rows[0]), 1)), None, gallery.thumbnails)
+        best = max(group, key=lambda p: (pixels[p], -p))
+        some = [best, *sorted(p for p in group if p != best)]
+        rows = gallery.engine.read([names[p] for p in some], [column])[column].astype(np.float32)
+        rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9)
+        return Hits(
+            tuple(Hit(r, names[p], float(c)) for r, (p, c) in enumerate(zip(some, rows @ rows[0]), 1)),
+            None,
+            gallery.thumbnails,
+        )
+
     kept = [g for g in groups.values() if chosen is None or any(names[p] in chosen for p in g)]
     return Duplicates(tuple(sorted(map(hits, kept), key=len, reverse=True)), same)

@@ -8,92 +8,162 @@ __all__ = ['MOST_ID', 'EXACT_MATCHES', 'Found', 'Engine', 'lists_needed', 'possi
 
 # %% ../../nbs/603_search.engine.ipynb #24695121
 import math
-from collections.abc import Iterator,Mapping,Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from ..contracts import LabError
-from .filters import FACTS,Column,Condition,is_text
+from .filters import FACTS, Column, Condition, is_text
 
 # %% ../../nbs/603_search.engine.ipynb #3b7c3820
 @dataclass(frozen=True)
 class Found:
     "What is nearest to one vector"
-    ids:tuple[str,...]       # best first
-    cosines:tuple[float,...] # with the vector that was asked
+
+    ids: tuple[str, ...]  # best first
+    cosines: tuple[float, ...]  # with the vector that was asked
+
 
 class Engine(Protocol):
     "Keeps rows by id and finds the nearest"
-    exact_below:int            # so many rows are compared one by one
-    columns:dict[str,Column]   # beside the id
 
-    def add_column(self, column:Column)->None: "A further column, of which no picture has anything yet"
-    def drop_column(self, name:str)->None: "Forget a column and what it holds"
-    def put(self, ids:Sequence[str], values:Mapping[str,Sequence|np.ndarray|None], new:bool=True)->None: "Rows that are new, or replace those with their id; all of them or none. Columns that are not given stay as they are, or unknown; one that is None becomes unknown. Not `new`: ids that are not there are left out"
-    def change(self, ids:Sequence[str], values:Mapping[str,object])->int: "The same facts for some rows; how many there were"
-    def remove(self, ids:Sequence[str])->int: "How many there were"
-    def nearest(self, column:str, vectors:np.ndarray, k:int, where:Sequence[Condition]=(), skip:int=0, exact:bool=False)->list[Found]: "The k pictures with the highest cosines for each vector [Q, E], the first `skip` left out"
-    def read(self, ids:Sequence[str], columns:Sequence[str])->dict[str,list|np.ndarray]: "'id' and columns of some pictures, in the order asked, one that is asked for twice twice; those that are not there are left out"
-    def walk(self, columns:Sequence[str], where:Sequence[Condition]=(), size:int=10_000)->Iterator[dict[str,list|np.ndarray]]: "'id' and columns of all pictures, each once, in any order, so many at a time at most"
-    def count(self, where:Sequence[Condition]=())->int: "How many pictures"
-    def tidy(self)->None: "Index what is new and put small files together; searches go on meanwhile"
-    def close(self)->None: "Let go of files and connections"
+    exact_below: int  # so many rows are compared one by one
+    columns: dict[str, Column]  # beside the id
+
+    def add_column(self, column: Column) -> None:
+        "A further column, of which no picture has anything yet"
+
+    def drop_column(self, name: str) -> None:
+        "Forget a column and what it holds"
+
+    def put(self, ids: Sequence[str], values: Mapping[str, Sequence | np.ndarray | None], new: bool = True) -> None:
+        "Rows that are new, or replace those with their id; all of them or none. Columns that are not given stay as they are, or unknown; one that is None becomes unknown. Not `new`: ids that are not there are left out"
+
+    def change(self, ids: Sequence[str], values: Mapping[str, object]) -> int:
+        "The same facts for some rows; how many there were"
+
+    def remove(self, ids: Sequence[str]) -> int:
+        "How many there were"
+
+    def nearest(
+        self,
+        column: str,
+        vectors: np.ndarray,
+        k: int,
+        where: Sequence[Condition] = (),
+        skip: int = 0,
+        exact: bool = False,
+    ) -> list[Found]:
+        "The k pictures with the highest cosines for each vector [Q, E], the first `skip` left out"
+
+    def read(self, ids: Sequence[str], columns: Sequence[str]) -> dict[str, list | np.ndarray]:
+        "'id' and columns of some pictures, in the order asked, one that is asked for twice twice; those that are not there are left out"
+
+    def walk(
+        self, columns: Sequence[str], where: Sequence[Condition] = (), size: int = 10_000
+    ) -> Iterator[dict[str, list | np.ndarray]]:
+        "'id' and columns of all pictures, each once, in any order, so many at a time at most"
+
+    def count(self, where: Sequence[Condition] = ()) -> int:
+        "How many pictures"
+
+    def tidy(self) -> None:
+        "Index what is new and put small files together; searches go on meanwhile"
+
+    def close(self) -> None:
+        "Let go of files and connections"
 
 # %% ../../nbs/603_search.engine.ipynb #e8e82302
-MOST_ID = 2000 # characters of an id
-EXACT_MATCHES = 1000 # so few pictures that a filter leaves are compared one by one
+MOST_ID = 2000  # characters of an id
+EXACT_MATCHES = 1000  # so few pictures that a filter leaves are compared one by one
+
 
 def lists_needed(
-    lists:int,  # of an inverted file, that hold the best ten of all
-    depth:float # among all pictures: how many are wanted, times all over those that a filter leaves
-)->int:
+    lists: int,  # of an inverted file, that hold the best ten of all
+    depth: float,  # among all pictures: how many are wanted, times all over those that a filter leaves
+) -> int:
     "How many lists to search, by the cube root that was measured with a million pictures"
-    return math.ceil(lists*max(1, depth/10)**(1/3))
+    return math.ceil(lists * max(1, depth / 10) ** (1 / 3))
+
 
 def possible_ids(
-    ids:Sequence # anything
-)->list[str]:
+    ids: Sequence,  # anything
+) -> list[str]:
     "Those that a picture can have"
-    return [i for i in ids if is_text(i) and 0<len(i)<=MOST_ID]
+    return [i for i in ids if is_text(i) and 0 < len(i) <= MOST_ID]
+
 
 def wanted_columns(
-    names:Sequence[str],         # that are asked for
-    columns:Mapping[str,Column]  # that there are
-)->dict[str,Column]:             # without 'id', which always comes
+    names: Sequence[str],  # that are asked for
+    columns: Mapping[str, Column],  # that there are
+) -> dict[str, Column]:  # without 'id', which always comes
     "Refuse to read what there is not"
-    if lost := [n for n in names if n not in columns and n!='id']: raise LabError(f'a column {lost[0]!r}'[:200], f'one of {", ".join(columns)}', 'Check the name.')
-    return {n: columns[n] for n in names if n!='id'}
+    if lost := [n for n in names if n not in columns and n != "id"]:
+        raise LabError(f"a column {lost[0]!r}"[:200], f"one of {', '.join(columns)}", "Check the name.")
+    return {n: columns[n] for n in names if n != "id"}
+
 
 def checked_rows(
-    ids:Sequence[str],          # one a picture
-    values:Mapping[str,Sequence|np.ndarray|None], # column → one a picture; vectors and numbers [n, size]; None: known of none
-    columns:Mapping[str,Column] # that there are
-)->dict[str,list|np.ndarray]:   # numbers as float16; None where they are not known
+    ids: Sequence[str],  # one a picture
+    values: Mapping[
+        str, Sequence | np.ndarray | None
+    ],  # column → one a picture; vectors and numbers [n, size]; None: known of none
+    columns: Mapping[str, Column],  # that there are
+) -> dict[str, list | np.ndarray]:  # numbers as float16; None where they are not known
     "Refuse rows that do not fit the columns"
-    if odd := set(ids)-set(possible_ids(ids)): raise LabError(f'the id {next(iter(odd))!r}'[:200], f'text of 1 to {MOST_ID:,} characters that UTF-8 can write', 'Give ids=[…] of your own.')
-    if len(set(ids))!=len(ids): raise LabError('an id twice in one call', 'every id once', 'Leave the earlier one out.')
-    if lost := [n for n in values if n not in columns]: raise LabError(f'a column {lost[0]!r}', f'one of {", ".join(columns)}', 'Add it first: add_column.')
+    if odd := set(ids) - set(possible_ids(ids)):
+        raise LabError(
+            f"the id {next(iter(odd))!r}"[:200],
+            f"text of 1 to {MOST_ID:,} characters that UTF-8 can write",
+            "Give ids=[…] of your own.",
+        )
+    if len(set(ids)) != len(ids):
+        raise LabError("an id twice in one call", "every id once", "Leave the earlier one out.")
+    if lost := [n for n in values if n not in columns]:
+        raise LabError(f"a column {lost[0]!r}", f"one of {', '.join(columns)}", "Add it first: add_column.")
     found = {}
-    for name,given in values.items():
+    for name, given in values.items():
         c = columns[name]
-        if given is None: found[name] = [None]*len(ids); continue
-        if len(given)!=len(ids): raise LabError(f'{len(given)} of {name!r} for {len(ids)} pictures', 'one each', 'Give as many.')
-        if c.kind in FACTS: found[name] = [c.checked(v) for v in given]; continue
+        if given is None:
+            found[name] = [None] * len(ids)
+            continue
+        if len(given) != len(ids):
+            raise LabError(f"{len(given)} of {name!r} for {len(ids)} pictures", "one each", "Give as many.")
+        if c.kind in FACTS:
+            found[name] = [c.checked(v) for v in given]
+            continue
         given = np.asarray(given)
-        if given.shape!=(len(ids),c.size): raise LabError(f'{name!r} of shape {list(given.shape)}', f'[{len(ids)}, {c.size}]', 'Give vectors of this width.')
-        with np.errstate(over='ignore'): found[name] = given.astype(np.float16)
-        if not np.isfinite(found[name]).all(): raise LabError(f'{name!r} with numbers that are none, or above 65,504', 'finite numbers', 'Check what made them.')
+        if given.shape != (len(ids), c.size):
+            raise LabError(
+                f"{name!r} of shape {list(given.shape)}", f"[{len(ids)}, {c.size}]", "Give vectors of this width."
+            )
+        with np.errstate(over="ignore"):
+            found[name] = given.astype(np.float16)
+        if not np.isfinite(found[name]).all():
+            raise LabError(
+                f"{name!r} with numbers that are none, or above 65,504", "finite numbers", "Check what made them."
+            )
     return found
 
+
 def asked_vectors(
-    column:str,                 # a vector's
-    vectors,                    # [Q, E]
-    columns:Mapping[str,Column] # that there are
-)->np.ndarray:                  # float32
+    column: str,  # a vector's
+    vectors,  # [Q, E]
+    columns: Mapping[str, Column],  # that there are
+) -> np.ndarray:  # float32
     "Refuse vectors that a column cannot be searched with"
-    c = columns.get(column); vectors = np.asarray(vectors, np.float32)
-    if c is None or c.kind!='vector': raise LabError(f'a search in {column!r}', f'one of {", ".join(n for n,c in columns.items() if c.kind=="vector") or "no vectors: none were added"}', 'Check the name.')
-    if vectors.ndim!=2 or vectors.shape[1]!=c.size: raise LabError(f'vectors of shape {list(vectors.shape)}', f'[Q, {c.size}]', 'Ask with vectors of the same method.')
+    c = columns.get(column)
+    vectors = np.asarray(vectors, np.float32)
+    if c is None or c.kind != "vector":
+        raise LabError(
+            f"a search in {column!r}",
+            f"one of {', '.join(n for n, c in columns.items() if c.kind == 'vector') or 'no vectors: none were added'}",
+            "Check the name.",
+        )
+    if vectors.ndim != 2 or vectors.shape[1] != c.size:
+        raise LabError(
+            f"vectors of shape {list(vectors.shape)}", f"[Q, {c.size}]", "Ask with vectors of the same method."
+        )
     return vectors

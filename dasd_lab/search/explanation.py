@@ -7,184 +7,271 @@ __all__ = ['WAYS', 'known_words', 'word_spans', 'Word', 'WordContributions', 'wi
            'shared_out', 'integrated_gradients', 'explain_words']
 
 # %% ../../nbs/62_search.explanation.ipynb #a2f5fb0a
-import html,unicodedata
-from collections.abc import Mapping,Sequence
+import html
+import unicodedata
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-import pandas as pd,torch
+import pandas as pd
+import torch
 from torch import Tensor
 
 from ..backbone.towers import attention
-from ..contracts import LabError,RetrievalMethod
-from ..corpora.grammar import languages,load_language
-from .queries import direction,read_query
+from ..contracts import LabError, RetrievalMethod
+from ..corpora.grammar import languages, load_language
 from .gallery import Gallery
+from .queries import direction, read_query
 
 # %% ../../nbs/62_search.explanation.ipynb #c2526099
-_SCRIPTS = ('CJK','HIRAGANA','KATAKANA')
+_SCRIPTS = ("CJK", "HIRAGANA", "KATAKANA")
 
-def _script(c:str)->str:
+
+def _script(c: str) -> str:
     "Script of a character, as far as it divides words; '.' for punctuation and signs"
-    if unicodedata.category(c)[0] in 'PSC': return '.' if c not in 'ー々' else 'KATAKANA' if c=='ー' else 'CJK'
-    first = unicodedata.name(c, '').replace('-',' ').split(' ')[0]
-    return 'KATAKANA' if c=='ー' else 'CJK' if c=='々' else first if first in _SCRIPTS else 'word'
+    if unicodedata.category(c)[0] in "PSC":
+        return "." if c not in "ー々" else "KATAKANA" if c == "ー" else "CJK"
+    first = unicodedata.name(c, "").replace("-", " ").split(" ")[0]
+    return "KATAKANA" if c == "ー" else "CJK" if c == "々" else first if first in _SCRIPTS else "word"
 
-def _texts(x)->list[str]:
+
+def _texts(x) -> list[str]:
     "All texts of a nested table, without templates"
-    if isinstance(x, str): return [] if '{' in x else [x]
+    if isinstance(x, str):
+        return [] if "{" in x else [x]
     return [t for v in (x.values() if isinstance(x, Mapping) else x if isinstance(x, list) else []) for t in _texts(v)]
+
 
 @lru_cache(maxsize=8)
 def known_words(
-    language:str # ISO 639-1
-)->tuple[str,...]: # longest first
+    language: str,  # ISO 639-1
+) -> tuple[str, ...]:  # longest first
     "Words of a language without spaces, from its lexicon; nothing where there is none"
-    if language not in languages() or (lexicon := load_language(language)).join: return ()
+    if language not in languages() or (lexicon := load_language(language)).join:
+        return ()
     nouns = {f for synonyms in lexicon.nouns.values() for n in synonyms for f in n.forms.values()}
-    return tuple(sorted({w for w in nouns.union(*(_texts(lexicon.data[k]) for k in ('modifiers','places'))) if len(w) > 1}, key=lambda w: (-len(w), w)))
+    return tuple(
+        sorted(
+            {w for w in nouns.union(*(_texts(lexicon.data[k]) for k in ("modifiers", "places"))) if len(w) > 1},
+            key=lambda w: (-len(w), w),
+        )
+    )
 
 # %% ../../nbs/62_search.explanation.ipynb #b0f0ac75
 def word_spans(
-    text:str,        # a query or caption
-    language:str=''  # ISO 639-1; whose lexicon helps where there are no spaces
-)->list[tuple[int,int]]: # start and end of each word or punctuation, in reading order
+    text: str,  # a query or caption
+    language: str = "",  # ISO 639-1; whose lexicon helps where there are no spaces
+) -> list[tuple[int, int]]:  # start and end of each word or punctuation, in reading order
     "Where the words of a sentence are"
-    known,spans,i = known_words(language),[],0
-    def joins(j): # whether the character at j belongs to the word that ends before it
-        a,b = _script(text[j-1]),_script(text[j])
-        if b=='.' and a=='word': return text[j] in "'’-‐" and j+1 < len(text) and _script(text[j+1])=='word'
-        if a=='.' and b=='word': return text[j-1] in "'’-‐" and j-1 > start
-        return a==b and not (a=='CJK' and language!='ja')
+    known, spans, i = known_words(language), [], 0
+
+    def joins(j):  # whether the character at j belongs to the word that ends before it
+        a, b = _script(text[j - 1]), _script(text[j])
+        if b == "." and a == "word":
+            return text[j] in "'’-‐" and j + 1 < len(text) and _script(text[j + 1]) == "word"
+        if a == "." and b == "word":
+            return text[j - 1] in "'’-‐" and j - 1 > start
+        return a == b and not (a == "CJK" and language != "ja")
+
     while i < len(text):
-        if text[i].isspace(): i += 1; continue
+        if text[i].isspace():
+            i += 1
+            continue
         start = i
-        if found := next((w for w in known if text.startswith(w, i)), None): i += len(found)
+        if found := next((w for w in known if text.startswith(w, i)), None):
+            i += len(found)
         else:
             i += 1
-            while i < len(text) and not text[i].isspace() and joins(i) and not any(text.startswith(w, i) for w in known): i += 1
-        spans.append((start,i))
+            while (
+                i < len(text) and not text[i].isspace() and joins(i) and not any(text.startswith(w, i) for w in known)
+            ):
+                i += 1
+        spans.append((start, i))
     return spans
 
 # %% ../../nbs/62_search.explanation.ipynb #191383c4
 @dataclass(frozen=True)
 class Word:
     "A word, where it stands, and what it added"
-    text:str           # as it stands in the sentence
-    start:int          # first character
-    end:int            # one after the last
-    contribution:float # in units of the score
+
+    text: str  # as it stands in the sentence
+    start: int  # first character
+    end: int  # one after the last
+    contribution: float  # in units of the score
+
 
 @dataclass(frozen=True)
 class WordContributions:
     "What every word of a query added to its score with one picture"
-    text:str               # what the method read
-    language:str           # ISO 639-1
-    words:tuple[Word,...]  # in reading order
-    score:float            # of the whole query
-    base:float             # of the query without any word
-    way:str                # 'leave_one_out' or 'integrated_gradients'
+
+    text: str  # what the method read
+    language: str  # ISO 639-1
+    words: tuple[Word, ...]  # in reading order
+    score: float  # of the whole query
+    base: float  # of the query without any word
+    way: str  # 'leave_one_out' or 'integrated_gradients'
 
     @property
-    def delta(self)->float:
+    def delta(self) -> float:
         "score − base − sum of the contributions"
-        return self.score-self.base-sum(w.contribution for w in self.words)
-    def to_frame(self)->pd.DataFrame:
+        return self.score - self.base - sum(w.contribution for w in self.words)
+
+    def to_frame(self) -> pd.DataFrame:
         "A row a word"
-        return pd.DataFrame([vars(w) for w in self.words], columns=['text','start','end','contribution'])
-    def _repr_html_(self)->str:
+        return pd.DataFrame([vars(w) for w in self.words], columns=["text", "start", "end", "contribution"])
+
+    def _repr_html_(self) -> str:
         top = max((abs(w.contribution) for w in self.words), default=0) or 1
-        shown = lambda w: (f'<ruby style="ruby-position:under;margin:0 2px"><span style="background:rgba({"33,113,181" if w.contribution>0 else "230,120,20"},{.6*abs(w.contribution)/top:.2f});border-radius:4px;padding:1px 3px">'
-                           f'{html.escape(w.text)}</span><rt dir="ltr" style="font-size:.62em;opacity:.75">{w.contribution:+.3f}</rt></ruby>')
-        return (f'<p lang="{html.escape(self.language)}" dir="{direction(self.language)}" style="line-height:2.6;font-size:1.1em;margin:0">{" ".join(map(shown, self.words))}</p>'
-                f'<p style="font-size:.85em;opacity:.75;margin:0">score {self.score:.3f}, without words {self.base:.3f}, {self.way.replace("_"," ")}, not explained {self.delta:+.3f}</p>')
+        shown = lambda w: (
+            f'<ruby style="ruby-position:under;margin:0 2px"><span style="background:rgba({"33,113,181" if w.contribution > 0 else "230,120,20"},{0.6 * abs(w.contribution) / top:.2f});border-radius:4px;padding:1px 3px">'
+            f'{html.escape(w.text)}</span><rt dir="ltr" style="font-size:.62em;opacity:.75">{w.contribution:+.3f}</rt></ruby>'
+        )
+        return (
+            f'<p lang="{html.escape(self.language)}" dir="{direction(self.language)}" style="line-height:2.6;font-size:1.1em;margin:0">{" ".join(map(shown, self.words))}</p>'
+            f'<p style="font-size:.85em;opacity:.75;margin:0">score {self.score:.3f}, without words {self.base:.3f}, {self.way.replace("_", " ")}, not explained {self.delta:+.3f}</p>'
+        )
 
 # %% ../../nbs/62_search.explanation.ipynb #9a64cf23
 def without(
-    text:str,                         # a sentence
-    spans:Sequence[tuple[int,int]],   # its words
-    keep:Sequence[bool]               # which of them stay
-)->str:
+    text: str,  # a sentence
+    spans: Sequence[tuple[int, int]],  # its words
+    keep: Sequence[bool],  # which of them stay
+) -> str:
     "A sentence with some of its words left out"
     out = list(text)
-    for (a,b),k in zip(spans, keep):
-        if not k: out[a:b] = ' '*(b-a)
-    return ' '.join(''.join(out).split())
+    for (a, b), k in zip(spans, keep):
+        if not k:
+            out[a:b] = " " * (b - a)
+    return " ".join("".join(out).split())
+
 
 def leave_one_out(
-    method:RetrievalMethod,      # any
-    text:str,                    # a sentence
-    language:str,                # ISO 639-1
-    visuals:Mapping[str,Tensor], # one picture as the method compares it, first axis 1
-    batch_size:int=128           # shortened sentences at a time
-)->WordContributions:
+    method: RetrievalMethod,  # any
+    text: str,  # a sentence
+    language: str,  # ISO 639-1
+    visuals: Mapping[str, Tensor],  # one picture as the method compares it, first axis 1
+    batch_size: int = 128,  # shortened sentences at a time
+) -> WordContributions:
     "Score of the sentence minus its score without the word, for each word"
     from captum.attr import FeatureAblation
+
     spans = word_spans(text, language)
-    def score(keep): return method.score(method.encode_captions([without(text, spans, row) for row in keep.bool().tolist()], language), visuals)[:,0]
-    everything = torch.ones(1, len(spans)); full,base = score(torch.cat([everything,torch.zeros_like(everything)])).tolist()
-    added = FeatureAblation(score).attribute(everything, baselines=0, perturbations_per_eval=batch_size)[0].tolist() if spans else []
-    return WordContributions(text, language, tuple(Word(text[a:b], a, b, c) for (a,b),c in zip(spans, added)), full, base, 'leave_one_out')
+
+    def score(keep):
+        return method.score(
+            method.encode_captions([without(text, spans, row) for row in keep.bool().tolist()], language), visuals
+        )[:, 0]
+
+    everything = torch.ones(1, len(spans))
+    full, base = score(torch.cat([everything, torch.zeros_like(everything)])).tolist()
+    added = (
+        FeatureAblation(score).attribute(everything, baselines=0, perturbations_per_eval=batch_size)[0].tolist()
+        if spans
+        else []
+    )
+    return WordContributions(
+        text, language, tuple(Word(text[a:b], a, b, c) for (a, b), c in zip(spans, added)), full, base, "leave_one_out"
+    )
 
 # %% ../../nbs/62_search.explanation.ipynb #e73a321b
 def token_path(
-    method:RetrievalMethod, # with token vectors, or asked in its source language
-    language:str            # ISO 639-1
-)->tuple:                   # tokenizer, embedding layer, text → ids and end, ids and end → [B, E]
+    method: RetrievalMethod,  # with token vectors, or asked in its source language
+    language: str,  # ISO 639-1
+) -> tuple:  # tokenizer, embedding layer, text → ids and end, ids and end → [B, E]
     "How a method reads ids in a language, for gradients"
-    backbone = getattr(method, 'backbone', None)
-    if hasattr(backbone, 'source_from_ids') and language==backbone.source_language:
-        return backbone.tokenizer,backbone.text.embedding,lambda text: backbone.tokens([text]),backbone.source_from_ids
-    if not all(hasattr(method, n) for n in ('token_vectors','tokens','features')):
-        raise LabError(f'integrated gradients of {method.name!r}, which has no token vectors', 'a method with token_vectors, tokens and features', "Use way='leave_one_out'.")
-    return method.tokenizer,method.token_vectors.embedding,lambda text: method.tokens([text]),lambda ids,end: method.features(ids, end, language)['target_features']
+    backbone = getattr(method, "backbone", None)
+    if hasattr(backbone, "source_from_ids") and language == backbone.source_language:
+        return (
+            backbone.tokenizer,
+            backbone.text.embedding,
+            lambda text: backbone.tokens([text]),
+            backbone.source_from_ids,
+        )
+    if not all(hasattr(method, n) for n in ("token_vectors", "tokens", "features")):
+        raise LabError(
+            f"integrated gradients of {method.name!r}, which has no token vectors",
+            "a method with token_vectors, tokens and features",
+            "Use way='leave_one_out'.",
+        )
+    return (
+        method.tokenizer,
+        method.token_vectors.embedding,
+        lambda text: method.tokens([text]),
+        lambda ids, end: method.features(ids, end, language)["target_features"],
+    )
+
 
 def shared_out(
-    values:Sequence[float],            # one a piece
-    offsets:Sequence[tuple[int,int]],  # where each piece stands
-    spans:Sequence[tuple[int,int]]     # where each word stands
-)->list[float]:                        # one a word
+    values: Sequence[float],  # one a piece
+    offsets: Sequence[tuple[int, int]],  # where each piece stands
+    spans: Sequence[tuple[int, int]],  # where each word stands
+) -> list[float]:  # one a word
     "Values of pieces given to the words they lie in, by the share of their characters"
-    totals = [0.]*len(spans)
-    for value,(a,b) in zip(values, offsets):
-        over = [max(0, min(b,d)-max(a,c)) for c,d in spans]
-        for i,o in enumerate(over): totals[i] += value*o/max(1, sum(over))
+    totals = [0.0] * len(spans)
+    for value, (a, b) in zip(values, offsets):
+        over = [max(0, min(b, d) - max(a, c)) for c, d in spans]
+        for i, o in enumerate(over):
+            totals[i] += value * o / max(1, sum(over))
     return totals
 
 # %% ../../nbs/62_search.explanation.ipynb #2c017146
 def integrated_gradients(
-    method:RetrievalMethod,      # with token vectors
-    text:str,                    # a sentence
-    language:str,                # ISO 639-1
-    visuals:Mapping[str,Tensor], # one picture as the method compares it, first axis 1
-    n_steps:int=64               # points of the integral; more make `delta` smaller
-)->WordContributions:
+    method: RetrievalMethod,  # with token vectors
+    text: str,  # a sentence
+    language: str,  # ISO 639-1
+    visuals: Mapping[str, Tensor],  # one picture as the method compares it, first axis 1
+    n_steps: int = 64,  # points of the integral; more make `delta` smaller
+) -> WordContributions:
     "Contributions that add up: gradients of the score along the way from padding to the sentence"
     from captum.attr import LayerIntegratedGradients
-    tokenizer,layer,read,encode = token_path(method, language); spans = word_spans(text, language)
-    device,visuals = layer.weight.device,{k: v.detach().to(layer.weight.device).clone() for k,v in visuals.items()} # clones may take part in gradients
-    ids,end = (t.to(device).clone() for t in read(text)); places = torch.arange(ids.shape[1], device=device)
+
+    tokenizer, layer, read, encode = token_path(method, language)
+    spans = word_spans(text, language)
+    # clones may take part in gradients
+    device, visuals = layer.weight.device, {k: v.detach().to(layer.weight.device).clone() for k, v in visuals.items()}
+    ids, end = (t.to(device).clone() for t in read(text))
+    places = torch.arange(ids.shape[1], device=device)
     blank = torch.where((places >= (tokenizer.names[0] is not None)) & (places < end), tokenizer.pad_id, ids)
-    def score(ids, end): return method.score(encode(ids, end), visuals)[:,0]
+
+    def score(ids, end):
+        return method.score(encode(ids, end), visuals)[:, 0]
+
     with attention(device):
-        with torch.no_grad(): full,base = score(torch.cat([ids,blank]), end.repeat(2)).tolist()
-        added = LayerIntegratedGradients(score, layer).attribute(ids, blank, additional_forward_args=end, n_steps=n_steps, internal_batch_size=64).sum(-1)[0]
+        with torch.no_grad():
+            full, base = score(torch.cat([ids, blank]), end.repeat(2)).tolist()
+        added = (
+            LayerIntegratedGradients(score, layer)
+            .attribute(ids, blank, additional_forward_args=end, n_steps=n_steps, internal_batch_size=64)
+            .sum(-1)[0]
+        )
     offsets = tokenizer.tokenizer.encode(text, add_special_tokens=False).offsets
-    totals = shared_out(added[int(tokenizer.names[0] is not None):int(end)].tolist(), offsets, spans)
-    return WordContributions(text, language, tuple(Word(text[a:b], a, b, c) for (a,b),c in zip(spans, totals)), full, base, 'integrated_gradients')
+    totals = shared_out(added[int(tokenizer.names[0] is not None) : int(end)].tolist(), offsets, spans)
+    return WordContributions(
+        text,
+        language,
+        tuple(Word(text[a:b], a, b, c) for (a, b), c in zip(spans, totals)),
+        full,
+        base,
+        "integrated_gradients",
+    )
 
 # %% ../../nbs/62_search.explanation.ipynb #a1d4454c
 WAYS = dict(leave_one_out=leave_one_out, integrated_gradients=integrated_gradients)
 
+
 def explain_words(
-    gallery:Gallery,        # whose method is asked
-    text:str,               # the query, as typed
-    picture,                # an id of the gallery, or a picture of any kind
-    language:str|None=None, # ISO 639-1; None: recognised
-    way:str='leave_one_out' # or 'integrated_gradients'
-)->WordContributions:
+    gallery: Gallery,  # whose method is asked
+    text: str,  # the query, as typed
+    picture,  # an id of the gallery, or a picture of any kind
+    language: str | None = None,  # ISO 639-1; None: recognised
+    way: str = "leave_one_out",  # or 'integrated_gradients'
+) -> WordContributions:
     "What each word of a query added to its score with a picture"
-    if way not in WAYS: raise LabError(f'way={way!r}', f'one of {sorted(WAYS)}', 'Choose one of them.')
-    query,was_training = read_query(text, gallery.method, language),gallery.method.training; gallery.method.eval()
-    try: return WAYS[way](gallery.method, query.encoded, query.language, gallery.picture_visuals(picture))
-    finally: gallery.method.train(was_training)
+    if way not in WAYS:
+        raise LabError(f"way={way!r}", f"one of {sorted(WAYS)}", "Choose one of them.")
+    query, was_training = read_query(text, gallery.method, language), gallery.method.training
+    gallery.method.eval()
+    try:
+        return WAYS[way](gallery.method, query.encoded, query.language, gallery.picture_visuals(picture))
+    finally:
+        gallery.method.train(was_training)

@@ -6,7 +6,8 @@
 __all__ = ['Kind', 'FACTS', 'MOST_VALUES', 'is_text', 'Column', 'Condition', 'read_filter']
 
 # %% ../../nbs/601_search.filters.ipynb #7958ca69
-import math,re
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from reprlib import Repr
@@ -17,70 +18,139 @@ import numpy as np
 from ..contracts import LabError
 
 # %% ../../nbs/601_search.filters.ipynb #9b3a54a0
-Kind = Literal['text','integer','number','flag','vector','numbers']
-FACTS = dict(text=str, integer=int, number=(int,float), flag=bool) # kinds that can be asked for, and what Python calls them
+Kind = Literal["text", "integer", "number", "flag", "vector", "numbers"]
+# kinds that can be asked for, and what Python calls them
+FACTS = dict(text=str, integer=int, number=(int, float), flag=bool)
 
-_short = Repr(); _short.maxstring = _short.maxother = 150 # what was given may be long, or nested deeper than Python can write
+_short = Repr()
+_short.maxstring = _short.maxother = 150  # what was given may be long, or nested deeper than Python can write
+
 
 def is_text(
-    value # of any kind
-)->bool:
+    value,  # of any kind
+) -> bool:
     "Whether it is text that UTF-8 can write, as names of files are not always"
-    try: return isinstance(value, str) and value.encode() is not None
-    except UnicodeEncodeError: return False
+    try:
+        return isinstance(value, str) and value.encode() is not None
+    except UnicodeEncodeError:
+        return False
+
 
 @dataclass(frozen=True)
 class Column:
     "One thing that is known of every picture"
-    name:str     # small letters, digits and _
-    kind:Kind    # 'vector' is searched, 'numbers' are only kept
-    size:int = 0 # how many numbers, of these two
-    def __post_init__(self):
-        if not is_text(self.name) or not re.fullmatch(r'[a-z][a-z0-9_]{0,62}', self.name): raise LabError(f'a column named {_short.repr(self.name)}', 'small letters, digits and _, a letter first, 63 at most', 'Choose another name.')
-        if self.kind not in (*FACTS,'vector','numbers'): raise LabError(f'a column of kind {_short.repr(self.kind)}', f'one of {", ".join(FACTS)}', 'Say what the column holds.')
-        if (self.size>0)!=(self.kind in ('vector','numbers')): raise LabError(f'{self.size} numbers in {self.name!r}, {self.kind}', 'a size for vectors and numbers, none for facts', 'Give size=….')
 
-    def checked(self,
-        value # of this column
-    ):        # the same, as Python has it
+    name: str  # small letters, digits and _
+    kind: Kind  # 'vector' is searched, 'numbers' are only kept
+    size: int = 0  # how many numbers, of these two
+
+    def __post_init__(self):
+        if not is_text(self.name) or not re.fullmatch(r"[a-z][a-z0-9_]{0,62}", self.name):
+            raise LabError(
+                f"a column named {_short.repr(self.name)}",
+                "small letters, digits and _, a letter first, 63 at most",
+                "Choose another name.",
+            )
+        if self.kind not in (*FACTS, "vector", "numbers"):
+            raise LabError(
+                f"a column of kind {_short.repr(self.kind)}", f"one of {', '.join(FACTS)}", "Say what the column holds."
+            )
+        if (self.size > 0) != (self.kind in ("vector", "numbers")):
+            raise LabError(
+                f"{self.size} numbers in {self.name!r}, {self.kind}",
+                "a size for vectors and numbers, none for facts",
+                "Give size=….",
+            )
+
+    def checked(
+        self,
+        value,  # of this column
+    ):  # the same, as Python has it
         "Refuse what is not of the column's kind; None, for not known, is of every kind"
-        if isinstance(value, np.generic): value = value.item()
-        if value is None: return None
-        wrong = not isinstance(value, FACTS[self.kind]) or (isinstance(value, bool) and self.kind!='flag') or (isinstance(value, float) and not math.isfinite(value)) or (isinstance(value, int) and abs(value)>=2**63) or (self.kind=='text' and not is_text(value))
-        if wrong: raise LabError(f'{self.name}={_short.repr(value)}', dict(text='text that UTF-8 can write', integer='a whole number of 64 bits', number='a number of 64 bits', flag='true or false')[self.kind], 'Give a value of that kind.')
-        return float(value) if self.kind=='number' else value
+        if isinstance(value, np.generic):
+            value = value.item()
+        if value is None:
+            return None
+        wrong = (
+            not isinstance(value, FACTS[self.kind])
+            or (isinstance(value, bool) and self.kind != "flag")
+            or (isinstance(value, float) and not math.isfinite(value))
+            or (isinstance(value, int) and abs(value) >= 2**63)
+            or (self.kind == "text" and not is_text(value))
+        )
+        if wrong:
+            raise LabError(
+                f"{self.name}={_short.repr(value)}",
+                dict(
+                    text="text that UTF-8 can write",
+                    integer="a whole number of 64 bits",
+                    number="a number of 64 bits",
+                    flag="true or false",
+                )[self.kind],
+                "Give a value of that kind.",
+            )
+        return float(value) if self.kind == "number" else value
 
 # %% ../../nbs/601_search.filters.ipynb #b7d8bb40
-MOST_VALUES = 1000 # in one condition
+MOST_VALUES = 1000  # in one condition
+
 
 @dataclass(frozen=True)
 class Condition:
     "What one column must say"
-    column:Column
-    asks:Literal['any','none','between','starts']
-    values:tuple # any, none: the values; between: low and high, None where it is open; starts: the beginning
 
-def _condition(column:Column, asked)->Condition:
-    if not isinstance(asked, Mapping): return _any(column, 'any', asked)
+    column: Column
+    asks: Literal["any", "none", "between", "starts"]
+    values: tuple  # any, none: the values; between: low and high, None where it is open; starts: the beginning
+
+
+def _condition(column: Column, asked) -> Condition:
+    if not isinstance(asked, Mapping):
+        return _any(column, "any", asked)
     said = set(asked)
-    if said=={'not'}: return _any(column, 'none', asked['not'])
-    if said=={'starts'} and column.kind=='text' and isinstance(asked['starts'], str): return Condition(column, 'starts', (column.checked(asked['starts']),))
-    if said and said<={'from','to'} and column.kind!='flag': return Condition(column, 'between', (column.checked(asked.get('from')),column.checked(asked.get('to'))))
-    raise LabError(f'{column.name}: {_short.repr(asked)}', "a value, a list, {'from': …, 'to': …}, {'not': …} or, of text, {'starts': …}", 'Say it in one of these ways.')
+    if said == {"not"}:
+        return _any(column, "none", asked["not"])
+    if said == {"starts"} and column.kind == "text" and isinstance(asked["starts"], str):
+        return Condition(column, "starts", (column.checked(asked["starts"]),))
+    if said and said <= {"from", "to"} and column.kind != "flag":
+        return Condition(column, "between", (column.checked(asked.get("from")), column.checked(asked.get("to"))))
+    raise LabError(
+        f"{column.name}: {_short.repr(asked)}",
+        "a value, a list, {'from': …, 'to': …}, {'not': …} or, of text, {'starts': …}",
+        "Say it in one of these ways.",
+    )
 
-def _any(column:Column, asks:str, asked)->Condition:
-    values = asked if isinstance(asked, (list,tuple,set,frozenset)) else [asked]
+
+def _any(column: Column, asks: str, asked) -> Condition:
+    values = asked if isinstance(asked, (list, tuple, set, frozenset)) else [asked]
     unknown = any(v is None for v in values)
-    if not values or len(values)>MOST_VALUES or unknown: raise LabError(f'{len(values)} values of {column.name}{", None among them"*unknown}', f'1 to {MOST_VALUES:,}, all of them known', 'Ask for fewer, or for some.')
+    if not values or len(values) > MOST_VALUES or unknown:
+        raise LabError(
+            f"{len(values)} values of {column.name}{', None among them' * unknown}",
+            f"1 to {MOST_VALUES:,}, all of them known",
+            "Ask for fewer, or for some.",
+        )
     return Condition(column, asks, tuple(column.checked(v) for v in values))
 
+
 def read_filter(
-    asked:Mapping|None,        # column → what it must say; None: anything
-    columns:Mapping[str,Column] # that there are, by name
-)->tuple[Condition,...]:
+    asked: Mapping | None,  # column → what it must say; None: anything
+    columns: Mapping[str, Column],  # that there are, by name
+) -> tuple[Condition, ...]:
     "What was asked, checked against the columns that there are"
-    if asked is None: return ()
-    if not isinstance(asked, Mapping): raise LabError(f'a filter of type {type(asked).__name__}', 'a mapping from columns to what they must say', "Such as {'year': {'from': 2020}}.")
-    facts = {n:c for n,c in columns.items() if c.kind in FACTS}
-    if lost := [n for n in asked if n not in facts]: raise LabError(f'a filter on {_short.repr(lost[0])}', f'one of {", ".join(facts) or "no columns: this gallery has none"}', 'Check the name.')
-    return tuple(_condition(facts[n], v) for n,v in asked.items())
+    if asked is None:
+        return ()
+    if not isinstance(asked, Mapping):
+        raise LabError(
+            f"a filter of type {type(asked).__name__}",
+            "a mapping from columns to what they must say",
+            "Such as {'year': {'from': 2020}}.",
+        )
+    facts = {n: c for n, c in columns.items() if c.kind in FACTS}
+    if lost := [n for n in asked if n not in facts]:
+        raise LabError(
+            f"a filter on {_short.repr(lost[0])}",
+            f"one of {', '.join(facts) or 'no columns: this gallery has none'}",
+            "Check the name.",
+        )
+    return tuple(_condition(facts[n], v) for n, v in asked.items())

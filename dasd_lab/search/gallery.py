@@ -6,13 +6,19 @@
 __all__ = ['Hit', 'Hits', 'Gallery', 'pixels_of', 'counted', 'best_of_slices', 'caption_features']
 
 # %% ../../nbs/605_search.gallery.ipynb #afccd098
-import html,io,json,warnings,zipfile
+import html
+import io
+import json
+import warnings
+import zipfile
 from collections import Counter
-from collections.abc import Callable,Iterable,Mapping,Sequence
-from dataclasses import dataclass,field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np,pandas as pd,torch
+import numpy as np
+import pandas as pd
+import torch
 from fastcore.basics import patch
 from PIL import Image
 from torch import Tensor
@@ -20,289 +26,498 @@ from torch.nn.functional import normalize
 
 from ..backbone.places import joined
 from ..backbone.towers import fingerprint
-from ..contracts import Caption,LabError,RetrievalMethod,cosine_scores,evaluating
-from ..corpora.descriptions import Captioner,asked_texts
-from ..evaluation.retrieval import gallery_slices,slice_scores
-from .queries import Query,direction,read_query,supported_languages
-from .sources import Thumbnails,data_address,open_visual,open_picture,picture_sources,readable,thumbnail
-from ..storage import read_tensors,seal,unseal,whole_folder,write_json,write_tensors
+from ..contracts import Caption, LabError, RetrievalMethod, cosine_scores, evaluating
+from ..corpora.descriptions import Captioner, asked_texts
+from ..evaluation.retrieval import gallery_slices, slice_scores
+from .queries import Query, direction, read_query, supported_languages
+from dasd_lab.search.sources import (
+    Thumbnails,
+    data_address,
+    open_picture,
+    open_visual,
+    picture_sources,
+    readable,
+    thumbnail,
+)
+from ..storage import read_tensors, seal, unseal, whole_folder, write_json, write_tensors
 
 # %% ../../nbs/605_search.gallery.ipynb #582f8146
 @dataclass(frozen=True)
 class Hit:
     "One result"
-    rank:int    # 1 is best
-    id:str      # of the picture, or the caption's text
-    score:float # as the method scores
-    language:str = '' # of a caption, where the hit is one
+
+    rank: int  # 1 is best
+    id: str  # of the picture, or the caption's text
+    score: float  # as the method scores
+    language: str = ""  # of a caption, where the hit is one
 
 # %% ../../nbs/605_search.gallery.ipynb #6a3fe0dd
 @dataclass(frozen=True)
 class Hits(Sequence):
     "Results of one search, best first"
-    hits:tuple[Hit,...]
-    query:Query|None = None # what was asked in words, if it was
-    thumbnails:Mapping[str,bytes] = field(default_factory=dict, repr=False) # id → WebP
 
-    def __len__(self)->int: return len(self.hits)
-    def __getitem__(self, i): return Hits(self.hits[i], self.query, self.thumbnails) if isinstance(i, slice) else self.hits[i]
+    hits: tuple[Hit, ...]
+    query: Query | None = None  # what was asked in words, if it was
+    thumbnails: Mapping[str, bytes] = field(default_factory=dict, repr=False)  # id → WebP
+
+    def __len__(self) -> int:
+        return len(self.hits)
+
+    def __getitem__(self, i):
+        return Hits(self.hits[i], self.query, self.thumbnails) if isinstance(i, slice) else self.hits[i]
+
     @property
-    def ids(self)->list[str]: return [h.id for h in self.hits]
+    def ids(self) -> list[str]:
+        return [h.id for h in self.hits]
 
-    def _repr_html_(self)->str:
-        q,safe = self.query,html.escape
-        way,lang = (direction(q.language),safe(q.language)) if q else ('ltr','en')
-        how = f'{lang}, {"recognised, "+format(q.confidence, ".0%") if q.recognised else "given"}' if q else f'{len(self)} results'
-        head = f'<div style="margin:0 2px 8px"><bdi dir="auto" lang="{lang}" style="font-size:1.15em;font-weight:600">{safe(q.text if len(q.text) <= 200 else q.text[:200]+"…")}</bdi> <bdi dir="ltr" style="opacity:.65;font-size:.85em;white-space:nowrap;margin:0 .6em">{how}</bdi></div>' if q else ''
+    def _repr_html_(self) -> str:
+        q, safe = self.query, html.escape
+        way, lang = (direction(q.language), safe(q.language)) if q else ("ltr", "en")
+        how = (
+            f"{lang}, {'recognised, ' + format(q.confidence, '.0%') if q.recognised else 'given'}"
+            if q
+            else f"{len(self)} results"
+        )
+        head = (
+            f'<div style="margin:0 2px 8px"><bdi dir="auto" lang="{lang}" style="font-size:1.15em;font-weight:600">{safe(q.text if len(q.text) <= 200 else q.text[:200] + "…")}</bdi> <bdi dir="ltr" style="opacity:.65;font-size:.85em;white-space:nowrap;margin:0 .6em">{how}</bdi></div>'
+            if q
+            else ""
+        )
         return f'<div dir="{way}" style="font-family:system-ui,sans-serif;max-width:860px">{head}<div style="display:flex;flex-wrap:wrap;gap:10px">{"".join(map(self._card, self.hits))}</div></div>'
-    def _card(self, h:Hit)->str:
-        kept,name = self.thumbnails[h.id] if h.id in self.thumbnails else None,html.escape(h.id)
-        shown = f'<img src="{data_address(kept)}" alt="{name}" style="width:128px;height:128px;object-fit:contain;border-radius:6px;display:block">' if kept else f'<bdi dir="auto" lang="{html.escape(h.language)}" style="font-size:1.05em">{name}</bdi>'
-        label = f'<figcaption dir="ltr" title="{name}" style="font-size:.8em;opacity:.75;margin-top:3px;max-width:{128 if kept else 400}px;overflow:hidden;text-overflow:ellipsis;white-space:nowrap"><b>{h.rank}</b> · {h.score:.3f}{" · "+name if kept else " · "+html.escape(h.language) if h.language else ""}</figcaption>'
+
+    def _card(self, h: Hit) -> str:
+        kept, name = self.thumbnails[h.id] if h.id in self.thumbnails else None, html.escape(h.id)
+        shown = (
+            f'<img src="{data_address(kept)}" alt="{name}" style="width:128px;height:128px;object-fit:contain;border-radius:6px;display:block">'
+            if kept
+            else f'<bdi dir="auto" lang="{html.escape(h.language)}" style="font-size:1.05em">{name}</bdi>'
+        )
+        label = f'<figcaption dir="ltr" title="{name}" style="font-size:.8em;opacity:.75;margin-top:3px;max-width:{128 if kept else 400}px;overflow:hidden;text-overflow:ellipsis;white-space:nowrap"><b>{h.rank}</b> · {h.score:.3f}{" · " + name if kept else " · " + html.escape(h.language) if h.language else ""}</figcaption>'
         return f'<figure style="margin:0">{shown}{label}</figure>'
 
+
 @patch
-def to_frame(self:Hits)->pd.DataFrame:
+def to_frame(self: Hits) -> pd.DataFrame:
     "Rank, id and score as a table"
-    return pd.DataFrame([(h.rank,h.id,h.score) for h in self], columns=['rank','id','score'])
+    return pd.DataFrame([(h.rank, h.id, h.score) for h in self], columns=["rank", "id", "score"])
 
 # %% ../../nbs/605_search.gallery.ipynb #d56e5658
 class Gallery:
     "Pictures that a method can search; empty until `add`"
-    def __init__(self,
-        method:RetrievalMethod, # trained; its backbone sees the pictures
-        slice_size:int=4096,    # most pictures scored at once
-        head:int=1000           # pictures that a method with a score of its own looks at closely, the best by the cosine with its `first_features`; 0: all
-    ):
-        self.method,self.slice_size,self.head = method,slice_size,head
-        self.ids:list[str] = []
-        self.captions:list[Caption] = []          # of the pictures, where they came with some
-        self.thumbnails = Thumbnails()            # id → WebP
-        self.places:dict[str,int] = {}            # id → row of the features
-        self.columns:dict[str,Tensor] = {}        # what the frozen backbone says of the pictures, first axis N, by the names of `contracts.COLUMNS`
-        self.descriptions:list[str] = []          # of the pictures, in English, '' where there is none
-        self.visuals:dict[str,Tensor] = {}        # what the method compares, first axis N
-        self.skipped:list[tuple[str,str]] = []    # what could not be read, and why
-        self._caption_features:Tensor|None = None
-    @property
-    def image_features(self)->Tensor|None: return self.columns.get('image_features') # [N, E] from the frozen image tower
-    def __len__(self)->int: return len(self.ids)
-    def __contains__(self, id:str)->bool: return id in self.places
-    def __repr__(self)->str: return f'Gallery of {len(self):,} pictures, {len(self.captions):,} captions, method {self.method.name!r} ({", ".join(supported_languages(self.method))})'
 
-    def _extend(self, ids:list[str], columns:Mapping[str,Tensor], thumbnails:dict[str,bytes], captions:list[Caption], descriptions:Sequence[str]=(), visuals:Mapping[str,Tensor]|None=None):
+    def __init__(
+        self,
+        method: RetrievalMethod,  # trained; its backbone sees the pictures
+        slice_size: int = 4096,  # most pictures scored at once
+        head: int = 1000,  # pictures that a method with a score of its own looks at closely, the best by the cosine with its `first_features`; 0: all
+    ):
+        self.method, self.slice_size, self.head = method, slice_size, head
+        self.ids: list[str] = []
+        self.captions: list[Caption] = []  # of the pictures, where they came with some
+        self.thumbnails = Thumbnails()  # id → WebP
+        self.places: dict[str, int] = {}  # id → row of the features
+        # what the frozen backbone says of the pictures, first axis N, by the names of `contracts.COLUMNS`
+        self.columns: dict[str, Tensor] = {}
+        self.descriptions: list[str] = []  # of the pictures, in English, '' where there is none
+        self.visuals: dict[str, Tensor] = {}  # what the method compares, first axis N
+        self.skipped: list[tuple[str, str]] = []  # what could not be read, and why
+        self._caption_features: Tensor | None = None
+
+    @property
+    def image_features(self) -> Tensor | None:
+        return self.columns.get("image_features")  # [N, E] from the frozen image tower
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __contains__(self, id: str) -> bool:
+        return id in self.places
+
+    def __repr__(self) -> str:
+        return f"Gallery of {len(self):,} pictures, {len(self.captions):,} captions, method {self.method.name!r} ({', '.join(supported_languages(self.method))})"
+
+    def _extend(
+        self,
+        ids: list[str],
+        columns: Mapping[str, Tensor],
+        thumbnails: dict[str, bytes],
+        captions: list[Caption],
+        descriptions: Sequence[str] = (),
+        visuals: Mapping[str, Tensor] | None = None,
+    ):
         "Take in pictures that are known to be good; `visuals` where the method has compared them before"
-        descriptions = list(descriptions) or ['']*len(ids)
-        with torch.no_grad(),evaluating(self.method): added = self.method.encode_visuals(self.method.visual_columns(None, descriptions, columns)) if visuals is None else visuals
-        self.visuals = {k:joined([self.visuals[k],v]) if self.ids else v for k,v in added.items()}
-        self.columns = {k:joined([self.columns[k],v]) if self.ids else v for k,v in columns.items() if not k.startswith('description_')}; self.descriptions += descriptions
-        self.places |= {id:len(self)+i for i,id in enumerate(ids)}; self.ids += ids; self.thumbnails |= thumbnails; self.captions += captions; self._caption_features = None
+        descriptions = list(descriptions) or [""] * len(ids)
+        with torch.no_grad(), evaluating(self.method):
+            added = (
+                self.method.encode_visuals(self.method.visual_columns(None, descriptions, columns))
+                if visuals is None
+                else visuals
+            )
+        self.visuals = {k: joined([self.visuals[k], v]) if self.ids else v for k, v in added.items()}
+        self.columns = {
+            k: joined([self.columns[k], v]) if self.ids else v
+            for k, v in columns.items()
+            if not k.startswith("description_")
+        }
+        self.descriptions += descriptions
+        self.places |= {id: len(self) + i for i, id in enumerate(ids)}
+        self.ids += ids
+        self.thumbnails |= thumbnails
+        self.captions += captions
+        self._caption_features = None
 
 # %% ../../nbs/605_search.gallery.ipynb #6f38c07b
 def pixels_of(
-    picture # a PIL picture, an array, or a visual
-)->np.ndarray: # [T, H, W, 3] uint8
+    picture,  # a PIL picture, an array, or a visual
+) -> np.ndarray:  # [T, H, W, 3] uint8
     "A picture as a captioner is handed it"
-    return np.asarray(picture.frames) if hasattr(picture, 'frames') else np.asarray(open_picture(picture).convert('RGB'))[None]
+    return (
+        np.asarray(picture.frames)
+        if hasattr(picture, "frames")
+        else np.asarray(open_picture(picture).convert("RGB"))[None]
+    )
+
 
 @patch
-def _check_new(self:Gallery, ids:list[str], captions:Sequence[Caption]):
+def _check_new(self: Gallery, ids: list[str], captions: Sequence[Caption]):
     "Refuse ids that are taken, and captions of pictures that nobody has"
-    if twice := [i for i,n in Counter(ids).items() if n > 1 or i in self]: raise LabError(f'the id {twice[0]!r} twice', 'every id once', 'Give ids=[…] of your own.')
-    if lost := sorted({c.visual_id for c in captions}-{*ids,*self.ids}): raise LabError(f'a caption of {lost[0]!r}', 'captions of pictures in the gallery', 'Check the ids.')
+    if twice := [i for i, n in Counter(ids).items() if n > 1 or i in self]:
+        raise LabError(f"the id {twice[0]!r} twice", "every id once", "Give ids=[…] of your own.")
+    if lost := sorted({c.visual_id for c in captions} - {*ids, *self.ids}):
+        raise LabError(f"a caption of {lost[0]!r}", "captions of pictures in the gallery", "Check the ids.")
 
 # %% ../../nbs/605_search.gallery.ipynb #eef4f911
 @patch
 @torch.no_grad()
-def add(self:Gallery,
-    pictures:Iterable|str|Path,  # a folder, paths, PIL pictures, arrays uint8 [H, W, 3], or a corpus's visuals; clips too
-    ids:Sequence[str]|None=None, # names; None: file names, a visual's own ids, or numbers
-    captions:Sequence[Caption]=(), # captions whose `visual_id` is one of the ids, for `nearest_captions`
-    batch_size:int=64,           # pictures at once
-    skip_bad:bool=False,         # list unreadable pictures in `skipped` instead of stopping
-    shown:Callable[[str],Image.Image]|None=None, # id → a nicer picture to show, painted when first shown; None: the picture itself
-    descriptions:Sequence[str]|None=None, # one a picture, in English, '' where there is none, for methods that read them; None: captions with origin mllm
-    progress:Callable[[Iterable],Iterable]=iter, # such as tqdm
-    captioner:Captioner|None=None # describes the pictures that have no description yet, see `corpora.captioners`
-)->Gallery:
+def add(
+    self: Gallery,
+    pictures: Iterable
+    | str
+    | Path,  # a folder, paths, PIL pictures, arrays uint8 [H, W, 3], or a corpus's visuals; clips too
+    ids: Sequence[str] | None = None,  # names; None: file names, a visual's own ids, or numbers
+    captions: Sequence[Caption] = (),  # captions whose `visual_id` is one of the ids, for `nearest_captions`
+    batch_size: int = 64,  # pictures at once
+    skip_bad: bool = False,  # list unreadable pictures in `skipped` instead of stopping
+    shown: Callable[[str], Image.Image]
+    | None = None,  # id → a nicer picture to show, painted when first shown; None: the picture itself
+    descriptions: Sequence[str]
+    | None = None,  # one a picture, in English, '' where there is none, for methods that read them; None: captions with origin mllm
+    progress: Callable[[Iterable], Iterable] = iter,  # such as tqdm
+    captioner: Captioner | None = None,  # describes the pictures that have no description yet, see `corpora.captioners`
+) -> Gallery:
     "Add pictures; all of them, or none when one is bad"
-    sources,ids = picture_sources(pictures, ids, len(self), self.places.keys().__and__)
+    sources, ids = picture_sources(pictures, ids, len(self), self.places.keys().__and__)
     self._check_new(ids, captions)
-    if descriptions is not None and len(descriptions)!=len(ids): raise LabError(f'{len(descriptions)} descriptions of {len(ids)} pictures', 'one each', "Give '' where there is none.")
-    if 'description_ids' not in self.method.read_columns: captioner = None
-    told = dict(zip(ids, descriptions)) if descriptions is not None else {c.visual_id:c.text for c in reversed(captions) if c.origin=='mllm'}
-    found,good,small,bad = [],[],{},{}
+    if descriptions is not None and len(descriptions) != len(ids):
+        raise LabError(
+            f"{len(descriptions)} descriptions of {len(ids)} pictures", "one each", "Give '' where there is none."
+        )
+    if "description_ids" not in self.method.read_columns:
+        captioner = None
+    told = (
+        dict(zip(ids, descriptions))
+        if descriptions is not None
+        else {c.visual_id: c.text for c in reversed(captions) if c.origin == "mllm"}
+    )
+    found, good, small, bad = [], [], {}, {}
     for part in progress(list(gallery_slices(len(sources), batch_size))):
-        read,failed = readable(sources, ids, skip_bad, part); batch = list(read.values())
-        good += read; bad |= failed
-        if not shown: small |= {id:thumbnail(open_picture(seen)) for id,seen in read.items()}
-        if captioner and (silent := [id for id in read if not told.get(id)]): told |= zip(silent, asked_texts(captioner, [pixels_of(read[id]) for id in silent]))
-        if batch: found.append({k:(v.float() if v.is_floating_point() else v).cpu() for k,v in self.method.visual_columns(batch).items()})
-    if found: self._extend(good, {k:joined([f[k] for f in found]) for k in found[0]}, small, [c for c in captions if c.visual_id not in bad], [told.get(id, '') for id in good])
-    if shown: self.thumbnails.paint |= dict.fromkeys(good, shown)
+        read, failed = readable(sources, ids, skip_bad, part)
+        batch = list(read.values())
+        good += read
+        bad |= failed
+        if not shown:
+            small |= {id: thumbnail(open_picture(seen)) for id, seen in read.items()}
+        if captioner and (silent := [id for id in read if not told.get(id)]):
+            told |= zip(silent, asked_texts(captioner, [pixels_of(read[id]) for id in silent]))
+        if batch:
+            found.append(
+                {
+                    k: (v.float() if v.is_floating_point() else v).cpu()
+                    for k, v in self.method.visual_columns(batch).items()
+                }
+            )
+    if found:
+        self._extend(
+            good,
+            {k: joined([f[k] for f in found]) for k in found[0]},
+            small,
+            [c for c in captions if c.visual_id not in bad],
+            [told.get(id, "") for id in good],
+        )
+    if shown:
+        self.thumbnails.paint |= dict.fromkeys(good, shown)
     self.skipped += bad.items()
-    if bad: warnings.warn(f'{len(bad)} of {len(sources)} pictures could not be read, see gallery.skipped; the first: {next(iter(bad.values()))}', stacklevel=2)
+    if bad:
+        warnings.warn(
+            f"{len(bad)} of {len(sources)} pictures could not be read, see gallery.skipped; the first: {next(iter(bad.values()))}",
+            stacklevel=2,
+        )
     return self
 
 # %% ../../nbs/605_search.gallery.ipynb #01d85f50
 @patch
-def add_split(self:Gallery,
-    corpus,           # its pictures, painted large where they are shown, and its descriptions where the method reads them
-    split:str='test', # one of its splits
-    progress:Callable[[Iterable],Iterable]=iter # such as tqdm
-)->Gallery:
+def add_split(
+    self: Gallery,
+    corpus,  # its pictures, painted large where they are shown, and its descriptions where the method reads them
+    split: str = "test",  # one of its splits
+    progress: Callable[[Iterable], Iterable] = iter,  # such as tqdm
+) -> Gallery:
     "Add the pictures of a corpus"
-    told = corpus.descriptions(split) if 'description_ids' in self.method.read_columns else None
-    return self.add(corpus.visuals(split), shown=lambda id: corpus.picture(id, 160), descriptions=told, progress=progress)
+    told = corpus.descriptions(split) if "description_ids" in self.method.read_columns else None
+    return self.add(
+        corpus.visuals(split), shown=lambda id: corpus.picture(id, 160), descriptions=told, progress=progress
+    )
 
 # %% ../../nbs/605_search.gallery.ipynb #2bcc718f
 def counted(
-    k # how many are wanted
-)->int:
+    k,  # how many are wanted
+) -> int:
     "A whole number from 1"
-    if isinstance(k, bool) or not isinstance(k, int) or k < 1: raise LabError(f'k={k!r}', 'a whole number from 1', 'Say how many results you want, such as k=12.')
+    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+        raise LabError(f"k={k!r}", "a whole number from 1", "Say how many results you want, such as k=12.")
     return k
+
 
 @torch.no_grad()
 def best_of_slices(
-    score:Callable[[slice],Tensor], # scores [n] of a slice
-    n:int,         # how many there are
-    k:int,         # how many are wanted
-    slice_size:int # most at once
-)->tuple[list[int],list[float]]: # places, scores; best first
+    score: Callable[[slice], Tensor],  # scores [n] of a slice
+    n: int,  # how many there are
+    k: int,  # how many are wanted
+    slice_size: int,  # most at once
+) -> tuple[list[int], list[float]]:  # places, scores; best first
     "The k highest scores, never holding more than a slice"
-    k = counted(k); values,places = torch.empty(0),torch.empty(0, dtype=torch.long)
+    k = counted(k)
+    values, places = torch.empty(0), torch.empty(0, dtype=torch.long)
     for part in gallery_slices(n, slice_size):
-        values = torch.cat([values,score(part).float().cpu()]); places = torch.cat([places,torch.arange(part.start, part.stop)])
-        values,order = values.sort(descending=True, stable=True)
-        values,places = values[:k],places[order[:k]]
-    return places.tolist(),values.tolist()
+        values = torch.cat([values, score(part).float().cpu()])
+        places = torch.cat([places, torch.arange(part.start, part.stop)])
+        values, order = values.sort(descending=True, stable=True)
+        values, places = values[:k], places[order[:k]]
+    return places.tolist(), values.tolist()
 
 # %% ../../nbs/605_search.gallery.ipynb #a63aef85
 @patch
 @torch.no_grad()
-def search(self:Gallery,
-    text:str,               # what the picture should show
-    language:str|None=None, # ISO 639-1; None: recognised
-    k:int=12                # how many pictures; at most all are returned
-)->Hits:
+def search(
+    self: Gallery,
+    text: str,  # what the picture should show
+    language: str | None = None,  # ISO 639-1; None: recognised
+    k: int = 12,  # how many pictures; at most all are returned
+) -> Hits:
     "Pictures that fit a sentence, best first"
     query = read_query(text, self.method, language)
     self._not_empty()
-    with evaluating(self.method): places,scores = self.best_places(self.method.encode_captions([query.encoded], query.language), k)
+    with evaluating(self.method):
+        places, scores = self.best_places(self.method.encode_captions([query.encoded], query.language), k)
     return self._hits(places, scores, query)
 
+
 @patch
-def best_places(self:Gallery,
-    vector:Tensor, # [1, E] of a query
-    k:int          # how many
-)->tuple[list[int],list[float]]: # places, scores; best first
+def best_places(
+    self: Gallery,
+    vector: Tensor,  # [1, E] of a query
+    k: int,  # how many
+) -> tuple[list[int], list[float]]:  # places, scores; best first
     "The k best pictures; where the score is more than a cosine, and `head` pictures are less than all, of those with the highest cosines with its `first_features`"
-    def best(score, k): return best_of_slices(lambda part: slice_scores(score, vector, self.visuals, part)[0], len(self), k, self.slice_size)
-    head = max(self.head, 5*counted(k)) if self.head else len(self)
-    if head>=len(self) or self.method.by_cosine: return best(self.method.score, k)
-    found = torch.tensor(sorted(best(lambda text, seen: cosine_scores(self.method.first_features(text), seen), head)[0])); close = {n: v[found] for n,v in self.visuals.items()}
-    scores,order = slice_scores(self.method.score, vector, close, slice(0, head))[0].float().cpu().sort(descending=True, stable=True)
-    return found[order[:k]].tolist(),scores[:k].tolist()
+
+    def best(score, k):
+        return best_of_slices(
+            lambda part: slice_scores(score, vector, self.visuals, part)[0], len(self), k, self.slice_size
+        )
+
+    head = max(self.head, 5 * counted(k)) if self.head else len(self)
+    if head >= len(self) or self.method.by_cosine:
+        return best(self.method.score, k)
+    found = torch.tensor(
+        sorted(best(lambda text, seen: cosine_scores(self.method.first_features(text), seen), head)[0])
+    )
+    close = {n: v[found] for n, v in self.visuals.items()}
+    scores, order = (
+        slice_scores(self.method.score, vector, close, slice(0, head))[0]
+        .float()
+        .cpu()
+        .sort(descending=True, stable=True)
+    )
+    return found[order[:k]].tolist(), scores[:k].tolist()
+
 
 @patch
-def _not_empty(self:Gallery):
-    if not self.ids: raise LabError('an empty gallery', 'some pictures', 'Add some first: gallery.add(pictures).')
+def _not_empty(self: Gallery):
+    if not self.ids:
+        raise LabError("an empty gallery", "some pictures", "Add some first: gallery.add(pictures).")
+
 
 @patch
-def _hits(self:Gallery, places:list[int], scores:list[float], query:Query|None=None)->Hits:
+def _hits(self: Gallery, places: list[int], scores: list[float], query: Query | None = None) -> Hits:
     ids = [self.ids[p] for p in places]
-    return Hits(tuple(Hit(r, i, s) for r,(i,s) in enumerate(zip(ids, scores), 1)), query, self.thumbnails)
+    return Hits(tuple(Hit(r, i, s) for r, (i, s) in enumerate(zip(ids, scores), 1)), query, self.thumbnails)
 
 # %% ../../nbs/605_search.gallery.ipynb #84c62275
 @patch
 @torch.no_grad()
-def picture_visuals(self:Gallery,
-    picture,            # an id of the gallery, or a picture of any kind
-    description:str=''  # of another picture, in English, for methods that read them
-)->dict[str,Tensor]:    # as the method compares, first axis 1
+def picture_visuals(
+    self: Gallery,
+    picture,  # an id of the gallery, or a picture of any kind
+    description: str = "",  # of another picture, in English, for methods that read them
+) -> dict[str, Tensor]:  # as the method compares, first axis 1
     "One picture as the method sees it"
-    if isinstance(picture, str) and picture in self: place = self.places[picture]; return {k:v[place:place+1] for k,v in self.visuals.items()}
-    if not description and 'description_ids' in self.method.read_columns and any(self.descriptions): warnings.warn('This picture has no description and those of the gallery have one: they are not compared alike. Give description=…', stacklevel=3)
-    with evaluating(self.method): return {k:v.cpu() for k,v in self.method.encode_visuals({k:v.cpu() for k,v in self.method.visual_columns([open_visual(picture)], [description]).items()}).items()}
+    if isinstance(picture, str) and picture in self:
+        place = self.places[picture]
+        return {k: v[place : place + 1] for k, v in self.visuals.items()}
+    if not description and "description_ids" in self.method.read_columns and any(self.descriptions):
+        warnings.warn(
+            "This picture has no description and those of the gallery have one: they are not compared alike. Give description=…",
+            stacklevel=3,
+        )
+    with evaluating(self.method):
+        return {
+            k: v.cpu()
+            for k, v in self.method.encode_visuals(
+                {k: v.cpu() for k, v in self.method.visual_columns([open_visual(picture)], [description]).items()}
+            ).items()
+        }
+
 
 @patch
-def similar(self:Gallery,
-    picture,           # an id of the gallery, or a picture of any kind
-    k:int=12,          # how many
-    description:str='' # see `picture_visuals`
-)->Hits:
+def similar(
+    self: Gallery,
+    picture,  # an id of the gallery, or a picture of any kind
+    k: int = 12,  # how many
+    description: str = "",  # see `picture_visuals`
+) -> Hits:
     "Pictures of the gallery that are like this one"
-    self._not_empty(); features = normalize(self.picture_visuals(picture, description)['features'], dim=-1)
-    return self._hits(*best_of_slices(lambda part: normalize(self.visuals['features'][part], dim=-1)@features[0], len(self), k, self.slice_size))
+    self._not_empty()
+    features = normalize(self.picture_visuals(picture, description)["features"], dim=-1)
+    return self._hits(
+        *best_of_slices(
+            lambda part: normalize(self.visuals["features"][part], dim=-1) @ features[0], len(self), k, self.slice_size
+        )
+    )
 
 # %% ../../nbs/605_search.gallery.ipynb #6e293ab6
 @torch.no_grad()
 def caption_features(
-    method:RetrievalMethod,    # whose text side
-    captions:Sequence[Caption] # in any of its languages
-)->Tensor:                     # [B, E], in the order given
+    method: RetrievalMethod,  # whose text side
+    captions: Sequence[Caption],  # in any of its languages
+) -> Tensor:  # [B, E], in the order given
     "Captions of several languages, encoded a language at a time"
     found = {}
     for language in dict.fromkeys(c.language for c in captions):
-        if language not in (supported := supported_languages(method)): raise LabError(f'captions in {language!r}', f'some of {", ".join(supported)}', 'Leave them out.')
-        places = [i for i,c in enumerate(captions) if c.language == language]
-        with evaluating(method): found |= dict(zip(places, method.encode_captions([captions[i].text for i in places], language).float().cpu()))
+        if language not in (supported := supported_languages(method)):
+            raise LabError(f"captions in {language!r}", f"some of {', '.join(supported)}", "Leave them out.")
+        places = [i for i, c in enumerate(captions) if c.language == language]
+        with evaluating(method):
+            found |= dict(
+                zip(places, method.encode_captions([captions[i].text for i in places], language).float().cpu())
+            )
     return torch.stack([found[i] for i in range(len(captions))])
+
 
 @patch
 @torch.no_grad()
-def nearest_captions(self:Gallery,
-    picture,                               # an id of the gallery, or a picture of any kind
-    captions:Sequence[Caption]|None=None,  # None: the gallery's own
-    k:int=12,                              # how many
-    description:str=''                     # see `picture_visuals`
-)->Hits:                                   # ids are the captions' texts
+def nearest_captions(
+    self: Gallery,
+    picture,  # an id of the gallery, or a picture of any kind
+    captions: Sequence[Caption] | None = None,  # None: the gallery's own
+    k: int = 12,  # how many
+    description: str = "",  # see `picture_visuals`
+) -> Hits:  # ids are the captions' texts
     "Captions that fit a picture, best first; what a model said of pictures is none of them"
-    own = captions is None; captions = [c for c in self.captions if c.origin!='mllm'] if own else list(captions)
-    if not captions: raise LabError('no captions', 'some to choose from', 'Give captions=[…], or add them with the pictures.')
-    if own and self._caption_features is None: self._caption_features = caption_features(self.method, captions)
-    text,visual = self._caption_features if own else caption_features(self.method, captions),self.picture_visuals(picture, description)
-    places,scores = best_of_slices(lambda part: slice_scores(self.method.score, text[part], visual, slice(0,1))[:,0], len(captions), k, self.slice_size)
-    return Hits(tuple(Hit(r, captions[p].text, s, captions[p].language) for r,(p,s) in enumerate(zip(places, scores), 1)))
+    own = captions is None
+    captions = [c for c in self.captions if c.origin != "mllm"] if own else list(captions)
+    if not captions:
+        raise LabError("no captions", "some to choose from", "Give captions=[…], or add them with the pictures.")
+    if own and self._caption_features is None:
+        self._caption_features = caption_features(self.method, captions)
+    text, visual = (
+        self._caption_features if own else caption_features(self.method, captions),
+        self.picture_visuals(picture, description),
+    )
+    places, scores = best_of_slices(
+        lambda part: slice_scores(self.method.score, text[part], visual, slice(0, 1))[:, 0],
+        len(captions),
+        k,
+        self.slice_size,
+    )
+    return Hits(
+        tuple(Hit(r, captions[p].text, s, captions[p].language) for r, (p, s) in enumerate(zip(places, scores), 1))
+    )
 
 # %% ../../nbs/605_search.gallery.ipynb #5e31105f
 @patch
-def save(self:Gallery,
-    folder:str|Path # where to; an older gallery there is replaced
-)->Path:
+def save(
+    self: Gallery,
+    folder: str | Path,  # where to; an older gallery there is replaced
+) -> Path:
     "Write the gallery as one folder, whole or not at all"
     self._not_empty()
     folder = Path(folder)
-    if folder.exists() and not (folder/'manifest.json').exists() and (folder.is_file() or any(folder.iterdir())):
-        raise LabError(f'{folder}, which holds something else', 'a new folder or an older gallery', 'Choose another place.')
+    if folder.exists() and not (folder / "manifest.json").exists() and (folder.is_file() or any(folder.iterdir())):
+        raise LabError(
+            f"{folder}, which holds something else", "a new folder or an older gallery", "Choose another place."
+        )
     with whole_folder(folder) as fresh:
-        write_tensors(self.columns, fresh/'features.safetensors')
-        write_json(dict(ids=self.ids, captions=[vars(c) for c in self.captions], descriptions=self.descriptions), fresh/'pictures.json')
-        with zipfile.ZipFile(fresh/'thumbnails.zip', 'w', zipfile.ZIP_STORED) as z:
-            for i,id in enumerate(self.ids): z.writestr(zipfile.ZipInfo(f'{i:06d}.webp'), self.thumbnails[id])
-        seal(fresh, kind='gallery', method=self.method.name, fingerprint=fingerprint(self.method), n_pictures=len(self), head=self.head)
+        write_tensors(self.columns, fresh / "features.safetensors")
+        write_json(
+            dict(ids=self.ids, captions=[vars(c) for c in self.captions], descriptions=self.descriptions),
+            fresh / "pictures.json",
+        )
+        with zipfile.ZipFile(fresh / "thumbnails.zip", "w", zipfile.ZIP_STORED) as z:
+            for i, id in enumerate(self.ids):
+                z.writestr(zipfile.ZipInfo(f"{i:06d}.webp"), self.thumbnails[id])
+        seal(
+            fresh,
+            kind="gallery",
+            method=self.method.name,
+            fingerprint=fingerprint(self.method),
+            n_pictures=len(self),
+            head=self.head,
+        )
     return folder
 
 # %% ../../nbs/605_search.gallery.ipynb #3a15ec0d
 @patch(cls_method=True)
-def load(cls:Gallery,
-    folder:str|Path,        # as saved
-    method:RetrievalMethod, # the method that made it, with the same weights
-    slice_size:int=4096,    # most pictures scored at once
-    head:int|None=None      # None: as it was saved
-)->Gallery:
+def load(
+    cls: Gallery,
+    folder: str | Path,  # as saved
+    method: RetrievalMethod,  # the method that made it, with the same weights
+    slice_size: int = 4096,  # most pictures scored at once
+    head: int | None = None,  # None: as it was saved
+) -> Gallery:
     "Read a saved gallery; every file's checksum and the method's fingerprint must agree"
-    folder = Path(folder); manifest = unseal(folder, 'gallery')
-    made,here = (manifest['method'],manifest['fingerprint']),(method.name,fingerprint(method))
-    if made != here: raise LabError(f'a gallery made with {made[0]} {made[1]}', f'one made with {here[0]} {here[1]}', 'Load that method, or add the pictures to a new gallery.')
+    folder = Path(folder)
+    manifest = unseal(folder, "gallery")
+    made, here = (manifest["method"], manifest["fingerprint"]), (method.name, fingerprint(method))
+    if made != here:
+        raise LabError(
+            f"a gallery made with {made[0]} {made[1]}",
+            f"one made with {here[0]} {here[1]}",
+            "Load that method, or add the pictures to a new gallery.",
+        )
     try:
-        columns,texts = read_tensors(folder/'features.safetensors'),json.loads((folder/'pictures.json').read_text(encoding='utf-8'))
-        with zipfile.ZipFile(folder/'thumbnails.zip') as z: kept = {id:z.read(f'{i:06d}.webp') for i,id in enumerate(texts['ids'])}
-        captions,n_features = [Caption(**c) for c in texts['captions']],len(columns['image_features'])
-    except (KeyError,TypeError,OSError,json.JSONDecodeError,zipfile.BadZipFile) as e: raise LabError(f'{folder}, which does not hold what a gallery holds ({e})', 'a folder that Gallery.save wrote', 'Build the gallery again.') from e
-    if n_features != len(kept): raise LabError(f'{n_features} features and {len(kept)} pictures in {folder}', 'as many of each', 'Build the gallery again.')
-    if len(texts.get('descriptions', texts['ids']))!=len(texts['ids']): raise LabError(f'{len(texts["descriptions"])} descriptions of {len(texts["ids"])} pictures in {folder}', 'as many of each', 'Build the gallery again.')
-    gallery = cls(method, slice_size, manifest.get('head', 1000) if head is None else head)
-    gallery._extend(texts['ids'], columns, kept, captions, texts.get('descriptions', ()))
+        columns, texts = (
+            read_tensors(folder / "features.safetensors"),
+            json.loads((folder / "pictures.json").read_text(encoding="utf-8")),
+        )
+        with zipfile.ZipFile(folder / "thumbnails.zip") as z:
+            kept = {id: z.read(f"{i:06d}.webp") for i, id in enumerate(texts["ids"])}
+        captions, n_features = [Caption(**c) for c in texts["captions"]], len(columns["image_features"])
+    except (KeyError, TypeError, OSError, json.JSONDecodeError, zipfile.BadZipFile) as e:
+        raise LabError(
+            f"{folder}, which does not hold what a gallery holds ({e})",
+            "a folder that Gallery.save wrote",
+            "Build the gallery again.",
+        ) from e
+    if n_features != len(kept):
+        raise LabError(
+            f"{n_features} features and {len(kept)} pictures in {folder}", "as many of each", "Build the gallery again."
+        )
+    if len(texts.get("descriptions", texts["ids"])) != len(texts["ids"]):
+        raise LabError(
+            f"{len(texts['descriptions'])} descriptions of {len(texts['ids'])} pictures in {folder}",
+            "as many of each",
+            "Build the gallery again.",
+        )
+    gallery = cls(method, slice_size, manifest.get("head", 1000) if head is None else head)
+    gallery._extend(texts["ids"], columns, kept, captions, texts.get("descriptions", ()))
     return gallery

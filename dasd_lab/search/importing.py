@@ -6,16 +6,18 @@
 __all__ = ['Row', 'ImportReport', 'failures', 'import_folder']
 
 # %% ../../nbs/609_search.importing.ipynb #f9ca7e9b
-import json,os,warnings
-from collections.abc import Callable,Iterable,Mapping
-from dataclasses import dataclass,field
+import json
+import os
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..contracts import LabError
 from ..corpora.descriptions import Captioner
-from .engine import MOST_ID,possible_ids
-from .filters import Condition,is_text
-from .reading import BUILT_IN,ReadAhead,escaped
+from .engine import MOST_ID, possible_ids
+from .filters import Condition, is_text
+from .reading import BUILT_IN, ReadAhead, escaped
 from .sources import picture_files
 from .stored import StoredGallery
 from ..storage import whole_file
@@ -24,91 +26,174 @@ from ..storage import whole_file
 @dataclass
 class ImportReport:
     "What became of the files of a folder"
-    folder:str
-    added:int = 0      # files that were new
-    changed:int = 0    # files that were read again, their size or time being others
-    unchanged:int = 0  # files that were not opened
-    failed:dict[str,str] = field(default_factory=dict) # id → why it could not be read, now or before
-    gone:tuple[str,...] = () # ids whose files are no more
-    def __repr__(self)->str:
-        some = [f'{n:,} {what}' for n,what in ((self.added,'added'),(self.changed,'changed'),(self.unchanged,'unchanged'),(len(self.failed),'could not be read'),(len(self.gone),'gone')) if n]
-        return f'{self.folder}: {", ".join(some) or "no pictures"}'
+
+    folder: str
+    added: int = 0  # files that were new
+    changed: int = 0  # files that were read again, their size or time being others
+    unchanged: int = 0  # files that were not opened
+    failed: dict[str, str] = field(default_factory=dict)  # id → why it could not be read, now or before
+    gone: tuple[str, ...] = ()  # ids whose files are no more
+
+    def __repr__(self) -> str:
+        some = [
+            f"{n:,} {what}"
+            for n, what in (
+                (self.added, "added"),
+                (self.changed, "changed"),
+                (self.unchanged, "unchanged"),
+                (len(self.failed), "could not be read"),
+                (len(self.gone), "gone"),
+            )
+            if n
+        ]
+        return f"{self.folder}: {', '.join(some) or 'no pictures'}"
 
 # %% ../../nbs/609_search.importing.ipynb #8394aec2
 def failures(
-    gallery:StoredGallery # any
-)->dict[str,dict]: # id → source, bytes, modified, why
+    gallery: StoredGallery,  # any
+) -> dict[str, dict]:  # id → source, bytes, modified, why
     "Files that imports could not read"
-    path,found = gallery.folder/'failed.jsonl',{}
-    for line in path.read_text(encoding='utf-8').splitlines() if path.is_file() else ():
-        try: row = json.loads(line); found[row['id']] = row
-        except (ValueError,KeyError,TypeError): pass
+    path, found = gallery.folder / "failed.jsonl", {}
+    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
+        try:
+            row = json.loads(line)
+            found[row["id"]] = row
+        except (ValueError, KeyError, TypeError):
+            pass
     return found
 
-def _note_failures(gallery:StoredGallery, failed:Mapping[str,Mapping]):
-    with whole_file(gallery.folder/'failed.jsonl') as f: f.write_text(''.join(json.dumps(b, ensure_ascii=False)+'\n' for b in failed.values()), encoding='utf-8')
+
+def _note_failures(gallery: StoredGallery, failed: Mapping[str, Mapping]):
+    with whole_file(gallery.folder / "failed.jsonl") as f:
+        f.write_text("".join(json.dumps(b, ensure_ascii=False) + "\n" for b in failed.values()), encoding="utf-8")
 
 # %% ../../nbs/609_search.importing.ipynb #611f3578
-def _missing(path:str)->bool: # not where it only cannot be looked at
-    try: os.stat(path)
-    except (FileNotFoundError,NotADirectoryError): return True
-    except OSError: pass
+def _missing(path: str) -> bool:  # not where it only cannot be looked at
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        pass
     return False
 
-Row = tuple[str,int,float|None] # of a picture that is kept: its file, how long that was, and when it was changed
 
-def _same(row:Row, path:str, is_now:tuple[int,float]|None)->bool: # is a file the picture that is kept under its id?
-    source,n,_ = row
-    return bool(source) and (source==path or (is_now is not None and n==is_now[0] if _missing(source) else os.path.realpath(source)==os.path.realpath(path)))
+Row = tuple[str, int, float | None]  # of a picture that is kept: its file, how long that was, and when it was changed
 
-def _kept(gallery:StoredGallery, folder:Path, ids:Iterable[str])->tuple[dict[str,Row],dict[str,Row]]: # what is below the folder, and what has other places and one of these ids
-    names,below,elsewhere = ('source','bytes','modified'),{},{}; source = {c.name:c for c in BUILT_IN}['source']; rows = lambda r: zip(r['id'], zip(*(r[n] for n in names)))
-    for part in gallery.engine.walk(names, [Condition(source, 'starts', (f'{folder}{os.sep}',))]): below |= rows(part)
-    for part in _parts([i for i in ids if i not in below]): elsewhere |= rows(gallery.engine.read(part, names))
-    return below,elsewhere
 
-def _parts(ids:list[str], n:int=10_000)->list[list[str]]: return [ids[a:a+n] for a in range(0, len(ids), n)]
+def _same(
+    row: Row, path: str, is_now: tuple[int, float] | None
+) -> bool:  # is a file the picture that is kept under its id?
+    source, n, _ = row
+    return bool(source) and (
+        source == path
+        or (
+            is_now is not None and n == is_now[0]
+            if _missing(source)
+            else os.path.realpath(source) == os.path.realpath(path)
+        )
+    )
+
+
+def _kept(
+    gallery: StoredGallery, folder: Path, ids: Iterable[str]
+) -> tuple[dict[str, Row], dict[str, Row]]:  # what is below the folder, and what has other places and one of these ids
+    names, below, elsewhere = ("source", "bytes", "modified"), {}, {}
+    source = {c.name: c for c in BUILT_IN}["source"]
+    rows = lambda r: zip(r["id"], zip(*(r[n] for n in names)))
+    for part in gallery.engine.walk(names, [Condition(source, "starts", (f"{folder}{os.sep}",))]):
+        below |= rows(part)
+    for part in _parts([i for i in ids if i not in below]):
+        elsewhere |= rows(gallery.engine.read(part, names))
+    return below, elsewhere
+
+
+def _parts(ids: list[str], n: int = 10_000) -> list[list[str]]:
+    return [ids[a : a + n] for a in range(0, len(ids), n)]
 
 # %% ../../nbs/609_search.importing.ipynb #149b8709
 def import_folder(
-    gallery:StoredGallery,  # what is brought up to date
-    folder:str|Path,        # with pictures and clips
-    prefix:str='',          # before the ids, which are paths below the folder
-    facts:Callable[[Path],Mapping[str,object]]|None=None, # file → columns of your own
-    batch_size:int=64,      # pictures that are kept together
-    retry:bool=False,       # also try again what failed and has not changed
-    remove_gone:bool=False, # forget pictures whose files are no more
-    progress:Callable[[Iterable],Iterable]=iter, # such as tqdm
-    captioner:Captioner|None=None # describes pictures for methods that read descriptions
-)->ImportReport:
+    gallery: StoredGallery,  # what is brought up to date
+    folder: str | Path,  # with pictures and clips
+    prefix: str = "",  # before the ids, which are paths below the folder
+    facts: Callable[[Path], Mapping[str, object]] | None = None,  # file → columns of your own
+    batch_size: int = 64,  # pictures that are kept together
+    retry: bool = False,  # also try again what failed and has not changed
+    remove_gone: bool = False,  # forget pictures whose files are no more
+    progress: Callable[[Iterable], Iterable] = iter,  # such as tqdm
+    captioner: Captioner | None = None,  # describes pictures for methods that read descriptions
+) -> ImportReport:
     "Bring the gallery up to date with a folder, and index what is new"
-    folder = Path(folder).resolve(); report = ImportReport(escaped(str(folder)))
-    if not is_text(str(folder)): raise LabError(f'{report.folder}, a name that is not in UTF-8', 'a name that can be written as text', 'Rename the folder.')
-    found = picture_files(folder); ids = {escaped(prefix+name):name for name in found}; below,elsewhere = _kept(gallery, folder, ids); root = len(f'{folder}{os.sep}')
-    report.gone = tuple(i for i,(source,*_) in below.items() if not found.get(source[root:]) and _missing(source))
-    if remove_gone and report.gone and not any(found.values()): raise LabError(f'{folder} without a picture, where the gallery knows {len(below):,}', 'a folder that has some', 'Is its disk connected? To forget all the same: gallery.delete(ids).')
-    failed = failures(gallery); was_failed = dict(failed); todo,moved = [],{}
-    for id,name in ids.items():
-        was,row,path,is_now = failed.get(id),below.get(id) or elsewhere.get(id),str(folder/name),found[name]
-        if not possible_ids([id]): report.failed[id] = f'its name is longer than {MOST_ID:,} characters: rename it'
-        elif row and not _same(row, path, is_now): report.failed[id] = f'its id is that of {row[0] or "a picture without a file"}: give a prefix'
-        elif row and is_now and row[1:]==is_now:
-            report.unchanged += 1; failed.pop(id, None)
-            if row[0]!=path: moved[id] = path
-        elif was and not retry and is_now and (was.get('bytes'),was.get('modified'))==is_now: report.failed[id] = was.get('why', '')
-        else: todo.append((id,path,is_now or (None,None)))
-    for part in _parts(list(moved)): gallery.engine.put(part, dict(source=[moved[i] for i in part]), new=False)
-    names = {*map(escaped, found)} if failed else (); failed = {i:b for i,b in failed.items() if not b.get('source', '').startswith(f'{folder}{os.sep}') or b['source'][root:] in names}
-    for part,few in progress(ReadAhead([p for _,p,_ in todo], batch_size)):
-        was = gallery._was([i for i,_,_ in todo[part] if i in below or i in elsewhere]); looked = gallery._look(few, {j:was.get(todo[j][0], ('',''))[1] for j in range(part.start, part.stop)}, captioner)
-        good = [todo[j][0] for j in looked.good]; own = [dict(facts(Path(todo[j][1]))) for j in looked.good] if facts else []; gallery._keep(good, looked, was, {n:[o.get(n) for o in own] for n in dict.fromkeys(k for o in own for k in o)})
-        again = sum(i in was for i in good); report.changed += again; report.added += len(good)-again
-        bad = {id:dict(id=id, source=escaped(path), bytes=n, modified=changed, why=e.given) for (id,path,(n,changed)),e in ((todo[j],e) for j,e in looked.bad.items())}; report.failed |= {i:b['why'] for i,b in bad.items()}
-        for i in good: failed.pop(i, None)
+    folder = Path(folder).resolve()
+    report = ImportReport(escaped(str(folder)))
+    if not is_text(str(folder)):
+        raise LabError(
+            f"{report.folder}, a name that is not in UTF-8", "a name that can be written as text", "Rename the folder."
+        )
+    found = picture_files(folder)
+    ids = {escaped(prefix + name): name for name in found}
+    below, elsewhere = _kept(gallery, folder, ids)
+    root = len(f"{folder}{os.sep}")
+    report.gone = tuple(i for i, (source, *_) in below.items() if not found.get(source[root:]) and _missing(source))
+    if remove_gone and report.gone and not any(found.values()):
+        raise LabError(
+            f"{folder} without a picture, where the gallery knows {len(below):,}",
+            "a folder that has some",
+            "Is its disk connected? To forget all the same: gallery.delete(ids).",
+        )
+    failed = failures(gallery)
+    was_failed = dict(failed)
+    todo, moved = [], {}
+    for id, name in ids.items():
+        was, row, path, is_now = failed.get(id), below.get(id) or elsewhere.get(id), str(folder / name), found[name]
+        if not possible_ids([id]):
+            report.failed[id] = f"its name is longer than {MOST_ID:,} characters: rename it"
+        elif row and not _same(row, path, is_now):
+            report.failed[id] = f"its id is that of {row[0] or 'a picture without a file'}: give a prefix"
+        elif row and is_now and row[1:] == is_now:
+            report.unchanged += 1
+            failed.pop(id, None)
+            if row[0] != path:
+                moved[id] = path
+        elif was and not retry and is_now and (was.get("bytes"), was.get("modified")) == is_now:
+            report.failed[id] = was.get("why", "")
+        else:
+            todo.append((id, path, is_now or (None, None)))
+    for part in _parts(list(moved)):
+        gallery.engine.put(part, dict(source=[moved[i] for i in part]), new=False)
+    names = {*map(escaped, found)} if failed else ()
+    failed = {
+        i: b
+        for i, b in failed.items()
+        if not b.get("source", "").startswith(f"{folder}{os.sep}") or b["source"][root:] in names
+    }
+    for part, few in progress(ReadAhead([p for _, p, _ in todo], batch_size)):
+        was = gallery._was([i for i, _, _ in todo[part] if i in below or i in elsewhere])
+        looked = gallery._look(
+            few, {j: was.get(todo[j][0], ("", ""))[1] for j in range(part.start, part.stop)}, captioner
+        )
+        good = [todo[j][0] for j in looked.good]
+        own = [dict(facts(Path(todo[j][1]))) for j in looked.good] if facts else []
+        gallery._keep(good, looked, was, {n: [o.get(n) for o in own] for n in dict.fromkeys(k for o in own for k in o)})
+        again = sum(i in was for i in good)
+        report.changed += again
+        report.added += len(good) - again
+        bad = {
+            id: dict(id=id, source=escaped(path), bytes=n, modified=changed, why=e.given)
+            for (id, path, (n, changed)), e in ((todo[j], e) for j, e in looked.bad.items())
+        }
+        report.failed |= {i: b["why"] for i, b in bad.items()}
+        for i in good:
+            failed.pop(i, None)
         failed |= bad
-        if bad: _note_failures(gallery, failed)
-    if failed!=was_failed: _note_failures(gallery, failed)
-    if remove_gone and report.gone: gallery.delete(report.gone)
-    try: gallery.tidy()
-    except LabError as e: warnings.warn(f'All is kept, and not yet indexed: {e}', stacklevel=2) # the next import does it
+        if bad:
+            _note_failures(gallery, failed)
+    if failed != was_failed:
+        _note_failures(gallery, failed)
+    if remove_gone and report.gone:
+        gallery.delete(report.gone)
+    try:
+        gallery.tidy()
+    except LabError as e:
+        warnings.warn(f"All is kept, and not yet indexed: {e}", stacklevel=2)  # the next import does it
     return report

@@ -6,264 +6,520 @@
 __all__ = ['WHOLE', 'FRAGMENT', 'LATE', 'as_sql', 'LanceEngine']
 
 # %% ../../nbs/606_search.lance.ipynb #0a957f85
-import math,threading,time,warnings
-from collections.abc import Iterator,Mapping,Sequence
-from contextlib import ExitStack,contextmanager
+import math
+import threading
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
 
-import lance,lancedb,numpy as np,pyarrow as pa
-from filelock import FileLock,Timeout
+import lance
+import lancedb
+import numpy as np
+import pyarrow as pa
+from filelock import FileLock, Timeout
 from lancedb.background_loop import LOOP
-from lancedb.index import BTree,IvfSq
+from lancedb.index import BTree, IvfSq
 
 from ..contracts import LabError
-from .engine import EXACT_MATCHES,Found,asked_vectors,checked_rows,lists_needed,possible_ids,wanted_columns
-from .filters import FACTS,Column,Condition
+from dasd_lab.search.engine import (
+    EXACT_MATCHES,
+    Found,
+    asked_vectors,
+    checked_rows,
+    lists_needed,
+    possible_ids,
+    wanted_columns,
+)
+from .filters import FACTS, Column, Condition
 
 # %% ../../nbs/606_search.lance.ipynb #7f0e6079
-def _quoted(value)->str: # NULL and TRUE by themselves would mean columns that are called so
-    return "'"+value.replace("'", "''")+"'" if isinstance(value, str) else 'nullif(1, 1)' if value is None else '1 = 1' if value is True else '1 = 0' if value is False else repr(value)
+def _quoted(value) -> str:  # NULL and TRUE by themselves would mean columns that are called so
+    return (
+        "'" + value.replace("'", "''") + "'"
+        if isinstance(value, str)
+        else "nullif(1, 1)"
+        if value is None
+        else "1 = 1"
+        if value is True
+        else "1 = 0"
+        if value is False
+        else repr(value)
+    )
+
 
 def as_sql(
-    where:Sequence[Condition] # all of them must hold
-)->str|None:                  # None: anything
+    where: Sequence[Condition],  # all of them must hold
+) -> str | None:  # None: anything
     "A filter in LanceDB's SQL"
-    def one(c:Condition)->str:
-        name = f'`{c.column.name}`' # which may be a word of SQL
-        if c.asks=='between':
-            low,high = c.values
-            return ' AND '.join([f'{name} >= {_quoted(low)}']*(low is not None)+[f'{name} <= {_quoted(high)}']*(high is not None)) or f'{name} IS NOT NULL'
-        if c.column.kind=='flag': return ' OR '.join(f'{name} IS {str(v).upper()}' for v in (True,False) if (v in c.values)==(c.asks=='any')) or '1 = 0'
-        if c.asks=='starts': return f'starts_with({name}, {_quoted(c.values[0])})'
-        return f'{name} {"NOT " if c.asks=="none" else ""}IN ({", ".join(map(_quoted, c.values))})'
-    return ' AND '.join(f'({one(c)})' for c in where) or None
+
+    def one(c: Condition) -> str:
+        name = f"`{c.column.name}`"  # which may be a word of SQL
+        if c.asks == "between":
+            low, high = c.values
+            return (
+                " AND ".join(
+                    [f"{name} >= {_quoted(low)}"] * (low is not None)
+                    + [f"{name} <= {_quoted(high)}"] * (high is not None)
+                )
+                or f"{name} IS NOT NULL"
+            )
+        if c.column.kind == "flag":
+            return (
+                " OR ".join(
+                    f"{name} IS {str(v).upper()}" for v in (True, False) if (v in c.values) == (c.asks == "any")
+                )
+                or "1 = 0"
+            )
+        if c.asks == "starts":
+            return f"starts_with({name}, {_quoted(c.values[0])})"
+        return f"{name} {'NOT ' if c.asks == 'none' else ''}IN ({', '.join(map(_quoted, c.values))})"
+
+    return " AND ".join(f"({one(c)})" for c in where) or None
 
 # %% ../../nbs/606_search.lance.ipynb #2b692fe4
 _ARROW = dict(text=pa.string(), integer=pa.int64(), number=pa.float64(), flag=pa.bool_())
-def _field(c:Column)->pa.Field: return pa.field(c.name, _ARROW.get(c.kind) or pa.list_(pa.float16(), c.size), metadata={'kind': c.kind})
-def _column(f:pa.Field)->Column:
+
+
+def _field(c: Column) -> pa.Field:
+    return pa.field(c.name, _ARROW.get(c.kind) or pa.list_(pa.float16(), c.size), metadata={"kind": c.kind})
+
+
+def _column(f: pa.Field) -> Column:
     size = f.type.list_size if pa.types.is_fixed_size_list(f.type) else 0
-    return Column(f.name, (f.metadata or {}).get(b'kind', b'').decode() or next(k for k,t in _ARROW.items() if t==f.type), size)
-def _array(c:Column, given)->pa.Array: return pa.array(given, _field(c).type) if isinstance(given, list) else pa.FixedSizeListArray.from_arrays(pa.array(given.reshape(-1)), c.size)
-def _plain(c:Column|None, found:pa.ChunkedArray):
-    if c is None or c.kind in FACTS: return found.to_pylist()
-    rows = found.combine_chunks(); rows = rows.chunk(0) if isinstance(rows, pa.ChunkedArray) else rows; there = np.asarray(rows.is_valid())
-    out = np.full((len(rows),c.size), np.nan, np.float16); out[there] = rows.drop_null().flatten().to_numpy().reshape(-1, c.size)
+    return Column(
+        f.name, (f.metadata or {}).get(b"kind", b"").decode() or next(k for k, t in _ARROW.items() if t == f.type), size
+    )
+
+
+def _array(c: Column, given) -> pa.Array:
+    return (
+        pa.array(given, _field(c).type)
+        if isinstance(given, list)
+        else pa.FixedSizeListArray.from_arrays(pa.array(given.reshape(-1)), c.size)
+    )
+
+
+def _plain(c: Column | None, found: pa.ChunkedArray):
+    if c is None or c.kind in FACTS:
+        return found.to_pylist()
+    rows = found.combine_chunks()
+    rows = rows.chunk(0) if isinstance(rows, pa.ChunkedArray) else rows
+    there = np.asarray(rows.is_valid())
+    out = np.full((len(rows), c.size), np.nan, np.float16)
+    out[there] = rows.drop_null().flatten().to_numpy().reshape(-1, c.size)
     return out
+
 
 class LanceEngine:
     "A table of LanceDB in a folder"
-    TIDY_AFTER = 32 # writes, after which small files are put together
-    def __init__(self,
-        folder:str|Path,         # of the table; made where it is missing
-        exact_below:int=50_000,  # so many rows are compared one by one
-        probes:int=24,           # lists of the inverted file that are searched for the best ten of all; more for later pages and under a filter
-        refine:int=2,            # times k candidates are compared again with the vectors as kept
-        patience_s:float=60.,    # how long a write waits for another process
-        cache_gb:float=2.        # of memory for what searches read of the indexes; half a GB a million pictures of 512 numbers
+
+    TIDY_AFTER = 32  # writes, after which small files are put together
+
+    def __init__(
+        self,
+        folder: str | Path,  # of the table; made where it is missing
+        exact_below: int = 50_000,  # so many rows are compared one by one
+        probes: int = 24,  # lists of the inverted file that are searched for the best ten of all; more for later pages and under a filter
+        refine: int = 2,  # times k candidates are compared again with the vectors as kept
+        patience_s: float = 60.0,  # how long a write waits for another process
+        cache_gb: float = 2.0,  # of memory for what searches read of the indexes; half a GB a million pictures of 512 numbers
     ):
-        self.folder,self.exact_below,self.probes,self.refine = Path(folder),exact_below,probes,refine
+        self.folder, self.exact_below, self.probes, self.refine = Path(folder), exact_below, probes, refine
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._lock,self._file_lock,self.patience_s = threading.RLock(),FileLock(self.folder/'.writing', thread_local=False),patience_s
-        self._tidy_lock,self._tidy_file = threading.RLock(),FileLock(self.folder/'.tidying', thread_local=False)
-        self._writes,self._looking = 0,threading.Lock()
+        self._lock, self._file_lock, self.patience_s = (
+            threading.RLock(),
+            FileLock(self.folder / ".writing", thread_local=False),
+            patience_s,
+        )
+        self._tidy_lock, self._tidy_file = threading.RLock(), FileLock(self.folder / ".tidying", thread_local=False)
+        self._writes, self._looking = 0, threading.Lock()
+
         async def opened():
-            db = await lancedb.connect_async(self.folder, read_consistency_interval=timedelta(seconds=1), session=lancedb.Session(index_cache_size_bytes=int(cache_gb*2**30), metadata_cache_size_bytes=2**28))
-            return await (db.open_table('pictures') if (self.folder/'pictures.lance').exists() else db.create_table('pictures', schema=pa.schema([pa.field('id', pa.string(), nullable=False)]), exist_ok=True))
-        try: self._table = LOOP.run(opened()); self._look()
-        except (RuntimeError,ValueError,OSError) as e: raise LabError(f'{self.folder}, which LanceDB cannot open ({str(e)[:200]})', 'the index of a gallery', 'Restore the folder, or make the gallery again.') from e
+            db = await lancedb.connect_async(
+                self.folder,
+                read_consistency_interval=timedelta(seconds=1),
+                session=lancedb.Session(index_cache_size_bytes=int(cache_gb * 2**30), metadata_cache_size_bytes=2**28),
+            )
+            return await (
+                db.open_table("pictures")
+                if (self.folder / "pictures.lance").exists()
+                else db.create_table(
+                    "pictures", schema=pa.schema([pa.field("id", pa.string(), nullable=False)]), exist_ok=True
+                )
+            )
+
+        try:
+            self._table = LOOP.run(opened())
+            self._look()
+        except (RuntimeError, ValueError, OSError) as e:
+            raise LabError(
+                f"{self.folder}, which LanceDB cannot open ({str(e)[:200]})",
+                "the index of a gallery",
+                "Restore the folder, or make the gallery again.",
+            ) from e
+
     @property
-    def columns(self)->dict[str,Column]: return self._known if time.monotonic()-self._seen<1 else self._look() # beside the id; what other processes did a second ago is known
-    def _look(self)->dict[str,Column]: # at the last version; one at a time, so that what was seen before a change does not hide it
-        with self._looking: LOOP.run(self._table.checkout_latest()); self._known,self._seen = {f.name:_column(f) for f in LOOP.run(self._table.schema()) if f.name!='id'},time.monotonic(); return self._known
-    def _columns(self, names:Sequence[str])->dict[str,Column]: return known if {*names}<={*(known := self.columns),'id'} else self._look() # another process may have added it
+    def columns(self) -> dict[str, Column]:
+        # beside the id; what other processes did a second ago is known
+        return self._known if time.monotonic() - self._seen < 1 else self._look()
+
+    def _look(
+        self,
+    ) -> dict[
+        str, Column
+    ]:  # at the last version; one at a time, so that what was seen before a change does not hide it
+        with self._looking:
+            LOOP.run(self._table.checkout_latest())
+            self._known, self._seen = (
+                {f.name: _column(f) for f in LOOP.run(self._table.schema()) if f.name != "id"},
+                time.monotonic(),
+            )
+            return self._known
+
+    def _columns(self, names: Sequence[str]) -> dict[str, Column]:
+        # another process may have added it
+        return known if {*names} <= {*(known := self.columns), "id"} else self._look()
 
     @contextmanager
     def _writing(self):
         with self._lock:
-            try: self._file_lock.acquire(timeout=self.patience_s)
-            except Timeout as e: raise LabError(f'{self.folder}, which another process has been writing for {self.patience_s:.0f} s', 'one that writes at a time', 'Wait until it has ended, or end it.') from e
             try:
-                self._look(); yield; self._writes += 1
-                if self._writes<self.TIDY_AFTER: return
-                try: self._compact()
-                except Exception as e: warnings.warn(f'{self.folder}: what was written is kept, but small files could not be put together ({str(e)[:200]}); it is tried again after {self.TIDY_AFTER} writes', stacklevel=4)
-            finally: self._file_lock.release()
+                self._file_lock.acquire(timeout=self.patience_s)
+            except Timeout as e:
+                raise LabError(
+                    f"{self.folder}, which another process has been writing for {self.patience_s:.0f} s",
+                    "one that writes at a time",
+                    "Wait until it has ended, or end it.",
+                ) from e
+            try:
+                self._look()
+                yield
+                self._writes += 1
+                if self._writes < self.TIDY_AFTER:
+                    return
+                try:
+                    self._compact()
+                except Exception as e:
+                    warnings.warn(
+                        f"{self.folder}: what was written is kept, but small files could not be put together ({str(e)[:200]}); it is tried again after {self.TIDY_AFTER} writes",
+                        stacklevel=4,
+                    )
+            finally:
+                self._file_lock.release()
+
     @contextmanager
-    def _tidying(self, wait:bool=True): # whether it is our turn
+    def _tidying(self, wait: bool = True):  # whether it is our turn
         with ExitStack() as held:
-            if ours := self._tidy_lock.acquire(blocking=wait): held.callback(self._tidy_lock.release)
-            try: ours and held.enter_context(self._tidy_file.acquire(timeout=-1 if wait else 0))
-            except Timeout: ours = False
+            if ours := self._tidy_lock.acquire(blocking=wait):
+                held.callback(self._tidy_lock.release)
+            try:
+                ours and held.enter_context(self._tidy_file.acquire(timeout=-1 if wait else 0))
+            except Timeout:
+                ours = False
             yield ours
-    def add_column(self, column:Column)->None:
+
+    def add_column(self, column: Column) -> None:
         "A further column, of which no picture has anything yet"
         with self._writing():
-            if column.name in self.columns or column.name=='id': raise LabError(f'a second column {column.name!r}', 'a name of its own', 'Choose another.')
-            LOOP.run(self._table.add_columns(_field(column))); self._look()
-    def drop_column(self, name:str)->None:
+            if column.name in self.columns or column.name == "id":
+                raise LabError(f"a second column {column.name!r}", "a name of its own", "Choose another.")
+            LOOP.run(self._table.add_columns(_field(column)))
+            self._look()
+
+    def drop_column(self, name: str) -> None:
         "Forget a column and what it holds"
-        with self._tidying(),self._writing(): # an index of it may be under way
-            if name not in self.columns: raise LabError(f'no column {name!r}', f'one of {", ".join(self.columns)}', 'Check the name.')
-            LOOP.run(self._table.drop_columns([name])); self._look()
-    def count(self, where:Sequence[Condition]=())->int:
+        with self._tidying(), self._writing():  # an index of it may be under way
+            if name not in self.columns:
+                raise LabError(f"no column {name!r}", f"one of {', '.join(self.columns)}", "Check the name.")
+            LOOP.run(self._table.drop_columns([name]))
+            self._look()
+
+    def count(self, where: Sequence[Condition] = ()) -> int:
         "How many pictures"
         return LOOP.run(self._table.count_rows(as_sql(where)))
-    def close(self)->None:
+
+    def close(self) -> None:
         "Let go of the files"
-        if self._table is not None: self._table.close()
+        if self._table is not None:
+            self._table.close()
         self._table = None
 
 # %% ../../nbs/606_search.lance.ipynb #f295c212
 from fastcore.basics import patch
 
-def _in(ids:Sequence[str])->str: return f'id IN ({", ".join(map(_quoted, ids))})'
-WHOLE = 1000 # so few rows are written anew whole: else their columns are written anew for all rows of their files, which the indexes of these then forget
-def _parts(ids:Sequence[str], n:int=1000)->Iterator[Sequence[str]]: return (ids[a:a+n] for a in range(0, len(ids), n))
+
+def _in(ids: Sequence[str]) -> str:
+    return f"id IN ({', '.join(map(_quoted, ids))})"
+
+
+# so few rows are written anew whole: else their columns are written anew for all rows of their files, which the indexes of these then forget
+WHOLE = 1000
+
+
+def _parts(ids: Sequence[str], n: int = 1000) -> Iterator[Sequence[str]]:
+    return (ids[a : a + n] for a in range(0, len(ids), n))
+
 
 @patch
-def put(self:LanceEngine,
-    ids:Sequence[str],                      # one a picture
-    values:Mapping[str,Sequence|np.ndarray|None], # column → one a picture; None: not known
-    new:bool=True                           # False: ids that are not there are left out
-)->None:
+def put(
+    self: LanceEngine,
+    ids: Sequence[str],  # one a picture
+    values: Mapping[str, Sequence | np.ndarray | None],  # column → one a picture; None: not known
+    new: bool = True,  # False: ids that are not there are left out
+) -> None:
     "Rows that are new, or replace those with their id; all of them or none"
     with self._writing():
-        columns = self.columns; values = checked_rows(ids, values, columns)
-        if not ids: return
-        rows = pa.table({'id': pa.array(ids, pa.string())} | {n: _array(columns[n], v) for n,v in values.items()})
+        columns = self.columns
+        values = checked_rows(ids, values, columns)
+        if not ids:
+            return
+        rows = pa.table({"id": pa.array(ids, pa.string())} | {n: _array(columns[n], v) for n, v in values.items()})
         if not new or any(LOOP.run(self._table.count_rows(_in(part))) for part in _parts(ids)):
-            merge = self._table.merge_insert('id').when_matched_update_all(); LOOP.run((merge.when_not_matched_insert_all() if new else merge).execute(self._whole(rows) if len(ids)<=WHOLE else rows, on_bad_vectors='null')) # what is not known is no error
-        else: schema = LOOP.run(self._table.schema()); LOOP.run(self._table.add(rows.cast(pa.schema([schema.field(n) for n in rows.column_names])), on_bad_vectors='null'))
+            merge = self._table.merge_insert("id").when_matched_update_all()
+            # what is not known is no error
+            LOOP.run(
+                (merge.when_not_matched_insert_all() if new else merge).execute(
+                    self._whole(rows) if len(ids) <= WHOLE else rows, on_bad_vectors="null"
+                )
+            )
+        else:
+            schema = LOOP.run(self._table.schema())
+            LOOP.run(
+                self._table.add(
+                    rows.cast(pa.schema([schema.field(n) for n in rows.column_names])), on_bad_vectors="null"
+                )
+            )
+
 
 @patch
-def _whole(self:LanceEngine, rows:pa.Table)->pa.Table:
+def _whole(self: LanceEngine, rows: pa.Table) -> pa.Table:
     "Rows with what is kept of them in the columns that they lack"
-    if not (lacking := [n for n in self.columns if n not in rows.column_names]): return rows
-    ids = rows['id'].to_pylist(); kept = LOOP.run(self._table.query().where(_in(ids)).select(['id',*lacking]).limit(len(ids)).to_arrow()); place = {i:p for p,i in enumerate(kept['id'].to_pylist())}
-    kept = kept.take(pa.array([place.get(i) for i in ids], pa.int64())); return pa.table({n: (rows if n in rows.column_names else kept)[n] for n in ('id',*self.columns)})
+    if not (lacking := [n for n in self.columns if n not in rows.column_names]):
+        return rows
+    ids = rows["id"].to_pylist()
+    kept = LOOP.run(self._table.query().where(_in(ids)).select(["id", *lacking]).limit(len(ids)).to_arrow())
+    place = {i: p for p, i in enumerate(kept["id"].to_pylist())}
+    kept = kept.take(pa.array([place.get(i) for i in ids], pa.int64()))
+    return pa.table({n: (rows if n in rows.column_names else kept)[n] for n in ("id", *self.columns)})
+
 
 @patch
-def change(self:LanceEngine,
-    ids:Sequence[str],          # of pictures
-    values:Mapping[str,object]  # column → the fact they all have now; None: not known
-)->int:
+def change(
+    self: LanceEngine,
+    ids: Sequence[str],  # of pictures
+    values: Mapping[str, object],  # column → the fact they all have now; None: not known
+) -> int:
     "The same facts for some rows; how many there were"
     with self._writing():
         columns = self.columns
-        if lost := [n for n in values if n not in columns or columns[n].kind not in FACTS]: raise LabError(f'a change of {lost[0]!r}', f'one of {", ".join(n for n,c in columns.items() if c.kind in FACTS)}', 'Vectors are put again with the picture.')
-        new = {n: _quoted(columns[n].checked(v)) for n,v in values.items()}
-        if not new or not (ids := possible_ids(ids)): return 0
-        return LOOP.run(self._table.update(where=_in(ids), updates_sql=new)).rows_updated # one commit, however many
+        if lost := [n for n in values if n not in columns or columns[n].kind not in FACTS]:
+            raise LabError(
+                f"a change of {lost[0]!r}",
+                f"one of {', '.join(n for n, c in columns.items() if c.kind in FACTS)}",
+                "Vectors are put again with the picture.",
+            )
+        new = {n: _quoted(columns[n].checked(v)) for n, v in values.items()}
+        if not new or not (ids := possible_ids(ids)):
+            return 0
+        return LOOP.run(self._table.update(where=_in(ids), updates_sql=new)).rows_updated  # one commit, however many
+
 
 @patch
-def remove(self:LanceEngine,
-    ids:Sequence[str] # of pictures
-)->int:
+def remove(
+    self: LanceEngine,
+    ids: Sequence[str],  # of pictures
+) -> int:
     "How many there were"
-    if not (ids := possible_ids(ids)): return 0
-    with self._writing(): return LOOP.run(self._table.delete(_in(ids))).num_deleted_rows
+    if not (ids := possible_ids(ids)):
+        return 0
+    with self._writing():
+        return LOOP.run(self._table.delete(_in(ids))).num_deleted_rows
 
 # %% ../../nbs/606_search.lance.ipynb #8ac8e604
 @patch
-async def _rows(self:LanceEngine, column:str, vector:np.ndarray, wanted:int, sql:str|None, exact:bool)->pa.Table:
+async def _rows(
+    self: LanceEngine, column: str, vector: np.ndarray, wanted: int, sql: str | None, exact: bool
+) -> pa.Table:
     async def asked(probes):
-        q = self._table.query().nearest_to(vector).column(column).distance_type('cosine').limit(wanted).select(['id','_distance']); q = q.where(sql) if sql else q
+        q = (
+            self._table.query()
+            .nearest_to(vector)
+            .column(column)
+            .distance_type("cosine")
+            .limit(wanted)
+            .select(["id", "_distance"])
+        )
+        q = q.where(sql) if sql else q
         return await (q.nprobes(probes).refine_factor(self.refine) if probes else q.bypass_vector_index()).to_arrow()
-    if exact: return await asked(0)
-    depth = wanted # among all
+
+    if exact:
+        return await asked(0)
+    depth = wanted  # among all
     if sql:
         matching = await self._table.count_rows(sql)
-        if matching<=max(EXACT_MATCHES, wanted): return await asked(0)
-        depth = wanted*await self._table.count_rows()/matching
+        if matching <= max(EXACT_MATCHES, wanted):
+            return await asked(0)
+        depth = wanted * await self._table.count_rows() / matching
     rows = await asked(lists_needed(self.probes, depth))
-    return rows if len(rows)==wanted else await asked(0)
+    return rows if len(rows) == wanted else await asked(0)
+
 
 @patch
-def nearest(self:LanceEngine,
-    column:str,                  # a vector's
-    vectors:np.ndarray,          # [Q, E]
-    k:int,                       # how many
-    where:Sequence[Condition]=(), # all of them must hold
-    skip:int=0,                  # so many of the best are left out
-    exact:bool=False             # compare all vectors, whatever their number
-)->list[Found]:                  # Q
+def nearest(
+    self: LanceEngine,
+    column: str,  # a vector's
+    vectors: np.ndarray,  # [Q, E]
+    k: int,  # how many
+    where: Sequence[Condition] = (),  # all of them must hold
+    skip: int = 0,  # so many of the best are left out
+    exact: bool = False,  # compare all vectors, whatever their number
+) -> list[Found]:  # Q
     "The pictures with the highest cosines"
     vectors = asked_vectors(column, vectors, self._columns([column]))
+
     def one(vector):
-        if not np.isfinite(vector).all() or not vector.any(): return Found((), ())
-        rows = LOOP.run(self._rows(column, vector, k+skip, as_sql(where), exact)).slice(skip); return Found(tuple(rows['id'].to_pylist()), tuple((1-rows['_distance'].to_numpy()).tolist()))
+        if not np.isfinite(vector).all() or not vector.any():
+            return Found((), ())
+        rows = LOOP.run(self._rows(column, vector, k + skip, as_sql(where), exact)).slice(skip)
+        return Found(tuple(rows["id"].to_pylist()), tuple((1 - rows["_distance"].to_numpy()).tolist()))
+
     return [one(v) for v in vectors]
 
-@patch
-def read(self:LanceEngine,
-    ids:Sequence[str],    # of pictures
-    columns:Sequence[str] # what is wanted of them
-)->dict[str,list|np.ndarray]: # with 'id'
-    "Some pictures, in the order asked; those that are not there are left out"
-    known = wanted_columns(columns, self._columns(columns)); columns,ids = list(known),possible_ids(ids)
-    found = [LOOP.run(self._table.query().where(_in(part)).select(['id',*columns]).limit(len(part)).to_arrow()) for part in _parts(ids)]
-    rows = pa.concat_tables(found) if found else LOOP.run(self._table.schema()).empty_table().select(['id',*columns])
-    place = {i:p for p,i in enumerate(rows['id'].to_pylist())}; rows = rows.take(pa.array([place[i] for i in ids if i in place], pa.int64()))
-    return {n: _plain(known.get(n), rows[n]) for n in ('id',*columns)}
 
 @patch
-def walk(self:LanceEngine,
-    columns:Sequence[str],       # what is wanted
-    where:Sequence[Condition]=(), # all of them must hold
-    size:int=10_000              # pictures at a time
-)->Iterator[dict[str,list|np.ndarray]]: # with 'id'
+def read(
+    self: LanceEngine,
+    ids: Sequence[str],  # of pictures
+    columns: Sequence[str],  # what is wanted of them
+) -> dict[str, list | np.ndarray]:  # with 'id'
+    "Some pictures, in the order asked; those that are not there are left out"
+    known = wanted_columns(columns, self._columns(columns))
+    columns, ids = list(known), possible_ids(ids)
+    found = [
+        LOOP.run(self._table.query().where(_in(part)).select(["id", *columns]).limit(len(part)).to_arrow())
+        for part in _parts(ids)
+    ]
+    rows = pa.concat_tables(found) if found else LOOP.run(self._table.schema()).empty_table().select(["id", *columns])
+    place = {i: p for p, i in enumerate(rows["id"].to_pylist())}
+    rows = rows.take(pa.array([place[i] for i in ids if i in place], pa.int64()))
+    return {n: _plain(known.get(n), rows[n]) for n in ("id", *columns)}
+
+
+@patch
+def walk(
+    self: LanceEngine,
+    columns: Sequence[str],  # what is wanted
+    where: Sequence[Condition] = (),  # all of them must hold
+    size: int = 10_000,  # pictures at a time
+) -> Iterator[dict[str, list | np.ndarray]]:  # with 'id'
     "All pictures, as they are now"
-    known = wanted_columns(columns, self._columns(columns)); columns = list(known); q = self._table.query().select(['id',*columns]); q = q.where(sql) if (sql := as_sql(where)) else q
+    known = wanted_columns(columns, self._columns(columns))
+    columns = list(known)
+    q = self._table.query().select(["id", *columns])
+    q = q.where(sql) if (sql := as_sql(where)) else q
     batches = LOOP.run(q.to_batches(max_batch_length=size))
-    async def following(): return await anext(batches, None)
+
+    async def following():
+        return await anext(batches, None)
+
     while (batch := LOOP.run(following())) is not None:
         rows = pa.Table.from_batches([batch])
-        if len(rows): yield {n: _plain(known.get(n), rows[n]) for n in ('id',*columns)}
+        if len(rows):
+            yield {n: _plain(known.get(n), rows[n]) for n in ("id", *columns)}
 
 # %% ../../nbs/606_search.lance.ipynb #2bcf70d9
-FRAGMENT,LATE = 131_072,4096 # rows of a file that is left as it is; new rows that are compared one by one
+FRAGMENT, LATE = 131_072, 4096  # rows of a file that is left as it is; new rows that are compared one by one
+
 
 @patch
-def _compact(self:LanceEngine, fully:bool=False, learn:bool=True):
+def _compact(self: LanceEngine, fully: bool = False, learn: bool = True):
     "Put small files together and forget versions that nobody reads any more; indexes `learn` what is new when it has become much, or where asked to go `fully`. For who writes"
-    with self._tidying(wait=False) as ours: # who tidies ends with this
-        if not ours: return
-        self._writes = 0; table = lance.dataset(str(self.folder/'pictures.lance')); indexed = {f for i in table.describe_indices() for s in i.segments for f in s.fragment_ids}
-        table.optimize.compact_files(target_rows_per_fragment=FRAGMENT, excluded_fragment_ids=sorted(indexed&{f.fragment_id for f in table.get_fragments()})) # moving rows that an index knows changes the whole index
-        most = 0 if fully else max(LATE, table.count_rows()//100); behind = [i.name for i in table.describe_indices() if _late(table, i)>most or fully and len(i.segments)>1]
-        if learn and behind: table.optimize.optimize_indices(index_names=behind, num_indices_to_merge=64) # which writes anew also what has nothing to learn
-        if indexed and fully: table.optimize.compact_files(target_rows_per_fragment=FRAGMENT) # files are only put together with those that the same indexes know
-        table.cleanup_old_versions(timedelta(minutes=5)); LOOP.run(self._table.checkout_latest())
+    with self._tidying(wait=False) as ours:  # who tidies ends with this
+        if not ours:
+            return
+        self._writes = 0
+        table = lance.dataset(str(self.folder / "pictures.lance"))
+        indexed = {f for i in table.describe_indices() for s in i.segments for f in s.fragment_ids}
+        # moving rows that an index knows changes the whole index
+        table.optimize.compact_files(
+            target_rows_per_fragment=FRAGMENT,
+            excluded_fragment_ids=sorted(indexed & {f.fragment_id for f in table.get_fragments()}),
+        )
+        most = 0 if fully else max(LATE, table.count_rows() // 100)
+        behind = [i.name for i in table.describe_indices() if _late(table, i) > most or fully and len(i.segments) > 1]
+        if learn and behind:
+            # which writes anew also what has nothing to learn
+            table.optimize.optimize_indices(index_names=behind, num_indices_to_merge=64)
+        if indexed and fully:
+            # files are only put together with those that the same indexes know
+            table.optimize.compact_files(target_rows_per_fragment=FRAGMENT)
+        table.cleanup_old_versions(timedelta(minutes=5))
+        LOOP.run(self._table.checkout_latest())
 
-def _late(table:lance.LanceDataset, index)->int: # rows that one of its indexes does not know
-    known = {f for s in index.segments for f in s.fragment_ids}; return sum(f.count_rows() for f in table.get_fragments() if f.fragment_id not in known)
+
+def _late(table: lance.LanceDataset, index) -> int:  # rows that one of its indexes does not know
+    known = {f for s in index.segments for f in s.fragment_ids}
+    return sum(f.count_rows() for f in table.get_fragments() if f.fragment_id not in known)
+
 
 @patch
-def indexed(self:LanceEngine,
-    column:str # a vector's
-)->int:
+def indexed(
+    self: LanceEngine,
+    column: str,  # a vector's
+) -> int:
     "How many pictures an index knows, those without a vector among them"
-    stats = LOOP.run(self._table.index_stats(f'{column}_idx')); return stats.num_indexed_rows if stats else 0
+    stats = LOOP.run(self._table.index_stats(f"{column}_idx"))
+    return stats.num_indexed_rows if stats else 0
+
 
 @patch
-def tidy(self:LanceEngine)->None:
+def tidy(self: LanceEngine) -> None:
     "Index what is new, put small files together; searches go on meanwhile, and writes while an index is made. Waits for another that tidies"
     with self._tidying():
-        if self.count()>=self.exact_below:
-            with self._writing(): self._compact(learn=False) # before an index knows the files
-            for c in (Column('id','text'),*self.columns.values()): self._index(c)
-        with self._writing(): self._compact(fully=True)
+        if self.count() >= self.exact_below:
+            with self._writing():
+                self._compact(learn=False)  # before an index knows the files
+            for c in (Column("id", "text"), *self.columns.values()):
+                self._index(c)
+        with self._writing():
+            self._compact(fully=True)
+
 
 @patch
-def _index(self:LanceEngine, c:Column):
+def _index(self: LanceEngine, c: Column):
     "The index that a column lacks. Lance commits it beside what was written meanwhile: rows that are new are compared one by one, and so are those whose vector changed"
-    table = lance.dataset(str(self.folder/'pictures.lance')); old = next((i for i in table.describe_indices() if i.field_names==[c.name]), None)
-    rows,made_for = table.count_rows(),(old.details or {}).get('target_partition_size', 0)**2 if old else 0
-    def make(config): self._look(); LOOP.run(self._table.create_index(c.name, config=config, replace=True))
-    if c.kind in FACTS and not old: make(BTree())
-    if c.kind!='vector' or rows<2*made_for or (n := table.count_rows(f'`{c.name}` IS NOT NULL'))<max(1, self.exact_below, 2*made_for): return # few vectors are compared one by one; where most came later, lists follow the data
+    table = lance.dataset(str(self.folder / "pictures.lance"))
+    old = next((i for i in table.describe_indices() if i.field_names == [c.name]), None)
+    rows, made_for = table.count_rows(), (old.details or {}).get("target_partition_size", 0) ** 2 if old else 0
+
+    def make(config):
+        self._look()
+        LOOP.run(self._table.create_index(c.name, config=config, replace=True))
+
+    if c.kind in FACTS and not old:
+        make(BTree())
+    if (
+        c.kind != "vector"
+        or rows < 2 * made_for
+        or (n := table.count_rows(f"`{c.name}` IS NOT NULL")) < max(1, self.exact_below, 2 * made_for)
+    ):
+        return  # few vectors are compared one by one; where most came later, lists follow the data
     lists = round(math.sqrt(n))
-    if 2*n>=rows: make(IvfSq(distance_type='cosine', target_partition_size=lists, max_iterations=20, sample_rate=64)) # of so many lists for all rows, whether they have a vector or not
-    else: table.create_index(c.name, 'IVF_SQ', metric='cosine', num_partitions=lists, target_partition_size=lists, max_iters=20, sample_rate=64, replace=True) # some three times slower
+    if 2 * n >= rows:
+        # of so many lists for all rows, whether they have a vector or not
+        make(IvfSq(distance_type="cosine", target_partition_size=lists, max_iterations=20, sample_rate=64))
+    else:
+        # some three times slower
+        table.create_index(
+            c.name,
+            "IVF_SQ",
+            metric="cosine",
+            num_partitions=lists,
+            target_partition_size=lists,
+            max_iters=20,
+            sample_rate=64,
+            replace=True,
+        )

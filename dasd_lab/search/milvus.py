@@ -7,10 +7,14 @@ __all__ = ['TEXT', 'PART', 'REQUEST', 'DEEP', 'ABSENT', 'ZEROS', 'SEARCHED', 'as
            'MilvusEngine']
 
 # %% ../../nbs/607_search.milvus.ipynb #343ceb6e
-import json,logging,re,threading,time
-from base64 import b64decode,b64encode
+import json
+import logging
+import re
+import threading
+import time
+from base64 import b64decode, b64encode
 from collections import Counter
-from collections.abc import Callable,Iterator,Mapping,Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -19,382 +23,776 @@ import numpy as np
 from fastcore.basics import patch
 
 from ..contracts import LabError
-from .engine import EXACT_MATCHES,Found,asked_vectors,checked_rows,lists_needed,possible_ids,wanted_columns
-from .filters import FACTS,Column,Condition
+from dasd_lab.search.engine import (
+    EXACT_MATCHES,
+    Found,
+    asked_vectors,
+    checked_rows,
+    lists_needed,
+    possible_ids,
+    wanted_columns,
+)
+from .filters import FACTS, Column, Condition
 
 # %% ../../nbs/607_search.milvus.ipynb #4d5b58b0
-def _quoted(value)->str:
-    if not isinstance(value, str): return str(value).lower() if isinstance(value, bool) else repr(value)
-    for plain,escaped in (('\\','\\\\'),('"','\\"'),('\n','\\n'),('\r','\\r'),('\t','\\t')): value = value.replace(plain, escaped)
+def _quoted(value) -> str:
+    if not isinstance(value, str):
+        return str(value).lower() if isinstance(value, bool) else repr(value)
+    for plain, escaped in (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t")):
+        value = value.replace(plain, escaped)
     return f'"{value}"'
 
-def _behind(text:str)->str|None: # the first text after all that begin with this one; None: there is none
-    while text and text[-1]=='\U0010ffff': text = text[:-1]
-    return None if not text else text[:-1]+('\ue000' if text[-1]=='\ud7ff' else chr(ord(text[-1])+1))
+
+def _behind(text: str) -> str | None:  # the first text after all that begin with this one; None: there is none
+    while text and text[-1] == "\U0010ffff":
+        text = text[:-1]
+    return None if not text else text[:-1] + ("\ue000" if text[-1] == "\ud7ff" else chr(ord(text[-1]) + 1))
+
 
 def as_expression(
-    where:Sequence[Condition], # all of them must hold
-    fields:Mapping[str,str]    # column → field; one that is missing is known of no picture
-)->str:                        # '': anything
+    where: Sequence[Condition],  # all of them must hold
+    fields: Mapping[str, str],  # column → field; one that is missing is known of no picture
+) -> str:  # '': anything
     "A filter in Milvus's language"
-    def one(c:Condition)->str:
-        if (name := fields.get(c.column.name)) is None: return 'pk == ""' # no row has that
-        if c.asks=='any': return f'{name} in [{", ".join(map(_quoted, c.values))}]'
-        if c.asks=='none': return f'{name} is not null and {name} not in [{", ".join(map(_quoted, c.values))}]'
-        if c.asks=='starts': low,high,below = c.values[0],_behind(c.values[0]),'<'
-        else: (low,high),below = c.values,'<='
-        return ' and '.join([f'{name} is not null']+[f'{name} >= {_quoted(low)}']*(low is not None)+[f'{name} {below} {_quoted(high)}']*(high is not None))
-    return ' and '.join(f'({one(c)})' for c in where)
+
+    def one(c: Condition) -> str:
+        if (name := fields.get(c.column.name)) is None:
+            return 'pk == ""'  # no row has that
+        if c.asks == "any":
+            return f"{name} in [{', '.join(map(_quoted, c.values))}]"
+        if c.asks == "none":
+            return f"{name} is not null and {name} not in [{', '.join(map(_quoted, c.values))}]"
+        if c.asks == "starts":
+            low, high, below = c.values[0], _behind(c.values[0]), "<"
+        else:
+            (low, high), below = c.values, "<="
+        return " and ".join(
+            [f"{name} is not null"]
+            + [f"{name} >= {_quoted(low)}"] * (low is not None)
+            + [f"{name} {below} {_quoted(high)}"] * (high is not None)
+        )
+
+    return " and ".join(f"({one(c)})" for c in where)
 
 # %% ../../nbs/607_search.milvus.ipynb #8889ab13
-TEXT,PART,REQUEST,DEEP = 65_535,24_570,32*2**20,16_384 # bytes of a text; 16-bit numbers that fit in one; bytes sent at once; rows that Milvus gives at once
-_TYPES = dict(text='VARCHAR', integer='INT64', number='DOUBLE', flag='BOOL')
-ABSENT,ZEROS,SEARCHED = 0,1,2 # of a vector; zeros are kept, and near to nothing
+# bytes of a text; 16-bit numbers that fit in one; bytes sent at once; rows that Milvus gives at once
+TEXT, PART, REQUEST, DEEP = 65_535, 24_570, 32 * 2**20, 16_384
+_TYPES = dict(text="VARCHAR", integer="INT64", number="DOUBLE", flag="BOOL")
+ABSENT, ZEROS, SEARCHED = 0, 1, 2  # of a vector; zeros are kept, and near to nothing
+
 
 def key_of(
-    id:str # of a picture
-)->str:    # 32 hexadecimal digits
+    id: str,  # of a picture
+) -> str:  # 32 hexadecimal digits
     "What Milvus knows a picture by"
     return blake2b(id.encode(), digest_size=16).hexdigest()
+
 
 @dataclass(frozen=True)
 class Kept:
     "A column and the fields that hold it"
-    column:Column
-    number:int # no other column's
-    @property
-    def fields(self)->list[str]:
-        c,n = self.column,self.number
-        return [f'v{n}',f's{n}'] if c.kind=='vector' else [f'n{n}_{p}' for p in range(-(-c.size//PART))] if c.kind=='numbers' else [f'f{n}']
-    @property
-    def bytes(self)->int: return dict(vector=4*self.column.size, numbers=3*self.column.size, text=300).get(self.column.kind, 8) # of a row, about
 
-    def add_to(self, schema, kinds, half:bool): # kinds: pymilvus.DataType
-        c,names = self.column,self.fields
-        if c.kind=='vector': schema.add_field(names[0], kinds.FLOAT16_VECTOR if half else kinds.FLOAT_VECTOR, dim=c.size); schema.add_field(names[1], kinds.INT8)
-        elif c.kind=='numbers': [schema.add_field(n, kinds.VARCHAR, max_length=TEXT, mmap_enabled=True) for n in names]
-        else: schema.add_field(names[0], kinds[_TYPES[c.kind]], nullable=True, **(dict(max_length=TEXT) if c.kind=='text' else {}))
+    column: Column
+    number: int  # no other column's
 
-    def write(self,
-        value,    # of one picture; None: not known
-        half:bool # 16-bit vectors
-    )->dict:      # field → what it holds
+    @property
+    def fields(self) -> list[str]:
+        c, n = self.column, self.number
+        return (
+            [f"v{n}", f"s{n}"]
+            if c.kind == "vector"
+            else [f"n{n}_{p}" for p in range(-(-c.size // PART))]
+            if c.kind == "numbers"
+            else [f"f{n}"]
+        )
+
+    @property
+    def bytes(self) -> int:
+        # of a row, about
+        return dict(vector=4 * self.column.size, numbers=3 * self.column.size, text=300).get(self.column.kind, 8)
+
+    def add_to(self, schema, kinds, half: bool):  # kinds: pymilvus.DataType
+        c, names = self.column, self.fields
+        if c.kind == "vector":
+            schema.add_field(names[0], kinds.FLOAT16_VECTOR if half else kinds.FLOAT_VECTOR, dim=c.size)
+            schema.add_field(names[1], kinds.INT8)
+        elif c.kind == "numbers":
+            [schema.add_field(n, kinds.VARCHAR, max_length=TEXT, mmap_enabled=True) for n in names]
+        else:
+            schema.add_field(
+                names[0], kinds[_TYPES[c.kind]], nullable=True, **(dict(max_length=TEXT) if c.kind == "text" else {})
+            )
+
+    def write(
+        self,
+        value,  # of one picture; None: not known
+        half: bool,  # 16-bit vectors
+    ) -> dict:  # field → what it holds
         "As Milvus takes it"
-        c,names = self.column,self.fields
-        if c.kind=='vector': return {names[0]: (np.zeros(c.size) if value is None else value).astype(np.float16 if half else np.float32), names[1]: ABSENT if value is None else SEARCHED if value.any() else ZEROS}
-        if c.kind=='numbers': return {n: '' if value is None else b64encode(value[p*PART:(p+1)*PART].astype('<f2').tobytes()).decode() for p,n in enumerate(names)}
-        if c.kind=='text' and value is not None and len(value.encode())>TEXT: raise LabError(f'{c.name} of {len(value.encode()):,} bytes', f'{TEXT:,} at most on Milvus', 'Shorten it.')
+        c, names = self.column, self.fields
+        if c.kind == "vector":
+            return {
+                names[0]: (np.zeros(c.size) if value is None else value).astype(np.float16 if half else np.float32),
+                names[1]: ABSENT if value is None else SEARCHED if value.any() else ZEROS,
+            }
+        if c.kind == "numbers":
+            return {
+                n: "" if value is None else b64encode(value[p * PART : (p + 1) * PART].astype("<f2").tobytes()).decode()
+                for p, n in enumerate(names)
+            }
+        if c.kind == "text" and value is not None and len(value.encode()) > TEXT:
+            raise LabError(f"{c.name} of {len(value.encode()):,} bytes", f"{TEXT:,} at most on Milvus", "Shorten it.")
         return {names[0]: value}
 
-    def read(self,
-        row:Mapping # field → what it holds
-    ):              # None: not known
+    def read(
+        self,
+        row: Mapping,  # field → what it holds
+    ):  # None: not known
         "As it was given"
-        names = self.fields; held = row[names[0]]
-        if self.column.kind=='vector':
-            if row[names[1]]==ABSENT: return None
-            held = held[0] if isinstance(held, list) and isinstance(held[0], bytes) else held # how 16-bit vectors come back
-            return np.frombuffer(held, '<f2') if isinstance(held, bytes) else np.asarray(held, np.float16)
-        if self.column.kind=='numbers': return np.frombuffer(b''.join(b64decode(row[n]) for n in names), '<f2') if held else None
+        names = self.fields
+        held = row[names[0]]
+        if self.column.kind == "vector":
+            if row[names[1]] == ABSENT:
+                return None
+            # how 16-bit vectors come back
+            held = held[0] if isinstance(held, list) and isinstance(held[0], bytes) else held
+            return np.frombuffer(held, "<f2") if isinstance(held, bytes) else np.asarray(held, np.float16)
+        if self.column.kind == "numbers":
+            return np.frombuffer(b"".join(b64decode(row[n]) for n in names), "<f2") if held else None
         return held
 
+
 def as_table(
-    rows:Sequence[Mapping], # field → what it holds, with 'id'
-    columns:Mapping[str,Column], # that are wanted
-    kept:Mapping[str,Kept]  # those of them that have fields
-)->dict[str,list|np.ndarray]: # with 'id'; NaN where a vector or numbers are not known
+    rows: Sequence[Mapping],  # field → what it holds, with 'id'
+    columns: Mapping[str, Column],  # that are wanted
+    kept: Mapping[str, Kept],  # those of them that have fields
+) -> dict[str, list | np.ndarray]:  # with 'id'; NaN where a vector or numbers are not known
     "Rows column by column"
+
     def one(name, c):
-        held = [kept[name].read(r) for r in rows] if name in kept else [None]*len(rows)
-        if c.kind in FACTS: return held
-        out = np.full((len(rows),c.size), np.nan, np.float16)
-        for place,value in zip(out, held):
-            if value is not None: place[:] = value
+        held = [kept[name].read(r) for r in rows] if name in kept else [None] * len(rows)
+        if c.kind in FACTS:
+            return held
+        out = np.full((len(rows), c.size), np.nan, np.float16)
+        for place, value in zip(out, held):
+            if value is not None:
+                place[:] = value
         return out
-    return dict(id=[r['id'] for r in rows]) | {n: one(n, c) for n,c in columns.items()}
+
+    return dict(id=[r["id"] for r in rows]) | {n: one(n, c) for n, c in columns.items()}
 
 # %% ../../nbs/607_search.milvus.ipynb #1827eec1
-_OPEN = Counter() # how many engines of this process have a local file open
+_OPEN = Counter()  # how many engines of this process have a local file open
+
 
 def _pymilvus():
-    try: import pymilvus
-    except ImportError as e: raise LabError('a gallery on Milvus without pymilvus', 'the package pymilvus', "pip install 'dasd_lab[milvus]', and milvus-lite for a local .db file.") from e
+    try:
+        import pymilvus
+    except ImportError as e:
+        raise LabError(
+            "a gallery on Milvus without pymilvus",
+            "the package pymilvus",
+            "pip install 'dasd_lab[milvus]', and milvus-lite for a local .db file.",
+        ) from e
     return pymilvus
+
 
 class MilvusEngine:
     "Collections of a Milvus server, or of Milvus Lite"
-    def __init__(self,
-        uri:str|Path,            # http://host:19530, https://…, or the path of a local file that ends in .db
-        name:str,                # of the gallery: letters, digits and _
-        token:str='',            # 'user:password', or a key
-        exact_below:int=50_000,  # so many rows are compared one by one
-        index:Mapping|None=None, # from then on; None: an inverted file over 8-bit vectors, dict(index_type='IVF_SQ8', params=dict(nlist=1024))
-        search:Mapping|None=None, # of the index; None: dict(nprobe=24), the lists that hold the best ten of all; more for later pages and under a filter
-        refine:int=4,            # times k candidates are compared again with the vectors as kept; 1: the index's own cosines
-        half:bool|None=None,     # 16-bit vectors; None: where the server has them
-        consistency:str='Strong', # what was put is found by the next search of any process; 'Session': of this one
-        copies:int=1,            # of all parts, each on machines of its own
-        timeout_s:float=60.      # of one request
+
+    def __init__(
+        self,
+        uri: str | Path,  # http://host:19530, https://…, or the path of a local file that ends in .db
+        name: str,  # of the gallery: letters, digits and _
+        token: str = "",  # 'user:password', or a key
+        exact_below: int = 50_000,  # so many rows are compared one by one
+        index: Mapping
+        | None = None,  # from then on; None: an inverted file over 8-bit vectors, dict(index_type='IVF_SQ8', params=dict(nlist=1024))
+        search: Mapping
+        | None = None,  # of the index; None: dict(nprobe=24), the lists that hold the best ten of all; more for later pages and under a filter
+        refine: int = 4,  # times k candidates are compared again with the vectors as kept; 1: the index's own cosines
+        half: bool | None = None,  # 16-bit vectors; None: where the server has them
+        consistency: str = "Strong",  # what was put is found by the next search of any process; 'Session': of this one
+        copies: int = 1,  # of all parts, each on machines of its own
+        timeout_s: float = 60.0,  # of one request
     ):
-        if not re.fullmatch(r'[A-Za-z_]\w{0,199}', name, re.ASCII) or re.search(r'__\d+$', name): raise LabError(f'a gallery named {name!r}'[:200], 'letters, digits and _, no digit first, no __ and number last', 'Choose another name.')
-        self._milvus,self.uri,self.name = _pymilvus(),str(uri),name; self.local = self.uri.endswith('.db'); self._client = None
-        self.exact_below,self.index,self.search,self.refine = exact_below,dict(index or dict(index_type='IVF_SQ8', params=dict(nlist=1024))),dict(search or dict(nprobe=24)),refine
-        self._load_as = dict(replica_number=copies) if copies>1 else {}
-        self._ask,self._lock,self._known,self._seen,self._loaded = dict(consistency_level=consistency, timeout=timeout_s),threading.RLock(),None,0.,0
-        if self.local: self.uri = str(Path(self.uri).absolute()); Path(self.uri).parent.mkdir(parents=True, exist_ok=True); logging.getLogger('pymilvus.client.iterator.query_iterator').setLevel(logging.ERROR) # Lite has no time stamps, and says so at every walk
-        try: self._client = self._milvus.MilvusClient(self.uri, token=token, timeout=timeout_s)
-        except self._milvus.MilvusException as e: raise LabError(f'{self}, which cannot be opened ({str(e.message)[:200]})', 'a Milvus server that answers, or a local file that no other process has open', 'Check the address, that it runs, and the token; for a .db file: pip install milvus-lite.') from e
+        if not re.fullmatch(r"[A-Za-z_]\w{0,199}", name, re.ASCII) or re.search(r"__\d+$", name):
+            raise LabError(
+                f"a gallery named {name!r}"[:200],
+                "letters, digits and _, no digit first, no __ and number last",
+                "Choose another name.",
+            )
+        self._milvus, self.uri, self.name = _pymilvus(), str(uri), name
+        self.local = self.uri.endswith(".db")
+        self._client = None
+        self.exact_below, self.index, self.search, self.refine = (
+            exact_below,
+            dict(index or dict(index_type="IVF_SQ8", params=dict(nlist=1024))),
+            dict(search or dict(nprobe=24)),
+            refine,
+        )
+        self._load_as = dict(replica_number=copies) if copies > 1 else {}
+        self._ask, self._lock, self._known, self._seen, self._loaded = (
+            dict(consistency_level=consistency, timeout=timeout_s),
+            threading.RLock(),
+            None,
+            0.0,
+            0,
+        )
+        if self.local:
+            self.uri = str(Path(self.uri).absolute())
+            Path(self.uri).parent.mkdir(parents=True, exist_ok=True)
+            # Lite has no time stamps, and says so at every walk
+            logging.getLogger("pymilvus.client.iterator.query_iterator").setLevel(logging.ERROR)
+        try:
+            self._client = self._milvus.MilvusClient(self.uri, token=token, timeout=timeout_s)
+        except self._milvus.MilvusException as e:
+            raise LabError(
+                f"{self}, which cannot be opened ({str(e.message)[:200]})",
+                "a Milvus server that answers, or a local file that no other process has open",
+                "Check the address, that it runs, and the token; for a .db file: pip install milvus-lite.",
+            ) from e
         _OPEN[self.uri] += self.local
         try:
-            self._begin(half); self._about(True)
-        except self._milvus.MilvusException as e: self.close(); raise self._refused(e) from e
+            self._begin(half)
+            self._about(True)
+        except self._milvus.MilvusException as e:
+            self.close()
+            raise self._refused(e) from e
 
-    def __repr__(self)->str: return f'{self.name} at {re.sub("//[^/]*@", "//", self.uri)}' # without a password
-    def _refused(self, e)->LabError: return LabError(f'{self}: Milvus says {str(e.message)[:300]}', 'a request that it takes', 'Check that the server runs and has memory left; what was not answered may be asked again.')
-    def _begin(self, half:bool|None):
+    def __repr__(self) -> str:
+        return f"{self.name} at {re.sub('//[^/]*@', '//', self.uri)}"  # without a password
+
+    def _refused(self, e) -> LabError:
+        return LabError(
+            f"{self}: Milvus says {str(e.message)[:300]}",
+            "a request that it takes",
+            "Check that the server runs and has memory left; what was not answered may be asked again.",
+        )
+
+    def _begin(self, half: bool | None):
         "Open the collection that says how the gallery is kept; made where there is none, and made whole where a kill left a part"
-        kinds = self._milvus.DataType; schema = self._client.create_schema(auto_id=False, enable_dynamic_field=False); index = self._client.prepare_index_params()
-        schema.add_field('pk', kinds.VARCHAR, is_primary=True, max_length=32); schema.add_field('about', kinds.VARCHAR, max_length=TEXT); schema.add_field('nothing', kinds.FLOAT_VECTOR, dim=2); index.add_index('nothing', index_type='FLAT', metric_type='COSINE')
-        if not self._client.has_collection(self.name): self._client.create_collection(self.name, schema=schema, consistency_level='Strong')
-        if {f['name'] for f in self._client.describe_collection(self.name)['fields']}!={'pk','about','nothing'}: raise LabError(f'{self}, which is no gallery', 'a name that is free, or a gallery', 'Choose another name.')
-        if not self._client.list_indexes(self.name): self._client.create_index(self.name, index, sync=False)
+        kinds = self._milvus.DataType
+        schema = self._client.create_schema(auto_id=False, enable_dynamic_field=False)
+        index = self._client.prepare_index_params()
+        schema.add_field("pk", kinds.VARCHAR, is_primary=True, max_length=32)
+        schema.add_field("about", kinds.VARCHAR, max_length=TEXT)
+        schema.add_field("nothing", kinds.FLOAT_VECTOR, dim=2)
+        index.add_index("nothing", index_type="FLAT", metric_type="COSINE")
+        if not self._client.has_collection(self.name):
+            self._client.create_collection(self.name, schema=schema, consistency_level="Strong")
+        if {f["name"] for f in self._client.describe_collection(self.name)["fields"]} != {"pk", "about", "nothing"}:
+            raise LabError(f"{self}, which is no gallery", "a name that is free, or a gallery", "Choose another name.")
+        if not self._client.list_indexes(self.name):
+            self._client.create_index(self.name, index, sync=False)
         self._client.load_collection(self.name, **self._load_as)
-        if self._noted(): return
-        if left := next((c for c in self._client.list_collections() if re.fullmatch(rf'{self.name}__\d+', c)), None): raise LabError(f'{self}, which says nothing of the pictures in {left}', 'the record of a gallery, or a name that is free', f'Choose another name, or drop {left} if nobody needs it.')
-        self._write_about(dict(version=1, next=1, half=not self._client.get_server_version().startswith('milvus_lite') if half is None else half, columns={}, generation=0, fields=[], index=None))
-    def _noted(self)->list[dict]: return self._client.query(self.name, filter='pk == "about"', output_fields=['about'], **self._ask | dict(consistency_level='Strong')) # whatever searches ask for: an old record would name a collection that is gone
-    def _write_about(self, about:dict):
-        self._client.upsert(self.name, [dict(pk='about', about=json.dumps(about), nothing=np.ones(2, np.float32))], timeout=self._ask['timeout']); self._known,self._seen = about,time.monotonic()
-    def _about(self, fresh:bool=False)->dict: # version; next: number that is free; half; columns: name → kind, size, number; generation: of the collection; fields: the columns that it has; index: of its vectors
-        if fresh or time.monotonic()-self._seen>1: self._known,self._seen = json.loads(self._noted()[0]['about']),time.monotonic()
-        if self._known['generation']!=self._loaded and self._known['generation']: self._client.load_collection(self._where(self._known), **self._load_as); self._loaded = self._known['generation']
+        if self._noted():
+            return
+        if left := next((c for c in self._client.list_collections() if re.fullmatch(rf"{self.name}__\d+", c)), None):
+            raise LabError(
+                f"{self}, which says nothing of the pictures in {left}",
+                "the record of a gallery, or a name that is free",
+                f"Choose another name, or drop {left} if nobody needs it.",
+            )
+        self._write_about(
+            dict(
+                version=1,
+                next=1,
+                half=not self._client.get_server_version().startswith("milvus_lite") if half is None else half,
+                columns={},
+                generation=0,
+                fields=[],
+                index=None,
+            )
+        )
+
+    def _noted(self) -> list[dict]:
+        # whatever searches ask for: an old record would name a collection that is gone
+        return self._client.query(
+            self.name, filter='pk == "about"', output_fields=["about"], **self._ask | dict(consistency_level="Strong")
+        )
+
+    def _write_about(self, about: dict):
+        self._client.upsert(
+            self.name,
+            [dict(pk="about", about=json.dumps(about), nothing=np.ones(2, np.float32))],
+            timeout=self._ask["timeout"],
+        )
+        self._known, self._seen = about, time.monotonic()
+
+    def _about(
+        self, fresh: bool = False
+    ) -> dict:  # version; next: number that is free; half; columns: name → kind, size, number; generation: of the collection; fields: the columns that it has; index: of its vectors
+        if fresh or time.monotonic() - self._seen > 1:
+            self._known, self._seen = json.loads(self._noted()[0]["about"]), time.monotonic()
+        if self._known["generation"] != self._loaded and self._known["generation"]:
+            self._client.load_collection(self._where(self._known), **self._load_as)
+            self._loaded = self._known["generation"]
         return self._known
-    def _where(self, about:dict)->str: return f'{self.name}__{about["generation"]}' # the collection that holds the pictures
-    def _asked(self, call:Callable[[dict],object]): # one that was made anew by another process meanwhile is looked for again
+
+    def _where(self, about: dict) -> str:
+        return f"{self.name}__{about['generation']}"  # the collection that holds the pictures
+
+    def _asked(
+        self, call: Callable[[dict], object]
+    ):  # one that was made anew by another process meanwhile is looked for again
         try:
             about = self._about()
-            try: return call(about)
+            try:
+                return call(about)
             except self._milvus.MilvusException:
-                if self._about(True)['generation']==about['generation']: raise
+                if self._about(True)["generation"] == about["generation"]:
+                    raise
                 return call(self._about())
-        except self._milvus.MilvusException as e: raise self._refused(e) from e
-    @staticmethod
-    def _kept(about:dict)->dict[str,Kept]: # columns that have fields
-        there = {n for *_,n in about['fields']}; return {name: Kept(Column(name, kind, size), n) for name,(kind,size,n) in about['columns'].items() if n in there}
-    columns = property(lambda self: self._columns([]))
-    @staticmethod
-    def _all(about:dict)->dict[str,Column]: return {name: Column(name, kind, size) for name,(kind,size,_) in about['columns'].items()}
-    def _columns(self, names:Sequence[str])->dict[str,Column]: return self._all(self._asked(lambda about: about if {*names}<={*about['columns'],'id'} else self._about(True))) # read again where one is missing: another process may have added it
+        except self._milvus.MilvusException as e:
+            raise self._refused(e) from e
 
-    def add_column(self, column:Column)->None:
+    @staticmethod
+    def _kept(about: dict) -> dict[str, Kept]:  # columns that have fields
+        there = {n for *_, n in about["fields"]}
+        return {
+            name: Kept(Column(name, kind, size), n) for name, (kind, size, n) in about["columns"].items() if n in there
+        }
+
+    columns = property(lambda self: self._columns([]))
+
+    @staticmethod
+    def _all(about: dict) -> dict[str, Column]:
+        return {name: Column(name, kind, size) for name, (kind, size, _) in about["columns"].items()}
+
+    def _columns(self, names: Sequence[str]) -> dict[str, Column]:
+        # read again where one is missing: another process may have added it
+        return self._all(
+            self._asked(lambda about: about if {*names} <= {*about["columns"], "id"} else self._about(True))
+        )
+
+    def add_column(self, column: Column) -> None:
         "A further column, of which no picture has anything yet; its fields come with the first put that fills it"
         with self._lock:
             about = self._asked(lambda _: self._about(True))
-            if column.name in about['columns'] or column.name=='id': raise LabError(f'a second column {column.name!r}', 'a name of its own', 'Choose another.')
-            self._asked(lambda _: self._write_about(about | dict(next=about['next']+1, columns=about['columns'] | {column.name: [column.kind,column.size,about['next']]})))
-    def drop_column(self, name:str)->None:
+            if column.name in about["columns"] or column.name == "id":
+                raise LabError(f"a second column {column.name!r}", "a name of its own", "Choose another.")
+            self._asked(
+                lambda _: self._write_about(
+                    about
+                    | dict(
+                        next=about["next"] + 1,
+                        columns=about["columns"] | {column.name: [column.kind, column.size, about["next"]]},
+                    )
+                )
+            )
+
+    def drop_column(self, name: str) -> None:
         "Forget a column and what it holds; `tidy` frees the space"
         with self._lock:
             about = self._asked(lambda _: self._about(True))
-            if name not in about['columns']: raise LabError(f'no column {name!r}', f'one of {", ".join(about["columns"])}', 'Check the name.')
-            self._asked(lambda _: self._write_about(about | dict(columns={n:c for n,c in about['columns'].items() if n!=name})))
-    def close(self)->None:
+            if name not in about["columns"]:
+                raise LabError(f"no column {name!r}", f"one of {', '.join(about['columns'])}", "Check the name.")
+            self._asked(
+                lambda _: self._write_about(
+                    about | dict(columns={n: c for n, c in about["columns"].items() if n != name})
+                )
+            )
+
+    def close(self) -> None:
         "Let go of the connection, and of a local file that no other engine of this process has open"
-        if self._client is None: return
-        self._client.close(); self._client = None; _OPEN[self.uri] -= self.local
+        if self._client is None:
+            return
+        self._client.close()
+        self._client = None
+        _OPEN[self.uri] -= self.local
         if self.local and not _OPEN[self.uri]:
             from milvus_lite.server_manager import server_manager_instance
+
             server_manager_instance.release_server(self.uri)
 
 # %% ../../nbs/607_search.milvus.ipynb #d9593fa3
-def _parts(items:Sequence, n:int)->Iterator[Sequence]: return (items[a:a+n] for a in range(0, len(items), n))
-def _pages(kept:Mapping[str,Kept], most:int=1000)->int: return max(1, min(most, DEEP, REQUEST//(sum(k.bytes for k in kept.values())+100))) # rows that fit in an answer
-def _bytes(row:Mapping)->int: return sum(v.nbytes if isinstance(v, np.ndarray) else len(v)*2 if isinstance(v, str) else 8 for v in row.values())
+def _parts(items: Sequence, n: int) -> Iterator[Sequence]:
+    return (items[a : a + n] for a in range(0, len(items), n))
+
+
+def _pages(kept: Mapping[str, Kept], most: int = 1000) -> int:
+    return max(1, min(most, DEEP, REQUEST // (sum(k.bytes for k in kept.values()) + 100)))  # rows that fit in an answer
+
+
+def _bytes(row: Mapping) -> int:
+    return sum(v.nbytes if isinstance(v, np.ndarray) else len(v) * 2 if isinstance(v, str) else 8 for v in row.values())
+
 
 @patch
-def _rows(self:MilvusEngine, about:dict, ids:Sequence[str], kept:Mapping[str,Kept])->dict[str,dict]: # id → fields, of those that are there
-    if not about['generation']: return {}
-    found = [r for part in _parts(list(dict.fromkeys(possible_ids(ids))), _pages(kept)) for r in self._client.query(self._where(about), filter=f'pk in [{", ".join(_quoted(key_of(i)) for i in part)}]', output_fields=['id',*(f for k in kept.values() for f in k.fields)], **self._ask)]
-    return {r['id']:r for r in found}
+def _rows(
+    self: MilvusEngine, about: dict, ids: Sequence[str], kept: Mapping[str, Kept]
+) -> dict[str, dict]:  # id → fields, of those that are there
+    if not about["generation"]:
+        return {}
+    found = [
+        r
+        for part in _parts(list(dict.fromkeys(possible_ids(ids))), _pages(kept))
+        for r in self._client.query(
+            self._where(about),
+            filter=f"pk in [{', '.join(_quoted(key_of(i)) for i in part)}]",
+            output_fields=["id", *(f for k in kept.values() for f in k.fields)],
+            **self._ask,
+        )
+    ]
+    return {r["id"]: r for r in found}
+
 
 @patch
-def _send(self:MilvusEngine, about:dict, rows:list[dict], how:str='upsert'):
-    ends = np.cumsum([_bytes(r) for r in rows])//REQUEST
-    for part in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(ends))+1): getattr(self._client, how)(self._where(about), [rows[i] for i in part], timeout=self._ask['timeout'])
+def _send(self: MilvusEngine, about: dict, rows: list[dict], how: str = "upsert"):
+    ends = np.cumsum([_bytes(r) for r in rows]) // REQUEST
+    for part in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(ends)) + 1):
+        getattr(self._client, how)(self._where(about), [rows[i] for i in part], timeout=self._ask["timeout"])
+
 
 @patch
-def _walk(self:MilvusEngine, about:dict, kept:Mapping[str,Kept], where:str='', size:int=DEEP)->Iterator[list[dict]]: # rows with 'pk' and 'id'
-    pages = self._client.query_iterator(self._where(about), batch_size=_pages(kept, size), filter=where, output_fields=['id',*(f for k in kept.values() for f in k.fields)], **self._ask)
+def _walk(
+    self: MilvusEngine, about: dict, kept: Mapping[str, Kept], where: str = "", size: int = DEEP
+) -> Iterator[list[dict]]:  # rows with 'pk' and 'id'
+    pages = self._client.query_iterator(
+        self._where(about),
+        batch_size=_pages(kept, size),
+        filter=where,
+        output_fields=["id", *(f for k in kept.values() for f in k.fields)],
+        **self._ask,
+    )
     try:
-        while rows := pages.next(): yield rows
-    finally: pages.close()
+        while rows := pages.next():
+            yield rows
+    finally:
+        pages.close()
+
 
 @patch
-def _remake(self:MilvusEngine, about:dict, index:Mapping|None)->dict: # what is known of the new one
+def _remake(self: MilvusEngine, about: dict, index: Mapping | None) -> dict:  # what is known of the new one
     "All rows in a new collection that has the columns of now; the old one answers until it is full"
-    new = about | dict(generation=about['generation']+1, fields=[[n,*c] for n,c in about['columns'].items()], index=index); name,kinds,old = self._where(new),self._milvus.DataType,self._kept(about); kept = self._kept(new)
-    self._client.drop_collection(name); schema = self._client.create_schema(auto_id=False, enable_dynamic_field=False); vectors,facts = self._client.prepare_index_params(),self._client.prepare_index_params() # a killed attempt may have left one
-    schema.add_field('pk', kinds.VARCHAR, is_primary=True, max_length=32); schema.add_field('id', kinds.VARCHAR, max_length=8000)
-    for k in kept.values(): k.add_to(schema, kinds, new['half'])
-    searched = [k.fields[0] for k in kept.values() if k.column.kind=='vector']
-    if not searched: schema.add_field('nothing', kinds.FLOAT_VECTOR, dim=2); searched = ['nothing']
-    for f in searched: vectors.add_index(f, metric_type='COSINE', **(index if index and f!='nothing' else dict(index_type='FLAT')))
-    self._client.create_collection(name, schema=schema, consistency_level='Strong')
-    if about['generation']:
-        for rows in self._walk(about, old): self._send(new, [self._row(new, kept, r['id'], {n: k.read(r) for n,k in old.items() if n in kept}) for r in rows], 'insert')
+    new = about | dict(
+        generation=about["generation"] + 1, fields=[[n, *c] for n, c in about["columns"].items()], index=index
+    )
+    name, kinds, old = self._where(new), self._milvus.DataType, self._kept(about)
+    kept = self._kept(new)
+    self._client.drop_collection(name)
+    schema = self._client.create_schema(auto_id=False, enable_dynamic_field=False)
+    # a killed attempt may have left one
+    vectors, facts = self._client.prepare_index_params(), self._client.prepare_index_params()
+    schema.add_field("pk", kinds.VARCHAR, is_primary=True, max_length=32)
+    schema.add_field("id", kinds.VARCHAR, max_length=8000)
+    for k in kept.values():
+        k.add_to(schema, kinds, new["half"])
+    searched = [k.fields[0] for k in kept.values() if k.column.kind == "vector"]
+    if not searched:
+        schema.add_field("nothing", kinds.FLOAT_VECTOR, dim=2)
+        searched = ["nothing"]
+    for f in searched:
+        vectors.add_index(f, metric_type="COSINE", **(index if index and f != "nothing" else dict(index_type="FLAT")))
+    self._client.create_collection(name, schema=schema, consistency_level="Strong")
+    if about["generation"]:
+        for rows in self._walk(about, old):
+            self._send(
+                new,
+                [self._row(new, kept, r["id"], {n: k.read(r) for n, k in old.items() if n in kept}) for r in rows],
+                "insert",
+            )
         self._client.flush(name)
-    self._client.create_index(name, vectors, sync=bool(about['generation']))
+    self._client.create_index(name, vectors, sync=bool(about["generation"]))
     if index:
         for k in kept.values():
-            if k.column.kind in FACTS: facts.add_index(k.fields[0], index_type='INVERTED')
-        if len(facts): self._client.create_index(name, facts, sync=False)
-    self._client.load_collection(name, **self._load_as); self._write_about(new)
-    [self._client.drop_collection(c) for c in self._client.list_collections() if (of := re.fullmatch(rf'{self.name}__(\d+)', c)) and int(of[1])<new['generation']] # also those that a killed process left
+            if k.column.kind in FACTS:
+                facts.add_index(k.fields[0], index_type="INVERTED")
+        if len(facts):
+            self._client.create_index(name, facts, sync=False)
+    self._client.load_collection(name, **self._load_as)
+    self._write_about(new)
+    # also those that a killed process left
+    [
+        self._client.drop_collection(c)
+        for c in self._client.list_collections()
+        if (of := re.fullmatch(rf"{self.name}__(\d+)", c)) and int(of[1]) < new["generation"]
+    ]
     return self._about()
 
-@patch
-def _row(self:MilvusEngine, about:dict, kept:Mapping[str,Kept], id:str, values:Mapping)->dict:
-    row = dict(pk=key_of(id), id=id)
-    for _,kind,size,n in about['fields']: row |= next((k.write(values.get(name), about['half']) for name,k in kept.items() if k.number==n), None) or Kept(Column('dropped', kind, size), n).write(None, about['half'])
-    return row if any(kind=='vector' for _,kind,*_ in about['fields']) else row | dict(nothing=np.ones(2, np.float32))
 
 @patch
-def put(self:MilvusEngine,
-    ids:Sequence[str],                      # one a picture
-    values:Mapping[str,Sequence|np.ndarray|None], # column → one a picture; None: not known
-    new:bool=True                           # False: ids that are not there are left out
-)->None:
+def _row(self: MilvusEngine, about: dict, kept: Mapping[str, Kept], id: str, values: Mapping) -> dict:
+    row = dict(pk=key_of(id), id=id)
+    for _, kind, size, n in about["fields"]:
+        row |= next(
+            (k.write(values.get(name), about["half"]) for name, k in kept.items() if k.number == n), None
+        ) or Kept(Column("dropped", kind, size), n).write(None, about["half"])
+    return (
+        row if any(kind == "vector" for _, kind, *_ in about["fields"]) else row | dict(nothing=np.ones(2, np.float32))
+    )
+
+
+@patch
+def put(
+    self: MilvusEngine,
+    ids: Sequence[str],  # one a picture
+    values: Mapping[str, Sequence | np.ndarray | None],  # column → one a picture; None: not known
+    new: bool = True,  # False: ids that are not there are left out
+) -> None:
     "Rows that are new, or replace those with their id; one request up to `REQUEST` bytes"
     ids = list(ids)
+
     def write(_):
-        about = self._about(True); found = checked_rows(ids, values, self._all(about)); filled = {n for n,v in found.items() if any(x is not None for x in v)}; known = set(ids) if new else self._rows(about, ids, {}); rows = [(j,id) for j,id in enumerate(ids) if id in known]
-        if not rows: return
-        if not about['generation'] or not filled<=set(self._kept(about)): about = self._remake(about, about['index'] or (self.index if not self.exact_below else None))
-        kept = self._kept(about); rest = {n:k for n,k in kept.items() if n not in found}; there = self._rows(about, ids, rest) if rest else {}
-        self._send(about, [self._row(about, kept, id, {n: k.read(there[id]) for n,k in rest.items() if id in there} | {n: v[j] for n,v in found.items()}) for j,id in rows])
-    with self._lock: self._asked(write)
+        about = self._about(True)
+        found = checked_rows(ids, values, self._all(about))
+        filled = {n for n, v in found.items() if any(x is not None for x in v)}
+        known = set(ids) if new else self._rows(about, ids, {})
+        rows = [(j, id) for j, id in enumerate(ids) if id in known]
+        if not rows:
+            return
+        if not about["generation"] or not filled <= set(self._kept(about)):
+            about = self._remake(about, about["index"] or (self.index if not self.exact_below else None))
+        kept = self._kept(about)
+        rest = {n: k for n, k in kept.items() if n not in found}
+        there = self._rows(about, ids, rest) if rest else {}
+        self._send(
+            about,
+            [
+                self._row(
+                    about,
+                    kept,
+                    id,
+                    {n: k.read(there[id]) for n, k in rest.items() if id in there}
+                    | {n: v[j] for n, v in found.items()},
+                )
+                for j, id in rows
+            ],
+        )
+
+    with self._lock:
+        self._asked(write)
+
 
 @patch
-def change(self:MilvusEngine,
-    ids:Sequence[str],         # of pictures
-    values:Mapping[str,object] # column → the fact they all have now; None: not known
-)->int:
+def change(
+    self: MilvusEngine,
+    ids: Sequence[str],  # of pictures
+    values: Mapping[str, object],  # column → the fact they all have now; None: not known
+) -> int:
     "The same facts for some rows; how many there were"
     columns = self._columns(values)
-    if lost := [n for n in values if n not in columns or columns[n].kind not in FACTS]: raise LabError(f'a change of {lost[0]!r}', f'one of {", ".join(n for n,c in columns.items() if c.kind in FACTS)}', 'Vectors are put again with the picture.')
-    values = {n: columns[n].checked(v) for n,v in values.items()}
-    if not values: return 0
+    if lost := [n for n in values if n not in columns or columns[n].kind not in FACTS]:
+        raise LabError(
+            f"a change of {lost[0]!r}",
+            f"one of {', '.join(n for n, c in columns.items() if c.kind in FACTS)}",
+            "Vectors are put again with the picture.",
+        )
+    values = {n: columns[n].checked(v) for n, v in values.items()}
+    if not values:
+        return 0
     with self._lock:
         there = list(self._asked(lambda about: self._rows(about, ids, {})))
-        if there: self.put(there, {n: [v]*len(there) for n,v in values.items()}, new=False) # what was removed meanwhile stays removed
+        if there:
+            # what was removed meanwhile stays removed
+            self.put(there, {n: [v] * len(there) for n, v in values.items()}, new=False)
     return len(there)
 
+
 @patch
-def remove(self:MilvusEngine,
-    ids:Sequence[str] # of pictures
-)->int:
+def remove(
+    self: MilvusEngine,
+    ids: Sequence[str],  # of pictures
+) -> int:
     "How many there were"
+
     def delete(about):
         there = list(self._rows(about, ids, {}))
-        for part in _parts(there, REQUEST//40): self._client.delete(self._where(about), ids=[key_of(i) for i in part], timeout=self._ask['timeout'])
+        for part in _parts(there, REQUEST // 40):
+            self._client.delete(self._where(about), ids=[key_of(i) for i in part], timeout=self._ask["timeout"])
         return len(there)
-    with self._lock: return self._asked(delete)
+
+    with self._lock:
+        return self._asked(delete)
 
 # %% ../../nbs/607_search.milvus.ipynb #ec974039
-def _unit(x:np.ndarray)->np.ndarray: x = x.astype(np.float32); return x/np.linalg.norm(x, axis=-1, keepdims=True)
+def _unit(x: np.ndarray) -> np.ndarray:
+    x = x.astype(np.float32)
+    return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
 
 @patch
-def nearest(self:MilvusEngine,
-    column:str,                  # a vector's
-    vectors:np.ndarray,          # [Q, E]
-    k:int,                       # how many
-    where:Sequence[Condition]=(), # all of them must hold
-    skip:int=0,                  # so many of the best are left out
-    exact:bool=False             # compare all vectors, whatever their number
-)->list[Found]:                  # Q
+def nearest(
+    self: MilvusEngine,
+    column: str,  # a vector's
+    vectors: np.ndarray,  # [Q, E]
+    k: int,  # how many
+    where: Sequence[Condition] = (),  # all of them must hold
+    skip: int = 0,  # so many of the best are left out
+    exact: bool = False,  # compare all vectors, whatever their number
+) -> list[Found]:  # Q
     "The pictures with the highest cosines"
-    vectors,deep = asked_vectors(column, vectors, self._columns([column])),k+skip
-    if deep>DEEP: raise LabError(f'{deep:,} places', f'{DEEP:,} at most on Milvus', 'Filter, or ask for something narrower.')
-    asked = [i for i,v in enumerate(vectors) if np.isfinite(v).all() and v.any()]; found,queries = [Found((), ())]*len(vectors),_unit(vectors[asked])
+    vectors, deep = asked_vectors(column, vectors, self._columns([column])), k + skip
+    if deep > DEEP:
+        raise LabError(f"{deep:,} places", f"{DEEP:,} at most on Milvus", "Filter, or ask for something narrower.")
+    asked = [i for i, v in enumerate(vectors) if np.isfinite(v).all() and v.any()]
+    found, queries = [Found((), ())] * len(vectors), _unit(vectors[asked])
+
     def search(about):
         v = self._kept(about).get(column)
-        if v is None or not asked: return []
-        searched = f'{v.fields[1]} == {SEARCHED}'; expression = ' and '.join(filter(None, [searched,self._expression(about, where)])); count = lambda which: self._count(about, which); depth,there = deep,None
-        if exact and about['index']: return self._compared(about, v, queries, deep, expression)
-        if where and about['index']:
-            if (there := count(expression))<=max(EXACT_MATCHES, deep): return self._compared(about, v, queries, deep, expression)
-            depth = deep*count(searched)/there
+        if v is None or not asked:
+            return []
+        searched = f"{v.fields[1]} == {SEARCHED}"
+        expression = " and ".join(filter(None, [searched, self._expression(about, where)]))
+        count = lambda which: self._count(about, which)
+        depth, there = deep, None
+        if exact and about["index"]:
+            return self._compared(about, v, queries, deep, expression)
+        if where and about["index"]:
+            if (there := count(expression)) <= max(EXACT_MATCHES, deep):
+                return self._compared(about, v, queries, deep, expression)
+            depth = deep * count(searched) / there
         rows = self._searched(about, v, queries, deep, expression, depth)
-        return self._compared(about, v, queries, deep, expression) if about['index'] and (fewest := min(map(len, rows)))<deep and fewest<(there or count(expression)) else rows # lists that hold less than was asked for
-    for i,rows in zip(asked, self._asked(search)): found[i] = Found(tuple(r[0] for r in rows[skip:deep]), tuple(float(r[1]) for r in rows[skip:deep]))
+        # lists that hold less than was asked for
+        return (
+            self._compared(about, v, queries, deep, expression)
+            if about["index"] and (fewest := min(map(len, rows))) < deep and fewest < (there or count(expression))
+            else rows
+        )
+
+    for i, rows in zip(asked, self._asked(search)):
+        found[i] = Found(tuple(r[0] for r in rows[skip:deep]), tuple(float(r[1]) for r in rows[skip:deep]))
     return found
 
-@patch
-def _expression(self:MilvusEngine, about:dict, where:Sequence[Condition])->str: return as_expression(where, {n: k.fields[0] for n,k in self._kept(about).items()})
-@patch
-def _count(self:MilvusEngine, about:dict, expression:str)->int: return self._client.query(self._where(about), filter=expression, output_fields=['count(*)'], **self._ask)[0]['count(*)']
 
 @patch
-def _searched(self:MilvusEngine, about:dict, v:Kept, queries:np.ndarray, deep:int, expression:str, depth:float)->list[list[tuple[str,float]]]: # by the index, where there is one
-    again = bool(about['index']) and self.refine>1; n = min(deep*self.refine, DEEP) if again else deep; most = ((about['index'] or {}).get('params') or {}).get('nlist', DEEP)
-    params = {p: max(x, n) if p in ('ef','search_list') else min(lists_needed(x, depth), most) if p=='nprobe' else x for p,x in self.search.items()} if about['index'] else {}
-    hits = [h for part in _parts(queries.astype(np.float16 if about['half'] else np.float32), max(1, REQUEST//(n*(100+v.bytes*again)))) for h in self._client.search(self._where(about), data=list(part), anns_field=v.fields[0], limit=n, filter=expression, output_fields=['id',*v.fields[:1]*again,*v.fields[1:]*again], search_params=dict(metric_type='COSINE', params=params), **self._ask)]
-    return [self._again(v, q, h, deep) if again else [(x['entity']['id'],x['distance']) for x in h] for q,h in zip(queries, hits)]
+def _expression(self: MilvusEngine, about: dict, where: Sequence[Condition]) -> str:
+    return as_expression(where, {n: k.fields[0] for n, k in self._kept(about).items()})
+
 
 @patch
-def _again(self:MilvusEngine, v:Kept, query:np.ndarray, hits:Sequence, deep:int)->list[tuple[str,float]]:
-    if not hits: return []
-    cosines = _unit(np.stack([v.read(h['entity']) for h in hits]))@query; return [(hits[i]['entity']['id'],cosines[i]) for i in np.argsort(-cosines, kind='stable')[:deep]]
+def _count(self: MilvusEngine, about: dict, expression: str) -> int:
+    return self._client.query(self._where(about), filter=expression, output_fields=["count(*)"], **self._ask)[0][
+        "count(*)"
+    ]
+
 
 @patch
-def _compared(self:MilvusEngine, about:dict, v:Kept, queries:np.ndarray, deep:int, expression:str)->list[list[tuple[str,float]]]: # one by one, here
+def _searched(
+    self: MilvusEngine, about: dict, v: Kept, queries: np.ndarray, deep: int, expression: str, depth: float
+) -> list[list[tuple[str, float]]]:  # by the index, where there is one
+    again = bool(about["index"]) and self.refine > 1
+    n = min(deep * self.refine, DEEP) if again else deep
+    most = ((about["index"] or {}).get("params") or {}).get("nlist", DEEP)
+    params = (
+        {
+            p: max(x, n) if p in ("ef", "search_list") else min(lists_needed(x, depth), most) if p == "nprobe" else x
+            for p, x in self.search.items()
+        }
+        if about["index"]
+        else {}
+    )
+    hits = [
+        h
+        for part in _parts(
+            queries.astype(np.float16 if about["half"] else np.float32),
+            max(1, REQUEST // (n * (100 + v.bytes * again))),
+        )
+        for h in self._client.search(
+            self._where(about),
+            data=list(part),
+            anns_field=v.fields[0],
+            limit=n,
+            filter=expression,
+            output_fields=["id", *v.fields[:1] * again, *v.fields[1:] * again],
+            search_params=dict(metric_type="COSINE", params=params),
+            **self._ask,
+        )
+    ]
+    return [
+        self._again(v, q, h, deep) if again else [(x["entity"]["id"], x["distance"]) for x in h]
+        for q, h in zip(queries, hits)
+    ]
+
+
+@patch
+def _again(self: MilvusEngine, v: Kept, query: np.ndarray, hits: Sequence, deep: int) -> list[tuple[str, float]]:
+    if not hits:
+        return []
+    cosines = _unit(np.stack([v.read(h["entity"]) for h in hits])) @ query
+    return [(hits[i]["entity"]["id"], cosines[i]) for i in np.argsort(-cosines, kind="stable")[:deep]]
+
+
+@patch
+def _compared(
+    self: MilvusEngine, about: dict, v: Kept, queries: np.ndarray, deep: int, expression: str
+) -> list[list[tuple[str, float]]]:  # one by one, here
     best = [[] for _ in queries]
-    for rows in self._walk(about, {'v':v}, expression):
-        for q,cosines in enumerate(queries@_unit(np.stack([v.read(r) for r in rows])).T): best[q] = sorted(best[q]+[(rows[i]['id'],cosines[i]) for i in np.argsort(-cosines)[:deep]], key=lambda r: -r[1])[:deep]
+    for rows in self._walk(about, {"v": v}, expression):
+        for q, cosines in enumerate(queries @ _unit(np.stack([v.read(r) for r in rows])).T):
+            best[q] = sorted(
+                best[q] + [(rows[i]["id"], cosines[i]) for i in np.argsort(-cosines)[:deep]], key=lambda r: -r[1]
+            )[:deep]
     return best
 
+
 @patch
-def read(self:MilvusEngine,
-    ids:Sequence[str],    # of pictures
-    columns:Sequence[str] # what is wanted of them
-)->dict[str,list|np.ndarray]: # with 'id'
+def read(
+    self: MilvusEngine,
+    ids: Sequence[str],  # of pictures
+    columns: Sequence[str],  # what is wanted of them
+) -> dict[str, list | np.ndarray]:  # with 'id'
     "Some pictures, in the order asked; those that are not there are left out"
-    wanted,ids = wanted_columns(columns, self._columns(columns)),possible_ids(ids)
-    def rows(about): kept = {n:k for n,k in self._kept(about).items() if n in wanted}; there = self._rows(about, ids, kept); return as_table([there[i] for i in ids if i in there], wanted, kept)
+    wanted, ids = wanted_columns(columns, self._columns(columns)), possible_ids(ids)
+
+    def rows(about):
+        kept = {n: k for n, k in self._kept(about).items() if n in wanted}
+        there = self._rows(about, ids, kept)
+        return as_table([there[i] for i in ids if i in there], wanted, kept)
+
     return self._asked(rows)
 
-@patch
-def walk(self:MilvusEngine,
-    columns:Sequence[str],       # what is wanted
-    where:Sequence[Condition]=(), # all of them must hold
-    size:int=10_000              # pictures at a time, at most
-)->Iterator[dict[str,list|np.ndarray]]: # with 'id'
-    "All pictures, in the order of their keys; those of now, or of while it walks"
-    wanted,last = wanted_columns(columns, self._columns(columns)),''
-    def begin(about): # from where the one before ended
-        kept = {n:k for n,k in self._kept(about).items() if n in wanted}; expression = ' and '.join(filter(None, [f'pk > "{last}"',self._expression(about, where)]))
-        return kept,self._walk(about, kept, expression, size) if about['generation'] else iter(())
-    def more(about):
-        nonlocal kept,pages,generation
-        if about['generation']!=generation: (kept,pages),generation = begin(about),about['generation']
-        return next(pages, None)
-    kept,pages,generation = {},iter(()),None
-    while rows := self._asked(more): last = rows[-1]['pk']; yield as_table(rows, wanted, kept)
 
 @patch
-def count(self:MilvusEngine,
-    where:Sequence[Condition]=() # all of them must hold
-)->int:
+def walk(
+    self: MilvusEngine,
+    columns: Sequence[str],  # what is wanted
+    where: Sequence[Condition] = (),  # all of them must hold
+    size: int = 10_000,  # pictures at a time, at most
+) -> Iterator[dict[str, list | np.ndarray]]:  # with 'id'
+    "All pictures, in the order of their keys; those of now, or of while it walks"
+    wanted, last = wanted_columns(columns, self._columns(columns)), ""
+
+    def begin(about):  # from where the one before ended
+        kept = {n: k for n, k in self._kept(about).items() if n in wanted}
+        expression = " and ".join(filter(None, [f'pk > "{last}"', self._expression(about, where)]))
+        return kept, self._walk(about, kept, expression, size) if about["generation"] else iter(())
+
+    def more(about):
+        nonlocal kept, pages, generation
+        if about["generation"] != generation:
+            (kept, pages), generation = begin(about), about["generation"]
+        return next(pages, None)
+
+    kept, pages, generation = {}, iter(()), None
+    while rows := self._asked(more):
+        last = rows[-1]["pk"]
+        yield as_table(rows, wanted, kept)
+
+
+@patch
+def count(
+    self: MilvusEngine,
+    where: Sequence[Condition] = (),  # all of them must hold
+) -> int:
     "How many pictures"
-    return self._asked(lambda about: self._count(about, self._expression(about, where)) if about['generation'] else 0)
+    return self._asked(lambda about: self._count(about, self._expression(about, where)) if about["generation"] else 0)
 
 # %% ../../nbs/607_search.milvus.ipynb #a0998828
 @patch
-def tidy(self:MilvusEngine)->None:
+def tidy(self: MilvusEngine) -> None:
     "Change to the index that so many pictures need, and have Milvus index what is new; searches go on meanwhile"
+
     def work(_):
-        about = self._about(True); index = self.index if self.count()>=self.exact_below else None
-        if not about['generation']: return
-        if index!=about['index'] or {n for *_,n in about['fields']}-{n for *_,n in about['columns'].values()}: self._remake(about, index)
-        else: self._client.flush(self._where(about))
-    with self._lock: self._asked(work)
+        about = self._about(True)
+        index = self.index if self.count() >= self.exact_below else None
+        if not about["generation"]:
+            return
+        if index != about["index"] or {n for *_, n in about["fields"]} - {n for *_, n in about["columns"].values()}:
+            self._remake(about, index)
+        else:
+            self._client.flush(self._where(about))
+
+    with self._lock:
+        self._asked(work)

@@ -8,114 +8,210 @@ __all__ = ['PlaceContributions', 'explain_places', 'overlay', 'can_attend', 'exp
 # %% ../../nbs/66_search.places.ipynb #1168afef
 from dataclasses import dataclass
 
-import numpy as np,torch
+import numpy as np
+import torch
 from PIL import Image
 
 from ..backbone.places import pixel_columns
-from ..contracts import LabError,RetrievalMethod
+from ..contracts import LabError, RetrievalMethod
+from .gallery import Gallery
 from .queries import read_query
 from .sources import open_picture
-from .gallery import Gallery
 
 # %% ../../nbs/66_search.places.ipynb #e614d3d6
 @dataclass(frozen=True, eq=False)
 class PlaceContributions:
     "Which places of a picture the score of a query rests on"
-    text:str               # what the method read
-    language:str           # ISO 639-1
-    heat:np.ndarray        # [S, S] over the square that the tower sees, in units of the score (occlusion) or shares (attention)
-    score:float            # of the whole picture
-    way:str                # 'occlusion' or 'attention'
-    after:float|None=None  # the score with the most telling window covered
-    box:tuple[float,float,float,float]|None=None # that window: x0, y0, x1, y1 in shares of the square's side
-    drift:float=0.         # score of the pixels used minus the score in the gallery
+
+    text: str  # what the method read
+    language: str  # ISO 639-1
+    heat: (
+        np.ndarray
+    )  # [S, S] over the square that the tower sees, in units of the score (occlusion) or shares (attention)
+    score: float  # of the whole picture
+    way: str  # 'occlusion' or 'attention'
+    after: float | None = None  # the score with the most telling window covered
+    box: tuple[float, float, float, float] | None = None  # that window: x0, y0, x1, y1 in shares of the square's side
+    drift: float = 0.0  # score of the pixels used minus the score in the gallery
 
     def __repr__(self):
-        told = '' if self.after is None else f', {self.after:.3f} with the most telling window covered'
-        return f'{self.way} of {self.text!r}: score {self.score:.3f}{told}; pixels differ from the gallery by {self.drift:+.3f}'
+        told = "" if self.after is None else f", {self.after:.3f} with the most telling window covered"
+        return f"{self.way} of {self.text!r}: score {self.score:.3f}{told}; pixels differ from the gallery by {self.drift:+.3f}"
 
 # %% ../../nbs/66_search.places.ipynb #51ba90bb
 def _pixels(
-    gallery:Gallery, # where an id is looked up
-    picture,         # an id of the gallery, or a picture of any kind
-    pixels=None      # the pixels of that id, where they are at hand
-)->Image.Image:
+    gallery: Gallery,  # where an id is looked up
+    picture,  # an id of the gallery, or a picture of any kind
+    pixels=None,  # the pixels of that id, where they are at hand
+) -> Image.Image:
     "The picture that is shown to the tower"
-    if pixels is not None: return open_picture(pixels)
-    return open_picture(gallery.thumbnails[picture]) if isinstance(picture, str) and picture in gallery else open_picture(picture)
+    if pixels is not None:
+        return open_picture(pixels)
+    return (
+        open_picture(gallery.thumbnails[picture])
+        if isinstance(picture, str) and picture in gallery
+        else open_picture(picture)
+    )
 
-def _described(gallery:Gallery, picture)->str:
+
+def _described(gallery: Gallery, picture) -> str:
     "What the gallery knows of a picture in words"
-    return gallery.descriptions[gallery.places[picture]] if isinstance(picture, str) and picture in gallery else ''
+    return gallery.descriptions[gallery.places[picture]] if isinstance(picture, str) and picture in gallery else ""
+
 
 @torch.no_grad()
 def explain_places(
-    gallery:Gallery,        # whose method is asked
-    text:str,               # the query, as typed
-    picture,                # an id of the gallery, or a picture of any kind
-    language:str|None=None, # ISO 639-1; None: recognised
-    pixels=None,            # the pixels of that id, where they are at hand; None: its thumbnail
-    window:float=.25,       # side of the covered square, in sides of the picture
-    n_windows:int=14,       # windows a side
-    batch_size:int=98       # covered pictures at a time
-)->PlaceContributions:
+    gallery: Gallery,  # whose method is asked
+    text: str,  # the query, as typed
+    picture,  # an id of the gallery, or a picture of any kind
+    language: str | None = None,  # ISO 639-1; None: recognised
+    pixels=None,  # the pixels of that id, where they are at hand; None: its thumbnail
+    window: float = 0.25,  # side of the covered square, in sides of the picture
+    n_windows: int = 14,  # windows a side
+    batch_size: int = 98,  # covered pictures at a time
+) -> PlaceContributions:
     "Score lost when a place is covered"
     from captum.attr import Occlusion
-    method,backbone = gallery.method,gallery.method.backbone; query = read_query(text, method, language); size = backbone.image_size
-    if not 0 < window <= 1 or n_windows < 1: raise LabError(f'window={window}, n_windows={n_windows}', 'a share of the side, and at least one window', 'Leave them as they are.')
-    x,told = backbone.pixels([_pixels(gallery, picture, pixels)]),method.encode_captions([query.encoded], query.language)
-    scored,described = [],_described(gallery, picture)
-    def score(x): scored.append(method.score(told, method.encode_visuals(method.visual_columns(None, [described]*len(x), pixel_columns(backbone, x, method.read_columns))))[0]); return scored[-1]
-    side = max(1, round(window*size)); stride = max(1, round((size-side)/max(1, n_windows-1)))
-    heat = Occlusion(score).attribute(x, (x.shape[1],side,side), (x.shape[1],stride,stride), baselines=x.mean((2,3), keepdim=True).expand_as(x), perturbations_per_eval=batch_size)
-    scores = torch.cat(scored); full,covered = float(scores[0]),scores[-_n_windows(size, side, stride)**2:]; least = int(covered.argmin())
-    x0,y = (i*stride/size for i in divmod(least, _n_windows(size, side, stride))) # captum goes down a column first
-    known = method.score(told, gallery.picture_visuals(picture))[0,0] if isinstance(picture, str) and picture in gallery else full
-    return PlaceContributions(query.encoded, query.language, heat[0,0].float().cpu().numpy(), full, 'occlusion', float(covered[least]),
-                              (x0, y, min(1, x0+side/size), min(1, y+side/size)), full-float(known))
 
-def _n_windows(size:int, side:int, stride:int)->int: return 1+-(-(size-side)//stride)
+    method, backbone = gallery.method, gallery.method.backbone
+    query = read_query(text, method, language)
+    size = backbone.image_size
+    if not 0 < window <= 1 or n_windows < 1:
+        raise LabError(
+            f"window={window}, n_windows={n_windows}",
+            "a share of the side, and at least one window",
+            "Leave them as they are.",
+        )
+    x, told = (
+        backbone.pixels([_pixels(gallery, picture, pixels)]),
+        method.encode_captions([query.encoded], query.language),
+    )
+    scored, described = [], _described(gallery, picture)
+
+    def score(x):
+        scored.append(
+            method.score(
+                told,
+                method.encode_visuals(
+                    method.visual_columns(None, [described] * len(x), pixel_columns(backbone, x, method.read_columns))
+                ),
+            )[0]
+        )
+        return scored[-1]
+
+    side = max(1, round(window * size))
+    stride = max(1, round((size - side) / max(1, n_windows - 1)))
+    heat = Occlusion(score).attribute(
+        x,
+        (x.shape[1], side, side),
+        (x.shape[1], stride, stride),
+        baselines=x.mean((2, 3), keepdim=True).expand_as(x),
+        perturbations_per_eval=batch_size,
+    )
+    scores = torch.cat(scored)
+    full, covered = float(scores[0]), scores[-(_n_windows(size, side, stride) ** 2) :]
+    least = int(covered.argmin())
+    # captum goes down a column first
+    x0, y = (i * stride / size for i in divmod(least, _n_windows(size, side, stride)))
+    known = (
+        method.score(told, gallery.picture_visuals(picture))[0, 0]
+        if isinstance(picture, str) and picture in gallery
+        else full
+    )
+    return PlaceContributions(
+        query.encoded,
+        query.language,
+        heat[0, 0].float().cpu().numpy(),
+        full,
+        "occlusion",
+        float(covered[least]),
+        (x0, y, min(1, x0 + side / size), min(1, y + side / size)),
+        full - float(known),
+    )
+
+
+def _n_windows(size: int, side: int, stride: int) -> int:
+    return 1 + -(-(size - side) // stride)
 
 # %% ../../nbs/66_search.places.ipynb #598eb969
 def overlay(
-    picture:Image.Image, # as shown, any size
-    heat:np.ndarray,     # [h, w] over its middle square
-    strength:float=.72,  # of the strongest colour, 0 to 1
-    top:float|None=None  # heat of the strongest colour; None: the largest of this picture
-)->Image.Image:          # RGB, as large as the picture
+    picture: Image.Image,  # as shown, any size
+    heat: np.ndarray,  # [h, w] over its middle square
+    strength: float = 0.72,  # of the strongest colour, 0 to 1
+    top: float | None = None,  # heat of the strongest colour; None: the largest of this picture
+) -> Image.Image:  # RGB, as large as the picture
     "A picture with its heat"
     from plotly.colors import sample_colorscale
-    w,h = picture.size; side = min(w, h); corner = ((w-side)//2,(h-side)//2)
-    share = np.clip(np.nan_to_num(heat)/max(float(np.max(heat)) if top is None else top, 1e-12), 0, 1)
-    share = np.asarray(Image.fromarray(share.astype(np.float32)).resize((side,side), Image.Resampling.BICUBIC)).clip(0, 1)
-    table = np.array([[int(v) for v in c[4:-1].split(',')] for c in sample_colorscale('Inferno', list(np.linspace(.12, 1, 256)))], np.uint8)
-    grey = picture.convert('L').point(lambda v: round(.75*v+30)).convert('RGB')
-    grey.paste(Image.fromarray(table[(share*255).astype(int)]), corner, Image.fromarray((255*strength*share**.6).astype(np.uint8)))
+
+    w, h = picture.size
+    side = min(w, h)
+    corner = ((w - side) // 2, (h - side) // 2)
+    share = np.clip(np.nan_to_num(heat) / max(float(np.max(heat)) if top is None else top, 1e-12), 0, 1)
+    share = np.asarray(Image.fromarray(share.astype(np.float32)).resize((side, side), Image.Resampling.BICUBIC)).clip(
+        0, 1
+    )
+    table = np.array(
+        [[int(v) for v in c[4:-1].split(",")] for c in sample_colorscale("Inferno", list(np.linspace(0.12, 1, 256)))],
+        np.uint8,
+    )
+    grey = picture.convert("L").point(lambda v: round(0.75 * v + 30)).convert("RGB")
+    grey.paste(
+        Image.fromarray(table[(share * 255).astype(int)]),
+        corner,
+        Image.fromarray((255 * strength * share**0.6).astype(np.uint8)),
+    )
     return grey
 
 # %% ../../nbs/66_search.places.ipynb #e6429749
 def can_attend(
-    method:RetrievalMethod # whose image tower
-)->bool:
+    method: RetrievalMethod,  # whose image tower
+) -> bool:
     "Whether the image tower is a transformer whose attention can be read"
-    visual = getattr(getattr(getattr(method, 'backbone', None), 'clip', None), 'visual', None)
-    return hasattr(visual, 'transformer') and hasattr(visual, 'class_embedding') and all(hasattr(b, 'attn') and hasattr(b, 'ln_1') for b in visual.transformer.resblocks)
+    visual = getattr(getattr(getattr(method, "backbone", None), "clip", None), "visual", None)
+    return (
+        hasattr(visual, "transformer")
+        and hasattr(visual, "class_embedding")
+        and all(hasattr(b, "attn") and hasattr(b, "ln_1") for b in visual.transformer.resblocks)
+    )
+
 
 @torch.no_grad()
 def explain_attention(
-    gallery:Gallery,        # whose method is asked
-    text:str,               # the query, for its score
-    picture,                # an id of the gallery, or a picture of any kind
-    language:str|None=None, # ISO 639-1; None: recognised
-    pixels=None             # the pixels of that id, where they are at hand; None: its thumbnail
-)->PlaceContributions:      # heat [grid, grid], sums to the share not spent on the class token itself
+    gallery: Gallery,  # whose method is asked
+    text: str,  # the query, for its score
+    picture,  # an id of the gallery, or a picture of any kind
+    language: str | None = None,  # ISO 639-1; None: recognised
+    pixels=None,  # the pixels of that id, where they are at hand; None: its thumbnail
+) -> PlaceContributions:  # heat [grid, grid], sums to the share not spent on the class token itself
     "Attention of the last block's class token, mean over heads"
-    method,backbone = gallery.method,gallery.method.backbone; query = read_query(text, method, language)
-    if not can_attend(method): raise LabError(f'the image tower of {backbone.name or method.name!r}, which has no class token with attention', 'a vision transformer of open_clip', 'Use explain_places: covering works for any tower.')
-    last,seen = backbone.clip.visual.transformer.resblocks[-1],[]
-    hook = last.register_forward_pre_hook(lambda block,args: seen.append(args[0]))
-    try: columns = method.visual_columns(None, [_described(gallery, picture)], pixel_columns(backbone, backbone.pixels([_pixels(gallery, picture, pixels)]), method.read_columns))
-    finally: hook.remove()
-    x = last.ln_1(seen[0]); weights = last.attn(x, x, x, need_weights=True)[1][0,0,1:]; side = round(len(weights)**.5)
-    score = float(method.score(method.encode_captions([query.encoded], query.language), method.encode_visuals(columns))[0,0])
-    return PlaceContributions(query.encoded, query.language, weights[:side*side].reshape(side, side).float().cpu().numpy(), score, 'attention')
+    method, backbone = gallery.method, gallery.method.backbone
+    query = read_query(text, method, language)
+    if not can_attend(method):
+        raise LabError(
+            f"the image tower of {backbone.name or method.name!r}, which has no class token with attention",
+            "a vision transformer of open_clip",
+            "Use explain_places: covering works for any tower.",
+        )
+    last, seen = backbone.clip.visual.transformer.resblocks[-1], []
+    hook = last.register_forward_pre_hook(lambda block, args: seen.append(args[0]))
+    try:
+        columns = method.visual_columns(
+            None,
+            [_described(gallery, picture)],
+            pixel_columns(backbone, backbone.pixels([_pixels(gallery, picture, pixels)]), method.read_columns),
+        )
+    finally:
+        hook.remove()
+    x = last.ln_1(seen[0])
+    weights = last.attn(x, x, x, need_weights=True)[1][0, 0, 1:]
+    side = round(len(weights) ** 0.5)
+    score = float(
+        method.score(method.encode_captions([query.encoded], query.language), method.encode_visuals(columns))[0, 0]
+    )
+    return PlaceContributions(
+        query.encoded,
+        query.language,
+        weights[: side * side].reshape(side, side).float().cpu().numpy(),
+        score,
+        "attention",
+    )

@@ -7,84 +7,106 @@ __all__ = ['QUERY_LIMIT', 'KEPT_MARKS', 'RIGHT_TO_LEFT', 'clean_query', 'emoji_a
            'supported_languages', 'read_query', 'direction']
 
 # %% ../../nbs/600_search.queries.ipynb #e1c1580b
-import unicodedata,warnings
+import unicodedata
+import warnings
 from dataclasses import dataclass
 
 import emoji
 
-from ..contracts import LabError,RetrievalMethod
+from ..contracts import LabError, RetrievalMethod
 from ..corpora.captions import recognise_language
 
 # %% ../../nbs/600_search.queries.ipynb #46e172b7
-QUERY_LIMIT = 1000 # characters read of one query
-KEPT_MARKS = {'\u200c','\u200d'} | {chr(c) for c in range(0xE0020, 0xE0080)} # joiners, and the tags of flags
+QUERY_LIMIT = 1000  # characters read of one query
+KEPT_MARKS = {"\u200c", "\u200d"} | {chr(c) for c in range(0xE0020, 0xE0080)}  # joiners, and the tags of flags
+
 
 def clean_query(
-    text:str,             # as typed
-    limit:int=QUERY_LIMIT # characters at most; the rest is left out
-)->str:
+    text: str,  # as typed
+    limit: int = QUERY_LIMIT,  # characters at most; the rest is left out
+) -> str:
     "One form for a query: NFC, no control characters, single spaces, at most `limit` characters"
-    if not isinstance(text, str): raise LabError(f'a query of type {type(text).__name__}', 'text', 'To search by a picture use gallery.similar(picture).')
-    kept = ''.join(' ' if c.isspace() else c for c in text if c.isspace() or c in KEPT_MARKS or unicodedata.category(c) not in ('Cc','Cf','Cs','Cn'))
-    found = ' '.join(unicodedata.normalize('NFC', kept).split())
-    if not found.strip(''.join(KEPT_MARKS)): raise LabError('an empty query', 'some words', 'Type what the picture should show, in any supported language.')
+    if not isinstance(text, str):
+        raise LabError(
+            f"a query of type {type(text).__name__}", "text", "To search by a picture use gallery.similar(picture)."
+        )
+    kept = "".join(
+        " " if c.isspace() else c
+        for c in text
+        if c.isspace() or c in KEPT_MARKS or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Cn")
+    )
+    found = " ".join(unicodedata.normalize("NFC", kept).split())
+    if not found.strip("".join(KEPT_MARKS)):
+        raise LabError("an empty query", "some words", "Type what the picture should show, in any supported language.")
     if len(found) > limit:
-        warnings.warn(f'A query of {len(found):,} characters: only the first {limit:,} are read.', stacklevel=3)
+        warnings.warn(f"A query of {len(found):,} characters: only the first {limit:,} are read.", stacklevel=3)
         found = found[:limit].rstrip()
     return found
 
 # %% ../../nbs/600_search.queries.ipynb #fb51ca7d
 def emoji_as_words(
-    text:str,    # a query
-    language:str # ISO 639-1
-)->str:
+    text: str,  # a query
+    language: str,  # ISO 639-1
+) -> str:
     "Emoji replaced by their names in the query's language"
-    if language in emoji.LANGUAGES: emoji.config.load_language(language)
-    named = lambda found,data: f' {data.get(language, data["en"]).strip(":").replace("_", " ")} '
-    return ' '.join(emoji.replace_emoji(text, named).split())
+    if language in emoji.LANGUAGES:
+        emoji.config.load_language(language)
+    named = lambda found, data: f" {data.get(language, data['en']).strip(':').replace('_', ' ')} "
+    return " ".join(emoji.replace_emoji(text, named).split())
 
 # %% ../../nbs/600_search.queries.ipynb #65ff1d3c
 @dataclass(frozen=True)
 class Query:
     "A query as it was understood"
-    text:str           # cleaned, as shown
-    language:str       # ISO 639-1
-    confidence:float   # of the recognised language, 0 to 1; 1 when it was given
-    recognised:bool    # whether the language was recognised, not given
-    encoded:str        # what the method reads: emoji as words
+
+    text: str  # cleaned, as shown
+    language: str  # ISO 639-1
+    confidence: float  # of the recognised language, 0 to 1; 1 when it was given
+    recognised: bool  # whether the language was recognised, not given
+    encoded: str  # what the method reads: emoji as words
 
 # %% ../../nbs/600_search.queries.ipynb #2e2b700d
 def source_language(
-    method:RetrievalMethod # whose
-)->str:                    # ISO 639-1
+    method: RetrievalMethod,  # whose
+) -> str:  # ISO 639-1
     "The language that the method's frozen model already reads"
-    return getattr(getattr(method, 'backbone', None), 'source_language', 'en')
+    return getattr(getattr(method, "backbone", None), "source_language", "en")
+
 
 def supported_languages(
-    method:RetrievalMethod # whose languages
-)->tuple[str,...]:
+    method: RetrievalMethod,  # whose languages
+) -> tuple[str, ...]:
     "Languages a method reads: its targets and the source language"
     return tuple(dict.fromkeys((*method.languages, source_language(method))))
 
+
 def read_query(
-    text:str,               # as typed
-    method:RetrievalMethod, # which languages there are
-    language:str|None=None  # ISO 639-1; None: recognised
-)->Query:
+    text: str,  # as typed
+    method: RetrievalMethod,  # which languages there are
+    language: str | None = None,  # ISO 639-1; None: recognised
+) -> Query:
     "Clean a query and settle its language"
-    supported,given = supported_languages(method),language is not None
-    if given and language not in supported: raise LabError(f'a query in {language!r}', f'one of {", ".join(supported)}', 'Choose one of them, or train a method for that language.')
-    text,confidence = clean_query(text),1.
+    supported, given = supported_languages(method), language is not None
+    if given and language not in supported:
+        raise LabError(
+            f"a query in {language!r}",
+            f"one of {', '.join(supported)}",
+            "Choose one of them, or train a method for that language.",
+        )
+    text, confidence = clean_query(text), 1.0
     if not given:
-        plain = emoji.replace_emoji(text, ' ')
-        language,confidence = recognise_language(plain, supported) if any(c.isalpha() for c in plain) else (source_language(method),0.)
+        plain = emoji.replace_emoji(text, " ")
+        language, confidence = (
+            recognise_language(plain, supported) if any(c.isalpha() for c in plain) else (source_language(method), 0.0)
+        )
     return Query(text, language, float(confidence), not given, emoji_as_words(text, language))
 
 # %% ../../nbs/600_search.queries.ipynb #768f95c0
-RIGHT_TO_LEFT = {'ar','dv','fa','he','ku','ps','sd','ug','ur','yi'}
+RIGHT_TO_LEFT = {"ar", "dv", "fa", "he", "ku", "ps", "sd", "ug", "ur", "yi"}
+
 
 def direction(
-    language:str # ISO 639-1
-)->str:
+    language: str,  # ISO 639-1
+) -> str:
     "'rtl' or 'ltr'"
-    return 'rtl' if language in RIGHT_TO_LEFT else 'ltr'
+    return "rtl" if language in RIGHT_TO_LEFT else "ltr"

@@ -7,163 +7,266 @@ __all__ = ['HONEST', 'ORACLE', 'FirstOf', 'translators_for', 'is_oracle', 'Ranki
            'rank_table', 'sampled_scores', 'learn_combination']
 
 # %% ../../nbs/69_search.rankings.ipynb #8c54f69d
-from collections.abc import Mapping,Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np,pandas as pd,torch
+import numpy as np
+import pandas as pd
+import torch
 from torch import Tensor
 
-from ..contracts import LabError,RetrievalMethod,evaluating
+from ..contracts import LabError, RetrievalMethod, evaluating
 from ..corpora.translators import Translator
 from ..evaluation.retrieval import gallery_slices
-from .consistent import Consistent,GlossTranslator,ParallelCaptions,SceneTranslator,mean_recall
+from .consistent import Consistent, GlossTranslator, ParallelCaptions, SceneTranslator, mean_recall
 from .gallery import Gallery
-from .queries import Query,read_query,supported_languages
-from ..smalr.consistency import AverageConsistency,LearnedConsistency,fit_consistency
+from .queries import Query, read_query, supported_languages
+from ..smalr.consistency import AverageConsistency, LearnedConsistency, fit_consistency
 from ..smalr.encoder import SMALR
 
 # %% ../../nbs/69_search.rankings.ipynb #0f751f7e
 class FirstOf(Translator):
     "Several translators asked in turn, until one answers"
-    def __init__(self,
-        *translators:Translator # of one kind
+
+    def __init__(
+        self,
+        *translators: Translator,  # of one kind
     ):
-        if not translators: raise LabError('no translator', 'one or more', 'Give GlossTranslator(), or one of your own.')
-        self.translators,self.languages,self.name = translators,tuple(dict.fromkeys(l for t in translators for l in t.languages)),'; '.join(dict.fromkeys(t.name for t in translators))
-    def supports(self, source:str, target:str)->bool: return any(t.supports(source, target) for t in self.translators)
-    def translate(self, texts:Sequence[str], source:str, target:str)->list[str|None]:
+        if not translators:
+            raise LabError("no translator", "one or more", "Give GlossTranslator(), or one of your own.")
+        self.translators, self.languages, self.name = (
+            translators,
+            tuple(dict.fromkeys(l for t in translators for l in t.languages)),
+            "; ".join(dict.fromkeys(t.name for t in translators)),
+        )
+
+    def supports(self, source: str, target: str) -> bool:
+        return any(t.supports(source, target) for t in self.translators)
+
+    def translate(self, texts: Sequence[str], source: str, target: str) -> list[str | None]:
         "What the first that knows a sentence says of it"
-        self.check(source, target); found = [None]*len(texts)
+        self.check(source, target)
+        found = [None] * len(texts)
         for t in self.translators:
-            places = [i for i,f in enumerate(found) if f is None] if t.supports(source, target) else []
-            for i,said in zip(places, t.translate([texts[i] for i in places], source, target) if places else ()): found[i] = said if isinstance(said, str) else None
+            places = [i for i, f in enumerate(found) if f is None] if t.supports(source, target) else []
+            for i, said in zip(places, t.translate([texts[i] for i in places], source, target) if places else ()):
+                found[i] = said if isinstance(said, str) else None
         return found
 
-HONEST,ORACLE = 'word by word into English','oracle: captions of the same picture'
+
+HONEST, ORACLE = "word by word into English", "oracle: captions of the same picture"
+
 
 def translators_for(
-    corpus=None,             # whose captions an oracle may look up
-    splits:Sequence[str]=()  # of it
-)->dict[str,Translator]:     # as shown → translator; the first is made from the query alone
+    corpus=None,  # whose captions an oracle may look up
+    splits: Sequence[str] = (),  # of it
+) -> dict[str, Translator]:  # as shown → translator; the first is made from the query alone
     "What a query can be translated by"
     found = {HONEST: GlossTranslator()}
-    if corpus is None or not splits: return found
-    if hasattr(corpus, 'scene') and 'noise' in corpus.manifest.get('settings', {}): found[HONEST+'; English captions by machine'] = FirstOf(GlossTranslator(), *(SceneTranslator(corpus, s) for s in splits))
+    if corpus is None or not splits:
+        return found
+    if hasattr(corpus, "scene") and "noise" in corpus.manifest.get("settings", {}):
+        found[HONEST + "; English captions by machine"] = FirstOf(
+            GlossTranslator(), *(SceneTranslator(corpus, s) for s in splits)
+        )
     return found | {ORACLE: FirstOf(*(ParallelCaptions(corpus, s) for s in splits))}
 
+
 def is_oracle(
-    translator:Translator # any
-)->bool:
+    translator: Translator,  # any
+) -> bool:
     "Whether it answers with captions that nobody has who searches"
-    return isinstance(translator, ParallelCaptions) or any(map(is_oracle, getattr(translator, 'translators', ())))
+    return isinstance(translator, ParallelCaptions) or any(map(is_oracle, getattr(translator, "translators", ())))
 
 # %% ../../nbs/69_search.rankings.ipynb #7f560c62
 @dataclass(frozen=True, eq=False)
 class Rankings:
     "A query's rankings by its own words, by its translations, and by both together"
-    query:Query                    # as it was understood
-    versions:dict[str,str|None]    # language → what is searched for; None: no translation
-    ids:tuple[str,...]             # N, of the pictures
-    scores:dict[str,Tensor]        # way → [N]; 'own words' first, then ISO codes, 'CLC-A', 'CLC-C'
-    weights:dict[str,dict[str,float]] # 'CLC-A', 'CLC-C' → language → how much it counts; of those that have a version, they add up to 1
-    translator:str                 # its name
-    oracle:bool                    # does it know more than the query?
-    extension:bool                 # is the method another one than SMALR?
+
+    query: Query  # as it was understood
+    versions: dict[str, str | None]  # language → what is searched for; None: no translation
+    ids: tuple[str, ...]  # N, of the pictures
+    scores: dict[str, Tensor]  # way → [N]; 'own words' first, then ISO codes, 'CLC-A', 'CLC-C'
+    weights: dict[
+        str, dict[str, float]
+    ]  # 'CLC-A', 'CLC-C' → language → how much it counts; of those that have a version, they add up to 1
+    translator: str  # its name
+    oracle: bool  # does it know more than the query?
+    extension: bool  # is the method another one than SMALR?
 
     @property
-    def ways(self)->list[str]: return list(self.scores)
+    def ways(self) -> list[str]:
+        return list(self.scores)
+
     @property
-    def translated(self)->dict[str,str]: return {l: t for l,t in self.versions.items() if t and l!=self.query.language} # language → translation
-    def rank(self, way:str, id:str)->int: # 1 is best
+    def translated(self) -> dict[str, str]:
+        return {l: t for l, t in self.versions.items() if t and l != self.query.language}  # language → translation
+
+    def rank(self, way: str, id: str) -> int:  # 1 is best
         "The place of a picture; those that score as high count before it"
-        if way not in self.scores or id not in self.ids: raise LabError(f'the rank of {id!r} in {way!r}', f'a picture that was ranked, in one of {self.ways}', 'Check both.')
-        s = self.scores[way]; return int((s>=s[self.ids.index(id)]).sum())
-    def best(self, way:str, k:int=6)->list[str]: # ids
+        if way not in self.scores or id not in self.ids:
+            raise LabError(
+                f"the rank of {id!r} in {way!r}", f"a picture that was ranked, in one of {self.ways}", "Check both."
+            )
+        s = self.scores[way]
+        return int((s >= s[self.ids.index(id)]).sum())
+
+    def best(self, way: str, k: int = 6) -> list[str]:  # ids
         "The pictures that a way puts first"
         return [self.ids[i] for i in self.scores[way].sort(descending=True, stable=True).indices[:k].tolist()]
-    def __repr__(self): return f'{self.query.text!r} in {1+len(self.translated)} languages ({self.translator}): {len(self.ids):,} pictures ranked in {len(self.ways)} ways'
+
+    def __repr__(self):
+        return f"{self.query.text!r} in {1 + len(self.translated)} languages ({self.translator}): {len(self.ids):,} pictures ranked in {len(self.ways)} ways"
 
 # %% ../../nbs/69_search.rankings.ipynb #a164d883
 def counted_weights(
-    fuser:AverageConsistency|LearnedConsistency, # any
-    versions:Mapping[str,str|None],              # language → sentence; None: no translation
-)->dict[str,float]:                              # language → share
+    fuser: AverageConsistency | LearnedConsistency,  # any
+    versions: Mapping[str, str | None],  # language → sentence; None: no translation
+) -> dict[str, float]:  # language → share
     "How much each language counts in the fused score; a language without a version says what the others say on average"
-    there = [l for l,t in versions.items() if t]; own = fuser.weights if isinstance(fuser, LearnedConsistency) else dict.fromkeys(versions, 1.)
-    rest = sum(own[l] for l in versions if l not in there)/len(there); total = sum(own[l] for l in versions)
-    return {l: (own[l]+rest)/total for l in there}
+    there = [l for l, t in versions.items() if t]
+    own = fuser.weights if isinstance(fuser, LearnedConsistency) else dict.fromkeys(versions, 1.0)
+    rest = sum(own[l] for l in versions if l not in there) / len(there)
+    total = sum(own[l] for l in versions)
+    return {l: (own[l] + rest) / total for l in there}
+
 
 @torch.no_grad()
 def rankings(
-    gallery:Gallery,        # its method reads the query
-    text:str,               # what the picture should show
-    language:str|None=None, # ISO 639-1; None: recognised
-    translator:Translator|None=None, # None: word by word into English
-    fuser:LearnedConsistency|None=None, # CLC-C, fitted to the method's languages in the order of `supported_languages`; None: left out
-    name:str|None=None      # of the translator, as shown; None: its own
-)->Rankings:
+    gallery: Gallery,  # its method reads the query
+    text: str,  # what the picture should show
+    language: str | None = None,  # ISO 639-1; None: recognised
+    translator: Translator | None = None,  # None: word by word into English
+    fuser: LearnedConsistency
+    | None = None,  # CLC-C, fitted to the method's languages in the order of `supported_languages`; None: left out
+    name: str | None = None,  # of the translator, as shown; None: its own
+) -> Rankings:
     "Rank all pictures in every way"
-    method,query = gallery.method,read_query(text, gallery.method, language); gallery._not_empty()
-    if isinstance(method, Consistent): raise LabError('a method that is wrapped already', 'the method inside', 'Give a gallery of `method.inner`.')
-    translator = translator or GlossTranslator(); both = Consistent(method, translator); fusers = dict([('CLC-A', AverageConsistency())]+([('CLC-C', fuser)] if fuser else []))
-    for f in fusers.values(): f.check(both.slots)
+    method, query = gallery.method, read_query(text, gallery.method, language)
+    gallery._not_empty()
+    if isinstance(method, Consistent):
+        raise LabError("a method that is wrapped already", "the method inside", "Give a gallery of `method.inner`.")
+    translator = translator or GlossTranslator()
+    both = Consistent(method, translator)
+    fusers = dict([("CLC-A", AverageConsistency())] + ([("CLC-C", fuser)] if fuser else []))
+    for f in fusers.values():
+        f.check(both.slots)
     with evaluating(method):
-        versions = {l: t[0] for l,t in both.versions([query.encoded], query.language).items()}; vectors = both.encode_captions([query.encoded], query.language)
-        found = torch.cat([both.version_scores(vectors, {k: v[part].to(method.backbone.device) for k,v in gallery.visuals.items()}).float().cpu() for part in gallery_slices(len(gallery), gallery.slice_size)], 1)
-    by = {l: found[0,:,k] for k,l in enumerate(both.slots)}
-    scores = {'own words': by[query.language]} | {l: by[l] for l,t in versions.items() if t and l!=query.language} | {n: f.fuse(found)[0] for n,f in fusers.items()}
-    return Rankings(query, versions, tuple(gallery.ids), scores, {n: counted_weights(f, versions) for n,f in fusers.items()}, name or translator.name, is_oracle(translator), not isinstance(method, SMALR))
+        versions = {l: t[0] for l, t in both.versions([query.encoded], query.language).items()}
+        vectors = both.encode_captions([query.encoded], query.language)
+        found = torch.cat(
+            [
+                both.version_scores(
+                    vectors, {k: v[part].to(method.backbone.device) for k, v in gallery.visuals.items()}
+                )
+                .float()
+                .cpu()
+                for part in gallery_slices(len(gallery), gallery.slice_size)
+            ],
+            1,
+        )
+    by = {l: found[0, :, k] for k, l in enumerate(both.slots)}
+    scores = (
+        {"own words": by[query.language]}
+        | {l: by[l] for l, t in versions.items() if t and l != query.language}
+        | {n: f.fuse(found)[0] for n, f in fusers.items()}
+    )
+    return Rankings(
+        query,
+        versions,
+        tuple(gallery.ids),
+        scores,
+        {n: counted_weights(f, versions) for n, f in fusers.items()},
+        name or translator.name,
+        is_oracle(translator),
+        not isinstance(method, SMALR),
+    )
 
 # %% ../../nbs/69_search.rankings.ipynb #d11b17b1
 def moves(
-    found:Rankings, # of one query
-    way:str,        # whose best pictures
-    k:int=6,        # how many
-    before:str='own words' # where they are looked up
-)->pd.DataFrame:    # id, rank, was, moved (places won; negative: lost), score
+    found: Rankings,  # of one query
+    way: str,  # whose best pictures
+    k: int = 6,  # how many
+    before: str = "own words",  # where they are looked up
+) -> pd.DataFrame:  # id, rank, was, moved (places won; negative: lost), score
     "The best pictures of one way, and where another way had them"
-    rows = [dict(id=i, rank=found.rank(way, i), was=found.rank(before, i), score=float(found.scores[way][found.ids.index(i)])) for i in found.best(way, k)]
-    return pd.DataFrame(rows).eval('moved = was-rank')
+    rows = [
+        dict(
+            id=i, rank=found.rank(way, i), was=found.rank(before, i), score=float(found.scores[way][found.ids.index(i)])
+        )
+        for i in found.best(way, k)
+    ]
+    return pd.DataFrame(rows).eval("moved = was-rank")
+
 
 def rank_table(
-    found:Rankings, # of one query
-    id:str          # of a picture
-)->pd.DataFrame:    # a row a way: rank, score
+    found: Rankings,  # of one query
+    id: str,  # of a picture
+) -> pd.DataFrame:  # a row a way: rank, score
     "Where a picture stands in every way"
     place = found.ids.index(id) if id in found.ids else -1
-    return pd.DataFrame({w: dict(rank=found.rank(w, id), score=float(s[place])) for w,s in found.scores.items()}).T.astype(dict(rank=int)).rename_axis('way')
+    return (
+        pd.DataFrame({w: dict(rank=found.rank(w, id), score=float(s[place])) for w, s in found.scores.items()})
+        .T.astype(dict(rank=int))
+        .rename_axis("way")
+    )
 
 # %% ../../nbs/69_search.rankings.ipynb #534fba05
 @torch.no_grad()
 def sampled_scores(
-    method:RetrievalMethod, # trained
-    translator:Translator,  # of the queries
-    corpus,                 # has captions and visuals
-    split:str='validation', # of it
-    n:int=200,              # pictures, all of the gallery
-    languages:Sequence[str]|None=None, # of the queries; None: all that the corpus and the method have
-    origin:str|None='human', # whose captions; None: anybody's
-    seed:int=0              # which pictures
-)->list[tuple[Tensor,Tensor]]: # a query language each: scores [Q, n, G], pictures [Q]
+    method: RetrievalMethod,  # trained
+    translator: Translator,  # of the queries
+    corpus,  # has captions and visuals
+    split: str = "validation",  # of it
+    n: int = 200,  # pictures, all of the gallery
+    languages: Sequence[str] | None = None,  # of the queries; None: all that the corpus and the method have
+    origin: str | None = "human",  # whose captions; None: anybody's
+    seed: int = 0,  # which pictures
+) -> list[tuple[Tensor, Tensor]]:  # a query language each: scores [Q, n, G], pictures [Q]
     "What a combination is fitted to"
-    both,visuals = Consistent(method, translator),corpus.visuals(split); places = np.sort(np.random.default_rng(seed).permutation(len(visuals.ids))[:n]).tolist(); of = {visuals.ids[p]: i for i,p in enumerate(places)}; found = []
-    told = [corpus.descriptions(split)[p] for p in places] if 'description_ids' in method.read_columns else ['']*len(places)
+    both, visuals = Consistent(method, translator), corpus.visuals(split)
+    places = np.sort(np.random.default_rng(seed).permutation(len(visuals.ids))[:n]).tolist()
+    of = {visuals.ids[p]: i for i, p in enumerate(places)}
+    found = []
+    told = (
+        [corpus.descriptions(split)[p] for p in places]
+        if "description_ids" in method.read_columns
+        else [""] * len(places)
+    )
     with evaluating(method):
-        seen = method.encode_visuals({k: v.to(method.backbone.device) for k,v in method.visual_columns([visuals[p] for p in places], told).items()})
+        seen = method.encode_visuals(
+            {
+                k: v.to(method.backbone.device)
+                for k, v in method.visual_columns([visuals[p] for p in places], told).items()
+            }
+        )
         for l in languages or [l for l in both.slots if l in corpus.languages]:
             captions = [c for c in corpus.captions(split, l, origin) if c.visual_id in of]
-            if captions: found.append((both.version_scores(both.encode_captions([c.text for c in captions], l), seen).cpu(), torch.tensor([of[c.visual_id] for c in captions])))
-    if not found: raise LabError(f'no {origin or ""} captions in {split!r} of {corpus.name}', 'captions that tell of its pictures', 'Choose another split.')
+            if captions:
+                found.append(
+                    (
+                        both.version_scores(both.encode_captions([c.text for c in captions], l), seen).cpu(),
+                        torch.tensor([of[c.visual_id] for c in captions]),
+                    )
+                )
+    if not found:
+        raise LabError(
+            f"no {origin or ''} captions in {split!r} of {corpus.name}",
+            "captions that tell of its pictures",
+            "Choose another split.",
+        )
     return found
 
+
 def learn_combination(
-    method:RetrievalMethod, # trained
-    translator:Translator,  # of the queries
-    corpus,                 # has captions and visuals
-    split:str='validation', # not the one that is looked at
-    n:int=200,              # pictures
-    **options               # of `sampled_scores`
-)->tuple[LearnedConsistency,pd.DataFrame]: # CLC-C, and a row an iteration: loss, mean recall, weights
+    method: RetrievalMethod,  # trained
+    translator: Translator,  # of the queries
+    corpus,  # has captions and visuals
+    split: str = "validation",  # not the one that is looked at
+    n: int = 200,  # pictures
+    **options,  # of `sampled_scores`
+) -> tuple[LearnedConsistency, pd.DataFrame]:  # CLC-C, and a row an iteration: loss, mean recall, weights
     "CLC-C from captions of some pictures"
-    queries = sampled_scores(method, translator, corpus, split, n, **options); module = LearnedConsistency(supported_languages(method))
-    return module,fit_consistency(module, queries, figure=mean_recall)
+    queries = sampled_scores(method, translator, corpus, split, n, **options)
+    module = LearnedConsistency(supported_languages(method))
+    return module, fit_consistency(module, queries, figure=mean_recall)

@@ -6,9 +6,12 @@
 __all__ = ['BUILT_IN', 'AT_ONCE', 'escaped', 'read_visual', 'attempted', 'ReadAhead']
 
 # %% ../../nbs/6025_search.reading.ipynb #db54e14e
-import hashlib,os,stat,time
+import hashlib
+import os
+import stat
+import time
 from collections import deque
-from collections.abc import Iterator,Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
@@ -16,67 +19,141 @@ from pathlib import Path
 from PIL import Image
 
 from ..contracts import LabError
-from ..corpora.visuals import Visual,read_picture
-from .filters import Column,is_text
-from .sources import is_clip,open_picture,open_visual,thumbnail
+from ..corpora.visuals import Visual, read_picture
+from .filters import Column, is_text
+from .sources import is_clip, open_picture, open_visual, thumbnail
 
 # %% ../../nbs/6025_search.reading.ipynb #df0d1728
-BUILT_IN = tuple(Column(n, k) for n,k in dict(source='text', kind='text', width='integer', height='integer', bytes='integer', modified='number', digest='text', added='number', description='text').items())
+BUILT_IN = tuple(
+    Column(n, k)
+    for n, k in dict(
+        source="text",
+        kind="text",
+        width="integer",
+        height="integer",
+        bytes="integer",
+        modified="number",
+        digest="text",
+        added="number",
+        description="text",
+    ).items()
+)
+
 
 def escaped(
-    text:str # such as the name of a file
-)->str:
+    text: str,  # such as the name of a file
+) -> str:
     "The same where UTF-8 can write it; what it cannot write as an escape"
-    return text.encode('utf-8', 'backslashreplace').decode()
+    return text.encode("utf-8", "backslashreplace").decode()
+
 
 def read_visual(
-    source # whatever `open_visual` takes
-)->tuple[Image.Image|Visual,dict[str,object],bytes]: # what the image tower is given, its facts by `BUILT_IN`, its thumbnail
+    source,  # whatever `open_visual` takes
+) -> tuple[
+    Image.Image | Visual, dict[str, object], bytes
+]:  # what the image tower is given, its facts by `BUILT_IN`, its thumbnail
     "A picture or clip with what is known of it; a picture's file is opened once"
-    if isinstance(source, (str,Path)):
+    if isinstance(source, (str, Path)):
         place = os.path.abspath(source)
-        if not is_text(place): raise LabError(f'{escaped(place)}, a name that is not in UTF-8', 'a name that can be written as text', 'Rename the file.')
-        about = os.stat(place); n,changed = about.st_size,about.st_mtime
-        if not stat.S_ISREG(about.st_mode): raise LabError(f'no file {place}', 'the file of a picture or clip', 'Check the path.')
-        with open(place, 'rb') as f: digest = hashlib.file_digest(f, 'sha256').hexdigest(); f.seek(0); seen = open_visual(source) if is_clip(source) else read_picture(f)
+        if not is_text(place):
+            raise LabError(
+                f"{escaped(place)}, a name that is not in UTF-8",
+                "a name that can be written as text",
+                "Rename the file.",
+            )
+        about = os.stat(place)
+        n, changed = about.st_size, about.st_mtime
+        if not stat.S_ISREG(about.st_mode):
+            raise LabError(f"no file {place}", "the file of a picture or clip", "Check the path.")
+        with open(place, "rb") as f:
+            digest = hashlib.file_digest(f, "sha256").hexdigest()
+            f.seek(0)
+            seen = open_visual(source) if is_clip(source) else read_picture(f)
     else:
-        seen = open_visual(source); raw = source if isinstance(source, (bytes,bytearray)) else open_picture(seen).tobytes()
-        place,n,changed,digest = '',len(raw),None,hashlib.sha256(raw).hexdigest()
-    picture = open_picture(seen); kind = 'clip' if is_clip(source) or hasattr(seen, 'frames') else 'picture'
-    return seen,dict(source=place, kind=kind, width=picture.width, height=picture.height, bytes=n, modified=changed, digest=digest, added=time.time()),thumbnail(picture)
+        seen = open_visual(source)
+        raw = source if isinstance(source, (bytes, bytearray)) else open_picture(seen).tobytes()
+        place, n, changed, digest = "", len(raw), None, hashlib.sha256(raw).hexdigest()
+    picture = open_picture(seen)
+    kind = "clip" if is_clip(source) or hasattr(seen, "frames") else "picture"
+    return (
+        seen,
+        dict(
+            source=place,
+            kind=kind,
+            width=picture.width,
+            height=picture.height,
+            bytes=n,
+            modified=changed,
+            digest=digest,
+            added=time.time(),
+        ),
+        thumbnail(picture),
+    )
+
 
 def attempted(
-    source # whatever `open_visual` takes
-)->tuple|LabError: # as `read_visual`
+    source,  # whatever `open_visual` takes
+) -> tuple | LabError:  # as `read_visual`
     "The same, or why it cannot be read: decoders that meet a damaged file raise errors of any kind"
-    name = escaped(str(source))[:200] if isinstance(source, (str,Path)) else f'a {type(source).__name__}'
-    try: return read_visual(source)
-    except LabError as e: wrong = e
-    except MemoryError: raise # no fault of the file
-    except OSError as e: wrong = LabError(f'{name} cannot be read ({e.strerror or e})', 'a readable file', 'Check the file and its rights.')
-    except Exception as e: wrong = LabError(f'{name} cannot be read ({type(e).__name__}: {e})'[:400], 'a whole picture or clip', 'Fetch or export it again, or leave it out.')
-    wrong.__traceback__ = wrong.__context__ = None; return wrong # they hold what was decoded
+    name = escaped(str(source))[:200] if isinstance(source, (str, Path)) else f"a {type(source).__name__}"
+    try:
+        return read_visual(source)
+    except LabError as e:
+        wrong = e
+    except MemoryError:
+        raise  # no fault of the file
+    except OSError as e:
+        wrong = LabError(
+            f"{name} cannot be read ({e.strerror or e})", "a readable file", "Check the file and its rights."
+        )
+    except Exception as e:
+        wrong = LabError(
+            f"{name} cannot be read ({type(e).__name__}: {e})"[:400],
+            "a whole picture or clip",
+            "Fetch or export it again, or leave it out.",
+        )
+    wrong.__traceback__ = wrong.__context__ = None
+    return wrong  # they hold what was decoded
 
 # %% ../../nbs/6025_search.reading.ipynb #9f60e446
-AT_ONCE = 16 # pictures that are looked at together, and as many that are read meanwhile
+AT_ONCE = 16  # pictures that are looked at together, and as many that are read meanwhile
+
 
 class ReadAhead:
     "Pictures batch by batch, and of a batch a few at a time, the next being read while those are looked at: which, and each as `attempted`"
-    def __init__(self,
-        sources:Sequence, # whatever `open_visual` takes
-        batch_size:int,   # so many are kept together
-        threads:int=2     # that read
-    ): self.sources,self.threads = sources,threads; self.parts = [slice(a, min(a+batch_size, len(sources))) for a in range(0, len(sources), batch_size)]
-    def __len__(self)->int: return len(self.parts)
-    def __iter__(self)->Iterator[tuple[slice,Iterator[tuple[slice,list]]]]:
+
+    def __init__(
+        self,
+        sources: Sequence,  # whatever `open_visual` takes
+        batch_size: int,  # so many are kept together
+        threads: int = 2,  # that read
+    ):
+        self.sources, self.threads = sources, threads
+        self.parts = [slice(a, min(a + batch_size, len(sources))) for a in range(0, len(sources), batch_size)]
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def __iter__(self) -> Iterator[tuple[slice, Iterator[tuple[slice, list]]]]:
         with ThreadPoolExecutor(self.threads) as pool:
-            submit = lambda some: (some,[pool.submit(attempted, self.sources[i]) for i in range(some.start, some.stop)])
-            later = (slice(a, min(a+AT_ONCE, p.stop)) for p in self.parts for a in range(p.start, p.stop, AT_ONCE)); waiting = deque(map(submit, islice(later, 1)))
+            submit = lambda some: (
+                some,
+                [pool.submit(attempted, self.sources[i]) for i in range(some.start, some.stop)],
+            )
+            later = (slice(a, min(a + AT_ONCE, p.stop)) for p in self.parts for a in range(p.start, p.stop, AT_ONCE))
+            waiting = deque(map(submit, islice(later, 1)))
+
             def few(part):
-                while waiting and waiting[0][0].start<part.stop:
-                    some,found = waiting.popleft(); read = [f.result() for f in found]; del found
-                    waiting.extend(map(submit, islice(later, 1))); yield some,read
-                    del read # before the next ones are waited for
+                while waiting and waiting[0][0].start < part.stop:
+                    some, found = waiting.popleft()
+                    read = [f.result() for f in found]
+                    del found
+                    waiting.extend(map(submit, islice(later, 1)))
+                    yield some, read
+                    del read  # before the next ones are waited for
+
             try:
-                for part in self.parts: yield part,few(part)
-            finally: [f.cancel() for _,found in waiting for f in found]
+                for part in self.parts:
+                    yield part, few(part)
+            finally:
+                [f.cancel() for _, found in waiting for f in found]

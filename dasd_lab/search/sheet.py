@@ -9,59 +9,87 @@ __all__ = ['LANGUAGE_NAMES', 'STYLE', 'DEFAULT_TITLE', 'DEFAULT_LEAD', 'FONT_FOL
            'draw_tile', 'query_lines', 'draw_row', 'sheet_picture', 'Sheet', 'contact_sheet']
 
 # %% ../../nbs/61_search.sheet.ipynb #b6f33232
-import html,io,math,shutil,subprocess
-from collections.abc import Mapping,Sequence
-from dataclasses import dataclass,field
+import html
+import io
+import math
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
-from PIL import Image,ImageDraw,ImageFont,ImageOps,features
+from PIL import Image, ImageDraw, ImageFont, ImageOps, features
 
 from ..contracts import LabError
+from .gallery import Gallery, Hit, Hits
 from .queries import direction
 from .sources import data_address
-from .gallery import Gallery,Hit,Hits
 from ..storage import whole_file
 
 # %% ../../nbs/61_search.sheet.ipynb #8ff24fed
-LANGUAGE_NAMES = dict(ar=('Arabic','العربية'), cs=('Czech','čeština'), de=('German','Deutsch'), en=('English','English'), es=('Spanish','español'), fa=('Persian','فارسی'),
-    fr=('French','français'), id=('Indonesian','Indonesia'), it=('Italian','italiano'), ja=('Japanese','日本語'), ko=('Korean','한국어'), pt=('Portuguese','português'),
-    ru=('Russian','русский'), tr=('Turkish','Türkçe'), vi=('Vietnamese','Tiếng Việt'), zh=('Chinese','中文')) # ISO 639-1 → English name, own name
+LANGUAGE_NAMES = dict(
+    ar=("Arabic", "العربية"),
+    cs=("Czech", "čeština"),
+    de=("German", "Deutsch"),
+    en=("English", "English"),
+    es=("Spanish", "español"),
+    fa=("Persian", "فارسی"),
+    fr=("French", "français"),
+    id=("Indonesian", "Indonesia"),
+    it=("Italian", "italiano"),
+    ja=("Japanese", "日本語"),
+    ko=("Korean", "한국어"),
+    pt=("Portuguese", "português"),
+    ru=("Russian", "русский"),
+    tr=("Turkish", "Türkçe"),
+    vi=("Vietnamese", "Tiếng Việt"),
+    zh=("Chinese", "中文"),
+)  # ISO 639-1 → English name, own name
+
 
 @dataclass(frozen=True)
 class SheetRow:
     "One query of a contact sheet"
-    hits:Hits              # the best pictures, with the query
-    sought:Hit|None = None # the picture the query was written for, with its rank
+
+    hits: Hits  # the best pictures, with the query
+    sought: Hit | None = None  # the picture the query was written for, with its rank
+
     @property
-    def shown(self)->list[Hit]:
+    def shown(self) -> list[Hit]:
         "Hits to draw: the best, and the sought one last when it is not among them"
         return [*self.hits, *([self.sought] if self.sought and self.sought.id not in self.hits.ids else [])]
+
     @property
-    def found(self)->bool: return bool(self.sought) and self.sought.id in self.hits.ids
+    def found(self) -> bool:
+        return bool(self.sought) and self.sought.id in self.hits.ids
+
     @property
-    def understood(self)->str:
+    def understood(self) -> str:
         "The language, and how it is known"
-        q = self.hits.query; name = LANGUAGE_NAMES.get(q.language, (q.language,))[0]
-        return f'{name}, recognised ({q.confidence:.0%})' if q.recognised else name
+        q = self.hits.query
+        name = LANGUAGE_NAMES.get(q.language, (q.language,))[0]
+        return f"{name}, recognised ({q.confidence:.0%})" if q.recognised else name
 
 # %% ../../nbs/61_search.sheet.ipynb #bf55b71a
 def sheet_row(
-    gallery:Gallery,         # where to search
-    text:str,                # the query
-    language:str|None=None,  # ISO 639-1; None: recognised
-    sought:str|None=None,    # id of the picture the query was written for
-    k:int=6                  # pictures shown
-)->SheetRow:
+    gallery: Gallery,  # where to search
+    text: str,  # the query
+    language: str | None = None,  # ISO 639-1; None: recognised
+    sought: str | None = None,  # id of the picture the query was written for
+    k: int = 6,  # pictures shown
+) -> SheetRow:
     "Search once, and keep what the sheet shows"
-    if sought is not None and sought not in gallery: raise LabError(f'the sought picture {sought!r}', 'an id of the gallery', 'Add it first, or leave `sought` out.')
+    if sought is not None and sought not in gallery:
+        raise LabError(f"the sought picture {sought!r}", "an id of the gallery", "Add it first, or leave `sought` out.")
     hits = gallery.search(text, language, k=max(k, len(gallery)) if sought else k)
     own = next((h for h in hits if h.id == sought), None)
-    best = hits[:k]; names = {*best.ids, *([sought] if sought else [])}
-    return SheetRow(Hits(best.hits, hits.query, {i:gallery.thumbnails[i] for i in names}), own)
+    best = hits[:k]
+    names = {*best.ids, *([sought] if sought else [])}
+    return SheetRow(Hits(best.hits, hits.query, {i: gallery.thumbnails[i] for i in names}), own)
 
 # %% ../../nbs/61_search.sheet.ipynb #15cd7a8d
-STYLE = '''
+STYLE = """
 :root{color-scheme:light dark;--paper:#f6f4ef;--card:#fff;--ink:#23211d;--soft:#6d685e;--line:#e3dfd5;--mark:#1f7a4d;--miss:#b3541e}
 @media(prefers-color-scheme:dark){:root{--paper:#191a1c;--card:#242629;--ink:#eceae4;--soft:#a5a198;--line:#383a3e;--mark:#5fce95;--miss:#f0a06a}}
 *{box-sizing:border-box}
@@ -83,237 +111,367 @@ li p b{color:var(--ink)}
 footer{color:var(--soft);font-size:.84rem;margin-top:1.5rem}
 @media(max-width:760px){ol{grid-template-columns:repeat(3,minmax(0,1fr))}main{padding:1.5rem .8rem}section{padding:.9rem}li p{font-size:.74rem;margin-inline:0}}
 @media print{body{background:#fff}section{break-inside:avoid}}
-'''
+"""
 
 # %% ../../nbs/61_search.sheet.ipynb #355eb371
 def hit_item(
-    hit:Hit,     # what to show
-    row:SheetRow # of which query
-)->str:
+    hit: Hit,  # what to show
+    row: SheetRow,  # of which query
+) -> str:
     "One picture of the page"
-    sought,late = bool(row.sought) and hit.id == row.sought.id,hit.id not in row.hits.ids
-    name,word = html.escape(hit.id),' · sought' if sought else ''
-    return (f'<li class="{"sought" if sought else ""}{" late" if late else ""}"><img src="{data_address(row.hits.thumbnails[hit.id])}" alt="rank {hit.rank}: {name}{word}" title="{name}">'
-            f'<p dir="ltr"><b>{hit.rank}{word}</b><span>{hit.score:.3f}</span></p></li>')
+    sought, late = bool(row.sought) and hit.id == row.sought.id, hit.id not in row.hits.ids
+    name, word = html.escape(hit.id), " · sought" if sought else ""
+    return f'<li class="{"sought" if sought else ""}{" late" if late else ""}"><img src="{data_address(row.hits.thumbnails[hit.id])}" alt="rank {hit.rank}: {name}{word}" title="{name}"><p dir="ltr"><b>{hit.rank}{word}</b><span>{hit.score:.3f}</span></p></li>'
+
 
 def row_section(
-    row:SheetRow # one query
-)->str:
+    row: SheetRow,  # one query
+) -> str:
     "One query of the page"
-    q = row.hits.query; lang,own = html.escape(q.language),html.escape(LANGUAGE_NAMES.get(q.language, (q.language,q.language))[1])
-    place = '' if not row.sought else f' · <b>found at rank {row.sought.rank}</b>' if row.found else f' · <b class="miss">sought picture at rank {row.sought.rank}</b>'
-    return (f'<section dir="{direction(q.language)}"><header><h2 lang="{lang}" dir="auto">{html.escape(q.text if len(q.text) <= 200 else q.text[:200]+"…")}</h2><p class="how" dir="ltr"><span lang="{lang}">{own}</span> · {html.escape(row.understood)}{place}</p></header>'
-            f'<ol style="--n:{len(row.shown)}">{"".join(hit_item(h, row) for h in row.shown)}</ol></section>')
+    q = row.hits.query
+    lang, own = html.escape(q.language), html.escape(LANGUAGE_NAMES.get(q.language, (q.language, q.language))[1])
+    place = (
+        ""
+        if not row.sought
+        else f" · <b>found at rank {row.sought.rank}</b>"
+        if row.found
+        else f' · <b class="miss">sought picture at rank {row.sought.rank}</b>'
+    )
+    return (
+        f'<section dir="{direction(q.language)}"><header><h2 lang="{lang}" dir="auto">{html.escape(q.text if len(q.text) <= 200 else q.text[:200] + "…")}</h2><p class="how" dir="ltr"><span lang="{lang}">{own}</span> · {html.escape(row.understood)}{place}</p></header>'
+        f'<ol style="--n:{len(row.shown)}">{"".join(hit_item(h, row) for h in row.shown)}</ol></section>'
+    )
 
 # %% ../../nbs/61_search.sheet.ipynb #e7b5f886
-DEFAULT_TITLE = 'A caption finds its picture'
-DEFAULT_LEAD = 'Each row is a query in one language and the pictures that fit it best, the best one first. The picture that the query was written for is framed.'
+DEFAULT_TITLE = "A caption finds its picture"
+DEFAULT_LEAD = "Each row is a query in one language and the pictures that fit it best, the best one first. The picture that the query was written for is framed."
+
 
 def sheet_page(
-    rows:Sequence[SheetRow], # queries
-    title:str=DEFAULT_TITLE, # heading
-    lead:str=DEFAULT_LEAD,   # what the reader is looking at
-    note:str=''              # small print: model, corpus, figures
-)->str:
+    rows: Sequence[SheetRow],  # queries
+    title: str = DEFAULT_TITLE,  # heading
+    lead: str = DEFAULT_LEAD,  # what the reader is looking at
+    note: str = "",  # small print: model, corpus, figures
+) -> str:
     "The whole page as HTML that needs no other file"
-    safe = html.escape; sections = '\n'.join(row_section(r) for r in rows)
-    return (f'<!doctype html>\n<html lang="en">\n<head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">\n<title>{safe(title)}</title>\n'
-            f'<style>{STYLE}</style></head>\n<body><main>\n<h1>{safe(title)}</h1>\n<p class="lead">{safe(lead)}</p>\n{sections}\n{f"<footer>{safe(note)}</footer>" if note else ""}\n</main></body>\n</html>\n')
+    safe = html.escape
+    sections = "\n".join(row_section(r) for r in rows)
+    return (
+        f'<!doctype html>\n<html lang="en">\n<head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">\n<title>{safe(title)}</title>\n'
+        f'<style>{STYLE}</style></head>\n<body><main>\n<h1>{safe(title)}</h1>\n<p class="lead">{safe(lead)}</p>\n{sections}\n{f"<footer>{safe(note)}</footer>" if note else ""}\n</main></body>\n</html>\n'
+    )
 
 # %% ../../nbs/61_search.sheet.ipynb #1c5a4510
-FONT_FOLDERS = ('/usr/share/fonts','/usr/local/share/fonts','~/.fonts','~/.local/share/fonts','/System/Library/Fonts','/Library/Fonts','C:/Windows/Fonts')
-FONT_NAMES = ('NotoSans-*','NotoSansCJK*','NotoSansArabic*','DejaVuSans*','Arial*','Hiragino*','PingFang*','YuGoth*','msyh*','meiryo*','tahoma*')
+FONT_FOLDERS = (
+    "/usr/share/fonts",
+    "/usr/local/share/fonts",
+    "~/.fonts",
+    "~/.local/share/fonts",
+    "/System/Library/Fonts",
+    "/Library/Fonts",
+    "C:/Windows/Fonts",
+)
+FONT_NAMES = (
+    "NotoSans-*",
+    "NotoSansCJK*",
+    "NotoSansArabic*",
+    "DejaVuSans*",
+    "Arial*",
+    "Hiragino*",
+    "PingFang*",
+    "YuGoth*",
+    "msyh*",
+    "meiryo*",
+    "tahoma*",
+)
+
 
 @lru_cache
-def usual_fonts()->tuple[str,...]:
+def usual_fonts() -> tuple[str, ...]:
     "Font files in the usual places, and matplotlib's when it is installed"
     folders = [Path(f).expanduser() for f in FONT_FOLDERS]
     try:
-        import matplotlib; folders.append(Path(matplotlib.get_data_path())/'fonts/ttf')
-    except ImportError: pass
-    return tuple(str(f) for name in FONT_NAMES for folder in folders if folder.is_dir() for f in sorted(folder.rglob(name+'.[to]t[fc]')) if not any(s in f.name for s in ('Mono','Italic','Oblique','Condensed')))
+        import matplotlib
+
+        folders.append(Path(matplotlib.get_data_path()) / "fonts/ttf")
+    except ImportError:
+        pass
+    return tuple(
+        str(f)
+        for name in FONT_NAMES
+        for folder in folders
+        if folder.is_dir()
+        for f in sorted(folder.rglob(name + ".[to]t[fc]"))
+        if not any(s in f.name for s in ("Mono", "Italic", "Oblique", "Condensed"))
+    )
+
 
 @lru_cache(maxsize=512)
 def asked_fonts(
-    characters:str, # distinct characters to draw
-    language:str,   # ISO 639-1
-    bold:bool       # heavier
-)->tuple[tuple[str,int],...]: # file, index in it
+    characters: str,  # distinct characters to draw
+    language: str,  # ISO 639-1
+    bold: bool,  # heavier
+) -> tuple[tuple[str, int], ...]:  # file, index in it
     "Fonts that fontconfig proposes, best first"
-    if not shutil.which('fc-match'): return ()
-    points = ' '.join(f'{ord(c):x}' for c in characters)
-    pattern = f'Noto Sans,sans-serif:lang={dict(zh="zh-cn").get(language, language)}:charset={points}:weight={200 if bold else 80}'
-    try: said = subprocess.run(['fc-match','-s','-f','%{file}\t%{index}\n',pattern], capture_output=True, text=True, timeout=20, check=True).stdout
-    except (OSError,subprocess.SubprocessError): return ()
-    return tuple((f,int(i)&0xffff) for f,i in (l.split('\t') for l in said.splitlines()[:6] if '\t' in l))
+    if not shutil.which("fc-match"):
+        return ()
+    points = " ".join(f"{ord(c):x}" for c in characters)
+    pattern = f"Noto Sans,sans-serif:lang={dict(zh='zh-cn').get(language, language)}:charset={points}:weight={200 if bold else 80}"
+    try:
+        said = subprocess.run(
+            ["fc-match", "-s", "-f", "%{file}\t%{index}\n", pattern],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=True,
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    return tuple((f, int(i) & 0xFFFF) for f, i in (l.split("\t") for l in said.splitlines()[:6] if "\t" in l))
 
 # %% ../../nbs/61_search.sheet.ipynb #af1d48bc
 def draws_all(
-    font:ImageFont.FreeTypeFont, # a font
-    text:str                     # what to draw
-)->bool:
+    font: ImageFont.FreeTypeFont,  # a font
+    text: str,  # what to draw
+) -> bool:
     "Whether the font has a glyph for every character (a missing one is drawn as an unassigned code point is)"
-    image = lambda c: (m.size,bytes(m)) if (m := font.getmask(c)) else None
-    missing = image('\U0010fffe')
-    return all(image(c) != missing for c in set(text) if not c.isspace() and c not in '\u200c\u200d\ufe0f')
+    image = lambda c: (m.size, bytes(m)) if (m := font.getmask(c)) else None
+    missing = image("\U0010fffe")
+    return all(image(c) != missing for c in set(text) if not c.isspace() and c not in "\u200c\u200d\ufe0f")
+
 
 @lru_cache(maxsize=512)
 def font_for(
-    text:str,      # what to draw
-    language:str,  # ISO 639-1
-    size:int,      # pixels
-    bold:bool=False # heavier, where there is such a font
-)->ImageFont.FreeTypeFont|None: # None: no font draws all of it
+    text: str,  # what to draw
+    language: str,  # ISO 639-1
+    size: int,  # pixels
+    bold: bool = False,  # heavier, where there is such a font
+) -> ImageFont.FreeTypeFont | None:  # None: no font draws all of it
     "A font that draws all of a text, in the letter forms of its language"
-    if direction(language) == 'rtl' and not features.check('raqm'): return None
-    characters = ''.join(sorted(set(text)-set(' \u200c\u200d')))
-    for file,index in (*asked_fonts(characters, language, bold), *((f,0) for f in usual_fonts())):
-        try: font = ImageFont.truetype(file, size, index=index)
-        except OSError: continue
-        if draws_all(font, characters): return font
+    if direction(language) == "rtl" and not features.check("raqm"):
+        return None
+    characters = "".join(sorted(set(text) - set(" \u200c\u200d")))
+    for file, index in (*asked_fonts(characters, language, bold), *((f, 0) for f in usual_fonts())):
+        try:
+            font = ImageFont.truetype(file, size, index=index)
+        except OSError:
+            continue
+        if draws_all(font, characters):
+            return font
     own = ImageFont.load_default(size)
     return own if draws_all(own, characters) else None
 
 # %% ../../nbs/61_search.sheet.ipynb #42c0ab70
 def wrapped(
-    text:str,    # a query
-    font:ImageFont.FreeTypeFont, # how it is drawn
-    width:int,   # pixels
-    n_lines:int=2 # at most
-)->list[str]:
+    text: str,  # a query
+    font: ImageFont.FreeTypeFont,  # how it is drawn
+    width: int,  # pixels
+    n_lines: int = 2,  # at most
+) -> list[str]:
     "A text in lines no wider than `width`"
     fits = lambda s: font.getlength(s) <= width
-    lines,line = [],''
-    for word in text.split(' '):
-        if fits(f'{line} {word}'.strip()): line = f'{line} {word}'.strip(); continue
-        if line: lines.append(line)
-        line = ''
+    lines, line = [], ""
+    for word in text.split(" "):
+        if fits(f"{line} {word}".strip()):
+            line = f"{line} {word}".strip()
+            continue
+        if line:
+            lines.append(line)
+        line = ""
         for c in word:
-            if fits(line+c): line += c
-            else: lines.append(line); line = c
-    lines = [l for l in (*lines,line) if l]
-    if len(lines) <= n_lines: return lines
-    last = lines[n_lines-1]
-    while last and not fits(last+'…'): last = last[:-1]
-    return [*lines[:n_lines-1], last.rstrip()+'…']
+            if fits(line + c):
+                line += c
+            else:
+                lines.append(line)
+                line = c
+    lines = [l for l in (*lines, line) if l]
+    if len(lines) <= n_lines:
+        return lines
+    last = lines[n_lines - 1]
+    while last and not fits(last + "…"):
+        last = last[:-1]
+    return [*lines[: n_lines - 1], last.rstrip() + "…"]
 
 # %% ../../nbs/61_search.sheet.ipynb #74a19d0c
-PAPER,CARD,INK,SOFT,LINE,MARK,MISS = '#f6f4ef','#ffffff','#23211d','#6d685e','#e3dfd5','#1f7a4d','#b3541e'
-TILE,GAP,PAD,MARGIN = 232,22,34,56 # pixels
+PAPER, CARD, INK, SOFT, LINE, MARK, MISS = "#f6f4ef", "#ffffff", "#23211d", "#6d685e", "#e3dfd5", "#1f7a4d", "#b3541e"
+TILE, GAP, PAD, MARGIN = 232, 22, 34, 56  # pixels
+
 
 @dataclass
 class Canvas:
     "A page that is drawn on from top to bottom"
-    width:int             # pixels
-    image:Image.Image = field(init=False)
-    def __post_init__(self): self.image = Image.new('RGB', (self.width,1), PAPER); self.draw = ImageDraw.Draw(self.image)
-    def grow(self, height:int):
+
+    width: int  # pixels
+    image: Image.Image = field(init=False)
+
+    def __post_init__(self):
+        self.image = Image.new("RGB", (self.width, 1), PAPER)
+        self.draw = ImageDraw.Draw(self.image)
+
+    def grow(self, height: int):
         "Make the page at least this high"
-        if height <= self.image.height: return
-        taller = Image.new('RGB', (self.width,height), PAPER); taller.paste(self.image); self.image,self.draw = taller,ImageDraw.Draw(taller)
-    def write(self, at:tuple[int,int], text:str, font, fill:str=INK, language:str='en', anchor:str='la'):
+        if height <= self.image.height:
+            return
+        taller = Image.new("RGB", (self.width, height), PAPER)
+        taller.paste(self.image)
+        self.image, self.draw = taller, ImageDraw.Draw(taller)
+
+    def write(self, at: tuple[int, int], text: str, font, fill: str = INK, language: str = "en", anchor: str = "la"):
         "Text in its own direction, at an anchor"
-        shaped = dict(direction=direction(language), language=language) if getattr(font, 'layout_engine', None) == ImageFont.Layout.RAQM else {}
+        shaped = (
+            dict(direction=direction(language), language=language)
+            if getattr(font, "layout_engine", None) == ImageFont.Layout.RAQM
+            else {}
+        )
         self.draw.text(at, text, fill, font, anchor, **shaped)
 
 # %% ../../nbs/61_search.sheet.ipynb #ec9288a9
 def draw_tile(
-    canvas:Canvas,    # where
-    x:int, y:int,     # upper left corner, pixels
-    size:int,         # of the picture, pixels
-    hit:Hit,          # which picture
-    row:SheetRow      # of which query
-)->None:
+    canvas: Canvas,  # where
+    x: int,
+    y: int,  # upper left corner, pixels
+    size: int,  # of the picture, pixels
+    hit: Hit,  # which picture
+    row: SheetRow,  # of which query
+) -> None:
     "One picture with its rank and score"
-    sought,late = bool(row.sought) and hit.id == row.sought.id,hit.id not in row.hits.ids
-    picture = ImageOps.contain(Image.open(io.BytesIO(row.hits.thumbnails[hit.id])).convert('RGB'), (size,size), Image.Resampling.LANCZOS)
-    tile = Image.new('RGB', (size,size), 'white'); tile.paste(picture, ((size-picture.width)//2,(size-picture.height)//2))
-    corners = Image.new('L', (size*2,size*2)); ImageDraw.Draw(corners).rounded_rectangle((0,0,size*2-1,size*2-1), 28, 255)
+    sought, late = bool(row.sought) and hit.id == row.sought.id, hit.id not in row.hits.ids
+    picture = ImageOps.contain(
+        Image.open(io.BytesIO(row.hits.thumbnails[hit.id])).convert("RGB"), (size, size), Image.Resampling.LANCZOS
+    )
+    tile = Image.new("RGB", (size, size), "white")
+    tile.paste(picture, ((size - picture.width) // 2, (size - picture.height) // 2))
+    corners = Image.new("L", (size * 2, size * 2))
+    ImageDraw.Draw(corners).rounded_rectangle((0, 0, size * 2 - 1, size * 2 - 1), 28, 255)
     colour = (MISS if late else MARK) if sought else LINE
-    if sought: canvas.draw.rounded_rectangle((x-7,y-7,x+size+6,y+size+6), 20, outline=colour, width=5)
-    canvas.image.paste(tile, (x,y), corners.resize((size,size), Image.Resampling.LANCZOS))
-    if not sought: canvas.draw.rounded_rectangle((x,y,x+size-1,y+size-1), 14, outline=colour, width=1)
-    label = f'{hit.rank} · sought' if sought else f'{hit.rank}'
-    bold,plain,score = font_for('0123456789 ·sought', 'en', 24, True),font_for('0123456789.-', 'en', 24),f'{hit.score:.3f}'
-    canvas.write((x+2,y+size+12), label, bold, colour if sought else INK)
-    if bold.getlength(label)+plain.getlength(score)+14 <= size: canvas.write((x+size-2,y+size+12), score, plain, SOFT, anchor='ra')
+    if sought:
+        canvas.draw.rounded_rectangle((x - 7, y - 7, x + size + 6, y + size + 6), 20, outline=colour, width=5)
+    canvas.image.paste(tile, (x, y), corners.resize((size, size), Image.Resampling.LANCZOS))
+    if not sought:
+        canvas.draw.rounded_rectangle((x, y, x + size - 1, y + size - 1), 14, outline=colour, width=1)
+    label = f"{hit.rank} · sought" if sought else f"{hit.rank}"
+    bold, plain, score = (
+        font_for("0123456789 ·sought", "en", 24, True),
+        font_for("0123456789.-", "en", 24),
+        f"{hit.score:.3f}",
+    )
+    canvas.write((x + 2, y + size + 12), label, bold, colour if sought else INK)
+    if bold.getlength(label) + plain.getlength(score) + 14 <= size:
+        canvas.write((x + size - 2, y + size + 12), score, plain, SOFT, anchor="ra")
 
 # %% ../../nbs/61_search.sheet.ipynb #c8a13c26
 def query_lines(
-    row:SheetRow, # a query
-    width:int     # pixels
-)->tuple[list[str],ImageFont.FreeTypeFont,str,bool]: # lines, their font, their language, whether they are the query
+    row: SheetRow,  # a query
+    width: int,  # pixels
+) -> tuple[
+    list[str], ImageFont.FreeTypeFont, str, bool
+]:  # lines, their font, their language, whether they are the query
     "The query as drawn: as typed, else with emoji as words, else a sentence that says why not"
     q = row.hits.query
     for text in (q.text, q.encoded):
-        if font := font_for(text, q.language, 36, True): return wrapped(text, font, width),font,q.language,True
-    why = 'Pillow came without RAQM, which joins its letters' if direction(q.language) == 'rtl' and not features.check('raqm') else 'no font on this machine draws all of its letters'
-    text = f'[query in {LANGUAGE_NAMES.get(q.language, (q.language,))[0]}: {why}; see the HTML page]'
-    font = font_for(text, 'en', 26); return wrapped(text, font, width),font,'en',False
+        if font := font_for(text, q.language, 36, True):
+            return wrapped(text, font, width), font, q.language, True
+    why = (
+        "Pillow came without RAQM, which joins its letters"
+        if direction(q.language) == "rtl" and not features.check("raqm")
+        else "no font on this machine draws all of its letters"
+    )
+    text = f"[query in {LANGUAGE_NAMES.get(q.language, (q.language,))[0]}: {why}; see the HTML page]"
+    font = font_for(text, "en", 26)
+    return wrapped(text, font, width), font, "en", False
 
 # %% ../../nbs/61_search.sheet.ipynb #d954530b
 def draw_row(
-    canvas:Canvas, # where
-    y:int,         # upper edge, pixels
-    row:SheetRow,  # one query
-    n:int          # pictures of an ordinary row; one more makes all of the row a little smaller
-)->int:            # lower edge, pixels
+    canvas: Canvas,  # where
+    y: int,  # upper edge, pixels
+    row: SheetRow,  # one query
+    n: int,  # pictures of an ordinary row; one more makes all of the row a little smaller
+) -> int:  # lower edge, pixels
     "One query: its text, how it was understood, its pictures from the side where reading starts"
-    inner,way = n*TILE+(n-1)*GAP,direction(row.hits.query.language)
-    lines,font,language,_ = query_lines(row, inner)
-    size = (inner-(max(n, len(row.shown))-1)*GAP)//max(n, len(row.shown))
-    bottom = y+PAD+len(lines)*50+62+size+52+PAD-12; canvas.grow(bottom+MARGIN)
-    left = MARGIN+PAD; edge,side = (left+inner,'r') if way == 'rtl' else (left,'l')
-    canvas.draw.rounded_rectangle((MARGIN,y,canvas.width-MARGIN,bottom), 24, CARD, LINE, 2)
-    at = y+PAD
-    for line in lines: canvas.write((edge,at+38), line, font, INK if font.size == 36 else MISS, language, side+'s'); at += 50
-    small,place = font_for('Recognised as x, rank 0 (%)·', 'en', 24),'' if not row.sought else f' · {"found" if row.found else "sought picture"} at rank {row.sought.rank}'
-    canvas.write((edge,at+8), row.understood+place, small, SOFT if row.found or not row.sought else MISS, anchor=side+'a'); at += 62
-    for i,hit in enumerate(row.shown):
-        x = i*(size+GAP); draw_tile(canvas, left+(inner-size-x if way == 'rtl' else x), at, size, hit, row)
+    inner, way = n * TILE + (n - 1) * GAP, direction(row.hits.query.language)
+    lines, font, language, _ = query_lines(row, inner)
+    size = (inner - (max(n, len(row.shown)) - 1) * GAP) // max(n, len(row.shown))
+    bottom = y + PAD + len(lines) * 50 + 62 + size + 52 + PAD - 12
+    canvas.grow(bottom + MARGIN)
+    left = MARGIN + PAD
+    edge, side = (left + inner, "r") if way == "rtl" else (left, "l")
+    canvas.draw.rounded_rectangle((MARGIN, y, canvas.width - MARGIN, bottom), 24, CARD, LINE, 2)
+    at = y + PAD
+    for line in lines:
+        canvas.write((edge, at + 38), line, font, INK if font.size == 36 else MISS, language, side + "s")
+        at += 50
+    small, place = (
+        font_for("Recognised as x, rank 0 (%)·", "en", 24),
+        "" if not row.sought else f" · {'found' if row.found else 'sought picture'} at rank {row.sought.rank}",
+    )
+    canvas.write(
+        (edge, at + 8), row.understood + place, small, SOFT if row.found or not row.sought else MISS, anchor=side + "a"
+    )
+    at += 62
+    for i, hit in enumerate(row.shown):
+        x = i * (size + GAP)
+        draw_tile(canvas, left + (inner - size - x if way == "rtl" else x), at, size, hit, row)
     return bottom
 
 # %% ../../nbs/61_search.sheet.ipynb #ee8d1761
 def sheet_picture(
-    rows:Sequence[SheetRow], # queries
-    title:str=DEFAULT_TITLE, # heading
-    lead:str=DEFAULT_LEAD,   # what the reader is looking at
-    note:str=''              # small print: model, corpus, figures
-)->Image.Image:
+    rows: Sequence[SheetRow],  # queries
+    title: str = DEFAULT_TITLE,  # heading
+    lead: str = DEFAULT_LEAD,  # what the reader is looking at
+    note: str = "",  # small print: model, corpus, figures
+) -> Image.Image:
     "The whole sheet as one picture"
     n = max((len(r.hits) for r in rows), default=0)
-    if not n: raise LabError('a sheet without rows', 'at least one query with hits', 'Make some with sheet_row.')
-    canvas = Canvas(max(900, 2*MARGIN+2*PAD+n*TILE+(n-1)*GAP)); width,y = canvas.width-2*MARGIN,MARGIN; canvas.grow(300)
-    for text,size,bold,fill,step in ((title,52,True,INK,80),(lead,27,False,SOFT,38)):
-        font = font_for(text, 'en', size, bold) or ImageFont.load_default(size)
-        for line in wrapped(text, font, width, 3): canvas.write((MARGIN,y), line, font, fill); y += step
+    if not n:
+        raise LabError("a sheet without rows", "at least one query with hits", "Make some with sheet_row.")
+    canvas = Canvas(max(900, 2 * MARGIN + 2 * PAD + n * TILE + (n - 1) * GAP))
+    width, y = canvas.width - 2 * MARGIN, MARGIN
+    canvas.grow(300)
+    for text, size, bold, fill, step in ((title, 52, True, INK, 80), (lead, 27, False, SOFT, 38)):
+        font = font_for(text, "en", size, bold) or ImageFont.load_default(size)
+        for line in wrapped(text, font, width, 3):
+            canvas.write((MARGIN, y), line, font, fill)
+            y += step
     y += 28
-    for row in rows: y = draw_row(canvas, y, row, n)+26
+    for row in rows:
+        y = draw_row(canvas, y, row, n) + 26
     if note:
-        font = font_for(note, 'en', 24) or ImageFont.load_default(24); canvas.grow(y+60+MARGIN)
-        for line in wrapped(note, font, width, 2): canvas.write((MARGIN,y+4), line, font, SOFT); y += 34
+        font = font_for(note, "en", 24) or ImageFont.load_default(24)
+        canvas.grow(y + 60 + MARGIN)
+        for line in wrapped(note, font, width, 2):
+            canvas.write((MARGIN, y + 4), line, font, SOFT)
+            y += 34
     return canvas.image
 
 # %% ../../nbs/61_search.sheet.ipynb #67024361
 @dataclass(frozen=True)
 class Sheet:
     "Where a contact sheet was written, and what it could not draw"
-    png:Path
-    html:Path
-    undrawn:tuple[str,...] = () # languages whose script no font draws here; the HTML page has them
+
+    png: Path
+    html: Path
+    undrawn: tuple[str, ...] = ()  # languages whose script no font draws here; the HTML page has them
+
 
 def contact_sheet(
-    rows:Sequence[SheetRow], # from `sheet_row`
-    path_png:str|Path,       # where the picture goes
-    path_html:str|Path,      # where the page goes
-    title:str=DEFAULT_TITLE, # heading
-    lead:str=DEFAULT_LEAD,   # what the reader is looking at
-    note:str='',             # small print: model, corpus, figures
-    scale:float=1.           # of the picture; .5 is enough for a README
-)->Sheet:
+    rows: Sequence[SheetRow],  # from `sheet_row`
+    path_png: str | Path,  # where the picture goes
+    path_html: str | Path,  # where the page goes
+    title: str = DEFAULT_TITLE,  # heading
+    lead: str = DEFAULT_LEAD,  # what the reader is looking at
+    note: str = "",  # small print: model, corpus, figures
+    scale: float = 1.0,  # of the picture; .5 is enough for a README
+) -> Sheet:
     "Write the contact sheet as a picture and as a page"
-    picture,page = sheet_picture(rows, title, lead, note),sheet_page(rows, title, lead, note)
-    if scale != 1: picture = picture.resize((round(picture.width*scale),round(picture.height*scale)), Image.Resampling.LANCZOS)
-    with whole_file(path_png) as f: picture.save(f, 'PNG', optimize=True)
-    with whole_file(path_html) as f: f.write_text(page, encoding='utf-8')
-    return Sheet(Path(path_png), Path(path_html), tuple(r.hits.query.language for r in rows if not query_lines(r, 1000)[3]))
+    picture, page = sheet_picture(rows, title, lead, note), sheet_page(rows, title, lead, note)
+    if scale != 1:
+        picture = picture.resize(
+            (round(picture.width * scale), round(picture.height * scale)), Image.Resampling.LANCZOS
+        )
+    with whole_file(path_png) as f:
+        picture.save(f, "PNG", optimize=True)
+    with whole_file(path_html) as f:
+        f.write_text(page, encoding="utf-8")
+    return Sheet(
+        Path(path_png), Path(path_html), tuple(r.hits.query.language for r in rows if not query_lines(r, 1000)[3])
+    )

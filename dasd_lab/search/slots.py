@@ -12,135 +12,204 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-import pandas as pd,torch
+import pandas as pd
+import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from ..backbone.places import n_places
 from ..backbone.towers import attention
-from ..contracts import Caption,LabError,RetrievalMethod,cosine_scores,evaluating
-from ..leccr.encoder import LECCR,UNDESCRIBED
+from ..contracts import Caption, LabError, RetrievalMethod, cosine_scores, evaluating
+from ..leccr.encoder import LECCR, UNDESCRIBED
 from ..leccr.interaction import slot_scores
-from .explanation import shared_out,word_spans
-from .gallery import Gallery,caption_features
-from .queries import Query,read_query
+from .explanation import shared_out, word_spans
+from .gallery import Gallery, caption_features
+from .queries import Query, read_query
 from .sources import open_visual
 
 # %% ../../nbs/67_search.slots.ipynb #25e3a2d3
 def has_slots(
-    method:RetrievalMethod # any
-)->bool:
+    method: RetrievalMethod,  # any
+) -> bool:
     "Whether it compares captions with views of a description"
-    return isinstance(method, LECCR) and method.config.descriptions!='none'
+    return isinstance(method, LECCR) and method.config.descriptions != "none"
+
 
 def with_slots(
-    method:RetrievalMethod # any
-)->LECCR:                  # the same
+    method: RetrievalMethod,  # any
+) -> LECCR:  # the same
     "Refuse a method that has no slots"
-    if has_slots(method): return method
-    what = "descriptions 'none'" if isinstance(method, LECCR) else 'one vector a picture'
-    raise LabError(f'{method.name!r} with {what}', 'a LECCR method whose pictures have slots', 'Train one: `dasd-lab train leccr.pictograms --out runs/leccr`; then load_run(\'runs/leccr\').')
+    if has_slots(method):
+        return method
+    what = "descriptions 'none'" if isinstance(method, LECCR) else "one vector a picture"
+    raise LabError(
+        f"{method.name!r} with {what}",
+        "a LECCR method whose pictures have slots",
+        "Train one: `dasd-lab train leccr.pictograms --out runs/leccr`; then load_run('runs/leccr').",
+    )
 
 # %% ../../nbs/67_search.slots.ipynb #ed6c95ad
 @dataclass(frozen=True, eq=False)
 class SlotReading:
     "What the slots of one picture looked at and read"
-    names:tuple[str,...]     # S, such as 'slot 1'
-    description:str          # as the method read it
-    words:tuple[str,...]     # n, of the description
-    read:Tensor|None         # [S, n] shares of attention on them; None: one token stands for all
-    even:Tensor|None         # [n] what each word would have if all tokens were read alike: a word of several pieces has more
-    framing:Tensor|None      # [S] on the start and end tokens
-    maps:Tensor|None         # [S, F, h, w] shares of attention on the places of each frame; None: see `blind`
-    whole:Tensor|None        # [S, F] on the token of the whole picture
-    others:Tensor|None       # [S] on the slots themselves, with co-attention
-    cosines:Tensor           # [2, S, S] between the slots: as read from the description, and as captions are compared with them
-    blind:str = ''           # why there are no maps
+
+    names: tuple[str, ...]  # S, such as 'slot 1'
+    description: str  # as the method read it
+    words: tuple[str, ...]  # n, of the description
+    read: Tensor | None  # [S, n] shares of attention on them; None: one token stands for all
+    even: (
+        Tensor | None
+    )  # [n] what each word would have if all tokens were read alike: a word of several pieces has more
+    framing: Tensor | None  # [S] on the start and end tokens
+    maps: Tensor | None  # [S, F, h, w] shares of attention on the places of each frame; None: see `blind`
+    whole: Tensor | None  # [S, F] on the token of the whole picture
+    others: Tensor | None  # [S] on the slots themselves, with co-attention
+    cosines: Tensor  # [2, S, S] between the slots: as read from the description, and as captions are compared with them
+    blind: str = ""  # why there are no maps
 
     @property
-    def heat(self)->Tensor|None: # [S, h, w], frames added up
+    def heat(self) -> Tensor | None:  # [S, h, w], frames added up
         return None if self.maps is None else self.maps.sum(1)
-    def __repr__(self): return f'{len(self.names)} slots on {self.description!r}: {self.blind or "looking at "+" × ".join(map(str, self.maps.shape[1:]))+" places"}'
+
+    def __repr__(self):
+        return f"{len(self.names)} slots on {self.description!r}: {self.blind or 'looking at ' + ' × '.join(map(str, self.maps.shape[1:])) + ' places'}"
 
 # %% ../../nbs/67_search.slots.ipynb #d2e9569f
-def _columns(gallery:Gallery, picture, description:str|None)->tuple[dict[str,Tensor],str]: # first axis 1
+def _columns(gallery: Gallery, picture, description: str | None) -> tuple[dict[str, Tensor], str]:  # first axis 1
     "What the method is told of a picture, and the description"
     method = gallery.method
     if isinstance(picture, str) and picture in gallery:
-        i = gallery.places[picture]; description = gallery.descriptions[i] if description is None else description
-        found = method.visual_columns(None, [description], {k:v[i:i+1] for k,v in gallery.columns.items()})
-    else: found = method.visual_columns([open_visual(picture)], [description or ''])
-    return {k:v.to(method.backbone.device) for k,v in found.items()},description or UNDESCRIBED
+        i = gallery.places[picture]
+        description = gallery.descriptions[i] if description is None else description
+        found = method.visual_columns(None, [description], {k: v[i : i + 1] for k, v in gallery.columns.items()})
+    else:
+        found = method.visual_columns([open_visual(picture)], [description or ""])
+    return {k: v.to(method.backbone.device) for k, v in found.items()}, description or UNDESCRIBED
 
-def _maps(method:LECCR, columns:dict[str,Tensor], looks:list)->dict: # of `SlotReading`
+
+def _maps(method: LECCR, columns: dict[str, Tensor], looks: list) -> dict:  # of `SlotReading`
     "The attention of the last block on whole, places and slots"
     c = method.config
-    if c.interaction.direction=='c2v': return dict(blind='the picture reads the slots, and no slot looks at the picture (interaction c2v)')
-    if c.vision.reads=='frames': return dict(blind='this method was given one vector a picture or frame, and no places')
-    keep = columns['visual_mask'][0]; weights,n = looks[-1][1][0],len(keep); weights = weights[n:] if c.interaction.direction=='coattention' else weights
-    shares,a = weights[:,:n][:,keep],n_places(method.backbone)
-    shares = shares.reshape(len(shares), -1, a); side = round((a-1)**.5); grid = (side,side) if side*side==a-1 else (1,a-1)
-    return dict(whole=shares[...,0].cpu(), maps=shares[...,1:].unflatten(-1, grid).cpu(), others=weights[:,n:].sum(1).cpu() if c.interaction.direction=='coattention' else None)
+    if c.interaction.direction == "c2v":
+        return dict(blind="the picture reads the slots, and no slot looks at the picture (interaction c2v)")
+    if c.vision.reads == "frames":
+        return dict(blind="this method was given one vector a picture or frame, and no places")
+    keep = columns["visual_mask"][0]
+    weights, n = looks[-1][1][0], len(keep)
+    weights = weights[n:] if c.interaction.direction == "coattention" else weights
+    shares, a = weights[:, :n][:, keep], n_places(method.backbone)
+    shares = shares.reshape(len(shares), -1, a)
+    side = round((a - 1) ** 0.5)
+    grid = (side, side) if side * side == a - 1 else (1, a - 1)
+    return dict(
+        whole=shares[..., 0].cpu(),
+        maps=shares[..., 1:].unflatten(-1, grid).cpu(),
+        others=weights[:, n:].sum(1).cpu() if c.interaction.direction == "coattention" else None,
+    )
 
 # %% ../../nbs/67_search.slots.ipynb #6e16d5f9
-def _words(method:LECCR, description:str, n_views:int, reads:list)->dict: # of `SlotReading`
+def _words(method: LECCR, description: str, n_views: int, reads: list) -> dict:  # of `SlotReading`
     "Attention on pieces, given to the words they lie in"
-    frozen = method.config.description_encoder=='frozen'; tokenizer = method.backbone.tokenizer if frozen else method.tokenizer
-    end = int(method.tokens([description], descriptions=True)[1]); first = int(tokenizer.names[0] is not None)
-    offsets = tokenizer.tokenizer.encode(description, add_special_tokens=False).offsets[:end-first]; spans = word_spans(description, 'en')
-    kind = method.config.descriptions; words = tuple(description[a:b] for a,b in spans)
-    on = reads[-1][1][0].cpu() if kind=='slots' else torch.full((1,end+1), 1/(end+1)) if kind=='mean' else torch.eye(end+1)[:n_views] if kind=='tokens' else None
-    names = tuple(f'slot {i+1}' for i in range(n_views)) if kind=='slots' else dict(first=('first token',), mean=('mean of the tokens',)).get(kind) or tuple(
-        'start' if i<first else 'end' if i>=end else description[slice(*offsets[i-first])] for i in range(n_views))
-    if on is None: return dict(names=names, words=words, read=None, even=None, framing=None)
-    *read,even = torch.tensor([shared_out(row[first:end].tolist(), offsets, spans) for row in (*on, torch.full((end+1,), 1/(end+1)))]).reshape(-1, len(spans))
-    return dict(names=names, words=words, read=torch.stack(read), even=even, framing=1-on[:,first:end].sum(1))
+    frozen = method.config.description_encoder == "frozen"
+    tokenizer = method.backbone.tokenizer if frozen else method.tokenizer
+    end = int(method.tokens([description], descriptions=True)[1])
+    first = int(tokenizer.names[0] is not None)
+    offsets = tokenizer.tokenizer.encode(description, add_special_tokens=False).offsets[: end - first]
+    spans = word_spans(description, "en")
+    kind = method.config.descriptions
+    words = tuple(description[a:b] for a, b in spans)
+    on = (
+        reads[-1][1][0].cpu()
+        if kind == "slots"
+        else torch.full((1, end + 1), 1 / (end + 1))
+        if kind == "mean"
+        else torch.eye(end + 1)[:n_views]
+        if kind == "tokens"
+        else None
+    )
+    names = (
+        tuple(f"slot {i + 1}" for i in range(n_views))
+        if kind == "slots"
+        else dict(first=("first token",), mean=("mean of the tokens",)).get(kind)
+        or tuple(
+            "start" if i < first else "end" if i >= end else description[slice(*offsets[i - first])]
+            for i in range(n_views)
+        )
+    )
+    if on is None:
+        return dict(names=names, words=words, read=None, even=None, framing=None)
+    *read, even = torch.tensor(
+        [shared_out(row[first:end].tolist(), offsets, spans) for row in (*on, torch.full((end + 1,), 1 / (end + 1)))]
+    ).reshape(-1, len(spans))
+    return dict(names=names, words=words, read=torch.stack(read), even=even, framing=1 - on[:, first:end].sum(1))
 
 # %% ../../nbs/67_search.slots.ipynb #119f18f1
 @torch.no_grad()
 def read_slots(
-    gallery:Gallery,            # of a method with slots
-    picture,                    # an id of the gallery, or a picture of any kind
-    description:str|None=None   # of the picture; None: the gallery's
-)->SlotReading:
+    gallery: Gallery,  # of a method with slots
+    picture,  # an id of the gallery, or a picture of any kind
+    description: str | None = None,  # of the picture; None: the gallery's
+) -> SlotReading:
     "What each slot of a picture looked at and read"
-    method = with_slots(gallery.method); columns,told = _columns(gallery, picture, description); looks,reads = [],[]
+    method = with_slots(gallery.method)
+    columns, told = _columns(gallery, picture, description)
+    looks, reads = [], []
     with evaluating(method):
         with attention(method.backbone.device):
             found = method.visual_features(columns, looks)
-            if method.visual.slots is not None: tokens,mask = method.described(columns, 1); method.visual.slots(method.visual.projection(tokens), mask, reads)
-    slots = [normalize(found[k][0].float().cpu(), dim=-1) for k in ('semantic_slots','slot_features')]
-    seen = _maps(method, columns, looks); seen = dict(maps=None, whole=None, others=None) | seen
-    return SlotReading(description=told, cosines=torch.stack([s@s.T for s in slots]), **_words(method, told, len(slots[0]), reads), **seen)
+            if method.visual.slots is not None:
+                tokens, mask = method.described(columns, 1)
+                method.visual.slots(method.visual.projection(tokens), mask, reads)
+    slots = [normalize(found[k][0].float().cpu(), dim=-1) for k in ("semantic_slots", "slot_features")]
+    seen = _maps(method, columns, looks)
+    seen = dict(maps=None, whole=None, others=None) | seen
+    return SlotReading(
+        description=told,
+        cosines=torch.stack([s @ s.T for s in slots]),
+        **_words(method, told, len(slots[0]), reads),
+        **seen,
+    )
 
 # %% ../../nbs/67_search.slots.ipynb #b164da4d
 @dataclass(frozen=True, eq=False)
 class SlotMatches:
     "A query, and how it fits some pictures and each of their slots"
-    query:Query            # as it was understood
-    ids:tuple[str,...]     # N pictures
-    whole:Tensor           # [N] similarity with the whole picture, S_g
-    slots:Tensor           # [N, S] with every slot; −inf where a picture has fewer
-    score:Tensor           # [N] as the method scores
-    beta:float             # share of `whole` in the score
+
+    query: Query  # as it was understood
+    ids: tuple[str, ...]  # N pictures
+    whole: Tensor  # [N] similarity with the whole picture, S_g
+    slots: Tensor  # [N, S] with every slot; −inf where a picture has fewer
+    score: Tensor  # [N] as the method scores
+    beta: float  # share of `whole` in the score
 
     @property
-    def best(self)->list[int]: # N, which slot
+    def best(self) -> list[int]:  # N, which slot
         return self.slots.argmax(1).tolist()
+
 
 @torch.no_grad()
 def match_slots(
-    gallery:Gallery,          # of a method with slots
-    text:str,                 # the query, as typed
-    ids:str|Sequence[str],    # of the gallery
-    language:str|None=None    # ISO 639-1; None: recognised
-)->SlotMatches:
+    gallery: Gallery,  # of a method with slots
+    text: str,  # the query, as typed
+    ids: str | Sequence[str],  # of the gallery
+    language: str | None = None,  # ISO 639-1; None: recognised
+) -> SlotMatches:
     "How well a query fits each slot"
-    method = with_slots(gallery.method); gallery._not_empty(); ids = (ids,) if isinstance(ids, str) else tuple(ids)
-    if lost := [i for i in ids if i not in gallery]: raise LabError(f'the picture {lost[0]!r}', f'one of the {len(gallery):,} of the gallery', 'Check the id.')
-    query = read_query(text, method, language); vector = caption_features(method, [Caption(query.encoded, query.language, '')])
-    seen = {k:v[[gallery.places[i] for i in ids]] for k,v in gallery.visuals.items()}; mask = seen.get('slot_mask')
-    each = [slot_scores(vector, seen['slots'][:,k:k+1], None if mask is None else mask[:,k:k+1], method.config.similarity)[0] for k in range(seen['slots'].shape[1])]
+    method = with_slots(gallery.method)
+    gallery._not_empty()
+    ids = (ids,) if isinstance(ids, str) else tuple(ids)
+    if lost := [i for i in ids if i not in gallery]:
+        raise LabError(f"the picture {lost[0]!r}", f"one of the {len(gallery):,} of the gallery", "Check the id.")
+    query = read_query(text, method, language)
+    vector = caption_features(method, [Caption(query.encoded, query.language, "")])
+    seen = {k: v[[gallery.places[i] for i in ids]] for k, v in gallery.visuals.items()}
+    mask = seen.get("slot_mask")
+    each = [
+        slot_scores(
+            vector, seen["slots"][:, k : k + 1], None if mask is None else mask[:, k : k + 1], method.config.similarity
+        )[0]
+        for k in range(seen["slots"].shape[1])
+    ]
     whole = cosine_scores(vector, seen)[0]
     return SlotMatches(query, ids, whole, torch.stack(each, 1), method.score(vector, seen)[0], method.config.beta)
 
@@ -148,72 +217,124 @@ def match_slots(
 @dataclass(frozen=True, eq=False)
 class SlotWins:
     "Which slot of its own picture each caption fits best"
-    captions:tuple[Caption,...] # asked
-    winners:Tensor              # [n] which slot
-    lead:Tensor                 # [n] its similarity less that of the second; 0 where there is one slot
-    n_slots:int                 # S
+
+    captions: tuple[Caption, ...]  # asked
+    winners: Tensor  # [n] which slot
+    lead: Tensor  # [n] its similarity less that of the second; 0 where there is one slot
+    n_slots: int  # S
 
     @property
-    def counts(self)->pd.DataFrame: # a row a language, a column a slot
-        rows = {l: Counter(w for w,c in zip(self.winners.tolist(), self.captions) if c.language==l) for l in dict.fromkeys(c.language for c in self.captions)}
-        return pd.DataFrame([[n[k] for k in range(self.n_slots)] for n in rows.values()], list(rows), [f'slot {k+1}' for k in range(self.n_slots)])
+    def counts(self) -> pd.DataFrame:  # a row a language, a column a slot
+        rows = {
+            l: Counter(w for w, c in zip(self.winners.tolist(), self.captions) if c.language == l)
+            for l in dict.fromkeys(c.language for c in self.captions)
+        }
+        return pd.DataFrame(
+            [[n[k] for k in range(self.n_slots)] for n in rows.values()],
+            list(rows),
+            [f"slot {k + 1}" for k in range(self.n_slots)],
+        )
+
     @property
-    def agreement(self)->tuple[float,float]|None: # share of pairs, and what chance would give; None without pairs
+    def agreement(self) -> tuple[float, float] | None:  # share of pairs, and what chance would give; None without pairs
         "How often two languages choose the same slot of a picture"
-        by,shares = {},self.counts.div(self.counts.sum(axis=1), axis=0)
-        for w,c in zip(self.winners.tolist(), self.captions): by.setdefault(c.visual_id, []).append((c.language,w))
-        pairs = [(a,b) for told in by.values() for a,b in combinations(told, 2) if a[0]!=b[0]]
-        if not pairs: return None
-        return sum(a[1]==b[1] for a,b in pairs)/len(pairs),sum(float(shares.loc[a[0]]@shares.loc[b[0]]) for a,b in pairs)/len(pairs)
+        by, shares = {}, self.counts.div(self.counts.sum(axis=1), axis=0)
+        for w, c in zip(self.winners.tolist(), self.captions):
+            by.setdefault(c.visual_id, []).append((c.language, w))
+        pairs = [(a, b) for told in by.values() for a, b in combinations(told, 2) if a[0] != b[0]]
+        if not pairs:
+            return None
+        return sum(a[1] == b[1] for a, b in pairs) / len(pairs), sum(
+            float(shares.loc[a[0]] @ shares.loc[b[0]]) for a, b in pairs
+        ) / len(pairs)
+
 
 @torch.no_grad()
 def slot_wins(
-    gallery:Gallery,            # of a method with slots
-    captions:Sequence[Caption]  # whose pictures are in it
-)->SlotWins:
+    gallery: Gallery,  # of a method with slots
+    captions: Sequence[Caption],  # whose pictures are in it
+) -> SlotWins:
     "Which slot of its own picture each caption fits best"
-    method = fixed_slots(gallery); captions = [c for c in captions if c.visual_id in gallery]
-    if not captions: raise LabError('no captions of pictures in this gallery', 'some, in languages the method reads', 'Give a corpus, or add captions to the gallery.')
-    text = normalize(caption_features(method, captions), dim=-1); slots = gallery.visuals['slots'][[gallery.places[c.visual_id] for c in captions]]
-    each = (text[:,None]*(normalize(slots, dim=-1) if method.config.similarity=='cosine' else slots)).sum(-1); best,which = each.topk(min(2, each.shape[1]), dim=1)
-    return SlotWins(tuple(captions), which[:,0], best[:,0]-best[:,-1], each.shape[1])
+    method = fixed_slots(gallery)
+    captions = [c for c in captions if c.visual_id in gallery]
+    if not captions:
+        raise LabError(
+            "no captions of pictures in this gallery",
+            "some, in languages the method reads",
+            "Give a corpus, or add captions to the gallery.",
+        )
+    text = normalize(caption_features(method, captions), dim=-1)
+    slots = gallery.visuals["slots"][[gallery.places[c.visual_id] for c in captions]]
+    each = (text[:, None] * (normalize(slots, dim=-1) if method.config.similarity == "cosine" else slots)).sum(-1)
+    best, which = each.topk(min(2, each.shape[1]), dim=1)
+    return SlotWins(tuple(captions), which[:, 0], best[:, 0] - best[:, -1], each.shape[1])
 
-def fixed_slots(gallery:Gallery)->LECCR:
+
+def fixed_slots(gallery: Gallery) -> LECCR:
     "Refuse a method whose pictures have views that differ in number"
     method = with_slots(gallery.method)
-    if method.config.descriptions=='tokens': raise LabError('a view for each token of a description', 'as many for every picture', "Ask of one picture, or take a method with `descriptions` 'slots'.")
+    if method.config.descriptions == "tokens":
+        raise LabError(
+            "a view for each token of a description",
+            "as many for every picture",
+            "Ask of one picture, or take a method with `descriptions` 'slots'.",
+        )
     return method
 
 # %% ../../nbs/67_search.slots.ipynb #089e7b7b
 def slot_cosines(
-    gallery:Gallery # of a method with slots
-)->Tensor:          # [S, S]
+    gallery: Gallery,  # of a method with slots
+) -> Tensor:  # [S, S]
     "Cosines between the slots of a picture as captions are compared with them, mean over the gallery"
-    fixed_slots(gallery); gallery._not_empty(); slots = normalize(gallery.visuals['slots'], dim=-1)
-    return torch.einsum('nse,nte->st', slots, slots)/len(slots)
+    fixed_slots(gallery)
+    gallery._not_empty()
+    slots = normalize(gallery.visuals["slots"], dim=-1)
+    return torch.einsum("nse,nte->st", slots, slots) / len(slots)
+
 
 def content_words(
-    captions:Sequence[Caption], # in one language
-    language:str,               # ISO 639-1
-    most:float=.1,              # share of the captions that a word may be in; those in more are left out
-    n:int=400                   # words at most, the frequent ones first
-)->list[str]:
+    captions: Sequence[Caption],  # in one language
+    language: str,  # ISO 639-1
+    most: float = 0.1,  # share of the captions that a word may be in; those in more are left out
+    n: int = 400,  # words at most, the frequent ones first
+) -> list[str]:
     "Words of captions, without those that are in many, nor signs"
-    seen = Counter(w for c in captions for w in {c.text[a:b].lower() for a,b in word_spans(c.text, language)} if any(map(str.isalpha, w)))
-    return [w for w,k in sorted(seen.items(), key=lambda wk: (-wk[1],wk[0])) if k<=max(1, most*len(captions))][:n]
+    seen = Counter(
+        w
+        for c in captions
+        for w in {c.text[a:b].lower() for a, b in word_spans(c.text, language)}
+        if any(map(str.isalpha, w))
+    )
+    return [w for w, k in sorted(seen.items(), key=lambda wk: (-wk[1], wk[0])) if k <= max(1, most * len(captions))][:n]
+
 
 @torch.no_grad()
 def nearest_to_slots(
-    gallery:Gallery,        # of a method with slots
-    picture:str,            # an id of the gallery
-    captions:Sequence[Caption], # sentences or words to choose from
-    k:int=5,                # how many a slot
-    by:str='similarity'     # or 'more'
-)->pd.DataFrame:            # slot, text, language, similarity, more
+    gallery: Gallery,  # of a method with slots
+    picture: str,  # an id of the gallery
+    captions: Sequence[Caption],  # sentences or words to choose from
+    k: int = 5,  # how many a slot
+    by: str = "similarity",  # or 'more'
+) -> pd.DataFrame:  # slot, text, language, similarity, more
     "Sentences or words that are nearest to each slot"
-    if not captions: raise LabError('nothing to choose from', 'sentences or words', 'Give captions=[…].')
-    visual = gallery.picture_visuals(picture); mask = visual.get('slot_mask'); slots = visual['slots'][0] if mask is None else visual['slots'][0][mask[0]]
-    near = normalize(caption_features(with_slots(gallery.method), captions), dim=-1)@normalize(slots, dim=-1).T; more = near-near.mean(1, keepdim=True)
+    if not captions:
+        raise LabError("nothing to choose from", "sentences or words", "Give captions=[…].")
+    visual = gallery.picture_visuals(picture)
+    mask = visual.get("slot_mask")
+    slots = visual["slots"][0] if mask is None else visual["slots"][0][mask[0]]
+    near = normalize(caption_features(with_slots(gallery.method), captions), dim=-1) @ normalize(slots, dim=-1).T
+    more = near - near.mean(1, keepdim=True)
     rank = dict(similarity=near, more=more)[by]
-    return pd.DataFrame([dict(slot=s, text=captions[i].text, language=captions[i].language, similarity=float(near[i,s]), more=float(more[i,s]))
-                         for s in range(len(slots)) for i in rank[:,s].topk(min(k, len(captions))).indices.tolist()])
+    return pd.DataFrame(
+        [
+            dict(
+                slot=s,
+                text=captions[i].text,
+                language=captions[i].language,
+                similarity=float(near[i, s]),
+                more=float(more[i, s]),
+            )
+            for s in range(len(slots))
+            for i in rank[:, s].topk(min(k, len(captions))).indices.tolist()
+        ]
+    )

@@ -7,117 +7,178 @@ __all__ = ['is_clip', 'open_picture', 'open_visual', 'thumbnail', 'data_address'
            'picture_sources', 'readable']
 
 # %% ../../nbs/602_search.sources.ipynb #ea3620b7
-import base64,io,os
-from collections.abc import Callable,Iterable,Iterator,Mapping,Sequence
+import base64
+import io
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from PIL import Image
 from torch import Tensor
 
 from ..contracts import LabError
-from ..corpora.clips import CLIP_SUFFIXES,read_clip
-from ..corpora.visuals import PICTURE_SUFFIXES,Visual,Visuals,read_picture
+from ..corpora.clips import CLIP_SUFFIXES, read_clip
+from ..corpora.visuals import PICTURE_SUFFIXES, Visual, Visuals, read_picture
 
 # %% ../../nbs/602_search.sources.ipynb #996a0d19
 def is_clip(
-    source # anything
-)->bool:
+    source,  # anything
+) -> bool:
     "Whether it is the path of a video file, by its ending"
-    return isinstance(source, (str,Path)) and Path(source).suffix.lower() in CLIP_SUFFIXES
+    return isinstance(source, (str, Path)) and Path(source).suffix.lower() in CLIP_SUFFIXES
+
 
 def open_picture(
-    source # a path, bytes, a PIL picture, an array or tensor [H, W, 3], or a visual with `frames`
-)->Image.Image: # RGB
+    source,  # a path, bytes, a PIL picture, an array or tensor [H, W, 3], or a visual with `frames`
+) -> Image.Image:  # RGB
     "One picture, whatever it comes as; of a clip, its middle frame"
-    if is_clip(source): source = read_clip(source, 1)[0]
-    if hasattr(source, 'frames'): source = source.frames[len(source.frames)//2]
+    if is_clip(source):
+        source = read_clip(source, 1)[0]
+    if hasattr(source, "frames"):
+        source = source.frames[len(source.frames) // 2]
     return read_picture(source.detach().cpu().numpy() if isinstance(source, Tensor) else source)
 
+
 def open_visual(
-    source # as for `open_picture`
-)->Image.Image|Visual:
+    source,  # as for `open_picture`
+) -> Image.Image | Visual:
     "What the image tower is given: a clip with its frames, anything else as one picture"
-    if is_clip(source): source = Visual(Path(source).name, read_clip(source))
-    return source if hasattr(source, 'frames') and len(source.frames)>1 else open_picture(source)
+    if is_clip(source):
+        source = Visual(Path(source).name, read_clip(source))
+    return source if hasattr(source, "frames") and len(source.frames) > 1 else open_picture(source)
 
 # %% ../../nbs/602_search.sources.ipynb #5ef44ae0
 def thumbnail(
-    picture:Image.Image, # any size
-    size:int=256         # longest side, pixels
-)->bytes:                # WebP
+    picture: Image.Image,  # any size
+    size: int = 256,  # longest side, pixels
+) -> bytes:  # WebP
     "A small copy of a picture for showing; pixel art is enlarged with its edges kept"
     if max(picture.size) < size:
-        grow = size//max(picture.size); small = picture.resize((picture.width*grow,picture.height*grow), Image.Resampling.NEAREST)
-    else: small = picture.copy(); small.thumbnail((size,size), Image.Resampling.LANCZOS)
-    to = io.BytesIO(); small.save(to, 'WEBP', quality=80, method=1); return to.getvalue()
+        grow = size // max(picture.size)
+        small = picture.resize((picture.width * grow, picture.height * grow), Image.Resampling.NEAREST)
+    else:
+        small = picture.copy()
+        small.thumbnail((size, size), Image.Resampling.LANCZOS)
+    to = io.BytesIO()
+    small.save(to, "WEBP", quality=80, method=1)
+    return to.getvalue()
+
 
 def data_address(
-    kept:bytes # WebP
-)->str:
+    kept: bytes,  # WebP
+) -> str:
     "A picture as an address that needs no file"
-    return 'data:image/webp;base64,'+base64.b64encode(kept).decode()
+    return "data:image/webp;base64," + base64.b64encode(kept).decode()
+
 
 class Thumbnails(dict):
     "id → WebP; painted when first asked for, where `paint` says how"
-    def __init__(self): super().__init__(); self.paint:dict[str,Callable[[str],Image.Image]] = {}
-    def __missing__(self, id:str)->bytes: self[id] = thumbnail(self.paint.pop(id)(id)); return self[id]
-    def __contains__(self, id)->bool: return super().__contains__(id) or id in self.paint
+
+    def __init__(self):
+        super().__init__()
+        self.paint: dict[str, Callable[[str], Image.Image]] = {}
+
+    def __missing__(self, id: str) -> bytes:
+        self[id] = thumbnail(self.paint.pop(id)(id))
+        return self[id]
+
+    def __contains__(self, id) -> bool:
+        return super().__contains__(id) or id in self.paint
 
 # %% ../../nbs/602_search.sources.ipynb #b43c5090
 def picture_files(
-    folder:str|Path # with pictures and clips, in folders of any depth
-)->dict[str,tuple[int,float]|None]: # path below it, with /, sorted → bytes, time of the last change; None: a link to nowhere. Links to folders are not followed
+    folder: str | Path,  # with pictures and clips, in folders of any depth
+) -> dict[
+    str, tuple[int, float] | None
+]:  # path below it, with /, sorted → bytes, time of the last change; None: a link to nowhere. Links to folders are not followed
     "The files of a folder that are pictures or clips, by their endings"
-    folder,found = Path(folder),{}
-    if not folder.is_dir(): raise LabError(f'{folder}: no folder there', 'a folder of pictures or clips', 'Check the path.')
-    for at,folders,names in os.walk(folder):
-        folders[:] = [f for f in folders if not f.startswith('.')]
+    folder, found = Path(folder), {}
+    if not folder.is_dir():
+        raise LabError(f"{folder}: no folder there", "a folder of pictures or clips", "Check the path.")
+    for at, folders, names in os.walk(folder):
+        folders[:] = [f for f in folders if not f.startswith(".")]
         for name in names:
-            if not name.startswith('.') and Path(name).suffix.lower() in PICTURE_SUFFIXES+CLIP_SUFFIXES:
-                path = Path(at)/name; below = path.relative_to(folder).as_posix()
-                try: s = path.stat(); found[below] = s.st_size,s.st_mtime
-                except OSError: found[below] = None
+            if not name.startswith(".") and Path(name).suffix.lower() in PICTURE_SUFFIXES + CLIP_SUFFIXES:
+                path = Path(at) / name
+                below = path.relative_to(folder).as_posix()
+                try:
+                    s = path.stat()
+                    found[below] = s.st_size, s.st_mtime
+                except OSError:
+                    found[below] = None
     return dict(sorted(found.items()))
 
 # %% ../../nbs/602_search.sources.ipynb #3f7239e0
 def picture_sources(
-    pictures:Iterable|str|Path, # a folder, or pictures of any kind
-    ids:Sequence[str]|None=None, # names; None: found
-    n_known:int=0,              # pictures there already, for numbering
-    taken:Callable[[list[str]],Iterable[str]]=lambda names: () # which of some names the gallery has
-)->tuple[Sequence,list[str]]:   # sources, read when asked for; ids
+    pictures: Iterable | str | Path,  # a folder, or pictures of any kind
+    ids: Sequence[str] | None = None,  # names; None: found
+    n_known: int = 0,  # pictures there already, for numbering
+    taken: Callable[[list[str]], Iterable[str]] = lambda names: (),  # which of some names the gallery has
+) -> tuple[Sequence, list[str]]:  # sources, read when asked for; ids
     "What to read, and what to call it"
-    if isinstance(pictures, (str,Path)):
+    if isinstance(pictures, (str, Path)):
         folder = Path(pictures)
-        if not folder.exists(): raise LabError(f'{folder}: nothing there', 'a folder of pictures or clips, or one of them', 'Check the path.')
-        names = list(picture_files(folder)) if folder.is_dir() else [folder.name]; pictures = [folder/n for n in names] if folder.is_dir() else [folder]
-        if not pictures: raise LabError(f'{folder}: no picture files', f'files that end in {", ".join(PICTURE_SUFFIXES+CLIP_SUFFIXES)}', 'Check the folder.')
+        if not folder.exists():
+            raise LabError(
+                f"{folder}: nothing there", "a folder of pictures or clips, or one of them", "Check the path."
+            )
+        names = list(picture_files(folder)) if folder.is_dir() else [folder.name]
+        pictures = [folder / n for n in names] if folder.is_dir() else [folder]
+        if not pictures:
+            raise LabError(
+                f"{folder}: no picture files",
+                f"files that end in {', '.join(PICTURE_SUFFIXES + CLIP_SUFFIXES)}",
+                "Check the folder.",
+            )
         ids = names if ids is None else ids
-    if isinstance(pictures, (Image.Image,bytes,bytearray)) or hasattr(pictures, 'frames') or getattr(pictures, 'ndim', 0)==3: pictures = [pictures]
-    if isinstance(pictures, Mapping): pictures,ids = list(pictures.values()),list(pictures) if ids is None else ids
-    sources = pictures if hasattr(pictures, '__getitem__') and hasattr(pictures, '__len__') else list(pictures)
-    if ids is None and not (ids := getattr(sources, 'ids', None)):
-        ids = [str(s.id) if hasattr(s, 'frames') else Path(s).name if isinstance(s, (str,Path)) else None for s in sources]; free = _free(n_known, ids.count(None), taken); ids = [next(free) if i is None else i for i in ids]
+    if (
+        isinstance(pictures, (Image.Image, bytes, bytearray))
+        or hasattr(pictures, "frames")
+        or getattr(pictures, "ndim", 0) == 3
+    ):
+        pictures = [pictures]
+    if isinstance(pictures, Mapping):
+        pictures, ids = list(pictures.values()), list(pictures) if ids is None else ids
+    sources = pictures if hasattr(pictures, "__getitem__") and hasattr(pictures, "__len__") else list(pictures)
+    if ids is None and not (ids := getattr(sources, "ids", None)):
+        ids = [
+            str(s.id) if hasattr(s, "frames") else Path(s).name if isinstance(s, (str, Path)) else None for s in sources
+        ]
+        free = _free(n_known, ids.count(None), taken)
+        ids = [next(free) if i is None else i for i in ids]
     ids = [str(i) for i in ids]
-    if len(ids) != len(sources): raise LabError(f'{len(ids)} ids for {len(sources)} pictures', 'one a picture', 'Leave ids out to have them made.')
-    return sources,ids
+    if len(ids) != len(sources):
+        raise LabError(
+            f"{len(ids)} ids for {len(sources)} pictures", "one a picture", "Leave ids out to have them made."
+        )
+    return sources, ids
 
-def _free(n_known:int, n:int, taken:Callable)->Iterator[str]: # the first n numbers behind n_known that no picture has
+
+def _free(
+    n_known: int, n: int, taken: Callable
+) -> Iterator[str]:  # the first n numbers behind n_known that no picture has
     while n:
-        some = [f'picture-{n_known+i+1:05d}' for i in range(n)]; n_known += n; had = set(taken(some)); some = [s for s in some if s not in had]; n -= len(some); yield from some
+        some = [f"picture-{n_known + i + 1:05d}" for i in range(n)]
+        n_known += n
+        had = set(taken(some))
+        some = [s for s in some if s not in had]
+        n -= len(some)
+        yield from some
 
 # %% ../../nbs/602_search.sources.ipynb #dabc6314
 def readable(
-    sources:Sequence,   # whatever `open_visual` takes; each is asked for by itself
-    ids:Sequence[str],  # their names
-    skip_bad:bool,      # list what cannot be read instead of stopping
-    part:slice=slice(None) # which of them
-)->tuple[dict[str,Image.Image|Visual],dict[str,str]]: # id → picture or clip, id → what was wrong
+    sources: Sequence,  # whatever `open_visual` takes; each is asked for by itself
+    ids: Sequence[str],  # their names
+    skip_bad: bool,  # list what cannot be read instead of stopping
+    part: slice = slice(None),  # which of them
+) -> tuple[dict[str, Image.Image | Visual], dict[str, str]]:  # id → picture or clip, id → what was wrong
     "What could be read, and why the others could not"
-    good,bad = {},{}
+    good, bad = {}, {}
     for i in range(*part.indices(len(ids))):
-        try: good[ids[i]] = open_visual(sources[i])
+        try:
+            good[ids[i]] = open_visual(sources[i])
         except LabError as e:
-            if not skip_bad: raise
+            if not skip_bad:
+                raise
             bad[ids[i]] = e.given
-    return good,bad
+    return good, bad

@@ -6,13 +6,19 @@
 __all__ = ['DEEPEST', 'seen_as', 'StoredGallery', 'Looked']
 
 # %% ../../nbs/608_search.stored.ipynb #6df603de
-import copy,hashlib,json,os,warnings
-from collections.abc import Callable,Iterable,Iterator,Mapping,Sequence
+import copy
+import hashlib
+import json
+import os
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass,field
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np,pandas as pd,torch
+import numpy as np
+import pandas as pd
+import torch
 from fastcore.basics import patch
 from filelock import FileLock
 from PIL import Image
@@ -21,339 +27,634 @@ from torch.nn.functional import normalize
 
 from ..backbone.places import joined
 from ..backbone.towers import fingerprint
-from ..contracts import LabError,RetrievalMethod,cosine_scores,evaluating
-from ..corpora.descriptions import Captioner,asked_texts
-from .engine import Engine,checked_rows
-from .filters import FACTS,Column,read_filter
-from .gallery import Gallery,Hit,Hits,counted,pixels_of
+from ..contracts import LabError, RetrievalMethod, cosine_scores, evaluating
+from ..corpora.descriptions import Captioner, asked_texts
+from .engine import Engine, checked_rows
+from .filters import FACTS, Column, read_filter
+from .gallery import Gallery, Hit, Hits, counted, pixels_of
 from .lance import LanceEngine
-from .queries import read_query,supported_languages
-from .reading import BUILT_IN,ReadAhead,escaped
-from .sources import open_visual,picture_sources,thumbnail
+from .queries import read_query, supported_languages
+from .reading import BUILT_IN, ReadAhead, escaped
+from .sources import open_visual, picture_sources, thumbnail
 from .thumbnails import StoredThumbnails
 from ..storage import write_json
 
 # %% ../../nbs/608_search.stored.ipynb #9fe5767c
 def seen_as(
-    method:RetrievalMethod # any
-)->str:                    # 12 hexadecimal digits
+    method: RetrievalMethod,  # any
+) -> str:  # 12 hexadecimal digits
     "The name under which a method's vectors of pictures are kept"
-    side = method.visual_side; return hashlib.sha256(f'{getattr(side, "name", "")} {fingerprint(side)}'.encode()).hexdigest()[:12]
+    side = method.visual_side
+    return hashlib.sha256(f"{getattr(side, 'name', '')} {fingerprint(side)}".encode()).hexdigest()[:12]
 
-DEEPEST = 10_000 # the last place that can be asked for
+
+DEEPEST = 10_000  # the last place that can be asked for
+
 
 class StoredGallery:
     "Pictures on disk that a method can search; made where the folder is new"
-    def __init__(self,
-        folder:str|Path,        # of the gallery
-        method:RetrievalMethod, # trained; its backbone sees the pictures
-        columns:Mapping[str,str]|None=None, # facts of your own, name → text, integer, number or flag; None: none, or those that are there
-        engine:Engine|None=None, # what keeps vectors and facts; None: a table of LanceDB in the folder
-        head:int=200            # pictures that a method with a score of its own looks at closely, the best by the cosine with its `first_features`
+
+    def __init__(
+        self,
+        folder: str | Path,  # of the gallery
+        method: RetrievalMethod,  # trained; its backbone sees the pictures
+        columns: Mapping[str, str]
+        | None = None,  # facts of your own, name → text, integer, number or flag; None: none, or those that are there
+        engine: Engine | None = None,  # what keeps vectors and facts; None: a table of LanceDB in the folder
+        head: int = 200,  # pictures that a method with a score of its own looks at closely, the best by the cosine with its `first_features`
     ):
-        self.folder,self.method,self.head,self.way = Path(folder),method,head,seen_as(method); about = self.folder/'gallery.json'; own = [Column(n, k) for n,k in (columns or {}).items()]
-        self.skipped:list[tuple[str,str]] = []; self._known,self._alone = (None,{}),FileLock(f'{about}.lock') # what could not be read, and why
-        if taken := [c.name for c in own if c.kind not in FACTS or c.name in {b.name for b in BUILT_IN} or c.name=='id']: raise LabError(f'a column {taken[0]!r}', f'one of {", ".join(FACTS)}, with a name other than id, {", ".join(b.name for b in BUILT_IN)}', 'Rename it.')
+        self.folder, self.method, self.head, self.way = Path(folder), method, head, seen_as(method)
+        about = self.folder / "gallery.json"
+        own = [Column(n, k) for n, k in (columns or {}).items()]
+        self.skipped: list[tuple[str, str]] = []
+        self._known, self._alone = (None, {}), FileLock(f"{about}.lock")  # what could not be read, and why
+        if taken := [
+            c.name for c in own if c.kind not in FACTS or c.name in {b.name for b in BUILT_IN} or c.name == "id"
+        ]:
+            raise LabError(
+                f"a column {taken[0]!r}",
+                f"one of {', '.join(FACTS)}, with a name other than id, {', '.join(b.name for b in BUILT_IN)}",
+                "Rename it.",
+            )
         if not about.is_file():
-            if self.folder.exists() and any(not p.name.startswith(('gallery.json','.gallery.json')) for p in self.folder.iterdir()): raise LabError(f'{folder}, which holds something else', 'a new folder, or a gallery that the lab keeps on disk', 'Choose another place; one that Gallery.save wrote is read by Gallery.load.')
+            if self.folder.exists() and any(
+                not p.name.startswith(("gallery.json", ".gallery.json")) for p in self.folder.iterdir()
+            ):
+                raise LabError(
+                    f"{folder}, which holds something else",
+                    "a new folder, or a gallery that the lab keeps on disk",
+                    "Choose another place; one that Gallery.save wrote is read by Gallery.load.",
+                )
             self.folder.mkdir(parents=True, exist_ok=True)
-            with self._alone: about.is_file() or write_json(dict(kind='stored gallery', version=1, engine=type(engine).__name__ if engine else 'LanceEngine', columns={}, ways={}), about)
-        if engine and type(engine).__name__!=self._about['engine']: raise LabError(f'the engine {type(engine).__name__} for a gallery in {self._about["engine"]}', 'the same', 'Open it as it was made.')
-        self._about; self.engine = engine or LanceEngine(self.folder/'index'); self.thumbnails = StoredThumbnails(self.folder/'thumbnails.sqlite'); there = self.engine.columns
-        if odd := [c for c in own if there.get(c.name, c)!=c]: raise LabError(f'{odd[0].name} as {odd[0].kind}', f'{there[odd[0].name].kind}, as it is in this gallery', 'Name the new column otherwise.')
-        if any(c.name not in there for c in BUILT_IN) or any(c.name not in self._about['columns'] for c in own):
+            with self._alone:
+                about.is_file() or write_json(
+                    dict(
+                        kind="stored gallery",
+                        version=1,
+                        engine=type(engine).__name__ if engine else "LanceEngine",
+                        columns={},
+                        ways={},
+                    ),
+                    about,
+                )
+        if engine and type(engine).__name__ != self._about["engine"]:
+            raise LabError(
+                f"the engine {type(engine).__name__} for a gallery in {self._about['engine']}",
+                "the same",
+                "Open it as it was made.",
+            )
+        self._about
+        self.engine = engine or LanceEngine(self.folder / "index")
+        self.thumbnails = StoredThumbnails(self.folder / "thumbnails.sqlite")
+        there = self.engine.columns
+        if odd := [c for c in own if there.get(c.name, c) != c]:
+            raise LabError(
+                f"{odd[0].name} as {odd[0].kind}",
+                f"{there[odd[0].name].kind}, as it is in this gallery",
+                "Name the new column otherwise.",
+            )
+        if any(c.name not in there for c in BUILT_IN) or any(c.name not in self._about["columns"] for c in own):
             with self._noting() as now:
-                for c in (*BUILT_IN,*own):
-                    if c.name not in self.engine.columns: self.engine.add_column(c)
-                now['columns'] |= {c.name:c.kind for c in own}
+                for c in (*BUILT_IN, *own):
+                    if c.name not in self.engine.columns:
+                        self.engine.add_column(c)
+                now["columns"] |= {c.name: c.kind for c in own}
 
     @property
-    def _about(self)->dict: # what gallery.json says now
-        about = self.folder/'gallery.json'
+    def _about(self) -> dict:  # what gallery.json says now
+        about = self.folder / "gallery.json"
         try:
-            stamp = (s := about.stat()).st_mtime_ns,s.st_size,s.st_ino
-            if stamp!=self._known[0]: found = json.loads(about.read_text(encoding='utf-8')); _ = [found[k] for k in ('kind','version','ways','columns','engine')]; self._known = stamp,found
-        except (ValueError,KeyError,TypeError,OSError) as e: raise LabError(f'{about}, which cannot be read ({e})', 'what the lab wrote of a gallery', 'Restore it.') from e
+            stamp = (s := about.stat()).st_mtime_ns, s.st_size, s.st_ino
+            if stamp != self._known[0]:
+                found = json.loads(about.read_text(encoding="utf-8"))
+                _ = [found[k] for k in ("kind", "version", "ways", "columns", "engine")]
+                self._known = stamp, found
+        except (ValueError, KeyError, TypeError, OSError) as e:
+            raise LabError(
+                f"{about}, which cannot be read ({e})", "what the lab wrote of a gallery", "Restore it."
+            ) from e
         found = self._known[1]
-        if (found['kind'],found['version'])!=('stored gallery',1): raise LabError(f'{about} of kind {found["kind"]!r}, version {found["version"]!r}', "a 'stored gallery' of version 1", 'Use a newer dasd_lab, or another folder.')
+        if (found["kind"], found["version"]) != ("stored gallery", 1):
+            raise LabError(
+                f"{about} of kind {found['kind']!r}, version {found['version']!r}",
+                "a 'stored gallery' of version 1",
+                "Use a newer dasd_lab, or another folder.",
+            )
         return found
+
     @contextmanager
-    def _noting(self)->Iterator[dict]: # the same, to be changed by one at a time
-        with self._alone: now = copy.deepcopy(self._about); yield now; write_json(now, self.folder/'gallery.json')
+    def _noting(self) -> Iterator[dict]:  # the same, to be changed by one at a time
+        with self._alone:
+            now = copy.deepcopy(self._about)
+            yield now
+            write_json(now, self.folder / "gallery.json")
 
     @property
-    def ways(self)->dict[str,dict]: return self._about['ways'] # how pictures are compared: name → method, and what is kept of a picture beside its vector
+    def ways(self) -> dict[str, dict]:
+        # how pictures are compared: name → method, and what is kept of a picture beside its vector
+        return self._about["ways"]
+
     @property
-    def columns(self)->dict[str,Column]: return {n:c for n,c in self.engine.columns.items() if c.kind in FACTS} # what can be asked for
-    def __len__(self)->int: return self.engine.count()
-    def __contains__(self, id:str)->bool: return isinstance(id, str) and bool(self.engine.read([id], [])['id'])
-    def __repr__(self)->str: return f'StoredGallery of {len(self):,} pictures in {self.folder}, method {self.method.name!r} ({", ".join(supported_languages(self.method))}), {len(self.ways)} ways of comparing'
-    def with_method(self, method:RetrievalMethod)->'StoredGallery':
+    def columns(self) -> dict[str, Column]:
+        return {n: c for n, c in self.engine.columns.items() if c.kind in FACTS}  # what can be asked for
+
+    def __len__(self) -> int:
+        return self.engine.count()
+
+    def __contains__(self, id: str) -> bool:
+        return isinstance(id, str) and bool(self.engine.read([id], [])["id"])
+
+    def __repr__(self) -> str:
+        return f"StoredGallery of {len(self):,} pictures in {self.folder}, method {self.method.name!r} ({', '.join(supported_languages(self.method))}), {len(self.ways)} ways of comparing"
+
+    def with_method(self, method: RetrievalMethod) -> "StoredGallery":
         "The same pictures for another method; see `embed`"
-        other = object.__new__(StoredGallery); other.__dict__ |= self.__dict__ | dict(method=method, way=seen_as(method), skipped=[]); return other
-    def close(self)->None:
+        other = object.__new__(StoredGallery)
+        other.__dict__ |= self.__dict__ | dict(method=method, way=seen_as(method), skipped=[])
+        return other
+
+    def close(self) -> None:
         "Let go of all files"
-        self.engine.close(); self.thumbnails.close()
+        self.engine.close()
+        self.thumbnails.close()
 
 # %% ../../nbs/608_search.stored.ipynb #e498dda4
 @patch
-def _make_way(self:StoredGallery, visuals:Mapping[str,Tensor]):
+def _make_way(self: StoredGallery, visuals: Mapping[str, Tensor]):
     "Columns for the vectors of this method, and for what it keeps beside them"
-    shapes = {n:[*v.shape[1:]] for n,v in visuals.items() if n!='features'}; width = visuals['features'].shape[1]
+    shapes = {n: [*v.shape[1:]] for n, v in visuals.items() if n != "features"}
+    width = visuals["features"].shape[1]
     if self.way not in self.ways:
         with self._noting() as about:
-            if self.way not in about['ways']:
-                for c in (Column(f'vector_{self.way}', 'vector', width),*(Column(f'{n}_{self.way}', 'numbers', int(np.prod(s))) for n,s in shapes.items())):
-                    if c.name not in self.engine.columns: self.engine.add_column(c)
-                about['ways'][self.way] = dict(method=self.method.name, width=width, more={n:[s,str(visuals[n].dtype).removeprefix('torch.')] for n,s in shapes.items()}, descriptions='description_ids' in self.method.read_columns)
+            if self.way not in about["ways"]:
+                for c in (
+                    Column(f"vector_{self.way}", "vector", width),
+                    *(Column(f"{n}_{self.way}", "numbers", int(np.prod(s))) for n, s in shapes.items()),
+                ):
+                    if c.name not in self.engine.columns:
+                        self.engine.add_column(c)
+                about["ways"][self.way] = dict(
+                    method=self.method.name,
+                    width=width,
+                    more={n: [s, str(visuals[n].dtype).removeprefix("torch.")] for n, s in shapes.items()},
+                    descriptions="description_ids" in self.method.read_columns,
+                )
     known = self.ways[self.way]
-    if known['width']!=width or {n:s for n,(s,_) in known['more'].items()}!=shapes: raise LabError(f'pictures as {dict(features=[width], **shapes)}', f'{dict(features=[known["width"]], **{n:s for n,(s,_) in known["more"].items()})}, as those before', 'A method whose pictures have views that differ in number cannot be kept; see Gallery.')
+    if known["width"] != width or {n: s for n, (s, _) in known["more"].items()} != shapes:
+        raise LabError(
+            f"pictures as {dict(features=[width], **shapes)}",
+            f"{dict(features=[known['width']], **{n: s for n, (s, _) in known['more'].items()})}, as those before",
+            "A method whose pictures have views that differ in number cannot be kept; see Gallery.",
+        )
+
 
 @patch
-def _forgetting(self:StoredGallery, ways:Iterable[str])->dict[str,None]: # for Engine.put
+def _forgetting(self: StoredGallery, ways: Iterable[str]) -> dict[str, None]:  # for Engine.put
     "What some ways keep of pictures, as not known"
-    return {n:None for w in ways for n in (f'vector_{w}',*(f'{m}_{w}' for m in self.ways[w]['more']))}
+    return {n: None for w in ways for n in (f"vector_{w}", *(f"{m}_{w}" for m in self.ways[w]["more"]))}
+
 
 @patch
-def put(self:StoredGallery,
-    ids:Sequence[str],              # of pictures
-    visuals:Mapping[str,Tensor],    # what the method's `encode_visuals` gave, first axis n
-    facts:Mapping[str,Sequence|None]|None=None, # column → one a picture; None: not known
-    thumbnails:Mapping[str,bytes]|None=None, # id → WebP
-    new:bool=True                   # False: those that are not there, or no more, are left out
-)->None:
+def put(
+    self: StoredGallery,
+    ids: Sequence[str],  # of pictures
+    visuals: Mapping[str, Tensor],  # what the method's `encode_visuals` gave, first axis n
+    facts: Mapping[str, Sequence | None] | None = None,  # column → one a picture; None: not known
+    thumbnails: Mapping[str, bytes] | None = None,  # id → WebP
+    new: bool = True,  # False: those that are not there, or no more, are left out
+) -> None:
     "Keep pictures whose vectors are known; those with their id are replaced"
-    self._make_way(visuals); rows = {('vector' if n=='features' else n)+f'_{self.way}': v.detach().float().cpu().numpy().reshape(len(v), -1) for n,v in visuals.items()} | dict(facts or {})
-    if not rows.keys()<=self.engine.columns.keys(): self.engine.read([], list(rows)) # another process may have made them a moment ago
+    self._make_way(visuals)
+    rows = {
+        ("vector" if n == "features" else n) + f"_{self.way}": v.detach().float().cpu().numpy().reshape(len(v), -1)
+        for n, v in visuals.items()
+    } | dict(facts or {})
+    if not rows.keys() <= self.engine.columns.keys():
+        self.engine.read([], list(rows))  # another process may have made them a moment ago
     checked_rows(ids, rows, self.engine.columns)
-    if thumbnails: self.thumbnails.put(thumbnails)
+    if thumbnails:
+        self.thumbnails.put(thumbnails)
     self.engine.put(list(ids), rows, new=new)
 
 # %% ../../nbs/608_search.stored.ipynb #68b15d22
 @patch
-def looked_at(self:StoredGallery,
-    seen:Sequence,              # pictures and clips, as `open_visual` reads them
-    descriptions:Sequence[str]  # one each, '' where there is none
-)->dict[str,Tensor]:            # first axis n
+def looked_at(
+    self: StoredGallery,
+    seen: Sequence,  # pictures and clips, as `open_visual` reads them
+    descriptions: Sequence[str],  # one each, '' where there is none
+) -> dict[str, Tensor]:  # first axis n
     "Pictures as the method compares them"
-    with torch.no_grad(),evaluating(self.method): return {k:v.cpu() for k,v in self.method.encode_visuals({k:v.cpu() for k,v in self.method.visual_columns(seen, descriptions).items()}).items()}
+    with torch.no_grad(), evaluating(self.method):
+        return {
+            k: v.cpu()
+            for k, v in self.method.encode_visuals(
+                {k: v.cpu() for k, v in self.method.visual_columns(seen, descriptions).items()}
+            ).items()
+        }
+
 
 @dataclass
 class Looked:
     "What was read and looked at of one batch"
-    good:list[int] = field(default_factory=list)          # places of pictures that could be read
-    bad:dict[int,LabError] = field(default_factory=dict)  # and of the others, with the reason
-    visuals:list[dict[str,Tensor]] = field(default_factory=list) # as the method compares the good ones, a few a part
-    facts:list[dict[str,object]] = field(default_factory=list)   # of each
-    thumbnails:list[bytes] = field(default_factory=list)         # of each
-    told:list[str] = field(default_factory=list)                 # its description
+
+    good: list[int] = field(default_factory=list)  # places of pictures that could be read
+    bad: dict[int, LabError] = field(default_factory=dict)  # and of the others, with the reason
+    visuals: list[dict[str, Tensor]] = field(default_factory=list)  # as the method compares the good ones, a few a part
+    facts: list[dict[str, object]] = field(default_factory=list)  # of each
+    thumbnails: list[bytes] = field(default_factory=list)  # of each
+    told: list[str] = field(default_factory=list)  # its description
+
 
 @patch
-def _look(self:StoredGallery, few:Iterable[tuple[slice,list]], told:Mapping[int,str], captioner:Captioner|None=None)->Looked:
+def _look(
+    self: StoredGallery, few: Iterable[tuple[slice, list]], told: Mapping[int, str], captioner: Captioner | None = None
+) -> Looked:
     "One batch that is read ahead; of its pixels only a few pictures at a time are kept"
     found = Looked()
-    for some,read in few:
-        good = [(i,r) for i,r in enumerate(read, some.start) if not isinstance(r, LabError)]; found.bad |= {i:r for i,r in enumerate(read, some.start) if isinstance(r, LabError)}; del read
-        if not good: continue
-        seen,texts = [r[0] for _,r in good],[told[i] for i,_ in good]
-        if captioner and 'description_ids' in self.method.read_columns and (silent := [j for j,t in enumerate(texts) if not t]):
-            for j,t in zip(silent, asked_texts(captioner, [pixels_of(seen[j]) for j in silent])): texts[j] = t
-        found.visuals.append(self.looked_at(seen, texts)); found.good += [i for i,_ in good]; found.facts += [r[1] for _,r in good]; found.thumbnails += [r[2] for _,r in good]; found.told += texts; del seen,good
+    for some, read in few:
+        good = [(i, r) for i, r in enumerate(read, some.start) if not isinstance(r, LabError)]
+        found.bad |= {i: r for i, r in enumerate(read, some.start) if isinstance(r, LabError)}
+        del read
+        if not good:
+            continue
+        seen, texts = [r[0] for _, r in good], [told[i] for i, _ in good]
+        if (
+            captioner
+            and "description_ids" in self.method.read_columns
+            and (silent := [j for j, t in enumerate(texts) if not t])
+        ):
+            for j, t in zip(silent, asked_texts(captioner, [pixels_of(seen[j]) for j in silent])):
+                texts[j] = t
+        found.visuals.append(self.looked_at(seen, texts))
+        found.good += [i for i, _ in good]
+        found.facts += [r[1] for _, r in good]
+        found.thumbnails += [r[2] for _, r in good]
+        found.told += texts
+        del seen, good
     return found
 
 # %% ../../nbs/608_search.stored.ipynb #4d99b49e
 @patch
-def _keep(self:StoredGallery, ids:Sequence[str], looked:Looked, was:Mapping[str,Sequence], facts:Mapping[str,Sequence], shown:Callable|None=None):
+def _keep(
+    self: StoredGallery,
+    ids: Sequence[str],
+    looked: Looked,
+    was: Mapping[str, Sequence],
+    facts: Mapping[str, Sequence],
+    shown: Callable | None = None,
+):
     "The good ones of a batch; `was`: digest and description of pictures that they take the place of"
-    if not ids: return
-    known = {n:[f[n] for f in looked.facts] for n in looked.facts[0]}; told = dict(description=looked.told) if any(t!=was.get(i, (None,''))[1] for i,t in zip(ids, looked.told)) else {}
-    replaced = [i for i,d in zip(ids, known['digest']) if i in was and was[i][0]!=d]; others = self._forgetting(w for w in self.ways if w!=self.way)
-    if replaced and others: self.engine.put(replaced, others, new=False) # they saw the pictures that were
-    self.put(ids, {n:joined([v[n] for v in looked.visuals]) for n in looked.visuals[0]}, known | told | facts, {i:thumbnail(shown(i)) for i in ids} if shown else dict(zip(ids, looked.thumbnails)))
+    if not ids:
+        return
+    known = {n: [f[n] for f in looked.facts] for n in looked.facts[0]}
+    told = (
+        dict(description=looked.told) if any(t != was.get(i, (None, ""))[1] for i, t in zip(ids, looked.told)) else {}
+    )
+    replaced = [i for i, d in zip(ids, known["digest"]) if i in was and was[i][0] != d]
+    others = self._forgetting(w for w in self.ways if w != self.way)
+    if replaced and others:
+        self.engine.put(replaced, others, new=False)  # they saw the pictures that were
+    self.put(
+        ids,
+        {n: joined([v[n] for v in looked.visuals]) for n in looked.visuals[0]},
+        known | told | facts,
+        {i: thumbnail(shown(i)) for i in ids} if shown else dict(zip(ids, looked.thumbnails)),
+    )
+
 
 @patch
-def _was(self:StoredGallery, ids:Sequence[str])->dict[str,tuple[str|None,str]]: # id → digest, description
+def _was(self: StoredGallery, ids: Sequence[str]) -> dict[str, tuple[str | None, str]]:  # id → digest, description
     "Pictures that others may take the place of"
-    found = self.engine.read(ids, ['digest','description']); return {i:(d,t or '') for i,d,t in zip(found['id'], found['digest'], found['description'])}
+    found = self.engine.read(ids, ["digest", "description"])
+    return {i: (d, t or "") for i, d, t in zip(found["id"], found["digest"], found["description"])}
 
 # %% ../../nbs/608_search.stored.ipynb #dc8062f3
 @patch
-def add(self:StoredGallery,
-    pictures:Iterable|str|Path,  # a folder, paths, PIL pictures, arrays uint8 [H, W, 3], or a corpus's visuals; clips too
-    ids:Sequence[str]|None=None, # names; None: file names, a visual's own ids, or numbers
-    facts:Mapping[str,Sequence]|None=None, # column → one a picture
-    descriptions:Sequence[str]|None=None, # one a picture, in English, '' where there is none, for methods that read them
-    batch_size:int=64,           # pictures that are kept together
-    skip_bad:bool=False,         # list unreadable pictures in `skipped` instead of stopping
-    replace:bool=False,          # pictures with the same id take the place of the old ones
-    progress:Callable[[Iterable],Iterable]=iter, # such as tqdm
-    captioner:Captioner|None=None, # describes the pictures that have no description yet
-    shown:Callable[[str],Image.Image]|None=None # id → a nicer picture for the thumbnail; None: the picture itself
-)->'StoredGallery':
+def add(
+    self: StoredGallery,
+    pictures: Iterable
+    | str
+    | Path,  # a folder, paths, PIL pictures, arrays uint8 [H, W, 3], or a corpus's visuals; clips too
+    ids: Sequence[str] | None = None,  # names; None: file names, a visual's own ids, or numbers
+    facts: Mapping[str, Sequence] | None = None,  # column → one a picture
+    descriptions: Sequence[str]
+    | None = None,  # one a picture, in English, '' where there is none, for methods that read them
+    batch_size: int = 64,  # pictures that are kept together
+    skip_bad: bool = False,  # list unreadable pictures in `skipped` instead of stopping
+    replace: bool = False,  # pictures with the same id take the place of the old ones
+    progress: Callable[[Iterable], Iterable] = iter,  # such as tqdm
+    captioner: Captioner | None = None,  # describes the pictures that have no description yet
+    shown: Callable[[str], Image.Image]
+    | None = None,  # id → a nicer picture for the thumbnail; None: the picture itself
+) -> "StoredGallery":
     "Add pictures, batch by batch; a bad one stops the call, and the batches before it are kept"
-    sources,ids = picture_sources(pictures, ids, len(self), lambda names: self.engine.read(names, [])['id']); facts,told = dict(facts or {}),list(descriptions) if descriptions is not None else ['']*len(ids)
-    if len(set(ids))!=len(ids): raise LabError('an id twice in one call', 'every id once', 'Give ids=[…] of your own.')
-    if odd := [n for n,v in {**facts, 'descriptions':told}.items() if len(v)!=len(ids)]: raise LabError(f'{len({**facts, "descriptions":told}[odd[0]])} of {odd[0]!r} for {len(ids)} pictures', 'one each', 'Give as many.')
-    if lost := [n for n in facts if n not in self._about['columns']]: raise LabError(f'the facts {lost[0]!r}', f'some of {", ".join(self._about["columns"]) or "no columns: none were named"}', 'Open the gallery with columns={…}.')
-    if not replace and (taken := self.engine.read(ids, [])['id']): raise LabError(f'the id {taken[0]!r} twice', 'ids that are not in the gallery', 'Give other ids, or replace=True.')
+    sources, ids = picture_sources(pictures, ids, len(self), lambda names: self.engine.read(names, [])["id"])
+    facts, told = dict(facts or {}), list(descriptions) if descriptions is not None else [""] * len(ids)
+    if len(set(ids)) != len(ids):
+        raise LabError("an id twice in one call", "every id once", "Give ids=[…] of your own.")
+    if odd := [n for n, v in {**facts, "descriptions": told}.items() if len(v) != len(ids)]:
+        raise LabError(
+            f"{len({**facts, 'descriptions': told}[odd[0]])} of {odd[0]!r} for {len(ids)} pictures",
+            "one each",
+            "Give as many.",
+        )
+    if lost := [n for n in facts if n not in self._about["columns"]]:
+        raise LabError(
+            f"the facts {lost[0]!r}",
+            f"some of {', '.join(self._about['columns']) or 'no columns: none were named'}",
+            "Open the gallery with columns={…}.",
+        )
+    if not replace and (taken := self.engine.read(ids, [])["id"]):
+        raise LabError(
+            f"the id {taken[0]!r} twice", "ids that are not in the gallery", "Give other ids, or replace=True."
+        )
     self.skipped = []
-    for part,few in progress(ReadAhead(sources, batch_size)):
-        was = self._was(ids[part]) if replace else {}; looked = self._look(few, {i:told[i] or was.get(ids[i], ('',''))[1] for i in range(part.start, part.stop)}, captioner)
-        if looked.bad and not skip_bad: raise next(iter(looked.bad.values()))
-        self.skipped += [(escaped(ids[i]),e.given) for i,e in looked.bad.items()]; self._keep([ids[i] for i in looked.good], looked, was, {n:[v[i] for i in looked.good] for n,v in facts.items()}, shown)
-    if self.skipped: warnings.warn(f'{len(self.skipped)} of {len(ids)} pictures could not be read, see gallery.skipped; the first: {self.skipped[0][1]}', stacklevel=2)
+    for part, few in progress(ReadAhead(sources, batch_size)):
+        was = self._was(ids[part]) if replace else {}
+        looked = self._look(
+            few, {i: told[i] or was.get(ids[i], ("", ""))[1] for i in range(part.start, part.stop)}, captioner
+        )
+        if looked.bad and not skip_bad:
+            raise next(iter(looked.bad.values()))
+        self.skipped += [(escaped(ids[i]), e.given) for i, e in looked.bad.items()]
+        self._keep(
+            [ids[i] for i in looked.good],
+            looked,
+            was,
+            {n: [v[i] for i in looked.good] for n, v in facts.items()},
+            shown,
+        )
+    if self.skipped:
+        warnings.warn(
+            f"{len(self.skipped)} of {len(ids)} pictures could not be read, see gallery.skipped; the first: {self.skipped[0][1]}",
+            stacklevel=2,
+        )
     return self
 
 # %% ../../nbs/608_search.stored.ipynb #9c539f59
 @patch
-def best(self:StoredGallery,
-    vector:Tensor,        # [1, E] what the engine is asked with
-    k:int,                # how many
-    skip:int=0,           # so many of the best are left out
-    where:Mapping|None=None, # see `filters.read_filter`
-    score:Callable[[Mapping[str,Tensor]],Tensor]|None=None # pictures as the method compares them → [n]; None: the cosine
-)->tuple[list[str],list[float]]: # ids and scores, best first
+def best(
+    self: StoredGallery,
+    vector: Tensor,  # [1, E] what the engine is asked with
+    k: int,  # how many
+    skip: int = 0,  # so many of the best are left out
+    where: Mapping | None = None,  # see `filters.read_filter`
+    score: Callable[[Mapping[str, Tensor]], Tensor]
+    | None = None,  # pictures as the method compares them → [n]; None: the cosine
+) -> tuple[list[str], list[float]]:  # ids and scores, best first
     "The best pictures; where there is a `score`, the first `head` by the cosine are put in its order"
     k = counted(k)
-    if isinstance(skip, bool) or not isinstance(skip, int) or not 0<=skip<=DEEPEST-k: raise LabError(f'skip={skip!r}', f'0 to {DEEPEST-k:,}', 'Filter, or ask for something narrower.')
-    if self.way not in self.ways: raise LabError(f'a gallery that {self.method.name!r} has not looked at' if len(self) else 'an empty gallery', 'vectors of this method' if len(self) else 'some pictures', 'Call gallery.embed().' if len(self) else 'Add some first: gallery.add(pictures).')
-    asked,column = read_filter(where, self.columns),f'vector_{self.way}'; vector = vector.detach().float().cpu().numpy()
-    if score is None: found = self.engine.nearest(column, vector, k, asked, skip)[0]; return list(found.ids),list(found.cosines)
-    within = skip<self.head; first = 0 if within else skip # a page behind the head is read alone
-    close = self.visuals(list(self.engine.nearest(column, vector, max(self.head, skip+k)-first, asked, first)[0].ids)); ids = close.pop('id')
-    if not ids: return [],[]
-    with torch.no_grad(),evaluating(self.method): scores = score(close).float().cpu()
-    head = min(self.head, len(ids)) if within else 0; order = torch.cat([scores[:head].sort(descending=True, stable=True).indices,torch.arange(head, len(ids))])[skip-first:skip-first+k]
-    return [ids[i] for i in order],scores[order].tolist()
+    if isinstance(skip, bool) or not isinstance(skip, int) or not 0 <= skip <= DEEPEST - k:
+        raise LabError(f"skip={skip!r}", f"0 to {DEEPEST - k:,}", "Filter, or ask for something narrower.")
+    if self.way not in self.ways:
+        raise LabError(
+            f"a gallery that {self.method.name!r} has not looked at" if len(self) else "an empty gallery",
+            "vectors of this method" if len(self) else "some pictures",
+            "Call gallery.embed()." if len(self) else "Add some first: gallery.add(pictures).",
+        )
+    asked, column = read_filter(where, self.columns), f"vector_{self.way}"
+    vector = vector.detach().float().cpu().numpy()
+    if score is None:
+        found = self.engine.nearest(column, vector, k, asked, skip)[0]
+        return list(found.ids), list(found.cosines)
+    within = skip < self.head
+    first = 0 if within else skip  # a page behind the head is read alone
+    close = self.visuals(
+        list(self.engine.nearest(column, vector, max(self.head, skip + k) - first, asked, first)[0].ids)
+    )
+    ids = close.pop("id")
+    if not ids:
+        return [], []
+    with torch.no_grad(), evaluating(self.method):
+        scores = score(close).float().cpu()
+    head = min(self.head, len(ids)) if within else 0
+    order = torch.cat([scores[:head].sort(descending=True, stable=True).indices, torch.arange(head, len(ids))])[
+        skip - first : skip - first + k
+    ]
+    return [ids[i] for i in order], scores[order].tolist()
+
 
 @patch
-def visuals(self:StoredGallery,
-    ids:Sequence[str] # of the gallery
-)->dict[str,Tensor]:  # first axis n, and 'id'
+def visuals(
+    self: StoredGallery,
+    ids: Sequence[str],  # of the gallery
+) -> dict[str, Tensor]:  # first axis n, and 'id'
     "Pictures as the method compares them; those that are not there, or were not looked at, are left out"
-    more = self.ways[self.way]['more']; found = self.engine.read(ids, [f'vector_{self.way}',*(f'{n}_{self.way}' for n in more)]); rows = torch.from_numpy(found[f'vector_{self.way}']).float(); known = ~rows.isnan().any(1) if len(rows) else torch.ones(0, dtype=torch.bool)
-    as_kept = lambda n,shape,kind: torch.from_numpy(found[f'{n}_{self.way}'])[known].float().reshape(-1, *shape).to(getattr(torch, kind))
-    return dict(id=[i for i,k in zip(found['id'], known) if k], features=rows[known]) | {n:as_kept(n, *s) for n,s in more.items()}
+    more = self.ways[self.way]["more"]
+    found = self.engine.read(ids, [f"vector_{self.way}", *(f"{n}_{self.way}" for n in more)])
+    rows = torch.from_numpy(found[f"vector_{self.way}"]).float()
+    known = ~rows.isnan().any(1) if len(rows) else torch.ones(0, dtype=torch.bool)
+    as_kept = lambda n, shape, kind: (
+        torch.from_numpy(found[f"{n}_{self.way}"])[known].float().reshape(-1, *shape).to(getattr(torch, kind))
+    )
+    return dict(id=[i for i, k in zip(found["id"], known) if k], features=rows[known]) | {
+        n: as_kept(n, *s) for n, s in more.items()
+    }
+
 
 @patch
-def _hits(self:StoredGallery, found:tuple[list[str],list[float]], skip:int, query=None)->Hits: return Hits(tuple(Hit(r, i, s) for r,(i,s) in enumerate(zip(*found), skip+1)), query, self.thumbnails)
+def _hits(self: StoredGallery, found: tuple[list[str], list[float]], skip: int, query=None) -> Hits:
+    return Hits(tuple(Hit(r, i, s) for r, (i, s) in enumerate(zip(*found), skip + 1)), query, self.thumbnails)
+
 
 @patch
-def search(self:StoredGallery,
-    text:str,                # what the picture should show
-    language:str|None=None,  # ISO 639-1; None: recognised
-    k:int=12,                # how many pictures
-    skip:int=0,              # so many of the best are left out: pages
-    where:Mapping|None=None, # column → what it must say, see `filters.read_filter`
-    picture=None,            # also like this one: an id of the gallery, or a picture of any kind
-    share:float=.5           # of the picture in what is looked for, with `picture`
-)->Hits:
+def search(
+    self: StoredGallery,
+    text: str,  # what the picture should show
+    language: str | None = None,  # ISO 639-1; None: recognised
+    k: int = 12,  # how many pictures
+    skip: int = 0,  # so many of the best are left out: pages
+    where: Mapping | None = None,  # column → what it must say, see `filters.read_filter`
+    picture=None,  # also like this one: an id of the gallery, or a picture of any kind
+    share: float = 0.5,  # of the picture in what is looked for, with `picture`
+) -> Hits:
     "Pictures that fit a sentence, or a sentence and a picture, best first"
-    query,m = read_query(text, self.method, language),self.method
-    with torch.no_grad(),evaluating(m): words = m.encode_captions([query.encoded], query.language); first = m.first_features(words).cpu()
-    fits = None if m.by_cosine else lambda seen: m.score(words, {k:v.to(words.device) for k,v in seen.items()})[0].cpu()
+    query, m = read_query(text, self.method, language), self.method
+    with torch.no_grad(), evaluating(m):
+        words = m.encode_captions([query.encoded], query.language)
+        first = m.first_features(words).cpu()
+    fits = (
+        None if m.by_cosine else lambda seen: m.score(words, {k: v.to(words.device) for k, v in seen.items()})[0].cpu()
+    )
     if picture is not None:
-        if not 0<=share<=1: raise LabError(f'share={share!r}', '0 (words alone) to 1 (the picture alone)', 'Give a share.')
-        like = self.picture_features(picture); first = (1-share)*normalize(first, dim=-1)+share*normalize(like, dim=-1); text_alone = fits
-        if text_alone: fits = lambda seen: (1-share)*text_alone(seen)+share*cosine_scores(like, seen)[0]
+        if not 0 <= share <= 1:
+            raise LabError(f"share={share!r}", "0 (words alone) to 1 (the picture alone)", "Give a share.")
+        like = self.picture_features(picture)
+        first = (1 - share) * normalize(first, dim=-1) + share * normalize(like, dim=-1)
+        text_alone = fits
+        if text_alone:
+            fits = lambda seen: (1 - share) * text_alone(seen) + share * cosine_scores(like, seen)[0]
     return self._hits(self.best(first, k, skip, where, fits), skip, query)
 
-@patch
-def picture_features(self:StoredGallery,
-    picture,           # an id of the gallery, or a picture of any kind
-    description:str='' # of another picture, in English, for methods that read them
-)->Tensor:             # [1, E]
-    "What one picture is compared by"
-    if isinstance(picture, str) and picture in self: # and so no path
-        if self.way in self.ways and len((known := self.visuals([picture]))['id']): return known['features']
-        raise LabError(f'{picture!r}, which {self.method.name!r} has not looked at', 'a picture of which this method has a vector', 'Call gallery.embed().')
-    return self.looked_at([open_visual(picture)], [description])['features']
 
 @patch
-def similar(self:StoredGallery,
-    picture,                 # an id of the gallery, or a picture of any kind
-    k:int=12,                # how many
-    skip:int=0,              # so many of the best are left out
-    where:Mapping|None=None, # see `filters.read_filter`
-    description:str=''       # see `picture_features`
-)->Hits:
+def picture_features(
+    self: StoredGallery,
+    picture,  # an id of the gallery, or a picture of any kind
+    description: str = "",  # of another picture, in English, for methods that read them
+) -> Tensor:  # [1, E]
+    "What one picture is compared by"
+    if isinstance(picture, str) and picture in self:  # and so no path
+        if self.way in self.ways and len((known := self.visuals([picture]))["id"]):
+            return known["features"]
+        raise LabError(
+            f"{picture!r}, which {self.method.name!r} has not looked at",
+            "a picture of which this method has a vector",
+            "Call gallery.embed().",
+        )
+    return self.looked_at([open_visual(picture)], [description])["features"]
+
+
+@patch
+def similar(
+    self: StoredGallery,
+    picture,  # an id of the gallery, or a picture of any kind
+    k: int = 12,  # how many
+    skip: int = 0,  # so many of the best are left out
+    where: Mapping | None = None,  # see `filters.read_filter`
+    description: str = "",  # see `picture_features`
+) -> Hits:
     "Pictures of the gallery that are like this one"
     return self._hits(self.best(self.picture_features(picture, description), k, skip, where), skip)
 
 # %% ../../nbs/608_search.stored.ipynb #102ec1f0
 @patch
-def facts(self:StoredGallery,
-    ids:Sequence[str] # of the gallery
-)->pd.DataFrame:      # a row a picture, in the order asked
+def facts(
+    self: StoredGallery,
+    ids: Sequence[str],  # of the gallery
+) -> pd.DataFrame:  # a row a picture, in the order asked
     "What is known of some pictures"
-    found = self.engine.read(list(ids), list(self.columns)); return pd.DataFrame(found).set_index('id')
+    found = self.engine.read(list(ids), list(self.columns))
+    return pd.DataFrame(found).set_index("id")
+
 
 @patch
-def change(self:StoredGallery,
-    ids:str|Sequence[str],     # of the gallery
-    facts:Mapping[str,object]  # column of your own, or description → what it says now; None: not known
-)->int:                        # how many there were
+def change(
+    self: StoredGallery,
+    ids: str | Sequence[str],  # of the gallery
+    facts: Mapping[str, object],  # column of your own, or description → what it says now; None: not known
+) -> int:  # how many there were
     "Change what is known of some pictures"
-    ids = [ids] if isinstance(ids, str) else list(ids); may = (*self._about['columns'],'description')
-    if lost := [n for n in facts if n not in may]: raise LabError(f'a change of {lost[0]!r}', f'one of {", ".join(may)}', 'The others are as the picture is; add it again with replace=True.')
+    ids = [ids] if isinstance(ids, str) else list(ids)
+    may = (*self._about["columns"], "description")
+    if lost := [n for n in facts if n not in may]:
+        raise LabError(
+            f"a change of {lost[0]!r}",
+            f"one of {', '.join(may)}",
+            "The others are as the picture is; add it again with replace=True.",
+        )
     n = self.engine.change(ids, facts)
-    if 'description' in facts: self._told_anew(ids)
+    if "description" in facts:
+        self._told_anew(ids)
     return n
 
+
 @patch
-def update(self:StoredGallery, ids:str|Sequence[str], **facts)->int:
+def update(self: StoredGallery, ids: str | Sequence[str], **facts) -> int:
     "The same, facts by their names: `gallery.update(id, year=1984)`"
     return self.change(ids, facts)
 
+
 @patch
-def _told_anew(self:StoredGallery, ids:Sequence[str]):
+def _told_anew(self: StoredGallery, ids: Sequence[str]):
     "Ways that read descriptions compare pictures by what is said of them now: this method looks again, others when they `embed`. A picture without a file stays as it was seen"
-    ways = {w for w,a in self.ways.items() if (a.get('descriptions') or w==self.way and 'description_ids' in self.method.read_columns)}
-    if not ways: return
-    found = self.engine.read(ids, ['source','description']); todo = [(i,s,d) for i,s,d in zip(found['id'], found['source'], found['description']) if s and os.path.isfile(s)]
-    if ways-{self.way} and todo: self.engine.put([i for i,_,_ in todo], self._forgetting(ways-{self.way}), new=False)
-    if self.way in ways: self._see(todo)
+    ways = {
+        w
+        for w, a in self.ways.items()
+        if (a.get("descriptions") or w == self.way and "description_ids" in self.method.read_columns)
+    }
+    if not ways:
+        return
+    found = self.engine.read(ids, ["source", "description"])
+    todo = [(i, s, d) for i, s, d in zip(found["id"], found["source"], found["description"]) if s and os.path.isfile(s)]
+    if ways - {self.way} and todo:
+        self.engine.put([i for i, _, _ in todo], self._forgetting(ways - {self.way}), new=False)
+    if self.way in ways:
+        self._see(todo)
+
 
 @patch
-def delete(self:StoredGallery,
-    ids:str|Sequence[str] # of the gallery
-)->int:                   # how many there were
+def delete(
+    self: StoredGallery,
+    ids: str | Sequence[str],  # of the gallery
+) -> int:  # how many there were
     "Remove pictures, their facts and their thumbnails"
-    ids = [ids] if isinstance(ids, str) else list(ids); small = {i:t for i in ids if (t := self.thumbnails.get(i))}; self.thumbnails.remove(ids) # first: a kill leaves none that nobody can remove
-    try: return self.engine.remove(ids)
-    except LabError: self.thumbnails.put(small); raise
+    ids = [ids] if isinstance(ids, str) else list(ids)
+    small = {i: t for i in ids if (t := self.thumbnails.get(i))}
+    self.thumbnails.remove(ids)  # first: a kill leaves none that nobody can remove
+    try:
+        return self.engine.remove(ids)
+    except LabError:
+        self.thumbnails.put(small)
+        raise
+
 
 @patch
-def count(self:StoredGallery,
-    where:Mapping|None=None # see `filters.read_filter`
-)->int:
+def count(
+    self: StoredGallery,
+    where: Mapping | None = None,  # see `filters.read_filter`
+) -> int:
     "How many pictures"
     return self.engine.count(read_filter(where, self.columns))
 
+
 @patch
-def tidy(self:StoredGallery)->None:
+def tidy(self: StoredGallery) -> None:
     "Index what is new; at once for small galleries, minutes for a million pictures. Imports and `embed` end with it; call it after adding many"
     self.engine.tidy()
 
 # %% ../../nbs/608_search.stored.ipynb #4e28bbb0
 @patch
-def embed(self:StoredGallery,
-    batch_size:int=4096, # pictures that are kept together: a column is written anew for whole files
-    progress:Callable[[Iterable],Iterable]=iter # such as tqdm
-)->int:                # how many were looked at
+def embed(
+    self: StoredGallery,
+    batch_size: int = 4096,  # pictures that are kept together: a column is written anew for whole files
+    progress: Callable[[Iterable], Iterable] = iter,  # such as tqdm
+) -> int:  # how many were looked at
     "Have this method look at all pictures that it has not seen; those that cannot be read are listed in `skipped`"
-    column = f'vector_{self.way}'; known = self.way in self.ways; todo = [(i,s,d) for rows in self.engine.walk(['source','description',*[column]*known]) for j,(i,s,d) in enumerate(zip(rows['id'], rows['source'], rows['description'])) if not known or np.isnan(rows[column][j]).any()]
-    self.skipped = [(i,'no file: it was added as a picture, not as a path') for i,s,_ in todo if not s]; n = self._see([t for t in todo if t[1]], batch_size, progress); self.tidy()
-    if self.skipped: warnings.warn(f'{len(self.skipped)} pictures could not be read, see gallery.skipped; the first: {self.skipped[0][1]}', stacklevel=2)
+    column = f"vector_{self.way}"
+    known = self.way in self.ways
+    todo = [
+        (i, s, d)
+        for rows in self.engine.walk(["source", "description", *[column] * known])
+        for j, (i, s, d) in enumerate(zip(rows["id"], rows["source"], rows["description"]))
+        if not known or np.isnan(rows[column][j]).any()
+    ]
+    self.skipped = [(i, "no file: it was added as a picture, not as a path") for i, s, _ in todo if not s]
+    n = self._see([t for t in todo if t[1]], batch_size, progress)
+    self.tidy()
+    if self.skipped:
+        warnings.warn(
+            f"{len(self.skipped)} pictures could not be read, see gallery.skipped; the first: {self.skipped[0][1]}",
+            stacklevel=2,
+        )
     return n
 
+
 @patch
-def _see(self:StoredGallery, todo:Sequence[tuple[str,str,str|None]], batch_size:int=64, progress:Callable[[Iterable],Iterable]=iter)->int: # how many
+def _see(
+    self: StoredGallery,
+    todo: Sequence[tuple[str, str, str | None]],
+    batch_size: int = 64,
+    progress: Callable[[Iterable], Iterable] = iter,
+) -> int:  # how many
     "Look at pictures that are there: id, file, description"
     n = 0
-    for part,few in progress(ReadAhead([s for _,s,_ in todo], batch_size)):
-        looked = self._look(few, {i:todo[i][2] or '' for i in range(part.start, part.stop)}); self.skipped += [(todo[i][0],e.given) for i,e in looked.bad.items()]
-        ids = [todo[i][0] for i in looked.good]; was = self._was(ids); same = [j for j,i in enumerate(ids) if i in was and was[i][0] in (None,looked.facts[j]['digest'])]; n += len(same) # what was removed meanwhile stays removed
-        self.skipped += [(i,'its file is no longer the picture that the gallery knows: import it again') for j,i in enumerate(ids) if i in was and j not in same]
-        if same: self.put([ids[j] for j in same], {m:joined([v[m] for v in looked.visuals])[same] for m in looked.visuals[0]}, new=False)
+    for part, few in progress(ReadAhead([s for _, s, _ in todo], batch_size)):
+        looked = self._look(few, {i: todo[i][2] or "" for i in range(part.start, part.stop)})
+        self.skipped += [(todo[i][0], e.given) for i, e in looked.bad.items()]
+        ids = [todo[i][0] for i in looked.good]
+        was = self._was(ids)
+        same = [j for j, i in enumerate(ids) if i in was and was[i][0] in (None, looked.facts[j]["digest"])]
+        n += len(same)  # what was removed meanwhile stays removed
+        self.skipped += [
+            (i, "its file is no longer the picture that the gallery knows: import it again")
+            for j, i in enumerate(ids)
+            if i in was and j not in same
+        ]
+        if same:
+            self.put(
+                [ids[j] for j in same],
+                {m: joined([v[m] for v in looked.visuals])[same] for m in looked.visuals[0]},
+                new=False,
+            )
     return n

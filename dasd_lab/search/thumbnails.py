@@ -6,8 +6,9 @@
 __all__ = ['StoredThumbnails']
 
 # %% ../../nbs/604_search.thumbnails.ipynb #9374cc81
-import sqlite3,threading
-from collections.abc import Iterable,Iterator,Mapping
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,48 +18,85 @@ from .filters import is_text
 # %% ../../nbs/604_search.thumbnails.ipynb #84943b49
 class StoredThumbnails(Mapping):
     "id → WebP, in one file; safe to use from several threads"
-    def __init__(self,
-        path:str|Path # the file; made where it is missing
+
+    def __init__(
+        self,
+        path: str | Path,  # the file; made where it is missing
     ):
-        self.path = Path(path); self.path.parent.mkdir(parents=True, exist_ok=True); self._lock = threading.Lock()
+        self.path = Path(path)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._lock = threading.Lock()
         try:
             self._file = sqlite3.connect(self.path, timeout=60, check_same_thread=False, isolation_level=None)
-            self._file.execute('PRAGMA journal_mode=WAL'); self._file.execute('PRAGMA synchronous=NORMAL')
-            self._file.execute('CREATE TABLE IF NOT EXISTS thumbnails (id TEXT PRIMARY KEY, webp BLOB NOT NULL)')
-        except sqlite3.DatabaseError as e: raise LabError(f'{path}, which cannot be read as a file of thumbnails ({e})', 'one that the lab wrote', 'Restore it, or remove it: they are made again when the pictures are added again.') from e
+            self._file.execute("PRAGMA journal_mode=WAL")
+            self._file.execute("PRAGMA synchronous=NORMAL")
+            self._file.execute("CREATE TABLE IF NOT EXISTS thumbnails (id TEXT PRIMARY KEY, webp BLOB NOT NULL)")
+        except sqlite3.DatabaseError as e:
+            raise LabError(
+                f"{path}, which cannot be read as a file of thumbnails ({e})",
+                "one that the lab wrote",
+                "Restore it, or remove it: they are made again when the pictures are added again.",
+            ) from e
 
     @contextmanager
-    def _used(self, to:str): # by one at a time
+    def _used(self, to: str):  # by one at a time
         try:
-            with self._lock: yield self._file
-        except sqlite3.Error as e: raise LabError(f'{self.path}, which cannot be {to} ({e})', 'thumbnails that are text → WebP, space, and the right to write there', 'Nothing that was there is lost. Free some space, or check the rights.') from e
-    def _ask(self, words:str, values:tuple=())->list: # rows
-        with self._used('read') as f: return f.execute(words, values).fetchall()
-    def __getitem__(self, id:str)->bytes:
-        if is_text(id) and (found := self._ask('SELECT webp FROM thumbnails WHERE id=?', (id,))): return found[0][0]
+            with self._lock:
+                yield self._file
+        except sqlite3.Error as e:
+            raise LabError(
+                f"{self.path}, which cannot be {to} ({e})",
+                "thumbnails that are text → WebP, space, and the right to write there",
+                "Nothing that was there is lost. Free some space, or check the rights.",
+            ) from e
+
+    def _ask(self, words: str, values: tuple = ()) -> list:  # rows
+        with self._used("read") as f:
+            return f.execute(words, values).fetchall()
+
+    def __getitem__(self, id: str) -> bytes:
+        if is_text(id) and (found := self._ask("SELECT webp FROM thumbnails WHERE id=?", (id,))):
+            return found[0][0]
         raise KeyError(id)
-    def __contains__(self, id)->bool: return is_text(id) and bool(self._ask('SELECT 1 FROM thumbnails WHERE id=?', (id,)))
-    def __len__(self)->int: return self._ask('SELECT count(*) FROM thumbnails')[0][0]
-    def __iter__(self)->Iterator[str]: return (i for i, in self._ask('SELECT id FROM thumbnails ORDER BY id'))
+
+    def __contains__(self, id) -> bool:
+        return is_text(id) and bool(self._ask("SELECT 1 FROM thumbnails WHERE id=?", (id,)))
+
+    def __len__(self) -> int:
+        return self._ask("SELECT count(*) FROM thumbnails")[0][0]
+
+    def __iter__(self) -> Iterator[str]:
+        return (i for (i,) in self._ask("SELECT id FROM thumbnails ORDER BY id"))
 
     @contextmanager
-    def _whole(self): # all changes, or none
-        with self._used('written') as f:
-            f.execute('BEGIN IMMEDIATE')
-            try: yield f; f.execute('COMMIT')
+    def _whole(self):  # all changes, or none
+        with self._used("written") as f:
+            f.execute("BEGIN IMMEDIATE")
+            try:
+                yield f
+                f.execute("COMMIT")
             except BaseException:
-                if f.in_transaction: f.execute('ROLLBACK') # where the disk is full it is done already
+                if f.in_transaction:
+                    f.execute("ROLLBACK")  # where the disk is full it is done already
                 raise
-    def put(self,
-        thumbnails:Mapping[str,bytes] # id → WebP
-    )->None:
+
+    def put(
+        self,
+        thumbnails: Mapping[str, bytes],  # id → WebP
+    ) -> None:
         "Keep some, in the place of those with their id"
-        with self._whole() as f: f.executemany('INSERT OR REPLACE INTO thumbnails VALUES (?,?)', thumbnails.items())
-    def remove(self,
-        ids:Iterable[str] # of pictures
-    )->None:
+        with self._whole() as f:
+            f.executemany("INSERT OR REPLACE INTO thumbnails VALUES (?,?)", thumbnails.items())
+
+    def remove(
+        self,
+        ids: Iterable[str],  # of pictures
+    ) -> None:
         "Forget some"
-        with self._whole() as f: f.executemany('DELETE FROM thumbnails WHERE id=?', ((i,) for i in ids if is_text(i)))
-    def close(self)->None:
+        with self._whole() as f:
+            f.executemany("DELETE FROM thumbnails WHERE id=?", ((i,) for i in ids if is_text(i)))
+
+    def close(self) -> None:
         "Close the file"
-        with self._lock: self._file.close()
+        with self._lock:
+            self._file.close()

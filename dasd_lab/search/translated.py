@@ -6,7 +6,7 @@
 __all__ = ['TranslatedQueries']
 
 # %% ../../nbs/64_search.translated.ipynb #de60e81e
-from collections.abc import Callable,Sequence
+from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
@@ -16,19 +16,24 @@ from ..contracts import RetrievalMethod
 # %% ../../nbs/64_search.translated.ipynb #6e445407
 class TranslatedQueries(RetrievalMethod):
     "Queries translated at search time, then read by the frozen source tower"
-    name = 'translated'
-    def __init__(self,
-        backbone:Backbone,                    # reads the source language
-        languages:Sequence[str],              # that `translate` knows, ISO 639-1
-        translate:Callable[[str,str],str]     # (sentence, its language) → sentence in the source language
+
+    name = "translated"
+
+    def __init__(
+        self,
+        backbone: Backbone,  # reads the source language
+        languages: Sequence[str],  # that `translate` knows, ISO 639-1
+        translate: Callable[[str, str], str],  # (sentence, its language) → sentence in the source language
     ):
         super().__init__()
-        self.backbone,self.languages,self.translate = backbone,tuple(languages),translate
+        self.backbone, self.languages, self.translate = backbone, tuple(languages), translate
 
-    def encode_captions(self,
-        captions:Sequence[str], # sentences in one language
-        language:str            # one of `languages`, or the source language, which is read as it is
-    )->Tensor:                  # [B, E]
+    def encode_captions(
+        self,
+        captions: Sequence[str],  # sentences in one language
+        language: str,  # one of `languages`, or the source language, which is read as it is
+    ) -> Tensor:  # [B, E]
         "Captions as vectors of the shared space, by way of the source language"
-        if language!=self.backbone.source_language: captions = [self.translate(c, language) for c in captions]
+        if language != self.backbone.source_language:
+            captions = [self.translate(c, language) for c in captions]
         return self.backbone.encode_source(captions)

@@ -11,39 +11,56 @@ from collections.abc import Iterable
 import torch
 
 from ..backbone.towers import fingerprint
-from ..contracts import LabError,RetrievalMethod
-from .queries import supported_languages
+from ..contracts import LabError, RetrievalMethod
 from .gallery import Gallery
+from .queries import supported_languages
 
 # %% ../../nbs/63_search.views.ipynb #71482a69
 @torch.no_grad()
 def view(
-    gallery:Gallery,                    # left as it is
-    ids:Iterable[str]|None=None,        # which pictures; None: all. Order is the gallery's
-    method:RetrievalMethod|None=None    # who searches; None: the same
-)->Gallery:                             # shares thumbnails with the first
+    gallery: Gallery,  # left as it is
+    ids: Iterable[str] | None = None,  # which pictures; None: all. Order is the gallery's
+    method: RetrievalMethod | None = None,  # who searches; None: the same
+) -> Gallery:  # shares thumbnails with the first
     "Some pictures of a gallery, or all of them for another method on the same backbone"
-    if method is not None and fingerprint(method.backbone)!=fingerprint(gallery.method.backbone):
-        raise LabError(f'the method {method.name!r} on another backbone', 'one trained on the backbone that saw these pictures', 'Add the pictures to a gallery of its own: Gallery(method).add(pictures).')
+    if method is not None and fingerprint(method.backbone) != fingerprint(gallery.method.backbone):
+        raise LabError(
+            f"the method {method.name!r} on another backbone",
+            "one trained on the backbone that saw these pictures",
+            "Add the pictures to a gallery of its own: Gallery(method).add(pictures).",
+        )
     wanted = None if ids is None else set(ids)
     kept = gallery.ids if ids is None else [i for i in gallery.ids if i in wanted]
     seen = Gallery(method or gallery.method, gallery.slice_size, gallery.head)
     seen.thumbnails = gallery.thumbnails
-    if not kept: return seen
+    if not kept:
+        return seen
     rows = torch.tensor([gallery.places[i] for i in kept])
-    compared = {k:v[rows] for k,v in gallery.visuals.items()} if method is None else None
-    seen._extend(kept, {k:v[rows] for k,v in gallery.columns.items()}, {}, [c for c in gallery.captions if wanted is None or c.visual_id in wanted], [gallery.descriptions[i] for i in rows.tolist()], compared)
+    compared = {k: v[rows] for k, v in gallery.visuals.items()} if method is None else None
+    seen._extend(
+        kept,
+        {k: v[rows] for k, v in gallery.columns.items()},
+        {},
+        [c for c in gallery.captions if wanted is None or c.visual_id in wanted],
+        [gallery.descriptions[i] for i in rows.tolist()],
+        compared,
+    )
     return seen
 
 # %% ../../nbs/63_search.views.ipynb #378f71f0
 def rank_of(
-    gallery:Gallery,        # where it is sought
-    text:str,               # the query
-    id:str,                 # the sought picture
-    language:str|None=None  # ISO 639-1; None: recognised
-)->int:                     # 1 is best; pictures that score as high count before it
+    gallery: Gallery,  # where it is sought
+    text: str,  # the query
+    id: str,  # the sought picture
+    language: str | None = None,  # ISO 639-1; None: recognised
+) -> int:  # 1 is best; pictures that score as high count before it
     "The rank of one picture for a query"
-    if id not in gallery: raise LabError(f'the picture {id!r}', f'one of the {len(gallery):,} that are searched', 'Check the id, or take back a filter.')
+    if id not in gallery:
+        raise LabError(
+            f"the picture {id!r}",
+            f"one of the {len(gallery):,} that are searched",
+            "Check the id, or take back a filter.",
+        )
     hits = gallery.search(text, language, k=len(gallery))
-    own = next(h.score for h in hits if h.id==id)
-    return sum(h.score>=own for h in hits)
+    own = next(h.score for h in hits if h.id == id)
+    return sum(h.score >= own for h in hits)

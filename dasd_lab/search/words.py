@@ -15,219 +15,349 @@ from difflib import get_close_matches
 from functools import lru_cache
 from itertools import combinations
 
-import numpy as np,pandas as pd,torch
+import numpy as np
+import pandas as pd
+import torch
 from torch.nn.functional import normalize
 
-from ..contracts import LabError,RetrievalMethod,evaluating
+from ..contracts import LabError, RetrievalMethod, evaluating
 from ..corpora.captions import recognise_language
-from ..corpora.gloss import gloss_languages,lexicon,to_english
+from ..corpora.gloss import gloss_languages, lexicon, to_english
 from .queries import clean_query
 from ..smalr.encoder import SMALR
 from ..smalr.hybrid import HybridWords
-from ..smalr.vocabulary import WordVocabulary,caption_words,language_index,specific_words
+from ..smalr.vocabulary import WordVocabulary, caption_words, language_index, specific_words
 
 # %% ../../nbs/68_search.words.ipynb #c3c20028
-TRAIN = 'Train one: `dasd-lab train smalr.pictograms --out runs/smalr`; then load_run(\'runs/smalr\').'
+TRAIN = "Train one: `dasd-lab train smalr.pictograms --out runs/smalr`; then load_run('runs/smalr')."
+
 
 def has_words(
-    method:RetrievalMethod # any
-)->bool:
+    method: RetrievalMethod,  # any
+) -> bool:
     "Whether it reads words of one vocabulary, past the latent pre-training"
     return isinstance(method, SMALR) and method.tokenizer is not None and not method.pretraining
 
+
 def with_words(
-    method:RetrievalMethod # any
-)->SMALR:                  # the same
+    method: RetrievalMethod,  # any
+) -> SMALR:  # the same
     "Refuse a method that has no words to look at"
-    if has_words(method): return method
-    what = 'whose entries are still being learnt' if isinstance(method, SMALR) and method.pretraining else 'without a vocabulary' if isinstance(method, SMALR) else 'which reads pieces of words'
-    raise LabError(f'{method.name!r}, {what}', 'a trained SMALR with its words', TRAIN)
+    if has_words(method):
+        return method
+    what = (
+        "whose entries are still being learnt"
+        if isinstance(method, SMALR) and method.pretraining
+        else "without a vocabulary"
+        if isinstance(method, SMALR)
+        else "which reads pieces of words"
+    )
+    raise LabError(f"{method.name!r}, {what}", "a trained SMALR with its words", TRAIN)
 
 # %% ../../nbs/68_search.words.ipynb #7b7566ef
 @dataclass(frozen=True)
 class WordReading:
     "A typed word as the vocabulary reads it"
-    text:str                 # as typed, cleaned
-    language:str             # ISO 639-1
-    recognised:bool          # or given
-    others:tuple[str,...]    # further languages in which all of it is known, the likeliest first
-    pieces:tuple[str,...]    # the words it was cut into
-    ids:tuple[int|None,...]  # of each; None: unknown
+
+    text: str  # as typed, cleaned
+    language: str  # ISO 639-1
+    recognised: bool  # or given
+    others: tuple[str, ...]  # further languages in which all of it is known, the likeliest first
+    pieces: tuple[str, ...]  # the words it was cut into
+    ids: tuple[int | None, ...]  # of each; None: unknown
 
     @property
-    def known(self)->list[int]: return [i for i in self.ids if i is not None] # ids of the pieces that are in the vocabulary
+    def known(self) -> list[int]:
+        return [i for i in self.ids if i is not None]  # ids of the pieces that are in the vocabulary
+
     @property
-    def unknown(self)->list[str]: return [p for p,i in zip(self.pieces, self.ids) if i is None]
+    def unknown(self) -> list[str]:
+        return [p for p, i in zip(self.pieces, self.ids) if i is None]
+
 
 def read_word(
-    text:str,               # as typed: a word, or several
-    method:SMALR,           # whose vocabulary
-    language:str|None=None  # ISO 639-1; None: recognised
-)->WordReading:
+    text: str,  # as typed: a word, or several
+    method: SMALR,  # whose vocabulary
+    language: str | None = None,  # ISO 639-1; None: recognised
+) -> WordReading:
     "Cut a text into words and look them up"
-    text,v = clean_query(text),with_words(method).tokenizer
-    if language is not None and language not in v.languages: raise LabError(f'a word in {language!r}', f'one of {", ".join(v.languages)}', 'Choose one of them, or train a method for that language.')
-    cut = {l: tuple(v.words_of(text, l)) for l in v.languages}; ids = {l: tuple(v._places[l].get(p) for p in cut[l]) for l in v.languages}
+    text, v = clean_query(text), with_words(method).tokenizer
+    if language is not None and language not in v.languages:
+        raise LabError(
+            f"a word in {language!r}",
+            f"one of {', '.join(v.languages)}",
+            "Choose one of them, or train a method for that language.",
+        )
+    cut = {l: tuple(v.words_of(text, l)) for l in v.languages}
+    ids = {l: tuple(v._places[l].get(p) for p in cut[l]) for l in v.languages}
     full = [l for l in v.languages if cut[l] and None not in ids[l]]
-    said = {l: min(v.counts[l][i-v.first[l]] for i in ids[l])/sum(v.counts[l]) for l in full}; full.sort(key=lambda l: -said[l])
+    said = {l: min(v.counts[l][i - v.first[l]] for i in ids[l]) / sum(v.counts[l]) for l in full}
+    full.sort(key=lambda l: -said[l])
     chosen = language or (full[0] if full else recognise_language(text, v.languages)[0])
-    return WordReading(text, chosen, language is None, tuple(l for l in full if l!=chosen), cut[chosen], ids[chosen])
+    return WordReading(text, chosen, language is None, tuple(l for l in full if l != chosen), cut[chosen], ids[chosen])
+
 
 def spelt_alike(
-    piece:str,                  # a word that is not in the vocabulary
-    vocabulary:WordVocabulary,  # any
-    language:str,               # whose words
-    k:int=6                     # at most
-)->list[str]:                   # those that contain it, or are contained, first; then those with most letters in common
+    piece: str,  # a word that is not in the vocabulary
+    vocabulary: WordVocabulary,  # any
+    language: str,  # whose words
+    k: int = 6,  # at most
+) -> list[str]:  # those that contain it, or are contained, first; then those with most letters in common
     "Known words that look like an unknown one"
-    words = vocabulary.words[language]; near = [w for w in words if piece in w]+[w for w in words if len(w)>2 and w in piece]
-    return list(dict.fromkeys([*near, *get_close_matches(piece, words, k, .6)]))[:k]
+    words = vocabulary.words[language]
+    near = [w for w in words if piece in w] + [w for w in words if len(w) > 2 and w in piece]
+    return list(dict.fromkeys([*near, *get_close_matches(piece, words, k, 0.6)]))[:k]
 
 # %% ../../nbs/68_search.words.ipynb #717e4249
 class SharedWords:
     "The words of a method, what they share, and their vectors"
-    def __init__(self,
-        method:SMALR # trained
+
+    def __init__(
+        self,
+        method: SMALR,  # trained
     ):
-        self.method,v = with_words(method),method.tokenizer; self.vocabulary = v
-        with torch.inference_mode(),evaluating(method): rows = (method.words.table() if isinstance(method.words, HybridWords) else method.words.rows).float().cpu()
-        self.vectors = normalize(rows, dim=-1)                      # [n, D] of length 1; zero for the two special ids
-        self.has_entries = isinstance(method.words, HybridWords)    # or is it the form for use?
+        self.method, v = with_words(method), method.tokenizer
+        self.vocabulary = v
+        with torch.inference_mode(), evaluating(method):
+            rows = (method.words.table() if isinstance(method.words, HybridWords) else method.words.rows).float().cpu()
+        self.vectors = normalize(rows, dim=-1)  # [n, D] of length 1; zero for the two special ids
+        self.has_entries = isinstance(method.words, HybridWords)  # or is it the form for use?
         self.codes = method.words.latent.codes.cpu() if self.has_entries else torch.full((len(v),), -1)
-        self.tail = (language_index(v)>=0) & ~specific_words(v, method.config.specific) # [n] words that read an entry
+        # [n] words that read an entry
+        self.tail = (language_index(v) >= 0) & ~specific_words(v, method.config.specific)
         place = language_index(v).numpy()[2:]
-        self.table = pd.DataFrame(dict(language=np.array(v.languages)[place], word=[w for l in v.languages for w in v.words[l]], count=[c for l in v.languages for c in v.counts[l]],
-                                       own=~self.tail[2:].numpy(), entry=self.codes[2:].numpy()), index=pd.RangeIndex(2, len(v), name='id'))
-        self._of = self.table[self.table.entry>=0].groupby('entry').groups
+        self.table = pd.DataFrame(
+            dict(
+                language=np.array(v.languages)[place],
+                word=[w for l in v.languages for w in v.words[l]],
+                count=[c for l in v.languages for c in v.counts[l]],
+                own=~self.tail[2:].numpy(),
+                entry=self.codes[2:].numpy(),
+            ),
+            index=pd.RangeIndex(2, len(v), name="id"),
+        )
+        self._of = self.table[self.table.entry >= 0].groupby("entry").groups
 
     @property
-    def languages(self)->tuple[str,...]: return self.vocabulary.languages
+    def languages(self) -> tuple[str, ...]:
+        return self.vocabulary.languages
+
     @property
-    def n_entries(self)->int: return self.method.words.latent.entries.num_embeddings if self.has_entries else 0
-    def __repr__(self): return f'{len(self.table):,} words of {", ".join(self.languages)}; '+(f'{int(self.tail.sum()):,} read {self.n_entries:,} shared entries' if self.has_entries else 'a vector each, no entries')
+    def n_entries(self) -> int:
+        return self.method.words.latent.entries.num_embeddings if self.has_entries else 0
+
+    def __repr__(self):
+        return f"{len(self.table):,} words of {', '.join(self.languages)}; " + (
+            f"{int(self.tail.sum()):,} read {self.n_entries:,} shared entries"
+            if self.has_entries
+            else "a vector each, no entries"
+        )
 
 # %% ../../nbs/68_search.words.ipynb #ac040738
-def of_entry(self:SharedWords,
-    entry:int # its number
-)->pd.DataFrame: # language, word, count, own; by language, those that read it first, the frequent first
+def of_entry(
+    self: SharedWords,
+    entry: int,  # its number
+) -> pd.DataFrame:  # language, word, count, own; by language, those that read it first, the frequent first
     "The words that have one entry"
-    if not self.has_entries: raise LabError('the form for use, which has no entries', 'the method that was trained', 'Load the run it was made of.')
-    if entry not in self._of: raise LabError(f'the entry {entry}', f'one of 0 to {self.n_entries-1}', 'Take it from the column `entry`; −1 says that it was dropped.')
-    found = self.table.loc[self._of[entry]]; place = found.language.map({l: i for i,l in enumerate(self.languages)})
-    return found.assign(place=place).sort_values(['place','own','count'], ascending=[True,True,False], kind='stable').drop(columns=['place','entry'])
+    if not self.has_entries:
+        raise LabError(
+            "the form for use, which has no entries", "the method that was trained", "Load the run it was made of."
+        )
+    if entry not in self._of:
+        raise LabError(
+            f"the entry {entry}",
+            f"one of 0 to {self.n_entries - 1}",
+            "Take it from the column `entry`; −1 says that it was dropped.",
+        )
+    found = self.table.loc[self._of[entry]]
+    place = found.language.map({l: i for i, l in enumerate(self.languages)})
+    return (
+        found.assign(place=place)
+        .sort_values(["place", "own", "count"], ascending=[True, True, False], kind="stable")
+        .drop(columns=["place", "entry"])
+    )
 
-def nearest(self:SharedWords,
-    word:int,     # its id
-    k:int=3,      # words of each language
-    fewest:int=1  # how often a word must occur to be named
-)->pd.DataFrame:  # language, word, count, own, entry, cosine; the best first
+
+def nearest(
+    self: SharedWords,
+    word: int,  # its id
+    k: int = 3,  # words of each language
+    fewest: int = 1,  # how often a word must occur to be named
+) -> pd.DataFrame:  # language, word, count, own, entry, cosine; the best first
     "The words of every language whose universal vectors are nearest to one's"
-    if not 2<=word<len(self.vocabulary): raise LabError(f'the id {word}', f'2 to {len(self.vocabulary)-1}', 'Take it from `read_word`.')
-    found = self.table.assign(cosine=(self.vectors@self.vectors[word])[2:].numpy())
-    found = found[(found['count']>=fewest) & (found.index!=word)].sort_values(['cosine','count'], ascending=False, kind='stable')
-    return found.groupby('language', sort=False).head(k)
+    if not 2 <= word < len(self.vocabulary):
+        raise LabError(f"the id {word}", f"2 to {len(self.vocabulary) - 1}", "Take it from `read_word`.")
+    found = self.table.assign(cosine=(self.vectors @ self.vectors[word])[2:].numpy())
+    found = found[(found["count"] >= fewest) & (found.index != word)].sort_values(
+        ["cosine", "count"], ascending=False, kind="stable"
+    )
+    return found.groupby("language", sort=False).head(k)
 
-def curve(self:SharedWords,
-    language:str # ISO 639-1
-)->pd.DataFrame: # a row a word, the most frequent first: rank, word, count, covered (share of running words so far)
+
+def curve(
+    self: SharedWords,
+    language: str,  # ISO 639-1
+) -> pd.DataFrame:  # a row a word, the most frequent first: rank, word, count, covered (share of running words so far)
     "How often the words of a language occur"
-    if language not in self.languages: raise LabError(f'the language {language!r}', f'one of {", ".join(self.languages)}', 'Choose one of them.')
+    if language not in self.languages:
+        raise LabError(f"the language {language!r}", f"one of {', '.join(self.languages)}", "Choose one of them.")
     counts = np.asarray(self.vocabulary.counts[language])
-    return pd.DataFrame(dict(rank=np.arange(1, len(counts)+1), word=self.vocabulary.words[language], count=counts, covered=counts.cumsum()/counts.sum()))
+    return pd.DataFrame(
+        dict(
+            rank=np.arange(1, len(counts) + 1),
+            word=self.vocabulary.words[language],
+            count=counts,
+            covered=counts.cumsum() / counts.sum(),
+        )
+    )
 
-def cut(self:SharedWords, language:str)->int: # ISO 639-1 → words with vectors of their own
+
+def cut(self: SharedWords, language: str) -> int:  # ISO 639-1 → words with vectors of their own
     "K, or all words where a language has fewer"
     return min(self.method.config.specific, len(self.vocabulary.words[language]))
 
-SharedWords.of_entry,SharedWords.nearest,SharedWords.curve,SharedWords.cut = of_entry,nearest,curve,cut
+
+SharedWords.of_entry, SharedWords.nearest, SharedWords.curve, SharedWords.cut = of_entry, nearest, curve, cut
 
 # %% ../../nbs/68_search.words.ipynb #794357cd
 def entries_by_languages(
-    words:SharedWords # of a method with entries
-)->pd.DataFrame:      # index: how many languages; columns: 'words that read it', 'all words'
+    words: SharedWords,  # of a method with entries
+) -> pd.DataFrame:  # index: how many languages; columns: 'words that read it', 'all words'
     "How many entries serve 1, 2, … languages"
+
     def of(rows):
-        n = rows[rows.entry>=0].groupby('entry').language.nunique().value_counts()
+        n = rows[rows.entry >= 0].groupby("entry").language.nunique().value_counts()
         return [int(n.get(k, 0)) for k in index]
-    index = pd.RangeIndex(1, len(words.languages)+1, name='languages')
-    return pd.DataFrame({'words that read it': of(words.table[~words.table.own]), 'all words': of(words.table)}, index)
+
+    index = pd.RangeIndex(1, len(words.languages) + 1, name="languages")
+    return pd.DataFrame({"words that read it": of(words.table[~words.table.own]), "all words": of(words.table)}, index)
 
 # %% ../../nbs/68_search.words.ipynb #a9098ac7
 def known_meanings(
-    vocabulary:WordVocabulary # any
-)->dict[int,tuple[str,str]]:  # id → kind ('noun' | 'modifier') and key, such as ('noun', 'dog')
+    vocabulary: WordVocabulary,  # any
+) -> dict[int, tuple[str, str]]:  # id → kind ('noun' | 'modifier') and key, such as ('noun', 'dog')
     "What the lexicons say of the words"
     found = {}
     for l in vocabulary.languages:
-        if l not in gloss_languages(): continue
+        if l not in gloss_languages():
+            continue
         lex = lexicon(l)
-        for forms,readings in lex.entries.items():
-            said = {(r.kind, r.key) for r in readings}; kind,key = next(iter(said))
-            if len(said)>1 or kind not in ('noun','modifier'): continue
-            pieces = caption_words((' ' if lex.spaced else '').join(forms), vocabulary.tokenizers[l])
-            if len(pieces)==1 and (i := vocabulary._places[l].get(pieces[0])): found[i] = kind,key
+        for forms, readings in lex.entries.items():
+            said = {(r.kind, r.key) for r in readings}
+            kind, key = next(iter(said))
+            if len(said) > 1 or kind not in ("noun", "modifier"):
+                continue
+            pieces = caption_words((" " if lex.spaced else "").join(forms), vocabulary.tokenizers[l])
+            if len(pieces) == 1 and (i := vocabulary._places[l].get(pieces[0])):
+                found[i] = kind, key
     return found
 
-@lru_cache(maxsize=1<<14)
+
+@lru_cache(maxsize=1 << 14)
 def english_of(
-    word:str,    # of a vocabulary
-    language:str # ISO 639-1
-)->str:          # '' where the lexicons do not know it
+    word: str,  # of a vocabulary
+    language: str,  # ISO 639-1
+) -> str:  # '' where the lexicons do not know it
     "What a word means, for people who do not read its language"
-    if language=='en' or language not in gloss_languages(): return ''
+    if language == "en" or language not in gloss_languages():
+        return ""
     read = to_english(word, language)
-    return '' if read.unknown else ' '.join(w.english for w in read.words if w.english)
+    return "" if read.unknown else " ".join(w.english for w in read.words if w.english)
 
 # %% ../../nbs/68_search.words.ipynb #77e4146e
 def dictionary_pairs(
-    words:SharedWords # any
-)->pd.DataFrame:      # first, second: ids; kind, key; one, other: their languages
+    words: SharedWords,  # any
+) -> pd.DataFrame:  # first, second: ids; kind, key; one, other: their languages
     "Pairs of words of different languages that mean the same"
-    means,language,by = known_meanings(words.vocabulary),words.table.language.to_dict(),{}
-    for i,m in means.items(): by.setdefault(m, []).append(i)
-    rows = [(a, b, *m, language[a], language[b]) for m,ids in by.items() for a,b in combinations(sorted(ids), 2) if language[a]!=language[b]]
-    return pd.DataFrame(rows, columns=['first','second','kind','key','one','other'])
+    means, language, by = known_meanings(words.vocabulary), words.table.language.to_dict(), {}
+    for i, m in means.items():
+        by.setdefault(m, []).append(i)
+    rows = [
+        (a, b, *m, language[a], language[b])
+        for m, ids in by.items()
+        for a, b in combinations(sorted(ids), 2)
+        if language[a] != language[b]
+    ]
+    return pd.DataFrame(rows, columns=["first", "second", "kind", "key", "one", "other"])
+
 
 def shuffled_pairs(
-    pairs:pd.DataFrame, # of `dictionary_pairs`
-    seed:int=0          # of the order
-)->pd.DataFrame:        # likewise, and `second_key`
+    pairs: pd.DataFrame,  # of `dictionary_pairs`
+    seed: int = 0,  # of the order
+) -> pd.DataFrame:  # likewise, and `second_key`
     "Pairs of the same languages and kinds that do not mean the same"
-    rng,parts = np.random.default_rng(seed),[]
-    for _,g in pairs.groupby(['one','other','kind'], sort=True):
-        drawn = g.iloc[rng.permutation(len(g))]; made = g.assign(second=drawn.second.values, second_key=drawn.key.values)
-        parts.append(made[made.key!=made.second_key])
-    return pd.concat(parts, ignore_index=True) if parts else pairs.assign(second_key='')
+    rng, parts = np.random.default_rng(seed), []
+    for _, g in pairs.groupby(["one", "other", "kind"], sort=True):
+        drawn = g.iloc[rng.permutation(len(g))]
+        made = g.assign(second=drawn.second.values, second_key=drawn.key.values)
+        parts.append(made[made.key != made.second_key])
+    return pd.concat(parts, ignore_index=True) if parts else pairs.assign(second_key="")
+
 
 def pair_figures(
-    words:SharedWords,  # any
-    pairs:pd.DataFrame  # first, second
-)->dict[str,float]:     # pairs, and the mean cosine; with entries: `compared` of them, and the share of those with one entry; `read` those in which both words read their entries, and their share
+    words: SharedWords,  # any
+    pairs: pd.DataFrame,  # first, second
+) -> dict[
+    str, float
+]:  # pairs, and the mean cosine; with entries: `compared` of them, and the share of those with one entry; `read` those in which both words read their entries, and their share
     "How alike the words of pairs are"
-    a,b = (torch.tensor(pairs[c].values, dtype=torch.long) for c in ('first','second'))
-    found = dict(pairs=len(pairs), cosine=float((words.vectors[a]*words.vectors[b]).sum(-1).mean()) if len(pairs) else float('nan'))
-    if not words.has_entries: return found
-    x,y = words.codes[a],words.codes[b]; same,told,read = x==y,(x>=0)|(y>=0),words.tail[a]&words.tail[b] # both dropped: nobody knows
-    return found | dict(compared=int(told.sum()), shared=float(same[told].float().mean()) if told.any() else float('nan'), read=int(read.sum()), read_shared=float(same[read].float().mean()) if read.any() else float('nan'))
+    a, b = (torch.tensor(pairs[c].values, dtype=torch.long) for c in ("first", "second"))
+    found = dict(
+        pairs=len(pairs),
+        cosine=float((words.vectors[a] * words.vectors[b]).sum(-1).mean()) if len(pairs) else float("nan"),
+    )
+    if not words.has_entries:
+        return found
+    x, y = words.codes[a], words.codes[b]
+    same, told, read = x == y, (x >= 0) | (y >= 0), words.tail[a] & words.tail[b]  # both dropped: nobody knows
+    return found | dict(
+        compared=int(told.sum()),
+        shared=float(same[told].float().mean()) if told.any() else float("nan"),
+        read=int(read.sum()),
+        read_shared=float(same[read].float().mean()) if read.any() else float("nan"),
+    )
+
 
 def dictionary_check(
-    words:SharedWords, # any
-    seed:int=0         # of the shuffled pairs
-)->pd.DataFrame:       # rows ('all' and each language with all others) × ('dictionary' | 'shuffled'), figures of `pair_figures`
+    words: SharedWords,  # any
+    seed: int = 0,  # of the shuffled pairs
+) -> (
+    pd.DataFrame
+):  # rows ('all' and each language with all others) × ('dictionary' | 'shuffled'), figures of `pair_figures`
     "Whether words that mean the same share more than others"
     pairs = dictionary_pairs(words)
-    if not len(pairs): raise LabError(f'no two words of {", ".join(words.languages)} with one meaning in the lexicons', f'captions in two of {", ".join(gloss_languages())}', 'Look at neighbours instead: `nearest`.')
-    mixed,spoken = shuffled_pairs(pairs, seed),[l for l in words.languages if l in {*pairs.one,*pairs.other}]
-    of = lambda some,l: some if l=='all' else some[(some.one==l)|(some.other==l)]
-    return pd.DataFrame({(l,name): pair_figures(words, of(some, l)) for l in ('all',*spoken) for name,some in (('dictionary',pairs),('shuffled',mixed))}).T.rename_axis(['language','pairs of'])
+    if not len(pairs):
+        raise LabError(
+            f"no two words of {', '.join(words.languages)} with one meaning in the lexicons",
+            f"captions in two of {', '.join(gloss_languages())}",
+            "Look at neighbours instead: `nearest`.",
+        )
+    mixed, spoken = shuffled_pairs(pairs, seed), [l for l in words.languages if l in {*pairs.one, *pairs.other}]
+    of = lambda some, l: some if l == "all" else some[(some.one == l) | (some.other == l)]
+    return pd.DataFrame(
+        {
+            (l, name): pair_figures(words, of(some, l))
+            for l in ("all", *spoken)
+            for name, some in (("dictionary", pairs), ("shuffled", mixed))
+        }
+    ).T.rename_axis(["language", "pairs of"])
 
 # %% ../../nbs/68_search.words.ipynb #68ee00c6
 def entry_meanings(
-    words:SharedWords # of a method with entries
-)->pd.DataFrame:      # a row an entry: languages, words, known (words with a meaning in the lexicons), meanings, share (of the known words that have the most common meaning), agree (languages of those), most (its key)
+    words: SharedWords,  # of a method with entries
+) -> pd.DataFrame:  # a row an entry: languages, words, known (words with a meaning in the lexicons), meanings, share (of the known words that have the most common meaning), agree (languages of those), most (its key)
     "Which entries say one thing, and which mix words that have nothing to do with each other"
-    means,language,rows = known_meanings(words.vocabulary),words.table.language.to_dict(),{}
-    for entry,ids in words._of.items():
-        said = Counter(means[i] for i in ids if i in means); top,n = said.most_common(1)[0] if said else (None,0)
-        rows[entry] = dict(languages=len({language[i] for i in ids}), words=len(ids), known=said.total(), meanings=len(said), share=n/said.total() if said else np.nan, agree=len({language[i] for i in ids if top and means.get(i)==top}), most=top[1] if top else '')
-    return pd.DataFrame.from_dict(rows, orient='index').rename_axis('entry')
+    means, language, rows = known_meanings(words.vocabulary), words.table.language.to_dict(), {}
+    for entry, ids in words._of.items():
+        said = Counter(means[i] for i in ids if i in means)
+        top, n = said.most_common(1)[0] if said else (None, 0)
+        rows[entry] = dict(
+            languages=len({language[i] for i in ids}),
+            words=len(ids),
+            known=said.total(),
+            meanings=len(said),
+            share=n / said.total() if said else np.nan,
+            agree=len({language[i] for i in ids if top and means.get(i) == top}),
+            most=top[1] if top else "",
+        )
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("entry")

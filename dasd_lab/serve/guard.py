@@ -6,133 +6,270 @@
 __all__ = ['HEADERS', 'SLOWEST', 'ServiceSettings', 'sender', 'Often', 'cookie_of', 'Guard']
 
 # %% ../../nbs/780_serve.guard.ipynb #6eaff166
-import hmac,json,math,re
+import hmac
+import json
+import math
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
-from ipaddress import ip_address,ip_network
+from ipaddress import ip_address, ip_network
 from time import monotonic
-from urllib.parse import parse_qsl,urlencode
+from urllib.parse import parse_qsl, urlencode
 
 import anyio
 
 from ..contracts import LabError
 
-
 # %% ../../nbs/780_serve.guard.ipynb #b6224684
 @dataclass(frozen=True)
 class ServiceSettings:
     "What a service allows"
-    title:str = 'Gallery'
-    token:str = ''                  # whoever asks must know it; '': nobody is asked
-    may_write:bool = False          # pictures can be added, changed and removed
-    requests_per_minute:int = 600   # of one address; thumbnails count a tenth
-    uploads_per_minute:int = 60     # of one address
-    most_bytes:int = 20_000_000     # of a request
-    most_pixels:int = 50_000_000    # of an uploaded picture
-    most_results:int = 100          # of one answer
-    timeout_s:float = 20.           # for computing an answer; and so long may one who sends or reads say nothing
-    at_once:int = 4                 # requests that are computed at the same time; others wait
-    hosts:tuple[str,...] = ('127.0.0.1','localhost','[::1]') # names that the service answers to
-    originals:str = ''              # folder below which original files may be shown, and uploads with them; '': only thumbnails
+
+    title: str = "Gallery"
+    token: str = ""  # whoever asks must know it; '': nobody is asked
+    may_write: bool = False  # pictures can be added, changed and removed
+    requests_per_minute: int = 600  # of one address; thumbnails count a tenth
+    uploads_per_minute: int = 60  # of one address
+    most_bytes: int = 20_000_000  # of a request
+    most_pixels: int = 50_000_000  # of an uploaded picture
+    most_results: int = 100  # of one answer
+    timeout_s: float = 20.0  # for computing an answer; and so long may one who sends or reads say nothing
+    at_once: int = 4  # requests that are computed at the same time; others wait
+    hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "[::1]")  # names that the service answers to
+    originals: str = ""  # folder below which original files may be shown, and uploads with them; '': only thumbnails
+
     def __post_init__(self):
-        for n in ('requests_per_minute','uploads_per_minute','most_bytes','most_pixels','most_results','timeout_s','at_once'):
-            if getattr(self, n)<=0: raise LabError(f'{n}={getattr(self, n)}', 'more than 0', 'Leave it out for the default.')
-        if self.token and not re.fullmatch(r'[A-Za-z0-9._~-]{16,}', self.token): raise LabError(f'a token of {len(self.token)} characters', 'at least 16, of A-Z a-z 0-9 . _ ~ - alone', "Make one: python -c 'import secrets; print(secrets.token_urlsafe())'.")
+        for n in (
+            "requests_per_minute",
+            "uploads_per_minute",
+            "most_bytes",
+            "most_pixels",
+            "most_results",
+            "timeout_s",
+            "at_once",
+        ):
+            if getattr(self, n) <= 0:
+                raise LabError(f"{n}={getattr(self, n)}", "more than 0", "Leave it out for the default.")
+        if self.token and not re.fullmatch(r"[A-Za-z0-9._~-]{16,}", self.token):
+            raise LabError(
+                f"a token of {len(self.token)} characters",
+                "at least 16, of A-Z a-z 0-9 . _ ~ - alone",
+                "Make one: python -c 'import secrets; print(secrets.token_urlsafe())'.",
+            )
 
 # %% ../../nbs/780_serve.guard.ipynb #a3f6d2b1
 def sender(
-    address:str # of a client
-)->str:         # itself; of IPv6 its /64, as everybody has that many addresses
+    address: str,  # of a client
+) -> str:  # itself; of IPv6 its /64, as everybody has that many addresses
     "Whom requests are counted for"
-    try: ip = ip_address(address.partition('%')[0])
-    except ValueError: return address
-    if ip.version==4: return str(ip)
-    return str(ip.ipv4_mapped or ip_network((ip,64), strict=False))
+    try:
+        ip = ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if ip.version == 4:
+        return str(ip)
+    return str(ip.ipv4_mapped or ip_network((ip, 64), strict=False))
+
 
 class Often:
     "How often each of many asks: so many a minute, which come back evenly"
-    def __init__(self, most:int=10_000): self.most,self._left = most,{} # who → how many are left, at which time; who asked last stands last
-    def __len__(self)->int: return len(self._left)
-    def wait(self,
-        who,               # hashable
-        per_minute:int     # allowed
-    )->float:              # seconds until the next one is; 0: this one is
+
+    def __init__(self, most: int = 10_000):
+        self.most, self._left = most, {}  # who → how many are left, at which time; who asked last stands last
+
+    def __len__(self) -> int:
+        return len(self._left)
+
+    def wait(
+        self,
+        who,  # hashable
+        per_minute: int,  # allowed
+    ) -> float:  # seconds until the next one is; 0: this one is
         "Count one request"
-        now = monotonic(); left,at = self._left.pop(who, (per_minute,now)); left = min(per_minute, left+(now-at)*per_minute/60); self._left[who] = (left-1 if left>=1 else left,now)
-        if len(self._left)>self.most: del self._left[next(iter(self._left))]
-        return 0. if left>=1 else (1-left)*60/per_minute
+        now = monotonic()
+        left, at = self._left.pop(who, (per_minute, now))
+        left = min(per_minute, left + (now - at) * per_minute / 60)
+        self._left[who] = (left - 1 if left >= 1 else left, now)
+        if len(self._left) > self.most:
+            del self._left[next(iter(self._left))]
+        return 0.0 if left >= 1 else (1 - left) * 60 / per_minute
 
 # %% ../../nbs/780_serve.guard.ipynb #13f4f382
-HEADERS = {'content-security-policy': "default-src 'none'; img-src 'self' blob: data:; script-src 'self'; style-src 'self'; connect-src 'self'; manifest-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
-           'cache-control': 'private, no-cache', 'x-content-type-options': 'nosniff', 'referrer-policy': 'no-referrer', 'cross-origin-resource-policy': 'same-origin', 'cross-origin-opener-policy': 'same-origin'}
-SLOWEST = 10_000 # bytes a second in which a body has to come
+HEADERS = {
+    "content-security-policy": "default-src 'none'; img-src 'self' blob: data:; script-src 'self'; style-src 'self'; connect-src 'self'; manifest-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+    "cache-control": "private, no-cache",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+}
+SLOWEST = 10_000  # bytes a second in which a body has to come
 
-def cookie_of(
-    token:str
-)->tuple[str,str]: # name, value
+
+def cookie_of(token: str) -> tuple[str, str]:  # name, value
     "What a browser keeps of a token: it lets in, and does not tell the token; browsers keep one for all ports of a machine, so galleries with other tokens have other names"
-    said = lambda of: hmac.new(token.encode(), of, 'sha256').hexdigest(); return f'dasd_lab_{said(b"name")[:12]}',said(b'value')
+    said = lambda of: hmac.new(token.encode(), of, "sha256").hexdigest()
+    return f"dasd_lab_{said(b'name')[:12]}", said(b"value")
 
-class _TooLarge(Exception): pass
-def _same(said:str, meant:str)->bool: return hmac.compare_digest(said.encode('utf-8', 'replace'), meant.encode())
+
+class _TooLarge(Exception):
+    pass
+
+
+def _same(said: str, meant: str) -> bool:
+    return hmac.compare_digest(said.encode("utf-8", "replace"), meant.encode())
+
 
 class Guard:
     "An application behind the limits of its settings"
-    def __init__(self,
-        app,                      # ASGI
-        settings:ServiceSettings, # what is allowed
-        open:Collection[str]=('/',) # paths that need no token; other sites may lead to the first of them
+
+    def __init__(
+        self,
+        app,  # ASGI
+        settings: ServiceSettings,  # what is allowed
+        open: Collection[str] = ("/",),  # paths that need no token; other sites may lead to the first of them
     ):
-        self.app,self.settings,self.open,self._cookie,self._often = app,settings,tuple(open),cookie_of(settings.token),Often()
-        s = settings; self._rates = dict(ask=s.requests_per_minute, small=10*s.requests_per_minute, upload=s.uploads_per_minute)
+        self.app, self.settings, self.open, self._cookie, self._often = (
+            app,
+            settings,
+            tuple(open),
+            cookie_of(settings.token),
+            Often(),
+        )
+        s = settings
+        self._rates = dict(ask=s.requests_per_minute, small=10 * s.requests_per_minute, upload=s.uploads_per_minute)
 
-    def _refusal(self, scope, headers:dict[str,str])->tuple[int,str,dict]|None: # status, why, headers
-        s,host = self.settings,headers.get('host', ''); name = host.rsplit(':', 1)[0] if not host.endswith(']') else host
-        if name.lower() not in s.hosts: return 421,f'This service answers to {", ".join(s.hosts)}.',{}
-        origin = headers.get('origin'); safe = scope['method'] in ('GET','HEAD')
-        if headers.get('sec-fetch-site', 'none') not in ('none','same-origin') and not (safe and scope['path']==self.open[0]) or (origin and origin.split('://')[-1]!=host): return 403,'Asked by another site.',{}
-        kind = 'upload' if not safe else 'small' if scope['path']=='/api/thumbnail' else 'ask'
-        if wait := self._often.wait((kind,sender((scope.get('client') or ('',))[0])), self._rates[kind]): return 429,'Too many requests; wait a little.',{'retry-after': str(math.ceil(wait))}
-        if s.token and scope['path'] not in self.open and not self._knows(headers): return 401,'This gallery asks for its token.',{'www-authenticate': 'Bearer'}
-        length = headers.get('content-length', '0')
-        if not length.isdecimal(): return 400,'A content-length that is no number.',{}
-        if len(length)>15 or int(length)>s.most_bytes: return 413,f'More than {s.most_bytes:,} bytes.',{}
+    def _refusal(self, scope, headers: dict[str, str]) -> tuple[int, str, dict] | None:  # status, why, headers
+        s, host = self.settings, headers.get("host", "")
+        name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
+        if name.lower() not in s.hosts:
+            return 421, f"This service answers to {', '.join(s.hosts)}.", {}
+        origin = headers.get("origin")
+        safe = scope["method"] in ("GET", "HEAD")
+        if (
+            headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
+            and not (safe and scope["path"] == self.open[0])
+            or (origin and origin.split("://")[-1] != host)
+        ):
+            return 403, "Asked by another site.", {}
+        kind = "upload" if not safe else "small" if scope["path"] == "/api/thumbnail" else "ask"
+        if wait := self._often.wait((kind, sender((scope.get("client") or ("",))[0])), self._rates[kind]):
+            return 429, "Too many requests; wait a little.", {"retry-after": str(math.ceil(wait))}
+        if s.token and scope["path"] not in self.open and not self._knows(headers):
+            return 401, "This gallery asks for its token.", {"www-authenticate": "Bearer"}
+        length = headers.get("content-length", "0")
+        if not length.isdecimal():
+            return 400, "A content-length that is no number.", {}
+        if len(length) > 15 or int(length) > s.most_bytes:
+            return 413, f"More than {s.most_bytes:,} bytes.", {}
 
-    def _is_token(self, said:str)->bool: return _same(said, self.settings.token)
-    def _knows(self, headers:dict[str,str])->bool:
-        name,value = self._cookie; kept = [v for n,_,v in (pair.strip().partition('=') for pair in headers.get('cookie', '').split(';')) if n==name] # by hand: other services on this machine may have set what http.cookies chokes on
-        return self._is_token(headers.get('authorization', '').removeprefix('Bearer ')) or any([_same(v, value) for v in kept])
+    def _is_token(self, said: str) -> bool:
+        return _same(said, self.settings.token)
+
+    def _knows(self, headers: dict[str, str]) -> bool:
+        name, value = self._cookie
+        # by hand: other services on this machine may have set what http.cookies chokes on
+        kept = [
+            v for n, _, v in (pair.strip().partition("=") for pair in headers.get("cookie", "").split(";")) if n == name
+        ]
+        return self._is_token(headers.get("authorization", "").removeprefix("Bearer ")) or any(
+            [_same(v, value) for v in kept]
+        )
 
     async def __call__(self, scope, receive, send):
-        if scope['type']=='websocket': return await send(dict(type='websocket.close', code=1008)) # there are none
-        if scope['type']!='http': return await self.app(scope, receive, send)
-        scope = scope | dict(headers=[(k,v) for k,v in scope['headers'] if k not in (b'range',b'if-range')]) # files are sent whole
-        headers = {k.decode('latin-1'):v.decode('latin-1') for k,v in scope['headers']}; began,seen,most,patience_s = False,0,self.settings.most_bytes,self.settings.timeout_s; start,patience = anyio.current_time(),None
-        def later(until:float=math.inf):
-            if patience: patience.deadline = min(anyio.current_time()+patience_s, until)
+        if scope["type"] == "websocket":
+            return await send(dict(type="websocket.close", code=1008))  # there are none
+        if scope["type"] != "http":
+            return await self.app(scope, receive, send)
+        # files are sent whole
+        scope = scope | dict(headers=[(k, v) for k, v in scope["headers"] if k not in (b"range", b"if-range")])
+        headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"]}
+        began, seen, most, patience_s = False, 0, self.settings.most_bytes, self.settings.timeout_s
+        start, patience = anyio.current_time(), None
+
+        def later(until: float = math.inf):
+            if patience:
+                patience.deadline = min(anyio.current_time() + patience_s, until)
+
         async def guarded(message):
             nonlocal began
-            if message['type']=='http.response.start': began = True; own = message.get('headers', []); message = message | dict(headers=[*own,*((k.encode(),v.encode()) for k,v in HEADERS.items() if k.encode() not in {o.lower() for o,_ in own})])
-            await send(message); later()
-        async def say(status:int, why:str, more:dict[str,str]):
-            body = json.dumps(dict(error=why)).encode(); head = {'content-type':'application/json', 'content-length':str(len(body)), 'cache-control':'no-store', **more}
-            if status in (413,504): head['connection'] = 'close' # the rest of the body is not read
-            with anyio.move_on_after(patience_s): await guarded(dict(type='http.response.start', status=status, headers=[(k.encode(),v.encode('latin-1')) for k,v in head.items()])); await guarded(dict(type='http.response.body', body=b'' if scope['method']=='HEAD' else body))
+            if message["type"] == "http.response.start":
+                began = True
+                own = message.get("headers", [])
+                message = message | dict(
+                    headers=[
+                        *own,
+                        *(
+                            (k.encode(), v.encode())
+                            for k, v in HEADERS.items()
+                            if k.encode() not in {o.lower() for o, _ in own}
+                        ),
+                    ]
+                )
+            await send(message)
+            later()
+
+        async def say(status: int, why: str, more: dict[str, str]):
+            body = json.dumps(dict(error=why)).encode()
+            head = {
+                "content-type": "application/json",
+                "content-length": str(len(body)),
+                "cache-control": "no-store",
+                **more,
+            }
+            if status in (413, 504):
+                head["connection"] = "close"  # the rest of the body is not read
+            with anyio.move_on_after(patience_s):
+                await guarded(
+                    dict(
+                        type="http.response.start",
+                        status=status,
+                        headers=[(k.encode(), v.encode("latin-1")) for k, v in head.items()],
+                    )
+                )
+                await guarded(dict(type="http.response.body", body=b"" if scope["method"] == "HEAD" else body))
+
         async def counted():
             nonlocal seen
-            message = await receive(); seen += len(message.get('body', b''))
-            if seen>most: raise _TooLarge
-            if message['type']=='http.request': later(start+patience_s+seen/SLOWEST if message.get('more_body') else math.inf)
+            message = await receive()
+            seen += len(message.get("body", b""))
+            if seen > most:
+                raise _TooLarge
+            if message["type"] == "http.request":
+                later(start + patience_s + seen / SLOWEST if message.get("more_body") else math.inf)
             return message
+
         async def answered(message):
-            if seen<=most: await guarded(message) # else the application answers to what it was not given whole
-        if (no := self._refusal(scope, headers)): return await say(*no)
-        if self.settings.token and scope['path']==self.open[0]:
-            asked = parse_qsl(scope.get('query_string', b'').decode('latin-1')); rest = urlencode([(k,v) for k,v in asked if k!='token'])
-            if any(k=='token' and self._is_token(v) for k,v in asked): return await say(303, 'known', {'location':self.open[0]+f'?{rest}'*bool(rest), 'set-cookie':f'{"=".join(self._cookie)}; HttpOnly; SameSite=Strict; Path=/'+'; Secure'*(scope.get('scheme')=='https')})
+            if seen <= most:
+                await guarded(message)  # else the application answers to what it was not given whole
+
+        if no := self._refusal(scope, headers):
+            return await say(*no)
+        if self.settings.token and scope["path"] == self.open[0]:
+            asked = parse_qsl(scope.get("query_string", b"").decode("latin-1"))
+            rest = urlencode([(k, v) for k, v in asked if k != "token"])
+            if any(k == "token" and self._is_token(v) for k, v in asked):
+                return await say(
+                    303,
+                    "known",
+                    {
+                        "location": self.open[0] + f"?{rest}" * bool(rest),
+                        "set-cookie": f"{'='.join(self._cookie)}; HttpOnly; SameSite=Strict; Path=/"
+                        + "; Secure" * (scope.get("scheme") == "https"),
+                    },
+                )
         try:
-            with anyio.fail_after(patience_s) as patience: await self.app(scope, counted, answered)
-        except _TooLarge: pass
+            with anyio.fail_after(patience_s) as patience:
+                await self.app(scope, counted, answered)
+        except _TooLarge:
+            pass
         except TimeoutError:
-            if not began: await say(504, f'Not done in {patience_s:g} s.'+' A change may still be made.'*(scope['method'] not in ('GET','HEAD')), {})
-        if seen>most and not began: await say(413, f'More than {most:,} bytes.', {})
+            if not began:
+                await say(
+                    504,
+                    f"Not done in {patience_s:g} s."
+                    + " A change may still be made." * (scope["method"] not in ("GET", "HEAD")),
+                    {},
+                )
+        if seen > most and not began:
+            await say(413, f"More than {most:,} bytes.", {})

@@ -6,9 +6,10 @@
 __all__ = ['CONNECTIONS', 'OF_ONE', 'Watched', 'Config', 'host_name', 'link', 'is_local']
 
 # %% ../../nbs/783_serve.server.ipynb #d2a90b13
-import asyncio,re
+import asyncio
+import re
 from collections.abc import Sequence
-from ipaddress import IPv6Address,ip_address,ip_network
+from ipaddress import IPv6Address, ip_address, ip_network
 from urllib.parse import quote
 
 import uvicorn
@@ -18,62 +19,126 @@ from ..contracts import LabError
 from .guard import sender
 
 # %% ../../nbs/783_serve.server.ipynb #d2a90b16
-CONNECTIONS,OF_ONE = 256,64 # in all, and of one sender
+CONNECTIONS, OF_ONE = 256, 64  # in all, and of one sender
+
 
 class Watched(H11Protocol):
     "A connection that ends when nothing happens on it"
-    look_s,slowest = 5.,1000 # seconds between looks; bytes a second in which an answer is taken
-    def connection_made(self, transport:asyncio.Transport):
-        super().connection_made(transport); self._before = None; of = lambda p: sender((p.client or ('',))[0]); mine = of(self)
-        if not self.config.is_proxy(self.client) and sum(of(p)==mine for p in self.connections)>OF_ONE: transport.abort(); return
+
+    look_s, slowest = 5.0, 1000  # seconds between looks; bytes a second in which an answer is taken
+
+    def connection_made(self, transport: asyncio.Transport):
+        super().connection_made(transport)
+        self._before = None
+        of = lambda p: sender((p.client or ("",))[0])
+        mine = of(self)
+        if not self.config.is_proxy(self.client) and sum(of(p) == mine for p in self.connections) > OF_ONE:
+            transport.abort()
+            return
         self._look()
+
     def _look(self):
-        idle = self.cycle is None or self.cycle.response_complete or self.transport.is_closing(); now = self.cycle,self.transport.get_write_buffer_size()
-        if idle and self._before and self._before[0] is now[0] and not now[1]<self._before[1]-self.look_s*self.slowest: self.transport.abort(); return
-        self._before = now if idle else None; self._looking = self.loop.call_later(self.look_s, self._look)
+        idle = self.cycle is None or self.cycle.response_complete or self.transport.is_closing()
+        now = self.cycle, self.transport.get_write_buffer_size()
+        if (
+            idle
+            and self._before
+            and self._before[0] is now[0]
+            and not now[1] < self._before[1] - self.look_s * self.slowest
+        ):
+            self.transport.abort()
+            return
+        self._before = now if idle else None
+        self._looking = self.loop.call_later(self.look_s, self._look)
+
     def connection_lost(self, exc):
-        if looking := getattr(self, '_looking', None): looking.cancel()
+        if looking := getattr(self, "_looking", None):
+            looking.cancel()
         super().connection_lost(exc)
+
 
 class Config(uvicorn.Config):
     "How the server runs"
-    def __init__(self,
-        app,                   # ASGI
-        host:str='127.0.0.1',  # address to listen at
-        port:int=0,            # 0: any that is free
-        proxies:Sequence[str]=(), # addresses, or networks, whose word on who asks is believed; '': nobody's
-        **more                 # see uvicorn
+
+    def __init__(
+        self,
+        app,  # ASGI
+        host: str = "127.0.0.1",  # address to listen at
+        port: int = 0,  # 0: any that is free
+        proxies: Sequence[str] = (),  # addresses, or networks, whose word on who asks is believed; '': nobody's
+        **more,  # see uvicorn
     ):
-        try: self.proxies = [ip_network(p) for p in proxies]
-        except ValueError as e: raise LabError(f'the proxy {str(e).split(" does ")[0]}', 'its IP address, or a network such as 10.0.0.0/8', 'Look up under which address it asks this service.') from e
-        super().__init__(app, **dict(host=host, port=port, http=Watched, ws='none', lifespan='off', log_level='warning', server_header=False, proxy_headers=bool(proxies), forwarded_allow_ips=[str(p) for p in self.proxies], timeout_keep_alive=10, timeout_graceful_shutdown=5, limit_concurrency=CONNECTIONS, h11_max_incomplete_event_size=65_536) | more)
-    def is_proxy(self, client:tuple[str,int]|None)->bool:
+        try:
+            self.proxies = [ip_network(p) for p in proxies]
+        except ValueError as e:
+            raise LabError(
+                f"the proxy {str(e).split(' does ')[0]}",
+                "its IP address, or a network such as 10.0.0.0/8",
+                "Look up under which address it asks this service.",
+            ) from e
+        super().__init__(
+            app,
+            **dict(
+                host=host,
+                port=port,
+                http=Watched,
+                ws="none",
+                lifespan="off",
+                log_level="warning",
+                server_header=False,
+                proxy_headers=bool(proxies),
+                forwarded_allow_ips=[str(p) for p in self.proxies],
+                timeout_keep_alive=10,
+                timeout_graceful_shutdown=5,
+                limit_concurrency=CONNECTIONS,
+                h11_max_incomplete_event_size=65_536,
+            )
+            | more,
+        )
+
+    def is_proxy(self, client: tuple[str, int] | None) -> bool:
         "Does it come from an address whose word is believed?"
         return bool(client and self.proxies) and any(ip_address(client[0]) in p for p in self.proxies)
 
 # %% ../../nbs/783_serve.server.ipynb #d2a90b1b
 def host_name(
-    name:str # under which people reach this machine
-)->str:      # as a browser says it
+    name: str,  # under which people reach this machine
+) -> str:  # as a browser says it
     "A name as it stands in an address"
-    try: ip = ip_address(name.strip('[]').lower()); return f'[{ip}]' if isinstance(ip, IPv6Address) else str(ip)
-    except ValueError: pass
-    try: plain = name.encode('idna').decode().lower()
-    except UnicodeError: plain = ''
-    if not re.fullmatch('[a-z0-9_.-]+', plain): raise LabError(f'the name {name!r}', 'a host name or an address, without http:// and without a port', 'Such as pictures.example.org.')
+    try:
+        ip = ip_address(name.strip("[]").lower())
+        return f"[{ip}]" if isinstance(ip, IPv6Address) else str(ip)
+    except ValueError:
+        pass
+    try:
+        plain = name.encode("idna").decode().lower()
+    except UnicodeError:
+        plain = ""
+    if not re.fullmatch("[a-z0-9_.-]+", plain):
+        raise LabError(
+            f"the name {name!r}",
+            "a host name or an address, without http:// and without a port",
+            "Such as pictures.example.org.",
+        )
     return plain
 
+
 def link(
-    host:str,    # that is listened at
-    port:int,
-    names:Sequence[str]=(), # under which people reach this machine
-    token:str=''
-)->str:
+    host: str,  # that is listened at
+    port: int,
+    names: Sequence[str] = (),  # under which people reach this machine
+    token: str = "",
+) -> str:
     "Where a person finds the page"
-    everywhere = host_name(host) in ('0.0.0.0','[::]'); return f'http://{host_name(names[0] if names and (everywhere or not is_local(host)) else "127.0.0.1" if everywhere else host)}:{port}/'+(f'?token={quote(token, safe="")}' if token else '')
+    everywhere = host_name(host) in ("0.0.0.0", "[::]")
+    return (
+        f"http://{host_name(names[0] if names and (everywhere or not is_local(host)) else '127.0.0.1' if everywhere else host)}:{port}/"
+        + (f"?token={quote(token, safe='')}" if token else "")
+    )
+
 
 def is_local(
-    host:str # that is listened at
-)->bool:
+    host: str,  # that is listened at
+) -> bool:
     "Is that this machine alone?"
-    return host_name(host) in ('127.0.0.1','localhost','[::1]')
+    return host_name(host) in ("127.0.0.1", "localhost", "[::1]")

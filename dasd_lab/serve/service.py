@@ -8,17 +8,20 @@ __all__ = ['HIDDEN', 'REFUSALS', 'NOT_THERE', 'Text', 'Language', 'K', 'Skip', '
            'GalleryService', 'gallery_app']
 
 # %% ../../nbs/782_serve.service.ipynb #1952aec3
-import asyncio,hashlib,json,re
+import asyncio
+import hashlib
+import json
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Annotated,BinaryIO
+from typing import Annotated, BinaryIO
 
-from fastapi import FastAPI,File,Form,HTTPException,Query,Request,UploadFile
+from fastapi import FastAPI, File, Form, HTTPException, Query, Request, UploadFile
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse,JSONResponse,Response
+from fastapi.responses import FileResponse, JSONResponse, Response
 from fastapi.staticfiles import StaticFiles
-from pydantic import BaseModel,ConfigDict,Field
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException as AnyHTTPException
 from starlette.routing import Route
 
@@ -27,197 +30,434 @@ from ..contracts import LabError
 from ..corpora.visuals import PICTURE_SUFFIXES
 from ..search.filters import read_filter
 from ..search.gallery import Hits
-from ..search.queries import direction,supported_languages
+from ..search.queries import direction, supported_languages
 from ..search.stored import StoredGallery
-from .guard import Guard,ServiceSettings
-from .uploads import anew,uploaded_picture
+from .guard import Guard, ServiceSettings
+from .uploads import anew, uploaded_picture
 from ..storage import whole_file
 
 # %% ../../nbs/782_serve.service.ipynb #9d65f553
-HIDDEN = {'source'} # columns that tell of this machine
+HIDDEN = {"source"}  # columns that tell of this machine
+
 
 class FoundPicture(BaseModel):
     "One result"
-    rank:int = Field(description='1 is best')
-    id:str
-    score:float = Field(description='as the method scores; cosines are between -1 and 1')
-    facts:dict[str,str|int|float|bool|None] = Field(description='what the gallery knows of it')
+
+    rank: int = Field(description="1 is best")
+    id: str
+    score: float = Field(description="as the method scores; cosines are between -1 and 1")
+    facts: dict[str, str | int | float | bool | None] = Field(description="what the gallery knows of it")
+
+
 class SearchAnswer(BaseModel):
     "Pictures that fit, best first"
-    hits:list[FoundPicture]
-    text:str = Field('', description='as it was read'); language:str = Field('', description='ISO 639-1'); recognised:bool = Field(False, description='was the language recognised, not given?')
-    direction:str = Field('ltr', description='how the language is written'); more:bool = Field(False, description='are there further pictures?')
+
+    hits: list[FoundPicture]
+    text: str = Field("", description="as it was read")
+    language: str = Field("", description="ISO 639-1")
+    recognised: bool = Field(False, description="was the language recognised, not given?")
+    direction: str = Field("ltr", description="how the language is written")
+    more: bool = Field(False, description="are there further pictures?")
+
+
 class GalleryAnswer(BaseModel):
     "What the gallery is"
-    title:str; pictures:int; method:str; languages:list[str]; columns:dict[str,str] = Field(description='what can be filtered: name → text, integer, number or flag'); own:list[str] = Field(description='columns that can be changed')
-    may_write:bool; originals:bool = Field(description='can original files be shown?'); most_results:int; most_bytes:int; version:str
+
+    title: str
+    pictures: int
+    method: str
+    languages: list[str]
+    columns: dict[str, str] = Field(description="what can be filtered: name → text, integer, number or flag")
+    own: list[str] = Field(description="columns that can be changed")
+    may_write: bool
+    originals: bool = Field(description="can original files be shown?")
+    most_results: int
+    most_bytes: int
+    version: str
+
+
 class PictureAnswer(BaseModel):
     "One picture"
-    id:str; facts:dict[str,str|int|float|bool|None]; original:bool = Field(description='can its file be shown?')
+
+    id: str
+    facts: dict[str, str | int | float | bool | None]
+    original: bool = Field(description="can its file be shown?")
+
+
 class Change(BaseModel):
     "Facts of a picture"
-    model_config = ConfigDict(extra='forbid')
-    facts:dict[str,str|int|float|bool|None] = Field(description='column → what it says now; null: not known', max_length=100)
+
+    model_config = ConfigDict(extra="forbid")
+    facts: dict[str, str | int | float | bool | None] = Field(
+        description="column → what it says now; null: not known", max_length=100
+    )
+
+
 class Done(BaseModel):
     "How many pictures there were"
-    pictures:int
+
+    pictures: int
+
+
 class Refusal(BaseModel):
     "Why a request was not answered"
-    error:str; expected:str = ''; next_step:str = ''
+
+    error: str
+    expected: str = ""
+    next_step: str = ""
 
 # %% ../../nbs/782_serve.service.ipynb #fd47d672
-REFUSALS = {s: dict(model=Refusal, description=d) for s,d in {400:'What was asked cannot be', 401:'The token is missing', 403:'Not allowed here', 413:'Too large', 421:'Another host name', 422:'Not as this document says', 429:'Too many requests', 504:'Not done in time; a change may still be made'}.items()}
-NOT_THERE = {404: dict(model=Refusal, description='No such picture')}
-Text = Annotated[str, Query(max_length=4000, description='what the picture should show, in any language of the gallery')]
-Language = Annotated[str, Query(max_length=8, pattern='^([a-z]{2,3})?$', description='ISO 639-1; empty: recognised')]
-K = Annotated[int, Query(ge=1, le=1000, description='how many')]
-Skip = Annotated[int, Query(ge=0, le=9000, description='so many of the best are left out: pages')]
-Where = Annotated[str, Query(max_length=20_000, description='a filter as JSON: column → a value, a list, {"from": …, "to": …}, {"starts": …} or {"not": …}')]
-PAGE = ('/','/app.js','/style.css','/icon.svg') # what the page consists of
-Id = Annotated[str, Query(min_length=1, max_length=2000, description='of the picture')]
-Share = Annotated[float, Query(ge=0, le=1, description='of the picture in what is looked for, with a text')]
+REFUSALS = {
+    s: dict(model=Refusal, description=d)
+    for s, d in {
+        400: "What was asked cannot be",
+        401: "The token is missing",
+        403: "Not allowed here",
+        413: "Too large",
+        421: "Another host name",
+        422: "Not as this document says",
+        429: "Too many requests",
+        504: "Not done in time; a change may still be made",
+    }.items()
+}
+NOT_THERE = {404: dict(model=Refusal, description="No such picture")}
+Text = Annotated[
+    str, Query(max_length=4000, description="what the picture should show, in any language of the gallery")
+]
+Language = Annotated[str, Query(max_length=8, pattern="^([a-z]{2,3})?$", description="ISO 639-1; empty: recognised")]
+K = Annotated[int, Query(ge=1, le=1000, description="how many")]
+Skip = Annotated[int, Query(ge=0, le=9000, description="so many of the best are left out: pages")]
+Where = Annotated[
+    str,
+    Query(
+        max_length=20_000,
+        description='a filter as JSON: column → a value, a list, {"from": …, "to": …}, {"starts": …} or {"not": …}',
+    ),
+]
+PAGE = ("/", "/app.js", "/style.css", "/icon.svg")  # what the page consists of
+Id = Annotated[str, Query(min_length=1, max_length=2000, description="of the picture")]
+Share = Annotated[float, Query(ge=0, le=1, description="of the picture in what is looked for, with a text")]
+
 
 def read_where(
-    where:str # JSON
-)->dict|None: # None: anything
+    where: str,  # JSON
+) -> dict | None:  # None: anything
     "A filter out of an address"
-    if not where: return None
-    try: found = json.loads(where)
-    except (ValueError,RecursionError) as e: raise LabError('a filter that is no JSON', 'such as {"year": {"from": 2020}}', 'Check it.') from e
-    if not isinstance(found, dict): raise LabError(f'a filter that is a {type(found).__name__}', 'such as {"year": {"from": 2020}}', 'Check it.')
+    if not where:
+        return None
+    try:
+        found = json.loads(where)
+    except (ValueError, RecursionError) as e:
+        raise LabError("a filter that is no JSON", 'such as {"year": {"from": 2020}}', "Check it.") from e
+    if not isinstance(found, dict):
+        raise LabError(f"a filter that is a {type(found).__name__}", 'such as {"year": {"from": 2020}}', "Check it.")
     return found
+
 
 class GalleryService:
     "A gallery's answers, computed by a few threads"
-    def __init__(self, gallery:StoredGallery, settings:ServiceSettings):
-        self.gallery,self.settings = gallery,settings; self._pool,self._writer = ThreadPoolExecutor(settings.at_once, 'asks'),ThreadPoolExecutor(1, 'writes')
+
+    def __init__(self, gallery: StoredGallery, settings: ServiceSettings):
+        self.gallery, self.settings = gallery, settings
+        self._pool, self._writer = ThreadPoolExecutor(settings.at_once, "asks"), ThreadPoolExecutor(1, "writes")
         self.originals = Path(settings.originals).resolve() if settings.originals else None
-        if self.originals and not self.originals.is_dir(): raise LabError(f'{settings.originals}: no folder there', 'the folder of the original files', 'Check the path.')
-    async def run(self, call:Callable, *given):
+        if self.originals and not self.originals.is_dir():
+            raise LabError(
+                f"{settings.originals}: no folder there", "the folder of the original files", "Check the path."
+            )
+
+    async def run(self, call: Callable, *given):
         "In a thread, so many at once; one that nobody waits for any more keeps its place until it is done, and is left out where it has not begun"
         return await asyncio.wrap_future(self._pool.submit(call, *given))
+
     def writable(self):
-        if not self.settings.may_write: raise HTTPException(403, 'This service only reads.')
-    async def write(self, call:Callable, *given):
+        if not self.settings.may_write:
+            raise HTTPException(403, "This service only reads.")
+
+    async def write(self, call: Callable, *given):
         "In a thread of its own, one after the other: who waits for another process that writes holds up no search"
-        self.writable(); return await asyncio.wrap_future(self._writer.submit(call, *given))
+        self.writable()
+        return await asyncio.wrap_future(self._writer.submit(call, *given))
+
     @property
-    def own(self)->list[str]: return [*self.gallery._about['columns'],'description'] # columns that can be changed
-    def facts(self, ids:list[str])->dict[str,dict]: # id → column → fact
-        columns = [c for c in self.gallery.columns if c not in HIDDEN]; found = self.gallery.engine.read(ids, columns)
-        return {i: {c:found[c][j] for c in columns} for j,i in enumerate(found['id'])}
-    def answer(self, search:Callable[[int],Hits], k:int)->SearchAnswer:
-        k = min(k, self.settings.most_results); hits = search(k+1) if k+1<=1000 else search(k); more,hits = len(hits)>k,hits[:k]; facts,q = self.facts(hits.ids),hits.query
-        found = [FoundPicture(rank=h.rank, id=h.id, score=h.score, facts=facts[h.id]) for h in hits if h.id in facts] # one that was removed meanwhile is left out
-        return SearchAnswer(hits=found, more=more, **(dict(text=q.text, language=q.language, recognised=q.recognised, direction=direction(q.language)) if q else {}))
-    def search(self, text:str, language:str, k:int, skip:int, where:str, like:str='', picture=None, share:float=.5)->SearchAnswer:
-        g,asked = self.gallery,read_where(where); like = self.seen(like) if like else picture; read_filter(asked, {n:c for n,c in g.columns.items() if n not in HIDDEN})
-        if text.strip(): return self.answer(lambda n: g.search(text, language or None, n, skip, asked, like, share), k)
-        if like is None: raise LabError('neither a text nor a picture', 'at least one of them', 'Say what you look for.')
+    def own(self) -> list[str]:
+        return [*self.gallery._about["columns"], "description"]  # columns that can be changed
+
+    def facts(self, ids: list[str]) -> dict[str, dict]:  # id → column → fact
+        columns = [c for c in self.gallery.columns if c not in HIDDEN]
+        found = self.gallery.engine.read(ids, columns)
+        return {i: {c: found[c][j] for c in columns} for j, i in enumerate(found["id"])}
+
+    def answer(self, search: Callable[[int], Hits], k: int) -> SearchAnswer:
+        k = min(k, self.settings.most_results)
+        hits = search(k + 1) if k + 1 <= 1000 else search(k)
+        more, hits = len(hits) > k, hits[:k]
+        facts, q = self.facts(hits.ids), hits.query
+        # one that was removed meanwhile is left out
+        found = [FoundPicture(rank=h.rank, id=h.id, score=h.score, facts=facts[h.id]) for h in hits if h.id in facts]
+        return SearchAnswer(
+            hits=found,
+            more=more,
+            **(
+                dict(text=q.text, language=q.language, recognised=q.recognised, direction=direction(q.language))
+                if q
+                else {}
+            ),
+        )
+
+    def search(
+        self, text: str, language: str, k: int, skip: int, where: str, like: str = "", picture=None, share: float = 0.5
+    ) -> SearchAnswer:
+        g, asked = self.gallery, read_where(where)
+        like = self.seen(like) if like else picture
+        read_filter(asked, {n: c for n, c in g.columns.items() if n not in HIDDEN})
+        if text.strip():
+            return self.answer(lambda n: g.search(text, language or None, n, skip, asked, like, share), k)
+        if like is None:
+            raise LabError("neither a text nor a picture", "at least one of them", "Say what you look for.")
         return self.answer(lambda n: g.similar(like, n, skip, asked), k)
-    def known(self, id:str)->str:
-        if id not in self.gallery: raise HTTPException(404, 'No such picture.')
+
+    def known(self, id: str) -> str:
+        if id not in self.gallery:
+            raise HTTPException(404, "No such picture.")
         return id
-    def seen(self, id:str)->str:
+
+    def seen(self, id: str) -> str:
         "An id whose picture can be compared: what is no such id would be opened as a file"
-        if self.gallery.way not in self.gallery.ways or not self.gallery.visuals([self.known(id)])['id']: raise LabError(f'the picture {id!r}, which {self.gallery.method.name!r} has not looked at', 'one that this method has looked at', 'Have it look at all: dasd-lab gallery embed.')
+        if self.gallery.way not in self.gallery.ways or not self.gallery.visuals([self.known(id)])["id"]:
+            raise LabError(
+                f"the picture {id!r}, which {self.gallery.method.name!r} has not looked at",
+                "one that this method has looked at",
+                "Have it look at all: dasd-lab gallery embed.",
+            )
         return id
-    def original(self, id:str)->Path|None:
+
+    def original(self, id: str) -> Path | None:
         "The file of a picture, where it lies below the folder of originals or came over the service"
-        found = self.gallery.engine.read([id], ['source']); path = Path(found['source'][0]).resolve() if found['id'] and found['source'][0] else None
-        may = self.originals and path and any(path.is_relative_to(f) for f in (self.originals,(self.gallery.folder/'uploads').resolve()))
+        found = self.gallery.engine.read([id], ["source"])
+        path = Path(found["source"][0]).resolve() if found["id"] and found["source"][0] else None
+        may = (
+            self.originals
+            and path
+            and any(path.is_relative_to(f) for f in (self.originals, (self.gallery.folder / "uploads").resolve()))
+        )
         return path if may and path.suffix.lower() in PICTURE_SUFFIXES and path.is_file() else None
-    def told(self, id:str)->PictureAnswer:
-        if not (facts := self.facts([id])): raise HTTPException(404, 'No such picture.')
+
+    def told(self, id: str) -> PictureAnswer:
+        if not (facts := self.facts([id])):
+            raise HTTPException(404, "No such picture.")
         return PictureAnswer(id=id, facts=facts[id], original=self.original(id) is not None)
-    def picture(self, sent:BinaryIO): return uploaded_picture(sent.read(), self.settings.most_pixels) # read when there is a thread for it, so that those that wait lie on the disk
-    def add(self, clean:bytes, told:str)->PictureAnswer:
+
+    def picture(self, sent: BinaryIO):
+        # read when there is a thread for it, so that those that wait lie on the disk
+        return uploaded_picture(sent.read(), self.settings.most_pixels)
+
+    def add(self, clean: bytes, told: str) -> PictureAnswer:
         "Keep a picture; one that is there keeps what is known of it, but for what is told now"
-        facts = read_where(told) or {}; id = f'uploads/{hashlib.sha256(clean).hexdigest()[:20]}.webp'; path = self.gallery.folder/id
+        facts = read_where(told) or {}
+        id = f"uploads/{hashlib.sha256(clean).hexdigest()[:20]}.webp"
+        path = self.gallery.folder / id
         if new := not path.is_file():
-            with whole_file(path) as f: f.write_bytes(clean)
+            with whole_file(path) as f:
+                f.write_bytes(clean)
         try:
-            if id in self.gallery and self.gallery.engine.change([id], dict(source=str(path.absolute()))): self.gallery.change(id, facts) # writing tells whether it still is
-            else: self.gallery.add([path], [id], {n:[v] for n,v in facts.items()}, replace=True) # another service may have added it a moment ago
+            if id in self.gallery and self.gallery.engine.change([id], dict(source=str(path.absolute()))):
+                self.gallery.change(id, facts)  # writing tells whether it still is
+            else:
+                # another service may have added it a moment ago
+                self.gallery.add([path], [id], {n: [v] for n, v in facts.items()}, replace=True)
         except BaseException:
-            if new and id not in self.gallery: path.unlink(missing_ok=True) # a row may be kept although what came after it failed
+            if new and id not in self.gallery:
+                path.unlink(missing_ok=True)  # a row may be kept although what came after it failed
             raise
         return self.told(id)
-    def remove(self, id:str)->int:
+
+    def remove(self, id: str) -> int:
         "With the file, where the service wrote it"
-        uploads = (self.gallery.folder/'uploads').resolve(); path = (self.gallery.folder/self.known(id)).resolve()
-        try: return self.gallery.delete(id)
+        uploads = (self.gallery.folder / "uploads").resolve()
+        path = (self.gallery.folder / self.known(id)).resolve()
+        try:
+            return self.gallery.delete(id)
         finally:
-            if path.parent==uploads and id not in self.gallery: path.unlink(missing_ok=True)
-    def change(self, id:str, facts:dict)->int: # how many there were
+            if path.parent == uploads and id not in self.gallery:
+                path.unlink(missing_ok=True)
+
+    def change(self, id: str, facts: dict) -> int:  # how many there were
         return self.gallery.change(self.known(id), facts)
-    def plain(self, text:str)->str:
+
+    def plain(self, text: str) -> str:
         "A message without the paths of this machine"
-        for folder in {str(f) for o in (self.gallery.folder,self.originals) if o for f in (o.resolve(),o.absolute())}: text = text.replace(folder, '…')
-        return re.sub(rf'(?<![\w./\\-]){re.escape(str(self.gallery.folder))}(?=[/\\])', '…', text) # as it was typed
+        for folder in {str(f) for o in (self.gallery.folder, self.originals) if o for f in (o.resolve(), o.absolute())}:
+            text = text.replace(folder, "…")
+        return re.sub(rf"(?<![\w./\\-]){re.escape(str(self.gallery.folder))}(?=[/\\])", "…", text)  # as it was typed
 
 # %% ../../nbs/782_serve.service.ipynb #321f7aeb
 def gallery_app(
-    gallery:StoredGallery,                   # what is searched
-    settings:ServiceSettings=ServiceSettings() # what is allowed
-):                                           # an ASGI application
+    gallery: StoredGallery,  # what is searched
+    settings: ServiceSettings = ServiceSettings(),  # what is allowed
+):  # an ASGI application
     "The service: its API under /api, its page at /"
-    app = FastAPI(title=settings.title, version=dasd_lab.__version__, description='Search a gallery of pictures by text in any of its languages, by a picture, or by both.', docs_url=None, redoc_url=None, openapi_url='/api/openapi.json', responses=REFUSALS)
+    app = FastAPI(
+        title=settings.title,
+        version=dasd_lab.__version__,
+        description="Search a gallery of pictures by text in any of its languages, by a picture, or by both.",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/api/openapi.json",
+        responses=REFUSALS,
+    )
     service = GalleryService(gallery, settings)
+
     @app.exception_handler(LabError)
-    async def told(request:Request, e:LabError): return JSONResponse({n:service.plain(str(t)) for n,t in dict(error=e.given, expected=e.expected, next_step=e.next_step).items()}, 400)
+    async def told(request: Request, e: LabError):
+        return JSONResponse(
+            {
+                n: service.plain(str(t))
+                for n, t in dict(error=e.given, expected=e.expected, next_step=e.next_step).items()
+            },
+            400,
+        )
+
     @app.exception_handler(UnicodeError)
     @app.exception_handler(OverflowError)
     @app.exception_handler(RecursionError)
-    async def unsayable(request:Request, e:Exception): return JSONResponse(dict(error='a text with half a letter in it, a number that is too large, or lists within lists without end', expected='Unicode, numbers of 64 bits, and a few levels', next_step='Check what was sent.'), 400) # JSON can say both
+    async def unsayable(request: Request, e: Exception):
+        # JSON can say both
+        return JSONResponse(
+            dict(
+                error="a text with half a letter in it, a number that is too large, or lists within lists without end",
+                expected="Unicode, numbers of 64 bits, and a few levels",
+                next_step="Check what was sent.",
+            ),
+            400,
+        )
+
     @app.exception_handler(RequestValidationError)
-    async def wrong(request:Request, e:RequestValidationError): return JSONResponse(dict(error='; '.join(f'{".".join(map(str, p["loc"][1:]))}: {p["msg"]}' for p in e.errors()[:5]), expected='what /api/openapi.json says'), 422)
+    async def wrong(request: Request, e: RequestValidationError):
+        return JSONResponse(
+            dict(
+                error="; ".join(f"{'.'.join(map(str, p['loc'][1:]))}: {p['msg']}" for p in e.errors()[:5]),
+                expected="what /api/openapi.json says",
+            ),
+            422,
+        )
+
     @app.exception_handler(AnyHTTPException)
-    async def plain(request:Request, e:AnyHTTPException):
-        allowed = dict(allow=', '.join(sorted({m for r in app.routes if getattr(r, 'path', None)==request.url.path for m in r.methods or ()}) or ['GET','HEAD'])) if e.status_code==405 else {} # of all routes with this path
+    async def plain(request: Request, e: AnyHTTPException):
+        # of all routes with this path
+        allowed = (
+            dict(
+                allow=", ".join(
+                    sorted(
+                        {m for r in app.routes if getattr(r, "path", None) == request.url.path for m in r.methods or ()}
+                    )
+                    or ["GET", "HEAD"]
+                )
+            )
+            if e.status_code == 405
+            else {}
+        )
         return JSONResponse(dict(error=str(e.detail)), e.status_code, allowed)
 
-    @app.get('/api/gallery', operation_id='gallery')
-    async def about()->GalleryAnswer:
+    @app.get("/api/gallery", operation_id="gallery")
+    async def about() -> GalleryAnswer:
         "What the gallery is, and what the service allows"
-        return await service.run(lambda: GalleryAnswer(title=settings.title, pictures=len(gallery), method=gallery.method.name, languages=list(supported_languages(gallery.method)), columns={n:c.kind for n,c in gallery.columns.items() if n not in HIDDEN},
-            own=service.own, may_write=settings.may_write, originals=bool(settings.originals), most_results=settings.most_results, most_bytes=settings.most_bytes, version=dasd_lab.__version__))
-    @app.get('/api/search', operation_id='search', responses=NOT_THERE)
-    async def search(text:Text='', language:Language='', like:Annotated[str, Query(max_length=2000, description='the id of a picture: also like this one')]='', share:Share=.5, k:K=24, skip:Skip=0, where:Where='')->SearchAnswer:
+        return await service.run(
+            lambda: GalleryAnswer(
+                title=settings.title,
+                pictures=len(gallery),
+                method=gallery.method.name,
+                languages=list(supported_languages(gallery.method)),
+                columns={n: c.kind for n, c in gallery.columns.items() if n not in HIDDEN},
+                own=service.own,
+                may_write=settings.may_write,
+                originals=bool(settings.originals),
+                most_results=settings.most_results,
+                most_bytes=settings.most_bytes,
+                version=dasd_lab.__version__,
+            )
+        )
+
+    @app.get("/api/search", operation_id="search", responses=NOT_THERE)
+    async def search(
+        text: Text = "",
+        language: Language = "",
+        like: Annotated[str, Query(max_length=2000, description="the id of a picture: also like this one")] = "",
+        share: Share = 0.5,
+        k: K = 24,
+        skip: Skip = 0,
+        where: Where = "",
+    ) -> SearchAnswer:
         "Pictures that fit a text, a picture of the gallery, or both"
         return await service.run(lambda: service.search(text, language, k, skip, where, like, None, share))
-    @app.post('/api/search', operation_id='search_by_upload')
-    async def search_by_upload(picture:Annotated[UploadFile, File(description='JPEG, PNG, WebP, GIF or BMP; it is not kept')], text:Text='', language:Language='', share:Share=.5, k:K=24, skip:Skip=0, where:Where='')->SearchAnswer:
+
+    @app.post("/api/search", operation_id="search_by_upload")
+    async def search_by_upload(
+        picture: Annotated[UploadFile, File(description="JPEG, PNG, WebP, GIF or BMP; it is not kept")],
+        text: Text = "",
+        language: Language = "",
+        share: Share = 0.5,
+        k: K = 24,
+        skip: Skip = 0,
+        where: Where = "",
+    ) -> SearchAnswer:
         "Pictures that are like one that is sent, and fit a text if there is one"
-        return await service.run(lambda: service.search(text, language, k, skip, where, '', service.picture(picture.file), share))
-    @app.get('/api/picture', operation_id='picture', responses=NOT_THERE)
-    async def picture(id:Id)->PictureAnswer:
+        return await service.run(
+            lambda: service.search(text, language, k, skip, where, "", service.picture(picture.file), share)
+        )
+
+    @app.get("/api/picture", operation_id="picture", responses=NOT_THERE)
+    async def picture(id: Id) -> PictureAnswer:
         "What is known of a picture"
         return await service.run(service.told, id)
-    @app.get('/api/thumbnail', operation_id='thumbnail', responses=NOT_THERE | {200: dict(content={'image/webp': {}})}, response_class=Response)
-    async def thumbnail(id:Id):
+
+    @app.get(
+        "/api/thumbnail",
+        operation_id="thumbnail",
+        responses=NOT_THERE | {200: dict(content={"image/webp": {}})},
+        response_class=Response,
+    )
+    async def thumbnail(id: Id):
         "A small copy of a picture"
         kept = await service.run(gallery.thumbnails.get, id)
-        if kept is None: raise HTTPException(404, 'No such picture.')
-        return Response(kept, media_type='image/webp', headers={'cache-control':'private, max-age=600'})
-    @app.get('/api/original', operation_id='original', responses=NOT_THERE | {200: dict(content={'image/*': {}})}, response_class=Response)
-    async def original(id:Id):
+        if kept is None:
+            raise HTTPException(404, "No such picture.")
+        return Response(kept, media_type="image/webp", headers={"cache-control": "private, max-age=600"})
+
+    @app.get(
+        "/api/original",
+        operation_id="original",
+        responses=NOT_THERE | {200: dict(content={"image/*": {}})},
+        response_class=Response,
+    )
+    async def original(id: Id):
         "The original file, where the service may show it"
         path = await service.run(service.original, id)
-        if path is None: raise HTTPException(404, 'No such file.')
-        return FileResponse(path, headers={'cache-control':'private, max-age=600', 'accept-ranges':'none'})
-    @app.post('/api/pictures', operation_id='add', status_code=201)
-    async def add(picture:Annotated[UploadFile, File(description='JPEG, PNG, WebP, GIF or BMP')], facts:Annotated[str, Form(max_length=20_000, description='columns as JSON')]='')->PictureAnswer:
+        if path is None:
+            raise HTTPException(404, "No such file.")
+        return FileResponse(path, headers={"cache-control": "private, max-age=600", "accept-ranges": "none"})
+
+    @app.post("/api/pictures", operation_id="add", status_code=201)
+    async def add(
+        picture: Annotated[UploadFile, File(description="JPEG, PNG, WebP, GIF or BMP")],
+        facts: Annotated[str, Form(max_length=20_000, description="columns as JSON")] = "",
+    ) -> PictureAnswer:
         "Add a picture; it is kept when this returns. One that is there already keeps its facts, but for those given"
-        service.writable(); clean = await service.run(lambda: anew(service.picture(picture.file))) # not by the one thread that writes, for which all wait
+        service.writable()
+        # not by the one thread that writes, for which all wait
+        clean = await service.run(lambda: anew(service.picture(picture.file)))
         return await service.write(service.add, clean, facts)
-    @app.patch('/api/picture', operation_id='change', responses=NOT_THERE)
-    async def change(id:Id, change:Change)->Done:
+
+    @app.patch("/api/picture", operation_id="change", responses=NOT_THERE)
+    async def change(id: Id, change: Change) -> Done:
         "Change facts of a picture"
         return Done(pictures=await service.write(service.change, id, change.facts))
-    @app.delete('/api/picture', operation_id='remove', responses=NOT_THERE)
-    async def remove(id:Id)->Done:
+
+    @app.delete("/api/picture", operation_id="remove", responses=NOT_THERE)
+    async def remove(id: Id) -> Done:
         "Remove a picture"
         return Done(pictures=await service.write(service.remove, id))
-    page = StaticFiles(directory=Path(dasd_lab.__file__).parent/'serve'/'page', html=True); app.router.routes += [Route(p, page) for p in PAGE]
+
+    page = StaticFiles(directory=Path(dasd_lab.__file__).parent / "serve" / "page", html=True)
+    app.router.routes += [Route(p, page) for p in PAGE]
     return Guard(app, settings, PAGE)

@@ -6,7 +6,8 @@
 __all__ = ['FORMATS', 'LARGE', 'uploaded_picture', 'anew']
 
 # %% ../../nbs/781_serve.uploads.ipynb #f7268ef3
-import io,threading
+import io
+import threading
 from contextlib import nullcontext
 
 from PIL import Image
@@ -15,25 +16,40 @@ from ..contracts import LabError
 from ..corpora.visuals import read_picture
 
 # %% ../../nbs/781_serve.uploads.ipynb #66cd5411
-FORMATS = ('JPEG','PNG','WEBP','GIF','BMP') # that are opened; not TIFF, whose tiles may be of any size, whatever size the picture says it has
-LARGE = 12_000_000 # pixels; larger ones are decoded one after the other, as fifty million take up to a gigabyte
+# that are opened; not TIFF, whose tiles may be of any size, whatever size the picture says it has
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
+LARGE = 12_000_000  # pixels; larger ones are decoded one after the other, as fifty million take up to a gigabyte
 _large = threading.Lock()
 
+
 def uploaded_picture(
-    sent:bytes,                 # a file
-    most_pixels:int=50_000_000, # more is refused unread
-    longest:int=2048            # side, in pixels; larger ones are scaled down
-)->Image.Image:                 # RGB
+    sent: bytes,  # a file
+    most_pixels: int = 50_000_000,  # more is refused unread
+    longest: int = 2048,  # side, in pixels; larger ones are scaled down
+) -> Image.Image:  # RGB
     "A picture out of bytes that nobody vouches for"
     try:
         with Image.open(io.BytesIO(sent), formats=FORMATS) as head:
-            if head.width*head.height>most_pixels: raise LabError(f'a picture of {head.width} x {head.height} pixels', f'at most {most_pixels:,} pixels', 'Scale it down first.')
-            with _large if head.width*head.height>LARGE else nullcontext(): return read_picture(head, longest) # not opened again: another decoder might see something else in it
-    except LabError: raise
-    except Exception as e: raise LabError('a file that is no picture', f'a picture: {", ".join(FORMATS)}', 'Send another file.') from e # what a broken file makes a decoder raise is anybody's guess
+            if head.width * head.height > most_pixels:
+                raise LabError(
+                    f"a picture of {head.width} x {head.height} pixels",
+                    f"at most {most_pixels:,} pixels",
+                    "Scale it down first.",
+                )
+            with _large if head.width * head.height > LARGE else nullcontext():
+                return read_picture(head, longest)  # not opened again: another decoder might see something else in it
+    except LabError:
+        raise
+    except Exception as e:
+        # what a broken file makes a decoder raise is anybody's guess
+        raise LabError("a file that is no picture", f"a picture: {', '.join(FORMATS)}", "Send another file.") from e
+
 
 def anew(
-    picture:Image.Image # RGB
-)->bytes:               # WebP
+    picture: Image.Image,  # RGB
+) -> bytes:  # WebP
     "A picture written anew, its pixels and nothing else"
-    to = io.BytesIO(); clean = Image.frombytes('RGB', picture.size, picture.tobytes()); clean.save(to, 'WEBP', quality=90, method=2); return to.getvalue()
+    to = io.BytesIO()
+    clean = Image.frombytes("RGB", picture.size, picture.tobytes())
+    clean.save(to, "WEBP", quality=90, method=2)
+    return to.getvalue()

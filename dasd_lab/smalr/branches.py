@@ -9,32 +9,37 @@ __all__ = ['masked_mean', 'SentenceBranch', 'ImageBranch', 'masked_count', 'draw
 from itertools import combinations
 
 import torch
-from torch import Tensor,nn
+from torch import Tensor, nn
 
 # %% ../../nbs/368_smalr.branches.ipynb #59aa99de
 def masked_mean(
-    words:Tensor, # [..., L, D]
-    keep:Tensor   # [..., L] bool
-)->Tensor:        # [..., D]; zero where nothing is kept
+    words: Tensor,  # [..., L, D]
+    keep: Tensor,  # [..., L] bool
+) -> Tensor:  # [..., D]; zero where nothing is kept
     "The mean of the kept words (U)"
-    keep = keep[...,None].to(words.dtype)
-    return (words*keep).sum(-2)/keep.sum(-2).clamp(min=1)
+    keep = keep[..., None].to(words.dtype)
+    return (words * keep).sum(-2) / keep.sum(-2).clamp(min=1)
+
 
 class SentenceBranch(nn.Module):
     "One recurrent layer and one linear layer for all languages"
-    def __init__(self,
-        width:int, # D
-        hidden:int # of the GRU: 512 (from the paper's count), 1024 in MULE's code
+
+    def __init__(
+        self,
+        width: int,  # D
+        hidden: int,  # of the GRU: 512 (from the paper's count), 1024 in MULE's code
     ):
         super().__init__()
-        self.gru,self.out = nn.GRU(width, hidden, batch_first=True),nn.Linear(hidden, width)
+        self.gru, self.out = nn.GRU(width, hidden, batch_first=True), nn.Linear(hidden, width)
 
-    def forward(self,
-        words:Tensor, # [N, L, D]
-        keep:Tensor   # [N, L] bool, words first and padding after
-    )->Tensor:        # [N, D]
+    def forward(
+        self,
+        words: Tensor,  # [N, L, D]
+        keep: Tensor,  # [N, L] bool, words first and padding after
+    ) -> Tensor:  # [N, D]
         "The last word's state, through the linear layer (F)"
-        if not len(words): return words.new_zeros(0, words.shape[-1])
+        if not len(words):
+            return words.new_zeros(0, words.shape[-1])
         lengths = keep.sum(1).clamp(min=1).cpu()
         packed = nn.utils.rnn.pack_padded_sequence(words, lengths, batch_first=True, enforce_sorted=False)
         return self.out(self.gru(packed)[1][0])
@@ -42,58 +47,70 @@ class SentenceBranch(nn.Module):
 # %% ../../nbs/368_smalr.branches.ipynb #5100e543
 class ImageBranch(nn.Module):
     "Two linear layers"
-    def __init__(self,
-        image_dim:int,   # I, of the frozen features
-        hidden:int,      # between the layers
-        width:int,       # D
-        dropout:float=.5 # on the hidden layer
+
+    def __init__(
+        self,
+        image_dim: int,  # I, of the frozen features
+        hidden: int,  # between the layers
+        width: int,  # D
+        dropout: float = 0.5,  # on the hidden layer
     ):
         super().__init__()
-        self.first,self.norm,self.dropout,self.out = nn.Linear(image_dim, hidden),nn.BatchNorm1d(hidden),nn.Dropout(dropout),nn.Linear(hidden, width)
+        self.first, self.norm, self.dropout, self.out = (
+            nn.Linear(image_dim, hidden),
+            nn.BatchNorm1d(hidden),
+            nn.Dropout(dropout),
+            nn.Linear(hidden, width),
+        )
 
-    def forward(self, features:Tensor)->Tensor: # [N, I] → [N, D]
+    def forward(self, features: Tensor) -> Tensor:  # [N, I] → [N, D]
         "Pictures in the shared space (v)"
         return self.out(self.dropout(self.norm(self.first(features)).relu()))
 
 # %% ../../nbs/368_smalr.branches.ipynb #3fa8462c
 def masked_count(
-    lengths:Tensor,  # [...] words of captions
-    share:float=.2   # that is masked
-)->Tensor:           # [...]
+    lengths: Tensor,  # [...] words of captions
+    share: float = 0.2,  # that is masked
+) -> Tensor:  # [...]
     "How many words are masked (MCLM)"
-    return (lengths*share).round().long().clamp(min=1).minimum((lengths-1).clamp(min=0))
+    return (lengths * share).round().long().clamp(min=1).minimum((lengths - 1).clamp(min=0))
+
 
 def draw_masks(
-    lengths:Tensor,            # [...] words of captions
-    longest:int,               # L
-    generator:torch.Generator, # of the step, on the CPU
-    share:float=.2             # that is masked
-)->Tensor:                     # [..., L] bool
+    lengths: Tensor,  # [...] words of captions
+    longest: int,  # L
+    generator: torch.Generator,  # of the step, on the CPU
+    share: float = 0.2,  # that is masked
+) -> Tensor:  # [..., L] bool
     "Places of the words that are masked"
-    there = torch.arange(longest)<lengths.cpu()[...,None]
-    order = torch.rand(there.shape, generator=generator).masked_fill(~there, 2.).argsort(-1).argsort(-1)
-    return order<masked_count(lengths.cpu(), share)[...,None]
+    there = torch.arange(longest) < lengths.cpu()[..., None]
+    order = torch.rand(there.shape, generator=generator).masked_fill(~there, 2.0).argsort(-1).argsort(-1)
+    return order < masked_count(lengths.cpu(), share)[..., None]
 
 # %% ../../nbs/368_smalr.branches.ipynb #de998587
 class MaskedLanguage(nn.Module):
     "Says what two masked captions lack"
-    def __init__(self,
-        width:int # D
+
+    def __init__(
+        self,
+        width: int,  # D
     ):
         super().__init__()
-        self.universal,self.final = nn.Linear(2*width, 2*width),nn.Linear(2*width, 2*width)
+        self.universal, self.final = nn.Linear(2 * width, 2 * width), nn.Linear(2 * width, 2 * width)
         self.mask = nn.Embedding(1, width, _weight=torch.zeros(1, width))
 
-    def hide(self, words:Tensor, masked:Tensor)->Tensor: # [..., L, D], [..., L] bool → [..., L, D]
+    def hide(self, words: Tensor, masked: Tensor) -> Tensor:  # [..., L, D], [..., L] bool → [..., L, D]
         "Masked words replaced"
-        return torch.where(masked[...,None], self.mask.weight[0].to(words.dtype), words)
+        return torch.where(masked[..., None], self.mask.weight[0].to(words.dtype), words)
 
-    def restored(self,
-        layer:nn.Linear, # `universal` or `final`
-        sentences:Tensor # [G, C, D] masked
-    )->Tensor:           # [P, 2, C, D] for pairs in the order of `itertools.combinations`
+    def restored(
+        self,
+        layer: nn.Linear,  # `universal` or `final`
+        sentences: Tensor,  # [G, C, D] masked
+    ) -> Tensor:  # [P, 2, C, D] for pairs in the order of `itertools.combinations`
         "S′ of every pair of languages (Eq. 2)"
         pairs = list(combinations(range(len(sentences)), 2))
-        if not pairs: return sentences.new_zeros(0, 2, *sentences.shape[1:])
-        first,second = (sentences[[p[k] for p in pairs]] for k in (0,1))
-        return torch.stack(layer(torch.cat([first,second], -1)).chunk(2, -1), 1)
+        if not pairs:
+            return sentences.new_zeros(0, 2, *sentences.shape[1:])
+        first, second = (sentences[[p[k] for p in pairs]] for k in (0, 1))
+        return torch.stack(layer(torch.cat([first, second], -1)).chunk(2, -1), 1)

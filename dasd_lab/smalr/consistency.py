@@ -6,126 +6,204 @@
 __all__ = ['filled', 'AverageConsistency', 'LearnedConsistency', 'fit_consistency', 'save_consistency', 'load_consistency']
 
 # %% ../../nbs/38_smalr.consistency.ipynb #0463d92c
-import math,warnings
-from collections.abc import Callable,Sequence
+import math
+import warnings
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
-import pandas as pd,torch
-from torch import Tensor,nn
+import pandas as pd
+import torch
+from torch import Tensor, nn
 
 from ..backbone.towers import fingerprint
-from ..contracts import LabError,RetrievalMethod
+from ..contracts import LabError, RetrievalMethod
 from .objectives import ranking
-from ..storage import read_tensors,seal,unseal,whole_folder,write_tensors
+from ..storage import read_tensors, seal, unseal, whole_folder, write_tensors
 
 # %% ../../nbs/38_smalr.consistency.ipynb #96f9fb28
 def filled(
-    scores:Tensor # [Q, n, G], NaN where there is no version
-)->Tensor:        # [Q, n, G]
+    scores: Tensor,  # [Q, n, G], NaN where there is no version
+) -> Tensor:  # [Q, n, G]
     "Scores in which a missing version says what the others say on average"
     missing = scores.isnan()
-    if not missing.any(): return scores
-    if missing.all(-1).any(): raise LabError('a caption without any version', 'its own words at least', 'Look at what was translated.')
+    if not missing.any():
+        return scores
+    if missing.all(-1).any():
+        raise LabError("a caption without any version", "its own words at least", "Look at what was translated.")
     return torch.where(missing, scores.nanmean(-1, keepdim=True), scores)
+
 
 class AverageConsistency(nn.Module):
     "The mean over languages (CLC-A)"
-    name = 'CLC-A'
-    def fuse(self,
-        scores:Tensor # [Q, n, G]
-    )->Tensor:        # [Q, n]
+
+    name = "CLC-A"
+
+    def fuse(
+        self,
+        scores: Tensor,  # [Q, n, G]
+    ) -> Tensor:  # [Q, n]
         "One score a caption and picture"
         return filled(scores).mean(-1)
 
-    def check(self, languages:Sequence[str])->None: "It serves any languages"
+    def check(self, languages: Sequence[str]) -> None:
+        "It serves any languages"
 
 # %% ../../nbs/38_smalr.consistency.ipynb #32b60eac
 class LearnedConsistency(nn.Module):
     "A combination of languages with a place for each (CLC-C)"
-    name = 'CLC-C'
-    def __init__(self,
-        languages:Sequence[str], # G, ISO 639-1, in the order of the scores
-        hidden:int=32,           # units
-        init:Literal['equal','random']='equal', # every weight 1/√(32 G), or drawn from U(0, 2/√(32 G))
-        seed:int=0               # of the draw
+
+    name = "CLC-C"
+
+    def __init__(
+        self,
+        languages: Sequence[str],  # G, ISO 639-1, in the order of the scores
+        hidden: int = 32,  # units
+        init: Literal["equal", "random"] = "equal",  # every weight 1/√(32 G), or drawn from U(0, 2/√(32 G))
+        seed: int = 0,  # of the draw
     ):
         super().__init__()
-        self.languages,self.hidden = tuple(languages),hidden
-        n = len(self.languages); start = 1/math.sqrt(hidden*n) if n else 0.
-        if n<2 or len(set(languages))<n: raise LabError(f'the languages {list(languages)}', 'two or more, each once', 'Name the languages whose scores are combined.')
-        if init not in ('equal','random'): raise LabError(f'init={init!r}', "'equal' or 'random'", 'Correct the setting.')
-        def weights(*shape, g=torch.Generator().manual_seed(seed)): return nn.Parameter(torch.full(shape, start) if init=='equal' else torch.rand(shape, generator=g)*2*start)
-        self.inward,self.outward = weights(hidden, n),weights(hidden)
+        self.languages, self.hidden = tuple(languages), hidden
+        n = len(self.languages)
+        start = 1 / math.sqrt(hidden * n) if n else 0.0
+        if n < 2 or len(set(languages)) < n:
+            raise LabError(
+                f"the languages {list(languages)}",
+                "two or more, each once",
+                "Name the languages whose scores are combined.",
+            )
+        if init not in ("equal", "random"):
+            raise LabError(f"init={init!r}", "'equal' or 'random'", "Correct the setting.")
 
-    def fuse(self,
-        scores:Tensor # [Q, n, G]
-    )->Tensor:        # [Q, n]
+        def weights(*shape, g=torch.Generator().manual_seed(seed)):
+            return nn.Parameter(
+                torch.full(shape, start) if init == "equal" else torch.rand(shape, generator=g) * 2 * start
+            )
+
+        self.inward, self.outward = weights(hidden, n), weights(hidden)
+
+    def fuse(
+        self,
+        scores: Tensor,  # [Q, n, G]
+    ) -> Tensor:  # [Q, n]
         "One score a caption and picture"
-        if scores.shape[-1]!=len(self.languages): raise LabError(f'scores in {scores.shape[-1]} languages', f'in {len(self.languages)}: {list(self.languages)}', 'Fit it to these languages.')
-        return ((1+filled(scores))/2 @ self.inward.T).relu() @ self.outward
+        if scores.shape[-1] != len(self.languages):
+            raise LabError(
+                f"scores in {scores.shape[-1]} languages",
+                f"in {len(self.languages)}: {list(self.languages)}",
+                "Fit it to these languages.",
+            )
+        return ((1 + filled(scores)) / 2 @ self.inward.T).relu() @ self.outward
 
-    def check(self,
-        languages:Sequence[str] # of the scores
-    )->None:
+    def check(
+        self,
+        languages: Sequence[str],  # of the scores
+    ) -> None:
         "Refuse scores of other languages than those it has places for"
-        if tuple(languages)!=self.languages: raise LabError(f'scores in {list(languages)}', f'in {list(self.languages)}, in this order', 'Fit it to these languages.')
+        if tuple(languages) != self.languages:
+            raise LabError(
+                f"scores in {list(languages)}",
+                f"in {list(self.languages)}, in this order",
+                "Fit it to these languages.",
+            )
 
     @property
-    def weights(self)->dict[str,float]: # language → weight
+    def weights(self) -> dict[str, float]:  # language → weight
         "How much the fused score rises with each language's (1 + s) / 2, where all scores are 0"
-        with torch.no_grad(): alive = (self.inward.sum(1)>0)*self.outward; return dict(zip(self.languages, (alive @ self.inward).tolist()))
+        with torch.no_grad():
+            alive = (self.inward.sum(1) > 0) * self.outward
+            return dict(zip(self.languages, (alive @ self.inward).tolist()))
 
 # %% ../../nbs/38_smalr.consistency.ipynb #02408924
 def fit_consistency(
-    module:LearnedConsistency,              # as built; is changed
-    queries:Sequence[tuple[Tensor,Tensor]], # one a query language: scores [Q, n, G], and the picture [Q] that each caption tells of
-    steps:int=30,                           # full-batch iterations
-    learning_rate:float=1e-3,               # of Adam
-    caption_weight:float=1.5,               # λ1
-    margin:float=.05,                       # m
-    hardest:int=10,                         # N
-    figure:Callable[[Tensor,Tensor],float]|None=None # (fused [Q, n], pictures [Q]) → how good; higher is better, such as mean recall
-)->pd.DataFrame:                            # a row an iteration: loss, the figure, weights by language
+    module: LearnedConsistency,  # as built; is changed
+    queries: Sequence[
+        tuple[Tensor, Tensor]
+    ],  # one a query language: scores [Q, n, G], and the picture [Q] that each caption tells of
+    steps: int = 30,  # full-batch iterations
+    learning_rate: float = 1e-3,  # of Adam
+    caption_weight: float = 1.5,  # λ1
+    margin: float = 0.05,  # m
+    hardest: int = 10,  # N
+    figure: Callable[[Tensor, Tensor], float]
+    | None = None,  # (fused [Q, n], pictures [Q]) → how good; higher is better, such as mean recall
+) -> pd.DataFrame:  # a row an iteration: loss, the figure, weights by language
     "Learn the combination from captions of validation pictures"
-    if not queries: raise LabError('no queries', 'captions in at least one language', 'Give validation captions.')
-    optimizer,rows = torch.optim.Adam(module.parameters(), learning_rate),[]
-    queries = [(filled(s.detach()), torch.as_tensor(p)) for s,p in queries]
-    for step in range(steps+1):
-        optimizer.zero_grad(); total,shown = 0.,[]
-        for scores,pictures in queries:
-            fused = module.fuse(scores); value = ranking(1-fused.T, pictures, None, caption_weight, margin, hardest)/len(queries)
-            total += value.item(); shown += [figure(fused.detach(), pictures)] if figure else []
-            if step<steps: value.backward() # one language at a time is held
-        rows.append(dict(loss=total) | (dict(figure=sum(shown)/len(shown)) if shown else {}) | module.weights)
-        if step<steps: optimizer.step()
-    found = pd.DataFrame(rows).rename_axis('iteration'); rest = margin*(1+caption_weight)
-    if rows[0]['loss']>rest: warnings.warn(f'The loss begins at {rows[0]["loss"]:.3f}, above {rest:.3f}, where all scores are equal: the scores are too weak to learn from, and all weights shrink alike.', stacklevel=2)
-    if figure and rows[-1]['figure']<rows[0]['figure']: warnings.warn(f'The figure fell from {rows[0]["figure"]:.4f} to {rows[-1]["figure"]:.4f}: the mean (CLC-A) is better.', stacklevel=2)
+    if not queries:
+        raise LabError("no queries", "captions in at least one language", "Give validation captions.")
+    optimizer, rows = torch.optim.Adam(module.parameters(), learning_rate), []
+    queries = [(filled(s.detach()), torch.as_tensor(p)) for s, p in queries]
+    for step in range(steps + 1):
+        optimizer.zero_grad()
+        total, shown = 0.0, []
+        for scores, pictures in queries:
+            fused = module.fuse(scores)
+            value = ranking(1 - fused.T, pictures, None, caption_weight, margin, hardest) / len(queries)
+            total += value.item()
+            shown += [figure(fused.detach(), pictures)] if figure else []
+            if step < steps:
+                value.backward()  # one language at a time is held
+        rows.append(dict(loss=total) | (dict(figure=sum(shown) / len(shown)) if shown else {}) | module.weights)
+        if step < steps:
+            optimizer.step()
+    found = pd.DataFrame(rows).rename_axis("iteration")
+    rest = margin * (1 + caption_weight)
+    if rows[0]["loss"] > rest:
+        warnings.warn(
+            f"The loss begins at {rows[0]['loss']:.3f}, above {rest:.3f}, where all scores are equal: the scores are too weak to learn from, and all weights shrink alike.",
+            stacklevel=2,
+        )
+    if figure and rows[-1]["figure"] < rows[0]["figure"]:
+        warnings.warn(
+            f"The figure fell from {rows[0]['figure']:.4f} to {rows[-1]['figure']:.4f}: the mean (CLC-A) is better.",
+            stacklevel=2,
+        )
     return found
 
 # %% ../../nbs/38_smalr.consistency.ipynb #96ee976e
 def save_consistency(
-    module:LearnedConsistency,  # fitted
-    folder:str|Path,            # where to
-    method:RetrievalMethod,     # whose scores it was fitted to
-    curve:pd.DataFrame|None=None, # what `fit_consistency` gave
-    **about                     # plain data: the corpus, split and translator
-)->Path:
+    module: LearnedConsistency,  # fitted
+    folder: str | Path,  # where to
+    method: RetrievalMethod,  # whose scores it was fitted to
+    curve: pd.DataFrame | None = None,  # what `fit_consistency` gave
+    **about,  # plain data: the corpus, split and translator
+) -> Path:
     "Write it as one folder, whole or not at all"
     with whole_folder(folder) as fresh:
-        write_tensors(module.state_dict(), fresh/'consistency.safetensors')
-        seal(fresh, kind='consistency', languages=list(module.languages), hidden=module.hidden, method=method.name, fingerprint=fingerprint(method), curve=[] if curve is None else curve.to_dict('records'), about=about)
+        write_tensors(module.state_dict(), fresh / "consistency.safetensors")
+        seal(
+            fresh,
+            kind="consistency",
+            languages=list(module.languages),
+            hidden=module.hidden,
+            method=method.name,
+            fingerprint=fingerprint(method),
+            curve=[] if curve is None else curve.to_dict("records"),
+            about=about,
+        )
     return Path(folder)
 
+
 def load_consistency(
-    folder:str|Path,       # as saved
-    method:RetrievalMethod # with the same weights
-)->LearnedConsistency:
+    folder: str | Path,  # as saved
+    method: RetrievalMethod,  # with the same weights
+) -> LearnedConsistency:
     "Read it back; checksums and the method's fingerprint must agree"
-    m = unseal(folder, 'consistency'); made,here = (m['method'],m['fingerprint']),(method.name,fingerprint(method))
-    if made!=here: raise LabError(f'a consistency module fitted to {made[0]} {made[1]}', f'one fitted to {here[0]} {here[1]}', 'Load that method, or fit it anew.')
-    module = LearnedConsistency(m['languages'], m['hidden'])
-    try: module.load_state_dict(read_tensors(Path(folder)/'consistency.safetensors'))
-    except RuntimeError as e: raise LabError(f'{folder}, whose weights do not fit its manifest ({e})', 'a folder that save_consistency wrote', 'Fit it anew.') from e
+    m = unseal(folder, "consistency")
+    made, here = (m["method"], m["fingerprint"]), (method.name, fingerprint(method))
+    if made != here:
+        raise LabError(
+            f"a consistency module fitted to {made[0]} {made[1]}",
+            f"one fitted to {here[0]} {here[1]}",
+            "Load that method, or fit it anew.",
+        )
+    module = LearnedConsistency(m["languages"], m["hidden"])
+    try:
+        module.load_state_dict(read_tensors(Path(folder) / "consistency.safetensors"))
+    except RuntimeError as e:
+        raise LabError(
+            f"{folder}, whose weights do not fit its manifest ({e})",
+            "a folder that save_consistency wrote",
+            "Fit it anew.",
+        ) from e
     return module

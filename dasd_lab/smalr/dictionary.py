@@ -6,56 +6,97 @@
 __all__ = ['Pairs', 'read_dictionary', 'lexicon_pairs', 'with_dictionary']
 
 # %% ../../nbs/361_smalr.dictionary.ipynb #ba037bbd
-from collections.abc import Mapping,Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
 
 from ..contracts import LabError
-from ..corpora.gloss import gloss_languages,lexicon
+from ..corpora.gloss import gloss_languages, lexicon
 from .vocabulary import WordVocabulary
 
 # %% ../../nbs/361_smalr.dictionary.ipynb #4d08117b
-Pairs = Mapping[str,Sequence[str]] # word → English words
+Pairs = Mapping[str, Sequence[str]]  # word → English words
+
 
 def read_dictionary(
-    path:str|Path,           # two words a line, parted by white space
-    english_first:bool=True  # MUSE's en-xx.txt; False: xx-en.txt
-)->dict[str,list[str]]:      # word → English words, in lower case
+    path: str | Path,  # two words a line, parted by white space
+    english_first: bool = True,  # MUSE's en-xx.txt; False: xx-en.txt
+) -> dict[str, list[str]]:  # word → English words, in lower case
     "A bilingual dictionary"
-    try: lines = [line.lower().split() for line in Path(path).read_text(encoding='utf-8').splitlines() if line.strip()]
-    except (OSError,UnicodeDecodeError) as e: raise LabError(f'the dictionary {path} cannot be read ({type(e).__name__})', 'a text file with a pair of words a line', 'Fetch it again, or correct the path.') from e
-    if wrong := next((i for i,w in enumerate(lines, 1) if len(w)!=2), None): raise LabError(f'line {wrong} of {path} with {len(lines[wrong-1])} words', 'two', 'Give a dictionary of single words, such as MUSE has.')
+    try:
+        lines = [line.lower().split() for line in Path(path).read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as e:
+        raise LabError(
+            f"the dictionary {path} cannot be read ({type(e).__name__})",
+            "a text file with a pair of words a line",
+            "Fetch it again, or correct the path.",
+        ) from e
+    if wrong := next((i for i, w in enumerate(lines, 1) if len(w) != 2), None):
+        raise LabError(
+            f"line {wrong} of {path} with {len(lines[wrong - 1])} words",
+            "two",
+            "Give a dictionary of single words, such as MUSE has.",
+        )
     found = {}
-    for a,b in lines: found.setdefault(b if english_first else a, []).append(a if english_first else b)
+    for a, b in lines:
+        found.setdefault(b if english_first else a, []).append(a if english_first else b)
     return found
 
+
 def lexicon_pairs(
-    language:str # one of `gloss_languages()`
-)->dict[str,list[str]]: # word → English words
+    language: str,  # one of `gloss_languages()`
+) -> dict[str, list[str]]:  # word → English words
     "Single words of the built-in lexicons, with their forms"
-    if language not in gloss_languages(): raise LabError(f'a built-in dictionary of {language!r}', f'one of {gloss_languages()[1:]}', 'Give a file for it.')
+    if language not in gloss_languages():
+        raise LabError(
+            f"a built-in dictionary of {language!r}", f"one of {gloss_languages()[1:]}", "Give a file for it."
+        )
     found = {}
-    for key,readings in lexicon(language).entries.items():
-        english = [r.english for r in readings if r.english and ' ' not in r.english]
-        if len(key)==1 and english: found.setdefault(key[0].lower(), []).extend(english)
+    for key, readings in lexicon(language).entries.items():
+        english = [r.english for r in readings if r.english and " " not in r.english]
+        if len(key) == 1 and english:
+            found.setdefault(key[0].lower(), []).extend(english)
     return found
 
 # %% ../../nbs/361_smalr.dictionary.ipynb #d878a177
 def with_dictionary(
-    vocabulary:WordVocabulary,    # with all words, the source language first
-    pairs:Mapping[str,Pairs],     # language → its dictionary; a language without one stays as it is
-    fewest:int                    # t: words that occur less often are replaced or dropped
-)->tuple[WordVocabulary,pd.DataFrame]: # and for each language: words kept, replaced, dropped; shares of running words
+    vocabulary: WordVocabulary,  # with all words, the source language first
+    pairs: Mapping[str, Pairs],  # language → its dictionary; a language without one stays as it is
+    fewest: int,  # t: words that occur less often are replaced or dropped
+) -> tuple[
+    WordVocabulary, pd.DataFrame
+]:  # and for each language: words kept, replaced, dropped; shares of running words
     "A vocabulary in which rare words stand for English ones"
-    source = vocabulary.languages[0]; counts = dict(zip(vocabulary.words[source], vocabulary.counts[source])); added,aliases,kept,rows = dict(counts),{},{source: [*counts]},{}
+    source = vocabulary.languages[0]
+    counts = dict(zip(vocabulary.words[source], vocabulary.counts[source]))
+    added, aliases, kept, rows = dict(counts), {}, {source: [*counts]}, {}
     for l in vocabulary.languages[1:]:
-        told = dict(zip(vocabulary.words[l], vocabulary.counts[l])); rare = {w: n for w,n in told.items() if n<fewest and l in pairs}
-        stands = {w: max(known, key=counts.get) for w in rare if (known := [e for e in pairs[l].get(w, ()) if e in counts])}
-        for w,e in stands.items(): added[e] += rare[w]
-        kept[l],aliases[l] = [w for w in told if w not in rare],stands; every = sum(told.values())
-        rows[l] = dict(kept=len(kept[l]), replaced=len(stands), dropped=len(rare)-len(stands), running_replaced=sum(rare[w] for w in stands)/every, running_dropped=sum(n for w,n in rare.items() if w not in stands)/every)
-    order = sorted(added, key=lambda w: (-added[w], w)); words = {source: order} | {l: kept[l] for l in vocabulary.languages[1:]}
-    if empty := [l for l,w in words.items() if not w]: raise LabError(f'no word of {empty[0]!r} that occurs {fewest} times', 'some', 'Lower the threshold.')
+        told = dict(zip(vocabulary.words[l], vocabulary.counts[l]))
+        rare = {w: n for w, n in told.items() if n < fewest and l in pairs}
+        stands = {
+            w: max(known, key=counts.get) for w in rare if (known := [e for e in pairs[l].get(w, ()) if e in counts])
+        }
+        for w, e in stands.items():
+            added[e] += rare[w]
+        kept[l], aliases[l] = [w for w in told if w not in rare], stands
+        every = sum(told.values())
+        rows[l] = dict(
+            kept=len(kept[l]),
+            replaced=len(stands),
+            dropped=len(rare) - len(stands),
+            running_replaced=sum(rare[w] for w in stands) / every,
+            running_dropped=sum(n for w, n in rare.items() if w not in stands) / every,
+        )
+    order = sorted(added, key=lambda w: (-added[w], w))
+    words = {source: order} | {l: kept[l] for l in vocabulary.languages[1:]}
+    if empty := [l for l, w in words.items() if not w]:
+        raise LabError(f"no word of {empty[0]!r} that occurs {fewest} times", "some", "Lower the threshold.")
     number = {l: dict(zip(vocabulary.words[l], vocabulary.counts[l])) for l in vocabulary.languages} | {source: added}
-    return WordVocabulary(words, {l: [number[l][w] for w in ws] for l,ws in words.items()}, vocabulary.tokenizers, vocabulary.vectors, aliases),pd.DataFrame(rows).T
+    return WordVocabulary(
+        words,
+        {l: [number[l][w] for w in ws] for l, ws in words.items()},
+        vocabulary.tokenizers,
+        vocabulary.vectors,
+        aliases,
+    ), pd.DataFrame(rows).T

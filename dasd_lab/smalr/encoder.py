@@ -8,199 +8,334 @@ __all__ = ['SMALRConfig', 'SMALR', 'prepare', 'make_room', 'precomputed', 'token
 
 # %% ../../nbs/37_smalr.encoder.ipynb #c5eb2af8
 import warnings
-from collections.abc import Mapping,Sequence
-from dataclasses import dataclass,replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor,nn
+from torch import Tensor, nn
 
-from ..backbone.towers import Backbone,captions_in_batches,in_batches
-from ..contracts import LabError,RetrievalMethod,register_method
-from .branches import ImageBranch,MaskedLanguage,SentenceBranch,masked_mean
-from .hybrid import HybridWords,WordTable
-from .latent import LatentConfig,check_warm_up
-from .objectives import ramp,reverse_gradient
-from .vocabulary import WordVocabulary,pad_rows
+from ..backbone.towers import Backbone, captions_in_batches, in_batches
+from ..contracts import LabError, RetrievalMethod, register_method
+from .branches import ImageBranch, MaskedLanguage, SentenceBranch, masked_mean
+from .hybrid import HybridWords, WordTable
+from .latent import LatentConfig, check_warm_up
+from .objectives import ramp, reverse_gradient
+from .vocabulary import WordVocabulary, pad_rows
 
 # %% ../../nbs/37_smalr.encoder.ipynb #0a26179c
 @dataclass(frozen=True)
 class SMALRConfig:
     "What SMALR is built from"
-    languages:tuple[str,...] = ('en','de') # ISO 639-1; the source language is read too, first, whether it stands here or not
-    specific:int = 5000                # K, words of each language with vectors of their own
-    latent:LatentConfig = LatentConfig() # the shared entries
-    vector_width:int = 300             # W, of the word vectors it begins with
-    own_width:int = 50                 # P, principal components that specific words keep
-    embed_dim:int = 512                # D, of words and of the shared space
-    image_hidden:int = 2048            # between the image branch's layers
-    dropout:float = .5                 # there
-    gru_width:int = 512                # 1024 in MULE's code
-    max_words:int = 40                 # of a caption; 60 for MSCOCO in MULE's code
-    masked:bool = True                 # with the masked cross-language model?
-    hand_over:Literal['aligned','random'] = 'aligned' # how the layers of words start after the latent pre-training
-    precomputed:bool = False           # the form for use: a row for every word, nothing to train
+
+    languages: tuple[str, ...] = (
+        "en",
+        "de",
+    )  # ISO 639-1; the source language is read too, first, whether it stands here or not
+    specific: int = 5000  # K, words of each language with vectors of their own
+    latent: LatentConfig = LatentConfig()  # the shared entries
+    vector_width: int = 300  # W, of the word vectors it begins with
+    own_width: int = 50  # P, principal components that specific words keep
+    embed_dim: int = 512  # D, of words and of the shared space
+    image_hidden: int = 2048  # between the image branch's layers
+    dropout: float = 0.5  # there
+    gru_width: int = 512  # 1024 in MULE's code
+    max_words: int = 40  # of a caption; 60 for MSCOCO in MULE's code
+    masked: bool = True  # with the masked cross-language model?
+    hand_over: Literal["aligned", "random"] = "aligned"  # how the layers of words start after the latent pre-training
+    precomputed: bool = False  # the form for use: a row for every word, nothing to train
 
 # %% ../../nbs/37_smalr.encoder.ipynb #444a2f4f
 @register_method
 class SMALR(RetrievalMethod):
     "Scalable multilingual aligned language representation (ECCV 2020)"
-    name,config_class,tokenizer_class,frozen_source,pad_length = 'smalr',SMALRConfig,WordVocabulary,False,None
-    def __init__(self,
-        config:SMALRConfig,           # settings
-        backbone:Backbone,            # frozen; its image tower is read, its text tower is not
-        tokenizer:WordVocabulary|int  # the words; or how many ids there are, to count weights
+
+    name, config_class, tokenizer_class, frozen_source, pad_length = "smalr", SMALRConfig, WordVocabulary, False, None
+
+    def __init__(
+        self,
+        config: SMALRConfig,  # settings
+        backbone: Backbone,  # frozen; its image tower is read, its text tower is not
+        tokenizer: WordVocabulary | int,  # the words; or how many ids there are, to count weights
     ):
         super().__init__()
-        source = backbone.source_language; self.all_languages = (source, *(l for l in config.languages if l!=source))
-        self.tokenizer = None if isinstance(tokenizer, int) else tokenizer; words = tokenizer if self.tokenizer is not None else self._nameless(tokenizer)
-        if words.languages!=self.all_languages: raise LabError(f'a vocabulary of {", ".join(words.languages)}', f'{", ".join(self.all_languages)}, the source language first', 'Count the words of these languages in this order.')
-        c = self.config = config; self.backbone,self.languages,self.n_tokens = backbone,self.all_languages[1:],len(words)
-        self.words = WordTable(len(words), c.embed_dim) if c.precomputed else HybridWords(words, c.specific, c.latent, c.vector_width, c.own_width, c.embed_dim, c.hand_over)
-        self.sentences,self.image = SentenceBranch(c.embed_dim, c.gru_width),ImageBranch(backbone.embed_dim, c.image_hidden, c.embed_dim, c.dropout)
+        source = backbone.source_language
+        self.all_languages = (source, *(l for l in config.languages if l != source))
+        self.tokenizer = None if isinstance(tokenizer, int) else tokenizer
+        words = tokenizer if self.tokenizer is not None else self._nameless(tokenizer)
+        if words.languages != self.all_languages:
+            raise LabError(
+                f"a vocabulary of {', '.join(words.languages)}",
+                f"{', '.join(self.all_languages)}, the source language first",
+                "Count the words of these languages in this order.",
+            )
+        c = self.config = config
+        self.backbone, self.languages, self.n_tokens = backbone, self.all_languages[1:], len(words)
+        self.words = (
+            WordTable(len(words), c.embed_dim)
+            if c.precomputed
+            else HybridWords(words, c.specific, c.latent, c.vector_width, c.own_width, c.embed_dim, c.hand_over)
+        )
+        self.sentences, self.image = (
+            SentenceBranch(c.embed_dim, c.gru_width),
+            ImageBranch(backbone.embed_dim, c.image_hidden, c.embed_dim, c.dropout),
+        )
         self.masked = MaskedLanguage(c.embed_dim) if c.masked and not c.precomputed else None
         self.classifier = None if c.precomputed else nn.Linear(c.embed_dim, len(self.all_languages))
 
-    def _nameless(self, n:int)->WordVocabulary:
+    def _nameless(self, n: int) -> WordVocabulary:
         "Words without names, as many of each language"
-        g = len(self.all_languages); counts = [(n-2)//g+(i<(n-2)%g) for i in range(g)]
-        return WordVocabulary({l: [str(i) for i in range(k)] for l,k in zip(self.all_languages, counts)}, {l: [1]*k for l,k in zip(self.all_languages, counts)}, dict.fromkeys(self.all_languages, 'unicode_words'))
+        g = len(self.all_languages)
+        counts = [(n - 2) // g + (i < (n - 2) % g) for i in range(g)]
+        return WordVocabulary(
+            {l: [str(i) for i in range(k)] for l, k in zip(self.all_languages, counts)},
+            {l: [1] * k for l, k in zip(self.all_languages, counts)},
+            dict.fromkeys(self.all_languages, "unicode_words"),
+        )
 
     @property
-    def embed_dim(self)->int: return self.config.embed_dim
+    def embed_dim(self) -> int:
+        return self.config.embed_dim
+
     @property
-    def context_length(self)->int: return self.config.max_words
+    def context_length(self) -> int:
+        return self.config.max_words
+
     @property
-    def pretraining(self)->bool: return isinstance(self.words, HybridWords) and int(self.words.latent.phase)<2 # are latent entries still being learnt?
+    def pretraining(self) -> bool:
+        # are latent entries still being learnt?
+        return isinstance(self.words, HybridWords) and int(self.words.latent.phase) < 2
 
     @classmethod
-    def reads(cls,
-        config:SMALRConfig # of such a method
-    )->tuple[str,...]:     # of `contracts.COLUMNS`
+    def reads(
+        cls,
+        config: SMALRConfig,  # of such a method
+    ) -> tuple[str, ...]:  # of `contracts.COLUMNS`
         "What training hands to it"
-        return ('image_features','visual_index','word_ids',*(('masked_words',) if config.masked else ()))
+        return ("image_features", "visual_index", "word_ids", *(("masked_words",) if config.masked else ()))
 
-    def start_from(self,
-        rows:Tensor, # [n ids, W] in the vocabulary's order
-        folder=None  # that they are from
-    )->None:
+    def start_from(
+        self,
+        rows: Tensor,  # [n ids, W] in the vocabulary's order
+        folder=None,  # that they are from
+    ) -> None:
         "Begin with word vectors"
         self.words.start_from(rows)
 
 # %% ../../nbs/37_smalr.encoder.ipynb #6a634568
-def prepare(self:SMALR,
-    stage:str,               # that begins
-    log:Sequence[Mapping]=() # rows so far, of which those of the stage before are read
-)->dict[str,float]:          # figures for the log
+def prepare(
+    self: SMALR,
+    stage: str,  # that begins
+    log: Sequence[Mapping] = (),  # rows so far, of which those of the stage before are read
+) -> dict[str, float]:  # figures for the log
     "What has to happen before the first step of a stage"
-    if not self.pretraining or stage=='words_warm_up' or stage=='latent_words' and int(self.words.latent.phase)==1: return {}
-    latent,before = self.words.latent,[r['loss'] for r in log if 'loss' in r and r.get('stage')==log[-1].get('stage')][-10:]
-    if int(latent.phase)==0:
-        if before: check_warm_up(before, self.config.latent.margin)
+    if (
+        not self.pretraining
+        or stage == "words_warm_up"
+        or stage == "latent_words"
+        and int(self.words.latent.phase) == 1
+    ):
+        return {}
+    latent, before = (
+        self.words.latent,
+        [r["loss"] for r in log if "loss" in r and r.get("stage") == log[-1].get("stage")][-10:],
+    )
+    if int(latent.phase) == 0:
+        if before:
+            check_warm_up(before, self.config.latent.margin)
         latent.begin_entries()
-        if stage=='latent_words': return latent.figures()
-    elif before and sum(before)/len(before)>=self.config.latent.margin: warnings.warn(f'the stage {log[-1]["stage"]!r} ends at a loss of {sum(before)/len(before):.4f}, no less than the margin: entries tell little apart')
+        if stage == "latent_words":
+            return latent.figures()
+    elif before and sum(before) / len(before) >= self.config.latent.margin:
+        warnings.warn(
+            f"the stage {log[-1]['stage']!r} ends at a loss of {sum(before) / len(before):.4f}, no less than the margin: entries tell little apart"
+        )
     return self.words.freeze()
 
-def make_room(self:SMALR,
-    shapes:Mapping[str,Sequence[int]] # name → shape of weights that are about to be loaded
-)->None:
+
+def make_room(
+    self: SMALR,
+    shapes: Mapping[str, Sequence[int]],  # name → shape of weights that are about to be loaded
+) -> None:
     "Take the shapes that words had after some stage"
-    if self.config.precomputed or 'words.latent.entries.weight' not in shapes: return
-    n,vectors = shapes['words.latent.entries.weight'][0],shapes['words.latent.vectors'][0]; frozen = not any(k.startswith('words.latent.projections.') for k in shapes)
+    if self.config.precomputed or "words.latent.entries.weight" not in shapes:
+        return
+    n, vectors = shapes["words.latent.entries.weight"][0], shapes["words.latent.vectors"][0]
+    frozen = not any(k.startswith("words.latent.projections.") for k in shapes)
     self.words.latent.make_room(frozen, n, n_vectors=vectors)
 
+
 def precomputed(
-    method:SMALR # trained
-)->SMALR:        # the same answers without the hybrid model
+    method: SMALR,  # trained
+) -> SMALR:  # the same answers without the hybrid model
     "The form for use: every word's universal vector computed once"
     made = SMALR(replace(method.config, precomputed=True), method.backbone, method.tokenizer or method.n_tokens)
-    kept = {k: v for k,v in method.state_dict().items() if k.split('.')[0] in ('backbone','sentences','image')}
-    was = method.training; method.eval()
-    with torch.inference_mode(): rows = method.words.table() if isinstance(method.words, HybridWords) else method.words.rows
-    made.load_state_dict(kept | {'words.rows': rows.clone()}); method.train(was)
+    kept = {k: v for k, v in method.state_dict().items() if k.split(".")[0] in ("backbone", "sentences", "image")}
+    was = method.training
+    method.eval()
+    with torch.inference_mode():
+        rows = method.words.table() if isinstance(method.words, HybridWords) else method.words.rows
+    made.load_state_dict(kept | {"words.rows": rows.clone()})
+    method.train(was)
     return made.to(rows.device).eval().requires_grad_(False)
 
-SMALR.prepare,SMALR.make_room = prepare,make_room
+
+SMALR.prepare, SMALR.make_room = prepare, make_room
 
 # %% ../../nbs/37_smalr.encoder.ipynb #f973fc6d
-def token_rows(self:SMALR,
-    captions:Sequence[str], # in one language
-    language:str            # which
-)->list[list[int]]:
+def token_rows(
+    self: SMALR,
+    captions: Sequence[str],  # in one language
+    language: str,  # which
+) -> list[list[int]]:
     "Captions as rows of ids, none of them empty"
-    if language not in self.all_languages: raise LabError(f'a caption in {language!r}', f'one of {[*self.languages, self.all_languages[0]]}', 'Train this language first: `dasd-lab train --languages …`.')
-    if self.tokenizer is None: raise LabError('texts for a method without a vocabulary', 'one that was stored with its vocabulary', 'Load the method from its run.')
+    if language not in self.all_languages:
+        raise LabError(
+            f"a caption in {language!r}",
+            f"one of {[*self.languages, self.all_languages[0]]}",
+            "Train this language first: `dasd-lab train --languages …`.",
+        )
+    if self.tokenizer is None:
+        raise LabError(
+            "texts for a method without a vocabulary",
+            "one that was stored with its vocabulary",
+            "Load the method from its run.",
+        )
     return self.tokenizer.encode(captions, language, self.config.max_words)
 
-def sentence(self:SMALR,
-    ids:Tensor # [..., L] with 0 as padding
-)->tuple[Tensor,Tensor,Tensor]: # words [..., L, D], U [..., D], F [..., D]
+
+def sentence(
+    self: SMALR,
+    ids: Tensor,  # [..., L] with 0 as padding
+) -> tuple[Tensor, Tensor, Tensor]:  # words [..., L, D], U [..., D], F [..., D]
     "Captions as universal and as final vectors"
-    words = self.words(ids); keep = ids>0
-    return words,masked_mean(words, keep),self.sentences(words.flatten(0, -3), keep.flatten(0, -2)).unflatten(0, ids.shape[:-1])
+    words = self.words(ids)
+    keep = ids > 0
+    return (
+        words,
+        masked_mean(words, keep),
+        self.sentences(words.flatten(0, -3), keep.flatten(0, -2)).unflatten(0, ids.shape[:-1]),
+    )
+
 
 @torch.inference_mode()
-def encode_captions(self:SMALR,
-    captions:Sequence[str], # sentences in one language
-    language:str,           # a trained language, or the source language
-    batch_size:int=256      # captions at a time
-)->Tensor:                  # [B, D]
+def encode_captions(
+    self: SMALR,
+    captions: Sequence[str],  # sentences in one language
+    language: str,  # a trained language, or the source language
+    batch_size: int = 256,  # captions at a time
+) -> Tensor:  # [B, D]
     "Captions as vectors of the shared space, not normalised (F)"
     self.token_rows([], language)
-    return captions_in_batches(lambda some: self.sentence(pad_rows(self.token_rows(some, language)).to(self.backbone.device))[2], captions, self.embed_dim, batch_size)
+    return captions_in_batches(
+        lambda some: self.sentence(pad_rows(self.token_rows(some, language)).to(self.backbone.device))[2],
+        captions,
+        self.embed_dim,
+        batch_size,
+    )
+
 
 @torch.inference_mode()
-def encode_visuals(self:SMALR,
-    visuals:Tensor|Mapping[str,Tensor], # `visual_columns`, or image features [N, E] alone
-    batch_size:int=4096                 # pictures at a time
-)->dict[str,Tensor]:                    # 'features' [N, D]
+def encode_visuals(
+    self: SMALR,
+    visuals: Tensor | Mapping[str, Tensor],  # `visual_columns`, or image features [N, E] alone
+    batch_size: int = 4096,  # pictures at a time
+) -> dict[str, Tensor]:  # 'features' [N, D]
     "Pictures as this method compares them (v)"
-    rows = visuals['image_features'] if isinstance(visuals, Mapping) else visuals
-    return dict(features=in_batches(lambda some: self.image(torch.as_tensor(some).to(self.backbone.device).float()), rows, self.embed_dim, batch_size))
+    rows = visuals["image_features"] if isinstance(visuals, Mapping) else visuals
+    return dict(
+        features=in_batches(
+            lambda some: self.image(torch.as_tensor(some).to(self.backbone.device).float()),
+            rows,
+            self.embed_dim,
+            batch_size,
+        )
+    )
 
-SMALR.token_rows,SMALR.sentence,SMALR.encode_captions,SMALR.encode_visuals = token_rows,sentence,encode_captions,encode_visuals
+
+SMALR.token_rows, SMALR.sentence, SMALR.encode_captions, SMALR.encode_visuals = (
+    token_rows,
+    sentence,
+    encode_captions,
+    encode_visuals,
+)
 
 # %% ../../nbs/37_smalr.encoder.ipynb #cdae4cc7
-def training_features(self:SMALR,
-    batch:Mapping # 'word_ids' [B, G, S, L], 'masked_words' likewise, 'image_features' [B, E], 'visual_index' [B], perhaps 'text_index' [B, G, S] and 'done', the share of the training that is over
-)->dict[str,Tensor]: # see `training.triplets`
+def training_features(
+    self: SMALR,
+    batch: Mapping,  # 'word_ids' [B, G, S, L], 'masked_words' likewise, 'image_features' [B, E], 'visual_index' [B], perhaps 'text_index' [B, G, S] and 'done', the share of the training that is over
+) -> dict[str, Tensor]:  # see `training.triplets`
     "Captions of all languages and their pictures, named"
-    if self.config.precomputed: raise LabError('the form for use', 'a method that can be trained', 'Train the method that it was made of.')
-    columns = lambda t: t.transpose(0, 1).flatten(1, 2) # [B, G, S, …] → [G, C, …]
-    ids = columns(batch['word_ids']); found = dict(visual_index=batch['visual_index'].repeat_interleave(batch['word_ids'].shape[2]))
-    if 'text_index' in batch: found['text_index'] = columns(batch['text_index'])
+    if self.config.precomputed:
+        raise LabError("the form for use", "a method that can be trained", "Train the method that it was made of.")
+    columns = lambda t: t.transpose(0, 1).flatten(1, 2)  # [B, G, S, …] → [G, C, …]
+    ids = columns(batch["word_ids"])
+    found = dict(visual_index=batch["visual_index"].repeat_interleave(batch["word_ids"].shape[2]))
+    if "text_index" in batch:
+        found["text_index"] = columns(batch["text_index"])
     if self.pretraining:
         means = self.latent_sentences(ids)
-        return found | dict(visual_features=batch['image_features'], universal_features=means, final_features=means)
-    words,universal,final = self.sentence(ids)
-    found |= dict(visual_features=self.image(batch['image_features'].float()), universal_features=universal, final_features=final, embedding_shift=self.words.shift())
-    found['language_logits'] = self.classifier(reverse_gradient(F.normalize(universal, dim=-1, eps=1e-10), ramp(batch.get('done', 1.))))
-    return found | (self.masked_features(words, ids>0, columns(batch['masked_words'])) if self.masked is not None else {})
+        return found | dict(visual_features=batch["image_features"], universal_features=means, final_features=means)
+    words, universal, final = self.sentence(ids)
+    found |= dict(
+        visual_features=self.image(batch["image_features"].float()),
+        universal_features=universal,
+        final_features=final,
+        embedding_shift=self.words.shift(),
+    )
+    found["language_logits"] = self.classifier(
+        reverse_gradient(F.normalize(universal, dim=-1, eps=1e-10), ramp(batch.get("done", 1.0)))
+    )
+    return found | (
+        self.masked_features(words, ids > 0, columns(batch["masked_words"])) if self.masked is not None else {}
+    )
 
-def latent_sentences(self:SMALR,
-    ids:Tensor # [G, C, L]
-)->Tensor:     # [G, C, d]
+
+def latent_sentences(
+    self: SMALR,
+    ids: Tensor,  # [G, C, L]
+) -> Tensor:  # [G, C, d]
     "Captions as means of projections or of entries; words without an id say nothing"
-    distinct,inverse = torch.unique(ids, return_inverse=True); words = distinct[distinct>1]
-    rows = self.words.latent(words); table = torch.cat([rows.new_zeros(len(distinct)-len(words), rows.shape[1]), rows])
-    return masked_mean(table[inverse], ids>1)
+    distinct, inverse = torch.unique(ids, return_inverse=True)
+    words = distinct[distinct > 1]
+    rows = self.words.latent(words)
+    table = torch.cat([rows.new_zeros(len(distinct) - len(words), rows.shape[1]), rows])
+    return masked_mean(table[inverse], ids > 1)
 
-def masked_features(self:SMALR,
-    words:Tensor, # [G, C, L, D]
-    keep:Tensor,  # [G, C, L] bool: no padding
-    masked:Tensor # [G, C, L] bool: hidden
-)->dict[str,Tensor]: # masked and restored sentences, universal and final
+
+def masked_features(
+    self: SMALR,
+    words: Tensor,  # [G, C, L, D]
+    keep: Tensor,  # [G, C, L] bool: no padding
+    masked: Tensor,  # [G, C, L] bool: hidden
+) -> dict[str, Tensor]:  # masked and restored sentences, universal and final
     "Masked words left out of the mean and replaced before recurrence, and what the layers restore (MCLM)"
-    universal = masked_mean(words, keep & ~masked); final = self.sentences(self.masked.hide(words, masked & keep).flatten(0, 1), keep.flatten(0, 1)).unflatten(0, keep.shape[:2])
-    return dict(masked_universal_features=universal, masked_final_features=final, restored_universal_features=self.masked.restored(self.masked.universal, universal), restored_final_features=self.masked.restored(self.masked.final, final))
+    universal = masked_mean(words, keep & ~masked)
+    final = self.sentences(self.masked.hide(words, masked & keep).flatten(0, 1), keep.flatten(0, 1)).unflatten(
+        0, keep.shape[:2]
+    )
+    return dict(
+        masked_universal_features=universal,
+        masked_final_features=final,
+        restored_universal_features=self.masked.restored(self.masked.universal, universal),
+        restored_final_features=self.masked.restored(self.masked.final, final),
+    )
 
-def row_axis(self:SMALR,
-    feature:str # a name that `training_features` returns
-)->int|None:    # None: it does not depend on the batch
+
+def row_axis(
+    self: SMALR,
+    feature: str,  # a name that `training_features` returns
+) -> int | None:  # None: it does not depend on the batch
     "Pictures stand first, captions behind their languages or pairs of languages"
-    if feature=='embedding_shift': return None
-    return 0 if feature in ('visual_features','visual_index') else 2 if feature.startswith('restored_') else 1
+    if feature == "embedding_shift":
+        return None
+    return 0 if feature in ("visual_features", "visual_index") else 2 if feature.startswith("restored_") else 1
 
-SMALR.training_features,SMALR.latent_sentences,SMALR.masked_features,SMALR.row_axis = training_features,latent_sentences,masked_features,row_axis
+
+SMALR.training_features, SMALR.latent_sentences, SMALR.masked_features, SMALR.row_axis = (
+    training_features,
+    latent_sentences,
+    masked_features,
+    row_axis,
+)

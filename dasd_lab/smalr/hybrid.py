@@ -9,105 +9,159 @@ __all__ = ['HybridWords', 'start_from', 'freeze', 'table', 'WordTable']
 from typing import Literal
 
 import torch
-from torch import Tensor,nn
+from torch import Tensor, nn
 
 from ..contracts import LabError
-from .latent import LatentConfig,LatentVocabulary,by_language
+from .latent import LatentConfig, LatentVocabulary, by_language
 from .vectors import principal_components
-from .vocabulary import WordVocabulary,language_index,specific_words
+from .vocabulary import WordVocabulary, language_index, specific_words
 
 # %% ../../nbs/366_smalr.hybrid.ipynb #852eae18
 class HybridWords(nn.Module):
     "Ids to universal word vectors"
-    def __init__(self,
-        vocabulary:WordVocabulary, # numbers the words
-        specific:int,              # K, words of each language with vectors of their own; 0: none (LA)
-        latent:LatentConfig,       # shared entries
-        vector_width:int,          # W, of word vectors
-        own_width:int,             # P, of the specific words' own vectors
-        width:int,                 # D
-        hand_over:Literal['aligned','random']='aligned' # how F_l and G start
+
+    def __init__(
+        self,
+        vocabulary: WordVocabulary,  # numbers the words
+        specific: int,  # K, words of each language with vectors of their own; 0: none (LA)
+        latent: LatentConfig,  # shared entries
+        vector_width: int,  # W, of word vectors
+        own_width: int,  # P, of the specific words' own vectors
+        width: int,  # D
+        hand_over: Literal["aligned", "random"] = "aligned",  # how F_l and G start
     ):
         super().__init__()
-        if latent.dim>width: raise LabError(f'latent entries of width {latent.dim}', f'at most {width}, the width of words', 'Lower `latent.dim`.')
-        self.languages,self.width,self.hand_over = vocabulary.languages,width,hand_over
-        language,has_own = language_index(vocabulary),specific_words(vocabulary, specific)
-        counts = torch.tensor([0,0,*(c for l in vocabulary.languages for c in vocabulary.counts[l])])
+        if latent.dim > width:
+            raise LabError(
+                f"latent entries of width {latent.dim}", f"at most {width}, the width of words", "Lower `latent.dim`."
+            )
+        self.languages, self.width, self.hand_over = vocabulary.languages, width, hand_over
+        language, has_own = language_index(vocabulary), specific_words(vocabulary, specific)
+        counts = torch.tensor([0, 0, *(c for l in vocabulary.languages for c in vocabulary.counts[l])])
         self.latent = LatentVocabulary(vocabulary.languages, language, vector_width, latent, counts)
-        place = torch.where(has_own, has_own.cumsum(0)-1, -1); n = sum(min(specific, len(w)) for w in vocabulary.words.values()); own_width = min(own_width, vector_width)
+        place = torch.where(has_own, has_own.cumsum(0) - 1, -1)
+        n = sum(min(specific, len(w)) for w in vocabulary.words.values())
+        own_width = min(own_width, vector_width)
         self.own = nn.Embedding(n, own_width) if n else None
         self.layers = nn.ModuleDict({l: nn.Linear(own_width, width) for l in vocabulary.languages}) if n else None
-        self.shared = nn.Identity() if latent.dim==width else nn.Linear(latent.dim, width)
-        self.register_buffer('language', language, persistent=False); self.register_buffer('place', place, persistent=False)
-        self.register_buffer('started', torch.zeros(n, own_width))
-        if self.own is not None: nn.init.zeros_(self.own.weight)
+        self.shared = nn.Identity() if latent.dim == width else nn.Linear(latent.dim, width)
+        self.register_buffer("language", language, persistent=False)
+        self.register_buffer("place", place, persistent=False)
+        self.register_buffer("started", torch.zeros(n, own_width))
+        if self.own is not None:
+            nn.init.zeros_(self.own.weight)
 
     @property
-    def tail(self)->Tensor: return (self.language>=0) & (self.place<0) # [n] bool: words that read the shared entries
+    def tail(self) -> Tensor:
+        return (self.language >= 0) & (self.place < 0)  # [n] bool: words that read the shared entries
 
-    def of_words(self, words:Tensor)->Tensor: # ids [n], sorted, none special → [n, D]
+    def of_words(self, words: Tensor) -> Tensor:  # ids [n], sorted, none special → [n, D]
         "The universal vectors of distinct words (HEM)"
-        own = self.place[words]>=0; parts,order = [],[]
-        if self.own is not None: parts.append(by_language(self.layers, self.own(self.place[words[own]]), self.language[words[own]])); order.append(own.nonzero()[:,0])
-        tail = words[~own]; parts.append(self.shared(self.latent(tail)) if len(tail) else self.started.new_zeros(0, self.width)); order.append((~own).nonzero()[:,0])
+        own = self.place[words] >= 0
+        parts, order = [], []
+        if self.own is not None:
+            parts.append(by_language(self.layers, self.own(self.place[words[own]]), self.language[words[own]]))
+            order.append(own.nonzero()[:, 0])
+        tail = words[~own]
+        parts.append(self.shared(self.latent(tail)) if len(tail) else self.started.new_zeros(0, self.width))
+        order.append((~own).nonzero()[:, 0])
         return torch.cat(parts)[torch.cat(order).argsort()]
 
-    def forward(self, ids:Tensor)->Tensor: # […, L] → […, L, D]
+    def forward(self, ids: Tensor) -> Tensor:  # […, L] → […, L, D]
         "The universal vectors of words"
-        distinct,inverse = torch.unique(ids, return_inverse=True); words = distinct[distinct>1]
+        distinct, inverse = torch.unique(ids, return_inverse=True)
+        words = distinct[distinct > 1]
         found = self.of_words(words) if len(words) else self.started.new_zeros(0, self.width)
-        return torch.cat([found.new_zeros(len(distinct)-len(words), self.width), found])[inverse]
+        return torch.cat([found.new_zeros(len(distinct) - len(words), self.width), found])[inverse]
 
-    def shift(self)->Tensor: # [G]
+    def shift(self) -> Tensor:  # [G]
         "Half the squared distance of each language's specific words from where they started (the code's regulariser)"
-        if self.own is None: return self.started.new_zeros(len(self.languages))
-        counts = torch.bincount(self.language[self.place>=0], minlength=len(self.languages)).tolist()
-        return torch.stack([.5*d.square().sum() for d in (self.own.weight-self.started).split(counts)])
+        if self.own is None:
+            return self.started.new_zeros(len(self.languages))
+        counts = torch.bincount(self.language[self.place >= 0], minlength=len(self.languages)).tolist()
+        return torch.stack([0.5 * d.square().sum() for d in (self.own.weight - self.started).split(counts)])
 
 # %% ../../nbs/366_smalr.hybrid.ipynb #69d73cda
 @torch.no_grad()
-def start_from(self:HybridWords,
-    vectors:Tensor # [n, W], in the vocabulary's order
-)->None:
+def start_from(
+    self: HybridWords,
+    vectors: Tensor,  # [n, W], in the vocabulary's order
+) -> None:
     "Begin with word vectors: specific words are their principal components"
     self.latent.start_from(vectors)
-    if self.own is None: return
-    for l,(coordinates,_,_) in self._components().items(): # in the order of languages
-        here = (self.language==self.languages.index(l)) & (self.place>=0); first = int((self.language==self.languages.index(l)).nonzero()[0])
-        self.own.weight[self.place[here]] = coordinates.to(self.own.weight.device)[here.nonzero()[:,0]-first]
+    if self.own is None:
+        return
+    for l, (coordinates, _, _) in self._components().items():  # in the order of languages
+        here = (self.language == self.languages.index(l)) & (self.place >= 0)
+        first = int((self.language == self.languages.index(l)).nonzero()[0])
+        self.own.weight[self.place[here]] = coordinates.to(self.own.weight.device)[here.nonzero()[:, 0] - first]
     self.started.copy_(self.own.weight)
 
-def _components(self:HybridWords)->dict[str,tuple[Tensor,Tensor,Tensor]]: # language → coordinates [n_l, P], components [P, W], mean [W]
+
+def _components(
+    self: HybridWords,
+) -> dict[str, tuple[Tensor, Tensor, Tensor]]:  # language → coordinates [n_l, P], components [P, W], mean [W]
     "Principal components of each language's vectors"
-    return {l: tuple(map(torch.from_numpy, principal_components(self.latent.vectors[self.language==i].cpu().numpy(), self.own.embedding_dim))) for i,l in enumerate(self.languages)}
+    return {
+        l: tuple(
+            map(
+                torch.from_numpy,
+                principal_components(self.latent.vectors[self.language == i].cpu().numpy(), self.own.embedding_dim),
+            )
+        )
+        for i, l in enumerate(self.languages)
+    }
 
 # %% ../../nbs/366_smalr.hybrid.ipynb #f5ce17a1
 @torch.no_grad()
-def freeze(self:HybridWords)->dict[str,float]: # see `LatentVocabulary.freeze`
+def freeze(self: HybridWords) -> dict[str, float]:  # see `LatentVocabulary.freeze`
     "Give words their entries, and start the layers in the space that the pre-training found"
-    projections = dict(self.latent.projections.items()); components = self._components() if self.own is not None else {}
+    projections = dict(self.latent.projections.items())
+    components = self._components() if self.own is not None else {}
     said = self.latent.freeze(self.tail)
-    if self.hand_over=='random': return said
-    if isinstance(self.shared, nn.Linear): nn.init.orthogonal_(self.shared.weight); nn.init.zeros_(self.shared.bias)
-    for l,(_,p,mean) in components.items():
-        a = projections[l]; p,mean = p.to(a.weight.device),mean.to(a.weight.device)
-        self.layers[l].weight.copy_(self.shared(a.weight.T).T@p.T if isinstance(self.shared, nn.Identity) else self.shared.weight@a.weight@p.T)
+    if self.hand_over == "random":
+        return said
+    if isinstance(self.shared, nn.Linear):
+        nn.init.orthogonal_(self.shared.weight)
+        nn.init.zeros_(self.shared.bias)
+    for l, (_, p, mean) in components.items():
+        a = projections[l]
+        p, mean = p.to(a.weight.device), mean.to(a.weight.device)
+        self.layers[l].weight.copy_(
+            self.shared(a.weight.T).T @ p.T
+            if isinstance(self.shared, nn.Identity)
+            else self.shared.weight @ a.weight @ p.T
+        )
         self.layers[l].bias.copy_(self.shared(a(mean)))
     return said
 
-@torch.no_grad()
-def table(self:HybridWords, at_once:int=4096)->Tensor: # [n, D]
-    "The universal vector of every id, computed once"
-    return torch.cat([self(part) for part in torch.arange(len(self.language), device=self.language.device).split(at_once)])
 
-HybridWords.start_from,HybridWords._components,HybridWords.freeze,HybridWords.table = start_from,_components,freeze,table
+@torch.no_grad()
+def table(self: HybridWords, at_once: int = 4096) -> Tensor:  # [n, D]
+    "The universal vector of every id, computed once"
+    return torch.cat(
+        [self(part) for part in torch.arange(len(self.language), device=self.language.device).split(at_once)]
+    )
+
+
+HybridWords.start_from, HybridWords._components, HybridWords.freeze, HybridWords.table = (
+    start_from,
+    _components,
+    freeze,
+    table,
+)
 
 # %% ../../nbs/366_smalr.hybrid.ipynb #d52f666c
 class WordTable(nn.Module):
     "What is left of the hybrid model at test time: a row for every word"
-    def __init__(self,
-        n:int,    # ids
-        width:int # D
-    ): super().__init__(); self.register_buffer('rows', torch.zeros(n, width))
 
-    def forward(self, ids:Tensor)->Tensor: return self.rows[ids] # […, L] → […, L, D]
+    def __init__(
+        self,
+        n: int,  # ids
+        width: int,  # D
+    ):
+        super().__init__()
+        self.register_buffer("rows", torch.zeros(n, width))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.rows[ids]  # […, L] → […, L, D]

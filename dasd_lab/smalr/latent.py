@@ -9,13 +9,13 @@ __all__ = ['LatentConfig', 'nearest_entries', 'explored', 'spherical_kmeans', 'b
 
 # %% ../../nbs/364_smalr.latent.ipynb #d2d5a39f
 import warnings
-from collections.abc import Mapping,Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor,nn
+from torch import Tensor, nn
 
 from ..contracts import LabError
 
@@ -23,205 +23,292 @@ from ..contracts import LabError
 @dataclass(frozen=True)
 class LatentConfig:
     "The latent vocabulary and how words choose"
-    entries:int = 40_000     # V before entries that nobody uses are dropped; at most as many as there are words
-    dim:int = 128            # d, of an entry
-    explore:float = .2       # p: how often not the best entry is taken, in training
-    among:int = 20           # M best entries that are explored, the best included
-    iterations:int = 8       # of spherical k-means
-    seed:int = 0             # of its start
-    least_used:float = .05   # share of the entries; below it the vocabulary has collapsed
-    most_alike:float = .8    # `concentration` of words; above it the vocabulary has collapsed
-    margin:float = .05       # m of the loss it is trained with: a warm-up that ends above half of it is refused
+
+    entries: int = 40_000  # V before entries that nobody uses are dropped; at most as many as there are words
+    dim: int = 128  # d, of an entry
+    explore: float = 0.2  # p: how often not the best entry is taken, in training
+    among: int = 20  # M best entries that are explored, the best included
+    iterations: int = 8  # of spherical k-means
+    seed: int = 0  # of its start
+    least_used: float = 0.05  # share of the entries; below it the vocabulary has collapsed
+    most_alike: float = 0.8  # `concentration` of words; above it the vocabulary has collapsed
+    margin: float = 0.05  # m of the loss it is trained with: a warm-up that ends above half of it is refused
 
 # %% ../../nbs/364_smalr.latent.ipynb #33f11ab7
-_AT_ONCE = 2**24 # cosines held at a time
+_AT_ONCE = 2**24  # cosines held at a time
+
 
 @torch.no_grad()
 def nearest_entries(
-    queries:Tensor, # [n, d] of any length
-    entries:Tensor, # [V, d]
-    among:int=1     # M
-)->Tensor:          # [n, M] the best first
+    queries: Tensor,  # [n, d] of any length
+    entries: Tensor,  # [V, d]
+    among: int = 1,  # M
+) -> Tensor:  # [n, M] the best first
     "The entries that are nearest by the cosine"
-    unit,m,step = F.normalize(entries, dim=-1),min(among, len(entries)),max(1, _AT_ONCE//len(entries))
-    scores = (F.normalize(q, dim=-1)@unit.T for q in queries.split(step)) if len(queries) else iter(())
-    found = [s.argmax(1, keepdim=True) if m==1 else s.topk(m, 1).indices for s in scores]
+    unit, m, step = F.normalize(entries, dim=-1), min(among, len(entries)), max(1, _AT_ONCE // len(entries))
+    scores = (F.normalize(q, dim=-1) @ unit.T for q in queries.split(step)) if len(queries) else iter(())
+    found = [s.argmax(1, keepdim=True) if m == 1 else s.topk(m, 1).indices for s in scores]
     return torch.cat(found) if found else torch.zeros(0, m, dtype=torch.long, device=queries.device)
 
+
 def explored(
-    best:Tensor, # [n, M] the best first
-    explore:float # p
-)->Tensor:       # [n]
+    best: Tensor,  # [n, M] the best first
+    explore: float,  # p
+) -> Tensor:  # [n]
     "The best entry, or with probability p any of the M best; drawn from torch's own generator, which checkpoints keep"
-    n,m = best.shape; other = torch.randint(m, (n,), device=best.device)
-    return torch.where(torch.rand(n, device=best.device)<explore, best[torch.arange(n, device=best.device),other], best[:,0])
+    n, m = best.shape
+    other = torch.randint(m, (n,), device=best.device)
+    return torch.where(
+        torch.rand(n, device=best.device) < explore, best[torch.arange(n, device=best.device), other], best[:, 0]
+    )
+
 
 @torch.no_grad()
 def spherical_kmeans(
-    rows:Tensor,    # [n, d], each word once
-    k:int,          # centres, at most n
-    iterations:int=8, # passes
-    seed:int=0      # of the words that centres start from
-)->Tensor:          # [k, d] of length 1
+    rows: Tensor,  # [n, d], each word once
+    k: int,  # centres, at most n
+    iterations: int = 8,  # passes
+    seed: int = 0,  # of the words that centres start from
+) -> Tensor:  # [k, d] of length 1
     "Centres of directions; one that nothing is near stays where it was"
-    unit = F.normalize(rows, dim=-1); centres = unit[torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:k].to(rows.device)].clone()
+    unit = F.normalize(rows, dim=-1)
+    centres = unit[torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:k].to(rows.device)].clone()
     for _ in range(iterations):
-        nearest = nearest_entries(unit, centres)[:,0]
-        sums = torch.zeros_like(centres).index_add_(0, nearest, unit); there = torch.bincount(nearest, minlength=k)>0
+        nearest = nearest_entries(unit, centres)[:, 0]
+        sums = torch.zeros_like(centres).index_add_(0, nearest, unit)
+        there = torch.bincount(nearest, minlength=k) > 0
         centres[there] = F.normalize(sums[there], dim=-1)
     return centres
 
 # %% ../../nbs/364_smalr.latent.ipynb #23e9d2aa
 def by_language(
-    layers:nn.ModuleDict, # language → layer, in the vocabulary's order
-    rows:Tensor,          # [n, W] sorted by language
-    language:Tensor       # [n] its place
-)->Tensor:                # [n, D]
+    layers: nn.ModuleDict,  # language → layer, in the vocabulary's order
+    rows: Tensor,  # [n, W] sorted by language
+    language: Tensor,  # [n] its place
+) -> Tensor:  # [n, D]
     "Each row through the layer of its language"
     counts = torch.bincount(language, minlength=len(layers)).tolist()
-    return torch.cat([layer(part) for layer,part in zip(layers.values(), rows.split(counts))])
+    return torch.cat([layer(part) for layer, part in zip(layers.values(), rows.split(counts))])
 
 # %% ../../nbs/364_smalr.latent.ipynb #754748a9
 class LatentVocabulary(nn.Module):
     "Shared entries and the words' way to them"
-    def __init__(self,
-        languages:Sequence[str], # in the vocabulary's order
-        language:Tensor,         # [n] place of each id's language, -1 for the special ids
-        width:int,               # W, of word vectors
-        config:LatentConfig=LatentConfig(), # V, d, exploration
-        counts:Tensor|None=None  # [n] how often each word occurs; None: all alike
+
+    def __init__(
+        self,
+        languages: Sequence[str],  # in the vocabulary's order
+        language: Tensor,  # [n] place of each id's language, -1 for the special ids
+        width: int,  # W, of word vectors
+        config: LatentConfig = LatentConfig(),  # V, d, exploration
+        counts: Tensor | None = None,  # [n] how often each word occurs; None: all alike
     ):
         super().__init__()
-        types = len(language)-2; n = min(config.entries, types)
-        if n<config.entries: warnings.warn(f'{types:,} words in all: {n:,} latent entries instead of {config.entries:,}')
-        self.config,self.width = config,width
+        types = len(language) - 2
+        n = min(config.entries, types)
+        if n < config.entries:
+            warnings.warn(f"{types:,} words in all: {n:,} latent entries instead of {config.entries:,}")
+        self.config, self.width = config, width
         self.projections = nn.ModuleDict({l: nn.Linear(width, config.dim) for l in languages})
         self.entries = nn.Embedding(n, config.dim)
-        self.register_buffer('language', language, persistent=False); self.register_buffer('counts', torch.ones(len(language)) if counts is None else counts.float(), persistent=False)
-        self.register_buffer('vectors', torch.zeros(0, width)); self.register_buffer('phase', torch.tensor(0))
-        self.register_buffer('codes', torch.full((len(language),), -1)); self.register_buffer('original', torch.arange(n))
+        self.register_buffer("language", language, persistent=False)
+        self.register_buffer(
+            "counts", torch.ones(len(language)) if counts is None else counts.float(), persistent=False
+        )
+        self.register_buffer("vectors", torch.zeros(0, width))
+        self.register_buffer("phase", torch.tensor(0))
+        self.register_buffer("codes", torch.full((len(language),), -1))
+        self.register_buffer("original", torch.arange(n))
 
-    def start_from(self, vectors:Tensor)->None: # [n, W], rows of the special ids are not read
+    def start_from(self, vectors: Tensor) -> None:  # [n, W], rows of the special ids are not read
         "Begin with word vectors"
-        if tuple(vectors.shape)!=(len(self.language), self.width): raise LabError(f'word vectors {tuple(vectors.shape)}', f'{(len(self.language), self.width)}: a row for every id of the vocabulary', 'Set `vector_width`, or build the vocabulary from these vectors.')
+        if tuple(vectors.shape) != (len(self.language), self.width):
+            raise LabError(
+                f"word vectors {tuple(vectors.shape)}",
+                f"{(len(self.language), self.width)}: a row for every id of the vocabulary",
+                "Set `vector_width`, or build the vocabulary from these vectors.",
+            )
         self.vectors = vectors.to(self.entries.weight.device, torch.float32)
 
-    def projected(self, words:Tensor)->Tensor: # ids [n], sorted, none special → [n, d]
+    def projected(self, words: Tensor) -> Tensor:  # ids [n], sorted, none special → [n, d]
         "Word vectors through their languages' layers"
-        if not len(self.vectors): raise LabError('words without vectors', 'word vectors, before anything is learnt or encoded', 'Call `start_from` with what `smalr.vectors.vectors_of` gives.')
+        if not len(self.vectors):
+            raise LabError(
+                "words without vectors",
+                "word vectors, before anything is learnt or encoded",
+                "Call `start_from` with what `smalr.vectors.vectors_of` gives.",
+            )
         return by_language(self.projections, self.vectors[words], self.language[words])
 
-    def forward(self, words:Tensor)->Tensor: # ids [n], sorted, each once, none special → [n, d]
+    def forward(self, words: Tensor) -> Tensor:  # ids [n], sorted, each once, none special → [n, d]
         "What words are, in this phase"
         phase = int(self.phase)
-        if phase==2: return self.entries(self.codes[words])
+        if phase == 2:
+            return self.entries(self.codes[words])
         found = self.projected(words)
-        if phase==0: return found
-        queries = F.normalize(found, dim=-1); explore = self.config.explore if self.training else 0
+        if phase == 0:
+            return found
+        queries = F.normalize(found, dim=-1)
+        explore = self.config.explore if self.training else 0
         best = nearest_entries(queries, self.entries.weight, self.config.among if explore else 1)
-        return self.entries(explored(best, explore))+queries-queries.detach()
+        return self.entries(explored(best, explore)) + queries - queries.detach()
 
 # %% ../../nbs/364_smalr.latent.ipynb #97ac991c
 @torch.no_grad()
-def all_words(self:LatentVocabulary)->Tensor: # ids, without the special ones
+def all_words(self: LatentVocabulary) -> Tensor:  # ids, without the special ones
     "Every word's id"
-    return (self.language>=0).nonzero()[:,0]
+    return (self.language >= 0).nonzero()[:, 0]
+
 
 @torch.no_grad()
-def begin_entries(self:LatentVocabulary)->None:
+def begin_entries(self: LatentVocabulary) -> None:
     "Entries begin as the centres of all words' projections; from now on words choose"
-    if int(self.phase)!=0: raise LabError(f'entries that are past their beginning (phase {int(self.phase)})', 'phase 0', 'Call it once, after the warm-up.')
-    c = self.config; self.entries.weight.copy_(spherical_kmeans(self.projected(self.all_words()), self.entries.num_embeddings, c.iterations, c.seed)); self.phase.fill_(1)
+    if int(self.phase) != 0:
+        raise LabError(
+            f"entries that are past their beginning (phase {int(self.phase)})",
+            "phase 0",
+            "Call it once, after the warm-up.",
+        )
+    c = self.config
+    self.entries.weight.copy_(
+        spherical_kmeans(self.projected(self.all_words()), self.entries.num_embeddings, c.iterations, c.seed)
+    )
+    self.phase.fill_(1)
+
 
 @torch.no_grad()
-def chosen(self:LatentVocabulary)->Tensor: # [n], -1 for the special ids
+def chosen(self: LatentVocabulary) -> Tensor:  # [n], -1 for the special ids
     "The entry of every word, without exploration"
-    if int(self.phase)==2: return self.codes.clone()
-    words = self.all_words(); found = torch.full_like(self.codes, -1); found[words] = nearest_entries(self.projected(words), self.entries.weight)[:,0]
+    if int(self.phase) == 2:
+        return self.codes.clone()
+    words = self.all_words()
+    found = torch.full_like(self.codes, -1)
+    found[words] = nearest_entries(self.projected(words), self.entries.weight)[:, 0]
     return found
 
 # %% ../../nbs/364_smalr.latent.ipynb #a22f45e5
 @torch.no_grad()
-def figures(self:LatentVocabulary)->dict[str,float]:
+def figures(self: LatentVocabulary) -> dict[str, float]:
     "How entries are used and shared, and how alike words are"
-    codes,words = self.chosen(),self.all_words()
-    return sharing(codes, self.language, self.entries.num_embeddings) | dict(concentration=concentration(self.entries(codes[words]), self.counts[words]))
+    codes, words = self.chosen(), self.all_words()
+    return sharing(codes, self.language, self.entries.num_embeddings) | dict(
+        concentration=concentration(self.entries(codes[words]), self.counts[words])
+    )
+
 
 @torch.no_grad()
-def freeze(self:LatentVocabulary,
-    needed:Tensor # [n] bool: words that will read their entry; all of them, or the tail
-)->dict[str,float]: # see `sharing`, of all words before anything was dropped
+def freeze(
+    self: LatentVocabulary,
+    needed: Tensor,  # [n] bool: words that will read their entry; all of them, or the tail
+) -> dict[str, float]:  # see `sharing`, of all words before anything was dropped
     "Give every word its entry for good, and drop entries that no word needs"
-    if int(self.phase)!=1: raise LabError(f'a freeze in phase {int(self.phase)}', 'phase 1', 'Call `begin_entries` first; freeze once.')
-    said = self.figures(); codes = self.chosen()
-    if needed.any(): check_sharing(said, self.config.least_used, self.config.most_alike)
-    kept = torch.unique(codes[needed & (codes>=0)]); renumbered = torch.full((self.entries.num_embeddings+1,), -1, device=codes.device); renumbered[kept] = torch.arange(len(kept), device=codes.device)
-    self.codes,self.original = renumbered[codes],self.original[kept] # the last place stands for -1
-    self.make_room(frozen=True, n=len(kept), rows=self.entries.weight[kept].clone()); self.phase.fill_(2)
+    if int(self.phase) != 1:
+        raise LabError(f"a freeze in phase {int(self.phase)}", "phase 1", "Call `begin_entries` first; freeze once.")
+    said = self.figures()
+    codes = self.chosen()
+    if needed.any():
+        check_sharing(said, self.config.least_used, self.config.most_alike)
+    kept = torch.unique(codes[needed & (codes >= 0)])
+    renumbered = torch.full((self.entries.num_embeddings + 1,), -1, device=codes.device)
+    renumbered[kept] = torch.arange(len(kept), device=codes.device)
+    self.codes, self.original = renumbered[codes], self.original[kept]  # the last place stands for -1
+    self.make_room(frozen=True, n=len(kept), rows=self.entries.weight[kept].clone())
+    self.phase.fill_(2)
     return said | dict(entries_kept=len(kept))
 
-def make_room(self:LatentVocabulary,
-    frozen:bool,          # are projections and word vectors gone?
-    n:int,                # entries
-    rows:Tensor|None=None,# [n, d]; None: they will be loaded
-    n_vectors:int=0       # rows of word vectors, where not frozen
-)->None:
+
+def make_room(
+    self: LatentVocabulary,
+    frozen: bool,  # are projections and word vectors gone?
+    n: int,  # entries
+    rows: Tensor | None = None,  # [n, d]; None: they will be loaded
+    n_vectors: int = 0,  # rows of word vectors, where not frozen
+) -> None:
     "Take the shape that weights have after a stage"
-    at = self.entries.weight.device; self.entries = nn.Embedding(n, self.config.dim, _weight=torch.zeros(n, self.config.dim, device=at) if rows is None else rows)
-    if rows is None: self.original = torch.zeros(n, dtype=torch.long, device=at)
-    if frozen: self.projections = nn.ModuleDict()
+    at = self.entries.weight.device
+    self.entries = nn.Embedding(
+        n, self.config.dim, _weight=torch.zeros(n, self.config.dim, device=at) if rows is None else rows
+    )
+    if rows is None:
+        self.original = torch.zeros(n, dtype=torch.long, device=at)
+    if frozen:
+        self.projections = nn.ModuleDict()
     self.vectors = torch.zeros(0 if frozen else n_vectors, self.width, device=at)
 
-for f in (all_words,begin_entries,chosen,figures,freeze,make_room): setattr(LatentVocabulary, f.__name__, f)
+
+for f in (all_words, begin_entries, chosen, figures, freeze, make_room):
+    setattr(LatentVocabulary, f.__name__, f)
 
 # %% ../../nbs/364_smalr.latent.ipynb #463c3f3f
 @torch.no_grad()
 def sharing(
-    codes:Tensor,    # [n] entry of every id, -1 where there is none
-    language:Tensor, # [n] place of its language
-    n:int            # V
-)->dict[str,float]:
+    codes: Tensor,  # [n] entry of every id, -1 where there is none
+    language: Tensor,  # [n] place of its language
+    n: int,  # V
+) -> dict[str, float]:
     "Entries in use, and by how many languages"
-    has = codes>=0; pairs = torch.unique(torch.stack([codes[has],language[has]]), dim=1); speak = torch.bincount(pairs[0], minlength=n); used = int((speak>0).sum())
-    return dict(entries=n, entries_used=used, entries_shared=int((speak>1).sum())/max(1, used)) | {f'entries_of_{k}': int((speak==k).sum()) for k in range(1, int(speak.max())+1)}
+    has = codes >= 0
+    pairs = torch.unique(torch.stack([codes[has], language[has]]), dim=1)
+    speak = torch.bincount(pairs[0], minlength=n)
+    used = int((speak > 0).sum())
+    return dict(entries=n, entries_used=used, entries_shared=int((speak > 1).sum()) / max(1, used)) | {
+        f"entries_of_{k}": int((speak == k).sum()) for k in range(1, int(speak.max()) + 1)
+    }
+
 
 @torch.no_grad()
 def concentration(
-    vectors:Tensor, # [n, d]
-    weights:Tensor  # [n] how often each counts
-)->float:           # 0 to 1
+    vectors: Tensor,  # [n, d]
+    weights: Tensor,  # [n] how often each counts
+) -> float:  # 0 to 1
     "The length of the mean direction: 1 where all point the same way"
-    return float((weights[:,None]*F.normalize(vectors, dim=-1)).sum(0).norm()/weights.sum())
+    return float((weights[:, None] * F.normalize(vectors, dim=-1)).sum(0).norm() / weights.sum())
 
 # %% ../../nbs/364_smalr.latent.ipynb #9bcd55f2
 def check_sharing(
-    figures:Mapping[str,float], # of `LatentVocabulary.figures`
-    least:float=.05,            # share of V in use
-    alike:float=.8              # highest concentration
-)->dict[str,float]:             # the same
+    figures: Mapping[str, float],  # of `LatentVocabulary.figures`
+    least: float = 0.05,  # share of V in use
+    alike: float = 0.8,  # highest concentration
+) -> dict[str, float]:  # the same
     "Refuse a vocabulary that has collapsed, warn of one that nothing shares"
-    used,n,c = figures['entries_used'],figures['entries'],figures.get('concentration', 0)
-    if used<least*n or c>alike:
-        raise LabError(f'{used:,} of {n:,} latent entries in use, and words that point the same way by {c:.2f}', f'at least {least:.0%} in use, and no more than {alike:g}', 'It has collapsed: let the warm-up run until its loss is below half the margin, and start entries from its centres.')
-    if figures['entries_shared']<.5: warnings.warn(f'{1-figures["entries_shared"]:.0%} of the latent entries in use serve one language: little is shared; a longer warm-up helps')
+    used, n, c = figures["entries_used"], figures["entries"], figures.get("concentration", 0)
+    if used < least * n or c > alike:
+        raise LabError(
+            f"{used:,} of {n:,} latent entries in use, and words that point the same way by {c:.2f}",
+            f"at least {least:.0%} in use, and no more than {alike:g}",
+            "It has collapsed: let the warm-up run until its loss is below half the margin, and start entries from its centres.",
+        )
+    if figures["entries_shared"] < 0.5:
+        warnings.warn(
+            f"{1 - figures['entries_shared']:.0%} of the latent entries in use serve one language: little is shared; a longer warm-up helps"
+        )
     return dict(figures)
 
+
 def check_warm_up(
-    losses:Sequence[float], # of the last steps of the warm-up
-    margin:float=.05,       # m
-    share:float=.5          # of it that the loss must be below
-)->float:                   # their mean
+    losses: Sequence[float],  # of the last steps of the warm-up
+    margin: float = 0.05,  # m
+    share: float = 0.5,  # of it that the loss must be below
+) -> float:  # their mean
     "Refuse to go on from the plateau near m where the triplet loss rests before it falls"
     mean = float(np.mean(losses))
-    if not mean<share*margin: raise LabError(f'a stage that ends at a loss of {mean:.4f}', f'less than {share*margin:g}, {share:g} of the margin', 'Give it more steps: what starts from the plateau collapses.')
+    if not mean < share * margin:
+        raise LabError(
+            f"a stage that ends at a loss of {mean:.4f}",
+            f"less than {share * margin:g}, {share:g} of the margin",
+            "Give it more steps: what starts from the plateau collapses.",
+        )
     return mean
 
 # %% ../../nbs/364_smalr.latent.ipynb #37a46432
 @torch.no_grad()
 def caption_figures(
-    first:Tensor, # [n, d] captions of one language
-    other:Tensor  # [n, d] of another one, of the same pictures
-)->dict[str,float]:
+    first: Tensor,  # [n, d] captions of one language
+    other: Tensor,  # [n, d] of another one, of the same pictures
+) -> dict[str, float]:
     "How often a caption's nearest neighbour in the other language is its own, and how alike captions are that have nothing to do with each other"
-    a,b = (F.normalize(x, dim=-1) for x in (first, other)); scores = a@b.T
-    return dict(cross_language_recall=float((scores.argmax(1)==torch.arange(len(a), device=a.device)).float().mean()), mean_cosine=float((scores.sum()-scores.diagonal().sum())/max(1, len(a)*(len(a)-1))))
+    a, b = (F.normalize(x, dim=-1) for x in (first, other))
+    scores = a @ b.T
+    return dict(
+        cross_language_recall=float((scores.argmax(1) == torch.arange(len(a), device=a.device)).float().mean()),
+        mean_cosine=float((scores.sum() - scores.diagonal().sum()) / max(1, len(a) * (len(a) - 1))),
+    )

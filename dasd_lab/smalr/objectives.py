@@ -16,84 +16,100 @@ from torch import Tensor
 from ..contracts import LabError
 
 # %% ../../nbs/355_smalr.objectives.ipynb #a4465c32
-Distance = Literal['cosine','euclidean']
+Distance = Literal["cosine", "euclidean"]
+
 
 def distances(
-    a:Tensor,                 # [..., A, D]
-    b:Tensor,                 # [..., C, D]
-    kind:Distance='cosine'    # 1 − cosine (paper), or the Euclidean distance of unit vectors (MULE's code)
-)->Tensor:                    # [..., A, C]
+    a: Tensor,  # [..., A, D]
+    b: Tensor,  # [..., C, D]
+    kind: Distance = "cosine",  # 1 − cosine (paper), or the Euclidean distance of unit vectors (MULE's code)
+) -> Tensor:  # [..., A, C]
     "Distance of every row of the one and of the other"
-    cosine = 1-F.normalize(a, dim=-1, eps=1e-10) @ F.normalize(b, dim=-1, eps=1e-10).mT
-    if kind=='cosine': return cosine
-    if kind!='euclidean': raise LabError(f'the distance {kind!r}', "'cosine' or 'euclidean'", 'Correct the setting.')
-    return (2*cosine.clamp(min=0)+1e-4).sqrt() # the constant keeps the gradient finite at 0
+    cosine = 1 - F.normalize(a, dim=-1, eps=1e-10) @ F.normalize(b, dim=-1, eps=1e-10).mT
+    if kind == "cosine":
+        return cosine
+    if kind != "euclidean":
+        raise LabError(f"the distance {kind!r}", "'cosine' or 'euclidean'", "Correct the setting.")
+    return (2 * cosine.clamp(min=0) + 1e-4).sqrt()  # the constant keeps the gradient finite at 0
 
 # %% ../../nbs/355_smalr.objectives.ipynb #65935a8f
 def nearest_wrong(
-    distance:Tensor, # [A, C]
-    right:Tensor,    # [A, C] bool: never a negative
-    hardest:int=10   # N
-)->Tensor:           # [A, N] ascending; infinite where there are no more
+    distance: Tensor,  # [A, C]
+    right: Tensor,  # [A, C] bool: never a negative
+    hardest: int = 10,  # N
+) -> Tensor:  # [A, N] ascending; infinite where there are no more
     "Distances of the nearest items that are wrong"
     return distance.masked_fill(right, math.inf).topk(min(hardest, distance.shape[1]), largest=False).values
 
+
 def violation(
-    positive:Tensor,  # [R] distance of each row's positive
-    negatives:Tensor, # [R, N] as `nearest_wrong` gives them
-    margin:float=.05  # m
-)->Tensor:            # scalar
+    positive: Tensor,  # [R] distance of each row's positive
+    negatives: Tensor,  # [R, N] as `nearest_wrong` gives them
+    margin: float = 0.05,  # m
+) -> Tensor:  # scalar
     "Mean over rows of the mean of their terms (Eq. 1); rows without a negative say nothing"
     there = negatives.isfinite()
-    terms = (margin+positive[:,None]-negatives.masked_fill(~there, 0.)).clamp(min=0)*there
-    each,counts = terms.sum(1),there.sum(1)
-    return (each/counts.clamp(min=1)).sum()/counts.gt(0).sum().clamp(min=1)
+    terms = (margin + positive[:, None] - negatives.masked_fill(~there, 0.0)).clamp(min=0) * there
+    each, counts = terms.sum(1), there.sum(1)
+    return (each / counts.clamp(min=1)).sum() / counts.gt(0).sum().clamp(min=1)
 
 # %% ../../nbs/355_smalr.objectives.ipynb #ac110d82
 def ranking(
-    distance:Tensor,        # [B, C] of pictures and captions
-    owner:Tensor,           # [C] the row of the picture that each caption tells of
-    right:Tensor|None=None, # [B, C] bool: never a negative; None: the owners alone
-    caption_weight:float=1.5, # λ1, of the term whose anchors are captions
-    margin:float=.05,       # m
-    hardest:int=10          # N
-)->Tensor:                  # scalar
+    distance: Tensor,  # [B, C] of pictures and captions
+    owner: Tensor,  # [C] the row of the picture that each caption tells of
+    right: Tensor | None = None,  # [B, C] bool: never a negative; None: the owners alone
+    caption_weight: float = 1.5,  # λ1, of the term whose anchors are captions
+    margin: float = 0.05,  # m
+    hardest: int = 10,  # N
+) -> Tensor:  # scalar
     "Pictures look for their captions, and captions for their pictures (Eq. 3)"
     columns = torch.arange(len(owner), device=distance.device)
-    if right is None: right = owner==torch.arange(len(distance), device=distance.device)[:,None]
-    positive = distance[owner,columns]
+    if right is None:
+        right = owner == torch.arange(len(distance), device=distance.device)[:, None]
+    positive = distance[owner, columns]
     pictures = violation(positive, nearest_wrong(distance, right, hardest)[owner], margin)
-    return pictures+caption_weight*violation(positive, nearest_wrong(distance.T, right.T, hardest), margin)
+    return pictures + caption_weight * violation(positive, nearest_wrong(distance.T, right.T, hardest), margin)
 
 # %% ../../nbs/355_smalr.objectives.ipynb #340a5cfb
 def neighbours(
-    distance:Tensor,  # [A, C]
-    positives:Tensor, # [A, C] bool: right
-    right:Tensor,     # [A, C] bool: never a negative; holds the positives, and an anchor itself
-    margin:float=.05, # m
-    hardest:int=10    # N
-)->Tensor:            # scalar
+    distance: Tensor,  # [A, C]
+    positives: Tensor,  # [A, C] bool: right
+    right: Tensor,  # [A, C] bool: never a negative; holds the positives, and an anchor itself
+    margin: float = 0.05,  # m
+    hardest: int = 10,  # N
+) -> Tensor:  # scalar
     "Triplets of anchors that have a positive, the hardest one"
     has = positives.any(1)
-    if not has.any(): return distance.sum()*0
-    return violation(distance[has].masked_fill(~positives[has], -math.inf).amax(1), nearest_wrong(distance, right, hardest)[has], margin)
+    if not has.any():
+        return distance.sum() * 0
+    return violation(
+        distance[has].masked_fill(~positives[has], -math.inf).amax(1),
+        nearest_wrong(distance, right, hardest)[has],
+        margin,
+    )
 
 # %% ../../nbs/355_smalr.objectives.ipynb #45dee49a
 class _Reversed(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x, factor): ctx.factor = factor; return x.view_as(x)
+    def forward(ctx, x, factor):
+        ctx.factor = factor
+        return x.view_as(x)
+
     @staticmethod
-    def backward(ctx, gradient): return -ctx.factor*gradient,None
+    def backward(ctx, gradient):
+        return -ctx.factor * gradient, None
+
 
 def reverse_gradient(
-    x:Tensor,      # any
-    factor:float=1. # of the gradient
-)->Tensor:         # the same values
+    x: Tensor,  # any
+    factor: float = 1.0,  # of the gradient
+) -> Tensor:  # the same values
     "The same on the way forward; on the way back the gradient times −factor"
     return _Reversed.apply(x, factor)
 
+
 def ramp(
-    done:float # τ, how much of the training is over, 0 to 1
-)->float:
+    done: float,  # τ, how much of the training is over, 0 to 1
+) -> float:
     "The factor of the reversed gradient, as in MULE's code"
-    return 2/(1+math.exp(-10*done))-1
+    return 2 / (1 + math.exp(-10 * done)) - 1

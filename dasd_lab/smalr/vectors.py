@@ -8,176 +8,265 @@ __all__ = ['WordVectors', 'vectors_of', 'TextVectors', 'FastTextFiles', 'FastTex
 
 # %% ../../nbs/362_smalr.vectors.ipynb #79e788de
 import struct
-from collections.abc import Mapping,Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
-from scipy.sparse import coo_array,diags_array
+from scipy.sparse import coo_array, diags_array
 
 from ..contracts import LabError
-from .vocabulary import WordVocabulary,with_vectors
+from .vocabulary import WordVocabulary, with_vectors
 from ..storage import sha256
 
 # %% ../../nbs/362_smalr.vectors.ipynb #2fecd3c8
 class WordVectors(Protocol):
     "Whoever has vectors of words"
-    name:str # goes into every manifest
-    dim:int  # W
-    def vectors(self,
-        language:str,       # ISO 639-1
-        words:Sequence[str] # n of them, NFC and lower case
-    )->tuple[np.ndarray,np.ndarray]: # [n, W] float32, and which were found [n]
+
+    name: str  # goes into every manifest
+    dim: int  # W
+
+    def vectors(
+        self,
+        language: str,  # ISO 639-1
+        words: Sequence[str],  # n of them, NFC and lower case
+    ) -> tuple[np.ndarray, np.ndarray]:  # [n, W] float32, and which were found [n]
         "The vectors of some words; rows of words that have none are zero"
 
+
 def vectors_of(
-    vocabulary:WordVocabulary, # of the training captions
-    provider:WordVectors       # any
-)->tuple[WordVocabulary,np.ndarray]: # the words that have a vector, and [n ids, W]; the two special ids have zeros
+    vocabulary: WordVocabulary,  # of the training captions
+    provider: WordVectors,  # any
+) -> tuple[WordVocabulary, np.ndarray]:  # the words that have a vector, and [n ids, W]; the two special ids have zeros
     "The vocabulary cut to what the vectors know, and the vectors in its order"
     found = {l: provider.vectors(l, vocabulary.words[l]) for l in vocabulary.languages}
-    kept = with_vectors(vocabulary, {l: has for l,(_,has) in found.items()}, provider.name)
-    return kept,np.concatenate([np.zeros((2, provider.dim), np.float32), *(rows[has] for rows,has in found.values())]).astype(np.float32)
+    kept = with_vectors(vocabulary, {l: has for l, (_, has) in found.items()}, provider.name)
+    return kept, np.concatenate(
+        [np.zeros((2, provider.dim), np.float32), *(rows[has] for rows, has in found.values())]
+    ).astype(np.float32)
 
 # %% ../../nbs/362_smalr.vectors.ipynb #ffd4d57b
 class TextVectors:
     "Vectors in the .vec text format, a file for each language"
-    def __init__(self,
-        paths:Mapping[str,str|Path], # language → file
-        most:int|None=None           # lines that are looked at
+
+    def __init__(
+        self,
+        paths: Mapping[str, str | Path],  # language → file
+        most: int | None = None,  # lines that are looked at
     ):
-        self.paths,self.most = {l: Path(p) for l,p in paths.items()},most
+        self.paths, self.most = {l: Path(p) for l, p in paths.items()}, most
         for p in self.paths.values():
-            if not p.is_file(): raise LabError(f'no file {p}', 'word vectors in the .vec format', 'Fetch it, or correct the path.')
+            if not p.is_file():
+                raise LabError(f"no file {p}", "word vectors in the .vec format", "Fetch it, or correct the path.")
         self.dim = self._header(next(iter(self.paths.values())))
-        self.name = 'text vectors '+', '.join(f'{l} {sha256(p)[:12]}' for l,p in self.paths.items())
+        self.name = "text vectors " + ", ".join(f"{l} {sha256(p)[:12]}" for l, p in self.paths.items())
 
-    def _header(self, path:Path)->int:
+    def _header(self, path: Path) -> int:
         "The width of a file's vectors"
-        with path.open(encoding='utf-8', errors='replace') as f: parts = f.readline().split()
-        if len(parts)==2 and all(p.isdigit() for p in parts): return int(parts[1])
-        raise LabError(f'{path} begins with {" ".join(parts)[:40]!r}', 'a line with the number of words and their width', 'Give a .vec file as FastText writes it.')
+        with path.open(encoding="utf-8", errors="replace") as f:
+            parts = f.readline().split()
+        if len(parts) == 2 and all(p.isdigit() for p in parts):
+            return int(parts[1])
+        raise LabError(
+            f"{path} begins with {' '.join(parts)[:40]!r}",
+            "a line with the number of words and their width",
+            "Give a .vec file as FastText writes it.",
+        )
 
-    def vectors(self, language:str, words:Sequence[str])->tuple[np.ndarray,np.ndarray]: # [n, W], [n]
+    def vectors(self, language: str, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:  # [n, W], [n]
         "The vectors of some words, by one pass over the file"
-        if language not in self.paths: raise LabError(f'words in {language!r}', f'vectors of that language beside {list(self.paths)}', 'Give a file for it.')
-        path,wanted = self.paths[language],{w: i for i,w in enumerate(words)}
-        rows,found = np.zeros((len(words), self.dim), np.float32),np.zeros(len(words), bool)
-        if (width := self._header(path))!=self.dim: raise LabError(f'{path} of width {width}', f'{self.dim}, as the other languages', 'Give vectors of one width.')
-        with path.open(encoding='utf-8', errors='replace', newline='\n') as f:
-            for n,line in enumerate(f):
-                if n==0 or self.most and n>self.most: continue
-                word,_,numbers = line.partition(' ')
+        if language not in self.paths:
+            raise LabError(
+                f"words in {language!r}", f"vectors of that language beside {list(self.paths)}", "Give a file for it."
+            )
+        path, wanted = self.paths[language], {w: i for i, w in enumerate(words)}
+        rows, found = np.zeros((len(words), self.dim), np.float32), np.zeros(len(words), bool)
+        if (width := self._header(path)) != self.dim:
+            raise LabError(
+                f"{path} of width {width}", f"{self.dim}, as the other languages", "Give vectors of one width."
+            )
+        with path.open(encoding="utf-8", errors="replace", newline="\n") as f:
+            for n, line in enumerate(f):
+                if n == 0 or self.most and n > self.most:
+                    continue
+                word, _, numbers = line.partition(" ")
                 i = wanted.get(word.lower())
-                if i is None or found[i]: continue
-                values = np.array(numbers.split(), np.float32) if numbers.count(' ')>=self.dim-1 else ()
-                if len(values)!=self.dim: raise LabError(f'line {n+1} of {path} has {len(values)} numbers', f'{self.dim}', 'Fetch the file again.')
-                rows[i],found[i] = values,True
-        return rows,found
+                if i is None or found[i]:
+                    continue
+                values = np.array(numbers.split(), np.float32) if numbers.count(" ") >= self.dim - 1 else ()
+                if len(values) != self.dim:
+                    raise LabError(
+                        f"line {n + 1} of {path} has {len(values)} numbers", f"{self.dim}", "Fetch the file again."
+                    )
+                rows[i], found[i] = values, True
+        return rows, found
 
 # %% ../../nbs/362_smalr.vectors.ipynb #c4ab56e8
 def _gensim():
     "The module of gensim that reads and learns FastText"
-    try: from gensim.models import fasttext
-    except ImportError as e: raise LabError('FastText without gensim', 'the package gensim', "pip install 'dasd_lab[smalr]', or take vectors in the .vec format, which need no package.") from e
+    try:
+        from gensim.models import fasttext
+    except ImportError as e:
+        raise LabError(
+            "FastText without gensim",
+            "the package gensim",
+            "pip install 'dasd_lab[smalr]', or take vectors in the .vec format, which need no package.",
+        ) from e
     return fasttext
+
 
 class _Subwords:
     "Vectors that are put together from subwords"
-    def vectors(self, language:str, words:Sequence[str])->tuple[np.ndarray,np.ndarray]: # [n, W], [n]
+
+    def vectors(self, language: str, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:  # [n, W], [n]
         "The vectors of some words; every word has one"
-        keyed = self.keyed(language); rows = np.zeros((len(words), self.dim), np.float32); found = np.ones(len(words), bool)
-        for i,w in enumerate(words):
-            try: rows[i] = keyed.get_vector(w)
-            except KeyError: found[i] = False # shorter than every subword
-        return rows,found
+        keyed = self.keyed(language)
+        rows = np.zeros((len(words), self.dim), np.float32)
+        found = np.ones(len(words), bool)
+        for i, w in enumerate(words):
+            try:
+                rows[i] = keyed.get_vector(w)
+            except KeyError:
+                found[i] = False  # shorter than every subword
+        return rows, found
+
 
 class FastTextFiles(_Subwords):
     "FastText's .bin files, a file for each language"
-    def __init__(self,
-        paths:Mapping[str,str|Path], # language → file
-        dim:int=300                  # W
-    ):
-        _gensim(); self.paths,self.dim = {l: Path(p) for l,p in paths.items()},dim
-        for p in self.paths.values():
-            if not p.is_file(): raise LabError(f'no file {p}', "FastText's .bin file of that language", 'Fetch it, or correct the path.')
-        self.name = 'FastText files '+', '.join(f'{l} {sha256(p)[:12]}' for l,p in self.paths.items())
 
-    def keyed(self, language:str):
+    def __init__(
+        self,
+        paths: Mapping[str, str | Path],  # language → file
+        dim: int = 300,  # W
+    ):
+        _gensim()
+        self.paths, self.dim = {l: Path(p) for l, p in paths.items()}, dim
+        for p in self.paths.values():
+            if not p.is_file():
+                raise LabError(
+                    f"no file {p}", "FastText's .bin file of that language", "Fetch it, or correct the path."
+                )
+        self.name = "FastText files " + ", ".join(f"{l} {sha256(p)[:12]}" for l, p in self.paths.items())
+
+    def keyed(self, language: str):
         "The vectors of a language; only one file is held at a time"
-        if language not in self.paths: raise LabError(f'words in {language!r}', f'a .bin file of that language beside {list(self.paths)}', 'Give a file for it.')
-        try: found = _gensim().load_facebook_vectors(str(self.paths[language]))
-        except (NotImplementedError,ValueError,EOFError,AssertionError,OSError,struct.error) as e: raise LabError(f'{self.paths[language]} cannot be read ({str(e)[:80]})', "FastText's .bin file", 'Fetch it again.') from e
-        if found.vector_size!=self.dim: raise LabError(f'{self.paths[language]} of width {found.vector_size}', f'{self.dim}', 'Give its width as `dim`.')
+        if language not in self.paths:
+            raise LabError(
+                f"words in {language!r}",
+                f"a .bin file of that language beside {list(self.paths)}",
+                "Give a file for it.",
+            )
+        try:
+            found = _gensim().load_facebook_vectors(str(self.paths[language]))
+        except (NotImplementedError, ValueError, EOFError, AssertionError, OSError, struct.error) as e:
+            raise LabError(
+                f"{self.paths[language]} cannot be read ({str(e)[:80]})", "FastText's .bin file", "Fetch it again."
+            ) from e
+        if found.vector_size != self.dim:
+            raise LabError(
+                f"{self.paths[language]} of width {found.vector_size}", f"{self.dim}", "Give its width as `dim`."
+            )
         return found
 
 # %% ../../nbs/362_smalr.vectors.ipynb #12780578
 class FastTextFromCaptions(_Subwords):
     "FastText learnt from the training captions"
-    def __init__(self,
-        captions:Mapping[str,Sequence[Sequence[str]]], # language → the words of each caption
-        dim:int=300,   # W
-        epochs:int=5,  # passes over the captions
-        buckets:int=50_000, # of subwords
-        seed:int=0     # of the start
-    ):
-        FastText = _gensim().FastText; self.dim = dim
-        self.models = {l: FastText([list(c) for c in texts], vector_size=dim, epochs=epochs, bucket=buckets, seed=seed, workers=1, min_count=1).wv for l,texts in captions.items()}
-        self.name = f'FastText from captions, {dim}-d, {epochs} epochs, seed {seed}'
 
-    def keyed(self, language:str): return self.models[language]
+    def __init__(
+        self,
+        captions: Mapping[str, Sequence[Sequence[str]]],  # language → the words of each caption
+        dim: int = 300,  # W
+        epochs: int = 5,  # passes over the captions
+        buckets: int = 50_000,  # of subwords
+        seed: int = 0,  # of the start
+    ):
+        FastText = _gensim().FastText
+        self.dim = dim
+        self.models = {
+            l: FastText(
+                [list(c) for c in texts],
+                vector_size=dim,
+                epochs=epochs,
+                bucket=buckets,
+                seed=seed,
+                workers=1,
+                min_count=1,
+            ).wv
+            for l, texts in captions.items()
+        }
+        self.name = f"FastText from captions, {dim}-d, {epochs} epochs, seed {seed}"
+
+    def keyed(self, language: str):
+        return self.models[language]
 
 # %% ../../nbs/362_smalr.vectors.ipynb #36b5e0d3
 def cooccurrences(
-    rows:Sequence[Sequence[int]], # captions as places of words, from 0
-    n:int,                        # words
-    window:int=4                  # neighbours to each side
-)->coo_array:                     # [n, n] counts, symmetric
+    rows: Sequence[Sequence[int]],  # captions as places of words, from 0
+    n: int,  # words
+    window: int = 4,  # neighbours to each side
+) -> coo_array:  # [n, n] counts, symmetric
     "How often two words stand near each other"
-    lengths = np.array([len(r) for r in rows]); flat = np.concatenate([np.asarray(r, np.int64) for r in rows]); of = np.repeat(np.arange(len(rows)), lengths)
-    near = [(flat[:-d][same], flat[d:][same]) for d in range(1, window+1) for same in [of[:-d]==of[d:]]]
-    a,b = (np.concatenate(x) for x in zip(*near)); a,b = np.concatenate([a,b]),np.concatenate([b,a])
+    lengths = np.array([len(r) for r in rows])
+    flat = np.concatenate([np.asarray(r, np.int64) for r in rows])
+    of = np.repeat(np.arange(len(rows)), lengths)
+    near = [(flat[:-d][same], flat[d:][same]) for d in range(1, window + 1) for same in [of[:-d] == of[d:]]]
+    a, b = (np.concatenate(x) for x in zip(*near))
+    a, b = np.concatenate([a, b]), np.concatenate([b, a])
     return coo_array((np.ones(len(a)), (a, b)), shape=(n, n))
 
+
 def ppmi_vectors(
-    counts:coo_array, # [n, n] of `cooccurrences`
-    dim:int,          # W; columns beyond the rank are zero
-    power:float=.75,  # of the context counts
-    seed:int=0        # of the randomised decomposition
-)->np.ndarray:        # [n, W] float32
+    counts: coo_array,  # [n, n] of `cooccurrences`
+    dim: int,  # W; columns beyond the rank are zero
+    power: float = 0.75,  # of the context counts
+    seed: int = 0,  # of the randomised decomposition
+) -> np.ndarray:  # [n, W] float32
     "Singular vectors of positive pointwise mutual information, times the square roots of the singular values"
     from sklearn.utils.extmath import randomized_svd
-    c = counts.tocsr(); word,context = (np.maximum(np.asarray(c.sum(k)).ravel(), 1e-12) for k in (1,0)); smooth = context**power; smooth /= smooth.sum()
-    pmi = (diags_array(1/word)@c@diags_array(1/smooth)).tocsr(); pmi.data = np.maximum(np.log(np.maximum(pmi.data, 1e-12)), 0); pmi.eliminate_zeros()
-    k = min(dim, c.shape[0]); u,s,_ = randomized_svd(pmi, k, random_state=seed)
-    return np.pad(u*np.sqrt(s), ((0,0),(0,dim-k))).astype(np.float32)
+
+    c = counts.tocsr()
+    word, context = (np.maximum(np.asarray(c.sum(k)).ravel(), 1e-12) for k in (1, 0))
+    smooth = context**power
+    smooth /= smooth.sum()
+    pmi = (diags_array(1 / word) @ c @ diags_array(1 / smooth)).tocsr()
+    pmi.data = np.maximum(np.log(np.maximum(pmi.data, 1e-12)), 0)
+    pmi.eliminate_zeros()
+    k = min(dim, c.shape[0])
+    u, s, _ = randomized_svd(pmi, k, random_state=seed)
+    return np.pad(u * np.sqrt(s), ((0, 0), (0, dim - k))).astype(np.float32)
 
 # %% ../../nbs/362_smalr.vectors.ipynb #339efd55
 class CooccurrenceSVD:
     "Vectors from the captions alone, the same ones every time"
-    def __init__(self,
-        captions:Mapping[str,Sequence[Sequence[str]]], # language → the words of each caption
-        dim:int=100,   # W
-        window:int=4,  # neighbours to each side
-        seed:int=0     # of the decomposition
-    ):
-        self.captions,self.dim,self.window,self.seed = captions,dim,window,seed
-        self.name = f'co-occurrence in the captions, {dim}-d, window {window}, seed {seed}'
 
-    def vectors(self, language:str, words:Sequence[str])->tuple[np.ndarray,np.ndarray]: # [n, W], [n]
+    def __init__(
+        self,
+        captions: Mapping[str, Sequence[Sequence[str]]],  # language → the words of each caption
+        dim: int = 100,  # W
+        window: int = 4,  # neighbours to each side
+        seed: int = 0,  # of the decomposition
+    ):
+        self.captions, self.dim, self.window, self.seed = captions, dim, window, seed
+        self.name = f"co-occurrence in the captions, {dim}-d, window {window}, seed {seed}"
+
+    def vectors(self, language: str, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:  # [n, W], [n]
         "The vectors of some words; a word that stands in no caption, or always alone, has none"
-        places = {w: i for i,w in enumerate(words)}; n = len(words)
+        places = {w: i for i, w in enumerate(words)}
+        n = len(words)
         counts = cooccurrences([[places[w] for w in c if w in places] for c in self.captions[language]], n, self.window)
         rows = ppmi_vectors(counts, self.dim, seed=self.seed)
-        return rows,np.abs(rows).sum(1)>0
+        return rows, np.abs(rows).sum(1) > 0
 
 # %% ../../nbs/362_smalr.vectors.ipynb #304184c2
 def principal_components(
-    rows:np.ndarray, # [n, W] vectors of a language's words
-    dim:int=50       # P; fewer where words or width are fewer, the rest is zero
-)->tuple[np.ndarray,np.ndarray,np.ndarray]: # coordinates [n, P], components [P, W], mean [W]
+    rows: np.ndarray,  # [n, W] vectors of a language's words
+    dim: int = 50,  # P; fewer where words or width are fewer, the rest is zero
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # coordinates [n, P], components [P, W], mean [W]
     "The vectors in fewer dimensions"
-    x = rows.astype(np.float64); mean = x.mean(0); _,_,components = np.linalg.svd(x-mean, full_matrices=False)
-    components = components[:dim]; components = components*np.sign(components[np.arange(len(components)),np.abs(components).argmax(1)])[:,None]
-    components = np.pad(components, ((0, dim-len(components)), (0,0)))
-    return ((x-mean)@components.T).astype(np.float32),components.astype(np.float32),mean.astype(np.float32)
+    x = rows.astype(np.float64)
+    mean = x.mean(0)
+    _, _, components = np.linalg.svd(x - mean, full_matrices=False)
+    components = components[:dim]
+    components = components * np.sign(components[np.arange(len(components)), np.abs(components).argmax(1)])[:, None]
+    components = np.pad(components, ((0, dim - len(components)), (0, 0)))
+    return ((x - mean) @ components.T).astype(np.float32), components.astype(np.float32), mean.astype(np.float32)

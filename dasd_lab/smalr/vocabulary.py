@@ -8,9 +8,11 @@ __all__ = ['TOKENIZERS', 'PREFERRED', 'PAD', 'UNKNOWN', 'unicode_words', 'charac
            'count_words', 'with_vectors', 'language_index', 'specific_words', 'covered']
 
 # %% ../../nbs/36_smalr.vocabulary.ipynb #30fd8961
-import json,re,unicodedata
+import json
+import re
+import unicodedata
 from collections import Counter
-from collections.abc import Callable,Mapping,Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
 from itertools import chain
@@ -24,192 +26,290 @@ from ..contracts import LabError
 from ..storage import write_json
 
 # %% ../../nbs/36_smalr.vocabulary.ipynb #5c477d3e
-_MARKS = ''.join(chr(c) for c in range(0x300, 0x3100) if unicodedata.category(chr(c))[0]=='M')
+_MARKS = "".join(chr(c) for c in range(0x300, 0x3100) if unicodedata.category(chr(c))[0] == "M")
 _WORD = re.compile(rf"\w[\w{_MARKS}]*(?:['’]\w[\w{_MARKS}]*)*")
-_WITHOUT_SPACES = re.compile('([々〆぀-ヿㇰ-ㇿ㐀-䶿一-鿿豈-﫿\U00020000-\U0003ffff]+)')
+_WITHOUT_SPACES = re.compile("([々〆぀-ヿㇰ-ㇿ㐀-䶿一-鿿豈-﫿\U00020000-\U0003ffff]+)")
+
 
 def unicode_words(
-    text:str # NFC, lower case
-)->list[str]:
+    text: str,  # NFC, lower case
+) -> list[str]:
     "Runs of letters, digits and their marks"
     return _WORD.findall(text)
 
+
 def character_bigrams(
-    text:str # NFC, lower case
-)->list[str]:
+    text: str,  # NFC, lower case
+) -> list[str]:
     "Where a script has no spaces, every two neighbours; words elsewhere"
     parts = chain.from_iterable(_WITHOUT_SPACES.split(w) for w in unicode_words(text))
-    return [b for p in parts if p for b in ([p] if not _WITHOUT_SPACES.match(p) or len(p)==1 else [p[i:i+2] for i in range(len(p)-1)])]
+    return [
+        b
+        for p in parts
+        if p
+        for b in ([p] if not _WITHOUT_SPACES.match(p) or len(p) == 1 else [p[i : i + 2] for i in range(len(p) - 1)])
+    ]
 
 # %% ../../nbs/36_smalr.vocabulary.ipynb #49d18879
 @cache
-def _jieba()->Callable[[str],list[str]]:
+def _jieba() -> Callable[[str], list[str]]:
     import jieba
-    jieba.setLogLevel(60); cut = jieba.Tokenizer()
-    cut.FREQ,cut.total = cut.gen_pfdict(cut.get_dict_file()); cut.initialized = True # as `initialize` does, without its file of marshalled objects in /tmp
+
+    jieba.setLogLevel(60)
+    cut = jieba.Tokenizer()
+    cut.FREQ, cut.total = cut.gen_pfdict(cut.get_dict_file())
+    cut.initialized = True  # as `initialize` does, without its file of marshalled objects in /tmp
     return lambda text: [w for w in cut.lcut(text) if _WORD.match(w)]
 
+
 @cache
-def _janome()->Callable[[str],list[str]]:
+def _janome() -> Callable[[str], list[str]]:
     from janome.tokenizer import Tokenizer
+
     cut = Tokenizer(wakati=True)
     return lambda text: [w for w in cut.tokenize(text) if _WORD.match(w)]
 
-TOKENIZERS:dict[str,Callable[[],Callable[[str],list[str]]]] = dict(unicode_words=lambda: unicode_words, character_bigrams=lambda: character_bigrams, jieba=_jieba, janome=_janome)
-PREFERRED = dict(zh='jieba', ja='janome') # a package of that name; without it character bigrams
+
+TOKENIZERS: dict[str, Callable[[], Callable[[str], list[str]]]] = dict(
+    unicode_words=lambda: unicode_words, character_bigrams=lambda: character_bigrams, jieba=_jieba, janome=_janome
+)
+PREFERRED = dict(zh="jieba", ja="janome")  # a package of that name; without it character bigrams
+
 
 def preferred_tokenizer(
-    language:str # ISO 639-1
-)->str:          # a name in `TOKENIZERS`
+    language: str,  # ISO 639-1
+) -> str:  # a name in `TOKENIZERS`
     "The best way of cutting that is installed"
     wanted = PREFERRED.get(language)
-    return 'unicode_words' if wanted is None else wanted if find_spec(wanted) else 'character_bigrams'
+    return "unicode_words" if wanted is None else wanted if find_spec(wanted) else "character_bigrams"
+
 
 @cache
 def word_tokenizer(
-    name:str # in `TOKENIZERS`
-)->Callable[[str],list[str]]: # text, NFC and lower case → words
+    name: str,  # in `TOKENIZERS`
+) -> Callable[[str], list[str]]:  # text, NFC and lower case → words
     "A way of cutting by its name"
-    if name not in TOKENIZERS: raise LabError(f'a tokenizer {name!r}', f'one of {sorted(TOKENIZERS)}', 'Correct the name.')
-    if name in PREFERRED.values() and not find_spec(name): raise LabError(f'words cut by {name}, which is not installed', f'the package {name}', f'pip install {name}, or train with another tokenizer.')
+    if name not in TOKENIZERS:
+        raise LabError(f"a tokenizer {name!r}", f"one of {sorted(TOKENIZERS)}", "Correct the name.")
+    if name in PREFERRED.values() and not find_spec(name):
+        raise LabError(
+            f"words cut by {name}, which is not installed",
+            f"the package {name}",
+            f"pip install {name}, or train with another tokenizer.",
+        )
     return TOKENIZERS[name]()
 
+
 def caption_words(
-    text:str,          # a caption
-    tokenizer:str='unicode_words' # its name
-)->list[str]:
+    text: str,  # a caption
+    tokenizer: str = "unicode_words",  # its name
+) -> list[str]:
     "The words of a caption"
-    return word_tokenizer(tokenizer)(unicodedata.normalize('NFC', text).lower())
+    return word_tokenizer(tokenizer)(unicodedata.normalize("NFC", text).lower())
 
 # %% ../../nbs/36_smalr.vocabulary.ipynb #1170a7b0
-PAD,UNKNOWN = 0,1
+PAD, UNKNOWN = 0, 1
+
 
 def pad_rows(
-    rows:Sequence[Sequence[int]], # B rows
-    length:int=0                  # at least
-)->Tensor:                        # [B, L]
+    rows: Sequence[Sequence[int]],  # B rows
+    length: int = 0,  # at least
+) -> Tensor:  # [B, L]
     "Rows of ids as one tensor, filled up with 0"
     found = np.zeros((len(rows), max([length, *map(len, rows)])), np.int64)
-    for i,r in enumerate(rows): found[i,:len(r)] = r
+    for i, r in enumerate(rows):
+        found[i, : len(r)] = r
     return torch.from_numpy(found)
 
 # %% ../../nbs/36_smalr.vocabulary.ipynb #bebfd79b
 class WordVocabulary:
     "The words of several languages under one numbering"
-    def __init__(self,
-        words:Mapping[str,Sequence[str]],  # language → its words, the most frequent first; the source language first
-        counts:Mapping[str,Sequence[int]], # language → how often each occurs in the training captions
-        tokenizers:Mapping[str,str],       # language → how its captions are cut, a name in `TOKENIZERS`
-        vectors:str='',                    # which word vectors they have, a provider's name
-        aliases:Mapping[str,Mapping[str,str]]={} # language → a word and the source language's that it stands for, see `smalr.dictionary`
-    ):
-        self.words,self.counts = {l: list(w) for l,w in words.items()},{l: list(map(int, counts[l])) for l in words}
-        self.tokenizers,self.vectors,self.languages = {l: tokenizers[l] for l in words},vectors,tuple(words)
-        for l,w in self.words.items():
-            if len(set(w))<len(w) or len(w)!=len(self.counts[l]): raise LabError(f'{len(set(w)):,} different words with {len(self.counts[l]):,} counts in {l!r}', 'a count for each of them', 'Build the vocabulary again.')
-        self.first,n = {},2
-        for l,w in self.words.items(): self.first[l] = n; n += len(w)
-        self._n,self._places = n,{l: {w: self.first[l]+i for i,w in enumerate(ws)} for l,ws in self.words.items()}
-        self.aliases = {l: dict(a) for l,a in aliases.items() if a}; source = self._places[self.languages[0]]
-        for l,a in self.aliases.items(): self._places[l] |= {w: source[e] for w,e in a.items() if e in source}
 
-    def __len__(self): return self._n # ids, the two special ones included
-    def __repr__(self): return f'{len(self):,} ids; '+', '.join(f'{l} {len(w):,} ({self.tokenizers[l]})' for l,w in self.words.items())
-    def __eq__(self, other): return isinstance(other, WordVocabulary) and self.plain()==other.plain()
+    def __init__(
+        self,
+        words: Mapping[str, Sequence[str]],  # language → its words, the most frequent first; the source language first
+        counts: Mapping[str, Sequence[int]],  # language → how often each occurs in the training captions
+        tokenizers: Mapping[str, str],  # language → how its captions are cut, a name in `TOKENIZERS`
+        vectors: str = "",  # which word vectors they have, a provider's name
+        aliases: Mapping[
+            str, Mapping[str, str]
+        ] = {},  # language → a word and the source language's that it stands for, see `smalr.dictionary`
+    ):
+        self.words, self.counts = {l: list(w) for l, w in words.items()}, {l: list(map(int, counts[l])) for l in words}
+        self.tokenizers, self.vectors, self.languages = {l: tokenizers[l] for l in words}, vectors, tuple(words)
+        for l, w in self.words.items():
+            if len(set(w)) < len(w) or len(w) != len(self.counts[l]):
+                raise LabError(
+                    f"{len(set(w)):,} different words with {len(self.counts[l]):,} counts in {l!r}",
+                    "a count for each of them",
+                    "Build the vocabulary again.",
+                )
+        self.first, n = {}, 2
+        for l, w in self.words.items():
+            self.first[l] = n
+            n += len(w)
+        self._n, self._places = n, {l: {w: self.first[l] + i for i, w in enumerate(ws)} for l, ws in self.words.items()}
+        self.aliases = {l: dict(a) for l, a in aliases.items() if a}
+        source = self._places[self.languages[0]]
+        for l, a in self.aliases.items():
+            self._places[l] |= {w: source[e] for w, e in a.items() if e in source}
+
+    def __len__(self):
+        return self._n  # ids, the two special ones included
+
+    def __repr__(self):
+        return f"{len(self):,} ids; " + ", ".join(
+            f"{l} {len(w):,} ({self.tokenizers[l]})" for l, w in self.words.items()
+        )
+
+    def __eq__(self, other):
+        return isinstance(other, WordVocabulary) and self.plain() == other.plain()
+
     __hash__ = None
 
-    def words_of(self, caption:str, language:str)->list[str]:
+    def words_of(self, caption: str, language: str) -> list[str]:
         "A caption's words, known or not"
-        if language not in self.words: raise LabError(f'a caption in {language!r}', f'one of {list(self.languages)}', 'Train this language first: `dasd-lab train --languages …`.')
+        if language not in self.words:
+            raise LabError(
+                f"a caption in {language!r}",
+                f"one of {list(self.languages)}",
+                "Train this language first: `dasd-lab train --languages …`.",
+            )
         return caption_words(caption, self.tokenizers[language])
 
-    def known(self, words:Sequence[str], language:str, max_words:int|None=None)->list[int]:
+    def known(self, words: Sequence[str], language: str, max_words: int | None = None) -> list[int]:
         "Ids of the words that have one; the unknown word where none has"
         return [i for w in words if (i := self._places[language].get(w))][:max_words] or [UNKNOWN]
 
-    def encode(self,
-        captions:Sequence[str],  # in one language
-        language:str,            # which
-        max_words:int|None=None  # kept of a caption
-    )->list[list[int]]:
+    def encode(
+        self,
+        captions: Sequence[str],  # in one language
+        language: str,  # which
+        max_words: int | None = None,  # kept of a caption
+    ) -> list[list[int]]:
         "Captions as rows of ids, none of them empty"
         return [self.known(self.words_of(c, language), language, max_words) for c in captions]
 
-    def __call__(self, captions:Sequence[str], language:str, max_words:int|None=None)->Tensor: # ids [B, L]
+    def __call__(self, captions: Sequence[str], language: str, max_words: int | None = None) -> Tensor:  # ids [B, L]
         "Captions as ids, filled up with 0"
         return pad_rows(self.encode(captions, language, max_words))
 
 # %% ../../nbs/36_smalr.vocabulary.ipynb #dd32cc27
-def word(self:WordVocabulary, i:int)->tuple[str,str]: # language, word
+def word(self: WordVocabulary, i: int) -> tuple[str, str]:  # language, word
     "What an id stands for"
-    l = next((l for l in reversed(self.languages) if self.first[l]<=i<self.first[l]+len(self.words[l])), None)
-    if l is None: raise LabError(f'the id {i}', f'2 to {len(self)-1}; 0 is padding, 1 the unknown word', 'Correct it.')
-    return l,self.words[l][i-self.first[l]]
+    l = next((l for l in reversed(self.languages) if self.first[l] <= i < self.first[l] + len(self.words[l])), None)
+    if l is None:
+        raise LabError(f"the id {i}", f"2 to {len(self) - 1}; 0 is padding, 1 the unknown word", "Correct it.")
+    return l, self.words[l][i - self.first[l]]
 
-def plain(self:WordVocabulary)->dict:
+
+def plain(self: WordVocabulary) -> dict:
     "As plain data, for JSON"
-    return dict(kind='words', vectors=self.vectors, aliases=self.aliases, languages=[dict(language=l, tokenizer=self.tokenizers[l], words=self.words[l], counts=self.counts[l]) for l in self.languages])
+    return dict(
+        kind="words",
+        vectors=self.vectors,
+        aliases=self.aliases,
+        languages=[
+            dict(language=l, tokenizer=self.tokenizers[l], words=self.words[l], counts=self.counts[l])
+            for l in self.languages
+        ],
+    )
 
-def save(self:WordVocabulary, path:str|Path)->None:
+
+def save(self: WordVocabulary, path: str | Path) -> None:
     "Write it as one JSON file"
     write_json(self.plain(), path)
 
-def load(cls:type[WordVocabulary], path:str|Path)->WordVocabulary:
+
+def load(cls: type[WordVocabulary], path: str | Path) -> WordVocabulary:
     "Read it again; a tokenizer that is not installed is an error"
     try:
-        found = json.loads(Path(path).read_text(encoding='utf-8'))
-        if found['kind']!='words': raise ValueError(found['kind'])
-        made = cls(**{k: {d['language']: d[n] for d in found['languages']} for k,n in dict(words='words', counts='counts', tokenizers='tokenizer').items()}, vectors=found['vectors'], aliases=found.get('aliases', {}))
-    except (OSError,ValueError,KeyError,TypeError) as e: raise LabError(f'{path} is no vocabulary of words ({type(e).__name__})', 'a file that `WordVocabulary.save` wrote', 'Restore the file.') from e
-    for name in set(made.tokenizers.values()): word_tokenizer(name)
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
+        if found["kind"] != "words":
+            raise ValueError(found["kind"])
+        made = cls(
+            **{
+                k: {d["language"]: d[n] for d in found["languages"]}
+                for k, n in dict(words="words", counts="counts", tokenizers="tokenizer").items()
+            },
+            vectors=found["vectors"],
+            aliases=found.get("aliases", {}),
+        )
+    except (OSError, ValueError, KeyError, TypeError) as e:
+        raise LabError(
+            f"{path} is no vocabulary of words ({type(e).__name__})",
+            "a file that `WordVocabulary.save` wrote",
+            "Restore the file.",
+        ) from e
+    for name in set(made.tokenizers.values()):
+        word_tokenizer(name)
     return made
 
-WordVocabulary.word,WordVocabulary.plain,WordVocabulary.save,WordVocabulary.load = word,plain,save,classmethod(load)
+
+WordVocabulary.word, WordVocabulary.plain, WordVocabulary.save, WordVocabulary.load = (
+    word,
+    plain,
+    save,
+    classmethod(load),
+)
 
 # %% ../../nbs/36_smalr.vocabulary.ipynb #3f791ddc
 def count_words(
-    captions:Mapping[str,Sequence[str]],    # language → training captions, translations included; the source language first
-    tokenizers:Mapping[str,str]|None=None,  # language → a name in `TOKENIZERS`; `preferred_tokenizer` elsewhere
-    fewest:int=1                            # a word is kept if it occurs this often (the baseline "frequency threshold")
-)->WordVocabulary:
+    captions: Mapping[
+        str, Sequence[str]
+    ],  # language → training captions, translations included; the source language first
+    tokenizers: Mapping[str, str] | None = None,  # language → a name in `TOKENIZERS`; `preferred_tokenizer` elsewhere
+    fewest: int = 1,  # a word is kept if it occurs this often (the baseline "frequency threshold")
+) -> WordVocabulary:
     "The vocabulary of some captions"
     names = {l: (tokenizers or {}).get(l) or preferred_tokenizer(l) for l in captions}
     found = {}
-    for l,texts in captions.items():
+    for l, texts in captions.items():
         counted = Counter(w for c in texts for w in caption_words(c, names[l]))
-        found[l] = sorted(((w, n) for w,n in counted.items() if n>=fewest), key=lambda p: (-p[1], p[0]))
-    return WordVocabulary(*({l: [p[k] for p in ps] for l,ps in found.items()} for k in (0,1)), names)
+        found[l] = sorted(((w, n) for w, n in counted.items() if n >= fewest), key=lambda p: (-p[1], p[0]))
+    return WordVocabulary(*({l: [p[k] for p in ps] for l, ps in found.items()} for k in (0, 1)), names)
 
 # %% ../../nbs/36_smalr.vocabulary.ipynb #c50f7e09
 def with_vectors(
-    vocabulary:WordVocabulary,   # any
-    found:Mapping[str,np.ndarray], # language → which of its words have a vector, bool
-    name:str                     # of the provider
-)->WordVocabulary:
+    vocabulary: WordVocabulary,  # any
+    found: Mapping[str, np.ndarray],  # language → which of its words have a vector, bool
+    name: str,  # of the provider
+) -> WordVocabulary:
     "Only the words that have a vector, in the same order"
     kept = {l: np.flatnonzero(found[l]) for l in vocabulary.languages}
-    for l,k in kept.items():
-        if not len(k): raise LabError(f'no word of {l!r} has a vector in {name}', 'vectors of that language', 'Give the right file.')
-    return WordVocabulary({l: [vocabulary.words[l][i] for i in k] for l,k in kept.items()}, {l: [vocabulary.counts[l][i] for i in k] for l,k in kept.items()}, vocabulary.tokenizers, name, vocabulary.aliases)
+    for l, k in kept.items():
+        if not len(k):
+            raise LabError(
+                f"no word of {l!r} has a vector in {name}", "vectors of that language", "Give the right file."
+            )
+    return WordVocabulary(
+        {l: [vocabulary.words[l][i] for i in k] for l, k in kept.items()},
+        {l: [vocabulary.counts[l][i] for i in k] for l, k in kept.items()},
+        vocabulary.tokenizers,
+        name,
+        vocabulary.aliases,
+    )
 
 # %% ../../nbs/36_smalr.vocabulary.ipynb #63538158
 def language_index(
-    vocabulary:WordVocabulary # any
-)->Tensor:                    # [n] place of each id's language; -1 for the two special ids
+    vocabulary: WordVocabulary,  # any
+) -> Tensor:  # [n] place of each id's language; -1 for the two special ids
     "The language of every id"
-    return torch.tensor([-1,-1]+[i for i,l in enumerate(vocabulary.languages) for _ in vocabulary.words[l]])
+    return torch.tensor([-1, -1] + [i for i, l in enumerate(vocabulary.languages) for _ in vocabulary.words[l]])
+
 
 def specific_words(
-    vocabulary:WordVocabulary, # any
-    k:int                      # K, words with vectors of their own in each language
-)->Tensor:                     # [n] bool
+    vocabulary: WordVocabulary,  # any
+    k: int,  # K, words with vectors of their own in each language
+) -> Tensor:  # [n] bool
     "The K most frequent words of each language"
-    rank = torch.tensor([k,k]+[i for l in vocabulary.languages for i in range(len(vocabulary.words[l]))])
-    return rank<k
+    rank = torch.tensor([k, k] + [i for l in vocabulary.languages for i in range(len(vocabulary.words[l]))])
+    return rank < k
+
 
 def covered(
-    vocabulary:WordVocabulary, # any
-    k:int                      # K
-)->dict[str,float]:            # language → share in [0, 1]
+    vocabulary: WordVocabulary,  # any
+    k: int,  # K
+) -> dict[str, float]:  # language → share in [0, 1]
     "How much of the training captions the specific words make up"
-    return {l: sum(c[:k])/sum(c) for l,c in vocabulary.counts.items()}
+    return {l: sum(c[:k]) / sum(c) for l, c in vocabulary.counts.items()}

@@ -6,147 +6,241 @@
 __all__ = ['kept_bytes', 'state_bytes', 'Timed', 'room', 'timed_batches', 'advised', 'Advice', 'advise', 'advice_text']
 
 # %% ../../nbs/465_training.advice.ipynb #065ec342
-import statistics,time
-from collections.abc import Callable,Mapping,Sequence
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor,nn
+from torch import Tensor, nn
 
-from ..contracts import LabError,RetrievalMethod
-from ..presets import load_preset,vary
-from .counting import free_bytes,tower_config
-from .machine import Machine,Worker,compiled
+from ..contracts import LabError, RetrievalMethod
+from ..presets import load_preset, vary
+from .counting import free_bytes, tower_config
+from .machine import Machine, Worker, compiled
 from .optimizers import make_optimizers
-from .plan import random_batch,random_method,spoken
+from .plan import random_batch, random_method, spoken
 from .recipes import scaled_stages
-from .stages import Stage,set_trainable
-from .steps import CriticTurn,train_step
+from .stages import Stage, set_trainable
+from .steps import CriticTurn, train_step
 
 # %% ../../nbs/465_training.advice.ipynb #f58ab444
 def kept_bytes(
-    forward:Callable[[],Tensor], # computes something with a gradient; it is let go at once
-    weights:nn.Module            # whose parameters and buffers do not count
-)->int:
+    forward: Callable[[], Tensor],  # computes something with a gradient; it is let go at once
+    weights: nn.Module,  # whose parameters and buffers do not count
+) -> int:
     "Bytes that autograd keeps from a forward pass until its backward pass"
-    own,found = {t.untyped_storage().data_ptr() for t in (*weights.parameters(), *weights.buffers())},{}
-    def keep(t:Tensor)->Tensor:
-        if t.layout==torch.strided and t.untyped_storage().data_ptr() not in own: found[t.untyped_storage().data_ptr()] = t # held, so that no later tensor takes its place
+    own, found = {t.untyped_storage().data_ptr() for t in (*weights.parameters(), *weights.buffers())}, {}
+
+    def keep(t: Tensor) -> Tensor:
+        if t.layout == torch.strided and t.untyped_storage().data_ptr() not in own:
+            found[t.untyped_storage().data_ptr()] = t  # held, so that no later tensor takes its place
         return t
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t): result = forward()
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
+        result = forward()
     return sum(t.untyped_storage().nbytes() for t in found.values())
 
+
 def state_bytes(
-    method:nn.Module # opened for a stage
-)->dict[str,int]:
+    method: nn.Module,  # opened for a stage
+) -> dict[str, int]:
     "Bytes of weights, gradients and Adam's two averages, in float32"
-    count = lambda ps: sum(p.numel()*p.element_size() for p in ps); trained = count(p for p in method.parameters() if p.requires_grad)
-    return dict(weights=count(method.parameters()), gradients=trained, optimizer=2*trained)
+    count = lambda ps: sum(p.numel() * p.element_size() for p in ps)
+    trained = count(p for p in method.parameters() if p.requires_grad)
+    return dict(weights=count(method.parameters()), gradients=trained, optimizer=2 * trained)
 
 # %% ../../nbs/465_training.advice.ipynb #b0ff8a67
 @dataclass(frozen=True)
 class Timed:
     "A batch size on this machine"
-    batch_size:int # B
-    step_s:float   # seconds of a step, the median
-    quartiles:tuple[float,float] # of them
-    kept:int       # bytes that a step keeps of its batch
+
+    batch_size: int  # B
+    step_s: float  # seconds of a step, the median
+    quartiles: tuple[float, float]  # of them
+    kept: int  # bytes that a step keeps of its batch
 
     @property
-    def per_s(self)->float: return self.batch_size/self.step_s # captions a second
+    def per_s(self) -> float:
+        return self.batch_size / self.step_s  # captions a second
+
 
 def room(
-    device:torch.device # that computes
-)->int|None:            # bytes; None: it does not say
+    device: torch.device,  # that computes
+) -> int | None:  # bytes; None: it does not say
     "Memory that is free on a device"
-    return torch.cuda.mem_get_info(device)[0] if device.type=='cuda' else free_bytes()
+    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else free_bytes()
+
 
 def timed_batches(
-    method:RetrievalMethod, # of the real size
-    stage:Stage,            # that is timed
-    sizes:Sequence[int],    # batch sizes
-    machine:Machine=Machine(), # where and how
-    tokens:int=18,          # of a caption
-    rounds:int=5,           # that count
-    patience:float=60.      # seconds in all; sizes that would take longer are left out
-)->list[Timed]:             # in order of their size
+    method: RetrievalMethod,  # of the real size
+    stage: Stage,  # that is timed
+    sizes: Sequence[int],  # batch sizes
+    machine: Machine = Machine(),  # where and how
+    tokens: int = 18,  # of a caption
+    rounds: int = 5,  # that count
+    patience: float = 60.0,  # seconds in all; sizes that would take longer are left out
+) -> list[Timed]:  # in order of their size
     "What a step takes for each batch size"
-    worker = Worker(machine); method.to(worker.device); set_trainable(method, (*stage.trains, *(['critic'] if stage.critic else []))); method.train()
-    optimizers,turn = make_optimizers(method, stage),CriticTurn(method.critic, stage.critic) if stage.critic else None
-    wait = torch.cuda.synchronize if worker.device.type=='cuda' else lambda: None
-    def one(size)->float:
-        batch = random_batch(method, size, tokens); wait(); began = time.perf_counter()
-        train_step(method, stage, optimizers, batch, 1, turn, worker); wait()
-        return time.perf_counter()-began
-    kept = lambda size: kept_bytes(lambda: sum(v.float().sum() for k,v in worker.features(method, random_batch(method, size, tokens)).items() if v.requires_grad), method)
-    found,each,spent = {},kept(2)/2,0.
+    worker = Worker(machine)
+    method.to(worker.device)
+    set_trainable(method, (*stage.trains, *(["critic"] if stage.critic else [])))
+    method.train()
+    optimizers, turn = make_optimizers(method, stage), CriticTurn(method.critic, stage.critic) if stage.critic else None
+    wait = torch.cuda.synchronize if worker.device.type == "cuda" else lambda: None
+
+    def one(size) -> float:
+        batch = random_batch(method, size, tokens)
+        wait()
+        began = time.perf_counter()
+        train_step(method, stage, optimizers, batch, 1, turn, worker)
+        wait()
+        return time.perf_counter() - began
+
+    kept = lambda size: kept_bytes(
+        lambda: sum(
+            v.float().sum()
+            for k, v in worker.features(method, random_batch(method, size, tokens)).items()
+            if v.requires_grad
+        ),
+        method,
+    )
+    found, each, spent = {}, kept(2) / 2, 0.0
     with compiled(method, machine.compiled, machine.length_step):
         for size in sorted(sizes):
-            space = room(worker.device); first = min(found.items(), key=lambda kv: kv[1][0]/kv[0], default=(size,[0.]))
-            if found and (space is not None and 1.5*each*size>space or spent+(rounds+2)*size*first[1][0]/first[0]>patience): break
-            one(size); found[size] = [one(size)]; spent += (rounds+2)*found[size][0]
-        for took in (found[s] for _ in range(rounds) for s in found): took.append(one(next(s for s in found if found[s] is took)))
+            space = room(worker.device)
+            first = min(found.items(), key=lambda kv: kv[1][0] / kv[0], default=(size, [0.0]))
+            if found and (
+                space is not None
+                and 1.5 * each * size > space
+                or spent + (rounds + 2) * size * first[1][0] / first[0] > patience
+            ):
+                break
+            one(size)
+            found[size] = [one(size)]
+            spent += (rounds + 2) * found[size][0]
+        for took in (found[s] for _ in range(rounds) for s in found):
+            took.append(one(next(s for s in found if found[s] is took)))
     quarters = lambda took: statistics.quantiles(took[1:], n=4)
-    return [Timed(s, quarters(t)[1], (quarters(t)[0],quarters(t)[2]), round(each*s)) for s,t in found.items()]
+    return [Timed(s, quarters(t)[1], (quarters(t)[0], quarters(t)[2]), round(each * s)) for s, t in found.items()]
 
 # %% ../../nbs/465_training.advice.ipynb #c6365e82
 def advised(
-    rows:Sequence[Timed], # of one machine
-    space:int|None,       # bytes that a batch may take; None: not known
-    within:float=.07      # how much slower than the fastest is near enough
-)->Timed|None:            # None: none fits
+    rows: Sequence[Timed],  # of one machine
+    space: int | None,  # bytes that a batch may take; None: not known
+    within: float = 0.07,  # how much slower than the fastest is near enough
+) -> Timed | None:  # None: none fits
     "The smallest batch that is nearly as fast as the fastest, among those that fit"
-    fit = [r for r in rows if space is None or r.kept<=space]
-    best = max((r.per_s for r in fit), default=0.)
-    return min((r for r in fit if r.per_s>=(1-within)*best), key=lambda r: r.batch_size, default=None)
+    fit = [r for r in rows if space is None or r.kept <= space]
+    best = max((r.per_s for r in fit), default=0.0)
+    return min((r for r in fit if r.per_s >= (1 - within) * best), key=lambda r: r.batch_size, default=None)
 
 # %% ../../nbs/465_training.advice.ipynb #f5ed19bb
 @dataclass(frozen=True)
 class Advice:
     "What was measured for a preset, and what follows from it"
-    preset:str            # its name
-    stage:str             # that was timed: its longest
-    where:str             # device and how it is computed
-    tokens:int            # of a caption
-    rows:tuple[Timed,...] # one a batch size
-    state:dict[str,int]   # bytes that no batch size changes
-    space:int|None        # bytes that are free; None: not known
-    chosen:Timed|None     # None: none fits
-    own:int               # the preset's own batch size
-    captions:int          # that its schedule sees
 
-    def __str__(self): return advice_text(self)
+    preset: str  # its name
+    stage: str  # that was timed: its longest
+    where: str  # device and how it is computed
+    tokens: int  # of a caption
+    rows: tuple[Timed, ...]  # one a batch size
+    state: dict[str, int]  # bytes that no batch size changes
+    space: int | None  # bytes that are free; None: not known
+    chosen: Timed | None  # None: none fits
+    own: int  # the preset's own batch size
+    captions: int  # that its schedule sees
+
+    def __str__(self):
+        return advice_text(self)
+
 
 def advise(
-    preset:str|dict,                   # a preset's name, a JSON file, or plain data
-    languages:Sequence[str]|None=None, # None: the preset's
-    changes:dict|None=None,            # dotted settings, see `presets.vary`
-    machine:Machine=Machine(),         # where and how
-    sizes:Sequence[int]=(8,16,32,64,128,256,512,1024), # batch sizes
-    tokens:int=18,                     # of a caption
-    rounds:int=5,                      # that are timed
-    patience:float=60.                 # seconds
-)->Advice:
+    preset: str | dict,  # a preset's name, a JSON file, or plain data
+    languages: Sequence[str] | None = None,  # None: the preset's
+    changes: dict | None = None,  # dotted settings, see `presets.vary`
+    machine: Machine = Machine(),  # where and how
+    sizes: Sequence[int] = (8, 16, 32, 64, 128, 256, 512, 1024),  # batch sizes
+    tokens: int = 18,  # of a caption
+    rounds: int = 5,  # that are timed
+    patience: float = 60.0,  # seconds
+) -> Advice:
     "Batch sizes of a preset on this machine; nothing is trained"
-    name = preset if isinstance(preset, str) else preset.get('name', 'plain data')
+    name = preset if isinstance(preset, str) else preset.get("name", "plain data")
     preset = vary(load_preset(preset) if isinstance(preset, str) else preset, changes or {})
-    if not preset.get('stages'): raise LabError(f'the preset {name!r} without stages', 'one that trains a method', 'Take another.')
-    if wrong := [s for s in sizes if s<2]: raise LabError(f'a batch of {wrong[0]}', 'at least two captions, as the critic compares them', 'Leave it out.')
-    languages = tuple(languages or preset['languages']); stages = scaled_stages(preset, len(languages)); stage = max(stages, key=lambda s: s.steps*s.batch_size)
-    method = random_method(preset, languages, tower_config(preset)); worker = Worker(machine)
-    rows = timed_batches(method, stage, sizes, machine, tokens, rounds, patience); space = room(worker.device)
-    where = ', '.join([str(worker.device), *([f'{torch.get_num_threads()} threads'] if worker.device.type=='cpu' else [torch.cuda.get_device_name(worker.device)]), machine.precision, *([f'compiled ({machine.compiled})'] if machine.compiled else [])])
-    return Advice(name, stage.name, where, tokens, tuple(rows), state_bytes(method), space, advised(rows, space), stage.batch_size, sum(s.steps*s.batch_size for s in stages))
+    if not preset.get("stages"):
+        raise LabError(f"the preset {name!r} without stages", "one that trains a method", "Take another.")
+    if wrong := [s for s in sizes if s < 2]:
+        raise LabError(f"a batch of {wrong[0]}", "at least two captions, as the critic compares them", "Leave it out.")
+    languages = tuple(languages or preset["languages"])
+    stages = scaled_stages(preset, len(languages))
+    stage = max(stages, key=lambda s: s.steps * s.batch_size)
+    method = random_method(preset, languages, tower_config(preset))
+    worker = Worker(machine)
+    rows = timed_batches(method, stage, sizes, machine, tokens, rounds, patience)
+    space = room(worker.device)
+    where = ", ".join(
+        [
+            str(worker.device),
+            *(
+                [f"{torch.get_num_threads()} threads"]
+                if worker.device.type == "cpu"
+                else [torch.cuda.get_device_name(worker.device)]
+            ),
+            machine.precision,
+            *([f"compiled ({machine.compiled})"] if machine.compiled else []),
+        ]
+    )
+    return Advice(
+        name,
+        stage.name,
+        where,
+        tokens,
+        tuple(rows),
+        state_bytes(method),
+        space,
+        advised(rows, space),
+        stage.batch_size,
+        sum(s.steps * s.batch_size for s in stages),
+    )
+
 
 def advice_text(
-    a:Advice # any
-)->str:
+    a: Advice,  # any
+) -> str:
     "Advice for people"
-    lines = [f'{a.preset}: a step of {a.stage.replace("_", " ")} on {a.where}, captions of {a.tokens} tokens', '', '   batch      a step   captions/s   kept of a batch']
-    lines += [f'  {r.batch_size:>6}  {1e3*r.step_s:>7,.0f} ms  {r.per_s:>11,.1f}  {r.kept/1e6:>13,.0f} MB'+('  ←' if r==a.chosen else '') for r in a.rows]
-    lines += ['', 'Beside it, whatever the batch: '+', '.join(f'{k} {v/1e6:,.0f} MB' for k,v in a.state.items())+(f'; free {a.space/1e9:.1f} GB' if a.space else '')]
-    if a.chosen is None: return '\n'.join([*lines, 'None of these batches fits into memory.'])
-    lines.append(f'Advice: batch_size={a.chosen.batch_size}, the smallest within 7 % of the fastest that fits. The schedule sees {a.captions:,} captions: {spoken(a.captions/a.chosen.per_s)} at that rate'
-                 + next((f', {spoken(a.captions/r.per_s)} with the preset\'s own batches of {a.own}' for r in a.rows if r.batch_size==a.own and r!=a.chosen), '')+'.')
-    if a.chosen.batch_size!=a.own: lines.append(f'Another batch size is another training: the preset has {a.own}. The contrastive loss then has other negatives, gradients another noise, and as many captions are another number of steps; figures will differ. Change it for speed, not to repeat a result.')
-    return '\n'.join(lines)
+    lines = [
+        f"{a.preset}: a step of {a.stage.replace('_', ' ')} on {a.where}, captions of {a.tokens} tokens",
+        "",
+        "   batch      a step   captions/s   kept of a batch",
+    ]
+    lines += [
+        f"  {r.batch_size:>6}  {1e3 * r.step_s:>7,.0f} ms  {r.per_s:>11,.1f}  {r.kept / 1e6:>13,.0f} MB"
+        + ("  ←" if r == a.chosen else "")
+        for r in a.rows
+    ]
+    lines += [
+        "",
+        "Beside it, whatever the batch: "
+        + ", ".join(f"{k} {v / 1e6:,.0f} MB" for k, v in a.state.items())
+        + (f"; free {a.space / 1e9:.1f} GB" if a.space else ""),
+    ]
+    if a.chosen is None:
+        return "\n".join([*lines, "None of these batches fits into memory."])
+    lines.append(
+        f"Advice: batch_size={a.chosen.batch_size}, the smallest within 7 % of the fastest that fits. The schedule sees {a.captions:,} captions: {spoken(a.captions / a.chosen.per_s)} at that rate"
+        + next(
+            (
+                f", {spoken(a.captions / r.per_s)} with the preset's own batches of {a.own}"
+                for r in a.rows
+                if r.batch_size == a.own and r != a.chosen
+            ),
+            "",
+        )
+        + "."
+    )
+    if a.chosen.batch_size != a.own:
+        lines.append(
+            f"Another batch size is another training: the preset has {a.own}. The contrastive loss then has other negatives, gradients another noise, and as many captions are another number of steps; figures will differ. Change it for speed, not to repeat a result."
+        )
+    return "\n".join(lines)

@@ -7,124 +7,176 @@ __all__ = ['random_states', 'set_random_states', 'Selection', 'Place', 'own_stat
            'load_checkpoint']
 
 # %% ../../nbs/415_training.checkpoints.ipynb #18d8f182
-import json,random,re,shutil,warnings
+import json
+import random
+import re
+import shutil
+import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass,field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import torch
-from torch import Tensor,nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ..contracts import LabError
-from ..storage import read_tensors,seal,unseal,whole_folder,write_json,write_tensors
+from ..storage import read_tensors, seal, unseal, whole_folder, write_json, write_tensors
 from .optimizers import optimizer_tensors
 
 # %% ../../nbs/415_training.checkpoints.ipynb #13bc8071
-def random_states()->dict:
+def random_states() -> dict:
     "The states of all random generators of this process, as plain data"
-    python,numbers = random.getstate(),np.random.get_state(legacy=False)
-    torches = dict(cpu=torch.get_rng_state()) | {f'cuda:{i}': s for i,s in enumerate(torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [])}
-    return dict(python=[python[0], list(python[1]), python[2]], numpy=numbers | dict(state=dict(key=numbers['state']['key'].tolist(), pos=numbers['state']['pos'])),
-                torch={k: bytes(s.tolist()).hex() for k,s in torches.items()})
+    python, numbers = random.getstate(), np.random.get_state(legacy=False)
+    torches = dict(cpu=torch.get_rng_state()) | {
+        f"cuda:{i}": s for i, s in enumerate(torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [])
+    }
+    return dict(
+        python=[python[0], list(python[1]), python[2]],
+        numpy=numbers | dict(state=dict(key=numbers["state"]["key"].tolist(), pos=numbers["state"]["pos"])),
+        torch={k: bytes(s.tolist()).hex() for k, s in torches.items()},
+    )
+
 
 def set_random_states(
-    states:dict # from `random_states`
-)->None:
+    states: dict,  # from `random_states`
+) -> None:
     "All random generators where they were; of GPUs, those that are there"
-    version,internal,gauss = states['python']; random.setstate((version, tuple(internal), gauss))
-    numbers = states['numpy']; np.random.set_state(numbers | dict(state=dict(key=np.array(numbers['state']['key'], dtype=np.uint32), pos=numbers['state']['pos'])))
-    for k,hexed in states['torch'].items():
+    version, internal, gauss = states["python"]
+    random.setstate((version, tuple(internal), gauss))
+    numbers = states["numpy"]
+    np.random.set_state(
+        numbers | dict(state=dict(key=np.array(numbers["state"]["key"], dtype=np.uint32), pos=numbers["state"]["pos"]))
+    )
+    for k, hexed in states["torch"].items():
         state = torch.tensor(list(bytes.fromhex(hexed)), dtype=torch.uint8)
-        if k=='cpu': torch.set_rng_state(state)
-        elif int(k[5:])<torch.cuda.device_count(): torch.cuda.set_rng_state(state, int(k[5:]))
+        if k == "cpu":
+            torch.set_rng_state(state)
+        elif int(k[5:]) < torch.cuda.device_count():
+            torch.cuda.set_rng_state(state, int(k[5:]))
 
 # %% ../../nbs/415_training.checkpoints.ipynb #68b3ae3e
 @dataclass(frozen=True)
 class Selection:
     "By which figure of the validation pictures the weights of a stage are chosen"
-    metric:str = 'mean_recall'                     # a name among the figures
-    direction:Literal['higher','lower'] = 'higher' # which is better
-    every:int = 50                                 # steps
+
+    metric: str = "mean_recall"  # a name among the figures
+    direction: Literal["higher", "lower"] = "higher"  # which is better
+    every: int = 50  # steps
 
     def __post_init__(self):
-        if self.every<1: raise LabError(f'a look every {self.every} steps', '1 or more', 'Correct it, or leave the selection out.')
+        if self.every < 1:
+            raise LabError(f"a look every {self.every} steps", "1 or more", "Correct it, or leave the selection out.")
 
-    def value(self, figures:dict[str,float])->float:
+    def value(self, figures: dict[str, float]) -> float:
         "The figure that decides"
-        if self.metric not in figures: raise LabError(f'a selection by {self.metric!r}', f'one of {sorted(figures)}', 'Correct the name.')
+        if self.metric not in figures:
+            raise LabError(f"a selection by {self.metric!r}", f"one of {sorted(figures)}", "Correct the name.")
         return float(figures[self.metric])
 
-    def better(self, value:float, than:float|None)->bool:
+    def better(self, value: float, than: float | None) -> bool:
         "Whether a value is the best so far; one that is no number never is"
-        return value==value and (than is None or (value>than if self.direction=='higher' else value<than))
+        return value == value and (than is None or (value > than if self.direction == "higher" else value < than))
 
 # %% ../../nbs/415_training.checkpoints.ipynb #a3a3515c
 @dataclass
 class Place:
     "What a run has come to"
-    stage:int                               # from 0
-    step:int                                # steps of the stage that are done
-    log:list[dict] = field(default_factory=list) # rows so far
-    best:float|None = None                  # best value on validation in this stage
-    best_weights:dict[str,Tensor]|None = None # of the method, at that time
+
+    stage: int  # from 0
+    step: int  # steps of the stage that are done
+    log: list[dict] = field(default_factory=list)  # rows so far
+    best: float | None = None  # best value on validation in this stage
+    best_weights: dict[str, Tensor] | None = None  # of the method, at that time
+
 
 def own_state(
-    method:nn.Module # with a frozen `backbone`
-)->dict[str,Tensor]: # without the backbone's weights
+    method: nn.Module,  # with a frozen `backbone`
+) -> dict[str, Tensor]:  # without the backbone's weights
     "A method's own weights"
-    return {k: v for k,v in method.state_dict().items() if not k.startswith('backbone.')}
+    return {k: v for k, v in method.state_dict().items() if not k.startswith("backbone.")}
+
 
 def checkpoints(
-    run:str|Path # folder of a run
-)->list[Path]:   # the newest last
+    run: str | Path,  # folder of a run
+) -> list[Path]:  # the newest last
     "The checkpoints that a run holds"
-    return sorted(p for p in (Path(run)/'checkpoints').glob('*') if re.fullmatch(r'\d+-\d+', p.name))
+    return sorted(p for p in (Path(run) / "checkpoints").glob("*") if re.fullmatch(r"\d+-\d+", p.name))
+
 
 def save_checkpoint(
-    run:Path,                       # folder of a run
-    method:nn.Module,               # in training
-    optimizers:Sequence[Optimizer], # of the stage and its critic
-    place:Place,                    # what the run has come to
-    facts:dict,                     # what the run is; a checkpoint of another run is refused
-    keep:int=2                      # how many are kept
-)->Path:                            # its folder
+    run: Path,  # folder of a run
+    method: nn.Module,  # in training
+    optimizers: Sequence[Optimizer],  # of the stage and its critic
+    place: Place,  # what the run has come to
+    facts: dict,  # what the run is; a checkpoint of another run is refused
+    keep: int = 2,  # how many are kept
+) -> Path:  # its folder
     "Everything that is needed to go on, as one whole folder; then older ones are removed"
-    folder = run/'checkpoints'/f'{place.stage+1:02d}-{place.step:07d}'
+    folder = run / "checkpoints" / f"{place.stage + 1:02d}-{place.step:07d}"
     with whole_folder(folder) as f:
-        write_tensors(own_state(method), f/'weights.safetensors'); write_tensors(optimizer_tensors(optimizers), f/'optimizers.safetensors')
-        if place.best_weights: write_tensors(place.best_weights, f/'best.safetensors')
-        write_json(random_states(), f/'random.json')
-        seal(f, kind='checkpoint', position=[place.stage, place.step], best=place.best, log=place.log, **facts)
-    for old in checkpoints(run)[:-keep]: shutil.rmtree(old, ignore_errors=True)
-    for left in folder.parent.glob(f'.{folder.name[:2]}*-*'): shutil.rmtree(left, ignore_errors=True) # of a process that was killed while it wrote
+        write_tensors(own_state(method), f / "weights.safetensors")
+        write_tensors(optimizer_tensors(optimizers), f / "optimizers.safetensors")
+        if place.best_weights:
+            write_tensors(place.best_weights, f / "best.safetensors")
+        write_json(random_states(), f / "random.json")
+        seal(f, kind="checkpoint", position=[place.stage, place.step], best=place.best, log=place.log, **facts)
+    for old in checkpoints(run)[:-keep]:
+        shutil.rmtree(old, ignore_errors=True)
+    for left in folder.parent.glob(f".{folder.name[:2]}*-*"):
+        shutil.rmtree(left, ignore_errors=True)  # of a process that was killed while it wrote
     return folder
 
 # %% ../../nbs/415_training.checkpoints.ipynb #281b67b5
 def load_checkpoint(
-    run:Path,         # folder of a run
-    method:nn.Module, # receives the weights
-    facts:dict        # what the run is now
-)->tuple[Place,dict[str,Tensor]]|None: # where to go on from, and the optimizers' states; None: there is nothing to go on from
+    run: Path,  # folder of a run
+    method: nn.Module,  # receives the weights
+    facts: dict,  # what the run is now
+) -> (
+    tuple[Place, dict[str, Tensor]] | None
+):  # where to go on from, and the optimizers' states; None: there is nothing to go on from
     "The newest whole checkpoint of this run; its weights and random states are put in place"
-    found,damage = checkpoints(run),[]
+    found, damage = checkpoints(run), []
     for folder in reversed(found):
         try:
-            m,weights,optimizers = unseal(folder, 'checkpoint'),read_tensors(folder/'weights.safetensors'),read_tensors(folder/'optimizers.safetensors')
-            best,states = None if m['best'] is None else read_tensors(folder/'best.safetensors'),json.loads((folder/'random.json').read_text(encoding='utf-8'))
-        except (LabError,KeyError,ValueError,OSError) as e:
-            damage.append(f'{folder.name}: {e.given if isinstance(e, LabError) else e}'); continue
-        if hasattr(method, 'make_room'): method.make_room({k: v.shape for k,v in weights.items()})
+            m, weights, optimizers = (
+                unseal(folder, "checkpoint"),
+                read_tensors(folder / "weights.safetensors"),
+                read_tensors(folder / "optimizers.safetensors"),
+            )
+            best, states = (
+                None if m["best"] is None else read_tensors(folder / "best.safetensors"),
+                json.loads((folder / "random.json").read_text(encoding="utf-8")),
+            )
+        except (LabError, KeyError, ValueError, OSError) as e:
+            damage.append(f"{folder.name}: {e.given if isinstance(e, LabError) else e}")
+            continue
+        if hasattr(method, "make_room"):
+            method.make_room({k: v.shape for k, v in weights.items()})
         _same_run(folder, m, weights, own_state(method), facts)
-        if damage: warnings.warn(f'{run} goes on from {folder.name}, as later checkpoints are damaged ({"; ".join(damage)})')
-        method.load_state_dict(method.state_dict() | weights); set_random_states(states)
-        return Place(*m['position'], m['log'], m['best'], best),optimizers
-    if damage: raise LabError(f'{run}, whose checkpoints are all damaged ({"; ".join(damage)})', 'a whole one', 'Restore one, or begin anew in another folder; nothing here was changed.')
+        if damage:
+            warnings.warn(f"{run} goes on from {folder.name}, as later checkpoints are damaged ({'; '.join(damage)})")
+        method.load_state_dict(method.state_dict() | weights)
+        set_random_states(states)
+        return Place(*m["position"], m["log"], m["best"], best), optimizers
+    if damage:
+        raise LabError(
+            f"{run}, whose checkpoints are all damaged ({'; '.join(damage)})",
+            "a whole one",
+            "Restore one, or begin anew in another folder; nothing here was changed.",
+        )
 
-def _same_run(folder:Path, manifest:dict, weights:dict, wanted:dict, facts:dict)->None:
+
+def _same_run(folder: Path, manifest: dict, weights: dict, wanted: dict, facts: dict) -> None:
     "Refuse a checkpoint of other settings or other shapes"
-    other = [k for k,v in facts.items() if manifest.get(k, v)!=v]
-    if {k: v.shape for k,v in weights.items()} != {k: v.shape for k,v in wanted.items()}: other.append('weights')
-    if other: raise LabError(f'{folder} of a run with other {", ".join(other)}', 'the settings that run was begun with', 'Give those settings to go on, or another folder to begin anew.')
+    other = [k for k, v in facts.items() if manifest.get(k, v) != v]
+    if {k: v.shape for k, v in weights.items()} != {k: v.shape for k, v in wanted.items()}:
+        other.append("weights")
+    if other:
+        raise LabError(
+            f"{folder} of a run with other {', '.join(other)}",
+            "the settings that run was begun with",
+            "Give those settings to go on, or another folder to begin anew.",
+        )

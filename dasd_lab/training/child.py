@@ -6,105 +6,171 @@
 __all__ = ['COMMAND', 'INTERRUPTED', 'Order', 'ChildRun']
 
 # %% ../../nbs/45_training.child.ipynb #16db164b
-import json,os,re,signal,subprocess,sys,time
-from dataclasses import asdict,dataclass,field
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from ..contracts import LabError
 from ..presets import settings
 from ..storage import write_json
-from .diary import claimed,read_progress
+from .diary import claimed, read_progress
 
 # %% ../../nbs/45_training.child.ipynb #98668333
 @dataclass(frozen=True)
 class Order:
     "A training of one language on parallel captions"
-    captions:str                    # the file
-    language:str                    # of the new captions, ISO 639-1
-    backbone:str                    # folder of the frozen one
-    preset:str = 'dasd.new_language' # its name, or a JSON file
-    corpus:str = ''                 # whose training pictures the captions may tell of: a name or a folder; '': none
-    changes:dict = field(default_factory=dict) # dotted settings of the preset
-    seed:int = 0                    # of everything that is random
 
-    def words(self,
-        out:str|Path # the run folder
-    )->list[str]:    # after `dasd-lab`
+    captions: str  # the file
+    language: str  # of the new captions, ISO 639-1
+    backbone: str  # folder of the frozen one
+    preset: str = "dasd.new_language"  # its name, or a JSON file
+    corpus: str = ""  # whose training pictures the captions may tell of: a name or a folder; '': none
+    changes: dict = field(default_factory=dict)  # dotted settings of the preset
+    seed: int = 0  # of everything that is random
+
+    def words(
+        self,
+        out: str | Path,  # the run folder
+    ) -> list[str]:  # after `dasd-lab`
         "The words of the command"
-        changed = [w for k,v in self.changes.items() for w in ('--set', f'{k}={json.dumps(v)}')]
-        return ['train', self.preset, '--captions', self.captions, '--languages', self.language, '--backbone', self.backbone, '--out', str(out),
-                '--seed', str(self.seed), *(['--corpus', self.corpus] if self.corpus else []), *changed]
+        changed = [w for k, v in self.changes.items() for w in ("--set", f"{k}={json.dumps(v)}")]
+        return [
+            "train",
+            self.preset,
+            "--captions",
+            self.captions,
+            "--languages",
+            self.language,
+            "--backbone",
+            self.backbone,
+            "--out",
+            str(out),
+            "--seed",
+            str(self.seed),
+            *(["--corpus", self.corpus] if self.corpus else []),
+            *changed,
+        ]
 
 # %% ../../nbs/45_training.child.ipynb #fb1d6ab1
-COMMAND = [sys.executable, '-c', 'import sys; from dasd_lab.cli import main; sys.exit(main())']
-INTERRUPTED = 130 # exit code of a training that kept its place
+COMMAND = [sys.executable, "-c", "import sys; from dasd_lab.cli import main; sys.exit(main())"]
+INTERRUPTED = 130  # exit code of a training that kept its place
+
 
 class ChildRun:
     "A training in a process of its own"
-    def __init__(self,
-        folder:str|Path,        # of the run
-        order:Order|None=None   # None: the one that lies there
+
+    def __init__(
+        self,
+        folder: str | Path,  # of the run
+        order: Order | None = None,  # None: the one that lies there
     ):
-        self.folder,self.process,self.stopping = Path(folder),None,False
+        self.folder, self.process, self.stopping = Path(folder), None, False
         if order is None:
-            if not (self.folder/'order.json').is_file(): raise LabError(f'{folder} without order.json', 'the folder of a training that a page began', 'Choose another, or begin a new one.')
-            kept = json.loads((self.folder/'order.json').read_text(encoding='utf-8'))
-            order,self.began = settings(Order, kept['order']),kept['began']
-        else: self.began = 0.
+            if not (self.folder / "order.json").is_file():
+                raise LabError(
+                    f"{folder} without order.json",
+                    "the folder of a training that a page began",
+                    "Choose another, or begin a new one.",
+                )
+            kept = json.loads((self.folder / "order.json").read_text(encoding="utf-8"))
+            order, self.began = settings(Order, kept["order"]), kept["began"]
+        else:
+            self.began = 0.0
         self.order = order
 
-    def begin(self)->None:
+    def begin(self) -> None:
         "Start the training; from its checkpoint where there is one"
-        if self.alive: raise LabError(f'{self.folder}, where a training is running', 'one at a time', 'Watch it, or stop it first.')
-        if (self.folder/'card.json').exists(): raise LabError(f'{self.folder} holds a finished run', 'a new folder', 'Begin a new training.')
-        self.folder.mkdir(parents=True, exist_ok=True); self.began,self.stopping = time.time(),False
-        environment = dict(OMP_NUM_THREADS=str(max(1, (os.cpu_count() or 2)-1))) | os.environ | dict(TQDM_MININTERVAL='5')
-        with open(self.folder/'train.log', 'ab') as said:
-            self.process = subprocess.Popen([*COMMAND, *self.order.words(self.folder)], stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True, env=environment)
-        write_json(dict(order=asdict(self.order), began=self.began, pid=self.process.pid), self.folder/'order.json')
+        if self.alive:
+            raise LabError(
+                f"{self.folder}, where a training is running", "one at a time", "Watch it, or stop it first."
+            )
+        if (self.folder / "card.json").exists():
+            raise LabError(f"{self.folder} holds a finished run", "a new folder", "Begin a new training.")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.began, self.stopping = time.time(), False
+        environment = (
+            dict(OMP_NUM_THREADS=str(max(1, (os.cpu_count() or 2) - 1))) | os.environ | dict(TQDM_MININTERVAL="5")
+        )
+        with open(self.folder / "train.log", "ab") as said:
+            self.process = subprocess.Popen(
+                [*COMMAND, *self.order.words(self.folder)],
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                start_new_session=True,
+                env=environment,
+            )
+        write_json(dict(order=asdict(self.order), began=self.began, pid=self.process.pid), self.folder / "order.json")
 
     @property
-    def alive(self)->bool:
+    def alive(self) -> bool:
         "Whether it is running, whoever began it"
-        if self.process is not None: return self.process.poll() is None
+        if self.process is not None:
+            return self.process.poll() is None
         return claimed(self.folder)
+
     @property
-    def progress(self)->dict|None:
+    def progress(self) -> dict | None:
         "Where it is; None: it has not come to its first step since it began"
         told = read_progress(self.folder)
-        return told if told and told['time']>=self.began else None
+        return told if told and told["time"] >= self.began else None
+
     @property
-    def state(self)->str:
+    def state(self) -> str:
         "'new', 'preparing', 'training', 'stopping', 'stopped', 'failed' or 'finished'"
-        whole = (self.folder/'card.json').exists()
-        if self.alive: return 'stopping' if self.stopping else 'training' if whole or self.progress else 'preparing'
-        if whole: return 'finished'
-        if not self.began: return 'new'
-        code,told = self.process and self.process.returncode,self.progress
-        return 'stopped' if code==INTERRUPTED or (code is None and told and told['state']=='stopped') else 'failed'
+        whole = (self.folder / "card.json").exists()
+        if self.alive:
+            return "stopping" if self.stopping else "training" if whole or self.progress else "preparing"
+        if whole:
+            return "finished"
+        if not self.began:
+            return "new"
+        code, told = self.process and self.process.returncode, self.progress
+        return "stopped" if code == INTERRUPTED or (code is None and told and told["state"] == "stopped") else "failed"
 
-    def stop(self)->None:
+    def stop(self) -> None:
         "Ask it to end its step, keep its place and leave"
-        if not self.alive: return
+        if not self.alive:
+            return
         self.stopping = True
-        if self.process is not None: self.process.terminate()
-        elif told := read_progress(self.folder): os.kill(told['pid'], signal.SIGTERM) # whoever has the folder's lock wrote it
+        if self.process is not None:
+            self.process.terminate()
+        elif told := read_progress(self.folder):
+            os.kill(told["pid"], signal.SIGTERM)  # whoever has the folder's lock wrote it
 
-    def wait(self,
-        timeout_s:float=600. # at most
-    )->str:                  # its state
+    def wait(
+        self,
+        timeout_s: float = 600.0,  # at most
+    ) -> str:  # its state
         "Wait for its end"
-        until = time.monotonic()+timeout_s
+        until = time.monotonic() + timeout_s
         while self.alive:
-            if time.monotonic()>until: raise LabError(f'a training that still runs after {timeout_s:.0f} s', 'its end', 'Wait longer, or stop it.')
-            time.sleep(.05)
+            if time.monotonic() > until:
+                raise LabError(
+                    f"a training that still runs after {timeout_s:.0f} s", "its end", "Wait longer, or stop it."
+                )
+            time.sleep(0.05)
         return self.state
 
-    def last_words(self)->str:
+    def last_words(self) -> str:
         "Why it ended, as far as it could say"
         code = self.process and self.process.returncode
-        by = f'ended by the signal {signal.Signals(-code).name}' if code and code<0 else f'exit code {code}' if code else 'ended without a word'
-        try: said = (self.folder/'train.log').read_text(encoding='utf-8', errors='replace')
-        except FileNotFoundError: said = ''
-        lines = [l.strip() for l in re.split(r'[\r\n]+', said) if l.strip() and not re.search(r'\d+%\|', l)]
-        return f'{by}: {lines[-1]}' if lines and not (code and code<0) else by
+        by = (
+            f"ended by the signal {signal.Signals(-code).name}"
+            if code and code < 0
+            else f"exit code {code}"
+            if code
+            else "ended without a word"
+        )
+        try:
+            said = (self.folder / "train.log").read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            said = ""
+        lines = [l.strip() for l in re.split(r"[\r\n]+", said) if l.strip() and not re.search(r"\d+%\|", l)]
+        return f"{by}: {lines[-1]}" if lines and not (code and code < 0) else by

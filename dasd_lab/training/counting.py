@@ -7,7 +7,8 @@ __all__ = ['PAPER', 'TowerSizes', 'tower_config', 'tower_sizes', 'method_shapes'
            'parameters_by_part', 'idle_parameters', 'memory_bytes', 'free_bytes']
 
 # %% ../../nbs/455_training.counting.ipynb #fefa453c
-import json,os
+import json
+import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,8 +17,8 @@ from pathlib import Path
 import open_clip
 import torch
 
-from ..contracts import LabError,RetrievalMethod,method_class
-from ..presets import load_preset,settings
+from ..contracts import LabError, RetrievalMethod, method_class
+from ..presets import load_preset, settings
 from .recipes import BackboneChoice
 from .vocabularies import planned_ids
 
@@ -25,101 +26,173 @@ from .vocabularies import planned_ids
 @dataclass(frozen=True)
 class TowerSizes:
     "As much of a backbone as a method's shapes depend on"
-    width:int           # D
-    embed_dim:int       # E
-    n_blocks:int        # of the text tower
-    context_length:int  # tokens
-    source_language:str = 'en'
+
+    width: int  # D
+    embed_dim: int  # E
+    n_blocks: int  # of the text tower
+    context_length: int  # tokens
+    source_language: str = "en"
+
 
 def tower_config(
-    preset:dict # 'backbone' or 'source_model'
-)->dict:        # open_clip's `model_cfg`
+    preset: dict,  # 'backbone' or 'source_model'
+) -> dict:  # open_clip's `model_cfg`
     "The configuration of the towers that a preset asks for; no weights are read"
-    if preset.get('source_model'):
-        source = load_preset(preset['source_model']); cfg = source['model_cfg']
-        return cfg | dict(text_cfg=dict(vocab_size=source['vocab_size']) | cfg['text_cfg'])
-    asked = settings(BackboneChoice, preset.get('backbone') or {}, 'backbone')
+    if preset.get("source_model"):
+        source = load_preset(preset["source_model"])
+        cfg = source["model_cfg"]
+        return cfg | dict(text_cfg=dict(vocab_size=source["vocab_size"]) | cfg["text_cfg"])
+    asked = settings(BackboneChoice, preset.get("backbone") or {}, "backbone")
     if asked.folder:
-        manifest = Path(asked.folder)/'manifest.json'
-        if not manifest.is_file(): raise LabError(f'{asked.folder} has no manifest.json', 'a folder that the lab wrote as a backbone', 'Check the path.')
-        return json.loads(manifest.read_text(encoding='utf-8'))['model_cfg']
-    if (cfg := open_clip.get_model_config(asked.open_clip)) is None: raise LabError(f'the open_clip model {asked.open_clip!r}', f'one of {len(open_clip.list_models())} that `open_clip.list_models()` names', 'Correct the preset.')
+        manifest = Path(asked.folder) / "manifest.json"
+        if not manifest.is_file():
+            raise LabError(
+                f"{asked.folder} has no manifest.json", "a folder that the lab wrote as a backbone", "Check the path."
+            )
+        return json.loads(manifest.read_text(encoding="utf-8"))["model_cfg"]
+    if (cfg := open_clip.get_model_config(asked.open_clip)) is None:
+        raise LabError(
+            f"the open_clip model {asked.open_clip!r}",
+            f"one of {len(open_clip.list_models())} that `open_clip.list_models()` names",
+            "Correct the preset.",
+        )
     return cfg
 
+
 def tower_sizes(
-    model_cfg:dict # open_clip's
-)->TowerSizes:
+    model_cfg: dict,  # open_clip's
+) -> TowerSizes:
     "The sizes of a text tower"
-    text = model_cfg['text_cfg']
-    if not {'width','layers'} <= set(text): raise LabError(f'a text tower {text.get("hf_model_name", "")!r} without a width in its configuration', 'a text tower of open_clip itself', 'Its parameters cannot be counted without its own configuration.')
-    return TowerSizes(text['width'], model_cfg['embed_dim'], text['layers'], text.get('context_length', 77))
+    text = model_cfg["text_cfg"]
+    if not {"width", "layers"} <= set(text):
+        raise LabError(
+            f"a text tower {text.get('hf_model_name', '')!r} without a width in its configuration",
+            "a text tower of open_clip itself",
+            "Its parameters cannot be counted without its own configuration.",
+        )
+    return TowerSizes(text["width"], model_cfg["embed_dim"], text["layers"], text.get("context_length", 77))
+
 
 def method_shapes(
-    preset:dict,              # 'method', 'config', and what captions are cut into, see `vocabularies`
-    languages:Sequence[str],  # targets
-    sizes:TowerSizes          # of the tower
-)->RetrievalMethod:           # on the meta device
+    preset: dict,  # 'method', 'config', and what captions are cut into, see `vocabularies`
+    languages: Sequence[str],  # targets
+    sizes: TowerSizes,  # of the tower
+) -> RetrievalMethod:  # on the meta device
     "A method with shapes and without memory"
-    cls = method_class(preset['method'])
-    with torch.device('meta'): return cls(settings(cls.config_class, preset['config'] | dict(languages=list(languages)), 'config'), sizes, planned_ids(preset, 1+len(languages)))
+    cls = method_class(preset["method"])
+    with torch.device("meta"):
+        return cls(
+            settings(cls.config_class, preset["config"] | dict(languages=list(languages)), "config"),
+            sizes,
+            planned_ids(preset, 1 + len(languages)),
+        )
+
 
 def frozen_parameters(
-    model_cfg:dict # open_clip's
-)->int|None:       # None: not counted
+    model_cfg: dict,  # open_clip's
+) -> int | None:  # None: not counted
     "Parameters of both towers"
     try:
-        with torch.device('meta'): return sum(p.numel() for p in open_clip.CLIP(**model_cfg).parameters())
-    except Exception: return None # a tower of another library wants its weights' own configuration
+        with torch.device("meta"):
+            return sum(p.numel() for p in open_clip.CLIP(**model_cfg).parameters())
+    except Exception:
+        return None  # a tower of another library wants its weights' own configuration
 
 # %% ../../nbs/455_training.counting.ipynb #587ea6e6
 def part_of(
-    name:str # of a parameter
-)->str:
+    name: str,  # of a parameter
+) -> str:
     "The part of a method that a parameter belongs to, in words"
-    first,*rest = name.split('.')
-    if first=='text': return f'texts: {part_of(".".join(rest[1:]))}' if rest[0]=='method' else 'text encoder'
-    if first=='visual': return dict(slots='semantic slots', interaction='interaction', vision='self-attention of frames', projection='projection of descriptions').get(rest[0], 'maps of pictures and slots')
-    if first=='token_vectors': return 'token vectors' if rest[0]=='embedding' else 'projections of them'
-    if first=='disentangler': return 'disentangler: projection' if 'projection' in rest[0] else 'disentangler: adapters' if 'adapters' in rest[0] else 'disentangler: norms'
-    if first=='words': return dict(own="frequent words' own vectors", layers='a layer for each language', latent='shared entries' if rest[1:2]!=['projections'] else 'projections that choose entries', shared='the layer of shared entries').get(rest[0], rest[0])
-    return dict(adapters='adapters of all languages', generator='generator', critic='critic', text_head='map of captions', sentences='sentences: recurrent and linear layer', image='image branch', masked='what restores masked words', classifier='language classifier').get(first, first)
+    first, *rest = name.split(".")
+    if first == "text":
+        return f"texts: {part_of('.'.join(rest[1:]))}" if rest[0] == "method" else "text encoder"
+    if first == "visual":
+        return dict(
+            slots="semantic slots",
+            interaction="interaction",
+            vision="self-attention of frames",
+            projection="projection of descriptions",
+        ).get(rest[0], "maps of pictures and slots")
+    if first == "token_vectors":
+        return "token vectors" if rest[0] == "embedding" else "projections of them"
+    if first == "disentangler":
+        return (
+            "disentangler: projection"
+            if "projection" in rest[0]
+            else "disentangler: adapters"
+            if "adapters" in rest[0]
+            else "disentangler: norms"
+        )
+    if first == "words":
+        return dict(
+            own="frequent words' own vectors",
+            layers="a layer for each language",
+            latent="shared entries" if rest[1:2] != ["projections"] else "projections that choose entries",
+            shared="the layer of shared entries",
+        ).get(rest[0], rest[0])
+    return dict(
+        adapters="adapters of all languages",
+        generator="generator",
+        critic="critic",
+        text_head="map of captions",
+        sentences="sentences: recurrent and linear layer",
+        image="image branch",
+        masked="what restores masked words",
+        classifier="language classifier",
+    ).get(first, first)
+
 
 def parameters_by_part(
-    method:RetrievalMethod,        # may be on the meta device
-    names:Sequence[str]|None=None  # of some parameters; None: all of its own
-)->dict[str,int]:
+    method: RetrievalMethod,  # may be on the meta device
+    names: Sequence[str] | None = None,  # of some parameters; None: all of its own
+) -> dict[str, int]:
     "How many parameters each part has"
     found = Counter()
-    for n,p in method.named_parameters():
-        if not n.startswith('backbone.') and (names is None or n in names): found[part_of(n)] += p.numel()
+    for n, p in method.named_parameters():
+        if not n.startswith("backbone.") and (names is None or n in names):
+            found[part_of(n)] += p.numel()
     return dict(found)
 
 # %% ../../nbs/455_training.counting.ipynb #e94c99f3
-PAPER = 134_000_000 # trainable parameters, five languages
+PAPER = 134_000_000  # trainable parameters, five languages
+
 
 def idle_parameters(
-    sizes:TowerSizes, # of the tower
-    n_languages:int,  # trained
-    hidden:int=256    # of A^sr and A^sa
-)->int:
+    sizes: TowerSizes,  # of the tower
+    n_languages: int,  # trained
+    hidden: int = 256,  # of A^sr and A^sa
+) -> int:
     "Parameters in the authors' optimizer that no forward pass of their code reads"
-    D,E = sizes.width,sizes.embed_dim
-    return n_languages*sizes.n_blocks*(2*((D+1)*hidden+(hidden+1)*D)+2*D)+(D+E)*E+E
+    D, E = sizes.width, sizes.embed_dim
+    return n_languages * sizes.n_blocks * (2 * ((D + 1) * hidden + (hidden + 1) * D) + 2 * D) + (D + E) * E + E
 
 # %% ../../nbs/455_training.counting.ipynb #c32f5ebe
 def memory_bytes(
-    own:int,            # parameters of the method
-    trained:int,        # of them in the largest stage
-    frozen:int|None,    # of the towers
-    embed_dim:int,      # E
-    n_features:int=0    # captions and pictures of the training split
-)->dict[str,int]:
+    own: int,  # parameters of the method
+    trained: int,  # of them in the largest stage
+    frozen: int | None,  # of the towers
+    embed_dim: int,  # E
+    n_features: int = 0,  # captions and pictures of the training split
+) -> dict[str, int]:
     "What a training needs, by kind; the batch comes on top"
-    return dict(weights=4*(own+(frozen or 0)), gradients=4*trained, optimizer=8*trained, features=4*embed_dim*n_features)
+    return dict(
+        weights=4 * (own + (frozen or 0)),
+        gradients=4 * trained,
+        optimizer=8 * trained,
+        features=4 * embed_dim * n_features,
+    )
 
-def free_bytes()->int|None: # None: the machine does not say
+
+def free_bytes() -> int | None:  # None: the machine does not say
     "Memory that is free now"
-    try: return next(int(l.split()[1])*1024 for l in Path('/proc/meminfo').read_text().splitlines() if l.startswith('MemAvailable'))
-    except (OSError,StopIteration):
-        try: return os.sysconf('SC_AVPHYS_PAGES')*os.sysconf('SC_PAGE_SIZE')
-        except (ValueError,OSError,AttributeError): return None
+    try:
+        return next(
+            int(l.split()[1]) * 1024
+            for l in Path("/proc/meminfo").read_text().splitlines()
+            if l.startswith("MemAvailable")
+        )
+    except (OSError, StopIteration):
+        try:
+            return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        except (ValueError, OSError, AttributeError):
+            return None

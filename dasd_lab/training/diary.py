@@ -6,198 +6,316 @@
 __all__ = ['check_trackers', 'open_trackers', 'Board', 'Diary', 'read_progress', 'read_log', 'remaining_s', 'claim', 'claimed']
 
 # %% ../../nbs/414_training.diary.ipynb #275acc79
-import json,math,os,shutil,time,warnings
+import json
+import math
+import os
+import shutil
+import time
+import warnings
 from collections import deque
-from collections.abc import Iterator,Mapping,Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from accelerate.tracking import LOGGER_TYPE_TO_CLASS,GeneralTracker,get_available_trackers
+from accelerate.tracking import LOGGER_TYPE_TO_CLASS, GeneralTracker, get_available_trackers
 
 from ..contracts import LabError
-from ..storage import whole_file,write_json
+from ..storage import whole_file, write_json
 from .stages import Stage
 
 # %% ../../nbs/414_training.diary.ipynb #da509757
 def check_trackers(
-    wanted:Sequence[str|GeneralTracker] # names such as 'wandb', 'mlflow', 'trackio', or trackers
-)->None:
+    wanted: Sequence[str | GeneralTracker],  # names such as 'wandb', 'mlflow', 'trackio', or trackers
+) -> None:
     "Refuse a tracker that nobody knows, or that is not installed"
-    known,there = sorted(map(str, LOGGER_TYPE_TO_CLASS)),[str(t) for t in get_available_trackers()]
+    known, there = sorted(map(str, LOGGER_TYPE_TO_CLASS)), [str(t) for t in get_available_trackers()]
     for w in wanted:
-        if isinstance(w, GeneralTracker): continue
-        if w not in known: raise LabError(f'a tracker {w!r}', f'one of {known}', 'Correct the name.')
-        if w not in there: raise LabError(f'the tracker {w!r}, which is not installed', f'a package that is there ({", ".join(there) or "none is"})', f'`pip install {w}`, or leave it out.')
+        if isinstance(w, GeneralTracker):
+            continue
+        if w not in known:
+            raise LabError(f"a tracker {w!r}", f"one of {known}", "Correct the name.")
+        if w not in there:
+            raise LabError(
+                f"the tracker {w!r}, which is not installed",
+                f"a package that is there ({', '.join(there) or 'none is'})",
+                f"`pip install {w}`, or leave it out.",
+            )
+
 
 def open_trackers(
-    wanted:Sequence[str|GeneralTracker], # see `check_trackers`
-    folder:Path,                         # of the run, whose name the tracker shows
-    settings:Mapping,                    # plain values that it shows
-    project:str='dasd_lab'               # under which it lists runs
-)->list[GeneralTracker]:                 # started; one that cannot start is left out
+    wanted: Sequence[str | GeneralTracker],  # see `check_trackers`
+    folder: Path,  # of the run, whose name the tracker shows
+    settings: Mapping,  # plain values that it shows
+    project: str = "dasd_lab",  # under which it lists runs
+) -> list[GeneralTracker]:  # started; one that cannot start is left out
     "The trackers that are asked for"
-    check_trackers(wanted); found = []
+    check_trackers(wanted)
+    found = []
     named = dict(wandb=dict(name=folder.name), trackio=dict(name=folder.name), mlflow=dict(run_name=folder.name))
     for w in wanted:
         try:
-            if isinstance(w, GeneralTracker): t = w
-            else: kind = LOGGER_TYPE_TO_CLASS[w]; t = kind(project, *([str(folder)] if kind.requires_logging_directory else []), **named.get(w, {}))
-            t.start(); t.store_init_configuration(dict(settings)); found.append(t)
-        except Exception as e: warnings.warn(f'the tracker {getattr(w, "name", w)} is left out: {e}')
+            if isinstance(w, GeneralTracker):
+                t = w
+            else:
+                kind = LOGGER_TYPE_TO_CLASS[w]
+                t = kind(project, *([str(folder)] if kind.requires_logging_directory else []), **named.get(w, {}))
+            t.start()
+            t.store_init_configuration(dict(settings))
+            found.append(t)
+        except Exception as e:
+            warnings.warn(f"the tracker {getattr(w, 'name', w)} is left out: {e}")
     return found
+
 
 class Board:
     "A run's rows in TensorBoard's files and at its trackers"
-    def __init__(self,
-        folder:Path,                            # of the run
-        first:int,                              # step over all stages; later rows of an earlier attempt are void
-        trackers:Sequence[str|GeneralTracker]=(), # see `open_trackers`
-        settings:Mapping={}                     # shown by the trackers
+
+    def __init__(
+        self,
+        folder: Path,  # of the run
+        first: int,  # step over all stages; later rows of an earlier attempt are void
+        trackers: Sequence[str | GeneralTracker] = (),  # see `open_trackers`
+        settings: Mapping = {},  # shown by the trackers
     ):
         from torch.utils.tensorboard import SummaryWriter
-        self.others,self.writer = open_trackers(trackers, folder, settings),None
-        with self.spared(): self.writer = SummaryWriter(str(folder/'tensorboard'), purge_step=first)
+
+        self.others, self.writer = open_trackers(trackers, folder, settings), None
+        with self.spared():
+            self.writer = SummaryWriter(str(folder / "tensorboard"), purge_step=first)
 
     @contextmanager
-    def spared(self)->Iterator[None]:
+    def spared(self) -> Iterator[None]:
         "What TensorBoard cannot write is left out with a warning; the log itself is `log.jsonl`"
-        try: yield
-        except OSError as e: self.writer = None; warnings.warn(f'no more figures for TensorBoard: {e}')
+        try:
+            yield
+        except OSError as e:
+            self.writer = None
+            warnings.warn(f"no more figures for TensorBoard: {e}")
 
-    def add(self, row:Mapping, at:int)->None:
+    def add(self, row: Mapping, at: int) -> None:
         "The numbers of a row, below the name of its stage"
-        values = {f'{row["stage"]}/{k}': v for k,v in row.items() if isinstance(v, (int,float)) and k!='step'}
+        values = {f"{row['stage']}/{k}": v for k, v in row.items() if isinstance(v, (int, float)) and k != "step"}
         with self.spared():
-            for k,v in values.items():
-                if self.writer: self.writer.add_scalar(k, v, at)
+            for k, v in values.items():
+                if self.writer:
+                    self.writer.add_scalar(k, v, at)
         for t in list(self.others):
-            try: t.log(values, at)
-            except Exception as e: self.others.remove(t); warnings.warn(f'the tracker {t.name} is left out from step {at} on: {e}')
+            try:
+                t.log(values, at)
+            except Exception as e:
+                self.others.remove(t)
+                warnings.warn(f"the tracker {t.name} is left out from step {at} on: {e}")
 
-    def close(self)->None:
+    def close(self) -> None:
         "Write what is still to be written"
         with self.spared():
-            if self.writer: self.writer.close()
+            if self.writer:
+                self.writer.close()
         for t in self.others:
-            try: t.finish()
-            except Exception as e: warnings.warn(f'the tracker {t.name}: {e}')
+            try:
+                t.finish()
+            except Exception as e:
+                warnings.warn(f"the tracker {t.name}: {e}")
 
 # %% ../../nbs/414_training.diary.ipynb #3360e977
 class Diary:
     "What a run in progress leaves in its folder for those who watch: `log.jsonl`, a line at a time, and `progress.json`, always whole"
-    def __init__(self,
-        folder:Path|None,       # of the run; None: nothing is written
-        stages:Sequence[Stage], # what the run goes through
-        log:list[dict],         # rows so far, of a run that goes on; grows in place
-        window_s:float=30.,     # the rate is measured over so much time
-        trackers:Sequence=(),   # beside TensorBoard, see `open_trackers`
-        settings:Mapping={}     # shown by them
+
+    def __init__(
+        self,
+        folder: Path | None,  # of the run; None: nothing is written
+        stages: Sequence[Stage],  # what the run goes through
+        log: list[dict],  # rows so far, of a run that goes on; grows in place
+        window_s: float = 30.0,  # the rate is measured over so much time
+        trackers: Sequence = (),  # beside TensorBoard, see `open_trackers`
+        settings: Mapping = {},  # shown by them
     ):
-        self.folder,self.stages,self.log,self.window_s,self.seen,self.board = folder,stages,log,window_s,deque(),None
-        self.trackers,self.settings = trackers,settings
-        self.before = {s.name: sum(x.steps for x in stages[:i]) for i,s in enumerate(stages)} # steps of the stages before
+        self.folder, self.stages, self.log, self.window_s, self.seen, self.board = (
+            folder,
+            stages,
+            log,
+            window_s,
+            deque(),
+            None,
+        )
+        self.trackers, self.settings = trackers, settings
+        # steps of the stages before
+        self.before = {s.name: sum(x.steps for x in stages[:i]) for i, s in enumerate(stages)}
 
-    def write_log(self)->None:
+    def write_log(self) -> None:
         "The whole log; lines after the checkpoint that a run goes on from are gone"
-        with whole_file(self.folder/'log.jsonl') as f: f.write_text(''.join(json.dumps(r)+'\n' for r in self.log), encoding='utf-8')
+        with whole_file(self.folder / "log.jsonl") as f:
+            f.write_text("".join(json.dumps(r) + "\n" for r in self.log), encoding="utf-8")
 
-    def add(self, row:dict)->None:
+    def add(self, row: dict) -> None:
         "One more row; the first takes the place of an older log. What is no number is written as null"
-        row = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k,v in row.items()}; self.log.append(row)
-        if not self.folder: return
-        at = self.before[row['stage']]+row['step'] if row.get('stage') in self.before else row['step']
-        if self.board is None: self.write_log(); self.board = Board(self.folder, at, self.trackers, self.settings)
+        row = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
+        self.log.append(row)
+        if not self.folder:
+            return
+        at = self.before[row["stage"]] + row["step"] if row.get("stage") in self.before else row["step"]
+        if self.board is None:
+            self.write_log()
+            self.board = Board(self.folder, at, self.trackers, self.settings)
         else:
             try:
-                with open(self.folder/'log.jsonl', 'a', encoding='utf-8') as f: f.write(json.dumps(row)+'\n')
-            except OSError as e: raise LabError(f'{self.folder}/log.jsonl could not be written: {e.strerror or e}', 'space and the right to write there', 'The last checkpoint is whole. Free some space; the same command goes on from it.') from e
-        if 'stage' in row: self.board.add(row, at)
+                with open(self.folder / "log.jsonl", "a", encoding="utf-8") as f:
+                    f.write(json.dumps(row) + "\n")
+            except OSError as e:
+                raise LabError(
+                    f"{self.folder}/log.jsonl could not be written: {e.strerror or e}",
+                    "space and the right to write there",
+                    "The last checkpoint is whole. Free some space; the same command goes on from it.",
+                ) from e
+        if "stage" in row:
+            self.board.add(row, at)
 
-    def close(self)->None:
+    def close(self) -> None:
         "Nothing more will come"
-        if self.board: self.board.close()
+        if self.board:
+            self.board.close()
 
-    def tell(self,
-        s:int,            # which stage, from 0
-        step:int,         # steps of it that are done
-        state:str='training', # 'training', 'stopped' or 'finished'
-        every_s:float=1.  # seconds between two writings
-    )->None:
+    def tell(
+        self,
+        s: int,  # which stage, from 0
+        step: int,  # steps of it that are done
+        state: str = "training",  # 'training', 'stopped' or 'finished'
+        every_s: float = 1.0,  # seconds between two writings
+    ) -> None:
         "Where the run is and how fast it goes"
-        now,done = time.monotonic(),sum(x.steps*x.batch_size for x in self.stages[:s])+step*self.stages[s].batch_size
-        if self.folder is None or (state=='training' and self.seen and now-self.seen[-1][0]<every_s): return
+        now, done = (
+            time.monotonic(),
+            sum(x.steps * x.batch_size for x in self.stages[:s]) + step * self.stages[s].batch_size,
+        )
+        if self.folder is None or (state == "training" and self.seen and now - self.seen[-1][0] < every_s):
+            return
         self.seen.append((now, done, step))
-        while len(self.seen)>2 and now-self.seen[1][0]>self.window_s: self.seen.popleft()
-        (t,c,_),stage = self.seen[0],self.stages[s]
-        rate = (done-c)/(now-t) if now>t else 0.
-        write_json(dict(state=state, stage=stage.name, stage_number=s+1, stages=len(self.stages), step=step, of=stage.steps, steps_per_s=rate/stage.batch_size, captions=done,
-                        captions_of=sum(x.steps*x.batch_size for x in self.stages), captions_per_s=rate, measured_s=now-t, pid=os.getpid(), time=time.time()), self.folder/'progress.json')
+        while len(self.seen) > 2 and now - self.seen[1][0] > self.window_s:
+            self.seen.popleft()
+        (t, c, _), stage = self.seen[0], self.stages[s]
+        rate = (done - c) / (now - t) if now > t else 0.0
+        write_json(
+            dict(
+                state=state,
+                stage=stage.name,
+                stage_number=s + 1,
+                stages=len(self.stages),
+                step=step,
+                of=stage.steps,
+                steps_per_s=rate / stage.batch_size,
+                captions=done,
+                captions_of=sum(x.steps * x.batch_size for x in self.stages),
+                captions_per_s=rate,
+                measured_s=now - t,
+                pid=os.getpid(),
+                time=time.time(),
+            ),
+            self.folder / "progress.json",
+        )
 
 # %% ../../nbs/414_training.diary.ipynb #d4d3e299
 def read_progress(
-    folder:str|Path # of a run
-)->dict|None:       # as `Diary.tell` wrote it; None: no training has begun there
+    folder: str | Path,  # of a run
+) -> dict | None:  # as `Diary.tell` wrote it; None: no training has begun there
     "Where a run is"
-    try: return json.loads((Path(folder)/'progress.json').read_text(encoding='utf-8'))
-    except FileNotFoundError: return None
+    try:
+        return json.loads((Path(folder) / "progress.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+
 
 def read_log(
-    folder:str|Path # of a run
-)->list[dict]:      # the rows that are whole
+    folder: str | Path,  # of a run
+) -> list[dict]:  # the rows that are whole
     "The log of a run, also while it grows"
-    try: text = (Path(folder)/'log.jsonl').read_text(encoding='utf-8')
-    except FileNotFoundError: return []
-    return [json.loads(l) for l in text[:text.rfind('\n')+1].splitlines()]
+    try:
+        text = (Path(folder) / "log.jsonl").read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return []
+    return [json.loads(l) for l in text[: text.rfind("\n") + 1].splitlines()]
+
 
 def remaining_s(
-    progress:dict|None, # from `read_progress`
-    least_s:float=3.    # of measuring, before anything is said
-)->float|None:          # seconds; None: not known yet
+    progress: dict | None,  # from `read_progress`
+    least_s: float = 3.0,  # of measuring, before anything is said
+) -> float | None:  # seconds; None: not known yet
     "How long a run will still take at the rate it has had lately"
-    if not progress or progress['measured_s']<least_s or progress['captions_per_s']<=0: return None
-    return (progress['captions_of']-progress['captions'])/progress['captions_per_s']
+    if not progress or progress["measured_s"] < least_s or progress["captions_per_s"] <= 0:
+        return None
+    return (progress["captions_of"] - progress["captions"]) / progress["captions_per_s"]
 
 # %% ../../nbs/414_training.diary.ipynb #82b44f5e
-try: import fcntl
-except ImportError: fcntl = None # Windows: folders are not guarded there
+try:
+    import fcntl
+except ImportError:
+    fcntl = None  # Windows: folders are not guarded there
+
 
 @contextmanager
-def _locked(folder:str|Path, looking:bool=False)->Iterator[bool]:
+def _locked(folder: str | Path, looking: bool = False) -> Iterator[bool]:
     "Have the lock of a folder for a while; False where another process has it"
-    if fcntl is None: yield True; return
-    opened = os.open(folder, os.O_RDONLY); _LOCKS.add(opened)
+    if fcntl is None:
+        yield True
+        return
+    opened = os.open(folder, os.O_RDONLY)
+    _LOCKS.add(opened)
     try:
-        try: fcntl.flock(opened, (fcntl.LOCK_SH if looking else fcntl.LOCK_EX)|fcntl.LOCK_NB); free = True
-        except OSError: free = False
+        try:
+            fcntl.flock(opened, (fcntl.LOCK_SH if looking else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+            free = True
+        except OSError:
+            free = False
         yield free
-    finally: _LOCKS.discard(opened); os.close(opened)
+    finally:
+        _LOCKS.discard(opened)
+        os.close(opened)
 
-_LOCKS:set[int] = set() # a process that makes batches must not hold the folder when the training itself is killed
-def _let_go()->None:
-    for opened in _LOCKS: os.close(opened)
+
+_LOCKS: set[int] = set()  # a process that makes batches must not hold the folder when the training itself is killed
+
+
+def _let_go() -> None:
+    for opened in _LOCKS:
+        os.close(opened)
     _LOCKS.clear()
-if hasattr(os, 'register_at_fork'): os.register_at_fork(after_in_child=_let_go)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go)
+
 
 @contextmanager
 def claim(
-    folder:str|Path # of a run
-)->Iterator[None]:
+    folder: str | Path,  # of a run
+) -> Iterator[None]:
     "Have a run folder to oneself; one that another process trains in is refused"
     Path(folder).mkdir(parents=True, exist_ok=True)
-    for wait in (.05,.2,0): # somebody may just be looking
+    for wait in (0.05, 0.2, 0):  # somebody may just be looking
         with _locked(folder) as free:
-            if free: _swept(Path(folder)); yield; return
+            if free:
+                _swept(Path(folder))
+                yield
+                return
         time.sleep(wait)
-    raise LabError(f'{folder}, where another process is training', 'a folder of its own for each run', 'Wait for it, stop it, or choose another folder.')
+    raise LabError(
+        f"{folder}, where another process is training",
+        "a folder of its own for each run",
+        "Wait for it, stop it, or choose another folder.",
+    )
 
-def _swept(folder:Path)->None:
+
+def _swept(folder: Path) -> None:
     "Remove what a killed process was writing; folders it had set aside are kept"
-    for p in (*folder.glob('.*-*'), *folder.glob('checkpoints/.*-*')):
-        if not p.name.endswith('-old'): shutil.rmtree(p) if p.is_dir() else p.unlink(missing_ok=True)
+    for p in (*folder.glob(".*-*"), *folder.glob("checkpoints/.*-*")):
+        if not p.name.endswith("-old"):
+            shutil.rmtree(p) if p.is_dir() else p.unlink(missing_ok=True)
+
 
 def claimed(
-    folder:str|Path # of a run
-)->bool:
+    folder: str | Path,  # of a run
+) -> bool:
     "Whether a process is training in a folder"
-    if not Path(folder).is_dir(): return False
-    with _locked(folder, looking=True) as free: return not free
+    if not Path(folder).is_dir():
+        return False
+    with _locked(folder, looking=True) as free:
+        return not free

@@ -15,66 +15,100 @@ import torch
 from torch import Tensor
 
 from ..backbone.tokens import CaptionTokenizer
-from ..backbone.towers import fingerprint,save_backbone
+from ..backbone.towers import fingerprint, save_backbone
 from ..contracts import LabError
-from ..dasd.official import OfficialReport,from_official,to_official,write_official
-from ..storage import read_tensors,read_weights,seal,sha256,unseal,whole_folder,write_json,write_tensors
-from .recipes import VERSIONS,load_run
+from ..dasd.official import OfficialReport, from_official, to_official, write_official
+from ..storage import read_tensors, read_weights, seal, sha256, unseal, whole_folder, write_json, write_tensors
 from .checkpoints import own_state
+from .recipes import VERSIONS, load_run
 from .runs import save_method
 
 # %% ../../nbs/47_training.exchange.ipynb #9bdc78d0
-def _keep_official(folder:Path, state:dict[str,Tensor], report:OfficialReport)->None:
+def _keep_official(folder: Path, state: dict[str, Tensor], report: OfficialReport) -> None:
     "What only the authors' format knows of a checkpoint"
     folder.mkdir()
-    write_tensors({k: state[k].clone() for k in report.unused}, folder/'unused.safetensors')
-    types = {k: str(state[k].dtype).removeprefix('torch.') for k in report.placed if state[k].dtype!=torch.float32}
-    seal(folder, kind='official', order=list(state), names=report.placed, types=types, unused=report.unused)
+    write_tensors({k: state[k].clone() for k in report.unused}, folder / "unused.safetensors")
+    types = {k: str(state[k].dtype).removeprefix("torch.") for k in report.placed if state[k].dtype != torch.float32}
+    seal(folder, kind="official", order=list(state), names=report.placed, types=types, unused=report.unused)
+
 
 def import_official(
-    path:str|Path,                    # a released `pytorch_model.bin`
-    out:str|Path,                     # the run folder, new
-    tokenizer:str|Path|None=None,     # `tokenizer.json` of cased multilingual BERT; None: the run reads ids only
-    languages:Sequence[str]|None=None # ISO 639-1; None: all that the checkpoint holds
-)->OfficialReport:                    # what became of each tensor
+    path: str | Path,  # a released `pytorch_model.bin`
+    out: str | Path,  # the run folder, new
+    tokenizer: str | Path | None = None,  # `tokenizer.json` of cased multilingual BERT; None: the run reads ids only
+    languages: Sequence[str] | None = None,  # ISO 639-1; None: all that the checkpoint holds
+) -> OfficialReport:  # what became of each tensor
     "A run folder from a checkpoint of the authors' code"
-    path,out = Path(path),Path(out)
-    if out.exists(): raise LabError(f'{out} is there already', 'a new folder', 'Choose another --out, or remove it yourself.')
+    path, out = Path(path), Path(out)
+    if out.exists():
+        raise LabError(f"{out} is there already", "a new folder", "Choose another --out, or remove it yourself.")
     state = read_weights(path)
-    method,report = from_official(state, tokenizer=None if tokenizer is None else CaptionTokenizer.load(tokenizer), languages=languages)
+    method, report = from_official(
+        state, tokenizer=None if tokenizer is None else CaptionTokenizer.load(tokenizer), languages=languages
+    )
     with whole_folder(out) as f:
-        save_backbone(method.backbone, f/'backbone', checkpoint=path.name)
-        save_method(method, f/'method', checkpoint=path.name)
-        _keep_official(f/'official', state, report)
-        write_json(dict(preset='dasd.official', changes={}, method=method.name, languages=method.languages, seed=None, corpus='not known: imported', stages={},
-                        parameters=sum(v.numel() for v in own_state(method).values()), backbone=fingerprint(method.backbone), versions={p: version(p) for p in VERSIONS}, cpu_s=0,
-                        imported=dict(file=path.name, sha256=sha256(path), tensors=len(report.placed), unused=len(report.unused), remarks=report.remarks)), f/'card.json')
+        save_backbone(method.backbone, f / "backbone", checkpoint=path.name)
+        save_method(method, f / "method", checkpoint=path.name)
+        _keep_official(f / "official", state, report)
+        write_json(
+            dict(
+                preset="dasd.official",
+                changes={},
+                method=method.name,
+                languages=method.languages,
+                seed=None,
+                corpus="not known: imported",
+                stages={},
+                parameters=sum(v.numel() for v in own_state(method).values()),
+                backbone=fingerprint(method.backbone),
+                versions={p: version(p) for p in VERSIONS},
+                cpu_s=0,
+                imported=dict(
+                    file=path.name,
+                    sha256=sha256(path),
+                    tensors=len(report.placed),
+                    unused=len(report.unused),
+                    remarks=report.remarks,
+                ),
+            ),
+            f / "card.json",
+        )
     return report
 
 # %% ../../nbs/47_training.exchange.ipynb #e715145e
 def told(
-    report:OfficialReport # of an import
-)->str:
+    report: OfficialReport,  # of an import
+) -> str:
     "Which tensors were used and which were not, a line a kind"
+
     def kinds(names):
         found = {}
-        for k,v in names.items(): found.setdefault((re.sub(r'(resblocks|acquirer|model)\.\w+', r'\1.*', k).rsplit('.', 1)[0] if '.' in k else k, v), []).append(k)
+        for k, v in names.items():
+            found.setdefault(
+                (re.sub(r"(resblocks|acquirer|model)\.\w+", r"\1.*", k).rsplit(".", 1)[0] if "." in k else k, v), []
+            ).append(k)
         return found
-    used = {k: '' for k in report.placed}
-    lines = [f'used: {len(report.placed)} tensors', *(f'  {len(ks):4} {name}' for (name,_),ks in kinds(used).items()),
-             f'ignored: {len(report.unused)} tensors, kept in official/unused.safetensors', *(f'  {len(ks):4} {name}: {why}' for (name,why),ks in kinds(report.unused).items())]
-    return '\n'.join(lines+[f'note: {r}' for r in report.remarks])
+
+    used = {k: "" for k in report.placed}
+    lines = [
+        f"used: {len(report.placed)} tensors",
+        *(f"  {len(ks):4} {name}" for (name, _), ks in kinds(used).items()),
+        f"ignored: {len(report.unused)} tensors, kept in official/unused.safetensors",
+        *(f"  {len(ks):4} {name}: {why}" for (name, why), ks in kinds(report.unused).items()),
+    ]
+    return "\n".join(lines + [f"note: {r}" for r in report.remarks])
 
 # %% ../../nbs/47_training.exchange.ipynb #f82610d5
 def export_official(
-    run:str|Path, # a run folder whose method has the `official` form
-    path:str|Path # the file to write, new
-)->dict[str,Tensor]: # what was written, official names
+    run: str | Path,  # a run folder whose method has the `official` form
+    path: str | Path,  # the file to write, new
+) -> dict[str, Tensor]:  # what was written, official names
     "The authors' format from a run folder"
-    method,kept = load_run(run),Path(run)/'official'
-    if not kept.is_dir(): state = to_official(method)
+    method, kept = load_run(run), Path(run) / "official"
+    if not kept.is_dir():
+        state = to_official(method)
     else:
-        m = unseal(kept, 'official')
-        state = to_official(method, read_tensors(kept/'unused.safetensors'), m['names'], m['order'], m['types'])
+        m = unseal(kept, "official")
+        state = to_official(method, read_tensors(kept / "unused.safetensors"), m["names"], m["order"], m["types"])
     write_official(state, path)
     return state

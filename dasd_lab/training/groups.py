@@ -6,7 +6,7 @@
 __all__ = ['whole_pictures', 'captions_by_picture', 'PictureBatches']
 
 # %% ../../nbs/416_training.groups.ipynb #414efb04
-from collections.abc import Mapping,Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -15,72 +15,118 @@ from torch import Tensor
 from ..contracts import LabError
 from ..corpora.catalog import CaptionPairs
 from ..smalr.branches import draw_masks
-from ..smalr.vocabulary import WordVocabulary,pad_rows
+from ..smalr.vocabulary import WordVocabulary, pad_rows
 
 # %% ../../nbs/416_training.groups.ipynb #a377b2d8
 def whole_pictures(
-    pairs:Mapping[str,CaptionPairs] # language → aligned captions
-)->list[int]:                       # their rows, in order
+    pairs: Mapping[str, CaptionPairs],  # language → aligned captions
+) -> list[int]:  # their rows, in order
     "Pictures that have captions in every language"
-    return sorted(set.intersection(*({v for v in p.visual_index.tolist() if v>=0} for p in pairs.values())))
+    return sorted(set.intersection(*({v for v in p.visual_index.tolist() if v >= 0} for p in pairs.values())))
+
 
 def captions_by_picture(
-    pairs:Mapping[str,CaptionPairs], # language → aligned captions
-    source:str                       # their source language
-)->tuple[np.ndarray,dict[str,list[list[str]]]]: # rows of the pictures [n]; language → the captions of each, the source language first
+    pairs: Mapping[str, CaptionPairs],  # language → aligned captions
+    source: str,  # their source language
+) -> tuple[
+    np.ndarray, dict[str, list[list[str]]]
+]:  # rows of the pictures [n]; language → the captions of each, the source language first
     "Pictures with captions in every language"
-    found = {l: {} for l in (source, *(l for l in pairs if l!=source))}
-    for l,p in pairs.items():
-        for v,s,t in zip(p.visual_index.tolist(), p.source, p.target):
-            if v<0: continue
+    found = {l: {} for l in (source, *(l for l in pairs if l != source))}
+    for l, p in pairs.items():
+        for v, s, t in zip(p.visual_index.tolist(), p.source, p.target):
+            if v < 0:
+                continue
             found[source].setdefault(v, {})[s] = None
-            if l!=source: found[l].setdefault(v, {})[t] = None
+            if l != source:
+                found[l].setdefault(v, {})[t] = None
     whole = whole_pictures(pairs)
-    if not whole: raise LabError(f'no picture with captions in all of {", ".join(found)} ('+', '.join(f'{l}: {len(f):,}' for l,f in found.items())+')', 'pictures that have them in every language', 'Translate the missing ones (`dasd-lab translate`), train fewer languages, or choose a method that learns one language at a time.')
-    return np.array(whole),{l: [list(f[v]) for v in whole] for l,f in found.items()}
+    if not whole:
+        raise LabError(
+            f"no picture with captions in all of {', '.join(found)} ("
+            + ", ".join(f"{l}: {len(f):,}" for l, f in found.items())
+            + ")",
+            "pictures that have them in every language",
+            "Translate the missing ones (`dasd-lab translate`), train fewer languages, or choose a method that learns one language at a time.",
+        )
+    return np.array(whole), {l: [list(f[v]) for v in whole] for l, f in found.items()}
 
 # %% ../../nbs/416_training.groups.ipynb #635efcb1
 class PictureBatches:
     "The batch of any step, from its number: pictures with captions in every language"
-    def __init__(self,
-        texts:Mapping[str,Sequence[Sequence[str]]], # language → captions of each picture, the source language first
-        vocabulary:WordVocabulary,  # in the same order of languages
-        visuals:Sequence[int],      # [n] rows of the image features
-        image_features:Tensor,      # [N, E], or rows of a feature store
-        batch_size:int,             # B pictures
-        steps:int,                  # of the stage
-        captions:int=1,             # S of each picture and language
-        seed:int=0,                 # of order, captions and hidden words
-        max_words:int|None=None     # kept of a caption
-    ):
-        if len(visuals)<batch_size: raise LabError(f'{len(visuals)} pictures', f'at least one batch of {batch_size}', 'Give more pictures or a smaller batch_size.')
-        self.languages,self.batch_size,self.steps,self.seed = tuple(texts),batch_size,steps,seed
-        self.visuals,self.image_features,self.captions,self._order = np.asarray(visuals),image_features,captions,(-1,None)
-        self.texts = {l: list(dict.fromkeys(c for own in t for c in own)) for l,t in texts.items()} # each once
-        places = {l: {c: i for i,c in enumerate(t)} for l,t in self.texts.items()}
-        self.rows = [vocabulary.encode(t, l, max_words) for l,t in self.texts.items()]
-        self.counts = np.array([[len(own) for own in t] for t in texts.values()]).T # [n, G]
-        self.places = np.full((*self.counts.shape, self.counts.max()), -1)
-        for g,(l,t) in enumerate(texts.items()):
-            for i,own in enumerate(t): self.places[i,g,:len(own)] = [places[l][c] for c in own]
 
-    def order(self, epoch:int)->np.ndarray: # [n_batches, B]
+    def __init__(
+        self,
+        texts: Mapping[str, Sequence[Sequence[str]]],  # language → captions of each picture, the source language first
+        vocabulary: WordVocabulary,  # in the same order of languages
+        visuals: Sequence[int],  # [n] rows of the image features
+        image_features: Tensor,  # [N, E], or rows of a feature store
+        batch_size: int,  # B pictures
+        steps: int,  # of the stage
+        captions: int = 1,  # S of each picture and language
+        seed: int = 0,  # of order, captions and hidden words
+        max_words: int | None = None,  # kept of a caption
+    ):
+        if len(visuals) < batch_size:
+            raise LabError(
+                f"{len(visuals)} pictures",
+                f"at least one batch of {batch_size}",
+                "Give more pictures or a smaller batch_size.",
+            )
+        self.languages, self.batch_size, self.steps, self.seed = tuple(texts), batch_size, steps, seed
+        self.visuals, self.image_features, self.captions, self._order = (
+            np.asarray(visuals),
+            image_features,
+            captions,
+            (-1, None),
+        )
+        self.texts = {l: list(dict.fromkeys(c for own in t for c in own)) for l, t in texts.items()}  # each once
+        places = {l: {c: i for i, c in enumerate(t)} for l, t in self.texts.items()}
+        self.rows = [vocabulary.encode(t, l, max_words) for l, t in self.texts.items()]
+        self.counts = np.array([[len(own) for own in t] for t in texts.values()]).T  # [n, G]
+        self.places = np.full((*self.counts.shape, self.counts.max()), -1)
+        for g, (l, t) in enumerate(texts.items()):
+            for i, own in enumerate(t):
+                self.places[i, g, : len(own)] = [places[l][c] for c in own]
+
+    def order(self, epoch: int) -> np.ndarray:  # [n_batches, B]
         "The batches of one pass"
-        if self._order[0]!=epoch:
-            n = len(self.visuals)//self.batch_size*self.batch_size
-            self._order = epoch,np.random.default_rng([self.seed, epoch, 13]).permutation(len(self.visuals))[:n].reshape(-1, self.batch_size)
+        if self._order[0] != epoch:
+            n = len(self.visuals) // self.batch_size * self.batch_size
+            self._order = (
+                epoch,
+                np.random.default_rng([self.seed, epoch, 13])
+                .permutation(len(self.visuals))[:n]
+                .reshape(-1, self.batch_size),
+            )
         return self._order[1]
 
-    def __call__(self,
-        step:int # from 0
-    )->dict:     # language, rows [B], word_ids and masked_words [B, G, S, L], text_index [B, G, S], visual_index [B], image_features [B, E], done
+    def __call__(
+        self,
+        step: int,  # from 0
+    ) -> dict:  # language, rows [B], word_ids and masked_words [B, G, S, L], text_index [B, G, S], visual_index [B], image_features [B, E], done
         "The batch of a step"
-        epoch,at = divmod(step, len(self.visuals)//self.batch_size); chosen = self.order(epoch)[at]
-        places,counts = self.places[chosen],self.counts[chosen]
-        drawn = np.random.default_rng([self.seed, step, 17]).random(places.shape); drawn[places<0] = 2.
-        turn = np.arange(self.captions)%counts[...,None] # again in turn, where there are fewer
-        index = np.take_along_axis(places, np.take_along_axis(drawn.argsort(-1), turn, -1), -1) # [B, G, S]
-        ids = pad_rows([self.rows[g][i] for own in index for g,some in enumerate(own) for i in some]).view(*index.shape, -1)
-        hidden = draw_masks((ids>0).sum(-1), ids.shape[-1], torch.Generator().manual_seed(self.seed*1_000_003+step))
+        epoch, at = divmod(step, len(self.visuals) // self.batch_size)
+        chosen = self.order(epoch)[at]
+        places, counts = self.places[chosen], self.counts[chosen]
+        drawn = np.random.default_rng([self.seed, step, 17]).random(places.shape)
+        drawn[places < 0] = 2.0
+        turn = np.arange(self.captions) % counts[..., None]  # again in turn, where there are fewer
+        index = np.take_along_axis(places, np.take_along_axis(drawn.argsort(-1), turn, -1), -1)  # [B, G, S]
+        ids = pad_rows([self.rows[g][i] for own in index for g, some in enumerate(own) for i in some]).view(
+            *index.shape, -1
+        )
+        hidden = draw_masks(
+            (ids > 0).sum(-1), ids.shape[-1], torch.Generator().manual_seed(self.seed * 1_000_003 + step)
+        )
         visuals = torch.as_tensor(self.visuals[chosen])
-        return dict(language='all', rows=chosen, word_ids=ids, masked_words=hidden, text_index=torch.from_numpy(index), visual_index=visuals, image_features=self.image_features[visuals], done=min(1., step/self.steps))
+        return dict(
+            language="all",
+            rows=chosen,
+            word_ids=ids,
+            masked_words=hidden,
+            text_index=torch.from_numpy(index),
+            visual_index=visuals,
+            image_features=self.image_features[visuals],
+            done=min(1.0, step / self.steps),
+        )

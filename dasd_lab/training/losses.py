@@ -7,7 +7,7 @@ __all__ = ['LOSSES', 'loss', 'named', 'distance', 'alignment', 'consistency', 'c
            'adversarial']
 
 # %% ../../nbs/40_training.losses.ipynb #b8f6cd5a
-from collections.abc import Callable,Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 import torch.nn.functional as F
@@ -16,95 +16,107 @@ from torch import Tensor
 from ..contracts import LabError
 
 # %% ../../nbs/40_training.losses.ipynb #e29831c2
-LOSSES:dict[str,Callable[...,Tensor]] = {}
+LOSSES: dict[str, Callable[..., Tensor]] = {}
+
 
 def loss(
-    function:Callable[...,Tensor] # (features, **options) → scalar
-)->Callable[...,Tensor]:
+    function: Callable[..., Tensor],  # (features, **options) → scalar
+) -> Callable[..., Tensor]:
     "Register a loss by its function's name (a decorator)"
     LOSSES[function.__name__] = function
     return function
 
+
 def named(
-    features:Mapping[str,Tensor], # what the method returned
-    *names:str                    # which are needed
-)->list[Tensor]:
+    features: Mapping[str, Tensor],  # what the method returned
+    *names: str,  # which are needed
+) -> list[Tensor]:
     "Features by name"
     if missing := [n for n in names if n not in features]:
-        raise LabError(f'no features {missing}', f'among those given, {sorted(features)}', 'Use a loss that this method and batch can feed.')
+        raise LabError(
+            f"no features {missing}",
+            f"among those given, {sorted(features)}",
+            "Use a loss that this method and batch can feed.",
+        )
     return [features[n] for n in names]
 
 # %% ../../nbs/40_training.losses.ipynb #056ab79d
 def distance(
-    a:Tensor,              # [B, E]
-    b:Tensor,              # [B, E]
-    kind:str='l1',         # 'l1', 'l2' (squared) or 'smooth_l1'
-    reduction:str='sum'    # 'sum' over dimensions (paper) or 'mean' (authors' code)
-)->Tensor:                 # scalar
+    a: Tensor,  # [B, E]
+    b: Tensor,  # [B, E]
+    kind: str = "l1",  # 'l1', 'l2' (squared) or 'smooth_l1'
+    reduction: str = "sum",  # 'sum' over dimensions (paper) or 'mean' (authors' code)
+) -> Tensor:  # scalar
     "Distance of two sets of vectors, averaged over captions"
     functions = dict(l1=F.l1_loss, l2=F.mse_loss, smooth_l1=F.smooth_l1_loss)
-    if kind not in functions: raise LabError(f'a distance {kind!r}', f'one of {list(functions)}', 'Correct the setting.')
-    each = functions[kind](a, b, reduction='none')
-    return each.sum(-1).mean() if reduction=='sum' else each.mean()
+    if kind not in functions:
+        raise LabError(f"a distance {kind!r}", f"one of {list(functions)}", "Correct the setting.")
+    each = functions[kind](a, b, reduction="none")
+    return each.sum(-1).mean() if reduction == "sum" else each.mean()
 
 # %% ../../nbs/40_training.losses.ipynb #ebc01ff1
 @loss
 def alignment(
-    features:Mapping[str,Tensor], # 'target_features', 'source_features' [B, E]
-    kind:str='l2',                # see `distance`
-    reduction:str='sum'           # see `distance`
-)->Tensor:                        # scalar
+    features: Mapping[str, Tensor],  # 'target_features', 'source_features' [B, E]
+    kind: str = "l2",  # see `distance`
+    reduction: str = "sum",  # see `distance`
+) -> Tensor:  # scalar
     "Cross-lingual alignment (L_CL, Eq. 14)"
-    return distance(*named(features, 'target_features', 'source_features'), kind, reduction)
+    return distance(*named(features, "target_features", "source_features"), kind, reduction)
+
 
 @loss
 def consistency(
-    features:Mapping[str,Tensor],     # 'semantic_related' and the reference [B, E]
-    reference:str='source_features',  # or 'image_features'
-    kind:str='l1',                    # see `distance`
-    reduction:str='sum'               # see `distance`
-)->Tensor:                            # scalar
+    features: Mapping[str, Tensor],  # 'semantic_related' and the reference [B, E]
+    reference: str = "source_features",  # or 'image_features'
+    kind: str = "l1",  # see `distance`
+    reduction: str = "sum",  # see `distance`
+) -> Tensor:  # scalar
     "Semantic consistency of the semantic-related feature (L_sc)"
-    return distance(*named(features, 'semantic_related', reference), kind, reduction)
+    return distance(*named(features, "semantic_related", reference), kind, reduction)
 
 # %% ../../nbs/40_training.losses.ipynb #15370f88
 @loss
 def contrastive(
-    features:Mapping[str,Tensor],   # the two kinds named below [B, E]
-    temperature:float=.01,          # divides the cosines
-    directions:str='sum',           # 'sum' (paper) or 'mean' (authors' code)
-    text:str='target_features',     # which text features
-    image:str='image_features'      # which visual features
-)->Tensor:                          # scalar
+    features: Mapping[str, Tensor],  # the two kinds named below [B, E]
+    temperature: float = 0.01,  # divides the cosines
+    directions: str = "sum",  # 'sum' (paper) or 'mean' (authors' code)
+    text: str = "target_features",  # which text features
+    image: str = "image_features",  # which visual features
+) -> Tensor:  # scalar
     "Symmetric softmax cross-entropy of captions and pictures (L_CM, Eq. 15)"
-    t,v = (F.normalize(x, dim=-1) for x in named(features, text, image))
-    logits,truth = t @ v.T/temperature,torch.arange(len(t), device=t.device)
-    both = F.cross_entropy(logits, truth)+F.cross_entropy(logits.T, truth)
-    return both if directions=='sum' else both/2
+    t, v = (F.normalize(x, dim=-1) for x in named(features, text, image))
+    logits, truth = t @ v.T / temperature, torch.arange(len(t), device=t.device)
+    both = F.cross_entropy(logits, truth) + F.cross_entropy(logits.T, truth)
+    return both if directions == "sum" else both / 2
 
 # %% ../../nbs/40_training.losses.ipynb #6923c5c2
 def verdict(
-    logits:Tensor, # [B, 1 or 2] of the critic
-    matched:bool   # what it should have said
-)->Tensor:         # scalar, in nats
+    logits: Tensor,  # [B, 1 or 2] of the critic
+    matched: bool,  # what it should have said
+) -> Tensor:  # scalar, in nats
     "Binary cross-entropy of the critic's logits; two logits are (matched, mismatched)"
-    truth,column = torch.zeros_like(logits),0 if matched else 1
-    if column<logits.shape[-1]: truth[...,column] = 1.
+    truth, column = torch.zeros_like(logits), 0 if matched else 1
+    if column < logits.shape[-1]:
+        truth[..., column] = 1.0
     return F.binary_cross_entropy_with_logits(logits, truth)
 
+
 def critic_loss(
-    features:Mapping[str,Tensor], # 'matched_logits', 'mismatched_logits' [B, 1 or 2]
-    share:float=1.                # 1: the sum of both terms (paper); 0.5: their mean (authors' code)
-)->Tensor:                        # scalar
+    features: Mapping[str, Tensor],  # 'matched_logits', 'mismatched_logits' [B, 1 or 2]
+    share: float = 1.0,  # 1: the sum of both terms (paper); 0.5: their mean (authors' code)
+) -> Tensor:  # scalar
     "What the critic minimises (L_d)"
-    matched,mismatched = named(features, 'matched_logits', 'mismatched_logits')
-    return share*(verdict(matched, True)+verdict(mismatched, False))
+    matched, mismatched = named(features, "matched_logits", "mismatched_logits")
+    return share * (verdict(matched, True) + verdict(mismatched, False))
+
 
 @loss
 def adversarial(
-    features:Mapping[str,Tensor], # 'matched_logits', 'mismatched_logits' [B, 1 or 2]
-    form:str='paper'              # 'paper': −L_d; 'official': mismatched pairs shall look matched
-)->Tensor:                        # scalar
+    features: Mapping[str, Tensor],  # 'matched_logits', 'mismatched_logits' [B, 1 or 2]
+    form: str = "paper",  # 'paper': −L_d; 'official': mismatched pairs shall look matched
+) -> Tensor:  # scalar
     "What the semantic-agnostic branch minimises (L_adv)"
-    if form=='paper': return -critic_loss(features)
-    return verdict(named(features, 'mismatched_logits')[0], True)
+    if form == "paper":
+        return -critic_loss(features)
+    return verdict(named(features, "mismatched_logits")[0], True)

@@ -6,9 +6,11 @@
 __all__ = ['Machine', 'deterministic', 'processes', 'Gathered', 'Worker', 'batches_ahead', 'helpers_watched', 'compiled']
 
 # %% ../../nbs/413_training.machine.ipynb #77cf449d
-import os,signal,warnings
-from collections.abc import Callable,Iterable,Iterator
-from contextlib import contextmanager,nullcontext
+import os
+import signal
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,191 +18,295 @@ import torch
 import torch.distributed as distributed
 import torch.nn.functional as F
 from accelerate import PartialState
-from torch import Tensor,nn
-from torch.utils.data import DataLoader,Dataset
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
 
 from ..backbone.text import attention
-from ..contracts import LabError,RetrievalMethod
+from ..contracts import LabError, RetrievalMethod
 
 # %% ../../nbs/413_training.machine.ipynb #333e02f9
 @dataclass(frozen=True)
 class Machine:
     "How a training uses the machine; a preset says nothing of it"
-    device:str = ''                                # as torch writes it, such as 'mps'; '': a CUDA GPU where there is one, else the processor
-    precision:Literal['float32','bf16'] = 'float32' # of what is computed; weights, gradients and averages stay float32
-    compiled:Literal['','default','reduce-overhead','max-autotune'] = '' # a mode of `torch.compile`; '': not compiled
-    length_step:int = 1                            # rows are filled up to a multiple of it, so that there are few shapes
-    workers:int = 0                                # processes that make batches ahead; 0: made in the training itself
-    gather:bool = True                             # with several processes: losses over the rows of all of them, as one process would have them; False: each over its own
-    deterministic:bool = False                     # only operations that give the same bits each time
+
+    device: str = ""  # as torch writes it, such as 'mps'; '': a CUDA GPU where there is one, else the processor
+    precision: Literal["float32", "bf16"] = (
+        "float32"  # of what is computed; weights, gradients and averages stay float32
+    )
+    compiled: Literal["", "default", "reduce-overhead", "max-autotune"] = (
+        ""  # a mode of `torch.compile`; '': not compiled
+    )
+    length_step: int = 1  # rows are filled up to a multiple of it, so that there are few shapes
+    workers: int = 0  # processes that make batches ahead; 0: made in the training itself
+    gather: bool = True  # with several processes: losses over the rows of all of them, as one process would have them; False: each over its own
+    deterministic: bool = False  # only operations that give the same bits each time
+
 
 @contextmanager
 def deterministic(
-    wanted:bool # False: nothing is changed
-)->Iterator[None]:
+    wanted: bool,  # False: nothing is changed
+) -> Iterator[None]:
     "Let only operations run that give the same bits each time; those that cannot raise an error"
-    if not wanted: yield; return
-    before = torch.are_deterministic_algorithms_enabled(),torch.backends.cudnn.benchmark
-    os.environ.setdefault('CUBLAS_WORKSPACE_CONFIG', ':4096:8') # read when cuBLAS starts
-    torch.use_deterministic_algorithms(True); torch.backends.cudnn.benchmark = False
-    try: yield
-    finally: torch.use_deterministic_algorithms(before[0]); torch.backends.cudnn.benchmark = before[1]
+    if not wanted:
+        yield
+        return
+    before = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS starts
+    torch.use_deterministic_algorithms(True)
+    torch.backends.cudnn.benchmark = False
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0])
+        torch.backends.cudnn.benchmark = before[1]
 
 # %% ../../nbs/413_training.machine.ipynb #6f87d1fb
-def processes()->PartialState:
+def processes() -> PartialState:
     "Which process this is, and of how many; without GPUs they speak through gloo"
-    return PartialState(cpu=int(os.environ.get('WORLD_SIZE', 1))>1 and not torch.cuda.is_available())
+    return PartialState(cpu=int(os.environ.get("WORLD_SIZE", 1)) > 1 and not torch.cuda.is_available())
+
 
 class Gathered(dict):
     "Features of this process's rows that become those of all rows when they are asked for"
-    def __init__(self,
-        own:dict[str,Tensor], # [b, …] of this process
-        worker:'Worker',      # which it is
-        axis:Callable[[str],int|None]=lambda name: 0 # of the rows, see `RetrievalMethod.row_axis`
-    ):
-        super().__init__(own); self.worker,self.axis,self.whole = worker,axis,set()
 
-    def __getitem__(self, name:str)->Tensor: # [B, …]
+    def __init__(
+        self,
+        own: dict[str, Tensor],  # [b, …] of this process
+        worker: "Worker",  # which it is
+        axis: Callable[[str], int | None] = lambda name: 0,  # of the rows, see `RetrievalMethod.row_axis`
+    ):
+        super().__init__(own)
+        self.worker, self.axis, self.whole = worker, axis, set()
+
+    def __getitem__(self, name: str) -> Tensor:  # [B, …]
         if name not in self.whole:
-            own,axis = super().__getitem__(name),self.axis(name)
-            super().__setitem__(name, self.worker.once(own) if axis is None else self.worker.all_rows(own, axis)); self.whole.add(name)
+            own, axis = super().__getitem__(name), self.axis(name)
+            super().__setitem__(name, self.worker.once(own) if axis is None else self.worker.all_rows(own, axis))
+            self.whole.add(name)
         return super().__getitem__(name)
 
-    def update(self, more:dict[str,Tensor])->None:
+    def update(self, more: dict[str, Tensor]) -> None:
         "What was computed from all rows already"
-        super().update(more); self.whole |= set(more)
+        super().update(more)
+        self.whole |= set(more)
+
 
 class Worker:
     "One of the processes that train a method together, or the only one"
-    def __init__(self,
-        machine:Machine=Machine() # its settings
+
+    def __init__(
+        self,
+        machine: Machine = Machine(),  # its settings
     ):
-        self.machine,state = machine,processes()
-        self.n,self.rank = state.num_processes,state.process_index
-        try: self.device = torch.device(machine.device) if machine.device else state.device if state.device.type=='cuda' else torch.device('cpu'); torch.empty(0, device=self.device)
-        except (RuntimeError,AssertionError) as e: raise LabError(f'the device {machine.device!r} ({str(e).splitlines()[0][:80]})', 'cpu, or a GPU that torch sees', 'Leave `device` empty for the best there is.') from e
+        self.machine, state = machine, processes()
+        self.n, self.rank = state.num_processes, state.process_index
+        try:
+            self.device = (
+                torch.device(machine.device)
+                if machine.device
+                else state.device
+                if state.device.type == "cuda"
+                else torch.device("cpu")
+            )
+            torch.empty(0, device=self.device)
+        except (RuntimeError, AssertionError) as e:
+            raise LabError(
+                f"the device {machine.device!r} ({str(e).splitlines()[0][:80]})",
+                "cpu, or a GPU that torch sees",
+                "Leave `device` empty for the best there is.",
+            ) from e
 
     @property
-    def first(self)->bool: return self.rank==0 # the one that writes
-    def wait(self)->None:
+    def first(self) -> bool:
+        return self.rank == 0  # the one that writes
+
+    def wait(self) -> None:
         "Until all have come here"
         processes().wait_for_everyone()
 
-    def check(self, batch_size:int)->None:
+    def check(self, batch_size: int) -> None:
         "Refuse a batch that cannot be shared out evenly"
-        if batch_size%self.n or batch_size<2*self.n: raise LabError(f'a batch of {batch_size} for {self.n} processes', 'a multiple of their number, at least two captions for each', 'Change `batch_size` or the number of processes.')
+        if batch_size % self.n or batch_size < 2 * self.n:
+            raise LabError(
+                f"a batch of {batch_size} for {self.n} processes",
+                "a multiple of their number, at least two captions for each",
+                "Change `batch_size` or the number of processes.",
+            )
 
-    def part(self,
-        batch:dict,             # of a step
-        longest:int|None=None   # most tokens that a row may be filled up to; None: rows stay as they are
-    )->dict:                    # this process's rows, on its device
+    def part(
+        self,
+        batch: dict,  # of a step
+        longest: int | None = None,  # most tokens that a row may be filled up to; None: rows stay as they are
+    ) -> dict:  # this process's rows, on its device
         "The rows of a batch that this process computes"
-        share = next(len(v) for v in batch.values() if isinstance(v, Tensor))//self.n; mine = slice(self.rank*share, (self.rank+1)*share)
-        some = {k: v[mine].to(self.device, non_blocking=True) if isinstance(v, Tensor) else v for k,v in batch.items()}
+        share = next(len(v) for v in batch.values() if isinstance(v, Tensor)) // self.n
+        mine = slice(self.rank * share, (self.rank + 1) * share)
+        some = {k: v[mine].to(self.device, non_blocking=True) if isinstance(v, Tensor) else v for k, v in batch.items()}
         step = self.machine.length_step
-        if step>1 and longest:
-            for k in ('ids','word_ids','masked_words'):
-                if k in some: length = min(-(-some[k].shape[-1]//step)*step, longest); some[k] = F.pad(some[k], (0, length-some[k].shape[-1])); some['longest'] = length
+        if step > 1 and longest:
+            for k in ("ids", "word_ids", "masked_words"):
+                if k in some:
+                    length = min(-(-some[k].shape[-1] // step) * step, longest)
+                    some[k] = F.pad(some[k], (0, length - some[k].shape[-1]))
+                    some["longest"] = length
         return some
 
-    def features(self,
-        method:RetrievalMethod, # in training, on this device
-        batch:dict              # of a step
-    )->dict[str,Tensor]:        # float32, of all rows or of this process's own
+    def features(
+        self,
+        method: RetrievalMethod,  # in training, on this device
+        batch: dict,  # of a step
+    ) -> dict[str, Tensor]:  # float32, of all rows or of this process's own
         "What the losses are computed from"
         batch = self.part(batch, None if method.backbone.pad_length or method.pad_length else method.context_length)
-        short = torch.autocast(self.device.type, torch.bfloat16) if self.machine.precision=='bf16' else nullcontext()
-        with attention(self.device),short: found = method.training_features(batch)
-        found = {k: v.float() if v.is_floating_point() else v for k,v in found.items()}
-        return Gathered(found, self, method.row_axis) if self.n>1 and self.machine.gather else found
+        short = torch.autocast(self.device.type, torch.bfloat16) if self.machine.precision == "bf16" else nullcontext()
+        with attention(self.device), short:
+            found = method.training_features(batch)
+        found = {k: v.float() if v.is_floating_point() else v for k, v in found.items()}
+        return Gathered(found, self, method.row_axis) if self.n > 1 and self.machine.gather else found
 
-    def all_rows(self, rows:Tensor, axis:int=0)->Tensor: # [b, …] → [B, …]
+    def all_rows(self, rows: Tensor, axis: int = 0) -> Tensor:  # [b, …] → [B, …]
         "The rows of all processes, in order; only this one's have a way back"
-        own = rows.detach().contiguous(); found = [torch.empty_like(own) for _ in range(self.n)]
+        own = rows.detach().contiguous()
+        found = [torch.empty_like(own) for _ in range(self.n)]
         distributed.all_gather(found, own)
         found[self.rank] = rows
         return torch.cat(found, axis)
 
-    def once(self, value:Tensor)->Tensor:
+    def once(self, value: Tensor) -> Tensor:
         "What every process has alike; its gradient is shared out, as gradients are summed"
-        return value if self.n==1 or not value.is_floating_point() else value.detach()+(value-value.detach())/self.n
+        return (
+            value
+            if self.n == 1 or not value.is_floating_point()
+            else value.detach() + (value - value.detach()) / self.n
+        )
 
-    def agree(self, method:RetrievalMethod)->None:
+    def agree(self, method: RetrievalMethod) -> None:
         "The first process's weights in every process, shapes and all"
-        if self.n==1: return
-        shapes = [{k: tuple(v.shape) for k,v in method.state_dict().items() if not k.startswith('backbone.')}]; distributed.broadcast_object_list(shapes)
-        if not self.first: method.make_room(shapes[0])
-        for k,v in method.state_dict().items():
-            if not k.startswith('backbone.'): distributed.broadcast(v, 0)
+        if self.n == 1:
+            return
+        shapes = [{k: tuple(v.shape) for k, v in method.state_dict().items() if not k.startswith("backbone.")}]
+        distributed.broadcast_object_list(shapes)
+        if not self.first:
+            method.make_room(shapes[0])
+        for k, v in method.state_dict().items():
+            if not k.startswith("backbone."):
+                distributed.broadcast(v, 0)
 
-    def share_gradients(self,
-        parameters:Iterable[nn.Parameter], # after a backward pass
-        everywhere:bool=False              # were they computed from all rows by every process alike?
-    )->None:
+    def share_gradients(
+        self,
+        parameters: Iterable[nn.Parameter],  # after a backward pass
+        everywhere: bool = False,  # were they computed from all rows by every process alike?
+    ) -> None:
         "The gradients of all rows, in every process"
-        if self.n==1 or everywhere and self.machine.gather: return
+        if self.n == 1 or everywhere and self.machine.gather:
+            return
         found = [p for p in parameters if p.grad is not None]
-        if any(p.grad.is_sparse for p in found): raise LabError(f'lazy rows in {self.n} processes', 'one process', 'Leave `lazy` of the stage empty.')
-        if not found: return
-        flat = torch.cat([p.grad.flatten() for p in found]); distributed.all_reduce(flat)
-        if not self.machine.gather: flat /= self.n
-        for p,g in zip(found, flat.split([p.numel() for p in found])): p.grad.copy_(g.view_as(p.grad))
+        if any(p.grad.is_sparse for p in found):
+            raise LabError(f"lazy rows in {self.n} processes", "one process", "Leave `lazy` of the stage empty.")
+        if not found:
+            return
+        flat = torch.cat([p.grad.flatten() for p in found])
+        distributed.all_reduce(flat)
+        if not self.machine.gather:
+            flat /= self.n
+        for p, g in zip(found, flat.split([p.numel() for p in found])):
+            p.grad.copy_(g.view_as(p.grad))
 
-    def any(self, flag:Tensor)->Tensor: # scalar, bool
+    def any(self, flag: Tensor) -> Tensor:  # scalar, bool
         "Whether a flag is up in any process"
-        if self.n==1: return flag
-        count = flag.float(); distributed.all_reduce(count)
-        return count>0
+        if self.n == 1:
+            return flag
+        count = flag.float()
+        distributed.all_reduce(count)
+        return count > 0
 
 # %% ../../nbs/413_training.machine.ipynb #1ee87845
 class _Steps(Dataset):
     "Batches by the number of their step"
-    def __init__(self, batch_of:Callable[[int],dict], n:int): self.batch_of,self.n = batch_of,n
-    def __len__(self): return self.n
-    def __getitem__(self, step:int)->dict: return self.batch_of(step)
+
+    def __init__(self, batch_of: Callable[[int], dict], n: int):
+        self.batch_of, self.n = batch_of, n
+
+    def __len__(self):
+        return self.n
+
+    def __getitem__(self, step: int) -> dict:
+        return self.batch_of(step)
+
 
 def batches_ahead(
-    batch_of:Callable[[int],dict], # step → batch
-    first:int,                     # step to begin with
-    n:int,                         # steps in all
-    worker:Worker                  # its settings say how many processes help
-)->Iterator[dict]:
+    batch_of: Callable[[int], dict],  # step → batch
+    first: int,  # step to begin with
+    n: int,  # steps in all
+    worker: Worker,  # its settings say how many processes help
+) -> Iterator[dict]:
     "The batches from `first` on, in order"
-    ahead,cuda = worker.machine.workers,worker.device.type=='cuda'
-    if not ahead and not cuda: yield from map(batch_of, range(first, n)); return
-    loader = DataLoader(_Steps(batch_of, n), batch_size=None, sampler=range(first, n), num_workers=ahead, pin_memory=cuda, prefetch_factor=4 if ahead else None,
-                        worker_init_fn=_deaf, generator=torch.Generator()) # the global generator belongs to the method
+    ahead, cuda = worker.machine.workers, worker.device.type == "cuda"
+    if not ahead and not cuda:
+        yield from map(batch_of, range(first, n))
+        return
+    # the global generator belongs to the method
+    loader = DataLoader(
+        _Steps(batch_of, n),
+        batch_size=None,
+        sampler=range(first, n),
+        num_workers=ahead,
+        pin_memory=cuda,
+        prefetch_factor=4 if ahead else None,
+        worker_init_fn=_deaf,
+        generator=torch.Generator(),
+    )
     yield from loader
 
-def _deaf(number:int)->None:
+
+def _deaf(number: int) -> None:
     "A stop is the training's own matter"
-    for s in (signal.SIGINT, signal.SIGTERM): signal.signal(s, signal.SIG_IGN)
+    for s in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(s, signal.SIG_IGN)
+
 
 @contextmanager
 def helpers_watched(
-    worker:Worker # whose helpers may die
-)->Iterator[None]:
+    worker: Worker,  # whose helpers may die
+) -> Iterator[None]:
     "Tell in one line that a process that makes batches has died; torch says so at any moment"
-    try: yield
-    except (RuntimeError,OSError,EOFError) as e:
-        if not worker.machine.workers or isinstance(e, RuntimeError) and 'DataLoader worker' not in str(e): raise
-        raise LabError(f'a process that makes batches ended ({(str(e).splitlines() or [type(e).__name__])[0]})', 'that it lives as long as the run', 'Was memory short? The same command goes on from the last checkpoint; `workers=0` needs no such process.') from e
+    try:
+        yield
+    except (RuntimeError, OSError, EOFError) as e:
+        if not worker.machine.workers or isinstance(e, RuntimeError) and "DataLoader worker" not in str(e):
+            raise
+        raise LabError(
+            f"a process that makes batches ended ({(str(e).splitlines() or [type(e).__name__])[0]})",
+            "that it lives as long as the run",
+            "Was memory short? The same command goes on from the last checkpoint; `workers=0` needs no such process.",
+        ) from e
 
 # %% ../../nbs/413_training.machine.ipynb #84e98e5d
 @contextmanager
 def compiled(
-    method:RetrievalMethod, # in training
-    mode:str,               # see `Machine.compiled`
-    step:int=8              # see `Machine.length_step`
-)->Iterator[None]:
+    method: RetrievalMethod,  # in training
+    mode: str,  # see `Machine.compiled`
+    step: int = 8,  # see `Machine.length_step`
+) -> Iterator[None]:
     "Compute the method's training features with compiled code for a while"
-    if not mode: yield; return
-    versions = len(method.languages)*-(-method.backbone.context_length//max(1, step))
-    if mode=='reduce-overhead' and versions>128: warnings.warn(f'up to {versions} versions of the code, one a language and length: a `length_step` of 8 keeps them few')
-    before = torch._dynamo.config.recompile_limit,torch._dynamo.config.accumulated_recompile_limit
-    torch._dynamo.config.recompile_limit,torch._dynamo.config.accumulated_recompile_limit = max(before[0], versions),max(before[1], 8*versions)
-    method.training_features = torch.compile(method.training_features, mode=mode, dynamic=False if mode=='reduce-overhead' else None)
-    try: yield
+    if not mode:
+        yield
+        return
+    versions = len(method.languages) * -(-method.backbone.context_length // max(1, step))
+    if mode == "reduce-overhead" and versions > 128:
+        warnings.warn(
+            f"up to {versions} versions of the code, one a language and length: a `length_step` of 8 keeps them few"
+        )
+    before = torch._dynamo.config.recompile_limit, torch._dynamo.config.accumulated_recompile_limit
+    torch._dynamo.config.recompile_limit, torch._dynamo.config.accumulated_recompile_limit = (
+        max(before[0], versions),
+        max(before[1], 8 * versions),
+    )
+    method.training_features = torch.compile(
+        method.training_features, mode=mode, dynamic=False if mode == "reduce-overhead" else None
+    )
+    try:
+        yield
     finally:
         del method.training_features
-        torch._dynamo.config.recompile_limit,torch._dynamo.config.accumulated_recompile_limit = before
+        torch._dynamo.config.recompile_limit, torch._dynamo.config.accumulated_recompile_limit = before

@@ -15,121 +15,153 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..contracts import LabError
-from ..leccr.interaction import Similarity,slot_scores
-from .losses import loss,named
+from ..leccr.interaction import Similarity, slot_scores
+from .losses import loss, named
 
 # %% ../../nbs/405_training.matching.ipynb #48a5b7a8
-SamePicture = Literal['positive','negative']
+SamePicture = Literal["positive", "negative"]
+
 
 def targets(
-    features:Mapping[str,Tensor],      # 'visual_index' [B], where it is known
-    n:int,                             # B
-    same_picture:SamePicture='positive' # are other rows of the same picture right as well?
-)->Tensor:                             # [B, B], each row sums to 1
+    features: Mapping[str, Tensor],  # 'visual_index' [B], where it is known
+    n: int,  # B
+    same_picture: SamePicture = "positive",  # are other rows of the same picture right as well?
+) -> Tensor:  # [B, B], each row sums to 1
     "How right each column is for each row"
-    index = features['visual_index'] if 'visual_index' in features and same_picture=='positive' else torch.arange(n)
-    same = (index[:,None]==index).float()
-    return same/same.sum(-1, keepdim=True)
+    index = features["visual_index"] if "visual_index" in features and same_picture == "positive" else torch.arange(n)
+    same = (index[:, None] == index).float()
+    return same / same.sum(-1, keepdim=True)
+
 
 def temperature_of(
-    features:Mapping[str,Tensor], # 'temperature' [B], where it is learnt
-    temperature:float|None        # a fixed one; None: the learnt one
-)->Tensor|float:
+    features: Mapping[str, Tensor],  # 'temperature' [B], where it is learnt
+    temperature: float | None,  # a fixed one; None: the learnt one
+) -> Tensor | float:
     "What cosines are divided by"
-    return named(features, 'temperature')[0].mean() if temperature is None else temperature
+    return named(features, "temperature")[0].mean() if temperature is None else temperature
+
 
 def cosines(
-    features:Mapping[str,Tensor], # those that are named
-    first:str,                    # rows
-    second:str                    # columns
-)->Tensor:                        # [B, B]
+    features: Mapping[str, Tensor],  # those that are named
+    first: str,  # rows
+    second: str,  # columns
+) -> Tensor:  # [B, B]
     "Cosines of two kinds of features (S_g)"
-    a,b = (F.normalize(x, dim=-1) for x in named(features, first, second))
+    a, b = (F.normalize(x, dim=-1) for x in named(features, first, second))
     return a @ b.T
 
 # %% ../../nbs/405_training.matching.ipynb #f3945103
 @loss
 def matching(
-    features:Mapping[str,Tensor],       # the two kinds named below [B, E]
-    first:str='target_features',        # rows
-    second:str='visual_features',       # columns
-    temperature:float|None=None,        # see `temperature_of`
-    same_picture:SamePicture='positive' # see `targets`
-)->Tensor:                              # scalar
+    features: Mapping[str, Tensor],  # the two kinds named below [B, E]
+    first: str = "target_features",  # rows
+    second: str = "visual_features",  # columns
+    temperature: float | None = None,  # see `temperature_of`
+    same_picture: SamePicture = "positive",  # see `targets`
+) -> Tensor:  # scalar
     "Symmetric softmax cross-entropy (L_ctra, Eq. 4)"
-    logits = cosines(features, first, second)/temperature_of(features, temperature)
+    logits = cosines(features, first, second) / temperature_of(features, temperature)
     right = targets(features, len(logits), same_picture).to(logits)
-    return (F.cross_entropy(logits, right)+F.cross_entropy(logits.T, right))/2
+    return (F.cross_entropy(logits, right) + F.cross_entropy(logits.T, right)) / 2
 
 # %% ../../nbs/405_training.matching.ipynb #8c41cc54
 @loss
 def slot_matching(
-    features:Mapping[str,Tensor],        # text features [B, E], 'slot_features' [B, S, E]
-    text:str='source_features',          # which text features
-    similarity:Similarity='cosine',      # 'raw' in the authors' code
-    directions:Literal['text','both']='text', # captions look for slots (paper), or the mean of both ways (authors' code)
-    temperature:float|None=None,         # see `temperature_of`
-    same_picture:SamePicture='positive'  # 'negative' in the authors' code
-)->Tensor:                               # scalar
+    features: Mapping[str, Tensor],  # text features [B, E], 'slot_features' [B, S, E]
+    text: str = "source_features",  # which text features
+    similarity: Similarity = "cosine",  # 'raw' in the authors' code
+    directions: Literal[
+        "text", "both"
+    ] = "text",  # captions look for slots (paper), or the mean of both ways (authors' code)
+    temperature: float | None = None,  # see `temperature_of`
+    same_picture: SamePicture = "positive",  # 'negative' in the authors' code
+) -> Tensor:  # scalar
     "Captions and the slots that fit them best (L_sc and L_tc, Eq. 14-15)"
-    t,slots = named(features, text, 'slot_features')
-    logits = slot_scores(t, slots, features['slot_mask'] if 'slot_mask' in features else None, similarity)/temperature_of(features, temperature)
+    t, slots = named(features, text, "slot_features")
+    logits = slot_scores(
+        t, slots, features["slot_mask"] if "slot_mask" in features else None, similarity
+    ) / temperature_of(features, temperature)
     right = targets(features, len(logits), same_picture).to(logits)
-    return F.cross_entropy(logits, right) if directions=='text' else (F.cross_entropy(logits, right)+F.cross_entropy(logits.T, right))/2
+    return (
+        F.cross_entropy(logits, right)
+        if directions == "text"
+        else (F.cross_entropy(logits, right) + F.cross_entropy(logits.T, right)) / 2
+    )
 
 # %% ../../nbs/405_training.matching.ipynb #9deeb6df
 def min_max(
-    scores:Tensor # any shape
-)->Tensor:        # the same shape, in [0, 1]
+    scores: Tensor,  # any shape
+) -> Tensor:  # the same shape, in [0, 1]
     "Scores scaled over the whole matrix"
-    return (scores-scores.min())/(scores.max()-scores.min())
+    return (scores - scores.min()) / (scores.max() - scores.min())
+
 
 def softened(
-    features:Mapping[str,Tensor],   # see `softened_matching`
-    alpha:float,                    # share of the global similarity
-    form:Literal['paper','official'], # see above
-    temperature:Tensor|float        # of the form `paper`
-)->Tensor:                          # [B, B] rows are captions, each sums to 1; without gradient
+    features: Mapping[str, Tensor],  # see `softened_matching`
+    alpha: float,  # share of the global similarity
+    form: Literal["paper", "official"],  # see above
+    temperature: Tensor | float,  # of the form `paper`
+) -> Tensor:  # [B, B] rows are captions, each sums to 1; without gradient
     "How right each picture is for each source caption (Eq. 19-20)"
     with torch.no_grad():
-        scores = cosines(features, 'source_features', 'visual_features')
-        mask = features['slot_mask'] if 'slot_mask' in features else None
-        local = scores if alpha==1 else slot_scores(*named(features, 'source_features', 'slot_features'), mask, 'raw' if form=='official' else 'cosine')
-        if form=='official': return (alpha*min_max(scores)+(1-alpha)*min_max(local.T)).softmax(-1)
-        return ((alpha*scores+(1-alpha)*local)/temperature).softmax(-1)
+        scores = cosines(features, "source_features", "visual_features")
+        mask = features["slot_mask"] if "slot_mask" in features else None
+        local = (
+            scores
+            if alpha == 1
+            else slot_scores(
+                *named(features, "source_features", "slot_features"), mask, "raw" if form == "official" else "cosine"
+            )
+        )
+        if form == "official":
+            return (alpha * min_max(scores) + (1 - alpha) * min_max(local.T)).softmax(-1)
+        return ((alpha * scores + (1 - alpha) * local) / temperature).softmax(-1)
+
 
 @loss
 def softened_matching(
-    features:Mapping[str,Tensor],    # 'source_features', 'target_features', 'visual_features' [B, E], 'slot_features' [B, S, E] unless alpha is 1
-    alpha:float=.8,                  # share of the global similarity in the guidance; 1: it alone, 0: slots alone (Table 6)
-    form:Literal['paper','official']='paper', # see above
-    temperature:float|None=None      # see `temperature_of`
-)->Tensor:                           # scalar
+    features: Mapping[
+        str, Tensor
+    ],  # 'source_features', 'target_features', 'visual_features' [B, E], 'slot_features' [B, S, E] unless alpha is 1
+    alpha: float = 0.8,  # share of the global similarity in the guidance; 1: it alone, 0: slots alone (Table 6)
+    form: Literal["paper", "official"] = "paper",  # see above
+    temperature: float | None = None,  # see `temperature_of`
+) -> Tensor:  # scalar
     "Divergence of what the target caption finds from what the source caption finds (L_rkt, Eq. 22)"
-    if form not in ('paper','official'): raise LabError(f'the form {form!r} of softened matching', "'paper' or 'official'", 'Correct the setting.')
-    heat = temperature_of(features, temperature) if form=='paper' else 1.
-    return F.kl_div((cosines(features, 'target_features', 'visual_features')/heat).log_softmax(-1), softened(features, alpha, form, heat), reduction='batchmean')
+    if form not in ("paper", "official"):
+        raise LabError(f"the form {form!r} of softened matching", "'paper' or 'official'", "Correct the setting.")
+    heat = temperature_of(features, temperature) if form == "paper" else 1.0
+    return F.kl_div(
+        (cosines(features, "target_features", "visual_features") / heat).log_softmax(-1),
+        softened(features, alpha, form, heat),
+        reduction="batchmean",
+    )
 
 # %% ../../nbs/405_training.matching.ipynb #9d4e2dea
 @loss
 def slot_diversity(
-    features:Mapping[str,Tensor],   # 'semantic_slots' [B, S, D]
-    form:Literal['official','paper','unit']='official' # cosines (authors' code), Eq. 8 as printed, or on slots of length 1
-)->Tensor:                          # scalar
+    features: Mapping[str, Tensor],  # 'semantic_slots' [B, S, D]
+    form: Literal[
+        "official", "paper", "unit"
+    ] = "official",  # cosines (authors' code), Eq. 8 as printed, or on slots of length 1
+) -> Tensor:  # scalar
     "How alike the slots of one description are (L_reg, Eq. 8)"
-    slots, = named(features, 'semantic_slots')
-    if form!='paper': slots = F.normalize(slots, dim=-1)
-    products,n = slots @ slots.mT,slots.shape[1]
-    if form=='official': return (products.sum((1,2))-products.diagonal(dim1=1, dim2=2).sum(1)).mean()/n**2
+    (slots,) = named(features, "semantic_slots")
+    if form != "paper":
+        slots = F.normalize(slots, dim=-1)
+    products, n = slots @ slots.mT, slots.shape[1]
+    if form == "official":
+        return (products.sum((1, 2)) - products.diagonal(dim1=1, dim2=2).sum(1)).mean() / n**2
     return -products.log_softmax(-1).diagonal(dim1=1, dim2=2).mean()
 
 # %% ../../nbs/405_training.matching.ipynb #e190e4de
 @loss
 def slot_vision_matching(
-    features:Mapping[str,Tensor],       # 'slot_map' [B, S, D], 'token_map' [B, V, D]
-    same_picture:SamePicture='positive' # see `targets`
-)->Tensor:                              # scalar
+    features: Mapping[str, Tensor],  # 'slot_map' [B, S, D], 'token_map' [B, V, D]
+    same_picture: SamePicture = "positive",  # see `targets`
+) -> Tensor:  # scalar
     "Slots look for their picture, before the interaction (L_cv of the authors' code)"
-    slots,tokens = (F.normalize(x, dim=1).mean(1) for x in named(features, 'slot_map', 'token_map')) # over slots and tokens, as in the code
+    # over slots and tokens, as in the code
+    slots, tokens = (F.normalize(x, dim=1).mean(1) for x in named(features, "slot_map", "token_map"))
     logits = slots @ tokens.T
     return F.cross_entropy(logits, targets(features, len(logits), same_picture).to(logits))

@@ -7,89 +7,152 @@ __all__ = ['WAYS', 'TEMPLATE', 'without_folders', 'recall_table', 'recall_result
            'model_card']
 
 # %% ../../nbs/437_training.model_card.ipynb #9a2c6866
-from collections.abc import Mapping,Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
-from pathlib import PurePath,PurePosixPath,PureWindowsPath
+from pathlib import PurePath, PurePosixPath, PureWindowsPath
 
-from huggingface_hub import EvalResult,ModelCard,ModelCardData
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 # %% ../../nbs/437_training.model_card.ipynb #73411ffe
 def without_folders(
-    value # plain data
-):        # the same, absolute paths cut to their last part
+    value,  # plain data
+):  # the same, absolute paths cut to their last part
     "Plain data that tells nothing of the machine it was made on"
-    if isinstance(value, Mapping): return {k: without_folders(v) for k,v in value.items()}
-    if isinstance(value, (list,tuple)): return [without_folders(v) for v in value]
-    if isinstance(value, PurePath): value = str(value)
-    if not isinstance(value, str): return value
-    return next((p.name for p in (PurePosixPath(value), PureWindowsPath(value)) if p.is_absolute() or value.startswith('~')), value)
+    if isinstance(value, Mapping):
+        return {k: without_folders(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [without_folders(v) for v in value]
+    if isinstance(value, PurePath):
+        value = str(value)
+    if not isinstance(value, str):
+        return value
+    return next(
+        (p.name for p in (PurePosixPath(value), PureWindowsPath(value)) if p.is_absolute() or value.startswith("~")),
+        value,
+    )
 
 # %% ../../nbs/437_training.model_card.ipynb #f2b84043
-WAYS = dict(text_to_image='text → picture', image_to_text='picture → text')
+WAYS = dict(text_to_image="text → picture", image_to_text="picture → text")
+
 
 def recall_table(
-    rows:Mapping[str,Mapping[str,float]] # language → metric → value in [0, 1]
-)->str:
+    rows: Mapping[str, Mapping[str, float]],  # language → metric → value in [0, 1]
+) -> str:
     "Recalls both ways as a Markdown table, in %"
-    names = [f'{way}_R@{k}' for way in WAYS for k in (1,5,10)]
-    head = ['language', *(f'{WAYS[n[:13]]} {n[14:]}' for n in names), 'mean']
-    lines = [[l, *(f'{100*r[n]:.1f}' for n in names), f'{100*r["mean_recall"]:.1f}'] for l,r in rows.items()]
-    return '\n'.join('| '+' | '.join(cells)+' |' for cells in [head, ['---']+['---:']*(len(names)+1), *lines])
+    names = [f"{way}_R@{k}" for way in WAYS for k in (1, 5, 10)]
+    head = ["language", *(f"{WAYS[n[:13]]} {n[14:]}" for n in names), "mean"]
+    lines = [[l, *(f"{100 * r[n]:.1f}" for n in names), f"{100 * r['mean_recall']:.1f}"] for l, r in rows.items()]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in [head, ["---"] + ["---:"] * (len(names) + 1), *lines])
+
 
 def recall_results(
-    results:Sequence[Mapping] # 'about' and 'rows', as `Results.to_json` keeps them
-)->list[EvalResult]:
+    results: Sequence[Mapping],  # 'about' and 'rows', as `Results.to_json` keeps them
+) -> list[EvalResult]:
     "R@1 both ways, a language and corpus at a time, as the hub lists it"
-    return [EvalResult('feature-extraction', dataset_type=r['about']['corpus'], dataset_name=r['about']['corpus'], dataset_config=language, dataset_split=r['about']['split'],
-                       task_name='Image-text retrieval', metric_type='recall', metric_name=f'{told} R@1', metric_value=round(row[f'{way}_R@1'], 4))
-            for r in results for language,row in r['rows'].items() for way,told in WAYS.items()]
+    return [
+        EvalResult(
+            "feature-extraction",
+            dataset_type=r["about"]["corpus"],
+            dataset_name=r["about"]["corpus"],
+            dataset_config=language,
+            dataset_split=r["about"]["split"],
+            task_name="Image-text retrieval",
+            metric_type="recall",
+            metric_name=f"{told} R@1",
+            metric_value=round(row[f"{way}_R@1"], 4),
+        )
+        for r in results
+        for language, row in r["rows"].items()
+        for way, told in WAYS.items()
+    ]
 
 # %% ../../nbs/437_training.model_card.ipynb #53bbcc99
 def inline(
-    value # of any kind
-)->str:
+    value,  # of any kind
+) -> str:
     "A value as one cell of a Markdown table"
-    return ' '.join(str(value).split()).replace('|', r'\|')
+    return " ".join(str(value).split()).replace("|", r"\|")
+
 
 def training_table(
-    config:Mapping # as in `config.json`
-)->str:
+    config: Mapping,  # as in `config.json`
+) -> str:
     "Where a model comes from, a line a fact"
-    t,b,counts = config['training'],config['backbone'],lambda d: ', '.join(f'{k}: {v:,}' if isinstance(v, int) else f'{k}: {v}' for k,v in d.items())
-    origin = f', {b["published"]["pretrained"]}: {b["published"]["hub"]} at revision {b["published"]["revision"]}, {b["published"]["licence"]}' if b['published'] else ', in this repository'
-    rows = {'method': f'{config["method"]}, preset {t.get("preset", "not known")}', 'changed settings': counts(t.get('changes') or {}),
-            'frozen towers': f'{b["name"] or b["tower"]} ({b["tower"]}{origin}), fingerprint {b["fingerprint"]}',
-            'parameters': f'{config["parameters"]:,} trained, {b["parameters"]:,} frozen',
-            'stages, steps': counts(t.get('stages') or {}), 'data': t.get('trained_on') or t.get('corpus'), 'checksum of the data': t.get('corpus_checksum'),
-            'pairs': counts(t.get('pairs') or {}), 'seed': t.get('seed'), 'CPU time': f'{t["cpu_s"]:,} s' if t.get('cpu_s') else None, 'versions': counts(t.get('versions') or {})}
-    return '\n'.join(['| | |', '|---|---|', *(f'| {k} | {inline(v)} |' for k,v in rows.items() if v not in (None, ''))])
+    t, b, counts = (
+        config["training"],
+        config["backbone"],
+        lambda d: ", ".join(f"{k}: {v:,}" if isinstance(v, int) else f"{k}: {v}" for k, v in d.items()),
+    )
+    origin = (
+        f", {b['published']['pretrained']}: {b['published']['hub']} at revision {b['published']['revision']}, {b['published']['licence']}"
+        if b["published"]
+        else ", in this repository"
+    )
+    rows = {
+        "method": f"{config['method']}, preset {t.get('preset', 'not known')}",
+        "changed settings": counts(t.get("changes") or {}),
+        "frozen towers": f"{b['name'] or b['tower']} ({b['tower']}{origin}), fingerprint {b['fingerprint']}",
+        "parameters": f"{config['parameters']:,} trained, {b['parameters']:,} frozen",
+        "stages, steps": counts(t.get("stages") or {}),
+        "data": t.get("trained_on") or t.get("corpus"),
+        "checksum of the data": t.get("corpus_checksum"),
+        "pairs": counts(t.get("pairs") or {}),
+        "seed": t.get("seed"),
+        "CPU time": f"{t['cpu_s']:,} s" if t.get("cpu_s") else None,
+        "versions": counts(t.get("versions") or {}),
+    }
+    return "\n".join(
+        ["| | |", "|---|---|", *(f"| {k} | {inline(v)} |" for k, v in rows.items() if v not in (None, ""))]
+    )
 
 # %% ../../nbs/437_training.model_card.ipynb #c2b65c8a
-TEMPLATE = files('dasd_lab')/'training/model_card.md' # of Jinja, as the hub's own
+TEMPLATE = files("dasd_lab") / "training/model_card.md"  # of Jinja, as the hub's own
+
 
 def card_header(
-    name:str,                 # of the model
-    config:Mapping,           # as in `config.json`
-    results:Sequence[Mapping]=(), # 'about' and 'rows' of each evaluation
-    license:str|None=None     # the hub's word, such as apache-2.0
-)->ModelCardData:
+    name: str,  # of the model
+    config: Mapping,  # as in `config.json`
+    results: Sequence[Mapping] = (),  # 'about' and 'rows' of each evaluation
+    license: str | None = None,  # the hub's word, such as apache-2.0
+) -> ModelCardData:
     "What the hub reads"
-    published = config['backbone']['published']
-    return ModelCardData(language=[*config['languages'], config['backbone']['source_language']], license=license, library_name='dasd_lab', pipeline_tag='feature-extraction',
-        tags=['image-text-retrieval','cross-lingual','clip','adapters',config['method'],'model_hub_mixin'], metrics=['recall'] if results else None,
-        base_model=published['hub'] if published else None, **dict(model_name=name, eval_results=recall_results(results)) if results else {})
+    published = config["backbone"]["published"]
+    return ModelCardData(
+        language=[*config["languages"], config["backbone"]["source_language"]],
+        license=license,
+        library_name="dasd_lab",
+        pipeline_tag="feature-extraction",
+        tags=["image-text-retrieval", "cross-lingual", "clip", "adapters", config["method"], "model_hub_mixin"],
+        metrics=["recall"] if results else None,
+        base_model=published["hub"] if published else None,
+        **dict(model_name=name, eval_results=recall_results(results)) if results else {},
+    )
+
 
 def model_card(
-    name:str,                 # of the model
-    config:Mapping,           # as in `config.json`
-    results:Sequence[Mapping]=(), # 'about' and 'rows' of each evaluation, as `Results.to_json` keeps them
-    license:str|None=None     # the hub's word, such as apache-2.0
-)->ModelCard:
+    name: str,  # of the model
+    config: Mapping,  # as in `config.json`
+    results: Sequence[Mapping] = (),  # 'about' and 'rows' of each evaluation, as `Results.to_json` keeps them
+    license: str | None = None,  # the hub's word, such as apache-2.0
+) -> ModelCard:
     "The README.md of a published model"
-    def about(a): return (f'{a["n_visuals"]:,} pictures of {a["corpus"]} ({a["split"]}), {max(a["n_captions"].values()):,} {a["origin"] or "all"} captions a language, in %: how often the right picture of a caption, '
-                          'or a right caption of a picture, is among the first 1, 5 or 10 of them all; equal scores count against it.')
-    recalls = '\n\n'.join(f'\n{about(r["about"])}\n\n{recall_table(r["rows"])}' for r in results) or '\nNot measured.'
-    licence = f'{license}.' if license else 'The owner has not stated one: ask before you use it.'
-    return ModelCard.from_template(card_header(name, config, results, license), template_path=TEMPLATE, name=name, method=config['method'], languages=', '.join(config['languages']), source=config['backbone']['source_language'],
-        first=config['languages'][0], width=config['backbone']['embed_dim'], context=config['backbone']['context_length'], recalls=recalls, training=training_table(config),
-        licence=licence+(f' The run says: {stated}' if (stated := config['training'].get('licence')) else ''))
+
+    def about(a):
+        return f"{a['n_visuals']:,} pictures of {a['corpus']} ({a['split']}), {max(a['n_captions'].values()):,} {a['origin'] or 'all'} captions a language, in %: how often the right picture of a caption, or a right caption of a picture, is among the first 1, 5 or 10 of them all; equal scores count against it."
+
+    recalls = "\n\n".join(f"\n{about(r['about'])}\n\n{recall_table(r['rows'])}" for r in results) or "\nNot measured."
+    licence = f"{license}." if license else "The owner has not stated one: ask before you use it."
+    return ModelCard.from_template(
+        card_header(name, config, results, license),
+        template_path=TEMPLATE,
+        name=name,
+        method=config["method"],
+        languages=", ".join(config["languages"]),
+        source=config["backbone"]["source_language"],
+        first=config["languages"][0],
+        width=config["backbone"]["embed_dim"],
+        context=config["backbone"]["context_length"],
+        recalls=recalls,
+        training=training_table(config),
+        licence=licence + (f" The run says: {stated}" if (stated := config["training"].get("licence")) else ""),
+    )

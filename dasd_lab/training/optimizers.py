@@ -8,10 +8,10 @@ __all__ = ['BertAdam', 'make_optimizers', 'set_rate', 'gradients', 'gradient_nor
 
 # %% ../../nbs/411_training.optimizers.ipynb #e1fc4bd3
 from collections import defaultdict
-from collections.abc import Iterable,Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
-from torch import Tensor,nn
+from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
 from torch.optim import Optimizer
 
@@ -21,123 +21,180 @@ from .stages import Stage
 # %% ../../nbs/411_training.optimizers.ipynb #096b409a
 class BertAdam(Optimizer):
     "Adam without bias correction, each tensor's gradient clipped, decay apart from the gradient"
-    def __init__(self,
-        params,                # parameters or groups
-        lr:float=1e-3,         # learning rate; set anew before each step
-        betas:tuple=(.9,.98),  # of the two averages
-        eps:float=1e-6,        # added to the root
-        weight_decay:float=0., # times the learning rate
-        max_norm:float=1.      # of one tensor's gradient
-    ): super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, max_norm=max_norm))
+
+    def __init__(
+        self,
+        params,  # parameters or groups
+        lr: float = 1e-3,  # learning rate; set anew before each step
+        betas: tuple = (0.9, 0.98),  # of the two averages
+        eps: float = 1e-6,  # added to the root
+        weight_decay: float = 0.0,  # times the learning rate
+        max_norm: float = 1.0,  # of one tensor's gradient
+    ):
+        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, max_norm=max_norm))
 
     @torch.no_grad()
     def step(self, closure=None):
         "One step for every parameter that has a gradient"
-        fault = getattr(self, 'found_inf', None); sound = 1. if fault is None else 1-fault # 0: everything stays as it is
+        fault = getattr(self, "found_inf", None)
+        sound = 1.0 if fault is None else 1 - fault  # 0: everything stays as it is
         for g in self.param_groups:
-            (b1,b2),eps = g['betas'],g['eps']
-            for p in g['params']:
-                if p.grad is None: continue
+            (b1, b2), eps = g["betas"], g["eps"]
+            for p in g["params"]:
+                if p.grad is None:
+                    continue
                 s = self.state[p]
-                if not s: s.update(m=torch.zeros_like(p), v=torch.zeros_like(p))
-                grad = p.grad*(g['max_norm']/(p.grad.norm()+1e-6)).clamp(max=1.)
-                if fault is not None: grad = grad.nan_to_num()
-                s['m'].lerp_(grad, (1-b1)*sound); s['v'].lerp_(grad.square(), (1-b2)*sound)
-                p.sub_(g['lr']*sound*(s['m']/(s['v'].sqrt()+eps)+g['weight_decay']*p))
+                if not s:
+                    s.update(m=torch.zeros_like(p), v=torch.zeros_like(p))
+                grad = p.grad * (g["max_norm"] / (p.grad.norm() + 1e-6)).clamp(max=1.0)
+                if fault is not None:
+                    grad = grad.nan_to_num()
+                s["m"].lerp_(grad, (1 - b1) * sound)
+                s["v"].lerp_(grad.square(), (1 - b2) * sound)
+                p.sub_(g["lr"] * sound * (s["m"] / (s["v"].sqrt() + eps) + g["weight_decay"] * p))
 
 # %% ../../nbs/411_training.optimizers.ipynb #8c12ab23
 def make_optimizers(
-    method:nn.Module, # its open parameters are trained
-    stage:Stage       # names the optimizer, and what is lazy
-)->list[Optimizer]:   # one, or two where some rows are lazy
+    method: nn.Module,  # its open parameters are trained
+    stage: Stage,  # names the optimizer, and what is lazy
+) -> list[Optimizer]:  # one, or two where some rows are lazy
     "The stage's optimizers over the parts it trains; the critic has its own (in the authors' code it is in both)"
-    named = [(n,p) for n,p in method.named_parameters() if p.requires_grad and ('critic' in stage.trains or not n.startswith('critic.'))]
-    inside = lambda name, part: name==part or name.startswith(f'{part}.')
-    if lost := [part for part in stage.rates if not any(inside(n, part) for n,_ in named)]: raise LabError(f'a learning rate for {lost[0]!r}', f'parts that stage {stage.name!r} trains: {list(stage.trains)}', 'Correct `rates`.')
-    rate = lambda name: next((stage.rates[part] for part in sorted(stage.rates, key=len, reverse=True) if inside(name, part)), 1.)
-    lazy,groups = _lazy_rows(method, stage, [n for n,_ in named]),defaultdict(list)
-    for n,p in named:
-        if n not in lazy: groups[rate(n), stage.optimizer=='adam' or 'bias' in n or stage.optimizer=='adamw' and 'norm' in n.lower()].append(p)
-    groups = [dict(params=ps, rate=r, weight_decay=0. if bare else stage.weight_decay) for (r,bare),ps in groups.items()]
-    rows = [dict(params=[p], rate=rate(n)) for n,p in named if n in lazy]
-    kinds = dict(adam=lambda: torch.optim.Adam(groups, lr=stage.learning_rate, fused=True), bert_adam=lambda: BertAdam(groups, lr=stage.learning_rate),
-                 adamw=lambda: torch.optim.AdamW(groups, lr=stage.learning_rate, betas=(.9,.98), eps=1e-8, fused=True))
+    named = [
+        (n, p)
+        for n, p in method.named_parameters()
+        if p.requires_grad and ("critic" in stage.trains or not n.startswith("critic."))
+    ]
+    inside = lambda name, part: name == part or name.startswith(f"{part}.")
+    if lost := [part for part in stage.rates if not any(inside(n, part) for n, _ in named)]:
+        raise LabError(
+            f"a learning rate for {lost[0]!r}",
+            f"parts that stage {stage.name!r} trains: {list(stage.trains)}",
+            "Correct `rates`.",
+        )
+    rate = lambda name: next(
+        (stage.rates[part] for part in sorted(stage.rates, key=len, reverse=True) if inside(name, part)), 1.0
+    )
+    lazy, groups = _lazy_rows(method, stage, [n for n, _ in named]), defaultdict(list)
+    for n, p in named:
+        if n not in lazy:
+            groups[
+                rate(n), stage.optimizer == "adam" or "bias" in n or stage.optimizer == "adamw" and "norm" in n.lower()
+            ].append(p)
+    groups = [
+        dict(params=ps, rate=r, weight_decay=0.0 if bare else stage.weight_decay) for (r, bare), ps in groups.items()
+    ]
+    rows = [dict(params=[p], rate=rate(n)) for n, p in named if n in lazy]
+    kinds = dict(
+        adam=lambda: torch.optim.Adam(groups, lr=stage.learning_rate, fused=True),
+        bert_adam=lambda: BertAdam(groups, lr=stage.learning_rate),
+        adamw=lambda: torch.optim.AdamW(groups, lr=stage.learning_rate, betas=(0.9, 0.98), eps=1e-8, fused=True),
+    )
     found = [kinds[stage.optimizer]()] if groups else []
-    return found+([torch.optim.SparseAdam(rows, lr=stage.learning_rate)] if rows else [])
+    return found + ([torch.optim.SparseAdam(rows, lr=stage.learning_rate)] if rows else [])
 
-def _lazy_rows(method:nn.Module, stage:Stage, open_names:Sequence[str])->set[str]:
+
+def _lazy_rows(method: nn.Module, stage: Stage, open_names: Sequence[str]) -> set[str]:
     "Names of the weights whose rows are lazy; their gradients hold touched rows alone"
-    for name,m in method.named_modules():
-        if isinstance(m, nn.Embedding): m.sparse = name in stage.lazy
-    found = {f'{part}.weight' for part in stage.lazy}
-    if wrong := [part for part in stage.lazy if f'{part}.weight' not in open_names or not isinstance(method.get_submodule(part), nn.Embedding)]:
-        raise LabError(f'lazy rows of {wrong[0]!r}', f'an embedding that stage {stage.name!r} trains', 'Correct `lazy`.')
-    if found and stage.optimizer!='adam': raise LabError(f'lazy rows with {stage.optimizer!r}', "the optimizer 'adam'", 'Leave `lazy` empty, or take adam.')
+    for name, m in method.named_modules():
+        if isinstance(m, nn.Embedding):
+            m.sparse = name in stage.lazy
+    found = {f"{part}.weight" for part in stage.lazy}
+    if wrong := [
+        part
+        for part in stage.lazy
+        if f"{part}.weight" not in open_names or not isinstance(method.get_submodule(part), nn.Embedding)
+    ]:
+        raise LabError(
+            f"lazy rows of {wrong[0]!r}", f"an embedding that stage {stage.name!r} trains", "Correct `lazy`."
+        )
+    if found and stage.optimizer != "adam":
+        raise LabError(
+            f"lazy rows with {stage.optimizer!r}", "the optimizer 'adam'", "Leave `lazy` empty, or take adam."
+        )
     return found
 
+
 def set_rate(
-    optimizers:Iterable[Optimizer], # of the stage
-    rate:float                      # of this step
-)->None:
+    optimizers: Iterable[Optimizer],  # of the stage
+    rate: float,  # of this step
+) -> None:
     "The learning rate of a step, each part's own multiple of it"
     for o in optimizers:
-        for g in o.param_groups: g['lr'] = rate*g['rate']
+        for g in o.param_groups:
+            g["lr"] = rate * g["rate"]
 
 # %% ../../nbs/411_training.optimizers.ipynb #60224106
 def gradients(
-    optimizers:Iterable[Optimizer] # after a backward pass
-)->list[Tensor]:                   # of lazy rows, those that were read
+    optimizers: Iterable[Optimizer],  # after a backward pass
+) -> list[Tensor]:  # of lazy rows, those that were read
     "The gradients that a step would use"
-    found = [p.grad for o in optimizers for g in o.param_groups for p in g['params'] if p.grad is not None]
+    found = [p.grad for o in optimizers for g in o.param_groups for p in g["params"] if p.grad is not None]
     return [g.coalesce().values() if g.is_sparse else g for g in found]
 
+
 def gradient_norm(
-    optimizers:Iterable[Optimizer],     # after a backward pass
-    limit:float|None=None               # scale the gradients down to it; None: leave them
-)->Tensor:                              # scalar, before they were scaled
+    optimizers: Iterable[Optimizer],  # after a backward pass
+    limit: float | None = None,  # scale the gradients down to it; None: leave them
+) -> Tensor:  # scalar, before they were scaled
     "The Euclidean norm over all gradients"
     norm = get_total_norm(gradients(optimizers)).detach()
     if limit is not None:
         for o in optimizers:
             for g in o.param_groups:
-                for p in g['params']:
-                    if p.grad is not None: p.grad.mul_((limit/(norm+1e-6)).clamp(max=1.))
+                for p in g["params"]:
+                    if p.grad is not None:
+                        p.grad.mul_((limit / (norm + 1e-6)).clamp(max=1.0))
     return norm
 
+
 def norm_by_part(
-    method:nn.Module # after a backward pass
-)->dict[str,Tensor]: # part, such as 'adapters' → scalar
+    method: nn.Module,  # after a backward pass
+) -> dict[str, Tensor]:  # part, such as 'adapters' → scalar
     "The norm of the gradients of each part"
     found = defaultdict(list)
-    for n,p in method.named_parameters():
-        if p.requires_grad and p.grad is not None and not n.startswith('critic.'): found[n.split('.')[0]].append(p.grad.coalesce().values() if p.grad.is_sparse else p.grad)
-    return {part: get_total_norm(gs).detach() for part,gs in found.items()}
+    for n, p in method.named_parameters():
+        if p.requires_grad and p.grad is not None and not n.startswith("critic."):
+            found[n.split(".")[0]].append(p.grad.coalesce().values() if p.grad.is_sparse else p.grad)
+    return {part: get_total_norm(gs).detach() for part, gs in found.items()}
 
 # %% ../../nbs/411_training.optimizers.ipynb #3e249d05
 def step_unless(
-    optimizers:Iterable[Optimizer], # after a backward pass
-    fault:Tensor                    # scalar, bool: something is wrong with this step
-)->None:
+    optimizers: Iterable[Optimizer],  # after a backward pass
+    fault: Tensor,  # scalar, bool: something is wrong with this step
+) -> None:
     "Step, or leave everything as it is"
     for o in optimizers:
-        if o.defaults.get('fused') or isinstance(o, BertAdam): o.grad_scale,o.found_inf = None,fault.float(); o.step()
-        elif not fault: o.step()
+        if o.defaults.get("fused") or isinstance(o, BertAdam):
+            o.grad_scale, o.found_inf = None, fault.float()
+            o.step()
+        elif not fault:
+            o.step()
 
 # %% ../../nbs/411_training.optimizers.ipynb #b3aa98d2
 def optimizer_tensors(
-    optimizers:Sequence[Optimizer] # of a stage and its critic
-)->dict[str,Tensor]:               # 'optimizer.parameter.name' → tensor
+    optimizers: Sequence[Optimizer],  # of a stage and its critic
+) -> dict[str, Tensor]:  # 'optimizer.parameter.name' → tensor
     "The states of optimizers as named tensors"
-    return {f'{o}.{i}.{k}': torch.as_tensor(v) for o,opt in enumerate(optimizers) for i,s in opt.state_dict()['state'].items() for k,v in s.items()}
+    return {
+        f"{o}.{i}.{k}": torch.as_tensor(v)
+        for o, opt in enumerate(optimizers)
+        for i, s in opt.state_dict()["state"].items()
+        for k, v in s.items()
+    }
+
 
 def restore_optimizers(
-    optimizers:Sequence[Optimizer], # as they were made for the stage
-    tensors:dict[str,Tensor]        # from `optimizer_tensors`
-)->None:
+    optimizers: Sequence[Optimizer],  # as they were made for the stage
+    tensors: dict[str, Tensor],  # from `optimizer_tensors`
+) -> None:
     "The states back in their places"
-    for o,opt in enumerate(optimizers):
-        state = opt.state_dict(); state['state'] = {}
-        for name,v in tensors.items():
-            which,i,k = name.split('.', 2)
-            if int(which)==o: state['state'].setdefault(int(i), {})[k] = int(v) if k=='step' and isinstance(opt, torch.optim.SparseAdam) else v
+    for o, opt in enumerate(optimizers):
+        state = opt.state_dict()
+        state["state"] = {}
+        for name, v in tensors.items():
+            which, i, k = name.split(".", 2)
+            if int(which) == o:
+                state["state"].setdefault(int(i), {})[k] = (
+                    int(v) if k == "step" and isinstance(opt, torch.optim.SparseAdam) else v
+                )
         opt.load_state_dict(state)

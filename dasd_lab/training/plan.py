@@ -15,268 +15,468 @@ from pathlib import Path
 
 import torch
 
-from ..backbone.weights import find_weights
 from ..backbone.tokens import train_tokenizer
-from ..backbone.towers import Backbone,build_clip
-from ..contracts import LabError,RetrievalMethod,method_class
+from ..backbone.towers import Backbone, build_clip
+from ..backbone.weights import find_weights
+from ..contracts import LabError, RetrievalMethod, method_class
 from ..corpora.cards import what_to_get
-from ..corpora.catalog import BUILT_IN,corpus_named,data_root,list_corpora
+from ..corpora.catalog import BUILT_IN, corpus_named, data_root, list_corpora
 from ..corpora.published import PublishedCorpus
-from ..presets import load_preset,provenance,settings,vary
-from .counting import PAPER,TowerSizes,free_bytes,frozen_parameters,idle_parameters,memory_bytes,method_shapes,parameters_by_part,tower_config,tower_sizes
-from .recipes import BackboneChoice,columns_of,finetuning_of,needs_pictures,published_backbone,scaled_stages
+from ..presets import load_preset, provenance, settings, vary
+from dasd_lab.training.counting import (
+    PAPER,
+    TowerSizes,
+    free_bytes,
+    frozen_parameters,
+    idle_parameters,
+    memory_bytes,
+    method_shapes,
+    parameters_by_part,
+    tower_config,
+    tower_sizes,
+)
 from .optimizers import make_optimizers
-from .stages import Stage,set_trainable
-from .steps import CriticTurn,train_step
-from .vocabularies import VectorsChoice,WordVectorsChoice,planned_ids
+from dasd_lab.training.recipes import (
+    BackboneChoice,
+    columns_of,
+    finetuning_of,
+    needs_pictures,
+    published_backbone,
+    scaled_stages,
+)
+from .stages import Stage, set_trainable
+from .steps import CriticTurn, train_step
+from .vocabularies import VectorsChoice, WordVectorsChoice, planned_ids
 
 # %% ../../nbs/46_training.plan.ipynb #39dd9099
 @dataclass(frozen=True)
 class Need:
     "One thing that a preset needs"
-    what:str         # in words
-    found:bool       # is it there?
-    detail:str       # what was found, or what is missing
-    next_step:str='' # what to do about it
+
+    what: str  # in words
+    found: bool  # is it there?
+    detail: str  # what was found, or what is missing
+    next_step: str = ""  # what to do about it
+
 
 def corpus_need(
-    name:str,                # as the preset has it
-    languages:Sequence[str], # targets
-    purpose:str              # what for
-)->Need:
+    name: str,  # as the preset has it
+    languages: Sequence[str],  # targets
+    purpose: str,  # what for
+) -> Need:
     "Whether a corpus is there, and how many training captions it has"
-    what = f'corpus {name}, {purpose}'
-    if name in BUILT_IN and not any((data_root()/name).glob('**/manifest.json')): return Need(what, False, 'the lab can build it, and has not', 'Type `dasd-lab corpus build`; a training builds it as well.')
+    what = f"corpus {name}, {purpose}"
+    if name in BUILT_IN and not any((data_root() / name).glob("**/manifest.json")):
+        return Need(
+            what,
+            False,
+            "the lab can build it, and has not",
+            "Type `dasd-lab corpus build`; a training builds it as well.",
+        )
     try:
-        corpus = corpus_named(name); remark = ''
+        corpus = corpus_named(name)
+        remark = ""
         if isinstance(corpus, PublishedCorpus):
-            if people := [l for l in languages if corpus.mt_file('train', l) is None and l in corpus.published['train'].captions]:
+            if people := [
+                l for l in languages if corpus.mt_file("train", l) is None and l in corpus.published["train"].captions
+            ]:
                 remark = f"No machine translations into {', '.join(people)}: people's captions are trained on. The paper's runs take machine translations, {corpus.mt_folder}/train.{people[0]}.txt, a line a caption of captions('train', {corpus.source!r}, 'human')."
-            if lines := what_to_get(corpus, 'train', languages): return Need(what, False, f'not everything is in {corpus.root}', '\n'.join([*lines, *[remark]*bool(remark)]))
-        corpus.check('train', *languages)
-        counts = {l: Counter(c.origin for c in corpus.captions('train', l)) for l in ('en', *languages)}
-        pictures = len(corpus.visuals('train'))
-    except LabError as e: return Need(what, False, e.given, f'Expected {e.expected}. {e.next_step}')
-    return Need(what, True, f'{"registered" if name in list_corpora() else "a folder"}, {pictures:,} training pictures, captions: '+', '.join(f'{l} {n:,} {o}' for l,c in counts.items() for o,n in c.items()), remark)
+            if lines := what_to_get(corpus, "train", languages):
+                return Need(
+                    what, False, f"not everything is in {corpus.root}", "\n".join([*lines, *[remark] * bool(remark)])
+                )
+        corpus.check("train", *languages)
+        counts = {l: Counter(c.origin for c in corpus.captions("train", l)) for l in ("en", *languages)}
+        pictures = len(corpus.visuals("train"))
+    except LabError as e:
+        return Need(what, False, e.given, f"Expected {e.expected}. {e.next_step}")
+    return Need(
+        what,
+        True,
+        f"{'registered' if name in list_corpora() else 'a folder'}, {pictures:,} training pictures, captions: "
+        + ", ".join(f"{l} {n:,} {o}" for l, c in counts.items() for o, n in c.items()),
+        remark,
+    )
+
 
 def descriptions_need(
-    name:str # of a corpus, as the preset has it
-)->Need:
+    name: str,  # of a corpus, as the preset has it
+) -> Need:
     "Who described the training pictures"
-    what,step = f'descriptions of {name}',f'Type `dasd-lab describe {name} --split train --captioner MODEL`.'
-    if name in BUILT_IN: return Need(what, True, "the lab's own detector makes them when they are asked for")
-    try: by = corpus_named(name).captioner('train')
-    except (LabError,OSError): return Need(what, False, 'the corpus is not there', f'Get it first. {step}')
-    return Need(what, bool(by), f'by {by["captioner"]}' if by else 'nobody described the training pictures', '' if by else step)
+    what, step = f"descriptions of {name}", f"Type `dasd-lab describe {name} --split train --captioner MODEL`."
+    if name in BUILT_IN:
+        return Need(what, True, "the lab's own detector makes them when they are asked for")
+    try:
+        by = corpus_named(name).captioner("train")
+    except (LabError, OSError):
+        return Need(what, False, "the corpus is not there", f"Get it first. {step}")
+    return Need(
+        what, bool(by), f"by {by['captioner']}" if by else "nobody described the training pictures", "" if by else step
+    )
+
 
 def backbone_need(
-    preset:dict # 'backbone' or 'source_model'
-)->Need:
+    preset: dict,  # 'backbone' or 'source_model'
+) -> Need:
     "Whether the tower that a preset asks for is there"
-    if preset.get('source_model'): return Need(f'source model {preset["source_model"]}', True, 'trained here first, from nothing')
-    asked = settings(BackboneChoice, preset.get('backbone') or {}, 'backbone')
-    what = f'backbone {asked.folder}' if asked.folder else f'open_clip {asked.open_clip}, weights {asked.pretrained}'
-    try: published_backbone(asked)
-    except LabError as e: return Need(what, False, e.given, f'Expected {e.expected}. {e.next_step}')
-    return Need(what, True, 'read and verified')
+    if preset.get("source_model"):
+        return Need(f"source model {preset['source_model']}", True, "trained here first, from nothing")
+    asked = settings(BackboneChoice, preset.get("backbone") or {}, "backbone")
+    what = f"backbone {asked.folder}" if asked.folder else f"open_clip {asked.open_clip}, weights {asked.pretrained}"
+    try:
+        published_backbone(asked)
+    except LabError as e:
+        return Need(what, False, e.given, f"Expected {e.expected}. {e.next_step}")
+    return Need(what, True, "read and verified")
+
 
 def vectors_need(
-    preset:dict # 'token_vectors', 'word_vectors' or 'vocab_size'
-)->Need:
+    preset: dict,  # 'token_vectors', 'word_vectors' or 'vocab_size'
+) -> Need:
     "Whether the vectors that a preset starts from are there"
-    if preset.get('word_vectors') is not None:
-        asked = settings(WordVectorsChoice, preset['word_vectors'], 'word_vectors'); gone = [f'{l}: {p}' for l,p in asked.files.items() if not Path(p).is_file()]; lacking = [l for l in ('en',*preset['languages']) if l not in asked.files]
-        if asked.kind not in ('vec','bin'): return Need('word vectors', True, f'learnt from the captions ({asked.kind}), {asked.dim} numbers a word')
-        what = f'word vectors of {1+len({*preset["languages"]}-{"en"})} languages'
-        if not gone and not lacking: return Need(what, True, 'the files are there')
-        return Need(what, False, '; '.join([*(f'no file for {l}' for l in lacking), *(f'not there: {g}' for g in gone)]), "FastText's crawl vectors, cc.LANGUAGE.300: put their paths into `word_vectors.files`.")
-    if not preset.get('token_vectors'): return Need('tokenizer', True, f'learnt from the captions, at most {preset["vocab_size"]:,} pieces')
-    asked = settings(VectorsChoice, preset['token_vectors'], 'token_vectors'); what = f'token vectors {asked.weights}, {asked.n_tokens:,}'
-    try: find_weights(asked.weights)
-    except LabError as e: return Need(what, False, e.given, f'Expected {e.expected}. {e.next_step}')
-    return Need(what, True, 'there and verified')
+    if preset.get("word_vectors") is not None:
+        asked = settings(WordVectorsChoice, preset["word_vectors"], "word_vectors")
+        gone = [f"{l}: {p}" for l, p in asked.files.items() if not Path(p).is_file()]
+        lacking = [l for l in ("en", *preset["languages"]) if l not in asked.files]
+        if asked.kind not in ("vec", "bin"):
+            return Need("word vectors", True, f"learnt from the captions ({asked.kind}), {asked.dim} numbers a word")
+        what = f"word vectors of {1 + len({*preset['languages']} - {'en'})} languages"
+        if not gone and not lacking:
+            return Need(what, True, "the files are there")
+        return Need(
+            what,
+            False,
+            "; ".join([*(f"no file for {l}" for l in lacking), *(f"not there: {g}" for g in gone)]),
+            "FastText's crawl vectors, cc.LANGUAGE.300: put their paths into `word_vectors.files`.",
+        )
+    if not preset.get("token_vectors"):
+        return Need("tokenizer", True, f"learnt from the captions, at most {preset['vocab_size']:,} pieces")
+    asked = settings(VectorsChoice, preset["token_vectors"], "token_vectors")
+    what = f"token vectors {asked.weights}, {asked.n_tokens:,}"
+    try:
+        find_weights(asked.weights)
+    except LabError as e:
+        return Need(what, False, e.given, f"Expected {e.expected}. {e.next_step}")
+    return Need(what, True, "there and verified")
 
 # %% ../../nbs/46_training.plan.ipynb #8d2338ef
 def random_method(
-    preset:dict,             # any
-    languages:Sequence[str], # targets
-    model_cfg:dict           # the towers
-)->RetrievalMethod:
+    preset: dict,  # any
+    languages: Sequence[str],  # targets
+    model_cfg: dict,  # the towers
+) -> RetrievalMethod:
     "The method at its real size on random weights, with a picture tower of one small layer"
-    words = train_tokenizer(['a b c']*3, 40)
+    words = train_tokenizer(["a b c"] * 3, 40)
     small = model_cfg | dict(vision_cfg=dict(image_size=32, patch_size=16, width=64, head_width=64, layers=1))
-    cls = method_class(preset['method'])
-    return cls(settings(cls.config_class, preset['config'] | dict(languages=list(languages)), 'config'), Backbone(build_clip(small), words, small), planned_ids(preset, 1+len(languages)))
+    cls = method_class(preset["method"])
+    return cls(
+        settings(cls.config_class, preset["config"] | dict(languages=list(languages)), "config"),
+        Backbone(build_clip(small), words, small),
+        planned_ids(preset, 1 + len(languages)),
+    )
+
 
 def random_columns(
-    method:RetrievalMethod, # what it reads decides
-    b:int,                  # rows
-    tokens:int=20,          # of a caption
-    told:int=60,            # of a description
-    places:int=50,          # of a picture: a grid of 7 × 7 and the whole
-    captions:int=1          # of a picture and language, for a method that reads all languages at once
-)->dict[str,torch.Tensor]:  # of `contracts.COLUMNS`
+    method: RetrievalMethod,  # what it reads decides
+    b: int,  # rows
+    tokens: int = 20,  # of a caption
+    told: int = 60,  # of a description
+    places: int = 50,  # of a picture: a grid of 7 × 7 and the whole
+    captions: int = 1,  # of a picture and language, for a method that reads all languages at once
+) -> dict[str, torch.Tensor]:  # of `contracts.COLUMNS`
     "Columns of a batch with nothing in them"
-    E,n = method.backbone.embed_dim,min(method.n_tokens, len(method.backbone.text.embedding.weight)); told = min(told, method.context_length, method.backbone.context_length)
-    made = dict(source_features=lambda: torch.randn(b, E), image_features=lambda: torch.randn(b, E), frame_features=lambda: torch.randn(b, 12, E), frame_mask=lambda: torch.ones(b, 12, dtype=torch.bool),
-                visual_tokens=lambda: torch.randn(b, places, E), visual_mask=lambda: torch.ones(b, places, dtype=torch.bool), source_ids=lambda: torch.randint(n, (b,tokens)), source_end=lambda: torch.full((b,), tokens-1),
-                description_ids=lambda: torch.randint(n, (b,told)), description_end=lambda: torch.full((b,), told-1), visual_index=lambda: torch.arange(b),
-                word_ids=lambda: torch.randint(2, method.n_tokens, (b,1+len(method.languages),captions,tokens)), masked_words=lambda: torch.zeros(b, 1+len(method.languages), captions, tokens, dtype=torch.bool))
+    E, n = method.backbone.embed_dim, min(method.n_tokens, len(method.backbone.text.embedding.weight))
+    told = min(told, method.context_length, method.backbone.context_length)
+    made = dict(
+        source_features=lambda: torch.randn(b, E),
+        image_features=lambda: torch.randn(b, E),
+        frame_features=lambda: torch.randn(b, 12, E),
+        frame_mask=lambda: torch.ones(b, 12, dtype=torch.bool),
+        visual_tokens=lambda: torch.randn(b, places, E),
+        visual_mask=lambda: torch.ones(b, places, dtype=torch.bool),
+        source_ids=lambda: torch.randint(n, (b, tokens)),
+        source_end=lambda: torch.full((b,), tokens - 1),
+        description_ids=lambda: torch.randint(n, (b, told)),
+        description_end=lambda: torch.full((b,), told - 1),
+        visual_index=lambda: torch.arange(b),
+        word_ids=lambda: torch.randint(2, method.n_tokens, (b, 1 + len(method.languages), captions, tokens)),
+        masked_words=lambda: torch.zeros(b, 1 + len(method.languages), captions, tokens, dtype=torch.bool),
+    )
     return {k: made[k]() for k in method.reads(method.config)}
 
+
 def random_batch(
-    method:RetrievalMethod, # as `random_method` makes it
-    b:int,                  # rows
-    tokens:int=20           # of every caption
-)->dict:
+    method: RetrievalMethod,  # as `random_method` makes it
+    b: int,  # rows
+    tokens: int = 20,  # of every caption
+) -> dict:
     "A batch of random pieces with what the method reads beside them"
     more = random_columns(method, b, tokens)
-    if 'word_ids' in more: return dict(language='all', done=.5) | more
+    if "word_ids" in more:
+        return dict(language="all", done=0.5) | more
     length = method.pad_length or tokens
-    return dict(language=method.languages[0], ids=torch.randint(method.n_tokens, (b,length)), end_index=torch.full((b,), tokens-1), longest=length) | more
+    return (
+        dict(
+            language=method.languages[0],
+            ids=torch.randint(method.n_tokens, (b, length)),
+            end_index=torch.full((b,), tokens - 1),
+            longest=length,
+        )
+        | more
+    )
+
 
 def step_seconds(
-    method:RetrievalMethod, # as `random_method` makes it
-    stage:Stage,            # its optimizer, parts and terms
-    sizes:tuple[int,int]=(4,12), # batches that are timed
-    tokens:int=20           # of a caption
-)->float:                   # for the stage's own batch size
+    method: RetrievalMethod,  # as `random_method` makes it
+    stage: Stage,  # its optimizer, parts and terms
+    sizes: tuple[int, int] = (4, 12),  # batches that are timed
+    tokens: int = 20,  # of a caption
+) -> float:  # for the stage's own batch size
     "What one step takes on this machine, from steps with small batches"
-    set_trainable(method, (*stage.trains, *(['critic'] if stage.critic else []))); method.train()
-    optimizers,turn = make_optimizers(method, stage),CriticTurn(method.critic, stage.critic) if stage.critic else None
+    set_trainable(method, (*stage.trains, *(["critic"] if stage.critic else [])))
+    method.train()
+    optimizers, turn = make_optimizers(method, stage), CriticTurn(method.critic, stage.critic) if stage.critic else None
+
     def timed(b):
-        batch = random_batch(method, b, tokens); began = time.perf_counter()
+        batch = random_batch(method, b, tokens)
+        began = time.perf_counter()
         train_step(method, stage, optimizers, batch, 1, turn)
-        return time.perf_counter()-began
-    timed(sizes[0]); a,b = (min(timed(n), timed(n)) for n in sizes)
-    each = max(0., (b-a)/(sizes[1]-sizes[0]))
-    return max(a, a+each*(stage.batch_size-sizes[0]))
+        return time.perf_counter() - began
+
+    timed(sizes[0])
+    a, b = (min(timed(n), timed(n)) for n in sizes)
+    each = max(0.0, (b - a) / (sizes[1] - sizes[0]))
+    return max(a, a + each * (stage.batch_size - sizes[0]))
 
 # %% ../../nbs/46_training.plan.ipynb #87732956
 @dataclass(frozen=True)
 class StagePlan:
     "One stage of a plan"
-    name:str              # as in the preset
-    corpus:str            # what it is trained on
-    pictures:bool         # does it compare with pictures?
-    steps:int             # optimizer steps
-    batch_size:int        # B
-    captions:int          # seen in all
-    learning_rate:float   # the highest
-    how:str               # optimizer, schedule, critic
-    terms:dict[str,float] # loss → weight
-    trained:dict[str,int] # part → parameters
-    step_s:float|None=None # measured; None: not known
+
+    name: str  # as in the preset
+    corpus: str  # what it is trained on
+    pictures: bool  # does it compare with pictures?
+    steps: int  # optimizer steps
+    batch_size: int  # B
+    captions: int  # seen in all
+    learning_rate: float  # the highest
+    how: str  # optimizer, schedule, critic
+    terms: dict[str, float]  # loss → weight
+    trained: dict[str, int]  # part → parameters
+    step_s: float | None = None  # measured; None: not known
+
 
 @dataclass(frozen=True)
 class Plan:
     "What a preset would do"
-    preset:str               # its name
-    method:str               # registered
-    languages:tuple[str,...] # targets
-    needs:tuple[Need,...]    # data, backbone, token vectors
-    finetuning:str           # English finetuning in words; '' for none
-    stages:tuple[StagePlan,...] # in order
-    parameters:dict[str,int] # part → of the method
-    frozen:int|None          # of the towers; None: not counted
-    memory:dict[str,int]     # kind → bytes
-    compared:str             # with the paper's count; '' for a preset that repeats no run of it
-    time_not_known:str       # why; '' where it was measured
-    sources:dict[str,str]    # dotted setting → where it is from
+
+    preset: str  # its name
+    method: str  # registered
+    languages: tuple[str, ...]  # targets
+    needs: tuple[Need, ...]  # data, backbone, token vectors
+    finetuning: str  # English finetuning in words; '' for none
+    stages: tuple[StagePlan, ...]  # in order
+    parameters: dict[str, int]  # part → of the method
+    frozen: int | None  # of the towers; None: not counted
+    memory: dict[str, int]  # kind → bytes
+    compared: str  # with the paper's count; '' for a preset that repeats no run of it
+    time_not_known: str  # why; '' where it was measured
+    sources: dict[str, str]  # dotted setting → where it is from
 
     @property
-    def ready(self)->bool: return all(n.found for n in self.needs)                   # is everything there?
+    def ready(self) -> bool:
+        return all(n.found for n in self.needs)  # is everything there?
+
     @property
-    def trained(self)->int: return max(sum(s.trained.values()) for s in self.stages)  # parameters, in the stage that trains most
+    def trained(self) -> int:
+        return max(sum(s.trained.values()) for s in self.stages)  # parameters, in the stage that trains most
+
     @property
-    def seconds(self)->float|None:
+    def seconds(self) -> float | None:
         "The whole training; None: not known"
-        return None if any(s.step_s is None for s in self.stages) else sum(s.steps*s.step_s for s in self.stages)
+        return None if any(s.step_s is None for s in self.stages) else sum(s.steps * s.step_s for s in self.stages)
 
-    def __str__(self): return plan_text(self)
+    def __str__(self):
+        return plan_text(self)
 
 # %% ../../nbs/46_training.plan.ipynb #6174b65b
-def _stage_plan(s:Stage, preset:dict, method:RetrievalMethod, step_s:float|None)->StagePlan:
+def _stage_plan(s: Stage, preset: dict, method: RetrievalMethod, step_s: float | None) -> StagePlan:
     "One stage, with the parameters that are open in it"
-    opened = set_trainable(method, (*s.trains, *(['critic'] if s.critic else [])))
-    critic = f'; critic: its own Adam at {s.critic.learning_rate:g}' if s.critic else ''
-    decay = f', weight decay {s.weight_decay:g}' if s.weight_decay else ''
-    return StagePlan(s.name, (preset.get('stage_corpora') or {}).get(s.name, preset['corpus']), needs_pictures(s), s.steps, s.batch_size, s.steps*s.batch_size*(s.captions*(1+len(method.languages)) if 'word_ids' in columns_of(preset) else 1), s.learning_rate,
-                     f'{s.optimizer}{decay}, warm-up {s.warmup:.0%} of the steps, then {s.schedule}{critic}', {t.called: t.weight for t in s.terms}, parameters_by_part(method, opened), step_s)
+    opened = set_trainable(method, (*s.trains, *(["critic"] if s.critic else [])))
+    critic = f"; critic: its own Adam at {s.critic.learning_rate:g}" if s.critic else ""
+    decay = f", weight decay {s.weight_decay:g}" if s.weight_decay else ""
+    return StagePlan(
+        s.name,
+        (preset.get("stage_corpora") or {}).get(s.name, preset["corpus"]),
+        needs_pictures(s),
+        s.steps,
+        s.batch_size,
+        s.steps * s.batch_size * (s.captions * (1 + len(method.languages)) if "word_ids" in columns_of(preset) else 1),
+        s.learning_rate,
+        f"{s.optimizer}{decay}, warm-up {s.warmup:.0%} of the steps, then {s.schedule}{critic}",
+        {t.called: t.weight for t in s.terms},
+        parameters_by_part(method, opened),
+        step_s,
+    )
 
-def _tuning_text(preset:dict)->str:
+
+def _tuning_text(preset: dict) -> str:
     "English finetuning in words"
     tuning = finetuning_of(preset)
-    return '; '.join(f'{p.name} of {" and ".join(p.trains)} on {tuning.corpus or preset["corpus"]}: {f"{p.epochs} epochs" if not p.steps else f"{p.steps:,} steps"} of {p.batch_size}, {p.optimizer}, rate {p.learning_rate:g}' for p in tuning.phases)
+    return "; ".join(
+        f"{p.name} of {' and '.join(p.trains)} on {tuning.corpus or preset['corpus']}: {f'{p.epochs} epochs' if not p.steps else f'{p.steps:,} steps'} of {p.batch_size}, {p.optimizer}, rate {p.learning_rate:g}"
+        for p in tuning.phases
+    )
 
-def _compared(preset:dict, sizes:TowerSizes, n:int)->str:
+
+def _compared(preset: dict, sizes: TowerSizes, n: int) -> str:
     "Our count beside the paper's, for five languages"
-    if not preset.get('sources') or not preset.get('token_vectors') or 'adapter' not in preset['config']: return ''
-    five = sum(v for k,v in parameters_by_part(method_shapes(preset, ('de','fr','cs','zh','ja'), sizes)).items() if k!='disentangler: norms'); idle = idle_parameters(sizes, 5)
-    official = preset['config']['adapter'].get('product')=='official'
-    more = f'; with {idle/1e6:.1f} M that the released code holds and never uses {(five+idle)/1e6:.1f} M' if official else f"; A^sr and A^sa stand once a language here, in the released code in every block, unused"
-    return f'five languages: {five/1e6:.1f} M here, {PAPER/1e6:.0f} M in the paper{more}'
+    if not preset.get("sources") or not preset.get("token_vectors") or "adapter" not in preset["config"]:
+        return ""
+    five = sum(
+        v
+        for k, v in parameters_by_part(method_shapes(preset, ("de", "fr", "cs", "zh", "ja"), sizes)).items()
+        if k != "disentangler: norms"
+    )
+    idle = idle_parameters(sizes, 5)
+    official = preset["config"]["adapter"].get("product") == "official"
+    more = (
+        f"; with {idle / 1e6:.1f} M that the released code holds and never uses {(five + idle) / 1e6:.1f} M"
+        if official
+        else f"; A^sr and A^sa stand once a language here, in the released code in every block, unused"
+    )
+    return f"five languages: {five / 1e6:.1f} M here, {PAPER / 1e6:.0f} M in the paper{more}"
 
-def _measured(preset:dict, languages:Sequence[str], model_cfg:dict, stages:Sequence[Stage], needed:int)->tuple[list[float]|None,str]:
+
+def _measured(
+    preset: dict, languages: Sequence[str], model_cfg: dict, stages: Sequence[Stage], needed: int
+) -> tuple[list[float] | None, str]:
     "Seconds of a step of every stage, or why they are not known"
-    if 'word_ids' in columns_of(preset): return None,'how many words there are, and where they begin, is known once the captions are read'
-    if (free := free_bytes()) is not None and free<1.3*needed: return None,f'a measured step needs about {1.3*needed/1e9:.1f} GB, {free/1e9:.1f} GB are free'
-    try: method = random_method(preset, languages, model_cfg); return [step_seconds(method, s) for s in stages],''
-    except (LabError,RuntimeError,MemoryError) as e: return None,f'the measured step failed ({str(e)[:100]})'
+    if "word_ids" in columns_of(preset):
+        return None, "how many words there are, and where they begin, is known once the captions are read"
+    if (free := free_bytes()) is not None and free < 1.3 * needed:
+        return None, f"a measured step needs about {1.3 * needed / 1e9:.1f} GB, {free / 1e9:.1f} GB are free"
+    try:
+        method = random_method(preset, languages, model_cfg)
+        return [step_seconds(method, s) for s in stages], ""
+    except (LabError, RuntimeError, MemoryError) as e:
+        return None, f"the measured step failed ({str(e)[:100]})"
+
 
 def plan(
-    preset:str|dict,                   # a preset's name, a JSON file, or plain data
-    languages:Sequence[str]|None=None, # None: the preset's
-    changes:dict|None=None,            # dotted settings, see `presets.vary`
-    measure:bool=True                  # time a step?
-)->Plan:
+    preset: str | dict,  # a preset's name, a JSON file, or plain data
+    languages: Sequence[str] | None = None,  # None: the preset's
+    changes: dict | None = None,  # dotted settings, see `presets.vary`
+    measure: bool = True,  # time a step?
+) -> Plan:
     "What a preset would do; nothing is built, fetched or trained"
-    name = preset if isinstance(preset, str) else preset.get('name', 'plain data')
+    name = preset if isinstance(preset, str) else preset.get("name", "plain data")
     preset = vary(load_preset(preset) if isinstance(preset, str) else preset, changes or {})
-    if not preset.get('stages'): raise LabError(f'the preset {name!r} without stages', 'one that trains a method', 'Take another; a source model is trained by the preset that names it.')
-    languages,cfg = tuple(languages or preset['languages']),tower_config(preset); sizes = tower_sizes(cfg)
-    method,stages = method_shapes(preset, languages, sizes),scaled_stages(preset, len(languages))
-    own,frozen,tuning = parameters_by_part(method),frozen_parameters(cfg),finetuning_of(preset)
+    if not preset.get("stages"):
+        raise LabError(
+            f"the preset {name!r} without stages",
+            "one that trains a method",
+            "Take another; a source model is trained by the preset that names it.",
+        )
+    languages, cfg = tuple(languages or preset["languages"]), tower_config(preset)
+    sizes = tower_sizes(cfg)
+    method, stages = method_shapes(preset, languages, sizes), scaled_stages(preset, len(languages))
+    own, frozen, tuning = parameters_by_part(method), frozen_parameters(cfg), finetuning_of(preset)
     plans = [_stage_plan(s, preset, method, None) for s in stages]
     memory = memory_bytes(sum(own.values()), max(sum(s.trained.values()) for s in plans), frozen, sizes.embed_dim)
-    times,why = _measured(preset, languages, cfg, stages, sum(memory.values())) if measure else (None, 'it was not asked for')
-    if times: plans = [_stage_plan(s, preset, method, t) for s,t in zip(stages, times)]
-    used = {c: [p.name for p in plans if p.corpus==c] for c in dict.fromkeys(p.corpus for p in plans)}
-    needs = [corpus_need(c, languages, f'for {" and ".join(n.replace("_", " ") for n in names)}') for c,names in used.items()]
-    if tuning.phases and tuning.corpus: needs.append(corpus_need(tuning.corpus, (), 'for English finetuning'))
-    if 'description_ids' in columns_of(preset): needs += [descriptions_need(c) for c in used]
-    if preset.get('frames', 1)!=1: needs.append(Need('clips', True, f'{preset["frames"]} frames of each, taken evenly; the mean of their vectors'))
-    return Plan(name, preset['method'], languages, (*needs, backbone_need(preset), vectors_need(preset)), _tuning_text(preset), tuple(plans), own, frozen, memory,
-                _compared(preset, sizes, len(languages)), why, provenance(preset))
+    times, why = (
+        _measured(preset, languages, cfg, stages, sum(memory.values())) if measure else (None, "it was not asked for")
+    )
+    if times:
+        plans = [_stage_plan(s, preset, method, t) for s, t in zip(stages, times)]
+    used = {c: [p.name for p in plans if p.corpus == c] for c in dict.fromkeys(p.corpus for p in plans)}
+    needs = [
+        corpus_need(c, languages, f"for {' and '.join(n.replace('_', ' ') for n in names)}")
+        for c, names in used.items()
+    ]
+    if tuning.phases and tuning.corpus:
+        needs.append(corpus_need(tuning.corpus, (), "for English finetuning"))
+    if "description_ids" in columns_of(preset):
+        needs += [descriptions_need(c) for c in used]
+    if preset.get("frames", 1) != 1:
+        needs.append(Need("clips", True, f"{preset['frames']} frames of each, taken evenly; the mean of their vectors"))
+    return Plan(
+        name,
+        preset["method"],
+        languages,
+        (*needs, backbone_need(preset), vectors_need(preset)),
+        _tuning_text(preset),
+        tuple(plans),
+        own,
+        frozen,
+        memory,
+        _compared(preset, sizes, len(languages)),
+        why,
+        provenance(preset),
+    )
 
 # %% ../../nbs/46_training.plan.ipynb #0c9a04c1
 def spoken(
-    seconds:float # of a whole training
-)->str:
+    seconds: float,  # of a whole training
+) -> str:
     "A duration in words"
-    for unit,size in (('days',86400), ('hours',3600), ('minutes',60)):
-        if seconds>=2*size: return f'{seconds/size:.1f} {unit}'
-    return f'{seconds:.0f} seconds'
+    for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} seconds"
 
-def _parts(parts:dict[str,int])->list[str]:
+
+def _parts(parts: dict[str, int]) -> list[str]:
     "Parts with their parameters, the largest first, and the sum"
-    return [f'    {n:>14,}  {k}' for k,n in sorted(parts.items(), key=lambda kv: -kv[1])]+[f'    {sum(parts.values()):>14,}  together']
+    return [f"    {n:>14,}  {k}" for k, n in sorted(parts.items(), key=lambda kv: -kv[1])] + [
+        f"    {sum(parts.values()):>14,}  together"
+    ]
+
 
 def plan_text(
-    p:Plan # any
-)->str:
+    p: Plan,  # any
+) -> str:
     "A plan for people"
-    lines = [f'{p.preset}: {p.method} for {", ".join(p.languages)}', '', f'Needed: {"everything is there" if p.ready else "not everything is there"}']
-    for n in p.needs: lines += [f'  [{"found" if n.found else "missing"}] {n.what}: {n.detail}'] + [f'            {l}' for l in n.next_step.splitlines()]
-    if p.finetuning: lines += ['', f'First: {p.finetuning}']
-    for i,s in enumerate(p.stages, 1):
-        lines += ['', f'Stage {i}, {s.name.replace("_", " ")}, on {s.corpus}{" with pictures" if s.pictures else ""}', f'  {s.steps:,} steps of {s.batch_size}: {s.captions:,} captions seen; rate {s.learning_rate:g}; {s.how}',
-                  f'  losses: {", ".join(f"{w:g} × {k}" for k,w in s.terms.items())}', '  trains', *_parts(s.trained)]
-        if s.step_s is not None: lines.append(f'  {s.step_s:.2f} s a step: {spoken(s.steps*s.step_s)}')
-    lines += ['', f'Parameters of the method: {sum(p.parameters.values()):,}; frozen towers: {f"{p.frozen:,}" if p.frozen else "not counted"}'] + [f'  {p.compared}']*bool(p.compared)
-    lines += [f'Memory: {sum(p.memory.values())/1e9:.2f} GB, counted: '+', '.join(f'{k} {v/1e9:.2f}' for k,v in p.memory.items() if v)+'; features of the corpora and what a step keeps of its batch come on top',
-              f'Time: {spoken(p.seconds)} on this processor, from measured steps with small batches and random weights; the features of the corpora and any training of the towers come on top' if p.seconds is not None else f'Time: not known: {p.time_not_known}']
+    lines = [
+        f"{p.preset}: {p.method} for {', '.join(p.languages)}",
+        "",
+        f"Needed: {'everything is there' if p.ready else 'not everything is there'}",
+    ]
+    for n in p.needs:
+        lines += [f"  [{'found' if n.found else 'missing'}] {n.what}: {n.detail}"] + [
+            f"            {l}" for l in n.next_step.splitlines()
+        ]
+    if p.finetuning:
+        lines += ["", f"First: {p.finetuning}"]
+    for i, s in enumerate(p.stages, 1):
+        lines += [
+            "",
+            f"Stage {i}, {s.name.replace('_', ' ')}, on {s.corpus}{' with pictures' if s.pictures else ''}",
+            f"  {s.steps:,} steps of {s.batch_size}: {s.captions:,} captions seen; rate {s.learning_rate:g}; {s.how}",
+            f"  losses: {', '.join(f'{w:g} × {k}' for k, w in s.terms.items())}",
+            "  trains",
+            *_parts(s.trained),
+        ]
+        if s.step_s is not None:
+            lines.append(f"  {s.step_s:.2f} s a step: {spoken(s.steps * s.step_s)}")
+    lines += [
+        "",
+        f"Parameters of the method: {sum(p.parameters.values()):,}; frozen towers: {f'{p.frozen:,}' if p.frozen else 'not counted'}",
+    ] + [f"  {p.compared}"] * bool(p.compared)
+    lines += [
+        f"Memory: {sum(p.memory.values()) / 1e9:.2f} GB, counted: "
+        + ", ".join(f"{k} {v / 1e9:.2f}" for k, v in p.memory.items() if v)
+        + "; features of the corpora and what a step keeps of its batch come on top",
+        f"Time: {spoken(p.seconds)} on this processor, from measured steps with small batches and random weights; the features of the corpora and any training of the towers come on top"
+        if p.seconds is not None
+        else f"Time: not known: {p.time_not_known}",
+    ]
     if any(p.sources.values()):
-        kinds = Counter(v.split(',')[0].split(':')[0] or 'not said' for v in p.sources.values())
-        lines += ['', 'Settings: '+', '.join(f'{n} from {"ourselves" if k=="ours" else "the "+k}' for k,n in kinds.most_common()), *(f'  {k}: {v}' for k,v in p.sources.items() if v.startswith('ours'))]
-    return '\n'.join(lines)
+        kinds = Counter(v.split(",")[0].split(":")[0] or "not said" for v in p.sources.values())
+        lines += [
+            "",
+            "Settings: "
+            + ", ".join(f"{n} from {'ourselves' if k == 'ours' else 'the ' + k}" for k, n in kinds.most_common()),
+            *(f"  {k}: {v}" for k, v in p.sources.items() if v.startswith("ours")),
+        ]
+    return "\n".join(lines)

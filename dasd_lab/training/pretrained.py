@@ -7,216 +7,403 @@ __all__ = ['FORMAT', 'KEPT', 'FILES', 'published_tower', 'named_towers', 'tower_
            'read_config', 'model_folder', 'without_loss', 'Pretrained']
 
 # %% ../../nbs/438_training.pretrained.ipynb #20e7e8a6
-import json,re
-from collections.abc import Mapping,Sequence
+import json
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
 from fastcore.basics import patch
-from huggingface_hub import ModelCard,ModelHubMixin,snapshot_download
+from huggingface_hub import ModelCard, ModelHubMixin, snapshot_download
 
 import dasd_lab
 from ..backbone.open_clip import open_clip_backbone
-from ..backbone.towers import Backbone,fingerprint,load_backbone,save_backbone
-from ..backbone.weights import CATALOGUE,find_weights
-from ..contracts import LabError,RetrievalMethod
-from ..dasd.encoder import DASD,StaticAdapter # registers both methods
-from ..presets import list_presets,load_preset,plain,vary
-from ..storage import read_manifest,seal,unseal,whole_folder,write_tensors
-from .model_card import model_card,without_folders
+from ..backbone.towers import Backbone, fingerprint, load_backbone, save_backbone
+from ..backbone.weights import CATALOGUE, find_weights
+from ..contracts import LabError, RetrievalMethod
+from ..dasd.encoder import DASD, StaticAdapter  # registers both methods
+from ..presets import list_presets, load_preset, plain, vary
+from ..storage import read_manifest, seal, unseal, whole_folder, write_tensors
 from .checkpoints import own_state
-from .runs import load_method,method_in
+from .model_card import model_card, without_folders
+from .runs import load_method, method_in
 
 # %% ../../nbs/438_training.pretrained.ipynb #fa4300f9
-FORMAT = 1 # of the folder; a newer one is refused
-KEPT = ('preset','changes','source_preset','source_changes','languages','stages','corpus','corpus_checksum','captions','trained_on','pairs','with_picture','kept_back','seed','versions','source_cpu_s','cpu_s','imported','licence')
-_PROBE = ('A dog.', "Two red cars stand above a tall tree; it's 12°C.")
+FORMAT = 1  # of the folder; a newer one is refused
+KEPT = (
+    "preset",
+    "changes",
+    "source_preset",
+    "source_changes",
+    "languages",
+    "stages",
+    "corpus",
+    "corpus_checksum",
+    "captions",
+    "trained_on",
+    "pairs",
+    "with_picture",
+    "kept_back",
+    "seed",
+    "versions",
+    "source_cpu_s",
+    "cpu_s",
+    "imported",
+    "licence",
+)
+_PROBE = ("A dog.", "Two red cars stand above a tall tree; it's 12°C.")
 
-def _as_json(data): return json.loads(json.dumps(data)) # as it comes back from a file
-def _first_line(e:Exception)->str: return f'{type(e).__name__}: {(str(e).strip().splitlines() or [""])[0][:120]}'
+
+def _as_json(data):
+    return json.loads(json.dumps(data))  # as it comes back from a file
+
+
+def _first_line(e: Exception) -> str:
+    return f"{type(e).__name__}: {(str(e).strip().splitlines() or [''])[0][:120]}"
+
 
 def published_tower(
-    preset:Mapping # plain data
-)->dict|None:      # names in open_clip's registry and in the catalogue; None: it is no published tower as it is
+    preset: Mapping,  # plain data
+) -> dict | None:  # names in open_clip's registry and in the catalogue; None: it is no published tower as it is
     "The published towers that a preset freezes"
-    asked = preset.get('backbone') or {}
-    if not asked.get('open_clip') or asked.get('pretrained') not in CATALOGUE or preset.get('finetuning'): return None
-    w = CATALOGUE[asked['pretrained']]
-    return dict(open_clip=asked['open_clip'], pretrained=w.name, hub=w.hub, revision=w.revision, licence=w.licence)
+    asked = preset.get("backbone") or {}
+    if not asked.get("open_clip") or asked.get("pretrained") not in CATALOGUE or preset.get("finetuning"):
+        return None
+    w = CATALOGUE[asked["pretrained"]]
+    return dict(open_clip=asked["open_clip"], pretrained=w.name, hub=w.hub, revision=w.revision, licence=w.licence)
+
 
 def named_towers(
-    published:Mapping # see `published_tower`
-)->Backbone:
+    published: Mapping,  # see `published_tower`
+) -> Backbone:
     "Towers that are named, from the weights of the catalogue, which must be here"
-    return open_clip_backbone(published['open_clip'], find_weights(published['pretrained']))
+    return open_clip_backbone(published["open_clip"], find_weights(published["pretrained"]))
+
 
 def tower_facts(
-    backbone:Backbone,        # frozen
-    published:Mapping|None=None # see `published_tower`
-)->dict:
+    backbone: Backbone,  # frozen
+    published: Mapping | None = None,  # see `published_tower`
+) -> dict:
     "What towers are, as far as JSON can say it"
-    b = backbone; count = sum(p.numel() for p in b.parameters())
-    return _as_json(dict(name=b.name, tower=b.kind, fingerprint=fingerprint(b), embed_dim=b.embed_dim, context_length=b.context_length, parameters=count, model_cfg=b.config, preprocess_cfg=plain(b.preprocessing),
-                source_language=b.source_language, pieces={c: b.tokens([c])[0][0].tolist() for c in _PROBE}, published=published and dict(published)))
+    b = backbone
+    count = sum(p.numel() for p in b.parameters())
+    return _as_json(
+        dict(
+            name=b.name,
+            tower=b.kind,
+            fingerprint=fingerprint(b),
+            embed_dim=b.embed_dim,
+            context_length=b.context_length,
+            parameters=count,
+            model_cfg=b.config,
+            preprocess_cfg=plain(b.preprocessing),
+            source_language=b.source_language,
+            pieces={c: b.tokens([c])[0][0].tolist() for c in _PROBE},
+            published=published and dict(published),
+        )
+    )
+
 
 def checked_towers(
-    backbone:Backbone, # as loaded
-    facts:Mapping,     # from `tower_facts`
-    where:str          # for the error
-)->Backbone:           # the same
+    backbone: Backbone,  # as loaded
+    facts: Mapping,  # from `tower_facts`
+    where: str,  # for the error
+) -> Backbone:  # the same
     "Refuse towers that are not those a method was trained on"
     found = tower_facts(backbone)
-    if other := [k for k in ('fingerprint','preprocess_cfg','pieces') if found[k]!=facts.get(k)]:
-        raise LabError(f'towers with another {" and ".join(other)} than {where} was trained on', f'{facts.get("name")}, fingerprint {facts.get("fingerprint")}', 'Publish it with its towers included, or install the versions that its card names.')
+    if other := [k for k in ("fingerprint", "preprocess_cfg", "pieces") if found[k] != facts.get(k)]:
+        raise LabError(
+            f"towers with another {' and '.join(other)} than {where} was trained on",
+            f"{facts.get('name')}, fingerprint {facts.get('fingerprint')}",
+            "Publish it with its towers included, or install the versions that its card names.",
+        )
     return backbone
 
 # %% ../../nbs/438_training.pretrained.ipynb #6a96ccca
 def model_config(
-    method:RetrievalMethod,   # trained
-    training:Mapping={},      # what is known of its training
-    published:Mapping|None=None # see `published_tower`
-)->dict:                      # all of `config.json` but the checksums
+    method: RetrievalMethod,  # trained
+    training: Mapping = {},  # what is known of its training
+    published: Mapping | None = None,  # see `published_tower`
+) -> dict:  # all of `config.json` but the checksums
     "Everything about a model that is no weight"
     trained = without_folders({k: training[k] for k in KEPT if k in training})
-    return _as_json(dict(kind='model', library_name='dasd_lab', library_version=dasd_lab.__version__, format=FORMAT, method=method.name, config=plain(method.config), languages=method.languages,
-        parameters=sum(v.numel() for v in own_state(method).values()), backbone=tower_facts(method.backbone, published), training=trained))
+    return _as_json(
+        dict(
+            kind="model",
+            library_name="dasd_lab",
+            library_version=dasd_lab.__version__,
+            format=FORMAT,
+            method=method.name,
+            config=plain(method.config),
+            languages=method.languages,
+            parameters=sum(v.numel() for v in own_state(method).values()),
+            backbone=tower_facts(method.backbone, published),
+            training=trained,
+        )
+    )
+
 
 def read_config(
-    folder:str|Path # with `config.json`
-)->dict:
+    folder: str | Path,  # with `config.json`
+) -> dict:
     "The configuration of a published folder, every file compared with its checksum"
-    m = read_manifest(folder, 'published model', 'config.json')
-    if m.get('library_name')!='dasd_lab' or m.get('kind')!='model':
-        raise LabError(f'{folder}/config.json of {m.get("library_name") or m.get("model_type") or "another library"}', 'a model that dasd_lab published', 'Open it with the library that made it, or check the name.')
-    if not isinstance(m.get('format'), int) or m['format']>FORMAT:
-        raise LabError(f'{folder} in format {m.get("format")!r}, of dasd_lab {m.get("library_version")}', f'format {FORMAT} or older', f'Update dasd_lab: this is {dasd_lab.__version__}.')
+    m = read_manifest(folder, "published model", "config.json")
+    if m.get("library_name") != "dasd_lab" or m.get("kind") != "model":
+        raise LabError(
+            f"{folder}/config.json of {m.get('library_name') or m.get('model_type') or 'another library'}",
+            "a model that dasd_lab published",
+            "Open it with the library that made it, or check the name.",
+        )
+    if not isinstance(m.get("format"), int) or m["format"] > FORMAT:
+        raise LabError(
+            f"{folder} in format {m.get('format')!r}, of dasd_lab {m.get('library_version')}",
+            f"format {FORMAT} or older",
+            f"Update dasd_lab: this is {dasd_lab.__version__}.",
+        )
     kinds = dict(method=str, config=dict, languages=list, backbone=dict, training=dict, files=dict)
-    if wrong := [k for k,t in kinds.items() if not isinstance(m.get(k), t)]: raise LabError(f'{folder}/config.json without a usable {", ".join(wrong)}', 'all that `save_pretrained` writes', 'Fetch or publish it again.')
-    if unlisted := {'model.safetensors', *([] if m['backbone'].get('published') else ['backbone/manifest.json'])}-set(m['files']): raise LabError(f'{folder}/config.json without a checksum of {", ".join(sorted(unlisted))}', 'one of every file', 'Fetch or publish it again.')
-    return unseal(folder, 'model', 'config.json')
+    if wrong := [k for k, t in kinds.items() if not isinstance(m.get(k), t)]:
+        raise LabError(
+            f"{folder}/config.json without a usable {', '.join(wrong)}",
+            "all that `save_pretrained` writes",
+            "Fetch or publish it again.",
+        )
+    if unlisted := {"model.safetensors", *([] if m["backbone"].get("published") else ["backbone/manifest.json"])} - set(
+        m["files"]
+    ):
+        raise LabError(
+            f"{folder}/config.json without a checksum of {', '.join(sorted(unlisted))}",
+            "one of every file",
+            "Fetch or publish it again.",
+        )
+    return unseal(folder, "model", "config.json")
 
 # %% ../../nbs/438_training.pretrained.ipynb #4f6dca48
-FILES = ('config.json','README.md','model.safetensors','tokenizer.json','tokenizer.table.json','backbone/*.json','backbone/*.safetensors')
+FILES = (
+    "config.json",
+    "README.md",
+    "model.safetensors",
+    "tokenizer.json",
+    "tokenizer.table.json",
+    "backbone/*.json",
+    "backbone/*.safetensors",
+)
+
 
 def model_folder(
-    name:str|Path,           # a folder, or owner/name
-    revision:str|None=None,  # branch, tag or commit of the repository
-    **options                # of `snapshot_download`: token, cache_dir, local_files_only, force_download
-)->Path:
+    name: str | Path,  # a folder, or owner/name
+    revision: str | None = None,  # branch, tag or commit of the repository
+    **options,  # of `snapshot_download`: token, cache_dir, local_files_only, force_download
+) -> Path:
     "The folder of a published model, fetched if it has the name of a repository"
     path = Path(name).expanduser()
-    if path.exists() or isinstance(name, Path) or not re.fullmatch(r'\w[\w.-]*/\w[\w.-]*', name): return path
-    try: return Path(snapshot_download(name, revision=revision, allow_patterns=list(FILES), **options))
-    except Exception as e: # of the network, the hub or its cache; none is ours
-        raise LabError(f'{name}, which is no folder here and could not be fetched ({_first_line(e)})', 'a folder, or owner/name of a repository that can be reached',
-                       'Check the name and the connection; for a private one, `hf auth login`.') from e
+    if path.exists() or isinstance(name, Path) or not re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", name):
+        return path
+    try:
+        return Path(snapshot_download(name, revision=revision, allow_patterns=list(FILES), **options))
+    except Exception as e:  # of the network, the hub or its cache; none is ours
+        raise LabError(
+            f"{name}, which is no folder here and could not be fetched ({_first_line(e)})",
+            "a folder, or owner/name of a repository that can be reached",
+            "Check the name and the connection; for a private one, `hf auth login`.",
+        ) from e
 
 # %% ../../nbs/438_training.pretrained.ipynb #2ee4f75f
 def without_loss(
-    tensors:Mapping[str,torch.Tensor] # any
-)->bool:
+    tensors: Mapping[str, torch.Tensor],  # any
+) -> bool:
     "Whether float16 holds the same numbers"
     return all(not v.is_floating_point() or torch.equal(v.half().to(v.dtype), v) for v in tensors.values())
 
-class Pretrained(ModelHubMixin, library_name='dasd_lab'):
+
+class Pretrained(ModelHubMixin, library_name="dasd_lab"):
     "A trained method that can be shared"
-    def __init__(self,
-        method:RetrievalMethod,          # trained, with its tokenizer
-        training:Mapping={},             # what is known of its training, as in a run's card.json
-        results:Sequence[Mapping]=(),    # 'about' and 'rows' of each evaluation, as `Results.to_json` keeps them
-        name:str='',                     # in the card; '': its preset's
-        license:str|None=None,           # the hub's word, such as apache-2.0
-        published:Mapping|None=None,     # towers that are named instead of included, see `published_tower`
-        card:str=''                      # text of the README.md; '': written from the facts
+
+    def __init__(
+        self,
+        method: RetrievalMethod,  # trained, with its tokenizer
+        training: Mapping = {},  # what is known of its training, as in a run's card.json
+        results: Sequence[Mapping] = (),  # 'about' and 'rows' of each evaluation, as `Results.to_json` keeps them
+        name: str = "",  # in the card; '': its preset's
+        license: str | None = None,  # the hub's word, such as apache-2.0
+        published: Mapping | None = None,  # towers that are named instead of included, see `published_tower`
+        card: str = "",  # text of the README.md; '': written from the facts
     ):
-        if method.tokenizer is None: raise LabError('a method without a tokenizer', 'one that reads captions', 'Import the checkpoint again with --tokenizer tokenizer.json.')
-        self.method,self.training,self.results,self.license,self.published,self.card = method,dict(training),list(results),license,published,card
-        self.name = name or str(without_folders(self.training.get('preset') or method.name)).removesuffix('.json')
+        if method.tokenizer is None:
+            raise LabError(
+                "a method without a tokenizer",
+                "one that reads captions",
+                "Import the checkpoint again with --tokenizer tokenizer.json.",
+            )
+        self.method, self.training, self.results, self.license, self.published, self.card = (
+            method,
+            dict(training),
+            list(results),
+            license,
+            published,
+            card,
+        )
+        self.name = name or str(without_folders(self.training.get("preset") or method.name)).removesuffix(".json")
 
-    def __repr__(self): return f'{self.name}: {self.method.name} for {", ".join(self.method.languages)} on {self.method.backbone.name}'
+    def __repr__(self):
+        return f"{self.name}: {self.method.name} for {', '.join(self.method.languages)} on {self.method.backbone.name}"
 
-    def generate_model_card(self, **kwargs)->ModelCard:
+    def generate_model_card(self, **kwargs) -> ModelCard:
         "The card: the one that was read, or one written from the facts"
-        if not self.card: return model_card(self.name, model_config(self.method, self.training, self.published), self.results, self.license)
-        try: return ModelCard(self.card)
-        except Exception as e: raise LabError(f'a card whose header cannot be read ({_first_line(e)})', 'YAML between two lines of three dashes', 'Correct README.md.') from e
+        if not self.card:
+            return model_card(
+                self.name, model_config(self.method, self.training, self.published), self.results, self.license
+            )
+        try:
+            return ModelCard(self.card)
+        except Exception as e:
+            raise LabError(
+                f"a card whose header cannot be read ({_first_line(e)})",
+                "YAML between two lines of three dashes",
+                "Correct README.md.",
+            ) from e
 
-    def _save_pretrained(self, save_directory:Path)->None:
+    def _save_pretrained(self, save_directory: Path) -> None:
         "Weights, tokenizers and configuration into an empty folder"
-        state,towers = own_state(self.method),self.method.backbone; half = without_loss(state)
-        if self.published: checked_towers(named_towers(self.published), tower_facts(towers), self.name)
-        else: save_backbone(towers, save_directory/'backbone', half=without_loss(towers.clip.state_dict()))
-        write_tensors({k: v.half() if half and v.is_floating_point() else v for k,v in state.items()}, save_directory/'model.safetensors')
-        self.method.tokenizer.save(save_directory/'tokenizer.json')
-        seal(save_directory, 'config.json', **model_config(self.method, self.training, self.published))
+        state, towers = own_state(self.method), self.method.backbone
+        half = without_loss(state)
+        if self.published:
+            checked_towers(named_towers(self.published), tower_facts(towers), self.name)
+        else:
+            save_backbone(towers, save_directory / "backbone", half=without_loss(towers.clip.state_dict()))
+        write_tensors(
+            {k: v.half() if half and v.is_floating_point() else v for k, v in state.items()},
+            save_directory / "model.safetensors",
+        )
+        self.method.tokenizer.save(save_directory / "tokenizer.json")
+        seal(save_directory, "config.json", **model_config(self.method, self.training, self.published))
 
 # %% ../../nbs/438_training.pretrained.ipynb #e41c3537
 @patch
-def save_pretrained(self:Pretrained,
-    save_directory:str|Path,    # a new folder
-    *, repo_id:str|None=None,   # with `push_to_hub`; None: the folder's name
-    push_to_hub:bool=False,     # upload it too?
-    config=None,                # huggingface_hub's: not used, the configuration is the model's
-    model_card_kwargs=None,     # huggingface_hub's: not used, the card is the model's
-    **hub                       # with `push_to_hub`: its options
-)->str|None:                    # address of the commit, where it was uploaded
+def save_pretrained(
+    self: Pretrained,
+    save_directory: str | Path,  # a new folder
+    *,
+    repo_id: str | None = None,  # with `push_to_hub`; None: the folder's name
+    push_to_hub: bool = False,  # upload it too?
+    config=None,  # huggingface_hub's: not used, the configuration is the model's
+    model_card_kwargs=None,  # huggingface_hub's: not used, the card is the model's
+    **hub,  # with `push_to_hub`: its options
+) -> str | None:  # address of the commit, where it was uploaded
     "Write the folder, whole or not at all"
     folder = Path(save_directory).expanduser()
-    if folder.exists(): raise LabError(f'{folder} is there already', 'a new folder', 'Choose another one, or remove it yourself.')
-    if hub and not push_to_hub: raise LabError(f'{", ".join(hub)} without push_to_hub', 'options of an upload with an upload', 'Add push_to_hub=True, or leave them out.')
-    with whole_folder(folder) as f: ModelHubMixin.save_pretrained(self, f)
+    if folder.exists():
+        raise LabError(f"{folder} is there already", "a new folder", "Choose another one, or remove it yourself.")
+    if hub and not push_to_hub:
+        raise LabError(
+            f"{', '.join(hub)} without push_to_hub",
+            "options of an upload with an upload",
+            "Add push_to_hub=True, or leave them out.",
+        )
+    with whole_folder(folder) as f:
+        ModelHubMixin.save_pretrained(self, f)
     return self.push_to_hub(repo_id or folder.name, **hub) if push_to_hub else None
 
 # %% ../../nbs/438_training.pretrained.ipynb #406949dd
 @patch(cls_method=True)
-def from_pretrained(cls:Pretrained,
-    pretrained_model_name_or_path:str|Path, # a folder, or owner/name on the hub
-    *, revision:str|None=None,              # branch, tag or commit of the repository
-    **options                               # token, cache_dir, local_files_only, force_download
-)->Pretrained:
+def from_pretrained(
+    cls: Pretrained,
+    pretrained_model_name_or_path: str | Path,  # a folder, or owner/name on the hub
+    *,
+    revision: str | None = None,  # branch, tag or commit of the repository
+    **options,  # token, cache_dir, local_files_only, force_download
+) -> Pretrained:
     "Load a published model, from a folder without asking anybody; nothing in it is executed"
     folder = model_folder(pretrained_model_name_or_path, revision, **options)
-    c = read_config(folder); b = c['backbone']; readme = folder/'README.md'
+    c = read_config(folder)
+    b = c["backbone"]
+    readme = folder / "README.md"
     try:
-        towers = checked_towers(named_towers(b['published']) if b.get('published') else load_backbone(folder/'backbone'), b, str(folder))
-        method = method_in(folder, c | dict(backbone=b['fingerprint']), towers)
-    except LabError: raise
-    except Exception as e: # whatever a library says of settings that fit nothing
-        raise LabError(f'{folder}/config.json, of which no model can be built ({_first_line(e)})', 'all that `save_pretrained` writes', 'Fetch or publish it again.') from e
-    return cls(method, c['training'], published=b.get('published'), card=readme.read_text(encoding='utf-8', errors='replace') if readme.is_file() else '')
+        towers = checked_towers(
+            named_towers(b["published"]) if b.get("published") else load_backbone(folder / "backbone"), b, str(folder)
+        )
+        method = method_in(folder, c | dict(backbone=b["fingerprint"]), towers)
+    except LabError:
+        raise
+    except Exception as e:  # whatever a library says of settings that fit nothing
+        raise LabError(
+            f"{folder}/config.json, of which no model can be built ({_first_line(e)})",
+            "all that `save_pretrained` writes",
+            "Fetch or publish it again.",
+        ) from e
+    return cls(
+        method,
+        c["training"],
+        published=b.get("published"),
+        card=readme.read_text(encoding="utf-8", errors="replace") if readme.is_file() else "",
+    )
+
 
 @patch
-def push_to_hub(self:Pretrained,
-    repo_id:str,          # owner/name
-    *, private:bool=True, # of a repository that is made now; one that is there stays as it is
-    **options             # commit_message, token, branch, create_pr, … of huggingface_hub
-)->str:                   # address of the commit
+def push_to_hub(
+    self: Pretrained,
+    repo_id: str,  # owner/name
+    *,
+    private: bool = True,  # of a repository that is made now; one that is there stays as it is
+    **options,  # commit_message, token, branch, create_pr, … of huggingface_hub
+) -> str:  # address of the commit
     "Upload the folder as a repository of the hub"
-    try: return ModelHubMixin.push_to_hub(self, repo_id, private=private, **options)
-    except LabError: raise
-    except Exception as e: # of the network or the hub
-        raise LabError(f'{repo_id} could not be uploaded ({_first_line(e)})', 'a repository that may be written to', 'Type `hf auth login`, and check name and connection.') from e
+    try:
+        return ModelHubMixin.push_to_hub(self, repo_id, private=private, **options)
+    except LabError:
+        raise
+    except Exception as e:  # of the network or the hub
+        raise LabError(
+            f"{repo_id} could not be uploaded ({_first_line(e)})",
+            "a repository that may be written to",
+            "Type `hf auth login`, and check name and connection.",
+        ) from e
 
 # %% ../../nbs/438_training.pretrained.ipynb #32e9de3a
-def _read(path:Path)->dict:
+def _read(path: Path) -> dict:
     "Plain data, or nothing"
-    try: return json.loads(path.read_text(encoding='utf-8'))
-    except FileNotFoundError: return {}
-    except ValueError as e: raise LabError(f'{path} cannot be read: {e}', 'JSON', 'Restore the run, or train it again.') from e
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except ValueError as e:
+        raise LabError(f"{path} cannot be read: {e}", "JSON", "Restore the run, or train it again.") from e
+
 
 @patch(cls_method=True)
-def from_run(cls:Pretrained,
-    folder:str|Path,              # as `train` wrote it
-    results:Sequence[Mapping]=(), # 'about' and 'rows' of each evaluation
-    name:str='',                  # in the card; '': the preset's
-    license:str|None=None,        # the hub's word, such as apache-2.0
-    refer:bool=False              # name the towers instead of including them? for published ones
-)->Pretrained:
+def from_run(
+    cls: Pretrained,
+    folder: str | Path,  # as `train` wrote it
+    results: Sequence[Mapping] = (),  # 'about' and 'rows' of each evaluation
+    name: str = "",  # in the card; '': the preset's
+    license: str | None = None,  # the hub's word, such as apache-2.0
+    refer: bool = False,  # name the towers instead of including them? for published ones
+) -> Pretrained:
     "What a run folder holds, ready to be shared"
-    folder = Path(folder); card,preset = _read(folder/'card.json'),_read(folder/'preset.json')
-    if not all((folder/part).is_dir() for part in ('backbone','method')): raise LabError(f'{folder} is no finished run', 'a folder with `backbone` and `method`', 'Train one: `dasd-lab train`, or check the path.')
-    if not preset and card.get('preset') in list_presets(): preset = vary(load_preset(card['preset']), card.get('changes') or {})
-    if 'stages' not in card and preset.get('stages'): # an older card; steps are in proportion to the languages
-        card['stages'] = {s['name']: round(s['steps']*len(card['languages'])/len(preset['languages'])) for s in preset['stages']}
-    if refer and not (published := published_tower(preset)): raise LabError(f'{folder}, whose towers are none of the catalogue as they are', f'open_clip towers with weights of {sorted(CATALOGUE)}, not finetuned', 'Publish it with its towers included.')
-    return cls(load_method(folder/'method', load_backbone(folder/'backbone')), card, results, name, license, published if refer else None)
+    folder = Path(folder)
+    card, preset = _read(folder / "card.json"), _read(folder / "preset.json")
+    if not all((folder / part).is_dir() for part in ("backbone", "method")):
+        raise LabError(
+            f"{folder} is no finished run",
+            "a folder with `backbone` and `method`",
+            "Train one: `dasd-lab train`, or check the path.",
+        )
+    if not preset and card.get("preset") in list_presets():
+        preset = vary(load_preset(card["preset"]), card.get("changes") or {})
+    if "stages" not in card and preset.get("stages"):  # an older card; steps are in proportion to the languages
+        card["stages"] = {
+            s["name"]: round(s["steps"] * len(card["languages"]) / len(preset["languages"])) for s in preset["stages"]
+        }
+    if refer and not (published := published_tower(preset)):
+        raise LabError(
+            f"{folder}, whose towers are none of the catalogue as they are",
+            f"open_clip towers with weights of {sorted(CATALOGUE)}, not finetuned",
+            "Publish it with its towers included.",
+        )
+    return cls(
+        load_method(folder / "method", load_backbone(folder / "backbone")),
+        card,
+        results,
+        name,
+        license,
+        published if refer else None,
+    )

@@ -8,7 +8,7 @@ __all__ = ['PARTS', 'OUTER', 'named_parts', 'step_profile']
 # %% ../../nbs/466_training.profiling.ipynb #9571d3ea
 import os
 from collections import defaultdict
-from collections.abc import Callable,Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 
@@ -17,60 +17,83 @@ from torch.autograd.profiler import record_function
 
 from ..backbone.tokens import TokenVectors
 from ..backbone.towers import Backbone
-from ..dasd.adapters import AdapterGenerator,DynamicAdapter
-from ..dasd.disentangling import Critic,Disentangler
+from ..dasd.adapters import AdapterGenerator, DynamicAdapter
+from ..dasd.disentangling import Critic, Disentangler
 from .steps import CriticTurn
 
 # %% ../../nbs/466_training.profiling.ipynb #835f14a0
-PARTS = {'frozen blocks': ((Backbone,'block'),(Backbone,'last_block'),(Backbone,'start'),(Backbone,'read_out')), 'frozen encoders': ((Backbone,'source_from_ids'),), 'token vectors': ((TokenVectors,'forward'),),
-         'adapters': ((DynamicAdapter,'forward'),), 'generator': ((AdapterGenerator,'forward'),), 'disentangler': ((Disentangler,'forward'),), 'critic': ((Critic,'forward'),(CriticTurn,'__call__'))}
-OUTER = 'frozen encoders','critic' # what they call is theirs
+PARTS = {
+    "frozen blocks": ((Backbone, "block"), (Backbone, "last_block"), (Backbone, "start"), (Backbone, "read_out")),
+    "frozen encoders": ((Backbone, "source_from_ids"),),
+    "token vectors": ((TokenVectors, "forward"),),
+    "adapters": ((DynamicAdapter, "forward"),),
+    "generator": ((AdapterGenerator, "forward"),),
+    "disentangler": ((Disentangler, "forward"),),
+    "critic": ((Critic, "forward"), (CriticTurn, "__call__")),
+}
+OUTER = "frozen encoders", "critic"  # what they call is theirs
+
 
 @contextmanager
-def named_parts()->Iterator[None]:
+def named_parts() -> Iterator[None]:
     "Let the parts of a method name themselves to the profiler"
+
     def naming(part, function):
         @wraps(function)
         def named(*args, **kwargs):
-            with record_function(f'part: {part}'): return function(*args, **kwargs)
+            with record_function(f"part: {part}"):
+                return function(*args, **kwargs)
+
         return named
-    before = [(cls,name,part,cls.__dict__[name]) for part,places in PARTS.items() for cls,name in places]
-    for cls,name,part,function in before: setattr(cls, name, naming(part, function))
-    try: yield
+
+    before = [(cls, name, part, cls.__dict__[name]) for part, places in PARTS.items() for cls, name in places]
+    for cls, name, part, function in before:
+        setattr(cls, name, naming(part, function))
+    try:
+        yield
     finally:
-        for cls,name,_,function in before: setattr(cls, name, function)
+        for cls, name, _, function in before:
+            setattr(cls, name, function)
 
 # %% ../../nbs/466_training.profiling.ipynb #5ae4eb16
-def _part(event)->str:
+def _part(event) -> str:
     "The part whose name stands around an event, '' for none"
     around = []
-    while event is not None: around.append(event.name); event = event.cpu_parent
-    if any(n.startswith('Optimizer.') for n in around) and 'part: critic' not in around: return 'optimizer'
-    parts = [n.removeprefix('part: ') for n in around if n.startswith('part: ')]
-    return next((p for p in reversed(parts) if p in OUTER), parts[0] if parts else '')
+    while event is not None:
+        around.append(event.name)
+        event = event.cpu_parent
+    if any(n.startswith("Optimizer.") for n in around) and "part: critic" not in around:
+        return "optimizer"
+    parts = [n.removeprefix("part: ") for n in around if n.startswith("part: ")]
+    return next((p for p in reversed(parts) if p in OUTER), parts[0] if parts else "")
 
-def _number(event)->int:
+
+def _number(event) -> int:
     "The number of the forward operation that an event of the backward pass belongs to; -1: it is none"
     while event is not None:
-        if 'evaluate_function' in event.name: return event.sequence_nr
+        if "evaluate_function" in event.name:
+            return event.sequence_nr
         event = event.cpu_parent
     return -1
 
+
 def step_profile(
-    step:Callable[[], object], # does one training step
-    repeats:int=3              # steps that are profiled, after one that is not
-)->dict[str,dict[str,float]]:  # part → pass → milliseconds of a step; passes are forward, backward, update
+    step: Callable[[], object],  # does one training step
+    repeats: int = 3,  # steps that are profiled, after one that is not
+) -> dict[str, dict[str, float]]:  # part → pass → milliseconds of a step; passes are forward, backward, update
     "Where the time of a step goes"
-    os.environ.setdefault('KINETO_LOG_LEVEL', '99') # it tells of missing GPUs on standard error
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # it tells of missing GPUs on standard error
     step()
-    with named_parts(),torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as p:
-        for _ in range(repeats): step()
-    events,found = p.events(),defaultdict(lambda: defaultdict(float))
-    owner = {e.sequence_nr: part for e in events if e.sequence_nr>=0 and _number(e)<0 and (part := _part(e))}
+    with named_parts(), torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as p:
+        for _ in range(repeats):
+            step()
+    events, found = p.events(), defaultdict(lambda: defaultdict(float))
+    owner = {e.sequence_nr: part for e in events if e.sequence_nr >= 0 and _number(e) < 0 and (part := _part(e))}
     for e in events:
-        number,part = _number(e),_part(e)
-        backward = number>=0 or 'evaluate_function' in e.name
-        if backward and not part: part = owner.get(number, '')
-        which = 'update' if part=='optimizer' else 'backward' if backward else 'forward'
-        found[part or 'losses, gradients, the rest'][which] += e.self_cpu_time_total/1e3/repeats
-    return {part: dict(ms) for part,ms in sorted(found.items(), key=lambda kv: -sum(kv[1].values()))}
+        number, part = _number(e), _part(e)
+        backward = number >= 0 or "evaluate_function" in e.name
+        if backward and not part:
+            part = owner.get(number, "")
+        which = "update" if part == "optimizer" else "backward" if backward else "forward"
+        found[part or "losses, gradients, the rest"][which] += e.self_cpu_time_total / 1e3 / repeats
+    return {part: dict(ms) for part, ms in sorted(found.items(), key=lambda kv: -sum(kv[1].values()))}

@@ -8,87 +8,124 @@ __all__ = ['projections_of', 'without_projections', 'Unprojected', 'unprojected'
 # %% ../../nbs/435_training.projections.ipynb #e5b8bd6a
 import math
 from collections import defaultdict
-from collections.abc import Callable,Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor,nn
+from torch import Tensor, nn
 
 from ..backbone.features import FrozenFeatures
 from ..backbone.towers import Backbone
 from ..contracts import LabError
 from ..corpora.catalog import Corpus
-from .source import pair_loss,unit_deviation
+from .source import pair_loss, unit_deviation
 
 # %% ../../nbs/435_training.projections.ipynb #c67eed25
 def projections_of(
-    backbone:Backbone # a dual stream
-)->nn.ModuleList:     # of text, of pictures
+    backbone: Backbone,  # a dual stream
+) -> nn.ModuleList:  # of text, of pictures
     "Both projections"
-    found = [getattr(backbone.clip, f'{side}_projection', None) for side in ('text','image')]
-    if not all(isinstance(p, nn.Linear) for p in found): raise LabError(f'the backbone {backbone.name!r} of kind {backbone.kind!r}', 'a dual stream with projections', 'Open it with `dual_stream_backbone(…, embed_dim=…)`.')
+    found = [getattr(backbone.clip, f"{side}_projection", None) for side in ("text", "image")]
+    if not all(isinstance(p, nn.Linear) for p in found):
+        raise LabError(
+            f"the backbone {backbone.name!r} of kind {backbone.kind!r}",
+            "a dual stream with projections",
+            "Open it with `dual_stream_backbone(…, embed_dim=…)`.",
+        )
     return nn.ModuleList(found)
+
 
 @contextmanager
 def without_projections(
-    backbone:Backbone # a dual stream
-)->Iterator[nn.Module]: # its model
+    backbone: Backbone,  # a dual stream
+) -> Iterator[nn.Module]:  # its model
     "Both encoders read before their projections"
-    projections_of(backbone); model,text = backbone.clip,backbone.text; kept = model.image_projection,text.head
-    model.image_projection,text.head = nn.Identity(),nn.Identity()
-    try: yield model
-    finally: model.image_projection,text.head = kept
+    projections_of(backbone)
+    model, text = backbone.clip, backbone.text
+    kept = model.image_projection, text.head
+    model.image_projection, text.head = nn.Identity(), nn.Identity()
+    try:
+        yield model
+    finally:
+        model.image_projection, text.head = kept
 
 # %% ../../nbs/435_training.projections.ipynb #ea30b75c
 @dataclass
 class Unprojected:
     "What the two encoders of a dual stream say of a split, before their projections"
-    texts:Tensor         # [n, D], a row a caption
-    images:Tensor        # [N, width of the image encoder], a row a picture
-    captions:list[str]   # n source captions
-    picture:Tensor       # [n] row of `images` that a caption tells of
+
+    texts: Tensor  # [n, D], a row a caption
+    images: Tensor  # [N, width of the image encoder], a row a picture
+    captions: list[str]  # n source captions
+    picture: Tensor  # [n] row of `images` that a caption tells of
+
 
 def unprojected(
-    backbone:Backbone,          # a dual stream
-    corpus:Corpus,              # its source captions and pictures are read
-    split:str='train',          # of the corpus
-    progress:Callable|None=None # wraps an iterable, such as `tqdm`
-)->Unprojected:
+    backbone: Backbone,  # a dual stream
+    corpus: Corpus,  # its source captions and pictures are read
+    split: str = "train",  # of the corpus
+    progress: Callable | None = None,  # wraps an iterable, such as `tqdm`
+) -> Unprojected:
     "Everything that training the projections needs, frozen work done once"
-    captions,visuals = corpus.captions(split, backbone.source_language, 'human'),corpus.visuals(split); texts = [c.text for c in captions]
-    with without_projections(backbone): return Unprojected(backbone.encode_source(texts, progress=progress), backbone.encode_pictures(visuals, 64, progress), texts, torch.tensor([visuals.index_of(c.visual_id) for c in captions]))
+    captions, visuals = corpus.captions(split, backbone.source_language, "human"), corpus.visuals(split)
+    texts = [c.text for c in captions]
+    with without_projections(backbone):
+        return Unprojected(
+            backbone.encode_source(texts, progress=progress),
+            backbone.encode_pictures(visuals, 64, progress),
+            texts,
+            torch.tensor([visuals.index_of(c.visual_id) for c in captions]),
+        )
+
 
 def train_projections(
-    backbone:Backbone,         # a dual stream with projections; they are trained in place
-    found:Unprojected,         # of this backbone
-    steps:int=1000,            # optimizer steps
-    batch_size:int=256,        # pictures, each with one of its captions
-    learning_rate:float=1e-3,  # the highest; falls as a half cosine
-    weight_decay:float=.05,    # of AdamW
-    seed:int=0                 # of the order
-)->list[float]:                # the loss of every step
+    backbone: Backbone,  # a dual stream with projections; they are trained in place
+    found: Unprojected,  # of this backbone
+    steps: int = 1000,  # optimizer steps
+    batch_size: int = 256,  # pictures, each with one of its captions
+    learning_rate: float = 1e-3,  # the highest; falls as a half cosine
+    weight_decay: float = 0.05,  # of AdamW
+    seed: int = 0,  # of the order
+) -> list[float]:  # the loss of every step
     "Contrastive training of the two projections alone"
-    device,parts = backbone.device,projections_of(backbone).requires_grad_(True); scale = nn.Parameter(torch.tensor(math.log(1/.07), device=device)); of_picture = defaultdict(list)
-    for row,place in enumerate(found.picture.tolist()): of_picture[place].append(row)
-    optimizer = torch.optim.AdamW([dict(params=list(parts.parameters())), dict(params=[scale], weight_decay=0.)], lr=learning_rate, weight_decay=weight_decay)
-    places,rng,losses = np.array(sorted(of_picture)),np.random.default_rng(seed),[]
+    device, parts = backbone.device, projections_of(backbone).requires_grad_(True)
+    scale = nn.Parameter(torch.tensor(math.log(1 / 0.07), device=device))
+    of_picture = defaultdict(list)
+    for row, place in enumerate(found.picture.tolist()):
+        of_picture[place].append(row)
+    optimizer = torch.optim.AdamW(
+        [dict(params=list(parts.parameters())), dict(params=[scale], weight_decay=0.0)],
+        lr=learning_rate,
+        weight_decay=weight_decay,
+    )
+    places, rng, losses = np.array(sorted(of_picture)), np.random.default_rng(seed), []
     for step in range(steps):
-        for g in optimizer.param_groups: g['lr'] = learning_rate*min((step+1)/(.05*steps), .5*(1+math.cos(math.pi*step/steps)))
-        some = rng.choice(places, min(batch_size, len(places)), replace=False); told = [rng.choice(of_picture[v]) for v in some]
-        t,v = (F.normalize(p(x.to(device)), dim=-1) for p,x in zip(parts, (found.texts[told],found.images[some])))
+        for g in optimizer.param_groups:
+            g["lr"] = learning_rate * min((step + 1) / (0.05 * steps), 0.5 * (1 + math.cos(math.pi * step / steps)))
+        some = rng.choice(places, min(batch_size, len(places)), replace=False)
+        told = [rng.choice(of_picture[v]) for v in some]
+        t, v = (F.normalize(p(x.to(device)), dim=-1) for p, x in zip(parts, (found.texts[told], found.images[some])))
         loss = pair_loss(t, v, scale.exp().clamp(max=100), len(some))
-        optimizer.zero_grad(set_to_none=True); loss.backward(); optimizer.step(); losses.append(loss.item())
-    parts.requires_grad_(False); unit_deviation(backbone, found.captions[:2000])
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    parts.requires_grad_(False)
+    unit_deviation(backbone, found.captions[:2000])
     return losses
+
 
 @torch.inference_mode()
 def projected(
-    backbone:Backbone,  # with trained projections
-    found:Unprojected   # of this backbone
-)->FrozenFeatures:
+    backbone: Backbone,  # with trained projections
+    found: Unprojected,  # of this backbone
+) -> FrozenFeatures:
     "The features that training a method needs, without running the encoders again"
-    texts,images = (p(rows.to(backbone.device)).float().cpu() for p,rows in zip(projections_of(backbone), (found.texts,found.images)))
-    return FrozenFeatures(images, texts, {c: i for i,c in enumerate(found.captions)})
+    texts, images = (
+        p(rows.to(backbone.device)).float().cpu()
+        for p, rows in zip(projections_of(backbone), (found.texts, found.images))
+    )
+    return FrozenFeatures(images, texts, {c: i for i, c in enumerate(found.captions)})

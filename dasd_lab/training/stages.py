@@ -8,166 +8,242 @@ __all__ = ['Term', 'CriticTraining', 'Stage', 'check_terms', 'stage_loss', 'set_
 
 # %% ../../nbs/41_training.stages.ipynb #722551d3
 import math
-from collections.abc import Iterable,Mapping,Sequence
-from dataclasses import dataclass,field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from inspect import signature
 from typing import Literal
 
 import numpy as np
 import torch
-from torch import Tensor,nn
+from torch import Tensor, nn
 
 from ..contracts import LabError
 from .losses import LOSSES
-from .matching import softened_matching # registers the losses of matching
-from .triplets import image_sentence # and of triplets
+from .matching import softened_matching  # registers the losses of matching
+from .triplets import image_sentence  # and of triplets
 
 # %% ../../nbs/41_training.stages.ipynb #98af63cf
 @dataclass(frozen=True)
 class Term:
     "One loss of a stage"
-    loss:str                                  # a name in `LOSSES`
-    weight:float = 1.                         # its factor
-    options:dict = field(default_factory=dict) # passed to the loss
-    name:str = ''                             # in the log; the loss's where nothing is said
+
+    loss: str  # a name in `LOSSES`
+    weight: float = 1.0  # its factor
+    options: dict = field(default_factory=dict)  # passed to the loss
+    name: str = ""  # in the log; the loss's where nothing is said
 
     @property
-    def called(self)->str: return self.name or self.loss
+    def called(self) -> str:
+        return self.name or self.loss
+
 
 @dataclass(frozen=True)
 class CriticTraining:
     "How the critic learns, beside the stage's own optimizer"
-    learning_rate:float = 2e-4                             # of its Adam
-    reference:str = 'source_features'                      # which features are the semantic reference
-    negatives:Literal['random','reversed'] = 'random'      # mismatched pairs: a random rotation of the batch, or the batch reversed (authors' code)
-    share:float = 1.                                       # see `losses.critic_loss`
+
+    learning_rate: float = 2e-4  # of its Adam
+    reference: str = "source_features"  # which features are the semantic reference
+    negatives: Literal["random", "reversed"] = (
+        "random"  # mismatched pairs: a random rotation of the batch, or the batch reversed (authors' code)
+    )
+    share: float = 1.0  # see `losses.critic_loss`
+
 
 @dataclass(frozen=True)
 class Stage:
     "What is minimised, by which parts, for how long"
-    name:str                                               # e.g. 'cross_lingual_alignment'
-    terms:tuple[Term,...]                                  # the losses, summed with their weights
-    trains:tuple[str,...]                                  # parts of the method that learn, e.g. 'adapters'
-    steps:int                                              # optimizer steps
-    batch_size:int = 128                                   # B
-    learning_rate:float = 2e-4                             # the highest
-    rates:dict[str,float] = field(default_factory=dict)    # part → multiple of it, e.g. {'adapters': .1}; 1 where nothing is said
-    warmup:float = .1                                      # share of the steps with a rising rate
-    schedule:Literal['constant','linear','cosine'] = 'constant' # after the warm-up; 'cosine' as in the authors' code
-    optimizer:Literal['adam','bert_adam','adamw'] = 'adam' # the paper's, the authors' code's, or LECCR's AdamW
-    weight_decay:float = 0.                                # of 'bert_adam', for names without "bias"; of 'adamw', without "bias" and "norm"
-    max_gradient_norm:float|None = None                    # the gradient of a step is scaled down to it; None: never
-    lazy:tuple[str,...] = ()                               # embeddings whose rows move only where a batch reads them, e.g. 'token_vectors.embedding'
-    length_bucket:int = 8                                  # batches whose captions are sorted by length together
-    captions:int = 1                                       # S of each picture and language, where a batch is of pictures, see `groups`; B counts pictures then
-    until:float = 0.                                       # the stage goes on, to twice its steps, while the mean of its last ten logged losses is not below this; 0: never
-    critic:CriticTraining|None = None                      # None: no critic in this stage
+
+    name: str  # e.g. 'cross_lingual_alignment'
+    terms: tuple[Term, ...]  # the losses, summed with their weights
+    trains: tuple[str, ...]  # parts of the method that learn, e.g. 'adapters'
+    steps: int  # optimizer steps
+    batch_size: int = 128  # B
+    learning_rate: float = 2e-4  # the highest
+    rates: dict[str, float] = field(
+        default_factory=dict
+    )  # part → multiple of it, e.g. {'adapters': .1}; 1 where nothing is said
+    warmup: float = 0.1  # share of the steps with a rising rate
+    schedule: Literal["constant", "linear", "cosine"] = (
+        "constant"  # after the warm-up; 'cosine' as in the authors' code
+    )
+    optimizer: Literal["adam", "bert_adam", "adamw"] = "adam"  # the paper's, the authors' code's, or LECCR's AdamW
+    weight_decay: float = 0.0  # of 'bert_adam', for names without "bias"; of 'adamw', without "bias" and "norm"
+    max_gradient_norm: float | None = None  # the gradient of a step is scaled down to it; None: never
+    lazy: tuple[
+        str, ...
+    ] = ()  # embeddings whose rows move only where a batch reads them, e.g. 'token_vectors.embedding'
+    length_bucket: int = 8  # batches whose captions are sorted by length together
+    captions: int = (
+        1  # S of each picture and language, where a batch is of pictures, see `groups`; B counts pictures then
+    )
+    until: float = 0.0  # the stage goes on, to twice its steps, while the mean of its last ten logged losses is not below this; 0: never
+    critic: CriticTraining | None = None  # None: no critic in this stage
 
     def __post_init__(self):
-        if self.until and self.schedule!='constant': raise LabError(f'stage {self.name!r} of open length with a {self.schedule} schedule', 'a constant one', 'Leave out `until`, or set `schedule` to constant.')
+        if self.until and self.schedule != "constant":
+            raise LabError(
+                f"stage {self.name!r} of open length with a {self.schedule} schedule",
+                "a constant one",
+                "Leave out `until`, or set `schedule` to constant.",
+            )
 
 # %% ../../nbs/41_training.stages.ipynb #e1d0e6f4
 def check_terms(
-    stage:Stage # names the terms
-)->None:
+    stage: Stage,  # names the terms
+) -> None:
     "Refuse a loss or an option that is not there, and two terms of one name"
     for t in stage.terms:
-        if t.loss not in LOSSES: raise LabError(f'a loss {t.loss!r} in stage {stage.name!r}', f'one of {sorted(LOSSES)}', 'Correct the preset.')
+        if t.loss not in LOSSES:
+            raise LabError(
+                f"a loss {t.loss!r} in stage {stage.name!r}", f"one of {sorted(LOSSES)}", "Correct the preset."
+            )
         known = list(signature(LOSSES[t.loss]).parameters)[1:]
-        if unknown := set(t.options)-set(known): raise LabError(f'options {sorted(unknown)} for the loss {t.loss!r}', f'some of {known}', 'Correct the preset.')
-    if len({t.called for t in stage.terms})<len(stage.terms): raise LabError(f'two terms of one name in stage {stage.name!r}, of {[t.called for t in stage.terms]}', 'a name for each', 'Give one of them a `name`.')
+        if unknown := set(t.options) - set(known):
+            raise LabError(
+                f"options {sorted(unknown)} for the loss {t.loss!r}", f"some of {known}", "Correct the preset."
+            )
+    if len({t.called for t in stage.terms}) < len(stage.terms):
+        raise LabError(
+            f"two terms of one name in stage {stage.name!r}, of {[t.called for t in stage.terms]}",
+            "a name for each",
+            "Give one of them a `name`.",
+        )
+
 
 def stage_loss(
-    stage:Stage,                 # names the terms
-    features:Mapping[str,Tensor] # from the method, with the critic's logits where the stage has one
-)->tuple[Tensor,dict[str,Tensor]]: # the weighted sum, and each term on its own (detached)
+    stage: Stage,  # names the terms
+    features: Mapping[str, Tensor],  # from the method, with the critic's logits where the stage has one
+) -> tuple[Tensor, dict[str, Tensor]]:  # the weighted sum, and each term on its own (detached)
     "What a stage minimises, and what is written to the log"
-    check_terms(stage); values = {t.called: LOSSES[t.loss](features, **t.options) for t in stage.terms}
-    total = sum(t.weight*values[t.called] for t in stage.terms)
-    return total, {k: v.detach() for k,v in values.items()}
+    check_terms(stage)
+    values = {t.called: LOSSES[t.loss](features, **t.options) for t in stage.terms}
+    total = sum(t.weight * values[t.called] for t in stage.terms)
+    return total, {k: v.detach() for k, v in values.items()}
 
 # %% ../../nbs/41_training.stages.ipynb #e722efcb
 def set_trainable(
-    method:nn.Module,    # any method
-    parts:Iterable[str]  # dotted names of the modules that learn
-)->list[str]:            # names of the parameters now open
+    method: nn.Module,  # any method
+    parts: Iterable[str],  # dotted names of the modules that learn
+) -> list[str]:  # names of the parameters now open
     "Freeze everything, then open the named parts; gradients of an earlier training are let go"
     method.requires_grad_(False).zero_grad(set_to_none=True)
     for part in parts:
-        if getattr(method, part, part) is None: continue # switched off by a setting
-        try: module = method.get_submodule(part)
+        if getattr(method, part, part) is None:
+            continue  # switched off by a setting
+        try:
+            module = method.get_submodule(part)
         except AttributeError as e:
-            raise LabError(f'no part {part!r}', f'one of {sorted(n for n,_ in method.named_children())} or a dotted name inside', 'Correct `trains`.') from e
+            raise LabError(
+                f"no part {part!r}",
+                f"one of {sorted(n for n, _ in method.named_children())} or a dotted name inside",
+                "Correct `trains`.",
+            ) from e
         module.requires_grad_(True)
-    return [n for n,p in method.named_parameters() if p.requires_grad]
+    return [n for n, p in method.named_parameters() if p.requires_grad]
 
 # %% ../../nbs/41_training.stages.ipynb #88d2fb12
 def learning_rate(
-    stage:Stage, # names the highest rate, the warm-up and the schedule
-    step:int     # from 0
-)->float:
+    stage: Stage,  # names the highest rate, the warm-up and the schedule
+    step: int,  # from 0
+) -> float:
     "The learning rate of one step"
-    x = step/stage.steps
-    if stage.schedule=='cosine': factor = x/stage.warmup if x<stage.warmup else .5*(1+math.cos(math.pi*x))
+    x = step / stage.steps
+    if stage.schedule == "cosine":
+        factor = x / stage.warmup if x < stage.warmup else 0.5 * (1 + math.cos(math.pi * x))
     else:
-        factor = min(1., (step+1)/max(1., stage.warmup*stage.steps))
-        if stage.schedule=='linear' and x>=stage.warmup: factor = (1-x)/(1-stage.warmup)
-    return stage.learning_rate*factor
+        factor = min(1.0, (step + 1) / max(1.0, stage.warmup * stage.steps))
+        if stage.schedule == "linear" and x >= stage.warmup:
+            factor = (1 - x) / (1 - stage.warmup)
+    return stage.learning_rate * factor
 
 # %% ../../nbs/41_training.stages.ipynb #16fefd55
 def length_batches(
-    lengths:np.ndarray,      # of every caption, in tokens
-    batch_size:int,          # B
-    rng:np.random.Generator, # decides the order
-    bucket:int               # batches sorted by length together
-)->np.ndarray:               # [n_batches, B] rows; what does not fill a batch is left out
+    lengths: np.ndarray,  # of every caption, in tokens
+    batch_size: int,  # B
+    rng: np.random.Generator,  # decides the order
+    bucket: int,  # batches sorted by length together
+) -> np.ndarray:  # [n_batches, B] rows; what does not fill a batch is left out
     "One pass over captions in random batches of similar length"
-    if len(lengths)<batch_size: raise LabError(f'{len(lengths)} captions', f'at least one batch of {batch_size}', 'Give more captions or a smaller batch_size.')
-    n = len(lengths)//batch_size*batch_size
-    pieces = np.split(rng.permutation(len(lengths))[:n], range(batch_size*bucket, n, batch_size*bucket))
-    batches = np.concatenate([p[np.argsort(lengths[p], kind='stable')] for p in pieces]).reshape(-1, batch_size)
+    if len(lengths) < batch_size:
+        raise LabError(
+            f"{len(lengths)} captions",
+            f"at least one batch of {batch_size}",
+            "Give more captions or a smaller batch_size.",
+        )
+    n = len(lengths) // batch_size * batch_size
+    pieces = np.split(rng.permutation(len(lengths))[:n], range(batch_size * bucket, n, batch_size * bucket))
+    batches = np.concatenate([p[np.argsort(lengths[p], kind="stable")] for p in pieces]).reshape(-1, batch_size)
     return batches[rng.permutation(len(batches))]
 
 # %% ../../nbs/41_training.stages.ipynb #08feeb8f
 class CaptionBatches:
     "The batch of any step, from its number: ids of target captions, and columns by the names of `contracts.COLUMNS`"
-    def __init__(self,
-        rows:Mapping[str,Sequence[list[int]]], # language → token ids of every caption, framing included
-        pad,                                   # rows → (ids, end_index), see `CaptionTokenizer.pad`
-        sources:Mapping[str,Sequence[int]],    # language → row of `source_features` for every caption
-        source_features:Tensor,                # [n, E] of the source captions, or rows of a feature store
-        visuals:Mapping[str,Sequence[int]]|None=None, # language → row of `image_features`; as `sources` when not given
-        image_features:Tensor|None=None,       # [N, E] of the pictures, likewise
-        batch_size:int=128,                    # B
-        seed:int=0,                            # of languages and order
-        bucket:int=8,                          # batches sorted by length together
-        more:Mapping[str,tuple[Mapping[str,Sequence[int]],Tensor]]|None=None # further columns: name → (language → row for every caption, the rows)
-    ):
-        self.rows,self.pad,self.batch_size,self.seed,self.bucket = rows,pad,batch_size,seed,bucket
-        self.known = dict(source_features=(sources, source_features))
-        if image_features is not None: self.known['image_features'] = (visuals or sources, image_features)
-        self.known |= more or {}
-        self.languages,self._drawn,self._orders = sorted(rows),np.empty(0, int),{}
-        for l,r in rows.items():
-            if len(r)<batch_size: raise LabError(f'{len(r)} captions in {l!r}', f'at least one batch of {batch_size}', 'Give more captions or a smaller batch_size.')
 
-    def order(self, language:str, epoch:int)->np.ndarray: # [n_batches, B]
+    def __init__(
+        self,
+        rows: Mapping[str, Sequence[list[int]]],  # language → token ids of every caption, framing included
+        pad,  # rows → (ids, end_index), see `CaptionTokenizer.pad`
+        sources: Mapping[str, Sequence[int]],  # language → row of `source_features` for every caption
+        source_features: Tensor,  # [n, E] of the source captions, or rows of a feature store
+        visuals: Mapping[str, Sequence[int]]
+        | None = None,  # language → row of `image_features`; as `sources` when not given
+        image_features: Tensor | None = None,  # [N, E] of the pictures, likewise
+        batch_size: int = 128,  # B
+        seed: int = 0,  # of languages and order
+        bucket: int = 8,  # batches sorted by length together
+        more: Mapping[str, tuple[Mapping[str, Sequence[int]], Tensor]]
+        | None = None,  # further columns: name → (language → row for every caption, the rows)
+    ):
+        self.rows, self.pad, self.batch_size, self.seed, self.bucket = rows, pad, batch_size, seed, bucket
+        self.known = dict(source_features=(sources, source_features))
+        if image_features is not None:
+            self.known["image_features"] = (visuals or sources, image_features)
+        self.known |= more or {}
+        self.languages, self._drawn, self._orders = sorted(rows), np.empty(0, int), {}
+        for l, r in rows.items():
+            if len(r) < batch_size:
+                raise LabError(
+                    f"{len(r)} captions in {l!r}",
+                    f"at least one batch of {batch_size}",
+                    "Give more captions or a smaller batch_size.",
+                )
+
+    def order(self, language: str, epoch: int) -> np.ndarray:  # [n_batches, B]
         "The batches of one pass over a language"
-        if (language,epoch) not in self._orders:
+        if (language, epoch) not in self._orders:
             rng = np.random.default_rng([self.seed, self.languages.index(language), epoch])
             batches = length_batches(np.array([len(r) for r in self.rows[language]]), self.batch_size, rng, self.bucket)
-            self._orders = {k: v for k,v in self._orders.items() if k[0]!=language} | {(language,epoch): batches}
-        return self._orders[language,epoch]
+            self._orders = {k: v for k, v in self._orders.items() if k[0] != language} | {(language, epoch): batches}
+        return self._orders[language, epoch]
 
-    def __call__(self,
-        step:int # from 0
-    )->dict:     # language, rows [B], longest, ids [B, L], end_index [B], source_features, image_features [B, E]
+    def __call__(
+        self,
+        step: int,  # from 0
+    ) -> dict:  # language, rows [B], longest, ids [B, L], end_index [B], source_features, image_features [B, E]
         "The batch of a step"
-        while len(self._drawn)<=step: # blocks of 1024, each from its own seed
-            self._drawn = np.append(self._drawn, np.random.default_rng([self.seed, len(self._drawn)//1024, 7]).integers(len(self.languages), size=1024))
-        l = self._drawn[step]; language = self.languages[l]
-        before,per_epoch = int((self._drawn[:step]==l).sum()),len(self.rows[language])//self.batch_size
-        chosen = self.order(language, before//per_epoch)[before%per_epoch]
-        ids,end_index = self.pad([self.rows[language][i] for i in chosen])
-        columns = {k: features[torch.as_tensor([rows[language][i] for i in chosen])] for k,(rows,features) in self.known.items()}
-        return dict(language=language, rows=chosen, longest=max(len(self.rows[language][i]) for i in chosen), ids=ids, end_index=end_index) | columns
+        while len(self._drawn) <= step:  # blocks of 1024, each from its own seed
+            self._drawn = np.append(
+                self._drawn,
+                np.random.default_rng([self.seed, len(self._drawn) // 1024, 7]).integers(
+                    len(self.languages), size=1024
+                ),
+            )
+        l = self._drawn[step]
+        language = self.languages[l]
+        before, per_epoch = int((self._drawn[:step] == l).sum()), len(self.rows[language]) // self.batch_size
+        chosen = self.order(language, before // per_epoch)[before % per_epoch]
+        ids, end_index = self.pad([self.rows[language][i] for i in chosen])
+        columns = {
+            k: features[torch.as_tensor([rows[language][i] for i in chosen])]
+            for k, (rows, features) in self.known.items()
+        }
+        return (
+            dict(
+                language=language,
+                rows=chosen,
+                longest=max(len(self.rows[language][i]) for i in chosen),
+                ids=ids,
+                end_index=end_index,
+            )
+            | columns
+        )

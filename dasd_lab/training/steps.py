@@ -6,122 +6,167 @@
 __all__ = ['CriticTurn', 'critic_accuracy', 'Guard', 'train_step']
 
 # %% ../../nbs/417_training.steps.ipynb #ca7b574e
-from collections.abc import Mapping,Sequence
-from dataclasses import dataclass,field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
-from torch import Tensor,nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ..contracts import LabError,RetrievalMethod
+from ..contracts import LabError, RetrievalMethod
 from .losses import critic_loss
 from .machine import Worker
-from .optimizers import gradient_norm,norm_by_part,set_rate,step_unless
-from .stages import CriticTraining,Stage,learning_rate,stage_loss
+from .optimizers import gradient_norm, norm_by_part, set_rate, step_unless
+from .stages import CriticTraining, Stage, learning_rate, stage_loss
 
 # %% ../../nbs/417_training.steps.ipynb #a1aeec92
 class CriticTurn:
     "The critic's own optimizer and step"
-    def __init__(self,
-        critic:nn.Module,        # (agnostic [B, D], reference [B, E]) → logits
-        training:CriticTraining, # its rate, reference and negatives
-        seed:int=0               # of the random negatives
+
+    def __init__(
+        self,
+        critic: nn.Module,  # (agnostic [B, D], reference [B, E]) → logits
+        training: CriticTraining,  # its rate, reference and negatives
+        seed: int = 0,  # of the random negatives
     ):
-        self.critic,self.training,self.seed = critic,training,seed
+        self.critic, self.training, self.seed = critic, training, seed
         self.optimizer = torch.optim.Adam(critic.parameters(), lr=training.learning_rate, fused=True)
 
-    def logits(self,
-        agnostic:Tensor,   # [B, D]
-        reference:Tensor,  # [B, E]
-        step:int           # decides the random negatives
-    )->dict[str,Tensor]:   # 'matched_logits', 'mismatched_logits'
+    def logits(
+        self,
+        agnostic: Tensor,  # [B, D]
+        reference: Tensor,  # [B, E]
+        step: int,  # decides the random negatives
+    ) -> dict[str, Tensor]:  # 'matched_logits', 'mismatched_logits'
         "The critic's verdict on matched and mismatched pairs"
-        if self.training.negatives=='reversed': other = reference.flip(0)
-        else: other = reference.roll(1+int(torch.randint(len(reference)-1, (1,), generator=torch.Generator().manual_seed(self.seed*1_000_003+step))), 0)
+        if self.training.negatives == "reversed":
+            other = reference.flip(0)
+        else:
+            other = reference.roll(
+                1
+                + int(
+                    torch.randint(
+                        len(reference) - 1, (1,), generator=torch.Generator().manual_seed(self.seed * 1_000_003 + step)
+                    )
+                ),
+                0,
+            )
         return dict(matched_logits=self.critic(agnostic, reference), mismatched_logits=self.critic(agnostic, other))
 
-    def __call__(self,
-        features:Mapping[str,Tensor], # 'semantic_agnostic' and the reference
-        step:int,                     # from 0
-        worker:Worker|None=None       # of several processes; None: there is one
-    )->dict[str,Tensor]:              # the logits of the live features, the critic's loss and accuracy
+    def __call__(
+        self,
+        features: Mapping[str, Tensor],  # 'semantic_agnostic' and the reference
+        step: int,  # from 0
+        worker: Worker | None = None,  # of several processes; None: there is one
+    ) -> dict[str, Tensor]:  # the logits of the live features, the critic's loss and accuracy
         "One step of the critic, then its judgement of the live features"
-        agnostic,reference = features['semantic_agnostic'],features[self.training.reference].detach()
+        agnostic, reference = features["semantic_agnostic"], features[self.training.reference].detach()
         self.optimizer.zero_grad(set_to_none=True)
-        verdicts = self.logits(agnostic.detach(), reference, step); loss = critic_loss(verdicts, self.training.share)
+        verdicts = self.logits(agnostic.detach(), reference, step)
+        loss = critic_loss(verdicts, self.training.share)
         loss.backward()
-        if worker: worker.share_gradients(self.critic.parameters(), everywhere=True)
-        fault = ~(torch.isfinite(loss.detach())&torch.isfinite(gradient_norm([self.optimizer])))
+        if worker:
+            worker.share_gradients(self.critic.parameters(), everywhere=True)
+        fault = ~(torch.isfinite(loss.detach()) & torch.isfinite(gradient_norm([self.optimizer])))
         self.before = [t.detach().clone() for t in self.changing()]
         step_unless([self.optimizer], worker.any(fault) if worker else fault)
-        return self.logits(agnostic, reference, step) | dict(critic_loss=loss.detach(), critic_accuracy=critic_accuracy(verdicts))
+        return self.logits(agnostic, reference, step) | dict(
+            critic_loss=loss.detach(), critic_accuracy=critic_accuracy(verdicts)
+        )
 
-    def changing(self)->list[Tensor]:
+    def changing(self) -> list[Tensor]:
         "What a step of the critic changes: its weights, and the averages of its optimizer where there are some"
         return [*self.critic.parameters(), *(v for s in self.optimizer.state.values() for v in s.values())]
 
     @torch.no_grad()
-    def undo_if(self,
-        fault:Tensor # scalar, bool: the step that the critic's turn belonged to was at fault
-    )->None:
+    def undo_if(
+        self,
+        fault: Tensor,  # scalar, bool: the step that the critic's turn belonged to was at fault
+    ) -> None:
         "As if the turn had not been"
-        for i,now in enumerate(self.changing()): now.copy_(torch.where(fault, self.before[i] if i<len(self.before) else torch.zeros_like(now), now))
+        for i, now in enumerate(self.changing()):
+            now.copy_(torch.where(fault, self.before[i] if i < len(self.before) else torch.zeros_like(now), now))
+
 
 @torch.no_grad()
 def critic_accuracy(
-    verdicts:Mapping[str,Tensor] # 'matched_logits', 'mismatched_logits' [B, 1 or 2]
-)->Tensor:                       # scalar in [0, 1]; .5 is guessing
+    verdicts: Mapping[str, Tensor],  # 'matched_logits', 'mismatched_logits' [B, 1 or 2]
+) -> Tensor:  # scalar in [0, 1]; .5 is guessing
     "How often the critic is right"
-    says_matched = lambda logits: logits[...,0]>(logits[...,1] if logits.shape[-1]==2 else 0)
-    return (says_matched(verdicts['matched_logits']).float().mean()+(~says_matched(verdicts['mismatched_logits'])).float().mean())/2
+    says_matched = lambda logits: logits[..., 0] > (logits[..., 1] if logits.shape[-1] == 2 else 0)
+    return (
+        says_matched(verdicts["matched_logits"]).float().mean()
+        + (~says_matched(verdicts["mismatched_logits"])).float().mean()
+    ) / 2
 
 # %% ../../nbs/417_training.steps.ipynb #5e430b63
 @dataclass(frozen=True)
 class Guard:
     "When a step is at fault, and what is done about it"
-    faults:Literal['stop','skip'] = 'stop'                                       # end the run, or go on without the step
-    limits:dict[str,float] = field(default_factory=lambda: dict(adversarial=100.)) # loss term → largest absolute value, unweighted
-    patience:int = 10                                                            # faulty steps in a row that are left out before the run stops all the same
 
-    def fault(self,
-        total:Tensor,              # the loss
-        report:Mapping[str,Tensor], # its terms
-        norm:Tensor                # of the gradients
-    )->Tensor:                     # scalar, bool
+    faults: Literal["stop", "skip"] = "stop"  # end the run, or go on without the step
+    limits: dict[str, float] = field(
+        default_factory=lambda: dict(adversarial=100.0)
+    )  # loss term → largest absolute value, unweighted
+    patience: int = 10  # faulty steps in a row that are left out before the run stops all the same
+
+    def fault(
+        self,
+        total: Tensor,  # the loss
+        report: Mapping[str, Tensor],  # its terms
+        norm: Tensor,  # of the gradients
+    ) -> Tensor:  # scalar, bool
         "Whether something is wrong with a step; known on the device alone"
-        wrong = ~(torch.isfinite(total.detach())&torch.isfinite(norm))
-        for term,limit in self.limits.items():
-            if term in report: wrong = wrong|(report[term].abs()>limit)
+        wrong = ~(torch.isfinite(total.detach()) & torch.isfinite(norm))
+        for term, limit in self.limits.items():
+            if term in report:
+                wrong = wrong | (report[term].abs() > limit)
         return wrong
 
 # %% ../../nbs/417_training.steps.ipynb #c939e7f5
 def train_step(
-    method:RetrievalMethod,      # in training
-    stage:Stage,                 # what is minimised
-    optimizers:Sequence[Optimizer], # of the stage
-    batch:dict,                  # of this step, of all processes
-    step:int,                    # from 0
-    turn:CriticTurn|None=None,   # where the stage has a critic
-    worker:Worker|None=None,     # which process this is, and how it computes; None: the only one, in float32
-    guard:Guard=Guard(),         # what counts as a fault
-    parts:bool=False             # also the gradient's norm of each part?
-)->dict:                         # a row for the log; its tensors are still on the device
+    method: RetrievalMethod,  # in training
+    stage: Stage,  # what is minimised
+    optimizers: Sequence[Optimizer],  # of the stage
+    batch: dict,  # of this step, of all processes
+    step: int,  # from 0
+    turn: CriticTurn | None = None,  # where the stage has a critic
+    worker: Worker | None = None,  # which process this is, and how it computes; None: the only one, in float32
+    guard: Guard = Guard(),  # what counts as a fault
+    parts: bool = False,  # also the gradient's norm of each part?
+) -> dict:  # a row for the log; its tensors are still on the device
     "One optimizer step of a stage, unless it is at fault"
-    worker,rate = worker or Worker(),learning_rate(stage, step)
+    worker, rate = worker or Worker(), learning_rate(stage, step)
     set_rate(optimizers, rate)
     features = worker.features(method, batch)
-    if turn is not None: features.update(turn(features, step, worker))
-    total,report = stage_loss(stage, features)
-    for o in optimizers: o.zero_grad(set_to_none=True)
+    if turn is not None:
+        features.update(turn(features, step, worker))
+    total, report = stage_loss(stage, features)
+    for o in optimizers:
+        o.zero_grad(set_to_none=True)
     total.backward()
-    alike = set(map(id, method.critic.parameters())) if turn is not None else set() # read from all rows by each process
-    of = lambda wanted: (p for o in optimizers for g in o.param_groups for p in g['params'] if (id(p) in alike)==wanted)
-    worker.share_gradients(of(False)); worker.share_gradients(of(True), everywhere=True)
-    by_part = {f'gradient_norm/{k}': v for k,v in norm_by_part(method).items()} if parts else {}
-    norm = gradient_norm(optimizers, stage.max_gradient_norm); fault = worker.any(guard.fault(total, report, norm))
+    # read from all rows by each process
+    alike = set(map(id, method.critic.parameters())) if turn is not None else set()
+    of = lambda wanted: (
+        p for o in optimizers for g in o.param_groups for p in g["params"] if (id(p) in alike) == wanted
+    )
+    worker.share_gradients(of(False))
+    worker.share_gradients(of(True), everywhere=True)
+    by_part = {f"gradient_norm/{k}": v for k, v in norm_by_part(method).items()} if parts else {}
+    norm = gradient_norm(optimizers, stage.max_gradient_norm)
+    fault = worker.any(guard.fault(total, report, norm))
     step_unless(optimizers, fault)
-    if turn is not None: turn.undo_if(fault)
-    extra = {k: features[k] for k in ('critic_loss','critic_accuracy') if k in features}
-    if 'semantic_agnostic' in features: extra['agnostic_norm'] = features['semantic_agnostic'].detach().norm(dim=-1).mean()
-    return dict(step=step, stage=stage.name, language=batch['language'], learning_rate=rate, loss=total.detach()) | report | extra | dict(gradient_norm=norm) | by_part | dict(fault=fault)
+    if turn is not None:
+        turn.undo_if(fault)
+    extra = {k: features[k] for k in ("critic_loss", "critic_accuracy") if k in features}
+    if "semantic_agnostic" in features:
+        extra["agnostic_norm"] = features["semantic_agnostic"].detach().norm(dim=-1).mean()
+    return (
+        dict(step=step, stage=stage.name, language=batch["language"], learning_rate=rate, loss=total.detach())
+        | report
+        | extra
+        | dict(gradient_norm=norm)
+        | by_part
+        | dict(fault=fault)
+    )

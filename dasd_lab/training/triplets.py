@@ -6,7 +6,7 @@
 __all__ = ['per_picture', 'belonging', 'image_sentence', 'neighbourhood', 'masked_language', 'language_adversary', 'embed_reg']
 
 # %% ../../nbs/406_training.triplets.ipynb #653d0897
-from collections.abc import Mapping,Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Literal
 
@@ -15,107 +15,166 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..contracts import LabError
-from ..smalr.objectives import Distance,distances,neighbours,ranking
-from .losses import loss,named
+from ..smalr.objectives import Distance, distances, neighbours, ranking
+from .losses import loss, named
 
 # %% ../../nbs/406_training.triplets.ipynb #02701b5f
 def per_picture(
-    features:Mapping[str,Tensor] # 'visual_features' [B, D], 'visual_index' [C]
-)->int:                          # S
+    features: Mapping[str, Tensor],  # 'visual_features' [B, D], 'visual_index' [C]
+) -> int:  # S
     "Captions a picture and language, of a batch whose columns are in order"
-    visual,index = named(features, 'visual_features', 'visual_index'); n,rest = divmod(len(index), len(visual))
-    if rest or not n or (index.view(-1, n)!=index.view(-1, n)[:,:1]).any():
-        raise LabError(f'{len(index)} captions of {len(visual)} pictures', 'as many of each picture, side by side and in the order of visual_features', 'Sort the batch by picture.')
+    visual, index = named(features, "visual_features", "visual_index")
+    n, rest = divmod(len(index), len(visual))
+    if rest or not n or (index.view(-1, n) != index.view(-1, n)[:, :1]).any():
+        raise LabError(
+            f"{len(index)} captions of {len(visual)} pictures",
+            "as many of each picture, side by side and in the order of visual_features",
+            "Sort the batch by picture.",
+        )
     return n
 
+
 def belonging(
-    features:Mapping[str,Tensor],      # 'visual_index' [C], 'text_index' [G, C]
-    languages:Sequence[int]=(),        # places of languages whose texts are compared
-    same_text_is_positive:bool=False   # is a caption right for another picture that has the same caption?
-)->Tensor:                             # [C, C] bool
+    features: Mapping[str, Tensor],  # 'visual_index' [C], 'text_index' [G, C]
+    languages: Sequence[int] = (),  # places of languages whose texts are compared
+    same_text_is_positive: bool = False,  # is a caption right for another picture that has the same caption?
+) -> Tensor:  # [C, C] bool
     "Which columns tell of the same picture"
-    index, = named(features, 'visual_index'); found = index[:,None]==index
+    (index,) = named(features, "visual_index")
+    found = index[:, None] == index
     if same_text_is_positive:
-        texts, = named(features, 'text_index')
-        for i in languages: found = found | (texts[i][:,None]==texts[i])
+        (texts,) = named(features, "text_index")
+        for i in languages:
+            found = found | (texts[i][:, None] == texts[i])
     return found
 
 # %% ../../nbs/406_training.triplets.ipynb #dbb4128e
 @loss
 def image_sentence(
-    features:Mapping[str,Tensor],      # 'visual_features', 'visual_index', 'final_features', 'masked_final_features'
-    caption_weight:float=1.5,          # λ1, of the term whose anchors are captions
-    masked:bool=True,                  # the mean of clean and masked captions; False: clean ones alone (HEM, LA)
-    margin:float=.05,                  # m
-    hardest:int=10,                    # N
-    distance:Distance='cosine',        # see `objectives.distances`
-    same_text_is_positive:bool=False   # see `belonging`
-)->Tensor:                             # scalar
+    features: Mapping[str, Tensor],  # 'visual_features', 'visual_index', 'final_features', 'masked_final_features'
+    caption_weight: float = 1.5,  # λ1, of the term whose anchors are captions
+    masked: bool = True,  # the mean of clean and masked captions; False: clean ones alone (HEM, LA)
+    margin: float = 0.05,  # m
+    hardest: int = 10,  # N
+    distance: Distance = "cosine",  # see `objectives.distances`
+    same_text_is_positive: bool = False,  # see `belonging`
+) -> Tensor:  # scalar
     "Pictures and captions of every language, with their most violated negatives (L_mm, Eq. 3)"
-    visual,index = named(features, 'visual_features', 'visual_index'); n = per_picture(features)
-    owner = torch.arange(len(index), device=index.device)//n; found = []
-    for name in ('final_features','masked_final_features') if masked else ('final_features',):
-        texts, = named(features, name)
-        for g,caption in enumerate(texts):
+    visual, index = named(features, "visual_features", "visual_index")
+    n = per_picture(features)
+    owner = torch.arange(len(index), device=index.device) // n
+    found = []
+    for name in ("final_features", "masked_final_features") if masked else ("final_features",):
+        (texts,) = named(features, name)
+        for g, caption in enumerate(texts):
             same = belonging(features, [g], same_text_is_positive).view(len(visual), n, -1).any(1)
             found.append(ranking(distances(visual, caption, distance), owner, same, caption_weight, margin, hardest))
     return torch.stack(found).mean()
 
 # %% ../../nbs/406_training.triplets.ipynb #6e9f8cad
-def _between(features:Mapping[str,Tensor], vectors:Tensor, pair:tuple[int,int], anchors:str, distance:Distance, same_text:bool, **how)->Tensor:
-    i,j = pair; d = distances(vectors[i], vectors[j], distance); right = belonging(features, {i,j}, same_text)
-    positives = right & ~torch.eye(len(right), dtype=torch.bool, device=right.device) if i==j else right
-    if i==j or anchors=='earlier': return neighbours(d, positives, right, **how)
-    return (neighbours(d, positives, right, **how)+neighbours(d.T, positives, right, **how))/2
+def _between(
+    features: Mapping[str, Tensor],
+    vectors: Tensor,
+    pair: tuple[int, int],
+    anchors: str,
+    distance: Distance,
+    same_text: bool,
+    **how,
+) -> Tensor:
+    i, j = pair
+    d = distances(vectors[i], vectors[j], distance)
+    right = belonging(features, {i, j}, same_text)
+    positives = right & ~torch.eye(len(right), dtype=torch.bool, device=right.device) if i == j else right
+    if i == j or anchors == "earlier":
+        return neighbours(d, positives, right, **how)
+    return (neighbours(d, positives, right, **how) + neighbours(d.T, positives, right, **how)) / 2
+
 
 @loss
 def neighbourhood(
-    features:Mapping[str,Tensor],      # 'universal_features', 'final_features', 'visual_features', 'visual_index'
-    weights:tuple[float,float,float,float]|None=None, # within languages (U, F), across (U, F); None: every pair the same (Eq. 4)
-    anchors:Literal['both','earlier']='both', # of a pair of languages
-    margin:float=.05,                  # m
-    hardest:int=10,                    # N
-    distance:Distance='cosine',        # see `objectives.distances`
-    same_text_is_positive:bool=False   # see `belonging`
-)->Tensor:                             # scalar
+    features: Mapping[str, Tensor],  # 'universal_features', 'final_features', 'visual_features', 'visual_index'
+    weights: tuple[float, float, float, float]
+    | None = None,  # within languages (U, F), across (U, F); None: every pair the same (Eq. 4)
+    anchors: Literal["both", "earlier"] = "both",  # of a pair of languages
+    margin: float = 0.05,  # m
+    hardest: int = 10,  # N
+    distance: Distance = "cosine",  # see `objectives.distances`
+    same_text_is_positive: bool = False,  # see `belonging`
+) -> Tensor:  # scalar
     "Captions of one picture are near each other, in a language and across (L_nc)"
-    kinds = named(features, 'universal_features', 'final_features'); n = len(kinds[0]); total = kinds[0].sum()*0
-    within,across = [(i,i) for i in range(n)] if per_picture(features)>1 else [],list(combinations(range(n), 2))
-    parts = [(within+across, (1.,1.))] if weights is None else [(within, weights[:2]),(across, weights[2:])]
-    for pairs,shares in parts:
-        for vectors,share in zip(kinds, shares):
-            if pairs and share: total = total+share*torch.stack([_between(features, vectors, p, anchors, distance, same_text_is_positive, margin=margin, hardest=hardest) for p in pairs]).mean()
+    kinds = named(features, "universal_features", "final_features")
+    n = len(kinds[0])
+    total = kinds[0].sum() * 0
+    within, across = [(i, i) for i in range(n)] if per_picture(features) > 1 else [], list(combinations(range(n), 2))
+    parts = [(within + across, (1.0, 1.0))] if weights is None else [(within, weights[:2]), (across, weights[2:])]
+    for pairs, shares in parts:
+        for vectors, share in zip(kinds, shares):
+            if pairs and share:
+                total = (
+                    total
+                    + share
+                    * torch.stack(
+                        [
+                            _between(
+                                features,
+                                vectors,
+                                p,
+                                anchors,
+                                distance,
+                                same_text_is_positive,
+                                margin=margin,
+                                hardest=hardest,
+                            )
+                            for p in pairs
+                        ]
+                    ).mean()
+                )
     return total
 
 # %% ../../nbs/406_training.triplets.ipynb #c6537812
 @loss
 def masked_language(
-    features:Mapping[str,Tensor],      # for each kind: '{kind}_features', 'masked_{kind}_features' [G, C, D], 'restored_{kind}_features' [P, 2, C, D]
-    kinds:Sequence[str]=('universal','final'), # which sentence vectors; the mean of theirs
-    detach:bool=False                  # does the unmasked caption stay where it is?
-)->Tensor:                             # scalar
+    features: Mapping[
+        str, Tensor
+    ],  # for each kind: '{kind}_features', 'masked_{kind}_features' [G, C, D], 'restored_{kind}_features' [P, 2, C, D]
+    kinds: Sequence[str] = ("universal", "final"),  # which sentence vectors; the mean of theirs
+    detach: bool = False,  # does the unmasked caption stay where it is?
+) -> Tensor:  # scalar
     "Distance of masked captions from unmasked ones, once another language has helped (L_mask, Eq. 2)"
     found = []
     for kind in kinds:
-        clean,masked,restored = named(features, f'{kind}_features', f'masked_{kind}_features', f'restored_{kind}_features'); n = len(clean)
-        if (expected := (n*(n-1)//2,2,*clean.shape[1:]))!=tuple(restored.shape): raise LabError(f'restored_{kind}_features of shape {tuple(restored.shape)}', f'{expected}: a row for every pair of {n} languages', 'Look at what the method returns.')
+        clean, masked, restored = named(
+            features, f"{kind}_features", f"masked_{kind}_features", f"restored_{kind}_features"
+        )
+        n = len(clean)
+        if (expected := (n * (n - 1) // 2, 2, *clean.shape[1:])) != tuple(restored.shape):
+            raise LabError(
+                f"restored_{kind}_features of shape {tuple(restored.shape)}",
+                f"{expected}: a row for every pair of {n} languages",
+                "Look at what the method returns.",
+            )
         goal = F.normalize(clean.detach() if detach else clean, dim=-1, eps=1e-10)
-        for (i,j),halves in zip(combinations(range(n), 2), restored):
-            for k,half in ((i,halves[0]),(j,halves[1])): found.append((F.normalize(masked[k]+half, dim=-1, eps=1e-10)-goal[k]).norm(dim=-1).mean())
-    return torch.stack(found).mean()*2 if found else features['visual_features'].sum()*0 # both captions of a pair are summed
+        for (i, j), halves in zip(combinations(range(n), 2), restored):
+            for k, half in ((i, halves[0]), (j, halves[1])):
+                found.append((F.normalize(masked[k] + half, dim=-1, eps=1e-10) - goal[k]).norm(dim=-1).mean())
+    # both captions of a pair are summed
+    return torch.stack(found).mean() * 2 if found else features["visual_features"].sum() * 0
 
 # %% ../../nbs/406_training.triplets.ipynb #55e1ebed
 @loss
 def language_adversary(
-    features:Mapping[str,Tensor] # 'language_logits' [G, C, G]
-)->Tensor:                       # scalar, in nats
+    features: Mapping[str, Tensor],  # 'language_logits' [G, C, G]
+) -> Tensor:  # scalar, in nats
     "How badly the language is recognised (L_adv); the encoder's gradient was turned round before"
-    logits, = named(features, 'language_logits')
-    return F.cross_entropy(logits.flatten(0, 1), torch.arange(len(logits), device=logits.device).repeat_interleave(logits.shape[1]))
+    (logits,) = named(features, "language_logits")
+    return F.cross_entropy(
+        logits.flatten(0, 1), torch.arange(len(logits), device=logits.device).repeat_interleave(logits.shape[1])
+    )
+
 
 @loss
 def embed_reg(
-    features:Mapping[str,Tensor] # 'embedding_shift' [G]: ½‖E − E⁰‖² of the words of each language
-)->Tensor:                       # scalar
+    features: Mapping[str, Tensor],  # 'embedding_shift' [G]: ½‖E − E⁰‖² of the words of each language
+) -> Tensor:  # scalar
     "How far words have moved from where they began (of MULE's code, weight 5e-7)"
-    return named(features, 'embedding_shift')[0].mean()
+    return named(features, "embedding_shift")[0].mean()

@@ -6,86 +6,135 @@
 __all__ = ['VectorsChoice', 'published_pieces', 'WordVectorsChoice', 'word_vocabulary', 'vocabulary_for', 'planned_ids']
 
 # %% ../../nbs/434_training.vocabularies.ipynb #4ff7fc19
-from collections.abc import Mapping,Sequence
-from dataclasses import dataclass,field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from ..backbone.tokens import CaptionTokenizer,train_tokenizer
-from ..backbone.vocabulary import read_matrix,read_tokenizer
+from ..backbone.tokens import CaptionTokenizer, train_tokenizer
+from ..backbone.vocabulary import read_matrix, read_tokenizer
 from ..backbone.weights import find_weights
 from ..contracts import LabError
 from ..presets import settings
-from ..smalr.dictionary import lexicon_pairs,read_dictionary,with_dictionary
-from ..smalr.vectors import CooccurrenceSVD,FastTextFiles,FastTextFromCaptions,TextVectors,vectors_of
-from ..smalr.vocabulary import WordVocabulary,count_words
+from ..smalr.dictionary import lexicon_pairs, read_dictionary, with_dictionary
+from ..smalr.vectors import CooccurrenceSVD, FastTextFiles, FastTextFromCaptions, TextVectors, vectors_of
+from ..smalr.vocabulary import WordVocabulary, count_words
 
 # %% ../../nbs/434_training.vocabularies.ipynb #6629b34d
 @dataclass(frozen=True)
 class VectorsChoice:
     "Published token vectors that a preset starts from"
-    weights:str    # their name in the catalogue of `backbone.weights`, such as mbert
-    n_tokens:int   # rows that they must have
+
+    weights: str  # their name in the catalogue of `backbone.weights`, such as mbert
+    n_tokens: int  # rows that they must have
+
 
 def published_pieces(
-    asked:VectorsChoice, # which
-    width:int            # of the vectors that the method has room for
-)->tuple[CaptionTokenizer,Tensor]: # and their vectors [n_tokens, width]
+    asked: VectorsChoice,  # which
+    width: int,  # of the vectors that the method has room for
+) -> tuple[CaptionTokenizer, Tensor]:  # and their vectors [n_tokens, width]
     "Published word pieces and their vectors"
-    folder = find_weights(asked.weights); tokenizer,rows = read_tokenizer(folder),read_matrix(folder/'model.safetensors')
-    if not len(tokenizer)==len(rows)==asked.n_tokens or rows.shape[1]!=width:
-        raise LabError(f'{folder} with {len(tokenizer):,} pieces and vectors {tuple(rows.shape)}', f'{asked.n_tokens:,} pieces and as many vectors of width {width}, the preset\'s', 'Correct the preset, or fetch the right weights.')
-    return tokenizer,rows.float()
+    folder = find_weights(asked.weights)
+    tokenizer, rows = read_tokenizer(folder), read_matrix(folder / "model.safetensors")
+    if not len(tokenizer) == len(rows) == asked.n_tokens or rows.shape[1] != width:
+        raise LabError(
+            f"{folder} with {len(tokenizer):,} pieces and vectors {tuple(rows.shape)}",
+            f"{asked.n_tokens:,} pieces and as many vectors of width {width}, the preset's",
+            "Correct the preset, or fetch the right weights.",
+        )
+    return tokenizer, rows.float()
 
 # %% ../../nbs/434_training.vocabularies.ipynb #b1d7730e
 @dataclass(frozen=True)
 class WordVectorsChoice:
     "Monolingual word vectors that a preset starts from"
-    kind:Literal['cooccurrence','fasttext','vec','bin'] = 'cooccurrence' # learnt from the captions in two ways, or read from files in two formats
-    dim:int = 300                                  # W
-    files:dict[str,str] = field(default_factory=dict) # language → path, for 'vec' and 'bin'
-    tokenizers:dict[str,str] = field(default_factory=dict) # language → how captions are cut, see `smalr.vocabulary`; the preferred one elsewhere
-    fewest:int = 1                                 # a word is kept if it occurs this often: the baseline "frequency threshold"
-    dictionary:dict[str,str] = field(default_factory=dict) # language → file of word pairs as MUSE's en-xx.txt, or 'lexicon' for the lab's own
-    rare:int = 0                                   # words that occur less often are replaced by English ones from the dictionary, or dropped
-    epochs:int = 5                                 # of FastText
-    seed:int = 0                                   # of what is learnt
-    about:int = 20_000                             # words of one language that a plan counts with, before captions are read
+
+    kind: Literal["cooccurrence", "fasttext", "vec", "bin"] = (
+        "cooccurrence"  # learnt from the captions in two ways, or read from files in two formats
+    )
+    dim: int = 300  # W
+    files: dict[str, str] = field(default_factory=dict)  # language → path, for 'vec' and 'bin'
+    tokenizers: dict[str, str] = field(
+        default_factory=dict
+    )  # language → how captions are cut, see `smalr.vocabulary`; the preferred one elsewhere
+    fewest: int = 1  # a word is kept if it occurs this often: the baseline "frequency threshold"
+    dictionary: dict[str, str] = field(
+        default_factory=dict
+    )  # language → file of word pairs as MUSE's en-xx.txt, or 'lexicon' for the lab's own
+    rare: int = 0  # words that occur less often are replaced by English ones from the dictionary, or dropped
+    epochs: int = 5  # of FastText
+    seed: int = 0  # of what is learnt
+    about: int = 20_000  # words of one language that a plan counts with, before captions are read
+
 
 def word_vocabulary(
-    asked:WordVectorsChoice,              # which vectors
-    captions:Mapping[str,Sequence[str]]   # language → training captions, the source language first
-)->tuple[WordVocabulary,Tensor]:          # and vectors [n ids, W]
+    asked: WordVectorsChoice,  # which vectors
+    captions: Mapping[str, Sequence[str]],  # language → training captions, the source language first
+) -> tuple[WordVocabulary, Tensor]:  # and vectors [n ids, W]
     "The words of captions and where they start"
-    if asked.files and (lacking := sorted(set(captions)-set(asked.files))): raise LabError(f'word vectors of {", ".join(asked.files)}', f'also of {", ".join(lacking)}', 'Name a file for each language in `word_vectors.files`.')
+    if asked.files and (lacking := sorted(set(captions) - set(asked.files))):
+        raise LabError(
+            f"word vectors of {', '.join(asked.files)}",
+            f"also of {', '.join(lacking)}",
+            "Name a file for each language in `word_vectors.files`.",
+        )
     counted = count_words(captions, asked.tokenizers, asked.fewest)
-    if asked.rare: counted,_ = with_dictionary(counted, {l: lexicon_pairs(l) if p=='lexicon' else read_dictionary(p) for l,p in asked.dictionary.items() if l in counted.languages}, asked.rare)
-    cut = lambda: {l: [counted.words_of(c, l) for c in some] for l,some in captions.items()}
+    if asked.rare:
+        counted, _ = with_dictionary(
+            counted,
+            {
+                l: lexicon_pairs(l) if p == "lexicon" else read_dictionary(p)
+                for l, p in asked.dictionary.items()
+                if l in counted.languages
+            },
+            asked.rare,
+        )
+    cut = lambda: {l: [counted.words_of(c, l) for c in some] for l, some in captions.items()}
     files = {l: asked.files[l] for l in captions} if asked.files else {}
-    if asked.kind in ('vec','bin') and not files: raise LabError(f'word_vectors of kind {asked.kind!r} without files', 'a path for every language', 'Set `word_vectors.files`.')
-    provider = dict(cooccurrence=lambda: CooccurrenceSVD(cut(), asked.dim, seed=asked.seed), fasttext=lambda: FastTextFromCaptions(cut(), asked.dim, asked.epochs, seed=asked.seed),
-                    vec=lambda: TextVectors(files), bin=lambda: FastTextFiles(files, asked.dim))[asked.kind]()
-    vocabulary,rows = vectors_of(counted, provider)
-    return vocabulary,torch.from_numpy(rows)
+    if asked.kind in ("vec", "bin") and not files:
+        raise LabError(
+            f"word_vectors of kind {asked.kind!r} without files",
+            "a path for every language",
+            "Set `word_vectors.files`.",
+        )
+    provider = dict(
+        cooccurrence=lambda: CooccurrenceSVD(cut(), asked.dim, seed=asked.seed),
+        fasttext=lambda: FastTextFromCaptions(cut(), asked.dim, asked.epochs, seed=asked.seed),
+        vec=lambda: TextVectors(files),
+        bin=lambda: FastTextFiles(files, asked.dim),
+    )[asked.kind]()
+    vocabulary, rows = vectors_of(counted, provider)
+    return vocabulary, torch.from_numpy(rows)
 
 # %% ../../nbs/434_training.vocabularies.ipynb #8c86becd
 def vocabulary_for(
-    preset:dict,                          # 'token_vectors', 'word_vectors' or 'vocab_size'
-    captions:Mapping[str,Sequence[str]],  # language → training captions that the method reads, the source language first where it reads it
-)->tuple[CaptionTokenizer|WordVocabulary,Tensor|None]: # and the vectors to start from, [n ids, width]
+    preset: dict,  # 'token_vectors', 'word_vectors' or 'vocab_size'
+    captions: Mapping[
+        str, Sequence[str]
+    ],  # language → training captions that the method reads, the source language first where it reads it
+) -> tuple[CaptionTokenizer | WordVocabulary, Tensor | None]:  # and the vectors to start from, [n ids, width]
     "What cuts the captions of a preset, and where training starts"
-    if preset.get('word_vectors') is not None: return word_vocabulary(settings(WordVectorsChoice, preset['word_vectors'], 'word_vectors'), captions)
-    if preset.get('token_vectors'): return published_pieces(settings(VectorsChoice, preset['token_vectors'], 'token_vectors'), preset['config'].get('token_width') or preset['config'].get('text', {}).get('encoder', {}).get('hidden_size', 768))
-    return train_tokenizer([c for some in captions.values() for c in some], preset['vocab_size']),None
+    if preset.get("word_vectors") is not None:
+        return word_vocabulary(settings(WordVectorsChoice, preset["word_vectors"], "word_vectors"), captions)
+    if preset.get("token_vectors"):
+        return published_pieces(
+            settings(VectorsChoice, preset["token_vectors"], "token_vectors"),
+            preset["config"].get("token_width")
+            or preset["config"].get("text", {}).get("encoder", {}).get("hidden_size", 768),
+        )
+    return train_tokenizer([c for some in captions.values() for c in some], preset["vocab_size"]), None
+
 
 def planned_ids(
-    preset:dict,             # likewise
-    n_languages:int          # of the captions, the source language included where it is read
-)->int:
+    preset: dict,  # likewise
+    n_languages: int,  # of the captions, the source language included where it is read
+) -> int:
     "How many ids a preset's captions are cut into, as far as it can be said before they are read"
-    if preset.get('word_vectors') is not None: return 2+n_languages*settings(WordVectorsChoice, preset['word_vectors'], 'word_vectors').about
-    if preset.get('token_vectors'): return settings(VectorsChoice, preset['token_vectors'], 'token_vectors').n_tokens
-    return preset['vocab_size']
+    if preset.get("word_vectors") is not None:
+        return 2 + n_languages * settings(WordVectorsChoice, preset["word_vectors"], "word_vectors").about
+    if preset.get("token_vectors"):
+        return settings(VectorsChoice, preset["token_vectors"], "token_vectors").n_tokens
+    return preset["vocab_size"]

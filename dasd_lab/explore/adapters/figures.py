@@ -8,242 +8,603 @@ __all__ = ['LESS', 'NO_MATRICES', 'cut', 'short', 'nothing', 'panes', 'level', '
            'pair_maps', 'likeness', 'shares', 'rank_moves', 'recall_chart']
 
 # %% ../../../nbs/721_explore.adapters.figures.ipynb #48e9bb66
-from collections.abc import Mapping,Sequence
+from collections.abc import Mapping, Sequence
 
-import numpy as np,pandas as pd,plotly.graph_objects as go,torch
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+import torch
 from torch import Tensor
 
-from ...evaluation.adaptation import deviation,matrix_norms,spectra
-from .state import NOW,PARTS,AdaptersState,Compared,Many
-from ..theme import COLOURS,DIVERGING,FAINT,INK,SEQUENTIAL,figure,language_name
+from ...evaluation.adaptation import deviation, matrix_norms, spectra
+from .state import NOW, PARTS, AdaptersState, Compared, Many
+from ..theme import COLOURS, DIVERGING, FAINT, INK, SEQUENTIAL, figure, language_name
 
 # %% ../../../nbs/721_explore.adapters.figures.ipynb #688f83ee
 def cut(
-    text:str,     # a caption
-    n:int=36      # characters at most
-)->str:
+    text: str,  # a caption
+    n: int = 36,  # characters at most
+) -> str:
     "A caption that fits"
-    return text if len(text)<=n else text[:n-1].rstrip()+'…'
+    return text if len(text) <= n else text[: n - 1].rstrip() + "…"
+
 
 def short(
-    text:str,     # a caption
-    n:int=36      # characters at most
-)->str:
+    text: str,  # a caption
+    n: int = 36,  # characters at most
+) -> str:
     "A caption as a label: cut, escaped, isolated from its surroundings"
-    return '\u2068'+cut(text, n).replace('&', '&amp;').replace('<', '&lt;')+'\u2069'
+    return "\u2068" + cut(text, n).replace("&", "&amp;").replace("<", "&lt;") + "\u2069"
+
 
 def nothing(
-    why:str,        # in words, with the next step
-    height:int=120  # pixels
-)->go.Figure:
+    why: str,  # in words, with the next step
+    height: int = 120,  # pixels
+) -> go.Figure:
     "A figure that says why it is empty"
-    return figure(height=height, xaxis_visible=False, yaxis_visible=False, margin=dict(t=8, b=8),
-                  annotations=[dict(text=why, x=.5, y=.5, xref='paper', yref='paper', showarrow=False, font=dict(size=13, color=INK))])
+    return figure(
+        height=height,
+        xaxis_visible=False,
+        yaxis_visible=False,
+        margin=dict(t=8, b=8),
+        annotations=[
+            dict(text=why, x=0.5, y=0.5, xref="paper", yref="paper", showarrow=False, font=dict(size=13, color=INK))
+        ],
+    )
+
 
 def panes(
-    cells:Sequence[Sequence[dict]], # traces of each pane, row by row
-    columns:int,                    # panes in a row
-    titles:Sequence[str]=(),        # over the panes
-    x:dict|None=None,               # of the x axes; a title is shown under the last row
-    y:dict|None=None,               # of the y axes; a title is shown left of the first column
-    gaps:tuple[float,float]=(.06,.2), # between columns and rows, share of the whole
-    same_y:bool=False,              # one scale for all panes
-    square:bool=False,              # pixels of the panes are squares
-    **layout                        # of `figure`
-)->go.Figure:
+    cells: Sequence[Sequence[dict]],  # traces of each pane, row by row
+    columns: int,  # panes in a row
+    titles: Sequence[str] = (),  # over the panes
+    x: dict | None = None,  # of the x axes; a title is shown under the last row
+    y: dict | None = None,  # of the y axes; a title is shown left of the first column
+    gaps: tuple[float, float] = (0.06, 0.2),  # between columns and rows, share of the whole
+    same_y: bool = False,  # one scale for all panes
+    square: bool = False,  # pixels of the panes are squares
+    **layout,  # of `figure`
+) -> go.Figure:
     "Several panes in one figure"
-    rows = -(-len(cells)//columns); wide,high = (1-gaps[0]*(columns-1))/columns,(1-gaps[1]*(rows-1))/rows; traces,axes,notes = [],{},list(layout.pop('annotations', ()))
-    for i,cell in enumerate(cells):
-        (r,c),n = divmod(i, columns),str(i+1) if i else ''; left,top = c*(wide+gaps[0]),1-r*(high+gaps[1])
-        last,first = i+columns>=len(cells),c==0
-        axes['xaxis'+n] = dict(domain=[left,min(left+wide, 1)], anchor='y'+n) | {k:v for k,v in (x or {}).items() if last or k!='title'}
-        axes['yaxis'+n] = dict(domain=[max(top-high, 0),top], anchor='x'+n) | {k:v for k,v in (y or {}).items() if first or k!='title'}
-        if same_y and i: axes['yaxis'+n] |= dict(matches='y', showticklabels=first)
-        if square: axes['yaxis'+n] = dict(scaleanchor='x'+n, showticklabels=first) | axes['yaxis'+n]; axes['xaxis'+n] = dict(showticklabels=last) | axes['xaxis'+n]
-        traces += [t | dict(xaxis='x'+n, yaxis='y'+n) for t in cell]
-        if i<len(titles): notes.append(dict(text=titles[i], x=left+wide/2, y=top, xref='paper', yref='paper', xanchor='center', yanchor='bottom', showarrow=False))
-    return figure(*traces, annotations=notes, **axes, **dict(margin=dict(t=84 if layout.get('title') else 40)) | layout)
+    rows = -(-len(cells) // columns)
+    wide, high = (1 - gaps[0] * (columns - 1)) / columns, (1 - gaps[1] * (rows - 1)) / rows
+    traces, axes, notes = [], {}, list(layout.pop("annotations", ()))
+    for i, cell in enumerate(cells):
+        (r, c), n = divmod(i, columns), str(i + 1) if i else ""
+        left, top = c * (wide + gaps[0]), 1 - r * (high + gaps[1])
+        last, first = i + columns >= len(cells), c == 0
+        axes["xaxis" + n] = dict(domain=[left, min(left + wide, 1)], anchor="y" + n) | {
+            k: v for k, v in (x or {}).items() if last or k != "title"
+        }
+        axes["yaxis" + n] = dict(domain=[max(top - high, 0), top], anchor="x" + n) | {
+            k: v for k, v in (y or {}).items() if first or k != "title"
+        }
+        if same_y and i:
+            axes["yaxis" + n] |= dict(matches="y", showticklabels=first)
+        if square:
+            axes["yaxis" + n] = dict(scaleanchor="x" + n, showticklabels=first) | axes["yaxis" + n]
+            axes["xaxis" + n] = dict(showticklabels=last) | axes["xaxis" + n]
+        traces += [t | dict(xaxis="x" + n, yaxis="y" + n) for t in cell]
+        if i < len(titles):
+            notes.append(
+                dict(
+                    text=titles[i],
+                    x=left + wide / 2,
+                    y=top,
+                    xref="paper",
+                    yref="paper",
+                    xanchor="center",
+                    yanchor="bottom",
+                    showarrow=False,
+                )
+            )
+    return figure(*traces, annotations=notes, **axes, **dict(margin=dict(t=84 if layout.get("title") else 40)) | layout)
+
 
 def level(
-    value:float,     # where
-    panes:Sequence[int] # places of the panes
-)->list[dict]:
+    value: float,  # where
+    panes: Sequence[int],  # places of the panes
+) -> list[dict]:
     "A dotted line across panes"
-    names = [str(i+1) if i else '' for i in panes]
-    return [dict(type='line', xref=f'x{n} domain', yref=f'y{n}', x0=0, x1=1, y0=value, y1=value, line=dict(color=INK, width=1, dash='dot')) for n in names]
+    names = [str(i + 1) if i else "" for i in panes]
+    return [
+        dict(
+            type="line",
+            xref=f"x{n} domain",
+            yref=f"y{n}",
+            x0=0,
+            x1=1,
+            y0=value,
+            y1=value,
+            line=dict(color=INK, width=1, dash="dot"),
+        )
+        for n in names
+    ]
+
 
 def axis_title(
-    text:str # with its unit
-)->dict:
+    text: str,  # with its unit
+) -> dict:
     "A caption of an axis in the size of the others"
     return dict(text=text, font=dict(size=13))
 
+
 def legend_below(
-    made:go.Figure, # with a title on its x axes, or none
-    below:int=46    # pixels between the axes and the legend
-)->go.Figure:
+    made: go.Figure,  # with a title on its x axes, or none
+    below: int = 46,  # pixels between the axes and the legend
+) -> go.Figure:
     "The legend at the foot of the figure, from the left"
-    return made.update_layout(legend=dict(orientation='h', yref='container', y=0, yanchor='bottom', x=0, xanchor='left'), margin_b=below+34)
+    return made.update_layout(
+        legend=dict(orientation="h", yref="container", y=0, yanchor="bottom", x=0, xanchor="left"), margin_b=below + 34
+    )
+
 
 def colours_of(
-    n:int # queries
-)->list[str]:
+    n: int,  # queries
+) -> list[str]:
     "A colour for each query, in their order"
-    return [COLOURS[i%len(COLOURS)] for i in range(n)]
+    return [COLOURS[i % len(COLOURS)] for i in range(n)]
 
 # %% ../../../nbs/721_explore.adapters.figures.ipynb #105836d2
-LESS = dict(identity='minus the identity', mean='minus the mean matrix of many captions', zero='as they are')
-NO_MATRICES = 'This model generates no matrices: its adapters are learnt once and are the same for every caption.'
+LESS = dict(identity="minus the identity", mean="minus the mean matrix of many captions", zero="as they are")
+NO_MATRICES = "This model generates no matrices: its adapters are learnt once and are the same for every caption."
+
 
 def heat_maps(
-    matrices:Tensor,         # [B, K, H, H]
-    names:Sequence[str],     # B, of the rows
-    blocks:Sequence[int],    # K
-    title:str='',            # what is shown
-    axes:tuple[str,str]=('input','output'), # captions of columns and rows of a matrix
-    limit:float|None=None    # end of the colour scale; None: the largest value shown
-)->go.Figure:
+    matrices: Tensor,  # [B, K, H, H]
+    names: Sequence[str],  # B, of the rows
+    blocks: Sequence[int],  # K
+    title: str = "",  # what is shown
+    axes: tuple[str, str] = ("input", "output"),  # captions of columns and rows of a matrix
+    limit: float | None = None,  # end of the colour scale; None: the largest value shown
+) -> go.Figure:
     "Matrices as heat maps, a row a caption, a column a block, one colour scale"
-    n,k,h = matrices.shape[:3]; limit = limit or max(float(matrices.abs().max()), 1e-6); height = 150+n*250; gap = 34/(height-150) if n>1 else 0
-    cells = [[dict(type='heatmap', z=matrices[i,j].numpy(), coloraxis='coloraxis', hovertemplate=f'block {blocks[j]}<br>row %{{y}}, column %{{x}}: %{{z:.3f}}<extra>{short(names[i])}</extra>')] for i in range(n) for j in range(k)]
-    ticks = dict(tickvals=[0,h//2,h-1], showgrid=False, zeroline=False, constrain='domain')
-    high = (1-gap*(n-1))/n; notes = [dict(text=f'<b>{short(name, 90)}</b>', x=0, y=1-i*(high+gap), xref='paper', yref='paper', xanchor='left', yanchor='bottom', yshift=4 if i else 22, showarrow=False) for i,name in enumerate(names)]
-    made = panes(cells, k, [f'block {b}' for b in blocks], ticks | dict(title=axis_title(axes[0])), ticks | dict(title=axis_title(axes[1]), autorange='reversed', constraintoward='top'), (.03,gap), square=True, annotations=notes, title=title, height=height,
-                 coloraxis=dict(colorscale=DIVERGING, cmin=-limit, cmax=limit, cmid=0, colorbar=dict(thickness=12, title=axis_title('entry') | dict(side='right'))), margin=dict(r=8, t=100 if title else 66))
+    n, k, h = matrices.shape[:3]
+    limit = limit or max(float(matrices.abs().max()), 1e-6)
+    height = 150 + n * 250
+    gap = 34 / (height - 150) if n > 1 else 0
+    cells = [
+        [
+            dict(
+                type="heatmap",
+                z=matrices[i, j].numpy(),
+                coloraxis="coloraxis",
+                hovertemplate=f"block {blocks[j]}<br>row %{{y}}, column %{{x}}: %{{z:.3f}}<extra>{short(names[i])}</extra>",
+            )
+        ]
+        for i in range(n)
+        for j in range(k)
+    ]
+    ticks = dict(tickvals=[0, h // 2, h - 1], showgrid=False, zeroline=False, constrain="domain")
+    high = (1 - gap * (n - 1)) / n
+    notes = [
+        dict(
+            text=f"<b>{short(name, 90)}</b>",
+            x=0,
+            y=1 - i * (high + gap),
+            xref="paper",
+            yref="paper",
+            xanchor="left",
+            yanchor="bottom",
+            yshift=4 if i else 22,
+            showarrow=False,
+        )
+        for i, name in enumerate(names)
+    ]
+    made = panes(
+        cells,
+        k,
+        [f"block {b}" for b in blocks],
+        ticks | dict(title=axis_title(axes[0])),
+        ticks | dict(title=axis_title(axes[1]), autorange="reversed", constraintoward="top"),
+        (0.03, gap),
+        square=True,
+        annotations=notes,
+        title=title,
+        height=height,
+        coloraxis=dict(
+            colorscale=DIVERGING,
+            cmin=-limit,
+            cmax=limit,
+            cmid=0,
+            colorbar=dict(thickness=12, title=axis_title("entry") | dict(side="right")),
+        ),
+        margin=dict(r=8, t=100 if title else 66),
+    )
     return made
 
 # %% ../../../nbs/721_explore.adapters.figures.ipynb #0938e405
 def norms(
-    generated:Tensor,     # [B, K, H, H]
-    names:Sequence[str],  # B
-    blocks:Sequence[int], # K
-    mean:Tensor|None=None # [K, H, H] over many captions
-)->go.Figure:
+    generated: Tensor,  # [B, K, H, H]
+    names: Sequence[str],  # B
+    blocks: Sequence[int],  # K
+    mean: Tensor | None = None,  # [K, H, H] over many captions
+) -> go.Figure:
     "Frobenius norms of the matrices and of what they deviate by"
-    kinds = matrix_norms(generated, mean); titles = dict(zero='the matrix', identity='minus the identity', mean='minus the mean matrix')
-    cells = [grouped(v, names, blocks, '%{x}: %{y:.3f}', legend=not j) for j,v in enumerate(kinds.values())]
-    return legend_below(panes(cells, len(kinds), [titles[k] for k in kinds], y=dict(title=axis_title('Frobenius norm<br>(dotted: identity)')), shapes=level(generated.shape[-1]**.5, [0]), title='Size of the generated matrices', height=310))
+    kinds = matrix_norms(generated, mean)
+    titles = dict(zero="the matrix", identity="minus the identity", mean="minus the mean matrix")
+    cells = [grouped(v, names, blocks, "%{x}: %{y:.3f}", legend=not j) for j, v in enumerate(kinds.values())]
+    return legend_below(
+        panes(
+            cells,
+            len(kinds),
+            [titles[k] for k in kinds],
+            y=dict(title=axis_title("Frobenius norm<br>(dotted: identity)")),
+            shapes=level(generated.shape[-1] ** 0.5, [0]),
+            title="Size of the generated matrices",
+            height=310,
+        )
+    )
+
 
 def grouped(
-    values:Tensor,        # [B, K]
-    names:Sequence[str],  # B
-    blocks:Sequence[int], # K
-    hover:str,            # what is shown under the pointer
-    legend:bool           # names in the legend, once a figure
-)->list[dict]:
+    values: Tensor,  # [B, K]
+    names: Sequence[str],  # B
+    blocks: Sequence[int],  # K
+    hover: str,  # what is shown under the pointer
+    legend: bool,  # names in the legend, once a figure
+) -> list[dict]:
     "Bars, a group a block, a colour a caption"
-    return [dict(type='bar', x=[f'block {b}' for b in blocks], y=v.tolist(), name=short(n), legendgroup=str(i), showlegend=legend, marker=dict(color=c), hovertemplate=hover) for i,(v,n,c) in enumerate(zip(values, names, colours_of(len(names))))]
+    return [
+        dict(
+            type="bar",
+            x=[f"block {b}" for b in blocks],
+            y=v.tolist(),
+            name=short(n),
+            legendgroup=str(i),
+            showlegend=legend,
+            marker=dict(color=c),
+            hovertemplate=hover,
+        )
+        for i, (v, n, c) in enumerate(zip(values, names, colours_of(len(names))))
+    ]
+
 
 def singular_values(
-    generated:Tensor,     # [B, K, H, H]
-    names:Sequence[str],  # B
-    blocks:Sequence[int]  # K
-)->go.Figure:
+    generated: Tensor,  # [B, K, H, H]
+    names: Sequence[str],  # B
+    blocks: Sequence[int],  # K
+) -> go.Figure:
     "Singular values of the generated matrices, block by block"
-    values = spectra(generated); k,h = values.shape[1:]; columns = min(k, 6); rows = -(-k//columns)
-    lines = lambda j: [dict(type='scatter', mode='lines', x=list(range(1,h+1)), y=values[i,j].tolist(), name=short(n), legendgroup=str(i), showlegend=not j, line=dict(color=c, width=2), hovertemplate='value %{x}: %{y:.3f}') for i,(n,c) in enumerate(zip(names, colours_of(len(names))))]
-    return legend_below(panes([lines(j) for j in range(k)], columns, [f'block {b}' for b in blocks], dict(title=axis_title('rank of the singular value')), dict(title=axis_title('singular value<br>(dotted: identity)'), rangemode='tozero'),
-                              (.03,.2), same_y=True, shapes=level(1, range(k)), title='How far the matrices stretch', height=150+170*rows), 56)
+    values = spectra(generated)
+    k, h = values.shape[1:]
+    columns = min(k, 6)
+    rows = -(-k // columns)
+    lines = lambda j: [
+        dict(
+            type="scatter",
+            mode="lines",
+            x=list(range(1, h + 1)),
+            y=values[i, j].tolist(),
+            name=short(n),
+            legendgroup=str(i),
+            showlegend=not j,
+            line=dict(color=c, width=2),
+            hovertemplate="value %{x}: %{y:.3f}",
+        )
+        for i, (n, c) in enumerate(zip(names, colours_of(len(names))))
+    ]
+    return legend_below(
+        panes(
+            [lines(j) for j in range(k)],
+            columns,
+            [f"block {b}" for b in blocks],
+            dict(title=axis_title("rank of the singular value")),
+            dict(title=axis_title("singular value<br>(dotted: identity)"), rangemode="tozero"),
+            (0.03, 0.2),
+            same_y=True,
+            shapes=level(1, range(k)),
+            title="How far the matrices stretch",
+            height=150 + 170 * rows,
+        ),
+        56,
+    )
 
 # %% ../../../nbs/721_explore.adapters.figures.ipynb #fc86a999
 def hidden_change(
-    at_end:Tensor,         # [B, K]
-    average:Tensor,        # [B, K]
-    names:Sequence[str],   # B
-    blocks:Sequence[int]   # K
-)->go.Figure:
+    at_end: Tensor,  # [B, K]
+    average: Tensor,  # [B, K]
+    names: Sequence[str],  # B
+    blocks: Sequence[int],  # K
+) -> go.Figure:
     "Relative change of hidden states by each adapter"
-    cells = [grouped(100*v, names, blocks, '%{x}: %{y:.2f} %', legend=not j) for j,v in enumerate((at_end, average))]
-    return legend_below(panes(cells, 2, ['at the end token, which is read out','averaged over the tokens'], y=dict(title=axis_title('change, %'), rangemode='tozero'), same_y=True, title='What the adapters change, in % of the block’s output', height=310))
+    cells = [grouped(100 * v, names, blocks, "%{x}: %{y:.2f} %", legend=not j) for j, v in enumerate((at_end, average))]
+    return legend_below(
+        panes(
+            cells,
+            2,
+            ["at the end token, which is read out", "averaged over the tokens"],
+            y=dict(title=axis_title("change, %"), rangemode="tozero"),
+            same_y=True,
+            title="What the adapters change, in % of the block’s output",
+            height=310,
+        )
+    )
+
 
 def token_change(
-    change:Tensor,         # [K, L] of one caption
-    pieces:Sequence[str],  # L
-    blocks:Sequence[int]   # K
-)->go.Figure:
+    change: Tensor,  # [K, L] of one caption
+    pieces: Sequence[str],  # L
+    blocks: Sequence[int],  # K
+) -> go.Figure:
     "Where in the caption the adapters act"
-    shown = [f'{i+1} · {short(p.replace("▁", " ").strip() or "␣", 14)}' for i,p in enumerate(pieces)]
-    trace = go.Heatmap(z=(100*change).tolist(), x=shown, y=[f'block {b}' for b in blocks], colorscale=SEQUENTIAL, zmin=0, colorbar=dict(title=axis_title('%') | dict(side='right'), thickness=12), hovertemplate='%{x}, %{y}: %{z:.2f} %<extra></extra>')
-    return figure(trace, title='Where in the caption', x='word pieces, in order of reading', height=150+26*len(blocks), yaxis=dict(autorange='reversed', showgrid=False), xaxis_showgrid=False)
+    shown = [f"{i + 1} · {short(p.replace('▁', ' ').strip() or '␣', 14)}" for i, p in enumerate(pieces)]
+    trace = go.Heatmap(
+        z=(100 * change).tolist(),
+        x=shown,
+        y=[f"block {b}" for b in blocks],
+        colorscale=SEQUENTIAL,
+        zmin=0,
+        colorbar=dict(title=axis_title("%") | dict(side="right"), thickness=12),
+        hovertemplate="%{x}, %{y}: %{z:.2f} %<extra></extra>",
+    )
+    return figure(
+        trace,
+        title="Where in the caption",
+        x="word pieces, in order of reading",
+        height=150 + 26 * len(blocks),
+        yaxis=dict(autorange="reversed", showgrid=False),
+        xaxis_showgrid=False,
+    )
 
 # %% ../../../nbs/721_explore.adapters.figures.ipynb #09533d86
 def pair_distances(
-    found:Compared,            # from the state
-    usual:np.ndarray|None=None # [pairs, K] of many captions
-)->go.Figure:
+    found: Compared,  # from the state
+    usual: np.ndarray | None = None,  # [pairs, K] of many captions
+) -> go.Figure:
     "Relative distance of the pairs' matrices, block by block"
-    blocks = [f'block {b}' for b in found.adapted.blocks]
-    traces = [go.Bar(x=blocks, y=d.tolist(), name=p, marker_color=COLOURS[i], hovertemplate='%{x}: %{y:.3f}') for i,(p,d) in enumerate(found.distances.items())]
+    blocks = [f"block {b}" for b in found.adapted.blocks]
+    traces = [
+        go.Bar(x=blocks, y=d.tolist(), name=p, marker_color=COLOURS[i], hovertemplate="%{x}: %{y:.3f}")
+        for i, (p, d) in enumerate(found.distances.items())
+    ]
     if usual is not None:
-        low,middle,high = np.quantile(usual, [.05,.5,.95], axis=0)
-        traces.append(go.Scatter(x=blocks, y=middle, mode='markers', name='any two captions: median, 5–95 %', marker=dict(color=INK, size=9, symbol='line-ew', line=dict(width=2, color=INK)),
-                                 error_y=dict(type='data', symmetric=False, array=high-middle, arrayminus=middle-low, color=INK, thickness=1.5, width=6), hovertemplate='%{x}: %{y:.3f}'))
-    return legend_below(figure(*traces, title='How far from the first caption', y='‖A−B‖ / mean norm', height=310, yaxis_rangemode='tozero'), 32)
+        low, middle, high = np.quantile(usual, [0.05, 0.5, 0.95], axis=0)
+        traces.append(
+            go.Scatter(
+                x=blocks,
+                y=middle,
+                mode="markers",
+                name="any two captions: median, 5–95 %",
+                marker=dict(color=INK, size=9, symbol="line-ew", line=dict(width=2, color=INK)),
+                error_y=dict(
+                    type="data",
+                    symmetric=False,
+                    array=high - middle,
+                    arrayminus=middle - low,
+                    color=INK,
+                    thickness=1.5,
+                    width=6,
+                ),
+                hovertemplate="%{x}: %{y:.3f}",
+            )
+        )
+    return legend_below(
+        figure(
+            *traces, title="How far from the first caption", y="‖A−B‖ / mean norm", height=310, yaxis_rangemode="tozero"
+        ),
+        32,
+    )
+
 
 def pair_maps(
-    found:Compared # from the state
-)->go.Figure:
+    found: Compared,  # from the state
+) -> go.Figure:
     "The first caption's matrices less the other two's"
-    if not found.differences: return nothing(NO_MATRICES if found.adapted.generated is None else 'Fill a second box to see a difference.')
-    return heat_maps(torch.stack([*found.differences.values()]), [*found.differences], found.adapted.blocks, 'The first caption’s matrices less those of the other')
+    if not found.differences:
+        return nothing(NO_MATRICES if found.adapted.generated is None else "Fill a second box to see a difference.")
+    return heat_maps(
+        torch.stack([*found.differences.values()]),
+        [*found.differences],
+        found.adapted.blocks,
+        "The first caption’s matrices less those of the other",
+    )
 
 # %% ../../../nbs/721_explore.adapters.figures.ipynb #17b589dc
-def _borders(groups:Sequence[tuple], pane:int, n:int)->list[dict]:
+def _borders(groups: Sequence[tuple], pane: int, n: int) -> list[dict]:
     "Lines between groups, across and down"
-    name,line = str(pane+1) if pane else '',dict(color='rgba(90,90,90,.75)', width=1)
-    ends = lambda way,a: {f'{way}0':a-.5, f'{way}1':a-.5, f'{dict(x="y",y="x")[way]}0':-.5, f'{dict(x="y",y="x")[way]}1':n-.5}
-    return [dict(type='line', xref='x'+name, yref='y'+name, line=line, **ends(way, a)) for _,a,_ in groups[1:] for way in 'xy']
+    name, line = str(pane + 1) if pane else "", dict(color="rgba(90,90,90,.75)", width=1)
+    ends = lambda way, a: {
+        f"{way}0": a - 0.5,
+        f"{way}1": a - 0.5,
+        f"{dict(x='y', y='x')[way]}0": -0.5,
+        f"{dict(x='y', y='x')[way]}1": n - 0.5,
+    }
+    return [
+        dict(type="line", xref="x" + name, yref="y" + name, line=line, **ends(way, a))
+        for _, a, _ in groups[1:]
+        for way in "xy"
+    ]
+
 
 def likeness(
-    many:Many,           # from the state
-    block:int|None=None  # place among the K blocks; None: all together
-)->go.Figure:
+    many: Many,  # from the state
+    block: int | None = None,  # place among the K blocks; None: all together
+) -> go.Figure:
     "Centred cosines of generated matrices, in every order that there is"
-    alike = np.rint(100*many.similarity(block)).astype('int8'); n = len(alike); orders = {o:many.order(o) for o in many.labels}
-    index,groups = [o.index for o in orders.values()] or [np.arange(n)],[o.groups for o in orders.values()] or [()]
-    cells = [[dict(type='heatmap', z=alike[np.ix_(i, i)], coloraxis='coloraxis', hovertemplate='captions %{y} and %{x} of this order: %{z}/100<extra></extra>')] for i in index]
-    axis = dict(showgrid=False, zeroline=False, showticklabels=False, constrain='domain')
-    made = panes(cells, len(cells), [f'in order of {o}' for o in orders] or ['as given'], axis | dict(range=[-.5,n-.5]), axis | dict(range=[n-.5,-.5], constraintoward='top'), square=True, title='Likeness of generated adapters', height=470,
-                 shapes=[line for j,g in enumerate(groups) for line in _borders(g, j, n)], margin=dict(r=8, t=84),
-                 coloraxis=dict(colorscale=DIVERGING, cmin=-100, cmax=100, colorbar=dict(thickness=12, title=axis_title('centred cosine') | dict(side='right'), tickvals=[-100,-50,0,50,100], ticktext=['−1','−0.5','0','0.5','1'])))
-    for j,g in enumerate(groups):
-        made.layout['xaxis'+(str(j+1) if j else '')].title = axis_title(f'{n} captions'+(f', {len(g)} groups' if g else ''))
-        if 1<len(g)<=7: made.layout['yaxis'+(str(j+1) if j else '')].update(showticklabels=True, tickangle=-90, tickfont_size=11, tickvals=[(a+b-1)/2 for _,a,b in g], ticktext=[l.replace('_', '<br>') for l,_,_ in g])
+    alike = np.rint(100 * many.similarity(block)).astype("int8")
+    n = len(alike)
+    orders = {o: many.order(o) for o in many.labels}
+    index, groups = [o.index for o in orders.values()] or [np.arange(n)], [o.groups for o in orders.values()] or [()]
+    cells = [
+        [
+            dict(
+                type="heatmap",
+                z=alike[np.ix_(i, i)],
+                coloraxis="coloraxis",
+                hovertemplate="captions %{y} and %{x} of this order: %{z}/100<extra></extra>",
+            )
+        ]
+        for i in index
+    ]
+    axis = dict(showgrid=False, zeroline=False, showticklabels=False, constrain="domain")
+    made = panes(
+        cells,
+        len(cells),
+        [f"in order of {o}" for o in orders] or ["as given"],
+        axis | dict(range=[-0.5, n - 0.5]),
+        axis | dict(range=[n - 0.5, -0.5], constraintoward="top"),
+        square=True,
+        title="Likeness of generated adapters",
+        height=470,
+        shapes=[line for j, g in enumerate(groups) for line in _borders(g, j, n)],
+        margin=dict(r=8, t=84),
+        coloraxis=dict(
+            colorscale=DIVERGING,
+            cmin=-100,
+            cmax=100,
+            colorbar=dict(
+                thickness=12,
+                title=axis_title("centred cosine") | dict(side="right"),
+                tickvals=[-100, -50, 0, 50, 100],
+                ticktext=["−1", "−0.5", "0", "0.5", "1"],
+            ),
+        ),
+    )
+    for j, g in enumerate(groups):
+        made.layout["xaxis" + (str(j + 1) if j else "")].title = axis_title(
+            f"{n} captions" + (f", {len(g)} groups" if g else "")
+        )
+        if 1 < len(g) <= 7:
+            made.layout["yaxis" + (str(j + 1) if j else "")].update(
+                showticklabels=True,
+                tickangle=-90,
+                tickfont_size=11,
+                tickvals=[(a + b - 1) / 2 for _, a, b in g],
+                ticktext=[l.replace("_", "<br>") for l, _, _ in g],
+            )
     return made
 
+
 def shares(
-    table:pd.DataFrame # from `Many.shares`
-)->go.Figure:
+    table: pd.DataFrame,  # from `Many.shares`
+) -> go.Figure:
     "How much of the variation goes with style, content or language"
-    blocks = [c for c in table if c!='chance']
-    bars = [go.Bar(x=table.index, y=100*table[b], name=b, marker_color=COLOURS[i], hovertemplate='%{x}, '+b+': %{y:.1f} %<extra></extra>') for i,b in enumerate(blocks)]
-    chance = go.Scatter(x=table.index, y=100*table.chance, mode='markers', name='labels at random', marker=dict(symbol='line-ew', size=46, line=dict(width=2, color=INK)), hovertemplate='%{x}, at random: %{y:.1f} %<extra></extra>')
-    return legend_below(figure(*bars, chance, title='What the matrices vary with', y='share of the variation, %', height=310, yaxis_range=[0,100]), 32)
+    blocks = [c for c in table if c != "chance"]
+    bars = [
+        go.Bar(
+            x=table.index,
+            y=100 * table[b],
+            name=b,
+            marker_color=COLOURS[i],
+            hovertemplate="%{x}, " + b + ": %{y:.1f} %<extra></extra>",
+        )
+        for i, b in enumerate(blocks)
+    ]
+    chance = go.Scatter(
+        x=table.index,
+        y=100 * table.chance,
+        mode="markers",
+        name="labels at random",
+        marker=dict(symbol="line-ew", size=46, line=dict(width=2, color=INK)),
+        hovertemplate="%{x}, at random: %{y:.1f} %<extra></extra>",
+    )
+    return legend_below(
+        figure(
+            *bars,
+            chance,
+            title="What the matrices vary with",
+            y="share of the variation, %",
+            height=310,
+            yaxis_range=[0, 100],
+        ),
+        32,
+    )
 
 # %% ../../../nbs/721_explore.adapters.figures.ipynb #87109d04
 def rank_moves(
-    ranks:pd.DataFrame,   # a row a query, from the state
-    names:Sequence[str]   # of the queries
-)->go.Figure:
+    ranks: pd.DataFrame,  # a row a query, from the state
+    names: Sequence[str],  # of the queries
+) -> go.Figure:
     "Ranks before and after switching adapters off"
-    if ranks is None or not len(ranks): return nothing('No query yet: type one above.')
-    n,y = len(ranks),[f'{i} · {short(t, 30)}' for i,t in enumerate(names, 1)]; single = [c for c in ranks if c.startswith('without')]
-    marks = lambda c,**marker: go.Scatter(x=ranks[c].tolist(), y=y, mode='markers', name=c, marker=marker, hovertemplate=f'{c}: rank %{{x}}<extra></extra>')
-    moves = [v for a,b in zip(ranks['all adapters'], ranks[NOW]) for v in (int(a),int(b),None)]
-    traces = [go.Scatter(x=moves, y=[v for t in y for v in (t,t,None)], mode='lines', line=dict(color=INK, width=2), hoverinfo='skip', showlegend=False)]
-    if single: traces.append(go.Scatter(x=ranks[single].to_numpy().T.ravel().tolist(), y=y*len(single), mode='markers', name='one adapter off', customdata=np.repeat(single, n), marker=dict(size=12, symbol='line-ns', line=dict(width=2, color='rgba(128,128,128,.75)')), hovertemplate='%{customdata}: rank %{x}<extra></extra>'))
-    traces += [marks('no adapters', color='rgba(0,0,0,0)', size=15, line=dict(width=2, color=COLOURS[3])), marks('all adapters', color=COLOURS[0], size=11), marks(NOW, color=COLOURS[1], size=9, symbol='diamond')]
-    top = max(10, int(ranks.to_numpy().max())*1.6)
-    return legend_below(figure(*traces, title='Rank of the sought picture', x='rank (1 is best, logarithmic)', height=190+34*n,
-                               xaxis=dict(type='log', range=[-.12,np.log10(top)], tickvals=[1,2,5,10,20,50,100,200,500,1000,2000,5000,10000], tickformat=',d'), yaxis=dict(autorange='reversed', type='category')), 52)
+    if ranks is None or not len(ranks):
+        return nothing("No query yet: type one above.")
+    n, y = len(ranks), [f"{i} · {short(t, 30)}" for i, t in enumerate(names, 1)]
+    single = [c for c in ranks if c.startswith("without")]
+    marks = lambda c, **marker: go.Scatter(
+        x=ranks[c].tolist(),
+        y=y,
+        mode="markers",
+        name=c,
+        marker=marker,
+        hovertemplate=f"{c}: rank %{{x}}<extra></extra>",
+    )
+    moves = [v for a, b in zip(ranks["all adapters"], ranks[NOW]) for v in (int(a), int(b), None)]
+    traces = [
+        go.Scatter(
+            x=moves,
+            y=[v for t in y for v in (t, t, None)],
+            mode="lines",
+            line=dict(color=INK, width=2),
+            hoverinfo="skip",
+            showlegend=False,
+        )
+    ]
+    if single:
+        traces.append(
+            go.Scatter(
+                x=ranks[single].to_numpy().T.ravel().tolist(),
+                y=y * len(single),
+                mode="markers",
+                name="one adapter off",
+                customdata=np.repeat(single, n),
+                marker=dict(size=12, symbol="line-ns", line=dict(width=2, color="rgba(128,128,128,.75)")),
+                hovertemplate="%{customdata}: rank %{x}<extra></extra>",
+            )
+        )
+    traces += [
+        marks("no adapters", color="rgba(0,0,0,0)", size=15, line=dict(width=2, color=COLOURS[3])),
+        marks("all adapters", color=COLOURS[0], size=11),
+        marks(NOW, color=COLOURS[1], size=9, symbol="diamond"),
+    ]
+    top = max(10, int(ranks.to_numpy().max()) * 1.6)
+    return legend_below(
+        figure(
+            *traces,
+            title="Rank of the sought picture",
+            x="rank (1 is best, logarithmic)",
+            height=190 + 34 * n,
+            xaxis=dict(
+                type="log",
+                range=[-0.12, np.log10(top)],
+                tickvals=[1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000],
+                tickformat=",d",
+            ),
+            yaxis=dict(autorange="reversed", type="category"),
+        ),
+        52,
+    )
+
 
 def recall_chart(
-    table:pd.DataFrame, # from `recall_without`
-    about:Mapping       # language, n, pictures
-)->go.Figure:
+    table: pd.DataFrame,  # from `recall_without`
+    about: Mapping,  # language, n, pictures
+) -> go.Figure:
     "Recall@1 with adapters switched off, with the interval of the paired difference"
-    base,y = 100*table['R@1'].iloc[0],list(table.index)
-    bars = go.Scatter(x=100*table['R@1'], y=y, mode='markers+text', text=[f'{100*v:.1f}' for v in table['R@1']], textposition='top center', cliponaxis=False, marker=dict(color=[COLOURS[0]]+[COLOURS[1]]*(len(y)-1), size=11), showlegend=False,
-                      error_x=dict(type='data', symmetric=False, array=100*(table.high-table.difference), arrayminus=100*(table.difference-table.low), color=INK, thickness=1.5), hovertemplate='%{y}: R@1 %{x:.1f} %<extra></extra>')
-    made = figure(bars, title=f'{about["n"]:,} captions in {language_name(about["language"])} among {about["pictures"]:,} pictures', x='text → image R@1, % (bars: 95 % interval of the paired difference to all adapters)', height=120+42*len(y), yaxis=dict(autorange='reversed'))
-    return made.add_vline(base, line=dict(color=INK, width=1, dash='dot'))
+    base, y = 100 * table["R@1"].iloc[0], list(table.index)
+    bars = go.Scatter(
+        x=100 * table["R@1"],
+        y=y,
+        mode="markers+text",
+        text=[f"{100 * v:.1f}" for v in table["R@1"]],
+        textposition="top center",
+        cliponaxis=False,
+        marker=dict(color=[COLOURS[0]] + [COLOURS[1]] * (len(y) - 1), size=11),
+        showlegend=False,
+        error_x=dict(
+            type="data",
+            symmetric=False,
+            array=100 * (table.high - table.difference),
+            arrayminus=100 * (table.difference - table.low),
+            color=INK,
+            thickness=1.5,
+        ),
+        hovertemplate="%{y}: R@1 %{x:.1f} %<extra></extra>",
+    )
+    made = figure(
+        bars,
+        title=f"{about['n']:,} captions in {language_name(about['language'])} among {about['pictures']:,} pictures",
+        x="text → image R@1, % (bars: 95 % interval of the paired difference to all adapters)",
+        height=120 + 42 * len(y),
+        yaxis=dict(autorange="reversed"),
+    )
+    return made.add_vline(base, line=dict(color=INK, width=1, dash="dot"))

@@ -8,311 +8,639 @@ __all__ = ['RECOGNISED', 'LEAD', 'MANY_NOTE', 'ROWS', 'fitted', 'Fold', 'Caption
 # %% ../../../nbs/722_explore.adapters.panel.ipynb #e3f3853e
 from functools import partial
 
-import ipywidgets as w,pandas as pd
+import ipywidgets as w
+import pandas as pd
 from fastcore.basics import patch
 
-from ...evaluation.adaptation import deviation,matrix_norms,spectra
+from ...evaluation.adaptation import deviation, matrix_norms, spectra
 from . import figures as f
-from .state import NOW,PARTS,AdaptersState
-from ..controls import Background,Panel,PictureGrid,Plot,QueryBox,button,choose,prose,row,section,table_html
-from ..theme import language_name,missing_fonts,tagged
+from .state import NOW, PARTS, AdaptersState
+from dasd_lab.explore.controls import (
+    Background,
+    Panel,
+    PictureGrid,
+    Plot,
+    QueryBox,
+    button,
+    choose,
+    prose,
+    row,
+    section,
+    table_html,
+)
+from ..theme import language_name, missing_fonts, tagged
 from ..workbench import Workbench
 
 # %% ../../../nbs/722_explore.adapters.panel.ipynb #a989417c
 def fitted(
-    html:str # of any width
-)->str:
+    html: str,  # of any width
+) -> str:
     "As wide as the page, not as its widest line"
     return f'<div style="width:0;min-width:100%">{html}</div>'
 
+
 class Fold(w.VBox):
     "Numbers that are there on demand"
-    def __init__(self, text:str='Numbers'):
-        self.told = prose(''); self.told.layout.display = 'none'
-        self.switch = w.ToggleButton(value=False, description=text, tooltip='Show or hide the numbers behind the figures'); self.switch.add_class('dl-numbers')
-        self.switch.observe(lambda c: setattr(self.told.layout, 'display', '' if c.new else 'none'), 'value')
+
+    def __init__(self, text: str = "Numbers"):
+        self.told = prose("")
+        self.told.layout.display = "none"
+        self.switch = w.ToggleButton(
+            value=False, description=text, tooltip="Show or hide the numbers behind the figures"
+        )
+        self.switch.add_class("dl-numbers")
+        self.switch.observe(lambda c: setattr(self.told.layout, "display", "" if c.new else "none"), "value")
         super().__init__([row(self.switch), self.told])
 
 # %% ../../../nbs/722_explore.adapters.panel.ipynb #9efc2a1a
-RECOGNISED = 'recognised'
+RECOGNISED = "recognised"
+
 
 class CaptionRow(w.HBox):
     "One caption to look at"
-    def __init__(self,
-        i:int,           # which one
-        languages,       # to choose among
-        changed,         # called with i, text and language
-        removed          # called with i
+
+    def __init__(
+        self,
+        i: int,  # which one
+        languages,  # to choose among
+        changed,  # called with i, text and language
+        removed,  # called with i
     ):
-        self.box = QueryBox(placeholder=f'Caption {i+1}, in any language', label='Look inside')
-        self.language = choose('', [(RECOGNISED,''), *((language_name(l),l) for l in languages)]); self.language.tooltip = 'Language of this caption'
-        self.out = button('✕', lambda: removed(i), f'Take caption {i+1} out')
+        self.box = QueryBox(placeholder=f"Caption {i + 1}, in any language", label="Look inside")
+        self.language = choose("", [(RECOGNISED, ""), *((language_name(l), l) for l in languages)])
+        self.language.tooltip = "Language of this caption"
+        self.out = button("✕", lambda: removed(i), f"Take caption {i + 1} out")
         tell = lambda _: changed(i, self.box.value, self.language.value)
-        for widget,trait in ((self.box,'value'),(self.box,'submitted'),(self.language,'value')): widget.observe(tell, trait)
-        super().__init__([self.box, self.language, self.out]); self.add_class('dl-row'); self.add_class(f'dl-caption-{i}')
-        self.box.layout.flex,self.box.layout.width,self.layout.align_items = '1 1 300px','auto','flex-start'
+        for widget, trait in ((self.box, "value"), (self.box, "submitted"), (self.language, "value")):
+            widget.observe(tell, trait)
+        super().__init__([self.box, self.language, self.out])
+        self.add_class("dl-row")
+        self.add_class(f"dl-caption-{i}")
+        self.box.layout.flex, self.box.layout.width, self.layout.align_items = "1 1 300px", "auto", "flex-start"
 
 # %% ../../../nbs/722_explore.adapters.panel.ipynb #ad02d1b1
-LEAD = 'An adapter is a small layer behind each frozen block of the text tower. DASD generates its middle matrix anew for every caption. Here you see these matrices, and what happens when adapters are switched off.'
-MANY_NOTE = 'A few contents, each told in every style and several wordings where the corpus can do that. Likeness is the cosine of two captions’ matrices after the mean matrix is taken away, since all of them share one large part.'
-ROWS = 6 # captions at most
+LEAD = "An adapter is a small layer behind each frozen block of the text tower. DASD generates its middle matrix anew for every caption. Here you see these matrices, and what happens when adapters are switched off."
+MANY_NOTE = "A few contents, each told in every style and several wordings where the corpus can do that. Likeness is the cosine of two captions’ matrices after the mean matrix is taken away, since all of them share one large part."
+ROWS = 6  # captions at most
+
 
 class Adapters(Panel):
     "The Adapters explorer"
-    def __init__(self,
-        workbench:Workbench|AdaptersState|None=None, # None: the models that come with the lab; or a state to show
-        *queries                                     # captions to begin with; none: from the corpus
+
+    def __init__(
+        self,
+        workbench: Workbench
+        | AdaptersState
+        | None = None,  # None: the models that come with the lab; or a state to show
+        *queries,  # captions to begin with; none: from the corpus
     ):
         s = workbench if isinstance(workbench, AdaptersState) else AdaptersState(workbench)
-        self._busy,self._drawn_of,self._picked,self._queries_note = False,None,set(),prose('', 'dl-note')
-        super().__init__('Adapters', *self._parts(s), state=s, css_class='dl-adapters', lead=LEAD)
+        self._busy, self._drawn_of, self._picked, self._queries_note = False, None, set(), prose("", "dl-note")
+        super().__init__("Adapters", *self._parts(s), state=s, css_class="dl-adapters", lead=LEAD)
         self._wire()
-        if queries: s.ask(*queries)
-        elif not any(q['text'] for q in s.queries): s.draw(2); s.draw_pairs(); s.message = s.message and 'Type a caption in any language to look inside its adapters.'
-        self._show_queries(); self._show_read(); self._show_compared(); self._show_many(); self._show_recall()
+        if queries:
+            s.ask(*queries)
+        elif not any(q["text"] for q in s.queries):
+            s.draw(2)
+            s.draw_pairs()
+            s.message = s.message and "Type a caption in any language to look inside its adapters."
+        self._show_queries()
+        self._show_read()
+        self._show_compared()
+        self._show_many()
+        self._show_recall()
 
 # %% ../../../nbs/722_explore.adapters.panel.ipynb #5bb6a1c5
 @patch
-def _parts(self:Adapters, s:AdaptersState)->list:
+def _parts(self: Adapters, s: AdaptersState) -> list:
     "All widgets, from top to bottom"
     P = Plot
-    self.model = choose('Model', s.names, s.model, 'dl-model')
-    self.rows = [CaptionRow(i, (*s.method.languages, s.method.backbone.source_language), self._typed, self._removed) for i in range(ROWS)]
-    self.more,self.drawn = button('Add a caption', self._added),button('Captions from the corpus', self._drawn, 'Draw captions whose pictures are known', css_class='dl-draw')
-    self.toggles,self.all_on,self.all_off = row(),button('All on', s.switch, 'Switch every adapter on'),button('All off', lambda: s.switch(*s.blocks), 'Switch every adapter off', css_class='dl-all-off')
-    self.told,self.rank_table,self.rank_figure,self.chosen = prose('', 'dl-told-ranks'),prose('', 'dl-ranks'),P('dl-rank-figure'),choose('Pictures for', [('',0)], css_class='dl-chosen')
-    self.rank_table.layout.width = '100%'; self.rank_table.layout.min_width = '0'
-    self.grid = PictureGrid(size=104, name='best pictures as switched')
-    self.reference = choose('Show the matrices', [('minus the identity','identity'),('minus the mean of many captions','mean'),('as they are','zero')], s.reference, 'dl-reference')
-    self.maps,self.norms,self.spectra,self.numbers = P('dl-maps'),P('dl-norms'),P('dl-spectra'),Fold()
-    self.change,self.tokens = P('dl-change'),P('dl-tokens')
-    self.sentences = [QueryBox(placeholder=p[0].upper()+p[1:], label='Compare') for p in PARTS]
-    self.pair_draw,self.pair_figure,self.pair_maps,self.pair_numbers = button('From the corpus', self._pairs_drawn, 'Draw three sentences', css_class='dl-draw-pairs'),P('dl-pairs'),P('dl-pair-maps'),Fold()
-    self.n = choose('Captions', [120,240,480], 240); self.many_language = choose('Language', self._languages(s)); self.take = button('Compare many captions', self._take_many, primary=True, css_class='dl-take-many')
-    self.block = choose('Block', [('all together',-1)]); self.working,self.likeness,self.shares = Background(),P('dl-likeness'),P('dl-shares')
-    self.recall_n,self.recall_language = choose('Captions', [100,200,500,1000], 200),choose('Language', self._languages(s, False))
-    self.take_ranks,self.ask_moved = button('Rank many captions', self._take_recall, primary=True, css_class='dl-take-recall'),button('Look at those that move most', lambda: s.ask(*s.moved[:3]), css_class='dl-moved')
-    self.recalling,self.recall,self.recall_numbers = Background(),P('dl-recall'),Fold()
-    return [section('Captions', row(self.model), *self.rows, row(self.more, self.drawn), self._queries_note),
-            section('Switch adapters off', row(self.toggles, self.all_on, self.all_off), self.told, self.rank_figure, self.rank_table, row(self.chosen), self.grid, note='The rank of the sought picture: the one a caption was written for, or the best with all adapters. Click another picture to seek that one.'),
-            section('Generated matrices', row(self.reference), self.maps, self.norms, self.spectra, self.numbers, note='One matrix a block, made for this caption; all on one colour scale with its middle at zero.'),
-            section('What they change', self.change, self.tokens, note='How far each adapter moves what its frozen block said. A block that is switched off moves nothing.'),
-            section('The same said differently, and something else said the same way', *self.sentences, row(self.pair_draw), self.pair_figure, self.pair_maps, self.pair_numbers),
-            section('Many captions', row(self.n, self.many_language, self.take, self.block), self.working, self.likeness, self.shares, note=MANY_NOTE),
-            section('Ranks of many captions', row(self.recall_n, self.recall_language, self.take_ranks, self.ask_moved), self.recalling, self.recall, self.recall_numbers, note='The paper’s Table 10 on this model: how many captions find their picture with which adapters.')]
+    self.model = choose("Model", s.names, s.model, "dl-model")
+    self.rows = [
+        CaptionRow(i, (*s.method.languages, s.method.backbone.source_language), self._typed, self._removed)
+        for i in range(ROWS)
+    ]
+    self.more, self.drawn = (
+        button("Add a caption", self._added),
+        button("Captions from the corpus", self._drawn, "Draw captions whose pictures are known", css_class="dl-draw"),
+    )
+    self.toggles, self.all_on, self.all_off = (
+        row(),
+        button("All on", s.switch, "Switch every adapter on"),
+        button("All off", lambda: s.switch(*s.blocks), "Switch every adapter off", css_class="dl-all-off"),
+    )
+    self.told, self.rank_table, self.rank_figure, self.chosen = (
+        prose("", "dl-told-ranks"),
+        prose("", "dl-ranks"),
+        P("dl-rank-figure"),
+        choose("Pictures for", [("", 0)], css_class="dl-chosen"),
+    )
+    self.rank_table.layout.width = "100%"
+    self.rank_table.layout.min_width = "0"
+    self.grid = PictureGrid(size=104, name="best pictures as switched")
+    self.reference = choose(
+        "Show the matrices",
+        [("minus the identity", "identity"), ("minus the mean of many captions", "mean"), ("as they are", "zero")],
+        s.reference,
+        "dl-reference",
+    )
+    self.maps, self.norms, self.spectra, self.numbers = P("dl-maps"), P("dl-norms"), P("dl-spectra"), Fold()
+    self.change, self.tokens = P("dl-change"), P("dl-tokens")
+    self.sentences = [QueryBox(placeholder=p[0].upper() + p[1:], label="Compare") for p in PARTS]
+    self.pair_draw, self.pair_figure, self.pair_maps, self.pair_numbers = (
+        button("From the corpus", self._pairs_drawn, "Draw three sentences", css_class="dl-draw-pairs"),
+        P("dl-pairs"),
+        P("dl-pair-maps"),
+        Fold(),
+    )
+    self.n = choose("Captions", [120, 240, 480], 240)
+    self.many_language = choose("Language", self._languages(s))
+    self.take = button("Compare many captions", self._take_many, primary=True, css_class="dl-take-many")
+    self.block = choose("Block", [("all together", -1)])
+    self.working, self.likeness, self.shares = Background(), P("dl-likeness"), P("dl-shares")
+    self.recall_n, self.recall_language = (
+        choose("Captions", [100, 200, 500, 1000], 200),
+        choose("Language", self._languages(s, False)),
+    )
+    self.take_ranks, self.ask_moved = (
+        button("Rank many captions", self._take_recall, primary=True, css_class="dl-take-recall"),
+        button("Look at those that move most", lambda: s.ask(*s.moved[:3]), css_class="dl-moved"),
+    )
+    self.recalling, self.recall, self.recall_numbers = Background(), P("dl-recall"), Fold()
+    return [
+        section("Captions", row(self.model), *self.rows, row(self.more, self.drawn), self._queries_note),
+        section(
+            "Switch adapters off",
+            row(self.toggles, self.all_on, self.all_off),
+            self.told,
+            self.rank_figure,
+            self.rank_table,
+            row(self.chosen),
+            self.grid,
+            note="The rank of the sought picture: the one a caption was written for, or the best with all adapters. Click another picture to seek that one.",
+        ),
+        section(
+            "Generated matrices",
+            row(self.reference),
+            self.maps,
+            self.norms,
+            self.spectra,
+            self.numbers,
+            note="One matrix a block, made for this caption; all on one colour scale with its middle at zero.",
+        ),
+        section(
+            "What they change",
+            self.change,
+            self.tokens,
+            note="How far each adapter moves what its frozen block said. A block that is switched off moves nothing.",
+        ),
+        section(
+            "The same said differently, and something else said the same way",
+            *self.sentences,
+            row(self.pair_draw),
+            self.pair_figure,
+            self.pair_maps,
+            self.pair_numbers,
+        ),
+        section(
+            "Many captions",
+            row(self.n, self.many_language, self.take, self.block),
+            self.working,
+            self.likeness,
+            self.shares,
+            note=MANY_NOTE,
+        ),
+        section(
+            "Ranks of many captions",
+            row(self.recall_n, self.recall_language, self.take_ranks, self.ask_moved),
+            self.recalling,
+            self.recall,
+            self.recall_numbers,
+            note="The paper’s Table 10 on this model: how many captions find their picture with which adapters.",
+        ),
+    ]
+
 
 @patch
-def _languages(self:Adapters, s:AdaptersState, together:bool=True)->list:
-    return [(language_name(l), (l,)) for l in s.method.languages]+([('all together',tuple(s.method.languages))] if together else [])
+def _languages(self: Adapters, s: AdaptersState, together: bool = True) -> list:
+    return [(language_name(l), (l,)) for l in s.method.languages] + (
+        [("all together", tuple(s.method.languages))] if together else []
+    )
 
 # %% ../../../nbs/722_explore.adapters.panel.ipynb #9aff7ba3
 @patch
-def _wire(self:Adapters)->None:
+def _wire(self: Adapters) -> None:
     "Join widgets, state and figures"
-    s,on = self.state,lambda widget,act,trait='value': widget.observe(lambda c: self._busy or act(c.new), trait)
-    on(self.model, lambda v: setattr(s, 'model', v)); on(self.reference, self._refer); on(self.chosen, lambda v: v is not None and setattr(s, 'chosen', v)); on(self.block, lambda v: setattr(s, 'block', v))
-    self.grid.observe(lambda _: self._sought(self.grid.clicked), 'clicks')
+    s, on = self.state, lambda widget, act, trait="value": widget.observe(lambda c: self._busy or act(c.new), trait)
+    on(self.model, lambda v: setattr(s, "model", v))
+    on(self.reference, self._refer)
+    on(self.chosen, lambda v: v is not None and setattr(s, "chosen", v))
+    on(self.block, lambda v: setattr(s, "block", v))
+    self.grid.observe(lambda _: self._sought(self.grid.clicked), "clicks")
     for box in self.sentences:
-        for trait in ('value','submitted'): on(box, lambda _: self._compared(), trait)
-    shows = dict(queries=self._show_queries, ranks=self._show_read, model=self._show_model, chosen=self._show_pictures, reference=self._show_matrices,
-                 compared=self._show_compared, comparison=self._show_sentences, many=self._show_many, block=self._show_many, recall=self._show_recall)
-    for trait,show in shows.items(): s.observe(lambda _,show=show: show(), trait)
+        for trait in ("value", "submitted"):
+            on(box, lambda _: self._compared(), trait)
+    shows = dict(
+        queries=self._show_queries,
+        ranks=self._show_read,
+        model=self._show_model,
+        chosen=self._show_pictures,
+        reference=self._show_matrices,
+        compared=self._show_compared,
+        comparison=self._show_sentences,
+        many=self._show_many,
+        block=self._show_many,
+        recall=self._show_recall,
+    )
+    for trait, show in shows.items():
+        s.observe(lambda _, show=show: show(), trait)
     self._show_model()
 
-@patch
-def _quietly(self:Adapters, act)->None:
-    "Set widgets without their telling the state"
-    was,self._busy = self._busy,True
-    try: act()
-    finally: self._busy = was
 
 @patch
-def _typed(self:Adapters, i:int, text:str, language:str)->None:
-    q = self.state.queries[i] if i<len(self.state.queries) else None
-    if self._busy or not q or (text,language)==(q['text'],q['language']): return
-    if language!=q['language']: (self._picked.add if language else self._picked.discard)(i)
-    elif i not in self._picked: language = '' # a language that came with another text
+def _quietly(self: Adapters, act) -> None:
+    "Set widgets without their telling the state"
+    was, self._busy = self._busy, True
+    try:
+        act()
+    finally:
+        self._busy = was
+
+
+@patch
+def _typed(self: Adapters, i: int, text: str, language: str) -> None:
+    q = self.state.queries[i] if i < len(self.state.queries) else None
+    if self._busy or not q or (text, language) == (q["text"], q["language"]):
+        return
+    if language != q["language"]:
+        (self._picked.add if language else self._picked.discard)(i)
+    elif i not in self._picked:
+        language = ""  # a language that came with another text
     self.state.edit(i, text=text, language=language)
 
-@patch
-def _removed(self:Adapters, i:int)->None:
-    s = self.state; s.queries = s.queries[:i]+s.queries[i+1:] or [dict(text='', language='', sought='')]; s.refresh()
 
 @patch
-def _added(self:Adapters)->None:
+def _removed(self: Adapters, i: int) -> None:
     s = self.state
-    if len(s.queries)<ROWS: s.queries = [*s.queries, dict(text='', language='', sought='')]
+    s.queries = s.queries[:i] + s.queries[i + 1 :] or [dict(text="", language="", sought="")]
+    s.refresh()
+
 
 @patch
-def _drawn(self:Adapters)->None: self._seed = getattr(self, '_seed', 0)+1; self.state.draw(max(1, len(self.state.queries)), self._seed)
+def _added(self: Adapters) -> None:
+    s = self.state
+    if len(s.queries) < ROWS:
+        s.queries = [*s.queries, dict(text="", language="", sought="")]
+
 
 @patch
-def _pairs_drawn(self:Adapters)->None:
-    self._pair_seed = getattr(self, '_pair_seed', 0)+1; first = self.state.compared
+def _drawn(self: Adapters) -> None:
+    self._seed = getattr(self, "_seed", 0) + 1
+    self.state.draw(max(1, len(self.state.queries)), self._seed)
+
+
+@patch
+def _pairs_drawn(self: Adapters) -> None:
+    self._pair_seed = getattr(self, "_pair_seed", 0) + 1
+    first = self.state.compared
     self.state.draw_pairs(first and first.queries[0].language, self._pair_seed)
 
+
 @patch
-def _compared(self:Adapters)->None:
+def _compared(self: Adapters) -> None:
     texts = [b.value for b in self.sentences]
-    if texts[0].strip() and texts!=[c['text'] for c in self.state.comparison]: self.state.compare(*texts)
+    if texts[0].strip() and texts != [c["text"] for c in self.state.comparison]:
+        self.state.compare(*texts)
+
 
 @patch
-def _sought(self:Adapters, id:str)->None:
-    s = self.state; s.edit(s.asked[s.chosen].place, sought=id)
+def _sought(self: Adapters, id: str) -> None:
+    s = self.state
+    s.edit(s.asked[s.chosen].place, sought=id)
+
 
 @patch
-def _refer(self:Adapters, reference:str)->None:
+def _refer(self: Adapters, reference: str) -> None:
     "The mean needs many captions first"
     s = self.state
-    if reference=='mean' and s.many is None and s.generates: self._take_many(then=lambda: setattr(s, 'reference', 'mean'))
-    else: s.reference = reference
+    if reference == "mean" and s.many is None and s.generates:
+        self._take_many(then=lambda: setattr(s, "reference", "mean"))
+    else:
+        s.reference = reference
+
 
 @patch
-def _take_many(self:Adapters, then=lambda: None, wait:bool=False)->None:
-    self.working.run(lambda report: self.state.take_many(self.n.value, self.many_language.value, report=report), lambda _: then(), lambda words: setattr(self.state, 'message', words), wait)
+def _take_many(self: Adapters, then=lambda: None, wait: bool = False) -> None:
+    self.working.run(
+        lambda report: self.state.take_many(self.n.value, self.many_language.value, report=report),
+        lambda _: then(),
+        lambda words: setattr(self.state, "message", words),
+        wait,
+    )
+
 
 @patch
-def _take_recall(self:Adapters, wait:bool=False)->None:
-    self.recalling.run(lambda report: self.state.take_recall(self.recall_n.value, self.recall_language.value[0], report), None, lambda words: setattr(self.state, 'message', words), wait)
+def _take_recall(self: Adapters, wait: bool = False) -> None:
+    self.recalling.run(
+        lambda report: self.state.take_recall(self.recall_n.value, self.recall_language.value[0], report),
+        None,
+        lambda words: setattr(self.state, "message", words),
+        wait,
+    )
 
 # %% ../../../nbs/722_explore.adapters.panel.ipynb #af2081a4
 @patch
-def _show_model(self:Adapters)->None:
+def _show_model(self: Adapters) -> None:
     "Switches, languages and blocks of the model"
     s = self.state
+
     def toggle(b):
-        made = w.ToggleButton(value=b not in s.off, description=f'block {b}', tooltip=f'Adapter of block {b}: pressed is on', layout=w.Layout(width='auto')); made.add_class(f'dl-block-{b}')
-        made.observe(lambda c: self._busy or s.switch(*(s.off-{b} if c.new else s.off|{b})), 'value'); return made
+        made = w.ToggleButton(
+            value=b not in s.off,
+            description=f"block {b}",
+            tooltip=f"Adapter of block {b}: pressed is on",
+            layout=w.Layout(width="auto"),
+        )
+        made.add_class(f"dl-block-{b}")
+        made.observe(lambda c: self._busy or s.switch(*(s.off - {b} if c.new else s.off | {b})), "value")
+        return made
+
     def change():
-        self.model.value = s.model; self.toggles.children = [w.HTML('<span class="dl-soft">adapters on:</span>'), *map(toggle, s.blocks)]
-        self.block.options = [('all together',-1), *((f'block {b}',k) for k,b in enumerate(s.blocks))]
-        for r in self.rows: r.language.options = [(RECOGNISED,''), *((language_name(l),l) for l in (*s.method.languages, s.method.backbone.source_language))]
-        self.many_language.options,self.recall_language.options = self._languages(s),self._languages(s, False)
-    self._quietly(change); self._show_queries()
+        self.model.value = s.model
+        self.toggles.children = [w.HTML('<span class="dl-soft">adapters on:</span>'), *map(toggle, s.blocks)]
+        self.block.options = [("all together", -1), *((f"block {b}", k) for k, b in enumerate(s.blocks))]
+        for r in self.rows:
+            r.language.options = [
+                (RECOGNISED, ""),
+                *((language_name(l), l) for l in (*s.method.languages, s.method.backbone.source_language)),
+            ]
+        self.many_language.options, self.recall_language.options = self._languages(s), self._languages(s, False)
+
+    self._quietly(change)
+    self._show_queries()
+
 
 @patch
-def _show_queries(self:Adapters)->None:
+def _show_queries(self: Adapters) -> None:
     "Texts in their boxes, and how they were understood"
-    s,asked = self.state,{a.place:a for a in self.state.asked}
+    s, asked = self.state, {a.place: a for a in self.state.asked}
+
     def change():
-        for i,r in enumerate(self.rows):
-            r.layout.display = 'flex' if i<max(1, len(s.queries)) else 'none'
-            if i<len(s.queries): r.box.value,r.language.value = s.queries[i]['text'],s.queries[i]['language']
-            a = asked.get(i); r.box.hint = '' if a is None else f'{language_name(a.query.language)}, {f"recognised, {a.query.confidence:.0%}" if a.query.recognised else "as chosen"}'+('' if a.adapted else ': the frozen tower reads it by itself, no adapter is used')
-        self.more.disabled = len(s.queries)>=ROWS
-    if not s.queries: s.queries = [dict(text='', language='', sought='')]; return
+        for i, r in enumerate(self.rows):
+            r.layout.display = "flex" if i < max(1, len(s.queries)) else "none"
+            if i < len(s.queries):
+                r.box.value, r.language.value = s.queries[i]["text"], s.queries[i]["language"]
+            a = asked.get(i)
+            r.box.hint = (
+                ""
+                if a is None
+                else f"{language_name(a.query.language)}, {f'recognised, {a.query.confidence:.0%}' if a.query.recognised else 'as chosen'}"
+                + ("" if a.adapted else ": the frozen tower reads it by itself, no adapter is used")
+            )
+        self.more.disabled = len(s.queries) >= ROWS
+
+    if not s.queries:
+        s.queries = [dict(text="", language="", sought="")]
+        return
     self._quietly(change)
     lost = missing_fonts(tuple(sorted({a.query.language for a in s.asked})))
-    self._queries_note.value = f'No font here draws {", ".join(lost)}: figures will show empty boxes.' if lost else ''
+    self._queries_note.value = f"No font here draws {', '.join(lost)}: figures will show empty boxes." if lost else ""
+
 
 @patch
-def _show_read(self:Adapters)->None:
+def _show_read(self: Adapters) -> None:
     "Everything that follows the queries and the switches"
     s = self.state
-    self._quietly(lambda: setattr(self.chosen, 'options', [(f'{i} · {a.name}',i-1) for i,a in enumerate(s.asked, 1)] or [('–',0)]))
+    self._quietly(
+        lambda: setattr(
+            self.chosen, "options", [(f"{i} · {a.name}", i - 1) for i, a in enumerate(s.asked, 1)] or [("–", 0)]
+        )
+    )
+
     def buttons():
-        for t,b in zip(self.toggles.children[1:], s.blocks): t.value = b not in s.off
+        for t, b in zip(self.toggles.children[1:], s.blocks):
+            t.value = b not in s.off
         self.chosen.value = s.chosen
-    self._quietly(buttons); self._show_queries(); self._show_ranks(); self._show_pictures(); self._show_matrices(); self._show_change()
+
+    self._quietly(buttons)
+    self._show_queries()
+    self._show_ranks()
+    self._show_pictures()
+    self._show_matrices()
+    self._show_change()
 
 # %% ../../../nbs/722_explore.adapters.panel.ipynb #2958c67e
 @patch
-def _show_ranks(self:Adapters)->None:
+def _show_ranks(self: Adapters) -> None:
     "Words, figure and table of the ranks"
-    s,r = self.state,self.state.ranks
-    if r is None: self.told.value = '<p role="status">No caption yet.</p>'; self.rank_table.value = ''; self.rank_figure.show(None); return
-    off = ', '.join(map(str, sorted(s.off))); state = f'adapters off in block {off}' if off else 'all adapters on'
-    moves = '; '.join(f'caption {i+1}: rank {a} → {b}' if a!=b else f'caption {i+1}: rank {a}, unmoved' for i,(a,b) in enumerate(zip(r['all adapters'], r[NOW])))
+    s, r = self.state, self.state.ranks
+    if r is None:
+        self.told.value = '<p role="status">No caption yet.</p>'
+        self.rank_table.value = ""
+        self.rank_figure.show(None)
+        return
+    off = ", ".join(map(str, sorted(s.off)))
+    state = f"adapters off in block {off}" if off else "all adapters on"
+    moves = "; ".join(
+        f"caption {i + 1}: rank {a} → {b}" if a != b else f"caption {i + 1}: rank {a}, unmoved"
+        for i, (a, b) in enumerate(zip(r["all adapters"], r[NOW]))
+    )
     self.told.value = f'<p role="status" aria-live="polite"><b>{state}</b> · {moves}</p>'
     self.rank_figure.show(f.rank_moves(r, [a.query.text for a in s.asked]))
-    about = pd.DataFrame(dict(caption=[tagged(a.name, a.query.language) for a in s.asked], sought=[f'{f.cut(s.workbench.alt(a.sought), 48)} ({a.why})' for a in s.asked]))
-    short = {'all adapters':'all on', 'no adapters':'all off'} | {f'without block {b}':f'{b} off' for b in s.blocks}
-    self.rank_table.value = fitted(table_html(pd.concat([about, r.rename(columns=short)], axis=1), text=['caption','sought']))
+    about = pd.DataFrame(
+        dict(
+            caption=[tagged(a.name, a.query.language) for a in s.asked],
+            sought=[f"{f.cut(s.workbench.alt(a.sought), 48)} ({a.why})" for a in s.asked],
+        )
+    )
+    short = {"all adapters": "all on", "no adapters": "all off"} | {f"without block {b}": f"{b} off" for b in s.blocks}
+    self.rank_table.value = fitted(
+        table_html(pd.concat([about, r.rename(columns=short)], axis=1), text=["caption", "sought"])
+    )
+
 
 @patch
-def _show_pictures(self:Adapters)->None:
+def _show_pictures(self: Adapters) -> None:
     "The chosen caption's best pictures as switched, with their places before"
     s = self.state
-    if not s.asked: self.grid.items = []; return
-    sought,before = s.asked[min(s.chosen, len(s.asked)-1)].sought,{id:n for n,(id,_) in enumerate(s.pictures(k=24, off=()), 1)}
+    if not s.asked:
+        self.grid.items = []
+        return
+    sought, before = (
+        s.asked[min(s.chosen, len(s.asked) - 1)].sought,
+        {id: n for n, (id, _) in enumerate(s.pictures(k=24, off=()), 1)},
+    )
+
     def item(n, id, score):
-        was = before.get(id); label = '' if was==n else f'(was {was})' if was else '(was >24)'
-        return dict(id=id, src=s.workbench.address(id), alt=s.workbench.alt(id), rank=n, score=score, label=label, marked=id==sought)
-    self.grid.items = [item(n, *hit) for n,hit in enumerate(s.pictures(k=8), 1)]; self.grid.selected = sought
+        was = before.get(id)
+        label = "" if was == n else f"(was {was})" if was else "(was >24)"
+        return dict(
+            id=id,
+            src=s.workbench.address(id),
+            alt=s.workbench.alt(id),
+            rank=n,
+            score=score,
+            label=label,
+            marked=id == sought,
+        )
+
+    self.grid.items = [item(n, *hit) for n, hit in enumerate(s.pictures(k=8), 1)]
+    self.grid.selected = sought
     self._show_tokens()
 
+
 @patch
-def _show_matrices(self:Adapters)->None:
+def _show_matrices(self: Adapters) -> None:
     "Heat maps, norms, spectra and their numbers"
-    s,names = self.state,[a.query.text for a in self.state.shown]
+    s, names = self.state, [a.query.text for a in self.state.shown]
     if s.adapted is None or s.adapted.generated is None:
-        why = '' if not s.asked else f.NO_MATRICES if s.adapted else 'Captions in the source language use no adapters: type one in another language.'
-        self._drawn_of = None; self.maps.show(f.nothing(why) if why else None); self.norms.show(None); self.spectra.show(None); self.numbers.told.value = ''; return
-    g,mean = s.adapted.generated,s.many and s.many.mean; reference = s.reference if mean is not None or s.reference!='mean' else 'identity'
-    self.numbers.told.value = fitted(table_html(matrix_table(s), text=['caption']))
+        why = (
+            ""
+            if not s.asked
+            else f.NO_MATRICES
+            if s.adapted
+            else "Captions in the source language use no adapters: type one in another language."
+        )
+        self._drawn_of = None
+        self.maps.show(f.nothing(why) if why else None)
+        self.norms.show(None)
+        self.spectra.show(None)
+        self.numbers.told.value = ""
+        return
+    g, mean = s.adapted.generated, s.many and s.many.mean
+    reference = s.reference if mean is not None or s.reference != "mean" else "identity"
+    self.numbers.told.value = fitted(table_html(matrix_table(s), text=["caption"]))
     of = (s.model, reference, id(s.many), tuple((a.query.encoded, a.query.language) for a in s.shown))
-    if of==self._drawn_of: return # only switches moved: the matrices are the same
-    axes = ('input','output') if s.method.config.adapter.product=='paper' else ('output','input')
-    self.maps.show(f.heat_maps(deviation(g, reference, mean), names, s.blocks, f'Generated matrices {f.LESS[reference]}', axes))
-    self.norms.show(f.norms(g, names, s.blocks, mean)); self.spectra.show(f.singular_values(g, names, s.blocks)); self._drawn_of = of
+    if of == self._drawn_of:
+        return  # only switches moved: the matrices are the same
+    axes = ("input", "output") if s.method.config.adapter.product == "paper" else ("output", "input")
+    self.maps.show(
+        f.heat_maps(deviation(g, reference, mean), names, s.blocks, f"Generated matrices {f.LESS[reference]}", axes)
+    )
+    self.norms.show(f.norms(g, names, s.blocks, mean))
+    self.spectra.show(f.singular_values(g, names, s.blocks))
+    self._drawn_of = of
 
 # %% ../../../nbs/722_explore.adapters.panel.ipynb #2ce28092
 def matrix_table(
-    s:AdaptersState # with queries
-)->pd.DataFrame:
+    s: AdaptersState,  # with queries
+) -> pd.DataFrame:
     "Norms, extreme singular values and changes, a row a caption and block"
-    a = s.adapted; kinds = matrix_norms(a.generated, s.many and s.many.mean) if a.generated is not None else {}; values = spectra(a.generated) if kinds else None; rows = []
-    for i,q in enumerate(s.shown):
-        for k,b in enumerate(a.blocks):
-            told = {dict(zero='norm', identity='from identity', mean='from mean')[n]:float(v[i,k]) for n,v in kinds.items()}
-            if kinds: told |= {'largest singular value':float(values[i,k,0]), 'smallest':float(values[i,k,-1])}
-            rows.append({'caption':tagged(q.name, q.query.language), 'block':b} | told | {'change at the end, %':100*float(a.change_at_end[i,k]), 'on average, %':100*float(a.change[i,k])})
+    a = s.adapted
+    kinds = matrix_norms(a.generated, s.many and s.many.mean) if a.generated is not None else {}
+    values = spectra(a.generated) if kinds else None
+    rows = []
+    for i, q in enumerate(s.shown):
+        for k, b in enumerate(a.blocks):
+            told = {
+                dict(zero="norm", identity="from identity", mean="from mean")[n]: float(v[i, k])
+                for n, v in kinds.items()
+            }
+            if kinds:
+                told |= {"largest singular value": float(values[i, k, 0]), "smallest": float(values[i, k, -1])}
+            rows.append(
+                {"caption": tagged(q.name, q.query.language), "block": b}
+                | told
+                | {
+                    "change at the end, %": 100 * float(a.change_at_end[i, k]),
+                    "on average, %": 100 * float(a.change[i, k]),
+                }
+            )
     return pd.DataFrame(rows)
 
-@patch
-def _show_change(self:Adapters)->None:
-    "How far the adapters move hidden states"
-    s = self.state
-    self.change.show(None if s.adapted is None else f.hidden_change(s.adapted.change_at_end, s.adapted.change, [a.query.text for a in s.shown], s.blocks))
 
 @patch
-def _show_tokens(self:Adapters)->None:
-    s = self.state; a = s.asked[min(s.chosen, len(s.asked)-1)] if s.asked else None
-    i = next((i for i,q in enumerate(s.shown) if q is a), None)
-    self.tokens.show(None if i is None or s.adapted is None or i>=len(s.adapted.pieces) else f.token_change(s.adapted.token_change[i], s.adapted.pieces[i], s.blocks))
+def _show_change(self: Adapters) -> None:
+    "How far the adapters move hidden states"
+    s = self.state
+    self.change.show(
+        None
+        if s.adapted is None
+        else f.hidden_change(s.adapted.change_at_end, s.adapted.change, [a.query.text for a in s.shown], s.blocks)
+    )
+
+
+@patch
+def _show_tokens(self: Adapters) -> None:
+    s = self.state
+    a = s.asked[min(s.chosen, len(s.asked) - 1)] if s.asked else None
+    i = next((i for i, q in enumerate(s.shown) if q is a), None)
+    self.tokens.show(
+        None
+        if i is None or s.adapted is None or i >= len(s.adapted.pieces)
+        else f.token_change(s.adapted.token_change[i], s.adapted.pieces[i], s.blocks)
+    )
 
 # %% ../../../nbs/722_explore.adapters.panel.ipynb #b8e5b9c8
 @patch
-def _show_sentences(self:Adapters)->None:
+def _show_sentences(self: Adapters) -> None:
     def change():
-        for box,c in zip(self.sentences, self.state.comparison): box.value = c['text']
+        for box, c in zip(self.sentences, self.state.comparison):
+            box.value = c["text"]
+
     self._quietly(change)
 
-@patch
-def _show_compared(self:Adapters)->None:
-    "The two pairs"
-    s,c = self.state,self.state.compared
-    for box,q in zip(self.sentences, c.queries if c else (None,)*3): box.hint = language_name(q.language) if q else ''
-    if c is None or not c.distances: self.pair_figure.show(None if c is None else f.pair_maps(c)); self.pair_maps.show(None); self.pair_numbers.told.value = ''; return
-    self.pair_figure.show(f.pair_distances(c, s.many and s.many.usual)); self.pair_maps.show(f.pair_maps(c))
-    self.pair_numbers.told.value = fitted(table_html(pd.DataFrame([dict(pair=p) | {f'block {b}':float(v) for b,v in zip(c.adapted.blocks, d)} for p,d in c.distances.items()]), text=['pair']))
 
 @patch
-def _show_many(self:Adapters)->None:
+def _show_compared(self: Adapters) -> None:
+    "The two pairs"
+    s, c = self.state, self.state.compared
+    for box, q in zip(self.sentences, c.queries if c else (None,) * 3):
+        box.hint = language_name(q.language) if q else ""
+    if c is None or not c.distances:
+        self.pair_figure.show(None if c is None else f.pair_maps(c))
+        self.pair_maps.show(None)
+        self.pair_numbers.told.value = ""
+        return
+    self.pair_figure.show(f.pair_distances(c, s.many and s.many.usual))
+    self.pair_maps.show(f.pair_maps(c))
+    self.pair_numbers.told.value = fitted(
+        table_html(
+            pd.DataFrame(
+                [
+                    dict(pair=p) | {f"block {b}": float(v) for b, v in zip(c.adapted.blocks, d)}
+                    for p, d in c.distances.items()
+                ]
+            ),
+            text=["pair"],
+        )
+    )
+
+
+@patch
+def _show_many(self: Adapters) -> None:
     "Likeness and shares of many captions"
     s = self.state
-    if s.many is None: self.likeness.show(None); self.shares.show(None); return
-    self.likeness.show(f.likeness(s.many, None if s.block<0 else s.block)); self.shares.show(f.shares(s.many.shares) if len(s.many.labels) else None)
-    self._show_compared(); self._show_matrices()
+    if s.many is None:
+        self.likeness.show(None)
+        self.shares.show(None)
+        return
+    self.likeness.show(f.likeness(s.many, None if s.block < 0 else s.block))
+    self.shares.show(f.shares(s.many.shares) if len(s.many.labels) else None)
+    self._show_compared()
+    self._show_matrices()
+
 
 @patch
-def _show_recall(self:Adapters)->None:
-    s = self.state; self.ask_moved.disabled = s.recall is None or not s.moved
-    if s.recall is None: self.recall.show(None); self.recall_numbers.told.value = ''; return
+def _show_recall(self: Adapters) -> None:
+    s = self.state
+    self.ask_moved.disabled = s.recall is None or not s.moved
+    if s.recall is None:
+        self.recall.show(None)
+        self.recall_numbers.told.value = ""
+        return
     self.recall.show(f.recall_chart(s.recall, s.about_recall))
-    self.recall_numbers.told.value = fitted(table_html(s.recall.rename(columns=dict(median_rank='median rank', moved='share moved', difference='difference of R@1')).reset_index(names='setting'), text=['setting']))
+    self.recall_numbers.told.value = fitted(
+        table_html(
+            s.recall.rename(
+                columns=dict(median_rank="median rank", moved="share moved", difference="difference of R@1")
+            ).reset_index(names="setting"),
+            text=["setting"],
+        )
+    )
+
 
 @patch
-def snapshot(self:Adapters)->str:
+def snapshot(self: Adapters) -> str:
     "Captions and their ranks, for readers without a kernel"
     return f'<div class="dl-adapters"><h3>Adapters</h3>{self.told.value}{self.rank_table.value}<p><em>Live where a kernel runs: <code>make lab</code> or <code>make app</code>.</em></p></div>'

@@ -7,311 +7,522 @@ __all__ = ['NOW', 'PARTS', 'Asked', 'Compared', 'compared', 'Many', 'AdaptersSta
            'pictures', 'compare', 'draw_pairs', 'take_many', 'take_recall']
 
 # %% ../../../nbs/720_explore.adapters.state.ipynb #59fedaca
-from collections.abc import Callable,Sequence
-from dataclasses import dataclass,replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
-import numpy as np,pandas as pd,torch
+import numpy as np
+import pandas as pd
+import torch
 from torch import Tensor
-from traitlets import Any,Dict,Enum,Int,List,Set,Unicode
+from traitlets import Any, Dict, Enum, Int, List, Set, Unicode
 
-from ...contracts import Caption,LabError
+from ...contracts import Caption, LabError
 from ...dasd.encoder import AdaptedEncoder
-from ...evaluation.adaptation import Adapted,Order,adapter_similarity,draw_comparison,order_by,ranks_without,read_adapters,recall_without,relative_distance,sayings,switch_offs,usual_distances,variation_share
+from dasd_lab.evaluation.adaptation import (
+    Adapted,
+    Order,
+    adapter_similarity,
+    draw_comparison,
+    order_by,
+    ranks_without,
+    read_adapters,
+    recall_without,
+    relative_distance,
+    sayings,
+    switch_offs,
+    usual_distances,
+    variation_share,
+)
 from ...evaluation.retrieval import slice_scores
-from ..workbench import Model,State,told
-from ...search.queries import Query,read_query
+from ..workbench import Model, State, told
 from ...search.gallery import best_of_slices
+from ...search.queries import Query, read_query
 
 # %% ../../../nbs/720_explore.adapters.state.ipynb #4a355cb9
-NOW = 'as switched' # name of the setting that the switches show
+NOW = "as switched"  # name of the setting that the switches show
+
 
 @dataclass(frozen=True)
 class Asked:
     "One query of the explorer"
-    query:Query   # as understood
-    sought:str    # id of the picture whose rank is told
-    why:str       # 'its own picture', 'chosen', or 'best with all adapters'
-    adapted:bool  # whether adapters touch it; not so in the source language
-    place:int = 0 # which of the state's `queries`
+
+    query: Query  # as understood
+    sought: str  # id of the picture whose rank is told
+    why: str  # 'its own picture', 'chosen', or 'best with all adapters'
+    adapted: bool  # whether adapters touch it; not so in the source language
+    place: int = 0  # which of the state's `queries`
+
     @property
-    def name(self)->str: return self.query.text if len(self.query.text)<=48 else self.query.text[:47]+'…'
+    def name(self) -> str:
+        return self.query.text if len(self.query.text) <= 48 else self.query.text[:47] + "…"
 
 # %% ../../../nbs/720_explore.adapters.state.ipynb #9e5019aa
-PARTS = ('a caption','the same content, said differently','different content, said the same way')
+PARTS = ("a caption", "the same content, said differently", "different content, said the same way")
+
 
 @dataclass(frozen=True, eq=False)
 class Compared:
     "Three sentences and how far apart their adapters are"
-    queries:tuple[Query|None,...]     # of `PARTS`; None where there is none
-    adapted:Adapted                   # of those that there are
-    distances:dict[str,Tensor]        # part → [K] relative distance to the first; empty without generated matrices
-    differences:dict[str,Tensor]      # part → [K, H, H] the first's matrices less the part's
+
+    queries: tuple[Query | None, ...]  # of `PARTS`; None where there is none
+    adapted: Adapted  # of those that there are
+    distances: dict[str, Tensor]  # part → [K] relative distance to the first; empty without generated matrices
+    differences: dict[str, Tensor]  # part → [K, H, H] the first's matrices less the part's
+
 
 def compared(
-    queries:Sequence[Query|None], # of `PARTS`, the first is needed
-    adapted:Adapted               # of those that are not None
-)->Compared:
+    queries: Sequence[Query | None],  # of `PARTS`, the first is needed
+    adapted: Adapted,  # of those that are not None
+) -> Compared:
     "Distances to the first sentence"
-    there = [p for p,q in zip(PARTS, queries) if q]
+    there = [p for p, q in zip(PARTS, queries) if q]
     g = None if adapted.generated is None else dict(zip(there, adapted.generated))
-    pairs = {} if g is None else {p:(g[PARTS[0]], g[p]) for p in there[1:]}
-    return Compared(tuple(queries), adapted, {p:relative_distance(a, b) for p,(a,b) in pairs.items()}, {p:a-b for p,(a,b) in pairs.items()})
+    pairs = {} if g is None else {p: (g[PARTS[0]], g[p]) for p in there[1:]}
+    return Compared(
+        tuple(queries),
+        adapted,
+        {p: relative_distance(a, b) for p, (a, b) in pairs.items()},
+        {p: a - b for p, (a, b) in pairs.items()},
+    )
 
 # %% ../../../nbs/720_explore.adapters.state.ipynb #88e4b81a
 @dataclass(frozen=True, eq=False)
 class Many:
     "A few hundred captions with their generated matrices"
-    captions:tuple[Caption,...]
-    adapted:Adapted
+
+    captions: tuple[Caption, ...]
+    adapted: Adapted
 
     @cached_property
-    def mean(self)->Tensor: return self.adapted.generated.mean(0)                    # [K, H, H]
+    def mean(self) -> Tensor:
+        return self.adapted.generated.mean(0)  # [K, H, H]
+
     @cached_property
-    def usual(self)->np.ndarray: return usual_distances(self.adapted.generated)      # [pairs, K]
+    def usual(self) -> np.ndarray:
+        return usual_distances(self.adapted.generated)  # [pairs, K]
+
     @cached_property
-    def labels(self)->dict[str,list[str]]:
+    def labels(self) -> dict[str, list[str]]:
         "What the captions can be ordered by"
-        kinds = dict(style=[c.style for c in self.captions], content=[c.visual_id for c in self.captions], language=[c.language for c in self.captions])
-        return {k:v for k,v in kinds.items() if 1<len(set(v))<len(v)}
-    def similarity(self, block:int|None=None)->np.ndarray: # [n, n]
+        kinds = dict(
+            style=[c.style for c in self.captions],
+            content=[c.visual_id for c in self.captions],
+            language=[c.language for c in self.captions],
+        )
+        return {k: v for k, v in kinds.items() if 1 < len(set(v)) < len(v)}
+
+    def similarity(self, block: int | None = None) -> np.ndarray:  # [n, n]
         return adapter_similarity(self.adapted.generated, block)
-    def order(self, by:str)->Order:
+
+    def order(self, by: str) -> Order:
         "Rows grouped by a label; the other labels give the order inside"
-        inner = [' '.join(t) for t in zip(*(v for k,v in self.labels.items() if k!=by))]
+        inner = [" ".join(t) for t in zip(*(v for k, v in self.labels.items() if k != by))]
         return order_by(self.labels[by], inner or None)
+
     @cached_property
-    def shares(self)->pd.DataFrame:
+    def shares(self) -> pd.DataFrame:
         "A row a label: share of the variation a block, and chance"
-        rows = {k:variation_share(self.adapted.generated, v) for k,v in self.labels.items()}
-        return pd.DataFrame({k:{f'block {b}':float(s) for b,s in zip(self.adapted.blocks, v)} | dict(chance=c) for k,(v,c) in rows.items()}).T
+        rows = {k: variation_share(self.adapted.generated, v) for k, v in self.labels.items()}
+        return pd.DataFrame(
+            {
+                k: {f"block {b}": float(s) for b, s in zip(self.adapted.blocks, v)} | dict(chance=c)
+                for k, (v, c) in rows.items()
+            }
+        ).T
 
 # %% ../../../nbs/720_explore.adapters.state.ipynb #ec9d0793
 class AdaptersState(State):
     "Queries, switches and everything seen of them"
-    model = Unicode()                                   # name of the model looked at
-    queries = List()                                    # dicts text, language ('' is recognised), sought ('' is the best picture)
-    off = Set()                                         # blocks switched off
-    reference = Enum(('identity','mean','zero'), 'identity') # what matrices are shown less of
-    block = Int(-1)                                     # place of the block that many captions are compared in; -1: all
-    chosen = Int(0)                                     # which of `asked` the pictures and tokens belong to
-    asked = List()                                      # of Asked
-    adapted = Any(None, allow_none=True)                # Adapted, of those of `asked` that adapters touch
-    ranks = Any(None, allow_none=True)                  # table, a row for each of `asked`, a column a setting
-    comparison = List()                                 # dicts text, language: what `PARTS` says
-    compared = Any(None, allow_none=True)               # Compared
-    many = Any(None, allow_none=True)                   # Many
-    recall = Any(None, allow_none=True)                 # table, a row a setting
-    about_recall = Dict()                               # language, n, pictures
-    moved = List()                                      # captions whose rank moved most, in that measure
+
+    model = Unicode()  # name of the model looked at
+    queries = List()  # dicts text, language ('' is recognised), sought ('' is the best picture)
+    off = Set()  # blocks switched off
+    reference = Enum(("identity", "mean", "zero"), "identity")  # what matrices are shown less of
+    block = Int(-1)  # place of the block that many captions are compared in; -1: all
+    chosen = Int(0)  # which of `asked` the pictures and tokens belong to
+    asked = List()  # of Asked
+    adapted = Any(None, allow_none=True)  # Adapted, of those of `asked` that adapters touch
+    ranks = Any(None, allow_none=True)  # table, a row for each of `asked`, a column a setting
+    comparison = List()  # dicts text, language: what `PARTS` says
+    compared = Any(None, allow_none=True)  # Compared
+    many = Any(None, allow_none=True)  # Many
+    recall = Any(None, allow_none=True)  # table, a row a setting
+    about_recall = Dict()  # language, n, pictures
+    moved = List()  # captions whose rank moved most, in that measure
 
     def __init__(self, workbench=None, **traits):
         super().__init__(workbench)
         names = self.names
-        if not names: raise LabError(f'a workbench of {list(self.workbench.models)}, none of which has adapters', "a model such as 'dasd' or 'static_adapter'", 'Train one: `dasd-lab train`.')
-        self.model,self._plain,self._vectors = traits.pop('model', names[0]),None,{}
-        for name,value in traits.items(): setattr(self, name, value)
-        self.observe(lambda _: self._another_model(), 'model')
+        if not names:
+            raise LabError(
+                f"a workbench of {list(self.workbench.models)}, none of which has adapters",
+                "a model such as 'dasd' or 'static_adapter'",
+                "Train one: `dasd-lab train`.",
+            )
+        self.model, self._plain, self._vectors = traits.pop("model", names[0]), None, {}
+        for name, value in traits.items():
+            setattr(self, name, value)
+        self.observe(lambda _: self._another_model(), "model")
 
     @property
-    def names(self)->list[str]: return [n for n,m in self.workbench.models.items() if isinstance(m.method, AdaptedEncoder)] # models with adapters
+    def names(self) -> list[str]:
+        # models with adapters
+        return [n for n, m in self.workbench.models.items() if isinstance(m.method, AdaptedEncoder)]
+
     @property
-    def looked_at(self)->Model: return self.workbench.model(self.model)
+    def looked_at(self) -> Model:
+        return self.workbench.model(self.model)
+
     @property
-    def method(self)->AdaptedEncoder: return self.looked_at.method
+    def method(self) -> AdaptedEncoder:
+        return self.looked_at.method
+
     @property
-    def blocks(self)->tuple[int,...]: return self.method.adapted
+    def blocks(self) -> tuple[int, ...]:
+        return self.method.adapted
+
     @property
-    def generates(self)->bool: return getattr(self.method, 'generator', None) is not None # a matrix for each caption?
+    def generates(self) -> bool:
+        return getattr(self.method, "generator", None) is not None  # a matrix for each caption?
+
     @property
-    def shown(self)->list[Asked]: return [a for a in self.asked if a.adapted] # rows of `adapted`
+    def shown(self) -> list[Asked]:
+        return [a for a in self.asked if a.adapted]  # rows of `adapted`
 
 # %% ../../../nbs/720_explore.adapters.state.ipynb #be7aa383
-def _understood(self:AdaptersState)->list[Asked]:
+def _understood(self: AdaptersState) -> list[Asked]:
     "Queries as read, with the pictures that are sought"
-    found,source,gallery = [],self.method.backbone.source_language,self.looked_at.gallery
-    for i,q in enumerate(self.queries):
-        if not q['text'].strip(): continue
-        query = read_query(q['text'], self.method, q.get('language') or None); wanted = q.get('sought', '')
-        why = q.get('why', 'chosen') if wanted in gallery else 'best with all adapters'
+    found, source, gallery = [], self.method.backbone.source_language, self.looked_at.gallery
+    for i, q in enumerate(self.queries):
+        if not q["text"].strip():
+            continue
+        query = read_query(q["text"], self.method, q.get("language") or None)
+        wanted = q.get("sought", "")
+        why = q.get("why", "chosen") if wanted in gallery else "best with all adapters"
         sought = wanted if wanted in gallery else gallery.search(query.encoded, query.language, k=1).ids[0]
-        found.append(Asked(query, sought, why, query.language!=source, i))
+        found.append(Asked(query, sought, why, query.language != source, i))
     return found
 
-def _sample(self:AdaptersState, n:int, languages:Sequence[str], seed:int)->list[Caption]:
+
+def _sample(self: AdaptersState, n: int, languages: Sequence[str], seed: int) -> list[Caption]:
     "Captions of people; of any origin where there are none"
-    try: return self.workbench.sample(n, languages, seed=seed)
-    except LabError: return self.workbench.sample(n, languages, origin=None, seed=seed)
+    try:
+        return self.workbench.sample(n, languages, seed=seed)
+    except LabError:
+        return self.workbench.sample(n, languages, origin=None, seed=seed)
 
-def _ranked(self:AdaptersState, off:dict|None=None)->pd.DataFrame:
+
+def _ranked(self: AdaptersState, off: dict | None = None) -> pd.DataFrame:
     places = [self.looked_at.gallery.places[a.sought] for a in self.asked]
-    return ranks_without(self.method, [a.query.encoded for a in self.asked], [a.query.language for a in self.asked], self.looked_at.gallery.visuals, places, off)
+    return ranks_without(
+        self.method,
+        [a.query.encoded for a in self.asked],
+        [a.query.language for a in self.asked],
+        self.looked_at.gallery.visuals,
+        places,
+        off,
+    )
 
-def _read(self:AdaptersState)->None:
+
+def _read(self: AdaptersState) -> None:
     "Everything that depends on the queries"
     asked = self._understood()
-    self.set_trait('asked', asked); self.chosen = min(self.chosen, max(len(asked)-1, 0))
+    self.set_trait("asked", asked)
+    self.chosen = min(self.chosen, max(len(asked) - 1, 0))
     self._plain = self._ranked() if asked else None
     self._switched()
 
-def _switched(self:AdaptersState)->None:
-    "Everything that depends on the switches"
-    shown,off = self.shown,tuple(sorted(self.off & set(self.blocks))); self._vectors = {}
-    self.adapted = read_adapters(self.method, [a.query.encoded for a in shown], [a.query.language for a in shown], off) if shown else None
-    self.ranks = self._plain.assign(**self._ranked({NOW:off})) if self.asked else None
 
-def _another_model(self:AdaptersState)->None:
-    self.off,self.block,self.many,self.recall = set(),-1,None,None
+def _switched(self: AdaptersState) -> None:
+    "Everything that depends on the switches"
+    shown, off = self.shown, tuple(sorted(self.off & set(self.blocks)))
+    self._vectors = {}
+    self.adapted = (
+        read_adapters(self.method, [a.query.encoded for a in shown], [a.query.language for a in shown], off)
+        if shown
+        else None
+    )
+    self.ranks = self._plain.assign(**self._ranked({NOW: off})) if self.asked else None
+
+
+def _another_model(self: AdaptersState) -> None:
+    self.off, self.block, self.many, self.recall = set(), -1, None, None
     self.refresh()
 
-AdaptersState._sample,AdaptersState._understood,AdaptersState._ranked,AdaptersState._read,AdaptersState._switched,AdaptersState._another_model = _sample,_understood,_ranked,_read,_switched,_another_model
+
+(
+    AdaptersState._sample,
+    AdaptersState._understood,
+    AdaptersState._ranked,
+    AdaptersState._read,
+    AdaptersState._switched,
+    AdaptersState._another_model,
+) = _sample, _understood, _ranked, _read, _switched, _another_model
 
 # %% ../../../nbs/720_explore.adapters.state.ipynb #4d9f45b4
-def _entry(given:str|tuple|dict|Caption)->dict:
+def _entry(given: str | tuple | dict | Caption) -> dict:
     "A query in any form"
-    if isinstance(given, Caption): return dict(text=given.text, language=given.language, sought=given.visual_id, why='its own picture')
-    if isinstance(given, dict): return dict(dict(language='', sought=''), **given)
-    text,language = (given, '') if isinstance(given, str) else given
-    return dict(text=text, language=language or '', sought='')
+    if isinstance(given, Caption):
+        return dict(text=given.text, language=given.language, sought=given.visual_id, why="its own picture")
+    if isinstance(given, dict):
+        return dict(dict(language="", sought=""), **given)
+    text, language = (given, "") if isinstance(given, str) else given
+    return dict(text=text, language=language or "", sought="")
+
 
 @told
-def ask(self:AdaptersState,
-    *queries:str|tuple[str,str]|Caption # sentences; with a language where it shall not be recognised
-)->None:
+def ask(
+    self: AdaptersState,
+    *queries: str | tuple[str, str] | Caption,  # sentences; with a language where it shall not be recognised
+) -> None:
     "Look at these queries"
-    self.queries = [_entry(q) for q in queries]; self._read()
+    self.queries = [_entry(q) for q in queries]
+    self._read()
+
 
 @told
-def refresh(self:AdaptersState)->None:
+def refresh(self: AdaptersState) -> None:
     "Read the queries and the comparison again, with another model for one"
     self._read()
-    if any(c['text'].strip() for c in self.comparison): self._compare()
-    else: self.compared = None
+    if any(c["text"].strip() for c in self.comparison):
+        self._compare()
+    else:
+        self.compared = None
+
 
 @told
-def edit(self:AdaptersState,
-    i:int,         # which of `queries`
-    **changes:str  # text, language, sought
-)->None:
+def edit(
+    self: AdaptersState,
+    i: int,  # which of `queries`
+    **changes: str,  # text, language, sought
+) -> None:
     "Change one query; a new text seeks its best picture"
-    if 'text' in changes and changes['text']!=self.queries[i]['text']: changes = dict(sought='') | changes
-    if changes.get('sought'): changes['why'] = 'chosen'
-    self.queries = [dict(q, **changes) if j==i else q for j,q in enumerate(self.queries)]; self._read()
+    if "text" in changes and changes["text"] != self.queries[i]["text"]:
+        changes = dict(sought="") | changes
+    if changes.get("sought"):
+        changes["why"] = "chosen"
+    self.queries = [dict(q, **changes) if j == i else q for j, q in enumerate(self.queries)]
+    self._read()
+
 
 @told
-def switch(self:AdaptersState,
-    *off:int # blocks whose adapter is off from now on; all others are on
-)->None:
+def switch(
+    self: AdaptersState,
+    *off: int,  # blocks whose adapter is off from now on; all others are on
+) -> None:
     "Switch adapters"
-    if lost := sorted(set(off)-set(self.blocks)): raise LabError(f'block {lost[0]} to be switched off', f'some of {list(self.blocks)}', 'Choose among them.')
-    self.off = set(off); self._switched()
+    if lost := sorted(set(off) - set(self.blocks)):
+        raise LabError(f"block {lost[0]} to be switched off", f"some of {list(self.blocks)}", "Choose among them.")
+    self.off = set(off)
+    self._switched()
+
 
 @told
-def draw(self:AdaptersState,
-    n:int=2,     # captions
-    seed:int=0   # which
-)->None:
+def draw(
+    self: AdaptersState,
+    n: int = 2,  # captions
+    seed: int = 0,  # which
+) -> None:
     "Queries from the corpus, whose pictures are known"
-    self.queries = [_entry(c) for c in self._sample(n, self.method.languages, seed)]; self._read()
+    self.queries = [_entry(c) for c in self._sample(n, self.method.languages, seed)]
+    self._read()
 
-AdaptersState.ask,AdaptersState.refresh,AdaptersState.edit,AdaptersState.switch,AdaptersState.draw = ask,refresh,edit,switch,draw
+
+AdaptersState.ask, AdaptersState.refresh, AdaptersState.edit, AdaptersState.switch, AdaptersState.draw = (
+    ask,
+    refresh,
+    edit,
+    switch,
+    draw,
+)
 
 # %% ../../../nbs/720_explore.adapters.state.ipynb #e7bd61f7
-def pictures(self:AdaptersState,
-    i:int|None=None,  # which of `asked`; None: the chosen one
-    k:int=8,          # how many
-    off:Sequence[int]|None=None # blocks off; None: as switched
-)->list[tuple[str,float]]: # id, score; best first
+def pictures(
+    self: AdaptersState,
+    i: int | None = None,  # which of `asked`; None: the chosen one
+    k: int = 8,  # how many
+    off: Sequence[int] | None = None,  # blocks off; None: as switched
+) -> list[tuple[str, float]]:  # id, score; best first
     "The best pictures of a query"
-    i = self.chosen if i is None else i; off = tuple(sorted(self.off & set(self.blocks))) if off is None else tuple(off)
-    if not i<len(self.asked): return []
-    gallery,q = self.looked_at.gallery,self.asked[i].query
-    if (i,off) not in self._vectors: self._vectors[i,off] = self.method.encode_captions([q.encoded], q.language, skip=off)
-    places,scores = best_of_slices(lambda part: slice_scores(self.method.score, self._vectors[i,off], gallery.visuals, part)[0], len(gallery), k, gallery.slice_size)
-    return [(gallery.ids[p], s) for p,s in zip(places, scores)]
+    i = self.chosen if i is None else i
+    off = tuple(sorted(self.off & set(self.blocks))) if off is None else tuple(off)
+    if not i < len(self.asked):
+        return []
+    gallery, q = self.looked_at.gallery, self.asked[i].query
+    if (i, off) not in self._vectors:
+        self._vectors[i, off] = self.method.encode_captions([q.encoded], q.language, skip=off)
+    places, scores = best_of_slices(
+        lambda part: slice_scores(self.method.score, self._vectors[i, off], gallery.visuals, part)[0],
+        len(gallery),
+        k,
+        gallery.slice_size,
+    )
+    return [(gallery.ids[p], s) for p, s in zip(places, scores)]
+
 
 AdaptersState.pictures = pictures
 
 # %% ../../../nbs/720_explore.adapters.state.ipynb #090364e0
-def _compare(self:AdaptersState)->None:
+def _compare(self: AdaptersState) -> None:
     "Read the three sentences"
-    queries = [read_query(c['text'], self.method, c.get('language') or None) if c['text'].strip() else None for c in self.comparison]
-    if not queries or queries[0] is None: raise LabError('nothing to compare with', f'{PARTS[0]} in the first box', 'Type one, or draw the sentences from the corpus.')
+    queries = [
+        read_query(c["text"], self.method, c.get("language") or None) if c["text"].strip() else None
+        for c in self.comparison
+    ]
+    if not queries or queries[0] is None:
+        raise LabError(
+            "nothing to compare with",
+            f"{PARTS[0]} in the first box",
+            "Type one, or draw the sentences from the corpus.",
+        )
     there = [q for q in queries if q]
-    self.compared = compared(queries, read_adapters(self.method, [q.encoded for q in there], [q.language for q in there]))
+    self.compared = compared(
+        queries, read_adapters(self.method, [q.encoded for q in there], [q.language for q in there])
+    )
+
 
 @told
-def compare(self:AdaptersState,
-    *sentences:str|tuple[str,str]|Caption|None # as `PARTS` says
-)->None:
+def compare(
+    self: AdaptersState,
+    *sentences: str | tuple[str, str] | Caption | None,  # as `PARTS` says
+) -> None:
     "Compare a sentence with the same said differently, and with something else said the same way"
-    self.comparison = [dict(_entry(s or '')) for s in (*sentences, *('',)*3)[:3]]; self._compare()
+    self.comparison = [dict(_entry(s or "")) for s in (*sentences, *("",) * 3)[:3]]
+    self._compare()
+
 
 @told
-def draw_pairs(self:AdaptersState,
-    language:str|None=None, # ISO 639-1; None: the model's first
-    seed:int=0              # which
-)->None:
+def draw_pairs(
+    self: AdaptersState,
+    language: str | None = None,  # ISO 639-1; None: the model's first
+    seed: int = 0,  # which
+) -> None:
     "Three sentences from the corpus"
     language = language or self.method.languages[0]
     found = draw_comparison(self._pool([language], 400, seed), *self._describing, seed=seed)
-    self.comparison = [dict(_entry(c or ''), style=c.style if c else '') for c in (found.caption, found.reworded, found.restyled)]; self._compare()
+    self.comparison = [
+        dict(_entry(c or ""), style=c.style if c else "") for c in (found.caption, found.reworded, found.restyled)
+    ]
+    self._compare()
 
-def _pool(self:AdaptersState, languages:Sequence[str], n:int, seed:int)->list[Caption]:
+
+def _pool(self: AdaptersState, languages: Sequence[str], n: int, seed: int) -> list[Caption]:
     "Captions to draw from, of at most n pictures"
-    ids = self.workbench.ids; keep = np.random.default_rng(seed).permutation(len(ids))[:n]
-    every = [c for k in keep for l in languages for c in self.workbench.captions(ids[k], l)]; found = [c for c in every if c.origin=='human'] or every
-    if not found: raise LabError(f'no captions of these pictures in {", ".join(languages)}', 'a corpus, or captions in the gallery', 'Type the sentences instead.')
+    ids = self.workbench.ids
+    keep = np.random.default_rng(seed).permutation(len(ids))[:n]
+    every = [c for k in keep for l in languages for c in self.workbench.captions(ids[k], l)]
+    found = [c for c in every if c.origin == "human"] or every
+    if not found:
+        raise LabError(
+            f"no captions of these pictures in {', '.join(languages)}",
+            "a corpus, or captions in the gallery",
+            "Type the sentences instead.",
+        )
     return found
 
-def _describing(self:AdaptersState)->tuple:
+
+def _describing(self: AdaptersState) -> tuple:
     "How the corpus tells a scene anew, and in which styles; nothing where it cannot"
     corpus = self.workbench.corpus if self.workbench.splits else None
-    if not hasattr(corpus, 'describe'): return None,()
-    return corpus.describe,sorted({c.style for i in self.workbench.ids[:200] for c in self.workbench.captions(i, origin='human')}-{''})
+    if not hasattr(corpus, "describe"):
+        return None, ()
+    return corpus.describe, sorted(
+        {c.style for i in self.workbench.ids[:200] for c in self.workbench.captions(i, origin="human")} - {""}
+    )
 
-AdaptersState._compare,AdaptersState.compare,AdaptersState.draw_pairs,AdaptersState._pool,AdaptersState._describing = _compare,compare,draw_pairs,_pool,property(_describing)
+
+(
+    AdaptersState._compare,
+    AdaptersState.compare,
+    AdaptersState.draw_pairs,
+    AdaptersState._pool,
+    AdaptersState._describing,
+) = _compare, compare, draw_pairs, _pool, property(_describing)
 
 # %% ../../../nbs/720_explore.adapters.state.ipynb #e4e3c058
 @told
-def take_many(self:AdaptersState,
-    n:int=240,                            # captions at most
-    languages:Sequence[str]|None=None,    # None: the first query's
-    seed:int=0,                           # which
-    report:Callable|None=None             # called with the share done and a word
-)->None:
+def take_many(
+    self: AdaptersState,
+    n: int = 240,  # captions at most
+    languages: Sequence[str] | None = None,  # None: the first query's
+    seed: int = 0,  # which
+    report: Callable | None = None,  # called with the share done and a word
+) -> None:
     "Read the generated matrices of many captions"
-    if not self.generates: raise LabError(f'{self.model}: its adapters are learnt once, so all captions have the same', 'a model that generates a matrix for each caption', 'Choose another model.')
+    if not self.generates:
+        raise LabError(
+            f"{self.model}: its adapters are learnt once, so all captions have the same",
+            "a model that generates a matrix for each caption",
+            "Choose another model.",
+        )
     languages = list(languages or [next((a.query.language for a in self.shown), self.method.languages[0])])
-    try: captions = sayings(self._pool(languages, 200, seed), *self._describing, n=n, wordings=3 if len(languages)==1 else 1, seed=seed)
+    try:
+        captions = sayings(
+            self._pool(languages, 200, seed),
+            *self._describing,
+            n=n,
+            wordings=3 if len(languages) == 1 else 1,
+            seed=seed,
+        )
     except LabError:
-        if len(self.shown)<3: raise
+        if len(self.shown) < 3:
+            raise
         captions = [Caption(a.query.encoded, a.query.language, a.sought) for a in self.shown]
     parts = []
     for i in range(0, len(captions), 64):
-        if report: report(i/len(captions), f'{i} of {len(captions)} captions')
-        parts.append(read_adapters(self.method, [c.text for c in captions[i:i+64]], [c.language for c in captions[i:i+64]]))
-    whole = {f: tuple(x for p in parts for x in getattr(p, f)) for f in ('captions','languages','token_change','pieces')}
-    self.many = Many(tuple(captions), replace(parts[0], **whole, generated=torch.cat([p.generated for p in parts]), features=torch.cat([p.features for p in parts])))
+        if report:
+            report(i / len(captions), f"{i} of {len(captions)} captions")
+        parts.append(
+            read_adapters(
+                self.method, [c.text for c in captions[i : i + 64]], [c.language for c in captions[i : i + 64]]
+            )
+        )
+    whole = {
+        f: tuple(x for p in parts for x in getattr(p, f)) for f in ("captions", "languages", "token_change", "pieces")
+    }
+    self.many = Many(
+        tuple(captions),
+        replace(
+            parts[0],
+            **whole,
+            generated=torch.cat([p.generated for p in parts]),
+            features=torch.cat([p.features for p in parts]),
+        ),
+    )
+
 
 AdaptersState.take_many = take_many
 
 # %% ../../../nbs/720_explore.adapters.state.ipynb #4b664bb1
 @told
-def take_recall(self:AdaptersState,
-    n:int=200,                 # captions
-    language:str|None=None,    # ISO 639-1; None: the first query's
-    report:Callable|None=None, # called with the share done and a word
-    seed:int=0                 # which
-)->None:
+def take_recall(
+    self: AdaptersState,
+    n: int = 200,  # captions
+    language: str | None = None,  # ISO 639-1; None: the first query's
+    report: Callable | None = None,  # called with the share done and a word
+    seed: int = 0,  # which
+) -> None:
     "Recall over captions of the corpus, with adapters switched off"
     language = language or next((a.query.language for a in self.shown), self.method.languages[0])
-    captions = self._sample(n, [language], seed); gallery = self.looked_at.gallery
-    off = switch_offs(self.blocks) | ({NOW:tuple(sorted(self.off))} if len(self.off)>1 and self.off<set(self.blocks) else {})
-    ranks = ranks_without(self.method, [c.text for c in captions], [language]*len(captions), gallery.visuals, [gallery.places[c.visual_id] for c in captions], off, report)
+    captions = self._sample(n, [language], seed)
+    gallery = self.looked_at.gallery
+    off = switch_offs(self.blocks) | (
+        {NOW: tuple(sorted(self.off))} if len(self.off) > 1 and self.off < set(self.blocks) else {}
+    )
+    ranks = ranks_without(
+        self.method,
+        [c.text for c in captions],
+        [language] * len(captions),
+        gallery.visuals,
+        [gallery.places[c.visual_id] for c in captions],
+        off,
+        report,
+    )
     self.about_recall = dict(language=language, n=len(captions), pictures=len(gallery))
-    ratio = np.log(ranks.iloc[:,1:]).sub(np.log(ranks['all adapters']), axis=0).abs().max(axis=1)
-    self.moved = [captions[i] for i in ratio.sort_values(ascending=False, kind='stable').index if ratio[i]>0]
+    ratio = np.log(ranks.iloc[:, 1:]).sub(np.log(ranks["all adapters"]), axis=0).abs().max(axis=1)
+    self.moved = [captions[i] for i in ratio.sort_values(ascending=False, kind="stable").index if ratio[i] > 0]
     self.recall = recall_without(ranks)
+
 
 AdaptersState.take_recall = take_recall

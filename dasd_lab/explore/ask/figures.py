@@ -6,76 +6,142 @@
 __all__ = ['ranks_figure', 'scores_figure', 'words_figure', 'said', 'picture_address', 'places_html']
 
 # %% ../../../nbs/711_explore.ask.figures.ipynb #ca3633fb
-import base64,html,io
+import base64
+import html
+import io
 from collections.abc import Mapping
 
 import plotly.graph_objects as go
 from PIL import Image
 
 from .state import Answer
-from ..theme import COLOURS,MARK,MISS,colour_map,figure
+from ..theme import COLOURS, MARK, MISS, colour_map, figure
 from ...search.explanation import WordContributions
+from ...search.places import PlaceContributions, overlay
 from ...search.queries import direction
-from ...search.places import PlaceContributions,overlay
 
 # %% ../../../nbs/711_explore.ask.figures.ipynb #fcdeeb28
 def ranks_figure(
-    answers:Mapping[str,Answer] # by model
-)->go.Figure:
+    answers: Mapping[str, Answer],  # by model
+) -> go.Figure:
     "Rank of the chosen picture with every model"
-    known = {n:a for n,a in answers.items() if a.rank is not None}
+    known = {n: a for n, a in answers.items() if a.rank is not None}
     colours = colour_map(answers)
-    bars = go.Bar(y=list(known), x=[a.rank for a in known.values()], orientation='h', marker_color=[colours[n] for n in known], text=[f' {a.rank:,} of {a.n:,}' for a in known.values()],
-                  textposition='outside', cliponaxis=False, hovertemplate='%{y}: rank %{x}<extra></extra>', width=.6, base=0)
+    bars = go.Bar(
+        y=list(known),
+        x=[a.rank for a in known.values()],
+        orientation="h",
+        marker_color=[colours[n] for n in known],
+        text=[f" {a.rank:,} of {a.n:,}" for a in known.values()],
+        textposition="outside",
+        cliponaxis=False,
+        hovertemplate="%{y}: rank %{x}<extra></extra>",
+        width=0.6,
+        base=0,
+    )
     most = max((a.n for a in answers.values()), default=10)
-    return figure(bars, title='Rank of the chosen picture', x='rank (1 is best, logarithmic)', height=120+34*max(1, len(known)), xaxis=dict(type='log', range=[-.02, 1.12*len(str(most))], dtick=1),
-                  yaxis=dict(autorange='reversed'), showlegend=False, margin=dict(l=8, r=70))
+    return figure(
+        bars,
+        title="Rank of the chosen picture",
+        x="rank (1 is best, logarithmic)",
+        height=120 + 34 * max(1, len(known)),
+        xaxis=dict(type="log", range=[-0.02, 1.12 * len(str(most))], dtick=1),
+        yaxis=dict(autorange="reversed"),
+        showlegend=False,
+        margin=dict(l=8, r=70),
+    )
 
 # %% ../../../nbs/711_explore.ask.figures.ipynb #5ae2fd39
 def scores_figure(
-    answers:Mapping[str,Answer] # by model
-)->go.Figure:
+    answers: Mapping[str, Answer],  # by model
+) -> go.Figure:
     "Scores of the pictures shown, by rank"
     colours = colour_map(answers)
-    lines = [go.Scatter(x=[h.rank for h in a.hits], y=[h.score for h in a.hits], name=name, mode='lines+markers', line=dict(color=colours[name]), marker=dict(symbol=i),
-                        hovertemplate=f'{html.escape(name)}<br>rank %{{x}}: %{{y:.3f}}<extra></extra>') for i,(name,a) in enumerate(answers.items())]
-    return figure(*lines, title='Scores of the pictures found', x='rank', y='score (cosine)', height=280, showlegend=len(lines)>1, xaxis_dtick=1 if max((len(a.hits) for a in answers.values()), default=0)<=15 else None)
+    lines = [
+        go.Scatter(
+            x=[h.rank for h in a.hits],
+            y=[h.score for h in a.hits],
+            name=name,
+            mode="lines+markers",
+            line=dict(color=colours[name]),
+            marker=dict(symbol=i),
+            hovertemplate=f"{html.escape(name)}<br>rank %{{x}}: %{{y:.3f}}<extra></extra>",
+        )
+        for i, (name, a) in enumerate(answers.items())
+    ]
+    return figure(
+        *lines,
+        title="Scores of the pictures found",
+        x="rank",
+        y="score (cosine)",
+        height=280,
+        showlegend=len(lines) > 1,
+        xaxis_dtick=1 if max((len(a.hits) for a in answers.values()), default=0) <= 15 else None,
+    )
 
 # %% ../../../nbs/711_explore.ask.figures.ipynb #826afc53
 def words_figure(
-    words:WordContributions # from `search.explanation`
-)->go.Figure:
+    words: WordContributions,  # from `search.explanation`
+) -> go.Figure:
     "What each word of the query added to the score"
     values = [w.contribution for w in words.words]
-    bars = go.Bar(x=list(range(len(values))), y=values, marker_color=[COLOURS[0] if v>=0 else MISS for v in values], text=[f'{v:+.3f}' for v in values], textposition='outside', cliponaxis=False,
-                  customdata=[w.text for w in words.words], hovertemplate='%{customdata}: %{y:+.4f}<extra></extra>')
-    reach = max((abs(v) for v in values), default=.1)*1.25
-    return figure(bars, title=f'Words: {words.way.replace("_", " ")}', y='added to the score', height=300, showlegend=False, yaxis_range=[min(0, min(values, default=0)*1.25)-.02*reach, reach],
-                  xaxis=dict(tickvals=list(range(len(values))), ticktext=[w.text for w in words.words], autorange='reversed' if direction(words.language)=='rtl' else True, tickfont_size=14, showgrid=False))
+    bars = go.Bar(
+        x=list(range(len(values))),
+        y=values,
+        marker_color=[COLOURS[0] if v >= 0 else MISS for v in values],
+        text=[f"{v:+.3f}" for v in values],
+        textposition="outside",
+        cliponaxis=False,
+        customdata=[w.text for w in words.words],
+        hovertemplate="%{customdata}: %{y:+.4f}<extra></extra>",
+    )
+    reach = max((abs(v) for v in values), default=0.1) * 1.25
+    return figure(
+        bars,
+        title=f"Words: {words.way.replace('_', ' ')}",
+        y="added to the score",
+        height=300,
+        showlegend=False,
+        yaxis_range=[min(0, min(values, default=0) * 1.25) - 0.02 * reach, reach],
+        xaxis=dict(
+            tickvals=list(range(len(values))),
+            ticktext=[w.text for w in words.words],
+            autorange="reversed" if direction(words.language) == "rtl" else True,
+            tickfont_size=14,
+            showgrid=False,
+        ),
+    )
+
 
 def said(
-    words:WordContributions # from `search.explanation`
-)->str:
+    words: WordContributions,  # from `search.explanation`
+) -> str:
     "The numbers behind it, as a sentence"
-    return f'Score {words.score:.3f}; without any word {words.base:.3f}; the words add up to {words.score-words.base-words.delta:+.3f}, {words.delta:+.3f} is what they only do together.'
+    return f"Score {words.score:.3f}; without any word {words.base:.3f}; the words add up to {words.score - words.base - words.delta:+.3f}, {words.delta:+.3f} is what they only do together."
 
 # %% ../../../nbs/711_explore.ask.figures.ipynb #dbe58e1a
 def picture_address(
-    picture:Image.Image # any
-)->str:
+    picture: Image.Image,  # any
+) -> str:
     "A picture as an address that needs no file"
-    to = io.BytesIO(); picture.save(to, 'WEBP', quality=85)
-    return 'data:image/webp;base64,'+base64.b64encode(to.getvalue()).decode()
+    to = io.BytesIO()
+    picture.save(to, "WEBP", quality=85)
+    return "data:image/webp;base64," + base64.b64encode(to.getvalue()).decode()
+
 
 def places_html(
-    picture:Image.Image,       # as shown to people
-    places:PlaceContributions, # from `search.places`
-    alt:str,                   # what the picture shows
-    size:int=256               # pixels a side
-)->str:
+    picture: Image.Image,  # as shown to people
+    places: PlaceContributions,  # from `search.places`
+    alt: str,  # what the picture shows
+    size: int = 256,  # pixels a side
+) -> str:
     "The picture beside itself with the heat on it, and the numbers behind it"
-    large = picture.resize((size,size), Image.Resampling.LANCZOS); spot = overlay(large, places.heat)
-    image = lambda p,what: f'<figure style="margin:0"><img src="{picture_address(p)}" alt="{html.escape(what)}" style="width:{size}px;max-width:100%;border-radius:8px;display:block"></figure>'
-    told = f'score {places.score:.3f}' + ('' if places.after is None else f'; {places.after:.3f} with the most telling window covered')
-    return (f'<div style="display:flex;gap:12px;flex-wrap:wrap">{image(large, alt)}{image(spot, f"the same picture, places that raise the score brightened: {alt}")}</div>'
-            f'<div class="dl-note">Places: {places.way}; {told}. Bright places carry the score.</div>')
+    large = picture.resize((size, size), Image.Resampling.LANCZOS)
+    spot = overlay(large, places.heat)
+    image = lambda p, what: (
+        f'<figure style="margin:0"><img src="{picture_address(p)}" alt="{html.escape(what)}" style="width:{size}px;max-width:100%;border-radius:8px;display:block"></figure>'
+    )
+    told = f"score {places.score:.3f}" + (
+        "" if places.after is None else f"; {places.after:.3f} with the most telling window covered"
+    )
+    return f'<div style="display:flex;gap:12px;flex-wrap:wrap">{image(large, alt)}{image(spot, f"the same picture, places that raise the score brightened: {alt}")}</div><div class="dl-note">Places: {places.way}; {told}. Bright places carry the score.</div>'

@@ -6,204 +6,418 @@
 __all__ = ['EXAMPLES', 'grid_items', 'answer_note', 'Ask', 'ask', 'snapshot']
 
 # %% ../../../nbs/712_explore.ask.panel.ipynb #447cda5a
-import base64,html
+import base64
+import html
 
 import ipywidgets as w
 
-from .figures import places_html,ranks_figure,said,scores_figure,words_figure
-from .state import WORDS,AskState
-from ..controls import Background,Panel,PictureGrid,Plot,QueryBox,button,choose,prose,row,section,toggles
-from ..theme import language_name,missing_fonts,tagged
+from .figures import places_html, ranks_figure, said, scores_figure, words_figure
+from .state import WORDS, AskState
+from dasd_lab.explore.controls import (
+    Background,
+    Panel,
+    PictureGrid,
+    Plot,
+    QueryBox,
+    button,
+    choose,
+    prose,
+    row,
+    section,
+    toggles,
+)
+from ..theme import language_name, missing_fonts, tagged
 from ..workbench import Workbench
 from ...search.queries import direction
 
 # %% ../../../nbs/712_explore.ask.panel.ipynb #0bc0bcf2
 def grid_items(
-    state:AskState,     # its workbench knows the pictures
-    answer,             # an `Answer`
-    captions:bool=False # say what each picture shows, in every language?
-)->list[dict]:
+    state: AskState,  # its workbench knows the pictures
+    answer,  # an `Answer`
+    captions: bool = False,  # say what each picture shows, in every language?
+) -> list[dict]:
     "One model's pictures for `PictureGrid`"
     wb = state.workbench
-    told = lambda i: [dict(text=c.text, language=c.language, direction=direction(c.language)) for c in wb.captions(i, origin='human')] if captions else []
-    return [dict(id=h.id, src=wb.address(h.id), alt=wb.alt(h.id), rank=h.rank, score=h.score, captions=told(h.id)) for h in answer.hits]
+    told = lambda i: (
+        [
+            dict(text=c.text, language=c.language, direction=direction(c.language))
+            for c in wb.captions(i, origin="human")
+        ]
+        if captions
+        else []
+    )
+    return [
+        dict(id=h.id, src=wb.address(h.id), alt=wb.alt(h.id), rank=h.rank, score=h.score, captions=told(h.id))
+        for h in answer.hits
+    ]
+
 
 def answer_note(
-    answer # an `Answer`
-)->str:
+    answer,  # an `Answer`
+) -> str:
     "Time and rank, as small print"
-    return f'{answer.n:,} pictures in {answer.ms:.0f} ms'+('' if answer.rank is None else f' · chosen picture at rank <b>{answer.rank:,}</b>')
+    return f"{answer.n:,} pictures in {answer.ms:.0f} ms" + (
+        "" if answer.rank is None else f" · chosen picture at rank <b>{answer.rank:,}</b>"
+    )
 
 # %% ../../../nbs/712_explore.ask.panel.ipynb #0f95455e
-EXAMPLES = (('Ein Pinguin auf dem Mond','de'),('deux chiens sur la plage','fr'),('tři kočky ve městě','cs'),('月球上的一只企鹅','zh'),('街の中の三匹の猫','ja'),('بطريق على القمر','ar'),('dos perros en la playa','es'),('three cats in the city','en'))
+EXAMPLES = (
+    ("Ein Pinguin auf dem Mond", "de"),
+    ("deux chiens sur la plage", "fr"),
+    ("tři kočky ve městě", "cs"),
+    ("月球上的一只企鹅", "zh"),
+    ("街の中の三匹の猫", "ja"),
+    ("بطريق على القمر", "ar"),
+    ("dos perros en la playa", "es"),
+    ("three cats in the city", "en"),
+)
+
 
 class Ask(Panel):
     "Ask in any language"
-    def __init__(self,
-        workbench:Workbench|None=None, # None: the shipped models on the built-in corpus
-        state:AskState|None=None       # to go on with
+
+    def __init__(
+        self,
+        workbench: Workbench | None = None,  # None: the shipped models on the built-in corpus
+        state: AskState | None = None,  # to go on with
     ):
         self.state = state = state or AskState(workbench)
         wb = state.workbench
-        self.query = QueryBox(placeholder='What is there, how many, and where? Type in any language', label='Search')
-        self.language = choose('Language', [('as recognised',''), *((language_name(l), l) for l in wb.languages)], '', 'dl-language')
-        self.examples = row(*(button(t, lambda t=t: self.ask(t), language_name(l), css_class='dl-example') for t,l in EXAMPLES if l in wb.languages))
+        self.query = QueryBox(placeholder="What is there, how many, and where? Type in any language", label="Search")
+        self.language = choose(
+            "Language", [("as recognised", ""), *((language_name(l), l) for l in wb.languages)], "", "dl-language"
+        )
+        self.examples = row(
+            *(
+                button(t, lambda t=t: self.ask(t), language_name(l), css_class="dl-example")
+                for t, l in EXAMPLES
+                if l in wb.languages
+            )
+        )
         self._controls(wb)
-        self._cards:dict[str,w.VBox] = {}
-        self.results,self.history = w.Box(layout=w.Layout(width='100%')),choose('History', [('nothing asked yet',-1)], -1, 'dl-history')
-        self.results.add_class('dl-results')
-        self.scores,self.export = Plot('dl-scores'),prose('', 'dl-export')
+        self._cards: dict[str, w.VBox] = {}
+        self.results, self.history = (
+            w.Box(layout=w.Layout(width="100%")),
+            choose("History", [("nothing asked yet", -1)], -1, "dl-history"),
+        )
+        self.results.add_class("dl-results")
+        self.scores, self.export = Plot("dl-scores"), prose("", "dl-export")
         self._chosen_part()
         without = missing_fonts(tuple(wb.languages))
-        fonts = f' No font on this machine draws {", ".join(without)}: install one (Debian: fonts-noto-core, fonts-noto-cjk).' if without else ''
-        asking = section('', row(self.query, self.language), self.examples, self.filters, self.names, row(self.size, self.captions, *self.tools, self.history), css_class='dl-asking')
-        self.more = w.Accordion([w.VBox([self.scores])], titles=('Scores of the pictures found',))
-        super().__init__('Ask in any language', asking, self.results, self.about, self.more, self.export, state=state, css_class='dl-ask',
-                         lead='The language is recognised as you type. Click a picture to see its rank with every model, its captions, and why it was found.'+fonts)
+        fonts = (
+            f" No font on this machine draws {', '.join(without)}: install one (Debian: fonts-noto-core, fonts-noto-cjk)."
+            if without
+            else ""
+        )
+        asking = section(
+            "",
+            row(self.query, self.language),
+            self.examples,
+            self.filters,
+            self.names,
+            row(self.size, self.captions, *self.tools, self.history),
+            css_class="dl-asking",
+        )
+        self.more = w.Accordion([w.VBox([self.scores])], titles=("Scores of the pictures found",))
+        super().__init__(
+            "Ask in any language",
+            asking,
+            self.results,
+            self.about,
+            self.more,
+            self.export,
+            state=state,
+            css_class="dl-ask",
+            lead="The language is recognised as you type. Click a picture to see its rank with every model, its captions, and why it was found."
+            + fonts,
+        )
         self._wire()
 
-    def _controls(self, wb:Workbench):
-        known = [f for f in ('split','language','place','object') if f in wb.facets]
-        self.filter = {f:choose(f, [('any',''), *((language_name(v) if f=='language' else v.replace('_',' '), v) for v in wb.choices(f))], wb.splits[0] if f=='split' else '', f'dl-filter-{f}') for f in known}
-        self.filters = row(*([prose('<span class="dl-soft">Only pictures with</span>')] if known else []), *self.filter.values())
-        self.names = w.Box(layout=w.Layout(overflow='visible')); self._offer_models()
-        self.size,self.captions = choose('show', [(f'{n} pictures', n) for n in (6,12,24,48)], self.state.k, 'dl-k'),w.ToggleButton(description='Captions', tooltip='what each picture shows, in every language')
-        self.captions.add_class('dl-captions')
-        self.tools = button('Undo', self.state.undo, 'the question before', css_class='dl-undo'),button('Redo', self.state.redo, 'the question after', css_class='dl-redo'),button('Export', self._export, 'as a picture and as CSV', css_class='dl-save')
+    def _controls(self, wb: Workbench):
+        known = [f for f in ("split", "language", "place", "object") if f in wb.facets]
+        self.filter = {
+            f: choose(
+                f,
+                [
+                    ("any", ""),
+                    *((language_name(v) if f == "language" else v.replace("_", " "), v) for v in wb.choices(f)),
+                ],
+                wb.splits[0] if f == "split" else "",
+                f"dl-filter-{f}",
+            )
+            for f in known
+        }
+        self.filters = row(
+            *([prose('<span class="dl-soft">Only pictures with</span>')] if known else []), *self.filter.values()
+        )
+        self.names = w.Box(layout=w.Layout(overflow="visible"))
+        self._offer_models()
+        self.size, self.captions = (
+            choose("show", [(f"{n} pictures", n) for n in (6, 12, 24, 48)], self.state.k, "dl-k"),
+            w.ToggleButton(description="Captions", tooltip="what each picture shows, in every language"),
+        )
+        self.captions.add_class("dl-captions")
+        self.tools = (
+            button("Undo", self.state.undo, "the question before", css_class="dl-undo"),
+            button("Redo", self.state.redo, "the question after", css_class="dl-redo"),
+            button("Export", self._export, "as a picture and as CSV", css_class="dl-save"),
+        )
 
     def _chosen_part(self):
-        self.picture,self.ranks = prose('', 'dl-picture'),Plot('dl-ranks')
-        self.nearest,self.reading = prose('', 'dl-nearest'),Background()
-        self.way,self.places = choose('words by', list(WORDS), css_class='dl-way'),choose('places by', self.state.place_ways(), css_class='dl-places')
-        self.of = choose('of', [self.state.workbench.main.name], css_class='dl-of')
-        self.words,self.told,self.spots,self.thinking = Plot('dl-words'),prose('', 'dl-said'),prose('', 'dl-spots'),Background()
+        self.picture, self.ranks = prose("", "dl-picture"), Plot("dl-ranks")
+        self.nearest, self.reading = prose("", "dl-nearest"), Background()
+        self.way, self.places = (
+            choose("words by", list(WORDS), css_class="dl-way"),
+            choose("places by", self.state.place_ways(), css_class="dl-places"),
+        )
+        self.of = choose("of", [self.state.workbench.main.name], css_class="dl-of")
+        self.words, self.told, self.spots, self.thinking = (
+            Plot("dl-words"),
+            prose("", "dl-said"),
+            prose("", "dl-spots"),
+            Background(),
+        )
         because = self._because = w.VBox([self.told, self.words, self.spots])
-        self.why = w.VBox([row(button('Why this picture?', self._explain, primary=True, css_class='dl-why'), self.of, self.way, self.places, self.thinking), because])
-        left = w.VBox([self.picture, row(button('Search from this picture', lambda: self.state.like(self.state.chosen), css_class='dl-like'), button('Nearest captions', self._nearest, 'in every language', css_class='dl-near'), self.reading), self.nearest])
-        left.add_class('dl-left'); self.why.add_class('dl-right')
+        self.why = w.VBox(
+            [
+                row(
+                    button("Why this picture?", self._explain, primary=True, css_class="dl-why"),
+                    self.of,
+                    self.way,
+                    self.places,
+                    self.thinking,
+                ),
+                because,
+            ]
+        )
+        left = w.VBox(
+            [
+                self.picture,
+                row(
+                    button("Search from this picture", lambda: self.state.like(self.state.chosen), css_class="dl-like"),
+                    button("Nearest captions", self._nearest, "in every language", css_class="dl-near"),
+                    self.reading,
+                ),
+                self.nearest,
+            ]
+        )
+        left.add_class("dl-left")
+        self.why.add_class("dl-right")
         self._why_parts(False)
-        both = w.Box([left, w.VBox([self.ranks, self.why])]); both.add_class('dl-both')
-        self.about = section('The chosen picture', both, css_class='dl-about'); self.about.layout.display = 'none'
+        both = w.Box([left, w.VBox([self.ranks, self.why])])
+        both.add_class("dl-both")
+        self.about = section("The chosen picture", both, css_class="dl-about")
+        self.about.layout.display = "none"
 
-    def _why_parts(self, shown:bool): self._because.layout.display = None if shown else 'none'
+    def _why_parts(self, shown: bool):
+        self._because.layout.display = None if shown else "none"
 
 # %% ../../../nbs/712_explore.ask.panel.ipynb #5586acef
-def _wire(self:Ask):
-    state,hear = self.state,lambda act: lambda change: act()
-    self.query.observe(hear(self._listen), 'value'); self.language.observe(hear(self._listen), 'value')
-    self.query.observe(hear(self._ask), 'submitted')
-    for f in (*self.filter.values(), self.language): f.observe(hear(self._again), 'value')
-    self.size.observe(hear(self._choose_models), 'value'); self.captions.observe(hear(self._draw), 'value'); self.more.observe(hear(self._draw), 'selected_index')
-    self.history.observe(lambda c: None if self._showing or c.new is None else state.go(c.new), 'value')
-    state.workbench.observe(hear(self._offer), 'names')
-    state.observe(hear(self._draw), ['answers','refusals']); state.observe(hear(self._draw_chosen), ['chosen','answers'])
+def _wire(self: Ask):
+    state, hear = self.state, lambda act: lambda change: act()
+    self.query.observe(hear(self._listen), "value")
+    self.language.observe(hear(self._listen), "value")
+    self.query.observe(hear(self._ask), "submitted")
+    for f in (*self.filter.values(), self.language):
+        f.observe(hear(self._again), "value")
+    self.size.observe(hear(self._choose_models), "value")
+    self.captions.observe(hear(self._draw), "value")
+    self.more.observe(hear(self._draw), "selected_index")
+    self.history.observe(lambda c: None if self._showing or c.new is None else state.go(c.new), "value")
+    state.workbench.observe(hear(self._offer), "names")
+    state.observe(hear(self._draw), ["answers", "refusals"])
+    state.observe(hear(self._draw_chosen), ["chosen", "answers"])
     self._draw()
 
-def _listen(self:Ask): self.query.hint = self.state.listen(self.query.value, self.language.value)
-def _chosen_filters(self:Ask)->dict: return {f:c.value for f,c in self.filter.items()}
-def _ask(self:Ask): self.state.ask(self.query.value, self.language.value, '', self._chosen_filters())
-def _again(self:Ask):
+
+def _listen(self: Ask):
+    self.query.hint = self.state.listen(self.query.value, self.language.value)
+
+
+def _chosen_filters(self: Ask) -> dict:
+    return {f: c.value for f, c in self.filter.items()}
+
+
+def _ask(self: Ask):
+    self.state.ask(self.query.value, self.language.value, "", self._chosen_filters())
+
+
+def _again(self: Ask):
     "A filter or the language changed: ask the same once more"
-    if self._showing or not self.state.asked: return
-    now = self.state.now; self.state.ask(now.text, self.language.value if now.text else '', now.picture, self._chosen_filters())
-def _choose_models(self:Ask, names=None):
-    if names: self.state.models = names
+    if self._showing or not self.state.asked:
+        return
+    now = self.state.now
+    self.state.ask(now.text, self.language.value if now.text else "", now.picture, self._chosen_filters())
+
+
+def _choose_models(self: Ask, names=None):
+    if names:
+        self.state.models = names
     self.state.k = self.size.value
     self.state.again()
-def _offer_models(self:Ask):
+
+
+def _offer_models(self: Ask):
     chosen = toggles(self.state.workbench.names, self.state.models, self._choose_models)
     self.names.children = [row(prose('<span class="dl-soft">Models, up to four</span>'), *chosen.children)]
     self.models = chosen.buttons
-def _offer(self:Ask):
+
+
+def _offer(self: Ask):
     "A model was added: it can be asked, and its languages chosen"
-    wb = self.state.workbench; self._offer_models()
-    now = self.language.value; self.language.options = [('as recognised',''), *((language_name(l), l) for l in wb.languages)]; self.language.value = now
-def ask(self:Ask,
-    text:str # in any language
-)->Ask:      # itself, to be shown
+    wb = self.state.workbench
+    self._offer_models()
+    now = self.language.value
+    self.language.options = [("as recognised", ""), *((language_name(l), l) for l in wb.languages)]
+    self.language.value = now
+
+
+def ask(
+    self: Ask,
+    text: str,  # in any language
+) -> Ask:  # itself, to be shown
     "Ask as if it were typed"
-    self.query.value = text; self._ask()
+    self.query.value = text
+    self._ask()
     return self
 
-for _f in (_wire,_listen,_chosen_filters,_ask,_again,_choose_models,_offer_models,_offer,ask): setattr(Ask, _f.__name__, _f)
+
+for _f in (_wire, _listen, _chosen_filters, _ask, _again, _choose_models, _offer_models, _offer, ask):
+    setattr(Ask, _f.__name__, _f)
 
 # %% ../../../nbs/712_explore.ask.panel.ipynb #02eabb8a
-def _draw(self:Ask):
+def _draw(self: Ask):
     "Grids, scores and history as the state has them; a grid that is there is filled anew, so that the keyboard keeps its place"
     state = self.state
-    for name in [n for n in self._cards if n not in state.models]: del self._cards[name]
+    for name in [n for n in self._cards if n not in state.models]:
+        del self._cards[name]
     for name in state.models:
-        if name not in self._cards: self._cards[name] = _card(self, name)
-        note,grid = self._cards[name].children[1:]
-        a = state.answers.get(name); grid.layout.display = None if a else 'none'
+        if name not in self._cards:
+            self._cards[name] = _card(self, name)
+        note, grid = self._cards[name].children[1:]
+        a = state.answers.get(name)
+        grid.layout.display = None if a else "none"
         note.value = f'<div class="dl-note">{answer_note(a) if a else html.escape(state.refusals.get(name, "nothing asked yet"))}</div>'
-        if not a: continue
-        q = a.hits.query; grid.rtl = bool(q) and direction(q.language)=='rtl'
-        grid.size,grid.show_captions = 128 if len(state.models)==1 else 96,self.captions.value
+        if not a:
+            continue
+        q = a.hits.query
+        grid.rtl = bool(q) and direction(q.language) == "rtl"
+        grid.size, grid.show_captions = 128 if len(state.models) == 1 else 96, self.captions.value
         grid.items = grid_items(state, a, self.captions.value)
     self.results.children = [self._cards[n] for n in state.models]
-    if state.answers and self.more.selected_index is not None: self.scores.show(scores_figure(state.answers))
+    if state.answers and self.more.selected_index is not None:
+        self.scores.show(scores_figure(state.answers))
     self._show_question()
 
-def _card(self:Ask, name:str)->w.VBox:
-    "A model's place on the page"
-    grid = PictureGrid(name=f'pictures found by {name}')
-    grid.observe(lambda _: self.state.choose(grid.clicked), 'clicks')
-    return section(name, prose(''), grid, css_class='dl-answer')
 
-def _show_question(self:Ask):
+def _card(self: Ask, name: str) -> w.VBox:
+    "A model's place on the page"
+    grid = PictureGrid(name=f"pictures found by {name}")
+    grid.observe(lambda _: self.state.choose(grid.clicked), "clicks")
+    return section(name, prose(""), grid, css_class="dl-answer")
+
+
+def _show_question(self: Ask):
     "The boxes as the question that is shown was asked; they are set without asking again"
-    state = self.state; self._showing = True
+    state = self.state
+    self._showing = True
     try:
         if state.asked:
-            if state.now.text: self.query.value = state.now.text
+            if state.now.text:
+                self.query.value = state.now.text
             self.language.value = state.now.language
-            for f,box in self.filter.items(): box.value = dict(state.now.filters).get(f, '')
-            self.history.options = [(f'{i+1}: {str(a)[:48]}', i) for i,a in enumerate(state.asked)]; self.history.value = state.position
-    finally: self._showing = False
+            for f, box in self.filter.items():
+                box.value = dict(state.now.filters).get(f, "")
+            self.history.options = [(f"{i + 1}: {str(a)[:48]}", i) for i, a in enumerate(state.asked)]
+            self.history.value = state.position
+    finally:
+        self._showing = False
 
-def _draw_chosen(self:Ask):
+
+def _draw_chosen(self: Ask):
     "The chosen picture, its words, its ranks"
-    state,wb = self.state,self.state.workbench
-    self.about.layout.display = None if state.chosen else 'none'
-    for card in self.results.children: card.children[2].selected = state.chosen
-    if not state.chosen: return
-    own = ''.join(f'<li><span class="dl-soft">{c.language}</span> {tagged(c.text, c.language)}</li>' for c in wb.captions(state.chosen, origin='human'))
-    self.picture.value = f'<img class="dl-large" src="{wb.address(state.chosen)}" alt="{html.escape(wb.alt(state.chosen))}"><div class="dl-note">{html.escape(state.chosen)}</div>'+(f'<details open><summary>Its captions</summary><ul>{own}</ul></details>' if own else '')
-    if self._shown!=(state.chosen,state.now): self.nearest.value = ''; self._why_parts(False)
-    self._shown = (state.chosen,state.now)
+    state, wb = self.state, self.state.workbench
+    self.about.layout.display = None if state.chosen else "none"
+    for card in self.results.children:
+        card.children[2].selected = state.chosen
+    if not state.chosen:
+        return
+    own = "".join(
+        f'<li><span class="dl-soft">{c.language}</span> {tagged(c.text, c.language)}</li>'
+        for c in wb.captions(state.chosen, origin="human")
+    )
+    self.picture.value = (
+        f'<img class="dl-large" src="{wb.address(state.chosen)}" alt="{html.escape(wb.alt(state.chosen))}"><div class="dl-note">{html.escape(state.chosen)}</div>'
+        + (f"<details open><summary>Its captions</summary><ul>{own}</ul></details>" if own else "")
+    )
+    if self._shown != (state.chosen, state.now):
+        self.nearest.value = ""
+        self._why_parts(False)
+    self._shown = (state.chosen, state.now)
     self.of.options = list(state.answers) or [wb.main.name]
     self.ranks.show(ranks_figure(state.answers))
 
-Ask._draw,Ask._show_question,Ask._draw_chosen,Ask._showing,Ask._shown = _draw,_show_question,_draw_chosen,False,None
+
+Ask._draw, Ask._show_question, Ask._draw_chosen, Ask._showing, Ask._shown = (
+    _draw,
+    _show_question,
+    _draw_chosen,
+    False,
+    None,
+)
 
 # %% ../../../nbs/712_explore.ask.panel.ipynb #ab7fa684
-def _nearest(self:Ask, wait:bool=False):
+def _nearest(self: Ask, wait: bool = False):
     def show(found):
-        if found is None: return
-        rows = ''.join(f'<tr><td>{r.language}</td><td class="dl-text">{tagged(r.caption, r.language)}</td><td>{r.score:.3f}</td><td>{"its own" if r.right else ""}</td></tr>' for r in found.itertuples())
+        if found is None:
+            return
+        rows = "".join(
+            f'<tr><td>{r.language}</td><td class="dl-text">{tagged(r.caption, r.language)}</td><td>{r.score:.3f}</td><td>{"its own" if r.right else ""}</td></tr>'
+            for r in found.itertuples()
+        )
         self.nearest.value = f'<div class="dl-note">The caption nearest to it in every language, among all captions of the split:</div><table>{rows}</table>'
-    self.reading.run(lambda report: self.state.nearest(report=report), show, lambda said: setattr(self.state, 'message', said), wait)
 
-def _explain(self:Ask, wait:bool=False):
+    self.reading.run(
+        lambda report: self.state.nearest(report=report), show, lambda said: setattr(self.state, "message", said), wait
+    )
+
+
+def _explain(self: Ask, wait: bool = False):
     def show(found):
-        if found is None: return
-        words,places = found; wb = self.state.workbench
+        if found is None:
+            return
+        words, places = found
+        wb = self.state.workbench
         picture = wb.corpus.picture(self.state.chosen, 256) if wb.splits else wb.picture(self.state.chosen)
         self._why_parts(True)
-        self.words.show(words_figure(words)); self.told.value = f'<div class="dl-note">{said(words)}</div>'; self.spots.value = places_html(picture, places, wb.alt(self.state.chosen))
-    self.thinking.run(lambda report: self.state.why(self.of.value, self.way.value, self.places.value), show, lambda said: setattr(self.state, 'message', said), wait)
+        self.words.show(words_figure(words))
+        self.told.value = f'<div class="dl-note">{said(words)}</div>'
+        self.spots.value = places_html(picture, places, wb.alt(self.state.chosen))
 
-def _export(self:Ask):
+    self.thinking.run(
+        lambda report: self.state.why(self.of.value, self.way.value, self.places.value),
+        show,
+        lambda said: setattr(self.state, "message", said),
+        wait,
+    )
+
+
+def _export(self: Ask):
     png = self.state.to_png()
-    if png is None: return
-    link = lambda name,kind,data: f'<a download="{name}" href="data:{kind};base64,{base64.b64encode(data).decode()}">{name}</a>'
+    if png is None:
+        return
+    link = lambda name, kind, data: (
+        f'<a download="{name}" href="data:{kind};base64,{base64.b64encode(data).decode()}">{name}</a>'
+    )
     self.export.value = f'<div class="dl-note">Save: {link("result.png", "image/png", png)} · {link("result.csv", "text/csv;charset=utf-8", self.state.to_csv())}</div>'
 
-def snapshot(self:Ask)->str:
+
+def snapshot(self: Ask) -> str:
     "The results as they are, without a kernel"
     state = self.state
-    if not state.answers: return super(Ask, self).snapshot()
-    return ''.join(f'<h4>{html.escape(name)}</h4>{a.hits[:6]._repr_html_()}' for name,a in state.answers.items())
+    if not state.answers:
+        return super(Ask, self).snapshot()
+    return "".join(f"<h4>{html.escape(name)}</h4>{a.hits[:6]._repr_html_()}" for name, a in state.answers.items())
 
-Ask._nearest,Ask._explain,Ask._export,Ask.snapshot = _nearest,_explain,_export,snapshot
+
+Ask._nearest, Ask._explain, Ask._export, Ask.snapshot = _nearest, _explain, _export, snapshot

@@ -7,233 +7,337 @@ __all__ = ['WORDS', 'Asked', 'Answer', 'AskState', 'listen', 'shortest', 'ask', 
            'undo', 'redo', 'why', 'place_ways', 'to_frame', 'to_csv', 'to_png']
 
 # %% ../../../nbs/710_explore.ask.state.ipynb #9394ccdd
-import io,time
+import io
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import pandas as pd,torch
-from traitlets import Dict,Int,List,Unicode
+import pandas as pd
+import torch
+from traitlets import Dict, Int, List, Unicode
 
 from ...contracts import LabError
 from ...evaluation.retrieval import slice_scores
-from ..workbench import State,told
+from ..workbench import State, told
 from ...search.explanation import explain_words
-from ...search.queries import Query,read_query
-from ...search.gallery import Hits,caption_features
-from ...search.places import can_attend,explain_attention,explain_places
-from ...search.sheet import SheetRow,sheet_picture
+from ...search.gallery import Hits, caption_features
+from ...search.places import can_attend, explain_attention, explain_places
+from ...search.queries import Query, read_query
+from ...search.sheet import SheetRow, sheet_picture
 
 # %% ../../../nbs/710_explore.ask.state.ipynb #3352f6f9
 @dataclass(frozen=True)
 class Asked:
     "One question: words or a picture, and the filters it was asked with"
-    text:str = ''                            # as typed
-    language:str = ''                        # ISO 639-1; '' recognises
-    picture:str = ''                         # id of a picture to search from, instead of words
-    filters:tuple[tuple[str,str],...] = ()   # (facet, value)
+
+    text: str = ""  # as typed
+    language: str = ""  # ISO 639-1; '' recognises
+    picture: str = ""  # id of a picture to search from, instead of words
+    filters: tuple[tuple[str, str], ...] = ()  # (facet, value)
+
     def __str__(self):
-        words = f'like {self.picture}' if self.picture else self.text
-        return words+''.join(f' · {v}' for _,v in self.filters)
+        words = f"like {self.picture}" if self.picture else self.text
+        return words + "".join(f" · {v}" for _, v in self.filters)
+
 
 @dataclass(frozen=True)
 class Answer:
     "What one model found"
-    hits:Hits                   # the best k
-    ms:float                    # time of reading and searching, milliseconds
-    rank:int|None = None        # of the chosen picture; None: no picture chosen, or filtered out
-    score:float|None = None     # of the chosen picture
-    n:int = 0                   # pictures searched
+
+    hits: Hits  # the best k
+    ms: float  # time of reading and searching, milliseconds
+    rank: int | None = None  # of the chosen picture; None: no picture chosen, or filtered out
+    score: float | None = None  # of the chosen picture
+    n: int = 0  # pictures searched
 
 # %% ../../../nbs/710_explore.ask.state.ipynb #daeec962
 class AskState(State):
     "What the explorer Ask shows"
-    models = List(Unicode())                     # names of the models asked, at most four
-    k = Int(12)                                  # pictures shown a model
-    asked = List()                               # history of `Asked`
-    position = Int(-1)                           # where in the history; -1 before the first question
-    answers = Dict()                             # model name → Answer
-    refusals = Dict()                            # model name → why it could not answer
-    chosen = Unicode()                           # id of the picture looked at
-    understood = Dict()                          # language, confidence, recognised, of what is being typed
+
+    models = List(Unicode())  # names of the models asked, at most four
+    k = Int(12)  # pictures shown a model
+    asked = List()  # history of `Asked`
+    position = Int(-1)  # where in the history; -1 before the first question
+    answers = Dict()  # model name → Answer
+    refusals = Dict()  # model name → why it could not answer
+    chosen = Unicode()  # id of the picture looked at
+    understood = Dict()  # language, confidence, recognised, of what is being typed
+
     def __init__(self, workbench=None, **traits):
         super().__init__(workbench, **traits)
-        self._told:dict = {}                     # (model, language) → captions and their features
-        self._shortest:dict[str,int] = {}        # language → characters
-        if not self.models: self.models = [self.workbench.main.name]
+        self._told: dict = {}  # (model, language) → captions and their features
+        self._shortest: dict[str, int] = {}  # language → characters
+        if not self.models:
+            self.models = [self.workbench.main.name]
 
     @property
-    def now(self)->Asked:
+    def now(self) -> Asked:
         "The question that is shown"
         return self.asked[self.position] if 0 <= self.position < len(self.asked) else Asked()
+
     @property
-    def among(self)->list[str]|None:
+    def among(self) -> list[str] | None:
         "Pictures left by the filters; None: all"
         return self.workbench.among(**dict(self.now.filters))
 
 # %% ../../../nbs/710_explore.ask.state.ipynb #9911685a
-def listen(self:AskState,
-    text:str,        # as typed so far
-    language:str=''  # '' recognises
-)->str:              # a line for under the box
+def listen(
+    self: AskState,
+    text: str,  # as typed so far
+    language: str = "",  # '' recognises
+) -> str:  # a line for under the box
     "Which language a text is read in, as one types"
-    if not text.strip(): self.understood = {}; return ''
+    if not text.strip():
+        self.understood = {}
+        return ""
     from dasd_lab.explore.theme import language_name
-    try: q = read_query(text, self.workbench.main.method, language or None)
-    except LabError as e: self.understood = {}; return str(e)
-    self.understood = dict(language=q.language, confidence=q.confidence, recognised=q.recognised)
-    sure = f', recognised ({q.confidence:.0%})' if q.recognised and q.confidence else ', no words to recognise' if q.recognised else ', as chosen'
-    short = shortest(self, q.language)
-    return language_name(q.language)+sure+(' · shorter than any caption here: the model may not know such queries, the whole scene finds more' if len(q.text)<.8*short else '')
 
-def shortest(self:AskState,
-    language:str # ISO 639-1
-)->int:          # characters; 0 where there are none
+    try:
+        q = read_query(text, self.workbench.main.method, language or None)
+    except LabError as e:
+        self.understood = {}
+        return str(e)
+    self.understood = dict(language=q.language, confidence=q.confidence, recognised=q.recognised)
+    sure = (
+        f", recognised ({q.confidence:.0%})"
+        if q.recognised and q.confidence
+        else ", no words to recognise"
+        if q.recognised
+        else ", as chosen"
+    )
+    short = shortest(self, q.language)
+    return (
+        language_name(q.language)
+        + sure
+        + (
+            " · shorter than any caption here: the model may not know such queries, the whole scene finds more"
+            if len(q.text) < 0.8 * short
+            else ""
+        )
+    )
+
+
+def shortest(
+    self: AskState,
+    language: str,  # ISO 639-1
+) -> int:  # characters; 0 where there are none
     "The length of the shortest caption of the pictures here"
-    if language not in self._shortest: self._shortest[language] = min((len(c.text) for i in self.workbench.ids for c in self.workbench.captions(i, language)), default=0)
+    if language not in self._shortest:
+        self._shortest[language] = min(
+            (len(c.text) for i in self.workbench.ids for c in self.workbench.captions(i, language)), default=0
+        )
     return self._shortest[language]
 
-AskState.listen,AskState.shortest = listen,shortest
+
+AskState.listen, AskState.shortest = listen, shortest
 
 # %% ../../../nbs/710_explore.ask.state.ipynb #5359da46
-def _answer(self:AskState, name:str, asked:Asked)->Answer:
+def _answer(self: AskState, name: str, asked: Asked) -> Answer:
     "One model's answer"
-    began,gallery = time.perf_counter(),self.workbench.model(name).among(self.among)
-    if not len(gallery): raise LabError('filters that leave no picture', 'at least one', 'Take a filter back.')
+    began, gallery = time.perf_counter(), self.workbench.model(name).among(self.among)
+    if not len(gallery):
+        raise LabError("filters that leave no picture", "at least one", "Take a filter back.")
     if asked.picture:
-        every = gallery.similar(asked.picture if asked.picture in gallery else self.workbench.picture(asked.picture), len(gallery))
-    else: every = gallery.search(asked.text, asked.language or None, len(gallery))
-    own = next((h.score for h in every if h.id==self.chosen), None)
-    rank = None if own is None else sum(h.score>=own for h in every)
-    return Answer(every[:self.k], 1000*(time.perf_counter()-began), rank, own, len(gallery))
+        every = gallery.similar(
+            asked.picture if asked.picture in gallery else self.workbench.picture(asked.picture), len(gallery)
+        )
+    else:
+        every = gallery.search(asked.text, asked.language or None, len(gallery))
+    own = next((h.score for h in every if h.id == self.chosen), None)
+    rank = None if own is None else sum(h.score >= own for h in every)
+    return Answer(every[: self.k], 1000 * (time.perf_counter() - began), rank, own, len(gallery))
 
-def _answer_all(self:AskState)->None:
-    answers,refusals = {},{}
+
+def _answer_all(self: AskState) -> None:
+    answers, refusals = {}, {}
     for name in self.models[:4]:
-        try: answers[name] = _answer(self, name, self.now)
-        except LabError as e: refusals[name] = str(e)
-    self.refusals,self.answers = refusals,answers
+        try:
+            answers[name] = _answer(self, name, self.now)
+        except LabError as e:
+            refusals[name] = str(e)
+    self.refusals, self.answers = refusals, answers
+
 
 @told
-def ask(self:AskState,
-    text:str='',       # words in any language
-    language:str='',   # ISO 639-1; '' recognises
-    picture:str='',    # or the id of a picture
-    filters:Mapping[str,str]|None=None # facet → value; an empty value filters nothing
-)->dict[str,Answer]:
+def ask(
+    self: AskState,
+    text: str = "",  # words in any language
+    language: str = "",  # ISO 639-1; '' recognises
+    picture: str = "",  # or the id of a picture
+    filters: Mapping[str, str] | None = None,  # facet → value; an empty value filters nothing
+) -> dict[str, Answer]:
     "Search with every chosen model, and remember the question"
-    kept = tuple((f,v) for f,v in (filters or {}).items() if v)
-    if not picture: read_query(text, self.workbench.main.method, None) # an empty query is told before anything changes
-    question = Asked('' if picture else text, '' if picture else language, picture, kept)
-    if question!=self.now: self.asked,self.position = [*self.asked[:self.position+1], question],self.position+1
+    kept = tuple((f, v) for f, v in (filters or {}).items() if v)
+    if not picture:
+        read_query(text, self.workbench.main.method, None)  # an empty query is told before anything changes
+    question = Asked("" if picture else text, "" if picture else language, picture, kept)
+    if question != self.now:
+        self.asked, self.position = [*self.asked[: self.position + 1], question], self.position + 1
     _answer_all(self)
     return self.answers
 
-def again(self:AskState)->None:
-    "Ask the question that is shown once more: other models, or more pictures"
-    if self.asked: _answer_all(self)
 
-AskState.ask,AskState.again = ask,again
+def again(self: AskState) -> None:
+    "Ask the question that is shown once more: other models, or more pictures"
+    if self.asked:
+        _answer_all(self)
+
+
+AskState.ask, AskState.again = ask, again
 
 # %% ../../../nbs/710_explore.ask.state.ipynb #9eeecff3
 @told
-def choose(self:AskState,
-    id:str # a picture of the workbench; '' for none
-)->None:
+def choose(
+    self: AskState,
+    id: str,  # a picture of the workbench; '' for none
+) -> None:
     "Look at one picture: its rank with every model"
-    if id and id not in self.workbench.main.gallery: raise LabError(f'the picture {id!r}', f'one of {len(self.workbench.ids):,}', 'Click one, or check the id.')
+    if id and id not in self.workbench.main.gallery:
+        raise LabError(f"the picture {id!r}", f"one of {len(self.workbench.ids):,}", "Click one, or check the id.")
     self.chosen = id
-    if self.asked: _answer_all(self)
+    if self.asked:
+        _answer_all(self)
 
-def like(self:AskState, id:str)->dict[str,Answer]:
+
+def like(self: AskState, id: str) -> dict[str, Answer]:
     "Search from a picture, with the filters of the question"
     return self.ask(picture=id, filters=dict(self.now.filters))
 
+
 @told
-def nearest(self:AskState,
-    id:str='',        # a picture; the chosen one when not given
-    k:int=1,          # captions a language
-    report=lambda share,text: None # told how far it is
-)->pd.DataFrame:      # language, caption, score, right (of this picture?)
+def nearest(
+    self: AskState,
+    id: str = "",  # a picture; the chosen one when not given
+    k: int = 1,  # captions a language
+    report=lambda share, text: None,  # told how far it is
+) -> pd.DataFrame:  # language, caption, score, right (of this picture?)
     "The captions nearest to a picture, in every language the main model reads"
-    id,model,rows = id or self.chosen,self.workbench.main,[]
+    id, model, rows = id or self.chosen, self.workbench.main, []
     visual = model.gallery.picture_visuals(id)
-    for n,language in enumerate(model.languages):
-        report(n/len(model.languages), f'reading captions in {language}')
-        captions,features = _told_in(self, language)
-        if not captions: continue
-        scores = slice_scores(model.method.score, features, visual, slice(0, 1))[:,0]
+    for n, language in enumerate(model.languages):
+        report(n / len(model.languages), f"reading captions in {language}")
+        captions, features = _told_in(self, language)
+        if not captions:
+            continue
+        scores = slice_scores(model.method.score, features, visual, slice(0, 1))[:, 0]
         for i in scores.topk(min(k, len(captions))).indices.tolist():
-            rows.append(dict(language=language, caption=captions[i].text, score=float(scores[i]), right=captions[i].visual_id==id))
-    if not rows: raise LabError('pictures without captions', 'captions to compare with', 'Give a corpus, or add captions to the gallery.')
+            rows.append(
+                dict(
+                    language=language,
+                    caption=captions[i].text,
+                    score=float(scores[i]),
+                    right=captions[i].visual_id == id,
+                )
+            )
+    if not rows:
+        raise LabError(
+            "pictures without captions", "captions to compare with", "Give a corpus, or add captions to the gallery."
+        )
     return pd.DataFrame(rows)
 
-def _told_in(self:AskState, language:str)->tuple[list,torch.Tensor|None]:
+
+def _told_in(self: AskState, language: str) -> tuple[list, torch.Tensor | None]:
     "Human captions in a language with their features; of the first split, so that the first look does not take long"
     if language not in self._told:
         ids = self.workbench.among(split=self.workbench.splits[0]) if self.workbench.splits else self.workbench.ids
-        captions = [c for i in ids for c in self.workbench.captions(i, language, 'human')]
-        self._told[language] = captions,caption_features(self.workbench.main.method, captions) if captions else None
+        captions = [c for i in ids for c in self.workbench.captions(i, language, "human")]
+        self._told[language] = captions, caption_features(self.workbench.main.method, captions) if captions else None
     return self._told[language]
 
-AskState.choose,AskState.like,AskState.nearest = choose,like,nearest
+
+AskState.choose, AskState.like, AskState.nearest = choose, like, nearest
 
 # %% ../../../nbs/710_explore.ask.state.ipynb #238ec69c
-def go(self:AskState,
-    position:int # in the history
-)->None:
+def go(
+    self: AskState,
+    position: int,  # in the history
+) -> None:
     "Show an earlier or later question again"
-    if 0 <= position < len(self.asked) and position!=self.position: self.position = position; self.message = ''; _answer_all(self)
+    if 0 <= position < len(self.asked) and position != self.position:
+        self.position = position
+        self.message = ""
+        _answer_all(self)
 
-def undo(self:AskState)->None:
+
+def undo(self: AskState) -> None:
     "The question before"
-    self.go(self.position-1)
-def redo(self:AskState)->None:
-    "The question after"
-    self.go(self.position+1)
+    self.go(self.position - 1)
 
-AskState.go,AskState.undo,AskState.redo = go,undo,redo
+
+def redo(self: AskState) -> None:
+    "The question after"
+    self.go(self.position + 1)
+
+
+AskState.go, AskState.undo, AskState.redo = go, undo, redo
 
 # %% ../../../nbs/710_explore.ask.state.ipynb #71bfff29
-WORDS = {'leave one out':'leave_one_out', 'integrated gradients':'integrated_gradients'} # as shown → name
+WORDS = {"leave one out": "leave_one_out", "integrated gradients": "integrated_gradients"}  # as shown → name
+
 
 @told
-def why(self:AskState,
-    model:str='',                # None: the main one
-    way:str='leave one out',     # see `WORDS`
-    places:str='covering'        # covering | attention
-)->tuple:                        # WordContributions, PlaceContributions
+def why(
+    self: AskState,
+    model: str = "",  # None: the main one
+    way: str = "leave one out",  # see `WORDS`
+    places: str = "covering",  # covering | attention
+) -> tuple:  # WordContributions, PlaceContributions
     "What each word and each place added to the score of the chosen picture"
-    if not self.chosen: raise LabError('no picture chosen', 'a picture', 'Click one of the results first.')
-    if not self.now.text: raise LabError('a search from a picture', 'a query in words', 'Type a sentence; then each of its words can be weighed.')
-    gallery,language = self.workbench.model(model or self.models[0]).gallery,self.now.language or None
-    looked = explain_attention if places=='attention' else explain_places
-    return (explain_words(gallery, self.now.text, self.chosen, language, WORDS[way]),
-            looked(gallery, self.now.text, self.chosen, language, self.workbench.picture(self.chosen)))
+    if not self.chosen:
+        raise LabError("no picture chosen", "a picture", "Click one of the results first.")
+    if not self.now.text:
+        raise LabError(
+            "a search from a picture", "a query in words", "Type a sentence; then each of its words can be weighed."
+        )
+    gallery, language = self.workbench.model(model or self.models[0]).gallery, self.now.language or None
+    looked = explain_attention if places == "attention" else explain_places
+    return (
+        explain_words(gallery, self.now.text, self.chosen, language, WORDS[way]),
+        looked(gallery, self.now.text, self.chosen, language, self.workbench.picture(self.chosen)),
+    )
 
-def place_ways(self:AskState)->list[str]:
+
+def place_ways(self: AskState) -> list[str]:
     "How places can be weighed with this image tower"
-    return ['covering', *(['attention'] if can_attend(self.workbench.main.method) else [])]
+    return ["covering", *(["attention"] if can_attend(self.workbench.main.method) else [])]
 
-AskState.why,AskState.place_ways = why,place_ways
+
+AskState.why, AskState.place_ways = why, place_ways
 
 # %% ../../../nbs/710_explore.ask.state.ipynb #4b94e585
-def to_frame(self:AskState)->pd.DataFrame:
+def to_frame(self: AskState) -> pd.DataFrame:
     "All answers: model, rank, picture, score, its English caption, and what was asked"
-    rows = [dict(asked=str(self.now), language=a.hits.query.language if a.hits.query else '', model=name, rank=h.rank, picture=h.id, score=round(h.score, 6), caption=self.workbench.alt(h.id))
-            for name,a in self.answers.items() for h in a.hits]
-    return pd.DataFrame(rows, columns=['asked','language','model','rank','picture','score','caption'])
+    rows = [
+        dict(
+            asked=str(self.now),
+            language=a.hits.query.language if a.hits.query else "",
+            model=name,
+            rank=h.rank,
+            picture=h.id,
+            score=round(h.score, 6),
+            caption=self.workbench.alt(h.id),
+        )
+        for name, a in self.answers.items()
+        for h in a.hits
+    ]
+    return pd.DataFrame(rows, columns=["asked", "language", "model", "rank", "picture", "score", "caption"])
 
-def to_csv(self:AskState)->bytes: # with a mark at the start that tells spreadsheets it is UTF-8
+
+def to_csv(self: AskState) -> bytes:  # with a mark at the start that tells spreadsheets it is UTF-8
     "The table as a file"
-    return self.to_frame().to_csv(index=False).encode('utf-8-sig')
+    return self.to_frame().to_csv(index=False).encode("utf-8-sig")
+
 
 @told
-def to_png(self:AskState)->bytes:
+def to_png(self: AskState) -> bytes:
     "The pictures found, a row a model, as one picture"
-    if not self.answers: raise LabError('no result yet', 'a search', 'Ask first.')
-    query = lambda a: a.hits.query or Query(str(self.now), 'en', 1., False, '')
+    if not self.answers:
+        raise LabError("no result yet", "a search", "Ask first.")
+    query = lambda a: a.hits.query or Query(str(self.now), "en", 1.0, False, "")
     rows = [SheetRow(Hits(a.hits.hits[:6], query(a), a.hits.thumbnails)) for a in self.answers.values()]
-    to = io.BytesIO(); sheet_picture(rows, str(self.now)[:60], ' · '.join(self.answers), '').save(to, 'PNG', optimize=True)
+    to = io.BytesIO()
+    sheet_picture(rows, str(self.now)[:60], " · ".join(self.answers), "").save(to, "PNG", optimize=True)
     return to.getvalue()
 
-AskState.to_frame,AskState.to_csv,AskState.to_png = to_frame,to_csv,to_png
+
+AskState.to_frame, AskState.to_csv, AskState.to_png = to_frame, to_csv, to_png

@@ -9,111 +9,263 @@ __all__ = ['metric_name', 'in_percent', 'looks', 'nothing', 'recall_figure', 'di
 # %% ../../../nbs/751_explore.comparison.figures.ipynb #16bd84be
 from collections.abc import Sequence
 
-import numpy as np,pandas as pd
+import numpy as np
+import pandas as pd
 import plotly.graph_objects as go
 
-from ..theme import COLOURS,INK,SYMBOLS,figure,language_name
+from ..theme import COLOURS, INK, SYMBOLS, figure, language_name
 
 # %% ../../../nbs/751_explore.comparison.figures.ipynb #b0737bad
 def metric_name(
-    metric:str # one of `evaluation.retrieval.METRICS`
-)->str:
+    metric: str,  # one of `evaluation.retrieval.METRICS`
+) -> str:
     "A figure's name as people write it"
-    way = 'text → image ' if metric.startswith('text_to_image_') else 'image → text ' if metric.startswith('image_to_text_') else ''
-    return way+metric.removeprefix('text_to_image_').removeprefix('image_to_text_').replace('_', ' ')
+    way = (
+        "text → image "
+        if metric.startswith("text_to_image_")
+        else "image → text "
+        if metric.startswith("image_to_text_")
+        else ""
+    )
+    return way + metric.removeprefix("text_to_image_").removeprefix("image_to_text_").replace("_", " ")
+
 
 def in_percent(
-    metric:str # one of `evaluation.retrieval.METRICS`
-)->bool:
+    metric: str,  # one of `evaluation.retrieval.METRICS`
+) -> bool:
     "Whether the figure is a share"
-    return '_R@' in metric or metric=='mean_recall'
+    return "_R@" in metric or metric == "mean_recall"
+
 
 def looks(
-    names:Sequence[str] # runs, in order
-)->dict[str,tuple[str,str]]: # run → colour, symbol
+    names: Sequence[str],  # runs, in order
+) -> dict[str, tuple[str, str]]:  # run → colour, symbol
     "The colour and the symbol of each run"
-    return {n:(COLOURS[i%len(COLOURS)],SYMBOLS[i%len(SYMBOLS)]) for i,n in enumerate(names)}
+    return {n: (COLOURS[i % len(COLOURS)], SYMBOLS[i % len(SYMBOLS)]) for i, n in enumerate(names)}
+
 
 def nothing(
-    text:str # why there is nothing, and what to do
-)->go.Figure:
+    text: str,  # why there is nothing, and what to do
+) -> go.Figure:
     "An empty figure that says why"
-    return figure(height=140, xaxis_visible=False, yaxis_visible=False, annotations=[dict(text=text, showarrow=False, xref='paper', yref='paper', x=.5, y=.5, font=dict(size=14, color=INK))])
+    return figure(
+        height=140,
+        xaxis_visible=False,
+        yaxis_visible=False,
+        annotations=[
+            dict(text=text, showarrow=False, xref="paper", yref="paper", x=0.5, y=0.5, font=dict(size=14, color=INK))
+        ],
+    )
 
 # %% ../../../nbs/751_explore.comparison.figures.ipynb #9b2084e5
 def recall_figure(
-    table:pd.DataFrame, # a row a language, a column a run
-    metric:str          # what the numbers are
-)->go.Figure:
+    table: pd.DataFrame,  # a row a language, a column a run
+    metric: str,  # what the numbers are
+) -> go.Figure:
     "One figure for every run and language"
-    if not len(table): return nothing('Nothing evaluated yet.')
-    scale,unit = (100,' (%)') if in_percent(metric) else (1,''); look = looks(table.columns); rows = table.iloc[::-1]
-    spread = np.linspace(-.14, .14, len(look)) if len(look)>1 else [0.]
-    marks = [go.Scatter(x=scale*rows[n], y=np.arange(len(rows))-d, mode='markers', name=n, marker=dict(color=look[n][0], symbol=look[n][1], size=10), customdata=[language_name(l) for l in rows.index],
-                        hovertemplate=f'{n}<br>%{{customdata}}: %{{x:.1f}}<extra></extra>') for n,d in zip(table.columns, spread)]
-    return figure(*marks, title=f'{metric_name(metric)[0].upper()}{metric_name(metric)[1:]} in each language', x=metric_name(metric)+unit, height=150+34*len(rows), margin_t=96, legend_y=1.02,
-                  yaxis=dict(tickvals=list(range(len(rows))), ticktext=[language_name(l) for l in rows.index], range=[-.6,len(rows)-.4], zeroline=False))
+    if not len(table):
+        return nothing("Nothing evaluated yet.")
+    scale, unit = (100, " (%)") if in_percent(metric) else (1, "")
+    look = looks(table.columns)
+    rows = table.iloc[::-1]
+    spread = np.linspace(-0.14, 0.14, len(look)) if len(look) > 1 else [0.0]
+    marks = [
+        go.Scatter(
+            x=scale * rows[n],
+            y=np.arange(len(rows)) - d,
+            mode="markers",
+            name=n,
+            marker=dict(color=look[n][0], symbol=look[n][1], size=10),
+            customdata=[language_name(l) for l in rows.index],
+            hovertemplate=f"{n}<br>%{{customdata}}: %{{x:.1f}}<extra></extra>",
+        )
+        for n, d in zip(table.columns, spread)
+    ]
+    return figure(
+        *marks,
+        title=f"{metric_name(metric)[0].upper()}{metric_name(metric)[1:]} in each language",
+        x=metric_name(metric) + unit,
+        height=150 + 34 * len(rows),
+        margin_t=96,
+        legend_y=1.02,
+        yaxis=dict(
+            tickvals=list(range(len(rows))),
+            ticktext=[language_name(l) for l in rows.index],
+            range=[-0.6, len(rows) - 0.4],
+            zeroline=False,
+        ),
+    )
 
 # %% ../../../nbs/751_explore.comparison.figures.ipynb #f681d01f
 def difference_figure(
-    paired:pd.DataFrame, # from `Comparison.differences`
-    first:str,           # name of the first run
-    second:str,          # of the second
-    metric:str           # what the numbers are
-)->go.Figure:
+    paired: pd.DataFrame,  # from `Comparison.differences`
+    first: str,  # name of the first run
+    second: str,  # of the second
+    metric: str,  # what the numbers are
+) -> go.Figure:
     "First minus second, a row a language"
-    if not len(paired): return nothing('No language in which both were evaluated.')
-    rows = paired.iloc[::-1]; traces = []
-    for apart,name in ((True,'told apart'),(False,'not told apart')):
-        part = rows[(rows['verdict']!='not told apart')==apart]
-        if not len(part): continue
-        error = dict(type='data', symmetric=False, array=100*(part['high']-part['difference']), arrayminus=100*(part['difference']-part['low']), color=INK, thickness=1.4, width=5)
-        traces.append(go.Scatter(x=100*part['difference'], y=[language_name(l) for l in part.index], mode='markers', name=name, error_x=error, marker=dict(size=11, color=COLOURS[0], symbol='circle' if apart else 'circle-open', line=dict(width=2)),
-                                 customdata=np.stack([100*part['low'],100*part['high'],part['first_better'],part['second_better'],part['p_holm']], 1),
-                                 hovertemplate='%{y}: %{x:+.1f} points (%{customdata[0]:+.1f} to %{customdata[1]:+.1f})<br>%{customdata[2]:.0f} scenes for the first, %{customdata[3]:.0f} for the second<br>p = %{customdata[4]:.3f} (Holm)<extra></extra>'))
-    made = figure(*traces, title=f'{first} − {second}, with 95 % intervals over scenes', x=f'difference in {metric_name(metric)} (percentage points)', height=150+34*len(rows), margin_t=96, legend_y=1.02,
-                  yaxis=dict(categoryorder='array', categoryarray=[language_name(l) for l in rows.index]))
-    return made.add_vline(0, line=dict(color=INK, width=1, dash='dot'))
+    if not len(paired):
+        return nothing("No language in which both were evaluated.")
+    rows = paired.iloc[::-1]
+    traces = []
+    for apart, name in ((True, "told apart"), (False, "not told apart")):
+        part = rows[(rows["verdict"] != "not told apart") == apart]
+        if not len(part):
+            continue
+        error = dict(
+            type="data",
+            symmetric=False,
+            array=100 * (part["high"] - part["difference"]),
+            arrayminus=100 * (part["difference"] - part["low"]),
+            color=INK,
+            thickness=1.4,
+            width=5,
+        )
+        traces.append(
+            go.Scatter(
+                x=100 * part["difference"],
+                y=[language_name(l) for l in part.index],
+                mode="markers",
+                name=name,
+                error_x=error,
+                marker=dict(size=11, color=COLOURS[0], symbol="circle" if apart else "circle-open", line=dict(width=2)),
+                customdata=np.stack(
+                    [
+                        100 * part["low"],
+                        100 * part["high"],
+                        part["first_better"],
+                        part["second_better"],
+                        part["p_holm"],
+                    ],
+                    1,
+                ),
+                hovertemplate="%{y}: %{x:+.1f} points (%{customdata[0]:+.1f} to %{customdata[1]:+.1f})<br>%{customdata[2]:.0f} scenes for the first, %{customdata[3]:.0f} for the second<br>p = %{customdata[4]:.3f} (Holm)<extra></extra>",
+            )
+        )
+    made = figure(
+        *traces,
+        title=f"{first} − {second}, with 95 % intervals over scenes",
+        x=f"difference in {metric_name(metric)} (percentage points)",
+        height=150 + 34 * len(rows),
+        margin_t=96,
+        legend_y=1.02,
+        yaxis=dict(categoryorder="array", categoryarray=[language_name(l) for l in rows.index]),
+    )
+    return made.add_vline(0, line=dict(color=INK, width=1, dash="dot"))
 
 # %% ../../../nbs/751_explore.comparison.figures.ipynb #e90d3dab
 def logged_name(
-    name:str # of a logged number
-)->str:
+    name: str,  # of a logged number
+) -> str:
     "A logged number's name and unit"
-    return {'loss':'loss, all terms','learning_rate':'learning rate','validation':'validation (as the run defines it)','agnostic_norm':'norm of the semantic-agnostic feature','critic_loss':"critic's loss"}.get(name, name.replace('_',' '))
+    return {
+        "loss": "loss, all terms",
+        "learning_rate": "learning rate",
+        "validation": "validation (as the run defines it)",
+        "agnostic_norm": "norm of the semantic-agnostic feature",
+        "critic_loss": "critic's loss",
+    }.get(name, name.replace("_", " "))
+
 
 def curve_figure(
-    logged:pd.DataFrame,   # from `curves`
-    name:str,              # which logged number
-    names:Sequence[str]=() # runs in order, for their colours
-)->go.Figure:
+    logged: pd.DataFrame,  # from `curves`
+    name: str,  # which logged number
+    names: Sequence[str] = (),  # runs in order, for their colours
+) -> go.Figure:
     "One logged number over training"
-    part = logged[logged['name']==name]
-    if not len(part): return nothing('None of these runs kept a log of this.')
-    look = looks(names or list(dict.fromkeys(part['run']))); traces = []
-    for (run,stage),rows in part.groupby(['run','stage'], sort=False):
-        traces.append(go.Scatter(x=rows['step'], y=rows['value'], mode='lines' if len(rows)>1 else 'markers', name=run, legendgroup=run, showlegend=run not in [t.name for t in traces], line=dict(color=look[run][0], width=1.8),
-                                 marker=dict(color=look[run][0], symbol=look[run][1]), hovertemplate=f'{run}, {stage.replace("_", " ")}<br>step %{{x:,}}: %{{y:.4g}}<extra></extra>'))
-    starts = {(run,stage):rows['step'].min() for (run,stage),rows in part.groupby(['run','stage'], sort=False)}
-    made = figure(*traces, title=logged_name(name)[0].upper()+logged_name(name)[1:], x='optimizer step, all stages', y=logged_name(name), height=340)
-    for (run,stage),at in starts.items():
-        if at>0: made.add_vline(at, line=dict(color=look[run][0], width=1, dash='dot'))
+    part = logged[logged["name"] == name]
+    if not len(part):
+        return nothing("None of these runs kept a log of this.")
+    look = looks(names or list(dict.fromkeys(part["run"])))
+    traces = []
+    for (run, stage), rows in part.groupby(["run", "stage"], sort=False):
+        traces.append(
+            go.Scatter(
+                x=rows["step"],
+                y=rows["value"],
+                mode="lines" if len(rows) > 1 else "markers",
+                name=run,
+                legendgroup=run,
+                showlegend=run not in [t.name for t in traces],
+                line=dict(color=look[run][0], width=1.8),
+                marker=dict(color=look[run][0], symbol=look[run][1]),
+                hovertemplate=f"{run}, {stage.replace('_', ' ')}<br>step %{{x:,}}: %{{y:.4g}}<extra></extra>",
+            )
+        )
+    starts = {(run, stage): rows["step"].min() for (run, stage), rows in part.groupby(["run", "stage"], sort=False)}
+    made = figure(
+        *traces,
+        title=logged_name(name)[0].upper() + logged_name(name)[1:],
+        x="optimizer step, all stages",
+        y=logged_name(name),
+        height=340,
+    )
+    for (run, stage), at in starts.items():
+        if at > 0:
+            made.add_vline(at, line=dict(color=look[run][0], width=1, dash="dot"))
     return made
 
 # %% ../../../nbs/751_explore.comparison.figures.ipynb #2616a550
 def gap_figure(
-    gaps:pd.DataFrame, # from `Comparison.rank_gaps`
-    first:str,         # name of the first run
-    second:str,        # of the second
-    chosen:tuple[int,int]|None=None # ranks of the query that is looked at
-)->go.Figure:
+    gaps: pd.DataFrame,  # from `Comparison.rank_gaps`
+    first: str,  # name of the first run
+    second: str,  # of the second
+    chosen: tuple[int, int] | None = None,  # ranks of the query that is looked at
+) -> go.Figure:
     "Ranks in both runs, logarithmic"
-    if not len(gaps): return nothing('No captions.')
-    many = gaps.groupby(['first','second']).size().rename('n').reset_index(); top = max(many['first'].max(), many['second'].max(), 10)*1.5
-    marks = go.Scatter(x=many['first'], y=many['second'], mode='markers', marker=dict(size=many['n'], sizemode='area', sizeref=2*many['n'].max()/34**2, sizemin=4, color=COLOURS[0], opacity=.75, line=dict(width=0)), customdata=many['n'],
-                       hovertemplate=f'{first}: rank %{{x}}<br>{second}: rank %{{y}}<br>%{{customdata}} captions<extra></extra>', showlegend=False)
-    line = go.Scatter(x=[.7,top], y=[.7,top], mode='lines', line=dict(color=INK, width=1, dash='dot'), hoverinfo='skip', showlegend=False)
-    here = [go.Scatter(x=[chosen[0]], y=[chosen[1]], mode='markers', marker=dict(symbol='circle-open', size=22, color=COLOURS[1], line=dict(width=3)), hoverinfo='skip', showlegend=False)] if chosen else []
-    ticks = [t*10**p for p in range(7) for t in (1,) if t*10**p<=top]
-    axis = dict(type='log', range=[np.log10(.7),np.log10(top)], tickvals=ticks, ticktext=[f'{t:,}' for t in ticks])
-    return figure(line, marks, *here, title='Rank of the right picture', x=f'{first} (rank, 1 is best)', y=f'{second} (rank, 1 is best)', height=400, xaxis=axis, yaxis=axis)
+    if not len(gaps):
+        return nothing("No captions.")
+    many = gaps.groupby(["first", "second"]).size().rename("n").reset_index()
+    top = max(many["first"].max(), many["second"].max(), 10) * 1.5
+    marks = go.Scatter(
+        x=many["first"],
+        y=many["second"],
+        mode="markers",
+        marker=dict(
+            size=many["n"],
+            sizemode="area",
+            sizeref=2 * many["n"].max() / 34**2,
+            sizemin=4,
+            color=COLOURS[0],
+            opacity=0.75,
+            line=dict(width=0),
+        ),
+        customdata=many["n"],
+        hovertemplate=f"{first}: rank %{{x}}<br>{second}: rank %{{y}}<br>%{{customdata}} captions<extra></extra>",
+        showlegend=False,
+    )
+    line = go.Scatter(
+        x=[0.7, top],
+        y=[0.7, top],
+        mode="lines",
+        line=dict(color=INK, width=1, dash="dot"),
+        hoverinfo="skip",
+        showlegend=False,
+    )
+    here = (
+        [
+            go.Scatter(
+                x=[chosen[0]],
+                y=[chosen[1]],
+                mode="markers",
+                marker=dict(symbol="circle-open", size=22, color=COLOURS[1], line=dict(width=3)),
+                hoverinfo="skip",
+                showlegend=False,
+            )
+        ]
+        if chosen
+        else []
+    )
+    ticks = [t * 10**p for p in range(7) for t in (1,) if t * 10**p <= top]
+    axis = dict(type="log", range=[np.log10(0.7), np.log10(top)], tickvals=ticks, ticktext=[f"{t:,}" for t in ticks])
+    return figure(
+        line,
+        marks,
+        *here,
+        title="Rank of the right picture",
+        x=f"{first} (rank, 1 is best)",
+        y=f"{second} (rank, 1 is best)",
+        height=400,
+        xaxis=axis,
+        yaxis=axis,
+    )

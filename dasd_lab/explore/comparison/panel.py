@@ -8,227 +8,487 @@ __all__ = ['LEAD', 'NOT_SAID', 'PAGE', 'NUMBERS', 'CSS', 'Compare', 'recall_tabl
 # %% ../../../nbs/752_explore.comparison.panel.ipynb #a3739c0e
 import html
 
-import ipywidgets as w,pandas as pd
+import ipywidgets as w
+import pandas as pd
 from fastcore.basics import patch
 
 from ...contracts import LabError
-from ...evaluation.retrieval import METRICS,shown_value
+from ...evaluation.retrieval import METRICS, shown_value
 from . import figures as f
-from .state import KINDS,MOST,CompareState
-from ..controls import Background,Panel,PictureGrid,Plot,button,choose,prose,row,section,table_html
-from ..theme import language_name,missing_fonts,tagged
+from .state import KINDS, MOST, CompareState
+from dasd_lab.explore.controls import (
+    Background,
+    Panel,
+    PictureGrid,
+    Plot,
+    button,
+    choose,
+    prose,
+    row,
+    section,
+    table_html,
+)
+from ..theme import language_name, missing_fonts, tagged
 from ..workbench import Workbench
 from ...search.queries import direction
 
 # %% ../../../nbs/752_explore.comparison.panel.ipynb #6a89050a
-LEAD = 'Runs on the same captions and the same pictures: the settings in which they differ, how training went, recall a language, and the queries that one gets right and another wrong.'
-NOT_SAID = ('Each run here is one training. The interval and the test are over <em>scenes</em>: they say whether these two trained models differ on pictures of this kind, '
-            'not whether the settings would differ again with another seed. “Not told apart” does not mean equal.')
-PAGE,NUMBERS = 12,[('all pictures',0),('100 pictures',100),('300 pictures',300)] # queries listed at once; how many captions are asked
+LEAD = "Runs on the same captions and the same pictures: the settings in which they differ, how training went, recall a language, and the queries that one gets right and another wrong."
+NOT_SAID = "Each run here is one training. The interval and the test are over <em>scenes</em>: they say whether these two trained models differ on pictures of this kind, not whether the settings would differ again with another seed. “Not told apart” does not mean equal."
+# queries listed at once; how many captions are asked
+PAGE, NUMBERS = 12, [("all pictures", 0), ("100 pictures", 100), ("300 pictures", 300)]
+
 
 class Compare(Panel):
     "The Compare explorer"
-    def __init__(self,
-        workbench:Workbench|CompareState|None=None, # None: the models that come with the lab; or a state to show
-        *folders                                    # of further runs, or folders of runs
+
+    def __init__(
+        self,
+        workbench: Workbench
+        | CompareState
+        | None = None,  # None: the models that come with the lab; or a state to show
+        *folders,  # of further runs, or folders of runs
     ):
         s = workbench if isinstance(workbench, CompareState) else CompareState(workbench)
-        self._busy,self._page = False,0
-        super().__init__('Compare', *self._parts(s), state=s, css_class='dl-compare', lead=LEAD)
+        self._busy, self._page = False, 0
+        super().__init__("Compare", *self._parts(s), state=s, css_class="dl-compare", lead=LEAD)
         self._wire()
-        for folder in folders: s.add_folder(str(folder))
-        self._show_runs(); self._show_known(); self._show_figures()
+        for folder in folders:
+            s.add_folder(str(folder))
+        self._show_runs()
+        self._show_known()
+        self._show_figures()
 
 # %% ../../../nbs/752_explore.comparison.panel.ipynb #49a119d0
-CSS = '''<style>.dl-compare :is(.widget-html,.widget-html-content,.widget-vbox){max-width:100%;min-width:0}.dl-compare .widget-html-content{flex:1 1 auto}.dl-compare .dl-run{width:auto;margin:0 10px 0 0}.dl-compare .dl-run input{margin-inline-end:6px}.dl-compare .dl-folder{flex:1 1 320px;max-width:520px;width:auto}.dl-compare .dl-folder input{height:32px}
+CSS = """<style>.dl-compare :is(.widget-html,.widget-html-content,.widget-vbox){max-width:100%;min-width:0}.dl-compare .widget-html-content{flex:1 1 auto}.dl-compare .dl-run{width:auto;margin:0 10px 0 0}.dl-compare .dl-run input{margin-inline-end:6px}.dl-compare .dl-folder{flex:1 1 320px;max-width:520px;width:auto}.dl-compare .dl-folder input{height:32px}
 .dl-compare td.dl-apart{font-weight:650;color:var(--dl-ink)}.dl-compare .dl-pair{align-items:flex-start}.dl-compare .dl-pair>*{flex:1 1 380px}.dl-compare .dl-settings td{white-space:normal;overflow-wrap:break-word;max-width:26em}.dl-compare .dl-settings :is(td,th):first-child{white-space:nowrap;max-width:none}
-.dl-compare .dl-kinds button{height:32px;width:auto;padding:0 12px}.dl-compare .dl-asked{font-size:16px;margin:8px 0 2px}</style>'''
+.dl-compare .dl-kinds button{height:32px;width:auto;padding:0 12px}.dl-compare .dl-asked{font-size:16px;margin:8px 0 2px}</style>"""
+
 
 @patch
-def _parts(self:Compare, s:CompareState)->list:
+def _parts(self: Compare, s: CompareState) -> list:
     "All widgets, from top to bottom"
-    self.boxes,self.facts = row(),prose('', 'dl-facts')
-    self.folder = w.Text(placeholder='Folder of a run, or of several runs', continuous_update=False); self.folder.add_class('dl-folder')
-    self.add,self.again = button('Add', self._added, 'Add the runs of this folder', css_class='dl-add'),button('Look again', self._again, "Read the lab's own runs again", css_class='dl-again')
-    self.settings = prose('', 'dl-settings'); self.number,self.window = choose('Number', [('loss, all terms','loss')], css_class='dl-number'),choose('Mean over', [('single rows',1),('5 rows',5),('20 rows',20)], 5)
-    self.curve = Plot('dl-curves')
-    self.metric = choose('Figure', [(f.metric_name(m),m) for m in METRICS], s.metric, 'dl-metric'); self.which = choose('Languages', [('all','')], css_class='dl-which'); self.n = choose('Captions of', NUMBERS, css_class='dl-n')
-    self.go,self.work = button('Evaluate', self._evaluate, 'Evaluate what has not been yet', True, 'dl-evaluate'),Background()
-    self.recall,self.table = Plot('dl-recall'),prose('', 'dl-table')
-    self.first,self.second = choose('First', s.chosen or ['–'], s.first or None, 'dl-first'),choose('Second', s.chosen or ['–'], s.second or None, 'dl-second')
-    self.apart,self.apart_table = Plot('dl-apart-figure'),prose('', 'dl-apart-table')
-    self.language = choose('Language', [('–','')], css_class='dl-language'); self.kinds = w.ToggleButtons(options=list(KINDS), value=s.kind, tooltips=['right: the picture comes first']*4); self.kinds.add_class('dl-kinds')
-    self.gaps,self.queries = Plot('dl-gaps'),PictureGrid(size=112, show_captions=True, name='queries with their own pictures'); self.queries.add_class('dl-queries')
-    self.back,self.on,self.page = button('Previous', lambda: self._turn(-1), 'Previous queries'),button('Next', lambda: self._turn(1), 'Next queries', css_class='dl-next'),prose('', 'dl-page')
-    self.asked = prose('', 'dl-asked-host'); self.heads,self.grids = [prose('') for _ in range(2)],[PictureGrid(size=96) for _ in range(2)]
-    pair = row(*(w.VBox(list(p)) for p in zip(self.heads, self.grids))); pair.add_class('dl-pair')
-    for i,g in enumerate(self.grids): g.add_class(f'dl-found-{i}')
-    return [w.HTML(CSS), section('Runs', self.boxes, row(self.folder, self.add, self.again), self.facts, note=f'Up to {MOST} side by side. Settings and logs are read from the folder; weights are loaded when a run is evaluated.'),
-            section('Settings that differ', self.settings), section('Training', row(self.number, self.window), self.curve, note='As logged. Every row is one batch in one language, so single rows are noisy; a dotted line is where the next stage begins.'),
-            section('Recall a language', row(self.metric, self.which, self.n, self.go), self.work, self.recall, self.table),
-            section('Two runs closely', row(self.first, self.second), self.apart, self.apart_table, note=NOT_SAID),
-            section('Queries they disagree on', row(self.language, self.kinds), self.gaps, row(self.back, self.page, self.on), self.queries, self.asked, pair, note='Under each picture: its rank in the first run and in the second, and the caption. Choose one to see what both runs find for it.')]
+    self.boxes, self.facts = row(), prose("", "dl-facts")
+    self.folder = w.Text(placeholder="Folder of a run, or of several runs", continuous_update=False)
+    self.folder.add_class("dl-folder")
+    self.add, self.again = (
+        button("Add", self._added, "Add the runs of this folder", css_class="dl-add"),
+        button("Look again", self._again, "Read the lab's own runs again", css_class="dl-again"),
+    )
+    self.settings = prose("", "dl-settings")
+    self.number, self.window = (
+        choose("Number", [("loss, all terms", "loss")], css_class="dl-number"),
+        choose("Mean over", [("single rows", 1), ("5 rows", 5), ("20 rows", 20)], 5),
+    )
+    self.curve = Plot("dl-curves")
+    self.metric = choose("Figure", [(f.metric_name(m), m) for m in METRICS], s.metric, "dl-metric")
+    self.which = choose("Languages", [("all", "")], css_class="dl-which")
+    self.n = choose("Captions of", NUMBERS, css_class="dl-n")
+    self.go, self.work = (
+        button("Evaluate", self._evaluate, "Evaluate what has not been yet", True, "dl-evaluate"),
+        Background(),
+    )
+    self.recall, self.table = Plot("dl-recall"), prose("", "dl-table")
+    self.first, self.second = (
+        choose("First", s.chosen or ["–"], s.first or None, "dl-first"),
+        choose("Second", s.chosen or ["–"], s.second or None, "dl-second"),
+    )
+    self.apart, self.apart_table = Plot("dl-apart-figure"), prose("", "dl-apart-table")
+    self.language = choose("Language", [("–", "")], css_class="dl-language")
+    self.kinds = w.ToggleButtons(options=list(KINDS), value=s.kind, tooltips=["right: the picture comes first"] * 4)
+    self.kinds.add_class("dl-kinds")
+    self.gaps, self.queries = (
+        Plot("dl-gaps"),
+        PictureGrid(size=112, show_captions=True, name="queries with their own pictures"),
+    )
+    self.queries.add_class("dl-queries")
+    self.back, self.on, self.page = (
+        button("Previous", lambda: self._turn(-1), "Previous queries"),
+        button("Next", lambda: self._turn(1), "Next queries", css_class="dl-next"),
+        prose("", "dl-page"),
+    )
+    self.asked = prose("", "dl-asked-host")
+    self.heads, self.grids = [prose("") for _ in range(2)], [PictureGrid(size=96) for _ in range(2)]
+    pair = row(*(w.VBox(list(p)) for p in zip(self.heads, self.grids)))
+    pair.add_class("dl-pair")
+    for i, g in enumerate(self.grids):
+        g.add_class(f"dl-found-{i}")
+    return [
+        w.HTML(CSS),
+        section(
+            "Runs",
+            self.boxes,
+            row(self.folder, self.add, self.again),
+            self.facts,
+            note=f"Up to {MOST} side by side. Settings and logs are read from the folder; weights are loaded when a run is evaluated.",
+        ),
+        section("Settings that differ", self.settings),
+        section(
+            "Training",
+            row(self.number, self.window),
+            self.curve,
+            note="As logged. Every row is one batch in one language, so single rows are noisy; a dotted line is where the next stage begins.",
+        ),
+        section("Recall a language", row(self.metric, self.which, self.n, self.go), self.work, self.recall, self.table),
+        section("Two runs closely", row(self.first, self.second), self.apart, self.apart_table, note=NOT_SAID),
+        section(
+            "Queries they disagree on",
+            row(self.language, self.kinds),
+            self.gaps,
+            row(self.back, self.page, self.on),
+            self.queries,
+            self.asked,
+            pair,
+            note="Under each picture: its rank in the first run and in the second, and the caption. Choose one to see what both runs find for it.",
+        ),
+    ]
 
 # %% ../../../nbs/752_explore.comparison.panel.ipynb #b0bda8ea
 @patch
-def _wire(self:Compare)->None:
+def _wire(self: Compare) -> None:
     "Join widgets, state and figures"
-    s,on = self.state,lambda widget,act: widget.observe(lambda c: self._busy or c.new is None or act(c.new), 'value')
-    for widget,name in ((self.metric,'metric'),(self.first,'first'),(self.second,'second'),(self.language,'language'),(self.kinds,'kind'),(self.n,'n_pictures')): on(widget, lambda v,name=name: setattr(s, name, v))
-    on(self.number, lambda _: self._show_curve()); on(self.window, lambda _: self._show_curve())
-    self.queries.observe(lambda _: self._chosen(int(self.queries.clicked)), 'clicks')
-    shows = dict(runs=self._show_runs, chosen=self._show_all, metric=self._show_figures, evaluated=self._show_figures, n_pictures=self._show_figures, first=self._show_pair, second=self._show_pair, language=self._show_queries, kind=self._show_queries, query=self._show_asked)
-    for trait,show in shows.items(): s.observe(lambda _,show=show: show(), trait)
+    s, on = self.state, lambda widget, act: widget.observe(lambda c: self._busy or c.new is None or act(c.new), "value")
+    for widget, name in (
+        (self.metric, "metric"),
+        (self.first, "first"),
+        (self.second, "second"),
+        (self.language, "language"),
+        (self.kinds, "kind"),
+        (self.n, "n_pictures"),
+    ):
+        on(widget, lambda v, name=name: setattr(s, name, v))
+    on(self.number, lambda _: self._show_curve())
+    on(self.window, lambda _: self._show_curve())
+    self.queries.observe(lambda _: self._chosen(int(self.queries.clicked)), "clicks")
+    shows = dict(
+        runs=self._show_runs,
+        chosen=self._show_all,
+        metric=self._show_figures,
+        evaluated=self._show_figures,
+        n_pictures=self._show_figures,
+        first=self._show_pair,
+        second=self._show_pair,
+        language=self._show_queries,
+        kind=self._show_queries,
+        query=self._show_asked,
+    )
+    for trait, show in shows.items():
+        s.observe(lambda _, show=show: show(), trait)
+
 
 @patch
-def _quietly(self:Compare, act)->None:
+def _quietly(self: Compare, act) -> None:
     "Set widgets without their telling the state"
-    was,self._busy = self._busy,True
-    try: act()
-    finally: self._busy = was
+    was, self._busy = self._busy, True
+    try:
+        act()
+    finally:
+        self._busy = was
+
 
 @patch
-def _evaluate(self:Compare, wait:bool=False)->None:
+def _evaluate(self: Compare, wait: bool = False) -> None:
     "Evaluate beside the page; what is new is shown when the state tells of it"
     languages = [self.which.value] if self.which.value else None
-    self.work.run(lambda report: self.state.evaluate(languages, report), None, lambda words: setattr(self.state, 'message', words), wait)
+    self.work.run(
+        lambda report: self.state.evaluate(languages, report),
+        None,
+        lambda words: setattr(self.state, "message", words),
+        wait,
+    )
+
 
 @patch
-def _added(self:Compare)->None:
-    if self.state.add_folder(self.folder.value): self.folder.value = ''
+def _added(self: Compare) -> None:
+    if self.state.add_folder(self.folder.value):
+        self.folder.value = ""
+
+
 @patch
-def _again(self:Compare)->None: self.state.refresh(); self._show_all()
+def _again(self: Compare) -> None:
+    self.state.refresh()
+    self._show_all()
+
+
 @patch
-def _chosen(self:Compare, place:int)->None:
-    if self.state.query==place: self._show_asked()
-    else: self.state.query = place
+def _chosen(self: Compare, place: int) -> None:
+    if self.state.query == place:
+        self._show_asked()
+    else:
+        self.state.query = place
+
+
 @patch
-def _turn(self:Compare, by:int)->None: self._page += by; self._list()
+def _turn(self: Compare, by: int) -> None:
+    self._page += by
+    self._list()
 
 # %% ../../../nbs/752_explore.comparison.panel.ipynb #c3cfce36
 @patch
-def _show_all(self:Compare)->None: self._show_runs(); self._show_known(); self._show_figures()
+def _show_all(self: Compare) -> None:
+    self._show_runs()
+    self._show_known()
+    self._show_figures()
+
 
 @patch
-def _show_runs(self:Compare)->None:
+def _show_runs(self: Compare) -> None:
     "A box a run, and what each chosen one is"
     s = self.state
+
     def box(name):
-        made = w.Checkbox(value=name in s.chosen, description=name, indent=False, disabled=name not in s.chosen and len(s.chosen)>=MOST, layout=w.Layout(width='auto')); made.add_class('dl-run')
-        made.observe(lambda c: s.choose(*(s.chosen+[name] if c.new else [n for n in s.chosen if n!=name])), 'value'); return made
+        made = w.Checkbox(
+            value=name in s.chosen,
+            description=name,
+            indent=False,
+            disabled=name not in s.chosen and len(s.chosen) >= MOST,
+            layout=w.Layout(width="auto"),
+        )
+        made.add_class("dl-run")
+        made.observe(lambda c: s.choose(*(s.chosen + [name] if c.new else [n for n in s.chosen if n != name])), "value")
+        return made
+
     self.boxes.children = tuple(map(box, s.runs))
-    self.facts.value = table_html(s.facts(), text=['run','state','method'], digits=1) if s.chosen else '<p role="status">Choose one run or more.</p>'
+    self.facts.value = (
+        table_html(s.facts(), text=["run", "state", "method"], digits=1)
+        if s.chosen
+        else '<p role="status">Choose one run or more.</p>'
+    )
+
 
 @patch
-def _show_known(self:Compare)->None:
+def _show_known(self: Compare) -> None:
     "Settings and the list of logged numbers"
-    s = self.state; found = s.differing_settings() if s.chosen else pd.DataFrame(); n = s.n_settings()
-    same = f'<p class="dl-soft">{n-len(found)} of {n} settings are the same.</p>' if len(s.chosen)>1 else '<p class="dl-soft">Choose a second run to see what differs.</p>'
-    self.settings.value = same+(table_html(found.reset_index(), text=['setting',*found.columns]) if len(found) and len(s.chosen)>1 else '')
-    names = sorted(dict.fromkeys(s.logged()['name']), key=lambda k: (k!='loss', k=='learning_rate'))
-    self._quietly(lambda: setattr(self.number, 'options', [(f.logged_name(k),k) for k in names] or [('nothing logged','')])); self._show_curve()
+    s = self.state
+    found = s.differing_settings() if s.chosen else pd.DataFrame()
+    n = s.n_settings()
+    same = (
+        f'<p class="dl-soft">{n - len(found)} of {n} settings are the same.</p>'
+        if len(s.chosen) > 1
+        else '<p class="dl-soft">Choose a second run to see what differs.</p>'
+    )
+    self.settings.value = same + (
+        table_html(found.reset_index(), text=["setting", *found.columns]) if len(found) and len(s.chosen) > 1 else ""
+    )
+    names = sorted(dict.fromkeys(s.logged()["name"]), key=lambda k: (k != "loss", k == "learning_rate"))
+    self._quietly(
+        lambda: setattr(self.number, "options", [(f.logged_name(k), k) for k in names] or [("nothing logged", "")])
+    )
+    self._show_curve()
+
 
 @patch
-def _show_curve(self:Compare)->None:
-    s,name = self.state,self.number.value
-    self.curve.show(f.curve_figure(s.logged(1 if name=='validation' else self.window.value), name, s.chosen) if name else f.nothing('These runs came without a log: shipped weights do. Runs trained here keep one.'))
+def _show_curve(self: Compare) -> None:
+    s, name = self.state, self.number.value
+    self.curve.show(
+        f.curve_figure(s.logged(1 if name == "validation" else self.window.value), name, s.chosen)
+        if name
+        else f.nothing("These runs came without a log: shipped weights do. Runs trained here keep one.")
+    )
 
 # %% ../../../nbs/752_explore.comparison.panel.ipynb #5ba976b5
 @patch
-def _show_figures(self:Compare)->None:
+def _show_figures(self: Compare) -> None:
     "Recall a language, then what follows from it"
     s = self.state
-    try: table,languages = s.table(),s.comparison().languages
-    except LabError as e: self.recall.show(f.nothing(e.given)); self.table.value = f'<p>{html.escape(str(e))}</p>'; table,languages = pd.DataFrame(),()
+    try:
+        table, languages = s.table(), s.comparison().languages
+    except LabError as e:
+        self.recall.show(f.nothing(e.given))
+        self.table.value = f"<p>{html.escape(str(e))}</p>"
+        table, languages = pd.DataFrame(), ()
+
     def change():
-        was = self.which.value; self.which.options = [('all',''), *((language_name(l),l) for l in languages)]; self.which.value = was if was in languages else ''
-        self.n.options = NUMBERS+([(f'{s.n_pictures:,} pictures',s.n_pictures)] if s.n_pictures not in dict(NUMBERS).values() else []); self.n.value,self.metric.value = s.n_pictures,s.metric
+        was = self.which.value
+        self.which.options = [("all", ""), *((language_name(l), l) for l in languages)]
+        self.which.value = was if was in languages else ""
+        self.n.options = NUMBERS + (
+            [(f"{s.n_pictures:,} pictures", s.n_pictures)] if s.n_pictures not in dict(NUMBERS).values() else []
+        )
+        self.n.value, self.metric.value = s.n_pictures, s.metric
+
     self._quietly(change)
-    if languages: self.recall.show(f.recall_figure(table, s.metric) if len(table) else f.nothing('Press Evaluate: some seconds for each run and language.')); self.table.value = recall_table(table, s.metric) if len(table) else ''
+    if languages:
+        self.recall.show(
+            f.recall_figure(table, s.metric)
+            if len(table)
+            else f.nothing("Press Evaluate: some seconds for each run and language.")
+        )
+        self.table.value = recall_table(table, s.metric) if len(table) else ""
     self._show_pair()
 
+
 def recall_table(
-    table:pd.DataFrame, # a row a language, a column a run
-    metric:str          # what the numbers are
-)->str:
+    table: pd.DataFrame,  # a row a language, a column a run
+    metric: str,  # what the numbers are
+) -> str:
     "The table as HTML; nothing is marked best, since small differences are often none"
-    shown = table.map(lambda v: shown_value(metric, v)); means = [l for l in table.index if l!='en' and table.loc[l].notna().all()]
-    if len(means)>1: shown.loc[f'mean of {len(means)} target languages'] = [shown_value(metric, v) for v in table.loc[means].mean()]
-    shown.insert(0, 'language', [language_name(l) if len(l)==2 else l for l in shown.index])
-    return table_html(shown, text=['language'])+f'<p class="dl-soft">{html.escape(f.metric_name(metric))}{", in %" if f.in_percent(metric) else ""}</p>'
+    shown = table.map(lambda v: shown_value(metric, v))
+    means = [l for l in table.index if l != "en" and table.loc[l].notna().all()]
+    if len(means) > 1:
+        shown.loc[f"mean of {len(means)} target languages"] = [shown_value(metric, v) for v in table.loc[means].mean()]
+    shown.insert(0, "language", [language_name(l) if len(l) == 2 else l for l in shown.index])
+    return (
+        table_html(shown, text=["language"])
+        + f'<p class="dl-soft">{html.escape(f.metric_name(metric))}{", in %" if f.in_percent(metric) else ""}</p>'
+    )
 
 # %% ../../../nbs/752_explore.comparison.panel.ipynb #8450b4c4
 @patch
-def _show_pair(self:Compare)->None:
+def _show_pair(self: Compare) -> None:
     "Differences of the two, and the choice of language"
-    s = self.state; names = s.chosen or ['–']
+    s = self.state
+    names = s.chosen or ["–"]
+
     def change():
-        for widget,value in ((self.first,s.first),(self.second,s.second)): widget.options = names; widget.value = value if value in names else names[0]
+        for widget, value in ((self.first, s.first), (self.second, s.second)):
+            widget.options = names
+            widget.value = value if value in names else names[0]
+
     self._quietly(change)
-    try: languages = s.languages()
-    except LabError: languages = []
-    if languages and s.language not in languages: s.language = languages[0]
-    self._quietly(lambda: (setattr(self.language, 'options', [(language_name(l),l) for l in languages] or [('–','')]), languages and setattr(self.language, 'value', s.language)))
-    if not languages: self.apart.show(f.nothing('Evaluate both runs first.')); self.apart_table.value = ''
+    try:
+        languages = s.languages()
+    except LabError:
+        languages = []
+    if languages and s.language not in languages:
+        s.language = languages[0]
+    self._quietly(
+        lambda: (
+            setattr(self.language, "options", [(language_name(l), l) for l in languages] or [("–", "")]),
+            languages and setattr(self.language, "value", s.language),
+        )
+    )
+    if not languages:
+        self.apart.show(f.nothing("Evaluate both runs first."))
+        self.apart_table.value = ""
     else:
-        paired = s.paired(); metric = s.metric if s.metric in (*METRICS[:6],'mean_recall') else 'mean_recall'
-        self.apart.show(f.difference_figure(paired, s.first, s.second, metric)); self.apart_table.value = pair_table(paired, s.first, s.second)
+        paired = s.paired()
+        metric = s.metric if s.metric in (*METRICS[:6], "mean_recall") else "mean_recall"
+        self.apart.show(f.difference_figure(paired, s.first, s.second, metric))
+        self.apart_table.value = pair_table(paired, s.first, s.second)
     self._show_queries()
 
+
 def pair_table(
-    paired:pd.DataFrame, # from `Comparison.differences`
-    first:str,           # name of the first run
-    second:str           # of the second
-)->str:
+    paired: pd.DataFrame,  # from `Comparison.differences`
+    first: str,  # name of the first run
+    second: str,  # of the second
+) -> str:
     "Differences in words and numbers"
-    shown = pd.DataFrame({'language':[language_name(l) for l in paired.index], first:[f'{100*v:.1f}' for v in paired['first']], second:[f'{100*v:.1f}' for v in paired['second']], 'difference':[f'{100*v:+.1f}' for v in paired['difference']],
-                          '95 % interval':[f'{100*a:+.1f} to {100*b:+.1f}' for a,b in zip(paired['low'], paired['high'])], 'scenes for the first : second':[f'{a} : {b}' for a,b in zip(paired['first_better'], paired['second_better'])],
-                          'p (Holm)':[f'{p:.3f}' for p in paired['p_holm']], 'reading':paired['verdict'].tolist()})
-    if first==second: shown = shown.loc[:, ~shown.columns.duplicated()]
-    return table_html(shown, text=['language','reading'])
+    shown = pd.DataFrame(
+        {
+            "language": [language_name(l) for l in paired.index],
+            first: [f"{100 * v:.1f}" for v in paired["first"]],
+            second: [f"{100 * v:.1f}" for v in paired["second"]],
+            "difference": [f"{100 * v:+.1f}" for v in paired["difference"]],
+            "95 % interval": [f"{100 * a:+.1f} to {100 * b:+.1f}" for a, b in zip(paired["low"], paired["high"])],
+            "scenes for the first : second": [
+                f"{a} : {b}" for a, b in zip(paired["first_better"], paired["second_better"])
+            ],
+            "p (Holm)": [f"{p:.3f}" for p in paired["p_holm"]],
+            "reading": paired["verdict"].tolist(),
+        }
+    )
+    if first == second:
+        shown = shown.loc[:, ~shown.columns.duplicated()]
+    return table_html(shown, text=["language", "reading"])
 
 # %% ../../../nbs/752_explore.comparison.panel.ipynb #cec830e7
 @patch
-def _show_queries(self:Compare)->None:
+def _show_queries(self: Compare) -> None:
     "Ranks against ranks, how many of each kind, and the list from its beginning"
-    s = self.state; self._page = 0
-    try: gaps,kinds = s.gaps(),s.kinds()
-    except LabError: self._kinds = None; self.gaps.show(f.nothing('Evaluate both runs first.')); self._list(); return
-    self._kinds = kinds; named = {'first only':f'{s.first} only','second only':f'{s.second} only','both':'both','neither':'neither'}
-    self._quietly(lambda: (setattr(self.kinds, 'options', [(f'{named[k]} ({len(kinds[k])})',k) for k in KINDS]), setattr(self.kinds, 'value', s.kind)))
-    self.gaps.show(f.gap_figure(gaps, s.first, s.second)); self._list()
-
-@patch
-def _list(self:Compare)->None:
-    "Queries of the kind, a page of them"
-    s = self.state; listed = pd.DataFrame() if self._kinds is None else self._kinds[s.kind]; last = max(0, (len(listed)-1)//PAGE); self._page = min(max(0, self._page), last)
-    start = self._page*PAGE; part = listed.iloc[start:start+PAGE]
-    def item(i, r):
-        src,alt = s.shown(r.visual_id)
-        return dict(id=str(i), src=src, alt=alt, label=f'{r.first:,} | {r.second:,}', captions=[dict(text=r.text, language=s.language, direction=direction(s.language))])
-    self.queries.items = [item(start+i, r) for i,r in enumerate(part.itertuples(index=False))]; self.queries.rtl = direction(s.language)=='rtl'
-    self.back.disabled,self.on.disabled = self._page==0,self._page>=last
-    self.page.value = f'<span role="status" class="dl-soft">{f"{start+1:,}–{start+len(part):,} of {len(listed):,}" if len(listed) else "none"}</span>'
-    if len(part) and not 0<=s.query<len(listed): self._chosen(start)
-    else: self._show_asked()
-
-@patch
-def _show_asked(self:Compare)->None:
-    "The chosen query in both runs"
-    s = self.state; one = s.asked(8) if self._kinds is not None else None; self.queries.selected = str(s.query)
-    if one is None:
-        self.asked.value = ''
-        for h,g in zip(self.heads, self.grids): h.value,g.items = '',[]
+    s = self.state
+    self._page = 0
+    try:
+        gaps, kinds = s.gaps(), s.kinds()
+    except LabError:
+        self._kinds = None
+        self.gaps.show(f.nothing("Evaluate both runs first."))
+        self._list()
         return
-    lost = missing_fonts((one.language,)); warning = f' <span class="dl-soft">(no font here draws {lost[0]})</span>' if lost else ''
-    self.asked.value = f'<p class="dl-asked" role="status" aria-live="polite">{tagged(one.text, one.language)}{warning}</p>'
-    for h,g,n in zip(self.heads, self.grids, (s.first,s.second)):
-        h.value = f'<b>{html.escape(n)}</b> <span class="dl-soft">own picture at rank {one.ranks[n]:,}</span>'; g.name,g.rtl = f'found by {n}',direction(one.language)=='rtl'
-        g.items = [dict(id=i, src=(p := s.shown(i))[0], alt=p[1], rank=r, score=float(v), label='own' if i==one.visual_id else '', marked=i==one.visual_id) for r,(i,v) in enumerate(one.found[n], 1)]
+    self._kinds = kinds
+    named = {"first only": f"{s.first} only", "second only": f"{s.second} only", "both": "both", "neither": "neither"}
+    self._quietly(
+        lambda: (
+            setattr(self.kinds, "options", [(f"{named[k]} ({len(kinds[k])})", k) for k in KINDS]),
+            setattr(self.kinds, "value", s.kind),
+        )
+    )
+    self.gaps.show(f.gap_figure(gaps, s.first, s.second))
+    self._list()
+
+
+@patch
+def _list(self: Compare) -> None:
+    "Queries of the kind, a page of them"
+    s = self.state
+    listed = pd.DataFrame() if self._kinds is None else self._kinds[s.kind]
+    last = max(0, (len(listed) - 1) // PAGE)
+    self._page = min(max(0, self._page), last)
+    start = self._page * PAGE
+    part = listed.iloc[start : start + PAGE]
+
+    def item(i, r):
+        src, alt = s.shown(r.visual_id)
+        return dict(
+            id=str(i),
+            src=src,
+            alt=alt,
+            label=f"{r.first:,} | {r.second:,}",
+            captions=[dict(text=r.text, language=s.language, direction=direction(s.language))],
+        )
+
+    self.queries.items = [item(start + i, r) for i, r in enumerate(part.itertuples(index=False))]
+    self.queries.rtl = direction(s.language) == "rtl"
+    self.back.disabled, self.on.disabled = self._page == 0, self._page >= last
+    self.page.value = f'<span role="status" class="dl-soft">{f"{start + 1:,}–{start + len(part):,} of {len(listed):,}" if len(listed) else "none"}</span>'
+    if len(part) and not 0 <= s.query < len(listed):
+        self._chosen(start)
+    else:
+        self._show_asked()
+
+
+@patch
+def _show_asked(self: Compare) -> None:
+    "The chosen query in both runs"
+    s = self.state
+    one = s.asked(8) if self._kinds is not None else None
+    self.queries.selected = str(s.query)
+    if one is None:
+        self.asked.value = ""
+        for h, g in zip(self.heads, self.grids):
+            h.value, g.items = "", []
+        return
+    lost = missing_fonts((one.language,))
+    warning = f' <span class="dl-soft">(no font here draws {lost[0]})</span>' if lost else ""
+    self.asked.value = (
+        f'<p class="dl-asked" role="status" aria-live="polite">{tagged(one.text, one.language)}{warning}</p>'
+    )
+    for h, g, n in zip(self.heads, self.grids, (s.first, s.second)):
+        h.value = f'<b>{html.escape(n)}</b> <span class="dl-soft">own picture at rank {one.ranks[n]:,}</span>'
+        g.name, g.rtl = f"found by {n}", direction(one.language) == "rtl"
+        g.items = [
+            dict(
+                id=i,
+                src=(p := s.shown(i))[0],
+                alt=p[1],
+                rank=r,
+                score=float(v),
+                label="own" if i == one.visual_id else "",
+                marked=i == one.visual_id,
+            )
+            for r, (i, v) in enumerate(one.found[n], 1)
+        ]
 
 # %% ../../../nbs/752_explore.comparison.panel.ipynb #1bb8e112
 @patch
-def snapshot(self:Compare)->str:
+def snapshot(self: Compare) -> str:
     "Settings that differ and recall, as HTML without a kernel"
-    s = self.state; parts = [f'<h4>{html.escape(", ".join(s.chosen))}</h4>', self.settings.value, self.table.value, self.apart_table.value]
-    return f'<div class="dl dl-compare">{"".join(parts)}</div>'+Panel.snapshot(self)
+    s = self.state
+    parts = [
+        f"<h4>{html.escape(', '.join(s.chosen))}</h4>",
+        self.settings.value,
+        self.table.value,
+        self.apart_table.value,
+    ]
+    return f'<div class="dl dl-compare">{"".join(parts)}</div>' + Panel.snapshot(self)

@@ -8,249 +8,391 @@ __all__ = ['KINDS', 'MOST', 'model_record', 'free_name', 'KnownPictures', 'ToldG
            'languages', 'table', 'paired', 'gaps', 'kinds', 'Asked', 'asked', 'shown']
 
 # %% ../../../nbs/750_explore.comparison.state.ipynb #ac2df7da
-from collections.abc import Callable,Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import pandas as pd,torch
-from traitlets import Enum,Int,List,Unicode,observe
+import pandas as pd
+import torch
+from traitlets import Enum, Int, List, Unicode, observe
 
 from ...backbone.towers import fingerprint
-from ...contracts import Caption,LabError,RetrievalMethod
+from ...contracts import Caption, LabError, RetrievalMethod
 from ...corpora.catalog import lab_folder
-from ...evaluation.comparison import Comparison,RunRecord,curves,differing,flat,load_record,read_run,right_and_wrong,run_folders
-from ..workbench import State,Workbench,told
+from dasd_lab.evaluation.comparison import (
+    Comparison,
+    RunRecord,
+    curves,
+    differing,
+    flat,
+    load_record,
+    read_run,
+    right_and_wrong,
+    run_folders,
+)
+from ..workbench import State, Workbench, told
 from ...presets import plain
-from ...search.sources import data_address,thumbnail
+from ...search.sources import data_address, thumbnail
 
 # %% ../../../nbs/750_explore.comparison.state.ipynb #5ad95b76
 def model_record(
-    workbench:Workbench, # whose model
-    name:str             # which
-)->RunRecord:
+    workbench: Workbench,  # whose model
+    name: str,  # which
+) -> RunRecord:
     "Settings of a model in the workbench: of its run, or else its own"
-    model = workbench.models[name]; m = model.method
+    model = workbench.models[name]
+    m = model.method
     if model.folder:
-        try: return read_run(model.folder, name)
-        except LabError: pass # a folder that has been moved away since
+        try:
+            return read_run(model.folder, name)
+        except LabError:
+            pass  # a folder that has been moved away since
     known = dict(method=m.name, languages=list(m.languages), backbone=fingerprint(m.backbone))
-    if hasattr(m, 'config'): known['config'] = {k:v for k,v in plain(m.config).items() if k!='languages'}
+    if hasattr(m, "config"):
+        known["config"] = {k: v for k, v in plain(m.config).items() if k != "languages"}
     return RunRecord(name, None, flat(known))
 
+
 def free_name(
-    name:str,            # wanted
-    taken:Sequence[str]  # in use
-)->str:
+    name: str,  # wanted
+    taken: Sequence[str],  # in use
+) -> str:
     "The name, or with a number behind it"
-    return name if name not in taken else next(n for i in range(2, len(taken)+3) if (n := f'{name} ({i})') not in taken)
+    return (
+        name if name not in taken else next(n for i in range(2, len(taken) + 3) if (n := f"{name} ({i})") not in taken)
+    )
 
 # %% ../../../nbs/750_explore.comparison.state.ipynb #6639a9f0
 class KnownPictures:
     "Pictures of a gallery, of which features are kept and no pixels"
-    def __init__(self, ids:Sequence[str]): self.ids = list(ids)
-    def __len__(self)->int: return len(self.ids)
-    def __getitem__(self, i): raise LabError('a run on another backbone', 'one on the backbone that saw these pictures', 'Compare on a corpus: Compare(Workbench(models, corpus)).')
+
+    def __init__(self, ids: Sequence[str]):
+        self.ids = list(ids)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, i):
+        raise LabError(
+            "a run on another backbone",
+            "one on the backbone that saw these pictures",
+            "Compare on a corpus: Compare(Workbench(models, corpus)).",
+        )
+
 
 class ToldGallery:
     "Captions and ids of a workbench without a corpus, as a corpus of one split"
-    name,splits = 'gallery',('gallery',)
-    def __init__(self, workbench:Workbench):
-        self.workbench = workbench; found = [c for i in workbench.ids for c in workbench.captions(i)]
-        if not found: raise LabError('pictures without captions', 'captions, to know which picture is the right one', 'Give a corpus, or add captions to the gallery. Settings and curves need none.')
-        self._captions,self.languages = found,tuple(dict.fromkeys(c.language for c in found))
-    def visuals(self, split:str)->KnownPictures: return KnownPictures(self.workbench.ids)
-    def descriptions(self, split:str)->list[str]: return self.workbench.main.gallery.descriptions
-    def captions(self, split:str, language:str, origin:str|None=None)->list[Caption]: return [c for c in self._captions if c.language==language and origin in (None, c.origin)]
+
+    name, splits = "gallery", ("gallery",)
+
+    def __init__(self, workbench: Workbench):
+        self.workbench = workbench
+        found = [c for i in workbench.ids for c in workbench.captions(i)]
+        if not found:
+            raise LabError(
+                "pictures without captions",
+                "captions, to know which picture is the right one",
+                "Give a corpus, or add captions to the gallery. Settings and curves need none.",
+            )
+        self._captions, self.languages = found, tuple(dict.fromkeys(c.language for c in found))
+
+    def visuals(self, split: str) -> KnownPictures:
+        return KnownPictures(self.workbench.ids)
+
+    def descriptions(self, split: str) -> list[str]:
+        return self.workbench.main.gallery.descriptions
+
+    def captions(self, split: str, language: str, origin: str | None = None) -> list[Caption]:
+        return [c for c in self._captions if c.language == language and origin in (None, c.origin)]
 
 # %% ../../../nbs/750_explore.comparison.state.ipynb #bbddb4f5
-KINDS = ('first only','second only','both','neither')
-MOST = 6 # runs side by side
+KINDS = ("first only", "second only", "both", "neither")
+MOST = 6  # runs side by side
+
 
 class CompareState(State):
     "Runs side by side"
-    runs = List(Unicode())          # all that can be compared, by name
-    chosen = List(Unicode())        # those that are, in order
-    metric = Unicode('text_to_image_R@1') # figure of the tables
-    split,origin = Unicode(),Unicode('human') # of the corpus; '' means captions of any origin
-    n_pictures = Int(0)             # captions of the first so many pictures; 0: of all
-    first,second = Unicode(),Unicode() # the pair that is looked at closely
-    language = Unicode()            # of the list of queries
-    kind = Enum(KINDS, 'first only') # which queries are listed
-    query = Int(-1)                 # place of the chosen one in the list; -1: none
-    evaluated = Int()               # grows when there are new figures
 
-    def __init__(self, workbench:Workbench|None=None, **traits):
+    runs = List(Unicode())  # all that can be compared, by name
+    chosen = List(Unicode())  # those that are, in order
+    metric = Unicode("text_to_image_R@1")  # figure of the tables
+    split, origin = Unicode(), Unicode("human")  # of the corpus; '' means captions of any origin
+    n_pictures = Int(0)  # captions of the first so many pictures; 0: of all
+    first, second = Unicode(), Unicode()  # the pair that is looked at closely
+    language = Unicode()  # of the list of queries
+    kind = Enum(KINDS, "first only")  # which queries are listed
+    query = Int(-1)  # place of the chosen one in the list; -1: none
+    evaluated = Int()  # grows when there are new figures
+
+    def __init__(self, workbench: Workbench | None = None, **traits):
         super().__init__(workbench)
-        self.records,self._methods,self._comparisons = {},{},{}
-        self.split = next(iter(self.workbench.splits), 'gallery')
+        self.records, self._methods, self._comparisons = {}, {}, {}
+        self.split = next(iter(self.workbench.splits), "gallery")
         self.refresh()
         kept = [n for n in self.runs if self.records[n].folder] or self.runs
         self.chosen = kept[:3]
-        for name,value in traits.items(): setattr(self, name, value)
+        for name, value in traits.items():
+            setattr(self, name, value)
 
-    @observe('chosen')
-    def _pair(self, _=None)->None:
+    @observe("chosen")
+    def _pair(self, _=None) -> None:
         "The pair stays among the chosen runs"
-        def other(than): return next((n for n in self.chosen if n!=than), next(iter(self.chosen), ''))
-        if self.first not in self.chosen: self.first = other(self.second)
-        if self.second not in self.chosen or self.second==self.first: self.second = other(self.first)
 
-    def refresh(self)->None:
+        def other(than):
+            return next((n for n in self.chosen if n != than), next(iter(self.chosen), ""))
+
+        if self.first not in self.chosen:
+            self.first = other(self.second)
+        if self.second not in self.chosen or self.second == self.first:
+            self.second = other(self.first)
+
+    def refresh(self) -> None:
         "Look again at the workbench's models and the lab's own runs"
-        for n in self.workbench.models: self.records[n] = model_record(self.workbench, n)
-        if (lab := lab_folder()) and (lab/'runs').is_dir(): self._add(lab/'runs')
+        for n in self.workbench.models:
+            self.records[n] = model_record(self.workbench, n)
+        if (lab := lab_folder()) and (lab / "runs").is_dir():
+            self._add(lab / "runs")
         self.runs = list(self.records)
 
-    def _add(self, folder:Path)->list[str]:
+    def _add(self, folder: Path) -> list[str]:
         "Records of a folder's runs; those that are known already are read again"
-        known,names = {r.folder.resolve():n for n,r in self.records.items() if r.folder},[]
+        known, names = {r.folder.resolve(): n for n, r in self.records.items() if r.folder}, []
         for f in run_folders(folder):
             name = known.get(f.resolve()) or free_name(f.name, self.records)
-            self.records[name] = read_run(f, name); names.append(name)
+            self.records[name] = read_run(f, name)
+            names.append(name)
         return names
 
 # %% ../../../nbs/750_explore.comparison.state.ipynb #ab2a7d1b
 @told
-def add_folder(self:CompareState,
-    folder:str # a run, or a folder of runs
-)->list[str]:  # their names
+def add_folder(
+    self: CompareState,
+    folder: str,  # a run, or a folder of runs
+) -> list[str]:  # their names
     "Runs of a folder"
-    if not str(folder).strip(): raise LabError('an empty path', 'the folder of a run, or of several runs', 'Type its path.')
+    if not str(folder).strip():
+        raise LabError("an empty path", "the folder of a run, or of several runs", "Type its path.")
     names = self._add(Path(str(folder).strip()).expanduser())
-    if not names: raise LabError(f'{folder}, in which no runs were found', 'folders with card.json, log.jsonl or a saved method', 'Check the path.')
-    self.runs = list(self.records); self.choose(*[*self.chosen,*names][:MOST])
+    if not names:
+        raise LabError(
+            f"{folder}, in which no runs were found",
+            "folders with card.json, log.jsonl or a saved method",
+            "Check the path.",
+        )
+    self.runs = list(self.records)
+    self.choose(*[*self.chosen, *names][:MOST])
     return names
 
+
 @told
-def choose(self:CompareState,
-    *names:str # in the order of the columns
-)->None:
+def choose(
+    self: CompareState,
+    *names: str,  # in the order of the columns
+) -> None:
     "Which runs are compared"
-    if unknown := [n for n in names if n not in self.records]: raise LabError(f'a run {unknown[0]!r}', f'one of {self.runs}', 'Add its folder first.')
-    if len(set(names)) > MOST: raise LabError(f'{len(set(names))} runs', f'at most {MOST} side by side', 'Take one out.')
+    if unknown := [n for n in names if n not in self.records]:
+        raise LabError(f"a run {unknown[0]!r}", f"one of {self.runs}", "Add its folder first.")
+    if len(set(names)) > MOST:
+        raise LabError(f"{len(set(names))} runs", f"at most {MOST} side by side", "Take one out.")
     self.chosen = list(dict.fromkeys(names))
 
-CompareState.add_folder,CompareState.choose = add_folder,choose
+
+CompareState.add_folder, CompareState.choose = add_folder, choose
 
 # %% ../../../nbs/750_explore.comparison.state.ipynb #34a8f6f0
-def differing_settings(self:CompareState)->pd.DataFrame:
+def differing_settings(self: CompareState) -> pd.DataFrame:
     "Settings in which the chosen runs differ"
     return differing([self.records[n] for n in self.chosen])
 
-def n_settings(self:CompareState)->int:
+
+def n_settings(self: CompareState) -> int:
     "Settings that at least one of the chosen runs has"
     return len({s for n in self.chosen for s in self.records[n].settings})
 
-def logged(self:CompareState, window:int=1)->pd.DataFrame:
+
+def logged(self: CompareState, window: int = 1) -> pd.DataFrame:
     "Curves of the chosen runs that kept a log"
     return curves([self.records[n] for n in self.chosen], window)
 
-def facts(self:CompareState)->pd.DataFrame:
+
+def facts(self: CompareState) -> pd.DataFrame:
     "What each chosen run is: state, size, training time"
-    rows = [dict(run=n, state=r.state, method=r.settings.get('method', ''), seed=r.settings.get('seed'), parameters=r.facts.get('parameters'), **{'CPU minutes':r.facts['cpu_s']/60 if 'cpu_s' in r.facts else None}) for n in self.chosen if (r := self.records[n])]
+    rows = [
+        dict(
+            run=n,
+            state=r.state,
+            method=r.settings.get("method", ""),
+            seed=r.settings.get("seed"),
+            parameters=r.facts.get("parameters"),
+            **{"CPU minutes": r.facts["cpu_s"] / 60 if "cpu_s" in r.facts else None},
+        )
+        for n in self.chosen
+        if (r := self.records[n])
+    ]
     return pd.DataFrame(rows, dtype=object)
 
-CompareState.differing_settings,CompareState.n_settings,CompareState.logged,CompareState.facts = differing_settings,n_settings,logged,facts
+
+CompareState.differing_settings, CompareState.n_settings, CompareState.logged, CompareState.facts = (
+    differing_settings,
+    n_settings,
+    logged,
+    facts,
+)
 
 # %% ../../../nbs/750_explore.comparison.state.ipynb #3203169d
-def comparison(self:CompareState)->Comparison:
+def comparison(self: CompareState) -> Comparison:
     "The chosen captions and pictures, with everything evaluated on them so far"
-    key = self.split,self.origin,self.n_pictures
+    key = self.split, self.origin, self.n_pictures
     if key not in self._comparisons:
-        bench = self.workbench; corpus = bench.corpus if bench.splits else ToldGallery(bench)
-        ids = corpus.visuals(self.split).ids; gallery = bench.main.gallery
-        rows = torch.tensor([gallery.places.get(i, -1) for i in ids]); known = {fingerprint(bench.main.method.backbone): {k: v[rows] for k,v in gallery.columns.items()}} if (rows>=0).all() else {}
+        bench = self.workbench
+        corpus = bench.corpus if bench.splits else ToldGallery(bench)
+        ids = corpus.visuals(self.split).ids
+        gallery = bench.main.gallery
+        rows = torch.tensor([gallery.places.get(i, -1) for i in ids])
+        known = (
+            {fingerprint(bench.main.method.backbone): {k: v[rows] for k, v in gallery.columns.items()}}
+            if (rows >= 0).all()
+            else {}
+        )
         self._comparisons[key] = Comparison({}, corpus, self.split, self.origin or None, self.n_pictures or None, known)
     made = self._comparisons[key]
     for n in self.chosen:
-        if n not in made.methods and (m := self.method(n)) is not None: made.methods[n] = m
+        if n not in made.methods and (m := self.method(n)) is not None:
+            made.methods[n] = m
     return made
 
-def method(self:CompareState, name:str)->RetrievalMethod|None:
+
+def method(self: CompareState, name: str) -> RetrievalMethod | None:
     "The method of a run; None while it has no weights"
-    if name in self.workbench.models: return self.workbench.models[name].method
+    if name in self.workbench.models:
+        return self.workbench.models[name].method
     if name not in self._methods:
-        try: self._methods[name] = load_record(self.records[name])
-        except LabError: return None
+        try:
+            self._methods[name] = load_record(self.records[name])
+        except LabError:
+            return None
     return self._methods[name]
 
-def ready(self:CompareState)->list[str]:
+
+def ready(self: CompareState) -> list[str]:
     "Chosen runs that can be evaluated"
     return [n for n in self.chosen if self.method(n) is not None]
 
-CompareState.comparison,CompareState.method,CompareState.ready = comparison,method,ready
+
+CompareState.comparison, CompareState.method, CompareState.ready = comparison, method, ready
 
 # %% ../../../nbs/750_explore.comparison.state.ipynb #16679a52
 @told
-def evaluate(self:CompareState,
-    languages:Sequence[str]|None=None,          # None: all that any of them reads
-    report:Callable[[float,str],None]=lambda share,text: None # told how far it is
-)->None:
+def evaluate(
+    self: CompareState,
+    languages: Sequence[str] | None = None,  # None: all that any of them reads
+    report: Callable[[float, str], None] = lambda share, text: None,  # told how far it is
+) -> None:
     "Evaluate what has not been yet"
     ready = self.ready()
-    if not ready: raise LabError('no run with weights among the chosen ones', 'a finished run', 'Choose another one.')
-    made = self.comparison(); languages = [l for l in made.languages if languages is None or l in languages]
+    if not ready:
+        raise LabError("no run with weights among the chosen ones", "a finished run", "Choose another one.")
+    made = self.comparison()
+    languages = [l for l in made.languages if languages is None or l in languages]
     work = made.pending(ready, languages)
-    for i,(n,l) in enumerate(work):
-        report(i/len(work), f'{n}, {l}: {i+1} of {len(work)}'); made.measure(n, l)
+    for i, (n, l) in enumerate(work):
+        report(i / len(work), f"{n}, {l}: {i + 1} of {len(work)}")
+        made.measure(n, l)
     self.evaluated += len(work)
-    if not self.language or self.language not in self.languages(): self.language = next(iter(self.languages()), '')
-    if waiting := [n for n in self.chosen if n not in ready]: raise LabError(f'{", ".join(waiting)} without weights', 'finished runs', 'Their settings and curves are shown; evaluate again when they are trained.')
+    if not self.language or self.language not in self.languages():
+        self.language = next(iter(self.languages()), "")
+    if waiting := [n for n in self.chosen if n not in ready]:
+        raise LabError(
+            f"{', '.join(waiting)} without weights",
+            "finished runs",
+            "Their settings and curves are shown; evaluate again when they are trained.",
+        )
 
-def languages(self:CompareState)->list[str]:
+
+def languages(self: CompareState) -> list[str]:
     "Languages in which both runs of the pair were evaluated, the source language last"
-    made = self.comparison(); pair = [n for n in (self.first,self.second) if n in made.methods]
+    made = self.comparison()
+    pair = [n for n in (self.first, self.second) if n in made.methods]
     return [l for l in made.languages if pair and all(l in made.reads(n) and not made.pending([n], [l]) for n in pair)]
 
-def table(self:CompareState)->pd.DataFrame:
-    "The metric, a row a language, a column a run; what was not evaluated is left empty"
-    made = self.comparison(); names = [n for n in self.chosen if n in made.methods]
-    value = lambda n,l: made.measure(n, l).rows[l][self.metric] if l in made.reads(n) and not made.pending([n], [l]) else float('nan')
-    found = pd.DataFrame({n:[value(n, l) for l in made.languages] for n in names}, index=pd.Index(made.languages, name='language'))
-    return found.dropna(how='all')
 
-CompareState.evaluate,CompareState.languages,CompareState.table = evaluate,languages,table
+def table(self: CompareState) -> pd.DataFrame:
+    "The metric, a row a language, a column a run; what was not evaluated is left empty"
+    made = self.comparison()
+    names = [n for n in self.chosen if n in made.methods]
+    value = lambda n, l: (
+        made.measure(n, l).rows[l][self.metric] if l in made.reads(n) and not made.pending([n], [l]) else float("nan")
+    )
+    found = pd.DataFrame(
+        {n: [value(n, l) for l in made.languages] for n in names}, index=pd.Index(made.languages, name="language")
+    )
+    return found.dropna(how="all")
+
+
+CompareState.evaluate, CompareState.languages, CompareState.table = evaluate, languages, table
 
 # %% ../../../nbs/750_explore.comparison.state.ipynb #8b319e54
-def paired(self:CompareState)->pd.DataFrame:
+def paired(self: CompareState) -> pd.DataFrame:
     "Differences of the pair, a row a language that both were evaluated in"
-    metric = self.metric if self.metric=='mean_recall' or '_R@' in self.metric else 'mean_recall'
+    metric = self.metric if self.metric == "mean_recall" or "_R@" in self.metric else "mean_recall"
     return self.comparison().differences(self.first, self.second, self.languages(), metric)
 
-def gaps(self:CompareState)->pd.DataFrame:
+
+def gaps(self: CompareState) -> pd.DataFrame:
     "Captions of the chosen language by their ranks in both runs"
-    if self.language not in self.languages(): raise LabError(f'{self.language or "no language"}, in which these two were not evaluated yet', 'an evaluated language', 'Press Evaluate.')
+    if self.language not in self.languages():
+        raise LabError(
+            f"{self.language or 'no language'}, in which these two were not evaluated yet",
+            "an evaluated language",
+            "Press Evaluate.",
+        )
     return self.comparison().rank_gaps(self.first, self.second, self.language)
 
-def kinds(self:CompareState)->dict[str,pd.DataFrame]:
+
+def kinds(self: CompareState) -> dict[str, pd.DataFrame]:
     "The same captions by who is right"
     return right_and_wrong(self.gaps())
+
 
 @dataclass(frozen=True)
 class Asked:
     "One caption, and what both runs found for it"
-    text:str        # the caption
-    language:str    # ISO 639-1
-    visual_id:str   # its picture
-    ranks:dict[str,int] # run → rank of that picture
-    found:dict[str,list[tuple[str,float]]] # run → ids and scores, best first
 
-def asked(self:CompareState,
-    k:int=6 # pictures of each run
-)->Asked|None:
+    text: str  # the caption
+    language: str  # ISO 639-1
+    visual_id: str  # its picture
+    ranks: dict[str, int]  # run → rank of that picture
+    found: dict[str, list[tuple[str, float]]]  # run → ids and scores, best first
+
+
+def asked(
+    self: CompareState,
+    k: int = 6,  # pictures of each run
+) -> Asked | None:
     "The chosen query in both runs; None when there is none"
-    if self.language not in self.languages(): return None
+    if self.language not in self.languages():
+        return None
     listed = self.kinds()[self.kind]
-    if not 0<=self.query<len(listed): return None
-    row,made = listed.iloc[self.query],self.comparison()
-    return Asked(row.text, self.language, row.visual_id, {self.first:int(row['first'])} | {self.second:int(row['second'])}, {n:made.best(n, row.text, self.language, k) for n in (self.first,self.second)})
+    if not 0 <= self.query < len(listed):
+        return None
+    row, made = listed.iloc[self.query], self.comparison()
+    return Asked(
+        row.text,
+        self.language,
+        row.visual_id,
+        {self.first: int(row["first"])} | {self.second: int(row["second"])},
+        {n: made.best(n, row.text, self.language, k) for n in (self.first, self.second)},
+    )
 
-CompareState.paired,CompareState.gaps,CompareState.kinds,CompareState.asked = paired,gaps,kinds,asked
+
+CompareState.paired, CompareState.gaps, CompareState.kinds, CompareState.asked = paired, gaps, kinds, asked
 
 # %% ../../../nbs/750_explore.comparison.state.ipynb #bcc1b468
-def shown(self:CompareState, visual_id:str)->tuple[str,str]: # address, and what it shows in words
+def shown(self: CompareState, visual_id: str) -> tuple[str, str]:  # address, and what it shows in words
     "A picture for people"
-    if visual_id in self.workbench.main.gallery: return self.workbench.address(visual_id),self.workbench.alt(visual_id)
-    return data_address(thumbnail(self.comparison().corpus.picture(visual_id, 160))),visual_id
+    if visual_id in self.workbench.main.gallery:
+        return self.workbench.address(visual_id), self.workbench.alt(visual_id)
+    return data_address(thumbnail(self.comparison().corpus.picture(visual_id, 160))), visual_id
+
 
 CompareState.shown = shown

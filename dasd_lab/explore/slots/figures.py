@@ -9,136 +9,295 @@ __all__ = ['slot_picture', 'told_map', 'slot_cards', 'map_figure', 'words_html',
 # %% ../../../nbs/761_explore.slots.figures.ipynb #3c6c5ace
 import html
 
-import numpy as np,pandas as pd,plotly.graph_objects as go
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
 from PIL import Image
 from torch import Tensor
 
-from ..adapters.figures import axis_title,legend_below,nothing,panes
+from ..adapters.figures import axis_title, legend_below, nothing, panes
 from ..ask.figures import picture_address
-from ..theme import SEQUENTIAL,colour_map,figure,language_name,tagged
+from ..theme import SEQUENTIAL, colour_map, figure, language_name, tagged
 from ...search.places import overlay
-from ...search.slots import SlotMatches,SlotReading,SlotWins
+from ...search.slots import SlotMatches, SlotReading, SlotWins
 
 # %% ../../../nbs/761_explore.slots.figures.ipynb #7bd3a9ec
 def slot_picture(
-    picture:Image.Image, # as people see it
-    heat:Tensor,         # [h, w] of one slot
-    top:float            # of the strongest colour, for all slots
-)->Image.Image:
+    picture: Image.Image,  # as people see it
+    heat: Tensor,  # [h, w] of one slot
+    top: float,  # of the strongest colour, for all slots
+) -> Image.Image:
     "The picture in grey with a colour for each place"
-    fields = np.kron(np.asarray(heat), np.ones((max(1, min(picture.size)//heat.shape[0]),)*2))
+    fields = np.kron(np.asarray(heat), np.ones((max(1, min(picture.size) // heat.shape[0]),) * 2))
     return overlay(picture, fields, top=top)
 
+
 def told_map(
-    reading:SlotReading, # of the picture
-    slot:int             # which
-)->str:
+    reading: SlotReading,  # of the picture
+    slot: int,  # which
+) -> str:
     "Where a slot looks, in words"
-    if reading.heat is None: return f'{reading.names[slot]}: {reading.blind}'
-    heat = reading.heat[slot]; h,w = heat.shape
-    if h*w<=9: places = 'places row by row '+', '.join(f'{v:.0%}' for v in heat.flatten().tolist())
-    else: places = 'most at '+', '.join(f'row {i//w+1} column {i%w+1} ({heat.flatten()[i]:.0%})' for i in heat.flatten().topk(3).indices.tolist())
-    return f'{reading.names[slot]}: {places}; {reading.whole[slot].sum():.0%} on the whole picture'+('' if reading.others is None else f', {reading.others[slot]:.0%} on the slots')
+    if reading.heat is None:
+        return f"{reading.names[slot]}: {reading.blind}"
+    heat = reading.heat[slot]
+    h, w = heat.shape
+    if h * w <= 9:
+        places = "places row by row " + ", ".join(f"{v:.0%}" for v in heat.flatten().tolist())
+    else:
+        places = "most at " + ", ".join(
+            f"row {i // w + 1} column {i % w + 1} ({heat.flatten()[i]:.0%})"
+            for i in heat.flatten().topk(3).indices.tolist()
+        )
+    return f"{reading.names[slot]}: {places}; {reading.whole[slot].sum():.0%} on the whole picture" + (
+        "" if reading.others is None else f", {reading.others[slot]:.0%} on the slots"
+    )
+
 
 def slot_cards(
-    reading:SlotReading,         # of the picture
-    picture:Image.Image,         # as people see it
-    alt:str,                     # what it shows
-    matches:SlotMatches|None=None # of a query with this picture
-)->list[dict]:
+    reading: SlotReading,  # of the picture
+    picture: Image.Image,  # as people see it
+    alt: str,  # what it shows
+    matches: SlotMatches | None = None,  # of a query with this picture
+) -> list[dict]:
     "A card a slot, as `PictureGrid` wants them; the slot that fits best is marked"
-    top = None if reading.heat is None else float(reading.heat.max()); cards = []
-    for k,name in enumerate(reading.names):
-        card = dict(id=str(k), label=name, src=picture_address(picture if top is None else slot_picture(picture, reading.heat[k], top)), alt=f'{told_map(reading, k)}. {alt}')
-        cards.append(card if matches is None else card | dict(score=float(matches.slots[0,k]), marked=k==matches.best[0]))
+    top = None if reading.heat is None else float(reading.heat.max())
+    cards = []
+    for k, name in enumerate(reading.names):
+        card = dict(
+            id=str(k),
+            label=name,
+            src=picture_address(picture if top is None else slot_picture(picture, reading.heat[k], top)),
+            alt=f"{told_map(reading, k)}. {alt}",
+        )
+        cards.append(
+            card if matches is None else card | dict(score=float(matches.slots[0, k]), marked=k == matches.best[0])
+        )
     return cards
 
 # %% ../../../nbs/761_explore.slots.figures.ipynb #e88004f4
 def map_figure(
-    picture:Image.Image, # as people see it
-    reading:SlotReading, # of it
-    slot:int,            # which
-    best:bool=False      # is it the one that fits the query best?
-)->go.Figure:
+    picture: Image.Image,  # as people see it
+    reading: SlotReading,  # of it
+    slot: int,  # which
+    best: bool = False,  # is it the one that fits the query best?
+) -> go.Figure:
     "A picture with the shares of one slot's attention on it"
-    if reading.heat is None: return nothing(html.escape(reading.blind[:1].upper()+reading.blind[1:])+'.')
-    heat = reading.heat[slot]; h,w = heat.shape; W,H = picture.size; a = h/min(W,H) # a place is one unit; the heat lies over the middle square
-    image = dict(source=picture_address(picture.convert('L').convert('RGB')), xref='x', yref='y', x=w/2-W*a/2, y=h/2-H*a/2, sizex=W*a, sizey=H*a, sizing='stretch', layer='below', yanchor='top')
-    places = go.Heatmap(z=heat.numpy(), x0=.5, y0=.5, coloraxis='coloraxis', opacity=.66, texttemplate='%{z:.0%}' if h*w<=36 else None, textfont_size=16 if h<=4 else 11, xgap=1, ygap=1,
-                        hovertemplate='row %{customdata[0]}, column %{customdata[1]}: %{z:.1%}<extra></extra>', customdata=np.stack(np.mgrid[1:h+1,1:w+1], -1))
-    axis = dict(visible=False, constrain='domain'); wide,high = max(W*a, w),max(H*a, h)
-    return figure(places, title=f'{reading.names[slot]}{": fits the query best" if best else ""}'.capitalize(), height=380, images=[image], xaxis=axis | dict(range=[w/2-wide/2, w/2+wide/2]), yaxis=axis | dict(range=[h/2+high/2, h/2-high/2], scaleanchor='x'),
-                  coloraxis=dict(colorscale='Inferno', cmin=0, cmax=float(reading.heat.max()), colorbar=dict(thickness=12, tickformat='.0%', title=axis_title('share of attention') | dict(side='right'))), margin=dict(l=8, r=8, b=12))
+    if reading.heat is None:
+        return nothing(html.escape(reading.blind[:1].upper() + reading.blind[1:]) + ".")
+    heat = reading.heat[slot]
+    h, w = heat.shape
+    W, H = picture.size
+    a = h / min(W, H)  # a place is one unit; the heat lies over the middle square
+    image = dict(
+        source=picture_address(picture.convert("L").convert("RGB")),
+        xref="x",
+        yref="y",
+        x=w / 2 - W * a / 2,
+        y=h / 2 - H * a / 2,
+        sizex=W * a,
+        sizey=H * a,
+        sizing="stretch",
+        layer="below",
+        yanchor="top",
+    )
+    places = go.Heatmap(
+        z=heat.numpy(),
+        x0=0.5,
+        y0=0.5,
+        coloraxis="coloraxis",
+        opacity=0.66,
+        texttemplate="%{z:.0%}" if h * w <= 36 else None,
+        textfont_size=16 if h <= 4 else 11,
+        xgap=1,
+        ygap=1,
+        hovertemplate="row %{customdata[0]}, column %{customdata[1]}: %{z:.1%}<extra></extra>",
+        customdata=np.stack(np.mgrid[1 : h + 1, 1 : w + 1], -1),
+    )
+    axis = dict(visible=False, constrain="domain")
+    wide, high = max(W * a, w), max(H * a, h)
+    return figure(
+        places,
+        title=f"{reading.names[slot]}{': fits the query best' if best else ''}".capitalize(),
+        height=380,
+        images=[image],
+        xaxis=axis | dict(range=[w / 2 - wide / 2, w / 2 + wide / 2]),
+        yaxis=axis | dict(range=[h / 2 + high / 2, h / 2 - high / 2], scaleanchor="x"),
+        coloraxis=dict(
+            colorscale="Inferno",
+            cmin=0,
+            cmax=float(reading.heat.max()),
+            colorbar=dict(thickness=12, tickformat=".0%", title=axis_title("share of attention") | dict(side="right")),
+        ),
+        margin=dict(l=8, r=8, b=12),
+    )
 
 # %% ../../../nbs/761_explore.slots.figures.ipynb #59a90b42
 def words_html(
-    reading:SlotReading,   # of the picture
-    best:int|None=None,    # the slot that fits a query best
-    source:str='en'        # language of descriptions
-)->str:
+    reading: SlotReading,  # of the picture
+    best: int | None = None,  # the slot that fits a query best
+    source: str = "en",  # language of descriptions
+) -> str:
     "The description as each slot read it"
-    if reading.read is None or reading.read.shape[0]>12: return f'<p class="dl-note">One token a view: {"its own words" if reading.read is not None else "what it says of the others stands in it"}.</p>'
-    top,lines = max(float(reading.read.max()), 1e-9),[]
-    for k,name in enumerate(reading.names):
-        said = ' '.join(f'<span title="{html.escape(w)}: {v:.0%} ({e:.0%} if all tokens were read alike)" style="background:rgba(31,111,178,{.75*v/top:.2f});border-radius:4px;padding:1px 3px">{html.escape(w)}</span>'
-                        for w,v,e in zip(reading.words, reading.read[k].tolist(), reading.even.tolist()))
-        lines.append(f'<p class="dl-read" style="line-height:1.9;margin:0 0 8px"><b{" style=color:var(--dl-mark)" if k==best else ""}>{name}</b>{" · fits best" if k==best else ""} <span class="dl-soft">{reading.framing[k]:.0%} on start and end</span><br><bdi lang="{source}" dir="ltr">{said}</bdi></p>')
-    return ''.join(lines)
+    if reading.read is None or reading.read.shape[0] > 12:
+        return f'<p class="dl-note">One token a view: {"its own words" if reading.read is not None else "what it says of the others stands in it"}.</p>'
+    top, lines = max(float(reading.read.max()), 1e-9), []
+    for k, name in enumerate(reading.names):
+        said = " ".join(
+            f'<span title="{html.escape(w)}: {v:.0%} ({e:.0%} if all tokens were read alike)" style="background:rgba(31,111,178,{0.75 * v / top:.2f});border-radius:4px;padding:1px 3px">{html.escape(w)}</span>'
+            for w, v, e in zip(reading.words, reading.read[k].tolist(), reading.even.tolist())
+        )
+        lines.append(
+            f'<p class="dl-read" style="line-height:1.9;margin:0 0 8px"><b{" style=color:var(--dl-mark)" if k == best else ""}>{name}</b>{" · fits best" if k == best else ""} <span class="dl-soft">{reading.framing[k]:.0%} on start and end</span><br><bdi lang="{source}" dir="ltr">{said}</bdi></p>'
+        )
+    return "".join(lines)
 
 # %% ../../../nbs/761_explore.slots.figures.ipynb #aaaf40b3
 def scores_html(
-    matches:SlotMatches, # of a query with one picture
-    reading:SlotReading  # of it, for the slots' names
-)->str:
+    matches: SlotMatches,  # of a query with one picture
+    reading: SlotReading,  # of it, for the slots' names
+) -> str:
     "Similarities and the score they make, as a table"
-    best,beta = matches.best[0],matches.beta
-    names = reading.names if len(reading.names)<=12 else (); own = {n: float(matches.slots[0,k]) for k,n in enumerate(names)}
-    line = lambda what,value,share,mark=False: f'<tr{" aria-current=true" if mark else ""}><td class="dl-text{" dl-best" if mark else ""}">{html.escape(what)}</td><td{" class=dl-best" if mark else ""}>{value:.3f}</td><td>{share}</td></tr>'
-    rows = [line('whole picture', float(matches.whole[0]), f'× {beta:g}'), *(line(n+(' · fits best' if k==best else ''), v, f'× {1-beta:.2g}' if k==best else '', k==best) for k,(n,v) in enumerate(own.items()))]
-    if not own: rows.append(line(f'{reading.names[best]} · fits best of {len(reading.names)}', float(matches.slots[0,best]), f'× {1-beta:.2g}', True))
+    best, beta = matches.best[0], matches.beta
+    names = reading.names if len(reading.names) <= 12 else ()
+    own = {n: float(matches.slots[0, k]) for k, n in enumerate(names)}
+    line = lambda what, value, share, mark=False: (
+        f'<tr{" aria-current=true" if mark else ""}><td class="dl-text{" dl-best" if mark else ""}">{html.escape(what)}</td><td{" class=dl-best" if mark else ""}>{value:.3f}</td><td>{share}</td></tr>'
+    )
+    rows = [
+        line("whole picture", float(matches.whole[0]), f"× {beta:g}"),
+        *(
+            line(n + (" · fits best" if k == best else ""), v, f"× {1 - beta:.2g}" if k == best else "", k == best)
+            for k, (n, v) in enumerate(own.items())
+        ),
+    ]
+    if not own:
+        rows.append(
+            line(
+                f"{reading.names[best]} · fits best of {len(reading.names)}",
+                float(matches.slots[0, best]),
+                f"× {1 - beta:.2g}",
+                True,
+            )
+        )
     head = '<tr><th class="dl-text" scope="col">the query and</th><th scope="col">similarity</th><th scope="col">in the score</th></tr>'
     return f'<div class="dl-scroll" tabindex="0"><table class="dl-slot-scores"><thead>{head}</thead><tbody>{"".join(rows)}{line("score", float(matches.score[0]), "")}</tbody></table></div>'
 
 # %% ../../../nbs/761_explore.slots.figures.ipynb #2ef562d3
 def cosines_figure(
-    reading:SlotReading,     # of one picture
-    mean:Tensor|None=None,   # [S, S] over many pictures
-    n:int=0                  # how many those are
-)->go.Figure:
+    reading: SlotReading,  # of one picture
+    mean: Tensor | None = None,  # [S, S] over many pictures
+    n: int = 0,  # how many those are
+) -> go.Figure:
     "Cosines between slots: as read, as compared, and as compared on average"
-    found = {'as read':reading.cosines[0], 'as compared':reading.cosines[1]} | ({} if mean is None else {f'mean of {n:,}':mean}); few = len(reading.names)<=6
-    low = min(0, float(min(c.min() for c in found.values()))); names = [x.replace('slot ', '') for x in reading.names]
-    cells = [[dict(type='heatmap', z=c.numpy(), x=list(range(len(names))), y=list(range(len(names))), coloraxis='coloraxis', text=[[f'{v:.2f}'.replace('0.', '.') for v in line] for line in c.tolist()], texttemplate='%{text}' if few else None, textfont=dict(size=10), hovertemplate=f'{name}<br>%{{y}} and %{{x}}: %{{z:.3f}}<extra></extra>')] for name,c in found.items()]
-    ticks = dict(tickvals=list(range(len(names))), ticktext=names if len(names)<=12 else ['']*len(names), showgrid=False, zeroline=False, constrain='domain')
-    return panes(cells, len(cells), list(found), ticks, ticks | dict(autorange='reversed', constraintoward='top'), (.05,.2), square=True, title='Cosines between slots', height=270,
-                 coloraxis=dict(colorscale=SEQUENTIAL, cmin=low, cmax=1, showscale=False), margin=dict(l=28, r=8, t=84, b=30))
+    found = {"as read": reading.cosines[0], "as compared": reading.cosines[1]} | (
+        {} if mean is None else {f"mean of {n:,}": mean}
+    )
+    few = len(reading.names) <= 6
+    low = min(0, float(min(c.min() for c in found.values())))
+    names = [x.replace("slot ", "") for x in reading.names]
+    cells = [
+        [
+            dict(
+                type="heatmap",
+                z=c.numpy(),
+                x=list(range(len(names))),
+                y=list(range(len(names))),
+                coloraxis="coloraxis",
+                text=[[f"{v:.2f}".replace("0.", ".") for v in line] for line in c.tolist()],
+                texttemplate="%{text}" if few else None,
+                textfont=dict(size=10),
+                hovertemplate=f"{name}<br>%{{y}} and %{{x}}: %{{z:.3f}}<extra></extra>",
+            )
+        ]
+        for name, c in found.items()
+    ]
+    ticks = dict(
+        tickvals=list(range(len(names))),
+        ticktext=names if len(names) <= 12 else [""] * len(names),
+        showgrid=False,
+        zeroline=False,
+        constrain="domain",
+    )
+    return panes(
+        cells,
+        len(cells),
+        list(found),
+        ticks,
+        ticks | dict(autorange="reversed", constraintoward="top"),
+        (0.05, 0.2),
+        square=True,
+        title="Cosines between slots",
+        height=270,
+        coloraxis=dict(colorscale=SEQUENTIAL, cmin=low, cmax=1, showscale=False),
+        margin=dict(l=28, r=8, t=84, b=30),
+    )
 
 # %% ../../../nbs/761_explore.slots.figures.ipynb #976662a5
 def wins_figure(
-    wins:SlotWins # of many captions
-)->go.Figure:
+    wins: SlotWins,  # of many captions
+) -> go.Figure:
     "Which slot captions fit best, a bar a language"
-    counts = wins.counts; shares = counts.div(counts.sum(axis=1), axis=0); colours = colour_map(counts)
-    bars = [go.Bar(y=[language_name(l) for l in counts.index], x=100*shares[s], name=s, orientation='h', marker_color=colours[s], customdata=counts[s], text=[f'{100*v:.0f}' if v>.06 else '' for v in shares[s]], textposition='inside', insidetextanchor='middle', textangle=0,
-                   hovertemplate=f'{s}: %{{customdata}} captions, %{{x:.0f}} %<extra>%{{y}}</extra>') for s in counts]
-    return legend_below(figure(*bars, title='The slot that fits best', x='captions of a language (%)', barmode='stack', height=190+34*len(counts), xaxis_range=[0,100], yaxis=dict(autorange='reversed'), legend_traceorder='normal'))
+    counts = wins.counts
+    shares = counts.div(counts.sum(axis=1), axis=0)
+    colours = colour_map(counts)
+    bars = [
+        go.Bar(
+            y=[language_name(l) for l in counts.index],
+            x=100 * shares[s],
+            name=s,
+            orientation="h",
+            marker_color=colours[s],
+            customdata=counts[s],
+            text=[f"{100 * v:.0f}" if v > 0.06 else "" for v in shares[s]],
+            textposition="inside",
+            insidetextanchor="middle",
+            textangle=0,
+            hovertemplate=f"{s}: %{{customdata}} captions, %{{x:.0f}} %<extra>%{{y}}</extra>",
+        )
+        for s in counts
+    ]
+    return legend_below(
+        figure(
+            *bars,
+            title="The slot that fits best",
+            x="captions of a language (%)",
+            barmode="stack",
+            height=190 + 34 * len(counts),
+            xaxis_range=[0, 100],
+            yaxis=dict(autorange="reversed"),
+            legend_traceorder="normal",
+        )
+    )
+
 
 def said_of_wins(
-    wins:SlotWins # of many captions
-)->str:
+    wins: SlotWins,  # of many captions
+) -> str:
     "The numbers behind it, in sentences"
-    n,even = len(wins.captions),1/wins.n_slots; most = wins.winners.bincount(minlength=wins.n_slots).max().item()/n; agreed = wins.agreement
-    told = f'{n:,} captions; the slot that wins most often wins {most:.0%} of them (each would win {even:.0%} if all did alike). It leads the second by {wins.lead.mean():.3f} on average.'
-    return told+('' if agreed is None else f' Captions of one picture in two languages choose the same slot in {agreed[0]:.0%} of the pairs; {agreed[1]:.0%} would do so if pictures did not matter.')
+    n, even = len(wins.captions), 1 / wins.n_slots
+    most = wins.winners.bincount(minlength=wins.n_slots).max().item() / n
+    agreed = wins.agreement
+    told = f"{n:,} captions; the slot that wins most often wins {most:.0%} of them (each would win {even:.0%} if all did alike). It leads the second by {wins.lead.mean():.3f} on average."
+    return told + (
+        ""
+        if agreed is None
+        else f" Captions of one picture in two languages choose the same slot in {agreed[0]:.0%} of the pairs; {agreed[1]:.0%} would do so if pictures did not matter."
+    )
 
 # %% ../../../nbs/761_explore.slots.figures.ipynb #87f4c909
 def nearest_html(
-    near:pd.DataFrame,   # of `nearest_to_slots`
-    reading:SlotReading  # of the picture, for the slots' names
-)->str:
+    near: pd.DataFrame,  # of `nearest_to_slots`
+    reading: SlotReading,  # of the picture, for the slots' names
+) -> str:
     "Words nearest to each slot, as a table"
-    parts = {k: list(g.itertuples()) for k,g in near.groupby('slot')}
-    head = ''.join(f'<th class="dl-text" scope="col" style="min-width:7em">{html.escape(reading.names[k])}</th>' for k in parts)
-    cell = lambda r: f'<td class="dl-text" style="min-width:7em">{tagged(r.text, r.language)} <span class="dl-soft">{r.similarity:.2f} ({r.more:+.2f})</span></td>'
-    rows = ''.join('<tr>'+''.join(map(cell, line))+'</tr>' for line in zip(*parts.values()))
-    return f'<div class="dl-scroll" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+    parts = {k: list(g.itertuples()) for k, g in near.groupby("slot")}
+    head = "".join(
+        f'<th class="dl-text" scope="col" style="min-width:7em">{html.escape(reading.names[k])}</th>' for k in parts
+    )
+    cell = lambda r: (
+        f'<td class="dl-text" style="min-width:7em">{tagged(r.text, r.language)} <span class="dl-soft">{r.similarity:.2f} ({r.more:+.2f})</span></td>'
+    )
+    rows = "".join("<tr>" + "".join(map(cell, line)) + "</tr>" for line in zip(*parts.values()))
+    return (
+        f'<div class="dl-scroll" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+    )

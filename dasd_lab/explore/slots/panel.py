@@ -11,155 +11,369 @@ import html
 import ipywidgets as w
 
 from ..ask.panel import EXAMPLES
-from ..controls import Background,Panel,PictureGrid,Plot,QueryBox,button,choose,prose,row,section
+from dasd_lab.explore.controls import (
+    Background,
+    Panel,
+    PictureGrid,
+    Plot,
+    QueryBox,
+    button,
+    choose,
+    prose,
+    row,
+    section,
+)
 from . import figures as f
 from .state import SlotsState
-from ..theme import language_name,missing_fonts,tagged
+from ..theme import language_name, missing_fonts, tagged
 from ..workbench import Workbench
 from ...search.queries import direction
 
 # %% ../../../nbs/762_explore.slots.panel.ipynb #a69c9115
-LEAD = 'LECCR makes a few vectors of a picture’s description, its slots, and each slot looks at the picture. A query is compared with the whole picture and with the slot that fits it best. Type to see the mark move; Enter searches.'
-LOOKS = 'Attention of the last block in which slots read the picture, mean of its heads. A place is a field of one colour; every slot of a picture has the same scale. Attention says where a slot looks, not why a query fits.'
-READS = 'The darker a word, the more of the slot’s attention it has; one scale for all slots. Rest on a word for its share, and for what it would have if all pieces were read alike.'
-NEAR = 'The words of the captions, each asked as a query of one word. In brackets: by how much it is nearer to this slot than to the mean of the slots.'
+LEAD = "LECCR makes a few vectors of a picture’s description, its slots, and each slot looks at the picture. A query is compared with the whole picture and with the slot that fits it best. Type to see the mark move; Enter searches."
+LOOKS = "Attention of the last block in which slots read the picture, mean of its heads. A place is a field of one colour; every slot of a picture has the same scale. Attention says where a slot looks, not why a query fits."
+READS = "The darker a word, the more of the slot’s attention it has; one scale for all slots. Rest on a word for its share, and for what it would have if all pieces were read alike."
+NEAR = "The words of the captions, each asked as a query of one word. In brackets: by how much it is nearer to this slot than to the mean of the slots."
+
 
 class Slots(Panel):
     "The Slots explorer"
-    def __init__(self,
-        workbench:Workbench|SlotsState|None=None, # None: the models that come with the lab; or a state to show
-        query:str=''                              # to begin with; '' takes one from the corpus
+
+    def __init__(
+        self,
+        workbench: Workbench | SlotsState | None = None,  # None: the models that come with the lab; or a state to show
+        query: str = "",  # to begin with; '' takes one from the corpus
     ):
         s = workbench if isinstance(workbench, SlotsState) else SlotsState(workbench)
         self._busy = False
-        super().__init__('Slots', *self._parts(s), state=s, css_class='dl-slots', lead=LEAD)
+        super().__init__("Slots", *self._parts(s), state=s, css_class="dl-slots", lead=LEAD)
         self._wire()
-        if query: s.ask(query)
-        elif s.model and not s.chosen: s.draw(); s.message = s.message and 'Type a query in any language of the model.'
+        if query:
+            s.ask(query)
+        elif s.model and not s.chosen:
+            s.draw()
+            s.message = s.message and "Type a query in any language of the model."
         self._show_models()
 
-    def _parts(self, s:SlotsState)->list:
+    def _parts(self, s: SlotsState) -> list:
         "All widgets, from top to bottom"
-        self.model,self.query,self.language = choose('Model', s.names, s.model or None, 'dl-model'),QueryBox(placeholder='What should the picture show? Type in any language', label='Search'),choose('Language', [('as recognised','')], '', 'dl-language')
-        self.examples,self.found = row(),PictureGrid(size=88, name='pictures found')
-        self.picture,self.cards,self.scores = prose('', 'dl-picture'),PictureGrid(size=104, name='slots of the picture'),prose('', 'dl-scores')
-        self.map,self.told_map,self.words,self.cosines = Plot('dl-map'),prose('', 'dl-told-map'),prose('', 'dl-words-read'),Plot('dl-cosines')
-        self.back = button('Back to the slot that fits', lambda: setattr(s, 'looked_at', -1), 'Show the slot that the query fits best', css_class='dl-back')
-        self.n,self.take,self.counting,self.wins,self.told_wins = choose('Pictures', [100,200,500,1000], 200),button('Ask many captions', self._take_wins, primary=True, css_class='dl-take-wins'),Background(),Plot('dl-wins'),prose('', 'dl-told-wins')
-        self.word_language,self.by,self.near,self.reading_words,self.nearest = choose('Words in', [('English','en')]),choose('nearest', [('to the slot','similarity'),('to this slot more than to the others','more')]),button('Find words', self._take_nearest, css_class='dl-take-nearest'),Background(),prose('', 'dl-nearest')
-        left,right = w.VBox([self.picture]),w.VBox([self.cards, self.scores]); looks = w.VBox([self.map, self.told_map, row(self.back)]); both = w.Box([left, right]),w.Box([looks, w.VBox([self.words])])
-        for b in (*both, left, right): b.layout.overflow = 'visible' # the frame of a marked card reaches out
-        for b in both: b.add_class('dl-both')
-        self.asking = section('', row(self.model), row(self.query, self.language), self.examples, row(button('A caption from the corpus', self._drawn, 'Draw a caption whose picture is known', css_class='dl-draw')), self.found, css_class='dl-asking')
-        self.about = w.VBox([section('The picture and its slots', both[0], note='Click a slot to see it large. The marked one fits the query best.'), section('Where it looks, and what each slot read', both[1], note=f'{LOOKS} {READS}'),
-                             section('How alike the slots are', self.cosines, note='1: the same direction. As the description was read, and as captions are compared with them, after the slots have looked at the picture.'),
-                             section('Do the slots divide the work?', row(self.n, self.take), self.counting, self.told_wins, self.wins, note='For captions of many pictures in every language of the model: which slot of its own picture does each fit best?'),
-                             section('What a slot stands for', row(self.word_language, self.by, self.near), self.reading_words, self.nearest, note=NEAR)])
+        self.model, self.query, self.language = (
+            choose("Model", s.names, s.model or None, "dl-model"),
+            QueryBox(placeholder="What should the picture show? Type in any language", label="Search"),
+            choose("Language", [("as recognised", "")], "", "dl-language"),
+        )
+        self.examples, self.found = row(), PictureGrid(size=88, name="pictures found")
+        self.picture, self.cards, self.scores = (
+            prose("", "dl-picture"),
+            PictureGrid(size=104, name="slots of the picture"),
+            prose("", "dl-scores"),
+        )
+        self.map, self.told_map, self.words, self.cosines = (
+            Plot("dl-map"),
+            prose("", "dl-told-map"),
+            prose("", "dl-words-read"),
+            Plot("dl-cosines"),
+        )
+        self.back = button(
+            "Back to the slot that fits",
+            lambda: setattr(s, "looked_at", -1),
+            "Show the slot that the query fits best",
+            css_class="dl-back",
+        )
+        self.n, self.take, self.counting, self.wins, self.told_wins = (
+            choose("Pictures", [100, 200, 500, 1000], 200),
+            button("Ask many captions", self._take_wins, primary=True, css_class="dl-take-wins"),
+            Background(),
+            Plot("dl-wins"),
+            prose("", "dl-told-wins"),
+        )
+        self.word_language, self.by, self.near, self.reading_words, self.nearest = (
+            choose("Words in", [("English", "en")]),
+            choose("nearest", [("to the slot", "similarity"), ("to this slot more than to the others", "more")]),
+            button("Find words", self._take_nearest, css_class="dl-take-nearest"),
+            Background(),
+            prose("", "dl-nearest"),
+        )
+        left, right = w.VBox([self.picture]), w.VBox([self.cards, self.scores])
+        looks = w.VBox([self.map, self.told_map, row(self.back)])
+        both = w.Box([left, right]), w.Box([looks, w.VBox([self.words])])
+        for b in (*both, left, right):
+            b.layout.overflow = "visible"  # the frame of a marked card reaches out
+        for b in both:
+            b.add_class("dl-both")
+        self.asking = section(
+            "",
+            row(self.model),
+            row(self.query, self.language),
+            self.examples,
+            row(
+                button(
+                    "A caption from the corpus",
+                    self._drawn,
+                    "Draw a caption whose picture is known",
+                    css_class="dl-draw",
+                )
+            ),
+            self.found,
+            css_class="dl-asking",
+        )
+        self.about = w.VBox(
+            [
+                section(
+                    "The picture and its slots",
+                    both[0],
+                    note="Click a slot to see it large. The marked one fits the query best.",
+                ),
+                section("Where it looks, and what each slot read", both[1], note=f"{LOOKS} {READS}"),
+                section(
+                    "How alike the slots are",
+                    self.cosines,
+                    note="1: the same direction. As the description was read, and as captions are compared with them, after the slots have looked at the picture.",
+                ),
+                section(
+                    "Do the slots divide the work?",
+                    row(self.n, self.take),
+                    self.counting,
+                    self.told_wins,
+                    self.wins,
+                    note="For captions of many pictures in every language of the model: which slot of its own picture does each fit best?",
+                ),
+                section(
+                    "What a slot stands for",
+                    row(self.word_language, self.by, self.near),
+                    self.reading_words,
+                    self.nearest,
+                    note=NEAR,
+                ),
+            ]
+        )
         return [self.asking, self.about]
 
 # %% ../../../nbs/762_explore.slots.panel.ipynb #88690fc7
-def _wire(self:Slots)->None:
-    s,on = self.state,lambda widget,act,trait='value': widget.observe(lambda c: self._busy or act(c.new), trait)
-    on(self.model, lambda v: v and setattr(s, 'model', v)); on(self.query, lambda v: s.listen(v, self._language())); on(self.query, lambda _: self._ask(), 'submitted'); on(self.language, self._pick)
-    self.found.observe(lambda _: s.choose(self.found.clicked), 'clicks'); self.cards.observe(lambda _: setattr(s, 'looked_at', int(self.cards.clicked)), 'clicks')
-    on(self.by, lambda _: s.nearest is not None and self._take_nearest()); on(self.word_language, lambda _: s.nearest is not None and self._take_nearest())
-    for trait,show in dict(model=self._show_models, hits=self._show_found, text=self._show_query, reading=self._show_picture, matches=self._show_match, looked_at=self._show_slot, wins=self._show_wins, nearest=self._show_nearest).items(): s.observe(lambda _,show=show: show(), trait)
-    s.workbench.observe(lambda _: self._show_models(), 'names')
+def _wire(self: Slots) -> None:
+    s, on = self.state, lambda widget, act, trait="value": widget.observe(lambda c: self._busy or act(c.new), trait)
+    on(self.model, lambda v: v and setattr(s, "model", v))
+    on(self.query, lambda v: s.listen(v, self._language()))
+    on(self.query, lambda _: self._ask(), "submitted")
+    on(self.language, self._pick)
+    self.found.observe(lambda _: s.choose(self.found.clicked), "clicks")
+    self.cards.observe(lambda _: setattr(s, "looked_at", int(self.cards.clicked)), "clicks")
+    on(self.by, lambda _: s.nearest is not None and self._take_nearest())
+    on(self.word_language, lambda _: s.nearest is not None and self._take_nearest())
+    for trait, show in dict(
+        model=self._show_models,
+        hits=self._show_found,
+        text=self._show_query,
+        reading=self._show_picture,
+        matches=self._show_match,
+        looked_at=self._show_slot,
+        wins=self._show_wins,
+        nearest=self._show_nearest,
+    ).items():
+        s.observe(lambda _, show=show: show(), trait)
+    s.workbench.observe(lambda _: self._show_models(), "names")
 
-def _quietly(self:Slots, act)->None:
+
+def _quietly(self: Slots, act) -> None:
     "Set widgets without their telling the state"
-    was,self._busy = self._busy,True
-    try: act()
-    finally: self._busy = was
+    was, self._busy = self._busy, True
+    try:
+        act()
+    finally:
+        self._busy = was
 
-def _language(self:Slots)->str:
+
+def _language(self: Slots) -> str:
     "The one that a person picked; one that came with a drawn caption is its own alone"
-    return self.language.value if self._picked or self.query.value==self.state.text else ''
-def _pick(self:Slots, language:str)->None: self._picked = bool(language); self._ask()
-def _ask(self:Slots)->None:
-    if self.query.value.strip(): self.state.ask(self.query.value, self._language())
-def _drawn(self:Slots)->None: self._seed += 1; self.state.draw(self._seed)
-def _take_wins(self:Slots, wait:bool=False)->None:
-    self.counting.run(lambda report: self.state.take_wins(self.n.value, report), None, lambda words: setattr(self.state, 'message', words), wait)
-def _take_nearest(self:Slots, wait:bool=False)->None:
-    self.reading_words.run(lambda report: self.state.take_nearest(self.word_language.value, self.by.value), None, lambda words: setattr(self.state, 'message', words), wait)
+    return self.language.value if self._picked or self.query.value == self.state.text else ""
 
-Slots._seed,Slots._picked = 0,False
-for _f in (_wire,_quietly,_language,_pick,_ask,_drawn,_take_wins,_take_nearest): setattr(Slots, _f.__name__, _f)
+
+def _pick(self: Slots, language: str) -> None:
+    self._picked = bool(language)
+    self._ask()
+
+
+def _ask(self: Slots) -> None:
+    if self.query.value.strip():
+        self.state.ask(self.query.value, self._language())
+
+
+def _drawn(self: Slots) -> None:
+    self._seed += 1
+    self.state.draw(self._seed)
+
+
+def _take_wins(self: Slots, wait: bool = False) -> None:
+    self.counting.run(
+        lambda report: self.state.take_wins(self.n.value, report),
+        None,
+        lambda words: setattr(self.state, "message", words),
+        wait,
+    )
+
+
+def _take_nearest(self: Slots, wait: bool = False) -> None:
+    self.reading_words.run(
+        lambda report: self.state.take_nearest(self.word_language.value, self.by.value),
+        None,
+        lambda words: setattr(self.state, "message", words),
+        wait,
+    )
+
+
+Slots._seed, Slots._picked = 0, False
+for _f in (_wire, _quietly, _language, _pick, _ask, _drawn, _take_wins, _take_nearest):
+    setattr(Slots, _f.__name__, _f)
 
 # %% ../../../nbs/762_explore.slots.panel.ipynb #22e0ede1
-def _show_models(self:Slots)->None:
+def _show_models(self: Slots) -> None:
     "Models with slots, and what they read; without one, nothing but the message"
-    s = self.state; self.asking.layout.display = self.about.layout.display = None if s.model else 'none'
-    if not s.model: return
-    languages = s.source.languages; lost = missing_fonts(tuple(languages))
+    s = self.state
+    self.asking.layout.display = self.about.layout.display = None if s.model else "none"
+    if not s.model:
+        return
+    languages = s.source.languages
+    lost = missing_fonts(tuple(languages))
+
     def change():
-        self.model.options = s.names; self.model.value = s.model
-        self.language.options = [('as recognised',''), *((language_name(l),l) for l in languages)]; self.language.value = s.language if s.language in languages else ''
-        self.word_language.options = [(language_name(l),l) for l in languages]; self.word_language.value = s.source.method.backbone.source_language
+        self.model.options = s.names
+        self.model.value = s.model
+        self.language.options = [("as recognised", ""), *((language_name(l), l) for l in languages)]
+        self.language.value = s.language if s.language in languages else ""
+        self.word_language.options = [(language_name(l), l) for l in languages]
+        self.word_language.value = s.source.method.backbone.source_language
+
     self._quietly(change)
     ask = lambda t: lambda: s.ask(t)
-    self.examples.children = [button(t, ask(t), language_name(l), css_class='dl-example') for t,l in EXAMPLES if l in languages]+([prose(f'<span class="dl-soft">No font here draws {", ".join(lost)}.</span>')] if lost else [])
-    for show in (self._show_found, self._show_query, self._show_picture, self._show_match, self._show_wins, self._show_nearest): show()
+    self.examples.children = [
+        button(t, ask(t), language_name(l), css_class="dl-example") for t, l in EXAMPLES if l in languages
+    ] + ([prose(f'<span class="dl-soft">No font here draws {", ".join(lost)}.</span>')] if lost else [])
+    for show in (
+        self._show_found,
+        self._show_query,
+        self._show_picture,
+        self._show_match,
+        self._show_wins,
+        self._show_nearest,
+    ):
+        show()
 
-def _show_query(self:Slots)->None:
+
+def _show_query(self: Slots) -> None:
     def change():
-        if self.query.value!=self.state.text: self.query.value = self.state.text
-        if self.language.value!=self.state.language and self.state.language in dict(self.language.options).values(): self.language.value = self.state.language
-    self._quietly(change); self.query.hint = self.state.understood()
+        if self.query.value != self.state.text:
+            self.query.value = self.state.text
+        if self.language.value != self.state.language and self.state.language in dict(self.language.options).values():
+            self.language.value = self.state.language
 
-def _show_found(self:Slots)->None:
-    s,wb = self.state,self.state.workbench
-    self.found.rtl = bool(s.matches) and direction(s.matches.query.language)=='rtl'
-    self.found.items = [dict(id=i, src=wb.address(i), alt=wb.alt(i), rank=n, score=v) for n,(i,v) in enumerate(s.hits, 1)]; self.found.selected = s.chosen
+    self._quietly(change)
+    self.query.hint = self.state.understood()
 
-for _f in (_show_models,_show_query,_show_found): setattr(Slots, _f.__name__, _f)
+
+def _show_found(self: Slots) -> None:
+    s, wb = self.state, self.state.workbench
+    self.found.rtl = bool(s.matches) and direction(s.matches.query.language) == "rtl"
+    self.found.items = [
+        dict(id=i, src=wb.address(i), alt=wb.alt(i), rank=n, score=v) for n, (i, v) in enumerate(s.hits, 1)
+    ]
+    self.found.selected = s.chosen
+
+
+for _f in (_show_models, _show_query, _show_found):
+    setattr(Slots, _f.__name__, _f)
 
 # %% ../../../nbs/762_explore.slots.panel.ipynb #7522ac3e
-def _show_picture(self:Slots)->None:
+def _show_picture(self: Slots) -> None:
     "Everything that follows the picture; what follows the query comes with it"
-    s,wb,r = self.state,self.state.workbench,self.state.reading
-    self.about.layout.display = None if r and s.model else 'none'
-    if r is None: return
-    own = ''.join(f'<li><span class="dl-soft">{c.language}</span> {tagged(c.text, c.language)}</li>' for c in wb.captions(s.chosen) if c.origin!='mllm' and c.language in s.source.languages)
-    by,kept = s.describer(),r.description in s.source.gallery.descriptions; given = 'Its description'+(f', by {html.escape(by)}' if by else '') if kept else 'It has no description; read instead'
-    there = '' if not s.hits or s.chosen in dict(s.hits) else ' · not among the pictures found'; source = s.source.method.backbone.source_language
-    self.picture.value = (f'<img class="dl-large" src="{f.picture_address(s.picture())}" alt="{html.escape(wb.alt(s.chosen))}"><div class="dl-note">{html.escape(s.chosen)}{there}</div><p><b>{given}</b><br>{tagged(r.description, source)}</p>'
-                          +(f'<details><summary>Its captions, which the description does not know</summary><ul>{own}</ul></details>' if own else ''))
-    self.cosines.show(f.cosines_figure(r, s.mean_cosines(), len(s.source.gallery)) if len(r.names)>1 else f.nothing('There is one view of the description, and nothing to compare it with.'))
+    s, wb, r = self.state, self.state.workbench, self.state.reading
+    self.about.layout.display = None if r and s.model else "none"
+    if r is None:
+        return
+    own = "".join(
+        f'<li><span class="dl-soft">{c.language}</span> {tagged(c.text, c.language)}</li>'
+        for c in wb.captions(s.chosen)
+        if c.origin != "mllm" and c.language in s.source.languages
+    )
+    by, kept = s.describer(), r.description in s.source.gallery.descriptions
+    given = (
+        "Its description" + (f", by {html.escape(by)}" if by else "") if kept else "It has no description; read instead"
+    )
+    there = "" if not s.hits or s.chosen in dict(s.hits) else " · not among the pictures found"
+    source = s.source.method.backbone.source_language
+    self.picture.value = (
+        f'<img class="dl-large" src="{f.picture_address(s.picture())}" alt="{html.escape(wb.alt(s.chosen))}"><div class="dl-note">{html.escape(s.chosen)}{there}</div><p><b>{given}</b><br>{tagged(r.description, source)}</p>'
+        + (
+            f"<details><summary>Its captions, which the description does not know</summary><ul>{own}</ul></details>"
+            if own
+            else ""
+        )
+    )
+    self.cosines.show(
+        f.cosines_figure(r, s.mean_cosines(), len(s.source.gallery))
+        if len(r.names) > 1
+        else f.nothing("There is one view of the description, and nothing to compare it with.")
+    )
     self._show_match()
 
-def _show_match(self:Slots)->None:
+
+def _show_match(self: Slots) -> None:
     "Cards and table as the query has them"
-    s = self.state; self.found.selected = s.chosen; self.query.hint = s.understood()
-    if s.reading is None: return
-    self.cards.items = f.slot_cards(s.reading, s.picture().resize((160,160)), s.workbench.alt(s.chosen), s.matches)
+    s = self.state
+    self.found.selected = s.chosen
+    self.query.hint = s.understood()
+    if s.reading is None:
+        return
+    self.cards.items = f.slot_cards(s.reading, s.picture().resize((160, 160)), s.workbench.alt(s.chosen), s.matches)
     self.scores.value = f.scores_html(s.matches, s.reading) if s.matches else '<p class="dl-note">No query yet.</p>'
     self._show_slot()
 
-def _show_slot(self:Slots)->None:
+
+def _show_slot(self: Slots) -> None:
     "The slot that is shown large"
     s = self.state
-    if s.reading is None: return
-    self.cards.selected = str(s.slot); self.back.disabled = s.best is None or s.slot==s.best
-    told = f.told_map(s.reading, s.slot); self.told_map.value = f'<p class="dl-note" role="status">{html.escape(told[:1].upper()+told[1:])}.</p>'
-    self.map.show(f.map_figure(s.picture(), s.reading, s.slot, s.slot==s.best)); self.words.value = f.words_html(s.reading, s.best, s.source.method.backbone.source_language)
+    if s.reading is None:
+        return
+    self.cards.selected = str(s.slot)
+    self.back.disabled = s.best is None or s.slot == s.best
+    told = f.told_map(s.reading, s.slot)
+    self.told_map.value = f'<p class="dl-note" role="status">{html.escape(told[:1].upper() + told[1:])}.</p>'
+    self.map.show(f.map_figure(s.picture(), s.reading, s.slot, s.slot == s.best))
+    self.words.value = f.words_html(s.reading, s.best, s.source.method.backbone.source_language)
 
-def _show_wins(self:Slots)->None:
-    s = self.state
-    self.wins.show(f.wins_figure(s.wins) if s.wins else None); self.told_wins.value = f'<p class="dl-note" role="status">{f.said_of_wins(s.wins)}</p>' if s.wins else ''
-def _show_nearest(self:Slots)->None:
-    s = self.state
-    self.nearest.value = f'<div style="width:0;min-width:100%">{f.nearest_html(s.nearest, s.reading)}</div>' if s.nearest is not None and s.reading else ''
 
-def snapshot(self:Slots)->str:
+def _show_wins(self: Slots) -> None:
+    s = self.state
+    self.wins.show(f.wins_figure(s.wins) if s.wins else None)
+    self.told_wins.value = f'<p class="dl-note" role="status">{f.said_of_wins(s.wins)}</p>' if s.wins else ""
+
+
+def _show_nearest(self: Slots) -> None:
+    s = self.state
+    self.nearest.value = (
+        f'<div style="width:0;min-width:100%">{f.nearest_html(s.nearest, s.reading)}</div>'
+        if s.nearest is not None and s.reading
+        else ""
+    )
+
+
+def snapshot(self: Slots) -> str:
     "The picture and its slots as they are, without a kernel"
     s = self.state
-    if s.reading is None: return super(Slots, self).snapshot()
-    image = lambda src,alt: f'<img src="{src}" alt="{html.escape(alt)}" style="width:112px;height:112px;object-fit:contain;border-radius:6px;display:block">'
-    said = lambda c: c['label']+(f' · {c["score"]:.3f}' if 'score' in c else '')+(' · fits best' if c.get('marked') else '')
-    cards = ''.join(f'<figure style="margin:0">{image(c["src"], c["alt"])}<figcaption style="font-size:.85em">{said(c)}</figcaption></figure>' for c in self.cards.items)
-    asked = f'<p>{tagged(s.matches.query.text, s.matches.query.language)}</p>' if s.matches else ''
+    if s.reading is None:
+        return super(Slots, self).snapshot()
+    image = lambda src, alt: (
+        f'<img src="{src}" alt="{html.escape(alt)}" style="width:112px;height:112px;object-fit:contain;border-radius:6px;display:block">'
+    )
+    said = lambda c: (
+        c["label"] + (f" · {c['score']:.3f}" if "score" in c else "") + (" · fits best" if c.get("marked") else "")
+    )
+    cards = "".join(
+        f'<figure style="margin:0">{image(c["src"], c["alt"])}<figcaption style="font-size:.85em">{said(c)}</figcaption></figure>'
+        for c in self.cards.items
+    )
+    asked = f"<p>{tagged(s.matches.query.text, s.matches.query.language)}</p>" if s.matches else ""
     return f'<div class="dl">{asked}<div style="display:flex;gap:10px;flex-wrap:wrap">{image(f.picture_address(s.picture()), s.workbench.alt(s.chosen))}{cards}</div><p>{tagged(s.reading.description, "en")}</p><p><em>Live where a kernel runs: <code>make lab</code> or <code>make app</code>.</em></p></div>'
 
-for _f in (_show_picture,_show_match,_show_slot,_show_wins,_show_nearest,snapshot): setattr(Slots, _f.__name__, _f)
+
+for _f in (_show_picture, _show_match, _show_slot, _show_wins, _show_nearest, snapshot):
+    setattr(Slots, _f.__name__, _f)

@@ -7,174 +7,301 @@ __all__ = ['MISSING', 'SlotsState', 'listen', 'ask', 'choose', 'draw', 'take_win
            'describer', 'mean_cosines']
 
 # %% ../../../nbs/760_explore.slots.state.ipynb #d9eb3647
-from collections.abc import Callable,Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-import numpy as np,torch
+import numpy as np
+import torch
 from PIL import Image
-from traitlets import Any,Int,List,Unicode
+from traitlets import Any, Int, List, Unicode
 
-from ...contracts import Caption,LabError
-from ..workbench import Model,State,told
+from ...contracts import Caption, LabError
+from ..workbench import Model, State, told
 from ...search.queries import read_query
-from ...search.slots import content_words,has_slots,match_slots,nearest_to_slots,read_slots,slot_cosines,slot_wins
+from dasd_lab.search.slots import (
+    content_words,
+    has_slots,
+    match_slots,
+    nearest_to_slots,
+    read_slots,
+    slot_cosines,
+    slot_wins,
+)
 
 # %% ../../../nbs/760_explore.slots.state.ipynb #c76a38c4
-MISSING = LabError('no model with slots on this workbench', 'a LECCR run', "Train one: `dasd-lab train leccr.pictograms --out runs/leccr`; then workbench.add('LECCR', load_run('runs/leccr')).")
+MISSING = LabError(
+    "no model with slots on this workbench",
+    "a LECCR run",
+    "Train one: `dasd-lab train leccr.pictograms --out runs/leccr`; then workbench.add('LECCR', load_run('runs/leccr')).",
+)
+
 
 class SlotsState(State):
     "A query, a picture and its slots"
-    model = Unicode()                   # name of the model looked at, '' where none has slots
-    text,language = Unicode(),Unicode() # the query as typed, and its language; '' recognises
-    k = Int(12)                         # pictures shown
-    hits = List()                       # (id, score), best first
-    chosen = Unicode()                  # id of the picture looked at
+
+    model = Unicode()  # name of the model looked at, '' where none has slots
+    text, language = Unicode(), Unicode()  # the query as typed, and its language; '' recognises
+    k = Int(12)  # pictures shown
+    hits = List()  # (id, score), best first
+    chosen = Unicode()  # id of the picture looked at
     reading = Any(None, allow_none=True)  # SlotReading of it
     matches = Any(None, allow_none=True)  # SlotMatches of the query and this picture; None: no query
-    looked_at = Int(-1)                 # the slot that is shown large; −1: the one that the query fits best
-    wins = Any(None, allow_none=True)     # SlotWins of many captions
+    looked_at = Int(-1)  # the slot that is shown large; −1: the one that the query fits best
+    wins = Any(None, allow_none=True)  # SlotWins of many captions
     nearest = Any(None, allow_none=True)  # table of `nearest_to_slots`
 
     def __init__(self, workbench=None, **traits):
         super().__init__(workbench)
         self._mean = {}
-        self.observe(lambda _: self._another_model(), 'model')
-        for name,value in traits.items(): setattr(self, name, value)
-        self.workbench.observe(lambda _: self._offer(), 'names'); self._offer()
+        self.observe(lambda _: self._another_model(), "model")
+        for name, value in traits.items():
+            setattr(self, name, value)
+        self.workbench.observe(lambda _: self._offer(), "names")
+        self._offer()
 
     @property
-    def names(self)->list[str]: return [n for n,m in self.workbench.models.items() if has_slots(m.method)] # models with slots
+    def names(self) -> list[str]:
+        return [n for n, m in self.workbench.models.items() if has_slots(m.method)]  # models with slots
+
     @property
-    def source(self)->Model:
-        if not self.model: raise MISSING
+    def source(self) -> Model:
+        if not self.model:
+            raise MISSING
         return self.workbench.model(self.model)
+
     @property
-    def slot(self)->int:
+    def slot(self) -> int:
         "Which slot is shown large"
         n = len(self.reading.names) if self.reading else 0
-        return self.looked_at if 0<=self.looked_at<n else self.matches.best[0] if self.matches else 0
+        return self.looked_at if 0 <= self.looked_at < n else self.matches.best[0] if self.matches else 0
+
     @property
-    def best(self)->int|None: return self.matches.best[0] if self.matches else None # the slot that the query fits best
+    def best(self) -> int | None:
+        return self.matches.best[0] if self.matches else None  # the slot that the query fits best
 
 # %% ../../../nbs/760_explore.slots.state.ipynb #4e6831ea
-def _offer(self:SlotsState)->None:
+def _offer(self: SlotsState) -> None:
     "Take up a model that came, let one go that went"
-    if self.model not in self.names: self.model = next(iter(self.names), '')
-    if not self.model: self.message = str(MISSING)
+    if self.model not in self.names:
+        self.model = next(iter(self.names), "")
+    if not self.model:
+        self.message = str(MISSING)
 
-def _another_model(self:SlotsState)->None:
-    self.wins = self.nearest = self.reading = self.matches = None; self.hits,self.message = [],''
-    if self.model and self.text.strip(): self.ask(self.text, self.language, self.chosen) # of the same picture
-    elif self.model and self.chosen: self.choose(self.chosen)
 
-def _show(self:SlotsState, text:str, language:str, id:str, **more)->None:
+def _another_model(self: SlotsState) -> None:
+    self.wins = self.nearest = self.reading = self.matches = None
+    self.hits, self.message = [], ""
+    if self.model and self.text.strip():
+        self.ask(self.text, self.language, self.chosen)  # of the same picture
+    elif self.model and self.chosen:
+        self.choose(self.chosen)
+
+
+def _show(self: SlotsState, text: str, language: str, id: str, **more) -> None:
     "Read a picture, compare a query with its slots, and tell of both at once"
-    gallery,new = self.source.gallery,not self.reading or id!=self.chosen
+    gallery, new = self.source.gallery, not self.reading or id != self.chosen
     matches = match_slots(gallery, text, id, language or None) if id and text.strip() else None
     reading = read_slots(gallery, id) if id and new else self.reading
     with self.hold_trait_notifications():
-        for name,value in dict(text=text, language=language, chosen=id, reading=reading, matches=matches, looked_at=-1, nearest=None if new else self.nearest, **more).items(): setattr(self, name, value)
+        for name, value in dict(
+            text=text,
+            language=language,
+            chosen=id,
+            reading=reading,
+            matches=matches,
+            looked_at=-1,
+            nearest=None if new else self.nearest,
+            **more,
+        ).items():
+            setattr(self, name, value)
+
 
 @told
-def listen(self:SlotsState,
-    text:str,       # the query as typed so far
-    language:str='' # ISO 639-1; '' recognises
-)->None:
+def listen(
+    self: SlotsState,
+    text: str,  # the query as typed so far
+    language: str = "",  # ISO 639-1; '' recognises
+) -> None:
     "Compare the query with the slots of the picture that is shown"
     self._show(text, language, self.chosen)
 
-@told
-def ask(self:SlotsState,
-    text:str,        # in any language of the model
-    language:str='', # ISO 639-1; '' recognises
-    picture:str=''   # to look at; '' for the best one found
-)->None:
-    "Search, and look at one of the pictures"
-    gallery = self.source.gallery; found = gallery.search(text, language or None, self.k)
-    self._show(text, language, picture if picture in gallery else found.ids[0], hits=[(h.id,h.score) for h in found])
 
 @told
-def choose(self:SlotsState,
-    id:str # a picture of the workbench
-)->None:
+def ask(
+    self: SlotsState,
+    text: str,  # in any language of the model
+    language: str = "",  # ISO 639-1; '' recognises
+    picture: str = "",  # to look at; '' for the best one found
+) -> None:
+    "Search, and look at one of the pictures"
+    gallery = self.source.gallery
+    found = gallery.search(text, language or None, self.k)
+    self._show(text, language, picture if picture in gallery else found.ids[0], hits=[(h.id, h.score) for h in found])
+
+
+@told
+def choose(
+    self: SlotsState,
+    id: str,  # a picture of the workbench
+) -> None:
     "Look at another picture"
-    if id not in self.source.gallery: raise LabError(f'the picture {id!r}', f'one of {len(self.source.gallery):,}', 'Click one, or check the id.')
+    if id not in self.source.gallery:
+        raise LabError(f"the picture {id!r}", f"one of {len(self.source.gallery):,}", "Click one, or check the id.")
     self._show(self.text, self.language, id)
 
-SlotsState._offer,SlotsState._another_model,SlotsState._show,SlotsState.listen,SlotsState.ask,SlotsState.choose = _offer,_another_model,_show,listen,ask,choose
+
+SlotsState._offer, SlotsState._another_model, SlotsState._show, SlotsState.listen, SlotsState.ask, SlotsState.choose = (
+    _offer,
+    _another_model,
+    _show,
+    listen,
+    ask,
+    choose,
+)
 
 # %% ../../../nbs/760_explore.slots.state.ipynb #6cff7dd7
-def _human(self:SlotsState, id:str, language:str)->list[Caption]:
+def _human(self: SlotsState, id: str, language: str) -> list[Caption]:
     "Captions of people; of any origin but the descriptions' where there are none"
-    return self.workbench.captions(id, language, 'human') or [c for c in self.workbench.captions(id, language) if c.origin!='mllm']
+    return self.workbench.captions(id, language, "human") or [
+        c for c in self.workbench.captions(id, language) if c.origin != "mllm"
+    ]
+
 
 @told
-def draw(self:SlotsState,
-    seed:int=0,                        # which
-    languages:Sequence[str]|None=None  # None: the model's targets
-)->None:
+def draw(
+    self: SlotsState,
+    seed: int = 0,  # which
+    languages: Sequence[str] | None = None,  # None: the model's targets
+) -> None:
     "A query from the corpus, and its own picture"
-    ids,rng = self.source.gallery.ids,np.random.default_rng(seed); languages = list(languages or self.source.method.languages)
-    found = next((c for i in rng.permutation(len(ids))[:400] for l in rng.permutation(languages).tolist() for c in self._human(ids[i], l)[:1]), None)
-    if found is None: raise LabError(f'pictures without captions in {", ".join(languages)}', 'a corpus, or captions in the gallery', 'Type a query instead.')
+    ids, rng = self.source.gallery.ids, np.random.default_rng(seed)
+    languages = list(languages or self.source.method.languages)
+    found = next(
+        (
+            c
+            for i in rng.permutation(len(ids))[:400]
+            for l in rng.permutation(languages).tolist()
+            for c in self._human(ids[i], l)[:1]
+        ),
+        None,
+    )
+    if found is None:
+        raise LabError(
+            f"pictures without captions in {', '.join(languages)}",
+            "a corpus, or captions in the gallery",
+            "Type a query instead.",
+        )
     self.ask(found.text, found.language, found.visual_id)
 
+
 @told
-def take_wins(self:SlotsState,
-    n:int=200,                 # pictures
-    report:Callable|None=None, # called with the share done and a word
-    seed:int=0                 # which
-)->None:
+def take_wins(
+    self: SlotsState,
+    n: int = 200,  # pictures
+    report: Callable | None = None,  # called with the share done and a word
+    seed: int = 0,  # which
+) -> None:
     "Which slot the captions of many pictures fit best, in every language"
-    gallery,languages,parts = self.source.gallery,self.source.languages,[]
+    gallery, languages, parts = self.source.gallery, self.source.languages, []
     some = [gallery.ids[i] for i in np.sort(np.random.default_rng(seed).permutation(len(gallery))[:n])]
-    for i,l in enumerate(languages):
-        if report: report(i/len(languages), f'captions in {l}')
-        if captions := [c for id in some for c in self._human(id, l)[:1]]: parts.append(slot_wins(gallery, captions))
-    if not parts: raise LabError('pictures without captions', 'a corpus, or captions in the gallery', 'Give a corpus, or add captions with the pictures.')
-    self.wins = replace(parts[0], captions=sum((p.captions for p in parts), ()), winners=torch.cat([p.winners for p in parts]), lead=torch.cat([p.lead for p in parts]))
+    for i, l in enumerate(languages):
+        if report:
+            report(i / len(languages), f"captions in {l}")
+        if captions := [c for id in some for c in self._human(id, l)[:1]]:
+            parts.append(slot_wins(gallery, captions))
+    if not parts:
+        raise LabError(
+            "pictures without captions",
+            "a corpus, or captions in the gallery",
+            "Give a corpus, or add captions with the pictures.",
+        )
+    self.wins = replace(
+        parts[0],
+        captions=sum((p.captions for p in parts), ()),
+        winners=torch.cat([p.winners for p in parts]),
+        lead=torch.cat([p.lead for p in parts]),
+    )
+
 
 @told
-def take_nearest(self:SlotsState,
-    language:str='',        # ISO 639-1; '' is the query's, or else the source language
-    by:str='similarity',    # or 'more', see `nearest_to_slots`
-    k:int=6                 # words a slot
-)->None:
+def take_nearest(
+    self: SlotsState,
+    language: str = "",  # ISO 639-1; '' is the query's, or else the source language
+    by: str = "similarity",  # or 'more', see `nearest_to_slots`
+    k: int = 6,  # words a slot
+) -> None:
     "The words of the corpus that are nearest to each slot"
-    if not self.chosen: raise LabError('no picture chosen', 'a picture', 'Search first, or draw a caption from the corpus.')
-    language = language or (self.matches.query.language if self.matches else self.source.method.backbone.source_language)
+    if not self.chosen:
+        raise LabError("no picture chosen", "a picture", "Search first, or draw a caption from the corpus.")
+    language = language or (
+        self.matches.query.language if self.matches else self.source.method.backbone.source_language
+    )
     words = content_words([c for i in self.source.gallery.ids[:1000] for c in self._human(i, language)], language)
-    if not words: raise LabError(f'no captions in {language!r}', 'words to choose from', 'Choose another language, or give a corpus.')
-    self.nearest = nearest_to_slots(self.source.gallery, self.chosen, [Caption(w, language, '') for w in words], k, by)
+    if not words:
+        raise LabError(
+            f"no captions in {language!r}", "words to choose from", "Choose another language, or give a corpus."
+        )
+    self.nearest = nearest_to_slots(self.source.gallery, self.chosen, [Caption(w, language, "") for w in words], k, by)
 
-SlotsState._human,SlotsState.draw,SlotsState.take_wins,SlotsState.take_nearest = _human,draw,take_wins,take_nearest
+
+SlotsState._human, SlotsState.draw, SlotsState.take_wins, SlotsState.take_nearest = (
+    _human,
+    draw,
+    take_wins,
+    take_nearest,
+)
 
 # %% ../../../nbs/760_explore.slots.state.ipynb #b879e4f8
-def picture(self:SlotsState,
-    size:int=256 # pixels a side, of a picture that the corpus can paint
-)->Image.Image:
+def picture(
+    self: SlotsState,
+    size: int = 256,  # pixels a side, of a picture that the corpus can paint
+) -> Image.Image:
     "The chosen picture, as people see it"
     wb = self.workbench
     return wb.corpus.picture(self.chosen, size) if wb.splits else wb.picture(self.chosen)
 
-def understood(self:SlotsState)->str:
+
+def understood(self: SlotsState) -> str:
     "How the query was read, a line for under the box"
     from dasd_lab.explore.theme import language_name
-    if not self.text.strip() or not self.model: return ''
-    try: q = read_query(self.text, self.source.method, self.language or None)
-    except LabError as e: return str(e)
-    return language_name(q.language)+(f', recognised ({q.confidence:.0%})' if q.recognised and q.confidence else ', no words to recognise' if q.recognised else ', as chosen')
 
-def describer(self:SlotsState)->str:
+    if not self.text.strip() or not self.model:
+        return ""
+    try:
+        q = read_query(self.text, self.source.method, self.language or None)
+    except LabError as e:
+        return str(e)
+    return language_name(q.language) + (
+        f", recognised ({q.confidence:.0%})"
+        if q.recognised and q.confidence
+        else ", no words to recognise"
+        if q.recognised
+        else ", as chosen"
+    )
+
+
+def describer(self: SlotsState) -> str:
     "Who described the chosen picture; '' where nobody says"
-    wb = self.workbench; split = next((s for s in wb.splits if self.chosen in wb.corpus.visuals(s)._index), None)
-    return wb.corpus.captioner(split).get('captioner', '') if split else ''
+    wb = self.workbench
+    split = next((s for s in wb.splits if self.chosen in wb.corpus.visuals(s)._index), None)
+    return wb.corpus.captioner(split).get("captioner", "") if split else ""
 
-def mean_cosines(self:SlotsState)->torch.Tensor|None: # [S, S]; None where pictures have views that differ in number
+
+def mean_cosines(
+    self: SlotsState,
+) -> torch.Tensor | None:  # [S, S]; None where pictures have views that differ in number
     "Cosines between slots, mean over all pictures"
     if self.model not in self._mean:
-        try: self._mean[self.model] = slot_cosines(self.source.gallery)
-        except LabError: self._mean[self.model] = None
+        try:
+            self._mean[self.model] = slot_cosines(self.source.gallery)
+        except LabError:
+            self._mean[self.model] = None
     return self._mean[self.model]
 
-SlotsState.picture,SlotsState.understood,SlotsState.describer,SlotsState.mean_cosines = picture,understood,describer,mean_cosines
+
+SlotsState.picture, SlotsState.understood, SlotsState.describer, SlotsState.mean_cosines = (
+    picture,
+    understood,
+    describer,
+    mean_cosines,
+)

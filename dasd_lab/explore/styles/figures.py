@@ -7,187 +7,371 @@ __all__ = ['GREY', 'SVG_MOST', 'MEASURES', 'looks', 'hover_text', 'points_trace'
            'chip', 'legend_html', 'maps_figure', 'agreement_figure', 'clusters_html']
 
 # %% ../../../nbs/731_explore.styles.figures.ipynb #02d7fe42
-import html,textwrap
+import html
+import textwrap
 from collections.abc import Sequence
 
-import numpy as np,pandas as pd
+import numpy as np
+import pandas as pd
 import plotly.graph_objects as go
 
-from ...contracts import Caption,LabError
-from .state import NAMES,OTHER,REDUCER_NAMES,UNCLUSTERED,Colouring,Found,StylesState
-from ..theme import COLOURS,FAINT,INK,SEQUENTIAL,SYMBOLS,figure,language_name,tagged
+from ...contracts import Caption, LabError
+from .state import NAMES, OTHER, REDUCER_NAMES, UNCLUSTERED, Colouring, Found, StylesState
+from ..theme import COLOURS, FAINT, INK, SEQUENTIAL, SYMBOLS, figure, language_name, tagged
 
 # %% ../../../nbs/731_explore.styles.figures.ipynb #012e2a31
-GREY = '#9aa0a6'
-_GREY_KINDS = (OTHER,UNCLUSTERED,'does not')
+GREY = "#9aa0a6"
+_GREY_KINDS = (OTHER, UNCLUSTERED, "does not")
+
 
 def looks(
-    colouring:Colouring # of kinds
-)->dict[str,tuple[str,str]]: # kind → colour, plotly symbol
+    colouring: Colouring,  # of kinds
+) -> dict[str, tuple[str, str]]:  # kind → colour, plotly symbol
     "A colour and a shape for each kind"
     own = [k for k in colouring.kinds if k not in _GREY_KINDS]
-    palette = COLOURS if len(own)>11 else tuple(c for c in COLOURS if c!='#bbbbbb')
-    found = {k:(palette[i%len(palette)],SYMBOLS[i%len(SYMBOLS)]) for i,k in enumerate(own)}
-    return {k:found.get(k, (GREY,'circle-open')) for k in colouring.kinds}
+    palette = COLOURS if len(own) > 11 else tuple(c for c in COLOURS if c != "#bbbbbb")
+    found = {k: (palette[i % len(palette)], SYMBOLS[i % len(SYMBOLS)]) for i, k in enumerate(own)}
+    return {k: found.get(k, (GREY, "circle-open")) for k in colouring.kinds}
 
 # %% ../../../nbs/731_explore.styles.figures.ipynb #f54a4eea
 def hover_text(
-    caption:Caption # any
-)->str:             # plotly's small HTML
+    caption: Caption,  # any
+) -> str:  # plotly's small HTML
     "A caption, its language and style, for the pointer"
-    lines = textwrap.wrap(caption.text, 46) if ' ' in caption.text else [caption.text[i:i+28] for i in range(0, len(caption.text), 28)]
-    lines = lines[:4]+['…'] if len(lines)>5 else lines
-    told = '<br>'.join(f'\u2068{html.escape(l, quote=False)}\u2069' for l in lines)
-    return f'{told}<br><i>{html.escape(" · ".join(filter(None, (language_name(caption.language).split(" · ")[0],caption.style.replace("_", " ")))), quote=False)}</i>'
+    lines = (
+        textwrap.wrap(caption.text, 46)
+        if " " in caption.text
+        else [caption.text[i : i + 28] for i in range(0, len(caption.text), 28)]
+    )
+    lines = lines[:4] + ["…"] if len(lines) > 5 else lines
+    told = "<br>".join(f"\u2068{html.escape(l, quote=False)}\u2069" for l in lines)
+    return f"{told}<br><i>{html.escape(' · '.join(filter(None, (language_name(caption.language).split(' · ')[0], caption.style.replace('_', ' ')))), quote=False)}</i>"
 
 # %% ../../../nbs/731_explore.styles.figures.ipynb #d1330793
-SVG_MOST = 1000 # points; more are drawn by WebGL
+SVG_MOST = 1000  # points; more are drawn by WebGL
+
 
 def points_trace(
-    points:np.ndarray,     # [n, 2]
-    colouring:Colouring,   # a value a caption
-    text:Sequence[str]|None=None, # n, from `hover_text`
-    selection:Sequence[int]=(),   # indices drawn strongly; none: all
-    bar:bool=True          # show the scale of numbers
-)->go.Scatter|go.Scattergl:
+    points: np.ndarray,  # [n, 2]
+    colouring: Colouring,  # a value a caption
+    text: Sequence[str] | None = None,  # n, from `hover_text`
+    selection: Sequence[int] = (),  # indices drawn strongly; none: all
+    bar: bool = True,  # show the scale of numbers
+) -> go.Scatter | go.Scattergl:
     "All captions as points"
-    n,kind = len(points),looks(colouring)
-    marker = dict(size=9 if n<=400 else 6 if n<=3000 else 4, opacity=.85)
-    if colouring.kinds: marker |= dict(color=[kind[v][0] for v in colouring.values], symbol=[kind[v][1] for v in colouring.values], showscale=False)
-    else: marker |= dict(color=np.asarray(colouring.values, float), colorscale=SEQUENTIAL, symbol='circle', showscale=bar, colorbar=dict(title=dict(text=colouring.title, side='right'), thickness=10, outlinewidth=0))
-    of = go.Scattergl if n>SVG_MOST else go.Scatter
-    return of(x=points[:,0], y=points[:,1], mode='markers', marker=marker, text=text, hovertemplate='%{text}<extra></extra>' if text is not None else None, hoverinfo=None if text is not None else 'none',
-              selectedpoints=list(selection) if len(selection) else None, selected_marker_opacity=1, unselected_marker_opacity=.12, showlegend=False)
+    n, kind = len(points), looks(colouring)
+    marker = dict(size=9 if n <= 400 else 6 if n <= 3000 else 4, opacity=0.85)
+    if colouring.kinds:
+        marker |= dict(
+            color=[kind[v][0] for v in colouring.values], symbol=[kind[v][1] for v in colouring.values], showscale=False
+        )
+    else:
+        marker |= dict(
+            color=np.asarray(colouring.values, float),
+            colorscale=SEQUENTIAL,
+            symbol="circle",
+            showscale=bar,
+            colorbar=dict(title=dict(text=colouring.title, side="right"), thickness=10, outlinewidth=0),
+        )
+    of = go.Scattergl if n > SVG_MOST else go.Scatter
+    return of(
+        x=points[:, 0],
+        y=points[:, 1],
+        mode="markers",
+        marker=marker,
+        text=text,
+        hovertemplate="%{text}<extra></extra>" if text is not None else None,
+        hoverinfo=None if text is not None else "none",
+        selectedpoints=list(selection) if len(selection) else None,
+        selected_marker_opacity=1,
+        unselected_marker_opacity=0.12,
+        showlegend=False,
+    )
+
 
 def ring_trace(
-    points:np.ndarray, # [n, 2]
-    focus:int=-1       # the caption; −1: none
-)->go.Scatter|go.Scattergl:
+    points: np.ndarray,  # [n, 2]
+    focus: int = -1,  # the caption; −1: none
+) -> go.Scatter | go.Scattergl:
     "A ring around one caption"
-    at = points[focus:focus+1] if 0<=focus<len(points) else points[:0]
-    of = go.Scattergl if len(points)>SVG_MOST else go.Scatter
-    return of(x=at[:,0], y=at[:,1], mode='markers', marker=dict(symbol='circle-open', size=20, color=INK, line_width=3), hoverinfo='skip', showlegend=False)
+    at = points[focus : focus + 1] if 0 <= focus < len(points) else points[:0]
+    of = go.Scattergl if len(points) > SVG_MOST else go.Scatter
+    return of(
+        x=at[:, 0],
+        y=at[:, 1],
+        mode="markers",
+        marker=dict(symbol="circle-open", size=20, color=INK, line_width=3),
+        hoverinfo="skip",
+        showlegend=False,
+    )
 
-def _blank_axes(name:str)->dict:
+
+def _blank_axes(name: str) -> dict:
     plain = dict(showticklabels=False, showgrid=False, zeroline=False, showline=True, mirror=True, linecolor=FAINT)
-    title = lambda i: dict(title=dict(text=f'{name} {i} (no unit)', font_size=12))
-    return dict(xaxis=plain|title(1), yaxis=plain|title(2)|dict(scaleanchor='x'))
+    title = lambda i: dict(title=dict(text=f"{name} {i} (no unit)", font_size=12))
+    return dict(xaxis=plain | title(1), yaxis=plain | title(2) | dict(scaleanchor="x"))
 
 # %% ../../../nbs/731_explore.styles.figures.ipynb #c1275dac
 def map_figure(
-    state:StylesState, # with something found
-    feature:str,       # which of its maps
-    height:int=400     # pixels
-)->go.Figure:
+    state: StylesState,  # with something found
+    feature: str,  # which of its maps
+    height: int = 400,  # pixels
+) -> go.Figure:
     "One map, to be lassoed; its legend is `legend_html`"
-    found,points = state.found,state.found.maps[feature].points
-    made = figure(points_trace(points, state.colouring(feature), [hover_text(c) for c in found.captions], state.selection), ring_trace(points, state.focus),
-                  title=NAMES[feature], height=height, dragmode='lasso', hovermode='closest', showlegend=False, margin=dict(l=30, r=6, t=62, b=30), modebar=dict(remove=['toImage','zoomIn2d','zoomOut2d','autoScale2d','sendChartToCloud'], bgcolor='rgba(0,0,0,0)'), **_blank_axes(REDUCER_NAMES[found.settings.reducer]))
-    made.update_layout(title=dict(y=1, yref='paper', yanchor='bottom', pad=dict(l=8, b=6))) # below the tools
-    return made.update_layout(uirevision=found.maps[feature].features+found.settings.reducer)
+    found, points = state.found, state.found.maps[feature].points
+    made = figure(
+        points_trace(points, state.colouring(feature), [hover_text(c) for c in found.captions], state.selection),
+        ring_trace(points, state.focus),
+        title=NAMES[feature],
+        height=height,
+        dragmode="lasso",
+        hovermode="closest",
+        showlegend=False,
+        margin=dict(l=30, r=6, t=62, b=30),
+        modebar=dict(
+            remove=["toImage", "zoomIn2d", "zoomOut2d", "autoScale2d", "sendChartToCloud"], bgcolor="rgba(0,0,0,0)"
+        ),
+        **_blank_axes(REDUCER_NAMES[found.settings.reducer]),
+    )
+    made.update_layout(title=dict(y=1, yref="paper", yanchor="bottom", pad=dict(l=8, b=6)))  # below the tools
+    return made.update_layout(uirevision=found.maps[feature].features + found.settings.reducer)
 
 # %% ../../../nbs/731_explore.styles.figures.ipynb #be5c7b2f
 def repaint(
-    shown:go.Figure,   # from `map_figure`, of the same map
-    state:StylesState, # with something found
-    feature:str        # which of its maps
-)->None:
+    shown: go.Figure,  # from `map_figure`, of the same map
+    state: StylesState,  # with something found
+    feature: str,  # which of its maps
+) -> None:
     "Colours and selection of a map that is shown"
     points = state.found.maps[feature].points
     fresh = points_trace(points, state.colouring(feature), None, state.selection)
-    with shown.batch_update(): shown.data[0].marker,shown.data[0].selectedpoints = fresh.marker,fresh.selectedpoints
+    with shown.batch_update():
+        shown.data[0].marker, shown.data[0].selectedpoints = fresh.marker, fresh.selectedpoints
+
 
 def ring(
-    shown:go.Figure,   # from `map_figure`, of the same map
-    state:StylesState, # with something found
-    feature:str,       # which of its maps
-    drawn:bool=True    # False: take the ring away
-)->None:
+    shown: go.Figure,  # from `map_figure`, of the same map
+    state: StylesState,  # with something found
+    feature: str,  # which of its maps
+    drawn: bool = True,  # False: take the ring away
+) -> None:
     "The ring alone, which follows the pointer"
     fresh = ring_trace(state.found.maps[feature].points, state.focus if drawn else -1)
-    if (fresh.x.tolist(),fresh.y.tolist())!=tuple(list(v) if v is not None else [] for v in (shown.data[1].x,shown.data[1].y)):
-        with shown.batch_update(): shown.data[1].x,shown.data[1].y = fresh.x,fresh.y
+    if (fresh.x.tolist(), fresh.y.tolist()) != tuple(
+        list(v) if v is not None else [] for v in (shown.data[1].x, shown.data[1].y)
+    ):
+        with shown.batch_update():
+            shown.data[1].x, shown.data[1].y = fresh.x, fresh.y
 
 # %% ../../../nbs/731_explore.styles.figures.ipynb #d25efab0
-_SHAPES = {'square':'2,2 10,2 10,10 2,10', 'diamond':'6,1 11,6 6,11 1,6', 'cross':'4,1 8,1 8,4 11,4 11,8 8,8 8,11 4,11 4,8 1,8 1,4 4,4', 'triangle-up':'6,1 11,10 1,10',
-    'star':'6,1 7.5,4.6 11,4.8 8.2,7.2 9.2,11 6,8.8 2.8,11 3.8,7.2 1,4.8 4.5,4.6', 'x':'3,1 6,4 9,1 11,3 8,6 11,9 9,11 6,8 3,11 1,9 4,6 1,3', 'triangle-down':'1,2 11,2 6,11',
-    'hexagon':'6,1 10.5,3.5 10.5,8.5 6,11 1.5,8.5 1.5,3.5', 'pentagon':'6,1 11,5 9,11 3,11 1,5', 'bowtie':'1,2 6,5 11,2 11,10 6,7 1,10', 'hourglass':'2,1 10,1 7,6 10,11 2,11 5,6'}
+_SHAPES = {
+    "square": "2,2 10,2 10,10 2,10",
+    "diamond": "6,1 11,6 6,11 1,6",
+    "cross": "4,1 8,1 8,4 11,4 11,8 8,8 8,11 4,11 4,8 1,8 1,4 4,4",
+    "triangle-up": "6,1 11,10 1,10",
+    "star": "6,1 7.5,4.6 11,4.8 8.2,7.2 9.2,11 6,8.8 2.8,11 3.8,7.2 1,4.8 4.5,4.6",
+    "x": "3,1 6,4 9,1 11,3 8,6 11,9 9,11 6,8 3,11 1,9 4,6 1,3",
+    "triangle-down": "1,2 11,2 6,11",
+    "hexagon": "6,1 10.5,3.5 10.5,8.5 6,11 1.5,8.5 1.5,3.5",
+    "pentagon": "6,1 11,5 9,11 3,11 1,5",
+    "bowtie": "1,2 6,5 11,2 11,10 6,7 1,10",
+    "hourglass": "2,1 10,1 7,6 10,11 2,11 5,6",
+}
+
 
 def chip(
-    colour:str, # of the kind
-    symbol:str  # plotly's name
-)->str:         # SVG
+    colour: str,  # of the kind
+    symbol: str,  # plotly's name
+) -> str:  # SVG
     "A kind's mark, as the map draws it"
-    inside = f'<polygon points="{_SHAPES[symbol]}" fill="{colour}"/>' if symbol in _SHAPES else f'<circle cx="6" cy="6" r="{4 if "open" in symbol else 5}" fill="{"none" if "open" in symbol else colour}" stroke="{colour}" stroke-width="{2 if "open" in symbol else 0}"/>'
-    return f'<svg viewBox="0 0 12 12" width="12" height="12" aria-hidden="true" style="vertical-align:-1px">{inside}</svg>'
+    inside = (
+        f'<polygon points="{_SHAPES[symbol]}" fill="{colour}"/>'
+        if symbol in _SHAPES
+        else f'<circle cx="6" cy="6" r="{4 if "open" in symbol else 5}" fill="{"none" if "open" in symbol else colour}" stroke="{colour}" stroke-width="{2 if "open" in symbol else 0}"/>'
+    )
+    return (
+        f'<svg viewBox="0 0 12 12" width="12" height="12" aria-hidden="true" style="vertical-align:-1px">{inside}</svg>'
+    )
+
 
 def legend_html(
-    colouring:Colouring # of either map
-)->str:
+    colouring: Colouring,  # of either map
+) -> str:
     "Kinds with their marks and counts; for numbers, what they are"
-    if not colouring.kinds: return f'<div class="dl-legend"><span>{html.escape(colouring.title)}: {min(colouring.values):,} to {max(colouring.values):,}</span></div>'
+    if not colouring.kinds:
+        return f'<div class="dl-legend"><span>{html.escape(colouring.title)}: {min(colouring.values):,} to {max(colouring.values):,}</span></div>'
     count = pd.Series(colouring.values).value_counts()
-    name = lambda k: language_name(k) if colouring.title=='language' else k.replace('_', ' ')
-    kinds = ''.join(f'<span class="dl-kind">{chip(*looks(colouring)[k])} <bdi>{html.escape(name(k))}</bdi> <span class="dl-soft">{count.get(k, 0):,}</span></span>' for k in colouring.kinds)
+    name = lambda k: language_name(k) if colouring.title == "language" else k.replace("_", " ")
+    kinds = "".join(
+        f'<span class="dl-kind">{chip(*looks(colouring)[k])} <bdi>{html.escape(name(k))}</bdi> <span class="dl-soft">{count.get(k, 0):,}</span></span>'
+        for k in colouring.kinds
+    )
     return f'<div class="dl-legend"><b>{html.escape(colouring.title)}</b> {kinds}</div>'
 
 # %% ../../../nbs/731_explore.styles.figures.ipynb #5a6e9329
 def maps_figure(
-    state:StylesState, # with something found
-    title:str='',      # what is to be seen
-    height:int=420     # pixels
-)->go.Figure:
+    state: StylesState,  # with something found
+    title: str = "",  # what is to be seen
+    height: int = 420,  # pixels
+) -> go.Figure:
     "All maps beside one another on equal design"
-    found,features = state.found,list(state.found.maps); made = figure(title=title, height=height, showlegend=True)
-    width = 1/len(features)
-    for i,f in enumerate(features):
-        axis = str(i+1) if i else ''; c = state.colouring(f)
-        for trace in (points_trace(found.maps[f].points, c, [hover_text(o) for o in found.captions], state.selection, bar=i==len(features)-1), ring_trace(found.maps[f].points, state.focus)):
-            made.add_trace(trace.update(xaxis='x'+axis, yaxis='y'+axis))
-        frame = _blank_axes(REDUCER_NAMES[found.settings.reducer]); gap = .02*(len(features)>1)
-        made.update_layout({f'xaxis{axis}':frame['xaxis']|dict(domain=[i*width+gap*(i>0), (i+1)*width-gap*(i<len(features)-1)], anchor='y'+axis), f'yaxis{axis}':frame['yaxis']|dict(scaleanchor='x'+axis, anchor='x'+axis)})
-        made.add_annotation(text=NAMES[f], x=(i+.5)*width, y=1, xref='paper', yref='paper', yanchor='bottom', showarrow=False, font_size=14)
-        if i==0 or found.clusters and state.colour=='cluster' and len(c.kinds)>len(state.colouring(features[0]).kinds):
+    found, features = state.found, list(state.found.maps)
+    made = figure(title=title, height=height, showlegend=True)
+    width = 1 / len(features)
+    for i, f in enumerate(features):
+        axis = str(i + 1) if i else ""
+        c = state.colouring(f)
+        for trace in (
+            points_trace(
+                found.maps[f].points,
+                c,
+                [hover_text(o) for o in found.captions],
+                state.selection,
+                bar=i == len(features) - 1,
+            ),
+            ring_trace(found.maps[f].points, state.focus),
+        ):
+            made.add_trace(trace.update(xaxis="x" + axis, yaxis="y" + axis))
+        frame = _blank_axes(REDUCER_NAMES[found.settings.reducer])
+        gap = 0.02 * (len(features) > 1)
+        made.update_layout(
+            {
+                f"xaxis{axis}": frame["xaxis"]
+                | dict(
+                    domain=[i * width + gap * (i > 0), (i + 1) * width - gap * (i < len(features) - 1)],
+                    anchor="y" + axis,
+                ),
+                f"yaxis{axis}": frame["yaxis"] | dict(scaleanchor="x" + axis, anchor="x" + axis),
+            }
+        )
+        made.add_annotation(
+            text=NAMES[f],
+            x=(i + 0.5) * width,
+            y=1,
+            xref="paper",
+            yref="paper",
+            yanchor="bottom",
+            showarrow=False,
+            font_size=14,
+        )
+        if (
+            i == 0
+            or found.clusters
+            and state.colour == "cluster"
+            and len(c.kinds) > len(state.colouring(features[0]).kinds)
+        ):
             known = {t.name for t in made.data if t.name}
-            for k,(colour,symbol) in looks(c).items():
-                if k not in known: made.add_trace(go.Scatter(x=[None], y=[None], mode='markers', name=language_name(k) if state.colour=='language' else k.replace('_', ' '), marker=dict(color=colour, symbol=symbol, size=10)))
-    return made.update_layout(legend=dict(orientation='h', yanchor='top', y=-.1, xanchor='left', x=0), margin=dict(l=40, r=10, t=74 if title else 40, b=40))
+            for k, (colour, symbol) in looks(c).items():
+                if k not in known:
+                    made.add_trace(
+                        go.Scatter(
+                            x=[None],
+                            y=[None],
+                            mode="markers",
+                            name=language_name(k) if state.colour == "language" else k.replace("_", " "),
+                            marker=dict(color=colour, symbol=symbol, size=10),
+                        )
+                    )
+    return made.update_layout(
+        legend=dict(orientation="h", yanchor="top", y=-0.1, xanchor="left", x=0),
+        margin=dict(l=40, r=10, t=74 if title else 40, b=40),
+    )
 
 # %% ../../../nbs/731_explore.styles.figures.ipynb #f0c1366e
-MEASURES = dict(nmi='normalised mutual information (NMI)', ari='adjusted Rand index (ARI)')
+MEASURES = dict(nmi="normalised mutual information (NMI)", ari="adjusted Rand index (ARI)")
+
 
 def agreement_figure(
-    table:pd.DataFrame, # from `agreement_table`
-    measure:str='nmi',  # nmi | ari
-    height:int=340      # pixels
-)->go.Figure:
+    table: pd.DataFrame,  # from `agreement_table`
+    measure: str = "nmi",  # nmi | ari
+    height: int = 340,  # pixels
+) -> go.Figure:
     "Agreement of clusters with known labels, beside chance"
-    if measure not in MEASURES: raise LabError(f'the measure {measure!r}', f'one of {list(MEASURES)}', 'Choose one of them.')
-    made = figure(title='How far do clusters agree with what is known?', y=f'{measure.upper()} (1: the same)', height=height, scattermode='group', barmode='group', bargap=.3, scattergap=.3, yaxis_range=[min(-.02, table[measure].min()*1.1) if len(table) else 0, 1])
-    for i,(f,t) in enumerate(table.groupby('feature', sort=False)):
-        tip = [f'{NAMES.get(f, f)}, {l}: {v:.3f}<br>by chance {c:.3f}, 95 of 100 shuffles below {h:.3f}' for l,v,c,h in zip(t.label, t[measure], t[f'{measure}_chance'], t[f'{measure}_high'])]
-        made.add_bar(x=t.label, y=t[measure], name=NAMES.get(f, f), marker_color=COLOURS[i], offsetgroup=f, hovertext=tip, hoverinfo='text', text=[f'{v:.2f}' for v in t[measure]], textposition='outside', cliponaxis=False)
-        made.add_scatter(x=t.label, y=t[f'{measure}_chance'], mode='markers', offsetgroup=f, hoverinfo='skip', name='by chance (shuffled labels)', showlegend=i==0, marker=dict(symbol='line-ew', size=34, line=dict(width=3, color=COLOURS[11])))
-    return made.update_layout(legend=dict(y=-.14, yanchor='top', x=0, xanchor='left'), margin_b=90)
+    if measure not in MEASURES:
+        raise LabError(f"the measure {measure!r}", f"one of {list(MEASURES)}", "Choose one of them.")
+    made = figure(
+        title="How far do clusters agree with what is known?",
+        y=f"{measure.upper()} (1: the same)",
+        height=height,
+        scattermode="group",
+        barmode="group",
+        bargap=0.3,
+        scattergap=0.3,
+        yaxis_range=[min(-0.02, table[measure].min() * 1.1) if len(table) else 0, 1],
+    )
+    for i, (f, t) in enumerate(table.groupby("feature", sort=False)):
+        tip = [
+            f"{NAMES.get(f, f)}, {l}: {v:.3f}<br>by chance {c:.3f}, 95 of 100 shuffles below {h:.3f}"
+            for l, v, c, h in zip(t.label, t[measure], t[f"{measure}_chance"], t[f"{measure}_high"])
+        ]
+        made.add_bar(
+            x=t.label,
+            y=t[measure],
+            name=NAMES.get(f, f),
+            marker_color=COLOURS[i],
+            offsetgroup=f,
+            hovertext=tip,
+            hoverinfo="text",
+            text=[f"{v:.2f}" for v in t[measure]],
+            textposition="outside",
+            cliponaxis=False,
+        )
+        made.add_scatter(
+            x=t.label,
+            y=t[f"{measure}_chance"],
+            mode="markers",
+            offsetgroup=f,
+            hoverinfo="skip",
+            name="by chance (shuffled labels)",
+            showlegend=i == 0,
+            marker=dict(symbol="line-ew", size=34, line=dict(width=3, color=COLOURS[11])),
+        )
+    return made.update_layout(legend=dict(y=-0.14, yanchor="top", x=0, xanchor="left"), margin_b=90)
 
 # %% ../../../nbs/731_explore.styles.figures.ipynb #f44f1390
 def clusters_html(
-    state:StylesState, # with something found
-    feature:str,       # whose clusters
-    pictures:bool=True # show the typical captions' pictures
-)->str:
+    state: StylesState,  # with something found
+    feature: str,  # whose clusters
+    pictures: bool = True,  # show the typical captions' pictures
+) -> str:
     "A table of the clusters of one feature"
-    found,bench = state.found,state.workbench; n = len(found.captions)
-    c = found.clusters[feature]; kinds = sorted({f'{i+1}' if i>=0 else UNCLUSTERED for i in c}, key=lambda v: int(v) if v!=UNCLUSTERED else 10**9)
-    look = looks(Colouring('cluster', np.array([]), tuple(kinds)))
+    found, bench = state.found, state.workbench
+    n = len(found.captions)
+    c = found.clusters[feature]
+    kinds = sorted(
+        {f"{i + 1}" if i >= 0 else UNCLUSTERED for i in c}, key=lambda v: int(v) if v != UNCLUSTERED else 10**9
+    )
+    look = looks(Colouring("cluster", np.array([]), tuple(kinds)))
+
     def member(i, english):
-        caption = found.captions[i]; alt = html.escape(bench.alt(caption.visual_id))
-        image = f'<img src="{bench.address(caption.visual_id)}" alt="{alt}" title="{alt}" width="44" height="44"> ' if pictures else ''
-        said = f' <span class="dl-soft" lang="en">{html.escape(english)}</span>' if english and caption.language!='en' else ''
+        caption = found.captions[i]
+        alt = html.escape(bench.alt(caption.visual_id))
+        image = (
+            f'<img src="{bench.address(caption.visual_id)}" alt="{alt}" title="{alt}" width="44" height="44"> '
+            if pictures
+            else ""
+        )
+        said = (
+            f' <span class="dl-soft" lang="en">{html.escape(english)}</span>'
+            if english and caption.language != "en"
+            else ""
+        )
         return f'<div class="dl-typical">{image}<span>{tagged(caption.text, caption.language)}<br>{said}</span></div>'
-    rows = [(f'<td class="dl-text">{chip(*look[str(r.cluster+1)])} <b>{r.cluster+1}</b><br><span class="dl-soft">{r.captions:,} of {n:,}</span></td>'
-             f'<td class="dl-text">{html.escape(r.marks).replace(" · ", "<br>") or "<span class=dl-soft>nothing more often than chance</span>"}</td>'
-             f'<td class="dl-text">{"".join(member(i, e) for i,e in zip(r.typical, r.gloss))}</td>') for r in found.tables[feature].itertuples()]
-    if loose := int((c<0).sum()): rows.append(f'<td class="dl-text">{chip(*look[UNCLUSTERED])} <b>{UNCLUSTERED}</b><br><span class="dl-soft">{loose:,} of {n:,}</span></td><td class="dl-text"></td><td class="dl-text"></td>')
-    head = ''.join(f'<th class="dl-text" scope="col">{h}</th>' for h in ('cluster','more of it than chance would give','typical captions'))
+
+    rows = [
+        (
+            f'<td class="dl-text">{chip(*look[str(r.cluster + 1)])} <b>{r.cluster + 1}</b><br><span class="dl-soft">{r.captions:,} of {n:,}</span></td>'
+            f'<td class="dl-text">{html.escape(r.marks).replace(" · ", "<br>") or "<span class=dl-soft>nothing more often than chance</span>"}</td>'
+            f'<td class="dl-text">{"".join(member(i, e) for i, e in zip(r.typical, r.gloss))}</td>'
+        )
+        for r in found.tables[feature].itertuples()
+    ]
+    if loose := int((c < 0).sum()):
+        rows.append(
+            f'<td class="dl-text">{chip(*look[UNCLUSTERED])} <b>{UNCLUSTERED}</b><br><span class="dl-soft">{loose:,} of {n:,}</span></td><td class="dl-text"></td><td class="dl-text"></td>'
+        )
+    head = "".join(
+        f'<th class="dl-text" scope="col">{h}</th>'
+        for h in ("cluster", "more of it than chance would give", "typical captions")
+    )
     return f'<div class="dl-scroll dl-clusters" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>{"".join(f"<tr>{r}</tr>" for r in rows)}</tbody></table></div>'

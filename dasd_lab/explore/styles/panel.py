@@ -9,24 +9,26 @@ __all__ = ['CSS', 'SIZES', 'AT_ONCE', 'CaptionList', 'card_html', 'Styles']
 import html
 from collections.abc import Callable
 
-import anywidget,ipywidgets as w
+import anywidget
+import ipywidgets as w
 from fastcore.basics import patch
-from traitlets import Int,List,Unicode
+from traitlets import Int, List, Unicode
 
-from ..controls import Background,Panel,Plot,button,choose,prose,row,section
+from ..controls import Background, Panel, Plot, button, choose, prose, row, section
 from . import figures as f
-from .state import MOST,NAMES,StylesState
-from ..theme import language_name,missing_fonts,tagged
+from .state import MOST, NAMES, StylesState
+from ..theme import language_name, missing_fonts, tagged
 from ..workbench import Workbench
 
 # %% ../../../nbs/732_explore.styles.panel.ipynb #58ae98b4
 class CaptionList(anywidget.AnyWidget):
     "Captions one under another, each with its picture"
-    items = List().tag(sync=True)     # dicts: index, text, language, direction, label, id, alt
-    name = Unicode('selected captions').tag(sync=True) # read out
+
+    items = List().tag(sync=True)  # dicts: index, text, language, direction, label, id, alt
+    name = Unicode("selected captions").tag(sync=True)  # read out
     clicked = Int(-1).tag(sync=True)  # index of the caption chosen last
-    clicks = Int().tag(sync=True)     # counts, so that choosing the same twice is heard
-    _esm = '''
+    clicks = Int().tag(sync=True)  # counts, so that choosing the same twice is heard
+    _esm = """
     function render({model, el}) {
       el.classList.add('dl-captions'); const known = new Map(); let wanted = new Set(), timer;
       const list = document.createElement('ul'); el.append(list);
@@ -47,27 +49,33 @@ class CaptionList(anywidget.AnyWidget):
       return () => { eye.disconnect(); clearTimeout(timer); };
     }
     export default { render };
-    '''
-    _css = '''
+    """
+    _css = """
     .dl-captions{width:100%;min-width:0}.dl-captions ul{list-style:none;margin:0;padding:0;max-height:340px;overflow:auto}.dl-captions li{margin:0;list-style:none;content-visibility:auto;contain-intrinsic-size:auto 50px}
     .dl-captions button{display:grid;grid-template-columns:40px 1fr auto;gap:2px 12px;align-items:center;width:100%;min-height:48px;padding:3px 8px;border:0;border-bottom:1px solid var(--jp-border-color2,#d9dce1);background:none;color:var(--jp-ui-font-color1,#23262a);cursor:pointer;font:14px/1.4 system-ui,"Noto Sans",sans-serif;text-align:start}
     .dl-captions button:hover,.dl-captions button[aria-pressed=true]{background:var(--jp-layout-color2,#f2f4f6)}.dl-captions button:focus-visible{outline:2px solid var(--jp-brand-color1,#1f6fb2);outline-offset:-2px}
     .dl-captions img{width:40px;height:40px;object-fit:cover;border-radius:5px;background:var(--jp-layout-color2,#f2f4f6);color:transparent;margin:0}.dl-captions bdi{text-align:start;overflow-wrap:anywhere;min-width:0}.dl-captions small{color:var(--jp-ui-font-color2,#5f6670);font-size:12px;text-align:end}
-    '''
-    def __init__(self,
-        picture:Callable[[str],str], # id → address
-        **options                    # traits
+    """
+
+    def __init__(
+        self,
+        picture: Callable[[str], str],  # id → address
+        **options,  # traits
     ):
-        super().__init__(**options); self._picture = picture
-        self.add_class('dl-host'); self.on_msg(lambda _,told,buffers: self.send(self.pictures(told.get('wanted', []))))
-    def pictures(self,
-        wanted:list[str] # ids of pictures that came into view
-    )->dict:             # what is sent back
+        super().__init__(**options)
+        self._picture = picture
+        self.add_class("dl-host")
+        self.on_msg(lambda _, told, buffers: self.send(self.pictures(told.get("wanted", []))))
+
+    def pictures(
+        self,
+        wanted: list[str],  # ids of pictures that came into view
+    ) -> dict:  # what is sent back
         "Addresses of pictures, painted now"
-        return dict(pictures={i:self._picture(i) for i in wanted})
+        return dict(pictures={i: self._picture(i) for i in wanted})
 
 # %% ../../../nbs/732_explore.styles.panel.ipynb #cfc32e92
-CSS = '''
+CSS = """
 .dl-styles .dl-view{container-type:inline-size}.dl-styles .dl-maps{display:grid;grid-template-columns:repeat(var(--dl-maps,2),minmax(0,1fr));gap:8px;overflow:visible}.dl-styles .dl-maps.dl-one{--dl-maps:1}
 .dl-styles .dl-maps>.dl-map{min-width:0;width:auto;margin:0;overflow:hidden}.dl-styles .dl-maps>.dl-about{grid-column:1/-1;min-width:0;width:auto;margin:0}
 @container(min-width:760px){.dl-styles .dl-maps{grid-template-columns:repeat(var(--dl-maps,2),minmax(0,1fr)) minmax(190px,.6fr)}.dl-styles .dl-maps>.dl-about{grid-column:auto}}@container(max-width:460px){.dl-styles .dl-maps{grid-template-columns:minmax(0,1fr)}}
@@ -77,208 +85,395 @@ CSS = '''
 .dl-styles .dl-legend{display:flex;flex-flow:row wrap;gap:2px 16px;padding:4px 0;line-height:1.7}.dl-styles .dl-kind{white-space:nowrap}
 .dl-styles .dl-typical{display:flex;gap:8px;align-items:center;margin:0 0 4px;line-height:1.35}.dl-styles .dl-typical img{border-radius:5px;margin:0;flex:none}.dl-styles .dl-typical>span{min-width:0}
 .dl-styles .dl-clusters{max-height:560px}.dl-styles .dl-languages .widget-toggle-button{width:auto;height:28px;line-height:26px;padding:0 10px}.dl-styles .widget-bounded-inttext{width:150px!important}.dl-styles .widget-checkbox{width:auto}
-'''
+"""
+
 
 def card_html(
-    state:StylesState, # with something found
-    index:int          # of the caption; −1: none
-)->str:
+    state: StylesState,  # with something found
+    index: int,  # of the caption; −1: none
+) -> str:
     "A caption with its picture and what is known of it"
-    if state.found is None or not 0<=index<len(state.found.captions): return '<div class="dl-card"><div class="dl-soft">Rest the pointer on a point, or choose a caption below: its picture appears here.</div></div>'
-    c,facts,bench = state.found.captions[index],state.found.facts.iloc[index],state.workbench
-    english,alt = state.english(c.visual_id),html.escape(bench.alt(c.visual_id))
-    said = f'<p class="dl-soft" lang="en">English caption: {html.escape(english)}</p>' if english and c.language!='en' else ''
-    known = [language_name(c.language), *(str(facts[k]).replace('_', ' ') for k in ('style','place') if k in facts), f'{len(c.text)} characters', *([] if c.origin=='human' else ['machine translation'])]
+    if state.found is None or not 0 <= index < len(state.found.captions):
+        return '<div class="dl-card"><div class="dl-soft">Rest the pointer on a point, or choose a caption below: its picture appears here.</div></div>'
+    c, facts, bench = state.found.captions[index], state.found.facts.iloc[index], state.workbench
+    english, alt = state.english(c.visual_id), html.escape(bench.alt(c.visual_id))
+    said = (
+        f'<p class="dl-soft" lang="en">English caption: {html.escape(english)}</p>'
+        if english and c.language != "en"
+        else ""
+    )
+    known = [
+        language_name(c.language),
+        *(str(facts[k]).replace("_", " ") for k in ("style", "place") if k in facts),
+        f"{len(c.text)} characters",
+        *([] if c.origin == "human" else ["machine translation"]),
+    ]
     return f'<div class="dl-card"><img src="{bench.address(c.visual_id)}" alt="{alt}"><div>{tagged(c.text, c.language)}{said}<p class="dl-soft">{" · ".join(f"<bdi>{html.escape(k)}</bdi>" for k in known)}</p></div></div>'
 
 # %% ../../../nbs/732_explore.styles.panel.ipynb #726f0a86
-SIZES = (200,500,1000,2000,5000,10_000,MOST)
-AT_ONCE = 1000 # captions
+SIZES = (200, 500, 1000, 2000, 5000, 10_000, MOST)
+AT_ONCE = 1000  # captions
+
 
 class Styles(Panel):
     "Maps and clusters of captions by what they say and by how they say it"
-    def __init__(self,
-        workbench:Workbench|None=None, # None: the models that come with the lab
-        state:StylesState|None=None,   # one that has something to show already
-        wait:bool=False                # draw the first maps here and now instead of beside the page
+
+    def __init__(
+        self,
+        workbench: Workbench | None = None,  # None: the models that come with the lab
+        state: StylesState | None = None,  # one that has something to show already
+        wait: bool = False,  # draw the first maps here and now instead of beside the page
     ):
-        state = state or StylesState(workbench); self.work,self.maps,self._again = Background(),{},False
-        self._controls(state); self._places(state)
-        super().__init__('Styles', w.HTML(f'<style>{CSS}</style>'), self.settings, self.work, self.view, self.chosen, self.words, self.agrees, state=state, css_class='dl-styles',
-                         lead='Each point is a caption: on one map by its semantic-agnostic feature (how it is said), on the other by its semantic-related one (what it says). Lasso points to list them.')
+        state = state or StylesState(workbench)
+        self.work, self.maps, self._again = Background(), {}, False
+        self._controls(state)
+        self._places(state)
+        super().__init__(
+            "Styles",
+            w.HTML(f"<style>{CSS}</style>"),
+            self.settings,
+            self.work,
+            self.view,
+            self.chosen,
+            self.words,
+            self.agrees,
+            state=state,
+            css_class="dl-styles",
+            lead="Each point is a caption: on one map by its semantic-agnostic feature (how it is said), on the other by its semantic-related one (what it says). Lasso points to list them.",
+        )
         self._wire()
-        if lost := missing_fonts(tuple(state.readable)): state.message = f'No font here draws {", ".join(lost)}: their captions may show empty boxes. Install fonts-noto-core and fonts-noto-cjk.'
-        if state.found is None: self.draw(wait)
-        else: self.show_found()
+        if lost := missing_fonts(tuple(state.readable)):
+            state.message = f"No font here draws {', '.join(lost)}: their captions may show empty boxes. Install fonts-noto-core and fonts-noto-cjk."
+        if state.found is None:
+            self.draw(wait)
+        else:
+            self.show_found()
 
 # %% ../../../nbs/732_explore.styles.panel.ipynb #c4a6bd46
 @patch
-def _controls(self:Styles, state:StylesState):
+def _controls(self: Styles, state: StylesState):
     "What can be set"
-    self.model = choose('Model', list(state.workbench.models), state.model, 'dl-model')
-    self.n = choose('Captions', [(f'{n:,}', n) for n in sorted({*SIZES,state.n})], state.n, 'dl-n')
-    self.languages = w.HBox(); self.languages.add_class('dl-row'); self.languages.add_class('dl-languages')
-    self.reducer = choose('Map by', [('UMAP','umap'),('t-SNE','tsne')], state.reducer, 'dl-reducer')
-    self.seed = w.BoundedIntText(state.seed, min=0, max=2**31-1, description='Seed', style=dict(description_width='initial')); self.seed.add_class('dl-seed')
-    self.within = w.Checkbox(state.within, description='standardise within each language', indent=False); self.within.add_class('dl-within')
-    self.go = button('Draw the maps', self.draw, 'Draw maps and clusters with these settings', primary=True, css_class='dl-draw')
-    self.colour = choose('Colour by', list(state.colours), state.colour, 'dl-colour'); self.object = choose('Object', [('the most frequent','')], '', 'dl-object')
-    self.method = choose('Clusters by', [('k-means','kmeans'),('HDBSCAN','hdbscan')], state.clustering, 'dl-method')
-    self.n_clusters = w.BoundedIntText(state.n_clusters, min=2, max=50, description='number', style=dict(description_width='initial')); self.n_clusters.add_class('dl-k')
-    self.min_size = w.BoundedIntText(state.min_size, min=0, max=5000, description='smallest', tooltip='Captions of a cluster at least; 0: one caption in fifty', style=dict(description_width='initial'))
-    self.on = choose('found on', [('the features','features'),('the map (what the eye sees)','map')], state.on, 'dl-on')
-    self.settings = section('', row(self.model, self.n, self.reducer, self.seed, self.within), self.languages, row(self.go, self.colour, self.object))
+    self.model = choose("Model", list(state.workbench.models), state.model, "dl-model")
+    self.n = choose("Captions", [(f"{n:,}", n) for n in sorted({*SIZES, state.n})], state.n, "dl-n")
+    self.languages = w.HBox()
+    self.languages.add_class("dl-row")
+    self.languages.add_class("dl-languages")
+    self.reducer = choose("Map by", [("UMAP", "umap"), ("t-SNE", "tsne")], state.reducer, "dl-reducer")
+    self.seed = w.BoundedIntText(
+        state.seed, min=0, max=2**31 - 1, description="Seed", style=dict(description_width="initial")
+    )
+    self.seed.add_class("dl-seed")
+    self.within = w.Checkbox(state.within, description="standardise within each language", indent=False)
+    self.within.add_class("dl-within")
+    self.go = button(
+        "Draw the maps", self.draw, "Draw maps and clusters with these settings", primary=True, css_class="dl-draw"
+    )
+    self.colour = choose("Colour by", list(state.colours), state.colour, "dl-colour")
+    self.object = choose("Object", [("the most frequent", "")], "", "dl-object")
+    self.method = choose("Clusters by", [("k-means", "kmeans"), ("HDBSCAN", "hdbscan")], state.clustering, "dl-method")
+    self.n_clusters = w.BoundedIntText(
+        state.n_clusters, min=2, max=50, description="number", style=dict(description_width="initial")
+    )
+    self.n_clusters.add_class("dl-k")
+    self.min_size = w.BoundedIntText(
+        state.min_size,
+        min=0,
+        max=5000,
+        description="smallest",
+        tooltip="Captions of a cluster at least; 0: one caption in fifty",
+        style=dict(description_width="initial"),
+    )
+    self.on = choose(
+        "found on", [("the features", "features"), ("the map (what the eye sees)", "map")], state.on, "dl-on"
+    )
+    self.settings = section(
+        "",
+        row(self.model, self.n, self.reducer, self.seed, self.within),
+        self.languages,
+        row(self.go, self.colour, self.object),
+    )
+
 
 @patch
-def _places(self:Styles, state:StylesState):
+def _places(self: Styles, state: StylesState):
     "Where findings are shown"
-    self.legend,self.about,self.kept = prose('', 'dl-legend-host'),prose(card_html(state, -1), 'dl-about'),prose('', 'dl-kept')
-    self.shown = w.HBox([self.about]); self.shown.add_class('dl-maps')
-    self.view = section('', self.legend, self.shown, self.kept, css_class='dl-view')
-    self.count,self.listed = prose('', 'dl-count'),CaptionList(state.workbench.address)
-    self.clear = button('Clear the selection', lambda: self.state.select(()), css_class='dl-clear')
-    self.chosen = section('Selected captions', row(self.count, self.clear), self.listed, css_class='dl-chosen')
-    self.of,self.table = choose('of the', [(NAMES['semantic_agnostic'],'semantic_agnostic')], css_class='dl-of'),prose('', 'dl-table')
-    self.words = section('Clusters', row(self.method, self.n_clusters, self.min_size, self.on, self.of), self.table, css_class='dl-words',
-                         note='Found on the features, since a map invents and tears clumps apart. Percentages are shares of the cluster, × how many times more than in all captions.')
-    self.measure = choose('Measure', [(name,k) for k,name in f.MEASURES.items()], css_class='dl-measure'); self.bars = Plot('dl-bars')
-    self.agrees = section('Agreement', row(self.measure), self.bars, css_class='dl-agreement', note='Clusters against known labels; the red line is what shuffled labels give.')
+    self.legend, self.about, self.kept = (
+        prose("", "dl-legend-host"),
+        prose(card_html(state, -1), "dl-about"),
+        prose("", "dl-kept"),
+    )
+    self.shown = w.HBox([self.about])
+    self.shown.add_class("dl-maps")
+    self.view = section("", self.legend, self.shown, self.kept, css_class="dl-view")
+    self.count, self.listed = prose("", "dl-count"), CaptionList(state.workbench.address)
+    self.clear = button("Clear the selection", lambda: self.state.select(()), css_class="dl-clear")
+    self.chosen = section("Selected captions", row(self.count, self.clear), self.listed, css_class="dl-chosen")
+    self.of, self.table = (
+        choose("of the", [(NAMES["semantic_agnostic"], "semantic_agnostic")], css_class="dl-of"),
+        prose("", "dl-table"),
+    )
+    self.words = section(
+        "Clusters",
+        row(self.method, self.n_clusters, self.min_size, self.on, self.of),
+        self.table,
+        css_class="dl-words",
+        note="Found on the features, since a map invents and tears clumps apart. Percentages are shares of the cluster, × how many times more than in all captions.",
+    )
+    self.measure = choose("Measure", [(name, k) for k, name in f.MEASURES.items()], css_class="dl-measure")
+    self.bars = Plot("dl-bars")
+    self.agrees = section(
+        "Agreement",
+        row(self.measure),
+        self.bars,
+        css_class="dl-agreement",
+        note="Clusters against known labels; the red line is what shuffled labels give.",
+    )
 
 # %% ../../../nbs/732_explore.styles.panel.ipynb #bbcc0dcf
 @patch
-def _wire(self:Styles):
+def _wire(self: Styles):
     "Connect widgets and state"
     s = self.state
-    for widget,trait in ((self.model,'model'),(self.n,'n'),(self.reducer,'reducer'),(self.seed,'seed'),(self.within,'within'),(self.method,'clustering'),(self.n_clusters,'n_clusters'),(self.min_size,'min_size'),(self.on,'on')):
-        widget.observe(lambda change,trait=trait: self.set(trait, change.new), 'value')
-    self.colour.observe(lambda c: c.new and setattr(s, 'colour', c.new), 'value'); self.object.observe(lambda c: setattr(s, 'object', c.new or ''), 'value')
-    for widget in (self.of,): widget.observe(lambda _: self.show_words(), 'value')
-    self.measure.observe(lambda _: self.show_agreement(), 'value')
-    self.listed.observe(lambda _: self.point_at(self.listed.clicked), 'clicks')
-    s.observe(lambda _: self.show_found(), 'found'); s.observe(lambda _: self.repaint(), ['colour','object']); s.observe(lambda _: self.show_selection(), 'selection')
-    self.show_languages(); self.show_method()
+    for widget, trait in (
+        (self.model, "model"),
+        (self.n, "n"),
+        (self.reducer, "reducer"),
+        (self.seed, "seed"),
+        (self.within, "within"),
+        (self.method, "clustering"),
+        (self.n_clusters, "n_clusters"),
+        (self.min_size, "min_size"),
+        (self.on, "on"),
+    ):
+        widget.observe(lambda change, trait=trait: self.set(trait, change.new), "value")
+    self.colour.observe(lambda c: c.new and setattr(s, "colour", c.new), "value")
+    self.object.observe(lambda c: setattr(s, "object", c.new or ""), "value")
+    for widget in (self.of,):
+        widget.observe(lambda _: self.show_words(), "value")
+    self.measure.observe(lambda _: self.show_agreement(), "value")
+    self.listed.observe(lambda _: self.point_at(self.listed.clicked), "clicks")
+    s.observe(lambda _: self.show_found(), "found")
+    s.observe(lambda _: self.repaint(), ["colour", "object"])
+    s.observe(lambda _: self.show_selection(), "selection")
+    self.show_languages()
+    self.show_method()
+
 
 @patch
-def set(self:Styles,
-    trait:str, # of the state
-    value      # chosen
-)->None:
+def set(
+    self: Styles,
+    trait: str,  # of the state
+    value,  # chosen
+) -> None:
     "Change a setting, and draw where that is quick"
-    s = self.state; setattr(s, trait, value)
-    if trait=='model':
-        if not (kept := tuple(l for l in s.languages if l in s.readable)): kept = s.readable[:1]
-        s.languages = kept; self.show_languages()
-    if trait=='clustering': self.show_method()
-    if s.n<=AT_ONCE or trait in ('clustering','n_clusters','min_size') and s.on=='features': self.draw()
-    else: s.message = f'Settings changed: draw the maps ({s.expected()} each, unless they are kept from before).'
+    s = self.state
+    setattr(s, trait, value)
+    if trait == "model":
+        if not (kept := tuple(l for l in s.languages if l in s.readable)):
+            kept = s.readable[:1]
+        s.languages = kept
+        self.show_languages()
+    if trait == "clustering":
+        self.show_method()
+    if s.n <= AT_ONCE or trait in ("clustering", "n_clusters", "min_size") and s.on == "features":
+        self.draw()
+    else:
+        s.message = f"Settings changed: draw the maps ({s.expected()} each, unless they are kept from before)."
+
 
 @patch
-def show_languages(self:Styles):
+def show_languages(self: Styles):
     "A switch for each language"
+
     def switch(code):
-        made = w.ToggleButton(code in self.state.languages, description=language_name(code)); made.add_class(f'dl-language-{code}')
+        made = w.ToggleButton(code in self.state.languages, description=language_name(code))
+        made.add_class(f"dl-language-{code}")
+
         def turned(_):
-            self.set('languages', tuple(l for l in self.state.readable if (made.value if l==code else l in self.state.languages)))
-        made.observe(turned, 'value'); return made
-    label = prose('Languages'); label.add_class('dl-soft')
+            self.set(
+                "languages",
+                tuple(l for l in self.state.readable if (made.value if l == code else l in self.state.languages)),
+            )
+
+        made.observe(turned, "value")
+        return made
+
+    label = prose("Languages")
+    label.add_class("dl-soft")
     self.languages.children = [label, *map(switch, self.state.readable)]
 
+
 @patch
-def show_method(self:Styles):
+def show_method(self: Styles):
     "Only the settings that the method reads"
-    kmeans = self.state.clustering=='kmeans'
-    self.n_clusters.layout.display,self.min_size.layout.display = ('','none') if kmeans else ('none','')
+    kmeans = self.state.clustering == "kmeans"
+    self.n_clusters.layout.display, self.min_size.layout.display = ("", "none") if kmeans else ("none", "")
 
 # %% ../../../nbs/732_explore.styles.panel.ipynb #8f639287
 @patch
-def draw(self:Styles, wait:bool=False)->None:
+def draw(self: Styles, wait: bool = False) -> None:
     "Compute beside the page and show; a setting changed meanwhile is drawn afterwards"
-    if self.work.running: self._again = True; return
+    if self.work.running:
+        self._again = True
+        return
     s = self.state
+
     def done(found):
         s.show(found)
-        if self._again and s.settings!=found.settings:
-            self._again = False; s.show(s.compute(self.work.report))
+        if self._again and s.settings != found.settings:
+            self._again = False
+            s.show(s.compute(self.work.report))
         self._again = False
-    def failed(words): self._again = False; s.message = words
+
+    def failed(words):
+        self._again = False
+        s.message = words
+
     self.work.run(s.compute, done, failed, wait)
 
-@patch
-def show_found(self:Styles):
-    "Everything that was found"
-    s = self.state; found = s.found
-    if found is None: return
-    with self.hold_trait_notifications():
-        self.colour.options = list(s.colours); self.colour.value = s.colour
-    self.object.options = [('the most frequent',''), *((o.replace('_', ' '),o) for o in s.objects)]
-    self.of.options = [(NAMES[k],k) for k in found.maps]
-    drawn = {k:(m.features,m.spec) for k,m in found.maps.items()}
-    if drawn!=getattr(self, '_drawn', None): self._drawn = drawn; self.show_maps()
-    self.repaint(); self.show_selection(); self.show_words(); self.show_agreement()
-    share = ' '.join(f'On the map of the {NAMES[k]}, {100*a:.0f} % of a caption’s 15 nearest captions are still near (by chance {100*b:.0f} %).' for k,(a,b) in found.kept.items())
-    self.kept.value = f'<div class="dl-soft">{len(found.captions):,} captions, {found.seconds:.1f} s. {share} Distances and sizes on a map mean little.</div>'
 
 @patch
-def show_maps(self:Styles):
+def show_found(self: Styles):
+    "Everything that was found"
+    s = self.state
+    found = s.found
+    if found is None:
+        return
+    with self.hold_trait_notifications():
+        self.colour.options = list(s.colours)
+        self.colour.value = s.colour
+    self.object.options = [("the most frequent", ""), *((o.replace("_", " "), o) for o in s.objects)]
+    self.of.options = [(NAMES[k], k) for k in found.maps]
+    drawn = {k: (m.features, m.spec) for k, m in found.maps.items()}
+    if drawn != getattr(self, "_drawn", None):
+        self._drawn = drawn
+        self.show_maps()
+    self.repaint()
+    self.show_selection()
+    self.show_words()
+    self.show_agreement()
+    share = " ".join(
+        f"On the map of the {NAMES[k]}, {100 * a:.0f} % of a caption’s 15 nearest captions are still near (by chance {100 * b:.0f} %)."
+        for k, (a, b) in found.kept.items()
+    )
+    self.kept.value = f'<div class="dl-soft">{len(found.captions):,} captions, {found.seconds:.1f} s. {share} Distances and sizes on a map mean little.</div>'
+
+
+@patch
+def show_maps(self: Styles):
     "Maps of other captions take the place of the earlier ones"
-    old,self.maps = list(self.maps.values()),{k:Plot(f'dl-map dl-map-{k}', self.state.select, lambda index,k=k: self.point_at(index, k)) for k in self.state.found.maps}
-    for k,place in self.maps.items(): place.show(f.map_figure(self.state, k))
-    (self.shown.add_class if len(self.maps)==1 else self.shown.remove_class)('dl-one'); self.shown.children = (*self.maps.values(), self.about)
-    for o in old: o.close()
+    old, self.maps = (
+        list(self.maps.values()),
+        {
+            k: Plot(f"dl-map dl-map-{k}", self.state.select, lambda index, k=k: self.point_at(index, k))
+            for k in self.state.found.maps
+        },
+    )
+    for k, place in self.maps.items():
+        place.show(f.map_figure(self.state, k))
+    (self.shown.add_class if len(self.maps) == 1 else self.shown.remove_class)("dl-one")
+    self.shown.children = (*self.maps.values(), self.about)
+    for o in old:
+        o.close()
     self.about.value = card_html(self.state, self.state.focus)
 
 # %% ../../../nbs/732_explore.styles.panel.ipynb #420c2ecc
 @patch
-def _tell(self:Styles, place:Plot)->None: place.restyle(('marker','selectedpoints'), ('x','y'))
+def _tell(self: Styles, place: Plot) -> None:
+    place.restyle(("marker", "selectedpoints"), ("x", "y"))
+
 
 @patch
-def point_at(self:Styles,
-    index:int,           # of the caption
-    feature:str|None=None # the map that the pointer is on; it needs no ring
-)->None:
+def point_at(
+    self: Styles,
+    index: int,  # of the caption
+    feature: str | None = None,  # the map that the pointer is on; it needs no ring
+) -> None:
     "Show one caption, and where it lies on the maps"
-    s = self.state; s.focus = index; self.about.value = card_html(s, index)
-    for k,place in self.maps.items(): f.ring(place.figure, s, k, k!=feature); self._tell(place)
+    s = self.state
+    s.focus = index
+    self.about.value = card_html(s, index)
+    for k, place in self.maps.items():
+        f.ring(place.figure, s, k, k != feature)
+        self._tell(place)
+
 
 @patch
-def repaint(self:Styles):
+def repaint(self: Styles):
     "Colours of the maps, and the legend"
     s = self.state
-    if s.found is None or not self.maps: return
-    self.object.layout.display = '' if s.colour=='object' else 'none'
-    if self.colour.value!=s.colour: self.colour.value = s.colour
-    for k,place in self.maps.items(): f.repaint(place.figure, s, k); self._tell(place)
-    legends = {k:f.legend_html(s.colouring(k)) for k in self.maps}
-    same = len(set(legends.values()))==1
-    self.legend.value = next(iter(legends.values())) if same else ''.join(f'<div class="dl-soft">{NAMES[k]}</div>{v}' for k,v in legends.items())
+    if s.found is None or not self.maps:
+        return
+    self.object.layout.display = "" if s.colour == "object" else "none"
+    if self.colour.value != s.colour:
+        self.colour.value = s.colour
+    for k, place in self.maps.items():
+        f.repaint(place.figure, s, k)
+        self._tell(place)
+    legends = {k: f.legend_html(s.colouring(k)) for k in self.maps}
+    same = len(set(legends.values())) == 1
+    self.legend.value = (
+        next(iter(legends.values()))
+        if same
+        else "".join(f'<div class="dl-soft">{NAMES[k]}</div>{v}' for k, v in legends.items())
+    )
+
 
 @patch
-def show_selection(self:Styles):
+def show_selection(self: Styles):
     "The captions selected, on the maps, as a list and in words"
     s = self.state
-    if s.found is None: return
-    for k,place in self.maps.items(): f.repaint(place.figure, s, k); self._tell(place)
-    rows = s.listing(); n = len(s.selection); self.clear.layout.display = '' if n else 'none'
-    self.listed.items = [dict(index=r['index'], text=r['text'], language=r['language'], direction=r['direction'], id=r['id'], alt=s.workbench.alt(r['id']), label=' · '.join(filter(None, (r['language'],r['style'])))) for r in rows]
-    if not n: self.count.value = '<span class="dl-soft">None: draw a lasso round points on either map.</span>'; return
-    most = ' · '.join(f'{m.fact} {html.escape(str(m.value))} ({100*m.share:.0f} %, ×{m.lift:.1f})' for m in s.selection_marks()[:5].itertuples())
-    more = f', the first {len(rows):,} listed' if n>len(rows) else ''
-    self.count.value = f'<b>{n:,}</b> of {len(s.found.captions):,} captions{more}. <span class="dl-soft">{"More than by chance: "+most if most else "Nothing more often than chance."}</span>'
+    if s.found is None:
+        return
+    for k, place in self.maps.items():
+        f.repaint(place.figure, s, k)
+        self._tell(place)
+    rows = s.listing()
+    n = len(s.selection)
+    self.clear.layout.display = "" if n else "none"
+    self.listed.items = [
+        dict(
+            index=r["index"],
+            text=r["text"],
+            language=r["language"],
+            direction=r["direction"],
+            id=r["id"],
+            alt=s.workbench.alt(r["id"]),
+            label=" · ".join(filter(None, (r["language"], r["style"]))),
+        )
+        for r in rows
+    ]
+    if not n:
+        self.count.value = '<span class="dl-soft">None: draw a lasso round points on either map.</span>'
+        return
+    most = " · ".join(
+        f"{m.fact} {html.escape(str(m.value))} ({100 * m.share:.0f} %, ×{m.lift:.1f})"
+        for m in s.selection_marks()[:5].itertuples()
+    )
+    more = f", the first {len(rows):,} listed" if n > len(rows) else ""
+    self.count.value = f'<b>{n:,}</b> of {len(s.found.captions):,} captions{more}. <span class="dl-soft">{"More than by chance: " + most if most else "Nothing more often than chance."}</span>'
+
 
 @patch
-def show_words(self:Styles):
+def show_words(self: Styles):
     "Clusters of the feature chosen"
-    if self.state.found is not None and self.of.value in self.state.found.tables: self.table.value = f.clusters_html(self.state, self.of.value)
+    if self.state.found is not None and self.of.value in self.state.found.tables:
+        self.table.value = f.clusters_html(self.state, self.of.value)
+
 
 @patch
-def show_agreement(self:Styles):
+def show_agreement(self: Styles):
     "Agreement with what is known"
-    if self.state.found is None: return
+    if self.state.found is None:
+        return
     made = f.agreement_figure(self.state.found.agreement, self.measure.value)
     self.bars.show(made)
 
+
 @patch
-def snapshot(self:Styles)->str:
+def snapshot(self: Styles) -> str:
     "Clusters in words, for readers without a kernel"
-    if self.state.found is None: return Panel.snapshot(self)
-    k = self.of.value; return f'{Panel.snapshot(self)}<p>Clusters of the {NAMES[k]} of {len(self.state.found.captions):,} captions:</p>{f.clusters_html(self.state, k, pictures=False)}'
+    if self.state.found is None:
+        return Panel.snapshot(self)
+    k = self.of.value
+    return f"{Panel.snapshot(self)}<p>Clusters of the {NAMES[k]} of {len(self.state.found.captions):,} captions:</p>{f.clusters_html(self.state, k, pictures=False)}"

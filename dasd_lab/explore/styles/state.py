@@ -10,242 +10,389 @@ __all__ = ['NAMES', 'REDUCER_NAMES', 'OTHER', 'UNCLUSTERED', 'MOST', 'Settings',
 # %% ../../../nbs/730_explore.styles.state.ipynb #0acec59c
 import time
 from collections import Counter
-from collections.abc import Callable,Iterable
-from dataclasses import asdict,dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import numpy as np,pandas as pd
-from traitlets import Any,Bool,Int,Tuple,Unicode
+import numpy as np
+import pandas as pd
+from traitlets import Any, Bool, Int, Tuple, Unicode
 
-from ...contracts import Caption,LabError
+from ...contracts import Caption, LabError
 from ...corpora.catalog import data_root
-from ...evaluation.maps import ClusterSpec,Map,MapSpec,agreement_table,caption_facts,caption_features,cluster_table,feature_names,find_clusters,map_of,marks,neighbours_kept,standardised
-from ..workbench import State,Workbench,told
-from ...search.queries import direction,source_language
+from dasd_lab.evaluation.maps import (
+    ClusterSpec,
+    Map,
+    MapSpec,
+    agreement_table,
+    caption_facts,
+    caption_features,
+    cluster_table,
+    feature_names,
+    find_clusters,
+    map_of,
+    marks,
+    neighbours_kept,
+    standardised,
+)
+from ..workbench import State, Workbench, told
+from ...search.queries import direction, source_language
 
 # %% ../../../nbs/730_explore.styles.state.ipynb #f8d743dc
 @dataclass(frozen=True)
 class Settings:
     "What decides captions, maps and clusters"
-    model:str                     # name in the workbench
-    n:int                         # captions
-    languages:tuple[str,...]      # ISO 639-1
-    seed:int                      # of captions, maps and k-means
-    within:bool                   # standardise within each language
-    reducer:str                   # umap | tsne
-    clusters:ClusterSpec          # how clusters are found
-    on:str                        # features | map: what they are found on
+
+    model: str  # name in the workbench
+    n: int  # captions
+    languages: tuple[str, ...]  # ISO 639-1
+    seed: int  # of captions, maps and k-means
+    within: bool  # standardise within each language
+    reducer: str  # umap | tsne
+    clusters: ClusterSpec  # how clusters are found
+    on: str  # features | map: what they are found on
+
 
 @dataclass(frozen=True)
 class Found:
     "What was found; dictionaries by the feature's name"
-    settings:Settings
-    captions:tuple[Caption,...]   # n
-    facts:pd.DataFrame            # n rows
-    features:dict[str,np.ndarray] # standardised, [n, D]
-    maps:dict[str,Map]            # [n, 2]
-    kept:dict[str,tuple[float,float]] # share of near captions near on the map, and by chance
-    clusters:dict[str,np.ndarray] # [n]
-    tables:dict[str,pd.DataFrame] # clusters in words
-    agreement:pd.DataFrame        # of clusters with what is known
-    computed:tuple[str,...]       # steps that had to be done
-    seconds:float                 # that they took
+
+    settings: Settings
+    captions: tuple[Caption, ...]  # n
+    facts: pd.DataFrame  # n rows
+    features: dict[str, np.ndarray]  # standardised, [n, D]
+    maps: dict[str, Map]  # [n, 2]
+    kept: dict[str, tuple[float, float]]  # share of near captions near on the map, and by chance
+    clusters: dict[str, np.ndarray]  # [n]
+    tables: dict[str, pd.DataFrame]  # clusters in words
+    agreement: pd.DataFrame  # of clusters with what is known
+    computed: tuple[str, ...]  # steps that had to be done
+    seconds: float  # that they took
+
 
 @dataclass(frozen=True)
 class Colouring:
     "A value a caption, to be drawn as colour"
-    title:str                     # of the legend
-    values:np.ndarray             # [n] texts, or numbers
-    kinds:tuple[str,...]          # in the legend's order; empty: numbers
+
+    title: str  # of the legend
+    values: np.ndarray  # [n] texts, or numbers
+    kinds: tuple[str, ...]  # in the legend's order; empty: numbers
 
 # %% ../../../nbs/730_explore.styles.state.ipynb #caef0384
-NAMES = dict(semantic_agnostic='semantic-agnostic f_sa', semantic_related='semantic-related f_sr', target_features="the caption's vector")
-REDUCER_NAMES = dict(umap='UMAP', tsne='t-SNE')
-OTHER,UNCLUSTERED = 'other','no cluster'
-MOST = 20_000 # captions
+NAMES = dict(
+    semantic_agnostic="semantic-agnostic f_sa",
+    semantic_related="semantic-related f_sr",
+    target_features="the caption's vector",
+)
+REDUCER_NAMES = dict(umap="UMAP", tsne="t-SNE")
+OTHER, UNCLUSTERED = "other", "no cluster"
+MOST = 20_000  # captions
 
 # %% ../../../nbs/730_explore.styles.state.ipynb #1ad69ee1
 class StylesState(State):
     "Captions by what they say and by how they say it"
-    model = Unicode()                         # name in the workbench; the main one at first
-    n = Int(200)                              # captions
-    languages = Tuple()                       # ISO 639-1; the model's first language at first
-    seed = Int(0)                             # of every draw
-    within = Bool(False)                      # standardise within each language
-    reducer = Unicode('umap')                 # umap | tsne
-    clustering = Unicode('kmeans')            # kmeans | hdbscan
-    n_clusters = Int(4)                       # of k-means
-    min_size = Int(0)                         # of HDBSCAN; 0: one caption in fifty
-    on = Unicode('features')                  # features | map
-    colour = Unicode('style')                 # see `colours`
-    object = Unicode()                        # colour by one object; '': by the most frequent ones
-    found = Any(None, allow_none=True)        # Found
-    selection = Tuple()                       # indices, rising
-    focus = Int(-1)                           # the caption pointed at; −1: none
 
-    def __init__(self,
-        workbench:Workbench|None=None, # None: the default one
-        keep_in:str|Path|None=None,    # where large maps are kept; None: `maps` beside the corpora
-        **traits                       # first values
+    model = Unicode()  # name in the workbench; the main one at first
+    n = Int(200)  # captions
+    languages = Tuple()  # ISO 639-1; the model's first language at first
+    seed = Int(0)  # of every draw
+    within = Bool(False)  # standardise within each language
+    reducer = Unicode("umap")  # umap | tsne
+    clustering = Unicode("kmeans")  # kmeans | hdbscan
+    n_clusters = Int(4)  # of k-means
+    min_size = Int(0)  # of HDBSCAN; 0: one caption in fifty
+    on = Unicode("features")  # features | map
+    colour = Unicode("style")  # see `colours`
+    object = Unicode()  # colour by one object; '': by the most frequent ones
+    found = Any(None, allow_none=True)  # Found
+    selection = Tuple()  # indices, rising
+    focus = Int(-1)  # the caption pointed at; −1: none
+
+    def __init__(
+        self,
+        workbench: Workbench | None = None,  # None: the default one
+        keep_in: str | Path | None = None,  # where large maps are kept; None: `maps` beside the corpora
+        **traits,  # first values
     ):
         super().__init__(workbench, **traits)
-        self.keep_in,self._kept = Path(keep_in or data_root()/'maps'),{}
-        if not self.model: self.model = self.workbench.main.name
-        if not self.languages: self.languages = self.readable[:1]
+        self.keep_in, self._kept = Path(keep_in or data_root() / "maps"), {}
+        if not self.model:
+            self.model = self.workbench.main.name
+        if not self.languages:
+            self.languages = self.readable[:1]
 
     @property
-    def readable(self)->tuple[str,...]:
+    def readable(self) -> tuple[str, ...]:
         "Languages that the model's maps can show; a disentangler has no part for the source language"
         method = self.workbench.model(self.model).method
-        return tuple(l for l in self.workbench.model(self.model).languages if not hasattr(method, 'disentangler') or l in method.languages)
+        return tuple(
+            l
+            for l in self.workbench.model(self.model).languages
+            if not hasattr(method, "disentangler") or l in method.languages
+        )
+
     @property
-    def settings(self)->Settings:
+    def settings(self) -> Settings:
         "The settings as they stand"
-        return Settings(self.model, self.n, self.languages, self.seed, self.within, self.reducer, ClusterSpec(self.clustering, self.n_clusters, self.min_size, seed=self.seed), self.on)
+        return Settings(
+            self.model,
+            self.n,
+            self.languages,
+            self.seed,
+            self.within,
+            self.reducer,
+            ClusterSpec(self.clustering, self.n_clusters, self.min_size, seed=self.seed),
+            self.on,
+        )
 
 # %% ../../../nbs/730_explore.styles.state.ipynb #d15b5fbe
-def _step(self:StylesState, computed:list[str], name:str, key, make:Callable):
+def _step(self: StylesState, computed: list[str], name: str, key, make: Callable):
     "The result of a step: remembered, or made now and noted in `computed`"
     kept = self._kept.setdefault(name, {})
     if key not in kept:
-        kept[key] = make(); computed.append(name)
-        while len(kept)>4: kept.pop(next(iter(kept)))
+        kept[key] = make()
+        computed.append(name)
+        while len(kept) > 4:
+            kept.pop(next(iter(kept)))
     return kept[key]
 
-def _draw(self:StylesState, s:Settings)->tuple[tuple[Caption,...],pd.DataFrame]:
+
+def _draw(self: StylesState, s: Settings) -> tuple[tuple[Caption, ...], pd.DataFrame]:
     "Captions and what is known of them; machine-translated ones only where the human ones do not suffice"
-    if not 10<=s.n<=MOST: raise LabError(f'{s.n:,} captions', f'10 to {MOST:,}', 'Change the number.')
-    if not s.languages: raise LabError('no language', f'some of {", ".join(self.readable)}', 'Choose one.')
-    if wrong := [l for l in s.languages if l not in self.readable]: raise LabError(f'captions in {", ".join(wrong)}', f'some of {", ".join(self.readable)}', f'Choose among the languages of {s.model!r}.')
+    if not 10 <= s.n <= MOST:
+        raise LabError(f"{s.n:,} captions", f"10 to {MOST:,}", "Change the number.")
+    if not s.languages:
+        raise LabError("no language", f"some of {', '.join(self.readable)}", "Choose one.")
+    if wrong := [l for l in s.languages if l not in self.readable]:
+        raise LabError(
+            f"captions in {', '.join(wrong)}",
+            f"some of {', '.join(self.readable)}",
+            f"Choose among the languages of {s.model!r}.",
+        )
     bench = self.workbench
-    drawn = bench.sample(s.n, s.languages, 'human', s.seed)
-    if len(drawn)<s.n: drawn = bench.sample(s.n, s.languages, None, s.seed)
-    if len(drawn)<10: raise LabError(f'{len(drawn)} captions in {", ".join(s.languages)}', 'at least 10', 'Choose more languages, or add captions to the gallery.')
-    return tuple(drawn),caption_facts(drawn, bench.corpus.facts if bench.splits else lambda id: {}, self.english)
+    drawn = bench.sample(s.n, s.languages, "human", s.seed)
+    if len(drawn) < s.n:
+        drawn = bench.sample(s.n, s.languages, None, s.seed)
+    if len(drawn) < 10:
+        raise LabError(
+            f"{len(drawn)} captions in {', '.join(s.languages)}",
+            "at least 10",
+            "Choose more languages, or add captions to the gallery.",
+        )
+    return tuple(drawn), caption_facts(drawn, bench.corpus.facts if bench.splits else lambda id: {}, self.english)
 
-def english(self:StylesState, visual_id:str)->str:
+
+def english(self: StylesState, visual_id: str) -> str:
     "What a picture's caption in the source language says; '' where there is none"
-    return next((c.text for c in self.workbench.captions(visual_id, source_language(self.workbench.main.method))), '')
+    return next((c.text for c in self.workbench.captions(visual_id, source_language(self.workbench.main.method))), "")
 
-StylesState._step,StylesState._draw,StylesState.english = _step,_draw,english
+
+StylesState._step, StylesState._draw, StylesState.english = _step, _draw, english
 
 # %% ../../../nbs/730_explore.styles.state.ipynb #083c9144
-def _known(facts:pd.DataFrame)->dict[str,list]:
+def _known(facts: pd.DataFrame) -> dict[str, list]:
     "Labels to compare clusters with: one a caption, the first where there are several"
-    return {f:[v[0] if isinstance(v, tuple) and v else v or '' for v in facts[f]] for f in facts if f not in ('word','characters')}
+    return {
+        f: [v[0] if isinstance(v, tuple) and v else v or "" for v in facts[f]]
+        for f in facts
+        if f not in ("word", "characters")
+    }
 
-def compute(self:StylesState,
-    report:Callable[[float,str],None]=lambda share,text: None # told the share done and a word
-)->Found:
+
+def compute(
+    self: StylesState,
+    report: Callable[[float, str], None] = lambda share, text: None,  # told the share done and a word
+) -> Found:
     "Everything that the settings ask for; changes no trait, so it may run beside the page"
-    s,done,began = self.settings,[],time.perf_counter()
-    method = self.workbench.model(s.model).method; names = feature_names(method)
-    report(.01, 'choosing captions …')
-    drawn = (s.model,s.n,s.languages,s.seed); captions,facts = self._step(done, 'captions', drawn, lambda: self._draw(s))
-    raw = self._step(done, 'features', drawn, lambda: caption_features(method, captions, report=lambda share,text: report(.02+.28*share, text)))
+    s, done, began = self.settings, [], time.perf_counter()
+    method = self.workbench.model(s.model).method
+    names = feature_names(method)
+    report(0.01, "choosing captions …")
+    drawn = (s.model, s.n, s.languages, s.seed)
+    captions, facts = self._step(done, "captions", drawn, lambda: self._draw(s))
+    raw = self._step(
+        done,
+        "features",
+        drawn,
+        lambda: caption_features(method, captions, report=lambda share, text: report(0.02 + 0.28 * share, text)),
+    )
     groups = [c.language for c in captions] if s.within else None
-    key = (*drawn,s.within); x = {f:self._step(done, f'standardised {f}', key, lambda: standardised(raw[f], groups)) for f in names}
-    keep = self.keep_in if len(captions)>1000 else None; maps,clusters,tables,kept = {},{},{},{}
-    for i,f in enumerate(names):
-        report(.3+.6*i/len(names), f'{REDUCER_NAMES.get(s.reducer, s.reducer)} of {NAMES[f]}, {self.expected(s)} …')
-        maps[f] = self._step(done, f'map {f}', (*key,s.reducer), lambda: map_of(x[f], MapSpec(s.reducer, s.seed), keep))
-        kept[f] = self._step(done, f'kept {f}', (*key,s.reducer), lambda: neighbours_kept(x[f], maps[f].points, n_max=1000))
-        on = (*key,s.clusters,s.on,s.reducer if s.on=='map' else '')
-        clusters[f] = self._step(done, f'clusters {f}', on, lambda: find_clusters(maps[f].points if s.on=='map' else x[f], s.clusters))
-        tables[f] = self._step(done, f'words {f}', on, lambda: cluster_table(x[f], clusters[f], facts, lambda i: self.english(captions[i].visual_id)))
-    report(.92, 'agreement with what is known …')
-    agreement = self._step(done, 'agreement', on, lambda: agreement_table(clusters, _known(facts)))
-    return Found(s, captions, facts, x, maps, kept, clusters, tables, agreement, tuple(done), time.perf_counter()-began)
+    key = (*drawn, s.within)
+    x = {f: self._step(done, f"standardised {f}", key, lambda: standardised(raw[f], groups)) for f in names}
+    keep = self.keep_in if len(captions) > 1000 else None
+    maps, clusters, tables, kept = {}, {}, {}, {}
+    for i, f in enumerate(names):
+        report(
+            0.3 + 0.6 * i / len(names), f"{REDUCER_NAMES.get(s.reducer, s.reducer)} of {NAMES[f]}, {self.expected(s)} …"
+        )
+        maps[f] = self._step(
+            done, f"map {f}", (*key, s.reducer), lambda: map_of(x[f], MapSpec(s.reducer, s.seed), keep)
+        )
+        kept[f] = self._step(
+            done, f"kept {f}", (*key, s.reducer), lambda: neighbours_kept(x[f], maps[f].points, n_max=1000)
+        )
+        on = (*key, s.clusters, s.on, s.reducer if s.on == "map" else "")
+        clusters[f] = self._step(
+            done, f"clusters {f}", on, lambda: find_clusters(maps[f].points if s.on == "map" else x[f], s.clusters)
+        )
+        tables[f] = self._step(
+            done,
+            f"words {f}",
+            on,
+            lambda: cluster_table(x[f], clusters[f], facts, lambda i: self.english(captions[i].visual_id)),
+        )
+    report(0.92, "agreement with what is known …")
+    agreement = self._step(done, "agreement", on, lambda: agreement_table(clusters, _known(facts)))
+    return Found(
+        s, captions, facts, x, maps, kept, clusters, tables, agreement, tuple(done), time.perf_counter() - began
+    )
+
 
 StylesState.compute = compute
 
 # %% ../../../nbs/730_explore.styles.state.ipynb #e21c29be
-def expected(self:StylesState,
-    s:Settings|None=None # None: as they stand
-)->str:
+def expected(
+    self: StylesState,
+    s: Settings | None = None,  # None: as they stand
+) -> str:
     "About how long a map of one feature takes"
     s = s or self.settings
-    seconds = 3+s.n*(.0015 if s.reducer=='umap' else .012)
-    return 'a few seconds' if seconds<10 else f'about {5*round(seconds/5):.0f} s' if seconds<90 else f'about {seconds/60:.0f} min'
+    seconds = 3 + s.n * (0.0015 if s.reducer == "umap" else 0.012)
+    return (
+        "a few seconds"
+        if seconds < 10
+        else f"about {5 * round(seconds / 5):.0f} s"
+        if seconds < 90
+        else f"about {seconds / 60:.0f} min"
+    )
+
 
 @told
-def show(self:StylesState,
-    found:Found|None # from `compute`; None: nothing
-)->None:
+def show(
+    self: StylesState,
+    found: Found | None,  # from `compute`; None: nothing
+) -> None:
     "Put what was found on the page"
-    if found is None: return
-    if self.found is None or found.captions!=self.found.captions: self.selection,self.focus = (),-1
+    if found is None:
+        return
+    if self.found is None or found.captions != self.found.captions:
+        self.selection, self.focus = (), -1
     self.found = found
-    if self.colour not in self.colours: self.colour = self.colours[0]
+    if self.colour not in self.colours:
+        self.colour = self.colours[0]
+
 
 @told
-def update(self:StylesState)->None:
+def update(self: StylesState) -> None:
     "Compute and show, here and now"
     self.show(self.compute())
 
-StylesState.expected,StylesState.show,StylesState.update = expected,show,update
+
+StylesState.expected, StylesState.show, StylesState.update = expected, show, update
 
 # %% ../../../nbs/730_explore.styles.state.ipynb #a3382d46
-def colours(self:StylesState)->tuple[str,...]:
+def colours(self: StylesState) -> tuple[str, ...]:
     "What captions can be coloured by: what is known and not the same for all"
-    if self.found is None: return ('style','language','length','object','place','cluster')
-    facts = self.found.facts; known = [c for c in facts if c not in ('characters','length','word') and facts[c].nunique()>1]
-    return tuple(dict.fromkeys([*(c for c in ('style','language') if c in known), 'length', *(c for c in ('object','place') if c in known), 'cluster', *(c for c in known if facts[c].map(lambda v: isinstance(v, str)).all())]))
+    if self.found is None:
+        return ("style", "language", "length", "object", "place", "cluster")
+    facts = self.found.facts
+    known = [c for c in facts if c not in ("characters", "length", "word") and facts[c].nunique() > 1]
+    return tuple(
+        dict.fromkeys(
+            [
+                *(c for c in ("style", "language") if c in known),
+                "length",
+                *(c for c in ("object", "place") if c in known),
+                "cluster",
+                *(c for c in known if facts[c].map(lambda v: isinstance(v, str)).all()),
+            ]
+        )
+    )
 
-def objects(self:StylesState)->tuple[str,...]:
+
+def objects(self: StylesState) -> tuple[str, ...]:
     "Objects that captions tell of, the most frequent first"
-    if self.found is None or 'object' not in self.found.facts: return ()
-    return tuple(o for o,_ in Counter(o for cell in self.found.facts.object for o in cell).most_common())
+    if self.found is None or "object" not in self.found.facts:
+        return ()
+    return tuple(o for o, _ in Counter(o for cell in self.found.facts.object for o in cell).most_common())
 
-StylesState.colours,StylesState.objects = property(colours),property(objects)
+
+StylesState.colours, StylesState.objects = property(colours), property(objects)
 
 # %% ../../../nbs/730_explore.styles.state.ipynb #b93af954
-def colouring(self:StylesState,
-    feature:str # whose clusters, where the colour is the cluster
-)->Colouring:
+def colouring(
+    self: StylesState,
+    feature: str,  # whose clusters, where the colour is the cluster
+) -> Colouring:
     "Values to draw, as the settings for colour say"
-    facts,by = self.found.facts,self.colour
-    if by=='length': return Colouring('length (characters)', facts.characters.to_numpy(), ())
-    if by=='cluster':
-        c = self.found.clusters[feature]; values = [f'{i+1}' if i>=0 else UNCLUSTERED for i in c]
-        return _kinds('cluster', values, sorted(set(values), key=lambda v: int(v) if v!=UNCLUSTERED else 10**9))
-    if by=='object' and self.object: return _kinds(self.object, [f'tells of {self.object}' if self.object in o else 'does not' for o in facts.object], [f'tells of {self.object}','does not'])
+    facts, by = self.found.facts, self.colour
+    if by == "length":
+        return Colouring("length (characters)", facts.characters.to_numpy(), ())
+    if by == "cluster":
+        c = self.found.clusters[feature]
+        values = [f"{i + 1}" if i >= 0 else UNCLUSTERED for i in c]
+        return _kinds("cluster", values, sorted(set(values), key=lambda v: int(v) if v != UNCLUSTERED else 10**9))
+    if by == "object" and self.object:
+        return _kinds(
+            self.object,
+            [f"tells of {self.object}" if self.object in o else "does not" for o in facts.object],
+            [f"tells of {self.object}", "does not"],
+        )
     cells = [v if isinstance(v, tuple) else (v,) for v in facts[by]]
-    often = [v for v,_ in Counter(v for cell in cells for v in cell if v).most_common()]; few = often if len(often)<=12 else often[:11]
+    often = [v for v, _ in Counter(v for cell in cells for v in cell if v).most_common()]
+    few = often if len(often) <= 12 else often[:11]
     values = [next((v for v in cell if v in few), OTHER) for cell in cells]
     return _kinds(by, values, [*sorted(few), *([OTHER] if OTHER in values else [])])
 
-def _kinds(title:str, values:list[str], kinds:list[str])->Colouring:
+
+def _kinds(title: str, values: list[str], kinds: list[str]) -> Colouring:
     "Kinds in the legend's order; from the twelfth on they are one"
-    keep = kinds if len(kinds)<=12 else kinds[:11]
+    keep = kinds if len(kinds) <= 12 else kinds[:11]
     values = np.array([v if v in keep else OTHER for v in values], dtype=object)
-    return Colouring(title, values, tuple(keep) if len(keep)==len(kinds) else (*keep,OTHER))
+    return Colouring(title, values, tuple(keep) if len(keep) == len(kinds) else (*keep, OTHER))
+
 
 StylesState.colouring = colouring
 
 # %% ../../../nbs/730_explore.styles.state.ipynb #3473fde0
 @told
-def select(self:StylesState,
-    indices:Iterable[int] # of captions; none: nothing selected
-)->None:
+def select(
+    self: StylesState,
+    indices: Iterable[int],  # of captions; none: nothing selected
+) -> None:
     "Select captions"
     indices = tuple(sorted({int(i) for i in indices}))
-    if self.found is None or (indices and not 0<=indices[0]<=indices[-1]<len(self.found.captions)): raise LabError(f'{len(indices)} indices', 'captions of the map', 'Select on the map that is shown.')
+    if self.found is None or (indices and not 0 <= indices[0] <= indices[-1] < len(self.found.captions)):
+        raise LabError(f"{len(indices)} indices", "captions of the map", "Select on the map that is shown.")
     self.selection = indices
 
-def listing(self:StylesState,
-    most:int=1000 # captions at most
-)->list[dict]:    # index, text, language, direction, style, id, english
+
+def listing(
+    self: StylesState,
+    most: int = 1000,  # captions at most
+) -> list[dict]:  # index, text, language, direction, style, id, english
     "The selected captions"
     rows = []
     for i in self.selection[:most]:
         c = self.found.captions[i]
-        rows.append(dict(index=i, text=c.text, language=c.language, direction=direction(c.language), style=c.style.replace('_', ' '), id=c.visual_id))
+        rows.append(
+            dict(
+                index=i,
+                text=c.text,
+                language=c.language,
+                direction=direction(c.language),
+                style=c.style.replace("_", " "),
+                id=c.visual_id,
+            )
+        )
     return rows
 
-def selection_marks(self:StylesState)->pd.DataFrame:
-    "What the selection holds more of than all captions do"
-    chosen = np.full(len(self.found.captions), -1); chosen[list(self.selection)] = 0
-    return marks(chosen, self.found.facts.drop(columns='characters'))
 
-StylesState.select,StylesState.listing,StylesState.selection_marks = select,listing,selection_marks
+def selection_marks(self: StylesState) -> pd.DataFrame:
+    "What the selection holds more of than all captions do"
+    chosen = np.full(len(self.found.captions), -1)
+    chosen[list(self.selection)] = 0
+    return marks(chosen, self.found.facts.drop(columns="characters"))
+
+
+StylesState.select, StylesState.listing, StylesState.selection_marks = select, listing, selection_marks

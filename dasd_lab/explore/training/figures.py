@@ -6,81 +6,240 @@
 __all__ = ['PLACES', 'TITLES', 'through', 'curves', 'lengths', 'reached']
 
 # %% ../../../nbs/741_explore.training.figures.ipynb #87d9b8ef
-import html,math
+import html
+import math
 from collections.abc import Sequence
 
-import pandas as pd,plotly.graph_objects as go
+import pandas as pd
+import plotly.graph_objects as go
 
 from ...corpora.parallel import ParallelCaptions
-from ..theme import COLOURS,FAINT,INK,MARK,MISS,figure
+from ..theme import COLOURS, FAINT, INK, MARK, MISS, figure
 from ...training.losses import LOSSES
 
 # %% ../../../nbs/741_explore.training.figures.ipynb #0b9d3aae
 def through(
-    log:Sequence[dict],            # rows of a training log
-    steps:dict[str,int]|None=None  # stage → its steps, where known; otherwise as far as the log goes
-)->tuple[pd.DataFrame,dict[str,int]]: # the rows with 'at', counted from the first stage; stage → where it begins
+    log: Sequence[dict],  # rows of a training log
+    steps: dict[str, int] | None = None,  # stage → its steps, where known; otherwise as far as the log goes
+) -> tuple[pd.DataFrame, dict[str, int]]:  # the rows with 'at', counted from the first stage; stage → where it begins
     "A log with its steps counted through all stages"
-    rows = pd.DataFrame(list(log)); begins,at = {},0
-    if not len(rows): return pd.DataFrame(columns=['at','stage']),{s: sum(list((steps or {}).values())[:i]) for i,s in enumerate(steps or {})}
-    for stage in dict.fromkeys([*(steps or {}), *rows['stage']]):
-        begins[stage] = at; at += steps[stage] if stage in (steps or {}) else int(rows.loc[rows.stage==stage, 'step'].max())+1
-    return rows.assign(at=rows['step']+rows['stage'].map(begins)),begins
+    rows = pd.DataFrame(list(log))
+    begins, at = {}, 0
+    if not len(rows):
+        return pd.DataFrame(columns=["at", "stage"]), {
+            s: sum(list((steps or {}).values())[:i]) for i, s in enumerate(steps or {})
+        }
+    for stage in dict.fromkeys([*(steps or {}), *rows["stage"]]):
+        begins[stage] = at
+        at += steps[stage] if stage in (steps or {}) else int(rows.loc[rows.stage == stage, "step"].max()) + 1
+    return rows.assign(at=rows["step"] + rows["stage"].map(begins)), begins
 
-def _line(rows:pd.DataFrame, column:str, name:str, colour:str, axis:int, scale:float=1., digits:str='.3g', legend:bool=True)->go.Scatter:
-    some = rows[['at',column]].dropna(); on = '' if axis==1 else str(axis)
-    return go.Scatter(x=some['at'], y=some[column]*scale, name=name, xaxis=f'x{on}', yaxis=f'y{on}', mode='lines+markers' if len(some)<25 else 'lines', showlegend=legend,
-                      line=dict(color=colour, width=2), marker=dict(size=5), hovertemplate=f'step %{{x:,}}<br>{name} %{{y:{digits}}}<extra></extra>')
+
+def _line(
+    rows: pd.DataFrame,
+    column: str,
+    name: str,
+    colour: str,
+    axis: int,
+    scale: float = 1.0,
+    digits: str = ".3g",
+    legend: bool = True,
+) -> go.Scatter:
+    some = rows[["at", column]].dropna()
+    on = "" if axis == 1 else str(axis)
+    return go.Scatter(
+        x=some["at"],
+        y=some[column] * scale,
+        name=name,
+        xaxis=f"x{on}",
+        yaxis=f"y{on}",
+        mode="lines+markers" if len(some) < 25 else "lines",
+        showlegend=legend,
+        line=dict(color=colour, width=2),
+        marker=dict(size=5),
+        hovertemplate=f"step %{{x:,}}<br>{name} %{{y:{digits}}}<extra></extra>",
+    )
 
 # %% ../../../nbs/741_explore.training.figures.ipynb #65302033
-PLACES = {1:((0,.6),(.60,1)), 2:((.7,1),(.60,1)), 3:((0,.19),(0,.34)), 4:((.27,.46),(0,.34)), 5:((.54,.73),(0,.34)), 6:((.81,1),(0,.34))} # panel → its place
-TITLES = {1:'loss', 2:'validation: mean recall, %', 3:'learning rate', 4:"the gradient's norm", 5:'critic is right, %', 6:'norm of f_sa'}
+# panel → its place
+PLACES = {
+    1: ((0, 0.6), (0.60, 1)),
+    2: ((0.7, 1), (0.60, 1)),
+    3: ((0, 0.19), (0, 0.34)),
+    4: ((0.27, 0.46), (0, 0.34)),
+    5: ((0.54, 0.73), (0, 0.34)),
+    6: ((0.81, 1), (0, 0.34)),
+}
+TITLES = {
+    1: "loss",
+    2: "validation: mean recall, %",
+    3: "learning rate",
+    4: "the gradient's norm",
+    5: "critic is right, %",
+    6: "norm of f_sa",
+}
+
 
 def curves(
-    log:Sequence[dict],             # rows of a training log, also of one that still grows
-    steps:dict[str,int]|None=None,  # stage → its steps, where known
-    height:int=470                  # pixels
-)->go.Figure:
+    log: Sequence[dict],  # rows of a training log, also of one that still grows
+    steps: dict[str, int] | None = None,  # stage → its steps, where known
+    height: int = 470,  # pixels
+) -> go.Figure:
     "Loss terms, validation, learning rate, gradient, critic and the norm of f_sa, over the steps"
-    rows,begins = through(log, steps); has = lambda c: c in rows and rows[c].notna().any()
+    rows, begins = through(log, steps)
+    has = lambda c: c in rows and rows[c].notna().any()
     terms = [c for c in rows.columns if c in LOSSES and has(c)]
-    traces = [_line(rows, t, t, COLOURS[i], 1) for i,t in enumerate(terms)]
-    for axis,column,scale,digits in ((2,'validation',100,'.1f'), (3,'learning_rate',1,'.2g'), (4,'gradient_norm',1,'.3g'), (5,'critic_accuracy',100,'.0f'), (6,'agnostic_norm',1,'.2f')):
-        traces.append(_line(rows, column, TITLES[axis].split(',')[0], COLOURS[axis+1], axis, scale, digits, False) if has(column) else go.Scatter(x=[], y=[], xaxis=f'x{axis}', yaxis=f'y{axis}', showlegend=False))
-    end = max(sum((steps or {}).values()), int(rows['at'].max()) if len(rows) else 0, 1); layout = {}
-    for i,(x,y) in PLACES.items():
-        on = '' if i==1 else str(i)
-        layout |= {f'xaxis{on}': dict(domain=x, anchor=f'y{on}', range=[-.02*end, 1.02*end], title=dict(text='step'), nticks=5), f'yaxis{on}': dict(domain=y, anchor=f'x{on}', nticks=5, rangemode='tozero' if i!=1 else 'normal')}
-    log_scale = bool(terms) and all((rows[t].dropna()>0).all() for t in terms)
-    layout['yaxis'] |= dict(type='log' if log_scale else 'linear', title=dict(text='value, log scale' if log_scale else 'value'))
-    layout['yaxis3'] |= dict(exponentformat='power'); layout['yaxis5'] |= dict(range=[0, 102]); layout['yaxis2'] |= dict(rangemode='normal') if has('validation') else dict(range=[0, 100])
-    names = [dict(text=t, x=PLACES[i][0][0], y=PLACES[i][1][1], xref='paper', yref='paper', xanchor='left', yanchor='bottom', showarrow=False, font=dict(size=13, color=INK)) for i,t in TITLES.items()]
-    absent = [dict(text=said, x=sum(PLACES[i][0])/2, y=sum(PLACES[i][1])/2, xref='paper', yref='paper', xanchor='center', yanchor='middle', showarrow=False, font=dict(size=12, color=INK)) for i,c,said in _ABSENT if not has(c)]
-    lines = [dict(type='line', x0=b, x1=b, y0=0, y1=1, xref=f'x{"" if i==1 else i}', yref=f'y{"" if i==1 else i} domain', line=dict(color=INK, width=1, dash='dot')) for i in PLACES for b in list(begins.values())[1:]]
-    return figure(*traces, height=height, annotations=names+absent, shapes=lines, margin=dict(t=40, l=56, r=12, b=48), legend=dict(orientation='h', x=.6, xanchor='right', y=1.0, yanchor='bottom', font=dict(size=12)), **layout)
+    traces = [_line(rows, t, t, COLOURS[i], 1) for i, t in enumerate(terms)]
+    for axis, column, scale, digits in (
+        (2, "validation", 100, ".1f"),
+        (3, "learning_rate", 1, ".2g"),
+        (4, "gradient_norm", 1, ".3g"),
+        (5, "critic_accuracy", 100, ".0f"),
+        (6, "agnostic_norm", 1, ".2f"),
+    ):
+        traces.append(
+            _line(rows, column, TITLES[axis].split(",")[0], COLOURS[axis + 1], axis, scale, digits, False)
+            if has(column)
+            else go.Scatter(x=[], y=[], xaxis=f"x{axis}", yaxis=f"y{axis}", showlegend=False)
+        )
+    end = max(sum((steps or {}).values()), int(rows["at"].max()) if len(rows) else 0, 1)
+    layout = {}
+    for i, (x, y) in PLACES.items():
+        on = "" if i == 1 else str(i)
+        layout |= {
+            f"xaxis{on}": dict(
+                domain=x, anchor=f"y{on}", range=[-0.02 * end, 1.02 * end], title=dict(text="step"), nticks=5
+            ),
+            f"yaxis{on}": dict(domain=y, anchor=f"x{on}", nticks=5, rangemode="tozero" if i != 1 else "normal"),
+        }
+    log_scale = bool(terms) and all((rows[t].dropna() > 0).all() for t in terms)
+    layout["yaxis"] |= dict(
+        type="log" if log_scale else "linear", title=dict(text="value, log scale" if log_scale else "value")
+    )
+    layout["yaxis3"] |= dict(exponentformat="power")
+    layout["yaxis5"] |= dict(range=[0, 102])
+    layout["yaxis2"] |= dict(rangemode="normal") if has("validation") else dict(range=[0, 100])
+    names = [
+        dict(
+            text=t,
+            x=PLACES[i][0][0],
+            y=PLACES[i][1][1],
+            xref="paper",
+            yref="paper",
+            xanchor="left",
+            yanchor="bottom",
+            showarrow=False,
+            font=dict(size=13, color=INK),
+        )
+        for i, t in TITLES.items()
+    ]
+    absent = [
+        dict(
+            text=said,
+            x=sum(PLACES[i][0]) / 2,
+            y=sum(PLACES[i][1]) / 2,
+            xref="paper",
+            yref="paper",
+            xanchor="center",
+            yanchor="middle",
+            showarrow=False,
+            font=dict(size=12, color=INK),
+        )
+        for i, c, said in _ABSENT
+        if not has(c)
+    ]
+    lines = [
+        dict(
+            type="line",
+            x0=b,
+            x1=b,
+            y0=0,
+            y1=1,
+            xref=f"x{'' if i == 1 else i}",
+            yref=f"y{'' if i == 1 else i} domain",
+            line=dict(color=INK, width=1, dash="dot"),
+        )
+        for i in PLACES
+        for b in list(begins.values())[1:]
+    ]
+    return figure(
+        *traces,
+        height=height,
+        annotations=names + absent,
+        shapes=lines,
+        margin=dict(t=40, l=56, r=12, b=48),
+        legend=dict(orientation="h", x=0.6, xanchor="right", y=1.0, yanchor="bottom", font=dict(size=12)),
+        **layout,
+    )
 
-_ABSENT = ((1,'loss','the first steps are still to come'), (2,'validation','none yet: every 50 steps,<br>from 100 pairs on'), (4,'gradient_norm','not logged'), (5,'critic_accuracy','no critic'), (6,'agnostic_norm','no f_sa'))
+
+_ABSENT = (
+    (1, "loss", "the first steps are still to come"),
+    (2, "validation", "none yet: every 50 steps,<br>from 100 pairs on"),
+    (4, "gradient_norm", "not logged"),
+    (5, "critic_accuracy", "no critic"),
+    (6, "agnostic_norm", "no f_sa"),
+)
 
 # %% ../../../nbs/741_explore.training.figures.ipynb #4b088875
 def lengths(
-    captions:ParallelCaptions, # as read
-    most:int=2000              # points at most
-)->go.Figure:
+    captions: ParallelCaptions,  # as read
+    most: int = 2000,  # points at most
+) -> go.Figure:
     "Characters of both sides, the doubtful pairs marked"
-    odd = {f.line:f.what for f in captions.faults if f.kept and f.kind in ('length','language')}; pairs = captions.pairs
-    fine = [p for p in pairs if p.line not in odd]; fine = fine[::max(1, math.ceil(len(fine)/most))]
+    odd = {f.line: f.what for f in captions.faults if f.kept and f.kind in ("length", "language")}
+    pairs = captions.pairs
+    fine = [p for p in pairs if p.line not in odd]
+    fine = fine[:: max(1, math.ceil(len(fine) / most))]
+
     def points(some, name, colour, symbol, size):
-        return go.Scatter(x=[len(p.source) for p in some], y=[len(p.target) for p in some], name=name, mode='markers', marker=dict(color=colour, symbol=symbol, size=size, opacity=.55 if size<7 else 1),
-                          text=[f'line {p.line}<br>{html.escape(p.source[:60], quote=False)}<br>\u2068{html.escape(p.target[:60], quote=False)}\u2069'+(f'<br><i>{html.escape(odd[p.line], quote=False)}</i>' if p.line in odd else '') for p in some], hovertemplate='%{text}<extra></extra>')
-    return figure(points(fine, 'as usual', COLOURS[0], 'circle', 5), points([p for p in pairs if p.line in odd], 'worth a look', MISS, 'diamond', 9),
-                  x='English, characters', y=f'{captions.language}, characters', height=300)
+        return go.Scatter(
+            x=[len(p.source) for p in some],
+            y=[len(p.target) for p in some],
+            name=name,
+            mode="markers",
+            marker=dict(color=colour, symbol=symbol, size=size, opacity=0.55 if size < 7 else 1),
+            text=[
+                f"line {p.line}<br>{html.escape(p.source[:60], quote=False)}<br>\u2068{html.escape(p.target[:60], quote=False)}\u2069"
+                + (f"<br><i>{html.escape(odd[p.line], quote=False)}</i>" if p.line in odd else "")
+                for p in some
+            ],
+            hovertemplate="%{text}<extra></extra>",
+        )
+
+    return figure(
+        points(fine, "as usual", COLOURS[0], "circle", 5),
+        points([p for p in pairs if p.line in odd], "worth a look", MISS, "diamond", 9),
+        x="English, characters",
+        y=f"{captions.language}, characters",
+        height=300,
+    )
 
 # %% ../../../nbs/741_explore.training.figures.ipynb #b466cbbe
 def reached(
-    results:pd.DataFrame # of `TrainingState.evaluate`
-)->go.Figure:
+    results: pd.DataFrame,  # of `TrainingState.evaluate`
+) -> go.Figure:
     "Recall of each question that was asked of the new model"
-    names = [f'{c}<br>→ {l}' for c,l in zip(results['captions'], results['look for'])][::-1]
-    bars = [go.Bar(y=names, x=100*results[k][::-1], name=k, orientation='h', marker_color=c, text=[f'{100*v:.0f}' for v in results[k][::-1]], textposition='auto', hovertemplate='%{y}<br>'+k+' %{x:.1f} %<extra></extra>')
-            for k,c in zip(('mean recall','R@1'), (COLOURS[0],COLOURS[4]))]
-    return figure(*bars[::-1], x='share of captions, %', height=110+70*len(results), xaxis_range=[0, 100], barmode='group', legend_traceorder='reversed', yaxis_automargin=True)
+    names = [f"{c}<br>→ {l}" for c, l in zip(results["captions"], results["look for"])][::-1]
+    bars = [
+        go.Bar(
+            y=names,
+            x=100 * results[k][::-1],
+            name=k,
+            orientation="h",
+            marker_color=c,
+            text=[f"{100 * v:.0f}" for v in results[k][::-1]],
+            textposition="auto",
+            hovertemplate="%{y}<br>" + k + " %{x:.1f} %<extra></extra>",
+        )
+        for k, c in zip(("mean recall", "R@1"), (COLOURS[0], COLOURS[4]))
+    ]
+    return figure(
+        *bars[::-1],
+        x="share of captions, %",
+        height=110 + 70 * len(results),
+        xaxis_range=[0, 100],
+        barmode="group",
+        legend_traceorder="reversed",
+        yaxis_automargin=True,
+    )

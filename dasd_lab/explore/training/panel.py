@@ -6,232 +6,468 @@
 __all__ = ['MOST_FAULTS', 'LEAD', 'PROCESS_NOTE', 'PASTE', 'faults_html', 'pairs_html', 'results_html', 'Train']
 
 # %% ../../../nbs/742_explore.training.panel.ipynb #d74ae76e
-import html,threading,time,traceback
+import html
+import threading
+import time
+import traceback
 from pathlib import Path
 
-import ipywidgets as w,pandas as pd
+import ipywidgets as w
+import pandas as pd
 from fastcore.basics import patch
 
-from ...corpora.parallel import FAULTS,language_names
-from ..controls import Background,Panel,PictureGrid,Plot,QueryBox,button,choose,prose,row,section,table_html
-from ..theme import language_name,missing_fonts,tagged
+from ...corpora.parallel import FAULTS, language_names
+from dasd_lab.explore.controls import (
+    Background,
+    Panel,
+    PictureGrid,
+    Plot,
+    QueryBox,
+    button,
+    choose,
+    prose,
+    row,
+    section,
+    table_html,
+)
+from ..theme import language_name, missing_fonts, tagged
 from . import figures as f
-from .state import RUNNING,TrainingState,spoken,training_presets
+from .state import RUNNING, TrainingState, spoken, training_presets
 from ..workbench import Workbench
 from ...presets import load_preset
 from ...search.queries import direction
 from ...training.recipes import scaled_stages
 
 # %% ../../../nbs/742_explore.training.panel.ipynb #c96e9a03
-MOST_FAULTS = 200 # rows shown
+MOST_FAULTS = 200  # rows shown
+
 
 def faults_html(
-    state:TrainingState # with captions
-)->str:
+    state: TrainingState,  # with captions
+) -> str:
     "What is wrong with the captions"
     c = state.captions
-    if not c.faults: return '<p>No fault was found.</p>'
-    counts = ', '.join(f'{n:,} × {FAULTS[k]}' for k,n in c.counts().items()); shown = c.table().rename(columns=dict(next_step='next step'))
-    more = f'<p class="dl-note">The first {MOST_FAULTS} of {len(shown):,}.</p>' if len(shown)>MOST_FAULTS else ''
-    return f'<p class="dl-note">{counts}</p>'+table_html(shown.head(MOST_FAULTS), text=['what','next step'])+more
+    if not c.faults:
+        return "<p>No fault was found.</p>"
+    counts = ", ".join(f"{n:,} × {FAULTS[k]}" for k, n in c.counts().items())
+    shown = c.table().rename(columns=dict(next_step="next step"))
+    more = f'<p class="dl-note">The first {MOST_FAULTS} of {len(shown):,}.</p>' if len(shown) > MOST_FAULTS else ""
+    return f'<p class="dl-note">{counts}</p>' + table_html(shown.head(MOST_FAULTS), text=["what", "next step"]) + more
+
 
 def pairs_html(
-    state:TrainingState, # with captions
-    n:int=4              # pairs
-)->str:
+    state: TrainingState,  # with captions
+    n: int = 4,  # pairs
+) -> str:
     "The first pairs"
     source = state.backbone.source_language
-    return table_html(pd.DataFrame([dict(line=p.line, English=tagged(p.source, source), **{language_name(state.language): tagged(p.target, state.language)}, picture=p.visual_id or '–') for p in state.captions.pairs[:n]]),
-                      text=['English', language_name(state.language), 'picture'])
+    return table_html(
+        pd.DataFrame(
+            [
+                dict(
+                    line=p.line,
+                    English=tagged(p.source, source),
+                    **{language_name(state.language): tagged(p.target, state.language)},
+                    picture=p.visual_id or "–",
+                )
+                for p in state.captions.pairs[:n]
+            ]
+        ),
+        text=["English", language_name(state.language), "picture"],
+    )
+
 
 def results_html(
-    results:pd.DataFrame # of `TrainingState.evaluate`
-)->str:
+    results: pd.DataFrame,  # of `TrainingState.evaluate`
+) -> str:
     "The results, recalls in %"
-    shown = results.assign(**{c: [f'{100*v:.1f}' for v in results[c]] for c in results if 'R@' in c or c=='mean recall'})
-    return table_html(shown, text=['captions','look for'])+'<p class="dl-note">Recall in %: how many captions find what is looked for among the first K; “back” is the way from there to the caption.</p>'
+    shown = results.assign(
+        **{c: [f"{100 * v:.1f}" for v in results[c]] for c in results if "R@" in c or c == "mean recall"}
+    )
+    return (
+        table_html(shown, text=["captions", "look for"])
+        + '<p class="dl-note">Recall in %: how many captions find what is looked for among the first K; “back” is the way from there to the caption.</p>'
+    )
 
 # %% ../../../nbs/742_explore.training.panel.ipynb #c9a2a96e
-LEAD = 'A language is added by its captions: English sentences with their translations. The frozen towers stay as they are; only a text path for the new language is trained, in a few minutes on one CPU core.'
-PROCESS_NOTE = 'The training is a process of its own. Closing this page or its kernel does not end it: it goes on to its end, and “Earlier runs” takes it up again. Stop ends it after the running step and keeps its place.'
-PASTE = 'English<tab>the new language<tab>picture id (optional), one pair a line; TSV, CSV or JSONL\n\na red cat on the roof\tun gatto rosso sul tetto'
+LEAD = "A language is added by its captions: English sentences with their translations. The frozen towers stay as they are; only a text path for the new language is trained, in a few minutes on one CPU core."
+PROCESS_NOTE = "The training is a process of its own. Closing this page or its kernel does not end it: it goes on to its end, and “Earlier runs” takes it up again. Stop ends it after the running step and keeps its place."
+PASTE = "English<tab>the new language<tab>picture id (optional), one pair a line; TSV, CSV or JSONL\n\na red cat on the roof\tun gatto rosso sul tetto"
+
 
 class Train(Panel):
     "The Train explorer"
-    def __init__(self,
-        workbench:Workbench|TrainingState|None=None, # None: the models that come with the lab; or a state to show
-        runs:str|Path|None=None,                     # where run folders go; None: the lab's `runs`
-        every_s:float=1.                             # seconds between two looks at a running training
+
+    def __init__(
+        self,
+        workbench: Workbench
+        | TrainingState
+        | None = None,  # None: the models that come with the lab; or a state to show
+        runs: str | Path | None = None,  # where run folders go; None: the lab's `runs`
+        every_s: float = 1.0,  # seconds between two looks at a running training
     ):
         s = workbench if isinstance(workbench, TrainingState) else TrainingState(workbench, runs)
-        self.every_s,self._following,self._follower = every_s,False,None
-        super().__init__('Train: add a language', *self._parts(s), state=s, css_class='dl-training', lead=LEAD)
-        self._wire(); self._show_captions(); self._show_plan(); self._show_status(); self._show_results(); self._show_hits()
-        if s.status in RUNNING: self._follow()
+        self.every_s, self._following, self._follower = every_s, False, None
+        super().__init__("Train: add a language", *self._parts(s), state=s, css_class="dl-training", lead=LEAD)
+        self._wire()
+        self._show_captions()
+        self._show_plan()
+        self._show_status()
+        self._show_results()
+        self._show_hits()
+        if s.status in RUNNING:
+            self._follow()
 
 # %% ../../../nbs/742_explore.training.panel.ipynb #17a6407e
 @patch
-def _parts(self:Train, s:TrainingState)->list:
+def _parts(self: Train, s: TrainingState) -> list:
     "All widgets, from top to bottom"
-    self.language = w.Combobox(value=s.language, placeholder='it, or Italian', options=[n.title() for n in sorted(language_names())], description='Language', style=dict(description_width='initial')); self.language.add_class('dl-language')
-    self.pasted = w.Textarea(placeholder=PASTE, rows=7, layout=w.Layout(width='100%', height='150px')); self.pasted.add_class('dl-pasted')
-    self.upload = w.FileUpload(accept='.tsv,.csv,.jsonl,.txt', multiple=False, description='Upload a file'); self.upload.add_class('dl-upload')
-    self.read = button('Read the captions', self._read, 'Look for faults, line by line', primary=True, css_class='dl-read')
-    self.example = button('Example: Italian', self._example, 'Machine translations of 6,000 training scenes, a language that the shipped models have not seen', css_class='dl-example')
-    self.example.disabled = not hasattr(s.workbench.corpus, 'scene'); self.reading = Background()
-    self.summary,self.faults,self.pairs,self.lengths = prose('', 'dl-summary'),prose('', 'dl-faults'),prose('', 'dl-pairs-read'),Plot('dl-lengths')
-    presets = training_presets(); self.preset = choose('Preset', presets if s.preset in presets else [*presets, s.preset], s.preset, 'dl-preset')
-    self.steps,self.pictures,self.plan = row(),w.Checkbox(value=s.use_pictures, description='compare with training pictures too', indent=False),prose('', 'dl-plan')
-    self.start,self.stop,self.resume = (button(t, act, tip, css_class=c, primary=c=='dl-start') for t,act,tip,c in (('Train', self._start, 'Begin a training with these captions', 'dl-start'), ('Stop', s.stop, 'End after the running step and keep the place', 'dl-stop'), ('Go on', self._resume, 'Continue from the last checkpoint', 'dl-resume')))
-    self.earlier,self.take_up = choose('Earlier runs', [('–','')], css_class='dl-earlier'),button('Take up', self._take_up, 'Watch that run, or query it', css_class='dl-take-up')
-    self.bar,self.told = w.FloatProgress(min=0, max=1, layout=w.Layout(width='100%', height='12px')),prose('', 'dl-told'); self.bar.add_class('dl-bar')
-    self.curves = Plot('dl-curves')
-    self.evaluate,self.working = button('Evaluate', self._evaluate, 'Ask the trained model what it has not seen', css_class='dl-evaluate'),Background()
-    self.results,self.bars = prose('', 'dl-results'),Plot('dl-reached')
-    self.query,self.grid = QueryBox(placeholder='Type in the new language', label='Search'),PictureGrid(size=112, name='pictures that the new model finds')
-    self.query.add_class('dl-ask-new')
-    style = prose('<style>.dl-training textarea{unicode-bidi:plaintext;font:13px/1.5 ui-monospace,monospace;tab-size:24}.dl-training .widget-inttext{width:auto}.dl-training .widget-inttext input{width:100px}</style>')
-    return [style, section('Captions', row(self.language, self.upload, self.example), self.pasted, row(self.read), self.reading, self.summary, self.faults, self.pairs, self.lengths, note='Paste them, upload a file, or take the example. A faulty line never takes a good one with it.'),
-            section('Training', row(self.preset, self.steps, self.pictures), self.plan, row(self.start, self.stop, self.resume), row(self.earlier, self.take_up), self.bar, self.told, self.curves, note=PROCESS_NOTE),
-            section('What it reached', row(self.evaluate), self.working, self.results, self.bars),
-            section('Ask in the new language', self.query, self.grid, note='The trained model is in the workbench: every explorer that was opened on it can choose it.')]
+    self.language = w.Combobox(
+        value=s.language,
+        placeholder="it, or Italian",
+        options=[n.title() for n in sorted(language_names())],
+        description="Language",
+        style=dict(description_width="initial"),
+    )
+    self.language.add_class("dl-language")
+    self.pasted = w.Textarea(placeholder=PASTE, rows=7, layout=w.Layout(width="100%", height="150px"))
+    self.pasted.add_class("dl-pasted")
+    self.upload = w.FileUpload(accept=".tsv,.csv,.jsonl,.txt", multiple=False, description="Upload a file")
+    self.upload.add_class("dl-upload")
+    self.read = button(
+        "Read the captions", self._read, "Look for faults, line by line", primary=True, css_class="dl-read"
+    )
+    self.example = button(
+        "Example: Italian",
+        self._example,
+        "Machine translations of 6,000 training scenes, a language that the shipped models have not seen",
+        css_class="dl-example",
+    )
+    self.example.disabled = not hasattr(s.workbench.corpus, "scene")
+    self.reading = Background()
+    self.summary, self.faults, self.pairs, self.lengths = (
+        prose("", "dl-summary"),
+        prose("", "dl-faults"),
+        prose("", "dl-pairs-read"),
+        Plot("dl-lengths"),
+    )
+    presets = training_presets()
+    self.preset = choose("Preset", presets if s.preset in presets else [*presets, s.preset], s.preset, "dl-preset")
+    self.steps, self.pictures, self.plan = (
+        row(),
+        w.Checkbox(value=s.use_pictures, description="compare with training pictures too", indent=False),
+        prose("", "dl-plan"),
+    )
+    self.start, self.stop, self.resume = (
+        button(t, act, tip, css_class=c, primary=c == "dl-start")
+        for t, act, tip, c in (
+            ("Train", self._start, "Begin a training with these captions", "dl-start"),
+            ("Stop", s.stop, "End after the running step and keep the place", "dl-stop"),
+            ("Go on", self._resume, "Continue from the last checkpoint", "dl-resume"),
+        )
+    )
+    self.earlier, self.take_up = (
+        choose("Earlier runs", [("–", "")], css_class="dl-earlier"),
+        button("Take up", self._take_up, "Watch that run, or query it", css_class="dl-take-up"),
+    )
+    self.bar, self.told = (
+        w.FloatProgress(min=0, max=1, layout=w.Layout(width="100%", height="12px")),
+        prose("", "dl-told"),
+    )
+    self.bar.add_class("dl-bar")
+    self.curves = Plot("dl-curves")
+    self.evaluate, self.working = (
+        button("Evaluate", self._evaluate, "Ask the trained model what it has not seen", css_class="dl-evaluate"),
+        Background(),
+    )
+    self.results, self.bars = prose("", "dl-results"), Plot("dl-reached")
+    self.query, self.grid = (
+        QueryBox(placeholder="Type in the new language", label="Search"),
+        PictureGrid(size=112, name="pictures that the new model finds"),
+    )
+    self.query.add_class("dl-ask-new")
+    style = prose(
+        "<style>.dl-training textarea{unicode-bidi:plaintext;font:13px/1.5 ui-monospace,monospace;tab-size:24}.dl-training .widget-inttext{width:auto}.dl-training .widget-inttext input{width:100px}</style>"
+    )
+    return [
+        style,
+        section(
+            "Captions",
+            row(self.language, self.upload, self.example),
+            self.pasted,
+            row(self.read),
+            self.reading,
+            self.summary,
+            self.faults,
+            self.pairs,
+            self.lengths,
+            note="Paste them, upload a file, or take the example. A faulty line never takes a good one with it.",
+        ),
+        section(
+            "Training",
+            row(self.preset, self.steps, self.pictures),
+            self.plan,
+            row(self.start, self.stop, self.resume),
+            row(self.earlier, self.take_up),
+            self.bar,
+            self.told,
+            self.curves,
+            note=PROCESS_NOTE,
+        ),
+        section("What it reached", row(self.evaluate), self.working, self.results, self.bars),
+        section(
+            "Ask in the new language",
+            self.query,
+            self.grid,
+            note="The trained model is in the workbench: every explorer that was opened on it can choose it.",
+        ),
+    ]
+
 
 @patch
-def _wire(self:Train)->None:
+def _wire(self: Train) -> None:
     "Join widgets, state and figures"
     s = self.state
-    self.upload.observe(lambda _: self.upload.value and self._read(), 'value')
-    self.preset.observe(lambda c: setattr(s, 'preset', c.new), 'value'); self.pictures.observe(lambda c: setattr(s, 'use_pictures', c.new), 'value')
-    for trait in ('value','submitted'): self.query.observe(lambda _: s.added and s.ask(self.query.value), trait)
-    shows = dict(captions=self._show_captions, preset=self._show_steps, steps=self._show_plan, use_pictures=self._show_plan, status=self._show_status, log=self._show_log, progress=self._show_progress, results=self._show_results, added=self._show_hits, hits=self._show_hits)
-    for trait,show in shows.items(): s.observe(lambda _,show=show: show(), trait)
-    self._show_steps(); self._show_earlier()
+    self.upload.observe(lambda _: self.upload.value and self._read(), "value")
+    self.preset.observe(lambda c: setattr(s, "preset", c.new), "value")
+    self.pictures.observe(lambda c: setattr(s, "use_pictures", c.new), "value")
+    for trait in ("value", "submitted"):
+        self.query.observe(lambda _: s.added and s.ask(self.query.value), trait)
+    shows = dict(
+        captions=self._show_captions,
+        preset=self._show_steps,
+        steps=self._show_plan,
+        use_pictures=self._show_plan,
+        status=self._show_status,
+        log=self._show_log,
+        progress=self._show_progress,
+        results=self._show_results,
+        added=self._show_hits,
+        hits=self._show_hits,
+    )
+    for trait, show in shows.items():
+        s.observe(lambda _, show=show: show(), trait)
+    self._show_steps()
+    self._show_earlier()
 
 # %% ../../../nbs/742_explore.training.panel.ipynb #d0e35af0
 @patch
-def _read(self:Train, wait:bool=False)->None:
+def _read(self: Train, wait: bool = False) -> None:
     "What was uploaded, or else pasted"
     given = self.upload.value[0] if self.upload.value else None
-    data,name = (bytes(given['content']), given['name']) if given else (self.pasted.value, '')
+    data, name = (bytes(given["content"]), given["name"]) if given else (self.pasted.value, "")
     language = self.language.value
-    self.state.message = ''
-    def work(report): report(.3, 'looking at each line …'); self.state.read(data, language, name)
-    self.reading.run(work, lambda _: setattr(self.upload, 'value', ()), lambda said: setattr(self.state, 'message', said), wait)
+    self.state.message = ""
+
+    def work(report):
+        report(0.3, "looking at each line …")
+        self.state.read(data, language, name)
+
+    self.reading.run(
+        work, lambda _: setattr(self.upload, "value", ()), lambda said: setattr(self.state, "message", said), wait
+    )
+
 
 @patch
-def _example(self:Train, wait:bool=False)->None:
-    self.language.value = 'Italian'
-    def work(report): report(.3, 'telling 6,000 scenes in Italian, and looking at each line …'); self.state.read_example('it')
-    self.reading.run(work, None, lambda said: setattr(self.state, 'message', said), wait)
+def _example(self: Train, wait: bool = False) -> None:
+    self.language.value = "Italian"
+
+    def work(report):
+        report(0.3, "telling 6,000 scenes in Italian, and looking at each line …")
+        self.state.read_example("it")
+
+    self.reading.run(work, None, lambda said: setattr(self.state, "message", said), wait)
+
 
 @patch
-def _start(self:Train)->None: self.state.start(); self._follow()
-@patch
-def _resume(self:Train)->None: self.state.resume(); self._follow()
+def _start(self: Train) -> None:
+    self.state.start()
+    self._follow()
+
 
 @patch
-def _take_up(self:Train)->None:
-    if self.earlier.value: self.state.attach(self.earlier.value); self._follow()
+def _resume(self: Train) -> None:
+    self.state.resume()
+    self._follow()
+
 
 @patch
-def _evaluate(self:Train, wait:bool=False)->None:
+def _take_up(self: Train) -> None:
+    if self.earlier.value:
+        self.state.attach(self.earlier.value)
+        self._follow()
+
+
+@patch
+def _evaluate(self: Train, wait: bool = False) -> None:
     "Add the model to the workbench, then ask it what it has not seen"
-    def work(report): self.state.added or self.state.add(); return self.state.evaluate(report)
-    self.working.run(work, None, lambda said: setattr(self.state, 'message', said), wait)
+
+    def work(report):
+        self.state.added or self.state.add()
+        return self.state.evaluate(report)
+
+    self.working.run(work, None, lambda said: setattr(self.state, "message", said), wait)
+
 
 @patch
-def _follow(self:Train)->None:
+def _follow(self: Train) -> None:
     "Look at the training until it ends; a finished one is added and evaluated"
-    if self._following: return
+    if self._following:
+        return
     self._following = True
+
     def look():
         try:
-            while self.state.poll() in RUNNING: self._show_progress(); time.sleep(self.every_s)
-        except Exception as e: traceback.print_exc(); self.state.message = f'The run could not be looked at ({type(e).__name__}: {e}). It may still be running; take it up again.'; return
-        finally: self._following = False
-        if self.state.poll() in RUNNING: return self._follow() # it was let go on in this very moment
-        self._show_status(); self._show_earlier()
-        if self.state.status=='finished' and not self.state.added: self._evaluate()
-    self._follower = threading.Thread(target=look, daemon=True); self._follower.start()
+            while self.state.poll() in RUNNING:
+                self._show_progress()
+                time.sleep(self.every_s)
+        except Exception as e:
+            traceback.print_exc()
+            self.state.message = (
+                f"The run could not be looked at ({type(e).__name__}: {e}). It may still be running; take it up again."
+            )
+            return
+        finally:
+            self._following = False
+        if self.state.poll() in RUNNING:
+            return self._follow()  # it was let go on in this very moment
+        self._show_status()
+        self._show_earlier()
+        if self.state.status == "finished" and not self.state.added:
+            self._evaluate()
+
+    self._follower = threading.Thread(target=look, daemon=True)
+    self._follower.start()
 
 # %% ../../../nbs/742_explore.training.panel.ipynb #b0a3f573
 @patch
-def _show_captions(self:Train)->None:
+def _show_captions(self: Train) -> None:
     "Summary, faults, first pairs and lengths"
-    s,c = self.state,self.state.captions
-    if c is None: self.summary.value = self.faults.value = self.pairs.value = ''; self.lengths.show(None); self._show_plan(); return
-    lost = missing_fonts((s.language,)); shown = s.pictured()
-    pictures = f' {shown:,} tell of a training picture.' if s.corpus is not None else ''
-    self.summary.value = f'<p role="status" aria-live="polite"><b>{html.escape(s.source)}</b>: {len(c.pairs):,} pairs in English and {html.escape(language_name(s.language))} from {c.n_lines:,} lines ({c.form}), {c.left_out:,} left out.{pictures}</p>'+(f'<p class="dl-note">No font here draws {lost[0]}.</p>' if lost else '')
-    self.faults.value = faults_html(s); self.pairs.value = pairs_html(s) if c.pairs else ''
-    self.lengths.show(f.lengths(c) if len(c.pairs)>=20 else None)
-    if not self.language.value: self.language.value = s.language
+    s, c = self.state, self.state.captions
+    if c is None:
+        self.summary.value = self.faults.value = self.pairs.value = ""
+        self.lengths.show(None)
+        self._show_plan()
+        return
+    lost = missing_fonts((s.language,))
+    shown = s.pictured()
+    pictures = f" {shown:,} tell of a training picture." if s.corpus is not None else ""
+    self.summary.value = (
+        f'<p role="status" aria-live="polite"><b>{html.escape(s.source)}</b>: {len(c.pairs):,} pairs in English and {html.escape(language_name(s.language))} from {c.n_lines:,} lines ({c.form}), {c.left_out:,} left out.{pictures}</p>'
+        + (f'<p class="dl-note">No font here draws {lost[0]}.</p>' if lost else "")
+    )
+    self.faults.value = faults_html(s)
+    self.pairs.value = pairs_html(s) if c.pairs else ""
+    self.lengths.show(f.lengths(c) if len(c.pairs) >= 20 else None)
+    if not self.language.value:
+        self.language.value = s.language
     self._show_plan()
 
+
 @patch
-def _show_steps(self:Train)->None:
+def _show_steps(self: Train) -> None:
     "A number for each stage"
     s = self.state
-    if s.preset not in self.preset.options: self.preset.options = [*self.preset.options, s.preset]
+    if s.preset not in self.preset.options:
+        self.preset.options = [*self.preset.options, s.preset]
     self.preset.value = s.preset
+
     def box(i, stage):
-        made = w.BoundedIntText(value=s.steps[i], min=1, max=10_000_000, description=stage.name.replace('_',' ')+', steps', style=dict(description_width='initial')); made.add_class(f'dl-steps-{i}')
-        made.observe(lambda c: setattr(s, 'steps', tuple(c.new if j==i else n for j,n in enumerate(s.steps))), 'value'); return made
-    self.steps.children = [box(i, stage) for i,stage in enumerate(scaled_stages(load_preset(s.preset), 1))]
+        made = w.BoundedIntText(
+            value=s.steps[i],
+            min=1,
+            max=10_000_000,
+            description=stage.name.replace("_", " ") + ", steps",
+            style=dict(description_width="initial"),
+        )
+        made.add_class(f"dl-steps-{i}")
+        made.observe(
+            lambda c: setattr(s, "steps", tuple(c.new if j == i else n for j, n in enumerate(s.steps))), "value"
+        )
+        return made
+
+    self.steps.children = [box(i, stage) for i, stage in enumerate(scaled_stages(load_preset(s.preset), 1))]
     self._show_plan()
 
-@patch
-def _show_plan(self:Train)->None:
-    "The stages, and on what they run"
-    for box,n in zip(self.steps.children, self.state.steps): box.value = n
-    self.plan.value = table_html(self.state.plan().rename(columns=dict(captions_a_step='captions a step')), text=['stage','on','runs']) if self.state.captions else ''
-    self.start.disabled = self.state.status in RUNNING or not (self.state.captions and self.state.captions.pairs)
 
 @patch
-def _show_status(self:Train)->None:
+def _show_plan(self: Train) -> None:
+    "The stages, and on what they run"
+    for box, n in zip(self.steps.children, self.state.steps):
+        box.value = n
+    self.plan.value = (
+        table_html(
+            self.state.plan().rename(columns=dict(captions_a_step="captions a step")), text=["stage", "on", "runs"]
+        )
+        if self.state.captions
+        else ""
+    )
+    self.start.disabled = self.state.status in RUNNING or not (self.state.captions and self.state.captions.pairs)
+
+
+@patch
+def _show_status(self: Train) -> None:
     "Which buttons make sense now"
     s = self.state.status
     self.start.disabled = s in RUNNING or not (self.state.captions and self.state.captions.pairs)
-    self.stop.disabled,self.resume.disabled = s not in ('preparing','training'),s not in ('stopped','failed')
-    self.take_up.disabled = s in RUNNING; self.evaluate.disabled = s!='finished'
-    self.bar.bar_style = dict(finished='success', failed='danger', stopped='warning').get(s, '')
+    self.stop.disabled, self.resume.disabled = s not in ("preparing", "training"), s not in ("stopped", "failed")
+    self.take_up.disabled = s in RUNNING
+    self.evaluate.disabled = s != "finished"
+    self.bar.bar_style = dict(finished="success", failed="danger", stopped="warning").get(s, "")
     self._show_progress()
 
+
 @patch
-def _show_progress(self:Train)->None:
+def _show_progress(self: Train) -> None:
     "The bar, and where it is in words"
     self.bar.value = self.state.share()
-    where = f' · run folder <code>{html.escape(str(self.state.folder))}</code>' if self.state.folder else ''
+    where = f" · run folder <code>{html.escape(str(self.state.folder))}</code>" if self.state.folder else ""
     self.told.value = f'<p role="status" aria-live="polite">{html.escape(self.state.words())}</p><p class="dl-note">{where.removeprefix(" · ")}</p>'
 
+
 @patch
-def _show_log(self:Train)->None:
+def _show_log(self: Train) -> None:
     "The curves"
-    s = self.state; stages = scaled_stages(load_preset(s.preset), 1)
+    s = self.state
+    stages = scaled_stages(load_preset(s.preset), 1)
     runs = s.plan().runs if s.captions else []
-    made = f.curves(s.log, {x.name: n for x,n,r in zip(stages, s.steps, runs) if r=='yes'})
+    made = f.curves(s.log, {x.name: n for x, n, r in zip(stages, s.steps, runs) if r == "yes"})
     self.curves.show(made if s.log else None)
 
-@patch
-def _show_earlier(self:Train)->None:
-    found = self.state.earlier(); was = self.earlier.value
-    self.earlier.options = [(words, str(folder)) for words,folder in found] or [('–','')]
-    if was in [str(folder) for _,folder in found]: self.earlier.value = was
 
 @patch
-def _show_results(self:Train)->None:
+def _show_earlier(self: Train) -> None:
+    found = self.state.earlier()
+    was = self.earlier.value
+    self.earlier.options = [(words, str(folder)) for words, folder in found] or [("–", "")]
+    if was in [str(folder) for _, folder in found]:
+        self.earlier.value = was
+
+
+@patch
+def _show_results(self: Train) -> None:
     r = self.state.results
-    self.results.value = '' if r is None else results_html(r)
+    self.results.value = "" if r is None else results_html(r)
     self.bars.show(None if r is None else f.reached(r))
 
-@patch
-def _show_hits(self:Train)->None:
-    "The pictures that the new model finds"
-    s = self.state; self.query.hint = f'{language_name(s.language)}, by {s.added}' if s.added else 'Train a language first, or take up a finished run.'
-    bench = s.workbench; self.grid.rtl = bool(s.language) and direction(s.language)=='rtl'
-    self.grid.items = [dict(id=h.id, src=bench.address(h.id), alt=bench.alt(h.id), rank=h.rank, score=h.score) for h in s.hits or ()]
 
 @patch
-def snapshot(self:Train)->str:
+def _show_hits(self: Train) -> None:
+    "The pictures that the new model finds"
+    s = self.state
+    self.query.hint = (
+        f"{language_name(s.language)}, by {s.added}"
+        if s.added
+        else "Train a language first, or take up a finished run."
+    )
+    bench = s.workbench
+    self.grid.rtl = bool(s.language) and direction(s.language) == "rtl"
+    self.grid.items = [
+        dict(id=h.id, src=bench.address(h.id), alt=bench.alt(h.id), rank=h.rank, score=h.score) for h in s.hits or ()
+    ]
+
+
+@patch
+def snapshot(self: Train) -> str:
     "What was read, trained and reached, for readers without a kernel"
     return f'<div class="dl-training"><h3>Train</h3>{self.summary.value}{self.faults.value}{self.plan.value}{self.results.value}<p><em>Live where a kernel runs: <code>make lab</code> or <code>make app</code>.</em></p></div>'

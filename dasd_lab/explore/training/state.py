@@ -8,307 +8,533 @@ __all__ = ['RUNNING', 'spoken', 'training_presets', 'corpus_word', 'TrainingStat
            'trained', 'human_captions', 'evaluate', 'add', 'ask']
 
 # %% ../../../nbs/740_explore.training.state.ipynb #7cec0a5d
-import json,threading,time,warnings
+import json
+import threading
+import time
+import warnings
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 
-import numpy as np,pandas as pd
-from traitlets import Any,Bool,Dict,Int,List,Tuple,Unicode
+import numpy as np
+import pandas as pd
+from traitlets import Any, Bool, Dict, Int, List, Tuple, Unicode
 
 from ...backbone.towers import save_backbone
-from ...contracts import Caption,LabError
+from ...contracts import Caption, LabError
 from ...corpora.captions import language_code
-from ...corpora.catalog import BUILT_IN,Corpus,FolderCorpus,data_root,lab_folder
-from ...corpora.parallel import example_pairs,parts,picture_places,read_parallel,told_in,write_pairs
-from ...evaluation.parallel import held_out,held_out_figures
-from ...evaluation.retrieval import caption_positives,rank,retrieval_figures,split_columns
-from ..workbench import State,Workbench,told
-from ...presets import list_presets,load_preset
+from ...corpora.catalog import BUILT_IN, Corpus, FolderCorpus, data_root, lab_folder
+from ...corpora.parallel import example_pairs, parts, picture_places, read_parallel, told_in, write_pairs
+from ...evaluation.parallel import held_out, held_out_figures
+from ...evaluation.retrieval import caption_positives, rank, retrieval_figures, split_columns
+from ..workbench import State, Workbench, told
+from ...presets import list_presets, load_preset
 from ...storage import write_json
 from ...training.checkpoints import checkpoints
-from ...training.child import ChildRun,Order
-from ...training.diary import read_log,remaining_s
-from ...training.recipes import FEWEST,needs_pictures,scaled_stages
+from ...training.child import ChildRun, Order
+from ...training.diary import read_log, remaining_s
+from ...training.recipes import FEWEST, needs_pictures, scaled_stages
 from ...training.runs import load_method
 
 # %% ../../../nbs/740_explore.training.state.ipynb #e3831730
 def spoken(
-    seconds:float|None # None: not known yet
-)->str:
+    seconds: float | None,  # None: not known yet
+) -> str:
     "A length of time in words"
-    if seconds is None: return 'estimating'
-    if seconds<60: return f'about {max(5, 5*round(seconds/5))} s'
-    if seconds<5400: return f'about {max(1, round(seconds/60))} min'
-    return f'about {seconds/3600:.1f} h'
+    if seconds is None:
+        return "estimating"
+    if seconds < 60:
+        return f"about {max(5, 5 * round(seconds / 5))} s"
+    if seconds < 5400:
+        return f"about {max(1, round(seconds / 60))} min"
+    return f"about {seconds / 3600:.1f} h"
 
 # %% ../../../nbs/740_explore.training.state.ipynb #d406d582
-RUNNING = ('preparing','training','stopping')
+RUNNING = ("preparing", "training", "stopping")
 
-def training_presets()->list[str]:
+
+def training_presets() -> list[str]:
     "Presets that train a method on captions of one's own, the one for a new language first"
-    found = [n for n in list_presets() if 'method' in (p := load_preset(n)) and not p.get('token_vectors')]
-    return sorted(found, key=lambda n: (n!='dasd.new_language', n))
+    found = [n for n in list_presets() if "method" in (p := load_preset(n)) and not p.get("token_vectors")]
+    return sorted(found, key=lambda n: (n != "dasd.new_language", n))
+
 
 def corpus_word(
-    corpus:Corpus|None # of a workbench
-)->str:                # for `dasd-lab train --corpus`; '' where there is none that another process can open
+    corpus: Corpus | None,  # of a workbench
+) -> str:  # for `dasd-lab train --corpus`; '' where there is none that another process can open
     "How another process finds a corpus"
-    if isinstance(corpus, FolderCorpus): return str(corpus.root)
-    built_in = corpus is not None and corpus.name in BUILT_IN and 'train' in corpus.splits and (data_root()/corpus.name).resolve() in Path(corpus.root).resolve().parents
-    return corpus.name if built_in else ''
+    if isinstance(corpus, FolderCorpus):
+        return str(corpus.root)
+    built_in = (
+        corpus is not None
+        and corpus.name in BUILT_IN
+        and "train" in corpus.splits
+        and (data_root() / corpus.name).resolve() in Path(corpus.root).resolve().parents
+    )
+    return corpus.name if built_in else ""
+
 
 class TrainingState(State):
     "A language added by its captions"
-    language = Unicode()                   # of the new captions, ISO 639-1; '' before any were read
-    source = Unicode()                     # where they come from, in words
-    captions = Any(None, allow_none=True)  # ParallelCaptions
-    preset = Unicode('dasd.new_language')  # a name, or a JSON file
-    steps = Tuple()                        # of each of its stages, for one language
-    use_pictures = Bool(True)              # compare with the corpus's training pictures where captions tell of them
-    seed = Int(0)                          # of everything that is random
-    folder = Any(None, allow_none=True)    # of the run
-    status = Unicode('new')                # 'new', 'preparing', 'training', 'stopping', 'stopped', 'failed' or 'finished'
-    progress = Dict()                      # as `training.runs.read_progress`; empty before the first step
-    log = List()                           # rows of the training log
-    results = Any(None, allow_none=True)   # DataFrame, a row a question that was asked of the model
-    added = Unicode()                      # the new model's name in the workbench
-    hits = Any(None, allow_none=True)      # of the last query
 
-    def __init__(self,
-        workbench:Workbench|None=None, # None: the default one
-        runs:str|Path|None=None,       # where run folders go; None: the lab's `runs`
-        **traits                       # first values
+    language = Unicode()  # of the new captions, ISO 639-1; '' before any were read
+    source = Unicode()  # where they come from, in words
+    captions = Any(None, allow_none=True)  # ParallelCaptions
+    preset = Unicode("dasd.new_language")  # a name, or a JSON file
+    steps = Tuple()  # of each of its stages, for one language
+    use_pictures = Bool(True)  # compare with the corpus's training pictures where captions tell of them
+    seed = Int(0)  # of everything that is random
+    folder = Any(None, allow_none=True)  # of the run
+    status = Unicode("new")  # 'new', 'preparing', 'training', 'stopping', 'stopped', 'failed' or 'finished'
+    progress = Dict()  # as `training.runs.read_progress`; empty before the first step
+    log = List()  # rows of the training log
+    results = Any(None, allow_none=True)  # DataFrame, a row a question that was asked of the model
+    added = Unicode()  # the new model's name in the workbench
+    hits = Any(None, allow_none=True)  # of the last query
+
+    def __init__(
+        self,
+        workbench: Workbench | None = None,  # None: the default one
+        runs: str | Path | None = None,  # where run folders go; None: the lab's `runs`
+        **traits,  # first values
     ):
         self._looking = threading.RLock()
-        self.runs,self.child,self._places,self._read = Path(runs or (lab_folder() or Path.cwd())/'runs'),None,None,0
+        self.runs, self.child, self._places, self._read = (
+            Path(runs or (lab_folder() or Path.cwd()) / "runs"),
+            None,
+            None,
+            0,
+        )
         super().__init__(workbench, **traits)
-        self.observe(self._own_steps, 'preset'); self._own_steps()
+        self.observe(self._own_steps, "preset")
+        self._own_steps()
 
     @property
-    def backbone(self): return self.workbench.main.method.backbone
+    def backbone(self):
+        return self.workbench.main.method.backbone
+
     @property
-    def corpus(self)->Corpus|None: return self.workbench.corpus if self.use_pictures and corpus_word(self.workbench.corpus) else None
-    def _own_steps(self, _=None)->None: self.steps = tuple(s.steps for s in scaled_stages(load_preset(self.preset), 1))
+    def corpus(self) -> Corpus | None:
+        return self.workbench.corpus if self.use_pictures and corpus_word(self.workbench.corpus) else None
+
+    def _own_steps(self, _=None) -> None:
+        self.steps = tuple(s.steps for s in scaled_stages(load_preset(self.preset), 1))
 
 # %% ../../../nbs/740_explore.training.state.ipynb #6e995668
 @told
-def read(self:TrainingState,
-    data:str|bytes|Path,   # pasted, uploaded, or a file
-    language:str='',       # a code or an English name; '': as before
-    name:str=''            # of the uploaded file
-)->None:
+def read(
+    self: TrainingState,
+    data: str | bytes | Path,  # pasted, uploaded, or a file
+    language: str = "",  # a code or an English name; '': as before
+    name: str = "",  # of the uploaded file
+) -> None:
     "Read parallel captions and look for faults"
-    language = language_code(language or self.language) if language or self.language else ''
-    if not language: raise LabError('captions without a language', 'an ISO 639-1 code or an English name', 'Say which language they are in, such as it or Italian.')
+    language = language_code(language or self.language) if language or self.language else ""
+    if not language:
+        raise LabError(
+            "captions without a language",
+            "an ISO 639-1 code or an English name",
+            "Say which language they are in, such as it or Italian.",
+        )
     found = read_parallel(data, language, name, self.backbone.source_language)
-    self.language,self.source = language,name or (data.name if isinstance(data, Path) else 'pasted')
-    self._places = None; self.captions = found
-    if not found.pairs: raise LabError(f'no usable pair in {found.n_lines} lines', 'lines with English, a tab or comma, and the new language', 'Look at the table of faults.')
+    self.language, self.source = language, name or (data.name if isinstance(data, Path) else "pasted")
+    self._places = None
+    self.captions = found
+    if not found.pairs:
+        raise LabError(
+            f"no usable pair in {found.n_lines} lines",
+            "lines with English, a tab or comma, and the new language",
+            "Look at the table of faults.",
+        )
+
 
 @told
-def read_example(self:TrainingState,
-    language:str='it', # with a grammar in the lab
-    n:int=6000         # pairs
-)->None:
+def read_example(
+    self: TrainingState,
+    language: str = "it",  # with a grammar in the lab
+    n: int = 6000,  # pairs
+) -> None:
     "Machine translations of the corpus's training scenes, in a language that the shipped model has not seen"
-    if not hasattr(self.workbench.corpus, 'scene'): raise LabError('pictures without scenes', 'the built-in corpus, which can be told in any language that has a grammar', 'Paste captions of your own.')
-    file = self.runs/f'example-{language}-{n}.tsv'
+    if not hasattr(self.workbench.corpus, "scene"):
+        raise LabError(
+            "pictures without scenes",
+            "the built-in corpus, which can be told in any language that has a grammar",
+            "Paste captions of your own.",
+        )
+    file = self.runs / f"example-{language}-{n}.tsv"
     write_pairs(example_pairs(self.workbench.corpus, language, n), file, language)
     self.read.__wrapped__(self, file, language)
 
-def pictured(self:TrainingState)->int:
-    "How many pairs tell of a training picture"
-    if self.captions is None or self.corpus is None: return 0
-    if self._places is None: self._places = picture_places(self.captions.pairs, self.corpus, source=self.backbone.source_language)
-    return int((self._places>=0).sum())
 
-TrainingState.read,TrainingState.read_example,TrainingState.pictured = read,read_example,pictured
+def pictured(self: TrainingState) -> int:
+    "How many pairs tell of a training picture"
+    if self.captions is None or self.corpus is None:
+        return 0
+    if self._places is None:
+        self._places = picture_places(self.captions.pairs, self.corpus, source=self.backbone.source_language)
+    return int((self._places >= 0).sum())
+
+
+TrainingState.read, TrainingState.read_example, TrainingState.pictured = read, read_example, pictured
 
 # %% ../../../nbs/740_explore.training.state.ipynb #bbfe561c
-def plan(self:TrainingState)->pd.DataFrame: # stage, steps, captions a step, on, runs
+def plan(self: TrainingState) -> pd.DataFrame:  # stage, steps, captions a step, on, runs
     "The stages of the preset, and whether the captions can feed them"
     cut = parts(self.captions.pairs) if self.captions else dict(train=[])
-    shown = {p.line for p,i in zip(self.captions.pairs, self._places) if i>=0} if self.pictured() else set()
-    n,n_shown = len(cut['train']),sum(p.line in shown for p in cut['train']); rows = []
-    for s,steps in zip(scaled_stages(load_preset(self.preset), 1), self.steps):
-        need = needs_pictures(s); have = n_shown if need else n
-        rows.append(dict(stage=s.name.replace('_',' '), steps=steps, captions_a_step=min(s.batch_size, have), on=f'{have:,} captions with pictures' if need else f'{have:,} captions',
-                         runs='yes' if have>=FEWEST else f'no: it needs at least {FEWEST} captions of training pictures' if need else f'no: fewer than {FEWEST} captions'))
+    shown = {p.line for p, i in zip(self.captions.pairs, self._places) if i >= 0} if self.pictured() else set()
+    n, n_shown = len(cut["train"]), sum(p.line in shown for p in cut["train"])
+    rows = []
+    for s, steps in zip(scaled_stages(load_preset(self.preset), 1), self.steps):
+        need = needs_pictures(s)
+        have = n_shown if need else n
+        rows.append(
+            dict(
+                stage=s.name.replace("_", " "),
+                steps=steps,
+                captions_a_step=min(s.batch_size, have),
+                on=f"{have:,} captions with pictures" if need else f"{have:,} captions",
+                runs="yes"
+                if have >= FEWEST
+                else f"no: it needs at least {FEWEST} captions of training pictures"
+                if need
+                else f"no: fewer than {FEWEST} captions",
+            )
+        )
     return pd.DataFrame(rows)
 
-def changes(self:TrainingState)->dict:
-    "The settings that differ from the preset, as the command wants them"
-    preset = load_preset(self.preset); own = [s.steps for s in scaled_stages(preset, 1)]
-    if len(self.steps)!=len(own) or any(n<1 for n in self.steps): raise LabError(f'steps {self.steps}', f'a number for each of {len(own)} stages, at least 1', 'Correct them.')
-    return {f'stages.{i}.steps': n*len(preset['languages']) for i,(n,was) in enumerate(zip(self.steps, own)) if n!=was}
 
-TrainingState.plan,TrainingState.changes = plan,changes
+def changes(self: TrainingState) -> dict:
+    "The settings that differ from the preset, as the command wants them"
+    preset = load_preset(self.preset)
+    own = [s.steps for s in scaled_stages(preset, 1)]
+    if len(self.steps) != len(own) or any(n < 1 for n in self.steps):
+        raise LabError(f"steps {self.steps}", f"a number for each of {len(own)} stages, at least 1", "Correct them.")
+    return {
+        f"stages.{i}.steps": n * len(preset["languages"]) for i, (n, was) in enumerate(zip(self.steps, own)) if n != was
+    }
+
+
+TrainingState.plan, TrainingState.changes = plan, changes
 
 # %% ../../../nbs/740_explore.training.state.ipynb #6275b60a
 @told
-def start(self:TrainingState,
-    folder:str|Path|None=None # of the run; None: a new one in `runs`
-)->None:
+def start(
+    self: TrainingState,
+    folder: str | Path | None = None,  # of the run; None: a new one in `runs`
+) -> None:
     "Begin a training in a process of its own"
-    if self.status in RUNNING: raise LabError('a training that is running', 'one at a time', 'Stop it first, or wait.')
-    if self.captions is None or len(self.captions.pairs)<FEWEST: raise LabError(f'{len(self.captions.pairs) if self.captions else 0} pairs', f'at least {FEWEST}, better some thousand', 'Read captions first.')
-    changed = self.changes(); folder = Path(folder) if folder else self._new_folder()
-    if (folder/'captions.jsonl').exists(): raise LabError(f'{folder}, where there is a run', 'a new folder', 'Take it up, or choose another.')
-    write_pairs(self.captions.pairs, folder/'captions.jsonl', self.language); save_backbone(self.backbone, folder/'backbone')
-    order = Order(str(folder/'captions.jsonl'), self.language, str(folder/'backbone'), self.preset, corpus_word(self.workbench.corpus) if self.pictured() else '', changed, self.seed)
-    self._watch(ChildRun(folder, order)); self.child.begin(); self._poll()
+    if self.status in RUNNING:
+        raise LabError("a training that is running", "one at a time", "Stop it first, or wait.")
+    if self.captions is None or len(self.captions.pairs) < FEWEST:
+        raise LabError(
+            f"{len(self.captions.pairs) if self.captions else 0} pairs",
+            f"at least {FEWEST}, better some thousand",
+            "Read captions first.",
+        )
+    changed = self.changes()
+    folder = Path(folder) if folder else self._new_folder()
+    if (folder / "captions.jsonl").exists():
+        raise LabError(f"{folder}, where there is a run", "a new folder", "Take it up, or choose another.")
+    write_pairs(self.captions.pairs, folder / "captions.jsonl", self.language)
+    save_backbone(self.backbone, folder / "backbone")
+    order = Order(
+        str(folder / "captions.jsonl"),
+        self.language,
+        str(folder / "backbone"),
+        self.preset,
+        corpus_word(self.workbench.corpus) if self.pictured() else "",
+        changed,
+        self.seed,
+    )
+    self._watch(ChildRun(folder, order))
+    self.child.begin()
+    self._poll()
 
-def _new_folder(self:TrainingState)->Path:
-    name = f'{date.today()}-{self.language}'; taken = {f.name for f in self.runs.glob(f'{name}-*')}
-    return self.runs/next(n for i in range(1, 10_000) if (n := f'{name}-{i}') not in taken)
 
-def _watch(self:TrainingState, child:ChildRun)->None:
+def _new_folder(self: TrainingState) -> Path:
+    name = f"{date.today()}-{self.language}"
+    taken = {f.name for f in self.runs.glob(f"{name}-*")}
+    return self.runs / next(n for i in range(1, 10_000) if (n := f"{name}-{i}") not in taken)
+
+
+def _watch(self: TrainingState, child: ChildRun) -> None:
     "Look at another run from now on"
-    self.child,self.folder,self._read = child,child.folder,0
-    self.log,self.progress,self.results,self.added,self.hits = [],{},None,'',None
+    self.child, self.folder, self._read = child, child.folder, 0
+    self.log, self.progress, self.results, self.added, self.hits = [], {}, None, "", None
+
 
 @told
-def stop(self:TrainingState)->None:
+def stop(self: TrainingState) -> None:
     "Ask the training to keep its place and leave"
-    if self.child is None or not self.child.alive: raise LabError('no training that runs', 'one to stop', 'Begin one.')
-    self.child.stop(); self._poll()
+    if self.child is None or not self.child.alive:
+        raise LabError("no training that runs", "one to stop", "Begin one.")
+    self.child.stop()
+    self._poll()
+
 
 @told
-def resume(self:TrainingState)->None:
+def resume(self: TrainingState) -> None:
     "Let a stopped or broken training go on from its last checkpoint"
-    if self.child is None: raise LabError('no training', 'one that was stopped', 'Begin one, or choose an earlier one.')
-    self.child.begin(); self._poll()
+    if self.child is None:
+        raise LabError("no training", "one that was stopped", "Begin one, or choose an earlier one.")
+    self.child.begin()
+    self._poll()
 
-TrainingState.start,TrainingState._new_folder,TrainingState._watch,TrainingState.stop,TrainingState.resume = start,_new_folder,_watch,stop,resume
+
+TrainingState.start, TrainingState._new_folder, TrainingState._watch, TrainingState.stop, TrainingState.resume = (
+    start,
+    _new_folder,
+    _watch,
+    stop,
+    resume,
+)
 
 # %% ../../../nbs/740_explore.training.state.ipynb #99414151
 @told
-def attach(self:TrainingState,
-    folder:str|Path # of a run that a page began
-)->None:
+def attach(
+    self: TrainingState,
+    folder: str | Path,  # of a run that a page began
+) -> None:
     "Watch a run that is there already"
-    if self.status in RUNNING: raise LabError('a training that is running', 'one at a time', 'Stop it first, or wait.')
+    if self.status in RUNNING:
+        raise LabError("a training that is running", "one at a time", "Stop it first, or wait.")
     child = ChildRun(folder)
-    self.captions,self._places = read_parallel(Path(child.order.captions), child.order.language, recognise=False),None
-    self.language,self.source,self.seed,self.use_pictures = child.order.language,f'{Path(folder).name}',child.order.seed,bool(child.order.corpus)
+    self.captions, self._places = read_parallel(Path(child.order.captions), child.order.language, recognise=False), None
+    self.language, self.source, self.seed, self.use_pictures = (
+        child.order.language,
+        f"{Path(folder).name}",
+        child.order.seed,
+        bool(child.order.corpus),
+    )
     self.preset = child.order.preset
     self.steps = tuple(s.steps for s in scaled_stages(_varied(child.order), 1))
-    self._watch(child); self._poll()
+    self._watch(child)
+    self._poll()
 
-def _varied(order:Order)->dict:
+
+def _varied(order: Order) -> dict:
     from dasd_lab.presets import vary
+
     return vary(load_preset(order.preset), order.changes)
 
-def earlier(self:TrainingState)->list[tuple[str,Path]]: # words, folder; the newest first
-    "Runs of parallel captions that lie in `runs`"
-    found = sorted(self.runs.glob('*/order.json'), key=lambda f: f.stat().st_mtime, reverse=True)
-    return [(f'{f.parent.name}: {ChildRun(f.parent).state}', f.parent) for f in found]
 
-def _poll(self:TrainingState, tell:Callable[[str],None]=warnings.warn)->str:
+def earlier(self: TrainingState) -> list[tuple[str, Path]]:  # words, folder; the newest first
+    "Runs of parallel captions that lie in `runs`"
+    found = sorted(self.runs.glob("*/order.json"), key=lambda f: f.stat().st_mtime, reverse=True)
+    return [(f"{f.parent.name}: {ChildRun(f.parent).state}", f.parent) for f in found]
+
+
+def _poll(self: TrainingState, tell: Callable[[str], None] = warnings.warn) -> str:
     "Look at the run's folder; what there is to say is a notice, which `told` shows"
-    with self._looking: # a watcher and a click may look at once; the later look must be the later word
-        if self.child is None: return self.status
-        state,told = self.child.state,self.child.progress
-        size = f.stat().st_size if (f := self.folder/'log.jsonl').exists() else 0
-        if size!=self._read: self._read = size; self.log = read_log(self.folder)
-        if told: self.progress = told
-        elif state=='preparing': self.progress = {} # a training that has just finished has no such file any more either: there the last word stands
-        if state=='failed' and self.status!='failed': tell(f'The training {self.child.last_words()}. '+('Go on from its last checkpoint, or begin a new one.' if checkpoints(self.folder) else 'Change what it complains of and begin again.'))
+    with self._looking:  # a watcher and a click may look at once; the later look must be the later word
+        if self.child is None:
+            return self.status
+        state, told = self.child.state, self.child.progress
+        size = f.stat().st_size if (f := self.folder / "log.jsonl").exists() else 0
+        if size != self._read:
+            self._read = size
+            self.log = read_log(self.folder)
+        if told:
+            self.progress = told
+        elif state == "preparing":
+            # a training that has just finished has no such file any more either: there the last word stands
+            self.progress = {}
+        if state == "failed" and self.status != "failed":
+            tell(
+                f"The training {self.child.last_words()}. "
+                + (
+                    "Go on from its last checkpoint, or begin a new one."
+                    if checkpoints(self.folder)
+                    else "Change what it complains of and begin again."
+                )
+            )
         self.status = state
     return state
 
-def poll(self:TrainingState)->str: # the status
+
+def poll(self: TrainingState) -> str:  # the status
     "Look at the run's folder; quick, and safe to call at any time"
     return self._poll(self._say)
 
-def wait(self:TrainingState,
-    timeout_s:float=600. # at most
-)->str:                  # the status
+
+def wait(
+    self: TrainingState,
+    timeout_s: float = 600.0,  # at most
+) -> str:  # the status
     "Wait for the end of the training (for notebooks; a page polls)"
-    if self.child is not None: self.child.wait(timeout_s)
+    if self.child is not None:
+        self.child.wait(timeout_s)
     return self._poll(self._say)
 
-def _say(self:TrainingState, words:str)->None: self.message = words
 
-TrainingState.attach,TrainingState.earlier,TrainingState._poll,TrainingState.poll,TrainingState.wait,TrainingState._say = attach,earlier,_poll,poll,wait,_say
+def _say(self: TrainingState, words: str) -> None:
+    self.message = words
+
+
+(
+    TrainingState.attach,
+    TrainingState.earlier,
+    TrainingState._poll,
+    TrainingState.poll,
+    TrainingState.wait,
+    TrainingState._say,
+) = attach, earlier, _poll, poll, wait, _say
 
 # %% ../../../nbs/740_explore.training.state.ipynb #843ea371
-def share(self:TrainingState)->float: # 0 to 1
+def share(self: TrainingState) -> float:  # 0 to 1
     "The share of the training that is done"
-    return 1. if self.status=='finished' else self.progress['captions']/self.progress['captions_of'] if self.progress else 0.
+    return (
+        1.0
+        if self.status == "finished"
+        else self.progress["captions"] / self.progress["captions_of"]
+        if self.progress
+        else 0.0
+    )
 
-def remaining(self:TrainingState)->float|None: # seconds
+
+def remaining(self: TrainingState) -> float | None:  # seconds
     "How long the training will still take; None: not known"
-    if self.status=='finished': return 0.
-    if self.status!='training' or not self.progress or (left := remaining_s(self.progress)) is None: return None
-    return max(0., left-(time.time()-self.progress['time']))
+    if self.status == "finished":
+        return 0.0
+    if self.status != "training" or not self.progress or (left := remaining_s(self.progress)) is None:
+        return None
+    return max(0.0, left - (time.time() - self.progress["time"]))
 
-def words(self:TrainingState)->str:
+
+def words(self: TrainingState) -> str:
     "Where the training is"
-    p,s = self.progress,self.status
-    at = f'step {p["step"]:,} of {p["of"]:,} of {p["stage"].replace("_", " ")}' if p else ''
-    if s=='preparing': return 'preparing: features of the frozen towers, tokenizer; remaining time: estimating'
-    if s=='training' and p:
-        silent = time.time()-p['time']
-        return f'{at}, {p["steps_per_s"]:.1f} steps a second; remaining: {spoken(self.remaining())}'+(f'; no news for {silent:.0f} s' if silent>20 else '')
-    return dict(new='no training yet', training='training', stopping='stopping after this step …', stopped=f'stopped after {at}; it can go on' if at else 'stopped before its first step; it can go on', failed='broken off', finished='finished')[s]
+    p, s = self.progress, self.status
+    at = f"step {p['step']:,} of {p['of']:,} of {p['stage'].replace('_', ' ')}" if p else ""
+    if s == "preparing":
+        return "preparing: features of the frozen towers, tokenizer; remaining time: estimating"
+    if s == "training" and p:
+        silent = time.time() - p["time"]
+        return f"{at}, {p['steps_per_s']:.1f} steps a second; remaining: {spoken(self.remaining())}" + (
+            f"; no news for {silent:.0f} s" if silent > 20 else ""
+        )
+    return dict(
+        new="no training yet",
+        training="training",
+        stopping="stopping after this step …",
+        stopped=f"stopped after {at}; it can go on" if at else "stopped before its first step; it can go on",
+        failed="broken off",
+        finished="finished",
+    )[s]
 
-TrainingState.share,TrainingState.remaining,TrainingState.words = share,remaining,words
+
+TrainingState.share, TrainingState.remaining, TrainingState.words = share, remaining, words
 
 # %% ../../../nbs/740_explore.training.state.ipynb #a6a3f60d
-def trained(self:TrainingState):
+def trained(self: TrainingState):
     "The method of the finished run, on the workbench's own backbone"
-    if self.status!='finished': raise LabError(f'a training that is {self.status}', 'a finished one', 'Wait for its end, or let it go on.')
-    return load_method(self.folder/'method', self.backbone)
+    if self.status != "finished":
+        raise LabError(f"a training that is {self.status}", "a finished one", "Wait for its end, or let it go on.")
+    return load_method(self.folder / "method", self.backbone)
 
-def human_captions(self:TrainingState, split:str='test')->list[Caption]:
+
+def human_captions(self: TrainingState, split: str = "test") -> list[Caption]:
     "Captions of evaluation scenes by people, where the corpus can tell them"
     corpus = self.workbench.corpus
-    if corpus is None or split not in corpus.splits: return []
-    try: return told_in(corpus, self.language, split)
-    except LabError: return [] # no grammar of this language
+    if corpus is None or split not in corpus.splits:
+        return []
+    try:
+        return told_in(corpus, self.language, split)
+    except LabError:
+        return []  # no grammar of this language
+
 
 @told
-def evaluate(self:TrainingState,
-    report:Callable[[float,str],None]=lambda share,text: None # told the share done and a word
-)->pd.DataFrame|None: # a row a question: captions, looking for, recalls in [0, 1]
+def evaluate(
+    self: TrainingState,
+    report: Callable[[float, str], None] = lambda share, text: None,  # told the share done and a word
+) -> pd.DataFrame | None:  # a row a question: captions, looking for, recalls in [0, 1]
     "Ask the trained model what it has not seen"
-    method = self.trained(); test,rows = parts(self.captions.pairs)['test'],[]
-    def row(said, to, n, figures): rows.append({'captions': said, 'look for': to, 'n': n} | {k.replace('text_to_image_', '').replace('image_to_text_', 'back ').replace('_', ' '): v for k,v in figures.items() if '_R@' in k or k=='mean_recall'})
-    for i,corpus in enumerate([None]+([self.corpus] if self.pictured() else [])):
-        if not test: break
-        report(.1+.2*i, 'captions kept back …'); held = held_out(test, self.language, self.backbone, corpus)
-        if corpus is None or held.to=='pictures': row(f'kept back from the file ({self.language})', f'{len(held.wanted):,} {held.to}', len(test), held_out_figures(method, held))
+    method = self.trained()
+    test, rows = parts(self.captions.pairs)["test"], []
+
+    def row(said, to, n, figures):
+        rows.append(
+            {"captions": said, "look for": to, "n": n}
+            | {
+                k.replace("text_to_image_", "").replace("image_to_text_", "back ").replace("_", " "): v
+                for k, v in figures.items()
+                if "_R@" in k or k == "mean_recall"
+            }
+        )
+
+    for i, corpus in enumerate([None] + ([self.corpus] if self.pictured() else [])):
+        if not test:
+            break
+        report(0.1 + 0.2 * i, "captions kept back …")
+        held = held_out(test, self.language, self.backbone, corpus)
+        if corpus is None or held.to == "pictures":
+            row(
+                f"kept back from the file ({self.language})",
+                f"{len(held.wanted):,} {held.to}",
+                len(test),
+                held_out_figures(method, held),
+            )
     if people := self.human_captions():
-        report(.6, 'captions of the test scenes …'); visuals = self.workbench.corpus.visuals('test'); source = self.backbone.source_language
-        seen = method.encode_visuals(split_columns(method, self.workbench.corpus, 'test'))
-        for code,told_by in ((self.language, people), (source, self.workbench.corpus.captions('test', source, 'human'))):
-            figures = retrieval_figures(rank(method.score, method.encode_captions([c.text for c in told_by], code), seen, caption_positives(told_by, visuals.ids)))
-            row('people, test scenes' + (f' ({code})' if code!=source else ' (en, the frozen tower itself)'), f'{len(visuals):,} pictures', len(told_by), figures)
-    if not rows: raise LabError('nothing that was kept back', 'at least 10 pairs, or a corpus that is told in this language', 'Train on more captions.')
-    self.results = pd.DataFrame(rows); write_json(self.results.to_dict('records'), self.folder/'evaluation.json')
+        report(0.6, "captions of the test scenes …")
+        visuals = self.workbench.corpus.visuals("test")
+        source = self.backbone.source_language
+        seen = method.encode_visuals(split_columns(method, self.workbench.corpus, "test"))
+        for code, told_by in (
+            (self.language, people),
+            (source, self.workbench.corpus.captions("test", source, "human")),
+        ):
+            figures = retrieval_figures(
+                rank(
+                    method.score,
+                    method.encode_captions([c.text for c in told_by], code),
+                    seen,
+                    caption_positives(told_by, visuals.ids),
+                )
+            )
+            row(
+                "people, test scenes" + (f" ({code})" if code != source else " (en, the frozen tower itself)"),
+                f"{len(visuals):,} pictures",
+                len(told_by),
+                figures,
+            )
+    if not rows:
+        raise LabError(
+            "nothing that was kept back",
+            "at least 10 pairs, or a corpus that is told in this language",
+            "Train on more captions.",
+        )
+    self.results = pd.DataFrame(rows)
+    write_json(self.results.to_dict("records"), self.folder / "evaluation.json")
     return self.results
 
-TrainingState.trained,TrainingState.human_captions,TrainingState.evaluate = trained,human_captions,evaluate
+
+TrainingState.trained, TrainingState.human_captions, TrainingState.evaluate = trained, human_captions, evaluate
 
 # %% ../../../nbs/740_explore.training.state.ipynb #0dffcdb4
 @told
-def add(self:TrainingState,
-    name:str='' # as shown; '': the language and the run
-)->str|None:
+def add(
+    self: TrainingState,
+    name: str = "",  # as shown; '': the language and the run
+) -> str | None:
     "Put the trained model beside the others of the workbench"
-    name = name or f'{self.language}: {self.folder.name}'
-    self.workbench.add(name, self.trained(), self.folder); self.added = name
+    name = name or f"{self.language}: {self.folder.name}"
+    self.workbench.add(name, self.trained(), self.folder)
+    self.added = name
     return name
 
+
 @told
-def ask(self:TrainingState,
-    text:str,  # in the new language
-    k:int=12   # pictures
-)->None:
+def ask(
+    self: TrainingState,
+    text: str,  # in the new language
+    k: int = 12,  # pictures
+) -> None:
     "Search the workbench's pictures with the new model"
-    if not self.added: raise LabError('no model that reads this language yet', 'a finished training', 'Train one, or choose an earlier one.')
+    if not self.added:
+        raise LabError(
+            "no model that reads this language yet", "a finished training", "Train one, or choose an earlier one."
+        )
     self.hits = self.workbench.model(self.added).search(text, self.language, k) if text.strip() else None
 
-TrainingState.add,TrainingState.ask = add,ask
+
+TrainingState.add, TrainingState.ask = add, ask

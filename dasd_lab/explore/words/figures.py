@@ -11,157 +11,387 @@ import html
 from collections.abc import Callable
 from math import log10
 
-import pandas as pd,plotly.graph_objects as go
+import pandas as pd
+import plotly.graph_objects as go
 
 from ..adapters.figures import legend_below
-from ..theme import COLOURS,FAINT,INK,MARK,colour_map,figure,language_name,tagged
+from ..theme import COLOURS, FAINT, INK, MARK, colour_map, figure, language_name, tagged
 from ...search.queries import direction
-from ...search.rankings import Rankings,moves,rank_table
-from ...search.words import SharedWords,english_of
+from ...search.rankings import Rankings, moves, rank_table
+from ...search.words import SharedWords, english_of
 
 # %% ../../../nbs/771_explore.words.figures.ipynb #7f75f3f0
-def _word(row, chosen:bool=False)->str: # HTML
+def _word(row, chosen: bool = False) -> str:  # HTML
     "A word with its English"
-    said = english_of(row.word, row.language); shown = tagged(row.word, row.language)
-    body = f'<span class="dl-soft">({shown})</span>' if row.own else f'<b>{shown}</b>' if chosen else shown
-    mark = ' style="color:var(--dl-mark)" aria-current="true"' if chosen else ''
-    return f'<span style="white-space:nowrap;margin-inline-end:.9em;display:inline-block"{mark}>{body}'+(f' <span class="dl-soft" lang="en">{html.escape(said)}</span>' if said else '')+'</span>'
+    said = english_of(row.word, row.language)
+    shown = tagged(row.word, row.language)
+    body = f'<span class="dl-soft">({shown})</span>' if row.own else f"<b>{shown}</b>" if chosen else shown
+    mark = ' style="color:var(--dl-mark)" aria-current="true"' if chosen else ""
+    return (
+        f'<span style="white-space:nowrap;margin-inline-end:.9em;display:inline-block"{mark}>{body}'
+        + (f' <span class="dl-soft" lang="en">{html.escape(said)}</span>' if said else "")
+        + "</span>"
+    )
+
 
 def entry_html(
-    members:pd.DataFrame, # of `SharedWords.of_entry`
-    chosen:int=-1,        # id of the word that was looked up
-    most:int=14           # words a language
-)->str:
+    members: pd.DataFrame,  # of `SharedWords.of_entry`
+    chosen: int = -1,  # id of the word that was looked up
+    most: int = 14,  # words a language
+) -> str:
     "The words of an entry, a row a language"
+
     def line(l, g):
-        shown = pd.concat([g[g.index==chosen], g[g.index!=chosen]]).head(most); more = len(g)-len(shown)
-        cells = ''.join(_word(r, r.Index==chosen) for r in shown.itertuples())+(f'<span class="dl-soft">and {more:,} more</span>' if more else '')
+        shown = pd.concat([g[g.index == chosen], g[g.index != chosen]]).head(most)
+        more = len(g) - len(shown)
+        cells = "".join(_word(r, r.Index == chosen) for r in shown.itertuples()) + (
+            f'<span class="dl-soft">and {more:,} more</span>' if more else ""
+        )
         return f'<tr><th class="dl-text" scope="row" style="white-space:nowrap;position:static">{html.escape(language_name(l))}</th><td>{len(g):,}</td><td class="dl-text" dir="{direction(l)}">{cells}</td></tr>'
-    body = ''.join(line(l, g) for l,g in members.groupby('language', sort=False))
+
+    body = "".join(line(l, g) for l, g in members.groupby("language", sort=False))
     return f'<div class="dl-scroll" tabindex="0"><table class="dl-entry"><thead><tr><th class="dl-text" scope="col">language</th><th scope="col">words</th><th class="dl-text" scope="col" style="width:100%">which</th></tr></thead><tbody>{body}</tbody></table></div>'
 
+
 def said_of_entry(
-    members:pd.DataFrame|None, # of `SharedWords.of_entry`; None: no entry
-    words:SharedWords,         # the method's
-    word:int                   # id of the word that was looked up
-)->str:
+    members: pd.DataFrame | None,  # of `SharedWords.of_entry`; None: no entry
+    words: SharedWords,  # the method's
+    word: int,  # id of the word that was looked up
+) -> str:
     "What the word reads, in a sentence"
-    row = words.table.loc[word]; name = f'{tagged(row.word, row.language)} ({row["count"]:,} times in the training captions)'
-    if not words.has_entries: return f'{name} has a vector of its own: this is the form for use, which keeps no entries. Its neighbours are below.'
-    kept = f'It is one of the {words.cut(row.language):,} most frequent words of its language and has a vector of its own' if row.own else ''
-    if members is None: return f'{name}: {kept[:1].lower()+kept[1:]}; the entry that it would read was dropped, as no rare word needs it.'
-    read,n = members[~members.own],members.language.nunique()
-    others = f'entry {row.entry} of {words.n_entries:,}, {len(read):,} words of {read.language.nunique()} languages read it'+(f', and {len(members)-len(read):,} frequent words would' if len(read)<len(members) else '')
-    return f'{name}. {kept+"; without it, it would read " if kept else "It reads "}{others}.'+(' Those that read it are one and the same to this model.' if len(read)>1 else '')
+    row = words.table.loc[word]
+    name = f"{tagged(row.word, row.language)} ({row['count']:,} times in the training captions)"
+    if not words.has_entries:
+        return f"{name} has a vector of its own: this is the form for use, which keeps no entries. Its neighbours are below."
+    kept = (
+        f"It is one of the {words.cut(row.language):,} most frequent words of its language and has a vector of its own"
+        if row.own
+        else ""
+    )
+    if members is None:
+        return f"{name}: {kept[:1].lower() + kept[1:]}; the entry that it would read was dropped, as no rare word needs it."
+    read, n = members[~members.own], members.language.nunique()
+    others = (
+        f"entry {row.entry} of {words.n_entries:,}, {len(read):,} words of {read.language.nunique()} languages read it"
+        + (f", and {len(members) - len(read):,} frequent words would" if len(read) < len(members) else "")
+    )
+    return f"{name}. {kept + '; without it, it would read ' if kept else 'It reads '}{others}." + (
+        " Those that read it are one and the same to this model." if len(read) > 1 else ""
+    )
 
 # %% ../../../nbs/771_explore.words.figures.ipynb #9a8e0785
 def neighbours_figure(
-    near:pd.DataFrame, # of `SharedWords.nearest`
-    words:SharedWords, # the method's
-    word:int           # id of the word they are near to
-)->go.Figure:
+    near: pd.DataFrame,  # of `SharedWords.nearest`
+    words: SharedWords,  # the method's
+    word: int,  # id of the word they are near to
+) -> go.Figure:
     "Cosines of the nearest words, a colour a language"
-    row,colours,bars = words.table.loc[word],colour_map(words.languages),[]; near = near.sort_values('cosine', ascending=False, kind='stable'); said = [english_of(w, l) for w,l in zip(near.word, near.language)]
-    label = [f'{w} ({e})' if e else w for w,e in zip(near.word, said)]; place = list(range(len(near)))
+    row, colours, bars = words.table.loc[word], colour_map(words.languages), []
+    near = near.sort_values("cosine", ascending=False, kind="stable")
+    said = [english_of(w, l) for w, l in zip(near.word, near.language)]
+    label = [f"{w} ({e})" if e else w for w, e in zip(near.word, said)]
+    place = list(range(len(near)))
     for l in words.languages:
-        some = [i for i in place if near.language.iloc[i]==l]
-        if some: bars.append(go.Bar(y=some, x=near.cosine.iloc[some], name=l, orientation='h', width=.8, marker=dict(color=colours[l]), customdata=[[label[i],language_name(l),near['count'].iloc[i],'the same entry' if 0<=near.entry.iloc[i]==row.entry and not near.own.iloc[i] and not row.own else 'a vector of its own' if near.own.iloc[i] else 'another entry' if words.has_entries else 'a vector'] for i in some],
-                                    text=[f'{near.cosine.iloc[i]:.2f}' for i in some], textposition='outside', cliponaxis=False, hovertemplate='%{customdata[0]}<br>%{customdata[1]}, %{customdata[2]} times<br>%{customdata[3]}: %{x:.3f}<extra></extra>'))
-    return legend_below(figure(*bars, title=f'Nearest words of every language to {html.escape(row.word)}', x='cosine of universal vectors', height=170+20*len(near), barmode='overlay', xaxis_range=[min(0, float(near.cosine.min())), 1.12],
-                               yaxis=dict(tickvals=place, ticktext=label, autorange='reversed', showgrid=False, tickfont_size=12), margin=dict(l=8)))
+        some = [i for i in place if near.language.iloc[i] == l]
+        if some:
+            bars.append(
+                go.Bar(
+                    y=some,
+                    x=near.cosine.iloc[some],
+                    name=l,
+                    orientation="h",
+                    width=0.8,
+                    marker=dict(color=colours[l]),
+                    customdata=[
+                        [
+                            label[i],
+                            language_name(l),
+                            near["count"].iloc[i],
+                            "the same entry"
+                            if 0 <= near.entry.iloc[i] == row.entry and not near.own.iloc[i] and not row.own
+                            else "a vector of its own"
+                            if near.own.iloc[i]
+                            else "another entry"
+                            if words.has_entries
+                            else "a vector",
+                        ]
+                        for i in some
+                    ],
+                    text=[f"{near.cosine.iloc[i]:.2f}" for i in some],
+                    textposition="outside",
+                    cliponaxis=False,
+                    hovertemplate="%{customdata[0]}<br>%{customdata[1]}, %{customdata[2]} times<br>%{customdata[3]}: %{x:.3f}<extra></extra>",
+                )
+            )
+    return legend_below(
+        figure(
+            *bars,
+            title=f"Nearest words of every language to {html.escape(row.word)}",
+            x="cosine of universal vectors",
+            height=170 + 20 * len(near),
+            barmode="overlay",
+            xaxis_range=[min(0, float(near.cosine.min())), 1.12],
+            yaxis=dict(tickvals=place, ticktext=label, autorange="reversed", showgrid=False, tickfont_size=12),
+            margin=dict(l=8),
+        )
+    )
 
 # %% ../../../nbs/771_explore.words.figures.ipynb #a05e41ef
 def frequency_figure(
-    words:SharedWords, # the method's
-    language:str,      # whose words
-    word:int=-1        # id of a word to mark
-)->go.Figure:
+    words: SharedWords,  # the method's
+    language: str,  # whose words
+    word: int = -1,  # id of a word to mark
+) -> go.Figure:
     "How often the words of a language occur, with the cut"
-    curve,k = words.curve(language),words.cut(language); step = curve if len(curve)<=400 else curve.iloc[[*range(200), *sorted({int(10**(2.3+i*(len(str(len(curve)))-2.3)/300)) for i in range(301)}&{*range(200, len(curve))}), len(curve)-1]]
-    lines = [go.Scatter(x=step['rank'], y=step['count'], mode='lines+markers', marker=dict(size=4, color=COLOURS[0]), line=dict(color=COLOURS[0]), customdata=step[['word','covered']], hovertemplate='%{customdata[0]}: %{y:,} times, rank %{x:,}<br>words up to here: %{customdata[1]:.0%} of all<extra></extra>', showlegend=False)]
-    if word in words.table.index and words.table.language[word]==language:
-        at = word-words.vocabulary.first[language]; lines.append(go.Scatter(x=[at+1], y=[curve['count'][at]], mode='markers+text', text=[curve.word[at]], textposition='top right', marker=dict(size=11, color=MARK, symbol='diamond'), hoverinfo='skip', showlegend=False))
-    made = figure(*lines, title=f'{language_name(language).split(" ·")[0]}: {k:,} of {len(curve):,} words cover {curve.covered[k-1]:.0%}' if k else f'{language_name(language).split(" ·")[0]}: all {len(curve):,} words read entries', x='rank of the word (logarithmic)', y='times in the training captions', height=330,
-                  xaxis=dict(type='log', dtick=1), yaxis=dict(type='log', dtick=1))
-    if not k: return made
-    made.add_vline(x=k+.5, line=dict(color=INK, dash='dash', width=1.5))
-    return made.add_annotation(x=log10(k+.5), y=1, yref='paper', text=f'K = {k:,}', showarrow=False, xanchor='left', xshift=5, yanchor='top')
+    curve, k = words.curve(language), words.cut(language)
+    step = (
+        curve
+        if len(curve) <= 400
+        else curve.iloc[
+            [
+                *range(200),
+                *sorted(
+                    {int(10 ** (2.3 + i * (len(str(len(curve))) - 2.3) / 300)) for i in range(301)}
+                    & {*range(200, len(curve))}
+                ),
+                len(curve) - 1,
+            ]
+        ]
+    )
+    lines = [
+        go.Scatter(
+            x=step["rank"],
+            y=step["count"],
+            mode="lines+markers",
+            marker=dict(size=4, color=COLOURS[0]),
+            line=dict(color=COLOURS[0]),
+            customdata=step[["word", "covered"]],
+            hovertemplate="%{customdata[0]}: %{y:,} times, rank %{x:,}<br>words up to here: %{customdata[1]:.0%} of all<extra></extra>",
+            showlegend=False,
+        )
+    ]
+    if word in words.table.index and words.table.language[word] == language:
+        at = word - words.vocabulary.first[language]
+        lines.append(
+            go.Scatter(
+                x=[at + 1],
+                y=[curve["count"][at]],
+                mode="markers+text",
+                text=[curve.word[at]],
+                textposition="top right",
+                marker=dict(size=11, color=MARK, symbol="diamond"),
+                hoverinfo="skip",
+                showlegend=False,
+            )
+        )
+    made = figure(
+        *lines,
+        title=f"{language_name(language).split(' ·')[0]}: {k:,} of {len(curve):,} words cover {curve.covered[k - 1]:.0%}"
+        if k
+        else f"{language_name(language).split(' ·')[0]}: all {len(curve):,} words read entries",
+        x="rank of the word (logarithmic)",
+        y="times in the training captions",
+        height=330,
+        xaxis=dict(type="log", dtick=1),
+        yaxis=dict(type="log", dtick=1),
+    )
+    if not k:
+        return made
+    made.add_vline(x=k + 0.5, line=dict(color=INK, dash="dash", width=1.5))
+    return made.add_annotation(
+        x=log10(k + 0.5), y=1, yref="paper", text=f"K = {k:,}", showarrow=False, xanchor="left", xshift=5, yanchor="top"
+    )
 
 # %% ../../../nbs/771_explore.words.figures.ipynb #7d768670
 def serving_figure(
-    serving:pd.DataFrame # of `entries_by_languages`
-)->go.Figure:
+    serving: pd.DataFrame,  # of `entries_by_languages`
+) -> go.Figure:
     "How many entries serve 1, 2, … languages"
-    bars = [go.Bar(x=list(serving.index), y=serving[c], name=c, marker_color=COLOURS[i], text=[f'{v:,}' for v in serving[c]], textposition='outside', cliponaxis=False, hovertemplate=f'{c}: %{{y:,}} entries of %{{x}} languages<extra></extra>') for i,c in enumerate(serving)]
-    return legend_below(figure(*bars, title='Entries by how many languages they serve', x='languages', y='entries', height=330, xaxis_dtick=1, legend_traceorder='normal', yaxis_range=[0, 1.15*float(serving.max().max())]))
+    bars = [
+        go.Bar(
+            x=list(serving.index),
+            y=serving[c],
+            name=c,
+            marker_color=COLOURS[i],
+            text=[f"{v:,}" for v in serving[c]],
+            textposition="outside",
+            cliponaxis=False,
+            hovertemplate=f"{c}: %{{y:,}} entries of %{{x}} languages<extra></extra>",
+        )
+        for i, c in enumerate(serving)
+    ]
+    return legend_below(
+        figure(
+            *bars,
+            title="Entries by how many languages they serve",
+            x="languages",
+            y="entries",
+            height=330,
+            xaxis_dtick=1,
+            legend_traceorder="normal",
+            yaxis_range=[0, 1.15 * float(serving.max().max())],
+        )
+    )
+
 
 def check_figure(
-    check:pd.DataFrame,      # of `dictionary_check`
-    what:str='shared'        # or 'read_shared', 'cosine'
-)->go.Figure:
+    check: pd.DataFrame,  # of `dictionary_check`
+    what: str = "shared",  # or 'read_shared', 'cosine'
+) -> go.Figure:
     "Pairs of the dictionary beside shuffled pairs, by language"
-    n = dict(shared='compared', read_shared='read').get(what, 'pairs'); names = list(dict.fromkeys(check.index.get_level_values(0))); scale = 1 if what=='cosine' else 100; bars = []
-    for kind,colour in (('dictionary',COLOURS[2]),('shuffled',COLOURS[8])):
-        some = check.xs(kind, level=1).loc[names]; value = scale*some[what]
-        bars.append(go.Bar(x=['all' if l=='all' else l for l in names], y=value, name=f'{"words that mean the same" if kind=="dictionary" else "shuffled pairs"}', marker_color=colour, text=[f'{v:.2f}' if scale==1 else f'{v:.1f}' for v in value], textposition='outside', cliponaxis=False, customdata=[[int(v)] for v in some[n]],
-                           hovertemplate='%{x}: %{y:.2f} of %{customdata[0]:,} pairs<extra></extra>'))
-    title = {'shared':'Pairs that share an entry', 'read_shared':'Pairs that both read one entry', 'cosine':'Cosine of the two words'}[what]; top = float((scale*check[what]).max())
-    return legend_below(figure(*bars, title=title, x='language, with all others', y='mean cosine' if what=='cosine' else 'share of the pairs (%)', height=330, legend_traceorder='normal', yaxis_range=[min(0, 1.15*float((scale*check[what]).min())), 1.18*top or 1]))
+    n = dict(shared="compared", read_shared="read").get(what, "pairs")
+    names = list(dict.fromkeys(check.index.get_level_values(0)))
+    scale = 1 if what == "cosine" else 100
+    bars = []
+    for kind, colour in (("dictionary", COLOURS[2]), ("shuffled", COLOURS[8])):
+        some = check.xs(kind, level=1).loc[names]
+        value = scale * some[what]
+        bars.append(
+            go.Bar(
+                x=["all" if l == "all" else l for l in names],
+                y=value,
+                name=f"{'words that mean the same' if kind == 'dictionary' else 'shuffled pairs'}",
+                marker_color=colour,
+                text=[f"{v:.2f}" if scale == 1 else f"{v:.1f}" for v in value],
+                textposition="outside",
+                cliponaxis=False,
+                customdata=[[int(v)] for v in some[n]],
+                hovertemplate="%{x}: %{y:.2f} of %{customdata[0]:,} pairs<extra></extra>",
+            )
+        )
+    title = {
+        "shared": "Pairs that share an entry",
+        "read_shared": "Pairs that both read one entry",
+        "cosine": "Cosine of the two words",
+    }[what]
+    top = float((scale * check[what]).max())
+    return legend_below(
+        figure(
+            *bars,
+            title=title,
+            x="language, with all others",
+            y="mean cosine" if what == "cosine" else "share of the pairs (%)",
+            height=330,
+            legend_traceorder="normal",
+            yaxis_range=[min(0, 1.15 * float((scale * check[what]).min())), 1.18 * top or 1],
+        )
+    )
+
 
 def said_of_check(
-    check:pd.DataFrame # of `dictionary_check`
-)->str:
+    check: pd.DataFrame,  # of `dictionary_check`
+) -> str:
     "The numbers behind it, in sentences"
-    d,s = check.loc[('all','dictionary')],check.loc[('all','shuffled')]; told = ''
-    if 'shared' in check: told = f'Of {int(d.compared):,} pairs of nouns and adjectives that the lexicons give one meaning, {d.shared:.1%} share an entry; of {int(s.compared):,} shuffled pairs {s.shared:.1%} do. Where both words read their entries: {d.read_shared:.1%} of {int(d["read"]):,} against {s.read_shared:.1%}. '
-    return told+f'Cosine of their vectors: {d.cosine:.2f} against {s.cosine:.2f}, mean of {int(d.pairs):,} and {int(s.pairs):,} pairs.'
+    d, s = check.loc[("all", "dictionary")], check.loc[("all", "shuffled")]
+    told = ""
+    if "shared" in check:
+        told = f"Of {int(d.compared):,} pairs of nouns and adjectives that the lexicons give one meaning, {d.shared:.1%} share an entry; of {int(s.compared):,} shuffled pairs {s.shared:.1%} do. Where both words read their entries: {d.read_shared:.1%} of {int(d['read']):,} against {s.read_shared:.1%}. "
+    return (
+        told
+        + f"Cosine of their vectors: {d.cosine:.2f} against {s.cosine:.2f}, mean of {int(d.pairs):,} and {int(s.pairs):,} pairs."
+    )
 
 # %% ../../../nbs/771_explore.words.figures.ipynb #6f7422d1
 def way_name(
-    way:str # of `Rankings`
-)->str:
+    way: str,  # of `Rankings`
+) -> str:
     "As people read it"
-    return {'own words':'Its own words', 'CLC-A':'The mean (CLC-A)', 'CLC-C':'Learnt (CLC-C)'}.get(way) or f'{language_name(way).split(" ·")[0]} alone'
+    return {"own words": "Its own words", "CLC-A": "The mean (CLC-A)", "CLC-C": "Learnt (CLC-C)"}.get(
+        way
+    ) or f"{language_name(way).split(' ·')[0]} alone"
+
 
 def ranking_items(
-    found:Rankings,            # of a query
-    way:str,                   # whose best pictures
-    address:Callable[[str],str], # id → picture as an address
-    alt:Callable[[str],str],   # id → what it shows
-    k:int=6                    # pictures
-)->list[dict]:
+    found: Rankings,  # of a query
+    way: str,  # whose best pictures
+    address: Callable[[str], str],  # id → picture as an address
+    alt: Callable[[str], str],  # id → what it shows
+    k: int = 6,  # pictures
+) -> list[dict]:
     "The best pictures as `PictureGrid` wants them, with arrows for places won and lost"
-    plain = way=='own words'; arrow = lambda m: f'▲{m:,}' if m>0 else f'▼{-m:,}' if m<0 else '='
-    return [dict(id=r.id, src=address(r.id), rank=r.rank, score=r.score, alt=alt(r.id)+('' if plain else f' (rank {r.was:,} by its own words)')) | ({} if plain else dict(label=arrow(r.moved))) for r in moves(found, way, k).itertuples()]
+    plain = way == "own words"
+    arrow = lambda m: f"▲{m:,}" if m > 0 else f"▼{-m:,}" if m < 0 else "="
+    return [
+        dict(
+            id=r.id,
+            src=address(r.id),
+            rank=r.rank,
+            score=r.score,
+            alt=alt(r.id) + ("" if plain else f" (rank {r.was:,} by its own words)"),
+        )
+        | ({} if plain else dict(label=arrow(r.moved)))
+        for r in moves(found, way, k).itertuples()
+    ]
+
 
 def ways_figure(
-    found:Rankings, # of a query
-    id:str,         # of a picture
-    known:bool=True # is it the picture that was sought?
-)->go.Figure:
+    found: Rankings,  # of a query
+    id: str,  # of a picture
+    known: bool = True,  # is it the picture that was sought?
+) -> go.Figure:
     "Where one picture stands in every way"
-    ranks = rank_table(found, id)['rank']; colours = [COLOURS[2] if w.startswith('CLC') else COLOURS[0] if w=='own words' else COLOURS[8] for w in ranks.index]; n = len(found.ids)
-    bars = go.Bar(y=[way_name(w) for w in ranks.index], x=ranks, orientation='h', marker_color=colours, text=[f' {r:,} of {n:,}' for r in ranks], textposition='outside', cliponaxis=False, width=.6, base=0, hovertemplate='%{y}: rank %{x:,}<extra></extra>')
-    return figure(bars, title=f'Rank of the {"sought" if known else "chosen"} picture', x='rank (1 is best, logarithmic)', height=120+32*len(ranks), xaxis=dict(type='log', range=[-.02, 1.14*len(str(n))], dtick=1), yaxis=dict(autorange='reversed'), showlegend=False, margin=dict(l=8, r=70))
+    ranks = rank_table(found, id)["rank"]
+    colours = [
+        COLOURS[2] if w.startswith("CLC") else COLOURS[0] if w == "own words" else COLOURS[8] for w in ranks.index
+    ]
+    n = len(found.ids)
+    bars = go.Bar(
+        y=[way_name(w) for w in ranks.index],
+        x=ranks,
+        orientation="h",
+        marker_color=colours,
+        text=[f" {r:,} of {n:,}" for r in ranks],
+        textposition="outside",
+        cliponaxis=False,
+        width=0.6,
+        base=0,
+        hovertemplate="%{y}: rank %{x:,}<extra></extra>",
+    )
+    return figure(
+        bars,
+        title=f"Rank of the {'sought' if known else 'chosen'} picture",
+        x="rank (1 is best, logarithmic)",
+        height=120 + 32 * len(ranks),
+        xaxis=dict(type="log", range=[-0.02, 1.14 * len(str(n))], dtick=1),
+        yaxis=dict(autorange="reversed"),
+        showlegend=False,
+        margin=dict(l=8, r=70),
+    )
+
 
 def versions_html(
-    found:Rankings, # of a query
-    id:str=''       # of a picture whose ranks are told; '' none
-)->str:
+    found: Rankings,  # of a query
+    id: str = "",  # of a picture whose ranks are told; '' none
+) -> str:
     "What was searched for in each language, how much it counts, and where it puts the picture"
-    there = [found.query.language,*found.translated]; learnt = 'CLC-C' in found.weights; rank = (lambda l: f'{found.rank("own words" if l==found.query.language else l, id):,}') if id else (lambda l: '')
-    own = lambda l: '<span class="dl-soft">as typed</span> ' if l==found.query.language else ''
-    rows = ''.join(f'<tr><th class="dl-text" scope="row" style="position:static;min-width:7em">{html.escape(language_name(l))}</th><td class="dl-text" style="width:100%">{own(l)}{tagged(found.versions[l], l)}</td><td>{found.weights["CLC-A"][l]:.0%}</td>'+(f'<td>{found.weights["CLC-C"][l]:.1%}</td>' if learnt else '')+f'<td>{rank(l)}</td></tr>' for l in there)
-    head = '<tr><th class="dl-text" scope="col">language</th><th class="dl-text" scope="col">searched for</th><th scope="col">in the mean</th>'+('<th scope="col">learnt</th>' if learnt else '')+'<th scope="col">rank</th></tr>'
+    there = [found.query.language, *found.translated]
+    learnt = "CLC-C" in found.weights
+    rank = (lambda l: f"{found.rank('own words' if l == found.query.language else l, id):,}") if id else (lambda l: "")
+    own = lambda l: '<span class="dl-soft">as typed</span> ' if l == found.query.language else ""
+    rows = "".join(
+        f'<tr><th class="dl-text" scope="row" style="position:static;min-width:7em">{html.escape(language_name(l))}</th><td class="dl-text" style="width:100%">{own(l)}{tagged(found.versions[l], l)}</td><td>{found.weights["CLC-A"][l]:.0%}</td>'
+        + (f"<td>{found.weights['CLC-C'][l]:.1%}</td>" if learnt else "")
+        + f"<td>{rank(l)}</td></tr>"
+        for l in there
+    )
+    head = (
+        '<tr><th class="dl-text" scope="col">language</th><th class="dl-text" scope="col">searched for</th><th scope="col">in the mean</th>'
+        + ('<th scope="col">learnt</th>' if learnt else "")
+        + '<th scope="col">rank</th></tr>'
+    )
     return f'<div class="dl-scroll" tabindex="0" style="max-height:none"><table class="dl-versions"><thead>{head}</thead><tbody>{rows}</tbody></table></div>'
 
+
 def said_of_versions(
-    found:Rankings # of a query
-)->str:
+    found: Rankings,  # of a query
+) -> str:
     "Who translated, and what to make of it"
-    lacking = [language_name(l).split(' ·')[0] for l,t in found.versions.items() if not t]
-    told = f'{html.escape(found.translator[:1].upper()+found.translator[1:])}. '
-    if found.oracle: told += '<b>No translations</b>: nobody has these captions who searches. They say what several languages could bring at best. '
-    if not found.translated: told += 'There is no translation of this query, so every way is the same ranking. '
-    elif lacking: told += f'No version in {", ".join(lacking)}: {"they say" if len(lacking)>1 else "it says"} what the others say on average. '
-    return told+('CLC is SMALR’s; with this model it is an extension of the lab. ' if found.extension else '')
+    lacking = [language_name(l).split(" ·")[0] for l, t in found.versions.items() if not t]
+    told = f"{html.escape(found.translator[:1].upper() + found.translator[1:])}. "
+    if found.oracle:
+        told += "<b>No translations</b>: nobody has these captions who searches. They say what several languages could bring at best. "
+    if not found.translated:
+        told += "There is no translation of this query, so every way is the same ranking. "
+    elif lacking:
+        told += f"No version in {', '.join(lacking)}: {'they say' if len(lacking) > 1 else 'it says'} what the others say on average. "
+    return told + ("CLC is SMALR’s; with this model it is an extension of the lab. " if found.extension else "")

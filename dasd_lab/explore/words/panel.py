@@ -11,176 +11,455 @@ import html
 import ipywidgets as w
 
 from ..ask.panel import EXAMPLES
-from ..controls import Background,Panel,PictureGrid,Plot,QueryBox,button,choose,prose,row,section
+from dasd_lab.explore.controls import (
+    Background,
+    Panel,
+    PictureGrid,
+    Plot,
+    QueryBox,
+    button,
+    choose,
+    prose,
+    row,
+    section,
+)
+from ..theme import language_name, missing_fonts, tagged
 from . import figures as f
-from .state import MISSING,WordsState
-from ..theme import language_name,missing_fonts,tagged
+from .state import MISSING, WordsState
 from ..workbench import Workbench
 from ...search.queries import direction
 
 # %% ../../../nbs/772_explore.words.panel.ipynb #e0a25373
-LEAD = 'SMALR reads captions word by word. The most frequent words of each language have vectors of their own; all others share the entries of one latent vocabulary across languages. Look up a word, then see what a query’s translations change in its ranking.'
-ENTRY = 'Words in brackets are frequent and have vectors of their own; the entry named is the one they would read. Beside a word: its English, where the lexicons know it.'
-CURVE = 'Right of the line, words read shared entries. Green: the word above.'
-CHECK = 'Nouns and adjectives that the lexicons of the built-in grammar give one meaning, and the same words shuffled among their kind.'
-MOVES = '▲ and ▼: places won and lost against the query’s own words. Click a picture to follow it through all rankings.'
-WORDS = (('Hund','de'),('pingouin','fr'),('kočky','cs'),('企鹅','zh'),('二匹','ja'),('كلب','ar'),('perros','es'),('castle','en'))
+LEAD = "SMALR reads captions word by word. The most frequent words of each language have vectors of their own; all others share the entries of one latent vocabulary across languages. Look up a word, then see what a query’s translations change in its ranking."
+ENTRY = "Words in brackets are frequent and have vectors of their own; the entry named is the one they would read. Beside a word: its English, where the lexicons know it."
+CURVE = "Right of the line, words read shared entries. Green: the word above."
+CHECK = "Nouns and adjectives that the lexicons of the built-in grammar give one meaning, and the same words shuffled among their kind."
+MOVES = "▲ and ▼: places won and lost against the query’s own words. Click a picture to follow it through all rankings."
+WORDS = (
+    ("Hund", "de"),
+    ("pingouin", "fr"),
+    ("kočky", "cs"),
+    ("企鹅", "zh"),
+    ("二匹", "ja"),
+    ("كلب", "ar"),
+    ("perros", "es"),
+    ("castle", "en"),
+)
+
 
 class Words(Panel):
     "The Words explorer"
-    def __init__(self,
-        workbench:Workbench|WordsState|None=None, # None: the models that come with the lab; or a state to show
-        word:str='',                              # to look up; '' takes an example
-        query:str=''                              # to rank by; '' takes one from the corpus
+
+    def __init__(
+        self,
+        workbench: Workbench | WordsState | None = None,  # None: the models that come with the lab; or a state to show
+        word: str = "",  # to look up; '' takes an example
+        query: str = "",  # to rank by; '' takes one from the corpus
     ):
         s = workbench if isinstance(workbench, WordsState) else WordsState(workbench)
         self._busy = False
-        super().__init__('Words', *self._parts(s), state=s, css_class='dl-shared-words', lead=LEAD)
-        self._wire(); self._show_models()
-        if s.model and not s.word: s.look_up(word or next((t for t,l in WORDS if l in s.words.languages and all(p in s.words.vocabulary._places[l] for p in s.words.vocabulary.words_of(t, l))), s.words.table.word.iloc[-1]))
-        if query: s.ask(query)
-        elif not s.found: s.draw(); s.message = s.message and 'Type a query in any language of the model.'
+        super().__init__("Words", *self._parts(s), state=s, css_class="dl-shared-words", lead=LEAD)
+        self._wire()
+        self._show_models()
+        if s.model and not s.word:
+            s.look_up(
+                word
+                or next(
+                    (
+                        t
+                        for t, l in WORDS
+                        if l in s.words.languages
+                        and all(p in s.words.vocabulary._places[l] for p in s.words.vocabulary.words_of(t, l))
+                    ),
+                    s.words.table.word.iloc[-1],
+                )
+            )
+        if query:
+            s.ask(query)
+        elif not s.found:
+            s.draw()
+            s.message = s.message and "Type a query in any language of the model."
 
-    def _parts(self, s:WordsState)->list:
+    def _parts(self, s: WordsState) -> list:
         "All widgets, from top to bottom"
-        self.model,self.word,self.word_language = choose('Model', s.names, s.model or None, 'dl-model'),QueryBox(placeholder='A word, in any script', label='Look up'),choose('Language', [('as recognised','')], '', 'dl-word-language')
-        self.words,self.pieces,self.told_entry,self.entry,self.near = row(),row(),prose('', 'dl-told-entry'),prose('', 'dl-entry-words'),Plot('dl-near')
-        self.missing = prose(f'<div class="dl-message" role="status">{html.escape(str(MISSING))} Queries are ranked with the other models, below.</div>', 'dl-missing')
-        self.curve_language,self.curve,self.serving = choose('Frequencies of', [('English','en')], css_class='dl-curve-language'),Plot('dl-curve'),Plot('dl-serving')
-        self.take,self.checking,self.check,self.cosines,self.told_check = button('Ask the dictionary', self._take_check, primary=True, css_class='dl-take-check'),Background(),Plot('dl-check'),Plot('dl-check-cosines'),prose('', 'dl-told-check')
-        self.ranker,self.query,self.language = choose('Ranked by', s.rankers, s.ranker, 'dl-ranker'),QueryBox(placeholder='What should the picture show? Type in any language', label='Search'),choose('Language', [('as recognised','')], '', 'dl-language')
-        self.translator,self.examples = choose('Translated', list(s.translators), s.translator, 'dl-translator'),row()
-        self.learn,self.learning,self.told = button('Learn CLC-C', self._learn, 'From captions of 200 validation pictures, by this model and translator', css_class='dl-learn'),Background(),prose('', 'dl-told-versions')
-        self.versions,self.ways,self.rankings = prose('', 'dl-versions-host'),Plot('dl-ways'),w.Box([]); self.rankings.add_class('dl-results'); self.rankings.layout.overflow = 'visible'; self.grids = {}
-        both = lambda *boxes: w.Box([w.VBox(list(b)) for b in boxes]); halves = both([self.entry],[self.near]),both([row(self.curve_language), self.curve],[self.serving]),both([self.check],[self.cosines]),both([self.versions],[self.ways])
-        for b in halves: b.add_class('dl-results'); b.layout.overflow = 'visible'
-        self.vocabulary = w.VBox([section('', row(self.model), row(self.word, self.word_language), self.words, self.pieces, css_class='dl-looking'),
-                                  section('Who shares its entry', self.told_entry, halves[0], note=ENTRY), section('The vocabulary', halves[1], note=CURVE),
-                                  section('Do words that mean the same share an entry?', row(self.take), self.checking, self.told_check, halves[2], note=CHECK)])
-        return [self.missing, self.vocabulary, section('What translations change', row(self.ranker, self.translator), row(self.query, self.language), self.examples,
-                row(button('A caption from the corpus', self._drawn, 'Draw a caption whose picture is known', css_class='dl-draw'), self.learn), self.learning, self.told, halves[3], self.rankings, note=MOVES)]
+        self.model, self.word, self.word_language = (
+            choose("Model", s.names, s.model or None, "dl-model"),
+            QueryBox(placeholder="A word, in any script", label="Look up"),
+            choose("Language", [("as recognised", "")], "", "dl-word-language"),
+        )
+        self.words, self.pieces, self.told_entry, self.entry, self.near = (
+            row(),
+            row(),
+            prose("", "dl-told-entry"),
+            prose("", "dl-entry-words"),
+            Plot("dl-near"),
+        )
+        self.missing = prose(
+            f'<div class="dl-message" role="status">{html.escape(str(MISSING))} Queries are ranked with the other models, below.</div>',
+            "dl-missing",
+        )
+        self.curve_language, self.curve, self.serving = (
+            choose("Frequencies of", [("English", "en")], css_class="dl-curve-language"),
+            Plot("dl-curve"),
+            Plot("dl-serving"),
+        )
+        self.take, self.checking, self.check, self.cosines, self.told_check = (
+            button("Ask the dictionary", self._take_check, primary=True, css_class="dl-take-check"),
+            Background(),
+            Plot("dl-check"),
+            Plot("dl-check-cosines"),
+            prose("", "dl-told-check"),
+        )
+        self.ranker, self.query, self.language = (
+            choose("Ranked by", s.rankers, s.ranker, "dl-ranker"),
+            QueryBox(placeholder="What should the picture show? Type in any language", label="Search"),
+            choose("Language", [("as recognised", "")], "", "dl-language"),
+        )
+        self.translator, self.examples = choose("Translated", list(s.translators), s.translator, "dl-translator"), row()
+        self.learn, self.learning, self.told = (
+            button(
+                "Learn CLC-C",
+                self._learn,
+                "From captions of 200 validation pictures, by this model and translator",
+                css_class="dl-learn",
+            ),
+            Background(),
+            prose("", "dl-told-versions"),
+        )
+        self.versions, self.ways, self.rankings = prose("", "dl-versions-host"), Plot("dl-ways"), w.Box([])
+        self.rankings.add_class("dl-results")
+        self.rankings.layout.overflow = "visible"
+        self.grids = {}
+        both = lambda *boxes: w.Box([w.VBox(list(b)) for b in boxes])
+        halves = (
+            both([self.entry], [self.near]),
+            both([row(self.curve_language), self.curve], [self.serving]),
+            both([self.check], [self.cosines]),
+            both([self.versions], [self.ways]),
+        )
+        for b in halves:
+            b.add_class("dl-results")
+            b.layout.overflow = "visible"
+        self.vocabulary = w.VBox(
+            [
+                section(
+                    "",
+                    row(self.model),
+                    row(self.word, self.word_language),
+                    self.words,
+                    self.pieces,
+                    css_class="dl-looking",
+                ),
+                section("Who shares its entry", self.told_entry, halves[0], note=ENTRY),
+                section("The vocabulary", halves[1], note=CURVE),
+                section(
+                    "Do words that mean the same share an entry?",
+                    row(self.take),
+                    self.checking,
+                    self.told_check,
+                    halves[2],
+                    note=CHECK,
+                ),
+            ]
+        )
+        return [
+            self.missing,
+            self.vocabulary,
+            section(
+                "What translations change",
+                row(self.ranker, self.translator),
+                row(self.query, self.language),
+                self.examples,
+                row(
+                    button(
+                        "A caption from the corpus",
+                        self._drawn,
+                        "Draw a caption whose picture is known",
+                        css_class="dl-draw",
+                    ),
+                    self.learn,
+                ),
+                self.learning,
+                self.told,
+                halves[3],
+                self.rankings,
+                note=MOVES,
+            ),
+        ]
 
 # %% ../../../nbs/772_explore.words.panel.ipynb #bbe1e622
-def _wire(self:Words)->None:
-    s,on = self.state,lambda widget,act,trait='value': widget.observe(lambda c: self._busy or act(c.new), trait)
-    on(self.model, lambda v: v and setattr(s, 'model', v)); on(self.word, lambda v: s.look_up(v, self._word_language())); on(self.word, lambda _: s.look_up(self.word.value, self._word_language()), 'submitted'); on(self.word_language, self._pick_word)
-    on(self.curve_language, lambda v: setattr(s, 'shown_language', v)); on(self.ranker, lambda v: setattr(s, 'ranker', v)); on(self.translator, lambda v: setattr(s, 'translator', v))
-    on(self.query, lambda _: self._ask(), 'submitted'); on(self.language, self._pick)
-    for trait,show in dict(model=self._show_models, ranker=self._show_models, word=self._show_word, reading=self._show_word, looked_at=self._show_word, shown_language=self._show_curve, check=self._show_check, found=self._show_found, followed=self._show_followed, text=self._show_query).items(): s.observe(lambda _,show=show: show(), trait)
-    s.workbench.observe(lambda _: self._show_models(), 'names')
+def _wire(self: Words) -> None:
+    s, on = self.state, lambda widget, act, trait="value": widget.observe(lambda c: self._busy or act(c.new), trait)
+    on(self.model, lambda v: v and setattr(s, "model", v))
+    on(self.word, lambda v: s.look_up(v, self._word_language()))
+    on(self.word, lambda _: s.look_up(self.word.value, self._word_language()), "submitted")
+    on(self.word_language, self._pick_word)
+    on(self.curve_language, lambda v: setattr(s, "shown_language", v))
+    on(self.ranker, lambda v: setattr(s, "ranker", v))
+    on(self.translator, lambda v: setattr(s, "translator", v))
+    on(self.query, lambda _: self._ask(), "submitted")
+    on(self.language, self._pick)
+    for trait, show in dict(
+        model=self._show_models,
+        ranker=self._show_models,
+        word=self._show_word,
+        reading=self._show_word,
+        looked_at=self._show_word,
+        shown_language=self._show_curve,
+        check=self._show_check,
+        found=self._show_found,
+        followed=self._show_followed,
+        text=self._show_query,
+    ).items():
+        s.observe(lambda _, show=show: show(), trait)
+    s.workbench.observe(lambda _: self._show_models(), "names")
 
-def _quietly(self:Words, act)->None:
+
+def _quietly(self: Words, act) -> None:
     "Set widgets without their telling the state"
-    was,self._busy = self._busy,True
-    try: act()
-    finally: self._busy = was
+    was, self._busy = self._busy, True
+    try:
+        act()
+    finally:
+        self._busy = was
 
-def _word_language(self:Words)->str:
+
+def _word_language(self: Words) -> str:
     "The one that a person picked"
-    return self.word_language.value if self._word_picked else ''
-def _pick_word(self:Words, language:str)->None:
-    self._word_picked = bool(language); self.state.look_up(self.word.value, language)
-def _language(self:Words)->str:
-    "The one that a person picked; one that came with a drawn caption is its own alone"
-    return self.language.value if self._picked or self.query.value==self.state.text else ''
-def _pick(self:Words, language:str)->None: self._picked = bool(language); self._ask()
-def _ask(self:Words)->None:
-    if self.query.value.strip(): self.state.ask(self.query.value, self._language())
-def _drawn(self:Words)->None: self._seed += 1; self.state.draw(self._seed)
-def _beside(self:Words, bar:Background, work, wait:bool)->None: bar.run(work, None, lambda words: setattr(self.state, 'message', words), wait)
-def _take_check(self:Words, wait:bool=False)->None: self._beside(self.checking, lambda report: self.state.take_check(), wait)
-def _learn(self:Words, wait:bool=False, n:int=200)->None: self._beside(self.learning, lambda report: self.state.learn(n, report), wait)
+    return self.word_language.value if self._word_picked else ""
 
-Words._seed,Words._picked,Words._word_picked,Words._ranked = 0,False,False,None
-for _f in (_wire,_quietly,_word_language,_pick_word,_language,_pick,_ask,_drawn,_beside,_take_check,_learn): setattr(Words, _f.__name__, _f)
+
+def _pick_word(self: Words, language: str) -> None:
+    self._word_picked = bool(language)
+    self.state.look_up(self.word.value, language)
+
+
+def _language(self: Words) -> str:
+    "The one that a person picked; one that came with a drawn caption is its own alone"
+    return self.language.value if self._picked or self.query.value == self.state.text else ""
+
+
+def _pick(self: Words, language: str) -> None:
+    self._picked = bool(language)
+    self._ask()
+
+
+def _ask(self: Words) -> None:
+    if self.query.value.strip():
+        self.state.ask(self.query.value, self._language())
+
+
+def _drawn(self: Words) -> None:
+    self._seed += 1
+    self.state.draw(self._seed)
+
+
+def _beside(self: Words, bar: Background, work, wait: bool) -> None:
+    bar.run(work, None, lambda words: setattr(self.state, "message", words), wait)
+
+
+def _take_check(self: Words, wait: bool = False) -> None:
+    self._beside(self.checking, lambda report: self.state.take_check(), wait)
+
+
+def _learn(self: Words, wait: bool = False, n: int = 200) -> None:
+    self._beside(self.learning, lambda report: self.state.learn(n, report), wait)
+
+
+Words._seed, Words._picked, Words._word_picked, Words._ranked = 0, False, False, None
+for _f in (_wire, _quietly, _word_language, _pick_word, _language, _pick, _ask, _drawn, _beside, _take_check, _learn):
+    setattr(Words, _f.__name__, _f)
 
 # %% ../../../nbs/772_explore.words.panel.ipynb #6eb167ce
-def _languages(some)->list[tuple[str,str]]: return [('as recognised',''), *((language_name(l),l) for l in some)]
+def _languages(some) -> list[tuple[str, str]]:
+    return [("as recognised", ""), *((language_name(l), l) for l in some)]
 
-def _show_models(self:Words)->None:
+
+def _show_models(self: Words) -> None:
     "Models with words, models that rank, and what they read"
-    s = self.state; self.missing.layout.display,self.vocabulary.layout.display = ('none',None) if s.model else (None,'none'); reads = s.source.languages
-    def change():
-        self.ranker.options = s.rankers; self.ranker.value = s.ranker; self.language.options = _languages(reads); self.language.value = s.language if s.language in reads else ''
-        if not s.model: return
-        self.model.options = s.names; self.model.value = s.model; spoken = s.words.languages
-        self.word_language.options = _languages(spoken); self.word_language.value = s.word_language if s.word_language in spoken else ''
-        self.curve_language.options = [(language_name(l),l) for l in spoken]; self.curve_language.value = s.shown_language
-    self._quietly(change); ask = lambda t: lambda: s.ask(t); look = lambda t: lambda: s.look_up(t)
-    self.examples.children = [button(t, ask(t), language_name(l), css_class='dl-example') for t,l in EXAMPLES if l in reads]
-    lost = missing_fonts(tuple(reads)); no_font = [prose(f'<span class="dl-soft">No font here draws {", ".join(lost)}.</span>')] if lost else []
-    if s.model: self.words.children = [button(t, look(t), language_name(l), css_class='dl-word-example') for t,l in WORDS if l in s.words.languages]+no_font
-    for show in (self._show_word, self._show_curve, self._show_check, self._show_query, self._show_found): show()
+    s = self.state
+    self.missing.layout.display, self.vocabulary.layout.display = ("none", None) if s.model else (None, "none")
+    reads = s.source.languages
 
-def _show_word(self:Words)->None:
-    "The word that is shown, who shares its entry, and its neighbours"
-    s = self.state; now = s.model and (s.words, s.word, s.reading, s.looked_at)
-    if not s.model or now==self._worded: return
-    self._worded = now
     def change():
-        if self.word.value!=s.word: self.word.value = s.word
-    self._quietly(change); self.word.hint = s.understood_word(); r = s.reading; look = lambda i: lambda: s.look_at(i)
-    self.pieces.children = [button(p, look(i), 'Show this word', css_class='dl-piece') for p,i in dict(zip(r.pieces, r.ids)).items() if i is not None] if r and len(set(r.known))>1 else []
-    for b in self.pieces.children: b.button_style = 'primary' if s.looked_at>0 and b.description==s.words.table.word[s.looked_at] else ''
-    if s.looked_at<0:
-        self.told_entry.value = '<p class="dl-note" role="status">'+('No known word here: it is left out of captions.' if r else 'Type a word.')+'</p>'; self.entry.value = ''; self.near.show(None)
+        self.ranker.options = s.rankers
+        self.ranker.value = s.ranker
+        self.language.options = _languages(reads)
+        self.language.value = s.language if s.language in reads else ""
+        if not s.model:
+            return
+        self.model.options = s.names
+        self.model.value = s.model
+        spoken = s.words.languages
+        self.word_language.options = _languages(spoken)
+        self.word_language.value = s.word_language if s.word_language in spoken else ""
+        self.curve_language.options = [(language_name(l), l) for l in spoken]
+        self.curve_language.value = s.shown_language
+
+    self._quietly(change)
+    ask = lambda t: lambda: s.ask(t)
+    look = lambda t: lambda: s.look_up(t)
+    self.examples.children = [
+        button(t, ask(t), language_name(l), css_class="dl-example") for t, l in EXAMPLES if l in reads
+    ]
+    lost = missing_fonts(tuple(reads))
+    no_font = [prose(f'<span class="dl-soft">No font here draws {", ".join(lost)}.</span>')] if lost else []
+    if s.model:
+        self.words.children = [
+            button(t, look(t), language_name(l), css_class="dl-word-example")
+            for t, l in WORDS
+            if l in s.words.languages
+        ] + no_font
+    for show in (self._show_word, self._show_curve, self._show_check, self._show_query, self._show_found):
+        show()
+
+
+def _show_word(self: Words) -> None:
+    "The word that is shown, who shares its entry, and its neighbours"
+    s = self.state
+    now = s.model and (s.words, s.word, s.reading, s.looked_at)
+    if not s.model or now == self._worded:
+        return
+    self._worded = now
+
+    def change():
+        if self.word.value != s.word:
+            self.word.value = s.word
+
+    self._quietly(change)
+    self.word.hint = s.understood_word()
+    r = s.reading
+    look = lambda i: lambda: s.look_at(i)
+    self.pieces.children = (
+        [
+            button(p, look(i), "Show this word", css_class="dl-piece")
+            for p, i in dict(zip(r.pieces, r.ids)).items()
+            if i is not None
+        ]
+        if r and len(set(r.known)) > 1
+        else []
+    )
+    for b in self.pieces.children:
+        b.button_style = "primary" if s.looked_at > 0 and b.description == s.words.table.word[s.looked_at] else ""
+    if s.looked_at < 0:
+        self.told_entry.value = (
+            '<p class="dl-note" role="status">'
+            + ("No known word here: it is left out of captions." if r else "Type a word.")
+            + "</p>"
+        )
+        self.entry.value = ""
+        self.near.show(None)
     else:
-        members = s.members(); self.told_entry.value = f'<p role="status">{f.said_of_entry(members, s.words, s.looked_at)}</p>'
-        self.entry.value = f.entry_html(members, s.looked_at) if members is not None else ''; self.near.show(f.neighbours_figure(s.neighbours(), s.words, s.looked_at))
+        members = s.members()
+        self.told_entry.value = f'<p role="status">{f.said_of_entry(members, s.words, s.looked_at)}</p>'
+        self.entry.value = f.entry_html(members, s.looked_at) if members is not None else ""
+        self.near.show(f.neighbours_figure(s.neighbours(), s.words, s.looked_at))
     self._show_curve()
 
-def _show_curve(self:Words)->None:
+
+def _show_curve(self: Words) -> None:
     "Frequencies of a language, and how many languages entries serve"
     s = self.state
-    if not s.model: return
-    if s.shown_language in dict(self.curve_language.options).values(): self._quietly(lambda: setattr(self.curve_language, 'value', s.shown_language))
+    if not s.model:
+        return
+    if s.shown_language in dict(self.curve_language.options).values():
+        self._quietly(lambda: setattr(self.curve_language, "value", s.shown_language))
     self.curve.show(f.frequency_figure(s.words, s.shown_language, s.looked_at))
-    if self._served!=s.model or self.serving.figure is None: self._served,served = s.model,s.serving(); self.serving.show(None if served is None else f.serving_figure(served))
+    if self._served != s.model or self.serving.figure is None:
+        self._served, served = s.model, s.serving()
+        self.serving.show(None if served is None else f.serving_figure(served))
 
-def _show_check(self:Words)->None:
-    c = self.state.check; has = c is not None and 'shared' in c
-    self.check.show(f.check_figure(c) if has else None); self.cosines.show(f.check_figure(c, 'cosine') if c is not None else None); self.told_check.value = f'<p class="dl-note" role="status">{f.said_of_check(c)}</p>' if c is not None else ''
 
-Words._served,Words._worded = '',None
-for _f in (_show_models,_show_word,_show_curve,_show_check): setattr(Words, _f.__name__, _f)
+def _show_check(self: Words) -> None:
+    c = self.state.check
+    has = c is not None and "shared" in c
+    self.check.show(f.check_figure(c) if has else None)
+    self.cosines.show(f.check_figure(c, "cosine") if c is not None else None)
+    self.told_check.value = f'<p class="dl-note" role="status">{f.said_of_check(c)}</p>' if c is not None else ""
+
+
+Words._served, Words._worded = "", None
+for _f in (_show_models, _show_word, _show_curve, _show_check):
+    setattr(Words, _f.__name__, _f)
 
 # %% ../../../nbs/772_explore.words.panel.ipynb #5b626744
-def _show_query(self:Words)->None:
+def _show_query(self: Words) -> None:
     s = self.state
-    def change():
-        if self.query.value!=s.text: self.query.value = s.text
-        if self.language.value!=s.language and s.language in dict(self.language.options).values(): self.language.value = s.language
-    self._quietly(change); self.query.hint = s.understood()
 
-def _show_found(self:Words)->None:
+    def change():
+        if self.query.value != s.text:
+            self.query.value = s.text
+        if self.language.value != s.language and s.language in dict(self.language.options).values():
+            self.language.value = s.language
+
+    self._quietly(change)
+    self.query.hint = s.understood()
+
+
+def _show_found(self: Words) -> None:
     "The rankings side by side; a grid is kept as long as its way is there"
-    s,wb,r = self.state,self.state.workbench,self.state.found
-    if r is None: self.rankings.children = (); return
-    self._quietly(lambda: setattr(self.translator, 'value', s.translator)); self._show_query()
-    kept = s.learnt.get((s.ranker,s.translator)); self.learn.disabled = kept is not None
-    self.told.value = f'<p class="dl-note" role="status">{f.said_of_versions(r)}{"CLC-C was learnt from captions of "+format(kept["n"], ",")+" validation pictures." if kept else ""}</p>'
+    s, wb, r = self.state, self.state.workbench, self.state.found
+    if r is None:
+        self.rankings.children = ()
+        return
+    self._quietly(lambda: setattr(self.translator, "value", s.translator))
+    self._show_query()
+    kept = s.learnt.get((s.ranker, s.translator))
+    self.learn.disabled = kept is not None
+    self.told.value = f'<p class="dl-note" role="status">{f.said_of_versions(r)}{"CLC-C was learnt from captions of " + format(kept["n"], ",") + " validation pictures." if kept else ""}</p>'
     for way in r.ways:
         if way not in self.grids:
-            grid,head = PictureGrid(size=88),prose(''); grid.observe(lambda _,g=grid: s.follow(g.clicked), 'clicks'); box = w.VBox([head, grid], layout=w.Layout(overflow='visible')); box.add_class('dl-way'); self.grids[way] = grid,head,box
-        grid,head,_ = self.grids[way]; grid.name = f.way_name(way); grid.rtl = direction(r.query.language)=='rtl'; grid.items = f.ranking_items(r, way, wb.address, wb.alt)
-    self.rankings.children,self._ranked = [self.grids[way][2] for way in r.ways],r; self._show_followed()
+            grid, head = PictureGrid(size=88), prose("")
+            grid.observe(lambda _, g=grid: s.follow(g.clicked), "clicks")
+            box = w.VBox([head, grid], layout=w.Layout(overflow="visible"))
+            box.add_class("dl-way")
+            self.grids[way] = grid, head, box
+        grid, head, _ = self.grids[way]
+        grid.name = f.way_name(way)
+        grid.rtl = direction(r.query.language) == "rtl"
+        grid.items = f.ranking_items(r, way, wb.address, wb.alt)
+    self.rankings.children, self._ranked = [self.grids[way][2] for way in r.ways], r
+    self._show_followed()
 
-def _show_followed(self:Words)->None:
+
+def _show_followed(self: Words) -> None:
     "The picture that is followed: marked where it is sought, its rank in every way"
-    s,r = self.state,self.state.found
-    if r is None or r is not self._ranked: return # what follows the rankings is shown with them
-    known = s.followed==s.sought; self.versions.value = f.versions_html(r, s.followed); self.ways.show(f.ways_figure(r, s.followed, known))
+    s, r = self.state, self.state.found
+    if r is None or r is not self._ranked:
+        return  # what follows the rankings is shown with them
+    known = s.followed == s.sought
+    self.versions.value = f.versions_html(r, s.followed)
+    self.ways.show(f.ways_figure(r, s.followed, known))
     for way in r.ways:
-        grid,head,_ = self.grids[way]; grid.selected = s.followed; grid.items = [i | dict(marked=i['id']==s.sought) for i in grid.items]
+        grid, head, _ = self.grids[way]
+        grid.selected = s.followed
+        grid.items = [i | dict(marked=i["id"] == s.sought) for i in grid.items]
         head.value = f'<b>{html.escape(f.way_name(way))}</b> <span class="dl-soft">the {"sought" if known else "chosen"} picture: rank {r.rank(way, s.followed):,} of {len(r.ids):,}</span>'
 
-def snapshot(self:Words)->str:
+
+def snapshot(self: Words) -> str:
     "The words of the entry and the rankings as they are, without a kernel"
-    s,wb,r = self.state,self.state.workbench,self.state.found; members = s.members() if s.looked_at>0 else None
-    image = lambda i: f'<figure style="margin:0"><img src="{i["src"]}" alt="{html.escape(i["alt"])}" style="width:80px;height:80px;object-fit:contain;border-radius:6px;display:block{";outline:3px solid #228833" if i["id"]==s.sought else ""}"><figcaption style="font-size:.85em">{i["rank"]} {i.get("label", "")}</figcaption></figure>'
-    ways = ''.join(f'<p style="margin:8px 0 2px"><b>{html.escape(f.way_name(x))}</b></p><div style="display:flex;gap:8px;flex-wrap:wrap">{"".join(map(image, f.ranking_items(r, x, wb.address, wb.alt)))}</div>' for x in r.ways) if r else ''
-    word = f'<p>{f.said_of_entry(members, s.words, s.looked_at)}</p>{f.entry_html(members, s.looked_at, 8) if members is not None else ""}' if s.looked_at>0 else ''
-    asked = f'<p><b>{tagged(r.query.text, r.query.language)}</b></p>' if r else ''
+    s, wb, r = self.state, self.state.workbench, self.state.found
+    members = s.members() if s.looked_at > 0 else None
+    image = lambda i: (
+        f'<figure style="margin:0"><img src="{i["src"]}" alt="{html.escape(i["alt"])}" style="width:80px;height:80px;object-fit:contain;border-radius:6px;display:block{";outline:3px solid #228833" if i["id"] == s.sought else ""}"><figcaption style="font-size:.85em">{i["rank"]} {i.get("label", "")}</figcaption></figure>'
+    )
+    ways = (
+        "".join(
+            f'<p style="margin:8px 0 2px"><b>{html.escape(f.way_name(x))}</b></p><div style="display:flex;gap:8px;flex-wrap:wrap">{"".join(map(image, f.ranking_items(r, x, wb.address, wb.alt)))}</div>'
+            for x in r.ways
+        )
+        if r
+        else ""
+    )
+    word = (
+        f"<p>{f.said_of_entry(members, s.words, s.looked_at)}</p>{f.entry_html(members, s.looked_at, 8) if members is not None else ''}"
+        if s.looked_at > 0
+        else ""
+    )
+    asked = f"<p><b>{tagged(r.query.text, r.query.language)}</b></p>" if r else ""
     return f'<div class="dl">{word}{asked}{ways}<p><em>Live where a kernel runs: <code>make lab</code> or <code>make app</code>.</em></p></div>'
 
-for _f in (_show_query,_show_found,_show_followed,snapshot): setattr(Words, _f.__name__, _f)
+
+for _f in (_show_query, _show_found, _show_followed, snapshot):
+    setattr(Words, _f.__name__, _f)

@@ -7,188 +7,316 @@ __all__ = ['MISSING', 'WordsState', 'look_up', 'look_at', 'understood_word', 'me
            'ask', 'follow', 'draw', 'learn', 'understood']
 
 # %% ../../../nbs/770_explore.words.state.ipynb #aa928d23
-from collections.abc import Callable,Sequence
+from collections.abc import Callable, Sequence
 
-import numpy as np,pandas as pd
-from traitlets import Any,Dict,Int,Unicode
+import numpy as np
+import pandas as pd
+from traitlets import Any, Dict, Int, Unicode
 
 from ...contracts import LabError
-from ..workbench import Model,State,told
-from ...search.queries import clean_query,read_query
-from ...search.rankings import Rankings,learn_combination,rankings,translators_for
-from ...search.words import SharedWords,dictionary_check,entries_by_languages,has_words,read_word,spelt_alike
+from ..workbench import Model, State, told
+from ...search.queries import clean_query, read_query
+from ...search.rankings import Rankings, learn_combination, rankings, translators_for
+from ...search.words import SharedWords, dictionary_check, entries_by_languages, has_words, read_word, spelt_alike
 
 # %% ../../../nbs/770_explore.words.state.ipynb #89cb51cc
-MISSING = LabError('no model with words on this workbench', 'a SMALR run', "Train one: `dasd-lab train smalr.pictograms --out runs/smalr`; then workbench.add('SMALR', load_run('runs/smalr')).")
+MISSING = LabError(
+    "no model with words on this workbench",
+    "a SMALR run",
+    "Train one: `dasd-lab train smalr.pictograms --out runs/smalr`; then workbench.add('SMALR', load_run('runs/smalr')).",
+)
+
 
 class WordsState(State):
     "A word with those that share its entry, and a query with its translations"
-    model = Unicode()                     # name of the model whose words are looked at, '' where none has any
-    word,word_language = Unicode(),Unicode() # as typed, and its language; '' recognises
+
+    model = Unicode()  # name of the model whose words are looked at, '' where none has any
+    word, word_language = Unicode(), Unicode()  # as typed, and its language; '' recognises
     reading = Any(None, allow_none=True)  # WordReading
-    looked_at = Int(-1)                   # id of the word that is shown; −1: none
-    shown_language = Unicode()            # whose frequencies are shown
-    check = Any(None, allow_none=True)    # table of `dictionary_check`
-    ranker = Unicode()                    # name of the model that ranks
-    text,language = Unicode(),Unicode()   # the query as typed, and its language; '' recognises
-    translator = Unicode()                # name of who translates
-    found = Any(None, allow_none=True)    # Rankings
-    sought,followed = Unicode(),Unicode() # ids: the picture that the query tells of, '' where nobody knows; the one that is followed
-    learnt = Dict()                       # (ranker, translator) → CLC-C and what it was learnt from
+    looked_at = Int(-1)  # id of the word that is shown; −1: none
+    shown_language = Unicode()  # whose frequencies are shown
+    check = Any(None, allow_none=True)  # table of `dictionary_check`
+    ranker = Unicode()  # name of the model that ranks
+    text, language = Unicode(), Unicode()  # the query as typed, and its language; '' recognises
+    translator = Unicode()  # name of who translates
+    found = Any(None, allow_none=True)  # Rankings
+    # ids: the picture that the query tells of, '' where nobody knows; the one that is followed
+    sought, followed = Unicode(), Unicode()
+    learnt = Dict()  # (ranker, translator) → CLC-C and what it was learnt from
 
     def __init__(self, workbench=None, **traits):
         super().__init__(workbench)
-        wb = self.workbench; self._words,self._told = {},None
-        self.translators = translators_for(wb.corpus if wb.splits else None, wb.splits); self.translator = next(iter(self.translators))
-        self.observe(lambda _: self._another_model(), 'model'); self.observe(lambda _: self._again(), ['ranker','translator','learnt'])
-        for name,value in traits.items(): setattr(self, name, value)
-        wb.observe(lambda _: self._offer(), 'names'); self._offer()
+        wb = self.workbench
+        self._words, self._told = {}, None
+        self.translators = translators_for(wb.corpus if wb.splits else None, wb.splits)
+        self.translator = next(iter(self.translators))
+        self.observe(lambda _: self._another_model(), "model")
+        self.observe(lambda _: self._again(), ["ranker", "translator", "learnt"])
+        for name, value in traits.items():
+            setattr(self, name, value)
+        wb.observe(lambda _: self._offer(), "names")
+        self._offer()
 
     @property
-    def names(self)->list[str]: return [n for n,m in self.workbench.models.items() if has_words(m.method)] # models with words
+    def names(self) -> list[str]:
+        return [n for n, m in self.workbench.models.items() if has_words(m.method)]  # models with words
+
     @property
-    def rankers(self)->list[str]: return list(self.workbench.models) # models that rank
+    def rankers(self) -> list[str]:
+        return list(self.workbench.models)  # models that rank
+
     @property
-    def words(self)->SharedWords:
+    def words(self) -> SharedWords:
         "The words of the model, made once"
-        if not self.model: raise MISSING
+        if not self.model:
+            raise MISSING
         method = self.workbench.model(self.model).method
-        if self._words.get(self.model, (None,))[0] is not method: self._words[self.model] = method,SharedWords(method)
+        if self._words.get(self.model, (None,))[0] is not method:
+            self._words[self.model] = method, SharedWords(method)
         return self._words[self.model][1]
+
     @property
-    def source(self)->Model: return self.workbench.model(self.ranker) # the model that ranks
+    def source(self) -> Model:
+        return self.workbench.model(self.ranker)  # the model that ranks
+
     @property
-    def entry(self)->int: return int(self.words.codes[self.looked_at]) if self.looked_at>0 else -1 # of the word that is shown; −1: dropped, or none
+    def entry(self) -> int:
+        # of the word that is shown; −1: dropped, or none
+        return int(self.words.codes[self.looked_at]) if self.looked_at > 0 else -1
 
 # %% ../../../nbs/770_explore.words.state.ipynb #d72427b6
-def _offer(self:WordsState)->None:
+def _offer(self: WordsState) -> None:
     "Take up models that came, let those go that went"
-    if self.model not in self.names: self.model = next(iter(self.names), '')
-    if self.ranker not in self.rankers: self.ranker = self.model or self.rankers[0]
-    elif self.model and not self.text and not self.found: self.ranker = self.model
+    if self.model not in self.names:
+        self.model = next(iter(self.names), "")
+    if self.ranker not in self.rankers:
+        self.ranker = self.model or self.rankers[0]
+    elif self.model and not self.text and not self.found:
+        self.ranker = self.model
 
-def _another_model(self:WordsState)->None:
+
+def _another_model(self: WordsState) -> None:
     spoken = self.words.languages if self.model else ()
-    with self.hold_trait_notifications(): # nothing of the one model is looked up in the other
-        self.check = self.reading = None; self.looked_at,self.message = -1,''
-        if spoken and self.shown_language not in spoken: self.shown_language = spoken[0]
-    if not self.model: return
-    if self.word.strip(): self.look_up(self.word, self.word_language)
+    with self.hold_trait_notifications():  # nothing of the one model is looked up in the other
+        self.check = self.reading = None
+        self.looked_at, self.message = -1, ""
+        if spoken and self.shown_language not in spoken:
+            self.shown_language = spoken[0]
+    if not self.model:
+        return
+    if self.word.strip():
+        self.look_up(self.word, self.word_language)
+
 
 @told
-def look_up(self:WordsState,
-    word:str,       # as typed, in any script
-    language:str='' # ISO 639-1; '' recognises
-)->None:
+def look_up(
+    self: WordsState,
+    word: str,  # as typed, in any script
+    language: str = "",  # ISO 639-1; '' recognises
+) -> None:
     "Read a word and show the first that is known"
     if not word.strip() or not self.model:
-        self.word,self.reading,self.looked_at = word,None,-1
-        if not self.model: raise MISSING
+        self.word, self.reading, self.looked_at = word, None, -1
+        if not self.model:
+            raise MISSING
         return
     reading = read_word(word, self.words.method, language or None)
-    with self.hold_trait_notifications(): self.word,self.word_language,self.reading,self.looked_at = word,language,reading,next(iter(reading.known), -1)
-    if reading.known: self.shown_language = reading.language
+    with self.hold_trait_notifications():
+        self.word, self.word_language, self.reading, self.looked_at = (
+            word,
+            language,
+            reading,
+            next(iter(reading.known), -1),
+        )
+    if reading.known:
+        self.shown_language = reading.language
+
 
 @told
-def look_at(self:WordsState,
-    id:int # of a word
-)->None:
+def look_at(
+    self: WordsState,
+    id: int,  # of a word
+) -> None:
     "Show another word"
     self.looked_at = id if id in self.words.table.index else -1
-    if self.looked_at<0: raise LabError(f'the word {id}', f'an id from 2 to {len(self.words.vocabulary)-1}', 'Take it from the table.')
+    if self.looked_at < 0:
+        raise LabError(f"the word {id}", f"an id from 2 to {len(self.words.vocabulary) - 1}", "Take it from the table.")
     self.shown_language = self.words.table.language[id]
 
-def understood_word(self:WordsState)->str:
+
+def understood_word(self: WordsState) -> str:
     "How a word was read, a line for under the box"
     from dasd_lab.explore.theme import language_name
-    r = self.reading
-    if r is None: return ''
-    said = language_name(r.language)+('' if r.recognised else ', as chosen')+(f'; also in captions of {", ".join(language_name(l).split(" ·")[0] for l in r.others)}' if r.others else '')
-    if not r.pieces: return said+': no word in it'
-    if len(r.pieces)>1: said += f'; cut into {" + ".join(r.pieces)}'
-    if not r.unknown: return said
-    alike = list(dict.fromkeys(w for p in r.unknown for w in spelt_alike(p, self.words.vocabulary, r.language, 4)))
-    return said+f'; not in the vocabulary, left out of captions: {", ".join(r.unknown)}'+(f' (known: {", ".join(alike[:6])})' if alike else '')
 
-for _f in (_offer,_another_model,look_up,look_at,understood_word): setattr(WordsState, _f.__name__, _f)
+    r = self.reading
+    if r is None:
+        return ""
+    said = (
+        language_name(r.language)
+        + ("" if r.recognised else ", as chosen")
+        + (f"; also in captions of {', '.join(language_name(l).split(' ·')[0] for l in r.others)}" if r.others else "")
+    )
+    if not r.pieces:
+        return said + ": no word in it"
+    if len(r.pieces) > 1:
+        said += f"; cut into {' + '.join(r.pieces)}"
+    if not r.unknown:
+        return said
+    alike = list(dict.fromkeys(w for p in r.unknown for w in spelt_alike(p, self.words.vocabulary, r.language, 4)))
+    return (
+        said
+        + f"; not in the vocabulary, left out of captions: {', '.join(r.unknown)}"
+        + (f" (known: {', '.join(alike[:6])})" if alike else "")
+    )
+
+
+for _f in (_offer, _another_model, look_up, look_at, understood_word):
+    setattr(WordsState, _f.__name__, _f)
 
 # %% ../../../nbs/770_explore.words.state.ipynb #87e45ff6
-def members(self:WordsState)->pd.DataFrame|None: # None: no entry to show
+def members(self: WordsState) -> pd.DataFrame | None:  # None: no entry to show
     "The words that have the entry of the word that is shown"
-    return self.words.of_entry(self.entry) if self.entry>=0 else None
+    return self.words.of_entry(self.entry) if self.entry >= 0 else None
 
-def neighbours(self:WordsState, k:int=3)->pd.DataFrame|None: # words a language; None: no word is shown
+
+def neighbours(self: WordsState, k: int = 3) -> pd.DataFrame | None:  # words a language; None: no word is shown
     "The words of every language that are nearest to the word that is shown"
-    return self.words.nearest(self.looked_at, k) if self.looked_at>0 else None
+    return self.words.nearest(self.looked_at, k) if self.looked_at > 0 else None
 
-def serving(self:WordsState)->pd.DataFrame|None: # None: no entries
+
+def serving(self: WordsState) -> pd.DataFrame | None:  # None: no entries
     "How many entries serve 1, 2, … languages"
     return entries_by_languages(self.words) if self.model and self.words.has_entries else None
 
+
 @told
-def take_check(self:WordsState)->None:
+def take_check(self: WordsState) -> None:
     "Ask the dictionary"
     self.check = dictionary_check(self.words)
 
-for _f in (members,neighbours,serving,take_check): setattr(WordsState, _f.__name__, _f)
+
+for _f in (members, neighbours, serving, take_check):
+    setattr(WordsState, _f.__name__, _f)
 
 # %% ../../../nbs/770_explore.words.state.ipynb #4c9be858
-def _known(self:WordsState, text:str)->str:
+def _known(self: WordsState, text: str) -> str:
     "The picture that has a text as its caption, '' where none has"
-    if self._told is None: self._told = {c.text: i for i in reversed(self.workbench.ids) for c in self.workbench.captions(i) if c.origin!='mllm'}
-    return self._told.get(text, '')
+    if self._told is None:
+        self._told = {
+            c.text: i for i in reversed(self.workbench.ids) for c in self.workbench.captions(i) if c.origin != "mllm"
+        }
+    return self._told.get(text, "")
 
-def _again(self:WordsState)->None:
-    if self.found is not None: self.ask(self.text, self.language, self.sought)
+
+def _again(self: WordsState) -> None:
+    if self.found is not None:
+        self.ask(self.text, self.language, self.sought)
+
 
 @told
-def ask(self:WordsState,
-    text:str,        # in any language of the model
-    language:str='', # ISO 639-1; '' recognises
-    sought:str=''    # id of the picture it tells of; '' looks for it among the captions
-)->None:
+def ask(
+    self: WordsState,
+    text: str,  # in any language of the model
+    language: str = "",  # ISO 639-1; '' recognises
+    sought: str = "",  # id of the picture it tells of; '' looks for it among the captions
+) -> None:
     "Rank the pictures in every way"
-    combination = self.learnt.get((self.ranker,self.translator)); name = self.translator
-    found = rankings(self.source.gallery, text, language or None, self.translators[name], combination and combination['module'], name)
+    combination = self.learnt.get((self.ranker, self.translator))
+    name = self.translator
+    found = rankings(
+        self.source.gallery, text, language or None, self.translators[name], combination and combination["module"], name
+    )
     sought = sought or self._known(found.query.text)
-    with self.hold_trait_notifications(): self.text,self.language,self.sought,self.followed,self.found = text,language,sought,sought or found.best('own words', 1)[0],found
+    with self.hold_trait_notifications():
+        self.text, self.language, self.sought, self.followed, self.found = (
+            text,
+            language,
+            sought,
+            sought or found.best("own words", 1)[0],
+            found,
+        )
+
 
 @told
-def follow(self:WordsState, id:str)->None: # a picture of the workbench
+def follow(self: WordsState, id: str) -> None:  # a picture of the workbench
     "Follow another picture through the rankings"
-    if self.found is None or id not in self.found.ids: raise LabError(f'the picture {id!r}', 'one that was ranked', 'Click one, or check the id.')
+    if self.found is None or id not in self.found.ids:
+        raise LabError(f"the picture {id!r}", "one that was ranked", "Click one, or check the id.")
     self.followed = id
 
+
 @told
-def draw(self:WordsState,
-    seed:int=0,                       # which
-    languages:Sequence[str]|None=None # None: the model's targets
-)->None:
+def draw(
+    self: WordsState,
+    seed: int = 0,  # which
+    languages: Sequence[str] | None = None,  # None: the model's targets
+) -> None:
     "A query from the corpus, and its own picture"
-    ids,rng = self.source.gallery.ids,np.random.default_rng(seed); languages = list(languages or self.source.method.languages)
-    told_of = lambda i,l: self.workbench.captions(i, l, 'human') or [c for c in self.workbench.captions(i, l) if c.origin!='mllm']
-    found = next((c for i in rng.permutation(len(ids))[:400] for l in rng.permutation(languages).tolist() for c in told_of(ids[i], l)[:1]), None)
-    if found is None: raise LabError(f'pictures without captions in {", ".join(languages)}', 'a corpus, or captions in the gallery', 'Type a query instead.')
+    ids, rng = self.source.gallery.ids, np.random.default_rng(seed)
+    languages = list(languages or self.source.method.languages)
+    told_of = lambda i, l: (
+        self.workbench.captions(i, l, "human") or [c for c in self.workbench.captions(i, l) if c.origin != "mllm"]
+    )
+    found = next(
+        (
+            c
+            for i in rng.permutation(len(ids))[:400]
+            for l in rng.permutation(languages).tolist()
+            for c in told_of(ids[i], l)[:1]
+        ),
+        None,
+    )
+    if found is None:
+        raise LabError(
+            f"pictures without captions in {', '.join(languages)}",
+            "a corpus, or captions in the gallery",
+            "Type a query instead.",
+        )
     self.ask(found.text, found.language, found.visual_id)
 
+
 @told
-def learn(self:WordsState,
-    n:int=200,                # validation pictures
-    report:Callable|None=None # called with the share done and a word
-)->None:
+def learn(
+    self: WordsState,
+    n: int = 200,  # validation pictures
+    report: Callable | None = None,  # called with the share done and a word
+) -> None:
     "CLC-C for this model and translator, from captions of validation pictures"
-    corpus,key = self.workbench.corpus,(self.ranker,self.translator)
-    if corpus is None or 'validation' not in corpus.splits: raise LabError('no validation pictures with captions', 'a corpus with a split `validation`', 'Give corpus=load_corpus(…) to the workbench; the mean (CLC-A) needs none.')
-    if report: report(.1, f'captions of {n:,} validation pictures')
-    module,curve = learn_combination(self.source.method, self.translators[self.translator], corpus, n=n)
+    corpus, key = self.workbench.corpus, (self.ranker, self.translator)
+    if corpus is None or "validation" not in corpus.splits:
+        raise LabError(
+            "no validation pictures with captions",
+            "a corpus with a split `validation`",
+            "Give corpus=load_corpus(…) to the workbench; the mean (CLC-A) needs none.",
+        )
+    if report:
+        report(0.1, f"captions of {n:,} validation pictures")
+    module, curve = learn_combination(self.source.method, self.translators[self.translator], corpus, n=n)
     self.learnt = self.learnt | {key: dict(module=module, n=n, curve=curve)}
 
-def understood(self:WordsState)->str:
+
+def understood(self: WordsState) -> str:
     "How the query was read, a line for under the box"
     from dasd_lab.explore.theme import language_name
-    if not self.text.strip(): return ''
-    try: q = self.found.query if self.found and self.found.query.text==clean_query(self.text) else read_query(self.text, self.source.method, self.language or None)
-    except LabError as e: return str(e)
-    return language_name(q.language)+(f', recognised ({q.confidence:.0%})' if q.recognised and q.confidence else ', no words to recognise' if q.recognised else ', as chosen')
 
-for _f in (_known,_again,ask,follow,draw,learn,understood): setattr(WordsState, _f.__name__, _f)
+    if not self.text.strip():
+        return ""
+    try:
+        q = (
+            self.found.query
+            if self.found and self.found.query.text == clean_query(self.text)
+            else read_query(self.text, self.source.method, self.language or None)
+        )
+    except LabError as e:
+        return str(e)
+    return language_name(q.language) + (
+        f", recognised ({q.confidence:.0%})"
+        if q.recognised and q.confidence
+        else ", no words to recognise"
+        if q.recognised
+        else ", as chosen"
+    )
+
+
+for _f in (_known, _again, ask, follow, draw, learn, understood):
+    setattr(WordsState, _f.__name__, _f)
