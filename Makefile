@@ -56,30 +56,30 @@ soak: venv ## kill a training twenty times at random points, fill a real disk, e
 	@SOAK=20 $(STEP) "soak" $(PYTEST) tests/test_soak.py tests/test_runs.py tests/ui/test_docs.py -rs -s
 
 export: venv ## notebooks → package and README; cleans the notebooks
-	@$(STEP) "export" env PATH="$$PWD/.venv/bin:$$PATH" sh -c 'nbdev_export && nbdev_clean && python tools/readme.py'
+	@$(STEP) "export" env PATH="$$PWD/.venv/bin:$$PATH" sh -c 'nbdev_export && nbdev_clean && python tools/notebooks/readme.py'
 
 docs: venv ## build the documentation in _docs, offline apart from KaTeX (npm)
-	@$(STEP) "docs" env OMP_NUM_THREADS=1 PATH="$$PWD/.venv/bin:$$PATH" sh tools/docs.sh
+	@$(STEP) "docs" env OMP_NUM_THREADS=1 PATH="$$PWD/.venv/bin:$$PATH" sh tools/docs/build.sh
 
 bench-app: venv ## measure the web page: opening it, the answer to a query, the same while training
-	@$(STEP) "bench-app" $(RUN) $(PY) tools/bench_app.py
+	@$(STEP) "bench-app" $(RUN) $(PY) tools/bench/web_page.py
 
 bench: venv ## measure a training step beside a plain one, saving by saving, and a query beside the plain tower (ten minutes)
-	@$(STEP) "bench: a step" $(RUN) $(PY) tools/bench_train.py --json data/results/train_step.json
-	@$(STEP) "bench: a query" $(RUN) $(PY) tools/bench.py --json data/results/query_cost.json
+	@$(STEP) "bench: a step" $(RUN) $(PY) tools/bench/train_step.py --json data/results/train_step.json
+	@$(STEP) "bench: a query" $(RUN) $(PY) tools/bench/query.py --json data/results/query_cost.json
 
 bench-costs: venv ## measure time and memory against languages, caption length, batch, d_u, vocabulary and tower (ten minutes)
-	@$(STEP) "bench-costs" $(RUN) $(PY) tools/bench_costs.py --json data/results/train_costs.json
+	@$(STEP) "bench-costs" $(RUN) $(PY) tools/bench/costs.py --json data/results/train_costs.json
 
 bench-gpu: venv ## on a GPU: the paper's whole schedule by measured steps a second, beside the plain step, and peak memory
-	@$(STEP) "bench-gpu" $(RUN) $(PY) tools/bench_gpu.py --json data/results/train_gpu.json
+	@$(STEP) "bench-gpu" $(RUN) $(PY) tools/bench/gpu.py --json data/results/train_gpu.json
 
 bench-store: ## measure the feature store: batches against encoding in the loop and a numpy memory map, 3 million rows (writes 6 GB, removes them)
-	@$(STEP) "bench-store" $(RUN) $(PY) tools/bench_store.py --pairs 15 --json data/results/feature_store.json
+	@$(STEP) "bench-store" $(RUN) $(PY) tools/bench/store.py --pairs 15 --json data/results/feature_store.json
 
 bench-gallery: venv ## measure a gallery of a million pictures: recall, times, memory, a crowd of clients, kills, an import of 100,000 files (an hour, 12 GB, removed)
-	@$(STEP) "bench-gallery" env PYTHONUNBUFFERED=1 PYTHONUTF8=1 $(PY) tools/bench_gallery.py
-	@$(STEP) "its page" $(RUN) $(PY) tools/run_notebooks.py nbs/pages/a_million_pictures.ipynb
+	@$(STEP) "bench-gallery" env PYTHONUNBUFFERED=1 PYTHONUTF8=1 $(PY) tools/bench/gallery.py
+	@$(STEP) "its page" $(RUN) $(PY) tools/notebooks/run.py nbs/pages/a_million_pictures.ipynb
 
 clean: ## remove what was built: docs, caches, screenshots (not .venv, data or runs)
 	@$(STEP) "clean" sh -c 'rm -rf _docs _proc build dist .pytest_cache tests/shots node_modules .last_checked; \

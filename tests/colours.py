@@ -11,8 +11,8 @@ from PIL import Image
 from dasd_lab.contracts import RetrievalMethod
 
 # brings nearly all that the children need, so that they start at once; no engine, whose threads would not survive the fork
-from dasd_lab.search.gallery import Gallery
-from dasd_lab.search.sources import open_picture
+from dasd_lab.search.gallery.in_memory import Gallery
+from dasd_lab.search.gallery.inputs import open_picture
 
 WORDS = {
     "rot": (1, 0, 0),
@@ -97,7 +97,7 @@ class Reading(Slotted):
 
 def steps(folder: str, first: int):
     "Batches for ever, each said when it is kept; all that is kept of one says which it is of"
-    from dasd_lab.search.stored import StoredGallery
+    from dasd_lab.search.on_disk.stored import StoredGallery
 
     gallery = StoredGallery(folder, Named())
     gallery.engine.TIDY_AFTER = 5
@@ -114,8 +114,8 @@ def steps(folder: str, first: int):
 
 def bring(folder: str, pictures: str):
     "An import that says when a batch is kept"
-    from dasd_lab.search.importing import import_folder
-    from dasd_lab.search.stored import StoredGallery
+    from dasd_lab.search.on_disk.importing import import_folder
+    from dasd_lab.search.on_disk.stored import StoredGallery
 
     def told(batches):
         for b in batches:

@@ -10,7 +10,7 @@ import uvicorn
 from colours import Named
 from PIL import Image
 
-from dasd_lab.search.stored import StoredGallery
+from dasd_lab.search.on_disk.stored import StoredGallery
 from dasd_lab.serve.server import Config
 
 COLOURS = dict(red=(1, 0, 0), green=(0, 1, 0), blue=(0, 0, 1), yellow=(1, 1, 0))

@@ -10,11 +10,17 @@ from test_leccr import TINY as LECCR
 
 from dasd_lab.backbone.towers import fingerprint
 from dasd_lab.contracts import Caption, LabError, RetrievalMethod, cosine_scores
-from dasd_lab.corpora.translators import TranslationCache, Translator
+from dasd_lab.corpora.by_machine.translators import TranslationCache, Translator
 from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.presets import load_preset, vary
-from dasd_lab.search.consistent import Consistent, ParallelCaptions, fit_to, language_scores, mean_recall
-from dasd_lab.search.gallery import Gallery
+from dasd_lab.search.explain.consistent_queries import (
+    Consistent,
+    ParallelCaptions,
+    fit_to,
+    language_scores,
+    mean_recall,
+)
+from dasd_lab.search.gallery.in_memory import Gallery
 from dasd_lab.smalr.consistency import (
     AverageConsistency,
     LearnedConsistency,
@@ -24,7 +30,7 @@ from dasd_lab.smalr.consistency import (
 )
 from dasd_lab.smalr.objectives import ranking
 from dasd_lab.training.recipes import columns_of, new_method, training_data
-from dasd_lab.training.source import train_source
+from dasd_lab.training.source_model import train_source
 
 TEN = tuple("en de fr cs zh ja ar af ko ru".split())
 PRESETS = dict(

@@ -10,9 +10,20 @@ import numpy as np
 import pytest
 
 from dasd_lab.contracts import LabError
-from dasd_lab.corpora import pictograms
 from dasd_lab.corpora.catalog import caption_pairs, load_corpus
-from dasd_lab.corpora.grammar import (
+from dasd_lab.corpora.pictograms.corpus import (
+    ORIGINS,
+    Pictograms,
+    ScenesSpec,
+    bare,
+    build_pictograms,
+    captions_of,
+    composition_splits,
+    compositions,
+    draw_scenes,
+)
+from dasd_lab.corpora.pictograms.corpus import corpus as pictograms
+from dasd_lab.corpora.pictograms.grammar import (
     MODIFIERS,
     STYLES,
     Scene,
@@ -25,18 +36,7 @@ from dasd_lab.corpora.grammar import (
     realise,
     sample_scene,
 )
-from dasd_lab.corpora.pictograms import (
-    ORIGINS,
-    Pictograms,
-    ScenesSpec,
-    bare,
-    build_pictograms,
-    captions_of,
-    composition_splits,
-    compositions,
-    draw_scenes,
-)
-from dasd_lab.corpora.proofreading import check_language
+from dasd_lab.corpora.pictograms.proofreading import check_language
 
 SMALL = ScenesSpec(train=120, validation=30, test=30)
 

@@ -16,12 +16,12 @@ from test_leccr import TINY
 
 from dasd_lab.cli import main
 from dasd_lab.contracts import LabError
-from dasd_lab.corpora.captioners import CaptioningModel, ChatModel, open_captioner
+from dasd_lab.corpora.by_machine.captioners import CaptioningModel, ChatModel, open_captioner
 from dasd_lab.corpora.catalog import FolderCorpus
 from dasd_lab.corpora.descriptions import TextFolder, describe_split, fingerprint, read_lines, write_texts
 from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.training.recipes import load_run, train, training_data
-from dasd_lab.training.source import train_source
+from dasd_lab.training.source_model import train_source
 
 RNG = np.random.default_rng(0)
 PICTURES = [RNG.integers(0, 255, (1, h, w, 3), dtype=np.uint8) for h, w in ((40, 50), (64, 32), (30, 60), (40, 40))]

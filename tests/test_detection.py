@@ -11,9 +11,10 @@ import torch
 from PIL import Image
 
 from dasd_lab.contracts import LabError
-from dasd_lab.corpora import pictograms
 from dasd_lab.corpora.catalog import load_corpus
-from dasd_lab.corpora.detection import (
+from dasd_lab.corpora.pictograms.corpus import Pictograms, ScenesSpec, build_pictograms, compositions, fresh_scenes
+from dasd_lab.corpora.pictograms.corpus import corpus as pictograms
+from dasd_lab.corpora.pictograms.detector import (
     Detector,
     PictogramCaptioner,
     agreement,
@@ -24,9 +25,8 @@ from dasd_lab.corpora.detection import (
     told,
     where,
 )
-from dasd_lab.corpora.grammar import Scene, Thing
-from dasd_lab.corpora.pictograms import Pictograms, ScenesSpec, build_pictograms, compositions, fresh_scenes
-from dasd_lab.corpora.pictures import layout, noun_pictures, render
+from dasd_lab.corpora.pictograms.grammar import Scene, Thing
+from dasd_lab.corpora.pictograms.painting import layout, noun_pictures, render
 
 FOLDER = shipped_detector()
 SUMS = [
@@ -73,7 +73,7 @@ def test_stored_pictures_are_still_what_render_paints(corpus):
 
 def test_the_layout_is_where_the_pictograms_are():
     "On one ground the picture differs from the empty place at the centres that the layout names"
-    from dasd_lab.corpora.pictures import ground
+    from dasd_lab.corpora.pictograms.painting import ground
 
     scene = Scene((Thing("apple", 3, "red"), Thing("dog", 1)), "sea", "above")
     view, groups = layout(scene, 3)
@@ -156,7 +156,7 @@ def test_it_reads_pixels_and_nothing_else(tmp_path, captioner, monkeypatch):
 
 
 def test_another_wording_is_kept_under_another_name(tmp_path, monkeypatch):
-    from dasd_lab.corpora import detection
+    from dasd_lab.corpora.pictograms.corpus import detector as detection
 
     root = build_pictograms(tmp_path, spec=ScenesSpec(train=20, validation=5, test=5), codes=["en"], progress=False)
     words = Pictograms(root).descriptions("test")
@@ -181,7 +181,7 @@ def test_without_weights_only_those_who_ask_are_stopped(tmp_path, monkeypatch):
     with pytest.raises(LabError, match="train_detector"):
         PictogramCaptioner(tmp_path / "none")
     root = build_pictograms(tmp_path, spec=ScenesSpec(train=20, validation=5, test=5), codes=["en"], progress=False)
-    monkeypatch.setattr("dasd_lab.corpora.detection.shipped_detector", lambda: tmp_path / "none")
+    monkeypatch.setattr("dasd_lab.corpora.pictograms.detector.shipped_detector", lambda: tmp_path / "none")
     monkeypatch.setattr(pictograms, "_captioner", PictogramCaptioner)
     with pytest.raises(LabError, match="part of the installed package"):
         Pictograms(root).descriptions("test")

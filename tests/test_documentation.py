@@ -12,9 +12,11 @@ ROOT = Path(__file__).resolve().parents[1]
 NBS = ROOT / "nbs"
 sys.path.insert(0, str(ROOT / "tools"))
 from docs import links, pages, reading, site
+from docs.path import exporting, place, sources
 
 PACKAGE = ROOT / "dasd_lab"
 MODULES = reading.read_package(PACKAGE)
+NOTEBOOKS = exporting(NBS)
 load = lambda name: json.loads((NBS / f"{name}.ipynb").read_text(encoding="utf-8"))
 code = lambda nb: ["".join(c["source"]) for c in nb["cells"] if c["cell_type"] == "code"]
 
@@ -79,7 +81,7 @@ def test_the_drawing_is_of_the_modules_there_are():
         written = set().union(
             *(
                 imported(c)
-                for c in code(load(f"{names['MODULES'][m][0]}_{m}"))
+                for c in sources(NOTEBOOKS[m])
                 if re.search(r"(?m)^#\|\s*exporti?\b", c)
             )
         )
@@ -90,7 +92,7 @@ def test_reading_says_what_python_says():
     "Read without importing, compared with the imported thing"
     import inspect
 
-    from dasd_lab.search.gallery import Gallery
+    from dasd_lab.search.gallery.in_memory import Gallery
     from dasd_lab.training import losses
 
     def entry(module, name):
@@ -98,8 +100,8 @@ def test_reading_says_what_python_says():
 
     for module, name, f in (
         ("training.losses", "contrastive", losses.contrastive),
-        ("search.gallery", "Gallery.search", Gallery.search),
-        ("search.gallery", "Gallery", Gallery.__init__),
+        ("search.gallery.in_memory", "Gallery.search", Gallery.search),
+        ("search.gallery.in_memory", "Gallery", Gallery.__init__),
     ):
         e, found = entry(module, name), inspect.signature(f).parameters
         assert [p.name for p in e.parameters] == [n for n in found if n != "self"]
@@ -159,17 +161,24 @@ def test_every_public_name_has_a_docstring_on_its_page():
     assert not missing, missing
 
 
+PAGES = pages.Pages({p.relative_to(NBS): m for m, p in NOTEBOOKS.items()})
+
+
 @pytest.mark.parametrize(
-    "notebook,page,stage",
+    "notebook,page,numbers",
     [
-        ("31_dasd.adapters.ipynb", "dasd.adapters.ipynb", 3),
-        ("710_explore.ask.state.ipynb", "explore.ask.state.ipynb", 7),
-        ("65_demo.ipynb", "demo.ipynb", 6),
-        ("00_contracts.ipynb", "contracts.ipynb", 0),
+        ("3_methods/1_dasd/20_adapters.ipynb", "dasd.adapters.ipynb", (3, 1, 20)),
+        ("7_apps/1_explore/1_ask/10_state.ipynb", "explore.ask.state.ipynb", (7, 1, 1, 10)),
+        ("7_apps/00_demo.ipynb", "demo.ipynb", (7, 0)),
+        ("0_foundation/00_contracts.ipynb", "contracts.ipynb", (0, 0)),
     ],
 )
-def test_page_names(notebook, page, stage):
-    assert (pages.page_of(Path(notebook)).name, site.stage_of(Path(notebook))) == (page, stage)
+def test_page_names(notebook, page, numbers):
+    assert (PAGES.page(Path(notebook)), place(Path(notebook))) == (Path(page), numbers)
+
+
+def test_companions_stay_where_they_are():
+    assert PAGES.page(Path("guides/workbench.ipynb")) == Path("guides/workbench.ipynb")
 
 
 def test_explorers_are_grouped():
@@ -190,11 +199,11 @@ def test_explorers_are_grouped():
 
 
 def test_names_become_links_and_code_stays():
-    known = pages.Links({"Gallery": "api/search.gallery.html#Gallery"})
-    text = "A `Gallery` and `gallery`, [`Gallery`](x.html).\n```python\n`Gallery`\n```\n[a](../31_dasd.adapters.ipynb#end) [b](https://example.org/x.ipynb)"
+    known = pages.Links({"Gallery": "api/search.gallery.in_memory.html#Gallery"}, PAGES)
+    text = "A `Gallery` and `gallery`, [`Gallery`](x.html).\n```python\n`Gallery`\n```\n[a](../3_methods/1_dasd/20_adapters.ipynb#end) [b](https://example.org/x.ipynb)"
     assert (
-        known.markdown(text, 1)
-        == "A [`Gallery`](../api/search.gallery.html#Gallery) and `gallery`, [`Gallery`](x.html).\n```python\n`Gallery`\n```\n[a](../dasd.adapters.html#end) [b](https://example.org/x.ipynb)"
+        known.markdown(text, Path("guides/workbench.ipynb"))
+        == "A [`Gallery`](../api/search.gallery.in_memory.html#Gallery) and `gallery`, [`Gallery`](x.html).\n```python\n`Gallery`\n```\n[a](../dasd.adapters.html#end) [b](https://example.org/x.ipynb)"
     )
 
 
@@ -223,7 +232,7 @@ def test_what_a_page_shows_of_a_cell():
             ),
         ]
     )
-    page = pages.convert(nb, Path("guides/x.ipynb"), pages.Links({}))
+    page = pages.convert(nb, Path("guides/x.ipynb"), pages.Links({}, PAGES))
     text = json.dumps(page)
     assert "secret" not in text and "import os" not in text and "warned" not in text and "#| export" not in text
     assert (
@@ -262,12 +271,7 @@ def test_every_page_is_in_the_bars():
 
 
 def test_links_of_companions_lead_to_notebooks():
-    for p in (
-        *NBS.glob("*.ipynb"),
-        *(NBS / "guides").glob("*.ipynb"),
-        *(NBS / "studies").glob("*.ipynb"),
-        *(NBS / "pages").glob("*.ipynb"),
-    ):
+    for p in (p for p in NBS.rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts):
         for c in json.loads(p.read_text(encoding="utf-8"))["cells"]:
             if c["cell_type"] != "markdown":
                 continue

@@ -1,4 +1,4 @@
-"Every engine keeps the contract of `search.engine`: the same calls, compared with rows in a dictionary and cosines by numpy"
+"Every engine keeps the contract of `search.on_disk.engine`: the same calls, compared with rows in a dictionary and cosines by numpy"
 
 import asyncio
 import json
@@ -24,11 +24,11 @@ from PIL import Image
 from pymilvus import MilvusClient
 
 from dasd_lab.contracts import LabError
-from dasd_lab.search.engine import Found
-from dasd_lab.search.filters import Column, Condition, read_filter
-from dasd_lab.search.lance import LanceEngine
-from dasd_lab.search.milvus import MilvusEngine
-from dasd_lab.search.stored import StoredGallery
+from dasd_lab.search.on_disk.engine import Found
+from dasd_lab.search.on_disk.filters import Column, Condition, read_filter
+from dasd_lab.search.on_disk.lance import LanceEngine
+from dasd_lab.search.on_disk.milvus import MilvusEngine
+from dasd_lab.search.on_disk.stored import StoredGallery
 
 ENGINES = dict(
     lance=lambda folder, **more: LanceEngine(folder / "lance", **more),
@@ -858,7 +858,7 @@ def test_tidy_writes_only_what_is_behind(tmp_path, monkeypatch):
     before = parts()
     engine.tidy()
     assert parts() == before and counted == []  # nor is a column read to see how many vectors it has
-    monkeypatch.setattr("dasd_lab.search.lance.WHOLE", 0)
+    monkeypatch.setattr("dasd_lab.search.on_disk.lance.WHOLE", 0)
     engine.put(ids[:10], dict(w=rng.standard_normal((10, 4))))
     assert known()["w"] < 300 <= known()["v"]
     engine.tidy()
@@ -996,9 +996,9 @@ def test_an_index_loses_nothing_of_a_narrow_filter_and_of_deep_pages(make):
 # several processes, and their end
 
 OPEN = dict(
-    lance="from dasd_lab.search.lance import LanceEngine; engine = LanceEngine({folder!r}+'/lance')",
-    milvus="from dasd_lab.search.milvus import MilvusEngine; engine = MilvusEngine({folder!r}+'/milvus.db', 'pictures')",
-    server="from dasd_lab.search.milvus import MilvusEngine; engine = MilvusEngine({uri!r}, 'pictures')",
+    lance="from dasd_lab.search.on_disk.lance import LanceEngine; engine = LanceEngine({folder!r}+'/lance')",
+    milvus="from dasd_lab.search.on_disk.milvus import MilvusEngine; engine = MilvusEngine({folder!r}+'/milvus.db', 'pictures')",
+    server="from dasd_lab.search.on_disk.milvus import MilvusEngine; engine = MilvusEngine({uri!r}, 'pictures')",
 )
 BATCH = 20
 WRITER = """

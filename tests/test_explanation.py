@@ -8,10 +8,10 @@ import torch
 
 from dasd_lab.backbone.towers import load_backbone
 from dasd_lab.corpora.catalog import load_corpus
-from dasd_lab.corpora.pictures import N_VIEWS, boxes, group
-from dasd_lab.search.explanation import explain_words, integrated_gradients, leave_one_out, word_spans
-from dasd_lab.search.gallery import Gallery
-from dasd_lab.search.places import explain_places
+from dasd_lab.corpora.pictograms.painting import N_VIEWS, boxes, group
+from dasd_lab.search.explain.contributions import explain_words, integrated_gradients, leave_one_out, word_spans
+from dasd_lab.search.explain.regions import explain_places
+from dasd_lab.search.gallery.in_memory import Gallery
 from dasd_lab.training.recipes import shipped_run
 from dasd_lab.training.runs import load_method
 

@@ -18,7 +18,7 @@ from dasd_lab.explore.adapters import figures
 from dasd_lab.explore.adapters.panel import Adapters
 from dasd_lab.explore.adapters.state import NOW, AdaptersState
 from dasd_lab.explore.workbench import Workbench, default_workbench
-from dasd_lab.search.gallery import Gallery
+from dasd_lab.search.gallery.in_memory import Gallery
 from dasd_lab.training.recipes import shipped_run
 
 pytestmark = pytest.mark.skipif(
@@ -138,7 +138,7 @@ def test_a_switch_leaves_the_matrices(state):
 def test_a_run_of_ones_own(tmp_path):
     "A tiny method with two blocks on plain squares: no styles, no describe, nothing of the built-in corpus"
     from dasd_lab.training.recipes import train
-    from dasd_lab.training.source import train_source
+    from dasd_lab.training.source_model import train_source
 
     corpus = Squares()
     run = train(TINY, corpus, backbone=train_source(SOURCE, corpus, progress=False), progress=False)

@@ -29,7 +29,7 @@ from dasd_lab.explore.comparison.panel import Compare
 from dasd_lab.explore.comparison.state import KINDS, CompareState
 from dasd_lab.explore.workbench import Workbench, default_workbench
 from dasd_lab.presets import load_preset, vary
-from dasd_lab.search.gallery import Gallery
+from dasd_lab.search.gallery.in_memory import Gallery
 from dasd_lab.storage import write_json
 from dasd_lab.training.recipes import shipped_run
 

@@ -16,10 +16,10 @@ from dasd_lab.explore.workbench import SHIPPED, Workbench, default_workbench
 from dasd_lab.leccr.encoder import LECCR, LECCRConfig
 from dasd_lab.leccr.interaction import fused_scores
 from dasd_lab.presets import load_preset, settings, vary
-from dasd_lab.search.gallery import Gallery
-from dasd_lab.search.slots import has_slots, match_slots, nearest_to_slots, read_slots, slot_wins
+from dasd_lab.search.explain.slot_attention import has_slots, match_slots, nearest_to_slots, read_slots, slot_wins
+from dasd_lab.search.gallery.in_memory import Gallery
 from dasd_lab.training.recipes import shipped_run
-from dasd_lab.training.source import train_source
+from dasd_lab.training.source_model import train_source
 
 BERT = dict(
     model_type="bert",

@@ -28,7 +28,7 @@ from dasd_lab.explore.styles import figures as f
 from dasd_lab.explore.styles.panel import Styles
 from dasd_lab.explore.styles.state import StylesState
 from dasd_lab.explore.workbench import Workbench, default_workbench
-from dasd_lab.search.gallery import Gallery
+from dasd_lab.search.gallery.in_memory import Gallery
 
 
 @pytest.fixture(scope="module")

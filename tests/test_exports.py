@@ -14,7 +14,7 @@ NOTEBOOKS = sorted(
     for p in (ROOT / "nbs").rglob("*.ipynb")
     if not any(part.startswith((".", "_")) for part in p.relative_to(ROOT).parts)
 )
-sys.path.insert(0, str(ROOT / "tools"))
+sys.path.insert(0, str(ROOT / "tools" / "notebooks"))
 ids = lambda p: str(p.relative_to(ROOT / "nbs"))
 
 
@@ -40,7 +40,7 @@ def test_export_leaves_no_difference(tmp_path):
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=ids)
 def test_notebooks_are_clean(path):
-    from clean_stdin import cleaned
+    from clean import cleaned
 
     text = path.read_text(encoding="utf-8")
     assert cleaned(text) == text, "run: make export"

@@ -10,9 +10,9 @@ import torch
 from PIL import Image
 
 from dasd_lab.contracts import Caption, LabError, RetrievalMethod
-from dasd_lab.search.gallery import Gallery, Hits, best_of_slices
+from dasd_lab.search.gallery.contact_sheet import contact_sheet, sheet_row
+from dasd_lab.search.gallery.in_memory import Gallery, Hits, best_of_slices
 from dasd_lab.search.queries import read_query
-from dasd_lab.search.sheet import contact_sheet, sheet_row
 
 
 class Tower(torch.nn.Module):
@@ -237,7 +237,7 @@ def test_sheet_shows_a_missed_picture_with_its_true_rank(gallery, tmp_path):
 
 
 def test_a_script_without_a_font_is_said_not_boxed(gallery, tmp_path, monkeypatch):
-    from dasd_lab.search import sheet
+    from dasd_lab.search.gallery.in_memory import contact_sheet as sheet
 
     monkeypatch.setattr(sheet, "asked_fonts", lambda *a: ())
     monkeypatch.setattr(sheet, "usual_fonts", lambda: ())

@@ -9,8 +9,8 @@ import pytest
 
 from dasd_lab.contracts import LabError
 from dasd_lab.corpora.catalog import load_corpus
-from dasd_lab.corpora.gloss import Gloss, gloss_languages, lexicon, to_english
-from dasd_lab.corpora.grammar import STYLES, languages, load_language
+from dasd_lab.corpora.pictograms.gloss import Gloss, gloss_languages, lexicon, to_english
+from dasd_lab.corpora.pictograms.grammar import STYLES, languages, load_language
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGETS = ["de", "fr", "cs", "zh", "ja", "es", "ar", "it"]
@@ -201,8 +201,8 @@ def test_the_same_in_every_run(corpus):
 
 
 def test_the_table_is_of_this_gloss():
-    "data/results/gloss.json is what tools/gloss.py makes today, for one language"
-    spec = importlib.util.spec_from_file_location("tools_gloss", ROOT / "tools/gloss.py")
+    "data/results/gloss.json is what tools/studies/gloss.py makes today, for one language"
+    spec = importlib.util.spec_from_file_location("tools_gloss", ROOT / "tools/studies/gloss.py")
     tool = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tool)
     kept = json.loads(tool.RESULTS.read_text(encoding="utf-8"))["rows"]["cs"]

@@ -19,14 +19,14 @@ from dasd_lab.evaluation.retrieval import evaluate, rank, retrieval_figures
 from dasd_lab.leccr.encoder import UNDESCRIBED, LECCRConfig
 from dasd_lab.leccr.texts import MultilingualText, TextConfig
 from dasd_lab.presets import list_presets, load_preset, plain, provenance, settings, vary
-from dasd_lab.search.gallery import Gallery
-from dasd_lab.search.views import view
+from dasd_lab.search.gallery.in_memory import Gallery
+from dasd_lab.search.gallery.subsets import view
 from dasd_lab.storage import write_tensors
-from dasd_lab.training.counting import method_shapes, parameters_by_part, tower_config, tower_sizes
+from dasd_lab.training.parameters import method_shapes, parameters_by_part, tower_config, tower_sizes
 from dasd_lab.training.plan import plan
 from dasd_lab.training.recipes import columns_of, load_run, new_method, resume, train, training_data
 from dasd_lab.training.runs import Keeping
-from dasd_lab.training.source import train_source
+from dasd_lab.training.source_model import train_source
 from dasd_lab.training.stages import Stage, set_trainable
 
 FORMS = "paper", "official"
@@ -411,11 +411,11 @@ def test_every_reader_of_pictures_hands_on_descriptions(backbone, tiny):
     "Workbench, comparison, captions kept back, the explanation by places and the command see the pictures as evaluation does"
     from squares import TINY as DASD
 
-    from dasd_lab.corpora.parallel import Pair, picture_places
+    from dasd_lab.corpora.own.parallel import Pair, picture_places
     from dasd_lab.evaluation.comparison import Comparison
-    from dasd_lab.evaluation.parallel import held_out, held_out_figures
+    from dasd_lab.evaluation.held_out import held_out, held_out_figures
     from dasd_lab.explore.workbench import Workbench
-    from dasd_lab.search.places import explain_places
+    from dasd_lab.search.explain.regions import explain_places
 
     corpus = Described()
     run = train(tiny, corpus, backbone=backbone, progress=False).method.eval()

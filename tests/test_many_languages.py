@@ -14,9 +14,9 @@ from dasd_lab.corpora.visuals import visuals_from_array
 from dasd_lab.evaluation.languages import LanguageFigures, growth, language_figures, needs
 from dasd_lab.presets import load_preset, vary
 from dasd_lab.smalr.encoder import precomputed
-from dasd_lab.training.counting import TowerSizes, method_shapes
+from dasd_lab.training.parameters import TowerSizes, method_shapes
 from dasd_lab.training.recipes import new_method, train, training_data
-from dasd_lab.training.source import train_source
+from dasd_lab.training.source_model import train_source
 
 
 class Heap(Corpus):

@@ -15,7 +15,7 @@ from dasd_lab.training.losses import LOSSES
 from dasd_lab.training.optimizers import make_optimizers
 from dasd_lab.training.recipes import batches_for, columns_of, new_method, scaled_stages, training_data
 from dasd_lab.training.runs import load_method, save_method
-from dasd_lab.training.source import train_source
+from dasd_lab.training.source_model import train_source
 from dasd_lab.training.stages import set_trainable, stage_loss
 from dasd_lab.training.steps import CriticTurn, train_step
 

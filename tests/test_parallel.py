@@ -8,7 +8,7 @@ import pytest
 
 from dasd_lab.contracts import LabError
 from dasd_lab.corpora.catalog import load_corpus
-from dasd_lab.corpora.parallel import (
+from dasd_lab.corpora.own.parallel import (
     FAULTS,
     Pair,
     example_pairs,

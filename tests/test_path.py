@@ -1,25 +1,23 @@
 "The layout is the data's path: names, numbers, and imports that only look back"
 
-import json
 import re
-import statistics
+import sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 NBS = ROOT / "nbs"
-EXPORTING = sorted(p for p in NBS.glob("*.ipynb") if p.name != "index.ipynb")
-COMPANIONS = sorted(p for folder in ("guides", "studies", "pages") for p in (NBS / folder).rglob("*.ipynb"))
-OWN = re.compile(r"^\s*(?:from\s+dasd_lab((?:\.\w+)*)\s+import\s+([\w ,()]+)|import\s+dasd_lab((?:\.\w+)+))", re.M)
-name = lambda p: str(p.relative_to(NBS))
+sys.path.insert(0, str(ROOT / "tools"))
+from docs.path import COMPANIONS, exporting, place, sources
 
-
-def sources(path: Path) -> list[str]:
-    "Code cells of a notebook"
-    return [
-        "".join(c["source"]) for c in json.loads(path.read_text(encoding="utf-8"))["cells"] if c["cell_type"] == "code"
-    ]
+MODULES = {module: path.relative_to(NBS) for module, path in exporting(NBS).items()}
+EXPORTING = list(MODULES.items())
+OTHERS = sorted(p for folder in COMPANIONS for p in (NBS / folder).rglob("*.ipynb"))
+OWN = re.compile(
+    r"^\s*(?:from\s+dasd_lab((?:\.\w+)*)\s+import\s+(\([\w\s,]+\)|[\w ,]+)|import\s+dasd_lab((?:\.\w+)+))", re.M
+)
+name = lambda p: str(p.relative_to(NBS)) if isinstance(p, Path) and p.is_absolute() else str(p)
 
 
 def imported(source: str) -> set[str]:
@@ -34,35 +32,34 @@ def imported(source: str) -> set[str]:
     return found
 
 
-def number(path: Path) -> str:
-    "A place is two digits; one that was opened into ten has a third, and a fourth where that was opened again: 71 comes before 710, 710 before 7105, and all before 72"
-    return re.match(r"\d+", path.name)[0]  # compared as text
+@pytest.mark.parametrize("module,path", EXPORTING, ids=name)
+def test_a_notebook_is_named_by_its_module(module, path):
+    assert re.fullmatch(r"\d{2}_[a-z_]+", path.stem), "two digits, then the last part of the module's name"
+    assert path.stem[3:] == module.split(".")[-1]
+    assert all(re.fullmatch(r"\d_[a-z_]+", part) for part in path.parts[:-1]), "one digit, then the folder's name"
+    exports = re.findall(r"(?m)^#\|\s*default_exp\s+(\S+)", "\n".join(sources(NBS / path)))
+    assert exports == [module]
 
 
-def module(path: Path) -> str:
-    return path.stem.split("_", 1)[1]
-
-
-MODULES = {module(p): number(p) for p in EXPORTING}
-
-
-@pytest.mark.parametrize("path", EXPORTING, ids=name)
-def test_stem_is_number_and_module(path):
-    assert re.fullmatch(r"\d{2,4}_[a-z_]+(\.[a-z_]+)*", path.stem), "two digits, three or four, then the module"
-    exps = re.findall(r"(?m)^#\|\s*default_exp\s+(\S+)", "\n".join(sources(path)))
-    assert exps == [module(path)]
+def test_every_notebook_has_its_place():
+    there = {p.relative_to(NBS) for p in NBS.rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts}
+    others = {p.relative_to(NBS) for p in OTHERS} | {Path("index.ipynb")}
+    assert there - others == set(MODULES.values())
 
 
 def test_no_number_is_used_twice():
-    numbers = [number(p) for p in EXPORTING]
-    assert len(set(numbers)) == len(numbers), numbers
+    places = [place(p) for p in MODULES.values()]
+    assert len(set(places)) == len(places)
+    for folder in {p.parent for p in MODULES.values()}:
+        inside = [int(re.match(r"\d+", p.name)[0]) for p in (NBS / folder).iterdir() if p.name[0].isdigit()]
+        assert len(set(inside)) == len(inside), folder
 
 
-@pytest.mark.parametrize("path", EXPORTING, ids=name)
-def test_imports_only_look_back(path):
-    for source in sources(path):
-        for module in imported(source) & set(MODULES):
-            assert MODULES[module] < number(path), f"{path.name} imports {module}, which comes later on the path"
+@pytest.mark.parametrize("module,path", EXPORTING, ids=name)
+def test_imports_only_look_back(module, path):
+    for source in sources(NBS / path):
+        for other in imported(source) & set(MODULES):
+            assert place(MODULES[other]) < place(path), f"{path} imports {other}, which comes later on the path"
 
 
 def test_the_reading_of_imports():
@@ -72,34 +69,16 @@ def test_the_reading_of_imports():
     assert not imported('from dasd_labs.a import b\nprint("from dasd_lab")') - {""}
 
 
-@pytest.mark.parametrize("path", COMPANIONS, ids=name)
+@pytest.mark.parametrize("path", OTHERS, ids=name)
 def test_companions_export_nothing(path):
     for source in sources(path):
         assert not re.search(r"(?m)^#\|\s*(default_exp|export)", source)
 
 
-@pytest.mark.parametrize("path", EXPORTING, ids=name)
-def test_names_say_something(path):
-    assert not set(re.split(r"[._]", module(path))) & {
-        "utils",
-        "util",
-        "helpers",
-        "helper",
-        "common",
-        "misc",
-        "core",
-        "tools",
-    }
-
-
-def module_path(module: str) -> Path:
-    return ROOT / "dasd_lab" / f"{module.replace('.', '/')}.py"
-
-
-def test_modules_stay_small():
-    lines = {m: len(module_path(m).read_text(encoding="utf-8").splitlines()) for m in MODULES}
-    assert not {m: n for m, n in lines.items() if n > 400}
-    assert statistics.median(lines.values()) <= 200
+@pytest.mark.parametrize("module", MODULES)
+def test_names_say_something(module):
+    empty = {"utils", "util", "helpers", "helper", "common", "misc", "core", "tools"}
+    assert not set(re.split(r"[._]", module)) & empty
 
 
 EXPLORERS = sorted(p.parent for p in (ROOT / "dasd_lab/explore").glob("*/state.py"))

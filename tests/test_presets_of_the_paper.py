@@ -12,7 +12,7 @@ from dasd_lab.contracts import LabError, method_class
 from dasd_lab.dasd.encoder import DASDConfig
 from dasd_lab.dasd.official import official_config, official_stages
 from dasd_lab.presets import KEYS, PRESET_FOLDER, list_presets, load_preset, plain, provenance, settings, vary
-from dasd_lab.training.counting import (
+from dasd_lab.training.parameters import (
     TowerSizes,
     idle_parameters,
     method_shapes,

@@ -13,20 +13,20 @@ import huggingface_hub.hub_mixin as mixin
 import numpy as np
 import pytest
 import torch
+from dasd_lab.backbone.text_towers import build_clip
 from huggingface_hub import ModelCard
 from safetensors.torch import save_file
 
 from dasd_lab.backbone import weights
 from dasd_lab.backbone.open_clip import open_clip_backbone
-from dasd_lab.backbone.text import build_clip
 from dasd_lab.backbone.tokens import train_tokenizer
 from dasd_lab.backbone.towers import save_backbone
 from dasd_lab.contracts import LabError, RetrievalMethod
 from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.corpora.visuals import Visuals
 from dasd_lab.dasd.encoder import DASD, DASDConfig
+from dasd_lab.evaluation.benchmarks import ClipView, MtebView, SentenceView
 from dasd_lab.evaluation.retrieval import CUTOFFS, evaluate
-from dasd_lab.evaluation.views import ClipView, MtebView, SentenceView
 from dasd_lab.storage import sha256, write_json
 from dasd_lab.training import pretrained
 from dasd_lab.training.pretrained import Pretrained, published_tower
@@ -483,7 +483,7 @@ def test_towers_that_were_finetuned_are_never_named():
 
 
 def test_importing_asks_nobody():
-    code = "import socket\ndef no(*a,**k): raise SystemExit('asked')\nsocket.getaddrinfo=socket.socket.connect=no\nimport sys,dasd_lab.training.pretrained,dasd_lab.evaluation.views\nassert not {'mteb','clip_benchmark','sentence_transformers'}&set(sys.modules)"
+    code = "import socket\ndef no(*a,**k): raise SystemExit('asked')\nsocket.getaddrinfo=socket.socket.connect=no\nimport sys,dasd_lab.training.pretrained,dasd_lab.evaluation.benchmarks\nassert not {'mteb','clip_benchmark','sentence_transformers'}&set(sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
@@ -540,7 +540,7 @@ def test_the_command_of_clip_benchmark(ours, cut, tmp_path, monkeypatch):
     from clip_benchmark.cli import main
     from PIL import Image
 
-    from dasd_lab.evaluation.views import load_for_clip_benchmark
+    from dasd_lab.evaluation.benchmarks import load_for_clip_benchmark
 
     monkeypatch.setitem(models.TYPE2FUNC, "dasd_lab", load_for_clip_benchmark)
     models.MODEL_TYPES.append("dasd_lab")

@@ -29,9 +29,9 @@ def trained_run(out: str, options: dict) -> None:
     from squares import TINY, Squares
 
     from dasd_lab.presets import load_preset, vary
-    from dasd_lab.training.machine import Machine
     from dasd_lab.training.recipes import train
     from dasd_lab.training.runs import Keeping
+    from dasd_lab.training.runtime import Machine
 
     preset = vary(load_preset(options["preset"]) if "preset" in options else TINY, options.get("changes", {}))
     train(
@@ -113,7 +113,7 @@ def launch(out: Path, processes: int, timeout: float = 240, **options) -> subpro
 def trained(tmp_path_factory):
     "The same run by one process and by two"
     from dasd_lab.backbone.towers import save_backbone
-    from dasd_lab.training.source import train_source
+    from dasd_lab.training.source_model import train_source
 
     sys.path.insert(0, str(HERE))
     from squares import SOURCE, Squares

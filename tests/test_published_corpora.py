@@ -13,9 +13,9 @@ from PIL import Image
 from squares import COLOURS, SOURCE, TINY, WORDS
 
 from dasd_lab.contracts import LabError
-from dasd_lab.corpora.cards import card, corpus_table, published_corpora, what_to_get
 from dasd_lab.corpora.catalog import caption_pairs, load_corpus, multilingual_batches
-from dasd_lab.corpora.leaks import find_leaks
+from dasd_lab.corpora.published.cards import card, corpus_table, published_corpora, what_to_get
+from dasd_lab.corpora.published.leaks import find_leaks
 
 ROOT = Path(__file__).resolve().parents[1]
 REAL = Path(os.environ.get("DASD_LAB_SHARED") or ROOT.parent / "shared") / "data/multi30k"
@@ -460,7 +460,7 @@ def test_a_preset_finds_its_corpus_and_trains(squares):
     from dasd_lab.evaluation.retrieval import evaluate
     from dasd_lab.training.plan import corpus_need
     from dasd_lab.training.recipes import train
-    from dasd_lab.training.source import train_source
+    from dasd_lab.training.source_model import train_source
 
     corpus = load_corpus("multi30k")
     need = corpus_need("multi30k", ["de"], "all")

@@ -12,7 +12,7 @@ from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.corpora.clips import even_places, read_clip
 from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.presets import load_preset, vary
-from dasd_lab.search.gallery import Gallery
+from dasd_lab.search.gallery.in_memory import Gallery
 from dasd_lab.training.recipes import load_run, shipped_run, train, training_data
 
 CODECS = {".mp4": "libx264", ".webm": "libvpx-vp9"}

@@ -16,11 +16,11 @@ from dasd_lab.cli import main
 from dasd_lab.presets import vary
 from dasd_lab.storage import read_tensors
 from dasd_lab.training.checkpoints import Selection, checkpoints
-from dasd_lab.training.diary import read_log, read_progress
-from dasd_lab.training.machine import Machine
+from dasd_lab.training.logging import read_log, read_progress
 from dasd_lab.training.recipes import load_run, resume, shipped_run, train
 from dasd_lab.training.runs import Keeping, Stopped
-from dasd_lab.training.source import train_source
+from dasd_lab.training.runtime import Machine
+from dasd_lab.training.source_model import train_source
 
 SMALL = ["--languages", "it", "--set", "stages.0.steps=60", "--set", "stages.1.steps=10", "--set", "vocab_size=300"]
 
@@ -150,7 +150,7 @@ def test_the_same_seed_gives_the_same_bits_on_any_day(backbone, tmp_path, thread
     save_backbone(backbone, tmp_path / "backbone")
     script = tmp_path / "one.py"
     script.write_text(
-        f"import sys,torch; torch.set_num_threads({threads}); sys.path.insert(0, {str(Path(__file__).parent)!r})\nfrom squares import TINY,Squares\nfrom dasd_lab.training.machine import Machine\nfrom dasd_lab.training.recipes import train\n"
+        f"import sys,torch; torch.set_num_threads({threads}); sys.path.insert(0, {str(Path(__file__).parent)!r})\nfrom squares import TINY,Squares\nfrom dasd_lab.training.runtime import Machine\nfrom dasd_lab.training.recipes import train\n"
         f"train(TINY, Squares(), out=sys.argv[1], backbone={str(tmp_path / 'backbone')!r}, seed=3, progress=False, machine=Machine(deterministic=True))\n"
     )
     subprocess.run(

@@ -10,13 +10,13 @@ import pytest
 import torch
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tools"))
-import bench_costs
-import bench_gpu
-import bench_train
+sys.path.insert(0, str(ROOT / "tools" / "bench"))
+import costs as bench_costs
+import gpu as bench_gpu
+import train_step as bench_train
+from dasd_lab.backbone.text_towers import at_end, real_tokens
 from plain_step import PlainStep
 
-from dasd_lab.backbone.text import at_end, real_tokens
 from dasd_lab.cli import main
 from dasd_lab.presets import load_preset
 from dasd_lab.training.advice import kept_bytes
@@ -195,7 +195,7 @@ def test_the_benchmark_of_a_step_runs(monkeypatch, capsys, tmp_path):
 
 def test_the_benchmark_of_a_gpu_runs_without_one(monkeypatch, capsys, tmp_path):
     if not torch.cuda.is_available():
-        assert called(bench_gpu, monkeypatch) == 2 and "python tools/bench_gpu.py" in capsys.readouterr().err
+        assert called(bench_gpu, monkeypatch) == 2 and "python tools/bench/gpu.py" in capsys.readouterr().err
     assert (
         called(
             bench_gpu,

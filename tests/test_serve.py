@@ -27,9 +27,9 @@ from fastapi.testclient import TestClient
 from PIL import Image
 from served import COLOURS, Named, draw, make, picture, serving
 
-from dasd_lab.search.stored import StoredGallery
-from dasd_lab.serve import guard
-from dasd_lab.serve.guard import ServiceSettings, cookie_of
+from dasd_lab.search.on_disk.stored import StoredGallery
+from dasd_lab.serve import limits as guard
+from dasd_lab.serve.limits import ServiceSettings, cookie_of
 from dasd_lab.serve.server import OF_ONE, Watched
 from dasd_lab.serve.service import gallery_app
 

@@ -15,7 +15,7 @@ from dasd_lab.contracts import COLUMNS, LabError
 from dasd_lab.presets import plain, settings
 from dasd_lab.training.checkpoints import own_state
 from dasd_lab.training.runs import Keeping, Stopped, fit, load_method, save_method
-from dasd_lab.training.source import train_source
+from dasd_lab.training.source_model import train_source
 from dasd_lab.training.stages import Stage, Term, set_trainable, stage_loss
 
 COLOURS, THINGS, PLACES = (

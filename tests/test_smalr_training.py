@@ -13,7 +13,7 @@ from dasd_lab.training import runs
 from dasd_lab.training.checkpoints import checkpoints
 from dasd_lab.training.recipes import load_run, train, training_data
 from dasd_lab.training.runs import Keeping
-from dasd_lab.training.source import train_source
+from dasd_lab.training.source_model import train_source
 
 
 class Things(Squares):

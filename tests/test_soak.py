@@ -17,7 +17,7 @@ from test_processes import PROCESSES, launch
 
 from dasd_lab.contracts import LabError
 from dasd_lab.training.checkpoints import checkpoints
-from dasd_lab.training.diary import read_log, read_progress
+from dasd_lab.training.logging import read_log, read_progress
 
 KILLS = int(os.environ.get("SOAK", 3))
 LONG = TINY | dict(stages=[dict(s, steps=n) for s, n in zip(TINY["stages"], (240, 160) if KILLS >= 20 else (100, 60))])
@@ -51,7 +51,7 @@ def same_bits(a: Path, b: Path) -> None:
 def straight(tmp_path_factory):
     "A run straight through, its backbone, and how long its steps took"
     from dasd_lab.backbone.towers import save_backbone
-    from dasd_lab.training.source import train_source
+    from dasd_lab.training.source_model import train_source
 
     root = tmp_path_factory.mktemp("soak")
     save_backbone(train_source(SOURCE, Squares(), progress=False), root / "backbone")

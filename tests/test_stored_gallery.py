@@ -21,12 +21,12 @@ from dasd_lab.backbone.towers import load_backbone
 from dasd_lab.contracts import LabError
 from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.evaluation.retrieval import split_columns
-from dasd_lab.search import importing, reading
-from dasd_lab.search.consistent import Consistent, GlossTranslator
-from dasd_lab.search.gallery import Gallery, caption_features
-from dasd_lab.search.importing import failures, import_folder
-from dasd_lab.search.lance import LanceEngine
-from dasd_lab.search.stored import StoredGallery, seen_as
+from dasd_lab.search.explain.consistent_queries import Consistent, GlossTranslator
+from dasd_lab.search.gallery.in_memory import Gallery, caption_features
+from dasd_lab.search.on_disk import importing, reading
+from dasd_lab.search.on_disk.importing import failures, import_folder
+from dasd_lab.search.on_disk.lance import LanceEngine
+from dasd_lab.search.on_disk.stored import StoredGallery, seen_as
 from dasd_lab.training.recipes import load_run, shipped_run
 from dasd_lab.training.runs import load_method
 
@@ -549,7 +549,7 @@ def test_a_lack_of_memory_is_no_fault_of_a_file(painted, gallery, monkeypatch):
     def short(*given):
         raise MemoryError
 
-    monkeypatch.setattr("dasd_lab.search.reading.read_picture", short)
+    monkeypatch.setattr("dasd_lab.search.on_disk.reading.read_picture", short)
     with pytest.raises(MemoryError):
         import_folder(gallery, painted)
     assert not failures(gallery)

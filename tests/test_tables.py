@@ -12,7 +12,7 @@ from dasd_lab.contracts import LabError
 from dasd_lab.evaluation import tables
 from dasd_lab.evaluation.tables import TABLES, own_parameters, read_runs, run_backbones, run_table
 from dasd_lab.presets import load_preset, vary
-from dasd_lab.training.source import train_source
+from dasd_lab.training.source_model import train_source
 
 BERT = dict(
     model_type="bert",

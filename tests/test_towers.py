@@ -7,14 +7,14 @@ import numpy as np
 import open_clip
 import pytest
 import torch
+from dasd_lab.backbone.text_towers import ClipText, build_clip
 from PIL import Image
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import nn
 
-from dasd_lab.backbone.encoders import EncoderText, build_encoder
 from dasd_lab.backbone.open_clip import open_clip_backbone, registry_config
-from dasd_lab.backbone.text import ClipText, build_clip
+from dasd_lab.backbone.text_encoders import EncoderText, build_encoder
 from dasd_lab.backbone.tokens import CaptionTokenizer, train_tokenizer
 from dasd_lab.backbone.towers import Backbone, build, driving_error, fingerprint, load_backbone, proven, save_backbone
 from dasd_lab.backbone.transformers import dual_stream_backbone, transformers_backbone
@@ -288,7 +288,7 @@ def test_pictures_are_prepared_as_the_published_model_asks(name, tag):
     from open_clip.transform import PreprocessCfg, image_transform_v2
 
     from dasd_lab.backbone.open_clip import tag_settings
-    from dasd_lab.backbone.pictures import Preprocessing
+    from dasd_lab.backbone.preprocessing import Preprocessing
 
     seen, size = tag_settings(name, tag), registry_config(name)["vision_cfg"]["image_size"]
     photo = Image.fromarray(np.random.default_rng(0).integers(0, 256, (300, 410, 3), np.uint8)).resize((333, 251))

@@ -16,10 +16,10 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from dasd_lab.cli import main
 from dasd_lab.contracts import Caption, LabError
+from dasd_lab.corpora.by_machine.engines import APERTIUM_INSTALL, NLLB, Apertium, Seq2Seq, open_translator
+from dasd_lab.corpora.by_machine.splits import machine_captions, translate_split
+from dasd_lab.corpora.by_machine.translators import TranslationCache, Translator, translate_captions, translations
 from dasd_lab.corpora.captions import read_captions
-from dasd_lab.corpora.engines import APERTIUM_INSTALL, NLLB, Apertium, Seq2Seq, open_translator
-from dasd_lab.corpora.mt import machine_captions, translate_split
-from dasd_lab.corpora.translators import TranslationCache, Translator, translate_captions, translations
 
 ROOT = Path(__file__).resolve().parents[1]
 MULTI30K = Path(os.environ.get("MULTI30K") or ROOT.parent / "shared/data/multi30k") / "task1/raw"
@@ -277,7 +277,7 @@ def test_the_cache_answers_for_a_model(folders, tmp_path):
 
 SLOW = """
 import sys,time
-from dasd_lab.corpora.translators import Translator,translations
+from dasd_lab.corpora.by_machine.translators import Translator,translations
 class Slow(Translator):
     name,languages = 'slow',('de',)
     def translate(self, texts, source, target): time.sleep(.05); print(len(texts), flush=True); return [t.upper() for t in texts]
@@ -448,7 +448,7 @@ def test_a_corpus_of_ones_own_is_translated_and_trained_on(tmp_path, form, capsy
     from PIL import Image
 
     from dasd_lab.corpora.catalog import caption_pairs, corpus_named
-    from dasd_lab.corpora.own import import_corpus, understand
+    from dasd_lab.corpora.own.corpus import import_corpus, understand
 
     source = tmp_path / "made"
     (source / "train").mkdir(parents=True)
@@ -488,8 +488,8 @@ def test_a_corpus_of_ones_own_is_translated_and_trained_on(tmp_path, form, capsy
 
 
 def test_a_shared_folder_keeps_the_lines_where_they_are_read(tmp_path):
+    from dasd_lab.corpora.by_machine.splits import split_path
     from dasd_lab.corpora.catalog import load_corpus
-    from dasd_lab.corpora.mt import split_path
 
     a, b = (load_corpus(n, root=tmp_path) for n in ("multi30k", "multi30k_independent"))
     for c in (a, b):

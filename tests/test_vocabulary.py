@@ -10,9 +10,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
-from dasd_lab.backbone.tokens import CaptionTokenizer, TokenVectors, train_tokenizer
-from dasd_lab.backbone.towers import Backbone, build_clip
-from dasd_lab.backbone.vocabulary import (
+from dasd_lab.backbone.token_vectors import (
     carried_rows,
     cut_tokenizer,
     extended_tokenizer,
@@ -24,6 +22,8 @@ from dasd_lab.backbone.vocabulary import (
     used_pieces,
     vocabulary_row,
 )
+from dasd_lab.backbone.tokens import CaptionTokenizer, TokenVectors, train_tokenizer
+from dasd_lab.backbone.towers import Backbone, build_clip
 from dasd_lab.backbone.weights import CATALOGUE, find_weights, import_weights
 from dasd_lab.cli import main
 from dasd_lab.contracts import LabError

@@ -13,10 +13,17 @@ from dasd_lab.explore.words import figures as f
 from dasd_lab.explore.words.panel import Words
 from dasd_lab.explore.words.state import WordsState
 from dasd_lab.explore.workbench import SHIPPED, Workbench, default_workbench
-from dasd_lab.search.consistent import Consistent
-from dasd_lab.search.gallery import Gallery
-from dasd_lab.search.rankings import FirstOf, is_oracle, learn_combination, moves, rank_table, rankings, translators_for
-from dasd_lab.search.words import (
+from dasd_lab.search.explain.consistent_queries import Consistent
+from dasd_lab.search.explain.rankings import (
+    FirstOf,
+    is_oracle,
+    learn_combination,
+    moves,
+    rank_table,
+    rankings,
+    translators_for,
+)
+from dasd_lab.search.explain.shared_words import (
     SharedWords,
     dictionary_check,
     dictionary_pairs,
@@ -27,6 +34,7 @@ from dasd_lab.search.words import (
     spelt_alike,
     with_words,
 )
+from dasd_lab.search.gallery.in_memory import Gallery
 from dasd_lab.smalr.consistency import LearnedConsistency
 from dasd_lab.smalr.encoder import SMALR, SMALRConfig, precomputed
 from dasd_lab.smalr.latent import LatentConfig

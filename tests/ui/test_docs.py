@@ -34,7 +34,7 @@ def built(tmp_path_factory):
         PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", OMP_NUM_THREADS="1"
     )
     done = subprocess.run(
-        ["sh", ROOT / "tools/docs.sh", "--out", out], capture_output=True, text=True, env=environment, cwd=ROOT
+        ["sh", ROOT / "tools/docs/build.sh", "--out", out], capture_output=True, text=True, env=environment, cwd=ROOT
     )
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
     return out

@@ -1,1 +1,1 @@
-"What `tools/build_docs.py` is made of: reading the package, notebooks as pages, the API's pages, the site around them, its links"
+"What `tools/docs/build.py` is made of: reading the package, notebooks as pages, the API's pages, the site around them, its links"

@@ -3,40 +3,65 @@
 import ast
 import html
 import json
+import os
 import re
 from pathlib import Path
 
-PLOTLY, NUMBER = "application/vnd.plotly.v1+json", r"^\d+[a-zA-Z0-9]*_"
+PLOTLY = "application/vnd.plotly.v1+json"
 HIDDEN = {"hide", "default_exp", "exporti"}  # cells that are not shown
 OURS = {"export", "exports", "eval:", "slow", "gpu", "exec_doc"}  # directives that mean nothing to a page
 MARKED = re.compile(r"(?<![`\[\w])`([\w./()]+)`(?![`\]])")  # a name in backticks that is no link yet
 
 
-def page_of(
-    notebook: Path,  # below nbs/
-) -> Path:  # its page: `710_explore.ask.state.ipynb` → `explore.ask.state.ipynb`
-    return notebook.with_name(re.sub(NUMBER, "", notebook.name))
+class Pages:
+    "Where each notebook's page is: a module's notebook at the site's root under the module's name, others where they stand"
+
+    def __init__(
+        self,
+        modules: dict[Path, str],  # notebook below nbs/ → the module it exports
+    ):
+        self.modules = modules
+
+    def page(
+        self,
+        notebook: Path,  # below nbs/
+    ) -> Path:  # `3_methods/1_dasd/20_adapters.ipynb` → `dasd.adapters.ipynb`
+        module = self.modules.get(notebook)
+        return Path(f"{module}.ipynb") if module else notebook
+
+    def address(
+        self,
+        link: str,  # to a notebook, as its own notebook writes it
+        where: Path,  # that notebook, below nbs/
+    ) -> str:  # of its page, from the page of `where`
+        target = self.page(Path(os.path.normpath(where.parent / link)))
+        return Path(os.path.relpath(target, self.page(where).parent)).with_suffix(".html").as_posix()
 
 
 class Links:
     "Where names lead: symbols of the package, its modules, pages"
 
-    def __init__(self, targets: dict[str, str]):
-        self.targets = targets  # name → address from the site's root
+    def __init__(
+        self,
+        targets: dict[str, str],  # name → address from the site's root
+        pages: Pages,
+    ):
+        self.targets = targets
+        self.pages = pages
 
     def address(self, name: str, depth: int) -> str | None:  # depth: folders between the page and the root
         target = self.targets.get(name.removesuffix("()"))
         return None if target is None else "../" * depth + target
 
-    def markdown(self, text: str, depth: int) -> str:
+    def markdown(self, text: str, where: Path) -> str:
         "Markdown with names in backticks linked, and links to notebooks turned to their pages; code blocks are left alone"
 
         def name(m):
-            a = self.address(m[1], depth)
+            a = self.address(m[1], len(self.pages.page(where).parts) - 1)
             return f"[`{m[1]}`]({a})" if a else m[0]
 
         def notebook(m):
-            return f"]({page_of(Path(m[1])).with_suffix('.html').as_posix()}{m[2] or ''})"
+            return f"]({self.pages.address(m[1], where)}{m[2] or ''})"
 
         parts = re.split(r"(?ms)(^```.*?^```[ \t]*$)", text)
         return "".join(
@@ -129,7 +154,7 @@ def convert(
     head: str = "",  # Markdown put above everything
 ) -> dict:  # a notebook as the site's generator takes it
     "Front matter, prose with links, definitions open, hidden cells gone"
-    depth, cells, places, words = len(where.parts) - 1, [], [], ""
+    cells, places, words = [], [], ""
     title, prose = front_matter(notebook["cells"][0])
     import yaml
 
@@ -142,7 +167,7 @@ def convert(
     )
     for text in (head, prose):
         if text.strip():
-            cells.append(dict(cell_type="markdown", metadata={}, source=links.markdown(text, depth)))
+            cells.append(dict(cell_type="markdown", metadata={}, source=links.markdown(text, where)))
     for c in notebook["cells"][1:]:
         source = "".join(c["source"])
         if c["cell_type"] != "code":
@@ -151,7 +176,7 @@ def convert(
                 dict(
                     cell_type=c["cell_type"],
                     metadata={},
-                    source=links.markdown(source, depth),
+                    source=links.markdown(source, where),
                     **({"attachments": c["attachments"]} if c.get("attachments") else {}),
                 )
             )
@@ -164,7 +189,7 @@ def convert(
         shown = outputs(c, places, next((d[8:].strip(' "') for d in said if d.startswith("fig-alt:")), words))
         for o in shown:
             if "text/markdown" in o.get("data", {}) and "text/html" not in o["data"]:
-                o["data"] = {"text/markdown": links.markdown("".join(o["data"]["text/markdown"]), depth)}
+                o["data"] = {"text/markdown": links.markdown("".join(o["data"]["text/markdown"]), where)}
         cells.append(
             dict(
                 cell_type="code",

@@ -5,19 +5,18 @@ import re
 import shutil
 from pathlib import Path
 
-from .pages import page_of
+from .path import place
 
 HERE = Path(__file__).parent
 STAGES = (
-    "What is promised",
-    "Captions and pictures",
-    "The frozen backbone",
+    "Foundation",
+    "Corpora",
+    "Backbone",
     "Methods",
     "Training",
     "Evaluation",
     "Search",
-    "Exploring",
-    "The shell",
+    "Apps",
 )
 ORDER = dict(
     guides=(
@@ -62,10 +61,6 @@ EXPLAINED = {
 }
 
 
-def stage_of(notebook: Path) -> int:
-    return int(notebook.name[0])
-
-
 def in_order(
     folder: Path,  # of companions
 ) -> list[str]:  # their stems: those named above first, others after them
@@ -94,12 +89,12 @@ def grouped(
 
 def bars(
     nbs: Path,  # the notebooks
-    exporting: dict[str, Path],  # module → its notebook, in order of the path
+    exporting: dict[str, Path],  # module → its notebook below nbs/, in order of the path
     more: dict[str, str],  # further pages of 'Make it yours': page → title
 ) -> tuple[dict, list]:  # bar at the top, bars at the side
     "Where one can go from each page"
-    by_stage = [[m for m, p in exporting.items() if stage_of(p) == i] for i in range(len(STAGES))]
-    page = lambda m: page_of(exporting[m]).name
+    by_stage = [[m for m, p in exporting.items() if place(p)[0] == i] for i in range(len(STAGES))]
+    page = lambda m: f"{m}.ipynb"
     section = lambda title, contents: [dict(section=title, contents=contents)] if contents else []
     companions = lambda folder: [f"{folder}/{s}.ipynb" for s in in_order(nbs / folder)]
     explained = {

@@ -1,0 +1,214 @@
+"""What a step and a query cost, in time and memory, against languages, caption length, batch, the adapters' bottleneck d_u, the vocabulary, and the text tower
+
+    python tools/bench/costs.py [--rounds 5] [--threads 1] [--json FILE] [--axis NAME …] [--tiny]
+
+Each axis varies one thing around a reference point: cross-lingual alignment of the paper's form, five languages, 16 captions of 18 tokens, d_u 32, the text
+tower of CLIP ViT-B (12 blocks, width 512; ViT-B/32 and ViT-B/16 have the same one), 20,000 token vectors. Every round times all points of an axis and the
+reference in turn, in CPU time; a figure is the median of the rounds' own ratios to the reference, with quartiles, so that other work on the machine changes little. Encoding is
+captions into vectors without gradients, beside the plain tower at the same length. Memory is counted, not measured: weights, gradients and Adam's averages
+from the shapes, and what autograd keeps of a batch between the two passes from the storages that it holds, each once."""
+
+import argparse
+import gc
+import platform
+import statistics
+import time
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from plain_step import CONTEXT
+
+from dasd_lab.backbone.towers import attention, build_clip
+from dasd_lab.presets import load_preset, vary
+from dasd_lab.storage import write_json
+from dasd_lab.training.advice import kept_bytes, state_bytes
+from dasd_lab.training.optimizers import make_optimizers
+from dasd_lab.training.parameters import tower_config
+from dasd_lab.training.plan import random_batch, random_method
+from dasd_lab.training.recipes import scaled_stages
+from dasd_lab.training.stages import set_trainable
+from dasd_lab.training.steps import CriticTurn, train_step
+
+PRESET, CODES = "dasd.cc300k_zero_shot_paper", ("de", "fr", "cs", "zh", "ja", "es", "it", "ru", "pl", "nl", "pt", "tr")
+TOWERS = {
+    "built-in (4 blocks, width 128)": None,
+    "ViT-B/32 and ViT-B/16 (12 blocks, width 512)": "ViT-B-32-quickgelu",
+    "ViT-L/14 (12 blocks, width 768)": "ViT-L-14-quickgelu",
+}
+
+
+@dataclass(frozen=True)
+class Point:
+    "What is measured"
+
+    languages: int = 5
+    length: int = 18
+    batch: int = 16
+    bottleneck: int = 32
+    vocabulary: int = 20_000
+    tower: str = "ViT-B/32 and ViT-B/16 (12 blocks, width 512)"
+
+
+AXES = dict(
+    languages=(1, 2, 4, 8, 12),
+    length=(8, 18, 32, 48, 77),
+    batch=(4, 8, 16, 32, 64),
+    bottleneck=(8, 16, 32, 64, 128),
+    vocabulary=(5_000, 20_000, 60_000, 119_547),
+    tower=tuple(TOWERS),
+)
+SMALL = dict(
+    languages=(1, 2), length=(8, 18), batch=(4, 8), bottleneck=(8, 16), vocabulary=(100, 200), tower=tuple(TOWERS)[:1]
+)
+
+
+class Made:
+    "A method at a point, in training, and what calls it"
+
+    def __init__(self, p: Point):
+        preset = load_preset("dasd.pictograms" if TOWERS[p.tower] is None else PRESET)
+        changes = {"config.adapter.bottleneck": p.bottleneck}
+        if TOWERS[p.tower]:
+            changes |= {"backbone.open_clip": TOWERS[p.tower], "token_vectors.n_tokens": p.vocabulary}
+        else:
+            changes["vocab_size"] = p.vocabulary
+        preset = vary(preset, changes)
+        torch.manual_seed(0)
+        self.method = random_method(preset, CODES[: p.languages], tower_config(preset))
+        self.stage = replace(scaled_stages(load_preset(PRESET), 5)[0], batch_size=p.batch)
+        set_trainable(self.method, (*self.stage.trains, "critic"))
+        self.method.train()
+        self.optimizers, self.turn = (
+            make_optimizers(self.method, self.stage),
+            CriticTurn(self.method.critic, self.stage.critic),
+        )
+        self.point = p
+
+    def step(self, i: int) -> None:
+        p = self.point
+        batch = random_batch(self.method, p.batch, p.length)
+        train_step(
+            self.method, self.stage, self.optimizers, batch | dict(language=CODES[i % p.languages]), i, self.turn
+        )
+
+    @torch.inference_mode()
+    def encode(self, plain: bool) -> None:
+        p, m = self.point, self.method
+        batch = random_batch(m, p.batch, p.length)
+        if plain:
+            m.backbone.source_from_ids(batch["ids"] % len(m.backbone.text.embedding.weight), batch["end_index"])
+        else:
+            m.features(batch["ids"], batch["end_index"], batch["language"], longest=p.length)
+
+    def memory(self) -> dict:  # bytes
+        p, m = self.point, self.method
+        batch = random_batch(m, p.batch, p.length)
+        return state_bytes(m) | dict(
+            batch=kept_bytes(lambda: m.training_features(batch)["target_features"].sum(), m),
+            trained=sum(x.numel() for x in m.parameters() if x.requires_grad),
+        )
+
+
+def timed(call) -> float:  # seconds of this process's CPU time
+    began = time.process_time()
+    call()
+    return time.process_time() - began
+
+
+@torch.inference_mode()
+def pictures_per_s(repeats: int = 5, n: int = 16) -> float:
+    "Pictures that ViT-B/32 encodes in a second, decoded ones"
+    tower = build_clip(tower_config(load_preset(PRESET))).visual.eval()
+    x = torch.randn(n, 3, 224, 224)
+    tower(x)
+    with attention(x.device):
+        return n / statistics.median(timed(lambda: tower(x)) for _ in range(repeats))
+
+
+def spread(values) -> dict:
+    low, middle, high = statistics.quantiles(values, n=4)
+    return dict(times=middle, quartiles=[low, high])
+
+
+def axis(name: str, values, reference: Made, rounds: int) -> list[dict]:
+    "All points of an axis beside the reference, round after round"
+    made = [
+        reference if replace(Point(), **{name: v}) == Point() else Made(replace(Point(), **{name: v})) for v in values
+    ]
+    took = []
+    with attention(torch.device("cpu")):
+        for i in range(-1, rounds):
+            row = [
+                (timed(lambda: m.step(i % 60)), timed(lambda: m.encode(True)), timed(lambda: m.encode(False)))
+                for m in (reference, *made)
+            ]
+            if i >= 0:
+                took.append(row)
+        memory = [m.memory() for m in made]
+    s = np.array(took)  # [rounds, 1 + points, step plain dasd]
+    return [
+        dict(
+            value=v,
+            step=spread(s[:, j, 0] / s[:, 0, 0]),
+            encode=spread(s[:, j, 2] / s[:, 0, 2]),
+            of_plain=spread(s[:, j, 2] / s[:, j, 1]),
+            step_s=float(np.median(s[:, j, 0])),
+            encode_s=float(np.median(s[:, j, 2])),
+            plain_s=float(np.median(s[:, j, 1])),
+            memory=memory[j - 1],
+        )
+        for j, v in enumerate(values, 1)
+    ]
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--rounds", type=int, default=5)
+    p.add_argument("--threads", type=int, default=1)
+    p.add_argument("--json", metavar="FILE")
+    p.add_argument("--axis", nargs="*", choices=list(AXES), default=list(AXES))
+    p.add_argument("--tiny", action="store_true", help="few small points: does it run?")
+    a = p.parse_args()
+    torch.set_num_threads(a.threads)
+    axes = SMALL if a.tiny else AXES
+    reference = Made(Point())
+    found = {}
+    for name in a.axis:
+        found[name] = axis(name, axes[name], reference, a.rounds)
+        gc.collect()
+    rows = [r for some in found.values() for r in some]
+    at = [r for n, some in found.items() for r in some if r["value"] == getattr(Point(), n)] or rows
+    facts = dict(
+        machine=platform.machine(),
+        threads=a.threads,
+        torch=torch.__version__,
+        rounds=a.rounds,
+        preset=PRESET,
+        pictures_per_s=None if a.tiny else pictures_per_s(),
+        reference=vars(Point())
+        | dict(
+            step_s=statistics.median(r["step_s"] for r in at),
+            encode_s=statistics.median(r["encode_s"] for r in at),
+            plain_s=statistics.median(r["plain_s"] for r in at),
+        ),
+    )
+    print(
+        f"{a.threads} thread(s), torch {torch.__version__}, {platform.machine()}; medians of {a.rounds} rounds [quartiles]; the reference takes {1e3 * facts['reference']['step_s']:.0f} ms a step\n"
+    )
+    print(
+        "| | | step | encoding | of the plain tower | kept of a batch | weights, gradients, averages |\n|---|---|---:|---:|---:|---:|---:|"
+    )
+    shown = lambda s: f"× {s['times']:.2f} [{s['quartiles'][0]:.2f}–{s['quartiles'][1]:.2f}]"
+    for name, some in found.items():
+        for r in some:
+            m = r["memory"]
+            print(
+                f"| {name} | {r['value']} | {shown(r['step'])} | {shown(r['encode'])} | {shown(r['of_plain'])} | {m['batch'] / 1e6:,.0f} MB | {(m['weights'] + m['gradients'] + m['optimizer']) / 1e6:,.0f} MB |"
+            )
+    if a.json:
+        write_json(facts | dict(axes=found), a.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,330 @@
+"""What a training step costs beside a plain step that does what the authors' loop does, and what each saving brings
+
+    python tools/bench/train_step.py [--rounds 5] [--threads 1] [--batch 16] [--json FILE] [--tiny]
+
+Cross-lingual alignment at the paper's size on a CPU: a text tower of 12 blocks and width 512, mBERT's 119,547 token vectors, batches of 16 captions of real
+length. What the plain step does is written in `plain_step.py`. The lab's savings are switched on one after the other; all but the last are exact, that is,
+the same numbers up to the order of sums:
+
+    store       the English features come from a feature store
+    frozen      no gradient of what does not train
+    vocabulary  only the token vectors that the corpora use (20,000 of them)
+    cut         rows end with the longest caption of the batch
+    shared      the first block of the two readings once
+    lab's step  `train_step`: one fused Adam, the last block only where the tower is read
+    length      batches of captions of similar length
+    lazy rows   token vectors move only where a batch reads them: not the same numbers, told apart from the rest
+
+First every row trains from the same weights on the same batches as the plain step, and what it learnt is compared. Then all rows are timed in turn, round
+after round, so that other work on the machine hits them alike; a ratio is the median of the rounds' own ratios to the plain step, with their quartiles, and
+`together` is the ratio of the sums. Batches of similar length are taken evenly from short to long."""
+
+import argparse
+import gc
+import json
+import platform
+import statistics
+import time
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from plain_step import CONTEXT, PlainStep
+
+from dasd_lab.backbone.towers import attention
+from dasd_lab.presets import load_preset
+from dasd_lab.storage import write_json
+from dasd_lab.training.optimizers import make_optimizers
+from dasd_lab.training.parameters import tower_config
+from dasd_lab.training.plan import random_method
+from dasd_lab.training.profiling import step_profile
+from dasd_lab.training.recipes import scaled_stages
+from dasd_lab.training.stages import length_batches, set_trainable
+from dasd_lab.training.steps import CriticTurn, train_step
+
+PRESET, LANGUAGES, BUCKET = "dasd.cc300k_zero_shot_paper", ("de", "fr", "cs", "zh", "ja"), 32
+TINY = dict(
+    embed_dim=16,
+    quick_gelu=True,
+    vision_cfg=dict(image_size=16, layers=1, width=32, patch_size=8, head_width=16),
+    text_cfg=dict(context_length=77, vocab_size=200, width=32, heads=2, layers=3),
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    "Which savings are on"
+
+    name: str
+    store: bool = False
+    frozen: bool = False
+    vocabulary: bool = False
+    cut: bool = False
+    shared: bool = False
+    lab: bool = False
+    length: bool = False
+    lazy: bool = False
+
+
+def ladder() -> list[Row]:
+    "One saving after the other"
+    rows = [Row("plain")]
+    for name in ("store", "frozen", "vocabulary", "cut", "shared", "lab", "length", "lazy"):
+        rows.append(replace(rows[-1], name=name, **{name: True}))
+    return rows
+
+
+class Saved(PlainStep):
+    "The plain step with some of the savings; with `lab` the lab's own"
+
+    def __init__(self, method, row: Row, stage):
+        self.row, self.stage, self.kept = row, replace(stage, lazy=("token_vectors.embedding",) * row.lazy), {}
+        super().__init__(method, stage.learning_rate)
+        if row.lab:
+            self.optimizers, self.turn = make_optimizers(method, self.stage), CriticTurn(method.critic, stage.critic)
+
+    def open(self) -> None:
+        super().open()
+        if self.row.frozen:
+            set_trainable(self.method, (*self.stage.trains, "critic"))
+        self.method.token_vectors.embedding.sparse = self.row.lazy
+        for n, p in self.method.named_parameters():
+            p.grad = self.kept.get(n)
+
+    def leave(self) -> None:
+        "Keep what the step leaves behind, for the next one"
+        self.kept = {
+            n: p.grad for n, p in self.method.named_parameters() if n.startswith("backbone.") and p.grad is not None
+        }
+
+    def ids(self, batch):
+        return batch["ids"] if self.row.cut else super().ids(batch)
+
+    def source(self, batch):
+        return batch["source_features"] if self.row.store else super().source(batch)
+
+    def split(self, apart, end, language):
+        b = self.method.backbone
+        return (
+            self.method.disentangler(b, b.start(apart, end), end, language)
+            if self.row.shared
+            else super().split(apart, end, language)
+        )
+
+    def __call__(self, batch, step):
+        if not self.row.lab:
+            return super().__call__(batch, step)
+        loss = train_step(
+            self.method,
+            self.stage,
+            self.optimizers,
+            {k: v for k, v in batch.items() if not k.startswith("source_") or k == "source_features"},
+            step,
+            self.turn,
+        )["loss"]
+        for o in self.optimizers:
+            o.zero_grad()
+        return loss
+
+
+def caption_lengths(rng, n: int) -> np.ndarray:
+    "Tokens of captions, framing included: as Multi30K's in German, French and Czech (13.7 to 17.5 with 20,000 pieces of their own), rather longer"
+    return np.clip(np.round(rng.gamma(10, 1.8, n)), 6, 57).astype(int)
+
+
+def batch_of(lengths, backbone, used: int, language: str, rng) -> dict:
+    "A batch of random pieces, with the English captions both as ids and as features"
+    n, V = len(lengths), len(backbone.text.embedding.weight)
+    ids = torch.zeros(n, int(lengths.max()), dtype=torch.long)
+    for row, length in zip(ids, lengths):
+        row[:length] = torch.from_numpy(rng.integers(4, used, length))
+    source_ids = torch.from_numpy(rng.integers(4, V, (n, CONTEXT)))
+    source_end = torch.from_numpy(np.clip(lengths - 2, 4, CONTEXT - 1))
+    with torch.no_grad(), attention(backbone.device):
+        features = backbone.source_from_ids(source_ids, source_end)
+    return dict(
+        language=language,
+        ids=ids,
+        end_index=torch.from_numpy(lengths - 1),
+        source_ids=source_ids,
+        source_end=source_end,
+        source_features=features,
+        longest=int(lengths.max()),
+    )
+
+
+def both_batches(
+    backbone, n: int, size: int, used: int, rng
+) -> list[tuple[dict, dict]]:  # (as they come, of similar length)
+    "Batches of one bucket, from short to long in an order of their own, beside random ones"
+    lengths = caption_lengths(rng, size * BUCKET)
+    sorted_ = length_batches(lengths, size, rng, BUCKET)
+    even = np.argsort([lengths[b].max() for b in sorted_])
+    chosen = rng.permutation(even[((np.arange(n) + 0.5) * BUCKET / n).astype(int)])
+    make = lambda rows, i: batch_of(lengths[rows], backbone, used, LANGUAGES[i % len(LANGUAGES)], rng)
+    return [(make(rng.permutation(len(lengths))[:size], i), make(sorted_[c], i)) for i, c in enumerate(chosen)]
+
+
+def methods(preset: dict, cfg: dict, used: int) -> tuple:  # whole vocabulary, cut
+    "The same method twice"
+    torch.manual_seed(0)
+    whole = random_method(preset, LANGUAGES, cfg)
+    for l in LANGUAGES:
+        for a in whole.adapters[l]:
+            torch.nn.init.normal_(a.up.weight, std=0.02)  # adapters that do something
+    small = random_method(preset | dict(token_vectors=preset["token_vectors"] | dict(n_tokens=used)), LANGUAGES, cfg)
+    small.load_state_dict(
+        whole.state_dict()
+        | {"token_vectors.embedding.weight": whole.token_vectors.embedding.weight[:used].detach().clone()}
+    )
+    return whole, small
+
+
+def own(method, used: int) -> dict:
+    "Copies of what a method learns; of the token vectors, those that are used"
+    return {
+        n: (p[:used] if n == "token_vectors.embedding.weight" else p).detach().clone()
+        for n, p in method.named_parameters()
+        if not n.startswith("backbone.")
+    }
+
+
+def learnt(rows, pair, stage, batches, used: int) -> dict:
+    "What every row learns in some steps from the same weights, beside the plain step"
+    before, start = (
+        [{n: p.detach().clone() for n, p in m.named_parameters() if not n.startswith("backbone.")} for m in pair],
+        own(pair[0], used),
+    )
+    found, plain = {}, None
+    for row in rows:
+        method, at = (pair[1], before[1]) if row.vocabulary else (pair[0], before[0])
+        with torch.no_grad():
+            [p.copy_(at[n]) for n, p in method.named_parameters() if n in at]
+        step = Saved(method, row, stage)
+        losses = [float(step(b, i)) for i, b in enumerate(batches)]
+        after = own(method, used)
+        step.leave()
+        method.zero_grad()
+        if plain is None:
+            plain = losses, after, sum(float((after[n] - start[n]).square().sum()) for n in start)
+        apart = sum(float((after[n] - plain[1][n]).square().sum()) for n in start)
+        found[row.name] = dict(
+            losses=losses,
+            loss_apart=max(abs(a - b) / abs(b) for a, b in zip(losses, plain[0])),
+            learnt_apart=(apart / plain[2]) ** 0.5,
+        )
+        del step
+        gc.collect()
+    return found
+
+
+def timed(rows, pair, stage, batches, warm: int = 1) -> np.ndarray:  # [clock or CPU, rounds, rows] seconds
+    "Every row in turn on every batch; forwards and backwards"
+    steps, took = [Saved(pair[row.vocabulary], row, stage) for row in rows], []
+    for i, (random, similar) in enumerate(batches):
+        spent = {}
+        for step in steps if i % 2 else steps[::-1]:
+            batch = similar if step.row.length or step.row.name == "plain" else random
+            step.open()  # the plain step fills every row up, so both cost it the same
+            began = time.perf_counter(), time.process_time()
+            step(batch, i)
+            spent[step.row.name] = np.subtract((time.perf_counter(), time.process_time()), began)
+            step.leave()
+        if i >= warm:
+            took.append([spent[r.name] for r in rows])
+    return np.array(took).transpose(2, 0, 1)
+
+
+def measure(preset: dict, cfg: dict, used: int, rounds: int, batch: int, steps: int = 3) -> dict:
+    "Equality first, then time"
+    stage = replace(scaled_stages(preset, len(LANGUAGES))[0], warmup=0.0)
+    pair, rng = methods(preset, cfg, used), np.random.default_rng(0)
+    rows = ladder()
+    made = both_batches(pair[0].backbone, rounds + 1, batch, used, rng)
+    with attention(torch.device("cpu")):
+        equal = learnt(rows, pair, stage, [similar for _, similar in made[:steps]], used)
+        seconds = timed(rows, pair, stage, made)
+    table = []
+    for i, row in enumerate(rows):
+        e = equal[row.name]
+        table.append(
+            dict(
+                row=row.name,
+                seconds=float(np.median(seconds[0, :, i])),
+                loss_apart=e["loss_apart"],
+                learnt_apart=e["learnt_apart"],
+            )
+        )
+        for name, s in zip(("", "cpu_"), seconds):
+            low, middle, high = statistics.quantiles(s[:, 0] / s[:, i], n=4)
+            table[-1] |= {
+                f"{name}times": middle,
+                f"{name}quartiles": [low, high],
+                f"{name}together": float(s[:, 0].sum() / s[:, i].sum()),
+            }
+        if row.name != "lazy":
+            assert e["loss_apart"] <= 1e-4 and e["learnt_apart"] <= 1e-2, (row.name, e)
+    profiles = {}
+    for row in (rows[0], rows[-2]):  # plain, and the lab's with all that is exact
+        step = Saved(pair[row.vocabulary], row, stage)
+        b = sorted((m[1] for m in made), key=lambda b: b["longest"])[len(made) // 2]
+        step.open()
+        with attention(torch.device("cpu")):
+            profiles[row.name] = step_profile(lambda: step(b, 0), 2)
+        step.leave()
+        pair[row.vocabulary].zero_grad()
+        del step
+        gc.collect()
+    longest = lambda i: float(np.mean([b[i]["longest"] for b in made]))
+    return dict(
+        batch=batch,
+        rounds=rounds,
+        steps_compared=steps,
+        longest_random=longest(0),
+        longest_similar=longest(1),
+        mean_length=float(np.mean([b[1]["end_index"].float().mean() + 1 for b in made])),
+        vocabulary=[len(p.token_vectors.embedding.weight) for p in pair],
+        rows=table,
+        profiles=profiles,
+    )
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--rounds", type=int, default=5)
+    p.add_argument("--threads", type=int, default=1)
+    p.add_argument("--batch", type=int, default=16)
+    p.add_argument("--json", metavar="FILE")
+    p.add_argument("--tiny", action="store_true", help="a tower of three small blocks: does it run?")
+    a = p.parse_args()
+    torch.set_num_threads(a.threads)
+    preset = load_preset(PRESET)
+    if a.tiny:
+        preset = preset | dict(token_vectors=dict(weights="none", n_tokens=400))
+        cfg, used = TINY, 150
+    else:
+        cfg, used = tower_config(preset), 20_000
+    found = dict(
+        machine=platform.machine(),
+        threads=a.threads,
+        torch=torch.__version__,
+        preset=preset.get("name", PRESET),
+        **measure(preset, cfg, used, a.rounds, a.batch),
+    )
+    print(
+        f"{a.threads} thread(s), torch {torch.__version__}, {platform.machine()}; batches of {a.batch}, {found['mean_length']:.0f} tokens in the mean, longest {found['longest_random']:.0f}, of similar length {found['longest_similar']:.0f}; medians of {a.rounds} rounds [quartiles]\n"
+    )
+    print(
+        "| savings, one after the other | a step | plain ÷ it | in CPU time | of the sums | loss apart | learnt apart |\n|---|---:|---:|---:|---:|---:|---:|"
+    )
+    shown = lambda r, n: f"× {r[n + 'times']:.2f} [{r[n + 'quartiles'][0]:.2f}–{r[n + 'quartiles'][1]:.2f}]"
+    for r in found["rows"]:
+        print(
+            f"| {r['row']} | {1e3 * r['seconds']:,.0f} ms | {shown(r, '')} | {shown(r, 'cpu_')} | × {r['together']:.2f} | {r['loss_apart']:.0e} | {r['learnt_apart']:.0e} |"
+        )
+    if a.json:
+        write_json(found, a.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""Take the pictures of the explorers that the site shows: nbs/images/*.webp, at most 150 kB each
+
+    python tools/release/screenshots.py [ask adapters styles slots words training comparison app] [--dark] [--width 1400] [--out nbs/images]
+
+Opens the web page in Chromium, does in each tab what a newcomer would do first, and keeps what is to be seen."""
+
+import argparse
+import io
+import sys
+import tempfile
+from pathlib import Path
+
+from PIL import Image
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/ui"))
+from conftest import BROWSER, FLAGS, Web
+
+TABS = dict(
+    ask="Ask",
+    adapters="Adapters",
+    styles="Styles",
+    slots="Slots",
+    words="Words",
+    training="Train",
+    comparison="Compare",
+)
+FIRST = dict(
+    adapters=[".dl-adapters button.dl-draw"],
+    styles=[".dl-styles button.dl-draw"],
+    training=[".dl-training button.dl-example"],
+    comparison=[],
+)
+
+
+def ask(page):
+    "A query from right to left with two models, and why"
+    page.locator(".dl-ask button", has_text="static adapter").click()
+    box = page.locator(".dl-ask .dl-query input")
+    box.fill("ثلاث قطط في المدينة")
+    box.press("Enter")
+    page.locator(".dl-ask .dl-grid[dir=rtl]").nth(1).wait_for()
+    page.wait_for_function("() => document.querySelector('.dl-ask .dl-hit img').alt.startsWith('Three cats')")
+    page.locator(".dl-ask .dl-hit").first.click()
+    page.locator(".dl-ask button.dl-why").click()
+    page.locator(".dl-ask .dl-spots img").nth(1).wait_for()
+
+
+def words(page):
+    "An Arabic word, read from right to left"
+    page.locator(".dl-shared-words .dl-query input").first.fill("بطريق")
+    page.locator(".dl-shared-words .dl-entry td[dir=rtl]").wait_for()
+
+
+def settle(page, seconds: float = 4):
+    "Until figures and pictures are drawn"
+    page.wait_for_timeout(1000 * seconds)
+    page.wait_for_function(
+        "() => [...document.querySelectorAll('.dl progress, .dl .dl-progress')].every(e => getComputedStyle(e).display === 'none' || !e.offsetHeight)",
+        timeout=180_000,
+    )
+    page.wait_for_timeout(2000)
+
+
+def keep(page, place: Path, width: int = 1000, top: int = 1250):
+    "The upper part of the page as WebP, made smaller"
+    shot = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+    shot = shot.crop((0, 0, shot.width, min(shot.height, top)))
+    shot = shot.resize((width, round(shot.height * width / shot.width)), Image.Resampling.LANCZOS)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    for quality in (82, 70, 55, 40):
+        shot.save(place, "WEBP", quality=quality, method=6)
+        if place.stat().st_size <= 150_000:
+            break
+    print(f"{place}: {shot.width} x {shot.height}, {place.stat().st_size / 1e3:.0f} kB")
+
+
+def main(names: list[str], out: Path, dark: bool, width: int) -> None:
+    from playwright.sync_api import sync_playwright
+
+    web = Web(Path(tempfile.mkdtemp()))
+    try:
+        with sync_playwright() as p:
+            browser = p.chromium.launch(executable_path=BROWSER, args=FLAGS)
+            page = browser.new_page(viewport=dict(width=width, height=1600))
+            page.set_default_timeout(120_000)
+            page.goto(web.url + ("?theme=dark" if dark else ""), timeout=180_000)
+            page.locator(".dl-ask .dl-query input").wait_for()
+            if "app" in names:
+                page.locator(".dl-ask button", has_text="月球上的一只企鹅").click()
+                page.locator(".dl-ask .dl-hit img").nth(5).wait_for()
+                settle(page, 1)
+                keep(page, out / "app.webp")
+            for name in [n for n in TABS if n in names]:
+                page.locator(".dl-app .lm-TabBar-tab", has_text=TABS[name]).first.click()
+                page.locator(f".dl-{dict(comparison='compare', words='shared-words').get(name, name)}").first.wait_for()
+                settle(page, 3)
+                if name == "ask":
+                    ask(page)
+                if name == "words":
+                    words(page)
+                for button in FIRST.get(name, []):
+                    if page.locator(button).count():
+                        page.locator(button).first.click()
+                        settle(page, 6)
+                settle(page)
+                page.evaluate("() => window.scrollTo(0, 0)")
+                keep(page, out / f"{name}.webp", top=1600)
+            browser.close()
+    finally:
+        web.stop()
+
+
+if __name__ == "__main__":
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("names", nargs="*", default=[*TABS, "app"])
+    p.add_argument("--out", type=Path, default=ROOT / "nbs/images")
+    p.add_argument("--dark", action="store_true")
+    p.add_argument("--width", type=int, default=1400)
+    a = p.parse_args()
+    main(a.names, a.out, a.dark, a.width)

@@ -1,0 +1,42 @@
+"""How well the frozen English tower reads word-by-word English: mean recall on human captions, by language
+
+python tools/studies/gloss.py                       # test split → data/results/gloss.json, which notebook 19 and tests/test_gloss.py read
+python tools/studies/gloss.py --split validation    # printed only: what the word lists were improved on"""
+
+import argparse
+from pathlib import Path
+
+from dasd_lab.backbone.towers import load_backbone
+from dasd_lab.corpora.catalog import load_corpus
+from dasd_lab.corpora.pictograms.gloss import gloss_languages, to_english
+from dasd_lab.evaluation.retrieval import Results, evaluate
+from dasd_lab.search.gallery.translated import TranslatedQueries
+from dasd_lab.storage import write_json
+
+ROOT = Path(__file__).resolve().parents[2]
+BACKBONE, RESULTS = ROOT / "data/weights/pictograms/backbone", ROOT / "data/results/gloss.json"
+
+
+def gloss_results(split: str, languages: list[str] | None = None) -> Results:
+    "Glossed human captions, read by the English tower of the shipped weights"
+    corpus = load_corpus("pictograms")
+    codes = [l for l in gloss_languages() if l in corpus.languages and l != "en"]
+    method = TranslatedQueries(
+        load_backbone(BACKBONE), codes, lambda text, language: to_english(text, language).english
+    )
+    return evaluate(method, corpus, split, languages or codes)
+
+
+if __name__ == "__main__":
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--split", choices=("validation", "test"), default="test")
+    split = p.parse_args().split
+    results = gloss_results(split)
+    print(results.to_markdown())
+    if split == "test":
+        write_json(
+            dict(
+                about=results.about, command="python tools/studies/gloss.py", rows=results.rows, mean_recall=results.mean_recall
+            ),
+            RESULTS,
+        )
