@@ -155,7 +155,9 @@ def run_demo(args) -> None:
     "dasd-lab demo"
     from dasd_lab.demo import demo
 
-    say = lambda text: print(text, file=sys.stderr if args.json else sys.stdout, flush=True)
+    def say(text):
+        return print(text, file=sys.stderr if args.json else sys.stdout, flush=True)
+
     facts = demo(args.out or in_lab("runs", "demo"), args.preset, listed(args.languages), args.seed, say=say)
     if args.json:
         print(json.dumps(facts, ensure_ascii=False, indent=1))

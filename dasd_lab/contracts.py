@@ -7,7 +7,7 @@ __all__ = ['AXES', 'Origin', 'COLUMNS', 'METHODS', 'LabError', 'Caption', 'cosin
            'register_method', 'method_class']
 
 # %% ../nbs/0_foundation/00_contracts.ipynb #5c3eae6e
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal

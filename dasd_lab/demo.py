@@ -11,11 +11,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tqdm.auto import tqdm
-
 from .contracts import LabError
 from .corpora.catalog import Corpus, load_corpus
-from .evaluation.retrieval import Results, evaluate
+from .evaluation.retrieval import evaluate
 from .presets import load_preset
 from .search.gallery.contact_sheet import contact_sheet, sheet_row
 from .search.gallery.in_memory import Gallery
@@ -53,8 +51,8 @@ def demo_sheet(
     "Search the test pictures once in every language and draw what came back"
     gallery = Gallery(run.method).add_split(corpus)
     captions = [
-        corpus.captions("test", l, "human")[i]
-        for i, l in enumerate((run.method.backbone.source_language, *run.method.languages))
+        corpus.captions("test", language, "human")[i]
+        for i, language in enumerate((run.method.backbone.source_language, *run.method.languages))
     ]
     rows = [sheet_row(gallery, c.text, c.language, sought=c.visual_id) for c in captions]
     contact_sheet(rows, out / "sheet.png", out / "sheet.html", note=note)

@@ -6,12 +6,10 @@ import sys
 
 import numpy as np
 import torch
-from PIL import Image
 
 from dasd_lab.contracts import RetrievalMethod
 
 # brings nearly all that the children need, so that they start at once; no engine, whose threads would not survive the fork
-from dasd_lab.search.gallery.in_memory import Gallery
 from dasd_lab.search.gallery.inputs import open_picture
 
 WORDS = {

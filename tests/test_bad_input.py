@@ -28,9 +28,9 @@ from dasd_lab.search.gallery.in_memory import Gallery
 from dasd_lab.search.queries import QUERY_LIMIT, clean_query, read_query
 from dasd_lab.storage import read_tensors, seal, whole_folder, write_tensors
 from dasd_lab.training import recipes, runs
-from dasd_lab.training.checkpoints import Place, load_checkpoint, save_checkpoint
+from dasd_lab.training.checkpoints import Progress, load_checkpoint, save_checkpoint
 from dasd_lab.training.recipes import load_run, train
-from dasd_lab.training.runs import load_method, save_method
+from dasd_lab.training.runs import save_method
 from dasd_lab.training.source_model import train_source
 
 
@@ -193,7 +193,7 @@ def made(tmp_path_factory):
     run = train(
         TINY, Squares(), out=root / "run", backbone=train_source(SOURCE, Squares(), progress=False), progress=False
     )
-    save_checkpoint(root / "run", run.method, (), Place(0, 10), {})
+    save_checkpoint(root / "run", run.method, (), Progress(0, 10), {})
     Gallery(run.method).add([plain((i * 40, 100, 50)) for i in range(5)]).save(root / "gallery")
     return root
 
@@ -481,7 +481,7 @@ def full(*_, **__):
 SAVED = {
     "run/backbone": lambda f, m: save_backbone(m.backbone, f / "run/backbone", note="new"),
     "run/method": lambda f, m: save_method(m, f / "run/method", note="new"),
-    CHECKPOINT: lambda f, m: save_checkpoint(f / "run", m, (), Place(0, 10, [dict(step=9)]), {}),
+    CHECKPOINT: lambda f, m: save_checkpoint(f / "run", m, (), Progress(0, 10, [dict(step=9)]), {}),
     "gallery": lambda f, m: Gallery.load(f / "gallery", m).save(f / "gallery"),
 }
 
@@ -543,7 +543,9 @@ def test_a_run_whose_disk_filled_up_goes_on_when_there_is_space(made, tmp_path, 
             (f / "half").write_text("half")
             full()
 
-    again = lambda: train(TINY, Squares(), out=tmp_path / "run", backbone=made / "run/backbone", progress=False)
+    def again():
+        return train(TINY, Squares(), out=tmp_path / "run", backbone=made / "run/backbone", progress=False)
+
     with pytest.raises(LabError, match="No space left"):
         again()
     assert sorted(p.name for p in (tmp_path / "run").iterdir()) == [

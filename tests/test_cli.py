@@ -206,9 +206,10 @@ def squares(tmp_path_factory):
         for r in rows:
             r["visual_id"] = named[Path(r["visual_id"]).stem]
         (home / f"corpus/{split}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
-    phase = lambda reading, trains: dict(
-        name=reading, reading=reading, trains=trains, steps=40, batch_size=16, learning_rate=5e-3
-    )
+
+    def phase(reading, trains):
+        return dict(name=reading, reading=reading, trains=trains, steps=40, batch_size=16, learning_rate=5e-3)
+
     source = dict(
         name="tiny",
         vocab_size=80,
@@ -221,9 +222,17 @@ def squares(tmp_path_factory):
         ),
     )
     (home / "source.json").write_text(json.dumps(source))
-    stage = lambda name, steps, size, term: dict(
-        name=name, steps=steps, batch_size=size, learning_rate=5e-3, trains=["token_vectors", "adapters"], terms=[term]
-    )
+
+    def stage(name, steps, size, term):
+        return dict(
+            name=name,
+            steps=steps,
+            batch_size=size,
+            learning_rate=5e-3,
+            trains=["token_vectors", "adapters"],
+            terms=[term],
+        )
+
     preset = dict(
         corpus="pictograms",
         source_model=str(home / "source.json"),

@@ -24,9 +24,7 @@ from dasd_lab.corpora.pictograms.corpus import (
 )
 from dasd_lab.corpora.pictograms.corpus import corpus as pictograms
 from dasd_lab.corpora.pictograms.grammar import (
-    MODIFIERS,
     STYLES,
-    Scene,
     Segment,
     Thing,
     finish,

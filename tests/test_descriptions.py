@@ -110,7 +110,9 @@ def test_the_question_is_asked_and_left_out(models, monkeypatch):
 
 
 def test_what_changes_the_text_changes_the_fingerprint(models):
-    make = lambda **o: fingerprint(open_captioner(models("llava"), **o))
+    def make(**o):
+        return fingerprint(open_captioner(models("llava"), **o))
+
     first = make()
     assert (
         first == make(device="cpu")
@@ -162,14 +164,20 @@ print(found.new)
 
 def test_a_kill_loses_nothing_that_was_written(pictures, tmp_path):
     log = tmp_path / "asked"
-    code = lambda pause: [
-        sys.executable,
-        "-c",
-        SLOW.format(tests=str(Path(__file__).parent), log=str(log), root=str(pictures), pause=pause),
-    ]
+
+    def code(pause):
+        return [
+            sys.executable,
+            "-c",
+            SLOW.format(tests=str(Path(__file__).parent), log=str(log), root=str(pictures), pause=pause),
+        ]
+
     run = subprocess.Popen(code(0.3))
     deadline = time.time() + 90
-    lines = lambda: next(iter(pictures.glob("descriptions/*/train.jsonl")), tmp_path / "none")
+
+    def lines():
+        return next(iter(pictures.glob("descriptions/*/train.jsonl")), tmp_path / "none")
+
     while time.time() < deadline and not (lines().is_file() and lines().read_bytes().count(b"\n") >= 6):
         time.sleep(0.02)
     corpus = FolderCorpus(pictures)
@@ -194,7 +202,7 @@ def test_a_kill_loses_nothing_that_was_written(pictures, tmp_path):
         f"Mean {v.frames.mean():.3f}." for v in corpus.visuals("train")
     ]
     assert (
-        all(json.loads(l) for l in lines().read_text().splitlines())
+        all(json.loads(line) for line in lines().read_text().splitlines())
         and subprocess.run(code(0), capture_output=True, text=True, check=True).stdout == "0\n"
     )
 

@@ -8,7 +8,6 @@ from itertools import combinations, islice
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from dasd_lab.contracts import LabError
 from dasd_lab.corpora.catalog import load_corpus
@@ -19,14 +18,12 @@ from dasd_lab.corpora.pictograms.detector import (
     PictogramCaptioner,
     agreement,
     load_detector,
-    look,
     save_detector,
     shipped_detector,
-    told,
     where,
 )
 from dasd_lab.corpora.pictograms.grammar import Scene, Thing
-from dasd_lab.corpora.pictograms.painting import layout, noun_pictures, render
+from dasd_lab.corpora.pictograms.painting import layout, render
 
 FOLDER = shipped_detector()
 SUMS = [

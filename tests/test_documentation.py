@@ -17,8 +17,14 @@ from docs.path import exporting, place, sources
 PACKAGE = ROOT / "dasd_lab"
 MODULES = reading.read_package(PACKAGE)
 NOTEBOOKS = exporting(NBS)
-load = lambda name: json.loads((NBS / f"{name}.ipynb").read_text(encoding="utf-8"))
-code = lambda nb: ["".join(c["source"]) for c in nb["cells"] if c["cell_type"] == "code"]
+
+
+def load(name):
+    return json.loads((NBS / f"{name}.ipynb").read_text(encoding="utf-8"))
+
+
+def code(nb):
+    return ["".join(c["source"]) for c in nb["cells"] if c["cell_type"] == "code"]
 
 
 @pytest.fixture(scope="module")
@@ -78,13 +84,7 @@ def test_the_drawing_is_of_the_modules_there_are():
         exec(source, names)
     assert set(names["MODULES"]) == set(MODULES)
     for m, found in names["IMPORTS"].items():
-        written = set().union(
-            *(
-                imported(c)
-                for c in sources(NOTEBOOKS[m])
-                if re.search(r"(?m)^#\|\s*exporti?\b", c)
-            )
-        )
+        written = set().union(*(imported(c) for c in sources(NOTEBOOKS[m]) if re.search(r"(?m)^#\|\s*exporti?\b", c)))
         assert written & set(MODULES) == set(found), m
 
 

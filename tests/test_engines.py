@@ -24,7 +24,7 @@ from PIL import Image
 from pymilvus import MilvusClient
 
 from dasd_lab.contracts import LabError
-from dasd_lab.search.on_disk.engine import Found
+from dasd_lab.search.on_disk.engine import Nearest
 from dasd_lab.search.on_disk.filters import Column, Condition, read_filter
 from dasd_lab.search.on_disk.lance import LanceEngine
 from dasd_lab.search.on_disk.milvus import MilvusEngine
@@ -125,7 +125,10 @@ class Reference:
             return value not in (asked["not"] if isinstance(asked["not"], list) else [asked["not"]])
         if "starts" in asked:
             return value.startswith(asked["starts"])
-        order = lambda x: x.encode() if isinstance(x, str) else x
+
+        def order(x):
+            return x.encode() if isinstance(x, str) else x
+
         return (asked.get("from") is None or order(value) >= order(asked["from"])) and (
             asked.get("to") is None or order(value) <= order(asked["to"])
         )
@@ -147,7 +150,7 @@ class Reference:
         )
 
 
-def near(found: Found, cosines: dict[str, float], k: int, skip: int = 0):
+def near(found: Nearest, cosines: dict[str, float], k: int, skip: int = 0):
     "The best of these cosines, best first; those that are as near to 16 bits may change places"
     best = sorted(cosines.values(), reverse=True)[skip : skip + k]
     assert len(found.ids) == len(found.cosines) == len(best) and len(set(found.ids)) == len(found.ids)
@@ -172,7 +175,7 @@ def same(engine, reference, rng: random.Random, asked):
     "Count, search, read and walk"
     where = read_filter(asked, engine.columns)
     names = rng.sample(list(reference.columns), rng.randint(0, len(reference.columns)))
-    assert {n: c for n, c in engine.columns.items()} == reference.columns
+    assert dict(engine.columns.items()) == reference.columns
     assert (engine.count(), engine.count(where)) == (len(reference.rows), len(reference.found(asked)))
     for column in [n for n, c in reference.columns.items() if c.kind == "vector"]:
         k, skip = rng.choice([1, 3, 10, 50]), rng.choice([0, 0, 2, 7, 100])
@@ -247,7 +250,10 @@ def some_filter(rng, columns) -> dict:
     asked = {}
     facts = [c for c in columns.values() if c.kind in ("integer", "number", "text", "flag")]
     for c in rng.sample(facts, min(rng.randint(0, 2), len(facts))):
-        known = lambda: next(v for _ in range(100) if (v := some_value(rng, c)) is not None)
+
+        def known():
+            return next(v for _ in range(100) if (v := some_value(rng, c)) is not None)
+
         how = rng.choice(["value", "any", "not", "nots", "range", "open", "starts"])
         if how == "any":
             asked[c.name] = [known() for _ in range(rng.randint(1, 4))]
@@ -361,7 +367,7 @@ def test_columns_survive_and_a_dropped_one_is_gone(make):
         and found["v"].shape == (3, 2)
         and np.isnan(found["more"]).all()
     )
-    assert engine.nearest("v", np.ones((1, 2)), 5) == [Found((), ())]
+    assert engine.nearest("v", np.ones((1, 2)), 5) == [Nearest((), ())]
     engine.put(ids[:1], dict(v=[[1, 1]]))
     assert engine.nearest("v", np.ones((1, 2)), 5)[0].ids == (ids[0],) and engine.read(ids[:1], ["year"])["year"] == [0]
 
@@ -452,7 +458,7 @@ def test_a_column_that_another_engine_added_or_dropped_is_known_at_once(make):
     b.put(["x"], dict(v=[[1, 2]]))
     assert b.nearest("v", [[1, 2]], 3)[0].ids == ("x",)
     a.add_column(Column("w", "vector", 2))
-    assert b.nearest("w", [[1, 2]], 3) == [Found((), ())]
+    assert b.nearest("w", [[1, 2]], 3) == [Nearest((), ())]
     a.add_column(Column("name", "text"))
     assert b.read(["x"], ["name"])["name"] == [None]
     a.add_column(Column("place", "text"))
@@ -566,7 +572,7 @@ def test_zeros_and_what_is_not_known(make):
     assert (
         {*engine.nearest("v", np.ones((1, 4)), 50)[0].ids} == {*ids}
         and engine.nearest("v", np.stack([np.zeros(4), np.full(4, np.nan), np.full(4, np.inf)]), 5)
-        == [Found((), ())] * 3
+        == [Nearest((), ())] * 3
         and engine.nearest("v", np.zeros((0, 4)), 5) == []
     )
     for asked in ({"not": 1}, {"not": [99]}, {"from": None}, {"to": 2**62}):
@@ -588,7 +594,7 @@ def test_an_empty_engine_answers(make):
     for c in COLUMNS:
         engine.add_column(c)
     assert (
-        engine.nearest("v", np.ones((2, 4)), 3) == [Found((), ())] * 2
+        engine.nearest("v", np.ones((2, 4)), 3) == [Nearest((), ())] * 2
         and engine.change(["a"], dict(year=1)) == 0
         and engine.count(read_filter(dict(year=1), engine.columns)) == 0
         and list(engine.walk(["v"])) == []
@@ -677,7 +683,10 @@ def test_an_index_finds_nearly_all_and_exact_finds_all(make):
     engine.put(ids, dict(v=rows, year=[i % 10 for i in range(n)]))
     engine.tidy()
     q = rng.standard_normal((30, 16)).astype("float32")
-    unit = lambda x: x / np.linalg.norm(x, axis=1, keepdims=True)
+
+    def unit(x):
+        return x / np.linalg.norm(x, axis=1, keepdims=True)
+
     cosines = unit(q) @ unit(rows).T
     best = np.argsort(-cosines)[:, :10]
     found, exact = engine.nearest("v", q, 10), engine.nearest("v", q, 10, exact=True)
@@ -764,10 +773,13 @@ def test_lists_of_an_index_follow_the_number_of_vectors(tmp_path):
     [engine.add_column(Column(c, "vector", 4)) for c in "vw"]
     rng = np.random.default_rng(0)
     ids = [str(i) for i in range(900)]
-    made = lambda: {
-        i.field_names[0]: i.details.get("target_partition_size")
-        for i in lance.dataset(str(tmp_path / "lance" / "pictures.lance")).describe_indices()
-    }
+
+    def made():
+        return {
+            i.field_names[0]: i.details.get("target_partition_size")
+            for i in lance.dataset(str(tmp_path / "lance" / "pictures.lance")).describe_indices()
+        }
+
     engine.put(ids, dict(v=rng.standard_normal((900, 4))))
     engine.put(ids[:199], dict(w=rng.standard_normal((199, 4))))
     engine.tidy()
@@ -831,9 +843,16 @@ def test_tidy_writes_only_what_is_behind(tmp_path, monkeypatch):
     [engine.add_column(c) for c in (Column("v", "vector", 4), Column("w", "vector", 4), Column("year", "integer"))]
     rng = np.random.default_rng(0)
     ids = [str(i) for i in range(300)]
-    table = lambda: lance.dataset(str(tmp_path / "lance" / "pictures.lance"))
-    parts = lambda: {i.field_names[0]: [s.uuid for s in i.segments] for i in table().describe_indices()}
-    known = lambda: {i.field_names[0]: i.num_rows_indexed for i in table().describe_indices()}
+
+    def table():
+        return lance.dataset(str(tmp_path / "lance" / "pictures.lance"))
+
+    def parts():
+        return {i.field_names[0]: [s.uuid for s in i.segments] for i in table().describe_indices()}
+
+    def known():
+        return {i.field_names[0]: i.num_rows_indexed for i in table().describe_indices()}
+
     index, seen = AsyncTable.create_index, {}
 
     async def noted(table, column, **k):
@@ -903,7 +922,10 @@ def test_a_write_that_is_kept_does_not_fail_where_files_cannot_be_put_together(t
 def test_a_few_rows_of_one_column_are_little_to_write(tmp_path):
     "And an index of another column goes on knowing all other rows"
     engine = LanceEngine(tmp_path / "few", exact_below=2000)
-    size = lambda: sum(f.stat().st_size for f in (tmp_path / "few").rglob("*") if f.is_file())
+
+    def size():
+        return sum(f.stat().st_size for f in (tmp_path / "few").rglob("*") if f.is_file())
+
     vectors = np.random.default_rng(0).standard_normal((4000, 64)).astype(np.float32)
     for c in (Column("v", "vector", 64), Column("w", "vector", 64), Column("year", "integer")):
         engine.add_column(c)
@@ -971,7 +993,10 @@ def test_an_index_loses_nothing_of_a_narrow_filter_and_of_deep_pages(make):
             dict(v=rows, rare=[i % 300 == 0 for i in range(n)], year=[i % 2 for i in range(n)]),
         )
     engine.tidy()
-    by = lambda asked: read_filter(asked, engine.columns)
+
+    def by(asked):
+        return read_filter(asked, engine.columns)
+
     for found, x in zip(engine.nearest("v", q, 10, by(dict(rare=True))), q):
         near(found, reference.cosines("v", x, dict(rare=True)), 10)
     for asked, k, skip, there in (
@@ -1198,7 +1223,10 @@ def test_what_a_kill_leaves_of_a_gallery_on_milvus(tmp_path, monkeypatch):
         assert engine.count() == 2 and engine.nearest("v", [[1, 2]], 5)[0].ids == ("x", "y")
         engine.put(["x"], {f"c{k}": [k]})
         assert engine.read(["x", "y"], [f"c{k}"])[f"c{k}"] == [k, None]
-    held = lambda: [c for c in engine._client.list_collections() if c.startswith("a__")]
+
+    def held():
+        return [c for c in engine._client.list_collections() if c.startswith("a__")]
+
     assert len(held()) == 2
     engine.add_column(Column("more", "text"))
     engine.put(["x"], dict(more=["m"]))
@@ -1273,7 +1301,7 @@ def test_a_stored_gallery_finds_the_same_on_both(tmp_path):
 
     def hits(g):
         return [
-            list((h.id, h.rank) for h in found)
+            [(h.id, h.rank) for h in found]
             for found in (
                 g.search("rot", "de", k=40),
                 g.search("grün blau", "de", k=5, skip=7),

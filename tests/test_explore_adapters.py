@@ -5,7 +5,7 @@ import pytest
 import torch
 from squares import SOURCE, TINY, Squares
 
-from dasd_lab.contracts import Caption, LabError
+from dasd_lab.contracts import LabError
 from dasd_lab.evaluation.adaptation import (
     adapter_similarity,
     ranks_without,

@@ -1,25 +1,21 @@
 "Runs side by side: on the shipped weights and on a small world of squares, against independent computations"
 
-import json
 from itertools import product
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from scipy.stats import binom
 
-from dasd_lab.contracts import Caption, LabError
+from dasd_lab.contracts import LabError
 from dasd_lab.evaluation.comparison import (
-    ABSENT,
-    Comparison,
+    MethodComparison,
     RunRecord,
     curves,
     differing,
     flat,
     paired_difference,
     read_run,
-    right_and_wrong,
     run_folders,
     scene_hits,
 )
@@ -29,7 +25,6 @@ from dasd_lab.explore.comparison.panel import Compare
 from dasd_lab.explore.comparison.state import KINDS, CompareState
 from dasd_lab.explore.workbench import Workbench, default_workbench
 from dasd_lab.presets import load_preset, vary
-from dasd_lab.search.gallery.in_memory import Gallery
 from dasd_lab.storage import write_json
 from dasd_lab.training.recipes import shipped_run
 
@@ -149,7 +144,7 @@ def test_wins_and_losses_by_rank(bench, state):
 
 
 def test_tables_equal_evaluate(bench):
-    made = Comparison({"DASD": bench.main.method}, bench.corpus, "validation")
+    made = MethodComparison({"DASD": bench.main.method}, bench.corpus, "validation")
     whole = evaluate(bench.main.method, bench.corpus, "validation", ["ja"])
     assert (
         made.measure("DASD", "ja").rows == whole.rows

@@ -14,9 +14,8 @@ from dasd_lab.explore.slots.panel import Slots
 from dasd_lab.explore.slots.state import SlotsState
 from dasd_lab.explore.workbench import SHIPPED, Workbench, default_workbench
 from dasd_lab.leccr.encoder import LECCR, LECCRConfig
-from dasd_lab.leccr.interaction import fused_scores
 from dasd_lab.presets import load_preset, settings, vary
-from dasd_lab.search.explain.slot_attention import has_slots, match_slots, nearest_to_slots, read_slots, slot_wins
+from dasd_lab.search.explain.slot_attention import has_slots, match_slots, nearest_to_slots, read_slots
 from dasd_lab.search.gallery.in_memory import Gallery
 from dasd_lab.training.recipes import shipped_run
 from dasd_lab.training.source_model import train_source
@@ -34,9 +33,9 @@ WORDS = dict(
     de=("rotes", "blaues", "grünes", "gelbes"), ar=("أحمر", "أزرق", "أخضر", "أصفر"), zh=("红色", "蓝色", "绿色", "黄色")
 )
 TOLD = [f"A square that is {c}, seen from above." for c in COLOURS]
-CAPTIONS = [Caption(SAID[l].format(w), l, f"p{i}") for l, ws in WORDS.items() for i, w in enumerate(ws)] + [
-    Caption(f"a {c} square", "en", f"p{i}") for i, c in enumerate(COLOURS)
-]
+CAPTIONS = [
+    Caption(SAID[language].format(w), language, f"p{i}") for language, ws in WORDS.items() for i, w in enumerate(ws)
+] + [Caption(f"a {c} square", "en", f"p{i}") for i, c in enumerate(COLOURS)]
 
 
 @pytest.fixture(scope="module")
@@ -178,7 +177,10 @@ def test_permuted_queries_permute_maps(backbone):
 def test_another_query_moves_the_mark(state):
     "Slots that are put where two queries are"
     gallery = state.source.gallery
-    place = lambda t, l: gallery.method.encode_captions([t], l)[0]
+
+    def place(t, l):
+        return gallery.method.encode_captions([t], l)[0]
+
     gallery.visuals["slots"] = gallery.visuals["slots"].clone()
     gallery.visuals["slots"][0, 1], gallery.visuals["slots"][0, 2] = (
         place("ein rotes Quadrat", "de"),
@@ -186,7 +188,10 @@ def test_another_query_moves_the_mark(state):
     )
     panel = Slots(state)
     state.choose("p0")
-    marked = lambda: [c.get("marked", False) for c in panel.cards.items].index(True)
+
+    def marked():
+        return [c.get("marked", False) for c in panel.cards.items].index(True)
+
     panel.query.value = "ein rotes Quadrat"
     assert (
         (marked(), state.chosen, state.slot) == (1, "p0", 1)

@@ -10,13 +10,10 @@ import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
-from dasd_lab.contracts import Caption, LabError
-from dasd_lab.corpora.catalog import load_corpus
+from dasd_lab.contracts import Caption
 from dasd_lab.evaluation.maps import (
     ClusterSpec,
     MapSpec,
-    agreement_table,
-    caption_facts,
     draw_map,
     find_clusters,
     label_agreement,

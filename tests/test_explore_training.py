@@ -17,7 +17,6 @@ from PIL import Image
 from dasd_lab.backbone.tokens import train_tokenizer
 from dasd_lab.backbone.towers import Backbone, build_clip
 from dasd_lab.cli import main
-from dasd_lab.contracts import LabError
 from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.corpora.own.parallel import parts
 from dasd_lab.dasd.encoder import StaticAdapter, StaticAdapterConfig
@@ -25,7 +24,6 @@ from dasd_lab.explore.training.figures import curves
 from dasd_lab.explore.training.state import RUNNING, TrainingState, corpus_word
 from dasd_lab.explore.workbench import Workbench
 from dasd_lab.presets import list_presets, load_preset
-from dasd_lab.search.gallery.in_memory import Gallery
 from dasd_lab.training.checkpoints import checkpoints
 from dasd_lab.training.recipes import load_run, needs_pictures, scaled_stages
 
@@ -310,9 +308,9 @@ def test_remaining_time_and_a_page_that_answers(straight):
 
 BEGIN = """
 import sys; sys.path.insert(0, sys.argv[1])
-from dasd_lab.training.subprocess import ChildRun,Order
+from dasd_lab.training.subprocess import ChildRun,TrainingJob
 from pathlib import Path
-ChildRun(Path(sys.argv[2])/'run', Order(sys.argv[2]+'/it.tsv', 'it', sys.argv[3], sys.argv[4])).begin()
+ChildRun(Path(sys.argv[2])/'run', TrainingJob(sys.argv[2]+'/it.tsv', 'it', sys.argv[3], sys.argv[4])).begin()
 """
 
 

@@ -15,7 +15,10 @@ NOTEBOOKS = sorted(
     if not any(part.startswith((".", "_")) for part in p.relative_to(ROOT).parts)
 )
 sys.path.insert(0, str(ROOT / "tools" / "notebooks"))
-ids = lambda p: str(p.relative_to(ROOT / "nbs"))
+
+
+def ids(p):
+    return str(p.relative_to(ROOT / "nbs"))
 
 
 def modules(root: Path) -> dict[str, str]:  # file → text

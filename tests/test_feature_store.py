@@ -1,6 +1,5 @@
 "A feature store across real processes: shares encoded at once, encoders killed at random points, files that were damaged"
 
-import json
 import os
 import random
 import shutil
@@ -337,7 +336,10 @@ def test_training_batches_come_from_the_store(straight):
     texts = [c.text for c in Many().captions("train", "en")]
     assert kept.rows(texts) == found.rows(texts)
     rows = dict(de=[[1, i % 7, 2] for i in range(N)])
-    pad = lambda r: (torch.tensor(r), torch.full((len(r),), 2))
+
+    def pad(r):
+        return (torch.tensor(r), torch.full((len(r),), 2))
+
     batches = [
         CaptionBatches(rows, pad, dict(de=f.rows(texts)), f.source_features, dict(de=range(N)), f.image_features, 16)
         for f in (kept, found)
@@ -393,9 +395,8 @@ def test_places_where_nothing_can_be_written_and_consoles_without_the_letters(tm
         encode("/proc/no/store")
     from dasd_lab.storage import whole_folder
 
-    with pytest.raises(LabError, match="could not be written"):
-        with whole_folder("/proc/no/folder"):
-            pass
+    with pytest.raises(LabError, match="could not be written"), whole_folder("/proc/no/folder"):
+        pass
     told = subprocess.run(
         [sys.executable, "-m", "dasd_lab.cli", "evaluate", "日本語"],
         capture_output=True,

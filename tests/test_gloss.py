@@ -133,7 +133,10 @@ def test_every_form_names_its_noun(language):
 @pytest.mark.parametrize("language", TARGETS)
 def test_words_cover_what_was_typed(corpus, language):
     "Nothing typed is lost but marks that join words"
-    letters = lambda text: [o for o in text.casefold() if o.isalnum()]
+
+    def letters(text):
+        return [o for o in text.casefold() if o.isalnum()]
+
     for c in corpus.captions("validation", "de" if language == "it" else language, "human")[:100]:
         g = to_english(c.text, language)
         assert letters("".join(w.text for w in g.words)) == letters(c.text)

@@ -22,7 +22,7 @@ from dasd_lab.presets import list_presets, load_preset, plain, provenance, setti
 from dasd_lab.search.gallery.in_memory import Gallery
 from dasd_lab.search.gallery.subsets import view
 from dasd_lab.storage import write_tensors
-from dasd_lab.training.parameters import method_shapes, parameters_by_part, tower_config, tower_sizes
+from dasd_lab.training.parameters import method_shapes, parameters_by_part
 from dasd_lab.training.plan import plan
 from dasd_lab.training.recipes import columns_of, load_run, new_method, resume, train, training_data
 from dasd_lab.training.runs import Keeping
@@ -142,7 +142,9 @@ def test_it_plans_without_data_and_weights(name, tmp_path, monkeypatch):
 
 
 def test_the_papers_and_the_codes_numbers():
-    weights = lambda n: {t.get("name"): t["weight"] for t in load_preset(n)["stages"][0]["terms"]}
+    def weights(n):
+        return {t.get("name"): t["weight"] for t in load_preset(n)["stages"][0]["terms"]}
+
     assert weights("leccr.paper") == dict(
         target_source=1.0,
         source_visual=0.5,
@@ -236,7 +238,7 @@ def test_the_command_trains_it_from_files(backbone, tmp_path, monkeypatch, capsy
             )
         )
     assert main(["train", tiny, "--backbone", str(tmp_path / "backbone"), "--out", str(tmp_path / "run")]) == 0
-    log = [json.loads(l) for l in (tmp_path / "run/log.jsonl").read_text().splitlines()]
+    log = [json.loads(line) for line in (tmp_path / "run/log.jsonl").read_text().splitlines()]
     assert log[-1]["loss"] < log[0]["loss"] and {
         "target_source",
         "softened",
@@ -412,7 +414,7 @@ def test_every_reader_of_pictures_hands_on_descriptions(backbone, tiny):
     from squares import TINY as DASD
 
     from dasd_lab.corpora.own.parallel import Pair, picture_places
-    from dasd_lab.evaluation.comparison import Comparison
+    from dasd_lab.evaluation.comparison import MethodComparison
     from dasd_lab.evaluation.held_out import held_out, held_out_figures
     from dasd_lab.explore.workbench import Workbench
     from dasd_lab.search.explain.regions import explain_places
@@ -436,7 +438,7 @@ def test_every_reader_of_pictures_hands_on_descriptions(backbone, tiny):
     i = own.places[caption.visual_id]
     score = run.score(run.encode_captions([caption.text], "de"), own.visuals)[0]
     assert bench.models["leccr"].rank_of(caption.text, caption.visual_id, "de") == int((score >= score[i]).sum())
-    compared = Comparison(dict(leccr=run, dasd=other), corpus, "train", None)
+    compared = MethodComparison(dict(leccr=run, dasd=other), corpus, "train", None)
     assert (
         compared.measure("leccr", "de").rows["de"] == told.rows["de"]
         and compared.measure("dasd", "de").rows["de"] == evaluate(other, corpus, "train", ["de"], None).rows["de"]

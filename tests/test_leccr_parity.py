@@ -19,7 +19,7 @@ from dasd_lab.leccr.interaction import (
     fused_scores,
     slot_scores,
 )
-from dasd_lab.leccr.slots import AttentionStack, BlockConfig, SlotsConfig
+from dasd_lab.leccr.slots import BlockConfig, SlotsConfig
 from dasd_lab.presets import load_preset, settings
 from dasd_lab.training.losses import LOSSES
 from dasd_lab.training.matching import cosines, min_max, softened
@@ -146,7 +146,10 @@ def test_stages_of_the_model(golden):
         for l, (_, weights) in enumerate(steps):
             close(weights, a[f"stage/{way}_layer{l}_attn"], (way, l))
     close(m.trace[-1][1], a["stage/v2c_layer1_attn"], "attention")
-    unit = lambda x: F.normalize(x, dim=-1)
+
+    def unit(x):
+        return F.normalize(x, dim=-1)
+
     for k, ours in dict(
         h_v_hat=unit(f["visual_features"]),
         h_s=unit(f["source_features"]),
@@ -181,7 +184,10 @@ def test_the_printed_block(golden):
 
 def test_similarities_and_soft_targets_of_the_code(golden):
     a, (f, _) = golden.a, features(golden)
-    raw = lambda text: slot_scores(f[text], f["slot_features"], None, "raw").T
+
+    def raw(text):
+        return slot_scores(f[text], f["slot_features"], None, "raw").T
+
     for k, text in (("s", "source_features"), ("t", "target_features")):
         close(raw(text), a[f"code/S_l_{k}_rows_are_slots"], k)
     seen = cosines(f, "source_features", "visual_features")
@@ -218,7 +224,10 @@ def test_losses_of_the_code(golden, given):
             L_vs="source_visual", L_vt="target_visual", L_ts_raw="target_source", L_cv="slots_visual"
         ).items():
             close(report[name], a[f"{at}/{k}"], k)
-    together = lambda *names: sum(weight[n] * report[n] for n in names)
+
+    def together(*names):
+        return sum(weight[n] * report[n] for n in names)
+
     for k, names in dict(
         L_vs_plus_cv=("source_visual", "slots_visual"),
         L_vt_soft=("target_visual", "softened"),
@@ -308,7 +317,10 @@ def test_losses_of_the_paper(golden):
         L_rkt="softened",
     ).items():
         close(report[name], a[f"paper/{k}"], k)
-    part = lambda *names: sum(weight[n] * report[n] for n in names)
+
+    def part(*names):
+        return sum(weight[n] * report[n] for n in names)
+
     close(part("source_slots", "target_slots"), g.mu1 * a["paper/L_c"], "L_c")
     close(2 * part("target_visual", "softened"), a["paper/L_vt_hat"], "L_vt_hat")
     close(part("source_visual", "target_visual", "softened"), a["paper/L_v"], "L_v")

@@ -71,7 +71,10 @@ echo "$*" >> "{log}"
 if [ "$1" = venv ]; then for last; do :; done; mkdir -p "$last/bin"; ln -sf "{shutil.which("true")}" "$last/bin/python"
 printf '#!/bin/sh\\necho "called: $*"\\n' > "$last/bin/dasd-lab"; chmod +x "$last/bin/dasd-lab"; fi''',
     )
-    calls = lambda: [l.split()[0] for l in log.read_text().splitlines()] if log.exists() else []
+
+    def calls():
+        return [line.split()[0] for line in log.read_text().splitlines()] if log.exists() else []
+
     return f"{bin}:{os.environ['PATH']}", calls, tmp_path / "broken"
 
 

@@ -29,7 +29,10 @@ SENTENCES = [
     "狗 🐕 unbekannte Zeichen",
     "",
 ]
-close = lambda a, b: torch.testing.assert_close(a, b, atol=2e-5, rtol=1e-5)
+
+
+def close(a, b):
+    return torch.testing.assert_close(a, b, atol=2e-5, rtol=1e-5)
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +67,12 @@ def told(method, data, batches, batch, features):
             features["target_features"],
         )
     else:
-        for g, l in enumerate(batches.languages):
-            yield [batches.texts[l][i] for i in batch["text_index"][:, g].flatten()], l, features["final_features"][g]
+        for g, language in enumerate(batches.languages):
+            yield (
+                [batches.texts[language][i] for i in batch["text_index"][:, g].flatten()],
+                language,
+                features["final_features"][g],
+            )
 
 
 @pytest.fixture

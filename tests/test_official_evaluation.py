@@ -15,7 +15,9 @@ pytestmark = pytest.mark.skipif(
     not (GOLDEN / "case_a.npz").exists(), reason=f"golden data not found beside the checkout ({GOLDEN})"
 )
 
-cosine_100 = lambda text, visuals: 100 * normalize(text, dim=-1) @ normalize(visuals["features"], dim=-1).T
+
+def cosine_100(text, visuals):
+    return 100 * normalize(text, dim=-1) @ normalize(visuals["features"], dim=-1).T
 
 
 @pytest.fixture(scope="module")

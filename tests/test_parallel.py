@@ -1,7 +1,6 @@
 "Parallel captions: every kind of fault is found on its own line, and good lines are kept"
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -29,11 +28,26 @@ GOOD = [
     ("a cat; a bird, and a fish", "un gatto; un uccello, e un pesce"),
     ("the big house in the snow", "la grande casa nella neve"),
 ]
-tsv = lambda pairs: "".join(f"{a}\t{b}\n" for a, b in pairs)
-quoted = lambda s: '"' + s.replace('"', '""') + '"'
-csv = lambda pairs, mark=",": "".join(f"{quoted(a)}{mark}{quoted(b)}\n" for a, b in pairs)
-jsonl = lambda pairs: "".join(json.dumps(dict(en=a, it=b), ensure_ascii=False) + "\n" for a, b in pairs)
-said = lambda found: [(p.source, p.target) for p in found.pairs]
+
+
+def tsv(pairs):
+    return "".join(f"{a}\t{b}\n" for a, b in pairs)
+
+
+def quoted(s):
+    return '"' + s.replace('"', '""') + '"'
+
+
+def csv(pairs, mark=","):
+    return "".join(f"{quoted(a)}{mark}{quoted(b)}\n" for a, b in pairs)
+
+
+def jsonl(pairs):
+    return "".join(json.dumps(dict(en=a, it=b), ensure_ascii=False) + "\n" for a, b in pairs)
+
+
+def said(found):
+    return [(p.source, p.target) for p in found.pairs]
 
 
 @pytest.mark.parametrize(
@@ -251,7 +265,7 @@ class Untold:
     "The built-in corpus as if it had been built without Spanish"
 
     def __init__(self, corpus):
-        self.corpus, self.languages = corpus, tuple(l for l in corpus.languages if l != "es")
+        self.corpus, self.languages = corpus, tuple(language for language in corpus.languages if language != "es")
 
     def __getattr__(self, name):
         return getattr(self.corpus, name)

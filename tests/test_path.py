@@ -17,7 +17,10 @@ OTHERS = sorted(p for folder in COMPANIONS for p in (NBS / folder).rglob("*.ipyn
 OWN = re.compile(
     r"^\s*(?:from\s+dasd_lab((?:\.\w+)*)\s+import\s+(\([\w\s,]+\)|[\w ,]+)|import\s+dasd_lab((?:\.\w+)+))", re.M
 )
-name = lambda p: str(p.relative_to(NBS)) if isinstance(p, Path) and p.is_absolute() else str(p)
+
+
+def name(p):
+    return str(p.relative_to(NBS)) if isinstance(p, Path) and p.is_absolute() else str(p)
 
 
 def imported(source: str) -> set[str]:

@@ -50,7 +50,7 @@ def test_runs_are_differences_and_no_copies():
     for n in NAMES:
         own = json.loads((PRESET_FOLDER / f"{n}.json").read_text(encoding="utf-8"))
         assert own["base"] in list_presets() and not {"config", "stages", "method"} & set(own), n
-        assert set(k.split(".")[0] for k in own) <= set(KEYS)
+        assert {k.split(".")[0] for k in own} <= set(KEYS)
 
 
 @pytest.mark.parametrize("name", [*NAMES, "dasd.paper", "dasd.official"])
@@ -244,8 +244,13 @@ def test_such_a_preset_trains_where_everything_is_there(tmp_path, monkeypatch):
         for i in range(12):
             Image.new("RGB", (16, 16), (20 * i, 90, 40)).save(tmp_path / corpus / f"train/{i:02}.png")
             captions += [
-                dict(text=f"{word} {i}", language=l, visual_id=f"{i:02}", origin="human" if l == "en" else "mt")
-                for l, word in dict(en="field", de="Feld", fr="champ", ja="畑").items()
+                dict(
+                    text=f"{word} {i}",
+                    language=language,
+                    visual_id=f"{i:02}",
+                    origin="human" if language == "en" else "mt",
+                )
+                for language, word in dict(en="field", de="Feld", fr="champ", ja="畑").items()
             ]
         (tmp_path / corpus / "train.jsonl").write_text("".join(json.dumps(c) + "\n" for c in captions))
     cfg = dict(

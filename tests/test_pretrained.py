@@ -6,19 +6,18 @@ import pickle
 import socket
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import huggingface_hub.hub_mixin as mixin
 import numpy as np
 import pytest
 import torch
-from dasd_lab.backbone.text_towers import build_clip
 from huggingface_hub import ModelCard
 from safetensors.torch import save_file
 
 from dasd_lab.backbone import weights
 from dasd_lab.backbone.open_clip import open_clip_backbone
+from dasd_lab.backbone.text_towers import build_clip
 from dasd_lab.backbone.tokens import train_tokenizer
 from dasd_lab.backbone.towers import save_backbone
 from dasd_lab.contracts import LabError, RetrievalMethod
@@ -96,7 +95,10 @@ def test_a_loaded_model_is_written_again_as_it_was(folder, tmp_path):
         (folder / "README.md").read_text(encoding="utf-8") + "\nFrom its owner.\n", encoding="utf-8"
     )
     Pretrained.from_pretrained(folder).save_pretrained(tmp_path / "again")
-    files = lambda d: {p.relative_to(d).as_posix(): p.read_bytes() for p in d.rglob("*") if p.is_file()}
+
+    def files(d):
+        return {p.relative_to(d).as_posix(): p.read_bytes() for p in d.rglob("*") if p.is_file()}
+
     assert files(folder) == files(tmp_path / "again")
 
 
@@ -282,7 +284,7 @@ def test_the_card(folder, ours):
     assert {(r.dataset_config, r.metric_name): r.metric_value for r in d.eval_results}[
         ("de", "picture → text R@1")
     ] == RESULTS[0]["rows"]["de"]["image_to_text_R@1"]
-    rows = {l.split(" | ")[0].strip("| "): l for l in card.text.splitlines() if l.startswith("| ")}
+    rows = {line.split(" | ")[0].strip("| "): line for line in card.text.splitlines() if line.startswith("| ")}
     assert (
         rows["de"] == "| de | 77.0 | 91.9 | 95.2 | 76.7 | 93.3 | 96.0 | 88.4 |"
         and "2,171,681 trained" in rows["parameters"]

@@ -57,9 +57,9 @@ def forked(out: Path, processes: int, timeout: float = 240, **options) -> None:
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = str(s.getsockname()[1])
-    place = lambda rank: (
-        dict(CUDA_VISIBLE_DEVICES="")
-        | (
+
+    def place(rank):
+        return dict(CUDA_VISIBLE_DEVICES="") | (
             dict(
                 RANK=str(rank),
                 LOCAL_RANK=str(rank),
@@ -71,7 +71,7 @@ def forked(out: Path, processes: int, timeout: float = 240, **options) -> None:
             if processes > 1
             else {}
         )
-    )
+
     members = [PROCESSES.Process(target=member, args=(place(i), str(out), options)) for i in range(processes)]
     for p in members:
         p.start()
@@ -144,7 +144,7 @@ def official(trained):
 
 
 def rows(folder):
-    return [json.loads(l) for l in (folder / "log.jsonl").read_text().splitlines()]
+    return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
 
 
 @pytest.mark.parametrize("form", ["", "official "], ids=["paper", "official"])
@@ -176,7 +176,10 @@ def test_one_of_them_writes(trained):
 def test_each_over_its_own_rows_is_another_training(trained, tmp_path):
     "Without gathering each process has fewer negatives: the option does what it says"
     forked(tmp_path / "own", 2, backbone=str(trained / "backbone"), machine=dict(gather=False))
-    contrast = lambda folder: [r["contrastive"] for r in rows(folder) if "contrastive" in r]
+
+    def contrast(folder):
+        return [r["contrastive"] for r in rows(folder) if "contrastive" in r]
+
     assert contrast(tmp_path / "own")[0] < 0.9 * contrast(trained / "two")[0]  # ln of half as many
 
 

@@ -21,7 +21,10 @@ ROOT = Path(__file__).resolve().parents[1]
 REAL = Path(os.environ.get("DASD_LAB_SHARED") or ROOT.parent / "shared") / "data/multi30k"
 real = pytest.mark.skipif(not REAL.is_dir(), reason="no ../shared/data/multi30k, nor below DASD_LAB_SHARED")
 BOM, NFD = b"\xef\xbb\xbf", unicodedata.normalize("NFD", "Zwei Mädchen im Café.")
-coco_name = lambda part, i: f"COCO_{part}2014_{i:012d}"
+
+
+def coco_name(part, i):
+    return f"COCO_{part}2014_{i:012d}"
 
 
 def write(path, text, encoding="utf-8", windows=False, mark=False, packed=False):
@@ -311,16 +314,18 @@ def test_cc300k(tmp_path):
 
 
 def test_crossmodal3600(tmp_path):
-    row = lambda key: json.dumps(
-        {"image/key": key, "image/locale": "quz"}
-        | {
-            l: {"caption": c}
-            for l, c in dict(
-                en=["A dog.", 'A "dog"\tagain.'], quz=["Allqu."], fil=["Aso.", ""], no=["En hund."]
-            ).items()
-        },
-        ensure_ascii=False,
-    )
+    def row(key):
+        return json.dumps(
+            {"image/key": key, "image/locale": "quz"}
+            | {
+                l: {"caption": c}
+                for l, c in dict(
+                    en=["A dog.", 'A "dog"\tagain.'], quz=["Allqu."], fil=["Aso.", ""], no=["En hund."]
+                ).items()
+            },
+            ensure_ascii=False,
+        )
+
     write(
         tmp_path / "captions.jsonl", "\n".join([row("0001"), row("0002"), row("0001")]) + "\n", windows=True, mark=True
     )

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import sys
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -24,7 +23,9 @@ def whole_run(out: Path, stage: str, at: int) -> None:
     "What the process does; it kills itself before a step of a stage, or while it saves at that step"
     from dasd_lab.training import checkpoints, recipes, runs
 
-    die = lambda: os.kill(os.getpid(), signal.SIGKILL)
+    def die():
+        return os.kill(os.getpid(), signal.SIGKILL)
+
     fit, step_of, seal = runs.fit, runs.train_step, checkpoints.seal
     recipes.fit = lambda *given, **named: fit(*given[:7], runs.Keeping(8), *given[8:], **named)
     recipes.load_preset = lambda name: SOURCE
@@ -124,12 +125,15 @@ def test_a_finished_run_is_not_touched(ended):
 )
 def test_an_interrupted_run_is_not_continued_with_other_settings(ended, changed, told, tmp_path):
     shutil.copytree(ended[1].parent / "interrupted", tmp_path / "run")
+
     # what a killed process was writing may go
-    held = lambda: {
-        f: f.read_bytes()
-        for f in (tmp_path / "run").rglob("*")
-        if f.is_file() and "/." not in str(f.relative_to(tmp_path))
-    }
+    def held():
+        return {
+            f: f.read_bytes()
+            for f in (tmp_path / "run").rglob("*")
+            if f.is_file() and "/." not in str(f.relative_to(tmp_path))
+        }
+
     before = held()
     with pytest.raises(LabError, match=told):
         train(

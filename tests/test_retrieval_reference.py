@@ -148,7 +148,10 @@ def test_hand_values():
     "Scores of the two pictures: .1 .7 .2 .9 .3 and .6 .2 .3 .1 .5; captions 0-2 are of the first, 3-4 of the second"
     S = torch.tensor([[0.1, 0.7, 0.2, 0.9, 0.3], [0.6, 0.2, 0.3, 0.1, 0.5]])
     got = rank(table_score, torch.eye(5), dict(features=S), [0, 0, 0, 1, 1])
-    share = lambda r, k: float((r < k).float().mean())
+
+    def share(r, k):
+        return float((r < k).float().mean())
+
     assert [share(got.image_to_text, k) for k in (1, 2)] == [0, 1] and [
         share(got.text_to_image, k) for k in (1, 2)
     ] == pytest.approx([0.4, 1])

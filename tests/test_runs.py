@@ -14,10 +14,9 @@ from squares import SOURCE, TINY, Squares
 
 from dasd_lab.cli import main
 from dasd_lab.presets import vary
-from dasd_lab.storage import read_tensors
 from dasd_lab.training.checkpoints import Selection, checkpoints
-from dasd_lab.training.logging import read_log, read_progress
-from dasd_lab.training.recipes import load_run, resume, shipped_run, train
+from dasd_lab.training.logging import read_progress
+from dasd_lab.training.recipes import load_run, resume, train
 from dasd_lab.training.runs import Keeping, Stopped
 from dasd_lab.training.runtime import Machine
 from dasd_lab.training.source_model import train_source
@@ -47,7 +46,7 @@ def captions(tmp_path):
 
 
 def bits(run: Path):
-    return (run / "method/model.safetensors").read_bytes(), [r for r in (run / "log.jsonl").read_text().splitlines()]
+    return (run / "method/model.safetensors").read_bytes(), list((run / "log.jsonl").read_text().splitlines())
 
 
 def stopped_in_the_middle(words, out: Path, env=None) -> int:

@@ -14,9 +14,9 @@ sys.path.insert(0, str(ROOT / "tools" / "bench"))
 import costs as bench_costs
 import gpu as bench_gpu
 import train_step as bench_train
-from dasd_lab.backbone.text_towers import at_end, real_tokens
 from plain_step import PlainStep
 
+from dasd_lab.backbone.text_towers import at_end
 from dasd_lab.cli import main
 from dasd_lab.presets import load_preset
 from dasd_lab.training.advice import kept_bytes
@@ -26,7 +26,10 @@ from dasd_lab.training.stages import length_batches, set_trainable
 from dasd_lab.training.steps import CriticTurn, train_step
 
 USED = 150
-close = lambda a, b: torch.testing.assert_close(a, b, atol=2e-6, rtol=1e-5)
+
+
+def close(a, b):
+    return torch.testing.assert_close(a, b, atol=2e-6, rtol=1e-5)
 
 
 @pytest.fixture

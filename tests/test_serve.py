@@ -28,7 +28,7 @@ from PIL import Image
 from served import COLOURS, Named, draw, make, picture, serving
 
 from dasd_lab.search.on_disk.stored import StoredGallery
-from dasd_lab.serve import limits as guard
+from dasd_lab.serve import limits
 from dasd_lab.serve.limits import ServiceSettings, cookie_of
 from dasd_lab.serve.server import OF_ONE, Watched
 from dasd_lab.serve.service import gallery_app
@@ -379,9 +379,10 @@ def test_more_than_allowed_is_refused_however_it_comes(gallery):
     with serving(gallery_app(gallery, small)) as port:
         for said in (len(good) + 1, 10**12):
             assert raw(port, POST + f"content-length: {said}\n")[0] == 413  # unread
-        chunks = lambda data: [
-            b"%x\r\n%s\r\n" % (len(data[i : i + 50]), data[i : i + 50]) for i in range(0, len(data), 50)
-        ]
+
+        def chunks(data):
+            return [b"%x\r\n%s\r\n" % (len(data[i : i + 50]), data[i : i + 50]) for i in range(0, len(data), 50)]
+
         assert raw(port, POST + f"content-length: {len(good)}\n", good)[0] == 200
         assert raw(port, POST + "transfer-encoding: chunked\n", *chunks(good), b"0\r\n\r\n")[0] == 200
         status, _, body = raw(
@@ -472,8 +473,13 @@ def test_slow_senders_and_slow_answers_end(gallery):
     slow = Slow()
     app = gallery_app(gallery.with_method(slow), replace(WRITER, timeout_s=1.0, at_once=2))
     with serving(app) as port, ThreadPoolExecutor(12) as pool:
-        ask = lambda _: raw(port, "GET /api/search?text=rot HTTP/1.1\nhost: localhost\n")
-        said = lambda r: (r[0], json.loads(r[2])["error"])
+
+        def ask(_):
+            return raw(port, "GET /api/search?text=rot HTTP/1.1\nhost: localhost\n")
+
+        def said(r):
+            return (r[0], json.loads(r[2])["error"])
+
         half = pool.submit(raw, port, POST + "content-length: 500\n", b"--b\r\n")
         for _ in range(2):
             assert {said(r) for r in pool.map(ask, range(6))} == {(504, "Not done in 1 s.")}
@@ -493,7 +499,7 @@ def test_slow_senders_and_slow_answers_end(gallery):
 
 def test_how_often(gallery, monkeypatch):
     now = 5000.0
-    monkeypatch.setattr(guard, "monotonic", lambda: now)
+    monkeypatch.setattr(limits, "monotonic", lambda: now)
     ask = client(gallery, replace(WRITER, requests_per_minute=5, uploads_per_minute=2))
     small = dict(id="red-00.png")
     assert [ask.get("/api/gallery").status_code for _ in range(7)] == [200] * 5 + [429] * 2
@@ -513,15 +519,22 @@ def test_how_often(gallery, monkeypatch):
 
 def test_who_asks_is_no_matter_of_what_they_say(gallery, monkeypatch):
     "X-Forwarded-For is believed of a proxy that was named, and of nobody else"
-    monkeypatch.setattr(guard, "monotonic", lambda: 0.0)
+    monkeypatch.setattr(limits, "monotonic", lambda: 0.0)
     few = gallery_app(gallery, replace(WRITER, requests_per_minute=3))
-    ask = lambda port, who: raw(port, f"GET /api/gallery HTTP/1.1\nhost: localhost\nx-forwarded-for: {who}\n")[0]
+
+    def ask(port, who):
+        return raw(port, f"GET /api/gallery HTTP/1.1\nhost: localhost\nx-forwarded-for: {who}\n")[0]
+
     with serving(few) as port:
         assert [ask(port, f"9.9.9.{i}") for i in range(5)] == [200] * 3 + [429] * 2
     few = gallery_app(gallery, replace(WRITER, requests_per_minute=3, token=TOKEN))
-    enter = lambda port, kind: raw(
-        port, f"GET /?token={TOKEN} HTTP/1.1\nhost: localhost\nx-forwarded-for: 8.8.8.8\nx-forwarded-proto: {kind}\n"
-    )
+
+    def enter(port, kind):
+        return raw(
+            port,
+            f"GET /?token={TOKEN} HTTP/1.1\nhost: localhost\nx-forwarded-for: 8.8.8.8\nx-forwarded-proto: {kind}\n",
+        )
+
     with serving(few, proxies=["10.0.0.0/8"]) as port:
         assert [ask(port, f"9.9.9.{i}") for i in range(4)] == [401] * 3 + [429]  # another proxy than this one
     with serving(few, proxies=["127.0.0.1"]) as port:
@@ -649,7 +662,7 @@ def test_a_large_file_takes_the_time_that_it_takes():
             headers=[(b"host", b"localhost")],
         )
         with asyncio.Runner(loop_factory=Ahead) as runner, ThreadPoolExecutor(1) as pool:
-            pool.submit(runner.run, guard.Guard(app, replace(WRITER, timeout_s=20.0))(scope, receive, send)).result()
+            pool.submit(runner.run, limits.Limits(app, replace(WRITER, timeout_s=20.0))(scope, receive, send)).result()
         return said[0]["status"], said[-1].get("more_body") is False or said[0]["status"] != 200
 
     # 300 seconds
@@ -894,7 +907,10 @@ def test_no_answer_tells_where_it_runs(tmp_path):
     ask = client(gallery, replace(WRITER, originals=str(drawn)))
     png = encoded(picture("red", 2))
     answers = []
-    get = lambda path, **q: answers.append(ask.get(path, params=q)) or answers[-1]
+
+    def get(path, **q):
+        return answers.append(ask.get(path, params=q)) or answers[-1]
+
     for q in (
         dict(text="rot"),
         dict(text="rot", where='{"source":{"starts":"/"}}'),
@@ -1192,7 +1208,10 @@ def test_a_picture_that_is_sent_again_keeps_what_people_wrote(gallery):
     )
     again = ask.post("/api/pictures", files=data).json()
     more = ask.post("/api/pictures", files=data, data=dict(facts='{"shade":7}')).json()
-    known = lambda r: [r["facts"][n] for n in ("shade", "colour", "light", "description")]
+
+    def known(r):
+        return [r["facts"][n] for n in ("shade", "colour", "light", "description")]
+
     assert (
         again["id"] == more["id"] == id
         and known(again) == [5, "amber", True, "a field of wheat"]
@@ -1270,9 +1289,10 @@ def test_two_services_get_the_same_picture(gallery, monkeypatch):
 
 def test_other_names_and_other_sites(gallery):
     ask = client(gallery)
-    get = lambda path="/api/gallery", method="GET", **h: (
-        ask.request(method, path, headers={k.replace("_", "-"): v for k, v in h.items()}).status_code
-    )
+
+    def get(path="/api/gallery", method="GET", **h):
+        return ask.request(method, path, headers={k.replace("_", "-"): v for k, v in h.items()}).status_code
+
     assert [
         get(host=h)
         for h in (
@@ -1339,9 +1359,12 @@ TOKEN = "a-token-of-many-letters"
 
 
 def test_who_knows_the_token(gallery, monkeypatch):
-    monkeypatch.setattr(guard, "monotonic", lambda: 0.0)
+    monkeypatch.setattr(limits, "monotonic", lambda: 0.0)
     locked = replace(WRITER, token=TOKEN)
-    ask = lambda **h: client(gallery, locked, headers=h)
+
+    def ask(**h):
+        return client(gallery, locked, headers=h)
+
     name, value = cookie_of(TOKEN)
     cookie = f"{name}={value}"
     knows = [
@@ -1620,7 +1643,10 @@ def test_the_command_serves_until_it_is_stopped(gallery):
             told.append(child.stderr.readline())
             assert told[-1], told
         port, path, token = int(found[1]), found[2], found[3]
-        get = lambda path, more="": raw(port, f"GET {path} HTTP/1.1\nhost: pc.lan:{port}\n{more}")
+
+        def get(path, more=""):
+            return raw(port, f"GET {path} HTTP/1.1\nhost: pc.lan:{port}\n{more}")
+
         assert get("/api/search?text=rot")[0] == 401 and len(token) >= 24
         status, head, _ = get(path)
         assert status == 303 and head["location"] == "/"

@@ -65,7 +65,9 @@ def test_every_language_is_far_from_chance(found, corpus):
 
 
 def test_size():
-    size = lambda *parts: sum(f.stat().st_size for p in parts for f in (WEIGHTS / p).rglob("*") if f.is_file())
+    def size(*parts):
+        return sum(f.stat().st_size for p in parts for f in (WEIGHTS / p).rglob("*") if f.is_file())
+
     # the model with its adapters; with the other methods
     assert size("pictograms/backbone", "pictograms/method") <= 15_000_000 and size(".") <= 17_000_000
 

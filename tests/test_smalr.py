@@ -14,18 +14,21 @@ from dasd_lab.backbone.towers import fingerprint
 from dasd_lab.contracts import COLUMNS, LabError
 from dasd_lab.presets import plain, settings
 from dasd_lab.training.checkpoints import own_state
-from dasd_lab.training.runs import Keeping, Stopped, fit, load_method, save_method
+from dasd_lab.training.runs import Keeping, fit, load_method, save_method
 from dasd_lab.training.source_model import train_source
 from dasd_lab.training.stages import Stage, Term, set_trainable, stage_loss
 
 COLOURS, THINGS, PLACES = (
-    "red blue green white black brown".split(),
-    "dog cat horse bird car house tree boat chair lamp".split(),
-    "garden street kitchen forest beach".split(),
+    ["red", "blue", "green", "white", "black", "brown"],
+    ["dog", "cat", "horse", "bird", "car", "house", "tree", "boat", "chair", "lamp"],
+    ["garden", "street", "kitchen", "forest", "beach"],
 )
 LANGUAGES = "en", "de", "fr"
 MEANINGS = list(product(range(6), range(10), range(5)))
-close = lambda a, b: torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-5)
+
+
+def close(a, b):
+    return torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-5)
 
 
 def word(w: str, l: str) -> str:
@@ -61,8 +64,12 @@ class Planted:
     name, dim = "planted", 16
 
     def vectors(self, language, words):
-        of = lambda w: w if language == "en" else w[1:][::-1]
-        rng = lambda *seed: np.random.default_rng([*map(ord, "".join(map(str, seed)))])
+        def of(w):
+            return w if language == "en" else w[1:][::-1]
+
+        def rng(*seed):
+            return np.random.default_rng([*map(ord, "".join(map(str, seed)))])
+
         turn = np.linalg.qr(rng("turn", language).normal(size=(16, 16)))[0]
         return np.stack(
             [turn @ rng("word", of(w)).normal(size=16) + 0.2 * rng(language, w).normal(size=16) for w in words]
@@ -75,7 +82,8 @@ def words():
     from dasd_lab.smalr.vocabulary import count_words
 
     return vectors_of(
-        count_words({l: [caption(m, l, k) for m in MEANINGS for k in (0, 1)] for l in LANGUAGES}), Planted()
+        count_words({language: [caption(m, language, k) for m in MEANINGS for k in (0, 1)] for language in LANGUAGES}),
+        Planted(),
     )
 
 
@@ -110,7 +118,14 @@ def batches(method, B=24, S=2, steps=1):
     ids = torch.stack(
         [
             pad_rows(
-                sum((method.tokenizer.encode([caption(m, l, k) for k in range(S)], l, 8) for l in LANGUAGES), []), 8
+                sum(
+                    (
+                        method.tokenizer.encode([caption(m, language, k) for k in range(S)], language, 8)
+                        for language in LANGUAGES
+                    ),
+                    [],
+                ),
+                8,
             ).view(len(LANGUAGES), S, -1)
             for m in MEANINGS
         ]
@@ -197,9 +212,15 @@ def trained_words(pretrained, smalr, backbone):
 def test_planted_translations_share_entries(trained_words):
     method, log = trained_words
     v, codes = method.tokenizer, method.words.latent.chosen()
-    place = lambda w, l: v.encode([word(w, l)], l)[0][0]
+
+    def place(w, l):
+        return v.encode([word(w, l)], l)[0][0]
+
     pairs = [(place(w, "en"), place(w, l)) for w in (*COLOURS, *THINGS, *PLACES) for l in ("de", "fr")]
-    share = lambda ps: np.mean([int(codes[a] == codes[b]) for a, b in ps])
+
+    def share(ps):
+        return np.mean([int(codes[a] == codes[b]) for a, b in ps])
+
     shuffled = [share([(a, pairs[(i + k) % len(pairs)][1]) for i, (a, _) in enumerate(pairs)]) for k in range(2, 12, 2)]
     assert share(pairs) > 0.5 and share(pairs) > 4 * np.mean(shuffled), (share(pairs), shuffled)
     figures = method.words.latent.figures()
@@ -227,13 +248,19 @@ def test_the_main_stage_leaves_the_assignment_alone_and_moves_entries(trained_wo
         "classifier.weight",
     ):
         assert not torch.equal(now[k], before[k]), k
-    terms = lambda name, rows: np.mean([r[name] for r in rows])
+
+    def terms(name, rows):
+        return np.mean([r[name] for r in rows])
+
     assert terms("image_sentence", said[-5:]) < 0.6 * terms("image_sentence", said[:5]) and terms(
         "masked_language", said[-5:]
     ) < terms("masked_language", said[:5])
     pictures = batches(method, B=100)(MAIN)(0)
     text = torch.cat(
-        [method.encode_captions([caption(MEANINGS[i], l, 0) for i in pictures["visual_index"]], l) for l in LANGUAGES]
+        [
+            method.encode_captions([caption(MEANINGS[i], language, 0) for i in pictures["visual_index"]], language)
+            for language in LANGUAGES
+        ]
     )
     found = method.score(text, method.encode_visuals(pictures)).topk(10).indices
     right = (found == torch.arange(100).repeat(3)[:, None]).any(1).float().mean()
@@ -291,10 +318,10 @@ def test_saved_and_loaded_in_every_phase(phase, method, trained_words, smalr, ba
     )
     if phase == "fresh":
         return
-    for l in LANGUAGES:
+    for language in LANGUAGES:
         assert torch.equal(
-            again.encode_captions([caption(m, l, 0) for m in MEANINGS[:9]], l),
-            method.encode_captions([caption(m, l, 0) for m in MEANINGS[:9]], l),
+            again.encode_captions([caption(m, language, 0) for m in MEANINGS[:9]], language),
+            method.encode_captions([caption(m, language, 0) for m in MEANINGS[:9]], language),
         )
     save_method(method, tmp_path / "half", half=True)
     close = torch.cosine_similarity(

@@ -12,7 +12,10 @@ from dasd_lab.training.triplets import image_sentence, masked_language, neighbou
 
 # rows pictures, columns captions, one each
 SIMILARITIES = torch.tensor([[0.90, 0.20, 0.88], [0.10, 0.80, 0.30], [0.50, 0.79, 0.60]])
-close = lambda a, b: torch.testing.assert_close(torch.as_tensor(a).float(), torch.tensor(b), atol=1e-6, rtol=0)
+
+
+def close(a, b):
+    return torch.testing.assert_close(torch.as_tensor(a).float(), torch.tensor(b), atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("n,pictures,captions,both", [(10, 0.045, 0.061667, 0.1375), (1, 0.09, 0.123333, 0.275)])

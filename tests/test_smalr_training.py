@@ -133,7 +133,10 @@ def test_one_seed_one_result(trained, straight):
         if not k.startswith("backbone.")
     )
     times = ("step_s", "captions_per_s")
-    plain = lambda log: [{k: v for k, v in r.items() if k not in times} for r in log]
+
+    def plain(log):
+        return [{k: v for k, v in r.items() if k not in times} for r in log]
+
     assert plain(again.log) == plain(straight[1].log)
 
 
@@ -162,6 +165,9 @@ def test_a_stage_is_prolonged_to_twice_its_steps_at_most(trained):
     assert warm_up_steps(trained(changes=long | {"stages.0.until": 1e9})) == list(range(6))
     within = trained(changes=long | {"stages.0.until": 0.04, "stages.0.steps": 12})
     losses = [r["loss"] for r in within.log if r["stage"] == "words_warm_up" and "loss" in r]
-    mean = lambda n: sum(losses[max(0, n - 10) : n]) / len(losses[max(0, n - 10) : n])
+
+    def mean(n):
+        return sum(losses[max(0, n - 10) : n]) / len(losses[max(0, n - 10) : n])
+
     n = len(losses)
     assert 12 <= n <= 24 and (n == 24 or mean(n) < 0.04) and (n == 12 or all(mean(k) >= 0.04 for k in range(12, n)))

@@ -17,7 +17,7 @@ from test_processes import PROCESSES, launch
 
 from dasd_lab.contracts import LabError
 from dasd_lab.training.checkpoints import checkpoints
-from dasd_lab.training.logging import read_log, read_progress
+from dasd_lab.training.logging import read_progress
 
 KILLS = int(os.environ.get("SOAK", 3))
 LONG = TINY | dict(stages=[dict(s, steps=n) for s, n in zip(TINY["stages"], (240, 160) if KILLS >= 20 else (100, 60))])

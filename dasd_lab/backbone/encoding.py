@@ -27,7 +27,7 @@ from torch.utils.data import DataLoader, Dataset
 from .patches import encode_places, n_places
 from .preprocessing import Preprocessing, square_pixels
 from .shards import TYPES, shard_fault, write_shard, write_texts
-from .store import Plan, Shard, agree, checksum, finish_store
+from .store import Shard, StorePlan, agree, checksum, finish_store
 from .towers import Backbone, fingerprint
 from ..contracts import LabError
 from ..corpora.catalog import Corpus
@@ -49,7 +49,7 @@ def plan_store(
     dtype: str = "float16",  # or bfloat16
     shard_rows: int = 8192,  # multiples of 4096 can be read as one array
     frames: int = 0,  # T, of the parts frames and places: room for so many a clip; places alone: as many as the longest clip has
-) -> tuple[Plan, dict[str, Sequence]]:  # and part → what is encoded: visuals or texts
+) -> tuple[StorePlan, dict[str, Sequence]]:  # and part → what is encoded: visuals or texts
     "What a store of this split will hold"
     if (
         not parts
@@ -71,7 +71,10 @@ def plan_store(
         else corpus.visuals(split)
         for p in parts
     }
-    seen = lambda x: dict(n_frames=x.n_frames, pictures=corpus.pictures_stamp(split)) if isinstance(x, Visuals) else {}
+
+    def seen(x):
+        return dict(n_frames=x.n_frames, pictures=corpus.pictures_stamp(split)) if isinstance(x, Visuals) else {}
+
     t = backbone.tokenizer
 
     def room(p, x):
@@ -87,7 +90,7 @@ def plan_store(
         )
         for p, x in items.items()
     }
-    return Plan(
+    return StorePlan(
         corpus.name,
         split,
         f"{backbone.name} ({backbone.kind})",
@@ -404,7 +407,7 @@ def refuse_running(
             pass
 
 
-def _whole(folder: Path, plan: Plan, name: str) -> bool:
+def _whole(folder: Path, plan: StorePlan, name: str) -> bool:
     fault = shard_fault(folder / name, plan.facts(name))
     if fault == "belongs to another store":
         raise LabError(

@@ -93,11 +93,13 @@ def store_in(
     if (folder / "plan.json").is_file():
         return folder
     ours = plan_store(backbone, corpus, split, **parts_for(reads, corpus, split))[0]
+
     # dtype, sizes and further parts may be any
-    decided = lambda p: (
-        [getattr(p, k) for k in ("corpus", "split", "tower", "weights", "tokenizer", "preset")]
-        + [p.parts.get(k) for k in ours.parts]
-    )
+    def decided(p):
+        return [getattr(p, k) for k in ("corpus", "split", "tower", "weights", "tokenizer", "preset")] + [
+            p.parts.get(k) for k in ours.parts
+        ]
+
     found = [f.parent for f in sorted(folder.glob("*/plan.json")) if decided(read_plan(f.parent)) == decided(ours)]
     return max(found, key=lambda f: ((f / "manifest.json").is_file(), f.name == ours.name), default=folder / ours.name)
 

@@ -17,7 +17,6 @@ from pathlib import Path
 
 import open_clip
 import torch
-from .text_towers import ClipText, TextTower, build_clip
 from open_clip import OPENAI_DATASET_MEAN, OPENAI_DATASET_STD
 from open_clip.convert import convert_state_dict
 from open_clip.model import convert_to_custom_text_state_dict
@@ -26,6 +25,7 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 from torch import Tensor, nn
 
 from .text_encoders import EncoderText, encoder_config
+from .text_towers import ClipText, TextTower, build_clip
 from .tokens import CaptionTokenizer
 from .towers import Backbone, load_weights, proven, register_kind
 from ..contracts import LabError

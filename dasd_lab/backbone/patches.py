@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import torch
-from .text_towers import attention
 from torch import Tensor, nn
 
+from .text_towers import attention
 from .towers import Backbone
 from ..contracts import LabError
 
@@ -53,11 +53,18 @@ def place_tokens(
     visual = getattr(clip, "visual", None)
     of = None
     if visual is not None and hasattr(visual, "output_tokens") and getattr(visual, "attn_pool", None) is None:
-        of = lambda: _vit(visual, pixels)
+
+        def of():
+            return _vit(visual, pixels)
     elif visual is not None and hasattr(visual, "trunk"):
-        of = lambda: _timm(visual, pixels)
+
+        def of():
+            return _timm(visual, pixels)
     elif hasattr(getattr(clip, "model", None), "visual_projection"):
-        of = lambda: _hub(clip.model, pixels)
+
+        def of():
+            return _hub(clip.model, pixels)
+
     refused = LabError(
         f"the image tower of {backbone.name or backbone.kind}, whose places are not known",
         "a vision transformer of open_clip or transformers, or a tower that projects its last map",
@@ -112,7 +119,10 @@ def pixel_columns(
     columns: Iterable[str],  # which of `contracts.COLUMNS` are wanted
 ) -> dict[str, Tensor]:  # 'image_features' and those
     "What the tower says of pixels that no picture holds, such as half covered ones"
-    every = lambda x: torch.ones(x.shape[:2], dtype=torch.bool)
+
+    def every(x):
+        return torch.ones(x.shape[:2], dtype=torch.bool)
+
     found = {}
     if "visual_tokens" in columns:
         x = place_tokens(backbone, pixels).float().cpu()

@@ -34,7 +34,10 @@ def write_shard(
 ) -> str:  # checksum of its numbers
     "Write a shard, whole"
     tensors = {k: t.detach().contiguous().cpu() for k, t in tensors.items()}
-    told = lambda digest: json.dumps(facts | dict(sha256=digest), sort_keys=True)
+
+    def told(digest):
+        return json.dumps(facts | dict(sha256=digest), sort_keys=True)
+
     raw = save(tensors, {"shard": told("0" * 64)})
     n = 8 + int.from_bytes(raw[:8], "little")
     digest = hashlib.sha256(memoryview(raw)[n:]).hexdigest()
@@ -234,7 +237,10 @@ def write_texts(
     raw = [t.encode("utf-8", "surrogatepass") for t in texts]
     sums = _checksums(texts)
     order = np.argsort(sums, kind="stable")
-    first = lambda a: torch.from_numpy(np.ascontiguousarray(a))
+
+    def first(a):
+        return torch.from_numpy(np.ascontiguousarray(a))
+
     ends = np.cumsum([0, *map(len, raw)], dtype=np.int64)
     return write_shard(
         dict(
@@ -257,11 +263,14 @@ class StoredTexts(Sequence):
     ):
         self.path = Path(path)
         _, places, _ = shard_header(path)
-        of = lambda name, kind: (
-            np.memmap(path, kind, "r", places[name][2], tuple(places[name][1]))
-            if places[name][1] != [0]
-            else np.empty(0, kind)
-        )
+
+        def of(name, kind):
+            return (
+                np.memmap(path, kind, "r", places[name][2], tuple(places[name][1]))
+                if places[name][1] != [0]
+                else np.empty(0, kind)
+            )
+
         self._ends, self._sums, self._rows, self._text = (
             of("ends", "<i8"),
             of("checksums", "<i8"),

@@ -10,9 +10,9 @@ from typing import Literal
 
 import torch
 import transformers
-from .text_towers import TextTower, at_end, real_tokens
 from torch import Tensor, nn
 
+from .text_towers import TextTower, at_end, real_tokens
 from ..contracts import LabError
 
 # %% ../../nbs/2_backbone/1_towers/40_text_encoders.ipynb #17479b68

@@ -120,11 +120,11 @@ class TextTower:
     ) -> Tensor:  # the same
         "Refuse rows that the tower has no positions for, or too few where it wants all, and vectors of another width"
         (_, L, D), n = token_vectors.shape, self.context_length
-        if D != self.width:
+        if self.width != D:
             raise LabError(
                 f"token vectors of width {D}", f"{self.width}, the text tower's", "Project them to its width."
             )
-        if L > n or self.whole_context and L < n:
+        if n < L or self.whole_context and n > L:
             raise LabError(
                 f"captions of {L} tokens",
                 f"{'' if self.whole_context else 'at most '}{n}, the context of the text tower",
@@ -222,7 +222,10 @@ class ClipText(TextTower):
         at = dict(first=torch.zeros_like(end_index), last=torch.full_like(end_index, tokens.shape[1] - 1)).get(
             self.reading, end_index
         )
-        here = lambda x: x[torch.arange(len(x), device=x.device), at][:, None]
+
+        def here(x):
+            return x[torch.arange(len(x), device=x.device), at][:, None]
+
         if mask is not None:
             rows = at.repeat_interleave(block.attn.num_heads)
             mask = (mask[rows] if mask.dim() == 2 else mask[torch.arange(len(rows), device=rows.device), rows])[:, None]

@@ -119,8 +119,8 @@ def read_matrix(
         raise LabError(f"no file {path}", "a safetensors file", "See `dasd-lab weights`.")
     try:
         with safe_open(path, "pt") as f:
-            found = [name] if name else [n for n in f.keys() if n.endswith(MATRICES)]
-            if len(found) != 1 or found[0] not in f.keys():
+            found = [name] if name else [n for n in f if n.endswith(MATRICES)]
+            if len(found) != 1 or found[0] not in f:
                 raise LabError(
                     f"{path} with {found or 'no token vectors'}",
                     f"one tensor named like {MATRICES[0]!r}",
@@ -235,7 +235,10 @@ def vocabulary_row(
         for r in after.tokenizer.encode_batch(list(captions), add_special_tokens=False)
         for p in map(after.place, r.ids)
     ]
-    size = lambda t: len(t) * width * 4 / 1e6
+
+    def size(t):
+        return len(t) * width * 4 / 1e6
+
     return dict(
         pieces=len(before),
         kept=len(after),

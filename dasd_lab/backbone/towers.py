@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
-from .text_towers import ClipText, TextTower, at_end, attention, build_clip
 from torch import Tensor, nn
 
-from .preprocessing import Preprocessing, frames_of, picture_tensor, square_pixels
+from .preprocessing import Preprocessing, frames_of
+from .text_towers import ClipText, TextTower, attention, build_clip
 from .tokens import CaptionTokenizer
 from ..contracts import LabError
 from ..presets import plain, settings
@@ -395,7 +395,10 @@ def load_weights(
 ) -> nn.Module:  # the same
     "Fill a model with all its weights, or say what is missing, too much, of another shape, or not a number"
     wanted = model.state_dict()
-    some = lambda names: f"{len(names)} ({', '.join(sorted(names)[:3])}{', …' if len(names) > 3 else ''})"
+
+    def some(names):
+        return f"{len(names)} ({', '.join(sorted(names)[:3])}{', …' if len(names) > 3 else ''})"
+
     shapes = {
         k: (tuple(v.shape), tuple(wanted[k].shape))
         for k, v in state.items()

@@ -15,12 +15,12 @@ from pathlib import Path
 import timm
 import torch
 import transformers
-from .text_towers import TextTower, real_tokens
 from timm.data import resolve_data_config
 from torch import Tensor, nn
 
 from .open_clip import FRAMES
 from .text_encoders import EncoderText, build_encoder, encoder_config
+from .text_towers import TextTower, real_tokens
 from .tokens import CaptionTokenizer
 from .towers import Backbone, load_weights, proven, register_kind
 from ..contracts import LabError

@@ -243,7 +243,10 @@ def verify_file(
 ) -> None:
     "Refuse a file whose size, checksum or revision is another"
     digest, note, size = sha256(path), download_note(path), path.stat().st_size
-    wrong = lambda what, expected: LabError(f"{path} is {what}", expected, f"Fetch it again. {next_step(weights)}")
+
+    def wrong(what, expected):
+        return LabError(f"{path} is {what}", expected, f"Fetch it again. {next_step(weights)}")
+
     if path.name == file.name:
         if file.size not in (None, size):
             raise wrong(f"{size:,} bytes long", f"{file.size:,}")

@@ -47,12 +47,20 @@ def text_table(
 
     if not rows:
         return "(nothing)"
-    wide = lambda s: sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in s)
-    shown = lambda v: f"{v:.3f}" if isinstance(v, float) else f"{v:,}" if type(v) is int else str(v)
+
+    def wide(s):
+        return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in s)
+
+    def shown(v):
+        return f"{v:.3f}" if isinstance(v, float) else f"{v:,}" if type(v) is int else str(v)
+
     cells = [list(rows[0]), *([shown(v) for v in r.values()] for r in rows)]
     widths = [max(map(wide, column)) for column in zip(*cells)]
     right = [isinstance(v, (int, float)) for v in rows[0].values()]
-    fill = lambda s, w, r: " " * (w - wide(s)) + s if r else s + " " * (w - wide(s))
+
+    def fill(s, w, r):
+        return " " * (w - wide(s)) + s if r else s + " " * (w - wide(s))
+
     lines = ["  ".join(map(fill, row, widths, right)).rstrip() for row in cells]
     return "\n".join([lines[0], "  ".join("─" * w for w in widths), *lines[1:]])
 

@@ -47,10 +47,10 @@ def corpus_info(args) -> None:
             else print(card(corpus))
         )
     rows = [
-        dict(split=s, pictures=len(corpus.visuals(s)), language=l, origin=o, captions=n)
+        dict(split=s, pictures=len(corpus.visuals(s)), language=language, origin=o, captions=n)
         for s in corpus.splits
-        for l in corpus.languages
-        for o, n in Counter(c.origin for c in corpus.all_captions(s, l)).items()
+        for language in corpus.languages
+        for o, n in Counter(c.origin for c in corpus.all_captions(s, language)).items()
     ]
     show(rows, args.json, dict(name=corpus.name, root=str(corpus.root), checksum=getattr(corpus, "checksum", "")))
 

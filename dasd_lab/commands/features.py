@@ -36,7 +36,9 @@ def read_lines(
     from dasd_lab.contracts import LabError
 
     try:
-        return [l for l in Path(path).read_text(encoding="utf-8", errors="surrogatepass").splitlines() if l.strip()]
+        return [
+            line for line in Path(path).read_text(encoding="utf-8", errors="surrogatepass").splitlines() if line.strip()
+        ]
     except OSError as e:
         raise LabError(
             f"{path} cannot be read ({e.strerror})", "a file of ids, such as unreadable-0of1.tsv", "Check the path."
@@ -77,7 +79,7 @@ def encode_features(args) -> None:
         if args.out
         else data_root() / "features" / plan_store(backbone, corpus, args.split, **options)[0].name
     )
-    gone = [l.split("\t")[0] for f in args.leave_out or () for l in read_lines(f)]
+    gone = [line.split("\t")[0] for f in args.leave_out or () for line in read_lines(f)]
     done = encode_shards(
         backbone,
         corpus,

@@ -22,7 +22,9 @@ def measured(
     from dasd_lab.evaluation.retrieval import evaluate
 
     found, method = open_corpus(corpus or model.training.get("corpus")), model.method
-    known = [l for l in (*method.languages, method.backbone.source_language) if l in found.languages]
+    known = [
+        language for language in (*method.languages, method.backbone.source_language) if language in found.languages
+    ]
     results = evaluate(method, found, split, languages or known)
     return [dict(about=results.about, rows=results.rows)]
 

@@ -116,7 +116,7 @@ def translator_for(
     "Who translates queries"
     from dasd_lab.contracts import LabError
     from dasd_lab.corpora.by_machine.engines import open_translator
-    from dasd_lab.search.explain.consistent_queries import GlossTranslator, ParallelCaptions
+    from dasd_lab.search.explain.consistent_queries import GlossTranslator, ReferenceTranslator
 
     if name == "gloss":
         return GlossTranslator()
@@ -128,7 +128,7 @@ def translator_for(
             "gloss, or an engine that translates",
             "An oracle knows the captions of a corpus alone, to measure with.",
         )
-    return ParallelCaptions(corpus, split, origin)
+    return ReferenceTranslator(corpus, split, origin)
 
 
 def consistent_method(
@@ -158,7 +158,7 @@ def ask_consistency(args) -> None:
             f"{args.out}, which is there already", "a new folder", "Choose another --out, or remove it yourself."
         )
     method, corpus = load_run(args.run or shipped_run()).eval(), open_corpus(args.corpus)
-    languages = listed(args.languages) or [l for l in method.languages if l in corpus.languages]
+    languages = listed(args.languages) or [language for language in method.languages if language in corpus.languages]
     asked, validation = (
         Consistent(method, translator_for(args.translator, languages[0], corpus, s, args.origin))
         for s in (args.split, args.fit_on)
@@ -176,9 +176,10 @@ def ask_consistency(args) -> None:
             f"the learnt combination lies in {save_consistency(asked.fuser, args.out, method, curve, corpus=corpus.name, split=args.fit_on, translator=asked.translator.name)}",
             file=sys.stderr,
         )
-    rows = [dict(language=l, **{w: 100 * f.rows[l]["mean_recall"] for w, f in figures.items()}) for l in languages] + [
-        dict(language="mean", **{w: 100 * f.mean_recall for w, f in figures.items()})
-    ]
+    rows = [
+        dict(language=language, **{w: 100 * f.rows[language]["mean_recall"] for w, f in figures.items()})
+        for language in languages
+    ] + [dict(language="mean", **{w: 100 * f.mean_recall for w, f in figures.items()})]
     show(
         rows,
         args.json,

@@ -27,7 +27,7 @@ def how(args, record: dict | None = None) -> dict:
     from dasd_lab.training.checkpoints import Selection
     from dasd_lab.training.runs import Keeping
     from dasd_lab.training.runtime import Machine
-    from dasd_lab.training.steps import Guard
+    from dasd_lab.training.steps import FaultPolicy
 
     was = {k: dict((record or {}).get(k) or {}) for k in ("keeping", "guard", "machine")}
     was["machine"].pop("processes", None)
@@ -37,7 +37,10 @@ def how(args, record: dict | None = None) -> dict:
         guard=dict(faults=args.faults),
         machine=changed_settings(args.machine, "--machine"),
     )
-    of = lambda cls, name: settings(cls, was[name] | {k: v for k, v in asked[name].items() if v is not None}, name)
+
+    def of(cls, name):
+        return settings(cls, was[name] | {k: v for k, v in asked[name].items() if v is not None}, name)
+
     selection = (
         settings(Selection, record["selection"])
         if record and record["selection"]
@@ -46,7 +49,10 @@ def how(args, record: dict | None = None) -> dict:
         else None
     )
     return dict(
-        machine=of(Machine, "machine"), keeping=of(Keeping, "keeping"), guard=of(Guard, "guard"), selection=selection
+        machine=of(Machine, "machine"),
+        keeping=of(Keeping, "keeping"),
+        guard=of(FaultPolicy, "guard"),
+        selection=selection,
     )
 
 
@@ -197,7 +203,10 @@ def captions_of_run(
     from dasd_lab.corpora.own.parallel import read_parallel, write_pairs
 
     found, kept = read_parallel(Path(given), language, recognise=False), out / "captions.jsonl"
-    said = lambda pairs: [(p.source, p.target, p.visual_id) for p in pairs]
+
+    def said(pairs):
+        return [(p.source, p.target, p.visual_id) for p in pairs]
+
     if kept.exists() and said(read_parallel(kept, language, recognise=False).pairs) != said(found.pairs):
         raise LabError(
             f"{given} holds other captions than {kept}",
@@ -308,7 +317,7 @@ def evaluate_run(args) -> None:
     if "descriptions" in results.about:
         print("descriptions:", results.about["descriptions"].get("captioner", "none"), file=sys.stderr)
     show(
-        [dict(language=l, **{m: row[m] for m in names}) for l, row in results.all_rows.items()],
+        [dict(language=language, **{m: row[m] for m in names}) for language, row in results.all_rows.items()],
         args.json,
         results.about,
     )

@@ -225,7 +225,7 @@ class Corpus:
         "A picture for people"
         for split in self.splits:
             v = self.visuals(split)
-            if visual_id in v._index:
+            if visual_id in v:
                 p = v[v.index_of(visual_id)].picture
                 k = size / max(p.size)
                 return p.resize([max(1, round(o * k)) for o in p.size], Image.Resampling.LANCZOS)
@@ -254,22 +254,25 @@ def described(
         found = those
         if found[0].missing:
             warnings.warn(
-                f"{self.name}, {split}: {found[0].missing:,} of {len(found[0].ids):,} visuals are not described yet by {found[0].captioner} and stand without a description. {again}"
+                f"{self.name}, {split}: {found[0].missing:,} of {len(found[0].ids):,} visuals are not described yet by {found[0].captioner} and stand without a description. {again}",
+                stacklevel=2,
             )
     elif wanted:
         raise LabError(
             f"{self.name}, {split}: no descriptions by {wanted!r}",
             f"one of {[f'{d.captioner} ({d.fingerprint})' for d in found]}",
-            f"Describe the split, or choose another: `dasd-lab describe CORPUS --use NAME`.",
+            "Describe the split, or choose another: `dasd-lab describe CORPUS --use NAME`.",
         )
     elif found and found[0].missing:
         warnings.warn(
-            f"{self.name}, {split}: {found[0].missing:,} of {len(found[0].ids):,} visuals are not described yet by {found[0].captioner}, whose descriptions are not read until all are. {again}"
+            f"{self.name}, {split}: {found[0].missing:,} of {len(found[0].ids):,} visuals are not described yet by {found[0].captioner}, whose descriptions are not read until all are. {again}",
+            stacklevel=2,
         )
         return None
     if found and found[0].pictures not in ("", self.pictures_stamp(split)):
         warnings.warn(
-            f"{self.name}, {split}: the pictures, or their captions, changed since {found[0].captioner} described them. {again}"
+            f"{self.name}, {split}: the pictures, or their captions, changed since {found[0].captioner} described them. {again}",
+            stacklevel=2,
         )
     return found[0] if found else None
 

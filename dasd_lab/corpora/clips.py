@@ -71,7 +71,10 @@ def frame_times(
 
 def _upright(frame, max_side: int) -> np.ndarray:
     k = min(1, max_side / max(frame.width, frame.height))
-    size = lambda n: max(2, round(n * k))
+
+    def size(n):
+        return max(2, round(n * k))
+
     # resized while it is converted
     pixels = frame.to_ndarray(format="rgb24", width=size(frame.width), height=size(frame.height))
     return np.rot90(pixels, frame.rotation // 90) if frame.rotation else pixels  # phones store clips lying, with a note

@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path, PurePosixPath
 from statistics import mean, median
@@ -272,7 +272,7 @@ def _note(home: Path, captioner: Captioner, part: str, found: Described | None, 
             parts[part] = dict(
                 finished=was["finished"]
                 if was.get("finished") and not found.new
-                else datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
+                else datetime.now(UTC).isoformat(timespec="milliseconds"),
                 visuals=len(found.ids),
                 described=len(found.ids) - len(found.failed),
                 failed=len(found.failed),

@@ -9,7 +9,7 @@ __all__ = ['MAX_PIXELS', 'PICTURE_SUFFIXES', 'read_picture', 'Visual', 'Visuals'
 # %% ../../nbs/1_corpora/1_core/20_visuals.ipynb #e692a9e6
 import io
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -170,6 +170,9 @@ class Visuals(Sequence):
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def __contains__(self, visual_id: str) -> bool:
+        return visual_id in self._index
 
     def __getitem__(self, i):
         return (

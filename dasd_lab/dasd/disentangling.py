@@ -11,9 +11,9 @@ from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from ..backbone.text_towers import real_tokens
 from torch import Tensor, nn
 
+from ..backbone.text_towers import real_tokens
 from ..backbone.towers import Backbone
 from ..contracts import LabError
 
@@ -72,8 +72,12 @@ class Disentangler(nn.Module):
             )
         self.config, (D, E) = config, (backbone.width, backbone.embed_dim)
         has = config.adapters and config.blocks > 0
-        self.related_adapters = nn.ModuleDict({l: BottleneckAdapter(D, config.hidden) for l in languages if has})
-        self.agnostic_adapters = nn.ModuleDict({l: BottleneckAdapter(D, config.hidden) for l in languages if has})
+        self.related_adapters = nn.ModuleDict(
+            {language: BottleneckAdapter(D, config.hidden) for language in languages if has}
+        )
+        self.agnostic_adapters = nn.ModuleDict(
+            {language: BottleneckAdapter(D, config.hidden) for language in languages if has}
+        )
         self.related_norm, self.agnostic_norm = (
             nn.LayerNorm(D) if config.layer_norms else nn.Identity() for _ in range(2)
         )

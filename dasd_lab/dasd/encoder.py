@@ -63,8 +63,8 @@ class AdaptedEncoder(RetrievalMethod):
         self.token_vectors = TokenVectors(n_tokens, config.token_width, backbone.width, config.separate_projections)
         self.adapters = nn.ModuleDict(
             {
-                l: nn.ModuleList(DynamicAdapter(backbone.width, config.adapter) for _ in self.adapted)
-                for l in self.languages
+                language: nn.ModuleList(DynamicAdapter(backbone.width, config.adapter) for _ in self.adapted)
+                for language in self.languages
             }
         )
 

@@ -15,7 +15,6 @@ from pathlib import Path
 import torch
 from open_clip import OPENAI_DATASET_MEAN, OPENAI_DATASET_STD
 from open_clip.tokenizer import SimpleTokenizer
-from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 from torch import Tensor
 
 from ..backbone.tokens import CaptionTokenizer
@@ -222,7 +221,7 @@ def official_sizes(
     return clip, config
 
 # %% ../../nbs/3_methods/1_dasd/50_official.ipynb #aaeacb54
-from ..backbone.open_clip import CLIP_TOKENS, clip_tokenizer
+from ..backbone.open_clip import clip_tokenizer
 
 # %% ../../nbs/3_methods/1_dasd/50_official.ipynb #4d1b230c
 @dataclass(frozen=True)
@@ -278,7 +277,7 @@ def _codes(found: Sequence[str], wanted: Sequence[str] | None) -> dict[str, str]
         raise LabError(
             f"languages {missing}", f"some of {list(codes.values())}, which the checkpoint holds", "Ask for those."
         )
-    return {c: l for c, l in codes.items() if not wanted or l in wanted}
+    return {c: language for c, language in codes.items() if not wanted or language in wanted}
 
 
 def _destinations(state: Mapping[str, Tensor], codes: Mapping[str, str]) -> dict[str, tuple[str | None, str]]:

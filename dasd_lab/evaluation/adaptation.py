@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['Reference', 'check_adapters', 'Adapted', 'read_adapters', 'deviation', 'matrix_norms', 'spectra', 'relative_distance',
-           'usual_distances', 'Comparison', 'draw_comparison', 'sayings', 'adapter_similarity', 'Order', 'order_by',
-           'variation_share', 'switch_offs', 'ranks_without', 'recall_without']
+           'usual_distances', 'CaptionTriple', 'draw_comparison', 'sayings', 'adapter_similarity', 'GroupedRows',
+           'order_by', 'variation_share', 'switch_offs', 'ranks_without', 'recall_without']
 
 # %% ../../nbs/5_evaluation/40_adaptation.ipynb #9f8d7bbb
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -74,7 +74,7 @@ class Adapted:
 def _in_parts(languages: Sequence[str], size: int) -> Iterator[tuple[str, list[int]]]:
     "Places of captions, a language and at most `size` at a time"
     for language in dict.fromkeys(languages):
-        places = [i for i, l in enumerate(languages) if l == language]
+        places = [i for i, code in enumerate(languages) if code == language]
         yield from ((language, places[i : i + size]) for i in range(0, len(places), size))
 
 
@@ -185,7 +185,7 @@ def usual_distances(
 
 # %% ../../nbs/5_evaluation/40_adaptation.ipynb #3fffe8ed
 @dataclass(frozen=True)
-class Comparison:
+class CaptionTriple:
     "A caption, the same content said differently, and different content said the same way"
 
     caption: Caption
@@ -198,7 +198,7 @@ def draw_comparison(
     describe: Callable | None = None,  # `describe(visual_id, language, style, seed=…)`, where a corpus has it
     styles: Sequence[str] = (),  # that it knows
     seed: int = 0,  # which ones
-) -> Comparison:
+) -> CaptionTriple:
     "Draw a comparison from a corpus; what it cannot give is None"
     rng = Random(seed)
     pool = sorted(pool, key=lambda c: (c.visual_id, c.text))
@@ -209,9 +209,12 @@ def draw_comparison(
         first = (
             pool[0] if pool[0].style in styles else describe(pool[0].visual_id, pool[0].language, rng.choice(styles))
         )
-        say = lambda c, style: describe(c.visual_id, first.language, style, seed=rng.randrange(1000))
+
+        def say(c, style):
+            return describe(c.visual_id, first.language, style, seed=rng.randrange(1000))
+
         other = next((c for c in pool if c.visual_id != first.visual_id), None)
-        return Comparison(
+        return CaptionTriple(
             first,
             say(first, rng.choice([s for s in styles if s != first.style])),
             say(other, first.style) if other else None,
@@ -221,7 +224,7 @@ def draw_comparison(
         return next((c for c in pool if c.text != first.text and ok(c)), None)
 
     def found(first):
-        return Comparison(
+        return CaptionTriple(
             first,
             partner(first, lambda c: c.visual_id == first.visual_id),
             partner(first, lambda c: c.visual_id != first.visual_id and first.style and c.style == first.style),
@@ -249,7 +252,7 @@ def sayings(
         own = by_content[v]
         languages = sorted({c.language for c in own})
         told = (
-            [describe(v, l, s, seed=seed + w) for l in languages for s in styles for w in range(wordings)]
+            [describe(v, language, s, seed=seed + w) for language in languages for s in styles for w in range(wordings)]
             if describe
             else own
         )
@@ -276,7 +279,7 @@ def adapter_similarity(
 
 # %% ../../nbs/5_evaluation/40_adaptation.ipynb #6119bece
 @dataclass(frozen=True)
-class Order:
+class GroupedRows:
     "Rows in groups"
 
     index: np.ndarray  # [n] rows, group after group
@@ -286,13 +289,15 @@ class Order:
 def order_by(
     labels: Sequence[str],  # [n] style, content or language
     within: Sequence[str] | None = None,  # [n] order inside a group
-) -> Order:
+) -> GroupedRows:
     "Rows sorted by a label, with the boundaries of its groups"
     labels = np.asarray(labels, dtype=str)
     inner = np.zeros(len(labels)) if within is None else np.asarray(within, dtype=str)
     index = np.lexsort((inner, labels))
     names, starts = np.unique(labels[index], return_index=True)
-    return Order(index, tuple((str(n), int(a), int(b)) for n, a, b in zip(names, starts, [*starts[1:], len(labels)])))
+    return GroupedRows(
+        index, tuple((str(n), int(a), int(b)) for n, a, b in zip(names, starts, [*starts[1:], len(labels)]))
+    )
 
 # %% ../../nbs/5_evaluation/40_adaptation.ipynb #748b41cb
 def variation_share(
@@ -343,8 +348,8 @@ def ranks_without(
             report(i / len(off), name)
         text = {
             j: v
-            for l, places in _in_parts(languages, len(languages))
-            for j, v in zip(places, method.encode_captions([captions[j] for j in places], l, skip=tuple(skip)))
+            for language, places in _in_parts(languages, len(languages))
+            for j, v in zip(places, method.encode_captions([captions[j] for j in places], language, skip=tuple(skip)))
         }
         found[name] = (
             1

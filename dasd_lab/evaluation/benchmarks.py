@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 import torch
 import torch.nn.functional as F
-from ..backbone.text_towers import attention
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
+from ..backbone.text_towers import attention
 from ..backbone.towers import captions_in_batches
 from ..contracts import LabError, RetrievalMethod
 from ..corpora.captions import clean_text, language_code, recognise_language

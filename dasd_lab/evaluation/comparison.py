@@ -4,13 +4,13 @@
 
 # %% auto #0
 __all__ = ['KEPT', 'ABSENT', 'CIRCUMSTANCES', 'RECALLS', 'flat', 'RunRecord', 'read_run', 'run_folders', 'load_record',
-           'differing', 'curves', 'Comparison', 'measure', 'table', 'best', 'rank_gaps', 'right_and_wrong',
+           'differing', 'curves', 'MethodComparison', 'measure', 'table', 'best', 'rank_gaps', 'right_and_wrong',
            'scene_hits', 'Difference', 'paired_difference', 'holm', 'differences']
 
 # %% ../../nbs/5_evaluation/50_comparison.ipynb #0199d363
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -43,7 +43,10 @@ def flat(
     at: str = "",  # name so far
 ) -> dict[str, object]:  # dotted name → value; lists of plain values as tuples
     "Nested settings with dotted names"
-    join = lambda k: f"{at}.{k}" if at else str(k)
+
+    def join(k):
+        return f"{at}.{k}" if at else str(k)
+
     if isinstance(nested, Mapping):
         return {n: v for k, x in nested.items() for n, v in flat(x, join(k)).items()}
     if not isinstance(nested, (list, tuple)):
@@ -145,13 +148,13 @@ def run_folders(
     root = Path(root)
     if not root.is_dir():
         raise LabError(f"no folder {root}", "a run, or a folder of runs", "Check the path.")
-    is_run = lambda f: (
-        f.is_dir()
-        and (
+
+    def is_run(f):
+        return f.is_dir() and (
             any((f / n).is_file() for n in ("card.json", "run.json", "log.jsonl"))
             or _json(f / "manifest.json").get("kind") == "method"
         )
-    )
+
     inside = sorted((f for f in root.iterdir() if is_run(f)), key=lambda f: (f.stat().st_mtime, f.name))
     return [root, *(f for f in inside if f.name != "method")] if is_run(root) else inside
 
@@ -186,9 +189,15 @@ def differing(
 ) -> pd.DataFrame:  # index: dotted name; a column a run, values as text
     "Settings in which runs differ"
     names = list(dict.fromkeys(n for r in records for n in r.settings))
-    shown = lambda v: ", ".join(map(str, v)) if isinstance(v, tuple) else f"{v:g}" if isinstance(v, float) else str(v)
+
+    def shown(v):
+        return ", ".join(map(str, v)) if isinstance(v, tuple) else f"{v:g}" if isinstance(v, float) else str(v)
+
     rows = {n: [r.settings.get(n, ABSENT) for r in records] for n in names}
-    told = lambda n, v: [x for x in v if x is not ABSENT] if n.split(".")[0] in CIRCUMSTANCES else v
+
+    def told(n, v):
+        return [x for x in v if x is not ABSENT] if n.split(".")[0] in CIRCUMSTANCES else v
+
     rows = {n: list(map(shown, v)) for n, v in rows.items() if not all(_same(x, told(n, v)[0]) for x in told(n, v))}
     return pd.DataFrame.from_dict(rows, orient="index", columns=[r.name for r in records]).rename_axis("setting")
 
@@ -222,7 +231,7 @@ def curves(
     )
 
 # %% ../../nbs/5_evaluation/50_comparison.ipynb #973795aa
-class Comparison:
+class MethodComparison:
     "Methods on the same captions and pictures; each is evaluated once a language"
 
     def __init__(
@@ -251,9 +260,9 @@ class Comparison:
         m = self.methods[name]
         backbone = getattr(m, "backbone", None)
         return tuple(
-            l
-            for l in dict.fromkeys((*m.languages, getattr(backbone, "source_language", "en")))
-            if l in self.corpus.languages
+            language
+            for language in dict.fromkeys((*m.languages, getattr(backbone, "source_language", "en")))
+            if language in self.corpus.languages
         )
 
     @property
@@ -288,12 +297,17 @@ class Comparison:
         languages: Sequence[str],  # ISO 639-1
     ) -> list[tuple[str, str]]:  # name, language
         "What is still to be evaluated"
-        return [(n, l) for n in names for l in languages if l in self.reads(n) and (n, l) not in self._results]
+        return [
+            (n, language)
+            for n in names
+            for language in languages
+            if language in self.reads(n) and (n, language) not in self._results
+        ]
 
 # %% ../../nbs/5_evaluation/50_comparison.ipynb #511c6be6
 @torch.no_grad()
 def measure(
-    self: Comparison,
+    self: MethodComparison,
     name: str,  # of a method
     language: str,  # ISO 639-1
 ) -> Results:  # of this one language, with ranks
@@ -321,23 +335,30 @@ def measure(
 
 
 def table(
-    self: Comparison,
+    self: MethodComparison,
     metric: str = "text_to_image_R@1",  # one of `METRICS`
     names: Sequence[str] | None = None,  # None: all
     languages: Sequence[str] | None = None,  # None: those evaluated so far
 ) -> pd.DataFrame:  # a row a language, a column a run; empty where a run does not read a language
     "One figure for every run and language"
     names = list(self.methods if names is None else names)
-    languages = [l for l in (languages or self.languages) if languages or any((n, l) in self._results for n in names)]
-    value = lambda n, l: self.measure(n, l).rows[l][metric] if l in self.reads(n) else np.nan
+    languages = [
+        language
+        for language in (languages or self.languages)
+        if languages or any((n, language) in self._results for n in names)
+    ]
+
+    def value(n, l):
+        return self.measure(n, l).rows[l][metric] if l in self.reads(n) else np.nan
+
     return pd.DataFrame(
-        {n: [value(n, l) for l in languages] for n in names}, index=pd.Index(languages, name="language")
+        {n: [value(n, language) for language in languages] for n in names}, index=pd.Index(languages, name="language")
     )
 
 
 @torch.no_grad()
 def best(
-    self: Comparison,
+    self: MethodComparison,
     name: str,  # of a method
     text: str,  # a caption
     language: str,  # ISO 639-1
@@ -351,11 +372,11 @@ def best(
     return [(self.visuals.ids[i], v) for i, v in zip(places[:k].tolist(), values[:k].tolist())]
 
 
-Comparison.measure, Comparison.table, Comparison.best = measure, table, best
+MethodComparison.measure, MethodComparison.table, MethodComparison.best = measure, table, best
 
 # %% ../../nbs/5_evaluation/50_comparison.ipynb #38ab2c8c
 def rank_gaps(
-    self: Comparison,
+    self: MethodComparison,
     first: str,  # a run
     second: str,  # another
     language: str,  # ISO 639-1
@@ -392,7 +413,7 @@ def right_and_wrong(
     }
 
 
-Comparison.rank_gaps = rank_gaps
+MethodComparison.rank_gaps = rank_gaps
 
 # %% ../../nbs/5_evaluation/50_comparison.ipynb #726ec8b0
 RECALLS = METRICS[:6]
@@ -464,11 +485,17 @@ def paired_difference(
             f"{h.shape[1]} and {g.shape[1]} scenes", "the same scenes", "Evaluate both runs on the same captions."
         )
     drawn = np.random.default_rng(seed).multinomial(S, np.full(S, 1 / S), n_resamples).astype(float)
-    recall = lambda hits: (drawn @ hits.T / (drawn @ n.T)).mean(1)
+
+    def recall(hits):
+        return (drawn @ hits.T / (drawn @ n.T)).mean(1)
+
     low, high = np.quantile(recall(h) - recall(g), [0.025, 0.975])
     gap = ((h - g) / n).mean(0)
     up, down = int((gap > 1e-12).sum()), int((gap < -1e-12).sum())
-    mean = lambda hits: float((hits.sum(1) / n.sum(1)).mean())
+
+    def mean(hits):
+        return float((hits.sum(1) / n.sum(1)).mean())
+
     return Difference(
         language,
         metric,
@@ -495,7 +522,7 @@ def holm(
 
 
 def differences(
-    self: Comparison,
+    self: MethodComparison,
     first: str,  # a run
     second: str,  # another
     languages: Sequence[str] | None = None,  # None: those that both read, without the source language
@@ -505,10 +532,13 @@ def differences(
     "Differences of two runs, language by language, with what can be said of them"
     languages = [l for l in self.reads(first)[:-1] if l in self.reads(second)] if languages is None else list(languages)
     rows = []
-    for l in languages:
-        positives = caption_positives(self.captions(l), self.visuals.ids)
+    for language in languages:
+        positives = caption_positives(self.captions(language), self.visuals.ids)
         d = paired_difference(
-            *(scene_hits(self.measure(n, l).ranks[l], positives) for n in (first, second)), metric, l, n_resamples
+            *(scene_hits(self.measure(n, language).ranks[language], positives) for n in (first, second)),
+            metric,
+            language,
+            n_resamples,
         )
         rows.append(vars(d) | dict(difference=d.difference))
     found = pd.DataFrame(
@@ -535,4 +565,4 @@ def differences(
     return found.set_index("language")
 
 
-Comparison.differences = differences
+MethodComparison.differences = differences

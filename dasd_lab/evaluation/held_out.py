@@ -52,7 +52,9 @@ def held_out(
     if shown:
         visuals = corpus.visuals("train")
         wanted = [visuals[i] for i in different]
-        told = lambda: [corpus.descriptions("train")[i] for i in different]
+
+        def told():
+            return [corpus.descriptions("train")[i] for i in different]
     else:
         seen = dict(image_features=backbone.encode_source(different))
     return HeldOut(

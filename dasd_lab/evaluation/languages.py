@@ -71,8 +71,13 @@ def language_figures(
 ) -> LanguageFigures:
     "mR of each language, on human captions where there are some and on machine translations elsewhere"
     source = method.backbone.source_language
-    languages = list(languages or [l for l in dict.fromkeys((source, *method.languages)) if l in corpus.languages])
-    human = tuple(l for l in languages if any(c.origin == "human" for c in corpus.captions(split, l)))
+    languages = list(
+        languages
+        or [language for language in dict.fromkeys((source, *method.languages)) if language in corpus.languages]
+    )
+    human = tuple(
+        language for language in languages if any(c.origin == "human" for c in corpus.captions(split, language))
+    )
     known = (
         image_features
         if image_features is None or isinstance(image_features, Mapping)
@@ -81,20 +86,20 @@ def language_figures(
     seen = split_columns(method, corpus, split, known)
     found = {
         origin: evaluate(method, corpus, split, some, origin, seen)
-        for origin, some in (("human", human), ("mt", [l for l in languages if l not in human]))
+        for origin, some in (("human", human), ("mt", [language for language in languages if language not in human]))
         if some
     }
-    rows = {l: r for f in found.values() for l, r in f.rows.items()}
-    counts = {l: n for f in found.values() for l, n in f.about["n_captions"].items()}
+    rows = {language: r for f in found.values() for language, r in f.rows.items()}
+    counts = {language: n for f in found.values() for language, n in f.about["n_captions"].items()}
     return LanguageFigures(
-        {l: 100 * rows[l]["mean_recall"] for l in languages},
+        {language: 100 * rows[language]["mean_recall"] for language in languages},
         human,
         dict(
             method=method.name,
             corpus=corpus.name,
             split=split,
             n_visuals=len(corpus.visuals(split)),
-            n_captions={l: counts[l] for l in languages},
+            n_captions={language: counts[language] for language in languages},
         ),
     )
 
@@ -134,8 +139,8 @@ def frozen_text(
     hooks = [m.register_forward_hook(lambda *_: ran.append(1)) for m in modules]
     try:
         [
-            method.encode_captions(["A dog."], l)
-            for l in dict.fromkeys((method.backbone.source_language, *method.languages[:1]))
+            method.encode_captions(["A dog."], language)
+            for language in dict.fromkeys((method.backbone.source_language, *method.languages[:1]))
         ]
     finally:
         [h.remove() for h in hooks]

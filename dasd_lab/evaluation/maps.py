@@ -271,7 +271,10 @@ def neighbours_kept(
     x, y = standardised(features), np.asarray(points)
     k = min(k, len(x) - 1)
     asked = np.sort(np.random.default_rng(0).permutation(len(x))[:n_max])
-    near = lambda z: NearestNeighbors(n_neighbors=k + 1, algorithm="brute").fit(z).kneighbors(z[asked])[1]
+
+    def near(z):
+        return NearestNeighbors(n_neighbors=k + 1, algorithm="brute").fit(z).kneighbors(z[asked])[1]
+
     kept = [len((set(a) & set(b)) - {i}) for i, a, b in zip(asked, near(x), near(y))]
     return float(np.mean(kept) / k), k / (len(x) - 1)
 
@@ -470,9 +473,9 @@ def agreement_table(
     "Agreement of each feature's clusters with each label that varies"
     return pd.DataFrame(
         [
-            dict(feature=f, label=l, **asdict(label_agreement(c, v)))
+            dict(feature=f, label=label, **asdict(label_agreement(c, v)))
             for f, c in clusters.items()
-            for l, v in labels.items()
+            for label, v in labels.items()
             if len(set(v)) > 1
         ],
         columns=["feature", "label", *LabelAgreement.__annotations__],

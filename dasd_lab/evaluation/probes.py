@@ -229,7 +229,10 @@ def leakage(
     r2 = 1 - ((y[test] - predicted) ** 2).sum() / ((y[test] - y[test].mean(0)) ** 2).sum()
     kinds, inverse = np.unique(groups[test], return_inverse=True)
     centres = np.stack([y[test][inverse == k].mean(0) for k in range(len(kinds))]) - y[train].mean(0)
-    unit = lambda v: v / np.linalg.norm(v, axis=1, keepdims=True).clip(1e-12)
+
+    def unit(v):
+        return v / np.linalg.norm(v, axis=1, keepdims=True).clip(1e-12)
+
     similarity = unit(predicted - y[train].mean(0)) @ unit(centres).T
     own = similarity[np.arange(len(test)), inverse]
     found = ((similarity >= own[:, None]).sum(1) == 1).astype(float)

@@ -194,7 +194,7 @@ def markdown_table(
         ["---"] + ["---:"] * len(metrics),
         *([name, *(shown_value(m, row[m]) for m in metrics)] for name, row in rows.items()),
     ]
-    return "\n".join("| " + " | ".join(l) + " |" for l in lines)
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 # %% ../../nbs/5_evaluation/10_retrieval.ipynb #62221581
 @dataclass
@@ -212,7 +212,9 @@ class Results:
     def mean(self) -> dict[str, float]:
         "Each figure averaged over the target languages"
         return {
-            m: sum(self.rows[l][m] for l in self.targets) / len(self.targets) if self.targets else math.nan
+            m: sum(self.rows[language][m] for language in self.targets) / len(self.targets)
+            if self.targets
+            else math.nan
             for m in METRICS
         }
 
@@ -326,7 +328,11 @@ def evaluate(
 ) -> Results:
     "Retrieval figures of a method on a split, language by language"
     visuals = corpus.visuals(split)
-    languages = [l for l in method.languages if l in corpus.languages] if languages is None else list(languages)
+    languages = (
+        [language for language in method.languages if language in corpus.languages]
+        if languages is None
+        else list(languages)
+    )
     if not languages:
         raise LabError(
             f"no language to evaluate: the method reads {list(method.languages)}, the corpus has {list(corpus.languages)}",
@@ -377,4 +383,4 @@ def evaluate(
         n_captions=n_captions,
         **(dict(descriptions=corpus.captioner(split)) if "description_ids" in method.read_columns else {}),
     )
-    return Results(rows, tuple(l for l in languages if l != source_language), about, ranks)
+    return Results(rows, tuple(language for language in languages if language != source_language), about, ranks)

@@ -28,7 +28,7 @@ def figures_on(
             "Name another split.",
         )
     there, pictures = (
-        cache(lambda: [l for l in languages if len(corpus.captions(split, l, origin))]),
+        cache(lambda: [language for language in languages if len(corpus.captions(split, language, origin))]),
         cache(lambda method: split_columns(method, corpus, split)),
     )
 

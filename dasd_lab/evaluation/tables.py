@@ -105,7 +105,10 @@ def _depth(preset, backbone):
 def _places(preset, backbone):
     n = backbone.n_blocks
     half = n // 2
-    name = lambda a, b: f"block {a}" if a == b else f"blocks {a} to {b}"
+
+    def name(a, b):
+        return f"block {a}" if a == b else f"blocks {a} to {b}"
+
     return {
         "all blocks": {},
         name(0, half - 1): {"config.adapted_blocks": list(range(half))},
@@ -122,7 +125,7 @@ def _bottleneck(preset, backbone):
 def _disentangling(preset, backbone):
     own = preset["config"].get("disentangler", {}).get("blocks", 1)
     return {f"{own} blocks": {}} | {
-        f"{n} blocks": {"config.disentangler.blocks": n} for n in range(0, min(3, backbone.n_blocks) + 1) if n != own
+        f"{n} blocks": {"config.disentangler.blocks": n} for n in range(min(3, backbone.n_blocks) + 1) if n != own
     }
 
 
@@ -350,9 +353,10 @@ def as_large(
     backbone: Backbone,  # frozen
 ) -> int:
     "The bottleneck H at which static adapters have as many parameters as the full method"
-    sized = lambda h: own_parameters(
-        new_method(vary(preset, changes | {"config.adapter.bottleneck": h}), data, backbone)
-    )
+
+    def sized(h):
+        return own_parameters(new_method(vary(preset, changes | {"config.adapter.bottleneck": h}), data, backbone))
+
     wanted, one, two = own_parameters(new_method(preset, data, backbone)), sized(1), sized(2)
     return 1 + round((wanted - one) / (two - one))
 
@@ -364,7 +368,7 @@ def read_runs(
     if not Path(path).exists():
         return []
     text = Path(path).read_text(encoding="utf-8")
-    return [json.loads(l) for l in text[: text.rfind("\n") + 1].splitlines()]
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 
 
 def run_table(
@@ -435,7 +439,7 @@ def run_table(
             parameters=own_parameters(run.method),
             cpu_s=run.card["cpu_s"],
             mean_recall=found.mean_recall,
-            sum_recall={l: r["sum_recall"] for l, r in found.rows.items()},
+            sum_recall={language: r["sum_recall"] for language, r in found.rows.items()},
         )
         out.parent.mkdir(parents=True, exist_ok=True)
         whole = "".join(json.dumps(r) + "\n" for r in (*read_runs(out), row))

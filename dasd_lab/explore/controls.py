@@ -374,7 +374,7 @@ class Background(w.HBox):
     ) -> None:
         "Run `work(report)` beside the page"
         if self.running:
-            return
+            return None
 
         def job():
             self.report(0.0, "working …")

@@ -4,15 +4,19 @@
 
 # %% auto #0
 __all__ = ['COLOURS', 'SEQUENTIAL', 'DIVERGING', 'MARK', 'MISS', 'INK', 'FAINT', 'SYMBOLS', 'FONT', 'TEMPLATE', 'CSS',
-           'colour_map', 'figure', 'language_name', 'tagged', 'missing_fonts']
+           'colour_map', 'figure', 'cut', 'short', 'empty_figure', 'panes', 'level', 'colours_of', 'axis_title',
+           'legend_below', 'picture_address', 'language_name', 'tagged', 'missing_fonts']
 
 # %% ../../nbs/7_apps/1_explore/0_shared/20_theme.ipynb #1438293d
+import base64
+import io
 import shutil
 import subprocess
 from collections.abc import Iterable, Sequence
 from functools import cache
 
 import plotly.graph_objects as go
+from PIL import Image
 
 from ..search.gallery.contact_sheet import LANGUAGE_NAMES, font_for
 from ..search.queries import direction
@@ -100,6 +104,139 @@ def figure(
     return made.update_layout(
         title_text=title or None, xaxis_title_text=x or None, yaxis_title_text=y or None, margin_t=56 if title else 24
     ).update_layout(**layout)
+
+# %% ../../nbs/7_apps/1_explore/0_shared/20_theme.ipynb #688f83ee
+def cut(
+    text: str,  # a caption
+    n: int = 36,  # characters at most
+) -> str:
+    "A caption that fits"
+    return text if len(text) <= n else text[: n - 1].rstrip() + "…"
+
+
+def short(
+    text: str,  # a caption
+    n: int = 36,  # characters at most
+) -> str:
+    "A caption as a label: cut, escaped, isolated from its surroundings"
+    return "\u2068" + cut(text, n).replace("&", "&amp;").replace("<", "&lt;") + "\u2069"
+
+
+def empty_figure(
+    why: str,  # in words, with the next step
+    height: int = 120,  # pixels
+) -> go.Figure:
+    "A figure that says why it is empty"
+    return figure(
+        height=height,
+        xaxis_visible=False,
+        yaxis_visible=False,
+        margin=dict(t=8, b=8),
+        annotations=[
+            dict(text=why, x=0.5, y=0.5, xref="paper", yref="paper", showarrow=False, font=dict(size=13, color=INK))
+        ],
+    )
+
+
+def panes(
+    cells: Sequence[Sequence[dict]],  # traces of each pane, row by row
+    columns: int,  # panes in a row
+    titles: Sequence[str] = (),  # over the panes
+    x: dict | None = None,  # of the x axes; a title is shown under the last row
+    y: dict | None = None,  # of the y axes; a title is shown left of the first column
+    gaps: tuple[float, float] = (0.06, 0.2),  # between columns and rows, share of the whole
+    same_y: bool = False,  # one scale for all panes
+    square: bool = False,  # pixels of the panes are squares
+    **layout,  # of `figure`
+) -> go.Figure:
+    "Several panes in one figure"
+    rows = -(-len(cells) // columns)
+    wide, high = (1 - gaps[0] * (columns - 1)) / columns, (1 - gaps[1] * (rows - 1)) / rows
+    traces, axes, notes = [], {}, list(layout.pop("annotations", ()))
+    for i, cell in enumerate(cells):
+        (r, c), n = divmod(i, columns), str(i + 1) if i else ""
+        left, top = c * (wide + gaps[0]), 1 - r * (high + gaps[1])
+        last, first = i + columns >= len(cells), c == 0
+        axes["xaxis" + n] = dict(domain=[left, min(left + wide, 1)], anchor="y" + n) | {
+            k: v for k, v in (x or {}).items() if last or k != "title"
+        }
+        axes["yaxis" + n] = dict(domain=[max(top - high, 0), top], anchor="x" + n) | {
+            k: v for k, v in (y or {}).items() if first or k != "title"
+        }
+        if same_y and i:
+            axes["yaxis" + n] |= dict(matches="y", showticklabels=first)
+        if square:
+            axes["yaxis" + n] = dict(scaleanchor="x" + n, showticklabels=first) | axes["yaxis" + n]
+            axes["xaxis" + n] = dict(showticklabels=last) | axes["xaxis" + n]
+        traces += [t | dict(xaxis="x" + n, yaxis="y" + n) for t in cell]
+        if i < len(titles):
+            notes.append(
+                dict(
+                    text=titles[i],
+                    x=left + wide / 2,
+                    y=top,
+                    xref="paper",
+                    yref="paper",
+                    xanchor="center",
+                    yanchor="bottom",
+                    showarrow=False,
+                )
+            )
+    return figure(*traces, annotations=notes, **axes, **dict(margin=dict(t=84 if layout.get("title") else 40)) | layout)
+
+
+def level(
+    value: float,  # where
+    panes: Sequence[int],  # places of the panes
+) -> list[dict]:
+    "A dotted line across panes"
+    names = [str(i + 1) if i else "" for i in panes]
+    return [
+        dict(
+            type="line",
+            xref=f"x{n} domain",
+            yref=f"y{n}",
+            x0=0,
+            x1=1,
+            y0=value,
+            y1=value,
+            line=dict(color=INK, width=1, dash="dot"),
+        )
+        for n in names
+    ]
+
+
+def colours_of(
+    n: int,  # queries
+) -> list[str]:
+    "A colour for each query, in their order"
+    return [COLOURS[i % len(COLOURS)] for i in range(n)]
+
+
+def axis_title(
+    text: str,  # with its unit
+) -> dict:
+    "A caption of an axis in the size of the others"
+    return dict(text=text, font=dict(size=13))
+
+
+def legend_below(
+    made: go.Figure,  # with a title on its x axes, or none
+    below: int = 46,  # pixels between the axes and the legend
+) -> go.Figure:
+    "The legend at the foot of the figure, from the left"
+    return made.update_layout(
+        legend=dict(orientation="h", yref="container", y=0, yanchor="bottom", x=0, xanchor="left"), margin_b=below + 34
+    )
+
+
+def picture_address(
+    picture: Image.Image,  # any
+) -> str:
+    "A picture as an address that needs no file"
+    to = io.BytesIO()
+    picture.save(to, "WEBP", quality=85)
+    return "data:image/webp;base64," + base64.b64encode(to.getvalue()).decode()
 
 # %% ../../nbs/7_apps/1_explore/0_shared/20_theme.ipynb #505e6f31
 def language_name(

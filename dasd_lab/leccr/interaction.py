@@ -53,9 +53,10 @@ class Interaction(nn.Module):
     ) -> tuple[Tensor, Tensor]:  # [B, V, D], [B, S, D]
         "Both after the meeting (Eq. 9-12)"
         if self.both is not None:
-            whole = lambda mask, x: (
-                torch.ones(x.shape[:2], dtype=torch.bool, device=x.device) if mask is None else mask.bool()
-            )
+
+            def whole(mask, x):
+                return torch.ones(x.shape[:2], dtype=torch.bool, device=x.device) if mask is None else mask.bool()
+
             mask = (
                 None
                 if visual_mask is None and slot_mask is None

@@ -50,7 +50,10 @@ class AttentionBlock(nn.Module):
         memory_mask: Tensor | None = None,  # [B, m] True: to be read; None: all of it
     ) -> tuple[Tensor, Tensor]:  # [B, n, D], and the attention, mean of the heads, [B, n, m]
         "What the queries have become (Eq. 6-7)"
-        drop = lambda x: F.dropout(x, self.dropout, self.training)
+
+        def drop(x):
+            return F.dropout(x, self.dropout, self.training)
+
         read, weights = self.attention(
             queries, memory, memory, key_padding_mask=None if memory_mask is None else ~memory_mask.bool()
         )

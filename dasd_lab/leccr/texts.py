@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from ..backbone.text_towers import real_tokens
 from torch import Tensor, nn
 
 from ..backbone.text_encoders import build_encoder, longest_context
+from ..backbone.text_towers import real_tokens
 from ..backbone.tokens import CaptionTokenizer
 from ..backbone.towers import Backbone, load_weights
 from ..backbone.transformers import encoder_state, folder_state

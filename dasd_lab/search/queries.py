@@ -51,7 +51,10 @@ def emoji_as_words(
     "Emoji replaced by their names in the query's language"
     if language in emoji.LANGUAGES:
         emoji.config.load_language(language)
-    named = lambda found, data: f" {data.get(language, data['en']).strip(':').replace('_', ' ')} "
+
+    def named(found, data):
+        return f" {data.get(language, data['en']).strip(':').replace('_', ' ')} "
+
     return " ".join(emoji.replace_emoji(text, named).split())
 
 # %% ../../nbs/6_search/00_queries.ipynb #65ff1d3c

@@ -30,7 +30,10 @@ class Watched(H11Protocol):
     def connection_made(self, transport: asyncio.Transport):
         super().connection_made(transport)
         self._before = None
-        of = lambda p: sender((p.client or ("",))[0])
+
+        def of(p):
+            return sender((p.client or ("",))[0])
+
         mine = of(self)
         if not self.config.is_proxy(self.client) and sum(of(p) == mine for p in self.connections) > OF_ONE:
             transport.abort()

@@ -32,7 +32,7 @@ from ..search.gallery.in_memory import Hits
 from ..search.on_disk.filters import read_filter
 from ..search.on_disk.stored import StoredGallery
 from ..search.queries import direction, supported_languages
-from .limits import Guard, ServiceSettings
+from .limits import Limits, ServiceSettings
 from .uploads import anew, uploaded_picture
 from ..storage import whole_file
 
@@ -460,4 +460,4 @@ def gallery_app(
 
     page = StaticFiles(directory=Path(dasd_lab.__file__).parent / "serve" / "page", html=True)
     app.router.routes += [Route(p, page) for p in PAGE]
-    return Guard(app, settings, PAGE)
+    return Limits(app, settings, PAGE)

@@ -71,31 +71,36 @@ def with_dictionary(
     source = vocabulary.languages[0]
     counts = dict(zip(vocabulary.words[source], vocabulary.counts[source]))
     added, aliases, kept, rows = dict(counts), {}, {source: [*counts]}, {}
-    for l in vocabulary.languages[1:]:
-        told = dict(zip(vocabulary.words[l], vocabulary.counts[l]))
-        rare = {w: n for w, n in told.items() if n < fewest and l in pairs}
+    for language in vocabulary.languages[1:]:
+        told = dict(zip(vocabulary.words[language], vocabulary.counts[language]))
+        rare = {w: n for w, n in told.items() if n < fewest and language in pairs}
         stands = {
-            w: max(known, key=counts.get) for w in rare if (known := [e for e in pairs[l].get(w, ()) if e in counts])
+            w: max(known, key=counts.get)
+            for w in rare
+            if (known := [e for e in pairs[language].get(w, ()) if e in counts])
         }
         for w, e in stands.items():
             added[e] += rare[w]
-        kept[l], aliases[l] = [w for w in told if w not in rare], stands
+        kept[language], aliases[language] = [w for w in told if w not in rare], stands
         every = sum(told.values())
-        rows[l] = dict(
-            kept=len(kept[l]),
+        rows[language] = dict(
+            kept=len(kept[language]),
             replaced=len(stands),
             dropped=len(rare) - len(stands),
             running_replaced=sum(rare[w] for w in stands) / every,
             running_dropped=sum(n for w, n in rare.items() if w not in stands) / every,
         )
     order = sorted(added, key=lambda w: (-added[w], w))
-    words = {source: order} | {l: kept[l] for l in vocabulary.languages[1:]}
-    if empty := [l for l, w in words.items() if not w]:
+    words = {source: order} | {language: kept[language] for language in vocabulary.languages[1:]}
+    if empty := [language for language, w in words.items() if not w]:
         raise LabError(f"no word of {empty[0]!r} that occurs {fewest} times", "some", "Lower the threshold.")
-    number = {l: dict(zip(vocabulary.words[l], vocabulary.counts[l])) for l in vocabulary.languages} | {source: added}
+    number = {
+        language: dict(zip(vocabulary.words[language], vocabulary.counts[language]))
+        for language in vocabulary.languages
+    } | {source: added}
     return WordVocabulary(
         words,
-        {l: [number[l][w] for w in ws] for l, ws in words.items()},
+        {language: [number[language][w] for w in ws] for language, ws in words.items()},
         vocabulary.tokenizers,
         vocabulary.vectors,
         aliases,

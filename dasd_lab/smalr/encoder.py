@@ -61,7 +61,7 @@ class SMALR(RetrievalMethod):
     ):
         super().__init__()
         source = backbone.source_language
-        self.all_languages = (source, *(l for l in config.languages if l != source))
+        self.all_languages = (source, *(language for language in config.languages if language != source))
         self.tokenizer = None if isinstance(tokenizer, int) else tokenizer
         words = tokenizer if self.tokenizer is not None else self._nameless(tokenizer)
         if words.languages != self.all_languages:
@@ -89,8 +89,8 @@ class SMALR(RetrievalMethod):
         g = len(self.all_languages)
         counts = [(n - 2) // g + (i < (n - 2) % g) for i in range(g)]
         return WordVocabulary(
-            {l: [str(i) for i in range(k)] for l, k in zip(self.all_languages, counts)},
-            {l: [1] * k for l, k in zip(self.all_languages, counts)},
+            {language: [str(i) for i in range(k)] for language, k in zip(self.all_languages, counts)},
+            {language: [1] * k for language, k in zip(self.all_languages, counts)},
             dict.fromkeys(self.all_languages, "unicode_words"),
         )
 
@@ -149,7 +149,8 @@ def prepare(
             return latent.figures()
     elif before and sum(before) / len(before) >= self.config.latent.margin:
         warnings.warn(
-            f"the stage {log[-1]['stage']!r} ends at a loss of {sum(before) / len(before):.4f}, no less than the margin: entries tell little apart"
+            f"the stage {log[-1]['stage']!r} ends at a loss of {sum(before) / len(before):.4f}, no less than the margin: entries tell little apart",
+            stacklevel=2,
         )
     return self.words.freeze()
 
@@ -269,7 +270,10 @@ def training_features(
     "Captions of all languages and their pictures, named"
     if self.config.precomputed:
         raise LabError("the form for use", "a method that can be trained", "Train the method that it was made of.")
-    columns = lambda t: t.transpose(0, 1).flatten(1, 2)  # [B, G, S, …] → [G, C, …]
+
+    def columns(t):
+        return t.transpose(0, 1).flatten(1, 2)  # [B, G, S, …] → [G, C, …]
+
     ids = columns(batch["word_ids"])
     found = dict(visual_index=batch["visual_index"].repeat_interleave(batch["word_ids"].shape[2]))
     if "text_index" in batch:

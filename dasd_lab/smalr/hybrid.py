@@ -37,13 +37,15 @@ class HybridWords(nn.Module):
             )
         self.languages, self.width, self.hand_over = vocabulary.languages, width, hand_over
         language, has_own = language_index(vocabulary), specific_words(vocabulary, specific)
-        counts = torch.tensor([0, 0, *(c for l in vocabulary.languages for c in vocabulary.counts[l])])
+        counts = torch.tensor([0, 0, *(c for language in vocabulary.languages for c in vocabulary.counts[language])])
         self.latent = LatentVocabulary(vocabulary.languages, language, vector_width, latent, counts)
         place = torch.where(has_own, has_own.cumsum(0) - 1, -1)
         n = sum(min(specific, len(w)) for w in vocabulary.words.values())
         own_width = min(own_width, vector_width)
         self.own = nn.Embedding(n, own_width) if n else None
-        self.layers = nn.ModuleDict({l: nn.Linear(own_width, width) for l in vocabulary.languages}) if n else None
+        self.layers = (
+            nn.ModuleDict({language: nn.Linear(own_width, width) for language in vocabulary.languages}) if n else None
+        )
         self.shared = nn.Identity() if latent.dim == width else nn.Linear(latent.dim, width)
         self.register_buffer("language", language, persistent=False)
         self.register_buffer("place", place, persistent=False)
@@ -103,13 +105,13 @@ def _components(
 ) -> dict[str, tuple[Tensor, Tensor, Tensor]]:  # language → coordinates [n_l, P], components [P, W], mean [W]
     "Principal components of each language's vectors"
     return {
-        l: tuple(
+        language: tuple(
             map(
                 torch.from_numpy,
                 principal_components(self.latent.vectors[self.language == i].cpu().numpy(), self.own.embedding_dim),
             )
         )
-        for i, l in enumerate(self.languages)
+        for i, language in enumerate(self.languages)
     }
 
 # %% ../../nbs/3_methods/3_smalr/60_hybrid.ipynb #f5ce17a1

@@ -106,9 +106,9 @@ class LatentVocabulary(nn.Module):
         types = len(language) - 2
         n = min(config.entries, types)
         if n < config.entries:
-            warnings.warn(f"{types:,} words in all: {n:,} latent entries instead of {config.entries:,}")
+            warnings.warn(f"{types:,} words in all: {n:,} latent entries instead of {config.entries:,}", stacklevel=2)
         self.config, self.width = config, width
-        self.projections = nn.ModuleDict({l: nn.Linear(width, config.dim) for l in languages})
+        self.projections = nn.ModuleDict({language: nn.Linear(width, config.dim) for language in languages})
         self.entries = nn.Embedding(n, config.dim)
         self.register_buffer("language", language, persistent=False)
         self.register_buffer(
@@ -279,7 +279,8 @@ def check_sharing(
         )
     if figures["entries_shared"] < 0.5:
         warnings.warn(
-            f"{1 - figures['entries_shared']:.0%} of the latent entries in use serve one language: little is shared; a longer warm-up helps"
+            f"{1 - figures['entries_shared']:.0%} of the latent entries in use serve one language: little is shared; a longer warm-up helps",
+            stacklevel=2,
         )
     return dict(figures)
 

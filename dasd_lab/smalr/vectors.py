@@ -39,8 +39,8 @@ def vectors_of(
     provider: WordVectors,  # any
 ) -> tuple[WordVocabulary, np.ndarray]:  # the words that have a vector, and [n ids, W]; the two special ids have zeros
     "The vocabulary cut to what the vectors know, and the vectors in its order"
-    found = {l: provider.vectors(l, vocabulary.words[l]) for l in vocabulary.languages}
-    kept = with_vectors(vocabulary, {l: has for l, (_, has) in found.items()}, provider.name)
+    found = {language: provider.vectors(language, vocabulary.words[language]) for language in vocabulary.languages}
+    kept = with_vectors(vocabulary, {language: has for language, (_, has) in found.items()}, provider.name)
     return kept, np.concatenate(
         [np.zeros((2, provider.dim), np.float32), *(rows[has] for rows, has in found.values())]
     ).astype(np.float32)
@@ -183,7 +183,7 @@ class FastTextFromCaptions(_Subwords):
         FastText = _gensim().FastText
         self.dim = dim
         self.models = {
-            l: FastText(
+            language: FastText(
                 [list(c) for c in texts],
                 vector_size=dim,
                 epochs=epochs,
@@ -192,7 +192,7 @@ class FastTextFromCaptions(_Subwords):
                 workers=1,
                 min_count=1,
             ).wv
-            for l, texts in captions.items()
+            for language, texts in captions.items()
         }
         self.name = f"FastText from captions, {dim}-d, {epochs} epochs, seed {seed}"
 

@@ -148,11 +148,11 @@ class WordVocabulary:
         for l, w in self.words.items():
             self.first[l] = n
             n += len(w)
-        self._n, self._places = n, {l: {w: self.first[l] + i for i, w in enumerate(ws)} for l, ws in self.words.items()}
+        self._n, self.numbers = n, {l: {w: self.first[l] + i for i, w in enumerate(ws)} for l, ws in self.words.items()}
         self.aliases = {l: dict(a) for l, a in aliases.items() if a}
-        source = self._places[self.languages[0]]
+        source = self.numbers[self.languages[0]]
         for l, a in self.aliases.items():
-            self._places[l] |= {w: source[e] for w, e in a.items() if e in source}
+            self.numbers[l] |= {w: source[e] for w, e in a.items() if e in source}
 
     def __len__(self):
         return self._n  # ids, the two special ones included
@@ -179,7 +179,7 @@ class WordVocabulary:
 
     def known(self, words: Sequence[str], language: str, max_words: int | None = None) -> list[int]:
         "Ids of the words that have one; the unknown word where none has"
-        return [i for w in words if (i := self._places[language].get(w))][:max_words] or [UNKNOWN]
+        return [i for w in words if (i := self.numbers[language].get(w))][:max_words] or [UNKNOWN]
 
     def encode(
         self,
@@ -197,7 +197,14 @@ class WordVocabulary:
 # %% ../../nbs/3_methods/3_smalr/20_vocabulary.ipynb #dd32cc27
 def word(self: WordVocabulary, i: int) -> tuple[str, str]:  # language, word
     "What an id stands for"
-    l = next((l for l in reversed(self.languages) if self.first[l] <= i < self.first[l] + len(self.words[l])), None)
+    l = next(
+        (
+            language
+            for language in reversed(self.languages)
+            if self.first[language] <= i < self.first[language] + len(self.words[language])
+        ),
+        None,
+    )
     if l is None:
         raise LabError(f"the id {i}", f"2 to {len(self) - 1}; 0 is padding, 1 the unknown word", "Correct it.")
     return l, self.words[l][i - self.first[l]]
@@ -210,8 +217,13 @@ def plain(self: WordVocabulary) -> dict:
         vectors=self.vectors,
         aliases=self.aliases,
         languages=[
-            dict(language=l, tokenizer=self.tokenizers[l], words=self.words[l], counts=self.counts[l])
-            for l in self.languages
+            dict(
+                language=language,
+                tokenizer=self.tokenizers[language],
+                words=self.words[language],
+                counts=self.counts[language],
+            )
+            for language in self.languages
         ],
     )
 
@@ -267,7 +279,7 @@ def count_words(
     for l, texts in captions.items():
         counted = Counter(w for c in texts for w in caption_words(c, names[l]))
         found[l] = sorted(((w, n) for w, n in counted.items() if n >= fewest), key=lambda p: (-p[1], p[0]))
-    return WordVocabulary(*({l: [p[k] for p in ps] for l, ps in found.items()} for k in (0, 1)), names)
+    return WordVocabulary(*({language: [p[k] for p in ps] for language, ps in found.items()} for k in (0, 1)), names)
 
 # %% ../../nbs/3_methods/3_smalr/20_vocabulary.ipynb #c50f7e09
 def with_vectors(
@@ -295,7 +307,9 @@ def language_index(
     vocabulary: WordVocabulary,  # any
 ) -> Tensor:  # [n] place of each id's language; -1 for the two special ids
     "The language of every id"
-    return torch.tensor([-1, -1] + [i for i, l in enumerate(vocabulary.languages) for _ in vocabulary.words[l]])
+    return torch.tensor(
+        [-1, -1] + [i for i, language in enumerate(vocabulary.languages) for _ in vocabulary.words[language]]
+    )
 
 
 def specific_words(
@@ -303,7 +317,9 @@ def specific_words(
     k: int,  # K, words with vectors of their own in each language
 ) -> Tensor:  # [n] bool
     "The K most frequent words of each language"
-    rank = torch.tensor([k, k] + [i for l in vocabulary.languages for i in range(len(vocabulary.words[l]))])
+    rank = torch.tensor(
+        [k, k] + [i for language in vocabulary.languages for i in range(len(vocabulary.words[language]))]
+    )
     return rank < k
 
 
@@ -312,4 +328,4 @@ def covered(
     k: int,  # K
 ) -> dict[str, float]:  # language → share in [0, 1]
     "How much of the training captions the specific words make up"
-    return {l: sum(c[:k]) / sum(c) for l, c in vocabulary.counts.items()}
+    return {language: sum(c[:k]) / sum(c) for language, c in vocabulary.counts.items()}

@@ -8,7 +8,7 @@ __all__ = ['kept_bytes', 'state_bytes', 'Timed', 'room', 'timed_batches', 'advis
 # %% ../../nbs/4_training/3_planning/40_advice.ipynb #065ec342
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -46,7 +46,10 @@ def state_bytes(
     method: nn.Module,  # opened for a stage
 ) -> dict[str, int]:
     "Bytes of weights, gradients and Adam's two averages, in float32"
-    count = lambda ps: sum(p.numel() * p.element_size() for p in ps)
+
+    def count(ps):
+        return sum(p.numel() * p.element_size() for p in ps)
+
     trained = count(p for p in method.parameters() if p.requires_grad)
     return dict(weights=count(method.parameters()), gradients=trained, optimizer=2 * trained)
 
@@ -97,14 +100,16 @@ def timed_batches(
         wait()
         return time.perf_counter() - began
 
-    kept = lambda size: kept_bytes(
-        lambda: sum(
-            v.float().sum()
-            for k, v in worker.features(method, random_batch(method, size, tokens)).items()
-            if v.requires_grad
-        ),
-        method,
-    )
+    def kept(size):
+        return kept_bytes(
+            lambda: sum(
+                v.float().sum()
+                for k, v in worker.features(method, random_batch(method, size, tokens)).items()
+                if v.requires_grad
+            ),
+            method,
+        )
+
     found, each, spent = {}, kept(2) / 2, 0.0
     with compiled(method, machine.compiled, machine.length_step):
         for size in sorted(sizes):
@@ -121,7 +126,10 @@ def timed_batches(
             spent += (rounds + 2) * found[size][0]
         for took in (found[s] for _ in range(rounds) for s in found):
             took.append(one(next(s for s in found if found[s] is took)))
-    quarters = lambda took: statistics.quantiles(took[1:], n=4)
+
+    def quarters(took):
+        return statistics.quantiles(took[1:], n=4)
+
     return [Timed(s, quarters(t)[1], (quarters(t)[0], quarters(t)[2]), round(each * s)) for s, t in found.items()]
 
 # %% ../../nbs/4_training/3_planning/40_advice.ipynb #c6365e82

@@ -89,7 +89,7 @@ def told(
             ).append(k)
         return found
 
-    used = {k: "" for k in report.placed}
+    used = dict.fromkeys(report.placed, "")
     lines = [
         f"used: {len(report.placed)} tensors",
         *(f"  {len(ks):4} {name}" for (name, _), ks in kinds(used).items()),

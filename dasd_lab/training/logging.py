@@ -63,7 +63,7 @@ def open_trackers(
             t.store_init_configuration(dict(settings))
             found.append(t)
         except Exception as e:
-            warnings.warn(f"the tracker {getattr(w, 'name', w)} is left out: {e}")
+            warnings.warn(f"the tracker {getattr(w, 'name', w)} is left out: {e}", stacklevel=2)
     return found
 
 
@@ -90,7 +90,7 @@ class Board:
             yield
         except OSError as e:
             self.writer = None
-            warnings.warn(f"no more figures for TensorBoard: {e}")
+            warnings.warn(f"no more figures for TensorBoard: {e}", stacklevel=2)
 
     def add(self, row: Mapping, at: int) -> None:
         "The numbers of a row, below the name of its stage"
@@ -104,7 +104,7 @@ class Board:
                 t.log(values, at)
             except Exception as e:
                 self.others.remove(t)
-                warnings.warn(f"the tracker {t.name} is left out from step {at} on: {e}")
+                warnings.warn(f"the tracker {t.name} is left out from step {at} on: {e}", stacklevel=2)
 
     def close(self) -> None:
         "Write what is still to be written"
@@ -115,7 +115,7 @@ class Board:
             try:
                 t.finish()
             except Exception as e:
-                warnings.warn(f"the tracker {t.name}: {e}")
+                warnings.warn(f"the tracker {t.name}: {e}", stacklevel=2)
 
 # %% ../../nbs/4_training/1_loop/50_logging.ipynb #3360e977
 class Diary:
@@ -232,7 +232,7 @@ def read_log(
         text = (Path(folder) / "log.jsonl").read_text(encoding="utf-8")
     except FileNotFoundError:
         return []
-    return [json.loads(l) for l in text[: text.rfind("\n") + 1].splitlines()]
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 
 
 def remaining_s(

@@ -78,9 +78,7 @@ def slot_matching(
 ) -> Tensor:  # scalar
     "Captions and the slots that fit them best (L_sc and L_tc, Eq. 14-15)"
     t, slots = named(features, text, "slot_features")
-    logits = slot_scores(
-        t, slots, features["slot_mask"] if "slot_mask" in features else None, similarity
-    ) / temperature_of(features, temperature)
+    logits = slot_scores(t, slots, features.get("slot_mask", None), similarity) / temperature_of(features, temperature)
     right = targets(features, len(logits), same_picture).to(logits)
     return (
         F.cross_entropy(logits, right)
@@ -105,7 +103,7 @@ def softened(
     "How right each picture is for each source caption (Eq. 19-20)"
     with torch.no_grad():
         scores = cosines(features, "source_features", "visual_features")
-        mask = features["slot_mask"] if "slot_mask" in features else None
+        mask = features.get("slot_mask", None)
         local = (
             scores
             if alpha == 1

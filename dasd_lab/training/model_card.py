@@ -41,7 +41,10 @@ def recall_table(
     "Recalls both ways as a Markdown table, in %"
     names = [f"{way}_R@{k}" for way in WAYS for k in (1, 5, 10)]
     head = ["language", *(f"{WAYS[n[:13]]} {n[14:]}" for n in names), "mean"]
-    lines = [[l, *(f"{100 * r[n]:.1f}" for n in names), f"{100 * r['mean_recall']:.1f}"] for l, r in rows.items()]
+    lines = [
+        [language, *(f"{100 * r[n]:.1f}" for n in names), f"{100 * r['mean_recall']:.1f}"]
+        for language, r in rows.items()
+    ]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in [head, ["---"] + ["---:"] * (len(names) + 1), *lines])
 
 

@@ -64,16 +64,22 @@ def make_optimizers(
         for n, p in method.named_parameters()
         if p.requires_grad and ("critic" in stage.trains or not n.startswith("critic."))
     ]
-    inside = lambda name, part: name == part or name.startswith(f"{part}.")
+
+    def inside(name, part):
+        return name == part or name.startswith(f"{part}.")
+
     if lost := [part for part in stage.rates if not any(inside(n, part) for n, _ in named)]:
         raise LabError(
             f"a learning rate for {lost[0]!r}",
             f"parts that stage {stage.name!r} trains: {list(stage.trains)}",
             "Correct `rates`.",
         )
-    rate = lambda name: next(
-        (stage.rates[part] for part in sorted(stage.rates, key=len, reverse=True) if inside(name, part)), 1.0
-    )
+
+    def rate(name):
+        return next(
+            (stage.rates[part] for part in sorted(stage.rates, key=len, reverse=True) if inside(name, part)), 1.0
+        )
+
     lazy, groups = _lazy_rows(method, stage, [n for n, _ in named]), defaultdict(list)
     for n, p in named:
         if n not in lazy:

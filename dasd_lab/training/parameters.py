@@ -187,9 +187,9 @@ def free_bytes() -> int | None:  # None: the machine does not say
     "Memory that is free now"
     try:
         return next(
-            int(l.split()[1]) * 1024
-            for l in Path("/proc/meminfo").read_text().splitlines()
-            if l.startswith("MemAvailable")
+            int(line.split()[1]) * 1024
+            for line in Path("/proc/meminfo").read_text().splitlines()
+            if line.startswith("MemAvailable")
         )
     except (OSError, StopIteration):
         try:

@@ -80,14 +80,14 @@ class PictureBatches:
             captions,
             (-1, None),
         )
-        self.texts = {l: list(dict.fromkeys(c for own in t for c in own)) for l, t in texts.items()}  # each once
-        places = {l: {c: i for i, c in enumerate(t)} for l, t in self.texts.items()}
-        self.rows = [vocabulary.encode(t, l, max_words) for l, t in self.texts.items()]
+        self.texts = {line: list(dict.fromkeys(c for own in t for c in own)) for line, t in texts.items()}  # each once
+        places = {line: {c: i for i, c in enumerate(t)} for line, t in self.texts.items()}
+        self.rows = [vocabulary.encode(t, line, max_words) for line, t in self.texts.items()]
         self.counts = np.array([[len(own) for own in t] for t in texts.values()]).T  # [n, G]
         self.places = np.full((*self.counts.shape, self.counts.max()), -1)
-        for g, (l, t) in enumerate(texts.items()):
+        for g, (line, t) in enumerate(texts.items()):
             for i, own in enumerate(t):
-                self.places[i, g, : len(own)] = [places[l][c] for c in own]
+                self.places[i, g, : len(own)] = [places[line][c] for c in own]
 
     def order(self, epoch: int) -> np.ndarray:  # [n_batches, B]
         "The batches of one pass"

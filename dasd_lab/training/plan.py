@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Need', 'corpus_need', 'descriptions_need', 'backbone_need', 'vectors_need', 'random_method', 'random_columns',
-           'random_batch', 'step_seconds', 'StagePlan', 'Plan', 'plan', 'spoken', 'plan_text']
+           'random_batch', 'step_seconds', 'StagePlan', 'TrainingPlan', 'plan', 'spoken', 'plan_text']
 
 # %% ../../nbs/4_training/3_planning/30_plan.ipynb #51a2521c
 import time
@@ -267,7 +267,7 @@ class StagePlan:
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrainingPlan:
     "What a preset would do"
 
     preset: str  # its name
@@ -343,7 +343,7 @@ def _compared(preset: dict, sizes: TowerSizes, n: int) -> str:
     more = (
         f"; with {idle / 1e6:.1f} M that the released code holds and never uses {(five + idle) / 1e6:.1f} M"
         if official
-        else f"; A^sr and A^sa stand once a language here, in the released code in every block, unused"
+        else "; A^sr and A^sa stand once a language here, in the released code in every block, unused"
     )
     return f"five languages: {five / 1e6:.1f} M here, {PAPER / 1e6:.0f} M in the paper{more}"
 
@@ -368,7 +368,7 @@ def plan(
     languages: Sequence[str] | None = None,  # None: the preset's
     changes: dict | None = None,  # dotted settings, see `presets.vary`
     measure: bool = True,  # time a step?
-) -> Plan:
+) -> TrainingPlan:
     "What a preset would do; nothing is built, fetched or trained"
     name = preset if isinstance(preset, str) else preset.get("name", "plain data")
     preset = vary(load_preset(preset) if isinstance(preset, str) else preset, changes or {})
@@ -400,7 +400,7 @@ def plan(
         needs += [descriptions_need(c) for c in used]
     if preset.get("frames", 1) != 1:
         needs.append(Need("clips", True, f"{preset['frames']} frames of each, taken evenly; the mean of their vectors"))
-    return Plan(
+    return TrainingPlan(
         name,
         preset["method"],
         languages,
@@ -434,7 +434,7 @@ def _parts(parts: dict[str, int]) -> list[str]:
 
 
 def plan_text(
-    p: Plan,  # any
+    p: TrainingPlan,  # any
 ) -> str:
     "A plan for people"
     lines = [

@@ -21,7 +21,6 @@ from ..backbone.open_clip import open_clip_backbone
 from ..backbone.towers import Backbone, fingerprint, load_backbone, save_backbone
 from ..backbone.weights import CATALOGUE, find_weights
 from ..contracts import LabError, RetrievalMethod
-from ..dasd.encoder import DASD, StaticAdapter  # registers both methods
 from ..presets import list_presets, load_preset, plain, vary
 from ..storage import read_manifest, seal, unseal, whole_folder, write_tensors
 from .checkpoints import own_state

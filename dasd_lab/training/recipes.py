@@ -34,10 +34,7 @@ from ..contracts import LabError, RetrievalMethod, method_class
 from ..corpora.catalog import CaptionPairs, Corpus, caption_pairs, corpus_named, list_corpora
 from ..corpora.own.parallel import Pair, picture_places
 from ..corpora.visuals import Visuals
-from ..dasd.encoder import DASD, StaticAdapter  # registers both methods
-from ..leccr.encoder import LECCR  # registers it
 from ..presets import load_preset, plain, settings, vary
-from ..smalr.encoder import SMALR  # registers it
 from ..storage import write_json
 from .checkpoints import Selection
 from .logging import check_trackers, claim, read_log
@@ -49,7 +46,7 @@ from .runs import Keeping, fit, load_method, save_method
 from .runtime import Machine, Worker, processes
 from .source_model import Phase, finetune_source, train_source
 from .stages import CaptionBatches, Stage
-from .steps import Guard
+from .steps import FaultPolicy
 from .tokenization import vocabulary_for
 
 # %% ../../nbs/4_training/2_recipes/70_recipes.ipynb #79c3b87b
@@ -82,21 +79,24 @@ def training_data(
     ] = (),  # of `contracts.COLUMNS`: what more than captions and one vector a picture is wanted, see `columns_of`
 ) -> TrainingData:
     "Everything that training a method needs, frozen work done once"
-    pairs = {l: caption_pairs(corpus, "train", l) for l in languages}
+    pairs = {language: caption_pairs(corpus, "train", language) for language in languages}
     place = store_in(features, backbone, corpus, "train", reads) if isinstance(features, (str, Path)) else None
     if place or features is None:
         features = frozen_features(backbone, corpus, "train", place, progress, reads=reads)
     gone = (
-        {l: [i for i, v in enumerate(p.visual_index) if int(v) in features.left_out] for l, p in pairs.items()}
+        {
+            language: [i for i, v in enumerate(p.visual_index) if int(v) in features.left_out]
+            for language, p in pairs.items()
+        }
         if features.left_out
         else {}
     )
     # a picture that cannot be read is not trained on
     pairs = {
-        l: CaptionPairs(**({k: v for k, v in p.take(sorted(set(range(len(p))) - set(gone[l]))).items()}))
-        if gone.get(l)
+        language: CaptionPairs(**(dict(p.take(sorted(set(range(len(p))) - set(gone[language]))).items())))
+        if gone.get(language)
         else p
-        for l, p in pairs.items()
+        for language, p in pairs.items()
     }
     return TrainingData(
         pairs,
@@ -123,13 +123,16 @@ def read_captions(
 ) -> dict[str, list[str]]:  # language → captions
     "The captions that a method cuts into pieces or words"
     if "word_ids" in reads:
-        return {l: [c for own in some for c in own] for l, some in captions_by_picture(data.pairs, source)[1].items()}
+        return {
+            language: [c for own in some for c in own]
+            for language, some in captions_by_picture(data.pairs, source)[1].items()
+        }
     english = (
         {source: list(dict.fromkeys([*(c for p in data.pairs.values() for c in p.source), *data.descriptions]))}
         if "source_ids" in reads
         else {}
     )
-    return {l: p.target for l, p in data.pairs.items()} | english
+    return {language: p.target for language, p in data.pairs.items()} | english
 
 
 def new_method(
@@ -206,22 +209,30 @@ def batches_for(
         )
     tokenizer, n, asked = method.tokenizer, method.context_length, method.read_columns
     rows = {
-        l: [tokenizer.frame(e.ids, n) for e in tokenizer.tokenizer.encode_batch(p.target, add_special_tokens=False)]
-        for l, p in data.pairs.items()
+        language: [
+            tokenizer.frame(e.ids, n) for e in tokenizer.tokenizer.encode_batch(p.target, add_special_tokens=False)
+        ]
+        for language, p in data.pairs.items()
     }
     sources, visuals = (
-        {l: data.features.rows(p.source) for l, p in data.pairs.items()},
-        {l: p.visual_index for l, p in data.pairs.items()},
+        {language: data.features.rows(p.source) for language, p in data.pairs.items()},
+        {language: p.visual_index for language, p in data.pairs.items()},
     )
     texts, seen = more_columns(method, data)
-    pad = lambda r: tokenizer.pad(r, method.pad_length)
+
+    def pad(r):
+        return tokenizer.pad(r, method.pad_length)
+
     everywhere = all((v >= 0).all() for v in visuals.values())
 
     def of(stage):
         # captions without a picture stay out of a stage that compares with pictures
         shown = everywhere or needs_pictures(stage)
-        keep = {l: np.flatnonzero(v >= 0) if shown else np.arange(len(v)) for l, v in visuals.items()}
-        some = lambda columns: {l: [columns[l][i] for i in k] for l, k in keep.items()}
+        keep = {language: np.flatnonzero(v >= 0) if shown else np.arange(len(v)) for language, v in visuals.items()}
+
+        def some(columns):
+            return {language: [columns[language][i] for i in k] for language, k in keep.items()}
+
         more = {k: (some(at), table) for k, (at, table) in texts.items()} | {
             k: (some(visuals), table) for k, table in seen.items() if shown
         }
@@ -260,7 +271,7 @@ def more_columns(
     asked, texts, seen, n = method.read_columns, {}, dict(data.features.visual_rows), len(data.features.image_features)
     if "source_ids" in asked:
         row = {t: i for i, t in enumerate(dict.fromkeys(s for p in data.pairs.values() for s in p.source))}
-        at = {l: [row[s] for s in p.source] for l, p in data.pairs.items()}
+        at = {language: [row[s] for s in p.source] for language, p in data.pairs.items()}
         texts = {k: (at, v) for k, v in zip(("source_ids", "source_end"), method.tokens(list(row)))}
     if "description_ids" in asked:
         warn_undescribed(data.descriptions, data.about.get("corpus", "the corpus"))
@@ -284,15 +295,15 @@ def parallel_data(
     **about,  # more for the card
 ) -> TrainingData:
     "What there is to train on in parallel captions"
-    if few := [l for l, p in pairs.items() if len(p) < FEWEST]:
+    if few := [language for language, p in pairs.items() if len(p) < FEWEST]:
         raise LabError(
             f"{len(pairs[few[0]])} pairs in {few[0]!r} to train on",
             f"at least {FEWEST}, better some thousand",
             "Give more of them.",
         )
     places = {
-        l: np.full(len(p), -1) if corpus is None else picture_places(p, corpus, source=backbone.source_language)
-        for l, p in pairs.items()
+        language: np.full(len(p), -1) if corpus is None else picture_places(p, corpus, source=backbone.source_language)
+        for language, p in pairs.items()
     }
     used = np.unique(np.concatenate(list(places.values())))
     used = used[used >= 0]
@@ -308,14 +319,14 @@ def parallel_data(
             about["descriptions"] = corpus.captioner("train")
     texts = list(dict.fromkeys(p.source for some in pairs.values() for p in some))
     aligned = {
-        l: CaptionPairs(
+        language: CaptionPairs(
             [p.source for p in some],
             [p.target for p in some],
-            np.where(places[l] < 0, -1, np.searchsorted(used, places[l])),
-            l,
+            np.where(places[language] < 0, -1, np.searchsorted(used, places[language])),
+            language,
             [""] * len(some),
         )
-        for l, some in pairs.items()
+        for language, some in pairs.items()
     }
     features = FrozenFeatures(
         images, backbone.encode_source(texts, progress=progress), {c: i for i, c in enumerate(texts)}, visual_rows=rows
@@ -327,8 +338,8 @@ def parallel_data(
         | dict(
             corpus=getattr(corpus, "name", "captions alone"),
             corpus_checksum=getattr(corpus, "checksum", ""),
-            pairs={l: len(p) for l, p in pairs.items()},
-            with_picture={l: int((v >= 0).sum()) for l, v in places.items()},
+            pairs={language: len(p) for language, p in pairs.items()},
+            with_picture={language: int((v >= 0).sum()) for language, v in places.items()},
         ),
         told,
     )
@@ -384,7 +395,8 @@ def stages_for(
     for s, n in fed:
         if s.batch_size > n:
             warnings.warn(
-                f"stage {s.name!r}: a batch of {s.batch_size} from {n:,} captions of a language takes all {n:,}"
+                f"stage {s.name!r}: a batch of {s.batch_size} from {n:,} captions of a language takes all {n:,}",
+                stacklevel=2,
             )
     return [replace(s, batch_size=min(s.batch_size, n)) for s, n in fed]
 
@@ -488,7 +500,7 @@ def train(
     | Path
     | None = None,  # a feature store, or a folder of them, which gets one if it has none; None: features are computed and kept in memory
     keeping: Keeping = Keeping(200),  # checkpoints, log, trackers
-    guard: Guard = Guard(),  # what is done about a step at fault
+    guard: FaultPolicy = FaultPolicy(),  # what is done about a step at fault
     machine: Machine = Machine(),  # where and how it is computed
 ) -> Run:
     "Train what a preset describes"
@@ -545,12 +557,15 @@ def resume(
             "a run on a corpus",
             "Call `train` with the same data and the same folder.",
         )
-    of = lambda cls, key: None if r[key] is None else settings(cls, r[key], key)
+
+    def of(cls, key):
+        return None if r[key] is None else settings(cls, r[key], key)
+
     preset = json.loads((folder / "preset.json").read_text(encoding="utf-8"))
     how = (
         dict(
             keeping=of(Keeping, "keeping"),
-            guard=of(Guard, "guard"),
+            guard=of(FaultPolicy, "guard"),
             machine=settings(Machine, {k: v for k, v in r["machine"].items() if k != "processes"}, "machine"),
         )
         | other
@@ -726,7 +741,7 @@ def _finish(out: Path, method: RetrievalMethod, log: list, card: dict) -> None:
     try:
         write_readme(out, "finished", log, card)
     except Exception as e:
-        warnings.warn(f"{out} is finished; its README could not be written: {e}")
+        warnings.warn(f"{out} is finished; its README could not be written: {e}", stacklevel=2)
 
 
 def _tidy(out: Path) -> None:

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -114,7 +114,7 @@ def begin_record(
     **built,  # 'config' and 'stages' as they are built, see `resolved`
 ) -> dict:  # as written
     "Write `run.json` and `preset.json`, or add an attempt to those of a run that goes on"
-    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    now = datetime.now(UTC).isoformat(timespec="seconds")
     how = {k: given[k] for k in HOW if k in given}
     attempt = dict(
         began=now,
@@ -140,7 +140,8 @@ def begin_record(
         )
     ):
         warnings.warn(
-            f"{out} goes on with other {', '.join(other)}: the numbers are no longer those of a run that was never stopped"
+            f"{out} goes on with other {', '.join(other)}: the numbers are no longer those of a run that was never stopped",
+            stacklevel=2,
         )
     record = dict(given, settings=found, sources=sources, data=data, backbone=backbone, attempts=[*kept, attempt])
     write_json(preset, out / "preset.json")

@@ -24,12 +24,12 @@ from ..backbone.towers import Backbone, fingerprint
 from ..contracts import LabError, RetrievalMethod, method_class
 from ..presets import leaves, plain, settings
 from ..storage import read_tensors, seal, unseal, whole_folder, write_json, write_tensors
-from .checkpoints import Place, Selection, load_checkpoint, own_state, save_checkpoint
+from .checkpoints import Progress, Selection, load_checkpoint, own_state, save_checkpoint
 from .logging import Diary
 from .optimizers import make_optimizers, restore_optimizers
 from .runtime import Machine, Worker, batches_ahead, compiled, deterministic, helpers_watched
 from .stages import Stage, check_terms, set_trainable
-from .steps import CriticTurn, Guard, train_step
+from .steps import CriticTurn, FaultPolicy, train_step
 
 # %% ../../nbs/4_training/1_loop/80_runs.ipynb #b13c1ca8
 class Stopped(KeyboardInterrupt):
@@ -103,7 +103,7 @@ def fit(
     validate: Callable[[RetrievalMethod], dict[str, float]] | None = None,  # figures of validation pictures
     selection: Selection | None = None,  # by which of them each stage's weights are chosen; None: the last ones
     keeping: Keeping = Keeping(),  # checkpoints and log
-    guard: Guard = Guard(),  # what is done about a step at fault
+    guard: FaultPolicy = FaultPolicy(),  # what is done about a step at fault
     machine: Machine = Machine(),  # where and how it is computed
     progress: bool = True,  # show a bar?
 ) -> list[dict]:  # the log
@@ -118,7 +118,7 @@ def fit(
         selection=selection and plain(selection),
     )
     found = load_checkpoint(folder, method, facts) if folder else None
-    place, states = found or (Place(0, 0), {})
+    place, states = found or (Progress(0, 0), {})
     method.to(worker.device)
     diary = Diary(
         folder if worker.first else None,
@@ -137,7 +137,7 @@ def fit(
             if s < place.stage:
                 continue
             if s > place.stage:
-                place, states = Place(s, 0, place.log), {}
+                place, states = Progress(s, 0, place.log), {}
             _train_stage(
                 method,
                 stage,
@@ -209,10 +209,15 @@ def _train_stage(
     if states:
         restore_optimizers(everything, states)
     faults = Faults(guard, folder if worker.first else None, method, batch_of)
-    stop = lambda: bool(worker.any(torch.tensor(asked(), device=worker.device))) if worker.n > 1 else asked()
-    save = lambda: (
-        folder and worker.first and save_checkpoint(folder, method, everything, place, facts, keeping.checkpoints)
-    )
+
+    def stop():
+        return bool(worker.any(torch.tensor(asked(), device=worker.device))) if worker.n > 1 else asked()
+
+    def save():
+        return (
+            folder and worker.first and save_checkpoint(folder, method, everything, place, facts, keeping.checkpoints)
+        )
+
     before = sum(x.steps for x in diary.stages[:s])
     method.train()
     diary.tell(s, first)
@@ -281,7 +286,9 @@ def _look(method, step, stage, place, validate, selection, diary) -> None:
 class Faults:
     "Looks at the flags of the steps, on a GPU some steps later, and does what the guard says"
 
-    def __init__(self, guard: Guard, folder: Path | None, method: RetrievalMethod, batch_of: Callable[[int], dict]):
+    def __init__(
+        self, guard: FaultPolicy, folder: Path | None, method: RetrievalMethod, batch_of: Callable[[int], dict]
+    ):
         self.guard, self.folder, self.method, self.batch_of = guard, folder, method, batch_of
         self.unread, self.in_a_row = [], 0
 
@@ -305,7 +312,7 @@ class Faults:
             try:
                 kept = keep_fault(self.folder, self.method, self.batch_of(r["step"]), figures) if self.folder else None
             except LabError as e:
-                warnings.warn(f"the batch could not be kept: {e}")
+                warnings.warn(f"the batch could not be kept: {e}", stacklevel=2)
             said = ", ".join(
                 f"{k} {v:.4g}"
                 for k, v in figures.items()
@@ -319,7 +326,7 @@ class Faults:
                     (f"The batch lies in {kept}. " if kept else "")
                     + "Nothing was changed by the step, and the last checkpoint is as it was. Lower the learning rate or a weight, or let such steps be left out (faults = skip).",
                 )
-            warnings.warn(f"step {r['step']} of {r['stage']} was left out ({said})")
+            warnings.warn(f"step {r['step']} of {r['stage']} was left out ({said})", stacklevel=2)
 
 # %% ../../nbs/4_training/1_loop/80_runs.ipynb #19ff64c5
 def save_method(

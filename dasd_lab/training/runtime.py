@@ -18,10 +18,10 @@ import torch
 import torch.distributed as distributed
 import torch.nn.functional as F
 from accelerate import PartialState
-from ..backbone.text_towers import attention
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
+from ..backbone.text_towers import attention
 from ..contracts import LabError, RetrievalMethod
 
 # %% ../../nbs/4_training/1_loop/40_runtime.ipynb #333e02f9
@@ -295,7 +295,8 @@ def compiled(
     versions = len(method.languages) * -(-method.backbone.context_length // max(1, step))
     if mode == "reduce-overhead" and versions > 128:
         warnings.warn(
-            f"up to {versions} versions of the code, one a language and length: a `length_step` of 8 keeps them few"
+            f"up to {versions} versions of the code, one a language and length: a `length_step` of 8 keeps them few",
+            stacklevel=2,
         )
     before = torch._dynamo.config.recompile_limit, torch._dynamo.config.accumulated_recompile_limit
     torch._dynamo.config.recompile_limit, torch._dynamo.config.accumulated_recompile_limit = (

@@ -16,12 +16,12 @@ from typing import Literal
 import numpy as np
 import torch
 import torch.nn.functional as F
-from ..backbone.text_towers import attention, build_clip
 from timm.optim import Muon
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from ..backbone.preprocessing import frames_of, square_pixels
+from ..backbone.text_towers import attention, build_clip
 from ..backbone.tokens import train_tokenizer
 from ..backbone.towers import Backbone
 from ..contracts import LabError

@@ -19,8 +19,6 @@ from torch import Tensor, nn
 
 from ..contracts import LabError
 from .losses import LOSSES
-from .matching import softened_matching  # registers the losses of matching
-from .triplets import image_sentence  # and of triplets
 
 # %% ../../nbs/4_training/1_loop/20_stages.ipynb #98af63cf
 @dataclass(frozen=True)

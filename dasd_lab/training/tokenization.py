@@ -86,13 +86,16 @@ def word_vocabulary(
         counted, _ = with_dictionary(
             counted,
             {
-                l: lexicon_pairs(l) if p == "lexicon" else read_dictionary(p)
-                for l, p in asked.dictionary.items()
-                if l in counted.languages
+                language: lexicon_pairs(language) if p == "lexicon" else read_dictionary(p)
+                for language, p in asked.dictionary.items()
+                if language in counted.languages
             },
             asked.rare,
         )
-    cut = lambda: {l: [counted.words_of(c, l) for c in some] for l, some in captions.items()}
+
+    def cut():
+        return {language: [counted.words_of(c, language) for c in some] for language, some in captions.items()}
+
     files = {l: asked.files[l] for l in captions} if asked.files else {}
     if asked.kind in ("vec", "bin") and not files:
         raise LabError(

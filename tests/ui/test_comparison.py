@@ -3,7 +3,6 @@
 import re
 
 import nbformat
-import pytest
 from conftest import STATE, open_guide, run_notebook, shoot
 
 

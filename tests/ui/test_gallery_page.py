@@ -366,11 +366,16 @@ def test_more_like_this_pages_and_back(at, visit):
 
 
 def test_filters(at, kept, visit):
-    best = lambda **w: kept.search("gelb", "en", k=1, where=w).ids[0]
+    def best(**w):
+        return kept.search("gelb", "en", k=1, where=w).ids[0]
+
     p = visit(at + "?q=gelb")
     shown(p, "yellow-00.png")
     p.locator("#filters summary").click()
-    of = lambda c, n: p.locator(f"[data-column={c}] [name={n}]")
+
+    def of(c, n):
+        return p.locator(f"[data-column={c}] [name={n}]")
+
     of("shade", "from").fill("3")
     of("shade", "to").fill("4")
     of("shade", "to").press("Enter")
@@ -547,7 +552,10 @@ def test_the_token(served, visit):
 
 def test_by_keyboard_alone(at, visit):
     p = visit(at)
-    active = lambda: p.evaluate("document.activeElement.id || document.activeElement.className")
+
+    def active():
+        return p.evaluate("document.activeElement.id || document.activeElement.className")
+
     p.evaluate("document.activeElement.blur()")
     p.keyboard.press("/")
     assert active() == "q" and p.locator("#q").input_value() == ""
@@ -582,8 +590,13 @@ def test_the_keyboard_goes_on_where_it_was(served, visit):
     gallery.update(["red-01.png"], description="a red field")
     p = visit(f"http://127.0.0.1:{port}/?q=rot", "ar-EG")
     first = shown(p, "red-00.png")
-    at = lambda: p.evaluate("document.activeElement.closest('li')?.dataset.id ?? document.activeElement.id")
-    press = lambda what: (p.locator(what).focus(), p.keyboard.press("Enter"))
+
+    def at():
+        return p.evaluate("document.activeElement.closest('li')?.dataset.id ?? document.activeElement.id")
+
+    def press(what):
+        return (p.locator(what).focus(), p.keyboard.press("Enter"))
+
     alts = [p.locator(f'li[data-id="red-{i}.png"] img').get_attribute("alt") for i in ("00", "01")]
     assert alts == ["red-00.png", "a red field"]
     for i in (0, 5):
@@ -642,7 +655,7 @@ def test_nothing_of_the_data_is_read_as_html(visit, served):
     p.locator("#similar").click()
     shown(p)
     assert where(p)["like"] == evil
-    p.locator(f"#hits > li").first.locator(".hit").click()
+    p.locator("#hits > li").first.locator(".hit").click()
     p.locator("#remove").click()
     p.locator("#yes").click()
     p.locator("#status", has_text="Removed").wait_for()

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from plain_step import CONTEXT
 
 from dasd_lab.backbone.towers import attention, build_clip
 from dasd_lab.presets import load_preset, vary
@@ -199,7 +198,10 @@ def main():
     print(
         "| | | step | encoding | of the plain tower | kept of a batch | weights, gradients, averages |\n|---|---|---:|---:|---:|---:|---:|"
     )
-    shown = lambda s: f"× {s['times']:.2f} [{s['quartiles'][0]:.2f}–{s['quartiles'][1]:.2f}]"
+
+    def shown(s):
+        return f"× {s['times']:.2f} [{s['quartiles'][0]:.2f}–{s['quartiles'][1]:.2f}]"
+
     for name, some in found.items():
         for r in some:
             m = r["memory"]

@@ -121,9 +121,14 @@ def made(at: Path, n: int, queries: int = 500) -> dict:
             ).numpy()
         )
         said = unit(
-            caption_features(method, [c for l in LANGUAGES for c in corpus.captions("test", l, "human")[:400]]).numpy()
+            caption_features(
+                method, [c for language in LANGUAGES for c in corpus.captions("test", language, "human")[:400]]
+            ).numpy()
         )
-    noisy = lambda x: unit(x + NOISE / np.sqrt(WIDTH) * rng.standard_normal(x.shape, np.float32))
+
+    def noisy(x):
+        return unit(x + NOISE / np.sqrt(WIDTH) * rng.standard_normal(x.shape, np.float32))
+
     out = np.lib.format.open_memmap(at / "vectors.npy", "w+", dtype=np.float16, shape=(n, WIDTH))
     for a in tqdm(range(0, n, 20_000), desc="vectors"):
         b = min(n, a + 20_000)
@@ -372,7 +377,10 @@ def searched(at: Path, n: int) -> dict:
     "The gallery, the bare index beneath it in turn, whole searches by text, filters, cold opening"
     q = made(at, n)
     method = Widened(load_run(shipped_run()))
-    place = lambda ids: [int(i[6:13]) if i.startswith("p/") else -1 for i in ids]
+
+    def place(ids):
+        return [int(i[6:13]) if i.startswith("p/") else -1 for i in ids]
+
     for f in (at / "gallery").rglob("*"):  # out of the system's memory
         if f.is_file():
             with open(f, "rb") as o:
@@ -416,7 +424,10 @@ def searched(at: Path, n: int) -> dict:
         pairs.append(t)
     found["ratio"] = statistics.median(a / b for a, b in pairs)
     found["ratio_of_medians"] = statistics.median(a for a, _ in pairs) / statistics.median(b for _, b in pairs)
-    captions = {l: [c.text for c in load_corpus("pictograms").captions("test", l, "human")[:40]] for l in LANGUAGES}
+    captions = {
+        language: [c.text for c in load_corpus("pictograms").captions("test", language, "human")[:40]]
+        for language in LANGUAGES
+    }
     ms = {"text": [], "text, one year of 25": [], "text, one album of 1,000": [], "third page": []}
     for l, texts in captions.items():
         for i, t in enumerate(texts):
@@ -502,7 +513,11 @@ def crowd(at: Path, n: int, requests: int = 10_000, clients: int = 32) -> dict:
     root = Path(__file__).resolve().parents[2]
     server = subprocess.Popen([sys.executable, "-c", SERVE, str(root), str(at / "gallery"), str(port)])
     url = f"http://127.0.0.1:{port}"
-    captions = [(l, c.text) for l in LANGUAGES for c in load_corpus("pictograms").captions("test", l, "human")[:200]]
+    captions = [
+        (language, c.text)
+        for language in LANGUAGES
+        for c in load_corpus("pictograms").captions("test", language, "human")[:200]
+    ]
     before = None
     try:
         for _ in range(300):
@@ -516,7 +531,10 @@ def crowd(at: Path, n: int, requests: int = 10_000, clients: int = 32) -> dict:
             kind = rng.choices(
                 ("text", "filter", "like", "upload", "add", "change", "remove"), (50, 10, 12, 6, 12, 6, 4)
             )[0]
-            get = lambda **p: client.get("/api/search", params=p)
+
+            def get(**p):
+                return client.get("/api/search", params=p)
+
             began = time.perf_counter()
             language, text = rng.choice(captions)
             if kind in ("change", "remove") and not kept:
@@ -724,9 +742,10 @@ def imported(at: Path, files: int) -> dict:
     first.wait()
     there = len(g := StoredGallery(at / "imported", load_run(shipped_run())))
     g.close()
-    run = lambda: json.loads(
-        subprocess.run(words, stdout=subprocess.PIPE, check=True, text=True).stdout.splitlines()[-1]
-    )
+
+    def run():
+        return json.loads(subprocess.run(words, stdout=subprocess.PIPE, check=True, text=True).stdout.splitlines()[-1])
+
     second, third = run(), run()
     g = StoredGallery(at / "imported", load_run(shipped_run()))
     total, thumbs = len(g), len(g.thumbnails)
@@ -754,7 +773,10 @@ def imported(at: Path, files: int) -> dict:
 def reranked(at: Path) -> dict:
     "Scores that are no cosine, LECCR's slots and SMALR in two languages at once, on the head of the cosine's list against the score of all pictures; among those of the corpus, and among eight times as many, the others with noise"
     corpus, tower = load_corpus("pictograms"), load_backbone(shipped_run() / "backbone")
-    own = lambda name: load_method(shipped_run() / name, tower).eval()
+
+    def own(name):
+        return load_method(shipped_run() / name, tower).eval()
+
     methods = dict(slots=own("leccr"), consistency=Consistent(own("smalr"), GlossTranslator()).eval())
     return {
         name: [by_head(at / f"{name} {times}", corpus, method, times) for times in (1, 8)]
@@ -783,9 +805,9 @@ def by_head(at: Path, corpus, method, times: int) -> dict:
     gallery.tidy()
     captions = [
         c
-        for l in LANGUAGES
-        if l in supported_languages(method)
-        for c in corpus.captions("test", l, "human")[: 40 if times == 1 else 10]
+        for language in LANGUAGES
+        if language in supported_languages(method)
+        for c in corpus.captions("test", language, "human")[: 40 if times == 1 else 10]
     ]
     vectors = [method.encode_captions([c.text], c.language) for c in captions]
     wanted, took, rows = [], [], []

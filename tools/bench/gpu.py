@@ -24,8 +24,8 @@ from itertools import product
 
 import numpy as np
 import torch
-from train_step import LANGUAGES, PRESET, TINY, caption_lengths, methods
 from plain_step import CONTEXT, PlainStep
+from train_step import LANGUAGES, PRESET, TINY, caption_lengths, methods
 
 from dasd_lab.backbone.tokens import train_tokenizer
 from dasd_lab.backbone.towers import attention, build_clip
@@ -120,10 +120,10 @@ class Clock:
 def data_for(preset, embed: int, s: Sizes, stage, rng) -> CaptionBatches:
     "Captions of real length in every language, with features of their English ones and their pictures"
     rows = {
-        l: [[2, *rng.integers(4, s.used, n - 2).tolist(), 3] for n in caption_lengths(rng, s.captions)]
-        for l in LANGUAGES
+        language: [[2, *rng.integers(4, s.used, n - 2).tolist(), 3] for n in caption_lengths(rng, s.captions)]
+        for language in LANGUAGES
     }
-    own = {l: range(s.captions) for l in LANGUAGES}
+    own = {language: range(s.captions) for language in LANGUAGES}
     pad = train_tokenizer(["a b c"] * 3, 40).pad
     features = torch.from_numpy(rng.standard_normal((s.captions, embed), np.float32))
     return CaptionBatches(
@@ -263,7 +263,10 @@ def one_stage(preset, cfg, stage, s: Sizes, device, modes, workers: int) -> dict
     tower = build_clip(cfg).visual.to(device).requires_grad_(False).eval() if cross else None
     plains, peaks, rows = {}, {}, []
     data = data_for(preset, cfg["embed_dim"], s, stage, rng)
-    held = lambda: torch.cuda.memory_allocated(device) if clock.cuda else 0
+
+    def held():
+        return torch.cuda.memory_allocated(device) if clock.cuda else 0
+
     before = held()
     for precision in ("float32", "bf16"):
         own = held() - before

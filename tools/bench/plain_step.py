@@ -50,7 +50,10 @@ class PlainStep:
     def split(self, apart, end, language: str) -> tuple:  # f^sr, f^sa
         "The two branches of the disentangler, a pass each"
         b, d = self.method.backbone, self.method.disentangler
-        hidden = lambda adapters: adapters[language](b.block(0, b.start(apart, end), end))
+
+        def hidden(adapters):
+            return adapters[language](b.block(0, b.start(apart, end), end))
+
         f_sr = d.related_projection(
             d.related_norm(hidden(d.related_adapters)[torch.arange(len(end), device=end.device), end])
         )
@@ -85,7 +88,10 @@ class PlainStep:
             ),
             0,
         )
-        verdicts = lambda f_sa: dict(matched_logits=m.critic(f_sa, source), mismatched_logits=m.critic(f_sa, other))
+
+        def verdicts(f_sa):
+            return dict(matched_logits=m.critic(f_sa, source), mismatched_logits=m.critic(f_sa, other))
+
         critic_loss(verdicts(agnostic.detach())).backward()
         self.critic_optimizer.step()
         self.critic_optimizer.zero_grad()

@@ -7,7 +7,6 @@ other work on the machine hits all of them alike; a ratio is the median of the r
 Tokenizing is outside; what is timed turns ids into vectors of the shared space."""
 
 import argparse
-import json
 import platform
 import statistics
 import time
@@ -92,7 +91,10 @@ def main():
         f"{a.threads} thread(s), torch {torch.__version__}, {platform.machine()}, median of {a.repeats} repeats [quartiles]\n"
     )
     print("| text tower | captions | plain tower | static adapter | DASD |\n|---|---:|---:|---:|---:|")
-    spread = lambda r, n: f"× {r[n]:.2f} [{r[n + '_quartiles'][0]:.2f}–{r[n + '_quartiles'][1]:.2f}]"
+
+    def spread(r, n):
+        return f"× {r[n]:.2f} [{r[n + '_quartiles'][0]:.2f}–{r[n + '_quartiles'][1]:.2f}]"
+
     for r in rows:
         print(
             f"| {r['tower']} | {r['captions']} | {r['plain_ms']:.1f} ms | {spread(r, 'static')} | {spread(r, 'dasd')} |"

@@ -23,7 +23,7 @@ import torch
 
 from dasd_lab.backbone.encoding import encode_shards
 from dasd_lab.backbone.shards import write_shard, write_texts
-from dasd_lab.backbone.store import Plan, agree, checksum, finish_store, open_store
+from dasd_lab.backbone.store import StorePlan, agree, checksum, finish_store, open_store
 from dasd_lab.backbone.towers import load_backbone
 from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.storage import write_json
@@ -83,7 +83,7 @@ def against_encoding(place: Path, pairs: int, batch: int = 128, batches: int = 8
 def large_store(place: Path, n: int, width: int, shard_rows: int = 8192) -> dict:
     "A store of random numbers, and the same in one plain file; the seconds that writing took"
     ids = [f"image-{i:09}" for i in range(n)]
-    plan = Plan(
+    plan = StorePlan(
         "random",
         "train",
         "none",
@@ -124,7 +124,7 @@ def large_store(place: Path, n: int, width: int, shard_rows: int = 8192) -> dict
 
 def memory() -> dict:  # MB
     "Resident memory of this process: its own, and pages of files, which the system may take back"
-    said = dict(l.split(":") for l in Path("/proc/self/status").read_text().splitlines() if ":" in l)
+    said = dict(line.split(":") for line in Path("/proc/self/status").read_text().splitlines() if ":" in line)
     return {k: int(said[n].split()[0]) / 1e3 for k, n in (("own_mb", "RssAnon"), ("files_mb", "RssFile"))}
 
 
@@ -208,14 +208,17 @@ def main():
             encoding=against_encoding(place, a.pairs),
             large=large_store(place, a.rows, a.width),
         )
-        again = lambda: json.loads(
-            subprocess.run(
-                [sys.executable, __file__, "--threads", str(a.threads), "--opened", str(place / "large")],
-                capture_output=True,
-                text=True,
-                check=True,
-            ).stdout
-        )
+
+        def again():
+            return json.loads(
+                subprocess.run(
+                    [sys.executable, __file__, "--threads", str(a.threads), "--opened", str(place / "large")],
+                    capture_output=True,
+                    text=True,
+                    check=True,
+                ).stdout
+            )
+
         found |= dict(
             first_opening=again(),
             later_opening=again(),
@@ -233,7 +236,10 @@ def main():
     for m in found["memory_map"]:
         for kind in ("stored", "float32"):
             c = m[kind]
-            percent = lambda r, q: f"{100 * c[r]:.0f} % [{100 * c[q][0]:.0f}–{100 * c[q][1]:.0f}]"
+
+            def percent(r, q):
+                return f"{100 * c[r]:.0f} % [{100 * c[q][0]:.0f}–{100 * c[q][1]:.0f}]"
+
             print(
                 f"batches of {m['batch']:,} {'as stored' if kind == 'stored' else 'in float32'}: {percent('of_plain', 'quartiles')} of a plain memory map's rate by the clock, {percent('of_plain_cpu', 'quartiles_cpu')} in CPU time ({c['store_us']:.0f} and {c['plain_us']:.0f} µs)"
             )

@@ -21,7 +21,6 @@ after round, so that other work on the machine hits them alike; a ratio is the m
 
 import argparse
 import gc
-import json
 import platform
 import statistics
 import time
@@ -161,7 +160,10 @@ def both_batches(
     sorted_ = length_batches(lengths, size, rng, BUCKET)
     even = np.argsort([lengths[b].max() for b in sorted_])
     chosen = rng.permutation(even[((np.arange(n) + 0.5) * BUCKET / n).astype(int)])
-    make = lambda rows, i: batch_of(lengths[rows], backbone, used, LANGUAGES[i % len(LANGUAGES)], rng)
+
+    def make(rows, i):
+        return batch_of(lengths[rows], backbone, used, LANGUAGES[i % len(LANGUAGES)], rng)
+
     return [(make(rng.permutation(len(lengths))[:size], i), make(sorted_[c], i)) for i, c in enumerate(chosen)]
 
 
@@ -169,8 +171,8 @@ def methods(preset: dict, cfg: dict, used: int) -> tuple:  # whole vocabulary, c
     "The same method twice"
     torch.manual_seed(0)
     whole = random_method(preset, LANGUAGES, cfg)
-    for l in LANGUAGES:
-        for a in whole.adapters[l]:
+    for language in LANGUAGES:
+        for a in whole.adapters[language]:
             torch.nn.init.normal_(a.up.weight, std=0.02)  # adapters that do something
     small = random_method(preset | dict(token_vectors=preset["token_vectors"] | dict(n_tokens=used)), LANGUAGES, cfg)
     small.load_state_dict(
@@ -275,7 +277,10 @@ def measure(preset: dict, cfg: dict, used: int, rounds: int, batch: int, steps: 
         pair[row.vocabulary].zero_grad()
         del step
         gc.collect()
-    longest = lambda i: float(np.mean([b[i]["longest"] for b in made]))
+
+    def longest(i):
+        return float(np.mean([b[i]["longest"] for b in made]))
+
     return dict(
         batch=batch,
         rounds=rounds,
@@ -317,7 +322,10 @@ def main():
     print(
         "| savings, one after the other | a step | plain ÷ it | in CPU time | of the sums | loss apart | learnt apart |\n|---|---:|---:|---:|---:|---:|---:|"
     )
-    shown = lambda r, n: f"× {r[n + 'times']:.2f} [{r[n + 'quartiles'][0]:.2f}–{r[n + 'quartiles'][1]:.2f}]"
+
+    def shown(r, n):
+        return f"× {r[n + 'times']:.2f} [{r[n + 'quartiles'][0]:.2f}–{r[n + 'quartiles'][1]:.2f}]"
+
     for r in found["rows"]:
         print(
             f"| {r['row']} | {1e3 * r['seconds']:,.0f} ms | {shown(r, '')} | {shown(r, 'cpu_')} | × {r['together']:.2f} | {r['loss_apart']:.0e} | {r['learnt_apart']:.0e} |"

@@ -8,7 +8,6 @@ from pressing Enter to the last picture drawn, in Chromium."""
 import argparse
 import json
 import os
-import re
 import shutil
 import statistics
 import subprocess
@@ -35,7 +34,7 @@ def queries(n: int) -> list[str]:
     from dasd_lab.corpora.catalog import load_corpus
 
     corpus = load_corpus("pictograms")
-    languages = [l for l in corpus.languages]
+    languages = list(corpus.languages)
     return [corpus.captions("test", languages[i % len(languages)], "human")[17 * i % 1000].text for i in range(n)]
 
 

@@ -56,7 +56,10 @@ def targets(
             seen.setdefault(e.name, []).append(f"api/{m.name}.html#{e.name}")
         for e in m.entries:
             found[f"{m.name.split('.')[-1]}.{e.name}"] = found[f"{m.name}.{e.name}"] = f"api/{m.name}.html#{e.name}"
-    unmistakable = lambda name: re.search(r"[A-Z._]", name)
+
+    def unmistakable(name):
+        return re.search(r"[A-Z._]", name)
+
     found |= {name: where[0] for name, where in seen.items() if len(where) == 1 and unmistakable(name)}
     # what every method promises is explained where it is promised, whichever method defines a function of that name
     for name, where in seen.items():
@@ -147,7 +150,9 @@ def stage(
     contributing = (root / "CONTRIBUTING.md").read_text(encoding="utf-8").split("\n", 1)[1]
     contributing = links.markdown(contributing, Path("contributing.ipynb"))
     (to / "contributing.qmd").write_text(f"---\ntitle: Contributing\n---\n{contributing}", encoding="utf-8")
-    navbar, sidebars = site.bars(nbs, {m: p.relative_to(nbs) for m, p in notebooks.items()}, {"contributing.qmd": "Contributing"})
+    navbar, sidebars = site.bars(
+        nbs, {m: p.relative_to(nbs) for m, p in notebooks.items()}, {"contributing.qmd": "Contributing"}
+    )
     shutil.copy(nbs / "styles.css", to)
     shutil.copy(site.HERE / "favicon.svg", to)
     if (nbs / "images").is_dir():

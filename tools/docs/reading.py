@@ -81,9 +81,15 @@ class Reader:
             *([(a.kwarg, None, "**")] if a.kwarg else []),
         ]
         every = [e for e in every if e[0].arg not in ("self", "cls")]
-        end = lambda arg, default: (default or arg).end_lineno
+
+        def end(arg, default):
+            return (default or arg).end_lineno
+
         lines = [end(p, d) for p, d, _ in every]
-        said = lambda line: self.comments.get(line, "") if lines.count(line) == 1 and line != f.body[0].lineno else ""
+
+        def said(line):
+            return self.comments.get(line, "") if lines.count(line) == 1 and line != f.body[0].lineno else ""
+
         found = [
             Parameter(star + p.arg, self.text(p.annotation), None if d is None else self.text(d), said(end(p, d)))
             for p, d, star in every

@@ -3,7 +3,6 @@
 import html
 import json
 import re
-from pathlib import Path
 
 from .reading import Entry, Module, Parameter
 

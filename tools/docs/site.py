@@ -94,9 +94,16 @@ def bars(
 ) -> tuple[dict, list]:  # bar at the top, bars at the side
     "Where one can go from each page"
     by_stage = [[m for m, p in exporting.items() if place(p)[0] == i] for i in range(len(STAGES))]
-    page = lambda m: f"{m}.ipynb"
-    section = lambda title, contents: [dict(section=title, contents=contents)] if contents else []
-    companions = lambda folder: [f"{folder}/{s}.ipynb" for s in in_order(nbs / folder)]
+
+    def page(m):
+        return f"{m}.ipynb"
+
+    def section(title, contents):
+        return [dict(section=title, contents=contents)] if contents else []
+
+    def companions(folder):
+        return [f"{folder}/{s}.ipynb" for s in in_order(nbs / folder)]
+
     explained = {
         title: [f"pages/{s}.ipynb" for s in stems if (nbs / "pages" / f"{s}.ipynb").exists()]
         for title, stems in EXPLAINED.items()
@@ -112,7 +119,10 @@ def bars(
             *sum((section(t, grouped(ms, lambda m: f"api/{m}.qmd")) for t, ms in zip(STAGES, by_stage)), []),
         ],
     )
-    first = lambda contents: contents[0] if isinstance(contents[0], str) else first(contents[0]["contents"])
+
+    def first(contents):
+        return contents[0] if isinstance(contents[0], str) else first(contents[0]["contents"])
+
     top = [
         dict(text=t, href=first(sides[k]))
         for t, k in (

@@ -17,11 +17,11 @@ def readme(
     kept = []
     for c in nb.cells:
         lines = c.source.splitlines()
-        directives = [l for l in lines if re.match(r"\s*#\s*\|", l)] if c.cell_type == "code" else []
+        directives = [line for line in lines if re.match(r"\s*#\s*\|", line)] if c.cell_type == "code" else []
         if any(re.search(r"\|\s*(hide\b|default_exp|export)", d) for d in directives):
             continue
         if c.cell_type == "code":
-            c.source = "\n".join(l for l in lines if l not in directives)
+            c.source = "\n".join(line for line in lines if line not in directives)
             for o in c.outputs:
                 if "data" in o:
                     o.data = {k: v for k, v in o.data.items() if k in SHOWN}

@@ -20,7 +20,7 @@ from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.search.explain.consistent_queries import (
     Consistent,
     GlossTranslator,
-    ParallelCaptions,
+    ReferenceTranslator,
     SceneTranslator,
     fit_to,
 )
@@ -68,13 +68,13 @@ def measure(n: int | None = None, name: str = "dasd") -> dict:
 
     def figures(m, languages):
         return {
-            l: {f: r[f] for f in FIGURES}
-            for l, r in evaluate(m, corpus, "test", languages, image_features=seen["test"]).rows.items()
+            language: {f: r[f] for f in FIGURES}
+            for language, r in evaluate(m, corpus, "test", languages, image_features=seen["test"]).rows.items()
         }
 
     kinds = dict(
         gloss=(targets, lambda s: GlossTranslator()),
-        oracle=(targets, lambda s: ParallelCaptions(whole, s)),
+        oracle=(targets, lambda s: ReferenceTranslator(whole, s)),
         english_mt=(["en"], lambda s: SceneTranslator(whole, s)),
     )
     out = {}
@@ -98,7 +98,7 @@ def measure(n: int | None = None, name: str = "dasd") -> dict:
         )
         print(
             kind,
-            {w: {l: round(100 * v["mean_recall"], 1) for l, v in r.items()} for w, r in rows.items()},
+            {w: {language: round(100 * v["mean_recall"], 1) for language, v in r.items()} for w, r in rows.items()},
             {k: {c: round(v, 4) for c, v in e.items()} for k, e in ends.items()},
             flush=True,
         )

@@ -20,7 +20,7 @@ BACKBONE, RESULTS = ROOT / "data/weights/pictograms/backbone", ROOT / "data/resu
 def gloss_results(split: str, languages: list[str] | None = None) -> Results:
     "Glossed human captions, read by the English tower of the shipped weights"
     corpus = load_corpus("pictograms")
-    codes = [l for l in gloss_languages() if l in corpus.languages and l != "en"]
+    codes = [language for language in gloss_languages() if language in corpus.languages and language != "en"]
     method = TranslatedQueries(
         load_backbone(BACKBONE), codes, lambda text, language: to_english(text, language).english
     )
@@ -36,7 +36,10 @@ if __name__ == "__main__":
     if split == "test":
         write_json(
             dict(
-                about=results.about, command="python tools/studies/gloss.py", rows=results.rows, mean_recall=results.mean_recall
+                about=results.about,
+                command="python tools/studies/gloss.py",
+                rows=results.rows,
+                mean_recall=results.mean_recall,
             ),
             RESULTS,
         )

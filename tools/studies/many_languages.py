@@ -21,7 +21,6 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from dasd_lab.backbone.features import FrozenFeatures
 from dasd_lab.backbone.towers import Backbone, fingerprint
 from dasd_lab.backbone.transformers import dual_stream_backbone
 from dasd_lab.contracts import LabError, RetrievalMethod
@@ -91,7 +90,7 @@ class World:
 
     def data(self, targets) -> TrainingData:  # English alone is a pair with itself
         return TrainingData(
-            {l: self.pairs(l) for l in targets or ("en",)},
+            {language: self.pairs(language) for language in targets or ("en",)},
             self.features,
             dict(corpus=self.corpus.name, corpus_checksum=self.corpus.checksum),
         )
@@ -141,11 +140,14 @@ def worlds(names, stamps=None) -> dict[str, World]:
 
 def same_text(preset) -> dict:
     "Pictures with the same caption are no negatives of each other"
-    asked = lambda t: (
-        t | dict(options=t.get("options", {}) | dict(same_text_is_positive=True))
-        if t["loss"] in ("image_sentence", "neighbourhood")
-        else t
-    )
+
+    def asked(t):
+        return (
+            t | dict(options=t.get("options", {}) | dict(same_text_is_positive=True))
+            if t["loss"] in ("image_sentence", "neighbourhood")
+            else t
+        )
+
     return {f"stages.{i}.terms": [asked(t) for t in s["terms"]] for i, s in enumerate(preset["stages"])}
 
 
@@ -210,7 +212,11 @@ def trained(world: World, name: str, languages, seed: int, corpus: str) -> tuple
         | (same_text(base) if name == "SMALR" else {})
         | dict(languages=list(LANGUAGES[corpus][1:]))
         | (
-            {"word_vectors.tokenizers": {l: t for l, t in base["word_vectors"]["tokenizers"].items() if l in languages}}
+            {
+                "word_vectors.tokenizers": {
+                    language: t for language, t in base["word_vectors"]["tokenizers"].items() if language in languages
+                }
+            }
             if name == "SMALR"
             else {}
         ),
@@ -253,10 +259,14 @@ def trained(world: World, name: str, languages, seed: int, corpus: str) -> tuple
         else {}
     )
     if name == "SMALR":
-        known = lambda c, l: any(i > 1 for i in run.method.tokenizer.encode([c], l)[0])
+
+        def known(c, l):
+            return any(i > 1 for i in run.method.tokenizer.encode([c], l)[0])
+
         # share of test captions without a word that was learnt
         said["unknown"] = {
-            l: float(np.mean([not known(c.text, l) for c in world.corpus.captions("test", l)])) for l in languages
+            language: float(np.mean([not known(c.text, language) for c in world.corpus.captions("test", language)]))
+            for language in languages
         }
     return run.method, said
 

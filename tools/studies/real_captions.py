@@ -119,9 +119,10 @@ def run_all(seeds=(0, 1, 2), steps=None, variants=tuple(VARIANTS)[:4], validate=
 
     def untrained(held):
         text = backbone.encode_source(held.captions)
-        cosine = lambda t, v: (
-            torch.nn.functional.normalize(t, dim=-1) @ torch.nn.functional.normalize(v["features"], dim=-1).T
-        )
+
+        def cosine(t, v):
+            return torch.nn.functional.normalize(t, dim=-1) @ torch.nn.functional.normalize(v["features"], dim=-1).T
+
         return retrieval_figures(rank(cosine, text, dict(features=held.features), held.positives))
 
     if ("the English tower as it is", 0) not in done and validate is None:

@@ -101,7 +101,9 @@ def frozen_world() -> tuple[Backbone, TrainingData]:
         write_tensors({k: getattr(found, k) for k in ("texts", "images", "picture")}, kept)
     train_projections(backbone, found, **PROJECTIONS)
     return backbone, TrainingData(
-        {l: pairs(corpus, l) for l in LANGUAGES}, projected(backbone, found), dict(corpus=corpus.name)
+        {language: pairs(corpus, language) for language in LANGUAGES},
+        projected(backbone, found),
+        dict(corpus=corpus.name),
     )
 
 
@@ -148,14 +150,14 @@ def figures(method, stamps, images) -> dict:
     "Recall in every language, and by theme over all languages but English"
     found = evaluate(method, stamps, "test", ("en", *LANGUAGES), image_features=images)
     by_theme = {}
-    for l in LANGUAGES:
-        for c, r in zip(stamps.captions("test", l), found.ranks[l].text_to_image.tolist()):
+    for language in LANGUAGES:
+        for c, r in zip(stamps.captions("test", language), found.ranks[language].text_to_image.tolist()):
             by_theme.setdefault(stamps.facts(c.visual_id)["theme"], []).append(r)
     kept = "text_to_image_R@1", "text_to_image_R@5", "text_to_image_R@10", "text_to_image_median_rank", "mean_recall"
     return dict(
         n=len(stamps.visuals("test")),
-        captions={l: len(stamps.captions("test", l)) for l in ("en", *LANGUAGES)},
-        figures={l: {k: r[k] for k in kept} for l, r in found.rows.items()},
+        captions={language: len(stamps.captions("test", language)) for language in ("en", *LANGUAGES)},
+        figures={language: {k: r[k] for k in kept} for language, r in found.rows.items()},
         by_theme={
             t: dict(captions=len(r), R10=float(np.mean([x < 10 for x in r]))) for t, r in sorted(by_theme.items())
         },

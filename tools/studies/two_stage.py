@@ -41,9 +41,13 @@ def main(run: Path | None, n: int, pairs: int, out: Path | None) -> None:
     corpus, gallery = load_corpus("pictograms"), Gallery(method.eval())
     for split in ("test", "validation", "train"):
         gallery.add_split(corpus, split, tqdm)
-    languages = [l for l in method.languages if l in corpus.languages]
+    languages = [language for language in method.languages if language in corpus.languages]
     share = -(-n // len(languages))
-    captions = [(c.text, l, c.visual_id) for l in languages for c in corpus.captions("test", l, "human")[:share]]
+    captions = [
+        (c.text, language, c.visual_id)
+        for language in languages
+        for c in corpus.captions("test", language, "human")[:share]
+    ]
     vectors = torch.cat([method.encode_captions([c], l) for c, l, _ in captions])
 
     def best(v, head):
@@ -60,13 +64,18 @@ def main(run: Path | None, n: int, pairs: int, out: Path | None) -> None:
         )[0]
         for v in vectors
     ]
-    kept = lambda found: dict(
-        kept=sum(len({*a} & {*b}) for a, b in zip(full, found)) / K / len(full),
-        same_order=sum(a == b for a, b in zip(full, found)) / len(full),
-        first=sum(a[0] == b[0] for a, b in zip(full, found)) / len(full),
-        recall=hit(found),
-    )
-    hit = lambda found: sum(w in f for w, f in zip(wanted, found)) / len(wanted)
+
+    def kept(found):
+        return dict(
+            kept=sum(len({*a} & {*b}) for a, b in zip(full, found)) / K / len(full),
+            same_order=sum(a == b for a, b in zip(full, found)) / len(full),
+            first=sum(a[0] == b[0] for a, b in zip(full, found)) / len(full),
+            recall=hit(found),
+        )
+
+    def hit(found):
+        return sum(w in f for w, f in zip(wanted, found)) / len(wanted)
+
     for head in HEADS:
         found = [best(v, head)[0] for v in vectors]
         ratios = []

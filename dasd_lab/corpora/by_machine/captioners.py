@@ -308,7 +308,10 @@ class ChatModel(_Model):
 
     def _chat(self, batch: Sequence[np.ndarray], prompt: str, video: bool) -> list[str]:
         frames = [[self._picture(f) for f in v] for v in batch]
-        shown = lambda v: [dict(type="video")] if video else [dict(type="image") for _ in v]
+
+        def shown(v):
+            return [dict(type="video")] if video else [dict(type="image") for _ in v]
+
         texts = [
             self.processor.apply_chat_template(
                 [dict(role="user", content=[*shown(v), dict(type="text", text=prompt)])],

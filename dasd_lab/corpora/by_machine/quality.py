@@ -90,7 +90,7 @@ def copied(
     if a == b and re.search(r"[^\W\d]", a):
         return "the same words"
     share = sum(w in set(theirs) for w in words) / max(1, len(words))
-    return f"{share:.0%} of its words are the source's" if len(words) >= 3 and share >= most and not a == b else ""
+    return f"{share:.0%} of its words are the source's" if len(words) >= 3 and share >= most and a != b else ""
 
 # %% ../../../nbs/1_corpora/5_by_machine/30_quality.ipynb #d77e9887
 _WORDS = re.compile(r"(?<!\S)(?:(\S+(?: \S+){0,2})(?: \1){2,}|(\S+(?: \S+){3,7}) \2)(?!\S)")
@@ -109,7 +109,10 @@ def repeated(
     target: str,  # its translation
 ) -> str:  # what was seen; '' where nothing was
     "Does the translation repeat itself, and the source not?"
-    look = lambda text: (_SIGNS if unspaced(text) else _WORDS).search(plain(text)[:1000])
+
+    def look(text):
+        return (_SIGNS if unspaced(text) else _WORDS).search(plain(text)[:1000])
+
     found = look(target)
     return f"{(found[1] or found[2])!r} again and again" if found and not look(source) else ""
 

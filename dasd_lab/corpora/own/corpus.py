@@ -32,7 +32,7 @@ from dasd_lab.corpora.own.formats import (
     read_shards,
     read_table,
 )
-from .locations import Place, files_in, places_in_folder, visuals_from_places
+from .locations import Location, files_in, places_in_folder, visuals_from_places
 from .parallel import FAULTS, Fault, checked_side
 from ..visuals import PICTURE_SUFFIXES, Visuals
 from ...storage import seal, unseal, whole_folder
@@ -66,7 +66,11 @@ class Understanding:
                     dict(
                         split=s,
                         pictures=len(self.places.get(s, ())),
-                        **{l: n for l in self.languages if (n := sum(c.language == l for c in some))},
+                        **{
+                            language: n
+                            for language in self.languages
+                            if (n := sum(c.language == language for c in some))
+                        },
                     )
                     for s, some in self.captions.items()
                 ]
@@ -97,8 +101,8 @@ class Understanding:
         "The first captions of each language"
         return [
             c
-            for l in self.languages
-            for c in [c for some in self.captions.values() for c in some if c.language == l][:n]
+            for language in self.languages
+            for c in [c for some in self.captions.values() for c in some if c.language == language][:n]
         ]
 
     @property
@@ -315,7 +319,10 @@ def understand(
         ) from None
     if not inside:
         raise LabError(f"nothing in {source}", "a folder with captions, a table, or a tar shard", "Check the path.")
-    ending = lambda *ends: {n: p for n, p in inside.items() if n.lower().endswith(ends)}
+
+    def ending(*ends):
+        return {n: p for n, p in inside.items() if n.lower().endswith(ends)}
+
     saved = {n for n in inside if Path(n).name in ("dataset_info.json", "dataset_dict.json", "state.json")}
     tables, texts, shards, stored = (
         {n: p for n, p in ending(".csv", ".tsv", ".jsonl", ".json").items() if n not in saved},
@@ -387,7 +394,7 @@ def import_corpus(
                     own = f / "pictures" / f"{split}-{i:06d}{p.suffix}"
                     own.parent.mkdir(exist_ok=True)
                     own.write_bytes(p.data())
-                    p = Place(str(own.relative_to(f)), suffix=p.suffix)
+                    p = Location(str(own.relative_to(f)), suffix=p.suffix)
                 rows.append(dict(id=v, **asdict(p)))
             (f / f"{split}.pictures.json").write_text(json.dumps(rows, ensure_ascii=False), encoding="utf-8")
         u.fault_table().to_csv(f / "left_out.tsv", sep="\t", index=False)
@@ -430,7 +437,7 @@ class ImportedCorpus(Corpus):
             rows = json.loads((self.root / f"{split}.pictures.json").read_text(encoding="utf-8"))
             self._visuals_of[split] = (
                 visuals_from_places(
-                    {r.pop("id"): Place(**r | dict(file=str(self.root / r["file"]))) for r in rows}, self.frames
+                    {r.pop("id"): Location(**r | dict(file=str(self.root / r["file"]))) for r in rows}, self.frames
                 )
                 if rows
                 else Visuals(list(dict.fromkeys(c.visual_id for c in self._read(split))), self._no_picture)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ...contracts import LabError
 from ..captions import ISO_639_1, language_code
-from .locations import Place, seen_in, shard_samples
+from .locations import Location, seen_in, shard_samples
 from .parallel import Fault, Record, decode, records
 from ..published.files import coco_rows, file_bytes, json_file, named_rows
 
@@ -212,7 +212,7 @@ def read_table(
     kind, name = path.suffix.lower(), name or path.name
     csv.field_size_limit(1 << 27)  # pictures inside a cell are not our business, but no reason to stop
     lines, faults = ([], []) if kind == ".json" else read_lines(path)
-    first = next((l for l in lines if l.strip()), "")
+    first = next((line for line in lines if line.strip()), "")
     if kind not in (".json", ".jsonl") and first.count("|") > max(map(first.count, ",;\t")):
         raise LabError(
             f"{name}, whose fields are separated by |",
@@ -296,7 +296,7 @@ def read_aligned(
             roles[name] = f"captions of {split}" + (f" in {code!r}" if code else "")
     told = []
     for split, files in texts.items():
-        lengths = {n: len(l) for n, (_, l) in files.items()} | (
+        lengths = {n: len(language) for n, (_, language) in files.items()} | (
             {names[split][0]: len(names[split][1])} if split in names else {}
         )
         if len(set(lengths.values())) > 1:
@@ -326,7 +326,7 @@ def read_shards(
     given: Mapping[str, str] = {},  # role → field of the .json
     origin: str = "human",  # of all
 ) -> tuple[
-    list[Told], dict[str, Place], list[tuple[str, Fault]], dict[str, str]
+    list[Told], dict[str, Location], list[tuple[str, Fault]], dict[str, str]
 ]:  # captions, key → picture, faults by shard, part → role
     "Captions and pictures of tar shards; keys that several shards use get the shard's name before them"
     read = {s: shard_samples(s) for s in shards}
@@ -455,7 +455,7 @@ def read_dataset(
         for c in pictures:
             table = table.cast_column(c, datasets.Image(decode=False))
         own = roles_of([c for c in table.column_names if c not in pictures], given)
-        roles |= own | {c: "pictures" for c in pictures[:1]}
+        roles |= own | dict.fromkeys(pictures[:1], "pictures")
         for i, row in enumerate(table.remove_columns(pictures)):
             name = next((str(row[c]) for c, r in own.items() if r == "visual_id" and row[c] is not None), "")
             if pictures:

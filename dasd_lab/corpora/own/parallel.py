@@ -17,7 +17,7 @@ import statistics
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -25,7 +25,7 @@ import numpy as np
 import pandas as pd
 
 from ...contracts import Caption, LabError
-from ..captions import ISO_639_1, clean_text, language_code, recognise_language
+from ..captions import clean_text, language_code, recognise_language
 from ..catalog import Corpus
 from ..pictograms.corpus import ScenesSpec, captions_of
 from ..pictograms.noisy_translation import NoiseSpec
@@ -172,7 +172,7 @@ def delimiter(
     ending = Path(name).suffix.lower()
     if ending in (".jsonl", ".tsv"):
         return "{" if ending == ".jsonl" else "\t"
-    some = [l for l in lines if l.strip()][:50]
+    some = [line for line in lines if line.strip()][:50]
     if some and sum(l.lstrip()[0] in "{[" for l in some) > len(some) / 2:
         return "{"
 
@@ -537,9 +537,14 @@ def _pairs(found: Iterable[Record], language: str, source: str, faults: list[Fau
             )
             if not lacks:
                 continue
-        side = lambda what: (
-            "" if what not in here or here[what] >= len(cells) or cells[here[what]] is None else str(cells[here[what]])
-        )
+
+        def side(what):
+            return (
+                ""
+                if what not in here or here[what] >= len(cells) or cells[here[what]] is None
+                else str(cells[here[what]])
+            )
+
         pair, told = checked_pair(
             side("source"),
             side("target"),
@@ -606,9 +611,16 @@ def parts(
     }
     n_test = min(test, max(1, len(place) // 10)) if len(place) >= 10 else 0
     n_validation = min(validation, len(place) // 20) if len(place) >= 100 else 0
-    part_of = lambda p: (
-        "test" if place[_owner(p)] < n_test else "validation" if place[_owner(p)] < n_test + n_validation else "train"
-    )
+
+    def part_of(p):
+        return (
+            "test"
+            if place[_owner(p)] < n_test
+            else "validation"
+            if place[_owner(p)] < n_test + n_validation
+            else "train"
+        )
+
     found = dict(train=[], validation=[], test=[])
     for p in pairs:
         found[part_of(p)].append(p)

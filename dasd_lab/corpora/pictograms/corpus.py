@@ -263,7 +263,7 @@ def _draw_share(
             for o in captions_of(scene, f"{split}-{i:05d}", split, codes, spec):
                 lines[o.language].append(caption_line(o))
     pixels.flush()
-    return {c: "".join(l) for c, l in lines.items()}
+    return {c: "".join(line) for c, line in lines.items()}
 
 
 @contextmanager
@@ -384,7 +384,7 @@ class Pictograms(Corpus):
     ):
         self.root = Path(folder)
         path = self.root / "manifest.json"
-        again = f"Build it again: dasd-lab corpus build, or build_pictograms."
+        again = "Build it again: dasd-lab corpus build, or build_pictograms."
         if not path.is_file():
             raise LabError(f"{self.root} has no manifest.json", "a built corpus", again)
         try:
@@ -576,6 +576,7 @@ def load_pictograms(
         )
     if have != corpus.manifest["versions"]:
         warnings.warn(
-            f"{folder} was built with {corpus.manifest['versions']}, here are {have}: a new build may differ."
+            f"{folder} was built with {corpus.manifest['versions']}, here are {have}: a new build may differ.",
+            stacklevel=2,
         )
     return corpus

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['PIXELS', 'GRID', 'HUES', 'GROWTHS', 'MOST', 'LOOK', 'PEAKS', 'SETTINGS', 'NUMBERS', 'WHERE', 'FORM', 'Detector',
-           'targets', 'detection_loss', 'save_detector', 'load_detector', 'Found', 'Seen', 'fitted', 'look', 'where',
-           'told', 'shipped_detector', 'PictogramCaptioner', 'drawn', 'agreement']
+           'targets', 'detection_loss', 'save_detector', 'load_detector', 'Detection', 'Seen', 'fitted', 'look',
+           'where', 'told', 'shipped_detector', 'PictogramCaptioner', 'drawn', 'agreement']
 
 # %% ../../../nbs/1_corpora/2_pictograms/30_detector.ipynb #78b93331
 import math
@@ -201,7 +201,7 @@ def load_detector(
 
 # %% ../../../nbs/1_corpora/2_pictograms/30_detector.ipynb #d3c6e0a4
 @dataclass(frozen=True)
-class Found:
+class Detection:
     "Pieces of one kind, as seen"
 
     noun: str  # id
@@ -224,7 +224,7 @@ class Seen:
     "A picture, as seen"
 
     place: str  # one of `PLACES`
-    things: tuple[Found, ...]  # the largest first
+    things: tuple[Detection, ...]  # the largest first
 
 
 LOOK = 16  # pictures at a time, always: the last ones are filled up, so that a picture is seen alike in any company
@@ -293,8 +293,10 @@ def look(
         for b in range(len(some)):
 
             def found(g):  # what the pieces say together
-                of = lambda kind, names: names[int(kind[b, g].mean(0).argmax())]
-                return Found(
+                def of(kind, names):
+                    return names[int(kind[b, g].mean(0).argmax())]
+
+                return Detection(
                     of(noun, detector.nouns),
                     of(colour, HUES),
                     of(size, GROWTHS),

@@ -16,13 +16,13 @@ from dasd_lab.corpora.pictograms.grammar import (
     COLOURS,
     SIZES,
     Language,
-    Plan,
     Scene,
     Segment,
+    SentencePlan,
     Thing,
-    _modifier,
     finish,
     load_language,
+    modifier_form,
     plan_sentence,
     resolve,
     segments,
@@ -80,7 +80,10 @@ def english_of(
     "The English words a segment stands for; empty when it has none of its own"
     en = load_language("en")
     data, plural = en.data, "1" not in part.features
-    pick = lambda entries: entries[min(part.variant, len(entries) - 1)]
+
+    def pick(entries):
+        return entries[min(part.variant, len(entries) - 1)]
+
     if part.kind == "noun":
         return en.nouns[part.key][0].forms["pl" if plural else "sg", "nom"]
     if part.kind == "modifier":
@@ -120,7 +123,7 @@ def other_forms(
 
 def _form(part: Segment, language: Language, key: str, features: frozenset) -> str:
     if part.kind == "modifier":
-        return _modifier(
+        return modifier_form(
             language, Thing("", 1, key), min(part.variant, len(language.data["modifiers"][key]) - 1), features
         )
     if part.kind == "quantifier":
@@ -224,7 +227,7 @@ def add_noise(
 # %% ../../../nbs/1_corpora/2_pictograms/40_noisy_translation.ipynb #2fa02298
 def translate(
     scene: Scene,  # what the sentence says
-    plan: Plan,  # of the English sentence
+    plan: SentencePlan,  # of the English sentence
     language: str | Language,  # target
     key: str,  # draws depend on this alone: seed, caption, say '0/s000123'
     spec: NoiseSpec = NoiseSpec(),  # of errors

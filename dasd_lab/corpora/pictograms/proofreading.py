@@ -16,15 +16,14 @@ from dasd_lab.corpora.pictograms.grammar import (
     RELATIONS,
     STYLES,
     Language,
-    Plan,
     Scene,
+    SentencePlan,
     Thing,
-    _parse,
     features_of,
     finish,
-    languages,
     load_language,
     noun_phrase,
+    parse_template,
     realise,
     resolve,
     sample_scene,
@@ -62,7 +61,7 @@ def _check_lists(language: Language, english: Language) -> None:
         if missing := [o for o in ids if not data[name].get(o)]:
             raise LabError(f"{code}.yaml: {name} without {missing}", f"all {len(ids)} {name}", "Add them.")
         if extra := [o for o in data[name] if o not in ids]:
-            raise LabError(f"{code}.yaml: {name} has unknown {extra}", f"the ids of en.yaml", "Remove or rename them.")
+            raise LabError(f"{code}.yaml: {name} has unknown {extra}", "the ids of en.yaml", "Remove or rename them.")
     for s in STYLES:
         for n in "123":
             if len(data["styles"][s].get(n) or []) < 2:
@@ -91,7 +90,7 @@ def _check_lists(language: Language, english: Language) -> None:
 
 # %% ../../../nbs/1_corpora/2_pictograms/60_proofreading.ipynb #112b5497
 def _check_template(code: str, style: str, n: int, template: str) -> None:
-    slots = {o[0] for flags in ("", "abc") for o in _parse(template, flags) if not isinstance(o, str)}
+    slots = {o[0] for flags in ("", "abc") for o in parse_template(template, flags) if not isinstance(o, str)}
     needed = {"a", "place"} | ({"rel"} if n > 1 else set()) | ({"c"} if n > 2 else set())
     where = f"{code}.yaml: {style}, {n} things: {template!r}"
     if missing := needed - slots - ({"rel"} if "b" in slots and n > 1 else set()):
@@ -102,7 +101,7 @@ def _check_template(code: str, style: str, n: int, template: str) -> None:
         raise LabError(where, "a full stop at the end", "Add it.")
     if style == "quantifier_object" and any(
         not isinstance(o, str) and o[:3] in [(k, "", "") for k in ("a", "b", "c", "rel")]
-        for o in _parse(template, "abc")
+        for o in parse_template(template, "abc")
     ):
         raise LabError(where, "bare slots only ({a.bare}, {rel.bare})", "This style leaves modifiers out.")
 
@@ -111,8 +110,12 @@ def _slots(language: Language, books: list[dict]) -> set[tuple[str, str, str]]: 
     "What templates and relations ask of a thing"
     texts = [o[2] for b in books for o in _templates(b)]
     wordings = [w for b in books for ws in b["relations"].values() for entry in ws for w in _wordings(entry)]
-    found = {o for t in texts + wordings for flags in ("", "abc") for o in _parse(t, flags) if not isinstance(o, str)}
-    bare = {("b", "bare", "", o[3]) for w in wordings for o in _parse(w) if not isinstance(o, str)}  # {rel.bare}
+    found = {
+        o for t in texts + wordings for flags in ("", "abc") for o in parse_template(t, flags) if not isinstance(o, str)
+    }
+    bare = {
+        ("b", "bare", "", o[3]) for w in wordings for o in parse_template(w) if not isinstance(o, str)
+    }  # {rel.bare}
     return {o[1:] for o in found | bare if o[0] in "abc"}
 
 
@@ -162,7 +165,7 @@ def _check_sentences(language: Language, register: str, book: dict) -> int:
                     for j, noun in enumerate(nouns[i % 150 :][:n])
                 )
                 for v in range(len(book["places"][p])):
-                    plan = Plan(
+                    plan = SentencePlan(
                         style,
                         entry,
                         v % len(book["relations"][r]),

@@ -21,7 +21,7 @@ from fastcore.basics import patch
 
 from ...contracts import Caption, LabError
 from ..captions import clean_text, language_code, read_captions
-from ..catalog import Corpus, data_root
+from ..catalog import Corpus, data_root, read_translations
 from .files import FileFault, Row, find_file, named_rows, text_lines, told_rows, visual_name
 from ..visuals import PICTURE_SUFFIXES, Visuals, read_picture
 
@@ -185,7 +185,7 @@ def declared(self: PublishedCorpus) -> tuple[str, ...]:
         if self.mt_folder.is_dir()
         else set()
     )
-    given = {l for w in self.wanted if w.kind == "translations" for l in w.languages}
+    given = {language for w in self.wanted if w.kind == "translations" for language in w.languages}
     return tuple(
         sorted(
             {l for c in self.published.values() for l in c.captions} | given | translated,
@@ -248,9 +248,9 @@ def check(self: PublishedCorpus, split: str, *languages: str) -> None:
     "Whether the corpus has the split and the languages; a missing file is named, with where to get it and where it belongs"
     if split not in self.published:
         raise LabError(f"the split {split!r} of {self.name}", f"one of {list(self.published)}", "Choose one.")
-    for l in languages or ((self.source,) if split not in self.splits else ()):
-        if not self.has(split, l):
-            raise self.lack(split, l)
+    for language in languages or ((self.source,) if split not in self.splits else ()):
+        if not self.has(split, language):
+            raise self.lack(split, language)
 
 # %% ../../../nbs/1_corpora/3_published/20_base.ipynb #ac7685bd
 @patch
@@ -331,7 +331,7 @@ def translations(
                     f'{len(source):,}, one a caption of captions({split!r}, {self.source!r}, "human"); an empty one where there is no translation',
                     "Translate the captions of this corpus in this order, or use a caption file (.jsonl) with visual_id.",
                 )
-            texts = [[l] for l in lines]
+            texts = [[line] for line in lines]
         else:
             told, by_name = self._mt_rows(path, split, language), {}
             for r in told:
@@ -474,9 +474,9 @@ class Report:
         )
 
     def __str__(self):
-        said = lambda found, published: (
-            f"{found:,}" + ("" if published in (None, found) else f", published {published:,}")
-        )
+        def said(found, published):
+            return f"{found:,}" + ("" if published in (None, found) else f", published {published:,}")
+
         lines = [f"{self.corpus}: " + ("as published" if self.ok else "not as published")]
         for v in self.visuals:
             lines += [
@@ -507,15 +507,17 @@ def report(
     counts, visuals, anywhere = [], [], any(w.kind == "visuals" and self.path(w) for w in self.wanted)
     self.check(next(iter(self.published)) if not self.splits else self.splits[0])
     for s in self.splits:
-        for l in (l for l in self.languages if self.has(s, l)):
-            found = dict(human=len(self._human(s, l)), mt=sum(c is not None for c in self.translations(s, l)))
+        for language in (language for language in self.languages if self.has(s, language)):
+            found = dict(
+                human=len(self._human(s, language)), mt=sum(c is not None for c in self.translations(s, language))
+            )
             counts += [
                 dict(
                     split=s,
-                    language=l,
+                    language=language,
                     origin=o,
                     captions=n,
-                    published=self.published[s].captions.get(l) if o == "human" else None,
+                    published=self.published[s].captions.get(language) if o == "human" else None,
                 )
                 for o, n in found.items()
                 if n

@@ -258,7 +258,7 @@ class XTD10(PublishedCorpus):
     homepage = "https://github.com/adobe-research/Cross-lingual-Test-Dataset-XTD10"
     citation = "Aggarwal and Kale 2020; Rajendran et al. 2016 (MIC: de, fr), Yoshikawa et al. 2017 (STAIR: ja)"
     note = "800 of its pictures are in train2014 and so in the training split of mscoco; the other 200 are in val2014. A model trained on mscoco has seen most of this test: see `find_leaks`."
-    published = dict(test=Counts(1_000, {l: 1_000 for l in sorted(_XTD, key=lambda l: (l != "en", l))}))
+    published = dict(test=Counts(1_000, dict.fromkeys(sorted(_XTD, key=lambda l: (l != "en", l)), 1000)))
     wanted = (
         WantedFile("XTD10/test_image_names.txt", "the picture of each line", XTD),
         *(WantedFile(p, f"captions in {l!r}", XTD, languages=(l,)) for l, p in _XTD.items()),

@@ -67,15 +67,15 @@ def text_lines(
     try:
         lines = data.decode("utf-8").split("\n")
     except UnicodeDecodeError:
-        lines = [l.decode("utf-8", "replace") for l in data.split(b"\n")]
+        lines = [line.decode("utf-8", "replace") for line in data.split(b"\n")]
         faults.extend(
             FileFault(path.name, i, "letters that are not UTF-8, replaced by �")
-            for i, (l, raw) in enumerate(zip(lines, data.split(b"\n")), 1)
-            if l.encode() != raw
+            for i, (line, raw) in enumerate(zip(lines, data.split(b"\n")), 1)
+            if line.encode() != raw
         )
     if lines[-1] == "":
         lines.pop()
-    return [l[:-1] if l.endswith("\r") else l for l in lines]
+    return [line[:-1] if line.endswith("\r") else line for line in lines]
 
 # %% ../../../nbs/1_corpora/3_published/10_files.ipynb #4dac5424
 def json_file(
@@ -178,7 +178,7 @@ def line_rows(
             "a line a picture, in the same order",
             "Fetch both files again, of the same version.",
         )
-    return [Row(n, l, path.name, i) for i, (n, l) in enumerate(zip(names, lines), 1)]
+    return [Row(n, line, path.name, i) for i, (n, line) in enumerate(zip(names, lines), 1)]
 
 # %% ../../../nbs/1_corpora/3_published/10_files.ipynb #b9f63127
 def named_rows(
@@ -208,7 +208,7 @@ def tab_rows(
     faults: list[FileFault],  # what is found is added
 ) -> list[tuple[int, list[str]]]:  # line, fields
     "The fields of every line"
-    found = [(i, l.rsplit("\t", n_fields - 1)) for i, l in enumerate(text_lines(path, faults), 1)]
+    found = [(i, line.rsplit("\t", n_fields - 1)) for i, line in enumerate(text_lines(path, faults), 1)]
     faults.extend(
         FileFault(path.name, i, f"{len(f)} of {n_fields} fields, left out") for i, f in found if len(f) < n_fields
     )

@@ -57,7 +57,7 @@ FLICKR_PICTURES = (
 
 
 def _same(n: int, languages: str, each: int = 1, visuals: int | None = None) -> Counts:
-    return Counts(visuals or n, {l: n * each for l in languages.split()})
+    return Counts(visuals or n, dict.fromkeys(languages.split(), n * each))
 
 # %% ../../../nbs/1_corpora/3_published/30_flickr.ipynb #f17ebbd7
 @register_corpus("multi30k")

@@ -35,10 +35,10 @@ def stamp_captions(
         k.strip(): clean_text(v) for k, mark, v in (line.partition(".utf8=") for line in rest) if mark and v.strip()
     }
     one = {
-        l: next((found[v] for v in VARIANTS.get(l, (l,)) if found.get(v)), "")
-        for l in sorted({k.split("_")[0].split("@")[0] for k in found} & ISO_639_1 - {"en"})
+        line: next((found[v] for v in VARIANTS.get(line, (line,)) if found.get(v)), "")
+        for line in sorted({k.split("_")[0].split("@")[0] for k in found} & ISO_639_1 - {"en"})
     }
-    return (dict(en=clean_text(first)) if first.strip() else {}) | {l: t for l, t in one.items() if t}
+    return (dict(en=clean_text(first)) if first.strip() else {}) | {language: t for language, t in one.items() if t}
 
 # %% ../../../nbs/1_corpora/3_published/70_stamps.ipynb #26b50a97
 INSTALLED = "/usr/share/tuxpaint/stamps", "/usr/local/share/tuxpaint/stamps"

@@ -8,13 +8,12 @@ __all__ = ['TEXTS', 'CLIP4CLIP', 'MULTI', 'NINE', 'CLIPS', 'DIVISIONS', 'NRCCR',
 
 # %% ../../../nbs/1_corpora/3_published/60_video.ipynb #762b1f40
 import csv
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
 
 from ...contracts import LabError
-from ..captions import language_code
 from ..catalog import register_corpus
 from ..clips import CLIP_SUFFIXES, N_FRAMES, broken_clips, read_clip
 from .base import Counts, PublishedCorpus, WantedFile
@@ -360,7 +359,7 @@ class VATEX(ClipCorpus):
 
     def _ids(self, split: str) -> Iterable[str]:
         chosen = self.path(self.wanted[3])
-        tested = {l.strip() for l in text_lines(chosen, self.faults)} if chosen else set()
+        tested = {line.strip() for line in text_lines(chosen, self.faults)} if chosen else set()
         return (
             v for v in self._clips(split) if split not in ("validation", "test") or (v in tested) == (split == "test")
         )

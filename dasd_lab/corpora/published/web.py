@@ -169,7 +169,44 @@ class CC300K(PublishedCorpus):
         return named_rows(self.path(self.wanted[1]), set(self.ids(split)))
 
 # %% ../../../nbs/1_corpora/3_published/50_web.ipynb #ec93ea15
-LOCALES = "en ar bn cs da de el es fa fi fil fr he hi hr hu id it ja ko mi nl no pl pt quz ro ru sv sw te th tr uk vi zh".split()
+LOCALES = [
+    "en",
+    "ar",
+    "bn",
+    "cs",
+    "da",
+    "de",
+    "el",
+    "es",
+    "fa",
+    "fi",
+    "fil",
+    "fr",
+    "he",
+    "hi",
+    "hr",
+    "hu",
+    "id",
+    "it",
+    "ja",
+    "ko",
+    "mi",
+    "nl",
+    "no",
+    "pl",
+    "pt",
+    "quz",
+    "ro",
+    "ru",
+    "sv",
+    "sw",
+    "te",
+    "th",
+    "tr",
+    "uk",
+    "vi",
+    "zh",
+]
 
 
 @register_corpus("crossmodal3600")

@@ -6,8 +6,6 @@
 __all__ = ['RECOGNISED', 'LEAD', 'MANY_NOTE', 'ROWS', 'fitted', 'Fold', 'CaptionRow', 'Adapters', 'matrix_table']
 
 # %% ../../../nbs/7_apps/1_explore/2_adapters/30_panel.ipynb #e3f3853e
-from functools import partial
-
 import ipywidgets as w
 import pandas as pd
 from fastcore.basics import patch
@@ -28,7 +26,7 @@ from dasd_lab.explore.controls import (
     section,
     table_html,
 )
-from ..theme import language_name, missing_fonts, tagged
+from ..theme import cut, empty_figure, language_name, missing_fonts, tagged
 from ..workbench import Workbench
 
 # %% ../../../nbs/7_apps/1_explore/2_adapters/30_panel.ipynb #a989417c
@@ -67,10 +65,13 @@ class CaptionRow(w.HBox):
         removed,  # called with i
     ):
         self.box = QueryBox(placeholder=f"Caption {i + 1}, in any language", label="Look inside")
-        self.language = choose("", [(RECOGNISED, ""), *((language_name(l), l) for l in languages)])
+        self.language = choose("", [(RECOGNISED, ""), *((language_name(language), language) for language in languages)])
         self.language.tooltip = "Language of this caption"
         self.out = button("✕", lambda: removed(i), f"Take caption {i + 1} out")
-        tell = lambda _: changed(i, self.box.value, self.language.value)
+
+        def tell(_):
+            return changed(i, self.box.value, self.language.value)
+
         for widget, trait in ((self.box, "value"), (self.box, "submitted"), (self.language, "value")):
             widget.observe(tell, trait)
         super().__init__([self.box, self.language, self.out])
@@ -223,7 +224,7 @@ def _parts(self: Adapters, s: AdaptersState) -> list:
 
 @patch
 def _languages(self: Adapters, s: AdaptersState, together: bool = True) -> list:
-    return [(language_name(l), (l,)) for l in s.method.languages] + (
+    return [(language_name(language), (language,)) for language in s.method.languages] + (
         [("all together", tuple(s.method.languages))] if together else []
     )
 
@@ -372,7 +373,10 @@ def _show_model(self: Adapters) -> None:
         for r in self.rows:
             r.language.options = [
                 (RECOGNISED, ""),
-                *((language_name(l), l) for l in (*s.method.languages, s.method.backbone.source_language)),
+                *(
+                    (language_name(language), language)
+                    for language in (*s.method.languages, s.method.backbone.source_language)
+                ),
             ]
         self.many_language.options, self.recall_language.options = self._languages(s), self._languages(s, False)
 
@@ -450,7 +454,7 @@ def _show_ranks(self: Adapters) -> None:
     about = pd.DataFrame(
         dict(
             caption=[tagged(a.name, a.query.language) for a in s.asked],
-            sought=[f"{f.cut(s.workbench.alt(a.sought), 48)} ({a.why})" for a in s.asked],
+            sought=[f"{cut(s.workbench.alt(a.sought), 48)} ({a.why})" for a in s.asked],
         )
     )
     short = {"all adapters": "all on", "no adapters": "all off"} | {f"without block {b}": f"{b} off" for b in s.blocks}
@@ -502,7 +506,7 @@ def _show_matrices(self: Adapters) -> None:
             else "Captions in the source language use no adapters: type one in another language."
         )
         self._drawn_of = None
-        self.maps.show(f.nothing(why) if why else None)
+        self.maps.show(empty_figure(why) if why else None)
         self.norms.show(None)
         self.spectra.show(None)
         self.numbers.told.value = ""

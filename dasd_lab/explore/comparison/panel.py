@@ -28,7 +28,7 @@ from dasd_lab.explore.controls import (
     section,
     table_html,
 )
-from ..theme import language_name, missing_fonts, tagged
+from ..theme import empty_figure, language_name, missing_fonts, tagged
 from ..workbench import Workbench
 from ...search.queries import direction
 
@@ -283,7 +283,7 @@ def _show_curve(self: Compare) -> None:
     self.curve.show(
         f.curve_figure(s.logged(1 if name == "validation" else self.window.value), name, s.chosen)
         if name
-        else f.nothing("These runs came without a log: shipped weights do. Runs trained here keep one.")
+        else empty_figure("These runs came without a log: shipped weights do. Runs trained here keep one.")
     )
 
 # %% ../../../nbs/7_apps/1_explore/5_comparison/30_panel.ipynb #5ba976b5
@@ -294,13 +294,13 @@ def _show_figures(self: Compare) -> None:
     try:
         table, languages = s.table(), s.comparison().languages
     except LabError as e:
-        self.recall.show(f.nothing(e.given))
+        self.recall.show(empty_figure(e.given))
         self.table.value = f"<p>{html.escape(str(e))}</p>"
         table, languages = pd.DataFrame(), ()
 
     def change():
         was = self.which.value
-        self.which.options = [("all", ""), *((language_name(l), l) for l in languages)]
+        self.which.options = [("all", ""), *((language_name(language), language) for language in languages)]
         self.which.value = was if was in languages else ""
         self.n.options = NUMBERS + (
             [(f"{s.n_pictures:,} pictures", s.n_pictures)] if s.n_pictures not in dict(NUMBERS).values() else []
@@ -312,7 +312,7 @@ def _show_figures(self: Compare) -> None:
         self.recall.show(
             f.recall_figure(table, s.metric)
             if len(table)
-            else f.nothing("Press Evaluate: some seconds for each run and language.")
+            else empty_figure("Press Evaluate: some seconds for each run and language.")
         )
         self.table.value = recall_table(table, s.metric) if len(table) else ""
     self._show_pair()
@@ -354,12 +354,14 @@ def _show_pair(self: Compare) -> None:
         s.language = languages[0]
     self._quietly(
         lambda: (
-            setattr(self.language, "options", [(language_name(l), l) for l in languages] or [("–", "")]),
+            setattr(
+                self.language, "options", [(language_name(language), language) for language in languages] or [("–", "")]
+            ),
             languages and setattr(self.language, "value", s.language),
         )
     )
     if not languages:
-        self.apart.show(f.nothing("Evaluate both runs first."))
+        self.apart.show(empty_figure("Evaluate both runs first."))
         self.apart_table.value = ""
     else:
         paired = s.paired()
@@ -403,7 +405,7 @@ def _show_queries(self: Compare) -> None:
         gaps, kinds = s.gaps(), s.kinds()
     except LabError:
         self._kinds = None
-        self.gaps.show(f.nothing("Evaluate both runs first."))
+        self.gaps.show(empty_figure("Evaluate both runs first."))
         self._list()
         return
     self._kinds = kinds

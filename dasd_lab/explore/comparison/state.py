@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['KINDS', 'MOST', 'model_record', 'free_name', 'KnownPictures', 'ToldGallery', 'CompareState', 'add_folder', 'choose',
            'differing_settings', 'n_settings', 'logged', 'facts', 'comparison', 'method', 'ready', 'evaluate',
-           'languages', 'table', 'paired', 'gaps', 'kinds', 'Asked', 'asked', 'shown']
+           'languages', 'table', 'paired', 'gaps', 'kinds', 'CaptionRanks', 'asked', 'shown']
 
 # %% ../../../nbs/7_apps/1_explore/5_comparison/10_state.ipynb #ac2df7da
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ from ...backbone.towers import fingerprint
 from ...contracts import Caption, LabError, RetrievalMethod
 from ...corpora.catalog import lab_folder
 from dasd_lab.evaluation.comparison import (
-    Comparison,
+    MethodComparison,
     RunRecord,
     curves,
     differing,
@@ -240,7 +240,7 @@ CompareState.differing_settings, CompareState.n_settings, CompareState.logged, C
 )
 
 # %% ../../../nbs/7_apps/1_explore/5_comparison/10_state.ipynb #3203169d
-def comparison(self: CompareState) -> Comparison:
+def comparison(self: CompareState) -> MethodComparison:
     "The chosen captions and pictures, with everything evaluated on them so far"
     key = self.split, self.origin, self.n_pictures
     if key not in self._comparisons:
@@ -254,7 +254,9 @@ def comparison(self: CompareState) -> Comparison:
             if (rows >= 0).all()
             else {}
         )
-        self._comparisons[key] = Comparison({}, corpus, self.split, self.origin or None, self.n_pictures or None, known)
+        self._comparisons[key] = MethodComparison(
+            {}, corpus, self.split, self.origin or None, self.n_pictures or None, known
+        )
     made = self._comparisons[key]
     for n in self.chosen:
         if n not in made.methods and (m := self.method(n)) is not None:
@@ -320,9 +322,14 @@ def table(self: CompareState) -> pd.DataFrame:
     "The metric, a row a language, a column a run; what was not evaluated is left empty"
     made = self.comparison()
     names = [n for n in self.chosen if n in made.methods]
-    value = lambda n, l: (
-        made.measure(n, l).rows[l][self.metric] if l in made.reads(n) and not made.pending([n], [l]) else float("nan")
-    )
+
+    def value(n, l):
+        return (
+            made.measure(n, l).rows[l][self.metric]
+            if l in made.reads(n) and not made.pending([n], [l])
+            else float("nan")
+        )
+
     found = pd.DataFrame(
         {n: [value(n, l) for l in made.languages] for n in names}, index=pd.Index(made.languages, name="language")
     )
@@ -355,7 +362,7 @@ def kinds(self: CompareState) -> dict[str, pd.DataFrame]:
 
 
 @dataclass(frozen=True)
-class Asked:
+class CaptionRanks:
     "One caption, and what both runs found for it"
 
     text: str  # the caption
@@ -368,7 +375,7 @@ class Asked:
 def asked(
     self: CompareState,
     k: int = 6,  # pictures of each run
-) -> Asked | None:
+) -> CaptionRanks | None:
     "The chosen query in both runs; None when there is none"
     if self.language not in self.languages():
         return None
@@ -376,7 +383,7 @@ def asked(
     if not 0 <= self.query < len(listed):
         return None
     row, made = listed.iloc[self.query], self.comparison()
-    return Asked(
+    return CaptionRanks(
         row.text,
         self.language,
         row.visual_id,

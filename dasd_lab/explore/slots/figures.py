@@ -15,9 +15,18 @@ import plotly.graph_objects as go
 from PIL import Image
 from torch import Tensor
 
-from ..adapters.figures import axis_title, legend_below, nothing, panes
-from ..ask.figures import picture_address
-from ..theme import SEQUENTIAL, colour_map, figure, language_name, tagged
+from dasd_lab.explore.theme import (
+    SEQUENTIAL,
+    axis_title,
+    colour_map,
+    empty_figure,
+    figure,
+    language_name,
+    legend_below,
+    panes,
+    picture_address,
+    tagged,
+)
 from ...search.explain.regions import overlay
 from ...search.explain.slot_attention import SlotMatches, SlotReading, SlotWins
 
@@ -83,7 +92,7 @@ def map_figure(
 ) -> go.Figure:
     "A picture with the shares of one slot's attention on it"
     if reading.heat is None:
-        return nothing(html.escape(reading.blind[:1].upper() + reading.blind[1:]) + ".")
+        return empty_figure(html.escape(reading.blind[:1].upper() + reading.blind[1:]) + ".")
     heat = reading.heat[slot]
     h, w = heat.shape
     W, H = picture.size
@@ -160,9 +169,10 @@ def scores_html(
     best, beta = matches.best[0], matches.beta
     names = reading.names if len(reading.names) <= 12 else ()
     own = {n: float(matches.slots[0, k]) for k, n in enumerate(names)}
-    line = lambda what, value, share, mark=False: (
-        f'<tr{" aria-current=true" if mark else ""}><td class="dl-text{" dl-best" if mark else ""}">{html.escape(what)}</td><td{" class=dl-best" if mark else ""}>{value:.3f}</td><td>{share}</td></tr>'
-    )
+
+    def line(what, value, share, mark=False):
+        return f'<tr{" aria-current=true" if mark else ""}><td class="dl-text{" dl-best" if mark else ""}">{html.escape(what)}</td><td{" class=dl-best" if mark else ""}>{value:.3f}</td><td>{share}</td></tr>'
+
     rows = [
         line("whole picture", float(matches.whole[0]), f"× {beta:g}"),
         *(
@@ -294,9 +304,10 @@ def nearest_html(
     head = "".join(
         f'<th class="dl-text" scope="col" style="min-width:7em">{html.escape(reading.names[k])}</th>' for k in parts
     )
-    cell = lambda r: (
-        f'<td class="dl-text" style="min-width:7em">{tagged(r.text, r.language)} <span class="dl-soft">{r.similarity:.2f} ({r.more:+.2f})</span></td>'
-    )
+
+    def cell(r):
+        return f'<td class="dl-text" style="min-width:7em">{tagged(r.text, r.language)} <span class="dl-soft">{r.similarity:.2f} ({r.more:+.2f})</span></td>'
+
     rows = "".join("<tr>" + "".join(map(cell, line)) + "</tr>" for line in zip(*parts.values()))
     return (
         f'<div class="dl-scroll" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'

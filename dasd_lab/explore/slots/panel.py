@@ -10,7 +10,6 @@ import html
 
 import ipywidgets as w
 
-from ..ask.panel import EXAMPLES
 from dasd_lab.explore.controls import (
     Background,
     Panel,
@@ -25,8 +24,8 @@ from dasd_lab.explore.controls import (
 )
 from . import figures as f
 from .state import SlotsState
-from ..theme import language_name, missing_fonts, tagged
-from ..workbench import Workbench
+from ..theme import empty_figure, language_name, missing_fonts, picture_address, tagged
+from ..workbench import EXAMPLES, Workbench
 from ...search.queries import direction
 
 # %% ../../../nbs/7_apps/1_explore/6_slots/30_panel.ipynb #a69c9115
@@ -238,13 +237,19 @@ def _show_models(self: Slots) -> None:
     def change():
         self.model.options = s.names
         self.model.value = s.model
-        self.language.options = [("as recognised", ""), *((language_name(l), l) for l in languages)]
+        self.language.options = [
+            ("as recognised", ""),
+            *((language_name(language), language) for language in languages),
+        ]
         self.language.value = s.language if s.language in languages else ""
-        self.word_language.options = [(language_name(l), l) for l in languages]
+        self.word_language.options = [(language_name(language), language) for language in languages]
         self.word_language.value = s.source.method.backbone.source_language
 
     self._quietly(change)
-    ask = lambda t: lambda: s.ask(t)
+
+    def ask(t):
+        return lambda: s.ask(t)
+
     self.examples.children = [
         button(t, ask(t), language_name(l), css_class="dl-example") for t, l in EXAMPLES if l in languages
     ] + ([prose(f'<span class="dl-soft">No font here draws {", ".join(lost)}.</span>')] if lost else [])
@@ -301,7 +306,7 @@ def _show_picture(self: Slots) -> None:
     there = "" if not s.hits or s.chosen in dict(s.hits) else " · not among the pictures found"
     source = s.source.method.backbone.source_language
     self.picture.value = (
-        f'<img class="dl-large" src="{f.picture_address(s.picture())}" alt="{html.escape(wb.alt(s.chosen))}"><div class="dl-note">{html.escape(s.chosen)}{there}</div><p><b>{given}</b><br>{tagged(r.description, source)}</p>'
+        f'<img class="dl-large" src="{picture_address(s.picture())}" alt="{html.escape(wb.alt(s.chosen))}"><div class="dl-note">{html.escape(s.chosen)}{there}</div><p><b>{given}</b><br>{tagged(r.description, source)}</p>'
         + (
             f"<details><summary>Its captions, which the description does not know</summary><ul>{own}</ul></details>"
             if own
@@ -311,7 +316,7 @@ def _show_picture(self: Slots) -> None:
     self.cosines.show(
         f.cosines_figure(r, s.mean_cosines(), len(s.source.gallery))
         if len(r.names) > 1
-        else f.nothing("There is one view of the description, and nothing to compare it with.")
+        else empty_figure("There is one view of the description, and nothing to compare it with.")
     )
     self._show_match()
 
@@ -361,18 +366,21 @@ def snapshot(self: Slots) -> str:
     s = self.state
     if s.reading is None:
         return super(Slots, self).snapshot()
-    image = lambda src, alt: (
-        f'<img src="{src}" alt="{html.escape(alt)}" style="width:112px;height:112px;object-fit:contain;border-radius:6px;display:block">'
-    )
-    said = lambda c: (
-        c["label"] + (f" · {c['score']:.3f}" if "score" in c else "") + (" · fits best" if c.get("marked") else "")
-    )
+
+    def image(src, alt):
+        return f'<img src="{src}" alt="{html.escape(alt)}" style="width:112px;height:112px;object-fit:contain;border-radius:6px;display:block">'
+
+    def said(c):
+        return (
+            c["label"] + (f" · {c['score']:.3f}" if "score" in c else "") + (" · fits best" if c.get("marked") else "")
+        )
+
     cards = "".join(
         f'<figure style="margin:0">{image(c["src"], c["alt"])}<figcaption style="font-size:.85em">{said(c)}</figcaption></figure>'
         for c in self.cards.items
     )
     asked = f"<p>{tagged(s.matches.query.text, s.matches.query.language)}</p>" if s.matches else ""
-    return f'<div class="dl">{asked}<div style="display:flex;gap:10px;flex-wrap:wrap">{image(f.picture_address(s.picture()), s.workbench.alt(s.chosen))}{cards}</div><p>{tagged(s.reading.description, "en")}</p><p><em>Live where a kernel runs: <code>make lab</code> or <code>make app</code>.</em></p></div>'
+    return f'<div class="dl">{asked}<div style="display:flex;gap:10px;flex-wrap:wrap">{image(picture_address(s.picture()), s.workbench.alt(s.chosen))}{cards}</div><p>{tagged(s.reading.description, "en")}</p><p><em>Live where a kernel runs: <code>make lab</code> or <code>make app</code>.</em></p></div>'
 
 
 for _f in (_show_picture, _show_match, _show_slot, _show_wins, _show_nearest, snapshot):

@@ -283,7 +283,7 @@ def understood(self: SlotsState) -> str:
 def describer(self: SlotsState) -> str:
     "Who described the chosen picture; '' where nobody says"
     wb = self.workbench
-    split = next((s for s in wb.splits if self.chosen in wb.corpus.visuals(s)._index), None)
+    split = next((s for s in wb.splits if self.chosen in wb.corpus.visuals(s)), None)
     return wb.corpus.captioner(split).get("captioner", "") if split else ""
 
 

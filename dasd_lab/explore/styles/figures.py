@@ -16,7 +16,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from ...contracts import Caption, LabError
-from .state import NAMES, OTHER, REDUCER_NAMES, UNCLUSTERED, Colouring, Found, StylesState
+from .state import NAMES, OTHER, REDUCER_NAMES, UNCLUSTERED, Colouring, StylesState
 from ..theme import COLOURS, FAINT, INK, SEQUENTIAL, SYMBOLS, figure, language_name, tagged
 
 # %% ../../../nbs/7_apps/1_explore/3_styles/20_figures.ipynb #012e2a31
@@ -108,7 +108,10 @@ def ring_trace(
 
 def _blank_axes(name: str) -> dict:
     plain = dict(showticklabels=False, showgrid=False, zeroline=False, showline=True, mirror=True, linecolor=FAINT)
-    title = lambda i: dict(title=dict(text=f"{name} {i} (no unit)", font_size=12))
+
+    def title(i):
+        return dict(title=dict(text=f"{name} {i} (no unit)", font_size=12))
+
     return dict(xaxis=plain | title(1), yaxis=plain | title(2) | dict(scaleanchor="x"))
 
 # %% ../../../nbs/7_apps/1_explore/3_styles/20_figures.ipynb #c1275dac
@@ -201,7 +204,10 @@ def legend_html(
     if not colouring.kinds:
         return f'<div class="dl-legend"><span>{html.escape(colouring.title)}: {min(colouring.values):,} to {max(colouring.values):,}</span></div>'
     count = pd.Series(colouring.values).value_counts()
-    name = lambda k: language_name(k) if colouring.title == "language" else k.replace("_", " ")
+
+    def name(k):
+        return language_name(k) if colouring.title == "language" else k.replace("_", " ")
+
     kinds = "".join(
         f'<span class="dl-kind">{chip(*looks(colouring)[k])} <bdi>{html.escape(name(k))}</bdi> <span class="dl-soft">{count.get(k, 0):,}</span></span>'
         for k in colouring.kinds

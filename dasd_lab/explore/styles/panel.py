@@ -269,7 +269,7 @@ def set(
     s = self.state
     setattr(s, trait, value)
     if trait == "model":
-        if not (kept := tuple(l for l in s.languages if l in s.readable)):
+        if not (kept := tuple(language for language in s.languages if language in s.readable)):
             kept = s.readable[:1]
         s.languages = kept
         self.show_languages()

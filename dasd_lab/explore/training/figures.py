@@ -14,7 +14,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from ...corpora.own.parallel import ParallelCaptions
-from ..theme import COLOURS, FAINT, INK, MARK, MISS, figure
+from ..theme import COLOURS, INK, MISS, figure
 from ...training.losses import LOSSES
 
 # %% ../../../nbs/7_apps/1_explore/4_training/20_figures.ipynb #0b9d3aae
@@ -87,7 +87,10 @@ def curves(
 ) -> go.Figure:
     "Loss terms, validation, learning rate, gradient, critic and the norm of f_sa, over the steps"
     rows, begins = through(log, steps)
-    has = lambda c: c in rows and rows[c].notna().any()
+
+    def has(c):
+        return c in rows and rows[c].notna().any()
+
     terms = [c for c in rows.columns if c in LOSSES and has(c)]
     traces = [_line(rows, t, t, COLOURS[i], 1) for i, t in enumerate(terms)]
     for axis, column, scale, digits in (

@@ -32,7 +32,7 @@ from dasd_lab.explore.controls import (
 )
 from ..theme import language_name, missing_fonts, tagged
 from . import figures as f
-from .state import RUNNING, TrainingState, spoken, training_presets
+from .state import RUNNING, TrainingState, training_presets
 from ..workbench import Workbench
 from ...presets import load_preset
 from ...search.queries import direction
@@ -326,7 +326,7 @@ def _follow(self: Train) -> None:
             self.state.message = (
                 f"The run could not be looked at ({type(e).__name__}: {e}). It may still be running; take it up again."
             )
-            return
+            return None
         finally:
             self._following = False
         if self.state.poll() in RUNNING:

@@ -8,7 +8,6 @@ __all__ = ['RUNNING', 'spoken', 'training_presets', 'corpus_word', 'TrainingStat
            'trained', 'human_captions', 'evaluate', 'add', 'ask']
 
 # %% ../../../nbs/7_apps/1_explore/4_training/10_state.ipynb #7cec0a5d
-import json
 import threading
 import time
 import warnings
@@ -16,7 +15,6 @@ from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 from traitlets import Any, Bool, Dict, Int, List, Tuple, Unicode
 
@@ -34,7 +32,7 @@ from ...training.checkpoints import checkpoints
 from ...training.logging import read_log, remaining_s
 from ...training.recipes import FEWEST, needs_pictures, scaled_stages
 from ...training.runs import load_method
-from ...training.subprocess import ChildRun, Order
+from ...training.subprocess import ChildRun, TrainingJob
 
 # %% ../../../nbs/7_apps/1_explore/4_training/10_state.ipynb #e3831730
 def spoken(
@@ -237,7 +235,7 @@ def start(
         raise LabError(f"{folder}, where there is a run", "a new folder", "Take it up, or choose another.")
     write_pairs(self.captions.pairs, folder / "captions.jsonl", self.language)
     save_backbone(self.backbone, folder / "backbone")
-    order = Order(
+    order = TrainingJob(
         str(folder / "captions.jsonl"),
         self.language,
         str(folder / "backbone"),
@@ -312,7 +310,7 @@ def attach(
     self._poll()
 
 
-def _varied(order: Order) -> dict:
+def _varied(order: TrainingJob) -> dict:
     from dasd_lab.presets import vary
 
     return vary(load_preset(order.preset), order.changes)

@@ -14,8 +14,7 @@ from math import log10
 import pandas as pd
 import plotly.graph_objects as go
 
-from ..adapters.figures import legend_below
-from ..theme import COLOURS, FAINT, INK, MARK, colour_map, figure, language_name, tagged
+from ..theme import COLOURS, INK, MARK, colour_map, figure, language_name, legend_below, tagged
 from ...search.explain.rankings import Rankings, moves, rank_table
 from ...search.explain.shared_words import SharedWords, english_of
 from ...search.queries import direction
@@ -88,24 +87,24 @@ def neighbours_figure(
     "Cosines of the nearest words, a colour a language"
     row, colours, bars = words.table.loc[word], colour_map(words.languages), []
     near = near.sort_values("cosine", ascending=False, kind="stable")
-    said = [english_of(w, l) for w, l in zip(near.word, near.language)]
+    said = [english_of(w, language) for w, language in zip(near.word, near.language)]
     label = [f"{w} ({e})" if e else w for w, e in zip(near.word, said)]
     place = list(range(len(near)))
-    for l in words.languages:
-        some = [i for i in place if near.language.iloc[i] == l]
+    for language in words.languages:
+        some = [i for i in place if near.language.iloc[i] == language]
         if some:
             bars.append(
                 go.Bar(
                     y=some,
                     x=near.cosine.iloc[some],
-                    name=l,
+                    name=language,
                     orientation="h",
                     width=0.8,
-                    marker=dict(color=colours[l]),
+                    marker=dict(color=colours[language]),
                     customdata=[
                         [
                             label[i],
-                            language_name(l),
+                            language_name(language),
                             near["count"].iloc[i],
                             "the same entry"
                             if 0 <= near.entry.iloc[i] == row.entry and not near.own.iloc[i] and not row.own
@@ -310,7 +309,10 @@ def ranking_items(
 ) -> list[dict]:
     "The best pictures as `PictureGrid` wants them, with arrows for places won and lost"
     plain = way == "own words"
-    arrow = lambda m: f"▲{m:,}" if m > 0 else f"▼{-m:,}" if m < 0 else "="
+
+    def arrow(m):
+        return f"▲{m:,}" if m > 0 else f"▼{-m:,}" if m < 0 else "="
+
     return [
         dict(
             id=r.id,
@@ -367,7 +369,10 @@ def versions_html(
     there = [found.query.language, *found.translated]
     learnt = "CLC-C" in found.weights
     rank = (lambda l: f"{found.rank('own words' if l == found.query.language else l, id):,}") if id else (lambda l: "")
-    own = lambda l: '<span class="dl-soft">as typed</span> ' if l == found.query.language else ""
+
+    def own(l):
+        return '<span class="dl-soft">as typed</span> ' if l == found.query.language else ""
+
     rows = "".join(
         f'<tr><th class="dl-text" scope="row" style="position:static;min-width:7em">{html.escape(language_name(l))}</th><td class="dl-text" style="width:100%">{own(l)}{tagged(found.versions[l], l)}</td><td>{found.weights["CLC-A"][l]:.0%}</td>'
         + (f"<td>{found.weights['CLC-C'][l]:.1%}</td>" if learnt else "")

@@ -10,7 +10,6 @@ import html
 
 import ipywidgets as w
 
-from ..ask.panel import EXAMPLES
 from dasd_lab.explore.controls import (
     Background,
     Panel,
@@ -26,7 +25,7 @@ from dasd_lab.explore.controls import (
 from ..theme import language_name, missing_fonts, tagged
 from . import figures as f
 from .state import MISSING, WordsState
-from ..workbench import Workbench
+from ..workbench import EXAMPLES, Workbench
 from ...search.queries import direction
 
 # %% ../../../nbs/7_apps/1_explore/7_words/30_panel.ipynb #e0a25373
@@ -69,7 +68,7 @@ class Words(Panel):
                         t
                         for t, l in WORDS
                         if l in s.words.languages
-                        and all(p in s.words.vocabulary._places[l] for p in s.words.vocabulary.words_of(t, l))
+                        and all(p in s.words.vocabulary.numbers[l] for p in s.words.vocabulary.words_of(t, l))
                     ),
                     s.words.table.word.iloc[-1],
                 )
@@ -130,7 +129,10 @@ class Words(Panel):
         self.rankings.add_class("dl-results")
         self.rankings.layout.overflow = "visible"
         self.grids = {}
-        both = lambda *boxes: w.Box([w.VBox(list(b)) for b in boxes])
+
+        def both(*boxes):
+            return w.Box([w.VBox(list(b)) for b in boxes])
+
         halves = (
             both([self.entry], [self.near]),
             both([row(self.curve_language), self.curve], [self.serving]),
@@ -297,8 +299,13 @@ def _show_models(self: Words) -> None:
         self.curve_language.value = s.shown_language
 
     self._quietly(change)
-    ask = lambda t: lambda: s.ask(t)
-    look = lambda t: lambda: s.look_up(t)
+
+    def ask(t):
+        return lambda: s.ask(t)
+
+    def look(t):
+        return lambda: s.look_up(t)
+
     self.examples.children = [
         button(t, ask(t), language_name(l), css_class="dl-example") for t, l in EXAMPLES if l in reads
     ]
@@ -329,7 +336,10 @@ def _show_word(self: Words) -> None:
     self._quietly(change)
     self.word.hint = s.understood_word()
     r = s.reading
-    look = lambda i: lambda: s.look_at(i)
+
+    def look(i):
+        return lambda: s.look_at(i)
+
     self.pieces.children = (
         [
             button(p, look(i), "Show this word", css_class="dl-piece")
@@ -441,9 +451,10 @@ def snapshot(self: Words) -> str:
     "The words of the entry and the rankings as they are, without a kernel"
     s, wb, r = self.state, self.state.workbench, self.state.found
     members = s.members() if s.looked_at > 0 else None
-    image = lambda i: (
-        f'<figure style="margin:0"><img src="{i["src"]}" alt="{html.escape(i["alt"])}" style="width:80px;height:80px;object-fit:contain;border-radius:6px;display:block{";outline:3px solid #228833" if i["id"] == s.sought else ""}"><figcaption style="font-size:.85em">{i["rank"]} {i.get("label", "")}</figcaption></figure>'
-    )
+
+    def image(i):
+        return f'<figure style="margin:0"><img src="{i["src"]}" alt="{html.escape(i["alt"])}" style="width:80px;height:80px;object-fit:contain;border-radius:6px;display:block{";outline:3px solid #228833" if i["id"] == s.sought else ""}"><figcaption style="font-size:.85em">{i["rank"]} {i.get("label", "")}</figcaption></figure>'
+
     ways = (
         "".join(
             f'<p style="margin:8px 0 2px"><b>{html.escape(f.way_name(x))}</b></p><div style="display:flex;gap:8px;flex-wrap:wrap">{"".join(map(image, f.ranking_items(r, x, wb.address, wb.alt)))}</div>'

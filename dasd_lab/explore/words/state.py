@@ -15,7 +15,7 @@ from traitlets import Any, Dict, Int, Unicode
 
 from ...contracts import LabError
 from ..workbench import Model, State, told
-from ...search.explain.rankings import Rankings, learn_combination, rankings, translators_for
+from ...search.explain.rankings import learn_combination, rankings, translators_for
 from dasd_lab.search.explain.shared_words import (
     SharedWords,
     dictionary_check,
@@ -261,15 +261,18 @@ def draw(
     "A query from the corpus, and its own picture"
     ids, rng = self.source.gallery.ids, np.random.default_rng(seed)
     languages = list(languages or self.source.method.languages)
-    told_of = lambda i, l: (
-        self.workbench.captions(i, l, "human") or [c for c in self.workbench.captions(i, l) if c.origin != "mllm"]
-    )
+
+    def told_of(i, l):
+        return self.workbench.captions(i, l, "human") or [
+            c for c in self.workbench.captions(i, l) if c.origin != "mllm"
+        ]
+
     found = next(
         (
             c
             for i in rng.permutation(len(ids))[:400]
-            for l in rng.permutation(languages).tolist()
-            for c in told_of(ids[i], l)[:1]
+            for language in rng.permutation(languages).tolist()
+            for c in told_of(ids[i], language)[:1]
         ),
         None,
     )

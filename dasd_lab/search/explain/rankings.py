@@ -21,7 +21,7 @@ from ...evaluation.retrieval import gallery_slices
 from dasd_lab.search.explain.consistent_queries import (
     Consistent,
     GlossTranslator,
-    ParallelCaptions,
+    ReferenceTranslator,
     SceneTranslator,
     mean_recall,
 )
@@ -42,7 +42,7 @@ class FirstOf(Translator):
             raise LabError("no translator", "one or more", "Give GlossTranslator(), or one of your own.")
         self.translators, self.languages, self.name = (
             translators,
-            tuple(dict.fromkeys(l for t in translators for l in t.languages)),
+            tuple(dict.fromkeys(language for t in translators for language in t.languages)),
             "; ".join(dict.fromkeys(t.name for t in translators)),
         )
 
@@ -75,14 +75,14 @@ def translators_for(
         found[HONEST + "; English captions by machine"] = FirstOf(
             GlossTranslator(), *(SceneTranslator(corpus, s) for s in splits)
         )
-    return found | {ORACLE: FirstOf(*(ParallelCaptions(corpus, s) for s in splits))}
+    return found | {ORACLE: FirstOf(*(ReferenceTranslator(corpus, s) for s in splits))}
 
 
 def is_oracle(
     translator: Translator,  # any
 ) -> bool:
     "Whether it answers with captions that nobody has who searches"
-    return isinstance(translator, ParallelCaptions) or any(map(is_oracle, getattr(translator, "translators", ())))
+    return isinstance(translator, ReferenceTranslator) or any(map(is_oracle, getattr(translator, "translators", ())))
 
 # %% ../../../nbs/6_search/3_explain/60_rankings.ipynb #7f560c62
 @dataclass(frozen=True, eq=False)
@@ -106,7 +106,9 @@ class Rankings:
 
     @property
     def translated(self) -> dict[str, str]:
-        return {l: t for l, t in self.versions.items() if t and l != self.query.language}  # language → translation
+        return {
+            language: t for language, t in self.versions.items() if t and language != self.query.language
+        }  # language → translation
 
     def rank(self, way: str, id: str) -> int:  # 1 is best
         "The place of a picture; those that score as high count before it"
@@ -130,7 +132,7 @@ def counted_weights(
     versions: Mapping[str, str | None],  # language → sentence; None: no translation
 ) -> dict[str, float]:  # language → share
     "How much each language counts in the fused score; a language without a version says what the others say on average"
-    there = [l for l, t in versions.items() if t]
+    there = [language for language, t in versions.items() if t]
     own = fuser.weights if isinstance(fuser, LearnedConsistency) else dict.fromkeys(versions, 1.0)
     rest = sum(own[l] for l in versions if l not in there) / len(there)
     total = sum(own[l] for l in versions)
@@ -149,7 +151,7 @@ def rankings(
 ) -> Rankings:
     "Rank all pictures in every way"
     method, query = gallery.method, read_query(text, gallery.method, language)
-    gallery._not_empty()
+    gallery.check_not_empty()
     if isinstance(method, Consistent):
         raise LabError("a method that is wrapped already", "the method inside", "Give a gallery of `method.inner`.")
     translator = translator or GlossTranslator()
@@ -158,7 +160,7 @@ def rankings(
     for f in fusers.values():
         f.check(both.slots)
     with evaluating(method):
-        versions = {l: t[0] for l, t in both.versions([query.encoded], query.language).items()}
+        versions = {language: t[0] for language, t in both.versions([query.encoded], query.language).items()}
         vectors = both.encode_captions([query.encoded], query.language)
         found = torch.cat(
             [
@@ -174,7 +176,7 @@ def rankings(
     by = {l: found[0, :, k] for k, l in enumerate(both.slots)}
     scores = (
         {"own words": by[query.language]}
-        | {l: by[l] for l, t in versions.items() if t and l != query.language}
+        | {language: by[language] for language, t in versions.items() if t and language != query.language}
         | {n: f.fuse(found)[0] for n, f in fusers.items()}
     )
     return Rankings(
@@ -246,12 +248,12 @@ def sampled_scores(
                 for k, v in method.visual_columns([visuals[p] for p in places], told).items()
             }
         )
-        for l in languages or [l for l in both.slots if l in corpus.languages]:
-            captions = [c for c in corpus.captions(split, l, origin) if c.visual_id in of]
+        for language in languages or [language for language in both.slots if language in corpus.languages]:
+            captions = [c for c in corpus.captions(split, language, origin) if c.visual_id in of]
             if captions:
                 found.append(
                     (
-                        both.version_scores(both.encode_captions([c.text for c in captions], l), seen).cpu(),
+                        both.version_scores(both.encode_captions([c.text for c in captions], language), seen).cpu(),
                         torch.tensor([of[c.visual_id] for c in captions]),
                     )
                 )

@@ -9,7 +9,6 @@ __all__ = ['TRAIN', 'has_words', 'with_words', 'WordReading', 'read_word', 'spel
 
 # %% ../../../nbs/6_search/3_explain/40_shared_words.ipynb #338d3526
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
@@ -88,9 +87,9 @@ def read_word(
             f"one of {', '.join(v.languages)}",
             "Choose one of them, or train a method for that language.",
         )
-    cut = {l: tuple(v.words_of(text, l)) for l in v.languages}
-    ids = {l: tuple(v._places[l].get(p) for p in cut[l]) for l in v.languages}
-    full = [l for l in v.languages if cut[l] and None not in ids[l]]
+    cut = {language: tuple(v.words_of(text, language)) for language in v.languages}
+    ids = {language: tuple(v.numbers[language].get(p) for p in cut[language]) for language in v.languages}
+    full = [language for language in v.languages if cut[language] and None not in ids[language]]
     said = {l: min(v.counts[l][i - v.first[l]] for i in ids[l]) / sum(v.counts[l]) for l in full}
     full.sort(key=lambda l: -said[l])
     chosen = language or (full[0] if full else recognise_language(text, v.languages)[0])
@@ -129,8 +128,8 @@ class SharedWords:
         self.table = pd.DataFrame(
             dict(
                 language=np.array(v.languages)[place],
-                word=[w for l in v.languages for w in v.words[l]],
-                count=[c for l in v.languages for c in v.counts[l]],
+                word=[w for language in v.languages for w in v.words[language]],
+                count=[c for language in v.languages for c in v.counts[language]],
                 own=~self.tail[2:].numpy(),
                 entry=self.codes[2:].numpy(),
             ),
@@ -170,7 +169,7 @@ def of_entry(
             "Take it from the column `entry`; −1 says that it was dropped.",
         )
     found = self.table.loc[self._of[entry]]
-    place = found.language.map({l: i for i, l in enumerate(self.languages)})
+    place = found.language.map({language: i for i, language in enumerate(self.languages)})
     return (
         found.assign(place=place)
         .sort_values(["place", "own", "count"], ascending=[True, True, False], kind="stable")
@@ -238,17 +237,17 @@ def known_meanings(
 ) -> dict[int, tuple[str, str]]:  # id → kind ('noun' | 'modifier') and key, such as ('noun', 'dog')
     "What the lexicons say of the words"
     found = {}
-    for l in vocabulary.languages:
-        if l not in gloss_languages():
+    for language in vocabulary.languages:
+        if language not in gloss_languages():
             continue
-        lex = lexicon(l)
+        lex = lexicon(language)
         for forms, readings in lex.entries.items():
             said = {(r.kind, r.key) for r in readings}
             kind, key = next(iter(said))
             if len(said) > 1 or kind not in ("noun", "modifier"):
                 continue
-            pieces = caption_words((" " if lex.spaced else "").join(forms), vocabulary.tokenizers[l])
-            if len(pieces) == 1 and (i := vocabulary._places[l].get(pieces[0])):
+            pieces = caption_words((" " if lex.spaced else "").join(forms), vocabulary.tokenizers[language])
+            if len(pieces) == 1 and (i := vocabulary.numbers[language].get(pieces[0])):
                 found[i] = kind, key
     return found
 
@@ -332,8 +331,14 @@ def dictionary_check(
             f"captions in two of {', '.join(gloss_languages())}",
             "Look at neighbours instead: `nearest`.",
         )
-    mixed, spoken = shuffled_pairs(pairs, seed), [l for l in words.languages if l in {*pairs.one, *pairs.other}]
-    of = lambda some, l: some if l == "all" else some[(some.one == l) | (some.other == l)]
+    mixed, spoken = (
+        shuffled_pairs(pairs, seed),
+        [language for language in words.languages if language in {*pairs.one, *pairs.other}],
+    )
+
+    def of(some, l):
+        return some if l == "all" else some[(some.one == l) | (some.other == l)]
+
     return pd.DataFrame(
         {
             (l, name): pair_figures(words, of(some, l))

@@ -154,12 +154,11 @@ def read_slots(
     method = with_slots(gallery.method)
     columns, told = _columns(gallery, picture, description)
     looks, reads = [], []
-    with evaluating(method):
-        with attention(method.backbone.device):
-            found = method.visual_features(columns, looks)
-            if method.visual.slots is not None:
-                tokens, mask = method.described(columns, 1)
-                method.visual.slots(method.visual.projection(tokens), mask, reads)
+    with evaluating(method), attention(method.backbone.device):
+        found = method.visual_features(columns, looks)
+        if method.visual.slots is not None:
+            tokens, mask = method.described(columns, 1)
+            method.visual.slots(method.visual.projection(tokens), mask, reads)
     slots = [normalize(found[k][0].float().cpu(), dim=-1) for k in ("semantic_slots", "slot_features")]
     seen = _maps(method, columns, looks)
     seen = dict(maps=None, whole=None, others=None) | seen
@@ -196,7 +195,7 @@ def match_slots(
 ) -> SlotMatches:
     "How well a query fits each slot"
     method = with_slots(gallery.method)
-    gallery._not_empty()
+    gallery.check_not_empty()
     ids = (ids,) if isinstance(ids, str) else tuple(ids)
     if lost := [i for i in ids if i not in gallery]:
         raise LabError(f"the picture {lost[0]!r}", f"one of the {len(gallery):,} of the gallery", "Check the id.")
@@ -226,8 +225,8 @@ class SlotWins:
     @property
     def counts(self) -> pd.DataFrame:  # a row a language, a column a slot
         rows = {
-            l: Counter(w for w, c in zip(self.winners.tolist(), self.captions) if c.language == l)
-            for l in dict.fromkeys(c.language for c in self.captions)
+            language: Counter(w for w, c in zip(self.winners.tolist(), self.captions) if c.language == language)
+            for language in dict.fromkeys(c.language for c in self.captions)
         }
         return pd.DataFrame(
             [[n[k] for k in range(self.n_slots)] for n in rows.values()],
@@ -287,7 +286,7 @@ def slot_cosines(
 ) -> Tensor:  # [S, S]
     "Cosines between the slots of a picture as captions are compared with them, mean over the gallery"
     fixed_slots(gallery)
-    gallery._not_empty()
+    gallery.check_not_empty()
     slots = normalize(gallery.visuals["slots"], dim=-1)
     return torch.einsum("nse,nte->st", slots, slots) / len(slots)
 

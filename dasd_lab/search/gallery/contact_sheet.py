@@ -11,10 +11,9 @@ __all__ = ['LANGUAGE_NAMES', 'STYLE', 'DEFAULT_TITLE', 'DEFAULT_LEAD', 'FONT_FOL
 # %% ../../../nbs/6_search/1_gallery/30_contact_sheet.ipynb #b6f33232
 import html
 import io
-import math
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -227,7 +226,7 @@ def asked_fonts(
         ).stdout
     except (OSError, subprocess.SubprocessError):
         return ()
-    return tuple((f, int(i) & 0xFFFF) for f, i in (l.split("\t") for l in said.splitlines()[:6] if "\t" in l))
+    return tuple((f, int(i) & 0xFFFF) for f, i in (line.split("\t") for line in said.splitlines()[:6] if "\t" in line))
 
 # %% ../../../nbs/6_search/1_gallery/30_contact_sheet.ipynb #af1d48bc
 def draws_all(
@@ -235,7 +234,10 @@ def draws_all(
     text: str,  # what to draw
 ) -> bool:
     "Whether the font has a glyph for every character (a missing one is drawn as an unassigned code point is)"
-    image = lambda c: (m.size, bytes(m)) if (m := font.getmask(c)) else None
+
+    def image(c):
+        return (m.size, bytes(m)) if (m := font.getmask(c)) else None
+
     missing = image("\U0010fffe")
     return all(image(c) != missing for c in set(text) if not c.isspace() and c not in "\u200c\u200d\ufe0f")
 
@@ -269,7 +271,10 @@ def wrapped(
     n_lines: int = 2,  # at most
 ) -> list[str]:
     "A text in lines no wider than `width`"
-    fits = lambda s: font.getlength(s) <= width
+
+    def fits(s):
+        return font.getlength(s) <= width
+
     lines, line = [], ""
     for word in text.split(" "):
         if fits(f"{line} {word}".strip()):
@@ -284,7 +289,7 @@ def wrapped(
             else:
                 lines.append(line)
                 line = c
-    lines = [l for l in (*lines, line) if l]
+    lines = [row_text for row_text in (*lines, line) if row_text]
     if len(lines) <= n_lines:
         return lines
     last = lines[n_lines - 1]

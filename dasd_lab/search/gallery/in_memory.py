@@ -7,7 +7,6 @@ __all__ = ['Hit', 'Hits', 'Gallery', 'pixels_of', 'counted', 'best_of_slices', '
 
 # %% ../../../nbs/6_search/1_gallery/20_in_memory.ipynb #afccd098
 import html
-import io
 import json
 import warnings
 import zipfile
@@ -86,7 +85,7 @@ class Hits(Sequence):
         return f'<div dir="{way}" style="font-family:system-ui,sans-serif;max-width:860px">{head}<div style="display:flex;flex-wrap:wrap;gap:10px">{"".join(map(self._card, self.hits))}</div></div>'
 
     def _card(self, h: Hit) -> str:
-        kept, name = self.thumbnails[h.id] if h.id in self.thumbnails else None, html.escape(h.id)
+        kept, name = self.thumbnails.get(h.id, None), html.escape(h.id)
         shown = (
             f'<img src="{data_address(kept)}" alt="{name}" style="width:128px;height:128px;object-fit:contain;border-radius:6px;display:block">'
             if kept
@@ -136,7 +135,7 @@ class Gallery:
     def __repr__(self) -> str:
         return f"Gallery of {len(self):,} pictures, {len(self.captions):,} captions, method {self.method.name!r} ({', '.join(supported_languages(self.method))})"
 
-    def _extend(
+    def extend(
         self,
         ids: list[str],
         columns: Mapping[str, Tensor],
@@ -238,7 +237,7 @@ def add(
                 }
             )
     if found:
-        self._extend(
+        self.extend(
             good,
             {k: joined([f[k] for f in found]) for k in found[0]},
             small,
@@ -307,7 +306,7 @@ def search(
 ) -> Hits:
     "Pictures that fit a sentence, best first"
     query = read_query(text, self.method, language)
-    self._not_empty()
+    self.check_not_empty()
     with evaluating(self.method):
         places, scores = self.best_places(self.method.encode_captions([query.encoded], query.language), k)
     return self._hits(places, scores, query)
@@ -343,7 +342,7 @@ def best_places(
 
 
 @patch
-def _not_empty(self: Gallery):
+def check_not_empty(self: Gallery):
     if not self.ids:
         raise LabError("an empty gallery", "some pictures", "Add some first: gallery.add(pictures).")
 
@@ -387,7 +386,7 @@ def similar(
     description: str = "",  # see `picture_visuals`
 ) -> Hits:
     "Pictures of the gallery that are like this one"
-    self._not_empty()
+    self.check_not_empty()
     features = normalize(self.picture_visuals(picture, description)["features"], dim=-1)
     return self._hits(
         *best_of_slices(
@@ -451,7 +450,7 @@ def save(
     folder: str | Path,  # where to; an older gallery there is replaced
 ) -> Path:
     "Write the gallery as one folder, whole or not at all"
-    self._not_empty()
+    self.check_not_empty()
     folder = Path(folder)
     if folder.exists() and not (folder / "manifest.json").exists() and (folder.is_file() or any(folder.iterdir())):
         raise LabError(
@@ -520,5 +519,5 @@ def load(
             "Build the gallery again.",
         )
     gallery = cls(method, slice_size, manifest.get("head", 1000) if head is None else head)
-    gallery._extend(texts["ids"], columns, kept, captions, texts.get("descriptions", ()))
+    gallery.extend(texts["ids"], columns, kept, captions, texts.get("descriptions", ()))
     return gallery

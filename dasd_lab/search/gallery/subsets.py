@@ -13,7 +13,6 @@ import torch
 from ...backbone.towers import fingerprint
 from ...contracts import LabError, RetrievalMethod
 from .in_memory import Gallery
-from ..queries import supported_languages
 
 # %% ../../../nbs/6_search/1_gallery/40_subsets.ipynb #71482a69
 @torch.no_grad()
@@ -37,7 +36,7 @@ def view(
         return seen
     rows = torch.tensor([gallery.places[i] for i in kept])
     compared = {k: v[rows] for k, v in gallery.visuals.items()} if method is None else None
-    seen._extend(
+    seen.extend(
         kept,
         {k: v[rows] for k, v in gallery.columns.items()},
         {},

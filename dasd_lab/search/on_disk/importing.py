@@ -100,7 +100,10 @@ def _kept(
 ) -> tuple[dict[str, Row], dict[str, Row]]:  # what is below the folder, and what has other places and one of these ids
     names, below, elsewhere = ("source", "bytes", "modified"), {}, {}
     source = {c.name: c for c in BUILT_IN}["source"]
-    rows = lambda r: zip(r["id"], zip(*(r[n] for n in names)))
+
+    def rows(r):
+        return zip(r["id"], zip(*(r[n] for n in names)))
+
     for part in gallery.engine.walk(names, [Condition(source, "starts", (f"{folder}{os.sep}",))]):
         below |= rows(part)
     for part in _parts([i for i in ids if i not in below]):

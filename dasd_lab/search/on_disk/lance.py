@@ -26,7 +26,7 @@ from lancedb.index import BTree, IvfSq
 from ...contracts import LabError
 from dasd_lab.search.on_disk.engine import (
     EXACT_MATCHES,
-    Found,
+    Nearest,
     asked_vectors,
     checked_rows,
     lists_needed,
@@ -376,15 +376,15 @@ def nearest(
     where: Sequence[Condition] = (),  # all of them must hold
     skip: int = 0,  # so many of the best are left out
     exact: bool = False,  # compare all vectors, whatever their number
-) -> list[Found]:  # Q
+) -> list[Nearest]:  # Q
     "The pictures with the highest cosines"
     vectors = asked_vectors(column, vectors, self._columns([column]))
 
     def one(vector):
         if not np.isfinite(vector).all() or not vector.any():
-            return Found((), ())
+            return Nearest((), ())
         rows = LOOP.run(self._rows(column, vector, k + skip, as_sql(where), exact)).slice(skip)
-        return Found(tuple(rows["id"].to_pylist()), tuple((1 - rows["_distance"].to_numpy()).tolist()))
+        return Nearest(tuple(rows["id"].to_pylist()), tuple((1 - rows["_distance"].to_numpy()).tolist()))
 
     return [one(v) for v in vectors]
 

@@ -25,7 +25,7 @@ from fastcore.basics import patch
 from ...contracts import LabError
 from dasd_lab.search.on_disk.engine import (
     EXACT_MATCHES,
-    Found,
+    Nearest,
     asked_vectors,
     checked_rows,
     lists_needed,
@@ -621,13 +621,13 @@ def nearest(
     where: Sequence[Condition] = (),  # all of them must hold
     skip: int = 0,  # so many of the best are left out
     exact: bool = False,  # compare all vectors, whatever their number
-) -> list[Found]:  # Q
+) -> list[Nearest]:  # Q
     "The pictures with the highest cosines"
     vectors, deep = asked_vectors(column, vectors, self._columns([column])), k + skip
     if deep > DEEP:
         raise LabError(f"{deep:,} places", f"{DEEP:,} at most on Milvus", "Filter, or ask for something narrower.")
     asked = [i for i, v in enumerate(vectors) if np.isfinite(v).all() and v.any()]
-    found, queries = [Found((), ())] * len(vectors), _unit(vectors[asked])
+    found, queries = [Nearest((), ())] * len(vectors), _unit(vectors[asked])
 
     def search(about):
         v = self._kept(about).get(column)
@@ -635,7 +635,10 @@ def nearest(
             return []
         searched = f"{v.fields[1]} == {SEARCHED}"
         expression = " and ".join(filter(None, [searched, self._expression(about, where)]))
-        count = lambda which: self._count(about, which)
+
+        def count(which):
+            return self._count(about, which)
+
         depth, there = deep, None
         if exact and about["index"]:
             return self._compared(about, v, queries, deep, expression)
@@ -652,7 +655,7 @@ def nearest(
         )
 
     for i, rows in zip(asked, self._asked(search)):
-        found[i] = Found(tuple(r[0] for r in rows[skip:deep]), tuple(float(r[1]) for r in rows[skip:deep]))
+        found[i] = Nearest(tuple(r[0] for r in rows[skip:deep]), tuple(float(r[1]) for r in rows[skip:deep]))
     return found
 
 

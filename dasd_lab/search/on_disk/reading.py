@@ -136,10 +136,13 @@ class ReadAhead:
 
     def __iter__(self) -> Iterator[tuple[slice, Iterator[tuple[slice, list]]]]:
         with ThreadPoolExecutor(self.threads) as pool:
-            submit = lambda some: (
-                some,
-                [pool.submit(attempted, self.sources[i]) for i in range(some.start, some.stop)],
-            )
+
+            def submit(some):
+                return (
+                    some,
+                    [pool.submit(attempted, self.sources[i]) for i in range(some.start, some.stop)],
+                )
+
             later = (slice(a, min(a + AT_ONCE, p.stop)) for p in self.parts for a in range(p.start, p.stop, AT_ONCE))
             waiting = deque(map(submit, islice(later, 1)))
 

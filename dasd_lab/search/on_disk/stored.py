@@ -444,9 +444,10 @@ def visuals(
     found = self.engine.read(ids, [f"vector_{self.way}", *(f"{n}_{self.way}" for n in more)])
     rows = torch.from_numpy(found[f"vector_{self.way}"]).float()
     known = ~rows.isnan().any(1) if len(rows) else torch.ones(0, dtype=torch.bool)
-    as_kept = lambda n, shape, kind: (
-        torch.from_numpy(found[f"{n}_{self.way}"])[known].float().reshape(-1, *shape).to(getattr(torch, kind))
-    )
+
+    def as_kept(n, shape, kind):
+        return torch.from_numpy(found[f"{n}_{self.way}"])[known].float().reshape(-1, *shape).to(getattr(torch, kind))
+
     return dict(id=[i for i, k in zip(found["id"], known) if k], features=rows[known]) | {
         n: as_kept(n, *s) for n, s in more.items()
     }
@@ -483,7 +484,10 @@ def search(
         first = (1 - share) * normalize(first, dim=-1) + share * normalize(like, dim=-1)
         text_alone = fits
         if text_alone:
-            fits = lambda seen: (1 - share) * text_alone(seen) + share * cosine_scores(like, seen)[0]
+
+            def fits(seen):
+                return (1 - share) * text_alone(seen) + share * cosine_scores(like, seen)[0]
+
     return self._hits(self.best(first, k, skip, where, fits), skip, query)
 
 
