@@ -1,0 +1,113 @@
+"""Rules of this repository that ruff does not have, and ruff's own on the exported package
+
+python tools/lint.py [FILE …]    # of dasd_lab/, tests/ or tools/; without names, all of them"""
+
+import ast
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+LONGEST = 50  # lines of a function
+POSITIONAL = 8  # parameters that may be given by position
+IN_PACKAGE = ("F401", "F811", "F821", "F841", "B023")  # a notebook's tests hide what its module lacks
+PUBLIC = ("_asdict", "_replace", "_fields", "_repr_html_", "_repr_mimebundle_")  # of namedtuple and of IPython
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def too_long(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    "Functions of more than `LONGEST` lines"
+    for node in ast.walk(tree):
+        if isinstance(node, Function):
+            lines = node.end_lineno - node.lineno + 1
+            if lines > LONGEST:
+                yield node.lineno, f"{node.name} has {lines} lines; at most {LONGEST}. Give its parts names."
+
+
+def too_many_parameters(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    "Functions with more than `POSITIONAL` parameters that may be given by position"
+    for node in ast.walk(tree):
+        if isinstance(node, Function):
+            names = [a.arg for a in (*node.args.posonlyargs, *node.args.args)]
+            n = len(names) - (names[:1] in (["self"], ["cls"]))
+            if n > POSITIONAL:
+                yield (
+                    node.lineno,
+                    f"{node.name} has {n} positional parameters; at most {POSITIONAL}. Put * before the rest.",
+                )
+
+
+def defined_names(tree: ast.AST) -> set[str]:
+    "Names that a file defines, at any depth"
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, Function | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            names.add(node.attr)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+    return names
+
+
+def private_reads(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    "Private names of other modules"
+    defined = defined_names(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            names = [node.attr]
+            if ast.unparse(node.value).split(".")[0] == "torch":
+                continue
+        elif isinstance(node, ast.ImportFrom):
+            names = [a.name for a in node.names]
+        else:
+            continue
+        for name in names:
+            private = name.startswith("_") and not name.startswith("__")
+            if private and name not in defined and name not in PUBLIC:
+                yield node.lineno, f"{name} belongs to another module. Make it public there, or do without it."
+
+
+def shared_class_names(trees: dict[Path, ast.AST]) -> Iterator[tuple[Path, int, str]]:
+    "Classes of one name in several modules"
+    found = defaultdict(list)
+    for path, tree in trees.items():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef):
+                found[node.name].append((path, node.lineno))
+    for name, where in found.items():
+        for path, line in where[1:]:
+            yield path, line, f"another class {name} is in {where[0][0]}. Give one of them a name of its own."
+
+
+def files(names: list[str]) -> list[Path]:
+    "The files to look at"
+    if names:
+        return [Path(n) for n in names]
+    found = (p for folder in ("dasd_lab", "tests", "tools") for p in sorted((ROOT / folder).rglob("*.py")))
+    return [p.relative_to(ROOT) for p in found if p.name != "_modidx.py"]
+
+
+def main(names: list[str]) -> int:
+    "Print what is found; 1 where there is anything"
+    trees = {p: ast.parse((ROOT / p).read_text(encoding="utf-8")) for p in files(names)}
+    package = {p: tree for p, tree in trees.items() if p.parts[0] == "dasd_lab"}
+    found = []
+    for path, tree in trees.items():
+        found += [(path, *f) for f in (*too_long(tree), *too_many_parameters(tree))]
+    for path, tree in package.items():
+        found += [(path, *f) for f in private_reads(tree)]
+    found += shared_class_names(package)
+    for path, line, what in sorted(found):
+        print(f"{path}:{line}: {what}")
+    ruff = [Path(sys.executable).parent / "ruff", "check", "-q", "--output-format", "concise", "--no-force-exclude"]
+    options = ["--select", ",".join(IN_PACKAGE), "--config", 'extend-exclude = ["_modidx.py"]', "--ignore-noqa"]
+    status = subprocess.run([*ruff, *options, *package], cwd=ROOT).returncode if package else 0
+    return 1 if found or status else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
