@@ -69,7 +69,8 @@ def search_pictures(args) -> None:
     from dasd_lab.search.gallery.in_memory import Gallery
     from dasd_lab.training.recipes import load_run, shipped_run
 
-    method, english = load_run(args.run or shipped_run()), {}
+    method = load_run(args.run or shipped_run())
+    english = {}
     if args.captioner and not args.pictures:
         raise LabError(
             "--captioner without --pictures",

@@ -42,7 +42,9 @@ class LabError(ValueError):
         expected: str,  # what would have been right
         next_step: str,  # what the reader can do about it
     ):
-        self.given, self.expected, self.next_step = given, expected, next_step
+        self.given = given
+        self.expected = expected
+        self.next_step = next_step
         super().__init__(f"{given}. Expected {expected}. {next_step}")
 
 # %% ../nbs/0_foundation/00_contracts.ipynb #661af90a

@@ -25,7 +25,8 @@ class CpuTimes(dict):
     "CPU seconds of named parts of a job; with `say`, told as they end"
 
     def __init__(self, say: Callable[[str], None] = lambda text: None):
-        self.say, self._last = say, time.process_time()
+        self.say = say
+        self._last = time.process_time()
 
     def lap(
         self,
@@ -70,7 +71,9 @@ def demo(
     say: Callable[[str], None] = print,  # receives what there is to read
 ) -> dict:  # what `results.json` holds
     "From nothing to the final table and a contact sheet"
-    out, times, p = Path(out), CpuTimes(say), load_preset(preset)
+    out = Path(out)
+    times = CpuTimes(say)
+    p = load_preset(preset)
     if (out / "run").exists():
         if not (out / "results.json").exists():
             raise LabError(

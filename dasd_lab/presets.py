@@ -19,7 +19,8 @@ from .contracts import LabError
 # %% ../nbs/0_foundation/10_presets.ipynb #ead6cbe9
 def _convert(kind: Any, value: Any, where: str) -> Any:
     "One value as the field's type asks for it"
-    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    origin = typing.get_origin(kind)
+    args = typing.get_args(kind)
     if dataclasses.is_dataclass(kind):
         return value if isinstance(value, kind) else settings(kind, value, where)
     if origin is tuple:
@@ -45,7 +46,8 @@ def settings(
     where: str = "",  # where the values come from, for the error
 ) -> Any:  # an instance of `cls`
     "Build a frozen dataclass from plain data; unknown keys and wrong types are errors"
-    kinds, where = typing.get_type_hints(cls), where or cls.__name__
+    kinds = typing.get_type_hints(cls)
+    where = where or cls.__name__
     if unknown := sorted(set(values) - set(kinds)):
         raise LabError(
             f"{where} has no setting {', '.join(map(repr, unknown))}", f"some of {sorted(kinds)}", "Correct the name."

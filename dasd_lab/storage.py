@@ -73,7 +73,8 @@ def whole_folder(
 ) -> Iterator[Path]:  # a temporary folder to write into
     "Write a folder that appears complete or not at all"
     path = recovered(path)
-    fresh, aside = path.with_name(f".{path.name}-"), set_aside(path)
+    fresh = path.with_name(f".{path.name}-")
+    aside = set_aside(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         fresh = Path(tempfile.mkdtemp(prefix=fresh.name, dir=path.parent))

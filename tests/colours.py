@@ -45,7 +45,8 @@ class Mean(torch.nn.Module):
 class Named(RetrievalMethod):
     "Reads the names of colours, wherever they stand in a text"
 
-    name, languages = "named", ("de", "zh", "ar")
+    name = "named"
+    languages = ("de", "zh", "ar")
 
     def __init__(self):
         super().__init__()

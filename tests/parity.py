@@ -10,7 +10,9 @@ from pathlib import Path
 import torch
 
 ROOT = Path(__file__).resolve().parents[1]
-GROUPS, CASES = {}, {}  # group → what `close` noted; file of a case → checksum
+# group → what `close` noted; file of a case → checksum
+GROUPS = {}
+CASES = {}
 here = {"test": "", "of": ""}  # the test that runs: its name in words, the values it is run with
 
 
@@ -26,7 +28,8 @@ def close(
     "Within the tolerance, which the stored cases state"
     found, wanted = (torch.as_tensor(x).detach().double() for x in (found, wanted))
     assert found.shape == wanted.shape, (what, found.shape, wanted.shape)
-    off, size = (found - wanted).abs(), wanted.abs()
+    off = (found - wanted).abs()
+    size = wanted.abs()
     limit = atol + rtol * (size if each else size.max()) if wanted.numel() else torch.zeros(())
     share = float((off / limit.clamp_min(1e-30)).max())
     assert share <= 1, (what, float(off.max()), float(limit.max()))

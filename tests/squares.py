@@ -18,7 +18,9 @@ WORDS = dict(en="a {0} square.", de="ein {1} Quadrat auf der Wiese.", fr="un car
 class Squares(Corpus):
     "48 pictures of four colours; German sentences are longer than French ones"
 
-    name, languages, splits = "squares", ("en", "de", "fr"), ("train",)
+    name = "squares"
+    languages = ("en", "de", "fr")
+    splits = ("train",)
 
     def _captions(self, split, language):
         return [

@@ -120,5 +120,6 @@ def test_it_trains_and_is_what_it_says(trained, name):
 @pytest.mark.parametrize("name", ABLATIONS)
 def test_it_gives_other_vectors_than_the_full_method(trained, name):
     captions = ["ein rotes Quadrat auf der Wiese."]
-    ours, full = trained(name)[1].method, trained(None)[1].method
+    ours = trained(name)[1].method
+    full = trained(None)[1].method
     assert (ours.encode_captions(captions, "de") - full.encode_captions(captions, "de")).abs().max() > 1e-6

@@ -489,7 +489,9 @@ SAVED = {
 @pytest.mark.parametrize("name", SAVED)
 @pytest.mark.parametrize("where", ["weights", "first file", "manifest", "rename"])
 def test_a_full_disk_leaves_the_old_folder_whole(kept, name, where, monkeypatch):
-    method, before, beside = load_run(kept / "run"), contents(kept), sorted((kept / name).parent.iterdir())
+    method = load_run(kept / "run")
+    before = contents(kept)
+    beside = sorted((kept / name).parent.iterdir())
     if where == "weights":
         monkeypatch.setattr(storage, "save_file", full)
     if where == "first file":
@@ -513,7 +515,8 @@ def test_a_full_disk_leaves_the_old_folder_whole(kept, name, where, monkeypatch)
 
 @pytest.mark.parametrize("name", SAVED)
 def test_writers_that_fail_in_the_middle_leave_the_old_folder_whole(kept, name):
-    method, before = load_run(kept / "run"), contents(kept)
+    method = load_run(kept / "run")
+    before = contents(kept)
     largest = max(p.stat().st_size for p in (kept / name).iterdir())
     for n in (0, 100, largest // 2, largest - 1):
         with small_disk(n), pytest.raises(LabError, match="could not be written"):
@@ -567,7 +570,8 @@ def test_a_run_whose_disk_filled_up_goes_on_when_there_is_space(made, tmp_path, 
 
 
 def test_a_log_that_does_not_fit_leaves_the_old_one(kept):
-    before, method = contents(kept), load_run(kept / "run")
+    before = contents(kept)
+    method = load_run(kept / "run")
     shutil.rmtree(kept / "run/checkpoints")
     stage = recipes.scaled_stages(TINY, 1)[0]
     batches = recipes.batches_for(method, recipes.training_data(Squares(), ("de",), method.backbone))

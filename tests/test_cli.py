@@ -28,7 +28,8 @@ def shell(*words) -> subprocess.CompletedProcess:
 
 def lab(*words) -> subprocess.CompletedProcess:
     "The same words in this process"
-    out, err = io.StringIO(), io.StringIO()
+    out = io.StringIO()
+    err = io.StringIO()
     with contextlib.chdir(ROOT), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
             code = main([*map(str, words)])
@@ -137,7 +138,8 @@ def test_so_it_is_for_a_shell(own):
 
 
 def test_a_table_for_people_and_for_programs(own):
-    table, data = lab("corpus", "info", "--corpus", own), lab("corpus", "info", "--corpus", own, "--json")
+    table = lab("corpus", "info", "--corpus", own)
+    data = lab("corpus", "info", "--corpus", own, "--json")
     assert table.returncode == data.returncode == 0, table.stderr + data.stderr
     assert table.stdout.splitlines()[0].split() == ["split", "pictures", "language", "origin", "captions"]
     rows = json.loads(data.stdout)["rows"]

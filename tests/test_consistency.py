@@ -45,7 +45,8 @@ PRESETS = dict(
 class ByColour(Translator):
     "Between the three languages of the squares; German does not go into French"
 
-    name, languages = "by colour", ("en", "de", "fr")
+    name = "by colour"
+    languages = ("en", "de", "fr")
     asked = 0
 
     def supports(self, source, target):
@@ -130,7 +131,8 @@ def test_it_begins_as_the_mean_with_and_without_gaps():
     torch.manual_seed(0)
     s = 2 * torch.rand(20, 30, 10) - 1
     s[::2, :, 3:6] = torch.nan
-    a, b = AverageConsistency().fuse(s), LearnedConsistency(TEN).fuse(s)
+    a = AverageConsistency().fuse(s)
+    b = LearnedConsistency(TEN).fuse(s)
     torch.testing.assert_close(b, (1 + a) / 2)
     assert torch.equal(a.argsort(1), b.argsort(1))
 
@@ -156,7 +158,8 @@ def test_the_language_that_knows_something_counts_more(init):
 def test_places_are_places():
     s, p = planted()
     order = torch.randperm(10, generator=torch.Generator().manual_seed(3))
-    a, b = LearnedConsistency(TEN), LearnedConsistency(TEN)
+    a = LearnedConsistency(TEN)
+    b = LearnedConsistency(TEN)
     fit_consistency(a, [(s, p)])
     fit_consistency(b, [(s[..., order], p)])
     torch.testing.assert_close(torch.tensor([*b.weights.values()]), torch.tensor([*a.weights.values()])[order])
@@ -202,7 +205,8 @@ def test_one_language_is_the_method_itself(inner, corpus):
 
 def test_evaluation_fuses_what_each_version_scores(inner, corpus):
     "Against scores that are made one language at a time, without the wrapper"
-    searched, translator = Consistent(inner, ByColour()), ByColour()
+    searched = Consistent(inner, ByColour())
+    translator = ByColour()
     assert searched.slots == ("de", "fr", "en") and searched.languages == ("de", "fr")
     seen = inner.encode_visuals(inner.visual_columns(corpus.visuals("train"), corpus.descriptions("train")))
     for l, versions in dict(de=("de", "en"), fr=("de", "fr", "en"), en=("de", "fr", "en")).items():
@@ -224,7 +228,8 @@ def test_evaluation_fuses_what_each_version_scores(inner, corpus):
 
 
 def test_at_the_start_the_learnt_one_ranks_as_the_mean(inner, corpus):
-    mean, learnt = Consistent(inner, ByColour()), Consistent(inner, ByColour(), LearnedConsistency(("de", "fr", "en")))
+    mean = Consistent(inner, ByColour())
+    learnt = Consistent(inner, ByColour(), LearnedConsistency(("de", "fr", "en")))
     seen = inner.encode_visuals(inner.visual_columns(corpus.visuals("train"), corpus.descriptions("train")))
     for l in ("de", "fr", "en"):
         a, b = (

@@ -162,7 +162,8 @@ def test_italian_genders_and_plurals_follow_their_endings():
 
 
 def test_italian_sentences_write_articles_as_the_next_word_asks():
-    lang, rng = load_language("it"), Random(5)
+    lang = load_language("it")
+    rng = Random(5)
     hard = re.compile(r"(?:s[^aeiou\W]|z|gn|p[sn]|x|y)")
     for k in range(3000):
         scene = sample_scene(rng, list(lang.nouns), 1 + k % 3)

@@ -67,7 +67,8 @@ def test_a_batch_says_what_each_says_alone(kind, models):
 def test_every_frame_reaches_a_chat_model(kind, clips, models):
     import torch
 
-    captioner, seen = ChatModel(models(kind), max_new_tokens=1, clips=clips), []
+    captioner = ChatModel(models(kind), max_new_tokens=1, clips=clips)
+    seen = []
 
     def watch(module, args, kwargs, output):
         seen.append(output.logits[:, -1].detach())  # of the first new token
@@ -87,7 +88,8 @@ def test_every_frame_reaches_a_chat_model(kind, clips, models):
 
 def test_the_question_is_asked_and_left_out(models, monkeypatch):
     "The template has the question and its own words; the answer has neither unless the model says them"
-    captioner, asked = ChatModel(models("llava"), max_new_tokens=4), []
+    captioner = ChatModel(models("llava"), max_new_tokens=4)
+    asked = []
     template = captioner.processor.apply_chat_template
     monkeypatch.setattr(
         captioner.processor, "apply_chat_template", lambda *a, **k: asked.append(template(*a, **k)) or asked[-1]
@@ -183,7 +185,9 @@ def test_a_kill_loses_nothing_that_was_written(pictures, tmp_path):
     corpus = FolderCorpus(pictures)
 
     class Same:
-        name, settings, describe = "slow", dict(prompt="?"), None
+        name = "slow"
+        settings = dict(prompt="?")
+        describe = None
 
     with pytest.raises(LabError, match="another process"):
         describe_split(corpus, "train", Same())
@@ -209,7 +213,9 @@ def test_a_kill_loses_nothing_that_was_written(pictures, tmp_path):
 
 def test_a_changed_picture_and_a_failed_one(pictures):
     class Dark:
-        name, settings, asked = "dark", {}, []
+        name = "dark"
+        settings = {}
+        asked = []
 
         def describe(self, batch):
             self.asked += batch

@@ -74,7 +74,8 @@ def test_the_layout_is_where_the_pictograms_are():
 
     scene = Scene((Thing("apple", 3, "red"), Thing("dog", 1)), "sea", "above")
     view, groups = layout(scene, 3)
-    empty, full = np.asarray(ground("sea", view, 64), int), np.asarray(render(scene, 64, 3), int)
+    empty = np.asarray(ground("sea", view, 64), int)
+    full = np.asarray(render(scene, 64, 3), int)
     assert sum(len(c) for _, c, _ in groups) == 4
     for _, centres, _ in groups:
         for x, y in centres:

@@ -63,7 +63,8 @@ def test_an_equation_that_is_gone_is_an_error(equations):
 
 
 def test_docstrings_and_table_name_the_same_equations(equations):
-    table, at = set(), []
+    table = set()
+    at = []
     for number, _, _, module, *_ in sum(equations["EQUATIONS"].values(), []):
         at = re.findall(r"\d+", number) or at  # a row without a number goes on with the one above
         table |= {(n, module) for n in at}
@@ -103,7 +104,8 @@ def test_reading_says_what_python_says():
         ("search.gallery.in_memory", "Gallery.search", Gallery.search),
         ("search.gallery.in_memory", "Gallery", Gallery.__init__),
     ):
-        e, found = entry(module, name), inspect.signature(f).parameters
+        e = entry(module, name)
+        found = inspect.signature(f).parameters
         assert [p.name for p in e.parameters] == [n for n in found if n != "self"]
         assert [p.default is None for p in e.parameters] == [
             p.default is inspect.Parameter.empty for n, p in found.items() if n != "self"
@@ -282,7 +284,8 @@ def test_links_of_companions_lead_to_notebooks():
 @pytest.mark.parametrize("name", ["docs", "test"])
 def test_workflows_ask_for_little(name):
     flow = yaml.safe_load((ROOT / f".github/workflows/{name}.yml").read_text())
-    jobs, text = flow["jobs"], (ROOT / f".github/workflows/{name}.yml").read_text()
+    jobs = flow["jobs"]
+    text = (ROOT / f".github/workflows/{name}.yml").read_text()
     assert flow["permissions"] == dict(contents="read") and "secrets" not in text
     for job in jobs.values():
         assert set(job.get("permissions", {})) <= {"contents", "pages", "id-token"}

@@ -82,7 +82,8 @@ class Reference:
     "Rows in a dictionary; what an engine should answer"
 
     def __init__(self):
-        self.columns, self.rows = {}, {}
+        self.columns = {}
+        self.rows = {}
 
     def add_column(self, c):
         self.columns[c.name] = c
@@ -178,7 +179,8 @@ def same(engine, reference, rng: random.Random, asked):
     assert dict(engine.columns.items()) == reference.columns
     assert (engine.count(), engine.count(where)) == (len(reference.rows), len(reference.found(asked)))
     for column in [n for n, c in reference.columns.items() if c.kind == "vector"]:
-        k, skip = rng.choice([1, 3, 10, 50]), rng.choice([0, 0, 2, 7, 100])
+        k = rng.choice([1, 3, 10, 50])
+        skip = rng.choice([0, 0, 2, 7, 100])
         queries = (
             np.random.default_rng(rng.random().__hash__())
             .standard_normal((2, reference.columns[column].size))
@@ -207,7 +209,8 @@ def make(request, tmp_path):
         opened.append(ENGINES[request.param](tmp_path, **more))
         return opened[-1]
 
-    make.kind, make.folder = request.param, tmp_path
+    make.kind = request.param
+    make.folder = tmp_path
     yield make
     for e in opened:
         e.close()
@@ -215,7 +218,9 @@ def make(request, tmp_path):
 
 def filled(make, n=40, columns=COLUMNS, **more):
     "An engine and the reference, with the same rows"
-    engine, reference, rng = make(**more), Reference(), np.random.default_rng(1)
+    engine = make(**more)
+    reference = Reference()
+    rng = np.random.default_rng(1)
     for c in columns:
         engine.add_column(c)
         reference.add_column(c)
@@ -287,7 +292,9 @@ def test_a_random_walk_agrees_with_rows_in_a_dictionary(make, seed):
     thorough = dict(
         exact_below=20, refine=50, **dict(lance=dict(probes=50), milvus=dict(search=dict(nprobe=128)))[make.kind]
     )
-    engine, reference, rng = make(**thorough), Reference(), random.Random(seed)
+    engine = make(**thorough)
+    reference = Reference()
+    rng = random.Random(seed)
 
     def both(call, *a):
         have, want = [getattr(e, call)(*a) for e in (engine, reference)]
@@ -303,10 +310,8 @@ def test_a_random_walk_agrees_with_rows_in_a_dictionary(make, seed):
         what = rng.choices(
             ["put", "again", "change", "remove", "add", "drop", "tidy", "reopen"], [8, 6, 4, 3, 1.5, 0.7, 0.7, 1]
         )[0]
-        facts, any_id = (
-            [n for n, c in reference.columns.items() if c.kind in ("integer", "number", "text", "flag")],
-            [*reference.rows, "gone"],
-        )
+        facts = [n for n, c in reference.columns.items() if c.kind in ("integer", "number", "text", "flag")]
+        any_id = [*reference.rows, "gone"]
         if what in ("put", "again"):
             ids = list(
                 dict.fromkeys(
@@ -412,7 +417,8 @@ def test_none_for_a_column_makes_it_unknown(make):
 
 
 def test_columns_may_be_called_like_words_of_a_query_language(make):
-    engine, reference = make(exact_below=30), Reference()
+    engine = make(exact_below=30)
+    reference = Reference()
     names = ["select", "true", "null", "order", "from", "in", "and", "not", "text", "value", "timestamp", "rowid"]
     columns = (
         [Column(n, "integer") for n in names]
@@ -448,7 +454,8 @@ def test_columns_may_be_called_like_words_of_a_query_language(make):
 
 
 def test_a_column_that_another_engine_added_or_dropped_is_known_at_once(make):
-    a, b = make(), make()
+    a = make()
+    b = make()
     [e.columns for e in (a, b)]
     a.add_column(Column("year", "integer"))
     pytest.raises(LabError, b.add_column, Column("year", "integer"))
@@ -689,7 +696,8 @@ def test_an_index_finds_nearly_all_and_exact_finds_all(make):
 
     cosines = unit(q) @ unit(rows).T
     best = np.argsort(-cosines)[:, :10]
-    found, exact = engine.nearest("v", q, 10), engine.nearest("v", q, 10, exact=True)
+    found = engine.nearest("v", q, 10)
+    exact = engine.nearest("v", q, 10, exact=True)
     for f, e, b, c in zip(found, exact, best, cosines):
         assert (
             np.allclose(c[[int(i) for i in e.ids]], c[b], atol=5e-4)
@@ -727,7 +735,8 @@ def test_an_index_finds_nearly_all_and_exact_finds_all(make):
 
 
 def test_a_column_that_few_have_is_compared_and_an_index_forgets_what_became_unknown(make):
-    engine, reference = make(exact_below=200), Reference()
+    engine = make(exact_below=200)
+    reference = Reference()
     rng = np.random.default_rng(0)
     ids = [str(i) for i in range(600)]
     q = rng.standard_normal((2, 4))
@@ -793,10 +802,12 @@ def test_lists_of_an_index_follow_the_number_of_vectors(tmp_path):
 
 def test_what_is_written_while_an_index_is_made_is_found(tmp_path, monkeypatch):
     engine, other = [ENGINES["lance"](tmp_path, exact_below=100, patience_s=0.05) for _ in range(2)]
-    reference, rng = Reference(), np.random.default_rng(0)
+    reference = Reference()
+    rng = np.random.default_rng(0)
     ids = [str(i) for i in range(300)]
     other.TIDY_AFTER = 1
-    done, rows = [], rng.standard_normal((300, 4))
+    done = []
+    rows = rng.standard_normal((300, 4))
     for e in (engine, reference):
         e.add_column(Column("v", "vector", 4))
         e.add_column(Column("year", "integer"))
@@ -853,7 +864,8 @@ def test_tidy_writes_only_what_is_behind(tmp_path, monkeypatch):
     def known():
         return {i.field_names[0]: i.num_rows_indexed for i in table().describe_indices()}
 
-    index, seen = AsyncTable.create_index, {}
+    index = AsyncTable.create_index
+    seen = {}
 
     async def noted(table, column, **k):
         await index(table, column, **k)
@@ -946,7 +958,8 @@ def test_columns_are_not_asked_for_at_every_search(tmp_path, monkeypatch):
     engine = ENGINES["lance"](tmp_path)
     engine.add_column(Column("v", "vector", 2))
     engine.put(["a"], dict(v=[[1, 2]]))
-    looked, real = [], LanceEngine._look
+    looked = []
+    real = LanceEngine._look
     monkeypatch.setattr(LanceEngine, "_look", lambda e: (looked.append(1), real(e))[1])
     engine._seen = time.monotonic() + 600
     for _ in range(3):
@@ -979,14 +992,16 @@ def test_who_tidies_waits_for_who_writes(tmp_path):
 
 def test_an_index_loses_nothing_of_a_narrow_filter_and_of_deep_pages(make):
     n = 3000
-    engine, reference = make(exact_below=1000), Reference()
+    engine = make(exact_below=1000)
+    reference = Reference()
     [
         e.add_column(c)
         for e in (engine, reference)
         for c in (Column("v", "vector", 8), Column("rare", "flag"), Column("year", "integer"))
     ]
     rng = np.random.default_rng(0)
-    rows, q = rng.standard_normal((n, 8)), rng.standard_normal((2, 8))
+    rows = rng.standard_normal((n, 8))
+    q = rng.standard_normal((2, 8))
     for e in (engine, reference):
         e.put(
             [str(i) for i in range(n)],
@@ -1192,7 +1207,8 @@ def test_what_a_kill_leaves_of_a_gallery_on_milvus(tmp_path, monkeypatch):
     "Of its making, and of the making anew of the collection that holds its pictures"
 
     def killed(name, n, call):  # at the n-th request of that name
-        real, left = getattr(MilvusClient, name), [n]
+        real = getattr(MilvusClient, name)
+        left = [n]
 
         def stopped(*a, **k):
             left[0] -= 1
@@ -1204,7 +1220,8 @@ def test_what_a_kill_leaves_of_a_gallery_on_milvus(tmp_path, monkeypatch):
             m.setattr(MilvusClient, name, stopped)
             pytest.raises(KeyboardInterrupt, call)
 
-    keep, open_it = MilvusEngine(tmp_path / "m.db", "other"), lambda: MilvusEngine(tmp_path / "m.db", "a")
+    keep = MilvusEngine(tmp_path / "m.db", "other")
+    open_it = lambda: MilvusEngine(tmp_path / "m.db", "a")
     for request in ("create_index", "load_collection", "upsert"):
         if keep._client.has_collection("a"):
             keep._client.drop_collection("a")
@@ -1247,7 +1264,8 @@ def test_a_gallery_on_milvus_whose_record_is_lost_is_no_new_one(tmp_path, monkey
     engine.add_column(Column("v", "vector", 2))
     engine.put(["x"], dict(v=[[1, 2]]))
     held = engine._where(engine._about())
-    asked, real = [], MilvusClient.query
+    asked = []
+    real = MilvusClient.query
 
     def query(client, name, *a, **k):
         asked.append((name, k["consistency_level"]))

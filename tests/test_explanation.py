@@ -32,17 +32,16 @@ def galleries(corpus):
 
 def score(gallery, text, language, id):
     "Cosine by hand"
-    a, b = (
-        gallery.method.encode_captions([text], language)[0].double(),
-        gallery.picture_visuals(id)["features"][0].double(),
-    )
+    a = gallery.method.encode_captions([text], language)[0].double()
+    b = gallery.picture_visuals(id)["features"][0].double()
     return float(a @ b / (a.norm() * b.norm()))
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("language", ["de", "fr", "cs", "es", "ar", "en"])
 def test_leave_one_out_is_the_shortened_query(corpus, galleries, form, language):
-    gallery, caption = galleries[form], corpus.captions("test", language)[1]
+    gallery = galleries[form]
+    caption = corpus.captions("test", language)[1]
     found = leave_one_out(gallery.method, caption.text, language, gallery.picture_visuals(caption.visual_id))
     words = caption.text.rstrip(".").split()
     full = score(gallery, caption.text, language, caption.visual_id)
@@ -57,7 +56,8 @@ def test_leave_one_out_is_the_shortened_query(corpus, galleries, form, language)
 @pytest.mark.parametrize("form", FORMS)
 def test_integrated_gradients_add_up(corpus, galleries, form):
     gallery = galleries[form]
-    coarse, fine = [], []
+    coarse = []
+    fine = []
     for language in ("de", "zh", "ja", "ar", "en"):
         caption = corpus.captions("test", language)[3]
         visuals = gallery.picture_visuals(caption.visual_id)
@@ -75,14 +75,16 @@ def test_integrated_gradients_add_up(corpus, galleries, form):
 def test_gradients_along_the_path_by_hand(corpus, galleries):
     "The same integral as a plain Riemann sum, driven block by block"
     gallery = galleries["method"]
-    method, caption = gallery.method, corpus.captions("test", "en")[5]
+    method = gallery.method
+    caption = corpus.captions("test", "en")[5]
     backbone = method.backbone
     picture = gallery.picture_visuals(caption.visual_id)["features"].clone()
     ids, end = backbone.tokenizer([caption.text], backbone.context_length)
     blank = ids.clone()
     blank[:, 1 : int(end)] = backbone.tokenizer.pad_id
     table = backbone.text.embedding.weight.detach()
-    x, x0 = table[ids], table[blank]
+    x = table[ids]
+    x0 = table[blank]
     total = torch.zeros(ids.shape[1])
     steps = 400
     for i in range(steps):
@@ -109,14 +111,16 @@ def where(corpus, id):
 
 
 def test_covering_the_object_costs_more_than_covering_a_corner(corpus, galleries):
-    method, visuals = galleries["method"].method, corpus.visuals("test")
+    method = galleries["method"].method
+    visuals = corpus.visuals("test")
     ids = [
         c.visual_id
         for c in corpus.captions("test", "de")
         if len((s := corpus.scene(c.visual_id)).things) == 1 and s.things[0].count == 1
     ][:24]
     gallery = Gallery(method).add([visuals[visuals.index_of(i)] for i in ids])
-    gaps, by_paint = [], []
+    gaps = []
+    by_paint = []
     text = {c.visual_id: c.text for c in corpus.captions("test", "de")}
     for id in ids:
         pixels = visuals[visuals.index_of(id)]

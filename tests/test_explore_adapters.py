@@ -81,8 +81,11 @@ def test_matrices_are_the_models_own(bench, state):
 
 def test_change_is_that_of_the_hidden_states(bench):
     text = "Zwei kleine Hunde liegen am Strand."
-    read, own = read_adapters(bench.main.method, [text], ["de"]), bench.main.method.inspect([text], "de")
-    b, a, e = own["block_tokens"][:, 0], own["adapted_tokens"][:, 0], int(own["end_index"][0])
+    read = read_adapters(bench.main.method, [text], ["de"])
+    own = bench.main.method.inspect([text], "de")
+    b = own["block_tokens"][:, 0]
+    a = own["adapted_tokens"][:, 0]
+    e = int(own["end_index"][0])
     by_hand = (a - b).norm(dim=-1) / b.norm(dim=-1)
     torch.testing.assert_close(read.change_at_end[0], by_hand[:, e], atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(read.change[0], by_hand[:, : e + 1].mean(1), atol=1e-5, rtol=1e-4)

@@ -79,7 +79,8 @@ def test_a_default_written_out_is_no_difference(tmp_path):
 
 
 def test_true_is_not_one():
-    a, b = RunRecord("a", None, dict(x=True, y=1, z=(1, 2))), RunRecord("b", None, dict(x=1, y=1.0, z=(1, 2)))
+    a = RunRecord("a", None, dict(x=True, y=1, z=(1, 2)))
+    b = RunRecord("b", None, dict(x=1, y=1.0, z=(1, 2)))
     assert list(differing([a, b]).index) == ["x"] and flat(dict(a={}, b=None)) == {"b": None}
 
 
@@ -128,7 +129,8 @@ def test_wins_and_losses_by_rank(bench, state):
                 + 1
             )
         state.language = language
-        gaps, kinds = state.gaps(), state.kinds()
+        gaps = state.gaps()
+        kinds = state.kinds()
         known = {(r.text, r.visual_id): (r.first, r.second) for r in gaps.itertuples()}
         # near-ties may fall the other way
         assert sum(known[c.text, c.visual_id] != (int(a), int(b)) for c, a, b in zip(captions, *ranks.values())) <= 1
@@ -211,7 +213,8 @@ def test_figures_of_every_metric(state, metric):
 
 
 def test_asked_shows_what_the_model_finds(bench, state):
-    state.language, state.kind = "ar", "both"
+    state.language = "ar"
+    state.kind = "both"
     state.query = 0
     one = state.asked(5)
     for n in ("DASD", "static adapter"):

@@ -270,7 +270,8 @@ def test_what_it_cannot_do_is_told(backbone, state):
 
 def test_models_come_and_go(backbone, gallery):
     "Only those with slots are offered, and what was seen of one is not shown of another"
-    plain, other = method_of(backbone, descriptions="none"), method_of(backbone, **{"slots.n": 5})
+    plain = method_of(backbone, descriptions="none")
+    other = method_of(backbone, **{"slots.n": 5})
     bench = Workbench({"plain": plain}, gallery=gallery)
     state = SlotsState(bench)
     panel = Slots(state)

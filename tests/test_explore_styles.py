@@ -95,7 +95,8 @@ def test_agreement_is_scikit_learns_and_collapses_for_shuffled_labels():
 
 
 def test_marks_against_counting_by_hand():
-    clusters, values = np.repeat([0, 1, -1], [30, 60, 10]), ["a"] * 25 + ["b"] * 5 + ["a"] * 5 + ["b"] * 55 + ["a"] * 10
+    clusters = np.repeat([0, 1, -1], [30, 60, 10])
+    values = ["a"] * 25 + ["b"] * 5 + ["a"] * 5 + ["b"] * 55 + ["a"] * 10
     found = marks(clusters, dict(letter=values)).set_index(["cluster", "value"])
     assert (
         found.loc[(0, "a"), "count"] == 25
@@ -123,7 +124,8 @@ def test_a_kept_map_is_reread_only_where_it_fits(tmp_path):
 def test_features_are_those_of_the_method(state, bench):
     import torch
 
-    found, method = state.found, bench.main.method
+    found = state.found
+    method = bench.main.method
     c = found.captions[7]
     raw = method.inspect([c.text], c.language)
     with torch.no_grad():
@@ -205,7 +207,8 @@ def test_numbers_out_of_range_are_told(bench, tmp_path):
     s = StylesState(bench, keep_in=tmp_path, n=20_001)
     s.update()
     assert "20,000" in s.message and s.found is None
-    s.n, s.languages = 200, ()
+    s.n = 200
+    s.languages = ()
     s.update()
     assert "no language" in s.message
 

@@ -216,7 +216,9 @@ def test_the_new_model_beside_the_others(straight, bench):
         list(straight.results["look for"]) == ["12 English sentences", "12 pictures"]
         and straight.results["R@1"].between(0, 1).all()
     )
-    method, test = straight.trained(), parts(straight.captions.pairs)["test"]  # counted once more, by hand
+    # counted once more, by hand
+    method = straight.trained()
+    test = parts(straight.captions.pairs)["test"]
     scores = torch.nn.functional.cosine_similarity(
         method.encode_captions([p.target for p in test], "it")[:, None],
         method.backbone.encode_source([p.source for p in test])[None],

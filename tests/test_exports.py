@@ -36,7 +36,8 @@ def test_export_leaves_no_difference(tmp_path):
         if p.name != "__init__.py":
             p.unlink()
     subprocess.run([Path(sys.executable).parent / "nbdev_export"], cwd=copy, check=True)
-    have, anew = modules(ROOT), modules(copy)
+    have = modules(ROOT)
+    anew = modules(copy)
     assert sorted(have) == sorted(anew)
     assert not [f for f in have if have[f] != anew[f]], "these differ from their notebooks; run: make export"
 

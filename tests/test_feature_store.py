@@ -33,7 +33,9 @@ N, ROWS = 400, 8  # pictures, and rows of a shard: fifty shards of pictures and 
 class Many(Corpus):
     "Pictures of noise; every fifth caption is another's"
 
-    name, languages, splits = "many", ("en",), ("train",)
+    name = "many"
+    languages = ("en",)
+    splits = ("train",)
 
     def _captions(self, split, language):
         return [Caption(f"picture {i % 320}.", "en", f"v{i}") for i in range(N)]
@@ -62,7 +64,8 @@ def encode(folder, backbone=None, **options):
 def logged(folder: Path, log: Path, die: str = "", **options) -> None:
     "What a process does; it notes every row block that the towers are asked for, and may kill itself while it writes its third shard"
     backbone = tower()
-    of_pictures, of_captions = backbone.encode_pictures, backbone.encode_source
+    of_pictures = backbone.encode_pictures
+    of_captions = backbone.encode_source
 
     def note(word):
         with open(log, "a") as f:
@@ -71,7 +74,10 @@ def logged(folder: Path, log: Path, die: str = "", **options) -> None:
 
     backbone.encode_pictures = lambda some, *given, **named: (note(some[0].id), of_pictures(some, *given, **named))[1]
     backbone.encode_source = lambda some, *given, **named: (note(some[0]), of_captions(some, *given, **named))[1]
-    kill, calls, replace, write = lambda: os.kill(os.getpid(), signal.SIGKILL), Counter(), os.replace, Path.write_bytes
+    kill = lambda: os.kill(os.getpid(), signal.SIGKILL)
+    calls = Counter()
+    replace = os.replace
+    write = Path.write_bytes
 
     def now(file):
         calls[die] += file.endswith(".safetensors") and "-ids" not in file
@@ -91,7 +97,8 @@ def logged(folder: Path, log: Path, die: str = "", **options) -> None:
         return write(self, data)
 
     if die:
-        os.replace, Path.write_bytes = renamed, written
+        os.replace = renamed
+        Path.write_bytes = written
     encode(folder, backbone, **options)
 
 
@@ -143,9 +150,13 @@ def check_what_is_there(folder: Path) -> set[str]:
 
 
 def test_an_encoder_killed_at_twenty_random_points(straight, tmp_path):
-    rng, kills, stores = random.Random(0), 0, 0
+    rng = random.Random(0)
+    kills = 0
+    stores = 0
     while kills < 20:
-        folder, log, asked = tmp_path / f"store {stores}", tmp_path / f"log {stores}", Counter()
+        folder = tmp_path / f"store {stores}"
+        log = tmp_path / f"log {stores}"
+        asked = Counter()
         stores += 1
         ended = here = False
         while not ended:
@@ -189,7 +200,8 @@ def test_killed_while_it_writes(straight, tmp_path, die, whole):
 def test_other_numbers_of_processes_go_on_with_it(straight, tmp_path):
     p = process(tmp_path / "store", tmp_path / "log", "after the rename", rank=1, world_size=3)
     p.join()
-    first, second = encode(tmp_path / "store", rank=1, world_size=2), encode(tmp_path / "store", rank=0, world_size=2)
+    first = encode(tmp_path / "store", rank=1, world_size=2)
+    second = encode(tmp_path / "store", rank=0, world_size=2)
     assert len(first.written) + len(second.written) == 87 and contents(tmp_path / "store") == contents(straight)
 
 
@@ -276,7 +288,8 @@ def test_a_file_that_is_not_whole(straight, tmp_path, harm, told, name):
 
 
 def test_a_shard_of_another_store(straight, tmp_path):
-    folder, name = shutil.copytree(straight, tmp_path / "store"), "image-00003-of-00050.safetensors"
+    folder = shutil.copytree(straight, tmp_path / "store")
+    name = "image-00003-of-00050.safetensors"
     encode(tmp_path / "other", tower(1), rank=3, world_size=90)
     shutil.copy(tmp_path / "other" / name, folder)
     for call in (open_store, encode, encoding.finish_store):
@@ -332,7 +345,8 @@ def test_rows_are_what_the_tower_says(tmp_path, dtype, rows):
 def test_training_batches_come_from_the_store(straight):
     from dasd_lab.training.stages import CaptionBatches
 
-    kept, found = frozen_features(tower(), Many(), "train", straight), frozen_features(tower(), Many(), "train")
+    kept = frozen_features(tower(), Many(), "train", straight)
+    found = frozen_features(tower(), Many(), "train")
     texts = [c.text for c in Many().captions("train", "en")]
     assert kept.rows(texts) == found.rows(texts)
     rows = dict(de=[[1, i % 7, 2] for i in range(N)])

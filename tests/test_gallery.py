@@ -31,11 +31,14 @@ class Tower(torch.nn.Module):
 class Colours(RetrievalMethod):
     "A caption is a list of three numbers; score insists on narrow slices"
 
-    name, languages = "colours", ("de", "ar")
+    name = "colours"
+    languages = ("de", "ar")
 
     def __init__(self):
         super().__init__()
-        self.backbone, self.widest, self.modes = Tower(), 0, set()
+        self.backbone = Tower()
+        self.widest = 0
+        self.modes = set()
 
     def encode_captions(self, captions, language):
         self.modes.add(self.training)
@@ -84,10 +87,8 @@ def test_merged_slices_equal_a_stable_sort(n, k, size):
 
 def test_adding_in_batches_changes_nothing(method):
     pictures = [plain(c) for c in np.random.default_rng(1).integers(0, 256, (11, 3))]
-    one, many = (
-        Gallery(method).add(pictures, batch_size=100),
-        Gallery(method).add(pictures[:4], batch_size=3).add(pictures[4:], batch_size=2),
-    )
+    one = Gallery(method).add(pictures, batch_size=100)
+    many = Gallery(method).add(pictures[:4], batch_size=3).add(pictures[4:], batch_size=2)
     assert (
         one.ids == many.ids
         and torch.equal(one.image_features, many.image_features)

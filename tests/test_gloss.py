@@ -106,9 +106,15 @@ def test_validation_captions_keep_their_nouns(corpus, language):
         captions = [corpus.describe(i, "it", STYLES[k % 4]) for k, i in enumerate(corpus.visuals("validation").ids)]
     else:
         captions = corpus.captions("validation", language, "human")
-    english, found, counted, places, unknown, n = load_language("en").nouns, 0, 0, 0, 0, 0
+    english = load_language("en").nouns
+    found = 0
+    counted = 0
+    places = 0
+    unknown = 0
+    n = 0
     for c in captions:
-        g, scene = to_english(c.text, language), corpus.scene(c.visual_id)
+        g = to_english(c.text, language)
+        scene = corpus.scene(c.visual_id)
         keys = {w.key for w in g.words if w.kind == "noun"}
         unknown += bool(g.unknown)
         places += scene.place in {w.key for w in g.words if w.kind == "place"}

@@ -364,7 +364,8 @@ def test_places_from_a_store(backbone, tmp_path, tiny):
 def test_a_gallery_keeps_what_it_reads(backbone, tmp_path):
     "Descriptions are kept as text: saved, loaded, shown through another method of the same backbone"
     corpus = Described()
-    visuals, told = corpus.visuals("train"), corpus.descriptions("train")
+    visuals = corpus.visuals("train")
+    told = corpus.descriptions("train")
     runs = [
         train(
             vary(
@@ -424,7 +425,8 @@ def test_every_reader_of_pictures_hands_on_descriptions(backbone, tiny):
     other = train(
         DASD, corpus, backbone=backbone, changes={"stages.0.steps": 2, "stages.1.steps": 1}, progress=False
     ).method.eval()
-    told, undescribed = evaluate(run, corpus, "train", ["de"], None), evaluate(run, Squares(), "train", ["de"], None)
+    told = evaluate(run, corpus, "train", ["de"], None)
+    undescribed = evaluate(run, Squares(), "train", ["de"], None)
     # the descriptions count
     assert told.ranks["de"].text_to_image.tolist() != undescribed.ranks["de"].text_to_image.tolist()
     bench = Workbench({"dasd": other, "leccr": run}, corpus, ("train",))
@@ -473,7 +475,8 @@ class Films(Described):
 
 def test_clips_from_training_to_search(backbone, tmp_path, tiny):
     "Frames with a mask, a block over them, their mean: trained from memory and from a store, evaluated, searched; a longer neighbour changes nothing"
-    clips, changes = Films(), {"config.vision": dict(reads="frames", layers=1, pooling="mean")}
+    clips = Films()
+    changes = {"config.vision": dict(reads="frames", layers=1, pooling="mean")}
     memory, stored = (
         train(tiny, clips, backbone=backbone, features=f, changes=changes, progress=False)
         for f in (None, tmp_path / "stores")

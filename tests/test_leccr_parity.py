@@ -26,7 +26,8 @@ from dasd_lab.training.matching import cosines, min_max, softened
 from dasd_lab.training.stages import Stage, stage_loss
 
 # whose cases, and the modules that are compared with them
-METHOD, COMPUTES = "leccr", ("leccr.slots", "leccr.interaction", "training.matching")
+METHOD = "leccr"
+COMPUTES = ("leccr.slots", "leccr.interaction", "training.matching")
 BLOCK = {
     "attn.in.weight": "attention.in_proj_weight",
     "attn.in.bias": "attention.in_proj_bias",
@@ -112,7 +113,8 @@ def features(g, video=False, duplicates=False, leaves=(), **options):
     a = {k: v.clone().requires_grad_(k in leaves) for k, v in g.a.items() if k.startswith("in/Z")}
     text = torch.nn.Linear(g.c.d_t, g.c.d_e)
     text.load_state_dict(dict(weight=g.state["head.text.weight"], bias=g.state["head.text.bias"]))
-    heat, trace = torch.nn.Parameter(torch.tensor(g.c.temp)), []
+    heat = torch.nn.Parameter(torch.tensor(g.c.temp))
+    trace = []
     seen = (g.a["in/video_frames"], g.a["in/video_mask"].bool()) if video else (a["in/Z_v"], None)
     found = visual(*seen, a["in/Z_c"], g.a["in/desc_mask"].bool(), trace)
     found |= dict(
@@ -131,7 +133,9 @@ def stage(name):
 
 def test_stages_of_the_model(golden):
     a, (f, m) = golden.a, features(golden)
-    desc, mask, trace = m.visual.projection(a["in/Z_c"]), a["in/desc_mask"].bool(), []
+    desc = m.visual.projection(a["in/Z_c"])
+    mask = a["in/desc_mask"].bool()
+    trace = []
     close(desc, a["stage/desc_proj"], "projected description")
     m.visual.slots(desc, mask, trace)
     for l, (out, weights) in enumerate(trace):
@@ -285,7 +289,8 @@ def test_the_path_of_clips(golden):
 
 def test_losses_of_the_paper(golden):
     "The preset `leccr.paper` on the stage outputs of the code, with Eq. 8 as printed and one picture a caption"
-    a, g = golden.a, golden.c
+    a = golden.a
+    g = golden.c
     f, _ = features(golden)
     f = {k: v.detach().double() for k, v in f.items()}
     for k in ("source", "target"):

@@ -37,7 +37,8 @@ def fake(folder: Path, name: str, body: str) -> None:
 
 
 def test_help_is_the_default_and_names_every_target(copy):
-    by_name, default = make(copy, "help"), make(copy)
+    by_name = make(copy, "help")
+    default = make(copy)
     assert by_name.returncode == 0 and by_name.stdout == default.stdout
     assert set(TARGETS) <= set(re.findall(r"(?m)^  make (\w+)", by_name.stdout))
 
@@ -61,7 +62,8 @@ def test_an_old_python_is_told_clearly(copy, tmp_path):
 @pytest.fixture
 def pretended(tmp_path):
     "A `uv` that makes an environment without installing anything, and counts its calls"
-    bin, log = tmp_path / "bin", tmp_path / "calls"
+    bin = tmp_path / "bin"
+    log = tmp_path / "calls"
     fake(
         bin,
         "uv",

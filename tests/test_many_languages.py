@@ -21,7 +21,9 @@ from dasd_lab.training.source_model import train_source
 class Heap(Corpus):
     "60 pictures of one heap; every fifth shares its English caption with the next, every seventh its German one, in another case; three have no German caption"
 
-    name, languages, splits = "heap", ("en", "de"), ("all",)
+    name = "heap"
+    languages = ("en", "de")
+    splits = ("all",)
 
     def visuals(self, split):
         return visuals_from_array([f"v{i}" for i in range(60)], np.zeros((60, 4, 4, 3), np.uint8))
@@ -143,7 +145,8 @@ def test_needs_of_a_small_smalr_by_hand(backbone, data):
     words = len(method.tokenizer) - 2
     # two layers with a norm between them; a GRU with two sets of biases; a layer
     use = (E * 7 + 7 + 2 * 7 + 7 * 5 + 5) + 3 * (5 * 3 + 3 * 3 + 2 * 3) + 3 * 5 + 5
-    own, entries = sum(min(4, len(w)) for w in method.tokenizer.words.values()), min(6, words)
+    own = sum(min(4, len(w)) for w in method.tokenizer.words.values())
+    entries = min(6, words)
     assert (n.use, n.frozen_text, n.table) == (use, 0, (words + 2) * 5)
     # own vectors, their layers, entries, their layer, what restores words, classifier
     assert n.training == use + own * 4 + 3 * (4 * 5 + 5) + entries * 4 + 4 * 5 + 5 + 2 * (10 * 10 + 10) + 5 + 3 * 5 + 3

@@ -135,7 +135,8 @@ def test_captions_become_vectors_of_the_shared_space(method, backbone):
 
 
 def test_rows_keep_the_order_of_the_captions(method):
-    found, order = method.encode_captions(SENTENCES, "de"), [3, 0, 5, 1, 4, 2]
+    found = method.encode_captions(SENTENCES, "de")
+    order = [3, 0, 5, 1, 4, 2]
     close(method.encode_captions([SENTENCES[i] for i in order], "de"), found[order])
 
 
@@ -149,7 +150,8 @@ def test_a_caption_does_not_depend_on_its_neighbours(method):
 
 
 def test_encoding_leaves_no_trace(method):
-    before, german = fingerprint(method), method.encode_captions(SENTENCES[:2], "de")
+    before = fingerprint(method)
+    german = method.encode_captions(SENTENCES[:2], "de")
     method.encode_captions(SENTENCES[:2], "fr")
     assert torch.equal(method.encode_captions(SENTENCES[:2], "de"), german) and fingerprint(method) == before
 
@@ -183,7 +185,8 @@ def test_visuals_have_features_first_axis_the_gallery(method, columns):
 
 
 def test_scores_of_a_slice_are_a_slice_of_the_scores(method, columns):
-    text, visuals = method.encode_captions(SENTENCES, "de"), method.encode_visuals(columns(11))
+    text = method.encode_captions(SENTENCES, "de")
+    visuals = method.encode_visuals(columns(11))
     whole = method.score(text, visuals)
     assert whole.shape == (len(SENTENCES), 11) and whole.isfinite().all()
     for part in (slice(0, 4), slice(4, 5), slice(5, 11), slice(0, 0)):
@@ -250,7 +253,8 @@ def test_training_features_are_those_of_encoding(method, data, stages):
 def test_a_step_changes_what_learns_and_nothing_else(method, data, stages):
     for stage in stages:
         method.prepare(stage.name)
-        before, frozen = copy.deepcopy(own_state(method)), fingerprint(method.backbone)
+        before = copy.deepcopy(own_state(method))
+        frozen = fingerprint(method.backbone)
         set_trainable(method, (*stage.trains, *(["critic"] if stage.critic else [])))
         turn = CriticTurn(method.critic, stage.critic) if stage.critic else None
         # the authors' schedule starts at a rate of 0

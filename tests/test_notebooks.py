@@ -39,7 +39,8 @@ def shells(monkeypatch):
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda p: str(p.relative_to(FOLDER)))
 def test_notebook(path, shells):
-    here, known = os.getcwd(), dict(METHODS)
+    here = os.getcwd()
+    known = dict(METHODS)
     try:
         passed, seconds = nbdev.test.test_nb(
             path.absolute(), skip_flags=CONFIG.tst_flags.split(), basepath=CONFIG.config_path

@@ -20,12 +20,19 @@ from dasd_lab.training.exchange import export_official, import_official
 from dasd_lab.training.recipes import load_run
 
 ENGLISH = clip_tokenizer()
-D, E, V, Z, H, K, LANGUAGES = 64, 32, 64, 16, 4, 2, ("de", "ja")
+D = 64
+E = 32
+V = 64
+Z = 16
+H = 4
+K = 2
+LANGUAGES = ("de", "ja")
 
 
 def released(seed=0, generation="current", n=49408):
     "A state dict with the authors' names at small widths, in the order of theirs (golden README, section 2); 49,408 and 77 are CLIP's"
-    g, state = torch.Generator().manual_seed(seed), {}
+    g = torch.Generator().manual_seed(seed)
+    state = {}
 
     def add(name, *shape):
         state[name] = torch.randn(shape, generator=g) * 0.1

@@ -32,9 +32,14 @@ from dasd_lab.training.stages import Stage, learning_rate, set_trainable, stage_
 from dasd_lab.training.steps import CriticTurn
 
 # whose cases, and the modules that are compared with them
-METHOD, COMPUTES = (
-    "dasd",
-    ("dasd.disentangling", "dasd.adapters", "dasd.encoder", "dasd.official", "training.losses", "training.optimizers"),
+METHOD = "dasd"
+COMPUTES = (
+    "dasd.disentangling",
+    "dasd.adapters",
+    "dasd.encoder",
+    "dasd.official",
+    "training.losses",
+    "training.optimizers",
 )
 FEATURES = dict(atol=5e-5, rtol=1e-5, each=True)
 STAGES = dict(zip(("cla", "cma"), (settings(Stage, s) for s in official_stages())))
@@ -45,7 +50,9 @@ def rebuilt(entries):
     "Weights from the recipe of section 1; only the rows of the tables that a case reads"
     state = {}
     for e in entries:
-        shape, scale, offset = tuple(e["shape"]), np.float32(e["scale"]), np.float32(e["offset"])
+        shape = tuple(e["shape"])
+        scale = np.float32(e["scale"])
+        offset = np.float32(e["offset"])
 
         def draw(seed, shape):
             return (
@@ -80,7 +87,8 @@ def golden(case_path):
 
 def frozen_features(g, method):
     "r_S, its hidden states and r_V"
-    trace, end_index = [], g.arrays["source_eos"].long()
+    trace = []
+    end_index = g.arrays["source_eos"].long()
     with torch.no_grad(), attention(torch.device("cpu")):
         r_s = method.backbone.source_from_ids(g.arrays["source_ids"].long(), end_index, trace)
         return (
@@ -94,7 +102,9 @@ def frozen_features(g, method):
 def forward(golden):
     "One forward pass, named as the stored arrays are; what the frozen blocks gave is recorded on the way"
     method, (ids, end_index, language) = golden.method, golden.inputs
-    trace, seen, first = [], [], []
+    trace = []
+    seen = []
+    first = []
     blocks = method.backbone.clip.transformer.resblocks
     hooks = [
         b.register_forward_hook(lambda _, args, out: (first.append(args[0]), seen.append(out)) and None) for b in blocks
@@ -199,11 +209,9 @@ def test_each_setting_matters_as_much_as_stated(golden, monkeypatch, deviation, 
 
 @pytest.mark.parametrize("whose", ["open_clip", "ours"])
 def test_source_ids(golden, whose):
-    stored, ends, english = (
-        golden.arrays["source_ids"].long(),
-        golden.arrays["source_eos"].long(),
-        golden.case["english"],
-    )
+    stored = golden.arrays["source_ids"].long()
+    ends = golden.arrays["source_eos"].long()
+    english = golden.case["english"]
     if whose == "ours":
         ids, end_index = clip_tokenizer()(english, stored.shape[1], stored.shape[1])
     else:
@@ -215,7 +223,8 @@ def test_source_ids(golden, whose):
 @pytest.fixture(scope="module", params=["cla", "cma"])
 def step(golden, forward, request):
     "One training step of a stage up to its gradients, everything open; the critic is put back afterwards"
-    method, stage = golden.method, STAGES[request.param]
+    method = golden.method
+    stage = STAGES[request.param]
     kept = {k: v.clone() for k, v in method.critic.state_dict().items()}
     method.requires_grad_(True)
     method.zero_grad(set_to_none=True)
@@ -231,7 +240,8 @@ def step(golden, forward, request):
                 image_features=forward["r_V"],
             )
         )
-        agnostic, reference = features["semantic_agnostic"].detach(), features[stage.critic.reference]
+        agnostic = features["semantic_agnostic"].detach()
+        reference = features[stage.critic.reference]
         with torch.no_grad():
             before = turn.logits(agnostic, reference, 0)
         features = features | turn(features, 0)
@@ -277,7 +287,8 @@ def test_critic_weights_after_its_step(golden, step):
 def test_losses(golden, step):
     "Every scalar of the stage, the weighted ones as the stage weighs them"
     weight = {t.loss: t.weight for t in step.stage.terms}
-    before, after = step.before, step.features
+    before = step.before
+    after = step.features
     ours = dict(
         L_d_mismatched=verdict(before["mismatched_logits"], False),
         L_d_matched=verdict(before["matched_logits"], True),
@@ -303,7 +314,8 @@ def test_losses(golden, step):
 
 def test_unweighted_losses(golden, forward):
     "The scalars without a stage's prefix, from our features"
-    similarity, truth = forward["sim_image_text_x100"], torch.arange(len(forward["r_T"]))
+    similarity = forward["sim_image_text_x100"]
+    truth = torch.arange(len(forward["r_T"]))
     features = dict(
         target_features=forward["r_T"],
         semantic_related=forward["f_sr"],
@@ -329,7 +341,8 @@ def test_unweighted_losses(golden, forward):
 
 
 def test_gradient_norms(golden, step):
-    placed, stored = golden.report.placed, golden.case["gradient_l2"][step.prefix.upper()]
+    placed = golden.report.placed
+    stored = golden.case["gradient_l2"][step.prefix.upper()]
     assert not set(stored) & set(golden.report.unused)
     for k, v in stored.items():
         close(step.gradients[placed[k]].double().norm(), v, k, atol=0, rtol=1e-4)
@@ -375,7 +388,8 @@ def test_half_precision_loading(golden):
 
 def test_optimizer_trace(golden):
     "Our learning rates and `bert_adam` retrace the authors' optimizer, with and without decay"
-    o, arrays = golden.case["optimiser"], golden.arrays
+    o = golden.case["optimiser"]
+    arrays = golden.arrays
     assert (STAGES["cla"].weight_decay, STAGES["cla"].warmup) == (o["weight_decay"][0], o["warmup"])
     stage = Stage(
         "trace",
@@ -407,7 +421,8 @@ def test_optimizer_trace(golden):
 def test_settings_from_the_shapes(golden):
     "The checkpoint asks for the `official` form at the stated sizes, and a preset can hold that form"
     c, (clip, config) = golden.case["config"], official_sizes(golden.state)
-    vision, text = clip["vision_cfg"], clip["text_cfg"]
+    vision = clip["vision_cfg"]
+    text = clip["text_cfg"]
     assert (
         clip["embed_dim"],
         text["context_length"],

@@ -265,7 +265,8 @@ class Untold:
     "The built-in corpus as if it had been built without Spanish"
 
     def __init__(self, corpus):
-        self.corpus, self.languages = corpus, tuple(language for language in corpus.languages if language != "es")
+        self.corpus = corpus
+        self.languages = tuple(language for language in corpus.languages if language != "es")
 
     def __getattr__(self, name):
         return getattr(self.corpus, name)

@@ -85,7 +85,8 @@ def test_names_say_something(module):
 
 
 EXPLORERS = sorted(p.parent for p in (ROOT / "dasd_lab/explore").glob("*/state.py"))
-WIDGETS, FIGURES = {"ipywidgets", "anywidget", "dasd_lab.explore.controls"}, {"plotly"}
+WIDGETS = {"ipywidgets", "anywidget", "dasd_lab.explore.controls"}
+FIGURES = {"plotly"}
 
 
 def packages(path: Path) -> set[str]:

@@ -79,7 +79,8 @@ def test_no_source_is_for_nothing(name):
 def test_it_plans_without_data_and_weights(name, tmp_path, monkeypatch):
     monkeypatch.setenv("DASD_LAB_DATA", str(tmp_path))
     monkeypatch.setenv("DASD_LAB_WEIGHTS", str(tmp_path / "weights"))
-    p, form = plan(name, measure=False), name.rsplit("_", 1)[1]
+    p = plan(name, measure=False)
+    form = name.rsplit("_", 1)[1]
     assert (
         not p.ready
         and all(n.next_step for n in p.needs if not n.found)
@@ -180,7 +181,8 @@ def test_counted_is_built(name):
         vision_cfg=dict(image_size=16, patch_size=8, width=64, head_width=64, layers=1),
         text_cfg=dict(context_length=20, vocab_size=70, width=64, heads=1, layers=3),
     )
-    backbone, cls = Backbone(build_clip(cfg), train_tokenizer(["a b c"] * 3, 40), cfg), method_class(preset["method"])
+    backbone = Backbone(build_clip(cfg), train_tokenizer(["a b c"] * 3, 40), cfg)
+    cls = method_class(preset["method"])
     built = cls(settings(cls.config_class, preset["config"] | dict(languages=["de", "fr"])), backbone, 60)
     shapes = method_shapes(preset, ["de", "fr"], tower_sizes(cfg))
     assert {n: p.shape for n, p in shapes.named_parameters()} == {
@@ -227,10 +229,8 @@ def test_such_a_preset_trains_where_everything_is_there(tmp_path, monkeypatch):
 
     monkeypatch.setenv("DASD_LAB_DATA", str(tmp_path))
     monkeypatch.setenv("DASD_LAB_WEIGHTS", str(tmp_path / "weights"))
-    words, download = (
-        train_tokenizer(["ein rotes Feld", "un champ rouge", "a red field"] * 9, 90),
-        tmp_path / "download",
-    )
+    words = train_tokenizer(["ein rotes Feld", "un champ rouge", "a red field"] * 9, 90)
+    download = tmp_path / "download"
     download.mkdir()
     words.save(download / "tokenizer.json")
     (download / "config.json").write_text("{}")

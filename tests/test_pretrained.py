@@ -314,7 +314,8 @@ def test_the_code_of_the_card_runs(folder):
 class Hub:
     "A stand-in that writes down what it is told"
 
-    told, fails = [], None
+    told = []
+    fails = None
 
     def __init__(self, token=None):
         self.token = token
@@ -494,8 +495,10 @@ class Cut:
     "The first pictures of the built-in corpus; some have two captions, with those of another"
 
     def __init__(self, n=150):
-        self.whole, self.n = load_corpus("pictograms", progress=False), n
-        self.name, self.languages = self.whole.name, self.whole.languages
+        self.whole = load_corpus("pictograms", progress=False)
+        self.n = n
+        self.name = self.whole.name
+        self.languages = self.whole.languages
 
     def visuals(self, split):
         v = self.whole.visuals(split)
@@ -518,7 +521,9 @@ def cut():
 def test_clip_benchmark_measures_what_the_lab_measures(ours, cut):
     metrics = pytest.importorskip("clip_benchmark.metrics.zeroshot_retrieval", reason="CLIP_benchmark is not installed")
     for language in ("de", "zh", "en"):
-        view, visuals, told = ClipView(ours.method, language), cut.visuals("test"), {}
+        view = ClipView(ours.method, language)
+        visuals = cut.visuals("test")
+        told = {}
         for c in cut.captions("test", language):
             told.setdefault(c.visual_id, []).append(c.text)
         loader = [
@@ -565,10 +570,8 @@ def test_the_command_of_clip_benchmark(ours, cut, tmp_path, monkeypatch):
         main()
     finally:
         models.MODEL_TYPES.remove("dasd_lab")
-    found, own = (
-        json.loads((tmp_path / "out.json").read_text())["metrics"],
-        evaluate(ours.method, cut, "test", ["fr"]).rows["fr"],
-    )
+    found = json.loads((tmp_path / "out.json").read_text())["metrics"]
+    own = evaluate(ours.method, cut, "test", ["fr"]).rows["fr"]
     assert found == {
         f"{to}_retrieval_recall@{k}": float(np.float32(own[f"{way}_R@{k}"]))
         for k in (1, 5)
@@ -611,7 +614,8 @@ def test_mteb_measures_what_the_lab_measures(ours, cut):
             )
 
             def load_data(self, num_proc=None, **options):
-                self.dataset, visuals = {}, cut.visuals("test")
+                self.dataset = {}
+                visuals = cut.visuals("test")
                 pictures = dataset(
                     "image", visuals.ids, [PIL.fromarray(np.asarray(visuals[i].frames[0])) for i in range(len(visuals))]
                 )

@@ -149,7 +149,8 @@ def rows(folder):
 
 @pytest.mark.parametrize("form", ["", "official "], ids=["paper", "official"])
 def test_two_processes_see_the_losses_of_one(official, form):
-    one, two = rows(official / f"{form}one"), rows(official / f"{form}two")
+    one = rows(official / f"{form}one")
+    two = rows(official / f"{form}two")
     assert [(r["stage"], r["step"], r["language"]) for r in one] == [
         (r["stage"], r["step"], r["language"]) for r in two
     ] and len(one) > 4
@@ -201,7 +202,8 @@ def test_a_method_whose_captions_stand_behind_their_languages(trained):
     )
     for name, n in (("words one", 1), ("words two", 2)):
         forked(trained / name, n, backbone=str(trained / "backbone"), preset="smalr.pictograms", changes=changes)
-    one, two = rows(trained / "words one"), rows(trained / "words two")
+    one = rows(trained / "words one")
+    two = rows(trained / "words two")
     assert [(r["stage"], r["step"]) for r in one] == [(r["stage"], r["step"]) for r in two]
     for a, b in zip(one, two):
         assert b.get("entries_used") == a.get("entries_used")

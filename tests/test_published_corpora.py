@@ -20,7 +20,8 @@ from dasd_lab.corpora.published.leaks import find_leaks
 ROOT = Path(__file__).resolve().parents[1]
 REAL = Path(os.environ.get("DASD_LAB_SHARED") or ROOT.parent / "shared") / "data/multi30k"
 real = pytest.mark.skipif(not REAL.is_dir(), reason="no ../shared/data/multi30k, nor below DASD_LAB_SHARED")
-BOM, NFD = b"\xef\xbb\xbf", unicodedata.normalize("NFD", "Zwei Mädchen im Café.")
+BOM = b"\xef\xbb\xbf"
+NFD = unicodedata.normalize("NFD", "Zwei Mädchen im Café.")
 
 
 def coco_name(part, i):
@@ -490,7 +491,8 @@ def test_several_captions_a_picture_are_all_scored(coco):
     from dasd_lab.evaluation.retrieval import evaluate
 
     class Numbers(RetrievalMethod):
-        name, languages = "numbers", ("ja",)
+        name = "numbers"
+        languages = ("ja",)
 
         def encode_captions(self, captions, language):
             return torch.eye(3)[[{"犬5": 0, "犬6": 1}.get(c, 2) for c in captions]]

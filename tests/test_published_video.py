@@ -35,7 +35,9 @@ def write_clip(path, n):
     "n frames that turn from blue to red"
     with av.open(str(path), "w") as c:
         s = c.add_stream(CODECS[path.suffix], rate=25)
-        s.width, s.height, s.pix_fmt = 64, 48, "yuv420p"
+        s.width = 64
+        s.height = 48
+        s.pix_fmt = "yuv420p"
         for i in range(n):
             pixels = np.zeros((48, 64, 3), np.uint8)
             pixels[..., 0] = 255 * i // max(1, n - 1)
@@ -81,7 +83,8 @@ def method():
 
 @pytest.mark.parametrize("name", CLIPS)
 def test_frames_are_those_at_even_places(root, name):
-    frames, n = read_clip(root / "videos" / name), CLIPS[name]
+    frames = read_clip(root / "videos" / name)
+    n = CLIPS[name]
     places = even_places(range(n))
     assert len(frames) == min(n, 12)
     red = [255 * i // max(1, n - 1) for i in places]

@@ -26,7 +26,9 @@ def whole_run(out: Path, stage: str, at: int) -> None:
     def die():
         return os.kill(os.getpid(), signal.SIGKILL)
 
-    fit, step_of, seal = runs.fit, runs.train_step, checkpoints.seal
+    fit = runs.fit
+    step_of = runs.train_step
+    seal = checkpoints.seal
     recipes.fit = lambda *given, **named: fit(*given[:7], runs.Keeping(8), *given[8:], **named)
     recipes.load_preset = lambda name: SOURCE
 
@@ -56,7 +58,8 @@ def position(out):
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory):
     "One run straight through; one killed three times, the last time while it writes a checkpoint"
-    root, places = tmp_path_factory.mktemp("runs"), []
+    root = tmp_path_factory.mktemp("runs")
+    places = []
     assert run(root / "straight") == 0
     for stage, at in (("cross_lingual_alignment", 21), ("cross_modal_alignment", 13), ("while saving", 18)):
         assert run(root / "killed", stage, at) == -signal.SIGKILL

@@ -17,7 +17,8 @@ def table_score(text, visuals):
 
 def slow_ranks(S, positives, reading="captions"):
     "S[q][n]: nested lists. Nothing shared with the library: a comparison at a time"
-    Q, N = len(S), len(S[0])
+    Q = len(S)
+    N = len(S[0])
     forward = [sum(1 for n in range(N) if n != positives[q] and S[q][n] >= S[q][positives[q]]) for q in range(Q)]
     back = []
     for n in range(N):
@@ -76,7 +77,8 @@ def test_ranks_equal_the_slow_reference_with_ties_and_several_captions(seed, rea
             reading=reading,
         )
         assert got.text_to_image.tolist() == forward and got.image_to_text.tolist() == back
-    want, figures = slow_figures(forward, back), retrieval_figures(got)
+    want = slow_figures(forward, back)
+    figures = retrieval_figures(got)
     assert set(figures) == set(want)
     for name in want:
         assert figures[name] == pytest.approx(want[name], abs=1e-12), name
@@ -120,11 +122,9 @@ def test_no_wide_matrix_is_ever_asked_for(size):
         return text @ visuals["features"].T + visuals["slots"].sum((1, 2))
 
     g = torch.Generator().manual_seed(1)
-    text, features, slots = (
-        torch.randn(40, 8, generator=g),
-        torch.randn(100, 8, generator=g),
-        torch.randn(100, 3, 2, generator=g),
-    )
+    text = torch.randn(40, 8, generator=g)
+    features = torch.randn(100, 8, generator=g)
+    slots = torch.randn(100, 3, 2, generator=g)
     positives = torch.randint(100, (40,), generator=g)
     got = rank(score, text, dict(features=features, slots=slots), positives, slice_size=size)
     S = (text @ features.T + slots.sum((1, 2))).double()

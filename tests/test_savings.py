@@ -142,7 +142,8 @@ def test_a_cut_vocabulary_learns_the_same(pair, stage):
     for method in pair:
         set_trainable(method, (*stage.trains, "critic"))
         method.train()
-        optimizers, turn = make_optimizers(method, stage), CriticTurn(method.critic, stage.critic)
+        optimizers = make_optimizers(method, stage)
+        turn = CriticTurn(method.critic, stage.critic)
         losses.append(
             [float(train_step(method, stage, optimizers, batch(method, seed=i), i, turn)["loss"]) for i in range(4)]
         )
@@ -156,7 +157,8 @@ def test_nothing_frozen_is_run_or_kept(pair, stage, monkeypatch):
     b = batch(method)
     set_trainable(method, (*stage.trains, "critic"))
     method.train()
-    optimizers, turn = make_optimizers(method, stage), CriticTurn(method.critic, stage.critic)
+    optimizers = make_optimizers(method, stage)
+    turn = CriticTurn(method.critic, stage.critic)
 
     def never(*a, **k):
         raise AssertionError("a frozen encoder ran in a step")

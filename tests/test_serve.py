@@ -124,7 +124,8 @@ def test_whatever_the_document_allows_or_forbids_is_answered_as_it_says(document
 @pytest.mark.parametrize("path", ["/api/picture", "/api/thumbnail", "/api/original"])
 def test_what_is_there_is_answered_as_the_document_says(document, path):
     "Ids that the fuzzer would not guess; whatever part of a file is asked for, it is sent whole"
-    operation, seen = document[path]["GET"], set()
+    operation = document[path]["GET"]
+    seen = set()
     there = st.tuples(
         st.sampled_from(["red-01.png", "green-02.png", "yellow-00.png"]),
         st.sampled_from([None, "bytes=0-3", "bytes=99999-", "bytes=0-1,4-5", "bytes=x"]),
@@ -226,12 +227,10 @@ class Asker:
     "Sends what a well-behaved client would not, and holds the answer against the document"
 
     def __init__(self, document):
-        self.document, self.raw, self.client, self.seen = (
-            document,
-            document.raw_schema,
-            TestClient(document.app, base_url="http://localhost", raise_server_exceptions=False),
-            set(),
-        )
+        self.document = document
+        self.raw = document.raw_schema
+        self.client = TestClient(document.app, base_url="http://localhost", raise_server_exceptions=False)
+        self.seen = set()
 
     def __call__(self, method, path, query=None, **more):
         r = self.client.request(method, f"{path}?{urlencode(query or {}, errors='surrogatepass')}", **more)
@@ -406,7 +405,8 @@ def test_more_than_allowed_is_refused_however_it_comes(gallery):
 
 def test_what_is_too_much_is_not_taken_in(gallery):
     "An endless body is left where it is"
-    taken, said = 0, []
+    taken = 0
+    said = []
 
     async def receive():
         nonlocal taken
@@ -421,7 +421,8 @@ def test_what_is_too_much_is_not_taken_in(gallery):
         "/api/picture": "application/json",
         "/app.js": "text/plain",
     }.items():
-        taken, said = 0, []
+        taken = 0
+        said = []
         head = [(b"host", b"localhost"), (b"content-type", kind.encode())]
         with ThreadPoolExecutor(1) as pool:
             pool.submit(
@@ -456,7 +457,10 @@ class Slow(Named):
 
     def __init__(self):
         super().__init__()
-        self.go, self.count, self.now, self.most = threading.Event(), threading.Lock(), 0, 0
+        self.go = threading.Event()
+        self.count = threading.Lock()
+        self.now = 0
+        self.most = 0
 
     def encode_captions(self, captions, language):
         with self.count:
@@ -627,7 +631,8 @@ def test_a_large_file_takes_the_time_that_it_takes():
     ) -> tuple[
         int, bool
     ]:  # (seconds, bytes) of each part of a body, seconds, seconds for each part of the answer → status, whole
-        said, taken = [], list(taken)
+        said = []
+        taken = list(taken)
 
         async def later(seconds):
             asyncio.get_running_loop().ahead += seconds
@@ -720,7 +725,9 @@ def test_what_is_sent_waits_on_the_disk(gallery, monkeypatch):
 
 def test_writers_that_wait_hold_up_no_search(gallery, monkeypatch):
     "Such as for an import that has the lock"
-    began, go, change = threading.Event(), threading.Event(), gallery.engine.change
+    began = threading.Event()
+    go = threading.Event()
+    change = gallery.engine.change
 
     def slow(*a):
         began.set()
@@ -1077,7 +1084,10 @@ def test_large_pictures_are_decoded_one_after_the_other(gallery, monkeypatch):
     "A small file can take a gigabyte while it is decoded"
     from dasd_lab.serve import uploads
 
-    now, most, count, real = 0, 0, threading.Lock(), uploads.read_picture
+    now = 0
+    most = 0
+    count = threading.Lock()
+    real = uploads.read_picture
 
     def watched(*a):
         nonlocal now, most
@@ -1129,7 +1139,8 @@ def test_what_is_no_picture_is_refused_and_not_kept(gallery, name):
 
 def test_half_a_picture_and_noise(gallery):
     "Cut anywhere, or with bytes changed, a file is a picture or is refused"
-    ask, seen = client(gallery), set()
+    ask = client(gallery)
+    seen = set()
     for kind in ("JPEG", "PNG", "WEBP", "GIF", "BMP"):
         whole = encoded(picture("green", 1, (40, 30)), kind)
         assert ask.post("/api/search", files=sent(whole)).status_code == 200
@@ -1254,7 +1265,8 @@ def test_what_fails_after_a_picture_was_kept_leaves_its_file(gallery, monkeypatc
 def test_two_services_get_the_same_picture(gallery, monkeypatch):
     "What one has taken in, the other sees a moment later; it is kept once, with its file and with what both were told"
     other = StoredGallery(gallery.folder, Named())
-    first, second = client(gallery), client(other)
+    first = client(gallery)
+    second = client(other)
     data = sent(encoded(picture("blue", 7)))
     id = first.post("/api/pictures", files=data, data=dict(facts='{"shade":7,"colour":"navy"}')).json()["id"]
     other.engine._columns(["of the newest version"])
@@ -1483,7 +1495,8 @@ def test_sixteen_people_at_once_lose_nothing(tmp_path):
     gallery = StoredGallery(tmp_path / "new", Named(), dict(shade="integer", colour="text"))
 
     def person(n: int) -> tuple[list[str], str]:
-        web, mine = http.client.HTTPConnection("127.0.0.1", port, timeout=120), []
+        web = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+        mine = []
 
         def ask(method, path, body=None, kind="application/json"):
             web.request(method, path, body, {"content-type": kind} if body else {})
@@ -1642,7 +1655,9 @@ def test_the_command_serves_until_it_is_stopped(gallery):
         while not (found := re.search(r"http://127\.0\.0\.1:(\d+)(/\?token=(\S+))", told[-1] if told else "")):
             told.append(child.stderr.readline())
             assert told[-1], told
-        port, path, token = int(found[1]), found[2], found[3]
+        port = int(found[1])
+        path = found[2]
+        token = found[3]
 
         def get(path, more=""):
             return raw(port, f"GET {path} HTTP/1.1\nhost: pc.lan:{port}\n{more}")

@@ -18,11 +18,9 @@ from dasd_lab.training.runs import Keeping, fit, load_method, save_method
 from dasd_lab.training.source_model import train_source
 from dasd_lab.training.stages import Stage, Term, set_trainable, stage_loss
 
-COLOURS, THINGS, PLACES = (
-    ["red", "blue", "green", "white", "black", "brown"],
-    ["dog", "cat", "horse", "bird", "car", "house", "tree", "boat", "chair", "lamp"],
-    ["garden", "street", "kitchen", "forest", "beach"],
-)
+COLOURS = ["red", "blue", "green", "white", "black", "brown"]
+THINGS = ["dog", "cat", "horse", "bird", "car", "house", "tree", "boat", "chair", "lamp"]
+PLACES = ["garden", "street", "kitchen", "forest", "beach"]
 LANGUAGES = "en", "de", "fr"
 MEANINGS = list(product(range(6), range(10), range(5)))
 
@@ -211,7 +209,8 @@ def trained_words(pretrained, smalr, backbone):
 
 def test_planted_translations_share_entries(trained_words):
     method, log = trained_words
-    v, codes = method.tokenizer, method.words.latent.chosen()
+    v = method.tokenizer
+    codes = method.words.latent.chosen()
 
     def place(w, l):
         return v.encode([word(w, l)], l)[0][0]
@@ -282,9 +281,11 @@ def test_it_collapses_without_a_warm_up_and_is_refused(method):
 
 def test_dropping_entries_changes_no_word(trained_words):
     method, _ = trained_words
-    latent, tail = method.words.latent, method.words.tail.nonzero()[:, 0]
+    latent = method.words.latent
+    tail = method.words.tail.nonzero()[:, 0]
     method.eval()
-    codes, rows = latent.chosen(), latent.entries.weight.detach().clone()
+    codes = latent.chosen()
+    rows = latent.entries.weight.detach().clone()
     method.prepare("scaling")
     assert (
         torch.equal(latent(tail).detach(), rows[codes[tail]])
@@ -343,7 +344,8 @@ def test_a_stopped_run_goes_on_to_the_same_bits(trained_words, smalr, backbone, 
         made.load_state_dict(made.state_dict() | start)
         return made
 
-    stage, whole = replace(MAIN, steps=8), fresh()
+    stage = replace(MAIN, steps=8)
+    whole = fresh()
     torch.manual_seed(5)
     fit(whole, [stage], batches(whole), keeping=Keeping(), progress=False)
 
@@ -379,7 +381,8 @@ def test_two_trainings_from_one_seed_agree(smalr, config, backbone, words):
         m.prepare("scaling")
         return own_state(m)
 
-    a, b = once(), once()
+    a = once()
+    b = once()
     assert a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
 
 
@@ -392,7 +395,8 @@ def test_without_specific_words_it_is_language_agnostic(smalr, config, backbone,
     assert m.words.own is None and not any(
         "own" in k or "layers" in k or "masked" in k for k in dict(m.named_parameters())
     )
-    v, latent = m.tokenizer, m.words.latent
+    v = m.tokenizer
+    latent = m.words.latent
     all_words = latent.all_words()
     close(m.words(all_words), m.words.shared(latent.entries(latent.codes[all_words])))
     by_entry = {}

@@ -20,7 +20,9 @@ def close(a, b):
 
 @pytest.mark.parametrize("n,pictures,captions,both", [(10, 0.045, 0.061667, 0.1375), (1, 0.09, 0.123333, 0.275)])
 def test_eq_3(n, pictures, captions, both):
-    d, own, right = 1 - SIMILARITIES, torch.arange(3), torch.eye(3, dtype=torch.bool)
+    d = 1 - SIMILARITIES
+    own = torch.arange(3)
+    right = torch.eye(3, dtype=torch.bool)
     close(violation(d.diagonal(), nearest_wrong(d, right, n), 0.05), pictures)
     close(violation(d.diagonal(), nearest_wrong(d.T, right, n), 0.05), captions)
     close(ranking(d, own, hardest=n), both)
@@ -55,7 +57,8 @@ def test_the_ramp():
 
 
 def test_recall_of_pictures_with_several_captions():
-    scores, own = torch.tensor([[0.1, 0.7, 0.2, 0.9, 0.3], [0.6, 0.2, 0.3, 0.1, 0.5]]), torch.tensor([0, 0, 0, 1, 1])
+    scores = torch.tensor([[0.1, 0.7, 0.2, 0.9, 0.3], [0.6, 0.2, 0.3, 0.1, 0.5]])
+    own = torch.tensor([0, 0, 0, 1, 1])
     r = rank(lambda t, v: v["s"].T, torch.zeros(5, 1), dict(features=torch.zeros(2, 1), s=scores), own)
     assert [[float((x < k).float().mean()) for x in (r.image_to_text, r.text_to_image)] for k in (1, 2)] == [
         [0, pytest.approx(0.4)],

@@ -125,7 +125,8 @@ def test_interrupted_and_gone_on_with(trained, straight, tmp_path, monkeypatch, 
 
 
 def test_one_seed_one_result(trained, straight):
-    again, other = trained(), trained(seed=4)
+    again = trained()
+    other = trained(seed=4)
     state = straight[1].method.state_dict()
     assert all(torch.equal(v, state[k]) for k, v in again.method.state_dict().items()) and any(
         v.shape != state[k].shape or not torch.equal(v, state[k])
@@ -141,7 +142,8 @@ def test_one_seed_one_result(trained, straight):
 
 
 def test_a_run_is_opened_as_it_was_trained(straight):
-    kept, method = load_run(straight[0]), straight[1].method
+    kept = load_run(straight[0])
+    method = straight[1].method
     for l, text in (("en", "red tomato"), ("de", "rotes Tomate"), ("fr", "rouge tomate")):
         assert torch.equal(kept.encode_captions([text], l), method.encode_captions([text], l))
 

@@ -66,7 +66,10 @@ def straight(tmp_path_factory):
 
 def test_killed_at_random_points(straight, tmp_path):
     run, backbone, took = straight
-    out, rng, inside, places = tmp_path / "runs/killed", random.Random(time.time_ns()), 0, []
+    out = tmp_path / "runs/killed"
+    rng = random.Random(time.time_ns())
+    inside = 0
+    places = []
     while len(places) < KILLS:
         before = read_progress(out)
         p = started(out, backbone)

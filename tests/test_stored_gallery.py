@@ -68,7 +68,8 @@ def test_all_languages_find_what_a_gallery_in_memory_finds(filled, corpus, dasd,
     memory = Gallery(dasd)
     memory.extend(corpus.visuals("test").ids, split_columns(dasd, corpus, "test"), {}, [])
     for c in queries[::5]:
-        a, b = memory.search(c.text, c.language, k=10), filled.search(c.text, c.language, k=10)
+        a = memory.search(c.text, c.language, k=10)
+        b = filled.search(c.text, c.language, k=10)
         # what is a tie in 16 bits may change places
         assert np.allclose([h.score for h in a], [h.score for h in b], atol=2e-3) and len({*a.ids} & {*b.ids}) >= 9
 
@@ -257,7 +258,9 @@ def killable():
 
 
 def test_what_was_acknowledged_before_a_kill_is_there_and_every_batch_is_whole(tmp_path, killable):
-    rng, last = np.random.default_rng(), []  # another moment each time
+    # another moment each time
+    rng = np.random.default_rng()
+    last = []
     for first in (0, None):
         killable.start("steps", tmp_path / "g", last[0] + 2 if first is None else 0)
         said = killable.hear(int(rng.integers(4, 12)))
@@ -356,7 +359,8 @@ def test_a_gallery_whose_making_was_stopped_can_be_opened(tmp_path, monkeypatch)
 
 
 def test_a_second_writer_waits_and_is_told(tmp_path):
-    a, b = LanceEngine(tmp_path / "i"), LanceEngine(tmp_path / "i", patience_s=0.2)
+    a = LanceEngine(tmp_path / "i")
+    b = LanceEngine(tmp_path / "i", patience_s=0.2)
     with a._writing(), pytest.raises(LabError, match="another process"):
         b.remove(["x"])
     b.remove(["x"])
@@ -612,7 +616,10 @@ def test_few_pictures_are_in_memory_at_once(tmp_path, monkeypatch):
         def __init__(self):
             super().__init__([b"x"] * 100)
 
-    alive, most, lock, visual = 0, 0, threading.Lock(), reading.open_visual
+    alive = 0
+    most = 0
+    lock = threading.Lock()
+    visual = reading.open_visual
 
     def count(n):
         nonlocal alive, most
@@ -651,7 +658,8 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(painted, gallery, mo
 
 
 def test_what_another_process_adds_is_found(tmp_path, painted):
-    a, b = StoredGallery(tmp_path / "g", Named()), StoredGallery(tmp_path / "g", Named())
+    a = StoredGallery(tmp_path / "g", Named())
+    b = StoredGallery(tmp_path / "g", Named())
     assert not any(c.kind == "vector" for c in a.engine.columns.values())
     with pytest.raises(LabError, match="an empty gallery"):
         a.search("rot", "de")
@@ -665,7 +673,8 @@ def test_what_another_process_adds_is_found(tmp_path, painted):
 def test_two_ways_that_are_made_at_once_are_both_kept(tmp_path, painted):
     a = StoredGallery(tmp_path / "g", Named())
     import_folder(a, painted)
-    b, c = StoredGallery(tmp_path / "g", Slotted()), StoredGallery(tmp_path / "g", Reading())
+    b = StoredGallery(tmp_path / "g", Slotted())
+    c = StoredGallery(tmp_path / "g", Reading())
     assert len(b.ways) == len(c.ways) == 1
     b.embed()
     c.embed()

@@ -133,7 +133,9 @@ def test_the_methods_run_on_one_file(backbone, tmp_path, monkeypatch):
 
 
 def test_it_goes_on_where_it_stopped(backbone, tmp_path, monkeypatch):
-    out, seen, whole = tmp_path / "t.jsonl", [], tables.train
+    out = tmp_path / "t.jsonl"
+    seen = []
+    whole = tables.train
 
     def counted(*a, **k):
         seen.append(k["seed"])

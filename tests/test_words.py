@@ -176,10 +176,8 @@ def test_the_curve_and_its_cut(words, backbone):
         and words.cut("de") == 1
         and "1 of 6 words cover 50%" in f.frequency_figure(words, "de").layout.title.text
     )
-    every, none = (
-        SharedWords(method_of(backbone, k=99)),
-        SharedWords(method_of(backbone, codes=[0 if c < 0 else c for c in CODES], k=0)),
-    )
+    every = SharedWords(method_of(backbone, k=99))
+    none = SharedWords(method_of(backbone, codes=[0 if c < 0 else c for c in CODES], k=0))
     assert (
         every.cut("de") == 6
         and not every.tail.any()

@@ -45,11 +45,10 @@ WORDS = [
     "Assistant:",
 ]
 TEMPLATE = "{% for m in messages %}User: {% for c in m['content'] %}{% if c['type']=='text' %}{{ c['text'] }} {% else %}<{{ c['type'] }}> {% endif %}{% endfor %}{% endfor %}{% if add_generation_prompt %}Assistant: {% endif %}"
-SIDE, LAYER = (
-    dict(height=32, width=32),
-    dict(hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2),
-)
-VISION, IDS = dict(LAYER, image_size=32, patch_size=8), dict(pad_token_id=1, bos_token_id=2, eos_token_id=3)
+SIDE = dict(height=32, width=32)
+LAYER = dict(hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2)
+VISION = dict(LAYER, image_size=32, patch_size=8)
+IDS = dict(pad_token_id=1, bos_token_id=2, eos_token_id=3)
 LANGUAGE = dict(LAYER, num_key_value_heads=2, max_position_embeddings=2048, **IDS)
 
 
@@ -184,7 +183,8 @@ def llava(folder):
         LlavaOnevisionVideoProcessor,
     )
 
-    t, sizes = words("<image>", "<video>"), [[32, 32], [32, 64], [64, 32]]
+    t = words("<image>", "<video>")
+    sizes = [[32, 32], [32, 64], [64, 32]]
     config = LlavaOnevisionConfig(
         text_config=dict(LANGUAGE, model_type="qwen2", vocab_size=len(t)),
         vision_config=dict(VISION, model_type="siglip_vision_model", vision_use_head=False),
@@ -213,10 +213,8 @@ def qwen(folder):
         Qwen2VLVideoProcessor,
     )
 
-    t, size = (
-        words("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"),
-        dict(shortest_edge=16 * 16, longest_edge=64 * 64),
-    )
+    t = words("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
+    size = dict(shortest_edge=16 * 16, longest_edge=64 * 64)
     config = Qwen2VLConfig(
         text_config=dict(
             LANGUAGE,

@@ -132,7 +132,9 @@ class _Reading(Dataset):
     "Batches of pictures as the image tower wants them; an item is a range of rows"
 
     def __init__(self, visuals: Visuals, backbone: Backbone, left_out: frozenset = frozenset()):
-        self.visuals, self.small, self.left_out = visuals, shrinking(backbone.preprocessing), left_out
+        self.visuals = visuals
+        self.small = shrinking(backbone.preprocessing)
+        self.left_out = left_out
 
     def __getitem__(self, rows: range) -> list:
         return [None if i in self.left_out else self._one(i) for i in rows]
@@ -211,7 +213,9 @@ def encoded(
         return
     step = max(1, batch_size // items.n_frames)
     pieces = [(s, s.rows[i : i + step]) for s in shards for i in range(0, len(s.rows), step)]
-    found, whole, faults = [], True, {} if faults is None else faults
+    found = []
+    whole = True
+    faults = {} if faults is None else faults
     for read, (s, rows) in zip(
         progress(read_ahead(backbone, items, [r for _, r in pieces], workers, left_out)), pieces
     ):
@@ -237,7 +241,8 @@ def encoded(
         if rows.stop == s.rows.stop:
             if whole:
                 yield s, {k: torch.cat([f[k] for f in found]) for k in found[0]}
-            found, whole = [], True
+            found = []
+            whole = True
 
 # %% ../../nbs/2_backbone/2_features/40_encoding.ipynb #e676ebcd
 def rank_and_world(
@@ -340,7 +345,8 @@ def encode_shards(
         Path(folder),
     )
     agree(folder, plan)
-    share, written = plan.shards[rank::world], []
+    share = plan.shards[rank::world]
+    written = []
     with alone(folder, rank, world):
         own = {s.name for s in share} | set(plan.files[: len(plan.parts)] if rank == 0 else ())
         by = f"{rank}of{world}"

@@ -120,7 +120,8 @@ def tokenizer_for(
     frame: tuple | None = None,  # names of start (or None), end and padding; None: by the name of the tokenizer
 ) -> CaptionTokenizer:
     "The tokenizer of a text tower, framing and cleaning captions as open_clip does"
-    name, asked = text_cfg.get("hf_tokenizer_name") or "", text_cfg.get("tokenizer_kwargs") or {}
+    name = text_cfg.get("hf_tokenizer_name") or ""
+    asked = text_cfg.get("tokenizer_kwargs") or {}
     if not name and path is None:
         return clip_tokenizer()
     if path is None:
@@ -178,7 +179,8 @@ class OpenClipEncoder(EncoderText):
         clip: nn.Module,  # the whole model, its text tower an `HFTextEncoder`
         context_length: int = 77,  # open_clip's default for these
     ):
-        text, self.clip = clip.text, clip
+        text = clip.text
+        self.clip = clip
         if (kind := type(text.pooler).__name__) not in _READINGS:
             raise LabError(f"a text tower with a {kind}", f"one of {sorted(_READINGS)}", "Choose another model.")
         pooler = getattr(text.transformer, "pooler", None) if kind == "ClsPooler" else None
@@ -318,7 +320,9 @@ def open_clip_backbone(
     config: Mapping | None = None,  # another `model_cfg` than the registry's
 ) -> Backbone:
     "A published model as a frozen backbone, its driving proven"
-    folder, seen, weights = (Path(name) if Path(name).is_dir() else None), {}, None
+    folder = Path(name) if Path(name).is_dir() else None
+    seen = {}
+    weights = None
     if folder:
         config, seen, weights = _pieces(folder)
     elif tags := open_clip.list_pretrained_tags_by_model(str(name)):

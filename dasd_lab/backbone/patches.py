@@ -19,7 +19,8 @@ from ..contracts import LabError
 # %% ../../nbs/2_backbone/2_features/10_patches.ipynb #e1a57c9f
 def _vit(visual: nn.Module, pixels: Tensor) -> tuple[Tensor, Tensor]:
     "open_clip's own vision transformer"
-    before, visual.output_tokens = visual.output_tokens, True
+    before = visual.output_tokens
+    visual.output_tokens = True
     try:
         whole, places = visual(pixels)
     finally:
@@ -148,9 +149,11 @@ def picture_columns(
         found |= zip(("frame_features", "frame_mask"), backbone.encode_frames(pictures, progress=progress))
     if "visual_tokens" in found:
         p = n_places(backbone)
-        rows, mask = found["visual_tokens"][:, ::p], found["visual_mask"][:, ::p, None]
+        rows = found["visual_tokens"][:, ::p]
+        mask = found["visual_mask"][:, ::p, None]
     elif "frame_features" in found:
-        rows, mask = found["frame_features"], found["frame_mask"][..., None]
+        rows = found["frame_features"]
+        mask = found["frame_mask"][..., None]
     else:
         return dict(image_features=backbone.encode_pictures(pictures, progress=progress))
     return dict(image_features=(rows * mask).sum(1) / mask.sum(1).clamp(min=1)) | found

@@ -52,7 +52,8 @@ def square_pixels(
         p = Image.fromarray(p)
     w, h = p.size
     side = min(w, h)
-    left, top = (w - side) // 2, (h - side) // 2
+    left = (w - side) // 2
+    top = (h - side) // 2
     return np.asarray(p.convert("RGB").resize((size, size), Image.BICUBIC, box=(left, top, left + side, top + side)))
 
 

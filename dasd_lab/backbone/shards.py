@@ -114,7 +114,8 @@ def joined(
     except (OSError, ValueError, OverflowError):
         return None  # no such room
     lay = ctypes.CDLL(None).mmap
-    lay.restype, at = ctypes.c_void_p, region.ctypes.data
+    lay.restype = ctypes.c_void_p
+    at = region.ctypes.data
     lay.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
     for path, size in zip(paths, sizes):
         with open(path, "rb") as f:
@@ -139,13 +140,11 @@ class StoredRows:
         dtype: str,  # float16 or bfloat16
         shard_rows: int,  # rows of every shard but the last
     ):
-        self.paths, self.row_shape, self.stored, self.shard_rows, self._n = (
-            [Path(p) for p in paths],
-            tuple(shape),
-            dtype,
-            shard_rows,
-            n_rows,
-        )
+        self.paths = [Path(p) for p in paths]
+        self.row_shape = tuple(shape)
+        self.stored = dtype
+        self.shard_rows = shard_rows
+        self._n = n_rows
         kind = TYPES[dtype][1]
         width = int(np.prod(shape))
         counts = [min(shard_rows, n_rows - i) for i in range(0, n_rows, shard_rows)]
@@ -271,12 +270,10 @@ class StoredTexts(Sequence):
                 else np.empty(0, kind)
             )
 
-        self._ends, self._sums, self._rows, self._text = (
-            of("ends", "<i8"),
-            of("checksums", "<i8"),
-            of("rows", "<i8"),
-            of("text", np.uint8),
-        )
+        self._ends = of("ends", "<i8")
+        self._sums = of("checksums", "<i8")
+        self._rows = of("rows", "<i8")
+        self._text = of("text", np.uint8)
 
     def __len__(self) -> int:
         return len(self._ends) - 1

@@ -148,7 +148,8 @@ def agree(
             **{f"{part} {k}": v for part, about in p["parts"].items() for k, v in about.items()},
         }
 
-    there, ours = flat(plain(read_plan(folder))), flat(plain(plan))
+    there = flat(plain(read_plan(folder)))
+    ours = flat(plain(plan))
     if differ := [
         k for k in ours if k in there and ours[k] != there[k] or ours["parts"] == there["parts"] and k not in there
     ]:
@@ -163,7 +164,9 @@ def finish_store(
     folder: str | Path,  # of a store
 ) -> list[str]:  # files that are not there yet; none: `manifest.json` is
     "Write the manifest if everything is there; any process may, and all write the same"
-    folder, files, missing = Path(folder), {}, []
+    folder = Path(folder)
+    files = {}
+    missing = []
     plan = read_plan(folder)
     for name in plan.files:
         if fault := shard_fault(folder / name, plan.facts(name), numbers=False):

@@ -99,23 +99,24 @@ class EncoderText(TextTower):
         causal: bool = False,  # does a token see only what stands before it?
         padding: Literal["masked", "seen"] = "masked",  # of a tower that is not causal
     ):
-        self.encoder, self.reading, self.head, self.causal, self.padding = (
-            encoder,
-            reading,
-            head or nn.Identity(),
-            causal,
-            padding,
-        )
-        self.blocks, self.norm = _part(encoder, _BLOCKS), _part(encoder, _NORMS)
+        self.encoder = encoder
+        self.reading = reading
+        self.head = head or nn.Identity()
+        self.causal = causal
+        self.padding = padding
+        self.blocks = _part(encoder, _BLOCKS)
+        self.norm = _part(encoder, _NORMS)
         if not isinstance(self.blocks, nn.ModuleList):
             raise LabError(
                 f"a {type(encoder).__name__} without accessible blocks",
                 f"an encoder with one of {_BLOCKS}",
                 "Use another encoder, or write a TextTower for it.",
             )
-        self.embedding, most = encoder.get_input_embeddings(), longest_context(encoder)
+        self.embedding = encoder.get_input_embeddings()
+        most = longest_context(encoder)
         self.width, self.n_blocks = self.embedding.weight.shape[1], len(self.blocks)
-        self.embed_dim, self.context_length = embed_dim or self.width, context_length or most or 512
+        self.embed_dim = embed_dim or self.width
+        self.context_length = context_length or most or 512
         if most and self.context_length > most:
             raise LabError(
                 f"context_length={context_length}",
@@ -126,7 +127,8 @@ class EncoderText(TextTower):
 
     def start(self, token_vectors: Tensor, end_index: Tensor) -> Tensor:
         "The encoder's own embedding layer, with token vectors instead of ids"
-        x, e = self.check_length(token_vectors), self.encoder
+        x = self.check_length(token_vectors)
+        e = self.encoder
         if hasattr(e, "embeddings"):
             return e.embeddings(input_ids=None, inputs_embeds=x)
         return x + e.embed_positions(None, x).to(x) if hasattr(e, "embed_positions") else x
@@ -139,7 +141,8 @@ class EncoderText(TextTower):
             create_causal_mask,
         )
 
-        kind, config = getattr(self.blocks[i], "attention_type", ""), self.encoder.config
+        kind = getattr(self.blocks[i], "attention_type", "")
+        config = self.encoder.config
         keep = None if self.padding == "seen" or self.causal else real_tokens(tokens, end_index)
         mask = (
             create_causal_mask

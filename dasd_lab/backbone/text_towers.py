@@ -156,7 +156,8 @@ class ClipText(TextTower):
         self,
         clip: nn.Module,  # the whole model
     ):
-        self.clip, self.text = clip, getattr(clip, "text", clip)
+        self.clip = clip
+        self.text = getattr(clip, "text", clip)
         if not all(hasattr(self.text, n) for n in ("positional_embedding", "ln_final")) or not hasattr(
             getattr(self.text, "transformer", None), "resblocks"
         ):
@@ -171,8 +172,10 @@ class ClipText(TextTower):
                 "a text tower with pool_type 'none'", "one vector a caption", "Choose a model that pools its tokens."
             )
         self.whole_context = self.appended or self.text.attn_mask is None or self.reading == "last"
-        self.width, self.context_length = self.text.positional_embedding.shape[1], self.text.context_length
-        self.n_blocks, self.embedding = len(self.text.transformer.resblocks), self.text.token_embedding
+        self.width = self.text.positional_embedding.shape[1]
+        self.context_length = self.text.context_length
+        self.n_blocks = len(self.text.transformer.resblocks)
+        self.embedding = self.text.token_embedding
 
     @property
     def appended(self) -> bool:
@@ -203,7 +206,8 @@ class ClipText(TextTower):
         causal = None if self.text.attn_mask is None else self.text.attn_mask[:L, :L]
         if not self.appended:
             return causal
-        real, always = real_tokens(tokens[:, 1:], end_index), torch.ones_like(end_index, dtype=torch.bool)[:, None]
+        real = real_tokens(tokens[:, 1:], end_index)
+        always = torch.ones_like(end_index, dtype=torch.bool)[:, None]
         keys = torch.cat([real, always] if self.text.correct_cls_mask else [always, real], 1)
         hidden = torch.zeros_like(keys, dtype=tokens.dtype).masked_fill_(~keys, -torch.inf)[:, None].expand(-1, L, -1)
         return (hidden if causal is None else causal + hidden).repeat_interleave(self.text.heads, 0)
@@ -218,7 +222,8 @@ class ClipText(TextTower):
 
     def block_alone(self, i: int, tokens: Tensor, end_index: Tensor) -> Tensor:
         "One residual block: keys and values of all positions, everything else at one"
-        block, mask = self.text.transformer.resblocks[i], self.mask(tokens, end_index)
+        block = self.text.transformer.resblocks[i]
+        mask = self.mask(tokens, end_index)
         at = dict(first=torch.zeros_like(end_index), last=torch.full_like(end_index, tokens.shape[1] - 1)).get(
             self.reading, end_index
         )
@@ -245,7 +250,8 @@ class ClipText(TextTower):
 
     def head(self, pooled: Tensor) -> Tensor:
         "Layer norm and projection of vectors [B, D]"
-        x, p = self.text.ln_final(pooled), self.text.text_projection
+        x = self.text.ln_final(pooled)
+        p = self.text.text_projection
         return x if p is None else p(x) if isinstance(p, nn.Linear) else x @ p
 
     def read_out(self, tokens: Tensor, end_index: Tensor) -> Tensor:

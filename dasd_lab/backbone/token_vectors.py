@@ -53,15 +53,18 @@ def framing(
     e = tokenizer.encode("a")
     # a file may ask for padding
     read = [(t, m) for t, m, a in zip(e.tokens, e.special_tokens_mask, e.attention_mask) if a]
-    tokens, own = [t for t, _ in read], [i for i, (_, m) in enumerate(read) if not m] or [0]
-    before, after = tokens[: own[0]], tokens[own[-1] + 1 :]
+    tokens = [t for t, _ in read]
+    own = [i for i, (_, m) in enumerate(read) if not m] or [0]
+    before = tokens[: own[0]]
+    after = tokens[own[-1] + 1 :]
     if len(before) > 1 or len(after) > 1:
         raise LabError(
             f"a tokenizer that frames a word as {tokens}",
             "one start and one end token at most",
             "Give the names: start=…, end=….",
         )
-    start, end = (before or [None])[0] if before or after else usual["start"], (after or [usual["end"]])[0]
+    start = (before or [None])[0] if before or after else usual["start"]
+    end = (after or [usual["end"]])[0]
     if end is None:
         raise LabError(
             "a tokenizer without an end token",
@@ -274,7 +277,8 @@ def _learned(t: Tokenizer, captions: Sequence[str], most: int) -> Tokenizer:
     vocab = model["vocab"]
     letters = sorted(p for p in fresh["vocab"] if len(p) == 1 and p not in vocab)
     unknown = set(letters)
-    n, merges = t.get_vocab_size(), []
+    n = t.get_vocab_size()
+    merges = []
     for piece, pair in chain(((p, None) for p in letters), (("".join(m), m) for m in fresh["merges"])):
         known = piece not in vocab and (pair is None or all(p in vocab for p in pair))
         if n - t.get_vocab_size() < most and known and unknown & set(piece):

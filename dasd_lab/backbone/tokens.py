@@ -43,7 +43,10 @@ class CaptionTokenizer:
         | None = None,  # the library's id of each id here, -1 for a piece it lacks; None: its own ids
         unknown: int | None = None,  # id here of the pieces that are not kept
     ):
-        self.tokenizer, self.names, self.kept, self.unknown = tokenizer, (start, end, pad), kept and list(kept), unknown
+        self.tokenizer = tokenizer
+        self.names = (start, end, pad)
+        self.kept = kept and list(kept)
+        self.unknown = unknown
         tokenizer.encode_special_tokens = True  # a literal "[SEP]" in a caption is text
         tokenizer.no_padding()
         tokenizer.no_truncation()
@@ -115,10 +118,8 @@ class CaptionTokenizer:
             raise LabError(f"no tokenizer {path}", "a tokenizer.json", "Check the path.")
         beside = table_beside(path)
         try:
-            tokenizer, table = (
-                Tokenizer.from_file(str(path)),
-                json.loads(beside.read_text(encoding="utf-8")) if beside.is_file() else {},
-            )
+            tokenizer = Tokenizer.from_file(str(path))
+            table = json.loads(beside.read_text(encoding="utf-8")) if beside.is_file() else {}
         except Exception as e:
             raise LabError(
                 f"{path} is no tokenizer ({e})", "a tokenizer.json of the library `tokenizers`", "Restore the file."

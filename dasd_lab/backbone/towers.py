@@ -40,7 +40,11 @@ class Backbone(nn.Module):
         **preprocessing,  # more of `Preprocessing`
     ):
         super().__init__()
-        self.clip, self.tokenizer, self.config, self.name, self.kind = clip, tokenizer, config, name, kind
+        self.clip = clip
+        self.tokenizer = tokenizer
+        self.config = config
+        self.name = name
+        self.kind = kind
         self.text = ClipText(clip) if text is None else text
         self.preprocessing = settings(
             Preprocessing,
@@ -175,10 +179,8 @@ def driving_error(
     ids, end_index = (t.to(backbone.device) for t in backbone.tokens(captions))
     states = []
     with attention(backbone.device):
-        own, driven = (
-            backbone.text.own(ids, end_index).float(),
-            backbone.source_from_ids(ids, end_index, states).float(),
-        )
+        own = backbone.text.own(ids, end_index).float()
+        driven = backbone.source_from_ids(ids, end_index, states).float()
         before = states[-2] if len(states) > 1 else backbone.start(backbone.text.embedding(ids), end_index)
         alone = backbone.read_out(*backbone.last_block(backbone.n_blocks - 1, before, end_index)).float()
     return max(float((found - own).abs().max() / own.std().clamp(min=1e-12)) for found in (driven, alone))
@@ -290,7 +292,9 @@ def frame_rows(
     | None = None,  # prepared pictures → rows [n, …]; None: the shared space's
 ) -> tuple[Tensor, list[int]]:  # [frames, …] float32 on the CPU, how many each clip has
     "What a tower says of all frames, one after the other"
-    lengths, waiting, found = [], [], []
+    lengths = []
+    waiting = []
+    found = []
 
     def encode():
         found.append((encode_pixels or self.encode_pixels)(self.pixels(waiting)).float().cpu())
@@ -335,13 +339,13 @@ def encode_pictures(
     )
 
 
-Backbone.tokens, Backbone.encode_source, Backbone.pixels, Backbone.encode_pixels = (
-    tokens,
-    encode_source,
-    pixels,
-    encode_pixels,
-)
-Backbone.frame_rows, Backbone.encode_frames, Backbone.encode_pictures = frame_rows, encode_frames, encode_pictures
+Backbone.tokens = tokens
+Backbone.encode_source = encode_source
+Backbone.pixels = pixels
+Backbone.encode_pixels = encode_pixels
+Backbone.frame_rows = frame_rows
+Backbone.encode_frames = encode_frames
+Backbone.encode_pictures = encode_pictures
 
 # %% ../../nbs/2_backbone/1_towers/50_towers.ipynb #a83b205e
 KINDS: dict[str, Callable] = {}  # kind of backbone → (its configuration → the model, its opened text tower)

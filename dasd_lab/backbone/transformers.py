@@ -238,11 +238,9 @@ class DualStream(nn.Module):
         config: Mapping,  # 'text': a config.json; 'image': see `ImageEncoder`, or None; 'embed_dim': E or None
     ):
         super().__init__()
-        self.text, self.image, E = (
-            build_encoder(config["text"]),
-            None if config.get("image") is None else ImageEncoder(config["image"]),
-            config.get("embed_dim"),
-        )
+        self.text = build_encoder(config["text"])
+        self.image = None if config.get("image") is None else ImageEncoder(config["image"])
+        E = config.get("embed_dim")
         D = self.text.get_input_embeddings().weight.shape[1]
         if E is None and self.image is not None and self.image.width != D:
             raise LabError(

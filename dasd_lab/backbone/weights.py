@@ -242,7 +242,9 @@ def verify_file(
     weights: Weights,  # what it belongs to
 ) -> None:
     "Refuse a file whose size, checksum or revision is another"
-    digest, note, size = sha256(path), download_note(path), path.stat().st_size
+    digest = sha256(path)
+    note = download_note(path)
+    size = path.stat().st_size
 
     def wrong(what, expected):
         return LabError(f"{path} is {what}", expected, f"Fetch it again. {next_step(weights)}")
@@ -283,7 +285,9 @@ def import_weights(
     folder: str | Path,  # where it was downloaded to; the place it belongs to is allowed
 ) -> Path:  # where it is now
     "Verify a downloaded model and put it where the lab looks for it"
-    weights, folder, converted = catalogued(name), Path(folder).expanduser(), {}
+    weights = catalogued(name)
+    folder = Path(folder).expanduser()
+    converted = {}
     found = {
         f: next((p for n in (f.name, f.instead) if n and (p := folder / n).is_file()), None) for f in weights.files
     }

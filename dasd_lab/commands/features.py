@@ -67,11 +67,9 @@ def encode_features(args) -> None:
     from dasd_lab.training.recipes import shipped_run
 
     rank, world = rank_and_world(args.rank, args.world_size)
-    backbone, corpus, options = (
-        load_backbone(args.backbone or shipped_run() / "backbone"),
-        open_corpus(args.corpus),
-        dict(parts=listed(args.parts), dtype=args.dtype, shard_rows=args.shard_rows, frames=args.frames),
-    )
+    backbone = load_backbone(args.backbone or shipped_run() / "backbone")
+    corpus = open_corpus(args.corpus)
+    options = dict(parts=listed(args.parts), dtype=args.dtype, shard_rows=args.shard_rows, frames=args.frames)
     if torch.cuda.is_available():
         backbone.to(f"cuda:{int(os.environ.get('LOCAL_RANK', 0)) % torch.cuda.device_count()}")
     folder = (

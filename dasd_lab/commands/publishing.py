@@ -21,7 +21,8 @@ def measured(
     "Recalls for the card"
     from dasd_lab.evaluation.retrieval import evaluate
 
-    found, method = open_corpus(corpus or model.training.get("corpus")), model.method
+    found = open_corpus(corpus or model.training.get("corpus"))
+    method = model.method
     known = [
         language for language in (*method.languages, method.backbone.source_language) if language in found.languages
     ]

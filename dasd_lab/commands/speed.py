@@ -29,7 +29,8 @@ def advise_speed(args) -> None:
     from dasd_lab.training.advice import advise
     from dasd_lab.training.runtime import Machine
 
-    sizes, machine = batch_sizes(args.sizes), settings(Machine, changed_settings(args.machine, "--machine"), "machine")
+    sizes = batch_sizes(args.sizes)
+    machine = settings(Machine, changed_settings(args.machine, "--machine"), "machine")
     a = advise(
         args.preset,
         listed(args.languages),

@@ -157,7 +157,8 @@ def ask_consistency(args) -> None:
         raise LabError(
             f"{args.out}, which is there already", "a new folder", "Choose another --out, or remove it yourself."
         )
-    method, corpus = load_run(args.run or shipped_run()).eval(), open_corpus(args.corpus)
+    method = load_run(args.run or shipped_run()).eval()
+    corpus = open_corpus(args.corpus)
     languages = listed(args.languages) or [language for language in method.languages if language in corpus.languages]
     asked, validation = (
         Consistent(method, translator_for(args.translator, languages[0], corpus, s, args.origin))

@@ -121,8 +121,10 @@ def train_preset(args, out: Path):
     from dasd_lab.presets import load_preset
     from dasd_lab.training.recipes import train
 
-    preset, its = load_preset(args.preset), how(args)
-    corpus, languages = args.corpus and open_corpus(args.corpus), listed(args.languages)
+    preset = load_preset(args.preset)
+    its = how(args)
+    corpus = args.corpus and open_corpus(args.corpus)
+    languages = listed(args.languages)
     validate = (
         figures_on(corpus or open_corpus(preset["corpus"]), languages or preset["languages"])
         if its["selection"] or preset.get("selection")
@@ -202,7 +204,8 @@ def captions_of_run(
     from dasd_lab.contracts import LabError
     from dasd_lab.corpora.own.parallel import read_parallel, write_pairs
 
-    found, kept = read_parallel(Path(given), language, recognise=False), out / "captions.jsonl"
+    found = read_parallel(Path(given), language, recognise=False)
+    kept = out / "captions.jsonl"
 
     def said(pairs):
         return [(p.source, p.target, p.visual_id) for p in pairs]
@@ -240,11 +243,9 @@ def train_on_captions(
 
     found = captions_of_run(given, language, out)
     print(found, file=sys.stderr)
-    frozen, its_corpus, cut = (
-        load_backbone(backbone or shipped_run() / "backbone"),
-        corpus and open_corpus(corpus),
-        parts(found.pairs),
-    )
+    frozen = load_backbone(backbone or shipped_run() / "backbone")
+    its_corpus = corpus and open_corpus(corpus)
+    cut = parts(found.pairs)
     reads = columns_of(vary(load_preset(preset) if isinstance(preset, str) else preset, changes))
     data = parallel_data(
         {language: cut["train"]},
@@ -345,11 +346,11 @@ def run_row(
     from dasd_lab.evaluation.comparison import read_run
     from dasd_lab.training.logging import claimed, read_progress
 
-    r, card, at = read_run(folder), folder / "card.json", read_progress(folder)
-    looked, given = (
-        [x["validation"] for x in r.log if x.get("validation") is not None],
-        json.loads((folder / "run.json").read_text(encoding="utf-8")) if (folder / "run.json").exists() else {},
-    )
+    r = read_run(folder)
+    card = folder / "card.json"
+    at = read_progress(folder)
+    looked = [x["validation"] for x in r.log if x.get("validation") is not None]
+    given = json.loads((folder / "run.json").read_text(encoding="utf-8")) if (folder / "run.json").exists() else {}
     best = (min if (given.get("selection") or {}).get("direction") == "lower" else max)(looked, default=None)
     state = "finished" if card.exists() else "training" if claimed(folder) else "stopped"
     size = 0

@@ -365,7 +365,8 @@ def read_captions(
     **defaults,  # values for columns that the file has not
 ) -> list[Caption]:  # in the file's order
     "Captions from a file; a fault is told with its line and column"
-    path, captions = Path(path), []
+    path = Path(path)
+    captions = []
     _format(path)
     need = [o for o in ("text", "language", "visual_id") if o not in defaults]
     for i, row in _rows(path):
@@ -426,7 +427,8 @@ def recognise_language(
     candidates: Sequence[str],  # ISO 639-1 codes, the likeliest first
 ) -> tuple[str, float]:  # code, confidence 0…1
     "The language of a text, among candidates"
-    text, candidates = clean_text(text)[:1000], list(dict.fromkeys(map(language_code, candidates)))
+    text = clean_text(text)[:1000]
+    candidates = list(dict.fromkeys(map(language_code, candidates)))
     if not candidates:
         raise LabError("no candidate languages", "at least one", "Give the languages that the model reads.")
     letters = [o for o in text if o.isalpha()]

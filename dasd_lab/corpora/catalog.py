@@ -200,10 +200,8 @@ class Corpus:
             and (told := self.translations(split, language_code(language)))
         ):
             return [(a, b) for a, b in zip(self.captions(split, source, "human"), told) if b]
-        ours, theirs = (
-            _by_visual(self.captions(split, source, "human")),
-            _by_visual(self.captions(split, language, origin)),
-        )
+        ours = _by_visual(self.captions(split, source, "human"))
+        theirs = _by_visual(self.captions(split, language, origin))
         return [pair for v in ours if v in theirs for pair in zip(ours[v], theirs[v])]
 
     def facts(self, visual_id: str) -> dict[str, str | tuple[str, ...]]:
@@ -242,7 +240,8 @@ def described(
     again = f"Type `dasd-lab describe {self.name if self.name in list_corpora() else self.root} --split {split}` with the same captioner: what is there is not asked for again."
     if folder is None or not folder.is_dir():
         return None
-    found, file = described_in(folder, self.visuals(split).ids, split), folder / "described_by.txt"
+    found = described_in(folder, self.visuals(split).ids, split)
+    file = folder / "described_by.txt"
     wanted = self.described_by or (file.read_text(encoding="utf-8").strip() if file.is_file() else "")
     if wanted and (those := [d for d in found if wanted in (d.captioner, d.fingerprint)]):
         if len({d.fingerprint for d in those}) > 1:
@@ -401,7 +400,8 @@ class FolderCorpus(Corpus):
         name: str = "folder",  # for messages
         source: str = "en",  # the language listed first
     ):
-        self.root, self.name = Path(root), name
+        self.root = Path(root)
+        self.name = name
         files = {
             o.stem: o
             for o in sorted(self.root.glob("*"))
@@ -453,14 +453,12 @@ def corpus_named(
 ) -> Corpus:
     "A corpus by its name or its folder"
     folder = Path(name) if Path(name).is_dir() else data_root() / name
-    imported, prepared = (
-        (folder / "left_out.tsv").is_file(),
-        any(
-            (folder / f"{p.name}{end}").is_file()
-            for p in (folder.iterdir() if folder.is_dir() else ())
-            if p.is_dir()
-            for end in (".jsonl", ".csv", ".tsv")
-        ),
+    imported = (folder / "left_out.tsv").is_file()
+    prepared = any(
+        (folder / f"{p.name}{end}").is_file()
+        for p in (folder.iterdir() if folder.is_dir() else ())
+        if p.is_dir()
+        for end in (".jsonl", ".csv", ".tsv")
     )
     if imported or prepared:
         corpus = load_corpus(

@@ -82,7 +82,8 @@ def _upright(frame, max_side: int) -> np.ndarray:
 
 def _decoded(source, wanted: Sequence[int] | None, max_side: int) -> tuple[dict[int, np.ndarray], int]:
     "The wanted frames by their place, and how many could be decoded until the last of them; None: count alone"
-    kept, n = {}, 0
+    kept = {}
+    n = 0
     places = set(wanted or ())
     with opened(source) as (container, stream):
         try:

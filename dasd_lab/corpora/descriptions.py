@@ -188,7 +188,9 @@ def asked_texts(captioner: Captioner, batch: list[np.ndarray]) -> list[str]:
 # %% ../../nbs/1_corpora/1_core/40_descriptions.ipynb #9400e735
 def _seen(visuals: Visuals, some: range, known: Mapping[str, dict]) -> tuple[list[dict], list[np.ndarray]]:
     "What is to be described of a batch: lines without text, and frames; first those that cannot be read, which have none"
-    lines, frames, broken = [], [], []
+    lines = []
+    frames = []
+    broken = []
     for i in some:
         try:
             f = np.asarray(visuals[i].frames)
@@ -218,7 +220,8 @@ def describe(
     batches = [range(i, min(i + batch_size, len(visuals))) for i in range(0, len(visuals), batch_size)]
     with _alone(path):
         without_torn_end(path)
-        known, new = read_lines(path), 0
+        known = read_lines(path)
+        new = 0
         if not known:
             _note(home, captioner, part, None)
         with open(path, "a", encoding="utf-8") as f:
@@ -434,7 +437,8 @@ def describe_split(
     progress: Callable | None = None,  # wraps an iterable, such as `tqdm`
 ) -> Described:
     "Describe a split of a corpus, beside it"
-    visuals, folder = corpus.visuals(split), corpus.descriptions_folder
+    visuals = corpus.visuals(split)
+    folder = corpus.descriptions_folder
     if folder is None:
         raise LabError(f"{corpus.name} without a folder", "a corpus that lies in one", "Call `describe` with a folder.")
     its = dict(part=split, pictures=corpus.pictures_stamp(split))

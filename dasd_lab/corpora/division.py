@@ -28,7 +28,8 @@ def groups_of(
     captions: Mapping[str, Sequence[Caption]],  # language → captions of these and perhaps of others
 ) -> np.ndarray:  # [N] a number for each group, in the order of the visuals
     "Visuals that share a caption, directly or through others"
-    place, edges = {v: i for i, v in enumerate(ids)}, []
+    place = {v: i for i, v in enumerate(ids)}
+    edges = []
     for some in captions.values():
         first = {}
         for c in some:
@@ -109,7 +110,8 @@ def divide(
             f"at least {len(shares)} groups, one a part",
             "Ask for fewer languages.",
         )
-    taken, part = dict.fromkeys(shares, 0), np.full(len(ids), "", dtype=object)
+    taken = dict.fromkeys(shares, 0)
+    part = np.full(len(ids), "", dtype=object)
     for g in np.random.default_rng([seed, len(ids)]).permutation(len(members)):
         to = min(shares, key=lambda k: taken[k] / shares[k])
         kept = members[g][:1] if to in single else members[g]
@@ -189,13 +191,12 @@ class Divided(Corpus):
         division: Division,  # of it
     ):
         check_division(division, corpus)
-        self.whole, self.division = corpus, division
-        self.name, self.languages, self.splits, self.checksum = (
-            f"{corpus.name}, divided",
-            division.languages,
-            tuple(division.parts),
-            division.checksum,
-        )
+        self.whole = corpus
+        self.division = division
+        self.name = f"{corpus.name}, divided"
+        self.languages = division.languages
+        self.splits = tuple(division.parts)
+        self.checksum = division.checksum
         self._from = {v: (s, i) for s in corpus.splits for i, v in enumerate(corpus.visuals(s).ids)}
 
     def visuals(self, split: str) -> Visuals:

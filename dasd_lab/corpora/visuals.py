@@ -163,7 +163,10 @@ class Visuals(Sequence):
         pixels: np.ndarray | None = None,  # [N, H, W, 3] uint8, where all are pictures of one size
         n_frames: int = 1,  # the most that one has; 1: all are pictures
     ):
-        self.ids, self._read, self._pixels, self.n_frames = list(ids), read, pixels, n_frames
+        self.ids = list(ids)
+        self._read = read
+        self._pixels = pixels
+        self.n_frames = n_frames
         self._index = {o: i for i, o in enumerate(self.ids)}
         if len(self._index) != len(self.ids):
             raise LabError("two visuals of the same id", "unique ids", "Rename one.")

@@ -80,10 +80,8 @@ class DynamicAdapter(BottleneckAdapter):
         config: AdapterConfig,  # size and reading
     ):
         super().__init__(width, config.bottleneck, zero_start=config.start == "identity")
-        self.product, self.residuals = (
-            ("blh,bgh->blg" if config.product == "paper" else "blh,bhg->blg"),
-            config.residuals,
-        )
+        self.product = "blh,bgh->blg" if config.product == "paper" else "blh,bhg->blg"
+        self.residuals = config.residuals
 
     def forward(
         self,

@@ -41,7 +41,8 @@ class BottleneckAdapter(nn.Module):
         zero_start: bool = True,  # begin as the identity?
     ):
         super().__init__()
-        self.down, self.up = nn.Linear(width, hidden), nn.Linear(hidden, width)
+        self.down = nn.Linear(width, hidden)
+        self.up = nn.Linear(hidden, width)
         if zero_start:
             nn.init.zeros_(self.up.weight)
             nn.init.zeros_(self.up.bias)

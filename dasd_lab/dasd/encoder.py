@@ -49,7 +49,9 @@ class AdaptedEncoder(RetrievalMethod):
         tokenizer: CaptionTokenizer | int,  # multilingual; or just the vocabulary's size
     ):
         super().__init__()
-        self.config, self.backbone, self.languages = config, backbone, tuple(config.languages)
+        self.config = config
+        self.backbone = backbone
+        self.languages = tuple(config.languages)
         self.tokenizer = None if isinstance(tokenizer, int) else tokenizer
         n_tokens = self.n_tokens = tokenizer if isinstance(tokenizer, int) else len(tokenizer)
         self.n_blocks = backbone.n_blocks if config.text_blocks is None else config.text_blocks
@@ -187,7 +189,9 @@ class DASD(AdaptedEncoder):
         tokenizer: CaptionTokenizer | int,  # multilingual; or just the vocabulary's size
     ):
         super().__init__(config, backbone, tokenizer)
-        D, E, a = backbone.width, backbone.embed_dim, config.adapter
+        D = backbone.width
+        E = backbone.embed_dim
+        a = config.adapter
         self.disentangler = Disentangler(backbone, config.disentangler, self.languages)
         self.generator = (
             AdapterGenerator(

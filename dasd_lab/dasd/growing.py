@@ -27,7 +27,8 @@ def _with_tokenizer(
     seed: int = 0,  # of what starts at random
 ) -> AdaptedEncoder:
     "The method with another vocabulary and perhaps more languages"
-    old, dtype = method.token_vectors.embedding.weight, method.token_vectors.target.weight.dtype
+    old = method.token_vectors.embedding.weight
+    dtype = method.token_vectors.target.weight.dtype
     rows = carried_rows(old.detach(), method.tokenizer, tokenizer, full, seed)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

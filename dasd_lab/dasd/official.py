@@ -310,7 +310,8 @@ def from_official(
     "A DASD with its backbone from an official checkpoint"
     _checked(state)
     clip_cfg, config = official_sizes(state)
-    codes, n_tokens = _codes(config.languages, languages), len(state["multilingual_embedding.weight"])
+    codes = _codes(config.languages, languages)
+    n_tokens = len(state["multilingual_embedding.weight"])
     if tokenizer is not None and len(tokenizer) != n_tokens:
         raise LabError(
             f"a tokenizer of {len(tokenizer):,} pieces",
@@ -322,7 +323,8 @@ def from_official(
     )
     method = DASD(replace(config, languages=tuple(codes.values())), backbone, tokenizer or n_tokens)
     where = _destinations(state, codes)
-    placed, wanted = {k: here for k, (here, _) in where.items() if here}, method.state_dict()
+    placed = {k: here for k, (here, _) in where.items() if here}
+    wanted = method.state_dict()
     if missing := sorted(set(wanted) - set(placed.values())):
         raise LabError(
             f"an official checkpoint without anything for {missing[:3]}",
@@ -389,7 +391,8 @@ def _official_differences(method: DASD) -> list[str]:
     "Settings of a method that the authors' code cannot have"
     if not isinstance(method, DASD):
         return [f"method = {getattr(method, 'name', type(method).__name__)}"]
-    c, clip = method.config, method.backbone.config
+    c = method.config
+    clip = method.backbone.config
     same = official_config(
         c.languages,
         c.token_width,
@@ -412,7 +415,8 @@ def _official_differences(method: DASD) -> list[str]:
             for k, v in (flat(y, f"{at}{n}.") if isinstance(y, dict) else {f"{at}{n}": y}).items()
         }
 
-    ours, theirs = flat(plain(free)), flat(plain(same))
+    ours = flat(plain(free))
+    theirs = flat(plain(same))
     heads = clip.get("text_cfg", {}).get("heads", 0) * 64 == method.backbone.width
     return (
         [f"{k} = {v}" for k, v in ours.items() if v != theirs[k]]

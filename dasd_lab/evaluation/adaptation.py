@@ -93,7 +93,8 @@ def read_adapters(
             "as many of each, at least one",
             "Name the language of each caption.",
         )
-    blocks, rows = check_adapters(method, set(languages)), {}
+    blocks = check_adapters(method, set(languages))
+    rows = {}
     for language, places in _in_parts(languages, batch_size):
         ids, end = (t.to(method.backbone.device) for t in method.tokens([captions[i] for i in places]))
         trace = []

@@ -76,7 +76,8 @@ class ClipView(nn.Module):
         language: str,  # of every caption
     ):
         super().__init__()
-        self.method, self.language = viewable(method), one_of(method, language)
+        self.method = viewable(method)
+        self.language = one_of(method, language)
         self.source = self.language == method.backbone.source_language
         if not self.source and not hasattr(method, "features"):
             raise LabError(
@@ -137,7 +138,8 @@ def end_index(
     ids: Tensor,  # [N, L] as `tokenizer` gives them
 ) -> Tensor:  # [N]
     "The place of each caption's end token"
-    pad, end = self.pieces.pad_id, self.pieces.end_id
+    pad = self.pieces.pad_id
+    end = self.pieces.end_id
     last = ((ids != pad) * torch.arange(1, ids.shape[1] + 1, device=ids.device)).amax(1) - 1 + (pad == end)
     if (ids.gather(1, last.clamp(0, ids.shape[1] - 1)[:, None]) != end).any():
         raise LabError(
@@ -155,7 +157,8 @@ def encode_text(
 ) -> Tensor:  # [N, E]
     "Captions as vectors"
     ids = text.to(self.device)
-    end_index, towers = self.end_index(ids), self.method.backbone
+    end_index = self.end_index(ids)
+    towers = self.method.backbone
     if (towers if self.source else self.method).pad_length is None:
         ids = ids[:, : int(end_index.max()) + 1]  # as the method's own batches
     with attention(self.device):
@@ -190,12 +193,10 @@ def forward(
     )
 
 
-ClipView.end_index, ClipView.encode_text, ClipView.encode_image, ClipView.forward = (
-    end_index,
-    encode_text,
-    encode_image,
-    forward,
-)
+ClipView.end_index = end_index
+ClipView.encode_text = encode_text
+ClipView.encode_image = encode_image
+ClipView.forward = forward
 
 # %% ../../nbs/5_evaluation/90_benchmarks.ipynb #64364b70
 def load_for_clip_benchmark(
@@ -223,7 +224,8 @@ class SentenceView:
         method: RetrievalMethod,  # trained
         language: str | None = None,  # of every sentence; None: recognised, a sentence at a time
     ):
-        self.method, self.language = viewable(method), language and one_of(method, language)
+        self.method = viewable(method)
+        self.language = language and one_of(method, language)
 
     @property
     def device(self) -> torch.device:
@@ -253,7 +255,9 @@ class SentenceView:
         progress: Callable | None = None,  # wraps an iterable, such as `tqdm`
     ) -> Tensor:  # [N, E] float32 on the CPU, not normalised
         "Sentences and pictures as vectors of the shared space"
-        found, towers, groups = torch.empty(len(inputs), self.method.backbone.embed_dim), self.method.backbone, {}
+        found = torch.empty(len(inputs), self.method.backbone.embed_dim)
+        towers = self.method.backbone
+        groups = {}
         for i, x in enumerate(inputs):
             groups.setdefault(
                 (
@@ -336,7 +340,9 @@ class MtebView:
         revision: str = "not_published",  # as results call it
         language: str | None = None,  # of every sentence; None: of the task
     ):
-        self.view, self.name, self.revision = SentenceView(method, language), name, revision
+        self.view = SentenceView(method, language)
+        self.name = name
+        self.revision = revision
 
     similarity, similarity_pairwise = (
         property(lambda self, n=n: getattr(self.view, n)) for n in ("similarity", "similarity_pairwise")
@@ -375,7 +381,8 @@ class MtebView:
         self, inputs, *, task_metadata, hf_split, hf_subset, prompt_type=None, batch_size: int = 32, **options
     ) -> Tensor:
         "Batches of sentences or pictures as vectors [N, E]"
-        found, language = [], None
+        found = []
+        language = None
         for batch in inputs:
             given = {k: batch[k] for k in ("text", "image") if any(v is not None for v in batch.get(k, ()))}
             if len(given) != 1:

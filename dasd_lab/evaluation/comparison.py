@@ -117,7 +117,9 @@ def read_run(
     if folder.name == "method" and (folder.parent / "card.json").is_file():
         folder = folder.parent
     method, _ = _places(folder)
-    manifest, card, log = _json(method / "manifest.json"), _json(folder / "card.json"), read_log(folder)
+    manifest = _json(method / "manifest.json")
+    card = _json(folder / "card.json")
+    log = read_log(folder)
     if not (manifest.get("kind") == "method" or card or log or (folder / "run.json").is_file()):
         raise LabError(
             f"{folder}, which holds no run", "a folder with card.json, log.jsonl or a saved method", "Check the path."
@@ -175,7 +177,8 @@ def load_record(
     return load_method(method, load_backbone(backbone))
 
 # %% ../../nbs/5_evaluation/50_comparison.ipynb #d45f3747
-ABSENT, CIRCUMSTANCES = "–", ("corpus", "corpus_checksum", "versions", "vocab_size", "backbone", "seed")
+ABSENT = "–"
+CIRCUMSTANCES = ("corpus", "corpus_checksum", "versions", "vocab_size", "backbone", "seed")
 
 
 def _same(a, b) -> bool:
@@ -244,15 +247,15 @@ class MethodComparison:
         known: Mapping[str, Mapping[str, Tensor]]
         | None = None,  # fingerprint of a backbone → what it says of the pictures, by the names of `contracts.COLUMNS`
     ):
-        self.methods, self.corpus, self.split, self.origin, self.n_pictures = (
-            dict(methods),
-            corpus,
-            split,
-            origin,
-            n_pictures,
-        )
+        self.methods = dict(methods)
+        self.corpus = corpus
+        self.split = split
+        self.origin = origin
+        self.n_pictures = n_pictures
         self.visuals = corpus.visuals(split)
-        self._columns, self._results, self._captions = {k: dict(v) for k, v in (known or {}).items()}, {}, {}
+        self._columns = {k: dict(v) for k, v in (known or {}).items()}
+        self._results = {}
+        self._captions = {}
         self._seen = {}
 
     def reads(self, name: str) -> tuple[str, ...]:
@@ -321,7 +324,8 @@ def measure(
             "Choose a language that it reads and the corpus has.",
         )
     if (name, language) not in self._results:
-        m, captions = self.methods[name], self.captions(language)
+        m = self.methods[name]
+        captions = self.captions(language)
         with evaluating(m):
             text = m.encode_captions([c.text for c in captions], language)
             ranks = rank(m.score, text, self.seen(name), caption_positives(captions, self.visuals.ids))
@@ -372,7 +376,9 @@ def best(
     return [(self.visuals.ids[i], v) for i, v in zip(places[:k].tolist(), values[:k].tolist())]
 
 
-MethodComparison.measure, MethodComparison.table, MethodComparison.best = measure, table, best
+MethodComparison.measure = measure
+MethodComparison.table = table
+MethodComparison.best = best
 
 # %% ../../nbs/5_evaluation/50_comparison.ipynb #38ab2c8c
 def rank_gaps(
@@ -404,7 +410,8 @@ def right_and_wrong(
     k: int = 1,  # right: among the first k
 ) -> dict[str, pd.DataFrame]:  # 'first only', 'second only', 'both', 'neither'
     "Captions by who gets them right"
-    a, b = gaps["first"] <= k, gaps["second"] <= k
+    a = gaps["first"] <= k
+    b = gaps["second"] <= k
     return {
         "first only": gaps[a & ~b],
         "second only": gaps[b & ~a].iloc[::-1],
@@ -491,7 +498,8 @@ def paired_difference(
 
     low, high = np.quantile(recall(h) - recall(g), [0.025, 0.975])
     gap = ((h - g) / n).mean(0)
-    up, down = int((gap > 1e-12).sum()), int((gap < -1e-12).sum())
+    up = int((gap > 1e-12).sum())
+    down = int((gap < -1e-12).sum())
 
     def mean(hits):
         return float((hits.sum(1) / n.sum(1)).mean())
@@ -514,7 +522,9 @@ def holm(
     p: Sequence[float],  # of several tests
 ) -> list[float]:  # corrected
     "Holm's correction for looking at several differences"
-    order, worst, out = np.argsort(p, kind="stable"), 0.0, [0.0] * len(p)
+    order = np.argsort(p, kind="stable")
+    worst = 0.0
+    out = [0.0] * len(p)
     for k, i in enumerate(order):
         worst = max(worst, min(1.0, (len(p) - k) * p[i]))
         out[i] = worst

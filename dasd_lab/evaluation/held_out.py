@@ -48,7 +48,9 @@ def held_out(
     keys = places if shown else [p.source for p in pairs]
     different = list(dict.fromkeys(keys))
     row = {k: i for i, k in enumerate(different)}
-    wanted, seen, told = different, {}, None
+    wanted = different
+    seen = {}
+    told = None
     if shown:
         visuals = corpus.visuals("train")
         wanted = [visuals[i] for i in different]

@@ -268,7 +268,8 @@ def neighbours_kept(
     "Share of near captions that are near on the map too"
     from sklearn.neighbors import NearestNeighbors
 
-    x, y = standardised(features), np.asarray(points)
+    x = standardised(features)
+    y = np.asarray(points)
     k = min(k, len(x) - 1)
     asked = np.sort(np.random.default_rng(0).permutation(len(x))[:n_max])
 
@@ -363,11 +364,9 @@ def marks(
     "Values that a cluster holds more of than chance would"
     from scipy.stats import hypergeom
 
-    found, n, sizes = (
-        [],
-        len(clusters),
-        {int(c): int(s) for c, s in zip(*np.unique(clusters, return_counts=True)) if c >= 0},
-    )
+    found = []
+    n = len(clusters)
+    sizes = {int(c): int(s) for c, s in zip(*np.unique(clusters, return_counts=True)) if c >= 0}
     for fact, values in facts.items():
         pairs = [
             (int(c), v)

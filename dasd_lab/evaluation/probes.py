@@ -73,7 +73,8 @@ def bootstrap_interval(
 ) -> tuple[float, float]:  # lower, upper
     "95 % interval of the mean when whole compositions are resampled"
     _, inverse = np.unique(np.asarray(groups), return_inverse=True)
-    total, count = np.bincount(inverse, values), np.bincount(inverse)
+    total = np.bincount(inverse, values)
+    count = np.bincount(inverse)
     drawn = np.random.default_rng(seed).integers(len(total), size=(n_resamples, len(total)))
     low, high = np.quantile(total[drawn].sum(1) / count[drawn].sum(1), [0.025, 0.975])
     return float(low), float(high)
@@ -114,7 +115,8 @@ def linear_probe(
     seed: int = 0,  # which split
 ) -> Probe:
     "Read one label a caption from standardised features"
-    labels, groups = np.asarray(labels), np.asarray(groups)
+    labels = np.asarray(labels)
+    groups = np.asarray(groups)
     x = feature_array(features, len(labels))
     train, test = composition_split(groups, test_share, seed)
     if len(set(labels[train])) < 2:
@@ -144,7 +146,8 @@ def content_probe(
     seed: int = 0,  # which split
 ) -> Probe:
     "Read the set of nouns: of a caption's m nouns, the share among the m highest scores of a ridge probe"
-    present, groups = np.asarray(present, dtype=float), np.asarray(groups)
+    present = np.asarray(present, dtype=float)
+    groups = np.asarray(groups)
     x = feature_array(features, len(present))
     train, test = composition_split(groups, test_share, seed)
     scores = make_pipeline(StandardScaler(), Ridge(1.0)).fit(x[train], present[train]).predict(x[test])
@@ -154,7 +157,8 @@ def content_probe(
         m = present[test].sum(1, keepdims=True)
         return (present[test] * (place < m)).sum(1) / m[:, 0].clip(1)
 
-    found, chance = share_found(scores), share_found(np.tile(present[train].mean(0), (len(test), 1))).mean()
+    found = share_found(scores)
+    chance = share_found(np.tile(present[train].mean(0), (len(test), 1))).mean()
     return Probe(
         float(found.mean()),
         *bootstrap_interval(found, groups[test], seed=seed),
@@ -169,7 +173,8 @@ def seed_interval(
     values: Sequence[float],  # one figure a seed
 ) -> tuple[float, float, float]:  # mean, lower, upper
     "Mean over seeds and its 95 % interval (Student's t); without width for a single seed"
-    mean, n = float(np.mean(values)), len(values)
+    mean = float(np.mean(values))
+    n = len(values)
     half = float(stats.t.ppf(0.975, n - 1) * np.std(values, ddof=1) / n**0.5) if n > 1 else 0.0
     return mean, mean - half, mean + half
 
@@ -194,7 +199,8 @@ def cluster_agreement(
     "Normalised mutual information of k-means clusters and labels"
     labels = np.unique(np.asarray(labels), return_inverse=True)[1]
     x = StandardScaler().fit_transform(feature_array(features, len(labels)))
-    values, chance = [], []
+    values = []
+    chance = []
     for seed in seeds:
         clusters = KMeans(n_clusters or len(set(labels)), n_init=3, random_state=int(seed)).fit_predict(x)
         values.append(float(normalized_mutual_info_score(labels, clusters)))
@@ -223,7 +229,8 @@ def leakage(
 ) -> Leakage:
     "Critic-independent leakage: ridge regression from features to meaning, judged on unseen compositions"
     groups = np.asarray(groups)
-    x, y = feature_array(features, len(groups)), feature_array(meaning, len(groups))
+    x = feature_array(features, len(groups))
+    y = feature_array(meaning, len(groups))
     train, test = composition_split(groups, test_share, seed)
     predicted = make_pipeline(StandardScaler(), Ridge(penalty)).fit(x[train], y[train]).predict(x[test])
     r2 = 1 - ((y[test] - predicted) ** 2).sum() / ((y[test] - y[test].mean(0)) ** 2).sum()
@@ -302,7 +309,8 @@ def paraphrase_invariance(
     x = x - x.mean(0)
     x = x / np.linalg.norm(x, axis=1, keepdims=True).clip(1e-12)
     cosine = x @ x.T
-    same, other = np.equal.outer(kinds, kinds), ~np.eye(len(kinds), dtype=bool)
+    same = np.equal.outer(kinds, kinds)
+    other = ~np.eye(len(kinds), dtype=bool)
     pairs = same & other
     if not pairs.any():
         raise LabError("no two captions of one content", "paraphrases", "Give several captions a composition.")

@@ -129,7 +129,8 @@ def rank(
     n_visuals = len(visuals["features"])
     positives = checked_positives(positives, len(text_features), n_visuals).to(text_features.device)
     parts = list(gallery_slices(n_visuals, slice_size))
-    own, back = text_features.new_empty(len(text_features), dtype=torch.float64), []
+    own = text_features.new_empty(len(text_features), dtype=torch.float64)
+    back = []
     for part in parts:
         scores = slice_scores(score, text_features, visuals, part)
         back.append(image_to_text_ranks(scores, positives, part, reading))
@@ -359,7 +360,10 @@ def evaluate(
                 "features of every picture",
                 "Some could not be read when the store was made: evaluate on the corpus without them.",
             )
-        encoded, rows, ranks, n_captions = method.encode_visuals(columns), {}, {}, {}
+        encoded = method.encode_visuals(columns)
+        rows = {}
+        ranks = {}
+        n_captions = {}
         for language in languages:
             captions = corpus.captions(split, language, origin)
             if not captions:

@@ -27,10 +27,8 @@ def figures_on(
             "'validation', or another one that nothing is reported on",
             "Name another split.",
         )
-    there, pictures = (
-        cache(lambda: [language for language in languages if len(corpus.captions(split, language, origin))]),
-        cache(lambda method: split_columns(method, corpus, split)),
-    )
+    there = cache(lambda: [language for language in languages if len(corpus.captions(split, language, origin))])
+    pictures = cache(lambda method: split_columns(method, corpus, split))
 
     def figures(method):
         if not there():

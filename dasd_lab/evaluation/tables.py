@@ -287,7 +287,8 @@ def _exploring(preset, backbone):
 
 
 def _smaller(preset, backbone):
-    w, every = preset["config"]["vector_width"], ["de", "fr", "cs", "zh", "ja", "es", "ar"]
+    w = preset["config"]["vector_width"]
+    every = ["de", "fr", "cs", "zh", "ja", "es", "ar"]
     return _components(preset, backbone) | {
         "every word its own vector (MULE)": _own_words(preset),
         **{f"MULE, PCA to {d}": _own_words(preset, d) for d in (w // 6, w // 3)},
@@ -357,7 +358,9 @@ def as_large(
     def sized(h):
         return own_parameters(new_method(vary(preset, changes | {"config.adapter.bottleneck": h}), data, backbone))
 
-    wanted, one, two = own_parameters(new_method(preset, data, backbone)), sized(1), sized(2)
+    wanted = own_parameters(new_method(preset, data, backbone))
+    one = sized(1)
+    two = sized(2)
     return 1 + round((wanted - one) / (two - one))
 
 
@@ -385,7 +388,8 @@ def run_table(
 ) -> pd.DataFrame:  # see `summary`
     "Train and evaluate what is not in the file yet"
     preset = vary(load_preset(preset) if isinstance(preset, str) else preset, changes or {})
-    languages, tables = list(languages or preset["languages"]), tables_of(preset)
+    languages = list(languages or preset["languages"])
+    tables = tables_of(preset)
     if key not in tables:
         raise LabError(f"the table {key!r} of {preset['method']}", f"one of {list(tables)}", "Choose one.")
     asked = dict(
@@ -415,12 +419,14 @@ def run_table(
             "the same for all lines",
             "Give another file.",
         )
-    done, data = {(r["variant"], r["seed"]) for r in read_runs(out)}, None
+    done = {(r["variant"], r["seed"]) for r in read_runs(out)}
+    data = None
     for n, (seed, name) in enumerate(product(seeds, variants), 1):
         if (name, seed) in done:
             continue
         if data is None:
-            data, seen = training_data(corpus, languages, backbone, reads=reads), {}
+            data = training_data(corpus, languages, backbone, reads=reads)
+            seen = {}
         its = dict(variants[name])
         if its.get("config.adapter.bottleneck") == AS_LARGE:
             its["config.adapter.bottleneck"] = as_large(
@@ -481,7 +487,8 @@ def summary(
     "Mean recall over seeds, and the first variant's lead within the same seed"
     runs = pd.DataFrame(rows)
     wide = 100 * runs.pivot(index="seed", columns="variant", values="mean_recall")[list(dict.fromkeys(runs["variant"]))]
-    first, found = wide.columns[0], {}
+    first = wide.columns[0]
+    found = {}
 
     def told(values):
         mean, _, high = seed_interval(values)

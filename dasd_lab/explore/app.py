@@ -43,7 +43,8 @@ class App(w.VBox):
     ):
         if unknown := [e for e in explorers if e not in EXPLORERS]:
             raise LabError(f"explorers {unknown}", f"some of {list(EXPLORERS)}", "Correct the names.")
-        self.workbench, self.opened = workbench or default_workbench(), {}
+        self.workbench = workbench or default_workbench()
+        self.opened = {}
         self.tabs = w.Tab(
             [w.VBox([prose('<p class="dl-soft" role="status">opening …</p>')]) for _ in explorers],
             titles=tuple(explorers),

@@ -63,11 +63,13 @@ class PictureGrid(anywidget.AnyWidget):
 
     # dicts: id, src, alt, and where known rank, score, label, marked, captions [dict(text, language, direction)]
     items = List().tag(sync=True)
-    selected, clicked = Unicode().tag(sync=True), Unicode().tag(sync=True)
+    selected = Unicode().tag(sync=True)
+    clicked = Unicode().tag(sync=True)
     clicks = Int().tag(sync=True)
     size = Int(128).tag(sync=True)  # pixels a picture
     name = Unicode("pictures found").tag(sync=True)  # read out
-    rtl, show_captions = Bool().tag(sync=True), Bool().tag(sync=True)
+    rtl = Bool().tag(sync=True)
+    show_captions = Bool().tag(sync=True)
     _esm = """
     function element(tag, attributes = {}, ...inside) { const e = document.createElement(tag); for (const [k, v] of Object.entries(attributes)) if (v !== undefined && v !== null && v !== false) e.setAttribute(k, v); e.append(...inside); return e; }
     function card(item, model) {
@@ -322,7 +324,8 @@ class Plot(anywidget.AnyWidget):
         "Put a figure here"
         self.figure = figure
         with self.hold_sync():
-            self.changes, self.spec = "[]", "{}" if figure is None else figure.to_json()
+            self.changes = "[]"
+            self.spec = "{}" if figure is None else figure.to_json()
 
     def restyle(
         self,
@@ -347,7 +350,8 @@ class Background(w.HBox):
     "A bar for work that runs beside the page"
 
     def __init__(self):
-        self.bar, self.text = w.FloatProgress(min=0, max=1, layout=w.Layout(width="240px", height="12px")), w.HTML()
+        self.bar = w.FloatProgress(min=0, max=1, layout=w.Layout(width="240px", height="12px"))
+        self.text = w.HTML()
         super().__init__([self.bar, self.text], layout=w.Layout(display="none"))
         self.add_class("dl-progress")
         self.add_class("dl-row")
@@ -410,7 +414,8 @@ class Panel(w.VBox):
         css_class: str = "",  # of this explorer, such as dl-ask
         lead: str = "",  # a sentence under the heading, HTML
     ):
-        self.title, self.state = title, state
+        self.title = title
+        self.state = state
         self.message = prose("", "dl-message-host")
 
         def tell(_=None):

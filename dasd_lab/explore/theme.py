@@ -151,12 +151,17 @@ def panes(
 ) -> go.Figure:
     "Several panes in one figure"
     rows = -(-len(cells) // columns)
-    wide, high = (1 - gaps[0] * (columns - 1)) / columns, (1 - gaps[1] * (rows - 1)) / rows
-    traces, axes, notes = [], {}, list(layout.pop("annotations", ()))
+    wide = (1 - gaps[0] * (columns - 1)) / columns
+    high = (1 - gaps[1] * (rows - 1)) / rows
+    traces = []
+    axes = {}
+    notes = list(layout.pop("annotations", ()))
     for i, cell in enumerate(cells):
         (r, c), n = divmod(i, columns), str(i + 1) if i else ""
-        left, top = c * (wide + gaps[0]), 1 - r * (high + gaps[1])
-        last, first = i + columns >= len(cells), c == 0
+        left = c * (wide + gaps[0])
+        top = 1 - r * (high + gaps[1])
+        last = i + columns >= len(cells)
+        first = c == 0
         axes["xaxis" + n] = dict(domain=[left, min(left + wide, 1)], anchor="y" + n) | {
             k: v for k, v in (x or {}).items() if last or k != "title"
         }

@@ -95,7 +95,9 @@ class Workbench(HasTraits):
                 "Give corpus=load_corpus('pictograms') or gallery=Gallery(method).add(folder).",
             )
         self._by_picture: dict[str, list[Caption]] | None = None
-        self.corpus, self.splits, self.models = corpus, tuple(splits) if corpus and gallery is None else (), {}
+        self.corpus = corpus
+        self.splits = tuple(splits) if corpus and gallery is None else ()
+        self.models = {}
         first = next(iter(named.values()))
         self._pictures = gallery if gallery is not None else self._fill(Gallery(first))
         for name, method in named.items():
@@ -221,7 +223,10 @@ def picture(self: Workbench, visual_id: str):
     return Image.open(io.BytesIO(self._pictures.thumbnails[visual_id])).convert("RGB")
 
 
-Workbench.captions, Workbench.alt, Workbench.address, Workbench.picture = captions, alt, address, picture
+Workbench.captions = captions
+Workbench.alt = alt
+Workbench.address = address
+Workbench.picture = picture
 
 # %% ../../nbs/7_apps/1_explore/0_shared/10_workbench.ipynb #47a492e0
 def sample(
@@ -287,7 +292,8 @@ def among(
 
 Workbench.facets = cached_property(_facets)
 Workbench.facets.__set_name__(Workbench, "facets")
-Workbench.choices, Workbench.among = choices, among
+Workbench.choices = choices
+Workbench.among = among
 
 # %% ../../nbs/7_apps/1_explore/0_shared/10_workbench.ipynb #86302b52
 # as shown → folder of the shipped weights
@@ -352,9 +358,11 @@ def told(
             warnings.simplefilter("ignore")
             warnings.simplefilter("always", UserWarning)
             try:
-                result, said = act(self, *args, **options), ""
+                result = act(self, *args, **options)
+                said = ""
             except LabError as e:
-                result, said = None, str(e)
+                result = None
+                said = str(e)
         self.message = said or " ".join(dict.fromkeys(str(n.message) for n in notices if n.category is UserWarning))
         return result
 

@@ -89,7 +89,9 @@ class LECCR(RetrievalMethod):
                 "a text side that reads English",
                 "Set `description_encoder` to frozen.",
             )
-        self.config, self.backbone, self.languages = config, backbone, tuple(config.languages)
+        self.config = config
+        self.backbone = backbone
+        self.languages = tuple(config.languages)
         self.tokenizer = None if isinstance(tokenizer, int) else tokenizer
         self.n_tokens = tokenizer if isinstance(tokenizer, int) else len(tokenizer)
         self.text = (
@@ -192,7 +194,9 @@ def encode_captions(
     return captions_in_batches(encode, captions, self.embed_dim, batch_size)
 
 
-LECCR.check_language, LECCR.tokens, LECCR.encode_captions = check_language, tokens, encode_captions
+LECCR.check_language = check_language
+LECCR.tokens = tokens
+LECCR.encode_captions = encode_captions
 
 # %% ../../nbs/3_methods/2_leccr/40_encoder.ipynb #513c71b0
 def description_columns(
@@ -275,12 +279,10 @@ def described(
     return found if known else tuple(t.expand(n, *t.shape[1:]) for t in found)
 
 
-LECCR.description_columns, LECCR.visual_columns, LECCR.visual_features, LECCR.described = (
-    description_columns,
-    visual_columns,
-    visual_features,
-    described,
-)
+LECCR.description_columns = description_columns
+LECCR.visual_columns = visual_columns
+LECCR.visual_features = visual_features
+LECCR.described = described
 
 # %% ../../nbs/3_methods/2_leccr/40_encoder.ipynb #e121d0cf
 @torch.inference_mode()
@@ -292,7 +294,8 @@ def encode_visuals(
     "Pictures as this method compares them"
     columns = visuals if isinstance(visuals, Mapping) else dict(image_features=visuals)
     names = dict(visual_features="features", slot_features="slots", slot_mask="slot_mask")
-    n, parts = len(next(iter(columns.values()))), []
+    n = len(next(iter(columns.values())))
+    parts = []
     for i in range(0, max(n, 1), batch_size):
         with attention(self.backbone.device):
             found = (
@@ -335,4 +338,6 @@ def training_features(
     return found | self.visual_features(batch)
 
 
-LECCR.encode_visuals, LECCR.score, LECCR.training_features = encode_visuals, score, training_features
+LECCR.encode_visuals = encode_visuals
+LECCR.score = score
+LECCR.training_features = training_features

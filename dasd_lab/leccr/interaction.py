@@ -41,7 +41,9 @@ class Interaction(nn.Module):
         def stack(*directions):
             return AttentionStack(width, config.layers, block) if config.direction in directions else None
 
-        self.c2v, self.v2c, self.both = stack("dual", "c2v"), stack("dual", "v2c"), stack("coattention")
+        self.c2v = stack("dual", "c2v")
+        self.v2c = stack("dual", "v2c")
+        self.both = stack("coattention")
 
     def forward(
         self,
@@ -108,12 +110,15 @@ class VisualSide(nn.Module):
         maps: bool = False,  # maps for the authors' pre-alignment of slots and vision
     ):
         super().__init__()
-        self.descriptions, self.pooling, described = descriptions, vision.pooling, descriptions != "none"
+        self.descriptions = descriptions
+        self.pooling = vision.pooling
+        described = descriptions != "none"
         self.vision = AttentionStack(width, vision.layers, block) if vision.layers else None
         self.projection = nn.Linear(description_width, width) if described else None
         self.slots = SemanticSlots(width, slots, block) if descriptions == "slots" else None
         self.interaction = Interaction(width, interaction, block) if described else None
-        self.head, self.slot_head = nn.Linear(width, embed_dim), nn.Linear(width, embed_dim) if described else None
+        self.head = nn.Linear(width, embed_dim)
+        self.slot_head = nn.Linear(width, embed_dim) if described else None
         self.slot_map, self.token_map = (nn.Linear(width, width) if described and maps else None for _ in range(2))
 
     def views(
@@ -172,7 +177,8 @@ def slot_scores(
     similarity: Similarity = "cosine",  # or the slots as long as they are
 ) -> Tensor:  # [Q, N]
     "How well each caption fits the slot of each picture that fits it best (S_l, Eq. 13)"
-    text, best = F.normalize(text, dim=-1), None
+    text = F.normalize(text, dim=-1)
+    best = None
     if similarity == "cosine":
         slots = F.normalize(slots, dim=-1)
     for k in range(slots.shape[1]):

@@ -38,9 +38,11 @@ class AttentionBlock(nn.Module):
             raise LabError(
                 f"{config.heads} heads for a width of {width}", "a number that divides it", "Change `heads`."
             )
-        self.form, self.dropout = config.form, config.dropout
+        self.form = config.form
+        self.dropout = config.dropout
         self.attention = nn.MultiheadAttention(width, config.heads, config.dropout, batch_first=True)
-        self.first, self.norm = nn.Linear(width, width), nn.LayerNorm(width)
+        self.first = nn.Linear(width, width)
+        self.norm = nn.LayerNorm(width)
         self.second = nn.Linear(width, width) if config.form == "official" else None
 
     def forward(

@@ -89,14 +89,16 @@ def read_query(
     language: str | None = None,  # ISO 639-1; None: recognised
 ) -> Query:
     "Clean a query and settle its language"
-    supported, given = supported_languages(method), language is not None
+    supported = supported_languages(method)
+    given = language is not None
     if given and language not in supported:
         raise LabError(
             f"a query in {language!r}",
             f"one of {', '.join(supported)}",
             "Choose one of them, or train a method for that language.",
         )
-    text, confidence = clean_query(text), 1.0
+    text = clean_query(text)
+    confidence = 1.0
     if not given:
         plain = emoji.replace_emoji(text, " ")
         language, confidence = (

@@ -75,7 +75,9 @@ class Often:
     "How often each of many asks: so many a minute, which come back evenly"
 
     def __init__(self, most: int = 10_000):
-        self.most, self._left = most, {}  # who → how many are left, at which time; who asked last stands last
+        # who → how many are left, at which time; who asked last stands last
+        self.most = most
+        self._left = {}
 
     def __len__(self) -> int:
         return len(self._left)
@@ -132,18 +134,17 @@ class Limits:
         settings: ServiceSettings,  # what is allowed
         open: Collection[str] = ("/",),  # paths that need no token; other sites may lead to the first of them
     ):
-        self.app, self.settings, self.open, self._cookie, self._often = (
-            app,
-            settings,
-            tuple(open),
-            cookie_of(settings.token),
-            Often(),
-        )
+        self.app = app
+        self.settings = settings
+        self.open = tuple(open)
+        self._cookie = cookie_of(settings.token)
+        self._often = Often()
         s = settings
         self._rates = dict(ask=s.requests_per_minute, small=10 * s.requests_per_minute, upload=s.uploads_per_minute)
 
     def _refusal(self, scope, headers: dict[str, str]) -> tuple[int, str, dict] | None:  # status, why, headers
-        s, host = self.settings, headers.get("host", "")
+        s = self.settings
+        host = headers.get("host", "")
         name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
         if name.lower() not in s.hosts:
             return 421, f"This service answers to {', '.join(s.hosts)}.", {}
@@ -187,8 +188,12 @@ class Limits:
         # files are sent whole
         scope = scope | dict(headers=[(k, v) for k, v in scope["headers"] if k not in (b"range", b"if-range")])
         headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"]}
-        began, seen, most, patience_s = False, 0, self.settings.most_bytes, self.settings.timeout_s
-        start, patience = anyio.current_time(), None
+        began = False
+        seen = 0
+        most = self.settings.most_bytes
+        patience_s = self.settings.timeout_s
+        start = anyio.current_time()
+        patience = None
 
         def later(until: float = math.inf):
             if patience:

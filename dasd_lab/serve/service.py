@@ -158,8 +158,10 @@ class GalleryService:
     "A gallery's answers, computed by a few threads"
 
     def __init__(self, gallery: StoredGallery, settings: ServiceSettings):
-        self.gallery, self.settings = gallery, settings
-        self._pool, self._writer = ThreadPoolExecutor(settings.at_once, "asks"), ThreadPoolExecutor(1, "writes")
+        self.gallery = gallery
+        self.settings = settings
+        self._pool = ThreadPoolExecutor(settings.at_once, "asks")
+        self._writer = ThreadPoolExecutor(1, "writes")
         self.originals = Path(settings.originals).resolve() if settings.originals else None
         if self.originals and not self.originals.is_dir():
             raise LabError(
@@ -191,8 +193,10 @@ class GalleryService:
     def answer(self, search: Callable[[int], Hits], k: int) -> SearchAnswer:
         k = min(k, self.settings.most_results)
         hits = search(k + 1) if k + 1 <= 1000 else search(k)
-        more, hits = len(hits) > k, hits[:k]
-        facts, q = self.facts(hits.ids), hits.query
+        more = len(hits) > k
+        hits = hits[:k]
+        facts = self.facts(hits.ids)
+        q = hits.query
         # one that was removed meanwhile is left out
         found = [FoundPicture(rank=h.rank, id=h.id, score=h.score, facts=facts[h.id]) for h in hits if h.id in facts]
         return SearchAnswer(
@@ -208,7 +212,8 @@ class GalleryService:
     def search(
         self, text: str, language: str, k: int, skip: int, where: str, like: str = "", picture=None, share: float = 0.5
     ) -> SearchAnswer:
-        g, asked = self.gallery, read_where(where)
+        g = self.gallery
+        asked = read_where(where)
         like = self.seen(like) if like else picture
         read_filter(asked, {n: c for n, c in g.columns.items() if n not in HIDDEN})
         if text.strip():

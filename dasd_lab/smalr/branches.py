@@ -30,7 +30,8 @@ class SentenceBranch(nn.Module):
         hidden: int,  # of the GRU: 512 (from the paper's count), 1024 in MULE's code
     ):
         super().__init__()
-        self.gru, self.out = nn.GRU(width, hidden, batch_first=True), nn.Linear(hidden, width)
+        self.gru = nn.GRU(width, hidden, batch_first=True)
+        self.out = nn.Linear(hidden, width)
 
     def forward(
         self,
@@ -56,12 +57,10 @@ class ImageBranch(nn.Module):
         dropout: float = 0.5,  # on the hidden layer
     ):
         super().__init__()
-        self.first, self.norm, self.dropout, self.out = (
-            nn.Linear(image_dim, hidden),
-            nn.BatchNorm1d(hidden),
-            nn.Dropout(dropout),
-            nn.Linear(hidden, width),
-        )
+        self.first = nn.Linear(image_dim, hidden)
+        self.norm = nn.BatchNorm1d(hidden)
+        self.dropout = nn.Dropout(dropout)
+        self.out = nn.Linear(hidden, width)
 
     def forward(self, features: Tensor) -> Tensor:  # [N, I] → [N, D]
         "Pictures in the shared space (v)"
@@ -96,7 +95,8 @@ class MaskedLanguage(nn.Module):
         width: int,  # D
     ):
         super().__init__()
-        self.universal, self.final = nn.Linear(2 * width, 2 * width), nn.Linear(2 * width, 2 * width)
+        self.universal = nn.Linear(2 * width, 2 * width)
+        self.final = nn.Linear(2 * width, 2 * width)
         self.mask = nn.Embedding(1, width, _weight=torch.zeros(1, width))
 
     def hide(self, words: Tensor, masked: Tensor) -> Tensor:  # [..., L, D], [..., L] bool → [..., L, D]

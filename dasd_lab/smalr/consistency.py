@@ -63,7 +63,8 @@ class LearnedConsistency(nn.Module):
         seed: int = 0,  # of the draw
     ):
         super().__init__()
-        self.languages, self.hidden = tuple(languages), hidden
+        self.languages = tuple(languages)
+        self.hidden = hidden
         n = len(self.languages)
         start = 1 / math.sqrt(hidden * n) if n else 0.0
         if n < 2 or len(set(languages)) < n:
@@ -80,7 +81,8 @@ class LearnedConsistency(nn.Module):
                 torch.full(shape, start) if init == "equal" else torch.rand(shape, generator=g) * 2 * start
             )
 
-        self.inward, self.outward = weights(hidden, n), weights(hidden)
+        self.inward = weights(hidden, n)
+        self.outward = weights(hidden)
 
     def fuse(
         self,
@@ -131,11 +133,13 @@ def fit_consistency(
     "Learn the combination from captions of validation pictures"
     if not queries:
         raise LabError("no queries", "captions in at least one language", "Give validation captions.")
-    optimizer, rows = torch.optim.Adam(module.parameters(), learning_rate), []
+    optimizer = torch.optim.Adam(module.parameters(), learning_rate)
+    rows = []
     queries = [(filled(s.detach()), torch.as_tensor(p)) for s, p in queries]
     for step in range(steps + 1):
         optimizer.zero_grad()
-        total, shown = 0.0, []
+        total = 0.0
+        shown = []
         for scores, pictures in queries:
             fused = module.fuse(scores)
             value = ranking(1 - fused.T, pictures, None, caption_weight, margin, hardest) / len(queries)
@@ -190,7 +194,8 @@ def load_consistency(
 ) -> LearnedConsistency:
     "Read it back; checksums and the method's fingerprint must agree"
     m = unseal(folder, "consistency")
-    made, here = (m["method"], m["fingerprint"]), (method.name, fingerprint(method))
+    made = (m["method"], m["fingerprint"])
+    here = (method.name, fingerprint(method))
     if made != here:
         raise LabError(
             f"a consistency module fitted to {made[0]} {made[1]}",

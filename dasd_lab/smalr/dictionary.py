@@ -70,7 +70,10 @@ def with_dictionary(
     "A vocabulary in which rare words stand for English ones"
     source = vocabulary.languages[0]
     counts = dict(zip(vocabulary.words[source], vocabulary.counts[source]))
-    added, aliases, kept, rows = dict(counts), {}, {source: [*counts]}, {}
+    added = dict(counts)
+    aliases = {}
+    kept = {source: [*counts]}
+    rows = {}
     for language in vocabulary.languages[1:]:
         told = dict(zip(vocabulary.words[language], vocabulary.counts[language]))
         rare = {w: n for w, n in told.items() if n < fewest and language in pairs}

@@ -71,16 +71,16 @@ class SMALR(RetrievalMethod):
                 "Count the words of these languages in this order.",
             )
         c = self.config = config
-        self.backbone, self.languages, self.n_tokens = backbone, self.all_languages[1:], len(words)
+        self.backbone = backbone
+        self.languages = self.all_languages[1:]
+        self.n_tokens = len(words)
         self.words = (
             WordTable(len(words), c.embed_dim)
             if c.precomputed
             else HybridWords(words, c.specific, c.latent, c.vector_width, c.own_width, c.embed_dim, c.hand_over)
         )
-        self.sentences, self.image = (
-            SentenceBranch(c.embed_dim, c.gru_width),
-            ImageBranch(backbone.embed_dim, c.image_hidden, c.embed_dim, c.dropout),
-        )
+        self.sentences = SentenceBranch(c.embed_dim, c.gru_width)
+        self.image = ImageBranch(backbone.embed_dim, c.image_hidden, c.embed_dim, c.dropout)
         self.masked = MaskedLanguage(c.embed_dim) if c.masked and not c.precomputed else None
         self.classifier = None if c.precomputed else nn.Linear(c.embed_dim, len(self.all_languages))
 
@@ -137,10 +137,8 @@ def prepare(
         and int(self.words.latent.phase) == 1
     ):
         return {}
-    latent, before = (
-        self.words.latent,
-        [r["loss"] for r in log if "loss" in r and r.get("stage") == log[-1].get("stage")][-10:],
-    )
+    latent = self.words.latent
+    before = [r["loss"] for r in log if "loss" in r and r.get("stage") == log[-1].get("stage")][-10:]
     if int(latent.phase) == 0:
         if before:
             check_warm_up(before, self.config.latent.margin)
@@ -162,7 +160,8 @@ def make_room(
     "Take the shapes that words had after some stage"
     if self.config.precomputed or "words.latent.entries.weight" not in shapes:
         return
-    n, vectors = shapes["words.latent.entries.weight"][0], shapes["words.latent.vectors"][0]
+    n = shapes["words.latent.entries.weight"][0]
+    vectors = shapes["words.latent.vectors"][0]
     frozen = not any(k.startswith("words.latent.projections.") for k in shapes)
     self.words.latent.make_room(frozen, n, n_vectors=vectors)
 
@@ -182,7 +181,8 @@ def precomputed(
     return made.to(rows.device).eval().requires_grad_(False)
 
 
-SMALR.prepare, SMALR.make_room = prepare, make_room
+SMALR.prepare = prepare
+SMALR.make_room = make_room
 
 # %% ../../nbs/3_methods/3_smalr/80_encoder.ipynb #f973fc6d
 def token_rows(
@@ -255,12 +255,10 @@ def encode_visuals(
     )
 
 
-SMALR.token_rows, SMALR.sentence, SMALR.encode_captions, SMALR.encode_visuals = (
-    token_rows,
-    sentence,
-    encode_captions,
-    encode_visuals,
-)
+SMALR.token_rows = token_rows
+SMALR.sentence = sentence
+SMALR.encode_captions = encode_captions
+SMALR.encode_visuals = encode_visuals
 
 # %% ../../nbs/3_methods/3_smalr/80_encoder.ipynb #cdae4cc7
 def training_features(
@@ -337,9 +335,7 @@ def row_axis(
     return 0 if feature in ("visual_features", "visual_index") else 2 if feature.startswith("restored_") else 1
 
 
-SMALR.training_features, SMALR.latent_sentences, SMALR.masked_features, SMALR.row_axis = (
-    training_features,
-    latent_sentences,
-    masked_features,
-    row_axis,
-)
+SMALR.training_features = training_features
+SMALR.latent_sentences = latent_sentences
+SMALR.masked_features = masked_features
+SMALR.row_axis = row_axis

@@ -35,8 +35,11 @@ class HybridWords(nn.Module):
             raise LabError(
                 f"latent entries of width {latent.dim}", f"at most {width}, the width of words", "Lower `latent.dim`."
             )
-        self.languages, self.width, self.hand_over = vocabulary.languages, width, hand_over
-        language, has_own = language_index(vocabulary), specific_words(vocabulary, specific)
+        self.languages = vocabulary.languages
+        self.width = width
+        self.hand_over = hand_over
+        language = language_index(vocabulary)
+        has_own = specific_words(vocabulary, specific)
         counts = torch.tensor([0, 0, *(c for language in vocabulary.languages for c in vocabulary.counts[language])])
         self.latent = LatentVocabulary(vocabulary.languages, language, vector_width, latent, counts)
         place = torch.where(has_own, has_own.cumsum(0) - 1, -1)
@@ -60,7 +63,8 @@ class HybridWords(nn.Module):
     def of_words(self, words: Tensor) -> Tensor:  # ids [n], sorted, none special → [n, D]
         "The universal vectors of distinct words (HEM)"
         own = self.place[words] >= 0
-        parts, order = [], []
+        parts = []
+        order = []
         if self.own is not None:
             parts.append(by_language(self.layers, self.own(self.place[words[own]]), self.language[words[own]]))
             order.append(own.nonzero()[:, 0])
@@ -128,7 +132,8 @@ def freeze(self: HybridWords) -> dict[str, float]:  # see `LatentVocabulary.free
         nn.init.zeros_(self.shared.bias)
     for l, (_, p, mean) in components.items():
         a = projections[l]
-        p, mean = p.to(a.weight.device), mean.to(a.weight.device)
+        p = p.to(a.weight.device)
+        mean = mean.to(a.weight.device)
         self.layers[l].weight.copy_(
             self.shared(a.weight.T).T @ p.T
             if isinstance(self.shared, nn.Identity)
@@ -146,12 +151,10 @@ def table(self: HybridWords, at_once: int = 4096) -> Tensor:  # [n, D]
     )
 
 
-HybridWords.start_from, HybridWords._components, HybridWords.freeze, HybridWords.table = (
-    start_from,
-    _components,
-    freeze,
-    table,
-)
+HybridWords.start_from = start_from
+HybridWords._components = _components
+HybridWords.freeze = freeze
+HybridWords.table = table
 
 # %% ../../nbs/3_methods/3_smalr/60_hybrid.ipynb #d52f666c
 class WordTable(nn.Module):

@@ -45,7 +45,9 @@ def nearest_entries(
     among: int = 1,  # M
 ) -> Tensor:  # [n, M] the best first
     "The entries that are nearest by the cosine"
-    unit, m, step = F.normalize(entries, dim=-1), min(among, len(entries)), max(1, _AT_ONCE // len(entries))
+    unit = F.normalize(entries, dim=-1)
+    m = min(among, len(entries))
+    step = max(1, _AT_ONCE // len(entries))
     scores = (F.normalize(q, dim=-1) @ unit.T for q in queries.split(step)) if len(queries) else iter(())
     found = [s.argmax(1, keepdim=True) if m == 1 else s.topk(m, 1).indices for s in scores]
     return torch.cat(found) if found else torch.zeros(0, m, dtype=torch.long, device=queries.device)
@@ -107,7 +109,8 @@ class LatentVocabulary(nn.Module):
         n = min(config.entries, types)
         if n < config.entries:
             warnings.warn(f"{types:,} words in all: {n:,} latent entries instead of {config.entries:,}", stacklevel=2)
-        self.config, self.width = config, width
+        self.config = config
+        self.width = width
         self.projections = nn.ModuleDict({language: nn.Linear(width, config.dim) for language in languages})
         self.entries = nn.Embedding(n, config.dim)
         self.register_buffer("language", language, persistent=False)
@@ -189,7 +192,8 @@ def chosen(self: LatentVocabulary) -> Tensor:  # [n], -1 for the special ids
 @torch.no_grad()
 def figures(self: LatentVocabulary) -> dict[str, float]:
     "How entries are used and shared, and how alike words are"
-    codes, words = self.chosen(), self.all_words()
+    codes = self.chosen()
+    words = self.all_words()
     return sharing(codes, self.language, self.entries.num_embeddings) | dict(
         concentration=concentration(self.entries(codes[words]), self.counts[words])
     )
@@ -210,7 +214,9 @@ def freeze(
     kept = torch.unique(codes[needed & (codes >= 0)])
     renumbered = torch.full((self.entries.num_embeddings + 1,), -1, device=codes.device)
     renumbered[kept] = torch.arange(len(kept), device=codes.device)
-    self.codes, self.original = renumbered[codes], self.original[kept]  # the last place stands for -1
+    # the last place stands for -1
+    self.codes = renumbered[codes]
+    self.original = self.original[kept]
     self.make_room(frozen=True, n=len(kept), rows=self.entries.weight[kept].clone())
     self.phase.fill_(2)
     return said | dict(entries_kept=len(kept))
@@ -270,7 +276,9 @@ def check_sharing(
     alike: float = 0.8,  # highest concentration
 ) -> dict[str, float]:  # the same
     "Refuse a vocabulary that has collapsed, warn of one that nothing shares"
-    used, n, c = figures["entries_used"], figures["entries"], figures.get("concentration", 0)
+    used = figures["entries_used"]
+    n = figures["entries"]
+    c = figures.get("concentration", 0)
     if used < least * n or c > alike:
         raise LabError(
             f"{used:,} of {n:,} latent entries in use, and words that point the same way by {c:.2f}",

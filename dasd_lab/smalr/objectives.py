@@ -50,7 +50,8 @@ def violation(
     "Mean over rows of the mean of their terms (Eq. 1); rows without a negative say nothing"
     there = negatives.isfinite()
     terms = (margin + positive[:, None] - negatives.masked_fill(~there, 0.0)).clamp(min=0) * there
-    each, counts = terms.sum(1), there.sum(1)
+    each = terms.sum(1)
+    counts = there.sum(1)
     return (each / counts.clamp(min=1)).sum() / counts.gt(0).sum().clamp(min=1)
 
 # %% ../../nbs/3_methods/3_smalr/10_objectives.ipynb #ac110d82

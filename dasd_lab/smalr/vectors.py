@@ -54,7 +54,8 @@ class TextVectors:
         paths: Mapping[str, str | Path],  # language → file
         most: int | None = None,  # lines that are looked at
     ):
-        self.paths, self.most = {l: Path(p) for l, p in paths.items()}, most
+        self.paths = {l: Path(p) for l, p in paths.items()}
+        self.most = most
         for p in self.paths.values():
             if not p.is_file():
                 raise LabError(f"no file {p}", "word vectors in the .vec format", "Fetch it, or correct the path.")
@@ -79,8 +80,10 @@ class TextVectors:
             raise LabError(
                 f"words in {language!r}", f"vectors of that language beside {list(self.paths)}", "Give a file for it."
             )
-        path, wanted = self.paths[language], {w: i for i, w in enumerate(words)}
-        rows, found = np.zeros((len(words), self.dim), np.float32), np.zeros(len(words), bool)
+        path = self.paths[language]
+        wanted = {w: i for i, w in enumerate(words)}
+        rows = np.zeros((len(words), self.dim), np.float32)
+        found = np.zeros(len(words), bool)
         if (width := self._header(path)) != self.dim:
             raise LabError(
                 f"{path} of width {width}", f"{self.dim}, as the other languages", "Give vectors of one width."
@@ -140,7 +143,8 @@ class FastTextFiles(_Subwords):
         dim: int = 300,  # W
     ):
         _gensim()
-        self.paths, self.dim = {l: Path(p) for l, p in paths.items()}, dim
+        self.paths = {l: Path(p) for l, p in paths.items()}
+        self.dim = dim
         for p in self.paths.values():
             if not p.is_file():
                 raise LabError(
@@ -246,7 +250,10 @@ class CooccurrenceSVD:
         window: int = 4,  # neighbours to each side
         seed: int = 0,  # of the decomposition
     ):
-        self.captions, self.dim, self.window, self.seed = captions, dim, window, seed
+        self.captions = captions
+        self.dim = dim
+        self.window = window
+        self.seed = seed
         self.name = f"co-occurrence in the captions, {dim}-d, window {window}, seed {seed}"
 
     def vectors(self, language: str, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:  # [n, W], [n]

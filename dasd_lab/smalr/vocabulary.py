@@ -135,8 +135,11 @@ class WordVocabulary:
             str, Mapping[str, str]
         ] = {},  # language → a word and the source language's that it stands for, see `smalr.dictionary`
     ):
-        self.words, self.counts = {l: list(w) for l, w in words.items()}, {l: list(map(int, counts[l])) for l in words}
-        self.tokenizers, self.vectors, self.languages = {l: tokenizers[l] for l in words}, vectors, tuple(words)
+        self.words = {l: list(w) for l, w in words.items()}
+        self.counts = {l: list(map(int, counts[l])) for l in words}
+        self.tokenizers = {l: tokenizers[l] for l in words}
+        self.vectors = vectors
+        self.languages = tuple(words)
         for l, w in self.words.items():
             if len(set(w)) < len(w) or len(w) != len(self.counts[l]):
                 raise LabError(
@@ -144,7 +147,8 @@ class WordVocabulary:
                     "a count for each of them",
                     "Build the vocabulary again.",
                 )
-        self.first, n = {}, 2
+        self.first = {}
+        n = 2
         for l, w in self.words.items():
             self.first[l] = n
             n += len(w)
@@ -258,12 +262,10 @@ def load(cls: type[WordVocabulary], path: str | Path) -> WordVocabulary:
     return made
 
 
-WordVocabulary.word, WordVocabulary.plain, WordVocabulary.save, WordVocabulary.load = (
-    word,
-    plain,
-    save,
-    classmethod(load),
-)
+WordVocabulary.word = word
+WordVocabulary.plain = plain
+WordVocabulary.save = save
+WordVocabulary.load = classmethod(load)
 
 # %% ../../nbs/3_methods/3_smalr/20_vocabulary.ipynb #3f791ddc
 def count_words(

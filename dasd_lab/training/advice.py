@@ -30,7 +30,8 @@ def kept_bytes(
     weights: nn.Module,  # whose parameters and buffers do not count
 ) -> int:
     "Bytes that autograd keeps from a forward pass until its backward pass"
-    own, found = {t.untyped_storage().data_ptr() for t in (*weights.parameters(), *weights.buffers())}, {}
+    own = {t.untyped_storage().data_ptr() for t in (*weights.parameters(), *weights.buffers())}
+    found = {}
 
     def keep(t: Tensor) -> Tensor:
         if t.layout == torch.strided and t.untyped_storage().data_ptr() not in own:
@@ -89,7 +90,8 @@ def timed_batches(
     method.to(worker.device)
     set_trainable(method, (*stage.trains, *(["critic"] if stage.critic else [])))
     method.train()
-    optimizers, turn = make_optimizers(method, stage), CriticTurn(method.critic, stage.critic) if stage.critic else None
+    optimizers = make_optimizers(method, stage)
+    turn = CriticTurn(method.critic, stage.critic) if stage.critic else None
     wait = torch.cuda.synchronize if worker.device.type == "cuda" else lambda: None
 
     def one(size) -> float:
@@ -110,7 +112,9 @@ def timed_batches(
             method,
         )
 
-    found, each, spent = {}, kept(2) / 2, 0.0
+    found = {}
+    each = kept(2) / 2
+    spent = 0.0
     with compiled(method, machine.compiled, machine.length_step):
         for size in sorted(sizes):
             space = room(worker.device)

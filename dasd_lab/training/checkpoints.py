@@ -29,7 +29,8 @@ from .optimizers import optimizer_tensors
 # %% ../../nbs/4_training/1_loop/60_checkpoints.ipynb #13bc8071
 def random_states() -> dict:
     "The states of all random generators of this process, as plain data"
-    python, numbers = random.getstate(), np.random.get_state(legacy=False)
+    python = random.getstate()
+    numbers = np.random.get_state(legacy=False)
     torches = dict(cpu=torch.get_rng_state()) | {
         f"cuda:{i}": s for i, s in enumerate(torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [])
     }
@@ -138,18 +139,15 @@ def load_checkpoint(
     tuple[Progress, dict[str, Tensor]] | None
 ):  # where to go on from, and the optimizers' states; None: there is nothing to go on from
     "The newest whole checkpoint of this run; its weights and random states are put in place"
-    found, damage = checkpoints(run), []
+    found = checkpoints(run)
+    damage = []
     for folder in reversed(found):
         try:
-            m, weights, optimizers = (
-                unseal(folder, "checkpoint"),
-                read_tensors(folder / "weights.safetensors"),
-                read_tensors(folder / "optimizers.safetensors"),
-            )
-            best, states = (
-                None if m["best"] is None else read_tensors(folder / "best.safetensors"),
-                json.loads((folder / "random.json").read_text(encoding="utf-8")),
-            )
+            m = unseal(folder, "checkpoint")
+            weights = read_tensors(folder / "weights.safetensors")
+            optimizers = read_tensors(folder / "optimizers.safetensors")
+            best = None if m["best"] is None else read_tensors(folder / "best.safetensors")
+            states = json.loads((folder / "random.json").read_text(encoding="utf-8"))
         except (LabError, KeyError, ValueError, OSError) as e:
             damage.append(f"{folder.name}: {e.given if isinstance(e, LabError) else e}")
             continue

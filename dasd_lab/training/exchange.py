@@ -39,7 +39,8 @@ def import_official(
     languages: Sequence[str] | None = None,  # ISO 639-1; None: all that the checkpoint holds
 ) -> OfficialReport:  # what became of each tensor
     "A run folder from a checkpoint of the authors' code"
-    path, out = Path(path), Path(out)
+    path = Path(path)
+    out = Path(out)
     if out.exists():
         raise LabError(f"{out} is there already", "a new folder", "Choose another --out, or remove it yourself.")
     state = read_weights(path)
@@ -104,7 +105,8 @@ def export_official(
     path: str | Path,  # the file to write, new
 ) -> dict[str, Tensor]:  # what was written, official names
     "The authors' format from a run folder"
-    method, kept = load_run(run), Path(run) / "official"
+    method = load_run(run)
+    kept = Path(run) / "official"
     if not kept.is_dir():
         state = to_official(method)
     else:

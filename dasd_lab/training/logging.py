@@ -28,7 +28,8 @@ def check_trackers(
     wanted: Sequence[str | GeneralTracker],  # names such as 'wandb', 'mlflow', 'trackio', or trackers
 ) -> None:
     "Refuse a tracker that nobody knows, or that is not installed"
-    known, there = sorted(map(str, LOGGER_TYPE_TO_CLASS)), [str(t) for t in get_available_trackers()]
+    known = sorted(map(str, LOGGER_TYPE_TO_CLASS))
+    there = [str(t) for t in get_available_trackers()]
     for w in wanted:
         if isinstance(w, GeneralTracker):
             continue
@@ -79,7 +80,8 @@ class Board:
     ):
         from torch.utils.tensorboard import SummaryWriter
 
-        self.others, self.writer = open_trackers(trackers, folder, settings), None
+        self.others = open_trackers(trackers, folder, settings)
+        self.writer = None
         with self.spared():
             self.writer = SummaryWriter(str(folder / "tensorboard"), purge_step=first)
 
@@ -130,15 +132,14 @@ class Diary:
         trackers: Sequence = (),  # beside TensorBoard, see `open_trackers`
         settings: Mapping = {},  # shown by them
     ):
-        self.folder, self.stages, self.log, self.window_s, self.seen, self.board = (
-            folder,
-            stages,
-            log,
-            window_s,
-            deque(),
-            None,
-        )
-        self.trackers, self.settings = trackers, settings
+        self.folder = folder
+        self.stages = stages
+        self.log = log
+        self.window_s = window_s
+        self.seen = deque()
+        self.board = None
+        self.trackers = trackers
+        self.settings = settings
         # steps of the stages before
         self.before = {s.name: sum(x.steps for x in stages[:i]) for i, s in enumerate(stages)}
 
@@ -183,10 +184,8 @@ class Diary:
         every_s: float = 1.0,  # seconds between two writings
     ) -> None:
         "Where the run is and how fast it goes"
-        now, done = (
-            time.monotonic(),
-            sum(x.steps * x.batch_size for x in self.stages[:s]) + step * self.stages[s].batch_size,
-        )
+        now = time.monotonic()
+        done = sum(x.steps * x.batch_size for x in self.stages[:s]) + step * self.stages[s].batch_size
         if self.folder is None or (state == "training" and self.seen and now - self.seen[-1][0] < every_s):
             return
         self.seen.append((now, done, step))

@@ -86,7 +86,8 @@ def contrastive(
 ) -> Tensor:  # scalar
     "Symmetric softmax cross-entropy of captions and pictures (L_CM, Eq. 15)"
     t, v = (F.normalize(x, dim=-1) for x in named(features, text, image))
-    logits, truth = t @ v.T / temperature, torch.arange(len(t), device=t.device)
+    logits = t @ v.T / temperature
+    truth = torch.arange(len(t), device=t.device)
     both = F.cross_entropy(logits, truth) + F.cross_entropy(logits.T, truth)
     return both if directions == "sum" else both / 2
 
@@ -96,7 +97,8 @@ def verdict(
     matched: bool,  # what it should have said
 ) -> Tensor:  # scalar, in nats
     "Binary cross-entropy of the critic's logits; two logits are (matched, mismatched)"
-    truth, column = torch.zeros_like(logits), 0 if matched else 1
+    truth = torch.zeros_like(logits)
+    column = 0 if matched else 1
     if column < logits.shape[-1]:
         truth[..., column] = 1.0
     return F.binary_cross_entropy_with_logits(logits, truth)

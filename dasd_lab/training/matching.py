@@ -147,7 +147,8 @@ def slot_diversity(
     (slots,) = named(features, "semantic_slots")
     if form != "paper":
         slots = F.normalize(slots, dim=-1)
-    products, n = slots @ slots.mT, slots.shape[1]
+    products = slots @ slots.mT
+    n = slots.shape[1]
     if form == "official":
         return (products.sum((1, 2)) - products.diagonal(dim1=1, dim2=2).sum(1)).mean() / n**2
     return -products.log_softmax(-1).diagonal(dim1=1, dim2=2).mean()

@@ -81,11 +81,9 @@ def training_table(
     config: Mapping,  # as in `config.json`
 ) -> str:
     "Where a model comes from, a line a fact"
-    t, b, counts = (
-        config["training"],
-        config["backbone"],
-        lambda d: ", ".join(f"{k}: {v:,}" if isinstance(v, int) else f"{k}: {v}" for k, v in d.items()),
-    )
+    t = config["training"]
+    b = config["backbone"]
+    counts = lambda d: ", ".join(f"{k}: {v:,}" if isinstance(v, int) else f"{k}: {v}" for k, v in d.items())
     origin = (
         f", {b['published']['pretrained']}: {b['published']['hub']} at revision {b['published']['revision']}, {b['published']['licence']}"
         if b["published"]

@@ -80,7 +80,8 @@ def make_optimizers(
             (stage.rates[part] for part in sorted(stage.rates, key=len, reverse=True) if inside(name, part)), 1.0
         )
 
-    lazy, groups = _lazy_rows(method, stage, [n for n, _ in named]), defaultdict(list)
+    lazy = _lazy_rows(method, stage, [n for n, _ in named])
+    groups = defaultdict(list)
     for n, p in named:
         if n not in lazy:
             groups[
@@ -171,7 +172,8 @@ def step_unless(
     "Step, or leave everything as it is"
     for o in optimizers:
         if o.defaults.get("fused") or isinstance(o, BertAdam):
-            o.grad_scale, o.found_inf = None, fault.float()
+            o.grad_scale = None
+            o.found_inf = fault.float()
             o.step()
         elif not fault:
             o.step()

@@ -163,7 +163,8 @@ def idle_parameters(
     hidden: int = 256,  # of A^sr and A^sa
 ) -> int:
     "Parameters in the authors' optimizer that no forward pass of their code reads"
-    D, E = sizes.width, sizes.embed_dim
+    D = sizes.width
+    E = sizes.embed_dim
     return n_languages * sizes.n_blocks * (2 * ((D + 1) * hidden + (hidden + 1) * D) + 2 * D) + (D + E) * E + E
 
 # %% ../../nbs/4_training/3_planning/20_parameters.ipynb #c32f5ebe

@@ -73,13 +73,14 @@ class PictureBatches:
                 f"at least one batch of {batch_size}",
                 "Give more pictures or a smaller batch_size.",
             )
-        self.languages, self.batch_size, self.steps, self.seed = tuple(texts), batch_size, steps, seed
-        self.visuals, self.image_features, self.captions, self._order = (
-            np.asarray(visuals),
-            image_features,
-            captions,
-            (-1, None),
-        )
+        self.languages = tuple(texts)
+        self.batch_size = batch_size
+        self.steps = steps
+        self.seed = seed
+        self.visuals = np.asarray(visuals)
+        self.image_features = image_features
+        self.captions = captions
+        self._order = (-1, None)
         self.texts = {line: list(dict.fromkeys(c for own in t for c in own)) for line, t in texts.items()}  # each once
         places = {line: {c: i for i, c in enumerate(t)} for line, t in self.texts.items()}
         self.rows = [vocabulary.encode(t, line, max_words) for line, t in self.texts.items()]
@@ -108,7 +109,8 @@ class PictureBatches:
         "The batch of a step"
         epoch, at = divmod(step, len(self.visuals) // self.batch_size)
         chosen = self.order(epoch)[at]
-        places, counts = self.places[chosen], self.counts[chosen]
+        places = self.places[chosen]
+        counts = self.counts[chosen]
         drawn = np.random.default_rng([self.seed, step, 17]).random(places.shape)
         drawn[places < 0] = 2.0
         turn = np.arange(self.captions) % counts[..., None]  # again in turn, where there are fewer

@@ -103,7 +103,8 @@ def descriptions_need(
     name: str,  # of a corpus, as the preset has it
 ) -> Need:
     "Who described the training pictures"
-    what, step = f"descriptions of {name}", f"Type `dasd-lab describe {name} --split train --captioner MODEL`."
+    what = f"descriptions of {name}"
+    step = f"Type `dasd-lab describe {name} --split train --captioner MODEL`."
     if name in BUILT_IN:
         return Need(what, True, "the lab's own detector makes them when they are asked for")
     try:
@@ -185,7 +186,8 @@ def random_columns(
     captions: int = 1,  # of a picture and language, for a method that reads all languages at once
 ) -> dict[str, torch.Tensor]:  # of `contracts.COLUMNS`
     "Columns of a batch with nothing in them"
-    E, n = method.backbone.embed_dim, min(method.n_tokens, len(method.backbone.text.embedding.weight))
+    E = method.backbone.embed_dim
+    n = min(method.n_tokens, len(method.backbone.text.embedding.weight))
     told = min(told, method.context_length, method.backbone.context_length)
     made = dict(
         source_features=lambda: torch.randn(b, E),
@@ -235,7 +237,8 @@ def step_seconds(
     "What one step takes on this machine, from steps with small batches"
     set_trainable(method, (*stage.trains, *(["critic"] if stage.critic else [])))
     method.train()
-    optimizers, turn = make_optimizers(method, stage), CriticTurn(method.critic, stage.critic) if stage.critic else None
+    optimizers = make_optimizers(method, stage)
+    turn = CriticTurn(method.critic, stage.critic) if stage.critic else None
 
     def timed(b):
         batch = random_batch(method, b, tokens)
@@ -378,10 +381,14 @@ def plan(
             "one that trains a method",
             "Take another; a source model is trained by the preset that names it.",
         )
-    languages, cfg = tuple(languages or preset["languages"]), tower_config(preset)
+    languages = tuple(languages or preset["languages"])
+    cfg = tower_config(preset)
     sizes = tower_sizes(cfg)
-    method, stages = method_shapes(preset, languages, sizes), scaled_stages(preset, len(languages))
-    own, frozen, tuning = parameters_by_part(method), frozen_parameters(cfg), finetuning_of(preset)
+    method = method_shapes(preset, languages, sizes)
+    stages = scaled_stages(preset, len(languages))
+    own = parameters_by_part(method)
+    frozen = frozen_parameters(cfg)
+    tuning = finetuning_of(preset)
     plans = [_stage_plan(s, preset, method, None) for s in stages]
     memory = memory_bytes(sum(own.values()), max(sum(s.trained.values()) for s in plans), frozen, sizes.embed_dim)
     times, why = (

@@ -233,14 +233,12 @@ class Pretrained(ModelHubMixin, library_name="dasd_lab"):
                 "one that reads captions",
                 "Import the checkpoint again with --tokenizer tokenizer.json.",
             )
-        self.method, self.training, self.results, self.license, self.published, self.card = (
-            method,
-            dict(training),
-            list(results),
-            license,
-            published,
-            card,
-        )
+        self.method = method
+        self.training = dict(training)
+        self.results = list(results)
+        self.license = license
+        self.published = published
+        self.card = card
         self.name = name or str(without_folders(self.training.get("preset") or method.name)).removesuffix(".json")
 
     def __repr__(self):
@@ -263,7 +261,8 @@ class Pretrained(ModelHubMixin, library_name="dasd_lab"):
 
     def _save_pretrained(self, save_directory: Path) -> None:
         "Weights, tokenizers and configuration into an empty folder"
-        state, towers = own_state(self.method), self.method.backbone
+        state = own_state(self.method)
+        towers = self.method.backbone
         half = without_loss(state)
         if self.published:
             checked_towers(named_towers(self.published), tower_facts(towers), self.name)
@@ -379,7 +378,8 @@ def from_run(
 ) -> Pretrained:
     "What a run folder holds, ready to be shared"
     folder = Path(folder)
-    card, preset = _read(folder / "card.json"), _read(folder / "preset.json")
+    card = _read(folder / "card.json")
+    preset = _read(folder / "preset.json")
     if not all((folder / part).is_dir() for part in ("backbone", "method")):
         raise LabError(
             f"{folder} is no finished run",

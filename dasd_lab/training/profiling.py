@@ -87,10 +87,12 @@ def step_profile(
     with named_parts(), torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as p:
         for _ in range(repeats):
             step()
-    events, found = p.events(), defaultdict(lambda: defaultdict(float))
+    events = p.events()
+    found = defaultdict(lambda: defaultdict(float))
     owner = {e.sequence_nr: part for e in events if e.sequence_nr >= 0 and _number(e) < 0 and (part := _part(e))}
     for e in events:
-        number, part = _number(e), _part(e)
+        number = _number(e)
+        part = _part(e)
         backward = number >= 0 or "evaluate_function" in e.name
         if backward and not part:
             part = owner.get(number, "")

@@ -44,9 +44,11 @@ def without_projections(
 ) -> Iterator[nn.Module]:  # its model
     "Both encoders read before their projections"
     projections_of(backbone)
-    model, text = backbone.clip, backbone.text
+    model = backbone.clip
+    text = backbone.text
     kept = model.image_projection, text.head
-    model.image_projection, text.head = nn.Identity(), nn.Identity()
+    model.image_projection = nn.Identity()
+    text.head = nn.Identity()
     try:
         yield model
     finally:
@@ -70,7 +72,8 @@ def unprojected(
     progress: Callable | None = None,  # wraps an iterable, such as `tqdm`
 ) -> Unprojected:
     "Everything that training the projections needs, frozen work done once"
-    captions, visuals = corpus.captions(split, backbone.source_language, "human"), corpus.visuals(split)
+    captions = corpus.captions(split, backbone.source_language, "human")
+    visuals = corpus.visuals(split)
     texts = [c.text for c in captions]
     with without_projections(backbone):
         return Unprojected(
@@ -91,7 +94,8 @@ def train_projections(
     seed: int = 0,  # of the order
 ) -> list[float]:  # the loss of every step
     "Contrastive training of the two projections alone"
-    device, parts = backbone.device, projections_of(backbone).requires_grad_(True)
+    device = backbone.device
+    parts = projections_of(backbone).requires_grad_(True)
     scale = nn.Parameter(torch.tensor(math.log(1 / 0.07), device=device))
     of_picture = defaultdict(list)
     for row, place in enumerate(found.picture.tolist()):
@@ -101,7 +105,9 @@ def train_projections(
         lr=learning_rate,
         weight_decay=weight_decay,
     )
-    places, rng, losses = np.array(sorted(of_picture)), np.random.default_rng(seed), []
+    places = np.array(sorted(of_picture))
+    rng = np.random.default_rng(seed)
+    losses = []
     for step in range(steps):
         for g in optimizer.param_groups:
             g["lr"] = learning_rate * min((step + 1) / (0.05 * steps), 0.5 * (1 + math.cos(math.pi * step / steps)))

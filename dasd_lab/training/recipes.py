@@ -207,17 +207,17 @@ def batches_for(
             seed,
             method.context_length,
         )
-    tokenizer, n, asked = method.tokenizer, method.context_length, method.read_columns
+    tokenizer = method.tokenizer
+    n = method.context_length
+    asked = method.read_columns
     rows = {
         language: [
             tokenizer.frame(e.ids, n) for e in tokenizer.tokenizer.encode_batch(p.target, add_special_tokens=False)
         ]
         for language, p in data.pairs.items()
     }
-    sources, visuals = (
-        {language: data.features.rows(p.source) for language, p in data.pairs.items()},
-        {language: p.visual_index for language, p in data.pairs.items()},
-    )
+    sources = {language: data.features.rows(p.source) for language, p in data.pairs.items()}
+    visuals = {language: p.visual_index for language, p in data.pairs.items()}
     texts, seen = more_columns(method, data)
 
     def pad(r):
@@ -268,7 +268,10 @@ def more_columns(
     data: TrainingData,  # captions, descriptions, features
 ) -> tuple[dict, dict]:  # name → (language → row for every caption, the rows); name → rows, one a picture
     "The columns of a batch beside the frozen vectors of captions and pictures"
-    asked, texts, seen, n = method.read_columns, {}, dict(data.features.visual_rows), len(data.features.image_features)
+    asked = method.read_columns
+    texts = {}
+    seen = dict(data.features.visual_rows)
+    n = len(data.features.image_features)
     if "source_ids" in asked:
         row = {t: i for i, t in enumerate(dict.fromkeys(s for p in data.pairs.values() for s in p.source))}
         at = {language: [row[s] for s in p.source] for language, p in data.pairs.items()}
@@ -307,7 +310,9 @@ def parallel_data(
     }
     used = np.unique(np.concatenate(list(places.values())))
     used = used[used >= 0]
-    images, rows, told = torch.empty(0, backbone.embed_dim), {}, []
+    images = torch.empty(0, backbone.embed_dim)
+    rows = {}
+    told = []
     if len(used):
         visuals = corpus.visuals("train")
         shown = Visuals([visuals.ids[i] for i in used], lambda i: visuals[int(used[i])].frames)
@@ -459,7 +464,9 @@ def backbone_for(
     device: str | torch.device = "cpu",  # where a tower is trained, and lies
 ) -> Backbone:
     "The frozen backbone that a preset asks for"
-    asked, tuning, source = preset.get("backbone"), finetuning_of(preset), preset.get("source_model")
+    asked = preset.get("backbone")
+    tuning = finetuning_of(preset)
+    source = preset.get("source_model")
     if bool(asked) == bool(source):
         raise LabError(
             f"a preset with backbone {asked} and source_model {source!r}", "one of the two", "Set the other to null."
@@ -637,14 +644,12 @@ def _train(
     machine,
 ) -> Run:
     "A run from all that it was given"
-    start, show, worker, seed, languages, reads = (
-        time.process_time(),
-        bool(progress),
-        Worker(machine),
-        given["seed"],
-        tuple(given["languages"]),
-        columns_of(preset),
-    )
+    start = time.process_time()
+    show = bool(progress)
+    worker = Worker(machine)
+    seed = given["seed"]
+    languages = tuple(given["languages"])
+    reads = columns_of(preset)
     check_trackers(keeping.trackers)
     if out and (out / "card.json").exists():
         _tidy(out)
@@ -678,7 +683,8 @@ def _train(
                 }
             )
             data = data or training_data(its_corpus(), languages, backbone, features, reads=reads)
-        method, stages = new_method(preset, data, backbone, seed), stages_for(preset, data, others)
+        method = new_method(preset, data, backbone, seed)
+        stages = stages_for(preset, data, others)
         batches = {s: batches_for(method, d, seed) for s, d in {**others, "": data}.items()}
         print_of = fingerprint(backbone)
         if out and worker.first:

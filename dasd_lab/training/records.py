@@ -89,7 +89,9 @@ def resolved(
         found["stages"] = [
             plain(s) for s in stages or [settings(Stage, s, f"stages.{i}") for i, s in enumerate(preset["stages"])]
         ]
-    told, written, now = provenance(preset), leaves({k: v for k, v in preset.items() if k != "sources"}), leaves(found)
+    told = provenance(preset)
+    written = leaves({k: v for k, v in preset.items() if k != "sources"})
+    now = leaves(found)
 
     def source(n):
         if any(n == c or n.startswith(f"{c}.") for c in changes):
@@ -154,18 +156,16 @@ HOW = "machine", "guard", "keeping"  # may be other ones when a run goes on
 
 def _same_given(out: Path, before: dict, now: dict) -> None:
     "Refuse to go on with other data, settings, backbone or seed"
-    now, was = (
-        json.loads(
-            json.dumps(
-                {
-                    k: v
-                    for k, v in now.items()
-                    if k not in (*HOW, "preset", "changes", "features", "data_given", "corpus", "name")
-                }
-            )
-        ),
-        before["settings"] | before,
+    now = json.loads(
+        json.dumps(
+            {
+                k: v
+                for k, v in now.items()
+                if k not in (*HOW, "preset", "changes", "features", "data_given", "corpus", "name")
+            }
+        )
     )
+    was = before["settings"] | before
     if other := [k for k, v in now.items() if was.get(k) != v]:
         raise LabError(
             f"{out} of a run with other {', '.join(other)}",

@@ -137,7 +137,8 @@ def fit(
             if s < place.stage:
                 continue
             if s > place.stage:
-                place, states = Progress(s, 0, place.log), {}
+                place = Progress(s, 0, place.log)
+                states = {}
             _train_stage(
                 method,
                 stage,
@@ -194,17 +195,16 @@ def _train_stage(
     progress,
 ) -> None:
     "The steps of one stage, from its place on"
-    first, s = place.step, place.stage
+    first = place.step
+    s = place.stage
     if first == 0:
         figures = method.prepare(stage.name, place.log)
         worker.agree(method)
         if figures:
             diary.add(dict(step=0, stage=stage.name, **figures))
     set_trainable(method, (*stage.trains, *(["critic"] if stage.critic else [])))
-    turn, optimizers = (
-        CriticTurn(method.critic, stage.critic, seed) if stage.critic else None,
-        make_optimizers(method, stage),
-    )
+    turn = CriticTurn(method.critic, stage.critic, seed) if stage.critic else None
+    optimizers = make_optimizers(method, stage)
     everything = [*optimizers, *([turn.optimizer] if turn else [])]
     if states:
         restore_optimizers(everything, states)
@@ -280,7 +280,8 @@ def _look(method, step, stage, place, validate, selection, diary) -> None:
         dict(step=step, stage=stage.name, validation=value) | {f"validation/{k}": float(v) for k, v in figures.items()}
     )
     if selection.better(value, place.best):
-        place.best, place.best_weights = value, {k: v.detach().clone() for k, v in own_state(method).items()}
+        place.best = value
+        place.best_weights = {k: v.detach().clone() for k, v in own_state(method).items()}
 
 
 class Faults:
@@ -289,8 +290,12 @@ class Faults:
     def __init__(
         self, guard: FaultPolicy, folder: Path | None, method: RetrievalMethod, batch_of: Callable[[int], dict]
     ):
-        self.guard, self.folder, self.method, self.batch_of = guard, folder, method, batch_of
-        self.unread, self.in_a_row = [], 0
+        self.guard = guard
+        self.folder = folder
+        self.method = method
+        self.batch_of = batch_of
+        self.unread = []
+        self.in_a_row = 0
 
     def see(
         self,
@@ -301,7 +306,8 @@ class Faults:
         self.unread.append(row)
         if not now:
             return
-        rows, self.unread = self.unread, []
+        rows = self.unread
+        self.unread = []
         for r in rows:
             if not r["fault"]:
                 self.in_a_row = 0

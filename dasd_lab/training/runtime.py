@@ -76,11 +76,14 @@ class Gathered(dict):
         axis: Callable[[str], int | None] = lambda name: 0,  # of the rows, see `RetrievalMethod.row_axis`
     ):
         super().__init__(own)
-        self.worker, self.axis, self.whole = worker, axis, set()
+        self.worker = worker
+        self.axis = axis
+        self.whole = set()
 
     def __getitem__(self, name: str) -> Tensor:  # [B, …]
         if name not in self.whole:
-            own, axis = super().__getitem__(name), self.axis(name)
+            own = super().__getitem__(name)
+            axis = self.axis(name)
             super().__setitem__(name, self.worker.once(own) if axis is None else self.worker.all_rows(own, axis))
             self.whole.add(name)
         return super().__getitem__(name)
@@ -98,8 +101,10 @@ class Worker:
         self,
         machine: Machine = Machine(),  # its settings
     ):
-        self.machine, state = machine, processes()
-        self.n, self.rank = state.num_processes, state.process_index
+        self.machine = machine
+        state = processes()
+        self.n = state.num_processes
+        self.rank = state.process_index
         try:
             self.device = (
                 torch.device(machine.device)
@@ -225,7 +230,8 @@ class _Steps(Dataset):
     "Batches by the number of their step"
 
     def __init__(self, batch_of: Callable[[int], dict], n: int):
-        self.batch_of, self.n = batch_of, n
+        self.batch_of = batch_of
+        self.n = n
 
     def __len__(self):
         return self.n
@@ -241,7 +247,8 @@ def batches_ahead(
     worker: Worker,  # its settings say how many processes help
 ) -> Iterator[dict]:
     "The batches from `first` on, in order"
-    ahead, cuda = worker.machine.workers, worker.device.type == "cuda"
+    ahead = worker.machine.workers
+    cuda = worker.device.type == "cuda"
     if not ahead and not cuda:
         yield from map(batch_of, range(first, n))
         return

@@ -75,12 +75,15 @@ def train_phase(
     progress: bool = True,  # show a bar?
 ) -> list[float]:  # the loss of every step
     "Contrastive training of one or both towers on source captions"
-    clip, pad, device = backbone.clip, backbone.tokenizer.pad, backbone.device
+    clip = backbone.clip
+    pad = backbone.tokenizer.pad
+    device = backbone.device
     optimizer = phase_optimizer(clip, phase)
     locked = None if "visual" in phase.trains else F.normalize(backbone.encode_pictures(pixels), dim=-1).to(device)
     if locked is None:
         clip.visual.train().to(memory_format=torch.channels_last if device.type == "cpu" else torch.preserve_format)
-    rng, losses = np.random.default_rng([seed, phase.steps]), []
+    rng = np.random.default_rng([seed, phase.steps])
+    losses = []
     lengths = np.array([len(r) for r in rows])
     batches = chain.from_iterable(
         length_batches(lengths, phase.batch_size, np.random.default_rng([seed, epoch]), bucket=4) for epoch in count()
@@ -208,7 +211,8 @@ def source_rows(
     split: str,  # which part
 ) -> tuple[list[list[int]], np.ndarray, list[str]]:  # token ids, index of the picture, text, of every caption
     "Source captions of a split, ready for training"
-    captions, visuals = corpus.captions(split, backbone.source_language, "human"), corpus.visuals(split)
+    captions = corpus.captions(split, backbone.source_language, "human")
+    visuals = corpus.visuals(split)
     texts = [c.text for c in captions]
     rows = [
         backbone.tokenizer.frame(e.ids, backbone.context_length)
@@ -225,7 +229,8 @@ class ReadPixels(Sequence):
         visuals,  # of a split
         size: int,  # pixels a side
     ):
-        self.visuals, self.size = visuals, size
+        self.visuals = visuals
+        self.size = size
 
     def __len__(self):
         return len(self.visuals)

@@ -192,12 +192,18 @@ class CaptionBatches:
         more: Mapping[str, tuple[Mapping[str, Sequence[int]], Tensor]]
         | None = None,  # further columns: name → (language → row for every caption, the rows)
     ):
-        self.rows, self.pad, self.batch_size, self.seed, self.bucket = rows, pad, batch_size, seed, bucket
+        self.rows = rows
+        self.pad = pad
+        self.batch_size = batch_size
+        self.seed = seed
+        self.bucket = bucket
         self.known = dict(source_features=(sources, source_features))
         if image_features is not None:
             self.known["image_features"] = (visuals or sources, image_features)
         self.known |= more or {}
-        self.languages, self._drawn, self._orders = sorted(rows), np.empty(0, int), {}
+        self.languages = sorted(rows)
+        self._drawn = np.empty(0, int)
+        self._orders = {}
         for l, r in rows.items():
             if len(r) < batch_size:
                 raise LabError(
@@ -228,7 +234,8 @@ class CaptionBatches:
             )
         l = self._drawn[step]
         language = self.languages[l]
-        before, per_epoch = int((self._drawn[:step] == l).sum()), len(self.rows[language]) // self.batch_size
+        before = int((self._drawn[:step] == l).sum())
+        per_epoch = len(self.rows[language]) // self.batch_size
         chosen = self.order(language, before // per_epoch)[before % per_epoch]
         ids, end_index = self.pad([self.rows[language][i] for i in chosen])
         columns = {

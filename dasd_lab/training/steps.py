@@ -30,7 +30,9 @@ class CriticTurn:
         training: CriticTraining,  # its rate, reference and negatives
         seed: int = 0,  # of the random negatives
     ):
-        self.critic, self.training, self.seed = critic, training, seed
+        self.critic = critic
+        self.training = training
+        self.seed = seed
         self.optimizer = torch.optim.Adam(critic.parameters(), lr=training.learning_rate, fused=True)
 
     def logits(
@@ -61,7 +63,8 @@ class CriticTurn:
         worker: Worker | None = None,  # of several processes; None: there is one
     ) -> dict[str, Tensor]:  # the logits of the live features, the critic's loss and accuracy
         "One step of the critic, then its judgement of the live features"
-        agnostic, reference = features["semantic_agnostic"], features[self.training.reference].detach()
+        agnostic = features["semantic_agnostic"]
+        reference = features[self.training.reference].detach()
         self.optimizer.zero_grad(set_to_none=True)
         verdicts = self.logits(agnostic.detach(), reference, step)
         loss = critic_loss(verdicts, self.training.share)
@@ -140,7 +143,8 @@ def train_step(
     parts: bool = False,  # also the gradient's norm of each part?
 ) -> dict:  # a row for the log; its tensors are still on the device
     "One optimizer step of a stage, unless it is at fault"
-    worker, rate = worker or Worker(), learning_rate(stage, step)
+    worker = worker or Worker()
+    rate = learning_rate(stage, step)
     set_rate(optimizers, rate)
     features = worker.features(method, batch)
     if turn is not None:

@@ -70,7 +70,9 @@ class ChildRun:
         folder: str | Path,  # of the run
         order: TrainingJob | None = None,  # None: the one that lies there
     ):
-        self.folder, self.process, self.stopping = Path(folder), None, False
+        self.folder = Path(folder)
+        self.process = None
+        self.stopping = False
         if order is None:
             if not (self.folder / "order.json").is_file():
                 raise LabError(
@@ -79,7 +81,8 @@ class ChildRun:
                     "Choose another, or begin a new one.",
                 )
             kept = json.loads((self.folder / "order.json").read_text(encoding="utf-8"))
-            order, self.began = settings(TrainingJob, kept["order"]), kept["began"]
+            order = settings(TrainingJob, kept["order"])
+            self.began = kept["began"]
         else:
             self.began = 0.0
         self.order = order
@@ -93,7 +96,8 @@ class ChildRun:
         if (self.folder / "card.json").exists():
             raise LabError(f"{self.folder} holds a finished run", "a new folder", "Begin a new training.")
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.began, self.stopping = time.time(), False
+        self.began = time.time()
+        self.stopping = False
         environment = (
             dict(OMP_NUM_THREADS=str(max(1, (os.cpu_count() or 2) - 1))) | os.environ | dict(TQDM_MININTERVAL="5")
         )
@@ -131,7 +135,8 @@ class ChildRun:
             return "finished"
         if not self.began:
             return "new"
-        code, told = self.process and self.process.returncode, self.progress
+        code = self.process and self.process.returncode
+        told = self.progress
         return "stopped" if code == INTERRUPTED or (code is None and told and told["state"] == "stopped") else "failed"
 
     def stop(self) -> None:

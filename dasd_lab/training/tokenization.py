@@ -38,7 +38,8 @@ def published_pieces(
 ) -> tuple[CaptionTokenizer, Tensor]:  # and their vectors [n_tokens, width]
     "Published word pieces and their vectors"
     folder = find_weights(asked.weights)
-    tokenizer, rows = read_tokenizer(folder), read_matrix(folder / "model.safetensors")
+    tokenizer = read_tokenizer(folder)
+    rows = read_matrix(folder / "model.safetensors")
     if not len(tokenizer) == len(rows) == asked.n_tokens or rows.shape[1] != width:
         raise LabError(
             f"{folder} with {len(tokenizer):,} pieces and vectors {tuple(rows.shape)}",

@@ -105,7 +105,8 @@ def neighbourhood(
     kinds = named(features, "universal_features", "final_features")
     n = len(kinds[0])
     total = kinds[0].sum() * 0
-    within, across = [(i, i) for i in range(n)] if per_picture(features) > 1 else [], list(combinations(range(n), 2))
+    within = [(i, i) for i in range(n)] if per_picture(features) > 1 else []
+    across = list(combinations(range(n), 2))
     parts = [(within + across, (1.0, 1.0))] if weights is None else [(within, weights[:2]), (across, weights[2:])]
     for pairs, shares in parts:
         for vectors, share in zip(kinds, shares):

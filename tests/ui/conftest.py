@@ -52,7 +52,8 @@ class Lab:
     "`dasd-lab lab` as a child, on a copy of the notebooks, with settings of its own"
 
     def __init__(self, home: Path):
-        self.notebooks, self.log = home / "nbs", home / "server.log"
+        self.notebooks = home / "nbs"
+        self.log = home / "server.log"
         # the address of the repository stays out of it: nothing that the test saves reaches the working tree
         shutil.copytree(ROOT / "nbs", self.notebooks, ignore=shutil.ignore_patterns(".ipynb_checkpoints", "_drafts"))
         quiet = {
@@ -125,7 +126,8 @@ class Web:
     "`dasd-lab app` as a child"
 
     def __init__(self, home: Path):
-        self.log, self.port = home / "server.log", free_port()
+        self.log = home / "server.log"
+        self.port = free_port()
         command = [Path(sys.executable).parent / "dasd-lab", "app", "--port", str(self.port), "--", "--no-browser"]
         self.child = subprocess.Popen(
             command,
@@ -184,7 +186,8 @@ WIDE = dict(width=1400, height=1000)
 def watched(page):
     "The page, which remembers what it asked other hosts for and what went wrong"
     page.set_default_timeout(180_000)
-    page.outside, page.problems = [], []
+    page.outside = []
+    page.problems = []
     page.on(
         "console",
         lambda m: (

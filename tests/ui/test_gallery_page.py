@@ -14,7 +14,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from served import draw, make, picture, serving
 
 TOKEN = "a-token-of-many-letters"
-PHONE, DESK = dict(width=360, height=740), dict(width=1280, height=900)
+PHONE = dict(width=360, height=740)
+DESK = dict(width=1280, height=900)
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +70,9 @@ def served(tmp_path, drawn):
 @pytest.fixture
 def visit(browser, request):
     "Opens pages as people with this language and this device have them; all of them must be silent on the console, stay on this machine and keep to their policy"
-    contexts, problems, outside = [], [], []
+    contexts = []
+    problems = []
+    outside = []
 
     def open(url, locale="en-US", viewport=DESK, expected=(), **device):
         c = browser.new_context(locale=locale, viewport=viewport, **device)
@@ -178,7 +181,8 @@ def test_a_search_in_the_readers_language(at, visit, locale):
     ) == [language, direction]
     first, second = (box(p.locator("#hits > li").nth(i))["x"] for i in (0, 1))
     assert (first > second) == (direction == "rtl")
-    add, go = box(p.locator("#q"))["x"], box(p.locator("#go"))["x"]
+    add = box(p.locator("#q"))["x"]
+    go = box(p.locator("#go"))["x"]
     assert (add > go) == (direction == "rtl")  # the whole page is mirrored
     assert where(p) == dict(q=text) and text in p.title()
     sound(p)

@@ -17,7 +17,8 @@ def test_words_in_jupyterlab(lab, page):
     root.locator(".dl-near .bars .point").first.wait_for(timeout=300_000)
     root.locator(".dl-ways .bars .point").first.wait_for()
     # words in their own scripts: their language, their direction, who shares the entry
-    word, query = root.locator(".dl-query input").nth(0), root.locator(".dl-query input").nth(1)
+    word = root.locator(".dl-query input").nth(0)
+    query = root.locator(".dl-query input").nth(1)
     for text, language in (
         ("pingouin", "French"),
         ("tučňák", "Czech"),

@@ -70,7 +70,8 @@ def test_styles(lab, page):
     point = related.locator(".point").nth(3)
     point.scroll_into_view_if_needed()
     box = point.bounding_box()
-    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    x = box["x"] + box["width"] / 2
+    y = box["y"] + box["height"] / 2
     page.mouse.move(x + 40, y + 40)
     page.mouse.move(x, y, steps=5)
     picture = panel.locator(".dl-card img")

@@ -29,7 +29,8 @@ from dasd_lab.training.recipes import scaled_stages
 from dasd_lab.training.stages import set_trainable
 from dasd_lab.training.steps import CriticTurn, train_step
 
-PRESET, CODES = "dasd.cc300k_zero_shot_paper", ("de", "fr", "cs", "zh", "ja", "es", "it", "ru", "pl", "nl", "pt", "tr")
+PRESET = "dasd.cc300k_zero_shot_paper"
+CODES = ("de", "fr", "cs", "zh", "ja", "es", "it", "ru", "pl", "nl", "pt", "tr")
 TOWERS = {
     "built-in (4 blocks, width 128)": None,
     "ViT-B/32 and ViT-B/16 (12 blocks, width 512)": "ViT-B-32-quickgelu",
@@ -93,7 +94,8 @@ class Made:
 
     @torch.inference_mode()
     def encode(self, plain: bool) -> None:
-        p, m = self.point, self.method
+        p = self.point
+        m = self.method
         batch = random_batch(m, p.batch, p.length)
         if plain:
             m.backbone.source_from_ids(batch["ids"] % len(m.backbone.text.embedding.weight), batch["end_index"])
@@ -101,7 +103,8 @@ class Made:
             m.features(batch["ids"], batch["end_index"], batch["language"], longest=p.length)
 
     def memory(self) -> dict:  # bytes
-        p, m = self.point, self.method
+        p = self.point
+        m = self.method
         batch = random_batch(m, p.batch, p.length)
         return state_bytes(m) | dict(
             batch=kept_bytes(lambda: m.training_features(batch)["target_features"].sum(), m),

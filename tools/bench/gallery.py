@@ -45,7 +45,10 @@ from dasd_lab.storage import write_json
 from dasd_lab.training.recipes import load_run, shipped_run
 from dasd_lab.training.runs import load_method
 
-WIDTH, NOISE, K, LANGUAGES = 512, 0.5, 10, ("de", "fr", "cs", "zh", "ja", "ar")
+WIDTH = 512
+NOISE = 0.5
+K = 10
+LANGUAGES = ("de", "fr", "cs", "zh", "ja", "ar")
 
 
 class Widened(RetrievalMethod):
@@ -55,7 +58,8 @@ class Widened(RetrievalMethod):
 
     def __init__(self, inner, width=WIDTH):
         super().__init__()
-        self.inner, self.languages = inner.eval(), inner.languages
+        self.inner = inner.eval()
+        self.languages = inner.languages
         # rows of the cosine transform: orthonormal, the same numbers everywhere
         self.register_buffer(
             "turn",
@@ -110,7 +114,9 @@ def made(at: Path, n: int, queries: int = 500) -> dict:
     if (at / "queries.npz").exists() and len(np.load(at / "vectors.npy", mmap_mode="r")) == n:
         return dict(np.load(at / "queries.npz"))
     at.mkdir(parents=True, exist_ok=True)
-    corpus, method, rng = load_corpus("pictograms"), Widened(load_run(shipped_run())), np.random.default_rng(0)
+    corpus = load_corpus("pictograms")
+    method = Widened(load_run(shipped_run()))
+    rng = np.random.default_rng(0)
     with torch.no_grad():
         seen = unit(
             torch.cat(
@@ -136,13 +142,15 @@ def made(at: Path, n: int, queries: int = 500) -> dict:
     asked = np.concatenate(
         [said[rng.permutation(len(said))[:queries]], noisy(seen[rng.integers(0, len(seen), queries)])]
     ).astype(np.float32)
-    best, place = np.full((len(asked), K), -9.0, np.float32), np.zeros((len(asked), K), int)
+    best = np.full((len(asked), K), -9.0, np.float32)
+    place = np.zeros((len(asked), K), int)
     for a in tqdm(range(0, n, 50_000), desc="all cosines"):
         rows = unit(out[a : a + 50_000].astype(np.float32))
         s = np.concatenate([best, asked @ rows.T], 1)
         p = np.concatenate([place, np.broadcast_to(np.arange(a, a + len(rows)), (len(asked), len(rows)))], 1)
         top = np.argpartition(-s, K, 1)[:, :K]
-        best, place = np.take_along_axis(s, top, 1), np.take_along_axis(p, top, 1)
+        best = np.take_along_axis(s, top, 1)
+        place = np.take_along_axis(p, top, 1)
     np.savez(at / "queries.npz", asked=asked, nearest=place)
     return dict(asked=asked, nearest=place)
 
@@ -151,7 +159,8 @@ def measured(ask, q, n=400) -> dict:
     "Recall and time of a search, captions and pictures in turn, after all were asked once"
     half = len(q["asked"]) // 2
     order = [i for pair in zip(range(half), range(half, 2 * half)) for i in pair]
-    ms, recall = [], {True: [], False: []}
+    ms = []
+    recall = {True: [], False: []}
     for i in order:
         ask(q["asked"][i])
     for i in order[:n]:
@@ -169,7 +178,9 @@ def measured(ask, q, n=400) -> dict:
 
 def engines(at: Path, n: int) -> list[dict]:
     "Indexes over the same vectors, as bare as they come"
-    q, rows, found = made(at, n), np.load(at / "vectors.npy", mmap_mode="r"), []
+    q = made(at, n)
+    rows = np.load(at / "vectors.npy", mmap_mode="r")
+    found = []
     lists = round(n**0.5)
 
     def note(engine, build_s, ask, **more):
@@ -362,7 +373,8 @@ def filled(at: Path, n: int) -> dict:
 def indexed(at: Path) -> dict:
     "Time and memory of making the index"
     gallery = StoredGallery(at / "gallery", Widened(load_run(shipped_run())))
-    before, began = peak_gb(), time.time()
+    before = peak_gb()
+    began = time.time()
     gallery.tidy()
     return dict(
         before_gb=before,
@@ -391,7 +403,9 @@ def searched(at: Path, n: int) -> dict:
     opened = time.perf_counter() - began
     gallery.best(torch.from_numpy(q["asked"][:1]), K)
     first = time.perf_counter() - began
-    column, table, engine = f"vector_{gallery.way}", gallery.engine._table, gallery.engine
+    column = f"vector_{gallery.way}"
+    table = gallery.engine._table
+    engine = gallery.engine
 
     def through(v):
         return place(gallery.best(torch.from_numpy(v[None]), K)[0])
@@ -449,7 +463,9 @@ def searched(at: Path, n: int) -> dict:
 
 def deep(at: Path, n: int, gallery: StoredGallery, q: dict, queries: int = 40) -> list[dict]:
     "Recall and time of later pages and under filters, as many captions as pictures"
-    rows, half, ids = np.load(at / "vectors.npy", mmap_mode="r"), len(q["asked"]) // 2, np.arange(n)
+    rows = np.load(at / "vectors.npy", mmap_mode="r")
+    half = len(q["asked"]) // 2
+    ids = np.arange(n)
     asked = np.concatenate([q["asked"][: half : half // queries], q["asked"][half :: half // queries]])
     some = []
     cosines = np.concatenate(
@@ -468,7 +484,8 @@ def deep(at: Path, n: int, gallery: StoredGallery, q: dict, queries: int = 40) -
         ("one album of 1,000", dict(album="album 7"), ids % 1000 == 7, 10, 0),
         ("three albums of 1,000", dict(album=[f"album {i}" for i in (7, 8, 9)]), np.isin(ids % 1000, (7, 8, 9)), 10, 0),
     ):
-        ms, shares = [], []
+        ms = []
+        shares = []
         for v, c in zip(asked, cosines):
             order = np.argpartition(-np.where(there, c, -9), k + skip)[: k + skip]
             best = order[np.argsort(-c[order])][skip:]
@@ -559,7 +576,8 @@ def crowd(at: Path, n: int, requests: int = 10_000, clients: int = 32) -> dict:
                 if kind == "add" and r.status_code == 201:
                     kept[r.json()["id"]] = 1999
             elif kind == "change":
-                id, year = rng.choice(list(kept)), rng.randrange(1900, 1999)
+                id = rng.choice(list(kept))
+                year = rng.randrange(1900, 1999)
                 r = client.patch("/api/picture", params=dict(id=id), json=dict(facts=dict(year=year)))
                 if r.status_code == 200:
                     kept[id] = year
@@ -571,10 +589,13 @@ def crowd(at: Path, n: int, requests: int = 10_000, clients: int = 32) -> dict:
                     gone.add(id)
             return kind, 1e3 * (time.perf_counter() - began), r.status_code
 
-        gone, bar = set(), tqdm(total=requests, desc="requests")
+        gone = set()
+        bar = tqdm(total=requests, desc="requests")
 
         def work(w):
-            rng, kept, rows = random.Random(w), {}, []
+            rng = random.Random(w)
+            kept = {}
+            rows = []
             with httpx.Client(base_url=url, timeout=90) as client:
                 for _ in range(requests // clients + (w < requests % clients)):
                     rows.append(one(client, rng, kept))
@@ -632,7 +653,11 @@ while True:
 
 def killed(at: Path, times: int = 20) -> dict:
     "Processes that are killed while they add: what they acknowledged is there, and every batch is whole or absent"
-    root, rng, acknowledged, lost, torn = Path(__file__).resolve().parents[2], random.Random(0), 0, 0, 0
+    root = Path(__file__).resolve().parents[2]
+    rng = random.Random(0)
+    acknowledged = 0
+    lost = 0
+    torn = 0
     for start in tqdm(range(times), desc="kills"):
         p = subprocess.Popen(
             [sys.executable, "-c", ADD, str(root), str(at / "gallery"), str(start)], stdout=subprocess.PIPE, text=True
@@ -676,7 +701,8 @@ def photographs(at: Path, files: int = 300) -> dict:
     "Pictures of twelve megapixels, as telephones take them: how quick, and how much memory"
     from PIL import Image
 
-    folder, visuals = at / "photographs", load_corpus("pictograms").visuals("train")
+    folder = at / "photographs"
+    visuals = load_corpus("pictograms").visuals("train")
     folder.mkdir()
 
     def write(i):
@@ -708,7 +734,9 @@ def imported(at: Path, files: int) -> dict:
     "A folder of JPEG files, one in a thousand broken: killed on the way, called again, called once more"
     from PIL import Image
 
-    corpus, folder, root = load_corpus("pictograms"), at / "files", Path(__file__).resolve().parents[2]
+    corpus = load_corpus("pictograms")
+    folder = at / "files"
+    root = Path(__file__).resolve().parents[2]
     splits = [corpus.visuals(s) for s in ("train", "validation", "test")]
     visuals = [(v, i) for v in splits for i in range(len(v))]
 
@@ -746,9 +774,11 @@ def imported(at: Path, files: int) -> dict:
     def run():
         return json.loads(subprocess.run(words, stdout=subprocess.PIPE, check=True, text=True).stdout.splitlines()[-1])
 
-    second, third = run(), run()
+    second = run()
+    third = run()
     g = StoredGallery(at / "imported", load_run(shipped_run()))
-    total, thumbs = len(g), len(g.thumbnails)
+    total = len(g)
+    thumbs = len(g.thumbnails)
     size = sum(f.stat().st_size for f in g.folder.rglob("*") if f.is_file()) / 1e9
     g.close()
     return dict(
@@ -772,7 +802,8 @@ def imported(at: Path, files: int) -> dict:
 
 def reranked(at: Path) -> dict:
     "Scores that are no cosine, LECCR's slots and SMALR in two languages at once, on the head of the cosine's list against the score of all pictures; among those of the corpus, and among eight times as many, the others with noise"
-    corpus, tower = load_corpus("pictograms"), load_backbone(shipped_run() / "backbone")
+    corpus = load_corpus("pictograms")
+    tower = load_backbone(shipped_run() / "backbone")
 
     def own(name):
         return load_method(shipped_run() / name, tower).eval()
@@ -787,7 +818,10 @@ def reranked(at: Path) -> dict:
 @torch.no_grad()
 def by_head(at: Path, corpus, method, times: int) -> dict:
     "Lists of one method by heads of several lengths"
-    gallery, seen, names, g = StoredGallery(at, method), [], [], torch.Generator().manual_seed(0)
+    gallery = StoredGallery(at, method)
+    seen = []
+    names = []
+    g = torch.Generator().manual_seed(0)
 
     def noisy(v):
         return v + NOISE * v.norm(dim=-1, keepdim=True) / v.shape[-1] ** 0.5 * torch.randn(v.shape, generator=g)
@@ -810,7 +844,9 @@ def by_head(at: Path, corpus, method, times: int) -> dict:
         for c in corpus.captions("test", language, "human")[: 40 if times == 1 else 10]
     ]
     vectors = [method.encode_captions([c.text], c.language) for c in captions]
-    wanted, took, rows = [], [], []
+    wanted = []
+    took = []
+    rows = []
     for v in tqdm(vectors, desc=f"{method.name}: all {len(names):,} pictures"):
         began = time.perf_counter()
         best = best_of_slices(
@@ -820,7 +856,8 @@ def by_head(at: Path, corpus, method, times: int) -> dict:
         wanted.append({names[i] for i in best})
     for head in (0, 20, 50, 100, 200, 500):
         gallery.head = max(head, 1)
-        ratio, kept = [], []
+        ratio = []
+        kept = []
         for v, w, t in zip(vectors, wanted, took):
             began = time.perf_counter()
             ids, _ = gallery.best(

@@ -68,7 +68,8 @@ class PlainOnDevice(PlainStep):
 
     def __init__(self, method, rate: float, tower, short: bool):
         super().__init__(method, rate, adam={})
-        self.tower, self.short = tower, short
+        self.tower = tower
+        self.short = short
 
     def pictures(self, batch):
         with torch.no_grad():
@@ -94,7 +95,8 @@ class Clock:
     "Seconds and peak memory of a device"
 
     def __init__(self, device):
-        self.device, self.cuda = device, device.type == "cuda"
+        self.device = device
+        self.cuda = device.type == "cuda"
 
     def wait(self):
         if self.cuda:
@@ -135,12 +137,10 @@ class Ours:
     "The lab's step in one mode and stage"
 
     def __init__(self, method, stage, data, machine: Machine):
-        self.method, self.stage, self.data, self.worker = (
-            method.to(Worker(machine).device),
-            stage,
-            data,
-            Worker(machine),
-        )
+        self.method = method.to(Worker(machine).device)
+        self.stage = stage
+        self.data = data
+        self.worker = Worker(machine)
         set_trainable(method, (*stage.trains, "critic"))
         method.train()
         self.optimizers, self.turn, self.ahead, self.step = (
@@ -165,7 +165,8 @@ class Ours:
 
     def warm(self, each: int) -> int:  # steps
         "One batch of every language and length, so that nothing is compiled while it is timed"
-        step, done = self.worker.machine.length_step, set()
+        step = self.worker.machine.length_step
+        done = set()
         most = max(len(r) for rows in self.data.rows.values() for r in rows)
         for language, length in product(LANGUAGES, range(max(step, 6), most + step, max(step, 8))):
             length = min(-(-length // step) * step, CONTEXT)
@@ -204,7 +205,8 @@ class Ours:
 
 def plain_batches(data, backbone, cross_modal: bool, s: Sizes, device, rng, n: int = 4) -> list[dict]:
     "The same batches with English ids, and with pictures where the stage wants them"
-    V, found = len(backbone.text.embedding.weight), []
+    V = len(backbone.text.embedding.weight)
+    found = []
     for i in range(n):
         b = data(i)
         b = dict(
@@ -228,7 +230,9 @@ def one_mode(name: str, make, plains: dict, batches, s: Sizes, clock: Clock, res
         warm = ours.warm(s.warm_steps)
         clock.wait()
         warm_s = time.perf_counter() - began
-        waits, each, took = ours.never_waits(), max(1, -(-s.steps // s.rounds)), []
+        waits = ours.never_waits()
+        each = max(1, -(-s.steps // s.rounds))
+        took = []
         peak = clock.peak(lambda: ours.run(s.peak_steps))
         for _ in range(s.rounds):
             took.append(
@@ -259,9 +263,13 @@ def one_mode(name: str, make, plains: dict, batches, s: Sizes, clock: Clock, res
 
 def one_stage(preset, cfg, stage, s: Sizes, device, modes, workers: int) -> dict:
     "Every mode of one stage against the plain step in both precisions"
-    rng, clock, cross = np.random.default_rng(0), Clock(device), stage.name == "cross_modal_alignment"
+    rng = np.random.default_rng(0)
+    clock = Clock(device)
+    cross = stage.name == "cross_modal_alignment"
     tower = build_clip(cfg).visual.to(device).requires_grad_(False).eval() if cross else None
-    plains, peaks, rows = {}, {}, []
+    plains = {}
+    peaks = {}
+    rows = []
     data = data_for(preset, cfg["embed_dim"], s, stage, rng)
 
     def held():
@@ -349,7 +357,8 @@ def main() -> int:
             file=sys.stderr,
         )
         return 2
-    device, preset = torch.device(a.device), load_preset(PRESET)
+    device = torch.device(a.device)
+    preset = load_preset(PRESET)
     modes = [m.strip() for m in a.modes.split(";")]
     s, cfg = (
         (Sizes(4, 60, 150, 16, 4, 2, 1, 1, 2), TINY)

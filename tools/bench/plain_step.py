@@ -24,13 +24,12 @@ class PlainStep:
     "A DASD method (paper's form, one block before the split) trained as the authors' loop does"
 
     def __init__(self, method, rate: float, seed: int = 0, adam: dict = {}):
-        self.method, self.seed = method, seed
+        self.method = method
+        self.seed = seed
         self.open()
         own = [p for n, p in method.named_parameters() if not n.startswith(("backbone.", "critic."))]
-        self.optimizer, self.critic_optimizer = (
-            torch.optim.Adam(own, lr=rate, **adam),
-            torch.optim.Adam(method.critic.parameters(), lr=rate, **adam),
-        )
+        self.optimizer = torch.optim.Adam(own, lr=rate, **adam)
+        self.critic_optimizer = torch.optim.Adam(method.critic.parameters(), lr=rate, **adam)
 
     def open(self) -> None:
         "Nothing is switched off; what must not learn is not given to the optimizer"
@@ -49,7 +48,8 @@ class PlainStep:
 
     def split(self, apart, end, language: str) -> tuple:  # f^sr, f^sa
         "The two branches of the disentangler, a pass each"
-        b, d = self.method.backbone, self.method.disentangler
+        b = self.method.backbone
+        d = self.method.disentangler
 
         def hidden(adapters):
             return adapters[language](b.block(0, b.start(apart, end), end))
@@ -62,11 +62,13 @@ class PlainStep:
 
     def encoded(self, ids, end, language: str) -> tuple:  # r^T, f^sr, f^sa
         "Target captions through the whole text path, every position of every block"
-        m, b = self.method, self.method.backbone
+        m = self.method
+        b = self.method.backbone
         with record_function("part: token vectors"):
             vectors = m.token_vectors.embedding(ids)
             # named for `training.profiling`
-            apart, x = m.token_vectors.disentangling(vectors), m.token_vectors.target(vectors)
+            apart = m.token_vectors.disentangling(vectors)
+            x = m.token_vectors.target(vectors)
         with record_function("part: disentangler"):
             f_sr, f_sa = self.split(apart, end, language)
         _, generated = m.generator(torch.cat([f_sr, f_sa], -1))
@@ -77,7 +79,8 @@ class PlainStep:
 
     def __call__(self, batch: dict, step: int) -> torch.Tensor:  # the loss
         "One step; a batch has language, ids, end_index, source_ids, source_end, and pixels in the cross-modal stage"
-        m, source = self.method, self.source(batch)
+        m = self.method
+        source = self.source(batch)
         target, related, agnostic = self.encoded(self.ids(batch), batch["end_index"], batch["language"])
         other = source.roll(
             1

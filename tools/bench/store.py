@@ -64,7 +64,8 @@ def compared(first, second, rows, pairs: int, chunk: int = 8) -> dict:
 
 def against_encoding(place: Path, pairs: int, batch: int = 128, batches: int = 8) -> dict:
     "Batches of the training pictures: read and encoded, or cached"
-    backbone, corpus = load_backbone(shipped_run() / "backbone"), load_corpus("pictograms", progress=False)
+    backbone = load_backbone(shipped_run() / "backbone")
+    corpus = load_corpus("pictograms", progress=False)
     encode_shards(backbone, corpus, "validation", place / "pictures", rank=0, world_size=1)
     store = open_store(place / "pictures")["image"]
     pictures = corpus.visuals("validation")
@@ -154,10 +155,8 @@ def opened(folder: Path) -> dict:
 
 def against_memory_map(place: Path, n: int, width: int, pairs: int, batch: int) -> dict:
     "Random batches of the large store and of one memory map, as they are stored and as float32 tensors"
-    store, plain = (
-        open_store(place / "large")["image"],
-        np.memmap(place / "plain.npy", np.float16, "r", shape=(n, width)),
-    )
+    store = open_store(place / "large")["image"]
+    plain = np.memmap(place / "plain.npy", np.float16, "r", shape=(n, width))
     rng = np.random.default_rng(batch)
     assert store._one is not None
     rows = rng.integers(0, n, (-(-50_000 // batch), batch))
@@ -226,7 +225,10 @@ def main():
         )
     finally:
         shutil.rmtree(place)
-    e, large, one, two = found["encoding"], found["large"], found["first_opening"], found["later_opening"]
+    e = found["encoding"]
+    large = found["large"]
+    one = found["first_opening"]
+    two = found["later_opening"]
     print(
         f"{a.threads} thread(s), torch {torch.__version__}, numpy {np.__version__}, {platform.machine()}; medians of {a.pairs} pairs [quartiles]\n"
     )

@@ -41,7 +41,9 @@ from dasd_lab.training.recipes import scaled_stages
 from dasd_lab.training.stages import length_batches, set_trainable
 from dasd_lab.training.steps import CriticTurn, train_step
 
-PRESET, LANGUAGES, BUCKET = "dasd.cc300k_zero_shot_paper", ("de", "fr", "cs", "zh", "ja"), 32
+PRESET = "dasd.cc300k_zero_shot_paper"
+LANGUAGES = ("de", "fr", "cs", "zh", "ja")
+BUCKET = 32
 TINY = dict(
     embed_dim=16,
     quick_gelu=True,
@@ -77,10 +79,13 @@ class Saved(PlainStep):
     "The plain step with some of the savings; with `lab` the lab's own"
 
     def __init__(self, method, row: Row, stage):
-        self.row, self.stage, self.kept = row, replace(stage, lazy=("token_vectors.embedding",) * row.lazy), {}
+        self.row = row
+        self.stage = replace(stage, lazy=("token_vectors.embedding",) * row.lazy)
+        self.kept = {}
         super().__init__(method, stage.learning_rate)
         if row.lab:
-            self.optimizers, self.turn = make_optimizers(method, self.stage), CriticTurn(method.critic, stage.critic)
+            self.optimizers = make_optimizers(method, self.stage)
+            self.turn = CriticTurn(method.critic, stage.critic)
 
     def open(self) -> None:
         super().open()
@@ -133,7 +138,8 @@ def caption_lengths(rng, n: int) -> np.ndarray:
 
 def batch_of(lengths, backbone, used: int, language: str, rng) -> dict:
     "A batch of random pieces, with the English captions both as ids and as features"
-    n, V = len(lengths), len(backbone.text.embedding.weight)
+    n = len(lengths)
+    V = len(backbone.text.embedding.weight)
     ids = torch.zeros(n, int(lengths.max()), dtype=torch.long)
     for row, length in zip(ids, lengths):
         row[:length] = torch.from_numpy(rng.integers(4, used, length))
@@ -193,11 +199,10 @@ def own(method, used: int) -> dict:
 
 def learnt(rows, pair, stage, batches, used: int) -> dict:
     "What every row learns in some steps from the same weights, beside the plain step"
-    before, start = (
-        [{n: p.detach().clone() for n, p in m.named_parameters() if not n.startswith("backbone.")} for m in pair],
-        own(pair[0], used),
-    )
-    found, plain = {}, None
+    before = [{n: p.detach().clone() for n, p in m.named_parameters() if not n.startswith("backbone.")} for m in pair]
+    start = own(pair[0], used)
+    found = {}
+    plain = None
     for row in rows:
         method, at = (pair[1], before[1]) if row.vocabulary else (pair[0], before[0])
         with torch.no_grad():
@@ -222,7 +227,8 @@ def learnt(rows, pair, stage, batches, used: int) -> dict:
 
 def timed(rows, pair, stage, batches, warm: int = 1) -> np.ndarray:  # [clock or CPU, rounds, rows] seconds
     "Every row in turn on every batch; forwards and backwards"
-    steps, took = [Saved(pair[row.vocabulary], row, stage) for row in rows], []
+    steps = [Saved(pair[row.vocabulary], row, stage) for row in rows]
+    took = []
     for i, (random, similar) in enumerate(batches):
         spent = {}
         for step in steps if i % 2 else steps[::-1]:
@@ -240,7 +246,8 @@ def timed(rows, pair, stage, batches, warm: int = 1) -> np.ndarray:  # [clock or
 def measure(preset: dict, cfg: dict, used: int, rounds: int, batch: int, steps: int = 3) -> dict:
     "Equality first, then time"
     stage = replace(scaled_stages(preset, len(LANGUAGES))[0], warmup=0.0)
-    pair, rng = methods(preset, cfg, used), np.random.default_rng(0)
+    pair = methods(preset, cfg, used)
+    rng = np.random.default_rng(0)
     rows = ladder()
     made = both_batches(pair[0].backbone, rounds + 1, batch, used, rng)
     with attention(torch.device("cpu")):
@@ -308,7 +315,8 @@ def main():
         preset = preset | dict(token_vectors=dict(weights="none", n_tokens=400))
         cfg, used = TINY, 150
     else:
-        cfg, used = tower_config(preset), 20_000
+        cfg = tower_config(preset)
+        used = 20_000
     found = dict(
         machine=platform.machine(),
         threads=a.threads,

@@ -98,7 +98,8 @@ def main(n: int, out: Path) -> None:
 
     from dasd_lab.storage import write_json
 
-    texts, home = queries(2 * n + 5), Path(tempfile.mkdtemp())
+    texts = queries(2 * n + 5)
+    home = Path(tempfile.mkdtemp())
     load = os.getloadavg()[0]
     web = Web(home)
     try:

@@ -35,7 +35,8 @@ def executed(
     from execnb.nbio import dict2nb
     from execnb.shell import CaptureShell
 
-    nb, here = dict2nb(notebook), os.getcwd()
+    nb = dict2nb(notebook)
+    here = os.getcwd()
     os.chdir(folder)
     try:
         CaptureShell().run_all(nb, exc_stop=True)
@@ -50,7 +51,8 @@ def targets(
     nbs: Path,
 ) -> dict[str, str]:  # name → address from the site's root
     "What a name in backticks leads to: symbols where they are unmistakable, modules, companions"
-    found, seen = {}, {}
+    found = {}
+    seen = {}
     for m in modules.values():
         for e in m.entries:
             seen.setdefault(e.name, []).append(f"api/{m.name}.html#{e.name}")
@@ -75,9 +77,11 @@ def landing(
     page: dict,  # the converted index
 ) -> dict:
     "The index as a page without bars: its first words as a hero, a band for each part"
-    front, first = yaml_of(page["cells"][0]["source"]), page["cells"][1]
+    front = yaml_of(page["cells"][0]["source"])
+    first = page["cells"][1]
     hero = f"::: {{.band .hero}}\n# {front['description']}\n\n{first['source']}\n"
-    cells, open_ = [page["cells"][0], dict(first, source=hero)], True
+    cells = [page["cells"][0], dict(first, source=hero)]
+    open_ = True
     for c in page["cells"][2:]:
         if c["cell_type"] == "markdown" and c["source"].startswith("## "):
             cells.append(dict(c, source=f":::\n\n::: {{.band}}\n{c['source']}"))
@@ -197,7 +201,8 @@ def build(
         to = Path(tmp) / "site"
         to.mkdir()
         stage(root, to)
-        warnings, built = smalldocs.build(to, quiet=True).warnings, to / "_site"
+        warnings = smalldocs.build(to, quiet=True).warnings
+        built = to / "_site"
         site.bring_home(built, katex, site.panel_style(root / "dasd_lab"))
         without_missing(built)
         pages = checks.read_site(built)

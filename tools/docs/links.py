@@ -17,7 +17,9 @@ class Page:
     def __init__(self, text: str):
         text = re.sub(r'(?s)<script type="application/json".*?</script>|<!--.*?-->', "", text)
         self.ids = {html.unescape(i) for i in re.findall(r'\sid="([^"]+)"', text)}
-        self.links, self.loads, self.images = [], [], []
+        self.links = []
+        self.loads = []
+        self.images = []
         for tag, inside in TAG.findall(text):
             found = {k: html.unescape(v) for k, v in ATTRIBUTE.findall(inside)}
             if tag == "a" and "href" in found:

@@ -154,7 +154,9 @@ def convert(
     head: str = "",  # Markdown put above everything
 ) -> dict:  # a notebook as the site's generator takes it
     "Front matter, prose with links, definitions open, hidden cells gone"
-    cells, places, words = [], [], ""
+    cells = []
+    places = []
+    words = ""
     title, prose = front_matter(notebook["cells"][0])
     import yaml
 

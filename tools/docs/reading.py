@@ -48,7 +48,8 @@ class Reader:
     "Entries of one file"
 
     def __init__(self, source: str):
-        self.tree, self.lines = ast.parse(source), source.encode().split(b"\n")
+        self.tree = ast.parse(source)
+        self.lines = source.encode().split(b"\n")
         tokens = tokenize.generate_tokens(io.StringIO(source).readline)
         self.comments = {t.start[0]: t.string.lstrip("# ").strip() for t in tokens if t.type == tokenize.COMMENT}
         exported = next(
@@ -169,7 +170,8 @@ class Reader:
         ]
 
     def entries(self) -> list[Entry]:
-        found, patched = [], []
+        found = []
+        patched = []
         for node in self.tree.body:
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 patch = any(ast.unparse(d).startswith("patch") for d in node.decorator_list)

@@ -49,7 +49,8 @@ def table(
 
 def entry(e: Entry, module: str, links) -> str:
     "One symbol: heading, where it stands, how it is called, what it does, what goes in and comes out"
-    level, kind = ("###" if e.kind == "method" else "##"), {"class": "class ", "constant": ""}.get(e.kind, "")
+    level = "###" if e.kind == "method" else "##"
+    kind = {"class": "class ", "constant": ""}.get(e.kind, "")
     source = f'<a class="source-link" href="../source/{module}.html#L{e.line}">source</a>'
     body = f'<p class="said">{inline(e.doc, links)}</p>' if e.doc else ""
     call = f'<pre class="call"><code>{html.escape(kind + e.signature)}</code></pre>'

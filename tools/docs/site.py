@@ -64,7 +64,8 @@ EXPLAINED = {
 def in_order(
     folder: Path,  # of companions
 ) -> list[str]:  # their stems: those named above first, others after them
-    there, first = sorted(p.stem for p in folder.glob("*.ipynb")), ORDER.get(folder.name, ())
+    there = sorted(p.stem for p in folder.glob("*.ipynb"))
+    first = ORDER.get(folder.name, ())
     return [*(s for s in first if s in there), *(s for s in there if s not in first)]
 
 
@@ -73,7 +74,8 @@ def grouped(
     address,  # module → page
 ) -> list:
     "Pages of a stage; the three modules of one explorer under its name"
-    found, groups = [], {}
+    found = []
+    groups = {}
     for n in names:
         parts = n.split(".")
         if len(parts) < 3:

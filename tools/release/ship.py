@@ -63,7 +63,8 @@ def companion(name: str, out: Path, corpus, seed: int) -> None:
 
 def main(out: Path, seed: int, only: str | None) -> None:
     "Source model, method, test figures, card; then the companions"
-    corpus, start = load_corpus("pictograms"), time.process_time()
+    corpus = load_corpus("pictograms")
+    start = time.process_time()
     if only:
         return companion(only, out, corpus, seed)
     backbone = train_source(vary(load_preset("two_tower.pictograms"), SOURCE), corpus, seed)

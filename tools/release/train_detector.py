@@ -40,7 +40,8 @@ def batches(nouns: list[str], steps: int):
     "Pictures that no corpus holds, and what stands in them"
     scenes = fresh_scenes(ScenesSpec(), SEED)
     for step in range(steps):
-        some, seeds = list(islice(scenes, BATCH)), range(SEED + step * BATCH, SEED + (step + 1) * BATCH)
+        some = list(islice(scenes, BATCH))
+        seeds = range(SEED + step * BATCH, SEED + (step + 1) * BATCH)
         yield (
             torch.from_numpy(np.stack([np.asarray(render(s, 64, i)) for s, i in zip(some, seeds)])),
             targets(some, seeds, nouns),
@@ -93,7 +94,8 @@ def main(out: Path, steps: int, only_figures: bool) -> None:
             licence="weights: Apache-2.0; pictures they learned from: OpenMoji, CC BY-SA 4.0",
         )
         save_detector(detector, out, **facts)
-    detector, corpus = load_detector(out), load_corpus("pictograms")
+    detector = load_detector(out)
+    corpus = load_corpus("pictograms")
     facts = {k: v for k, v in read_manifest(out, "detector").items() if k not in OWN}
     start = time.process_time()
     figures = {

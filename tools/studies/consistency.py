@@ -40,13 +40,11 @@ class First(Corpus):
     root = None
 
     def __init__(self, corpus, n: int):
-        self.corpus, self.n, self.name, self.languages, self.splits = (
-            corpus,
-            n,
-            corpus.name,
-            corpus.languages,
-            corpus.splits,
-        )
+        self.corpus = corpus
+        self.n = n
+        self.name = corpus.name
+        self.languages = corpus.languages
+        self.splits = corpus.splits
 
     def visuals(self, split):
         v = self.corpus.visuals(split)
@@ -59,7 +57,8 @@ class First(Corpus):
 
 def measure(n: int | None = None, name: str = "dasd") -> dict:
     "Everything, of the first n pictures of validation and test"
-    whole, method = load_corpus("pictograms"), load_run(shipped_run()).eval()
+    whole = load_corpus("pictograms")
+    method = load_run(shipped_run()).eval()
     if name != "dasd":
         method = load_method(shipped_run() / name, method.backbone)
     corpus = First(whole, n) if n else whole

@@ -14,7 +14,8 @@ from dasd_lab.search.gallery.translated import TranslatedQueries
 from dasd_lab.storage import write_json
 
 ROOT = Path(__file__).resolve().parents[2]
-BACKBONE, RESULTS = ROOT / "data/weights/pictograms/backbone", ROOT / "data/results/gloss.json"
+BACKBONE = ROOT / "data/weights/pictograms/backbone"
+RESULTS = ROOT / "data/results/gloss.json"
 
 
 def gloss_results(split: str, languages: list[str] | None = None) -> Results:

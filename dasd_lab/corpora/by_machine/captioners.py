@@ -100,7 +100,10 @@ class _Model:
         **more,  # further settings
     ):
         self.folder, self.name = captioner_folder(model, download)
-        self.prompt, self.max_new_tokens, self.max_side, self.device = prompt, max_new_tokens, max_side, device
+        self.prompt = prompt
+        self.max_new_tokens = max_new_tokens
+        self.max_side = max_side
+        self.device = device
         if max_new_tokens < 1:
             raise LabError(f"{max_new_tokens} new tokens", "at least 1", "Allow more.")
         self.settings = dict(
@@ -178,7 +181,8 @@ class CaptioningModel(_Model):
     "BLIP, GIT or Florence-2"
 
     auto = "AutoModelForImageTextToText"
-    KINDS, TASKS = ("blip", "git", "florence2"), ("<MORE_DETAILED_CAPTION>", "<DETAILED_CAPTION>", "<CAPTION>")
+    KINDS = ("blip", "git", "florence2")
+    TASKS = ("<MORE_DETAILED_CAPTION>", "<DETAILED_CAPTION>", "<CAPTION>")
 
     def __init__(
         self,
@@ -262,11 +266,9 @@ class ChatModel(_Model):
         clips = clips or ("images" if kind in ("smolvlm", "idefics3", "gemma3") else "video")
         if clips not in ("video", "images"):
             raise LabError(f"clips as {clips!r}", "video or images", "Choose one.")
-        self.video_prompt, self.fallback_prompt, self.clips = (
-            video_prompt or prompt or PROMPTS[1],
-            fallback_prompt,
-            clips,
-        )
+        self.video_prompt = video_prompt or prompt or PROMPTS[1]
+        self.fallback_prompt = fallback_prompt
+        self.clips = clips
         super().__init__(
             model,
             prompt or PROMPTS[0],

@@ -223,7 +223,8 @@ def from_stream(
 ) -> str | None:  # None: not the answer to this caption
     "What Apertium said to a caption"
     end = f".[#{i}]"
-    body, mark = answer.removesuffix(end), answer.endswith(end)
+    body = answer.removesuffix(end)
+    mark = answer.endswith(end)
     return (
         re.sub(r"\\(.)", r"\1", re.sub(r"(?<!\\)\[\]", "", body)).strip()
         if mark and "[#" not in body.replace("\\[", "")
@@ -262,7 +263,10 @@ class Apertium(Translator):
         timeout_s: float = 60,  # a process; one more for every ten captions
         command: str = "apertium",  # on the path
     ):
-        self.batch, self.timeout_s, self.command, self.name = batch, timeout_s, command, "apertium"
+        self.batch = batch
+        self.timeout_s = timeout_s
+        self.command = command
+        self.name = "apertium"
         if not shutil.which(command):
             raise LabError(
                 f"no command {command!r}", "Apertium", f"Type `{APERTIUM_INSTALL}` (as root, on Debian or Ubuntu)."
@@ -398,13 +402,11 @@ class Seq2Seq(Translator):
         dtype: str = "float32",  # of the weights: float32, bfloat16, float16
         languages: Sequence[str] = (),  # of a Marian model whose tokenizer does not name them: source, target
     ):
-        self.folder, self.beams, self.batch, self.device, self.dtype = (
-            model_folder(model).resolve(),
-            beams,
-            batch,
-            device,
-            dtype,
-        )
+        self.folder = model_folder(model).resolve()
+        self.beams = beams
+        self.batch = batch
+        self.device = device
+        self.dtype = dtype
         self.name = self.folder.name
         self.tokenizer, self.model = self._load()
         self.kind = (
@@ -547,7 +549,8 @@ def translate(self: Seq2Seq, texts: Sequence[str], source: str, target: str) -> 
         self.tokenizer.src_lang = NLLB[source] if self.kind == "nllb" else source
     asked = [f"{self.codes[target]} {t}".strip() if self.kind == "marian" else t for t in texts]
     lengths = [len(o) for o in self.tokenizer(asked)["input_ids"]] if asked else []
-    fits, found = [i for i, n in enumerate(lengths) if n <= self.most_tokens], [None] * len(asked)
+    fits = [i for i, n in enumerate(lengths) if n <= self.most_tokens]
+    found = [None] * len(asked)
     for rows, most in batches_by_length([lengths[i] for i in fits], self.batch):
         rows = [fits[r] for r in rows]
         ids = self.generated([asked[i] for i in rows], source, target, min(most, self.most_tokens - 2))

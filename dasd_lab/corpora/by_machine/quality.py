@@ -85,7 +85,8 @@ def copied(
     most: float = 0.6,  # share of words
 ) -> str:  # what was seen; '' where nothing was
     "Is the translation the source, or mostly?"
-    a, b = plain(source), plain(target)
+    a = plain(source)
+    b = plain(target)
     words, theirs = ([*_UNSPACED.sub(r" \g<0> ", t).split()] for t in (b, a))
     if a == b and re.search(r"[^\W\d]", a):
         return "the same words"
@@ -225,13 +226,16 @@ def filter_translations(
     spec: FilterSpec = FilterSpec(),  # thresholds
 ) -> tuple[list[Judged], list[Judged]]:  # kept and dropped, each in the order of the list; together N
     "Keep what looks like a translation; the first reason that applies drops a pair"
-    target, source = language_code(target), language_code(source)
+    target = language_code(target)
+    source = language_code(source)
     pairs = [(a, (b or "").strip()) for a, b in pairs]
     rivals = [r for r in dict.fromkeys((source, *spec.rivals)) if r != target and known_language(r)]
     asked = known_language(target)
     said = [(a, b) for a, b in pairs if b and not copied(a, b, spec.copied)]
-    usual, many = usual_ratio(said), shared(said, spec.sources)
-    kept, dropped = [], []
+    usual = usual_ratio(said)
+    many = shared(said, spec.sources)
+    kept = []
+    dropped = []
     for i, (a, b) in enumerate(pairs):
         checks = dict(
             empty=lambda: "" if b else "nothing",

@@ -66,7 +66,8 @@ def machine_captions(
     "Translate captions and drop what does not look like a translation"
     if not captions:
         raise LabError("no captions", "at least one", "Check the split or file.")
-    target, source = language_code(target), captions[0].language
+    target = language_code(target)
+    source = captions[0].language
     found = translate_captions(captions, translator, target, cache, progress=progress)
     pairs = [(c.text, t and t.text) for c, t in zip(captions, found)]
     judged = [Judged(i, a, b or "", *(("", "") if b else ("empty", "nothing"))) for i, (a, b) in enumerate(pairs)]

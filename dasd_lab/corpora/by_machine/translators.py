@@ -165,7 +165,8 @@ def translations(
     progress: Callable | None = None,  # such as tqdm; is given the batches
 ) -> list[str | None]:  # N
     "Translations in the order of the sentences"
-    source, target = language_code(source), language_code(target)
+    source = language_code(source)
+    target = language_code(target)
     translator.check(source, target)
     asked = [visible(t) or "" for t in texts]
     new = dict.fromkeys(filter(None, asked))
@@ -284,12 +285,12 @@ class FileTranslator(Translator):
         source: str = "en",  # ISO 639-1
         name: str = "",  # who made them; the file's name where it is not given
     ):
-        self.source, self.languages, self.name = (
-            language_code(source),
-            (language_code(target),),
-            name or Path(target_path or path).name,
-        )
-        pairs, self.found, self.unseen = read_pairs(path, target_path), {}, []
+        self.source = language_code(source)
+        self.languages = (language_code(target),)
+        self.name = name or Path(target_path or path).name
+        pairs = read_pairs(path, target_path)
+        self.found = {}
+        self.unseen = []
         for i, (a, b) in enumerate(pairs, 1):
             if (x := visible(a)) and (y := visible(b)):
                 self.found.setdefault(x, y)

@@ -144,7 +144,8 @@ class Finder:
         bare = Counter(map(self.bare, places))
         self.id_of = {p: b if bare[b := self.bare(p)] == 1 else p for p in places}
         # by the path, and by what is left of it without outer folders
-        self.whole, self.tails = defaultdict(set), defaultdict(set)
+        self.whole = defaultdict(set)
+        self.tails = defaultdict(set)
         for p in places:
             for form in (self.plain(p), self.bare(self.plain(p))):
                 self.whole[form].add(p)
@@ -229,7 +230,9 @@ def settled(
     language: str | None = None,  # of captions whose language nothing says
 ) -> Understanding:
     "Clean texts, find pictures, leave out repetitions, put captions in the pictures' order"
-    find, kept, seen = Finder(places) if places is not None else None, defaultdict(list), {}
+    find = Finder(places) if places is not None else None
+    kept = defaultdict(list)
+    seen = {}
     spoken = Counter((t.file, t.line) for t in told if t.text.strip())
     if any(not t.language for t in told) and language is None:
         language, note = the_language([t.text for t in told if not t.language])
@@ -324,12 +327,10 @@ def understand(
         return {n: p for n, p in inside.items() if n.lower().endswith(ends)}
 
     saved = {n for n in inside if Path(n).name in ("dataset_info.json", "dataset_dict.json", "state.json")}
-    tables, texts, shards, stored = (
-        {n: p for n, p in ending(".csv", ".tsv", ".jsonl", ".json").items() if n not in saved},
-        ending(".txt", ".txt.gz"),
-        ending(".tar"),
-        ending(".parquet", ".arrow"),
-    )
+    tables = {n: p for n, p in ending(".csv", ".tsv", ".jsonl", ".json").items() if n not in saved}
+    texts = ending(".txt", ".txt.gz")
+    shards = ending(".tar")
+    stored = ending(".parquet", ".arrow")
     if len(inside) > 1 or not tables:
         tables |= {n: p for n, p in texts.items() if is_table(p)}
     texts = {n: p for n, p in texts.items() if n not in tables}
@@ -337,7 +338,8 @@ def understand(
     places = None
     if shards:
         told, places, faults, roles = read_shards(list(shards.values()), columns, origin)
-        form, used = f"tar shards: {len(shards)}", shards
+        form = f"tar shards: {len(shards)}"
+        used = shards
     elif stored:
         (told, places, roles), faults, form, used = (
             read_dataset(source, columns, origin),
@@ -347,15 +349,15 @@ def understand(
         )
     elif tables:
         read = {n: read_table(p, columns, origin, n) for n, p in tables.items()}
-        form, used = f"tables of captions: {len(tables)}", tables
-        told, faults, roles = (
-            [t for r in read.values() for t in r[0]],
-            [(n, f) for n, r in read.items() for f in r[1]],
-            {f"{n}: {c}": r for n, x in read.items() for c, r in x[2].items()},
-        )
+        form = f"tables of captions: {len(tables)}"
+        used = tables
+        told = [t for r in read.values() for t in r[0]]
+        faults = [(n, f) for n, r in read.items() for f in r[1]]
+        roles = {f"{n}: {c}": r for n, x in read.items() for c, r in x[2].items()}
     elif texts:
         told, faults, roles = read_aligned(texts, origin)
-        form, used = f"line-aligned files: {len(texts)}", {n: p for n, p in texts.items() if roles[n]}
+        form = f"line-aligned files: {len(texts)}"
+        used = {n: p for n, p in texts.items() if roles[n]}
     else:
         raise LabError(
             f"{source} with {', '.join(list(inside)[:4])}",
@@ -426,10 +428,16 @@ class ImportedCorpus(Corpus):
         name: str = "",  # '' the one it was imported under
     ):
         m = unseal(root, "imported corpus")
-        self.root, self.about, self.frames = Path(root), m, N_FRAMES  # of a clip, at most
-        self.name, self.languages, self.splits = name or m["name"], tuple(m["languages"]), tuple(m["splits"])
+        # of a clip, at most
+        self.root = Path(root)
+        self.about = m
+        self.frames = N_FRAMES
+        self.name = name or m["name"]
+        self.languages = tuple(m["languages"])
+        self.splits = tuple(m["splits"])
         self.checksum = m["files"].get(f"{self.splits[0]}.jsonl", "")
-        self._captions_of, self._visuals_of = {}, {}
+        self._captions_of = {}
+        self._visuals_of = {}
 
     def visuals(self, split: str) -> Visuals:
         self.check(split)

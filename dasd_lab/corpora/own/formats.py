@@ -46,10 +46,8 @@ SPLITS = dict(
     test="test",
     testing="test",
 )
-TEXT, NUMBERS = (
-    {"caption", "captions", "text", "texts", "sentence", "sentences", "description", "title", "raw", "alt"},
-    {"id", "ids", "number", "index", "count", "length", "score", "tokens"},
-)
+TEXT = {"caption", "captions", "text", "texts", "sentence", "sentences", "description", "title", "raw", "alt"}
+NUMBERS = {"id", "ids", "number", "index", "count", "length", "score", "tokens"}
 SEEN = {"visual", "picture", "image", "img", "photo", "video", "clip", "file", "filename"}
 OTHERS = dict(language={"language", "lang", "locale"}, split={"split", "partition"}, origin={"origin"})
 
@@ -209,7 +207,8 @@ def read_table(
     name: str = "",  # how it is called in faults; '' its own
 ) -> tuple[list[Told], list[Fault], dict[str, str]]:  # captions, faults, column → role
     "The captions of a table"
-    kind, name = path.suffix.lower(), name or path.name
+    kind = path.suffix.lower()
+    name = name or path.name
     csv.field_size_limit(1 << 27)  # pictures inside a cell are not our business, but no reason to stop
     lines, faults = ([], []) if kind == ".json" else read_lines(path)
     first = next((line for line in lines if line.strip()), "")
@@ -231,10 +230,12 @@ def read_table(
     if isinstance(rows[0].cells, dict):
         columns = list(dict.fromkeys(k for r in rows if isinstance(r.cells, dict) for k in r.cells))
     else:
-        titles, rows = [str(c).strip() for c in rows[0].cells], rows[1:]
+        titles = [str(c).strip() for c in rows[0].cells]
+        rows = rows[1:]
         # two of one name: both count
         columns = [t if titles.index(t) == i else f"{t} ({titles[: i + 1].count(t)})" for i, t in enumerate(titles)]
-    roles, told = roles_of(columns, given), []
+    roles = roles_of(columns, given)
+    told = []
     for r in rows:
         if not isinstance(r.cells, dict) and len(r.cells) != len(columns):
             faults.append(
@@ -279,10 +280,15 @@ def read_aligned(
     origin: str = "human",  # of all
 ) -> tuple[list[Told], list[tuple[str, Fault]], dict[str, str]]:  # captions, faults by file, file → role
     "Captions of files whose lines belong together"
-    texts, names, roles, faults = defaultdict(dict), {}, {}, []
+    texts = defaultdict(dict)
+    names = {}
+    roles = {}
+    faults = []
     for name, path in paths.items():
         stem = name.removesuffix(".gz").removesuffix(".txt")
-        w, split, code = set(words(stem)), split_of(stem), language_in(stem)
+        w = set(words(stem))
+        split = split_of(stem)
+        code = language_in(stem)
         if not (code or w & (LISTED | TEXT | SPLITS.keys())):
             roles[name] = ""
             continue  # such as README.txt
@@ -332,7 +338,10 @@ def read_shards(
     read = {s: shard_samples(s) for s in shards}
     uses = Counter(k for found in read.values() for k in found)
     twice = max(uses.values(), default=0) > 1
-    told, places, faults, roles = [], {}, [], {}
+    told = []
+    places = {}
+    faults = []
+    roles = {}
     for shard, samples in read.items():
         for n, (key, sample) in enumerate(samples.items(), 1):
             if (seen := seen_in(sample)) is None:
@@ -443,7 +452,9 @@ def read_dataset(
     origin: str = "human",  # of all
 ) -> tuple[list[Told], dict[str, Cell], dict[str, str]]:  # captions, name → picture, column → role
     "Captions and pictures of a dataset; rows of one name are one picture only where its bytes are the same"
-    told, places, roles = [], {}, {}
+    told = []
+    places = {}
+    roles = {}
     for split, table in open_dataset(folder).items():
         import datasets
 

@@ -85,7 +85,8 @@ def files_in(
             "Check its rights, or move it away.",
         )
 
-    found, been = [], set()
+    found = []
+    been = set()
     for at, inside, names in os.walk(folder, onerror=stop, followlinks=True):
         here = os.path.realpath(at)
         inside[:] = [] if here in been else [d for d in inside if not d.startswith(".")]

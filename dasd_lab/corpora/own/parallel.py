@@ -86,7 +86,8 @@ def _encoding(data: bytes) -> tuple[str, int]:
     for mark, name in _MARKS.items():
         if data.startswith(mark):
             return name, len(mark)
-    even, odd = data[:4000:2].count(0), data[1:4000:2].count(0)
+    even = data[:4000:2].count(0)
+    odd = data[1:4000:2].count(0)
     return ("utf-16-le" if odd > even else "utf-16-be") if max(even, odd) > len(data[:4000]) / 8 else "utf-8", 0
 
 
@@ -108,7 +109,8 @@ def decode(
     data: bytes | str,  # as pasted or uploaded
 ) -> tuple[list[str], list[Fault]]:
     "Lines of text, and what there is to say about their encoding; a line that cannot be read is empty"
-    faults, told = [], "Save it as UTF-8 if letters look wrong."
+    faults = []
+    told = "Save it as UTF-8 if letters look wrong."
     if isinstance(data, str):
         text = data
     else:
@@ -130,7 +132,8 @@ def decode(
                     rows.append(line.decode("utf-8"))
                     continue
                 except UnicodeDecodeError as e:
-                    old, where = _old_letters(line), e.start
+                    old = _old_letters(line)
+                    where = e.start
                 rows.append(old or "")
                 faults.append(
                     Fault(
@@ -287,7 +290,8 @@ def header(
     source: str = "en",  # of the others
 ) -> dict[str, int] | None:  # 'source', 'target', 'visual_id' → which field; None: no header
     "What each field of a header stands for"
-    found, names = {}, column_names(language, source)
+    found = {}
+    names = column_names(language, source)
     for i, cell in enumerate(cells):
         words = [w for w in re.split(r"[^a-z]+", str(cell).lower()) if w]
         hit = [what for what in ("source", "target", "visual_id") if len(words) < 4 and names[what] & set(words)]
@@ -403,7 +407,8 @@ def _odd_lengths(pairs: list[Pair], factor: float = 3.0) -> Iterator[Fault]:
 
 def _odd_languages(pairs: list[Pair], language: str, rivals: Sequence[str], least: float = 0.7) -> Iterator[Fault]:
     "Lines that read like another language"
-    known, others = {o.lower() for o in _codes()}, [r for r in rivals if r != language]
+    known = {o.lower() for o in _codes()}
+    others = [r for r in rivals if r != language]
     if language not in known:
         yield Fault(
             0,
@@ -413,7 +418,8 @@ def _odd_languages(pairs: list[Pair], language: str, rivals: Sequence[str], leas
             True,
         )
         return
-    odd, others_read = [], 0
+    odd = []
+    others_read = 0
     for p in pairs:
         found, sure = recognise_language(p.target, (language, *others))
         others_read += found != language
@@ -669,7 +675,8 @@ def told_in(
     ids: Sequence[str] | None = None,  # of pictures of the split; None: all
 ) -> list[Caption]:  # in the order of the pictures
     "Captions of a split in a language that need not be among the corpus's own"
-    ids, wanted = corpus.visuals(split).ids if ids is None else ids, "mt" if split == "train" else "human"
+    ids = corpus.visuals(split).ids if ids is None else ids
+    wanted = "mt" if split == "train" else "human"
     if language in corpus.languages:
         some = set(ids)
         return [c for c in corpus.captions(split, language, wanted) if c.visual_id in some]

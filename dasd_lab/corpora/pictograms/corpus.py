@@ -83,7 +83,8 @@ def compositions(
     dict[frozenset, str], dict[tuple[str, str], str]
 ]:  # noun pair → split, (noun, place) → split; what is absent may be anywhere
     "Which combinations belong to validation or to test alone"
-    rng, nouns = seeded(spec.seed, "compositions"), sorted(noun_pictures())
+    rng = seeded(spec.seed, "compositions")
+    nouns = sorted(noun_pictures())
     pairs = [frozenset(o) for o in combinations(nouns, 2)]
     places = [(n, p) for n in nouns for p in PLACES]
 
@@ -127,7 +128,8 @@ def _draw_scene(rng: Random, first: tuple[str, ...], place: str | None, n: int, 
     kinds, weights = zip(*MODIFIER_WEIGHTS.items())
     things = []
     for noun in (*first, *rest):
-        count, modifier = rng.choices((1, 2, 3, 4), COUNT_WEIGHTS[n])[0], rng.choices(kinds, weights)[0]
+        count = rng.choices((1, 2, 3, 4), COUNT_WEIGHTS[n])[0]
+        modifier = rng.choices(kinds, weights)[0]
         if modifier == "small" and n == 3 and count > 2:
             modifier = "big" if count == 3 else ""  # too small to see at 64 pixels
         things.append(Thing(noun, count, modifier))
@@ -139,17 +141,18 @@ def draw_scenes(
 ) -> dict[str, list[Scene]]:  # split → scenes
     "The scenes of every split"
     pairs, places = compositions(spec)
-    nouns, seen, scenes = sorted(noun_pictures()), set(), {}
+    nouns = sorted(noun_pictures())
+    seen = set()
+    scenes = {}
     for split, n_scenes in spec.splits.items():
         rng, scenes[split] = seeded(spec.seed, "scenes", split), []
-        own_pairs, own_places = (
-            [sorted(o) for o, s in pairs.items() if s == split],
-            [o for o, s in places.items() if s == split],
-        )
+        own_pairs = [sorted(o) for o, s in pairs.items() if s == split]
+        own_places = [o for o, s in places.items() if s == split]
         own_pairs.sort()
         while len(scenes[split]) < n_scenes:
             n = rng.choices((1, 2, 3), spec.shares)[0]
-            first, place = (), None
+            first = ()
+            place = None
             if split != "train" and n == 1:
                 noun, place = rng.choice(own_places)
                 first = (noun,)
@@ -169,7 +172,8 @@ def fresh_scenes(
 ) -> Iterator[Scene]:  # without end
     "Further scenes that hold no combination of validation and test"
     pairs, places = compositions(spec)
-    nouns, rng = sorted(noun_pictures()), seeded(seed, "fresh scenes")
+    nouns = sorted(noun_pictures())
+    rng = seeded(seed, "fresh scenes")
     while True:
         scene = _draw_scene(rng, (), None, rng.choices((1, 2, 3), spec.shares)[0], nouns)
         if not composition_splits(scene, pairs, places):
@@ -226,7 +230,8 @@ def picture_names() -> dict[str, dict[str, str]]:  # emoji → language → name
         names[character] = {
             c: data[c].strip(":").replace("_", " ").strip() for c in emoji.LANGUAGES if data.get(c, "").strip(":_ ")
         }
-    plain, czech = {o.replace("\ufe0f", ""): o for o in names}, load_language("cs") if "cs" in languages() else None
+    plain = {o.replace("\ufe0f", ""): o for o in names}
+    czech = load_language("cs") if "cs" in languages() else None
     for noun, character in noun_pictures().items():
         if czech and (key := plain.get(character.replace("\ufe0f", ""))):
             names[key]["cs"] = next(iter(czech.nouns[noun][0].forms.values()))
@@ -281,7 +286,8 @@ def _each(processes: int) -> Iterator[Callable]:
 
 
 def _write_scenes(folder: Path, spec: ScenesSpec, codes: list[str], progress: bool, processes: int) -> dict:
-    scenes, counts = draw_scenes(spec), {}
+    scenes = draw_scenes(spec)
+    counts = {}
     with open(folder / "scenes.jsonl", "w", encoding="utf-8") as f:
         for split, items in scenes.items():
             for i, scene in enumerate(items):
@@ -341,11 +347,10 @@ def build_pictograms(
     "Build a part of the corpus; an older one is replaced when the new one is whole"
     if part not in PARTS:
         raise LabError(f"the part {part!r} of pictograms", f"one of {PARTS}", "Choose one.")
-    folder, codes = Path(root or data_root() / "pictograms") / part, codes or languages()
-    free, need = (
-        shutil.disk_usage(next(o for o in folder.resolve().parents if o.exists())).free,
-        sum(spec.splits.values()) * spec.size**2 * 3 if part == "scenes" else 30_000_000,
-    )
+    folder = Path(root or data_root() / "pictograms") / part
+    codes = codes or languages()
+    free = shutil.disk_usage(next(o for o in folder.resolve().parents if o.exists())).free
+    need = sum(spec.splits.values()) * spec.size**2 * 3 if part == "scenes" else 30_000_000
     if free < need * 1.1:
         raise LabError(
             f"{free / 1e6:.0f} MB free for {folder}",
@@ -393,7 +398,9 @@ class Pictograms(Corpus):
             raise LabError(f"{path} cannot be read: {e}", "JSON", again) from None
         if (m.get("name"), m.get("kind")) != ("pictograms", "corpus"):
             raise LabError(f"{self.root} holds {m.get('kind')} {m.get('name')!r}", "the corpus pictograms", again)
-        self.part, self.languages, self.splits = m["part"], tuple(m["languages"]), tuple(m["counts"])
+        self.part = m["part"]
+        self.languages = tuple(m["languages"])
+        self.splits = tuple(m["counts"])
         self.checksum = hashlib.sha256(json.dumps(m["files"], sort_keys=True).encode()).hexdigest()  # one for all files
         self.seed = m["settings"].get("seed", 0)
         for name, size in m["bytes"].items():
@@ -402,7 +409,8 @@ class Pictograms(Corpus):
             if (self.root / name).stat().st_size != size:
                 raise LabError(f"{name} has {(self.root / name).stat().st_size:,} bytes", f"{size:,}", again)
         self._check([o for o in m["files"] if not o.startswith("pixels")])
-        self._cache, self._visuals = {}, {}
+        self._cache = {}
+        self._visuals = {}
 
     def _check(self, names: list[str]) -> None:
         for name in names:
@@ -505,10 +513,12 @@ def describe(
     seed: int = 0,  # another seed, another wording
 ) -> Caption:
     "A further caption of a scene: the same content in another style or wording"
-    rng, scene = seeded(self.seed, visual_id, language, style, origin, seed), self.scene(visual_id)
+    rng = seeded(self.seed, visual_id, language, style, origin, seed)
+    scene = self.scene(visual_id)
     if origin == "human":
         return Caption(realise(scene, language, style, rng)[0], language, visual_id, "human", style)
-    plan, noise = realise(scene, "en", style, rng)[1], NoiseSpec(**self.manifest["settings"]["noise"])
+    plan = realise(scene, "en", style, rng)[1]
+    noise = NoiseSpec(**self.manifest["settings"]["noise"])
     return Caption(
         translate(scene, plan, language, f"{self.seed}/{visual_id}/{style}/{seed}", noise)[0],
         language,
@@ -525,7 +535,8 @@ def _captioner() -> PictogramCaptioner:
 
 def _detected(self: Pictograms, split: str) -> Described:
     "What the detector says of the pixels, kept beside the corpus; where one may not write there, or somebody else is writing now, in memory"
-    visuals, captioner = self.visuals(split), _captioner()
+    visuals = self.visuals(split)
+    captioner = _captioner()
     progress = partial(tqdm, desc=f"describing {split}", leave=False) if len(visuals) > 2_000 else None
     try:
         return describe_split(self, split, captioner, 64, progress)

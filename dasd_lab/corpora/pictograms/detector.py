@@ -39,10 +39,8 @@ def _conv(i: int, o: int, stride: int = 1) -> nn.Sequential:
 class _Residual(nn.Module):
     def __init__(self, width: int):
         super().__init__()
-        self.first, self.second = (
-            _conv(width, width),
-            nn.Sequential(nn.Conv2d(width, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width)),
-        )
+        self.first = _conv(width, width)
+        self.second = nn.Sequential(nn.Conv2d(width, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width))
 
     def forward(self, x: Tensor) -> Tensor:
         return F.relu(x + self.second(self.first(x)))
@@ -59,11 +57,14 @@ class Detector(nn.Module):
     ):
         super().__init__()
         a, b, c = widths
-        self.nouns, self.widths, self.hidden = tuple(nouns), tuple(widths), hidden
+        self.nouns = tuple(nouns)
+        self.widths = tuple(widths)
+        self.hidden = hidden
         self.stem = nn.Sequential(_conv(3, a, 2), _conv(a, a))
         self.body = nn.Sequential(_conv(a, b, 2), _Residual(b))
         self.top = nn.Sequential(_conv(b, c, 2), _Residual(c))
-        self.down, self.merge = nn.Conv2d(c, b, 1), _conv(b, b)
+        self.down = nn.Conv2d(c, b, 1)
+        self.merge = _conv(b, b)
         self.heat = nn.Conv2d(b, (GRID * 4 // PIXELS) ** 2, 1)
         self.place = nn.Linear(c, len(PLACES))
         self.sizes = (len(self.nouns), len(HUES), len(GROWTHS), 1)
@@ -108,7 +109,9 @@ def targets(
     str, Tensor
 ]:  # heat [B, 32, 32], place [B], points [B, P, 2], noun, colour, size [B, P], side [B, P], known [B, P]
     "What a detector should find in rendered scenes"
-    n, index, grid = len(scenes), {k: i for i, k in enumerate(nouns)}, (torch.arange(GRID) + 0.5) / GRID
+    n = len(scenes)
+    index = {k: i for i, k in enumerate(nouns)}
+    grid = (torch.arange(GRID) + 0.5) / GRID
     out = dict(
         heat=torch.zeros(n, GRID, GRID),
         place=torch.tensor([PLACES.index(s.place) for s in scenes]),
@@ -153,8 +156,10 @@ def detection_loss(
     "Penalty-reduced focal loss of the heat map (CenterNet), cross entropy of everything that has a name, L1 of the log of the side"
     heat, place, fine, whole = detector(pixels)
     heat = heat.float()
-    goal, known = wanted["heat"], wanted["known"]
-    p, hit = heat.sigmoid(), goal >= 0.999
+    goal = wanted["heat"]
+    known = wanted["known"]
+    p = heat.sigmoid()
+    hit = goal >= 0.999
     lit = (
         torch.where(hit, (1 - p) ** 2 * F.logsigmoid(heat), (1 - goal) ** 4 * p**2 * F.logsigmoid(-heat)).sum()
         / hit.sum()
@@ -189,7 +194,8 @@ def load_detector(
     "Read a detector; nothing in the folder is executed"
     m = unseal(folder, "detector")
     detector = Detector(m["nouns"], m["widths"], m["hidden"])
-    weights, own = read_tensors(Path(folder) / "model.safetensors"), detector.state_dict()
+    weights = read_tensors(Path(folder) / "model.safetensors")
+    own = detector.state_dict()
     if set(weights) != set(own) or any(weights[k].shape != own[k].shape for k in weights):
         raise LabError(
             f"the weights in {folder}",
@@ -257,7 +263,8 @@ def _peaks(heat: Tensor) -> tuple[Tensor, Tensor]:  # [B, 32, 32] → scores [B,
 # %% ../../../nbs/1_corpora/2_pictograms/30_detector.ipynb #089df8bb
 def _groups(score, points, side, noun, colour, threshold: float, apart: float, alike: float) -> list[list[int]]:
     "Peaks of a picture that are pieces of the same: the surest first, none twice"
-    groups, kept = [], []
+    groups = []
+    kept = []
     for i in np.argsort(-score, kind="stable"):
         if score[i] < threshold:
             break
@@ -374,7 +381,8 @@ class PictogramCaptioner:
                 "the weights that lie in the repository and are no part of the installed package",
                 "Work in a clone of the repository, or train one there: python tools/release/train_detector.py",
             )
-        self.detector, self.settings = load_detector(folder), dict(SETTINGS, form=FORM)
+        self.detector = load_detector(folder)
+        self.settings = dict(SETTINGS, form=FORM)
         self.name = f"{self.kind} {sha256(folder / 'model.safetensors')[:12]}"
 
     def look(
@@ -421,12 +429,19 @@ def agreement(
     seed: int = 0,  # that they were rendered with
 ) -> dict[str, float]:  # shares 0…1
     "How right a describer is; counts, colours, sizes and places in the picture are of the things whose noun it found"
-    n, hit, right, said, there = len(scenes), 0, dict.fromkeys(("count", "colour", "size", "position"), 0), 0, 0
+    n = len(scenes)
+    hit = 0
+    right = dict.fromkeys(("count", "colour", "size", "position"), 0)
+    said = 0
+    there = 0
     place, whole = 0, 0
     for s, scene in zip(seen, scenes):
-        found, wanted = {t.noun: t for t in reversed(s.things)}, {t.noun: t for t in scene.things}
+        found = {t.noun: t for t in reversed(s.things)}
+        wanted = {t.noun: t for t in scene.things}
         stands = {t.noun: where(np.mean(c, 0)) for t, c, _ in layout(scene, seed)[1]}
-        said, there, place = said + len(s.things), there + len(wanted), place + (s.place == scene.place)
+        said = said + len(s.things)
+        there = there + len(wanted)
+        place = place + (s.place == scene.place)
         hit += len(both := found.keys() & wanted.keys())
         colour, size = (
             {k: (t.modifier if t.modifier in kind else "") for k, t in wanted.items()} for kind in (COLOURS, SIZES)

@@ -48,7 +48,8 @@ class Gloss:
 # %% ../../../nbs/1_corpora/2_pictograms/70_gloss.ipynb #931d3434
 _IGNORED = frozenset("'’ʼ`´\"“”„«»-‐‑–—()[]{}")
 _VOWELS = re.compile("[\u0640\u064b-\u0652\u0670]")  # Arabic vowel signs, and the stroke that lengthens words
-_SPACED, _UNSPACED = re.compile(r"[^\W\d_]+|\d+|[^\w\s]"), re.compile(r"[A-Za-zÀ-ÿ]+|\d+|[^\s\w]|\w")
+_SPACED = re.compile(r"[^\W\d_]+|\d+|[^\w\s]")
+_UNSPACED = re.compile(r"[A-Za-zÀ-ÿ]+|\d+|[^\s\w]|\w")
 
 # %% ../../../nbs/1_corpora/2_pictograms/70_gloss.ipynb #d4b10e0c
 class Token(NamedTuple):
@@ -199,7 +200,8 @@ def _said_apart(words: dict) -> Iterator[tuple[str, str]]:  # modifier, form
 # %% ../../../nbs/1_corpora/2_pictograms/70_gloss.ipynb #936f8ce1
 def _readings(language: Language, extra: dict) -> Iterator[tuple[str, Reading]]:
     "Everything that is looked up, what is preferred first"
-    data, en = language.data, load_language("en").data
+    data = language.data
+    en = load_language("en").data
     yield from _noun_readings(language)
     for key, stems in (*data["modifiers"].items(), *(extra.get("adjectives") or {}).items()):
         for form in (f for o in _leaves(stems) for f in _inflected(o, language)):
@@ -241,7 +243,9 @@ def lexicon(
             f"one that has a lexicon: {gloss_languages()}",
             "Give a `translate` function of your own: (sentence, language) → English sentence.",
         )
-    language, extra, entries = load_language(code), _extra().get(code) or {}, {}
+    language = load_language(code)
+    extra = _extra().get(code) or {}
+    entries = {}
     split = extra.get("split") or {}
     for form, reading in _readings(language, extra):
         if not form.strip():
@@ -251,7 +255,8 @@ def lexicon(
         )
         if key and reading not in (known := entries.setdefault(key, ())):
             entries[key] = known + (reading,)
-    reach, plain = {}, {}
+    reach = {}
+    plain = {}
     for key in entries:
         for o in key:
             reach.setdefault(o, 0)
@@ -317,7 +322,9 @@ def _chosen(
 # %% ../../../nbs/1_corpora/2_pictograms/70_gloss.ipynb #f298fbb6
 def _found(tokens: list[Token], lex: Lexicon) -> list[tuple[Reading, str]]:
     "Readings and what was typed, the longest entry first"
-    done, i, is_open = [], 0, False
+    done = []
+    i = 0
+    is_open = False
     while i < len(tokens):
         for n in range(min(lex.reach.get(tokens[i].form, 0), len(tokens) - i), -1, -1):
             if (
@@ -426,7 +433,8 @@ _PREPOSITIONS = re.compile(r"(?:^|\s)(?:with|of|from|near|to|by|beside|behind|wi
 
 def _pieces(found: list[Reading], lex: Lexicon) -> list[Piece]:
     "Readings as pieces; things are put together"
-    out, i = [], 0
+    out = []
+    i = 0
     while i < len(found):
         j = i
         while j < len(found) and (

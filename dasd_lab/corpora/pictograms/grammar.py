@@ -283,8 +283,10 @@ def noun_phrase(
 ) -> tuple[Segment, ...]:
     "A thing in words, part by part"
     if part == "bare":
-        thing, part = Thing(thing.noun, thing.count), ""
-    n, case = language.nouns[thing.noun][noun], case or language.cases[0]
+        thing = Thing(thing.noun, thing.count)
+        part = ""
+    n = language.nouns[thing.noun][noun]
+    case = case or language.cases[0]
     f = features_of(language, thing, n.gender, case)
     if part in ("", "noun") and case not in language.cases:
         raise LabError(f"{language.code}: the case {case!r}", f"one of {language.cases}", "Correct the slot.")
@@ -324,7 +326,8 @@ def parse_template(
 ) -> tuple:
     "Literal pieces (text) and slots (thing, part, word, case) of a template"
     text = re.sub(r"\[([abc])([?!])([^\]]*)\]", lambda m: m[3] if (m[1] in modified) == (m[2] == "?") else "", template)
-    out, end = [], 0
+    out = []
+    end = 0
     for m in SLOT.finditer(text):
         out += [text[end : m.start()], m.groups(default="")]
         end = m.end()
@@ -353,7 +356,8 @@ def segments(
     register: str = "human",  # human | mt
 ) -> list[Segment]:
     "A sentence in pieces, before fixes and capitals"
-    book, things = language.data["mt"] if register == "mt" else language.data, dict(zip("abc", scene.things))
+    book = language.data["mt"] if register == "mt" else language.data
+    things = dict(zip("abc", scene.things))
     template, relation, place = plan.wordings
     modified = "".join([k for k, t in things.items() if t.modifier])
     out = []
@@ -431,8 +435,12 @@ def plan_sentence(
     english: SentencePlan | None = None,  # of the English sentence: followed by a machine translation
 ) -> SentencePlan:
     "How to say it"
-    data, power = language.data, 2 if english else 1
-    template, relation, place = rng.random(), rng.random(), rng.random()  # drawn always, so that plans stay in step
+    data = language.data
+    power = 2 if english else 1
+    # drawn always, so that plans stay in step
+    template = rng.random()
+    relation = rng.random()
+    place = rng.random()
     nouns = tuple(_draw(len(language.nouns[t.noun]), rng.random(), power) for t in scene.things)
     modifiers = tuple(_draw(len(data["modifiers"].get(t.modifier, "-")), rng.random(), power) for t in scene.things)
     if english:

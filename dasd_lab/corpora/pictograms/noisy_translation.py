@@ -79,7 +79,8 @@ def english_of(
 ) -> str:
     "The English words a segment stands for; empty when it has none of its own"
     en = load_language("en")
-    data, plural = en.data, "1" not in part.features
+    data = en.data
+    plural = "1" not in part.features
 
     def pick(entries):
         return entries[min(part.variant, len(entries) - 1)]
@@ -107,7 +108,8 @@ def other_forms(
     elif part.kind == "classifier":
         forms = _genders(language)  # a measure word of something else
     elif part.kind in ("modifier", "quantifier", "word"):
-        genders, numbers = _genders(language), dict.fromkeys(language.data["numbers"].values())
+        genders = _genders(language)
+        numbers = dict.fromkeys(language.data["numbers"].values())
         forms = []
         for g in genders:
             for n in numbers:
@@ -202,7 +204,9 @@ def add_noise(
     rng: Random,  # draws once for each content segment
 ) -> tuple[list[Segment], list[str]]:  # the sentence with its errors, and their kinds
     "Errors of translation at the stated rates"
-    parts, done, moved = list(parts), [], -1
+    parts = list(parts)
+    done = []
+    moved = -1
     content = [i for i, o in enumerate(parts) if is_content(o)]
     for i, after in zip(content, content[1:] + [-1]):
         x = rng.random()

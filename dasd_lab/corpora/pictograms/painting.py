@@ -81,10 +81,12 @@ def tint(
     colour: str,  # one of `COLOURS`
 ) -> Image.Image:  # RGBA
     "The picture in one colour: luminance runs from the dark of that colour to its light"
-    luminance, alpha = np.asarray(image.convert("RGB").convert("L")), np.asarray(image.getchannel("A"))
+    luminance = np.asarray(image.convert("RGB").convert("L"))
+    alpha = np.asarray(image.getchannel("A"))
     fill = luminance[(alpha > 127) & (luminance > 30)]  # what is not outline
     middle = min(max(float(np.median(fill)) if len(fill) else 50.0, 15.0), 240.0)
-    x, paint = np.interp(np.arange(256), (0, middle, 255), (0, 0.5, 1)), np.array(PAINT[colour])
+    x = np.interp(np.arange(256), (0, middle, 255), (0, 0.5, 1))
+    paint = np.array(PAINT[colour])
     stops = (0.1 * paint, paint, paint + (255 - paint) * (0.42 if colour != "gray" else 0.3))
     table = np.stack([np.interp(x, (0, 0.5, 1), [o[i] for o in stops]) for i in range(3)], -1).round().astype(np.uint8)
     return Image.fromarray(np.dstack([table[luminance], alpha]))
@@ -155,7 +157,8 @@ def _gradient(*stops: tuple[float, tuple[int, int, int]]) -> Image.Image:
 
 def _hill(draw, rng, y, swing, colour, waves=2.0):
     "A rounded skyline at height y, filled below"
-    phase, k = rng.random() * 6.3, waves * (0.8 + 0.4 * rng.random())
+    phase = rng.random() * 6.3
+    k = waves * (0.8 + 0.4 * rng.random())
     points = [
         (
             x,
@@ -174,7 +177,9 @@ def _hill(draw, rng, y, swing, colour, waves=2.0):
 def _dots(draw, rng, n, box, radius, colours):
     x0, y0, x1, y1 = [o * SIDE for o in box]
     for _ in range(n):
-        x, y, r = rng.uniform(x0, x1), rng.uniform(y0, y1), SIDE * rng.uniform(*radius)
+        x = rng.uniform(x0, x1)
+        y = rng.uniform(y0, y1)
+        r = SIDE * rng.uniform(*radius)
         draw.ellipse((x - r, y - r, x + r, y + r), fill=rng.choice(colours))
 
 # %% ../../../nbs/1_corpora/2_pictograms/20_painting.ipynb #9ef51e10
@@ -201,7 +206,8 @@ def _meadow(rng: Random) -> Image.Image:
     _hill(d, rng, 0.55, 0.04, (136, 200, 92), 0.8)
     _hill(d, rng, 0.72, 0.03, (112, 184, 74), 1)
     for _ in range(90):
-        x, y = rng.uniform(0, SIDE), rng.uniform(0.6, 1) * SIDE
+        x = rng.uniform(0, SIDE)
+        y = rng.uniform(0.6, 1) * SIDE
         d.line((x, y, x + rng.uniform(-5, 5), y - SIDE * 0.03), fill=(88, 160, 56), width=3)
     _dots(d, rng, 34, (0, 0.62, 1, 1), (0.006, 0.011), [(255, 255, 255), (255, 226, 90), (250, 150, 190)])
     return im
@@ -214,11 +220,9 @@ def _forest(rng: Random) -> Image.Image:
         [(11, 0.62, (78, 130, 88)), (9, 0.74, (52, 104, 64)), (8, 0.84, (34, 78, 46))]
     ):
         for i in range(n):
-            x, w, h = (
-                SIDE * (i + rng.uniform(0.1, 0.9)) / n,
-                SIDE * rng.uniform(0.07, 0.1),
-                SIDE * rng.uniform(0.5, 0.66),
-            )
+            x = SIDE * (i + rng.uniform(0.1, 0.9)) / n
+            w = SIDE * rng.uniform(0.07, 0.1)
+            h = SIDE * rng.uniform(0.5, 0.66)
             base = SIDE * y
             for j in range(3):
                 k = 1 - 0.27 * j
@@ -249,7 +253,8 @@ def _snow(rng: Random) -> Image.Image:
     im = _gradient((0, (168, 190, 214)), (0.5, (214, 226, 238)), (1, (214, 226, 238)))
     d = ImageDraw.Draw(im)
     for x, h in [(rng.uniform(0.05, 0.35), 0.26), (rng.uniform(0.55, 0.95), 0.32)]:
-        x, h = x * SIDE, h * SIDE
+        x = x * SIDE
+        h = h * SIDE
         d.polygon([(x - h, SIDE * 0.56), (x, SIDE * 0.56 - h), (x + h, SIDE * 0.56)], fill=(142, 164, 190))
         d.polygon(
             [(x - h * 0.36, SIDE * 0.56 - h * 0.64), (x, SIDE * 0.56 - h), (x + h * 0.36, SIDE * 0.56 - h * 0.64)],
@@ -265,7 +270,9 @@ def _sea(rng: Random) -> Image.Image:
     im = _gradient((0, (120, 190, 240)), (0.3, (196, 230, 250)), (0.302, (30, 110, 180)), (1, (10, 60, 124)))
     d = ImageDraw.Draw(im)
     for i in range(9):
-        y, a, phase = SIDE * (0.36 + 0.075 * i), SIDE * (0.006 + 0.0022 * i), rng.random() * 6.3
+        y = SIDE * (0.36 + 0.075 * i)
+        a = SIDE * (0.006 + 0.0022 * i)
+        phase = rng.random() * 6.3
         k = 6.283 * (9 - 0.6 * i) / SIDE
         d.line(
             [(x, y + a * math.sin(phase + k * x)) for x in range(0, SIDE + 6, 6)],
@@ -280,7 +287,9 @@ def _night_sky(rng: Random) -> Image.Image:
     d = ImageDraw.Draw(im)
     _dots(d, rng, 130, (0, 0, 1, 1), (0.002, 0.005), [(255, 255, 255), (206, 214, 255), (255, 244, 206)])
     for _ in range(9):
-        x, y, r = rng.uniform(0, SIDE), rng.uniform(0, SIDE), SIDE * rng.uniform(0.012, 0.022)
+        x = rng.uniform(0, SIDE)
+        y = rng.uniform(0, SIDE)
+        r = SIDE * rng.uniform(0.012, 0.022)
         d.polygon(
             [
                 (
@@ -298,14 +307,16 @@ def _moon(rng: Random) -> Image.Image:
     im = _gradient((0, (4, 4, 14)), (1, (20, 20, 36)))
     d = ImageDraw.Draw(im)
     _dots(d, rng, 60, (0, 0, 1, 0.5), (0.002, 0.004), [(255, 255, 255), (200, 210, 255)])
-    x, r = SIDE * rng.uniform(0.15, 0.85), SIDE * 0.1
+    x = SIDE * rng.uniform(0.15, 0.85)
+    r = SIDE * 0.1
     d.ellipse((x - r, SIDE * 0.14 - r, x + r, SIDE * 0.14 + r), fill=(70, 140, 220))
     d.ellipse((x - r * 0.6, SIDE * 0.14 - r * 0.6, x + r * 0.1, SIDE * 0.14 + r * 0.2), fill=(110, 180, 100))
     d.ellipse((x + r * 0.1, SIDE * 0.14, x + r * 0.7, SIDE * 0.14 + r * 0.6), fill=(110, 180, 100))
     _hill(d, rng, 0.42, 0.02, (150, 150, 154), 0.7)
     _hill(d, rng, 0.56, 0.02, (172, 172, 174), 0.6)
     for _ in range(9):
-        x, y = rng.uniform(0, SIDE), SIDE * rng.uniform(0.52, 0.97)
+        x = rng.uniform(0, SIDE)
+        y = SIDE * rng.uniform(0.52, 0.97)
         w = SIDE * rng.uniform(0.03, 0.085)
         h = w * 0.42
         d.ellipse((x - w, y - h, x + w, y + h), fill=(196, 196, 196))
@@ -319,7 +330,8 @@ def _city(rng: Random) -> Image.Image:
     for layer, colour in enumerate([(164, 174, 196), (116, 126, 152)]):
         x = -rng.uniform(0, 40)
         while x < SIDE:
-            w, h = rng.uniform(50, 86), SIDE * rng.uniform(*((0.46, 0.74), (0.26, 0.5))[layer])
+            w = rng.uniform(50, 86)
+            h = SIDE * rng.uniform(*((0.46, 0.74), (0.26, 0.5))[layer])
             top = SIDE * 0.82 - h
             d.rectangle((x, top, x + w, SIDE * 0.82), fill=colour)
             for wx in range(int(x) + 8, int(x + w) - 10, 16):
@@ -479,7 +491,8 @@ def _cells(count: int, side: float, w: float, h: float) -> list[tuple[float, flo
             [(-gap, gap * 0.9), (gap, gap * 0.9), (0, -gap * 0.9)],
             [(-gap, -gap), (gap, -gap), (-gap, gap), (gap, gap)],
         ][count - 2]
-    along, across = min((max(w, h) - side) / (count - 1), side * 1.06), max(0, min(min(w, h) - side, side * 0.9))
+    along = min((max(w, h) - side) / (count - 1), side * 1.06)
+    across = max(0, min(min(w, h) - side, side * 0.9))
     cells = [((i - (count - 1) / 2) * along, across * (i % 2 - 0.5)) for i in range(count)]
     return cells if w >= h else [(y, x) for x, y in cells]
 
@@ -491,7 +504,8 @@ def group(
     rng: Random,  # jitter of place and size
 ) -> tuple[list[tuple[float, float]], float]:  # centres and side, in shares of the picture's side
     "Centres and side of a group's pictograms"
-    w, h = box[2] - box[0], box[3] - box[1]
+    w = box[2] - box[0]
+    h = box[3] - box[1]
     side = min(
         SCALE[n_things][thing.count - 1] * GROWTH.get(thing.modifier, 1) * rng.uniform(0.95, 1.05), min(w, h) * 1.04
     )

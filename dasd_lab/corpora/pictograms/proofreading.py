@@ -48,7 +48,9 @@ def _templates(
 
 
 def _check_lists(language: Language, english: Language) -> None:
-    code, data, mt = language.code, language.data, language.data.get("mt")
+    code = language.code
+    data = language.data
+    mt = language.data.get("mt")
     for name, ids in dict(
         nouns=english.nouns,
         modifiers=MODIFIERS,
@@ -121,7 +123,8 @@ def _slots(language: Language, books: list[dict]) -> set[tuple[str, str, str]]: 
 
 def _check_forms(language: Language, slots: set) -> int:
     "Every slot for every noun, count and modifier"
-    words, n = language.data.get("words") or {}, 0
+    words = language.data.get("words") or {}
+    n = 0
     if missing := sorted({o[1] for o in slots if o[1]} - set(words)):
         raise LabError(f"{language.code}.yaml: the words {missing}", f"some of {list(words)}", "Add them to words.")
     for noun, synonyms in language.nouns.items():
@@ -156,7 +159,8 @@ def _check_names(language: Language) -> None:
 
 def _check_sentences(language: Language, register: str, book: dict) -> int:
     "Every template with every place and relation: no slot left, no double space"
-    nouns, n_tried = list(language.nouns), 0
+    nouns = list(language.nouns)
+    n_tried = 0
     for i, (style, n, _, entry, draw) in enumerate(_templates(book)):
         for p in PLACES:
             for r in RELATIONS:
@@ -211,7 +215,8 @@ def show_language(
     seed: int = 0,  # of the draws
 ) -> None:
     "Print sample sentences: the English one, a machine translation of it, and a free human one"
-    lang, rng = load_language(code), Random(seed)
+    lang = load_language(code)
+    rng = Random(seed)
     nouns = list(lang.nouns)
     print(f"{lang.name} ({code}): {check_language(code)}")
     for style in STYLES:

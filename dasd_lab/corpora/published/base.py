@@ -83,7 +83,8 @@ class PublishedCorpus(Corpus):
         self.variable = f"DASD_LAB_{self.folder.upper()}"
         self.root = Path(root or os.environ.get(self.variable) or data_root() / self.folder).expanduser()
         self.pictures = pictures or os.environ.get(f"{self.variable}_PICTURES")
-        self._kept, self.faults = {}, []
+        self._kept = {}
+        self.faults = []
 
     def _rows(self, split: str, language: str) -> Iterable[Row]:
         raise NotImplementedError  # of one split and language, as published
@@ -264,7 +265,10 @@ def _human(self: PublishedCorpus, split: str, language: str) -> list[Caption]:
     "The published captions, in the order of the visuals"
 
     def read():
-        place, seen, found, turn = {v: i for i, v in enumerate(self.ids(split))}, set(), [], Counter()
+        place = {v: i for i, v in enumerate(self.ids(split))}
+        seen = set()
+        found = []
+        turn = Counter()
         for name, text, file, line in self._rows(split, language):
             turn[name] += 1
             if name not in place:
@@ -333,7 +337,8 @@ def translations(
                 )
             texts = [[line] for line in lines]
         else:
-            told, by_name = self._mt_rows(path, split, language), {}
+            told = self._mt_rows(path, split, language)
+            by_name = {}
             for r in told:
                 by_name.setdefault(r.name, []).append(r.text)
             # an empty source caption shifts nothing
@@ -356,7 +361,8 @@ def translations(
 @patch
 def _mt_rows(self: PublishedCorpus, path: Path, split: str, language: str) -> list[Row]:
     "Machine translations by the visual's name; a published file may hold several splits"
-    own, here = path.parent == self.mt_folder, set(self.ids(split))
+    own = path.parent == self.mt_folder
+    here = set(self.ids(split))
     if path.suffix == ".json":
         return named_rows(path, None if own else here)
     if own:
@@ -420,7 +426,8 @@ def visuals(self: PublishedCorpus, split: str) -> Visuals:
     return self.kept(("visuals", split), lambda: Visuals(ids, lambda i: self._frames(ids[i])))
 
 # %% ../../../nbs/1_corpora/3_published/20_base.ipynb #e945f8ea
-_COCO, _FLICKR = re.compile(r"COCO_[a-z]+\d{4}_0*(\d+)"), re.compile(r"(\d{5,11})(_[0-9a-z]+)*")
+_COCO = re.compile(r"COCO_[a-z]+\d{4}_0*(\d+)")
+_FLICKR = re.compile(r"(\d{5,11})(_[0-9a-z]+)*")
 
 
 @patch
@@ -504,7 +511,9 @@ def report(
     pictures: bool = True,  # also look for the file of every picture?
 ) -> Report:
     "Counts found beside counts published, faults, and missing pictures"
-    counts, visuals, anywhere = [], [], any(w.kind == "visuals" and self.path(w) for w in self.wanted)
+    counts = []
+    visuals = []
+    anywhere = any(w.kind == "visuals" and self.path(w) for w in self.wanted)
     self.check(next(iter(self.published)) if not self.splits else self.splits[0])
     for s in self.splits:
         for language in (language for language in self.languages if self.has(s, language)):

@@ -66,9 +66,13 @@ def corpus_table() -> list[dict]:
             )
         else:
             try:
-                splits, here, gone = load_corpus(name).splits, "here", ""
+                splits = load_corpus(name).splits
+                here = "here"
+                gone = ""
             except LabError as e:
-                splits, here, gone = (), "nothing", e.next_step.split("; ")[0]
+                splits = ()
+                here = "nothing"
+                gone = e.next_step.split("; ")[0]
             rows.append(
                 dict(corpus=name, here=here, missing=gone, splits=" ".join(splits), licence="see data/README.md")
             )
@@ -76,9 +80,11 @@ def corpus_table() -> list[dict]:
         try:
             m = json.loads((told.parent / "manifest.json").read_text(encoding="utf-8"))
             # whether it is whole is looked at when it is opened
-            here, splits = f"imported; {' '.join(m['languages'])}", m["splits"]
+            here = f"imported; {' '.join(m['languages'])}"
+            splits = m["splits"]
         except (OSError, ValueError, KeyError) as e:
-            here, splits = f"damaged: {e}", ()
+            here = f"damaged: {e}"
+            splits = ()
         rows.append(dict(corpus=told.parent.name, here=here, missing="", splits=" ".join(splits), licence="your own"))
     return rows
 
@@ -103,7 +109,8 @@ def card(
     here: bool = True,  # also say what is here?
 ) -> str:  # Markdown
     "A corpus on one page: licence, counts, files, where they are given out and where they belong"
-    c, root = corpus, str(corpus.root)
+    c = corpus
+    root = str(corpus.root)
     lines = [
         f"## {c.name}",
         "",
@@ -156,7 +163,9 @@ def what_to_get(
     visuals: bool = True,  # with its pictures or clips?
 ) -> list[str]:  # nothing: all is there
     "What is missing, where it is given out, and where it belongs"
-    c, gone, own = corpus, {}, []
+    c = corpus
+    gone = {}
+    own = []
     for l in (c.source, *languages):
         if c.has(split, l):
             continue

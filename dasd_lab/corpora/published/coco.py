@@ -108,7 +108,8 @@ class MSCOCO(PublishedCorpus):
     homepage = "https://cocodataset.org"
     citation = "Lin et al. 2014, Chen et al. 2015; Karpathy and Fei-Fei 2015 (split); Yoshikawa et al. 2017 (STAIR), Miyazaki and Shimizu 2016 (YJ)"
     note = "Training pictures include restval (restval=False leaves it out). japanese='yj' reads YJ Captions, which have no split of their own. Chinese is in coco_cn."
-    published, wanted = _counts(True, "stair"), (KARPATHY, *JAPANESE["stair"], *COCO_PICTURES)
+    published = _counts(True, "stair")
+    wanted = (KARPATHY, *JAPANESE["stair"], *COCO_PICTURES)
 
     def __init__(
         self,
@@ -119,15 +120,13 @@ class MSCOCO(PublishedCorpus):
     ):
         if japanese not in JAPANESE:
             raise LabError(f"japanese={japanese!r}", f"one of {list(JAPANESE)}", "Choose one.")
-        self.published, self.wanted, self.restval = (
-            _counts(restval, japanese),
-            (
-                KARPATHY,
-                *(w for w in JAPANESE[japanese] if restval or "train" in w.splits or not w.splits),
-                *COCO_PICTURES,
-            ),
-            restval,
+        self.published = _counts(restval, japanese)
+        self.wanted = (
+            KARPATHY,
+            *(w for w in JAPANESE[japanese] if restval or "train" in w.splits or not w.splits),
+            *COCO_PICTURES,
         )
+        self.restval = restval
         super().__init__(root, pictures)
 
     def _of(self, split: str) -> list[list[Row]]:

@@ -113,7 +113,10 @@ def coco_rows(
     name_of: Callable[[object], str] = str,  # a visual's name by its id, where the file has no names
 ) -> list[Row]:
     "Captions of a file in COCO's form"
-    data, names, seen, rows = json_file(path), {}, set(), []
+    data = json_file(path)
+    names = {}
+    seen = set()
+    rows = []
     try:
         for i, image in enumerate(data.get("images", ()), 1):
             if (

@@ -110,7 +110,8 @@ def shared_id(
 
 def _prints(corpus: Corpus, split: str, progress: Callable) -> list[tuple[str, str, np.uint64 | None]]:
     "Ids, checksums and hashes of the pictures that are there"
-    visuals, found = corpus.visuals(split), []
+    visuals = corpus.visuals(split)
+    found = []
     for i, v in enumerate(progress(visuals.ids)):
         try:
             if isinstance(corpus, PublishedCorpus) and not corpus.clips:
@@ -136,7 +137,8 @@ def find_leaks(
     progress: Callable = iter,  # wraps an iterable, such as `tqdm`
 ) -> Leaks:
     "Visuals of a split that another one has too; nothing is left out of either"
-    theirs, ours = train.visuals(train_split).ids, evaluation.visuals(split).ids
+    theirs = train.visuals(train_split).ids
+    ours = evaluation.visuals(split).ids
     places = {}
     for v in theirs:
         places.setdefault(shared_id(train, v), []).append(v)
@@ -150,7 +152,8 @@ def find_leaks(
             found.setdefault((t, v), Leak(t, v, "bytes"))
     seen = [[(v, h) for v, _, h in side if h is not None] for side in (a, b)]
     for i, j, n in alike(*(np.array([h for _, h in side], np.uint64) for side in seen), within):
-        t, v = seen[0][i][0], seen[1][j][0]
+        t = seen[0][i][0]
+        v = seen[1][j][0]
         found.setdefault((t, v), Leak(t, v, "likeness", int(n)))
     return Leaks(
         f"{train.name} {train_split}", f"{evaluation.name} {split}", tuple(found.values()), len(ours), (len(a), len(b))

@@ -51,10 +51,8 @@ def members(
     "The files of an `ar` archive"
     at = 8
     while at + 60 <= len(archive):
-        name, size = (
-            archive[at : at + 16].decode("ascii", "replace").strip().rstrip("/"),
-            archive[at + 48 : at + 58].strip(),
-        )
+        name = archive[at : at + 16].decode("ascii", "replace").strip().rstrip("/")
+        size = archive[at + 48 : at + 58].strip()
         if not size.isdigit() or at + 60 + (size := int(size)) > len(archive):
             raise LabError(f"an archive that ends within {name}", "a whole file", "Fetch it again.")
         yield name, archive[at + 60 : at + 60 + size]
@@ -137,7 +135,8 @@ def stamps_folder(
 class Stamps(Corpus):
     "Tux Paint's stamps with their captions; one split, `test`, to evaluate on"
 
-    name, splits = "stamps", ("test",)
+    name = "stamps"
+    splits = ("test",)
 
     def __init__(
         self,

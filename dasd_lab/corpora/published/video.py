@@ -152,7 +152,8 @@ class MSRVTT(ClipCorpus):
     ):
         if division not in DIVISIONS:
             raise LabError(f"division={division!r}", f"one of {list(DIVISIONS)}", "Choose one.")
-        self.published, self.division = DIVISIONS[division], division
+        self.published = DIVISIONS[division]
+        self.division = division
         lists = dict(train="MSRVTT_train.9k.csv", test="MSRVTT_JSFUSION_test.csv")
         self.wanted = (
             WantedFile("MSRVTT_data.json|train_val_test_videodatainfo.json", "clips and captions", CLIP4CLIP),
@@ -202,10 +203,8 @@ class MSRVTT(ClipCorpus):
 
     def _listed(self, split: str) -> list[dict]:
         path = self.path(self.wanted[1 if split == "train" else 2])
-        found, need = (
-            list(csv.DictReader(text_lines(path, self.faults))),
-            ("video_id",) if split == "train" else ("video_id", "sentence"),
-        )
+        found = list(csv.DictReader(text_lines(path, self.faults)))
+        need = ("video_id",) if split == "train" else ("video_id", "sentence")
         if not found or any(r.get(f) is None for r in found for f in need):
             raise LabError(
                 f"{path} is not the list that is published",
@@ -365,7 +364,8 @@ class VATEX(ClipCorpus):
         )
 
     def _rows(self, split: str, language: str) -> Iterable[Row]:
-        clips, key = self._clips(split), dict(en="enCap", zh="chCap")[language]
+        clips = self._clips(split)
+        key = dict(en="enCap", zh="chCap")[language]
         return (
             Row(v, text, file, i) for v in self.ids(split) for i, file, r in [clips[v]] for text in r.get(key) or ()
         )

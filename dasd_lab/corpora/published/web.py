@@ -83,7 +83,8 @@ class CC3M(PublishedCorpus):
         return (v for v, *_ in self._table(split) if not self.downloaded or self.picture_path(v))
 
     def _rows(self, split: str, language: str) -> Iterable[Row]:
-        file, here = self.path(next(w for w in self.wanted if split in w.splits)).name, set(self.ids(split))
+        file = self.path(next(w for w in self.wanted if split in w.splits)).name
+        here = set(self.ids(split))
         return (Row(v, caption, file, i) for v, i, caption, _ in self._table(split) if v in here)
 
     def _manifest(self, split: str) -> dict[str, Path]:
@@ -129,11 +130,9 @@ class CC300K(PublishedCorpus):
 
     name = "cc300k"
     title = "CC300K: 300,000 pairs of Conceptual Captions with UC²'s machine translations into de, fr, cs, zh, ja"
-    licence, homepage, citation = (
-        _GOOGLE + "; translations: no licence is stated beside them (the repository of UC²: MIT)",
-        "https://github.com/zmykevin/UC2",
-        "Sharma et al. 2018; Zhou et al. 2021 (UC²: translations); Zhang et al. 2022 (MLA: the 300,000)",
-    )
+    licence = _GOOGLE + "; translations: no licence is stated beside them (the repository of UC²: MIT)"
+    homepage = "https://github.com/zmykevin/UC2"
+    citation = "Sharma et al. 2018; Zhou et al. 2021 (UC²: translations); Zhang et al. 2022 (MLA: the 300,000)"
     note = "The exact number of pairs could not be confirmed. downloaded=True leaves out pictures that are not there, as the authors do."
     published = dict(train=Counts(None, dict(en=None)))
     wanted = (
@@ -246,7 +245,8 @@ class Crossmodal3600(PublishedCorpus):
 
     def _pictures(self) -> dict[str, tuple[int, dict]]:
         "Key → line and captions by language"
-        path, found = self.path(self.wanted[0]), {}
+        path = self.path(self.wanted[0])
+        found = {}
         for i, line in enumerate(text_lines(path, self.faults), 1):
             try:
                 row = json.loads(line)

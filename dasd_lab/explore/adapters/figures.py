@@ -296,7 +296,8 @@ def pair_maps(
 # %% ../../../nbs/7_apps/1_explore/2_adapters/20_figures.ipynb #17b589dc
 def _borders(groups: Sequence[tuple], pane: int, n: int) -> list[dict]:
     "Lines between groups, across and down"
-    name, line = str(pane + 1) if pane else "", dict(color="rgba(90,90,90,.75)", width=1)
+    name = str(pane + 1) if pane else ""
+    line = dict(color="rgba(90,90,90,.75)", width=1)
 
     def ends(way, a):
         return {
@@ -321,7 +322,8 @@ def likeness(
     alike = np.rint(100 * many.similarity(block)).astype("int8")
     n = len(alike)
     orders = {o: many.order(o) for o in many.labels}
-    index, groups = [o.index for o in orders.values()] or [np.arange(n)], [o.groups for o in orders.values()] or [()]
+    index = [o.index for o in orders.values()] or [np.arange(n)]
+    groups = [o.groups for o in orders.values()] or [()]
     cells = [
         [
             dict(
@@ -415,7 +417,8 @@ def rank_moves(
     "Ranks before and after switching adapters off"
     if ranks is None or not len(ranks):
         return empty_figure("No query yet: type one above.")
-    n, y = len(ranks), [f"{i} · {short(t, 30)}" for i, t in enumerate(names, 1)]
+    n = len(ranks)
+    y = [f"{i} · {short(t, 30)}" for i, t in enumerate(names, 1)]
     single = [c for c in ranks if c.startswith("without")]
 
     def marks(c, **marker):
@@ -480,7 +483,8 @@ def recall_chart(
     about: Mapping,  # language, n, pictures
 ) -> go.Figure:
     "Recall@1 with adapters switched off, with the interval of the paired difference"
-    base, y = 100 * table["R@1"].iloc[0], list(table.index)
+    base = 100 * table["R@1"].iloc[0]
+    y = list(table.index)
     bars = go.Scatter(
         x=100 * table["R@1"],
         y=y,

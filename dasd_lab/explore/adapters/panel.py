@@ -96,7 +96,10 @@ class Adapters(Panel):
         *queries,  # captions to begin with; none: from the corpus
     ):
         s = workbench if isinstance(workbench, AdaptersState) else AdaptersState(workbench)
-        self._busy, self._drawn_of, self._picked, self._queries_note = False, None, set(), prose("", "dl-note")
+        self._busy = False
+        self._drawn_of = None
+        self._picked = set()
+        self._queries_note = prose("", "dl-note")
         super().__init__("Adapters", *self._parts(s), state=s, css_class="dl-adapters", lead=LEAD)
         self._wire()
         if queries:
@@ -125,17 +128,13 @@ def _parts(self: Adapters, s: AdaptersState) -> list:
         button("Add a caption", self._added),
         button("Captions from the corpus", self._drawn, "Draw captions whose pictures are known", css_class="dl-draw"),
     )
-    self.toggles, self.all_on, self.all_off = (
-        row(),
-        button("All on", s.switch, "Switch every adapter on"),
-        button("All off", lambda: s.switch(*s.blocks), "Switch every adapter off", css_class="dl-all-off"),
-    )
-    self.told, self.rank_table, self.rank_figure, self.chosen = (
-        prose("", "dl-told-ranks"),
-        prose("", "dl-ranks"),
-        P("dl-rank-figure"),
-        choose("Pictures for", [("", 0)], css_class="dl-chosen"),
-    )
+    self.toggles = row()
+    self.all_on = button("All on", s.switch, "Switch every adapter on")
+    self.all_off = button("All off", lambda: s.switch(*s.blocks), "Switch every adapter off", css_class="dl-all-off")
+    self.told = prose("", "dl-told-ranks")
+    self.rank_table = prose("", "dl-ranks")
+    self.rank_figure = P("dl-rank-figure")
+    self.chosen = choose("Pictures for", [("", 0)], css_class="dl-chosen")
     self.rank_table.layout.width = "100%"
     self.rank_table.layout.min_width = "0"
     self.grid = PictureGrid(size=104, name="best pictures as switched")
@@ -145,29 +144,33 @@ def _parts(self: Adapters, s: AdaptersState) -> list:
         s.reference,
         "dl-reference",
     )
-    self.maps, self.norms, self.spectra, self.numbers = P("dl-maps"), P("dl-norms"), P("dl-spectra"), Fold()
-    self.change, self.tokens = P("dl-change"), P("dl-tokens")
+    self.maps = P("dl-maps")
+    self.norms = P("dl-norms")
+    self.spectra = P("dl-spectra")
+    self.numbers = Fold()
+    self.change = P("dl-change")
+    self.tokens = P("dl-tokens")
     self.sentences = [QueryBox(placeholder=p[0].upper() + p[1:], label="Compare") for p in PARTS]
-    self.pair_draw, self.pair_figure, self.pair_maps, self.pair_numbers = (
-        button("From the corpus", self._pairs_drawn, "Draw three sentences", css_class="dl-draw-pairs"),
-        P("dl-pairs"),
-        P("dl-pair-maps"),
-        Fold(),
-    )
+    self.pair_draw = button("From the corpus", self._pairs_drawn, "Draw three sentences", css_class="dl-draw-pairs")
+    self.pair_figure = P("dl-pairs")
+    self.pair_maps = P("dl-pair-maps")
+    self.pair_numbers = Fold()
     self.n = choose("Captions", [120, 240, 480], 240)
     self.many_language = choose("Language", self._languages(s))
     self.take = button("Compare many captions", self._take_many, primary=True, css_class="dl-take-many")
     self.block = choose("Block", [("all together", -1)])
-    self.working, self.likeness, self.shares = Background(), P("dl-likeness"), P("dl-shares")
+    self.working = Background()
+    self.likeness = P("dl-likeness")
+    self.shares = P("dl-shares")
     self.recall_n, self.recall_language = (
         choose("Captions", [100, 200, 500, 1000], 200),
         choose("Language", self._languages(s, False)),
     )
-    self.take_ranks, self.ask_moved = (
-        button("Rank many captions", self._take_recall, primary=True, css_class="dl-take-recall"),
-        button("Look at those that move most", lambda: s.ask(*s.moved[:3]), css_class="dl-moved"),
-    )
-    self.recalling, self.recall, self.recall_numbers = Background(), P("dl-recall"), Fold()
+    self.take_ranks = button("Rank many captions", self._take_recall, primary=True, css_class="dl-take-recall")
+    self.ask_moved = button("Look at those that move most", lambda: s.ask(*s.moved[:3]), css_class="dl-moved")
+    self.recalling = Background()
+    self.recall = P("dl-recall")
+    self.recall_numbers = Fold()
     return [
         section("Captions", row(self.model), *self.rows, row(self.more, self.drawn), self._queries_note),
         section(
@@ -232,7 +235,8 @@ def _languages(self: Adapters, s: AdaptersState, together: bool = True) -> list:
 @patch
 def _wire(self: Adapters) -> None:
     "Join widgets, state and figures"
-    s, on = self.state, lambda widget, act, trait="value": widget.observe(lambda c: self._busy or act(c.new), trait)
+    s = self.state
+    on = lambda widget, act, trait="value": widget.observe(lambda c: self._busy or act(c.new), trait)
     on(self.model, lambda v: setattr(s, "model", v))
     on(self.reference, self._refer)
     on(self.chosen, lambda v: v is not None and setattr(s, "chosen", v))
@@ -261,7 +265,8 @@ def _wire(self: Adapters) -> None:
 @patch
 def _quietly(self: Adapters, act) -> None:
     "Set widgets without their telling the state"
-    was, self._busy = self._busy, True
+    was = self._busy
+    self._busy = True
     try:
         act()
     finally:
@@ -387,7 +392,8 @@ def _show_model(self: Adapters) -> None:
 @patch
 def _show_queries(self: Adapters) -> None:
     "Texts in their boxes, and how they were understood"
-    s, asked = self.state, {a.place: a for a in self.state.asked}
+    s = self.state
+    asked = {a.place: a for a in self.state.asked}
 
     def change():
         for i, r in enumerate(self.rows):
@@ -437,7 +443,8 @@ def _show_read(self: Adapters) -> None:
 @patch
 def _show_ranks(self: Adapters) -> None:
     "Words, figure and table of the ranks"
-    s, r = self.state, self.state.ranks
+    s = self.state
+    r = self.state.ranks
     if r is None:
         self.told.value = '<p role="status">No caption yet.</p>'
         self.rank_table.value = ""
@@ -470,10 +477,8 @@ def _show_pictures(self: Adapters) -> None:
     if not s.asked:
         self.grid.items = []
         return
-    sought, before = (
-        s.asked[min(s.chosen, len(s.asked) - 1)].sought,
-        {id: n for n, (id, _) in enumerate(s.pictures(k=24, off=()), 1)},
-    )
+    sought = s.asked[min(s.chosen, len(s.asked) - 1)].sought
+    before = {id: n for n, (id, _) in enumerate(s.pictures(k=24, off=()), 1)}
 
     def item(n, id, score):
         was = before.get(id)
@@ -496,7 +501,8 @@ def _show_pictures(self: Adapters) -> None:
 @patch
 def _show_matrices(self: Adapters) -> None:
     "Heat maps, norms, spectra and their numbers"
-    s, names = self.state, [a.query.text for a in self.state.shown]
+    s = self.state
+    names = [a.query.text for a in self.state.shown]
     if s.adapted is None or s.adapted.generated is None:
         why = (
             ""
@@ -511,7 +517,8 @@ def _show_matrices(self: Adapters) -> None:
         self.spectra.show(None)
         self.numbers.told.value = ""
         return
-    g, mean = s.adapted.generated, s.many and s.many.mean
+    g = s.adapted.generated
+    mean = s.many and s.many.mean
     reference = s.reference if mean is not None or s.reference != "mean" else "identity"
     self.numbers.told.value = fitted(table_html(matrix_table(s), text=["caption"]))
     of = (s.model, reference, id(s.many), tuple((a.query.encoded, a.query.language) for a in s.shown))
@@ -588,7 +595,8 @@ def _show_sentences(self: Adapters) -> None:
 @patch
 def _show_compared(self: Adapters) -> None:
     "The two pairs"
-    s, c = self.state, self.state.compared
+    s = self.state
+    c = self.state.compared
     for box, q in zip(self.sentences, c.queries if c else (None,) * 3):
         box.hint = language_name(q.language) if q else ""
     if c is None or not c.distances:

@@ -160,7 +160,9 @@ class AdaptersState(State):
                 "a model such as 'dasd' or 'static_adapter'",
                 "Train one: `dasd-lab train`.",
             )
-        self.model, self._plain, self._vectors = traits.pop("model", names[0]), None, {}
+        self.model = traits.pop("model", names[0])
+        self._plain = None
+        self._vectors = {}
         for name, value in traits.items():
             setattr(self, name, value)
         self.observe(lambda _: self._another_model(), "model")
@@ -193,7 +195,9 @@ class AdaptersState(State):
 # %% ../../../nbs/7_apps/1_explore/2_adapters/10_state.ipynb #be7aa383
 def _understood(self: AdaptersState) -> list[AdaptedQuery]:
     "Queries as read, with the pictures that are sought"
-    found, source, gallery = [], self.method.backbone.source_language, self.looked_at.gallery
+    found = []
+    source = self.method.backbone.source_language
+    gallery = self.looked_at.gallery
     for i, q in enumerate(self.queries):
         if not q["text"].strip():
             continue
@@ -236,7 +240,8 @@ def _read(self: AdaptersState) -> None:
 
 def _switched(self: AdaptersState) -> None:
     "Everything that depends on the switches"
-    shown, off = self.shown, tuple(sorted(self.off & set(self.blocks)))
+    shown = self.shown
+    off = tuple(sorted(self.off & set(self.blocks)))
     self._vectors = {}
     self.adapted = (
         read_adapters(self.method, [a.query.encoded for a in shown], [a.query.language for a in shown], off)
@@ -247,18 +252,19 @@ def _switched(self: AdaptersState) -> None:
 
 
 def _another_model(self: AdaptersState) -> None:
-    self.off, self.block, self.many, self.recall = set(), -1, None, None
+    self.off = set()
+    self.block = -1
+    self.many = None
+    self.recall = None
     self.refresh()
 
 
-(
-    AdaptersState._sample,
-    AdaptersState._understood,
-    AdaptersState._ranked,
-    AdaptersState._read,
-    AdaptersState._switched,
-    AdaptersState._another_model,
-) = _sample, _understood, _ranked, _read, _switched, _another_model
+AdaptersState._sample = _sample
+AdaptersState._understood = _understood
+AdaptersState._ranked = _ranked
+AdaptersState._read = _read
+AdaptersState._switched = _switched
+AdaptersState._another_model = _another_model
 
 # %% ../../../nbs/7_apps/1_explore/2_adapters/10_state.ipynb #4d9f45b4
 def _entry(given: str | tuple | dict | Caption) -> dict:
@@ -329,13 +335,11 @@ def draw(
     self._read()
 
 
-AdaptersState.ask, AdaptersState.refresh, AdaptersState.edit, AdaptersState.switch, AdaptersState.draw = (
-    ask,
-    refresh,
-    edit,
-    switch,
-    draw,
-)
+AdaptersState.ask = ask
+AdaptersState.refresh = refresh
+AdaptersState.edit = edit
+AdaptersState.switch = switch
+AdaptersState.draw = draw
 
 # %% ../../../nbs/7_apps/1_explore/2_adapters/10_state.ipynb #e7bd61f7
 def pictures(
@@ -349,7 +353,8 @@ def pictures(
     off = tuple(sorted(self.off & set(self.blocks))) if off is None else tuple(off)
     if not i < len(self.asked):
         return []
-    gallery, q = self.looked_at.gallery, self.asked[i].query
+    gallery = self.looked_at.gallery
+    q = self.asked[i].query
     if (i, off) not in self._vectors:
         self._vectors[i, off] = self.method.encode_captions([q.encoded], q.language, skip=off)
     places, scores = best_of_slices(
@@ -432,13 +437,11 @@ def _describing(self: AdaptersState) -> tuple:
     )
 
 
-(
-    AdaptersState._compare,
-    AdaptersState.compare,
-    AdaptersState.draw_pairs,
-    AdaptersState._pool,
-    AdaptersState._describing,
-) = _compare, compare, draw_pairs, _pool, property(_describing)
+AdaptersState._compare = _compare
+AdaptersState.compare = compare
+AdaptersState.draw_pairs = draw_pairs
+AdaptersState._pool = _pool
+AdaptersState._describing = property(_describing)
 
 # %% ../../../nbs/7_apps/1_explore/2_adapters/10_state.ipynb #e4e3c058
 @told

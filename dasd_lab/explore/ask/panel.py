@@ -90,12 +90,11 @@ class Ask(Panel):
         )
         self._controls(wb)
         self._cards: dict[str, w.VBox] = {}
-        self.results, self.history = (
-            w.Box(layout=w.Layout(width="100%")),
-            choose("History", [("nothing asked yet", -1)], -1, "dl-history"),
-        )
+        self.results = w.Box(layout=w.Layout(width="100%"))
+        self.history = choose("History", [("nothing asked yet", -1)], -1, "dl-history")
         self.results.add_class("dl-results")
-        self.scores, self.export = Plot("dl-scores"), prose("", "dl-export")
+        self.scores = Plot("dl-scores")
+        self.export = prose("", "dl-export")
         self._chosen_part()
         without = missing_fonts(tuple(wb.languages))
         fonts = (
@@ -146,10 +145,8 @@ class Ask(Panel):
         )
         self.names = w.Box(layout=w.Layout(overflow="visible"))
         self._offer_models()
-        self.size, self.captions = (
-            choose("show", [(f"{n} pictures", n) for n in (6, 12, 24, 48)], self.state.k, "dl-k"),
-            w.ToggleButton(description="Captions", tooltip="what each picture shows, in every language"),
-        )
+        self.size = choose("show", [(f"{n} pictures", n) for n in (6, 12, 24, 48)], self.state.k, "dl-k")
+        self.captions = w.ToggleButton(description="Captions", tooltip="what each picture shows, in every language")
         self.captions.add_class("dl-captions")
         self.tools = (
             button("Undo", self.state.undo, "the question before", css_class="dl-undo"),
@@ -158,19 +155,19 @@ class Ask(Panel):
         )
 
     def _chosen_part(self):
-        self.picture, self.ranks = prose("", "dl-picture"), Plot("dl-ranks")
-        self.nearest, self.reading = prose("", "dl-nearest"), Background()
+        self.picture = prose("", "dl-picture")
+        self.ranks = Plot("dl-ranks")
+        self.nearest = prose("", "dl-nearest")
+        self.reading = Background()
         self.way, self.places = (
             choose("words by", list(WORDS), css_class="dl-way"),
             choose("places by", self.state.place_ways(), css_class="dl-places"),
         )
         self.of = choose("of", [self.state.workbench.main.name], css_class="dl-of")
-        self.words, self.told, self.spots, self.thinking = (
-            Plot("dl-words"),
-            prose("", "dl-said"),
-            prose("", "dl-spots"),
-            Background(),
-        )
+        self.words = Plot("dl-words")
+        self.told = prose("", "dl-said")
+        self.spots = prose("", "dl-spots")
+        self.thinking = Background()
         because = self._because = w.VBox([self.told, self.words, self.spots])
         self.why = w.VBox(
             [
@@ -208,7 +205,8 @@ class Ask(Panel):
 
 # %% ../../../nbs/7_apps/1_explore/1_ask/30_panel.ipynb #5586acef
 def _wire(self: Ask):
-    state, hear = self.state, lambda act: lambda change: act()
+    state = self.state
+    hear = lambda act: lambda change: act()
     self.query.observe(hear(self._listen), "value")
     self.language.observe(hear(self._listen), "value")
     self.query.observe(hear(self._ask), "submitted")
@@ -296,7 +294,8 @@ def _draw(self: Ask):
             continue
         q = a.hits.query
         grid.rtl = bool(q) and direction(q.language) == "rtl"
-        grid.size, grid.show_captions = 128 if len(state.models) == 1 else 96, self.captions.value
+        grid.size = 128 if len(state.models) == 1 else 96
+        grid.show_captions = self.captions.value
         grid.items = grid_items(state, a, self.captions.value)
     self.results.children = [self._cards[n] for n in state.models]
     if state.answers and self.more.selected_index is not None:
@@ -330,7 +329,8 @@ def _show_question(self: Ask):
 
 def _draw_chosen(self: Ask):
     "The chosen picture, its words, its ranks"
-    state, wb = self.state, self.state.workbench
+    state = self.state
+    wb = self.state.workbench
     self.about.layout.display = None if state.chosen else "none"
     for card in self.results.children:
         card.children[2].selected = state.chosen
@@ -352,13 +352,11 @@ def _draw_chosen(self: Ask):
     self.ranks.show(ranks_figure(state.answers))
 
 
-Ask._draw, Ask._show_question, Ask._draw_chosen, Ask._showing, Ask._shown = (
-    _draw,
-    _show_question,
-    _draw_chosen,
-    False,
-    None,
-)
+Ask._draw = _draw
+Ask._show_question = _show_question
+Ask._draw_chosen = _draw_chosen
+Ask._showing = False
+Ask._shown = None
 
 # %% ../../../nbs/7_apps/1_explore/1_ask/30_panel.ipynb #ab7fa684
 def _nearest(self: Ask, wait: bool = False):
@@ -415,4 +413,7 @@ def snapshot(self: Ask) -> str:
     return "".join(f"<h4>{html.escape(name)}</h4>{a.hits[:6]._repr_html_()}" for name, a in state.answers.items())
 
 
-Ask._nearest, Ask._explain, Ask._export, Ask.snapshot = _nearest, _explain, _export, snapshot
+Ask._nearest = _nearest
+Ask._explain = _explain
+Ask._export = _export
+Ask.snapshot = snapshot

@@ -129,12 +129,14 @@ def shortest(
     return self._shortest[language]
 
 
-AskState.listen, AskState.shortest = listen, shortest
+AskState.listen = listen
+AskState.shortest = shortest
 
 # %% ../../../nbs/7_apps/1_explore/1_ask/10_state.ipynb #5359da46
 def _answer(self: AskState, name: str, asked: SearchRequest) -> Answer:
     "One model's answer"
-    began, gallery = time.perf_counter(), self.workbench.model(name).among(self.among)
+    began = time.perf_counter()
+    gallery = self.workbench.model(name).among(self.among)
     if not len(gallery):
         raise LabError("filters that leave no picture", "at least one", "Take a filter back.")
     if asked.picture:
@@ -149,13 +151,15 @@ def _answer(self: AskState, name: str, asked: SearchRequest) -> Answer:
 
 
 def _answer_all(self: AskState) -> None:
-    answers, refusals = {}, {}
+    answers = {}
+    refusals = {}
     for name in self.models[:4]:
         try:
             answers[name] = _answer(self, name, self.now)
         except LabError as e:
             refusals[name] = str(e)
-    self.refusals, self.answers = refusals, answers
+    self.refusals = refusals
+    self.answers = answers
 
 
 @told
@@ -172,7 +176,8 @@ def ask(
         read_query(text, self.workbench.main.method, None)  # an empty query is told before anything changes
     question = SearchRequest("" if picture else text, "" if picture else language, picture, kept)
     if question != self.now:
-        self.asked, self.position = [*self.asked[: self.position + 1], question], self.position + 1
+        self.asked = [*self.asked[: self.position + 1], question]
+        self.position = self.position + 1
     _answer_all(self)
     return self.answers
 
@@ -183,7 +188,8 @@ def again(self: AskState) -> None:
         _answer_all(self)
 
 
-AskState.ask, AskState.again = ask, again
+AskState.ask = ask
+AskState.again = again
 
 # %% ../../../nbs/7_apps/1_explore/1_ask/10_state.ipynb #9eeecff3
 @told
@@ -212,7 +218,9 @@ def nearest(
     report=lambda share, text: None,  # told how far it is
 ) -> pd.DataFrame:  # language, caption, score, right (of this picture?)
     "The captions nearest to a picture, in every language the main model reads"
-    id, model, rows = id or self.chosen, self.workbench.main, []
+    id = id or self.chosen
+    model = self.workbench.main
+    rows = []
     visual = model.gallery.picture_visuals(id)
     for n, language in enumerate(model.languages):
         report(n / len(model.languages), f"reading captions in {language}")
@@ -245,7 +253,9 @@ def _told_in(self: AskState, language: str) -> tuple[list, torch.Tensor | None]:
     return self._told[language]
 
 
-AskState.choose, AskState.like, AskState.nearest = choose, like, nearest
+AskState.choose = choose
+AskState.like = like
+AskState.nearest = nearest
 
 # %% ../../../nbs/7_apps/1_explore/1_ask/10_state.ipynb #238ec69c
 def go(
@@ -269,7 +279,9 @@ def redo(self: AskState) -> None:
     self.go(self.position + 1)
 
 
-AskState.go, AskState.undo, AskState.redo = go, undo, redo
+AskState.go = go
+AskState.undo = undo
+AskState.redo = redo
 
 # %% ../../../nbs/7_apps/1_explore/1_ask/10_state.ipynb #71bfff29
 WORDS = {"leave one out": "leave_one_out", "integrated gradients": "integrated_gradients"}  # as shown → name
@@ -289,7 +301,8 @@ def why(
         raise LabError(
             "a search from a picture", "a query in words", "Type a sentence; then each of its words can be weighed."
         )
-    gallery, language = self.workbench.model(model or self.models[0]).gallery, self.now.language or None
+    gallery = self.workbench.model(model or self.models[0]).gallery
+    language = self.now.language or None
     looked = explain_attention if places == "attention" else explain_places
     return (
         explain_words(gallery, self.now.text, self.chosen, language, WORDS[way]),
@@ -302,7 +315,8 @@ def place_ways(self: AskState) -> list[str]:
     return ["covering", *(["attention"] if can_attend(self.workbench.main.method) else [])]
 
 
-AskState.why, AskState.place_ways = why, place_ways
+AskState.why = why
+AskState.place_ways = place_ways
 
 # %% ../../../nbs/7_apps/1_explore/1_ask/10_state.ipynb #4b94e585
 def to_frame(self: AskState) -> pd.DataFrame:
@@ -343,4 +357,6 @@ def to_png(self: AskState) -> bytes:
     return to.getvalue()
 
 
-AskState.to_frame, AskState.to_csv, AskState.to_png = to_frame, to_csv, to_png
+AskState.to_frame = to_frame
+AskState.to_csv = to_csv
+AskState.to_png = to_png

@@ -36,7 +36,8 @@ from ...search.queries import direction
 LEAD = "Runs on the same captions and the same pictures: the settings in which they differ, how training went, recall a language, and the queries that one gets right and another wrong."
 NOT_SAID = "Each run here is one training. The interval and the test are over <em>scenes</em>: they say whether these two trained models differ on pictures of this kind, not whether the settings would differ again with another seed. “Not told apart” does not mean equal."
 # queries listed at once; how many captions are asked
-PAGE, NUMBERS = 12, [("all pictures", 0), ("100 pictures", 100), ("300 pictures", 300)]
+PAGE = 12
+NUMBERS = [("all pictures", 0), ("100 pictures", 100), ("300 pictures", 300)]
 
 
 class Compare(Panel):
@@ -50,7 +51,8 @@ class Compare(Panel):
         *folders,  # of further runs, or folders of runs
     ):
         s = workbench if isinstance(workbench, CompareState) else CompareState(workbench)
-        self._busy, self._page = False, 0
+        self._busy = False
+        self._page = 0
         super().__init__("Compare", *self._parts(s), state=s, css_class="dl-compare", lead=LEAD)
         self._wire()
         for folder in folders:
@@ -68,7 +70,8 @@ CSS = """<style>.dl-compare :is(.widget-html,.widget-html-content,.widget-vbox){
 @patch
 def _parts(self: Compare, s: CompareState) -> list:
     "All widgets, from top to bottom"
-    self.boxes, self.facts = row(), prose("", "dl-facts")
+    self.boxes = row()
+    self.facts = prose("", "dl-facts")
     self.folder = w.Text(placeholder="Folder of a run, or of several runs", continuous_update=False)
     self.folder.add_class("dl-folder")
     self.add, self.again = (
@@ -76,31 +79,25 @@ def _parts(self: Compare, s: CompareState) -> list:
         button("Look again", self._again, "Read the lab's own runs again", css_class="dl-again"),
     )
     self.settings = prose("", "dl-settings")
-    self.number, self.window = (
-        choose("Number", [("loss, all terms", "loss")], css_class="dl-number"),
-        choose("Mean over", [("single rows", 1), ("5 rows", 5), ("20 rows", 20)], 5),
-    )
+    self.number = choose("Number", [("loss, all terms", "loss")], css_class="dl-number")
+    self.window = choose("Mean over", [("single rows", 1), ("5 rows", 5), ("20 rows", 20)], 5)
     self.curve = Plot("dl-curves")
     self.metric = choose("Figure", [(f.metric_name(m), m) for m in METRICS], s.metric, "dl-metric")
     self.which = choose("Languages", [("all", "")], css_class="dl-which")
     self.n = choose("Captions of", NUMBERS, css_class="dl-n")
-    self.go, self.work = (
-        button("Evaluate", self._evaluate, "Evaluate what has not been yet", True, "dl-evaluate"),
-        Background(),
-    )
-    self.recall, self.table = Plot("dl-recall"), prose("", "dl-table")
-    self.first, self.second = (
-        choose("First", s.chosen or ["–"], s.first or None, "dl-first"),
-        choose("Second", s.chosen or ["–"], s.second or None, "dl-second"),
-    )
-    self.apart, self.apart_table = Plot("dl-apart-figure"), prose("", "dl-apart-table")
+    self.go = button("Evaluate", self._evaluate, "Evaluate what has not been yet", True, "dl-evaluate")
+    self.work = Background()
+    self.recall = Plot("dl-recall")
+    self.table = prose("", "dl-table")
+    self.first = choose("First", s.chosen or ["–"], s.first or None, "dl-first")
+    self.second = choose("Second", s.chosen or ["–"], s.second or None, "dl-second")
+    self.apart = Plot("dl-apart-figure")
+    self.apart_table = prose("", "dl-apart-table")
     self.language = choose("Language", [("–", "")], css_class="dl-language")
     self.kinds = w.ToggleButtons(options=list(KINDS), value=s.kind, tooltips=["right: the picture comes first"] * 4)
     self.kinds.add_class("dl-kinds")
-    self.gaps, self.queries = (
-        Plot("dl-gaps"),
-        PictureGrid(size=112, show_captions=True, name="queries with their own pictures"),
-    )
+    self.gaps = Plot("dl-gaps")
+    self.queries = PictureGrid(size=112, show_captions=True, name="queries with their own pictures")
     self.queries.add_class("dl-queries")
     self.back, self.on, self.page = (
         button("Previous", lambda: self._turn(-1), "Previous queries"),
@@ -108,7 +105,8 @@ def _parts(self: Compare, s: CompareState) -> list:
         prose("", "dl-page"),
     )
     self.asked = prose("", "dl-asked-host")
-    self.heads, self.grids = [prose("") for _ in range(2)], [PictureGrid(size=96) for _ in range(2)]
+    self.heads = [prose("") for _ in range(2)]
+    self.grids = [PictureGrid(size=96) for _ in range(2)]
     pair = row(*(w.VBox(list(p)) for p in zip(self.heads, self.grids)))
     pair.add_class("dl-pair")
     for i, g in enumerate(self.grids):
@@ -147,7 +145,8 @@ def _parts(self: Compare, s: CompareState) -> list:
 @patch
 def _wire(self: Compare) -> None:
     "Join widgets, state and figures"
-    s, on = self.state, lambda widget, act: widget.observe(lambda c: self._busy or c.new is None or act(c.new), "value")
+    s = self.state
+    on = lambda widget, act: widget.observe(lambda c: self._busy or c.new is None or act(c.new), "value")
     for widget, name in (
         (self.metric, "metric"),
         (self.first, "first"),
@@ -179,7 +178,8 @@ def _wire(self: Compare) -> None:
 @patch
 def _quietly(self: Compare, act) -> None:
     "Set widgets without their telling the state"
-    was, self._busy = self._busy, True
+    was = self._busy
+    self._busy = True
     try:
         act()
     finally:
@@ -279,7 +279,8 @@ def _show_known(self: Compare) -> None:
 
 @patch
 def _show_curve(self: Compare) -> None:
-    s, name = self.state, self.number.value
+    s = self.state
+    name = self.number.value
     self.curve.show(
         f.curve_figure(s.logged(1 if name == "validation" else self.window.value), name, s.chosen)
         if name
@@ -292,11 +293,13 @@ def _show_figures(self: Compare) -> None:
     "Recall a language, then what follows from it"
     s = self.state
     try:
-        table, languages = s.table(), s.comparison().languages
+        table = s.table()
+        languages = s.comparison().languages
     except LabError as e:
         self.recall.show(empty_figure(e.given))
         self.table.value = f"<p>{html.escape(str(e))}</p>"
-        table, languages = pd.DataFrame(), ()
+        table = pd.DataFrame()
+        languages = ()
 
     def change():
         was = self.which.value
@@ -402,7 +405,8 @@ def _show_queries(self: Compare) -> None:
     s = self.state
     self._page = 0
     try:
-        gaps, kinds = s.gaps(), s.kinds()
+        gaps = s.gaps()
+        kinds = s.kinds()
     except LabError:
         self._kinds = None
         self.gaps.show(empty_figure("Evaluate both runs first."))
@@ -459,7 +463,8 @@ def _show_asked(self: Compare) -> None:
     if one is None:
         self.asked.value = ""
         for h, g in zip(self.heads, self.grids):
-            h.value, g.items = "", []
+            h.value = ""
+            g.items = []
         return
     lost = missing_fonts((one.language,))
     warning = f' <span class="dl-soft">(no font here draws {lost[0]})</span>' if lost else ""
@@ -468,7 +473,8 @@ def _show_asked(self: Compare) -> None:
     )
     for h, g, n in zip(self.heads, self.grids, (s.first, s.second)):
         h.value = f'<b>{html.escape(n)}</b> <span class="dl-soft">own picture at rank {one.ranks[n]:,}</span>'
-        g.name, g.rtl = f"found by {n}", direction(one.language) == "rtl"
+        g.name = f"found by {n}"
+        g.rtl = direction(one.language) == "rtl"
         g.items = [
             dict(
                 id=i,

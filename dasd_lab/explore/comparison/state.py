@@ -83,7 +83,8 @@ class KnownPictures:
 class ToldGallery:
     "Captions and ids of a workbench without a corpus, as a corpus of one split"
 
-    name, splits = "gallery", ("gallery",)
+    name = "gallery"
+    splits = ("gallery",)
 
     def __init__(self, workbench: Workbench):
         self.workbench = workbench
@@ -94,7 +95,8 @@ class ToldGallery:
                 "captions, to know which picture is the right one",
                 "Give a corpus, or add captions to the gallery. Settings and curves need none.",
             )
-        self._captions, self.languages = found, tuple(dict.fromkeys(c.language for c in found))
+        self._captions = found
+        self.languages = tuple(dict.fromkeys(c.language for c in found))
 
     def visuals(self, split: str) -> KnownPictures:
         return KnownPictures(self.workbench.ids)
@@ -116,9 +118,13 @@ class CompareState(State):
     runs = List(Unicode())  # all that can be compared, by name
     chosen = List(Unicode())  # those that are, in order
     metric = Unicode("text_to_image_R@1")  # figure of the tables
-    split, origin = Unicode(), Unicode("human")  # of the corpus; '' means captions of any origin
+    # of the corpus; '' means captions of any origin
+    split = Unicode()
+    origin = Unicode("human")
     n_pictures = Int(0)  # captions of the first so many pictures; 0: of all
-    first, second = Unicode(), Unicode()  # the pair that is looked at closely
+    # the pair that is looked at closely
+    first = Unicode()
+    second = Unicode()
     language = Unicode()  # of the list of queries
     kind = Enum(KINDS, "first only")  # which queries are listed
     query = Int(-1)  # place of the chosen one in the list; -1: none
@@ -126,7 +132,9 @@ class CompareState(State):
 
     def __init__(self, workbench: Workbench | None = None, **traits):
         super().__init__(workbench)
-        self.records, self._methods, self._comparisons = {}, {}, {}
+        self.records = {}
+        self._methods = {}
+        self._comparisons = {}
         self.split = next(iter(self.workbench.splits), "gallery")
         self.refresh()
         kept = [n for n in self.runs if self.records[n].folder] or self.runs
@@ -156,7 +164,8 @@ class CompareState(State):
 
     def _add(self, folder: Path) -> list[str]:
         "Records of a folder's runs; those that are known already are read again"
-        known, names = {r.folder.resolve(): n for n, r in self.records.items() if r.folder}, []
+        known = {r.folder.resolve(): n for n, r in self.records.items() if r.folder}
+        names = []
         for f in run_folders(folder):
             name = known.get(f.resolve()) or free_name(f.name, self.records)
             self.records[name] = read_run(f, name)
@@ -197,7 +206,8 @@ def choose(
     self.chosen = list(dict.fromkeys(names))
 
 
-CompareState.add_folder, CompareState.choose = add_folder, choose
+CompareState.add_folder = add_folder
+CompareState.choose = choose
 
 # %% ../../../nbs/7_apps/1_explore/5_comparison/10_state.ipynb #34a8f6f0
 def differing_settings(self: CompareState) -> pd.DataFrame:
@@ -232,12 +242,10 @@ def facts(self: CompareState) -> pd.DataFrame:
     return pd.DataFrame(rows, dtype=object)
 
 
-CompareState.differing_settings, CompareState.n_settings, CompareState.logged, CompareState.facts = (
-    differing_settings,
-    n_settings,
-    logged,
-    facts,
-)
+CompareState.differing_settings = differing_settings
+CompareState.n_settings = n_settings
+CompareState.logged = logged
+CompareState.facts = facts
 
 # %% ../../../nbs/7_apps/1_explore/5_comparison/10_state.ipynb #3203169d
 def comparison(self: CompareState) -> MethodComparison:
@@ -281,7 +289,9 @@ def ready(self: CompareState) -> list[str]:
     return [n for n in self.chosen if self.method(n) is not None]
 
 
-CompareState.comparison, CompareState.method, CompareState.ready = comparison, method, ready
+CompareState.comparison = comparison
+CompareState.method = method
+CompareState.ready = ready
 
 # %% ../../../nbs/7_apps/1_explore/5_comparison/10_state.ipynb #16679a52
 @told
@@ -336,7 +346,9 @@ def table(self: CompareState) -> pd.DataFrame:
     return found.dropna(how="all")
 
 
-CompareState.evaluate, CompareState.languages, CompareState.table = evaluate, languages, table
+CompareState.evaluate = evaluate
+CompareState.languages = languages
+CompareState.table = table
 
 # %% ../../../nbs/7_apps/1_explore/5_comparison/10_state.ipynb #8b319e54
 def paired(self: CompareState) -> pd.DataFrame:
@@ -382,7 +394,8 @@ def asked(
     listed = self.kinds()[self.kind]
     if not 0 <= self.query < len(listed):
         return None
-    row, made = listed.iloc[self.query], self.comparison()
+    row = listed.iloc[self.query]
+    made = self.comparison()
     return CaptionRanks(
         row.text,
         self.language,
@@ -392,7 +405,10 @@ def asked(
     )
 
 
-CompareState.paired, CompareState.gaps, CompareState.kinds, CompareState.asked = paired, gaps, kinds, asked
+CompareState.paired = paired
+CompareState.gaps = gaps
+CompareState.kinds = kinds
+CompareState.asked = asked
 
 # %% ../../../nbs/7_apps/1_explore/5_comparison/10_state.ipynb #bcc1b468
 def shown(self: CompareState, visual_id: str) -> tuple[str, str]:  # address, and what it shows in words

@@ -123,7 +123,8 @@ def map_figure(
         customdata=np.stack(np.mgrid[1 : h + 1, 1 : w + 1], -1),
     )
     axis = dict(visible=False, constrain="domain")
-    wide, high = max(W * a, w), max(H * a, h)
+    wide = max(W * a, w)
+    high = max(H * a, h)
     return figure(
         places,
         title=f"{reading.names[slot]}{': fits the query best' if best else ''}".capitalize(),
@@ -149,7 +150,8 @@ def words_html(
     "The description as each slot read it"
     if reading.read is None or reading.read.shape[0] > 12:
         return f'<p class="dl-note">One token a view: {"its own words" if reading.read is not None else "what it says of the others stands in it"}.</p>'
-    top, lines = max(float(reading.read.max()), 1e-9), []
+    top = max(float(reading.read.max()), 1e-9)
+    lines = []
     for k, name in enumerate(reading.names):
         said = " ".join(
             f'<span title="{html.escape(w)}: {v:.0%} ({e:.0%} if all tokens were read alike)" style="background:rgba(31,111,178,{0.75 * v / top:.2f});border-radius:4px;padding:1px 3px">{html.escape(w)}</span>'
@@ -166,7 +168,8 @@ def scores_html(
     reading: SlotReading,  # of it, for the slots' names
 ) -> str:
     "Similarities and the score they make, as a table"
-    best, beta = matches.best[0], matches.beta
+    best = matches.best[0]
+    beta = matches.beta
     names = reading.names if len(reading.names) <= 12 else ()
     own = {n: float(matches.slots[0, k]) for k, n in enumerate(names)}
 
@@ -284,7 +287,8 @@ def said_of_wins(
     wins: SlotWins,  # of many captions
 ) -> str:
     "The numbers behind it, in sentences"
-    n, even = len(wins.captions), 1 / wins.n_slots
+    n = len(wins.captions)
+    even = 1 / wins.n_slots
     most = wins.winners.bincount(minlength=wins.n_slots).max().item() / n
     agreed = wins.agreement
     told = f"{n:,} captions; the slot that wins most often wins {most:.0%} of them (each would win {even:.0%} if all did alike). It leads the second by {wins.lead.mean():.3f} on average."

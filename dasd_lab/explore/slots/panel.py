@@ -56,23 +56,18 @@ class Slots(Panel):
 
     def _parts(self, s: SlotsState) -> list:
         "All widgets, from top to bottom"
-        self.model, self.query, self.language = (
-            choose("Model", s.names, s.model or None, "dl-model"),
-            QueryBox(placeholder="What should the picture show? Type in any language", label="Search"),
-            choose("Language", [("as recognised", "")], "", "dl-language"),
-        )
-        self.examples, self.found = row(), PictureGrid(size=88, name="pictures found")
-        self.picture, self.cards, self.scores = (
-            prose("", "dl-picture"),
-            PictureGrid(size=104, name="slots of the picture"),
-            prose("", "dl-scores"),
-        )
-        self.map, self.told_map, self.words, self.cosines = (
-            Plot("dl-map"),
-            prose("", "dl-told-map"),
-            prose("", "dl-words-read"),
-            Plot("dl-cosines"),
-        )
+        self.model = choose("Model", s.names, s.model or None, "dl-model")
+        self.query = QueryBox(placeholder="What should the picture show? Type in any language", label="Search")
+        self.language = choose("Language", [("as recognised", "")], "", "dl-language")
+        self.examples = row()
+        self.found = PictureGrid(size=88, name="pictures found")
+        self.picture = prose("", "dl-picture")
+        self.cards = PictureGrid(size=104, name="slots of the picture")
+        self.scores = prose("", "dl-scores")
+        self.map = Plot("dl-map")
+        self.told_map = prose("", "dl-told-map")
+        self.words = prose("", "dl-words-read")
+        self.cosines = Plot("dl-cosines")
         self.back = button(
             "Back to the slot that fits",
             lambda: setattr(s, "looked_at", -1),
@@ -93,7 +88,8 @@ class Slots(Panel):
             Background(),
             prose("", "dl-nearest"),
         )
-        left, right = w.VBox([self.picture]), w.VBox([self.cards, self.scores])
+        left = w.VBox([self.picture])
+        right = w.VBox([self.cards, self.scores])
         looks = w.VBox([self.map, self.told_map, row(self.back)])
         both = w.Box([left, right]), w.Box([looks, w.VBox([self.words])])
         for b in (*both, left, right):
@@ -150,7 +146,8 @@ class Slots(Panel):
 
 # %% ../../../nbs/7_apps/1_explore/6_slots/30_panel.ipynb #88690fc7
 def _wire(self: Slots) -> None:
-    s, on = self.state, lambda widget, act, trait="value": widget.observe(lambda c: self._busy or act(c.new), trait)
+    s = self.state
+    on = lambda widget, act, trait="value": widget.observe(lambda c: self._busy or act(c.new), trait)
     on(self.model, lambda v: v and setattr(s, "model", v))
     on(self.query, lambda v: s.listen(v, self._language()))
     on(self.query, lambda _: self._ask(), "submitted")
@@ -175,7 +172,8 @@ def _wire(self: Slots) -> None:
 
 def _quietly(self: Slots, act) -> None:
     "Set widgets without their telling the state"
-    was, self._busy = self._busy, True
+    was = self._busy
+    self._busy = True
     try:
         act()
     finally:
@@ -220,7 +218,8 @@ def _take_nearest(self: Slots, wait: bool = False) -> None:
     )
 
 
-Slots._seed, Slots._picked = 0, False
+Slots._seed = 0
+Slots._picked = False
 for _f in (_wire, _quietly, _language, _pick, _ask, _drawn, _take_wins, _take_nearest):
     setattr(Slots, _f.__name__, _f)
 
@@ -276,7 +275,8 @@ def _show_query(self: Slots) -> None:
 
 
 def _show_found(self: Slots) -> None:
-    s, wb = self.state, self.state.workbench
+    s = self.state
+    wb = self.state.workbench
     self.found.rtl = bool(s.matches) and direction(s.matches.query.language) == "rtl"
     self.found.items = [
         dict(id=i, src=wb.address(i), alt=wb.alt(i), rank=n, score=v) for n, (i, v) in enumerate(s.hits, 1)
@@ -290,7 +290,9 @@ for _f in (_show_models, _show_query, _show_found):
 # %% ../../../nbs/7_apps/1_explore/6_slots/30_panel.ipynb #7522ac3e
 def _show_picture(self: Slots) -> None:
     "Everything that follows the picture; what follows the query comes with it"
-    s, wb, r = self.state, self.state.workbench, self.state.reading
+    s = self.state
+    wb = self.state.workbench
+    r = self.state.reading
     self.about.layout.display = None if r and s.model else "none"
     if r is None:
         return
@@ -299,7 +301,8 @@ def _show_picture(self: Slots) -> None:
         for c in wb.captions(s.chosen)
         if c.origin != "mllm" and c.language in s.source.languages
     )
-    by, kept = s.describer(), r.description in s.source.gallery.descriptions
+    by = s.describer()
+    kept = r.description in s.source.gallery.descriptions
     given = (
         "Its description" + (f", by {html.escape(by)}" if by else "") if kept else "It has no description; read instead"
     )

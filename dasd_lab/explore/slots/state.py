@@ -40,7 +40,9 @@ class SlotsState(State):
     "A query, a picture and its slots"
 
     model = Unicode()  # name of the model looked at, '' where none has slots
-    text, language = Unicode(), Unicode()  # the query as typed, and its language; '' recognises
+    # the query as typed, and its language; '' recognises
+    text = Unicode()
+    language = Unicode()
     k = Int(12)  # pictures shown
     hits = List()  # (id, score), best first
     chosen = Unicode()  # id of the picture looked at
@@ -90,7 +92,8 @@ def _offer(self: SlotsState) -> None:
 
 def _another_model(self: SlotsState) -> None:
     self.wins = self.nearest = self.reading = self.matches = None
-    self.hits, self.message = [], ""
+    self.hits = []
+    self.message = ""
     if self.model and self.text.strip():
         self.ask(self.text, self.language, self.chosen)  # of the same picture
     elif self.model and self.chosen:
@@ -99,7 +102,8 @@ def _another_model(self: SlotsState) -> None:
 
 def _show(self: SlotsState, text: str, language: str, id: str, **more) -> None:
     "Read a picture, compare a query with its slots, and tell of both at once"
-    gallery, new = self.source.gallery, not self.reading or id != self.chosen
+    gallery = self.source.gallery
+    new = not self.reading or id != self.chosen
     matches = match_slots(gallery, text, id, language or None) if id and text.strip() else None
     reading = read_slots(gallery, id) if id and new else self.reading
     with self.hold_trait_notifications():
@@ -150,14 +154,12 @@ def choose(
     self._show(self.text, self.language, id)
 
 
-SlotsState._offer, SlotsState._another_model, SlotsState._show, SlotsState.listen, SlotsState.ask, SlotsState.choose = (
-    _offer,
-    _another_model,
-    _show,
-    listen,
-    ask,
-    choose,
-)
+SlotsState._offer = _offer
+SlotsState._another_model = _another_model
+SlotsState._show = _show
+SlotsState.listen = listen
+SlotsState.ask = ask
+SlotsState.choose = choose
 
 # %% ../../../nbs/7_apps/1_explore/6_slots/10_state.ipynb #6cff7dd7
 def _human(self: SlotsState, id: str, language: str) -> list[Caption]:
@@ -174,7 +176,8 @@ def draw(
     languages: Sequence[str] | None = None,  # None: the model's targets
 ) -> None:
     "A query from the corpus, and its own picture"
-    ids, rng = self.source.gallery.ids, np.random.default_rng(seed)
+    ids = self.source.gallery.ids
+    rng = np.random.default_rng(seed)
     languages = list(languages or self.source.method.languages)
     found = next(
         (
@@ -202,7 +205,9 @@ def take_wins(
     seed: int = 0,  # which
 ) -> None:
     "Which slot the captions of many pictures fit best, in every language"
-    gallery, languages, parts = self.source.gallery, self.source.languages, []
+    gallery = self.source.gallery
+    languages = self.source.languages
+    parts = []
     some = [gallery.ids[i] for i in np.sort(np.random.default_rng(seed).permutation(len(gallery))[:n])]
     for i, l in enumerate(languages):
         if report:
@@ -244,12 +249,10 @@ def take_nearest(
     self.nearest = nearest_to_slots(self.source.gallery, self.chosen, [Caption(w, language, "") for w in words], k, by)
 
 
-SlotsState._human, SlotsState.draw, SlotsState.take_wins, SlotsState.take_nearest = (
-    _human,
-    draw,
-    take_wins,
-    take_nearest,
-)
+SlotsState._human = _human
+SlotsState.draw = draw
+SlotsState.take_wins = take_wins
+SlotsState.take_nearest = take_nearest
 
 # %% ../../../nbs/7_apps/1_explore/6_slots/10_state.ipynb #b879e4f8
 def picture(
@@ -299,9 +302,7 @@ def mean_cosines(
     return self._mean[self.model]
 
 
-SlotsState.picture, SlotsState.understood, SlotsState.describer, SlotsState.mean_cosines = (
-    picture,
-    understood,
-    describer,
-    mean_cosines,
-)
+SlotsState.picture = picture
+SlotsState.understood = understood
+SlotsState.describer = describer
+SlotsState.mean_cosines = mean_cosines

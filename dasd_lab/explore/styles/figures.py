@@ -59,7 +59,8 @@ def points_trace(
     bar: bool = True,  # show the scale of numbers
 ) -> go.Scatter | go.Scattergl:
     "All captions as points"
-    n, kind = len(points), looks(colouring)
+    n = len(points)
+    kind = looks(colouring)
     marker = dict(size=9 if n <= 400 else 6 if n <= 3000 else 4, opacity=0.85)
     if colouring.kinds:
         marker |= dict(
@@ -121,7 +122,8 @@ def map_figure(
     height: int = 400,  # pixels
 ) -> go.Figure:
     "One map, to be lassoed; its legend is `legend_html`"
-    found, points = state.found, state.found.maps[feature].points
+    found = state.found
+    points = state.found.maps[feature].points
     made = figure(
         points_trace(points, state.colouring(feature), [hover_text(c) for c in found.captions], state.selection),
         ring_trace(points, state.focus),
@@ -221,7 +223,8 @@ def maps_figure(
     height: int = 420,  # pixels
 ) -> go.Figure:
     "All maps beside one another on equal design"
-    found, features = state.found, list(state.found.maps)
+    found = state.found
+    features = list(state.found.maps)
     made = figure(title=title, height=height, showlegend=True)
     width = 1 / len(features)
     for i, f in enumerate(features):
@@ -341,7 +344,8 @@ def clusters_html(
     pictures: bool = True,  # show the typical captions' pictures
 ) -> str:
     "A table of the clusters of one feature"
-    found, bench = state.found, state.workbench
+    found = state.found
+    bench = state.workbench
     n = len(found.captions)
     c = found.clusters[feature]
     kinds = sorted(

@@ -95,8 +95,11 @@ def card_html(
     "A caption with its picture and what is known of it"
     if state.found is None or not 0 <= index < len(state.found.captions):
         return '<div class="dl-card"><div class="dl-soft">Rest the pointer on a point, or choose a caption below: its picture appears here.</div></div>'
-    c, facts, bench = state.found.captions[index], state.found.facts.iloc[index], state.workbench
-    english, alt = state.english(c.visual_id), html.escape(bench.alt(c.visual_id))
+    c = state.found.captions[index]
+    facts = state.found.facts.iloc[index]
+    bench = state.workbench
+    english = state.english(c.visual_id)
+    alt = html.escape(bench.alt(c.visual_id))
     said = (
         f'<p class="dl-soft" lang="en">English caption: {html.escape(english)}</p>'
         if english and c.language != "en"
@@ -125,7 +128,9 @@ class Styles(Panel):
         wait: bool = False,  # draw the first maps here and now instead of beside the page
     ):
         state = state or StylesState(workbench)
-        self.work, self.maps, self._again = Background(), {}, False
+        self.work = Background()
+        self.maps = {}
+        self._again = False
         self._controls(state)
         self._places(state)
         super().__init__(
@@ -197,21 +202,18 @@ def _controls(self: Styles, state: StylesState):
 @patch
 def _places(self: Styles, state: StylesState):
     "Where findings are shown"
-    self.legend, self.about, self.kept = (
-        prose("", "dl-legend-host"),
-        prose(card_html(state, -1), "dl-about"),
-        prose("", "dl-kept"),
-    )
+    self.legend = prose("", "dl-legend-host")
+    self.about = prose(card_html(state, -1), "dl-about")
+    self.kept = prose("", "dl-kept")
     self.shown = w.HBox([self.about])
     self.shown.add_class("dl-maps")
     self.view = section("", self.legend, self.shown, self.kept, css_class="dl-view")
-    self.count, self.listed = prose("", "dl-count"), CaptionList(state.workbench.address)
+    self.count = prose("", "dl-count")
+    self.listed = CaptionList(state.workbench.address)
     self.clear = button("Clear the selection", lambda: self.state.select(()), css_class="dl-clear")
     self.chosen = section("Selected captions", row(self.count, self.clear), self.listed, css_class="dl-chosen")
-    self.of, self.table = (
-        choose("of the", [(NAMES["semantic_agnostic"], "semantic_agnostic")], css_class="dl-of"),
-        prose("", "dl-table"),
-    )
+    self.of = choose("of the", [(NAMES["semantic_agnostic"], "semantic_agnostic")], css_class="dl-of")
+    self.table = prose("", "dl-table")
     self.words = section(
         "Clusters",
         row(self.method, self.n_clusters, self.min_size, self.on, self.of),
@@ -362,13 +364,11 @@ def show_found(self: Styles):
 @patch
 def show_maps(self: Styles):
     "Maps of other captions take the place of the earlier ones"
-    old, self.maps = (
-        list(self.maps.values()),
-        {
-            k: Plot(f"dl-map dl-map-{k}", self.state.select, lambda index, k=k: self.point_at(index, k))
-            for k in self.state.found.maps
-        },
-    )
+    old = list(self.maps.values())
+    self.maps = {
+        k: Plot(f"dl-map dl-map-{k}", self.state.select, lambda index, k=k: self.point_at(index, k))
+        for k in self.state.found.maps
+    }
     for k, place in self.maps.items():
         place.show(f.map_figure(self.state, k))
     (self.shown.add_class if len(self.maps) == 1 else self.shown.remove_class)("dl-one")

@@ -115,7 +115,8 @@ class StylesState(State):
         **traits,  # first values
     ):
         super().__init__(workbench, **traits)
-        self.keep_in, self._kept = Path(keep_in or data_root() / "maps"), {}
+        self.keep_in = Path(keep_in or data_root() / "maps")
+        self._kept = {}
         if not self.model:
             self.model = self.workbench.main.name
         if not self.languages:
@@ -187,7 +188,9 @@ def english(self: StylesState, visual_id: str) -> str:
     return next((c.text for c in self.workbench.captions(visual_id, source_language(self.workbench.main.method))), "")
 
 
-StylesState._step, StylesState._draw, StylesState.english = _step, _draw, english
+StylesState._step = _step
+StylesState._draw = _draw
+StylesState.english = english
 
 # %% ../../../nbs/7_apps/1_explore/3_styles/10_state.ipynb #083c9144
 def _known(facts: pd.DataFrame) -> dict[str, list]:
@@ -204,7 +207,9 @@ def compute(
     report: Callable[[float, str], None] = lambda share, text: None,  # told the share done and a word
 ) -> StyleAnalysis:
     "Everything that the settings ask for; changes no trait, so it may run beside the page"
-    s, done, began = self.settings, [], time.perf_counter()
+    s = self.settings
+    done = []
+    began = time.perf_counter()
     method = self.workbench.model(s.model).method
     names = feature_names(method)
     report(0.01, "choosing captions …")
@@ -220,7 +225,10 @@ def compute(
     key = (*drawn, s.within)
     x = {f: self._step(done, f"standardised {f}", key, lambda: standardised(raw[f], groups)) for f in names}
     keep = self.keep_in if len(captions) > 1000 else None
-    maps, clusters, tables, kept = {}, {}, {}, {}
+    maps = {}
+    clusters = {}
+    tables = {}
+    kept = {}
     for i, f in enumerate(names):
         report(
             0.3 + 0.6 * i / len(names), f"{REDUCER_NAMES.get(s.reducer, s.reducer)} of {NAMES[f]}, {self.expected(s)} …"
@@ -276,7 +284,8 @@ def show(
     if found is None:
         return
     if self.found is None or found.captions != self.found.captions:
-        self.selection, self.focus = (), -1
+        self.selection = ()
+        self.focus = -1
     self.found = found
     if self.colour not in self.colours:
         self.colour = self.colours[0]
@@ -288,7 +297,9 @@ def update(self: StylesState) -> None:
     self.show(self.compute())
 
 
-StylesState.expected, StylesState.show, StylesState.update = expected, show, update
+StylesState.expected = expected
+StylesState.show = show
+StylesState.update = update
 
 # %% ../../../nbs/7_apps/1_explore/3_styles/10_state.ipynb #a3382d46
 def colours(self: StylesState) -> tuple[str, ...]:
@@ -317,7 +328,8 @@ def objects(self: StylesState) -> tuple[str, ...]:
     return tuple(o for o, _ in Counter(o for cell in self.found.facts.object for o in cell).most_common())
 
 
-StylesState.colours, StylesState.objects = property(colours), property(objects)
+StylesState.colours = property(colours)
+StylesState.objects = property(objects)
 
 # %% ../../../nbs/7_apps/1_explore/3_styles/10_state.ipynb #b93af954
 def colouring(
@@ -325,7 +337,8 @@ def colouring(
     feature: str,  # whose clusters, where the colour is the cluster
 ) -> Colouring:
     "Values to draw, as the settings for colour say"
-    facts, by = self.found.facts, self.colour
+    facts = self.found.facts
+    by = self.colour
     if by == "length":
         return Colouring("length (characters)", facts.characters.to_numpy(), ())
     if by == "cluster":
@@ -395,4 +408,6 @@ def selection_marks(self: StylesState) -> pd.DataFrame:
     return marks(chosen, self.found.facts.drop(columns="characters"))
 
 
-StylesState.select, StylesState.listing, StylesState.selection_marks = select, listing, selection_marks
+StylesState.select = select
+StylesState.listing = listing
+StylesState.selection_marks = selection_marks

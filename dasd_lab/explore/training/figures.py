@@ -24,7 +24,8 @@ def through(
 ) -> tuple[pd.DataFrame, dict[str, int]]:  # the rows with 'at', counted from the first stage; stage → where it begins
     "A log with its steps counted through all stages"
     rows = pd.DataFrame(list(log))
-    begins, at = {}, 0
+    begins = {}
+    at = 0
     if not len(rows):
         return pd.DataFrame(columns=["at", "stage"]), {
             s: sum(list((steps or {}).values())[:i]) for i, s in enumerate(steps or {})

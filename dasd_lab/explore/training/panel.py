@@ -107,7 +107,9 @@ class Train(Panel):
         every_s: float = 1.0,  # seconds between two looks at a running training
     ):
         s = workbench if isinstance(workbench, TrainingState) else TrainingState(workbench, runs)
-        self.every_s, self._following, self._follower = every_s, False, None
+        self.every_s = every_s
+        self._following = False
+        self._follower = None
         super().__init__("Train: add a language", *self._parts(s), state=s, css_class="dl-training", lead=LEAD)
         self._wire()
         self._show_captions()
@@ -145,19 +147,15 @@ def _parts(self: Train, s: TrainingState) -> list:
     )
     self.example.disabled = not hasattr(s.workbench.corpus, "scene")
     self.reading = Background()
-    self.summary, self.faults, self.pairs, self.lengths = (
-        prose("", "dl-summary"),
-        prose("", "dl-faults"),
-        prose("", "dl-pairs-read"),
-        Plot("dl-lengths"),
-    )
+    self.summary = prose("", "dl-summary")
+    self.faults = prose("", "dl-faults")
+    self.pairs = prose("", "dl-pairs-read")
+    self.lengths = Plot("dl-lengths")
     presets = training_presets()
     self.preset = choose("Preset", presets if s.preset in presets else [*presets, s.preset], s.preset, "dl-preset")
-    self.steps, self.pictures, self.plan = (
-        row(),
-        w.Checkbox(value=s.use_pictures, description="compare with training pictures too", indent=False),
-        prose("", "dl-plan"),
-    )
+    self.steps = row()
+    self.pictures = w.Checkbox(value=s.use_pictures, description="compare with training pictures too", indent=False)
+    self.plan = prose("", "dl-plan")
     self.start, self.stop, self.resume = (
         button(t, act, tip, css_class=c, primary=c == "dl-start")
         for t, act, tip, c in (
@@ -170,21 +168,18 @@ def _parts(self: Train, s: TrainingState) -> list:
         choose("Earlier runs", [("–", "")], css_class="dl-earlier"),
         button("Take up", self._take_up, "Watch that run, or query it", css_class="dl-take-up"),
     )
-    self.bar, self.told = (
-        w.FloatProgress(min=0, max=1, layout=w.Layout(width="100%", height="12px")),
-        prose("", "dl-told"),
-    )
+    self.bar = w.FloatProgress(min=0, max=1, layout=w.Layout(width="100%", height="12px"))
+    self.told = prose("", "dl-told")
     self.bar.add_class("dl-bar")
     self.curves = Plot("dl-curves")
-    self.evaluate, self.working = (
-        button("Evaluate", self._evaluate, "Ask the trained model what it has not seen", css_class="dl-evaluate"),
-        Background(),
+    self.evaluate = button(
+        "Evaluate", self._evaluate, "Ask the trained model what it has not seen", css_class="dl-evaluate"
     )
-    self.results, self.bars = prose("", "dl-results"), Plot("dl-reached")
-    self.query, self.grid = (
-        QueryBox(placeholder="Type in the new language", label="Search"),
-        PictureGrid(size=112, name="pictures that the new model finds"),
-    )
+    self.working = Background()
+    self.results = prose("", "dl-results")
+    self.bars = Plot("dl-reached")
+    self.query = QueryBox(placeholder="Type in the new language", label="Search")
+    self.grid = PictureGrid(size=112, name="pictures that the new model finds")
     self.query.add_class("dl-ask-new")
     style = prose(
         "<style>.dl-training textarea{unicode-bidi:plaintext;font:13px/1.5 ui-monospace,monospace;tab-size:24}.dl-training .widget-inttext{width:auto}.dl-training .widget-inttext input{width:100px}</style>"
@@ -343,7 +338,8 @@ def _follow(self: Train) -> None:
 @patch
 def _show_captions(self: Train) -> None:
     "Summary, faults, first pairs and lengths"
-    s, c = self.state, self.state.captions
+    s = self.state
+    c = self.state.captions
     if c is None:
         self.summary.value = self.faults.value = self.pairs.value = ""
         self.lengths.show(None)

@@ -97,12 +97,10 @@ class TrainingState(State):
         **traits,  # first values
     ):
         self._looking = threading.RLock()
-        self.runs, self.child, self._places, self._read = (
-            Path(runs or (lab_folder() or Path.cwd()) / "runs"),
-            None,
-            None,
-            0,
-        )
+        self.runs = Path(runs or (lab_folder() or Path.cwd()) / "runs")
+        self.child = None
+        self._places = None
+        self._read = 0
         super().__init__(workbench, **traits)
         self.observe(self._own_steps, "preset")
         self._own_steps()
@@ -135,7 +133,8 @@ def read(
             "Say which language they are in, such as it or Italian.",
         )
     found = read_parallel(data, language, name, self.backbone.source_language)
-    self.language, self.source = language, name or (data.name if isinstance(data, Path) else "pasted")
+    self.language = language
+    self.source = name or (data.name if isinstance(data, Path) else "pasted")
     self._places = None
     self.captions = found
     if not found.pairs:
@@ -173,14 +172,17 @@ def pictured(self: TrainingState) -> int:
     return int((self._places >= 0).sum())
 
 
-TrainingState.read, TrainingState.read_example, TrainingState.pictured = read, read_example, pictured
+TrainingState.read = read
+TrainingState.read_example = read_example
+TrainingState.pictured = pictured
 
 # %% ../../../nbs/7_apps/1_explore/4_training/10_state.ipynb #bbfe561c
 def plan(self: TrainingState) -> pd.DataFrame:  # stage, steps, captions a step, on, runs
     "The stages of the preset, and whether the captions can feed them"
     cut = parts(self.captions.pairs) if self.captions else dict(train=[])
     shown = {p.line for p, i in zip(self.captions.pairs, self._places) if i >= 0} if self.pictured() else set()
-    n, n_shown = len(cut["train"]), sum(p.line in shown for p in cut["train"])
+    n = len(cut["train"])
+    n_shown = sum(p.line in shown for p in cut["train"])
     rows = []
     for s, steps in zip(scaled_stages(load_preset(self.preset), 1), self.steps):
         need = needs_pictures(s)
@@ -212,7 +214,8 @@ def changes(self: TrainingState) -> dict:
     }
 
 
-TrainingState.plan, TrainingState.changes = plan, changes
+TrainingState.plan = plan
+TrainingState.changes = changes
 
 # %% ../../../nbs/7_apps/1_explore/4_training/10_state.ipynb #6275b60a
 @told
@@ -257,8 +260,14 @@ def _new_folder(self: TrainingState) -> Path:
 
 def _watch(self: TrainingState, child: ChildRun) -> None:
     "Look at another run from now on"
-    self.child, self.folder, self._read = child, child.folder, 0
-    self.log, self.progress, self.results, self.added, self.hits = [], {}, None, "", None
+    self.child = child
+    self.folder = child.folder
+    self._read = 0
+    self.log = []
+    self.progress = {}
+    self.results = None
+    self.added = ""
+    self.hits = None
 
 
 @told
@@ -279,13 +288,11 @@ def resume(self: TrainingState) -> None:
     self._poll()
 
 
-TrainingState.start, TrainingState._new_folder, TrainingState._watch, TrainingState.stop, TrainingState.resume = (
-    start,
-    _new_folder,
-    _watch,
-    stop,
-    resume,
-)
+TrainingState.start = start
+TrainingState._new_folder = _new_folder
+TrainingState._watch = _watch
+TrainingState.stop = stop
+TrainingState.resume = resume
 
 # %% ../../../nbs/7_apps/1_explore/4_training/10_state.ipynb #99414151
 @told
@@ -297,13 +304,12 @@ def attach(
     if self.status in RUNNING:
         raise LabError("a training that is running", "one at a time", "Stop it first, or wait.")
     child = ChildRun(folder)
-    self.captions, self._places = read_parallel(Path(child.order.captions), child.order.language, recognise=False), None
-    self.language, self.source, self.seed, self.use_pictures = (
-        child.order.language,
-        f"{Path(folder).name}",
-        child.order.seed,
-        bool(child.order.corpus),
-    )
+    self.captions = read_parallel(Path(child.order.captions), child.order.language, recognise=False)
+    self._places = None
+    self.language = child.order.language
+    self.source = f"{Path(folder).name}"
+    self.seed = child.order.seed
+    self.use_pictures = bool(child.order.corpus)
     self.preset = child.order.preset
     self.steps = tuple(s.steps for s in scaled_stages(_varied(child.order), 1))
     self._watch(child)
@@ -327,7 +333,8 @@ def _poll(self: TrainingState, tell: Callable[[str], None] = warnings.warn) -> s
     with self._looking:  # a watcher and a click may look at once; the later look must be the later word
         if self.child is None:
             return self.status
-        state, told = self.child.state, self.child.progress
+        state = self.child.state
+        told = self.child.progress
         size = f.stat().st_size if (f := self.folder / "log.jsonl").exists() else 0
         if size != self._read:
             self._read = size
@@ -369,14 +376,12 @@ def _say(self: TrainingState, words: str) -> None:
     self.message = words
 
 
-(
-    TrainingState.attach,
-    TrainingState.earlier,
-    TrainingState._poll,
-    TrainingState.poll,
-    TrainingState.wait,
-    TrainingState._say,
-) = attach, earlier, _poll, poll, wait, _say
+TrainingState.attach = attach
+TrainingState.earlier = earlier
+TrainingState._poll = _poll
+TrainingState.poll = poll
+TrainingState.wait = wait
+TrainingState._say = _say
 
 # %% ../../../nbs/7_apps/1_explore/4_training/10_state.ipynb #843ea371
 def share(self: TrainingState) -> float:  # 0 to 1
@@ -401,7 +406,8 @@ def remaining(self: TrainingState) -> float | None:  # seconds
 
 def words(self: TrainingState) -> str:
     "Where the training is"
-    p, s = self.progress, self.status
+    p = self.progress
+    s = self.status
     at = f"step {p['step']:,} of {p['of']:,} of {p['stage'].replace('_', ' ')}" if p else ""
     if s == "preparing":
         return "preparing: features of the frozen towers, tokenizer; remaining time: estimating"
@@ -420,7 +426,9 @@ def words(self: TrainingState) -> str:
     )[s]
 
 
-TrainingState.share, TrainingState.remaining, TrainingState.words = share, remaining, words
+TrainingState.share = share
+TrainingState.remaining = remaining
+TrainingState.words = words
 
 # %% ../../../nbs/7_apps/1_explore/4_training/10_state.ipynb #a6a3f60d
 def trained(self: TrainingState):
@@ -448,7 +456,8 @@ def evaluate(
 ) -> pd.DataFrame | None:  # a row a question: captions, looking for, recalls in [0, 1]
     "Ask the trained model what it has not seen"
     method = self.trained()
-    test, rows = parts(self.captions.pairs)["test"], []
+    test = parts(self.captions.pairs)["test"]
+    rows = []
 
     def row(said, to, n, figures):
         rows.append(
@@ -506,7 +515,9 @@ def evaluate(
     return self.results
 
 
-TrainingState.trained, TrainingState.human_captions, TrainingState.evaluate = trained, human_captions, evaluate
+TrainingState.trained = trained
+TrainingState.human_captions = human_captions
+TrainingState.evaluate = evaluate
 
 # %% ../../../nbs/7_apps/1_explore/4_training/10_state.ipynb #0dffcdb4
 @told
@@ -535,4 +546,5 @@ def ask(
     self.hits = self.workbench.model(self.added).search(text, self.language, k) if text.strip() else None
 
 
-TrainingState.add, TrainingState.ask = add, ask
+TrainingState.add = add
+TrainingState.ask = ask

@@ -69,7 +69,8 @@ def said_of_entry(
     )
     if members is None:
         return f"{name}: {kept[:1].lower() + kept[1:]}; the entry that it would read was dropped, as no rare word needs it."
-    read, n = members[~members.own], members.language.nunique()
+    read = members[~members.own]
+    n = members.language.nunique()
     others = (
         f"entry {row.entry} of {words.n_entries:,}, {len(read):,} words of {read.language.nunique()} languages read it"
         + (f", and {len(members) - len(read):,} frequent words would" if len(read) < len(members) else "")
@@ -85,7 +86,9 @@ def neighbours_figure(
     word: int,  # id of the word they are near to
 ) -> go.Figure:
     "Cosines of the nearest words, a colour a language"
-    row, colours, bars = words.table.loc[word], colour_map(words.languages), []
+    row = words.table.loc[word]
+    colours = colour_map(words.languages)
+    bars = []
     near = near.sort_values("cosine", ascending=False, kind="stable")
     said = [english_of(w, language) for w, language in zip(near.word, near.language)]
     label = [f"{w} ({e})" if e else w for w, e in zip(near.word, said)]
@@ -142,7 +145,8 @@ def frequency_figure(
     word: int = -1,  # id of a word to mark
 ) -> go.Figure:
     "How often the words of a language occur, with the cut"
-    curve, k = words.curve(language), words.cut(language)
+    curve = words.curve(language)
+    k = words.cut(language)
     step = (
         curve
         if len(curve) <= 400
@@ -281,7 +285,8 @@ def said_of_check(
     check: pd.DataFrame,  # of `dictionary_check`
 ) -> str:
     "The numbers behind it, in sentences"
-    d, s = check.loc[("all", "dictionary")], check.loc[("all", "shuffled")]
+    d = check.loc[("all", "dictionary")]
+    s = check.loc[("all", "shuffled")]
     told = ""
     if "shared" in check:
         told = f"Of {int(d.compared):,} pairs of nouns and adjectives that the lexicons give one meaning, {d.shared:.1%} share an entry; of {int(s.compared):,} shuffled pairs {s.shared:.1%} do. Where both words read their entries: {d.read_shared:.1%} of {int(d['read']):,} against {s.read_shared:.1%}. "

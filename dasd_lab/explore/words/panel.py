@@ -81,51 +81,42 @@ class Words(Panel):
 
     def _parts(self, s: WordsState) -> list:
         "All widgets, from top to bottom"
-        self.model, self.word, self.word_language = (
-            choose("Model", s.names, s.model or None, "dl-model"),
-            QueryBox(placeholder="A word, in any script", label="Look up"),
-            choose("Language", [("as recognised", "")], "", "dl-word-language"),
-        )
-        self.words, self.pieces, self.told_entry, self.entry, self.near = (
-            row(),
-            row(),
-            prose("", "dl-told-entry"),
-            prose("", "dl-entry-words"),
-            Plot("dl-near"),
-        )
+        self.model = choose("Model", s.names, s.model or None, "dl-model")
+        self.word = QueryBox(placeholder="A word, in any script", label="Look up")
+        self.word_language = choose("Language", [("as recognised", "")], "", "dl-word-language")
+        self.words = row()
+        self.pieces = row()
+        self.told_entry = prose("", "dl-told-entry")
+        self.entry = prose("", "dl-entry-words")
+        self.near = Plot("dl-near")
         self.missing = prose(
             f'<div class="dl-message" role="status">{html.escape(str(MISSING))} Queries are ranked with the other models, below.</div>',
             "dl-missing",
         )
-        self.curve_language, self.curve, self.serving = (
-            choose("Frequencies of", [("English", "en")], css_class="dl-curve-language"),
-            Plot("dl-curve"),
-            Plot("dl-serving"),
+        self.curve_language = choose("Frequencies of", [("English", "en")], css_class="dl-curve-language")
+        self.curve = Plot("dl-curve")
+        self.serving = Plot("dl-serving")
+        self.take = button("Ask the dictionary", self._take_check, primary=True, css_class="dl-take-check")
+        self.checking = Background()
+        self.check = Plot("dl-check")
+        self.cosines = Plot("dl-check-cosines")
+        self.told_check = prose("", "dl-told-check")
+        self.ranker = choose("Ranked by", s.rankers, s.ranker, "dl-ranker")
+        self.query = QueryBox(placeholder="What should the picture show? Type in any language", label="Search")
+        self.language = choose("Language", [("as recognised", "")], "", "dl-language")
+        self.translator = choose("Translated", list(s.translators), s.translator, "dl-translator")
+        self.examples = row()
+        self.learn = button(
+            "Learn CLC-C",
+            self._learn,
+            "From captions of 200 validation pictures, by this model and translator",
+            css_class="dl-learn",
         )
-        self.take, self.checking, self.check, self.cosines, self.told_check = (
-            button("Ask the dictionary", self._take_check, primary=True, css_class="dl-take-check"),
-            Background(),
-            Plot("dl-check"),
-            Plot("dl-check-cosines"),
-            prose("", "dl-told-check"),
-        )
-        self.ranker, self.query, self.language = (
-            choose("Ranked by", s.rankers, s.ranker, "dl-ranker"),
-            QueryBox(placeholder="What should the picture show? Type in any language", label="Search"),
-            choose("Language", [("as recognised", "")], "", "dl-language"),
-        )
-        self.translator, self.examples = choose("Translated", list(s.translators), s.translator, "dl-translator"), row()
-        self.learn, self.learning, self.told = (
-            button(
-                "Learn CLC-C",
-                self._learn,
-                "From captions of 200 validation pictures, by this model and translator",
-                css_class="dl-learn",
-            ),
-            Background(),
-            prose("", "dl-told-versions"),
-        )
-        self.versions, self.ways, self.rankings = prose("", "dl-versions-host"), Plot("dl-ways"), w.Box([])
+        self.learning = Background()
+        self.told = prose("", "dl-told-versions")
+        self.versions = prose("", "dl-versions-host")
+        self.ways = Plot("dl-ways")
+        self.rankings = w.Box([])
         self.rankings.add_class("dl-results")
         self.rankings.layout.overflow = "visible"
         self.grids = {}
@@ -191,7 +182,8 @@ class Words(Panel):
 
 # %% ../../../nbs/7_apps/1_explore/7_words/30_panel.ipynb #bbe1e622
 def _wire(self: Words) -> None:
-    s, on = self.state, lambda widget, act, trait="value": widget.observe(lambda c: self._busy or act(c.new), trait)
+    s = self.state
+    on = lambda widget, act, trait="value": widget.observe(lambda c: self._busy or act(c.new), trait)
     on(self.model, lambda v: v and setattr(s, "model", v))
     on(self.word, lambda v: s.look_up(v, self._word_language()))
     on(self.word, lambda _: s.look_up(self.word.value, self._word_language()), "submitted")
@@ -219,7 +211,8 @@ def _wire(self: Words) -> None:
 
 def _quietly(self: Words, act) -> None:
     "Set widgets without their telling the state"
-    was, self._busy = self._busy, True
+    was = self._busy
+    self._busy = True
     try:
         act()
     finally:
@@ -268,7 +261,10 @@ def _learn(self: Words, wait: bool = False, n: int = 200) -> None:
     self._beside(self.learning, lambda report: self.state.learn(n, report), wait)
 
 
-Words._seed, Words._picked, Words._word_picked, Words._ranked = 0, False, False, None
+Words._seed = 0
+Words._picked = False
+Words._word_picked = False
+Words._ranked = None
 for _f in (_wire, _quietly, _word_language, _pick_word, _language, _pick, _ask, _drawn, _beside, _take_check, _learn):
     setattr(Words, _f.__name__, _f)
 
@@ -376,7 +372,8 @@ def _show_curve(self: Words) -> None:
         self._quietly(lambda: setattr(self.curve_language, "value", s.shown_language))
     self.curve.show(f.frequency_figure(s.words, s.shown_language, s.looked_at))
     if self._served != s.model or self.serving.figure is None:
-        self._served, served = s.model, s.serving()
+        self._served = s.model
+        served = s.serving()
         self.serving.show(None if served is None else f.serving_figure(served))
 
 
@@ -388,7 +385,8 @@ def _show_check(self: Words) -> None:
     self.told_check.value = f'<p class="dl-note" role="status">{f.said_of_check(c)}</p>' if c is not None else ""
 
 
-Words._served, Words._worded = "", None
+Words._served = ""
+Words._worded = None
 for _f in (_show_models, _show_word, _show_curve, _show_check):
     setattr(Words, _f.__name__, _f)
 
@@ -408,7 +406,9 @@ def _show_query(self: Words) -> None:
 
 def _show_found(self: Words) -> None:
     "The rankings side by side; a grid is kept as long as its way is there"
-    s, wb, r = self.state, self.state.workbench, self.state.found
+    s = self.state
+    wb = self.state.workbench
+    r = self.state.found
     if r is None:
         self.rankings.children = ()
         return
@@ -419,7 +419,8 @@ def _show_found(self: Words) -> None:
     self.told.value = f'<p class="dl-note" role="status">{f.said_of_versions(r)}{"CLC-C was learnt from captions of " + format(kept["n"], ",") + " validation pictures." if kept else ""}</p>'
     for way in r.ways:
         if way not in self.grids:
-            grid, head = PictureGrid(size=88), prose("")
+            grid = PictureGrid(size=88)
+            head = prose("")
             grid.observe(lambda _, g=grid: s.follow(g.clicked), "clicks")
             box = w.VBox([head, grid], layout=w.Layout(overflow="visible"))
             box.add_class("dl-way")
@@ -434,7 +435,8 @@ def _show_found(self: Words) -> None:
 
 def _show_followed(self: Words) -> None:
     "The picture that is followed: marked where it is sought, its rank in every way"
-    s, r = self.state, self.state.found
+    s = self.state
+    r = self.state.found
     if r is None or r is not self._ranked:
         return  # what follows the rankings is shown with them
     known = s.followed == s.sought
@@ -449,7 +451,9 @@ def _show_followed(self: Words) -> None:
 
 def snapshot(self: Words) -> str:
     "The words of the entry and the rankings as they are, without a kernel"
-    s, wb, r = self.state, self.state.workbench, self.state.found
+    s = self.state
+    wb = self.state.workbench
+    r = self.state.found
     members = s.members() if s.looked_at > 0 else None
 
     def image(i):

@@ -38,23 +38,29 @@ class WordsState(State):
     "A word with those that share its entry, and a query with its translations"
 
     model = Unicode()  # name of the model whose words are looked at, '' where none has any
-    word, word_language = Unicode(), Unicode()  # as typed, and its language; '' recognises
+    # as typed, and its language; '' recognises
+    word = Unicode()
+    word_language = Unicode()
     reading = Any(None, allow_none=True)  # WordReading
     looked_at = Int(-1)  # id of the word that is shown; −1: none
     shown_language = Unicode()  # whose frequencies are shown
     check = Any(None, allow_none=True)  # table of `dictionary_check`
     ranker = Unicode()  # name of the model that ranks
-    text, language = Unicode(), Unicode()  # the query as typed, and its language; '' recognises
+    # the query as typed, and its language; '' recognises
+    text = Unicode()
+    language = Unicode()
     translator = Unicode()  # name of who translates
     found = Any(None, allow_none=True)  # Rankings
     # ids: the picture that the query tells of, '' where nobody knows; the one that is followed
-    sought, followed = Unicode(), Unicode()
+    sought = Unicode()
+    followed = Unicode()
     learnt = Dict()  # (ranker, translator) → CLC-C and what it was learnt from
 
     def __init__(self, workbench=None, **traits):
         super().__init__(workbench)
         wb = self.workbench
-        self._words, self._told = {}, None
+        self._words = {}
+        self._told = None
         self.translators = translators_for(wb.corpus if wb.splits else None, wb.splits)
         self.translator = next(iter(self.translators))
         self.observe(lambda _: self._another_model(), "model")
@@ -106,7 +112,8 @@ def _another_model(self: WordsState) -> None:
     spoken = self.words.languages if self.model else ()
     with self.hold_trait_notifications():  # nothing of the one model is looked up in the other
         self.check = self.reading = None
-        self.looked_at, self.message = -1, ""
+        self.looked_at = -1
+        self.message = ""
         if spoken and self.shown_language not in spoken:
             self.shown_language = spoken[0]
     if not self.model:
@@ -123,18 +130,18 @@ def look_up(
 ) -> None:
     "Read a word and show the first that is known"
     if not word.strip() or not self.model:
-        self.word, self.reading, self.looked_at = word, None, -1
+        self.word = word
+        self.reading = None
+        self.looked_at = -1
         if not self.model:
             raise MISSING
         return
     reading = read_word(word, self.words.method, language or None)
     with self.hold_trait_notifications():
-        self.word, self.word_language, self.reading, self.looked_at = (
-            word,
-            language,
-            reading,
-            next(iter(reading.known), -1),
-        )
+        self.word = word
+        self.word_language = language
+        self.reading = reading
+        self.looked_at = next(iter(reading.known), -1)
     if reading.known:
         self.shown_language = reading.language
 
@@ -235,13 +242,11 @@ def ask(
     )
     sought = sought or self._known(found.query.text)
     with self.hold_trait_notifications():
-        self.text, self.language, self.sought, self.followed, self.found = (
-            text,
-            language,
-            sought,
-            sought or found.best("own words", 1)[0],
-            found,
-        )
+        self.text = text
+        self.language = language
+        self.sought = sought
+        self.followed = sought or found.best("own words", 1)[0]
+        self.found = found
 
 
 @told
@@ -259,7 +264,8 @@ def draw(
     languages: Sequence[str] | None = None,  # None: the model's targets
 ) -> None:
     "A query from the corpus, and its own picture"
-    ids, rng = self.source.gallery.ids, np.random.default_rng(seed)
+    ids = self.source.gallery.ids
+    rng = np.random.default_rng(seed)
     languages = list(languages or self.source.method.languages)
 
     def told_of(i, l):
@@ -292,7 +298,8 @@ def learn(
     report: Callable | None = None,  # called with the share done and a word
 ) -> None:
     "CLC-C for this model and translator, from captions of validation pictures"
-    corpus, key = self.workbench.corpus, (self.ranker, self.translator)
+    corpus = self.workbench.corpus
+    key = (self.ranker, self.translator)
     if corpus is None or "validation" not in corpus.splits:
         raise LabError(
             "no validation pictures with captions",

@@ -27,7 +27,8 @@ from ...smalr.consistency import AverageConsistency, LearnedConsistency, fit_con
 class GlossTranslator(Translator):
     "Word by word into English, from the lexicons"
 
-    name, languages = "word-by-word gloss", ("en",)
+    name = "word-by-word gloss"
+    languages = ("en",)
 
     def supports(self, source: str, target: str) -> bool:
         return target == "en" and source != "en" and source in gloss_languages()
@@ -46,12 +47,10 @@ class SceneTranslator(Translator):
         corpus,  # `Pictograms` of scenes
         split: str,  # whose captions it knows
     ):
-        self.corpus, self.split, self.languages, self.name = (
-            corpus,
-            split,
-            tuple(corpus.languages[1:]),
-            f"machine translation of {corpus.name}",
-        )
+        self.corpus = corpus
+        self.split = split
+        self.languages = tuple(corpus.languages[1:])
+        self.name = f"machine translation of {corpus.name}"
         self._of = {c.text: c for c in reversed(corpus.captions(split, "en", "human"))}
         self.noise = NoiseSpec(**corpus.manifest["settings"]["noise"])
 
@@ -81,8 +80,12 @@ class ReferenceTranslator(Translator):
         split: str,  # whose captions are looked up
         origin: str = "human",  # of what is answered
     ):
-        self.corpus, self.split, self.origin, self.languages = corpus, split, origin, tuple(corpus.languages)
-        self.name, self._known = f"oracle: {origin} captions of the same picture, {corpus.name} {split}", {}
+        self.corpus = corpus
+        self.split = split
+        self.origin = origin
+        self.languages = tuple(corpus.languages)
+        self.name = f"oracle: {origin} captions of the same picture, {corpus.name} {split}"
+        self._known = {}
 
     def translate(self, texts: Sequence[str], source: str, target: str) -> list[str | None]:
         "The first with the first of every picture, the second with the second; None where there is no partner"
@@ -112,7 +115,10 @@ class Consistent(RetrievalMethod):
         self.slots = tuple(languages or known)
         if wrong := [l for l in self.slots if l not in known]:
             raise LabError(f"the languages {wrong}", f"some of {', '.join(known)}", "Leave them out.")
-        self.inner, self.translator, self.cache, self.fuser = inner, translator, cache, fuser or AverageConsistency()
+        self.inner = inner
+        self.translator = translator
+        self.cache = cache
+        self.fuser = fuser or AverageConsistency()
         self.languages = tuple(language for language in inner.languages if language in self.slots)
         self.fuser.check(self.slots)
         self.train(inner.training)  # what is put back after evaluation is the inner method's mode

@@ -63,10 +63,13 @@ def word_spans(
     language: str = "",  # ISO 639-1; whose lexicon helps where there are no spaces
 ) -> list[tuple[int, int]]:  # start and end of each word or punctuation, in reading order
     "Where the words of a sentence are"
-    known, spans, i = known_words(language), [], 0
+    known = known_words(language)
+    spans = []
+    i = 0
 
     def joins(j):  # whether the character at j belongs to the word that ends before it
-        a, b = _script(text[j - 1]), _script(text[j])
+        a = _script(text[j - 1])
+        b = _script(text[j])
         if b == "." and a == "word":
             return text[j] in "'’-‐" and j + 1 < len(text) and _script(text[j + 1]) == "word"
         if a == "." and b == "word":
@@ -236,7 +239,8 @@ def integrated_gradients(
     tokenizer, layer, read, encode = token_path(method, language)
     spans = word_spans(text, language)
     # clones may take part in gradients
-    device, visuals = layer.weight.device, {k: v.detach().to(layer.weight.device).clone() for k, v in visuals.items()}
+    device = layer.weight.device
+    visuals = {k: v.detach().to(layer.weight.device).clone() for k, v in visuals.items()}
     ids, end = (t.to(device).clone() for t in read(text))
     places = torch.arange(ids.shape[1], device=device)
     blank = torch.where((places >= (tokenizer.names[0] is not None)) & (places < end), tokenizer.pad_id, ids)
@@ -277,7 +281,8 @@ def explain_words(
     "What each word of a query added to its score with a picture"
     if way not in WAYS:
         raise LabError(f"way={way!r}", f"one of {sorted(WAYS)}", "Choose one of them.")
-    query, was_training = read_query(text, gallery.method, language), gallery.method.training
+    query = read_query(text, gallery.method, language)
+    was_training = gallery.method.training
     gallery.method.eval()
     try:
         return WAYS[way](gallery.method, query.encoded, query.language, gallery.picture_visuals(picture))

@@ -40,11 +40,9 @@ class FirstOf(Translator):
     ):
         if not translators:
             raise LabError("no translator", "one or more", "Give GlossTranslator(), or one of your own.")
-        self.translators, self.languages, self.name = (
-            translators,
-            tuple(dict.fromkeys(language for t in translators for language in t.languages)),
-            "; ".join(dict.fromkeys(t.name for t in translators)),
-        )
+        self.translators = translators
+        self.languages = tuple(dict.fromkeys(language for t in translators for language in t.languages))
+        self.name = "; ".join(dict.fromkeys(t.name for t in translators))
 
     def supports(self, source: str, target: str) -> bool:
         return any(t.supports(source, target) for t in self.translators)
@@ -150,7 +148,8 @@ def rankings(
     name: str | None = None,  # of the translator, as shown; None: its own
 ) -> Rankings:
     "Rank all pictures in every way"
-    method, query = gallery.method, read_query(text, gallery.method, language)
+    method = gallery.method
+    query = read_query(text, gallery.method, language)
     gallery.check_not_empty()
     if isinstance(method, Consistent):
         raise LabError("a method that is wrapped already", "the method inside", "Give a gallery of `method.inner`.")
@@ -232,7 +231,8 @@ def sampled_scores(
     seed: int = 0,  # which pictures
 ) -> list[tuple[Tensor, Tensor]]:  # a query language each: scores [Q, n, G], pictures [Q]
     "What a combination is fitted to"
-    both, visuals = Consistent(method, translator), corpus.visuals(split)
+    both = Consistent(method, translator)
+    visuals = corpus.visuals(split)
     places = np.sort(np.random.default_rng(seed).permutation(len(visuals.ids))[:n]).tolist()
     of = {visuals.ids[p]: i for i, p in enumerate(places)}
     found = []

@@ -73,7 +73,8 @@ def explain_places(
     "Score lost when a place is covered"
     from captum.attr import Occlusion
 
-    method, backbone = gallery.method, gallery.method.backbone
+    method = gallery.method
+    backbone = gallery.method.backbone
     query = read_query(text, method, language)
     size = backbone.image_size
     if not 0 < window <= 1 or n_windows < 1:
@@ -82,11 +83,10 @@ def explain_places(
             "a share of the side, and at least one window",
             "Leave them as they are.",
         )
-    x, told = (
-        backbone.pixels([_pixels(gallery, picture, pixels)]),
-        method.encode_captions([query.encoded], query.language),
-    )
-    scored, described = [], _described(gallery, picture)
+    x = backbone.pixels([_pixels(gallery, picture, pixels)])
+    told = method.encode_captions([query.encoded], query.language)
+    scored = []
+    described = _described(gallery, picture)
 
     def score(x):
         scored.append(
@@ -109,7 +109,8 @@ def explain_places(
         perturbations_per_eval=batch_size,
     )
     scores = torch.cat(scored)
-    full, covered = float(scores[0]), scores[-(_n_windows(size, side, stride) ** 2) :]
+    full = float(scores[0])
+    covered = scores[-(_n_windows(size, side, stride) ** 2) :]
     least = int(covered.argmin())
     # captum goes down a column first
     x0, y = (i * stride / size for i in divmod(least, _n_windows(size, side, stride)))
@@ -184,7 +185,8 @@ def explain_attention(
     pixels=None,  # the pixels of that id, where they are at hand; None: its thumbnail
 ) -> PlaceContributions:  # heat [grid, grid], sums to the share not spent on the class token itself
     "Attention of the last block's class token, mean over heads"
-    method, backbone = gallery.method, gallery.method.backbone
+    method = gallery.method
+    backbone = gallery.method.backbone
     query = read_query(text, method, language)
     if not can_attend(method):
         raise LabError(
@@ -192,7 +194,8 @@ def explain_attention(
             "a vision transformer of open_clip",
             "Use explain_places: covering works for any tower.",
         )
-    last, seen = backbone.clip.visual.transformer.resblocks[-1], []
+    last = backbone.clip.visual.transformer.resblocks[-1]
+    seen = []
     hook = last.register_forward_pre_hook(lambda block, args: seen.append(args[0]))
     try:
         columns = method.visual_columns(

@@ -80,7 +80,8 @@ def read_word(
     language: str | None = None,  # ISO 639-1; None: recognised
 ) -> WordReading:
     "Cut a text into words and look them up"
-    text, v = clean_query(text), with_words(method).tokenizer
+    text = clean_query(text)
+    v = with_words(method).tokenizer
     if language is not None and language not in v.languages:
         raise LabError(
             f"a word in {language!r}",
@@ -115,7 +116,8 @@ class SharedWords:
         self,
         method: SMALR,  # trained
     ):
-        self.method, v = with_words(method), method.tokenizer
+        self.method = with_words(method)
+        v = method.tokenizer
         self.vocabulary = v
         with torch.inference_mode(), evaluating(method):
             rows = (method.words.table() if isinstance(method.words, HybridWords) else method.words.rows).float().cpu()
@@ -216,7 +218,10 @@ def cut(self: SharedWords, language: str) -> int:  # ISO 639-1 → words with ve
     return min(self.method.config.specific, len(self.vocabulary.words[language]))
 
 
-SharedWords.of_entry, SharedWords.nearest, SharedWords.curve, SharedWords.cut = of_entry, nearest, curve, cut
+SharedWords.of_entry = of_entry
+SharedWords.nearest = nearest
+SharedWords.curve = curve
+SharedWords.cut = cut
 
 # %% ../../../nbs/6_search/3_explain/40_shared_words.ipynb #794357cd
 def entries_by_languages(
@@ -268,7 +273,9 @@ def dictionary_pairs(
     words: SharedWords,  # any
 ) -> pd.DataFrame:  # first, second: ids; kind, key; one, other: their languages
     "Pairs of words of different languages that mean the same"
-    means, language, by = known_meanings(words.vocabulary), words.table.language.to_dict(), {}
+    means = known_meanings(words.vocabulary)
+    language = words.table.language.to_dict()
+    by = {}
     for i, m in means.items():
         by.setdefault(m, []).append(i)
     rows = [
@@ -285,7 +292,8 @@ def shuffled_pairs(
     seed: int = 0,  # of the order
 ) -> pd.DataFrame:  # likewise, and `second_key`
     "Pairs of the same languages and kinds that do not mean the same"
-    rng, parts = np.random.default_rng(seed), []
+    rng = np.random.default_rng(seed)
+    parts = []
     for _, g in pairs.groupby(["one", "other", "kind"], sort=True):
         drawn = g.iloc[rng.permutation(len(g))]
         made = g.assign(second=drawn.second.values, second_key=drawn.key.values)
@@ -307,8 +315,12 @@ def pair_figures(
     )
     if not words.has_entries:
         return found
-    x, y = words.codes[a], words.codes[b]
-    same, told, read = x == y, (x >= 0) | (y >= 0), words.tail[a] & words.tail[b]  # both dropped: nobody knows
+    x = words.codes[a]
+    y = words.codes[b]
+    # both dropped: nobody knows
+    same = x == y
+    told = (x >= 0) | (y >= 0)
+    read = words.tail[a] & words.tail[b]
     return found | dict(
         compared=int(told.sum()),
         shared=float(same[told].float().mean()) if told.any() else float("nan"),
@@ -331,10 +343,8 @@ def dictionary_check(
             f"captions in two of {', '.join(gloss_languages())}",
             "Look at neighbours instead: `nearest`.",
         )
-    mixed, spoken = (
-        shuffled_pairs(pairs, seed),
-        [language for language in words.languages if language in {*pairs.one, *pairs.other}],
-    )
+    mixed = shuffled_pairs(pairs, seed)
+    spoken = [language for language in words.languages if language in {*pairs.one, *pairs.other}]
 
     def of(some, l):
         return some if l == "all" else some[(some.one == l) | (some.other == l)]
@@ -352,7 +362,9 @@ def entry_meanings(
     words: SharedWords,  # of a method with entries
 ) -> pd.DataFrame:  # a row an entry: languages, words, known (words with a meaning in the lexicons), meanings, share (of the known words that have the most common meaning), agree (languages of those), most (its key)
     "Which entries say one thing, and which mix words that have nothing to do with each other"
-    means, language, rows = known_meanings(words.vocabulary), words.table.language.to_dict(), {}
+    means = known_meanings(words.vocabulary)
+    language = words.table.language.to_dict()
+    rows = {}
     for entry, ids in words._of.items():
         said = Counter(means[i] for i in ids if i in means)
         top, n = said.most_common(1)[0] if said else (None, 0)

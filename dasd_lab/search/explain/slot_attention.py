@@ -95,9 +95,11 @@ def _maps(method: LECCR, columns: dict[str, Tensor], looks: list) -> dict:  # of
     if c.vision.reads == "frames":
         return dict(blind="this method was given one vector a picture or frame, and no places")
     keep = columns["visual_mask"][0]
-    weights, n = looks[-1][1][0], len(keep)
+    weights = looks[-1][1][0]
+    n = len(keep)
     weights = weights[n:] if c.interaction.direction == "coattention" else weights
-    shares, a = weights[:, :n][:, keep], n_places(method.backbone)
+    shares = weights[:, :n][:, keep]
+    a = n_places(method.backbone)
     shares = shares.reshape(len(shares), -1, a)
     side = round((a - 1) ** 0.5)
     grid = (side, side) if side * side == a - 1 else (1, a - 1)
@@ -153,7 +155,8 @@ def read_slots(
     "What each slot of a picture looked at and read"
     method = with_slots(gallery.method)
     columns, told = _columns(gallery, picture, description)
-    looks, reads = [], []
+    looks = []
+    reads = []
     with evaluating(method), attention(method.backbone.device):
         found = method.visual_features(columns, looks)
         if method.visual.slots is not None:
@@ -237,7 +240,8 @@ class SlotWins:
     @property
     def agreement(self) -> tuple[float, float] | None:  # share of pairs, and what chance would give; None without pairs
         "How often two languages choose the same slot of a picture"
-        by, shares = {}, self.counts.div(self.counts.sum(axis=1), axis=0)
+        by = {}
+        shares = self.counts.div(self.counts.sum(axis=1), axis=0)
         for w, c in zip(self.winners.tolist(), self.captions):
             by.setdefault(c.visual_id, []).append((c.language, w))
         pairs = [(a, b) for told in by.values() for a, b in combinations(told, 2) if a[0] != b[0]]

@@ -118,8 +118,10 @@ def hit_item(
     row: SheetRow,  # of which query
 ) -> str:
     "One picture of the page"
-    sought, late = bool(row.sought) and hit.id == row.sought.id, hit.id not in row.hits.ids
-    name, word = html.escape(hit.id), " · sought" if sought else ""
+    sought = bool(row.sought) and hit.id == row.sought.id
+    late = hit.id not in row.hits.ids
+    name = html.escape(hit.id)
+    word = " · sought" if sought else ""
     return f'<li class="{"sought" if sought else ""}{" late" if late else ""}"><img src="{data_address(row.hits.thumbnails[hit.id])}" alt="rank {hit.rank}: {name}{word}" title="{name}"><p dir="ltr"><b>{hit.rank}{word}</b><span>{hit.score:.3f}</span></p></li>'
 
 
@@ -128,7 +130,8 @@ def row_section(
 ) -> str:
     "One query of the page"
     q = row.hits.query
-    lang, own = html.escape(q.language), html.escape(LANGUAGE_NAMES.get(q.language, (q.language, q.language))[1])
+    lang = html.escape(q.language)
+    own = html.escape(LANGUAGE_NAMES.get(q.language, (q.language, q.language))[1])
     place = (
         ""
         if not row.sought
@@ -275,7 +278,8 @@ def wrapped(
     def fits(s):
         return font.getlength(s) <= width
 
-    lines, line = [], ""
+    lines = []
+    line = ""
     for word in text.split(" "):
         if fits(f"{line} {word}".strip()):
             line = f"{line} {word}".strip()
@@ -319,7 +323,8 @@ class Canvas:
             return
         taller = Image.new("RGB", (self.width, height), PAPER)
         taller.paste(self.image)
-        self.image, self.draw = taller, ImageDraw.Draw(taller)
+        self.image = taller
+        self.draw = ImageDraw.Draw(taller)
 
     def write(self, at: tuple[int, int], text: str, font, fill: str = INK, language: str = "en", anchor: str = "la"):
         "Text in its own direction, at an anchor"
@@ -340,7 +345,8 @@ def draw_tile(
     row: SheetRow,  # of which query
 ) -> None:
     "One picture with its rank and score"
-    sought, late = bool(row.sought) and hit.id == row.sought.id, hit.id not in row.hits.ids
+    sought = bool(row.sought) and hit.id == row.sought.id
+    late = hit.id not in row.hits.ids
     picture = ImageOps.contain(
         Image.open(io.BytesIO(row.hits.thumbnails[hit.id])).convert("RGB"), (size, size), Image.Resampling.LANCZOS
     )
@@ -355,11 +361,9 @@ def draw_tile(
     if not sought:
         canvas.draw.rounded_rectangle((x, y, x + size - 1, y + size - 1), 14, outline=colour, width=1)
     label = f"{hit.rank} · sought" if sought else f"{hit.rank}"
-    bold, plain, score = (
-        font_for("0123456789 ·sought", "en", 24, True),
-        font_for("0123456789.-", "en", 24),
-        f"{hit.score:.3f}",
-    )
+    bold = font_for("0123456789 ·sought", "en", 24, True)
+    plain = font_for("0123456789.-", "en", 24)
+    score = f"{hit.score:.3f}"
     canvas.write((x + 2, y + size + 12), label, bold, colour if sought else INK)
     if bold.getlength(label) + plain.getlength(score) + 14 <= size:
         canvas.write((x + size - 2, y + size + 12), score, plain, SOFT, anchor="ra")
@@ -393,7 +397,8 @@ def draw_row(
     n: int,  # pictures of an ordinary row; one more makes all of the row a little smaller
 ) -> int:  # lower edge, pixels
     "One query: its text, how it was understood, its pictures from the side where reading starts"
-    inner, way = n * TILE + (n - 1) * GAP, direction(row.hits.query.language)
+    inner = n * TILE + (n - 1) * GAP
+    way = direction(row.hits.query.language)
     lines, font, language, _ = query_lines(row, inner)
     size = (inner - (max(n, len(row.shown)) - 1) * GAP) // max(n, len(row.shown))
     bottom = y + PAD + len(lines) * 50 + 62 + size + 52 + PAD - 12
@@ -405,10 +410,8 @@ def draw_row(
     for line in lines:
         canvas.write((edge, at + 38), line, font, INK if font.size == 36 else MISS, language, side + "s")
         at += 50
-    small, place = (
-        font_for("Recognised as x, rank 0 (%)·", "en", 24),
-        "" if not row.sought else f" · {'found' if row.found else 'sought picture'} at rank {row.sought.rank}",
-    )
+    small = font_for("Recognised as x, rank 0 (%)·", "en", 24)
+    place = "" if not row.sought else f" · {'found' if row.found else 'sought picture'} at rank {row.sought.rank}"
     canvas.write(
         (edge, at + 8), row.understood + place, small, SOFT if row.found or not row.sought else MISS, anchor=side + "a"
     )
@@ -430,7 +433,8 @@ def sheet_picture(
     if not n:
         raise LabError("a sheet without rows", "at least one query with hits", "Make some with sheet_row.")
     canvas = Canvas(max(900, 2 * MARGIN + 2 * PAD + n * TILE + (n - 1) * GAP))
-    width, y = canvas.width - 2 * MARGIN, MARGIN
+    width = canvas.width - 2 * MARGIN
+    y = MARGIN
     canvas.grow(300)
     for text, size, bold, fill, step in ((title, 52, True, INK, 80), (lead, 27, False, SOFT, 38)):
         font = font_for(text, "en", size, bold) or ImageFont.load_default(size)
@@ -468,7 +472,8 @@ def contact_sheet(
     scale: float = 1.0,  # of the picture; .5 is enough for a README
 ) -> Sheet:
     "Write the contact sheet as a picture and as a page"
-    picture, page = sheet_picture(rows, title, lead, note), sheet_page(rows, title, lead, note)
+    picture = sheet_picture(rows, title, lead, note)
+    page = sheet_page(rows, title, lead, note)
     if scale != 1:
         picture = picture.resize(
             (round(picture.width * scale), round(picture.height * scale)), Image.Resampling.LANCZOS

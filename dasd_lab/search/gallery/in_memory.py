@@ -70,7 +70,8 @@ class Hits(Sequence):
         return [h.id for h in self.hits]
 
     def _repr_html_(self) -> str:
-        q, safe = self.query, html.escape
+        q = self.query
+        safe = html.escape
         way, lang = (direction(q.language), safe(q.language)) if q else ("ltr", "en")
         how = (
             f"{lang}, {'recognised, ' + format(q.confidence, '.0%') if q.recognised else 'given'}"
@@ -85,7 +86,8 @@ class Hits(Sequence):
         return f'<div dir="{way}" style="font-family:system-ui,sans-serif;max-width:860px">{head}<div style="display:flex;flex-wrap:wrap;gap:10px">{"".join(map(self._card, self.hits))}</div></div>'
 
     def _card(self, h: Hit) -> str:
-        kept, name = self.thumbnails.get(h.id, None), html.escape(h.id)
+        kept = self.thumbnails.get(h.id, None)
+        name = html.escape(h.id)
         shown = (
             f'<img src="{data_address(kept)}" alt="{name}" style="width:128px;height:128px;object-fit:contain;border-radius:6px;display:block">'
             if kept
@@ -110,7 +112,9 @@ class Gallery:
         slice_size: int = 4096,  # most pictures scored at once
         head: int = 1000,  # pictures that a method with a score of its own looks at closely, the best by the cosine with its `first_features`; 0: all
     ):
-        self.method, self.slice_size, self.head = method, slice_size, head
+        self.method = method
+        self.slice_size = slice_size
+        self.head = head
         self.ids: list[str] = []
         self.captions: list[Caption] = []  # of the pictures, where they came with some
         self.thumbnails = Thumbnails()  # id → WebP
@@ -219,7 +223,10 @@ def add(
         if descriptions is not None
         else {c.visual_id: c.text for c in reversed(captions) if c.origin == "mllm"}
     )
-    found, good, small, bad = [], [], {}, {}
+    found = []
+    good = []
+    small = {}
+    bad = {}
     for part in progress(list(gallery_slices(len(sources), batch_size))):
         read, failed = readable(sources, ids, skip_bad, part)
         batch = list(read.values())
@@ -287,12 +294,14 @@ def best_of_slices(
 ) -> tuple[list[int], list[float]]:  # places, scores; best first
     "The k highest scores, never holding more than a slice"
     k = counted(k)
-    values, places = torch.empty(0), torch.empty(0, dtype=torch.long)
+    values = torch.empty(0)
+    places = torch.empty(0, dtype=torch.long)
     for part in gallery_slices(n, slice_size):
         values = torch.cat([values, score(part).float().cpu()])
         places = torch.cat([places, torch.arange(part.start, part.stop)])
         values, order = values.sort(descending=True, stable=True)
-        values, places = values[:k], places[order[:k]]
+        values = values[:k]
+        places = places[order[:k]]
     return places.tolist(), values.tolist()
 
 # %% ../../../nbs/6_search/1_gallery/20_in_memory.ipynb #a63aef85
@@ -429,10 +438,8 @@ def nearest_captions(
         raise LabError("no captions", "some to choose from", "Give captions=[…], or add them with the pictures.")
     if own and self._caption_features is None:
         self._caption_features = caption_features(self.method, captions)
-    text, visual = (
-        self._caption_features if own else caption_features(self.method, captions),
-        self.picture_visuals(picture, description),
-    )
+    text = self._caption_features if own else caption_features(self.method, captions)
+    visual = self.picture_visuals(picture, description)
     places, scores = best_of_slices(
         lambda part: slice_scores(self.method.score, text[part], visual, slice(0, 1))[:, 0],
         len(captions),
@@ -487,7 +494,8 @@ def load(
     "Read a saved gallery; every file's checksum and the method's fingerprint must agree"
     folder = Path(folder)
     manifest = unseal(folder, "gallery")
-    made, here = (manifest["method"], manifest["fingerprint"]), (method.name, fingerprint(method))
+    made = (manifest["method"], manifest["fingerprint"])
+    here = (method.name, fingerprint(method))
     if made != here:
         raise LabError(
             f"a gallery made with {made[0]} {made[1]}",
@@ -495,13 +503,12 @@ def load(
             "Load that method, or add the pictures to a new gallery.",
         )
     try:
-        columns, texts = (
-            read_tensors(folder / "features.safetensors"),
-            json.loads((folder / "pictures.json").read_text(encoding="utf-8")),
-        )
+        columns = read_tensors(folder / "features.safetensors")
+        texts = json.loads((folder / "pictures.json").read_text(encoding="utf-8"))
         with zipfile.ZipFile(folder / "thumbnails.zip") as z:
             kept = {id: z.read(f"{i:06d}.webp") for i, id in enumerate(texts["ids"])}
-        captions, n_features = [Caption(**c) for c in texts["captions"]], len(columns["image_features"])
+        captions = [Caption(**c) for c in texts["captions"]]
+        n_features = len(columns["image_features"])
     except (KeyError, TypeError, OSError, json.JSONDecodeError, zipfile.BadZipFile) as e:
         raise LabError(
             f"{folder}, which does not hold what a gallery holds ({e})",

@@ -92,7 +92,8 @@ def picture_files(
     str, tuple[int, float] | None
 ]:  # path below it, with /, sorted → bytes, time of the last change; None: a link to nowhere. Links to folders are not followed
     "The files of a folder that are pictures or clips, by their endings"
-    folder, found = Path(folder), {}
+    folder = Path(folder)
+    found = {}
     if not folder.is_dir():
         raise LabError(f"{folder}: no folder there", "a folder of pictures or clips", "Check the path.")
     for at, folders, names in os.walk(folder):
@@ -173,7 +174,8 @@ def readable(
     part: slice = slice(None),  # which of them
 ) -> tuple[dict[str, Image.Image | Visual], dict[str, str]]:  # id → picture or clip, id → what was wrong
     "What could be read, and why the others could not"
-    good, bad = {}, {}
+    good = {}
+    bad = {}
     for i in range(*part.indices(len(ids))):
         try:
             good[ids[i]] = open_visual(sources[i])

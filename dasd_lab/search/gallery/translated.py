@@ -26,7 +26,9 @@ class TranslatedQueries(RetrievalMethod):
         translate: Callable[[str, str], str],  # (sentence, its language) → sentence in the source language
     ):
         super().__init__()
-        self.backbone, self.languages, self.translate = backbone, tuple(languages), translate
+        self.backbone = backbone
+        self.languages = tuple(languages)
+        self.translate = translate
 
     def encode_captions(
         self,

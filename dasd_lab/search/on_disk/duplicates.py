@@ -74,9 +74,13 @@ def near_duplicates(
             "vectors of this method",
             "Call gallery.embed().",
         )
-    asked, column = read_filter(where, gallery.columns), f"vector_{gallery.way}"
+    asked = read_filter(where, gallery.columns)
+    column = f"vector_{gallery.way}"
     chosen = None if ids is None else set(ids)
-    names, files, pixels, pairs = [], [], [], []
+    names = []
+    files = []
+    pixels = []
+    pairs = []
     for rows in gallery.engine.walk(["digest", "width", "height"], asked):
         names += rows["id"]
         files += rows["digest"]

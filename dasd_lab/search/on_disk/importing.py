@@ -53,7 +53,8 @@ def failures(
     gallery: StoredGallery,  # any
 ) -> dict[str, dict]:  # id → source, bytes, modified, why
     "Files that imports could not read"
-    path, found = gallery.folder / "failed.jsonl", {}
+    path = gallery.folder / "failed.jsonl"
+    found = {}
     for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
         try:
             row = json.loads(line)
@@ -98,7 +99,9 @@ def _same(
 def _kept(
     gallery: StoredGallery, folder: Path, ids: Iterable[str]
 ) -> tuple[dict[str, Row], dict[str, Row]]:  # what is below the folder, and what has other places and one of these ids
-    names, below, elsewhere = ("source", "bytes", "modified"), {}, {}
+    names = ("source", "bytes", "modified")
+    below = {}
+    elsewhere = {}
     source = {c.name: c for c in BUILT_IN}["source"]
 
     def rows(r):
@@ -146,9 +149,13 @@ def import_folder(
         )
     failed = failures(gallery)
     was_failed = dict(failed)
-    todo, moved = [], {}
+    todo = []
+    moved = {}
     for id, name in ids.items():
-        was, row, path, is_now = failed.get(id), below.get(id) or elsewhere.get(id), str(folder / name), found[name]
+        was = failed.get(id)
+        row = below.get(id) or elsewhere.get(id)
+        path = str(folder / name)
+        is_now = found[name]
         if not possible_ids([id]):
             report.failed[id] = f"its name is longer than {MOST_ID:,} characters: rename it"
         elif row and not _same(row, path, is_now):

@@ -127,7 +127,10 @@ class LanceEngine:
         patience_s: float = 60.0,  # how long a write waits for another process
         cache_gb: float = 2.0,  # of memory for what searches read of the indexes; half a GB a million pictures of 512 numbers
     ):
-        self.folder, self.exact_below, self.probes, self.refine = Path(folder), exact_below, probes, refine
+        self.folder = Path(folder)
+        self.exact_below = exact_below
+        self.probes = probes
+        self.refine = refine
         self.folder.mkdir(parents=True, exist_ok=True)
         self._lock, self._file_lock, self.patience_s = (
             threading.RLock(),
@@ -135,7 +138,8 @@ class LanceEngine:
             patience_s,
         )
         self._tidy_lock, self._tidy_file = threading.RLock(), FileLock(self.folder / ".tidying", thread_local=False)
-        self._writes, self._looking = 0, threading.Lock()
+        self._writes = 0
+        self._looking = threading.Lock()
 
         async def opened():
             db = await lancedb.connect_async(
@@ -173,10 +177,8 @@ class LanceEngine:
     ]:  # at the last version; one at a time, so that what was seen before a change does not hide it
         with self._looking:
             LOOP.run(self._table.checkout_latest())
-            self._known, self._seen = (
-                {f.name: _column(f) for f in LOOP.run(self._table.schema()) if f.name != "id"},
-                time.monotonic(),
-            )
+            self._known = {f.name: _column(f) for f in LOOP.run(self._table.schema()) if f.name != "id"}
+            self._seen = time.monotonic()
             return self._known
 
     def _columns(self, names: Sequence[str]) -> dict[str, Column]:
@@ -397,7 +399,8 @@ def read(
 ) -> dict[str, list | np.ndarray]:  # with 'id'
     "Some pictures, in the order asked; those that are not there are left out"
     known = wanted_columns(columns, self._columns(columns))
-    columns, ids = list(known), possible_ids(ids)
+    columns = list(known)
+    ids = possible_ids(ids)
     found = [
         LOOP.run(self._table.query().where(_in(part)).select(["id", *columns]).limit(len(part)).to_arrow())
         for part in _parts(ids)
@@ -493,7 +496,8 @@ def _index(self: LanceEngine, c: Column):
     "The index that a column lacks. Lance commits it beside what was written meanwhile: rows that are new are compared one by one, and so are those whose vector changed"
     table = lance.dataset(str(self.folder / "pictures.lance"))
     old = next((i for i in table.describe_indices() if i.field_names == [c.name]), None)
-    rows, made_for = table.count_rows(), (old.details or {}).get("target_partition_size", 0) ** 2 if old else 0
+    rows = table.count_rows()
+    made_for = (old.details or {}).get("target_partition_size", 0) ** 2 if old else 0
 
     def make(config):
         self._look()

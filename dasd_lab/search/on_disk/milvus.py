@@ -63,7 +63,9 @@ def as_expression(
         if c.asks == "none":
             return f"{name} is not null and {name} not in [{', '.join(map(_quoted, c.values))}]"
         if c.asks == "starts":
-            low, high, below = c.values[0], _behind(c.values[0]), "<"
+            low = c.values[0]
+            high = _behind(c.values[0])
+            below = "<"
         else:
             (low, high), below = c.values, "<="
         return " and ".join(
@@ -76,7 +78,10 @@ def as_expression(
 
 # %% ../../../nbs/6_search/2_on_disk/60_milvus.ipynb #8889ab13
 # bytes of a text; 16-bit numbers that fit in one; bytes sent at once; rows that Milvus gives at once
-TEXT, PART, REQUEST, DEEP = 65_535, 24_570, 32 * 2**20, 16_384
+TEXT = 65_535
+PART = 24_570
+REQUEST = 32 * 2**20
+DEEP = 16_384
 _TYPES = dict(text="VARCHAR", integer="INT64", number="DOUBLE", flag="BOOL")
 ABSENT, ZEROS, SEARCHED = 0, 1, 2  # of a vector; zeros are kept, and near to nothing
 
@@ -97,7 +102,8 @@ class Kept:
 
     @property
     def fields(self) -> list[str]:
-        c, n = self.column, self.number
+        c = self.column
+        n = self.number
         return (
             [f"v{n}", f"s{n}"]
             if c.kind == "vector"
@@ -112,7 +118,8 @@ class Kept:
         return dict(vector=4 * self.column.size, numbers=3 * self.column.size, text=300).get(self.column.kind, 8)
 
     def add_to(self, schema, kinds, half: bool):  # kinds: pymilvus.DataType
-        c, names = self.column, self.fields
+        c = self.column
+        names = self.fields
         if c.kind == "vector":
             schema.add_field(names[0], kinds.FLOAT16_VECTOR if half else kinds.FLOAT_VECTOR, dim=c.size)
             schema.add_field(names[1], kinds.INT8)
@@ -129,7 +136,8 @@ class Kept:
         half: bool,  # 16-bit vectors
     ) -> dict:  # field → what it holds
         "As Milvus takes it"
-        c, names = self.column, self.fields
+        c = self.column
+        names = self.fields
         if c.kind == "vector":
             return {
                 names[0]: (np.zeros(c.size) if value is None else value).astype(np.float16 if half else np.float32),
@@ -222,23 +230,21 @@ class MilvusEngine:
                 "letters, digits and _, no digit first, no __ and number last",
                 "Choose another name.",
             )
-        self._milvus, self.uri, self.name = _pymilvus(), str(uri), name
+        self._milvus = _pymilvus()
+        self.uri = str(uri)
+        self.name = name
         self.local = self.uri.endswith(".db")
         self._client = None
-        self.exact_below, self.index, self.search, self.refine = (
-            exact_below,
-            dict(index or dict(index_type="IVF_SQ8", params=dict(nlist=1024))),
-            dict(search or dict(nprobe=24)),
-            refine,
-        )
+        self.exact_below = exact_below
+        self.index = dict(index or dict(index_type="IVF_SQ8", params=dict(nlist=1024)))
+        self.search = dict(search or dict(nprobe=24))
+        self.refine = refine
         self._load_as = dict(replica_number=copies) if copies > 1 else {}
-        self._ask, self._lock, self._known, self._seen, self._loaded = (
-            dict(consistency_level=consistency, timeout=timeout_s),
-            threading.RLock(),
-            None,
-            0.0,
-            0,
-        )
+        self._ask = dict(consistency_level=consistency, timeout=timeout_s)
+        self._lock = threading.RLock()
+        self._known = None
+        self._seen = 0.0
+        self._loaded = 0
         if self.local:
             self.uri = str(Path(self.uri).absolute())
             Path(self.uri).parent.mkdir(parents=True, exist_ok=True)
@@ -318,13 +324,15 @@ class MilvusEngine:
             [dict(pk="about", about=json.dumps(about), nothing=np.ones(2, np.float32))],
             timeout=self._ask["timeout"],
         )
-        self._known, self._seen = about, time.monotonic()
+        self._known = about
+        self._seen = time.monotonic()
 
     def _about(
         self, fresh: bool = False
     ) -> dict:  # version; next: number that is free; half; columns: name → kind, size, number; generation: of the collection; fields: the columns that it has; index: of its vectors
         if fresh or time.monotonic() - self._seen > 1:
-            self._known, self._seen = json.loads(self._noted()[0]["about"]), time.monotonic()
+            self._known = json.loads(self._noted()[0]["about"])
+            self._seen = time.monotonic()
         if self._known["generation"] != self._loaded and self._known["generation"]:
             self._client.load_collection(self._where(self._known), **self._load_as)
             self._loaded = self._known["generation"]
@@ -469,12 +477,15 @@ def _remake(self: MilvusEngine, about: dict, index: Mapping | None) -> dict:  # 
     new = about | dict(
         generation=about["generation"] + 1, fields=[[n, *c] for n, c in about["columns"].items()], index=index
     )
-    name, kinds, old = self._where(new), self._milvus.DataType, self._kept(about)
+    name = self._where(new)
+    kinds = self._milvus.DataType
+    old = self._kept(about)
     kept = self._kept(new)
     self._client.drop_collection(name)
     schema = self._client.create_schema(auto_id=False, enable_dynamic_field=False)
     # a killed attempt may have left one
-    vectors, facts = self._client.prepare_index_params(), self._client.prepare_index_params()
+    vectors = self._client.prepare_index_params()
+    facts = self._client.prepare_index_params()
     schema.add_field("pk", kinds.VARCHAR, is_primary=True, max_length=32)
     schema.add_field("id", kinds.VARCHAR, max_length=8000)
     for k in kept.values():
@@ -623,11 +634,13 @@ def nearest(
     exact: bool = False,  # compare all vectors, whatever their number
 ) -> list[Nearest]:  # Q
     "The pictures with the highest cosines"
-    vectors, deep = asked_vectors(column, vectors, self._columns([column])), k + skip
+    vectors = asked_vectors(column, vectors, self._columns([column]))
+    deep = k + skip
     if deep > DEEP:
         raise LabError(f"{deep:,} places", f"{DEEP:,} at most on Milvus", "Filter, or ask for something narrower.")
     asked = [i for i, v in enumerate(vectors) if np.isfinite(v).all() and v.any()]
-    found, queries = [Nearest((), ())] * len(vectors), _unit(vectors[asked])
+    found = [Nearest((), ())] * len(vectors)
+    queries = _unit(vectors[asked])
 
     def search(about):
         v = self._kept(about).get(column)
@@ -737,7 +750,8 @@ def read(
     columns: Sequence[str],  # what is wanted of them
 ) -> dict[str, list | np.ndarray]:  # with 'id'
     "Some pictures, in the order asked; those that are not there are left out"
-    wanted, ids = wanted_columns(columns, self._columns(columns)), possible_ids(ids)
+    wanted = wanted_columns(columns, self._columns(columns))
+    ids = possible_ids(ids)
 
     def rows(about):
         kept = {n: k for n, k in self._kept(about).items() if n in wanted}
@@ -755,7 +769,8 @@ def walk(
     size: int = 10_000,  # pictures at a time, at most
 ) -> Iterator[dict[str, list | np.ndarray]]:  # with 'id'
     "All pictures, in the order of their keys; those of now, or of while it walks"
-    wanted, last = wanted_columns(columns, self._columns(columns)), ""
+    wanted = wanted_columns(columns, self._columns(columns))
+    last = ""
 
     def begin(about):  # from where the one before ended
         kept = {n: k for n, k in self._kept(about).items() if n in wanted}
@@ -768,7 +783,9 @@ def walk(
             (kept, pages), generation = begin(about), about["generation"]
         return next(pages, None)
 
-    kept, pages, generation = {}, iter(()), None
+    kept = {}
+    pages = iter(())
+    generation = None
     while rows := self._asked(more):
         last = rows[-1]["pk"]
         yield as_table(rows, wanted, kept)

@@ -62,7 +62,8 @@ def read_visual(
                 "Rename the file.",
             )
         about = os.stat(place)
-        n, changed = about.st_size, about.st_mtime
+        n = about.st_size
+        changed = about.st_mtime
         if not stat.S_ISREG(about.st_mode):
             raise LabError(f"no file {place}", "the file of a picture or clip", "Check the path.")
         with open(place, "rb") as f:
@@ -72,7 +73,10 @@ def read_visual(
     else:
         seen = open_visual(source)
         raw = source if isinstance(source, (bytes, bytearray)) else open_picture(seen).tobytes()
-        place, n, changed, digest = "", len(raw), None, hashlib.sha256(raw).hexdigest()
+        place = ""
+        n = len(raw)
+        changed = None
+        digest = hashlib.sha256(raw).hexdigest()
     picture = open_picture(seen)
     kind = "clip" if is_clip(source) or hasattr(seen, "frames") else "picture"
     return (
@@ -128,7 +132,8 @@ class ReadAhead:
         batch_size: int,  # so many are kept together
         threads: int = 2,  # that read
     ):
-        self.sources, self.threads = sources, threads
+        self.sources = sources
+        self.threads = threads
         self.parts = [slice(a, min(a + batch_size, len(sources))) for a in range(0, len(sources), batch_size)]
 
     def __len__(self) -> int:

@@ -63,11 +63,16 @@ class StoredGallery:
         engine: Engine | None = None,  # what keeps vectors and facts; None: a table of LanceDB in the folder
         head: int = 200,  # pictures that a method with a score of its own looks at closely, the best by the cosine with its `first_features`
     ):
-        self.folder, self.method, self.head, self.way = Path(folder), method, head, seen_as(method)
+        self.folder = Path(folder)
+        self.method = method
+        self.head = head
+        self.way = seen_as(method)
         about = self.folder / "gallery.json"
         own = [Column(n, k) for n, k in (columns or {}).items()]
         self.skipped: list[tuple[str, str]] = []
-        self._known, self._alone = (None, {}), FileLock(f"{about}.lock")  # what could not be read, and why
+        # what could not be read, and why
+        self._known = (None, {})
+        self._alone = FileLock(f"{about}.lock")
         if taken := [
             c.name for c in own if c.kind not in FACTS or c.name in {b.name for b in BUILT_IN} or c.name == "id"
         ]:
@@ -277,7 +282,8 @@ def _look(
         del read
         if not good:
             continue
-        seen, texts = [r[0] for _, r in good], [told[i] for i, _ in good]
+        seen = [r[0] for _, r in good]
+        texts = [told[i] for i, _ in good]
         if (
             captioner
             and "description_ids" in self.method.read_columns
@@ -349,7 +355,8 @@ def add(
 ) -> "StoredGallery":
     "Add pictures, batch by batch; a bad one stops the call, and the batches before it are kept"
     sources, ids = picture_sources(pictures, ids, len(self), lambda names: self.engine.read(names, [])["id"])
-    facts, told = dict(facts or {}), list(descriptions) if descriptions is not None else [""] * len(ids)
+    facts = dict(facts or {})
+    told = list(descriptions) if descriptions is not None else [""] * len(ids)
     if len(set(ids)) != len(ids):
         raise LabError("an id twice in one call", "every id once", "Give ids=[…] of your own.")
     if odd := [n for n, v in {**facts, "descriptions": told}.items() if len(v) != len(ids)]:
@@ -412,7 +419,8 @@ def best(
             "vectors of this method" if len(self) else "some pictures",
             "Call gallery.embed()." if len(self) else "Add some first: gallery.add(pictures).",
         )
-    asked, column = read_filter(where, self.columns), f"vector_{self.way}"
+    asked = read_filter(where, self.columns)
+    column = f"vector_{self.way}"
     vector = vector.detach().float().cpu().numpy()
     if score is None:
         found = self.engine.nearest(column, vector, k, asked, skip)[0]
@@ -470,7 +478,8 @@ def search(
     share: float = 0.5,  # of the picture in what is looked for, with `picture`
 ) -> Hits:
     "Pictures that fit a sentence, or a sentence and a picture, best first"
-    query, m = read_query(text, self.method, language), self.method
+    query = read_query(text, self.method, language)
+    m = self.method
     with torch.no_grad(), evaluating(m):
         words = m.encode_captions([query.encoded], query.language)
         first = m.first_features(words).cpu()
