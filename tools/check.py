@@ -32,7 +32,7 @@ def tests_of(module: str) -> list[str]:
 
 def run(*command: str | Path) -> int:
     "Run a command of the environment in the repository"
-    return subprocess.run([Path(sys.executable).parent / command[0], *command[1:]], cwd=ROOT).returncode
+    return subprocess.run([Path(sys.executable).parent / command[0], *command[1:]], cwd=ROOT, check=False).returncode
 
 
 def run_cells(notebook: Path) -> bool:
