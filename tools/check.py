@@ -2,6 +2,7 @@
 
 python tools/check.py dasd.adapters"""
 
+import ast
 import difflib
 import os
 import subprocess
@@ -24,10 +25,23 @@ def find_notebook(module: str) -> Path:
     return notebooks[module]
 
 
+def names_from(tree: ast.AST, module: str) -> set[str]:
+    "Names that a file imports from a module of the package"
+    imports = (n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module == f"dasd_lab.{module}")
+    return {a.asname or a.name for n in imports for a in n.names}
+
+
 def tests_of(module: str) -> list[str]:
-    "Test files named after the module: `dasd.adapters` → tests/test_dasd_adapters.py or tests/test_adapters.py"
-    names = {module.replace(".", "_"), module.split(".")[-1]}
-    return [f"tests/test_{name}.py" for name in sorted(names) if (ROOT / f"tests/test_{name}.py").is_file()]
+    "Tests that use a name imported from the module, as pytest takes them: `tests/test_x.py::test_y`"
+    tests = []
+    for path in sorted((ROOT / "tests").glob("test_*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        names = names_from(tree, module)
+        for node in tree.body:
+            is_test = isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+            if is_test and any(isinstance(n, ast.Name) and n.id in names for n in ast.walk(node)):
+                tests.append(f"{path.relative_to(ROOT)}::{node.name}")
+    return tests
 
 
 def run(*command: str | Path) -> int:
