@@ -474,9 +474,7 @@ def corpus_named(
     folder = Path(name) if is_path else data_root() / name
     imported = (folder / "left_out.tsv").is_file()
     if imported or _caption_files(folder):
-        corpus = load_corpus(
-            "imported" if imported else "folder", root=folder, name=folder.name if is_path else name
-        )
+        corpus = load_corpus("imported" if imported else "folder", root=folder, name=folder.name if is_path else name)
     elif name in list_corpora() and name not in FORMS:
         corpus = load_corpus(name)
     else:
