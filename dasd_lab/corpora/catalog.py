@@ -313,29 +313,29 @@ class Corpus:
         folder = self.descriptions_folder
         if folder is None or not folder.is_dir():
             return None
-        found = self._select_descriptions(split, described_in(folder, self.visuals(split).ids, split))
-        if found is None:
+        current = self._select_descriptions(split, described_in(folder, self.visuals(split).ids, split))
+        if current is None:
             return None
         corpus = self.name if self.name in list_corpora() else self.root
         command = f"dasd-lab describe {corpus} --split {split}"
         next_step = f"Run `{command}` with the same captioner; existing descriptions are reused."
-        if found.missing:
+        if current.missing:
             selected = self._selected_captioner()
             consequence = "They count as failed." if selected else "Incomplete descriptions are read only if selected."
             warnings.warn(
-                f"{self.name}, {split}: {found.missing:,} of {len(found.ids):,} visuals are not described yet by "
-                f"{found.captioner}. {consequence} {next_step}",
+                f"{self.name}, {split}: {current.missing:,} of {len(current.ids):,} visuals are not described yet by "
+                f"{current.captioner}. {consequence} {next_step}",
                 stacklevel=2,
             )
             if not selected:
                 return None
-        if found.pictures not in ("", self.pictures_stamp(split)):
+        if current.pictures not in ("", self.pictures_stamp(split)):
             warnings.warn(
-                f"{self.name}, {split}: the images or their captions changed since {found.captioner} described them. "
+                f"{self.name}, {split}: the images or their captions changed since {current.captioner} described them. "
                 f"{next_step}",
                 stacklevel=2,
             )
-        return found
+        return current
 
     def _mllm_captions(self, split: str) -> dict[str, str]:  # visual id → text
         "The first source-language caption of origin mllm of each visual"

@@ -464,12 +464,12 @@ def _correct_attributes(
     detected: DetectedScene, scene: Scene, seed: int
 ) -> dict[str, dict[str, bool]]:  # noun → attribute → whether it is correct, for the things found
     "Compare the attributes of the things found"
-    found = {thing.noun: thing for thing in reversed(detected.things)}  # the largest of each noun
+    by_noun = {thing.noun: thing for thing in reversed(detected.things)}  # the largest of each noun
     result = {}
     for thing, centres, _ in layout(scene, seed)[1]:
-        if thing.noun not in found:
+        if thing.noun not in by_noun:
             continue
-        match = found[thing.noun]
+        match = by_noun[thing.noun]
         result[thing.noun] = dict(
             count=match.count == thing.count,
             colour=match.colour == (thing.modifier if thing.modifier in COLOURS else ""),
@@ -491,18 +491,18 @@ def agreement(
     n_places = 0
     n_whole = 0
     n_correct = dict.fromkeys(_ATTRIBUTES, 0)
-    for found, scene in zip(detected, scenes):
-        attributes = _correct_attributes(found, scene, seed)
+    for prediction, scene in zip(detected, scenes):
+        attributes = _correct_attributes(prediction, scene, seed)
         n_found += len(attributes)
-        n_detected += len(found.things)
+        n_detected += len(prediction.things)
         n_things += len(scene.things)
-        n_places += found.place == scene.place
+        n_places += prediction.place == scene.place
         for correct in attributes.values():
             for name in _ATTRIBUTES:
                 n_correct[name] += correct[name]
-        same_things = len(found.things) == len(scene.things) == len(attributes)
+        same_things = len(prediction.things) == len(scene.things) == len(attributes)
         same_kinds = all(c["count"] and c["colour"] and c["size"] for c in attributes.values())
-        n_whole += same_things and same_kinds and found.place == scene.place
+        n_whole += same_things and same_kinds and prediction.place == scene.place
     return dict(
         noun_recall=n_found / n_things,
         noun_precision=n_found / max(n_detected, 1),

@@ -590,12 +590,12 @@ def _subject_first(pieces: list[_Piece]) -> list[_Piece]:
 # %% ../../../nbs/1_corpora/2_pictograms/70_gloss.ipynb #583a0003
 def _without_double_marks(pieces: list[_Piece]) -> list[_Piece]:
     "Remove commas and colons at the beginning and after another mark"
-    kept = []
+    result = []
     for i, piece in enumerate(pieces):
         is_repeated = i == 0 or pieces[i - 1].kind == "mark"
         if not (piece.english in ",;:" and is_repeated):
-            kept.append(piece)
-    return kept
+            result.append(piece)
+    return result
 
 # %% ../../../nbs/1_corpora/2_pictograms/70_gloss.ipynb #af3431a9
 _MANY = re.compile(r"\bthere is(?= (?:two|three|four|\d\d*) )")
@@ -621,12 +621,12 @@ def to_english(
     tokens = []
     for token in _split_contractions(_tokens(text, lex.spaced), lex.split):
         tokens += _known(token, lex)
-    found = _look_up(tokens, lex)
-    pieces = _complements_last(_pieces([reading for reading, _ in found], lex))
+    looked_up = _look_up(tokens, lex)
+    pieces = _complements_last(_pieces([reading for reading, _ in looked_up], lex))
     pieces = _without_double_marks(_subject_first(pieces))
     segments = [Segment(f"{piece.english} ") for piece in pieces]
     english = _MANY.sub("there are", finish(segments, load_language("en")))
     if pieces and not english.endswith("."):
         english = pieces[0].english[0] + english[1:]  # a sentence is capitalised, a query is not
-    words = [GlossedWord(part, reading.english, reading.kind, reading.key) for reading, part in found if part]
+    words = [GlossedWord(part, reading.english, reading.kind, reading.key) for reading, part in looked_up if part]
     return Gloss(english, tuple(words))

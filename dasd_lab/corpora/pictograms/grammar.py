@@ -296,14 +296,14 @@ def _phrase_segment(
 
 def _without_extra_blanks(segments: list[Segment]) -> tuple[Segment, ...]:
     "Remove blanks at the start and end and after another blank"
-    kept = []
+    result = []
     for i, segment in enumerate(segments):
         is_blank = not segment.text.strip()
         after_blank = i == 0 or not segments[i - 1].text.strip()
         is_last = i + 1 == len(segments)
         if not is_blank or not (after_blank or is_last):
-            kept.append(segment)
-    return tuple(kept)
+            result.append(segment)
+    return tuple(result)
 
 # %% ../../../nbs/1_corpora/2_pictograms/10_grammar.ipynb #5d6850f2
 @lru_cache(maxsize=1 << 16)
