@@ -210,7 +210,7 @@ def shared(
     for source, target in pairs:
         sentences_of.setdefault(plain(target), set()).add(plain(source))
     return {
-        target: f"for {len(sentences)} unlike sentences"
+        target: f"for {len(sentences)} different sentences"
         for target, sentences in sentences_of.items()
         if len(sentences) > most and not _similar(sentences)
     }

@@ -445,7 +445,7 @@ class PublishedCorpus(Corpus):
         return None
 
     def _frames(self, visual_id: str) -> np.ndarray:
-        "Pixels of a visual, uint8 [T, H, W, 3]; T is 1 for a picture"
+        "Pixels of a visual, uint8 [T, H, W, 3]; T is 1 for an image"
         path = self.picture_path(visual_id)
         if path:
             return np.asarray(read_picture(path))[None]
