@@ -115,8 +115,8 @@ def translator_for(
 ):  # a `corpora.by_machine.translators.Translator`
     "Who translates queries"
     from dasd_lab.contracts import LabError
+    from dasd_lab.corpora.by_machine.builtin_translators import GlossTranslator, ReferenceTranslator
     from dasd_lab.corpora.by_machine.engines import open_translator
-    from dasd_lab.search.explain.consistent_queries import GlossTranslator, ReferenceTranslator
 
     if name == "gloss":
         return GlossTranslator()
