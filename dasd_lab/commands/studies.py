@@ -56,7 +56,7 @@ def _named_backbones(
         backbones[home.name] = folder
     if len(backbones) < len(folders):
         raise LabError(
-            f"--backbone {','.join(map(str, folders))} with two folders of the same name",
+            f"--backbone {','.join(map(str, folders))}, of which two have one name",
             "different names, because results files are named after them",
             "Rename a folder.",
         )
