@@ -180,7 +180,9 @@ def gallery_words(
     d = words("duplicates", alike_pictures, "groups of pictures that are the same file or nearly the same picture")
     d.add_argument("--cosine", type=float, default=0.97, help="from which on two are alike (default: %(default)s)")
     d.add_argument("--page", metavar="FILE", help="also write them as an HTML page")
-    words("remove", remove_pictures, "remove pictures by their ids").add_argument("ids", nargs="+", metavar="ID", help="ids")
+    words("remove", remove_pictures, "remove pictures by their ids").add_argument(
+        "ids", nargs="+", metavar="ID", help="ids"
+    )
 
 # %% ../../nbs/7_apps/3_commands/75_galleries.ipynb #556ea6c3
 def built_in_gallery(
