@@ -19,17 +19,12 @@ import pandas as pd
 
 from dasd_lab.backbone.towers import fingerprint
 from dasd_lab.contracts import RetrievalMethod
+from dasd_lab.corpora.by_machine.builtin_translators import GlossTranslator, ReferenceTranslator, SceneTranslator
 from dasd_lab.corpora.catalog import Corpus, load_corpus
 from dasd_lab.corpora.pictograms.gloss import to_english
 from dasd_lab.corpora.visuals import visuals_from_array
 from dasd_lab.evaluation.retrieval import evaluate
-from dasd_lab.search.explain.consistent_queries import (
-    Consistent,
-    GlossTranslator,
-    ReferenceTranslator,
-    SceneTranslator,
-    fit_to,
-)
+from dasd_lab.search.explain.consistent_queries import Consistent, fit_to
 from dasd_lab.search.gallery.translated import TranslatedQueries
 from dasd_lab.storage import write_json
 from dasd_lab.training.recipes import load_run, shipped_run
