@@ -15,7 +15,7 @@ from open_clip.tokenizer import SimpleTokenizer
 from parity import close
 from torch import nn
 
-from dasd_lab.backbone.towers import at_end, attention
+from dasd_lab.backbone.text_towers import at_end, attention
 from dasd_lab.dasd.encoder import DASDConfig
 from dasd_lab.dasd.official import (
     clip_tokenizer,

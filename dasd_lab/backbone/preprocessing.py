@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import open_clip
 import torch
 from PIL import Image
 from torch import Tensor
@@ -86,7 +85,9 @@ class Preprocessing:
     def transform(self) -> Callable:  # PIL picture → [3, size, size]
         "The library's own transform for one picture"
         if self.crop == 1:
-            return open_clip.image_transform(
+            from open_clip import image_transform
+
+            return image_transform(
                 self.size, False, self.mean, self.std, self.resize_mode, self.interpolation, self.fill_color
             )
         from timm.data import create_transform

@@ -6,20 +6,24 @@
 __all__ = ['encoder_config', 'build_encoder', 'longest_context', 'EncoderText']
 
 # %% ../../nbs/2_backbone/1_towers/40_text_encoders.ipynb #eef34e9e
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
-import transformers
 from torch import Tensor, nn
 
 from .text_towers import TextTower, at_end, real_tokens
 from ..contracts import LabError
+
+if TYPE_CHECKING:
+    import transformers
 
 # %% ../../nbs/2_backbone/1_towers/40_text_encoders.ipynb #17479b68
 def encoder_config(
     config: dict,  # as in the `config.json` of a published encoder; `model_type` names its kind
 ) -> "transformers.PretrainedConfig":
     "A configuration of transformers from plain data"
+    import transformers
+
     kind = config.get("model_type", "")
     try:
         return transformers.AutoConfig.for_model(
@@ -42,6 +46,8 @@ def build_encoder(
     config: dict,  # see `encoder_config`
 ) -> nn.Module:  # random weights, no pooling layer
     "An encoder from its configuration"
+    import transformers
+
     c = encoder_config(config)
     if c.is_encoder_decoder:
         return transformers.AutoModel.from_config(c).get_encoder()

@@ -14,10 +14,8 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-import open_clip
 import torch
 import torch.nn.functional as F
-from open_clip.transformer import ResidualAttentionBlock
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -28,6 +26,8 @@ def build_clip(
     config: dict,  # open_clip's `model_cfg`: embed_dim, vision_cfg, text_cfg, …
 ) -> nn.Module:  # an `open_clip.CLIP`, random weights
     "An open_clip model from a configuration, by open_clip's own factory"
+    import open_clip  # here: it takes seconds, and most modules that read this one build no model
+
     text = json.dumps(config, sort_keys=True)
     name = f"dasd_lab-{zlib.crc32(text.encode()):08x}"
     with tempfile.TemporaryDirectory() as d:
@@ -218,6 +218,8 @@ class ClipText(TextTower):
 
     def reads_alone(self, i: int) -> bool:
         "Yes, for open_clip's usual block"
+        from open_clip.transformer import ResidualAttentionBlock
+
         return type(self.text.transformer.resblocks[i]) is ResidualAttentionBlock
 
     def block_alone(self, i: int, tokens: Tensor, end_index: Tensor) -> Tensor:
