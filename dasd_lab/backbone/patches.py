@@ -131,7 +131,7 @@ def pixel_columns(
 ) -> dict[str, Tensor]:  # 'image_features' and the requested ones
     "Features of pixels, such as partially occluded images"
     requested = set(columns)
-    features = {}
+    features: dict[str, Tensor] = {}
     if "visual_tokens" in requested:
         tokens = place_tokens(backbone, pixels).float().cpu()
         image = tokens[:, 0]
@@ -152,7 +152,7 @@ def picture_columns(
 ) -> dict[str, Tensor]:  # 'image_features', and the requested ones with their masks
     "Features of images and clips; image features are derived from the others where possible"
     requested = set(columns)
-    features = {}
+    features: dict[str, Tensor] = {}
     if "visual_tokens" in requested:
         tokens, mask = encode_places(backbone, pictures, progress=progress)
         features |= dict(visual_tokens=tokens, visual_mask=mask)
