@@ -227,8 +227,9 @@ class SMALR(RetrievalMethod):
         "Universal and final vectors of captions"
         words = self.words(ids)
         keep = ids > 0
+        universal = masked_mean(words, keep)
         final = self.sentences(words.flatten(0, -3), keep.flatten(0, -2)).unflatten(0, ids.shape[:-1])
-        return words, masked_mean(words, keep), final
+        return words, universal, final
 
     @torch.inference_mode()
     def encode_captions(
