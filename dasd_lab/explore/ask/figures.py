@@ -134,4 +134,4 @@ def places_html(
     told = f"score {places.score:.3f}" + (
         "" if places.after is None else f"; {places.after:.3f} with the most telling window covered"
     )
-    return f'<div style="display:flex;gap:12px;flex-wrap:wrap">{image(large, alt)}{image(spot, f"the same picture, places that raise the score brightened: {alt}")}</div><div class="dl-note">Places: {places.way}; {told}. Bright places carry the score.</div>'
+    return f'<div style="display:flex;gap:12px;flex-wrap:wrap">{image(large, alt)}{image(spot, f"the same picture, places that raise the score brightened: {alt}")}</div><div class="dl-note">Places: {places.algorithm}; {told}. Bright places carry the score.</div>'
