@@ -10,6 +10,7 @@ __all__ = ['Reference', 'check_adapters', 'Adapted', 'read_adapters', 'deviation
 # %% ../../nbs/5_evaluation/40_adaptation.ipynb #9f8d7bbb
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from random import Random
 from typing import Literal, get_args
 
@@ -281,12 +282,8 @@ def sayings(
         captions = by_content[visual_id]
         if describe:
             languages = sorted({c.language for c in captions})
-            captions = [
-                describe(visual_id, language, style, seed=seed + i)
-                for language in languages
-                for style in styles
-                for i in range(wordings)
-            ]
+            variants = product(languages, styles, range(wordings))
+            captions = [describe(visual_id, language, style, seed=seed + i) for language, style, i in variants]
         new = {(c.language, c.text): c for c in captions}
         if drawn and len(drawn) + len(new) > n:
             break
