@@ -403,7 +403,7 @@ def test_every_reader_of_pictures_hands_on_descriptions(backbone, tiny):
     from dasd_lab.evaluation.comparison import MethodComparison
     from dasd_lab.evaluation.held_out import held_out, held_out_figures
     from dasd_lab.explore.workbench import Workbench
-    from dasd_lab.search.explain.regions import explain_places
+    from dasd_lab.search.explain.regions import explain_regions
 
     corpus = Described()
     run = train(tiny, corpus, backbone=backbone, progress=False).method.eval()
@@ -426,7 +426,7 @@ def test_every_reader_of_pictures_hands_on_descriptions(backbone, tiny):
     compared = MethodComparison(dict(leccr=run, dasd=other), corpus, "train", None)
     assert compared.measure("leccr", "de").rows["de"] == told.rows["de"]
     assert compared.measure("dasd", "de").rows["de"] == evaluate(other, corpus, "train", ["de"], None).rows["de"]
-    where = explain_places(
+    where = explain_regions(
         own, caption.text, caption.visual_id, "de", pixels=corpus.visuals("train")[i].picture, window=0.5, n_windows=2
     )
     assert abs(where.drift) < 1e-4

@@ -703,7 +703,7 @@ def test_a_method_with_another_score_is_not_viewed(ours):
     own = Own.__new__(Own)
     own.__dict__ = ours.method.__dict__
     for view in (lambda: ClipView(own, "de"), lambda: SentenceView(own), lambda: MtebView(own)):
-        with pytest.raises(LabError, match="scores in its own way"):
+        with pytest.raises(LabError, match="whose score is not the cosine"):
             view()
     assert RetrievalMethod.score is type(ours.method).score
 

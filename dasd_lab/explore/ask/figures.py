@@ -15,7 +15,7 @@ from PIL import Image
 from .state import Answer
 from ..theme import COLOURS, MISS, colour_map, figure, picture_address
 from ...search.explain.contributions import WordContributions
-from ...search.explain.regions import PlaceContributions, overlay
+from ...search.explain.regions import RegionContributions, overlay
 from ...search.queries import direction
 
 # %% ../../../nbs/7_apps/1_explore/1_ask/20_figures.ipynb #fcdeeb28
@@ -96,7 +96,7 @@ def words_figure(
     reach = max((abs(v) for v in values), default=0.1) * 1.25
     return figure(
         bars,
-        title=f"Words: {words.way.replace('_', ' ')}",
+        title=f"Words: {words.algorithm.replace('_', ' ')}",
         y="added to the score",
         height=300,
         showlegend=False,
@@ -120,7 +120,7 @@ def said(
 # %% ../../../nbs/7_apps/1_explore/1_ask/20_figures.ipynb #dbe58e1a
 def places_html(
     picture: Image.Image,  # as shown to people
-    places: PlaceContributions,  # from `search.explain.regions`
+    places: RegionContributions,  # from `search.explain.regions`
     alt: str,  # what the picture shows
     size: int = 256,  # pixels a side
 ) -> str:
@@ -134,4 +134,4 @@ def places_html(
     told = f"score {places.score:.3f}" + (
         "" if places.after is None else f"; {places.after:.3f} with the most telling window covered"
     )
-    return f'<div style="display:flex;gap:12px;flex-wrap:wrap">{image(large, alt)}{image(spot, f"the same picture, places that raise the score brightened: {alt}")}</div><div class="dl-note">Places: {places.way}; {told}. Bright places carry the score.</div>'
+    return f'<div style="display:flex;gap:12px;flex-wrap:wrap">{image(large, alt)}{image(spot, f"the same picture, places that raise the score brightened: {alt}")}</div><div class="dl-note">Places: {places.algorithm}; {told}. Bright places carry the score.</div>'

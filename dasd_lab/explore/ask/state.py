@@ -20,7 +20,7 @@ from ...contracts import LabError
 from ...evaluation.retrieval import slice_scores
 from ..workbench import State, told
 from ...search.explain.contributions import explain_words
-from ...search.explain.regions import can_attend, explain_attention, explain_places
+from ...search.explain.regions import can_attend, explain_attention, explain_regions
 from ...search.gallery.contact_sheet import SheetRow, sheet_picture
 from ...search.gallery.in_memory import Hits, caption_features
 from ...search.queries import Query, read_query
@@ -293,7 +293,7 @@ def why(
     model: str = "",  # None: the main one
     way: str = "leave one out",  # see `WORDS`
     places: str = "covering",  # covering | attention
-) -> tuple:  # WordContributions, PlaceContributions
+) -> tuple:  # WordContributions, RegionContributions
     "What each word and each place added to the score of the chosen picture"
     if not self.chosen:
         raise LabError("no picture chosen", "a picture", "Click one of the results first.")
@@ -303,7 +303,7 @@ def why(
         )
     gallery = self.workbench.model(model or self.models[0]).gallery
     language = self.now.language or None
-    looked = explain_attention if places == "attention" else explain_places
+    looked = explain_attention if places == "attention" else explain_regions
     return (
         explain_words(gallery, self.now.text, self.chosen, language, WORDS[way]),
         looked(gallery, self.now.text, self.chosen, language, self.workbench.picture(self.chosen)),
