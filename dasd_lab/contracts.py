@@ -111,6 +111,7 @@ class RetrievalMethod(nn.Module):
     languages: tuple[str, ...] = ()  # target languages it can read, ISO 639-1
     frozen_source: bool = True  # are source captions and pictures compared as the frozen model gives them?
     pretraining: bool = False  # are parts being learnt in this stage that nothing can be found with yet?
+    batch_type: Literal["captions", "images"] = "captions"  # of one language, or images with captions in all
     backbone: nn.Module  # the frozen vision-language model
 
     @property

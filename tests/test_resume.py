@@ -29,7 +29,7 @@ def whole_run(out: Path, stage: str, at: int) -> None:
     fit = runs.fit
     step_of = runs.train_step
     seal = checkpoints.seal
-    recipes.fit = lambda *given, **named: fit(*given[:7], runs.Keeping(8), *given[8:], **named)
+    recipes.fit = lambda *given, **named: fit(*given, **named | dict(keeping=runs.Keeping(8)))
     recipes.load_preset = lambda name: SOURCE
 
     def train_step(method, its, optimizers, batch, step, *more, **named):

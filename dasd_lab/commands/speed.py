@@ -27,15 +27,15 @@ def advise_speed(args) -> None:
     "dasd-lab speed"
     from dasd_lab.presets import plain, settings
     from dasd_lab.training.advice import advise
-    from dasd_lab.training.runtime import Machine
+    from dasd_lab.training.runtime import Runtime
 
     sizes = batch_sizes(args.sizes)
-    machine = settings(Machine, changed_settings(args.machine, "--machine"), "machine")
+    runtime = settings(Runtime, changed_settings(args.machine, "--machine"), "machine")
     a = advise(
         args.preset,
         listed(args.languages),
         changed_settings(args.set),
-        machine,
+        runtime,
         tokens=args.tokens,
         patience=args.seconds,
         **({} if sizes is None else dict(sizes=sizes)),

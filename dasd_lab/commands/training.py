@@ -26,7 +26,7 @@ def how(args, record: dict | None = None) -> dict:
     from dasd_lab.presets import settings
     from dasd_lab.training.checkpoints import Selection
     from dasd_lab.training.runs import Keeping
-    from dasd_lab.training.runtime import Machine
+    from dasd_lab.training.runtime import Runtime
     from dasd_lab.training.steps import FaultPolicy
 
     was = {k: dict((record or {}).get(k) or {}) for k in ("keeping", "guard", "machine")}
@@ -49,7 +49,7 @@ def how(args, record: dict | None = None) -> dict:
         else None
     )
     return dict(
-        machine=of(Machine, "machine"),
+        runtime=of(Runtime, "machine"),
         keeping=of(Keeping, "keeping"),
         guard=of(FaultPolicy, "guard"),
         selection=selection,

@@ -57,9 +57,9 @@ def weights_words(
 # %% ../../nbs/7_apps/3_commands/20_weights.ipynb #ec8b27b7
 def import_checkpoint(args) -> None:
     "dasd-lab import-official"
-    from dasd_lab.training.exchange import import_official, told
+    from dasd_lab.training.exchange import import_official, report_text
 
-    print(told(import_official(args.file, args.out, args.tokenizer, listed(args.languages))), file=sys.stderr)
+    print(report_text(import_official(args.file, args.out, args.tokenizer, listed(args.languages))), file=sys.stderr)
     if not args.tokenizer:
         print(
             "note: without --tokenizer the run reads token ids, no sentences; give the tokenizer.json of cased multilingual BERT",

@@ -52,6 +52,7 @@ class SMALR(RetrievalMethod):
     "Scalable multilingual aligned language representation (ECCV 2020)"
 
     name, config_class, tokenizer_class, frozen_source, pad_length = "smalr", SMALRConfig, WordVocabulary, False, None
+    batch_type = "images"
 
     def __init__(
         self,
