@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -67,8 +68,9 @@ def import_official(
             remarks=report.remarks,
         ),
     )
+    towers: Any = method.backbone
     with whole_folder(out) as f:
-        save_backbone(method.backbone, f / "backbone", checkpoint=path.name)
+        save_backbone(towers, f / "backbone", checkpoint=path.name)
         save_method(method, f / "method", checkpoint=path.name)
         _keep_official(f / "official", state, report)
         write_json(card, f / "card.json")
@@ -103,7 +105,7 @@ def export_official(
     path: str | Path,  # the file to write, new
 ) -> dict[str, Tensor]:  # the written tensors, official names
     "Write a run in the authors' format"
-    method = load_run(run)
+    method: Any = load_run(run)
     official = Path(run) / "official"
     if official.is_dir():
         m = unseal(official, "official")

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..backbone.shards import StoredRows
 from ..contracts import LabError
 from ..corpora.catalog import CaptionPairs
 from ..smalr.branches import draw_masks
@@ -61,8 +62,8 @@ class PictureBatches:
         self,
         texts: Mapping[str, Sequence[Sequence[str]]],  # language → captions of each image, the source language first
         vocabulary: WordVocabulary,  # in the same order of languages
-        visuals: Sequence[int],  # [n] rows of the image features
-        image_features: Tensor,  # [N, E], or rows of a feature store
+        visuals: Sequence[int] | np.ndarray,  # [n] rows of the image features
+        image_features: Tensor | StoredRows,  # [N, E]
         batch_size: int,  # B images
         steps: int,  # of the stage
         captions: int = 1,  # S of each image and language

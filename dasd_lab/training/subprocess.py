@@ -138,7 +138,7 @@ class TrainingProcess:
         if not self.began:
             return "new"
         if self.exit_code is None:
-            stopped = bool(progress) and progress["state"] == "stopped"
+            stopped = progress is not None and progress["state"] == "stopped"
         else:
             stopped = self.exit_code == INTERRUPTED
         return "stopped" if stopped else "failed"
