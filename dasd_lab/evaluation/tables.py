@@ -517,9 +517,9 @@ def run_table(
     backbone: Backbone,  # frozen
     out: str | Path,  # results file, one line per run
     languages: Sequence[str] | None = None,  # None: the preset's
-    *,
     seeds: Sequence[int] = (0, 1, 2),  # every variant with every seed
     changes: dict | None = None,  # for all variants, such as fewer steps
+    *,
     split: str = "test",  # evaluated
     report: Callable[[str], None] = print,  # called after each run
 ) -> pd.DataFrame:  # see `summary`
