@@ -25,6 +25,7 @@ class Loss:
 
     function: Callable[..., Tensor]  # (features, **options) → scalar
     reads: tuple[str, ...]  # features it may read; '{option}' stands for the value of an option
+    shapes: tuple[str, ...] = ()  # features of which the values do not matter, only the shape
 
     def __call__(
         self,
@@ -57,11 +58,12 @@ IMAGE_FEATURES = {"image_features", "visual_features"}  # computed from images; 
 def loss(
     reads: Sequence[str],  # features the loss may read; '{option}' stands for the value of an option
     from_images: Sequence[str] = (),  # which of them are computed from images, beside `IMAGE_FEATURES`
+    shapes: Sequence[str] = (),  # features of which the values do not matter, only the shape
 ) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
     "Register a loss by the name of its function (a decorator)"
 
     def register(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        LOSSES[function.__name__] = Loss(function, tuple(reads))
+        LOSSES[function.__name__] = Loss(function, tuple(reads), tuple(shapes))
         IMAGE_FEATURES.update(from_images)
         return function
 

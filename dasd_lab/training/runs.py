@@ -136,7 +136,7 @@ class Faults:
             warnings.warn(f"{step} was skipped ({figures})", stacklevel=2)
             return
         count = f", {self.in_a_row} in a row" if self.in_a_row > 1 else ""
-        place = f"The batch is in {saved}. " if saved else ""
+        place = f"The batch lies in {saved}. " if saved else ""
         raise LabError(
             f"{step} is faulty ({figures}){count}",
             "finite losses and gradients, and terms within their limits",

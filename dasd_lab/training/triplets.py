@@ -103,7 +103,10 @@ class _Neighbours:
         return (forward + neighbours(d.T, positives, right, margin=self.margin, hardest=self.hardest)) / 2
 
 
-@loss(reads=("universal_features", "final_features", "visual_features", "visual_index", "text_index"))
+@loss(
+    reads=("universal_features", "final_features", "visual_index", "text_index"),
+    shapes=("visual_features",),
+)
 def neighbourhood(
     features: Mapping[str, Tensor],  # see `reads`; 'text_index' only with `same_text_is_positive`
     weights: tuple[float, float, float, float] | None = None,  # within (U, F), across (U, F); None: all equal (Eq. 4)
@@ -134,8 +137,8 @@ def neighbourhood(
     reads=(
         *("universal_features", "masked_universal_features", "restored_universal_features"),
         *("final_features", "masked_final_features", "restored_final_features"),
-        "visual_features",
-    )
+    ),
+    shapes=("visual_features",),
 )
 def masked_language(
     features: Mapping[str, Tensor],  # '{kind}_features', 'masked_{kind}_features', 'restored_{kind}_features'
