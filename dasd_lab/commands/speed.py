@@ -24,12 +24,12 @@ def measure_speed(
     "Recommend a batch size for this machine: captions per second, memory, duration of the preset"
     from dasd_lab.presets import plain, settings
     from dasd_lab.training.advice import advise
-    from dasd_lab.training.runtime import Machine
+    from dasd_lab.training.runtime import Runtime
 
     options = dict(tokens=tokens, patience=seconds)
     if sizes:
         options["sizes"] = tuple(sizes)
-    advice = advise(preset, languages, changes or {}, settings(Machine, machine or {}, "machine"), **options)
+    advice = advise(preset, languages, changes or {}, settings(Runtime, machine or {}, "machine"), **options)
     if not json:
         print(advice)
         return

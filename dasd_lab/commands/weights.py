@@ -52,10 +52,10 @@ def import_checkpoint(
     languages: CommaList | None = None,  # ISO 639-1 codes, such as de,fr (default: all in the checkpoint)
 ) -> None:
     "Convert a checkpoint of the authors' code to a run; no code in the file is executed"
-    from dasd_lab.training.exchange import import_official, told
+    from dasd_lab.training.exchange import import_official, report_text
 
     report = import_official(file, out, tokenizer, languages)
-    print(told(report), file=sys.stderr)
+    print(report_text(report), file=sys.stderr)
     if not tokenizer:
         print(
             "note: without --tokenizer the run reads token ids, not text; "

@@ -78,6 +78,7 @@ class SMALR(RetrievalMethod):
     tokenizer_class = WordVocabulary
     frozen_source = False
     pad_length = None
+    batch_type = "images"
     config: SMALRConfig
     backbone: Backbone
     tokenizer: WordVocabulary | None

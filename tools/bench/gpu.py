@@ -34,7 +34,7 @@ from dasd_lab.storage import write_json
 from dasd_lab.training.optimizers import make_optimizers
 from dasd_lab.training.parameters import tower_config
 from dasd_lab.training.recipes import scaled_stages
-from dasd_lab.training.runtime import Machine, Worker, batches_ahead, compiled
+from dasd_lab.training.runtime import Runtime, Worker, batches_ahead, compiled
 from dasd_lab.training.stages import CaptionBatches, set_trainable
 from dasd_lab.training.steps import CriticTurn, train_step
 
@@ -136,11 +136,11 @@ def data_for(preset, embed: int, s: Sizes, stage, rng) -> CaptionBatches:
 class Ours:
     "The lab's step in one mode and stage"
 
-    def __init__(self, method, stage, data, machine: Machine):
-        self.method = method.to(Worker(machine).device)
+    def __init__(self, method, stage, data, runtime: Runtime):
+        self.method = method.to(Worker(runtime).device)
         self.stage = stage
         self.data = data
-        self.worker = Worker(machine)
+        self.worker = Worker(runtime)
         set_trainable(method, (*stage.trains, "critic"))
         method.train()
         self.optimizers, self.turn, self.ahead, self.step = (
@@ -165,7 +165,7 @@ class Ours:
 
     def warm(self, each: int) -> int:  # steps
         "One batch of every language and length, so that nothing is compiled while it is timed"
-        step = self.worker.machine.length_step
+        step = self.worker.runtime.length_step
         done = set()
         most = max(len(r) for rows in self.data.rows.values() for r in rows)
         for language, length in product(LANGUAGES, range(max(step, 6), most + step, max(step, 8))):
@@ -287,12 +287,12 @@ def one_stage(preset, cfg, stage, s: Sizes, device, modes, workers: int) -> dict
         peaks[precision] = None if peak is None else peak - own  # the other one rests beside it
     resting = held()
     for name in modes:
-        machine = Machine(device=str(device), workers=workers, **MODES[name])
+        runtime = Runtime(device=str(device), workers=workers, **MODES[name])
         small = methods(preset, cfg, s.used)[1]
 
         def make(held):
-            ours = Ours(small, stage, data, machine)
-            held.enter_context(compiled(small, machine.compiled))
+            ours = Ours(small, stage, data, runtime)
+            held.enter_context(compiled(small, runtime.compiled))
             return ours
 
         try:
