@@ -27,12 +27,16 @@ from dasd_lab.contracts import LabError
 from dasd_lab.search.on_disk.engine import Nearest
 from dasd_lab.search.on_disk.filters import Column, Condition, read_filter
 from dasd_lab.search.on_disk.lance import LanceEngine
-from dasd_lab.search.on_disk.milvus import MilvusEngine
+from dasd_lab.search.on_disk.milvus import MilvusEngine, MilvusIndex
 from dasd_lab.search.on_disk.stored import StoredGallery
 
 ENGINES = dict(
     lance=lambda folder, **more: LanceEngine(folder / "lance", **more),
     milvus=lambda folder, **more: MilvusEngine(folder / "milvus.db", "pictures", **more),
+)
+# parameters of a search in all lists of an index
+EVERY_LIST = dict(
+    lance=dict(probes=50, refine=50), milvus=dict(index=MilvusIndex(search=dict(nprobe=128), refine=50))
 )
 COLUMNS = [
     Column("year", "integer"),
@@ -92,9 +96,9 @@ class Reference:
         del self.columns[name]
         [r.pop(name, None) for r in self.rows.values()]
 
-    def put(self, ids, values, new=True):
+    def put(self, ids, values, insert=True):
         for j, i in enumerate(ids):
-            if not new and i not in self.rows:
+            if not insert and i not in self.rows:
                 continue
             row = self.rows.setdefault(i, {})
             for n, v in values.items():
@@ -288,10 +292,7 @@ def some_rows(rng, c: Column, n: int):
 
 @pytest.mark.parametrize("seed", range(2))
 def test_a_random_walk_agrees_with_rows_in_a_dictionary(make, seed):
-    # all lists
-    thorough = dict(
-        exact_below=20, refine=50, **dict(lance=dict(probes=50), milvus=dict(search=dict(nprobe=128)))[make.kind]
-    )
+    thorough = dict(exact_below=20, **EVERY_LIST[make.kind])
     engine = make(**thorough)
     reference = Reference()
     rng = random.Random(seed)
@@ -388,13 +389,13 @@ def test_only_what_is_there_is_changed_where_nothing_new_is_wanted(make):
     engine, reference, ids = filled(make)
     for e in (engine, reference):
         e.remove(ids[:2])
-        e.put(ids[:4], dict(v=np.eye(4), name=["x"] * 4), new=False)
-        e.put(ids[:2], dict(year=[1, 2]), new=False)
-        e.put([], dict(v=np.zeros((0, 4))), new=False)
+        e.put(ids[:4], dict(v=np.eye(4), name=["x"] * 4), insert=False)
+        e.put(ids[:2], dict(year=[1, 2]), insert=False)
+        e.put([], dict(v=np.zeros((0, 4))), insert=False)
     assert engine.count() == 38 and engine.read(ids[:3], ["name"]) == dict(id=[ids[2]], name=["x"])
     same(engine, reference, random.Random(0), {})
     engine.add_column(Column("w", "vector", 2))
-    engine.put(ids[:1], dict(w=[[1, 2]]), new=False)
+    engine.put(ids[:1], dict(w=[[1, 2]]), insert=False)
     assert engine.count() == 38
 
 
@@ -406,7 +407,7 @@ def test_none_for_a_column_makes_it_unknown(make):
         e.put(ids[:3], dict(vector_w=np.ones((3, 64))))
         e.put(ids[:2] + ["fresh"], dict(vector_w=None))
         e.put([ids[0], "new"], gone | dict(score=[0.5, None], w=None))
-        e.put(ids[1:3], dict(v=None, year=[5, 6]), new=False)
+        e.put(ids[1:3], dict(v=None, year=[5, 6]), insert=False)
         e.put(["other"], dict(w=None))
     same(engine, reference, random.Random(0), {})
     assert (
@@ -677,7 +678,7 @@ def test_what_does_not_fit_is_refused_and_nothing_is_kept(make):
     )
 
 
-FEW = dict(lance={}, milvus=dict(search=dict(nprobe=40)))  # of 128 lists, so that the index misses some
+FEW = dict(lance={}, milvus=dict(index=MilvusIndex(search=dict(nprobe=40))))  # of 128 lists, so that the index misses some
 
 
 def test_an_index_finds_nearly_all_and_exact_finds_all(make):
@@ -944,7 +945,7 @@ def test_a_few_rows_of_one_column_are_little_to_write(tmp_path):
     engine.put([str(i) for i in range(4000)], dict(v=vectors, w=vectors, year=[1] * 4000))
     engine.tidy()
     before = size()
-    engine.put(["7", "gone"], dict(w=-vectors[:2]), new=False)
+    engine.put(["7", "gone"], dict(w=-vectors[:2]), insert=False)
     # a column has 512,000 bytes
     assert size() - before < 100_000 and engine.indexed("v") >= 3999 and engine.count() == 4000
     found = engine.read(["7", "8"], ["v", "w", "year"])
@@ -959,13 +960,13 @@ def test_columns_are_not_asked_for_at_every_search(tmp_path, monkeypatch):
     engine.add_column(Column("v", "vector", 2))
     engine.put(["a"], dict(v=[[1, 2]]))
     looked = []
-    real = LanceEngine._look
-    monkeypatch.setattr(LanceEngine, "_look", lambda e: (looked.append(1), real(e))[1])
-    engine._seen = time.monotonic() + 600
+    real = LanceEngine._refresh
+    monkeypatch.setattr(LanceEngine, "_refresh", lambda e: (looked.append(1), real(e))[1])
+    engine._refreshed_at = time.monotonic() + 600
     for _ in range(3):
         assert engine.nearest("v", np.ones((1, 2)), 1)[0].ids == ("a",) and [*engine.columns] == ["v"]
     assert not looked
-    engine._seen = time.monotonic() - 2
+    engine._refreshed_at = time.monotonic() - 2
     engine.nearest("v", np.ones((1, 2)), 1)
     assert len(looked) == 1
     engine.close()
@@ -1247,7 +1248,7 @@ def test_what_a_kill_leaves_of_a_gallery_on_milvus(tmp_path, monkeypatch):
     assert len(held()) == 2
     engine.add_column(Column("more", "text"))
     engine.put(["x"], dict(more=["m"]))
-    assert held() == [engine._where(engine._about(True))]
+    assert held() == [engine._collection(engine._layout(fresh=True))]
     for wrong in ("a__1", "a__01", "_" + "__7"):
         pytest.raises(LabError, MilvusEngine, tmp_path / "m.db", wrong)
     fine = MilvusEngine(tmp_path / "m.db", "a__b")
@@ -1263,7 +1264,7 @@ def test_a_gallery_on_milvus_whose_record_is_lost_is_no_new_one(tmp_path, monkey
     engine = MilvusEngine(tmp_path / "m.db", "a", consistency="Eventually")
     engine.add_column(Column("v", "vector", 2))
     engine.put(["x"], dict(v=[[1, 2]]))
-    held = engine._where(engine._about())
+    held = engine._collection(engine._layout())
     asked = []
     real = MilvusClient.query
 

@@ -26,7 +26,7 @@ from dasd_lab.search.gallery.in_memory import Gallery, caption_features
 from dasd_lab.search.on_disk import importing, reading
 from dasd_lab.search.on_disk.importing import failures, import_folder
 from dasd_lab.search.on_disk.lance import LanceEngine
-from dasd_lab.search.on_disk.stored import StoredGallery, seen_as
+from dasd_lab.search.on_disk.stored import StoredGallery, embedding_name
 from dasd_lab.training.recipes import load_run, shipped_run
 from dasd_lab.training.runs import load_method
 
@@ -108,7 +108,7 @@ def test_several_languages_at_once_are_compared_where_the_cosine_has_chosen(tmp_
     both = Consistent(smalr, GlossTranslator()).eval()
     ids = corpus.visuals("test").ids
     seen = smalr.encode_visuals(split_columns(smalr, corpus, "test"))
-    assert seen_as(both) == seen_as(smalr)
+    assert embedding_name(both) == embedding_name(smalr)
     gallery = StoredGallery(tmp_path / "g", both, head=1000)
     gallery.put(ids, seen)
     alone = gallery.with_method(smalr)
@@ -144,7 +144,7 @@ def test_an_index_finds_what_all_cosines_find(tmp_path, dasd, visuals, queries):
             dict(twelfth=[i % 12 for i in range(a, a + 8000)]),
         )
     gallery.tidy()
-    assert gallery.engine.indexed(f"vector_{gallery.way}") == len(rows)
+    assert gallery.engine.indexed(f"vector_{gallery.embedding}") == len(rows)
     unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     asked = np.concatenate([caption_features(dasd, queries[:60]).numpy(), noisy(base[:60])])
     recall = []
@@ -181,10 +181,10 @@ def test_an_index_finds_what_all_cosines_find(tmp_path, dasd, visuals, queries):
 def test_runs_on_one_frozen_tower_share_the_vectors(filled, dasd, queries):
     static = load_method(shipped_run() / "static_adapter", dasd.backbone).eval()
     smalr = load_method(shipped_run() / "smalr", dasd.backbone).eval()
-    assert seen_as(static) == seen_as(dasd) != seen_as(smalr)
+    assert embedding_name(static) == embedding_name(dasd) != embedding_name(smalr)
     other = filled.with_method(static)
     c = queries[0]
-    assert c.visual_id in other.search(c.text, c.language, k=20).ids and len(filled.ways) == 1
+    assert c.visual_id in other.search(c.text, c.language, k=20).ids and len(filled.embeddings) == 1
     with pytest.raises(LabError, match="embed"):
         filled.with_method(smalr).search("Hund", "de")
 
@@ -268,7 +268,7 @@ def test_what_was_acknowledged_before_a_kill_is_there_and_every_batch_is_whole(t
         last.append(int((said + killable.kill())[-1]))
     gallery = StoredGallery(tmp_path / "g", Named())
     there = {}
-    vector = f"vector_{gallery.way}"
+    vector = f"vector_{gallery.embedding}"
     for rows in gallery.engine.walk(["width", vector]):
         for i, w, v in zip(rows["id"], rows["width"], rows[vector]):
             step = int(i.split("-")[0])
@@ -675,11 +675,11 @@ def test_two_ways_that_are_made_at_once_are_both_kept(tmp_path, painted):
     import_folder(a, painted)
     b = StoredGallery(tmp_path / "g", Slotted())
     c = StoredGallery(tmp_path / "g", Reading())
-    assert len(b.ways) == len(c.ways) == 1
+    assert len(b.embeddings) == len(c.embeddings) == 1
     b.embed()
     c.embed()
     d = StoredGallery(tmp_path / "g", Named(), dict(album="text"))
-    assert len(d.ways) == 3 == len(b.ways) and "album" in b._about["columns"] and in_order(b) and in_order(c)
+    assert len(d.embeddings) == 3 == len(b.embeddings) and "album" in b.record.columns and in_order(b) and in_order(c)
 
 
 def test_a_picture_that_is_removed_while_another_method_looks_stays_removed(gallery):
@@ -694,20 +694,20 @@ def test_a_picture_that_is_removed_while_another_method_looks_stays_removed(gall
     assert "05.png" not in gallery and len(gallery) == 11 and "05.png" not in in_order(slotted)
 
 
-def test_a_picture_that_is_replaced_while_another_method_looks_is_looked_at_again(painted, gallery):
+def test_a_picture_that_is_replaced_while_another_method_looks_is_encode_again(painted, gallery):
     slotted = gallery.with_method(Slotted())
-    looked_at = slotted.looked_at
+    encode = slotted.encode
 
     def replacing(*given):
-        found = looked_at(*given)
+        found = encode(*given)
         repaint(painted / "05.png")
         import_folder(gallery, painted)
         return found
 
-    slotted.looked_at = replacing
-    with pytest.warns(UserWarning, match="no longer the picture"):
+    slotted.encode = replacing
+    with pytest.warns(UserWarning, match="its file has changed"):
         assert slotted.embed() == 11
-    del slotted.looked_at
+    del slotted.encode
     assert (
         not len(slotted.visuals(["05.png"])["id"])
         and slotted.embed() == 1
@@ -775,7 +775,7 @@ def test_an_id_is_no_path(painted, gallery, monkeypatch):
     monkeypatch.chdir(painted)
     slotted = gallery.with_method(Slotted())  # where '05.png' is a file too
     for ask in (lambda: slotted.similar("05.png"), lambda: slotted.search("rot", "de", picture="05.png")):
-        with pytest.raises(LabError, match=r"'05.png', which 'slotted' has not looked at"):
+        with pytest.raises(LabError, match=r"'05.png', which has no embedding for 'slotted'"):
             ask()
     slotted.embed()
     gallery.add([Image.new("RGB", (4, 4))], ["late"])
@@ -789,7 +789,7 @@ def test_an_id_is_no_path(painted, gallery, monkeypatch):
 def test_folders_that_are_something_else_are_left_alone(tmp_path, dasd, filled):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/notes.txt").write_text("x")
-    with pytest.raises(LabError, match="something else"):
+    with pytest.raises(LabError, match="other files"):
         StoredGallery(tmp_path / "mine", dasd)
     assert [p.name for p in (tmp_path / "mine").iterdir()] == ["notes.txt"]
     for text in (
@@ -802,5 +802,5 @@ def test_folders_that_are_something_else_are_left_alone(tmp_path, dasd, filled):
         (tmp_path / "b/gallery.json").write_text(text)
         with pytest.raises(LabError, match="gallery"):
             StoredGallery(tmp_path / "b", dasd)
-    with pytest.raises(LabError, match="the same"):
+    with pytest.raises(LabError, match="the engine of the gallery"):
         StoredGallery(filled.folder, dasd, engine=type("Other", (LanceEngine,), {})(tmp_path / "o"))

@@ -64,7 +64,9 @@ class GalleryRecord:
     ) -> None:
         "Write the record of a new gallery, unless another process has just done so"
         folder = self.path.parent
-        is_new = not folder.exists() or all(p.name.startswith(("gallery.json", ".gallery.json")) for p in folder.iterdir())
+        is_new = not folder.exists() or all(
+            p.name.startswith(("gallery.json", ".gallery.json")) for p in folder.iterdir()
+        )
         if not is_new:
             raise LabError(
                 f"{folder}, which contains other files",
@@ -726,7 +728,9 @@ class StoredGallery:
         if not reading:
             return
         rows = self.engine.read(ids, ["source", "description"])
-        todo = [row for row in zip(rows["id"], rows["source"], rows["description"]) if row[1] and os.path.isfile(row[1])]
+        todo = [
+            row for row in zip(rows["id"], rows["source"], rows["description"]) if row[1] and os.path.isfile(row[1])
+        ]
         others = reading - {self.embedding}
         if others and todo:
             self.engine.put([id for id, _, _ in todo], self._forgotten(others), insert=False)
