@@ -1,4 +1,4 @@
-# Everything below runs in .venv, which is made on first use. Paths are relative: the folder's own path may hold spaces.
+# Everything runs in .venv, which is installed on first use. Paths are relative, so that the folder may contain spaces.
 PY   := .venv/bin/python
 STEP := sh tools/step.sh
 RUN  := env OMP_NUM_THREADS=1 PYTHONUNBUFFERED=1 PYTHONUTF8=1
@@ -9,56 +9,65 @@ DEMO_ARGS ?=
 export MAKECMDGOALS
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lab app demo test soak sync notebooks guides units browser export docs bench bench-costs bench-gpu bench-app bench-store bench-gallery clean distclean
+.PHONY: help venv lab app demo test check lint soak sync notebooks guides units browser export docs bench bench-costs bench-gpu bench-app bench-store bench-gallery clean distclean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
-venv: ## make .venv (with uv where it is on PATH, else pip); at once where nothing changed
+venv: ## install .venv (with uv if available, else pip); does nothing if up to date
 	@sh tools/venv.sh
 
-lab: venv ## open JupyterLab on the workbench (LAB_ARGS="--no-browser --port 9000")
+lab: venv ## build the built-in corpus if missing and open JupyterLab on the workbench (LAB_ARGS="--no-browser --port 9000")
 	@PATH="$$PWD/.venv/bin:$$PATH" .venv/bin/dasd-lab lab -- $(LAB_ARGS)
 
 app: venv ## the workbench as a web page on this machine (APP_ARGS="--port 9000")
 	@PATH="$$PWD/.venv/bin:$$PATH" .venv/bin/dasd-lab app $(APP_ARGS)
 
-demo: venv ## the main job without a browser: corpus, training, tables, one query a language, contact sheet
+demo: venv ## corpus, training, evaluation, search and a contact sheet, without a browser
 	@$(STEP) "demo" $(RUN) .venv/bin/dasd-lab demo $(DEMO_ARGS)
 
-test: venv ## everything CI runs: sync check, notebooks, pytest, and every guide and page in Chromium (without one, the guides in plain kernels)
+check: venv ## one module in seconds, its notebook's cells, its tests and lint: make check M=dasd.adapters
+	@$(RUN) $(PY) tools/check.py $(M)
+
+lint: venv ## format, ruff, the rules of tools/lint.py and mypy
+	@$(STEP) "lint: format" .venv/bin/ruff format --check -q nbs tests tools
+	@$(STEP) "lint: ruff" .venv/bin/ruff check -q nbs tests tools
+	@$(STEP) "lint: rules of this repository" $(PY) tools/lint.py
+	@$(STEP) "lint: types" .venv/bin/mypy --no-error-summary
+
+test: venv ## everything CI runs: lint, sync check, notebooks, pytest, and every guide and page in Chromium (without one, the guides in plain kernels)
 	@sh tools/browser.sh
-	@$(STEP) "corpus: built where it is missing" $(RUN) .venv/bin/dasd-lab corpus build
+	@$(STEP) "corpus: build if missing" $(RUN) .venv/bin/dasd-lab corpus build
 	@began=$$(date +%s); sh tools/browser.sh --there && guides= || guides=guides; \
-	$(MAKE) --no-print-directory -k -j2 --output-sync=line browser sync units notebooks-1 notebooks-2 $$guides; status=$$?; \
+	$(MAKE) --no-print-directory -k -j2 --output-sync=line lint browser sync units notebooks-1 notebooks-2 $$guides; status=$$?; \
 	if [ $$status -eq 0 ]; then word='✓ all passed'; else word='✗ some failed, see above'; fi; \
 	printf '%s (%s s)\n' "$$word" $$(( $$(date +%s) - began )); exit $$status
 
 sync: venv
-	@$(STEP) "sync: the package and the notebooks tell the same" $(PYTEST) tests/test_exports.py tests/test_path.py
+	@$(STEP) "sync: package and notebooks agree" $(PYTEST) tests/test_exports.py tests/test_path.py
 
 notebooks: notebooks-1 notebooks-2
 
 notebooks-%: venv
-	@NOTEBOOKS=$*/2 $(STEP) "notebooks, half $*: every cell of the package's notebooks" $(PYTEST) tests/test_notebooks.py --durations=5
+	@NOTEBOOKS=$*/2 $(STEP) "notebooks, half $*: every cell" $(PYTEST) tests/test_notebooks.py --durations=5
 
 guides: venv
-	@$(STEP) "guides: each in a kernel of its own" $(PYTEST) --nbmake --nbmake-timeout=300 nbs/guides
+	@$(STEP) "guides: each in its own kernel" $(PYTEST) --nbmake --nbmake-timeout=300 nbs/guides
 
 units: venv
-	@$(STEP) "tests: what no single notebook can promise" $(PYTEST) tests -rs --durations=25 \
+	@$(STEP) "tests: pytest" $(PYTEST) tests -rs --durations=25 \
 	  --ignore=tests/ui --ignore=tests/test_notebooks.py --ignore=tests/test_exports.py --ignore=tests/test_path.py
 
 browser: venv
-	@$(STEP) "browser: what people see and do, in Chromium" $(PYTEST) tests/ui -rs --durations=25
+	@$(STEP) "browser: explorers, web pages and documentation in Chromium" $(PYTEST) tests/ui -rs --durations=25
 
-soak: venv ## kill a training twenty times at random points, fill a real disk, end one process of two; open every page of the site (minutes)
+soak: venv ## long tests: kill a training twenty times, fill a disk, end one of two processes, open every documentation page (minutes)
 	@SOAK=20 $(STEP) "soak" $(PYTEST) tests/test_soak.py tests/test_runs.py tests/ui/test_docs.py -rs -s
 
-export: venv ## notebooks → package and README; cleans the notebooks
-	@$(STEP) "export" env PATH="$$PWD/.venv/bin:$$PATH" sh -c 'nbdev_export && nbdev_clean && python tools/notebooks/readme.py'
+export: venv ## format and clean the notebooks, export the package and README
+	@$(STEP) "export" env PATH="$$PWD/.venv/bin:$$PATH" sh -c 'ruff format -q nbs && nbdev_export && nbdev_clean && python tools/notebooks/readme.py'
 
-docs: venv ## build the documentation in _docs, offline apart from KaTeX (npm)
+docs: venv ## build the documentation site in _docs (KaTeX comes from npm)
 	@$(STEP) "docs" env OMP_NUM_THREADS=1 PATH="$$PWD/.venv/bin:$$PATH" sh tools/docs/build.sh
 
 bench-app: venv ## measure the web page: opening it, the answer to a query, the same while training

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['stored_gallery', 'import_pictures', 'about_gallery', 'embed_pictures', 'alike_pictures', 'remove_pictures',
            'gallery_words', 'built_in_gallery', 'served_gallery', 'token_of', 'service_settings', 'serve_gallery',
-           'serve_words']
+           'serve_words', 'add_commands']
 
 # %% ../../nbs/7_apps/3_commands/75_galleries.ipynb #c0699a69
 import argparse
@@ -13,7 +13,7 @@ import json
 import sys
 from pathlib import Path
 
-from .arguments import changed_settings, common_words, in_lab, open_corpus, show
+from .arguments import in_lab, open_corpus, parse_settings, show
 
 # %% ../../nbs/7_apps/3_commands/75_galleries.ipynb #37e345ac
 def stored_gallery(
@@ -47,7 +47,7 @@ def import_pictures(args) -> None:
     from dasd_lab.search.on_disk.importing import import_folder
 
     gallery = stored_gallery(
-        args.gallery, args.run, {n: str(k) for n, k in changed_settings(args.column, "--column").items()} or None
+        args.gallery, args.run, {n: str(k) for n, k in parse_settings(args.column, "--column").items()} or None
     )
     captioner = None
     if args.captioner:
@@ -132,6 +132,11 @@ def remove_pictures(args) -> None:
     show([dict(removed=stored_gallery(_there(args.gallery), args.run).delete(args.ids))], args.json)
 
 
+def _add_run(parser: argparse.ArgumentParser) -> None:
+    help = "trained run or published model (default: the shipped weights)"
+    parser.add_argument("--run", metavar="FOLDER", help=help)
+
+
 def gallery_words(
     commands,  # argparse's subparsers
 ) -> None:
@@ -144,7 +149,8 @@ def gallery_words(
     def words(name, call, text, *common, **more):
         p = g.add_parser(name, help=text, **more)
         p.add_argument("--gallery", metavar="FOLDER", required=True, help="where the gallery is, or shall be")
-        common_words(p, "run", "json")
+        _add_run(p)
+        p.add_argument("--json", action="store_true", help="print JSON instead of a table")
         p.set_defaults(run_command=call)
         return p
 
@@ -174,7 +180,7 @@ def gallery_words(
     d = words("duplicates", alike_pictures, "groups of pictures that are the same file or nearly the same picture")
     d.add_argument("--cosine", type=float, default=0.97, help="from which on two are alike (default: %(default)s)")
     d.add_argument("--page", metavar="FILE", help="also write them as an HTML page")
-    words("remove", remove_pictures, "remove pictures by their ids").add_argument("ids", nargs="+", metavar="ID")
+    words("remove", remove_pictures, "remove pictures by their ids").add_argument("ids", nargs="+", metavar="ID", help="ids")
 
 # %% ../../nbs/7_apps/3_commands/75_galleries.ipynb #556ea6c3
 def built_in_gallery(
@@ -370,5 +376,13 @@ def serve_words(
         metavar="S",
         help="seconds in which an answer must be computed, and in which a sender or reader must do something (default: %(default)s)",
     )
-    common_words(s, "run")
+    _add_run(s)
     s.set_defaults(run_command=serve_gallery)
+
+
+def add_commands(
+    commands,  # argparse's subparsers
+) -> None:
+    "Add `gallery` and `serve`"
+    gallery_words(commands)
+    serve_words(commands)

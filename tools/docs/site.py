@@ -44,8 +44,17 @@ ORDER = dict(
     ),
 )
 EXPLAINED = {
-    "How it works": ("architecture", "equations", "paper_and_code", "how_fast_how_big_how_sure"),
+    "How it works": (
+        "glossary",
+        "architecture",
+        "equations",
+        "paper_and_code",
+        "shipped_models",
+        "how_fast_how_big_how_sure",
+        "decisions",
+    ),
     "Make it yours": (
+        "command_line",
         "which_data",
         "bring_your_own_pictures",
         "a_million_pictures",

@@ -38,10 +38,24 @@ def readme(
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 
+def from_the_root(
+    text: str,  # Markdown with links relative to the notebooks' folder
+    folder: str,  # that folder, from the repository's root
+) -> str:  # with links relative to the root
+    "Move relative links of the index to where README.md stands"
+
+    def link(m):
+        path = m[2] if re.match(r"\w+:|#", m[2]) else os.path.normpath(f"{folder}/{m[2]}")
+        return f"{m[1]}{path})"
+
+    return re.sub(r"(\]\()([^)\s]+)\)", link, text)
+
+
 def main(check: bool = False) -> bool:  # True where README.md said the same before
     "Write README.md, or only compare"
     cfg = get_config()
     text = readme(nbformat.read(cfg.nbs_path / cfg.readme_nb, as_version=4))
+    text = from_the_root(text, cfg.nbs_path.name)
     path = cfg.config_path / "README.md"
     same = path.exists() and path.read_text(encoding="utf-8") == text
     if not same and not check:

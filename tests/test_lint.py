@@ -1,0 +1,63 @@
+"The repository's own lint rules find what they are for, and nothing else"
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tools"))
+import check
+import lint
+
+
+def found(rule, source: str) -> list[str]:
+    "Messages of one rule about a piece of code"
+    return [message for _, message in rule(ast.parse(source))]
+
+
+def test_long_functions_are_found():
+    body = "\n".join(f"    x = {i}" for i in range(lint.LONGEST - 1))
+    assert not found(lint.too_long, f"def f():\n{body}")
+    assert found(lint.too_long, f"def f():\n{body}\n    return x") == [
+        "f has 51 lines; at most 50. Give its parts names."
+    ]
+
+
+def test_parameters_by_position_are_counted_without_self():
+    names = ", ".join("abcdefgh")
+    assert not found(lint.too_many_parameters, f"class C:\n    def m(self, {names}, *, i, j): pass")
+    assert "f has 9 positional parameters" in found(lint.too_many_parameters, f"def f({names}, i): pass")[0]
+
+
+@pytest.mark.parametrize(
+    "source,private",
+    [
+        ("gallery._about", True),
+        ("from dasd_lab.a import _b", True),
+        ("class C:\n    def __init__(self):\n        self._x = 1\n    def m(self):\n        return self._x", False),
+        ("def _f(): pass\n_f()", False),
+        ("torch._dynamo.reset()", False),
+        ("row._asdict()", False),
+    ],
+)
+def test_private_names_of_other_modules(source, private):
+    assert bool(found(lint.private_reads, source)) == private
+
+
+def test_a_class_name_is_used_once():
+    trees = {Path(f"dasd_lab/{name}.py"): ast.parse("class Plan: pass") for name in "ab"}
+    assert [(str(path), line) for path, line, _ in lint.shared_class_names(trees)] == [("dasd_lab/b.py", 1)]
+
+
+def test_check_knows_each_module_and_suggests_names():
+    assert check.find_notebook("dasd.adapters") == ROOT / "nbs/3_methods/1_dasd/20_adapters.ipynb"
+    with pytest.raises(SystemExit, match="such as dasd.adapters"):
+        check.find_notebook("dasd.adapter")
+
+
+def test_tests_of_a_module_are_those_that_use_its_names():
+    tests = check.tests_of("dasd.growing")
+    assert tests and all(t.startswith("tests/test_") and "::test_" in t for t in tests)
+    assert not check.tests_of("explore.theme")

@@ -1,0 +1,88 @@
+"""One module in seconds: its notebook's format, lint and cells, and the tests that are about it
+
+python tools/check.py dasd.adapters"""
+
+import ast
+import difflib
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+NBS = ROOT / "nbs"
+sys.path.insert(0, str(ROOT / "tools"))
+from docs.path import exporting
+
+
+def find_notebook(module: str) -> Path:
+    "The notebook of a module, or an exit that names near matches"
+    notebooks = exporting(NBS)
+    if module not in notebooks:
+        similar = difflib.get_close_matches(module, notebooks, n=3) or list(notebooks)[:3]
+        sys.exit(f"No module {module!r}. Expected one of {len(notebooks)}, such as {', '.join(similar)}.")
+    return notebooks[module]
+
+
+def names_from(tree: ast.AST, module: str) -> set[str]:
+    "Names that a file imports from a module of the package"
+    imports = (n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module == f"dasd_lab.{module}")
+    return {a.asname or a.name for n in imports for a in n.names}
+
+
+def tests_of(module: str) -> list[str]:
+    "Tests that use a name imported from the module, as pytest takes them: `tests/test_x.py::test_y`"
+    tests = []
+    for path in sorted((ROOT / "tests").glob("test_*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        names = names_from(tree, module)
+        for node in tree.body:
+            is_test = isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+            if is_test and any(isinstance(n, ast.Name) and n.id in names for n in ast.walk(node)):
+                tests.append(f"{path.relative_to(ROOT)}::{node.name}")
+    return tests
+
+
+def run(*command: str | Path) -> int:
+    "Run a command of the environment in the repository"
+    return subprocess.run([Path(sys.executable).parent / command[0], *command[1:]], cwd=ROOT, check=False).returncode
+
+
+def run_cells(notebook: Path) -> bool:
+    "Execute the notebook as the tests do"
+    from nbdev.config import get_config
+    from nbdev.test import test_nb
+
+    config = get_config()
+    passed, _ = test_nb(notebook, skip_flags=config.tst_flags.split(), basepath=config.config_path)
+    return passed
+
+
+def main(module: str) -> int:
+    "Check a module; 1 where anything fails"
+    began = time.monotonic()
+    notebook = find_notebook(module)
+    os.chdir(ROOT)
+    failed = []
+    if run("ruff", "format", "--check", "-q", notebook) or run("ruff", "check", "-q", notebook):
+        failed.append("lint")
+    if run("nbdev_export", "--path", str(notebook.relative_to(ROOT))):
+        failed.append("export")
+    file = f"dasd_lab/{module.replace('.', '/')}.py"
+    if run("python", "tools/lint.py", file):
+        failed.append("rules")
+    if not run_cells(notebook):
+        failed.append("cells")
+    tests = tests_of(module)
+    if tests and run("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests):
+        failed.append("tests")
+    result = f"✗ {', '.join(failed)}" if failed else "✓"
+    print(f"{result} {notebook.relative_to(ROOT)} ({time.monotonic() - began:.1f} s)")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("Expected a module, such as: make check M=dasd.adapters")
+    sys.exit(main(sys.argv[1]))
