@@ -43,6 +43,13 @@ from ...storage import write_json
 TOKEN_VARIABLE = "MILVUS_TOKEN"  # environment variable with the token of a Milvus server
 
 
+def _address(engine: Engine | None) -> dict[str, str]:
+    "URI and name of a Milvus engine, without a password"
+    if not isinstance(engine, MilvusEngine):
+        return {}
+    return dict(uri=without_password(engine.uri), name=engine.name)
+
+
 class GalleryRecord:
     "The file `gallery.json` of a gallery"
 
@@ -58,26 +65,28 @@ class GalleryRecord:
     def exists(self) -> bool:
         return self.path.is_file()
 
-    def create(
-        self,
-        engine: Engine | None,  # None: LanceDB
-    ) -> None:
-        "Write the record of a new gallery, unless another process has just done so"
+    def check_folder(self) -> None:
+        "Refuse to create a gallery in a folder with other files"
         folder = self.path.parent
-        is_new = not folder.exists() or all(
-            p.name.startswith(("gallery.json", ".gallery.json")) for p in folder.iterdir()
-        )
-        if not is_new:
+        others = folder.iterdir() if folder.exists() else ()
+        if not all(p.name.startswith(("gallery.json", ".gallery.json")) for p in others):
             raise LabError(
                 f"{folder}, which contains other files",
                 "a new folder, or a gallery that dasd_lab stores on disk",
                 "Choose another folder. To read a folder that Gallery.save wrote, use Gallery.load.",
             )
-        folder.mkdir(parents=True, exist_ok=True)
+
+    def create(
+        self,
+        engine: Engine | None,  # None: LanceDB
+    ) -> None:
+        "Write the record of a new gallery, unless another process has just done so"
+        self.check_folder()
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         name = type(engine).__name__ if engine else "LanceEngine"
+        content = dict(kind="stored gallery", version=1, engine=name, columns={}, ways={}) | _address(engine)
         with self._lock:
             if not self.exists():
-                content = dict(kind="stored gallery", version=1, engine=name, columns={}, ways={})
                 write_json(content, self.path)
 
     @property
@@ -145,10 +154,11 @@ class GalleryRecord:
         self,
         engine: Engine,  # of this gallery
     ) -> None:
-        "Store the address of a Milvus engine, without a password"
-        if isinstance(engine, MilvusEngine) and "uri" not in self.content:
+        "Add the address of a Milvus engine to a record without one"
+        address = _address(engine)
+        if address and "uri" not in self.content:
             with self.changing() as content:
-                content |= dict(uri=without_password(engine.uri), name=engine.name)
+                content.update(address)
 
     def open_engine(self) -> Engine:
         "The engine of the gallery; the token of a Milvus server comes from the environment"
