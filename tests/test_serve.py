@@ -18,7 +18,7 @@ import zlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import urlencode
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 import torch
@@ -27,10 +27,11 @@ from fastapi.testclient import TestClient
 from PIL import Image
 from served import COLOURS, Named, draw, make, picture, serving
 
+from dasd_lab.commands.galleries import service_settings
 from dasd_lab.search.on_disk.stored import StoredGallery
 from dasd_lab.serve import limits
 from dasd_lab.serve.limits import ServiceSettings, cookie_of
-from dasd_lab.serve.server import OF_ONE, Watched
+from dasd_lab.serve.server import OF_ONE, Watched, link
 from dasd_lab.serve.service import gallery_app
 
 schemathesis = pytest.importorskip("schemathesis")
@@ -486,11 +487,11 @@ def test_slow_senders_and_slow_answers_end(gallery):
 
         half = pool.submit(raw, port, POST + "content-length: 500\n", b"--b\r\n")
         for _ in range(2):
-            assert {said(r) for r in pool.map(ask, range(6))} == {(504, "Not done in 1 s.")}
+            assert {said(r) for r in pool.map(ask, range(6))} == {(504, "No answer within 1 s.")}
         while slow.now < 2:
             ask(0)  # a thread may take longer to begin than those who asked had patience
         assert (
-            said(half.result()) == (504, "Not done in 1 s. A change may still be made.")
+            said(half.result()) == (504, "No answer within 1 s. The change may still be made.")
             and slow.most == 2
             and slow.now == 2
         )
@@ -561,7 +562,7 @@ def ended(s) -> bool:
 
 def test_nobody_keeps_connections_for_nothing(gallery, monkeypatch):
     "As many as there are, silent, or in the middle of a head: they end by themselves, and the service goes on"
-    monkeypatch.setattr(Watched, "look_s", 0.3)
+    monkeypatch.setattr(Watched, "check_s", 0.3)
     with serving(gallery_app(gallery, WRITER)) as port:
         idle = [socket.create_connection(("127.0.0.1", port), 60) for _ in range(OF_ONE - 1)]
         for i, s in enumerate(idle):
@@ -573,7 +574,7 @@ def test_nobody_keeps_connections_for_nothing(gallery, monkeypatch):
             except OSError:
                 pass  # ended already
         assert all(map(ended, idle))
-        monkeypatch.setattr(Watched, "look_s", 3.0)
+        monkeypatch.setattr(Watched, "check_s", 3.0)
         assert raw(port, "GET /api/gallery HTTP/1.1\nhost: localhost\n")[0] == 200
         # one that was answered and begins another head, byte by byte
         with socket.create_connection(("127.0.0.1", port), 60) as s:
@@ -596,7 +597,7 @@ def test_nobody_keeps_connections_for_nothing(gallery, monkeypatch):
 
 
 def test_one_sender_has_a_share_of_the_connections(gallery, monkeypatch):
-    monkeypatch.setattr(Watched, "look_s", 60.0)  # nobody is left for saying nothing
+    monkeypatch.setattr(Watched, "check_s", 60.0)  # nobody is left for saying nothing
     with serving(gallery_app(gallery, WRITER)) as port:
         mine = [socket.create_connection(("127.0.0.1", port), 60) for _ in range(OF_ONE)]
         mine[-1].sendall(b"GET /icon.svg HTTP/1.1\r\nhost: localhost\r\n\r\n")
@@ -686,7 +687,7 @@ def test_one_who_does_not_read_is_left(tmp_path, drawn, gallery, monkeypatch):
     large = tmp_path / "large.png"
     large.write_bytes((drawn / "red-00.png").read_bytes() + bytes(30_000_000))
     gallery.engine.change(["red-00.png"], dict(source=str(large)))
-    monkeypatch.setattr(Watched, "look_s", 2.0)
+    monkeypatch.setattr(Watched, "check_s", 2.0)
     gone = threading.Event()
     lost = Watched.connection_lost
     monkeypatch.setattr(Watched, "connection_lost", lambda self, e: (lost(self, e), gone.set()))
@@ -713,13 +714,13 @@ def test_what_is_sent_waits_on_the_disk(gallery, monkeypatch):
 
     watch(tempfile.SpooledTemporaryFile, "read", tempfile.SpooledTemporaryFile.read)
     watch(uploads, "read_picture", uploads.read_picture)
-    watch(service, "anew", uploads.anew)
+    watch(service, "reencoded", uploads.reencoded)
     data = encoded(picture("red", 1))
     ask = client(gallery)
     assert (
         ask.post("/api/search", files=sent(data)).status_code == 200
         and ask.post("/api/pictures", files=sent(data)).status_code == 201
-        and by == {("read", "asks"), ("read_picture", "asks"), ("anew", "asks")}
+        and by == {("read", "reads"), ("read_picture", "reads"), ("reencoded", "reads")}
     )
 
 
@@ -882,7 +883,7 @@ def test_an_id_is_never_opened_as_a_file(tmp_path, monkeypatch):
     drawn = draw(tmp_path / "drawn", 1)
     gallery = make(tmp_path / "gallery", drawn)
     other = gallery.with_method(Other())
-    assert other.way != gallery.way
+    assert other.embedding != gallery.embedding
     monkeypatch.chdir(tmp_path)
     picture("blue", 0).save("red-00.png")
     assert client(other).get("/api/search", params=dict(like="red-00.png")).status_code == 400
@@ -1269,7 +1270,7 @@ def test_two_services_get_the_same_picture(gallery, monkeypatch):
     second = client(other)
     data = sent(encoded(picture("blue", 7)))
     id = first.post("/api/pictures", files=data, data=dict(facts='{"shade":7,"colour":"navy"}')).json()["id"]
-    other.engine._columns(["of the newest version"])
+    other.engine._columns_with(["of the newest version"])
 
     def late(*_):
         monkeypatch.undo()
@@ -1571,44 +1572,25 @@ def test_a_picture_that_comes_and_goes(gallery):
 # ---- the command
 
 
-def words(text: str):
-    import argparse
-
-    from dasd_lab.commands.galleries import serve_words
-
-    p = argparse.ArgumentParser()
-    serve_words(p.add_subparsers())
-    return p.parse_args(["serve", *text.split()])
-
-
 @pytest.mark.parametrize(
-    "said",
+    "host,names",
     [
-        "",
-        "--host localhost",
-        "--host ::1",
-        "--host 0.0.0.0 --name pc.lan",
-        "--host :: --name 2001:DB8::1",
-        "--host 192.168.1.5 --name PC.lan --name other.lan",
-        "--name pictures.example.org",
+        ("127.0.0.1", []),
+        ("localhost", []),
+        ("::1", []),
+        ("0.0.0.0", ["pc.lan"]),
+        ("::", ["2001:DB8::1"]),
+        ("192.168.1.5", ["PC.lan", "other.lan"]),
+        ("127.0.0.1", ["pictures.example.org"]),
     ],
 )
-def test_the_link_leads_to_the_service(said):
-    from urllib.parse import parse_qs, urlsplit
-
-    from dasd_lab.commands.galleries import service_settings
-    from dasd_lab.serve.server import link
-
-    args = words(said)
-    s = service_settings(args)
-    there = urlsplit(link(args.host, 8765, args.name, s.token))
-    name, port = there.netloc.rsplit(":", 1)
-    assert (
-        name in s.hosts
-        and int(port) == 8765
-        and parse_qs(there.query).get("token", [""]) == [s.token]
-        and bool(s.token) == ("--name" in said)
-    )
+def test_the_link_leads_to_the_service(host, names):
+    settings = service_settings(host=host, name=names)
+    address = urlsplit(link(host, 8765, names, settings.token))
+    name, port = address.netloc.rsplit(":", 1)
+    assert name in settings.hosts and port == "8765"
+    assert parse_qs(address.query).get("token", [""]) == [settings.token]
+    assert bool(settings.token) == bool(names)
 
 
 def test_a_run_that_has_not_looked_is_refused_at_the_start(tmp_path, drawn, gallery, monkeypatch):

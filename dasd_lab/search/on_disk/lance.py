@@ -76,7 +76,7 @@ def as_sql(
 def _id_in(ids: Sequence[str]) -> str:
     return f"id IN ({', '.join(map(_quoted, ids))})"
 
-# %% ../../../nbs/6_search/2_on_disk/50_lance.ipynb #127ab400
+# %% ../../../nbs/6_search/2_on_disk/50_lance.ipynb #e4576510
 _ARROW = dict(text=pa.string(), integer=pa.int64(), number=pa.float64(), flag=pa.bool_())
 
 
@@ -162,6 +162,9 @@ class LanceEngine:
                 "the index of a gallery",
                 "Restore the folder, or import the images into a new gallery.",
             ) from e
+
+    def __repr__(self) -> str:
+        return f"LanceDB in {self.folder}"
 
     async def _open(self, cache_gb: float):
         session = lancedb.Session(index_cache_size_bytes=int(cache_gb * 2**30), metadata_cache_size_bytes=2**28)
