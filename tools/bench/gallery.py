@@ -2,13 +2,13 @@
 
     python tools/bench/gallery.py [parts …] [--n 1000000] [--files 100000] [--folder DIR] [--json FILE]
 
-parts: engines (with USearch and Qdrant Edge after `pip install usearch qdrant-edge-py`) fill index search service kills
-import rerank (default: all). The vectors are the features of the built-in corpus, of its images and of its captions in
-six languages, rotated into 512 dimensions, with noise of half their length on every image; so each image has some forty
-others near it, and captions lie in regions without images, as in every shared space. Recall is relative to an exact
-search. Each part runs in a process of its own, whose peak memory is what the system counted. The folder needs 10 GB and
-is removed at the end unless it was given. Figures of a million images are stored in data/results/gallery.json, with
-commit and day of each part; those of fewer are printed, and stored with --json."""
+parts: engines (with USearch and Qdrant Edge after `pip install usearch qdrant-edge-py`) fill index search service
+kills import rerank (default: all). The vectors are the features of the built-in corpus, of its images and of its
+captions in six languages, rotated into 512 dimensions, with noise of half their length on every image; so each
+image has some forty others near it, and captions lie in regions without images, as in every shared space. Recall is
+relative to an exact search. Each part runs in a process of its own, whose peak memory is what the system counted.
+The folder needs 10 GB and is removed at the end unless it was given. Figures of a million images are stored in
+data/results/gallery.json, with commit and day of each part; those of fewer are printed, and stored with --json."""
 
 import argparse
 import io

@@ -88,7 +88,8 @@ def main():
     torch.set_num_threads(a.threads)
     rows = [dict(tower=name, **measure(size, batch, a.repeats)) for name, size in SIZES.items() for batch in (1, 64)]
     print(
-        f"{a.threads} thread(s), torch {torch.__version__}, {platform.machine()}, median of {a.repeats} repeats [quartiles]\n"
+        f"{a.threads} thread(s), torch {torch.__version__}, {platform.machine()}, "
+        f"median of {a.repeats} repeats [quartiles]\n"
     )
     print("| text tower | captions | plain tower | static adapter | DASD |\n|---|---:|---:|---:|---:|")
 

@@ -220,7 +220,8 @@ def print_report(report: dict, a: argparse.Namespace) -> None:
     low, high = encoding["quartiles"]
     print(
         f"cached batches of {encoding['batch']}: × {encoding['times_faster']:,.0f} [{low:,.0f}–{high:,.0f}] "
-        f"the rate of encoding in the loop ({encoding['cached_per_s']:,.0f} and {encoding['encoded_per_s']:,.0f} rows/s)"
+        f"the rate of encoding in the loop ({encoding['cached_per_s']:,.0f} and "
+        f"{encoding['encoded_per_s']:,.0f} rows/s)"
     )
     for row in report["memory_map"]:
         print_memory_map(row)
@@ -255,7 +256,8 @@ def print_large_store(report: dict) -> None:
     print(
         f"private memory: {before['own_mb']:.0f} MB before opening, {opened['own_mb']:.0f} after, "
         f"{after['own_mb']:.0f} after a thousand batches, which read "
-        f"{after['files_mb'] - before['files_mb']:,.0f} MB of pages; a thousand ids found in {1e3 * later['thousand_ids_to_rows_s']:.0f} ms"
+        f"{after['files_mb'] - before['files_mb']:,.0f} MB of pages; "
+        f"a thousand ids found in {1e3 * later['thousand_ids_to_rows_s']:.0f} ms"
     )
 
 
