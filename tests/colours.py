@@ -9,7 +9,7 @@ import torch
 
 from dasd_lab.contracts import RetrievalMethod
 
-# imports nearly everything that the children need, so they start quickly; no engine, whose threads do not survive a fork
+# nearly everything that the children need, so they start quickly; no engine, whose threads do not survive a fork
 from dasd_lab.search.gallery.inputs import open_picture
 
 WORDS = {
@@ -116,8 +116,6 @@ def run_import(folder: str, pictures: str):
             print(".", flush=True)
 
     import_folder(StoredGallery(folder, Named()), pictures, batch_size=16, progress=dots)
-
-
 
 
 if __name__ == "__main__":
