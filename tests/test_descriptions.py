@@ -1,4 +1,4 @@
-"Descriptions: real captioning models in small, a process that is killed, the authors' files, and from the command to the card of a run"
+"Descriptions: tiny captioning models, interruption, text files, and the captioner in the results of a run"
 
 import json
 import signal
@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny_captioners
+import torch
 from PIL import Image
 from squares import SOURCE, Squares
 from test_leccr import TINY
@@ -17,6 +18,7 @@ from test_leccr import TINY
 from dasd_lab.cli import main
 from dasd_lab.contracts import LabError
 from dasd_lab.corpora.by_machine.captioners import CaptioningModel, ChatModel, open_captioner
+from dasd_lab.corpora.captions import caption_line
 from dasd_lab.corpora.catalog import FolderCorpus
 from dasd_lab.corpora.descriptions import TextFolder, describe_split, fingerprint, read_lines, write_texts
 from dasd_lab.evaluation.retrieval import evaluate
@@ -30,9 +32,15 @@ CLIPS = [RNG.integers(0, 255, (t, 40, 40, 3), dtype=np.uint8) for t in (4, 2, 4)
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    "Folders, made when they are asked for"
+    "kind → folder of a tiny model, created on first use"
     root = tmp_path_factory.mktemp("models")
-    return lambda kind: root / kind if (root / kind).exists() else getattr(tiny_captioners, kind)(root / kind)
+
+    def folder(kind):
+        if not (root / kind).exists():
+            getattr(tiny_captioners, kind)(root / kind)
+        return root / kind
+
+    return folder
 
 
 @pytest.fixture
@@ -42,263 +50,270 @@ def pictures(tmp_path):
     visuals = Squares().visuals("train")
     for i in range(24):
         Image.fromarray(np.asarray(visuals[i].frames[0])).save(root / "train" / f"v{i}.png")
-    rows = [c for l in ("en", "de") for c in Squares()._captions("train", l) if int(c.visual_id[1:]) < 24]
-    (root / "train.jsonl").write_text("".join(json.dumps(vars(c)) + "\n" for c in rows))
+    captions = Squares().captions("train", "en") + Squares().captions("train", "de")
+    selected = [caption for caption in captions if int(caption.visual_id[1:]) < 24]
+    (root / "train.jsonl").write_text("".join(caption_line(caption) for caption in selected))
     return root
 
 
 @pytest.mark.parametrize("kind", ["blip", "git", "florence", "llava", "qwen"])
-def test_a_batch_says_what_each_says_alone(kind, models):
+def test_a_description_does_not_depend_on_the_batch(kind, models):
     captioner = open_captioner(models(kind), max_new_tokens=8)
     batch = [PICTURES[0], CLIPS[0], *PICTURES[1:], *CLIPS[1:]]
-    said = captioner.describe(batch)
-    assert (
-        said == [captioner.describe([v])[0] for v in batch] == captioner.describe(batch)
-        and len(set(said)) >= 3
-        and all(isinstance(t, str) for t in said)
-    )
-    assert not any(mark in t for t in said for mark in ("<pad>", "<s>", "</s>", "<image>", "[DEC]")) and isinstance(
-        captioner, ChatModel if kind in ("llava", "qwen") else CaptioningModel
-    )
+    descriptions = captioner.describe(batch)
+    assert [captioner.describe([visual])[0] for visual in batch] == descriptions
+    assert captioner.describe(batch) == descriptions
+    assert all(isinstance(text, str) for text in descriptions)
+    assert len(set(descriptions)) >= 3
+    for mark in ("<pad>", "<s>", "</s>", "<image>", "[DEC]"):
+        assert not any(mark in text for text in descriptions)
+    assert isinstance(captioner, ChatModel if kind in ("llava", "qwen") else CaptioningModel)
 
 
 @pytest.mark.parametrize("kind", ["llava", "qwen"])
 @pytest.mark.parametrize("clips", ["video", "images"])
 def test_every_frame_reaches_a_chat_model(kind, clips, models):
-    import torch
-
     captioner = ChatModel(models(kind), max_new_tokens=1, clips=clips)
-    seen = []
+    assert captioner.settings["clips"] == clips
+    logits = []
 
-    def watch(module, args, kwargs, output):
-        seen.append(output.logits[:, -1].detach())  # of the first new token
+    def record(module, args, kwargs, output):
+        logits.append(output.logits[:, -1].detach())  # of the first new token
 
-    handle = captioner.model.register_forward_hook(watch, with_kwargs=True)
+    handle = captioner.model.register_forward_hook(record, with_kwargs=True)
     clip = CLIPS[0]
     captioner.describe([clip])
     for t in range(len(clip)):
-        other = clip.copy()
-        other[t] = 255 - other[t]
-        captioner.describe([other])
+        changed = clip.copy()
+        changed[t] = 255 - changed[t]
+        captioner.describe([changed])
     handle.remove()
-    assert (
-        captioner.settings["clips"] == clips and all(not torch.equal(seen[0], o) for o in seen[1:]) and len(seen) == 5
-    )
+    assert len(logits) == 5
+    assert not any(torch.equal(logits[0], other) for other in logits[1:])
 
 
-def test_the_question_is_asked_and_left_out(models, monkeypatch):
-    "The template has the question and its own words; the answer has neither unless the model says them"
+def test_a_description_does_not_repeat_the_prompt(models, monkeypatch):
     captioner = ChatModel(models("llava"), max_new_tokens=4)
-    asked = []
-    template = captioner.processor.apply_chat_template
-    monkeypatch.setattr(
-        captioner.processor, "apply_chat_template", lambda *a, **k: asked.append(template(*a, **k)) or asked[-1]
-    )
-    said = captioner.describe([PICTURES[0], CLIPS[0]])
+    apply_chat_template = captioner.processor.apply_chat_template
+    prompts = []
+
+    def record(*args, **options):
+        prompts.append(apply_chat_template(*args, **options))
+        return prompts[-1]
+
+    monkeypatch.setattr(captioner.processor, "apply_chat_template", record)
+    descriptions = captioner.describe([PICTURES[0], CLIPS[0]])
     captioner.again([PICTURES[0]])
-    assert [a.split("> ", 1)[1] for a in asked] == [
-        f"{q} Assistant: "
-        for q in (
-            "Please describe the contents of this image in detail.",
-            "Please describe the contents of this video in detail.",
-            "What do you see?",
-        )
+    assert [prompt.split("> ", 1)[1] for prompt in prompts] == [
+        "Please describe the contents of this image in detail. Assistant: ",
+        "Please describe the contents of this video in detail. Assistant: ",
+        "What do you see? Assistant: ",
     ]
-    assert all(len(t.split()) <= 4 and "User:" not in t for t in said)
-    begun = CaptioningModel(models("blip"), "a photo of the", max_new_tokens=6).describe(PICTURES)
-    assert not any(t.startswith("a photo of the") for t in begun) and begun != CaptioningModel(
-        models("blip"), max_new_tokens=6
-    ).describe(PICTURES)
+    assert all(len(text.split()) <= 4 and "User:" not in text for text in descriptions)
+    prompted = CaptioningModel(models("blip"), "a photo of the", max_new_tokens=6).describe(PICTURES)
+    assert not any(text.startswith("a photo of the") for text in prompted)
+    assert prompted != CaptioningModel(models("blip"), max_new_tokens=6).describe(PICTURES)
 
 
-def test_what_changes_the_text_changes_the_fingerprint(models):
-    def make(**o):
-        return fingerprint(open_captioner(models("llava"), **o))
+def test_settings_of_the_text_change_the_fingerprint(models):
+    def fingerprint_with(**options):
+        return fingerprint(open_captioner(models("llava"), **options))
 
-    first = make()
-    assert (
-        first == make(device="cpu")
-        and len(
-            {
-                first,
-                make(prompt="What ?"),
-                make(max_new_tokens=9),
-                make(fallback_prompt="What ?"),
-                make(clips="images"),
-                make(dtype="bfloat16"),
-                make(max_side=64),
-            }
-        )
-        == 7
+    default = fingerprint_with()
+    assert fingerprint_with(device="cpu") == default
+    changes = (
+        dict(prompt="What ?"),
+        dict(max_new_tokens=9),
+        dict(fallback_prompt="What ?"),
+        dict(clips="images"),
+        dict(dtype="bfloat16"),
+        dict(max_side=64),
     )
+    fingerprints = {default, *(fingerprint_with(**change) for change in changes)}
+    assert len(fingerprints) == 7
 
 
-def test_refusals_name_the_next_step(models, tmp_path, monkeypatch):
+def test_errors_name_the_next_step(models, tmp_path, monkeypatch):
     monkeypatch.setenv("DASD_LAB_WEIGHTS", str(tmp_path))
-    for wrong in (lambda: open_captioner("florence"), lambda: open_captioner("owner/model")):
-        with pytest.raises(LabError, match="hf download"):
-            wrong()
-    for wrong, what in (
+    for call, message in (
+        (lambda: open_captioner("florence"), "hf download"),
+        (lambda: open_captioner("owner/model"), "hf download"),
         (lambda: CaptioningModel(models("git"), "a photo"), "no prompt"),
         (lambda: CaptioningModel(models("florence"), "What is it?"), "one of its tasks"),
         (lambda: CaptioningModel(models("qwen")), "ChatModel"),
         (lambda: ChatModel(models("qwen"), clips="film"), "video or images"),
         (lambda: open_captioner(models("git"), max_new_tokens=0), "at least 1"),
     ):
-        with pytest.raises(LabError, match=what):
-            wrong()
+        with pytest.raises(LabError, match=message):
+            call()
 
 
 SLOW = """
-import sys,time
+import sys, time
 sys.path.insert(0, {tests!r})
-from pathlib import Path
 from dasd_lab.corpora.catalog import FolderCorpus
 from dasd_lab.corpora.descriptions import describe_split
+
 class Slow:
-    name,settings = 'slow',dict(prompt='?')
+    name = 'slow'
+    settings = dict(prompt='?')
+
     def describe(self, batch):
-        open({log!r}, 'a').write('x'*len(batch)); time.sleep({pause}); return [f'Mean {{f.mean():.3f}}.' for f in batch]
-found = describe_split(FolderCorpus({root!r}), 'train', Slow(), batch_size=2)
-print(found.new)
+        with open({log!r}, 'a') as f:
+            f.write('x' * len(batch))
+        time.sleep({pause})
+        return [f'Mean {{frames.mean():.3f}}.' for frames in batch]
+
+print(describe_split(FolderCorpus({root!r}), 'train', Slow(), batch_size=2).new)
 """
 
 
-def test_a_kill_loses_nothing_that_was_written(pictures, tmp_path):
-    log = tmp_path / "asked"
+class SlowCaptioner:
+    "The captioner of `SLOW`, which must not be called here"
 
-    def code(pause):
-        return [
-            sys.executable,
-            "-c",
-            SLOW.format(tests=str(Path(__file__).parent), log=str(log), root=str(pictures), pause=pause),
-        ]
+    name = "slow"
+    settings = dict(prompt="?")
+    describe = None
 
-    run = subprocess.Popen(code(0.3))
+
+def slow_command(pictures, log, pause):
+    "Command that describes the images with a pause per batch and counts them in a log"
+    tests = str(Path(__file__).parent)
+    return [sys.executable, "-c", SLOW.format(tests=tests, log=str(log), root=str(pictures), pause=pause)]
+
+
+def wait_for_lines(pictures, n):
+    "File of the descriptions, once it has n lines"
     deadline = time.time() + 90
-
-    def lines():
-        return next(iter(pictures.glob("descriptions/*/train.jsonl")), tmp_path / "none")
-
-    while time.time() < deadline and not (lines().is_file() and lines().read_bytes().count(b"\n") >= 6):
+    while time.time() < deadline:
+        for path in pictures.glob("descriptions/*/train.jsonl"):
+            if path.read_bytes().count(b"\n") >= n:
+                return path
         time.sleep(0.02)
+    raise TimeoutError(f"fewer than {n} descriptions")
+
+
+def test_a_kill_loses_no_written_description(pictures, tmp_path):
+    log = tmp_path / "described"
+    process = subprocess.Popen(slow_command(pictures, log, 0.3))
+    path = wait_for_lines(pictures, 6)
     corpus = FolderCorpus(pictures)
-
-    class Same:
-        name = "slow"
-        settings = dict(prompt="?")
-        describe = None
-
     with pytest.raises(LabError, match="another process"):
-        describe_split(corpus, "train", Same())
-    run.send_signal(signal.SIGKILL)
-    run.wait()
-    written = read_lines(lines())
-    asked = len(log.read_text())
-    assert 6 <= len(written) < 24 and asked - len(written) in (0, 2)
+        describe_split(corpus, "train", SlowCaptioner())
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    n_written = len(read_lines(path))
+    n_described = len(log.read_text())
+    assert 6 <= n_written < 24
+    assert n_described - n_written in (0, 2)  # at most one batch is lost
     with pytest.warns(UserWarning, match="not described yet by slow"):
         assert corpus.descriptions("train") == [""] * 24
-    with open(lines(), "a") as f:
-        f.write('{"id": "v9", "stamp": "12')  # torn
-    done = subprocess.run(code(0), capture_output=True, text=True, check=True)
-    assert int(done.stdout) == 24 - len(written) and len(log.read_text()) == asked + 24 - len(written)
-    assert corpus.captioner("train")["captioner"] == "slow" and corpus.descriptions("train") == [
-        f"Mean {v.frames.mean():.3f}." for v in corpus.visuals("train")
-    ]
-    assert (
-        all(json.loads(line) for line in lines().read_text().splitlines())
-        and subprocess.run(code(0), capture_output=True, text=True, check=True).stdout == "0\n"
-    )
+    with open(path, "a") as f:
+        f.write('{"id": "v9", "stamp": "12')  # an incomplete line
+    resumed = subprocess.run(slow_command(pictures, log, 0), capture_output=True, text=True, check=True)
+    assert int(resumed.stdout) == 24 - n_written
+    assert len(log.read_text()) == n_described + 24 - n_written
+    assert corpus.captioner("train")["captioner"] == "slow"
+    expected = [f"Mean {visual.frames.mean():.3f}." for visual in corpus.visuals("train")]
+    assert corpus.descriptions("train") == expected
+    for line in path.read_text().splitlines():
+        json.loads(line)
+    repeated = subprocess.run(slow_command(pictures, log, 0), capture_output=True, text=True, check=True)
+    assert repeated.stdout == "0\n"
 
 
-def test_a_changed_picture_and_a_failed_one(pictures):
-    class Dark:
-        name = "dark"
-        settings = {}
-        asked = []
+class MeanCaptioner:
+    "Describes the mean of an image, and fails on black ones"
 
-        def describe(self, batch):
-            self.asked += batch
-            return ["" if f.mean() < 1 else f"Mean {f.mean():.3f}." for f in batch]
+    name = "mean"
+    settings = {}
 
+    def __init__(self):
+        self.n_described = 0
+
+    def describe(self, batch):
+        self.n_described += len(batch)
+        return ["" if frames.mean() < 1 else f"Mean {frames.mean():.3f}." for frames in batch]
+
+
+def test_changed_and_unreadable_images(pictures):
     Image.new("RGB", (32, 32)).save(pictures / "train/v3.png")
     (pictures / "train/v5.png").write_bytes(b"no picture")
     corpus = FolderCorpus(pictures)
-    found = describe_split(corpus, "train", Dark())
-    assert {*found.failed} == {"v3", "v5"} and len(Dark.asked) == 23 + 1 and corpus.captioner("train")["failed"] == 2
-    note = json.loads((found.folder / "manifest.json").read_text())
-    assert (
-        note["parts"]["train"]["described"] == 22
-        and note["parts"]["train"]["failed"] == 2
-        and note["versions"]["dasd_lab"]
-        and "no picture" in read_lines(found.folder / "train.jsonl")["v5"]["error"]
-    )
+    captioner = MeanCaptioner()
+    first = describe_split(corpus, "train", captioner)
+    assert set(first.failed) == {"v3", "v5"}
+    assert captioner.n_described == 23 + 1  # v5 is unreadable; v3 is tried twice
+    assert corpus.captioner("train")["failed"] == 2
+    manifest = json.loads((first.folder / "manifest.json").read_text())
+    assert manifest["parts"]["train"]["described"] == 22
+    assert manifest["parts"]["train"]["failed"] == 2
+    assert manifest["versions"]["dasd_lab"]
+    assert "no picture" in read_lines(first.folder / "train.jsonl")["v5"]["error"]
     Image.new("RGB", (32, 32), "white").save(pictures / "train/v5.png")
     Image.new("RGB", (32, 32), "white").save(pictures / "train/v0.png")
-    again = describe_split(FolderCorpus(pictures), "train", Dark())
-    assert again.new == 2 and again.failed == ["v3"] and again.texts[0] == "Mean 255.000."
+    second = describe_split(FolderCorpus(pictures), "train", MeanCaptioner())
+    assert second.new == 2
+    assert second.failed == ["v3"]
+    assert second.texts[0] == "Mean 255.000."
 
 
-def test_the_authors_files_go_round(pictures, tmp_path):
+def file_contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_text_files_can_be_imported_and_exported(pictures, tmp_path):
     corpus = FolderCorpus(pictures)
     ids = corpus.visuals("train").ids
     texts = [f'Picture {i} "é", 狗.' for i in range(23)] + [""]
     write_texts(ids, texts, tmp_path / "authors")
-    found = describe_split(corpus, "train", TextFolder(tmp_path / "authors"))
-    assert (
-        corpus.descriptions("train") == texts
-        and found.failed == [ids[-1]]
-        and (tmp_path / "authors" / f"{ids[-1]}.txt").read_text() == "a photo.\n"
-    )
-    assert main(["describe", str(pictures), "--export", str(tmp_path / "again")]) == 0
-    assert {p.name: p.read_bytes() for p in (tmp_path / "authors").iterdir()} == {
-        p.name: p.read_bytes() for p in (tmp_path / "again").iterdir()
-    }
+    imported = describe_split(corpus, "train", TextFolder(tmp_path / "authors"))
+    assert corpus.descriptions("train") == texts
+    assert imported.failed == [ids[-1]]
+    assert (tmp_path / "authors" / f"{ids[-1]}.txt").read_text() == "a photo.\n"
+    assert main(["describe", str(pictures), "--export", str(tmp_path / "exported")]) == 0
+    assert file_contents(tmp_path / "exported") == file_contents(tmp_path / "authors")
 
 
-def test_from_the_command_to_the_card(pictures, models, tmp_path, capsys):
-    "BLIP describes, LECCR reads it, and who described is on the card and beside the figures"
-    words = [
-        "describe",
-        str(pictures),
-        "--captioner",
-        str(models("blip")),
-        "--max-new-tokens",
-        "6",
-        "--batch-size",
-        "5",
-    ]
-    assert main(words) == 0
+def describe_with_blip(pictures, models, capsys, max_new_tokens):
+    "Row of the table, and messages of the command"
+    command = ["describe", str(pictures), "--captioner", str(models("blip")), "--batch-size", "5", "--json"]
+    assert main([*command, "--max-new-tokens", str(max_new_tokens)]) == 0
     out, err = capsys.readouterr()
-    assert "train: " in err and " of 24 described by blip" in err and "  v0: " in err and "yes" in out
-    assert main([*words, "--json"]) == 0
+    return json.loads(out)["rows"], err
+
+
+def test_the_describe_command(pictures, models, capsys):
+    command = ["describe", str(pictures), "--captioner", str(models("blip")), "--max-new-tokens", "6"]
+    assert main([*command, "--batch-size", "5"]) == 0
     out, err = capsys.readouterr()
-    (row,) = json.loads(out)["rows"]
-    assert (
-        ", 0 of them now" in err
-        and row["captioner"] == "blip"
-        and row["described"] + row["failed"] == 24
-        and row["read"] == "yes"
-    )
-    assert main([*words[:4], "--max-new-tokens", "3"]) == 0
-    capsys.readouterr()
+    for message in ("train: ", " of 24 described by blip", "  v0: "):
+        assert message in err
+    assert "yes" in out
+    (row,), err = describe_with_blip(pictures, models, capsys, 6)
+    assert ", 0 new" in err
+    assert row["captioner"] == "blip"
+    assert row["described"] + row["failed"] == 24
+    assert row["read"] == "yes"
+
+
+def test_results_record_the_captioner(pictures, models, tmp_path, capsys):
+    "BLIP describes, LECCR is trained, and the captioner is on the card and in the results"
+    (row,), _ = describe_with_blip(pictures, models, capsys, 6)
+    describe_with_blip(pictures, models, capsys, 3)
     assert main(["describe", str(pictures), "--use", row["fingerprint"], "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
-    assert [r["fingerprint"] for r in rows if r["read"]] == [row["fingerprint"]] and len(rows) == 2
+    assert len(rows) == 2
+    assert [r["fingerprint"] for r in rows if r["read"]] == [row["fingerprint"]]
     corpus = FolderCorpus(pictures)
+    source = dict(captioner="blip", fingerprint=row["fingerprint"], failed=row["failed"])
+    assert corpus.captioner("train") == source
     backbone = train_source(SOURCE, Squares(), progress=False)
-    its = TINY | {"stages.0.steps": 3}
-    assert corpus.captioner("train") == dict(captioner="blip", fingerprint=row["fingerprint"], failed=row["failed"])
-    (tmp_path / "tiny.json").write_text(json.dumps(its))
-    train(str(tmp_path / "tiny.json"), corpus, out=tmp_path / "run", backbone=backbone, progress=False)
-    card = json.loads((tmp_path / "run/card.json").read_text())
-    assert (
-        card["descriptions"]
-        == corpus.captioner("train")
-        == json.loads((tmp_path / "run/run.json").read_text())["data"]["descriptions"]
-    )
-    assert (
-        evaluate(load_run(tmp_path / "run"), corpus, "train", ["de"], origin=None).about["descriptions"]["captioner"]
-        == "blip"
-    )
+    (tmp_path / "tiny.json").write_text(json.dumps(TINY | {"stages.0.steps": 3}))
+    run = tmp_path / "run"
+    train(str(tmp_path / "tiny.json"), corpus, out=run, backbone=backbone, progress=False)
+    assert json.loads((run / "card.json").read_text())["descriptions"] == source
+    assert json.loads((run / "run.json").read_text())["data"]["descriptions"] == source
+    results = evaluate(load_run(run), corpus, "train", ["de"], origin=None)
+    assert results.about["descriptions"]["captioner"] == "blip"
     assert "descriptions" not in training_data(corpus, ["de"], backbone).about

@@ -1,4 +1,4 @@
-"Parallel captions: every kind of fault is found on its own line, and good lines are kept"
+"Parallel captions: every kind of fault is reported for its line, and other lines are kept"
 
 import json
 
@@ -10,11 +10,11 @@ from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.corpora.own.parallel import (
     FAULTS,
     Pair,
+    captions_in,
     example_pairs,
     parts,
     picture_places,
     read_parallel,
-    told_in,
     write_pairs,
 )
 
@@ -46,8 +46,12 @@ def jsonl(pairs):
     return "".join(json.dumps(dict(en=a, it=b), ensure_ascii=False) + "\n" for a, b in pairs)
 
 
-def said(found):
+def texts(found):
     return [(p.source, p.target) for p in found.pairs]
+
+
+def line_faults(found):
+    return [(f.line, f.kind, f.kept) for f in found.faults if f.line]
 
 
 @pytest.mark.parametrize(
@@ -76,13 +80,13 @@ def said(found):
     ],
 )
 @pytest.mark.parametrize("encoding", ["text", "utf-8", "utf-16", "utf-16-le", "utf-16-be"])
-def test_the_same_pairs_however_they_come(text, encoding):
+def test_formats_and_encodings(text, encoding):
     found = read_parallel(text if encoding == "text" else text.encode(encoding), "it")
-    assert said(found) == GOOD and found.left_out == 0, found.table()
+    assert texts(found) == GOOD and found.left_out == 0, found.table()
     assert not [f for f in found.faults if f.line], found.table()
 
 
-# one faulty line among good ones: the text of the line, its kind, whether it is kept
+# a faulty line: text, kind of the fault, whether it is kept
 FAULTY = dict(
     columns=("a cat\tun gatto\tx\ty", "columns", False),
     one_column=("a cat un gatto", "columns", False),
@@ -107,21 +111,21 @@ FAULTY = dict(
 
 @pytest.mark.parametrize("name", FAULTY)
 @pytest.mark.parametrize("place", [3, 8])
-def test_a_fault_is_told_on_its_line_and_costs_no_other(name, place):
+def test_a_fault_affects_its_own_line_only(name, place):
     line, kind, kept = FAULTY[name]
     lines = tsv(GOOD).splitlines()
     lines.insert(place, line)
     found = read_parallel("\n".join(lines), "it")
-    assert [(f.line, f.kind, f.kept) for f in found.faults if f.line] == [(place + 1, kind, kept)], found.table()
-    assert [p for p in said(found) if p in GOOD] == GOOD and len(found.pairs) == len(GOOD) + kept
-    assert all(f.what and f.next_step and f.kind in FAULTS for f in found.faults) and len(found.table()) == len(
-        found.faults
-    )
+    assert line_faults(found) == [(place + 1, kind, kept)], found.table()
+    assert [p for p in texts(found) if p in GOOD] == GOOD
+    assert len(found.pairs) == len(GOOD) + kept
+    assert all(f.what and f.next_step and f.kind in FAULTS for f in found.faults)
+    assert len(found.table()) == len(found.faults)
 
 
-def test_a_mended_line_is_mended():
+def test_repaired_lines():
     text = tsv(GOOD) + "because it is old\tperchÃ© Ã¨ vecchio\n" + "a c\x00at\tun g\x1fatto\n"
-    assert said(read_parallel(text, "it", recognise=False))[-2:] == [
+    assert texts(read_parallel(text, "it", recognise=False))[-2:] == [
         ("because it is old", "perché è vecchio"),
         ("a c at", "un g atto"),
     ]
@@ -134,14 +138,14 @@ def test_csv_faults(broken, line, kind):
     lines = csv(GOOD).splitlines(keepends=True)
     lines.insert(2, broken)
     found = read_parallel("".join(lines), "it", name="mine.csv", recognise=False)
-    assert [(f.line, f.kind, f.kept) for f in found.faults if f.line] == [(line, kind, False)] and said(found) == GOOD
+    assert line_faults(found) == [(line, kind, False)]
+    assert texts(found) == GOOD
 
 
 def test_a_line_end_inside_quotes():
     found = read_parallel('en,it\n"a cat\non a roof","un gatto\nsu un tetto"\na dog,un cane\n', "it", recognise=False)
-    assert said(found) == [("a cat on a roof", "un gatto su un tetto"), ("a dog", "un cane")] and [
-        p.line for p in found.pairs
-    ] == [2, 5]
+    assert texts(found) == [("a cat on a roof", "un gatto su un tetto"), ("a dog", "un cane")]
+    assert [p.line for p in found.pairs] == [2, 5]
 
 
 @pytest.mark.parametrize(
@@ -151,55 +155,50 @@ def test_jsonl_faults(row):
     lines = jsonl(GOOD).splitlines()
     lines.insert(4, row)
     found = read_parallel("\n".join(lines), "it", name="x.jsonl", recognise=False)
-    assert [(f.line, f.kept) for f in found.faults if f.line] == [(5, False)] and said(found) == GOOD
+    assert [(f.line, f.kept) for f in found.faults if f.line] == [(5, False)]
+    assert texts(found) == GOOD
 
 
-def test_encodings_of_other_times():
+def test_legacy_encodings():
     accents = [("because it is old", "perché è vecchio"), ("the city", "la città")]
     found = read_parallel((tsv(GOOD) + tsv(accents)).encode("cp1252"), "it", recognise=False)
-    assert said(found) == GOOD + accents and [(f.line, f.kind, f.kept) for f in found.faults if f.line] == [
-        (9, "encoding", True),
-        (10, "encoding", True),
-    ]
+    assert texts(found) == GOOD + accents
+    assert line_faults(found) == [(9, "encoding", True), (10, "encoding", True)]
     russian = (
         tsv(GOOD).encode()
         + "a red cat on the roof\tкрасный кот на крыше\n".encode("cp1251")
         + tsv(GOOD[:1]).replace("two", "2").encode()
     )
     found = read_parallel(russian, "it", recognise=False)
-    assert [(f.line, f.kind, f.kept) for f in found.faults if f.line] == [(9, "encoding", False)] and len(
-        found.pairs
-    ) == len(GOOD) + 1
+    assert line_faults(found) == [(9, "encoding", False)]
+    assert len(found.pairs) == len(GOOD) + 1
     both = read_parallel(b"\xef\xbb\xbf" + tsv(GOOD).replace("\n", "\r\n").encode(), "it", recognise=False)
-    assert {(f.line, f.kind) for f in both.faults} == {(0, "encoding"), (0, "line_ends"), (0, "header")} and said(
-        both
-    ) == GOOD
+    assert {(f.line, f.kind) for f in both.faults} == {(0, "encoding"), (0, "line_ends"), (0, "header")}
+    assert texts(both) == GOOD
 
 
 def test_lengths_are_compared_with_the_file():
-    "Chinese is shorter than English throughout; only the line that is unlike the others is told"
-    pairs = [(f"{n} red apples lie on the white beach", "白色沙滩上有红苹果" + str(n)) for n in range(30)] + [
-        ("a dog", "一只狗和两匹马在沙滩上跑步，旁边有一棵大树，还有三只鸟")
-    ]
+    "Chinese is always shorter than English; only the line with another ratio is reported"
+    pairs = [(f"{n} red apples lie on the white beach", "白色沙滩上有红苹果" + str(n)) for n in range(30)]
+    pairs.append(("a dog", "一只狗和两匹马在沙滩上跑步，旁边有一棵大树，还有三只鸟"))
     found = read_parallel(tsv(pairs), "zh", recognise=False)
-    assert [(f.line, f.kind, f.kept) for f in found.faults if f.line] == [(31, "length", True)] and len(
-        found.pairs
-    ) == 31
+    assert line_faults(found) == [(31, "length", True)]
+    assert len(found.pairs) == 31
 
 
 def test_the_wrong_language_altogether():
     found = read_parallel(tsv([(b, a) for a, b in GOOD]), "it")
     assert any(f.line == 0 and "other way round" in f.next_step for f in found.faults)
     unknown = read_parallel(tsv(GOOD), "br")
-    assert said(unknown) == GOOD and any(f.kind == "language" and f.line == 0 for f in unknown.faults)
+    assert texts(unknown) == GOOD
+    assert any(f.kind == "language" and f.line == 0 for f in unknown.faults)
 
 
 def test_ids():
     text = "".join(f"{a}\t{b}\tv{i}\n" for i, (a, b) in enumerate(GOOD)) + "a bird\tun uccello\n"
     found = read_parallel(text, "it", recognise=False)
-    assert [p.visual_id for p in found.pairs] == [f"v{i}" for i in range(8)] + [""] and [
-        (f.line, f.kind, f.kept) for f in found.faults if f.line
-    ] == [(9, "columns", True)]
+    assert [p.visual_id for p in found.pairs] == [f"v{i}" for i in range(8)] + [""]
+    assert line_faults(found) == [(9, "columns", True)]
 
 
 @pytest.mark.parametrize(
@@ -218,14 +217,14 @@ def test_ids():
     ],
     ids=range(10),
 )
-def test_rubbish_is_no_crash(data):
+def test_arbitrary_data_does_not_crash(data):
     found = read_parallel(data, "it", recognise=False)
     assert len(found.pairs) <= 1 and isinstance(found.table().to_html(), str)
 
 
 def test_refusals(tmp_path):
-    for language, told in (("en", "another language"), ("klingon", "the language")):
-        with pytest.raises(LabError, match=told):
+    for language, message in (("en", "another language"), ("klingon", "the language")):
+        with pytest.raises(LabError, match=message):
             read_parallel("a\tb", language)
     with pytest.raises(LabError, match="no file"):
         read_parallel(tmp_path / "none.tsv", "it")
@@ -240,9 +239,8 @@ def test_written_and_read_again(tmp_path):
     pairs = [Pair(a, b, i, f"v{i}") for i, (a, b) in enumerate(GOOD)]
     for name in ("x.tsv", "x.jsonl"):
         write_pairs(pairs, tmp_path / name, "it")
-        assert [
-            (p.source, p.target, p.visual_id) for p in read_parallel(tmp_path / name, "it", recognise=False).pairs
-        ] == [(p.source, p.target, p.visual_id) for p in pairs]
+        again = read_parallel(tmp_path / name, "it", recognise=False).pairs
+        assert [(p.source, p.target, p.visual_id) for p in again] == [(p.source, p.target, p.visual_id) for p in pairs]
 
 
 @pytest.mark.parametrize("n", [1, 9, 10, 99, 100, 5000])
@@ -251,17 +249,14 @@ def test_parts_share_nothing(n):
     cut = parts(pairs)
     assert sorted(p.line for v in cut.values() for p in v) == list(range(2 * n))
     english = {k: {p.source for p in v} for k, v in cut.items()}
-    assert (
-        not english["train"] & english["test"]
-        and not english["train"] & english["validation"]
-        and not english["test"] & english["validation"]
-    )
-    assert len(english["test"]) == (min(500, n // 10) if n >= 10 else 0) and len(english["validation"]) == (
-        min(200, n // 20) if n >= 100 else 0
-    )
+    assert not english["train"] & english["test"]
+    assert not english["train"] & english["validation"]
+    assert not english["test"] & english["validation"]
+    assert len(english["test"]) == (min(500, n // 10) if n >= 10 else 0)
+    assert len(english["validation"]) == (min(200, n // 20) if n >= 100 else 0)
 
 
-class Untold:
+class WithoutSpanish:
     "The built-in corpus as if it had been built without Spanish"
 
     def __init__(self, corpus):
@@ -272,25 +267,23 @@ class Untold:
         return getattr(self.corpus, name)
 
 
-def test_a_language_told_later_is_the_one_that_would_have_been_built():
+def test_captions_generated_later_are_those_of_the_built_corpus():
     corpus = load_corpus("pictograms")
     ids = corpus.visuals("train").ids[::4000]
-    assert told_in(Untold(corpus), "es", "train", ids) == told_in(corpus, "es", "train", ids)
-    assert told_in(Untold(corpus), "es", "test", ["test-00000", "test-00777"]) == [
+    assert captions_in(WithoutSpanish(corpus), "es", "train", ids) == captions_in(corpus, "es", "train", ids)
+    assert captions_in(WithoutSpanish(corpus), "es", "test", ["test-00000", "test-00777"]) == [
         c for c in corpus.captions("test", "es", "human") if c.visual_id in ("test-00000", "test-00777")
     ]
 
 
-def test_the_example_is_in_italian_and_its_pictures_are_known():
+def test_example_pairs():
     corpus = load_corpus("pictograms")
     pairs = example_pairs(corpus, "it", 300)
     places = picture_places(pairs, corpus)
-    assert (
-        (places >= 0).all()
-        and [corpus.visuals("train").ids[i] for i in places] == [p.visual_id for p in pairs]
-        and np.unique(places).size == 300
-    )
+    assert (places >= 0).all() and np.unique(places).size == 300
+    assert [corpus.visuals("train").ids[i] for i in places] == [p.visual_id for p in pairs]
     english = {c.visual_id: c.text for c in corpus.captions("train", "en", "human")}
-    assert all(english[p.visual_id] == p.source for p in pairs) and example_pairs(corpus, "it", 300) == pairs
+    assert all(english[p.visual_id] == p.source for p in pairs)
+    assert example_pairs(corpus, "it", 300) == pairs
     found = read_parallel(tsv((p.source, p.target) for p in pairs), "it")
     assert len(found.pairs) >= 297 and found.counts().get("language", 0) < 15, found.table()

@@ -7,19 +7,12 @@ import torch
 from test_consistency import ByColour, Few, backbone, corpus, inner  # noqa: F401  fixtures
 
 from dasd_lab.contracts import LabError
+from dasd_lab.corpora.by_machine.builtin_translators import FirstOf, is_oracle, translators_for
 from dasd_lab.explore.words import figures as f
 from dasd_lab.explore.words.panel import Words
 from dasd_lab.explore.workbench import SHIPPED, Workbench, default_workbench
 from dasd_lab.search.explain.consistent_queries import Consistent
-from dasd_lab.search.explain.rankings import (
-    FirstOf,
-    is_oracle,
-    learn_combination,
-    moves,
-    rank_table,
-    rankings,
-    translators_for,
-)
+from dasd_lab.search.explain.rankings import learn_combination, moves, rank_table, rankings
 from dasd_lab.search.explain.shared_words import (
     SharedWords,
     dictionary_check,

@@ -128,8 +128,8 @@ def query_translator(
 ):  # a `corpora.by_machine.translators.Translator`
     "Open the translator of queries"
     from dasd_lab.contracts import LabError
+    from dasd_lab.corpora.by_machine.builtin_translators import GlossTranslator, ReferenceTranslator
     from dasd_lab.corpora.by_machine.engines import open_translator
-    from dasd_lab.search.explain.consistent_queries import GlossTranslator, ReferenceTranslator
 
     if name == "gloss":
         return GlossTranslator()

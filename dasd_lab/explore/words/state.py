@@ -14,8 +14,9 @@ import pandas as pd
 from traitlets import Any, Dict, Int, Unicode
 
 from ...contracts import LabError
+from ...corpora.by_machine.builtin_translators import translators_for
 from ..workbench import Model, State, told
-from ...search.explain.rankings import learn_combination, rankings, translators_for
+from ...search.explain.rankings import learn_combination, rankings
 from dasd_lab.search.explain.shared_words import (
     SharedWords,
     dictionary_check,
