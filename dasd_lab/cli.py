@@ -29,6 +29,7 @@ from dasd_lab.commands.arguments import (
     print_json,
     show,
 )
+from .commands.galleries import EngineName, Uri, open_gallery
 
 # %% ../nbs/7_apps/3_commands/90_cli.ipynb #90c90f67
 def jupyter_words(
@@ -66,7 +67,7 @@ def _on_disk(gallery: str | Path | None) -> bool:
     return bool(gallery) and (Path(gallery) / "gallery.json").is_file()
 
 
-def _check_search(*, on_disk: bool, pictures, captioner, where, skip, save, consistent) -> None:
+def _check_search(*, on_disk: bool, pictures, captioner, where, skip, engine, uri, save, consistent) -> None:
     "Refuse options that the searched gallery does not have"
     from dasd_lab.contracts import LabError
 
@@ -76,9 +77,9 @@ def _check_search(*, on_disk: bool, pictures, captioner, where, skip, save, cons
             "images to describe",
             "Leave it out: a saved gallery has descriptions, and a corpus gets them from dasd-lab describe.",
         )
-    if not on_disk and (where or skip):
+    if not on_disk and (where or skip or engine or uri):
         raise LabError(
-            "--where or --skip without a gallery on disk",
+            "--where, --skip, --engine or --uri without a gallery on disk",
             "images imported by `dasd-lab gallery import`",
             "Leave them out, or import the images first.",
         )
@@ -130,6 +131,14 @@ def _gallery_in_memory(method, gallery, pictures, captioner, corpus, split):  # 
     return Gallery(method).add_split(opened, split, tqdm), english
 
 
+def _add_translations(gallery, consistent, translator: str, language: str | None) -> None:
+    "Search with translations of the query as well"
+    from dasd_lab.commands.studies import consistent_method
+
+    method = gallery.method
+    gallery.method = consistent_method(method, consistent, translator, language or method.languages[0])
+
+
 def write_page(
     hits,  # a `search.gallery.in_memory.Hits`
     path: str | Path,  # HTML file
@@ -165,6 +174,8 @@ def search_images(
     pictures: Folder | None = None,  # folder of your own images
     where: Annotated[str | dict, Option("JSON")] | None = None,  # gallery on disk: filter, {"year": {"from": 2020}}
     skip: int = 0,  # gallery on disk: number of best results to skip, for paging
+    engine: EngineName | None = None,  # gallery on disk: vector store (default: that of the gallery)
+    uri: Uri | None = None,  # gallery on disk: Milvus server or local file (default: that of the gallery)
     # describes the images of --pictures for a method that reads descriptions (LECCR): a model as for `describe`, or
     # pictograms
     captioner: Annotated[str, Option("MODEL")] | None = None,
@@ -181,17 +192,16 @@ def search_images(
 ) -> None:
     "Search images in any language of the method"
     on_disk = _on_disk(gallery)
-    refused = dict(pictures=pictures, captioner=captioner, where=where, skip=skip, save=save, consistent=consistent)
-    _check_search(on_disk=on_disk, **refused)
+    options_on_disk = dict(where=where, skip=skip, engine=engine, uri=uri)
+    in_memory = dict(pictures=pictures, captioner=captioner, save=save, consistent=consistent)
+    _check_search(on_disk=on_disk, **options_on_disk, **in_memory)
     query_filter = _filter(where)
     from dasd_lab.training.recipes import load_run, shipped_run
 
     english = {}
     options = {}
     if on_disk:
-        from dasd_lab.commands.galleries import stored_gallery
-
-        opened = stored_gallery(gallery, run)
+        opened = open_gallery(gallery, run, engine, uri)
         options = dict(skip=skip, where=query_filter)
     else:
         method = load_run(run or shipped_run())
@@ -199,9 +209,7 @@ def search_images(
     if save:
         opened.save(save)
     if consistent:
-        from dasd_lab.commands.studies import consistent_method
-
-        opened.method = consistent_method(method, consistent, translator, language or method.languages[0])
+        _add_translations(opened, consistent, translator, language)
     hits = opened.search(query, language, k, **options)
     if page:
         write_page(hits, page)
