@@ -249,7 +249,9 @@ class Adapters(Panel):
     def _change_section(self) -> w.VBox:
         self.change = Plot("dl-change")
         self.tokens = Plot("dl-tokens")
-        note = "Relative change of the output of each frozen block by its adapter. An adapter that is off changes nothing."
+        note = (
+            "Relative change of the output of each frozen block by its adapter. An adapter that is off changes nothing."
+        )
         return section("Change of hidden states", self.change, self.tokens, note=note)
 
     def _pairs_section(self) -> w.VBox:
@@ -425,9 +427,7 @@ class Adapters(Panel):
         "Compute recall over many captions"
         n = self.recall_n.value
         language = self.recall_language.value
-        self.recalling.run(
-            lambda report: self.state.take_recall(n, language, report), failed=self.fail, wait=wait
-        )
+        self.recalling.run(lambda report: self.state.take_recall(n, language, report), failed=self.fail, wait=wait)
 
     def _show_model(self) -> None:
         "Switches, languages and blocks of the model"
@@ -515,7 +515,9 @@ class Adapters(Panel):
                 target=[f"{cut(s.workbench.alt(q.target), 48)} ({q.why})" for q in s.parsed],
             )
         )
-        names = {"all adapters": "all on", "no adapters": "all off"} | {f"without block {b}": f"{b} off" for b in s.blocks}
+        names = {"all adapters": "all on", "no adapters": "all off"} | {
+            f"without block {b}": f"{b} off" for b in s.blocks
+        }
         table = pd.concat([queries, s.ranks.rename(columns=names)], axis=1)
         self.rank_table.value = _fit_to_page(table_html(table, text=["caption", "target"]))
 
