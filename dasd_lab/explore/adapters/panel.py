@@ -316,7 +316,7 @@ class Adapters(Panel):
         on_change(self.reference, self._reference_changed)
         on_change(self.grid, self._target_clicked, "clicks")
         for box in self.sentences:
-            on_change(box, self._compare, ["value", "submitted"])
+            on_change(box, self._compare_sentences, ["value", "submitted"])
         on_change(s, self._show_queries, "queries")
         on_change(s, self._show_results, "ranks")
         on_change(s, self._show_model, "model")
@@ -379,7 +379,7 @@ class Adapters(Panel):
         current = self.state.compared
         self.state.draw_pairs(current.queries[0].language if current else None, self._pair_seed)
 
-    def _compare(self) -> None:
+    def _compare_sentences(self) -> None:
         texts = [box.value for box in self.sentences]
         changed = texts != [entry["text"] for entry in self.state.comparison]
         if not self._updating and texts[0].strip() and changed:

@@ -251,8 +251,7 @@ def chip(
     else:
         shape = f'<circle cx="6" cy="6" r="5" fill="{colour}"/>'
     return (
-        '<svg viewBox="0 0 12 12" width="12" height="12" aria-hidden="true" style="vertical-align:-1px">'
-        f"{shape}</svg>"
+        f'<svg viewBox="0 0 12 12" width="12" height="12" aria-hidden="true" style="vertical-align:-1px">{shape}</svg>'
     )
 
 
@@ -352,8 +351,7 @@ def _agreement_hover(table: pd.DataFrame, measure: str, name: str) -> list[str]:
         chance = row[f"{measure}_chance"]
         high = row[f"{measure}_high"]
         texts.append(
-            f"{name}, {row['label']}: {row[measure]:.3f}<br>by chance {chance:.3f}, "
-            f"95 of 100 shuffles below {high:.3f}"
+            f"{name}, {row['label']}: {row[measure]:.3f}<br>by chance {chance:.3f}, 95 of 100 shuffles below {high:.3f}"
         )
     return texts
 

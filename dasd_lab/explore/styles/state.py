@@ -248,9 +248,7 @@ class StylesState(State):
                 results.pop(oldest)
         return results[key]
 
-    def _map(
-        self, step: Callable, feature: str, key, x: np.ndarray, s: Settings
-    ) -> tuple[Map, tuple[float, float]]:
+    def _map(self, step: Callable, feature: str, key, x: np.ndarray, s: Settings) -> tuple[Map, tuple[float, float]]:
         "Map of a feature, and its share of preserved neighbours"
         folder = self.keep_in if len(x) > 1000 else None
         made = step(f"map {feature}", key, lambda: map_of(x, MapSpec(s.reducer, s.seed), folder))
