@@ -234,6 +234,7 @@ def page(browser, request):
     shoot(pg, re.sub("[^A-Za-z0-9]+", "_", request.node.name).strip("_"))
     if in_lab:
         pg.evaluate(CLEARED)
+        pg.wait_for_function(NO_SPLASH)
     else:
         pg.context.close()
 
@@ -249,7 +250,9 @@ def lab_page(browser, running_lab):
             pg = watched(browser.new_context().new_page())
             pg.goto(f"{running_lab.url}lab?reset&token={running_lab.token}")
             pg.wait_for_function("() => window.jupyterapp")
+            pg.wait_for_function(NO_SPLASH)
             pg.evaluate(CLEARED)
+            pg.wait_for_function(NO_SPLASH)
         pg.set_viewport_size(WIDE)
         pg.mouse.move(0, 0)
         pg.outside.clear()
@@ -314,6 +317,8 @@ DRAWN = """() => {
   const images = document.querySelectorAll('.jp-RenderedImage img, .jp-RenderedHTMLCommon img, .dl-grid img');
   return [...images].every(image => image.complete && image.naturalWidth > 0);
 }"""
+# the splash screen of the start and of a theme change is gone; JupyterLab fails if two overlap
+NO_SPLASH = "() => !document.getElementById('jupyterlab-splash')"
 # close all notebooks and switch to the light theme
 CLEARED = """async () => {
   const app = window.jupyterapp;
