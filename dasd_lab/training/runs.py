@@ -464,7 +464,7 @@ def method_in(
         raise LabError(
             f"a backbone with fingerprint {given}",
             f"{m['backbone']}, the one {folder} was trained on",
-            "Load the backbone that is stored beside it.",
+            "Load the backbone that lies beside it.",
         )
     method_type: Any = method_class(m["method"])
     weights = read_tensors(Path(folder) / "model.safetensors")
