@@ -287,7 +287,7 @@ class Backbone(nn.Module):
 
     def encode_pictures(
         self,
-        pictures: Sequence,  # see `encode_frames`
+        pictures: Any,  # a sequence or array of images, see `encode_frames`
         batch_size: int = 256,  # frames per batch
         progress: Callable | None = None,  # wraps an iterable, such as `tqdm`
     ) -> Tensor:  # [N, E]
