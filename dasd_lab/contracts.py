@@ -116,6 +116,7 @@ class RetrievalMethod(nn.Module):
     name: str = ""  # registered name
     languages: tuple[str, ...] = ()  # target languages, ISO 639-1
     frozen_source: bool = True  # whether source captions and images keep their frozen features
+    batch_type: Literal["captions", "images"] = "captions"  # of one language, or images with captions in all
     config_class: type  # dataclass of the settings
     config: Any = None  # settings, an instance of `config_class`
     backbone: "Backbone"  # the frozen vision-language model

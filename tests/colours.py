@@ -1,4 +1,4 @@
-"Methods that see the mean colour of pictures, and a process whose children are there to be killed"
+"Methods that encode the mean colour of images, and a process whose children tests kill"
 
 import json
 import os
@@ -9,7 +9,7 @@ import torch
 
 from dasd_lab.contracts import RetrievalMethod
 
-# brings nearly all that the children need, so that they start at once; no engine, whose threads would not survive the fork
+# nearly everything that the children need, so they start quickly; no engine, whose threads do not survive a fork
 from dasd_lab.search.gallery.inputs import open_picture
 
 WORDS = {
@@ -33,17 +33,18 @@ class Mean(torch.nn.Module):
     source_language, embed_dim = "en", 3
 
     def encode_pictures(self, pictures):
-        return (
-            torch.tensor(
-                np.stack([np.asarray(open_picture(p).resize((1, 1)), float)[0, 0] / 255 for p in pictures]),
-                dtype=torch.float,
-            )
-            + 0.01
-        )
+        means = [np.asarray(open_picture(p).resize((1, 1)), float)[0, 0] / 255 for p in pictures]
+        return torch.tensor(np.stack(means), dtype=torch.float) + 0.01
+
+
+def colour_of(caption: str):
+    "Sum of the colours that a caption names"
+    colours = [colour for word, colour in WORDS.items() if word in caption.lower()]
+    return np.sum(colours or [(0, 0, 0)], 0)
 
 
 class Named(RetrievalMethod):
-    "Reads the names of colours, wherever they stand in a text"
+    "Recognises names of colours anywhere in a text"
 
     name = "named"
     languages = ("de", "zh", "ar")
@@ -53,17 +54,11 @@ class Named(RetrievalMethod):
         self.backbone = Mean()
 
     def encode_captions(self, captions, language):
-        return (
-            torch.tensor(
-                np.stack([np.sum([v for w, v in WORDS.items() if w in c.lower()] or [(0, 0, 0)], 0) for c in captions]),
-                dtype=torch.float,
-            )
-            + 0.01
-        )
+        return torch.tensor(np.stack([colour_of(c) for c in captions]), dtype=torch.float) + 0.01
 
 
 class Slotted(Named):
-    "Keeps a slot of two numbers beside the vector, and scores by it"
+    "Has a slot of two numbers beside the vector, and scores by it"
 
     name = "slotted"
 
@@ -72,64 +67,64 @@ class Slotted(Named):
         self.weight = torch.nn.Parameter(torch.ones(1))
 
     def encode_visuals(self, visuals):
-        x = visuals["image_features"]
-        return dict(features=1.02 - x, slots=x[:, :2])
+        features = visuals["image_features"]
+        return dict(features=1.02 - features, slots=features[:, :2])
 
     def score(self, text_features, visuals):
         return visuals["slots"][:, 0][None] * self.weight
 
 
 class Reading(Slotted):
-    "Whose slots are how long a description is"
+    "Its slots are the length of the description"
 
     name = "reading"
-    reads = classmethod(lambda cls, config: ("image_features", "description_ids"))
+
+    @classmethod
+    def reads(cls, config):
+        return "image_features", "description_ids"
 
     def visual_columns(self, pictures, descriptions=None, known=None):
-        return super().visual_columns(pictures, known=known) | dict(
-            told=torch.tensor([[len(d), 1.0] for d in descriptions])
-        )
+        lengths = torch.tensor([[len(d), 1.0] for d in descriptions])
+        return super().visual_columns(pictures, known=known) | dict(lengths=lengths)
 
     def encode_visuals(self, visuals):
-        return dict(features=visuals["image_features"], slots=visuals["told"])
+        return dict(features=visuals["image_features"], slots=visuals["lengths"])
 
 
 def steps(folder: str, first: int):
-    "Batches for ever, each said when it is kept; all that is kept of one says which it is of"
+    "Put batches until killed; print the number of each batch once it is stored. Its images tell their batch"
     from dasd_lab.search.on_disk.stored import StoredGallery
 
     gallery = StoredGallery(folder, Named())
     gallery.engine.TIDY_AFTER = 5
     for step in range(first, 2000):
         ids = [f"{step}-{i}" for i in range(1 + 7 * (step % 5))]
-        gallery.put(
-            ids,
-            dict(features=torch.full((len(ids), 3), step + 1.0)),
-            dict(width=[step] * len(ids)),
-            {i: str(step).encode() for i in ids},
-        )
+        features = torch.full((len(ids), 3), step + 1.0)
+        thumbnails = {id: str(step).encode() for id in ids}
+        gallery.put(ids, dict(features=features), dict(width=[step] * len(ids)), thumbnails)
         print(step, flush=True)
 
 
-def bring(folder: str, pictures: str):
-    "An import that says when a batch is kept"
+def run_import(folder: str, pictures: str):
+    "An import that prints a dot for each batch once it is stored"
     from dasd_lab.search.on_disk.importing import import_folder
     from dasd_lab.search.on_disk.stored import StoredGallery
 
-    def told(batches):
-        for b in batches:
-            yield b
+    def dots(batches):
+        for batch in batches:
+            yield batch
             print(".", flush=True)
 
-    import_folder(StoredGallery(folder, Named()), pictures, batch_size=16, progress=told)
+    import_folder(StoredGallery(folder, Named()), pictures, batch_size=16, progress=dots)
 
 
 if __name__ == "__main__":
     for line in sys.stdin:
-        name, *given = json.loads(line)
-        if not (child := os.fork()):
+        name, *args = json.loads(line)
+        child = os.fork()
+        if not child:
             print(os.getpid(), flush=True)
-            globals()[name](*given)
+            globals()[name](*args)
             os._exit(0)
         os.waitpid(child, 0)
         print("ended", flush=True)

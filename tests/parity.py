@@ -1,4 +1,4 @@
-"Comparison with tensors that the authors' code or the paper's equations gave, and a record of how far apart they were: `--record FILE`"
+"Compare tensors with those of the authors' code or the paper's equations, and record the deviations: `--record FILE`"
 
 import hashlib
 import io
@@ -13,44 +13,51 @@ ROOT = Path(__file__).resolve().parents[1]
 # group → what `close` noted; file of a case → checksum
 GROUPS = {}
 CASES = {}
-here = {"test": "", "of": ""}  # the test that runs: its name in words, the values it is run with
+here = {"test": "", "of": ""}  # current test: its name in words, and its parameters
 
 
 def close(
-    found,  # ours
-    wanted,  # theirs
-    what="",  # its name
-    atol: float = 2e-6,  # what a deviation may be
-    rtol: float = 2e-5,  # and this share of the largest value of `wanted`
-    each: bool = False,  # the share is of each value instead
-    group: str | None = None,  # None: the test
+    actual,  # ours
+    expected,  # theirs
+    name="",  # name of the tensor, or a tuple
+    atol: float = 2e-6,  # absolute tolerance
+    rtol: float = 2e-5,  # tolerance relative to the largest value of `expected`
+    each: bool = False,  # relative to each value instead
+    group: str | None = None,  # group of the record; None: the test
 ):
-    "Within the tolerance, which the stored cases state"
-    found, wanted = (torch.as_tensor(x).detach().double() for x in (found, wanted))
-    assert found.shape == wanted.shape, (what, found.shape, wanted.shape)
-    off = (found - wanted).abs()
-    size = wanted.abs()
-    limit = atol + rtol * (size if each else size.max()) if wanted.numel() else torch.zeros(())
-    share = float((off / limit.clamp_min(1e-30)).max())
-    assert share <= 1, (what, float(off.max()), float(limit.max()))
-    name = group or here["test"]
-    g = GROUPS.setdefault(
-        name,
-        dict(what=name, tensors=0, values=0, absolute=0.0, relative=0.0, of_tolerance=-1.0, farthest="", tolerance=""),
+    "Assert that a tensor is within the tolerance that the stored cases state, and record its deviation"
+    actual = torch.as_tensor(actual).detach().double()
+    expected = torch.as_tensor(expected).detach().double()
+    assert actual.shape == expected.shape, (name, actual.shape, expected.shape)
+    deviation = (actual - expected).abs()
+    size = expected.abs()
+    limit = atol + rtol * (size if each else size.max()) if expected.numel() else torch.zeros(())
+    share = float((deviation / limit.clamp_min(1e-30)).max())
+    assert share <= 1, (name, float(deviation.max()), float(limit.max()))
+    tolerance = f"{atol:g}"
+    if rtol:
+        tolerance += f" + {rtol:g} of {'each value' if each else 'the largest'}"
+    note(group or here["test"], name, deviation, size, share, tolerance)
+
+
+def note(group, name, deviation, size, share, tolerance):
+    "Add a comparison to the record"
+    entry = GROUPS.setdefault(
+        group,
+        dict(what=group, tensors=0, values=0, absolute=0.0, relative=0.0, of_tolerance=-1.0, farthest="", tolerance=""),
     )
-    told = f"{atol:g}" + (f" + {rtol:g} of " + ("each value" if each else "the largest") if rtol else "")
-    g.update(
-        tensors=g["tensors"] + 1,
-        values=g["values"] + wanted.numel(),
-        absolute=max(g["absolute"], float(off.max())),
-        relative=max(g["relative"], float(off.max() / size.max().clamp_min(1e-30))),
-        tolerance=told if told in g["tolerance"] else "; ".join(filter(None, [g["tolerance"], told])),
-    )
-    if share > g["of_tolerance"]:
-        g.update(
-            of_tolerance=share,
-            farthest=" ".join(filter(None, [here["of"], *map(str, what if isinstance(what, tuple) else [what])])),
-        )
+    entry["tensors"] += 1
+    entry["values"] += deviation.numel()
+    entry["absolute"] = max(entry["absolute"], float(deviation.max()))
+    entry["relative"] = max(entry["relative"], float(deviation.max() / size.max().clamp_min(1e-30)))
+    if not entry["tolerance"]:
+        entry["tolerance"] = tolerance
+    elif tolerance not in entry["tolerance"]:
+        entry["tolerance"] += f"; {tolerance}"
+    if share > entry["of_tolerance"]:
+        parts = name if isinstance(name, tuple) else (name,)
+        entry["of_tolerance"] = share
+        entry["farthest"] = " ".join(str(part) for part in (here["of"], *parts) if part not in ("", None))
 
 
 def checksum(

@@ -1,4 +1,4 @@
-"A gallery in which every answer can be told by eye, pictures of one colour and words for it in four languages, and a server on this machine"
+"A gallery of plain colours, whose answers can be checked by eye, and a server on this machine"
 
 import socket
 import threading
@@ -17,8 +17,10 @@ COLOURS = dict(red=(1, 0, 0), green=(0, 1, 0), blue=(0, 0, 1), yellow=(1, 1, 0))
 
 
 def shade(colour: str, i: int) -> tuple[int, ...]:
-    "The i-th of a colour's shades, darker and darker and a little greyer"
-    return tuple(int(v * (255 - 4 * i) + (1 - v) * 3 * i) for v in COLOURS[colour])
+    "The i-th shade of a colour; later ones are darker and a little greyer"
+    full = 255 - 4 * i
+    grey = 3 * i
+    return tuple(full if v else grey for v in COLOURS[colour])
 
 
 def picture(colour: str, i: int = 0, size=(24, 16)) -> Image.Image:
@@ -26,16 +28,16 @@ def picture(colour: str, i: int = 0, size=(24, 16)) -> Image.Image:
 
 
 def draw(folder: Path, each: int) -> Path:
-    "So many pictures of each colour as files"
+    "Files with some shades of each colour"
     folder.mkdir(parents=True)
-    for c in COLOURS:
+    for colour in COLOURS:
         for i in range(each):
-            picture(c, i).save(folder / f"{c}-{i:02d}.png")
+            picture(colour, i).save(folder / f"{colour}-{i:02d}.png")
     return folder
 
 
 def make(folder: Path, drawn: Path) -> StoredGallery:
-    "A gallery of what `draw` drew; the number of the shade, the colour and whether it is light are known"
+    "A gallery of the files of `draw`, with the shade, the colour and whether it is light as facts"
     names = sorted(p.stem for p in drawn.iterdir())
     gallery = StoredGallery(folder, Named(), dict(shade="integer", colour="text", light="flag", weight="number"))
     return gallery.add(
@@ -50,11 +52,11 @@ def make(folder: Path, drawn: Path) -> StoredGallery:
 
 
 @contextmanager
-def serving(app, **more):
-    "An application behind the server of the command, in a thread: its port"
+def serving(app, **options):
+    "Runs an application with the server of the command in a thread; yields its port"
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
-        server = uvicorn.Server(Config(app, **dict(log_level="critical") | more))
+        server = uvicorn.Server(Config(app, **dict(log_level="critical") | options))
         thread = threading.Thread(target=server.run, kwargs=dict(sockets=[s]), daemon=True)
         thread.start()
         try:

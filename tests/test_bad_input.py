@@ -1,4 +1,4 @@
-"""Bad input gets a clear error or a documented result, and nothing is lost: queries, pictures, captions, folders, a full disk."""
+"""Bad input gives a clear error or a documented result, and no data is lost"""
 
 import errno
 import json
@@ -36,22 +36,27 @@ from dasd_lab.training.source_model import train_source
 
 @pytest.fixture
 def gallery():
+    "Five plain images"
+
+    def encode_captions(captions, language):
+        return torch.tensor([[float(len(c)), 1.0, 2.0] for c in captions])
+
     method = Colours()
-    method.encode_captions = lambda captions, language: torch.tensor([[float(len(c)), 1.0, 2.0] for c in captions])
+    method.encode_captions = encode_captions
     return Gallery(method).add([plain((i * 40, 100, 50)) for i in range(5)])
 
 
 @pytest.mark.parametrize(
     "text", ["", " ", "\n\t\r", "\x00\x01\x1b", "\u200b\ufeff", "\u202e\u202c", "\u200d\u200d", "\u3000", "\ud83d"]
 )
-def test_an_empty_query_is_an_error_that_says_what_to_do(gallery, text):
+def test_an_empty_query_is_an_error_with_a_next_step(gallery, text):
     with pytest.raises(LabError, match="an empty query") as e:
         gallery.search(text)
     assert e.value.next_step
 
 
 @pytest.mark.parametrize("text", [None, 3, b"rot", ["rot"]])
-def test_a_query_that_is_no_text(gallery, text):
+def test_a_query_that_is_not_text(gallery, text):
     with pytest.raises(LabError, match="a query of type"):
         gallery.search(text)
 
@@ -93,22 +98,27 @@ def test_queries_without_letters_are_read_as_english(gallery, text):
 
 
 @pytest.mark.parametrize("k", [0, -3, 1.5, "6", None, True])
-def test_a_count_that_makes_no_sense(gallery, k):
-    with pytest.raises(LabError, match="a whole number from 1"):
+def test_an_invalid_number_of_results(gallery, k):
+    with pytest.raises(LabError, match="an integer of at least 1"):
         gallery.search("rot", "de", k=k)
 
 
-def test_more_than_there_are_gives_all(gallery):
+def test_a_large_number_of_results_gives_all(gallery):
     assert len(gallery.search("rot", "de", k=10**9)) == 5
 
 
 def test_an_empty_gallery(gallery):
-    for ask in (lambda g: g.search("rot", "de"), lambda g: g.similar(plain((0, 0, 0))), lambda g: g.save("nowhere")):
-        with pytest.raises(LabError, match="an empty gallery"):
-            ask(Gallery(gallery.method))
+    empty = Gallery(gallery.method)
+    with pytest.raises(LabError, match="an empty gallery"):
+        empty.search("rot", "de")
+    with pytest.raises(LabError, match="an empty gallery"):
+        empty.similar(plain((0, 0, 0)))
+    with pytest.raises(LabError, match="an empty gallery"):
+        empty.save("nowhere")
 
 
 def bad_pictures(folder):
+    "Write a readable image and four unreadable ones; the names of those"
     Image.new("RGB", (64, 64), "red").save(folder / "good.png")
     whole = (folder / "good.png").read_bytes()
     (folder / "cut.png").write_bytes(whole[: len(whole) // 2])
@@ -118,7 +128,7 @@ def bad_pictures(folder):
     return ["cut.png", "empty.webp", "pickle.png", "text.jpg"]
 
 
-def test_pictures_that_are_none_are_named_and_nothing_is_added(gallery, tmp_path):
+def test_unreadable_images_are_named_and_nothing_is_added(gallery, tmp_path):
     for name in bad_pictures(tmp_path):
         with pytest.raises(LabError, match=name.replace(".", r"\.")):
             gallery.add([tmp_path / "good.png", tmp_path / name])
@@ -139,23 +149,20 @@ def test_pictures_that_are_none_are_named_and_nothing_is_added(gallery, tmp_path
     assert len(gallery) == 5 and len(gallery.thumbnails) == 5 and len(gallery.image_features) == 5
 
 
-def test_bad_pictures_can_be_skipped_and_are_listed(gallery, tmp_path):
+def test_unreadable_images_can_be_skipped_and_are_listed(gallery, tmp_path):
     bad = bad_pictures(tmp_path)
-    with pytest.warns(UserWarning, match="4 of 5 pictures could not be read"):
+    with pytest.warns(UserWarning, match="4 of 5 images could not be read"):
         gallery.add(tmp_path, skip_bad=True)
-    assert (
-        gallery.ids[5:] == ["good.png"]
-        and [name for name, _ in gallery.skipped] == bad
-        and all(why for _, why in gallery.skipped)
-    )
-    assert len(gallery.image_features) == 6
+    assert gallery.ids[5:] == ["good.png"] and len(gallery.image_features) == 6
+    assert [name for name, _ in gallery.skipped] == bad
+    assert all(reason for _, reason in gallery.skipped)
 
 
-def test_a_folder_without_pictures(gallery, tmp_path):
+def test_a_folder_without_images(gallery, tmp_path):
     (tmp_path / "notes.txt").write_text("x")
-    with pytest.raises(LabError, match="no picture files"):
+    with pytest.raises(LabError, match="no image files"):
         gallery.add(tmp_path)
-    with pytest.raises(LabError, match="nothing there"):
+    with pytest.raises(LabError, match="no such file or folder"):
         gallery.add(tmp_path / "gone")
 
 
@@ -171,7 +178,7 @@ def test_the_same_id_twice(gallery):
     assert len(gallery) == 5 and not gallery.captions
 
 
-def test_scores_that_are_not_numbers_are_refused(gallery):
+def test_nan_scores_are_refused(gallery):
     gallery.method.encode_captions = lambda captions, language: torch.full((len(captions), 3), torch.nan)
     with pytest.raises(LabError, match="NaN"):
         gallery.search("rot", "de")
@@ -183,16 +190,17 @@ def test_recognised_language_is_among_the_supported(gallery):
 
 
 def contents(folder):
-    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(Path(folder).rglob("*")) if p.is_file()}
+    "Files of a folder"
+    files = [path for path in sorted(Path(folder).rglob("*")) if path.is_file()]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    "A finished run in a folder, with its checkpoint, and a gallery beside it"
+    "A finished run with a checkpoint, and a gallery"
     root = tmp_path_factory.mktemp("made")
-    run = train(
-        TINY, Squares(), out=root / "run", backbone=train_source(SOURCE, Squares(), progress=False), progress=False
-    )
+    backbone = train_source(SOURCE, Squares(), progress=False)
+    run = train(TINY, Squares(), out=root / "run", backbone=backbone, progress=False)
     save_checkpoint(root / "run", run.method, (), Progress(0, 10), {})
     Gallery(run.method).add([plain((i * 40, 100, 50)) for i in range(5)]).save(root / "gallery")
     return root
@@ -200,6 +208,7 @@ def made(tmp_path_factory):
 
 @pytest.fixture
 def kept(made, tmp_path):
+    "A copy that a test can damage"
     return Path(shutil.copytree(made, tmp_path / "kept"))
 
 
@@ -214,15 +223,15 @@ each_folder = pytest.mark.parametrize("name", OPENED)
 
 
 @each_folder
-def test_whole_folders_open(kept, name):
+def test_complete_folders_open(kept, name):
     assert OPENED[name](kept)
 
 
 @each_folder
-def test_a_folder_that_is_missing_or_empty(kept, name):
+def test_a_missing_or_empty_folder(kept, name):
     shutil.rmtree(kept / name)
     if name == CHECKPOINT:
-        assert OPENED[name](kept) is None  # nothing to go on from
+        assert OPENED[name](kept) is None  # nothing to resume from
     else:
         with pytest.raises(LabError):
             OPENED[name](kept)
@@ -235,16 +244,21 @@ def test_a_folder_that_is_missing_or_empty(kept, name):
 def test_each_file_missing_cut_short_or_changed(kept, name):
     before = contents(kept / name)
     for file, whole in before.items():
-        for bad in (
-            None,
-            b"",
-            whole[: len(whole) // 2],
-            whole + b" x" if file == "manifest.json" else bytes([whole[0] ^ 1]) + whole[1:],
-        ):
-            (kept / name / file).unlink() if bad is None else (kept / name / file).write_bytes(bad)
-            with pytest.raises(LabError, match="manifest" if file == "manifest.json" else file):
+        path = kept / name / file
+        if file == "manifest.json":
+            changed = whole + b" x"
+            message = "manifest"
+        else:
+            changed = bytes([whole[0] ^ 1]) + whole[1:]
+            message = file
+        path.unlink()
+        with pytest.raises(LabError, match=message):
+            OPENED[name](kept)
+        for bad in (b"", whole[: len(whole) // 2], changed):
+            path.write_bytes(bad)
+            with pytest.raises(LabError, match=message):
                 OPENED[name](kept)
-        (kept / name / file).write_bytes(whole)
+        path.write_bytes(whole)
     assert OPENED[name](kept) and contents(kept / name) == before
 
 
@@ -261,14 +275,14 @@ def test_a_folder_of_another_kind(kept, name):
 @pytest.mark.parametrize(
     "manifest", ["[]", "null", '"run"', "{}", '{"kind": "method"}', '{"kind": "backbone", "files": []}']
 )
-def test_a_manifest_that_somebody_else_wrote(kept, name, manifest):
+def test_a_foreign_manifest(kept, name, manifest):
     (kept / name / "manifest.json").write_text(manifest)
     with pytest.raises(LabError, match="manifest"):
         OPENED[name](kept)
 
 
 class Bomb:
-    "A pickle that would leave a file behind if anybody opened it"
+    "A pickle that creates a file if it is opened"
 
     def __init__(self, at):
         self.at = at
@@ -278,17 +292,21 @@ class Bomb:
 
 
 def resealed(folder):
-    "With checksums that agree again, as whoever made the folder could have written them"
-    m = json.loads((folder / "manifest.json").read_text())
-    seal(folder, **{k: v for k, v in m.items() if k != "files"})
+    "Write the checksums of a changed folder"
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest.pop("files")
+    seal(folder, **manifest)
+
+
+def weights_file(folder, name):
+    "The file of weights of a part of a run"
+    return next((folder / name).glob("weights.safetensors" if name == CHECKPOINT else "*.safetensors"))
 
 
 @each_folder
-@pytest.mark.parametrize(
-    "write", [lambda o, f: pickle.dump(o, f), lambda o, f: torch.save(o, f)], ids=["pickle", "torch.save"]
-)
-def test_a_pickle_in_the_place_of_weights_is_not_opened(kept, name, write, tmp_path):
-    file = next((kept / name).glob("*.safetensors" if name != CHECKPOINT else "weights.safetensors"))
+@pytest.mark.parametrize("write", [pickle.dump, torch.save], ids=["pickle", "torch.save"])
+def test_a_pickle_in_place_of_weights_is_not_opened(kept, name, write, tmp_path):
+    file = weights_file(kept, name)
     with open(file, "wb") as f:
         write(Bomb(tmp_path / "opened"), f)
     for _ in range(2):
@@ -302,15 +320,13 @@ def test_a_pickle_in_the_place_of_weights_is_not_opened(kept, name, write, tmp_p
 
 @pytest.mark.parametrize("name", ["run/backbone", "run/method", CHECKPOINT])
 def test_weights_of_another_shape_or_name(kept, name):
-    file = next((kept / name).glob("[mow]*.safetensors" if name != CHECKPOINT else "weights.safetensors"))
+    file = weights_file(kept, name)
     weights = read_tensors(file)
-    first = next(k for k, v in weights.items() if v.dim() == 2)
-    for bad in (
-        weights | {first: weights[first][:, :-1]},
-        weights | dict(more=torch.zeros(2)),
-        {k: v for k, v in weights.items() if k != first},
-        {},
-    ):
+    first = next(tensor for tensor, value in weights.items() if value.dim() == 2)
+    narrow = weights | {first: weights[first][:, :-1]}
+    more = weights | dict(more=torch.zeros(2))
+    less = {tensor: value for tensor, value in weights.items() if tensor != first}
+    for bad in (narrow, more, less, {}):
         write_tensors(bad, file)
         resealed(kept / name)
         with pytest.raises(LabError):
@@ -338,16 +354,19 @@ def test_a_run_on_the_backbone_of_another_run(kept):
         ("features.safetensors", None),
     ],
 )
-def test_a_gallery_with_other_things_in_its_files(kept, file, content):
+def test_a_gallery_with_other_contents(kept, file, content):
     path = kept / "gallery" / file
-    path.write_bytes(content) if content else write_tensors(dict(x=torch.zeros(5, 16)), path)
+    if content:
+        path.write_bytes(content)
+    else:
+        write_tensors(dict(x=torch.zeros(5, 16)), path)
     resealed(kept / "gallery")
-    with pytest.raises(LabError, match="does not hold what a gallery holds"):
+    with pytest.raises(LabError, match="holds no gallery"):
         Gallery.load(kept / "gallery", load_run(kept / "run"))
 
 
 @pytest.mark.parametrize("text", ["", "{}", "not json", "[1]"])
-def test_a_tokenizer_that_is_none(kept, text):
+def test_an_invalid_tokenizer(kept, text):
     (kept / "run/method/tokenizer.json").write_text(text)
     resealed(kept / "run/method")
     with pytest.raises(LabError, match="tokenizer"):
@@ -355,7 +374,7 @@ def test_a_tokenizer_that_is_none(kept, text):
 
 
 @pytest.mark.parametrize(
-    "changes,told",
+    "changes,message",
     [
         ({"config.adapter.bottleneck": "4"}, "bottleneck"),
         ({"config.adaptor": {}}, "adaptor"),
@@ -366,20 +385,19 @@ def test_a_tokenizer_that_is_none(kept, text):
     ],
     ids=lambda c: next(iter(c)) if isinstance(c, dict) else c,
 )
-def test_settings_with_a_mistake(made, changes, told):
-    with pytest.raises(LabError, match=told):
+def test_invalid_settings(made, changes, message):
+    with pytest.raises(LabError, match=message):
         train(vary(TINY, changes), Squares(), backbone=made / "run/backbone", progress=False)
 
 
-def test_a_batch_larger_than_the_captions_is_cut_and_said(made):
+def test_a_batch_larger_than_the_captions_is_cut_with_a_warning(made):
     with pytest.warns(UserWarning, match="a batch of 1000 .* takes all"):
-        run = train(
-            vary(TINY, {"stages.0.batch_size": 1000}), Squares(), backbone=made / "run/backbone", progress=False
-        )
+        preset = vary(TINY, {"stages.0.batch_size": 1000})
+        run = train(preset, Squares(), backbone=made / "run/backbone", progress=False)
     assert run.log
 
 
-def test_languages_and_presets_that_are_not_there(made, tmp_path):
+def test_unknown_languages_presets_and_corpora(made, tmp_path):
     with pytest.raises(LabError, match="'?fi"):
         train(TINY, Squares(), ["fi"], backbone=made / "run/backbone", progress=False)
     with pytest.raises(LabError, match="no preset"):
@@ -391,7 +409,7 @@ def test_languages_and_presets_that_are_not_there(made, tmp_path):
         load_corpus("pictogram")
 
 
-def test_pictures_that_are_none_in_a_corpus(tmp_path):
+def test_unreadable_images_in_a_corpus(tmp_path):
     names = bad_pictures(tmp_path)
     for name in names:
         with pytest.raises(LabError, match=name):
@@ -408,7 +426,7 @@ ROW = dict(text="ein Hund", language="de", visual_id="a")
 
 
 @pytest.mark.parametrize(
-    "rows,told",
+    "rows,message",
     [
         ([dict(caption="ein Hund", language="de", visual_id="a")], "no column .'text'.*rename"),
         ([dict(ROW, language="klingonisch")], "klingonisch"),
@@ -421,19 +439,19 @@ ROW = dict(text="ein Hund", language="de", visual_id="a")
     ],
     ids=lambda v: v if isinstance(v, str) else "",
 )
-def test_caption_files_with_a_mistake(tmp_path, rows, told):
+def test_invalid_caption_files(tmp_path, rows, message):
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
     (tmp_path / "train").mkdir()
     Image.new("RGB", (8, 8)).save(tmp_path / "train/a.png")
-    with pytest.raises(LabError, match=told) as e:
+    with pytest.raises(LabError, match=message) as e:
         read_captions(tmp_path / "train.jsonl")
     assert "train.jsonl" in str(e.value) and e.value.next_step
-    with pytest.raises(LabError, match=told):
+    with pytest.raises(LabError, match=message):
         FolderCorpus(tmp_path)
 
 
 @pytest.mark.parametrize(
-    "name,content,told",
+    "name,content,message",
     [
         ("c.csv", b"caption,language,visual_id\nein Hund,de,a\n", "no column .'text'"),
         ("c.csv", b"text;language;visual_id\nein Hund;de;a\n", "no column"),
@@ -444,13 +462,13 @@ def test_caption_files_with_a_mistake(tmp_path, rows, told):
         ("c.csv", b"", "without captions"),
     ],
 )
-def test_caption_tables_with_a_mistake(tmp_path, name, content, told):
+def test_invalid_caption_tables(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(LabError, match=told):
+    with pytest.raises(LabError, match=message):
         read_captions(tmp_path / name)
 
 
-def test_captions_of_a_picture_that_is_not_there(tmp_path):
+def test_captions_of_a_missing_image(tmp_path):
     (tmp_path / "train").mkdir()
     Image.new("RGB", (8, 8)).save(tmp_path / "train/a.png")
     (tmp_path / "train.jsonl").write_text(json.dumps(dict(ROW, visual_id="b")) + "\n")
@@ -465,7 +483,7 @@ def test_captions_of_a_picture_that_is_not_there(tmp_path):
 
 @contextmanager
 def small_disk(n_bytes: int):
-    "No file may grow beyond `n_bytes`: the real writers fail in the middle, as on a full disk"
+    "Limit the size of files, so that writers fail as on a full disk"
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, hard))
     try:
@@ -479,42 +497,51 @@ def full(*_, **__):
 
 
 SAVED = {
-    "run/backbone": lambda f, m: save_backbone(m.backbone, f / "run/backbone", note="new"),
-    "run/method": lambda f, m: save_method(m, f / "run/method", note="new"),
-    CHECKPOINT: lambda f, m: save_checkpoint(f / "run", m, (), Progress(0, 10, [dict(step=9)]), {}),
-    "gallery": lambda f, m: Gallery.load(f / "gallery", m).save(f / "gallery"),
+    "run/backbone": lambda folder, method: save_backbone(method.backbone, folder / "run/backbone", note="new"),
+    "run/method": lambda folder, method: save_method(method, folder / "run/method", note="new"),
+    CHECKPOINT: lambda folder, method: save_checkpoint(folder / "run", method, (), Progress(0, 10, [dict(step=9)]), {}),
+    "gallery": lambda folder, method: Gallery.load(folder / "gallery", method).save(folder / "gallery"),
 }
 
 
+def break_step(monkeypatch, step: str, folder: Path) -> None:
+    "Let a step of writing a folder fail as on a full disk"
+    rename = storage.os.replace
+
+    def rename_or_fail(source, target):
+        if Path(target) == folder and not str(source).endswith("-old"):
+            full()
+        rename(source, target)
+
+    if step == "weights":
+        monkeypatch.setattr(storage, "save_file", full)
+    if step == "first file":
+        monkeypatch.setattr(storage.os, "replace", full)  # files are written under another name first
+    if step == "manifest":
+        monkeypatch.setattr(Path, "write_text", full)
+    if step == "rename":
+        monkeypatch.setattr(storage.os, "replace", rename_or_fail)
+
+
 @pytest.mark.parametrize("name", SAVED)
-@pytest.mark.parametrize("where", ["weights", "first file", "manifest", "rename"])
-def test_a_full_disk_leaves_the_old_folder_whole(kept, name, where, monkeypatch):
+@pytest.mark.parametrize("step", ["weights", "first file", "manifest", "rename"])
+def test_a_full_disk_leaves_the_old_folder_complete(kept, name, step, monkeypatch):
     method = load_run(kept / "run")
     before = contents(kept)
     beside = sorted((kept / name).parent.iterdir())
-    if where == "weights":
-        monkeypatch.setattr(storage, "save_file", full)
-    if where == "first file":
-        monkeypatch.setattr(storage.os, "replace", full)  # files that are written whole are renamed at their end
-    if where == "manifest":
-        monkeypatch.setattr(Path, "write_text", full)
-    if where == "rename":
-        rename = storage.os.replace
-        monkeypatch.setattr(
-            storage.os,
-            "replace",
-            lambda a, b: full() if Path(b) == kept / name and not str(a).endswith("-old") else rename(a, b),
-        )
+    break_step(monkeypatch, step, kept / name)
     with pytest.raises(LabError, match="No space left.*Nothing that was there is lost"):
         SAVED[name](kept, method)
     monkeypatch.undo()
-    assert contents(kept) == before and sorted((kept / name).parent.iterdir()) == beside and OPENED[name](kept)
+    assert contents(kept) == before and OPENED[name](kept)
+    assert sorted((kept / name).parent.iterdir()) == beside
     SAVED[name](kept, method)
-    assert OPENED[name](kept) and sorted((kept / name).parent.iterdir()) == beside
+    assert OPENED[name](kept)
+    assert sorted((kept / name).parent.iterdir()) == beside
 
 
 @pytest.mark.parametrize("name", SAVED)
-def test_writers_that_fail_in_the_middle_leave_the_old_folder_whole(kept, name):
+def test_writers_that_fail_halfway_leave_the_old_folder_complete(kept, name):
     method = load_run(kept / "run")
     before = contents(kept)
     largest = max(p.stat().st_size for p in (kept / name).iterdir())
@@ -525,26 +552,26 @@ def test_writers_that_fail_in_the_middle_leave_the_old_folder_whole(kept, name):
     assert OPENED[name](kept)
 
 
-def test_a_disk_that_is_full_when_a_folder_is_new_leaves_nothing(made, tmp_path, monkeypatch):
+def test_a_full_disk_leaves_no_new_folder(made, tmp_path, monkeypatch):
     method = load_run(made / "run")
     monkeypatch.setattr(storage, "save_file", full)
-    for save in (
-        lambda: save_method(method, tmp_path / "m"),
-        lambda: save_backbone(method.backbone, tmp_path / "b"),
-        lambda: Gallery(method).add([plain((1, 2, 3))]).save(tmp_path / "g"),
-    ):
-        with pytest.raises(LabError, match="No space left"):
-            save()
+    gallery = Gallery(method).add([plain((1, 2, 3))])
+    with pytest.raises(LabError, match="No space left"):
+        save_method(method, tmp_path / "m")
+    with pytest.raises(LabError, match="No space left"):
+        save_backbone(method.backbone, tmp_path / "b")
+    with pytest.raises(LabError, match="No space left"):
+        gallery.save(tmp_path / "g")
     assert not [*tmp_path.iterdir()]
 
 
-def test_a_run_whose_disk_filled_up_goes_on_when_there_is_space(made, tmp_path, monkeypatch):
-    monkeypatch.setattr(recipes, "save_method", lambda m, folder, **facts: save_method_on_full_disk(m, folder, **facts))
-
-    def save_method_on_full_disk(m, folder, **facts):
+def test_a_run_resumes_after_a_full_disk(made, tmp_path, monkeypatch):
+    def save_method_on_full_disk(method, folder, **facts):
         with whole_folder(folder) as f:
             (f / "half").write_text("half")
             full()
+
+    monkeypatch.setattr(recipes, "save_method", save_method_on_full_disk)
 
     def again():
         return train(TINY, Squares(), out=tmp_path / "run", backbone=made / "run/backbone", progress=False)
@@ -569,7 +596,7 @@ def test_a_run_whose_disk_filled_up_goes_on_when_there_is_space(made, tmp_path, 
     assert contents(tmp_path / "run/method") == contents(made / "run/method")
 
 
-def test_a_log_that_does_not_fit_leaves_the_old_one(kept):
+def test_a_full_disk_leaves_the_old_log(kept):
     before = contents(kept)
     method = load_run(kept / "run")
     shutil.rmtree(kept / "run/checkpoints")
@@ -577,19 +604,19 @@ def test_a_log_that_does_not_fit_leaves_the_old_one(kept):
     batches = recipes.batches_for(method, recipes.training_data(Squares(), ("de",), method.backbone))
     with small_disk(20), pytest.raises(LabError, match="could not be written"):
         runs.fit(method, [replace(stage, steps=2)], batches, kept / "run", progress=False)
-    assert contents(kept) == {k: v for k, v in before.items() if not k.startswith("run/checkpoints")}
+    remaining = {file: content for file, content in before.items() if not file.startswith("run/checkpoints")}
+    assert contents(kept) == remaining
 
 
 @pytest.mark.parametrize(
     "text", ["ein 狗 am Strand", "🐕", "\x00", "a\u0301" * 500, "[SEP] [CLS] [PAD]", "كلب", "x" * 10_000, "Ａ\u202eB"]
 )
-def test_a_trained_method_answers_any_text(made, text):
+def test_a_trained_method_encodes_any_text(made, text):
     method = load_run(made / "run")
     for language in ("de", "en"):
-        found = method.encode_captions([text, "ein rotes Quadrat"], language)
-        assert found.shape == (2, 16) and found.isfinite().all()
-        torch.testing.assert_close(
-            found[1], method.encode_captions(["ein rotes Quadrat"], language)[0], atol=2e-5, rtol=1e-5
-        )
+        features = method.encode_captions([text, "ein rotes Quadrat"], language)
+        alone = method.encode_captions(["ein rotes Quadrat"], language)[0]
+        assert features.shape == (2, 16) and features.isfinite().all()
+        torch.testing.assert_close(features[1], alone, atol=2e-5, rtol=1e-5)
     with pytest.raises(LabError, match="one of"):
         method.encode_captions([text], "fi")

@@ -1,4 +1,4 @@
-"Why this picture: numbers worked out again without captum, on the shipped weights"
+"Contributions of words and regions, computed again without captum, with the shipped weights"
 
 from random import Random
 
@@ -10,7 +10,7 @@ from dasd_lab.backbone.towers import load_backbone
 from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.corpora.pictograms.painting import N_VIEWS, boxes, group
 from dasd_lab.search.explain.contributions import explain_words, integrated_gradients, leave_one_out, word_spans
-from dasd_lab.search.explain.regions import explain_places
+from dasd_lab.search.explain.regions import explain_regions
 from dasd_lab.search.gallery.in_memory import Gallery
 from dasd_lab.training.recipes import shipped_run
 from dasd_lab.training.runs import load_method
@@ -42,15 +42,17 @@ def score(gallery, text, language, id):
 def test_leave_one_out_is_the_shortened_query(corpus, galleries, form, language):
     gallery = galleries[form]
     caption = corpus.captions("test", language)[1]
-    found = leave_one_out(gallery.method, caption.text, language, gallery.picture_visuals(caption.visual_id))
+    result = leave_one_out(gallery.method, caption.text, language, gallery.picture_visuals(caption.visual_id))
     words = caption.text.rstrip(".").split()
+    period = "." if caption.text.endswith(".") else ""
     full = score(gallery, caption.text, language, caption.visual_id)
-    for word in found.words:
-        if word.text not in words or words.count(word.text) > 1:
+    for word in result.words:
+        if words.count(word.text) != 1:
             continue
-        shorter = " ".join(w for w in words if w != word.text) + "." * caption.text.endswith(".")
+        shorter = " ".join(w for w in words if w != word.text) + period
         assert word.contribution == pytest.approx(full - score(gallery, shorter, language, caption.visual_id), abs=1e-4)
-    assert found.score == pytest.approx(full, abs=1e-5) and len(found.words) >= len(words)
+    assert result.score == pytest.approx(full, abs=1e-5)
+    assert len(result.words) >= len(words)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -62,87 +64,93 @@ def test_integrated_gradients_add_up(corpus, galleries, form):
         caption = corpus.captions("test", language)[3]
         visuals = gallery.picture_visuals(caption.visual_id)
         coarse.append(abs(integrated_gradients(gallery.method, caption.text, language, visuals, 16).delta))
-        found = integrated_gradients(gallery.method, caption.text, language, visuals, 200)
-        fine.append(abs(found.delta))
-        assert found.score == pytest.approx(score(gallery, caption.text, language, caption.visual_id), abs=1e-4)
-        assert [caption.text[w.start : w.end] for w in found.words] == [w.text for w in found.words]
-        assert sum(w.contribution for w in found.words) + found.delta == pytest.approx(
-            found.score - found.base, abs=1e-6
-        )
-    assert max(fine) < 0.01 and np.mean(fine) <= np.mean(coarse) + 1e-4
+        result = integrated_gradients(gallery.method, caption.text, language, visuals, 200)
+        fine.append(abs(result.delta))
+        assert result.score == pytest.approx(score(gallery, caption.text, language, caption.visual_id), abs=1e-4)
+        assert [caption.text[w.start : w.end] for w in result.words] == [w.text for w in result.words]
+        total = sum(w.contribution for w in result.words)
+        assert total + result.delta == pytest.approx(result.score - result.base, abs=1e-6)
+    assert max(fine) < 0.01
+    assert np.mean(fine) <= np.mean(coarse) + 1e-4
 
 
-def test_gradients_along_the_path_by_hand(corpus, galleries):
-    "The same integral as a plain Riemann sum, driven block by block"
+def test_integrated_gradients_by_hand(corpus, galleries):
+    "The same integral as a Riemann sum, block by block"
     gallery = galleries["method"]
     method = gallery.method
     caption = corpus.captions("test", "en")[5]
     backbone = method.backbone
     picture = gallery.picture_visuals(caption.visual_id)["features"].clone()
     ids, end = backbone.tokenizer([caption.text], backbone.context_length)
-    blank = ids.clone()
-    blank[:, 1 : int(end)] = backbone.tokenizer.pad_id
+    padding = ids.clone()
+    padding[:, 1 : int(end)] = backbone.tokenizer.pad_id
     table = backbone.text.embedding.weight.detach()
     x = table[ids]
-    x0 = table[blank]
+    x0 = table[padding]
     total = torch.zeros(ids.shape[1])
     steps = 400
     for i in range(steps):
-        here = (x0 + (i + 0.5) / steps * (x - x0)).requires_grad_()
-        h = backbone.start(here, end)
+        point = (x0 + (i + 0.5) / steps * (x - x0)).requires_grad_()
+        h = backbone.start(point, end)
         for b in range(backbone.n_blocks):
             h = backbone.block(b, h, end)
         torch.cosine_similarity(backbone.read_out(h, end), picture).sum().backward()
-        total += (here.grad * (x - x0)).sum(-1)[0] / steps
-    found = integrated_gradients(method, caption.text, "en", gallery.picture_visuals(caption.visual_id), 200)
-    spans = backbone.tokenizer.tokenizer.encode(caption.text, add_special_tokens=False).offsets
-    by_hand = [
-        sum(float(total[1 + i]) for i, (a, b) in enumerate(spans) if w.start <= a and b <= w.end) for w in found.words
-    ]
-    np.testing.assert_allclose([w.contribution for w in found.words], by_hand, atol=0.005)
+        total += (point.grad * (x - x0)).sum(-1)[0] / steps
+    result = integrated_gradients(method, caption.text, "en", gallery.picture_visuals(caption.visual_id), 200)
+    offsets = backbone.tokenizer.tokenizer.encode(caption.text, add_special_tokens=False).offsets
+    by_hand = []
+    for word in result.words:
+        tokens = [i for i, (start, end) in enumerate(offsets) if word.start <= start and end <= word.end]
+        by_hand.append(sum(float(total[1 + i]) for i in tokens))
+    np.testing.assert_allclose([w.contribution for w in result.words], by_hand, atol=0.005)
 
 
-def where(corpus, id):
-    "Where a scene's only things stand, from the painter itself"
+def object_position(corpus, id):
+    "Pixel position of the only object of a scene, from the painter"
     scene = corpus.scene(id)
     rng = Random(f"{corpus.seed}/{scene}")
     rng.randrange(N_VIEWS)
-    return group(scene.things[0], boxes(scene, rng)[0], 1, rng)
+    (centre,), _ = group(scene.things[0], boxes(scene, rng)[0], 1, rng)
+    return tuple(min(max(round(c * 64), 7), 56) for c in centre)
+
+
+def farthest_corner(x, y):
+    return max(((6, 6), (57, 6), (6, 57), (57, 57)), key=lambda c: abs(c[0] - x) + abs(c[1] - y))
+
+
+def has_one_object(scene):
+    return len(scene.things) == 1 and scene.things[0].count == 1
+
+
+def score_with_covered(method, text, frame, x, y):
+    "Score after a square around a position is filled with the mean colour"
+    pixels = frame.copy()
+    pixels[max(0, y - 13) : y + 13, max(0, x - 13) : x + 13] = pixels.mean((0, 1)).round().astype(np.uint8)
+    image = method.encode_visuals(method.backbone.encode_pictures([pixels]))
+    return float(method.score(method.encode_captions([text], "de"), image)[0, 0])
 
 
 def test_covering_the_object_costs_more_than_covering_a_corner(corpus, galleries):
     method = galleries["method"].method
     visuals = corpus.visuals("test")
-    ids = [
-        c.visual_id
-        for c in corpus.captions("test", "de")
-        if len((s := corpus.scene(c.visual_id)).things) == 1 and s.things[0].count == 1
-    ][:24]
-    gallery = Gallery(method).add([visuals[visuals.index_of(i)] for i in ids])
-    gaps = []
-    by_paint = []
-    text = {c.visual_id: c.text for c in corpus.captions("test", "de")}
-    for id in ids:
-        pixels = visuals[visuals.index_of(id)]
-        heat = explain_places(gallery, text[id], id, "de", pixels, window=0.4, n_windows=8).heat
-        (centre,), side = where(corpus, id)
-        x, y = (min(max(round(c * 64), 7), 56) for c in centre)
-        cx, cy = max(((6, 6), (57, 6), (6, 57), (57, 57)), key=lambda c: abs(c[0] - x) + abs(c[1] - y))
-        gaps.append(heat[y - 5 : y + 6, x - 5 : x + 6].mean() - heat[cy - 5 : cy + 6, cx - 5 : cx + 6].mean())
-
-        def covered(x, y):
-            p = pixels.frames[0].copy()
-            p[max(0, y - 13) : y + 13, max(0, x - 13) : x + 13] = p.mean((0, 1)).round().astype(np.uint8)
-            return float(
-                method.score(
-                    method.encode_captions([text[id]], "de"),
-                    method.encode_visuals(method.backbone.encode_pictures([p])),
-                )[0, 0]
-            )
-
-        by_paint.append(covered(cx, cy) - covered(x, y))
-    assert np.mean(gaps) > 0.05 and np.mean(np.array(gaps) > 0) >= 0.9, gaps
-    assert np.mean(by_paint) > 0.05 and np.mean(np.array(by_paint) > 0) >= 0.9, by_paint
+    captions = [c for c in corpus.captions("test", "de") if has_one_object(corpus.scene(c.visual_id))][:24]
+    gallery = Gallery(method).add([visuals[visuals.index_of(c.visual_id)] for c in captions])
+    by_occlusion = []
+    by_hand = []
+    for c in captions:
+        visual = visuals[visuals.index_of(c.visual_id)]
+        heat = explain_regions(gallery, c.text, c.visual_id, "de", visual, window=0.4, n_windows=8).heat
+        x, y = object_position(corpus, c.visual_id)
+        corner_x, corner_y = farthest_corner(x, y)
+        at_object = heat[y - 5 : y + 6, x - 5 : x + 6].mean()
+        at_corner = heat[corner_y - 5 : corner_y + 6, corner_x - 5 : corner_x + 6].mean()
+        by_occlusion.append(at_object - at_corner)
+        without_corner = score_with_covered(method, c.text, visual.frames[0], corner_x, corner_y)
+        without_object = score_with_covered(method, c.text, visual.frames[0], x, y)
+        by_hand.append(without_corner - without_object)
+    for gaps in (by_occlusion, by_hand):
+        assert np.mean(gaps) > 0.05, gaps
+        assert np.mean(np.array(gaps) > 0) >= 0.9, gaps
 
 
 @pytest.mark.parametrize(
@@ -160,19 +168,21 @@ def test_covering_the_object_costs_more_than_covering_a_corner(corpus, galleries
 def test_any_query(galleries, text, language):
     gallery = galleries["method"]
     id = gallery.ids[0]
-    for way in ("leave_one_out", "integrated_gradients"):
-        found = explain_words(gallery, text, id, language, way)
-        shown = found._repr_html_()
-        assert (
-            found.words and np.isfinite([w.contribution for w in found.words]).all() and f'lang="{language}"' in shown
-        )
-        assert "".join(w.text for w in found.words) == found.text.replace(" ", "") and "<b>" not in shown
-    assert explain_places(gallery, text, id, language).heat.shape == (64, 64)
+    for algorithm in ("leave_one_out", "integrated_gradients"):
+        result = explain_words(gallery, text, id, language, algorithm)
+        assert result.words
+        assert np.isfinite([w.contribution for w in result.words]).all()
+        assert "".join(w.text for w in result.words) == result.text.replace(" ", "")
+        page = result._repr_html_()
+        assert f'lang="{language}"' in page
+        assert "<b>" not in page
+    assert explain_regions(gallery, text, id, language).heat.shape == (64, 64)
 
 
 def test_words_of_all_captions(corpus):
-    "Every visible character is in one word, and no word is empty, in all languages"
+    "Every visible character is in exactly one word, and no word is empty, in all languages"
     for language in corpus.languages:
         for c in corpus.captions("test", language)[:200]:
             spans = word_spans(c.text, language)
-            assert "".join(c.text[a:b] for a, b in spans) == "".join(c.text.split()) and all(a < b for a, b in spans)
+            assert "".join(c.text[a:b] for a, b in spans) == "".join(c.text.split())
+            assert all(a < b for a, b in spans)

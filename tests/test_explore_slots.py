@@ -263,7 +263,7 @@ def test_what_it_cannot_do_is_told(backbone, state):
     tokens = gallery_of(backbone, descriptions="tokens")
     s = SlotsState(Workbench({"LECCR": tokens.method}, gallery=tokens))
     s.take_wins(4)
-    assert "a view for each token" in s.message and s.mean_cosines() is None
+    assert "one view per token" in s.message and s.mean_cosines() is None
     with pytest.raises(LabError, match="descriptions 'none'"):
         read_slots(gallery_of(backbone, descriptions="none"), "p0")
 

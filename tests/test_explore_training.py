@@ -257,7 +257,7 @@ def test_stopped_by_the_page_taken_up_by_another_killed_and_taken_up_again_it_en
         and "it can go on" in first.words()
         and first.child.process.returncode == 130
     )
-    assert "goes on from there" in first.child.last_words()
+    assert "goes on from there" in first.child.exit_message()
     at = first.progress["step"]
     assert json.loads((checkpoints(first.folder)[-1] / "manifest.json").read_text())["position"] == [0, at]
     second = TrainingState(bench, tmp_path / "runs")
@@ -310,9 +310,9 @@ def test_remaining_time_and_a_page_that_answers(straight):
 
 BEGIN = """
 import sys; sys.path.insert(0, sys.argv[1])
-from dasd_lab.training.subprocess import ChildRun,TrainingJob
+from dasd_lab.training.subprocess import TrainingJob,TrainingProcess
 from pathlib import Path
-ChildRun(Path(sys.argv[2])/'run', TrainingJob(sys.argv[2]+'/it.tsv', 'it', sys.argv[3], sys.argv[4])).begin()
+TrainingProcess(Path(sys.argv[2])/'run', TrainingJob(sys.argv[2]+'/it.tsv', 'it', sys.argv[3], sys.argv[4])).begin()
 """
 
 
@@ -344,7 +344,7 @@ def test_it_outlives_its_kernel_refuses_another_and_is_stopped_by_one(straight, 
     assert "one at a time" in state.message
     told = io.StringIO()
     with contextlib.redirect_stderr(told):
-        assert main(state.child.order.words(tmp_path / "run")) == 1
+        assert main(state.child.job.arguments(tmp_path / "run")) == 1
     assert "another process is training" in told.getvalue()
     state.stop()
     assert state.wait(600) == "stopped" and 0 < state.progress["step"] < 30000

@@ -1,4 +1,4 @@
-"A feature store across real processes: shares encoded at once, encoders killed at random points, files that were damaged"
+"Feature stores with several processes, encoders killed at random points, and damaged files"
 
 import os
 import random
@@ -24,14 +24,14 @@ from dasd_lab.contracts import Caption, LabError
 from dasd_lab.corpora.catalog import Corpus
 from dasd_lab.corpora.visuals import Visuals
 
-# forked from a server that has loaded torch once; each is a real process that a signal can kill
+# processes are forked from a server that has imported torch once
 PROCESSES = get_context("forkserver")
 PROCESSES.set_forkserver_preload(["dasd_lab.backbone.encoding", "dasd_lab.training.recipes", __name__])
 N, ROWS = 400, 8  # pictures, and rows of a shard: fifty shards of pictures and forty of captions
 
 
 class Many(Corpus):
-    "Pictures of noise; every fifth caption is another's"
+    "Images of noise; some captions occur twice"
 
     name = "many"
     languages = ("en",)
@@ -47,7 +47,7 @@ class Many(Corpus):
 
 
 def tower(seed: int = 0) -> Backbone:
-    "Weights that every process draws alike"
+    "A tiny backbone with the same weights in every process"
     torch.manual_seed(seed)
     cfg = dict(
         embed_dim=16,
@@ -62,48 +62,67 @@ def encode(folder, backbone=None, **options):
 
 
 def logged(folder: Path, log: Path, die: str = "", **options) -> None:
-    "What a process does; it notes every row block that the towers are asked for, and may kill itself while it writes its third shard"
+    "Encode in a process; log the first item of every batch, and optionally die while writing the third shard"
     backbone = tower()
-    of_pictures = backbone.encode_pictures
-    of_captions = backbone.encode_source
+    encode_pictures = backbone.encode_pictures
+    encode_source = backbone.encode_source
 
-    def note(word):
+    def note(item):
         with open(log, "a") as f:
-            f.write(word + "\n")
+            f.write(item + "\n")
         time.sleep(0.003)
 
-    backbone.encode_pictures = lambda some, *given, **named: (note(some[0].id), of_pictures(some, *given, **named))[1]
-    backbone.encode_source = lambda some, *given, **named: (note(some[0]), of_captions(some, *given, **named))[1]
-    kill = lambda: os.kill(os.getpid(), signal.SIGKILL)
-    calls = Counter()
+    def logged_pictures(pictures, *args, **kwargs):
+        note(pictures[0].id)
+        return encode_pictures(pictures, *args, **kwargs)
+
+    def logged_source(captions, *args, **kwargs):
+        note(captions[0])
+        return encode_source(captions, *args, **kwargs)
+
+    backbone.encode_pictures = logged_pictures
+    backbone.encode_source = logged_source
+    if die:
+        die_at_third_shard(die)
+    encode(folder, backbone, **options)
+
+
+def die_at_third_shard(when: str) -> None:
+    "Kill this process at some point of writing its third shard"
+    shards_written = 0
     replace = os.replace
     write = Path.write_bytes
 
-    def now(file):
-        calls[die] += file.endswith(".safetensors") and "-ids" not in file
-        return calls[die] == 3
+    def third_shard(name):
+        nonlocal shards_written
+        if name.endswith(".safetensors") and "-ids" not in name:
+            shards_written += 1
+        return shards_written == 3
 
-    def renamed(a, b):
-        if die == "before the rename" and now(str(b)):
+    def kill():
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def dying_replace(source, destination):
+        if when == "before the rename" and third_shard(str(destination)):
             kill()
-        replace(a, b)
-        if die == "after the rename" and now(str(b)):
+        replace(source, destination)
+        if when == "after the rename" and third_shard(str(destination)):
             kill()
 
-    def written(self, data):
-        if die == "in the middle of the file" and now(self.name.partition(".safetensors")[0] + ".safetensors"):
+    def dying_write(self, data):
+        name = self.name.partition(".safetensors")[0] + ".safetensors"
+        if when == "in the middle of the file" and third_shard(name):
             write(self, data[: len(data) // 2])
             kill()
         return write(self, data)
 
-    if die:
-        os.replace = renamed
-        Path.write_bytes = written
-    encode(folder, backbone, **options)
+    os.replace = dying_replace
+    Path.write_bytes = dying_write
 
 
-def process(*given, **named):
-    p = PROCESSES.Process(target=logged, args=given, kwargs=named)
+def process(*args, **kwargs):
+    "Start a process that runs `logged`"
+    p = PROCESSES.Process(target=logged, args=args, kwargs=kwargs)
     p.start()
     return p
 
@@ -112,17 +131,19 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {f.name: f.read_bytes() for f in folder.iterdir() if not f.name.startswith(".")}
 
 
-def block(name: str, parts={"image": "v{}", "source": "picture {}."}) -> str:
-    "What the log says of a shard"
+def block(name: str) -> str:
+    "The log entry of a shard: its first item"
     part, number, _ = name.split("-", 2)
-    return parts[part].format(int(number) * ROWS)
+    first = int(number) * ROWS
+    return f"v{first}" if part == "image" else f"picture {first}."
 
 
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory):
     folder = tmp_path_factory.mktemp("straight")
     shutil.rmtree(folder)
-    assert encode(folder).missing == [] and len(read_plan(folder).shards) == 90
+    assert encode(folder).missing == []
+    assert len(read_plan(folder).shards) == 90
     return folder
 
 
@@ -131,12 +152,11 @@ def test_shares_encoded_at_once_make_the_same_store(straight, tmp_path, world):
     shares = [process(tmp_path / "store", tmp_path / f"log {r}", rank=r, world_size=world) for r in range(world)]
     for p in shares:
         p.join()
-    assert [p.exitcode for p in shares] == [0] * world and contents(tmp_path / "store") == contents(straight)
+    assert [p.exitcode for p in shares] == [0] * world
+    assert contents(tmp_path / "store") == contents(straight)
     asked = [(tmp_path / f"log {r}").read_text().split("\n")[:-1] for r in range(world)]
-    assert (
-        sorted(sum(asked, [])) == sorted(block(s.name) for s in read_plan(straight).shards)
-        and max(map(len, asked)) - min(map(len, asked)) <= 1
-    )
+    assert sorted(sum(asked, [])) == sorted(block(s.name) for s in read_plan(straight).shards)
+    assert max(map(len, asked)) - min(map(len, asked)) <= 1
 
 
 def check_what_is_there(folder: Path) -> set[str]:
@@ -145,7 +165,8 @@ def check_what_is_there(folder: Path) -> set[str]:
         return set()
     plan = read_plan(folder)
     there = {s.name for s in plan.shards if (folder / s.name).exists()}
-    assert not {n: fault for n in there if (fault := shard_fault(folder / n, plan.facts(n)))}
+    faults = {name: shard_fault(folder / name, plan.facts(name)) for name in there}
+    assert set(faults.values()) <= {None}, faults
     return there
 
 
@@ -190,10 +211,12 @@ def test_an_encoder_killed_at_twenty_random_points(straight, tmp_path):
 def test_killed_while_it_writes(straight, tmp_path, die, whole):
     p = process(tmp_path / "store", tmp_path / "log", die)
     p.join()
-    assert p.exitcode == -signal.SIGKILL and len(check_what_is_there(tmp_path / "store")) == whole
+    assert p.exitcode == -signal.SIGKILL
+    assert len(check_what_is_there(tmp_path / "store")) == whole
     if whole == 2:
         assert any(f.name.startswith(".image-00002") for f in (tmp_path / "store").iterdir())
-    assert len(encode(tmp_path / "store").written) == 90 - whole and contents(tmp_path / "store") == contents(straight)
+    assert len(encode(tmp_path / "store").written) == 90 - whole
+    assert contents(tmp_path / "store") == contents(straight)
     assert not any(f.name.startswith(".image") for f in (tmp_path / "store").iterdir())
 
 
@@ -202,7 +225,8 @@ def test_other_numbers_of_processes_go_on_with_it(straight, tmp_path):
     p.join()
     first = encode(tmp_path / "store", rank=1, world_size=2)
     second = encode(tmp_path / "store", rank=0, world_size=2)
-    assert len(first.written) + len(second.written) == 87 and contents(tmp_path / "store") == contents(straight)
+    assert len(first.written) + len(second.written) == 87
+    assert contents(tmp_path / "store") == contents(straight)
 
 
 def shell(words: list, environment: dict, out: str) -> None:
@@ -249,11 +273,11 @@ def test_the_command_takes_its_share_from_the_environment(straight, tmp_path):
 
     codes, told = together()
     assert codes == [0, 0], told
-    assert contents(tmp_path / "store") == contents(straight) and any(
-        "400 rows of [16] in float16, 50 shards" in t for t in told
-    )
+    assert contents(tmp_path / "store") == contents(straight)
+    assert any("400 rows of [16] in float16, 50 shards" in t for t in told)
     codes, told = together("--dtype", "bfloat16")
-    assert codes == [1, 1] and all("a store of another dtype (float16)" in t and "Traceback" not in t for t in told)
+    assert codes == [1, 1]
+    assert all("a store of another dtype (float16)" in t and "Traceback" not in t for t in told)
 
 
 # --- what is wrong with a folder
@@ -282,9 +306,10 @@ def test_a_file_that_is_not_whole(straight, tmp_path, harm, told, name):
     folder = shutil.copytree(straight, tmp_path / "store")
     open_store(folder)
     harm(folder / name)
-    with pytest.raises(LabError, match=f"{name} {told}.*type the same `dasd-lab features` again"):
+    with pytest.raises(LabError, match=f"{name}, which {told}.*run the same `dasd-lab features` again"):
         open_store(folder)
-    assert encode(folder).written == ([] if "ids" in name else [name]) and contents(folder) == contents(straight)
+    assert encode(folder).written == ([] if "ids" in name else [name])
+    assert contents(folder) == contents(straight)
 
 
 def test_a_shard_of_another_store(straight, tmp_path):
@@ -316,7 +341,7 @@ def test_another_store_in_the_same_folder(straight, given, told):
 
 def test_a_store_that_lacks_shards_says_how_many(straight, tmp_path):
     encode(tmp_path / "store", rank=1, world_size=2)
-    with pytest.raises(LabError, match="lacks 47 of 92 files.*goes on"):
+    with pytest.raises(LabError, match="lacks 47 of 92 files.*resumes"):
         open_store(tmp_path / "store")
 
 
@@ -377,10 +402,11 @@ def test_frames_of_clips(tmp_path):
 
     backbone = tower()
     encode_shards(
-        backbone, Framed(), "train", tmp_path / "store", ["image", "frames"], shard_rows=7, frames=4, workers=1
+        backbone, Framed(), "train", tmp_path / "store", parts=["image", "frames"], shard_rows=7, frames=4, workers=1
     )
     store = open_store(tmp_path / "store")
-    assert store["frames"].shape == (30, 4, 16) and store.mask().sum(1).tolist() == [1 + i % 3 for i in range(30)]
+    assert store["frames"].shape == (30, 4, 16)
+    assert store.mask().sum(1).tolist() == [1 + i % 3 for i in range(30)]
     for i in (0, 8, 29):
         told = backbone.encode_pictures(list(Framed().visuals("train")[i].frames))
         torch.testing.assert_close(store["frames"][i][store.mask()[i]], told, atol=2e-3, rtol=2e-3)
@@ -398,7 +424,8 @@ def test_training_skips_what_could_not_be_read(tmp_path):
 
     encode_shards(tower(), Two(), "train", tmp_path / "store", shard_rows=ROWS, left_out=["v3", "v9"])
     data = training_data(Two(), ["de"], tower(), tmp_path / "store")
-    assert len(data.pairs["de"]) == N - 2 and not {3, 9} & set(data.pairs["de"].visual_index.tolist())
+    assert len(data.pairs["de"]) == N - 2
+    assert not {3, 9} & set(data.pairs["de"].visual_index.tolist())
 
 
 def test_places_where_nothing_can_be_written_and_consoles_without_the_letters(tmp_path):
@@ -414,6 +441,8 @@ def test_places_where_nothing_can_be_written_and_consoles_without_the_letters(tm
     told = subprocess.run(
         [sys.executable, "-m", "dasd_lab.cli", "evaluate", "日本語"],
         capture_output=True,
+        check=False,
         env={**os.environ, "PYTHONIOENCODING": "cp1252"},
     )
-    assert told.returncode == 1 and b"Traceback" not in told.stderr
+    assert told.returncode == 1
+    assert b"Traceback" not in told.stderr

@@ -1,4 +1,4 @@
-"""What a gallery promises: slices, saving, loading, pages."""
+"""Galleries: search in slices, saving, loading, contact sheets."""
 
 import json
 import zipfile
@@ -10,9 +10,11 @@ import torch
 from PIL import Image
 
 from dasd_lab.contracts import Caption, LabError, RetrievalMethod
+from dasd_lab.search.gallery import contact_sheet as sheets
 from dasd_lab.search.gallery.contact_sheet import contact_sheet, sheet_row
 from dasd_lab.search.gallery.in_memory import Gallery, Hits, best_of_slices
 from dasd_lab.search.queries import read_query
+from dasd_lab.storage import sha256
 
 
 class Tower(torch.nn.Module):
@@ -22,14 +24,12 @@ class Tower(torch.nn.Module):
 
     @torch.no_grad()
     def encode_pictures(self, pictures):
-        return (
-            torch.stack([torch.from_numpy(np.asarray(p).astype("float32") / 255).mean((0, 1)) for p in pictures])
-            @ self.weight
-        )
+        colours = [torch.from_numpy(np.asarray(p).astype("float32") / 255).mean((0, 1)) for p in pictures]
+        return torch.stack(colours) @ self.weight
 
 
 class Colours(RetrievalMethod):
-    "A caption is a list of three numbers; score insists on narrow slices"
+    "A caption is a list of three numbers; records the width of slices and the training mode"
 
     name = "colours"
     languages = ("de", "ar")
@@ -72,7 +72,8 @@ def test_search_over_slices_equals_one_sort_over_everything(gallery):
     scores = RetrievalMethod.score(gallery.method, query, gallery.visuals)[0]
     order = scores.argsort(descending=True)[:12]
     hits = gallery.search(".2 .9 .1", "de", k=12)
-    assert hits.ids == [gallery.ids[i] for i in order] and [h.rank for h in hits] == list(range(1, 13))
+    assert hits.ids == [gallery.ids[i] for i in order]
+    assert [h.rank for h in hits] == list(range(1, 13))
     assert [h.score for h in hits] == pytest.approx(scores[order].tolist(), abs=1e-6)
     assert gallery.method.widest <= 7
 
@@ -80,62 +81,68 @@ def test_search_over_slices_equals_one_sort_over_everything(gallery):
 @pytest.mark.parametrize("n,k,size", [(1, 1, 1), (10, 3, 1), (10, 3, 4), (10, 10, 3), (10, 99, 3), (1000, 12, 64)])
 def test_merged_slices_equal_a_stable_sort(n, k, size):
     x = torch.randint(0, 5, (n,), generator=torch.Generator().manual_seed(n)).float()
-    places, scores = best_of_slices(lambda part: x[part], n, k, size)
-    want = sorted(range(n), key=lambda i: (-x[i].item(), i))[:k]
-    assert places == want and scores == [x[i].item() for i in want]
+    indices, scores = best_of_slices(lambda part: x[part], n, k, size)
+    expected = sorted(range(n), key=lambda i: (-x[i].item(), i))[:k]
+    assert indices == expected
+    assert scores == [x[i].item() for i in expected]
 
 
 def test_adding_in_batches_changes_nothing(method):
     pictures = [plain(c) for c in np.random.default_rng(1).integers(0, 256, (11, 3))]
     one = Gallery(method).add(pictures, batch_size=100)
     many = Gallery(method).add(pictures[:4], batch_size=3).add(pictures[4:], batch_size=2)
-    assert (
-        one.ids == many.ids
-        and torch.equal(one.image_features, many.image_features)
-        and one.thumbnails == many.thumbnails
-    )
+    assert one.ids == many.ids
+    assert torch.equal(one.image_features, many.image_features)
+    assert one.thumbnails == many.thumbnails
 
 
-def test_the_method_searches_in_evaluation_mode_and_is_left_as_it_was(gallery):
+def test_search_uses_evaluation_mode_and_restores_training_mode(gallery):
     gallery.method.train()
     gallery.method.modes.clear()
     gallery.search("1 0 0", "de")
-    assert gallery.method.modes == {False} and gallery.method.training
+    assert gallery.method.modes == {False}
+    assert gallery.method.training
 
 
 def test_saved_and_loaded_is_the_same(gallery, tmp_path):
     folder = gallery.save(tmp_path / "colours with spaces")
     again = Gallery.load(folder, gallery.method)
-    assert again.ids == gallery.ids and again.captions == gallery.captions and again.thumbnails == gallery.thumbnails
+    assert again.ids == gallery.ids
+    assert again.captions == gallery.captions
+    assert again.thumbnails == gallery.thumbnails
     assert again.search("1 0 0", "de").to_frame().equals(gallery.search("1 0 0", "de").to_frame())
     assert again.nearest_captions("picture-00004").ids == gallery.nearest_captions("picture-00004").ids
     assert sorted(p.name for p in tmp_path.iterdir()) == ["colours with spaces"]
     with zipfile.ZipFile(folder / "thumbnails.zip") as z:
-        assert len(z.namelist()) == 50 and z.testzip() is None
+        assert len(z.namelist()) == 50
+        assert z.testzip() is None
+
+
+def test_a_saved_gallery_is_replaced(gallery, tmp_path):
+    folder = gallery.save(tmp_path / "colours")
     gallery.add([plain((1, 2, 3))], ids=["new"])
     gallery.save(folder)
-    assert len(Gallery.load(folder, gallery.method)) == 51 and sorted(p.name for p in tmp_path.iterdir()) == [
-        "colours with spaces"
-    ]
+    assert len(Gallery.load(folder, gallery.method)) == 51
+    assert [p.name for p in tmp_path.iterdir()] == ["colours"]
 
 
 @pytest.mark.parametrize("name", ["features.safetensors", "pictures.json", "thumbnails.zip"])
 @pytest.mark.parametrize("damage", ["cut", "changed", "gone"])
-def test_any_damaged_file_is_named(gallery, tmp_path, name, damage):
+def test_the_error_names_a_damaged_file(gallery, tmp_path, name, damage):
     folder = gallery.save(tmp_path / "g")
     file = folder / name
-    kept = file.read_bytes()
+    content = file.read_bytes()
     if damage == "cut":
-        file.write_bytes(kept[: len(kept) // 2])
+        file.write_bytes(content[: len(content) // 2])
     elif damage == "changed":
-        file.write_bytes(kept[:-9] + bytes([kept[-9] ^ 1]) + kept[-8:])
+        file.write_bytes(content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
     else:
         file.unlink()
     with pytest.raises(LabError, match=name.replace(".", r"\.")):
         Gallery.load(folder, gallery.method)
 
 
-def test_a_gallery_of_other_weights_is_refused(gallery, tmp_path):
+def test_a_gallery_of_other_weights_is_not_loaded(gallery, tmp_path):
     folder = gallery.save(tmp_path / "g")
     other = Colours()
     with torch.no_grad():
@@ -157,8 +164,6 @@ def test_a_pickle_is_never_opened(gallery, tmp_path):
 
     folder = gallery.save(tmp_path / "g")
     torch.save(Bomb(), folder / "features.safetensors")
-    from dasd_lab.storage import sha256
-
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["files"]["features.safetensors"] = sha256(folder / "features.safetensors")
     (folder / "manifest.json").write_text(json.dumps(manifest))
@@ -171,7 +176,7 @@ def test_a_pickle_is_never_opened(gallery, tmp_path):
 
 
 def test_a_full_disk_leaves_the_old_gallery(method, tmp_path):
-    "With a real limit of the operating system on the size of files"
+    "With a file size limit of the operating system"
     gallery = Gallery(method).add([plain((i, 0, 0)) for i in range(5)])
     gallery.save(tmp_path / "g")
     gallery.add([plain((i, 9, 0)) for i in range(400)])
@@ -184,7 +189,8 @@ def test_a_full_disk_leaves_the_old_gallery(method, tmp_path):
                 gallery.save(tmp_path / "g")
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        assert len(Gallery.load(tmp_path / "g", method)) == 5 and [p.name for p in tmp_path.iterdir()] == ["g"]
+        assert len(Gallery.load(tmp_path / "g", method)) == 5
+        assert [p.name for p in tmp_path.iterdir()] == ["g"]
     gallery.save(tmp_path / "g")
     assert len(Gallery.load(tmp_path / "g", method)) == 405
 
@@ -196,59 +202,59 @@ def test_saving_never_replaces_something_else(gallery, tmp_path):
     for name in ("thesis", "file"):
         with pytest.raises(LabError, match="something else"):
             gallery.save(tmp_path / name)
-    assert (tmp_path / "thesis/chapter.txt").read_text() == "x" and (tmp_path / "file").read_text() == "y"
+    assert (tmp_path / "thesis/chapter.txt").read_text() == "x"
+    assert (tmp_path / "file").read_text() == "y"
     (tmp_path / "empty").mkdir()
     gallery.save(tmp_path / "empty")
     with pytest.raises(LabError, match="empty gallery"):
         Gallery(gallery.method).save(tmp_path / "n")
 
 
-def test_results_show_themselves(gallery):
+def test_hits_as_html_and_as_a_table(gallery):
     page = gallery.search("1 0 0", "ar", k=3)._repr_html_()
-    assert (
-        page.count("<img") == 3
-        and 'lang="ar"' in page
-        and 'dir="rtl"' in page
-        and 'dir="auto"' in page
-        and 'src="data:image/webp' in page
-        and "http" not in page
-    )
-    assert list(gallery.search("1 0 0", "de", k=3).to_frame().columns) == ["rank", "id", "score"]
-    assert (
-        "&lt;b&gt;"
-        in Hits(gallery.search("1 0 0", "de", k=1).hits, read_query("<b>", gallery.method, "de"))._repr_html_()
-    )
+    assert page.count("<img") == 3
+    assert page.count('src="data:image/webp') == 3
+    assert 'lang="ar"' in page
+    assert 'dir="rtl"' in page
+    assert 'dir="auto"' in page
+    assert "http" not in page
+    hits = gallery.search("1 0 0", "de", k=3)
+    assert list(hits.to_frame().columns) == ["rank", "id", "score"]
+    with_markup = Hits(hits.hits, read_query("<b>", gallery.method, "de"))
+    assert "&lt;b&gt;" in with_markup._repr_html_()
 
 
-def test_sheet_shows_a_missed_picture_with_its_true_rank(gallery, tmp_path):
+def test_sheet_shows_a_missed_target_with_its_rank(gallery, tmp_path):
     worst = gallery.search("1 0 0", "de", k=50).ids[-1]
-    row = sheet_row(gallery, "1 0 0", "de", sought=worst)
-    assert len(row.hits) == 6 and row.shown[-1].id == worst and row.sought.rank == 50 and not row.found
-    made = contact_sheet(
-        [row, sheet_row(gallery, "0 1 0", "ar")], tmp_path / "s.png", tmp_path / "s.html", note="small print"
-    )
+    row = sheet_row(gallery, "1 0 0", "de", target=worst)
+    assert len(row.hits) == 6
+    assert row.shown[-1].id == worst
+    assert row.target.rank == 50
+    assert not row.found
+    rows = [row, sheet_row(gallery, "0 1 0", "ar")]
+    made = contact_sheet(rows, tmp_path / "s.png", tmp_path / "s.html", note="a note")
     page = made.html.read_text(encoding="utf-8")
-    assert (
-        "sought picture at rank 50" in page
-        and page.count("<img") == 13
-        and '<section dir="rtl">' in page
-        and "small print" in page
-    )
-    assert Image.open(made.png).width > 900 and sorted(p.name for p in tmp_path.iterdir()) == ["s.html", "s.png"]
+    assert "target image at rank 50" in page
+    assert page.count("<img") == 13
+    assert '<section dir="rtl">' in page
+    assert "a note" in page
+    assert Image.open(made.png).width > 900
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["s.html", "s.png"]
 
 
-def test_a_script_without_a_font_is_said_not_boxed(gallery, tmp_path, monkeypatch):
-    from dasd_lab.search.gallery.in_memory import contact_sheet as sheet
-
-    monkeypatch.setattr(sheet, "asked_fonts", lambda *a: ())
-    monkeypatch.setattr(sheet, "usual_fonts", lambda: ())
-    sheet.font_for.cache_clear()
+def test_a_message_replaces_a_query_without_a_font(gallery, tmp_path, monkeypatch):
+    monkeypatch.setattr(sheets, "asked_fonts", lambda *a: ())
+    monkeypatch.setattr(sheets, "usual_fonts", lambda: ())
+    sheets.font_for.cache_clear()
     monkeypatch.setattr(gallery.method, "encode_captions", lambda captions, language: torch.ones(len(captions), 3))
     try:
         row = sheet_row(gallery, "كلب على الشاطئ", "ar")
-        lines, font, language, drawn = sheet.query_lines(row, 900)
-        assert not drawn and language == "en" and "no font on this machine" in " ".join(lines)
+        query = sheets.query_lines(row, 900)
+        assert not query.drawn
+        assert query.language == "en"
+        assert "no font on this machine" in " ".join(query.lines)
         made = contact_sheet([row, sheet_row(gallery, "Ein Hund", "de")], tmp_path / "s.png", tmp_path / "s.html")
-        assert made.undrawn == ("ar",) and "كلب على الشاطئ" in made.html.read_text(encoding="utf-8")
+        assert made.undrawn == ("ar",)
+        assert "كلب على الشاطئ" in made.html.read_text(encoding="utf-8")
     finally:
-        sheet.font_for.cache_clear()
+        sheets.font_for.cache_clear()

@@ -1,4 +1,4 @@
-"LECCR from end to end: its presets resolve and say where each setting is from, the command trains it from files with descriptions, and a run goes on to the same bits"
+"LECCR end to end: presets and their sources, training from files with descriptions, bit-identical resuming"
 
 import json
 
@@ -102,7 +102,8 @@ def test_every_setting_has_its_source(name):
     preset = load_preset(name)
     found = provenance(preset)
     names = [k.split(".") for k in found]
-    assert found and not [k for k, v in found.items() if not v]
+    assert found
+    assert not [k for k, v in found.items() if not v]
     for k, v in found.items():
         assert v.startswith(("paper", "released configuration")) or v.startswith("ours: ") and len(v) > 10, (k, v)
     assert not [
@@ -117,19 +118,16 @@ def test_it_plans_without_data_and_weights(name, tmp_path, monkeypatch):
     monkeypatch.setenv("DASD_LAB_DATA", str(tmp_path))
     monkeypatch.setenv("DASD_LAB_WEIGHTS", str(tmp_path / "weights"))
     p = plan(name, measure=False)
-    assert (
-        not p.ready
-        and all(n.next_step for n in p.needs if not n.found)
-        and not any(tmp_path.iterdir())
-        and json.dumps(plain(p))
-    )
+    assert not p.ready
+    assert all(n.next_step for n in p.needs if not n.found)
+    assert not any(tmp_path.iterdir())
+    assert json.dumps(plain(p))
     (s,) = p.stages
-    assert (s.batch_size, s.learning_rate, s.pictures) == (128, 1e-5, True) and s.how.startswith(
-        "adamw, weight decay 0.01"
-    )
+    assert (s.batch_size, s.learning_rate, s.pictures) == (128, 1e-5, True)
+    assert s.how.startswith("adamw, weight decay 0.01")
+    assert p.trained == sum(p.parameters.values()) > 177e6
     assert (
-        p.trained == sum(p.parameters.values()) > 177e6
-        and p.parameters["text encoder"]
+        p.parameters["text encoder"]
         == sum(
             x.numel()
             for x in MultilingualText(
@@ -179,13 +177,12 @@ def test_the_papers_and_the_codes_numbers():
         (c.slots.n, c.slots.layers, c.vision.reads, c.vision.layers)
         for n, c in configs.items()
         if "zh_" in n and "coco" not in n
-    } == {(2, 2, "frames", 1)} and {c.slots.n for n, c in configs.items() if "30k" in n} == {4}
-    assert (
-        {c.beta for n, c in configs.items() if n.endswith("paper")} == {0.8}
-        and configs["leccr.msrvtt_cn_zh_official"].beta == 0.9
-        and configs["leccr.multi30k_de_official"].beta == 1.0
-        and configs["leccr.multi30k_fr_official"].slots.start == 0.0
-    )
+    } == {(2, 2, "frames", 1)}
+    assert {c.slots.n for n, c in configs.items() if "30k" in n} == {4}
+    assert {c.beta for n, c in configs.items() if n.endswith("paper")} == {0.8}
+    assert configs["leccr.msrvtt_cn_zh_official"].beta == 0.9
+    assert configs["leccr.multi30k_de_official"].beta == 1.0
+    assert configs["leccr.multi30k_fr_official"].slots.start == 0.0
     assert settings(Stage, load_preset("leccr.multi30k_fr_official")["stages"][0]).steps == 29_000 // 128 * 70
 
 
@@ -220,7 +217,7 @@ def test_counted_is_built(name, backbone):
 
 
 def test_the_command_trains_it_from_files(backbone, tmp_path, monkeypatch, capsys, tiny):
-    "Pictures in a folder, captions of three origins in one file; the run is opened, evaluated, searched and shown like any other"
+    "Images in a folder and captions of three origins in one file; the run is opened, evaluated and listed"
     monkeypatch.setenv("DASD_LAB_DATA", str(tmp_path))
     root = tmp_path / "squares"
     save_backbone(backbone, tmp_path / "backbone")
@@ -230,7 +227,7 @@ def test_the_command_trains_it_from_files(backbone, tmp_path, monkeypatch, capsy
         (root / split).mkdir(parents=True)
         for i in range(n):
             Image.fromarray(np.asarray(visuals[i].frames[0])).save(root / split / f"v{i}.png")
-        rows = [c for l in ("en", "de") for c in corpus._captions("train", l) if int(c.visual_id[1:]) < n]
+        rows = [c for language in ("en", "de") for c in corpus._captions("train", language) if int(c.visual_id[1:]) < n]
         (root / f"{split}.jsonl").write_text(
             "".join(
                 json.dumps(vars(c) | (dict(origin="human") if split == "test" and c.origin == "mt" else {})) + "\n"
@@ -239,7 +236,8 @@ def test_the_command_trains_it_from_files(backbone, tmp_path, monkeypatch, capsy
         )
     assert main(["train", tiny, "--backbone", str(tmp_path / "backbone"), "--out", str(tmp_path / "run")]) == 0
     log = [json.loads(line) for line in (tmp_path / "run/log.jsonl").read_text().splitlines()]
-    assert log[-1]["loss"] < log[0]["loss"] and {
+    assert log[-1]["loss"] < log[0]["loss"]
+    assert {
         "target_source",
         "softened",
         "slots_differ",
@@ -247,17 +245,13 @@ def test_the_command_trains_it_from_files(backbone, tmp_path, monkeypatch, capsy
     } <= set(log[-1])
     method = load_run(tmp_path / "run")
     files = FolderCorpus(root)
-    assert (
-        files.descriptions("train")[0] == "A square that is red, seen from above."
-        and files.descriptions("train").count("") == 1
-    )
+    assert files.descriptions("train")[0] == "A square that is red, seen from above."
+    assert files.descriptions("train").count("") == 1
     found = evaluate(method, files, "test", ["de"])
     assert found.rows["de"]["text_to_image_R@10"] >= 0.5
     capsys.readouterr()
-    assert (
-        main(["evaluate", str(tmp_path / "run"), "--corpus", str(root), "--split", "test"]) == 0
-        and "de" in capsys.readouterr().out
-    )
+    assert main(["evaluate", str(tmp_path / "run"), "--corpus", str(root), "--split", "test"]) == 0
+    assert "de" in capsys.readouterr().out
     assert main(["runs", str(tmp_path / "run"), str(tmp_path / "run"), "--json"]) == 0
 
 
@@ -294,7 +288,7 @@ def test_a_run_goes_on_to_the_same_bits(backbone, tmp_path, tiny):
                 validate=stop,
             )
         again = resume(tmp_path / "cut", validate=lambda m: {"mean_recall": 1.0}, progress=False)
-        whole = train(
+        train(
             tiny,
             "squares",
             out=tmp_path / "whole",
@@ -306,17 +300,17 @@ def test_a_run_goes_on_to_the_same_bits(backbone, tmp_path, tiny):
         )
         assert (tmp_path / "cut/method/model.safetensors").read_bytes() == (
             tmp_path / "whole/method/model.safetensors"
-        ).read_bytes() and again.card["stages"] == straight.card["stages"]
+        ).read_bytes()
+        assert again.card["stages"] == straight.card["stages"]
     finally:
         CORPORA.pop("squares")
 
 
 def test_published_weights_are_where_it_starts(backbone, tmp_path, monkeypatch):
-    "Multilingual BERT in small, imported under the name that the preset asks for; the whole encoder is taken, not the table alone"
+    "A small multilingual BERT, imported under the name in the preset; the whole encoder is loaded"
     monkeypatch.setenv("DASD_LAB_WEIGHTS", str(tmp_path / "weights"))
     words = train_tokenizer(
-        [WORDS[l].format(*((c, de, fr) if l != "en" else (c,))) for l in WORDS for c, (de, fr, _) in COLOURS.items()]
-        * 5,
+        [template.format(en, de, fr) for template in WORDS.values() for en, (de, fr, _) in COLOURS.items()] * 5,
         90,
     )
     download = tmp_path / "download"
@@ -340,7 +334,7 @@ def test_published_weights_are_where_it_starts(backbone, tmp_path, monkeypatch):
 
 
 def test_places_from_a_store(backbone, tmp_path, tiny):
-    "Trained on places as a store keeps them: the same run but for the halved precision; an older store without them is told apart"
+    "Training from a store with image regions differs only by its precision; a store without regions is rejected"
     from dasd_lab.backbone.features import frozen_features
 
     corpus = Described()
@@ -350,75 +344,66 @@ def test_places_from_a_store(backbone, tmp_path, tiny):
         for f in (None, tmp_path / "stores")
     )
     (store,) = (tmp_path / "stores").iterdir()
-    assert (
-        json.loads((store / "plan.json").read_text())["parts"].keys() == {"image", "source", "places"}
-        and stored.card["features"] == store.name
-    )
+    assert json.loads((store / "plan.json").read_text())["parts"].keys() == {"image", "source", "places"}
+    assert stored.card["features"] == store.name
     a, b = ([r["loss"] for r in run.log if "loss" in r] for run in (memory, stored))
-    assert len(a) == len(b) and max(abs(x - y) for x, y in zip(a, b)) < 0.05 * max(a)
+    assert len(a) == len(b)
+    assert max(abs(x - y) for x, y in zip(a, b)) < 0.05 * max(a)
     frozen_features(backbone, corpus, "train", tmp_path / "plain")
     with pytest.raises(LabError, match="without places"):
         train(tiny, corpus, backbone=backbone, features=tmp_path / "plain", progress=False)
 
 
+def with_slots(n, corpus, backbone):
+    "LECCR with n slots after a few steps"
+    changes = {k: v for k, v in TINY.items() if k != "base"} | {"stages.0.steps": 3, "config.slots.n": n}
+    preset = vary(load_preset("leccr.pictograms"), changes)
+    return train(preset, corpus, ["de"], backbone=backbone, progress=False, seed=n).method
+
+
 def test_a_gallery_keeps_what_it_reads(backbone, tmp_path):
-    "Descriptions are kept as text: saved, loaded, shown through another method of the same backbone"
+    "Descriptions are stored as text: saved, loaded, and used by another method of the same backbone"
     corpus = Described()
-    visuals = corpus.visuals("train")
-    told = corpus.descriptions("train")
-    runs = [
-        train(
-            vary(
-                load_preset("leccr.pictograms"),
-                {k: v for k, v in TINY.items() if k != "base"} | {"stages.0.steps": 3, "config.slots.n": n},
-            ),
-            corpus,
-            ["de"],
-            backbone=backbone,
-            progress=False,
-            seed=n,
-        ).method
-        for n in (2, 3)
-    ]
-    gallery = Gallery(runs[0]).add(
-        [visuals[i] for i in range(9)], ids=[f"p{i}" for i in range(9)], descriptions=told[:9], batch_size=4
-    )
-    assert gallery.visuals["slots"].shape == (9, 2, 16) and set(gallery.columns) == {
-        "image_features",
-        "visual_tokens",
-        "visual_mask",
-    }
-    same = Gallery(runs[0]).add(
-        [visuals[i] for i in range(9)],
-        ids=[f"p{i}" for i in range(9)],
-        captions=[Caption(t, "en", f"p{i}", "mllm") for i, t in enumerate(told[:9])],
-    )
-    bare = Gallery(runs[0]).add([visuals[i] for i in range(9)])
+    pictures = [corpus.visuals("train")[i] for i in range(9)]
+    descriptions = corpus.descriptions("train")[:9]
+    assert descriptions[8]
+    assert UNDESCRIBED not in descriptions
+    ids = [f"p{i}" for i in range(9)]
+    two_slots = with_slots(2, corpus, backbone)
+    three_slots = with_slots(3, corpus, backbone)
+    gallery = Gallery(two_slots).add(pictures, ids=ids, descriptions=descriptions, batch_size=4)
+    assert gallery.visuals["slots"].shape == (9, 2, 16)
+    assert set(gallery.columns) == {"image_features", "visual_tokens", "visual_mask"}
+
+    captions = [Caption(text, "en", id, "mllm") for id, text in zip(ids, descriptions)]
+    same = Gallery(two_slots).add(pictures, ids=ids, captions=captions)
     torch.testing.assert_close(same.visuals["slots"], gallery.visuals["slots"])
+    bare = Gallery(two_slots).add(pictures)
     assert not torch.allclose(bare.visuals["slots"], gallery.visuals["slots"])
-    again = Gallery.load(gallery.save(tmp_path / "g"), runs[0])
+
+    again = Gallery.load(gallery.save(tmp_path / "g"), two_slots)
     torch.testing.assert_close(again.visuals["slots"], gallery.visuals["slots"])
-    assert again.descriptions == told[:9]
-    other = view(gallery, method=runs[1])
+    assert again.descriptions == descriptions
+    other = view(gallery, method=three_slots)
     assert other.visuals["slots"].shape == (9, 3, 16)
-    torch.testing.assert_close(
-        other.visuals["slots"],
-        Gallery(runs[1]).add([visuals[i] for i in range(9)], descriptions=told[:9]).visuals["slots"],
-    )
-    found = [(h.id, h.score) for h in gallery.search("ein rotes Quadrat", "de")]
-    assert found == [(h.id, h.score) for h in again.search("ein rotes Quadrat", "de")] and len(found) == 9
-    assert len(gallery.similar("p0", 3)) == 3 and told[8] and UNDESCRIBED not in told
+    expected = Gallery(three_slots).add(pictures, descriptions=descriptions)
+    torch.testing.assert_close(other.visuals["slots"], expected.visuals["slots"])
+
+    hits = [(hit.id, hit.score) for hit in gallery.search("ein rotes Quadrat", "de")]
+    assert hits == [(hit.id, hit.score) for hit in again.search("ein rotes Quadrat", "de")]
+    assert len(hits) == 9
+    assert len(gallery.similar("p0", 3)) == 3
 
 
 def test_every_reader_of_pictures_hands_on_descriptions(backbone, tiny):
-    "Workbench, comparison, captions kept back, the explanation by places and the command see the pictures as evaluation does"
+    "Workbench, comparison, held-out captions and explanations use descriptions as the evaluation does"
     from squares import TINY as DASD
 
     from dasd_lab.corpora.own.parallel import Pair, picture_places
     from dasd_lab.evaluation.comparison import MethodComparison
     from dasd_lab.evaluation.held_out import held_out, held_out_figures
     from dasd_lab.explore.workbench import Workbench
-    from dasd_lab.search.explain.regions import explain_places
+    from dasd_lab.search.explain.regions import explain_regions
 
     corpus = Described()
     run = train(tiny, corpus, backbone=backbone, progress=False).method.eval()
@@ -431,24 +416,21 @@ def test_every_reader_of_pictures_hands_on_descriptions(backbone, tiny):
     assert told.ranks["de"].text_to_image.tolist() != undescribed.ranks["de"].text_to_image.tolist()
     bench = Workbench({"dasd": other, "leccr": run}, corpus, ("train",))
     own = bench.models["leccr"].gallery
-    assert (
-        own.descriptions == corpus.descriptions("train")
-        and own.thumbnails is bench.main.gallery.thumbnails
-        and not any(bench.main.gallery.descriptions)
-    )
+    assert own.descriptions == corpus.descriptions("train")
+    assert own.thumbnails is bench.main.gallery.thumbnails
+    assert not any(bench.main.gallery.descriptions)
     caption = corpus.captions("train", "de")[0]
     i = own.places[caption.visual_id]
     score = run.score(run.encode_captions([caption.text], "de"), own.visuals)[0]
     assert bench.models["leccr"].rank_of(caption.text, caption.visual_id, "de") == int((score >= score[i]).sum())
     compared = MethodComparison(dict(leccr=run, dasd=other), corpus, "train", None)
-    assert (
-        compared.measure("leccr", "de").rows["de"] == told.rows["de"]
-        and compared.measure("dasd", "de").rows["de"] == evaluate(other, corpus, "train", ["de"], None).rows["de"]
-    )
-    where = explain_places(
+    assert compared.measure("leccr", "de").rows["de"] == told.rows["de"]
+    assert compared.measure("dasd", "de").rows["de"] == evaluate(other, corpus, "train", ["de"], None).rows["de"]
+    where = explain_regions(
         own, caption.text, caption.visual_id, "de", pixels=corpus.visuals("train")[i].picture, window=0.5, n_windows=2
     )
-    assert abs(where.drift) < 1e-4 and abs(where.score - float(score[i])) < 1e-4
+    assert abs(where.drift) < 1e-4
+    assert abs(where.score - float(score[i])) < 1e-4
     source = {c.visual_id: c.text for c in corpus.captions("train", "en", "human")}
     pairs = [Pair(source[c.visual_id], c.text, n + 1) for n, c in enumerate(corpus.captions("train", "de"))]
     for its in (None, corpus):
@@ -474,7 +456,7 @@ class Films(Described):
 
 
 def test_clips_from_training_to_search(backbone, tmp_path, tiny):
-    "Frames with a mask, a block over them, their mean: trained from memory and from a store, evaluated, searched; a longer neighbour changes nothing"
+    "Clips with masks: trained from memory and from a store, evaluated and searched; padding changes nothing"
     clips = Films()
     changes = {"config.vision": dict(reads="frames", layers=1, pooling="mean")}
     memory, stored = (
@@ -484,11 +466,14 @@ def test_clips_from_training_to_search(backbone, tmp_path, tiny):
     (store,) = (tmp_path / "stores").iterdir()
     assert set(json.loads((store / "plan.json").read_text())["parts"]) == {"image", "source", "frames"}
     a, b = ([r["loss"] for r in run.log if "loss" in r] for run in (memory, stored))
-    assert np.isfinite(a).all() and max(abs(x - y) for x, y in zip(a, b)) < 0.05 * max(a) and a[-1] < a[0] - 0.1
+    assert np.isfinite(a).all()
+    assert max(abs(x - y) for x, y in zip(a, b)) < 0.05 * max(a)
+    assert a[-1] < a[0] - 0.1
     method = memory.method.eval()
     gallery = Gallery(method).add_split(clips, "train")
     alone = Gallery(method).add(clips.visuals("train")[:1], ids=["v0"], descriptions=clips.descriptions("train")[:1])
-    assert gallery.columns["frame_features"].shape[1] == 3 and gallery.columns["frame_mask"].sum(1)[:3].tolist() == [
+    assert gallery.columns["frame_features"].shape[1] == 3
+    assert gallery.columns["frame_mask"].sum(1)[:3].tolist() == [
         1,
         2,
         3,

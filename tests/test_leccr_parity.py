@@ -1,4 +1,4 @@
-"""LECCR gives what the authors' code gave (form `official`) and what the paper's equations give (form `paper`), tensor by tensor, on the cases in `--golden DIR`."""
+"""LECCR reproduces the tensors of the authors' code (form `official`) and of the paper's equations (form `paper`)"""
 
 import json
 import zlib
@@ -25,8 +25,8 @@ from dasd_lab.training.losses import LOSSES
 from dasd_lab.training.matching import cosines, min_max, softened
 from dasd_lab.training.stages import Stage, stage_loss
 
-# whose cases, and the modules that are compared with them
-METHOD = "leccr"
+METHOD = "leccr"  # method of the cases
+# modules that compute the compared tensors
 COMPUTES = ("leccr.slots", "leccr.interaction", "training.matching")
 BLOCK = {
     "attn.in.weight": "attention.in_proj_weight",
@@ -138,17 +138,17 @@ def test_stages_of_the_model(golden):
     trace = []
     close(desc, a["stage/desc_proj"], "projected description")
     m.visual.slots(desc, mask, trace)
-    for l, (out, weights) in enumerate(trace):
-        close(out, a[f"stage/slots_layer{l}_out"], ("slots", l))
-        close(weights, a[f"stage/slots_layer{l}_attn"], ("attention", l))
+    for layer, (out, weights) in enumerate(trace):
+        close(out, a[f"stage/slots_layer{layer}_out"], ("slots", layer))
+        close(weights, a[f"stage/slots_layer{layer}_attn"], ("attention", layer))
     assert (trace[-1][1][~mask[:, None].expand_as(trace[-1][1])] == 0).all()
     close(f["semantic_slots"], a["stage/M"], "M")
     for way, args in (("c2v", (a["in/Z_v"], a["stage/M"])), ("v2c", (a["stage/M"], a["in/Z_v"]))):
         steps = []
         found = getattr(m.visual.interaction, way)(*args, trace=steps)
         close(found, a[dict(c2v="stage/Z_v_hat", v2c="stage/M_hat")[way]], way)
-        for l, (_, weights) in enumerate(steps):
-            close(weights, a[f"stage/{way}_layer{l}_attn"], (way, l))
+        for layer, (_, weights) in enumerate(steps):
+            close(weights, a[f"stage/{way}_layer{layer}_attn"], (way, layer))
     close(m.trace[-1][1], a["stage/v2c_layer1_attn"], "attention")
 
     def unit(x):
@@ -289,10 +289,16 @@ def test_the_path_of_clips(golden):
 
 def test_losses_of_the_paper(golden):
     "The preset `leccr.paper` on the stage outputs of the code, with Eq. 8 as printed and one picture a caption"
-    a = golden.a
-    g = golden.c
     f, _ = features(golden)
     f = {k: v.detach().double() for k, v in f.items()}
+    compare_similarities(golden, f)
+    compare_terms(golden, f)
+
+
+def compare_similarities(golden, f):
+    "Similarities, soft targets and slot diversity of the paper"
+    a = golden.a
+    g = golden.c
     for k in ("source", "target"):
         close(slot_scores(f[f"{k}_features"], f["slot_features"]), a[f"paper/S_l_{k[0]}"], f"S_l {k}")
     close(softened(f, g.alpha, "paper", g.temp), a["paper/y"], "y")
@@ -310,6 +316,12 @@ def test_losses_of_the_paper(golden):
         a["paper/L_reg_raw_scaled"],
         "L_reg_raw_scaled",
     )
+
+
+def compare_terms(golden, f):
+    "Loss terms, their weighted sum and the final score of the paper"
+    a = golden.a
+    g = golden.c
     s = stage("leccr.paper")
     total, report = stage_loss(s, f)
     weight = {t.called: t.weight for t in s.terms}

@@ -1,4 +1,4 @@
-"The Makefile from a folder whose name holds spaces, as a person without our environment would call it"
+"The Makefile in a folder with spaces in its name, without the environment of the tests"
 
 import os
 import re
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="no make on
 
 @pytest.fixture
 def copy(tmp_path):
-    "What the Makefile needs, in a path with spaces, outside any git checkout"
+    "The files that the Makefile needs, in a path with spaces, outside any git checkout"
     folder = tmp_path / "my lab (copy) ü"
     folder.mkdir()
     for f in ("Makefile", "pyproject.toml", "constraints.txt", "settings.ini"):
@@ -25,12 +25,16 @@ def copy(tmp_path):
 
 
 def make(folder: Path, *words: str, **env) -> subprocess.CompletedProcess:
-    clean = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS"))}
-    return subprocess.run(["make", *words], cwd=folder, env=clean | env, capture_output=True, text=True)
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    return run(["make", *words], folder, clean | env)
+
+
+def run(command: list[str], folder: Path, env: dict | None = None) -> subprocess.CompletedProcess:
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
 
 
 def fake(folder: Path, name: str, body: str) -> None:
-    "An executable that stands for another"
+    "Write an executable that replaces another one"
     folder.mkdir(exist_ok=True)
     (folder / name).write_text(f"#!/bin/sh\n{body}\n")
     (folder / name).chmod(0o755)
@@ -39,8 +43,9 @@ def fake(folder: Path, name: str, body: str) -> None:
 def test_help_is_the_default_and_names_every_target(copy):
     by_name = make(copy, "help")
     default = make(copy)
+    listed = set(re.findall(r"(?m)^  make (\w+)", by_name.stdout))
     assert by_name.returncode == 0 and by_name.stdout == default.stdout
-    assert set(TARGETS) <= set(re.findall(r"(?m)^  make (\w+)", by_name.stdout))
+    assert set(TARGETS) <= listed
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -50,37 +55,47 @@ def test_recipes_expand(copy, target):
     assert str(copy) not in shown.stdout  # paths are relative, so spaces cannot break them
 
 
-def test_an_old_python_is_told_clearly(copy, tmp_path):
+def test_an_old_python_is_refused(copy, tmp_path):
     bin = tmp_path / "bin"
-    for n in ("python3", "python3.11", "python3.12", "python3.13", "python3.14", "python"):
-        fake(bin, n, 'echo "Python 3.9.2"; exit 1')
-    told = make(copy, "venv", PATH=f"{bin}:/usr/bin:/bin")
-    assert told.returncode != 0 and "No Python 3.11 or newer" in told.stderr and "Python 3.9.2" in told.stderr
+    for name in ("python3", "python3.11", "python3.12", "python3.13", "python3.14", "python"):
+        fake(bin, name, 'echo "Python 3.9.2"; exit 1')
+    result = make(copy, "venv", PATH=f"{bin}:/usr/bin:/bin")
+    assert result.returncode != 0
+    assert "No Python 3.11 or newer" in result.stderr and "Python 3.9.2" in result.stderr
     assert not (copy / ".venv").exists()
+
+
+FAKE_UV = """
+[ "$1" = --version ] && exit 0
+echo "$*" >> "LOG"
+[ -e "BROKEN" ] && [ "$1" = pip ] && exit 1
+if [ "$1" = venv ]; then
+  for last; do :; done
+  mkdir -p "$last/bin"
+  ln -sf "TRUE" "$last/bin/python"
+  printf '#!/bin/sh\\necho "called: $*"\\n' > "$last/bin/dasd-lab"
+  chmod +x "$last/bin/dasd-lab"
+fi
+"""
 
 
 @pytest.fixture
 def pretended(tmp_path):
-    "A `uv` that makes an environment without installing anything, and counts its calls"
-    bin = tmp_path / "bin"
+    "A `uv` that makes an environment without installing anything, and logs its calls"
     log = tmp_path / "calls"
-    fake(
-        bin,
-        "uv",
-        f'''[ "$1" = --version ] && exit 0
-echo "$*" >> "{log}"
-[ -e "{tmp_path}/broken" ] && [ "$1" = pip ] && exit 1
-if [ "$1" = venv ]; then for last; do :; done; mkdir -p "$last/bin"; ln -sf "{shutil.which("true")}" "$last/bin/python"
-printf '#!/bin/sh\\necho "called: $*"\\n' > "$last/bin/dasd-lab"; chmod +x "$last/bin/dasd-lab"; fi''',
-    )
+    broken = tmp_path / "broken"
+    script = FAKE_UV.replace("LOG", str(log)).replace("BROKEN", str(broken)).replace("TRUE", shutil.which("true"))
+    fake(tmp_path / "bin", "uv", script)
 
     def calls():
-        return [line.split()[0] for line in log.read_text().splitlines()] if log.exists() else []
+        if not log.exists():
+            return []
+        return [line.split()[0] for line in log.read_text().splitlines()]
 
-    return f"{bin}:{os.environ['PATH']}", calls, tmp_path / "broken"
+    return f"{tmp_path / 'bin'}:{os.environ['PATH']}", calls, broken
 
 
-def test_the_environment_is_made_once(copy, pretended):
+def test_the_environment_is_created_once(copy, pretended):
     path, calls, _ = pretended
     for _ in range(2):
         assert make(copy, "venv", PATH=path).returncode == 0
@@ -88,13 +103,13 @@ def test_the_environment_is_made_once(copy, pretended):
     with (copy / "constraints.txt").open("a") as f:
         f.write("# changed\n")
     make(copy, "venv", PATH=path)
-    assert calls() == ["venv", "pip", "pip"]  # new pins go into the environment that is there
+    assert calls() == ["venv", "pip", "pip"]  # new pins are installed into the existing environment
     moved = copy.rename(copy.with_name("moved"))
     make(moved, "venv", PATH=path)
     assert calls() == ["venv", "pip", "pip", "venv", "pip"]  # an environment cannot be moved
 
 
-def test_an_activated_environment_is_not_made_with_itself(copy, pretended):
+def test_an_active_environment_is_not_created_from_itself(copy, pretended):
     path, calls, _ = pretended
     assert make(copy, "venv", PATH=path).returncode == 0
     inside = copy / ".venv/bin"
@@ -120,16 +135,14 @@ def test_an_interrupted_install_is_redone(copy, pretended):
     assert calls() == ["venv", "pip", "venv", "pip"]
 
 
-def test_constraints_name_nothing_of_ours():
+def test_constraints_are_plain_releases():
     text = (ROOT / "constraints.txt").read_text()
     assert not re.search(r"https?:|file:|(?m:^-)|@", text)
     assert re.search(r"(?m)^torch==(?!2\.13\.0)[\d.]+$", text), "a plain release of torch"
 
 
-def test_steps_say_what_and_how_long(copy):
-    good = subprocess.run(["sh", "tools/step.sh", "count sheep", "true"], cwd=copy, capture_output=True, text=True)
+def test_steps_print_name_and_duration(copy):
+    good = run(["sh", "tools/step.sh", "count sheep", "true"], copy)
     assert re.fullmatch(r"→ count sheep\n✓ count sheep \(\d+ s\)\n", good.stdout)
-    bad = subprocess.run(
-        ["sh", "tools/step.sh", "count sheep", "sh", "-c", "exit 3"], cwd=copy, capture_output=True, text=True
-    )
+    bad = run(["sh", "tools/step.sh", "count sheep", "sh", "-c", "exit 3"], copy)
     assert bad.returncode == 3 and "✗ count sheep" in bad.stderr

@@ -1,6 +1,7 @@
-"Ten languages at once: a corpus divided by a seed, the means A and HA, and what a method needs, each by numbers worked by hand"
+"Ten languages: a corpus divided by a seed, the means A and HA, and parameter counts, each checked by hand"
 
 import math
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -19,7 +20,9 @@ from dasd_lab.training.source_model import train_source
 
 
 class Heap(Corpus):
-    "60 pictures of one heap; every fifth shares its English caption with the next, every seventh its German one, in another case; three have no German caption"
+    """60 images; every fifth shares its English caption with the next, every seventh its German one in another case
+
+    Three images have no German caption."""
 
     name = "heap"
     languages = ("en", "de")
@@ -29,35 +32,34 @@ class Heap(Corpus):
         return visuals_from_array([f"v{i}" for i in range(60)], np.zeros((60, 4, 4, 3), np.uint8))
 
     def _captions(self, split, language):
-        if language == "en":
-            return [Caption(f"picture {i - (i % 5 == 1)}", "en", f"v{i}", "human") for i in range(60)]
-        return [
-            Caption((str.upper if i % 7 == 1 else str.lower)(f"Bild {i - (i % 7 == 1)}"), "de", f"v{i}", "mt")
-            for i in range(60)
-            if i not in (10, 20, 30)
-        ]
+        captions = []
+        for i in range(60):
+            if language == "en":
+                shown = i - 1 if i % 5 == 1 else i
+                captions.append(Caption(f"picture {shown}", "en", f"v{i}", "human"))
+            elif i not in (10, 20, 30):
+                text = f"BILD {i - 1}" if i % 7 == 1 else f"bild {i}"
+                captions.append(Caption(text, "de", f"v{i}", "mt"))
+        return captions
+
+
+def disjoint(parts):
+    "Do the parts share no element?"
+    return all(not set(a) & set(b) for a, b in combinations(parts.values(), 2))
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_nothing_stands_on_two_sides(seed):
+def test_splits_have_nothing_in_common(seed):
     heap = Heap()
     d = divide(heap, seed=seed)
     corpus = Divided(heap, d)
     ids = {k: corpus.visuals(k).ids for k in corpus.splits}
-    assert (
-        not set(ids["train"]) & set(ids["test"])
-        and not set(ids["train"]) & set(ids["validation"])
-        and not set(ids["test"]) & set(ids["validation"])
-        and not {"v10", "v20", "v30"} & set(sum(ids.values(), []))
-    )
+    assert disjoint(ids)
+    assert not {"v10", "v20", "v30"} & set(sum(ids.values(), []))
     for language in corpus.languages:
         texts = {k: [c.text.casefold() for c in corpus.captions(k, language)] for k in corpus.splits}
-        assert (
-            not set(texts["train"]) & set(texts["test"])
-            and not set(texts["train"]) & set(texts["validation"])
-            and not set(texts["test"]) & set(texts["validation"])
-        )
-        # so that a recall has one right answer
+        assert disjoint(texts)
+        # every caption has one correct image
         assert all(len(set(texts[k])) == len(texts[k]) for k in ("validation", "test"))
         assert [c.visual_id for c in corpus.captions("train", language)] == ids["train"]
     assert 0.6 < len(ids["train"]) / sum(map(len, ids.values())) < 0.8
@@ -70,7 +72,7 @@ def test_a_seed_draws_the_same_again(tmp_path):
     assert read_division(tmp_path / "d.json", Heap()) == d
 
 
-def test_a_file_that_says_otherwise_is_refused(tmp_path):
+def test_a_file_of_another_division_is_refused(tmp_path):
     d = divide(Heap(), seed=3)
     moved = d.parts["test"][0]
     path = tmp_path / "d.json"
@@ -94,12 +96,9 @@ def test_a_file_that_says_otherwise_is_refused(tmp_path):
 
 def test_A_and_HA():
     f = LanguageFigures(dict(en=70.0, de=60.0, zh=20.0, ko=10.0), ("en", "de"))
-    assert (
-        f.A == 40.0
-        and f.HA == 65.0
-        and list(f.shown) == ["en", "de", "zh*", "ko*", "HA", "A"]
-        and math.isnan(LanguageFigures(dict(de=3.0), ()).HA)
-    )
+    assert f.A == 40.0 and f.HA == 65.0
+    assert list(f.shown) == ["en", "de", "zh*", "ko*", "HA", "A"]
+    assert math.isnan(LanguageFigures(dict(de=3.0), ()).HA)
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +113,7 @@ def data(backbone):
 
 def test_translated_captions_count_in_A_alone(backbone, data):
     class Test(Squares):
-        "Four pictures, one a colour; German captions are translations"
+        "Four images, one of each colour; German captions are translations"
 
         def visuals(self, split):
             v = super().visuals(split)
@@ -123,7 +122,7 @@ def test_translated_captions_count_in_A_alone(backbone, data):
         def _captions(self, split, language):
             return [c for c in super()._captions(split, language) if c.visual_id in ("v0", "v1", "v2", "v3")]
 
-    # four pictures are always among the first five
+    # with four images every rank is at most four
     f = language_figures(new_method(vary(TINY, dict(vocab_size=120)), data, backbone), Test(), "train", ("en", "de"))
     assert (
         f.human == ("en",)
@@ -143,13 +142,16 @@ def test_needs_of_a_small_smalr_by_hand(backbone, data):
     n = needs(method)
     E = backbone.embed_dim
     words = len(method.tokenizer) - 2
-    # two layers with a norm between them; a GRU with two sets of biases; a layer
+    # two layers with a norm between them, a GRU with two sets of biases, and a layer
     use = (E * 7 + 7 + 2 * 7 + 7 * 5 + 5) + 3 * (5 * 3 + 3 * 3 + 2 * 3) + 3 * 5 + 5
     own = sum(min(4, len(w)) for w in method.tokenizer.words.values())
     entries = min(6, words)
     assert (n.use, n.frozen_text, n.table) == (use, 0, (words + 2) * 5)
-    # own vectors, their layers, entries, their layer, what restores words, classifier
-    assert n.training == use + own * 4 + 3 * (4 * 5 + 5) + entries * 4 + 4 * 5 + 5 + 2 * (10 * 10 + 10) + 5 + 3 * 5 + 3
+    words_of_languages = own * 4 + 3 * (4 * 5 + 5)
+    shared_words = entries * 4 + 4 * 5 + 5
+    masked_language = 2 * (10 * 10 + 10)
+    classifier = 5 + 3 * 5 + 3
+    assert n.training == use + words_of_languages + shared_words + masked_language + classifier
     form = precomputed(method)
     assert (
         n.use == sum(p.numel() for k, p in form.named_parameters() if not k.startswith("backbone."))

@@ -1,26 +1,34 @@
-"Every registered method keeps every promise of `contracts.RetrievalMethod`, with the settings of its own preset"
+"Every registered method fulfils `contracts.RetrievalMethod`, with the settings of its own presets"
 
 import copy
-from dataclasses import replace
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import chain
 
 import pytest
 import torch
 from squares import FEW_WORDS, SOURCE, Squares
 
 from dasd_lab.backbone.towers import fingerprint
-from dasd_lab.contracts import COLUMNS, METHODS, LabError, RetrievalMethod, method_class
+from dasd_lab.contracts import COLUMNS, METHODS, LabError, RetrievalMethod, method_class, register_method
 from dasd_lab.presets import list_presets, load_preset, vary
+from dasd_lab.smalr.vocabulary import WordVocabulary
 from dasd_lab.training.checkpoints import own_state
-from dasd_lab.training.losses import LOSSES
-from dasd_lab.training.optimizers import make_optimizers
-from dasd_lab.training.recipes import batches_for, columns_of, new_method, scaled_stages, training_data
+from dasd_lab.training.losses import IMAGE_FEATURES, LOSSES, loss, named
+from dasd_lab.training.parameters import tower_config, tower_sizes
+from dasd_lab.training.picture_batches import PictureBatches
+from dasd_lab.training.plan import plan
+from dasd_lab.training.recipes import batches_for, columns_of, load_run, new_method, scaled_stages, train, training_data
 from dasd_lab.training.runs import load_method, save_method
 from dasd_lab.training.source_model import train_source
-from dasd_lab.training.stages import set_trainable, stage_loss
-from dasd_lab.training.steps import CriticTurn, train_step
+from dasd_lab.training.stages import needs_pictures, set_trainable, stage_loss
+from dasd_lab.training.steps import CriticTurn, open_stage, train_step
+from dasd_lab.training.tokenization import planned_ids
 
-# those have the settings of their base
-PRESETS = {n: p for n in list_presets() if (p := load_preset(n)).get("method") and not p.get("token_vectors")}
+EVERY_PRESET = {name: load_preset(name) for name in list_presets()}
+# presets with published token vectors have the settings of their base
+PRESETS = {name: p for name, p in EVERY_PRESET.items() if p.get("method") and not p.get("token_vectors")}
 SENTENCES = [
     "ein Quadrat",
     "ein rotes Quadrat auf der grünen Wiese und noch ein blaues Quadrat auf einer Wiese",
@@ -42,15 +50,14 @@ def backbone():
 
 @pytest.fixture(scope="module")
 def data(backbone):
-    return training_data(Squares(), ("de", "fr"), backbone, reads={c for p in PRESETS.values() for c in columns_of(p)})
+    reads = set(chain.from_iterable(columns_of(p) for p in PRESETS.values()))
+    return training_data(Squares(), ("de", "fr"), backbone, reads=reads)
 
 
 @pytest.fixture(scope="module", params=PRESETS)
 def preset(request):
-    return vary(
-        PRESETS[request.param],
-        FEW_WORDS if PRESETS[request.param].get("word_vectors") is not None else dict(vocab_size=120),
-    )
+    preset = PRESETS[request.param]
+    return vary(preset, FEW_WORDS if preset.get("word_vectors") is not None else dict(vocab_size=120))
 
 
 @pytest.fixture
@@ -58,33 +65,27 @@ def stages(preset):
     return [replace(s, batch_size=6, steps=3) for s in scaled_stages(preset, 2)]
 
 
-def told(method, data, batches, batch, features):
-    "What a batch tells of: captions in one language, and the rows of the features that stand for them; for every language that it holds"
-    if "word_ids" not in batch:
-        yield (
-            [data.pairs[batch["language"]].target[i] for i in batch["rows"]],
-            batch["language"],
-            features["target_features"],
-        )
-    else:
-        for g, language in enumerate(batches.languages):
-            yield (
-                [batches.texts[language][i] for i in batch["text_index"][:, g].flatten()],
-                language,
-                features["final_features"][g],
-            )
+def captions_of(method, data, batches, batch, features):
+    "Captions, language and features of every language in a batch"
+    if method.batch_type == "captions":
+        captions = [data.pairs[batch["language"]].target[i] for i in batch["rows"]]
+        yield captions, batch["language"], features["target_features"]
+        return
+    for g, language in enumerate(batches.languages):
+        captions = [batches.texts[language][i] for i in batch["text_index"][:, g].flatten()]
+        yield captions, language, features["final_features"][g]
 
 
 @pytest.fixture
 def columns(method):
-    "The first pictures, as the method wants to know them"
+    "Visual columns of the first images"
     visuals = Squares().visuals("train")
     return lambda n: method.visual_columns([visuals[i] for i in range(n)], Squares().descriptions("train")[:n])
 
 
 @pytest.fixture(scope="module")
 def made(preset, data, backbone):
-    "As a preset starts, then with every weight of its own moved: adapters start as the identity, which would hide mistakes"
+    "An untrained method whose own weights were all changed: adapters start as the identity, which could hide errors"
     method = new_method(preset, data, backbone).eval()
     torch.manual_seed(1)
     with torch.no_grad():
@@ -129,9 +130,10 @@ def test_captions_become_vectors_of_the_shared_space(method, backbone):
         )
         assert method.encode_captions(SENTENCES[:1], language).shape == (1, method.embed_dim)
         assert method.encode_captions([], language).shape == (0, method.embed_dim)
-    # a caption of unknown words says as much as an empty one, where whole words are known
-    nothing = "word_ids" in method.read_columns
-    assert len({tuple(r) for r in method.encode_captions(SENTENCES, "de").tolist()}) == len(SENTENCES) - nothing
+    distinct = {tuple(r) for r in method.encode_captions(SENTENCES, "de").tolist()}
+    # with a vocabulary of whole words, unknown words give the same vector as an empty caption
+    same = 1 if isinstance(method.tokenizer, WordVocabulary) else 0
+    assert len(distinct) == len(SENTENCES) - same
 
 
 def test_rows_keep_the_order_of_the_captions(method):
@@ -194,8 +196,8 @@ def test_scores_of_a_slice_are_a_slice_of_the_scores(method, columns):
     close(method.score(text[2:4], visuals), whole[2:4])
 
 
-def judged(method, stage, features):
-    "With the critic's logits, where the stage has a critic"
+def with_critic(method, stage, features):
+    "Features with the critic's logits, if the stage has a critic"
     if not stage.critic:
         return features
     method.critic.requires_grad_(True)
@@ -210,8 +212,7 @@ def test_every_part_that_learns_exists_and_gets_a_gradient(method, data, stages)
         assert opened and not any(n.startswith("backbone.") for n in opened)
         for part in stage.trains:
             assert any(n.startswith(part + ".") for n in opened) or method.get_submodule(part) is None
-        features = method.training_features(batches(stage)(0))
-        features = judged(method, stage, features)
+        features = with_critic(method, stage, method.training_features(batches(stage)(0)))
         stage_loss(stage, features)[0].backward()
         for part in stage.trains:
             found = [p.grad for n, p in method.named_parameters() if n.startswith(part + ".") and p.grad is not None]
@@ -227,9 +228,9 @@ def test_a_stage_finds_the_features_it_needs(method, data, stages):
         batch = batches(stage)(0)
         features = method.training_features(batch)
         assert all(isinstance(v, torch.Tensor) for v in features.values())
-        for captions, _, rows in told(method, data, batches(stage), batch, features):
+        for captions, _, rows in captions_of(method, data, batches(stage), batch, features):
             assert len(rows) == len(captions) >= 6 and (method.pretraining or rows.shape[1] == method.embed_dim)
-        features = judged(method, stage, features)
+        features = with_critic(method, stage, features)
         total, report = stage_loss(stage, features)
         assert (
             total.shape == ()
@@ -246,7 +247,7 @@ def test_training_features_are_those_of_encoding(method, data, stages):
     batch = batches(0)
     with torch.no_grad():
         features = method.training_features(batch)
-    for captions, language, rows in told(method, data, batches, batch, features):
+    for captions, language, rows in captions_of(method, data, batches, batch, features):
         close(rows, method.encode_captions(captions, language))
 
 
@@ -255,16 +256,14 @@ def test_a_step_changes_what_learns_and_nothing_else(method, data, stages):
         method.prepare(stage.name)
         before = copy.deepcopy(own_state(method))
         frozen = fingerprint(method.backbone)
-        set_trainable(method, (*stage.trains, *(["critic"] if stage.critic else [])))
-        turn = CriticTurn(method.critic, stage.critic) if stage.critic else None
-        # the authors' schedule starts at a rate of 0
-        row = train_step(method, stage, make_optimizers(method, stage), batches_for(method, data)(stage)(1), 1, turn)
+        optimizers, turn = open_stage(method, stage)
+        # step 1, as the authors' schedule starts at a rate of 0
+        row = train_step(method, stage, optimizers, batches_for(method, data)(stage)(1), 1, turn)
         changed = {k for k, v in own_state(method).items() if not torch.equal(v, before[k])}
-        learning = {
-            p for p in (*stage.trains, *(["critic"] if stage.critic else [])) if method.get_submodule(p) is not None
-        }
-        assert row["loss"].isfinite() and all(any(k.startswith(p + ".") for k in changed) for p in learning), learning
-        assert all(any(k.startswith(p + ".") for p in learning) for k in changed), changed
+        trained = {part for part in stage.trained_parts if method.get_submodule(part) is not None}
+        assert row["loss"].isfinite()
+        assert all(any(k.startswith(part + ".") for k in changed) for part in trained), trained
+        assert all(any(k.startswith(part + ".") for part in trained) for k in changed), changed
         assert fingerprint(method.backbone) == frozen
 
 
@@ -293,3 +292,144 @@ def test_it_is_not_loaded_onto_another_backbone(method, backbone, tmp_path):
         other.clip.positional_embedding[0, 0] += 1
     with pytest.raises(LabError, match="fingerprint"):
         load_method(tmp_path / "m", other)
+
+
+class Recorded(dict):
+    "Features that remember which of them were read"
+
+    def __init__(self, features):
+        super().__init__(features)
+        self.names = set()
+
+    def __getitem__(self, name):
+        self.names.add(name)
+        return super().__getitem__(name)
+
+
+def test_losses_read_what_they_declare(method, data, stages):
+    "Losses read no other features, and `needs_pictures` follows from them"
+    batches = batches_for(method, data)
+    for stage in stages:
+        method.prepare(stage.name)
+        features = with_critic(method, stage, method.training_features(batches(stage)(0)))
+        for term in stage.terms:
+            recorded = Recorded(features)
+            LOSSES[term.loss](recorded, **term.options)
+            assert recorded.names and recorded.names <= term.reads | set(LOSSES[term.loss].shapes), term
+        images = any(term.reads & IMAGE_FEATURES for term in stage.terms)
+        assert needs_pictures(stage) == (images or bool(stage.critic) and stage.critic.reference == "image_features")
+
+
+# A method that the lab does not know: a bag of words, on images with captions in all languages, with a loss of its own
+
+
+@dataclass(frozen=True)
+class ToyConfig:
+    "Settings of `Toy`"
+
+    languages: tuple[str, ...] = ()
+    width: int = 6
+
+
+class Toy(RetrievalMethod):
+    "Captions as the sum of their word vectors, images through a linear layer"
+
+    name = "toy"
+    batch_type = "images"
+    config_class = ToyConfig
+    tokenizer_class = WordVocabulary
+    frozen_source = False
+    pad_length = None
+
+    def __init__(self, config, backbone, tokenizer):
+        super().__init__()
+        self.config = config
+        self.backbone = backbone
+        self.languages = tuple(config.languages)
+        self.tokenizer = None if isinstance(tokenizer, int) else tokenizer
+        self.n_tokens = tokenizer if self.tokenizer is None else len(tokenizer)
+        self.words = torch.nn.Embedding(self.n_tokens, config.width, padding_idx=0)
+        self.image = torch.nn.Linear(backbone.embed_dim, config.width)
+
+    @classmethod
+    def reads(cls, config):
+        return "word_ids", "image_features"
+
+    def start_from(self, rows, folder):
+        torch.nn.init.normal_(self.words.weight)
+
+    def encode_captions(self, captions, language):
+        rows = [self.tokenizer.encode([caption], language)[0] for caption in captions]
+        return torch.stack([self.words(torch.as_tensor(row)).sum(0) for row in rows])
+
+    def encode_visuals(self, visuals):
+        images = visuals["image_features"] if isinstance(visuals, Mapping) else visuals
+        return dict(features=self.image(images))
+
+    def training_features(self, batch):
+        words = self.words(batch["word_ids"]).sum(-2)  # [B, G, S, width]
+        return dict(toy_captions=words.mean((1, 2)), toy_images=self.image(batch["image_features"]))
+
+
+def toy_distance(features, power: int = 2):
+    "Distance of an image from the mean of its captions"
+    captions, images = named(features, "toy_captions", "toy_images")
+    return (captions - images).abs().pow(power).mean()
+
+
+TOY_STAGE = dict(
+    name="toy_stage",
+    trains=["words", "image"],
+    steps=30,
+    batch_size=8,
+    learning_rate=0.05,
+    terms=[dict(loss="toy_distance", options=dict(power=2))],
+)
+TOY_PRESET = dict(
+    name="toy.squares",
+    method="toy",
+    corpus="squares",
+    source_model="two_tower.pictograms",
+    languages=["de", "fr"],
+    word_vectors=dict(dim=6),
+    config=dict(width=6),
+    stages=[TOY_STAGE],
+)
+
+
+@pytest.fixture
+def toy():
+    "The toy method and its loss, registered for one test"
+    image_features = set(IMAGE_FEATURES)
+    register_method(Toy)
+    loss(reads=("toy_captions", "toy_images"), from_images=("toy_images",))(toy_distance)
+    yield
+    del METHODS["toy"], LOSSES["toy_distance"]
+    IMAGE_FEATURES.intersection_update(image_features)
+
+
+def test_a_new_method_trains_by_a_preset(toy, backbone, tmp_path):
+    "Its batches and its loss are declared; no loop knows it"
+    run = train(TOY_PRESET, Squares(), out=tmp_path / "run", backbone=backbone, seed=3, progress=False)
+    losses = [row["toy_distance"] for row in run.log]
+    assert losses[-1] < 0.2 * losses[0]
+    # a batch holds all languages, so that steps do not grow with them, and images with their captions
+    assert run.card["stages"] == dict(toy_stage=30)
+    stage = scaled_stages(TOY_PRESET, 1)[0]
+    assert stage.steps == 30 and needs_pictures(stage)
+    data = training_data(Squares(), ("de", "fr"), backbone, reads=columns_of(TOY_PRESET))
+    batches = batches_for(run.method, data)(stage)
+    assert isinstance(batches, PictureBatches) and batches.languages == ("en", "de", "fr")
+    loaded = load_run(tmp_path / "run")
+    captions = ["ein rotes Quadrat auf der Wiese."]
+    assert torch.equal(loaded.encode_captions(captions, "de"), run.method.encode_captions(captions, "de"))
+    record = json.loads((tmp_path / "run/run.json").read_text())
+    assert record["settings"]["config"]["languages"] == ["de", "fr"]
+
+
+def test_a_new_method_is_planned(toy):
+    found = plan(TOY_PRESET, measure=False)
+    (stage,) = found.stages
+    assert stage.pictures and stage.captions == 30 * 8 * 3  # a caption of each of three languages
+    embed_dim = tower_sizes(tower_config(TOY_PRESET)).embed_dim
+    assert sum(found.parameters.values()) == planned_ids(TOY_PRESET, 3) * 6 + embed_dim * 6 + 6

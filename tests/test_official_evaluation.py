@@ -1,7 +1,8 @@
-"""Our figures equal those that the authors' evaluation gave on the stored features (`official` reading)."""
+"""The `official` reading of the evaluation reproduces the authors' figures on the stored features"""
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,23 +23,24 @@ def cosine_100(text, visuals):
 
 @pytest.fixture(scope="module")
 def golden():
-    z = np.load(GOLDEN / "case_a.npz")
-    text, images, counts = (
-        torch.from_numpy(z[f"eval.{k}"]) for k in ("text_feats", "image_feats", "captions_per_image")
-    )
-    return (
-        text,
-        images,
-        torch.arange(len(images)).repeat_interleave(counts.long()),
-        json.loads((GOLDEN / "case_a.json").read_text(encoding="utf-8"))["evaluation"],
-        z["eval.tie_sim"],
+    arrays = np.load(GOLDEN / "case_a.npz")
+    case = json.loads((GOLDEN / "case_a.json").read_text(encoding="utf-8"))
+    images = torch.from_numpy(arrays["eval.image_feats"])
+    captions_per_image = torch.from_numpy(arrays["eval.captions_per_image"]).long()
+    return SimpleNamespace(
+        text=torch.from_numpy(arrays["eval.text_feats"]),
+        images=images,
+        positives=torch.arange(len(images)).repeat_interleave(captions_per_image),
+        figures=case["evaluation"],
+        ties=arrays["eval.tie_sim"],
     )
 
 
 @pytest.mark.parametrize("slice_size", [3, 1024])
 def test_official_reading_equals_the_stored_figures(golden, slice_size):
-    text, images, positives, stored, _ = golden
-    ranks = rank(cosine_100, text, dict(features=images), positives, slice_size=slice_size, reading="official")
+    stored = golden.figures
+    visuals = dict(features=golden.images)
+    ranks = rank(cosine_100, golden.text, visuals, golden.positives, slice_size=slice_size, reading="official")
     figures = retrieval_figures(ranks)
     assert ranks.image_to_text.tolist() == stored["V2T_cols"]
     for theirs, ours in (("T2V", "text_to_image"), ("V2T", "image_to_text")):
@@ -46,30 +48,25 @@ def test_official_reading_equals_the_stored_figures(golden, slice_size):
             assert 100 * figures[f"{ours}_R@{k}"] == pytest.approx(stored[f"{theirs}_R{k}"], abs=1e-4)
         assert figures[f"{ours}_median_rank"] == pytest.approx(stored[f"{theirs}_MedianR"], abs=1e-4)
         assert figures[f"{ours}_mean_rank"] == pytest.approx(stored[f"{theirs}_MeanR"], abs=1e-4)
-        assert 100 * sum(figures[f"{ours}_R@{k}"] for k in (1, 5, 10)) / 3 == pytest.approx(
-            stored[f"{theirs}_AR"], abs=1e-4
-        )
+        average = sum(figures[f"{ours}_R@{k}"] for k in (1, 5, 10)) / 3
+        assert 100 * average == pytest.approx(stored[f"{theirs}_AR"], abs=1e-4)
     assert 100 * figures["mean_recall"] == pytest.approx(stored["AR"], abs=1e-4)
     assert figures["sum_recall"] == pytest.approx(6 * stored["AR"], abs=6e-4)
 
 
 def test_caption_reading_equals_the_stored_contrast(golden):
-    text, images, positives, stored, _ = golden
-    figures = retrieval_figures(rank(cosine_100, text, dict(features=images), positives))
+    figures = retrieval_figures(rank(cosine_100, golden.text, dict(features=golden.images), golden.positives))
+    stored = golden.figures["contrast_caption_level_V2T"]
     for k in (1, 5, 10):
-        assert 100 * figures[f"image_to_text_R@{k}"] == pytest.approx(
-            stored["contrast_caption_level_V2T"][f"R{k}"], abs=1e-4
-        )
+        assert 100 * figures[f"image_to_text_R@{k}"] == pytest.approx(stored[f"R{k}"], abs=1e-4)
 
 
 def test_ties_that_distort_the_official_figures_are_one_query_each_here(golden):
-    *_, stored, sim = golden
-    n = len(sim)
-    ranks = rank(
-        lambda t, v: t @ v["features"].T,
-        torch.eye(n).double(),
-        dict(features=torch.from_numpy(sim).T.contiguous()),
-        torch.arange(n),
-    ).text_to_image
-    assert len(stored["tie_compute_metrics"]["cols"]) > n == len(ranks)
-    assert ranks.tolist() == [sum(sim[q][m] >= sim[q][q] for m in range(n) if m != q) for q in range(n)]
+    scores = golden.ties
+    n = len(scores)
+    visuals = dict(features=torch.from_numpy(scores).T.contiguous())
+    ranks = rank(lambda t, v: t @ v["features"].T, torch.eye(n).double(), visuals, torch.arange(n)).text_to_image
+    assert len(golden.figures["tie_compute_metrics"]["cols"]) > n == len(ranks)
+    for query in range(n):
+        others = [scores[query][image] for image in range(n) if image != query]
+        assert ranks[query] == sum(score >= scores[query][query] for score in others)

@@ -1,9 +1,10 @@
-"""Our `official` form gives what the authors' code gave, tensor by tensor, on the cases in `--golden DIR`.
+"""The `official` form reproduces the tensors of the authors' code on the cases in `--golden DIR`.
 
-Not read here: the `eval.*` arrays, which tests/test_official_evaluation.py compares."""
+The `eval.*` arrays are compared in tests/test_official_evaluation.py."""
 
 import json
 import zlib
+from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -15,10 +16,10 @@ from open_clip.tokenizer import SimpleTokenizer
 from parity import close
 from torch import nn
 
-from dasd_lab.backbone.towers import at_end, attention
+from dasd_lab.backbone.open_clip import clip_tokenizer
+from dasd_lab.backbone.text_towers import at_end, attention
 from dasd_lab.dasd.encoder import DASDConfig
 from dasd_lab.dasd.official import (
-    clip_tokenizer,
     from_official,
     is_rounded,
     official_config,
@@ -31,8 +32,8 @@ from dasd_lab.training.optimizers import make_optimizers
 from dasd_lab.training.stages import Stage, learning_rate, set_trainable, stage_loss
 from dasd_lab.training.steps import CriticTurn
 
-# whose cases, and the modules that are compared with them
-METHOD = "dasd"
+METHOD = "dasd"  # method of the cases
+# modules that compute the compared tensors
 COMPUTES = (
     "dasd.disentangling",
     "dasd.adapters",
@@ -46,30 +47,27 @@ STAGES = dict(zip(("cla", "cma"), (settings(Stage, s) for s in official_stages()
 OURS = dict(r_T="target_features", f_sr="semantic_related", f_sa="semantic_agnostic", z="z")
 
 
+def drawn(entry, seed, shape):
+    "Random values of one tensor, as section 1 of the golden README prescribes"
+    values = np.random.RandomState(seed).standard_normal(int(np.prod(shape))).reshape(shape).astype(np.float32)
+    return values * np.float32(entry["scale"]) + np.float32(entry["offset"])
+
+
 def rebuilt(entries):
-    "Weights from the recipe of section 1; only the rows of the tables that a case reads"
+    "Weights of a case; of embedding tables, only the rows that it uses"
     state = {}
-    for e in entries:
-        shape = tuple(e["shape"])
-        scale = np.float32(e["scale"])
-        offset = np.float32(e["offset"])
-
-        def draw(seed, shape):
-            return (
-                np.random.RandomState(seed).standard_normal(int(np.prod(shape))).reshape(shape).astype(np.float32)
-                * scale
-                + offset
-            )
-
-        if "row_seed_base" in e:
+    for entry in entries:
+        shape = tuple(entry["shape"])
+        if "row_seed_base" in entry:
             value = np.zeros(shape, np.float32)
-            used = e["rows_used"]
-            value[used] = np.stack([draw(e["row_seed_base"] + r, shape[1:]) for r in used])
-            checked = value[used]
+            rows = entry["rows_used"]
+            value[rows] = np.stack([drawn(entry, entry["row_seed_base"] + row, shape[1:]) for row in rows])
+            checked = value[rows]
         else:
-            value = checked = np.asarray(draw(zlib.crc32(e["name"].encode()), shape), np.float32)
-        assert zlib.crc32(np.ascontiguousarray(checked, "<f4").tobytes()) == e["crc32"], e["name"]
-        state[e["name"]] = torch.from_numpy(value)
+            seed = zlib.crc32(entry["name"].encode())
+            value = checked = np.asarray(drawn(entry, seed, shape), np.float32)
+        assert zlib.crc32(np.ascontiguousarray(checked, "<f4").tobytes()) == entry["crc32"], entry["name"]
+        state[entry["name"]] = torch.from_numpy(value)
     return state
 
 
@@ -85,38 +83,46 @@ def golden(case_path):
     return SimpleNamespace(case=case, arrays=arrays, state=state, method=method, report=report, inputs=inputs)
 
 
-def frozen_features(g, method):
+def frozen_features(golden, method):
     "r_S, its hidden states and r_V"
     trace = []
-    end_index = g.arrays["source_eos"].long()
+    end_index = golden.arrays["source_eos"].long()
     with torch.no_grad(), attention(torch.device("cpu")):
-        r_s = method.backbone.source_from_ids(g.arrays["source_ids"].long(), end_index, trace)
-        return (
-            r_s,
-            torch.stack([at_end(t, end_index) for t in trace]),
-            method.backbone.clip.encode_image(g.arrays["pixels"]),
-        )
+        r_s = method.backbone.source_from_ids(golden.arrays["source_ids"].long(), end_index, trace)
+        hidden = torch.stack([at_end(t, end_index) for t in trace])
+        r_v = method.backbone.clip.encode_image(golden.arrays["pixels"])
+    return r_s, hidden, r_v
+
+
+@contextmanager
+def recorded(blocks):
+    "Inputs and outputs of frozen blocks, in the order of their calls"
+    inputs = []
+    outputs = []
+
+    def record(_, args, output):
+        inputs.append(args[0])
+        outputs.append(output)
+
+    hooks = [block.register_forward_hook(record) for block in blocks]
+    yield inputs, outputs
+    for hook in hooks:
+        hook.remove()
 
 
 @pytest.fixture(scope="module")
 def forward(golden):
-    "One forward pass, named as the stored arrays are; what the frozen blocks gave is recorded on the way"
-    method, (ids, end_index, language) = golden.method, golden.inputs
+    "Tensors of one forward pass, with the names of the stored arrays"
+    method = golden.method
+    ids, end_index, language = golden.inputs
     trace = []
-    seen = []
-    first = []
     blocks = method.backbone.clip.transformer.resblocks
-    hooks = [
-        b.register_forward_hook(lambda _, args, out: (first.append(args[0]), seen.append(out)) and None) for b in blocks
-    ]
-    with torch.no_grad(), attention(torch.device("cpu")):
+    with torch.no_grad(), attention(torch.device("cpu")), recorded(blocks) as (inputs, outputs):
         named = method.features(ids, end_index, language, trace)
-    for h in hooks:
-        h.remove()
     r_s, hidden_s, r_v = frozen_features(golden, method)
     depth = golden.case["config"]["sdm_layers_run"]
-    assert len(seen) == depth + len(blocks) - 1, (
-        "the disentangler runs as many blocks as the authors' code; the first block is run once for both readings"
+    assert len(outputs) == depth + len(blocks) - 1, (
+        "the disentangler runs as many blocks as the authors' code; both branches share the first block"
     )
 
     def ends(tensors):
@@ -124,8 +130,8 @@ def forward(golden):
 
     return {k: named[v] for k, v in OURS.items()} | dict(
         W_z=named["generated"].transpose(0, 1),
-        x0_eos=ends(first[:1])[0],
-        sdm_H_eos=ends(seen[:depth]),
+        x0_eos=ends(inputs[:1])[0],
+        sdm_H_eos=ends(outputs[:depth]),
         H_T_eos=ends(b for b, _ in trace),
         X_T_eos=ends(a for _, a in trace),
         r_S=r_s,
@@ -155,7 +161,8 @@ def forward(golden):
 )
 def test_forward(golden, forward, name):
     assert forward[name].shape == golden.arrays[name].shape
-    close(forward[name], golden.arrays[name], **(dict(atol=1e-5, rtol=0) if name == "W_z" else FEATURES))
+    tolerance = dict(atol=1e-5, rtol=0) if name == "W_z" else FEATURES
+    close(forward[name], golden.arrays[name], **tolerance)
 
 
 def test_agnostic_feature_averages_the_padding_too(golden, forward, monkeypatch):
@@ -166,8 +173,9 @@ def test_agnostic_feature_averages_the_padding_too(golden, forward, monkeypatch)
 
 
 def vary(method, monkeypatch, part, **changes):
-    "Another setting on the same weights"
-    monkeypatch.setattr(getattr(method, part), "config", replace(getattr(method, part).config, **changes))
+    "Change a setting of a trained part"
+    module = getattr(method, part)
+    monkeypatch.setattr(module, "config", replace(module.config, **changes))
 
 
 def again(golden):
@@ -186,7 +194,7 @@ def again(golden):
     ],
 )
 def test_each_setting_matters_as_much_as_stated(golden, monkeypatch, deviation, stated):
-    "Section 3: what single deviations do to r_T of case a"
+    "Section 3: the change of r_T of case a that each single deviation causes"
     if golden.case["case"] != "a":
         pytest.skip("stated for case a only")
     method = golden.method
@@ -194,17 +202,16 @@ def test_each_setting_matters_as_much_as_stated(golden, monkeypatch, deviation, 
         vary(method, monkeypatch, "disentangler", blocks=1)
     if deviation == "pooled over the tokens":
         vary(method, monkeypatch, "disentangler", pooling="tokens")
-    for a in method.adapters[golden.inputs[2]]:
+    for adapter in method.adapters[golden.inputs[2]]:
         if deviation == "transposed":
-            monkeypatch.setattr(a, "product", "blh,bgh->blg")
+            monkeypatch.setattr(adapter, "product", "blh,bgh->blg")
         if deviation == "residual twice":
-            monkeypatch.setattr(a, "residuals", 2)
+            monkeypatch.setattr(adapter, "residuals", 2)
     if deviation == "without norms":
-        for n in ("related_norm", "agnostic_norm"):
-            monkeypatch.setitem(method.disentangler._modules, n, nn.Identity())
-    assert (again(golden)["target_features"] - golden.arrays["r_T"]).abs().max().item() == pytest.approx(
-        stated, abs=0.051
-    )
+        for norm in ("related_norm", "agnostic_norm"):
+            monkeypatch.setitem(method.disentangler._modules, norm, nn.Identity())
+    change = (again(golden)["target_features"] - golden.arrays["r_T"]).abs().max().item()
+    assert change == pytest.approx(stated, abs=0.051)
 
 
 @pytest.mark.parametrize("whose", ["open_clip", "ours"])
@@ -222,24 +229,17 @@ def test_source_ids(golden, whose):
 
 @pytest.fixture(scope="module", params=["cla", "cma"])
 def step(golden, forward, request):
-    "One training step of a stage up to its gradients, everything open; the critic is put back afterwards"
+    "One training step of a stage up to its gradients, all parameters trainable; the critic is restored afterwards"
     method = golden.method
     stage = STAGES[request.param]
-    kept = {k: v.clone() for k, v in method.critic.state_dict().items()}
+    original_critic = {k: v.clone() for k, v in method.critic.state_dict().items()}
     method.requires_grad_(True)
     method.zero_grad(set_to_none=True)
     turn = CriticTurn(method.critic, stage.critic)
-    ids, end_index, language = golden.inputs
+    batch = dict(zip(("ids", "end_index", "language"), golden.inputs))
+    batch |= dict(source_features=forward["r_S"], image_features=forward["r_V"])
     with attention(torch.device("cpu")):
-        features = method.training_features(
-            dict(
-                ids=ids,
-                end_index=end_index,
-                language=language,
-                source_features=forward["r_S"],
-                image_features=forward["r_V"],
-            )
-        )
+        features = method.training_features(batch)
         agnostic = features["semantic_agnostic"].detach()
         reference = features[stage.critic.reference]
         with torch.no_grad():
@@ -252,7 +252,7 @@ def step(golden, forward, request):
     after = {k: v.clone() for k, v in method.critic.state_dict().items()}
     method.zero_grad(set_to_none=True)
     method.requires_grad_(False)
-    method.critic.load_state_dict(kept)
+    method.critic.load_state_dict(original_critic)
     return SimpleNamespace(
         prefix=request.param,
         stage=stage,
@@ -285,10 +285,9 @@ def test_critic_weights_after_its_step(golden, step):
 
 
 def test_losses(golden, step):
-    "Every scalar of the stage, the weighted ones as the stage weighs them"
+    "Every scalar of the stage, weighted as in the stage"
     weight = {t.loss: t.weight for t in step.stage.terms}
     before = step.before
-    after = step.features
     ours = dict(
         L_d_mismatched=verdict(before["mismatched_logits"], False),
         L_d_matched=verdict(before["matched_logits"], True),
@@ -309,11 +308,11 @@ def test_losses(golden, step):
     assert set(ours) == set(stored)
     for k, v in stored.items():
         close(ours[k], v, k, atol=0, rtol=1e-5)
-    assert after["critic_loss"].item() == pytest.approx(stored["L_d"], rel=1e-5)
+    assert step.features["critic_loss"].item() == pytest.approx(stored["L_d"], rel=1e-5)
 
 
 def test_unweighted_losses(golden, forward):
-    "The scalars without a stage's prefix, from our features"
+    "The scalars without the prefix of a stage, from our features"
     similarity = forward["sim_image_text_x100"]
     truth = torch.arange(len(forward["r_T"]))
     features = dict(
@@ -324,7 +323,8 @@ def test_unweighted_losses(golden, forward):
     )
 
     def value(prefix, loss):
-        return LOSSES[loss](features, **next(t.options for t in STAGES[prefix].terms if t.loss == loss))
+        options = next(t.options for t in STAGES[prefix].terms if t.loss == loss)
+        return LOSSES[loss](features, **options)
 
     ours = dict(
         L_CL=value("cla", "alignment"),
@@ -363,11 +363,11 @@ def test_gradients(golden, step):
 
 @pytest.mark.parametrize("prefix", STAGES)
 def test_what_learns(golden, prefix):
-    "The open parameters are those of the authors' optimizer, without the ones no forward pass reads"
-    opened = set(set_trainable(golden.method, STAGES[prefix].trains))
+    "The trainable parameters are those of the authors' optimizer, except those that no forward pass uses"
+    trainable = set(set_trainable(golden.method, STAGES[prefix].trains))
     golden.method.requires_grad_(False)
-    here = {k for k, ours in golden.report.placed.items() if ours in opened}
-    assert here == set(golden.case["in_official_optimiser"]) - set(golden.report.unused)
+    official_names = {k for k, ours in golden.report.placed.items() if ours in trainable}
+    assert official_names == set(golden.case["in_official_optimiser"]) - set(golden.report.unused)
 
 
 def test_half_precision_loading(golden):
@@ -383,63 +383,68 @@ def test_half_precision_loading(golden):
     for k, v in stored.items():
         close(ours[k], v, k, **FEATURES)
         if not torch.equal(v, golden.arrays[k]):
-            assert (v - golden.arrays[k]).abs().max() > 2e-4, f"{k}: the rounding is seen"
+            assert (v - golden.arrays[k]).abs().max() > 2e-4, f"{k}: rounding has a visible effect"
 
 
 def test_optimizer_trace(golden):
-    "Our learning rates and `bert_adam` retrace the authors' optimizer, with and without decay"
-    o = golden.case["optimiser"]
+    "Learning rates and `bert_adam` reproduce the authors' optimizer, with and without weight decay"
+    official = golden.case["optimiser"]
     arrays = golden.arrays
-    assert (STAGES["cla"].weight_decay, STAGES["cla"].warmup) == (o["weight_decay"][0], o["warmup"])
+    assert STAGES["cla"].weight_decay == official["weight_decay"][0]
+    assert STAGES["cla"].warmup == official["warmup"]
     stage = Stage(
         "trace",
         (),
         ("",),
-        o["t_total"],
-        learning_rate=o["lr"],
-        warmup=o["warmup"],
+        official["t_total"],
+        learning_rate=official["lr"],
+        warmup=official["warmup"],
         schedule="cosine",
         optimizer="bert_adam",
-        weight_decay=o["weight_decay"][0],
+        weight_decay=official["weight_decay"][0],
     )
     method = nn.Module()
-    method.weight, method.bias = (nn.Parameter(arrays[f"optim.trace_{k}"][0].clone()) for k in ("decayed", "plain"))
+    method.weight = nn.Parameter(arrays["optim.trace_decayed"][0].clone())
+    method.bias = nn.Parameter(arrays["optim.trace_plain"][0].clone())
+    parameters = dict(decayed=method.weight, plain=method.bias)
     (optimizer,) = make_optimizers(method, stage)
     for group in optimizer.param_groups:
-        assert (group["betas"], group["eps"], group["max_norm"]) == ((o["b1"], o["b2"]), o["eps"], o["max_grad_norm"])
-    for i in range(o["steps"]):
+        assert group["betas"] == (official["b1"], official["b2"])
+        assert (group["eps"], group["max_norm"]) == (official["eps"], official["max_grad_norm"])
+    for i in range(official["steps"]):
         rate = learning_rate(stage, i)
         assert rate == pytest.approx(arrays["optim.lr"][i].item(), rel=1e-9, abs=1e-15)
         for group in optimizer.param_groups:
             group["lr"] = rate
-        method.weight.grad, method.bias.grad = (arrays[f"optim.grads_{k}"][i].clone() for k in ("decayed", "plain"))
+        for name, parameter in parameters.items():
+            parameter.grad = arrays[f"optim.grads_{name}"][i].clone()
         optimizer.step()
-        for p, k in ((method.weight, "decayed"), (method.bias, "plain")):
-            close(p, arrays[f"optim.trace_{k}"][i + 1], f"{k}, step {i + 1}", atol=2e-6, rtol=0)
+        for name, parameter in parameters.items():
+            close(parameter, arrays[f"optim.trace_{name}"][i + 1], f"{name}, step {i + 1}", atol=2e-6, rtol=0)
 
 
 def test_settings_from_the_shapes(golden):
-    "The checkpoint asks for the `official` form at the stated sizes, and a preset can hold that form"
-    c, (clip, config) = golden.case["config"], official_sizes(golden.state)
+    "The sizes of the checkpoint are the stated ones, and a preset can store the `official` form"
+    stated = golden.case["config"]
+    clip, config = official_sizes(golden.state)
     vision = clip["vision_cfg"]
     text = clip["text_cfg"]
-    assert (
-        clip["embed_dim"],
-        text["context_length"],
-        text["vocab_size"],
-        text["layers"],
-        text["width"],
-        text["heads"],
-    ) == tuple(c[k] for k in ("embed_dim", "context_length", "vocab_size", "text_layers", "text_width", "text_heads"))
-    assert (
-        vision["layers"],
-        vision["width"],
-        vision["width"] // vision["head_width"],
-        vision["patch_size"],
-        vision["image_size"],
-    ) == tuple(c[k] for k in ("vision_layers", "vision_width", "vision_heads", "patch_size", "image_size"))
-    assert config == official_config(c["languages"], bottleneck=c["d_u"], characteristics_width=c["d_z"])
-    assert config.disentangler.blocks == c["sdm_layers_run"]
+    sizes = dict(
+        embed_dim=clip["embed_dim"],
+        context_length=text["context_length"],
+        vocab_size=text["vocab_size"],
+        text_layers=text["layers"],
+        text_width=text["width"],
+        text_heads=text["heads"],
+        vision_layers=vision["layers"],
+        vision_width=vision["width"],
+        vision_heads=vision["width"] // vision["head_width"],
+        patch_size=vision["patch_size"],
+        image_size=vision["image_size"],
+    )
+    assert sizes == {name: stated[name] for name in sizes}
+    assert config == official_config(stated["languages"], bottleneck=stated["d_u"], characteristics_width=stated["d_z"])
+    assert config.disentangler.blocks == stated["sdm_layers_run"]
     assert settings(DASDConfig, json.loads(json.dumps(plain(config)))) == config
     for s in official_stages():
         stage = settings(Stage, json.loads(json.dumps(s)))

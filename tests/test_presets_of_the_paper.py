@@ -1,17 +1,23 @@
-"""Presets that repeat the paper's runs: each resolves, says where every setting is from, and plans with the paper's numbers; what is counted is what is built"""
+"""Presets of the paper's runs: each resolves, states the source of every setting, and plans with the paper's numbers
+
+The counted parameters are those of the built method."""
 
 import json
 
 import pytest
 import torch
+from PIL import Image
 
 from dasd_lab.backbone.tokens import train_tokenizer
-from dasd_lab.backbone.towers import Backbone, build_clip
+from dasd_lab.backbone.towers import Backbone, build_clip, save_backbone
+from dasd_lab.backbone.weights import import_weights
 from dasd_lab.cli import main
 from dasd_lab.contracts import LabError, method_class
+from dasd_lab.corpora.catalog import corpus_named
 from dasd_lab.dasd.encoder import DASDConfig
 from dasd_lab.dasd.official import official_config, official_stages
 from dasd_lab.presets import KEYS, PRESET_FOLDER, list_presets, load_preset, plain, provenance, settings, vary
+from dasd_lab.storage import write_tensors
 from dasd_lab.training.parameters import (
     TowerSizes,
     idle_parameters,
@@ -22,7 +28,7 @@ from dasd_lab.training.parameters import (
     tower_sizes,
 )
 from dasd_lab.training.plan import plan
-from dasd_lab.training.recipes import finetuning_of, train
+from dasd_lab.training.recipes import finetuning_of, new_method, train, training_data
 from dasd_lab.training.stages import Stage, set_trainable
 
 RUNS = (
@@ -41,9 +47,8 @@ FIVE = ("de", "fr", "cs", "zh", "ja")
 
 
 def test_there_is_a_preset_for_every_run_in_both_forms():
-    assert set(NAMES) <= set(list_presets()) and {
-        n for n in list_presets() if n.startswith("dasd.") and load_preset(n).get("token_vectors")
-    } == set(NAMES)
+    names = [n for n in list_presets() if n.startswith("dasd.") and load_preset(n).get("token_vectors")]
+    assert set(names) == set(NAMES)
 
 
 def test_runs_are_differences_and_no_copies():
@@ -56,16 +61,16 @@ def test_runs_are_differences_and_no_copies():
 @pytest.mark.parametrize("name", [*NAMES, "dasd.paper", "dasd.official"])
 def test_every_setting_has_its_source(name):
     found = provenance(load_preset(name))
-    assert found and not (silent := [k for k, v in found.items() if not v]), silent
-    for k, v in found.items():
-        assert v.startswith(("paper", "released configuration")) or v.startswith("ours: ") and len(v) > 10, (k, v)
-    assert not any(k in ("config", "stages", "config.adapter.*", "stages.*") for k in load_preset(name)["sources"]), (
-        "a source for everything says nothing"
-    )
+    assert found
+    for setting, source in found.items():
+        explained = source.startswith("ours: ") and len(source) > 10
+        assert explained or source.startswith(("paper", "released configuration")), (setting, source)
+    too_general = {"config", "stages", "config.adapter.*", "stages.*"}
+    assert not too_general & set(load_preset(name)["sources"])
 
 
 @pytest.mark.parametrize("name", [*NAMES, "dasd.paper", "dasd.official"])
-def test_no_source_is_for_nothing(name):
+def test_every_source_is_of_a_setting(name):
     preset = load_preset(name)
     names = [k.split(".") for k in provenance(preset)]
 
@@ -81,21 +86,15 @@ def test_it_plans_without_data_and_weights(name, tmp_path, monkeypatch):
     monkeypatch.setenv("DASD_LAB_WEIGHTS", str(tmp_path / "weights"))
     p = plan(name, measure=False)
     form = name.rsplit("_", 1)[1]
-    assert (
-        not p.ready
-        and all(n.next_step for n in p.needs if not n.found)
-        and p.seconds is None
-        and not any(tmp_path.iterdir())
-    )
+    assert not p.ready and all(n.next_step for n in p.needs if not n.found)
+    assert p.seconds is None and not any(tmp_path.iterdir())
     assert [(s.steps, s.batch_size, s.learning_rate) for s in p.stages] == [
         (45_000, 128, 2e-4),
         (6_000 if form == "paper" else 7_000, 128, 6e-6),
     ]
-    assert [s.captions for s in p.stages] == [s.steps * 128 for s in p.stages] and [s.pictures for s in p.stages] == [
-        False,
-        True,
-    ]
-    # the two norms that never learn
+    assert [s.captions for s in p.stages] == [s.steps * 128 for s in p.stages]
+    assert [s.pictures for s in p.stages] == [False, True]
+    # the two norms that are never trained
     assert sum(p.parameters.values()) - p.trained == (2 * 2 * 512 if form == "official" else 0)
     text = str(p)
     for word in (
@@ -109,7 +108,8 @@ def test_it_plans_without_data_and_weights(name, tmp_path, monkeypatch):
         "134 M in the paper",
     ):
         assert word in text, word
-    assert ("English finetuning" in text) == ("finetune" in name) and ("12 frames" in text) == ("msrvtt" in name)
+    assert ("English finetuning" in text) == ("finetune" in name)
+    assert ("12 evenly spaced frames" in text) == ("msrvtt" in name)
     assert json.dumps(plain(p))
 
 
@@ -151,29 +151,21 @@ def test_the_official_form_is_that_of_the_checkpoints():
 def test_counted_beside_the_papers_134_million():
     sizes = tower_sizes(tower_config(load_preset("dasd.cc300k_zero_shot_paper")))
     assert sizes == TowerSizes(512, 512, 12, 77)
-    ours = {
-        f: {
-            k: v
-            for k, v in parameters_by_part(
-                method_shapes(load_preset(f"dasd.cc300k_zero_shot_{f}"), FIVE, sizes)
-            ).items()
-            if k != "disentangler: norms"
-        }
-        for f in FORMS
-    }
-    assert (
-        round(sum(ours["official"].values()) / 1e6, 1) == 101.6
-        and round((sum(ours["official"].values()) + idle_parameters(sizes, 5)) / 1e6, 1) == 133.7
-    )
-    # another projection, A^sr and A^sa once a language, one output of the critic less
-    assert sum(ours["paper"].values()) - sum(ours["official"].values()) == (768 + 1) * 512 + 5 * 2 * (
-        513 * 256 + 257 * 512
-    ) - (128 + 1)
+    counted = {}
+    for form in FORMS:
+        parts = parameters_by_part(method_shapes(load_preset(f"dasd.cc300k_zero_shot_{form}"), FIVE, sizes))
+        counted[form] = sum(parts.values()) - parts.get("disentangler: norms", 0)
+    assert round(counted["official"] / 1e6, 1) == 101.6
+    assert round((counted["official"] + idle_parameters(sizes, 5)) / 1e6, 1) == 133.7
+    # another projection, A^sr and A^sa once per language, one output of the critic less
+    projection = (768 + 1) * 512
+    adapters = 5 * 2 * (513 * 256 + 257 * 512)
+    assert counted["paper"] - counted["official"] == projection + adapters - (128 + 1)
 
 
 @pytest.mark.parametrize("name", ["dasd.paper", "dasd.official", "dasd.pictograms", "static_adapter.pictograms"])
 def test_counted_is_built(name):
-    "A model of a few thousand parameters, built for real, has what the same count says without memory"
+    "A small built model has the parameters that are counted without memory"
     preset = vary(load_preset(name), {"vocab_size": 60, "config.token_width": 24, "config.adapter.bottleneck": 4})
     cfg = dict(
         embed_dim=16,
@@ -191,15 +183,14 @@ def test_counted_is_built(name):
     assert parameters_by_part(shapes) == parameters_by_part(built)
     for d in preset["stages"]:
         s = settings(Stage, d)
-        parts = (*s.trains, *(["critic"] if s.critic else []))
-        opened = set_trainable(built, parts)
-        assert parameters_by_part(shapes, set_trainable(shapes, parts)) == parameters_by_part(built, opened) and sum(
-            p.numel() for p in built.parameters() if p.requires_grad
-        ) == sum(parameters_by_part(built, opened).values())
+        opened = set_trainable(built, s.trained_parts)
+        counted = parameters_by_part(built, opened)
+        assert parameters_by_part(shapes, set_trainable(shapes, s.trained_parts)) == counted
+        assert sum(p.numel() for p in built.parameters() if p.requires_grad) == sum(counted.values())
     assert {part_of(n) for n in opened} <= set(parameters_by_part(built))
 
 
-def test_a_training_of_such_a_preset_says_what_is_missing(tmp_path, monkeypatch):
+def test_training_such_a_preset_reports_missing_files(tmp_path, monkeypatch):
     monkeypatch.setenv("DASD_LAB_DATA", str(tmp_path))
     monkeypatch.setenv("DASD_LAB_WEIGHTS", str(tmp_path / "weights"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
@@ -217,74 +208,76 @@ def test_a_training_of_such_a_preset_says_what_is_missing(tmp_path, monkeypatch)
         )
 
 
-def test_such_a_preset_trains_where_everything_is_there(tmp_path, monkeypatch):
-    "In small: weights imported under the name that the preset asks for, a corpus as a folder of that name, a published tower as a folder"
-    from PIL import Image
-
-    from dasd_lab.backbone.towers import save_backbone
-    from dasd_lab.backbone.weights import import_weights
-    from dasd_lab.corpora.catalog import corpus_named
-    from dasd_lab.storage import write_tensors
-    from dasd_lab.training.recipes import new_method, training_data
-
-    monkeypatch.setenv("DASD_LAB_DATA", str(tmp_path))
-    monkeypatch.setenv("DASD_LAB_WEIGHTS", str(tmp_path / "weights"))
-    words = train_tokenizer(["ein rotes Feld", "un champ rouge", "a red field"] * 9, 90)
-    download = tmp_path / "download"
+def import_token_vectors(words, rows, folder):
+    "Import vectors under the name of the preset, as after a download"
+    download = folder / "download"
     download.mkdir()
     words.save(download / "tokenizer.json")
     (download / "config.json").write_text("{}")
-    rows = torch.randn(len(words), 12)
     write_tensors({"bert.embeddings.word_embeddings.weight": rows}, download / "model.safetensors")
     import_weights("mbert", download)
-    captions = []
-    for corpus in ("cc300k", "mscoco"):
-        (tmp_path / corpus / "train").mkdir(parents=True)
-        captions = []
-        for i in range(12):
-            Image.new("RGB", (16, 16), (20 * i, 90, 40)).save(tmp_path / corpus / f"train/{i:02}.png")
-            captions += [
-                dict(
-                    text=f"{word} {i}",
-                    language=language,
-                    visual_id=f"{i:02}",
-                    origin="human" if language == "en" else "mt",
-                )
-                for language, word in dict(en="field", de="Feld", fr="champ", ja="畑").items()
-            ]
-        (tmp_path / corpus / "train.jsonl").write_text("".join(json.dumps(c) + "\n" for c in captions))
+
+
+def write_corpus(folder):
+    "A corpus of twelve images with captions in four languages"
+    (folder / "train").mkdir(parents=True)
+    lines = []
+    for i in range(12):
+        Image.new("RGB", (16, 16), (20 * i, 90, 40)).save(folder / f"train/{i:02}.png")
+        for language, word in dict(en="field", de="Feld", fr="champ", ja="畑").items():
+            origin = "human" if language == "en" else "mt"
+            lines.append(dict(text=f"{word} {i}", language=language, visual_id=f"{i:02}", origin=origin))
+    (folder / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def small_tower(words):
+    "A published tower of a few thousand parameters"
     cfg = dict(
         embed_dim=16,
         quick_gelu=True,
         vision_cfg=dict(image_size=16, patch_size=8, width=64, head_width=64, layers=1),
         text_cfg=dict(context_length=20, vocab_size=len(words), width=64, heads=1, layers=3),
     )
-    save_backbone(Backbone(build_clip(cfg), words, cfg), tmp_path / "tower")
-    for name in (
-        "dasd.cc300k_zero_shot_paper",
-        "dasd.cc300k_zero_shot_official",
-        "dasd.mscoco_finetune_cc300k_official",
+    return Backbone(build_clip(cfg), words, cfg)
+
+
+def small_preset(name, languages, n_tokens, tower):
+    "A preset of the paper with a small tower, few steps and small batches"
+    changes = {
+        "token_vectors.n_tokens": n_tokens,
+        "config.token_width": 12,
+        "backbone": dict(folder=str(tower)),
+        "languages": languages,
+    }
+    for i in (0, 1):
+        changes |= {f"stages.{i}.steps": 2, f"stages.{i}.batch_size": 6}
+    if "finetune" in name:
+        changes["finetuning.phases.0.batch_size"] = 6
+    return vary(load_preset(name), changes)
+
+
+def test_such_a_preset_trains_if_everything_is_available(tmp_path, monkeypatch):
+    "With imported weights, a corpus in a folder of its name, and a published tower in a folder, all of them small"
+    monkeypatch.setenv("DASD_LAB_DATA", str(tmp_path))
+    monkeypatch.setenv("DASD_LAB_WEIGHTS", str(tmp_path / "weights"))
+    words = train_tokenizer(["ein rotes Feld", "un champ rouge", "a red field"] * 9, 90)
+    rows = torch.randn(len(words), 12)
+    import_token_vectors(words, rows, tmp_path)
+    for corpus in ("cc300k", "mscoco"):
+        write_corpus(tmp_path / corpus)
+    save_backbone(small_tower(words), tmp_path / "tower")
+    for name, languages in (
+        ("dasd.cc300k_zero_shot_paper", ["de", "fr"]),
+        ("dasd.cc300k_zero_shot_official", ["ja"]),
+        ("dasd.mscoco_finetune_cc300k_official", ["de", "fr"]),
     ):
-        languages = ["ja"] if "zero_shot_official" in name else ["de", "fr"]
-        small = vary(
-            load_preset(name),
-            {
-                "token_vectors.n_tokens": len(words),
-                "config.token_width": 12,
-                "backbone": dict(folder=str(tmp_path / "tower")),
-                "languages": languages,
-                **{f"stages.{i}.{k}": v for i in (0, 1) for k, v in dict(steps=2, batch_size=6).items()},
-            },
-        )
-        if "finetune" in name:
-            small = vary(small, {"finetuning.phases.0.batch_size": 6})
+        small = small_preset(name, languages, len(words), tmp_path / "tower")
         assert plan(small, measure=False).ready, str(plan(small, measure=False))
         run = train(small, out=tmp_path / name, progress=False)
-        assert run.method.encode_captions(["Feld 3"], languages[0]).isfinite().all() and run.card["corpus"] == "cc300k"
-    made = new_method(
-        small, training_data(corpus_named("cc300k"), ["de", "fr"], run.method.backbone), run.method.backbone
-    )
-    assert torch.equal(made.token_vectors.embedding.weight, rows)
+        assert run.method.encode_captions(["Feld 3"], languages[0]).isfinite().all()
+        assert run.card["corpus"] == "cc300k"
+    data = training_data(corpus_named("cc300k"), ["de", "fr"], run.method.backbone)
+    assert torch.equal(new_method(small, data, run.method.backbone).token_vectors.embedding.weight, rows)
     with pytest.raises(LabError, match=f"{len(words)} pieces"):
         train(vary(small, {"token_vectors.n_tokens": 5}), progress=False)
 

@@ -1,4 +1,7 @@
-"Two processes that train together give what one process gives: once started by `accelerate launch`, else forked from one that has imported everything, with the variables that launchers set"
+"""Two processes that train together give the results of one
+
+One test starts them with `accelerate launch`; the others fork a process that has imported everything, with the
+variables that launchers set."""
 
 import json
 import os
@@ -25,15 +28,16 @@ PROCESSES.set_forkserver_preload(["dasd_lab.training.recipes", "squares"])
 
 
 def trained_run(out: str, options: dict) -> None:
-    "What each process does"
+    "The training of each process"
     from squares import TINY, Squares
 
     from dasd_lab.presets import load_preset, vary
     from dasd_lab.training.recipes import train
     from dasd_lab.training.runs import Keeping
-    from dasd_lab.training.runtime import Machine
+    from dasd_lab.training.runtime import Runtime
 
-    preset = vary(load_preset(options["preset"]) if "preset" in options else TINY, options.get("changes", {}))
+    preset = load_preset(options["preset"]) if "preset" in options else TINY
+    preset = vary(preset, options.get("changes", {}))
     train(
         preset,
         Squares(),
@@ -41,38 +45,38 @@ def trained_run(out: str, options: dict) -> None:
         backbone=options["backbone"],
         seed=3,
         progress=False,
-        machine=Machine(**options.get("machine", {})),
+        runtime=Runtime(**options.get("runtime", {})),
         keeping=Keeping(8, log_every=5),
     )
 
 
-def member(place: dict[str, str], out: str, options: dict) -> None:
-    os.environ.update(place)
+def member(variables: dict[str, str], out: str, options: dict) -> None:
+    "One of the processes that train together"
+    os.environ.update(variables)
     torch.set_num_threads(1)
     trained_run(out, options)
 
 
 def forked(out: Path, processes: int, timeout: float = 240, **options) -> None:
-    "A training in so many processes of `PROCESSES`"
+    "A training in several processes of `PROCESSES`"
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = str(s.getsockname()[1])
 
-    def place(rank):
-        return dict(CUDA_VISIBLE_DEVICES="") | (
-            dict(
-                RANK=str(rank),
-                LOCAL_RANK=str(rank),
-                WORLD_SIZE=str(processes),
-                LOCAL_WORLD_SIZE=str(processes),
-                MASTER_ADDR="127.0.0.1",
-                MASTER_PORT=port,
-            )
-            if processes > 1
-            else {}
+    def variables(rank):
+        if processes == 1:
+            return dict(CUDA_VISIBLE_DEVICES="")
+        return dict(
+            CUDA_VISIBLE_DEVICES="",
+            RANK=str(rank),
+            LOCAL_RANK=str(rank),
+            WORLD_SIZE=str(processes),
+            LOCAL_WORLD_SIZE=str(processes),
+            MASTER_ADDR="127.0.0.1",
+            MASTER_PORT=port,
         )
 
-    members = [PROCESSES.Process(target=member, args=(place(i), str(out), options)) for i in range(processes)]
+    members = [PROCESSES.Process(target=member, args=(variables(i), str(out), options)) for i in range(processes)]
     for p in members:
         p.start()
     for p in members:
@@ -81,27 +85,14 @@ def forked(out: Path, processes: int, timeout: float = 240, **options) -> None:
 
 
 def launch(out: Path, processes: int, timeout: float = 240, **options) -> subprocess.CompletedProcess:
-    "A training in so many processes on this machine's processor"
+    "A training by `accelerate launch` in several processes on the CPU"
     script = out.parent / "launched.py"
     script.write_text(SCRIPT.format(here=str(HERE)))
-    together = [
-        "-m",
-        "accelerate.commands.launch",
-        "--multi_gpu",
-        "--num_processes",
-        str(processes),
-        "--num_machines",
-        "1",
-        "--mixed_precision",
-        "no",
-        "--dynamo_backend",
-        "no",
-        "--main_process_port",
-        "0",
-    ]
-    words = [sys.executable, *(together if processes > 1 else []), str(script)]
+    launcher = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", str(processes)]
+    launcher += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"]
     return subprocess.run(
-        [*words, str(out), json.dumps(options)],
+        [sys.executable, *launcher, str(script), str(out), json.dumps(options)],
+        check=False,
         capture_output=True,
         text=True,
         timeout=timeout,
@@ -148,7 +139,7 @@ def rows(folder):
 
 
 @pytest.mark.parametrize("form", ["", "official "], ids=["paper", "official"])
-def test_two_processes_see_the_losses_of_one(official, form):
+def test_two_processes_have_the_losses_of_one(official, form):
     one = rows(official / f"{form}one")
     two = rows(official / f"{form}two")
     assert [(r["stage"], r["step"], r["language"]) for r in one] == [
@@ -162,7 +153,7 @@ def test_two_processes_see_the_losses_of_one(official, form):
     assert one[0]["loss"] == pytest.approx(two[0]["loss"], rel=1e-6)
 
 
-def test_and_learn_what_one_learns(trained):
+def test_two_processes_learn_the_same_as_one(trained):
     a, b = (read_tensors(trained / n / "method/model.safetensors") for n in ("one", "two"))
     for k in a:
         torch.testing.assert_close(a[k], b[k], rtol=5e-3, atol=2e-4, msg=lambda m: f"{k}: {m}")
@@ -175,8 +166,8 @@ def test_one_of_them_writes(trained):
 
 
 def test_each_over_its_own_rows_is_another_training(trained, tmp_path):
-    "Without gathering each process has fewer negatives: the option does what it says"
-    forked(tmp_path / "own", 2, backbone=str(trained / "backbone"), machine=dict(gather=False))
+    "Without gathering each process has fewer negatives"
+    forked(tmp_path / "own", 2, backbone=str(trained / "backbone"), runtime=dict(gather=False))
 
     def contrast(folder):
         return [r["contrastive"] for r in rows(folder) if "contrastive" in r]
@@ -184,8 +175,8 @@ def test_each_over_its_own_rows_is_another_training(trained, tmp_path):
     assert contrast(tmp_path / "own")[0] < 0.9 * contrast(trained / "two")[0]  # ln of half as many
 
 
-def test_a_method_whose_captions_stand_behind_their_languages(trained):
-    "SMALR: in the stages of words as one process; behind them pictures are normalised by each process's own batch"
+def test_a_method_with_captions_of_all_languages(trained):
+    "SMALR: the stages of words give the same; later, images are normalised over each process's own batch"
     from squares import FEW_WORDS
 
     changes = (

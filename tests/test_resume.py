@@ -1,4 +1,4 @@
-"A run that is killed and goes on ends with the same bits as one that never stopped, across real processes"
+"A run that is killed and resumed ends with the same bits as an uninterrupted one, with real processes"
 
 import json
 import os
@@ -20,7 +20,7 @@ PROCESSES.set_forkserver_preload(["dasd_lab.training.recipes", "squares"])
 
 
 def whole_run(out: Path, stage: str, at: int) -> None:
-    "What the process does; it kills itself before a step of a stage, or while it saves at that step"
+    "A training that kills itself before a step of a stage, or while it saves a checkpoint at that step"
     from dasd_lab.training import checkpoints, recipes, runs
 
     def die():
@@ -29,22 +29,30 @@ def whole_run(out: Path, stage: str, at: int) -> None:
     fit = runs.fit
     step_of = runs.train_step
     seal = checkpoints.seal
-    recipes.fit = lambda *given, **named: fit(*given[:7], runs.Keeping(8), *given[8:], **named)
-    recipes.load_preset = lambda name: SOURCE
 
-    def train_step(method, its, optimizers, batch, step, *more, **named):
-        if its.name == stage and step == at:
+    def fit_with_checkpoints(*args, **options):
+        return fit(*args, **options | dict(keeping=runs.Keeping(8)))
+
+    def train_step(method, trained_stage, optimizers, batch, step, *more, **options):
+        if trained_stage.name == stage and step == at:
             die()
-        return step_of(method, its, optimizers, batch, step, *more, **named)
+        return step_of(method, trained_stage, optimizers, batch, step, *more, **options)
 
+    def seal_or_die(folder, **facts):
+        if facts.get("position") == [1, at]:
+            die()
+        return seal(folder, **facts)
+
+    recipes.fit = fit_with_checkpoints
+    recipes.load_preset = lambda name: SOURCE
     runs.train_step = train_step
     if stage == "while saving":
-        checkpoints.seal = lambda folder, **facts: die() if facts.get("position") == [1, at] else seal(folder, **facts)
+        checkpoints.seal = seal_or_die
     recipes.train(TINY | dict(source_model="tiny"), Squares(), out=out, seed=3, progress=False)
 
 
 def run(out: Path, stage: str = "never", at: int = 0) -> int:
-    "Its exit code"
+    "Exit code of a training in another process"
     process = PROCESSES.Process(target=whole_run, args=(out, stage, at))
     process.start()
     process.join()
@@ -70,7 +78,7 @@ def ended(tmp_path_factory):
     return root / "straight", root / "killed", places
 
 
-def test_each_time_it_went_on_from_the_last_whole_checkpoint(ended):
+def test_each_time_it_resumed_from_the_last_complete_checkpoint(ended):
     assert ended[2] == [[0, 16], [1, 10], [1, 10]]
 
 
@@ -118,7 +126,7 @@ def test_a_finished_run_is_not_touched(ended):
 
 
 @pytest.mark.parametrize(
-    "changed,told",
+    "changed,message",
     [
         (dict(seed=4), "other seed"),
         (dict(changes={"stages.0.learning_rate": 1e-3}), "other stages"),
@@ -126,20 +134,16 @@ def test_a_finished_run_is_not_touched(ended):
     ],
     ids=["seed", "stages", "widths"],
 )
-def test_an_interrupted_run_is_not_continued_with_other_settings(ended, changed, told, tmp_path):
+def test_an_interrupted_run_is_refused_for_other_settings(ended, changed, message, tmp_path):
     shutil.copytree(ended[1].parent / "interrupted", tmp_path / "run")
 
-    # what a killed process was writing may go
-    def held():
-        return {
-            f: f.read_bytes()
-            for f in (tmp_path / "run").rglob("*")
-            if f.is_file() and "/." not in str(f.relative_to(tmp_path))
-        }
+    def contents():
+        "Files of the run, without partial ones of a killed process, which may be removed"
+        files = [f for f in (tmp_path / "run").rglob("*") if f.is_file()]
+        return {f: f.read_bytes() for f in files if "/." not in str(f.relative_to(tmp_path))}
 
-    before = held()
-    with pytest.raises(LabError, match=told):
-        train(
-            TINY | dict(source_model="tiny"), Squares(), out=tmp_path / "run", progress=False, **dict(seed=3) | changed
-        )
-    assert held() == before
+    before = contents()
+    with pytest.raises(LabError, match=message):
+        given = dict(seed=3) | changed
+        train(TINY | dict(source_model="tiny"), Squares(), out=tmp_path / "run", progress=False, **given)
+    assert contents() == before

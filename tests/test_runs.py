@@ -1,4 +1,4 @@
-"What a run's folder promises: it goes on from its name alone, the same seed gives the same bits, and runs are listed"
+"Run folders: a run resumes from its folder alone, the same seed gives the same bits, and runs are listed"
 
 import json
 import os
@@ -18,9 +18,23 @@ from dasd_lab.training.checkpoints import Selection, checkpoints
 from dasd_lab.training.logging import read_progress
 from dasd_lab.training.recipes import load_run, resume, train
 from dasd_lab.training.runs import Keeping, Stopped
-from dasd_lab.training.runtime import Machine
+from dasd_lab.training.runtime import Runtime
 from dasd_lab.training.source_model import train_source
 
+HERE = Path(__file__).parent
+SCRIPT = """
+import sys
+import torch
+
+torch.set_num_threads({threads})
+sys.path.insert(0, {here!r})
+from squares import TINY, Squares
+from dasd_lab.training.recipes import train
+from dasd_lab.training.runtime import Runtime
+
+runtime = Runtime(deterministic=True)
+train(TINY, Squares(), out=sys.argv[1], backbone={backbone!r}, seed=3, progress=False, runtime=runtime)
+"""
 SMALL = ["--languages", "it", "--set", "stages.0.steps=60", "--set", "stages.1.steps=10", "--set", "vocab_size=300"]
 
 
@@ -49,16 +63,19 @@ def bits(run: Path):
     return (run / "method/model.safetensors").read_bytes(), list((run / "log.jsonl").read_text().splitlines())
 
 
-def stopped_in_the_middle(words, out: Path, env=None) -> int:
-    "A training as a person begins it, asked to end once it has come some way"
+def stopped_in_the_middle(arguments, out: Path) -> int:
+    "Exit code of a training by the command, asked to stop after some steps"
     p = subprocess.Popen(
-        [sys.executable, "-m", "dasd_lab.cli", "train", *words, "--out", str(out)],
+        [sys.executable, "-m", "dasd_lab.cli", "train", *arguments, "--out", str(out)],
         stderr=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         env=os.environ | dict(OMP_NUM_THREADS="1"),
     )
     until = time.monotonic() + 120
-    while p.poll() is None and time.monotonic() < until and ((at := read_progress(out)) is None or at["step"] < 15):
+    while p.poll() is None and time.monotonic() < until:
+        progress = read_progress(out)
+        if progress and progress["step"] >= 15:
+            break
         time.sleep(0.01)
     p.send_signal(signal.SIGTERM)
     return p.wait(60)
@@ -82,9 +99,9 @@ def test_a_stopped_run_goes_on_from_its_name_alone(captions, tmp_path, capsys):
     assert stopped_in_the_middle(words, tmp_path / "stopped") == 130
     assert (
         checkpoints(tmp_path / "stopped")
-        and "To go on: `dasd-lab train --resume" in (tmp_path / "stopped/README.md").read_text()
+        and "To resume: `dasd-lab train --resume" in (tmp_path / "stopped/README.md").read_text()
     )
-    captions.rename(tmp_path / "moved.tsv")  # what the run needs, it has
+    captions.rename(tmp_path / "moved.tsv")  # the run folder has its own copy
     assert main(["train", "--resume", str(tmp_path / "stopped")]) == 0
     (tmp_path / "moved.tsv").rename(captions)
     assert main(["train", *words, "--out", str(tmp_path / "straight")]) == 0
@@ -96,7 +113,7 @@ def test_a_stopped_run_goes_on_from_its_name_alone(captions, tmp_path, capsys):
         and record["settings"]["stages"][0]["steps"] == 60
         and record["sources"]
     )
-    assert list(card["stages"]) == ["cross_lingual_alignment"]  # the other needs pictures
+    assert list(card["stages"]) == ["cross_lingual_alignment"]  # the other stage needs images
     capsys.readouterr()
     assert main(["train", "--resume", str(tmp_path / "stopped")]) == 1 and "finished run" in capsys.readouterr().err
     assert main(["runs", str(tmp_path)]) == 0
@@ -110,12 +127,13 @@ def test_a_stopped_run_goes_on_from_its_name_alone(captions, tmp_path, capsys):
 def test_a_run_on_a_corpus_goes_on_without_its_preset(backbone, tmp_path):
     from dasd_lab.corpora.catalog import CORPORA, register_corpus
 
+    recalls = [dict(recall=value) for value in (0.1, 0.9, 0.2, *[0.0] * 9)]
     register_corpus("squares")(Squares)
     try:
-        ends = iter([{"recall": 0.1}, {"recall": 0.9}, {"recall": 0.2}] + [{"recall": 0.0}] * 9)
+        ends = iter(recalls)
         given = dict(backbone=backbone, seed=3, progress=False, selection=Selection("recall", every=10))
         train(TINY, "squares", out=tmp_path / "straight", validate=lambda m: next(ends), **given)
-        again = iter([{"recall": 0.1}, {"recall": 0.9}, {"recall": 0.2}] + [{"recall": 0.0}] * 9)
+        again = iter(recalls)
 
         def figures(m):
             if not checkpoints(tmp_path / "run"):
@@ -148,10 +166,7 @@ def test_the_same_seed_gives_the_same_bits_on_any_day(backbone, tmp_path, thread
 
     save_backbone(backbone, tmp_path / "backbone")
     script = tmp_path / "one.py"
-    script.write_text(
-        f"import sys,torch; torch.set_num_threads({threads}); sys.path.insert(0, {str(Path(__file__).parent)!r})\nfrom squares import TINY,Squares\nfrom dasd_lab.training.runtime import Machine\nfrom dasd_lab.training.recipes import train\n"
-        f"train(TINY, Squares(), out=sys.argv[1], backbone={str(tmp_path / 'backbone')!r}, seed=3, progress=False, machine=Machine(deterministic=True))\n"
-    )
+    script.write_text(SCRIPT.format(threads=threads, here=str(HERE), backbone=str(tmp_path / "backbone")))
     subprocess.run(
         [sys.executable, str(script), str(tmp_path / "a")],
         check=True,
@@ -167,7 +182,7 @@ def test_the_same_seed_gives_the_same_bits_on_any_day(backbone, tmp_path, thread
             backbone=tmp_path / "backbone",
             seed=3,
             progress=False,
-            machine=Machine(deterministic=True),
+            runtime=Runtime(deterministic=True),
         )
     finally:
         torch.set_num_threads(before)
@@ -175,20 +190,20 @@ def test_the_same_seed_gives_the_same_bits_on_any_day(backbone, tmp_path, thread
 
 
 @pytest.mark.parametrize(
-    "machine",
-    [Machine(precision="bf16"), Machine(length_step=8), Machine(workers=1)],
-    ids=["bf16", "multiples", "made ahead"],
+    "runtime",
+    [Runtime(precision="bf16"), Runtime(length_step=8), Runtime(workers=1)],
+    ids=["bf16", "padded", "batches made ahead"],
 )
-def test_ways_of_computing_learn_the_same(backbone, machine):
-    "Short numbers come close; rows filled up and batches made ahead give the same to rounding"
+def test_runtimes_learn_the_same(backbone, runtime):
+    "bfloat16 is close; padded rows and batches made ahead give the same up to rounding"
     usual, other = (
-        train(TINY, Squares(), backbone=backbone, seed=3, progress=False, machine=m) for m in (Machine(), machine)
+        train(TINY, Squares(), backbone=backbone, seed=3, progress=False, runtime=m) for m in (Runtime(), runtime)
     )
     first, last = ([r["alignment"] for r in run.log if "alignment" in r] for run in (usual, other))
-    near = 0.15 if machine.precision == "bf16" else 1e-3
+    near = 0.15 if runtime.precision == "bf16" else 1e-3
     assert all(b == pytest.approx(a, rel=near) for a, b in zip(first, last)) and last[-1] < 0.7 * last[0]
     assert {p.dtype for p in other.method.parameters()} == {p.dtype for p in usual.method.parameters()}
-    if machine.workers:
+    if runtime.workers:
         assert all(a.equal(b) for a, b in zip(usual.method.parameters(), other.method.parameters()))
 
 
@@ -197,8 +212,8 @@ def test_compiled_code_learns_the_same(backbone):
     import torch
 
     usual, made = (
-        train(TINY, Squares(), backbone=backbone, seed=3, progress=False, machine=m)
-        for m in (Machine(), Machine(compiled="default", length_step=8))
+        train(TINY, Squares(), backbone=backbone, seed=3, progress=False, runtime=m)
+        for m in (Runtime(), Runtime(compiled="default", length_step=8))
     )
     assert [r["loss"] for r in made.log] == pytest.approx(
         [r["loss"] for r in usual.log], rel=2e-3
@@ -206,7 +221,7 @@ def test_compiled_code_learns_the_same(backbone):
     assert "training_features" not in vars(made.method)
 
 
-def test_the_log_stands_in_tensorboard_too(backbone, tmp_path):
+def test_the_log_is_written_to_tensorboard(backbone, tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     run = train(TINY, Squares(), out=tmp_path / "run", backbone=backbone, seed=3, progress=False)
@@ -230,7 +245,7 @@ def test_the_log_stands_in_tensorboard_too(backbone, tmp_path):
     }
 
 
-def test_an_unknown_tracker_is_told_before_the_first_step(backbone, tmp_path, capsys):
+def test_an_unknown_tracker_is_refused_before_the_first_step(backbone, tmp_path, capsys):
     from dasd_lab.contracts import LabError
 
     with pytest.raises(LabError, match="one of"):
@@ -245,8 +260,8 @@ def test_an_unknown_tracker_is_told_before_the_first_step(backbone, tmp_path, ca
     assert not (tmp_path / "run").exists()
 
 
-def test_an_existing_folder_is_not_begun_anew_with_something_else(backbone, tmp_path):
-    "Also where it was stopped before its first checkpoint: its backbone is there already"
+def test_an_existing_folder_is_refused_for_other_settings(backbone, tmp_path):
+    "Also if it was stopped before its first checkpoint: its backbone has been saved"
     from dasd_lab.contracts import LabError
 
     class Enough(Exception):
@@ -280,13 +295,13 @@ def test_an_existing_folder_is_not_begun_anew_with_something_else(backbone, tmp_
 
 
 def test_the_record_says_what_was_trained(backbone, tmp_path):
-    "Steps in proportion to the languages, batches no larger than the captions, and the languages themselves"
+    "Steps in proportion to the languages, batches no larger than the number of captions, and the languages"
     preset = vary(TINY, dict(languages=["de", "fr"], source_model=None))
     train(vary(preset, {"stages.0.batch_size": 64}), Squares(), ["fr"], tmp_path / "run", 3, backbone, progress=False)
     r = json.loads((tmp_path / "run/run.json").read_text())
     first = r["settings"]["stages"][0]
     assert (
         (first["steps"], first["batch_size"], r["settings"]["config"]["languages"]) == (15, 48, ["fr"])
-        and "brought to" in r["sources"]["stages.0.steps"]
+        and "adapted to" in r["sources"]["stages.0.steps"]
         and r["attempts"][0]["machine"]["processes"] == 1
     )

@@ -1,4 +1,4 @@
-"SMALR on a small grammar with planted translations: the latent stages through the lab's training, what is kept and what is dropped, saving, resuming, guards"
+"SMALR on a small grammar with planted translations: latent stages, dropped entries, saving, resuming, guards"
 
 import json
 from dataclasses import replace
@@ -29,18 +29,18 @@ def close(a, b):
     return torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-5)
 
 
-def word(w: str, l: str) -> str:
-    return w if l == "en" else l[0] + w[::-1]
+def word(w: str, language: str) -> str:
+    return w if language == "en" else language[0] + w[::-1]
 
 
-def caption(meaning, l: str, k: int) -> str:
+def caption(meaning, language: str, k: int) -> str:
     "One of two ways to say it; the order of words is each language's own"
-    c, t, p = (word(x, l) for x in (COLOURS[meaning[0]], THINGS[meaning[1]], PLACES[meaning[2]]))
+    c, t, p = (word(x, language) for x in (COLOURS[meaning[0]], THINGS[meaning[1]], PLACES[meaning[2]]))
     return {
         "en": (f"a {c} {t} in the {p}", f"the {p} with a {c} {t}"),
         "de": (f"im {p} ein {c} {t}", f"ein {t} {c} im {p}"),
         "fr": (f"un {t} {c} dans le {p}", f"dans le {p} un {t} {c}"),
-    }[l][k]
+    }[language][k]
 
 
 @pytest.fixture(scope="module")
@@ -57,21 +57,23 @@ def backbone():
 
 
 class Planted:
-    "Vectors in which a translation is a rotation, a different one for each language, with some noise; what co-occurs says nothing in a grammar whose parts are independent"
+    """Vectors in which translations differ by a rotation per language and some noise
 
-    name, dim = "planted", 16
+    Co-occurrence carries no information in a grammar with independent parts."""
+
+    name = "planted"
+    dim = 16
 
     def vectors(self, language, words):
-        def of(w):
-            return w if language == "en" else w[1:][::-1]
+        def normal(*seed, size):
+            return np.random.default_rng([*map(ord, "".join(seed))]).normal(size=size)
 
-        def rng(*seed):
-            return np.random.default_rng([*map(ord, "".join(map(str, seed)))])
-
-        turn = np.linalg.qr(rng("turn", language).normal(size=(16, 16)))[0]
-        return np.stack(
-            [turn @ rng("word", of(w)).normal(size=16) + 0.2 * rng(language, w).normal(size=16) for w in words]
-        ).astype(np.float32), np.ones(len(words), bool)
+        rotation, _ = np.linalg.qr(normal("turn", language, size=(16, 16)))
+        rows = []
+        for w in words:
+            english = w if language == "en" else w[1:][::-1]
+            rows.append(rotation @ normal("word", english, size=16) + 0.2 * normal(language, w, size=16))
+        return np.stack(rows).astype(np.float32), np.ones(len(words), bool)
 
 
 @pytest.fixture(scope="module")
@@ -212,10 +214,10 @@ def test_planted_translations_share_entries(trained_words):
     v = method.tokenizer
     codes = method.words.latent.chosen()
 
-    def place(w, l):
-        return v.encode([word(w, l)], l)[0][0]
+    def place(w, language):
+        return v.encode([word(w, language)], language)[0][0]
 
-    pairs = [(place(w, "en"), place(w, l)) for w in (*COLOURS, *THINGS, *PLACES) for l in ("de", "fr")]
+    pairs = [(place(w, "en"), place(w, language)) for w in (*COLOURS, *THINGS, *PLACES) for language in ("de", "fr")]
 
     def share(ps):
         return np.mean([int(codes[a] == codes[b]) for a, b in ps])
@@ -223,7 +225,8 @@ def test_planted_translations_share_entries(trained_words):
     shuffled = [share([(a, pairs[(i + k) % len(pairs)][1]) for i, (a, _) in enumerate(pairs)]) for k in range(2, 12, 2)]
     assert share(pairs) > 0.5 and share(pairs) > 4 * np.mean(shuffled), (share(pairs), shuffled)
     figures = method.words.latent.figures()
-    assert figures["entries_used"] > 12 and figures["entries_shared"] > 0.5
+    assert figures["entries_used"] > 12
+    assert figures["entries_shared"] > 0.5
     warm = [r["loss"] for r in log if r["stage"] == "words_warm_up"]
     assert np.mean(warm[-10:]) < 0.05 < np.mean(warm[:5])
 
@@ -251,9 +254,8 @@ def test_the_main_stage_leaves_the_assignment_alone_and_moves_entries(trained_wo
     def terms(name, rows):
         return np.mean([r[name] for r in rows])
 
-    assert terms("image_sentence", said[-5:]) < 0.6 * terms("image_sentence", said[:5]) and terms(
-        "masked_language", said[-5:]
-    ) < terms("masked_language", said[:5])
+    assert terms("image_sentence", said[-5:]) < 0.6 * terms("image_sentence", said[:5])
+    assert terms("masked_language", said[-5:]) < terms("masked_language", said[:5])
     pictures = batches(method, B=100)(MAIN)(0)
     text = torch.cat(
         [
@@ -276,7 +278,8 @@ def test_it_collapses_without_a_warm_up_and_is_refused(method):
         latent.entries.weight.copy_(F.normalize(1 + 0.05 * torch.randn(latent.entries.weight.shape), dim=-1))
     with pytest.raises(LabError, match="collapsed"):
         method.prepare("scaling")
-    assert int(latent.phase) == 1 and len(latent.projections) == 3  # nothing was changed
+    assert int(latent.phase) == 1
+    assert len(latent.projections) == 3  # nothing was changed
 
 
 def test_dropping_entries_changes_no_word(trained_words):
@@ -287,16 +290,12 @@ def test_dropping_entries_changes_no_word(trained_words):
     codes = latent.chosen()
     rows = latent.entries.weight.detach().clone()
     method.prepare("scaling")
-    assert (
-        torch.equal(latent(tail).detach(), rows[codes[tail]])
-        and torch.equal(latent.original[latent.codes[tail]], codes[tail])
-        and latent.entries.num_embeddings == len(codes[tail].unique())
-    )
-    assert (
-        not latent.projections
-        and not len(latent.vectors)
-        and (latent.codes[~method.words.tail] < latent.entries.num_embeddings).all()
-    )
+    assert torch.equal(latent(tail).detach(), rows[codes[tail]])
+    assert torch.equal(latent.original[latent.codes[tail]], codes[tail])
+    assert latent.entries.num_embeddings == len(codes[tail].unique())
+    assert not latent.projections
+    assert not len(latent.vectors)
+    assert (latent.codes[~method.words.tail] < latent.entries.num_embeddings).all()
 
 
 @pytest.mark.parametrize("phase", ["fresh", "continuous", "choosing", "frozen", "precomputed"])
@@ -312,11 +311,9 @@ def test_saved_and_loaded_in_every_phase(phase, method, trained_words, smalr, ba
     method.eval()
     save_method(method, tmp_path / "m", seed=0)
     again = load_method(tmp_path / "m", backbone)
-    assert (
-        again.config == method.config
-        and again.tokenizer == method.tokenizer
-        and fingerprint(again) == fingerprint(method)
-    )
+    assert again.config == method.config
+    assert again.tokenizer == method.tokenizer
+    assert fingerprint(again) == fingerprint(method)
     if phase == "fresh":
         return
     for language in LANGUAGES:
@@ -383,7 +380,8 @@ def test_two_trainings_from_one_seed_agree(smalr, config, backbone, words):
 
     a = once()
     b = once()
-    assert a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
+    assert a.keys() == b.keys()
+    assert all(torch.equal(a[k], b[k]) for k in a)
 
 
 def test_without_specific_words_it_is_language_agnostic(smalr, config, backbone, words):
@@ -392,9 +390,8 @@ def test_without_specific_words_it_is_language_agnostic(smalr, config, backbone,
     m.start_from(torch.from_numpy(words[1]))
     pretrain(m)
     m.prepare("scaling")
-    assert m.words.own is None and not any(
-        "own" in k or "layers" in k or "masked" in k for k in dict(m.named_parameters())
-    )
+    assert m.words.own is None
+    assert not any("own" in k or "layers" in k or "masked" in k for k in dict(m.named_parameters()))
     v = m.tokenizer
     latent = m.words.latent
     all_words = latent.all_words()
@@ -452,21 +449,20 @@ def test_masks_follow_from_the_seed_and_words_that_are_unknown_are_dropped(train
     method, _ = trained_words
     method.prepare("scaling")
     batch = batches(method)
-    assert torch.equal(batch(MAIN)(3)["masked_words"], batch(MAIN)(3)["masked_words"]) and not torch.equal(
-        batch(MAIN)(3)["masked_words"], batch(MAIN)(4)["masked_words"]
-    )
+    assert torch.equal(batch(MAIN)(3)["masked_words"], batch(MAIN)(3)["masked_words"])
+    assert not torch.equal(batch(MAIN)(3)["masked_words"], batch(MAIN)(4)["masked_words"])
     close(method.encode_captions(["a red zebra dog"], "en"), method.encode_captions(["A red dog!"], "en"))
     assert method.encode_captions(["zebra"], "en").isfinite().all()
     close(method.encode_captions([" ".join(["dog"] * 8)], "en"), method.encode_captions([" ".join(["dog"] * 30)], "en"))
 
 
 def test_it_says_what_it_reads_and_keeps_its_settings(smalr, config, method):
-    assert (
-        set(method.reads(config)) <= set(COLUMNS)
-        and set(method.reads(config)) <= set(batches(method)(MAIN)(0))
-        and settings(smalr.SMALRConfig, plain(config)) == config
-    )
-    assert method.languages == ("de", "fr") and method.all_languages == LANGUAGES and method.frozen_source is False
+    assert set(method.reads(config)) <= set(COLUMNS)
+    assert set(method.reads(config)) <= set(batches(method)(MAIN)(0))
+    assert settings(smalr.SMALRConfig, plain(config)) == config
+    assert method.languages == ("de", "fr")
+    assert method.all_languages == LANGUAGES
+    assert method.frozen_source is False
     with pytest.raises(LabError, match="one of"):
         method.encode_captions(["x"], "fi")
     with pytest.raises(LabError, match="a row for every id"):

@@ -33,9 +33,8 @@ def test_the_terms_above_zero():
     pictures, captions = (
         (0.05 + d.diagonal()[:, None] - x).masked_fill(torch.eye(3, dtype=torch.bool), 0).clamp(min=0) for x in (d, d.T)
     )
-    assert sorted(round(v, 2) for v in pictures.flatten().tolist() if v > 1e-6) == [0.03, 0.24] and sorted(
-        round(v, 2) for v in captions.flatten().tolist() if v > 1e-6
-    ) == [0.04, 0.33]
+    assert sorted(round(v, 2) for v in pictures.flatten().tolist() if v > 1e-6) == [0.03, 0.24]
+    assert sorted(round(v, 2) for v in captions.flatten().tolist() if v > 1e-6) == [0.04, 0.33]
 
 
 def test_eq_2():

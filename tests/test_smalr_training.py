@@ -1,4 +1,5 @@
-"SMALR trained as the others are: interrupted in each of its stages it ends with the same weights, one seed gives one result, and a warm-up that stays on its plateau is told"
+"""SMALR in training: interrupted in any stage it ends with the same weights, a seed determines the result, and a
+warm-up that stays on its plateau is refused"""
 
 import json
 from dataclasses import replace
@@ -17,7 +18,7 @@ from dasd_lab.training.source_model import train_source
 
 
 class Things(Squares):
-    "Squares with a noun for each colour: words of one place in a sentence would have the same neighbours, and so the same vectors"
+    "Squares with a noun for each colour; without it all colour words would have the same neighbours and vectors"
 
     NOUNS = dict(
         red=("tomato", "Tomate", "tomate"),
@@ -28,35 +29,33 @@ class Things(Squares):
 
     def _captions(self, split, language):
         k = ("en", "de", "fr").index(language)
-        told = {c: f"{([c, *COLOURS[c][:2]])[k]} {self.NOUNS[c][k]}" for c in COLOURS}
-        return [replace(c, text=told[list(COLOURS)[i % 4]]) for i, c in enumerate(super()._captions(split, language))]
+        texts = [f"{([colour, *COLOURS[colour][:2]])[k]} {self.NOUNS[colour][k]}" for colour in COLOURS]
+        return [replace(c, text=texts[i % 4]) for i, c in enumerate(super()._captions(split, language))]
 
 
 STEPS = 30, 8, 10  # of words_warm_up, latent_words, scaling
 BASE = load_preset("smalr.pictograms")
 
 
-def same_text(t):
-    # there are twelve squares of each colour
-    return (
-        t | dict(options=t.get("options", {}) | dict(same_text_is_positive=True))
-        if t["loss"] in ("image_sentence", "neighbourhood")
-        else t
-    )
+def same_text(term):
+    "A term that treats equal captions as matching: there are twelve squares of each colour"
+    if term["loss"] in ("image_sentence", "neighbourhood"):
+        return term | dict(options=term.get("options", {}) | dict(same_text_is_positive=True))
+    return term
 
 
-TINY = vary(
-    BASE,
-    FEW_WORDS
-    | {"config.embed_dim": 8, "config.image_hidden": 8, "config.gru_width": 8, "stages.0.learning_rate": 0.05}
-    | {
-        f"stages.{i}.{k}": v
-        for i in range(3)
-        for k, v in dict(
-            steps=STEPS[i], batch_size=12, terms=[same_text(t) for t in BASE["stages"][i]["terms"]]
-        ).items()
-    },
-)
+def tiny_preset():
+    "A preset of a few thousand parameters and short stages"
+    changes = FEW_WORDS | {"config.embed_dim": 8, "config.image_hidden": 8, "config.gru_width": 8}
+    changes["stages.0.learning_rate"] = 0.05
+    for i, steps in enumerate(STEPS):
+        changes[f"stages.{i}.steps"] = steps
+        changes[f"stages.{i}.batch_size"] = 12
+        changes[f"stages.{i}.terms"] = [same_text(t) for t in BASE["stages"][i]["terms"]]
+    return vary(BASE, changes)
+
+
+TINY = tiny_preset()
 
 
 @pytest.fixture(scope="module")
@@ -90,10 +89,10 @@ def straight(trained, tmp_path_factory):
 
 
 class Killed(Exception):
-    "What stops a run here"
+    "Ends a run"
 
 
-# a checkpoint every five steps of all, and at each stage's end
+# checkpoints every five steps over all stages, and at the end of each stage
 @pytest.mark.parametrize(
     "stage,at,place",
     [
@@ -105,19 +104,20 @@ class Killed(Exception):
         ("scaling", 9, [2, 7]),
     ],
 )
-def test_interrupted_and_gone_on_with(trained, straight, tmp_path, monkeypatch, stage, at, place):
+def test_interrupted_and_resumed(trained, straight, tmp_path, monkeypatch, stage, at, place):
     step_of = runs.train_step
 
-    def killed(method, its, optimizers, batch, step, *more, **named):
-        if (its.name, step) == (stage, at):
+    def killed(method, trained_stage, optimizers, batch, step, *more, **options):
+        if (trained_stage.name, step) == (stage, at):
             raise Killed
-        return step_of(method, its, optimizers, batch, step, *more, **named)
+        return step_of(method, trained_stage, optimizers, batch, step, *more, **options)
 
     monkeypatch.setattr(runs, "train_step", killed)
     with pytest.raises(Killed):
         trained(tmp_path / "run")
     found = checkpoints(tmp_path / "run")
-    assert (json.loads((found[-1] / "manifest.json").read_text())["position"] if found else None) == place
+    position = json.loads((found[-1] / "manifest.json").read_text())["position"] if found else None
+    assert position == place
     monkeypatch.setattr(runs, "train_step", step_of)
     trained(tmp_path / "run")
     for name in ("method/model.safetensors", "method/tokenizer.json", "method/manifest.json", "log.jsonl"):
@@ -128,24 +128,17 @@ def test_one_seed_one_result(trained, straight):
     again = trained()
     other = trained(seed=4)
     state = straight[1].method.state_dict()
-    assert all(torch.equal(v, state[k]) for k, v in again.method.state_dict().items()) and any(
-        v.shape != state[k].shape or not torch.equal(v, state[k])
-        for k, v in other.method.state_dict().items()
-        if not k.startswith("backbone.")
-    )
-    times = ("step_s", "captions_per_s")
-
-    def plain(log):
-        return [{k: v for k, v in r.items() if k not in times} for r in log]
-
-    assert plain(again.log) == plain(straight[1].log)
+    assert all(torch.equal(v, state[k]) for k, v in again.method.state_dict().items())
+    others = {k: v for k, v in other.method.state_dict().items() if not k.startswith("backbone.")}
+    assert any(v.shape != state[k].shape or not torch.equal(v, state[k]) for k, v in others.items())
+    assert again.log == straight[1].log
 
 
-def test_a_run_is_opened_as_it_was_trained(straight):
+def test_a_loaded_run_gives_the_same_vectors(straight):
     kept = load_run(straight[0])
     method = straight[1].method
-    for l, text in (("en", "red tomato"), ("de", "rotes Tomate"), ("fr", "rouge tomate")):
-        assert torch.equal(kept.encode_captions([text], l), method.encode_captions([text], l))
+    for language, text in (("en", "red tomato"), ("de", "rotes Tomate"), ("fr", "rouge tomate")):
+        assert torch.equal(kept.encode_captions([text], language), method.encode_captions([text], language))
 
 
 def test_a_warm_up_on_the_plateau_is_refused(trained, tmp_path):
@@ -161,9 +154,9 @@ def warm_up_steps(run):
 
 
 def test_a_stage_is_prolonged_to_twice_its_steps_at_most(trained):
-    long = {"config.latent.margin": 10.0, "stages.0.steps": 6}  # the plateau is not what is asked for here
+    long = {"config.latent.margin": 10.0, "stages.0.steps": 6}  # a margin that any loss meets
     assert warm_up_steps(trained(changes=long | {"stages.0.until": 1e-9})) == list(range(12))  # never reached
-    # reached at once: its own steps
+    # reached from the start: its own steps
     assert warm_up_steps(trained(changes=long | {"stages.0.until": 1e9})) == list(range(6))
     within = trained(changes=long | {"stages.0.until": 0.04, "stages.0.steps": 12})
     losses = [r["loss"] for r in within.log if r["stage"] == "words_warm_up" and "loss" in r]

@@ -1,6 +1,7 @@
-"""A run that is killed again and again, at random points, ends with the bits of one that never stopped
+"""A run that is killed repeatedly at random points ends with the same bits as an uninterrupted one
 
-A real disk that fills up (where mounting one is allowed), and three kills in the usual tests; `make soak` asks for twenty (SOAK=20), some of them inside a save, and for a process of two that dies."""
+Also a real disk that fills up, where mounting one is allowed. The usual tests kill a run three times; `make soak`
+(SOAK=20) twenty times, some of them during a save, and one of two processes."""
 
 import json
 import os
@@ -8,6 +9,7 @@ import random
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -19,20 +21,20 @@ from dasd_lab.contracts import LabError
 from dasd_lab.training.checkpoints import checkpoints
 from dasd_lab.training.logging import read_progress
 
-KILLS = int(os.environ.get("SOAK", 3))
-LONG = TINY | dict(stages=[dict(s, steps=n) for s, n in zip(TINY["stages"], (240, 160) if KILLS >= 20 else (100, 60))])
+KILLS = int(os.environ.get("SOAK", "3"))
+STEPS = (240, 160) if KILLS >= 20 else (100, 60)
+LONG = TINY | dict(stages=[dict(s, steps=n) for s, n in zip(TINY["stages"], STEPS)])
 
 
 def whole_run(out: Path, backbone: Path, every: int) -> None:
-    "What the process does; with a checkpoint so often that many kills fall into one"
+    "A training with checkpoints so often that many kills happen during a save"
     from dasd_lab.training.recipes import train
     from dasd_lab.training.runs import Keeping
 
     try:
         train(LONG, Squares(), out=out, backbone=backbone, seed=3, progress=False, keeping=Keeping(every))
     except LabError as e:
-        said = out.parents[1] / "said.txt"
-        said.write_text(str(e))
+        (out.parents[1] / "error.txt").write_text(str(e))
         os._exit(1)
 
 
@@ -49,7 +51,7 @@ def same_bits(a: Path, b: Path) -> None:
 
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory):
-    "A run straight through, its backbone, and how long its steps took"
+    "An uninterrupted run, its backbone, and how long its steps took"
     from dasd_lab.backbone.towers import save_backbone
     from dasd_lab.training.source_model import train_source
 
@@ -64,6 +66,15 @@ def straight(tmp_path_factory):
     return root / "run", root / "backbone", time.monotonic() - began
 
 
+def check_finished(run, out, backbone):
+    "A finished run is refused; it has the bits of an uninterrupted one and no checkpoints"
+    p = started(out, backbone)
+    p.join()
+    assert p.exitcode == 1 and "holds a finished run" in (out.parents[1] / "error.txt").read_text()
+    same_bits(run, out)
+    assert not list(out.glob("checkpoints"))
+
+
 def test_killed_at_random_points(straight, tmp_path):
     run, backbone, took = straight
     out = tmp_path / "runs/killed"
@@ -73,33 +84,30 @@ def test_killed_at_random_points(straight, tmp_path):
     while len(places) < KILLS:
         before = read_progress(out)
         p = started(out, backbone)
-        while p.is_alive() and (at := read_progress(out)) == before:
+        while p.is_alive() and read_progress(out) == before:
             time.sleep(0.002)
-        time.sleep(rng.uniform(0, 1.2 * took / KILLS))  # on the whole it comes to its end about when the kills do
-        if not p.is_alive():
+        time.sleep(rng.uniform(0, 1.2 * took / KILLS))  # so that the run lasts about as long as the kills
+        if not p.is_alive():  # it ended first: start again
             shutil.rmtree(out)
             places.append("–")
-            continue  # it came to its end first: from the beginning
+            continue
         os.kill(p.pid, signal.SIGKILL)
         p.join()
         assert p.exitcode in (-signal.SIGKILL, 0)  # 0: it had just ended
-        if (out / "card.json").exists():  # nothing was left to do but to put its checkpoints away and to leave
-            p = started(out, backbone)
-            p.join()
-            assert p.exitcode == 1 and "holds a finished run" in (tmp_path / "said.txt").read_text()
-            same_bits(run, out)
-            assert not list(out.glob("checkpoints"))
+        if (out / "card.json").exists():  # killed while it removed its checkpoints
+            check_finished(run, out, backbone)
             shutil.rmtree(out)
             places.append("–")
             continue
         inside += any((out / "checkpoints").glob(".*"))
         places.append(checkpoints(out)[-1].name if checkpoints(out) else "–")
-        for line in (out / "log.jsonl").read_text().split("\n")[:-1] if (out / "log.jsonl").exists() else ():
-            json.loads(line)
+        if (out / "log.jsonl").exists():
+            for line in (out / "log.jsonl").read_text().split("\n")[:-1]:
+                json.loads(line)
     p = started(out, backbone)
     p.join()
     assert (out / "card.json").exists() and p.exitcode == 0
-    print(f"{len(places)} kills, {inside} of them inside a save; went on from {places}")
+    print(f"{len(places)} kills, {inside} of them during a save; resumed from {places}")
     assert KILLS < 20 or inside >= 1
     same_bits(run, out)
     assert not list(out.glob("checkpoints")) and json.loads((out / "run.json").read_text())["attempts"]
@@ -110,21 +118,20 @@ def small_disk(tmp_path):
     "A real file system of a few hundred kilobytes"
     place = tmp_path / "disk"
     place.mkdir()
-    if subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1500k", "tmpfs", str(place)], capture_output=True
-    ).returncode:
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1500k", "tmpfs", str(place)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
         pytest.skip("mounting a small disk is not permitted here")
     yield place
-    subprocess.run(["umount", "-l", str(place)], capture_output=True)
+    subprocess.run(["umount", "-l", str(place)], check=False, capture_output=True)
 
 
-def test_a_disk_that_fills_up_and_is_given_room(straight, small_disk):
+def test_a_disk_that_fills_up_and_is_enlarged(straight, small_disk):
     run, backbone, _ = straight
     out = small_disk / "run"
     p = started(out, backbone, 20)
     while not checkpoints(out) and p.is_alive():
         time.sleep(0.005)
-    (small_disk / "filler").write_bytes(b"x" * 1000)  # somebody else's file takes what is left
+    (small_disk / "filler").write_bytes(b"x" * 1000)  # another file takes the remaining space
     try:
         with open(small_disk / "filler", "ab") as f:
             while True:
@@ -133,9 +140,9 @@ def test_a_disk_that_fills_up_and_is_given_room(straight, small_disk):
     except OSError:
         pass
     p.join()
-    assert p.exitcode == 1, "the run has to say that it cannot go on"
+    assert p.exitcode == 1, "the run has to report that it cannot continue"
     kept = checkpoints(out)
-    assert "could not be written" in (small_disk.parent / "said.txt").read_text()
+    assert "could not be written" in (small_disk.parent / "error.txt").read_text()
     assert kept and not (out / "card.json").exists() and not (out / "method").exists()
     subprocess.run(["mount", "-o", "remount,size=40m", str(small_disk)], check=True)
     p = started(out, backbone, 20)
@@ -147,21 +154,14 @@ def test_a_disk_that_fills_up_and_is_given_room(straight, small_disk):
 @pytest.mark.skipif(KILLS < 20, reason="only in make soak: a process of two that dies")
 def test_one_process_of_two_dies(straight, tmp_path):
     _, backbone, _ = straight
-    import threading
-
     done = []
     t = threading.Thread(target=lambda: done.append(launch(tmp_path / "two", 2, backbone=str(backbone))))
     t.start()
     until = time.monotonic() + 120
     while not checkpoints(tmp_path / "two") and time.monotonic() < until:
         time.sleep(0.01)
-    ranks = [
-        int(p)
-        for p in subprocess.run(
-            ["pgrep", "-f", f"launched.py {tmp_path}/two"], capture_output=True, text=True
-        ).stdout.split()
-    ]
-    os.kill(max(ranks), signal.SIGKILL)
+    found = subprocess.run(["pgrep", "-f", f"launched.py {tmp_path}/two"], check=True, capture_output=True, text=True)
+    os.kill(max(map(int, found.stdout.split())), signal.SIGKILL)
     t.join()
     assert done[0].returncode != 0 and not (tmp_path / "two/card.json").exists()
     assert launch(tmp_path / "two", 2, backbone=str(backbone)).returncode == 0 and (tmp_path / "two/card.json").exists()

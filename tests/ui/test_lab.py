@@ -1,4 +1,4 @@
-"A person opens the guides in JupyterLab and runs them from top to bottom"
+"The guides run from top to bottom in JupyterLab"
 
 import json
 import urllib.error
@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from conftest import open_guide
 
-# the guides of the explorers are run to the end by the explorers' own tests
-OWN_TEST = {
+# guides that the tests of the explorers run
+TESTED_ELSEWHERE = {
     "ask_in_any_language",
     "inside_the_adapters",
     "clusters_of_expression",
@@ -17,17 +17,17 @@ OWN_TEST = {
     "semantic_slots",
     "shared_words",
 }
-GUIDES = sorted(
-    p for p in (Path(__file__).resolve().parents[2] / "nbs/guides").glob("*.ipynb") if p.stem not in OWN_TEST
-)
+FOLDER = Path(__file__).resolve().parents[2] / "nbs/guides"
+GUIDES = sorted(path for path in FOLDER.glob("*.ipynb") if path.stem not in TESTED_ELSEWHERE)
 
 
-def test_the_server_asks_for_its_token(lab):
-    with pytest.raises(urllib.error.HTTPError) as refused:
+def test_the_server_requires_its_token(lab):
+    with pytest.raises(urllib.error.HTTPError) as error:
         urllib.request.urlopen(f"{lab.url}api/contents")
-    assert refused.value.code == 403
-    with urllib.request.urlopen(f"{lab.url}api/contents?token={lab.token}") as answer:
-        assert "guides" in [x["name"] for x in json.load(answer)["content"]]
+    assert error.value.code == 403
+    with urllib.request.urlopen(f"{lab.url}api/contents?token={lab.token}") as response:
+        names = [entry["name"] for entry in json.load(response)["content"]]
+    assert "guides" in names
 
 
 @pytest.mark.parametrize("path", GUIDES, ids=lambda p: p.stem)

@@ -1,5 +1,6 @@
-"The Styles explorer in JupyterLab: recolour, lasso, hover, as a person does it"
+"The Styles explorer in JupyterLab: recolour, select with the lasso, hover, highlight with the keyboard"
 
+import json
 import re
 
 import pytest
@@ -9,64 +10,70 @@ pytest.importorskip("playwright.sync_api")
 from playwright.sync_api import expect
 
 expect.set_options(timeout=300_000)
-r_webp = re.compile("^data:image/webp")
-COLOURS = "ps => ps.map(p => getComputedStyle(p).fill)"
+WEBP = re.compile("^data:image/webp")
+POINTS = ".scatterlayer .point"
+AGNOSTIC = ".dl-map-semantic_agnostic"
+RELATED = ".dl-map-semantic_related"
+FILLS = "points => points.map(point => getComputedStyle(point).fill)"
+FAINT = "points => points.filter(point => +getComputedStyle(point).opacity < .5).length"
+NEW_FILLS = """([selector, before]) => {
+  const fills = [...document.querySelectorAll(selector)].map(point => getComputedStyle(point).fill);
+  return JSON.stringify(fills) !== before;
+}"""
+HAS_FAINT = """selectors => selectors.every(selector =>
+  [...document.querySelectorAll(selector)].some(point => +getComputedStyle(point).opacity < .5))"""
+BOXES = """(panel, selectors) => selectors.map(selector => {
+  const box = panel.querySelector(selector).getBoundingClientRect();
+  return [box.width, box.y];
+})"""
+MIDDLE = ((0.15, 0.15), (0.85, 0.15), (0.85, 0.85), (0.15, 0.85), (0.15, 0.15))
+EVERYTHING = ((0.02, 0.02), (0.98, 0.02), (0.98, 0.98), (0.02, 0.98), (0.02, 0.02))
 
 
-def lasso(page, area, inside=((0.15, 0.15), (0.85, 0.15), (0.85, 0.85), (0.15, 0.85), (0.15, 0.15))):
-    "Draw round a part of a map with the mouse"
+def lasso(page, area, corners=MIDDLE):
+    "Draw a lasso on a map with the mouse; corners are shares of its width and height"
     area.scroll_into_view_if_needed()
     box = area.bounding_box()
-    at = [(box["x"] + box["width"] * x, box["y"] + box["height"] * y) for x, y in inside]
-    page.mouse.move(*at[0])
+    positions = [(box["x"] + box["width"] * x, box["y"] + box["height"] * y) for x, y in corners]
+    page.mouse.move(*positions[0])
     page.mouse.down()
-    for x, y in at[1:]:
+    for x, y in positions[1:]:
         page.mouse.move(x, y, steps=6)
     page.mouse.up()
 
 
-def test_styles(lab, page):
-    notebook = open_guide(page, "clusters_of_expression")
-    panel = notebook.locator(".dl-styles")
-    expect(panel).to_be_visible(timeout=300_000)
-    agnostic, related = (panel.locator(f".dl-map-semantic_{k}") for k in ("agnostic", "related"))
-    for m in (agnostic, related):
-        expect(m.locator(".scatterlayer .point")).to_have_count(200, timeout=300_000)
-    expect(panel.locator(".dl-bars .bars .point").first).to_be_attached(timeout=300_000)
-
-    # another colour
-    before = agnostic.locator(".point").evaluate_all(COLOURS)
+def recolour(page, panel):
+    "Colour by place"
+    points = panel.locator(f"{AGNOSTIC} .point")
+    before = json.dumps(points.evaluate_all(FILLS), separators=(",", ":"))
     panel.locator(".dl-colour select").select_option("place")
     expect(panel.locator(".dl-legend")).to_contain_text("beach")
-    page.wait_for_function(
-        "([sel, was]) => JSON.stringify([...document.querySelectorAll(sel)].map(p => getComputedStyle(p).fill)) !== was",
-        arg=[".dl-map-semantic_agnostic .point", str(before).replace("'", '"').replace('", "', '","')],
-    )
-    assert len(set(agnostic.locator(".point").evaluate_all(COLOURS))) > 4
+    page.wait_for_function(NEW_FILLS, arg=[f"{AGNOSTIC} .point", before])
+    assert len(set(points.evaluate_all(FILLS))) > 4
 
-    # a lasso lists captions, and marks the same ones on the other map
-    lasso(page, agnostic.locator(".nsewdrag").first)
+
+def select_with_the_lasso(page, panel):
+    "A lasso on one map lists its captions and marks them on both maps"
+    lasso(page, panel.locator(f"{AGNOSTIC} .nsewdrag").first)
     lines = panel.locator(".dl-captions li")
     expect(lines.first).to_be_visible()
     expect(panel.locator(".dl-count")).to_contain_text("of 200 captions")
     n = int(panel.locator(".dl-count b").first.inner_text().replace(",", ""))
     assert 10 < n < 200
     expect(lines).to_have_count(n)
-    faint = "ps => ps.filter(p => +getComputedStyle(p).opacity < .5).length"
-    page.wait_for_function(
-        "([a, b]) => [a, b].every(s => [...document.querySelectorAll(s)].filter(p => +getComputedStyle(p).opacity < .5).length > 0)",
-        arg=[".dl-map-semantic_agnostic .point", ".dl-map-semantic_related .point"],
-    )
-    assert (
-        related.locator(".scatterlayer .trace").first.locator(".point").evaluate_all(faint)
-        == agnostic.locator(".scatterlayer .trace").first.locator(".point").evaluate_all(faint)
-        == 200 - n
-    )
+    page.wait_for_function(HAS_FAINT, arg=[f"{AGNOSTIC} .point", f"{RELATED} .point"])
+    for selector in (AGNOSTIC, RELATED):
+        captions = panel.locator(selector).locator(".scatterlayer .trace").first
+        assert captions.locator(".point").evaluate_all(FAINT) == 200 - n
     lines.first.scroll_into_view_if_needed()
-    expect(lines.first.locator("img")).to_have_attribute("src", r_webp)  # painted when it came into view
-    assert lines.first.locator("bdi").get_attribute("lang") == "de" and lines.first.locator("img").get_attribute("alt")
+    expect(lines.first.locator("img")).to_have_attribute("src", WEBP)  # loaded when it scrolls into view
+    assert lines.first.locator("bdi").get_attribute("lang") == "de"
+    assert lines.first.locator("img").get_attribute("alt")
 
-    # hover shows caption and picture
+
+def hover_over_a_point(page, panel):
+    "Hovering shows the caption on the map and its image in the card"
+    related = panel.locator(RELATED)
     point = related.locator(".point").nth(3)
     point.scroll_into_view_if_needed()
     box = point.bounding_box()
@@ -74,32 +81,46 @@ def test_styles(lab, page):
     y = box["y"] + box["height"] / 2
     page.mouse.move(x + 40, y + 40)
     page.mouse.move(x, y, steps=5)
-    picture = panel.locator(".dl-card img")
-    expect(picture).to_be_visible()
+    image = panel.locator(".dl-card img")
+    expect(image).to_be_visible()
     page.wait_for_function("() => document.querySelector('.dl-card img').naturalWidth > 0")
-    assert picture.get_attribute("alt")
+    assert image.get_attribute("alt")
     expect(related.locator(".hoverlayer .hovertext")).to_be_visible()
-    shoot(page, "styles_lab")
 
-    # a caption in the list, by keyboard: a ring on both maps
+
+def highlight_with_the_keyboard(page, panel):
+    "Enter on a line of the list shows its card and draws a ring on both maps"
+    lines = panel.locator(".dl-captions li")
     lines.first.locator("button").focus()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
-    chosen = lines.nth(1).locator("bdi").inner_text()
-    expect(panel.locator(".dl-card")).to_contain_text(chosen)
-    for m in (agnostic, related):
-        expect(m.locator(".scatterlayer .point")).to_have_count(201)
-
-    # clear
-    panel.locator(".dl-clear").click()
-    expect(lines).to_have_count(0)
-    assert not page.outside and not page.problems, (page.outside, page.problems)
+    caption = lines.nth(1).locator("bdi").inner_text()
+    expect(panel.locator(".dl-card")).to_contain_text(caption)
+    for selector in (AGNOSTIC, RELATED):
+        expect(panel.locator(selector).locator(POINTS)).to_have_count(201)
 
 
-def test_styles_from_nothing_in_the_dark_at_1024(lab, page):
-    "One line in a notebook: drawn beside the page, which answers meanwhile"
-    import json
+def test_styles(lab, page):
+    notebook = open_guide(page, "clusters_of_expression")
+    panel = notebook.locator(".dl-styles")
+    expect(panel).to_be_visible(timeout=300_000)
+    for selector in (AGNOSTIC, RELATED):
+        expect(panel.locator(selector).locator(POINTS)).to_have_count(200, timeout=300_000)
+    expect(panel.locator(".dl-bars .bars .point").first).to_be_attached(timeout=300_000)
+    recolour(page, panel)
+    select_with_the_lasso(page, panel)
+    hover_over_a_point(page, panel)
+    shoot(page, "styles_lab")
+    highlight_with_the_keyboard(page, panel)
+    panel.get_by_role("button", name="Clear selection").click()
+    expect(panel.locator(".dl-captions li")).to_have_count(0)
+    assert not page.outside, page.outside
+    assert not page.problems, page.problems
 
+
+@pytest.fixture
+def one_cell(lab):
+    "Name of a guide with a single cell that shows the explorer"
     cell = dict(
         cell_type="code",
         id="a",
@@ -108,46 +129,43 @@ def test_styles_from_nothing_in_the_dark_at_1024(lab, page):
         execution_count=None,
         outputs=[],
     )
-    (lab.notebooks / "guides/styles_alone.ipynb").write_text(
-        json.dumps(
-            dict(
-                cells=[cell],
-                metadata=dict(kernelspec=dict(display_name="python3", language="python", name="python3")),
-                nbformat=4,
-                nbformat_minor=5,
-            )
-        )
-    )
+    kernel = dict(display_name="python3", language="python", name="python3")
+    notebook = dict(cells=[cell], metadata=dict(kernelspec=kernel), nbformat=4, nbformat_minor=5)
+    path = lab.notebooks / "guides/styles_alone.ipynb"
+    path.write_text(json.dumps(notebook))
+    yield path.stem
+    path.unlink()
+
+
+def check_layout(panel):
+    "Both maps have the same width, side by side, and nothing is wider than the panel"
+    (left_width, left_y), (right_width, right_y) = panel.evaluate(BOXES, [AGNOSTIC, RELATED])
+    assert abs(left_width - right_width) < 3
+    assert abs(left_y - right_y) < 3
+    assert panel.evaluate("panel => panel.scrollWidth <= panel.clientWidth + 1")
+
+
+def test_styles_in_one_cell_in_the_dark_theme_at_1024_pixels(lab, page, one_cell):
+    "The maps are drawn in the background while the page stays responsive"
     page.set_viewport_size(dict(width=1024, height=1400))
-    try:
-        notebook = open_guide(page, "styles_alone", dark=True)
-    finally:
-        (lab.notebooks / "guides/styles_alone.ipynb").unlink()
-    panel = notebook.locator(".dl-styles")
-    for k in ("agnostic", "related"):
-        expect(panel.locator(f".dl-map-semantic_{k} .scatterlayer .point")).to_have_count(200, timeout=300_000)
-    # at one moment: what is above them may still go
-    (w, y), (v, z) = panel.evaluate(
-        "e => ['agnostic','related'].map(k => { const r = e.querySelector(`.dl-map-semantic_${k}`).getBoundingClientRect(); return [r.width, r.y] })"
-    )
-    assert abs(w - v) < 3 and abs(y - z) < 3  # equal, side by side
-    assert panel.evaluate("e => e.scrollWidth <= e.clientWidth + 1")
-    panel.locator(".dl-language-ar").click()  # two languages now
+    panel = open_guide(page, one_cell, dark=True).locator(".dl-styles")
+    for selector in (AGNOSTIC, RELATED):
+        expect(panel.locator(selector).locator(POINTS)).to_have_count(200, timeout=300_000)
+    check_layout(panel)
+    panel.locator(".dl-language-ar").click()  # a second language
     expect(panel.locator(".dl-kept")).to_contain_text("200 captions")
     panel.locator(".dl-colour select").select_option("language")
     expect(panel.locator(".dl-legend")).to_contain_text("Arabic", timeout=300_000)
     expect(panel.locator(".dl-progress")).to_be_hidden(timeout=300_000)
-    page.wait_for_timeout(1500)  # maps of two languages have taken their places
-    lasso(
-        page,
-        panel.locator(".dl-map-semantic_related .nsewdrag").first,
-        ((0.02, 0.02), (0.98, 0.02), (0.98, 0.98), (0.02, 0.98), (0.02, 0.02)),
-    )
-    for k in ("agnostic", "related"):  # and still as wide as their places
-        m = panel.locator(f".dl-map-semantic_{k}")
-        assert m.locator("svg.main-svg").first.bounding_box()["width"] <= m.bounding_box()["width"] + 1
+    page.wait_for_timeout(1500)  # until the new maps are drawn
+    lasso(page, panel.locator(f"{RELATED} .nsewdrag").first, EVERYTHING)
+    for selector in (AGNOSTIC, RELATED):
+        container = panel.locator(selector)
+        drawing = container.locator("svg.main-svg").first
+        assert drawing.bounding_box()["width"] <= container.bounding_box()["width"] + 1
     arabic = panel.locator(".dl-captions bdi[lang=ar]").first
     expect(arabic).to_be_attached(timeout=300_000)
     assert arabic.get_attribute("dir") == "rtl"
     shoot(page, "styles_dark_1024")
-    assert not page.outside and not page.problems, (page.outside, page.problems)
+    assert not page.outside, page.outside
+    assert not page.problems, page.problems

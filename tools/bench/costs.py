@@ -1,12 +1,15 @@
-"""What a step and a query cost, in time and memory, against languages, caption length, batch, the adapters' bottleneck d_u, the vocabulary, and the text tower
+"""Time and memory of a training step and a query, by languages, caption length, batch, bottleneck, vocabulary and tower
 
     python tools/bench/costs.py [--rounds 5] [--threads 1] [--json FILE] [--axis NAME …] [--tiny]
 
-Each axis varies one thing around a reference point: cross-lingual alignment of the paper's form, five languages, 16 captions of 18 tokens, d_u 32, the text
-tower of CLIP ViT-B (12 blocks, width 512; ViT-B/32 and ViT-B/16 have the same one), 20,000 token vectors. Every round times all points of an axis and the
-reference in turn, in CPU time; a figure is the median of the rounds' own ratios to the reference, with quartiles, so that other work on the machine changes little. Encoding is
-captions into vectors without gradients, beside the plain tower at the same length. Memory is counted, not measured: weights, gradients and Adam's averages
-from the shapes, and what autograd keeps of a batch between the two passes from the storages that it holds, each once."""
+Each axis varies one setting around a reference point: cross-lingual alignment in the paper's form, five languages,
+16 captions of 18 tokens, bottleneck d_u 32, the text tower of CLIP ViT-B (12 blocks, width 512; the same for
+ViT-B/32 and ViT-B/16), 20,000 token vectors. Every round times all points of an axis and the reference in
+alternation, in CPU time; a figure is the median of the ratios of all rounds to the reference, with quartiles, so
+other work on the machine changes little. Encoding turns captions into vectors without gradients, and is compared
+with the plain tower at the same length. Memory is counted, not measured: weights, gradients and Adam's averages
+from their shapes, and what autograd keeps of a batch between the two passes from the storages that it holds, each
+once."""
 
 import argparse
 import gc
@@ -14,6 +17,7 @@ import platform
 import statistics
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -40,7 +44,7 @@ TOWERS = {
 
 @dataclass(frozen=True)
 class Point:
-    "What is measured"
+    "A combination of settings"
 
     languages: int = 5
     length: int = 18
@@ -64,7 +68,7 @@ SMALL = dict(
 
 
 class Made:
-    "A method at a point, in training, and what calls it"
+    "A method at a point, in training"
 
     def __init__(self, p: Point):
         preset = load_preset("dasd.pictograms" if TOWERS[p.tower] is None else PRESET)
@@ -79,10 +83,8 @@ class Made:
         self.stage = replace(scaled_stages(load_preset(PRESET), 5)[0], batch_size=p.batch)
         set_trainable(self.method, (*self.stage.trains, "critic"))
         self.method.train()
-        self.optimizers, self.turn = (
-            make_optimizers(self.method, self.stage),
-            CriticTurn(self.method.critic, self.stage.critic),
-        )
+        self.optimizers = make_optimizers(self.method, self.stage)
+        self.turn = CriticTurn(self.method.critic, self.stage.critic)
         self.point = p
 
     def step(self, i: int) -> None:
@@ -102,12 +104,22 @@ class Made:
         else:
             m.features(batch["ids"], batch["end_index"], batch["language"], longest=p.length)
 
+    def times(self, i: int) -> tuple[float, float, float]:
+        "Seconds of a step, of the plain tower and of the method"
+        step = timed(partial(self.step, i))
+        plain = timed(partial(self.encode, True))
+        return step, plain, timed(partial(self.encode, False))
+
     def memory(self) -> dict:  # bytes
         p = self.point
         m = self.method
         batch = random_batch(m, p.batch, p.length)
+
+        def loss():
+            return m.training_features(batch)["target_features"].sum()
+
         return state_bytes(m) | dict(
-            batch=kept_bytes(lambda: m.training_features(batch)["target_features"].sum(), m),
+            batch=kept_bytes(loss, m),
             trained=sum(x.numel() for x in m.parameters() if x.requires_grad),
         )
 
@@ -120,12 +132,12 @@ def timed(call) -> float:  # seconds of this process's CPU time
 
 @torch.inference_mode()
 def pictures_per_s(repeats: int = 5, n: int = 16) -> float:
-    "Pictures that ViT-B/32 encodes in a second, decoded ones"
+    "Decoded images that ViT-B/32 encodes in a second"
     tower = build_clip(tower_config(load_preset(PRESET))).visual.eval()
     x = torch.randn(n, 3, 224, 224)
     tower(x)
     with attention(x.device):
-        return n / statistics.median(timed(lambda: tower(x)) for _ in range(repeats))
+        return n / statistics.median(timed(partial(tower, x)) for _ in range(repeats))
 
 
 def spread(values) -> dict:
@@ -134,21 +146,17 @@ def spread(values) -> dict:
 
 
 def axis(name: str, values, reference: Made, rounds: int) -> list[dict]:
-    "All points of an axis beside the reference, round after round"
-    made = [
-        reference if replace(Point(), **{name: v}) == Point() else Made(replace(Point(), **{name: v})) for v in values
-    ]
-    took = []
+    "All points of an axis and the reference, round by round"
+    points = [replace(Point(), **{name: value}) for value in values]
+    made = [reference if point == Point() else Made(point) for point in points]
+    rows = []
     with attention(torch.device("cpu")):
-        for i in range(-1, rounds):
-            row = [
-                (timed(lambda: m.step(i % 60)), timed(lambda: m.encode(True)), timed(lambda: m.encode(False)))
-                for m in (reference, *made)
-            ]
+        for i in range(-1, rounds):  # the first round is a warm-up
+            row = [m.times(i % 60) for m in (reference, *made)]
             if i >= 0:
-                took.append(row)
+                rows.append(row)
         memory = [m.memory() for m in made]
-    s = np.array(took)  # [rounds, 1 + points, step plain dasd]
+    s = np.array(rows)  # [rounds, 1 + points, (step, plain tower, DASD)]
     return [
         dict(
             value=v,
@@ -175,12 +183,10 @@ def main():
     torch.set_num_threads(a.threads)
     axes = SMALL if a.tiny else AXES
     reference = Made(Point())
-    found = {}
+    measured = {}
     for name in a.axis:
-        found[name] = axis(name, axes[name], reference, a.rounds)
+        measured[name] = axis(name, axes[name], reference, a.rounds)
         gc.collect()
-    rows = [r for some in found.values() for r in some]
-    at = [r for n, some in found.items() for r in some if r["value"] == getattr(Point(), n)] or rows
     facts = dict(
         machine=platform.machine(),
         threads=a.threads,
@@ -188,31 +194,42 @@ def main():
         rounds=a.rounds,
         preset=PRESET,
         pictures_per_s=None if a.tiny else pictures_per_s(),
-        reference=vars(Point())
-        | dict(
-            step_s=statistics.median(r["step_s"] for r in at),
-            encode_s=statistics.median(r["encode_s"] for r in at),
-            plain_s=statistics.median(r["plain_s"] for r in at),
-        ),
+        reference=vars(Point()) | reference_times(measured),
     )
-    print(
-        f"{a.threads} thread(s), torch {torch.__version__}, {platform.machine()}; medians of {a.rounds} rounds [quartiles]; the reference takes {1e3 * facts['reference']['step_s']:.0f} ms a step\n"
-    )
-    print(
-        "| | | step | encoding | of the plain tower | kept of a batch | weights, gradients, averages |\n|---|---|---:|---:|---:|---:|---:|"
-    )
+    print_report(facts, measured)
+    if a.json:
+        write_json(facts | dict(axes=measured), a.json)
 
-    def shown(s):
+
+def reference_times(measured: dict[str, list[dict]]) -> dict:
+    "Median seconds of the rows at the reference point"
+    rows = [row for axis_rows in measured.values() for row in axis_rows]
+    at_reference = []
+    for name, axis_rows in measured.items():
+        at_reference += [row for row in axis_rows if row["value"] == getattr(Point(), name)]
+    names = ("step_s", "encode_s", "plain_s")
+    return {n: statistics.median(row[n] for row in at_reference or rows) for n in names}
+
+
+def print_report(facts: dict, measured: dict[str, list[dict]]) -> None:
+    print(
+        f"{facts['threads']} thread(s), torch {torch.__version__}, {platform.machine()}; medians of {facts['rounds']} "
+        f"rounds [quartiles]; the reference takes {1e3 * facts['reference']['step_s']:.0f} ms a step\n"
+    )
+    print("| | | step | encoding | of the plain tower | kept of a batch | weights, gradients, averages |")
+    print("|---|---|---:|---:|---:|---:|---:|")
+
+    def ratio(s):
         return f"× {s['times']:.2f} [{s['quartiles'][0]:.2f}–{s['quartiles'][1]:.2f}]"
 
-    for name, some in found.items():
-        for r in some:
-            m = r["memory"]
+    for name, rows in measured.items():
+        for row in rows:
+            memory = row["memory"]
+            state = memory["weights"] + memory["gradients"] + memory["optimizer"]
             print(
-                f"| {name} | {r['value']} | {shown(r['step'])} | {shown(r['encode'])} | {shown(r['of_plain'])} | {m['batch'] / 1e6:,.0f} MB | {(m['weights'] + m['gradients'] + m['optimizer']) / 1e6:,.0f} MB |"
+                f"| {name} | {row['value']} | {ratio(row['step'])} | {ratio(row['encode'])} | {ratio(row['of_plain'])} "
+                f"| {memory['batch'] / 1e6:,.0f} MB | {state / 1e6:,.0f} MB |"
             )
-    if a.json:
-        write_json(facts | dict(axes=found), a.json)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,17 @@
-"""A gallery of a million pictures: recall, times, memory, a crowd of clients, kills, and an import of 100,000 files
+"""A gallery of a million images: recall, times, memory, many clients, kills, and an import of 100,000 files
 
     python tools/bench/gallery.py [parts …] [--n 1000000] [--files 100000] [--folder DIR] [--json FILE]
 
-parts: engines (USearch and Qdrant Edge where `pip install usearch qdrant-edge-py` was called) fill index search service kills import rerank (default: all). Vectors are the built-in corpus' features, of pictures and
-of captions in six languages, turned into 512 dimensions, with noise half as long as they are on every picture; so a
-picture has some forty others near it, and captions lie where no pictures are, as they do in every shared space. Recall is
-against all cosines. Each heavy part runs in a process of its own, whose peak memory is what the system counted. The
-folder takes some 10 GB, and is removed at the end unless it was given. Figures of a million pictures are kept in
-data/results/gallery.json, with the commit and the day of each part; those of fewer are printed, and kept where --json says."""
+parts: engines (with USearch and Qdrant Edge after `pip install usearch qdrant-edge-py`) fill index search service
+kills import rerank (default: all). The vectors are the features of the built-in corpus, of its images and of its
+captions in six languages, rotated into 512 dimensions, with noise of half their length on every image; so each
+image has some forty others near it, and captions lie in regions without images, as in every shared space. Recall is
+relative to an exact search. Each part runs in a process of its own, whose peak memory is what the system counted.
+The folder needs 10 GB and is removed at the end unless it was given. Figures of a million images are stored in
+data/results/gallery.json, with commit and day of each part; those of fewer are printed, and stored with --json."""
 
 import argparse
+import io
 import json
 import os
 import random
@@ -23,8 +25,10 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -46,6 +50,7 @@ from dasd_lab.storage import write_json
 from dasd_lab.training.recipes import load_run, shipped_run
 from dasd_lab.training.runs import load_method
 
+ROOT = Path(__file__).resolve().parents[2]
 WIDTH = 512
 NOISE = 0.5
 K = 10
@@ -53,7 +58,7 @@ LANGUAGES = ("de", "fr", "cs", "zh", "ja", "ar")
 
 
 class Widened(RetrievalMethod):
-    "A method whose vectors are turned into a wider space, which changes no cosine"
+    "A method whose vectors are rotated into a wider space, with the same cosines"
 
     name = "widened"
 
@@ -61,14 +66,10 @@ class Widened(RetrievalMethod):
         super().__init__()
         self.inner = inner.eval()
         self.languages = inner.languages
-        # rows of the cosine transform: orthonormal, the same numbers everywhere
-        self.register_buffer(
-            "turn",
-            torch.cos(
-                torch.pi / width * torch.outer(3 * torch.arange(1, inner.embed_dim + 1), torch.arange(width) + 0.5)
-            ).float()
-            * (2 / width) ** 0.5,
-        )
+        # rows of the cosine transform: orthonormal, and the same on every machine
+        rows = 3 * torch.arange(1, inner.embed_dim + 1)
+        angles = torch.pi / width * torch.outer(rows, torch.arange(width) + 0.5)
+        self.register_buffer("turn", torch.cos(angles).float() * (2 / width) ** 0.5)
 
     @property
     def backbone(self):
@@ -88,292 +89,317 @@ class Widened(RetrievalMethod):
         return self.inner.visual_columns(pictures, descriptions, known)
 
 
-def unit(x):
+def unit(x: np.ndarray) -> np.ndarray:
     return x / np.linalg.norm(x, axis=-1, keepdims=True)
 
 
-def quantiles(ms):
-    return dict(
-        p50_ms=float(np.percentile(ms, 50)), p95_ms=float(np.percentile(ms, 95)), p99_ms=float(np.percentile(ms, 99))
-    )
+def quantiles(ms: list[float]) -> dict:
+    return {f"p{q}_ms": float(np.percentile(ms, q)) for q in (50, 95, 99)}
 
 
-def peak_gb(process="self"):
-    # of this process since it began; getrusage would count its parent
-    return int(re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{process}/status").read_text())[1]) / 1e6
+def peak_gb(process: str | int = "self") -> float:
+    "Peak memory of a process since its start; getrusage would count its parent"
+    status = Path(f"/proc/{process}/status").read_text()
+    return int(re.search(r"VmHWM:\s+(\d+)", status)[1]) / 1e6
 
 
-def name_of(i):
+def size_gb(folder: Path) -> float:
+    return sum(f.stat().st_size for f in folder.rglob("*") if f.is_file()) / 1e9
+
+
+def id_of(i: int) -> str:
     return f"p/{i % 1000:03d}/{i:07d}.jpg"
+
+
+def number_of(id: str) -> int:
+    "The row of an id; -1 for images of other parts"
+    return int(id[6:13]) if id.startswith("p/") else -1
+
+
+def open_gallery(folder: Path, **options) -> StoredGallery:
+    return StoredGallery(folder / "gallery", Widened(load_run(shipped_run())), **options)
+
+
+def start_child(name: str, *args, **options) -> subprocess.Popen:
+    "One of CHILDREN in a process of its own"
+    return subprocess.Popen([sys.executable, __file__, "--child", name, *map(str, args)], **options)
 
 
 # vectors
 
 
-def made(at: Path, n: int, queries: int = 500) -> dict:
-    "Vectors of pictures as a memory map, queries of both kinds, and what is nearest to them"
-    if (at / "queries.npz").exists() and len(np.load(at / "vectors.npy", mmap_mode="r")) == n:
-        return dict(np.load(at / "queries.npz"))
-    at.mkdir(parents=True, exist_ok=True)
+class Vectors:
+    "Vectors of images as a memory map, queries, and their nearest neighbours"
+
+    def __init__(self, folder: Path, n: int, queries: int = 500):
+        self.folder = folder
+        self.n = n
+        if not self._is_complete():
+            folder.mkdir(parents=True, exist_ok=True)
+            self._make(queries)
+        self.rows = np.load(folder / "vectors.npy", mmap_mode="r")
+        stored = np.load(folder / "queries.npz")
+        self.queries = stored["asked"]  # captions, then as many images
+        self.nearest = stored["nearest"]  # rows of the K nearest vectors
+
+    def _is_complete(self) -> bool:
+        if not (self.folder / "queries.npz").exists():
+            return False
+        return len(np.load(self.folder / "vectors.npy", mmap_mode="r")) == self.n
+
+    def _make(self, queries: int) -> None:
+        rng = np.random.default_rng(0)
+        images, captions = corpus_features()
+
+        def noisy(x):
+            return unit(x + NOISE / np.sqrt(WIDTH) * rng.standard_normal(x.shape, np.float32))
+
+        path = self.folder / "vectors.npy"
+        rows = np.lib.format.open_memmap(path, "w+", dtype=np.float16, shape=(self.n, WIDTH))
+        for start in tqdm(range(0, self.n, 20_000), desc="vectors"):
+            stop = min(self.n, start + 20_000)
+            rows[start:stop] = noisy(images[rng.integers(0, len(images), stop - start)])
+        asked_captions = captions[rng.permutation(len(captions))[:queries]]
+        asked_images = noisy(images[rng.integers(0, len(images), queries)])
+        asked = np.concatenate([asked_captions, asked_images]).astype(np.float32)
+        np.savez(self.folder / "queries.npz", asked=asked, nearest=exact_nearest(rows, asked))
+
+    def chunks(self, size: int) -> Iterator[tuple[int, np.ndarray]]:
+        "First row and vectors (float32) of each part"
+        for start in range(0, self.n, size):
+            yield start, self.rows[start : start + size].astype(np.float32)
+
+
+def corpus_features() -> tuple[np.ndarray, np.ndarray]:  # images, captions
+    "Unit vectors of the built-in corpus"
     corpus = load_corpus("pictograms")
     method = Widened(load_run(shipped_run()))
-    rng = np.random.default_rng(0)
+    captions = [c for language in LANGUAGES for c in corpus.captions("test", language, "human")[:400]]
     with torch.no_grad():
-        seen = unit(
-            torch.cat(
-                [
-                    method.encode_visuals(split_columns(method.inner, corpus, s))["features"]
-                    for s in ("train", "validation", "test")
-                ]
-            ).numpy()
-        )
-        said = unit(
-            caption_features(
-                method, [c for language in LANGUAGES for c in corpus.captions("test", language, "human")[:400]]
-            ).numpy()
-        )
-
-    def noisy(x):
-        return unit(x + NOISE / np.sqrt(WIDTH) * rng.standard_normal(x.shape, np.float32))
-
-    out = np.lib.format.open_memmap(at / "vectors.npy", "w+", dtype=np.float16, shape=(n, WIDTH))
-    for a in tqdm(range(0, n, 20_000), desc="vectors"):
-        b = min(n, a + 20_000)
-        out[a:b] = noisy(seen[rng.integers(0, len(seen), b - a)])
-    asked = np.concatenate(
-        [said[rng.permutation(len(said))[:queries]], noisy(seen[rng.integers(0, len(seen), queries)])]
-    ).astype(np.float32)
-    best = np.full((len(asked), K), -9.0, np.float32)
-    place = np.zeros((len(asked), K), int)
-    for a in tqdm(range(0, n, 50_000), desc="all cosines"):
-        rows = unit(out[a : a + 50_000].astype(np.float32))
-        s = np.concatenate([best, asked @ rows.T], 1)
-        p = np.concatenate([place, np.broadcast_to(np.arange(a, a + len(rows)), (len(asked), len(rows)))], 1)
-        top = np.argpartition(-s, K, 1)[:, :K]
-        best = np.take_along_axis(s, top, 1)
-        place = np.take_along_axis(p, top, 1)
-    np.savez(at / "queries.npz", asked=asked, nearest=place)
-    return dict(asked=asked, nearest=place)
+        images = []
+        for split in ("train", "validation", "test"):
+            images.append(method.encode_visuals(split_columns(method.inner, corpus, split))["features"])
+        return unit(torch.cat(images).numpy()), unit(caption_features(method, captions).numpy())
 
 
-def measured(ask, q, n=400) -> dict:
-    "Recall and time of a search, captions and pictures in turn, after all were asked once"
-    half = len(q["asked"]) // 2
+def exact_nearest(rows: np.ndarray, queries: np.ndarray) -> np.ndarray:  # [Q, K]
+    "The nearest rows by all cosines"
+    best = np.full((len(queries), K), -9.0, np.float32)
+    places = np.zeros((len(queries), K), int)
+    for start in tqdm(range(0, len(rows), 50_000), desc="exact search"):
+        part = unit(rows[start : start + 50_000].astype(np.float32))
+        numbers = np.broadcast_to(np.arange(start, start + len(part)), (len(queries), len(part)))
+        cosines = np.concatenate([best, queries @ part.T], 1)
+        candidates = np.concatenate([places, numbers], 1)
+        top = np.argpartition(-cosines, K, 1)[:, :K]
+        best = np.take_along_axis(cosines, top, 1)
+        places = np.take_along_axis(candidates, top, 1)
+    return places
+
+
+def timed_recall(search: Callable, vectors: Vectors, n: int = 400) -> dict:
+    "Recall and time of a search, captions and images in turn, after a warm-up with all queries"
+    half = len(vectors.queries) // 2
     order = [i for pair in zip(range(half), range(half, 2 * half)) for i in pair]
-    ms = []
-    recall = {True: [], False: []}
     for i in order:
-        ask(q["asked"][i])
+        search(vectors.queries[i])
+    ms = []
+    recalls = dict(captions=[], pictures=[])
     for i in order[:n]:
         began = time.perf_counter()
-        found = ask(q["asked"][i])
+        results = search(vectors.queries[i])
         ms.append(1e3 * (time.perf_counter() - began))
-        recall[i < half].append(len({*found} & {*q["nearest"][i].tolist()}) / K)
-    return dict(
-        recall_captions=float(np.mean(recall[True])), recall_pictures=float(np.mean(recall[False])), **quantiles(ms)
-    )
+        kind = "captions" if i < half else "pictures"
+        recalls[kind].append(len(set(results) & set(vectors.nearest[i].tolist())) / K)
+    return {f"recall_{kind}": float(np.mean(r)) for kind, r in recalls.items()} | quantiles(ms)
 
 
-# engines: what was chosen among
+# engines
 
 
-def engines(at: Path, n: int) -> list[dict]:
-    "Indexes over the same vectors, as bare as they come"
-    q = made(at, n)
-    rows = np.load(at / "vectors.npy", mmap_mode="r")
-    found = []
-    lists = round(n**0.5)
+class EngineReport:
+    "Rows of the comparison of engines"
 
-    def note(engine, build_s, ask, **more):
-        found.append(dict(engine=engine, build_s=build_s, **measured(ask, q), **more))
-        print(found[-1], flush=True)
+    def __init__(self, vectors: Vectors):
+        self.vectors = vectors
+        self.rows = []
 
-    def chunks():
-        return ((a, rows[a : a + 20_000].astype(np.float32)) for a in range(0, n, 20_000))
+    def add(self, engine: str, build_s: float, search: Callable, keeps: str) -> None:
+        row = dict(engine=engine, build_s=build_s, **timed_recall(search, self.vectors), keeps=keeps)
+        self.rows.append(row)
+        print(row, flush=True)
 
-    import faiss
-    import lancedb
-    import pyarrow as pa
-    from lancedb.index import IvfHnswSq, IvfRq, IvfSq
+    def refined(self, candidates: np.ndarray, query: np.ndarray) -> list[int]:
+        "The best candidates by their 16-bit vectors"
+        candidates = np.sort(candidates)
+        cosines = self.vectors.rows[candidates].astype(np.float32) @ query
+        return candidates[np.argsort(-cosines)[:K]].tolist()
 
-    faiss.omp_set_num_threads(2)
-    began = time.time()
-    index = faiss.index_factory(WIDTH, f"IVF{lists},SQ8", faiss.METRIC_INNER_PRODUCT)
-    index.cp.niter, index.cp.max_points_per_centroid = 20, 64
-    index.train(rows[np.sort(np.random.default_rng(0).permutation(n)[: 64 * lists])].astype(np.float32))
-    for a, x in chunks():
-        index.add(x)
-    build = time.time() - began
-    index.nprobe = 20
 
-    def refined(v):
-        c = np.sort(index.search(v[None], 4 * K)[1][0])
-        return c[np.argsort(-(rows[c].astype(np.float32) @ v))[:K]].tolist()
-
-    note("FAISS IVF, 8 bits, refined", build, refined, keeps="vectors")
-    del index
+def compare_engines(folder: Path, n: int) -> list[dict]:
+    "Indexes over the same vectors, used directly"
+    report = EngineReport(Vectors(folder, n))
+    measure_faiss(report)
     try:
-        from usearch.index import Index
-
-        index = Index(ndim=WIDTH, metric="cos", dtype="i8", connectivity=16, expansion_add=100, expansion_search=256)
-        began = time.time()
-        for a, x in tqdm(chunks(), desc="usearch", total=n // 20_000):
-            index.add(np.arange(a, a + len(x)), x, threads=2)
-        build = time.time() - began
-
-        def walked(v):
-            c = np.sort(index.search(v, 4 * K).keys.astype(int))
-            return c[np.argsort(-(rows[c].astype(np.float32) @ v))[:K]].tolist()
-
-        for index.expansion_search in (256, 1024):
-            note(f"USearch HNSW, 8 bits, refined, {index.expansion_search} in sight", build, walked, keeps="vectors")
-        del index
+        measure_usearch(report)
     except ImportError:
         print("usearch is not installed: left out")
     try:
-        from qdrant_edge import (
-            Distance,
-            EdgeConfig,
-            EdgeShard,
-            EdgeVectorParams,
-            HnswIndexConfig,
-            Point,
-            QuantizationSearchParams,
-            Query,
-            QueryRequest,
-            ScalarQuantizationConfig,
-            ScalarType,
-            SearchParams,
-            UpdateOperation,
-            VectorStorageDatatype,
-        )
-
-        (at / "qdrant").mkdir()
-        began = time.time()
-        shard = EdgeShard.create(
-            str(at / "qdrant"),
-            EdgeConfig(
-                vectors={
-                    "v": EdgeVectorParams(
-                        size=WIDTH,
-                        distance=Distance.Cosine,
-                        on_disk=True,
-                        datatype=VectorStorageDatatype.Float16,
-                        quantization_config=ScalarQuantizationConfig(type=ScalarType.Int8, always_ram=True),
-                        hnsw_config=HnswIndexConfig(m=16, ef_construct=100, full_scan_threshold=10_000),
-                    )
-                }
-            ),
-        )
-        for a in tqdm(range(0, n, 1000), desc="qdrant edge"):
-            shard.update(
-                UpdateOperation.upsert_points(
-                    [Point(a + i, {"v": x.tolist()}) for i, x in enumerate(rows[a : a + 1000].astype(np.float32))]
-                )
-            )
-        shard.optimize()
-        build = time.time() - began
-        for ef in (256, 1024):
-            note(
-                f"Qdrant Edge HNSW, 8 bits, rescored, {ef} in sight",
-                build,
-                lambda v: [
-                    p.id
-                    for p in shard.query(
-                        QueryRequest(
-                            limit=K,
-                            query=Query.Nearest(v.tolist(), using="v"),
-                            params=SearchParams(
-                                hnsw_ef=ef, quantization=QuantizationSearchParams(rescore=True, oversampling=2.0)
-                            ),
-                        )
-                    )
-                ],
-                keeps="vectors, facts, filters",
-            )
-        shard.close()
-        shutil.rmtree(at / "qdrant")
+        measure_qdrant(report, folder)
     except ImportError:
         print("qdrant-edge-py is not installed: left out")
-    schema = pa.schema([("row", pa.int64()), ("v", pa.list_(pa.float16(), WIDTH))])
-    table = LOOP.run(LOOP.run(lancedb.connect_async(at / "lance")).create_table("v", schema=schema))
-    LOOP.run(
-        table.add(
-            pa.RecordBatchReader.from_batches(
-                schema,
-                (
-                    pa.record_batch(
-                        [
-                            pa.array(np.arange(a, a + len(x))),
-                            pa.FixedSizeListArray.from_arrays(pa.array(x.astype(np.float16).ravel()), WIDTH),
-                        ],
-                        schema=schema,
-                    )
-                    for a, x in chunks()
-                ),
-            )
-        )
+    measure_lance(report, folder)
+    return report.rows
+
+
+def measure_faiss(report: EngineReport) -> None:
+    import faiss
+
+    vectors = report.vectors
+    lists = round(vectors.n**0.5)
+    faiss.omp_set_num_threads(2)
+    began = time.time()
+    index = faiss.index_factory(WIDTH, f"IVF{lists},SQ8", faiss.METRIC_INNER_PRODUCT)
+    index.cp.niter = 20
+    index.cp.max_points_per_centroid = 64
+    sample = np.random.default_rng(0).permutation(vectors.n)[: 64 * lists]
+    index.train(vectors.rows[np.sort(sample)].astype(np.float32))
+    for _, part in vectors.chunks(20_000):
+        index.add(part)
+    build = time.time() - began
+    index.nprobe = 20
+
+    def search(query):
+        _, candidates = index.search(query[None], 4 * K)
+        return report.refined(candidates[0], query)
+
+    report.add("FAISS IVF, 8 bits, refined", build, search, "vectors")
+
+
+def measure_usearch(report: EngineReport) -> None:
+    from usearch.index import Index
+
+    index = Index(ndim=WIDTH, metric="cos", dtype="i8", connectivity=16, expansion_add=100, expansion_search=256)
+    began = time.time()
+    for start, part in tqdm(report.vectors.chunks(20_000), desc="usearch", total=report.vectors.n // 20_000):
+        index.add(np.arange(start, start + len(part)), part, threads=2)
+    build = time.time() - began
+
+    def search(query):
+        return report.refined(index.search(query, 4 * K).keys.astype(int), query)
+
+    for candidates in (256, 1024):
+        index.expansion_search = candidates
+        report.add(f"USearch HNSW, 8 bits, refined, {candidates} candidates", build, search, "vectors")
+
+
+def measure_qdrant(report: EngineReport, folder: Path) -> None:
+    import qdrant_edge as qdrant
+
+    shard_folder = folder / "qdrant"
+    shard_folder.mkdir()
+    began = time.time()
+    vector = qdrant.EdgeVectorParams(
+        size=WIDTH,
+        distance=qdrant.Distance.Cosine,
+        on_disk=True,
+        datatype=qdrant.VectorStorageDatatype.Float16,
+        quantization_config=qdrant.ScalarQuantizationConfig(type=qdrant.ScalarType.Int8, always_ram=True),
+        hnsw_config=qdrant.HnswIndexConfig(m=16, ef_construct=100, full_scan_threshold=10_000),
     )
-    more = dict(distance_type="cosine", max_iterations=20, sample_rate=64)
-    for name, config, refine in (
-        ("LanceDB IVF, 8 bits, refined", IvfSq(target_partition_size=lists, **more), 2),
-        ("LanceDB IVF, 1 bit (RaBitQ), refined", IvfRq(num_partitions=lists, **more), 40),
-        (
-            "LanceDB IVF and HNSW, 8 bits, refined",
-            IvfHnswSq(num_partitions=max(1, n // 200_000), m=16, ef_construction=100, **more),
-            2,
-        ),
+    shard = qdrant.EdgeShard.create(str(shard_folder), qdrant.EdgeConfig(vectors={"v": vector}))
+    for start, part in tqdm(report.vectors.chunks(1000), desc="qdrant edge", total=report.vectors.n // 1000):
+        points = [qdrant.Point(start + i, {"v": x.tolist()}) for i, x in enumerate(part)]
+        shard.update(qdrant.UpdateOperation.upsert_points(points))
+    shard.optimize()
+    build = time.time() - began
+    quantization = qdrant.QuantizationSearchParams(rescore=True, oversampling=2.0)
+
+    def search(candidates, query):
+        request = qdrant.QueryRequest(
+            limit=K,
+            query=qdrant.Query.Nearest(query.tolist(), using="v"),
+            params=qdrant.SearchParams(hnsw_ef=candidates, quantization=quantization),
+        )
+        return [point.id for point in shard.query(request)]
+
+    for candidates in (256, 1024):
+        name = f"Qdrant Edge HNSW, 8 bits, rescored, {candidates} candidates"
+        report.add(name, build, partial(search, candidates), "vectors, facts, filters")
+    shard.close()
+    shutil.rmtree(shard_folder)
+
+
+def lance_table(vectors: Vectors, folder: Path):
+    "A LanceDB table of the vectors"
+    import lancedb
+    import pyarrow as pa
+
+    schema = pa.schema([("row", pa.int64()), ("v", pa.list_(pa.float16(), WIDTH))])
+
+    def batches():
+        for start, part in vectors.chunks(20_000):
+            numbers = pa.array(np.arange(start, start + len(part)))
+            halves = pa.array(part.astype(np.float16).ravel())
+            yield pa.record_batch([numbers, pa.FixedSizeListArray.from_arrays(halves, WIDTH)], schema=schema)
+
+    database = LOOP.run(lancedb.connect_async(folder))
+    table = LOOP.run(database.create_table("v", schema=schema))
+    LOOP.run(table.add(pa.RecordBatchReader.from_batches(schema, batches())))
+    return table
+
+
+def measure_lance(report: EngineReport, folder: Path) -> None:
+    from lancedb.index import IvfHnswSq, IvfRq, IvfSq
+
+    n = report.vectors.n
+    lists = round(n**0.5)
+    table = lance_table(report.vectors, folder / "lance")
+    options = dict(distance_type="cosine", max_iterations=20, sample_rate=64)
+    graph = IvfHnswSq(num_partitions=max(1, n // 200_000), m=16, ef_construction=100, **options)
+
+    def search(refine, candidates, query):
+        q = table.query().nearest_to(query).column("v").distance_type("cosine").nprobes(20).refine_factor(refine)
+        q = q.limit(K).select(["row", "_distance"])
+        if candidates:
+            q = q.ef(candidates)
+        return LOOP.run(q.to_arrow())["row"].to_pylist()
+
+    for name, config, refine, candidates in (
+        ("LanceDB IVF, 8 bits, refined", IvfSq(target_partition_size=lists, **options), 2, None),
+        ("LanceDB IVF, 1 bit (RaBitQ), refined", IvfRq(num_partitions=lists, **options), 40, None),
+        ("LanceDB IVF and HNSW, 8 bits, refined", graph, 2, 256),
     ):
         began = time.time()
         LOOP.run(table.create_index("v", config=config, replace=True))
         build = time.time() - began
-
-        async def asked(v):
-            s = (
-                table.query()
-                .nearest_to(v)
-                .column("v")
-                .distance_type("cosine")
-                .nprobes(20)
-                .refine_factor(refine)
-                .limit(K)
-                .select(["row", "_distance"])
-            )
-            return await (s.ef(256) if "HNSW" in name else s).to_arrow()
-
-        note(name, build, lambda v: LOOP.run(asked(v))["row"].to_pylist(), keeps="vectors, facts, filters")
-    shutil.rmtree(at / "lance")
-    return found
+        report.add(name, build, partial(search, refine, candidates), "vectors, facts, filters")
+    shutil.rmtree(folder / "lance")
 
 
 # a gallery
 
 
-def filled(at: Path, n: int) -> dict:
-    "A stored gallery of n pictures"
-    made(at, n)
-    rows = np.load(at / "vectors.npy", mmap_mode="r")
-    gallery = StoredGallery(at / "gallery", Widened(load_run(shipped_run())), dict(year="integer", album="text"))
+def fill(folder: Path, n: int) -> dict:
+    "A stored gallery of n images"
+    vectors = Vectors(folder, n)
+    gallery = open_gallery(folder, columns=dict(year="integer", album="text"))
     began = time.time()
-    for a in tqdm(range(0, n, 10_000), desc="pictures"):
-        x = torch.from_numpy(rows[a : a + 10_000].astype(np.float32))
-        ids = range(a, a + len(x))
-        gallery.put(
-            [name_of(i) for i in ids],
-            dict(features=x),
-            dict(
-                year=[2000 + i % 25 for i in ids],
-                album=[f"album {i % 1000}" for i in ids],
-                width=[640] * len(x),
-                height=[480] * len(x),
-            ),
+    for start, part in tqdm(vectors.chunks(10_000), desc="images", total=n // 10_000):
+        rows = range(start, start + len(part))
+        facts = dict(
+            year=[2000 + i % 25 for i in rows],
+            album=[f"album {i % 1000}" for i in rows],
+            width=[640] * len(part),
+            height=[480] * len(part),
         )
+        gallery.put([id_of(i) for i in rows], dict(features=torch.from_numpy(part)), facts)
     return dict(put_s=time.time() - began)
 
 
-def indexed(at: Path) -> dict:
-    "Time and memory of making the index"
-    gallery = StoredGallery(at / "gallery", Widened(load_run(shipped_run())))
+def make_index(folder: Path) -> dict:
+    "Time and memory of indexing"
+    gallery = open_gallery(folder)
     before = peak_gb()
     began = time.time()
     gallery.tidy()
@@ -381,564 +407,667 @@ def indexed(at: Path) -> dict:
         before_gb=before,
         index_s=time.time() - began,
         peak_gb=peak_gb(),
-        size_gb=sum(f.stat().st_size for f in (at / "gallery").rglob("*") if f.is_file()) / 1e9,
-        indexed=gallery.engine.indexed(f"vector_{gallery.way}"),
+        size_gb=size_gb(folder / "gallery"),
+        indexed=gallery.engine.indexed(gallery.vector_column),
     )
 
 
-def searched(at: Path, n: int) -> dict:
-    "The gallery, the bare index beneath it in turn, whole searches by text, filters, cold opening"
-    q = made(at, n)
-    method = Widened(load_run(shipped_run()))
+def drop_caches(folder: Path) -> None:
+    "Remove the files of a folder from the system's memory"
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with open(path, "rb") as file:
+                os.fsync(file.fileno())
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
-    def place(ids):
-        return [int(i[6:13]) if i.startswith("p/") else -1 for i in ids]
 
-    for f in (at / "gallery").rglob("*"):  # out of the system's memory
-        if f.is_file():
-            with open(f, "rb") as o:
-                os.fsync(o.fileno())
-                os.posix_fadvise(o.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    began = time.perf_counter()
-    gallery = StoredGallery(at / "gallery", method)
-    opened = time.perf_counter() - began
-    gallery.best(torch.from_numpy(q["asked"][:1]), K)
-    first = time.perf_counter() - began
-    column = f"vector_{gallery.way}"
-    table = gallery.engine._table
+def lance_alone(gallery: StoredGallery) -> Callable:
+    "A search in the index of a gallery without dasd_lab"
     engine = gallery.engine
 
-    def through(v):
-        return place(gallery.best(torch.from_numpy(v[None]), K)[0])
+    def search(query):
+        q = engine.table.query().nearest_to(query).column(gallery.vector_column).distance_type("cosine")
+        q = q.nprobes(engine.probes).refine_factor(engine.refine).limit(K).select(["id", "_distance"])
+        return [number_of(id) for id in LOOP.run(q.to_arrow())["id"].to_pylist()]
 
-    async def asked(v):
-        return (
-            await table.query()
-            .nearest_to(v)
-            .column(column)
-            .distance_type("cosine")
-            .nprobes(engine.probes)
-            .refine_factor(engine.refine)
-            .limit(K)
-            .select(["id", "_distance"])
-            .to_arrow()
-        )
+    return search
 
-    def bare(v):
-        return place(LOOP.run(asked(v))["id"].to_pylist())
 
-    found = dict(open_s=opened, open_and_search_s=first, gallery=measured(through, q), bare=measured(bare, q))
-    pairs = []
-    for i in range(300):  # in turn, so that other work on the machine falls on both alike
-        v = q["asked"][(7 * i) % len(q["asked"])]
-        t = [0, 0]
-        for j in (0, 1) if i % 2 else (1, 0):
-            began = time.perf_counter()
-            (through, bare)[j](v)
-            t[j] = time.perf_counter() - began
-        pairs.append(t)
-    found["ratio"] = statistics.median(a / b for a, b in pairs)
-    found["ratio_of_medians"] = statistics.median(a for a, _ in pairs) / statistics.median(b for _, b in pairs)
-    captions = {
-        language: [c.text for c in load_corpus("pictograms").captions("test", language, "human")[:40]]
-        for language in LANGUAGES
-    }
+def measure_search(folder: Path, n: int) -> dict:
+    "A cold start, searches by vector and text, filters and later pages, and the index alone in alternation"
+    vectors = Vectors(folder, n)
+    method = Widened(load_run(shipped_run()))
+    drop_caches(folder / "gallery")
+    began = time.perf_counter()
+    gallery = StoredGallery(folder / "gallery", method)
+    open_s = time.perf_counter() - began
+    gallery.best(torch.from_numpy(vectors.queries[:1]), K)
+    first_s = time.perf_counter() - began
+
+    def search(query):
+        return [number_of(id) for id in gallery.best(torch.from_numpy(query[None]), K)[0]]
+
+    alone = lance_alone(gallery)
+    return dict(
+        open_s=open_s,
+        open_and_search_s=first_s,
+        gallery=timed_recall(search, vectors),
+        bare=timed_recall(alone, vectors),
+        **compared(search, alone, vectors),
+        searches=searches_by_text(gallery),
+        peak_gb=peak_gb(),
+        deep=deep_searches(gallery, vectors),
+    )
+
+
+def seconds(call: Callable, *args) -> float:
+    began = time.perf_counter()
+    call(*args)
+    return time.perf_counter() - began
+
+
+def compared(search: Callable, alone: Callable, vectors: Vectors) -> dict:
+    "Times of two searches in alternation, so other work on the machine affects both"
+    times = []
+    alone_times = []
+    for i in range(300):
+        query = vectors.queries[(7 * i) % len(vectors.queries)]
+        if i % 2:
+            times.append(seconds(search, query))
+            alone_times.append(seconds(alone, query))
+        else:
+            alone_times.append(seconds(alone, query))
+            times.append(seconds(search, query))
+    return dict(
+        ratio=statistics.median(a / b for a, b in zip(times, alone_times)),
+        ratio_of_medians=statistics.median(times) / statistics.median(alone_times),
+    )
+
+
+def searches_by_text(gallery: StoredGallery) -> dict[str, dict]:
+    "Times of whole searches by text, with filters and of a later page"
+    corpus = load_corpus("pictograms")
     ms = {"text": [], "text, one year of 25": [], "text, one album of 1,000": [], "third page": []}
-    for l, texts in captions.items():
-        for i, t in enumerate(texts):
-            for kind, more in {
+    for language in LANGUAGES:
+        for i, caption in enumerate(corpus.captions("test", language, "human")[:40]):
+            options = {
                 "text": {},
                 "text, one year of 25": dict(where=dict(year=2000 + i % 25)),
                 "text, one album of 1,000": dict(where=dict(album=f"album {i}")),
                 "third page": dict(skip=48, k=24),
-            }.items():
+            }
+            for name, more in options.items():
                 began = time.perf_counter()
-                hits = gallery.search(t, l, **(dict(k=K) | more))
-                ms[kind].append(1e3 * (time.perf_counter() - began))
-                assert len(hits) == (24 if kind == "third page" else K)
-    found["searches"] = {k: quantiles(v[20:]) for k, v in ms.items()}
-    found["peak_gb"] = peak_gb()
-    found["deep"] = deep(at, n, gallery, q)
-    return found
+                hits = gallery.search(caption.text, language, **dict(k=K) | more)
+                ms[name].append(1e3 * (time.perf_counter() - began))
+                assert len(hits) == more.get("k", K)
+    return {name: quantiles(times[20:]) for name, times in ms.items()}
 
 
-def deep(at: Path, n: int, gallery: StoredGallery, q: dict, queries: int = 40) -> list[dict]:
-    "Recall and time of later pages and under filters, as many captions as pictures"
-    rows = np.load(at / "vectors.npy", mmap_mode="r")
-    half = len(q["asked"]) // 2
-    ids = np.arange(n)
-    asked = np.concatenate([q["asked"][: half : half // queries], q["asked"][half :: half // queries]])
-    some = []
-    cosines = np.concatenate(
-        [
-            asked @ unit(rows[a : a + 50_000].astype(np.float32)).T
-            for a in tqdm(range(0, n, 50_000), desc="all cosines")
-        ],
-        1,
-    )
-    for name, where, there, k, skip in (
-        ("the best 100", None, ids >= 0, 100, 0),
-        ("places 91 to 100", None, ids >= 0, 10, 90),
-        ("places 991 to 1,000", None, ids >= 0, 10, 990),
-        ("13 years of 25", dict(year={"to": 2012}), ids % 25 <= 12, 10, 0),
-        ("one year of 25", dict(year=2003), ids % 25 == 3, 10, 0),
-        ("one album of 1,000", dict(album="album 7"), ids % 1000 == 7, 10, 0),
-        ("three albums of 1,000", dict(album=[f"album {i}" for i in (7, 8, 9)]), np.isin(ids % 1000, (7, 8, 9)), 10, 0),
+def deep_searches(gallery: StoredGallery, vectors: Vectors, queries: int = 40) -> list[dict]:
+    "Recall and time of later pages and filters, with as many captions as images"
+    half = len(vectors.queries) // 2
+    asked = np.concatenate([vectors.queries[: half : half // queries], vectors.queries[half :: half // queries]])
+    parts = tqdm(vectors.chunks(50_000), desc="exact search", total=vectors.n // 50_000)
+    cosines = np.concatenate([asked @ unit(part).T for _, part in parts], 1)
+    n = np.arange(vectors.n)
+    albums = [7, 8, 9]
+    everything = np.ones(vectors.n, bool)
+    rows = []
+    for name, where, matches, k, skip in (
+        ("the best 100", None, everything, 100, 0),
+        ("places 91 to 100", None, everything, 10, 90),
+        ("places 991 to 1,000", None, everything, 10, 990),
+        ("13 years of 25", dict(year={"to": 2012}), n % 25 <= 12, 10, 0),
+        ("one year of 25", dict(year=2003), n % 25 == 3, 10, 0),
+        ("one album of 1,000", dict(album="album 7"), n % 1000 == 7, 10, 0),
+        ("three albums of 1,000", dict(album=[f"album {i}" for i in albums]), np.isin(n % 1000, albums), 10, 0),
     ):
         ms = []
-        shares = []
-        for v, c in zip(asked, cosines):
-            order = np.argpartition(-np.where(there, c, -9), k + skip)[: k + skip]
-            best = order[np.argsort(-c[order])][skip:]
+        recalls = []
+        for query, similarity in zip(asked, cosines):
+            order = np.argpartition(-np.where(matches, similarity, -9), k + skip)[: k + skip]
+            best = order[np.argsort(-similarity[order])][skip:]
             began = time.perf_counter()
-            got = gallery.best(torch.from_numpy(v[None]), k, skip, where)[0]
+            ids = gallery.best(torch.from_numpy(query[None]), k, skip, where)[0]
             ms.append(1e3 * (time.perf_counter() - began))
-            shares.append(len({int(i[6:13]) for i in got if i.startswith("p/")} & {*best.tolist()}) / k)
-        h = len(shares) // 2
-        some.append(
-            dict(
-                asked=name,
-                recall_captions=float(np.mean(shares[:h])),
-                recall_pictures=float(np.mean(shares[h:])),
-                **quantiles(ms),
-            )
-        )
-    return some
+            recalls.append(len(set(map(number_of, ids)) & set(best.tolist())) / k)
+        captions, pictures = np.mean(np.reshape(recalls, (2, -1)), 1)
+        row = dict(asked=name, recall_captions=float(captions), recall_pictures=float(pictures))
+        rows.append(row | quantiles(ms))
+    return rows
 
 
-# a crowd
-
-SERVE = """import sys; sys.path.insert(0, sys.argv[1]+'/tools/bench'); import torch,uvicorn,warnings; torch.set_num_threads(1); warnings.simplefilter('ignore')
-from gallery import Widened,load_run,shipped_run,StoredGallery
-from dasd_lab.serve.limits import ServiceSettings
-from dasd_lab.serve.server import Config
-from dasd_lab.serve.service import gallery_app
-gallery = StoredGallery(sys.argv[2], Widened(load_run(shipped_run())))
-uvicorn.Server(Config(gallery_app(gallery, ServiceSettings(may_write=True, requests_per_minute=10**7, uploads_per_minute=10**7, timeout_s=60, at_once=4)), port=int(sys.argv[3]))).run()
-"""
+# many clients
 
 
-def crowd(at: Path, n: int, requests: int = 10_000, clients: int = 32) -> dict:
-    "Mixed requests of many clients over HTTP: searches, filters, pictures like one, pictures added, changed and removed"
-    import io
+def serve(folder: str, port: str) -> None:
+    "Child: the service of the gallery"
+    import warnings
 
-    import httpx
-    from PIL import Image
+    import uvicorn
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    root = Path(__file__).resolve().parents[2]
-    server = subprocess.Popen([sys.executable, "-c", SERVE, str(root), str(at / "gallery"), str(port)])
-    url = f"http://127.0.0.1:{port}"
-    captions = [
-        (language, c.text)
-        for language in LANGUAGES
-        for c in load_corpus("pictograms").captions("test", language, "human")[:200]
-    ]
-    before = None
-    try:
-        for _ in range(300):
-            try:
-                before = httpx.get(url + "/api/gallery", timeout=5).json()["pictures"]
-                break
-            except httpx.HTTPError:
-                time.sleep(0.5)
+    from dasd_lab.serve.limits import ServiceSettings
+    from dasd_lab.serve.server import Config
+    from dasd_lab.serve.service import gallery_app
 
-        def one(client, rng, kept):
-            kind = rng.choices(
-                ("text", "filter", "like", "upload", "add", "change", "remove"), (50, 10, 12, 6, 12, 6, 4)
-            )[0]
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    settings = ServiceSettings(
+        may_write=True, requests_per_minute=10**7, uploads_per_minute=10**7, timeout_s=60, at_once=4
+    )
+    app = gallery_app(open_gallery(Path(folder)), settings)
+    uvicorn.Server(Config(app, port=int(port))).run()
 
-            def get(**p):
-                return client.get("/api/search", params=p)
 
+class Client:
+    "A client with random requests; it changes and removes only its own images"
+
+    WEIGHTS = dict(text=50, filter=10, like=12, upload=6, add=12, change=6, remove=4)
+
+    def __init__(self, number: int, url: str, n: int, captions: list[tuple[str, str]]):
+        import httpx
+
+        self.rng = random.Random(number)
+        self.n = n
+        self.captions = captions
+        self.http = httpx.Client(base_url=url, timeout=90)
+        self.years = {}  # id → year of its images
+        self.removed = set()
+        self.rows = []  # (kind, milliseconds, status)
+
+    def run(self, requests: int, progress) -> None:
+        for _ in range(requests):
+            (kind,) = self.rng.choices(list(self.WEIGHTS), self.WEIGHTS.values())
+            if kind in ("change", "remove") and not self.years:
+                kind = "add"
             began = time.perf_counter()
-            language, text = rng.choice(captions)
-            if kind in ("change", "remove") and not kept:
-                kind = "add"  # it changes only its own
-            if kind == "text":
-                r = get(text=text, language=language, k=10)
-            elif kind == "filter":
-                r = get(text=text, language=language, k=10, where=json.dumps(dict(year=rng.randrange(2000, 2025))))
-            elif kind == "like":
-                r = get(like=name_of(rng.randrange(n)), k=10)
-            elif kind in ("upload", "add"):
-                to = io.BytesIO()
-                Image.fromarray(
-                    np.random.default_rng(rng.randrange(2**32)).integers(0, 256, (24, 24, 3), np.uint8)
-                ).save(to, "PNG")
-                file = dict(picture=("x.png", to.getvalue(), "image/png"))
-                r = (
-                    client.post("/api/search", files=file, params=dict(k=10))
-                    if kind == "upload"
-                    else client.post("/api/pictures", files=file, data=dict(facts='{"year": 1999}'))
-                )
-                if kind == "add" and r.status_code == 201:
-                    kept[r.json()["id"]] = 1999
-            elif kind == "change":
-                id = rng.choice(list(kept))
-                year = rng.randrange(1900, 1999)
-                r = client.patch("/api/picture", params=dict(id=id), json=dict(facts=dict(year=year)))
-                if r.status_code == 200:
-                    kept[id] = year
-            else:
-                id = rng.choice(list(kept))
-                r = client.delete("/api/picture", params=dict(id=id))
-                if r.status_code == 200:
-                    del kept[id]
-                    gone.add(id)
-            return kind, 1e3 * (time.perf_counter() - began), r.status_code
+            answer = getattr(self, kind)()
+            self.rows.append((kind, 1e3 * (time.perf_counter() - began), answer.status_code))
+            progress.update()
+        self.http.close()
 
-        gone = set()
-        bar = tqdm(total=requests, desc="requests")
+    def search(self, **params):
+        return self.http.get("/api/search", params=params)
 
-        def work(w):
-            rng = random.Random(w)
-            kept = {}
-            rows = []
-            with httpx.Client(base_url=url, timeout=90) as client:
-                for _ in range(requests // clients + (w < requests % clients)):
-                    rows.append(one(client, rng, kept))
-                    bar.update()
-            return rows, kept
+    def text(self, **params):
+        language, text = self.rng.choice(self.captions)
+        return self.search(text=text, language=language, k=10, **params)
 
+    def filter(self):
+        return self.text(where=json.dumps(dict(year=self.rng.randrange(2000, 2025))))
+
+    def like(self):
+        return self.search(like=id_of(self.rng.randrange(self.n)), k=10)
+
+    def image(self) -> dict:
+        from PIL import Image
+
+        pixels = np.random.default_rng(self.rng.randrange(2**32)).integers(0, 256, (24, 24, 3), np.uint8)
+        file = io.BytesIO()
+        Image.fromarray(pixels).save(file, "PNG")
+        return dict(picture=("x.png", file.getvalue(), "image/png"))
+
+    def upload(self):
+        return self.http.post("/api/search", files=self.image(), params=dict(k=10))
+
+    def add(self):
+        answer = self.http.post("/api/pictures", files=self.image(), data=dict(facts='{"year": 1999}'))
+        if answer.status_code == 201:
+            self.years[answer.json()["id"]] = 1999
+        return answer
+
+    def change(self):
+        id = self.rng.choice(list(self.years))
+        year = self.rng.randrange(1900, 1999)
+        answer = self.http.patch("/api/picture", params=dict(id=id), json=dict(facts=dict(year=year)))
+        if answer.status_code == 200:
+            self.years[id] = year
+        return answer
+
+    def remove(self):
+        id = self.rng.choice(list(self.years))
+        answer = self.http.delete("/api/picture", params=dict(id=id))
+        if answer.status_code == 200:
+            del self.years[id]
+            self.removed.add(id)
+        return answer
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def count_images(url: str) -> int:
+    import httpx
+
+    return httpx.get(f"{url}/api/gallery", timeout=90).json()["pictures"]
+
+
+def wait_for(url: str) -> None:
+    import httpx
+
+    for _ in range(300):
+        try:
+            count_images(url)
+            return
+        except httpx.HTTPError:
+            time.sleep(0.5)
+
+
+def lost_and_restored(url: str, clients: list[Client]) -> tuple[int, int]:
+    "Images without their last fact, and removed ones that are still there"
+    import httpx
+
+    lost = 0
+    restored = 0
+    with httpx.Client(base_url=url, timeout=90) as http:
+        for client in clients:
+            for id, year in client.years.items():
+                answer = http.get("/api/picture", params=dict(id=id))
+                lost += answer.status_code != 200 or answer.json()["facts"]["year"] != year
+            for id in client.removed:
+                restored += http.get("/api/picture", params=dict(id=id)).status_code != 404
+    return lost, restored
+
+
+def measure_service(folder: Path, n: int, requests: int = 10_000, n_clients: int = 32) -> dict:
+    "Random requests of many clients over HTTP: searches, filters, uploads, and changes"
+    port = free_port()
+    server = start_child("serve", folder, port)
+    url = f"http://127.0.0.1:{port}"
+    corpus = load_corpus("pictograms")
+    captions = [(c.language, c.text) for lang in LANGUAGES for c in corpus.captions("test", lang, "human")[:200]]
+    try:
+        wait_for(url)
+        before = count_images(url)
+        clients = [Client(i, url, n, captions) for i in range(n_clients)]
+        shares = [requests // n_clients + (i < requests % n_clients) for i in range(n_clients)]
+        progress = tqdm(total=requests, desc="requests")
         began = time.time()
-        with ThreadPoolExecutor(clients) as pool:
-            done = list(pool.map(work, range(clients)))
+        with ThreadPoolExecutor(n_clients) as pool:
+            list(pool.map(Client.run, clients, shares, [progress] * n_clients))
         took = time.time() - began
-        rows = [r for some, _ in done for r in some]
-        kept = {i: y for _, k in done for i, y in k.items()}
-        errors = [r for r in rows if r[2] >= 400]
-        with httpx.Client(base_url=url, timeout=90) as c:
-            lost = [
-                i
-                for i, y in kept.items()
-                if (r := c.get("/api/picture", params=dict(id=i))).status_code != 200 or r.json()["facts"]["year"] != y
-            ]
-            back = [i for i in gone if c.get("/api/picture", params=dict(id=i)).status_code != 404]
-            after = c.get("/api/gallery").json()["pictures"]
-        kinds = sorted({r[0] for r in rows})
-        return dict(
-            requests=len(rows),
-            clients=clients,
-            took_s=took,
-            per_s=len(rows) / took,
-            server_peak_gb=peak_gb(server.pid),
-            errors=len(errors),
-            statuses=sorted({r[2] for r in errors}),
-            writes=sum(r[0] in ("add", "change", "remove") for r in rows),
-            lost=len(lost),
-            came_back=len(back),
-            counted=after - before == len(kept),
-            kinds={
-                k: dict(n=sum(r[0] == k for r in rows), **quantiles([r[1] for r in rows if r[0] == k])) for k in kinds
-            },
-        )
+        lost, restored = lost_and_restored(url, clients)
+        added = sum(len(c.years) for c in clients)
+        counted = count_images(url) - before == added
+        service = dict(server_peak_gb=peak_gb(server.pid), lost=lost, came_back=restored, counted=counted)
     finally:
         server.terminate()
         server.wait(30)
+    rows = [row for client in clients for row in client.rows]
+    return dict(clients=n_clients, took_s=took, per_s=len(rows) / took) | request_statistics(rows) | service
+
+
+def request_statistics(rows: list[tuple[str, float, int]]) -> dict:
+    "Counts and times of requests (kind, milliseconds, status)"
+    errors = [status for _, _, status in rows if status >= 400]
+    kinds = {}
+    for kind in sorted({kind for kind, _, _ in rows}):
+        ms = [t for k, t, _ in rows if k == kind]
+        kinds[kind] = dict(n=len(ms), **quantiles(ms))
+    return dict(
+        requests=len(rows),
+        errors=len(errors),
+        statuses=sorted(set(errors)),
+        writes=sum(kind in ("add", "change", "remove") for kind, _, _ in rows),
+        kinds=kinds,
+    )
 
 
 # kills
 
-ADD = """import sys; sys.path.insert(0, sys.argv[1]+'/tools/bench'); import torch,random
-from gallery import Widened,load_run,shipped_run,StoredGallery
-gallery = StoredGallery(sys.argv[2], Widened(load_run(shipped_run()))); start = int(sys.argv[3]); rng = random.Random(start); step = 0
-while True:
-    ids = [f'kill/{start}-{step}-{i}' for i in range(rng.choice((1,16,256)))]; g = torch.Generator().manual_seed(step)
-    gallery.put(ids, dict(features=torch.randn(len(ids), 512, generator=g)), dict(year=[step]*len(ids)), {i:b'webp' for i in ids}); print(step, len(ids), flush=True); step += 1
-    if step%40==0: gallery.tidy()
-"""
+
+def batch_sizes(start: int) -> Iterator[int]:
+    rng = random.Random(start)
+    while True:
+        yield rng.choice((1, 16, 256))
 
 
-def killed(at: Path, times: int = 20) -> dict:
-    "Processes that are killed while they add: what they acknowledged is there, and every batch is whole or absent"
-    root = Path(__file__).resolve().parents[2]
+def add_until_killed(folder: str, start: str) -> None:
+    "Child: adds batches and prints each one that is stored"
+    gallery = open_gallery(Path(folder))
+    for step, n in enumerate(batch_sizes(int(start))):
+        ids = [f"kill/{start}-{step}-{i}" for i in range(n)]
+        features = torch.randn(n, WIDTH, generator=torch.Generator().manual_seed(step))
+        gallery.put(ids, dict(features=features), dict(year=[step] * n), dict.fromkeys(ids, b"webp"))
+        print(step, n, flush=True)
+        if step % 40 == 39:
+            gallery.tidy()
+
+
+def killed_child(folder: Path, start: int, after_s: float) -> dict[int, int]:  # batch → images
+    "Batches that a child acknowledged before it was killed"
+    child = start_child("add", folder, start, stdout=subprocess.PIPE, text=True)
+    lines = [child.stdout.readline()]  # it has started
+    timer = threading.Timer(after_s, child.kill)
+    timer.start()
+    lines += child.stdout.read().splitlines()
+    child.wait()
+    timer.cancel()
+    batches = [line.split() for line in lines]
+    return {int(batch[0]): int(batch[1]) for batch in batches if len(batch) == 2}
+
+
+def complete_images(folder: Path, ids: list[str]) -> Counter:  # batch → images
+    "Images that are stored with their fact, vector and thumbnail"
+    gallery = open_gallery(folder)
+    rows = gallery.engine.read(ids, ["year", gallery.vector_column])
+    counts = Counter()
+    for id, year, vector in zip(rows["id"], rows["year"], rows[gallery.vector_column]):
+        step = int(id.split("-")[1])
+        complete = year == step and np.isfinite(vector).all() and gallery.thumbnails.get(id) == b"webp"
+        counts[step] += int(complete)
+    gallery.close()
+    return counts
+
+
+def measure_kills(folder: Path, times: int = 20) -> dict:
+    "Processes that are killed while they add: acknowledged images that are lost, and incomplete batches"
     rng = random.Random(0)
     acknowledged = 0
     lost = 0
     torn = 0
     for start in tqdm(range(times), desc="kills"):
-        p = subprocess.Popen(
-            [sys.executable, "-c", ADD, str(root), str(at / "gallery"), str(start)], stdout=subprocess.PIPE, text=True
-        )
-        first = p.stdout.readline()
-        timer = threading.Timer(rng.uniform(0.05, 4), p.kill)
-        timer.start()
-        said = [first, *p.stdout.read().splitlines()]
-        p.wait()
-        timer.cancel()  # until then it adds
-        steps = {int(step): int(n) for step, n in (l.split() for l in said if len(l.split()) == 2)}
-        sizes = random.Random(start)
-        planned = [sizes.choice((1, 16, 256)) for _ in range(max(steps) + 3)]
-        gallery = StoredGallery(at / "gallery", Widened(load_run(shipped_run())))
-        vector = f"vector_{gallery.way}"
-        rows = gallery.engine.read(
-            [f"kill/{start}-{s}-{i}" for s, n in enumerate(planned) for i in range(n)], ["year", vector]
-        )
-        small = {i: gallery.thumbnails.get(i) for i in rows["id"]}
-        gallery.close()
-        there = Counter(
-            step
-            for id, year, v in zip(rows["id"], rows["year"], rows[vector])
-            if year == (step := int(id.split("-")[1])) and np.isfinite(v).all() and small[id] == b"webp"
-        )
-        acknowledged += sum(steps.values())
-        lost += sum(n - there[s] for s, n in steps.items())
-        torn += sum(0 < there[s] < n for s, n in enumerate(planned))
+        batches = killed_child(folder, start, rng.uniform(0.05, 4))
+        sizes = [n for n, _ in zip(batch_sizes(start), range(max(batches) + 3))]
+        ids = [f"kill/{start}-{step}-{i}" for step, n in enumerate(sizes) for i in range(n)]
+        stored = complete_images(folder, ids)
+        acknowledged += sum(batches.values())
+        lost += sum(n - stored[step] for step, n in batches.items())
+        torn += sum(0 < stored[step] < n for step, n in enumerate(sizes))
     return dict(kills=times, acknowledged=acknowledged, lost=lost, torn=torn)
 
 
 # an import
 
-IMPORT = """import sys; sys.path.insert(0, sys.argv[1]+'/tools/bench'); import torch,json,time; torch.set_num_threads(2)
-from gallery import load_run,peak_gb,shipped_run,StoredGallery; from dasd_lab.search.on_disk.importing import import_folder; from functools import partial; from tqdm.auto import tqdm
-began = time.time(); r = import_folder(StoredGallery(sys.argv[2], load_run(shipped_run())), sys.argv[3], batch_size=256, progress=partial(tqdm, desc='import', mininterval=5)); print(json.dumps(dict(added=r.added, changed=r.changed, unchanged=r.unchanged, failed=len(r.failed), s=time.time()-began, peak_gb=peak_gb())))
-"""
+
+def run_import(gallery: str, folder: str) -> None:
+    "Child: an import that prints its report as JSON"
+    from dasd_lab.search.on_disk.importing import import_folder
+
+    torch.set_num_threads(2)
+    began = time.time()
+    opened = StoredGallery(gallery, load_run(shipped_run()))
+    report = import_folder(opened, folder, batch_size=256, progress=partial(tqdm, desc="import", mininterval=5))
+    counts = dict(added=report.added, changed=report.changed, unchanged=report.unchanged, failed=len(report.failed))
+    print(json.dumps(counts | dict(s=time.time() - began, peak_gb=peak_gb())))
 
 
-def photographs(at: Path, files: int = 300) -> dict:
-    "Pictures of twelve megapixels, as telephones take them: how quick, and how much memory"
+def imported(gallery: Path, folder: Path) -> dict:
+    "The report of an import in a process of its own"
+    child = start_child("import", gallery, folder, stdout=subprocess.PIPE, text=True)
+    out, _ = child.communicate()
+    if child.returncode:
+        raise subprocess.CalledProcessError(child.returncode, child.args)
+    return json.loads(out.splitlines()[-1])
+
+
+def write_files(write: Callable[[int], None], n: int, label: str) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        list(tqdm(pool.map(write, range(n), chunksize=100), total=n, desc=label))
+
+
+def measure_photographs(folder: Path, files: int = 300) -> dict:
+    "Speed and memory of an import of images with twelve megapixels"
     from PIL import Image
 
-    folder = at / "photographs"
+    photographs = folder / "photographs"
     visuals = load_corpus("pictograms").visuals("train")
-    folder.mkdir()
+    photographs.mkdir()
 
     def write(i):
-        Image.fromarray(visuals[i].frames[0]).resize((4032, 3024), Image.Resampling.BICUBIC).save(
-            folder / f"{i:04d}.jpg", quality=90
-        )
+        picture = Image.fromarray(visuals[i].frames[0]).resize((4032, 3024), Image.Resampling.BICUBIC)
+        picture.save(photographs / f"{i:04d}.jpg", quality=90)
 
-    with ThreadPoolExecutor(2) as pool:
-        list(tqdm(pool.map(write, range(files)), total=files, desc="photographs"))
-    found = json.loads(
-        subprocess.run(
-            [
-                sys.executable,
-                "-c",
-                IMPORT,
-                str(Path(__file__).resolve().parents[2]),
-                str(at / "of photographs"),
-                str(folder),
-            ],
-            stdout=subprocess.PIPE,
-            check=True,
-            text=True,
-        ).stdout.splitlines()[-1]
-    )
-    return dict(files=files, added=found["added"], per_s=files / found["s"], peak_gb=found["peak_gb"])
+    write_files(write, files, "photographs")
+    report = imported(folder / "of photographs", photographs)
+    return dict(files=files, added=report["added"], per_s=files / report["s"], peak_gb=report["peak_gb"])
 
 
-def imported(at: Path, files: int) -> dict:
-    "A folder of JPEG files, one in a thousand broken: killed on the way, called again, called once more"
+def write_jpegs(folder: Path, files: int) -> None:
+    "Images of the corpus in several sizes, one in a thousand truncated"
     from PIL import Image
 
     corpus = load_corpus("pictograms")
-    folder = at / "files"
-    root = Path(__file__).resolve().parents[2]
     splits = [corpus.visuals(s) for s in ("train", "validation", "test")]
-    visuals = [(v, i) for v in splits for i in range(len(v))]
+    visuals = [(split, i) for split in splits for i in range(len(split))]
 
     def write(i):
-        v, j = visuals[i % len(visuals)]
-        turn = i // len(visuals)
+        split, j = visuals[i % len(visuals)]
+        repetition = i // len(visuals)
+        side = 128 + 8 * repetition
         path = folder / f"{i // 1000:03d}" / f"{i:06d}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
-        picture = Image.fromarray(v[j].frames[0]).resize((128 + 8 * turn,) * 2)
-        picture.save(path, quality=88 - 4 * turn)
+        Image.fromarray(split[j].frames[0]).resize((side, side)).save(path, quality=88 - 4 * repetition)
         if i % 1000 == 500:
             path.write_bytes(path.read_bytes()[:200])
 
-    began = time.time()
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.rmtree(at / "imported", ignore_errors=True)
-    with ThreadPoolExecutor(2) as pool:
-        list(tqdm(pool.map(write, range(files), chunksize=100), total=files, desc="files"))
-    wrote = time.time() - began
-    words = [sys.executable, "-c", IMPORT, str(root), str(at / "imported"), str(folder)]
-    first = subprocess.Popen(words, stdout=subprocess.PIPE)
-    small = at / "imported" / "thumbnails.sqlite"
+    write_files(write, files, "files")
 
-    def kept():
-        with closing(StoredThumbnails(small)) as t:
-            return len(t)
 
-    while first.poll() is None and not (small.exists() and kept() > files // 10):
+def kill_import(gallery: Path, folder: Path, after: int) -> int:
+    "Start an import, kill it after some images; the number of images that it stored"
+    child = start_child("import", gallery, folder, stdout=subprocess.PIPE)
+    thumbnails = gallery / "thumbnails.sqlite"
+
+    def stored():
+        if not thumbnails.exists():
+            return 0
+        with closing(StoredThumbnails(thumbnails)) as opened:
+            return len(opened)
+
+    while child.poll() is None and stored() <= after:
         time.sleep(0.5)
-    first.kill()
-    first.wait()
-    there = len(g := StoredGallery(at / "imported", load_run(shipped_run())))
-    g.close()
+    child.kill()
+    child.wait()
+    with closing(StoredGallery(gallery, load_run(shipped_run()))) as opened:
+        return len(opened)
 
-    def run():
-        return json.loads(subprocess.run(words, stdout=subprocess.PIPE, check=True, text=True).stdout.splitlines()[-1])
 
-    second = run()
-    third = run()
-    g = StoredGallery(at / "imported", load_run(shipped_run()))
-    total = len(g)
-    thumbs = len(g.thumbnails)
-    size = sum(f.stat().st_size for f in g.folder.rglob("*") if f.is_file()) / 1e9
-    g.close()
+def measure_import(folder: Path, files: int) -> dict:
+    "A folder of JPEG files: an import that is killed, the same again, and once more without new files"
+    jpegs = folder / "files"
+    gallery = folder / "imported"
+    shutil.rmtree(jpegs, ignore_errors=True)
+    shutil.rmtree(gallery, ignore_errors=True)
+    began = time.time()
+    write_jpegs(jpegs, files)
+    wrote = time.time() - began
+    stored_when_killed = kill_import(gallery, jpegs, files // 10)
+    second = imported(gallery, jpegs)
+    third = imported(gallery, jpegs)
+    with closing(StoredGallery(gallery, load_run(shipped_run()))) as opened:
+        n_images = len(opened)
+        n_thumbnails = len(opened.thumbnails)
+        size = size_gb(gallery)
     return dict(
         files=files,
-        broken=sum(i % 1000 == 500 for i in range(files)),
+        broken=len(range(500, files, 1000)),
         wrote_s=wrote,
-        kept_when_killed=there,
+        kept_when_killed=stored_when_killed,
         second=second,
         third=third,
-        pictures=total,
-        thumbnails=thumbs,
+        pictures=n_images,
+        thumbnails=n_thumbnails,
         per_s=second["added"] / second["s"],
         size_gb=size,
         again_over_first=third["s"] / second["s"],
-        photographs=photographs(at),
+        photographs=measure_photographs(folder),
     )
 
 
 # reranking
 
 
-def reranked(at: Path) -> dict:
-    "Scores that are no cosine, LECCR's slots and SMALR in two languages at once, on the head of the cosine's list against the score of all pictures; among those of the corpus, and among eight times as many, the others with noise"
+def measure_reranking(folder: Path) -> dict:
+    "LECCR's slots and SMALR in two languages on the head of the list, compared with the score of all images"
     corpus = load_corpus("pictograms")
     tower = load_backbone(shipped_run() / "backbone")
-
-    def own(name):
-        return load_method(shipped_run() / name, tower).eval()
-
-    methods = dict(slots=own("leccr"), consistency=Consistent(own("smalr"), GlossTranslator()).eval())
-    return {
-        name: [by_head(at / f"{name} {times}", corpus, method, times) for times in (1, 8)]
-        for name, method in methods.items()
-    }
+    leccr, smalr = (load_method(shipped_run() / name, tower).eval() for name in ("leccr", "smalr"))
+    methods = dict(slots=leccr, consistency=Consistent(smalr, GlossTranslator()).eval())
+    report = {}
+    for name, method in methods.items():
+        # the images of the corpus, and eight times as many, the others with noise
+        report[name] = [Reranking(folder / f"{name} {times}", corpus, method, times).report() for times in (1, 8)]
+    return report
 
 
-@torch.no_grad()
-def by_head(at: Path, corpus, method, times: int) -> dict:
-    "Lists of one method by heads of several lengths"
-    gallery = StoredGallery(at, method)
-    seen = []
-    names = []
-    g = torch.Generator().manual_seed(0)
+class Reranking:
+    "A gallery of one method, and the same images in memory for the score of all"
 
-    def noisy(v):
-        return v + NOISE * v.norm(dim=-1, keepdim=True) / v.shape[-1] ** 0.5 * torch.randn(v.shape, generator=g)
+    HEADS = (0, 20, 50, 100, 200, 500)
 
-    for split in ("test", "validation", "train"):
-        found = method.encode_visuals(split_columns(method, corpus, split))
-        for t in range(times):
-            some = {k: noisy(v) for k, v in found.items()} if t else found
-            ids = [f"{t}/{split}/{i}" for i in corpus.visuals(split).ids]
-            for part in gallery_slices(len(ids), 4096):
-                gallery.put(ids[part], {k: v[part] for k, v in some.items()})
-            seen.append({k: v.half() for k, v in some.items()})
-            names += ids  # half: as a gallery keeps them
-    seen = {k: torch.cat([s[k] for s in seen]) for k in seen[0]}
-    gallery.tidy()
-    captions = [
-        c
-        for language in LANGUAGES
-        if language in supported_languages(method)
-        for c in corpus.captions("test", language, "human")[: 40 if times == 1 else 10]
-    ]
-    vectors = [method.encode_captions([c.text], c.language) for c in captions]
-    wanted = []
-    took = []
-    rows = []
-    for v in tqdm(vectors, desc=f"{method.name}: all {len(names):,} pictures"):
-        began = time.perf_counter()
-        best = best_of_slices(
-            lambda part: method.score(v, {k: x[part].float() for k, x in seen.items()})[0], len(names), K, 4096
-        )[0]
-        took.append(time.perf_counter() - began)
-        wanted.append({names[i] for i in best})
-    for head in (0, 20, 50, 100, 200, 500):
-        gallery.head = max(head, 1)
-        ratio = []
-        kept = []
-        for v, w, t in zip(vectors, wanted, took):
+    @torch.no_grad()
+    def __init__(self, folder: Path, corpus, method, times: int):
+        self.method = method
+        self.gallery = StoredGallery(folder, method)
+        self.ids = []
+        self.generator = torch.Generator().manual_seed(0)
+        parts = []
+        for split in ("test", "validation", "train"):
+            encoded = method.encode_visuals(split_columns(method, corpus, split))
+            for repetition in range(times):
+                visuals = {k: self.noisy(v) for k, v in encoded.items()} if repetition else encoded
+                ids = [f"{repetition}/{split}/{i}" for i in corpus.visuals(split).ids]
+                for part in gallery_slices(len(ids), 4096):
+                    self.gallery.put(ids[part], {k: v[part] for k, v in visuals.items()})
+                self.ids += ids
+                parts.append({k: v.half() for k, v in visuals.items()})  # as the gallery stores them
+        self.visuals = {k: torch.cat([part[k] for part in parts]) for k in parts[0]}
+        self.gallery.tidy()
+        self.queries = self.encoded_captions(corpus, 40 if times == 1 else 10)
+
+    def noisy(self, v):
+        length = v.norm(dim=-1, keepdim=True) / v.shape[-1] ** 0.5
+        return v + NOISE * length * torch.randn(v.shape, generator=self.generator)
+
+    def encoded_captions(self, corpus, per_language: int) -> list:
+        captions = []
+        for language in LANGUAGES:
+            if language in supported_languages(self.method):
+                captions += corpus.captions("test", language, "human")[:per_language]
+        return [self.method.encode_captions([c.text], c.language) for c in captions]
+
+    @torch.no_grad()
+    def report(self) -> dict:
+        best = []
+        full_s = []
+        for query in tqdm(self.queries, desc=f"{self.method.name}: all {len(self.ids):,} images"):
             began = time.perf_counter()
-            ids, _ = gallery.best(
-                method.first_features(v), K, score=(lambda x: method.score(v, x)[0]) if head else None
-            )
-            ratio.append((time.perf_counter() - began) / t)
-            kept.append(len({*ids} & w) / K)
-        rows.append(dict(head=head, kept=float(np.mean(kept)), time=statistics.median(ratio)))
-    gallery.close()
-    return dict(pictures=len(names), queries=len(vectors), full_ms=1e3 * statistics.median(took), rows=rows)
+            best.append(self.best_of_all(query))
+            full_s.append(time.perf_counter() - began)
+        rows = [self.with_head(head, best, full_s) for head in self.HEADS]
+        self.gallery.close()
+        return dict(
+            pictures=len(self.ids), queries=len(self.queries), full_ms=1e3 * statistics.median(full_s), rows=rows
+        )
+
+    def best_of_all(self, query) -> set[str]:
+        def score(part):
+            return self.method.score(query, {k: v[part].float() for k, v in self.visuals.items()})[0]
+
+        return {self.ids[i] for i in best_of_slices(score, len(self.ids), K, 4096)[0]}
+
+    def with_head(self, head: int, best: list[set[str]], full_s: list[float]) -> dict:
+        "Share of the best images, and time relative to the score of all"
+        self.gallery.head = max(head, 1)
+        kept = []
+        times = []
+        for query, expected, full in zip(self.queries, best, full_s):
+            score = partial(self.score, query) if head else None
+            began = time.perf_counter()
+            ids, _ = self.gallery.best(self.method.first_features(query), K, score=score)
+            times.append((time.perf_counter() - began) / full)
+            kept.append(len(set(ids) & expected) / K)
+        return dict(head=head, kept=float(np.mean(kept)), time=statistics.median(times))
+
+    def score(self, query, visuals):
+        return self.method.score(query, visuals)[0]
 
 
-PARTS = dict(
-    engines=lambda at, a: engines(at, a.n),
-    fill=lambda at, a: filled(at, a.n),
-    index=lambda at, a: indexed(at),
-    search=lambda at, a: searched(at, a.n),
-    service=lambda at, a: crowd(at, a.n, a.requests),
-    kills=lambda at, a: killed(at),
-) | {
-    "import": lambda at, a: imported(at, a.files),
-    "rerank": lambda at, a: reranked(at),
+# the command
+
+PARTS = {
+    "engines": lambda folder, a: compare_engines(folder, a.n),
+    "fill": lambda folder, a: fill(folder, a.n),
+    "index": lambda folder, a: make_index(folder),
+    "search": lambda folder, a: measure_search(folder, a.n),
+    "service": lambda folder, a: measure_service(folder, a.n, a.requests),
+    "kills": lambda folder, a: measure_kills(folder),
+    "import": lambda folder, a: measure_import(folder, a.files),
+    "rerank": lambda folder, a: measure_reranking(folder),
 }
+CHILDREN = {"serve": serve, "add": add_until_killed, "import": run_import}
+SIZES = dict(n=1_000_000, files=100_000, requests=10_000)
 
-if __name__ == "__main__":
+
+def parse() -> argparse.Namespace:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("parts", nargs="*", default=[], choices=[*PARTS, []])
-    sizes = dict(n=1_000_000, files=100_000, requests=10_000)
-    for name, size in sizes.items():
+    for name, size in SIZES.items():
         p.add_argument(f"--{name}", type=int, default=size)
     p.add_argument("--folder", type=Path)
     p.add_argument("--json", type=Path, dest="out")
-    p.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
-    a = p.parse_args()
+    p.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)  # one part, in this process
+    return p.parse_args()
+
+
+def git(*words) -> str:
+    return subprocess.run(["git", *words], capture_output=True, text=True, cwd=ROOT, check=False).stdout.strip()
+
+
+def current_commit() -> str:
+    commit = git("rev-parse", "--short", "HEAD") or "no commit"
+    return f"{commit}, changed" if git("status", "--porcelain", "--", "dasd_lab", "tools") else commit
+
+
+def run_part(part: str, folder: Path, a: argparse.Namespace) -> dict:
+    "One part in a process of its own"
+    if part == "fill":
+        shutil.rmtree(folder / "gallery", ignore_errors=True)
+    sizes = [f"--{name}={getattr(a, name)}" for name in SIZES]
+    command = [sys.executable, __file__, part, "--inside", "--folder", str(folder), *sizes]
+    subprocess.run(command, check=True, env=os.environ | dict(OMP_NUM_THREADS="2"))
+    return json.loads((folder / "part.json").read_text())
+
+
+def run_parts(a: argparse.Namespace, folder: Path) -> None:
+    standard = all(getattr(a, name) == size for name, size in SIZES.items())
+    out = a.out or (ROOT / "data/results/gallery.json" if standard else folder / "report.json")
+    report = json.loads(out.read_text()) if out.exists() else {}
+    report |= dict(width=WIDTH, noise=NOISE, k=K)
+    commit = current_commit()
+    for part in a.parts or PARTS:
+        print("→", part, flush=True)
+        began = time.time()
+        report[part] = run_part(part, folder, a)
+        minutes = (time.time() - began) / 60
+        made = dict(n=a.n, commit=commit, on=time.strftime("%Y-%m-%d"), minutes=minutes)
+        report["made"] = report.get("made", {}) | {part: made}
+        write_json(report, out)
+        print(json.dumps(report[part], indent=1)[:1500], flush=True)
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["--child"]:
+        CHILDREN[sys.argv[2]](*sys.argv[3:])
+        return
+    a = parse()
     if a.inside:
         torch.set_num_threads(2)
         write_json(PARTS[a.parts[0]](a.folder, a), a.folder / "part.json")
-        raise SystemExit
-    at = a.folder or Path(tempfile.mkdtemp(prefix="gallery-", dir="."))
-    at.mkdir(parents=True, exist_ok=True)
-    out = a.out or (
-        Path("data/results/gallery.json")
-        if all(getattr(a, n) == size for n, size in sizes.items())
-        else at / "report.json"
-    )
-    report = json.loads(out.read_text()) if out.exists() else {}
-
-    def git(*words):
-        return subprocess.run(
-            ["git", *words], capture_output=True, text=True, cwd=Path(__file__).parents[2]
-        ).stdout.strip()
-
-    commit = (git("rev-parse", "--short", "HEAD") or "no commit") + (
-        ", changed" if git("status", "--porcelain", "--", "dasd_lab", "tools") else ""
-    )
+        return
+    folder = a.folder or Path(tempfile.mkdtemp(prefix="gallery-", dir="."))
+    folder.mkdir(parents=True, exist_ok=True)
     try:
-        for part in a.parts or PARTS:
-            if part == "fill" and (at / "gallery").exists():
-                shutil.rmtree(at / "gallery")
-            print("→", part, flush=True)
-            began = time.time()
-            subprocess.run(
-                [
-                    sys.executable,
-                    __file__,
-                    part,
-                    "--inside",
-                    "--folder",
-                    str(at),
-                    *(f"--{n}={getattr(a, n)}" for n in sizes),
-                ],
-                check=True,
-                env=os.environ | dict(OMP_NUM_THREADS="2"),
-            )
-            report |= {part: json.loads((at / "part.json").read_text())} | dict(width=WIDTH, noise=NOISE, k=K)
-            report["made"] = report.get("made", {}) | {
-                part: dict(n=a.n, commit=commit, on=time.strftime("%Y-%m-%d"), minutes=(time.time() - began) / 60)
-            }
-            write_json(report, out)
-            print(json.dumps(report[part], indent=1)[:1500], flush=True)
+        run_parts(a, folder)
     finally:
         if not a.folder:
-            shutil.rmtree(at, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

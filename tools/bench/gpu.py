@@ -1,17 +1,20 @@
-"""The paper's five-language zero-shot schedule on a GPU: how long by measured steps a second, and beside the plain step
+"""The paper's five-language zero-shot schedule on a GPU: duration and memory, compared with the plain step
 
-    python tools/bench/gpu.py [--steps 500] [--rounds 5] [--workers 4] [--json data/results/train_gpu.json] [--modes float32,bf16,…]
+    python tools/bench/gpu.py [--steps 500] [--rounds 5] [--workers 4] [--json FILE] [--modes float32;bf16;…]
 
-45,000 steps of cross-lingual alignment and 6,000 of cross-modal alignment, batches of 128 captions of real length, ViT-B's text tower (12 blocks, width
-512), features from a store, weights random as time does not depend on them. The plain step (`plain_step.py`) runs on the same GPU in the same run, in float32
-and, as the authors' released settings have half precision, under bfloat16 too; its pictures lie on the GPU already, decoded.
+45,000 steps of cross-lingual alignment and 6,000 of cross-modal alignment, batches of 128 captions of real length,
+ViT-B's text tower (12 blocks, width 512), features from a store, random weights, since times do not depend on them.
+The plain step (`plain_step.py`) runs on the same GPU in the same run, in float32 and, as the authors' settings have
+half precision, in bfloat16; its images are already decoded on the GPU.
 
-Each mode of the lab's step is warmed up until every length and language has been seen, then timed in rounds, a few plain steps before each; batches come
-from `CaptionBatches` through pinned memory and helping processes, and every tenth step's figures are read as `fit` reads them. A pass under
-`torch.cuda.set_sync_debug_mode('error')` shows that no step waits for the device. Peak memory is of each side alone: weights, gradients, averages,
-activations. Wanted: the schedule in 5 minutes, 10 times the plain step, half its memory.
+Each mode of the lab's step is warmed up with every length and language, then timed in rounds, with a few plain
+steps before each. Batches come from `CaptionBatches` through pinned memory and worker processes, and the figures of
+every tenth step are read as `fit` reads them. A pass under `torch.cuda.set_sync_debug_mode('error')` shows that no
+step waits for the device. Peak memory is that of each side alone: weights, gradients, averages, activations.
+Targets: the schedule in 5 minutes, 10 times the speed of the plain step, half its memory.
 
-Without a GPU it says so and leaves with code 2. `--device cpu --tiny` runs every line but those of CUDA itself on small sizes; its times mean nothing."""
+Without a GPU it exits with code 2. `--device cpu --tiny` runs everything except CUDA on small sizes, without
+meaningful times. Results of a GPU are stored with --json data/results/train_gpu.json."""
 
 import argparse
 import gc
@@ -20,6 +23,7 @@ import sys
 import time
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -34,7 +38,7 @@ from dasd_lab.storage import write_json
 from dasd_lab.training.optimizers import make_optimizers
 from dasd_lab.training.parameters import tower_config
 from dasd_lab.training.recipes import scaled_stages
-from dasd_lab.training.runtime import Machine, Worker, batches_ahead, compiled
+from dasd_lab.training.runtime import Runtime, Worker, batches_ahead, compiled
 from dasd_lab.training.stages import CaptionBatches, set_trainable
 from dasd_lab.training.steps import CriticTurn, train_step
 
@@ -50,7 +54,7 @@ WANTED = dict(minutes=5.0, times=10.0, memory=0.5)
 
 @dataclass(frozen=True)
 class Sizes:
-    "What is measured"
+    "Sizes of the measurement"
 
     batch: int = 128
     captions: int = 40_000  # of each language
@@ -64,7 +68,7 @@ class Sizes:
 
 
 class PlainOnDevice(PlainStep):
-    "The plain step with a picture tower of its own, in float32 or under autocast"
+    "The plain step with its own image tower, in float32 or with autocast"
 
     def __init__(self, method, rate: float, tower, short: bool):
         super().__init__(method, rate, adam={})
@@ -120,7 +124,7 @@ class Clock:
 
 
 def data_for(preset, embed: int, s: Sizes, stage, rng) -> CaptionBatches:
-    "Captions of real length in every language, with features of their English ones and their pictures"
+    "Captions of real length in every language, with features of their English captions and images"
     rows = {
         language: [[2, *rng.integers(4, s.used, n - 2).tolist(), 3] for n in caption_lengths(rng, s.captions)]
         for language in LANGUAGES
@@ -133,22 +137,26 @@ def data_for(preset, embed: int, s: Sizes, stage, rng) -> CaptionBatches:
     )
 
 
+def wait_for_faults(rows: list[dict]) -> bool:
+    "Read figures from the device, as `fit` does every ten steps"
+    faults = [bool(row["fault"]) for row in rows]
+    return any(faults)
+
+
 class Ours:
     "The lab's step in one mode and stage"
 
-    def __init__(self, method, stage, data, machine: Machine):
-        self.method = method.to(Worker(machine).device)
+    def __init__(self, method, stage, data, runtime: Runtime):
+        self.method = method.to(Worker(runtime).device)
         self.stage = stage
         self.data = data
-        self.worker = Worker(machine)
+        self.worker = Worker(runtime)
         set_trainable(method, (*stage.trains, "critic"))
         method.train()
-        self.optimizers, self.turn, self.ahead, self.step = (
-            make_optimizers(method, stage),
-            CriticTurn(method.critic, stage.critic),
-            batches_ahead(data, 0, 10**9, self.worker),
-            0,
-        )
+        self.optimizers = make_optimizers(method, stage)
+        self.turn = CriticTurn(method.critic, stage.critic)
+        self.ahead = batches_ahead(data, 0, 10**9, self.worker)
+        self.step = 0
 
     def one(self, batch):
         row = train_step(self.method, self.stage, self.optimizers, batch, self.step, self.turn, self.worker)
@@ -160,42 +168,45 @@ class Ours:
         for _ in range(n):
             rows.append(self.one(next(self.ahead)))
             if len(rows) == 10:
-                [bool(r["fault"]) for r in rows]
-                rows.clear()  # as `fit` does
+                wait_for_faults(rows)
+                rows.clear()
 
     def warm(self, each: int) -> int:  # steps
-        "One batch of every language and length, so that nothing is compiled while it is timed"
-        step = self.worker.machine.length_step
+        "Steps of every language and length, so nothing is compiled while it is timed"
+        step = self.worker.runtime.length_step
+        longest = max(len(r) for rows in self.data.rows.values() for r in rows)
         done = set()
-        most = max(len(r) for rows in self.data.rows.values() for r in rows)
-        for language, length in product(LANGUAGES, range(max(step, 6), most + step, max(step, 8))):
-            length = min(-(-length // step) * step, CONTEXT)
+        for language, n_tokens in product(LANGUAGES, range(max(step, 6), longest + step, max(step, 8))):
+            length = min(-(-n_tokens // step) * step, CONTEXT)
             ids = torch.randint(4, 50, (self.data.batch_size, length))
-            E = self.method.backbone.embed_dim
             for _ in range(each):
-                self.one(
-                    dict(
-                        language=language,
-                        ids=ids,
-                        end_index=torch.full((len(ids),), length - 1),
-                        longest=length,
-                        source_features=torch.randn(len(ids), E),
-                        image_features=torch.randn(len(ids), E),
-                    )
-                )
+                self.one(self.batch(language, ids))
             done.add((language, length))
         self.run(10)
         return each * len(done) + 10
 
+    def batch(self, language: str, ids: torch.Tensor) -> dict:
+        n, length = ids.shape
+        E = self.method.backbone.embed_dim
+        return dict(
+            language=language,
+            ids=ids,
+            end_index=torch.full((n,), length - 1),
+            longest=length,
+            source_features=torch.randn(n, E),
+            image_features=torch.randn(n, E),
+        )
+
     def never_waits(self, n: int = 5) -> str:
-        "Steps on batches that lie in pinned memory, with every wait for the device an error"
+        "Steps on batches in pinned memory, in which waiting for the device is an error"
         if self.worker.device.type != "cuda":
-            return "not asked: no GPU"
+            return "not measured: no GPU"
         batches = [next(self.ahead) for _ in range(n)]
         torch.cuda.synchronize()
         torch.cuda.set_sync_debug_mode("error")
         try:
-            [self.one(b) for b in batches]
+            for batch in batches:
+                self.one(batch)
             return "no step waits"
         except RuntimeError as e:
             return f"a step waits: {str(e).splitlines()[0]}"
@@ -204,7 +215,7 @@ class Ours:
 
 
 def plain_batches(data, backbone, cross_modal: bool, s: Sizes, device, rng, n: int = 4) -> list[dict]:
-    "The same batches with English ids, and with pictures where the stage wants them"
+    "The same batches with English ids, and with images in the cross-modal stage"
     V = len(backbone.text.embedding.weight)
     found = []
     for i in range(n):
@@ -222,37 +233,35 @@ def plain_batches(data, backbone, cross_modal: bool, s: Sizes, device, rng, n: i
     return found
 
 
-def one_mode(name: str, make, plains: dict, batches, s: Sizes, clock: Clock, resting: int | None) -> dict:
-    "A mode against the plain steps, in rounds"
-    with ExitStack() as held:
-        ours = make(held)
-        began = time.perf_counter()
-        warm = ours.warm(s.warm_steps)
-        clock.wait()
-        warm_s = time.perf_counter() - began
-        waits = ours.never_waits()
-        each = max(1, -(-s.steps // s.rounds))
-        took = []
-        peak = clock.peak(lambda: ours.run(s.peak_steps))
-        for _ in range(s.rounds):
-            took.append(
-                [
-                    *(
-                        clock.seconds(lambda: [plain(batches[i % len(batches)], i) for i in range(s.plain_steps)])
-                        / s.plain_steps
-                        for plain in plains.values()
-                    ),
-                    clock.seconds(lambda: ours.run(each)) / each,
-                ]
-            )
+def run_plain(plain, batches: list[dict], n: int) -> None:
+    for i in range(n):
+        plain(batches[i % len(batches)], i)
+
+
+def one_mode(name: str, ours: Ours, plains: dict, batches, s: Sizes, clock: Clock, resting: int | None) -> dict:
+    "A mode and the plain steps, in rounds"
+    began = time.perf_counter()
+    warm = ours.warm(s.warm_steps)
+    clock.wait()
+    warm_s = time.perf_counter() - began
+    waits = ours.never_waits()
+    steps = max(1, -(-s.steps // s.rounds))
+    peak = clock.peak(partial(ours.run, s.peak_steps))
+    rounds = []  # seconds of a step: each plain step, ours
+    for _ in range(s.rounds):
+        seconds = []
+        for plain in plains.values():
+            seconds.append(clock.seconds(partial(run_plain, plain, batches, s.plain_steps)) / s.plain_steps)
+        seconds.append(clock.seconds(partial(ours.run, steps)) / steps)
+        rounds.append(seconds)
     beside = {}
-    for i, p in enumerate(plains):
-        low, middle, high = statistics.quantiles([t[i] / t[-1] for t in took], n=4)
-        beside[p] = dict(plain_s=statistics.median(t[i] for t in took), times=middle, quartiles=[low, high])
+    for i, precision in enumerate(plains):
+        low, middle, high = statistics.quantiles([r[i] / r[-1] for r in rounds], n=4)
+        beside[precision] = dict(plain_s=statistics.median(r[i] for r in rounds), times=middle, quartiles=[low, high])
     return dict(
         mode=name,
-        step_s=statistics.median(t[-1] for t in took),
-        steps=each * s.rounds,
+        step_s=statistics.median(r[-1] for r in rounds),
+        steps=steps * s.rounds,
         beside=beside,
         peak_bytes=None if peak is None else peak - resting,
         warm_steps=warm,
@@ -261,84 +270,117 @@ def one_mode(name: str, make, plains: dict, batches, s: Sizes, clock: Clock, res
     )
 
 
-def one_stage(preset, cfg, stage, s: Sizes, device, modes, workers: int) -> dict:
-    "Every mode of one stage against the plain step in both precisions"
-    rng = np.random.default_rng(0)
-    clock = Clock(device)
-    cross = stage.name == "cross_modal_alignment"
-    tower = build_clip(cfg).visual.to(device).requires_grad_(False).eval() if cross else None
-    plains = {}
-    peaks = {}
-    rows = []
-    data = data_for(preset, cfg["embed_dim"], s, stage, rng)
+def failure(e: Exception) -> str:
+    lines = str(e).splitlines() or [""]
+    return f"{type(e).__name__}: {lines[0][:200]}"
 
-    def held():
-        return torch.cuda.memory_allocated(device) if clock.cuda else 0
 
-    before = held()
-    for precision in ("float32", "bf16"):
-        own = held() - before
-        whole = methods(preset, cfg, s.used)[0].to(device)
-        plains[precision] = plain = PlainOnDevice(whole, stage.learning_rate, tower, precision == "bf16")
-        batches = plain_batches(data, whole.backbone, cross, s, device, np.random.default_rng(0))
-        for i in range(3):
-            plain(batches[i], i)
-        peak = clock.peak(lambda: [plain(b, i) for i, b in enumerate(batches)])
-        peaks[precision] = None if peak is None else peak - own  # the other one rests beside it
-    resting = held()
-    for name in modes:
-        machine = Machine(device=str(device), workers=workers, **MODES[name])
-        small = methods(preset, cfg, s.used)[1]
+class StageMeasurement:
+    "Every mode of one stage and the plain step in both precisions"
 
-        def make(held):
-            ours = Ours(small, stage, data, machine)
-            held.enter_context(compiled(small, machine.compiled))
-            return ours
+    def __init__(self, preset, cfg, stage, s: Sizes, device, workers: int):
+        self.preset = preset
+        self.cfg = cfg
+        self.stage = stage
+        self.s = s
+        self.device = device
+        self.workers = workers
+        self.clock = Clock(device)
+        self.data = data_for(preset, cfg["embed_dim"], s, stage, np.random.default_rng(0))
+        self.plains = {}
+        self.peaks = {}
 
+    def held(self) -> int:
+        return torch.cuda.memory_allocated(self.device) if self.clock.cuda else 0
+
+    def measure_plain(self) -> None:
+        cross = self.stage.name == "cross_modal_alignment"
+        tower = build_clip(self.cfg).visual.to(self.device).requires_grad_(False).eval() if cross else None
+        before = self.held()
+        for precision in ("float32", "bf16"):
+            other = self.held() - before  # memory of the plain step in the other precision
+            whole = methods(self.preset, self.cfg, self.s.used)[0].to(self.device)
+            plain = PlainOnDevice(whole, self.stage.learning_rate, tower, precision == "bf16")
+            self.plains[precision] = plain
+            rng = np.random.default_rng(0)
+            self.batches = plain_batches(self.data, whole.backbone, cross, self.s, self.device, rng)
+            run_plain(plain, self.batches, 3)
+            peak = self.clock.peak(partial(run_plain, plain, self.batches, len(self.batches)))
+            self.peaks[precision] = None if peak is None else peak - other
+        self.resting = self.held()
+
+    def measure_mode(self, name: str) -> dict:
+        runtime = Runtime(device=str(self.device), workers=self.workers, **MODES[name])
+        small = methods(self.preset, self.cfg, self.s.used)[1]
         try:
-            rows.append(one_mode(name, make, plains, batches, s, clock, resting))
+            with ExitStack() as stack:
+                ours = Ours(small, self.stage, self.data, runtime)
+                stack.enter_context(compiled(small, runtime.compiled))
+                return one_mode(name, ours, self.plains, self.batches, self.s, self.clock, self.resting)
         except Exception as e:
-            rows.append(dict(mode=name, failed=f"{type(e).__name__}: {str(e).splitlines()[0][:200] if str(e) else ''}"))
-        del small, make
-        gc.collect()
-        torch._dynamo.reset()
-        if clock.cuda:
-            torch.cuda.empty_cache()
-    return dict(stage=stage.name, schedule_steps=stage.steps, plain_peak_bytes=peaks, modes=rows)
+            return dict(mode=name, failed=failure(e))
+
+    def report(self, modes: list[str]) -> dict:
+        self.measure_plain()
+        rows = []
+        for name in modes:
+            rows.append(self.measure_mode(name))
+            gc.collect()
+            torch._dynamo.reset()
+            if self.clock.cuda:
+                torch.cuda.empty_cache()
+        return dict(stage=self.stage.name, schedule_steps=self.stage.steps, plain_peak_bytes=self.peaks, modes=rows)
+
+
+def schedule_row(stages: list[dict], rows: tuple[dict, ...], precision: str) -> dict:
+    "The whole schedule in one mode, compared with the plain step in one precision"
+    failures = [r["failed"] for r in rows if "failed" in r]
+    if failures:
+        return dict(mode=rows[0]["mode"], plain=precision, failed=failures[0])
+    ours = sum(s["schedule_steps"] * r["step_s"] for s, r in zip(stages, rows))
+    plain = sum(s["schedule_steps"] * r["beside"][precision]["plain_s"] for s, r in zip(stages, rows))
+    memory = None
+    if rows[0]["peak_bytes"] is not None:
+        memory = max(r["peak_bytes"] / s["plain_peak_bytes"][precision] for s, r in zip(stages, rows))
+    return dict(
+        mode=rows[0]["mode"],
+        plain=precision,
+        minutes=ours / 60,
+        plain_minutes=plain / 60,
+        times=plain / ours,
+        memory=memory,
+        waits="; ".join(dict.fromkeys(r["waits"] for r in rows)),
+        warm_s=sum(r["warm_s"] for r in rows),
+    )
 
 
 def summary(stages: list[dict]) -> list[dict]:
-    "The whole schedule in each mode, beside the plain step in each precision"
-    found = []
+    "The whole schedule in each mode, compared with the plain step in each precision"
+    rows = []
     for precision in ("float32", "bf16"):
-        for rows in zip(*(s["modes"] for s in stages)):
-            if any("failed" in r for r in rows):
-                found.append(
-                    dict(mode=rows[0]["mode"], plain=precision, failed=next(r["failed"] for r in rows if "failed" in r))
-                )
-                continue
-            ours, plain = (
-                sum(s["schedule_steps"] * seconds(r) for s, r in zip(stages, rows))
-                for seconds in (lambda r: r["step_s"], lambda r: r["beside"][precision]["plain_s"])
-            )
-            share = (
-                None
-                if rows[0]["peak_bytes"] is None
-                else max(r["peak_bytes"] / s["plain_peak_bytes"][precision] for s, r in zip(stages, rows))
-            )
-            found.append(
-                dict(
-                    mode=rows[0]["mode"],
-                    plain=precision,
-                    minutes=ours / 60,
-                    plain_minutes=plain / 60,
-                    times=plain / ours,
-                    memory=share,
-                    waits="; ".join(dict.fromkeys(r["waits"] for r in rows)),
-                    warm_s=sum(r["warm_s"] for r in rows),
-                )
-            )
-    return found
+        for modes in zip(*(s["modes"] for s in stages)):
+            rows.append(schedule_row(stages, modes, precision))
+    return rows
+
+
+def meets_targets(row: dict) -> bool:
+    small_enough = row["memory"] is None or row["memory"] <= WANTED["memory"]
+    return row["minutes"] <= WANTED["minutes"] and row["times"] >= WANTED["times"] and small_enough
+
+
+def print_rows(rows: list[dict]) -> None:
+    print("| mode | plain step in | schedule | plain ÷ it | peak memory | warming up | |")
+    print("|---|---|---:|---:|---:|---:|---|")
+    for row in rows:
+        if "failed" in row:
+            print(f"| {row['mode']} | {row['plain']} | failed: {row['failed']} | | | | |")
+            continue
+        memory = "–" if row["memory"] is None else format(row["memory"], ".0%")
+        note = f"{row['waits']}, on target" if meets_targets(row) else row["waits"]
+        print(
+            f"| {row['mode']} | {row['plain']} | {row['minutes']:.1f} min (plain {row['plain_minutes']:.0f}) "
+            f"| × {row['times']:.1f} | {memory} | {row['warm_s']:.0f} s | {note} |"
+        )
 
 
 def main() -> int:
@@ -353,40 +395,27 @@ def main() -> int:
     a = p.parse_args()
     if a.device.startswith("cuda") and not torch.cuda.is_available():
         print(
-            "No GPU that torch sees. On a machine with one type: python tools/bench/gpu.py --json data/results/train_gpu.json",
+            "torch finds no GPU. On a machine with a GPU: python tools/bench/gpu.py --json data/results/train_gpu.json",
             file=sys.stderr,
         )
         return 2
     device = torch.device(a.device)
     preset = load_preset(PRESET)
-    modes = [m.strip() for m in a.modes.split(";")]
-    s, cfg = (
-        (Sizes(4, 60, 150, 16, 4, 2, 1, 1, 2), TINY)
-        if a.tiny
-        else (Sizes(steps=a.steps, rounds=a.rounds), tower_config(preset))
-    )
     if a.tiny:
         preset = preset | dict(token_vectors=dict(weights="none", n_tokens=400))
-    scaled = [replace(x, batch_size=s.batch) for x in scaled_stages(preset, len(LANGUAGES))]
-    stages = [one_stage(preset, cfg, stage, s, device, modes, a.workers) for stage in scaled]
+        s, cfg = Sizes(4, 60, 150, 16, 4, 2, 1, 1, 2), TINY
+    else:
+        s, cfg = Sizes(steps=a.steps, rounds=a.rounds), tower_config(preset)
+    modes = [m.strip() for m in a.modes.split(";")]
+    stages = []
+    for stage in scaled_stages(preset, len(LANGUAGES)):
+        measurement = StageMeasurement(preset, cfg, replace(stage, batch_size=s.batch), s, device, a.workers)
+        stages.append(measurement.report(modes))
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
     rows = summary(stages)
-    print(f"{name}, torch {torch.__version__}, batches of {s.batch}, {sum(x.steps for x in scaled):,} steps\n")
-    print(
-        "| mode | plain step in | schedule | plain ÷ it | peak memory | warming up | |\n|---|---|---:|---:|---:|---:|---|"
-    )
-    for r in rows:
-        if "failed" in r:
-            print(f"| {r['mode']} | {r['plain']} | failed: {r['failed']} | | | | |")
-            continue
-        good = (
-            r["minutes"] <= WANTED["minutes"]
-            and r["times"] >= WANTED["times"]
-            and (r["memory"] is None or r["memory"] <= WANTED["memory"])
-        )
-        print(
-            f"| {r['mode']} | {r['plain']} | {r['minutes']:.1f} min (plain {r['plain_minutes']:.0f}) | × {r['times']:.1f} | {'–' if r['memory'] is None else format(r['memory'], '.0%')} | {r['warm_s']:.0f} s | {r['waits']}{', as wanted' if good else ''} |"
-        )
+    n_steps = sum(x["schedule_steps"] for x in stages)
+    print(f"{name}, torch {torch.__version__}, batches of {s.batch}, {n_steps:,} steps\n")
+    print_rows(rows)
     if a.json:
         write_json(
             dict(device=name, torch=torch.__version__, batch=s.batch, wanted=WANTED, stages=stages, summary=rows),

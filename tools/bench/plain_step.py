@@ -1,15 +1,17 @@
-"""A plain training step: what the authors' loop does, written out, as the measure of what the lab's step saves
+"""A plain training step: the loop of the authors' released code, as the reference for the savings of the lab's step
 
-What it does, read off the released code (commit of 4 January 2025) and off the stored gradients of its reference run:
-- every caption is filled up to 77 tokens, and every position goes through every block;
-- the source captions are encoded in every step, by the whole frozen tower, without gradients; in the cross-modal stage the pictures are too;
-- the two branches of the disentangler are two passes, though their first block reads the same;
-- the frozen tower is only left out of the optimizer: its gradients are computed in every step, and never cleared;
-- torch's Adam as it comes, dense, over every row of mBERT's token vectors, whether a batch has read it or not.
+Read off the released code (commit of 4 January 2025) and the stored gradients of its reference run:
+- every caption is padded to 77 tokens, and every position passes through every block;
+- the source captions are encoded in every step by the whole frozen tower, without gradients; in the cross-modal stage
+  the images are too;
+- the two branches of the disentangler are two passes, although their first block reads the same input;
+- the frozen tower is only left out of the optimizer: its gradients are computed in every step and never cleared;
+- torch's Adam with its defaults, dense, over every row of mBERT's token vectors, whether a batch has read it or not.
 
-What it leaves out, all in its own favour: the tokenizing of each batch (twice in the released code), the second encoding of the pictures in the
-cross-modal stage, the scaling of half precision (all here is float32), and the parameters that no forward pass reads. The model, its losses and its critic
-are the paper's form, as in the lab's step, so that both learn the same numbers. Nothing of `dasd_lab.training` runs here apart from the losses."""
+Left out, all in favour of this step: tokenizing each batch (twice in the released code), the second encoding of the
+images in the cross-modal stage, the scaling of half precision (everything here is float32), and parameters that no
+forward pass reads. The model, its losses and its critic are in the paper's form, as in the lab's step, so both
+learn the same numbers. Nothing of `dasd_lab.training` runs here except the losses."""
 
 import torch
 import torch.nn.functional as F
@@ -21,18 +23,18 @@ CONTEXT = 77  # tokens, CLIP's
 
 
 class PlainStep:
-    "A DASD method (paper's form, one block before the split) trained as the authors' loop does"
+    "A DASD method (paper's form, one block before the split) trained like the authors' loop"
 
-    def __init__(self, method, rate: float, seed: int = 0, adam: dict = {}):
+    def __init__(self, method, rate: float, seed: int = 0, adam: dict | None = None):
         self.method = method
         self.seed = seed
         self.open()
         own = [p for n, p in method.named_parameters() if not n.startswith(("backbone.", "critic."))]
-        self.optimizer = torch.optim.Adam(own, lr=rate, **adam)
-        self.critic_optimizer = torch.optim.Adam(method.critic.parameters(), lr=rate, **adam)
+        self.optimizer = torch.optim.Adam(own, lr=rate, **(adam or {}))
+        self.critic_optimizer = torch.optim.Adam(method.critic.parameters(), lr=rate, **(adam or {}))
 
     def open(self) -> None:
-        "Nothing is switched off; what must not learn is not given to the optimizer"
+        "Everything requires gradients; frozen parameters are only left out of the optimizer"
         self.method.requires_grad_(True).train()
 
     def ids(self, batch: dict):
@@ -47,7 +49,7 @@ class PlainStep:
             return self.method.backbone.clip.encode_image(batch["pixels"])
 
     def split(self, apart, end, language: str) -> tuple:  # f^sr, f^sa
-        "The two branches of the disentangler, a pass each"
+        "The two branches of the disentangler, one pass each"
         b = self.method.backbone
         d = self.method.disentangler
 
@@ -61,12 +63,12 @@ class PlainStep:
         return f_sr, (d.agnostic_norm(hidden(d.agnostic_adapters)) * real).sum(1) / real.sum(1)
 
     def encoded(self, ids, end, language: str) -> tuple:  # r^T, f^sr, f^sa
-        "Target captions through the whole text path, every position of every block"
+        "Encode target captions, every position through every block"
         m = self.method
         b = self.method.backbone
+        # `training.profiling` reads the names of the parts
         with record_function("part: token vectors"):
             vectors = m.token_vectors.embedding(ids)
-            # named for `training.profiling`
             apart = m.token_vectors.disentangling(vectors)
             x = m.token_vectors.target(vectors)
         with record_function("part: disentangler"):
@@ -82,15 +84,9 @@ class PlainStep:
         m = self.method
         source = self.source(batch)
         target, related, agnostic = self.encoded(self.ids(batch), batch["end_index"], batch["language"])
-        other = source.roll(
-            1
-            + int(
-                torch.randint(
-                    len(source) - 1, (1,), generator=torch.Generator().manual_seed(self.seed * 1_000_003 + step)
-                )
-            ),
-            0,
-        )
+        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + step)
+        shift = 1 + int(torch.randint(len(source) - 1, (1,), generator=generator))
+        other = source.roll(shift, 0)
 
         def verdicts(f_sa):
             return dict(matched_logits=m.critic(f_sa, source), mismatched_logits=m.critic(f_sa, other))
@@ -99,11 +95,10 @@ class PlainStep:
         self.critic_optimizer.step()
         self.critic_optimizer.zero_grad()
         features = dict(target_features=target, source_features=source, semantic_related=related)
-        loss = (
-            contrastive(features | dict(image_features=self.pictures(batch)))
-            if "pixels" in batch
-            else alignment(features, "l2")
-        )
+        if "pixels" in batch:
+            loss = contrastive(features | dict(image_features=self.pictures(batch)))
+        else:
+            loss = alignment(features, "l2")
         loss = loss + 0.1 * consistency(features) - critic_loss(verdicts(agnostic))
         loss.backward()
         self.optimizer.step()

@@ -1,10 +1,10 @@
-"""What a generated adapter costs at query time: DASD and the static adapter against the plain text tower
+"""The cost of a generated adapter at query time: DASD and the static adapter compared with the plain text tower
 
     python tools/bench/query.py [--repeats 9] [--threads 1] [--json FILE]
 
-Weights are random, as time does not depend on them. The three are timed in turn, repeat after repeat, so that
-other work on the machine hits all of them alike; a ratio is the median of the repeats' own ratios, with their quartiles.
-Tokenizing is outside; what is timed turns ids into vectors of the shared space."""
+Weights are random, since times do not depend on them. The three are timed in alternation, so other work on the machine
+affects all of them; a ratio is the median of the ratios of all repeats, with quartiles. Tokenization is not included:
+token ids become vectors of the shared space."""
 
 import argparse
 import platform
@@ -25,7 +25,7 @@ SIZES = {
 
 
 def models(layers: int, width: int, heads: int, embed: int, tokens: int):
-    "A tower and two methods on it, random weights, the tower's own activation and masks"
+    "A tower and two methods on it, with random weights"
     torch.manual_seed(0)
     config = dict(
         embed_dim=embed,
@@ -88,7 +88,8 @@ def main():
     torch.set_num_threads(a.threads)
     rows = [dict(tower=name, **measure(size, batch, a.repeats)) for name, size in SIZES.items() for batch in (1, 64)]
     print(
-        f"{a.threads} thread(s), torch {torch.__version__}, {platform.machine()}, median of {a.repeats} repeats [quartiles]\n"
+        f"{a.threads} thread(s), torch {torch.__version__}, {platform.machine()}, "
+        f"median of {a.repeats} repeats [quartiles]\n"
     )
     print("| text tower | captions | plain tower | static adapter | DASD |\n|---|---:|---:|---:|---:|")
 

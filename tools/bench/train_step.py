@@ -1,23 +1,24 @@
-"""What a training step costs beside a plain step that does what the authors' loop does, and what each saving brings
+"""The cost of a training step compared with a plain step like the authors' loop, saving by saving
 
     python tools/bench/train_step.py [--rounds 5] [--threads 1] [--batch 16] [--json FILE] [--tiny]
 
-Cross-lingual alignment at the paper's size on a CPU: a text tower of 12 blocks and width 512, mBERT's 119,547 token vectors, batches of 16 captions of real
-length. What the plain step does is written in `plain_step.py`. The lab's savings are switched on one after the other; all but the last are exact, that is,
-the same numbers up to the order of sums:
+Cross-lingual alignment at the paper's size on a CPU: a text tower of 12 blocks and width 512, mBERT's 119,547 token
+vectors, batches of 16 captions of real length. `plain_step.py` describes the plain step. The lab's savings are
+enabled one after the other; all but the last are exact, that is, the same numbers up to the order of sums:
 
     store       the English features come from a feature store
-    frozen      no gradient of what does not train
+    frozen      no gradients of frozen parameters
     vocabulary  only the token vectors that the corpora use (20,000 of them)
     cut         rows end with the longest caption of the batch
-    shared      the first block of the two readings once
+    shared      the first block of the two branches once
     lab's step  `train_step`: one fused Adam, the last block only where the tower is read
     length      batches of captions of similar length
-    lazy rows   token vectors move only where a batch reads them: not the same numbers, told apart from the rest
+    lazy rows   token vectors change only where a batch reads them: not the same numbers, reported separately
 
-First every row trains from the same weights on the same batches as the plain step, and what it learnt is compared. Then all rows are timed in turn, round
-after round, so that other work on the machine hits them alike; a ratio is the median of the rounds' own ratios to the plain step, with their quartiles, and
-`together` is the ratio of the sums. Batches of similar length are taken evenly from short to long."""
+First every row trains from the same weights on the same batches as the plain step, and what it has learnt is
+compared. Then all rows are timed in alternation, so other work on the machine affects all of them; a ratio is the
+median of the ratios of all rounds to the plain step, with quartiles, and `together` is the ratio of the sums.
+Batches of similar length are drawn evenly from short to long."""
 
 import argparse
 import gc
@@ -25,6 +26,7 @@ import platform
 import statistics
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -54,7 +56,7 @@ TINY = dict(
 
 @dataclass(frozen=True)
 class Row:
-    "Which savings are on"
+    "The savings of a row"
 
     name: str
     store: bool = False
@@ -76,11 +78,11 @@ def ladder() -> list[Row]:
 
 
 class Saved(PlainStep):
-    "The plain step with some of the savings; with `lab` the lab's own"
+    "The plain step with some of the savings; with `lab` the step of the lab"
 
     def __init__(self, method, row: Row, stage):
         self.row = row
-        self.stage = replace(stage, lazy=("token_vectors.embedding",) * row.lazy)
+        self.stage = replace(stage, lazy=("token_vectors.embedding",) if row.lazy else ())
         self.kept = {}
         super().__init__(method, stage.learning_rate)
         if row.lab:
@@ -96,7 +98,7 @@ class Saved(PlainStep):
             p.grad = self.kept.get(n)
 
     def leave(self) -> None:
-        "Keep what the step leaves behind, for the next one"
+        "Keep the gradients that the step leaves, for the next one"
         self.kept = {
             n: p.grad for n, p in self.method.named_parameters() if n.startswith("backbone.") and p.grad is not None
         }
@@ -109,35 +111,27 @@ class Saved(PlainStep):
 
     def split(self, apart, end, language):
         b = self.method.backbone
-        return (
-            self.method.disentangler(b, b.start(apart, end), end, language)
-            if self.row.shared
-            else super().split(apart, end, language)
-        )
+        if self.row.shared:
+            return self.method.disentangler(b, b.start(apart, end), end, language)
+        return super().split(apart, end, language)
 
     def __call__(self, batch, step):
         if not self.row.lab:
             return super().__call__(batch, step)
-        loss = train_step(
-            self.method,
-            self.stage,
-            self.optimizers,
-            {k: v for k, v in batch.items() if not k.startswith("source_") or k == "source_features"},
-            step,
-            self.turn,
-        )["loss"]
+        batch = {k: v for k, v in batch.items() if k not in ("source_ids", "source_end")}
+        loss = train_step(self.method, self.stage, self.optimizers, batch, step, self.turn)["loss"]
         for o in self.optimizers:
             o.zero_grad()
         return loss
 
 
 def caption_lengths(rng, n: int) -> np.ndarray:
-    "Tokens of captions, framing included: as Multi30K's in German, French and Czech (13.7 to 17.5 with 20,000 pieces of their own), rather longer"
+    "Tokens of captions, special tokens included; slightly longer than those of Multi30K in German, French and Czech"
     return np.clip(np.round(rng.gamma(10, 1.8, n)), 6, 57).astype(int)
 
 
 def batch_of(lengths, backbone, used: int, language: str, rng) -> dict:
-    "A batch of random pieces, with the English captions both as ids and as features"
+    "A batch of random tokens, with the English captions both as ids and as features"
     n = len(lengths)
     V = len(backbone.text.embedding.weight)
     ids = torch.zeros(n, int(lengths.max()), dtype=torch.long)
@@ -161,7 +155,7 @@ def batch_of(lengths, backbone, used: int, language: str, rng) -> dict:
 def both_batches(
     backbone, n: int, size: int, used: int, rng
 ) -> list[tuple[dict, dict]]:  # (as they come, of similar length)
-    "Batches of one bucket, from short to long in an order of their own, beside random ones"
+    "Batches of one bucket, evenly from short to long in random order, and random ones"
     lengths = caption_lengths(rng, size * BUCKET)
     sorted_ = length_batches(lengths, size, rng, BUCKET)
     even = np.argsort([lengths[b].max() for b in sorted_])
@@ -179,7 +173,7 @@ def methods(preset: dict, cfg: dict, used: int) -> tuple:  # whole vocabulary, c
     whole = random_method(preset, LANGUAGES, cfg)
     for language in LANGUAGES:
         for a in whole.adapters[language]:
-            torch.nn.init.normal_(a.up.weight, std=0.02)  # adapters that do something
+            torch.nn.init.normal_(a.up.weight, std=0.02)  # adapters with an effect
     small = random_method(preset | dict(token_vectors=preset["token_vectors"] | dict(n_tokens=used)), LANGUAGES, cfg)
     small.load_state_dict(
         whole.state_dict()
@@ -189,16 +183,17 @@ def methods(preset: dict, cfg: dict, used: int) -> tuple:  # whole vocabulary, c
 
 
 def own(method, used: int) -> dict:
-    "Copies of what a method learns; of the token vectors, those that are used"
-    return {
-        n: (p[:used] if n == "token_vectors.embedding.weight" else p).detach().clone()
-        for n, p in method.named_parameters()
-        if not n.startswith("backbone.")
-    }
+    "Copies of the trained parameters; of the token vectors those that are used"
+    parameters = {}
+    for name, parameter in method.named_parameters():
+        if not name.startswith("backbone."):
+            parameters[name] = parameter.detach().clone()
+    vectors = "token_vectors.embedding.weight"
+    return parameters | {vectors: parameters[vectors][:used]}
 
 
 def learnt(rows, pair, stage, batches, used: int) -> dict:
-    "What every row learns in some steps from the same weights, beside the plain step"
+    "Losses and parameters of every row after some steps from the same weights, compared with the plain step"
     before = [{n: p.detach().clone() for n, p in m.named_parameters() if not n.startswith("backbone.")} for m in pair]
     start = own(pair[0], used)
     found = {}
@@ -206,7 +201,9 @@ def learnt(rows, pair, stage, batches, used: int) -> dict:
     for row in rows:
         method, at = (pair[1], before[1]) if row.vocabulary else (pair[0], before[0])
         with torch.no_grad():
-            [p.copy_(at[n]) for n, p in method.named_parameters() if n in at]
+            for name, parameter in method.named_parameters():
+                if name in at:
+                    parameter.copy_(at[name])
         step = Saved(method, row, stage)
         losses = [float(step(b, i)) for i, b in enumerate(batches)]
         after = own(method, used)
@@ -243,62 +240,93 @@ def timed(rows, pair, stage, batches, warm: int = 1) -> np.ndarray:  # [clock or
     return np.array(took).transpose(2, 0, 1)
 
 
+def check_exact(rows: list[Row], equal: dict) -> None:
+    "All rows but the last learn the same as the plain step"
+    for row in rows:
+        difference = equal[row.name]
+        if row.name != "lazy":
+            assert difference["loss_apart"] <= 1e-4 and difference["learnt_apart"] <= 1e-2, (row.name, difference)
+
+
+def table_of(rows: list[Row], equal: dict, seconds: np.ndarray) -> list[dict]:
+    table = []
+    for i, row in enumerate(rows):
+        entry = dict(
+            row=row.name,
+            seconds=float(np.median(seconds[0, :, i])),
+            loss_apart=equal[row.name]["loss_apart"],
+            learnt_apart=equal[row.name]["learnt_apart"],
+        )
+        for name, s in zip(("", "cpu_"), seconds):
+            low, middle, high = statistics.quantiles(s[:, 0] / s[:, i], n=4)
+            together = float(s[:, 0].sum() / s[:, i].sum())
+            entry |= {f"{name}times": middle, f"{name}quartiles": [low, high], f"{name}together": together}
+        table.append(entry)
+    return table
+
+
+def profile_of(row: Row, pair, stage, batch: dict) -> dict:
+    "Time of the parts of a step"
+    method = pair[row.vocabulary]
+    step = Saved(method, row, stage)
+    step.open()
+    with attention(torch.device("cpu")):
+        profile = step_profile(partial(step, batch, 0), 2)
+    step.leave()
+    method.zero_grad()
+    return profile
+
+
 def measure(preset: dict, cfg: dict, used: int, rounds: int, batch: int, steps: int = 3) -> dict:
     "Equality first, then time"
     stage = replace(scaled_stages(preset, len(LANGUAGES))[0], warmup=0.0)
     pair = methods(preset, cfg, used)
-    rng = np.random.default_rng(0)
     rows = ladder()
-    made = both_batches(pair[0].backbone, rounds + 1, batch, used, rng)
+    made = both_batches(pair[0].backbone, rounds + 1, batch, used, np.random.default_rng(0))
+    random = [batches[0] for batches in made]
+    similar = [batches[1] for batches in made]
     with attention(torch.device("cpu")):
-        equal = learnt(rows, pair, stage, [similar for _, similar in made[:steps]], used)
+        equal = learnt(rows, pair, stage, similar[:steps], used)
         seconds = timed(rows, pair, stage, made)
-    table = []
-    for i, row in enumerate(rows):
-        e = equal[row.name]
-        table.append(
-            dict(
-                row=row.name,
-                seconds=float(np.median(seconds[0, :, i])),
-                loss_apart=e["loss_apart"],
-                learnt_apart=e["learnt_apart"],
-            )
-        )
-        for name, s in zip(("", "cpu_"), seconds):
-            low, middle, high = statistics.quantiles(s[:, 0] / s[:, i], n=4)
-            table[-1] |= {
-                f"{name}times": middle,
-                f"{name}quartiles": [low, high],
-                f"{name}together": float(s[:, 0].sum() / s[:, i].sum()),
-            }
-        if row.name != "lazy":
-            assert e["loss_apart"] <= 1e-4 and e["learnt_apart"] <= 1e-2, (row.name, e)
+    check_exact(rows, equal)
+    middle = sorted(similar, key=lambda b: b["longest"])[len(similar) // 2]
     profiles = {}
-    for row in (rows[0], rows[-2]):  # plain, and the lab's with all that is exact
-        step = Saved(pair[row.vocabulary], row, stage)
-        b = sorted((m[1] for m in made), key=lambda b: b["longest"])[len(made) // 2]
-        step.open()
-        with attention(torch.device("cpu")):
-            profiles[row.name] = step_profile(lambda: step(b, 0), 2)
-        step.leave()
-        pair[row.vocabulary].zero_grad()
-        del step
+    for row in (rows[0], rows[-2]):  # the plain step, and the lab's with all exact savings
+        profiles[row.name] = profile_of(row, pair, stage, middle)
         gc.collect()
-
-    def longest(i):
-        return float(np.mean([b[i]["longest"] for b in made]))
-
     return dict(
         batch=batch,
         rounds=rounds,
         steps_compared=steps,
-        longest_random=longest(0),
-        longest_similar=longest(1),
-        mean_length=float(np.mean([b[1]["end_index"].float().mean() + 1 for b in made])),
+        longest_random=float(np.mean([b["longest"] for b in random])),
+        longest_similar=float(np.mean([b["longest"] for b in similar])),
+        mean_length=float(np.mean([b["end_index"].float().mean() + 1 for b in similar])),
         vocabulary=[len(p.token_vectors.embedding.weight) for p in pair],
-        rows=table,
+        rows=table_of(rows, equal, seconds),
         profiles=profiles,
     )
+
+
+def print_report(report: dict, a: argparse.Namespace) -> None:
+    print(
+        f"{a.threads} thread(s), torch {torch.__version__}, {platform.machine()}; batches of {a.batch}, "
+        f"{report['mean_length']:.0f} tokens on average, longest {report['longest_random']:.0f}, of similar length "
+        f"{report['longest_similar']:.0f}; medians of {a.rounds} rounds [quartiles]\n"
+    )
+    print(
+        "| savings, one after the other | a step | plain ÷ it | in CPU time | of the sums | loss apart | learnt apart |"
+    )
+    print("|---|---:|---:|---:|---:|---:|---:|")
+
+    def ratio(row, prefix):
+        low, high = row[prefix + "quartiles"]
+        return f"× {row[prefix + 'times']:.2f} [{low:.2f}–{high:.2f}]"
+
+    for row in report["rows"]:
+        print(
+            f"| {row['row']} | {1e3 * row['seconds']:,.0f} ms | {ratio(row, '')} | {ratio(row, 'cpu_')} "
+            f"| × {row['together']:.2f} | {row['loss_apart']:.0e} | {row['learnt_apart']:.0e} |"
+        )
 
 
 def main():
@@ -317,29 +345,16 @@ def main():
     else:
         cfg = tower_config(preset)
         used = 20_000
-    found = dict(
+    report = dict(
         machine=platform.machine(),
         threads=a.threads,
         torch=torch.__version__,
         preset=preset.get("name", PRESET),
         **measure(preset, cfg, used, a.rounds, a.batch),
     )
-    print(
-        f"{a.threads} thread(s), torch {torch.__version__}, {platform.machine()}; batches of {a.batch}, {found['mean_length']:.0f} tokens in the mean, longest {found['longest_random']:.0f}, of similar length {found['longest_similar']:.0f}; medians of {a.rounds} rounds [quartiles]\n"
-    )
-    print(
-        "| savings, one after the other | a step | plain ÷ it | in CPU time | of the sums | loss apart | learnt apart |\n|---|---:|---:|---:|---:|---:|---:|"
-    )
-
-    def shown(r, n):
-        return f"× {r[n + 'times']:.2f} [{r[n + 'quartiles'][0]:.2f}–{r[n + 'quartiles'][1]:.2f}]"
-
-    for r in found["rows"]:
-        print(
-            f"| {r['row']} | {1e3 * r['seconds']:,.0f} ms | {shown(r, '')} | {shown(r, 'cpu_')} | × {r['together']:.2f} | {r['loss_apart']:.0e} | {r['learnt_apart']:.0e} |"
-        )
+    print_report(report, a)
     if a.json:
-        write_json(found, a.json)
+        write_json(report, a.json)
 
 
 if __name__ == "__main__":

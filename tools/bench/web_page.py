@@ -1,9 +1,9 @@
-"""Measure the web page: how soon it opens, how soon it answers, and the same while a run trains beside it
+"""Measure the web page of the workbench: opening it, the answer to a query, and the same during a training run
 
     python tools/bench/web_page.py [--queries 40] [--out data/results/app.json]
 
-Figures are of this machine and this moment: what else it does is told with them (load). Times are those a person would feel:
-from pressing Enter to the last picture drawn, in Chromium."""
+The figures depend on the machine and on what else it does (load). Times are those that a person notices: from
+pressing Enter to the last image drawn, in Chromium."""
 
 import argparse
 import json
@@ -21,21 +21,35 @@ sys.path.insert(0, str(ROOT / "tests/ui"))
 from conftest import BROWSER, FLAGS, Web
 
 ASK = """async text => {
-  const box = document.querySelector('.dl-ask .dl-query input'), hits = () => [...document.querySelectorAll('.dl-ask .dl-answer .dl-hit')];
-  const now = () => hits().map(h => h.dataset.id).join(), before = now();
-  box.value = text; box.dispatchEvent(new Event('input', {bubbles: true}));
-  const began = performance.now(); box.form.requestSubmit();
-  await new Promise(done => { const look = () => now() && now() !== before && hits().every(h => h.querySelector('img').complete) ? done() : performance.now() - began > 30000 ? done() : requestAnimationFrame(look); look(); });
-  return performance.now() - began; }"""
+  const box = document.querySelector('.dl-ask .dl-query input')
+  const hits = () => [...document.querySelectorAll('.dl-ask .dl-answer .dl-hit')]
+  const shown = () => hits().map(h => h.dataset.id).join()
+  const before = shown()
+  box.value = text
+  box.dispatchEvent(new Event('input', {bubbles: true}))
+  const began = performance.now()
+  box.form.requestSubmit()
+  const isAnswered = () => shown() && shown() !== before && hits().every(h => h.querySelector('img').complete)
+  const isLate = () => performance.now() - began > 30000
+  await new Promise(done => {
+    const check = () => isAnswered() || isLate() ? done() : requestAnimationFrame(check)
+    check()
+  })
+  return performance.now() - began
+}"""
 
 
 def queries(n: int) -> list[str]:
-    "Human test captions in all languages, one after the other"
+    "Free-style test captions (generated) of all languages in turn"
     from dasd_lab.corpora.catalog import load_corpus
 
     corpus = load_corpus("pictograms")
     languages = list(corpus.languages)
-    return [corpus.captions("test", languages[i % len(languages)], "human")[17 * i % 1000].text for i in range(n)]
+    texts = []
+    for i in range(n):
+        captions = corpus.captions("test", languages[i % len(languages)], "human")
+        texts.append(captions[17 * i % 1000].text)
+    return texts
 
 
 def opened(browser, url: str) -> tuple[float, object]:  # seconds, the page
@@ -57,7 +71,7 @@ def answers(page, texts: list[str]) -> dict[str, float]:  # milliseconds
 
 
 def training(folder: Path) -> subprocess.Popen:
-    "A run of a new language that trains for as long as it is measured"
+    "A training run of a new language, longer than the measurement"
     from dasd_lab.corpora.catalog import load_corpus
     from dasd_lab.corpora.own.parallel import example_pairs, write_pairs
 

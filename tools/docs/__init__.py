@@ -1,1 +1,1 @@
-"What `tools/docs/build.py` is made of: reading the package, notebooks as pages, the API's pages, the site around them, its links"
+"Parts of `tools/docs/build.py`: reading the package, pages, API reference, site, links"

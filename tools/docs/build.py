@@ -2,8 +2,8 @@
 
     python tools/docs/build.py [--katex node_modules/katex/dist] [--out _docs]
 
-Everything happens in a copy, so that no tracked file changes; the output folder is replaced when all went well.
-The package is read, not imported: the site builds in seconds. See tools/docs/ for the parts."""
+The build runs in a temporary copy; the output folder is replaced only after all checks pass.
+The package is read, not imported, so the site builds in seconds."""
 
 import argparse
 import json
@@ -13,9 +13,13 @@ import shutil
 import sys
 import tempfile
 import time
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 import smalldocs.site as smalldocs
+import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from docs import links as checks
@@ -23,15 +27,15 @@ from docs import reading, reference, site
 from docs.pages import Links, Pages, convert, front_matter
 from docs.path import COMPANIONS, exporting, place
 
-FRESH = ("pages/architecture.ipynb", "pages/equations.ipynb")  # drawn from the code as it stands, at every build
+FRESH = ("pages/architecture.ipynb", "pages/equations.ipynb")  # executed at every build, because they show the code
 LANDING = {"page-layout": "custom", "title-block-style": "none", "toc": False}
 
 
 def executed(
     notebook: dict,  # as stored
-    folder: Path,  # where it stands
+    folder: Path,  # working folder
 ) -> dict:  # with new outputs
-    "Run a light notebook here and now"
+    "Execute a notebook"
     from execnb.nbio import dict2nb
     from execnb.shell import CaptureShell
 
@@ -45,158 +49,230 @@ def executed(
     return json.loads(json.dumps(nb))
 
 
-def targets(
+def is_specific(name: str) -> bool:
+    "Whether a name is recognisable as code: it has a capital, a dot or an underscore"
+    return bool(re.search(r"[A-Z._]", name))
+
+
+def symbol_targets(
     modules: dict[str, reading.Module],
-    notebooks: dict[str, Path],  # module → its notebook
-    nbs: Path,
 ) -> dict[str, str]:  # name → address from the site's root
-    "What a name in backticks leads to: symbols where they are unmistakable, modules, companions"
-    found = {}
-    seen = {}
-    for m in modules.values():
-        for e in m.entries:
-            seen.setdefault(e.name, []).append(f"api/{m.name}.html#{e.name}")
-        for e in m.entries:
-            found[f"{m.name.split('.')[-1]}.{e.name}"] = found[f"{m.name}.{e.name}"] = f"api/{m.name}.html#{e.name}"
+    "Addresses of symbols: with their module always, alone where only one module defines them"
+    targets = {}
+    addresses = defaultdict(list)
+    for module in modules.values():
+        short = module.name.split(".")[-1]
+        for entry in module.entries:
+            address = f"api/{module.name}.html#{entry.name}"
+            addresses[entry.name].append(address)
+            targets[f"{short}.{entry.name}"] = address
+            targets[f"{module.name}.{entry.name}"] = address
+    for name, found in addresses.items():
+        if len(found) == 1 and is_specific(name):
+            targets[name] = found[0]
+    # a method of the interface leads to the interface, whichever classes implement it
+    for name, found in addresses.items():
+        if name.startswith("RetrievalMethod."):
+            method = name.split(".")[1]
+            if is_specific(method):
+                targets[method] = found[0]
+    return targets
 
-    def unmistakable(name):
-        return re.search(r"[A-Z._]", name)
 
-    found |= {name: where[0] for name, where in seen.items() if len(where) == 1 and unmistakable(name)}
-    # what every method promises is explained where it is promised, whichever method defines a function of that name
-    for name, where in seen.items():
-        if name.startswith("RetrievalMethod.") and unmistakable(bare := name.split(".")[1]):
-            found[bare] = where[0]
-    found |= {m: f"{m}.html" for m in notebooks if "." in m}
-    for p in (p for folder in COMPANIONS for p in (nbs / folder).glob("*.ipynb")):
-        found[f"{p.parent.name}/{p.stem}"] = found[f"nbs/{p.parent.name}/{p.name}"] = f"{p.parent.name}/{p.stem}.html"
-    return found | {"CONTRIBUTING.md": "contributing.html"}
+def page_targets(
+    modules: Iterable[str],  # names of modules with a notebook
+    nbs: Path,  # the notebooks
+) -> dict[str, str]:  # name → address from the site's root
+    "Addresses of modules and companions"
+    targets = {module: f"{module}.html" for module in modules if "." in module}
+    for path in companion_notebooks(nbs):
+        address = f"{path.parent.name}/{path.stem}.html"
+        targets[f"{path.parent.name}/{path.stem}"] = address
+        targets[f"nbs/{path.parent.name}/{path.name}"] = address
+    return targets | {"CONTRIBUTING.md": "contributing.html"}
+
+
+def companion_notebooks(
+    nbs: Path,  # the notebooks
+) -> list[Path]:
+    "Guides, studies and pages"
+    return [path for folder in COMPANIONS for path in sorted((nbs / folder).glob("*.ipynb"))]
+
+
+def yaml_of(source: str) -> dict:
+    "Front matter as a dictionary"
+    return yaml.safe_load(source.strip().strip("-"))
+
+
+def markdown_cell(source: str) -> dict:
+    return dict(cell_type="markdown", metadata={}, source=source)
 
 
 def landing(
     page: dict,  # the converted index
 ) -> dict:
-    "The index as a page without bars: its first words as a hero, a band for each part"
-    front = yaml_of(page["cells"][0]["source"])
-    first = page["cells"][1]
-    hero = f"::: {{.band .hero}}\n# {front['description']}\n\n{first['source']}\n"
-    cells = [page["cells"][0], dict(first, source=hero)]
-    open_ = True
-    for c in page["cells"][2:]:
-        if c["cell_type"] == "markdown" and c["source"].startswith("## "):
-            cells.append(dict(c, source=f":::\n\n::: {{.band}}\n{c['source']}"))
-        else:
-            cells.append(c)
-    cells.append(dict(cell_type="markdown", metadata={}, source=":::"))
+    "The index as a page without side bars: a hero, then a band per section"
+    front, first, *rest = page["cells"]
+    title = yaml_of(front["source"])["description"]
+    hero = f"::: {{.band .hero}}\n# {title}\n\n{first['source']}\n"
+    cells = [front, dict(first, source=hero)]
+    for cell in rest:
+        starts_band = cell["cell_type"] == "markdown" and cell["source"].startswith("## ")
+        source = f":::\n\n::: {{.band}}\n{cell['source']}" if starts_band else cell["source"]
+        cells.append(dict(cell, source=source))
+    cells.append(markdown_cell(":::"))
     return page | dict(cells=cells)
 
 
-def yaml_of(source: str) -> dict:
-    import yaml
+@dataclass
+class Source:
+    "What the site is made from"
 
-    return yaml.safe_load(source.strip().strip("-"))
+    root: Path  # the repository
+    nbs: Path  # the notebooks
+    notebooks: dict[str, Path]  # module → its notebook
+    modules: dict[str, reading.Module]  # exported modules
+    links: Links
+    stored: dict[Path, dict]  # notebook below nbs/ → as stored
+    titles: dict[Path, str]  # notebook below nbs/ → its title
+
+    @property
+    def places(self) -> dict[str, Path]:  # module → its notebook below nbs/
+        return {module: path.relative_to(self.nbs) for module, path in self.notebooks.items()}
+
+
+def read_source(
+    root: Path,  # the repository
+) -> Source:
+    "Read notebooks and package"
+    nbs = root / "nbs"
+    notebooks = exporting(nbs)
+    modules = {name: m for name, m in reading.read_package(root / "dasd_lab").items() if name in notebooks}
+    pages = Pages({path.relative_to(nbs): module for module, path in notebooks.items()})
+    links = Links(symbol_targets(modules) | page_targets(notebooks, nbs), pages)
+    paths = [*notebooks.values(), nbs / "index.ipynb", *companion_notebooks(nbs)]
+    stored = {path.relative_to(nbs): json.loads(path.read_text(encoding="utf-8")) for path in paths}
+    titles = {where: front_matter(nb["cells"][0])[0].get("title", where.stem) for where, nb in stored.items()}
+    return Source(root, nbs, notebooks, modules, links, stored, titles)
+
+
+def write_notebooks(
+    source: Source,
+    to: Path,  # folder for the generator
+) -> None:
+    "Write every notebook as a page"
+    pages = source.links.pages
+    for where, stored in source.stored.items():
+        fresh = where.as_posix() in FRESH
+        notebook = executed(stored, source.nbs / where.parent) if fresh else stored
+        module = pages.modules.get(where)
+        head = ""
+        if module in source.modules:
+            addresses = f"[API](api/{module}.html) · [source](source/{module}.html)"
+            head = f"::: {{.told}}\n{addresses} · `from dasd_lab.{module} import …`\n:::"
+        if where.name == "index.ipynb":
+            page = landing(convert(notebook, where, source.links, LANDING, head))
+        else:
+            page = convert(notebook, where, source.links, head=head)
+        path = to / pages.page(where)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(page), encoding="utf-8")
+
+
+def write_reference(
+    source: Source,
+    to: Path,  # folder for the generator
+) -> None:
+    "Write the API pages, the sources and the overview"
+    for folder in ("api", "source"):
+        (to / folder).mkdir()
+    for name, module in source.modules.items():
+        title = source.titles[source.places[name]]
+        api = reference.api_page(module, f"{name}.html", title, source.links)
+        (to / f"api/{name}.qmd").write_text(api, encoding="utf-8")
+        (to / f"source/{name}.qmd").write_text(reference.source_page(module), encoding="utf-8")
+    stages = []
+    for number, title in enumerate(site.STAGES):
+        names = [name for name, where in source.places.items() if place(where)[0] == number and name in source.modules]
+        if names:
+            stages.append((title, [source.modules[name] for name in names]))
+    (to / "api/index.qmd").write_text(reference.overview(stages, source.links), encoding="utf-8")
+
+
+def write_contributing(
+    source: Source,
+    to: Path,  # folder for the generator
+) -> None:
+    "Write CONTRIBUTING.md as a page"
+    text = (source.root / "CONTRIBUTING.md").read_text(encoding="utf-8").split("\n", 1)[1]
+    text = text.replace("](nbs/", "](")  # links of the site start at nbs/
+    text = source.links.markdown(text, Path("contributing.ipynb"))
+    (to / "contributing.qmd").write_text(f"---\ntitle: Contributing\n---\n{text}", encoding="utf-8")
 
 
 def stage(
     root: Path,  # the repository
-    to: Path,  # a folder for the generator
+    to: Path,  # folder for the generator
 ) -> dict:  # settings, as written there
-    "Write every page as the generator takes it"
-    import yaml
-
-    nbs = root / "nbs"
-    notebooks = exporting(nbs)
-    pages = Pages({p.relative_to(nbs): m for m, p in notebooks.items()})
-    modules = {m: x for m, x in reading.read_package(root / "dasd_lab").items() if m in notebooks}
-    links = Links(targets(modules, notebooks, nbs), pages)
-    stored = {
-        p.relative_to(nbs): json.loads(p.read_text(encoding="utf-8"))
-        for p in [
-            *notebooks.values(),
-            nbs / "index.ipynb",
-            *(p for f in COMPANIONS for p in sorted((nbs / f).glob("*.ipynb"))),
-        ]
-    }
-    titles = {w: front_matter(nb["cells"][0])[0].get("title", w.stem) for w, nb in stored.items()}
-    for where, nb in stored.items():
-        if where.as_posix() in FRESH:
-            nb = executed(nb, nbs / where.parent)
-        module = pages.modules.get(where)
-        head = (
-            f"::: {{.told}}\n[API](api/{module}.html) · [source](source/{module}.html) · `from dasd_lab.{module} import …`\n:::"
-            if module in modules
-            else ""
-        )
-        page = convert(nb, where, links, LANDING if where.name == "index.ipynb" else {}, head)
-        if where.name == "index.ipynb":
-            page = landing(page)
-        path = to / pages.page(where)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(page), encoding="utf-8")
-    for folder in ("api", "source"):
-        (to / folder).mkdir()
-    for name, m in modules.items():
-        where = notebooks[name].relative_to(nbs)
-        (to / f"api/{name}.qmd").write_text(
-            reference.api_page(m, f"{name}.html", titles[where], links),
-            encoding="utf-8",
-        )
-        (to / f"source/{name}.qmd").write_text(reference.source_page(m), encoding="utf-8")
-    by_stage = [
-        (t, [modules[m] for m in modules if place(notebooks[m].relative_to(nbs))[0] == i])
-        for i, t in enumerate(site.STAGES)
-    ]
-    order = list(notebooks)
-    (to / "api/index.qmd").write_text(
-        reference.overview([(t, sorted(ms, key=lambda m: order.index(m.name))) for t, ms in by_stage if ms], links),
-        encoding="utf-8",
-    )
-    contributing = (root / "CONTRIBUTING.md").read_text(encoding="utf-8").split("\n", 1)[1]
-    contributing = links.markdown(contributing, Path("contributing.ipynb"))
-    (to / "contributing.qmd").write_text(f"---\ntitle: Contributing\n---\n{contributing}", encoding="utf-8")
-    navbar, sidebars = site.bars(
-        nbs, {m: p.relative_to(nbs) for m, p in notebooks.items()}, {"contributing.qmd": "Contributing"}
-    )
-    shutil.copy(nbs / "styles.css", to)
+    "Write all files for the generator"
+    source = read_source(root)
+    write_notebooks(source, to)
+    write_reference(source, to)
+    write_contributing(source, to)
+    shutil.copy(source.nbs / "styles.css", to)
     shutil.copy(site.HERE / "favicon.svg", to)
-    if (nbs / "images").is_dir():
-        shutil.copytree(nbs / "images", to / "images")
-    index = front_matter(stored[Path("index.ipynb")]["cells"][0])[0]
-    asked = site.settings(
-        "dasd_lab",
-        index["description"],
-        navbar,
-        sidebars,
-        "Built from the notebooks; no page asks another host for anything.",
-    )
-    (to / "_quarto.yml").write_text(yaml.safe_dump(asked, sort_keys=False, allow_unicode=True), encoding="utf-8")
-    return asked
+    if (source.nbs / "images").is_dir():
+        shutil.copytree(source.nbs / "images", to / "images")
+    index = front_matter(source.stored[Path("index.ipynb")]["cells"][0])[0]
+    navbar, sidebars = site.bars(source.nbs, source.places, {"contributing.qmd": "Contributing"})
+    footer = "Built from the notebooks; no page loads anything from another host."
+    settings = site.settings("dasd_lab", index["description"], navbar, sidebars, footer)
+    (to / "_quarto.yml").write_text(yaml.safe_dump(settings, sort_keys=False, allow_unicode=True), encoding="utf-8")
+    return settings
 
 
 def without_missing(
     out: Path,  # the built site
-):
-    "Screenshots that nobody has taken yet, and guides that nobody has written yet, are left out of the first page"
+) -> None:
+    "Drop screenshots and links of the first page whose files do not exist yet"
     page = out / "index.html"
-    text = re.sub(
-        r'<img[^>]*src="(images/[^"]+)"[^>]*>',
-        lambda m: m[0] if (out / m[1]).is_file() else "",
-        page.read_text(encoding="utf-8"),
-    )
-    text = re.sub(
-        r'(?s)<a class="step" href="([^"]+)">(.*?)</a>',
-        lambda m: m[0] if (out / m[1]).is_file() else f'<div class="step">{m[2]}</div>',
-        text,
-    )
+
+    def image(m):
+        return m[0] if (out / m[1]).is_file() else ""
+
+    def step(m):
+        return m[0] if (out / m[1]).is_file() else f'<div class="step">{m[2]}</div>'
+
+    text = page.read_text(encoding="utf-8")
+    text = re.sub(r'<img[^>]*src="(images/[^"]+)"[^>]*>', image, text)
+    text = re.sub(r'(?s)<a class="step" href="([^"]+)">(.*?)</a>', step, text)
     page.write_text(text, encoding="utf-8")
+
+
+def check(
+    built: Path,  # the built site
+    warnings: list[str],  # of the generator
+) -> dict[str, checks.Page]:  # the pages
+    "Exit with a list of errors, if there are any"
+    pages = checks.read_site(built)
+    for title, errors in (
+        ("warnings of the generator", warnings),
+        ("broken links", checks.broken(built, pages)),
+        ("loads from other hosts", checks.outside(built, pages)),
+        ("images without alternative text", checks.without_words(pages)),
+    ):
+        if errors:
+            shown = "\n  ".join(errors[:30])
+            sys.exit(f"{len(errors)} {title}:\n  {shown}\nExpected none. Correct the notebooks of these pages.")
+    return pages
 
 
 def build(
     root: Path,  # the repository
-    out: Path,  # where the site goes
-    katex: Path | None,  # KaTeX's `dist` folder; None: formulas stay as they are written
+    out: Path,  # output folder
+    katex: Path | None,  # folder `dist` of KaTeX (default: formulas are not rendered)
 ) -> dict:  # counts
-    "The whole site, or an exit with what is wrong"
+    "Build and check the site"
     with tempfile.TemporaryDirectory() as tmp:
         to = Path(tmp) / "site"
         to.mkdir()
@@ -205,37 +281,28 @@ def build(
         built = to / "_site"
         site.bring_home(built, katex, site.panel_style(root / "dasd_lab"))
         without_missing(built)
-        pages = checks.read_site(built)
-        for what, wrong in (
-            ("warnings of the generator", warnings),
-            ("links that lead nowhere", checks.broken(built, pages)),
-            ("loads from other hosts", checks.outside(built, pages)),
-            ("pictures without alternative text", checks.without_words(pages)),
-        ):
-            if wrong:
-                sys.exit(
-                    f"{len(wrong)} {what}:\n  "
-                    + "\n  ".join(wrong[:30])
-                    + "\nExpected none. Mend the notebook that the page is made from."
-                )
+        pages = check(built, warnings)
         shutil.rmtree(out, ignore_errors=True)
         shutil.move(built, out)
-        return dict(pages=len(pages), links=sum(len(p.links) for p in pages.values()))
+        return dict(pages=len(pages), links=sum(len(page.links) for page in pages.values()))
+
+
+def main() -> None:
+    "The command line of the builder"
+    root = Path(__file__).resolve().parents[2]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    katex = "folder `dist` of the npm package katex; without it formulas are not rendered"
+    parser.add_argument("--katex", type=Path, help=katex)
+    parser.add_argument("--out", type=Path, default=root / "_docs")
+    parser.add_argument("--root", type=Path, default=root, help="the repository")
+    args = parser.parse_args()
+    start = time.monotonic()
+    out = args.out.resolve()
+    counts = build(args.root.resolve(), out, args.katex.resolve() if args.katex else None)
+    size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file()) / 1e6
+    seconds = time.monotonic() - start
+    print(f"{counts['pages']} pages, {counts['links']} links, {size:.1f} MB in {seconds:.0f} s: {out}/index.html")
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--katex",
-        type=Path,
-        help="folder `dist` of the npm package katex; without it formulas stay as they are written",
-    )
-    parser.add_argument("--out", type=Path, default=Path(__file__).resolve().parents[2] / "_docs")
-    parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parents[2], help="the repository")
-    a = parser.parse_args()
-    began = time.monotonic()
-    counts = build(a.root.resolve(), a.out.resolve(), a.katex and a.katex.resolve())
-    size = sum(p.stat().st_size for p in a.out.rglob("*") if p.is_file()) / 1e6
-    print(
-        f"{counts['pages']} pages, {counts['links']} links, {size:.1f} MB in {time.monotonic() - began:.0f} s: {a.out}/index.html"
-    )
+    main()

@@ -1,4 +1,4 @@
-"""The path of the notebooks: numbered folders and notebooks, in the order in which they build on each other"""
+"""Order of the notebooks: numbered folders and files, each building on those before"""
 
 import json
 import re
@@ -18,7 +18,7 @@ def sources(notebook: Path) -> list[str]:
 def place(
     notebook: Path,  # below nbs/
 ) -> tuple[int, ...]:  # the numbers along its path: `3_methods/1_dasd/20_adapters.ipynb` → (3, 1, 20)
-    "Where a notebook stands; places are compared number by number"
+    "Place of a notebook in the order"
     return tuple(int(NUMBERED.match(part)[1]) for part in notebook.parts)
 
 
@@ -26,6 +26,9 @@ def exporting(
     nbs: Path,  # the notebooks
 ) -> dict[str, Path]:  # module → its notebook, in the order of the path
     "The numbered notebooks, each the source of one module"
-    numbered = [p for p in nbs.rglob("[0-9]*.ipynb") if all(NUMBERED.match(x) for x in p.relative_to(nbs).parts)]
-    numbered.sort(key=lambda p: place(p.relative_to(nbs)))
-    return {DEFAULT_EXP.search("\n".join(sources(p)))[1]: p for p in numbered}
+    numbered = []
+    for path in nbs.rglob("[0-9]*.ipynb"):
+        if all(NUMBERED.match(part) for part in path.relative_to(nbs).parts):
+            numbered.append(path)
+    numbered.sort(key=lambda path: place(path.relative_to(nbs)))
+    return {DEFAULT_EXP.search("\n".join(sources(path)))[1]: path for path in numbered}

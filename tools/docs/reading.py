@@ -1,6 +1,6 @@
-"""Read the package without importing it: what each module defines, and what the comments beside parameters say
+"""Reads the package without importing it: definitions, docstrings, comments of parameters
 
-So the site builds in seconds, and a module that cannot be imported yet has a page all the same."""
+So the site builds in seconds, and a module that cannot be imported has a page too."""
 
 import ast
 import io
@@ -52,14 +52,17 @@ class Reader:
         self.lines = source.encode().split(b"\n")
         tokens = tokenize.generate_tokens(io.StringIO(source).readline)
         self.comments = {t.start[0]: t.string.lstrip("# ").strip() for t in tokens if t.type == tokenize.COMMENT}
-        exported = next(
-            (n.value for n in self.tree.body if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == "__all__"),
-            None,
-        )
-        self.exported = set(ast.literal_eval(exported)) if exported else None
+        self.exported = self.names_in_all()
+
+    def names_in_all(self) -> set[str] | None:
+        "Names in `__all__`, or None without it"
+        for node in self.tree.body:
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+                return set(ast.literal_eval(node.value))
+        return None
 
     def text(self, node) -> str:
-        "Source of a node on one line (ast's own function splits the file anew each time)"
+        "Source of a node on one line (faster than `ast.get_source_segment`, which splits the file every time)"
         if node is None:
             return ""
         lines = self.lines[node.lineno - 1 : node.end_lineno]
@@ -70,128 +73,127 @@ class Reader:
     def public(self, name: str) -> bool:
         return not name.startswith("_") and (self.exported is None or name in self.exported)
 
-    def parameters(self, f) -> tuple[list[Parameter], Parameter | None]:
-        "Parameters with their comments; a line that holds several says nothing of each"
+    def comment(self, first: int, last: int) -> str:
+        "The comment of a definition: at the end of its last line, or on the lines above its first"
+        if last in self.comments:
+            return self.comments[last]
+        above = []
+        line = first - 1
+        while self.lines[line - 1].lstrip().startswith(b"#"):
+            above.insert(0, self.comments[line])
+            line -= 1
+        return " ".join(above)
+
+    def arguments(self, f) -> list[tuple[str, ast.arg, ast.expr | None]]:
+        "Name with its stars, argument and default of each parameter but self"
         a = f.args
         positional = [*a.posonlyargs, *a.args]
         defaults = [None] * (len(positional) - len(a.defaults)) + a.defaults
-        every = [
-            *zip(positional, defaults, [""] * len(positional)),
-            *([(a.vararg, None, "*")] if a.vararg else []),
-            *zip(a.kwonlyargs, a.kw_defaults, [""] * len(a.kwonlyargs)),
-            *([(a.kwarg, None, "**")] if a.kwarg else []),
-        ]
-        every = [e for e in every if e[0].arg not in ("self", "cls")]
+        found = [(arg.arg, arg, default) for arg, default in zip(positional, defaults)]
+        if a.vararg:
+            found.append((f"*{a.vararg.arg}", a.vararg, None))
+        found += [(arg.arg, arg, default) for arg, default in zip(a.kwonlyargs, a.kw_defaults)]
+        if a.kwarg:
+            found.append((f"**{a.kwarg.arg}", a.kwarg, None))
+        return [x for x in found if x[0] not in ("self", "cls")]
 
-        def end(arg, default):
-            return (default or arg).end_lineno
-
-        lines = [end(p, d) for p, d, _ in every]
-
-        def said(line):
-            return self.comments.get(line, "") if lines.count(line) == 1 and line != f.body[0].lineno else ""
-
-        found = [
-            Parameter(star + p.arg, self.text(p.annotation), None if d is None else self.text(d), said(end(p, d)))
-            for p, d, star in every
-        ]
+    def parameters(self, f) -> tuple[list[Parameter], Parameter | None]:
+        "Parameters and return value; a comment on a line of several parameters belongs to none of them"
+        arguments = self.arguments(f)
+        last_lines = [(default or arg).end_lineno for _, arg, default in arguments]
+        shared = {line for line in last_lines if last_lines.count(line) > 1} | {f.body[0].lineno}
+        if f.returns is not None:
+            shared.add(f.returns.end_lineno)  # a comment behind the return type is about the return value
+        found = []
+        for (name, arg, default), last in zip(arguments, last_lines):
+            if last in shared:
+                comment = ""
+            elif arg.lineno == f.lineno:  # what stands above is about the function
+                comment = self.comments.get(last, "")
+            else:
+                comment = self.comment(arg.lineno, last)
+            value = None if default is None else self.text(default)
+            found.append(Parameter(name, self.text(arg.annotation), value, comment))
         if f.returns is None:
             return found, None
-        own = f.returns.end_lineno
-        if not found or own not in lines:
-            comment = self.comments.get(own, "")
-        else:  # all on one line: its comment is about what comes out
-            comment = self.comments.get(own, "")
-            for p, line in zip(found, lines):
-                p.comment = "" if line == own else p.comment
+        comment = self.comments.get(f.returns.end_lineno, "")
         return found, Parameter("returns", self.text(f.returns), None, comment)
 
     def function(self, f, kind: str = "function", owner: str = "") -> Entry:
         parameters, returns = self.parameters(f)
         name = f"{owner}.{f.name}" if owner else f.name
-        return Entry(
-            name, kind, f.lineno, ast.get_docstring(f) or "", self.call(name, parameters, returns), parameters, returns
-        )
+        doc = ast.get_docstring(f) or ""
+        return Entry(name, kind, f.lineno, doc, self.call(name, parameters, returns), parameters, returns)
 
     def call(self, name: str, parameters: list[Parameter], returns: Parameter | None = None) -> str:
-        inside = ", ".join(p.name + (f"={p.default}" if p.default is not None else "") for p in parameters)
-        return f"{name}({inside})" + (f" → {returns.type}" if returns and returns.type != "None" else "")
+        "A signature without types"
+        written = [p.name if p.default is None else f"{p.name}={p.default}" for p in parameters]
+        result = f" → {returns.type}" if returns and returns.type != "None" else ""
+        return f"{name}({', '.join(written)}){result}"
 
-    def klass(self, c) -> list[Entry]:
+    def fields(self, c: ast.ClassDef) -> list[Parameter]:
+        "Annotated attributes of a class"
+        found = []
+        for node in c.body:
+            if isinstance(node, ast.AnnAssign):
+                value = self.text(node.value) if node.value else None
+                comment = self.comment(node.lineno, node.end_lineno)
+                found.append(Parameter(self.text(node.target), self.text(node.annotation), value, comment))
+        return found
+
+    def class_entries(self, c: ast.ClassDef) -> list[Entry]:
         "A class and its public methods"
-        init = next((n for n in c.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"), None)
-        fields = [
-            Parameter(
-                self.text(n.target),
-                self.text(n.annotation),
-                self.text(n.value) if n.value else None,
-                self.comments.get(n.end_lineno, ""),
-            )
-            for n in c.body
-            if isinstance(n, ast.AnnAssign)
-        ]
-        parameters = self.parameters(init)[0] if init else fields
-        made = init is not None or any("dataclass" in ast.unparse(d) for d in c.decorator_list)
-        entry = Entry(
-            c.name,
-            "class",
-            c.lineno,
-            ast.get_docstring(c) or "",
-            self.call(c.name, parameters) if made else c.name,
-            parameters,
-            None,
-            ", ".join(map(self.text, c.bases)),
-        )
-        methods = [
-            n
-            for n in c.body
-            if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))
-            and (not n.name.startswith("_") or n.name == "__call__")
-        ]
-        return [entry, *(self.function(n, "method", c.name) for n in methods)]
+        functions = [node for node in c.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+        init = next((f for f in functions if f.name == "__init__"), None)
+        parameters = self.parameters(init)[0] if init else self.fields(c)
+        callable_ = init is not None or any("dataclass" in ast.unparse(d) for d in c.decorator_list)
+        signature = self.call(c.name, parameters) if callable_ else c.name
+        bases = ", ".join(map(self.text, c.bases))
+        doc = ast.get_docstring(c) or ""
+        entry = Entry(c.name, "class", c.lineno, doc, signature, parameters, None, bases)
+        methods = [f for f in functions if not f.name.startswith("_") or f.name == "__call__"]
+        return [entry, *(self.function(f, "method", c.name) for f in methods)]
 
-    def constants(self, node) -> list[Entry]:
-        "Names in capitals, or lent out by `__all__`"
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        names = [
-            e.id for t in targets for e in (t.elts if isinstance(t, ast.Tuple) else [t]) if isinstance(e, ast.Name)
-        ]
+    def constants(self, node: ast.Assign | ast.AnnAssign) -> list[Entry]:
+        "Public names of an assignment"
+        names = []
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            elements = target.elts if isinstance(target, ast.Tuple) else [target]
+            names += [e.id for e in elements if isinstance(e, ast.Name)]
         value = self.text(node.value) if node.value else ""
-        return [
-            Entry(
-                n,
-                "constant",
-                node.lineno,
-                self.comments.get(node.end_lineno, ""),
-                f"{n} = {value if len(value) <= 160 else value[:159] + '…'}",
-            )
-            for n in names
-            if self.public(n)
-        ]
+        if len(value) > 160:
+            value = value[:159] + "…"
+        comment = self.comments.get(node.end_lineno, "")
+        return [Entry(n, "constant", node.lineno, comment, f"{n} = {value}") for n in names if self.public(n)]
+
+    def is_patch(self, f) -> bool:
+        return any(ast.unparse(d).startswith("patch") for d in f.decorator_list)
+
+    def patched_classes(self, f) -> list[str]:
+        "Classes that a function with `@patch` is a method of"
+        if not self.is_patch(f) or not f.args.args or not f.args.args[0].annotation:
+            return []
+        return [self.text(n) for n in ast.walk(f.args.args[0].annotation) if isinstance(n, ast.Name)]
 
     def entries(self) -> list[Entry]:
+        "All public definitions in order, patched methods beside their class"
         found = []
         patched = []
         for node in self.tree.body:
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                patch = any(ast.unparse(d).startswith("patch") for d in node.decorator_list)
-                owners = (
-                    [self.text(n) for n in ast.walk(node.args.args[0].annotation) if isinstance(n, ast.Name)]
-                    if patch and node.args.args and node.args.args[0].annotation
-                    else []
-                )
+                owners = self.patched_classes(node)
                 if owners and not node.name.startswith("_"):
-                    patched += [self.function(node, "method", o) for o in owners]
-                elif not patch and self.public(node.name):
+                    patched += [self.function(node, "method", owner) for owner in owners]
+                elif not self.is_patch(node) and self.public(node.name):
                     found.append(self.function(node))
             elif isinstance(node, ast.ClassDef) and self.public(node.name):
-                found += self.klass(node)
+                found += self.class_entries(node)
             elif isinstance(node, (ast.Assign, ast.AnnAssign)):
                 found += self.constants(node)
-        for e in patched:  # beside their class, where it is in this module
-            owner = e.name.split(".")[0]
-            places = [i for i, x in enumerate(found) if x.name.split(".")[0] == owner]
-            found.insert(places[-1] + 1 if places else len(found), e)
+        for method in patched:
+            owner = method.name.split(".")[0]
+            places = [i for i, entry in enumerate(found) if entry.name.split(".")[0] == owner]
+            found.insert(places[-1] + 1 if places else len(found), method)
         return found
 
 
@@ -210,13 +212,14 @@ def read_module(
     )
 
 
+def is_exported(path: Path) -> bool:
+    "Whether a file of the package is exported from a notebook"
+    return not path.name.startswith("_") and "AUTOGENERATED" in path.read_text(encoding="utf-8")[:2000]
+
+
 def read_package(
     package: Path,  # folder of the package
 ) -> dict[str, Module]:  # by name
     "Every module that a notebook exports"
-    paths = sorted(
-        p
-        for p in package.rglob("*.py")
-        if not p.name.startswith("_") and "AUTOGENERATED" in p.read_text(encoding="utf-8")[:2000]
-    )
-    return {m.name: m for m in (read_module(p, package) for p in paths)}
+    modules = [read_module(path, package) for path in sorted(package.rglob("*.py")) if is_exported(path)]
+    return {module.name: module for module in modules}

@@ -1,8 +1,9 @@
-"""Around the pages: bars at the top and the side, style, scripts, and files that other sites would lend"""
+"""Around the pages: navigation, style, scripts, and local copies of files from other hosts"""
 
 import ast
 import re
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 from .path import place
@@ -73,29 +74,65 @@ EXPLAINED = {
 def in_order(
     folder: Path,  # of companions
 ) -> list[str]:  # their stems: those named above first, others after them
-    there = sorted(p.stem for p in folder.glob("*.ipynb"))
-    first = ORDER.get(folder.name, ())
-    return [*(s for s in first if s in there), *(s for s in there if s not in first)]
+    stems = sorted(path.stem for path in folder.glob("*.ipynb"))
+    first = [stem for stem in ORDER.get(folder.name, ()) if stem in stems]
+    return first + [stem for stem in stems if stem not in first]
 
 
 def grouped(
     names: list[str],  # modules of one stage
     address,  # module → page
 ) -> list:
-    "Pages of a stage; the three modules of one explorer under its name"
-    found = []
+    "Pages of a stage; the modules of a subpackage under its name"
+    pages = []
     groups = {}
-    for n in names:
-        parts = n.split(".")
+    for name in names:
+        parts = name.split(".")
         if len(parts) < 3:
-            found.append(address(n))
+            pages.append(address(name))
             continue
-        if parts[1] not in groups:
-            found.append(
-                groups.setdefault(parts[1], dict(section=parts[1].replace("_", " ").capitalize(), contents=[]))
-            )
-        groups[parts[1]]["contents"].append(dict(text=parts[-1], href=address(n)))
-    return found
+        package = parts[1]
+        if package not in groups:
+            groups[package] = dict(section=package.replace("_", " ").capitalize(), contents=[])
+            pages.append(groups[package])
+        groups[package]["contents"].append(dict(text=parts[-1], href=address(name)))
+    return pages
+
+
+def sections(parts: Iterable[tuple[str, list]]) -> list[dict]:
+    "Sections of a side bar, without empty ones"
+    return [dict(section=title, contents=contents) for title, contents in parts if contents]
+
+
+def first_page(contents: list) -> str:
+    "The first page of a side bar"
+    first = contents[0]
+    return first if isinstance(first, str) else first_page(first["contents"])
+
+
+def side_bars(
+    nbs: Path,  # the notebooks
+    exporting: dict[str, Path],  # module → its notebook below nbs/, in order of the path
+    more: dict[str, str],  # further pages of 'Make it yours': page → title
+) -> dict[str, list]:  # name of a side bar → its pages
+    "Pages of each side bar"
+    explained = []
+    for title, stems in EXPLAINED.items():
+        pages = [f"pages/{stem}.ipynb" for stem in stems if (nbs / "pages" / f"{stem}.ipynb").exists()]
+        explained.append((title, [*pages, *more] if title == "Make it yours" else pages))
+    notebooks = []
+    api = []
+    for number, title in enumerate(STAGES):
+        modules = [module for module, path in exporting.items() if place(path)[0] == number]
+        notebooks.append((title, grouped(modules, lambda module: f"{module}.ipynb")))
+        api.append((title, grouped(modules, lambda module: f"api/{module}.qmd")))
+    return dict(
+        guides=[f"guides/{stem}.ipynb" for stem in in_order(nbs / "guides")],
+        explained=sections(explained),
+        notebooks=sections(notebooks),
+        studies=[f"studies/{stem}.ipynb" for stem in in_order(nbs / "studies")],
+        api=["api/index.qmd", *sections(api)],
+    )
 
 
 def bars(
@@ -103,73 +140,39 @@ def bars(
     exporting: dict[str, Path],  # module → its notebook below nbs/, in order of the path
     more: dict[str, str],  # further pages of 'Make it yours': page → title
 ) -> tuple[dict, list]:  # bar at the top, bars at the side
-    "Where one can go from each page"
-    by_stage = [[m for m, p in exporting.items() if place(p)[0] == i] for i in range(len(STAGES))]
-
-    def page(m):
-        return f"{m}.ipynb"
-
-    def section(title, contents):
-        return [dict(section=title, contents=contents)] if contents else []
-
-    def companions(folder):
-        return [f"{folder}/{s}.ipynb" for s in in_order(nbs / folder)]
-
-    explained = {
-        title: [f"pages/{s}.ipynb" for s in stems if (nbs / "pages" / f"{s}.ipynb").exists()]
-        for title, stems in EXPLAINED.items()
-    }
-    explained["Make it yours"] += list(more)
-    sides = dict(
-        guides=companions("guides"),
-        explained=sum((section(t, c) for t, c in explained.items()), []),
-        notebooks=sum((section(t, grouped(ms, page)) for t, ms in zip(STAGES, by_stage)), []),
-        studies=companions("studies"),
-        api=[
-            "api/index.qmd",
-            *sum((section(t, grouped(ms, lambda m: f"api/{m}.qmd")) for t, ms in zip(STAGES, by_stage)), []),
-        ],
-    )
-
-    def first(contents):
-        return contents[0] if isinstance(contents[0], str) else first(contents[0]["contents"])
-
-    top = [
-        dict(text=t, href=first(sides[k]))
-        for t, k in (
-            ("Guides", "guides"),
-            ("Explained", "explained"),
-            ("Notebooks", "notebooks"),
-            ("Studies", "studies"),
-            ("API", "api"),
-        )
-        if sides[k]
-    ]
-    return dict(left=top, search=True), [
-        dict(id="none", contents=[]),
-        *(dict(id=k, contents=v, **{"collapse-level": 2}) for k, v in sides.items() if v),
-    ]
+    "Navigation"
+    sides = side_bars(nbs, exporting, more)
+    titles = dict(guides="Guides", explained="Explained", notebooks="Notebooks", studies="Studies", api="API")
+    top = [dict(text=title, href=first_page(sides[name])) for name, title in titles.items() if sides[name]]
+    bars = [dict(id="none", contents=[])]
+    bars += [{"id": name, "contents": pages, "collapse-level": 2} for name, pages in sides.items() if pages]
+    return dict(left=top, search=True), bars
 
 
 def settings(title: str, description: str, navbar: dict, sidebars: list, footer: str) -> dict:
-    "What the generator is told"
-    html = dict(
-        theme=dict(light="default", dark="darkly"),
-        css="styles.css",
-        toc=True,
-        **{"toc-depth": 3, "toc-title": "On this page", "code-copy": True, "link-external-newwindow": True},
-    )
-    website = dict(
-        title=title,
-        description=description,
-        favicon="favicon.svg",
-        navbar=navbar,
-        sidebar=sidebars,
-        search=True,
-        **{"page-navigation": True, "bread-crumbs": False, "page-footer": dict(left=footer)},
-    )
+    "Settings of the generator"
+    html = {
+        "theme": dict(light="default", dark="darkly"),
+        "css": "styles.css",
+        "toc": True,
+        "toc-depth": 3,
+        "toc-title": "On this page",
+        "code-copy": True,
+        "link-external-newwindow": True,
+    }
+    website = {
+        "title": title,
+        "description": description,
+        "favicon": "favicon.svg",
+        "navbar": navbar,
+        "sidebar": sidebars,
+        "search": True,
+        "page-navigation": True,
+        "bread-crumbs": False,
+        "page-footer": dict(left=footer),
+    }
     return dict(
-        project=dict(type="website", resources=["images/*", "favicon.svg"], **{"output-dir": "_site"}),
+        project={"type": "website", "resources": ["images/*", "favicon.svg"], "output-dir": "_site"},
         website=website,
         format=dict(html=html),
         smalldocs=dict(linkify=False),
@@ -179,38 +182,54 @@ def settings(title: str, description: str, navbar: dict, sidebars: list, footer:
 def panel_style(
     package: Path,  # folder of the package
 ) -> str:
-    "The lab's own style sheet of panels, read from its theme, so that snapshots of panels look alike here"
+    "Style sheet of the panels, read from `explore.theme`, so that their snapshots look the same here"
     theme = package / "explore/theme.py"
     if not theme.exists():
         return ""
-    values = [
-        n.value
-        for n in ast.parse(theme.read_text(encoding="utf-8")).body
-        if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == "CSS"
-    ]
-    return ast.literal_eval(values[0]) if values else ""
+    for node in ast.parse(theme.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "CSS":
+            return ast.literal_eval(node.value)
+    return ""
+
+
+EMPTY_BAR = re.compile(r'(?s)<nav id="quarto-sidebar"(?:(?!</nav>).)*?<ul class="list-unstyled mt-1"></ul>')
+BAR_PARTS = re.compile(
+    r'(?s)<nav id="quarto-sidebar".*?</nav>'
+    r'|<div id="quarto-sidebar-glass"[^>]*></div>'
+    r'|<nav class="quarto-secondary-nav">.*?</nav>'
+)
 
 
 def without_empty_bar(
     page: str,  # HTML
 ) -> str:
-    "A page that stands in no bar has none, and no button that would open it"
-    if not re.search(r'(?s)<nav id="quarto-sidebar"(?:(?!</nav>).)*?<ul class="list-unstyled mt-1"></ul>', page):
+    "A page without its side bar and the bar's button, if the bar is empty"
+    if not EMPTY_BAR.search(page):
         return page
-    page = re.sub(
-        r'(?s)<nav id="quarto-sidebar".*?</nav>|<div id="quarto-sidebar-glass"[^>]*></div>|<nav class="quarto-secondary-nav">.*?</nav>',
-        "",
-        page,
-    )
+    page = BAR_PARTS.sub("", page)
     return page.replace(" has-sidebar", "", 1).replace("nav-sidebar floating ", "", 1)
+
+
+def copy_katex(
+    katex: Path,  # folder `dist` of KaTeX
+    libs: Path,  # scripts of the site
+) -> None:
+    "Copy style, scripts and fonts of KaTeX"
+    for name in ("katex.min.css", "katex.min.js", "contrib/auto-render.min.js"):
+        target = libs / "katex" / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(katex / name, target)
+    (libs / "katex/fonts").mkdir()
+    for font in (katex / "fonts").glob("*.woff2"):
+        shutil.copy(font, libs / "katex/fonts")
 
 
 def bring_home(
     out: Path,  # the built site
-    katex: Path | None,  # KaTeX's `dist` folder; None: formulas stay as they are written
-    style: str = "",  # added to the site's own style sheet
-):
-    "Replace every outside address by a file of the site, or drop it; add what draws figures"
+    katex: Path | None,  # folder `dist` of KaTeX (default: formulas are not rendered)
+    style: str = "",  # added to the site's style sheet
+) -> None:
+    "Replace or drop every address of another host; add the scripts that draw figures"
     import plotly
 
     libs = out / "site_libs"
@@ -218,16 +237,10 @@ def bring_home(
     shutil.copy(HERE / "site.js", libs)
     (out / "styles.css").write_text(style + (out / "styles.css").read_text(encoding="utf-8"), encoding="utf-8")
     if katex:
-        for n in ("katex.min.css", "katex.min.js", "contrib/auto-render.min.js"):
-            (libs / "katex" / n).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(katex / n, libs / "katex" / n)
-        (libs / "katex/fonts").mkdir()
-        for font in (katex / "fonts").glob("*.woff2"):
-            shutil.copy(font, libs / "katex/fonts")
+        copy_katex(katex, libs)
     for css in libs.rglob("*.css"):
-        css.write_text(
-            re.sub(r'@import\s*(url\()?["\']?https?://[^;]*;', "", css.read_text(encoding="utf-8")), encoding="utf-8"
-        )
+        text = css.read_text(encoding="utf-8")
+        css.write_text(re.sub(r'@import\s*(url\()?["\']?https?://[^;]*;', "", text), encoding="utf-8")
     for page in out.rglob("*.html"):
         lib = "../" * (len(page.relative_to(out).parts) - 1) + "site_libs"
         text = without_empty_bar(page.read_text(encoding="utf-8"))
@@ -235,7 +248,7 @@ def bring_home(
             text = re.sub(r'https://[^"]*/katex@[^/"]+/dist', f"{lib}/katex", text)
         else:
             text = re.sub(r"<(script|link)[^>]*katex@[^>]*>(</script>)?", "", text)
-        plots = f'<script src="{lib}/plotly.min.js" defer></script>' if "data-plotly=" in text else ""
-        page.write_text(
-            text.replace("</body>", f'{plots}<script src="{lib}/site.js" defer></script></body>'), encoding="utf-8"
-        )
+        scripts = f'<script src="{lib}/site.js" defer></script>'
+        if "data-plotly=" in text:
+            scripts = f'<script src="{lib}/plotly.min.js" defer></script>' + scripts
+        page.write_text(text.replace("</body>", f"{scripts}</body>"), encoding="utf-8")

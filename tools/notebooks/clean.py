@@ -1,4 +1,6 @@
-"Clean one notebook from standard input to standard output: a git clean filter (nbdev 2.4's own `--stdin` prints nothing)"
+"""Git filter that cleans a notebook from standard input to standard output
+
+`nbdev_clean --stdin` of nbdev 2.4 prints nothing."""
 
 import json
 import sys
@@ -11,21 +13,28 @@ WIDGET = "application/vnd.jupyter.widget-view+json"
 
 def without_widgets(
     outputs: list,  # of a code cell
-) -> list:  # live widgets replaced by their static picture, or left out: their state is not stored, so a reader would see an error
-    live = [o for o in outputs if WIDGET in o.get("data", {})]
-    for o in live:
-        del o["data"][WIDGET]
-    return [o for o in outputs if o not in live or "text/html" in o["data"]]
+) -> list:
+    "Replace live widgets by their snapshot or drop them, because their state is not stored"
+    kept = []
+    for output in outputs:
+        data = output.get("data", {})
+        if WIDGET in data:
+            del data[WIDGET]
+            if "text/html" not in data:
+                continue
+        kept.append(output)
+    return kept
 
 
 def cleaned(
     text: str,  # a notebook as JSON
-) -> str:  # the same without counts, timings, live widgets and foreign metadata
+) -> str:  # JSON
+    "Remove counts, timings, live widgets and metadata of other tools"
     plain = json.loads(text)
     plain["metadata"].pop("widgets", None)
-    for c in plain["cells"]:
-        if c["cell_type"] == "code":
-            c["outputs"] = without_widgets(c["outputs"])
+    for cell in plain["cells"]:
+        if cell["cell_type"] == "code":
+            cell["outputs"] = without_widgets(cell["outputs"])
     nb = dict2nb(plain)
     clean_nb(nb)
     return nb2str(nb)

@@ -8,30 +8,45 @@ import nbformat
 from nbconvert import MarkdownExporter
 from nbdev.config import get_config
 
-SHOWN = ("text/markdown", "text/plain")  # what a README can show; pictures are linked as files
+SHOWN = ("text/markdown", "text/plain")  # outputs that a README can show; images are linked as files
+HIDDEN = re.compile(r"\|\s*(hide\b|default_exp|export)")
+
+
+def output_text(
+    cell: nbformat.NotebookNode,
+) -> str:
+    "Text and Markdown that a cell shows"
+    texts = []
+    for output in cell.outputs:
+        texts.append(output.get("text", "") or output.get("data", {}).get("text/markdown", ""))
+    return "\n".join(texts)
+
+
+def shown_cell(
+    cell: nbformat.NotebookNode,
+) -> nbformat.NotebookNode | None:
+    "A cell of the index as the README shows it, or None if it is hidden"
+    if cell.cell_type != "code":
+        return cell
+    lines = cell.source.splitlines()
+    directives = [line for line in lines if re.match(r"\s*#\s*\|", line)]
+    if any(HIDDEN.search(directive) for directive in directives):
+        return None
+    cell.source = "\n".join(line for line in lines if line not in directives)
+    for output in cell.outputs:
+        if "data" in output:
+            output.data = {kind: data for kind, data in output.data.items() if kind in SHOWN}
+    if any("echo: false" in directive for directive in directives):
+        return nbformat.v4.new_markdown_cell(output_text(cell))
+    return cell
 
 
 def readme(
     nb: nbformat.NotebookNode,  # the index notebook
 ) -> str:  # Markdown
-    kept = []
-    for c in nb.cells:
-        lines = c.source.splitlines()
-        directives = [line for line in lines if re.match(r"\s*#\s*\|", line)] if c.cell_type == "code" else []
-        if any(re.search(r"\|\s*(hide\b|default_exp|export)", d) for d in directives):
-            continue
-        if c.cell_type == "code":
-            c.source = "\n".join(line for line in lines if line not in directives)
-            for o in c.outputs:
-                if "data" in o:
-                    o.data = {k: v for k, v in o.data.items() if k in SHOWN}
-            # a cell that only draws what is told in Markdown shows its output alone
-            if any("echo: false" in d for d in directives):
-                c = nbformat.v4.new_markdown_cell(
-                    "\n".join(o.get("text", "") or o.get("data", {}).get("text/markdown", "") for o in c.outputs)
-                )
-        kept.append(c)
-    nb.cells = kept
+    "The index as Markdown"
+    cells = [shown_cell(cell) for cell in nb.cells]
+    nb.cells = [cell for cell in cells if cell is not None]
     nb.metadata["language_info"] = dict(name="python")
     text, _ = MarkdownExporter().from_notebook_node(nb)
     text = re.sub(r"(?m)^# ([^\n]+)\n\n> ([^\n]+)\n", r"# \1\n\n\2\n", text, count=1)
@@ -51,8 +66,8 @@ def from_the_root(
     return re.sub(r"(\]\()([^)\s]+)\)", link, text)
 
 
-def main(check: bool = False) -> bool:  # True where README.md said the same before
-    "Write README.md, or only compare"
+def main(check: bool = False) -> bool:  # whether README.md was up to date
+    "Write README.md, or only compare it"
     cfg = get_config()
     text = readme(nbformat.read(cfg.nbs_path / cfg.readme_nb, as_version=4))
     text = from_the_root(text, cfg.nbs_path.name)
@@ -66,5 +81,7 @@ def main(check: bool = False) -> bool:  # True where README.md said the same bef
 
 
 if __name__ == "__main__":
-    if not main(check="--check" in sys.argv) and "--check" in sys.argv:
-        sys.exit("README.md is not what nbs/index.ipynb says. Expected the two to agree. Run: make export")
+    check = "--check" in sys.argv
+    up_to_date = main(check)
+    if check and not up_to_date:
+        sys.exit("README.md differs from nbs/index.ipynb. Expected the two to agree. Run: make export")

@@ -1,9 +1,9 @@
-"""Run notebooks in a real kernel and store their outputs, cleaned
+"""Execute notebooks in a kernel and store their cleaned outputs
 
     python tools/notebooks/run.py nbs/guides/*.ipynb [--flags slow]
 
-Cells that `nbdev_test` would skip (`eval: false`, flagged cells) keep the outputs they have.
-A notebook is replaced only after all of it ran: a failing cell leaves the file as it was."""
+Cells that `nbdev_test` skips (`eval: false`, flagged cells) keep their outputs. A failing cell leaves the file
+unchanged."""
 
 import argparse
 import os
@@ -19,17 +19,19 @@ from nbdev.config import get_config
 
 def skipped(
     source: str,  # of a code cell
-    flags: set[str],  # directives that mean "not now"
+    flags: set[str],  # directives of cells that are skipped
 ) -> bool:
-    directives = re.findall(r"^\s*#\s*\|\s*(\S.*?)\s*$", source, re.M)
-    return (
-        any(re.fullmatch(r"eval:\s*false", d, re.I) or d.split()[0] in flags for d in directives)
-        or "nbdev_export(" in source
-    )
+    "Whether a cell is not executed"
+    if "nbdev_export(" in source:
+        return True
+    for directive in re.findall(r"^\s*#\s*\|\s*(\S.*?)\s*$", source, re.M):
+        if re.fullmatch(r"eval:\s*false", directive, re.I) or directive.split()[0] in flags:
+            return True
+    return False
 
 
 class Runner(NotebookClient):
-    "A client that leaves some cells alone"
+    "A client that skips some cells"
 
     flags: set[str] = set()
 
@@ -40,7 +42,7 @@ class Runner(NotebookClient):
 
 
 def run(path: Path, flags: set[str]):
-    "Execute, clean, replace"
+    "Execute and clean a notebook, then replace the file"
     nb = nbformat.read(path, as_version=4)
     runner = Runner(
         nb,
@@ -60,10 +62,10 @@ def run(path: Path, flags: set[str]):
 if __name__ == "__main__":
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("notebooks", nargs="+", type=Path)
-    p.add_argument("--flags", default="", help="flagged cells to run as well, for example: slow")
-    a = p.parse_args()
-    left_out = set(get_config().tst_flags.split()) - set(a.flags.split())
-    for path in a.notebooks:
-        began = time.monotonic()
-        run(path, left_out)
-        print(f"{path}: {time.monotonic() - began:.1f} s, {path.stat().st_size / 1e3:.0f} kB")
+    p.add_argument("--flags", default="", help="also run cells with these flags, for example: slow")
+    args = p.parse_args()
+    skipped_flags = set(get_config().tst_flags.split()) - set(args.flags.split())
+    for path in args.notebooks:
+        start = time.monotonic()
+        run(path, skipped_flags)
+        print(f"{path}: {time.monotonic() - start:.1f} s, {path.stat().st_size / 1e3:.0f} kB")

@@ -1,8 +1,9 @@
-"""Take the pictures of the explorers that the site shows: nbs/images/*.webp, at most 150 kB each
+"""Screenshots of the explorers for the documentation: nbs/images/*.webp, at most 150 kB each
 
-    python tools/release/screenshots.py [ask adapters styles slots words training comparison app] [--dark] [--width 1400] [--out nbs/images]
+    python tools/release/screenshots.py [ask adapters styles slots words training comparison app]
+                                        [--dark] [--width 1400] [--out nbs/images]
 
-Opens the web page in Chromium, does in each tab what a newcomer would do first, and keeps what is to be seen."""
+Opens the web page in Chromium, takes the first step in each tab, and saves what is shown."""
 
 import argparse
 import io
@@ -33,8 +34,12 @@ FIRST = dict(
 )
 
 
+NO_PROGRESS = """() => [...document.querySelectorAll('.dl progress, .dl .dl-progress')]
+    .every(e => getComputedStyle(e).display === 'none' || !e.offsetHeight)"""
+
+
 def ask(page):
-    "A query from right to left with two models, and why"
+    "An Arabic query with two models, and the explanation of a hit"
     page.locator(".dl-ask button", has_text="static adapter").click()
     box = page.locator(".dl-ask .dl-query input")
     box.fill("ثلاث قطط في المدينة")
@@ -47,65 +52,76 @@ def ask(page):
 
 
 def words(page):
-    "An Arabic word, read from right to left"
+    "An Arabic word"
     page.locator(".dl-shared-words .dl-query input").first.fill("بطريق")
     page.locator(".dl-shared-words .dl-entry td[dir=rtl]").wait_for()
 
 
 def settle(page, seconds: float = 4):
-    "Until figures and pictures are drawn"
+    "Wait until figures and images are drawn"
     page.wait_for_timeout(1000 * seconds)
-    page.wait_for_function(
-        "() => [...document.querySelectorAll('.dl progress, .dl .dl-progress')].every(e => getComputedStyle(e).display === 'none' || !e.offsetHeight)",
-        timeout=180_000,
-    )
+    page.wait_for_function(NO_PROGRESS, timeout=180_000)
     page.wait_for_timeout(2000)
 
 
-def keep(page, place: Path, width: int = 1000, top: int = 1250):
-    "The upper part of the page as WebP, made smaller"
+def save(page, path: Path, width: int = 1000, top: int = 1250):
+    "Save the upper part of the page as a small WebP"
     shot = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
     shot = shot.crop((0, 0, shot.width, min(shot.height, top)))
     shot = shot.resize((width, round(shot.height * width / shot.width)), Image.Resampling.LANCZOS)
-    place.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     for quality in (82, 70, 55, 40):
-        shot.save(place, "WEBP", quality=quality, method=6)
-        if place.stat().st_size <= 150_000:
+        shot.save(path, "WEBP", quality=quality, method=6)
+        if path.stat().st_size <= 150_000:
             break
-    print(f"{place}: {shot.width} x {shot.height}, {place.stat().st_size / 1e3:.0f} kB")
+    print(f"{path}: {shot.width} x {shot.height}, {path.stat().st_size / 1e3:.0f} kB")
+
+
+SELECTORS = dict(comparison="compare", words="shared-words")  # where the class differs from the name
+STEPS = dict(ask=ask, words=words)
+
+
+def save_app(page, out: Path) -> None:
+    "Screenshot of the whole page after a query"
+    page.locator(".dl-ask button", has_text="月球上的一只企鹅").click()
+    page.locator(".dl-ask .dl-hit img").nth(5).wait_for()
+    settle(page, 1)
+    save(page, out / "app.webp")
+
+
+def save_tab(page, name: str, out: Path) -> None:
+    "Screenshot of a tab after its first step"
+    page.locator(".dl-app .lm-TabBar-tab", has_text=TABS[name]).first.click()
+    page.locator(f".dl-{SELECTORS.get(name, name)}").first.wait_for()
+    settle(page, 3)
+    if name in STEPS:
+        STEPS[name](page)
+    for button in FIRST.get(name, []):
+        if page.locator(button).count():
+            page.locator(button).first.click()
+            settle(page, 6)
+    settle(page)
+    page.evaluate("() => window.scrollTo(0, 0)")
+    save(page, out / f"{name}.webp", top=1600)
 
 
 def main(names: list[str], out: Path, dark: bool, width: int) -> None:
     from playwright.sync_api import sync_playwright
 
     web = Web(Path(tempfile.mkdtemp()))
+    address = f"{web.url}?theme=dark" if dark else web.url
     try:
         with sync_playwright() as p:
             browser = p.chromium.launch(executable_path=BROWSER, args=FLAGS)
             page = browser.new_page(viewport=dict(width=width, height=1600))
             page.set_default_timeout(120_000)
-            page.goto(web.url + ("?theme=dark" if dark else ""), timeout=180_000)
+            page.goto(address, timeout=180_000)
             page.locator(".dl-ask .dl-query input").wait_for()
             if "app" in names:
-                page.locator(".dl-ask button", has_text="月球上的一只企鹅").click()
-                page.locator(".dl-ask .dl-hit img").nth(5).wait_for()
-                settle(page, 1)
-                keep(page, out / "app.webp")
-            for name in [n for n in TABS if n in names]:
-                page.locator(".dl-app .lm-TabBar-tab", has_text=TABS[name]).first.click()
-                page.locator(f".dl-{dict(comparison='compare', words='shared-words').get(name, name)}").first.wait_for()
-                settle(page, 3)
-                if name == "ask":
-                    ask(page)
-                if name == "words":
-                    words(page)
-                for button in FIRST.get(name, []):
-                    if page.locator(button).count():
-                        page.locator(button).first.click()
-                        settle(page, 6)
-                settle(page)
-                page.evaluate("() => window.scrollTo(0, 0)")
-                keep(page, out / f"{name}.webp", top=1600)
+                save_app(page, out)
+            for name in TABS:
+                if name in names:
+                    save_tab(page, name, out)
             browser.close()
     finally:
         web.stop()
@@ -117,5 +133,5 @@ if __name__ == "__main__":
     p.add_argument("--out", type=Path, default=ROOT / "nbs/images")
     p.add_argument("--dark", action="store_true")
     p.add_argument("--width", type=int, default=1400)
-    a = p.parse_args()
-    main(a.names, a.out, a.dark, a.width)
+    args = p.parse_args()
+    main(args.names, args.out, args.dark, args.width)

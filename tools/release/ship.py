@@ -1,7 +1,7 @@
-"""Train and store the weights that come with the lab: data/weights/pictograms, model and adapters at most 15 MB
+"""Train and store the shipped weights: data/weights/pictograms, model and adapters at most 15 MB
 
-python tools/release/ship.py                      # the source model, DASD on it, and its companions
-python tools/release/ship.py --only static_adapter # one companion, on the source model that lies there"""
+python tools/release/ship.py                       # the source model, DASD on it, and the other methods
+python tools/release/ship.py --only static_adapter # one other method, on the stored source model"""
 
 import argparse
 import json
@@ -27,7 +27,7 @@ SOURCE = {
     "phases.1.newton_schulz_steps": 5,
 }
 METHOD = {"stages.0.steps": 1500, "stages.1.steps": 100}
-# of LECCR's term `slots_differ`: at the paper's 0.01 the slots become all alike in a run of this length
+# weight of LECCR's term `slots_differ`: at the paper's 0.01 the slots become equal in a run of this length
 APART = {"stages.0.terms.6.weight": 1.0}
 # on the same backbone: preset, changes
 COMPANIONS = dict(
@@ -39,34 +39,37 @@ COMPANIONS = dict(
 
 
 def companion(name: str, out: Path, corpus, seed: int) -> None:
-    "Another method on the source model that lies in `out`, and its place on the card"
-    (preset, changes), start, backbone = COMPANIONS[name], time.process_time(), load_backbone(out / "backbone")
+    "Train another method on the source model in `out`, and add it to the card"
+    preset, changes = COMPANIONS[name]
+    start = time.process_time()
+    backbone = load_backbone(out / "backbone")
     run = train(preset, corpus, LANGUAGES, seed=seed, backbone=backbone, changes=changes)
     save_method(run.method, out / name, half=True, seed=seed, preset=preset, changes=changes)
     results = evaluate(load_method(out / name, backbone), corpus, "test", LANGUAGES)
     card = json.loads((out / "card.json").read_text(encoding="utf-8"))
-    card.setdefault("companions", {})[name] = dict(
+    facts = dict(
         command=f"python tools/release/ship.py --seed {seed} --only {name}",
         preset=preset,
         changes=changes,
         seed=seed,
-        **({"descriptions": run.card["descriptions"]} if "descriptions" in run.card else {}),
+    )
+    if "descriptions" in run.card:
+        facts["descriptions"] = run.card["descriptions"]
+    facts |= dict(
         parameters=run.card["parameters"],
         cpu_s=round(time.process_time() - start),
         test=results.rows,
         mean_recall=results.mean_recall,
     )
+    card.setdefault("companions", {})[name] = facts
     write_json(card, out / "card.json")
     print(name)
     print(results.to_markdown())
 
 
-def main(out: Path, seed: int, only: str | None) -> None:
-    "Source model, method, test figures, card; then the companions"
-    corpus = load_corpus("pictograms")
+def source_and_dasd(out: Path, corpus, seed: int) -> None:
+    "Train the source model and DASD, evaluate, write the card"
     start = time.process_time()
-    if only:
-        return companion(only, out, corpus, seed)
     backbone = train_source(vary(load_preset("two_tower.pictograms"), SOURCE), corpus, seed)
     with whole_folder(out) as folder:
         save_backbone(backbone, folder / "backbone", half=True, seed=seed, changes=SOURCE)
@@ -96,6 +99,15 @@ def main(out: Path, seed: int, only: str | None) -> None:
         if (out / "detector").is_dir():
             shutil.copytree(out / "detector", folder / "detector")  # of tools/release/train_detector.py
     print(results.to_markdown())
+
+
+def main(out: Path, seed: int, only: str | None) -> None:
+    "One other method, or everything"
+    corpus = load_corpus("pictograms")
+    if only:
+        companion(only, out, corpus, seed)
+        return
+    source_and_dasd(out, corpus, seed)
     for name in COMPANIONS:
         companion(name, out, corpus, seed)
     print(sum(f.stat().st_size for f in out.rglob("*") if f.is_file()) / 1e6, "MB")

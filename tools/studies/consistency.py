@@ -1,18 +1,24 @@
-"""What cross-lingual consistency brings to a shipped run, of DASD as the lab's own extension, of SMALR as in its paper: mean recall on human captions of the test split, by query language
+"""Cross-lingual consistency of a shipped run: mean recall on human-origin captions of the test split, by query language
 
-    python tools/studies/consistency.py                # all pictures → data/results/consistency.json, which notebook 645 reads (a quarter of an hour on one core)
+    python tools/studies/consistency.py                # all images → data/results/consistency.json (15 min on one core)
     python tools/studies/consistency.py --method smalr # another shipped method → data/results/consistency_smalr.json
-    python tools/studies/consistency.py --pictures 200 # printed only
+    python tools/studies/consistency.py --pictures 200 # first images only, printed and not saved
 
-CLC-C is fitted on the human captions of the validation split with the same kind of translations. Three kinds: the word-by-word
-gloss into English; an oracle, human captions of the same picture in all languages; and for English queries the corpus' own
-machine translation. `English alone` reads the gloss by the frozen English tower, without the query's own words."""
+For DASD, consistency is an extension of the lab; for SMALR it is part of the paper. CLC-C is fitted on captions of the
+validation split with the same kind of translations. There are three kinds: the word-by-word gloss into English; an
+oracle, captions of the same image in all languages; and for English queries the machine translation of the corpus.
+`English alone` encodes the gloss with the frozen English tower, without the query itself."""
 
 import argparse
 import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+import pandas as pd
+
 from dasd_lab.backbone.towers import fingerprint
+from dasd_lab.contracts import RetrievalMethod
 from dasd_lab.corpora.by_machine.builtin_translators import GlossTranslator, ReferenceTranslator, SceneTranslator
 from dasd_lab.corpora.catalog import Corpus, load_corpus
 from dasd_lab.corpora.pictograms.gloss import to_english
@@ -30,11 +36,11 @@ FIGURES = "mean_recall", "text_to_image_R@1", "image_to_text_R@1"
 
 
 class First(Corpus):
-    "The first pictures of every split"
+    "The first images of every split"
 
     root = None
 
-    def __init__(self, corpus, n: int):
+    def __init__(self, corpus: Corpus, n: int):
         self.corpus = corpus
         self.n = n
         self.name = corpus.name
@@ -42,78 +48,109 @@ class First(Corpus):
         self.splits = corpus.splits
 
     def visuals(self, split):
-        v = self.corpus.visuals(split)
-        return visuals_from_array(v.ids[: self.n], v.pixels[: self.n])
+        visuals = self.corpus.visuals(split)
+        return visuals_from_array(visuals.ids[: self.n], visuals.pixels[: self.n])
 
     def _captions(self, split, language):
-        ids = {*self.visuals(split).ids}
-        return [c for c in self.corpus._captions(split, language) if c.visual_id in ids]
+        ids = set(self.visuals(split).ids)
+        return [c for c in self.corpus.all_captions(split, language) if c.visual_id in ids]
+
+
+@dataclass
+class Measurement:
+    "Figures of one method on one corpus, whose images are encoded once"
+
+    method: RetrievalMethod
+    corpus: Corpus
+
+    def __post_init__(self):
+        self.columns = {s: self.method.visual_columns(self.corpus.visuals(s)) for s in ("validation", "test")}
+
+    def figures(self, method, languages: Sequence[str]) -> dict[str, dict[str, float]]:
+        "Figures of a method by language"
+        results = evaluate(method, self.corpus, "test", languages, image_features=self.columns["test"])
+        return {language: {f: row[f] for f in FIGURES} for language, row in results.rows.items()}
+
+    def gloss_alone(self, languages: Sequence[str]) -> dict[str, dict[str, float]]:
+        "Figures of the gloss with the English tower"
+        method = TranslatedQueries(
+            self.method.backbone, languages, lambda text, language: to_english(text, language).english
+        )
+        return self.figures(method, languages)
+
+    def compare(
+        self,
+        languages: Sequence[str],
+        translator: Callable,  # split → translator
+        gloss: bool,  # whether it is the gloss
+    ) -> dict:
+        "The query alone, with its translations (CLC-A), and with learned weights (CLC-C)"
+        start = time.thread_time()
+        test = Consistent(self.method, translator("test"))
+        validation = Consistent(self.method, translator("validation"))
+        rows = {"alone": self.figures(self.method, languages), "CLC-A": self.figures(test, languages)}
+        if gloss:
+            rows["English alone"] = self.gloss_alone(languages)
+        curve = fit_to(validation, self.corpus, "validation", languages, columns=self.columns["validation"])
+        test.fuser = validation.fuser
+        rows["CLC-C"] = self.figures(test, languages)
+        seconds = round(time.thread_time() - start, 1)
+        return dict(translator=test.translator.name, rows=rows, fitted=ends(curve), seconds=seconds)
+
+
+def ends(curve: pd.DataFrame) -> dict[str, dict[str, float]]:
+    "First and last row of a curve"
+    rows = dict(start=curve.iloc[0], end=curve.iloc[-1])
+    return {name: {column: float(value) for column, value in row.items()} for name, row in rows.items()}
+
+
+def print_comparison(kind: str, comparison: dict) -> None:
+    "Print mean recall in percent and the fitted weights"
+    recall = {}
+    for name, rows in comparison["rows"].items():
+        recall[name] = {language: round(100 * row["mean_recall"], 1) for language, row in rows.items()}
+    fitted = {}
+    for name, row in comparison["fitted"].items():
+        fitted[name] = {column: round(value, 4) for column, value in row.items()}
+    print(kind, recall, fitted, flush=True)
 
 
 def measure(n: int | None = None, name: str = "dasd") -> dict:
-    "Everything, of the first n pictures of validation and test"
+    "All kinds of translations, on the first n images of validation and test"
     whole = load_corpus("pictograms")
     method = load_run(shipped_run()).eval()
     if name != "dasd":
         method = load_method(shipped_run() / name, method.backbone)
     corpus = First(whole, n) if n else whole
-    seen = {s: method.visual_columns(corpus.visuals(s)) for s in ("validation", "test")}
+    measurement = Measurement(method, corpus)
     targets = list(method.languages)
-
-    def figures(m, languages):
-        return {
-            language: {f: r[f] for f in FIGURES}
-            for language, r in evaluate(m, corpus, "test", languages, image_features=seen["test"]).rows.items()
-        }
-
     kinds = dict(
-        gloss=(targets, lambda s: GlossTranslator()),
-        oracle=(targets, lambda s: ReferenceTranslator(whole, s)),
-        english_mt=(["en"], lambda s: SceneTranslator(whole, s)),
+        gloss=(targets, lambda split: GlossTranslator()),
+        oracle=(targets, lambda split: ReferenceTranslator(whole, split)),
+        english_mt=(["en"], lambda split: SceneTranslator(whole, split)),
     )
-    out = {}
+    comparisons = {}
     for kind, (languages, translator) in kinds.items():
-        began = time.thread_time()
-        test, val = (Consistent(method, translator(s)) for s in ("test", "validation"))
-        rows = {"alone": figures(method, languages), "CLC-A": figures(test, languages)}
-        if kind == "gloss":
-            rows["English alone"] = figures(
-                TranslatedQueries(
-                    method.backbone, languages, lambda text, language: to_english(text, language).english
-                ),
-                languages,
-            )
-        curve = fit_to(val, corpus, "validation", languages, columns=seen["validation"])
-        test.fuser = val.fuser
-        rows["CLC-C"] = figures(test, languages)
-        ends = {k: {c: float(curve[c].iloc[i]) for c in curve} for k, i in (("start", 0), ("end", -1))}
-        out[kind] = dict(
-            translator=test.translator.name, rows=rows, fitted=ends, seconds=round(time.thread_time() - began, 1)
-        )
-        print(
-            kind,
-            {w: {language: round(100 * v["mean_recall"], 1) for language, v in r.items()} for w, r in rows.items()},
-            {k: {c: round(v, 4) for c, v in e.items()} for k, e in ends.items()},
-            flush=True,
-        )
-    return dict(
-        about=dict(
-            method=method.name,
-            fingerprint=fingerprint(method),
-            corpus=corpus.name,
-            pictures=len(corpus.visuals("test")),
-            origin="human",
-        ),
-        command="python tools/studies/consistency.py" + (f" --method {name}" if name != "dasd" else ""),
-        kinds=out,
+        comparisons[kind] = measurement.compare(languages, translator, kind == "gloss")
+        print_comparison(kind, comparisons[kind])
+    about = dict(
+        method=method.name,
+        fingerprint=fingerprint(method),
+        corpus=corpus.name,
+        pictures=len(corpus.visuals("test")),
+        origin="human",
     )
+    command = "python tools/studies/consistency.py"
+    if name != "dasd":
+        command += f" --method {name}"
+    return dict(about=about, command=command, kinds=comparisons)
 
 
 if __name__ == "__main__":
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--pictures", type=int)
+    p.add_argument("--pictures", type=int, help="number of images per split (default: all)")
     p.add_argument("--method", choices=("dasd", "smalr"), default="dasd")
     args = p.parse_args()
-    found = measure(args.pictures, args.method)
+    results = measure(args.pictures, args.method)
     if args.pictures is None:
-        write_json(found, RESULTS if args.method == "dasd" else RESULTS.with_stem("consistency_smalr"))
+        write_json(results, RESULTS if args.method == "dasd" else RESULTS.with_stem("consistency_smalr"))

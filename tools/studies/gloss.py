@@ -1,7 +1,7 @@
-"""How well the frozen English tower reads word-by-word English: mean recall on human captions, by language
+"""The frozen English tower on word-by-word English: mean recall on human-origin captions, by language
 
-python tools/studies/gloss.py                       # test split → data/results/gloss.json, which notebook 19 and tests/test_gloss.py read
-python tools/studies/gloss.py --split validation    # printed only: what the word lists were improved on"""
+python tools/studies/gloss.py                       # test split → data/results/gloss.json
+python tools/studies/gloss.py --split validation    # printed only; the word lists were improved on this split"""
 
 import argparse
 from pathlib import Path
@@ -19,7 +19,7 @@ RESULTS = ROOT / "data/results/gloss.json"
 
 
 def gloss_results(split: str, languages: list[str] | None = None) -> Results:
-    "Glossed human captions, read by the English tower of the shipped weights"
+    "Evaluate glossed captions with the English tower of the shipped weights"
     corpus = load_corpus("pictograms")
     codes = [language for language in gloss_languages() if language in corpus.languages and language != "en"]
     method = TranslatedQueries(
@@ -35,12 +35,6 @@ if __name__ == "__main__":
     results = gloss_results(split)
     print(results.to_markdown())
     if split == "test":
-        write_json(
-            dict(
-                about=results.about,
-                command="python tools/studies/gloss.py",
-                rows=results.rows,
-                mean_recall=results.mean_recall,
-            ),
-            RESULTS,
-        )
+        command = "python tools/studies/gloss.py"
+        facts = dict(about=results.about, command=command, rows=results.rows, mean_recall=results.mean_recall)
+        write_json(facts, RESULTS)

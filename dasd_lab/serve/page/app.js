@@ -1,13 +1,13 @@
-// The page of a gallery. Everything shown goes through textContent or attributes: nothing of the data is read as HTML.
+// The page of a gallery. Data is shown through textContent and attributes only, never as HTML.
 
 const TEXTS = {
-  en: {ask: 'What should the picture show?', example: 'e.g. a red cat on a roof', search: 'Search', language: 'Language of the text', recognise: 'Language: auto', byPicture: 'Search by picture', like: 'Like this picture', share: 'Weight of the picture', forget: 'Remove the picture',
-    filters: 'Filters', active: '({n} set)', extra: 'Another condition:', apply: 'Apply', clear: 'Clear filters', is: 'is', starts: 'begins with', values: 'values, separated by commas', from: 'from', to: 'to', any: 'any', yes: 'yes', no: 'no',
-    hint: 'Describe it in any of these languages: {languages}. Or choose, drop or paste a picture.', nothing: 'Write what you are looking for, or choose a picture.', shown: 'Shown: {pictures}', read: 'Recognised language: {language}', none: 'No picture fits. Try other words, or fewer filters.', more: 'Show more', place: 'Place {n}, score {score}',
-    close: 'Close', similar: 'More like this', original: 'Open the original', facts: 'Facts', change: 'Change', save: 'Save', saved: 'Saved.', remove: 'Remove', sure: 'Remove this picture from the gallery for good?', keep: 'Keep it', removed: 'Removed: {id}', unknown: 'not known',
-    add: 'Add pictures', adding: '{i} of {n}', stop: 'Stop', added: 'Added: {pictures}', waiting: 'Too many requests; going on in {n} s.', locked: 'This gallery asks for its token', token: 'Token', open: 'Open', wrong: 'That is not the token of this gallery.',
-    refused: 'That is not possible.', gone: 'This picture is not there (any more).', forbidden: 'That is not allowed here.', large: 'That is too large. The most is {n}.', often: 'Too many requests. Please try again in {n} s.', slow: 'That took too long. Please try again in a moment.', offline: 'The gallery cannot be reached. Is it still running, and is the connection all right?', broken: 'Something went wrong in the gallery. Please try again.', unreadable: 'This file cannot be read as a picture.', invalid: 'Please check the numbers in the filters.',
-    pictures: {one: '{n} picture', other: '{n} pictures'}, columns: {kind: 'Kind', width: 'Width', height: 'Height', bytes: 'File size (bytes)', modified: 'File changed', added: 'Added', description: 'Description'}, kinds: {picture: 'picture', clip: 'clip'}},
+  en: {ask: 'Describe the image', example: 'e.g. a red cat on a roof', search: 'Search', language: 'Language of the text', recognise: 'Language: detect', byPicture: 'Search by image', like: 'Similar to this image', share: 'Weight of the image', forget: 'Remove the image',
+    filters: 'Filters', active: '({n} set)', extra: 'Further condition:', apply: 'Apply', clear: 'Clear filters', is: 'is', starts: 'starts with', values: 'values, separated by commas', from: 'from', to: 'to', any: 'any', yes: 'yes', no: 'no',
+    hint: 'Describe the image in one of these languages: {languages}. Or choose, drop or paste an image.', nothing: 'Enter a description or choose an image.', shown: 'Shown: {pictures}', read: 'Detected language: {language}', none: 'No image matches. Try other words or fewer filters.', more: 'Show more', place: 'Rank {n}, score {score}',
+    close: 'Close', similar: 'Similar images', original: 'Open original', facts: 'Details', change: 'Edit', save: 'Save', saved: 'Saved.', remove: 'Remove', sure: 'Remove this image from the gallery permanently?', keep: 'Cancel', removed: 'Removed: {id}', unknown: 'unknown',
+    add: 'Add images', adding: '{i} of {n}', stop: 'Stop', added: 'Added: {pictures}', waiting: 'Too many requests; continuing in {n} s.', locked: 'This gallery needs an access token', token: 'Access token', open: 'Open', wrong: 'Wrong access token.',
+    refused: 'The request failed.', gone: 'This image does not exist any more.', forbidden: 'Not allowed.', large: 'Too large. The maximum is {n}.', often: 'Too many requests. Try again in {n} s.', slow: 'The request took too long. Try again in a moment.', offline: 'The gallery cannot be reached. Check that it is running and that the connection works.', broken: 'An error occurred in the gallery. Try again.', unreadable: 'This file cannot be read as an image.', invalid: 'Check the numbers in the filters.',
+    pictures: {one: '{n} image', other: '{n} images'}, columns: {kind: 'Type', width: 'Width', height: 'Height', bytes: 'File size (bytes)', modified: 'File modified', added: 'Added', description: 'Description'}, kinds: {picture: 'image', clip: 'video'}},
   de: {ask: 'Was soll auf dem Bild zu sehen sein?', example: 'z. B. eine rote Katze auf einem Dach', search: 'Suchen', language: 'Sprache des Textes', recognise: 'Sprache: auto', byPicture: 'Mit Bild suchen', like: 'Ähnlich wie dieses Bild', share: 'Gewicht des Bildes', forget: 'Bild wieder entfernen',
     filters: 'Filter', active: '({n} gesetzt)', extra: 'Weitere Bedingung:', apply: 'Anwenden', clear: 'Filter löschen', is: 'ist', starts: 'beginnt mit', values: 'Werte, durch Kommas getrennt', from: 'von', to: 'bis', any: 'beliebig', yes: 'ja', no: 'nein',
     hint: 'Beschreiben Sie es in einer dieser Sprachen: {languages}. Oder wählen Sie ein Bild aus, ziehen Sie es hierher oder fügen Sie es ein.', nothing: 'Schreiben Sie, was Sie suchen, oder wählen Sie ein Bild aus.', shown: 'Angezeigt: {pictures}', read: 'Erkannte Sprache: {language}', none: 'Kein Bild passt. Versuchen Sie andere Wörter oder weniger Filter.', more: 'Mehr anzeigen', place: 'Platz {n}, Wert {score}',
@@ -59,9 +59,9 @@ const TEXTS = {
     pictures: {zero: 'لا صور', one: 'صورة واحدة', two: 'صورتان', few: '{n} صور', many: '{n} صورة', other: '{n} صورة'}, columns: {kind: 'النوع', width: 'العرض', height: 'الارتفاع', bytes: 'حجم الملف (بايت)', modified: 'تاريخ تعديل الملف', added: 'تاريخ الإضافة', description: 'الوصف'}, kinds: {picture: 'صورة', clip: 'فيديو'}},
 }
 
-// ---- words and numbers in the reader's language
+// ---- texts and numbers in the language of the browser
 const UI = [...navigator.languages, 'en'].map(l => l.split('-')[0].toLowerCase()).find(l => l in TEXTS), T = TEXTS[UI]
-const PLACE = navigator.languages.find(l => l.toLowerCase().split('-')[0] === UI) ?? UI // numbers and dates as in the reader's country
+const PLACE = navigator.languages.find(l => l.toLowerCase().split('-')[0] === UI) ?? UI // numbers and dates in the format of the country
 const plural = new Intl.PluralRules(UI), amount = n => new Intl.NumberFormat(PLACE).format(n)
 const say = (key, given = {}) => T[key].replace(/\{(\w+)\}/g, (_, name) => given[name])
 const pictures = n => (T.pictures[plural.select(n)] ?? T.pictures.other).replace('{n}', amount(n))
@@ -84,7 +84,7 @@ function translate() {
   $('q').placeholder = T.example
 }
 
-// ---- asking the service
+// ---- requests
 class Trouble extends Error { constructor(status, told = {}, wait = 0) { super(told.error ?? `status ${status}`); Object.assign(this, {status, told, wait}) } }
 
 async function api(path, options = {}) {
@@ -96,7 +96,7 @@ async function api(path, options = {}) {
   } catch (e) { throw e instanceof Trouble || e.name === 'AbortError' ? e : new Trouble(0) }
 }
 
-function told(e) { // what went wrong: in the reader's words, and what the service said of it
+function told(e) { // an error as a translated text, and the message of the service
   const key = {0: 'offline', 403: 'forbidden', 404: 'gone', 413: 'large', 429: 'often', 504: 'slow', unreadable: 'unreadable'}[e.status] ?? (e.status < 500 ? 'refused' : 'broken')
   const more = key === 'refused' ? [e.told.error, e.told.expected && `Expected: ${e.told.expected}`, e.told.next_step].filter(Boolean).map(s => /[.!?…]$/.test(s) ? s : `${s}.`).join(' ') : ''
   return [say(key, {n: key === 'large' ? megabytes(about?.most_bytes ?? 0) : amount(e.wait ?? 0)}), ...more ? [make('span', {lang: 'en', dir: 'ltr'}, more)] : []]
@@ -109,7 +109,7 @@ function show(where, e) {
   where.replaceChildren(...!e ? [] : typeof e === 'string' ? [e] : told(e instanceof Trouble ? e : new Trouble(500)))
 }
 
-function locked() { // the token goes where the page comes from, with what was asked for
+function locked() { // the form sends the token to the page, together with the search
   const asked = new URLSearchParams(location.search), tried = asked.has('token'); asked.delete('token')
   if (tried) { history.replaceState(history.state, '', asked.size ? `?${asked}` : location.pathname); $('wrong').textContent = T.wrong }
   for (const e of $('token').querySelectorAll('[type=hidden]')) e.remove()
@@ -119,7 +119,7 @@ function locked() { // the token goes where the page comes from, with what was a
 }
 
 const READ = ['image/jpeg', 'image/png', 'image/webp', 'image/gif', 'image/bmp']
-async function sendable(file) { // what the service does not read, or would find too large, is drawn by the browser, where it can
+async function sendable(file) { // the browser converts files that the service does not read or that are too large
   if (READ.includes(file.type) && file.size < .9 * about.most_bytes) return file
   const seen = new Image(); seen.src = URL.createObjectURL(file)
   try { await seen.decode() } catch { throw new Trouble(READ.includes(file.type) ? 413 : 'unreadable') } finally { URL.revokeObjectURL(seen.src) }
@@ -129,7 +129,7 @@ async function sendable(file) { // what the service does not read, or would find
   return new File([blob], 'picture.jpg', {type: 'image/jpeg'})
 }
 
-// ---- what is asked for: the address says it, but for a picture that was sent, which is kept while the page is open
+// ---- the search is in the address, except for an uploaded image, which is kept while the page is open
 const EMPTY = {q: '', lang: '', like: '', upload: '', share: .5, where: ''}, PAGE = 24, LAST = 9000
 const uploads = new Map() // name → {file, address}
 let about, state = {...EMPTY}, running = new AbortController(), next = 0, hits = new Map(), current = ''
@@ -146,7 +146,7 @@ function address(s) {
 }
 const wanted = s => Boolean(s.q || s.like || s.upload)
 
-function ask(change = {}) { // by a person: a new entry of the history
+function ask(change = {}) { // adds an entry to the history
   const where = readFilters()
   if (where === null) { show($('message'), T.invalid); return }
   const before = JSON.stringify(state)
@@ -157,7 +157,7 @@ function ask(change = {}) { // by a person: a new entry of the history
   load()
 }
 
-function fill() { // the controls as the state says
+function fill() { // sets the controls from the state
   if ($('q').value.trim() !== state.q) { $('q').value = state.q; $('q').dir = 'auto'; $('q').removeAttribute('lang') }
   $('lang').value = state.lang; if ($('lang').selectedIndex < 0) $('lang').value = ''
   $('share').value = state.share; weigh()
@@ -169,7 +169,7 @@ function weigh() { $('percent').textContent = new Intl.NumberFormat(PLACE, {styl
 
 function clear() { $('hits').replaceChildren(); hits = new Map(); $('more').hidden = true; $('status').textContent = ''; show($('message')) }
 
-async function load(skip = 0) { // a newer question cancels the older one
+async function load(skip = 0) { // a new search cancels the current one
   running.abort(); const mine = running = new AbortController(), s = state
   show($('message')); $('hits').setAttribute('aria-busy', 'true'); $('more').disabled = true
   const asked = new URLSearchParams({k: PAGE, skip}); if (s.q) asked.set('text', s.q)
@@ -192,7 +192,7 @@ function present(answer, skip) {
   for (const h of fresh) hits.set(h.id, h)
   const focused = document.activeElement === $('more') || document.activeElement === document.body
   $('hits').append(...cards); $('more').hidden = !answer.more || next + PAGE > LAST
-  if (skip && focused) (cards[0]?.querySelector('button') ?? $('status')).focus({preventScroll: true}) // on with the new ones, where the keyboard is
+  if (skip && focused) (cards[0]?.querySelector('button') ?? $('status')).focus({preventScroll: true}) // the keyboard continues with the new results
   const parts = hits.size ? [say('shown', {pictures: pictures(hits.size)})] : [T.none]
   if (answer.recognised) parts.push(say('read', {language: named(answer.language)}))
   $('status').textContent = parts.join(' · ')
@@ -200,8 +200,8 @@ function present(answer, skip) {
 
 const cardOf = id => $('hits').querySelector(`[data-id="${CSS.escape(id)}"]`)
 const small = id => `api/thumbnail?id=${encodeURIComponent(id)}`
-const apart = id => `\u2068${id}\u2069` // in a sentence of another direction
-const seen = h => h.facts.description || h.id // what a screen reader says of it
+const apart = id => `\u2068${id}\u2069` // isolates text of another direction
+const seen = h => h.facts.description || h.id // for screen readers
 const scored = x => new Intl.NumberFormat(PLACE, {maximumFractionDigits: 2, minimumFractionDigits: 2}).format(x)
 function card(h) {
   const below = make('span', {class: 'below', 'aria-hidden': 'true'}, make('bdi', {}, amount(h.rank)), make('bdi', {}, scored(h.score)))
@@ -209,7 +209,7 @@ function card(h) {
   it.addEventListener('click', () => open(h)); return make('li', {'data-id': h.id}, it)
 }
 
-// ---- one picture
+// ---- one image
 const TIMES = ['added', 'modified'], HIDDEN = ['digest']
 function fact(name, value) {
   if (typeof value === 'boolean') return value ? T.yes : T.no
@@ -265,13 +265,13 @@ async function remove() {
   const id = current; $('yes').disabled = true
   try {
     await api(`picture?id=${encodeURIComponent(id)}`, {method: 'DELETE'})
-    const it = cardOf(id), near = it?.nextElementSibling ?? it?.previousElementSibling; if (hits.delete(id)) next--; it?.remove() // those after it have moved up
+    const it = cardOf(id), near = it?.nextElementSibling ?? it?.previousElementSibling; if (hits.delete(id)) next--; it?.remove() // later results move up
     $('one').close(); $('status').textContent = say('removed', {id: apart(id)}); (near?.querySelector('button') ?? $('status')).focus(); count()
   } catch (e) { show($('said'), e) }
   finally { $('yes').disabled = false }
 }
 
-// ---- adding
+// ---- adding images
 async function add(files) {
   if (!files.length) return
   const bad = [], stop = new AbortController(); let done = 0
@@ -294,7 +294,7 @@ async function add(files) {
 }
 async function count() { try { about = await api('gallery'); $('size').textContent = pictures(about.pictures) } catch (e) { show($('message'), e) } }
 
-// ---- filters: a field a column, and what the fields cannot say
+// ---- filters: one field per column; other conditions are kept in `extra`
 let extra = {}
 const kindOf = n => n === 'kind' ? 'kind' : TIMES.includes(n) ? 'date' : about.columns[n]
 const day = x => { const d = new Date(x * 1000), two = n => String(n).padStart(2, '0'); return Number.isNaN(d.getTime()) ? '' : `${String(d.getFullYear()).padStart(4, '0')}-${two(d.getMonth() + 1)}-${two(d.getDate())}` }
@@ -312,7 +312,7 @@ function layFilters() {
   $('filters').hidden = false
 }
 const field = (n, name) => $('columns').querySelector(`[data-column="${n}"] [name=${name}]`)
-function readColumn(n) { // undefined: anything
+function readColumn(n) { // undefined: no condition
   const kind = kindOf(n)
   if (kind === 'text') {
     const said = field(n, 'text').value.trim()
@@ -347,14 +347,14 @@ function fillFilters() {
   $('extra').hidden = !Object.keys(extra).length; $('other').textContent = JSON.stringify(extra)
   const n = Object.keys(asked).length; $('active').textContent = n ? say('active', {n: amount(n)}) : ''; if (n) $('filters').open = true
 }
-function readFilters() { // null: a number that is none
+function readFilters() { // null: an invalid number
   if ([...$('columns').querySelectorAll('input')].some(i => !i.validity.valid)) return null
   const found = {...extra}
   for (const f of $('columns').children) { const asked = readColumn(f.dataset.column); if (asked !== undefined) found[f.dataset.column] = asked }
   return found
 }
 
-// ---- what a person does
+// ---- events
 async function byPicture(file) {
   if (!file) return
   try { const ready = await sendable(file), name = String(Math.random()); uploads.set(name, {file: ready, address: URL.createObjectURL(ready)}); ask({upload: name, like: '', share: .5}) } catch (e) { show($('message'), e) }
