@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from test_consistency import ByColour, Few
+from test_consistency import ByColour, Few, backbone, corpus, inner  # noqa: F401  fixtures
 
 from dasd_lab.contracts import LabError
 from dasd_lab.explore.words import figures as f

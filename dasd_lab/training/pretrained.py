@@ -17,6 +17,7 @@ from fastcore.basics import patch
 from huggingface_hub import ModelCard, ModelHubMixin, snapshot_download
 
 import dasd_lab
+import dasd_lab.dasd.encoder  # noqa: F401  registers its methods
 from ..backbone.open_clip import open_clip_backbone
 from ..backbone.towers import Backbone, fingerprint, load_backbone, save_backbone
 from ..backbone.weights import CATALOGUE, find_weights

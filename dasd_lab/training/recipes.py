@@ -24,6 +24,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
+import dasd_lab.dasd.encoder  # noqa: F401  registers its methods
+import dasd_lab.leccr.encoder  # noqa: F401  registers its method
+import dasd_lab.smalr.encoder  # noqa: F401  registers its method
 from ..backbone.features import FrozenFeatures, frozen_features, store_in
 from ..backbone.open_clip import open_clip_backbone
 from ..backbone.patches import picture_columns

@@ -17,6 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+import dasd_lab.training.matching  # noqa: F401  registers its losses
+import dasd_lab.training.triplets  # noqa: F401  registers its losses
 from ..contracts import LabError
 from .losses import LOSSES
 

@@ -10,7 +10,6 @@ import html
 
 import ipywidgets as w
 import pandas as pd
-from fastcore.basics import patch
 
 from ...contracts import LabError
 from ...evaluation.retrieval import METRICS, shown_value
@@ -61,266 +60,383 @@ class Compare(Panel):
         self._show_known()
         self._show_figures()
 
+    def _parts(self, s: CompareState) -> list:
+        "All widgets, from top to bottom"
+        self.boxes = row()
+        self.facts = prose("", "dl-facts")
+        self.folder = w.Text(placeholder="Folder of a run, or of several runs", continuous_update=False)
+        self.folder.add_class("dl-folder")
+        self.add, self.again = (
+            button("Add", self._added, "Add the runs of this folder", css_class="dl-add"),
+            button("Look again", self._again, "Read the lab's own runs again", css_class="dl-again"),
+        )
+        self.settings = prose("", "dl-settings")
+        self.number = choose("Number", [("loss, all terms", "loss")], css_class="dl-number")
+        self.window = choose("Mean over", [("single rows", 1), ("5 rows", 5), ("20 rows", 20)], 5)
+        self.curve = Plot("dl-curves")
+        self.metric = choose("Figure", [(f.metric_name(m), m) for m in METRICS], s.metric, "dl-metric")
+        self.which = choose("Languages", [("all", "")], css_class="dl-which")
+        self.n = choose("Captions of", NUMBERS, css_class="dl-n")
+        self.go = button("Evaluate", self._evaluate, "Evaluate what has not been yet", True, "dl-evaluate")
+        self.work = Background()
+        self.recall = Plot("dl-recall")
+        self.table = prose("", "dl-table")
+        self.first = choose("First", s.chosen or ["–"], s.first or None, "dl-first")
+        self.second = choose("Second", s.chosen or ["–"], s.second or None, "dl-second")
+        self.apart = Plot("dl-apart-figure")
+        self.apart_table = prose("", "dl-apart-table")
+        self.language = choose("Language", [("–", "")], css_class="dl-language")
+        self.kinds = w.ToggleButtons(options=list(KINDS), value=s.kind, tooltips=["right: the picture comes first"] * 4)
+        self.kinds.add_class("dl-kinds")
+        self.gaps = Plot("dl-gaps")
+        self.queries = PictureGrid(size=112, show_captions=True, name="queries with their own pictures")
+        self.queries.add_class("dl-queries")
+        self.back, self.on, self.page = (
+            button("Previous", lambda: self._turn(-1), "Previous queries"),
+            button("Next", lambda: self._turn(1), "Next queries", css_class="dl-next"),
+            prose("", "dl-page"),
+        )
+        self.asked = prose("", "dl-asked-host")
+        self.heads = [prose("") for _ in range(2)]
+        self.grids = [PictureGrid(size=96) for _ in range(2)]
+        pair = row(*(w.VBox(list(p)) for p in zip(self.heads, self.grids)))
+        pair.add_class("dl-pair")
+        for i, g in enumerate(self.grids):
+            g.add_class(f"dl-found-{i}")
+        return [
+            w.HTML(CSS),
+            section(
+                "Runs",
+                self.boxes,
+                row(self.folder, self.add, self.again),
+                self.facts,
+                note=f"Up to {MOST} side by side. Settings and logs are read from the folder; weights are loaded when a run is evaluated.",
+            ),
+            section("Settings that differ", self.settings),
+            section(
+                "Training",
+                row(self.number, self.window),
+                self.curve,
+                note="As logged. Every row is one batch in one language, so single rows are noisy; a dotted line is where the next stage begins.",
+            ),
+            section(
+                "Recall a language", row(self.metric, self.which, self.n, self.go), self.work, self.recall, self.table
+            ),
+            section("Two runs closely", row(self.first, self.second), self.apart, self.apart_table, note=NOT_SAID),
+            section(
+                "Queries they disagree on",
+                row(self.language, self.kinds),
+                self.gaps,
+                row(self.back, self.page, self.on),
+                self.queries,
+                self.asked,
+                pair,
+                note="Under each picture: its rank in the first run and in the second, and the caption. Choose one to see what both runs find for it.",
+            ),
+        ]
+
+    def _wire(self) -> None:
+        "Join widgets, state and figures"
+        s = self.state
+        on = lambda widget, act: widget.observe(lambda c: self._busy or c.new is None or act(c.new), "value")
+        for widget, name in (
+            (self.metric, "metric"),
+            (self.first, "first"),
+            (self.second, "second"),
+            (self.language, "language"),
+            (self.kinds, "kind"),
+            (self.n, "n_pictures"),
+        ):
+            on(widget, lambda v, name=name: setattr(s, name, v))
+        on(self.number, lambda _: self._show_curve())
+        on(self.window, lambda _: self._show_curve())
+        self.queries.observe(lambda _: self._chosen(int(self.queries.clicked)), "clicks")
+        shows = dict(
+            runs=self._show_runs,
+            chosen=self._show_all,
+            metric=self._show_figures,
+            evaluated=self._show_figures,
+            n_pictures=self._show_figures,
+            first=self._show_pair,
+            second=self._show_pair,
+            language=self._show_queries,
+            kind=self._show_queries,
+            query=self._show_asked,
+        )
+        for trait, show in shows.items():
+            s.observe(lambda _, show=show: show(), trait)
+
+    def _quietly(self, act) -> None:
+        "Set widgets without their telling the state"
+        was = self._busy
+        self._busy = True
+        try:
+            act()
+        finally:
+            self._busy = was
+
+    def _evaluate(self, wait: bool = False) -> None:
+        "Evaluate beside the page; what is new is shown when the state tells of it"
+        languages = [self.which.value] if self.which.value else None
+        self.work.run(
+            lambda report: self.state.evaluate(languages, report),
+            None,
+            lambda words: setattr(self.state, "message", words),
+            wait,
+        )
+
+    def _added(self) -> None:
+        if self.state.add_folder(self.folder.value):
+            self.folder.value = ""
+
+    def _again(self) -> None:
+        self.state.refresh()
+        self._show_all()
+
+    def _chosen(self, place: int) -> None:
+        if self.state.query == place:
+            self._show_asked()
+        else:
+            self.state.query = place
+
+    def _turn(self, by: int) -> None:
+        self._page += by
+        self._list()
+
+    def _show_all(self) -> None:
+        self._show_runs()
+        self._show_known()
+        self._show_figures()
+
+    def _show_runs(self) -> None:
+        "A box a run, and what each chosen one is"
+        s = self.state
+
+        def box(name):
+            made = w.Checkbox(
+                value=name in s.chosen,
+                description=name,
+                indent=False,
+                disabled=name not in s.chosen and len(s.chosen) >= MOST,
+                layout=w.Layout(width="auto"),
+            )
+            made.add_class("dl-run")
+            made.observe(
+                lambda c: s.choose(*(s.chosen + [name] if c.new else [n for n in s.chosen if n != name])), "value"
+            )
+            return made
+
+        self.boxes.children = tuple(map(box, s.runs))
+        self.facts.value = (
+            table_html(s.facts(), text=["run", "state", "method"], digits=1)
+            if s.chosen
+            else '<p role="status">Choose one run or more.</p>'
+        )
+
+    def _show_known(self) -> None:
+        "Settings and the list of logged numbers"
+        s = self.state
+        found = s.differing_settings() if s.chosen else pd.DataFrame()
+        n = s.n_settings()
+        same = (
+            f'<p class="dl-soft">{n - len(found)} of {n} settings are the same.</p>'
+            if len(s.chosen) > 1
+            else '<p class="dl-soft">Choose a second run to see what differs.</p>'
+        )
+        self.settings.value = same + (
+            table_html(found.reset_index(), text=["setting", *found.columns])
+            if len(found) and len(s.chosen) > 1
+            else ""
+        )
+        names = sorted(dict.fromkeys(s.logged()["name"]), key=lambda k: (k != "loss", k == "learning_rate"))
+        self._quietly(
+            lambda: setattr(self.number, "options", [(f.logged_name(k), k) for k in names] or [("nothing logged", "")])
+        )
+        self._show_curve()
+
+    def _show_curve(self) -> None:
+        s = self.state
+        name = self.number.value
+        self.curve.show(
+            f.curve_figure(s.logged(1 if name == "validation" else self.window.value), name, s.chosen)
+            if name
+            else empty_figure("These runs came without a log: shipped weights do. Runs trained here keep one.")
+        )
+
+    def _show_figures(self) -> None:
+        "Recall a language, then what follows from it"
+        s = self.state
+        try:
+            table = s.table()
+            languages = s.comparison().languages
+        except LabError as e:
+            self.recall.show(empty_figure(e.given))
+            self.table.value = f"<p>{html.escape(str(e))}</p>"
+            table = pd.DataFrame()
+            languages = ()
+
+        def change():
+            was = self.which.value
+            self.which.options = [("all", ""), *((language_name(language), language) for language in languages)]
+            self.which.value = was if was in languages else ""
+            self.n.options = NUMBERS + (
+                [(f"{s.n_pictures:,} pictures", s.n_pictures)] if s.n_pictures not in dict(NUMBERS).values() else []
+            )
+            self.n.value, self.metric.value = s.n_pictures, s.metric
+
+        self._quietly(change)
+        if languages:
+            self.recall.show(
+                f.recall_figure(table, s.metric)
+                if len(table)
+                else empty_figure("Press Evaluate: some seconds for each run and language.")
+            )
+            self.table.value = recall_table(table, s.metric) if len(table) else ""
+        self._show_pair()
+
+    def _show_pair(self) -> None:
+        "Differences of the two, and the choice of language"
+        s = self.state
+        names = s.chosen or ["–"]
+
+        def change():
+            for widget, value in ((self.first, s.first), (self.second, s.second)):
+                widget.options = names
+                widget.value = value if value in names else names[0]
+
+        self._quietly(change)
+        try:
+            languages = s.languages()
+        except LabError:
+            languages = []
+        if languages and s.language not in languages:
+            s.language = languages[0]
+        self._quietly(
+            lambda: (
+                setattr(
+                    self.language,
+                    "options",
+                    [(language_name(language), language) for language in languages] or [("–", "")],
+                ),
+                languages and setattr(self.language, "value", s.language),
+            )
+        )
+        if not languages:
+            self.apart.show(empty_figure("Evaluate both runs first."))
+            self.apart_table.value = ""
+        else:
+            paired = s.paired()
+            metric = s.metric if s.metric in (*METRICS[:6], "mean_recall") else "mean_recall"
+            self.apart.show(f.difference_figure(paired, s.first, s.second, metric))
+            self.apart_table.value = pair_table(paired, s.first, s.second)
+        self._show_queries()
+
+    def _show_queries(self) -> None:
+        "Ranks against ranks, how many of each kind, and the list from its beginning"
+        s = self.state
+        self._page = 0
+        try:
+            gaps = s.gaps()
+            kinds = s.kinds()
+        except LabError:
+            self._kinds = None
+            self.gaps.show(empty_figure("Evaluate both runs first."))
+            self._list()
+            return
+        self._kinds = kinds
+        named = {
+            "first only": f"{s.first} only",
+            "second only": f"{s.second} only",
+            "both": "both",
+            "neither": "neither",
+        }
+        self._quietly(
+            lambda: (
+                setattr(self.kinds, "options", [(f"{named[k]} ({len(kinds[k])})", k) for k in KINDS]),
+                setattr(self.kinds, "value", s.kind),
+            )
+        )
+        self.gaps.show(f.gap_figure(gaps, s.first, s.second))
+        self._list()
+
+    def _list(self) -> None:
+        "Queries of the kind, a page of them"
+        s = self.state
+        listed = pd.DataFrame() if self._kinds is None else self._kinds[s.kind]
+        last = max(0, (len(listed) - 1) // PAGE)
+        self._page = min(max(0, self._page), last)
+        start = self._page * PAGE
+        part = listed.iloc[start : start + PAGE]
+
+        def item(i, r):
+            src, alt = s.shown(r.visual_id)
+            return dict(
+                id=str(i),
+                src=src,
+                alt=alt,
+                label=f"{r.first:,} | {r.second:,}",
+                captions=[dict(text=r.text, language=s.language, direction=direction(s.language))],
+            )
+
+        self.queries.items = [item(start + i, r) for i, r in enumerate(part.itertuples(index=False))]
+        self.queries.rtl = direction(s.language) == "rtl"
+        self.back.disabled, self.on.disabled = self._page == 0, self._page >= last
+        self.page.value = f'<span role="status" class="dl-soft">{f"{start + 1:,}–{start + len(part):,} of {len(listed):,}" if len(listed) else "none"}</span>'
+        if len(part) and not 0 <= s.query < len(listed):
+            self._chosen(start)
+        else:
+            self._show_asked()
+
+    def _show_asked(self) -> None:
+        "The chosen query in both runs"
+        s = self.state
+        one = s.asked(8) if self._kinds is not None else None
+        self.queries.selected = str(s.query)
+        if one is None:
+            self.asked.value = ""
+            for h, g in zip(self.heads, self.grids):
+                h.value = ""
+                g.items = []
+            return
+        lost = missing_fonts((one.language,))
+        warning = f' <span class="dl-soft">(no font here draws {lost[0]})</span>' if lost else ""
+        self.asked.value = (
+            f'<p class="dl-asked" role="status" aria-live="polite">{tagged(one.text, one.language)}{warning}</p>'
+        )
+        for h, g, n in zip(self.heads, self.grids, (s.first, s.second)):
+            h.value = f'<b>{html.escape(n)}</b> <span class="dl-soft">own picture at rank {one.ranks[n]:,}</span>'
+            g.name = f"found by {n}"
+            g.rtl = direction(one.language) == "rtl"
+            g.items = [
+                dict(
+                    id=i,
+                    src=(p := s.shown(i))[0],
+                    alt=p[1],
+                    rank=r,
+                    score=float(v),
+                    label="own" if i == one.visual_id else "",
+                    marked=i == one.visual_id,
+                )
+                for r, (i, v) in enumerate(one.found[n], 1)
+            ]
+
+    def snapshot(self) -> str:
+        "Settings that differ and recall, as HTML without a kernel"
+        s = self.state
+        parts = [
+            f"<h4>{html.escape(', '.join(s.chosen))}</h4>",
+            self.settings.value,
+            self.table.value,
+            self.apart_table.value,
+        ]
+        return f'<div class="dl dl-compare">{"".join(parts)}</div>' + Panel.snapshot(self)
+
 # %% ../../../nbs/7_apps/1_explore/5_comparison/30_panel.ipynb #49a119d0
 CSS = """<style>.dl-compare :is(.widget-html,.widget-html-content,.widget-vbox){max-width:100%;min-width:0}.dl-compare .widget-html-content{flex:1 1 auto}.dl-compare .dl-run{width:auto;margin:0 10px 0 0}.dl-compare .dl-run input{margin-inline-end:6px}.dl-compare .dl-folder{flex:1 1 320px;max-width:520px;width:auto}.dl-compare .dl-folder input{height:32px}
 .dl-compare td.dl-apart{font-weight:650;color:var(--dl-ink)}.dl-compare .dl-pair{align-items:flex-start}.dl-compare .dl-pair>*{flex:1 1 380px}.dl-compare .dl-settings td{white-space:normal;overflow-wrap:break-word;max-width:26em}.dl-compare .dl-settings :is(td,th):first-child{white-space:nowrap;max-width:none}
 .dl-compare .dl-kinds button{height:32px;width:auto;padding:0 12px}.dl-compare .dl-asked{font-size:16px;margin:8px 0 2px}</style>"""
 
-
-@patch
-def _parts(self: Compare, s: CompareState) -> list:
-    "All widgets, from top to bottom"
-    self.boxes = row()
-    self.facts = prose("", "dl-facts")
-    self.folder = w.Text(placeholder="Folder of a run, or of several runs", continuous_update=False)
-    self.folder.add_class("dl-folder")
-    self.add, self.again = (
-        button("Add", self._added, "Add the runs of this folder", css_class="dl-add"),
-        button("Look again", self._again, "Read the lab's own runs again", css_class="dl-again"),
-    )
-    self.settings = prose("", "dl-settings")
-    self.number = choose("Number", [("loss, all terms", "loss")], css_class="dl-number")
-    self.window = choose("Mean over", [("single rows", 1), ("5 rows", 5), ("20 rows", 20)], 5)
-    self.curve = Plot("dl-curves")
-    self.metric = choose("Figure", [(f.metric_name(m), m) for m in METRICS], s.metric, "dl-metric")
-    self.which = choose("Languages", [("all", "")], css_class="dl-which")
-    self.n = choose("Captions of", NUMBERS, css_class="dl-n")
-    self.go = button("Evaluate", self._evaluate, "Evaluate what has not been yet", True, "dl-evaluate")
-    self.work = Background()
-    self.recall = Plot("dl-recall")
-    self.table = prose("", "dl-table")
-    self.first = choose("First", s.chosen or ["–"], s.first or None, "dl-first")
-    self.second = choose("Second", s.chosen or ["–"], s.second or None, "dl-second")
-    self.apart = Plot("dl-apart-figure")
-    self.apart_table = prose("", "dl-apart-table")
-    self.language = choose("Language", [("–", "")], css_class="dl-language")
-    self.kinds = w.ToggleButtons(options=list(KINDS), value=s.kind, tooltips=["right: the picture comes first"] * 4)
-    self.kinds.add_class("dl-kinds")
-    self.gaps = Plot("dl-gaps")
-    self.queries = PictureGrid(size=112, show_captions=True, name="queries with their own pictures")
-    self.queries.add_class("dl-queries")
-    self.back, self.on, self.page = (
-        button("Previous", lambda: self._turn(-1), "Previous queries"),
-        button("Next", lambda: self._turn(1), "Next queries", css_class="dl-next"),
-        prose("", "dl-page"),
-    )
-    self.asked = prose("", "dl-asked-host")
-    self.heads = [prose("") for _ in range(2)]
-    self.grids = [PictureGrid(size=96) for _ in range(2)]
-    pair = row(*(w.VBox(list(p)) for p in zip(self.heads, self.grids)))
-    pair.add_class("dl-pair")
-    for i, g in enumerate(self.grids):
-        g.add_class(f"dl-found-{i}")
-    return [
-        w.HTML(CSS),
-        section(
-            "Runs",
-            self.boxes,
-            row(self.folder, self.add, self.again),
-            self.facts,
-            note=f"Up to {MOST} side by side. Settings and logs are read from the folder; weights are loaded when a run is evaluated.",
-        ),
-        section("Settings that differ", self.settings),
-        section(
-            "Training",
-            row(self.number, self.window),
-            self.curve,
-            note="As logged. Every row is one batch in one language, so single rows are noisy; a dotted line is where the next stage begins.",
-        ),
-        section("Recall a language", row(self.metric, self.which, self.n, self.go), self.work, self.recall, self.table),
-        section("Two runs closely", row(self.first, self.second), self.apart, self.apart_table, note=NOT_SAID),
-        section(
-            "Queries they disagree on",
-            row(self.language, self.kinds),
-            self.gaps,
-            row(self.back, self.page, self.on),
-            self.queries,
-            self.asked,
-            pair,
-            note="Under each picture: its rank in the first run and in the second, and the caption. Choose one to see what both runs find for it.",
-        ),
-    ]
-
-# %% ../../../nbs/7_apps/1_explore/5_comparison/30_panel.ipynb #b0bda8ea
-@patch
-def _wire(self: Compare) -> None:
-    "Join widgets, state and figures"
-    s = self.state
-    on = lambda widget, act: widget.observe(lambda c: self._busy or c.new is None or act(c.new), "value")
-    for widget, name in (
-        (self.metric, "metric"),
-        (self.first, "first"),
-        (self.second, "second"),
-        (self.language, "language"),
-        (self.kinds, "kind"),
-        (self.n, "n_pictures"),
-    ):
-        on(widget, lambda v, name=name: setattr(s, name, v))
-    on(self.number, lambda _: self._show_curve())
-    on(self.window, lambda _: self._show_curve())
-    self.queries.observe(lambda _: self._chosen(int(self.queries.clicked)), "clicks")
-    shows = dict(
-        runs=self._show_runs,
-        chosen=self._show_all,
-        metric=self._show_figures,
-        evaluated=self._show_figures,
-        n_pictures=self._show_figures,
-        first=self._show_pair,
-        second=self._show_pair,
-        language=self._show_queries,
-        kind=self._show_queries,
-        query=self._show_asked,
-    )
-    for trait, show in shows.items():
-        s.observe(lambda _, show=show: show(), trait)
-
-
-@patch
-def _quietly(self: Compare, act) -> None:
-    "Set widgets without their telling the state"
-    was = self._busy
-    self._busy = True
-    try:
-        act()
-    finally:
-        self._busy = was
-
-
-@patch
-def _evaluate(self: Compare, wait: bool = False) -> None:
-    "Evaluate beside the page; what is new is shown when the state tells of it"
-    languages = [self.which.value] if self.which.value else None
-    self.work.run(
-        lambda report: self.state.evaluate(languages, report),
-        None,
-        lambda words: setattr(self.state, "message", words),
-        wait,
-    )
-
-
-@patch
-def _added(self: Compare) -> None:
-    if self.state.add_folder(self.folder.value):
-        self.folder.value = ""
-
-
-@patch
-def _again(self: Compare) -> None:
-    self.state.refresh()
-    self._show_all()
-
-
-@patch
-def _chosen(self: Compare, place: int) -> None:
-    if self.state.query == place:
-        self._show_asked()
-    else:
-        self.state.query = place
-
-
-@patch
-def _turn(self: Compare, by: int) -> None:
-    self._page += by
-    self._list()
-
-# %% ../../../nbs/7_apps/1_explore/5_comparison/30_panel.ipynb #c3cfce36
-@patch
-def _show_all(self: Compare) -> None:
-    self._show_runs()
-    self._show_known()
-    self._show_figures()
-
-
-@patch
-def _show_runs(self: Compare) -> None:
-    "A box a run, and what each chosen one is"
-    s = self.state
-
-    def box(name):
-        made = w.Checkbox(
-            value=name in s.chosen,
-            description=name,
-            indent=False,
-            disabled=name not in s.chosen and len(s.chosen) >= MOST,
-            layout=w.Layout(width="auto"),
-        )
-        made.add_class("dl-run")
-        made.observe(lambda c: s.choose(*(s.chosen + [name] if c.new else [n for n in s.chosen if n != name])), "value")
-        return made
-
-    self.boxes.children = tuple(map(box, s.runs))
-    self.facts.value = (
-        table_html(s.facts(), text=["run", "state", "method"], digits=1)
-        if s.chosen
-        else '<p role="status">Choose one run or more.</p>'
-    )
-
-
-@patch
-def _show_known(self: Compare) -> None:
-    "Settings and the list of logged numbers"
-    s = self.state
-    found = s.differing_settings() if s.chosen else pd.DataFrame()
-    n = s.n_settings()
-    same = (
-        f'<p class="dl-soft">{n - len(found)} of {n} settings are the same.</p>'
-        if len(s.chosen) > 1
-        else '<p class="dl-soft">Choose a second run to see what differs.</p>'
-    )
-    self.settings.value = same + (
-        table_html(found.reset_index(), text=["setting", *found.columns]) if len(found) and len(s.chosen) > 1 else ""
-    )
-    names = sorted(dict.fromkeys(s.logged()["name"]), key=lambda k: (k != "loss", k == "learning_rate"))
-    self._quietly(
-        lambda: setattr(self.number, "options", [(f.logged_name(k), k) for k in names] or [("nothing logged", "")])
-    )
-    self._show_curve()
-
-
-@patch
-def _show_curve(self: Compare) -> None:
-    s = self.state
-    name = self.number.value
-    self.curve.show(
-        f.curve_figure(s.logged(1 if name == "validation" else self.window.value), name, s.chosen)
-        if name
-        else empty_figure("These runs came without a log: shipped weights do. Runs trained here keep one.")
-    )
-
 # %% ../../../nbs/7_apps/1_explore/5_comparison/30_panel.ipynb #5ba976b5
-@patch
-def _show_figures(self: Compare) -> None:
-    "Recall a language, then what follows from it"
-    s = self.state
-    try:
-        table = s.table()
-        languages = s.comparison().languages
-    except LabError as e:
-        self.recall.show(empty_figure(e.given))
-        self.table.value = f"<p>{html.escape(str(e))}</p>"
-        table = pd.DataFrame()
-        languages = ()
-
-    def change():
-        was = self.which.value
-        self.which.options = [("all", ""), *((language_name(language), language) for language in languages)]
-        self.which.value = was if was in languages else ""
-        self.n.options = NUMBERS + (
-            [(f"{s.n_pictures:,} pictures", s.n_pictures)] if s.n_pictures not in dict(NUMBERS).values() else []
-        )
-        self.n.value, self.metric.value = s.n_pictures, s.metric
-
-    self._quietly(change)
-    if languages:
-        self.recall.show(
-            f.recall_figure(table, s.metric)
-            if len(table)
-            else empty_figure("Press Evaluate: some seconds for each run and language.")
-        )
-        self.table.value = recall_table(table, s.metric) if len(table) else ""
-    self._show_pair()
-
-
 def recall_table(
     table: pd.DataFrame,  # a row a language, a column a run
     metric: str,  # what the numbers are
@@ -337,43 +453,6 @@ def recall_table(
     )
 
 # %% ../../../nbs/7_apps/1_explore/5_comparison/30_panel.ipynb #8450b4c4
-@patch
-def _show_pair(self: Compare) -> None:
-    "Differences of the two, and the choice of language"
-    s = self.state
-    names = s.chosen or ["–"]
-
-    def change():
-        for widget, value in ((self.first, s.first), (self.second, s.second)):
-            widget.options = names
-            widget.value = value if value in names else names[0]
-
-    self._quietly(change)
-    try:
-        languages = s.languages()
-    except LabError:
-        languages = []
-    if languages and s.language not in languages:
-        s.language = languages[0]
-    self._quietly(
-        lambda: (
-            setattr(
-                self.language, "options", [(language_name(language), language) for language in languages] or [("–", "")]
-            ),
-            languages and setattr(self.language, "value", s.language),
-        )
-    )
-    if not languages:
-        self.apart.show(empty_figure("Evaluate both runs first."))
-        self.apart_table.value = ""
-    else:
-        paired = s.paired()
-        metric = s.metric if s.metric in (*METRICS[:6], "mean_recall") else "mean_recall"
-        self.apart.show(f.difference_figure(paired, s.first, s.second, metric))
-        self.apart_table.value = pair_table(paired, s.first, s.second)
-    self._show_queries()
-
-
 def pair_table(
     paired: pd.DataFrame,  # from `Comparison.differences`
     first: str,  # name of the first run
@@ -397,106 +476,3 @@ def pair_table(
     if first == second:
         shown = shown.loc[:, ~shown.columns.duplicated()]
     return table_html(shown, text=["language", "reading"])
-
-# %% ../../../nbs/7_apps/1_explore/5_comparison/30_panel.ipynb #cec830e7
-@patch
-def _show_queries(self: Compare) -> None:
-    "Ranks against ranks, how many of each kind, and the list from its beginning"
-    s = self.state
-    self._page = 0
-    try:
-        gaps = s.gaps()
-        kinds = s.kinds()
-    except LabError:
-        self._kinds = None
-        self.gaps.show(empty_figure("Evaluate both runs first."))
-        self._list()
-        return
-    self._kinds = kinds
-    named = {"first only": f"{s.first} only", "second only": f"{s.second} only", "both": "both", "neither": "neither"}
-    self._quietly(
-        lambda: (
-            setattr(self.kinds, "options", [(f"{named[k]} ({len(kinds[k])})", k) for k in KINDS]),
-            setattr(self.kinds, "value", s.kind),
-        )
-    )
-    self.gaps.show(f.gap_figure(gaps, s.first, s.second))
-    self._list()
-
-
-@patch
-def _list(self: Compare) -> None:
-    "Queries of the kind, a page of them"
-    s = self.state
-    listed = pd.DataFrame() if self._kinds is None else self._kinds[s.kind]
-    last = max(0, (len(listed) - 1) // PAGE)
-    self._page = min(max(0, self._page), last)
-    start = self._page * PAGE
-    part = listed.iloc[start : start + PAGE]
-
-    def item(i, r):
-        src, alt = s.shown(r.visual_id)
-        return dict(
-            id=str(i),
-            src=src,
-            alt=alt,
-            label=f"{r.first:,} | {r.second:,}",
-            captions=[dict(text=r.text, language=s.language, direction=direction(s.language))],
-        )
-
-    self.queries.items = [item(start + i, r) for i, r in enumerate(part.itertuples(index=False))]
-    self.queries.rtl = direction(s.language) == "rtl"
-    self.back.disabled, self.on.disabled = self._page == 0, self._page >= last
-    self.page.value = f'<span role="status" class="dl-soft">{f"{start + 1:,}–{start + len(part):,} of {len(listed):,}" if len(listed) else "none"}</span>'
-    if len(part) and not 0 <= s.query < len(listed):
-        self._chosen(start)
-    else:
-        self._show_asked()
-
-
-@patch
-def _show_asked(self: Compare) -> None:
-    "The chosen query in both runs"
-    s = self.state
-    one = s.asked(8) if self._kinds is not None else None
-    self.queries.selected = str(s.query)
-    if one is None:
-        self.asked.value = ""
-        for h, g in zip(self.heads, self.grids):
-            h.value = ""
-            g.items = []
-        return
-    lost = missing_fonts((one.language,))
-    warning = f' <span class="dl-soft">(no font here draws {lost[0]})</span>' if lost else ""
-    self.asked.value = (
-        f'<p class="dl-asked" role="status" aria-live="polite">{tagged(one.text, one.language)}{warning}</p>'
-    )
-    for h, g, n in zip(self.heads, self.grids, (s.first, s.second)):
-        h.value = f'<b>{html.escape(n)}</b> <span class="dl-soft">own picture at rank {one.ranks[n]:,}</span>'
-        g.name = f"found by {n}"
-        g.rtl = direction(one.language) == "rtl"
-        g.items = [
-            dict(
-                id=i,
-                src=(p := s.shown(i))[0],
-                alt=p[1],
-                rank=r,
-                score=float(v),
-                label="own" if i == one.visual_id else "",
-                marked=i == one.visual_id,
-            )
-            for r, (i, v) in enumerate(one.found[n], 1)
-        ]
-
-# %% ../../../nbs/7_apps/1_explore/5_comparison/30_panel.ipynb #1bb8e112
-@patch
-def snapshot(self: Compare) -> str:
-    "Settings that differ and recall, as HTML without a kernel"
-    s = self.state
-    parts = [
-        f"<h4>{html.escape(', '.join(s.chosen))}</h4>",
-        self.settings.value,
-        self.table.value,
-        self.apart_table.value,
-    ]
-    return f'<div class="dl dl-compare">{"".join(parts)}</div>' + Panel.snapshot(self)

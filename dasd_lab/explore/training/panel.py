@@ -14,7 +14,6 @@ from pathlib import Path
 
 import ipywidgets as w
 import pandas as pd
-from fastcore.basics import patch
 
 from ...corpora.own.parallel import FAULTS, language_names
 from dasd_lab.explore.controls import (
@@ -120,350 +119,311 @@ class Train(Panel):
         if s.status in RUNNING:
             self._follow()
 
-# %% ../../../nbs/7_apps/1_explore/4_training/30_panel.ipynb #17a6407e
-@patch
-def _parts(self: Train, s: TrainingState) -> list:
-    "All widgets, from top to bottom"
-    self.language = w.Combobox(
-        value=s.language,
-        placeholder="it, or Italian",
-        options=[n.title() for n in sorted(language_names())],
-        description="Language",
-        style=dict(description_width="initial"),
-    )
-    self.language.add_class("dl-language")
-    self.pasted = w.Textarea(placeholder=PASTE, rows=7, layout=w.Layout(width="100%", height="150px"))
-    self.pasted.add_class("dl-pasted")
-    self.upload = w.FileUpload(accept=".tsv,.csv,.jsonl,.txt", multiple=False, description="Upload a file")
-    self.upload.add_class("dl-upload")
-    self.read = button(
-        "Read the captions", self._read, "Look for faults, line by line", primary=True, css_class="dl-read"
-    )
-    self.example = button(
-        "Example: Italian",
-        self._example,
-        "Machine translations of 6,000 training scenes, a language that the shipped models have not seen",
-        css_class="dl-example",
-    )
-    self.example.disabled = not hasattr(s.workbench.corpus, "scene")
-    self.reading = Background()
-    self.summary = prose("", "dl-summary")
-    self.faults = prose("", "dl-faults")
-    self.pairs = prose("", "dl-pairs-read")
-    self.lengths = Plot("dl-lengths")
-    presets = training_presets()
-    self.preset = choose("Preset", presets if s.preset in presets else [*presets, s.preset], s.preset, "dl-preset")
-    self.steps = row()
-    self.pictures = w.Checkbox(value=s.use_pictures, description="compare with training pictures too", indent=False)
-    self.plan = prose("", "dl-plan")
-    self.start, self.stop, self.resume = (
-        button(t, act, tip, css_class=c, primary=c == "dl-start")
-        for t, act, tip, c in (
-            ("Train", self._start, "Begin a training with these captions", "dl-start"),
-            ("Stop", s.stop, "End after the running step and keep the place", "dl-stop"),
-            ("Go on", self._resume, "Continue from the last checkpoint", "dl-resume"),
-        )
-    )
-    self.earlier, self.take_up = (
-        choose("Earlier runs", [("–", "")], css_class="dl-earlier"),
-        button("Take up", self._take_up, "Watch that run, or query it", css_class="dl-take-up"),
-    )
-    self.bar = w.FloatProgress(min=0, max=1, layout=w.Layout(width="100%", height="12px"))
-    self.told = prose("", "dl-told")
-    self.bar.add_class("dl-bar")
-    self.curves = Plot("dl-curves")
-    self.evaluate = button(
-        "Evaluate", self._evaluate, "Ask the trained model what it has not seen", css_class="dl-evaluate"
-    )
-    self.working = Background()
-    self.results = prose("", "dl-results")
-    self.bars = Plot("dl-reached")
-    self.query = QueryBox(placeholder="Type in the new language", label="Search")
-    self.grid = PictureGrid(size=112, name="pictures that the new model finds")
-    self.query.add_class("dl-ask-new")
-    style = prose(
-        "<style>.dl-training textarea{unicode-bidi:plaintext;font:13px/1.5 ui-monospace,monospace;tab-size:24}.dl-training .widget-inttext{width:auto}.dl-training .widget-inttext input{width:100px}</style>"
-    )
-    return [
-        style,
-        section(
-            "Captions",
-            row(self.language, self.upload, self.example),
-            self.pasted,
-            row(self.read),
-            self.reading,
-            self.summary,
-            self.faults,
-            self.pairs,
-            self.lengths,
-            note="Paste them, upload a file, or take the example. A faulty line never takes a good one with it.",
-        ),
-        section(
-            "Training",
-            row(self.preset, self.steps, self.pictures),
-            self.plan,
-            row(self.start, self.stop, self.resume),
-            row(self.earlier, self.take_up),
-            self.bar,
-            self.told,
-            self.curves,
-            note=PROCESS_NOTE,
-        ),
-        section("What it reached", row(self.evaluate), self.working, self.results, self.bars),
-        section(
-            "Ask in the new language",
-            self.query,
-            self.grid,
-            note="The trained model is in the workbench: every explorer that was opened on it can choose it.",
-        ),
-    ]
-
-
-@patch
-def _wire(self: Train) -> None:
-    "Join widgets, state and figures"
-    s = self.state
-    self.upload.observe(lambda _: self.upload.value and self._read(), "value")
-    self.preset.observe(lambda c: setattr(s, "preset", c.new), "value")
-    self.pictures.observe(lambda c: setattr(s, "use_pictures", c.new), "value")
-    for trait in ("value", "submitted"):
-        self.query.observe(lambda _: s.added and s.ask(self.query.value), trait)
-    shows = dict(
-        captions=self._show_captions,
-        preset=self._show_steps,
-        steps=self._show_plan,
-        use_pictures=self._show_plan,
-        status=self._show_status,
-        log=self._show_log,
-        progress=self._show_progress,
-        results=self._show_results,
-        added=self._show_hits,
-        hits=self._show_hits,
-    )
-    for trait, show in shows.items():
-        s.observe(lambda _, show=show: show(), trait)
-    self._show_steps()
-    self._show_earlier()
-
-# %% ../../../nbs/7_apps/1_explore/4_training/30_panel.ipynb #d0e35af0
-@patch
-def _read(self: Train, wait: bool = False) -> None:
-    "What was uploaded, or else pasted"
-    given = self.upload.value[0] if self.upload.value else None
-    data, name = (bytes(given["content"]), given["name"]) if given else (self.pasted.value, "")
-    language = self.language.value
-    self.state.message = ""
-
-    def work(report):
-        report(0.3, "looking at each line …")
-        self.state.read(data, language, name)
-
-    self.reading.run(
-        work, lambda _: setattr(self.upload, "value", ()), lambda said: setattr(self.state, "message", said), wait
-    )
-
-
-@patch
-def _example(self: Train, wait: bool = False) -> None:
-    self.language.value = "Italian"
-
-    def work(report):
-        report(0.3, "telling 6,000 scenes in Italian, and looking at each line …")
-        self.state.read_example("it")
-
-    self.reading.run(work, None, lambda said: setattr(self.state, "message", said), wait)
-
-
-@patch
-def _start(self: Train) -> None:
-    self.state.start()
-    self._follow()
-
-
-@patch
-def _resume(self: Train) -> None:
-    self.state.resume()
-    self._follow()
-
-
-@patch
-def _take_up(self: Train) -> None:
-    if self.earlier.value:
-        self.state.attach(self.earlier.value)
-        self._follow()
-
-
-@patch
-def _evaluate(self: Train, wait: bool = False) -> None:
-    "Add the model to the workbench, then ask it what it has not seen"
-
-    def work(report):
-        self.state.added or self.state.add()
-        return self.state.evaluate(report)
-
-    self.working.run(work, None, lambda said: setattr(self.state, "message", said), wait)
-
-
-@patch
-def _follow(self: Train) -> None:
-    "Look at the training until it ends; a finished one is added and evaluated"
-    if self._following:
-        return
-    self._following = True
-
-    def look():
-        try:
-            while self.state.poll() in RUNNING:
-                self._show_progress()
-                time.sleep(self.every_s)
-        except Exception as e:
-            traceback.print_exc()
-            self.state.message = (
-                f"The run could not be looked at ({type(e).__name__}: {e}). It may still be running; take it up again."
-            )
-            return None
-        finally:
-            self._following = False
-        if self.state.poll() in RUNNING:
-            return self._follow()  # it was let go on in this very moment
-        self._show_status()
-        self._show_earlier()
-        if self.state.status == "finished" and not self.state.added:
-            self._evaluate()
-
-    self._follower = threading.Thread(target=look, daemon=True)
-    self._follower.start()
-
-# %% ../../../nbs/7_apps/1_explore/4_training/30_panel.ipynb #b0a3f573
-@patch
-def _show_captions(self: Train) -> None:
-    "Summary, faults, first pairs and lengths"
-    s = self.state
-    c = self.state.captions
-    if c is None:
-        self.summary.value = self.faults.value = self.pairs.value = ""
-        self.lengths.show(None)
-        self._show_plan()
-        return
-    lost = missing_fonts((s.language,))
-    shown = s.pictured()
-    pictures = f" {shown:,} tell of a training picture." if s.corpus is not None else ""
-    self.summary.value = (
-        f'<p role="status" aria-live="polite"><b>{html.escape(s.source)}</b>: {len(c.pairs):,} pairs in English and {html.escape(language_name(s.language))} from {c.n_lines:,} lines ({c.form}), {c.left_out:,} left out.{pictures}</p>'
-        + (f'<p class="dl-note">No font here draws {lost[0]}.</p>' if lost else "")
-    )
-    self.faults.value = faults_html(s)
-    self.pairs.value = pairs_html(s) if c.pairs else ""
-    self.lengths.show(f.lengths(c) if len(c.pairs) >= 20 else None)
-    if not self.language.value:
-        self.language.value = s.language
-    self._show_plan()
-
-
-@patch
-def _show_steps(self: Train) -> None:
-    "A number for each stage"
-    s = self.state
-    if s.preset not in self.preset.options:
-        self.preset.options = [*self.preset.options, s.preset]
-    self.preset.value = s.preset
-
-    def box(i, stage):
-        made = w.BoundedIntText(
-            value=s.steps[i],
-            min=1,
-            max=10_000_000,
-            description=stage.name.replace("_", " ") + ", steps",
+    def _parts(self, s: TrainingState) -> list:
+        "All widgets, from top to bottom"
+        self.language = w.Combobox(
+            value=s.language,
+            placeholder="it, or Italian",
+            options=[n.title() for n in sorted(language_names())],
+            description="Language",
             style=dict(description_width="initial"),
         )
-        made.add_class(f"dl-steps-{i}")
-        made.observe(
-            lambda c: setattr(s, "steps", tuple(c.new if j == i else n for j, n in enumerate(s.steps))), "value"
+        self.language.add_class("dl-language")
+        self.pasted = w.Textarea(placeholder=PASTE, rows=7, layout=w.Layout(width="100%", height="150px"))
+        self.pasted.add_class("dl-pasted")
+        self.upload = w.FileUpload(accept=".tsv,.csv,.jsonl,.txt", multiple=False, description="Upload a file")
+        self.upload.add_class("dl-upload")
+        self.read = button(
+            "Read the captions", self._read, "Look for faults, line by line", primary=True, css_class="dl-read"
         )
-        return made
-
-    self.steps.children = [box(i, stage) for i, stage in enumerate(scaled_stages(load_preset(s.preset), 1))]
-    self._show_plan()
-
-
-@patch
-def _show_plan(self: Train) -> None:
-    "The stages, and on what they run"
-    for box, n in zip(self.steps.children, self.state.steps):
-        box.value = n
-    self.plan.value = (
-        table_html(
-            self.state.plan().rename(columns=dict(captions_a_step="captions a step")), text=["stage", "on", "runs"]
+        self.example = button(
+            "Example: Italian",
+            self._example,
+            "Machine translations of 6,000 training scenes, a language that the shipped models have not seen",
+            css_class="dl-example",
         )
-        if self.state.captions
-        else ""
-    )
-    self.start.disabled = self.state.status in RUNNING or not (self.state.captions and self.state.captions.pairs)
+        self.example.disabled = not hasattr(s.workbench.corpus, "scene")
+        self.reading = Background()
+        self.summary = prose("", "dl-summary")
+        self.faults = prose("", "dl-faults")
+        self.pairs = prose("", "dl-pairs-read")
+        self.lengths = Plot("dl-lengths")
+        presets = training_presets()
+        self.preset = choose("Preset", presets if s.preset in presets else [*presets, s.preset], s.preset, "dl-preset")
+        self.steps = row()
+        self.pictures = w.Checkbox(value=s.use_pictures, description="compare with training pictures too", indent=False)
+        self.plan = prose("", "dl-plan")
+        self.start, self.stop, self.resume = (
+            button(t, act, tip, css_class=c, primary=c == "dl-start")
+            for t, act, tip, c in (
+                ("Train", self._start, "Begin a training with these captions", "dl-start"),
+                ("Stop", s.stop, "End after the running step and keep the place", "dl-stop"),
+                ("Go on", self._resume, "Continue from the last checkpoint", "dl-resume"),
+            )
+        )
+        self.earlier, self.take_up = (
+            choose("Earlier runs", [("–", "")], css_class="dl-earlier"),
+            button("Take up", self._take_up, "Watch that run, or query it", css_class="dl-take-up"),
+        )
+        self.bar = w.FloatProgress(min=0, max=1, layout=w.Layout(width="100%", height="12px"))
+        self.told = prose("", "dl-told")
+        self.bar.add_class("dl-bar")
+        self.curves = Plot("dl-curves")
+        self.evaluate = button(
+            "Evaluate", self._evaluate, "Ask the trained model what it has not seen", css_class="dl-evaluate"
+        )
+        self.working = Background()
+        self.results = prose("", "dl-results")
+        self.bars = Plot("dl-reached")
+        self.query = QueryBox(placeholder="Type in the new language", label="Search")
+        self.grid = PictureGrid(size=112, name="pictures that the new model finds")
+        self.query.add_class("dl-ask-new")
+        style = prose(
+            "<style>.dl-training textarea{unicode-bidi:plaintext;font:13px/1.5 ui-monospace,monospace;tab-size:24}.dl-training .widget-inttext{width:auto}.dl-training .widget-inttext input{width:100px}</style>"
+        )
+        return [
+            style,
+            section(
+                "Captions",
+                row(self.language, self.upload, self.example),
+                self.pasted,
+                row(self.read),
+                self.reading,
+                self.summary,
+                self.faults,
+                self.pairs,
+                self.lengths,
+                note="Paste them, upload a file, or take the example. A faulty line never takes a good one with it.",
+            ),
+            section(
+                "Training",
+                row(self.preset, self.steps, self.pictures),
+                self.plan,
+                row(self.start, self.stop, self.resume),
+                row(self.earlier, self.take_up),
+                self.bar,
+                self.told,
+                self.curves,
+                note=PROCESS_NOTE,
+            ),
+            section("What it reached", row(self.evaluate), self.working, self.results, self.bars),
+            section(
+                "Ask in the new language",
+                self.query,
+                self.grid,
+                note="The trained model is in the workbench: every explorer that was opened on it can choose it.",
+            ),
+        ]
 
+    def _wire(self) -> None:
+        "Join widgets, state and figures"
+        s = self.state
+        self.upload.observe(lambda _: self.upload.value and self._read(), "value")
+        self.preset.observe(lambda c: setattr(s, "preset", c.new), "value")
+        self.pictures.observe(lambda c: setattr(s, "use_pictures", c.new), "value")
+        for trait in ("value", "submitted"):
+            self.query.observe(lambda _: s.added and s.ask(self.query.value), trait)
+        shows = dict(
+            captions=self._show_captions,
+            preset=self._show_steps,
+            steps=self._show_plan,
+            use_pictures=self._show_plan,
+            status=self._show_status,
+            log=self._show_log,
+            progress=self._show_progress,
+            results=self._show_results,
+            added=self._show_hits,
+            hits=self._show_hits,
+        )
+        for trait, show in shows.items():
+            s.observe(lambda _, show=show: show(), trait)
+        self._show_steps()
+        self._show_earlier()
 
-@patch
-def _show_status(self: Train) -> None:
-    "Which buttons make sense now"
-    s = self.state.status
-    self.start.disabled = s in RUNNING or not (self.state.captions and self.state.captions.pairs)
-    self.stop.disabled, self.resume.disabled = s not in ("preparing", "training"), s not in ("stopped", "failed")
-    self.take_up.disabled = s in RUNNING
-    self.evaluate.disabled = s != "finished"
-    self.bar.bar_style = dict(finished="success", failed="danger", stopped="warning").get(s, "")
-    self._show_progress()
+    def _read(self, wait: bool = False) -> None:
+        "What was uploaded, or else pasted"
+        given = self.upload.value[0] if self.upload.value else None
+        data, name = (bytes(given["content"]), given["name"]) if given else (self.pasted.value, "")
+        language = self.language.value
+        self.state.message = ""
 
+        def work(report):
+            report(0.3, "looking at each line …")
+            self.state.read(data, language, name)
 
-@patch
-def _show_progress(self: Train) -> None:
-    "The bar, and where it is in words"
-    self.bar.value = self.state.share()
-    where = f" · run folder <code>{html.escape(str(self.state.folder))}</code>" if self.state.folder else ""
-    self.told.value = f'<p role="status" aria-live="polite">{html.escape(self.state.words())}</p><p class="dl-note">{where.removeprefix(" · ")}</p>'
+        self.reading.run(
+            work, lambda _: setattr(self.upload, "value", ()), lambda said: setattr(self.state, "message", said), wait
+        )
 
+    def _example(self, wait: bool = False) -> None:
+        self.language.value = "Italian"
 
-@patch
-def _show_log(self: Train) -> None:
-    "The curves"
-    s = self.state
-    stages = scaled_stages(load_preset(s.preset), 1)
-    runs = s.plan().runs if s.captions else []
-    made = f.curves(s.log, {x.name: n for x, n, r in zip(stages, s.steps, runs) if r == "yes"})
-    self.curves.show(made if s.log else None)
+        def work(report):
+            report(0.3, "telling 6,000 scenes in Italian, and looking at each line …")
+            self.state.read_example("it")
 
+        self.reading.run(work, None, lambda said: setattr(self.state, "message", said), wait)
 
-@patch
-def _show_earlier(self: Train) -> None:
-    found = self.state.earlier()
-    was = self.earlier.value
-    self.earlier.options = [(words, str(folder)) for words, folder in found] or [("–", "")]
-    if was in [str(folder) for _, folder in found]:
-        self.earlier.value = was
+    def _start(self) -> None:
+        self.state.start()
+        self._follow()
 
+    def _resume(self) -> None:
+        self.state.resume()
+        self._follow()
 
-@patch
-def _show_results(self: Train) -> None:
-    r = self.state.results
-    self.results.value = "" if r is None else results_html(r)
-    self.bars.show(None if r is None else f.reached(r))
+    def _take_up(self) -> None:
+        if self.earlier.value:
+            self.state.attach(self.earlier.value)
+            self._follow()
 
+    def _evaluate(self, wait: bool = False) -> None:
+        "Add the model to the workbench, then ask it what it has not seen"
 
-@patch
-def _show_hits(self: Train) -> None:
-    "The pictures that the new model finds"
-    s = self.state
-    self.query.hint = (
-        f"{language_name(s.language)}, by {s.added}"
-        if s.added
-        else "Train a language first, or take up a finished run."
-    )
-    bench = s.workbench
-    self.grid.rtl = bool(s.language) and direction(s.language) == "rtl"
-    self.grid.items = [
-        dict(id=h.id, src=bench.address(h.id), alt=bench.alt(h.id), rank=h.rank, score=h.score) for h in s.hits or ()
-    ]
+        def work(report):
+            self.state.added or self.state.add()
+            return self.state.evaluate(report)
 
+        self.working.run(work, None, lambda said: setattr(self.state, "message", said), wait)
 
-@patch
-def snapshot(self: Train) -> str:
-    "What was read, trained and reached, for readers without a kernel"
-    return f'<div class="dl-training"><h3>Train</h3>{self.summary.value}{self.faults.value}{self.plan.value}{self.results.value}<p><em>Live where a kernel runs: <code>make lab</code> or <code>make app</code>.</em></p></div>'
+    def _follow(self) -> None:
+        "Look at the training until it ends; a finished one is added and evaluated"
+        if self._following:
+            return
+        self._following = True
+
+        def look():
+            try:
+                while self.state.poll() in RUNNING:
+                    self._show_progress()
+                    time.sleep(self.every_s)
+            except Exception as e:
+                traceback.print_exc()
+                self.state.message = f"The run could not be looked at ({type(e).__name__}: {e}). It may still be running; take it up again."
+                return None
+            finally:
+                self._following = False
+            if self.state.poll() in RUNNING:
+                return self._follow()  # it was let go on in this very moment
+            self._show_status()
+            self._show_earlier()
+            if self.state.status == "finished" and not self.state.added:
+                self._evaluate()
+
+        self._follower = threading.Thread(target=look, daemon=True)
+        self._follower.start()
+
+    def _show_captions(self) -> None:
+        "Summary, faults, first pairs and lengths"
+        s = self.state
+        c = self.state.captions
+        if c is None:
+            self.summary.value = self.faults.value = self.pairs.value = ""
+            self.lengths.show(None)
+            self._show_plan()
+            return
+        lost = missing_fonts((s.language,))
+        shown = s.pictured()
+        pictures = f" {shown:,} tell of a training picture." if s.corpus is not None else ""
+        self.summary.value = (
+            f'<p role="status" aria-live="polite"><b>{html.escape(s.source)}</b>: {len(c.pairs):,} pairs in English and {html.escape(language_name(s.language))} from {c.n_lines:,} lines ({c.form}), {c.left_out:,} left out.{pictures}</p>'
+            + (f'<p class="dl-note">No font here draws {lost[0]}.</p>' if lost else "")
+        )
+        self.faults.value = faults_html(s)
+        self.pairs.value = pairs_html(s) if c.pairs else ""
+        self.lengths.show(f.lengths(c) if len(c.pairs) >= 20 else None)
+        if not self.language.value:
+            self.language.value = s.language
+        self._show_plan()
+
+    def _show_steps(self) -> None:
+        "A number for each stage"
+        s = self.state
+        if s.preset not in self.preset.options:
+            self.preset.options = [*self.preset.options, s.preset]
+        self.preset.value = s.preset
+
+        def box(i, stage):
+            made = w.BoundedIntText(
+                value=s.steps[i],
+                min=1,
+                max=10_000_000,
+                description=stage.name.replace("_", " ") + ", steps",
+                style=dict(description_width="initial"),
+            )
+            made.add_class(f"dl-steps-{i}")
+            made.observe(
+                lambda c: setattr(s, "steps", tuple(c.new if j == i else n for j, n in enumerate(s.steps))), "value"
+            )
+            return made
+
+        self.steps.children = [box(i, stage) for i, stage in enumerate(scaled_stages(load_preset(s.preset), 1))]
+        self._show_plan()
+
+    def _show_plan(self) -> None:
+        "The stages, and on what they run"
+        for box, n in zip(self.steps.children, self.state.steps):
+            box.value = n
+        self.plan.value = (
+            table_html(
+                self.state.plan().rename(columns=dict(captions_a_step="captions a step")), text=["stage", "on", "runs"]
+            )
+            if self.state.captions
+            else ""
+        )
+        self.start.disabled = self.state.status in RUNNING or not (self.state.captions and self.state.captions.pairs)
+
+    def _show_status(self) -> None:
+        "Which buttons make sense now"
+        s = self.state.status
+        self.start.disabled = s in RUNNING or not (self.state.captions and self.state.captions.pairs)
+        self.stop.disabled, self.resume.disabled = s not in ("preparing", "training"), s not in ("stopped", "failed")
+        self.take_up.disabled = s in RUNNING
+        self.evaluate.disabled = s != "finished"
+        self.bar.bar_style = dict(finished="success", failed="danger", stopped="warning").get(s, "")
+        self._show_progress()
+
+    def _show_progress(self) -> None:
+        "The bar, and where it is in words"
+        self.bar.value = self.state.share()
+        where = f" · run folder <code>{html.escape(str(self.state.folder))}</code>" if self.state.folder else ""
+        self.told.value = f'<p role="status" aria-live="polite">{html.escape(self.state.words())}</p><p class="dl-note">{where.removeprefix(" · ")}</p>'
+
+    def _show_log(self) -> None:
+        "The curves"
+        s = self.state
+        stages = scaled_stages(load_preset(s.preset), 1)
+        runs = s.plan().runs if s.captions else []
+        made = f.curves(s.log, {x.name: n for x, n, r in zip(stages, s.steps, runs) if r == "yes"})
+        self.curves.show(made if s.log else None)
+
+    def _show_earlier(self) -> None:
+        found = self.state.earlier()
+        was = self.earlier.value
+        self.earlier.options = [(words, str(folder)) for words, folder in found] or [("–", "")]
+        if was in [str(folder) for _, folder in found]:
+            self.earlier.value = was
+
+    def _show_results(self) -> None:
+        r = self.state.results
+        self.results.value = "" if r is None else results_html(r)
+        self.bars.show(None if r is None else f.reached(r))
+
+    def _show_hits(self) -> None:
+        "The pictures that the new model finds"
+        s = self.state
+        self.query.hint = (
+            f"{language_name(s.language)}, by {s.added}"
+            if s.added
+            else "Train a language first, or take up a finished run."
+        )
+        bench = s.workbench
+        self.grid.rtl = bool(s.language) and direction(s.language) == "rtl"
+        self.grid.items = [
+            dict(id=h.id, src=bench.address(h.id), alt=bench.alt(h.id), rank=h.rank, score=h.score)
+            for h in s.hits or ()
+        ]
+
+    def snapshot(self) -> str:
+        "What was read, trained and reached, for readers without a kernel"
+        return f'<div class="dl-training"><h3>Train</h3>{self.summary.value}{self.faults.value}{self.plan.value}{self.results.value}<p><em>Live where a kernel runs: <code>make lab</code> or <code>make app</code>.</em></p></div>'
