@@ -361,7 +361,7 @@ def test_a_training_outlives_its_kernel(finished, bench, home, tmp_path):
     assert "one at a time" in state.message
     errors = io.StringIO()
     with contextlib.redirect_stderr(errors):
-        assert main(state.child.job.words(tmp_path / "run")) == 1
+        assert main(state.child.job.arguments(tmp_path / "run")) == 1
     assert "another process is training" in errors.getvalue()
     state.stop()
     assert state.wait(600) == "stopped"

@@ -29,7 +29,7 @@ from dasd_lab.evaluation.comparison import (
     right_and_wrong,
     run_folders,
 )
-from ..workbench import State, Workbench, told
+from ..workbench import State, Workbench, shows_messages
 from ...presets import plain
 from ...search.gallery.inputs import data_address, thumbnail
 
@@ -206,7 +206,7 @@ class CompareState(State):
             read.append(name)
         return read
 
-    @told
+    @shows_messages
     def add_folder(
         self,
         folder: str,  # a run, or a folder of runs
@@ -227,7 +227,7 @@ class CompareState(State):
         self.choose(*chosen[:MAX_RUNS])
         return names
 
-    @told
+    @shows_messages
     def choose(
         self,
         *names: str,  # in the order of the columns
@@ -323,7 +323,7 @@ class CompareState(State):
         "Chosen runs that have weights"
         return [name for name in self.chosen if self.method(name) is not None]
 
-    @told
+    @shows_messages
     def evaluate(
         self,
         languages: Sequence[str] | None = None,  # None: all that any chosen run supports

@@ -16,7 +16,7 @@ from traitlets import Any, Int, List, Unicode
 
 from ...contracts import Caption, LabError, RetrievalMethod
 from ..theme import language_name
-from ..workbench import Model, State, Workbench, told
+from ..workbench import Model, State, Workbench, shows_messages
 from dasd_lab.search.explain.slot_attention import (
     SlotWins,
     content_words,
@@ -190,7 +190,7 @@ class SlotsState(State):
             for name, value in traits.items():
                 setattr(self, name, value)
 
-    @told
+    @shows_messages
     def listen(
         self,
         text: str,  # query as typed so far
@@ -199,7 +199,7 @@ class SlotsState(State):
         "Compare the query with the selected image, without a search"
         self._compare(text, language, self.chosen)
 
-    @told
+    @shows_messages
     def ask(
         self,
         text: str,  # query in a language of the model
@@ -212,7 +212,7 @@ class SlotsState(State):
         id = picture if picture in gallery else hits.ids[0]
         self._compare(text, language, id, hits=[(hit.id, hit.score) for hit in hits])
 
-    @told
+    @shows_messages
     def choose(
         self,
         id: str,  # an image of the workbench
@@ -223,7 +223,7 @@ class SlotsState(State):
             raise LabError(f"the image {id!r}", f"one of {n_images:,}", "Click one, or check the id.")
         self._compare(self.text, self.language, id)
 
-    @told
+    @shows_messages
     def draw(
         self,
         seed: int = 0,  # random seed
@@ -234,7 +234,7 @@ class SlotsState(State):
         caption = draw_caption(self.workbench, self.source.gallery.ids, languages, seed)
         self.ask(caption.text, caption.language, caption.visual_id)
 
-    @told
+    @shows_messages
     def count_wins(
         self,
         n: int = 200,  # images
@@ -262,7 +262,7 @@ class SlotsState(State):
             )
         self.wins = _concatenate(parts)
 
-    @told
+    @shows_messages
     def find_nearest(
         self,
         language: str = "",  # ISO 639-1; empty: that of the query, else the source language

@@ -26,12 +26,12 @@ from dasd_lab.corpora.own.parallel import (
     parts,
     picture_places,
     read_parallel,
-    told_in,
+    captions_in,
     write_pairs,
 )
 from ...evaluation.held_out import held_out, held_out_figures
 from ...evaluation.retrieval import caption_positives, rank, retrieval_figures, split_columns
-from ..workbench import State, Workbench, told
+from ..workbench import State, Workbench, shows_messages
 from ...presets import list_presets, load_preset, vary
 from ...storage import write_json
 from ...training.checkpoints import checkpoints
@@ -172,7 +172,7 @@ class TrainingState(State):
     def _reset_steps(self, _=None) -> None:
         self.steps = self._default_steps()
 
-    @told
+    @shows_messages
     def read(
         self,
         data: str | bytes | Path,  # pasted, uploaded, or a file
@@ -200,7 +200,7 @@ class TrainingState(State):
                 "See the table of faults.",
             )
 
-    @told
+    @shows_messages
     def read_example(
         self,
         language: str = "it",  # with a grammar in the lab
@@ -258,7 +258,7 @@ class TrainingState(State):
         if self.status in RUNNING:
             raise LabError("a training that is running", "one at a time", "Stop it first, or wait.")
 
-    @told
+    @shows_messages
     def start(
         self,
         folder: str | Path | None = None,  # of the run; None: a new one in `runs`
@@ -307,7 +307,7 @@ class TrainingState(State):
         self.added = ""
         self.hits = None
 
-    @told
+    @shows_messages
     def stop(self) -> None:
         "Stop the training after its current step; it saves a checkpoint"
         if self.child is None or not self.child.alive:
@@ -315,7 +315,7 @@ class TrainingState(State):
         self.child.stop()
         self._update()
 
-    @told
+    @shows_messages
     def resume(self) -> None:
         "Resume a stopped or failed training from its last checkpoint"
         if self.child is None:
@@ -323,7 +323,7 @@ class TrainingState(State):
         self.child.begin()
         self._update()
 
-    @told
+    @shows_messages
     def attach(
         self,
         folder: str | Path,  # of a run that the Train explorer started
@@ -457,11 +457,11 @@ class TrainingState(State):
         if corpus is None or "test" not in corpus.splits:
             return []
         try:
-            return told_in(corpus, self.language, "test")
+            return captions_in(corpus, self.language, "test")
         except LabError:  # no grammar of this language
             return []
 
-    @told
+    @shows_messages
     def evaluate(
         self,
         report: Callable[[float, str], None] = lambda share, text: None,  # called with the share done and a label
@@ -520,7 +520,7 @@ class TrainingState(State):
             rows.append(_result_row(label, f"{len(ids):,} images", len(texts), retrieval_figures(ranks)))
         return rows
 
-    @told
+    @shows_messages
     def add(
         self,
         name: str = "",  # as shown; '': the language and the run
@@ -531,7 +531,7 @@ class TrainingState(State):
         self.added = name
         return name
 
-    @told
+    @shows_messages
     def ask(
         self,
         text: str,  # in the new language

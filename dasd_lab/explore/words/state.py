@@ -15,7 +15,7 @@ from ...contracts import LabError
 from ...corpora.by_machine.builtin_translators import translators_for
 from ..slots.state import draw_caption, query_note
 from ..theme import language_name
-from ..workbench import Model, State, Workbench, told
+from ..workbench import Model, State, Workbench, shows_messages
 from ...search.explain.rankings import learn_combination, rankings
 from dasd_lab.search.explain.shared_words import (
     SharedWords,
@@ -138,7 +138,7 @@ class WordsState(State):
         if self.model and self.word.strip():
             self.look_up(self.word, self.word_language)
 
-    @told
+    @shows_messages
     def look_up(
         self,
         word: str,  # as typed, in any script
@@ -161,7 +161,7 @@ class WordsState(State):
         if reading.known:
             self.shown_language = reading.language
 
-    @told
+    @shows_messages
     def look_at(
         self,
         id: int,  # of a word
@@ -218,7 +218,7 @@ class WordsState(State):
         "Number of entries by the number of languages that share them"
         return entries_by_languages(self.words) if self.model and self.words.has_entries else None
 
-    @told
+    @shows_messages
     def check_dictionary(self) -> None:
         "Compare pairs of words with one meaning and shuffled pairs"
         self.check = dictionary_check(self.words)
@@ -238,7 +238,7 @@ class WordsState(State):
         if self.rankings is not None:
             self.ask(self.text, self.language, self.target)
 
-    @told
+    @shows_messages
     def ask(
         self,
         text: str,  # query in a language of the model
@@ -258,7 +258,7 @@ class WordsState(State):
             self.followed = target or results.best("own words", 1)[0]
             self.rankings = results
 
-    @told
+    @shows_messages
     def follow(
         self,
         id: str,  # an image of the workbench
@@ -268,7 +268,7 @@ class WordsState(State):
             raise LabError(f"the image {id!r}", "one that was ranked", "Click one, or check the id.")
         self.followed = id
 
-    @told
+    @shows_messages
     def draw(
         self,
         seed: int = 0,  # random seed
@@ -279,7 +279,7 @@ class WordsState(State):
         caption = draw_caption(self.workbench, self.source.gallery.ids, languages, seed)
         self.ask(caption.text, caption.language, caption.visual_id)
 
-    @told
+    @shows_messages
     def learn(
         self,
         n: int = 200,  # validation images
