@@ -22,9 +22,9 @@ from dasd_lab.corpora.pictograms.detector import (
     SETTINGS,
     Detector,
     agreement,
+    detect,
     detection_loss,
     load_detector,
-    detect,
     save_detector,
     targets,
 )
