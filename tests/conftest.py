@@ -1,4 +1,4 @@
-"The options --golden, a folder with cases `case_*.json`, each with its `.npz`, and --record, a file that says how near to them we are"
+"Options `--golden`, a folder of cases `case_*.json` with their `.npz`, and `--record`, a file of deviations from them"
 
 import gc
 import hashlib

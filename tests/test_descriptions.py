@@ -249,7 +249,7 @@ def test_changed_and_unreadable_images(pictures):
     assert manifest["parts"]["train"]["described"] == 22
     assert manifest["parts"]["train"]["failed"] == 2
     assert manifest["versions"]["dasd_lab"]
-    assert "no picture" in read_lines(first.folder / "train.jsonl")["v5"]["error"]
+    assert "not an image" in read_lines(first.folder / "train.jsonl")["v5"]["error"]
     Image.new("RGB", (32, 32), "white").save(pictures / "train/v5.png")
     Image.new("RGB", (32, 32), "white").save(pictures / "train/v0.png")
     second = describe_split(FolderCorpus(pictures), "train", MeanCaptioner())

@@ -1,4 +1,4 @@
-"What the documentation promises, without building it: equations against code, names against pages, links that are looked after"
+"Documentation without building it: equations against code, names against pages, links"
 
 import json
 import re
@@ -200,11 +200,13 @@ def test_explorers_are_grouped():
 
 def test_names_become_links_and_code_stays():
     known = pages.Links({"Gallery": "api/search.gallery.in_memory.html#Gallery"}, PAGES)
-    text = "A `Gallery` and `gallery`, [`Gallery`](x.html).\n```python\n`Gallery`\n```\n[a](../3_methods/1_dasd/20_adapters.ipynb#end) [b](https://example.org/x.ipynb)"
-    assert (
-        known.markdown(text, Path("guides/workbench.ipynb"))
-        == "A [`Gallery`](../api/search.gallery.in_memory.html#Gallery) and `gallery`, [`Gallery`](x.html).\n```python\n`Gallery`\n```\n[a](../dasd.adapters.html#end) [b](https://example.org/x.ipynb)"
-    )
+    code = "```python\n`Gallery`\n```"
+    outside = "[b](https://example.org/x.ipynb)"
+    names = "A `Gallery` and `gallery`, [`Gallery`](x.html)."
+    text = f"{names}\n{code}\n[a](../3_methods/1_dasd/20_adapters.ipynb#end) {outside}"
+    linked = "A [`Gallery`](../api/search.gallery.in_memory.html#Gallery) and `gallery`, [`Gallery`](x.html)."
+    page = f"{linked}\n{code}\n[a](../dasd.adapters.html#end) {outside}"
+    assert known.markdown(text, Path("guides/workbench.ipynb")) == page
 
 
 def test_what_a_page_shows_of_a_cell():
@@ -249,7 +251,9 @@ def test_what_a_page_shows_of_a_cell():
 
 def test_the_check_of_links_finds_what_is_wrong(tmp_path):
     (tmp_path / "a.html").write_text(
-        '<h1 id="top">A</h1><a href="b.html#there">x</a><a href="b.html#gone">x</a><a href="c.html">x</a><a href="#top">x</a><a href="https://example.org">x</a><img src="p.png"><script src="//cdn.example.org/x.js"></script>'
+        '<h1 id="top">A</h1><a href="b.html#there">x</a><a href="b.html#gone">x</a><a href="c.html">x</a>'
+        '<a href="#top">x</a><a href="https://example.org">x</a><img src="p.png">'
+        '<script src="//cdn.example.org/x.js"></script>'
     )
     (tmp_path / "b.html").write_text(
         '<p id="there">B</p><script type="application/json">{"t": "<a href=\\"nowhere.html\\">"}</script>'

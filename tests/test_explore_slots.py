@@ -1,4 +1,6 @@
-"The Slots explorer says what the method computes: attention, similarities and the score; it copes with every setting of descriptions, with clips, other scripts, and no model"
+"""The Slots explorer shows the attention, similarities and scores of the method.
+
+Also every setting of descriptions, clips, several scripts, and models without slots."""
 
 import numpy as np
 import pytest
@@ -28,14 +30,17 @@ BERT = dict(
     intermediate_size=16,
     max_position_embeddings=32,
 )
-SAID = dict(de="ein {} Quadrat", ar="مربع {}", zh="一个{}方块")
-WORDS = dict(
+SENTENCES = dict(de="ein {} Quadrat", ar="مربع {}", zh="一个{}方块")
+COLOUR_WORDS = dict(
     de=("rotes", "blaues", "grünes", "gelbes"), ar=("أحمر", "أزرق", "أخضر", "أصفر"), zh=("红色", "蓝色", "绿色", "黄色")
 )
-TOLD = [f"A square that is {c}, seen from above." for c in COLOURS]
-CAPTIONS = [
-    Caption(SAID[language].format(w), language, f"p{i}") for language, ws in WORDS.items() for i, w in enumerate(ws)
-] + [Caption(f"a {c} square", "en", f"p{i}") for i, c in enumerate(COLOURS)]
+DESCRIPTIONS = [f"A square that is {colour}, seen from above." for colour in COLOURS]
+TRANSLATED_CAPTIONS = [
+    Caption(SENTENCES[language].format(word), language, f"p{i}")
+    for language, words in COLOUR_WORDS.items()
+    for i, word in enumerate(words)
+]
+CAPTIONS = TRANSLATED_CAPTIONS + [Caption(f"a {colour} square", "en", f"p{i}") for i, colour in enumerate(COLOURS)]
 
 
 @pytest.fixture(scope="module")
@@ -44,26 +49,28 @@ def backbone():
 
 
 def method_of(backbone, **changes):
+    "A LECCR with random weights and changed settings"
+    base = load_preset("leccr.pictograms")["config"]
+    base |= dict(languages=list(COLOUR_WORDS), embed_dim=16, text=dict(encoder=BERT, max_tokens=32))
+    small = {"config.block.heads": 2, "config.slots.n": 3}
+    config = vary(dict(config=base), small | {f"config.{key}": value for key, value in changes.items()})["config"]
+    tokenizer = train_tokenizer([c.text for c in CAPTIONS] * 3 + DESCRIPTIONS * 3, 200)
     torch.manual_seed(1)
-    config = vary(
-        dict(
-            config=load_preset("leccr.pictograms")["config"]
-            | dict(languages=list(WORDS), embed_dim=16, text=dict(encoder=BERT, max_tokens=32))
-        ),
-        {"config.block.heads": 2, "config.slots.n": 3} | {f"config.{k}": v for k, v in changes.items()},
-    )["config"]
-    return LECCR(
-        settings(LECCRConfig, config), backbone, train_tokenizer([c.text for c in CAPTIONS] * 3 + TOLD * 3, 200)
-    ).eval()
+    return LECCR(settings(LECCRConfig, config), backbone, tokenizer).eval()
 
 
 def gallery_of(backbone, captions=CAPTIONS, **changes):
+    "Four squares with their descriptions"
     return Gallery(method_of(backbone, **changes)).add(
         [Squares().visuals("train")[i] for i in range(4)],
         ids=[f"p{i}" for i in range(4)],
-        descriptions=TOLD,
+        descriptions=DESCRIPTIONS,
         captions=captions,
     )
+
+
+def bench_of(gallery):
+    return Workbench({"LECCR": gallery.method}, gallery=gallery)
 
 
 @pytest.fixture
@@ -73,7 +80,7 @@ def gallery(backbone):
 
 @pytest.fixture
 def state(gallery):
-    return SlotsState(Workbench({"LECCR": gallery.method}, gallery=gallery))
+    return SlotsState(bench_of(gallery))
 
 
 SETTINGS = [
@@ -91,220 +98,247 @@ SETTINGS = [
     dict(description_encoder="frozen"),
     {"block.form": "literal"},
 ]
+QUERY = "ein rotes Quadrat"
 
 
-@pytest.mark.parametrize("changes", SETTINGS, ids=lambda c: " ".join(f"{k}={v}" for k, v in c.items()) or "preset")
-def test_every_setting_adds_up(backbone, changes):
-    "Shares of attention sum to one; the score is the equation's, slot by slot, and the search's"
-    gallery = gallery_of(backbone, **changes)
+def name_of(changes):
+    return " ".join(f"{key}={value}" for key, value in changes.items()) or "preset"
+
+
+def real_slots(gallery, n):
+    "Slots of the n-th image, without padding"
+    slots = gallery.visuals["slots"][n]
+    if "slot_mask" in gallery.visuals:
+        return slots[gallery.visuals["slot_mask"][n]]
+    return slots
+
+
+def check_scores(gallery):
+    "The score is that of the equation, slot by slot, and that of the search"
     method = gallery.method
-    found = match_slots(gallery, "ein rotes Quadrat", gallery.ids, "de")
-    vector = normalize(method.encode_captions(["ein rotes Quadrat"], "de")[0], dim=0)
-    for n, id in enumerate(gallery.ids):
-        own = gallery.visuals["slots"][n]
-        real = (
-            gallery.visuals["slot_mask"][n]
-            if "slot_mask" in gallery.visuals
-            else torch.ones(len(own), dtype=torch.bool)
-        )
-        by_hand = [
-            float(vector @ (s if method.config.similarity == "raw" else s / s.norm())) for s, r in zip(own, real) if r
-        ]
-        np.testing.assert_allclose([v for v in found.slots[n].tolist() if v > -np.inf], by_hand, atol=1e-5)
-        whole = float(vector @ normalize(gallery.visuals["features"][n], dim=0))
-        assert found.score[n].item() == pytest.approx(
-            method.config.beta * whole + (1 - method.config.beta) * max(by_hand), abs=1e-5
-        )
-        assert found.best[n] == int(np.argmax(by_hand))
-    assert [(h.id, pytest.approx(h.score, abs=1e-5)) for h in gallery.search("ein rotes Quadrat", "de")] == sorted(
-        zip(found.ids, found.score.tolist()), key=lambda x: -x[1]
-    )
-    r = read_slots(gallery, "p1")
-    assert len(r.names) == len(
-        gallery.picture_visuals("p1")["slots"][0][gallery.visuals["slot_mask"][1]]
-        if "slot_mask" in gallery.visuals
-        else gallery.visuals["slots"][0]
-    )
-    if r.maps is None:
-        assert r.blind
+    matches = match_slots(gallery, QUERY, gallery.ids, "de")
+    query = normalize(method.encode_captions([QUERY], "de")[0], dim=0)
+    beta = method.config.beta
+    for n in range(len(gallery)):
+        slots = real_slots(gallery, n)
+        if method.config.similarity != "raw":
+            slots = normalize(slots, dim=-1)
+        expected = (slots @ query).tolist()
+        shown = [value for value in matches.slots[n].tolist() if value > -np.inf]
+        np.testing.assert_allclose(shown, expected, atol=1e-5)
+        whole = float(query @ normalize(gallery.visuals["features"][n], dim=0))
+        score = beta * whole + (1 - beta) * max(expected)
+        assert matches.score[n].item() == pytest.approx(score, abs=1e-5)
+        assert matches.best[n] == int(np.argmax(expected))
+    hits = [(hit.id, pytest.approx(hit.score, abs=1e-5)) for hit in gallery.search(QUERY, "de")]
+    assert hits == sorted(zip(matches.ids, matches.score.tolist()), key=lambda match: -match[1])
+
+
+def check_attention(reading):
+    "Shares of attention sum to one"
+    ones = torch.ones(len(reading.names))
+    if reading.maps is None:
+        assert reading.blind
     else:
-        torch.testing.assert_close(
-            r.maps.sum((1, 2, 3)) + r.whole.sum(1) + (0 if r.others is None else r.others),
-            torch.ones(len(r.names)),
-            atol=1e-5,
-            rtol=0,
-        )
-    if r.read is not None:
-        torch.testing.assert_close(r.read.sum(1) + r.framing, torch.ones(len(r.names)), atol=1e-5, rtol=0)
-    panel = Slots(Workbench({"LECCR": method}, gallery=gallery), "ein rotes Quadrat")
-    assert panel.state.message == "" and panel.scores.value.count("aria-current") == 1 and panel.snapshot()
-    assert f.map_figure(panel.state.picture(), r, 0) and len(panel.cards.items) == len(r.names)
+        others = 0 if reading.others is None else reading.others
+        total = reading.maps.sum((1, 2, 3)) + reading.whole.sum(1) + others
+        torch.testing.assert_close(total, ones, atol=1e-5, rtol=0)
+    if reading.read is not None:
+        torch.testing.assert_close(reading.read.sum(1) + reading.framing, ones, atol=1e-5, rtol=0)
 
 
-def test_a_description_that_is_cut_is_read_as_far_as_the_method_reads(backbone):
-    gallery = gallery_of(backbone)
-    r = read_slots(gallery, "p0", "A square " * 40)
-    assert (
-        r.read.shape == (3, 80)
-        and float(r.read[:, 40:].sum()) == 0
-        and torch.allclose(r.read.sum(1) + r.framing, torch.ones(3), atol=1e-5)
-    )
+@pytest.mark.parametrize("changes", SETTINGS, ids=name_of)
+def test_every_setting_adds_up(backbone, changes):
+    gallery = gallery_of(backbone, **changes)
+    check_scores(gallery)
+    reading = read_slots(gallery, "p1")
+    assert len(reading.names) == len(real_slots(gallery, 1))
+    check_attention(reading)
+    panel = Slots(bench_of(gallery), QUERY)
+    assert panel.state.message == ""
+    assert panel.scores.value.count("aria-current") == 1
+    assert panel.snapshot()
+    assert f.map_figure(panel.state.picture(), reading, 0)
+    assert len(panel.cards.items) == len(reading.names)
 
 
-def test_maps_are_of_the_picture_alone(backbone):
-    "Clips in the same gallery fill pictures up with nothing; a clip has a map a frame"
+def test_a_long_description_is_truncated(backbone):
+    reading = read_slots(gallery_of(backbone), "p0", "A square " * 40)
+    assert reading.read.shape == (3, 80)
+    assert float(reading.read[:, 40:].sum()) == 0
+    assert torch.allclose(reading.read.sum(1) + reading.framing, torch.ones(3), atol=1e-5)
+
+
+def test_maps_do_not_depend_on_other_images(backbone):
+    "Clips in the same gallery pad images; a clip has a map per frame"
     still = gallery_of(backbone)
     visuals = Squares().visuals("train")
     clip = Visual("clip", np.concatenate([visuals[i].frames for i in (0, 1, 2)]))
-    mixed = Gallery(still.method).add([visuals[0], clip], ids=["p0", "clip"], descriptions=TOLD[:2])
+    mixed = Gallery(still.method).add([visuals[0], clip], ids=["p0", "clip"], descriptions=DESCRIPTIONS[:2])
     torch.testing.assert_close(read_slots(mixed, "p0").maps, read_slots(still, "p0").maps, atol=1e-5, rtol=1e-4)
-    film = read_slots(mixed, "clip")
-    assert film.maps.shape == (3, 3, 2, 2) and film.whole.shape == (3, 3) and film.heat.shape == (3, 2, 2)
-    torch.testing.assert_close(film.maps.sum((1, 2, 3)) + film.whole.sum(1), torch.ones(3), atol=1e-5, rtol=0)
+    reading = read_slots(mixed, "clip")
+    assert reading.maps.shape == (3, 3, 2, 2)
+    assert reading.whole.shape == (3, 3)
+    assert reading.heat.shape == (3, 2, 2)
+    total = reading.maps.sum((1, 2, 3)) + reading.whole.sum(1)
+    torch.testing.assert_close(total, torch.ones(3), atol=1e-5, rtol=0)
 
 
 def test_permuted_queries_permute_maps(backbone):
-    a = gallery_of(backbone)
-    first = read_slots(a, "p2")
+    gallery = gallery_of(backbone)
+    before = read_slots(gallery, "p2")
     order = [2, 0, 1]
+    queries = gallery.method.visual.slots.queries
     with torch.no_grad():
-        a.method.visual.slots.queries.copy_(a.method.visual.slots.queries[order].clone())
-    again = read_slots(a, "p2")
-    torch.testing.assert_close(again.maps, first.maps[order], atol=1e-5, rtol=1e-4)
-    torch.testing.assert_close(again.read, first.read[order], atol=1e-5, rtol=1e-4)
+        queries.copy_(queries[order].clone())
+    after = read_slots(gallery, "p2")
+    torch.testing.assert_close(after.maps, before.maps[order], atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(after.read, before.read[order], atol=1e-5, rtol=1e-4)
 
 
-def test_another_query_moves_the_mark(state):
-    "Slots that are put where two queries are"
+def marked_slot(panel):
+    return [card.get("marked", False) for card in panel.cards.items].index(True)
+
+
+def test_another_query_marks_another_slot(state):
+    "Two slots are set to the embeddings of two queries"
     gallery = state.source.gallery
-
-    def place(t, l):
-        return gallery.method.encode_captions([t], l)[0]
-
-    gallery.visuals["slots"] = gallery.visuals["slots"].clone()
-    gallery.visuals["slots"][0, 1], gallery.visuals["slots"][0, 2] = (
-        place("ein rotes Quadrat", "de"),
-        place("مربع أزرق", "ar"),
-    )
+    encode = gallery.method.encode_captions
+    slots = gallery.visuals["slots"].clone()
+    slots[0, 1] = encode([QUERY], "de")[0]
+    slots[0, 2] = encode(["مربع أزرق"], "ar")[0]
+    gallery.visuals["slots"] = slots
     panel = Slots(state)
     state.choose("p0")
-
-    def marked():
-        return [c.get("marked", False) for c in panel.cards.items].index(True)
-
-    panel.query.value = "ein rotes Quadrat"
-    assert (
-        (marked(), state.chosen, state.slot) == (1, "p0", 1)
-        and "slot 2 · fits best" in panel.scores.value
-        and panel.map.figure.layout.title.text == "Slot 2: fits the query best"
-    )
-    panel.cards.clicked, panel.cards.clicks = "0", 1
-    assert (
-        state.slot == 0
-        and panel.map.figure.layout.title.text == "Slot 1"
-        and panel.cards.selected == "0"
-        and marked() == 1
-    )
+    panel.query.value = QUERY
+    assert (marked_slot(panel), state.chosen, state.slot) == (1, "p0", 1)
+    assert "slot 2 · fits best" in panel.scores.value
+    assert panel.map.figure.layout.title.text == "Slot 2: fits the query best"
+    panel.cards.clicked = "0"
+    panel.cards.clicks = 1
+    assert state.slot == 0
+    assert panel.map.figure.layout.title.text == "Slot 1"
+    assert panel.cards.selected == "0"
+    assert marked_slot(panel) == 1
     panel.query.value = "مربع أزرق"
-    assert (marked(), state.slot) == (2, 2) and panel.query.hint.startswith("Arabic")
+    assert (marked_slot(panel), state.slot) == (2, 2)
+    assert panel.query.hint.startswith("Arabic")
     panel.query.submitted += 1
-    assert panel.found.rtl and [i["id"] for i in panel.found.items] == gallery.search("مربع أزرق", "ar").ids
+    assert panel.results.rtl
+    assert [item["id"] for item in panel.results.items] == gallery.search("مربع أزرق", "ar").ids
     panel.query.value = "一个红色方块"
-    assert panel.query.hint.startswith("Chinese") and "一个红色方块" in panel.snapshot()
+    assert panel.query.hint.startswith("Chinese")
+    assert "一个红色方块" in panel.snapshot()
 
 
-def test_what_many_captions_say(state):
+def test_best_slots_of_many_captions(state):
     state.draw(3)
     panel = Slots(state)
-    panel._take_wins(wait=True)
+    panel.count_wins(wait=True)
+    assert state.message == ""
     wins = state.wins
-    assert (
-        state.message == ""
-        and wins.counts.sum(axis=1).tolist() == [4] * 4
-        and [c.language for c in wins.captions[::4]] == ["de", "ar", "zh", "en"]
-    )
-    for c, w in zip(wins.captions, wins.winners.tolist()):
-        assert match_slots(state.source.gallery, c.text, c.visual_id, c.language).best == [w]
+    assert wins.counts.sum(axis=1).tolist() == [4] * 4
+    assert [caption.language for caption in wins.captions[::4]] == ["de", "ar", "zh", "en"]
+    for caption, winner in zip(wins.captions, wins.winners.tolist()):
+        matches = match_slots(state.source.gallery, caption.text, caption.visual_id, caption.language)
+        assert matches.best == [winner]
+
+
+def test_words_nearest_to_slots(state):
+    state.draw(3)
+    panel = Slots(state)
     panel.word_language.value = "ar"
-    panel._take_nearest(wait=True)
-    assert state.message == "" and 'lang="ar" dir="rtl"' in panel.nearest.value
-    words = ["مربع", *WORDS["ar"]]
-    near = nearest_to_slots(state.source.gallery, state.chosen, [Caption(w, "ar", "") for w in words], 1, "more")
-    method = state.source.method
-    cos = torch.cosine_similarity(
-        method.encode_captions(words, "ar")[:, None],
-        state.source.gallery.picture_visuals(state.chosen)["slots"],
-        dim=-1,
-    )
-    more = cos - cos.mean(1, keepdim=True)
-    assert near.text.tolist() == [words[i] for i in more.argmax(0)] and near.more.tolist() == pytest.approx(
-        more.max(0).values.tolist(), abs=1e-5
-    )
+    panel.find_nearest(wait=True)
+    assert state.message == ""
+    assert 'lang="ar" dir="rtl"' in panel.nearest.value
+    gallery = state.source.gallery
+    words = ["مربع", *COLOUR_WORDS["ar"]]
+    near = nearest_to_slots(gallery, state.chosen, [Caption(word, "ar", "") for word in words], 1, "more")
+    vectors = gallery.method.encode_captions(words, "ar")
+    cosines = torch.cosine_similarity(vectors[:, None], gallery.picture_visuals(state.chosen)["slots"], dim=-1)
+    more = cosines - cosines.mean(1, keepdim=True)
+    assert near.text.tolist() == [words[i] for i in more.argmax(0)]
+    assert near.more.tolist() == pytest.approx(more.max(0).values.tolist(), abs=1e-5)
     panel.by.value = "more"
-    panel._take_nearest(wait=True)
-    assert state.message == "" and len(state.nearest)
+    panel.find_nearest(wait=True)
+    assert state.message == ""
+    assert len(state.nearest)
 
 
-def test_what_it_cannot_do_is_told(backbone, state):
+def test_errors_become_messages(state):
     state.ask("kissa", "fi")
     assert "'fi'" in state.message
     state.choose("nobody")
     assert "nobody" in state.message
-    state.take_nearest()
-    assert "no picture chosen" in state.message
-    bare = gallery_of(backbone, captions=[])
-    panel = Slots(Workbench({"LECCR": bare.method}, gallery=bare))
-    assert "Type a query" in panel.state.message and panel.about.layout.display == "none"
-    panel.query.value = "ein rotes Quadrat"
+    state.find_nearest()
+    assert "no image selected" in state.message
+
+
+def test_a_gallery_without_captions(backbone):
+    panel = Slots(bench_of(gallery_of(backbone, captions=[])))
+    assert "Type a query" in panel.state.message
+    assert panel.details.layout.display == "none"
+    panel.query.value = QUERY
     panel.query.submitted = 1
-    assert panel.state.message == "" and panel.about.layout.display is None
-    panel._take_wins(wait=True)
+    assert panel.state.message == ""
+    assert panel.details.layout.display is None
+    panel.count_wins(wait=True)
     assert "without captions" in panel.state.message
-    tokens = gallery_of(backbone, descriptions="tokens")
-    s = SlotsState(Workbench({"LECCR": tokens.method}, gallery=tokens))
-    s.take_wins(4)
-    assert "one view per token" in s.message and s.mean_cosines() is None
+
+
+def test_methods_whose_views_cannot_be_compared(backbone):
+    state = SlotsState(bench_of(gallery_of(backbone, descriptions="tokens")))
+    state.count_wins(4)
+    assert "one view per token" in state.message
+    assert state.mean_cosines() is None
     with pytest.raises(LabError, match="descriptions 'none'"):
         read_slots(gallery_of(backbone, descriptions="none"), "p0")
 
 
-def test_models_come_and_go(backbone, gallery):
-    "Only those with slots are offered, and what was seen of one is not shown of another"
-    plain = method_of(backbone, descriptions="none")
-    other = method_of(backbone, **{"slots.n": 5})
-    bench = Workbench({"plain": plain}, gallery=gallery)
+def test_no_model_with_slots(backbone, gallery):
+    "Only the message is shown, until a model is added"
+    bench = Workbench({"plain": method_of(backbone, descriptions="none")}, gallery=gallery)
     state = SlotsState(bench)
     panel = Slots(state)
-    assert state.model == "" and "dasd-lab train leccr" in panel.message.value and panel.asking.layout.display == "none"
+    assert state.model == ""
+    assert "dasd-lab train leccr" in panel.message.value
+    assert panel.search_section.layout.display == "none"
     state.ask("Quadrat")
-    state.take_wins()
+    state.count_wins()
     assert "no model with slots" in state.message
     bench.add("three", gallery.method)
-    assert state.model == "three" and state.message == "" and panel.asking.layout.display is None
-    panel.query.value = "ein rotes Quadrat"
+    assert state.model == "three"
+    assert state.message == ""
+    assert panel.search_section.layout.display is None
+
+
+def test_another_model_replaces_the_results(backbone, gallery):
+    bench = Workbench({"three": gallery.method}, gallery=gallery)
+    state = SlotsState(bench)
+    panel = Slots(state)
+    panel.query.value = QUERY
     panel.query.submitted = 1
-    panel._take_wins(wait=True)
+    panel.count_wins(wait=True)
     chosen = state.chosen
-    bench.add("five", other)
+    bench.add("five", method_of(backbone, **{"slots.n": 5}))
     assert state.names == ["three", "five"]
     panel.model.value = "five"
-    assert (
-        state.chosen == chosen
-        and len(panel.cards.items) == 5
-        and state.wins is None
-        and state.matches.query.text == "ein rotes Quadrat"
-        and panel.wins.figure is None
-    )
+    assert state.chosen == chosen
+    assert len(panel.cards.items) == 5
+    assert state.wins is None
+    assert state.matches.query.text == QUERY
+    assert panel.wins.figure is None
 
 
-def test_a_companion_is_loaded_where_it_is_shipped():
+def test_the_shipped_model_is_loaded():
     if not (shipped_run() / "card.json").is_file():
         pytest.skip(f"no trained run in {shipped_run()}")
     bench = default_workbench()
-    there = (shipped_run() / SHIPPED["LECCR"]).is_dir()
+    is_shipped = (shipped_run() / SHIPPED["LECCR"]).is_dir()
     panel = Slots(bench)
-    assert ("LECCR" in bench.models) == there and (panel.state.message == "") == there
-    if there:
-        assert has_slots(bench.models["LECCR"].method) and panel.state.reading.description in bench.corpus.descriptions(
-            "test"
-        ) + bench.corpus.descriptions("validation")
+    assert ("LECCR" in bench.models) == is_shipped
+    assert (panel.state.message == "") == is_shipped
+    if is_shipped:
+        assert has_slots(bench.models["LECCR"].method)
+        known = bench.corpus.descriptions("test") + bench.corpus.descriptions("validation")
+        assert panel.state.reading.description in known

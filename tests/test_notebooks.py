@@ -22,7 +22,7 @@ PATHS = PATHS[SHARE - 1 :: SHARES]
 
 @pytest.fixture
 def shells(monkeypatch):
-    "Shells end with their notebook; IPython would keep each with all it holds until the process ends, and then collect garbage for each"
+    "Shells end with their notebook; IPython would keep each until the process ends"
     made = []
 
     def shell(*given):

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import test_consistency
 import torch
-from test_consistency import ByColour, Few, backbone, corpus, inner  # noqa: F401  fixtures
+from test_consistency import ByColour, Few
 
 from dasd_lab.contracts import LabError
 from dasd_lab.corpora.by_machine.builtin_translators import FirstOf, is_oracle, translators_for

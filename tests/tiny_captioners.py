@@ -44,7 +44,10 @@ WORDS = [
     "User:",
     "Assistant:",
 ]
-TEMPLATE = "{% for m in messages %}User: {% for c in m['content'] %}{% if c['type']=='text' %}{{ c['text'] }} {% else %}<{{ c['type'] }}> {% endif %}{% endfor %}{% endfor %}{% if add_generation_prompt %}Assistant: {% endif %}"
+PART = "{% if c['type']=='text' %}{{ c['text'] }} {% else %}<{{ c['type'] }}> {% endif %}"
+MESSAGE = "User: {% for c in m['content'] %}" + PART + "{% endfor %}"
+PROMPT = "{% if add_generation_prompt %}Assistant: {% endif %}"
+TEMPLATE = "{% for m in messages %}" + MESSAGE + "{% endfor %}" + PROMPT
 SIDE = dict(height=32, width=32)
 LAYER = dict(hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2)
 VISION = dict(LAYER, image_size=32, patch_size=8)

@@ -158,9 +158,9 @@ def corpus_leaks(
         evaluation=leaks.evaluation,
         pictures=len(leaks.evaluation_ids),
         of=leaks.n_evaluation,
-        compared=leaks.looked_at,
+        compared=leaks.compared,
     )
-    show([vars(leak) for leak in leaks.found], True, about)
+    show([vars(leak) for leak in leaks.pairs], True, about)
 
 # %% ../../nbs/7_apps/3_commands/40_corpora.ipynb #e28432ba
 def _check_target(home: Path, name: str, sources: list[Path]) -> None:

@@ -54,7 +54,7 @@ def _open(source: str | Path | bytes, name: str) -> Image.Image:
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
             return Image.open(source)
     except UnidentifiedImageError:
-        raise LabError(f"{name} is no picture", "an image such as PNG, JPEG or WebP", "Check the file.") from None
+        raise LabError(f"{name} is not an image", "an image such as PNG, JPEG or WebP", "Check the file.") from None
     except Image.DecompressionBombError:
         raise LabError(
             f"{name} is larger than {MAX_PIXELS // 10**6} million pixels", "a smaller image", "Scale it down first."

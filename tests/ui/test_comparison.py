@@ -1,17 +1,28 @@
-"Runs side by side in JupyterLab: the guide from top to bottom, and the panel as a person uses it"
+"The Compare explorer in JupyterLab: the panel, and the guide from top to bottom"
 
 import re
 
 import nbformat
+import pytest
 from conftest import STATE, open_guide, run_notebook, shoot
 
+FIGURES = ("dl-recall", "dl-differences", "dl-gaps")
+LOADED = "images => images.map(image => image.alt && image.complete && image.naturalWidth > 0)"
+QUERY_CHANGED = """before => {
+    const text = document.querySelector(".dl-compare .dl-query-text")?.innerText;
+    return text !== undefined && text !== before;
+}"""
+TOO_WIDE = """() => {
+    const panel = document.querySelector('.dl-compare');
+    const right = panel.getBoundingClientRect().right + 1;
+    const wide = e => e.getBoundingClientRect().right > right && !e.closest('.dl-scroll,svg,.js-plotly-plot');
+    return [...panel.querySelectorAll('*')].filter(wide).map(e => e.className).slice(0, 5);
+}"""
 
-def chosen(page):
-    return page.locator(".dl-compare .dl-asked")
 
-
-def test_panel(lab, page):
-    "Evaluate, read the tables, list queries, look at one; nothing breaks in the light at 1600 pixels and in the dark at 1024"
+@pytest.fixture
+def opened(lab, page):
+    "The page of a notebook that shows the panel"
     nb = nbformat.v4.new_notebook(
         metadata=dict(kernelspec=dict(name="python3", display_name="Python 3")),
         cells=[nbformat.v4.new_code_cell("from dasd_lab.explore.comparison.panel import Compare\nCompare()")],
@@ -20,74 +31,89 @@ def test_panel(lab, page):
     page.set_viewport_size(dict(width=1600, height=1400))
     run_notebook(page, "short_comparison.ipynb")
     assert not page.evaluate(STATE)["errors"]
-    panel = page.locator(".dl-compare")
-    panel.wait_for(timeout=300_000)
-    assert (
-        panel.locator(".dl-run input:checked").count() >= 2
-        and panel.locator(".dl-settings td", has_text=re.compile("^method$")).count() == 1
-    )
-    assert panel.locator(".dl-queries .dl-hit").count() == 0
-    panel.locator(".dl-n select").select_option("100 pictures")
-    panel.locator(".dl-which select").select_option(label="Arabic · العربية")
+    page.locator(".dl-compare").wait_for(timeout=300_000)
+    return page
+
+
+def wait_for_figures(panel, names):
+    for name in names:
+        panel.locator(f".{name} .main-svg").first.wait_for()
+
+
+def evaluate_arabic(panel):
+    "Evaluate 100 images in Arabic and wait for tables and figures"
+    panel.locator(".dl-n-images select").select_option("100 images")
+    panel.locator(".dl-languages select").select_option(label="Arabic · العربية")
     panel.locator(".dl-evaluate").click()
     panel.locator(".dl-table td", has_text="Arabic").wait_for(timeout=300_000)
-    panel.locator(".dl-apart-table td", has_text="Arabic").wait_for(timeout=300_000)
-    for place in ("dl-recall", "dl-apart-figure", "dl-gaps"):
-        panel.locator(f".{place} .main-svg").first.wait_for()
+    panel.locator(".dl-differences-table td", has_text="Arabic").wait_for(timeout=300_000)
+    wait_for_figures(panel, FIGURES)
+
+
+def select_query(page, panel):
+    "List queries that both runs get right, and select one with the keyboard"
     panel.locator(".dl-kinds button", has_text=re.compile("^both")).click()
     panel.locator(".dl-queries .dl-hit").nth(11).wait_for()
-    assert (
-        panel.locator(".dl-queries .dl-told li[lang=ar][dir=rtl]").count() == 12
-        and panel.locator(".dl-queries .dl-grid").get_attribute("dir") == "rtl"
-    )
-    before = chosen(page).inner_text()
+    assert panel.locator(".dl-queries .dl-told li[lang=ar][dir=rtl]").count() == 12
+    assert panel.locator(".dl-queries .dl-grid").get_attribute("dir") == "rtl"
+    before = panel.locator(".dl-query-text").inner_text()
     panel.locator(".dl-queries .dl-hit").nth(2).focus()
     page.keyboard.press("Enter")
-    page.wait_for_function(
-        't => ![undefined, t].includes(document.querySelector(".dl-compare .dl-asked")?.innerText)', arg=before
-    )
-    assert chosen(page).locator("bdi").get_attribute("dir") == "rtl"
+    page.wait_for_function(QUERY_CHANGED, arg=before)
+    assert panel.locator(".dl-query-text bdi").get_attribute("dir") == "rtl"
     for i in (0, 1):
-        own = panel.locator(f".dl-found-{i} .dl-marked")
-        own.filter(has_text="1 own").wait_for()
-        assert own.count() == 1  # in place of what the query before found
-        assert all(
-            panel.locator(f".dl-found-{i} img").evaluate_all(
-                "a => a.map(i => i.alt && i.complete && i.naturalWidth > 0)"
-            )
-        )
-    if panel.locator(".dl-next:enabled").count():
-        panel.locator(".dl-next").click()
-        panel.locator('.dl-queries [data-id="12"]').wait_for()
+        target = panel.locator(f".dl-found-{i} .dl-marked")
+        target.filter(has_text="1 target").wait_for()
+        assert target.count() == 1  # the target of the query before is gone
+        assert all(panel.locator(f".dl-found-{i} img").evaluate_all(LOADED))
+
+
+def add_missing_folder(panel):
     panel.locator(".dl-folder input").fill("/nowhere/at/all")
     panel.locator(".dl-folder input").press("Tab")
     panel.locator(".dl-add").click()
     panel.locator(".dl-message", has_text="no folder").wait_for()
-    for theme, width in (("Light", 1600), ("Dark", 1024)):
-        page.evaluate(
-            "theme => window.jupyterapp.commands.execute('apputils:change-theme', {theme: `JupyterLab ${theme}`})",
-            theme,
-        )
-        page.set_viewport_size(dict(width=width, height=1400))
-        page.wait_for_timeout(2000)
-        wide = page.evaluate(
-            "() => { const p = document.querySelector('.dl-compare'), r = p.getBoundingClientRect().right + 1; return [...p.querySelectorAll('*')].filter(e => e.getBoundingClientRect().right > r && !e.closest('.dl-scroll,svg,.js-plotly-plot')).map(e => e.className).slice(0, 5) }"
-        )
-        assert not wide, wide
-        page.evaluate("() => document.querySelector('.dl-compare .dl-table').scrollIntoView()")
-        shoot(page, f"comparison_{theme.lower()}_{width}")
-    assert not page.outside and not page.problems, (page.outside, page.problems)
+
+
+def check_width(page, theme: str, width: int):
+    "Nothing is wider than the panel"
+    page.evaluate(
+        "theme => window.jupyterapp.commands.execute('apputils:change-theme', {theme: `JupyterLab ${theme}`})", theme
+    )
+    page.set_viewport_size(dict(width=width, height=1400))
+    page.wait_for_timeout(2000)
+    assert page.evaluate(TOO_WIDE) == []
+    page.evaluate("() => document.querySelector('.dl-compare .dl-table').scrollIntoView()")
+    shoot(page, f"comparison_{theme.lower()}_{width}")
+
+
+def test_panel(opened):
+    "Evaluate, list queries, select one, and add a folder that does not exist"
+    panel = opened.locator(".dl-compare")
+    assert panel.locator(".dl-run input:checked").count() >= 2
+    assert panel.locator(".dl-settings td", has_text=re.compile("^method$")).count() == 1
+    assert panel.locator(".dl-queries .dl-hit").count() == 0
+    evaluate_arabic(panel)
+    select_query(opened, panel)
+    if panel.locator(".dl-next:enabled").count():
+        panel.locator(".dl-next").click()
+        panel.locator('.dl-queries [data-id="12"]').wait_for()
+    add_missing_folder(panel)
+    check_width(opened, "Light", 1600)
+    check_width(opened, "Dark", 1024)
+    assert not opened.outside, opened.outside
+    assert not opened.problems, opened.problems
 
 
 def test_guide(lab, page):
     book = open_guide(page, "compare_runs")
     panel = book.locator(".dl-compare").last
-    panel.locator(".dl-apart-table td", has_text="German").wait_for()
-    for place in ("dl-curves", "dl-recall", "dl-apart-figure", "dl-gaps"):
-        panel.locator(f".{place} .main-svg").first.wait_for()
+    panel.locator(".dl-differences-table td", has_text="German").wait_for()
+    wait_for_figures(panel, ("dl-curves", *FIGURES))
     assert panel.locator(".dl-run", has_text="seed 0").count() == 1
     panel.locator(".dl-language select").select_option(label="Arabic · العربية")
     panel.locator(".dl-kinds button", has_text=re.compile("^both")).click()
     panel.locator(".dl-queries [lang=ar]").first.wait_for()
     panel.scroll_into_view_if_needed()
-    assert not page.outside and not page.problems, (page.outside, page.problems)
+    assert not page.outside, page.outside
+    assert not page.problems, page.problems

@@ -1,4 +1,4 @@
-"A person adds a language in JupyterLab: pastes captions, sees what is wrong, trains, stops, goes on, asks"
+"Adding a language in JupyterLab: paste captions, see faults, train, stop, resume, search"
 
 import json
 import re
@@ -6,6 +6,8 @@ import re
 import nbformat
 import pytest
 from conftest import STATE, run_notebook, shoot
+
+from dasd_lab.corpora.own.parallel import FAULTS
 
 THINGS = dict(
     apple="una mela",
@@ -27,7 +29,12 @@ PLACES = {
     "in the city": "in città",
     "on the moon": "sulla luna",
 }
-LINES = [f"A {a} {p}.\t{b.capitalize()} {q}." for a, b in THINGS.items() for p, q in PLACES.items()]
+LINES = [
+    f"A {thing} {place}.\t{italian_thing.capitalize()} {italian_place}."
+    for thing, italian_thing in THINGS.items()
+    for place, italian_place in PLACES.items()
+]
+FAULTY = ["12", "33"]  # lines of TEXT, from 1: without a translation, and English on both sides
 TEXT = "\n".join(
     [
         "English\tItalian",
@@ -38,85 +45,97 @@ TEXT = "\n".join(
         *LINES[30:],
     ]
 )
+WIDTHS = "() => { const p = document.querySelector('.dl-training'); return [p.scrollWidth, p.clientWidth] }"
 
 
 @pytest.fixture
 def panel(lab, page, tmp_path):
-    "The panel alone, in a notebook of its own"
-    nb = nbformat.v4.new_notebook(
-        cells=[
-            nbformat.v4.new_code_cell(
-                f"from dasd_lab.explore.training.panel import Train\nTrain(runs={str(tmp_path / 'runs')!r}, every_s=.3)"
-            )
-        ]
-    )
+    "The page of a notebook that shows the panel"
+    source = f"from dasd_lab.explore.training.panel import Train\nTrain(runs={str(tmp_path / 'runs')!r}, every_s=0.3)"
+    nb = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source)])
     nb.metadata["kernelspec"] = dict(name="python3", display_name="Python 3", language="python")
     nbformat.write(nb, lab.notebooks / "short_training.ipynb")
     run_notebook(page, "short_training.ipynb")
     assert not page.evaluate(STATE)["errors"]
     page.locator(".dl-training").wait_for(timeout=300_000)
-    page.runs = tmp_path / "runs"
+    page.set_default_timeout(180_000)
     return page
 
 
-def told(page, words: str, timeout: int = 300_000):
-    page.locator(".dl-told [role=status]").filter(has_text=re.compile(words)).wait_for(timeout=timeout)
+def wait_for_status(page, pattern: str):
+    status = page.locator(".dl-status [role=status]")
+    status.filter(has_text=re.compile(pattern)).wait_for(timeout=300_000)
 
 
-def test_a_language_is_added(panel):
-    page = panel
-    page.set_default_timeout(180_000)
-    assert page.locator(".dl-start").is_disabled() and page.locator(".dl-stop").is_disabled()
+def read_captions(page):
+    "Paste captions and check the tables"
     page.locator(".dl-read").click()
-    page.locator(".dl-message").filter(has_text="which language").wait_for()
+    page.locator(".dl-message").filter(has_text="without a language").wait_for()
     page.locator(".dl-language input").fill("Italian")
     page.locator(".dl-pasted textarea").fill(TEXT)
     page.locator(".dl-read").click()
     page.locator(".dl-summary [role=status]").filter(has_text="64 pairs").wait_for()
     page.locator(".dl-faults tbody tr").first.wait_for()
     rows = page.locator(".dl-faults tbody tr").all_inner_texts()
-    assert [r.split()[0] for r in rows if r.split()[0].isdigit()] == ["12", "33"] and any(
-        "the English again" in r for r in rows
-    ), rows
+    assert [row.split()[0] for row in rows if row.split()[0].isdigit()] == FAULTY
+    assert any(FAULTS["copy"] in row for row in rows), rows
     page.locator(".dl-pairs-read [lang=it]").nth(3).wait_for()
     assert page.locator(".dl-pairs-read [lang=it]").count() == 4
     shoot(page, "training_captions")
+
+
+def train(page):
+    "Train 250 steps, with a stop in between"
     page.locator(".dl-steps-0 input").fill("250")
     page.locator(".dl-steps-0 input").press("Tab")
     page.locator(".dl-plan td").filter(has_text=re.compile("^250$")).wait_for()
     page.locator(".dl-start").click()
-    told(page, "preparing")
-    assert "estimating" in page.locator(".dl-told").inner_text()
+    wait_for_status(page, "preparing")
+    assert "estimating" in page.locator(".dl-status").inner_text()
     page.locator(".dl-ask-new input").fill("un gatto")
-    assert page.locator(".dl-ask-new .dl-hint").inner_text()  # the page answers meanwhile
-    told(page, "step [1-9]")
+    assert page.locator(".dl-ask-new .dl-hint").inner_text()  # the panel responds during training
+    wait_for_status(page, "step [1-9]")
     page.locator(".dl-stop").click()
-    told(page, "it can go on")
+    wait_for_status(page, "can be resumed")
     page.locator(".dl-resume").click()
-    told(page, "finished", 240_000)
+    wait_for_status(page, "finished")
+
+
+def search(page):
+    "Search with the new model"
     page.locator(".dl-results tbody tr").first.wait_for(timeout=300_000)
     page.locator(".dl-curves .main-svg").first.wait_for()
     page.locator(".dl-ask-new input").fill("un gatto sulla spiaggia")
-    page.locator(".dl-training .dl-hit img").nth(11).wait_for()
-    assert page.locator(".dl-training .dl-hit img").count() == 12 and all(
-        i.get_attribute("alt") for i in page.locator(".dl-training .dl-hit img").all()
-    )
-    (run,) = page.runs.glob("*/card.json")
-    card = json.loads(run.read_text())
-    assert card["stages"] == dict(cross_lingual_alignment=250) and card["languages"] == ["it"]
-    for width, dark in ((1600, False), (1024, True)):
-        page.set_viewport_size(dict(width=width, height=1100))
-        if dark:
-            page.evaluate("() => window.jupyterapp.commands.execute('application:toggle-left-area')")
-            page.evaluate(
-                "() => window.jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Dark'})"
-            )
-        for name in ("dl-start", "dl-results", "dl-ask-new"):
-            page.locator(f".dl-training .{name}").first.scroll_into_view_if_needed()
-            page.wait_for_timeout(400)
-            shoot(page, f"training_{width}_{name}")
-        wide = page.evaluate(
-            "() => { const p = document.querySelector('.dl-training'); return [p.scrollWidth, p.clientWidth] }"
-        )
-        assert wide[0] <= wide[1] + 2, wide
-    assert not page.outside and not page.problems, (page.outside, page.problems)
+    images = page.locator(".dl-training .dl-hit img")
+    images.nth(11).wait_for()
+    assert images.count() == 12
+    assert all(image.get_attribute("alt") for image in images.all())
+
+
+def check_width(page, width: int):
+    "Nothing is wider than the panel"
+    page.set_viewport_size(dict(width=width, height=1100))
+    for name in ("dl-start", "dl-results", "dl-ask-new"):
+        page.locator(f".dl-training .{name}").first.scroll_into_view_if_needed()
+        page.wait_for_timeout(400)
+        shoot(page, f"training_{width}_{name}")
+    content, visible = page.evaluate(WIDTHS)
+    assert content <= visible + 2
+
+
+def test_a_language_is_added(panel, tmp_path):
+    assert panel.locator(".dl-start").is_disabled()
+    assert panel.locator(".dl-stop").is_disabled()
+    read_captions(panel)
+    train(panel)
+    search(panel)
+    (file,) = (tmp_path / "runs").glob("*/card.json")
+    card = json.loads(file.read_text())
+    assert card["stages"] == dict(cross_lingual_alignment=250)
+    assert card["languages"] == ["it"]
+    check_width(panel, 1600)
+    panel.evaluate("() => window.jupyterapp.commands.execute('application:toggle-left-area')")
+    panel.evaluate("() => window.jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Dark'})")
+    check_width(panel, 1024)
+    assert not panel.outside, panel.outside
+    assert not panel.problems, panel.problems

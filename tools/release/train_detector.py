@@ -22,9 +22,9 @@ from dasd_lab.corpora.pictograms.detector import (
     SETTINGS,
     Detector,
     agreement,
+    detect,
     detection_loss,
     load_detector,
-    look,
     save_detector,
     targets,
 )
@@ -114,7 +114,7 @@ def main(out: Path, steps: int, only_figures: bool) -> None:
     for split in ("validation", "test"):
         visuals = corpus.visuals(split)
         scenes = [corpus.scene(visual_id) for visual_id in visuals.ids]
-        figures[split] = agreement(look(detector, visuals.pixels), scenes, corpus.seed)
+        figures[split] = agreement(detect(detector, visuals.pixels), scenes, corpus.seed)
     milliseconds = (time.process_time() - start) / 2 * 1e3 / len(corpus.visuals("test"))
     facts = {name: fact for name, fact in read_manifest(out, "detector").items() if name not in WRITTEN_BY_SAVE}
     facts |= dict(settings=SETTINGS, corpus_checksum=corpus.checksum, figures=figures, look_ms=round(milliseconds, 2))

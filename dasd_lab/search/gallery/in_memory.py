@@ -25,7 +25,7 @@ from torch.nn.functional import normalize
 from ...backbone.patches import joined
 from ...backbone.towers import fingerprint
 from ...contracts import Caption, LabError, RetrievalMethod, cosine_scores, evaluating
-from ...corpora.descriptions import Captioner, asked_texts
+from ...corpora.descriptions import Captioner, describe_batch
 from ...evaluation.retrieval import gallery_slices, slice_scores
 from dasd_lab.search.gallery.inputs import (
     Thumbnails,
@@ -526,7 +526,7 @@ def _missing_descriptions(captioner: Captioner, opened: Mapping, descriptions: M
     missing = [id for id in opened if not descriptions.get(id)]
     if not missing:
         return {}
-    return dict(zip(missing, asked_texts(captioner, [pixels_of(opened[id]) for id in missing])))
+    return dict(zip(missing, describe_batch(captioner, [pixels_of(opened[id]) for id in missing])))
 
 
 def _read_gallery(folder: Path) -> tuple[list[str], dict[str, Tensor], dict[str, bytes], list[Caption], list[str]]:

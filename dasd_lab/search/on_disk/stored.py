@@ -27,7 +27,7 @@ from torch.nn.functional import normalize
 from ...backbone.patches import joined
 from ...backbone.towers import fingerprint
 from ...contracts import LabError, RetrievalMethod, cosine_scores, evaluating
-from ...corpora.descriptions import Captioner, asked_texts
+from ...corpora.descriptions import Captioner, describe_batch
 from ..gallery.in_memory import Hit, Hits, counted, pixels_of
 from ..gallery.inputs import open_visual, picture_sources, thumbnail
 from .engine import Engine, checked_rows
@@ -445,7 +445,7 @@ class StoredGallery:
         if captioner and self.reads_descriptions:
             missing = [i for i, text in enumerate(texts) if not text]
             if missing:
-                generated = asked_texts(captioner, [pixels_of(visuals[i]) for i in missing])
+                generated = describe_batch(captioner, [pixels_of(visuals[i]) for i in missing])
                 for i, text in zip(missing, generated):
                     texts[i] = text
         batch.visuals.append(self.encode(visuals, texts))
