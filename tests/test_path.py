@@ -14,6 +14,7 @@ from docs.path import COMPANIONS, exporting, place, sources
 MODULES = {module: path.relative_to(NBS) for module, path in exporting(NBS).items()}
 EXPORTING = list(MODULES.items())
 OTHERS = sorted(p for folder in COMPANIONS for p in (NBS / folder).rglob("*.ipynb"))
+TYPES_ONLY = re.compile(r"(?m)^if TYPE_CHECKING:.*\n(?:[ \t]+.*\n?)+")
 OWN = re.compile(
     r"^\s*(?:from\s+dasd_lab((?:\.\w+)*)\s+import\s+(\([\w\s,]+\)|[\w ,]+)|import\s+dasd_lab((?:\.\w+)+))", re.M
 )
@@ -24,15 +25,16 @@ def name(p):
 
 
 def imported(source: str) -> set[str]:
-    "Own modules that a cell imports, without the package's name; `from dasd_lab.a import b` may mean a.b"
-    found = set()
-    for package, names, module in OWN.findall(source):
+    """Modules of the package that a cell imports, without the package's name; `from dasd_lab.a import b` may mean a.b.
+    Imports under `if TYPE_CHECKING` serve annotations only and do not count."""
+    modules = set()
+    for package, names, module in OWN.findall(TYPES_ONLY.sub("", source)):
         if module:
-            found.add(module[1:])
+            modules.add(module[1:])
         else:
-            found.add(package[1:])
-            found |= {f"{package[1:]}.{n}".strip(".") for n in re.findall(r"\w+", names)}
-    return found
+            modules.add(package[1:])
+            modules |= {f"{package[1:]}.{n}".strip(".") for n in re.findall(r"\w+", names)}
+    return modules
 
 
 @pytest.mark.parametrize("module,path", EXPORTING, ids=name)

@@ -22,11 +22,11 @@ from ...contracts import Caption, LabError, RetrievalMethod
 from ...corpora.captions import language_code
 from ...corpora.catalog import BUILT_IN, Corpus, FolderCorpus, data_root, lab_folder
 from dasd_lab.corpora.own.parallel import (
+    captions_in,
     example_pairs,
     parts,
     picture_places,
     read_parallel,
-    captions_in,
     write_pairs,
 )
 from ...evaluation.held_out import held_out, held_out_figures
