@@ -208,7 +208,7 @@ def test_the_dictionary_by_hand(words):
     assert figures["shared"] == pytest.approx(shared / 14)
     assert check.loc[("ar", "dictionary"), "shared"] == pytest.approx(5 / 8)
     assert "zh" not in check.index.get_level_values(0)
-    assert f"{shared / 14:.1%} share" in f.said_of_check(check)
+    assert f"{shared / 14:.1%} share" in f.describe_check(check)
     assert check.loc[("all", "dictionary"), "cosine"] > check.loc[("all", "shuffled"), "cosine"]
 
 
@@ -219,7 +219,7 @@ def test_the_precomputed_form_has_neighbours_without_entries(method, words):
     torch.testing.assert_close(plain.vectors, words.vectors)
     assert plain.nearest(5, 1).word.tolist() == words.nearest(5, 1).word.tolist()
     assert "shared" not in dictionary_check(plain)
-    assert "form for use" in f.said_of_entry(None, plain, 5)
+    assert "form for use" in f.describe_entry(None, plain, 5)
     with pytest.raises(LabError, match="precomputed form"):
         plain.of_entry(0)
 
@@ -312,15 +312,15 @@ def test_images_without_captions_are_ranked_too(method):
     panel = Words(Workbench({"SMALR": method}, gallery=bare))
     s = panel.state
     assert "Type a query" in s.message
-    assert s.found is None
+    assert s.rankings is None
     assert panel.near.figure
     assert list(panel.rankings.children) == []
     assert panel.snapshot()
     panel.query.value = "ein Hund"
     panel.query.submitted = 1
     assert s.message == ""
-    assert s.sought == ""
-    assert s.followed == s.found.best("own words", 1)[0]
+    assert s.target == ""
+    assert s.followed == s.rankings.best("own words", 1)[0]
     assert len(panel.rankings.children) == 3
     s.draw(1)
     assert "without captions" in s.message
@@ -335,8 +335,8 @@ def test_looking_up_words(bench):
     panel = Words(bench, "Hund", "ein rotes Quadrat auf der Wiese.")
     s = panel.state
     assert s.message == ""
-    assert s.sought == "v0"
-    assert "entry 1 of 4" in panel.told_entry.value
+    assert s.target == "v0"
+    assert "entry 1 of 4" in panel.entry_text.value
     assert panel.entry.value.count("<tr>") == 1 + 3
     panel.word.value = "قطة"
     assert 'dir="rtl"' in panel.entry.value
@@ -344,13 +344,13 @@ def test_looking_up_words(bench):
     assert panel.near.figure
     assert panel.curve_language.value == "ar"
     panel.word.value = "der"
-    assert "was dropped" in panel.told_entry.value
+    assert "was dropped" in panel.entry_text.value
     assert panel.entry.value == ""
     assert panel.near.figure
     panel.word.value = "一只熊猫"
     assert [b.description for b in panel.pieces.children] == ["一只", "只熊", "熊猫"]
     panel.pieces.children[1].click()
-    assert s.words.table.word[s.looked_at] == "只熊"
+    assert s.words.table.word[s.word_id] == "只熊"
     assert "cut into" in panel.word.hint
     panel.word.value = "Elefant"
     assert "not in the vocabulary" in panel.word.hint
@@ -363,7 +363,7 @@ def test_looking_up_words(bench):
     panel.word.value = "dog"
     assert s.reading.language == "de"
     assert "as chosen" in panel.word.hint
-    panel._take_check(wait=True)
+    panel.check_dictionary(wait=True)
     assert panel.check.figure
     assert s.message == ""
 
@@ -371,14 +371,14 @@ def test_looking_up_words(bench):
 def test_following_an_image(method, inner):
     panel = Words(Workbench({"other": inner, "SMALR": method}, gallery=gallery_of(inner)))
     s = panel.state
-    assert s.found
-    assert s.sought
-    assert len(panel.rankings.children) == len(s.found.ways)
+    assert s.rankings
+    assert s.target
+    assert len(panel.rankings.children) == len(s.rankings.ways)
     panel.ranker.value = "other"
-    assert s.found.extension == (inner.name != "smalr")
+    assert s.rankings.extension == (inner.name != "smalr")
     panel.query.value = "ein rotes Quadrat auf der Wiese."
     panel.query.submitted += 1
-    assert s.sought == "v0"
+    assert s.target == "v0"
     for grid, _, _ in panel.grids.values():
         assert [item["id"] for item in grid.items if item["marked"]] in ([], ["v0"])
     grid = panel.grids["own words"][0]
@@ -389,8 +389,8 @@ def test_following_an_image(method, inner):
     panel.query.value = "kissa"
     panel.language.value = "de"
     assert s.message == ""
-    assert s.found.query.language == "de"
-    panel._learn(wait=True)
+    assert s.rankings.query.language == "de"
+    panel.learn_combination(wait=True)
     assert "validation" in s.message
     assert "<img" in panel.snapshot()
 
@@ -403,26 +403,26 @@ def test_changing_models(backbone, method, inner):
     assert s.model == ""
     assert "dasd-lab train smalr" in panel.missing.value
     assert panel.vocabulary.layout.display == "none"
-    assert s.found
+    assert s.rankings
     s.look_up("Hund")
     assert "no model with words" in s.message
     bench.add("one", method)
     assert s.model == "one"
     assert panel.vocabulary.layout.display is None
     panel.word.value = "كلب"
-    panel._take_check(wait=True)
+    panel.check_dictionary(wait=True)
     vocabulary = dict(en=["the", "dog"], fr=["le", "chien"])
     bench.add("two", method_of(backbone, vocabulary, dict(en=[2, 1], fr=[2, 1]), [0, 1, 0, 1], n=2))
     panel.model.value = "two"
     assert s.check is None
     assert panel.check.figure is None
-    assert s.looked_at == -1
+    assert s.word_id == -1
     assert s.shown_language == "en"
     assert dict(panel.curve_language.options).keys() == {"English", "French · français"}
     assert "not in the vocabulary" in panel.word.hint
     bench.add("two", precomputed(method))
     panel.word.value = "hund"
-    assert "form for use" in panel.told_entry.value
+    assert "form for use" in panel.entry_text.value
     assert panel.near.figure
 
 
@@ -435,7 +435,7 @@ def test_a_shipped_companion_is_loaded():
     assert ("SMALR" in bench.models) == is_shipped
     assert bool(panel.state.model) == is_shipped
     assert panel.state.message == ""
-    assert panel.state.found
+    assert panel.state.rankings
     if is_shipped:
-        assert panel.state.looked_at > 0
-        assert not panel.state.found.extension
+        assert panel.state.word_id > 0
+        assert not panel.state.rankings.extension

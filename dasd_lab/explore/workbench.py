@@ -410,5 +410,3 @@ def shows_messages(
         return result
 
     return wrapper
-
-

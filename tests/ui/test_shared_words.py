@@ -1,4 +1,4 @@
-"""The Words explorer in JupyterLab with a dark theme: words in several scripts, rankings, keyboard, and a narrow page"""
+"""The Words explorer in JupyterLab with a dark theme: scripts, rankings, keyboard, and a narrow page"""
 
 import pytest
 from conftest import open_guide, shoot

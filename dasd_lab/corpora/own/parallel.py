@@ -681,8 +681,6 @@ def captions_in(
     return captions
 
 
-
-
 def example_pairs(
     corpus: Corpus,  # the built-in one
     language: str,  # with a grammar

@@ -354,8 +354,6 @@ def detect(
             scenes.append(DetectedScene(PLACES[place], tuple(things)))
     return scenes
 
-
-
 # %% ../../../nbs/1_corpora/2_pictograms/30_detector.ipynb #41ed7be8
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six")
 _POSITIONS = (

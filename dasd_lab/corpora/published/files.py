@@ -174,8 +174,6 @@ def numbered_rows(
             faults.append(FileFault(path.name, i, f"{line[:40]!r} is not of the form name#n caption"))
     return rows
 
-
-
 # %% ../../../nbs/1_corpora/3_published/10_files.ipynb #146d381d
 def line_rows(
     path: Path,  # one caption per line

@@ -72,16 +72,6 @@ class Leaks:
     compared: tuple[int, int]  # number of images whose pixels were compared: training, evaluation
 
     @property
-    def found(self) -> tuple[Leak, ...]:
-        "Former name of `pairs`"
-        return self.pairs
-
-    @property
-    def looked_at(self) -> tuple[int, int]:
-        "Former name of `compared`"
-        return self.compared
-
-    @property
     def train_ids(self) -> set[str]:
         "Ids to exclude from training"
         return {pair.train for pair in self.pairs}

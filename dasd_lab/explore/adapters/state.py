@@ -202,11 +202,6 @@ class AdaptersState(State):
         self.observe(lambda _: self._reset(), "model")
 
     @property
-    def asked(self) -> list[AdaptedQuery]:
-        "Former name of `parsed`"
-        return self.parsed
-
-    @property
     def names(self) -> list[str]:
         "Names of the models with adapters"
         return [name for name, m in self.workbench.models.items() if isinstance(m.method, AdaptedEncoder)]

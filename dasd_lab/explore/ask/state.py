@@ -74,11 +74,6 @@ class AskState(State):
             self.models = [self.workbench.main.name]
 
     @property
-    def asked(self) -> list[HistoryEntry]:
-        "Former name of `history`"
-        return self.history
-
-    @property
     def now(self) -> HistoryEntry:
         "The current request"
         if 0 <= self.position < len(self.history):

@@ -69,11 +69,6 @@ class StyleAnalysis:
     computed: tuple[str, ...]  # steps that were not cached
     seconds: float  # total time
 
-    @property
-    def kept(self) -> dict[str, tuple[float, float]]:
-        "Former name of `neighbours_kept`"
-        return self.neighbours_kept
-
 
 @dataclass(frozen=True)
 class Colouring:
@@ -163,11 +158,6 @@ class StylesState(State):
             self.model = self.workbench.main.name
         if not self.languages:
             self.languages = self.readable[:1]
-
-    @property
-    def found(self) -> StyleAnalysis | None:
-        "Former name of `analysis`"
-        return self.analysis
 
     @property
     def readable(self) -> tuple[str, ...]:

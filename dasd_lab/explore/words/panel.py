@@ -113,9 +113,6 @@ class Words(QueryPanel):
         elif not s.rankings:
             self.draw_first_query()
 
-    # former names
-    told_entry = property(lambda self: self.entry_text)
-
     def _example_word(self) -> str:
         "The first example that the vocabulary contains, or its last word"
         vocabulary = self.state.words.vocabulary
@@ -263,10 +260,6 @@ class Words(QueryPanel):
     ) -> None:
         "Learn CLC-C"
         self.run_beside(self.learning, lambda report: self.state.learn(n, report), wait)
-
-    # former names
-    _take_check = check_dictionary
-    _learn = learn_combination
 
     def show_models(self) -> None:
         "Show the models with words, the models that rank, and their languages"

@@ -79,11 +79,6 @@ class WordsState(State):
         wb.observe(lambda _: self._select_available_models(), "names")
         self._select_available_models()
 
-    # former names of traits
-    looked_at = property(lambda self: self.word_id)
-    found = property(lambda self: self.rankings)
-    sought = property(lambda self: self.target)
-
     @property
     def names(self) -> list[str]:
         "Names of the models with words"
