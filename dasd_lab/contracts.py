@@ -11,15 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-
-if TYPE_CHECKING:  # these modules import this one
-    from dasd_lab.backbone.tokens import TokenVectors
-    from dasd_lab.backbone.towers import Backbone
 
 # %% ../nbs/0_foundation/00_contracts.ipynb #ddb42db0
 AXES = dict(
@@ -119,10 +115,10 @@ class RetrievalMethod(nn.Module):
     batch_type: Literal["captions", "images"] = "captions"  # of one language, or images with captions in all
     config_class: type  # dataclass of the settings
     config: Any = None  # settings, an instance of `config_class`
-    backbone: "Backbone"  # the frozen vision-language model
+    backbone: Any  # the frozen vision-language model, a `backbone.towers.Backbone`
     tokenizer: Any = None  # of target captions; None if the method was built without one
     n_tokens: int  # size of the vocabulary
-    token_vectors: "TokenVectors"  # of methods that learn token vectors
+    token_vectors: Any  # of methods that learn token vectors, a `backbone.tokens.TokenVectors`
     critic: nn.Module  # of methods that train against a critic
 
     @property

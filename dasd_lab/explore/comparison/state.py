@@ -47,7 +47,7 @@ def model_record(
         except LabError:  # the folder was moved or deleted
             pass
     settings = dict(method=method.name, languages=list(method.languages), backbone=fingerprint(method.backbone))
-    if hasattr(method, "config"):
+    if method.config is not None:
         config = plain(method.config)
         settings["config"] = {key: value for key, value in config.items() if key != "languages"}
     return RunRecord(name, None, flat(settings))
