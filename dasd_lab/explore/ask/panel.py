@@ -34,7 +34,7 @@ from dasd_lab.explore.controls import (
 from ..theme import language_name, missing_fonts_note, tagged
 from ..workbench import EXAMPLES, Workbench
 from ...search.explain.contributions import WordContributions
-from ...search.explain.regions import PlaceContributions
+from ...search.explain.regions import RegionContributions
 from ...search.queries import direction
 
 # %% ../../../nbs/7_apps/1_explore/1_ask/30_panel.ipynb #0bc0bcf2
@@ -385,7 +385,7 @@ class Ask(Panel):
         choices = (self.explained_model.value, self.word_method.value, self.region_method.value)
         self.thinking.run(lambda report: self.state.why(*choices), self._show_explanation, failed=self.fail, wait=wait)
 
-    def _show_explanation(self, explanation: tuple[WordContributions, PlaceContributions] | None) -> None:
+    def _show_explanation(self, explanation: tuple[WordContributions, RegionContributions] | None) -> None:
         if explanation is None:
             return
         words, regions = explanation

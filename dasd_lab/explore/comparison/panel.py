@@ -275,13 +275,10 @@ class Compare(Panel):
         finally:
             self._quiet = before
 
-    def _show_message(self, message: str) -> None:
-        self.state.message = message
-
     def _evaluate(self, wait: bool = False) -> None:
         "Evaluate in the background; new results are shown when the state changes"
         languages = [self.languages.value] if self.languages.value else None
-        self.evaluating.run(lambda report: self.state.evaluate(languages, report), None, self._show_message, wait)
+        self.evaluating.run(lambda report: self.state.evaluate(languages, report), None, self.fail, wait)
 
     def _add_folder(self) -> None:
         if self.state.add_folder(self.folder.value):

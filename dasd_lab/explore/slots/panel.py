@@ -148,14 +148,7 @@ class QueryPanel(Panel):
         wait: bool = False,  # run in this thread
     ) -> None:
         "Run work in the background; an error becomes the message"
-        bar.run(work, None, self.show_error, wait)
-
-    def show_error(
-        self,
-        text: str,  # error message
-    ) -> None:
-        "Show an error message"
-        self.state.message = text
+        bar.run(work, None, self.fail, wait)
 
     def show_query(self) -> None:
         "Show the query of the state, its language and how it was determined"

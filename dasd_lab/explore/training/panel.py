@@ -275,9 +275,6 @@ class Train(Panel):
         if self.state.added:
             self.state.ask(self.query.value)
 
-    def _show_message(self, message: str) -> None:
-        self.state.message = message
-
     def _read(self, wait: bool = False) -> None:
         "Read the uploaded file, or the pasted captions"
         if self.upload.value:
@@ -294,7 +291,7 @@ class Train(Panel):
             report(0.3, "checking each line …")
             self.state.read(data, language, name)
 
-        self.reading.run(work, self._clear_upload, self._show_message, wait)
+        self.reading.run(work, self._clear_upload, self.fail, wait)
 
     def _clear_upload(self, _) -> None:
         self.upload.value = ()
@@ -306,7 +303,7 @@ class Train(Panel):
             report(0.3, "generating 6,000 captions in Italian and checking each …")
             self.state.read_example("it")
 
-        self.reading.run(work, None, self._show_message, wait)
+        self.reading.run(work, None, self.fail, wait)
 
     def _start(self) -> None:
         self.state.start()
@@ -329,7 +326,7 @@ class Train(Panel):
                 self.state.add()
             self.state.evaluate(report)
 
-        self.evaluating.run(work, None, self._show_message, wait)
+        self.evaluating.run(work, None, self.fail, wait)
 
     def _follow(self) -> None:
         "Poll the training in a thread until it ends"
