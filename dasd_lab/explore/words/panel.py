@@ -23,9 +23,8 @@ from dasd_lab.explore.controls import (
     row,
     section,
 )
-from dasd_lab.explore.slots.panel import (
+from dasd_lab.explore.query_panel import (
     DETECT,
-    LIVE,
     QueryPanel,
     language_choices,
     status_html,
@@ -442,7 +441,7 @@ class Words(QueryPanel):
             query = s.rankings.query
             parts.append(f"<p><b>{tagged(query.text, query.language)}</b></p>")
             parts += [self._snapshot_ranking(variant) for variant in s.rankings.ways]
-        return f'<div class="dl">{"".join(parts)}<p><em>{LIVE}</em></p></div>'
+        return f'<div class="dl">{"".join(parts)}{super().snapshot()}</div>'
 
     def _snapshot_ranking(self, variant: str) -> str:
         s = self.state

@@ -13,7 +13,7 @@ from traitlets import Any, Dict, Int, Unicode
 
 from ...contracts import LabError
 from ...corpora.by_machine.builtin_translators import translators_for
-from ..slots.state import draw_caption, query_note
+from ..caption_queries import draw_caption, query_note
 from ..theme import language_name
 from ..workbench import Model, State, Workbench, shows_messages
 from ...search.explain.rankings import learn_combination, rankings
