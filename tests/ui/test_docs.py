@@ -125,8 +125,8 @@ def test_search_finds_and_opens_an_item_of_the_api(site, page):
 
 
 def test_a_figure_answers(site, page):
-    "The map of the first page is drawn when it comes near, and tells a caption when one points at it"
-    page.goto(site + "index.html")
+    "The map of captions is drawn when it scrolls into view, and shows a caption on hover"
+    page.goto(site + "pages/shipped_models.html")
     place = page.locator(".figure-place").first
     place.scroll_into_view_if_needed()
     page.locator(".figure-place[data-drawn] .scatterlayer .point").first.wait_for()
@@ -134,9 +134,9 @@ def test_a_figure_answers(site, page):
     assert points.count() == 320
     box = points.nth(100).bounding_box()
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2, steps=4)
-    told = page.locator(".figure-place .hoverlayer .hovertext")
-    told.wait_for()
-    assert len(told.text_content()) > 20
+    hover_text = page.locator(".figure-place .hoverlayer .hovertext")
+    hover_text.wait_for()
+    assert len(hover_text.text_content()) > 20
 
 
 def test_formulas_are_drawn(site, page, maths):
@@ -199,7 +199,7 @@ def test_right_to_left_is_laid_out_so(site, page):
 
 def test_dark_is_dark(site, page):
     page.emulate_media(color_scheme="dark")
-    page.goto(site + "index.html")
+    page.goto(site + "pages/shipped_models.html")
 
     def light(css):
         r, g, b = map(int, re.findall(r"\d+", css)[:3])
