@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['CORPORA', 'BUILT_IN', 'FORMS', 'MODULES', 'lab_folder', 'data_root', 'register_corpus', 'list_corpora',
            'texts_checksum', 'read_translations', 'Corpus', 'use_descriptions', 'load_corpus', 'FolderCorpus',
-           'corpus_named', 'CaptionPairs', 'caption_pairs', 'multilingual_batches']
+           'corpus_named', 'CaptionPairs', 'caption_pairs']
 
 # %% ../../nbs/1_corpora/1_core/50_catalog.ipynb #21a5423f
 import hashlib
@@ -548,28 +548,3 @@ def caption_pairs(
         language,
         [target.style for _, target in pairs],
     )
-
-# %% ../../nbs/1_corpora/1_core/50_catalog.ipynb #be3c4cf9
-def multilingual_batches(
-    corpus: Corpus,  # any corpus
-    split: str,  # one of its splits
-    languages: Sequence[str],  # target languages
-    size: int,  # visuals per batch
-    rng: np.random.Generator,  # shuffles, and draws one caption per visual and language
-    source: str = "en",  # source language
-) -> Iterator[dict]:  # visual_index [B], and a column of B captions per language
-    "Batches of one epoch; row i of every column describes the same visual"
-    visuals = corpus.visuals(split)
-    columns = {source: _by_visual(corpus.captions(split, source, "human"))}
-    for language in map(language_code, languages):
-        captions = corpus.captions(split, language)
-        mt = [caption for caption in captions if caption.origin == "mt"]
-        columns[language] = _by_visual(mt or captions)
-    ids = [v for v in columns[source] if all(v in captions for captions in columns.values())]
-    order = rng.permutation(len(ids))
-    for start in range(0, len(ids) - size + 1, size):
-        rows = [ids[i] for i in order[start : start + size]]
-        batch = dict(visual_index=np.array([visuals.index_of(v) for v in rows]))
-        for language, captions in columns.items():
-            batch[language] = [captions[v][rng.integers(len(captions[v]))].text for v in rows]
-        yield batch

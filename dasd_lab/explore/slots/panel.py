@@ -11,16 +11,18 @@ import html
 import ipywidgets as w
 
 from dasd_lab.explore.controls import (
+    DETECT,
     Background,
     PictureGrid,
     Plot,
     button,
     choose,
+    language_options,
     prose,
     row,
     section,
 )
-from ..query_panel import DETECT, QueryPanel, language_choices, status_html, two_columns
+from ..query_panel import QueryPanel, status_html, two_columns
 from . import figures as f
 from .state import SlotsState
 from ..theme import empty_figure, picture_address, tagged
@@ -223,9 +225,9 @@ class Slots(QueryPanel):
         with self.from_state():
             self.model.options = s.names
             self.model.value = s.model
-            self.language.options = [DETECT, *language_choices(languages)]
+            self.language.options = [DETECT, *language_options(languages)]
             self.language.value = s.language if s.language in languages else ""
-            self.word_language.options = language_choices(languages)
+            self.word_language.options = language_options(languages)
             self.word_language.value = s.source.method.backbone.source_language
         self.examples.children = [*self.example_buttons(languages), *self.font_notes(languages)]
         self.show_results()

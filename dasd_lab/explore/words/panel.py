@@ -13,20 +13,20 @@ from typing import NamedTuple
 import ipywidgets as w
 
 from dasd_lab.explore.controls import (
+    DETECT,
     Background,
     PictureGrid,
     Plot,
     QueryBox,
     button,
     choose,
+    language_options,
     prose,
     row,
     section,
 )
 from dasd_lab.explore.query_panel import (
-    DETECT,
     QueryPanel,
-    language_choices,
     status_html,
     two_columns,
 )
@@ -269,7 +269,7 @@ class Words(QueryPanel):
         with self.from_state():
             self.ranker.options = s.rankers
             self.ranker.value = s.ranker
-            self.language.options = [DETECT, *language_choices(languages)]
+            self.language.options = [DETECT, *language_options(languages)]
             self.language.value = s.language if s.language in languages else ""
             if s.model:
                 self._show_word_languages()
@@ -287,9 +287,9 @@ class Words(QueryPanel):
         languages = s.words.languages
         self.model.options = s.names
         self.model.value = s.model
-        self.word_language.options = [DETECT, *language_choices(languages)]
+        self.word_language.options = [DETECT, *language_options(languages)]
         self.word_language.value = s.word_language if s.word_language in languages else ""
-        self.curve_language.options = language_choices(languages)
+        self.curve_language.options = language_options(languages)
         self.curve_language.value = s.shown_language
 
     def _word_buttons(self) -> list[w.Button]:
