@@ -76,7 +76,7 @@ def training_data(
 ) -> TrainingData:
     "Everything that training a method needs, with frozen features computed once"
     pairs = {language: caption_pairs(corpus, "train", language) for language in languages}
-    about = dict(corpus=corpus.name, corpus_checksum=getattr(corpus, "checksum", ""))
+    about = dict(corpus=corpus.address, corpus_checksum=getattr(corpus, "checksum", ""))
     store = None
     if isinstance(features, (str, Path)):
         store = store_in(features, backbone, corpus, "train", reads)
@@ -558,7 +558,7 @@ def _corpus_place(corpus: Corpus | str | None) -> str | None:
     if isinstance(corpus, str):
         return str(Path(corpus).resolve()) if corpus and Path(corpus).is_dir() else corpus
     root = getattr(corpus, "root", None)
-    return corpus.name if corpus.name in list_corpora() or not root else str(Path(root).resolve())
+    return corpus.address if corpus.name in list_corpora() or not root else str(Path(root).resolve())
 
 
 def _refuse_finished(folder: Path, given: str, expected: str, next_step: str) -> None:

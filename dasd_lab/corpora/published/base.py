@@ -94,7 +94,8 @@ class Report:
         for count in self.counts:
             if count["split"] == row["split"]:
                 n = _count(count["captions"], count["published"])
-                lines.append(f"    {count['language']} {count['origin']}: {n}")
+                field_name = f", {count['field']}" if "field" in count else ""
+                lines.append(f"    {count['language']} {count['origin']}{field_name}: {n}")
         return lines
 
     def __str__(self):
@@ -173,6 +174,19 @@ class PublishedCorpus(Corpus):
     def _ids(self, split: str) -> Iterable[str]:
         "Visuals of a split in order; repeated ids are allowed"
         return (r.name for r in self._rows(split, self.source))
+
+    def details(self) -> list[str]:
+        "Further lines of the corpus' card, in Markdown"
+        return []
+
+    def more_facts(self) -> dict:
+        "The same as plain data"
+        return {}
+
+    @property
+    def photographs(self) -> set[str]:
+        "Published ids of all visuals"
+        return {self.published_id(visual_id) for split in self.splits for visual_id in self.ids(split)}
 
     # files
 
@@ -346,6 +360,11 @@ class PublishedCorpus(Corpus):
         self._cache["numbers", split, language] = [number for _, number in numbered]
         return [caption for caption, _ in numbered]
 
+    def source_numbers(self, split: str) -> list[int]:
+        "Number of each source caption among the rows of its visual, empty ones counted"
+        self._human(split, self.source)
+        return self._cache["numbers", split, self.source]
+
     # machine translations
 
     def translations(
@@ -357,9 +376,15 @@ class PublishedCorpus(Corpus):
         path = self.mt_file(split, language) if language != self.source else None
         if path is None:
             return []
-        return self.cached(("mt", split, language), lambda: self._read_translations(path, split, language))
+        return self.cached(("mt", split, language), lambda: self.read_translations_of(path, split, language))
 
-    def _read_translations(self, path: Path, split: str, language: str) -> list[Caption | None]:
+    def read_translations_of(
+        self,
+        path: Path,  # of machine translations
+        split: str,  # one of `splits`
+        language: str,  # of the translations
+    ) -> list[Caption | None]:  # one per source caption, None: not translated
+        "Machine translations of a split in one file"
         source = self._human(split, self.source)
         in_mt_folder = path.parent == self.mt_folder
         if in_mt_folder and path.suffix == ".txt" and path.with_suffix(".json").is_file():
@@ -395,7 +420,7 @@ class PublishedCorpus(Corpus):
             by_name.setdefault(row.name, []).append(row.text)
         texts = []
         n_used = 0
-        for caption, number in zip(source, self._cache["numbers", split, self.source]):
+        for caption, number in zip(source, self.source_numbers(split)):
             candidates = by_name.get(caption.visual_id, [])
             if number < len(candidates):
                 n_used += 1
