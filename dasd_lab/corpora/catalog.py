@@ -160,6 +160,7 @@ class Corpus:
     root: Path | None = None  # folder of the corpus
     languages: tuple[str, ...] = ()  # ISO 639-1, the source language first
     splits: tuple[str, ...] = ()  # such as train, validation, test
+    text_only: bool = False  # are captions trained on without their images?
     described_by: str | None = None  # name or fingerprint of the captioner; None: see `use_descriptions`
 
     def _captions(self, split: str, language: str) -> list[Caption]:

@@ -229,6 +229,8 @@ class Flickr8k(PublishedCorpus):
         "Most of the test pictures are in the training split of multi30k, whose splits are others: "
         "a model trained on one is not evaluated on the other."
     )
+    published = {split: Counts(n, dict(en=5 * n)) for split, n in SIZES.items()}
+    wanted = AUTHORS
 
     def __init__(
         self,
@@ -237,19 +239,23 @@ class Flickr8k(PublishedCorpus):
         train: str | Sequence[str] | None = None,  # fields to train on, such as 'zh_mt_baidu+de'; None: see `TRAINING`
         validation: str | Sequence[str] | None = None,  # None: as for the test where they have captions
         test: str | Sequence[str] | None = None,  # fields to evaluate on; None: see `EVALUATION`
+        *,
+        without: str = "",  # published corpus whose photographs are left out of every split
+        text_only: bool = False,  # train on captions without their images, which are not needed then?
     ):
-        super().__init__(root, pictures)
+        super().__init__(root, pictures, without=without, text_only=text_only)
         self.given = dict(train=_field_names(train), validation=_field_names(validation), test=_field_names(test))
         self.joined = all(find_file(self.root, w.path) for w in JOINED[:2])
-        self.wanted = JOINED if self.joined else AUTHORS
-        self.published = {split: Counts(n, self._published_captions(n)) for split, n in SIZES.items()}
+        self.wanted = tuple(w for w in (JOINED if self.joined else AUTHORS) if w.kind != "visuals" or not text_only)
+        sizes = dict.fromkeys(SIZES) if without else SIZES
+        self.published = {split: Counts(n, self._published_captions(n)) for split, n in sizes.items()}
         if self.joined or any(self.given.values()):
             self._check_given()
 
-    def _published_captions(self, n: int) -> dict[str, int | None]:
+    def _published_captions(self, n: int | None) -> dict[str, int | None]:
         "Published number of captions by language; of the joined fields `report` compares the totals"
         if not self.joined:
-            return dict(en=5 * n)
+            return dict(en=n and 5 * n)
         return dict.fromkeys(field.language for field in self.fields.values())
 
     def _check_given(self) -> None:
@@ -263,10 +269,8 @@ class Flickr8k(PublishedCorpus):
             )
 
     @property
-    def address(self) -> str:
-        "Name with options by which `corpus_named` opens it again"
-        given = [f"{split}={'+'.join(names)}" for split, names in self.given.items() if names]
-        return f"{self.name}:{','.join(given)}" if given else self.name
+    def choices(self) -> dict[str, str]:
+        return {split: "+".join(names) for split, names in self.given.items() if names} | super().choices
 
     # fields
 
