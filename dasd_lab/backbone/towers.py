@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['KINDS', 'in_batches', 'captions_in_batches', 'Backbone', 'driving_error', 'verified', 'register_kind',
-           'build_open_clip', 'build', 'load_weights', 'save_backbone', 'external_references', 'load_backbone',
-           'fingerprint']
+           'build_open_clip', 'build', 'load_weights', 'packaged_tensors', 'own_tensors', 'save_backbone',
+           'external_references', 'load_backbone', 'fingerprint']
 
 # %% ../../nbs/2_backbone/1_towers/50_towers.ipynb #0d3cbea5
 import hashlib
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from .preprocessing import Preprocessing, frames_of
-from .text_towers import ClipText, TextTower, attention, build_clip
+from .text_towers import ClipText, TextTower, attention, build_clip, computing
 from .tokens import CaptionTokenizer
 from ..contracts import LabError
 from ..presets import plain, settings
@@ -85,6 +85,7 @@ class Backbone(nn.Module):
         defaults = dict(size=size, mean=tuple(mean), std=tuple(std))
         self.preprocessing: Preprocessing = settings(Preprocessing, defaults | preprocessing)
         self.source_language = "en"
+        self.precision = config.get("precision", "float32")  # of frozen features, see `text_towers.computing`
         self.requires_grad_(False)
         self.eval()
 
@@ -218,7 +219,7 @@ class Backbone(nn.Module):
 
         def encode(batch):
             ids, end_index = self.tokens(batch)
-            with attention(self.device):
+            with attention(self.device), computing(self.device, self.precision):
                 return self.source_from_ids(ids.to(self.device), end_index.to(self.device))
 
         return captions_in_batches(encode, captions, self.embed_dim, batch_size, progress)
@@ -237,7 +238,7 @@ class Backbone(nn.Module):
         "Embeddings of preprocessed images in the shared space, not normalised"
         # CoCa normalises by default
         options = dict(normalize=False) if self.kind.startswith("open_clip") else {}
-        with attention(self.device):
+        with attention(self.device), computing(self.device, self.precision):
             return self.clip.encode_image(pixels.to(self.device, self.dtype), **options)
 
     @torch.no_grad()
@@ -427,6 +428,22 @@ def load_weights(
     return model
 
 # %% ../../nbs/2_backbone/1_towers/50_towers.ipynb #490e042e
+def packaged_tensors(
+    clip: nn.Module,  # both towers
+) -> dict[str, Tensor]:  # tensor name → tensor
+    "Tensors that installed packages hold, for towers that were built on them; else none"
+    return clip.packaged_state() if hasattr(clip, "packaged_state") else {}
+
+
+def own_tensors(
+    clip: nn.Module,  # both towers
+) -> dict[str, Tensor]:  # tensor name → tensor
+    "The weights of two towers, without those that installed packages hold"
+    packaged = packaged_tensors(clip)
+    state = clip.state_dict()
+    return {name: v for name, v in state.items() if name not in packaged or not v.cpu().equal(packaged[name])}
+
+
 def save_backbone(
     backbone: Backbone,  # backbone to save
     folder: str | Path,  # folder to write
@@ -435,7 +452,7 @@ def save_backbone(
 ) -> None:
     "Write a backbone to a folder with checksums"
     file = "open_clip_model.safetensors" if backbone.kind.startswith("open_clip") else "model.safetensors"
-    state = backbone.clip.state_dict()
+    state = own_tensors(backbone.clip)
     if half:
         state = {name: v.half() if v.is_floating_point() else v for name, v in state.items()}
     with whole_folder(folder) as f:
@@ -485,7 +502,7 @@ def external_references(
 def load_backbone(
     folder: str | Path,  # written by `save_backbone`
 ) -> Backbone:
-    "Read a backbone; nothing in the folder is executed, and nothing outside it is read"
+    "Read a backbone; nothing in the folder is executed, and only packages that the lab knows are read beside it"
     manifest = unseal(folder, "backbone")
     kind = manifest.get("tower", "open_clip")  # the first manifests had one kind
     config = manifest["model_cfg"]
@@ -497,7 +514,7 @@ def load_backbone(
         )
     clip, text = build(kind, config)
     file = next(name for name in manifest["files"] if name.endswith(".safetensors"))
-    load_weights(clip, read_tensors(Path(folder) / file), str(folder))
+    load_weights(clip, packaged_tensors(clip) | read_tensors(Path(folder) / file), str(folder))
     tokenizer = CaptionTokenizer.load(Path(folder) / "tokenizer.json", **manifest.get("tokens", {}))
     return Backbone(clip, tokenizer, config, manifest["name"], text=text, kind=kind, **manifest["preprocess_cfg"])
 
