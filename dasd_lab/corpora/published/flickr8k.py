@@ -227,7 +227,8 @@ class Flickr8k(PublishedCorpus):
     )
     note = (
         "Most of the test pictures are in the training split of multi30k, whose splits are others: "
-        "a model trained on one is not evaluated on the other."
+        "a model trained on one is not evaluated on the other. "
+        "A folder with captions.jsonl and fields.json instead of the files below has other languages too."
     )
     published = {split: Counts(n, dict(en=5 * n)) for split, n in SIZES.items()}
     wanted = AUTHORS
