@@ -10,6 +10,7 @@ __all__ = ['UpperLayers', 'CachedStates', 'cached_tokens', 'cached_maps', 'cache
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from ..backbone.text_towers import attention, computing
-from ..backbone.towers import Backbone
+from ..backbone.towers import Backbone, reduce_changes
 from ..backbone.transformers import packaged_backbone
 from ..contracts import LabError
 from ..corpora.catalog import Corpus
@@ -41,6 +42,9 @@ class UpperLayers:
     weight_decay: float = 0.05  # of AdamW
     text_dropout: float = 0.1  # inside the trained text blocks
     smallest_crop: float = 0.75  # shortest side of the random crops of a feature map; 1: no crops
+    dropped_tokens: float = 0.1  # share of a caption's tokens that the trained text blocks do not see
+    dropped_positions: float = 0.2  # share of the last feature map's positions that the head does not see
+    rank: int = 64  # of the change of each trained matrix of the encoders, as it is kept; 0: not reduced
     averaging: float = 0.99  # of the weights over steps; 0: the last weights
 
     def rate(
@@ -61,21 +65,27 @@ class CachedStates:
     maps: Tensor  # [images, 2 views, C, h, w]: as it is, mirrored
     captions_of: list[np.ndarray]  # the captions of each image
 
-    @property
+    @cached_property
     def starts(self) -> Tensor:
         return self.lengths.cumsum(0) - self.lengths  # [captions] first row of each caption
 
     def padded(
         self,
         captions: np.ndarray,  # [B] indices
+        rng: np.random.Generator,  # chooses the tokens that are left out
+        dropped: float,  # share of the tokens that is left out
     ) -> tuple[Tensor, Tensor]:  # states [B, L, D] float32, end_index [B]
         "The states of some captions, padded to the longest"
-        lengths = self.lengths[captions]
-        position = torch.arange(int(lengths.max()))
-        real = position < lengths[:, None]
+        rows = []
+        for caption in captions:
+            start, length = int(self.starts[caption]), int(self.lengths[caption])
+            kept = rng.random(length) >= dropped
+            kept[[0, -1]] = True  # start and end token
+            rows.append(start + np.flatnonzero(kept))
+        lengths = torch.tensor([len(row) for row in rows])
+        real = torch.arange(int(lengths.max())) < lengths[:, None]
         states = torch.zeros(*real.shape, self.tokens.shape[1])
-        rows = self.starts[captions][:, None] + position
-        states[real] = self.tokens[rows[real]].float()
+        states[real] = self.tokens[np.concatenate(rows)].float()
         return states, lengths - 1
 
 
@@ -175,6 +185,9 @@ class _Upper(nn.Module):
         model: Any = self.backbone[0].clip
         states = maps.contiguous(memory_format=torch.channels_last)
         grid = model.image.upper(states, self.options.image_stages)
+        n_seen = max(1, round(grid.shape[1] * (1 - self.options.dropped_positions)))
+        seen = torch.rand(grid.shape[:2], device=grid.device).topk(n_seen, dim=1).indices
+        grid = grid.gather(1, seen[..., None].expand(-1, -1, grid.shape[2]))
         return F.normalize(model.image_projection(grid).float(), dim=-1)
 
     def groups(self, scale: nn.Parameter) -> list[dict[str, Any]]:
@@ -219,7 +232,9 @@ class _Sampler:
         images = self._images()
         captions = np.array([self.rng.choice(self.states.captions_of[i]) for i in images])
         view = self.rng.integers(2, size=len(images))
-        return *self.states.padded(captions), self._crop(self.states.maps[images, view].float())
+        return *self.states.padded(captions, self.rng, self.options.dropped_tokens), self._crop(
+            self.states.maps[images, view].float()
+        )
 
 
 def train_upper_layers(
@@ -303,5 +318,7 @@ def train_dual_stream(
         raise LabError(f"text_blocks={options.text_blocks}", f"at most {backbone.n_blocks}", "Correct the preset.")
     states = cached_states(backbone, corpus, options, progress=progress)
     train_upper_layers(backbone, states, options, seed, progress)
+    if options.rank:
+        reduce_changes(backbone, options.rank)
     unit_scale(backbone, [c.text for c in corpus.captions("train", "en", "human")[:2000]])
     return backbone
