@@ -493,7 +493,7 @@ def packaged_backbone(
     embed_dim: int,  # E
     heads: Mapping,  # see `HeadConfig`
     context_length: int | None = None,  # maximum caption length; None: as in the package
-    **preprocessing,  # changes of the image encoder's preprocessing
+    preprocessing: Mapping = {},  # changes of the image encoder's preprocessing
 ) -> Backbone:
     "Open the encoders of two packages as a backbone; their heads are random and have to be trained"
     folder = packaged_file(packages["text"]).parent
@@ -503,6 +503,5 @@ def packaged_backbone(
     load_weights(model, model.state_dict() | model.packaged_state(), "the packages")
     tokenizer = folder_tokenizer(folder, config["text"].get("model_type", ""))
     name = f"{packages['text']} + {packages['image']}"
-    defaults = timm_preprocessing(image["timm"])
-    backbone = Backbone(model, tokenizer, config, name, text=tower, kind="dual_stream", **defaults | preprocessing)
-    return verified(backbone)
+    options = timm_preprocessing(image["timm"]) | dict(preprocessing)
+    return verified(Backbone(model, tokenizer, config, name, text=tower, kind="dual_stream", **options))

@@ -493,7 +493,7 @@ def published_backbone(
 
 
 def trained_source(
-    source_preset: dict,  # of a two-tower model; 'packages' names pretrained encoders, else it starts from nothing
+    source_preset: dict,  # of a two-tower model; with 'dual_stream' on pretrained encoders, else from nothing
     training_corpus: Callable[[], Corpus],  # used unless the preset names a corpus
     seed: int = 0,  # of weights and order
     progress: bool = True,  # show bars?
@@ -502,7 +502,7 @@ def trained_source(
     "Train the source model of a preset: from nothing, or on the encoders of two packages"
     named = source_preset.get("corpus")
     corpus = corpus_named(named) if named else training_corpus()
-    train_towers = train_dual_stream if "packages" in source_preset else train_source
+    train_towers = train_dual_stream if "dual_stream" in source_preset else train_source
     return train_towers(source_preset, corpus, seed, progress, device)
 
 
