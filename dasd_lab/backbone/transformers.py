@@ -285,6 +285,13 @@ class ImageEncoder(nn.Module):
             states = stage(states)
         return states.flatten(2).transpose(1, 2)
 
+    def feature_map(
+        self,
+        pixels: Tensor,  # [N, 3, size, size]
+    ) -> Tensor:  # [N, width, h, w]
+        "The last feature map"
+        return self.lower(pixels, 0)
+
 
 class DualStream(nn.Module):
     "A text and an image encoder with linear projections, or heads of two layers, into a shared space"
@@ -337,7 +344,7 @@ class DualStream(nn.Module):
                 "Pass `image` when opening the backbone.",
             )
         if isinstance(self.image_projection, GridHead):
-            return self.image_projection(self.image.upper(self.image.lower(pixels, 0), 0))
+            return self.image_projection(self.image.feature_map(pixels).flatten(2).mT)
         return self.image_projection(self.image(pixels))
 
     def packaged_state(self) -> dict[str, Tensor]:  # tensor name → tensor
