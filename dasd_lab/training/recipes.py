@@ -440,8 +440,10 @@ def corpora_of(
     corpus: str | None = None,  # trained on instead of the preset's
 ) -> tuple[str, ...]:  # as `corpora.catalog.corpus_named` takes them
     "All corpora that a training reads, the one of the target captions first"
-    source = preset.get("source_model")
-    own = load_preset(source).get("corpus") if source else None
+    own = None
+    if preset.get("source_model"):
+        with suppress(LabError):  # a resumed run has its backbone, whether its preset's file is still there or not
+            own = load_preset(preset["source_model"]).get("corpus")
     others = () if corpus else (preset.get("stage_corpora") or {}).values()
     names = (corpus or preset.get("corpus"), *others, finetuning_of(preset).corpus, own)
     return tuple(dict.fromkeys(name for name in names if name))
@@ -667,7 +669,7 @@ class _Training:
         if self.data:
             names = (self.data.about.get("corpus", ""),)
         if isinstance(self.backbone, (str, Path)):
-            names += _card_of(Path(self.backbone).parent).get("corpora", ())
+            names += tuple(_card_of(Path(self.backbone).parent).get("corpora", ()))
         return tuple(dict.fromkeys(name for name in names if name))
 
     def _check(self) -> None:
