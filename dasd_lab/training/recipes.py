@@ -669,7 +669,7 @@ class _Training:
         if self.data:
             names = (self.data.about.get("corpus", ""),)
         if isinstance(self.backbone, (str, Path)):
-            names += tuple(_card_of(Path(self.backbone).parent).get("corpora", ()))
+            names += _corpora_in(_card_of(Path(self.backbone).parent))
         return tuple(dict.fromkeys(name for name in names if name))
 
     def _check(self) -> None:
@@ -829,7 +829,7 @@ def load_run(
     folder = Path(folder)
     if (folder / "config.json").is_file():
         published = Pretrained.from_pretrained(folder)
-        published.method.training_corpora = tuple(published.training.get("corpora", ()))
+        published.method.training_corpora = _corpora_in(published.training)
         return published.method
     if not (folder / "backbone").is_dir() or not (folder / "method").is_dir():
         raise LabError(
@@ -838,8 +838,14 @@ def load_run(
             "Train one: `dasd-lab train`, or check the path.",
         )
     method = load_method(folder / "method", load_backbone(folder / "backbone"))
-    method.training_corpora = tuple(_card_of(folder).get("corpora", ()))
+    method.training_corpora = _corpora_in(_card_of(folder))
     return method
+
+
+def _corpora_in(card: Mapping) -> tuple[str, ...]:
+    "The corpora of a card; older cards name the one of the target captions"
+    corpus = card.get("corpus")
+    return tuple(card.get("corpora") or ([corpus] if corpus else ()))
 
 
 def _card_of(folder: Path) -> dict:
