@@ -6,7 +6,7 @@
 __all__ = ['FEWEST', 'Batches', 'VERSIONS', 'TrainingData', 'training_data', 'columns_of', 'batches_of_images',
            'tokenizer_captions', 'new_method', 'batches_for', 'parallel_data', 'scaled_stages', 'stages_for',
            'BackboneChoice', 'Finetuning', 'finetuning_of', 'corpora_of', 'source_model', 'published_backbone',
-           'backbone_for', 'Run', 'train', 'resume', 'shipped_run', 'load_run']
+           'trained_source', 'backbone_for', 'Run', 'train', 'resume', 'shipped_run', 'load_run']
 
 # %% ../../nbs/4_training/2_recipes/70_recipes.ipynb #2fee03e3
 import json
@@ -32,6 +32,7 @@ from ..backbone.features import FrozenFeatures, frozen_features, store_in
 from ..backbone.open_clip import open_clip_backbone
 from ..backbone.patches import picture_columns
 from ..backbone.store import read_plan
+from ..backbone.tokens import TokenVectors
 from ..backbone.towers import Backbone, fingerprint, load_backbone, save_backbone
 from ..backbone.weights import CATALOGUE, find_weights
 from ..contracts import LabError, RetrievalMethod, method_class
@@ -52,6 +53,8 @@ from .source_model import Phase, finetune_source, train_source
 from .stages import CaptionBatches, Column, Rows, Stage, needs_pictures
 from .steps import FaultPolicy
 from .tokenization import vocabulary_for
+from .upper_layers import train_dual_stream
+from .word_alignment import WordAlignment, aligned_vectors
 
 # %% ../../nbs/4_training/2_recipes/70_recipes.ipynb #79c3b87b
 @dataclass
@@ -171,7 +174,25 @@ def new_method(
     if vectors is not None:
         published = preset.get("token_vectors")
         method.start_from(vectors, find_weights(published["weights"]) if published else None)
+    if preset.get("word_alignment") is not None:
+        _align_words(method, preset, data)
     return method
+
+
+def _align_words(
+    method: RetrievalMethod,  # untrained, with token vectors of its own
+    preset: dict,  # 'word_alignment'
+    data: TrainingData,  # its pairs are aligned
+) -> None:
+    "Start the token vectors of a method from the source vectors that its training captions align them with"
+    options = settings(WordAlignment, preset["word_alignment"], "word_alignment")
+    if not isinstance(method.token_vectors, TokenVectors) or preset.get("token_vectors"):
+        raise LabError(
+            f"`word_alignment` for {method.name!r} with {preset.get('token_vectors')} token vectors",
+            "a method that learns token vectors from nothing",
+            "Remove one of the two from the preset.",
+        )
+    method.token_vectors.approximate(*aligned_vectors(data.pairs, method.backbone, method.tokenizer, options))
 
 # %% ../../nbs/4_training/2_recipes/70_recipes.ipynb #12c715e4
 Batches = Callable[[Stage], CaptionBatches | PictureBatches]
@@ -473,6 +494,20 @@ def published_backbone(
     return open_clip_backbone(choice.open_clip, weights)
 
 
+def trained_source(
+    source_preset: dict,  # of a two-tower model; 'packages' names pretrained encoders, else it starts from nothing
+    training_corpus: Callable[[], Corpus],  # used unless the preset names a corpus
+    seed: int = 0,  # of weights and order
+    progress: bool = True,  # show bars?
+    device: str | torch.device = "cpu",  # where it is trained, and returned
+) -> Backbone:
+    "Train the source model of a preset: from nothing, or on the encoders of two packages"
+    named = source_preset.get("corpus")
+    corpus = corpus_named(named) if named else training_corpus()
+    train_towers = train_dual_stream if "packages" in source_preset else train_source
+    return train_towers(source_preset, corpus, seed, progress, device)
+
+
 def backbone_for(
     preset: dict,  # 'backbone' or 'source_model'; 'finetuning' (optional)
     training_corpus: Callable[[], Corpus],  # opened only if it is needed
@@ -488,10 +523,7 @@ def backbone_for(
             f"a preset with backbone {choice} and source_model {source!r}", "one of the two", "Set the other to null."
         )
     if source:
-        source_preset = load_preset(source)
-        own = source_preset.get("corpus")
-        corpus = corpus_named(own) if own else training_corpus()
-        backbone = train_source(source_preset, corpus, seed, progress, device)
+        backbone = trained_source(load_preset(source), training_corpus, seed, progress, device)
     else:
         backbone = published_backbone(settings(BackboneChoice, choice or {}, "backbone")).to(device)
     tuning = finetuning_of(preset)
