@@ -461,8 +461,10 @@ def corpora_of(
     corpus: str | None = None,  # trained on instead of the preset's
 ) -> tuple[str, ...]:  # as `corpora.catalog.corpus_named` takes them
     "All corpora that a training reads, the one of the target captions first"
-    source = preset.get("source_model")
-    own = load_preset(source).get("corpus") if source else None
+    own = None
+    if preset.get("source_model"):
+        with suppress(LabError):  # a resumed run has its backbone, whether its preset's file is still there or not
+            own = load_preset(preset["source_model"]).get("corpus")
     others = () if corpus else (preset.get("stage_corpora") or {}).values()
     names = (corpus or preset.get("corpus"), *others, finetuning_of(preset).corpus, own)
     return tuple(dict.fromkeys(name for name in names if name))
@@ -699,7 +701,7 @@ class _Training:
         if self.data:
             names = (self.data.about.get("corpus", ""),)
         if isinstance(self.backbone, (str, Path)):
-            names += _card_of(Path(self.backbone).parent).get("corpora", ())
+            names += _corpora_in(_card_of(Path(self.backbone).parent))
         return tuple(dict.fromkeys(name for name in names if name))
 
     def _check(self) -> None:
@@ -859,7 +861,7 @@ def load_run(
     folder = Path(folder)
     if (folder / "config.json").is_file():
         published = Pretrained.from_pretrained(folder)
-        published.method.training_corpora = tuple(published.training.get("corpora", ()))
+        published.method.training_corpora = _corpora_in(published.training)
         return published.method
     if not (folder / "backbone").is_dir() or not (folder / "method").is_dir():
         raise LabError(
@@ -868,8 +870,14 @@ def load_run(
             "Train one: `dasd-lab train`, or check the path.",
         )
     method = load_method(folder / "method", load_backbone(folder / "backbone"))
-    method.training_corpora = tuple(_card_of(folder).get("corpora", ()))
+    method.training_corpora = _corpora_in(_card_of(folder))
     return method
+
+
+def _corpora_in(card: Mapping) -> tuple[str, ...]:
+    "The corpora of a card; older cards name the one of the target captions"
+    corpus = card.get("corpus")
+    return tuple(card.get("corpora") or ([corpus] if corpus else ()))
 
 
 def _card_of(folder: Path) -> dict:
