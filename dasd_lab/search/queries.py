@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import emoji
 
 from ..contracts import LabError, RetrievalMethod
-from ..corpora.captions import recognise_language
+from ..corpora.captions import identifiable, recognise_language
 
 # %% ../../nbs/6_search/00_queries.ipynb #46e172b7
 QUERY_LIMIT = 1000  # maximum number of characters of a query
@@ -110,7 +110,8 @@ def read_query(
     confidence = 0.0
     without_emoji = emoji.replace_emoji(cleaned, " ")
     if any(c.isalpha() for c in without_emoji):
-        recognised, confidence = recognise_language(without_emoji, supported)
+        candidates = identifiable(supported) or supported[:1]
+        recognised, confidence = recognise_language(without_emoji, candidates)
     return Query(cleaned, recognised, float(confidence), True, emoji_as_words(cleaned, recognised))
 
 # %% ../../nbs/6_search/00_queries.ipynb #768f95c0

@@ -26,10 +26,12 @@ import torch
 from torch import Tensor
 
 import dasd_lab.dasd.encoder  # noqa: F401  registers its methods
+import dasd_lab.frozen  # noqa: F401  registers its method
 import dasd_lab.leccr.encoder  # noqa: F401  registers its method
 import dasd_lab.smalr.encoder  # noqa: F401  registers its method
 from ..backbone.features import FrozenFeatures, frozen_features, store_in
 from ..backbone.open_clip import open_clip_backbone
+from ..backbone.opening import open_backbone
 from ..backbone.patches import picture_columns
 from ..backbone.store import read_plan
 from ..backbone.towers import Backbone, fingerprint, load_backbone, save_backbone
@@ -437,7 +439,7 @@ def published_backbone(
             f"backbone = {choice}", "either a folder, or a model of open_clip with its weights", "Correct the preset."
         )
     if choice.folder:
-        return load_backbone(choice.folder)
+        return open_backbone(choice.folder)
     weights = find_weights(choice.pretrained) if choice.pretrained in CATALOGUE else choice.pretrained
     return open_clip_backbone(choice.open_clip, weights)
 
