@@ -12,6 +12,7 @@ import hashlib
 import os
 import re
 import shutil
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -242,11 +243,16 @@ def find_weights(
     return folder
 
 # %% ../../nbs/2_backbone/1_towers/80_weights.ipynb #0a061974
+def _note_path(path: Path) -> Path:
+    "Where the hub's tool records the download of a file"
+    return path.parent / ".cache/huggingface/download" / f"{path.name}.metadata"
+
+
 def download_note(
-    path: Path,  # a file written by `hf download … --local-dir`
+    path: Path,  # a file written by `hf download … --local-dir` or `get_weights`
 ) -> tuple[str, str] | None:  # commit and checksum; None: no record
     "The download record of a file"
-    note = path.parent / ".cache/huggingface/download" / f"{path.name}.metadata"
+    note = _note_path(path)
     lines = note.read_text(encoding="utf-8").split() if note.is_file() else []
     return (lines[0], lines[1].strip('"')) if len(lines) > 1 else None
 
@@ -435,14 +441,33 @@ def offered(
     return Offer(weights, info.sha or weights.revision or "main", sizes)
 
 
+def _fetch(offer: Offer, name: str, folder: Path, endpoint: str | None) -> None:
+    "Fetch one file into a folder, from where an earlier attempt broke off, with the record of its download"
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url
+    from huggingface_hub.file_download import http_get
+    from huggingface_hub.utils import build_hf_headers
+
+    url = hf_hub_url(offer.weights.hub, name, revision=offer.commit, endpoint=endpoint)
+    remote = get_hf_file_metadata(url, endpoint=endpoint)
+    path = folder / name
+    part = folder / f"{name}.{offer.commit[:12]}.part"
+    if not path.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        with part.open("r+b" if part.is_file() else "wb") as file:
+            done = file.seek(0, os.SEEK_END)
+            http_get(url, file, resume_size=done, headers=build_hf_headers(), expected_size=remote.size)
+        part.replace(path)
+    note = _note_path(path)
+    note.parent.mkdir(parents=True, exist_ok=True)
+    note.write_text(f"{remote.commit_hash or offer.commit}\n{remote.etag}\n{time.time()}\n", encoding="utf-8")
+
+
 def get_weights(
     name: str,  # name in the catalogue
     accept: Callable[[Offer], bool],  # is shown the offer before anything is fetched; False: nothing is
     endpoint: str | None = None,  # address of the hub; None: huggingface_hub's
 ) -> Path | None:  # folder of the import; None: not accepted
     "Fetch a model of the catalogue, if it is accepted, verify it and import it; continues a download that broke off"
-    from huggingface_hub import hf_hub_download
-
     weights = catalogued(name)
     offer = offered(weights, endpoint)
     if not accept(offer):
@@ -450,7 +475,7 @@ def get_weights(
     download = weights_root() / f".{name}.download"
     try:
         for file in offer.sizes:
-            hf_hub_download(weights.hub, file, revision=offer.commit, local_dir=download, endpoint=endpoint)
+            _fetch(offer, file, download, endpoint)
     except Exception as e:  # any error of the network or the hub
         raise _unreachable(weights, e) from e
     try:

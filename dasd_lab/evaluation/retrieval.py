@@ -349,7 +349,7 @@ def _split_captions(corpus, split: str, language: str, origin: str | None) -> li
 
 
 def _common_languages(method: RetrievalMethod, corpus, source_language: str) -> list[str]:
-    "Target languages of a method that a corpus has; of a method without any, such as a frozen English tower, the source"
+    "Target languages of a method that a corpus has; for a method without any, the source language"
     own = method.languages or (source_language,)
     languages = [language for language in own if language in corpus.languages]
     if not languages:
