@@ -126,6 +126,10 @@ def test_from_the_weights_to_a_german_query(options, tmp_path, capsys):
     assert "a query in 'de'" in capsys.readouterr().err
     row = json.loads(command("evaluate", run, *captions[:2], "--json"))["rows"][0]
     assert row["language"] == "de" and row["captions"] > 0
+    command("publish", run, tmp_path / "published", "--refer", "--no-table")
+    assert not (tmp_path / "published/backbone").exists(), "CLIP is referred to"
+    again = load_run(tmp_path / "published")
+    assert torch.equal(again.encode_captions(["ein Hund"], "de"), method.encode_captions(["ein Hund"], "de"))
 
 
 def test_the_preset_aligns_text_alone_with_the_papers_settings():

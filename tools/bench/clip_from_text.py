@@ -24,7 +24,7 @@ from tokenizers import AddedToken
 from dasd_lab.backbone.open_clip import registry_config
 from dasd_lab.backbone.text_towers import build_clip
 from dasd_lab.backbone.tokens import train_tokenizer
-from dasd_lab.backbone.weights import CATALOGUE, import_weights, weights_root
+from dasd_lab.backbone.weights import CATALOGUE, import_weights
 from dasd_lab.cli import main
 from dasd_lab.corpora.own.parallel import read_parallel
 from dasd_lab.presets import load_preset
@@ -83,10 +83,6 @@ def measure(captions: str, language: str, steps: int, threads: int) -> dict:
     with tempfile.TemporaryDirectory() as d:
         os.environ["DASD_LAB_WEIGHTS"] = f"{d}/weights"
         leave_all([text for pair in pairs for text in (pair.source, pair.target)], Path(d))
-        sizes = {
-            name: sum(f.stat().st_size for f in (weights_root() / name).iterdir())
-            for name in ("clip-vit-b-32", "mbert")
-        }
         seconds = timed_steps()
         words = ["train", PRESET, "--captions", captions, "--languages", language, "--out", f"{d}/run"]
         words += ["--set", f"stages.0.steps={steps}", "--checkpoint-every", "0", "--select-every", str(steps)]
@@ -110,7 +106,6 @@ def measure(captions: str, language: str, steps: int, threads: int) -> dict:
         peak_MB=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000),
         parameters=card["parameters"],
         run_MB=round(run_bytes / 1e6),
-        weights_MB={name: round(size / 1e6) for name, size in sizes.items()},
     )
 
 
