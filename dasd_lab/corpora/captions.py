@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['ALIASES', 'ISO_639_1', 'COLUMNS', 'SCRIPTS', 'WIDESPREAD', 'clean_text', 'language_code', 'caption_line',
-           'write_captions', 'read_captions', 'recognise_language', 'identifiable']
+           'write_captions', 'read_captions', 'recognise_language', 'identifiable', 'written_as']
 
 # %% ../../nbs/1_corpora/1_core/10_captions.ipynb #bc77120a
 import csv
@@ -325,3 +325,15 @@ def identifiable(
     known = {language.iso_code_639_1.name.lower() for language in Language.all()}
     able = [code for code in candidates if code in known]
     return able if len(able) <= len(WIDESPREAD) else [code for code in able if code in WIDESPREAD]
+
+# %% ../../nbs/1_corpora/1_core/10_captions.ipynb #dc21e6f1
+def written_as(
+    text: str,  # a query or caption
+    language: str,  # ISO 639-1
+) -> bool:
+    "Can a text be in a language, judging by the script of most of its letters? Only scripts of few languages tell"
+    scripts = Counter(_script(character) for character in text if character.isalpha())
+    if not scripts:
+        return True
+    script = scripts.most_common(1)[0][0]
+    return script not in SCRIPTS or language in SCRIPTS[script]

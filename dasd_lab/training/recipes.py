@@ -31,7 +31,6 @@ import dasd_lab.leccr.encoder  # noqa: F401  registers its method
 import dasd_lab.smalr.encoder  # noqa: F401  registers its method
 from ..backbone.features import FrozenFeatures, frozen_features, store_in
 from ..backbone.open_clip import open_clip_backbone
-from ..backbone.opening import open_backbone
 from ..backbone.patches import picture_columns
 from ..backbone.store import read_plan
 from ..backbone.towers import Backbone, fingerprint, load_backbone, save_backbone
@@ -439,7 +438,7 @@ def published_backbone(
             f"backbone = {choice}", "either a folder, or a model of open_clip with its weights", "Correct the preset."
         )
     if choice.folder:
-        return open_backbone(choice.folder)
+        return load_backbone(choice.folder)
     weights = find_weights(choice.pretrained) if choice.pretrained in CATALOGUE else choice.pretrained
     return open_clip_backbone(choice.open_clip, weights)
 
