@@ -133,6 +133,7 @@ def open_corpus(
 def open_method(
     run: str | Path | None = None,  # trained run or published model; None: the shipped weights
     backbone: str | Path | None = None,  # instead of a run: a frozen model, see `backbone.opening.open_backbone`
+    quiet: bool = False,  # do not say which languages a frozen model reads
 ):  # a `contracts.RetrievalMethod`
     "The method that a command works with"
     from dasd_lab.contracts import LabError
@@ -143,7 +144,8 @@ def open_method(
         from dasd_lab.frozen import frozen_method
 
         method = frozen_method(backbone)
-        print(f"{method.backbone.name} as it is, without training; it reads {method.backbone.reads}", file=sys.stderr)
+        if not quiet:
+            print(f"{method.backbone.name} as it is, without training; it reads {method.backbone.reads}", file=sys.stderr)
         return method
     from dasd_lab.training.recipes import load_run, shipped_run
 

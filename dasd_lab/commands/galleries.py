@@ -105,9 +105,9 @@ def open_gallery(
         )
     if record.exists():
         _check_options(record, engine, uri)
-        if not run and not backbone:
-            backbone = record.backbone
-        return StoredGallery(folder, open_method(run, backbone), columns)
+        remembered = None if run or backbone else record.backbone
+        method = open_method(run, backbone or remembered, quiet=bool(remembered))
+        return StoredGallery(folder, method, columns)
     record.check_folder()
     method = open_method(run, backbone)
     opened = StoredGallery(folder, method, columns, _new_engine(Path(folder), engine, uri))
