@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['folder_json', 'folder_state', 'folder_tokenizer', 'HubTowers', 'HubText', 'build_transformers', 'hub_preprocessing',
            'transformers_backbone', 'ImageEncoder', 'DualStream', 'build_dual_stream', 'encoder_state', 'timm_state',
-           'timm_preprocessing', 'dual_stream_backbone']
+           'timm_preprocessing', 'dual_stream_backbone', 'packaged_backbone']
 
 # %% ../../nbs/2_backbone/1_towers/70_transformers.ipynb #9b62fd39
 import json
@@ -20,13 +20,16 @@ import transformers
 from timm.data import resolve_data_config
 from torch import Tensor, nn
 
+from .heads import GridHead, HeadConfig, PerceptronHead
 from .languages import card_languages
 from .open_clip import FRAMES
+from .packaged import packaged_file
 from .text_encoders import EncoderText, build_encoder, encoder_config
 from .text_towers import real_tokens
 from .tokens import CaptionTokenizer
 from .towers import Backbone, load_weights, register_kind, verified
 from ..contracts import LabError
+from ..presets import settings
 from ..storage import read_weights
 
 # %% ../../nbs/2_backbone/1_towers/70_transformers.ipynb #35607eaa
@@ -249,15 +252,52 @@ class ImageEncoder(nn.Module):
         pooled = getattr(output, "pooler_output", None)
         return (output.last_hidden_state[:, 0] if pooled is None else pooled).flatten(1)
 
+    def stages(self) -> list[nn.Module]:
+        "The parts of a convolutional encoder in order, from the stem to the last feature map"
+        names = ("conv_stem", "bn1", "blocks", "conv_head", "bn2")
+        if not all(hasattr(self.encoder, name) for name in names):
+            raise LabError(
+                f"a {type(self.encoder).__name__} whose feature map is read",
+                "an EfficientNet or MobileNet of timm",
+                "Use linear projections: leave `heads` out.",
+            )
+        encoder = self.encoder
+        stem = nn.Sequential(encoder.conv_stem, encoder.bn1)
+        return [stem, *encoder.blocks, nn.Sequential(encoder.conv_head, encoder.bn2)]
+
+    def lower(
+        self,
+        pixels: Tensor,  # [N, 3, size, size]
+        n_upper: int,  # number of stages left to `upper`
+    ) -> Tensor:  # [N, C, h, w]
+        "The feature map before the last stages"
+        states = pixels
+        for stage in self.stages()[: len(self.stages()) - n_upper]:
+            states = stage(states)
+        return states
+
+    def upper(
+        self,
+        states: Tensor,  # [N, C, h, w] from `lower`
+        n_upper: int,  # number of stages that are left
+    ) -> Tensor:  # [N, P, width] positions of the last feature map
+        "The last feature map, from the output of `lower`"
+        for stage in self.stages()[len(self.stages()) - n_upper :]:
+            states = stage(states)
+        return states.flatten(2).transpose(1, 2)
+
 
 class DualStream(nn.Module):
-    "A text and an image encoder with linear projections into a shared space"
+    "A text and an image encoder with linear projections, or heads of two layers, into a shared space"
 
     def __init__(
         self,
-        config: Mapping,  # 'text': a config.json; 'image': see `ImageEncoder`, or None; 'embed_dim': E or None
+        # 'text': a config.json; 'image': see `ImageEncoder`, or None; 'embed_dim': E or None;
+        # 'heads': see `HeadConfig`, or None: linear projections; 'packages': see `packaged_state`
+        config: Mapping,
     ):
         super().__init__()
+        self.config = dict(config)
         self.text = build_encoder(config["text"])
         self.image = None if config.get("image") is None else ImageEncoder(config["image"])
         E = config.get("embed_dim")
@@ -270,10 +310,21 @@ class DualStream(nn.Module):
             )
         self.text_projection: nn.Module = nn.Identity()
         self.image_projection: nn.Module = nn.Identity()
-        if E is not None:
+        heads = config.get("heads")
+        if heads is not None:
+            self._add_heads(D, settings(HeadConfig, heads, "heads"))
+        elif E is not None:
             self.text_projection = nn.Linear(D, E, bias=False)
-        if E is not None and self.image is not None:
-            self.image_projection = nn.Linear(self.image.width, E, bias=False)
+            if self.image is not None:
+                self.image_projection = nn.Linear(self.image.width, E, bias=False)
+
+    def _add_heads(self, text_width: int, heads: HeadConfig) -> None:
+        "Heads of two layers on both sides"
+        E = self.config.get("embed_dim")
+        if E is None or self.image is None:
+            raise LabError("`heads` without image encoder or `embed_dim`", "both of them", "Set them, or leave it out.")
+        self.text_projection = PerceptronHead(text_width, E, heads)
+        self.image_projection = GridHead(self.image.width, E, heads)
 
     def encode_image(
         self,
@@ -286,7 +337,23 @@ class DualStream(nn.Module):
                 "a dual stream with an image encoder",
                 "Pass `image` when opening the backbone.",
             )
+        if isinstance(self.image_projection, GridHead):
+            return self.image_projection(self.image.upper(self.image.lower(pixels, 0), 0))
         return self.image_projection(self.image(pixels))
+
+    def packaged_state(self) -> dict[str, Tensor]:  # tensor name → tensor
+        "Tensors of the encoders as their packages hold them; none without `packages` in the configuration"
+        packages = self.config.get("packages") or {}
+        state = {}
+        if "text" in packages:
+            folder = packaged_file(packages["text"]).parent
+            tensors = encoder_state(folder_state(folder), self.text)
+            state |= {f"text.{name}": tensor for name, tensor in tensors.items()}
+        if "image" in packages:
+            options = dict(self.config["image"])
+            tensors = timm_state(options.pop("timm"), read_weights(packaged_file(packages["image"])), **options)
+            state |= {f"image.encoder.{name}": tensor for name, tensor in tensors.items()}
+        return state
 
 
 @register_kind("dual_stream")
@@ -362,6 +429,7 @@ def _dual_stream_config(
     embed_dim: int | None,  # E
     pooling: str | None,  # None: as in the folder, else 'mean'
     context_length: int | None,  # None: as in the folder, else all positions
+    **more,  # 'heads', 'packages', 'precision'
 ) -> dict:  # see `build_dual_stream`
     "Configuration of a dual stream, with the settings of a sentence-transformers folder as defaults"
     pools_first = folder_json(folder, "1_Pooling/config.json", False).get("pooling_mode_cls_token", False)
@@ -372,6 +440,7 @@ def _dual_stream_config(
         embed_dim=embed_dim,
         pooling=pooling or ("first" if pools_first else "mean"),
         context_length=context_length or limit,
+        **more,
     )
 
 
@@ -417,3 +486,24 @@ def dual_stream_backbone(
     tokenizer = folder_tokenizer(text, encoder.get("model_type", ""), frame)
     options = dict(text=tower, kind="dual_stream", languages=card_languages(text))
     return verified(Backbone(model, tokenizer, config, name, **options, **defaults | preprocessing))
+
+
+def packaged_backbone(
+    packages: Mapping[str, str],  # 'text' and 'image': names of packages, see `backbone.packaged`
+    image: Mapping,  # see `ImageEncoder`; a convolutional encoder of timm
+    embed_dim: int,  # E
+    heads: Mapping,  # see `HeadConfig`
+    context_length: int | None = None,  # maximum caption length; None: as in the package
+    **preprocessing,  # changes of the image encoder's preprocessing
+) -> Backbone:
+    "Open the encoders of two packages as a backbone; their heads are random and have to be trained"
+    folder = packaged_file(packages["text"]).parent
+    more = dict(heads=dict(heads), packages=dict(packages), precision="auto")
+    config = _dual_stream_config(folder, image, embed_dim, None, context_length, **more)
+    model, tower = build_dual_stream(config)
+    load_weights(model, model.state_dict() | model.packaged_state(), "the packages")
+    tokenizer = folder_tokenizer(folder, config["text"].get("model_type", ""))
+    name = f"{packages['text']} + {packages['image']}"
+    defaults = timm_preprocessing(image["timm"])
+    backbone = Backbone(model, tokenizer, config, name, text=tower, kind="dual_stream", **defaults | preprocessing)
+    return verified(backbone)

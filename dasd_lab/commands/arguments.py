@@ -145,7 +145,9 @@ def open_method(
 
         method = frozen_method(backbone)
         if not quiet:
-            print(f"{method.backbone.name} as it is, without training; it reads {method.backbone.reads}", file=sys.stderr)
+            print(
+                f"{method.backbone.name} as it is, without training; it reads {method.backbone.reads}", file=sys.stderr
+            )
         return method
     from dasd_lab.training.recipes import load_run, shipped_run
 

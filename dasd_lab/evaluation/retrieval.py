@@ -20,6 +20,8 @@ import torch
 from torch import Tensor
 
 from ..contracts import Caption, LabError, RetrievalMethod, evaluating
+from ..corpora.published.leaks import refuse_shared_pictures
+from ..corpora.visuals import Visuals
 from ..storage import whole_file, write_json
 
 # %% ../../nbs/5_evaluation/10_retrieval.ipynb #e61137e9
@@ -361,6 +363,13 @@ def _common_languages(method: RetrievalMethod, corpus, source_language: str) -> 
     return languages
 
 
+def _untrained_visuals(method: RetrievalMethod, corpus, split: str) -> Visuals:
+    "Images of a split; an error if the method was trained on some of them as part of another corpus"
+    for trained in method.training_corpora:
+        refuse_shared_pictures(trained, corpus, split)
+    return corpus.visuals(split)
+
+
 @torch.no_grad()
 def evaluate(
     method: RetrievalMethod,  # encodes and scores
@@ -375,7 +384,7 @@ def evaluate(
     source_language: str = "en",  # never part of the mean
 ) -> Results:
     "Retrieval metrics of a method on a split, language by language"
-    visuals = corpus.visuals(split)
+    visuals = _untrained_visuals(method, corpus, split)
     if languages is None:
         languages = _common_languages(method, corpus, source_language)
     rows = {}
