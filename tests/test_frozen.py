@@ -30,6 +30,7 @@ from dasd_lab.search.gallery.in_memory import Gallery
 from dasd_lab.serve.service import gallery_app
 from dasd_lab.storage import write_tensors
 from dasd_lab.training.pretrained import Pretrained
+from dasd_lab.training.recipes import load_run
 from dasd_lab.training.runs import load_method, save_method
 from dasd_lab.training.source_model import train_source
 
@@ -257,6 +258,7 @@ def test_it_is_saved_loaded_and_published_like_a_run(multilingual, tmp_path):
     again = load_method(run / "method", method.backbone)
     assert isinstance(again, Frozen) and again.languages == method.languages
     assert torch.equal(again.encode_captions([GERMAN], "de"), method.encode_captions([GERMAN], "de"))
+    assert load_run(f"frozen:{multilingual}").languages == method.languages, "wherever a run is named"
     Pretrained(method, name="as it is").save_pretrained(tmp_path / "published")
     published = Pretrained.from_pretrained(tmp_path / "published").method
     assert torch.equal(published.encode_captions([GERMAN], "de"), method.encode_captions([GERMAN], "de"))
