@@ -17,6 +17,7 @@ from typing import Annotated
 
 import dasd_lab
 from dasd_lab.commands.arguments import (
+    BackboneName,
     CommaList,
     File,
     Folder,
@@ -26,6 +27,7 @@ from dasd_lab.commands.arguments import (
     add_command,
     in_lab,
     open_corpus,
+    open_method,
     print_json,
     show,
 )
@@ -187,6 +189,7 @@ def search_images(
     page: File | None = None,  # also write the images found as an HTML page
     corpus: Name | None = None,  # corpus name or folder (default: pictograms, built if missing)
     run: Folder | None = None,  # trained run or published model (default: the shipped weights)
+    backbone: BackboneName | None = None,  # instead of a run: a frozen model of `dasd-lab weights`, or a folder
     split: Name = "test",  # split of the corpus
     json: bool = False,  # print JSON instead of a table
 ) -> None:
@@ -196,15 +199,13 @@ def search_images(
     in_memory = dict(pictures=pictures, captioner=captioner, save=save, consistent=consistent)
     _check_search(on_disk=on_disk, **options_on_disk, **in_memory)
     query_filter = _filter(where)
-    from dasd_lab.training.recipes import load_run, shipped_run
-
     english = {}
     options = {}
     if on_disk:
-        opened = open_gallery(gallery, run, engine, uri)
+        opened = open_gallery(gallery, run, engine, uri, backbone=backbone)
         options = dict(skip=skip, where=query_filter)
     else:
-        method = load_run(run or shipped_run())
+        method = open_method(run, backbone)
         opened, english = _gallery_in_memory(method, gallery, pictures, captioner, corpus, split)
     if save:
         opened.save(save)

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from .arguments import CommaList, File, Folder, Name, Option, add_command, open_corpus
+from .arguments import BackboneName, CommaList, File, Folder, Name, Option, add_command, open_corpus
 
 # %% ../../nbs/7_apps/3_commands/55_features.ipynb #4d12d71b
 def _report_store(folder: str | Path) -> None:
@@ -71,11 +71,11 @@ def _encode(
     from tqdm.auto import tqdm
 
     from dasd_lab.backbone.encoding import encode_shards, plan_store
-    from dasd_lab.backbone.towers import load_backbone
+    from dasd_lab.backbone.opening import open_backbone
     from dasd_lab.corpora.catalog import data_root
     from dasd_lab.training.recipes import shipped_run
 
-    frozen = load_backbone(backbone or shipped_run() / "backbone")
+    frozen = open_backbone(backbone or shipped_run() / "backbone")
     opened = open_corpus(corpus)
     _place_on_gpu(frozen)
     if not out:
@@ -97,7 +97,8 @@ def _encode(
 def encode_features(
     corpus: str = "pictograms",  # corpus name or folder
     *,
-    backbone: Folder | None = None,  # frozen backbone (default: the shipped one)
+    # frozen model: a name of `dasd-lab weights`, or a folder (default: the shipped one)
+    backbone: BackboneName | None = None,
     split: Name = "train",  # split of the corpus
     out: Folder | None = None,  # folder of the store (default: in the lab's data, named after its contents)
     parts: CommaList = ("image", "source"),  # image, source, frames, places (default: image,source)

@@ -13,7 +13,18 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Annotated, Literal
 
-from .arguments import File, Folder, Option, add_command, add_group, in_lab, open_corpus, show
+from dasd_lab.commands.arguments import (
+    BackboneName,
+    File,
+    Folder,
+    Option,
+    add_command,
+    add_group,
+    in_lab,
+    open_corpus,
+    open_method,
+    show,
+)
 
 # %% ../../nbs/7_apps/3_commands/75_galleries.ipynb #37e345ac
 EngineName = Literal["lance", "milvus"]
@@ -77,13 +88,13 @@ def open_gallery(
     engine: str | None = None,  # lance or milvus; None: that of the gallery, lance for a new one
     uri: str | None = None,  # of a Milvus server; None: that of the gallery
     *,
+    backbone: str | Path | None = None,  # instead of a run: a frozen model; a new gallery remembers it
     create: bool = False,  # create a gallery if there is none
     columns: dict[str, str] | None = None,  # your own facts: name → kind
 ):  # a `search.on_disk.stored.StoredGallery`
     "Open a gallery on disk with the method that searches it"
     from dasd_lab.contracts import LabError
     from dasd_lab.search.on_disk.stored import GalleryRecord, StoredGallery
-    from dasd_lab.training.recipes import load_run, shipped_run
 
     record = GalleryRecord(Path(folder))
     if not create and not record.exists():
@@ -92,14 +103,17 @@ def open_gallery(
             "a folder that `dasd-lab gallery import` created",
             "Run: dasd-lab gallery import IMAGES --gallery FOLDER.",
         )
-    method = load_run(run or shipped_run())
-    new_engine = None
     if record.exists():
         _check_options(record, engine, uri)
-    else:
-        record.check_folder()
-        new_engine = _new_engine(Path(folder), engine, uri)
-    return StoredGallery(folder, method, columns, new_engine)
+        remembered = None if run or backbone else record.backbone
+        method = open_method(run, backbone or remembered, quiet=bool(remembered))
+        return StoredGallery(folder, method, columns)
+    record.check_folder()
+    method = open_method(run, backbone)
+    opened = StoredGallery(folder, method, columns, _new_engine(Path(folder), engine, uri))
+    if backbone:
+        record.remember_backbone(backbone)
+    return opened
 
 # %% ../../nbs/7_apps/3_commands/75_galleries.ipynb #32873545
 def import_images(
@@ -116,6 +130,7 @@ def import_images(
     engine: EngineName | None = None,  # vector store of a new gallery (default: lance)
     uri: Uri | None = None,  # Milvus server, or local file that ends in .db; the token is read from MILVUS_TOKEN
     run: Folder | None = None,  # trained run or published model (default: the shipped weights)
+    backbone: BackboneName | None = None,  # instead of a run: a frozen model of `dasd-lab weights`, or a folder
     json: bool = False,  # print JSON instead of a table
 ) -> None:
     "Import a folder: reads new and changed files only, and resumes when rerun"
@@ -125,7 +140,7 @@ def import_images(
     from dasd_lab.search.on_disk.importing import import_folder
 
     columns = {name: str(kind) for name, kind in (column or {}).items()}
-    with closing(open_gallery(gallery, run, engine, uri, create=True, columns=columns)) as opened:
+    with closing(open_gallery(gallery, run, engine, uri, backbone=backbone, create=True, columns=columns)) as opened:
         report = import_folder(
             opened,
             pictures,
@@ -150,12 +165,13 @@ def describe_gallery(
     engine: EngineName | None = None,  # vector store (default: that of the gallery)
     uri: Uri | None = None,  # Milvus server or local file (default: that of the gallery)
     run: Folder | None = None,  # trained run or published model (default: the shipped weights)
+    backbone: BackboneName | None = None,  # instead of a run: a frozen model of `dasd-lab weights`, or a folder
     json: bool = False,  # print JSON instead of a table
 ) -> None:
     "Show the number of images, the columns, and the methods with embeddings"
     from dasd_lab.search.on_disk.importing import failures
 
-    with closing(open_gallery(gallery, run, engine, uri)) as opened:
+    with closing(open_gallery(gallery, run, engine, uri, backbone=backbone)) as opened:
         rows = []
         for name, embedding in opened.embeddings.items():
             indexed = opened.engine.indexed(f"vector_{name}")
@@ -180,12 +196,13 @@ def embed_images(
     engine: EngineName | None = None,  # vector store (default: that of the gallery)
     uri: Uri | None = None,  # Milvus server or local file (default: that of the gallery)
     run: Folder | None = None,  # trained run or published model (default: the shipped weights)
+    backbone: BackboneName | None = None,  # instead of a run: a frozen model of `dasd-lab weights`, or a folder
     json: bool = False,  # print JSON instead of a table
 ) -> None:
     "Compute the embeddings of another run; resumes when rerun"
     from tqdm.auto import tqdm
 
-    with closing(open_gallery(gallery, run, engine, uri)) as opened:
+    with closing(open_gallery(gallery, run, engine, uri, backbone=backbone)) as opened:
         n = opened.embed(progress=tqdm)
         show([dict(embedded=n, unreadable=len(opened.skipped))], json)
 
@@ -198,6 +215,7 @@ def list_duplicates(
     engine: EngineName | None = None,  # vector store (default: that of the gallery)
     uri: Uri | None = None,  # Milvus server or local file (default: that of the gallery)
     run: Folder | None = None,  # trained run or published model (default: the shipped weights)
+    backbone: BackboneName | None = None,  # instead of a run: a frozen model of `dasd-lab weights`, or a folder
     json: bool = False,  # print JSON instead of a table
 ) -> None:
     "List groups of images that are the same file or nearly the same image"
@@ -206,7 +224,7 @@ def list_duplicates(
     from dasd_lab.search.on_disk.duplicates import near_duplicates
     from dasd_lab.storage import whole_file
 
-    with closing(open_gallery(gallery, run, engine, uri)) as opened:
+    with closing(open_gallery(gallery, run, engine, uri, backbone=backbone)) as opened:
         duplicates = near_duplicates(opened, cosine, progress=tqdm)
         if page:
             with whole_file(page) as file:
@@ -234,6 +252,7 @@ def remove_images(
 def built_in_gallery(
     folder: Path,  # of the gallery
     run: str | Path | None = None,  # see `open_gallery`
+    backbone: str | Path | None = None,  # see `open_gallery`
 ) -> Path:
     "Import the test images of the built-in corpus once"
     from tqdm.auto import tqdm
@@ -241,7 +260,7 @@ def built_in_gallery(
     complete = folder / "made"
     if not complete.is_file():
         corpus = open_corpus()
-        gallery = open_gallery(folder, run, create=True)
+        gallery = open_gallery(folder, run, backbone=backbone, create=True)
         gallery.add(
             corpus.visuals("test"), thumbnail_image=lambda id: corpus.picture(id, 256), replace=True, progress=tqdm
         )
@@ -256,24 +275,27 @@ def served_gallery(
     run: str | Path | None = None,  # see `open_gallery`
     engine: str | None = None,  # see `open_gallery`
     uri: str | None = None,  # see `open_gallery`
+    backbone: str | Path | None = None,  # see `open_gallery`
 ):  # a `search.on_disk.stored.StoredGallery` with embeddings for the run
     "Open the gallery to serve"
     from dasd_lab.contracts import LabError
     from dasd_lab.search.on_disk.stored import embedding_name
-    from dasd_lab.training.recipes import load_run
 
     if not folder:
-        name = f"pictograms-{embedding_name(load_run(run))}" if run else "pictograms"
-        return open_gallery(built_in_gallery(in_lab("data", "galleries", name), run), run)
-    gallery = open_gallery(Path(folder).resolve(), run, engine, uri)
+        chosen = bool(run or backbone)
+        name = f"pictograms-{embedding_name(open_method(run, backbone))}" if chosen else "pictograms"
+        made = built_in_gallery(in_lab("data", "galleries", name), run, backbone)
+        return open_gallery(made, run, backbone=backbone)
+    gallery = open_gallery(Path(folder).resolve(), run, engine, uri, backbone=backbone)
     if len(gallery) and gallery.embedding not in gallery.embeddings:
         gallery.close()
         methods = ", ".join(e["method"] for e in gallery.embeddings.values())
         command = f"dasd-lab gallery embed --gallery {folder}"
+        option = f" --run {run}" if run else f" --backbone {backbone}" if backbone else ""
         raise LabError(
-            f"{folder} without embeddings for {run or 'the shipped weights'}",
+            f"{folder} without embeddings for {run or backbone or 'the shipped weights'}",
             f"a run with embeddings: {methods}",
-            f"Run: {command} --run {run}." if run else f"Run: {command}, or give --run.",
+            f"Run: {command}{option}." if option else f"Run: {command}, or give --run.",
         )
     return gallery
 
@@ -398,6 +420,7 @@ def serve_gallery(
     engine: EngineName | None = None,  # vector store (default: that of the gallery)
     uri: Uri | None = None,  # Milvus server or local file (default: that of the gallery)
     run: Folder | None = None,  # trained run or published model (default: the shipped weights)
+    backbone: BackboneName | None = None,  # instead of a run: a frozen model of `dasd-lab weights`, or a folder
 ) -> None:
     """Serve a gallery on disk as a web page and an API, on 127.0.0.1
 
@@ -413,7 +436,7 @@ def serve_gallery(
         most_megabytes=most_megabytes,
         timeout=timeout,
     )
-    with closing(served_gallery(gallery, run, engine, uri)) as opened:
+    with closing(served_gallery(gallery, run, engine, uri, backbone)) as opened:
         _serve(opened, settings, host, port, name, proxy)
 
 

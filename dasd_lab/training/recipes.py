@@ -40,6 +40,7 @@ from ..corpora.catalog import CaptionPairs, Corpus, caption_pairs, corpus_named,
 from ..corpora.own.parallel import Pair, picture_places
 from ..corpora.published.leaks import refuse_trained_test_pictures
 from ..corpora.visuals import Visuals
+from ..frozen import FROZEN, frozen_method
 from ..presets import load_preset, plain, settings, vary
 from ..storage import write_json
 from .checkpoints import Selection
@@ -856,9 +857,11 @@ def shipped_run() -> Path:
 
 
 def load_run(
-    folder: str | Path,  # as `train` or `Pretrained.save_pretrained` wrote it
+    folder: str | Path,  # as `train` or `Pretrained.save_pretrained` wrote it; or frozen:NAME, see `frozen_method`
 ) -> RetrievalMethod:  # ready to use
     "The method of a run or of a published folder, on its own backbone"
+    if str(folder).startswith(FROZEN):
+        return frozen_method(str(folder).removeprefix(FROZEN))
     folder = Path(folder)
     if (folder / "config.json").is_file():
         published = Pretrained.from_pretrained(folder)
