@@ -21,7 +21,7 @@ from pathlib import Path
 from dasd_lab.backbone.features import FrozenFeatures, frozen_features, store_in
 from dasd_lab.backbone.towers import Backbone, load_backbone, save_backbone
 from dasd_lab.contracts import LabError, RetrievalMethod
-from dasd_lab.corpora.catalog import Corpus, load_corpus
+from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.evaluation.fields import field_figures, usual_fields
 from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.evaluation.short_queries import short_queries
@@ -268,7 +268,8 @@ def photographs_figures(method: RetrievalMethod, ship: Shipping, languages: Sequ
     test_fields = {}
     for language in languages:
         usual = [f.name for f in ship.corpus.chosen("test", language) if f.name in fields]
-        test_fields |= {language: name for name in usual[:1]}
+        if usual:
+            test_fields[language] = usual[0]
     rows = {language: fields[name] for language, name in test_fields.items()}
     targets = [row["mean_recall"] for language, row in rows.items() if language != "en"]
     figures = dict(test=rows, test_fields=test_fields, fields=fields, mean_recall=sum(targets) / len(targets))
