@@ -26,10 +26,10 @@ from ..corpora.pictograms.gloss import gloss_languages, to_english
 from ..search.gallery.in_memory import Gallery, Hits
 from ..search.gallery.inputs import data_address
 from ..search.gallery.subsets import rank_of, view
-from ..search.gallery.translated import TranslatedQueries
 from ..search.queries import supported_languages
 from ..training.recipes import shipped_run
 from ..training.runs import load_method
+from ..translated import TranslatedQueries
 
 # %% ../../nbs/7_apps/1_explore/0_shared/10_workbench.ipynb #152d8844
 # queries to try, with their languages
