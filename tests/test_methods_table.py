@@ -1,0 +1,124 @@
+"Every method in every language on a made-up Flickr8k, descriptions by retrieval, and the tool that ships weights"
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from squares import SOURCE, TINY, Squares
+from test_flickr8k import joined_corpus
+
+from dasd_lab.backbone.retrieved import RetrievedCaptions, describe_by_retrieval
+from dasd_lab.cli import main
+from dasd_lab.contracts import LabError
+from dasd_lab.corpora.by_machine.translators import Translator
+from dasd_lab.corpora.catalog import load_corpus
+from dasd_lab.evaluation.fields import field_test, usual_fields
+from dasd_lab.evaluation.methods import MethodRun, MethodRuns, run_methods
+from dasd_lab.evaluation.tables import read_runs
+
+ROOT = Path(__file__).resolve().parents[1]
+LANGUAGES = ("de",)
+
+
+class Colours(Translator):
+    "German names of colours in English; other words stay"
+
+    name = "colours"
+    languages = ("en",)
+    words = dict(rote="red", rotes="red", blaue="blue", blaues="blue", grüne="green", grünes="green")
+
+    def translate(self, texts, source, target):
+        return [" ".join(self.words.get(word.lower(), word) for word in text.split()) for text in texts]
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    joined_corpus(tmp_path / "flickr8k")
+    return load_corpus("flickr8k", root=tmp_path / "flickr8k")
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    path = tmp_path / "tiny.json"
+    path.write_text(json.dumps(TINY))
+    return str(path)
+
+
+@pytest.fixture(scope="session")
+def backbone():
+    from dasd_lab.training.source_model import train_source
+
+    return train_source(SOURCE, Squares(), progress=False)
+
+
+def shared(corpus, backbone, tmp_path, **options):
+    fields = usual_fields(corpus, LANGUAGES)
+    return MethodRuns(corpus, backbone, tmp_path / "out.jsonl", fields, tmp_path / "features", **options)
+
+
+def test_fields_are_compared_with_what_they_translate(corpus):
+    assert usual_fields(corpus, ["de", "fr"]) == ["de", "m30k_de", "fr_mt"]
+    assert [c.text for c in field_test(corpus, "m30k_de").english][0].startswith("A ")
+    written = field_test(corpus, "de")
+    assert not written.translated and len(written.english) == len(written.captions) == 8
+
+
+def test_every_run_is_a_line_and_is_not_repeated(corpus, backbone, tiny, tmp_path):
+    steps = {"stages.0.steps": 4, "stages.1.steps": 2}
+    runs = [MethodRun("frozen", LANGUAGES), MethodRun("translated", LANGUAGES)]
+    runs += [MethodRun("dasd", LANGUAGES, seed, tiny, steps) for seed in (0, 1)]
+    said = []
+    table = run_methods(runs, shared(corpus, backbone, tmp_path, engine=Colours(), command="this"), said.append)
+    rows = read_runs(tmp_path / "out.jsonl")
+    assert [(r["method"], r["seed"]) for r in rows] == [("frozen", 0), ("translated", 0), ("dasd", 0), ("dasd", 1)]
+    assert rows[2]["changes"] == steps and rows[2]["command"] == "this" and rows[2]["parameters"] > 0
+    assert rows[1]["engine"] == dict(de="colours") and rows[0]["cpu_s"] == 0 and rows[0]["query_ms"] > 0
+    assert all(set(r["fields"]) == {"de", "m30k_de"} for r in rows)
+    english = {r["fields"]["m30k_de"]["english_mean_recall"] for r in rows}
+    assert len(english) == 1  # whatever the method
+    assert list(dict.fromkeys(table["method"])) == ["frozen", "translated", "dasd", "English"]
+    assert set(table.loc[table["method"] == "dasd", "seeds"]) == {2}
+    assert len(said) == 4 and "share of the English mean recall" in said[0]
+    again = []
+    assert run_methods(runs, shared(corpus, backbone, tmp_path, engine=Colours()), again.append).equals(table)
+    assert again == [] and len(read_runs(tmp_path / "out.jsonl")) == 4
+    other = [MethodRun("dasd", LANGUAGES, 2, tiny, {"stages.0.steps": 3})]
+    with pytest.raises(LabError, match="runs of dasd for de with other settings"):
+        run_methods(other, shared(corpus, backbone, tmp_path))
+    left_out = []
+    run_methods([MethodRun("translated", LANGUAGES)], shared(corpus, backbone, tmp_path), left_out.append)
+    assert "left out, no engine" in left_out[0]
+
+
+def test_descriptions_by_retrieval(corpus, backbone, tmp_path):
+    (made,) = describe_by_retrieval(corpus, backbone, ["train"], tmp_path / "features")
+    assert made.captioner == RetrievedCaptions.name and not made.failed and len(made.ids) == 32
+    assert corpus.captioner("train")["fingerprint"] == made.fingerprint
+    assert describe_by_retrieval(corpus, backbone, ["train"]) == []
+    manifest = json.loads((made.folder / "manifest.json").read_text())
+    assert manifest["settings"]["own_captions"] is False and manifest["settings"]["corpus"] == "flickr8k"
+
+
+def test_the_command_of_descriptions_names_its_backbone(corpus, monkeypatch, capsys):
+    monkeypatch.setenv("DASD_LAB_FLICKR8K", str(corpus.root))
+    assert main(["describe", "flickr8k", "--captioner", "retrieved"]) == 1
+    assert "--backbone, the frozen model by which pictures are similar" in capsys.readouterr().err
+
+
+def test_shipped_parts_are_refused_where_they_are_too_large(corpus, tmp_path, monkeypatch):
+    monkeypatch.setenv("DASD_LAB_FLICKR8K", str(corpus.root))
+    monkeypatch.syspath_prepend(str(ROOT / "tools/release"))
+    import ship
+
+    monkeypatch.setitem(sys.modules, "ship", ship)
+    world = ship.WORLDS["photographs"]
+    assert world.parts == ("backbone", "method", "static_adapter", "leccr", "smalr") and world.largest == 25
+    shipping = ship.Shipping("photographs", world, tmp_path / "out", 0)
+    (tmp_path / "out/leccr").mkdir(parents=True)
+    (tmp_path / "out/leccr/model.safetensors").write_bytes(b"0" * 1000)
+    shipping.refuse_large("leccr")
+    (tmp_path / "out/leccr/model.safetensors").write_bytes(b"0" * 26_000_000)
+    with pytest.raises(SystemExit, match="leccr is removed: 26.0 MB in all, at most 25"):
+        shipping.refuse_large("leccr")
+    assert not (tmp_path / "out/leccr").exists()
