@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from .arguments import CommaList, File, Folder, Name, Option, add_command, open_corpus
+from .arguments import CommaList, File, Folder, Name, Option, RunName, add_command, open_corpus
 
 # %% ../../nbs/7_apps/3_commands/55_features.ipynb #4d12d71b
 def _report_store(folder: str | Path) -> None:
@@ -73,9 +73,9 @@ def _encode(
     from dasd_lab.backbone.encoding import encode_shards, plan_store
     from dasd_lab.backbone.towers import load_backbone
     from dasd_lab.corpora.catalog import data_root
-    from dasd_lab.training.recipes import shipped_run
+    from dasd_lab.training.recipes import backbone_folder, run_for
 
-    frozen = load_backbone(backbone or shipped_run() / "backbone")
+    frozen = load_backbone(backbone_folder(backbone or run_for(corpus)))
     opened = open_corpus(corpus)
     _place_on_gpu(frozen)
     if not out:
@@ -97,7 +97,9 @@ def _encode(
 def encode_features(
     corpus: str = "pictograms",  # corpus name or folder
     *,
-    backbone: Folder | None = None,  # frozen backbone (default: the shipped one)
+    # frozen backbone, or a shipped model or run whose backbone is used (default: pictograms; for another corpus,
+    # photographs)
+    backbone: RunName | None = None,
     split: Name = "train",  # split of the corpus
     out: Folder | None = None,  # folder of the store (default: in the lab's data, named after its contents)
     parts: CommaList = ("image", "source"),  # image, source, frames, places (default: image,source)

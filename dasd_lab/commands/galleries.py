@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['EngineName', 'Uri', 'CLASSES', 'open_gallery', 'import_images', 'describe_gallery', 'embed_images', 'list_duplicates',
-           'remove_images', 'built_in_gallery', 'served_gallery', 'access_token', 'service_settings', 'serve_gallery',
-           'add_commands']
+           'remove_images', 'built_in_gallery', 'newest_gallery', 'served_gallery', 'access_token', 'service_settings',
+           'serve_gallery', 'add_commands']
 
 # %% ../../nbs/7_apps/3_commands/75_galleries.ipynb #c0699a69
 import sys
@@ -13,7 +13,17 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Annotated, Literal
 
-from .arguments import File, Folder, Option, add_command, add_group, in_lab, open_corpus, show
+from dasd_lab.commands.arguments import (
+    File,
+    Folder,
+    Option,
+    RunName,
+    add_command,
+    add_group,
+    in_lab,
+    open_corpus,
+    show,
+)
 
 # %% ../../nbs/7_apps/3_commands/75_galleries.ipynb #37e345ac
 EngineName = Literal["lance", "milvus"]
@@ -73,7 +83,7 @@ def _new_engine(folder: Path, engine: str | None, uri: str | None):  # None: Lan
 
 def open_gallery(
     folder: str | Path,  # of a gallery on disk
-    run: str | Path | None = None,  # trained run or published model (default: the shipped weights)
+    run: str | Path | None = None,  # shipped model or run folder; None: the one that embedded the gallery
     engine: str | None = None,  # lance or milvus; None: that of the gallery, lance for a new one
     uri: str | None = None,  # of a Milvus server; None: that of the gallery
     *,
@@ -82,8 +92,8 @@ def open_gallery(
 ):  # a `search.on_disk.stored.StoredGallery`
     "Open a gallery on disk with the method that searches it"
     from dasd_lab.contracts import LabError
+    from dasd_lab.search.on_disk.own_galleries import gallery_method
     from dasd_lab.search.on_disk.stored import GalleryRecord, StoredGallery
-    from dasd_lab.training.recipes import load_run, shipped_run
 
     record = GalleryRecord(Path(folder))
     if not create and not record.exists():
@@ -92,14 +102,14 @@ def open_gallery(
             "a folder that `dasd-lab gallery import` created",
             "Run: dasd-lab gallery import IMAGES --gallery FOLDER.",
         )
-    method = load_run(run or shipped_run())
+    method, run = gallery_method(folder, run)
     new_engine = None
     if record.exists():
         _check_options(record, engine, uri)
     else:
         record.check_folder()
         new_engine = _new_engine(Path(folder), engine, uri)
-    return StoredGallery(folder, method, columns, new_engine)
+    return StoredGallery(folder, method, columns, new_engine, run=run)
 
 # %% ../../nbs/7_apps/3_commands/75_galleries.ipynb #32873545
 def import_images(
@@ -115,7 +125,8 @@ def import_images(
     captioner: Annotated[str, Option("MODEL")] | None = None,
     engine: EngineName | None = None,  # vector store of a new gallery (default: lance)
     uri: Uri | None = None,  # Milvus server, or local file that ends in .db; the token is read from MILVUS_TOKEN
-    run: Folder | None = None,  # trained run or published model (default: the shipped weights)
+    # shipped model or run folder (default: the one that embedded the gallery; photographs for a new one)
+    run: RunName | None = None,
     json: bool = False,  # print JSON instead of a table
 ) -> None:
     "Import a folder: reads new and changed files only, and resumes when rerun"
@@ -149,7 +160,7 @@ def describe_gallery(
     gallery: Folder,  # folder of the gallery
     engine: EngineName | None = None,  # vector store (default: that of the gallery)
     uri: Uri | None = None,  # Milvus server or local file (default: that of the gallery)
-    run: Folder | None = None,  # trained run or published model (default: the shipped weights)
+    run: RunName | None = None,  # shipped model or run folder (default: the one that embedded the gallery)
     json: bool = False,  # print JSON instead of a table
 ) -> None:
     "Show the number of images, the columns, and the methods with embeddings"
@@ -179,7 +190,7 @@ def embed_images(
     gallery: Folder,  # folder of the gallery
     engine: EngineName | None = None,  # vector store (default: that of the gallery)
     uri: Uri | None = None,  # Milvus server or local file (default: that of the gallery)
-    run: Folder | None = None,  # trained run or published model (default: the shipped weights)
+    run: RunName | None = None,  # shipped model or run folder (default: the one that embedded the gallery)
     json: bool = False,  # print JSON instead of a table
 ) -> None:
     "Compute the embeddings of another run; resumes when rerun"
@@ -197,7 +208,7 @@ def list_duplicates(
     page: File | None = None,  # also write the groups as an HTML page
     engine: EngineName | None = None,  # vector store (default: that of the gallery)
     uri: Uri | None = None,  # Milvus server or local file (default: that of the gallery)
-    run: Folder | None = None,  # trained run or published model (default: the shipped weights)
+    run: RunName | None = None,  # shipped model or run folder (default: the one that embedded the gallery)
     json: bool = False,  # print JSON instead of a table
 ) -> None:
     "List groups of images that are the same file or nearly the same image"
@@ -223,7 +234,7 @@ def remove_images(
     gallery: Folder,  # folder of the gallery
     engine: EngineName | None = None,  # vector store (default: that of the gallery)
     uri: Uri | None = None,  # Milvus server or local file (default: that of the gallery)
-    run: Folder | None = None,  # trained run or published model (default: the shipped weights)
+    run: RunName | None = None,  # shipped model or run folder (default: the one that embedded the gallery)
     json: bool = False,  # print JSON instead of a table
 ) -> None:
     "Remove images by id"
@@ -233,7 +244,7 @@ def remove_images(
 # %% ../../nbs/7_apps/3_commands/75_galleries.ipynb #556ea6c3
 def built_in_gallery(
     folder: Path,  # of the gallery
-    run: str | Path | None = None,  # see `open_gallery`
+    run: str | Path = "pictograms",  # shipped model or run folder
 ) -> Path:
     "Import the test images of the built-in corpus once"
     from tqdm.auto import tqdm
@@ -251,8 +262,18 @@ def built_in_gallery(
     return folder
 
 
+def newest_gallery() -> Path | None:
+    "The most recent gallery in `galleries`, and a note on standard error that it is used; None: there is none"
+    from dasd_lab.search.on_disk.own_galleries import own_galleries
+
+    folder = next(iter(own_galleries()), None)
+    if folder:
+        print(f"{folder}, the most recent gallery; --gallery FOLDER chooses another", file=sys.stderr)
+    return folder
+
+
 def served_gallery(
-    folder: str | Path | None,  # of a gallery; None: the built-in one
+    folder: str | Path | None,  # of a gallery; None: without a run, the most recent one, else the built-in one
     run: str | Path | None = None,  # see `open_gallery`
     engine: str | None = None,  # see `open_gallery`
     uri: str | None = None,  # see `open_gallery`
@@ -262,8 +283,11 @@ def served_gallery(
     from dasd_lab.search.on_disk.stored import embedding_name
     from dasd_lab.training.recipes import load_run
 
+    if not folder and not run:
+        folder = newest_gallery()
     if not folder:
         name = f"pictograms-{embedding_name(load_run(run))}" if run else "pictograms"
+        run = run or "pictograms"
         return open_gallery(built_in_gallery(in_lab("data", "galleries", name), run), run)
     gallery = open_gallery(Path(folder).resolve(), run, engine, uri)
     if len(gallery) and gallery.embedding not in gallery.embeddings:
@@ -271,7 +295,7 @@ def served_gallery(
         methods = ", ".join(e["method"] for e in gallery.embeddings.values())
         command = f"dasd-lab gallery embed --gallery {folder}"
         raise LabError(
-            f"{folder} without embeddings for {run or 'the shipped weights'}",
+            f"{folder} without embeddings for {run or gallery.run}",
             f"a run with embeddings: {methods}",
             f"Run: {command} --run {run}." if run else f"Run: {command}, or give --run.",
         )
@@ -376,7 +400,8 @@ def _serve(gallery, settings, host: str, port: int, names: list[str], proxies: l
 
 
 def serve_gallery(
-    # gallery on disk, made by `gallery import` (default: the test images of the built-in corpus)
+    # gallery on disk, made by `gallery import` (default: the most recent one in `galleries`; if there is none, or with
+    # --run alone, the test images of the built-in corpus)
     gallery: Folder | None = None,
     *,
     port: int = 8765,  # port of the web page
@@ -397,7 +422,7 @@ def serve_gallery(
     timeout: Annotated[float, Option("SECONDS")] = 20.0,
     engine: EngineName | None = None,  # vector store (default: that of the gallery)
     uri: Uri | None = None,  # Milvus server or local file (default: that of the gallery)
-    run: Folder | None = None,  # trained run or published model (default: the shipped weights)
+    run: RunName | None = None,  # shipped model or run folder (default: the one that embedded the gallery)
 ) -> None:
     """Serve a gallery on disk as a web page and an API, on 127.0.0.1
 

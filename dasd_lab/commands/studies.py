@@ -20,6 +20,7 @@ from dasd_lab.commands.arguments import (
     IntegerList,
     Name,
     Origin,
+    RunName,
     add_command,
     open_corpus,
     show,
@@ -79,7 +80,8 @@ def run_paper_table(
     *,
     preset: Name = "dasd.pictograms",  # preset of the full method
     corpus: Name = "pictograms",  # corpus name or folder
-    # frozen backbone; several with commas, as in Table 3 (default: the shipped one)
+    # frozen backbone, or a shipped model or run whose backbone is used; several with commas, as in Table 3 (default:
+    # pictograms; for another corpus, photographs)
     backbone: CommaList | None = None,
     languages: CommaList | None = None,  # ISO 639-1 codes, such as de,fr (default: the preset's)
     seeds: IntegerList = (0, 1, 2),  # random seeds (default: 0,1,2)
@@ -92,13 +94,13 @@ def run_paper_table(
     from dasd_lab.backbone.towers import load_backbone
     from dasd_lab.evaluation.tables import run_backbones, run_table, tables_of
     from dasd_lab.presets import load_preset
-    from dasd_lab.training.recipes import shipped_run
+    from dasd_lab.training.recipes import backbone_folder, run_for
 
     loaded = load_preset(preset)
     if not out:
         prefix = "" if loaded["method"] == "dasd" else f"{loaded['method']}_"
         out = f"results/{prefix}table_{table}.jsonl"
-    folders = [Path(folder) for folder in backbone or [shipped_run() / "backbone"]]
+    folders = [backbone_folder(folder) for folder in backbone or [run_for(corpus)]]
     options = dict(
         languages=languages,
         seeds=list(seeds),
@@ -218,7 +220,8 @@ def compare_consistency(
     fit_on: Name = "validation",  # split that the combination is learned on
     origin: Origin = "human",  # origin of the captions
     out: Folder | None = None,  # save the learned combination, for `search --consistent FOLDER`
-    run: Folder | None = None,  # trained run or published model (default: the shipped weights)
+    # shipped model (photographs, pictograms) or run folder (default: pictograms; for another corpus, photographs)
+    run: RunName | None = None,
     corpus: Name | None = None,  # corpus name or folder (default: pictograms, built if missing)
     split: Name = "test",  # split of the corpus
     languages: CommaList | None = None,  # ISO 639-1 codes, such as de,fr (default: all of run and corpus)
@@ -229,9 +232,9 @@ def compare_consistency(
 
     if out and Path(out).exists():
         raise LabError(f"{out} already exists", "a new folder", "Choose another --out, or remove the folder.")
-    from dasd_lab.training.recipes import load_run, shipped_run
+    from dasd_lab.training.recipes import load_run, run_for
 
-    method = load_run(run or shipped_run()).eval()
+    method = load_run(run or run_for(corpus or "pictograms")).eval()
     opened = open_corpus(corpus)
     languages = languages or [language for language in method.languages if language in opened.languages]
     comparison = ConsistencyComparison(method, opened, split, fit_on, languages, translator, origin)

@@ -27,6 +27,7 @@ from dasd_lab.commands.arguments import (
     Name,
     Option,
     Origin,
+    RunName,
     Settings,
     add_command,
     in_lab,
@@ -189,15 +190,15 @@ class TrainingCall:
         from dasd_lab.evaluation.held_out import held_out, held_out_figures
         from dasd_lab.presets import load_preset, vary
         from dasd_lab.training.checkpoints import Selection
-        from dasd_lab.training.recipes import columns_of, parallel_data, shipped_run, train
+        from dasd_lab.training.recipes import backbone_folder, columns_of, parallel_data, run_for, train
 
         language = single_language(self.languages)
         captions = captions_of_run(self.captions, language, self.out)
         print(captions, file=sys.stderr)
-        backbone = load_backbone(self.backbone or shipped_run() / "backbone")
+        preset = load_preset(self.preset) if isinstance(self.preset, str) else self.preset
+        backbone = load_backbone(backbone_folder(self.backbone or run_for(preset.get("corpus"))))
         corpus = open_corpus(self.corpus) if self.corpus else None
         pairs = parts(captions.pairs)
-        preset = load_preset(self.preset) if isinstance(self.preset, str) else self.preset
         data = parallel_data(
             {language: pairs["train"]},
             backbone,
@@ -237,7 +238,8 @@ def _evaluate_captions(method, captions, languages, corpus, json: bool) -> None:
 
 
 def evaluate_run(
-    run: Annotated[str | Path, Option("RUN")] | None = None,  # run folder (default: the shipped weights)
+    # shipped model (photographs, pictograms) or run folder (default: pictograms; for another corpus, photographs)
+    run: RunName | None = None,
     *,
     corpus: Name | None = None,  # corpus name or folder (default: pictograms, built if missing)
     languages: CommaList | None = None,  # ISO 639-1 codes, such as de,fr,zh (default: those of the run)
@@ -249,9 +251,9 @@ def evaluate_run(
 ) -> None:
     "Evaluate a run: recall@K in both directions, one row per language"
     from dasd_lab.evaluation.retrieval import METRICS, evaluate
-    from dasd_lab.training.recipes import load_run, shipped_run
+    from dasd_lab.training.recipes import load_run, run_for
 
-    method = load_run(run or shipped_run())
+    method = load_run(run or run_for(corpus or "pictograms"))
     if captions:
         _evaluate_captions(method, captions, languages, corpus, json)
         return
@@ -474,7 +476,8 @@ def train_run(
     languages: CommaList | None = None,  # ISO 639-1 codes, such as de,fr,cs,zh,ja (default: the preset's)
     seed: int = 0,  # random seed
     out: Folder | None = None,  # run folder (default: runs/DATE-PRESET-SEED); an interrupted run in it resumes
-    backbone: Folder | None = None,  # frozen backbone (default: the preset's, trained first)
+    # frozen backbone, or a shipped model or run whose backbone is used (default: the preset's, trained first)
+    backbone: RunName | None = None,
     # feature store, or folder of stores that is filled if needed (default: features are computed and kept in memory)
     features: Folder | None = None,
     # train one new language on parallel captions (TSV, CSV, JSONL: English, the language, image id); --corpus adds
