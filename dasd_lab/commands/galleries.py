@@ -130,10 +130,9 @@ def import_images(
     json: bool = False,  # print JSON instead of a table
 ) -> None:
     "Import a folder: reads new and changed files only, and resumes when rerun"
-    from tqdm.auto import tqdm
-
     from dasd_lab.corpora.by_machine.captioners import open_captioner
     from dasd_lab.search.on_disk.importing import import_folder
+    from dasd_lab.search.on_disk.reading import image_bar
 
     columns = {name: str(kind) for name, kind in (column or {}).items()}
     with closing(open_gallery(gallery, run, engine, uri, create=True, columns=columns)) as opened:
@@ -143,7 +142,7 @@ def import_images(
             prefix,
             retry=retry,
             remove_gone=forget_gone,
-            progress=tqdm,
+            progress=image_bar,
             captioner=open_captioner(captioner) if captioner else None,
         )
     rows = [dict(picture=id, why=why) for id, why in report.failed.items()]
@@ -194,10 +193,10 @@ def embed_images(
     json: bool = False,  # print JSON instead of a table
 ) -> None:
     "Compute the embeddings of another run; resumes when rerun"
-    from tqdm.auto import tqdm
+    from dasd_lab.search.on_disk.reading import image_bar
 
     with closing(open_gallery(gallery, run, engine, uri)) as opened:
-        n = opened.embed(progress=tqdm)
+        n = opened.embed(progress=image_bar)
         show([dict(embedded=n, unreadable=len(opened.skipped))], json)
 
 
@@ -247,14 +246,14 @@ def built_in_gallery(
     run: str | Path = "pictograms",  # shipped model or run folder
 ) -> Path:
     "Import the test images of the built-in corpus once"
-    from tqdm.auto import tqdm
+    from dasd_lab.search.on_disk.reading import image_bar
 
     complete = folder / "made"
     if not complete.is_file():
         corpus = open_corpus()
         gallery = open_gallery(folder, run, create=True)
         gallery.add(
-            corpus.visuals("test"), thumbnail_image=lambda id: corpus.picture(id, 256), replace=True, progress=tqdm
+            corpus.visuals("test"), thumbnail_image=lambda id: corpus.picture(id, 256), replace=True, progress=image_bar
         )
         gallery.tidy()
         gallery.close()
