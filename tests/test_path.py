@@ -39,7 +39,7 @@ def imported(source: str) -> set[str]:
 
 @pytest.mark.parametrize("module,path", EXPORTING, ids=name)
 def test_a_notebook_is_named_by_its_module(module, path):
-    assert re.fullmatch(r"\d{2}_[a-z_]+", path.stem), "two digits, then the last part of the module's name"
+    assert re.fullmatch(r"\d{2}_[a-z][a-z0-9_]*", path.stem), "two digits, then the last part of the module's name"
     assert path.stem[3:] == module.split(".")[-1]
     assert all(re.fullmatch(r"\d_[a-z_]+", part) for part in path.parts[:-1]), "one digit, then the folder's name"
     exports = re.findall(r"(?m)^#\|\s*default_exp\s+(\S+)", "\n".join(sources(NBS / path)))

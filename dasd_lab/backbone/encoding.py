@@ -65,7 +65,7 @@ def source_captions(
     language: str,  # the source language, ISO 639-1
 ) -> list[str]:
     "The distinct source captions of a split, in order"
-    return list(dict.fromkeys(caption.text for caption in corpus.captions(split, language, "human")))
+    return corpus.source_texts(split, language)
 
 
 def _about(

@@ -200,3 +200,25 @@ class TokenVectors(nn.Module):
         if self.disentangling is None:
             return target, target
         return self.disentangling(vectors).to(vectors.dtype), target
+
+    @torch.no_grad()
+    def approximate(
+        self,
+        vectors: Tensor,  # [n_tokens, D] in the space of the text tower's own token vectors
+        counts: Tensor,  # [n_tokens] occurrences; frequent tokens are approximated best
+    ) -> None:
+        "Start at given vectors: their best approximation of rank `token_width` (weighted singular value decomposition)"
+        weights = counts.float().clamp(min=1) / counts.sum()
+        mean = (weights[:, None] * vectors).sum(0) / weights.sum()
+        centred = vectors - mean
+        _, scales, directions = torch.linalg.svd(weights.sqrt()[:, None] * centred, full_matrices=False)
+        directions = directions[: self.embedding.embedding_dim]
+        rows = torch.zeros_like(self.embedding.weight)
+        rows[:, : len(directions)] = centred @ directions.T
+        spread = rows.std().clamp(min=1e-6) / 0.02  # small vectors and a large projection, as pretrained ones have
+        self.embedding.weight.copy_(rows / spread)
+        for projection in (self.target, self.disentangling):
+            if projection is not None:
+                projection.weight.zero_()
+                projection.weight[:, : len(directions)] = directions.T * spread
+                projection.bias.copy_(mean)

@@ -64,7 +64,8 @@ def _show_published(corpus, name: str, json: bool) -> None:
         print(card(corpus))
         return
     files = [dict(file=w.place, what=w.what, how=w.how, here=corpus.path(w) is not None) for w in corpus.wanted]
-    show(files, True, dict(name=name, root=str(corpus.root), here=state(corpus), licence=corpus.licence))
+    about = dict(name=name, root=str(corpus.root), here=state(corpus), licence=corpus.licence)
+    show(files, True, about | corpus.more_facts())
 
 
 def corpus_info(
@@ -76,14 +77,14 @@ def corpus_info(
     "List all corpora, or the counts, licence and files of one"
     from collections import Counter
 
-    from dasd_lab.corpora.published.cards import published_corpora
+    from dasd_lab.corpora.published.base import PublishedCorpus
 
     name = name or corpus
     if name is None:
         _show_all_corpora(json)
         return
     opened = open_corpus(name)
-    if name in published_corpora():
+    if isinstance(opened, PublishedCorpus):
         _show_published(opened, name, json)
         return
     rows = []
@@ -98,9 +99,7 @@ def corpus_info(
 
 def _check_published(name: str, json: bool) -> None:
     "Compare a published corpus with its publication"
-    from dasd_lab.corpora.published.cards import published_corpora
-
-    report = published_corpora()[name]().report()
+    report = open_corpus(name).report()
     if not json:
         print(report)
         return
@@ -117,6 +116,7 @@ def corpus_check(
 ) -> None:
     "Check a published corpus or a file of parallel captions for errors"
     from dasd_lab.contracts import LabError
+    from dasd_lab.corpora.catalog import corpus_options
     from dasd_lab.corpora.own.parallel import read_parallel
     from dasd_lab.corpora.published.cards import published_corpora
 
@@ -125,7 +125,7 @@ def corpus_check(
         print(captions, file=sys.stderr)
         about = dict(pairs=len(captions.pairs), left_out=captions.left_out)
         show(captions.table().to_dict("records"), json, about)
-    elif file in published_corpora():
+    elif corpus_options(str(file))[0] in published_corpora():
         _check_published(file, json)
     else:
         raise LabError(

@@ -5,11 +5,12 @@
 # %% auto #0
 __all__ = ['CORPORA', 'BUILT_IN', 'FORMS', 'MODULES', 'lab_folder', 'data_root', 'register_corpus', 'list_corpora',
            'texts_checksum', 'read_translations', 'Corpus', 'use_descriptions', 'load_corpus', 'FolderCorpus',
-           'corpus_named', 'CaptionPairs', 'caption_pairs']
+           'corpus_options', 'corpus_named', 'CaptionPairs', 'caption_pairs']
 
 # %% ../../nbs/1_corpora/1_core/50_catalog.ipynb #21a5423f
 import hashlib
 import importlib
+import inspect
 import json
 import os
 import warnings
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -58,6 +60,7 @@ FORMS = "folder", "imported"  # kinds of users' corpora, opened with root=
 _PUBLISHED = dict(  # module → published corpora
     stamps=("stamps",),
     flickr=("multi30k", "multi30k_independent", "flickr8k_cn"),
+    flickr8k=("flickr8k",),
     coco=("mscoco", "coco_cn", "xtd10"),
     web=("cc3m", "cc300k", "crossmodal3600"),
     video=("msrvtt", "msrvtt_cn", "vatex"),
@@ -157,6 +160,7 @@ class Corpus:
     root: Path | None = None  # folder of the corpus
     languages: tuple[str, ...] = ()  # ISO 639-1, the source language first
     splits: tuple[str, ...] = ()  # such as train, validation, test
+    text_only: bool = False  # are captions trained on without their images?
     described_by: str | None = None  # name or fingerprint of the captioner; None: see `use_descriptions`
 
     def _captions(self, split: str, language: str) -> list[Caption]:
@@ -203,6 +207,11 @@ class Corpus:
     # captions and translations
 
     @property
+    def address(self) -> str:
+        "What `corpus_named` opens it by: its name, with its options if it has some"
+        return self.name
+
+    @property
     def mt_folder(self) -> Path | None:  # machine translations, such as train.es.txt
         return None if self.root is None else Path(self.root) / "mt"
 
@@ -222,6 +231,14 @@ class Corpus:
             source = self.captions(split, self.languages[0], "human")
             self._translations_read[key] = read_translations(path, source, language)
         return self._translations_read[key]
+
+    def source_texts(
+        self,
+        split: str,  # one of `splits`
+        language: str,  # source language, ISO 639-1
+    ) -> list[str]:
+        "Distinct source captions that pairs of a split may have, in order"
+        return list(dict.fromkeys(caption.text for caption in self.captions(split, language, "human")))
 
     def all_captions(self, split: str, language: str) -> list[Caption]:
         "Captions of the corpus followed by the translations beside it; may be empty"
@@ -465,8 +482,41 @@ class FolderCorpus(Corpus):
         return [caption for caption in self._all[split] if caption.language == language]
 
 # %% ../../nbs/1_corpora/1_core/50_catalog.ipynb #7711ad87
+def corpus_options(
+    address: str,  # a registered name and its options, such as flickr8k:test=zh_translated
+) -> tuple[str, dict[str, Any]]:  # name, options for `load_corpus`; no options: the address itself
+    "Read NAME:OPTION=VALUE,OPTION=VALUE; true, false and numbers are read as such"
+    name, _, text = address.partition(":")
+    if not text or name not in list_corpora():
+        return address, {}
+    options = {}
+    for part in text.split(","):
+        option, equals, value = part.partition("=")
+        if not equals:
+            raise LabError(
+                f"the corpus {address!r} with {part!r}", "NAME:OPTION=VALUE,OPTION=VALUE", "Give the option a value."
+            )
+        plain = value == "true" or value == "false" or value.isdecimal()
+        options[option.strip()] = json.loads(value) if plain else value.strip()
+    return name, options
+
+
+def _load_with_options(address: str) -> Corpus:
+    "Load a registered corpus by its name and options"
+    name, options = corpus_options(address)
+    if not options:
+        return load_corpus(name)
+    if name not in CORPORA:
+        importlib.import_module(MODULES[name])
+    known = list(inspect.signature(CORPORA[name]).parameters)
+    unknown = [option for option in options if option not in known]
+    if unknown:
+        raise LabError(f"the corpus {name} with the option {unknown[0]!r}", f"one of {known}", "Correct the option.")
+    return load_corpus(name, **options)
+
+
 def corpus_named(
-    name: str,  # a registered name, or a folder in the data folder or anywhere
+    name: str,  # a registered name, with options if any (see `corpus_options`), or a folder, in the data folder or not
     frames: int = 1,  # per clip, if the corpus has clips; 1: the corpus's default
 ) -> Corpus:
     "Load a corpus by name or folder"
@@ -475,8 +525,8 @@ def corpus_named(
     imported = (folder / "left_out.tsv").is_file()
     if imported or _caption_files(folder):
         corpus = load_corpus("imported" if imported else "folder", root=folder, name=folder.name if is_path else name)
-    elif name in list_corpora() and name not in FORMS:
-        corpus = load_corpus(name)
+    elif corpus_options(name)[0] in list_corpora() and name not in FORMS:
+        corpus = _load_with_options(name)
     else:
         names = [n for n in list_corpora() if n not in FORMS]
         raise LabError(

@@ -20,6 +20,8 @@ import torch
 from torch import Tensor
 
 from ..contracts import Caption, LabError, RetrievalMethod, evaluating
+from ..corpora.published.leaks import refuse_shared_pictures
+from ..corpora.visuals import Visuals
 from ..storage import whole_file, write_json
 
 # %% ../../nbs/5_evaluation/10_retrieval.ipynb #e61137e9
@@ -348,6 +350,13 @@ def _split_captions(corpus, split: str, language: str, origin: str | None) -> li
     return captions
 
 
+def _untrained_visuals(method: RetrievalMethod, corpus, split: str) -> Visuals:
+    "Images of a split; an error if the method was trained on some of them as part of another corpus"
+    for trained in method.training_corpora:
+        refuse_shared_pictures(trained, corpus, split)
+    return corpus.visuals(split)
+
+
 @torch.no_grad()
 def evaluate(
     method: RetrievalMethod,  # encodes and scores
@@ -362,7 +371,7 @@ def evaluate(
     source_language: str = "en",  # never part of the mean
 ) -> Results:
     "Retrieval metrics of a method on a split, language by language"
-    visuals = corpus.visuals(split)
+    visuals = _untrained_visuals(method, corpus, split)
     if languages is None:
         languages = [language for language in method.languages if language in corpus.languages]
     if not languages:

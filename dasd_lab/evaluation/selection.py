@@ -18,7 +18,7 @@ def figures_on(
     corpus: Corpus,  # with captions in the languages
     languages: Sequence[str],  # ISO 639-1
     split: str = "validation",  # never 'test'
-    origin: str = "human",  # of the captions
+    origin: str = "human",  # of the captions; languages that have none of it are evaluated on those that they have
 ) -> Callable[[RetrievalMethod], dict[str, float]]:  # a method → figure → its mean over the languages
     "A function that evaluates a method on validation images"
     if split.startswith("test"):
@@ -29,8 +29,12 @@ def figures_on(
         )
 
     @cache
-    def languages_with_captions() -> list[str]:
-        found = [language for language in languages if len(corpus.captions(split, language, origin))]
+    def languages_by_origin() -> dict[str, list[str]]:
+        found = {}
+        for language in languages:
+            origins = [caption.origin for caption in corpus.all_captions(split, language)]
+            if origins:
+                found.setdefault(origin if origin in origins else origins[0], []).append(language)
         if not found:
             raise LabError(
                 f"{corpus.name} without captions of {split} in {', '.join(languages)}",
@@ -44,8 +48,10 @@ def figures_on(
         return split_columns(method, corpus, split)
 
     def figures(method: RetrievalMethod) -> dict[str, float]:
-        known = languages_with_captions()
-        rows = evaluate(method, corpus, split, known, origin, image_features(method)).all_rows
-        return {name: sum(rows[language][name] for language in known) / len(known) for name in rows[known[0]]}
+        rows = {}
+        for kind, known in languages_by_origin().items():
+            rows |= evaluate(method, corpus, split, known, kind, image_features(method)).rows
+        first = next(iter(rows.values()))
+        return {name: sum(row[name] for row in rows.values()) / len(rows) for name in first}
 
     return figures

@@ -25,6 +25,7 @@ from ..contracts import LabError, RetrievalMethod, method_class
 from ..corpora.catalog import BUILT_IN, Corpus, corpus_named, data_root, list_corpora
 from ..corpora.published.base import PublishedCorpus
 from ..corpora.published.cards import what_to_get
+from ..corpora.published.leaks import refuse_trained_test_pictures
 from ..presets import load_preset, provenance, settings, vary
 from dasd_lab.training.parameters import (
     PAPER,
@@ -41,6 +42,7 @@ from dasd_lab.training.parameters import (
 from dasd_lab.training.recipes import (
     BackboneChoice,
     columns_of,
+    corpora_of,
     finetuning_of,
     published_backbone,
     scaled_stages,
@@ -406,6 +408,10 @@ def _needs(preset: dict, languages: Sequence[str], stages: Sequence[StagePlan]) 
     for stage in stages:
         used.setdefault(stage.corpus, []).append(stage.name.replace("_", " "))
     needs = [corpus_need(name, languages, f"for {' and '.join(names)}") for name, names in used.items()]
+    try:
+        refuse_trained_test_pictures(corpora_of(preset))
+    except LabError as e:
+        needs.append(_missing("training pictures that are in no test split", e))
     tuning = finetuning_of(preset)
     if tuning.phases and tuning.corpus:
         needs.append(corpus_need(tuning.corpus, (), "for English finetuning"))

@@ -39,6 +39,7 @@ KEPT = (
     "stages",
     "corpus",
     "corpus_checksum",
+    "corpora",
     "captions",
     "trained_on",
     "pairs",

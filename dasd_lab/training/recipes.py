@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['FEWEST', 'Batches', 'VERSIONS', 'TrainingData', 'training_data', 'columns_of', 'batches_of_images',
            'tokenizer_captions', 'new_method', 'batches_for', 'parallel_data', 'scaled_stages', 'stages_for',
-           'BackboneChoice', 'Finetuning', 'finetuning_of', 'source_model', 'published_backbone', 'backbone_for', 'Run',
-           'train', 'resume', 'weights_folder', 'shipped_run', 'shipped_runs', 'run_folder', 'backbone_folder',
-           'run_for', 'load_run']
+           'BackboneChoice', 'Finetuning', 'finetuning_of', 'corpora_of', 'source_model', 'published_backbone',
+           'trained_source', 'backbone_for', 'Run', 'train', 'resume', 'weights_folder', 'shipped_run', 'shipped_runs',
+           'run_folder', 'backbone_folder', 'run_for', 'load_run']
 
 # %% ../../nbs/4_training/2_recipes/70_recipes.ipynb #2fee03e3
 import json
@@ -34,11 +34,13 @@ from ..backbone.features import FrozenFeatures, frozen_features, store_in
 from ..backbone.open_clip import open_clip_backbone
 from ..backbone.patches import picture_columns
 from ..backbone.store import read_plan
+from ..backbone.tokens import TokenVectors
 from ..backbone.towers import Backbone, fingerprint, load_backbone, save_backbone
 from ..backbone.weights import CATALOGUE, find_weights
 from ..contracts import LabError, RetrievalMethod, method_class
 from ..corpora.catalog import CaptionPairs, Corpus, caption_pairs, corpus_named, list_corpora
 from ..corpora.own.parallel import Pair, picture_places
+from ..corpora.published.leaks import refuse_trained_test_pictures
 from ..corpora.visuals import Visuals
 from ..presets import load_preset, plain, settings, vary
 from ..storage import write_json
@@ -53,6 +55,8 @@ from .source_model import Phase, finetune_source, train_source
 from .stages import CaptionBatches, Column, Rows, Stage, needs_pictures
 from .steps import FaultPolicy
 from .tokenization import vocabulary_for
+from .upper_layers import train_dual_stream
+from .word_alignment import WordAlignment, aligned_vectors
 
 # %% ../../nbs/4_training/2_recipes/70_recipes.ipynb #79c3b87b
 @dataclass
@@ -78,7 +82,9 @@ def training_data(
 ) -> TrainingData:
     "Everything that training a method needs, with frozen features computed once"
     pairs = {language: caption_pairs(corpus, "train", language) for language in languages}
-    about = dict(corpus=corpus.name, corpus_checksum=getattr(corpus, "checksum", ""))
+    about = dict(corpus=corpus.address, corpus_checksum=getattr(corpus, "checksum", ""))
+    if corpus.text_only:
+        return _text_data(pairs, backbone, about, progress)
     store = None
     if isinstance(features, (str, Path)):
         store = store_in(features, backbone, corpus, "train", reads)
@@ -95,6 +101,20 @@ def training_data(
         about["descriptions"] = corpus.captioner("train")
         descriptions = corpus.descriptions("train")
     return TrainingData(pairs, known, about, descriptions)
+
+
+def _text_data(
+    pairs: Mapping[str, CaptionPairs], backbone: Backbone, about: dict, progress: Callable | None
+) -> TrainingData:
+    "Captions without images; features of a store are not used"
+    texts = list(dict.fromkeys(text for p in pairs.values() for text in p.source))
+    features = FrozenFeatures(
+        torch.empty(0, backbone.embed_dim),
+        backbone.encode_source(texts, progress=progress),
+        {text: row for row, text in enumerate(texts)},
+    )
+    no_image = {language: replace(p, visual_index=np.full(len(p), -1)) for language, p in pairs.items()}
+    return TrainingData(no_image, features, about | dict(text_only=True))
 
 
 def _without(pairs: CaptionPairs, left_out: Iterable[int]) -> CaptionPairs:
@@ -156,7 +176,25 @@ def new_method(
     if vectors is not None:
         published = preset.get("token_vectors")
         method.start_from(vectors, find_weights(published["weights"]) if published else None)
+    if preset.get("word_alignment") is not None:
+        _align_words(method, preset, data)
     return method
+
+
+def _align_words(
+    method: RetrievalMethod,  # untrained, with token vectors of its own
+    preset: dict,  # 'word_alignment'
+    data: TrainingData,  # its pairs are aligned
+) -> None:
+    "Start the token vectors of a method from the source vectors that its training captions align them with"
+    options = settings(WordAlignment, preset["word_alignment"], "word_alignment")
+    if not isinstance(method.token_vectors, TokenVectors) or preset.get("token_vectors"):
+        raise LabError(
+            f"`word_alignment` for {method.name!r} with {preset.get('token_vectors')} token vectors",
+            "a method that learns token vectors from nothing",
+            "Remove one of the two from the preset.",
+        )
+    method.token_vectors.approximate(*aligned_vectors(data.pairs, method.backbone, method.tokenizer, options))
 
 # %% ../../nbs/4_training/2_recipes/70_recipes.ipynb #12c715e4
 Batches = Callable[[Stage], CaptionBatches | PictureBatches]
@@ -420,6 +458,18 @@ def finetuning_of(
     return settings(Finetuning, values, "finetuning")
 
 
+def corpora_of(
+    preset: dict,  # 'corpus', and 'stage_corpora', 'finetuning' and 'source_model' (optional)
+    corpus: str | None = None,  # trained on instead of the preset's
+) -> tuple[str, ...]:  # as `corpora.catalog.corpus_named` takes them
+    "All corpora that a training reads, the one of the target captions first"
+    source = preset.get("source_model")
+    own = load_preset(source).get("corpus") if source else None
+    others = () if corpus else (preset.get("stage_corpora") or {}).values()
+    names = (corpus or preset.get("corpus"), *others, finetuning_of(preset).corpus, own)
+    return tuple(dict.fromkeys(name for name in names if name))
+
+
 def source_model(
     preset: dict,  # 'source_model' names another preset; 'finetuning' (optional) lists phases
     corpus: Corpus,  # trained on its training split
@@ -444,6 +494,20 @@ def published_backbone(
     return open_clip_backbone(choice.open_clip, weights)
 
 
+def trained_source(
+    source_preset: dict,  # of a two-tower model; 'packages' names pretrained encoders, else it starts from nothing
+    training_corpus: Callable[[], Corpus],  # used unless the preset names a corpus
+    seed: int = 0,  # of weights and order
+    progress: bool = True,  # show bars?
+    device: str | torch.device = "cpu",  # where it is trained, and returned
+) -> Backbone:
+    "Train the source model of a preset: from nothing, or on the encoders of two packages"
+    named = source_preset.get("corpus")
+    corpus = corpus_named(named) if named else training_corpus()
+    train_towers = train_dual_stream if "packages" in source_preset else train_source
+    return train_towers(source_preset, corpus, seed, progress, device)
+
+
 def backbone_for(
     preset: dict,  # 'backbone' or 'source_model'; 'finetuning' (optional)
     training_corpus: Callable[[], Corpus],  # opened only if it is needed
@@ -459,7 +523,7 @@ def backbone_for(
             f"a preset with backbone {choice} and source_model {source!r}", "one of the two", "Set the other to null."
         )
     if source:
-        backbone = train_source(load_preset(source), training_corpus(), seed, progress, device)
+        backbone = trained_source(load_preset(source), training_corpus, seed, progress, device)
     else:
         backbone = published_backbone(settings(BackboneChoice, choice or {}, "backbone")).to(device)
     tuning = finetuning_of(preset)
@@ -560,7 +624,7 @@ def _corpus_place(corpus: Corpus | str | None) -> str | None:
     if isinstance(corpus, str):
         return str(Path(corpus).resolve()) if corpus and Path(corpus).is_dir() else corpus
     root = getattr(corpus, "root", None)
-    return corpus.name if corpus.name in list_corpora() or not root else str(Path(root).resolve())
+    return corpus.address if corpus.name in list_corpora() or not root else str(Path(root).resolve())
 
 
 def _refuse_finished(folder: Path, given: str, expected: str, next_step: str) -> None:
@@ -621,6 +685,7 @@ class _Training:
                 log = self._fit(method, stages, lambda stage: of_stage.get(stage.name, usual)(stage))
                 cpu_s = time.process_time() - began
                 card = self._card(method, stages, data) | dict(source_cpu_s=round(source_s, 1), cpu_s=round(cpu_s, 1))
+                method.training_corpora = self.corpora
                 if self.own_folder:
                     _finish(self.own_folder, method, log, card)
             except BaseException as e:
@@ -629,8 +694,19 @@ class _Training:
             self.worker.wait()
         return Run(method, log, card, self.out)
 
+    @cached_property
+    def corpora(self) -> tuple[str, ...]:
+        "All corpora that are trained on, also those of a given backbone"
+        names = corpora_of(self.preset, self.given["corpus"])
+        if self.data:
+            names = (self.data.about.get("corpus", ""),)
+        if isinstance(self.backbone, (str, Path)):
+            names += _card_of(Path(self.backbone).parent).get("corpora", ())
+        return tuple(dict.fromkeys(name for name in names if name))
+
     def _check(self) -> None:
         "Refuse what cannot end well before anything is computed"
+        refuse_trained_test_pictures(self.corpora)
         options = self.options
         check_trackers(options.keeping.trackers)
         if self.out:
@@ -741,6 +817,7 @@ class _Training:
             languages=tuple(self.given["languages"]),
             seed=self.given["seed"],
             **data.about,
+            corpora=self.corpora,
             stages={s.name: s.steps for s in stages},
             parameters=sum(p.numel() for n, p in method.named_parameters() if not n.startswith("backbone.")),
             backbone=fingerprint(method.backbone),
@@ -829,11 +906,21 @@ def load_run(
     "The method of a run or of a published folder, on its own backbone"
     folder = run_folder(folder)
     if (folder / "config.json").is_file():
-        return Pretrained.from_pretrained(folder).method
+        published = Pretrained.from_pretrained(folder)
+        published.method.training_corpora = tuple(published.training.get("corpora", ()))
+        return published.method
     if not (folder / "backbone").is_dir() or not (folder / "method").is_dir():
         raise LabError(
             f"{folder} is no finished run",
             "a folder with `backbone` and `method`",
             "Train one: `dasd-lab train`, or check the path.",
         )
-    return load_method(folder / "method", load_backbone(folder / "backbone"))
+    method = load_method(folder / "method", load_backbone(folder / "backbone"))
+    method.training_corpora = tuple(_card_of(folder).get("corpora", ()))
+    return method
+
+
+def _card_of(folder: Path) -> dict:
+    "The card of a finished run; empty if there is none"
+    card = folder / "card.json"
+    return json.loads(card.read_text(encoding="utf-8")) if card.is_file() else {}

@@ -20,7 +20,7 @@ import numpy as np
 
 from ...contracts import Caption, LabError
 from ..captions import clean_text, language_code, read_captions
-from ..catalog import Corpus, data_root, read_translations
+from ..catalog import Corpus, data_root, load_corpus, read_translations
 from dasd_lab.corpora.published.files import (
     FileFault,
     Row,
@@ -94,7 +94,8 @@ class Report:
         for count in self.counts:
             if count["split"] == row["split"]:
                 n = _count(count["captions"], count["published"])
-                lines.append(f"    {count['language']} {count['origin']}: {n}")
+                field_name = f", {count['field']}" if "field" in count else ""
+                lines.append(f"    {count['language']} {count['origin']}{field_name}: {n}")
         return lines
 
     def __str__(self):
@@ -134,19 +135,41 @@ class PublishedCorpus(Corpus):
         self,
         root: str | Path | None = None,  # corpus folder; None: $DASD_LAB_NAME, else below the data root
         pictures: str | Path | None = None,  # folder of the images; None: $DASD_LAB_NAME_PICTURES, else below root
+        *,
+        without: str = "",  # published corpus whose photographs are left out of every split
+        text_only: bool = False,  # train on captions without their images, which are not needed then?
     ):
         self.folder = self.folder or self.name
         self.variable = f"DASD_LAB_{self.folder.upper()}"
         self.root = Path(root or os.environ.get(self.variable) or data_root() / self.folder).expanduser()
         self.pictures = pictures or os.environ.get(f"{self.variable}_PICTURES")
+        self.without = without
+        self.text_only = text_only
         self._cache = {}
         self.faults = []
+        if without:
+            counts = {s: Counts(None, dict.fromkeys(c.captions)) for s, c in self.published.items()}
+            self.published = counts
+        if text_only:
+            self.wanted = tuple(w for w in self.wanted if w.kind != "visuals")
 
     def __repr__(self):
         if not self.splits:
             return f"{self.name}: nothing in {self.root}"
         sizes = ", ".join(f"{split} {len(self.ids(split)):,}" for split in self.splits)
         return f"{self.name}: {sizes}; {' '.join(self.languages)}"
+
+    @property
+    def choices(self) -> dict[str, str]:
+        "Options that decide what is read, except folders"
+        choices = dict(without=self.without) if self.without else {}
+        return choices | dict(text_only="true") if self.text_only else choices
+
+    @property
+    def address(self) -> str:
+        "Name with options by which `corpus_named` opens it again"
+        choices = ",".join(f"{option}={value}" for option, value in self.choices.items())
+        return f"{self.name}:{choices}" if choices else self.name
 
     def cached(
         self,
@@ -173,6 +196,19 @@ class PublishedCorpus(Corpus):
     def _ids(self, split: str) -> Iterable[str]:
         "Visuals of a split in order; repeated ids are allowed"
         return (r.name for r in self._rows(split, self.source))
+
+    def details(self) -> list[str]:
+        "Further lines of the corpus' card, in Markdown"
+        return []
+
+    def more_facts(self) -> dict:
+        "The same as plain data"
+        return {}
+
+    @property
+    def photographs(self) -> set[str]:
+        "Published ids of all visuals"
+        return {self.published_id(visual_id) for split in self.splits for visual_id in self.ids(split)}
 
     # files
 
@@ -204,7 +240,8 @@ class PublishedCorpus(Corpus):
     @property
     def mt_folder(self) -> Path:
         "Folder of machine translations"
-        return self.root / "mt" if self.folder == self.name else self.root / "mt" / self.name
+        folder = self.root / "mt" if self.folder == self.name else self.root / "mt" / self.name
+        return folder / f"without_{self.without}" if self.without else folder
 
     def mt_file(self, split: str, language: str) -> Path | None:
         "File with the machine translations of a split; None: not present"
@@ -302,7 +339,27 @@ class PublishedCorpus(Corpus):
 
     def ids(self, split: str) -> list[str]:
         "Visuals of a split, in order"
-        return self.cached(("ids", split), lambda: list(dict.fromkeys(v for v in self._ids(split) if v)))
+        return self.cached(("ids", split), lambda: self._kept_ids(split))
+
+    def _kept_ids(self, split: str) -> list[str]:
+        ids = list(dict.fromkeys(v for v in self._ids(split) if v))
+        if not self.without:
+            return ids
+        return [v for v in ids if self.published_id(v) not in self._left_out]
+
+    @property
+    def _left_out(self) -> set[str]:
+        "Photographs that are left out"
+        return self.cached("left out", self._photographs_to_leave_out)
+
+    def _photographs_to_leave_out(self) -> set[str]:
+        other = load_corpus(self.without)
+        if not isinstance(other, PublishedCorpus):
+            raise LabError(
+                f"{self.name} without {self.without}", "a corpus whose photographs have published ids", "Leave it in."
+            )
+        other.check(other.splits[0] if other.splits else next(iter(other.published)))
+        return other.photographs
 
     def captions(self, split: str, language: str, origin: str | None = None) -> list[Caption]:
         "Captions of a split in one language, in the order of the visuals; see `Corpus.captions`"
@@ -329,6 +386,8 @@ class PublishedCorpus(Corpus):
         for name, raw_text, file, line in self._rows(split, language):
             number = n_rows[name]
             n_rows[name] += 1
+            if self.without and self.published_id(name) in self._left_out:
+                continue
             if name not in position:
                 reason = f"{name!r} is not in {split}; skipped" if name else "no image is named; skipped"
                 self.faults.append(FileFault(file, line, reason))
@@ -346,6 +405,11 @@ class PublishedCorpus(Corpus):
         self._cache["numbers", split, language] = [number for _, number in numbered]
         return [caption for caption, _ in numbered]
 
+    def source_numbers(self, split: str) -> list[int]:
+        "Number of each source caption among the rows of its visual, empty ones counted"
+        self._human(split, self.source)
+        return self._cache["numbers", split, self.source]
+
     # machine translations
 
     def translations(
@@ -357,9 +421,15 @@ class PublishedCorpus(Corpus):
         path = self.mt_file(split, language) if language != self.source else None
         if path is None:
             return []
-        return self.cached(("mt", split, language), lambda: self._read_translations(path, split, language))
+        return self.cached(("mt", split, language), lambda: self.read_translations_of(path, split, language))
 
-    def _read_translations(self, path: Path, split: str, language: str) -> list[Caption | None]:
+    def read_translations_of(
+        self,
+        path: Path,  # of machine translations
+        split: str,  # one of `splits`
+        language: str,  # of the translations
+    ) -> list[Caption | None]:  # one per source caption, None: not translated
+        "Machine translations of a split in one file"
         source = self._human(split, self.source)
         in_mt_folder = path.parent == self.mt_folder
         if in_mt_folder and path.suffix == ".txt" and path.with_suffix(".json").is_file():
@@ -395,7 +465,7 @@ class PublishedCorpus(Corpus):
             by_name.setdefault(row.name, []).append(row.text)
         texts = []
         n_used = 0
-        for caption, number in zip(source, self._cache["numbers", split, self.source]):
+        for caption, number in zip(source, self.source_numbers(split)):
             candidates = by_name.get(caption.visual_id, [])
             if number < len(candidates):
                 n_used += 1
@@ -492,6 +562,8 @@ class PublishedCorpus(Corpus):
             if path and path.is_file():
                 paths.add(path)
         names_and_sizes = [(path.name, path.stat().st_size) for path in sorted(paths)]
+        if self.without:
+            names_and_sizes.append((f"without {self.without}", len(self._left_out)))
         return hashlib.sha256(json.dumps(names_and_sizes).encode()).hexdigest()
 
     def _caption_counts(self, split: str) -> list[dict]:

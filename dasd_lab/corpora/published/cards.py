@@ -176,7 +176,8 @@ def card(
     )
     lines = [f"## {corpus.name}", "", corpus.title + ".", ""]
     lines += [*_facts(corpus, here), "", *_counts_table(corpus)]
-    lines += [*_file_lines(corpus, here), "", translations]
+    details = corpus.details() if here else []
+    lines += [*_file_lines(corpus, here), "", translations, *([""] if details else []), *details]
     return "\n".join(lines)
 
 # %% ../../../nbs/1_corpora/3_published/80_cards.ipynb #e8b1dc51

@@ -1,0 +1,381 @@
+"The corpus flickr8k: its fields, pairs and splits, a made-up one in training, and the real one where it is"
+
+import json
+import os
+import re
+import shutil
+import unicodedata
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from squares import COLOURS, SOURCE, TINY, WORDS
+
+from dasd_lab.cli import main
+from dasd_lab.contracts import LabError
+from dasd_lab.corpora.catalog import caption_pairs, corpus_named, corpus_options, load_corpus
+from dasd_lab.corpora.published.flickr8k import EVALUATION, KNOWN_FAULTS, TRAINING
+from dasd_lab.corpora.published.leaks import find_leaks, refuse_shared_pictures, shared_pictures
+from dasd_lab.presets import load_preset
+
+ROOT = Path(__file__).resolve().parents[1]
+SHARED = Path(os.environ.get("DASD_LAB_SHARED") or ROOT.parent / "shared") / "data"
+REAL = SHARED / "flickr8k"
+real = pytest.mark.skipif(not REAL.is_dir(), reason="no ../shared/data/flickr8k, nor below DASD_LAB_SHARED")
+both = pytest.mark.skipif(
+    not (REAL.is_dir() and (SHARED / "multi30k").is_dir()),
+    reason="no ../shared/data/flickr8k and multi30k, nor below DASD_LAB_SHARED",
+)
+LANGUAGES = ("en", "ar", "cs", "de", "es", "fr", "uk", "zh")
+
+
+# A corpus of squares in the joined layout, and Multi30K on some of the same photographs
+
+FIELDS = dict(
+    en=dict(language="en", origin="human", source="made up"),
+    de=dict(language="de", origin="human", source="made up"),
+    m30k_en=dict(language="en", origin="human", source="made up"),
+    m30k_de=dict(language="de", origin="human", source="made up"),
+    fr_mt=dict(language="fr", origin="mt", source="made up", translates="en", engine="an engine"),
+)
+SQUARES = [(en, de, fr, rgb) for en, (de, fr, rgb) in COLOURS.items()] * 12
+
+
+def joined_corpus(home: Path) -> None:
+    "Captions and pictures of squares: 32 for training, 8 for validation, 8 for the test"
+    (home / "pictures").mkdir(parents=True)
+    with open(home / "captions.jsonl", "w", encoding="utf-8") as f:
+        for i, (en, de, fr, rgb) in enumerate(SQUARES):
+            name = f"{10_000 + i}_ab{i}.jpg"
+            row = dict(picture=name, split="train" if i < 32 else "dev" if i < 40 else "test")
+            row |= dict(en=[WORDS["en"].format(en), f"one {en} square ."], de=[f"{de} Fläche"])
+            row |= dict(m30k_en=[f"A {en} square."], m30k_de=[WORDS["de"].format(en, de)])
+            row |= dict(fr_mt=[WORDS["fr"].format(en, de, fr), ""])
+            f.write(json.dumps(row, ensure_ascii=False) + "\n")
+            Image.new("RGB", (20, 16), rgb).save(home / "pictures" / name)
+    (home / "fields.json").write_text(json.dumps(FIELDS), encoding="utf-8")
+
+
+def multi30k_corpus(home: Path, numbers: range) -> None:
+    "Captions of photographs of these numbers, without pictures"
+    for folder in ("image_splits", "raw"):
+        (home / "task1" / folder).mkdir(parents=True)
+    rows = [SQUARES[i % len(SQUARES)] for i in numbers]
+    english = "".join(f"{WORDS['en'].format(en)} {i}\n" for i, (en, *_) in zip(numbers, rows))
+    german = "".join(WORDS["de"].format(en, de) + f" {i}\n" for i, (en, de, *_) in zip(numbers, rows))
+    names = "".join(f"{10_000 + i}.jpg\n" for i in numbers)
+    (home / "task1/image_splits/train.txt").write_text(names)
+    (home / "task1/raw/train.en").write_text(english, encoding="utf-8")
+    (home / "task1/raw/train.de").write_text(german, encoding="utf-8")
+
+
+@pytest.fixture
+def data(tmp_path, monkeypatch):
+    "A data root with both"
+    monkeypatch.setenv("DASD_LAB_DATA", str(tmp_path))
+    for name in ("FLICKR8K", "MULTI30K"):
+        monkeypatch.delenv(f"DASD_LAB_{name}", raising=False)
+    joined_corpus(tmp_path / "flickr8k")
+    multi30k_corpus(tmp_path / "multi30k", range(44, 92))
+    return tmp_path
+
+
+@pytest.fixture
+def backbone(data):
+    from dasd_lab.training.source_model import train_source
+
+    return train_source(SOURCE, load_corpus("flickr8k"), progress=False)
+
+
+def test_the_default_fields_of_a_made_up_corpus(data):
+    corpus = load_corpus("flickr8k")
+    assert corpus.languages == ("en", "de", "fr") and corpus.address == "flickr8k"
+    assert [len(corpus.ids(s)) for s in corpus.splits] == [32, 8, 8]
+    assert [f.name for f in corpus.chosen("train", "de")] == ["m30k_de"]
+    assert [f.name for f in corpus.chosen("test", "de")] == ["de"]
+    assert corpus.fields["fr_mt"].made == "en translated by an engine"
+    # the second French caption is empty: it is skipped, named, and the pairs stay right
+    pairs = caption_pairs(corpus, "train", "fr")
+    assert len(pairs) == 32 and pairs.source[0] == "a red square." and pairs.target[0] == "un carré rouge."
+    assert "fr_mt of 10000_ab0: an empty caption, skipped" in [f.what for f in corpus.faults]
+    assert corpus.translations("train", "fr")[1] is None
+    assert corpus.captions("train", "fr", "mt") == corpus.captions("train", "fr")
+    with pytest.raises(LabError, match="one of \\['mt'\\]"):
+        corpus.captions("train", "fr", "human")
+
+
+def test_options_in_a_corpus_name(data):
+    assert corpus_options("flickr8k") == ("flickr8k", {})
+    assert corpus_options("C:\\photos") == ("C:\\photos", {})
+    assert corpus_options("multi30k:without=flickr8k,text_only=true")[1] == dict(without="flickr8k", text_only=True)
+    corpus = corpus_named("flickr8k:train=de+m30k_de,test=m30k_de")
+    assert corpus_named(corpus.address).checksum == corpus.checksum != load_corpus("flickr8k").checksum
+    assert len(corpus.captions("train", "de")) == 64
+    with pytest.raises(LabError, match="Give the option a value"):
+        corpus_named("flickr8k:de")
+    with pytest.raises(LabError, match="the option 'origin'"):
+        corpus_named("flickr8k:origin=de")
+    with pytest.raises(LabError, match="a corpus 'flicker8k:test=de'"):
+        corpus_named("flicker8k:test=de")
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        ('{"de": {"language": "de", "origin": "people", "source": ""}}', "origin 'people'"),
+        ('{"de": {"language": "de", "origin": "mt", "source": "", "translates": "en"}}', "translates 'en'"),
+        ('{"de": {"origin": "mt"}}', "describes no fields"),
+        ('["de"]', "describes no fields"),
+    ],
+)
+def test_a_wrong_description_of_the_fields(data, content, message):
+    (data / "flickr8k/fields.json").write_text(content)
+    with pytest.raises(LabError, match=message):
+        load_corpus("flickr8k").captions("train", "de")
+
+
+def test_a_line_that_is_no_picture(data):
+    with open(data / "flickr8k/captions.jsonl", "a", encoding="utf-8") as f:
+        f.write('{"split": "test"}\n')
+    with pytest.raises(LabError, match="line 49: KeyError"):
+        load_corpus("flickr8k").captions("train", "de")
+
+
+def test_a_preset_trains_on_it_and_a_run_is_opened_again(data, backbone, tmp_path):
+    from dasd_lab.evaluation.retrieval import evaluate
+    from dasd_lab.training.recipes import load_run, train
+
+    name = "flickr8k:train=fr_mt+m30k_de"
+    run = train(TINY, name, ["de", "fr"], backbone=backbone, out=tmp_path / "run", progress=False)
+    assert run.card["corpus"] == name and tuple(run.card["corpora"]) == (name,)
+    method = load_run(tmp_path / "run")
+    assert method.training_corpora == (name,)
+    assert evaluate(method, load_corpus("flickr8k"), "test", ["de"]).about["n_captions"] == dict(de=8)
+    with pytest.raises(LabError, match="origin 'human'"):
+        evaluate(method, load_corpus("flickr8k"), "test", ["fr"])
+
+
+def test_training_on_test_pictures_is_refused(data, backbone, tmp_path):
+    "Four of the eight test pictures are in the other corpus' training split"
+    from dasd_lab.evaluation.retrieval import evaluate
+    from dasd_lab.training.plan import plan
+    from dasd_lab.training.recipes import train
+
+    phase = dict(name="English", reading="sentences", trains=["text"], steps=2, batch_size=8, learning_rate=1e-3)
+    tuned = TINY | dict(
+        corpus="multi30k:text_only=true",
+        source_model=None,
+        backbone=dict(folder="none"),
+        finetuning=dict(corpus="flickr8k", phases=[phase]),
+    )
+    with pytest.raises(LabError, match="flickr8k, test: 4 of 8 pictures .*multi30k:without=flickr8k"):
+        train(tuned, backbone=backbone, progress=False)
+    run = train(TINY, "multi30k:text_only=true", backbone=backbone, progress=False)
+    with pytest.raises(LabError, match="4 of 8 pictures are in the training split of multi30k:text_only=true"):
+        evaluate(run.method, load_corpus("flickr8k"), "test")
+    needs = plan(
+        load_preset("dasd.pictograms") | dict(finetuning=tuned["finetuning"], corpus="multi30k"), measure=False
+    )
+    assert not needs.ready and any("4 of 8 pictures" in need.detail for need in needs.needs)
+
+
+def test_transfer_from_text_of_other_pictures(data, backbone, tmp_path, monkeypatch):
+    from dasd_lab.evaluation.retrieval import evaluate
+    from dasd_lab.training.recipes import load_run, train
+
+    name = "multi30k:without=flickr8k,text_only=true"
+    corpus = corpus_named(name)
+    assert corpus.address == name and len(corpus.ids("train")) == 44
+    assert not {corpus.published_id(v) for v in corpus.ids("train")} & load_corpus("flickr8k").photographs
+    assert corpus.faults == [] and corpus.missing("train", kind="visuals") == []
+    assert corpus.mt_folder == data / "multi30k/mt/without_flickr8k"
+    run = train(TINY, name, backbone=backbone, out=tmp_path / "run", progress=False)
+    # without images there is no cross-modal stage
+    assert list(run.card["stages"]) == ["cross_lingual_alignment"] and run.card["text_only"]
+    assert set(evaluate(load_run(tmp_path / "run"), load_corpus("flickr8k"), "test").rows) == {"de"}
+    assert load_preset("dasd.photographs_transfer")["corpus"] == name
+    shutil.rmtree(data / "flickr8k")
+    with pytest.raises(LabError, match="flickr8k, train, in 'en'"):
+        corpus_named(name).ids("train")
+
+
+def test_the_commands(data, backbone, tmp_path, capsys):
+    from dasd_lab.training.recipes import train
+
+    assert main(["corpus", "info", "flickr8k:test=m30k_de"]) == 0
+    card = capsys.readouterr().out
+    assert "| m30k_de | de | human | m30k_en translated by people | 48 | 48 | train validation test |" in card
+    assert main(["corpus", "info", "flickr8k", "--json"]) == 0
+    assert [f["field"] for f in json.loads(capsys.readouterr().out)["fields"]] == list(FIELDS)
+    assert main(["corpus", "check", "flickr8k:test=m30k_de"]) == 0
+    assert "de human, m30k_de: 8" in capsys.readouterr().out
+    train(TINY, "multi30k:text_only=true", backbone=backbone, out=tmp_path / "run", progress=False)
+    assert main(["evaluate", str(tmp_path / "run"), "--corpus", "flickr8k"]) != 0
+    assert "4 of 8 pictures are in the training split" in capsys.readouterr().err
+
+
+# The real corpus
+
+
+@pytest.fixture(scope="module")
+def corpus():
+    return load_corpus("flickr8k", root=REAL)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    "An independent reading"
+    lines = (REAL / "captions.jsonl").read_bytes().decode().split("\n")
+    return {row["picture"].removesuffix(".jpg"): row for row in map(json.loads, filter(None, lines))}
+
+
+def clean(text):
+    visible = re.sub("[\u200b\u200e\u200f\ufeff]", "", unicodedata.normalize("NFC", text))
+    return " ".join(visible.split())
+
+
+@real
+def test_splits_and_counts(corpus, rows):
+    assert corpus.languages == LANGUAGES
+    for split, named, n in (("train", "train", 6_000), ("validation", "dev", 1_000), ("test", "test", 1_000)):
+        assert corpus.ids(split) == [name for name, row in rows.items() if row["split"] == named]
+        assert len(corpus.ids(split)) == n
+    assert len(rows) - sum(len(corpus.ids(s)) for s in corpus.splits) == 91 and len(corpus.photographs) == 8_091
+    stated = json.loads((REAL / "fields.json").read_text(encoding="utf-8"))
+    table = {row["field"]: row for row in corpus.field_table()}
+    assert list(table) == list(stated)
+    for name, about in stated.items():
+        for key in ("language", "origin", "source", "pictures", "captions"):
+            assert table[name][key] == about[key]
+        in_splits = sum(len(corpus.field_captions(s, name)) for s in corpus.splits)
+        assert in_splits == sum(len(row.get(name) or ()) for row in rows.values() if row["split"])
+
+
+@real
+def test_the_report_names_the_known_faults(corpus):
+    report = corpus.report()
+    assert report.ok and not any(row["missing"] for row in report.visuals)
+    text = "\n".join(f"{f.file} {f.what}" for f in report.faults)
+    assert "1798209205_77dbf525b0.jpg is damaged" in text
+    assert "2851198725_37b6027625.jpg and 3050606344_af711c726c.jpg are the same photograph" in text
+    one, two = (corpus.picture_path(name).read_bytes() for name in list(KNOWN_FAULTS)[1])
+    assert one == two
+    split = corpus.visuals("train")
+    assert split[split.index_of("1798209205_77dbf525b0")].frames.shape == (1, 224, 224, 3)
+
+
+@real
+@pytest.mark.parametrize("field", ["zh_translated", "zh_mt_google", "zh_mt_baidu"])
+def test_the_kth_chinese_caption_translates_the_kth_english_one(corpus, rows, field):
+    pairs = corpus.field_pairs("test", field)
+    expected = []
+    for name in corpus.ids("test"):
+        expected += [(name, clean(en), clean(zh)) for en, zh in zip(rows[name]["en"], rows[name][field], strict=True)]
+    assert [(en.visual_id, en.text, zh.text) for en, zh in pairs] == expected and len(pairs) == 5_000
+
+
+@real
+@pytest.mark.parametrize(
+    "field", ["m30k_de", "m30k_fr", "m30k_cs", "m30k_mt_es", "m30k_mt_ar", "m30k_mt_uk", "m30k_mt_zh"]
+)
+def test_captions_of_multi30k_pair_with_the_sentence_that_they_translate(corpus, rows, field):
+    expected = []
+    for name in corpus.ids("train"):
+        if rows[name].get(field):
+            expected.append((clean(rows[name]["m30k_en"][0]), clean(rows[name][field][0])))
+    assert [(en.text, other.text) for en, other in corpus.field_pairs("train", field)] == expected
+    assert len(expected) == 5_528
+
+
+@real
+def test_some_pairs_by_eye(corpus):
+    "Words that must be on both sides: each was read"
+    google = {en.text: zh.text for en, zh in corpus.field_pairs("train", "zh_mt_google")}
+    assert google["A little girl climbing into a wooden playhouse ."] == "一个小女孩爬进一个木制剧场。"
+    people = {en.text: zh.text for en, zh in corpus.field_pairs("test", "zh_translated")}
+    found = people["People stand outside of the Rite Aid pharmacy on Broadway ."]
+    assert found == "人们站在百老汇的连锁药房外面。"
+    words = dict(de="Hund", fr="chien", cs="pes", es="perro", ar="كلب", uk="собак")
+    for language, word in words.items():
+        field = f"m30k_{language}" if language in ("de", "fr", "cs") else f"m30k_mt_{language}"
+        pairs = corpus.field_pairs("train", field)
+        dogs = [other.text for en, other in pairs if re.match("A (black|white|brown) dog ", en.text)]
+        assert len(dogs) > 100
+        assert sum(word in text.lower() or word in text for text in dogs) > 0.8 * len(dogs), language
+        others = [other.text for en, other in pairs if "dog" not in en.text.lower()]
+        assert sum(word in text for text in others) < 0.05 * len(others), language
+
+
+@real
+def test_written_captions_pair_by_picture(corpus):
+    for field, n in (("ar", 18_000), ("de", 27_640), ("zh", 30_000)):
+        pairs = corpus.field_pairs("train", field)
+        assert len(pairs) == n and all(en.visual_id == other.visual_id for en, other in pairs)
+    assert not corpus.fields["ar"].in_order and corpus.fields["zh"].made == "written by people"
+
+
+@real
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_defaults(corpus, language):
+    assert [f.name for f in corpus.chosen("train", language)] == [TRAINING[language]]
+    assert [f.name for f in corpus.chosen("test", language)] == [EVALUATION[language]]
+    pairs = caption_pairs(corpus, "train", language)
+    known = set(corpus.source_texts("train", "en"))
+    assert set(pairs.source) <= known
+    assert len(pairs) == (30_000 if language in ("en", "zh") else 5_528)
+    assert Counter(np.diff(pairs.visual_index) >= 0)[False] == 0  # in the order of the pictures
+
+
+@real
+def test_the_published_reader_has_the_same_captions(corpus, tmp_path):
+    "Flickr8k-CN's own files, for the fields that they have"
+    published = load_corpus("flickr8k_cn", root=REAL / "as_published", translator="google")
+    for split in corpus.splits:
+        assert set(published.ids(split)) == set(corpus.ids(split))
+        for language, field in (("en", "en"), ("zh", "zh")):
+            theirs = Counter((c.visual_id, c.text) for c in published.captions(split, language, "human"))
+            ours = Counter((c.visual_id, c.text) for c in corpus.field_captions(split, field))
+            assert sum((ours - theirs).values()) <= 0.001 * sum(ours.values())
+
+
+@real
+def test_a_copy_as_its_authors_publish_it(tmp_path, corpus, rows):
+    "Made from the real captions; English only, whatever the size of the pictures"
+    lists = dict(train="train", validation="dev", test="test")
+    text = tmp_path / "Flickr8k_text"
+    text.mkdir()
+    for split, part in lists.items():
+        names = [f"{name}.jpg" for name in corpus.ids(split)]
+        (text / f"Flickr_8k.{part}Images.txt").write_text("\n".join(names) + "\n")
+    lines = [f"{name}.jpg#{i}\t{caption}\n" for name, row in rows.items() for i, caption in enumerate(row["en"])]
+    (text / "Flickr8k.token.txt").write_text("".join(lines), encoding="utf-8")
+    own = load_corpus("flickr8k", root=tmp_path)
+    assert own.languages == ("en",) and own.report(pictures=False).ok
+    for split in own.splits:
+        assert own.captions(split, "en") == corpus.captions(split, "en")
+
+
+@both
+def test_leaks_between_flickr8k_and_multi30k(corpus):
+    other = load_corpus("multi30k", root=SHARED / "multi30k")
+    assert len(shared_pictures(other, corpus)) == 871
+    assert len(find_leaks(other, corpus, pictures=False).evaluation_ids) == 871
+    with pytest.raises(LabError, match="871 of 1,000 pictures .*multi30k:without=flickr8k"):
+        refuse_shared_pictures(other, corpus)
+    with pytest.raises(LabError, match="multi30k, test: 173 of 1,000 pictures .*flickr8k:without=multi30k"):
+        refuse_shared_pictures(corpus, other)
+    refuse_shared_pictures(corpus, load_corpus("flickr8k_cn", root=REAL / "as_published"))
+
+
+@both
+def test_text_of_other_pictures(corpus, monkeypatch):
+    monkeypatch.setenv("DASD_LAB_FLICKR8K", str(REAL))
+    monkeypatch.setenv("DASD_LAB_MULTI30K", str(SHARED / "multi30k"))
+    others = corpus_named(load_preset("dasd.photographs_transfer")["corpus"])
+    assert [len(others.ids(s)) for s in ("train", "validation", "test")] == [22_007, 772, 757]
+    assert not others.photographs & corpus.photographs
+    refuse_shared_pictures(others, corpus)
+    for language in ("de", "fr", "cs"):
+        assert len(caption_pairs(others, "train", language)) == 22_007
