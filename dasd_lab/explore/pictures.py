@@ -188,6 +188,7 @@ def installed_corpus(
     try:
         corpus = load_corpus(name)
         corpus.visuals("test")
+        corpus.captions("test", "en")
     except LabError:
         return None
     return corpus

@@ -109,12 +109,13 @@ class QueryPanel(Panel):
         self.state.draw(self.n_drawn)
 
     def draw_first_query(self) -> None:
-        "Search with a random caption; without captions, with an example"
+        "Search with a random caption; without captions, with an example of the world that the images belong to"
         self.state.draw()
         if not self.state.message:
             return
-        languages = self.state.source.languages
-        examples = [text for text, language in self.state.workbench.queries if language in languages]
+        bench = self.state.workbench
+        languages = self.state.source.languages if bench.world else ()
+        examples = [text for text, language in bench.queries if language in languages]
         if examples:
             self.state.ask(examples[0])
         else:
