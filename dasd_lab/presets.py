@@ -134,6 +134,9 @@ KEYS = dict(
     word_vectors="words with monolingual vectors, see `training.tokenization`",
     model_cfg="towers of a source model",
     phases="training phases of a source model",
+    dual_stream="pretrained encoders of a source model, from packages, and their heads",
+    upper_layers="training of the heads and upper layers of a dual stream",
+    word_alignment="token vectors start from aligned source vectors, see `training.word_alignment`",
     selection="validation figure by which weights are selected",
     sources="dotted setting → its source",
 )

@@ -15,6 +15,8 @@ from squares import COLOURS, SOURCE, TINY, WORDS
 
 from dasd_lab.cli import main
 from dasd_lab.contracts import LabError
+from dasd_lab.corpora.by_machine.splits import translate_split
+from dasd_lab.corpora.by_machine.translators import Translator
 from dasd_lab.corpora.catalog import caption_pairs, corpus_named, corpus_options, load_corpus
 from dasd_lab.corpora.published.flickr8k import EVALUATION, KNOWN_FAULTS, TRAINING
 from dasd_lab.corpora.published.leaks import find_leaks, refuse_shared_pictures, shared_pictures
@@ -199,6 +201,31 @@ def test_transfer_from_text_of_other_pictures(data, backbone, tmp_path, monkeypa
     shutil.rmtree(data / "flickr8k")
     with pytest.raises(LabError, match="flickr8k, train, in 'en'"):
         corpus_named(name).ids("train")
+
+
+class Shouting(Translator):
+    "Upper case instead of Italian"
+
+    name = "shouting"
+    languages = ("it",)
+
+    def translate(self, texts, source, target):
+        return [text.upper() for text in texts]
+
+
+@pytest.mark.parametrize("name", ["flickr8k", "multi30k:without=flickr8k,text_only=true", "multi30k"])
+def test_translations_that_the_command_writes_are_read(data, name):
+    corpus = corpus_named(name)
+    machine, path = translate_split(corpus, "train", Shouting(), "it", spec=None)
+    assert path.is_file() and path.parent == corpus.mt_folder
+    corpus = corpus_named(name)
+    assert "it" in corpus.languages
+    pairs = caption_pairs(corpus, "train", "it")
+    assert pairs.source == [c.text for c in corpus.captions("train", "en", "human")]
+    assert pairs.target == [text.upper() for text in pairs.source]
+    if name == "flickr8k":
+        assert corpus.fields["mt_it"].engine == machine.edition
+        assert [c.text for c in corpus.translations("train", "it")] == pairs.target
 
 
 def test_the_commands(data, backbone, tmp_path, capsys):

@@ -13,9 +13,11 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from .text_towers import attention
+from .heads import GridHead
+from .text_towers import attention, computing
 from .towers import Backbone
 from ..contracts import LabError
 
@@ -50,6 +52,18 @@ def _hub(model: Any, pixels: Tensor) -> tuple[Tensor, Tensor]:
     return tokens[:, 0], tokens[:, 1:]
 
 
+_REGIONS = 3  # per side of a dual stream's image; its feature map is averaged inside them
+
+
+def _grid(model: Any, pixels: Tensor) -> tuple[Tensor, Tensor]:
+    "A dual stream with heads: the feature map as a whole, and the means of its 3 × 3 regions, through the same head"
+    features = model.image.feature_map(pixels)
+    regions = F.adaptive_avg_pool2d(features, _REGIONS).flatten(2).mT.flatten(0, 1)
+    head = model.image_projection
+    whole = head(features.flatten(2).mT)
+    return whole, head(regions[:, None]).view(len(pixels), _REGIONS**2, -1)
+
+
 def _region_reader(clip: Any) -> Callable[[Tensor], tuple[Tensor, Tensor]] | None:
     "A function: pixels → whole [N, E], regions [N, P, E]; None if the tower is not supported"
     visual = getattr(clip, "visual", None)
@@ -57,6 +71,8 @@ def _region_reader(clip: Any) -> Callable[[Tensor], tuple[Tensor, Tensor]] | Non
         return partial(_vit, visual)
     if visual is not None and hasattr(visual, "trunk"):
         return partial(_timm, visual)
+    if isinstance(getattr(clip, "image_projection", None), GridHead):
+        return partial(_grid, clip)
     model = getattr(clip, "model", None)
     return partial(_hub, model) if hasattr(model, "visual_projection") else None
 
@@ -75,7 +91,7 @@ def place_tokens(
     if read is None:
         raise unsupported
     try:
-        with attention(backbone.device):
+        with attention(backbone.device), computing(backbone.device, backbone.precision):
             whole, regions = read(pixels)
         return torch.cat([whole[:, None], regions], 1)
     except (RuntimeError, ValueError, TypeError, AttributeError) as e:

@@ -4,13 +4,14 @@
 
 # %% auto #0
 __all__ = ['KINDS', 'CHANGE', 'in_batches', 'captions_in_batches', 'Backbone', 'driving_error', 'verified', 'register_kind',
-           'build_open_clip', 'build', 'load_weights', 'packaged_tensors', 'reduce_changes', 'own_tensors',
-           'with_packaged', 'save_backbone', 'external_references', 'load_backbone', 'fingerprint']
+           'build_open_clip', 'build', 'load_weights', 'packaged_tensors', 'LowRankChange', 'reduce_changes',
+           'own_tensors', 'with_packaged', 'save_backbone', 'external_references', 'load_backbone', 'fingerprint']
 
 # %% ../../nbs/2_backbone/1_towers/50_towers.ipynb #0d3cbea5
 import hashlib
 import importlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -438,70 +439,83 @@ def packaged_tensors(
 CHANGE = "{name}.change_{side}"  # factors of the change of a packaged matrix
 
 
-def _factors(change: Tensor, rank: int) -> tuple[Tensor, Tensor]:  # [m, r], [r, n]
-    "The best factors of a matrix, or of a kernel as a matrix, at a rank"
-    u, s, v = torch.linalg.svd(change.flatten(1).float(), full_matrices=False)
-    return u[:, :rank] * s[:rank].sqrt(), s[:rank].sqrt()[:, None] * v[:rank]
+@dataclass(frozen=True)
+class LowRankChange:
+    "The change of a packaged matrix, or of a kernel as a matrix, as two factors in float16"
+
+    left: Tensor  # [m, r]
+    right: Tensor  # [r, n]
+
+    @classmethod
+    def nearest(
+        cls,
+        change: Tensor,  # [m, …]
+        rank: int,  # r
+    ) -> "LowRankChange":
+        "The best approximation of a change at a rank"
+        u, s, v = torch.linalg.svd(change.flatten(1).float(), full_matrices=False)
+        scale = s[:rank].sqrt()
+        return cls((u[:, :rank] * scale).half().contiguous(), (scale[:, None] * v[:rank]).half().contiguous())
+
+    def added_to(
+        self,
+        known: Tensor,  # [m, …] float32
+    ) -> Tensor:
+        "A packaged matrix with its change; rounded to a grid, so that every processor gets the same bits"
+        change = (self.left.double() @ self.right.double()).mul(2**22).round().div(2**22)
+        return known + change.float().view_as(known)
 
 
+@torch.no_grad()
 def reduce_changes(
     backbone: Backbone,  # trained towers that were built on packages; changed in place
     rank: int,  # of the change of each matrix
 ) -> None:
-    "Reduce what training changed in packaged matrices to a low rank, in float16, so that it can be kept in few bytes"
-    packaged = packaged_tensors(backbone.clip)
-    with torch.no_grad():
-        for name, p in backbone.clip.named_parameters():
-            if name not in packaged or p.ndim < 2 or min(p.flatten(1).shape) <= 2 * rank:
-                continue
-            known = packaged[name].to(p)
-            left, right = (f.half().float() for f in _factors(p - known, rank))
-            p.copy_(known + (left @ right).view_as(p))
-
-
-def _low_rank(change: Tensor) -> tuple[Tensor, Tensor] | None:
-    "Factors that give a change again, if its rank is low enough to save half of it"
-    if change.ndim < 2:
-        return None
-    scales = torch.linalg.svdvals(change.flatten(1).float())
-    rank = int((scales > 1e-4 * scales[0]).sum())
-    if 2 * rank >= min(change.flatten(1).shape):
-        return None
-    return _factors(change, rank)
+    "Reduce what training changed in packaged matrices to a low rank, so that it can be kept in few bytes"
+    clip = backbone.clip
+    packaged = packaged_tensors(clip)
+    changes = {}
+    for name, p in clip.named_parameters():
+        known = packaged.get(name)
+        if known is None or p.ndim < 2 or min(p.flatten(1).shape) <= 2 * rank or p.cpu().equal(known):
+            continue
+        changes[name] = LowRankChange.nearest(p.cpu() - known, rank)
+        p.copy_(changes[name].added_to(known))
+    clip.changes = changes
 
 
 def own_tensors(
-    clip: nn.Module,  # both towers
+    clip: Any,  # both towers
 ) -> dict[str, Tensor]:  # tensor name → tensor
-    "The weights of two towers; of packaged ones only the changes, as factors if their rank is low"
+    "The weights of two towers without those that installed packages hold; changes of low rank as their factors"
     packaged = packaged_tensors(clip)
+    changes = getattr(clip, "changes", {})
     own = {}
     for name, tensor in clip.state_dict().items():
-        if name not in packaged:
+        if name in changes and changes[name].added_to(packaged[name]).equal(tensor.cpu()):
+            own[CHANGE.format(name=name, side="left")] = changes[name].left
+            own[CHANGE.format(name=name, side="right")] = changes[name].right
+        elif name not in packaged or not tensor.cpu().equal(packaged[name]):
             own[name] = tensor
-            continue
-        change = tensor.cpu() - packaged[name]
-        if not change.any():
-            continue
-        factors = _low_rank(change)
-        if factors is None:
-            own[name] = tensor
-        else:
-            own |= {CHANGE.format(name=name, side=side): f.contiguous() for side, f in zip("ab", factors)}
     return own
 
 
 def with_packaged(
-    clip: nn.Module,  # both towers
+    clip: Any,  # both towers; their changes are noted
     own: Mapping[str, Tensor],  # from `own_tensors`
 ) -> dict[str, Tensor]:  # every tensor of the towers
-    "The weights of two towers, from installed packages and from what was kept beside them"
-    state = packaged_tensors(clip)
-    for name in [name for name in state if CHANGE.format(name=name, side="a") in own]:
-        left, right = (own[CHANGE.format(name=name, side=side)].float() for side in "ab")
-        state[name] = state[name] + (left @ right).view_as(state[name])
+    "The weights of two towers, from installed packages and from what is kept beside them"
+    packaged = packaged_tensors(clip)
+    changes = {}
+    for name in packaged:
+        factors = [own.get(CHANGE.format(name=name, side=side)) for side in ("left", "right")]
+        if factors[0] is not None and factors[1] is not None:
+            changes[name] = LowRankChange(factors[0], factors[1])
+    if changes:
+        clip.changes = changes
+    changed = {name: change.added_to(packaged[name]) for name, change in changes.items()}
     kept = {name: tensor for name, tensor in own.items() if ".change_" not in name}
-    return state | kept
+    return packaged | changed | kept
 
 
 def save_backbone(

@@ -285,6 +285,13 @@ class ImageEncoder(nn.Module):
             states = stage(states)
         return states.flatten(2).transpose(1, 2)
 
+    def feature_map(
+        self,
+        pixels: Tensor,  # [N, 3, size, size]
+    ) -> Tensor:  # [N, width, h, w]
+        "The last feature map"
+        return self.lower(pixels, 0)
+
 
 class DualStream(nn.Module):
     "A text and an image encoder with linear projections, or heads of two layers, into a shared space"
@@ -337,7 +344,7 @@ class DualStream(nn.Module):
                 "Pass `image` when opening the backbone.",
             )
         if isinstance(self.image_projection, GridHead):
-            return self.image_projection(self.image.upper(self.image.lower(pixels, 0), 0))
+            return self.image_projection(self.image.feature_map(pixels).flatten(2).mT)
         return self.image_projection(self.image(pixels))
 
     def packaged_state(self) -> dict[str, Tensor]:  # tensor name → tensor
@@ -493,7 +500,7 @@ def packaged_backbone(
     embed_dim: int,  # E
     heads: Mapping,  # see `HeadConfig`
     context_length: int | None = None,  # maximum caption length; None: as in the package
-    **preprocessing,  # changes of the image encoder's preprocessing
+    preprocessing: Mapping = {},  # changes of the image encoder's preprocessing
 ) -> Backbone:
     "Open the encoders of two packages as a backbone; their heads are random and have to be trained"
     folder = packaged_file(packages["text"]).parent
@@ -503,6 +510,5 @@ def packaged_backbone(
     load_weights(model, model.state_dict() | model.packaged_state(), "the packages")
     tokenizer = folder_tokenizer(folder, config["text"].get("model_type", ""))
     name = f"{packages['text']} + {packages['image']}"
-    defaults = timm_preprocessing(image["timm"])
-    backbone = Backbone(model, tokenizer, config, name, text=tower, kind="dual_stream", **defaults | preprocessing)
-    return verified(backbone)
+    options = timm_preprocessing(image["timm"]) | dict(preprocessing)
+    return verified(Backbone(model, tokenizer, config, name, text=tower, kind="dual_stream", **options))

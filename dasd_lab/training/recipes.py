@@ -463,8 +463,10 @@ def corpora_of(
     corpus: str | None = None,  # trained on instead of the preset's
 ) -> tuple[str, ...]:  # as `corpora.catalog.corpus_named` takes them
     "All corpora that a training reads, the one of the target captions first"
-    source = preset.get("source_model")
-    own = load_preset(source).get("corpus") if source else None
+    own = None
+    if preset.get("source_model"):
+        with suppress(LabError):  # a resumed run has its backbone, whether its preset's file is still there or not
+            own = load_preset(preset["source_model"]).get("corpus")
     others = () if corpus else (preset.get("stage_corpora") or {}).values()
     names = (corpus or preset.get("corpus"), *others, finetuning_of(preset).corpus, own)
     return tuple(dict.fromkeys(name for name in names if name))
@@ -495,7 +497,7 @@ def published_backbone(
 
 
 def trained_source(
-    source_preset: dict,  # of a two-tower model; 'packages' names pretrained encoders, else it starts from nothing
+    source_preset: dict,  # of a two-tower model; with 'dual_stream' on pretrained encoders, else from nothing
     training_corpus: Callable[[], Corpus],  # used unless the preset names a corpus
     seed: int = 0,  # of weights and order
     progress: bool = True,  # show bars?
@@ -504,7 +506,7 @@ def trained_source(
     "Train the source model of a preset: from nothing, or on the encoders of two packages"
     named = source_preset.get("corpus")
     corpus = corpus_named(named) if named else training_corpus()
-    train_towers = train_dual_stream if "packages" in source_preset else train_source
+    train_towers = train_dual_stream if "dual_stream" in source_preset else train_source
     return train_towers(source_preset, corpus, seed, progress, device)
 
 
@@ -701,7 +703,7 @@ class _Training:
         if self.data:
             names = (self.data.about.get("corpus", ""),)
         if isinstance(self.backbone, (str, Path)):
-            names += _card_of(Path(self.backbone).parent).get("corpora", ())
+            names += _corpora_in(_card_of(Path(self.backbone).parent))
         return tuple(dict.fromkeys(name for name in names if name))
 
     def _check(self) -> None:
@@ -907,7 +909,7 @@ def load_run(
     folder = run_folder(folder)
     if (folder / "config.json").is_file():
         published = Pretrained.from_pretrained(folder)
-        published.method.training_corpora = tuple(published.training.get("corpora", ()))
+        published.method.training_corpora = _corpora_in(published.training)
         return published.method
     if not (folder / "backbone").is_dir() or not (folder / "method").is_dir():
         raise LabError(
@@ -916,8 +918,14 @@ def load_run(
             "Train one: `dasd-lab train`, or check the path.",
         )
     method = load_method(folder / "method", load_backbone(folder / "backbone"))
-    method.training_corpora = tuple(_card_of(folder).get("corpora", ()))
+    method.training_corpora = _corpora_in(_card_of(folder))
     return method
+
+
+def _corpora_in(card: Mapping) -> tuple[str, ...]:
+    "The corpora of a card; older cards name the one of the target captions"
+    corpus = card.get("corpus")
+    return tuple(card.get("corpora") or ([corpus] if corpus else ()))
 
 
 def _card_of(folder: Path) -> dict:

@@ -12,7 +12,7 @@ import os
 import signal
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -23,7 +23,7 @@ from accelerate import PartialState
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from ..backbone.text_towers import attention
+from ..backbone.text_towers import attention, computing
 from ..contracts import LabError, RetrievalMethod
 
 # %% ../../nbs/4_training/1_loop/40_runtime.ipynb #333e02f9
@@ -32,7 +32,8 @@ class Runtime:
     "Where and how a training is computed; independent of the preset"
 
     device: str = ""  # as in torch, such as 'mps'; '': a CUDA GPU if there is one, else the CPU
-    precision: Literal["float32", "bf16"] = "float32"  # of the computation; weights and gradients stay float32
+    # of the computation; weights and gradients stay float32. 'auto': bf16 where the device has instructions for it
+    precision: Literal["float32", "bf16", "auto"] = "float32"
     compiled: Literal["", "default", "reduce-overhead", "max-autotune"] = ""  # `torch.compile` mode; '': not compiled
     length_step: int = 1  # rows are padded to a multiple of it, which keeps the number of shapes small
     workers: int = 0  # processes that make batches ahead; 0: made in the training process
@@ -171,9 +172,7 @@ class Worker:
         "The features that the losses are computed from"
         fixed_length = method.backbone.pad_length or method.pad_length
         own = self.part(batch, None if fixed_length else method.context_length)
-        bf16 = self.runtime.precision == "bf16"
-        precision = torch.autocast(self.device.type, torch.bfloat16) if bf16 else nullcontext()
-        with attention(self.device), precision:
+        with attention(self.device), computing(self.device, self.runtime.precision):
             features = method.training_features(own)
         features = {k: v.float() if v.is_floating_point() else v for k, v in features.items()}
         if self.n > 1 and self.runtime.gather:

@@ -232,9 +232,8 @@ class _Sampler:
         images = self._images()
         captions = np.array([self.rng.choice(self.states.captions_of[i]) for i in images])
         view = self.rng.integers(2, size=len(images))
-        return *self.states.padded(captions, self.rng, self.options.dropped_tokens), self._crop(
-            self.states.maps[images, view].float()
-        )
+        maps = self._crop(self.states.maps[images, view].float())
+        return *self.states.padded(captions, self.rng, self.options.dropped_tokens), maps
 
 
 def train_upper_layers(
@@ -295,7 +294,7 @@ def unit_scale(
 
 
 def train_dual_stream(
-    preset: Mapping,  # 'name', 'packages', 'image', 'embed_dim', 'heads' and 'upper_layers'
+    preset: Mapping,  # 'name'; 'dual_stream': arguments of `packaged_backbone`; 'upper_layers'
     corpus: Corpus,  # its training split is used
     seed: int = 0,  # of weights and order
     progress: bool = True,  # show bars?
@@ -303,15 +302,7 @@ def train_dual_stream(
 ) -> Backbone:  # frozen, there
     "Train a vision-language model from the encoders of two packages"
     torch.manual_seed(seed)
-    context_length = preset.get("context_length")
-    backbone = packaged_backbone(
-        preset["packages"],
-        preset["image"],
-        preset["embed_dim"],
-        preset["heads"],
-        context_length,
-        **preset.get("preprocessing", {}),
-    ).to(device)
+    backbone = packaged_backbone(**preset["dual_stream"]).to(device)
     backbone.name = preset["name"]
     options = settings(UpperLayers, preset["upper_layers"], "upper_layers")
     if options.text_blocks > backbone.n_blocks:

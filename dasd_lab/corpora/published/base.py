@@ -157,7 +157,7 @@ class PublishedCorpus(Corpus):
         if not self.splits:
             return f"{self.name}: nothing in {self.root}"
         sizes = ", ".join(f"{split} {len(self.ids(split)):,}" for split in self.splits)
-        return f"{self.name}: {sizes}; {' '.join(self.languages)}"
+        return f"{self.address}: {sizes}; {' '.join(self.languages)}"
 
     @property
     def choices(self) -> dict[str, str]:

@@ -288,8 +288,14 @@ class Flickr8k(PublishedCorpus):
         names = [p.name for p in sorted(self.mt_folder.glob("*.*.txt"))] if self.mt_folder.is_dir() else []
         for language in sorted({name.split(".")[1] for name in names}):
             source = f"machine translations in {self.mt_folder.name}/"
-            fields[f"mt_{language}"] = CaptionField(f"mt_{language}", language, "mt", source, self.source)
+            field = CaptionField(f"mt_{language}", language, "mt", source, self.source, engine=self._engine(language))
+            fields[field.name] = field
         return fields
+
+    def _engine(self, language: str) -> str:
+        "The translator of the lines in `mt/`, as `dasd-lab translate` notes it beside them"
+        notes = sorted(self.mt_folder.glob(f"*.{language}.json"))
+        return json_file(notes[0]).get("edition", "") if notes else ""
 
     def chosen(
         self,
