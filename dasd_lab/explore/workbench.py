@@ -595,7 +595,7 @@ WORLDS = dict(
         "Photographs",
         _PHOTOGRAPH_EXAMPLES,
         _PHOTOGRAPH_WORDS,
-        "dasd.new_language",
+        "dasd.new_language_photographs",
         PHOTOGRAPH_QUERIES,
     ),
     pictograms=World("pictograms", "Pictograms", _PICTOGRAM_EXAMPLES, _PICTOGRAM_WORDS, "dasd.new_language"),
