@@ -17,6 +17,7 @@ from typing import Annotated
 
 import dasd_lab
 from dasd_lab.commands.arguments import (
+    BackboneName,
     CommaList,
     File,
     Folder,
@@ -27,6 +28,7 @@ from dasd_lab.commands.arguments import (
     add_command,
     in_lab,
     open_corpus,
+    open_method,
     print_json,
     show,
 )
@@ -116,15 +118,17 @@ def _captioner_for(method, captioner: str | None):
     return None
 
 
-def _method_in_memory(run, gallery, pictures, corpus):  # the method, and its run as a gallery records it
+def _method_in_memory(run, backbone, gallery, pictures, corpus):  # the method, and its run as a gallery records it
     "The method that searches a gallery in memory"
     from dasd_lab.search.on_disk.own_galleries import gallery_method, recorded_name
-    from dasd_lab.training.recipes import load_run, run_for
+    from dasd_lab.training.recipes import run_for
 
+    if backbone:
+        return open_method(run, backbone), f"frozen:{backbone}"
     if gallery:
         return gallery_method(gallery, run)
     run = run or run_for(corpus if pictures or corpus else "pictograms")
-    return load_run(run), recorded_name(run)
+    return open_method(run), recorded_name(run)
 
 
 def _gallery_in_memory(method, gallery, pictures, captioner, corpus, split):  # `Gallery`; English captions by image id
@@ -201,23 +205,23 @@ def search_images(
     # shipped model (photographs, pictograms) or run folder (default: the one that embedded the gallery; without a
     # gallery, pictograms for the built-in scenes and photographs for other images)
     run: RunName | None = None,
+    backbone: BackboneName | None = None,  # instead of a run: a frozen model of `dasd-lab weights`, or a folder
     split: Name = "test",  # split of the corpus
     json: bool = False,  # print JSON instead of a table
 ) -> None:
     """Search images in any language of the method
 
-    Without --gallery, --pictures, --corpus and --run, the most recent gallery in the folder galleries is searched; if
-    there is none, the built-in scenes (--corpus pictograms)."""
-    gallery = gallery or (None if pictures or corpus or run else newest_gallery())
+    With none of --gallery, --pictures, --corpus, --run: the newest gallery in galleries, else the built-in scenes."""
+    gallery = gallery or (None if pictures or corpus or run or backbone else newest_gallery())
     on_disk = _on_disk(gallery)
     options_on_disk = dict(where=where, skip=skip, engine=engine, uri=uri)
     in_memory = dict(pictures=pictures, captioner=captioner, save=save, consistent=consistent)
     _check_search(on_disk=on_disk, **options_on_disk, **in_memory)
     options = dict(skip=skip, where=_filter(where)) if on_disk else {}
     if on_disk:
-        opened, english = open_gallery(gallery, run, engine, uri), {}
+        opened, english = open_gallery(gallery, run, engine, uri, backbone=backbone), {}
     else:
-        method, run = _method_in_memory(run, gallery, pictures, corpus)
+        method, run = _method_in_memory(run, backbone, gallery, pictures, corpus)
         opened, english = _gallery_in_memory(method, gallery, pictures, captioner, corpus, split)
     if save:
         opened.save(save, run)

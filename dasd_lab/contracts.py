@@ -180,6 +180,13 @@ class RetrievalMethod(nn.Module):
     ) -> None:
         "Resize weights to the shapes of a checkpoint; does nothing unless stages change shapes"
 
+    def by_tower(
+        self,
+        language: str,  # ISO 639-1
+    ) -> bool:
+        "Does the frozen tower itself encode captions of a language?"
+        return language == self.backbone.source_language
+
     def visual_columns(
         self,
         pictures,  # images as `backbone.encode_pictures` takes them

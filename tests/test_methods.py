@@ -100,8 +100,9 @@ def method(made):
     return copy.deepcopy(made, {id(made.backbone): made.backbone})  # a stage may change shapes
 
 
-def test_every_method_has_a_preset_and_every_preset_a_method():
-    assert {"dasd", "static_adapter", "leccr", "smalr"} <= set(METHODS) == {p["method"] for p in PRESETS.values()}
+def test_every_method_that_is_trained_has_a_preset_and_every_preset_a_method():
+    trained = {"dasd", "static_adapter", "leccr", "smalr"}
+    assert trained <= set(METHODS) - {"frozen"} == {p["method"] for p in PRESETS.values()}
 
 
 @pytest.mark.parametrize("name", sorted(METHODS))

@@ -48,7 +48,7 @@ FIVE = ("de", "fr", "cs", "zh", "ja")
 
 def test_there_is_a_preset_for_every_run_in_both_forms():
     names = [n for n in list_presets() if n.startswith("dasd.") and load_preset(n).get("token_vectors")]
-    assert set(names) == set(NAMES)
+    assert set(names) == {*NAMES, "dasd.clip_from_text"}
 
 
 def test_runs_are_differences_and_no_copies():
@@ -58,7 +58,7 @@ def test_runs_are_differences_and_no_copies():
         assert {k.split(".")[0] for k in own} <= set(KEYS)
 
 
-@pytest.mark.parametrize("name", [*NAMES, "dasd.paper", "dasd.official"])
+@pytest.mark.parametrize("name", [*NAMES, "dasd.paper", "dasd.official", "dasd.clip_from_text"])
 def test_every_setting_has_its_source(name):
     found = provenance(load_preset(name))
     assert found
@@ -69,7 +69,7 @@ def test_every_setting_has_its_source(name):
     assert not too_general & set(load_preset(name)["sources"])
 
 
-@pytest.mark.parametrize("name", [*NAMES, "dasd.paper", "dasd.official"])
+@pytest.mark.parametrize("name", [*NAMES, "dasd.paper", "dasd.official", "dasd.clip_from_text"])
 def test_every_source_is_of_a_setting(name):
     preset = load_preset(name)
     names = [k.split(".") for k in provenance(preset)]

@@ -124,6 +124,8 @@ def test_the_methods_run_on_one_file(backbone, tmp_path, monkeypatch):
     assert list(found.index)[:3] == ["DASD", "static adapter", "LECCR"]
     assert sum("SMALR" in n for n in found.index) == 2
     assert found.loc["DASD", "seeds"] == 1
+    frozen = found.loc["the frozen tower, without training"]
+    assert frozen["parameters"] == 0 and frozen["mean_recall"] >= 0, "the baseline of the table"
 
 
 def test_it_continues_where_it_stopped(backbone, tmp_path, monkeypatch):

@@ -25,6 +25,7 @@ from open_clip.tokenizer import SimpleTokenizer
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 from torch import Tensor, nn
 
+from .languages import card_languages
 from .text_encoders import EncoderText, encoder_config
 from .text_towers import TextTower, build_clip
 from .tokens import CaptionTokenizer
@@ -171,6 +172,23 @@ ENCODERS = {
     "xlm-roberta-base": _roberta(768, 12, 12, 250_002),
     "xlm-roberta-large": _roberta(1024, 24, 16, 250_002),
     "roberta-base": _roberta(768, 12, 12, 50_265, "roberta"),
+    "facebook/nllb-200-distilled-600M": dict(
+        model_type="m2m_100",
+        d_model=1024,
+        encoder_layers=12,
+        encoder_attention_heads=16,
+        encoder_ffn_dim=4096,
+        decoder_layers=12,
+        decoder_attention_heads=16,
+        decoder_ffn_dim=4096,
+        vocab_size=256_206,
+        max_position_embeddings=1024,
+        scale_embedding=True,
+        activation_function="relu",
+        bos_token_id=0,
+        pad_token_id=1,
+        eos_token_id=2,
+    ),
 }
 _READINGS: dict[str, Literal["first", "mean"]] = dict(
     MeanPooler="mean", ClsPooler="first", ClsLastHiddenStatePooler="first"
@@ -395,6 +413,7 @@ def open_clip_backbone(
         preprocessing.get("std") or OPENAI_DATASET_STD,
         text,
         kind,
+        languages=card_languages(published.folder) if published.folder else None,
         resize_mode=preprocessing.get("resize_mode") or "shortest",
         interpolation=preprocessing.get("interpolation") or "bicubic",
         fill_color=preprocessing.get("fill_color") or 0,

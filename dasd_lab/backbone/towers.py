@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .languages import TowerLanguages, start_token, tower_languages
 from .preprocessing import Preprocessing, frames_of
 from .text_towers import ClipText, TextTower, attention, build_clip, computing
 from .tokens import CaptionTokenizer
@@ -73,6 +74,8 @@ class Backbone(nn.Module):
         std: tuple[float, ...] = (0.5, 0.5, 0.5),  # per image channel
         text: TextTower | None = None,  # text tower; None: open_clip's own
         kind: str = "open_clip",  # kind of model, see `register_kind`
+        *,
+        languages: TowerLanguages | None = None,  # those its card lists; None: by its configuration
         **preprocessing,  # other settings of `Preprocessing`
     ):
         super().__init__()
@@ -85,7 +88,9 @@ class Backbone(nn.Module):
         size = config.get("vision_cfg", {}).get("image_size", 224)
         defaults = dict(size=size, mean=tuple(mean), std=tuple(std))
         self.preprocessing: Preprocessing = settings(Preprocessing, defaults | preprocessing)
-        self.source_language = "en"
+        self.listed = languages
+        self.reads = languages or tower_languages(kind, config)
+        self.source_language = "en" if "en" in self.reads.codes else self.reads.codes[0]
         self.precision = config.get("precision", "float32")  # of frozen features, see `text_towers.computing`
         self.requires_grad_(False)
         self.eval()
@@ -93,6 +98,10 @@ class Backbone(nn.Module):
     def train(self, mode: bool = True) -> "Backbone":
         "Stays in evaluation mode, because a frozen model is never trained"
         return super().train(False)
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        return self.reads.codes  # that the text tower reads without training, ISO 639-1
 
     @property
     def width(self) -> int:
@@ -134,12 +143,24 @@ class Backbone(nn.Module):
     def dtype(self) -> torch.dtype:
         return self.text.embedding.weight.dtype
 
+    def tokenizer_of(
+        self,
+        language: str | None = None,  # one of `languages`; None: the source language
+    ) -> CaptionTokenizer:
+        "The tower's own tokenizer; another one only if its start token names the language"
+        start = start_token(self.tokenizer.names, language or self.source_language)
+        if start in (None, self.tokenizer.names[0]):
+            return self.tokenizer
+        _, end, pad = self.tokenizer.names
+        return CaptionTokenizer(self.tokenizer.tokenizer, start, end, pad)
+
     def tokens(
         self,
-        captions: Sequence[str],  # source-language sentences
+        captions: Sequence[str],  # sentences in one language of the tower
+        language: str | None = None,  # that language; None: the source language
     ) -> tuple[Tensor, Tensor]:  # ids [B, L], end_index [B]
         "Token ids for the text tower"
-        return self.tokenizer(captions, self.context_length, self.pad_length)
+        return self.tokenizer_of(language)(captions, self.context_length, self.pad_length)
 
     def start(
         self,
@@ -212,14 +233,15 @@ class Backbone(nn.Module):
 
     def encode_source(
         self,
-        captions: Sequence[str],  # source-language sentences
+        captions: Sequence[str],  # sentences in one language of the tower
         batch_size: int = 256,  # captions per batch
         progress: Callable | None = None,  # wraps an iterable, such as `tqdm`
+        language: str | None = None,  # of the captions; None: the source language
     ) -> Tensor:  # [B, E]
-        "Embeddings of source-language captions in the shared space, not normalised"
+        "Embeddings of captions in the shared space from the frozen tower alone, not normalised"
 
         def encode(batch):
-            ids, end_index = self.tokens(batch)
+            ids, end_index = self.tokens(batch, language)
             with attention(self.device), computing(self.device, self.precision):
                 return self.source_from_ids(ids.to(self.device), end_index.to(self.device))
 
@@ -529,6 +551,8 @@ def save_backbone(
     state = own_tensors(backbone.clip)
     if half:
         state = {name: v.half() if v.is_floating_point() else v for name, v in state.items()}
+    if backbone.listed:
+        facts = dict(languages=backbone.listed.codes, languages_because=backbone.listed.because) | facts
     with whole_folder(folder) as f:
         write_tensors(state, f / file)
         backbone.tokenizer.save(f / "tokenizer.json")
@@ -590,7 +614,11 @@ def load_backbone(
     file = next(name for name in manifest["files"] if name.endswith(".safetensors"))
     load_weights(clip, with_packaged(clip, read_tensors(Path(folder) / file)), str(folder))
     tokenizer = CaptionTokenizer.load(Path(folder) / "tokenizer.json", **manifest.get("tokens", {}))
-    return Backbone(clip, tokenizer, config, manifest["name"], text=text, kind=kind, **manifest["preprocess_cfg"])
+    listed = None
+    if "languages" in manifest:
+        listed = TowerLanguages(tuple(manifest["languages"]), manifest.get("languages_because", "as saved"))
+    options = dict(text=text, kind=kind, languages=listed)
+    return Backbone(clip, tokenizer, config, manifest["name"], **options, **manifest["preprocess_cfg"])
 
 
 def fingerprint(

@@ -21,6 +21,7 @@ from timm.data import resolve_data_config
 from torch import Tensor, nn
 
 from .heads import GridHead, HeadConfig, PerceptronHead
+from .languages import card_languages
 from .open_clip import FRAMES
 from .packaged import packaged_file
 from .text_encoders import EncoderText, build_encoder, encoder_config
@@ -211,8 +212,8 @@ def transformers_backbone(
     preprocessing: dict[str, Any] = dict(size=towers.model.config.vision_config.image_size)
     preprocessing |= hub_preprocessing(folder_json(folder, "preprocessor_config.json", False))
     tokenizer = folder_tokenizer(folder, model["model_type"], frame)
-    backbone = Backbone(towers, tokenizer, config, Path(folder).name, text=text, kind="transformers", **preprocessing)
-    return verified(backbone)
+    options = dict(text=text, kind="transformers", languages=card_languages(folder))
+    return verified(Backbone(towers, tokenizer, config, Path(folder).name, **options, **preprocessing))
 
 # %% ../../nbs/2_backbone/1_towers/70_transformers.ipynb #1b89da12
 class ImageEncoder(nn.Module):
@@ -490,8 +491,8 @@ def dual_stream_backbone(
         defaults = _load_image_encoder(model, image, image_weights)
         name += f" + {image.get('timm') or image['transformers'].get('model_type')}"
     tokenizer = folder_tokenizer(text, encoder.get("model_type", ""), frame)
-    backbone = Backbone(model, tokenizer, config, name, text=tower, kind="dual_stream", **defaults | preprocessing)
-    return verified(backbone)
+    options = dict(text=tower, kind="dual_stream", languages=card_languages(text))
+    return verified(Backbone(model, tokenizer, config, name, **options, **defaults | preprocessing))
 
 
 def packaged_backbone(

@@ -4,13 +4,15 @@
 
 # %% auto #0
 __all__ = ['Name', 'Folder', 'RunName', 'File', 'Words', 'CommaList', 'IntegerList', 'Settings', 'Changes', 'Origin',
-           'comma_list', 'parse_settings', 'text_table', 'print_json', 'show', 'n_processes', 'open_corpus', 'in_lab',
-           'Option', 'CommandParameter', 'command_parameters', 'add_command', 'add_group']
+           'BackboneName', 'comma_list', 'parse_settings', 'text_table', 'print_json', 'show', 'n_processes',
+           'open_corpus', 'open_method', 'named_folder', 'in_lab', 'Option', 'CommandParameter', 'command_parameters',
+           'add_command', 'add_group']
 
 # %% ../../nbs/7_apps/3_commands/10_arguments.ipynb #a64aab25
 import argparse
 import json
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -129,6 +131,36 @@ def open_corpus(
     return corpus_named(name)
 
 # %% ../../nbs/7_apps/3_commands/10_arguments.ipynb #93f0f3a6
+def open_method(
+    run: str | Path | None = None,  # shipped model or run folder; None: the shipped one that suits the corpus
+    backbone: str | Path | None = None,  # instead of a run: a frozen model, see `backbone.opening.open_backbone`
+    corpus: str | None = "pictograms",  # corpus name or folder; None: pictures of one's own
+):  # a `contracts.RetrievalMethod`
+    "The method that a command works with"
+    from dasd_lab.contracts import LabError
+
+    if run and backbone:
+        raise LabError(f"--run {run} with --backbone {backbone}", "one of the two", "Leave one of them out.")
+    if backbone:
+        from dasd_lab.frozen import frozen_method
+
+        method = frozen_method(backbone)
+        print(f"{method.backbone.name} as it is, without training; it reads {method.backbone.reads}", file=sys.stderr)
+        return method
+    from dasd_lab.training.recipes import load_run, run_for
+
+    return load_run(run or run_for(corpus))
+
+
+def named_folder(
+    backbone: str | Path,  # name of a shipped run, or anything that `backbone.opening.open_backbone` takes
+) -> str | Path:
+    "The folder of a shipped run for its name; anything else as it is"
+    from dasd_lab.training.recipes import shipped_run, shipped_runs
+
+    return shipped_run(str(backbone)) if str(backbone) in shipped_runs() else backbone
+
+
 def in_lab(
     *parts: str,  # path below the repository
 ) -> Path:
@@ -158,6 +190,8 @@ IntegerList = Annotated[list[int], Option("LIST", commas=True)]
 Settings = Annotated[dict[str, Any], Option("NAME=VALUE")]
 Changes = Annotated[dict[str, Any], Option("NAME=VALUE", name="--set")]
 Origin = Literal["human", "mt", "mllm"]
+# a frozen model, instead of a run: a name listed by `dasd-lab weights`, or a folder
+BackboneName = Annotated[str | Path, Option("NAME")]
 
 # %% ../../nbs/7_apps/3_commands/10_arguments.ipynb #5d0c1f3e
 @dataclass(frozen=True)

@@ -12,7 +12,17 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from .arguments import CommaList, File, Folder, Name, Option, RunName, add_command, open_corpus
+from dasd_lab.commands.arguments import (
+    BackboneName,
+    CommaList,
+    File,
+    Folder,
+    Name,
+    Option,
+    add_command,
+    named_folder,
+    open_corpus,
+)
 
 # %% ../../nbs/7_apps/3_commands/55_features.ipynb #4d12d71b
 def _report_store(folder: str | Path) -> None:
@@ -71,11 +81,11 @@ def _encode(
     from tqdm.auto import tqdm
 
     from dasd_lab.backbone.encoding import encode_shards, plan_store
-    from dasd_lab.backbone.towers import load_backbone
+    from dasd_lab.backbone.opening import open_backbone
     from dasd_lab.corpora.catalog import data_root
-    from dasd_lab.training.recipes import backbone_folder, run_for
+    from dasd_lab.training.recipes import run_for
 
-    frozen = load_backbone(backbone_folder(backbone or run_for(corpus)))
+    frozen = open_backbone(named_folder(backbone or run_for(corpus)))
     opened = open_corpus(corpus)
     _place_on_gpu(frozen)
     if not out:
@@ -97,9 +107,9 @@ def _encode(
 def encode_features(
     corpus: str = "pictograms",  # corpus name or folder
     *,
-    # frozen backbone, or a shipped model or run whose backbone is used (default: pictograms; for another corpus,
+    # frozen model: a name of `dasd-lab weights`, a folder, or a shipped model (default: pictograms; for another corpus,
     # photographs)
-    backbone: RunName | None = None,
+    backbone: BackboneName | None = None,
     split: Name = "train",  # split of the corpus
     out: Folder | None = None,  # folder of the store (default: in the lab's data, named after its contents)
     parts: CommaList = ("image", "source"),  # image, source, frames, places (default: image,source)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from dasd_lab.commands.arguments import (
+    BackboneName,
     File,
     Folder,
     Option,
@@ -22,6 +23,7 @@ from dasd_lab.commands.arguments import (
     add_group,
     in_lab,
     open_corpus,
+    open_method,
     show,
 )
 
@@ -87,6 +89,7 @@ def open_gallery(
     engine: str | None = None,  # lance or milvus; None: that of the gallery, lance for a new one
     uri: str | None = None,  # of a Milvus server; None: that of the gallery
     *,
+    backbone: str | Path | None = None,  # instead of a run: a frozen model; a new gallery remembers it
     create: bool = False,  # create a gallery if there is none
     columns: dict[str, str] | None = None,  # your own facts: name → kind
 ):  # a `search.on_disk.stored.StoredGallery`
@@ -102,14 +105,18 @@ def open_gallery(
             "a folder that `dasd-lab gallery import` created",
             "Run: dasd-lab gallery import IMAGES --gallery FOLDER.",
         )
-    method, run = gallery_method(folder, run)
-    new_engine = None
+    if backbone:
+        method, run = open_method(run, backbone), ""
+    else:
+        method, run = gallery_method(folder, run)
     if record.exists():
         _check_options(record, engine, uri)
-    else:
-        record.check_folder()
-        new_engine = _new_engine(Path(folder), engine, uri)
-    return StoredGallery(folder, method, columns, new_engine, run=run)
+        return StoredGallery(folder, method, columns, run=run)
+    record.check_folder()
+    opened = StoredGallery(folder, method, columns, _new_engine(Path(folder), engine, uri), run=run)
+    if backbone:
+        record.remember_backbone(backbone)
+    return opened
 
 # %% ../../nbs/7_apps/3_commands/75_galleries.ipynb #32873545
 def import_images(
@@ -127,6 +134,7 @@ def import_images(
     uri: Uri | None = None,  # Milvus server, or local file that ends in .db; the token is read from MILVUS_TOKEN
     # shipped model or run folder (default: the one that embedded the gallery; photographs for a new one)
     run: RunName | None = None,
+    backbone: BackboneName | None = None,  # instead of a run: a frozen model of `dasd-lab weights`, or a folder
     json: bool = False,  # print JSON instead of a table
 ) -> None:
     "Import a folder: reads new and changed files only, and resumes when rerun"
@@ -135,7 +143,7 @@ def import_images(
     from dasd_lab.search.on_disk.reading import image_bar
 
     columns = {name: str(kind) for name, kind in (column or {}).items()}
-    with closing(open_gallery(gallery, run, engine, uri, create=True, columns=columns)) as opened:
+    with closing(open_gallery(gallery, run, engine, uri, backbone=backbone, create=True, columns=columns)) as opened:
         report = import_folder(
             opened,
             pictures,
@@ -160,12 +168,13 @@ def describe_gallery(
     engine: EngineName | None = None,  # vector store (default: that of the gallery)
     uri: Uri | None = None,  # Milvus server or local file (default: that of the gallery)
     run: RunName | None = None,  # shipped model or run folder (default: the one that embedded the gallery)
+    backbone: BackboneName | None = None,  # instead of a run: a frozen model of `dasd-lab weights`, or a folder
     json: bool = False,  # print JSON instead of a table
 ) -> None:
     "Show the number of images, the columns, and the methods with embeddings"
     from dasd_lab.search.on_disk.importing import failures
 
-    with closing(open_gallery(gallery, run, engine, uri)) as opened:
+    with closing(open_gallery(gallery, run, engine, uri, backbone=backbone)) as opened:
         rows = []
         for name, embedding in opened.embeddings.items():
             indexed = opened.engine.indexed(f"vector_{name}")
@@ -190,12 +199,13 @@ def embed_images(
     engine: EngineName | None = None,  # vector store (default: that of the gallery)
     uri: Uri | None = None,  # Milvus server or local file (default: that of the gallery)
     run: RunName | None = None,  # shipped model or run folder (default: the one that embedded the gallery)
+    backbone: BackboneName | None = None,  # instead of a run: a frozen model of `dasd-lab weights`, or a folder
     json: bool = False,  # print JSON instead of a table
 ) -> None:
     "Compute the embeddings of another run; resumes when rerun"
     from dasd_lab.search.on_disk.reading import image_bar
 
-    with closing(open_gallery(gallery, run, engine, uri)) as opened:
+    with closing(open_gallery(gallery, run, engine, uri, backbone=backbone)) as opened:
         n = opened.embed(progress=image_bar)
         show([dict(embedded=n, unreadable=len(opened.skipped))], json)
 
@@ -208,6 +218,7 @@ def list_duplicates(
     engine: EngineName | None = None,  # vector store (default: that of the gallery)
     uri: Uri | None = None,  # Milvus server or local file (default: that of the gallery)
     run: RunName | None = None,  # shipped model or run folder (default: the one that embedded the gallery)
+    backbone: BackboneName | None = None,  # instead of a run: a frozen model of `dasd-lab weights`, or a folder
     json: bool = False,  # print JSON instead of a table
 ) -> None:
     "List groups of images that are the same file or nearly the same image"
@@ -216,7 +227,7 @@ def list_duplicates(
     from dasd_lab.search.on_disk.duplicates import near_duplicates
     from dasd_lab.storage import whole_file
 
-    with closing(open_gallery(gallery, run, engine, uri)) as opened:
+    with closing(open_gallery(gallery, run, engine, uri, backbone=backbone)) as opened:
         duplicates = near_duplicates(opened, cosine, progress=tqdm)
         if page:
             with whole_file(page) as file:
@@ -243,7 +254,8 @@ def remove_images(
 # %% ../../nbs/7_apps/3_commands/75_galleries.ipynb #556ea6c3
 def built_in_gallery(
     folder: Path,  # of the gallery
-    run: str | Path = "pictograms",  # shipped model or run folder
+    run: str | Path | None = None,  # see `open_gallery`
+    backbone: str | Path | None = None,  # see `open_gallery`
 ) -> Path:
     "Import the test images of the built-in corpus once"
     from dasd_lab.search.on_disk.reading import image_bar
@@ -251,7 +263,7 @@ def built_in_gallery(
     complete = folder / "made"
     if not complete.is_file():
         corpus = open_corpus()
-        gallery = open_gallery(folder, run, create=True)
+        gallery = open_gallery(folder, run, backbone=backbone, create=True)
         gallery.add(
             corpus.visuals("test"), thumbnail_image=lambda id: corpus.picture(id, 256), replace=True, progress=image_bar
         )
@@ -276,27 +288,30 @@ def served_gallery(
     run: str | Path | None = None,  # see `open_gallery`
     engine: str | None = None,  # see `open_gallery`
     uri: str | None = None,  # see `open_gallery`
+    backbone: str | Path | None = None,  # see `open_gallery`
 ):  # a `search.on_disk.stored.StoredGallery` with embeddings for the run
     "Open the gallery to serve"
     from dasd_lab.contracts import LabError
     from dasd_lab.search.on_disk.stored import embedding_name
-    from dasd_lab.training.recipes import load_run
 
-    if not folder and not run:
+    chosen = bool(run or backbone)
+    if not folder and not chosen:
         folder = newest_gallery()
     if not folder:
-        name = f"pictograms-{embedding_name(load_run(run))}" if run else "pictograms"
-        run = run or "pictograms"
-        return open_gallery(built_in_gallery(in_lab("data", "galleries", name), run), run)
-    gallery = open_gallery(Path(folder).resolve(), run, engine, uri)
+        name = f"pictograms-{embedding_name(open_method(run, backbone))}" if chosen else "pictograms"
+        run = run if chosen else "pictograms"
+        made = built_in_gallery(in_lab("data", "galleries", name), run, backbone)
+        return open_gallery(made, run, backbone=backbone)
+    gallery = open_gallery(Path(folder).resolve(), run, engine, uri, backbone=backbone)
     if len(gallery) and gallery.embedding not in gallery.embeddings:
         gallery.close()
         methods = ", ".join(e["method"] for e in gallery.embeddings.values())
         command = f"dasd-lab gallery embed --gallery {folder}"
+        option = f" --run {run}" if run else f" --backbone {backbone}" if backbone else ""
         raise LabError(
-            f"{folder} without embeddings for {run or gallery.run}",
+            f"{folder} without embeddings for {run or backbone or gallery.run}",
             f"a run with embeddings: {methods}",
-            f"Run: {command} --run {run}." if run else f"Run: {command}, or give --run.",
+            f"Run: {command}{option}." if option else f"Run: {command}, or give --run.",
         )
     return gallery
 
@@ -422,6 +437,7 @@ def serve_gallery(
     engine: EngineName | None = None,  # vector store (default: that of the gallery)
     uri: Uri | None = None,  # Milvus server or local file (default: that of the gallery)
     run: RunName | None = None,  # shipped model or run folder (default: the one that embedded the gallery)
+    backbone: BackboneName | None = None,  # instead of a run: a frozen model of `dasd-lab weights`, or a folder
 ) -> None:
     """Serve a gallery on disk as a web page and an API, on 127.0.0.1
 
@@ -437,7 +453,7 @@ def serve_gallery(
         most_megabytes=most_megabytes,
         timeout=timeout,
     )
-    with closing(served_gallery(gallery, run, engine, uri)) as opened:
+    with closing(served_gallery(gallery, run, engine, uri, backbone)) as opened:
         _serve(opened, settings, host, port, name, proxy)
 
 

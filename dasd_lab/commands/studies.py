@@ -22,6 +22,7 @@ from dasd_lab.commands.arguments import (
     Origin,
     RunName,
     add_command,
+    named_folder,
     open_corpus,
     show,
 )
@@ -32,16 +33,20 @@ def show_plan(
     languages: list[str] | None = None,  # ISO 639-1 codes (default: the preset's)
     changes: dict[str, Any] | None = None,  # dotted settings, see `presets.vary`
     corpus: str | None = None,  # corpus name or folder (default: the preset's)
-    backbone: str | Path | None = None,  # folder of a frozen backbone (default: the preset's)
+    backbone: str | Path | None = None,  # folder of a frozen backbone, or name (default: the preset's)
 ) -> None:
     "Print the plan of a preset: data, stages, parameters, memory, time"
+    from dasd_lab.backbone.weights import CATALOGUE
     from dasd_lab.training.plan import plan
 
     settings = {}
     if corpus:
         settings |= dict(corpus=corpus, stage_corpora={})
     if backbone:
-        settings |= dict(backbone=dict(folder=str(backbone)), source_model=None, finetuning=[])
+        backbone = named_folder(backbone)
+        opens = CATALOGUE[str(backbone)].opens if str(backbone) in CATALOGUE else ""
+        choice = dict(open_clip=opens, pretrained=str(backbone)) if opens else dict(folder=str(backbone))
+        settings |= dict(backbone=choice, source_model=None, finetuning=[])
     print(plan(preset, languages, settings | (changes or {})))
 
 # %% ../../nbs/7_apps/3_commands/30_studies.ipynb #3235019b
@@ -91,16 +96,16 @@ def run_paper_table(
     out: File | None = None,
 ) -> None:
     "Reproduce a table of the papers: variants, seeds, differences"
-    from dasd_lab.backbone.towers import load_backbone
+    from dasd_lab.backbone.opening import open_backbone
     from dasd_lab.evaluation.tables import run_backbones, run_table, tables_of
     from dasd_lab.presets import load_preset
-    from dasd_lab.training.recipes import backbone_folder, run_for
+    from dasd_lab.training.recipes import run_for
 
     loaded = load_preset(preset)
     if not out:
         prefix = "" if loaded["method"] == "dasd" else f"{loaded['method']}_"
         out = f"results/{prefix}table_{table}.jsonl"
-    folders = [backbone_folder(folder) for folder in backbone or [run_for(corpus)]]
+    folders = [Path(named_folder(name)) for name in backbone or [run_for(corpus)]]
     options = dict(
         languages=languages,
         seeds=list(seeds),
@@ -108,10 +113,10 @@ def run_paper_table(
         report=lambda message: print(message, file=sys.stderr),
     )
     if len(folders) == 1:
-        backbones = load_backbone(folders[0])
+        backbones = open_backbone(folders[0])
         results = run_table(table, preset, open_corpus(corpus), backbones, out, **options)
     else:
-        backbones = _named_backbones(folders)
+        backbones = {name: open_backbone(folder) for name, folder in _named_backbones(folders).items()}
         results = run_backbones(table, preset, open_corpus(corpus), backbones, out, **options)
     title = tables_of(loaded)[table].title
     print(

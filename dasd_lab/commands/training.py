@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from dasd_lab.commands.arguments import (
+    BackboneName,
     Changes,
     CommaList,
     File,
@@ -31,7 +32,9 @@ from dasd_lab.commands.arguments import (
     Settings,
     add_command,
     in_lab,
+    named_folder,
     open_corpus,
+    open_method,
     show,
 )
 from .studies import show_plan
@@ -148,7 +151,7 @@ class TrainingCall:
     corpus: str | None = None  # corpus name or folder
     languages: list[str] | None = None  # ISO 639-1 codes
     seed: int = 0  # random seed
-    backbone: str | Path | None = None  # folder of a frozen backbone
+    backbone: str | Path | None = None  # frozen backbone, see `backbone.opening.open_backbone`
     features: str | Path | None = None  # feature store
     captions: str | Path | None = None  # file of parallel captions
     changes: dict[str, Any] = field(default_factory=dict)  # dotted settings of the preset
@@ -158,6 +161,7 @@ class TrainingCall:
         settings: dict[str, Any],  # see `CallOptions.settings`
     ):  # a `training.recipes.Run`
         "Train on a corpus"
+        from dasd_lab.backbone.opening import open_backbone
         from dasd_lab.evaluation.selection import figures_on
         from dasd_lab.presets import load_preset
         from dasd_lab.training.recipes import train
@@ -173,37 +177,51 @@ class TrainingCall:
             self.languages,
             self.out,
             self.seed,
-            self.backbone,
+            open_backbone(named_folder(self.backbone)) if self.backbone else None,
             changes=self.changes,
             features=self.features,
             validate=validate,
             **settings,
         )
 
+    def captions_backbone(
+        self,
+        preset: dict[str, Any],  # plain data
+    ):  # a `backbone.towers.Backbone`
+        "The given backbone, or the preset's published one, or that of the shipped weights"
+        from dasd_lab.backbone.opening import open_backbone
+        from dasd_lab.training.recipes import backbone_for, run_for, shipped_run
+
+        if self.backbone:
+            return open_backbone(named_folder(self.backbone))
+        if preset.get("backbone"):
+            return backbone_for(preset, lambda: open_corpus(preset["corpus"]), self.seed)
+        return open_backbone(shipped_run(run_for(preset.get("corpus"))))
+
     def train_on_captions(
         self,
         settings: dict[str, Any],  # see `CallOptions.settings`; mean recall selects weights if nothing else is given
     ):  # a `training.recipes.Run`
         "Train one language on parallel captions"
-        from dasd_lab.backbone.towers import load_backbone
         from dasd_lab.corpora.own.parallel import parts
         from dasd_lab.evaluation.held_out import held_out, held_out_figures
         from dasd_lab.presets import load_preset, vary
         from dasd_lab.training.checkpoints import Selection
-        from dasd_lab.training.recipes import backbone_folder, columns_of, parallel_data, run_for, train
+        from dasd_lab.training.recipes import columns_of, parallel_data, train
 
         language = single_language(self.languages)
         captions = captions_of_run(self.captions, language, self.out)
         print(captions, file=sys.stderr)
         preset = load_preset(self.preset) if isinstance(self.preset, str) else self.preset
-        backbone = load_backbone(backbone_folder(self.backbone or run_for(preset.get("corpus"))))
+        preset = vary(preset, self.changes)
+        backbone = self.captions_backbone(preset)
         corpus = open_corpus(self.corpus) if self.corpus else None
         pairs = parts(captions.pairs)
         data = parallel_data(
             {language: pairs["train"]},
             backbone,
             corpus,
-            reads=columns_of(vary(preset, self.changes)),
+            reads=columns_of(preset),
             captions="captions.jsonl",
             kept_back={part: len(pairs[part]) for part in ("validation", "test")},
         )
@@ -246,14 +264,14 @@ def evaluate_run(
     split: Name = "test",  # split of the corpus
     origin: Origin = "human",  # origin of the captions
     captions: File | None = None,  # instead of a corpus: test part of a file of parallel captions
+    backbone: BackboneName | None = None,  # instead of a run: a frozen model of `dasd-lab weights`, or a folder
     csv: File | None = None,  # also write all figures as CSV
     json: bool = False,  # print JSON instead of a table
 ) -> None:
     "Evaluate a run: recall@K in both directions, one row per language"
     from dasd_lab.evaluation.retrieval import METRICS, evaluate
-    from dasd_lab.training.recipes import load_run, run_for
 
-    method = load_run(run or run_for(corpus or "pictograms"))
+    method = open_method(run, backbone, corpus or "pictograms")
     if captions:
         _evaluate_captions(method, captions, languages, corpus, json)
         return
@@ -476,8 +494,9 @@ def train_run(
     languages: CommaList | None = None,  # ISO 639-1 codes, such as de,fr,cs,zh,ja (default: the preset's)
     seed: int = 0,  # random seed
     out: Folder | None = None,  # run folder (default: runs/DATE-PRESET-SEED); an interrupted run in it resumes
-    # frozen backbone, or a shipped model or run whose backbone is used (default: the preset's, trained first)
-    backbone: RunName | None = None,
+    # frozen model: a name of `dasd-lab weights`, a folder, or a shipped model (photographs, pictograms) (default: the
+    # preset's, trained first where needed)
+    backbone: BackboneName | None = None,
     # feature store, or folder of stores that is filled if needed (default: features are computed and kept in memory)
     features: Folder | None = None,
     # train one new language on parallel captions (TSV, CSV, JSONL: English, the language, image id); --corpus adds

@@ -350,6 +350,19 @@ def _split_captions(corpus, split: str, language: str, origin: str | None) -> li
     return captions
 
 
+def _common_languages(method: RetrievalMethod, corpus, source_language: str) -> list[str]:
+    "Target languages of a method that a corpus has; for a method without any, the source language"
+    own = method.languages or (source_language,)
+    languages = [language for language in own if language in corpus.languages]
+    if not languages:
+        raise LabError(
+            f"no language to evaluate: the method reads {list(own)}, the corpus has {list(corpus.languages)}",
+            "a language in both",
+            "Name it: evaluate(…, languages=[…]).",
+        )
+    return languages
+
+
 def _untrained_visuals(method: RetrievalMethod, corpus, split: str) -> Visuals:
     "Images of a split; an error if the method was trained on some of them as part of another corpus"
     for trained in method.training_corpora:
@@ -373,14 +386,7 @@ def evaluate(
     "Retrieval metrics of a method on a split, language by language"
     visuals = _untrained_visuals(method, corpus, split)
     if languages is None:
-        languages = [language for language in method.languages if language in corpus.languages]
-    if not languages:
-        raise LabError(
-            f"no language to evaluate: the method reads {list(method.languages)}, "
-            f"the corpus has {list(corpus.languages)}",
-            "a language in both",
-            "Name it: evaluate(…, languages=[…]).",
-        )
+        languages = _common_languages(method, corpus, source_language)
     rows = {}
     ranks = {}
     n_captions = {}

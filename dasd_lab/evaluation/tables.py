@@ -24,6 +24,7 @@ from ..corpora.catalog import Corpus
 from ..dasd.encoder import StaticAdapterConfig
 from .probes import seed_interval
 from .retrieval import evaluate, split_columns
+from ..frozen import Frozen, FrozenConfig
 from ..presets import load_preset, vary
 from ..storage import whole_file
 from ..training.recipes import TrainingData, batches_of_images, columns_of, new_method, train, training_data
@@ -344,6 +345,7 @@ def _methods(preset: dict, backbone: Backbone) -> Variants:
         "LECCR": _method_on(preset, "leccr.pictograms"),
         "SMALR, 4 times as many captions": _method_on(preset, "smalr.pictograms", 4),
         "SMALR, 8 times": _method_on(preset, "smalr.pictograms", 8),
+        "the frozen tower, without training": {"method": Frozen.name, "config": {}},
     }
 
 
@@ -472,8 +474,11 @@ class _TableRuns:
             changes["config.adapter.bottleneck"] = as_large(self.preset, changes, self.data, self.backbone)
         return changes
 
-    def run(self, variant: str, seed: int) -> float:  # mean recall
-        "Train and evaluate a variant, and add a line to the file"
+    def method(self, variant: str, seed: int) -> tuple[RetrievalMethod, float]:  # with its CPU time in seconds
+        "A trained variant; the frozen tower as it is"
+        changes = self._changes(variant)
+        if changes.get("method") == Frozen.name:
+            return Frozen(FrozenConfig(tuple(self.languages)), self.backbone), 0.0
         run = train(
             self.preset,
             self.corpus,
@@ -481,21 +486,26 @@ class _TableRuns:
             seed=seed,
             backbone=self.backbone,
             data=self.data,
-            changes=self._changes(variant),
+            changes=changes,
             progress=False,
         )
-        columns = split_columns(run.method, self.corpus, self.split, self.visual_columns)
+        return run.method, run.card["cpu_s"]
+
+    def run(self, variant: str, seed: int) -> float:  # mean recall
+        "Train and evaluate a variant, and add a line to the file"
+        method, cpu_s = self.method(variant, seed)
+        columns = split_columns(method, self.corpus, self.split, self.visual_columns)
         # descriptions are tokenized by each method
         self.visual_columns |= {name: c for name, c in columns.items() if not name.startswith("description_")}
         origin = None if self.split == "train" else "human"
         result = evaluate(
-            run.method, self.corpus, self.split, self.languages, origin=origin, image_features=self.visual_columns
+            method, self.corpus, self.split, self.languages, origin=origin, image_features=self.visual_columns
         )
         row = self.common | dict(
             variant=variant,
             seed=seed,
-            parameters=own_parameters(run.method),
-            cpu_s=run.card["cpu_s"],
+            parameters=own_parameters(method),
+            cpu_s=cpu_s,
             mean_recall=result.mean_recall,
             sum_recall={language: r["sum_recall"] for language, r in result.rows.items()},
         )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import emoji
 
 from ..contracts import LabError, RetrievalMethod
-from ..corpora.captions import recognise_language
+from ..corpora.captions import WIDESPREAD, identifiable, recognise_language, written_as
 
 # %% ../../nbs/6_search/00_queries.ipynb #46e172b7
 QUERY_LIMIT = 1000  # maximum number of characters of a query
@@ -90,6 +90,24 @@ def supported_languages(
     return tuple(dict.fromkeys((*method.languages, source_language(method))))
 
 
+_SURE = 0.97  # confidence from which a query is refused
+
+
+def _check_only_language(
+    text: str,  # a query without emoji
+    method: RetrievalMethod,  # that reads one language
+) -> None:
+    "Refuse a query that is surely in another language than the only one of a method"
+    only = source_language(method)
+    recognised, confidence = recognise_language(text, dict.fromkeys((*WIDESPREAD, only)))
+    if recognised != only and (confidence >= _SURE or not written_as(text, only)):
+        raise LabError(
+            f"a query that seems to be in {recognised!r}, for a method that reads {only!r} alone",
+            f"a query in {only!r}",
+            f"Name the language if it is {only!r} (--language {only}); or take a multilingual model, or train one.",
+        )
+
+
 def read_query(
     text: str,  # as typed
     method: RetrievalMethod,  # defines the supported languages
@@ -110,7 +128,10 @@ def read_query(
     confidence = 0.0
     without_emoji = emoji.replace_emoji(cleaned, " ")
     if any(c.isalpha() for c in without_emoji):
-        recognised, confidence = recognise_language(without_emoji, supported)
+        if len(supported) == 1:
+            _check_only_language(without_emoji, method)
+        candidates = identifiable(supported) or supported[:1]
+        recognised, confidence = recognise_language(without_emoji, candidates)
     return Query(cleaned, recognised, float(confidence), True, emoji_as_words(cleaned, recognised))
 
 # %% ../../nbs/6_search/00_queries.ipynb #768f95c0

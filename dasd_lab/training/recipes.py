@@ -7,7 +7,7 @@ __all__ = ['FEWEST', 'Batches', 'VERSIONS', 'TrainingData', 'training_data', 'co
            'tokenizer_captions', 'new_method', 'batches_for', 'parallel_data', 'scaled_stages', 'stages_for',
            'BackboneChoice', 'Finetuning', 'finetuning_of', 'corpora_of', 'source_model', 'published_backbone',
            'trained_source', 'backbone_for', 'Run', 'train', 'resume', 'weights_folder', 'shipped_run', 'shipped_runs',
-           'run_folder', 'backbone_folder', 'run_for', 'load_run']
+           'run_folder', 'run_for', 'load_run']
 
 # %% ../../nbs/4_training/2_recipes/70_recipes.ipynb #2fee03e3
 import json
@@ -42,6 +42,7 @@ from ..corpora.catalog import CaptionPairs, Corpus, caption_pairs, corpus_named,
 from ..corpora.own.parallel import Pair, picture_places
 from ..corpora.published.leaks import refuse_trained_test_pictures
 from ..corpora.visuals import Visuals
+from ..frozen import FROZEN, frozen_method
 from ..presets import load_preset, plain, settings, vary
 from ..storage import write_json
 from .checkpoints import Selection
@@ -885,14 +886,6 @@ def run_folder(
     return folder
 
 
-def backbone_folder(
-    name_or_path: str | Path,  # a backbone, or a run as for `run_folder`
-) -> Path:
-    "The folder of a frozen backbone: a run's own, or the folder itself"
-    folder = run_folder(name_or_path)
-    return folder / "backbone" if (folder / "backbone").is_dir() else folder
-
-
 def run_for(
     corpus: str | None = None,  # name or folder; None: pictures of one's own
 ) -> str:  # one of `shipped_runs()`
@@ -903,9 +896,11 @@ def run_for(
 
 
 def load_run(
-    folder: str | Path,  # as `train` or `Pretrained.save_pretrained` wrote it, or the name of a shipped run
+    folder: str | Path,  # of a run or a published model; a shipped run's name; or frozen:NAME, see `frozen_method`
 ) -> RetrievalMethod:  # ready to use
     "The method of a run or of a published folder, on its own backbone"
+    if str(folder).startswith(FROZEN):
+        return frozen_method(str(folder).removeprefix(FROZEN))
     folder = run_folder(folder)
     if (folder / "config.json").is_file():
         published = Pretrained.from_pretrained(folder)

@@ -56,6 +56,8 @@ EXPLAINED = {
         "decisions",
     ),
     "Make it yours": (
+        "your_photographs",
+        "clip_from_text",
         "command_line",
         "which_data",
         "bring_your_own_pictures",

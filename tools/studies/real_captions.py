@@ -30,11 +30,11 @@ from common import slowly
 
 from dasd_lab.backbone.towers import Backbone
 from dasd_lab.backbone.transformers import dual_stream_backbone
-from dasd_lab.contracts import RetrievalMethod, cosine_scores
+from dasd_lab.contracts import RetrievalMethod
 from dasd_lab.corpora.own.parallel import Pair
 from dasd_lab.evaluation.held_out import HeldOut, held_out_figures
-from dasd_lab.evaluation.retrieval import rank, retrieval_figures
 from dasd_lab.evaluation.tables import read_runs
+from dasd_lab.frozen import Frozen, FrozenConfig
 from dasd_lab.presets import load_preset, vary
 from dasd_lab.training.recipes import Run, TrainingData, parallel_data, train
 
@@ -117,11 +117,8 @@ def held_out_captions(backbone: Backbone, language: str, split: str = TEST) -> H
 
 
 def untrained_figures(backbone: Backbone, language: str) -> dict[str, float]:
-    "Recall of the English tower, which reads the captions as if they were English"
-    held = held_out_captions(backbone, language)
-    text = backbone.encode_source(held.captions)
-    visuals = dict(features=held.seen["image_features"])
-    return retrieval_figures(rank(cosine_scores, text, visuals, held.positives))
+    "Recall of the English tower as it is, which reads the captions as if they were English"
+    return held_out_figures(Frozen(FrozenConfig(LANGUAGES), backbone), held_out_captions(backbone, language))
 
 
 def variation(method: RetrievalMethod, n: int = 300) -> dict[str, float]:

@@ -27,6 +27,7 @@ from dasd_lab.corpora.catalog import CaptionPairs, Corpus, caption_pairs, load_c
 from dasd_lab.corpora.visuals import Visuals
 from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.evaluation.tables import read_runs
+from dasd_lab.frozen import Frozen, FrozenConfig
 from dasd_lab.presets import load_preset, vary
 from dasd_lab.storage import read_tensors, write_tensors
 from dasd_lab.training.projections import Unprojected, projected, train_projections, unprojected
@@ -119,17 +120,6 @@ def frozen_world() -> tuple[Backbone, TrainingData]:
     return backbone, TrainingData(captions, projected(backbone, found), dict(corpus=corpus.name))
 
 
-class EnglishTower(RetrievalMethod):
-    "The English tower for any language"
-
-    def __init__(self, backbone):
-        super().__init__()
-        self.backbone = backbone
-
-    def encode_captions(self, captions, language, **options):
-        return self.backbone.encode_source(captions)
-
-
 def write(row: dict) -> None:
     "Add a line to the results"
     RESULTS.parent.mkdir(exist_ok=True)
@@ -166,7 +156,7 @@ def run_all(stamps=None, seeds=(0, 1, 2), variants=tuple(VARIANTS)):
     images = backbone.encode_pictures(stamps.visuals("test"), 64)
     if (UNTRAINED, 0) not in done:
         row = dict(variant=UNTRAINED, seed=0, steps=0)
-        write(row | figures(EnglishTower(backbone), stamps, images))
+        write(row | figures(Frozen(FrozenConfig(LANGUAGES), backbone), stamps, images))
     for seed, variant in product(seeds, variants):
         if (variant, seed) in done:
             continue

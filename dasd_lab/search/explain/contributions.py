@@ -11,7 +11,7 @@ import html
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import pandas as pd
 import torch
@@ -239,8 +239,9 @@ class _TokenPath:
 def _token_path(method: RetrievalMethod, language: str) -> _TokenPath:
     "The path of a language; an error for a method without token vectors"
     backbone = getattr(method, "backbone", None)
-    if hasattr(backbone, "source_from_ids") and language == backbone.source_language:
-        return _TokenPath(backbone.tokenizer, backbone.text.embedding, backbone.tokens, backbone.source_from_ids)
+    if hasattr(backbone, "source_from_ids") and method.by_tower(language):
+        tokens = partial(backbone.tokens, language=language)
+        return _TokenPath(backbone.tokenizer_of(language), backbone.text.embedding, tokens, backbone.source_from_ids)
     if not all(hasattr(method, name) for name in ("token_vectors", "tokens", "features")):
         raise LabError(
             f"integrated gradients of {method.name!r}, which has no token vectors",

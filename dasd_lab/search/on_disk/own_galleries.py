@@ -12,6 +12,7 @@ from pathlib import Path
 from ...backbone.towers import fingerprint
 from ...contracts import RetrievalMethod
 from ...corpora.catalog import lab_folder
+from ...frozen import FROZEN
 from .stored import GalleryRecord, embedding_name
 from ...training import recipes
 
@@ -33,10 +34,10 @@ def own_galleries() -> list[Path]:
 def gallery_run(
     folder: str | Path,  # of a gallery on disk, or one that `Gallery.save` wrote
 ) -> str:
-    "Name or folder of the run that embedded a gallery; empty if none is recorded"
+    "Name or folder of the run that embedded a gallery, or frozen:NAME; empty if none is recorded"
     record = GalleryRecord(Path(folder))
     if record.exists():
-        return record.run
+        return record.run or (f"{FROZEN}{record.backbone}" if record.backbone else "")
     manifest = Path(folder) / "manifest.json"
     if not manifest.is_file():
         return ""
@@ -47,7 +48,7 @@ def recorded_name(
     run: str | Path,  # name of a shipped run, or a folder
 ) -> str:
     "A run as a gallery records it: the name of a shipped one, else the absolute path of its folder"
-    if str(run) in recipes.shipped_runs():
+    if str(run) in recipes.shipped_runs() or str(run).startswith(FROZEN):
         return str(run)
     return str(Path(run).expanduser().absolute())
 

@@ -156,6 +156,20 @@ class GalleryRecord:
                 "Leave out engine=….",
             )
 
+    @property
+    def backbone(self) -> str | None:
+        "The frozen model that the gallery was created with; None: a run"
+        return self.content.get("backbone")
+
+    def remember_backbone(
+        self,
+        name: str | Path,  # name of the catalogue, or a folder
+    ) -> None:
+        "Note the frozen model of a new gallery, so that a search needs no option"
+        folder = Path(name).expanduser()
+        with self.changing() as content:
+            content["backbone"] = str(folder.resolve()) if folder.is_dir() else str(name)
+
     def remember_engine(
         self,
         engine: Engine,  # of this gallery

@@ -1,0 +1,273 @@
+"The frozen tower as a method, wherever a run is: galleries, search, service, Ask, evaluation, tables, publishing"
+
+import json
+import shutil
+from contextlib import closing
+
+import pytest
+import torch
+from fastapi.testclient import TestClient
+from PIL import Image
+from squares import SOURCE, Squares
+from test_towers import CASES, NLLB, clip_config
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from dasd_lab.backbone.languages import TowerLanguages
+from dasd_lab.backbone.opening import open_backbone, two_towers
+from dasd_lab.backbone.tokens import CaptionTokenizer
+from dasd_lab.backbone.towers import Backbone, build, load_backbone, save_backbone
+from dasd_lab.backbone.transformers import build_transformers
+from dasd_lab.backbone.weights import CATALOGUE
+from dasd_lab.cli import main
+from dasd_lab.commands.galleries import served_gallery, service_settings
+from dasd_lab.contracts import LabError, method_class
+from dasd_lab.evaluation.retrieval import evaluate
+from dasd_lab.explore.ask.state import AskState
+from dasd_lab.explore.workbench import Workbench
+from dasd_lab.frozen import Frozen, FrozenConfig, frozen_method
+from dasd_lab.search.explain.contributions import explain_words
+from dasd_lab.search.gallery.in_memory import Gallery
+from dasd_lab.serve.service import gallery_app
+from dasd_lab.storage import write_tensors
+from dasd_lab.training.pretrained import Pretrained
+from dasd_lab.training.recipes import load_run
+from dasd_lab.training.runs import load_method, save_method
+from dasd_lab.training.source_model import train_source
+
+SENTENCES = ["ein rotes Quadrat auf der Wiese", "a red square on the meadow", "un chien rouge", "一只红色的狗"]
+GERMAN = "ein rotes Quadrat"
+
+
+def tower(case="xlm-roberta-base-ViT-B-32", **options):
+    "A tower of few and narrow layers"
+    kind, config, frame = CASES[case]
+    torch.manual_seed(0)
+    model, text = build(kind, config)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(0.02 * torch.randn_like(p))
+    tokenizer = small_tokenizer(len(text.embedding.weight), frame)
+    return Backbone(model, tokenizer, config, case, text=text, kind=kind, **options)
+
+
+def small_tokenizer(n, frame):
+    "Characters as tokens, never more than the tower has vectors; ids 1, 2, 3 are start, padding and end"
+    letters = sorted({c for s in SENTENCES for c in s})[: n - 7]
+    names = ["!", "<s>", "<pad>", "</s>", "[EOT]", *letters, "<unk>"]
+    t = Tokenizer(models.WordLevel({w: i for i, w in enumerate([*names, "<end>"])}, "<unk>"))
+    t.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    return CaptionTokenizer(t, frame.get("start", "<s>"), frame.get("end", "</s>"), frame.get("pad", "<pad>"))
+
+
+@pytest.fixture(scope="module")
+def multilingual(tmp_path_factory):
+    "Folder of a tower with XLM-R as its text encoder"
+    folder = tmp_path_factory.mktemp("towers") / "xlm-r"
+    save_backbone(tower(size=32), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def english(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("towers") / "english"
+    save_backbone(tower("ViT-B-32", size=32), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pictures")
+    for colour in ("red", "green", "blue", "black"):
+        Image.new("RGB", (60, 40), colour).save(folder / f"{colour}.png")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "case,some,number",
+    [
+        ("ViT-B-32", {"en"}, 1),
+        ("ViT-B-16-SigLIP", {"en"}, 1),
+        ("roberta-ViT-B-32", {"en"}, 1),
+        ("dual bert mean", {"en"}, 1),
+        ("CLIPModel", {"en"}, 1),
+        ("SiglipModel", {"en"}, 1),
+        ("ChineseCLIPModel", {"zh"}, 1),
+        ("xlm-roberta-base-ViT-B-32", {"de", "zh", "uk", "cs", "ar"}, 95),
+        ("mt5-base-ViT-B-32", {"de", "zh", "lb"}, 97),
+        ("nllb-clip-base", {"de", "zh", "lb", "ay"}, 130),
+        ("ViT-B-16-SigLIP2", {"de", "zh", "sw"}, 37),
+        ("ViT-H-14-worldwide", {"de", "zh"}, 37),
+        ("dual xlm-roberta mean", {"de", "ps"}, 95),
+    ],
+)
+def test_a_tower_is_known_by_its_configuration(case, some, number):
+    backbone = tower(case)
+    assert some <= set(backbone.languages) and abs(len(backbone.languages) - number) < 6, len(backbone.languages)
+    assert backbone.source_language == ("zh" if case == "ChineseCLIPModel" else "en") and backbone.reads.because
+    method = Frozen(FrozenConfig(), backbone)
+    assert set(method.languages) == set(backbone.languages) - {backbone.source_language}
+    for language in (backbone.source_language, *method.languages[:2]):
+        found = method.encode_captions(SENTENCES, language)
+        assert found.shape == (4, backbone.embed_dim) and found.isfinite().all()
+    unknown = "en" if case == "ChineseCLIPModel" else "tlh"
+    with pytest.raises(LabError, match=f"a caption in '{unknown}'.*Take a multilingual model"):
+        method.encode_captions(SENTENCES, unknown)
+
+
+def test_captions_are_encoded_by_the_models_own_forward_pass():
+    backbone = tower()
+    ids, end_index = backbone.tokens(SENTENCES)
+    with torch.inference_mode():
+        expected = backbone.text.encode_ids(ids, end_index)
+    found = Frozen(FrozenConfig(), backbone).encode_captions(SENTENCES, "de")
+    torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-4)
+
+
+def test_nllb_begins_a_sentence_with_its_language():
+    names = ["!", "eng_Latn", "<pad>", "</s>", "deu_Latn", "ein", "Hund", "<unk>"]
+    t = Tokenizer(models.WordLevel({w: i for i, w in enumerate(names)}, "<unk>"))
+    t.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    config = clip_config("nllb-clip-base", NLLB)
+    torch.manual_seed(0)
+    model, text = build("open_clip_encoder", config)
+    words = CaptionTokenizer(t, "eng_Latn", "</s>", "<pad>")
+    method = Frozen(FrozenConfig(), Backbone(model, words, config, text=text, kind="open_clip_encoder"))
+    backbone = method.backbone
+    assert backbone.tokens(["ein Hund"], "de")[0].tolist() == [[4, 5, 6, 3]]
+    assert (
+        backbone.tokens(["ein Hund"], "en")[0].tolist() == backbone.tokens(["ein Hund"])[0].tolist() == [[1, 5, 6, 3]]
+    )
+    assert not torch.allclose(*(method.encode_captions(["ein Hund"], language) for language in ("de", "en")))
+
+
+def test_the_languages_of_a_card_are_saved_with_the_tower(tmp_path):
+    listed = TowerLanguages(("en", "de", "sw"), "listed on its card")
+    save_backbone(tower("ViT-B-32", languages=listed), tmp_path / "listed")
+    assert load_backbone(tmp_path / "listed").reads == listed
+    save_backbone(tower("ViT-B-32"), tmp_path / "unlisted")
+    assert "languages" not in json.loads((tmp_path / "unlisted/manifest.json").read_text())
+
+
+def test_a_folder_of_transformers_is_opened(tmp_path):
+    _, config, _ = CASES["ChineseCLIPModel"]
+    torch.manual_seed(0)
+    model, _ = build_transformers(config)
+    names = ["!", "[CLS]", "[PAD]", "[SEP]", "红", "狗", "<unk>"]
+    t = Tokenizer(models.WordLevel({w: i for i, w in enumerate(names)}, "<unk>"))
+    t.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    t.save(str(tmp_path / "tokenizer.json"))
+    state = {name.removeprefix("model."): tensor for name, tensor in model.state_dict().items()}
+    write_tensors(state, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps(config["model"]))
+    method = frozen_method(tmp_path)
+    assert (method.languages, method.backbone.source_language) == ((), "zh")
+    assert method.encode_captions(["红狗"], "zh").shape == (1, 24)
+    assert Gallery(method).add([Image.new("RGB", (40, 40), "red")], ids=["red"]).search("红狗").ids == ["red"]
+    (tmp_path / "README.md").write_text("---\nlanguage: [zh, en]\n---\n")
+    assert frozen_method(tmp_path).languages == ("zh",)
+
+
+def test_names_of_the_catalogue_say_how_to_get_them(tmp_path, monkeypatch):
+    monkeypatch.setenv("DASD_LAB_WEIGHTS", str(tmp_path))
+    assert {"siglip2-vit-b-16", "nllb-clip-base", "chinese-clip-vit-b-16", "clip-vit-b-32"} <= set(two_towers())
+    for name in CATALOGUE:
+        expected = f"weights get {name}" if name in two_towers() else "a text and an image tower"
+        with pytest.raises(LabError, match=expected):
+            open_backbone(name)
+    with pytest.raises(LabError, match="no backbone 'clip'"):
+        open_backbone("clip")
+
+
+def command(capsys, *words, code=0):
+    assert main(list(map(str, words))) == code
+    out, err = capsys.readouterr()
+    return out if code == 0 else err
+
+
+def test_from_a_folder_of_pictures_to_a_german_query(multilingual, english, pictures, tmp_path, capsys):
+    gallery = tmp_path / "gallery"
+    assert main(["gallery", "import", str(pictures), "--gallery", str(gallery), "--backbone", str(multilingual)]) == 0
+    assert "the pretraining of XLM-R" in capsys.readouterr().err
+    # the gallery remembers its model
+    found = json.loads(command(capsys, "search", GERMAN, "--gallery", gallery, "--json"))
+    assert len(found["rows"]) == 4 and found["language"] == "de" and found["recognised"]
+    assert json.loads(command(capsys, "search", "孩子", "--gallery", gallery, "--json"))["language"] == "zh"
+    given = json.loads(command(capsys, "search", "x", "--language", "ky", "--gallery", gallery, "--json"))
+    assert given["language"] == "ky", "a language that cannot be recognised is named"
+    row = json.loads(command(capsys, "gallery", "info", "--gallery", gallery, "--json"))["rows"][0]
+    assert (row["method"], row["this_run"]) == ("frozen", "yes")
+    unchanged = json.loads(command(capsys, "gallery", "import", pictures, "--gallery", gallery, "--json"))
+    assert (unchanged["added"], unchanged["unchanged"]) == (0, 4)
+    # another model beside it
+    command(capsys, "gallery", "embed", "--gallery", gallery, "--backbone", english)
+    at = "--gallery", gallery, "--backbone", english
+    assert len(json.loads(command(capsys, "search", "a red square", *at, "--json"))["rows"]) == 4
+    said = command(capsys, "search", GERMAN, "--language", "de", *at, code=1)
+    assert "a query in 'de'. Expected one of en" in said
+    said = command(capsys, "search", "zwei Hunde rennen durch den Schnee", *at, code=1)
+    assert "seems to be in 'de', for a method that reads 'en' alone" in said
+    said = command(capsys, "search", GERMAN, *at, "--run", "somewhere", code=1)
+    assert "--run somewhere with --backbone" in said
+    assert json.loads((gallery / "gallery.json").read_text())["backbone"] == str(multilingual)
+
+
+def test_it_is_served(multilingual, pictures, tmp_path, capsys):
+    gallery = tmp_path / "gallery"
+    command(capsys, "gallery", "import", pictures, "--gallery", gallery, "--backbone", multilingual)
+    with closing(served_gallery(gallery)) as opened:
+        client = TestClient(gallery_app(opened, service_settings()), base_url="http://localhost")
+        found = client.get("/api/search", params=dict(text=GERMAN)).json()
+        refused = client.get("/api/search", params=dict(text=GERMAN, language="tlh")).json()
+    assert sorted(hit["id"] for hit in found["hits"]) == ["black.png", "blue.png", "green.png", "red.png"]
+    assert found["language"] == "de" and "'tlh'" in refused["error"]
+
+
+def test_search_of_a_folder_and_evaluation(multilingual, english, pictures, capsys):
+    at = "--pictures", pictures, "--backbone", multilingual, "--json"
+    assert len(json.loads(command(capsys, "search", GERMAN, *at))["rows"]) == 4
+    method = frozen_method(multilingual)
+    results = evaluate(method, Squares(), "train", origin=None)
+    assert set(results.rows) == {"de", "fr"} and results.about["method"] == "frozen"
+    results = evaluate(frozen_method(english), Squares(), "train", origin=None)
+    assert set(results.rows) == {"en"} and results.targets == ()
+    as_if = Frozen(FrozenConfig(("de",)), load_backbone(english))
+    assert set(evaluate(as_if, Squares(), "train", origin=None).rows) == {"de"}, (
+        "a study asks what an English tower makes of German"
+    )
+
+
+def test_it_is_asked_and_explained(multilingual, pictures):
+    gallery = Gallery(frozen_method(multilingual)).add(pictures)
+    state = AskState(Workbench(gallery.method, gallery=gallery))
+    answers = state.ask(GERMAN, "de")
+    (answer,) = answers.values()
+    assert len(answer.hits) == 4 and not state.message
+    state.ask(GERMAN, "tlh")
+    assert "tlh" in (state.message or str(state.refusals))
+    for algorithm in ("leave_one_out", "integrated_gradients"):
+        words = explain_words(gallery, GERMAN, gallery.ids[0], "de", algorithm)
+        assert len(words.words) == 3 and all(abs(w.contribution) < 10 for w in words.words)
+        assert words.language == "de" and abs(words.delta) < 1
+
+
+def test_it_is_saved_loaded_and_published_like_a_run(multilingual, tmp_path):
+    method = frozen_method(multilingual)
+    run = tmp_path / "run"
+    shutil.copytree(multilingual, run / "backbone")
+    save_method(method, run / "method")
+    again = load_method(run / "method", method.backbone)
+    assert isinstance(again, Frozen) and again.languages == method.languages
+    assert torch.equal(again.encode_captions([GERMAN], "de"), method.encode_captions([GERMAN], "de"))
+    assert load_run(f"frozen:{multilingual}").languages == method.languages, "wherever a run is named"
+    Pretrained(method, name="as it is").save_pretrained(tmp_path / "published")
+    published = Pretrained.from_pretrained(tmp_path / "published").method
+    assert torch.equal(published.encode_captions([GERMAN], "de"), method.encode_captions([GERMAN], "de"))
+    assert frozen_method(tmp_path / "published").languages == frozen_method(run).languages == method.languages
+
+
+def test_it_has_nothing_to_train():
+    method = Frozen(FrozenConfig(), train_source(SOURCE, Squares(), progress=False))
+    assert method_class("frozen") is Frozen
+    assert not [name for name, p in method.named_parameters() if p.requires_grad or not name.startswith("backbone.")]
+    with pytest.raises(LabError, match="training of the frozen tower"):
+        method.training_features({})
