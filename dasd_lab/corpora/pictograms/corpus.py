@@ -4,9 +4,11 @@
 
 # %% auto #0
 __all__ = ['ORIGINS', 'PARTS', 'CHUNK', 'ScenesSpec', 'compositions', 'composition_splits', 'content_key', 'draw_scenes',
-           'fresh_scenes', 'captions_of', 'build_pictograms', 'Pictograms', 'load_pictograms']
+           'fresh_scenes', 'captions_of', 'spec_of', 'phrase_scene', 'phrase_of', 'build_pictograms', 'Pictograms',
+           'load_pictograms']
 
 # %% ../../../nbs/1_corpora/2_pictograms/50_corpus.ipynb #232e4e44
+import copy
 import gc
 import hashlib
 import json
@@ -37,6 +39,7 @@ from ..descriptions import Described, describe, describe_split, fingerprint
 from .detector import PictogramCaptioner
 from dasd_lab.corpora.pictograms.grammar import (
     COLOURS,
+    PHRASES,
     PLACES,
     RELATIONS,
     SIZES,
@@ -46,6 +49,7 @@ from dasd_lab.corpora.pictograms.grammar import (
     Thing,
     languages,
     load_language,
+    phrase,
     realise,
 )
 from .noisy_translation import NoiseSpec, seeded, translate
@@ -221,6 +225,68 @@ def captions_of(
             yield _translation(scene, plan, visual_id, code, style, f"{spec.seed}/{visual_id}", spec.noise)
         if "human" in ORIGINS[split]:
             yield _free_style(scene, visual_id, code, seeded(spec.seed, visual_id, code, "human"))
+
+# %% ../../../nbs/1_corpora/2_pictograms/50_corpus.ipynb #b24f0002
+# kind of phrase → weight
+_PHRASE_WEIGHTS = dict(
+    noun=8,
+    counted=3,
+    described=4,
+    counted_described=2,
+    noun_placed=1,
+    placed=3,
+    described_placed=1,
+    standing=2,
+    pair=4,
+    counted_pair=2,
+    place=1,
+)
+
+
+def spec_of(
+    settings: dict,  # of a manifest
+) -> ScenesSpec:
+    "The specification that a manifest records"
+    return ScenesSpec(**settings | dict(shares=tuple(settings["shares"]), noise=NoiseSpec(**settings["noise"])))
+
+
+def phrase_scene(
+    scene: Scene,  # of a training image
+    rng: Random,  # draws the kind and the things
+    places: dict,  # from `compositions`
+) -> tuple[Scene, str]:  # the part of the scene that is named, and the kind of phrase
+    "Draw what a phrase names"
+    things = rng.sample(scene.things, min(2, len(scene.things)))
+    weights = dict(_PHRASE_WEIGHTS)
+    for kind in PHRASES:
+        unfit = PHRASES[kind] > len(things)
+        unfit |= "described" in kind and not things[0].modifier
+        unfit |= ("placed" in kind or kind == "standing") and (things[0].noun, scene.place) in places
+        if unfit:
+            weights[kind] = 0
+    kind = rng.choices(list(PHRASES), [weights[kind] for kind in PHRASES])[0]
+    return Scene(tuple(things[: PHRASES[kind]]), scene.place), kind
+
+
+def phrase_of(
+    scene: Scene,  # of a training image
+    visual_id: str,  # id of the image
+    language: str,  # of the phrase
+    i: int,  # from 0: another number gives another phrase
+    spec: ScenesSpec,  # seed and noise
+    held_out: tuple[dict, dict],  # from `compositions`
+) -> Caption:
+    "A phrase about a training scene, in English or as a machine translation"
+    rng = seeded(spec.seed, visual_id, "phrase", i)
+    part, kind = phrase_scene(scene, rng, held_out[1])
+    text, plan = phrase(part, "en", kind, rng)
+    if language == "en":
+        return Caption(text, "en", visual_id, "human", "phrase")
+    key = f"{spec.seed}/{visual_id}/phrase/{i}"
+    translation, _ = translate(part, plan, language, key, spec.noise)
+    if not translation:  # its only word was dropped
+        translation, _ = translate(part, plan, language, key, NoiseSpec(0, 0, 0, 0, 0))
+    return Caption(translation, language, visual_id, "mt", "phrase")
 
 # %% ../../../nbs/1_corpora/2_pictograms/50_corpus.ipynb #57cb648a
 def _is_excluded(code_point: int) -> bool:
@@ -460,7 +526,9 @@ class Pictograms(Corpus):
         self.languages = tuple(self.manifest["languages"])
         self.splits = tuple(self.manifest["counts"])
         checksums = self.manifest["files"]
-        self.checksum = hashlib.sha256(json.dumps(checksums, sort_keys=True).encode()).hexdigest()
+        self.manifest_checksum = hashlib.sha256(json.dumps(checksums, sort_keys=True).encode()).hexdigest()
+        self.checksum = self.manifest_checksum
+        self.n_phrases = 0  # per training image
         self.seed = self.manifest["settings"].get("seed", 0)
         self._check_sizes()
         self._check_files([name for name in checksums if not name.startswith("pixels")])
@@ -488,8 +556,37 @@ class Pictograms(Corpus):
 
     def _captions(self, split: str, language: str) -> list[Caption]:
         if (split, language) not in self._cache:
-            self._cache[split, language] = read_captions(self.root / f"captions.{split}.{language}.jsonl")
+            captions = read_captions(self.root / f"captions.{split}.{language}.jsonl")
+            if self.n_phrases and split == "train":
+                captions += self._phrases(language)
+            self._cache[split, language] = captions
         return self._cache[split, language]
+
+    def _phrases(self, language: str) -> list[Caption]:
+        "Phrases of the training images, `n_phrases` each"
+        spec = spec_of(self.manifest["settings"])
+        held_out = compositions(spec)
+        phrases = []
+        for visual_id in self.visuals("train").ids:
+            scene = self.scene(visual_id)
+            for i in range(self.n_phrases):
+                phrases.append(phrase_of(scene, visual_id, language, i, spec, held_out))
+        return phrases
+
+    def with_phrases(
+        self,
+        n: int,  # per training image
+    ) -> "Pictograms":
+        "The same corpus with phrases after the other training captions, see `phrase_of`"
+        if n == self.n_phrases or self.part != "scenes":
+            return self
+        corpus = copy.copy(self)
+        corpus.n_phrases = n
+        corpus.checksum = hashlib.sha256(f"{self.manifest_checksum} {n} phrases".encode()).hexdigest()
+        if not n:
+            corpus.checksum = self.manifest_checksum
+        corpus._cache = {key: value for key, value in self._cache.items() if key[0] != "train"}
+        return corpus
 
     def visuals(
         self,

@@ -15,6 +15,7 @@ from random import Random
 from ...contracts import LabError
 from dasd_lab.corpora.pictograms.grammar import (
     COLOURS,
+    PHRASE,
     SIZES,
     Language,
     Scene,
@@ -245,10 +246,10 @@ def translate(
     key: str,  # of the random draws: seed and caption, such as '0/s000123'
     spec: NoiseSpec = NoiseSpec(),  # error rates
 ) -> tuple[str, list[str]]:  # the sentence, and the kinds of its errors
-    "Generate a machine translation of an English sentence"
+    "Generate a machine translation of an English sentence or phrase"
     if isinstance(language, str):
         language = load_language(language)
     rng = seeded(key, language.code)
     target_plan = plan_sentence(scene, language, plan.style, rng, plan)
     parts, errors = _add_noise(segments(scene, language, target_plan, "mt"), language, spec, rng)
-    return finish(parts, language), errors
+    return finish(parts, language, capital=plan.style != PHRASE), errors

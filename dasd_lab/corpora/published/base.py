@@ -238,6 +238,14 @@ class PublishedCorpus(Corpus):
         return [w for w in self.wanted if kind in ("", w.kind) and w.serves(split, language) and self.path(w) is None]
 
     @property
+    def descriptions_folder(self) -> Path:
+        "Beside the corpus; in the data root if its folder may not be written"
+        own = self.root / "descriptions"
+        if own.is_dir() or not self.root.is_dir() or self.root.stat().st_mode & 0o222:
+            return own
+        return data_root() / "descriptions" / self.name
+
+    @property
     def mt_folder(self) -> Path:
         "Folder of machine translations"
         folder = self.root / "mt" if self.folder == self.name else self.root / "mt" / self.name
