@@ -178,7 +178,7 @@ def _variants_table(
     if not out:
         prefix = "" if loaded["method"] == "dasd" else f"{loaded['method']}_"
         out = f"results/{prefix}table_{table}.jsonl"
-    folders = [Path(named_folder(name)) for name in backbone or [run_for(corpus)]]
+    folders = [Path(named_folder(name)) for name in backbone or [run_for(corpus.name)]]
     options = shared | dict(report=lambda message: print(message, file=sys.stderr))
     if len(folders) == 1:
         backbones = open_backbone(folders[0])
@@ -223,7 +223,7 @@ def run_paper_table(
     opened = open_corpus(corpus)
     if table == "methods" and opened.name == PHOTOGRAPHS:
         given = dict(methods=methods, each=each, steps=steps, languages=languages, seeds=list(seeds), changes=changes)
-        folder = named_folder((backbone or [run_for(opened)])[0])
+        folder = named_folder((backbone or [run_for(opened.name)])[0])
         _photographs_table(opened, folder, given, engine, out or f"results/table_methods_{opened.name}.jsonl")
         return
     shared = dict(languages=languages, seeds=list(seeds), changes=changes or {})
