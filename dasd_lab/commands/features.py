@@ -69,7 +69,7 @@ def _place_on_gpu(backbone) -> None:
 
 
 def _encode(
-    corpus: str,  # corpus name or folder
+    corpus: Any,  # an opened corpus
     split: str,  # of the corpus
     out: str | Path | None,  # folder of the store
     backbone: str | Path | None,  # folder of a frozen backbone
@@ -86,13 +86,12 @@ def _encode(
     from dasd_lab.training.recipes import run_for
 
     frozen = open_backbone(named_folder(backbone or run_for(corpus)))
-    opened = open_corpus(corpus)
     _place_on_gpu(frozen)
     if not out:
-        out = data_root() / "features" / plan_store(frozen, opened, split, **plan)[0].name
+        out = data_root() / "features" / plan_store(frozen, corpus, split, **plan)[0].name
     rank = process["rank"]
     progress = None if rank else partial(tqdm, desc="features", unit=" steps")
-    done = encode_shards(frozen, opened, split, Path(out), **plan, **process, left_out=left_out, progress=progress)
+    done = encode_shards(frozen, corpus, split, Path(out), **plan, **process, left_out=left_out, progress=progress)
     counts = f"{len(done.written)} shards encoded, {len(done.kept)} already present"
     print(f"process {rank} of {process['world_size']}: {counts}", file=sys.stderr)
     if done.missing:
@@ -111,6 +110,7 @@ def encode_features(
     # photographs)
     backbone: BackboneName | None = None,
     split: Name = "train",  # split of the corpus
+    phrases: int = 0,  # short captions per training image besides the others, as the preset that is trained has
     out: Folder | None = None,  # folder of the store (default: in the lab's data, named after its contents)
     parts: CommaList = ("image", "source"),  # image, source, frames, places (default: image,source)
     frames: Annotated[int, Option("T")] = 0,  # largest number of frames of a clip, for the parts frames and places
@@ -145,7 +145,7 @@ def encode_features(
         rank, world_size = rank_and_world(rank, world_size)
         plan = dict(parts=list(parts), dtype=dtype, shard_rows=shard_rows, frames=frames)
         process = dict(rank=rank, world_size=world_size, workers=workers, batch_size=batch_size)
-        _encode(corpus, split, out, backbone, left_out, plan, process)
+        _encode(open_corpus(corpus).with_phrases(phrases), split, out, backbone, left_out, plan, process)
 
 
 def add_commands(
