@@ -350,12 +350,14 @@ class DualStream(nn.Module):
             return self.image_projection(self.image(pixels))
         views = [pixels, pixels.flip(3)] if self.config.get("mirrored") else [pixels]
         features = [self.image_projection(self.image.feature_map(view).flatten(2).mT) for view in views]
-        return features[0] if len(views) == 1 else sum(F.normalize(f.float(), dim=-1) for f in features) / len(views)
+        if len(views) == 1:
+            return features[0]
+        return torch.stack([F.normalize(f.float(), dim=-1) for f in features]).mean(0)
 
     def packaged_state(self) -> dict[str, Tensor]:  # tensor name → tensor
         "Tensors of the encoders as their packages hold them; none without `packages` in the configuration"
         packages = self.config.get("packages") or {}
-        state = {}
+        state: dict[str, Tensor] = {}
         if "text" in packages:
             folder = packaged_file(packages["text"]).parent
             tensors = encoder_state(folder_state(folder), self.text)

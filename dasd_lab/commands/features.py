@@ -85,7 +85,7 @@ def _encode(
     from dasd_lab.corpora.catalog import data_root
     from dasd_lab.training.recipes import run_for
 
-    frozen = open_backbone(named_folder(backbone or run_for(corpus)))
+    frozen = open_backbone(named_folder(backbone or run_for(corpus.name)))
     _place_on_gpu(frozen)
     if not out:
         out = data_root() / "features" / plan_store(frozen, corpus, split, **plan)[0].name

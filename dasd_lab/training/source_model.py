@@ -162,11 +162,17 @@ class _PairBatches:
         about = self._phrases_about(rng.integers(len(self.phrases), size=self.phase.phrase_batch), rng)
         true_of = torch.stack([self.phrase_images[tuple(row)] for row in about])
         text = self.captions(about)
-        others = self.locked
+        others = self.locked_images
         if self.phase.negatives < len(others):
             others = others[rng.integers(len(others), size=self.phase.negatives)]
         scale = self.phase.phrase_scale
         return ((scale * text @ others.T).logsumexp(1) - scale * (text * true_of).sum(1)).mean()
+
+    @property
+    def locked_images(self) -> Tensor:  # [N, E]
+        "Unit features of all images from a locked tower"
+        assert self.locked is not None, "the image tower is trained"
+        return self.locked
 
     @cached_property
     def phrase_images(self) -> dict[tuple[int, ...], Tensor]:  # token ids → [E]
@@ -175,7 +181,7 @@ class _PairBatches:
         for i, of_image in enumerate(self.phrases):
             for row in of_image:
                 images.setdefault(tuple(row), []).append(i)
-        return {row: self.locked[some].mean(0) for row, some in images.items()}
+        return {row: self.locked_images[some].mean(0) for row, some in images.items()}
 
     def _phrases_about(self, images: Iterable[int], rng: np.random.Generator) -> list[list[int]]:
         "Token ids of one phrase about each image"
