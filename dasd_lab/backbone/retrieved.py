@@ -20,6 +20,7 @@ from .towers import fingerprint as tower
 from ..contracts import LabError
 from ..corpora.catalog import Corpus
 from ..corpora.descriptions import Described, describe_split, fingerprint
+from ..corpora.visuals import Visuals
 
 # %% ../../nbs/2_backbone/2_features/60_retrieved.ipynb #4a3b21e0
 ITSELF = 0.999  # cosine from which two pictures are the same one
@@ -85,7 +86,8 @@ class RetrievedCaptions:
         batch: Sequence[np.ndarray],  # N pictures, each uint8 [T, H, W, 3]
     ) -> list[str]:  # N
         "One description per picture"
-        return self.of_features(self.backbone.encode_pictures(list(batch)))
+        visuals = Visuals([str(i) for i in range(len(batch))], lambda i: batch[i])
+        return self.of_features(self.backbone.encode_pictures(visuals))
 
 # %% ../../nbs/2_backbone/2_features/60_retrieved.ipynb #824a2bb5
 def retrieved_captions(

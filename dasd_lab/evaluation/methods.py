@@ -22,6 +22,7 @@ from typing import Any
 import pandas as pd
 
 from ..backbone.features import frozen_features, store_in
+from ..backbone.retrieved import describe_by_retrieval
 from ..backbone.text_towers import native_bf16
 from ..backbone.towers import Backbone, fingerprint
 from ..contracts import LabError, RetrievalMethod
@@ -191,6 +192,8 @@ class MethodRuns:
         reads = columns_of(load_preset(run.preset))
         key = (run.languages, reads)
         if key not in self.data_of:
+            if "description_ids" in reads:
+                describe_by_retrieval(self.corpus, self.backbone, features=self.features)
             self.data_of[key] = training_data(self.corpus, run.languages, self.backbone, self.features, reads=reads)
         return self.data_of[key]
 

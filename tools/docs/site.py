@@ -38,6 +38,7 @@ ORDER = dict(
         "ablations",
         "disentangling",
         "real_captions",
+        "photographs",
         "real_pictures",
         "semantic_slots",
         "three_methods",

@@ -19,6 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from dasd_lab.backbone.features import FrozenFeatures, frozen_features, store_in
+from dasd_lab.backbone.retrieved import describe_by_retrieval
 from dasd_lab.backbone.towers import Backbone, load_backbone, save_backbone
 from dasd_lab.contracts import LabError, RetrievalMethod
 from dasd_lab.corpora.catalog import load_corpus
@@ -175,6 +176,8 @@ def trained(ship: Shipping, name: str, backbone: Backbone) -> Run:
     world = ship.world
     preset, changes = world.methods[name]
     reads = columns_of(load_preset(preset))
+    if "description_ids" in reads and world.features:
+        describe_by_retrieval(ship.corpus, backbone, features=world.features)
     if reads not in ship.known:
         phrases = load_preset(preset).get("phrases")
         corpus = ship.corpus.with_phrases(phrases) if phrases else ship.corpus
