@@ -23,6 +23,7 @@ from dasd_lab.commands.arguments import (
     Folder,
     Name,
     Option,
+    RunName,
     Words,
     add_command,
     in_lab,
@@ -31,7 +32,7 @@ from dasd_lab.commands.arguments import (
     print_json,
     show,
 )
-from .commands.galleries import EngineName, Uri, open_gallery
+from .commands.galleries import EngineName, Uri, newest_gallery, open_gallery
 
 # %% ../nbs/7_apps/3_commands/90_cli.ipynb #90c90f67
 def jupyter_words(
@@ -117,6 +118,19 @@ def _captioner_for(method, captioner: str | None):
     return None
 
 
+def _method_in_memory(run, backbone, gallery, pictures, corpus):  # the method, and its run as a gallery records it
+    "The method that searches a gallery in memory"
+    from dasd_lab.search.on_disk.own_galleries import gallery_method, recorded_name
+    from dasd_lab.training.recipes import run_for
+
+    if backbone:
+        return open_method(run, backbone), f"frozen:{backbone}"
+    if gallery:
+        return gallery_method(gallery, run)
+    run = run or run_for(corpus if pictures or corpus else "pictograms")
+    return open_method(run), recorded_name(run)
+
+
 def _gallery_in_memory(method, gallery, pictures, captioner, corpus, split):  # `Gallery`; English captions by image id
     "Load or make the gallery that is searched"
     from tqdm.auto import tqdm
@@ -187,28 +201,30 @@ def search_images(
     # translator of --consistent: gloss (word by word into English), or an engine as for `translate`
     translator: Name = "gloss",
     page: File | None = None,  # also write the images found as an HTML page
-    corpus: Name | None = None,  # corpus name or folder (default: pictograms, built if missing)
-    run: Folder | None = None,  # trained run or published model (default: the shipped weights)
+    corpus: Name | None = None,  # corpus name or folder
+    # shipped model (photographs, pictograms) or run folder (default: the one that embedded the gallery; without a
+    # gallery, pictograms for the built-in scenes and photographs for other images)
+    run: RunName | None = None,
     backbone: BackboneName | None = None,  # instead of a run: a frozen model of `dasd-lab weights`, or a folder
     split: Name = "test",  # split of the corpus
     json: bool = False,  # print JSON instead of a table
 ) -> None:
-    "Search images in any language of the method"
+    """Search images in any language of the method
+
+    With none of --gallery, --pictures, --corpus, --run: the newest gallery in galleries, else the built-in scenes."""
+    gallery = gallery or (None if pictures or corpus or run or backbone else newest_gallery())
     on_disk = _on_disk(gallery)
     options_on_disk = dict(where=where, skip=skip, engine=engine, uri=uri)
     in_memory = dict(pictures=pictures, captioner=captioner, save=save, consistent=consistent)
     _check_search(on_disk=on_disk, **options_on_disk, **in_memory)
-    query_filter = _filter(where)
-    english = {}
-    options = {}
+    options = dict(skip=skip, where=_filter(where)) if on_disk else {}
     if on_disk:
-        opened = open_gallery(gallery, run, engine, uri, backbone=backbone)
-        options = dict(skip=skip, where=query_filter)
+        opened, english = open_gallery(gallery, run, engine, uri, backbone=backbone), {}
     else:
-        method = open_method(run, backbone)
+        method, run = _method_in_memory(run, backbone, gallery, pictures, corpus)
         opened, english = _gallery_in_memory(method, gallery, pictures, captioner, corpus, split)
     if save:
-        opened.save(save)
+        opened.save(save, run)
     if consistent:
         _add_translations(opened, consistent, translator, language)
     hits = opened.search(query, language, k, **options)
@@ -217,6 +233,31 @@ def search_images(
     _show_hits(hits, english, json)
 
 # %% ../nbs/7_apps/3_commands/90_cli.ipynb #d813ad45
+def _demo_on_photographs(out: Path, say) -> list[dict]:  # see `demo.photographs_sheet`; empty without photographs
+    "Search photographs with the shipped model"
+    from dasd_lab.demo import photographs_sheet
+    from dasd_lab.explore.workbench import has_photographs, world_workbench
+
+    if not has_photographs():
+        say("No photographs here; `dasd-lab gallery import FOLDER --gallery galleries/mine` makes a gallery of yours.")
+        return []
+    bench = world_workbench("photographs")
+    note = f"{len(bench.ids):,} images: {bench.title}"
+    rows = photographs_sheet(bench.main.gallery, bench.queries, out, note)
+    say(f"{out}: photographs.png, photographs.html; {note}")
+    return rows
+
+
+def _show_pictures(pictures: str | Path | None) -> None:
+    "Tell the workbench, which runs in a process of its own, which photographs it opens on"
+    from dasd_lab.explore.pictures import PICTURES_VARIABLE, own_pictures
+    from dasd_lab.explore.workbench import WORLD_VARIABLE
+
+    if pictures:
+        os.environ[PICTURES_VARIABLE] = str(own_pictures(pictures).resolve())
+        os.environ[WORLD_VARIABLE] = "photographs"
+
+
 def run_demo(
     *,
     out: Folder | None = None,  # results folder (default: runs/demo); an earlier demo in it is replaced
@@ -225,13 +266,18 @@ def run_demo(
     seed: int = 0,  # random seed
     json: bool = False,  # print JSON on standard output, messages on standard error
 ) -> None:
-    "Run everything once: corpus, training, evaluation, one query per language, contact sheet"
+    """Run everything once: corpus, training, evaluation, one query per language, contact sheet
+
+    Where there are photographs (a gallery in the folder galleries, DASD_LAB_PICTURES, or Tux Paint's stamps), a second
+    contact sheet shows what the shipped model finds in them."""
     from dasd_lab.demo import demo
 
     def say(text):
         print(text, file=sys.stderr if json else sys.stdout, flush=True)
 
-    facts = demo(out or in_lab("runs", "demo"), preset, languages, seed, say=say)
+    out = Path(out or in_lab("runs", "demo"))
+    facts = demo(out, preset, languages, seed, say=say)
+    facts["photographs"] = _demo_on_photographs(out, say)
     if json:
         print_json(facts)
 
@@ -239,6 +285,9 @@ def run_demo(
 def open_app(
     voila: list[str] = (),  # after --: further arguments for Voilà, such as --no-browser
     *,
+    # folder of photographs, or a gallery, to open on (default: DASD_LAB_PICTURES, the most recent gallery in the folder
+    # galleries, Tux Paint's stamps, or else the built-in scenes)
+    pictures: Folder | None = None,
     port: int = 8866,  # port of the web page
     notebook: File | None = None,  # notebook to show (default: nbs/guides/workbench.ipynb)
 ) -> None:
@@ -254,6 +303,7 @@ def open_app(
         )
     from dasd_lab.explore.app import web_environment, web_words
 
+    _show_pictures(pictures)
     open_corpus()
     print(f"The workbench starts at http://127.0.0.1:{port}/; stop it with Ctrl-C", file=sys.stderr, flush=True)
     words = web_words(path, list(voila), port)
@@ -263,6 +313,7 @@ def open_app(
 def open_lab(
     jupyter: list[str] = (),  # after --: further arguments for JupyterLab, such as --port=9000
     *,
+    pictures: Folder | None = None,  # folder of photographs, or a gallery, to open on; see `dasd-lab app --help`
     notebooks: Folder | None = None,  # folder to serve (default: nbs of the repository)
 ) -> None:
     "Open JupyterLab with the workbench on 127.0.0.1, protected by its token"
@@ -275,6 +326,7 @@ def open_lab(
             "the folder nbs of the repository",
             "Run dasd-lab in a clone of it, or give --notebooks FOLDER.",
         )
+    _show_pictures(pictures)
     open_corpus()
     has_display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     screen = sys.platform in ("win32", "darwin") or bool(has_display)

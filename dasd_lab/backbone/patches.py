@@ -57,11 +57,9 @@ _REGIONS = 3  # per side of a dual stream's image; its feature map is averaged i
 
 def _grid(model: Any, pixels: Tensor) -> tuple[Tensor, Tensor]:
     "A dual stream with heads: the feature map as a whole, and the means of its 3 × 3 regions, through the same head"
-    features = model.image.feature_map(pixels)
-    regions = F.adaptive_avg_pool2d(features, _REGIONS).flatten(2).mT.flatten(0, 1)
-    head = model.image_projection
-    whole = head(features.flatten(2).mT)
-    return whole, head(regions[:, None]).view(len(pixels), _REGIONS**2, -1)
+    means = F.adaptive_avg_pool2d(model.image.feature_map(pixels), _REGIONS).flatten(2).mT
+    regions = model.image_projection(means.flatten(0, 1)[:, None])
+    return model.encode_image(pixels), regions.view(*means.shape[:2], -1)
 
 
 def _region_reader(clip: Any) -> Callable[[Tensor], tuple[Tensor, Tensor]] | None:

@@ -452,7 +452,7 @@ def load_weights(
 
 # %% ../../nbs/2_backbone/1_towers/50_towers.ipynb #490e042e
 def packaged_tensors(
-    clip: nn.Module,  # both towers
+    clip: Any,  # both towers
 ) -> dict[str, Tensor]:  # tensor name → tensor
     "Tensors that installed packages hold, for towers that were built on them; else none"
     return clip.packaged_state() if hasattr(clip, "packaged_state") else {}

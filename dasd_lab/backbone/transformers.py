@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import timm
 import torch
+import torch.nn.functional as F
 import transformers
 from timm.data import resolve_data_config
 from torch import Tensor, nn
@@ -300,7 +301,8 @@ class DualStream(nn.Module):
     def __init__(
         self,
         # 'text': a config.json; 'image': see `ImageEncoder`, or None; 'embed_dim': E or None;
-        # 'heads': see `HeadConfig`, or None: linear projections; 'packages': see `packaged_state`
+        # 'heads': see `HeadConfig`, or None: linear projections; 'packages': see `packaged_state`;
+        # 'mirrored': with heads, average an image with its mirror image?
         config: Mapping,
     ):
         super().__init__()
@@ -344,14 +346,18 @@ class DualStream(nn.Module):
                 "a dual stream with an image encoder",
                 "Pass `image` when opening the backbone.",
             )
-        if isinstance(self.image_projection, GridHead):
-            return self.image_projection(self.image.feature_map(pixels).flatten(2).mT)
-        return self.image_projection(self.image(pixels))
+        if not isinstance(self.image_projection, GridHead):
+            return self.image_projection(self.image(pixels))
+        views = [pixels, pixels.flip(3)] if self.config.get("mirrored") else [pixels]
+        features = [self.image_projection(self.image.feature_map(view).flatten(2).mT) for view in views]
+        if len(views) == 1:
+            return features[0]
+        return torch.stack([F.normalize(f.float(), dim=-1) for f in features]).mean(0)
 
     def packaged_state(self) -> dict[str, Tensor]:  # tensor name → tensor
         "Tensors of the encoders as their packages hold them; none without `packages` in the configuration"
         packages = self.config.get("packages") or {}
-        state = {}
+        state: dict[str, Tensor] = {}
         if "text" in packages:
             folder = packaged_file(packages["text"]).parent
             tensors = encoder_state(folder_state(folder), self.text)
@@ -502,10 +508,11 @@ def packaged_backbone(
     heads: Mapping,  # see `HeadConfig`
     context_length: int | None = None,  # maximum caption length; None: as in the package
     preprocessing: Mapping = {},  # changes of the image encoder's preprocessing
+    mirrored: bool = False,  # average an image with its mirror image? Costs twice the time
 ) -> Backbone:
     "Open the encoders of two packages as a backbone; their heads are random and have to be trained"
     folder = packaged_file(packages["text"]).parent
-    more = dict(heads=dict(heads), packages=dict(packages), precision="auto")
+    more = dict(heads=dict(heads), packages=dict(packages), precision="auto", mirrored=mirrored)
     config = _dual_stream_config(folder, image, embed_dim, None, context_length, **more)
     model, tower = build_dual_stream(config)
     load_weights(model, model.state_dict() | model.packaged_state(), "the packages")

@@ -430,7 +430,8 @@ def offered(
         name = next((n for n in (file.name, file.instead) if n in known), None)
         if name is None:
             raise LabError(f"{weights.hub} without {file.name}", "the files of the catalogue", "Choose another model.")
-        recorded = known[name].lfs.sha256 if known[name].lfs else None
+        large = known[name].lfs
+        recorded = large.sha256 if large else None
         if name == file.name and recorded and file.sha256 not in (None, recorded):
             raise LabError(
                 f"{weights.hub}/{name} with checksum {recorded[:12]}…",

@@ -12,7 +12,17 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from .arguments import BackboneName, CommaList, File, Folder, Name, Option, add_command, open_corpus
+from dasd_lab.commands.arguments import (
+    BackboneName,
+    CommaList,
+    File,
+    Folder,
+    Name,
+    Option,
+    add_command,
+    named_folder,
+    open_corpus,
+)
 
 # %% ../../nbs/7_apps/3_commands/55_features.ipynb #4d12d71b
 def _report_store(folder: str | Path) -> None:
@@ -59,7 +69,7 @@ def _place_on_gpu(backbone) -> None:
 
 
 def _encode(
-    corpus: str,  # corpus name or folder
+    corpus: Any,  # an opened corpus
     split: str,  # of the corpus
     out: str | Path | None,  # folder of the store
     backbone: str | Path | None,  # folder of a frozen backbone
@@ -73,16 +83,15 @@ def _encode(
     from dasd_lab.backbone.encoding import encode_shards, plan_store
     from dasd_lab.backbone.opening import open_backbone
     from dasd_lab.corpora.catalog import data_root
-    from dasd_lab.training.recipes import shipped_run
+    from dasd_lab.training.recipes import run_for
 
-    frozen = open_backbone(backbone or shipped_run() / "backbone")
-    opened = open_corpus(corpus)
+    frozen = open_backbone(named_folder(backbone or run_for(corpus.name)))
     _place_on_gpu(frozen)
     if not out:
-        out = data_root() / "features" / plan_store(frozen, opened, split, **plan)[0].name
+        out = data_root() / "features" / plan_store(frozen, corpus, split, **plan)[0].name
     rank = process["rank"]
     progress = None if rank else partial(tqdm, desc="features", unit=" steps")
-    done = encode_shards(frozen, opened, split, Path(out), **plan, **process, left_out=left_out, progress=progress)
+    done = encode_shards(frozen, corpus, split, Path(out), **plan, **process, left_out=left_out, progress=progress)
     counts = f"{len(done.written)} shards encoded, {len(done.kept)} already present"
     print(f"process {rank} of {process['world_size']}: {counts}", file=sys.stderr)
     if done.missing:
@@ -97,9 +106,11 @@ def _encode(
 def encode_features(
     corpus: str = "pictograms",  # corpus name or folder
     *,
-    # frozen model: a name of `dasd-lab weights`, or a folder (default: the shipped one)
+    # frozen model: a name of `dasd-lab weights`, a folder, or a shipped model (default: pictograms; for another corpus,
+    # photographs)
     backbone: BackboneName | None = None,
     split: Name = "train",  # split of the corpus
+    phrases: int = 0,  # short captions per training image besides the others, as the preset that is trained has
     out: Folder | None = None,  # folder of the store (default: in the lab's data, named after its contents)
     parts: CommaList = ("image", "source"),  # image, source, frames, places (default: image,source)
     frames: Annotated[int, Option("T")] = 0,  # largest number of frames of a clip, for the parts frames and places
@@ -134,7 +145,7 @@ def encode_features(
         rank, world_size = rank_and_world(rank, world_size)
         plan = dict(parts=list(parts), dtype=dtype, shard_rows=shard_rows, frames=frames)
         process = dict(rank=rank, world_size=world_size, workers=workers, batch_size=batch_size)
-        _encode(corpus, split, out, backbone, left_out, plan, process)
+        _encode(open_corpus(corpus).with_phrases(phrases), split, out, backbone, left_out, plan, process)
 
 
 def add_commands(

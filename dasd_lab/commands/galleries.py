@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['EngineName', 'Uri', 'CLASSES', 'open_gallery', 'import_images', 'describe_gallery', 'embed_images', 'list_duplicates',
-           'remove_images', 'built_in_gallery', 'served_gallery', 'access_token', 'service_settings', 'serve_gallery',
-           'add_commands']
+           'remove_images', 'built_in_gallery', 'newest_gallery', 'served_gallery', 'access_token', 'service_settings',
+           'serve_gallery', 'add_commands']
 
 # %% ../../nbs/7_apps/3_commands/75_galleries.ipynb #c0699a69
 import sys
@@ -18,6 +18,7 @@ from dasd_lab.commands.arguments import (
     File,
     Folder,
     Option,
+    RunName,
     add_command,
     add_group,
     in_lab,
@@ -84,7 +85,7 @@ def _new_engine(folder: Path, engine: str | None, uri: str | None):  # None: Lan
 
 def open_gallery(
     folder: str | Path,  # of a gallery on disk
-    run: str | Path | None = None,  # trained run or published model (default: the shipped weights)
+    run: str | Path | None = None,  # shipped model or run folder; None: the one that embedded the gallery
     engine: str | None = None,  # lance or milvus; None: that of the gallery, lance for a new one
     uri: str | None = None,  # of a Milvus server; None: that of the gallery
     *,
@@ -94,6 +95,7 @@ def open_gallery(
 ):  # a `search.on_disk.stored.StoredGallery`
     "Open a gallery on disk with the method that searches it"
     from dasd_lab.contracts import LabError
+    from dasd_lab.search.on_disk.own_galleries import gallery_method
     from dasd_lab.search.on_disk.stored import GalleryRecord, StoredGallery
 
     record = GalleryRecord(Path(folder))
@@ -103,14 +105,15 @@ def open_gallery(
             "a folder that `dasd-lab gallery import` created",
             "Run: dasd-lab gallery import IMAGES --gallery FOLDER.",
         )
+    if backbone:
+        method, run = open_method(run, backbone), ""
+    else:
+        method, run = gallery_method(folder, run)
     if record.exists():
         _check_options(record, engine, uri)
-        remembered = None if run or backbone else record.backbone
-        method = open_method(run, backbone or remembered, quiet=bool(remembered))
-        return StoredGallery(folder, method, columns)
+        return StoredGallery(folder, method, columns, run=run)
     record.check_folder()
-    method = open_method(run, backbone)
-    opened = StoredGallery(folder, method, columns, _new_engine(Path(folder), engine, uri))
+    opened = StoredGallery(folder, method, columns, _new_engine(Path(folder), engine, uri), run=run)
     if backbone:
         record.remember_backbone(backbone)
     return opened
@@ -129,15 +132,15 @@ def import_images(
     captioner: Annotated[str, Option("MODEL")] | None = None,
     engine: EngineName | None = None,  # vector store of a new gallery (default: lance)
     uri: Uri | None = None,  # Milvus server, or local file that ends in .db; the token is read from MILVUS_TOKEN
-    run: Folder | None = None,  # trained run or published model (default: the shipped weights)
+    # shipped model or run folder (default: the one that embedded the gallery; photographs for a new one)
+    run: RunName | None = None,
     backbone: BackboneName | None = None,  # instead of a run: a frozen model of `dasd-lab weights`, or a folder
     json: bool = False,  # print JSON instead of a table
 ) -> None:
     "Import a folder: reads new and changed files only, and resumes when rerun"
-    from tqdm.auto import tqdm
-
     from dasd_lab.corpora.by_machine.captioners import open_captioner
     from dasd_lab.search.on_disk.importing import import_folder
+    from dasd_lab.search.on_disk.reading import image_bar
 
     columns = {name: str(kind) for name, kind in (column or {}).items()}
     with closing(open_gallery(gallery, run, engine, uri, backbone=backbone, create=True, columns=columns)) as opened:
@@ -147,7 +150,7 @@ def import_images(
             prefix,
             retry=retry,
             remove_gone=forget_gone,
-            progress=tqdm,
+            progress=image_bar,
             captioner=open_captioner(captioner) if captioner else None,
         )
     rows = [dict(picture=id, why=why) for id, why in report.failed.items()]
@@ -164,7 +167,7 @@ def describe_gallery(
     gallery: Folder,  # folder of the gallery
     engine: EngineName | None = None,  # vector store (default: that of the gallery)
     uri: Uri | None = None,  # Milvus server or local file (default: that of the gallery)
-    run: Folder | None = None,  # trained run or published model (default: the shipped weights)
+    run: RunName | None = None,  # shipped model or run folder (default: the one that embedded the gallery)
     backbone: BackboneName | None = None,  # instead of a run: a frozen model of `dasd-lab weights`, or a folder
     json: bool = False,  # print JSON instead of a table
 ) -> None:
@@ -195,15 +198,15 @@ def embed_images(
     gallery: Folder,  # folder of the gallery
     engine: EngineName | None = None,  # vector store (default: that of the gallery)
     uri: Uri | None = None,  # Milvus server or local file (default: that of the gallery)
-    run: Folder | None = None,  # trained run or published model (default: the shipped weights)
+    run: RunName | None = None,  # shipped model or run folder (default: the one that embedded the gallery)
     backbone: BackboneName | None = None,  # instead of a run: a frozen model of `dasd-lab weights`, or a folder
     json: bool = False,  # print JSON instead of a table
 ) -> None:
     "Compute the embeddings of another run; resumes when rerun"
-    from tqdm.auto import tqdm
+    from dasd_lab.search.on_disk.reading import image_bar
 
     with closing(open_gallery(gallery, run, engine, uri, backbone=backbone)) as opened:
-        n = opened.embed(progress=tqdm)
+        n = opened.embed(progress=image_bar)
         show([dict(embedded=n, unreadable=len(opened.skipped))], json)
 
 
@@ -214,7 +217,7 @@ def list_duplicates(
     page: File | None = None,  # also write the groups as an HTML page
     engine: EngineName | None = None,  # vector store (default: that of the gallery)
     uri: Uri | None = None,  # Milvus server or local file (default: that of the gallery)
-    run: Folder | None = None,  # trained run or published model (default: the shipped weights)
+    run: RunName | None = None,  # shipped model or run folder (default: the one that embedded the gallery)
     backbone: BackboneName | None = None,  # instead of a run: a frozen model of `dasd-lab weights`, or a folder
     json: bool = False,  # print JSON instead of a table
 ) -> None:
@@ -241,7 +244,7 @@ def remove_images(
     gallery: Folder,  # folder of the gallery
     engine: EngineName | None = None,  # vector store (default: that of the gallery)
     uri: Uri | None = None,  # Milvus server or local file (default: that of the gallery)
-    run: Folder | None = None,  # trained run or published model (default: the shipped weights)
+    run: RunName | None = None,  # shipped model or run folder (default: the one that embedded the gallery)
     json: bool = False,  # print JSON instead of a table
 ) -> None:
     "Remove images by id"
@@ -255,14 +258,14 @@ def built_in_gallery(
     backbone: str | Path | None = None,  # see `open_gallery`
 ) -> Path:
     "Import the test images of the built-in corpus once"
-    from tqdm.auto import tqdm
+    from dasd_lab.search.on_disk.reading import image_bar
 
     complete = folder / "made"
     if not complete.is_file():
         corpus = open_corpus()
         gallery = open_gallery(folder, run, backbone=backbone, create=True)
         gallery.add(
-            corpus.visuals("test"), thumbnail_image=lambda id: corpus.picture(id, 256), replace=True, progress=tqdm
+            corpus.visuals("test"), thumbnail_image=lambda id: corpus.picture(id, 256), replace=True, progress=image_bar
         )
         gallery.tidy()
         gallery.close()
@@ -270,8 +273,18 @@ def built_in_gallery(
     return folder
 
 
+def newest_gallery() -> Path | None:
+    "The most recent gallery in `galleries`, and a note on standard error that it is used; None: there is none"
+    from dasd_lab.search.on_disk.own_galleries import own_galleries
+
+    folder = next(iter(own_galleries()), None)
+    if folder:
+        print(f"{folder}, the most recent gallery; --gallery FOLDER chooses another", file=sys.stderr)
+    return folder
+
+
 def served_gallery(
-    folder: str | Path | None,  # of a gallery; None: the built-in one
+    folder: str | Path | None,  # of a gallery; None: without a run, the most recent one, else the built-in one
     run: str | Path | None = None,  # see `open_gallery`
     engine: str | None = None,  # see `open_gallery`
     uri: str | None = None,  # see `open_gallery`
@@ -281,9 +294,12 @@ def served_gallery(
     from dasd_lab.contracts import LabError
     from dasd_lab.search.on_disk.stored import embedding_name
 
+    chosen = bool(run or backbone)
+    if not folder and not chosen:
+        folder = newest_gallery()
     if not folder:
-        chosen = bool(run or backbone)
         name = f"pictograms-{embedding_name(open_method(run, backbone))}" if chosen else "pictograms"
+        run = run if chosen else "pictograms"
         made = built_in_gallery(in_lab("data", "galleries", name), run, backbone)
         return open_gallery(made, run, backbone=backbone)
     gallery = open_gallery(Path(folder).resolve(), run, engine, uri, backbone=backbone)
@@ -293,7 +309,7 @@ def served_gallery(
         command = f"dasd-lab gallery embed --gallery {folder}"
         option = f" --run {run}" if run else f" --backbone {backbone}" if backbone else ""
         raise LabError(
-            f"{folder} without embeddings for {run or backbone or 'the shipped weights'}",
+            f"{folder} without embeddings for {run or backbone or gallery.run}",
             f"a run with embeddings: {methods}",
             f"Run: {command}{option}." if option else f"Run: {command}, or give --run.",
         )
@@ -398,7 +414,8 @@ def _serve(gallery, settings, host: str, port: int, names: list[str], proxies: l
 
 
 def serve_gallery(
-    # gallery on disk, made by `gallery import` (default: the test images of the built-in corpus)
+    # gallery on disk, made by `gallery import` (default: the most recent one in `galleries`; if there is none, or with
+    # --run alone, the test images of the built-in corpus)
     gallery: Folder | None = None,
     *,
     port: int = 8765,  # port of the web page
@@ -419,7 +436,7 @@ def serve_gallery(
     timeout: Annotated[float, Option("SECONDS")] = 20.0,
     engine: EngineName | None = None,  # vector store (default: that of the gallery)
     uri: Uri | None = None,  # Milvus server or local file (default: that of the gallery)
-    run: Folder | None = None,  # trained run or published model (default: the shipped weights)
+    run: RunName | None = None,  # shipped model or run folder (default: the one that embedded the gallery)
     backbone: BackboneName | None = None,  # instead of a run: a frozen model of `dasd-lab weights`, or a folder
 ) -> None:
     """Serve a gallery on disk as a web page and an API, on 127.0.0.1

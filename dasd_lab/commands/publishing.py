@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-from .arguments import CommaList, Folder, Name, Option, add_command, open_corpus
+from .arguments import CommaList, Folder, Name, Option, RunName, add_command, open_corpus
 
 # %% ../../nbs/7_apps/3_commands/60_publishing.ipynb #e7ad8fd9
 def card_results(
@@ -50,7 +50,7 @@ def _check_folders(run: str | Path, folder: str | Path | None, push: str | None)
 
 
 def publish_run(
-    run: Annotated[str | Path, Option("RUN")],  # run folder; or a published folder, with --push
+    run: RunName,  # shipped model or run folder; or a published folder, with --push
     folder: Folder | None = None,  # new folder for the model
     *,
     push: Annotated[str, Option("OWNER/NAME")] | None = None,  # upload to this hub repository (first `hf auth login`)
@@ -68,6 +68,9 @@ def publish_run(
 
     The card is FOLDER/README.md. Edit it, then run `dasd-lab publish FOLDER --push OWNER/NAME`. Every --run option
     accepts such a folder."""
+    from dasd_lab.training.recipes import run_folder
+
+    run = run_folder(run)
     published = _check_folders(run, folder, push)
     from dasd_lab.training.pretrained import Pretrained
 

@@ -20,7 +20,9 @@ from dasd_lab.commands.arguments import (
     IntegerList,
     Name,
     Origin,
+    RunName,
     add_command,
+    named_folder,
     open_corpus,
     show,
 )
@@ -41,6 +43,7 @@ def show_plan(
     if corpus:
         settings |= dict(corpus=corpus, stage_corpora={})
     if backbone:
+        backbone = named_folder(backbone)
         opens = CATALOGUE[str(backbone)].opens if str(backbone) in CATALOGUE else ""
         choice = dict(open_clip=opens, pretrained=str(backbone)) if opens else dict(folder=str(backbone))
         settings |= dict(backbone=choice, source_model=None, finetuning=[])
@@ -93,13 +96,6 @@ def _engine_into_english(
 
 
 PHOTOGRAPHS = "flickr8k"  # corpus with presets of the world photographs
-
-
-def _photographs_backbone() -> Path:
-    "The shipped source model of photographs"
-    from dasd_lab.training.recipes import shipped_run
-
-    return shipped_run().parent / "photographs" / "backbone"
 
 
 def _photographs_table(
@@ -176,13 +172,13 @@ def _variants_table(
     from dasd_lab.backbone.opening import open_backbone
     from dasd_lab.evaluation.tables import run_backbones, run_table, tables_of
     from dasd_lab.presets import load_preset
-    from dasd_lab.training.recipes import shipped_run
+    from dasd_lab.training.recipes import run_for
 
     loaded = load_preset(preset)
     if not out:
         prefix = "" if loaded["method"] == "dasd" else f"{loaded['method']}_"
         out = f"results/{prefix}table_{table}.jsonl"
-    folders = [Path(folder) for folder in backbone or [shipped_run() / "backbone"]]
+    folders = [Path(named_folder(name)) for name in backbone or [run_for(corpus.name)]]
     options = shared | dict(report=lambda message: print(message, file=sys.stderr))
     if len(folders) == 1:
         backbones = open_backbone(folders[0])
@@ -206,7 +202,8 @@ def run_paper_table(
     *,
     preset: Name = "dasd.pictograms",  # preset of the full method
     corpus: Name = "pictograms",  # corpus name or folder
-    # frozen backbone; several with commas, as in Table 3 (default: the shipped one)
+    # frozen backbone, or a shipped model or run whose backbone is used; several with commas, as in Table 3 (default:
+    # pictograms; for another corpus, photographs)
     backbone: CommaList | None = None,
     languages: CommaList | None = None,  # ISO 639-1 codes, such as de,fr (default: the preset's)
     seeds: IntegerList = (0, 1, 2),  # random seeds (default: 0,1,2)
@@ -221,11 +218,13 @@ def run_paper_table(
     out: File | None = None,
 ) -> None:
     "Reproduce a table of the papers: variants, seeds, differences"
+    from dasd_lab.training.recipes import run_for
+
     opened = open_corpus(corpus)
     if table == "methods" and opened.name == PHOTOGRAPHS:
         given = dict(methods=methods, each=each, steps=steps, languages=languages, seeds=list(seeds), changes=changes)
-        folders = backbone or [_photographs_backbone()]
-        _photographs_table(opened, folders[0], given, engine, out or f"results/table_methods_{opened.name}.jsonl")
+        folder = named_folder((backbone or [run_for(opened.name)])[0])
+        _photographs_table(opened, folder, given, engine, out or f"results/table_methods_{opened.name}.jsonl")
         return
     shared = dict(languages=languages, seeds=list(seeds), changes=changes or {})
     _variants_table(table, preset, opened, backbone, shared, out)
@@ -330,7 +329,8 @@ def compare_consistency(
     fit_on: Name = "validation",  # split that the combination is learned on
     origin: Origin = "human",  # origin of the captions
     out: Folder | None = None,  # save the learned combination, for `search --consistent FOLDER`
-    run: Folder | None = None,  # trained run or published model (default: the shipped weights)
+    # shipped model (photographs, pictograms) or run folder (default: pictograms; for another corpus, photographs)
+    run: RunName | None = None,
     corpus: Name | None = None,  # corpus name or folder (default: pictograms, built if missing)
     split: Name = "test",  # split of the corpus
     languages: CommaList | None = None,  # ISO 639-1 codes, such as de,fr (default: all of run and corpus)
@@ -341,9 +341,9 @@ def compare_consistency(
 
     if out and Path(out).exists():
         raise LabError(f"{out} already exists", "a new folder", "Choose another --out, or remove the folder.")
-    from dasd_lab.training.recipes import load_run, shipped_run
+    from dasd_lab.training.recipes import load_run, run_for
 
-    method = load_run(run or shipped_run()).eval()
+    method = load_run(run or run_for(corpus or "pictograms")).eval()
     opened = open_corpus(corpus)
     languages = languages or [language for language in method.languages if language in opened.languages]
     comparison = ConsistencyComparison(method, opened, split, fit_on, languages, translator, origin)

@@ -28,9 +28,11 @@ from dasd_lab.commands.arguments import (
     Name,
     Option,
     Origin,
+    RunName,
     Settings,
     add_command,
     in_lab,
+    named_folder,
     open_corpus,
     open_method,
     show,
@@ -175,7 +177,7 @@ class TrainingCall:
             self.languages,
             self.out,
             self.seed,
-            open_backbone(self.backbone) if self.backbone else None,
+            open_backbone(named_folder(self.backbone)) if self.backbone else None,
             changes=self.changes,
             features=self.features,
             validate=validate,
@@ -188,13 +190,13 @@ class TrainingCall:
     ):  # a `backbone.towers.Backbone`
         "The given backbone, or the preset's published one, or that of the shipped weights"
         from dasd_lab.backbone.opening import open_backbone
-        from dasd_lab.training.recipes import backbone_for, shipped_run
+        from dasd_lab.training.recipes import backbone_for, run_for, shipped_run
 
         if self.backbone:
-            return open_backbone(self.backbone)
+            return open_backbone(named_folder(self.backbone))
         if preset.get("backbone"):
             return backbone_for(preset, lambda: open_corpus(preset["corpus"]), self.seed)
-        return open_backbone(shipped_run())
+        return open_backbone(shipped_run(run_for(preset.get("corpus"))))
 
     def train_on_captions(
         self,
@@ -254,7 +256,8 @@ def _evaluate_captions(method, captions, languages, corpus, json: bool) -> None:
 
 
 def evaluate_run(
-    run: Annotated[str | Path, Option("RUN")] | None = None,  # run folder (default: the shipped weights)
+    # shipped model (photographs, pictograms) or run folder (default: pictograms; for another corpus, photographs)
+    run: RunName | None = None,
     *,
     corpus: Name | None = None,  # corpus name or folder (default: pictograms, built if missing)
     languages: CommaList | None = None,  # ISO 639-1 codes, such as de,fr,zh (default: those of the run)
@@ -268,7 +271,7 @@ def evaluate_run(
     "Evaluate a run: recall@K in both directions, one row per language"
     from dasd_lab.evaluation.retrieval import METRICS, evaluate
 
-    method = open_method(run, backbone)
+    method = open_method(run, backbone, corpus or "pictograms")
     if captions:
         _evaluate_captions(method, captions, languages, corpus, json)
         return
@@ -491,7 +494,8 @@ def train_run(
     languages: CommaList | None = None,  # ISO 639-1 codes, such as de,fr,cs,zh,ja (default: the preset's)
     seed: int = 0,  # random seed
     out: Folder | None = None,  # run folder (default: runs/DATE-PRESET-SEED); an interrupted run in it resumes
-    # frozen model: a name of `dasd-lab weights`, or a folder (default: the preset's, trained first where needed)
+    # frozen model: a name of `dasd-lab weights`, a folder, or a shipped model (photographs, pictograms) (default: the
+    # preset's, trained first where needed)
     backbone: BackboneName | None = None,
     # feature store, or folder of stores that is filled if needed (default: features are computed and kept in memory)
     features: Folder | None = None,

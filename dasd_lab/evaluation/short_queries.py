@@ -19,11 +19,11 @@ import torch
 from torch import Tensor
 
 from ..contracts import LabError, RetrievalMethod, evaluating
+from ..corpora.captions import recognise_language
 from ..corpora.catalog import Corpus
 from ..corpora.pictograms.corpus import Pictograms
 from ..corpora.pictograms.grammar import Scene, Thing, phrase
 from .retrieval import gallery_slices, image_columns, slice_scores, split_columns
-from ..search.queries import read_query
 
 # %% ../../nbs/5_evaluation/75_short_queries.ipynb #c24f0006
 KINDS = ("noun", "two_nouns", "adjective_noun", "verb_phrase")
@@ -227,7 +227,9 @@ def first_images(
 
 def _read_as(method: RetrievalMethod, query: ShortQuery, recognised: bool) -> str:
     "The language that a query is read in"
-    return read_query(query.text, method).language if recognised else query.language
+    if not recognised:
+        return query.language
+    return recognise_language(query.text, (*method.languages, "en"))[0]
 
 
 @torch.no_grad()

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['DETECT', 'PAGE_SCRIPT', 'NEEDS_KERNEL', 'QueryBox', 'PictureGrid', 'add_classes', 'on_change', 'prose', 'section',
            'row', 'button', 'choose', 'language_options', 'toggles', 'table_html', 'PageScript', 'Plot', 'Background',
-           'Panel']
+           'WorldSwitch', 'Panel']
 
 # %% ../../nbs/7_apps/1_explore/0_shared/30_controls.ipynb #b773cd27
 import html
@@ -24,6 +24,7 @@ from traitlets import Bool, HasTraits, Int, List, Unicode
 
 from ..contracts import LabError
 from .theme import CSS, language_name
+from .workbench import WORLDS, Workbench, open_worlds, world_workbench
 
 # %% ../../nbs/7_apps/1_explore/0_shared/30_controls.ipynb #78d25de3
 class QueryBox(anywidget.AnyWidget):
@@ -644,6 +645,65 @@ class Background(w.HBox):
         if error and failed:
             failed(error)
 
+# %% ../../nbs/7_apps/1_explore/0_shared/30_controls.ipynb #8f6aded6
+class WorldSwitch(w.VBox):
+    "Buttons that open the workbench of another world, and a box for a folder of photographs"
+
+    def __init__(
+        self,
+        workbench: Workbench,  # that is shown
+        show: Callable[[Workbench], None],  # called with the workbench of the chosen world
+        failed: Callable[[str], None],  # called with an error message
+    ):
+        self.current = workbench.world.name
+        self.show = show
+        self.failed = failed
+        self.worlds = w.ToggleButtons(
+            options=[(WORLDS[name].label, name) for name in open_worlds()],
+            value=self.current,
+            tooltips=["Show these images, with the model for them"] * len(open_worlds()),
+        )
+        self.worlds.add_class("dl-world-names")
+        self.worlds.observe(lambda change: self.open_world(change.new), "value")
+        about = f"{len(workbench.ids):,} images: {workbench.title}"
+        self.folder = w.Text(placeholder="Folder of your photographs", continuous_update=False)
+        add_classes(self.folder, "dl-world-folder").layout.width = "260px"
+        open_folder = button("Open", self.open_folder, "Show the photographs of this folder", css_class="dl-world-open")
+        own = [self.folder, open_folder] if self.current == "photographs" else []
+        self.opening = Background()
+        line = row(self.worlds, prose(f'<span class="dl-soft">{html.escape(about)}</span>', "dl-world-about"), *own)
+        super().__init__([line, self.opening])
+        add_classes(self, "dl-worlds")
+
+    def open_world(
+        self,
+        name: str,  # of a world
+        pictures: str = "",  # a folder of photographs, or a gallery; empty: see `explore.pictures.own_pictures`
+        wait: bool = False,  # open it in this thread (for tests)
+    ) -> None:
+        "Open the workbench of a world and show it"
+        if name == self.current and not pictures:
+            return
+
+        def work(report):
+            report(0.1, f"opening {name} …; images that are new are read and embedded first")
+            return world_workbench(name, pictures or None)
+
+        self.opening.run(work, self.show, self._fail, wait)
+
+    def open_folder(
+        self,
+        wait: bool = False,  # open it in this thread (for tests)
+    ) -> None:
+        "Open the photographs of the folder in the box"
+        if self.folder.value.strip():
+            self.open_world("photographs", self.folder.value.strip(), wait)
+
+    def _fail(self, message: str) -> None:
+        "Return to the world that is shown, and report why"
+        self.worlds.value = self.current
+        self.failed(message)
+
 # %% ../../nbs/7_apps/1_explore/0_shared/30_controls.ipynb #3ab8a520
 NEEDS_KERNEL = "interactive with a running kernel (<code>make lab</code> or <code>make app</code>)"
 
@@ -661,14 +721,36 @@ class Panel(w.VBox):
     ):
         self.title = title
         self.state = state
+        self.host = None  # what replaces this panel by one for another workbench; None: the panel itself
+        self.switch = self._world_switch()
         self.message = prose("", "dl-message-host")
         state.observe(lambda _: self._show_message(), "message")
         self._show_message()
         head = f"<style>{CSS}</style><h2>{html.escape(title)}</h2>"
         if lead:
             head += f'<div class="dl-note">{lead}</div>'
-        super().__init__([w.HTML(head), self.message, *children])
+        switch = [] if self.switch is None else [self.switch]
+        super().__init__([w.HTML(head), *switch, self.message, *children])
         add_classes(self, f"dl {css_class}")
+
+    def _world_switch(self) -> WorldSwitch | None:
+        "A switch between the worlds; None for a workbench of one's own"
+        workbench = getattr(self.state, "workbench", None)
+        if workbench is None or workbench.world is None or len(open_worlds()) < 2:
+            return None
+        return WorldSwitch(workbench, self.show_workbench, self.fail)
+
+    def show_workbench(
+        self,
+        workbench: Workbench,  # with other images and models
+    ) -> None:
+        "Show an explorer of the same kind for another workbench in place of this one"
+        if self.host is not None:
+            self.host.show_workbench(workbench)
+            return
+        panel = type(self)(workbench)
+        panel.host = self
+        self.children = [panel]
 
     def _show_message(self) -> None:
         "Show the message of the state"

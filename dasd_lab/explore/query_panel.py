@@ -15,7 +15,6 @@ from traitlets import HasTraits
 
 from .controls import DETECT, Background, Panel, QueryBox, button, choose, prose, row
 from .theme import language_name, missing_fonts_note
-from .workbench import EXAMPLES
 
 # %% ../../nbs/7_apps/1_explore/0_shared/50_query_panel.ipynb #6be20f17
 def status_html(
@@ -110,9 +109,16 @@ class QueryPanel(Panel):
         self.state.draw(self.n_drawn)
 
     def draw_first_query(self) -> None:
-        "Search with a random caption; without captions, ask for a query"
+        "Search with a random caption; without captions, with an example of the world that the images belong to"
         self.state.draw()
-        if self.state.message:
+        if not self.state.message:
+            return
+        bench = self.state.workbench
+        languages = self.state.source.languages if bench.world else ()
+        examples = [text for text, language in bench.queries if language in languages]
+        if examples:
+            self.state.ask(examples[0])
+        else:
             self.state.message = "Type a query in any language of the model."
 
     def run_beside(
@@ -142,7 +148,7 @@ class QueryPanel(Panel):
         "Buttons that search with an example"
         return [
             button(text, partial(self.state.ask, text), language_name(language), css_class="dl-example")
-            for text, language in EXAMPLES
+            for text, language in self.state.workbench.queries
             if language in languages
         ]
 

@@ -22,7 +22,7 @@ from ..contracts import LabError
 from ..dasd.official import OfficialReport, from_official, to_official, write_official
 from ..storage import read_tensors, read_weights, seal, sha256, unseal, whole_folder, write_json, write_tensors
 from .checkpoints import own_state
-from .recipes import VERSIONS, load_run
+from .recipes import VERSIONS, load_run, run_folder
 from .runs import save_method
 
 # %% ../../nbs/4_training/3_planning/60_exchange.ipynb #9bdc78d0
@@ -106,7 +106,7 @@ def export_official(
 ) -> dict[str, Tensor]:  # the written tensors, official names
     "Write a run in the authors' format"
     method: Any = load_run(run)
-    official = Path(run) / "official"
+    official = run_folder(run) / "official"
     if official.is_dir():
         m = unseal(official, "official")
         unused = read_tensors(official / "unused.safetensors")

@@ -6,7 +6,8 @@
 __all__ = ['FEWEST', 'Batches', 'VERSIONS', 'TrainingData', 'training_data', 'columns_of', 'batches_of_images',
            'tokenizer_captions', 'new_method', 'batches_for', 'parallel_data', 'scaled_stages', 'stages_for',
            'BackboneChoice', 'Finetuning', 'finetuning_of', 'corpora_of', 'source_model', 'published_backbone',
-           'trained_source', 'backbone_for', 'Run', 'train', 'resume', 'shipped_run', 'load_run']
+           'trained_source', 'backbone_for', 'Run', 'train', 'resume', 'weights_folder', 'shipped_run', 'shipped_runs',
+           'run_folder', 'run_for', 'load_run']
 
 # %% ../../nbs/4_training/2_recipes/70_recipes.ipynb #2fee03e3
 import json
@@ -25,6 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+import dasd_lab
 import dasd_lab.dasd.encoder  # noqa: F401  registers its methods
 import dasd_lab.leccr.encoder  # noqa: F401  registers its method
 import dasd_lab.smalr.encoder  # noqa: F401  registers its method
@@ -851,18 +853,56 @@ def _tidy(out: Path) -> None:
     (out / "progress.json").unlink(missing_ok=True)
 
 
-def shipped_run() -> Path:
-    "The folder of the trained run that is shipped with the lab"
-    return Path(__file__).resolve().parents[2] / "data" / "weights" / "pictograms"
+def weights_folder() -> Path:
+    "The folder of the weights that come with the lab"
+    return Path(dasd_lab.__file__).resolve().parents[1] / "data" / "weights"
+
+
+def shipped_run(
+    name: str = "pictograms",  # one of `shipped_runs()`
+) -> Path:
+    "The folder of a trained run that comes with the lab"
+    return weights_folder() / name
+
+
+def shipped_runs() -> list[str]:
+    "Names of the trained runs that come with the lab"
+    return sorted(card.parent.name for card in weights_folder().glob("*/card.json"))
+
+
+def run_folder(
+    name_or_path: str | Path,  # name of a shipped run, or a folder; a folder of that name is written ./photographs
+) -> Path:
+    "The folder of a run"
+    name = str(name_or_path)
+    if name in shipped_runs():
+        return shipped_run(name)
+    folder = Path(name_or_path).expanduser()
+    if not folder.exists():
+        raise LabError(
+            f"no run {name}",
+            f"the folder of a run, or a model that comes with the lab: {', '.join(shipped_runs()) or 'none here'}",
+            "Check the name, or train a model: `dasd-lab train`.",
+        )
+    return folder
+
+
+def run_for(
+    corpus: str | None = None,  # name or folder; None: pictures of one's own
+) -> str:  # one of `shipped_runs()`
+    "The shipped run that suits a corpus: `pictograms` for the built-in scenes, `photographs` for anything else"
+    if corpus != "pictograms" and "photographs" in shipped_runs():
+        return "photographs"
+    return "pictograms"
 
 
 def load_run(
-    folder: str | Path,  # as `train` or `Pretrained.save_pretrained` wrote it; or frozen:NAME, see `frozen_method`
+    folder: str | Path,  # of a run or a published model; a shipped run's name; or frozen:NAME, see `frozen_method`
 ) -> RetrievalMethod:  # ready to use
     "The method of a run or of a published folder, on its own backbone"
     if str(folder).startswith(FROZEN):
         return frozen_method(str(folder).removeprefix(FROZEN))
-    folder = Path(folder)
+    folder = run_folder(folder)
     if (folder / "config.json").is_file():
         published = Pretrained.from_pretrained(folder)
         published.method.training_corpora = _corpora_in(published.training)

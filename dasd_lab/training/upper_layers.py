@@ -92,7 +92,7 @@ class CachedStates:
 @torch.no_grad()
 def cached_tokens(
     backbone: Backbone,  # a dual stream
-    rows: Sequence[Sequence[int]],  # token ids of every caption
+    rows: list[list[int]],  # token ids of every caption
     text_blocks: int,  # trained blocks, which do not run here
     progress: bool = True,  # show a bar?
     batch_size: int = 256,  # captions per batch, of similar length
@@ -158,10 +158,11 @@ class _Upper(nn.Module):
     def __init__(self, backbone: Backbone, options: UpperLayers):
         super().__init__()
         model: Any = backbone.clip
+        text: Any = backbone.text
         self.options = options
         self.backbone = [backbone]  # in a list, so that its frozen weights are not part of this module
         self.heads = nn.ModuleList([model.text_projection, model.image_projection])
-        self.blocks = nn.ModuleList(list(backbone.text.blocks)[backbone.n_blocks - options.text_blocks :])
+        self.blocks = nn.ModuleList(list(text.blocks)[backbone.n_blocks - options.text_blocks :])
         stages = model.image.stages()
         self.stages = nn.ModuleList(stages[len(stages) - options.image_stages :])
         for module in self.blocks.modules():

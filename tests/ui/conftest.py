@@ -9,11 +9,13 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from urllib.request import Request, urlopen
 
 import psutil
 import pytest
+from PIL import Image
 
 ROOT = Path(__file__).resolve().parents[2]
 SHOTS = ROOT / "tests/shots"
@@ -129,6 +131,7 @@ class Lab(Server):
             "--LabApp.expose_app_in_browser=True",
             JUPYTERLAB_SETTINGS_DIR=str(home / "settings"),
             JUPYTERLAB_WORKSPACES_DIR=str(home / "workspaces"),
+            DASD_LAB_WORLD="pictograms",
         )
         self.url, self.token = self._wait_for_address()
 
@@ -155,9 +158,9 @@ class Lab(Server):
 class Web(Server):
     "`dasd-lab app`"
 
-    def __init__(self, home: Path):
+    def __init__(self, home: Path, **environment: str):
         port = free_port()
-        super().__init__(home, "app", "--port", str(port), "--", "--no-browser")
+        super().__init__(home, "app", "--port", str(port), "--", "--no-browser", **environment)
         self.url = f"http://127.0.0.1:{port}/"
         self._wait_for_kernel()
 
@@ -177,8 +180,12 @@ class Web(Server):
         raise self.start_error()
 
     def _kernels(self) -> list[psutil.Process]:
-        children = psutil.Process(self.child.pid).children(recursive=True)
-        return [child for child in children if "ipykernel_launcher" in " ".join(child.cmdline())]
+        found = []
+        for child in psutil.Process(self.child.pid).children(recursive=True):
+            with suppress(psutil.Error):  # it has ended meanwhile
+                if "ipykernel_launcher" in " ".join(child.cmdline()):
+                    found.append(child)
+        return found
 
     @staticmethod
     def _is_ready(kernel: psutil.Process) -> bool:
@@ -285,9 +292,21 @@ def lab(running_lab):
     running_lab.end_kernels()
 
 
+def pictures_of_one_colour() -> Path:
+    "A folder of images that stands for somebody's photographs; always the same, so that they are embedded once"
+    folder = SHOTS / "pictures"
+    folder.mkdir(parents=True, exist_ok=True)
+    for colour in ("red", "green", "blue", "yellow", "black", "white", "orange", "purple"):
+        file = folder / f"{colour}.png"
+        if not file.exists():
+            Image.new("RGB", (64, 64), colour).save(file)
+    return folder
+
+
 @pytest.fixture(scope="session")
 def web(browser, tmp_path_factory):
-    server = Web(tmp_path_factory.mktemp("web page"))
+    folder = pictures_of_one_colour()
+    server = Web(tmp_path_factory.mktemp("web page"), DASD_LAB_WORLD="pictograms", DASD_LAB_PICTURES=str(folder))
     yield server
     server.stop()
 

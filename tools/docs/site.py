@@ -23,6 +23,7 @@ ORDER = dict(
     guides=(
         "workbench",
         "first_search",
+        "photographs",
         "ask_in_any_language",
         "inside_one_caption",
         "inside_the_adapters",

@@ -15,7 +15,7 @@ from PIL import Image
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/ui"))
-from conftest import BROWSER, FLAGS, Web
+from conftest import FLAGS, Web, find_browser
 
 TABS = dict(
     ask="Ask",
@@ -108,11 +108,11 @@ def save_tab(page, name: str, out: Path) -> None:
 def main(names: list[str], out: Path, dark: bool, width: int) -> None:
     from playwright.sync_api import sync_playwright
 
-    web = Web(Path(tempfile.mkdtemp()))
+    web = Web(Path(tempfile.mkdtemp()), DASD_LAB_WORLD="pictograms")
     address = f"{web.url}?theme=dark" if dark else web.url
     try:
         with sync_playwright() as p:
-            browser = p.chromium.launch(executable_path=BROWSER, args=FLAGS)
+            browser = p.chromium.launch(executable_path=find_browser(), args=FLAGS)
             page = browser.new_page(viewport=dict(width=width, height=1600))
             page.set_default_timeout(120_000)
             page.goto(address, timeout=180_000)

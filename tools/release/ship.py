@@ -14,7 +14,7 @@ import json
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
@@ -26,12 +26,11 @@ from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.evaluation.fields import field_figures, usual_fields
 from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.evaluation.short_queries import short_queries
-from dasd_lab.presets import load_preset, settings, vary
+from dasd_lab.presets import load_preset, vary
 from dasd_lab.storage import whole_folder, write_json
 from dasd_lab.training.recipes import VERSIONS, Run, columns_of, train, trained_source, training_data
 from dasd_lab.training.runs import load_method, save_method
 from dasd_lab.training.runtime import Runtime
-from dasd_lab.training.source_model import Phase, finetune_source
 
 ROOT = Path(__file__).resolve().parents[2]
 WEIGHTS = ROOT / "data/weights"
@@ -50,18 +49,16 @@ class World:
     trained_on: str  # for the card
     licence: str  # for the card
     largest: float  # MB in all
-    source_phases: int | None = None  # that part `backbone` trains; part `phrases` trains the others; None: all
     packages: tuple[str, ...] = ()  # whose versions the card has too
     precision: str = "float32"  # of the methods' training
     features: Path | None = None  # folder of feature stores; None: computed each time
-    parts: tuple[str, ...] = field(init=False)  # in order
 
-    def __post_init__(self):
-        phrases = () if self.source_phases is None else ("phrases",)
-        object.__setattr__(self, "parts", ("backbone", *phrases, *self.methods))
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return "backbone", *self.methods  # in order
 
 
-STEPS = {"stages.0.steps": 1500, "stages.1.steps": 100}
+STEPS = {"stages.0.steps": 2000, "stages.1.steps": 100}
 # weight of LECCR's term `slots_differ`: at the paper's 0.01 the slots become equal in a run of this length
 APART = {"stages.0.terms.6.weight": 1.0}
 WORLDS = dict(
@@ -71,13 +68,10 @@ WORLDS = dict(
         source="two_tower.pictograms",
         source_changes={
             "phases.0.steps": 1500,
-            "phases.1.steps": 600,
-            "phases.2.steps": 200,
+            "phases.1.steps": 400,
             "phases.0.newton_schulz_steps": 5,
             "phases.1.newton_schulz_steps": 5,
-            "phases.2.newton_schulz_steps": 5,
         },
-        source_phases=2,
         methods=dict(
             method=("dasd.pictograms", STEPS),
             static_adapter=("static_adapter.pictograms", STEPS),
@@ -149,8 +143,6 @@ def backbone_part(ship: Shipping, given: Path | None) -> None:
     world = ship.world
     start = time.process_time()
     preset = vary(load_preset(world.source), world.source_changes)
-    if world.source_phases is not None:
-        preset = preset | dict(phases=preset["phases"][: world.source_phases])
     backbone = load_backbone(given) if given else trained_source(preset, lambda: ship.corpus, ship.seed)
     facts = dict(
         command=ship.command,
@@ -167,7 +159,7 @@ def backbone_part(ship: Shipping, given: Path | None) -> None:
     if given:
         manifest = json.loads((given / "manifest.json").read_text(encoding="utf-8"))
         facts["source_cpu_s"] = manifest.get("cpu_s", 0)
-        facts["source_trained"] = f"before, with seed {manifest.get('seed', 'unknown')}; 0 s: its time is not known"
+        facts["source_trained"] = f"before, with seed {manifest.get('seed', 'unknown')}; its time is from its manifest"
     with whole_folder(ship.out) as folder:
         if given:
             shutil.copytree(given, folder / "backbone")
@@ -177,20 +169,6 @@ def backbone_part(ship: Shipping, given: Path | None) -> None:
         if (WEIGHTS / ship.name / "detector").is_dir():
             shutil.copytree(WEIGHTS / ship.name / "detector", folder / "detector")  # of train_detector.py
     ship.refuse_large("backbone")
-
-
-def phrases_part(ship: Shipping) -> None:
-    "Train the text tower of the stored source model further, mostly on phrases"
-    world = ship.world
-    start = time.process_time()
-    preset = vary(load_preset(world.source), world.source_changes)
-    backbone = load_backbone(ship.out / "backbone").float()
-    phases = [settings(Phase, phase) for phase in preset["phases"][world.source_phases :]]
-    finetune_source(backbone, phases, ship.corpus.with_phrases(preset["phrases"]), ship.seed + 1)
-    save_backbone(backbone, ship.out / "backbone", half=True, seed=ship.seed, changes=world.source_changes)
-    card = ship.card()
-    card["source_cpu_s"] += round(time.process_time() - start)
-    write_json(card, ship.out / "card.json")
 
 
 def trained(ship: Shipping, name: str, backbone: Backbone) -> Run:
@@ -321,8 +299,6 @@ def main(world: str, out: Path | None, seed: int, only: str | None, backbone: Pa
         print(part, flush=True)
         if part == "backbone":
             backbone_part(ship, backbone)
-        elif part == "phrases":
-            phrases_part(ship)
         else:
             method_part(ship, part)
             figures_part(ship, part)
@@ -333,6 +309,6 @@ if __name__ == "__main__":
     p.add_argument("--world", choices=WORLDS, default="pictograms")
     p.add_argument("--out", type=Path, help="folder (default: data/weights/WORLD)")
     p.add_argument("--seed", type=int, default=0)
-    p.add_argument("--only", metavar="PART", help="backbone, phrases (pictograms), a method's folder, or figures")
+    p.add_argument("--only", metavar="PART", help="backbone, a method's folder, or figures")
     p.add_argument("--backbone", type=Path, help="folder of a source model that is copied instead of trained")
     main(**vars(p.parse_args()))

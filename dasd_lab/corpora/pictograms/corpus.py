@@ -33,7 +33,7 @@ from PIL import Image
 from tqdm.auto import tqdm
 
 from ...contracts import Caption, LabError
-from ..captions import caption_line, read_captions, write_captions
+from ..captions import PHRASE, caption_line, read_captions, write_captions
 from ..catalog import Corpus, data_root, register_corpus
 from ..descriptions import Described, describe, describe_split, fingerprint
 from .detector import PictogramCaptioner
@@ -229,7 +229,7 @@ def captions_of(
 # %% ../../../nbs/1_corpora/2_pictograms/50_corpus.ipynb #b24f0002
 # kind of phrase → weight
 _PHRASE_WEIGHTS = dict(
-    noun=8,
+    noun=10,
     counted=3,
     described=4,
     counted_described=2,
@@ -281,12 +281,12 @@ def phrase_of(
     part, kind = phrase_scene(scene, rng, held_out[1])
     text, plan = phrase(part, "en", kind, rng)
     if language == "en":
-        return Caption(text, "en", visual_id, "human", "phrase")
+        return Caption(text, "en", visual_id, "human", PHRASE)
     key = f"{spec.seed}/{visual_id}/phrase/{i}"
     translation, _ = translate(part, plan, language, key, spec.noise)
     if not translation:  # its only word was dropped
         translation, _ = translate(part, plan, language, key, NoiseSpec(0, 0, 0, 0, 0))
-    return Caption(translation, language, visual_id, "mt", "phrase")
+    return Caption(translation, language, visual_id, "mt", PHRASE)
 
 # %% ../../../nbs/1_corpora/2_pictograms/50_corpus.ipynb #57cb648a
 def _is_excluded(code_point: int) -> bool:

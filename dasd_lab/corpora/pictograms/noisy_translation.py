@@ -13,9 +13,9 @@ from functools import cached_property, lru_cache
 from random import Random
 
 from ...contracts import LabError
+from ..captions import PHRASE
 from dasd_lab.corpora.pictograms.grammar import (
     COLOURS,
-    PHRASE,
     SIZES,
     Language,
     Scene,

@@ -187,9 +187,10 @@ class Adapters(Panel):
             s.ask(*queries)
         elif not any(entry["text"] for entry in s.queries):
             s.draw(2)
-            s.draw_pairs()
             if s.message:
                 s.message = "Enter a caption in any language to see its adapters."
+                return
+            s.draw_pairs()
 
     def _captions_section(self) -> w.VBox:
         self.model = choose("Model", self.state.names, self.state.model, "dl-model")

@@ -170,6 +170,7 @@ def _concatenate(parts: Sequence[Adapted]) -> Adapted:
 class AdaptersState(State):
     "State of the Adapters explorer"
 
+    needs_captions = True
     model = Unicode()  # name of the model
     queries = List()  # dicts: text, language (empty: detect), target (empty: the best image)
     off = Set()  # blocks whose adapter is off
@@ -436,6 +437,8 @@ class AdaptersState(State):
         for k in chosen:
             for language in languages:
                 captions += self.workbench.captions(ids[k], language)
+        for examples in self.workbench.example_captions(languages).values():
+            captions += examples
         if not captions:
             raise LabError(
                 f"images without captions in {', '.join(languages)}",
@@ -498,8 +501,14 @@ class AdaptersState(State):
     ) -> None:
         "Recall over captions of the corpus with adapters switched off (Table 10)"
         language = language or self._first_language
-        captions = self._draw_captions(n, [language], seed)
         gallery = self.current.gallery
+        captions = [c for c in self._draw_captions(n, [language], seed) if c.visual_id in gallery]
+        if not captions:
+            raise LabError(
+                "images without captions",
+                "captions, which define the target image of each query",
+                "Give a corpus, or add captions to the gallery.",
+            )
         settings = switch_offs(self.blocks)
         if len(self.off) > 1 and self.off < set(self.blocks):
             settings[NOW] = tuple(sorted(self.off))

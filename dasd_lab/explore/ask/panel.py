@@ -32,7 +32,7 @@ from dasd_lab.explore.controls import (
     toggles,
 )
 from ..theme import language_name, missing_fonts_note, tagged
-from ..workbench import EXAMPLES, Workbench
+from ..workbench import Workbench
 from ...search.explain.contributions import WordContributions
 from ...search.explain.regions import RegionContributions
 from ...search.queries import direction
@@ -81,7 +81,7 @@ class Ask(Panel):
 
     def __init__(
         self,
-        workbench: Workbench | None = None,  # None: the shipped models on the built-in corpus
+        workbench: Workbench | None = None,  # None: that of the first world
         state: AskState | None = None,  # an existing state to show
     ):
         self.state = state or AskState(workbench)
@@ -143,7 +143,7 @@ class Ask(Panel):
 
     def _example_buttons(self) -> w.HBox:
         buttons = []
-        for text, language in EXAMPLES:
+        for text, language in self.state.workbench.queries:
             if language in self.state.workbench.languages:
                 act = partial(self.ask, text)
                 buttons.append(button(text, act, language_name(language), css_class="dl-example"))
@@ -391,7 +391,7 @@ class Ask(Panel):
         words, regions = explanation
         wb = self.state.workbench
         id = self.state.chosen
-        image = wb.corpus.picture(id, 256) if wb.splits else wb.picture(id)
+        image = wb.large_picture(id)
         self.explanation.layout.display = None
         self.words.show(words_figure(words))
         self.summary.value = f'<div class="dl-note">{score_summary(words)}</div>'

@@ -32,6 +32,7 @@ from dasd_lab.evaluation.comparison import (
 from ..workbench import State, Workbench, shows_messages
 from ...presets import plain
 from ...search.gallery.inputs import data_address, thumbnail
+from ...training.recipes import shipped_run, shipped_runs
 
 # %% ../../../nbs/7_apps/1_explore/5_comparison/10_state.ipynb #5ad95b76
 def model_record(
@@ -145,6 +146,7 @@ def _is_evaluated(comparison: MethodComparison, name: str, language: str) -> boo
 class CompareState(State):
     "Runs side by side"
 
+    needs_captions = True
     runs = List(Unicode())  # names of all runs that can be chosen
     chosen = List(Unicode())  # names of the compared runs, in order
     metric = Unicode("text_to_image_R@1")  # metric of the tables
@@ -209,13 +211,13 @@ class CompareState(State):
     @shows_messages
     def add_folder(
         self,
-        folder: str,  # a run, or a folder of runs
+        folder: str,  # a run, the name of a shipped one, or a folder of runs
     ) -> list[str]:  # names of its runs
         "Add the runs of a folder and choose them"
         path = str(folder).strip()
         if not path:
             raise LabError("an empty path", "the folder of a run, or of several runs", "Type its path.")
-        names = self._read_folder(Path(path).expanduser())
+        names = self._read_folder(shipped_run(path) if path in shipped_runs() else Path(path).expanduser())
         if not names:
             raise LabError(
                 f"{folder}, which contains no runs",

@@ -238,10 +238,7 @@ class SlotsState(State):
         size: int = 256,  # pixels per side, for a corpus that draws its images
     ) -> Image.Image:
         "The selected image for display"
-        wb = self.workbench
-        if wb.splits:
-            return wb.corpus.picture(self.chosen, size)
-        return wb.picture(self.chosen)
+        return self.workbench.large_picture(self.chosen, size)
 
     def understood(self) -> str:
         "The language of the query, for the line below the search box"

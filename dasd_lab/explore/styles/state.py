@@ -129,6 +129,7 @@ def _limit_kinds(title: str, values: Sequence[str], kinds: Sequence[str]) -> Col
 class StylesState(State):
     "State of the Styles explorer"
 
+    needs_captions = True
     model = Unicode()  # name in the workbench; default: the main model
     n = Int(200)  # number of captions
     languages = Tuple()  # ISO 639-1; default: the model's first language
@@ -156,8 +157,11 @@ class StylesState(State):
         self._cache = {}  # step → key → result
         if not self.model:
             self.model = self.workbench.main.name
+        has_examples = bool(self.workbench.example_captions(self.readable))
         if not self.languages:
-            self.languages = self.readable[:1]
+            self.languages = self.readable if has_examples else self.readable[:1]
+        if has_examples:
+            self.message = "These images have no captions: the maps show the example queries of the lab."
 
     @property
     def readable(self) -> tuple[str, ...]:

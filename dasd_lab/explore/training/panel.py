@@ -31,7 +31,7 @@ from dasd_lab.explore.controls import (
 )
 from ..theme import language_name, missing_fonts, tagged
 from . import figures as f
-from .state import RUNNING, TrainingState, has_scenes, training_presets
+from .state import RUNNING, TrainingState, training_presets
 from ..workbench import Workbench
 from ...presets import load_preset
 from ...search.queries import direction
@@ -160,10 +160,9 @@ class Train(Panel):
         self.example = button(
             "Example: Italian",
             self._example,
-            "Machine translations of 6,000 training captions; the shipped models were not trained on Italian",
+            "Machine translations of 6,000 captions of the built-in scenes; no shipped model was trained on Italian",
             css_class="dl-example",
         )
-        self.example.disabled = not has_scenes(state.workbench.corpus)
         self.reading = Background()
         self.summary = prose("", "dl-summary")
         self.faults = prose("", "dl-faults")

@@ -15,12 +15,14 @@ from datetime import date
 from pathlib import Path
 
 import pandas as pd
+import torch
+from torch import Tensor
 from traitlets import Any, Bool, Dict, Int, List, Tuple, Unicode
 
 from ...backbone.towers import Backbone, save_backbone
 from ...contracts import Caption, LabError, RetrievalMethod
 from ...corpora.captions import language_code
-from ...corpora.catalog import BUILT_IN, Corpus, FolderCorpus, data_root, lab_folder
+from ...corpora.catalog import BUILT_IN, Corpus, FolderCorpus, data_root, lab_folder, load_corpus
 from dasd_lab.corpora.own.parallel import (
     captions_in,
     example_pairs,
@@ -31,7 +33,7 @@ from dasd_lab.corpora.own.parallel import (
 )
 from ...evaluation.held_out import held_out, held_out_figures
 from ...evaluation.retrieval import caption_positives, rank, retrieval_figures, split_columns
-from ..workbench import State, Workbench, shows_messages
+from ..workbench import OPTIONAL_COLUMNS, State, Workbench, shows_messages
 from ...presets import list_presets, load_preset, vary
 from ...storage import write_json
 from ...training.checkpoints import checkpoints
@@ -151,6 +153,8 @@ class TrainingState(State):
         self._places = None
         self._log_size = 0
         super().__init__(workbench, **traits)
+        if self.workbench.world is not None and "preset" not in traits:
+            self.preset = self.workbench.world.preset
         self.observe(self._reset_steps, "preset")
         self._reset_steps()
 
@@ -206,15 +210,11 @@ class TrainingState(State):
         language: str = "it",  # with a grammar in the lab
         n: int = 6000,  # pairs
     ) -> None:
-        "Generate English captions of training images and their machine translations, and read them"
-        if not has_scenes(self.workbench.corpus):
-            raise LabError(
-                "images without scenes",
-                "the built-in corpus, whose captions are generated",
-                "Paste your own captions.",
-            )
+        "Generate English captions of the built-in training scenes and their machine translations, and read them"
+        corpus = self.workbench.corpus
+        scenes = corpus if has_scenes(corpus) else load_corpus("pictograms")
         file = self.runs / f"example-{language}-{n}.tsv"
-        write_pairs(example_pairs(self.workbench.corpus, language, n), file, language)
+        write_pairs(example_pairs(scenes, language, n), file, language)
         self.read.__wrapped__(self, file, language)
 
     def pictured(self) -> int:
@@ -508,7 +508,7 @@ class TrainingState(State):
         corpus = self.workbench.corpus
         source = self.backbone.source_language
         ids = corpus.visuals("test").ids
-        visuals = method.encode_visuals(split_columns(method, corpus, "test"))
+        visuals = self._test_visuals(method, ids)
         kind = "free-style captions (generated)" if has_scenes(corpus) else "human captions"
         rows = []
         for language, texts in ((self.language, captions), (source, corpus.captions("test", source, "human"))):
@@ -519,6 +519,14 @@ class TrainingState(State):
                 label += " (frozen text tower)"
             rows.append(_result_row(label, f"{len(ids):,} images", len(texts), retrieval_figures(ranks)))
         return rows
+
+    def _test_visuals(self, method: RetrievalMethod, ids: list[str]) -> dict[str, Tensor]:  # first axis: ids
+        "The test images, from the workbench's gallery if the method reads no more than that"
+        gallery = self.workbench.main.gallery
+        if OPTIONAL_COLUMNS.intersection(method.read_columns) or not all(id in gallery for id in ids):
+            return method.encode_visuals(split_columns(method, self.workbench.corpus, "test"))
+        rows = torch.tensor([gallery.places[id] for id in ids])
+        return method.encode_visuals({name: column[rows] for name, column in gallery.columns.items()})
 
     @shows_messages
     def add(

@@ -324,7 +324,8 @@ class Gallery:
         self.descriptions += descriptions
         self.places |= {id: len(self) + i for i, id in enumerate(ids)}
         self.ids += ids
-        self.thumbnails |= thumbnails
+        if thumbnails:
+            self.thumbnails |= thumbnails
         self.captions += captions
         self._caption_features = None
 
@@ -426,6 +427,7 @@ class Gallery:
     def save(
         self,
         folder: str | Path,  # a new folder, or an older gallery, which is replaced
+        run: str = "",  # name or folder of the method's run, recorded with the images
     ) -> Path:
         "Write the gallery as one folder, atomically"
         self.check_not_empty()
@@ -449,6 +451,7 @@ class Gallery:
                 fingerprint=fingerprint(self.method),
                 n_pictures=len(self),
                 head=self.head,
+                run=run,
             )
         return folder
 

@@ -138,6 +138,12 @@ class GalleryRecord:
         "Name → method, width, and further tensors of an image; version 1 of the file calls them 'ways'"
         return self.content["ways"]
 
+    @property
+    def run(self) -> str:
+        "Name or folder of the first run that embedded the images; empty if none is recorded"
+        runs = [embedding.get("run", "") for embedding in self.embeddings.values()]
+        return next(filter(None, runs), "")
+
     def check_engine(
         self,
         engine: Engine,  # that the gallery shall be opened with
@@ -250,9 +256,11 @@ class StoredGallery:
         columns: Mapping[str, str] | None = None,  # your own facts: name → text, integer, number or flag
         engine: Engine | None = None,  # None: the engine of the gallery, LanceDB for a new one
         head: int = 200,  # images that a method with its own score reranks, the best by the cosine
+        run: str = "",  # name or folder of the method's run, recorded with its embedding
     ):
         self.folder = Path(folder)
         self.method = method
+        self.run = run
         self.head = head
         self.embedding = embedding_name(method)
         self.skipped: list[tuple[str, str]] = []  # images that could not be read: (id, reason)
@@ -325,6 +333,7 @@ class StoredGallery:
         "The same images for another method; see `embed`"
         other = copy.copy(self)
         other.method = method
+        other.run = ""
         other.embedding = embedding_name(method)
         other.skipped = []
         return other
@@ -399,6 +408,7 @@ class StoredGallery:
             width=width,
             more={n: [shape, kinds[n]] for n, shape in shapes.items()},
             descriptions=self.reads_descriptions,
+            run=self.run,
         )
 
     @property

@@ -1,0 +1,220 @@
+"Runs by name, the run of a gallery, and the two worlds of the workbench, on a tiny model in the layout of the weights"
+
+import json
+import shutil
+
+import pytest
+import torch
+from PIL import Image
+from squares import COLOURS, TINY, Squares
+
+from dasd_lab import cli
+from dasd_lab.backbone.tokens import train_tokenizer
+from dasd_lab.backbone.towers import Backbone, build, save_backbone
+from dasd_lab.contracts import LabError
+from dasd_lab.explore import pictures, workbench
+from dasd_lab.explore.app import App
+from dasd_lab.explore.controls import WorldSwitch
+from dasd_lab.explore.workbench import WORLDS, first_world, open_worlds, world_workbench
+from dasd_lab.search.on_disk.own_galleries import gallery_run, own_galleries
+from dasd_lab.training import recipes
+from dasd_lab.training.runs import save_method
+
+SHIPPED = recipes.shipped_run()
+pytestmark = pytest.mark.skipif(not (SHIPPED / "card.json").is_file(), reason=f"no trained run in {SHIPPED}")
+TEXT = dict(
+    model_type="bert",
+    hidden_size=32,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=64,
+    vocab_size=80,
+    max_position_embeddings=34,
+)
+CONFIG = dict(text=TEXT, image=dict(timm="test_vit"), embed_dim=24, pooling="mean", context_length=30)
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    "A folder of weights: those for pictograms, and a tiny dual stream with DASD alone for photographs"
+    folder = tmp_path_factory.mktemp("weights")
+    (folder / "pictograms").symlink_to(SHIPPED)
+    corpus = Squares()
+    torch.manual_seed(0)
+    model, text = build("dual_stream", CONFIG)
+    tokenizer = train_tokenizer([c.text for c in corpus.captions("train", "en")], 80)
+    backbone = Backbone(model, tokenizer, CONFIG, "tiny", text=text, kind="dual_stream", size=160)
+    preset = TINY | dict(languages=["de", "fr"])
+    run = recipes.train(preset, corpus, seed=0, backbone=backbone, progress=False)
+    save_backbone(backbone, folder / "photographs/backbone")
+    save_method(run.method, folder / "photographs/method")
+    (folder / "photographs/card.json").write_text(json.dumps(dict(licence="none")))
+    return folder
+
+
+@pytest.fixture
+def lab(weights, tmp_path, monkeypatch):
+    "A working folder and a data folder without galleries, and the two models"
+    monkeypatch.setattr(recipes, "weights_folder", lambda: weights)
+    monkeypatch.setattr(pictures, "load_corpus", _no_corpus)
+    monkeypatch.setenv("DASD_LAB_DATA", str(tmp_path / "data"))
+    monkeypatch.delenv("DASD_LAB_WORLD", raising=False)
+    monkeypatch.delenv("DASD_LAB_PICTURES", raising=False)
+    monkeypatch.chdir(tmp_path)
+    for cached in (workbench.world_workbench, workbench.world_models):
+        cached.cache_clear()
+    yield tmp_path
+    for cached in (workbench.world_workbench, workbench.world_models):
+        cached.cache_clear()
+
+
+def _no_corpus(name):
+    raise LabError(f"no corpus {name}", "its files", "Install it.")
+
+
+@pytest.fixture
+def photographs(lab):
+    "A folder of photographs"
+    folder = lab / "my photographs"
+    folder.mkdir()
+    for name, (*_, colour) in COLOURS.items():
+        Image.new("RGB", (64, 48), colour).save(folder / f"{name}.png")
+    return folder
+
+
+def shell(capsys, *words) -> dict:
+    "Output of a command that succeeds, and its messages"
+    code = cli.main([*map(str, words), "--json"])
+    out, err = capsys.readouterr()
+    assert code == 0, err
+    return json.loads(out) | dict(messages=err)
+
+
+def test_names_of_runs(lab):
+    assert recipes.shipped_runs() == ["photographs", "pictograms"]
+    assert recipes.run_for() == recipes.run_for("stamps") == "photographs"
+    assert recipes.run_for("pictograms") == "pictograms"
+    assert recipes.run_folder("photographs") == recipes.shipped_run("photographs")
+    assert recipes.load_run("photographs").languages == ("de", "fr")
+    with pytest.raises(LabError, match="no run photos.* photographs, pictograms"):
+        recipes.load_run("photos")
+    (lab / "photographs").mkdir()  # a name comes first, a folder of that name has a path
+    assert recipes.run_folder("photographs") == recipes.shipped_run("photographs")
+    assert recipes.run_folder("./photographs").resolve() == lab / "photographs"
+
+
+def test_a_world_without_its_model(lab, tmp_path, monkeypatch):
+    weights = tmp_path / "weights"
+    weights.mkdir()
+    (weights / "pictograms").symlink_to(SHIPPED)
+    monkeypatch.setattr(recipes, "weights_folder", lambda: weights)
+    assert recipes.run_for() == "pictograms" and open_worlds() == ["pictograms"]
+    assert first_world() == "pictograms"
+    with pytest.raises(LabError, match="a world 'photographs'"):
+        world_workbench("photographs")
+
+
+def test_a_gallery_remembers_its_run(lab, photographs, capsys):
+    shell(capsys, "gallery", "import", photographs, "--gallery", "galleries/mine")
+    shell(capsys, "gallery", "import", photographs, "--gallery", "galleries/drawn", "--run", "pictograms")
+    assert gallery_run("galleries/mine") == "photographs" and gallery_run("galleries/drawn") == "pictograms"
+    assert own_galleries()[0] == lab / "galleries/drawn"
+    found = shell(capsys, "search", "ein rotes Quadrat", "--language", "de", "--gallery", "galleries/mine", "-k", "4")
+    assert {row["picture"] for row in found["rows"]} == {f"{name}.png" for name in COLOURS}
+    newest = shell(capsys, "search", "ein rotes Quadrat", "--language", "de", "-k", "1")
+    assert "galleries/drawn, the most recent gallery" in newest["messages"]
+    assert len(newest["rows"]) == 1
+    info = shell(capsys, "gallery", "info", "--gallery", "galleries/mine")
+    assert [row["this_run"] for row in info["rows"]] == ["yes"]
+
+
+def test_a_saved_gallery_remembers_its_run(lab, photographs, capsys):
+    first = shell(capsys, "search", "ein Quadrat", "--language", "de", "--pictures", photographs, "--save", "saved")
+    assert gallery_run("saved") == "photographs"
+    again = shell(capsys, "search", "ein Quadrat", "--language", "de", "--gallery", "saved")
+    assert again["rows"] == first["rows"]
+    assert cli.main(["search", "ein Quadrat", "--gallery", "saved", "--run", "pictogram"]) == 1
+    assert "photographs, pictograms" in capsys.readouterr().err
+
+
+def test_the_first_world(lab, photographs, capsys, monkeypatch):
+    assert first_world() == "pictograms"
+    shell(capsys, "gallery", "import", photographs, "--gallery", "galleries/mine")
+    assert first_world() == "photographs"
+    bench = world_workbench("photographs")
+    assert bench.title == str(lab / "galleries/mine") and len(bench.ids) == 4
+    monkeypatch.setenv("DASD_LAB_WORLD", "pictograms")
+    assert first_world() == "pictograms"
+
+
+EXPLORERS = ("Ask", "Adapters", "Styles", "Train", "Compare", "Slots", "Words")
+
+
+def test_every_explorer_on_photographs_without_captions(lab, photographs):
+    "Also where some methods are missing: this world has DASD alone"
+    app = App(pictures=photographs, explorers=EXPLORERS)
+    assert list(app.workbench.models) == ["DASD"] and app.workbench.world is WORLDS["photographs"]
+    panels = {name: app.show_tab(name) for name in EXPLORERS}
+    assert all(panel.switch is not None for panel in panels.values())
+    panels["Ask"].ask("un carré rouge")
+    assert len(panels["Ask"].state.answers["DASD"].hits) == 4
+    assert [query.why for query in panels["Adapters"].state.parsed] == ["best with all adapters"] * 2
+    styles = panels["Styles"].state
+    assert styles.languages == ("de", "fr") and "example queries" in styles.message
+    styles.update()
+    assert len(styles.analysis.captions) == 24
+    compare = panels["Compare"].state
+    compare.evaluate()
+    assert "images without captions" in compare.message
+    words = panels["Words"].state
+    assert not words.model and words.rankings is not None
+    assert not panels["Slots"].state.model and "LECCR" in panels["Slots"].state.message
+    assert panels["Train"].state.preset == WORLDS["photographs"].preset
+
+
+def test_the_switch(lab, photographs):
+    other = world_workbench("photographs", photographs)
+    shown = []
+    failures = []
+    switch = WorldSwitch(other, shown.append, failures.append)
+    assert [name for _, name in switch.worlds.options] == ["photographs", "pictograms"]
+    switch.open_world("photographs", wait=True)
+    assert not shown  # it is shown already
+    switch.folder.value = str(photographs)
+    switch.open_folder(wait=True)
+    assert len(shown) == 1 and len(shown[0].ids) == 4
+    switch.folder.value = "none"
+    switch.open_folder(wait=True)
+    assert "no folder none" in failures[0] and switch.worlds.value == "photographs"
+
+
+def test_a_panel_shows_another_workbench(lab, photographs):
+    from dasd_lab.explore.ask.panel import Ask
+
+    panel = Ask(world_workbench("photographs", photographs))
+    shutil.copy(photographs / "red.png", photographs / "again.png")
+    other = lab / "others"
+    shutil.copytree(photographs, other)
+    panel.show_workbench(world_workbench("photographs", other))
+    (inner,) = panel.children
+    assert len(inner.state.workbench.ids) == 5
+    inner.show_workbench(world_workbench("photographs", photographs))
+    assert panel.children[0] is not inner
+    assert len(panel.children[0].state.workbench.ids) == 4
+
+
+def test_a_new_model_is_on_both_workbenches(lab, photographs):
+    from dasd_lab.explore.workbench import Workbench
+
+    bench = world_workbench("photographs", photographs)
+    captioned = Workbench(bench.main.method, Squares(), ("train",))
+    both = Workbench(bench.main.method, gallery=bench.main.gallery, captioned=captioned)
+    both.add("again", bench.main.method)
+    assert "again" in captioned.models and both.captioned is captioned
+
+
+def test_queries_in_every_language():
+    queries = WORLDS["photographs"].queries
+    assert list(queries) == ["en", "de", "fr", "cs", "zh", "ar", "es", "uk"]
+    assert {len(texts) for texts in queries.values()} == {12}
+    assert {language for _, language in WORLDS["photographs"].examples} == set(queries)

@@ -1,0 +1,54 @@
+"The switch between pictograms and photographs on the web page: all explorers change, queries find the other images"
+
+import pytest
+from conftest import shoot
+
+from dasd_lab.training.recipes import shipped_runs
+
+pytestmark = pytest.mark.skipif("photographs" not in shipped_runs(), reason="no model for photographs")
+FIRST_IDS = """suffix => {
+  const hits = [...document.querySelectorAll('.dl-ask .dl-answer .dl-hit')];
+  return hits.length > 0 && hits.every(hit => hit.dataset.id.includes(suffix));
+}"""
+
+
+def switch_to(page, label: str, about: str):
+    "Press a button of the switch and wait until the explorer shows the other images"
+    page.locator(".dl-world-names button:visible", has_text=label).first.click()
+    page.locator(".dl-world-about:visible", has_text=about).first.wait_for()
+
+
+def ask(page, text: str, suffix: str):
+    "Search, and wait until every hit has an id with the suffix"
+    box = page.locator(".dl-ask .dl-query input:visible").first
+    box.fill(text)
+    box.press("Enter")
+    page.wait_for_function(FIRST_IDS, arg=suffix)
+
+
+def test_a_switch_changes_all_explorers(web, page):
+    page.goto(web.url, timeout=300_000)
+    page.locator(".dl-ask .dl-query input").first.wait_for()
+    ask(page, "zwei Hunde", "test-")
+    switch_to(page, "Photographs", "8 images")
+    ask(page, "zwei Hunde", ".png")
+    shoot(page, "worlds_photographs")
+    page.locator(".dl-app .lm-TabBar-tab", has_text="Adapters").first.click()
+    page.locator(".dl-adapters .dl-world-about:visible", has_text="8 images").wait_for()
+    switch_to(page, "Pictograms", "2,000 images")
+    page.locator(".dl-adapters .dl-grid img").first.wait_for()
+    page.locator(".dl-app .lm-TabBar-tab", has_text="Ask").first.click()
+    ask(page, "zwei Hunde", "test-")
+    assert not page.problems, page.problems
+    assert not page.outside, page.outside
+
+
+def test_a_folder_that_is_not_there(web, page):
+    "The message names the next step, and the explorer stays as it is"
+    page.goto(web.url, timeout=300_000)
+    page.locator(".dl-ask .dl-query input").first.wait_for()
+    switch_to(page, "Photographs", "8 images")
+    page.locator(".dl-world-folder input:visible").first.fill("/no/such/folder")
+    page.locator("button.dl-world-open:visible").first.click()
+    page.locator(".dl-ask .dl-message", has_text="no folder /no/such/folder").wait_for()
+    ask(page, "rot", ".png")
