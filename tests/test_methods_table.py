@@ -115,10 +115,15 @@ def test_shipped_parts_are_refused_where_they_are_too_large(corpus, tmp_path, mo
     world = ship.WORLDS["photographs"]
     assert world.parts == ("backbone", "method", "static_adapter", "leccr", "smalr") and world.largest == 25
     shipping = ship.Shipping("photographs", world, tmp_path / "out", 0)
-    (tmp_path / "out/leccr").mkdir(parents=True)
-    (tmp_path / "out/leccr/model.safetensors").write_bytes(b"0" * 1000)
-    shipping.refuse_large("leccr")
-    (tmp_path / "out/leccr/model.safetensors").write_bytes(b"0" * 26_000_000)
-    with pytest.raises(SystemExit, match="leccr is removed: 26.0 MB in all, at most 25"):
-        shipping.refuse_large("leccr")
-    assert not (tmp_path / "out/leccr").exists()
+    (tmp_path / "out/method").mkdir(parents=True)
+    (tmp_path / "out/method/model.safetensors").write_bytes(b"0" * 20_000_000)
+    shipping.refuse_large("leccr", 4.9, "it is kept")
+    shipping.refuse_large("method", 24, "it is kept")  # replaces the one that is there
+    with pytest.raises(SystemExit, match="leccr is refused: 26.0 MB in all, at most 25; nothing is trained"):
+        shipping.refuse_large("leccr", 6, "nothing is trained")
+    monkeypatch.setattr(ship, "ROOT", tmp_path)
+    trained = tmp_path / "runs/smalr"
+    trained.mkdir(parents=True)
+    (trained / "model.safetensors").write_bytes(b"0" * 1000)
+    shipping.add("smalr", trained)
+    assert (tmp_path / "out/smalr/model.safetensors").stat().st_size == 1000 and not trained.exists()

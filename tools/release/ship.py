@@ -7,7 +7,8 @@ python tools/release/ship.py --only figures        # evaluate again what is stor
 python tools/release/ship.py --world photographs --only backbone --backbone FOLDER  # a source model that is there
 
 The world photographs needs Flickr8k (DASD_LAB_FLICKR8K); features of its pictures are kept in runs/photographs. A part
-that makes the folder larger than its world may be is removed again."""
+that makes the folder larger than its world may be is refused: before its training where its size is known, else it
+stays in runs/WORLD/shipped."""
 
 import argparse
 import json
@@ -28,8 +29,17 @@ from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.evaluation.short_queries import short_queries
 from dasd_lab.presets import load_preset, vary
 from dasd_lab.storage import whole_folder, write_json
-from dasd_lab.training.recipes import VERSIONS, Run, columns_of, train, trained_source, training_data
-from dasd_lab.training.runs import load_method, save_method
+from dasd_lab.training.recipes import (
+    VERSIONS,
+    Run,
+    batches_of_images,
+    columns_of,
+    new_method,
+    train,
+    trained_source,
+    training_data,
+)
+from dasd_lab.training.runs import load_method, own_state, save_method
 from dasd_lab.training.runtime import Runtime
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -107,6 +117,12 @@ WORLDS = dict(
 )
 
 
+def megabytes(path: Path) -> float:
+    "Size of a file or a folder"
+    files = [path] if path.is_file() else path.rglob("*")
+    return sum(f.stat().st_size for f in files if f.is_file()) / 1e6
+
+
 @dataclass
 class Shipping:
     "One world, its corpus and its folder"
@@ -129,13 +145,22 @@ class Shipping:
     def card(self) -> dict:
         return json.loads((self.out / "card.json").read_text(encoding="utf-8"))
 
-    def refuse_large(self, part: str) -> None:
-        "Remove a part with which the folder is too large"
-        size = sum(f.stat().st_size for f in self.out.rglob("*") if f.is_file()) / 1e6
-        print(f"{part}: {size:.1f} MB in all", flush=True)
-        if size > self.world.largest:
-            shutil.rmtree(self.out / part)
-            raise SystemExit(f"{part} is removed: {size:.1f} MB in all, at most {self.world.largest:g}")
+    def add(self, part: str, folder: Path) -> None:
+        "Move a part that was written elsewhere to its place, unless the whole would be too large"
+        self.refuse_large(part, megabytes(folder), f"it is kept in {folder.resolve().relative_to(ROOT)}")
+        shutil.rmtree(self.out / part, ignore_errors=True)
+        shutil.move(folder, self.out / part)
+
+    def refuse_large(self, part: str, size: float, then: str) -> None:
+        "Refuse a part with which the folder would be too large"
+        others = 0.0
+        if part != "backbone" and self.out.is_dir():  # a new backbone replaces everything
+            others = sum(megabytes(p) for p in self.out.iterdir() if p.name != part)
+        print(f"{part}: {size:.1f} MB, the other parts {others:.1f} MB", flush=True)
+        if size + others > self.world.largest:
+            raise SystemExit(
+                f"{part} is refused: {size + others:.1f} MB in all, at most {self.world.largest:g}; {then}"
+            )
 
 
 def backbone_part(ship: Shipping, given: Path | None) -> None:
@@ -168,7 +193,7 @@ def backbone_part(ship: Shipping, given: Path | None) -> None:
         write_json(facts, folder / "card.json")
         if (WEIGHTS / ship.name / "detector").is_dir():
             shutil.copytree(WEIGHTS / ship.name / "detector", folder / "detector")  # of train_detector.py
-    ship.refuse_large("backbone")
+        ship.refuse_large("backbone", megabytes(folder), "nothing is written")
 
 
 def trained(ship: Shipping, name: str, backbone: Backbone) -> Run:
@@ -182,6 +207,12 @@ def trained(ship: Shipping, name: str, backbone: Backbone) -> Run:
         phrases = load_preset(preset).get("phrases")
         corpus = ship.corpus.with_phrases(phrases) if phrases else ship.corpus
         ship.known[reads] = training_data(corpus, world.languages, backbone, world.features, reads=reads)
+    if not batches_of_images(load_preset(preset)):  # a method that trains on these drops its word vectors at the end
+        untrained = new_method(
+            vary(load_preset(preset), changes) | dict(word_alignment=None), ship.known[reads], backbone
+        )
+        size = 2 * sum(v.numel() for v in own_state(untrained).values()) / 1e6
+        ship.refuse_large(name, size, "nothing is trained; make it smaller by its changes")
     return train(
         preset,
         ship.corpus,
@@ -199,8 +230,9 @@ def method_part(ship: Shipping, name: str) -> None:
     preset, changes = ship.world.methods[name]
     start = time.process_time()
     run = trained(ship, name, load_backbone(ship.out / "backbone"))
-    save_method(run.method, ship.out / name, half=True, seed=ship.seed, preset=preset, changes=changes)
-    ship.refuse_large(name)
+    trained_in = ROOT / "runs" / ship.name / "shipped" / name
+    save_method(run.method, trained_in, half=True, seed=ship.seed, preset=preset, changes=changes)
+    ship.add(name, trained_in)
     facts = dict(preset=preset, changes=changes, languages=ship.world.languages, parameters=run.card["parameters"])
     facts["precision"] = ship.world.precision
     facts["cpu_s"] = round(time.process_time() - start)
@@ -278,9 +310,7 @@ def figures_part(ship: Shipping, name: str) -> None:
         card |= figures_of(method, ship, ("en", *ship.world.languages))
     else:
         card["companions"][name] |= figures_of(method, ship, ship.world.languages)
-    sizes = {
-        p.name: round(sum(f.stat().st_size for f in p.iterdir()) / 1e6, 2) for p in ship.out.iterdir() if p.is_dir()
-    }
+    sizes = {p.name: round(megabytes(p), 2) for p in ship.out.iterdir() if p.is_dir()}
     write_json(card | dict(MB=sizes), ship.out / "card.json")
 
 
