@@ -94,7 +94,7 @@ WORLDS = dict(
         largest=25,
     ),
     photographs=World(
-        corpus="flickr8k",
+        corpus="flickr8k:train=zh_mt_google+zh_mt_baidu",
         languages=("zh", "de", "fr", "cs", "ar", "es", "uk"),
         source="two_tower.photographs",
         source_changes={},
@@ -133,7 +133,7 @@ class Shipping:
     seed: int
 
     def __post_init__(self):
-        self.corpus = load_corpus(self.world.corpus)
+        self.corpus = corpus_named(self.world.corpus)
         self.known: dict[tuple[str, ...], object] = {}  # columns read → training data
 
     @property
