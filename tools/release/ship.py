@@ -23,7 +23,7 @@ from dasd_lab.backbone.features import FrozenFeatures, frozen_features, store_in
 from dasd_lab.backbone.retrieved import describe_by_retrieval
 from dasd_lab.backbone.towers import Backbone, load_backbone, save_backbone
 from dasd_lab.contracts import LabError, RetrievalMethod
-from dasd_lab.corpora.catalog import load_corpus
+from dasd_lab.corpora.catalog import corpus_named, load_corpus
 from dasd_lab.evaluation.fields import field_figures, usual_fields
 from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.evaluation.short_queries import short_queries
@@ -100,7 +100,7 @@ WORLDS = dict(
         source_changes={},
         methods=dict(
             method=("dasd.photographs", {}),
-            static_adapter=("static_adapter.photographs", {}),
+            static_adapter=("static_adapter.photographs", {"vocab_size": 8000}),
             leccr=("leccr.photographs", {}),
             smalr=("smalr.photographs", {}),
         ),
