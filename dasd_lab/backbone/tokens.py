@@ -118,7 +118,7 @@ class CaptionTokenizer:
     def save(self, path: str | Path) -> None:
         "Write the tokenizer as one JSON file, and its table if it needs one"
         with whole_file(path) as f:
-            f.write_text(self.tokenizer.to_str(pretty=True), encoding="utf-8")
+            f.write_text(self.tokenizer.to_str(), encoding="utf-8")
         table: dict[str, object] = dict(zip(BERT_NAMES, self.names))
         if self.kept is not None:
             table |= dict(unknown=self.unknown, kept=self.kept)
