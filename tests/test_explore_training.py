@@ -407,9 +407,12 @@ def test_which_stages_need_images():
     }
     assert needs
     others = {"leccr": [True], "smalr": [False, False, True]}
+    from_text = {"dasd.clip_from_text", "dasd.photographs_transfer"}
     for name, stages in needs.items():
         if name == "smalr.mule":
             assert stages == [False, True]
+        elif name in from_text:
+            assert stages == [False]
         else:
             assert stages == others.get(name.split(".")[0], [False, True]), name
 
