@@ -156,7 +156,7 @@ def test_styles_in_one_cell_in_the_dark_theme_at_1024_pixels(lab, page, one_cell
     expect(panel.locator(".dl-kept")).to_contain_text("200 captions")
     panel.locator(".dl-colour select").select_option("language")
     expect(panel.locator(".dl-legend")).to_contain_text("Arabic", timeout=300_000)
-    expect(panel.locator(".dl-progress")).to_be_hidden(timeout=300_000)
+    expect(panel.locator(".dl-progress:visible")).to_have_count(0, timeout=300_000)
     page.wait_for_timeout(1500)  # until the new maps are drawn
     lasso(page, panel.locator(f"{RELATED} .nsewdrag").first, EVERYTHING)
     for selector in (AGNOSTIC, RELATED):
