@@ -68,7 +68,7 @@ def select_another_image(page, root):
 
 def count_and_find(root):
     root.locator("button.dl-count-wins").click()
-    root.locator(".dl-wins .bars .point").first.wait_for(timeout=TIMEOUT)
+    root.locator(".dl-wins .bars .point >> visible=true").first.wait_for(timeout=TIMEOUT)
     root.locator(".dl-wins-text", has_text="captions;").wait_for()
     root.locator("button.dl-find-nearest").click()
     root.locator(".dl-nearest td bdi").first.wait_for(timeout=TIMEOUT)
