@@ -169,3 +169,32 @@ def test_styles_in_one_cell_in_the_dark_theme_at_1024_pixels(lab, page, one_cell
     shoot(page, "styles_dark_1024")
     assert not page.outside, page.outside
     assert not page.problems, page.problems
+
+
+def open_tab(page, name):
+    page.get_by_role("tab", name=name, exact=True).click()
+
+
+def test_figures_of_a_hidden_tab_are_drawn_when_it_is_shown(web, page):
+    "The first figures, and later ones in their place, are computed while another tab is open"
+    page.goto(web.url, timeout=300_000)
+    page.locator(".dl-ask .dl-query input").first.wait_for()
+    panel = page.locator(".dl-styles")
+    bars = panel.locator(".dl-bars .bartext")
+    shown = []
+    for n in (200, 500):
+        open_tab(page, "Styles")
+        expect(panel).to_be_visible()
+        if n != 200:
+            panel.locator(".dl-n select").select_option(str(n))
+        open_tab(page, "Ask")
+        expect(panel).to_be_hidden()
+        expect(panel.locator(".dl-kept")).to_contain_text(f"{n} captions")
+        open_tab(page, "Styles")
+        for selector in (AGNOSTIC, RELATED):
+            expect(panel.locator(selector).locator(POINTS)).to_have_count(n)
+        expect(bars.first).to_be_attached(timeout=10_000)
+        page.wait_for_timeout(1000)
+        shown.append(bars.all_text_contents())
+    assert shown[0] != shown[1]
+    assert not page.problems, page.problems
