@@ -31,7 +31,7 @@ from dasd_lab.explore.controls import (
 )
 from . import figures as f
 from .sentences import MOST_LINES, example_text
-from .state import MOST, NAMES, StyleAnalysis, StylesState
+from .state import MOST, NAMES, StyleAnalysis, StylesState, neighbourhood
 from ..theme import language_name, missing_fonts_note, tagged
 from ..workbench import Workbench
 
@@ -213,6 +213,17 @@ CSS = """
 .dl-styles .dl-card div>bdi { font-size: 16px; display: block; text-align: start }
 .dl-styles .dl-near { font-size: 13px; flex-basis: 100% }
 .dl-styles .dl-near ol { margin: 0 0 6px; padding-inline-start: 20px }
+.dl-styles .dl-sentences {
+  border: 1px solid var(--dl-line); border-radius: 8px; background: var(--dl-card); margin: 6px 0; padding: 4px 0;
+}
+.dl-styles .dl-sentences :is(
+  .jupyter-widget-Collapse-header, .jupyter-widget-Collapse-contents, .jupyter-widget-Accordion-child
+) {
+  border: 0; background: none; margin: 0;
+}
+.dl-styles .dl-sentences .jupyter-widget-Collapse-contents { padding: 0 14px 8px }
+.dl-styles .dl-sentences .widget-vbox { gap: 8px }
+.dl-styles .dl-given { margin: 0 }
 .dl-styles .dl-given textarea { unicode-bidi: plaintext; font: 14px/1.5 system-ui,"Noto Sans",sans-serif; tab-size: 4 }
 .dl-styles .dl-legend { display: flex; flex-flow: row wrap; gap: 2px 16px; padding: 4px 0; line-height: 1.7 }
 .dl-styles .dl-kind { white-space: nowrap }
@@ -353,7 +364,7 @@ class Styles(Panel):
 
     def _sentences_section(self) -> w.Accordion:
         "A box for sentences of one's own, closed at first"
-        self.given = w.Textarea(placeholder=PLACEHOLDER, layout=w.Layout(width="100%", height="170px"))
+        self.given = w.Textarea(placeholder=PLACEHOLDER, layout=w.Layout(width="auto", height="170px"))
         self.given.add_class("dl-given")
         self.given_language = choose("Language", [RECOGNISE], "", "dl-given-language")
         self.given_count = prose("", "dl-given-count")
@@ -609,11 +620,12 @@ class Styles(Panel):
     @staticmethod
     def _map_quality(analysis: StyleAnalysis) -> str:
         "Size, time, and the share of neighbours that the maps preserve"
+        k = neighbourhood(len(analysis.captions))
         kind = "sentences of your own" if analysis.settings.sentences else "captions"
         sentences = [f"{len(analysis.captions):,} {kind}, {analysis.seconds:.1f} s."]
         for feature, (kept, chance) in analysis.neighbours_kept.items():
             sentences.append(
-                f"The map of the {NAMES[feature]} preserves {100 * kept:.0f} % of the 15 nearest neighbours "
+                f"The map of the {NAMES[feature]} preserves {100 * kept:.0f} % of the {k} nearest neighbours "
                 f"(by chance {100 * chance:.0f} %)."
             )
         sentences.append("Distances and sizes on a map have little meaning.")

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['NAMES', 'REDUCER_NAMES', 'OTHER', 'UNCLUSTERED', 'ABSENT', 'GROUP', 'NO_GROUP', 'MOST', 'MAX_KINDS', 'CACHED',
-           'Settings', 'StyleAnalysis', 'Colouring', 'cluster_labels', 'StylesState']
+           'Settings', 'StyleAnalysis', 'Colouring', 'cluster_labels', 'neighbourhood', 'StylesState']
 
 # %% ../../../nbs/7_apps/1_explore/3_styles/10_state.ipynb #0acec59c
 import time
@@ -121,6 +121,13 @@ def _known_labels(facts: pd.DataFrame) -> dict[str, list]:
     "Labels to compare clusters with"
     names = [name for name in facts if name not in ("word", "characters")]
     return {name: [_first_value(cell) for cell in facts[name]] for name in names}
+
+
+def neighbourhood(
+    n: int,  # captions on a map
+) -> int:
+    "Number of nearest neighbours of UMAP and of `neighbours_kept`: 15, or a quarter of few captions, at least 4"
+    return max(4, min(MapSpec.neighbours, n // 4))
 
 
 def _sentence_facts(captions: Sequence[Caption]) -> pd.DataFrame:
@@ -323,8 +330,9 @@ class StylesState(State):
     def _map(self, step: Callable, feature: str, key, x: np.ndarray, s: Settings) -> tuple[Map, tuple[float, float]]:
         "Map of a feature, and its share of preserved neighbours"
         folder = self.keep_in if len(x) > 1000 else None
-        made = step(f"map {feature}", key, lambda: map_of(x, MapSpec(s.reducer, s.seed), folder))
-        kept = step(f"kept {feature}", key, lambda: neighbours_kept(x, made.points, n_max=1000))
+        k = neighbourhood(len(x))
+        made = step(f"map {feature}", key, lambda: map_of(x, MapSpec(s.reducer, s.seed, k), folder))
+        kept = step(f"kept {feature}", key, lambda: neighbours_kept(x, made.points, k, n_max=1000))
         return made, kept
 
     def _draw_captions(self, s: Settings) -> tuple[tuple[Caption, ...], pd.DataFrame]:
