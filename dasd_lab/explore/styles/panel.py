@@ -13,6 +13,7 @@ from functools import partial
 
 import anywidget
 import ipywidgets as w
+from ..sentences import MOST_LINES, example_text
 from traitlets import Int, List, Unicode
 
 from ...evaluation.expression_groups import expression_group_languages
@@ -30,7 +31,6 @@ from dasd_lab.explore.controls import (
     section,
 )
 from . import figures as f
-from .sentences import MOST_LINES, example_text
 from .state import MOST, NAMES, StyleAnalysis, StylesState, neighbourhood
 from ..theme import language_name, missing_fonts_note, tagged
 from ..workbench import Workbench

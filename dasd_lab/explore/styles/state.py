@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from ..sentences import read_sentences
 from traitlets import Any, Bool, Int, Tuple, Unicode
 
 from ...contracts import Caption, LabError
@@ -36,7 +37,6 @@ from dasd_lab.evaluation.maps import (
     standardised,
 )
 from ...evaluation.probes import Invariance, paraphrase_invariance, unit_rows
-from .sentences import read_sentences
 from ..workbench import State, Workbench, shows_messages
 from ...search.queries import direction, source_language
 
@@ -233,7 +233,7 @@ class StylesState(State):
     @shows_messages
     def give_sentences(
         self,
-        text: str,  # one sentence a line, with or without a group, see `explore.styles.sentences`
+        text: str,  # one sentence a line, with or without a group, see `explore.sentences`
         language: str = "",  # ISO 639-1 code of all sentences; empty: recognised
     ) -> None:
         "Take these sentences instead of captions of images; a fault names its line and changes nothing"
