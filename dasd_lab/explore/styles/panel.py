@@ -13,7 +13,6 @@ from functools import partial
 
 import anywidget
 import ipywidgets as w
-from ..sentences import MOST_LINES, example_text
 from traitlets import Int, List, Unicode
 
 from ...evaluation.expression_groups import expression_group_languages
@@ -30,6 +29,7 @@ from dasd_lab.explore.controls import (
     row,
     section,
 )
+from ..sentences import MOST_LINES, example_text
 from . import figures as f
 from .state import MOST, NAMES, StyleAnalysis, StylesState, neighbourhood
 from ..theme import language_name, missing_fonts_note, tagged

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from ..sentences import read_sentences
 from traitlets import Any, Bool, Int, Tuple, Unicode
 
 from ...contracts import Caption, LabError
@@ -37,6 +36,7 @@ from dasd_lab.evaluation.maps import (
     standardised,
 )
 from ...evaluation.probes import Invariance, paraphrase_invariance, unit_rows
+from ..sentences import read_sentences
 from ..workbench import State, Workbench, shows_messages
 from ...search.queries import direction, source_language
 
