@@ -245,6 +245,7 @@ def test_sentences_of_ones_own(web, page):
     box = point.bounding_box()
     page.mouse.move(box["x"] + 30, box["y"] + 30)
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2, steps=5)
+    expect(panel.locator(".dl-card > div").first).to_contain_text("三辆自行车停在车站门口。")
     expect(panel.locator(".dl-card .dl-near li")).to_have_count(6)
     shoot(page, "styles_sentences_zh")
     show_sentences(page, panel, ARABIC)
