@@ -108,7 +108,7 @@ def test_it_plans_without_data_and_weights(name, tmp_path, monkeypatch):
         "134 M in the paper",
     ):
         assert word in text, word
-    assert ("English finetuning" in text) == ("finetune" in name)
+    assert ("English finetuning" in text) == ("finetune" in name) == ("rate 3e-06, cosine" in text)
     assert ("12 evenly spaced frames" in text) == ("msrvtt" in name)
     assert json.dumps(plain(p))
 
@@ -132,6 +132,7 @@ def test_the_papers_numbers():
             ("visual", "text"),
             "multi30k",
         )
+        assert phase.schedule == "cosine" and "cosine" in provenance(q)["finetuning.phases.0.schedule"]
     assert load_preset("dasd.cc300k_zero_shot_official")["languages"] == ["ja"] and load_preset(
         "dasd.cc300k_zero_shot_official"
     )["stage_corpora"] == {"cross_modal_alignment": "mscoco"}

@@ -367,7 +367,7 @@ def _tuning_text(preset: dict) -> str:
     phases = []
     for p in tuning.phases:
         length = f"{p.steps:,} steps" if p.steps else f"{p.epochs} epochs"
-        batches = f"{length} of {p.batch_size}, {p.optimizer}, rate {p.learning_rate:g}"
+        batches = f"{length} of {p.batch_size}, {p.optimizer}, rate {p.learning_rate:g}, {p.schedule}"
         phases.append(f"{p.name} of {' and '.join(p.trains)} on {corpus}: {batches}")
     return "; ".join(phases)
 
