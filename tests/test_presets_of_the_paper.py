@@ -130,7 +130,7 @@ def test_the_papers_numbers():
             5,
             3e-6,
             ("visual", "text"),
-            "multi30k",
+            "multi30k_both",
         )
         assert phase.schedule == "cosine" and "cosine" in provenance(q)["finetuning.phases.0.schedule"]
     assert load_preset("dasd.cc300k_zero_shot_official")["languages"] == ["ja"] and load_preset(

@@ -17,6 +17,7 @@ from dasd_lab.corpora.by_machine.translators import Translator
 from dasd_lab.corpora.catalog import caption_pairs, load_corpus
 from dasd_lab.corpora.published.cards import card, corpus_table, published_corpora, what_to_get
 from dasd_lab.corpora.published.leaks import find_leaks
+from dasd_lab.presets import load_preset
 
 ROOT = Path(__file__).resolve().parents[1]
 REAL = Path(os.environ.get("DASD_LAB_SHARED") or ROOT.parent / "shared") / "data/multi30k"
@@ -89,6 +90,46 @@ def test_the_two_tasks_of_multi30k_are_different_corpora():
         expected.append(" ".join(lines[7].split()))
     assert [t for v, t in texts(b, "test", "de") if v == b.ids("test")[7]] == expected
     assert b.report(pictures=False).ok and a.mt_folder != b.mt_folder
+
+
+@real
+def test_multi30k_as_papers_on_retrieval_use_it():
+    "Five English, five German, one French and one Czech caption per image; translations with their originals"
+    one, five, both = (load_corpus(n, root=REAL) for n in ("multi30k", "multi30k_independent", "multi30k_both"))
+    assert both.report(pictures=False).ok and both.ids("train") == one.ids("train")
+    for language, n in dict(en=5, de=5, fr=1, cs=1).items():
+        for split, images in (("validation", 1_014), ("test", 1_000)):
+            assert len(both.captions(split, language, "human")) == n * images
+            assert texts(both, split, language) == texts(five if n == 5 else one, split, language)
+    for language in ("fr", "cs"):
+        assert [[c.text for c in pair] for pair in both.aligned("test", language)] == [
+            [c.text for c in pair] for pair in one.aligned("test", language)
+        ]
+    for name in ("dasd.multi30k_finetune_paper", "dasd.multi30k_finetune_official", "smalr.paper"):
+        corpus = load_preset(name)["corpus"]
+        assert load_corpus(corpus).published["test"].captions == dict(en=5_000, de=5_000, fr=1_000, cs=1_000), name
+
+
+def test_both_tasks_of_multi30k_in_small(tmp_path):
+    for task, file in (("task1", "train"), ("task2", "train_images")):
+        write(tmp_path / f"{task}/image_splits/{file}.txt", "1_a.jpg\n2_b.jpg\n")
+    for i in range(1, 6):
+        write(tmp_path / f"task2/raw/train.{i}.en", f"one {i}\ntwo {i}\n")
+        write(tmp_path / f"task2/raw/train.{i}.de", f"eins {i}\nzwei {i}\n")
+    write(tmp_path / "task1/raw/train.en", "one 4\nof none\n")
+    corpus = load_corpus("multi30k_both", root=tmp_path)
+    assert corpus.languages == ("en", "de")
+    with pytest.raises(LabError, match="task1/raw/train.fr"):
+        corpus.captions("train", "fr")
+    write(tmp_path / "task1/raw/train.fr", "un 4\ndeux\n")
+    corpus = load_corpus("multi30k_both", root=tmp_path)
+    assert len(corpus.captions("train", "en")) == 10 and len(corpus.captions("train", "fr")) == 2
+    # the second French caption has no English original among the five
+    assert caption_pairs(corpus, "train", "fr").source == ["one 4"]
+    assert caption_pairs(corpus, "train", "de").target[:2] == ["eins 1", "eins 2"]
+    write(tmp_path / "mt/multi30k_both/train.fr.txt", "".join(f"mt {i}\n" for i in range(10)))
+    pairs = caption_pairs(load_corpus("multi30k_both", root=tmp_path), "train", "fr")
+    assert pairs.target == [f"mt {i}" for i in range(10)] and pairs.source[4:6] == ["one 5", "two 1"]
 
 
 def test_multi30k_unpacked_in_a_clone(tmp_path):
@@ -497,10 +538,10 @@ def test_several_captions_per_image_are_all_scored(coco):
 @pytest.mark.parametrize(
     "preset, files",
     [
-        ("dasd.multi30k_finetune_paper", ["task1/raw/train.en", "flickr30k-images", "mt/train.de.txt"]),
+        ("dasd.multi30k_finetune_paper", ["task2/raw/train.5.en", "flickr30k-images", "mt/multi30k_both/train.de.txt"]),
         ("dasd.mscoco_finetune_paper", ["dataset_coco.json", "mt/train.zh.txt", "val2014"]),
         ("dasd.cc300k_zero_shot_paper", ["cc300k.json", "ref_captions_cs.json", "images"]),
-        ("dasd.multi30k_finetune_cc300k_paper", ["cc300k.json", "task1/raw/train.en"]),
+        ("dasd.multi30k_finetune_cc300k_paper", ["cc300k.json", "task2/raw/train.1.en"]),
     ],
 )
 def test_a_dry_run_names_the_files(preset, files, tmp_path, monkeypatch):

@@ -59,7 +59,7 @@ BUILT_IN = {"pictograms": "dasd_lab.corpora.pictograms.corpus"}  # corpora that 
 FORMS = "folder", "imported"  # kinds of users' corpora, opened with root=
 _PUBLISHED = dict(  # module → published corpora
     stamps=("stamps",),
-    flickr=("multi30k", "multi30k_independent", "flickr8k_cn"),
+    flickr=("multi30k", "multi30k_independent", "multi30k_both", "flickr8k_cn"),
     flickr8k=("flickr8k",),
     coco=("mscoco", "coco_cn", "xtd10"),
     web=("cc3m", "cc300k", "crossmodal3600"),
