@@ -11,12 +11,12 @@ import torch
 from PIL import Image
 from squares import COLOURS, SOURCE, TINY, WORDS
 
-from dasd_lab.contracts import LabError
+from dasd_lab.contracts import LabError, RetrievalMethod
 from dasd_lab.corpora.by_machine.splits import translate_split
 from dasd_lab.corpora.by_machine.translators import Translator
-from dasd_lab.corpora.catalog import caption_pairs, load_corpus
+from dasd_lab.corpora.catalog import caption_pairs, corpus_named, load_corpus
 from dasd_lab.corpora.published.cards import card, corpus_table, published_corpora, what_to_get
-from dasd_lab.corpora.published.leaks import find_leaks
+from dasd_lab.corpora.published.leaks import find_leaks, refuse_trained_test_pictures
 from dasd_lab.presets import load_preset
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -280,6 +280,123 @@ def test_coco_cn(coco):
     assert find_leaks(load_corpus("mscoco", root=coco), corpus).evaluation_ids == {coco_name("train", 2)}
 
 
+@pytest.fixture
+def coco_cn(coco, monkeypatch):
+    "COCO-CN's lists beside it: each of the two tests an image that the other one trains on"
+    for split, names in (
+        ("train", [coco_name("train", 1), coco_name("val", 6)]),
+        ("val", [coco_name("val", 3)]),
+        ("test", [coco_name("train", 2), coco_name("val", 5)]),
+    ):
+        write(coco / f"coco-cn-version1805v1.1/coco-cn_{split}.txt", "\n".join(names) + "\n")
+    monkeypatch.setenv("DASD_LAB_MSCOCO", str(coco))
+    return coco
+
+
+def test_test_images_of_another_corpus_are_held_out(coco_cn):
+    whole, corpus = load_corpus("mscoco"), corpus_named("mscoco:held_out=coco_cn")
+    assert corpus.address == "mscoco:held_out=coco_cn"
+    assert set(whole.ids("train")) - set(corpus.ids("train")) == {coco_name("train", 2)}
+    assert len(corpus.captions("train", "en")) == 10
+    kept = {coco_name("train", 1), coco_name("val", 3)}
+    assert {c.visual_id for language in ("en", "ja") for c in corpus.captions("train", language)} == kept
+    for split in ("validation", "test", "test_1k_0"):
+        assert corpus.ids(split) == whole.ids(split)
+    assert corpus.report(pictures=False).faults == whole.report(pictures=False).faults
+    assert corpus.checksum != whole.checksum and corpus.mt_folder == coco_cn / "mt/held_out_coco_cn"
+    write(corpus.mt_folder / "train.de.txt", "".join(f"Satz {i}\n" for i in range(10)))
+    assert len(caption_pairs(corpus_named("mscoco:held_out=coco_cn"), "train", "de")) == 10
+    assert load_corpus("coco_cn", held_out="mscoco").ids("train") == [coco_name("train", 1)]
+    (coco_cn / "coco-cn-version1805v1.1/coco-cn_test.txt").unlink()
+    corpus = corpus_named("mscoco:held_out=coco_cn")
+    with pytest.raises(LabError, match="coco-cn_test.txt"):
+        corpus.ids("train")
+    assert "coco-cn_test.txt" in " ".join(what_to_get(corpus, "train", visuals=False))
+
+
+def test_a_preset_does_not_train_on_test_images_of_coco(coco_cn):
+    "MSCOCO and COCO-CN test each other's training images"
+    from dasd_lab.training.plan import plan
+    from dasd_lab.training.recipes import train
+
+    for corpus, other in (("mscoco", "coco_cn"), ("coco_cn", "mscoco")):
+        with pytest.raises(LabError, match=f"{other}, test: 1 of 2 pictures .*{corpus}:held_out={other}"):
+            refuse_trained_test_pictures([corpus])
+        refuse_trained_test_pictures([f"{corpus}:held_out={other}"])
+    with pytest.raises(LabError, match="mscoco:held_out=coco_cn"):
+        train(load_preset("dasd.mscoco_finetune_paper"), corpus="mscoco", progress=False)
+    unsafe = load_preset("dasd.pictograms") | dict(corpus="mscoco", languages=["ja"])
+    needs = {need.what: need for need in plan(unsafe, measure=False).needs}
+    assert not needs["training pictures that are in no test split"].found
+    safe = plan(unsafe | dict(corpus="mscoco:held_out=coco_cn"), measure=False)
+    assert "training pictures that are in no test split" not in {need.what for need in safe.needs}
+
+
+def numbered(i):
+    "A test image of Karpathy's file with two captions, both of which begin with its number"
+    name = coco_name("val", i) + ".jpg"
+    return dict(filename=name, split="test", sentences=[dict(raw=f"{i} a"), dict(raw=f"{i} b")])
+
+
+class Vectors(RetrievalMethod):
+    "Given vectors of numbered images and of their two captions"
+
+    name = "vectors"
+    languages = ("en",)
+
+    def __init__(self, seen, said):
+        super().__init__()
+        self.seen = seen
+        self.said = said
+
+    def visual_columns(self, visuals, descriptions=None, known=None, progress=None):
+        return dict(image_features=self.seen[[int(v[-12:]) for v in visuals.ids]])
+
+    def encode_captions(self, captions, language):
+        return torch.stack([self.said[int(c.split()[0]), "ab".index(c[-1])] for c in captions])
+
+    def encode_visuals(self, visuals):
+        return dict(features=visuals["image_features"])
+
+    def score(self, text, visuals):
+        return text @ visuals["features"].T
+
+
+def test_a_thousand_test_images_are_a_mean_of_five_folds(tmp_path, capsys, monkeypatch):
+    "`test_1k`: recalls of the five galleries, computed by hand, averaged"
+    from dasd_lab.cli import main
+    from dasd_lab.evaluation.retrieval import METRICS, evaluate
+
+    write(tmp_path / "dataset_coco.json", json.dumps(dict(images=[numbered(i) for i in range(5_000)])))
+    seen = torch.randn(5_000, 12, generator=torch.Generator().manual_seed(0))
+    noise = torch.randn(5_000, 2, 12, generator=torch.Generator().manual_seed(1))
+    # the folds differ: later images are described worse
+    said = seen[:, None] + noise * torch.linspace(0.2, 1.5, 5_000)[:, None, None]
+
+    monkeypatch.setenv("DASD_LAB_MSCOCO", str(tmp_path))
+    corpus = load_corpus("mscoco")
+    method = Vectors(seen, said)
+    results = evaluate(method, corpus, "test_1k", ["en"])
+    found = []
+    for fold in range(5):
+        images = slice(1_000 * fold, 1_000 * fold + 1_000)
+        scores = (said[images] @ seen[images].T).reshape(2_000, 1_000)
+        own = scores.gather(1, torch.arange(1_000).repeat_interleave(2)[:, None])
+        found.append(((scores >= own).sum(1) == 1).double().mean().item())
+    assert results.rows["en"]["text_to_image_R@1"] == pytest.approx(sum(found) / 5)
+    assert max(found) - min(found) > 0.1
+    assert results.about["n_visuals"] == 5_000 and results.about["n_captions"] == {"en": 10_000}
+    assert results.about["folds"] == [f"test_1k_{k}" for k in range(5)] and set(results.rows["en"]) >= set(METRICS)
+    assert evaluate(method, corpus, "test", ["en"]).rows["en"]["mean_recall"] < results.rows["en"]["mean_recall"]
+    with pytest.raises(LabError, match="image features for the folds of test_1k"):
+        evaluate(method, corpus, "test_1k", ["en"], image_features=seen)
+    monkeypatch.setattr("dasd_lab.commands.training.open_method", lambda *_: method)
+    assert main(["evaluate", "--corpus", "mscoco", "--split", "test_1k", "--languages", "en", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    rows = printed["rows"] if isinstance(printed, dict) else printed
+    assert rows[0]["text_to_image_R@1"] == pytest.approx(sum(found) / 5)
+
+
 def test_xtd10(coco):
     clone = coco / "Cross-lingual-Test-Dataset-XTD10"
     write(clone / "XTD10/test_image_names.txt", f"{coco_name('train', 1)}.jpg\n{coco_name('val', 6)}.jpg\n")
@@ -539,7 +656,10 @@ def test_several_captions_per_image_are_all_scored(coco):
     "preset, files",
     [
         ("dasd.multi30k_finetune_paper", ["task2/raw/train.5.en", "flickr30k-images", "mt/multi30k_both/train.de.txt"]),
-        ("dasd.mscoco_finetune_paper", ["dataset_coco.json", "mt/train.zh.txt", "val2014"]),
+        (
+            "dasd.mscoco_finetune_paper",
+            ["dataset_coco.json", "coco-cn_test.txt", "mt/held_out_coco_cn/train.zh.txt", "val2014"],
+        ),
         ("dasd.cc300k_zero_shot_paper", ["cc300k.json", "ref_captions_cs.json", "images"]),
         ("dasd.multi30k_finetune_cc300k_paper", ["cc300k.json", "task2/raw/train.1.en"]),
     ],

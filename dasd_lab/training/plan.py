@@ -22,7 +22,7 @@ from ..backbone.tokens import train_tokenizer
 from ..backbone.towers import Backbone, build_clip
 from ..backbone.weights import find_weights
 from ..contracts import LabError, RetrievalMethod, method_class
-from ..corpora.catalog import BUILT_IN, Corpus, corpus_named, data_root, list_corpora
+from ..corpora.catalog import BUILT_IN, Corpus, corpus_named, corpus_options, data_root, list_corpora
 from ..corpora.published.base import PublishedCorpus
 from ..corpora.published.cards import what_to_get
 from ..corpora.published.leaks import refuse_trained_test_pictures
@@ -112,7 +112,7 @@ def _untranslated(corpus: PublishedCorpus, languages: Sequence[str]) -> str:
 
 def _training_split(name: str, corpus: Corpus, languages: Sequence[str]) -> str:
     "Images and captions of a training split"
-    kind = "registered" if name in list_corpora() else "a folder"
+    kind = "registered" if corpus_options(name)[0] in list_corpora() else "a folder"
     counts = []
     for language in ("en", *languages):
         origins = Counter(c.origin for c in corpus.captions("train", language))
