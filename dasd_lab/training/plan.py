@@ -146,7 +146,8 @@ def backbone_need(
     choice = settings(BackboneChoice, preset.get("backbone") or {}, "backbone")
     what = f"backbone {choice.folder}"
     if not choice.folder:
-        what = f"open_clip {choice.open_clip}, weights {choice.pretrained}"
+        model = f"timm {choice.timm}" if choice.timm else f"open_clip {choice.open_clip}"
+        what = f"{model}, weights {choice.pretrained}"
     try:
         published_backbone(choice)
     except LabError as e:
