@@ -71,7 +71,7 @@ def test_smalr_trains_on_stored_features(backbone, tmp_path):
     options = dict(
         backbone=backbone, features=tmp_path / "features", out=out, progress=False, keeping=Keeping(5, log_every=1)
     )
-    run = train(TINY, Things(), ["de", "fr"], seed=3, progress=False, **options)
+    run = train(TINY, Things(), ["de", "fr"], seed=3, **options)
     (store,) = (tmp_path / "features").glob("*/manifest.json")
     stored = read_plan(store.parent)
     assert list(stored.parts) == ["image"] and stored.parts["image"]["shape"] == [512]
