@@ -186,7 +186,18 @@ def new_method(
         method.start_from(vectors, find_weights(published["weights"]) if published else None)
     if preset.get("word_alignment") is not None:
         _align_words(method, preset, data)
+    _fit_languages(method, data)
     return method
+
+
+def _fit_languages(
+    method: RetrievalMethod,  # untrained
+    data: TrainingData,  # captions and features
+) -> None:
+    "Show a method the captions of each language and the features of their originals"
+    for language, pairs in data.pairs.items():
+        rows = np.array(data.features.rows(pairs.source))
+        method.fit_language(language, pairs.target, data.features.source_features[rows])
 
 
 def _align_words(
