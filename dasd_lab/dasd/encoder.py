@@ -231,6 +231,7 @@ class DASD(AdaptedEncoder):
             adapter.bottleneck,
             len(self.adapted),
             adapter.start,
+            adapter.mlp_layers,
         )
 
     @property

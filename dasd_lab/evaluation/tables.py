@@ -170,6 +170,8 @@ def _plain_matching(preset: dict) -> dict[str, float]:
 
 
 _NO_SLOTS = dict(source_slots=0, target_slots=0, slots_visual=0)  # weights of the terms without slots
+# weights of Eq. 3: three terms alone, each counted once
+_BASELINE = _NO_SLOTS | dict(slots_differ=0, softened=0, target_source=1.0, source_visual=1.0, target_visual=1.0)
 
 
 def _guided(preset: dict, **options) -> dict:
@@ -186,7 +188,7 @@ def _parts(preset: dict, backbone: Backbone) -> Variants:
     no_descriptions = {"config.descriptions": "none", "config.maps": False}
     return {
         "LECCR": {},
-        "baseline": no_descriptions | reweighted(preset, slots_differ=0, **plain, **_NO_SLOTS),
+        "baseline": no_descriptions | reweighted(preset, **_BASELINE),
         "baseline, slots": {"config.beta": 1.0} | reweighted(preset, **plain, **_NO_SLOTS),
         "baseline, slots, matching on two levels": reweighted(preset, **plain),
     }
