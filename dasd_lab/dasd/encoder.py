@@ -203,10 +203,8 @@ class DASD(AdaptedEncoder):
         super().__init__(config, backbone, tokenizer)
         self.disentangler = Disentangler(backbone, config.disentangler, self.languages, self.n_tokens)
         self.generator = self._generator() if config.adapter.generated else None
-        self.critic = self._critic(config.critic) if config.critic else None
-
-    def _critic(self, config: CriticConfig) -> Critic:
-        return Critic(self.disentangler.agnostic_width, self.backbone.embed_dim, config)
+        if config.critic is not None:
+            self.critic = Critic(self.disentangler.agnostic_width, backbone.embed_dim, config.critic)
 
     def fit_language(
         self,
