@@ -11,6 +11,7 @@ __all__ = ['feature_array', 'unit_rows', 'composition_split', 'bootstrap_interva
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -20,6 +21,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge, RidgeClassifier
 from sklearn.metrics import normalized_mutual_info_score
 from sklearn.model_selection import GroupShuffleSplit
+from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -241,7 +243,7 @@ def cluster_agreement(
 # %% ../../nbs/5_evaluation/20_probes.ipynb #5e719812
 @dataclass(frozen=True)
 class Leakage:
-    "How much of the meaning a linear map recovers from features"
+    "How much of the meaning a probe recovers from features"
 
     r2: float  # explained share of the meaning's variance, at most 1; below 0: worse than the mean
     found: float  # share of captions whose own meaning is the nearest to the prediction
@@ -250,21 +252,32 @@ class Leakage:
     chance: float  # 1 / number of held-out meanings
 
 
+_REGRESSIONS = dict(
+    ridge=lambda seed: Ridge(10.0),
+    mlp=lambda seed: MLPRegressor(hidden_layer_sizes=(256, 256), early_stopping=True, max_iter=100, random_state=seed),
+)
+
+
 def leakage(
     features,  # [n, D] features that should not hold meaning, such as semantic_agnostic
     meaning,  # [n, E] embedding of the meaning: (nearly) equal for captions of one composition
     groups: Sequence,  # [n] composition of each caption
-    penalty: float = 10.0,  # ridge penalty on standardised features
+    kind: Literal["ridge", "mlp"] = "ridge",  # linear, or two hidden layers of 256 with early stopping
     test_share: float = 0.3,  # share of compositions in the test part
-    seed: int = 0,  # of the split
+    seed: int = 0,  # of the split and of the perceptron
 ) -> Leakage:
-    "Critic-independent leakage: ridge regression from features to meaning, evaluated on unseen compositions"
+    "Critic-independent leakage: regression from features to meaning, evaluated on unseen compositions"
     groups = np.asarray(groups)
     x = feature_array(features, len(groups))
     y = feature_array(meaning, len(groups))
     train, test = composition_split(groups, test_share, seed)
-    regression = make_pipeline(StandardScaler(), Ridge(penalty)).fit(x[train], y[train])
-    predicted = regression.predict(x[test])
+    if kind not in _REGRESSIONS:
+        raise LabError(f"a probe {kind!r}", f"one of {sorted(_REGRESSIONS)}", "Choose one of them.")
+    scale = y[train].std()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        regression = make_pipeline(StandardScaler(), _REGRESSIONS[kind](seed)).fit(x[train], y[train] / scale)
+    predicted = scale * regression.predict(x[test])
     r2 = 1 - ((y[test] - predicted) ** 2).sum() / ((y[test] - y[test].mean(0)) ** 2).sum()
     compositions, index = np.unique(groups[test], return_inverse=True)
     meanings = np.stack([y[test][index == i].mean(0) for i in range(len(compositions))])
