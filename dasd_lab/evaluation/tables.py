@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['AS_LARGE', 'Changes', 'RowSource', 'TABLES', 'without', 'static', 'distance_of_consistency', 'Variant', 'Sweep',
            'Table', 'reweighted', 'tables_of', 'own_parameters', 'as_large', 'read_runs', 'append_run', 'skipping',
-           'run_table', 'run_backbones', 'summary', 'beside_the_paper', 'paper_of']
+           'run_table', 'file_of', 'run_backbones', 'summary', 'beside_the_paper', 'paper_of']
 
 # %% ../../nbs/5_evaluation/80_tables.ipynb #f8130fb8
 import json
@@ -122,6 +122,7 @@ class Table:
 
     title: str  # its question
     sources: tuple[RowSource, ...]  # of its rows, the full method first
+    needs: str = "the built-in corpus, or --corpus"  # data
 
     def rows(
         self,
@@ -296,6 +297,7 @@ _N_SLOTS = Sweep(
     lambda preset: preset["config"]["slots"]["n"],
     lambda own, backbone: (1, 2, 4, 8),
     lambda n: f"{n} slots" if n > 1 else "one slot",
+    lambda n: "",  # the paper prints no numbers
 )
 
 
@@ -462,7 +464,11 @@ TABLES["smalr"] = {
     "2": Table("contribution of each part; the paper on Multi30K", _COMPONENTS),
     "5": Table("effect of exploration; the paper on Multi30K", _EXPLORING),
     "6": Table("effect of exploration; the paper on MSCOCO", _EXPLORING),
-    "17": Table("captions of people and machine translations in the test", _on_translated(*_COMPONENTS)),
+    "17": Table(
+        "captions of people and machine translations",
+        _on_translated(*_COMPONENTS),
+        "machine translations in the evaluated split; of the built-in corpus: --split validation",
+    ),
     "figure3": Table("smaller vocabularies", (*_UNPRINTED, _smaller)),
     "figure4": Table("weight of the masked cross-language model", (_masking_weights,)),
     "all": Table("all of these", (*_UNPRINTED, _smaller, *_EXPLORING[1:])),
@@ -713,6 +719,14 @@ def run_table(
     return summary(read_runs(out))
 
 # %% ../../nbs/5_evaluation/80_tables.ipynb #94c2fcf9
+def file_of(
+    out: Path,  # results file of a table
+    name: str,  # of a backbone
+) -> Path:
+    "Results file of one of several backbones"
+    return out.with_name(f"{out.stem}_{name}{out.suffix}")
+
+
 def run_backbones(
     key: str,  # one of `tables_of(preset)`
     preset: str | dict,  # of the full method
@@ -726,8 +740,7 @@ def run_backbones(
     tables = {}
     for name, given in backbones.items():
         backbone = load_backbone(given) if isinstance(given, (str, Path)) else given
-        file = out.with_name(f"{out.stem}_{name}{out.suffix}")
-        tables[name] = run_table(key, preset, corpus, backbone, file, **options)
+        tables[name] = run_table(key, preset, corpus, backbone, file_of(out, name), **options)
     return pd.concat(tables, names=["backbone", "variant"])
 
 # %% ../../nbs/5_evaluation/80_tables.ipynb #187e3e2b
