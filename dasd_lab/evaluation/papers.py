@@ -172,7 +172,7 @@ def beside(
             lines[ours.name, theirs.name] = [_value(column, theirs.values) for column in columns]
     for theirs in table.rows:
         if theirs.name not in shown:
-            lines["", theirs.name] = [_value(column, theirs.values) for column in columns]
+            lines["only in the paper", theirs.name] = [_value(column, theirs.values) for column in columns]
     index = pd.MultiIndex.from_tuples(lines, names=["row", "source"])
     return pd.DataFrame(list(lines.values()), index, [column.name for column in columns])
 
