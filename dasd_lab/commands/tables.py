@@ -369,8 +369,12 @@ def _is_main(table: str, paper: str, run: Sequence[str] | None, reading: str) ->
     "Is a table made of finished runs? Only those can be read as the authors' code does"
     from dasd_lab.contracts import LabError
     from dasd_lab.evaluation.main_tables import MAIN_TABLES
+    from dasd_lab.evaluation.tables import TABLES
 
-    main = bool(run) or table in MAIN_TABLES.get(paper, {})
+    known = {*MAIN_TABLES[paper], *TABLES[paper]}
+    if not run and table not in known:
+        raise LabError(f"the table {table!r} of {paper}", f"one of {sorted(known)}", "See `dasd-lab table list`.")
+    main = bool(run) or table in MAIN_TABLES[paper]
     if not main and reading != "captions":
         raise LabError(f"--reading {reading} with a table of ablations", "a main table, or --run", "Leave it out.")
     return main
