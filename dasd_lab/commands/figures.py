@@ -139,7 +139,13 @@ class CaptionGroups:
         name = self.label if self.label in facts else "length"
         colouring = Colouring(name, np.array(labels, dtype=object), kinds)
         drawn = figure(
-            points_trace(points, colouring, [hover_text(c) for c in captions]), title=NAMES[self.feature], height=560
+            points_trace(points, colouring, [hover_text(c) for c in captions]),
+            title=NAMES[self.feature],
+            x="UMAP 1 (no unit)",
+            y="UMAP 2 (no unit)",
+            height=560,
+            xaxis_showticklabels=False,
+            yaxis_showticklabels=False,
         )
         for kind, (colour, symbol) in kind_marks(colouring).items():
             mark = dict(color=colour, symbol=symbol, size=10)
