@@ -159,6 +159,14 @@ class RetrievalMethod(nn.Module):
         with torch.no_grad():
             self.token_vectors.embedding.weight.copy_(rows)
 
+    def fit_language(
+        self,
+        language: str,  # a target language
+        captions: Sequence[str],  # n training captions
+        meaning: Tensor,  # [n, E] source features of their originals
+    ) -> None:
+        "Hook before training: fit what is computed from the captions of a language in closed form"
+
     def row_axis(
         self,
         feature: str,  # a key of `training_features`

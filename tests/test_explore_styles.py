@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,12 +17,14 @@ from dasd_lab.contracts import Caption
 from dasd_lab.evaluation.maps import (
     ClusterSpec,
     MapSpec,
+    caption_features,
     draw_map,
     find_clusters,
     label_agreement,
     map_of,
     marks,
     neighbours_kept,
+    standardised,
 )
 from dasd_lab.explore.styles import figures as f
 from dasd_lab.explore.styles.panel import Styles, card_html
@@ -193,6 +196,62 @@ def test_every_language_of_the_main_model(bench, tmp_path):
     assert 'lang="ar"' in card
 
 
+def test_sentences_of_every_language_of_the_main_model(bench, tmp_path):
+    "Captions pasted as text with groups are recognised and encoded as the captions they are"
+    for language in StylesState(bench).readable:
+        captions = bench.sample(12, (language,), origin=None)
+        s = StylesState(bench, keep_in=tmp_path, reducer="tsne")
+        s.give_sentences("\n".join(f"{'ab'[i % 2]} | {c.text}" for i, c in enumerate(captions)))
+        assert s.message == ""
+        s.update()
+        assert s.message == ""
+        assert [(c.text, c.language) for c in s.analysis.captions] == [(c.text, language) for c in captions]
+        assert s.colour == "group"
+        assert set(s.analysis.facts.group) == {"a", "b"}
+        raw = caption_features(bench.main.method, captions)
+        for name, features in s.analysis.features.items():
+            np.testing.assert_allclose(features, standardised(raw[name]), atol=1e-4)
+        s.select([1])
+        assert s.listing()[0]["direction"] == ("rtl" if language == "ar" else "ltr")
+
+
+def test_the_sentences_of_the_paper(bench, tmp_path):
+    "Figures 3 and 5 can be drawn again from the sentences that they name"
+    path = Path(__file__).parents[2] / "shared/papers/dasd_style_groups.json"
+    if not path.is_file():
+        pytest.skip(f"no {path.name}: the sentences of the paper are not part of this repository")
+    figures = json.loads(path.read_text(encoding="utf-8"))["figures"]
+    for number in "35":
+        rows = figures[number]["sentences"]
+        s = StylesState(bench, keep_in=tmp_path)
+        s.give_sentences("\n".join(f"{row['group']}\t{row['zh']}" for row in rows))
+        assert s.message == ""
+        s.update()
+        assert s.message == ""
+        assert {c.language for c in s.analysis.captions} == {"zh"}
+        assert s.n_clusters == len({row["group"] for row in rows})
+        assert set(s.analysis.same_group) == {"semantic_agnostic", "semantic_related"}
+
+
+def test_groups_that_the_features_hold_agree_with_the_clusters(bench, tmp_path):
+    "Captions of one scene in four languages: groups of equal meaning are clusters of f_sr and neighbours"
+    s = StylesState(bench, keep_in=tmp_path, reducer="tsne")
+    lines = []
+    for id in bench.ids[:8:2]:
+        lines += [f"{id}\t{bench.captions(id, language)[0].text}" for language in ("de", "fr", "zh", "ar")]
+    s.give_sentences("\n".join([*lines, "Ein Hund ohne Gruppe."]))
+    assert s.message == ""
+    s.update()
+    assert s.message == ""
+    assert s.n_clusters == 4
+    agreement = s.analysis.agreement.set_index(["feature", "label"])
+    row = agreement.loc[("semantic_related", "group")]
+    assert row.nmi > row.nmi_high
+    assert row.ari > row.ari_high
+    assert s.analysis.same_group["semantic_related"].nearest > 0.9
+    assert all(near < 4 for near in s.nearest(0)["semantic_related"])
+
+
 def test_a_gallery_without_captions(bench, tmp_path):
     method = bench.main.method
     gallery = Gallery(method).add([bench.picture(id) for id in bench.ids[:3]], ids="abc")
@@ -200,6 +259,12 @@ def test_a_gallery_without_captions(bench, tmp_path):
     assert "captions" in panel.state.message
     assert panel.state.analysis is None
     assert panel.snapshot()
+    panel.fill_example("de")
+    panel.use_sentences(wait=True)
+    assert panel.state.message == ""
+    assert "16 sentences of your own" in panel.kept.value
+    panel.use_images(wait=True)
+    assert "captions" in panel.state.message
 
 
 def test_a_gallery_with_captions(bench, tmp_path):

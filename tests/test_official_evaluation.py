@@ -1,7 +1,6 @@
-"""The `official` reading of the evaluation reproduces the authors' figures on the stored features"""
+"""The `official` reading of the evaluation reproduces the authors' figures on the features in `--golden DIR`"""
 
 import json
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,10 +10,7 @@ from torch.nn.functional import normalize
 
 from dasd_lab.evaluation.retrieval import rank, retrieval_figures
 
-GOLDEN = Path(__file__).resolve().parents[2] / "shared/golden/dasd"
-pytestmark = pytest.mark.skipif(
-    not (GOLDEN / "case_a.npz").exists(), reason=f"golden data not found beside the checkout ({GOLDEN})"
-)
+METHOD = "dasd"  # method of the cases
 
 
 def cosine_100(text, visuals):
@@ -22,9 +18,9 @@ def cosine_100(text, visuals):
 
 
 @pytest.fixture(scope="module")
-def golden():
-    arrays = np.load(GOLDEN / "case_a.npz")
-    case = json.loads((GOLDEN / "case_a.json").read_text(encoding="utf-8"))
+def golden(case_path):
+    arrays = np.load(case_path.with_suffix(".npz"))
+    case = json.loads(case_path.read_text(encoding="utf-8"))
     images = torch.from_numpy(arrays["eval.image_feats"])
     captions_per_image = torch.from_numpy(arrays["eval.captions_per_image"]).long()
     return SimpleNamespace(

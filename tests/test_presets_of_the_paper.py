@@ -28,7 +28,7 @@ from dasd_lab.training.parameters import (
     tower_sizes,
 )
 from dasd_lab.training.plan import plan
-from dasd_lab.training.recipes import finetuning_of, new_method, train, training_data
+from dasd_lab.training.recipes import corpora_of, finetuning_of, new_method, train, training_data
 from dasd_lab.training.stages import Stage, set_trainable
 
 RUNS = (
@@ -49,6 +49,22 @@ FIVE = ("de", "fr", "cs", "zh", "ja")
 def test_there_is_a_preset_for_every_run_in_both_forms():
     names = [n for n in list_presets() if n.startswith("dasd.") and load_preset(n).get("token_vectors")]
     assert set(names) == {*NAMES, "dasd.clip_from_text"}
+
+
+def test_video_runs_have_the_languages_of_table_2():
+    for run in ("msrvtt_zero_shot", "msrvtt_finetune"):
+        for form in FORMS:
+            preset = load_preset(f"dasd.{run}_{form}")
+            assert preset["languages"] == ["de", "fr", "cs", "zh", "ru", "vi", "sw", "es"]
+            assert provenance(preset)["languages"].startswith("paper, Table 2")
+
+
+def test_presets_on_coco_hold_the_other_test_pictures_out():
+    "Wherever a preset reads MSCOCO or COCO-CN: as its corpus, in a stage, in English finetuning"
+    read = {name: corpora_of(load_preset(name)) for name in list_presets() if load_preset(name).get("stages")}
+    on_coco = {name: [c for c in corpora if c.startswith(("mscoco", "coco_cn"))] for name, corpora in read.items()}
+    assert sum(map(bool, on_coco.values())) == 12
+    assert {c for corpora in on_coco.values() for c in corpora} == {"mscoco:held_out=coco_cn"}
 
 
 def test_runs_are_differences_and_no_copies():
@@ -108,7 +124,7 @@ def test_it_plans_without_data_and_weights(name, tmp_path, monkeypatch):
         "134 M in the paper",
     ):
         assert word in text, word
-    assert ("English finetuning" in text) == ("finetune" in name)
+    assert ("English finetuning" in text) == ("finetune" in name) == ("rate 3e-06, cosine" in text)
     assert ("12 evenly spaced frames" in text) == ("msrvtt" in name)
     assert json.dumps(plain(p))
 
@@ -130,11 +146,12 @@ def test_the_papers_numbers():
             5,
             3e-6,
             ("visual", "text"),
-            "multi30k",
+            "multi30k_both",
         )
+        assert phase.schedule == "cosine" and "cosine" in provenance(q)["finetuning.phases.0.schedule"]
     assert load_preset("dasd.cc300k_zero_shot_official")["languages"] == ["ja"] and load_preset(
         "dasd.cc300k_zero_shot_official"
-    )["stage_corpora"] == {"cross_modal_alignment": "mscoco"}
+    )["stage_corpora"] == {"cross_modal_alignment": "mscoco:held_out=coco_cn"}
     assert (
         load_preset("dasd.cc300k_zero_shot_paper")["languages"] == list(FIVE)
         and p["languages"] == ["de", "fr", "cs"]
@@ -263,7 +280,7 @@ def test_such_a_preset_trains_if_everything_is_available(tmp_path, monkeypatch):
     words = train_tokenizer(["ein rotes Feld", "un champ rouge", "a red field"] * 9, 90)
     rows = torch.randn(len(words), 12)
     import_token_vectors(words, rows, tmp_path)
-    for corpus in ("cc300k", "mscoco"):
+    for corpus in ("cc300k", "mscoco:held_out=coco_cn"):
         write_corpus(tmp_path / corpus)
     save_backbone(small_tower(words), tmp_path / "tower")
     for name, languages in (

@@ -11,12 +11,13 @@ import torch
 from PIL import Image
 from squares import COLOURS, SOURCE, TINY, WORDS
 
-from dasd_lab.contracts import LabError
+from dasd_lab.contracts import LabError, RetrievalMethod
 from dasd_lab.corpora.by_machine.splits import translate_split
 from dasd_lab.corpora.by_machine.translators import Translator
-from dasd_lab.corpora.catalog import caption_pairs, load_corpus
+from dasd_lab.corpora.catalog import caption_pairs, corpus_named, load_corpus
 from dasd_lab.corpora.published.cards import card, corpus_table, published_corpora, what_to_get
-from dasd_lab.corpora.published.leaks import find_leaks
+from dasd_lab.corpora.published.leaks import find_leaks, refuse_trained_test_pictures
+from dasd_lab.presets import load_preset
 
 ROOT = Path(__file__).resolve().parents[1]
 REAL = Path(os.environ.get("DASD_LAB_SHARED") or ROOT.parent / "shared") / "data/multi30k"
@@ -89,6 +90,46 @@ def test_the_two_tasks_of_multi30k_are_different_corpora():
         expected.append(" ".join(lines[7].split()))
     assert [t for v, t in texts(b, "test", "de") if v == b.ids("test")[7]] == expected
     assert b.report(pictures=False).ok and a.mt_folder != b.mt_folder
+
+
+@real
+def test_multi30k_as_papers_on_retrieval_use_it():
+    "Five English, five German, one French and one Czech caption per image; translations with their originals"
+    one, five, both = (load_corpus(n, root=REAL) for n in ("multi30k", "multi30k_independent", "multi30k_both"))
+    assert both.report(pictures=False).ok and both.ids("train") == one.ids("train")
+    for language, n in dict(en=5, de=5, fr=1, cs=1).items():
+        for split, images in (("validation", 1_014), ("test", 1_000)):
+            assert len(both.captions(split, language, "human")) == n * images
+            assert texts(both, split, language) == texts(five if n == 5 else one, split, language)
+    for language in ("fr", "cs"):
+        assert [[c.text for c in pair] for pair in both.aligned("test", language)] == [
+            [c.text for c in pair] for pair in one.aligned("test", language)
+        ]
+    for name in ("dasd.multi30k_finetune_paper", "dasd.multi30k_finetune_official", "smalr.paper"):
+        corpus = load_preset(name)["corpus"]
+        assert load_corpus(corpus).published["test"].captions == dict(en=5_000, de=5_000, fr=1_000, cs=1_000), name
+
+
+def test_both_tasks_of_multi30k_in_small(tmp_path):
+    for task, file in (("task1", "train"), ("task2", "train_images")):
+        write(tmp_path / f"{task}/image_splits/{file}.txt", "1_a.jpg\n2_b.jpg\n")
+    for i in range(1, 6):
+        write(tmp_path / f"task2/raw/train.{i}.en", f"one {i}\ntwo {i}\n")
+        write(tmp_path / f"task2/raw/train.{i}.de", f"eins {i}\nzwei {i}\n")
+    write(tmp_path / "task1/raw/train.en", "one 4\nof none\n")
+    corpus = load_corpus("multi30k_both", root=tmp_path)
+    assert corpus.languages == ("en", "de")
+    with pytest.raises(LabError, match="task1/raw/train.fr"):
+        corpus.captions("train", "fr")
+    write(tmp_path / "task1/raw/train.fr", "un 4\ndeux\n")
+    corpus = load_corpus("multi30k_both", root=tmp_path)
+    assert len(corpus.captions("train", "en")) == 10 and len(corpus.captions("train", "fr")) == 2
+    # the second French caption has no English original among the five
+    assert caption_pairs(corpus, "train", "fr").source == ["one 4"]
+    assert caption_pairs(corpus, "train", "de").target[:2] == ["eins 1", "eins 2"]
+    write(tmp_path / "mt/multi30k_both/train.fr.txt", "".join(f"mt {i}\n" for i in range(10)))
+    pairs = caption_pairs(load_corpus("multi30k_both", root=tmp_path), "train", "fr")
+    assert pairs.target == [f"mt {i}" for i in range(10)] and pairs.source[4:6] == ["one 5", "two 1"]
 
 
 def test_multi30k_unpacked_in_a_clone(tmp_path):
@@ -237,6 +278,123 @@ def test_coco_cn(coco):
     assert [f.line for f in corpus.faults] == [5]
     # its split is not Karpathy's
     assert find_leaks(load_corpus("mscoco", root=coco), corpus).evaluation_ids == {coco_name("train", 2)}
+
+
+@pytest.fixture
+def coco_cn(coco, monkeypatch):
+    "COCO-CN's lists beside it: each of the two tests an image that the other one trains on"
+    for split, names in (
+        ("train", [coco_name("train", 1), coco_name("val", 6)]),
+        ("val", [coco_name("val", 3)]),
+        ("test", [coco_name("train", 2), coco_name("val", 5)]),
+    ):
+        write(coco / f"coco-cn-version1805v1.1/coco-cn_{split}.txt", "\n".join(names) + "\n")
+    monkeypatch.setenv("DASD_LAB_MSCOCO", str(coco))
+    return coco
+
+
+def test_test_images_of_another_corpus_are_held_out(coco_cn):
+    whole, corpus = load_corpus("mscoco"), corpus_named("mscoco:held_out=coco_cn")
+    assert corpus.address == "mscoco:held_out=coco_cn"
+    assert set(whole.ids("train")) - set(corpus.ids("train")) == {coco_name("train", 2)}
+    assert len(corpus.captions("train", "en")) == 10
+    kept = {coco_name("train", 1), coco_name("val", 3)}
+    assert {c.visual_id for language in ("en", "ja") for c in corpus.captions("train", language)} == kept
+    for split in ("validation", "test", "test_1k_0"):
+        assert corpus.ids(split) == whole.ids(split)
+    assert corpus.report(pictures=False).faults == whole.report(pictures=False).faults
+    assert corpus.checksum != whole.checksum and corpus.mt_folder == coco_cn / "mt/held_out_coco_cn"
+    write(corpus.mt_folder / "train.de.txt", "".join(f"Satz {i}\n" for i in range(10)))
+    assert len(caption_pairs(corpus_named("mscoco:held_out=coco_cn"), "train", "de")) == 10
+    assert load_corpus("coco_cn", held_out="mscoco").ids("train") == [coco_name("train", 1)]
+    (coco_cn / "coco-cn-version1805v1.1/coco-cn_test.txt").unlink()
+    corpus = corpus_named("mscoco:held_out=coco_cn")
+    with pytest.raises(LabError, match="coco-cn_test.txt"):
+        corpus.ids("train")
+    assert "coco-cn_test.txt" in " ".join(what_to_get(corpus, "train", visuals=False))
+
+
+def test_a_preset_does_not_train_on_test_images_of_coco(coco_cn):
+    "MSCOCO and COCO-CN test each other's training images"
+    from dasd_lab.training.plan import plan
+    from dasd_lab.training.recipes import train
+
+    for corpus, other in (("mscoco", "coco_cn"), ("coco_cn", "mscoco")):
+        with pytest.raises(LabError, match=f"{other}, test: 1 of 2 pictures .*{corpus}:held_out={other}"):
+            refuse_trained_test_pictures([corpus])
+        refuse_trained_test_pictures([f"{corpus}:held_out={other}"])
+    with pytest.raises(LabError, match="mscoco:held_out=coco_cn"):
+        train(load_preset("dasd.mscoco_finetune_paper"), corpus="mscoco", progress=False)
+    unsafe = load_preset("dasd.pictograms") | dict(corpus="mscoco", languages=["ja"])
+    needs = {need.what: need for need in plan(unsafe, measure=False).needs}
+    assert not needs["training pictures that are in no test split"].found
+    safe = plan(unsafe | dict(corpus="mscoco:held_out=coco_cn"), measure=False)
+    assert "training pictures that are in no test split" not in {need.what for need in safe.needs}
+
+
+def numbered(i):
+    "A test image of Karpathy's file with two captions, both of which begin with its number"
+    name = coco_name("val", i) + ".jpg"
+    return dict(filename=name, split="test", sentences=[dict(raw=f"{i} a"), dict(raw=f"{i} b")])
+
+
+class Vectors(RetrievalMethod):
+    "Given vectors of numbered images and of their two captions"
+
+    name = "vectors"
+    languages = ("en",)
+
+    def __init__(self, seen, said):
+        super().__init__()
+        self.seen = seen
+        self.said = said
+
+    def visual_columns(self, visuals, descriptions=None, known=None, progress=None):
+        return dict(image_features=self.seen[[int(v[-12:]) for v in visuals.ids]])
+
+    def encode_captions(self, captions, language):
+        return torch.stack([self.said[int(c.split()[0]), "ab".index(c[-1])] for c in captions])
+
+    def encode_visuals(self, visuals):
+        return dict(features=visuals["image_features"])
+
+    def score(self, text, visuals):
+        return text @ visuals["features"].T
+
+
+def test_a_thousand_test_images_are_a_mean_of_five_folds(tmp_path, capsys, monkeypatch):
+    "`test_1k`: recalls of the five galleries, computed by hand, averaged"
+    from dasd_lab.cli import main
+    from dasd_lab.evaluation.retrieval import METRICS, evaluate
+
+    write(tmp_path / "dataset_coco.json", json.dumps(dict(images=[numbered(i) for i in range(5_000)])))
+    seen = torch.randn(5_000, 12, generator=torch.Generator().manual_seed(0))
+    noise = torch.randn(5_000, 2, 12, generator=torch.Generator().manual_seed(1))
+    # the folds differ: later images are described worse
+    said = seen[:, None] + noise * torch.linspace(0.2, 1.5, 5_000)[:, None, None]
+
+    monkeypatch.setenv("DASD_LAB_MSCOCO", str(tmp_path))
+    corpus = load_corpus("mscoco")
+    method = Vectors(seen, said)
+    results = evaluate(method, corpus, "test_1k", ["en"])
+    found = []
+    for fold in range(5):
+        images = slice(1_000 * fold, 1_000 * fold + 1_000)
+        scores = (said[images] @ seen[images].T).reshape(2_000, 1_000)
+        own = scores.gather(1, torch.arange(1_000).repeat_interleave(2)[:, None])
+        found.append(((scores >= own).sum(1) == 1).double().mean().item())
+    assert results.rows["en"]["text_to_image_R@1"] == pytest.approx(sum(found) / 5)
+    assert max(found) - min(found) > 0.1
+    assert results.about["n_visuals"] == 5_000 and results.about["n_captions"] == {"en": 10_000}
+    assert results.about["folds"] == [f"test_1k_{k}" for k in range(5)] and set(results.rows["en"]) >= set(METRICS)
+    assert evaluate(method, corpus, "test", ["en"]).rows["en"]["mean_recall"] < results.rows["en"]["mean_recall"]
+    with pytest.raises(LabError, match="image features for the folds of test_1k"):
+        evaluate(method, corpus, "test_1k", ["en"], image_features=seen)
+    monkeypatch.setattr("dasd_lab.commands.training.open_method", lambda *_: method)
+    assert main(["evaluate", "--corpus", "mscoco", "--split", "test_1k", "--languages", "en", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    rows = printed["rows"] if isinstance(printed, dict) else printed
+    assert rows[0]["text_to_image_R@1"] == pytest.approx(sum(found) / 5)
 
 
 def test_xtd10(coco):
@@ -497,10 +655,13 @@ def test_several_captions_per_image_are_all_scored(coco):
 @pytest.mark.parametrize(
     "preset, files",
     [
-        ("dasd.multi30k_finetune_paper", ["task1/raw/train.en", "flickr30k-images", "mt/train.de.txt"]),
-        ("dasd.mscoco_finetune_paper", ["dataset_coco.json", "mt/train.zh.txt", "val2014"]),
+        ("dasd.multi30k_finetune_paper", ["task2/raw/train.5.en", "flickr30k-images", "mt/multi30k_both/train.de.txt"]),
+        (
+            "dasd.mscoco_finetune_paper",
+            ["dataset_coco.json", "coco-cn_test.txt", "mt/held_out_coco_cn/train.zh.txt", "val2014"],
+        ),
         ("dasd.cc300k_zero_shot_paper", ["cc300k.json", "ref_captions_cs.json", "images"]),
-        ("dasd.multi30k_finetune_cc300k_paper", ["cc300k.json", "task1/raw/train.en"]),
+        ("dasd.multi30k_finetune_cc300k_paper", ["cc300k.json", "task2/raw/train.1.en"]),
     ],
 )
 def test_a_dry_run_names_the_files(preset, files, tmp_path, monkeypatch):

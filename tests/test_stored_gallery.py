@@ -134,7 +134,7 @@ class LargeGallery:
             return (x + 0.5 / np.sqrt(x.shape[1]) * rng.standard_normal(x.shape)).astype(np.float32)
 
         rows = noisy(base[rng.integers(0, len(base), 24_000)])
-        engine = LanceEngine(folder / "i", exact_below=5000)
+        engine = LanceEngine(folder / "i", exact_below=5000, probes=36)
         self.gallery = StoredGallery(folder / "g", dasd, dict(twelfth="integer"), engine=engine)
         for start in range(0, len(rows), 8000):
             numbers = range(start, start + 8000)

@@ -12,9 +12,10 @@ from squares import FEW_WORDS, SOURCE, TINY, Squares
 from dasd_lab.backbone.towers import save_backbone
 from dasd_lab.cli import main
 from dasd_lab.contracts import LabError
+from dasd_lab.corpora.visuals import visuals_from_array
 from dasd_lab.evaluation import tables
-from dasd_lab.evaluation.main_tables import MAIN_TABLES
-from dasd_lab.evaluation.papers import PAPERS, paper_tables
+from dasd_lab.evaluation.main_tables import MAIN_TABLES, measure
+from dasd_lab.evaluation.papers import PAPERS, PaperColumn, paper_tables
 from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.evaluation.tables import TABLES, Variant, paper_of, read_runs, run_backbones, run_table, skipping
 from dasd_lab.presets import load_preset, vary
@@ -342,7 +343,12 @@ def test_a_run_beside_a_main_table(finished, tmp_path, capsys, monkeypatch):
 
 def test_a_main_table_without_its_corpora(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("DASD_LAB_DATA", str(tmp_path))
-    for paper, number, corpus in (("dasd", "2", "msrvtt"), ("leccr", "2", "vatex"), ("dasd", "1", "multi30k")):
+    for paper, number, corpus in (
+        ("dasd", "2", "msrvtt"),
+        ("leccr", "2", "vatex"),
+        ("dasd", "1", "multi30k_both"),
+        ("dasd", "1", "coco_cn"),
+    ):
         rows = printed_json(capsys, "table", number, "--paper", paper)["rows"]
         assert all(row["ours"] is None for row in rows)
         assert any(row["paper"] is not None for row in rows)
@@ -398,3 +404,31 @@ def test_evaluation_in_the_authors_reading(finished, capsys, monkeypatch):
     assert theirs["image_to_text_mean_rank"] < ours["image_to_text_mean_rank"], "images are ranked, not captions"
     assert main([*command, "--reading", "official", "--captions", "x.tsv"]) == 1
     assert "--captions" in capsys.readouterr().err
+
+
+class Folded(Squares):
+    "Two galleries of half the squares, measured as one split"
+
+    splits = "train", "first", "second"
+    folds = {"both": ("first", "second")}
+
+    def _part(self, split):
+        return slice(0, 24) if split == "first" else slice(24, 48)
+
+    def _captions(self, split, language):
+        return super()._captions(split, language)[self._part(split)]
+
+    def visuals(self, split):
+        whole = super().visuals(split)
+        part = self._part(split)
+        return whole if split == "train" else visuals_from_array(whole.ids[part], whole.pixels[part])
+
+
+def test_a_column_of_several_galleries_is_their_mean(finished):
+    method = load_run(finished)
+    figure = "sum_recall"
+    columns = [PaperColumn(code, "folded", code, figure=figure, split="both") for code in ("de", "fr")]
+    found = measure(method, Folded(), columns)
+    each = [evaluate(method, Folded(), fold, ["de"], "mt").rows["de"][figure] for fold in ("first", "second")]
+    assert found.values == {"de": pytest.approx(sum(each) / 2)} and each[0] > 0
+    assert found.notes == {"fr": "the run does not read fr"}

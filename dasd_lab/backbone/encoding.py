@@ -92,12 +92,13 @@ def plan_store(
     backbone: Backbone,  # frozen
     corpus: Corpus,  # with images, and source captions for the part 'source'
     split: str,  # of the corpus
-    parts: Sequence[str] = ("image", "source"),  # of `PARTS`
+    parts: Sequence[str] = ("image", "source"),  # of `PARTS`; a backbone of images alone has no source
     dtype: str = "float16",  # or bfloat16
     shard_rows: int = 8192,  # multiples of 4096 can be read as one array
     frames: int = 0,  # T, frames per clip in the parts frames and places; 0, for places: those of the longest clip
 ) -> tuple[StorePlan, dict[str, Items]]:  # the plan, and part → visuals or captions to encode
     "Plan the store of a split"
+    parts = [part for part in parts if part != "source" or backbone.reads_text]
     _check_options(parts, dtype, shard_rows, frames)
     items: dict[str, Items] = {}
     for part in parts:
@@ -127,6 +128,8 @@ def shrinking(
     "The part of the preprocessing that reading processes can do"
     if preprocessing.resize_mode == "middle":
         return partial(square_pixels, size=preprocessing.size)
+    if preprocessing.resize_mode == "ten_crops":
+        return preprocessing.enlarged
     if preprocessing.crop != 1:
         return np.asarray
     transform: Any = preprocessing.transform()  # torchvision's Compose

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from .encoding import WIDE, encode_shards, plan_store, refuse_running, source_captions
@@ -77,7 +78,10 @@ def stored_features(
         if part in store.parts:
             wide[column] = store[part]
             wide[MASK_OF[column]] = store.mask(part)
-    return FrozenFeatures(store["image"], store["source"], store.ids["source"], store.left_out, wide)
+    images = store["image"]
+    if "source" not in store.parts:
+        return FrozenFeatures(images, torch.empty(0, *images.shape[1:]), {}, store.left_out, wide)
+    return FrozenFeatures(images, store["source"], store.ids["source"], store.left_out, wide)
 
 
 def _matches(plan: StorePlan, ours: StorePlan) -> bool:
@@ -112,7 +116,7 @@ def _features_in_memory(
     backbone: Backbone, corpus: Corpus, split: str, progress: Callable | None, reads: Sequence[str]
 ) -> FrozenFeatures:
     "Features of a split without a store"
-    captions = source_captions(corpus, split, backbone.source_language)
+    captions = source_captions(corpus, split, backbone.source_language) if backbone.reads_text else []
     visual_rows = picture_columns(backbone, corpus.visuals(split), reads, progress)
     return FrozenFeatures(
         image_features=visual_rows.pop("image_features"),
@@ -136,7 +140,7 @@ def frozen_features(
         return _features_in_memory(backbone, corpus, split, progress, reads)
     folder = Path(folder)
     options = parts_for(reads, corpus, split)
-    needed = options["parts"]
+    needed = [part for part in options["parts"] if part != "source" or backbone.reads_text]
     if (folder / "plan.json").is_file():
         options = read_plan(folder).options
     if lacking := set(needed) - set(options["parts"]):

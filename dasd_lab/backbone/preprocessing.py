@@ -78,9 +78,10 @@ class Preprocessing:
     size: int  # side in pixels
     mean: tuple[float, ...] = (0.5, 0.5, 0.5)  # per channel, in [0, 1]
     std: tuple[float, ...] = (0.5, 0.5, 0.5)  # per channel
-    resize_mode: Literal["middle", "shortest", "longest", "squash"] = "middle"  # central square, or open_clip's modes
+    # central square, open_clip's modes, or ten crops of the whole image
+    resize_mode: Literal["middle", "shortest", "longest", "squash", "ten_crops"] = "middle"
     interpolation: Literal["bicubic", "bilinear"] = "bicubic"
-    crop: float = 1.0  # share of the side to keep (timm's crop_pct)
+    crop: float = 1.0  # share of the shorter side to keep (timm's crop_pct)
     fill_color: int = 0  # colour of the borders with 'longest'
 
     def transform(self) -> Callable:  # PIL image → [3, size, size]
@@ -101,11 +102,41 @@ class Preprocessing:
             crop_pct=self.crop,
         )
 
+    @property
+    def views(self) -> int:
+        "Crops of an image"
+        return 10 if self.resize_mode == "ten_crops" else 1
+
+    def enlarged(
+        self,
+        picture,  # a PIL image, a uint8 array [H, W, 3], or a visual (its first frame)
+    ) -> np.ndarray:  # uint8 [H, W, 3], the shorter side size / crop
+        "A whole image in the size from which it is cropped"
+        image = open_rgb(picture)
+        rgb = image.convert("RGB") if isinstance(image, Image.Image) else Image.fromarray(image)
+        scale = round(self.size / self.crop) / min(rgb.size)
+        sides = [round(side * scale) for side in rgb.size]
+        return np.asarray(rgb.resize(sides, getattr(Image.Resampling, self.interpolation.upper())))
+
+    def ten_crops(
+        self,
+        picture,  # see `enlarged`
+    ) -> Tensor:  # [10, 3, size, size]
+        "Four corners and the centre of an image, then the same mirrored"
+        x = torch.from_numpy(self.enlarged(picture).copy()).permute(2, 0, 1).float() / 255
+        x = (x - torch.tensor(self.mean).view(3, 1, 1)) / torch.tensor(self.std).view(3, 1, 1)
+        below, beside = (side - self.size for side in x.shape[1:])
+        corners = (0, 0), (0, beside), (below, 0), (below, beside), (below // 2, beside // 2)
+        crops = torch.stack([x[:, top : top + self.size, left : left + self.size] for top, left in corners])
+        return torch.cat([crops, crops.flip(-1)])
+
     def __call__(
         self,
         pictures: Sequence,  # PIL images, uint8 arrays [H, W, 3], or visuals
-    ) -> Tensor:  # [N, 3, size, size]
+    ) -> Tensor:  # [N, 3, size, size]; of ten crops [N, 10, 3, size, size]
         "Resize, crop and normalise images"
+        if self.resize_mode == "ten_crops":
+            return torch.stack([self.ten_crops(picture) for picture in pictures])
         if self.resize_mode == "middle":
             return picture_tensor(pictures, self.size, self.mean, self.std)
         transform = self.transform()

@@ -104,6 +104,11 @@ class Backbone(nn.Module):
         return self.reads.codes  # that the text tower reads without training, ISO 639-1
 
     @property
+    def reads_text(self) -> bool:
+        "Is there a text tower?"
+        return self.n_blocks > 0
+
+    @property
     def width(self) -> int:
         return self.text.width  # D
 
@@ -160,6 +165,12 @@ class Backbone(nn.Module):
         language: str | None = None,  # that language; None: the source language
     ) -> tuple[Tensor, Tensor]:  # ids [B, L], end_index [B]
         "Token ids for the text tower"
+        if not self.reads_text:
+            raise LabError(
+                f"captions for {self.name}, a backbone of images alone",
+                "a method that reads captions itself, such as smalr",
+                "Choose another backbone.",
+            )
         return self.tokenizer_of(language)(captions, self.context_length, self.pad_length)
 
     def start(
@@ -250,7 +261,7 @@ class Backbone(nn.Module):
     def pixels(
         self,
         pictures: Sequence,  # PIL images, uint8 arrays [H, W, 3], or visuals
-    ) -> Tensor:  # [N, 3, size, size] on the towers' device, in their precision
+    ) -> Tensor:  # [N, 3, size, size] on the towers' device, in their precision; of ten crops [N, 10, …]
         "Preprocessed images"
         return self.preprocessing(pictures).to(self.device, self.dtype)
 
@@ -274,6 +285,7 @@ class Backbone(nn.Module):
     ) -> tuple[Tensor, list[int]]:  # [frames, …] float32 on the CPU, number of frames of each clip
         "Features of all frames of all clips"
         encode = encode_pixels or self.encode_pixels
+        batch_size = max(1, batch_size // self.preprocessing.views)
         indices: Any = range(len(pictures))
         if progress is not None:
             indices = progress(indices)
@@ -375,6 +387,7 @@ _MODULES = dict(
     open_clip_encoder="dasd_lab.backbone.open_clip",
     transformers="dasd_lab.backbone.transformers",
     dual_stream="dasd_lab.backbone.transformers",
+    image_network="dasd_lab.backbone.image_networks",
 )
 
 

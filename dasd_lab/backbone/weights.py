@@ -133,6 +133,14 @@ _MODELS = (
         ),
     ),
     Weights(
+        name="resnet-152",
+        what="ResNet-152, trained on ImageNet (torchvision's first weights): SMALR's image features",
+        hub="timm/resnet152.tv_in1k",
+        revision=None,
+        licence="BSD-3-Clause",
+        files=(WeightFile("model.safetensors", instead="pytorch_model.bin"),),
+    ),
+    Weights(
         name="mbert",
         what="cased multilingual BERT: the paper's token vectors, 119,547 × 768, and their tokenizer",
         hub="google-bert/bert-base-multilingual-cased",

@@ -14,7 +14,7 @@ import inspect
 import json
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -59,7 +59,7 @@ BUILT_IN = {"pictograms": "dasd_lab.corpora.pictograms.corpus"}  # corpora that 
 FORMS = "folder", "imported"  # kinds of users' corpora, opened with root=
 _PUBLISHED = dict(  # module → published corpora
     stamps=("stamps",),
-    flickr=("multi30k", "multi30k_independent", "flickr8k_cn"),
+    flickr=("multi30k", "multi30k_independent", "multi30k_both", "flickr8k_cn"),
     flickr8k=("flickr8k",),
     coco=("mscoco", "coco_cn", "xtd10"),
     web=("cc3m", "cc300k", "crossmodal3600"),
@@ -160,6 +160,7 @@ class Corpus:
     root: Path | None = None  # folder of the corpus
     languages: tuple[str, ...] = ()  # ISO 639-1, the source language first
     splits: tuple[str, ...] = ()  # such as train, validation, test
+    folds: Mapping[str, tuple[str, ...]] = {}  # name → splits over which figures are averaged, see `evaluate`
     text_only: bool = False  # are captions trained on without their images?
     described_by: str | None = None  # name or fingerprint of the captioner; None: see `use_descriptions`
 

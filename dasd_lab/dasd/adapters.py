@@ -23,6 +23,7 @@ class AdapterConfig:
     bottleneck: int = 32  # H (d_u in the paper), side of each generated matrix
     characteristics: tuple[Literal["related", "agnostic"], ...] = ("related", "agnostic")  # generator input (Table 5)
     characteristics_width: int | None = None  # Z, width of z (Eq. 8); None: E
+    mlp_layers: Literal[1, 2] = 1  # of the MLP that makes z (Eq. 8); the paper gives no number, the authors' code has 1
     generated: bool = True  # False: no W^z, the same adapter for every caption (Table 4)
     product: Literal["paper", "official"] = "paper"  # W^z times a column, or a row times W^z (the transpose)
     residuals: Literal[1, 2] = 1  # how often the block's output is added; 2 follows Eq. 12 and 13 literally
@@ -46,12 +47,14 @@ class AdapterGenerator(nn.Module):
         bottleneck: int,  # H
         n_blocks: int,  # K
         start: str = "identity",  # see `AdapterConfig.start`
+        mlp_layers: int = 1,  # that make z
     ):
         super().__init__()
         self.bottleneck = bottleneck
         self.mix = nn.Linear(characteristics_in, width)
         layers = [nn.Linear(width, bottleneck**2) for _ in range(n_blocks)]
         self.matrices = nn.ModuleList(layers)
+        self.deeper = nn.ModuleList(nn.Linear(width, width) for _ in range(mlp_layers - 1))
         if start == "identity":
             for layer in layers:
                 nn.init.normal_(layer.weight, std=0.1 * width**-0.5)
@@ -64,6 +67,8 @@ class AdapterGenerator(nn.Module):
     ) -> tuple[Tensor, Tensor]:  # z [B, Z], generated [B, K, H, H]
         "z and the generated matrices W^z"
         z = quick_gelu(self.mix(characteristics))
+        for layer in self.deeper:
+            z = quick_gelu(layer(z))
         side = self.bottleneck
         return z, torch.stack([layer(z).unflatten(-1, (side, side)) for layer in self.matrices], 1)
 

@@ -16,17 +16,21 @@ from torch import Tensor, nn
 from ..backbone.text_towers import real_tokens
 from ..backbone.towers import Backbone
 from ..contracts import LabError
+from .expression import Expression, ExpressionConfig
 
 # %% ../../nbs/3_methods/1_dasd/10_disentangling.ipynb #a801c846
 @dataclass(frozen=True)
 class DisentanglerConfig:
     "Settings of the disentangler"
 
-    blocks: int = 1  # frozen text blocks before the split; 0: the token vectors are split directly (Figure 4)
-    adapters: bool = True  # bottleneck adapters A^sr and A^sa (Eq. 3-4) after the first of these blocks
-    hidden: int = 256  # bottleneck width of these adapters
+    blocks: int = 1  # frozen text blocks before the split; 0: two trainable MLPs instead (Figure 4)
+    adapters: bool = True  # bottleneck adapters A^sr and A^sa (Eq. 3-4) after the first of these blocks, or the MLPs
+    hidden: int = 256  # width of the hidden layer of these adapters or MLPs
     layer_norms: bool = False  # layer norm before the projection (f_sr) and before pooling (f_sa)
     pooling: Literal["tokens", "all_positions"] = "tokens"  # positions that f_sa averages: real tokens, or all
+    expression: ExpressionConfig | None = None  # f_sa is the caption's expression; None: the branch Φ^sa (Eq. 7)
+    adversarial_reaches: Literal["everything", "adapters"] = "everything"  # what L_adv trains through f_sa
+    generator_gradient: bool = True  # the generator sends its gradient back into f_sa
 
 # %% ../../nbs/3_methods/1_dasd/10_disentangling.ipynb #f173877a
 class BottleneckAdapter(nn.Module):
@@ -61,6 +65,7 @@ class Disentangler(nn.Module):
         backbone: Backbone,  # provides the frozen blocks; not registered as a submodule
         config: DisentanglerConfig,  # settings
         languages: tuple[str, ...],  # target languages
+        n_tokens: int = 0,  # size of the vocabulary; only `config.expression` needs it
     ):
         super().__init__()
         if not 0 <= config.blocks <= backbone.n_blocks:
@@ -71,12 +76,31 @@ class Disentangler(nn.Module):
             )
         self.config = config
         width = backbone.width
-        adapted = languages if config.adapters and config.blocks > 0 else ()
-        self.related_adapters = nn.ModuleDict({code: BottleneckAdapter(width, config.hidden) for code in adapted})
-        self.agnostic_adapters = nn.ModuleDict({code: BottleneckAdapter(width, config.hidden) for code in adapted})
+        adapted = languages if config.adapters else ()
+        with_branch = adapted if config.expression is None else ()
+        if config.adversarial_reaches == "adapters" and not with_branch:
+            raise LabError(
+                "disentangler.adversarial_reaches = 'adapters' without adapters A^sa",
+                "adapters of the branch Φ^sa",
+                "Set disentangler.adapters to true and expression to null, or adversarial_reaches to 'everything'.",
+            )
+        self.related_adapters = nn.ModuleDict({code: self._adapter(width) for code in adapted})
+        self.agnostic_adapters = nn.ModuleDict({code: self._adapter(width) for code in with_branch})
         self.related_norm = nn.LayerNorm(width) if config.layer_norms else nn.Identity()
-        self.agnostic_norm = nn.LayerNorm(width) if config.layer_norms else nn.Identity()
+        with_norm = config.layer_norms and config.expression is None
+        self.agnostic_norm = nn.LayerNorm(width) if with_norm else nn.Identity()
         self.related_projection = nn.Linear(width, backbone.embed_dim, bias=False)
+        if config.expression is not None:
+            own = {code: Expression(n_tokens, config.expression) for code in languages}
+            self.expressions = nn.ModuleDict(own)
+        self.agnostic_width = width if config.expression is None else config.expression.width
+
+    def _adapter(self, width: int) -> nn.Module:
+        "A bottleneck adapter after a frozen block; an MLP where there is no block"
+        hidden = self.config.hidden
+        if self.config.blocks:
+            return BottleneckAdapter(width, hidden)
+        return nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, width))
 
     def hidden(
         self,
@@ -88,10 +112,12 @@ class Disentangler(nn.Module):
         first: Tensor | None = None,  # [B, L, D] output of block 0; None: computed here
     ) -> Tensor:  # [B, L, D]
         "Hidden states of one branch (Eq. 3)"
-        for i in range(self.config.blocks):
-            tokens = first if i == 0 and first is not None else backbone.block(i, tokens, end_index)
-            if i == 0 and language in adapters:
-                tokens = adapters[language](tokens)
+        if self.config.blocks:
+            tokens = backbone.block(0, tokens, end_index) if first is None else first
+        if language in adapters:
+            tokens = adapters[language](tokens)
+        for i in range(1, self.config.blocks):
+            tokens = backbone.block(i, tokens, end_index)
         return tokens
 
     def forward(
@@ -101,18 +127,32 @@ class Disentangler(nn.Module):
         end_index: Tensor,  # [B] position of the end token
         language: str,  # ISO 639-1
         first: Tensor | None = None,  # [B, L, D] output of block 0; None: computed here
-    ) -> tuple[Tensor, Tensor]:  # semantic_related [B, E], semantic_agnostic [B, D]
+        ids: Tensor | None = None,  # [B, L] token ids, for `config.expression`
+    ) -> tuple[Tensor, Tensor]:  # semantic_related [B, E], semantic_agnostic [B, D or K]
         "Semantic-related (f^sr, Eq. 5) and semantic-agnostic feature (f^sa, Eq. 7)"
         if first is None and self.config.blocks:
             first = backbone.block(0, tokens, end_index)
         related = self.hidden(backbone, tokens, end_index, self.related_adapters, language, first)
-        if len(self.agnostic_adapters):
-            agnostic = self.hidden(backbone, tokens, end_index, self.agnostic_adapters, language, first)
-        else:
-            agnostic = related
-        f_sr = self.related_projection(self.related_norm(backbone.pool(related, end_index)))
-        f_sa = self.pool(self.agnostic_norm(agnostic), end_index)
-        return f_sr, f_sa
+        # without a block the end token has the same vector in all captions
+        pooled = backbone.pool(related, end_index) if self.config.blocks else self.pool(related, end_index)
+        f_sr = self.related_projection(self.related_norm(pooled))
+        if self.config.expression is not None:
+            return f_sr, self.expressions[language](ids, end_index)
+        if not len(self.agnostic_adapters):
+            return f_sr, self.pool(self.agnostic_norm(related), end_index)
+        return f_sr, self.agnostic(backbone, tokens, end_index, language, first)
+
+    def agnostic(
+        self,
+        backbone: Backbone,  # the frozen tower
+        tokens: Tensor,  # [B, L, D] token vectors with positions
+        end_index: Tensor,  # [B] position of the end token
+        language: str,  # ISO 639-1
+        first: Tensor | None = None,  # [B, L, D] output of block 0; None: computed here
+    ) -> Tensor:  # [B, D]
+        "The branch Φ^sa: hidden states, averaged over the caption (Eq. 7)"
+        states = self.hidden(backbone, tokens, end_index, self.agnostic_adapters, language, first)
+        return self.pool(self.agnostic_norm(states), end_index)
 
     def pool(
         self,

@@ -18,6 +18,7 @@ from ..backbone.towers import Backbone, attention, captions_in_batches
 from ..contracts import LabError, RetrievalMethod, register_method
 from .adapters import AdapterConfig, AdapterGenerator, DynamicAdapter
 from .disentangling import Critic, CriticConfig, Disentangler, DisentanglerConfig
+from .expression import Expression
 
 # %% ../../nbs/3_methods/1_dasd/30_encoder.ipynb #1803d10b
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class DASDConfig(StaticAdapterConfig):
     "Settings of a text path with disentangler, generator and critic"
 
     disentangler: DisentanglerConfig = DisentanglerConfig()
-    critic: CriticConfig = CriticConfig()
+    critic: CriticConfig | None = CriticConfig()  # None: none, as with `disentangler.expression`
 
 # %% ../../nbs/3_methods/1_dasd/30_encoder.ipynb #360be42b
 class AdaptedEncoder(RetrievalMethod):
@@ -200,20 +201,37 @@ class DASD(AdaptedEncoder):
         tokenizer: CaptionTokenizer | int,  # multilingual tokenizer, or only the size of its vocabulary
     ):
         super().__init__(config, backbone, tokenizer)
-        self.disentangler = Disentangler(backbone, config.disentangler, self.languages)
+        self.disentangler = Disentangler(backbone, config.disentangler, self.languages, self.n_tokens)
         self.generator = self._generator() if config.adapter.generated else None
-        self.critic = Critic(backbone.width, backbone.embed_dim, config.critic)
+        self.critic = None
+        if config.critic is not None:
+            self.critic = Critic(self.disentangler.agnostic_width, backbone.embed_dim, config.critic)
+
+    def fit_language(
+        self,
+        language: str,  # a target language
+        captions: Sequence[str],  # n training captions
+        meaning: Tensor,  # [n, E] source features of their originals
+    ) -> None:
+        "Fit the expression of a language, if the method has one"
+        if self.config.disentangler.expression is None:
+            return
+        ids, end_index = self.tokens(captions)
+        expression = cast(Expression, self.disentangler.expressions[language])
+        device = expression.loadings.device
+        expression.fit(ids.to(device), end_index.to(device), meaning.to(device))
 
     def _generator(self) -> AdapterGenerator:
         "The generator for the characteristics that the settings name"
         adapter = self.config.adapter
-        widths = dict(related=self.backbone.embed_dim, agnostic=self.backbone.width)
+        widths = dict(related=self.backbone.embed_dim, agnostic=self.disentangler.agnostic_width)
         return AdapterGenerator(
             sum(widths[c] for c in adapter.characteristics),
             adapter.characteristics_width or self.backbone.embed_dim,
             adapter.bottleneck,
             len(self.adapted),
             adapter.start,
+            adapter.mlp_layers,
         )
 
     @property
@@ -235,18 +253,24 @@ class DASD(AdaptedEncoder):
         "Disentangle, generate, encode"
         disentangling, target = self.token_vectors(ids)
         tokens = self.backbone.start(disentangling, end_index)
-        first = None
-        if disentangling is target and self.config.disentangler.blocks:
-            first = self.backbone.block(0, tokens, end_index)  # shared by the disentangler and the target branch
-        related, agnostic = self.disentangler(self.backbone, tokens, end_index, language, first)
+        settings = self.config.disentangler
+        first = self.backbone.block(0, tokens, end_index) if settings.blocks else None
+        related, agnostic = self.disentangler(self.backbone, tokens, end_index, language, first, ids)
         features = dict(semantic_related=related, semantic_agnostic=agnostic)
+        if self.training and settings.adversarial_reaches == "adapters":
+            cut = None if first is None else first.detach()
+            judged = self.disentangler.agnostic(self.backbone, tokens.detach(), end_index, language, cut)
+            features["judged_agnostic"] = judged
         generated = None
         if self.generator is not None:
-            parts = dict(related=related, agnostic=agnostic)
+            read = agnostic if settings.generator_gradient else agnostic.detach()
+            parts = dict(related=related, agnostic=read)
             characteristics = torch.cat([parts[c] for c in self.config.adapter.characteristics], -1)
             z, generated = self.generator(characteristics)
             features |= dict(z=z, generated=generated)
         tokens = self.backbone.start(self.backbone.cut(target, end_index, longest), end_index)
+        if disentangling is not target:
+            first = None  # the target branch has token vectors of its own
         if first is not None:
             first = first[:, : tokens.shape[1]]
         r_t = self.target_branch(tokens, end_index, language, generated, trace, skip, first)

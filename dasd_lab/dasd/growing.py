@@ -17,6 +17,7 @@ from ..backbone.tokens import CaptionTokenizer
 from ..contracts import LabError
 from .disentangling import BottleneckAdapter
 from .encoder import AdaptedEncoder
+from .expression import Expression
 
 # %% ../../nbs/3_methods/1_dasd/40_growing.ipynb #5ae1d820
 def _tokenizer_of(method: AdaptedEncoder) -> CaptionTokenizer:
@@ -38,6 +39,19 @@ def _zero_new_adapters(method: AdaptedEncoder, new_languages: set[str]) -> None:
             torch.nn.init.zeros_(part.up.bias)
 
 
+def _moved_expressions(method: AdaptedEncoder, tokenizer: CaptionTokenizer) -> dict[str, Tensor]:
+    "State of the expressions of a method for another vocabulary"
+    ids = {tokenizer.name(i): i for i in range(len(tokenizer))}
+    before = _tokenizer_of(method)
+    places = torch.tensor([ids.get(before.name(i), -1) for i in range(len(before))])
+    state = {}
+    for path, part in method.named_modules():
+        if isinstance(part, Expression):
+            moved = part.moved(places.to(part.loadings.device), len(tokenizer))
+            state |= {f"{path}.{name}": value for name, value in moved.state_dict().items()}
+    return state
+
+
 def _with_tokenizer(
     method: AdaptedEncoder,  # trained or not
     tokenizer: CaptionTokenizer,  # reduced or extended from the tokenizer of the method
@@ -55,6 +69,7 @@ def _with_tokenizer(
     _zero_new_adapters(new, set(languages) - set(method.languages))
     copied = {k: v for k, v in method.state_dict().items() if not k.startswith("backbone.")}
     copied["token_vectors.embedding.weight"] = rows
+    copied |= _moved_expressions(method, tokenizer)
     new.load_state_dict(new.state_dict() | copied)
     return new.to(dtype).eval().requires_grad_(False)
 

@@ -24,7 +24,8 @@ class PaperColumn:
     "What a column of a paper's table holds"
 
     name: str  # as printed, such as FR or SUM
-    corpus: str = ""  # registered name
+    corpus: str = ""  # registered name of what is evaluated
+    split: str = "test"  # of the corpus
     language: str = ""  # of the captions, ISO 639-1
     figure: str = ""  # metric, see `retrieval.METRICS`; '': computed from the columns `of`
     of: tuple[str, ...] = ()  # columns of which this is the sum, or the mean

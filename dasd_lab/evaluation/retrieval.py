@@ -370,6 +370,27 @@ def _untrained_visuals(method: RetrievalMethod, corpus, split: str) -> Visuals:
     return corpus.visuals(split)
 
 
+def _mean_over_folds(corpus, split: str, image_features, evaluated: Callable[[str], Results]) -> Results:
+    "Each metric averaged over folds; images and captions are counted in all of them"
+    if image_features is not None:
+        raise LabError(
+            f"image features for the folds of {split}", "none: each fold has its own images", "Leave them out."
+        )
+    folds = [evaluated(fold) for fold in corpus.folds[split]]
+    first = folds[0]
+    rows = {
+        language: {metric: sum(fold.rows[language][metric] for fold in folds) / len(folds) for metric in row}
+        for language, row in first.rows.items()
+    }
+    about = first.about | dict(
+        split=split,
+        folds=[fold.about["split"] for fold in folds],
+        n_visuals=sum(fold.about["n_visuals"] for fold in folds),
+        n_captions={language: sum(fold.about["n_captions"][language] for fold in folds) for language in rows},
+    )
+    return Results(rows, first.targets, about)
+
+
 @torch.no_grad()
 def evaluate(
     method: RetrievalMethod,  # encodes and scores
@@ -383,7 +404,12 @@ def evaluate(
     *,
     source_language: str = "en",  # never part of the mean
 ) -> Results:
-    "Retrieval metrics of a method on a split, language by language"
+    "Retrieval metrics of a method on a split, language by language; of a name in `corpus.folds`, the mean over folds"
+    if split in getattr(corpus, "folds", ()):
+        options = dict(origin=origin, slice_size=slice_size, reading=reading, source_language=source_language)
+        return _mean_over_folds(
+            corpus, split, image_features, lambda fold: evaluate(method, corpus, fold, languages, **options)
+        )
     visuals = _untrained_visuals(method, corpus, split)
     if languages is None:
         languages = _common_languages(method, corpus, source_language)

@@ -259,6 +259,8 @@ def _plain_matching(preset: dict) -> dict[str, float]:
 
 
 _NO_SLOTS = dict(source_slots=0, target_slots=0, slots_visual=0)  # weights of the terms without slots
+# weights of Eq. 3: three terms alone, each counted once
+_BASELINE = _NO_SLOTS | dict(slots_differ=0, softened=0, target_source=1.0, source_visual=1.0, target_visual=1.0)
 
 
 def _guided(preset: dict, **options) -> dict:
@@ -272,8 +274,7 @@ def _guided(preset: dict, **options) -> dict:
 
 def _without_slots(preset: dict) -> dict:
     "The baseline: no descriptions, no softened matching"
-    terms = reweighted(preset, slots_differ=0, **_plain_matching(preset), **_NO_SLOTS)
-    return {"config.descriptions": "none", "config.maps": False} | terms
+    return {"config.descriptions": "none", "config.maps": False} | reweighted(preset, **_BASELINE)
 
 
 def _read_as(preset: dict, view: str) -> dict:

@@ -457,6 +457,7 @@ class Plot(anywidget.AnyWidget):
       let revision = 0;
       let mouseDown = false;
       let redrawLater = false;
+      let drawWhenShown = false;  // the container has no width while its tab is hidden
       let lastMove = 0;
 
       const listen = () => {
@@ -480,7 +481,9 @@ class Plot(anywidget.AnyWidget):
           redrawLater = true;
           return;
         }
-        if (!plotly || !el.clientWidth) return;
+        if (!plotly) return;
+        drawWhenShown = !el.clientWidth;
+        if (drawWhenShown) return;
         if (specText !== model.get('spec')) {
           specText = model.get('spec');
           spec = JSON.parse(specText);
@@ -512,12 +515,12 @@ class Plot(anywidget.AnyWidget):
         }, RELEASE_MS);
       };
       const resized = new ResizeObserver(() => {
-        if (!plotly || el.clientWidth === width) return;
-        if (el._fullLayout && el.clientWidth) {
+        if (!plotly || !el.clientWidth) return;
+        if (drawWhenShown) {
+          draw();
+        } else if (el._fullLayout && el.clientWidth !== width) {
           width = el.clientWidth;
           plotly.Plots.resize(el);
-        } else {
-          draw();
         }
       });
 

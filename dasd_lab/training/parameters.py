@@ -19,6 +19,7 @@ from typing import Any
 import open_clip
 import torch
 
+from ..backbone.image_networks import ImageNetwork, image_network_config
 from ..contracts import LabError, RetrievalMethod, method_class
 from ..presets import load_preset, settings
 from .recipes import BackboneChoice
@@ -52,6 +53,8 @@ def tower_config(
                 f"{choice.folder} has no manifest.json", "a folder that the lab wrote as a backbone", "Check the path."
             )
         return json.loads(manifest.read_text(encoding="utf-8"))["model_cfg"]
+    if choice.timm:
+        return image_network_config(choice.timm)
     cfg = open_clip.get_model_config(choice.open_clip)
     if cfg is None:
         raise LabError(
@@ -94,7 +97,8 @@ def frozen_parameters(
     "Parameters of both towers"
     try:
         with torch.device("meta"):
-            return sum(p.numel() for p in open_clip.CLIP(**model_cfg).parameters())
+            towers = ImageNetwork(model_cfg) if "timm" in model_cfg else open_clip.CLIP(**model_cfg)
+            return sum(p.numel() for p in towers.parameters())
     except Exception:
         return None  # a tower of another library needs its own configuration
 

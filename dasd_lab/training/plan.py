@@ -22,7 +22,7 @@ from ..backbone.tokens import train_tokenizer
 from ..backbone.towers import Backbone, build_clip
 from ..backbone.weights import find_weights
 from ..contracts import LabError, RetrievalMethod, method_class
-from ..corpora.catalog import BUILT_IN, Corpus, corpus_named, data_root, list_corpora
+from ..corpora.catalog import BUILT_IN, Corpus, corpus_named, corpus_options, data_root, list_corpora
 from ..corpora.published.base import PublishedCorpus
 from ..corpora.published.cards import what_to_get
 from ..corpora.published.leaks import refuse_trained_test_pictures
@@ -112,7 +112,7 @@ def _untranslated(corpus: PublishedCorpus, languages: Sequence[str]) -> str:
 
 def _training_split(name: str, corpus: Corpus, languages: Sequence[str]) -> str:
     "Images and captions of a training split"
-    kind = "registered" if name in list_corpora() else "a folder"
+    kind = "registered" if corpus_options(name)[0] in list_corpora() else "a folder"
     counts = []
     for language in ("en", *languages):
         origins = Counter(c.origin for c in corpus.captions("train", language))
@@ -146,7 +146,8 @@ def backbone_need(
     choice = settings(BackboneChoice, preset.get("backbone") or {}, "backbone")
     what = f"backbone {choice.folder}"
     if not choice.folder:
-        what = f"open_clip {choice.open_clip}, weights {choice.pretrained}"
+        model = f"timm {choice.timm}" if choice.timm else f"open_clip {choice.open_clip}"
+        what = f"{model}, weights {choice.pretrained}"
     try:
         published_backbone(choice)
     except LabError as e:
@@ -367,7 +368,7 @@ def _tuning_text(preset: dict) -> str:
     phases = []
     for p in tuning.phases:
         length = f"{p.steps:,} steps" if p.steps else f"{p.epochs} epochs"
-        batches = f"{length} of {p.batch_size}, {p.optimizer}, rate {p.learning_rate:g}"
+        batches = f"{length} of {p.batch_size}, {p.optimizer}, rate {p.learning_rate:g}, {p.schedule}"
         phases.append(f"{p.name} of {' and '.join(p.trains)} on {corpus}: {batches}")
     return "; ".join(phases)
 

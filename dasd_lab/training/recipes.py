@@ -31,6 +31,7 @@ import dasd_lab.dasd.encoder  # noqa: F401  registers its methods
 import dasd_lab.leccr.encoder  # noqa: F401  registers its method
 import dasd_lab.smalr.encoder  # noqa: F401  registers its method
 from ..backbone.features import FrozenFeatures, frozen_features, store_in
+from ..backbone.image_networks import image_network_backbone
 from ..backbone.open_clip import open_clip_backbone
 from ..backbone.patches import picture_columns
 from ..backbone.store import read_plan
@@ -170,6 +171,12 @@ def new_method(
 ) -> RetrievalMethod:  # untrained
     "An untrained method for the languages of the data"
     method_type, config = _method_and_config(preset, languages=list(data.pairs))
+    if method_type.frozen_source and not backbone.reads_text:
+        raise LabError(
+            f"{method_type.name} on {backbone.name}, a backbone of images alone",
+            "a backbone whose text tower embeds source captions",
+            "Choose another backbone, or a method that reads captions itself, such as smalr.",
+        )
     captions = tokenizer_captions(preset, data, backbone.source_language)
     vocabulary, vectors = vocabulary_for(preset, captions)
     torch.manual_seed(seed)
@@ -179,7 +186,18 @@ def new_method(
         method.start_from(vectors, find_weights(published["weights"]) if published else None)
     if preset.get("word_alignment") is not None:
         _align_words(method, preset, data)
+    _fit_languages(method, data)
     return method
+
+
+def _fit_languages(
+    method: RetrievalMethod,  # untrained
+    data: TrainingData,  # captions and features
+) -> None:
+    "Show a method the captions of each language and the features of their originals"
+    for language, pairs in data.pairs.items():
+        rows = np.array(data.features.rows(pairs.source))
+        method.fit_language(language, pairs.target, data.features.source_features[rows])
 
 
 def _align_words(
@@ -439,6 +457,9 @@ class BackboneChoice:
     open_clip: str = ""  # a model of open_clip's registry
     pretrained: str = ""  # its weights: a name of `backbone.weights`, a tag of open_clip, a file or a folder
     folder: str = ""  # or a folder as `save_backbone` writes it
+    timm: str = ""  # or an image network of timm alone, averaged over ten crops, see `backbone.image_networks`
+    crop_size: int = 448  # of its ten crops, in pixels
+    resize: int = 512  # its images' shorter side before cropping, in pixels
 
 
 @dataclass(frozen=True)
@@ -487,13 +508,17 @@ def published_backbone(
     choice: BackboneChoice,  # which
 ) -> Backbone:
     "Load a published tower, from a folder or by open_clip's name and its weights"
-    if bool(choice.folder) == bool(choice.open_clip):
+    if sum(map(bool, (choice.folder, choice.open_clip, choice.timm))) != 1:
         raise LabError(
-            f"backbone = {choice}", "either a folder, or a model of open_clip with its weights", "Correct the preset."
+            f"backbone = {choice}",
+            "one of a folder, a model of open_clip and a network of timm, the last two with weights",
+            "Correct the preset.",
         )
     if choice.folder:
         return load_backbone(choice.folder)
     weights = find_weights(choice.pretrained) if choice.pretrained in CATALOGUE else choice.pretrained
+    if choice.timm:
+        return image_network_backbone(choice.timm, weights, choice.crop_size, choice.resize)
     return open_clip_backbone(choice.open_clip, weights)
 
 

@@ -44,7 +44,8 @@ class Phase:
     steps: int = 0  # optimizer steps; 0: as many as `epochs` takes
     batch_size: int = 128  # caption-image pairs
     negatives: int = 0  # additional captions, or additional images with a locked image tower
-    learning_rate: float = 1e-3  # the highest; rises for a tenth, then falls as a half cosine
+    learning_rate: float = 1e-3  # the highest; rises for a tenth of the steps
+    schedule: Literal["cosine", "constant"] = "cosine"  # after the rise: falls as a half cosine of all steps, or stays
     weight_decay: float = 0.05  # of matrices; not with 'adam'
     newton_schulz_steps: int = 5  # of Muon; fewer cost less and equalise the directions less
     epochs: int = 0  # passes over the captions, if no steps are given
@@ -60,8 +61,9 @@ class Phase:
         step: int,  # from 0
     ) -> float:
         "The learning rate of one step"
-        cosine = 0.5 * (1 + math.cos(math.pi * step / self.steps)) + 0.01
-        return self.learning_rate * min((step + 1) / (0.1 * self.steps), cosine)
+        rise = (step + 1) / (0.1 * self.steps)
+        fall = 0.5 * (1 + math.cos(math.pi * step / self.steps)) + 0.01 if self.schedule == "cosine" else 1.0
+        return self.learning_rate * min(rise, fall)
 
 
 def bag_of_words(
@@ -405,7 +407,9 @@ def finetune_source(
     progress: bool = True,  # show bars?
     rescale: bool = True,  # scale text features to unit deviation? A published tower keeps its own scale
 ) -> Backbone:  # the same, frozen again
-    "Train towers on a corpus's source captions; the paper's optional English finetuning is one phase on both towers"
+    """Train towers on a corpus's source captions; the paper's optional English finetuning is one phase on both towers
+
+    `Phase.schedule` decays its rate: a half cosine as in the authors' code, where the paper tells of the rise alone."""
     rows, visuals, texts = source_rows(backbone, corpus, "train")
     phrases = phrase_rows(backbone, corpus, "train")
     pixels = training_pixels(corpus.visuals("train"), backbone.image_size)

@@ -58,12 +58,13 @@ class CriticTurn:
 
     def __call__(
         self,
-        features: Mapping[str, Tensor],  # 'semantic_agnostic' and the reference
+        features: Mapping[str, Tensor],  # 'semantic_agnostic' (or 'judged_agnostic') and the reference
         step: int,  # from 0
         worker: Worker | None = None,  # of several processes; None: there is one
     ) -> dict[str, Tensor]:  # the logits of the live features, the critic's loss and accuracy
         "One step of the critic, then its logits of the live features"
-        agnostic = features["semantic_agnostic"]
+        judged = "judged_agnostic" if "judged_agnostic" in features else "semantic_agnostic"
+        agnostic = features[judged]
         reference = features[self.training.reference].detach()
         self.optimizer.zero_grad(set_to_none=True)
         verdicts = self.logits(agnostic.detach(), reference, step)

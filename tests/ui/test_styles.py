@@ -169,3 +169,98 @@ def test_styles_in_one_cell_in_the_dark_theme_at_1024_pixels(lab, page, one_cell
     shoot(page, "styles_dark_1024")
     assert not page.outside, page.outside
     assert not page.problems, page.problems
+
+
+# written for this test: a group and a sentence, in Arabic
+ARABIC = """حيوانات: كلب يركض في الحديقة
+حيوانات: قطة تنام على السرير
+حيوانات: عصفور يقف على الشجرة
+حيوانات: حصانان يأكلان العشب
+حيوانات: سمكة تسبح في الماء
+أماكن: على الشاطئ قارب صغير
+أماكن: في المدينة سيارة حمراء
+أماكن: أمام البيت ثلاث أشجار
+أماكن: فوق الجبل قمر كبير
+أماكن: تحت الجسر نهر طويل
+ولد يلعب بالكرة"""
+
+
+def open_tab(page, name):
+    page.get_by_role("tab", name=name, exact=True).click()
+
+
+def test_figures_of_a_hidden_tab_are_drawn_when_it_is_shown(web, page):
+    "The first figures, and later ones in their place, are computed while another tab is open"
+    page.goto(web.url, timeout=300_000)
+    page.locator(".dl-ask .dl-query input").first.wait_for()
+    panel = page.locator(".dl-styles")
+    bars = panel.locator(".dl-bars .bartext")
+    shown = []
+    for n in (200, 500):
+        open_tab(page, "Styles")
+        expect(panel).to_be_visible()
+        if n != 200:
+            panel.locator(".dl-n select").select_option(str(n))
+        open_tab(page, "Ask")
+        expect(panel).to_be_hidden()
+        expect(panel.locator(".dl-kept")).to_contain_text(f"{n} captions")
+        open_tab(page, "Styles")
+        for selector in (AGNOSTIC, RELATED):
+            expect(panel.locator(selector).locator(POINTS)).to_have_count(n)
+        expect(bars.first).to_be_attached(timeout=10_000)
+        page.wait_for_timeout(1000)
+        shown.append(bars.all_text_contents())
+    assert shown[0] != shown[1]
+    assert not page.problems, page.problems
+
+
+def show_sentences(page, panel, text: str | None):
+    "Paste a text, or take the Chinese example, and show it on the maps"
+    box = panel.locator(".dl-given textarea")
+    if text is None:
+        panel.locator("button.dl-example-zh").click()
+        expect(box).to_have_value(re.compile("沙发旁边卧着一条狗。"))
+    else:
+        box.fill(text)
+    panel.locator("button.dl-use").click()
+    expect(panel.locator(".dl-progress:visible")).to_have_count(0)
+
+
+def test_sentences_of_ones_own(web, page):
+    "Chinese example sentences, Arabic ones with a group before a colon, a faulty line, and back"
+    page.set_viewport_size(dict(width=1600, height=1500))
+    page.goto(web.url, timeout=300_000)
+    page.locator(".dl-ask .dl-query input").first.wait_for()
+    open_tab(page, "Styles")
+    panel = page.locator(".dl-styles")
+    expect(panel.locator(".dl-kept")).to_contain_text("200 captions")
+    panel.locator(".dl-sentences .jupyter-widget-Collapse-header").click()
+    show_sentences(page, panel, None)
+    expect(panel.locator(".dl-kept")).to_contain_text("16 sentences of your own")
+    expect(panel.locator(".dl-legend")).to_contain_text("location + object 4")
+    expect(panel.locator(AGNOSTIC).locator(POINTS)).to_have_count(16)
+    expect(panel.locator(".dl-same-group")).to_contain_text("of their own group")
+    expect(panel.locator(".dl-n")).to_be_hidden()
+    point = panel.locator(AGNOSTIC).locator(POINTS).nth(3)
+    box = point.bounding_box()
+    page.mouse.move(box["x"] + 30, box["y"] + 30)
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2, steps=5)
+    expect(panel.locator(".dl-card > div").first).to_contain_text("三辆自行车停在车站门口。")
+    expect(panel.locator(".dl-card .dl-near li")).to_have_count(6)
+    shoot(page, "styles_sentences_zh")
+    show_sentences(page, panel, ARABIC)
+    expect(panel.locator(".dl-kept")).to_contain_text("11 sentences of your own")
+    expect(panel.locator(".dl-legend")).to_contain_text("no group 1")
+    lasso(page, panel.locator(f"{RELATED} .nsewdrag").first, EVERYTHING)
+    lines = panel.locator(".dl-captions li")
+    expect(lines).to_have_count(11)
+    assert lines.first.locator("bdi").get_attribute("dir") == "rtl"
+    expect(lines.locator("img")).to_have_count(0)
+    shoot(page, "styles_sentences_ar")
+    show_sentences(page, panel, ARABIC + "\nأماكن:")
+    expect(panel.locator(".dl-message").first).to_contain_text("line 12")
+    panel.locator("button.dl-back").click()
+    expect(panel.locator(".dl-kept")).to_contain_text("200 captions")
+    expect(panel.locator(".dl-legend")).to_contain_text("style")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert not page.problems, page.problems

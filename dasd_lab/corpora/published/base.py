@@ -127,6 +127,7 @@ class PublishedCorpus(Corpus):
     flickr_names: bool = False  # are images named by Flickr ids?
     visuals_of: str = ""  # corpus whose visual ids are used; '': its own name
     clips: bool = False  # are the visuals clips?
+    tested_by: tuple[str, ...] = ()  # corpora that may have test images in the training split
     folder: str = ""  # folder below the data root, if shared with other corpora; '': its own name
     published: Mapping[str, Counts] = {}  # split → published counts
     wanted: tuple[WantedFile, ...] = ()  # all files that can be read
@@ -138,6 +139,7 @@ class PublishedCorpus(Corpus):
         *,
         without: str = "",  # published corpus whose photographs are left out of every split
         text_only: bool = False,  # train on captions without their images, which are not needed then?
+        held_out: str = "",  # published corpus whose test images are left out of the training split
     ):
         self.folder = self.folder or self.name
         self.variable = f"DASD_LAB_{self.folder.upper()}"
@@ -145,11 +147,15 @@ class PublishedCorpus(Corpus):
         self.pictures = pictures or os.environ.get(f"{self.variable}_PICTURES")
         self.without = without
         self.text_only = text_only
+        self.held_out = held_out
         self._cache = {}
         self.faults = []
         if without:
             counts = {s: Counts(None, dict.fromkeys(c.captions)) for s, c in self.published.items()}
             self.published = counts
+        elif held_out:
+            counts = self.published["train"]
+            self.published = {**self.published, "train": Counts(None, dict.fromkeys(counts.captions))}
         if text_only:
             self.wanted = tuple(w for w in self.wanted if w.kind != "visuals")
 
@@ -162,8 +168,8 @@ class PublishedCorpus(Corpus):
     @property
     def choices(self) -> dict[str, str]:
         "Options that decide what is read, except folders"
-        choices = dict(without=self.without) if self.without else {}
-        return choices | dict(text_only="true") if self.text_only else choices
+        given = dict(without=self.without, text_only="true" if self.text_only else "", held_out=self.held_out)
+        return {option: value for option, value in given.items() if value}
 
     @property
     def address(self) -> str:
@@ -210,6 +216,11 @@ class PublishedCorpus(Corpus):
         "Published ids of all visuals"
         return {self.published_id(visual_id) for split in self.splits for visual_id in self.ids(split)}
 
+    @property
+    def test_photographs(self) -> set[str]:
+        "Published ids of the test visuals"
+        return {self.published_id(visual_id) for visual_id in self.ids("test")}
+
     # files
 
     def path(
@@ -249,7 +260,9 @@ class PublishedCorpus(Corpus):
     def mt_folder(self) -> Path:
         "Folder of machine translations"
         folder = self.root / "mt" if self.folder == self.name else self.root / "mt" / self.name
-        return folder / f"without_{self.without}" if self.without else folder
+        if self.without:
+            folder /= f"without_{self.without}"
+        return folder / f"held_out_{self.held_out}" if self.held_out else folder
 
     def mt_file(self, split: str, language: str) -> Path | None:
         "File with the machine translations of a split; None: not present"
@@ -351,23 +364,27 @@ class PublishedCorpus(Corpus):
 
     def _kept_ids(self, split: str) -> list[str]:
         ids = list(dict.fromkeys(v for v in self._ids(split) if v))
-        if not self.without:
-            return ids
-        return [v for v in ids if self.published_id(v) not in self._left_out]
+        left_out = self._left_out(split)
+        return [v for v in ids if self.published_id(v) not in left_out] if left_out else ids
 
-    @property
-    def _left_out(self) -> set[str]:
-        "Photographs that are left out"
-        return self.cached("left out", self._photographs_to_leave_out)
+    def _left_out(self, split: str) -> set[str]:
+        "Published ids of the photographs that are left out of a split"
+        left_out: set[str] = set()
+        if self.without:
+            left_out |= self.cached("without", lambda: self._open(self.without).photographs)
+        if self.held_out and split == "train":
+            left_out |= self.cached("held out", lambda: self._open(self.held_out, "test").test_photographs)
+        return left_out
 
-    def _photographs_to_leave_out(self) -> set[str]:
-        other = load_corpus(self.without)
+    def _open(self, name: str, split: str = "") -> "PublishedCorpus":
+        "Another corpus of the same photographs, of which a split can be read; '': any"
+        other = load_corpus(name)
         if not isinstance(other, PublishedCorpus):
             raise LabError(
-                f"{self.name} without {self.without}", "a corpus whose photographs have published ids", "Leave it in."
+                f"{self.name} without {name}", "a corpus whose photographs have published ids", "Leave it in."
             )
-        other.check(other.splits[0] if other.splits else next(iter(other.published)))
-        return other.photographs
+        other.check(split or (other.splits[0] if other.splits else next(iter(other.published))))
+        return other
 
     def captions(self, split: str, language: str, origin: str | None = None) -> list[Caption]:
         "Captions of a split in one language, in the order of the visuals; see `Corpus.captions`"
@@ -388,13 +405,14 @@ class PublishedCorpus(Corpus):
     def _read_human(self, split: str, language: str) -> list[Caption]:
         "Clean the rows; empty captions are skipped, repeated ones kept, both reported"
         position = {v: i for i, v in enumerate(self.ids(split))}
+        left_out = self._left_out(split)
         known = set()
         numbered = []  # caption, and its number among the rows of its visual, empty ones counted
         n_rows = Counter()
         for name, raw_text, file, line in self._rows(split, language):
             number = n_rows[name]
             n_rows[name] += 1
-            if self.without and self.published_id(name) in self._left_out:
+            if left_out and self.published_id(name) in left_out:
                 continue
             if name not in position:
                 reason = f"{name!r} is not in {split}; skipped" if name else "no image is named; skipped"
@@ -571,7 +589,9 @@ class PublishedCorpus(Corpus):
                 paths.add(path)
         names_and_sizes = [(path.name, path.stat().st_size) for path in sorted(paths)]
         if self.without:
-            names_and_sizes.append((f"without {self.without}", len(self._left_out)))
+            names_and_sizes.append((f"without {self.without}", len(self._left_out(""))))
+        if self.held_out:
+            names_and_sizes.append((f"held out {self.held_out}", len(self._left_out("train"))))
         return hashlib.sha256(json.dumps(names_and_sizes).encode()).hexdigest()
 
     def _caption_counts(self, split: str) -> list[dict]:

@@ -199,6 +199,10 @@ def what_to_get(
         declared = language in corpus.published[split].captions or any(language in w.languages for w in corpus.wanted)
         if not declared:
             untranslated.append(f"{_mt_folder(corpus)}/{split}.{language}.txt")
+    if split == "train" and corpus.held_out:
+        held_out = load_corpus(corpus.held_out)
+        test_lists = held_out.missing("test", kind="captions") if isinstance(held_out, PublishedCorpus) else []
+        missing |= dict.fromkeys(w for w in test_lists if not w.languages)
     if visuals:
         missing |= dict.fromkeys(corpus.missing(split, kind="visuals"))
     lines = [f"{how} From it: {', '.join(w.place for w in files)}." for how, files in files_by_source(missing).items()]

@@ -109,6 +109,8 @@ class MSCOCO(PublishedCorpus):
     "MS COCO in Karpathy's split, with Japanese captions of the same pictures"
 
     name = "mscoco"
+    tested_by = ("coco_cn",)
+    folds = {"test_1k": tuple(THOUSANDS)}
     title = "MS COCO in Karpathy's split; Japanese from STAIR or YJ Captions"
     licence = TERMS + "; STAIR and YJ Captions: CC BY 4.0"
     homepage = "https://cocodataset.org"
@@ -118,7 +120,9 @@ class MSCOCO(PublishedCorpus):
     )
     note = (
         "Training images include restval (restval=False excludes it). "
-        "japanese='yj' reads YJ Captions, which have no split of their own. Chinese is in coco_cn."
+        "japanese='yj' reads YJ Captions, which have no split of their own. Chinese is in coco_cn, "
+        "of whose test images some are training images here: held_out='coco_cn' leaves them out. "
+        "The split test_1k is evaluated as the mean over test_1k_0 to test_1k_4."
     )
     published = _mscoco_counts(True, "stair")
     wanted = (KARPATHY, *JAPANESE["stair"], *COCO_PICTURES)
@@ -129,6 +133,7 @@ class MSCOCO(PublishedCorpus):
         pictures=None,
         restval: bool = True,  # include the rest of val2014 in the training split?
         japanese: str = "stair",  # or 'yj'
+        held_out: str = "",  # see `PublishedCorpus`
     ):
         if japanese not in JAPANESE:
             raise LabError(f"japanese={japanese!r}", f"one of {list(JAPANESE)}", "Choose one.")
@@ -136,7 +141,7 @@ class MSCOCO(PublishedCorpus):
         japanese_files = [w for w in JAPANESE[japanese] if restval or "train" in w.splits or not w.splits]
         self.wanted = (KARPATHY, *japanese_files, *COCO_PICTURES)
         self.parts = dict(train=("train", "restval") if restval else ("train",), validation=("val",), test=("test",))
-        super().__init__(root, pictures)
+        super().__init__(root, pictures, held_out=held_out)
 
     def _karpathy(self) -> dict[str, list[list[Row]]]:
         return self.cached("karpathy", lambda: karpathy_rows(self.path(KARPATHY)))
@@ -188,6 +193,7 @@ class COCOCN(PublishedCorpus):
 
     name = "coco_cn"
     folder = "mscoco"
+    tested_by = ("mscoco",)
     title = "COCO-CN: captions written in Chinese, images of MS COCO, its own split"
     licence = TERMS + "; Chinese captions: given out on request, no licence is stated"
     homepage = "https://github.com/li-xirong/coco-cn"
@@ -195,7 +201,8 @@ class COCOCN(PublishedCorpus):
     note = (
         "22,218 Chinese captions in all. "
         "chinese='translated' reads the human translation of the test captions instead (5,000). "
-        "English captions are those of Karpathy's file. The split is not mscoco's."
+        "English captions are those of Karpathy's file. The split is not mscoco's: "
+        "held_out='mscoco' leaves the test images of that one out of the training split."
     )
     published = dict(
         train=Counts(18_341, dict(en=None, zh=None)),
@@ -208,6 +215,7 @@ class COCOCN(PublishedCorpus):
         root=None,
         pictures=None,
         chinese: str = "written",  # by people in Chinese, or 'translated' by people (test split only)
+        held_out: str = "",  # see `PublishedCorpus`
     ):
         if chinese not in WRITTEN:
             raise LabError(f"chinese={chinese!r}", f"one of {list(WRITTEN)}", "Choose one.")
@@ -228,7 +236,7 @@ class COCOCN(PublishedCorpus):
             ),
             *COCO_PICTURES,
         )
-        super().__init__(root, pictures)
+        super().__init__(root, pictures, held_out=held_out)
 
     def _ids(self, split: str) -> Iterable[str]:
         names_file = next(w for w in self.wanted if split in w.splits)

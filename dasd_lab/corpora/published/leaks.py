@@ -231,8 +231,9 @@ def refuse_shared_pictures(
     if not shared:
         return
     next_step = "Evaluate on pictures that were not trained on."
-    if "without" in inspect.signature(type(trained)).parameters:
-        next_step = f"Train on `{trained.name}:without={evaluated.name}`, or e{next_step[1:]}"
+    options = [o for o in ("without", "held_out") if o in inspect.signature(type(trained)).parameters]
+    if options:
+        next_step = f"Train on `{trained.name}:{options[0]}={evaluated.name}`, or e{next_step[1:]}"
     raise LabError(
         f"{evaluated.name}, {split}: {len(shared):,} of {len(evaluated.ids(split)):,} pictures are in the training "
         f"split of {trained.address}, such as {shared[0]}",
@@ -244,8 +245,11 @@ def refuse_shared_pictures(
 def refuse_trained_test_pictures(
     corpora: Sequence[str],  # all that one model is trained on, as `corpus_named` takes them
 ) -> None:
-    "Raise an error if a training would read test pictures of one of its own corpora"
+    "Raise an error if a training would read test pictures of one of its own corpora, or of one that tests them"
+    classes = published_corpora()
     for train in corpora:
-        for evaluation in corpora:
+        name = corpus_options(train)[0]
+        others = classes[name].tested_by if name in classes else ()
+        for evaluation in dict.fromkeys((*corpora, *others)):
             if train != evaluation:
                 refuse_shared_pictures(train, evaluation)

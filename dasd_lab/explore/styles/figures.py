@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['GREY', 'SVG_MOST', 'MEASURES', 'kind_marks', 'kind_name', 'hover_text', 'points_trace', 'ring_trace', 'map_figure',
-           'repaint', 'ring', 'chip', 'legend_html', 'maps_figure', 'agreement_figure', 'clusters_html']
+           'repaint', 'ring', 'chip', 'legend_html', 'maps_figure', 'same_group_html', 'agreement_figure',
+           'clusters_html']
 
 # %% ../../../nbs/7_apps/1_explore/3_styles/20_figures.ipynb #02d7fe42
 import html
@@ -19,6 +20,7 @@ from ...contracts import Caption, LabError
 from dasd_lab.explore.styles.state import (
     ABSENT,
     NAMES,
+    NO_GROUP,
     OTHER,
     REDUCER_NAMES,
     UNCLUSTERED,
@@ -31,7 +33,7 @@ from ..theme import COLOURS, FAINT, INK, SEQUENTIAL, SYMBOLS, axis_suffix, figur
 # %% ../../../nbs/7_apps/1_explore/3_styles/20_figures.ipynb #012e2a31
 GREY = "#9aa0a6"
 _THEME_GREY = "#bbbbbb"
-_RESIDUAL_KINDS = (OTHER, UNCLUSTERED, ABSENT)
+_RESIDUAL_KINDS = (OTHER, UNCLUSTERED, NO_GROUP, ABSENT)
 
 
 def kind_marks(
@@ -356,6 +358,21 @@ def _agreement_hover(table: pd.DataFrame, measure: str, name: str) -> list[str]:
     return texts
 
 
+def same_group_html(
+    state: StylesState,  # with an analysis
+) -> str:  # empty without groups
+    "Share of the sentences whose nearest neighbour is of their own group"
+    found = state.analysis.same_group
+    if not found:
+        return ""
+    shares = [f"{100 * x.nearest:.0f} % by {NAMES[name]}" for name, x in found.items()]
+    chance = next(iter(found.values())).chance
+    return (
+        '<div class="dl-soft">Sentences whose nearest neighbour is of their own group: '
+        f"{', '.join(shares)}; by chance {100 * chance:.0f} %.</div>"
+    )
+
+
 def agreement_figure(
     table: pd.DataFrame,  # from `agreement_table`
     measure: str = "nmi",  # nmi | ari
@@ -406,7 +423,7 @@ def _typical_caption(state: StylesState, i: int, english: str, pictures: bool) -
     "A typical caption with its image and an English caption"
     caption = state.analysis.captions[i]
     image = ""
-    if pictures:
+    if pictures and state.has_pictures:
         alt = html.escape(state.workbench.alt(caption.visual_id))
         source = state.workbench.address(caption.visual_id)
         image = f'<img src="{source}" alt="{alt}" title="{alt}" width="44" height="44"> '
