@@ -427,7 +427,7 @@ class Folded(Squares):
 def test_a_column_of_several_galleries_is_their_mean(finished):
     method = load_run(finished)
     figure = "sum_recall"
-    columns = [PaperColumn(code, "folded", code, figure=figure, split="both") for code in ("de", "fr")]
+    columns = [PaperColumn(code, "folded", "both", code, figure) for code in ("de", "fr")]
     found = measure(method, Folded(), columns)
     each = [evaluate(method, Folded(), fold, ["de"], "mt").rows["de"][figure] for fold in ("first", "second")]
     assert found.values == {"de": pytest.approx(sum(each) / 2)} and each[0] > 0
