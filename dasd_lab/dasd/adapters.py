@@ -28,6 +28,7 @@ class AdapterConfig:
     product: Literal["paper", "official"] = "paper"  # W^z times a column, or a row times W^z (the transpose)
     residuals: Literal[1, 2] = 1  # how often the block's output is added; 2 follows Eq. 12 and 13 literally
     start: Literal["identity", "default"] = "identity"  # W^z near the identity, up-projection at zero; or torch's init
+    spread: float = 0.1  # with `start="identity"`: scale of the part of W^z that depends on the caption
 
 # %% ../../nbs/3_methods/1_dasd/20_adapters.ipynb #9780e757
 def quick_gelu(
@@ -48,6 +49,7 @@ class AdapterGenerator(nn.Module):
         n_blocks: int,  # K
         start: str = "identity",  # see `AdapterConfig.start`
         mlp_layers: int = 1,  # that make z
+        spread: float = 0.1,  # see `AdapterConfig.spread`
     ):
         super().__init__()
         self.bottleneck = bottleneck
@@ -57,7 +59,7 @@ class AdapterGenerator(nn.Module):
         self.deeper = nn.ModuleList(nn.Linear(width, width) for _ in range(mlp_layers - 1))
         if start == "identity":
             for layer in layers:
-                nn.init.normal_(layer.weight, std=0.1 * width**-0.5)
+                nn.init.normal_(layer.weight, std=spread * width**-0.5)
                 with torch.no_grad():
                     layer.bias.copy_(torch.eye(bottleneck).flatten())
 

@@ -203,7 +203,6 @@ class DASD(AdaptedEncoder):
         super().__init__(config, backbone, tokenizer)
         self.disentangler = Disentangler(backbone, config.disentangler, self.languages, self.n_tokens)
         self.generator = self._generator() if config.adapter.generated else None
-        self.critic = None
         if config.critic is not None:
             self.critic = Critic(self.disentangler.agnostic_width, backbone.embed_dim, config.critic)
 
@@ -232,6 +231,7 @@ class DASD(AdaptedEncoder):
             len(self.adapted),
             adapter.start,
             adapter.mlp_layers,
+            adapter.spread,
         )
 
     @property

@@ -44,7 +44,7 @@ def _moved_expressions(method: AdaptedEncoder, tokenizer: CaptionTokenizer) -> d
     ids = {tokenizer.name(i): i for i in range(len(tokenizer))}
     before = _tokenizer_of(method)
     places = torch.tensor([ids.get(before.name(i), -1) for i in range(len(before))])
-    state = {}
+    state: dict[str, Tensor] = {}
     for path, part in method.named_modules():
         if isinstance(part, Expression):
             moved = part.moved(places.to(part.loadings.device), len(tokenizer))

@@ -471,7 +471,7 @@ def _official_differences(method: DASD) -> list[str]:
         config.token_width,
         config.adapter.bottleneck,
         config.adapter.characteristics_width or method.backbone.embed_dim,
-        config.critic.hidden,
+        (config.critic or CriticConfig()).hidden,
     )
     ours = replace(
         config,

@@ -186,7 +186,8 @@ def new_method(
         method.start_from(vectors, find_weights(published["weights"]) if published else None)
     if preset.get("word_alignment") is not None:
         _align_words(method, preset, data)
-    _fit_languages(method, data)
+    if backbone.reads_text:
+        _fit_languages(method, data)
     return method
 
 
