@@ -348,6 +348,8 @@ MODULES = (
     "training",
     "speed",
     "studies",
+    "tables",
+    "figures",
     "publishing",
     "galleries",
 )

@@ -1,17 +1,25 @@
-"Tables of ablations: run, interrupted, continued, and refused for other settings"
+"""Tables of the papers: ablations run, interrupted, continued, and refused for other settings; finished runs beside the
+printed numbers"""
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
+import torch
 from squares import FEW_WORDS, SOURCE, TINY, Squares
 
 from dasd_lab.backbone.towers import save_backbone
 from dasd_lab.cli import main
 from dasd_lab.contracts import LabError
+from dasd_lab.corpora.visuals import visuals_from_array
 from dasd_lab.evaluation import tables
-from dasd_lab.evaluation.tables import TABLES, read_runs, run_backbones, run_table
+from dasd_lab.evaluation.main_tables import MAIN_TABLES, measure
+from dasd_lab.evaluation.papers import PAPERS, PaperColumn, paper_tables
+from dasd_lab.evaluation.retrieval import evaluate
+from dasd_lab.evaluation.tables import TABLES, Variant, paper_of, read_runs, run_backbones, run_table, skipping
 from dasd_lab.presets import load_preset, vary
+from dasd_lab.training.recipes import load_run, train
 from dasd_lab.training.source_model import train_source
 
 BERT = dict(
@@ -37,6 +45,53 @@ def ignore(message):
 ONE_SEED = dict(seeds=(0,), split="train", report=ignore)
 
 
+ABLATIONS = [(paper, key) for paper in PAPERS for key in TABLES[paper] if paper_of(paper, key)]
+MAIN = [(paper, key) for paper in PAPERS for key in MAIN_TABLES[paper]]
+TWELVE_BLOCKS = SimpleNamespace(n_blocks=12)  # as the paper's tower
+
+
+@pytest.mark.parametrize("paper,key", ABLATIONS)
+def test_the_papers_numbers_are_found_for_the_rows_of_an_ablation(paper, key):
+    printed = paper_of(paper, key)
+    table = TABLES[paper][key]
+    preset = load_preset(f"{paper}.pictograms")
+    if not printed.rows:
+        assert "figure" in key or printed.note, "plots without numbers, and bodies that are missing"
+        assert not any(row.paper for row in table.rows(preset, TWELVE_BLOCKS))
+        return
+    named = {source.paper for source in table.sources if isinstance(source, Variant)} - {""}
+    if not named:  # rows are made for the values of a setting, of which the paper has some
+        labels = {row.label for row in printed.rows}
+        made = [row.paper for row in table.rows(preset, TWELVE_BLOCKS)]
+        assert made[0] in labels, "the full method"
+        named = {label for label in made if label in labels}
+    assert len(named) >= (1 if (paper, key) == ("dasd", "3") else 2)
+    for name in named:
+        values = printed.row(name).values
+        assert set(values) == {column.name for column in printed.columns}
+        assert not values or None not in [v for column, v in values.items() if column in ("SUM", "DE", "en2de")]
+
+
+@pytest.mark.parametrize("paper,key", MAIN)
+def test_the_papers_numbers_are_found_for_the_rows_of_a_main_table(paper, key):
+    printed = paper_tables(paper)[key]
+    for row in MAIN_TABLES[paper][key].rows:
+        if (paper, key) == ("smalr", "11"):
+            assert "missing" in printed.note
+        else:
+            assert set(printed.row(row.paper).values.values()) != {None}
+
+
+def test_all_tables_of_the_papers_are_commands():
+    no_numbers = {("smalr", "3"), ("smalr", "4")}  # they say which data there is
+    for paper in PAPERS:
+        assert set(paper_tables(paper)) <= set(TABLES[paper]) | set(MAIN_TABLES[paper]), paper
+    last = dict(dasd=11, leccr=8, smalr=17)
+    for paper, number in last.items():
+        expected = {str(i) for i in range(1, number + 1) if (paper, str(i)) not in no_numbers}
+        assert expected == {key for key in paper_tables(paper) if key.isdigit()}
+
+
 @pytest.mark.parametrize("key", [k for k in TABLES["dasd"] if k != "methods"])
 def test_every_variant_runs_and_differs(backbone, tmp_path, key):
     found = run_table(key, SHORT, Squares(), backbone, tmp_path / "t.jsonl", **ONE_SEED)
@@ -47,6 +102,29 @@ def test_every_variant_runs_and_differs(backbone, tmp_path, key):
         full, small, large, _ = (r["parameters"] for r in rows)
         one_unit = 2 * (2 * backbone.width + 1)  # of the bottleneck, in each of two blocks
         assert small < full and abs(full - large) <= one_unit
+
+
+def test_one_adapter_less_is_the_trained_method_without_it(backbone, tmp_path, monkeypatch):
+    "Table 10 trains once per seed, and evaluates the same method without one adapter at a time"
+    trained = []
+
+    def kept(*args, **options):
+        trained.append(train(*args, **options))
+        return trained[-1]
+
+    monkeypatch.setattr(tables, "train", kept)
+    run_table("10", SHORT, Squares(), backbone, tmp_path / "t.jsonl", **ONE_SEED)
+    (run,) = trained
+    found = {r["variant"]: r["sum_recall"]["de"] for r in read_runs(tmp_path / "t.jsonl")}
+    texts = ["ein rotes Quadrat auf der Wiese."]
+    whole = run.method.encode_captions(texts, "de")
+    for block in range(backbone.n_blocks):
+        with skipping(run.method, (block,)):
+            less = run.method.encode_captions(texts, "de")
+            expected = evaluate(run.method, Squares(), "train", ["de"], None).rows["de"]["sum_recall"]
+        assert not torch.equal(less, whole)
+        assert found[f"without that of block {block}"] == pytest.approx(expected)
+    assert torch.equal(run.method.encode_captions(texts, "de"), whole), "nothing is left out afterwards"
 
 
 def test_every_variant_of_leccr_runs_and_differs(backbone, tmp_path):
@@ -106,6 +184,38 @@ def test_every_variant_of_smalr_runs_and_differs(backbone, tmp_path):
         size["MULE, PCA to 1"] < size["MULE, PCA to 2"] < size["every word its own vector (MULE)"]
         and size["MULE, dictionary below 20"] < size["every word its own vector (MULE)"]
     )
+
+
+class HumanAndTranslated(Squares):
+    "Squares whose test split has captions by people and translations"
+
+    splits = "train", "test"
+
+    def _captions(self, split, language):
+        captions = super()._captions(split, language)
+        human = [replace(c, origin="human") for c in captions]
+        return captions if split == "train" or language == "en" else [*captions, *human]
+
+
+def test_people_and_translations_are_measured_with_one_training(backbone, tmp_path, monkeypatch):
+    trained = []
+    measured = []
+
+    def counted(*args, **options):
+        trained.append(args)
+        return train(*args, **options)
+
+    def noted(method, corpus, split, languages, origin, columns):
+        measured.append((method, origin))
+        return evaluate(method, corpus, split, languages, origin, columns)
+
+    monkeypatch.setattr(tables, "train", counted)
+    monkeypatch.setattr(tables, "evaluate", noted)
+    preset = vary(load_preset("smalr.pictograms"), SMALR)
+    found = run_table("17", preset, HumanAndTranslated(), backbone, tmp_path / "t.jsonl", seeds=(0,), report=ignore)
+    assert len(found) == 6 and len(trained) == 3
+    assert [origin for _, origin in measured] == ["human", "mt"] * 3
+    assert measured[0][0] is measured[1][0] is not measured[2][0]
 
 
 def test_the_methods_run_on_one_file(backbone, tmp_path, monkeypatch):
@@ -193,8 +303,132 @@ def test_the_command(backbone, tmp_path, capsys, monkeypatch):
 
     one = table("--backbone", str(tmp_path / "one/backbone"))
     assert "static adapter" in one and len(read_runs(tmp_path / "t.jsonl")) == 2
+    assert "DASD, Table 3" in one and "CLIP+ours" in one and "88.5" in one, "the paper's German figure"
     both = table("--backbone", f"{tmp_path}/one/backbone,{tmp_path}/two/backbone")
     assert "one" in both and "two" in both and (tmp_path / "t_one.jsonl").exists()
     save_backbone(backbone, tmp_path / "again/one/backbone")
     assert main(["table", "3", "--backbone", f"{tmp_path}/one/backbone,{tmp_path}/again/one/backbone"]) == 1
     assert "one name" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def finished(backbone, tmp_path_factory):
+    "A run folder"
+    folder = tmp_path_factory.mktemp("runs") / "tiny"
+    train(SHORT, Squares(), ["de"], folder, backbone=backbone, progress=False)
+    return folder
+
+
+def printed_json(capsys, *words):
+    assert main([*words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_run_beside_a_main_table(finished, tmp_path, capsys, monkeypatch):
+    "One row for each dataset, language and setting; what is missing has a note"
+    monkeypatch.setattr("dasd_lab.commands.tables.open_corpus", lambda name=None: Tested())
+    command = ["table", "1", "--run", str(finished), "--corpus", "squares"]
+    rows = {(row["row"], row["column"]): row for row in printed_json(capsys, *command)["rows"]}
+    expected = evaluate(load_run(finished), Tested(), languages=["de"]).rows["de"]["mean_recall"]
+    german = rows["tiny", "DE"]
+    assert german["ours"] == pytest.approx(100 * expected, abs=0.01)
+    assert (german["corpus"], german["language"], german["paper"]) == ("squares", "de", 87.4)
+    assert rows["tiny", "FR"]["note"] == "the run does not read fr" and rows["tiny", "FR"]["ours"] is None
+    assert main(command) == 0
+    shown = capsys.readouterr()
+    assert "the run does not read fr" in shown.out and "DASD, Table 1" in shown.err
+    official = printed_json(capsys, *command, "--reading", "official")
+    assert official["reading"] == "official"
+
+
+def test_a_main_table_without_its_corpora(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("DASD_LAB_DATA", str(tmp_path))
+    for paper, number, corpus in (
+        ("dasd", "2", "msrvtt"),
+        ("leccr", "2", "vatex"),
+        ("dasd", "1", "multi30k_both"),
+        ("dasd", "1", "coco_cn"),
+    ):
+        rows = printed_json(capsys, "table", number, "--paper", paper)["rows"]
+        assert all(row["ours"] is None for row in rows)
+        assert any(row["paper"] is not None for row in rows)
+        assert f"corpus not here: dasd-lab corpus info {corpus} says how to get it" in {row["note"] for row in rows}
+
+
+def test_a_main_table_trains_presets(backbone, tmp_path, capsys, monkeypatch):
+    "Those that can be trained; the run is kept and used again"
+    monkeypatch.setattr("dasd_lab.commands.tables.open_corpus", lambda name=None: Tested())
+    monkeypatch.setattr("dasd_lab.commands.tables.in_lab", tmp_path.joinpath)
+    monkeypatch.setattr("dasd_lab.training.recipes.corpus_named", lambda name, frames=1: Tested())
+    save_backbone(backbone, tmp_path / "kept")
+    preset = SHORT | dict(backbone=dict(folder=str(tmp_path / "kept")))
+    (tmp_path / "tiny.json").write_text(json.dumps(preset))
+    (tmp_path / "other.json").write_text(json.dumps(preset | dict(backbone=dict(folder=str(tmp_path / "none")))))
+    presets = f"{tmp_path}/tiny.json,{tmp_path}/other.json"
+    command = ["table", "1", "--preset", presets, "--corpus", "squares", "--languages", "de"]
+    for _ in range(2):
+        assert main([*command, "--json"]) == 0
+        shown = capsys.readouterr()
+        (row,) = json.loads(shown.out)["rows"]
+        assert row["row"] == "tiny-0" and row["ours"] is not None
+        assert f"{tmp_path}/other.json is not trained" in shown.err
+    assert sorted(folder.name for folder in (tmp_path / "runs").glob("*/card.json")) == ["card.json"]
+
+
+def test_the_list_of_tables(capsys):
+    rows = printed_json(capsys, "table", "list")["rows"]
+    commands = {row["command"] for row in rows}
+    assert {"dasd-lab table 10", "dasd-lab table 2 --paper leccr", "dasd-lab figure 5"} <= commands
+    assert all(row["shows"] and row["needs"] for row in rows)
+    assert len({(row["paper"], row["number"]) for row in rows}) == len(rows)
+
+
+class Rotated(Tested):
+    "Several captions of each image"
+
+    def _captions(self, split, language):
+        captions = super()._captions(split, language)
+        return [*captions, *(replace(c, text=captions[i - 1].text) for i, c in enumerate(captions))]
+
+
+def test_evaluation_in_the_authors_reading(finished, capsys, monkeypatch):
+    monkeypatch.setattr("dasd_lab.commands.training.open_corpus", lambda name=None: Rotated())
+    command = ["evaluate", str(finished), "--corpus", "squares"]
+    results = {reading: printed_json(capsys, *command, "--reading", reading) for reading in ("captions", "official")}
+    assert [found["reading"] for found in results.values()] == ["captions", "official"]
+    ours, theirs = (found["rows"][0] for found in results.values())
+    assert ours["text_to_image_R@5"] == theirs["text_to_image_R@5"]
+    assert ours["image_to_text_R@1"] == theirs["image_to_text_R@1"]
+    expected = evaluate(load_run(finished), Rotated(), languages=["de"], reading="official").rows["de"]
+    assert theirs["image_to_text_mean_rank"] == pytest.approx(expected["image_to_text_mean_rank"])
+    assert theirs["image_to_text_mean_rank"] < ours["image_to_text_mean_rank"], "images are ranked, not captions"
+    assert main([*command, "--reading", "official", "--captions", "x.tsv"]) == 1
+    assert "--captions" in capsys.readouterr().err
+
+
+class Folded(Squares):
+    "Two galleries of half the squares, measured as one split"
+
+    splits = "train", "first", "second"
+    folds = {"both": ("first", "second")}
+
+    def _part(self, split):
+        return slice(0, 24) if split == "first" else slice(24, 48)
+
+    def _captions(self, split, language):
+        return super()._captions(split, language)[self._part(split)]
+
+    def visuals(self, split):
+        whole = super().visuals(split)
+        part = self._part(split)
+        return whole if split == "train" else visuals_from_array(whole.ids[part], whole.pixels[part])
+
+
+def test_a_column_of_several_galleries_is_their_mean(finished):
+    method = load_run(finished)
+    figure = "sum_recall"
+    columns = [PaperColumn(code, "folded", "both", code, figure) for code in ("de", "fr")]
+    found = measure(method, Folded(), columns)
+    each = [evaluate(method, Folded(), fold, ["de"], "mt").rows["de"][figure] for fold in ("first", "second")]
+    assert found.values == {"de": pytest.approx(sum(each) / 2)} and each[0] > 0
+    assert found.notes == {"fr": "the run does not read fr"}

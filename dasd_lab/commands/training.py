@@ -263,19 +263,24 @@ def evaluate_run(
     languages: CommaList | None = None,  # ISO 639-1 codes, such as de,fr,zh (default: those of the run)
     split: Name = "test",  # split of the corpus
     origin: Origin = "human",  # origin of the captions
+    # with several captions per image, rank captions, or images by their best caption as the authors' code does
+    reading: Literal["captions", "official"] = "captions",
     captions: File | None = None,  # instead of a corpus: test part of a file of parallel captions
     backbone: BackboneName | None = None,  # instead of a run: a frozen model of `dasd-lab weights`, or a folder
     csv: File | None = None,  # also write all figures as CSV
     json: bool = False,  # print JSON instead of a table
 ) -> None:
     "Evaluate a run: recall@K in both directions, one row per language"
+    from dasd_lab.contracts import LabError
     from dasd_lab.evaluation.retrieval import METRICS, evaluate
 
+    if captions and reading != "captions":
+        raise LabError(f"--reading {reading} with --captions", "a corpus with images", "Leave one of them out.")
     method = open_method(run, backbone, corpus or "pictograms")
     if captions:
         _evaluate_captions(method, captions, languages, corpus, json)
         return
-    results = evaluate(method, open_corpus(corpus), split, languages, origin)
+    results = evaluate(method, open_corpus(corpus), split, languages, origin, reading=reading)
     if csv:
         results.to_csv(csv)
     if "descriptions" in results.about:
