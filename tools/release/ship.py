@@ -83,7 +83,8 @@ WORLDS = dict(
             "phases.1.newton_schulz_steps": 5,
         },
         methods=dict(
-            method=("dasd.pictograms", STEPS),
+            method=("dasd.pictograms_expression", STEPS),
+            paper_form=("dasd.pictograms", STEPS),
             static_adapter=("static_adapter.pictograms", STEPS),
             official_form=("dasd.pictograms_official", STEPS),
             leccr=("leccr.pictograms", {"stages.0.steps": 2400} | APART),
@@ -99,7 +100,7 @@ WORLDS = dict(
         source="two_tower.photographs",
         source_changes={},
         methods=dict(
-            method=("dasd.photographs", {}),
+            method=("dasd.photographs_expression", {}),
             static_adapter=("static_adapter.photographs", {"vocab_size": 8000}),
             leccr=("leccr.photographs", {}),
             smalr=("smalr.photographs", {}),
@@ -241,7 +242,7 @@ def method_part(ship: Shipping, name: str) -> None:
     card = ship.card()
     if name == "method":
         facts["cpu_s"] += card["source_cpu_s"]
-        facts["agnostic_norm"] = run.log[-1]["agnostic_norm"]
+        facts["agnostic_norm"] = run.log[-1].get("agnostic_norm")
         card |= facts
     else:
         facts = dict(command=f"{ship.command} --only {name}", seed=ship.seed) | facts

@@ -122,7 +122,7 @@ def photographs_figures(method: RetrievalMethod, corpus: Corpus) -> dict:
     found = inspected(method, [c.text for c in captions], "zh")
     known = expression_groups("zh")
     features = inspected(method, list(known.sentences), "zh")["semantic_agnostic"]
-    figures["zh"] = dict(
+    figures["zh_held"] = dict(
         leakage=held_meaning(found["semantic_agnostic"], meaning, groups),
         varying=varying(found["generated"]),
         nmi_groups=asdict(cluster_agreement(features, known.groups, range(10))),
