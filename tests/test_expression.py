@@ -3,12 +3,15 @@
 import pytest
 import torch
 
+from dasd_lab.backbone.towers import load_backbone
 from dasd_lab.contracts import LabError
-from dasd_lab.corpora.catalog import load_corpus
+from dasd_lab.corpora.catalog import caption_pairs, load_corpus
+from dasd_lab.corpora.own.parallel import Pair
 from dasd_lab.dasd.growing import cut_method, extended
-from dasd_lab.training.recipes import load_run, train
+from dasd_lab.training.recipes import load_run, parallel_data, shipped_run, train
 from dasd_lab.training.runs import load_method, save_method
 
+PRESET = "dasd.pictograms_expression"
 CHANGES = {
     "stages.0.steps": 4,
     "stages.1.steps": 2,
@@ -20,9 +23,26 @@ GERMAN = ["Ein Hund auf einer Wiese.", "Eine Katze auf einem Stuhl.", "Am Strand
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("expression") / "run"
-    return train("dasd.pictograms_expression", languages=["de"], out=folder, changes=CHANGES, progress=False)
+def backbone():
+    return load_backbone(shipped_run() / "backbone")
+
+
+@pytest.fixture(scope="module")
+def data(backbone):
+    corpus = load_corpus("pictograms")
+    pairs = caption_pairs(corpus, "train", "de")
+    rows = zip(pairs.source[:600], pairs.target[:600], pairs.visual_index[:600])
+    visuals = corpus.visuals("train").ids
+    return parallel_data({"de": [Pair(*row[:2], i, visuals[row[2]]) for i, row in enumerate(rows)]}, backbone, corpus)
+
+
+def trained(backbone, data, changes=CHANGES, **options):
+    return train(PRESET, data=data, backbone=backbone, changes=changes, progress=False, **options)
+
+
+@pytest.fixture(scope="module")
+def run(backbone, data, tmp_path_factory):
+    return trained(backbone, data, out=tmp_path_factory.mktemp("expression") / "run")
 
 
 def agnostic(method, captions=GERMAN):
@@ -35,18 +55,8 @@ def test_there_is_no_critic_and_no_branch(run):
     assert "adversarial" not in run.log[-1]
 
 
-def test_training_leaves_it_as_fitted(run):
-    corpus = load_corpus("pictograms")
-    again = train(
-        "dasd.pictograms_expression",
-        corpus,
-        ["de"],
-        seed=1,
-        changes=CHANGES,
-        progress=False,
-        backbone=run.method.backbone,
-    )
-    torch.testing.assert_close(agnostic(again.method), agnostic(run.method))
+def test_training_leaves_it_as_fitted(run, backbone, data):
+    torch.testing.assert_close(agnostic(trained(backbone, data, seed=1).method), agnostic(run.method))
 
 
 def test_words_of_content_do_not_matter(run):
@@ -71,7 +81,6 @@ def test_another_vocabulary(run):
     assert more.disentangler.expressions["fr"].fitted
 
 
-def test_an_adversarial_loss_needs_a_critic():
-    changes = CHANGES | {"stages.0.critic": {"learning_rate": 1e-4}}
+def test_an_adversarial_loss_needs_a_critic(backbone, data):
     with pytest.raises(LabError, match="critic"):
-        train("dasd.pictograms_expression", languages=["de"], changes=changes, progress=False)
+        trained(backbone, data, CHANGES | {"stages.0.critic": {"learning_rate": 1e-4}})
