@@ -262,7 +262,7 @@ def test_it_continues_where_it_stopped(backbone, tmp_path, monkeypatch):
     run_table("5", SHORT, Squares(), backbone, out, seeds=(0, 1), split="train")
     assert out.read_bytes() == before and len(seeds) == 7
     with pytest.raises(LabError, match="another preset"):
-        run_table("5", SHORT, Squares(), backbone, out, seeds=(0,), split="train", changes={"stages.0.steps": 4})
+        run_table("5", vary(SHORT, {"stages.0.steps": 4}), Squares(), backbone, out, seeds=(0,), split="train")
     with pytest.raises(LabError, match="another table"):
         run_table("6", SHORT, Squares(), backbone, out, seeds=(0,), split="train")
 
