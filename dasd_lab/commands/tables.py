@@ -141,25 +141,30 @@ def _methods_on_fields(
 # %% ../../nbs/7_apps/3_commands/34_tables.ipynb #8e5f8eaf
 def _variants_table(
     table: str,  # of the papers
-    preset: str,  # of the full method
+    preset: dict,  # of the full method
     corpus,  # a `corpora.catalog.Corpus`
     backbone: list[str] | None,  # frozen backbones
     shared: dict[str, Any],  # options of `evaluation.tables.run_table`
     out: str | Path | None,  # results file
 ) -> dict[Path, tuple]:  # results file → its backbone and summary
-    "Train and evaluate the variants of a table"
+    "Train and evaluate the variants of a table; what is computed of photographs is kept"
     from dasd_lab.backbone.opening import open_backbone
+    from dasd_lab.backbone.retrieved import describe_by_retrieval
     from dasd_lab.evaluation.tables import file_of, run_backbones, run_table
-    from dasd_lab.presets import load_preset
-    from dasd_lab.training.recipes import run_for
+    from dasd_lab.training.recipes import columns_of, run_for
 
-    method = load_preset(preset)["method"]
+    method = preset["method"]
     prefix = "" if method == "dasd" else f"{method}_"
     out = Path(out or f"results/{prefix}table_{table}.jsonl")
     folders = [Path(named_folder(name)) for name in backbone or [run_for(corpus.name)]]
     options = shared | dict(report=lambda message: print(message, file=sys.stderr))
+    photographs = corpus.name == PHOTOGRAPHS
+    if photographs:
+        options["features"] = Path("runs") / corpus.name / "features"
     if len(folders) == 1:
         only = open_backbone(folders[0])
+        if photographs and "description_ids" in columns_of(preset):
+            describe_by_retrieval(corpus, only, features=options["features"])
         return {out: (only, run_table(table, preset, corpus, only, out, **options))}
     backbones = {name: open_backbone(folder) for name, folder in _named_backbones(folders).items()}
     results = run_backbones(table, preset, corpus, backbones, out, **options)
@@ -181,7 +186,7 @@ def _print_beside(table, caption: str) -> None:  # a data frame of `papers.besid
 
 def _ablations(
     table: str,  # of the paper
-    preset: str,  # of the full method
+    preset: dict,  # of the full method
     corpus,  # a `corpora.catalog.Corpus`
     backbone: list[str] | None,  # frozen backbones
     shared: dict[str, Any],  # options of `evaluation.tables.run_table`
@@ -191,12 +196,10 @@ def _ablations(
     "Run a table of ablations and print it, with the paper's numbers"
     from dasd_lab.evaluation.papers import beside, cells
     from dasd_lab.evaluation.tables import beside_the_paper, paper_of, read_runs, tables_of
-    from dasd_lab.presets import load_preset, vary
 
-    settings = vary(load_preset(preset), shared["changes"])
     summaries = _variants_table(table, preset, corpus, backbone, shared, out)
-    title = tables_of(settings)[table].title
-    printed = paper_of(settings["method"], table)
+    title = tables_of(preset)[table].title
+    printed = paper_of(preset["method"], table)
     results = []
     for file, (opened, summary) in summaries.items():
         if not json:
@@ -205,7 +208,7 @@ def _ablations(
             print(summary.astype(object).map(_figure_text).to_string())
         found = dict(file=str(file), summary=_plain_rows(summary), beside=[])
         if printed and printed.columns:
-            variants = tables_of(settings)[table].rows(settings, opened)
+            variants = tables_of(preset)[table].rows(preset, opened)
             ours, languages = beside_the_paper(printed, variants, read_runs(file))
             found["beside"] = cells(printed, ours, languages)
             if not json:
@@ -380,13 +383,14 @@ def _is_main(table: str, paper: str, run: Sequence[str] | None, reading: str) ->
     return main
 
 
-def _one_preset(preset: Sequence[str] | None, paper: str) -> str:
-    "The preset of a table of ablations"
+def _full_method(preset: Sequence[str] | None, paper: str, changes: Mapping[str, Any]) -> dict:
+    "The preset of a table of ablations, with changes for all variants"
     from dasd_lab.contracts import LabError
+    from dasd_lab.presets import load_preset, vary
 
     if preset and len(preset) > 1:
         raise LabError(f"--preset {','.join(preset)}", "one preset for a table of ablations", "Give the full method's.")
-    return preset[0] if preset else f"{paper}.pictograms"
+    return vary(load_preset(preset[0] if preset else f"{paper}.pictograms"), changes)
 
 
 def run_paper_table(
@@ -436,8 +440,8 @@ def run_paper_table(
         given = dict(methods=methods, each=each, steps=steps, languages=languages, seeds=seeds, changes=changes)
         _photographs_table(opened, (backbone or [""])[0], given, engine, out)
         return
-    shared = dict(languages=languages, seeds=seeds, changes=changes or {}, split=split)
-    _ablations(table, _one_preset(preset, paper), opened, backbone, shared, out, json)
+    shared = dict(languages=languages, seeds=seeds, split=split)
+    _ablations(table, _full_method(preset, paper, changes or {}), opened, backbone, shared, out, json)
 
 
 def add_commands(
