@@ -18,11 +18,16 @@ from typing import Annotated
 import dasd_lab
 from dasd_lab.commands.arguments import (
     BackboneName,
-    CommaList,
+    CorpusName,
+    ExistingFolder,
     File,
     Folder,
+    GalleryName,
+    LanguageList,
+    LanguageName,
     Name,
     Option,
+    PresetName,
     RunName,
     Words,
     add_command,
@@ -72,7 +77,7 @@ def _on_disk(gallery: str | Path | None) -> bool:
 
 def _check_search(*, on_disk: bool, pictures, captioner, where, skip, engine, uri, save, consistent) -> None:
     "Refuse options that the searched gallery does not have"
-    from dasd_lab.contracts import LabError
+    from dasd_lab.foundation import LabError
 
     if captioner and not pictures:
         raise LabError(
@@ -96,7 +101,7 @@ def _check_search(*, on_disk: bool, pictures, captioner, where, skip, engine, ur
 
 def _filter(where: str | dict | None) -> dict | None:
     "A filter from JSON"
-    from dasd_lab.contracts import LabError
+    from dasd_lab.foundation import LabError
 
     if not where or isinstance(where, dict):
         return where or None
@@ -118,21 +123,32 @@ def _captioner_for(method, captioner: str | None):
     return None
 
 
-def _method_in_memory(run, backbone, gallery, pictures, corpus):  # the method, and its run as a gallery records it
+def _check_language(language: str | None, run: str | Path | None) -> None:
+    "Refuse a language that the run cannot read, before anything is loaded"
+    from dasd_lab.foundation import unknown_name
+    from dasd_lab.training.shipped import run_languages
+
+    readable = run_languages(run) if run and not str(run).startswith("frozen:") else ()
+    if language and readable and language not in readable:
+        next_step = "Choose one of them, or train a method for that language."
+        raise unknown_name("a query in", language, readable, next_step, f"one of {', '.join(readable)}")
+
+
+def _method_in_memory(run, backbone, gallery):  # the method, and its run as a gallery records it
     "The method that searches a gallery in memory"
+
     from dasd_lab.search.on_disk.own_galleries import gallery_method, recorded_name
-    from dasd_lab.training.recipes import run_for
 
     if backbone:
         return open_method(run, backbone), f"frozen:{backbone}"
     if gallery:
         return gallery_method(gallery, run)
-    run = run or run_for(corpus if pictures or corpus else "pictograms")
     return open_method(run), recorded_name(run)
 
 
 def _gallery_in_memory(method, gallery, pictures, captioner, corpus, split):  # `Gallery`; English captions by image id
     "Load or make the gallery that is searched"
+    from dasd_lab.search.gallery.kept import kept_gallery
     from tqdm.auto import tqdm
 
     from dasd_lab.search.gallery.in_memory import Gallery
@@ -144,7 +160,7 @@ def _gallery_in_memory(method, gallery, pictures, captioner, corpus, split):  # 
         return Gallery(method).add(pictures, skip_bad=True, progress=tqdm, captioner=describer), {}
     opened = open_corpus(corpus)
     english = {caption.visual_id: caption.text for caption in opened.captions(split, "en")}
-    return Gallery(method).add_split(opened, split, tqdm), english
+    return kept_gallery(method, opened, split, tqdm), english
 
 
 def _add_translations(gallery, consistent, translator: str, language: str | None) -> None:
@@ -184,10 +200,10 @@ def _show_hits(hits, english: dict[str, str], as_json: bool) -> None:
 def search_images(
     query: Words,  # text in any language of the method
     *,
-    language: Annotated[str, Option("CODE")] | None = None,  # ISO 639-1 code of the query (default: detected)
+    language: LanguageName | None = None,  # ISO 639-1 code of the query (default: detected)
     k: int = 12,  # number of results
-    gallery: Folder | None = None,  # saved gallery, or gallery on disk made by `gallery import`
-    pictures: Folder | None = None,  # folder of your own images
+    gallery: GalleryName | None = None,  # saved gallery, or gallery on disk made by `gallery import`
+    pictures: ExistingFolder | None = None,  # folder of your own images
     where: Annotated[str | dict, Option("JSON")] | None = None,  # gallery on disk: filter, {"year": {"from": 2020}}
     skip: int = 0,  # gallery on disk: number of best results to skip, for paging
     engine: EngineName | None = None,  # gallery on disk: vector store (default: that of the gallery)
@@ -201,7 +217,7 @@ def search_images(
     # translator of --consistent: gloss (word by word into English), or an engine as for `translate`
     translator: Name = "gloss",
     page: File | None = None,  # also write the images found as an HTML page
-    corpus: Name | None = None,  # corpus name or folder
+    corpus: CorpusName | None = None,  # corpus name or folder
     # shipped model (photographs, pictograms) or run folder (default: the one that embedded the gallery; without a
     # gallery, pictograms for the built-in scenes and photographs for other images)
     run: RunName | None = None,
@@ -212,8 +228,17 @@ def search_images(
     """Search images in any language of the method
 
     With none of --gallery, --pictures, --corpus, --run: the newest gallery in galleries, else the built-in scenes."""
+    from dasd_lab.corpora.captions import language_code
+    from dasd_lab.search.on_disk.places import gallery_folder
+    from dasd_lab.training.shipped import run_for
+
     gallery = gallery or (None if pictures or corpus or run or backbone else newest_gallery())
+    gallery = gallery_folder(gallery) if gallery else None
     on_disk = _on_disk(gallery)
+    language = language_code(language) if language else None
+    if not gallery and not backbone:
+        run = run or run_for(corpus if pictures or corpus else "pictograms")
+    _check_language(language, run)
     options_on_disk = dict(where=where, skip=skip, engine=engine, uri=uri)
     in_memory = dict(pictures=pictures, captioner=captioner, save=save, consistent=consistent)
     _check_search(on_disk=on_disk, **options_on_disk, **in_memory)
@@ -221,7 +246,7 @@ def search_images(
     if on_disk:
         opened, english = open_gallery(gallery, run, engine, uri, backbone=backbone), {}
     else:
-        method, run = _method_in_memory(run, backbone, gallery, pictures, corpus)
+        method, run = _method_in_memory(run, backbone, gallery)
         opened, english = _gallery_in_memory(method, gallery, pictures, captioner, corpus, split)
     if save:
         opened.save(save, run)
@@ -261,8 +286,8 @@ def _show_pictures(pictures: str | Path | None) -> None:
 def run_demo(
     *,
     out: Folder | None = None,  # results folder (default: runs/demo); an earlier demo in it is replaced
-    preset: Name = "dasd.pictograms",  # preset to train
-    languages: CommaList | None = None,  # ISO 639-1 codes, such as de,fr,cs,zh,ja (default: the preset's)
+    preset: PresetName = "dasd.pictograms",  # preset to train
+    languages: LanguageList | None = None,  # ISO 639-1 codes, such as de,fr,cs,zh,ja (default: the preset's)
     seed: int = 0,  # random seed
     json: bool = False,  # print JSON on standard output, messages on standard error
 ) -> None:
@@ -287,12 +312,12 @@ def open_app(
     *,
     # folder of photographs, or a gallery, to open on (default: DASD_LAB_PICTURES, the most recent gallery in the folder
     # galleries, Tux Paint's stamps, or else the built-in scenes)
-    pictures: Folder | None = None,
+    pictures: ExistingFolder | None = None,
     port: int = 8866,  # port of the web page
     notebook: File | None = None,  # notebook to show (default: nbs/guides/workbench.ipynb)
 ) -> None:
     "Open the workbench as a web page on 127.0.0.1"
-    from dasd_lab.contracts import LabError
+    from dasd_lab.foundation import LabError
 
     path = Path(notebook or in_lab("nbs", "guides", "workbench.ipynb")).resolve()
     if not path.is_file():
@@ -313,11 +338,12 @@ def open_app(
 def open_lab(
     jupyter: list[str] = (),  # after --: further arguments for JupyterLab, such as --port=9000
     *,
-    pictures: Folder | None = None,  # folder of photographs, or a gallery, to open on; see `dasd-lab app --help`
+    pictures: ExistingFolder
+    | None = None,  # folder of photographs, or a gallery, to open on; see `dasd-lab app --help`
     notebooks: Folder | None = None,  # folder to serve (default: nbs of the repository)
 ) -> None:
     "Open JupyterLab with the workbench on 127.0.0.1, protected by its token"
-    from dasd_lab.contracts import LabError
+    from dasd_lab.foundation import LabError
 
     folder = Path(notebooks or in_lab("nbs")).resolve()
     if not any(folder.rglob("*.ipynb")):
@@ -398,7 +424,7 @@ def main(
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except ValueError as e:
-        from dasd_lab.contracts import LabError
+        from dasd_lab.foundation import LabError
 
         if not isinstance(e, LabError):
             raise

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from dasd_lab.commands.arguments import (
-    CommaList,
+    CorpusName,
     Folder,
+    LanguageList,
     Name,
     Origin,
     RunName,
@@ -54,9 +55,9 @@ def query_translator(
     origin: str = "human",  # of the captions
 ):  # a `corpora.by_machine.translators.Translator`
     "Open the translator of queries"
-    from dasd_lab.contracts import LabError
     from dasd_lab.corpora.by_machine.builtin_translators import GlossTranslator, ReferenceTranslator
     from dasd_lab.corpora.by_machine.engines import open_translator
+    from dasd_lab.foundation import LabError
 
     if name == "gloss":
         return GlossTranslator()
@@ -147,13 +148,13 @@ def compare_consistency(
     out: Folder | None = None,  # save the learned combination, for `search --consistent FOLDER`
     # shipped model (photographs, pictograms) or run folder (default: pictograms; for another corpus, photographs)
     run: RunName | None = None,
-    corpus: Name | None = None,  # corpus name or folder (default: pictograms, built if missing)
+    corpus: CorpusName | None = None,  # corpus name or folder (default: pictograms, built if missing)
     split: Name = "test",  # split of the corpus
-    languages: CommaList | None = None,  # ISO 639-1 codes, such as de,fr (default: all of run and corpus)
+    languages: LanguageList | None = None,  # ISO 639-1 codes, such as de,fr (default: all of run and corpus)
     json: bool = False,  # print JSON instead of a table
 ) -> None:
     "Evaluate search with translated queries and learn how to weight the translations"
-    from dasd_lab.contracts import LabError
+    from dasd_lab.foundation import LabError
 
     if out and Path(out).exists():
         raise LabError(f"{out} already exists", "a new folder", "Choose another --out, or remove the folder.")

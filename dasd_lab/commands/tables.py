@@ -12,11 +12,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dasd_lab.commands.arguments import (
+    BackboneList,
     Changes,
     CommaList,
+    CorpusName,
     File,
     IntegerList,
+    LanguageList,
     Name,
+    PresetList,
+    RunList,
     add_command,
     in_lab,
     named_folder,
@@ -30,7 +35,7 @@ def _named_backbones(
     folders: list[Path],  # of backbones
 ) -> dict[str, Path]:  # by the name of the run or backbone
     "Folders of backbones by name"
-    from dasd_lab.contracts import LabError
+    from dasd_lab.foundation import LabError
 
     backbones = {}
     for folder in folders:
@@ -59,8 +64,8 @@ def _engine_into_english(
     languages: list[str],  # of the queries; one of them must be translated
 ):  # a `corpora.by_machine.translators.Translator`; None, with the reason printed, if there is none here
     "Open the engine that translates queries"
-    from dasd_lab.contracts import LabError
     from dasd_lab.corpora.by_machine.engines import open_translator
+    from dasd_lab.foundation import LabError
 
     for language in languages:
         try:
@@ -84,7 +89,7 @@ def _photographs_table(
     "Plan the runs on photographs, and make them"
     from dasd_lab.evaluation.methods import planned_runs
     from dasd_lab.presets import load_preset
-    from dasd_lab.training.recipes import run_for
+    from dasd_lab.training.shipped import run_for
 
     words = ["dasd-lab table methods --corpus", corpus.address]
     for name, value in given.items():
@@ -151,7 +156,7 @@ def _variants_table(
     from dasd_lab.backbone.opening import open_backbone
     from dasd_lab.evaluation.tables import file_of, run_backbones, run_table
     from dasd_lab.presets import load_preset
-    from dasd_lab.training.recipes import run_for
+    from dasd_lab.training.shipped import run_for
 
     method = load_preset(preset)["method"]
     prefix = "" if method == "dasd" else f"{method}_"
@@ -240,8 +245,8 @@ def _main_rows(
     seeds: Sequence[int],  # of the presets' runs
 ) -> None:
     "Measure runs and presets; a preset that cannot be trained here is reported"
-    from dasd_lab.contracts import LabError
     from dasd_lab.evaluation.main_tables import table_run
+    from dasd_lab.foundation import LabError
 
     for run in given:
         runs.add(table_run(run))
@@ -276,9 +281,9 @@ def _main_table(
     json: bool,  # print JSON
 ) -> None:
     "Put runs beside a table of a paper"
-    from dasd_lab.contracts import LabError
     from dasd_lab.evaluation.main_tables import MAIN_TABLES, MainRuns
     from dasd_lab.evaluation.papers import cells, paper_tables
+    from dasd_lab.foundation import LabError
 
     printed = paper_tables(paper).get(number)
     if printed is None or not printed.columns:
@@ -352,8 +357,8 @@ Paper = Literal["dasd", "leccr", "smalr"]
 
 def _paper_for(preset: Sequence[str] | None, paper: str | None) -> str:
     "The paper of a table: the one given, or that of the preset's method"
-    from dasd_lab.contracts import LabError
     from dasd_lab.evaluation.tables import tables_of
+    from dasd_lab.foundation import LabError
     from dasd_lab.presets import load_preset
 
     if not preset:
@@ -367,9 +372,9 @@ def _paper_for(preset: Sequence[str] | None, paper: str | None) -> str:
 
 def _is_main(table: str, paper: str, run: Sequence[str] | None, reading: str) -> bool:
     "Is a table made of finished runs? Only those can be read as the authors' code does"
-    from dasd_lab.contracts import LabError
     from dasd_lab.evaluation.main_tables import MAIN_TABLES
     from dasd_lab.evaluation.tables import TABLES
+    from dasd_lab.foundation import LabError
 
     known = {*MAIN_TABLES[paper], *TABLES[paper]}
     if not run and table not in known:
@@ -382,7 +387,7 @@ def _is_main(table: str, paper: str, run: Sequence[str] | None, reading: str) ->
 
 def _one_preset(preset: Sequence[str] | None, paper: str) -> str:
     "The preset of a table of ablations"
-    from dasd_lab.contracts import LabError
+    from dasd_lab.foundation import LabError
 
     if preset and len(preset) > 1:
         raise LabError(f"--preset {','.join(preset)}", "one preset for a table of ablations", "Give the full method's.")
@@ -394,14 +399,14 @@ def run_paper_table(
     *,
     paper: Paper | None = None,  # of the table (default: that of the preset's method, or dasd)
     # preset of the full method (default: PAPER.pictograms); of a main table: presets to train
-    preset: CommaList | None = None,
-    run: CommaList | None = None,  # finished runs, shown beside the paper's numbers
+    preset: PresetList | None = None,
+    run: RunList | None = None,  # finished runs, shown beside the paper's numbers
     # corpus name or folder (default: pictograms; with --run and in main tables, those of the paper)
-    corpus: Name | None = None,
+    corpus: CorpusName | None = None,
     # frozen backbone, or a shipped model or run whose backbone is used; several with commas, as in Table 3 (default:
     # pictograms; for another corpus, photographs)
-    backbone: CommaList | None = None,
-    languages: CommaList | None = None,  # ISO 639-1 codes, such as de,fr (default: the preset's, or the table's)
+    backbone: BackboneList | None = None,
+    languages: LanguageList | None = None,  # ISO 639-1 codes, such as de,fr (default: the preset's, or the table's)
     # random seeds (default: 0,1,2; 0 for the presets of a main table)
     seeds: IntegerList | None = None,
     changes: Changes | None = None,  # setting of all variants, such as stages.0.steps=200; repeatable

@@ -26,6 +26,7 @@ from ..corpora.catalog import BUILT_IN, Corpus, corpus_named, corpus_options, da
 from ..corpora.published.base import PublishedCorpus
 from ..corpora.published.cards import what_to_get
 from ..corpora.published.leaks import refuse_trained_test_pictures
+from ..foundation import lab_command
 from ..presets import load_preset, provenance, settings, vary
 from dasd_lab.training.parameters import (
     PAPER,
@@ -125,7 +126,7 @@ def descriptions_need(
 ) -> Need:
     "Do the training images have descriptions?"
     what = f"descriptions of {name}"
-    step = f"Type `dasd-lab describe {name} --split train --captioner MODEL`."
+    step = f"Type `{lab_command('describe', name, '--split', 'train', '--captioner', 'MODEL')}`."
     if name in BUILT_IN:
         return Need(what, True, "the lab's own detector generates them when they are needed")
     try:

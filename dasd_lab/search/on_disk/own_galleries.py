@@ -11,8 +11,8 @@ from pathlib import Path
 
 from ...backbone.towers import fingerprint
 from ...contracts import RetrievalMethod
-from ...corpora.catalog import lab_folder
 from ...frozen import FROZEN
+from .places import gallery_parents
 from .stored import GalleryRecord, embedding_name
 from ...training import recipes
 
@@ -25,8 +25,7 @@ def _last_change(folder: Path) -> float:
 
 def own_galleries() -> list[Path]:
     "Galleries on disk in the folder `galleries` of the working folder and of the lab, the most recent first"
-    parents = {Path.cwd() / "galleries", (lab_folder() or Path.cwd()) / "galleries"}
-    folders = [record.parent for parent in parents for record in parent.glob("*/gallery.json")]
+    folders = [record.parent for parent in gallery_parents() for record in parent.glob("*/gallery.json")]
     folders = [folder for folder in folders if GalleryRecord(folder).embeddings]  # an import has stored images
     return sorted(folders, key=lambda folder: (-_last_change(folder), folder))
 
