@@ -337,6 +337,11 @@ class CommandParameter:
         return self.default is Parameter.empty
 
     @property
+    def choices(self) -> tuple[str, ...]:
+        "Values of a Literal"
+        return get_args(self.kind) if get_origin(self.kind) is Literal else ()
+
+    @property
     def nargs(self) -> str | None:
         "Number of values, as argparse writes it"
         if not self.positional:
@@ -365,8 +370,8 @@ class CommandParameter:
             keywords["nargs"] = self.nargs
         elif self.container in (list, dict) and not self.option.commas:
             keywords["action"] = "append"
-        if get_origin(self.kind) is Literal:
-            return keywords | dict(choices=get_args(self.kind))
+        if self.choices:
+            return keywords | dict(choices=self.choices)
         if not self.option.commas and self.container is not dict:
             keywords["type"] = self.kind
         number = self.kind in (int, float)
@@ -446,7 +451,7 @@ def add_command(
     for names in exclusive:
         groups |= dict.fromkeys(names, parser.add_mutually_exclusive_group())
     for p in command_parameters(function):
-        groups.get(p.name, parser).add_argument(p.flag, **p.keywords())
+        groups.get(p.name, parser).add_argument(p.flag, **p.keywords()).parameter = p
     parser.set_defaults(run_command=partial(_call, function))
     return parser
 

@@ -273,7 +273,7 @@ def built_in_gallery(
 
 def newest_gallery() -> Path | None:
     "The most recent gallery in `galleries`, and a note on standard error that it is used; None: there is none"
-    from dasd_lab.search.on_disk.own_galleries import own_galleries
+    from dasd_lab.search.on_disk.places import own_galleries
 
     folder = next(iter(own_galleries()), None)
     if folder:

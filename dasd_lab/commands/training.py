@@ -468,13 +468,12 @@ USUAL_PRESET = "dasd.pictograms"  # if none is named
 def _ask_for_preset(job: TrainingCall) -> None:
     "Show what would be trained, and refuse to start it without a preset or --yes"
     from dasd_lab.foundation import LabError
-    from dasd_lab.presets import list_presets
 
     if not job.captions:
         _show_job_plan(job)
     raise LabError(
-        "no preset is named",
-        f"one of {list_presets()}",
+        "no preset is named, and nothing was started",
+        "the name of a preset, or --yes",
         f"Name one, such as `{lab_command('train', USUAL_PRESET)}`; --yes trains {USUAL_PRESET}.",
     )
 

@@ -74,5 +74,7 @@ def kept_gallery(
     gallery.add_split(corpus, split, progress)
     if file:
         tensors = {f"column {name}": values for name, values in gallery.columns.items()}
-        write_tensors(tensors | {f"visual {name}": values for name, values in gallery.visuals.items()}, file)
+        # a method may hand columns on as they are, and a file cannot hold the same memory twice
+        tensors |= {f"visual {name}": values.clone() for name, values in gallery.visuals.items()}
+        write_tensors(tensors, file)
     return gallery
