@@ -584,8 +584,8 @@ def _sizes_text(p: TrainingPlan) -> list[str]:
         lines.append(f"Time: not known: {p.time_not_known}")
     else:
         lines.append(
-            f"Time: {spoken(p.seconds)} on this processor, if nothing else runs: the median of measured steps with random "
-            "weights and captions of 20 tokens; without the features of the corpora and any training of the towers"
+            f"Time: {spoken(p.seconds)} on this processor, if nothing else runs: the median of measured steps with "
+            "random weights, captions of 20 tokens; without the features of the corpora and any training of the towers"
         )
     return lines
 
