@@ -124,15 +124,29 @@ def _captioner_for(method, captioner: str | None):
     return None
 
 
-def _check_language(language: str | None, run: str | Path | None) -> None:
+def _searched(gallery, run, backbone, pictures, corpus):  # folder of the gallery or None, run or None
+    "The gallery and the run that a search is about"
+    from dasd_lab.search.on_disk.places import gallery_folder
+    from dasd_lab.training.shipped import run_for
+
+    gallery = gallery or (None if pictures or corpus or run or backbone else newest_gallery())
+    if gallery:
+        return gallery_folder(gallery), run
+    return None, run or (None if backbone else run_for(corpus if pictures or corpus else "pictograms"))
+
+
+def _checked_language(language: str | None, run: str | Path | None) -> str | None:  # ISO 639-1
     "Refuse a language that the run cannot read, before anything is loaded"
+    from dasd_lab.corpora.captions import language_code
     from dasd_lab.foundation import unknown_name
     from dasd_lab.training.shipped import run_languages
 
+    language = language_code(language) if language else None
     readable = run_languages(run) if run and not str(run).startswith("frozen:") else ()
     if language and readable and language not in readable:
         next_step = "Choose one of them, or train a method for that language."
         raise unknown_name("a query in", language, readable, next_step, f"one of {', '.join(readable)}")
+    return language
 
 
 def _method_in_memory(run, backbone, gallery):  # the method, and its run as a gallery records it
@@ -231,17 +245,9 @@ def search_images(
     """Search images in any language of the method
 
     With none of --gallery, --pictures, --corpus, --run: the newest gallery in galleries, else the built-in scenes."""
-    from dasd_lab.corpora.captions import language_code
-    from dasd_lab.search.on_disk.places import gallery_folder
-    from dasd_lab.training.shipped import run_for
-
-    gallery = gallery or (None if pictures or corpus or run or backbone else newest_gallery())
-    gallery = gallery_folder(gallery) if gallery else None
+    gallery, run = _searched(gallery, run, backbone, pictures, corpus)
+    language = _checked_language(language, run)
     on_disk = _on_disk(gallery)
-    language = language_code(language) if language else None
-    if not gallery and not backbone:
-        run = run or run_for(corpus if pictures or corpus else "pictograms")
-    _check_language(language, run)
     options_on_disk = dict(where=where, skip=skip, engine=engine, uri=uri)
     in_memory = dict(pictures=pictures, captioner=captioner, save=save, consistent=consistent)
     _check_search(on_disk=on_disk, **options_on_disk, **in_memory)
@@ -341,8 +347,8 @@ def open_app(
 def open_lab(
     jupyter: list[str] = (),  # after --: further arguments for JupyterLab, such as --port=9000
     *,
-    pictures: ExistingFolder
-    | None = None,  # folder of photographs, or a gallery, to open on; see `dasd-lab app --help`
+    # folder of photographs, or a gallery, to open on; see `dasd-lab app --help`
+    pictures: ExistingFolder | None = None,
     notebooks: Folder | None = None,  # folder to serve (default: nbs of the repository)
 ) -> None:
     "Open JupyterLab with the workbench on 127.0.0.1, protected by its token"
@@ -408,7 +414,7 @@ def command_line() -> argparse.ArgumentParser:
         "130 interrupted (a training run resumes when rerun).",
     )
     parser.add_argument("--version", action="version", version=f"dasd_lab {dasd_lab.__version__}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    commands = parser.subcommands = parser.add_subparsers(required=True, metavar="COMMAND")
     add_command(commands, search_images, "search", exclusive=[("gallery", "pictures")])
     for module in MODULES:
         import_module(f"dasd_lab.commands.{module}").add_commands(commands)

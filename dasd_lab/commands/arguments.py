@@ -300,7 +300,23 @@ class Lookup:
     check: Callable[[str], None]  # raises an error if a name is not known
 
 
+def _tables() -> list[str]:
+    import dasd_lab
+
+    papers = Path(dasd_lab.__file__).parent / "evaluation" / "papers.json"
+    numbers = {n for paper in json.loads(papers.read_text(encoding="utf-8")).values() for n in paper["tables"]}
+    return sorted(numbers | {"methods", "list", "all", "text"}, key=lambda n: (not n.isdecimal(), n.zfill(9)))
+
+
+def _check_table(name: str) -> None:
+    from dasd_lab.foundation import unknown_name
+
+    if name not in _tables():
+        raise unknown_name("the table", name, _tables(), "See `dasd-lab table list`.")
+
+
 LOOKUPS = dict(
+    table=Lookup(_tables, _check_table),
     corpus=Lookup(_corpora, _check_corpus),
     run=Lookup(_runs, _check_run),
     preset=Lookup(_presets, _check_preset),
@@ -451,7 +467,8 @@ def add_command(
     for names in exclusive:
         groups |= dict.fromkeys(names, parser.add_mutually_exclusive_group())
     for p in command_parameters(function):
-        groups.get(p.name, parser).add_argument(p.flag, **p.keywords()).parameter = p
+        groups.get(p.name, parser).add_argument(p.flag, **p.keywords())
+    parser.parameters = command_parameters(function)
     parser.set_defaults(run_command=partial(_call, function))
     return parser
 
@@ -462,4 +479,6 @@ def add_group(
     summary: str,  # its help
 ):  # argparse's subparsers, for `add_command`
     "Add a command that consists of subcommands, such as `corpus`"
-    return commands.add_parser(name, help=summary, description=summary).add_subparsers(required=True, metavar="COMMAND")
+    parser = commands.add_parser(name, help=summary, description=summary)
+    parser.subcommands = parser.add_subparsers(required=True, metavar="COMMAND")
+    return parser.subcommands

@@ -12,10 +12,8 @@ from collections.abc import Sequence
 from .arguments import LOOKUPS, CommandParameter
 
 # %% ../../nbs/7_apps/3_commands/85_completion.ipynb #b4763830
-def _values(parameter: CommandParameter | None, typed: str) -> list[str]:  # empty: the shell completes files
+def _values(parameter: CommandParameter, typed: str) -> list[str]:  # empty: the shell completes files
     "Values of a parameter that can be completed"
-    if parameter is None:
-        return []
     if parameter.choices:
         return list(parameter.choices)
     if not parameter.option.lookup:
@@ -27,41 +25,39 @@ def _values(parameter: CommandParameter | None, typed: str) -> list[str]:  # emp
     return [before + name for name in names]
 
 
-def _subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    "Subcommands of a command, by name"
-    groups = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-    return dict(groups[0].choices) if groups else {}
-
-
 def completions(
-    parser: argparse.ArgumentParser,  # of `dasd-lab`
+    parser: argparse.ArgumentParser,  # of `dasd-lab`; commands have `parameters`, groups of commands `subcommands`
     words: Sequence[str],  # typed after `dasd-lab`; the last is completed and may be empty
 ) -> list[str]:  # empty: the shell completes files
     "Words that can take the place of the last one"
     *before, typed = words or [""]
+    while before and hasattr(parser, "subcommands") and before[0] in parser.subcommands.choices:
+        parser = parser.subcommands.choices[before.pop(0)]
+    if hasattr(parser, "subcommands"):
+        found = ["--help"] if typed.startswith("-") else list(parser.subcommands.choices)
+    else:
+        found = _arguments(parser.parameters, before, typed)
+    return [word for word in found if word.startswith(typed)]
+
+
+def _arguments(parameters: Sequence[CommandParameter], before: Sequence[str], typed: str) -> list[str]:
+    "Options of a command, or values of the parameter that is typed"
+    options = {p.flag: p for p in parameters if not p.positional}
+    positional = [p for p in parameters if p.positional]
     expected = None  # option whose value comes next
     n_positional = 0
     for word in before:
-        if expected is not None:
+        if expected:
             expected = None
-        elif word in parser._option_string_actions:
-            action = parser._option_string_actions[word]
-            expected = action if action.nargs != 0 else None
-        elif word in _subcommands(parser):
-            parser = _subcommands(parser)[word]
-            n_positional = 0
+        elif word in options:
+            expected = None if options[word].kind is bool else options[word]
         else:
             n_positional += 1
-    if expected is not None:
-        found = _values(getattr(expected, "parameter", None), typed)
-    elif typed.startswith("-"):
-        found = list(parser._option_string_actions)
-    elif _subcommands(parser):
-        found = list(_subcommands(parser))
-    else:
-        positional = [getattr(a, "parameter", None) for a in parser._actions if not a.option_strings]
-        found = _values(positional[min(n_positional, len(positional) - 1)], typed) if positional else []
-    return [word for word in found if word.startswith(typed)]
+    if expected:
+        return _values(expected, typed)
+    if typed.startswith("-"):
+        return [*options, "--help"]
+    return _values(positional[min(n_positional, len(positional) - 1)], typed) if positional else []
 
 # %% ../../nbs/7_apps/3_commands/85_completion.ipynb #f2d38585
 SCRIPTS = dict(
