@@ -246,8 +246,7 @@ def search_images(
 
     With none of --gallery, --pictures, --corpus, --run: the newest gallery in galleries, else the built-in scenes."""
     gallery, run = _searched(gallery, run, backbone, pictures, corpus)
-    language = _checked_language(language, run)
-    on_disk = _on_disk(gallery)
+    language, on_disk = _checked_language(language, run), _on_disk(gallery)
     options_on_disk = dict(where=where, skip=skip, engine=engine, uri=uri)
     in_memory = dict(pictures=pictures, captioner=captioner, save=save, consistent=consistent)
     _check_search(on_disk=on_disk, **options_on_disk, **in_memory)
