@@ -605,6 +605,7 @@ WORLDS = dict(
 # display name → folder of the shipped weights
 SHIPPED = {
     "DASD": "method",
+    "DASD, paper form": "paper_form",
     "static adapter": "static_adapter",
     "official form": "official_form",
     "LECCR": "leccr",
