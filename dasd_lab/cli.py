@@ -7,6 +7,7 @@ __all__ = ['MODULES', 'jupyter_words', 'write_page', 'search_images', 'run_demo'
 
 # %% ../nbs/7_apps/3_commands/90_cli.ipynb #784b529f
 import argparse
+import errno
 import json
 import os
 import sys
@@ -397,6 +398,16 @@ def main(
         return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as e:
+        if e.filename is None and e.errno != errno.ENOSPC:
+            raise
+        place = e.filename or "a file"
+        print(
+            f"dasd-lab: {place}: {e.strerror}. Expected a path that can be read or written, and free space. "
+            "Check its permissions, or choose another.",
+            file=sys.stderr,
+        )
+        return 1
     except ValueError as e:
         from dasd_lab.contracts import LabError
 

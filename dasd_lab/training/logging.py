@@ -21,7 +21,7 @@ from typing import Any, Literal
 from accelerate.tracking import LOGGER_TYPE_TO_CLASS, GeneralTracker, get_available_trackers
 
 from ..contracts import LabError
-from ..storage import whole_file, write_json
+from ..storage import whole_file, writable_folder, write_json
 from .stages import Stage
 
 # %% ../../nbs/4_training/1_loop/50_logging.ipynb #da509757
@@ -333,7 +333,7 @@ def claim(
     folder: str | Path,  # of a run
 ) -> Iterator[None]:
     "Lock a run folder; one in which another process trains is refused"
-    Path(folder).mkdir(parents=True, exist_ok=True)
+    writable_folder(folder)
     for wait in (0.05, 0.2, 0):  # `claimed` of another process holds the lock for a moment
         with _locked(folder) as free:
             if free:

@@ -26,7 +26,7 @@ from ..corpora.catalog import BUILT_IN, Corpus, corpus_named, corpus_options, da
 from ..corpora.published.base import PublishedCorpus
 from ..corpora.published.cards import what_to_get
 from ..corpora.published.leaks import refuse_trained_test_pictures
-from ..presets import load_preset, provenance, settings, vary
+from ..presets import load_preset, provenance, required, settings, vary
 from dasd_lab.training.parameters import (
     PAPER,
     TowerSizes,
@@ -439,7 +439,7 @@ def plan(
             "one that trains a method",
             "Choose another; a source model is trained by the preset that names it.",
         )
-    targets = tuple(languages or preset["languages"])
+    targets = tuple(languages or required(preset, "languages"))
     cfg = tower_config(preset)
     sizes = tower_sizes(cfg)
     method = method_shapes(preset, targets, sizes)

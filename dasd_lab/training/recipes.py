@@ -44,7 +44,7 @@ from ..corpora.own.parallel import Pair, picture_places
 from ..corpora.published.leaks import refuse_trained_test_pictures
 from ..corpora.visuals import Visuals
 from ..frozen import FROZEN, frozen_method
-from ..presets import load_preset, plain, settings, vary
+from ..presets import load_preset, plain, required, settings, vary
 from ..storage import write_json
 from .checkpoints import Selection
 from .logging import check_trackers, claim, read_log
@@ -414,7 +414,7 @@ def scaled_stages(
     n_languages: int,  # number of trained languages
 ) -> list[Stage]:
     "The preset's stages with steps in proportion to the languages, unless a batch holds all of them"
-    share = 1.0 if batches_of_images(preset) else n_languages / len(preset["languages"])
+    share = 1.0 if batches_of_images(preset) else n_languages / len(required(preset, "languages"))
     stages = [settings(Stage, s, f"stages.{i}") for i, s in enumerate(preset["stages"])]
     return [replace(s, steps=max(1, round(s.steps * share))) for s in stages]
 
@@ -601,7 +601,7 @@ def train(
     if run_options.selection is None and preset.get("selection"):
         run_options = replace(run_options, selection=settings(Selection, preset["selection"], "selection"))
     if languages is None:
-        languages = list(data.pairs) if data else preset["languages"]
+        languages = list(data.pairs) if data else required(preset, "languages")
     given = dict(
         preset=name,
         changes=changes or {},

@@ -231,18 +231,23 @@ class LanceEngine:
         with self._write_lock:
             try:
                 self._write_file.acquire(timeout=self.patience_s)
+                self._refresh()
+                yield
+                self._writes += 1
+                if self._writes >= self.TIDY_AFTER:
+                    self._try_to_compact()
             except Timeout as e:
                 raise LabError(
                     f"{self.folder}, which another process has been writing for {self.patience_s:.0f} s",
                     "one writer at a time",
                     "Wait until it has finished, or stop it.",
                 ) from e
-            try:
-                self._refresh()
-                yield
-                self._writes += 1
-                if self._writes >= self.TIDY_AFTER:
-                    self._try_to_compact()
+            except (OSError, RuntimeError) as e:
+                raise LabError(
+                    f"{self.folder} could not be written ({str(e)[:200]})",
+                    "free space and write permission",
+                    "Nothing that was there is lost. Free some space, or check the permissions.",
+                ) from e
             finally:
                 self._write_file.release()
 
