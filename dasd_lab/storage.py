@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['recovered', 'writable_folder', 'whole_folder', 'whole_file', 'write_json', 'write_tensors', 'read_tensors',
-           'read_weights', 'sha256', 'seal', 'read_manifest', 'unseal']
+           'read_weights', 'sha256', 'seal', 'Manifest', 'read_manifest', 'unseal']
 
 # %% ../nbs/0_foundation/20_storage.ipynb #9cd8f033
 import errno
@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from safetensors import SafetensorError
@@ -24,6 +24,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from .contracts import LabError
+from .presets import checked, opening, read_json
 
 # %% ../nbs/0_foundation/20_storage.ipynb #811d9fc2
 def _aside(path: Path) -> Path:
@@ -249,6 +250,13 @@ def seal(
     (folder / manifest).write_text(_json_text(dict(facts, files=checksums)), encoding="utf-8")
 
 
+class Manifest(TypedDict):
+    "What every manifest holds; the manifests of each kind have more"
+
+    kind: str
+    files: dict[str, str]  # path below the folder → SHA-256
+
+
 def read_manifest(
     folder: str | Path,  # a folder with a manifest
     kind: str,  # expected kind: 'backbone', 'run', 'gallery', …
@@ -258,34 +266,28 @@ def read_manifest(
     path = recovered(folder) / file
     if not path.is_file():
         raise LabError(f"{folder} has no {file}", f"a folder that the lab wrote as a {kind}", "Check the path.")
-    try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as e:
-        raise LabError(f"{path} cannot be read: {e}", "JSON", "Restore or rebuild the folder.") from e
-    if not isinstance(manifest, dict):
-        raise LabError(
-            f"{path} holds a {type(manifest).__name__}",
-            f"the manifest of a {kind} that the lab wrote",
-            "Choose another folder.",
-        )
-    return manifest
+    return read_json(path, dict, f"the manifest of a {kind} that the lab wrote", "Restore or rebuild the folder.")
 
 # %% ../nbs/0_foundation/20_storage.ipynb #6b9aa4e0
 def unseal(
     folder: str | Path,  # a folder with a manifest
     kind: str,  # expected kind: 'backbone', 'run', 'gallery', …
     file: str = "manifest.json",  # name of the manifest file
+    schema: Any = Manifest,  # type of the manifest of this kind
 ) -> dict:  # the manifest
-    "Read a manifest and check the kind and every checksum"
+    "Read a manifest and check its kind, its fields and every checksum"
     folder = Path(folder)
-    manifest = read_manifest(folder, kind, file)
-    if not isinstance(manifest.get("files"), dict):
-        raise LabError(
-            f"{folder / file} lists no files", f"the manifest of a {kind} that the lab wrote", "Choose another folder."
-        )
-    if manifest.get("kind") != kind:
-        raise LabError(f"{folder} is a {manifest.get('kind')!r}", f"a {kind!r}", f"Choose the folder of a {kind}.")
-    for name, digest in manifest["files"].items():
+    manifest = checked(Manifest, read_manifest(folder, kind, file), str(folder / file))
+    if manifest["kind"] != kind:
+        raise LabError(f"{folder} is a {manifest['kind']!r}", f"a {kind!r}", f"Choose the folder of a {kind}.")
+    with opening(folder / file, f"the manifest of a {kind}"):  # names that no file can have
+        _check_files(folder, file, manifest["files"])
+    return checked(schema, manifest, str(folder / file))
+
+
+def _check_files(folder: Path, file: str, files: Mapping[str, str]) -> None:
+    "Compare files with the checksums of their manifest"
+    for name, digest in files.items():
         if Path(name).is_absolute() or ".." in Path(name).parts or "\\" in name:
             raise LabError(
                 f"{folder / file} lists {name!r}",
@@ -300,4 +302,3 @@ def unseal(
                 f"checksum {digest[:12]}…",
                 "Restore or rebuild the folder.",
             )
-    return manifest

@@ -21,6 +21,7 @@ from typing import Any, Literal
 from accelerate.tracking import LOGGER_TYPE_TO_CLASS, GeneralTracker, get_available_trackers
 
 from ..contracts import LabError
+from ..presets import checked, opening, read_json
 from ..storage import whole_file, writable_folder, write_json
 from .stages import Stage
 
@@ -260,10 +261,8 @@ def read_progress(
     folder: str | Path,  # of a run
 ) -> dict | None:  # as `RunLog.write_progress` wrote it; None: no training has started there
     "The position of a run"
-    try:
-        return json.loads((Path(folder) / "progress.json").read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
+    path = Path(folder) / "progress.json"
+    return read_json(path) if path.is_file() else None
 
 
 def read_log(
@@ -271,11 +270,12 @@ def read_log(
 ) -> list[dict]:  # complete rows
     "The log of a run, also while it grows"
     try:
-        text = (Path(folder) / "log.jsonl").read_text(encoding="utf-8")
+        text = (Path(folder) / "log.jsonl").read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
         return []
     complete = text[: text.rfind("\n") + 1]
-    return [json.loads(line) for line in complete.splitlines()]
+    with opening(Path(folder) / "log.jsonl", "the log of a training"):
+        return checked(list[dict], [json.loads(line) for line in complete.splitlines()], str(folder))
 
 
 def remaining_s(

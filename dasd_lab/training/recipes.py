@@ -7,10 +7,9 @@ __all__ = ['FEWEST', 'Batches', 'VERSIONS', 'TrainingData', 'training_data', 'co
            'tokenizer_captions', 'new_method', 'batches_for', 'parallel_data', 'scaled_stages', 'stages_for',
            'BackboneChoice', 'Finetuning', 'finetuning_of', 'corpora_of', 'source_model', 'published_backbone',
            'trained_source', 'backbone_for', 'Run', 'train', 'resume', 'weights_folder', 'shipped_run', 'shipped_runs',
-           'run_folder', 'run_for', 'load_run']
+           'run_folder', 'run_for', 'load_run', 'Card']
 
 # %% ../../nbs/4_training/2_recipes/70_recipes.ipynb #2fee03e3
-import json
 import shutil
 import time
 import warnings
@@ -20,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import torch
@@ -44,7 +43,7 @@ from ..corpora.own.parallel import Pair, picture_places
 from ..corpora.published.leaks import refuse_trained_test_pictures
 from ..corpora.visuals import Visuals
 from ..frozen import FROZEN, frozen_method
-from ..presets import load_preset, plain, required, settings, vary
+from ..presets import Preset, load_preset, opening, plain, read_json, required, settings, vary
 from ..storage import write_json
 from .checkpoints import Selection
 from .logging import check_trackers, claim, read_log
@@ -180,7 +179,8 @@ def new_method(
     captions = tokenizer_captions(preset, data, backbone.source_language)
     vocabulary, vectors = vocabulary_for(preset, captions)
     torch.manual_seed(seed)
-    method = method_type(config, backbone, vocabulary)
+    with opening(f"the settings of {method_type.name}", "settings that fit each other", "Correct the preset."):
+        method = method_type(config, backbone, vocabulary)
     if vectors is not None:
         published = preset.get("token_vectors")
         method.start_from(vectors, find_weights(published["weights"]) if published else None)
@@ -641,7 +641,7 @@ def resume(
         progress,
     )
     given = {k: r[k] for k in ("preset", "changes", "languages", "seed", "corpus", "features", "data_given")}
-    preset = json.loads((folder / "preset.json").read_text(encoding="utf-8"))
+    preset = read_json(folder / "preset.json", Preset)
     changed_options = replace(options, **changed)
     return _Training(given, preset, r["corpus"], folder, None, None, r["features"], changed_options).run()
 
@@ -944,6 +944,13 @@ def load_run(
     return method
 
 
+class Card(TypedDict, total=False):
+    "What is read of the file card.json of a finished run, or of the training of a published one"
+
+    corpus: str | None
+    corpora: list[str]
+
+
 def _corpora_in(card: Mapping) -> tuple[str, ...]:
     "The corpora of a card; older cards name the one of the target captions"
     corpus = card.get("corpus")
@@ -953,4 +960,4 @@ def _corpora_in(card: Mapping) -> tuple[str, ...]:
 def _card_of(folder: Path) -> dict:
     "The card of a finished run; empty if there is none"
     card = folder / "card.json"
-    return json.loads(card.read_text(encoding="utf-8")) if card.is_file() else {}
+    return read_json(card, Card) if card.is_file() else {}

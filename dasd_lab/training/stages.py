@@ -76,6 +76,13 @@ class Stage:
     critic: CriticTraining | None = None  # None: no critic in this stage
 
     def __post_init__(self) -> None:
+        for name in ("steps", "batch_size", "length_bucket", "captions"):
+            if getattr(self, name) < 1:
+                raise LabError(f"stage {self.name!r} with {name} = {getattr(self, name)}", "1 or more", "Correct it.")
+        if not 0 <= self.learning_rate < math.inf:
+            raise LabError(
+                f"stage {self.name!r} with the learning rate {self.learning_rate}", "0 or more", "Correct it."
+            )
         if self.until and self.schedule != "constant":
             raise LabError(
                 f"stage {self.name!r} of open length with a {self.schedule} schedule",

@@ -6,13 +6,14 @@
 __all__ = ['own_galleries', 'gallery_run', 'recorded_name', 'gallery_method']
 
 # %% ../../../nbs/6_search/2_on_disk/95_own_galleries.ipynb #06a02847
-import json
 from pathlib import Path
 
 from ...backbone.towers import fingerprint
 from ...contracts import RetrievalMethod
 from ...corpora.catalog import lab_folder
 from ...frozen import FROZEN
+from ...presets import read_json
+from ..gallery.in_memory import GalleryManifest
 from .stored import GalleryRecord, embedding_name
 from ...training import recipes
 
@@ -41,7 +42,7 @@ def gallery_run(
     manifest = Path(folder) / "manifest.json"
     if not manifest.is_file():
         return ""
-    return json.loads(manifest.read_text(encoding="utf-8")).get("run", "")
+    return read_json(manifest, GalleryManifest).get("run", "")
 
 
 def recorded_name(
@@ -61,7 +62,7 @@ def _is_method_of(folder: Path, method: RetrievalMethod) -> bool:
     manifest = folder / "manifest.json"
     if not manifest.is_file():
         return False
-    return json.loads(manifest.read_text(encoding="utf-8")).get("fingerprint") == fingerprint(method)
+    return read_json(manifest, GalleryManifest)["fingerprint"] == fingerprint(method)
 
 
 def gallery_method(
