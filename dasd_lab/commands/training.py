@@ -337,6 +337,13 @@ def run_row(
     folder: Path,  # of a run
 ) -> dict:  # a row of the list
     "State, progress and size of a run"
+    from dasd_lab.presets import opening
+
+    with opening(folder, "the folder of a run", "Restore it, or move it out of the folder of runs."):
+        return _row_of_run(folder)
+
+
+def _row_of_run(folder: Path) -> dict:
     from datetime import datetime
 
     from dasd_lab.evaluation.comparison import read_run

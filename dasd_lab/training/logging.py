@@ -22,7 +22,7 @@ from accelerate.tracking import LOGGER_TYPE_TO_CLASS, GeneralTracker, get_availa
 
 from ..contracts import LabError
 from ..presets import checked, opening, read_json
-from ..storage import whole_file, writable_folder, write_json
+from ..storage import folder_lock, whole_file, writable_folder, write_json
 from .stages import Stage
 
 # %% ../../nbs/4_training/1_loop/50_logging.ipynb #da509757
@@ -262,7 +262,12 @@ def read_progress(
 ) -> dict | None:  # as `RunLog.write_progress` wrote it; None: no training has started there
     "The position of a run"
     path = Path(folder) / "progress.json"
-    return read_json(path) if path.is_file() else None
+    try:
+        return read_json(path)
+    except LabError:
+        if path.is_file():
+            raise
+        return None
 
 
 def read_log(
@@ -288,46 +293,6 @@ def remaining_s(
     return (progress["captions_of"] - progress["captions"]) / progress["captions_per_s"]
 
 # %% ../../nbs/4_training/1_loop/50_logging.ipynb #82b44f5e
-try:
-    import fcntl
-except ImportError:  # Windows: folders are not locked there
-    fcntl = None  # type: ignore[assignment]  # a module that some systems lack
-
-_LOCKS: set[int] = set()  # file descriptors of held locks
-
-
-@contextmanager
-def _locked(folder: str | Path, shared: bool = False) -> Iterator[bool]:
-    "Hold the lock of a folder; False if another process holds it"
-    if fcntl is None:
-        yield True
-        return
-    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
-    descriptor = os.open(folder, os.O_RDONLY)
-    _LOCKS.add(descriptor)
-    try:
-        try:
-            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-            free = True
-        except OSError:
-            free = False
-        yield free
-    finally:
-        _LOCKS.discard(descriptor)
-        os.close(descriptor)
-
-
-def _release_locks() -> None:
-    "In a forked process that makes batches: it must not hold the folder when the training itself is killed"
-    for descriptor in _LOCKS:
-        os.close(descriptor)
-    _LOCKS.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_release_locks)
-
-
 @contextmanager
 def claim(
     folder: str | Path,  # of a run
@@ -335,7 +300,7 @@ def claim(
     "Lock a run folder; one in which another process trains is refused"
     writable_folder(folder)
     for wait in (0.05, 0.2, 0):  # `claimed` of another process holds the lock for a moment
-        with _locked(folder) as free:
+        with folder_lock(folder) as free:
             if free:
                 _remove_partial(Path(folder))
                 yield
@@ -365,5 +330,5 @@ def claimed(
     "Is a process training in a folder?"
     if not Path(folder).is_dir():
         return False
-    with _locked(folder, shared=True) as free:
+    with folder_lock(folder, shared=True) as free:
         return not free

@@ -21,7 +21,7 @@ import torch
 from ..backbone.image_networks import ImageNetwork, image_network_config
 from ..backbone.towers import BackboneManifest
 from ..contracts import LabError, RetrievalMethod, method_class
-from ..presets import checked, load_preset, settings
+from ..presets import checked, load_preset, opening, required, settings
 from ..storage import read_manifest
 from .recipes import BackboneChoice
 from .tokenization import planned_ids
@@ -81,9 +81,9 @@ def method_shapes(
     sizes: TowerSizes,  # of the tower
 ) -> RetrievalMethod:  # on the meta device
     "A method with shapes and without memory"
-    method_type: Any = method_class(preset["method"])
-    config = settings(method_type.config_class, preset["config"] | dict(languages=list(languages)), "config")
-    with torch.device("meta"):
+    method_type: Any = method_class(required(preset, "method"))
+    config = settings(method_type.config_class, preset.get("config", {}) | dict(languages=list(languages)), "config")
+    with torch.device("meta"), opening(f"the settings of {method_type.name}", "settings that fit each other"):
         return method_type(config, sizes, planned_ids(preset, 1 + len(languages)))
 
 

@@ -349,7 +349,7 @@ def _stage_plan(stage: Stage, preset: dict, method: RetrievalMethod) -> StagePla
         captions *= stage.captions * (1 + len(method.languages))
     return StagePlan(
         name=stage.name,
-        corpus=(preset.get("stage_corpora") or {}).get(stage.name, preset["corpus"]),
+        corpus=(preset.get("stage_corpora") or {}).get(stage.name) or required(preset, "corpus"),
         pictures=needs_pictures(stage),
         steps=stage.steps,
         batch_size=stage.batch_size,
@@ -364,7 +364,7 @@ def _stage_plan(stage: Stage, preset: dict, method: RetrievalMethod) -> StagePla
 def _tuning_text(preset: dict) -> str:
     "English finetuning in words"
     tuning = finetuning_of(preset)
-    corpus = tuning.corpus or preset["corpus"]
+    corpus = tuning.corpus or required(preset, "corpus")
     phases = []
     for p in tuning.phases:
         length = f"{p.steps:,} steps" if p.steps else f"{p.epochs} epochs"

@@ -127,8 +127,8 @@ def _without(pairs: CaptionPairs, left_out: Iterable[int]) -> CaptionPairs:
 
 def _method_and_config(preset: dict, **changes) -> tuple[Any, Any]:
     "The class of a preset's method, and its settings"
-    method_type: Any = method_class(preset["method"])
-    return method_type, settings(method_type.config_class, preset["config"] | changes, "config")
+    method_type: Any = method_class(required(preset, "method"))
+    return method_type, settings(method_type.config_class, preset.get("config", {}) | changes, "config")
 
 
 def columns_of(
@@ -143,7 +143,7 @@ def batches_of_images(
     preset: dict,  # 'method'
 ) -> bool:
     "Does a preset's method train on images with captions in all languages?"
-    return method_class(preset["method"]).batch_type == "images"
+    return method_class(required(preset, "method")).batch_type == "images"
 
 
 def tokenizer_captions(
@@ -691,7 +691,7 @@ class _Training:
         "The corpus that is trained on, opened when it is first needed"
         corpus = self.corpus
         if not isinstance(corpus, Corpus):
-            corpus = self._corpus_named(corpus or self.preset["corpus"])
+            corpus = self._corpus_named(corpus or required(self.preset, "corpus"))
         return corpus.with_phrases(self.preset.get("phrases", 0))
 
     def _corpus_named(self, name: str) -> Corpus:

@@ -20,6 +20,7 @@ import dasd_lab.training.matching  # noqa: F401  registers its losses
 import dasd_lab.training.triplets  # noqa: F401  registers its losses
 from ..backbone.shards import StoredRows
 from ..contracts import LabError
+from ..presets import checked
 from .losses import IMAGE_FEATURES, LOSSES
 
 # %% ../../nbs/4_training/1_loop/20_stages.ipynb #98af63cf
@@ -124,6 +125,8 @@ def check_terms(
         unknown = sorted(set(term.options) - set(known))
         if unknown:
             raise LabError(f"options {unknown} for the loss {term.loss!r}", f"some of {known}", "Correct the preset.")
+        for option, value in term.options.items():
+            checked(LOSSES[term.loss].kinds.get(option, Any), value, f"{term.loss}.{option}")
     names = [term.called for term in stage.terms]
     if len(set(names)) < len(names):
         raise LabError(

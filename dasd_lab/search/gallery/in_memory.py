@@ -559,6 +559,9 @@ def _read_gallery(folder: Path) -> tuple[list[str], dict[str, Tensor], dict[str,
     captions = texts["captions"]
     with opening(folder, "a folder written by Gallery.save", "Build the gallery again."):
         columns = read_tensors(folder / "features.safetensors")
+        integer = [name for name, values in columns.items() if "features" in name and not values.is_floating_point()]
+        if integer:
+            raise TypeError(f"{integer[0]} are integers")
         with zipfile.ZipFile(folder / "thumbnails.zip") as z:
             thumbnails = {id: z.read(f"{i:06d}.webp") for i, id in enumerate(ids)}
         n_features = len(columns["image_features"])
