@@ -18,7 +18,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
-from .contracts import LabError
+from .foundation import LabError, unknown_name
 
 # %% ../nbs/0_foundation/10_presets.ipynb #ead6cbe9
 _NAMES = {dict: "an object", list: "a list", tuple: "a list", str: "a text", int: "a whole number", float: "a number"}
@@ -198,8 +198,12 @@ def _read(name: str) -> tuple[Path, dict]:
     "Path and content of a preset file, without its base"
     path = Path(name) if str(name).endswith(".json") else PRESET_FOLDER / f"{name}.json"
     if not path.is_file():
-        raise LabError(
-            f"no preset {name!r}", f"one of {list_presets()} or the path of a JSON file", "See `list_presets()`."
+        raise unknown_name(
+            "no preset",
+            name,
+            list_presets(),
+            "`dasd-lab train NAME --dry-run` shows what a preset trains.",
+            f"one of {list_presets()} or the path of a JSON file",
         )
     return path, read_json(path, Preset, "a JSON file", "Correct it.")
 

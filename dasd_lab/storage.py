@@ -17,15 +17,15 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
-import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import Tensor
 
-from .contracts import LabError
+from .foundation import LabError
 from .presets import checked, opening, read_json
+
+if TYPE_CHECKING:  # torch takes seconds to import, and most files are without tensors
+    from torch import Tensor
 
 # %% ../nbs/0_foundation/20_storage.ipynb #811d9fc2
 def _aside(path: Path) -> Path:
@@ -224,18 +224,22 @@ def write_json(
 
 
 def write_tensors(
-    tensors: Mapping[str, Tensor],  # name → tensor
+    tensors: "Mapping[str, Tensor]",  # name → tensor
     path: str | Path,  # the file, `.safetensors`
 ) -> None:
     "Write named tensors atomically"
+    from safetensors.torch import save_file
+
     with whole_file(path) as f:
         save_file({name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()}, f)
 
 
 def read_tensors(
     path: str | Path,  # a safetensors file
-) -> dict[str, Tensor]:
+) -> "dict[str, Tensor]":
     "Read named tensors; never executes code from the file"
+    from safetensors.torch import load_file
+
     if not Path(path).is_file():
         raise LabError(f"no file {path}", "a safetensors file", "Check the path.")
     try:
@@ -252,8 +256,10 @@ def read_tensors(
 
 def _state_dict(
     content: Any,  # content of a weights file
-) -> dict[str, Tensor] | None:  # None: there is none
+) -> "dict[str, Tensor] | None":  # None: there is none
     "Flat state dict, taken out of a checkpoint and without a common prefix `module.`"
+    from torch import Tensor
+
     if not isinstance(content, Mapping):
         return None
     for key in ("model", "state_dict", "model_state_dict"):
@@ -269,8 +275,10 @@ def _state_dict(
 
 def read_weights(
     path: str | Path,  # `.safetensors`, or `.bin`, `.pt`, `.pth` with pickled tensors
-) -> dict[str, Tensor]:
+) -> "dict[str, Tensor]":
     "Read the state dict of a weights file from any source; never executes code from the file"
+    import torch
+
     path = Path(path)
     if not path.is_file():
         raise LabError(f"no file {path}", "a weights file", "Check the path.")

@@ -170,7 +170,7 @@ PAGES = pages.Pages({p.relative_to(NBS): m for m, p in NOTEBOOKS.items()})
         ("3_methods/1_dasd/20_adapters.ipynb", "dasd.adapters.ipynb", (3, 1, 20)),
         ("7_apps/1_explore/1_ask/10_state.ipynb", "explore.ask.state.ipynb", (7, 1, 1, 10)),
         ("7_apps/00_demo.ipynb", "demo.ipynb", (7, 0)),
-        ("0_foundation/00_contracts.ipynb", "contracts.ipynb", (0, 0)),
+        ("0_foundation/05_contracts.ipynb", "contracts.ipynb", (0, 5)),
     ],
 )
 def test_page_names(notebook, page, numbers):

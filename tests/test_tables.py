@@ -238,6 +238,22 @@ def test_the_methods_run_on_one_file(backbone, tmp_path, monkeypatch):
     assert frozen["parameters"] == 0 and frozen["mean_recall"] >= 0, "the baseline of the table"
 
 
+def test_features_are_kept_and_change_nothing(backbone, tmp_path, monkeypatch):
+    kept = tmp_path / "features"
+    once = run_table("7", SHORT, Squares(), backbone, tmp_path / "once.jsonl", **ONE_SEED, features=kept)
+    assert [path.name for path in kept.glob("*/manifest.json")] == ["manifest.json"], "train is the evaluated split"
+
+    def forbidden(*args, **options):
+        raise AssertionError("pictures are encoded again")
+
+    monkeypatch.setattr(type(backbone), "encode_pictures", forbidden)
+    again = run_table("7", SHORT, Squares(), backbone, tmp_path / "again.jsonl", **ONE_SEED, features=kept)
+    monkeypatch.undo()
+    plain = run_table("7", SHORT, Squares(), backbone, tmp_path / "plain.jsonl", **ONE_SEED)
+    assert once["mean_recall"].tolist() == again["mean_recall"].tolist()
+    assert again["mean_recall"].tolist() == pytest.approx(plain["mean_recall"].tolist(), abs=5)  # stored in float16
+
+
 def test_it_continues_where_it_stopped(backbone, tmp_path, monkeypatch):
     out = tmp_path / "t.jsonl"
     seeds = []
@@ -262,7 +278,7 @@ def test_it_continues_where_it_stopped(backbone, tmp_path, monkeypatch):
     run_table("5", SHORT, Squares(), backbone, out, seeds=(0, 1), split="train")
     assert out.read_bytes() == before and len(seeds) == 7
     with pytest.raises(LabError, match="another preset"):
-        run_table("5", SHORT, Squares(), backbone, out, seeds=(0,), split="train", changes={"stages.0.steps": 4})
+        run_table("5", vary(SHORT, {"stages.0.steps": 4}), Squares(), backbone, out, seeds=(0,), split="train")
     with pytest.raises(LabError, match="another table"):
         run_table("6", SHORT, Squares(), backbone, out, seeds=(0,), split="train")
 

@@ -17,7 +17,7 @@ from dasd_lab.explore.app import App
 from dasd_lab.explore.controls import WorldSwitch
 from dasd_lab.explore.workbench import WORLDS, first_world, open_worlds, world_workbench
 from dasd_lab.search.on_disk.own_galleries import gallery_run, own_galleries
-from dasd_lab.training import recipes
+from dasd_lab.training import recipes, shipped
 from dasd_lab.training.runs import save_method
 
 SHIPPED = recipes.shipped_run()
@@ -55,7 +55,7 @@ def weights(tmp_path_factory):
 @pytest.fixture
 def lab(weights, tmp_path, monkeypatch):
     "A working folder and a data folder without galleries, and the two models"
-    monkeypatch.setattr(recipes, "weights_folder", lambda: weights)
+    monkeypatch.setattr(shipped, "weights_folder", lambda: weights)
     monkeypatch.setattr(pictures, "load_corpus", _no_corpus)
     monkeypatch.setenv("DASD_LAB_DATA", str(tmp_path / "data"))
     monkeypatch.delenv("DASD_LAB_WORLD", raising=False)
@@ -96,7 +96,7 @@ def test_names_of_runs(lab):
     assert recipes.run_for("pictograms") == "pictograms"
     assert recipes.run_folder("photographs") == recipes.shipped_run("photographs")
     assert recipes.load_run("photographs").languages == ("de", "fr")
-    with pytest.raises(LabError, match="no run photos.* photographs, pictograms"):
+    with pytest.raises(LabError, match="no run .photos.* photographs, pictograms"):
         recipes.load_run("photos")
     (lab / "photographs").mkdir()  # a name comes first, a folder of that name has a path
     assert recipes.run_folder("photographs") == recipes.shipped_run("photographs")
@@ -107,7 +107,7 @@ def test_a_world_without_its_model(lab, tmp_path, monkeypatch):
     weights = tmp_path / "weights"
     weights.mkdir()
     (weights / "pictograms").symlink_to(SHIPPED)
-    monkeypatch.setattr(recipes, "weights_folder", lambda: weights)
+    monkeypatch.setattr(shipped, "weights_folder", lambda: weights)
     assert recipes.run_for() == "pictograms" and open_worlds() == ["pictograms"]
     assert first_world() == "pictograms"
     with pytest.raises(LabError, match="a world 'photographs'"):
@@ -124,7 +124,7 @@ def test_a_gallery_remembers_its_run(lab, photographs, capsys):
     newest = shell(capsys, "search", "ein rotes Quadrat", "--language", "de", "-k", "1")
     assert "galleries/drawn, the most recent gallery" in newest["messages"]
     assert len(newest["rows"]) == 1
-    info = shell(capsys, "gallery", "info", "--gallery", "galleries/mine")
+    info = shell(capsys, "gallery", "info", "galleries/mine")
     assert [row["this_run"] for row in info["rows"]] == ["yes"]
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..contracts import LabError
 from ..corpora.captions import language_code
+from ..foundation import LabError
 
 # %% ../../nbs/2_backbone/1_towers/45_languages.ipynb #82e87ca1
 # the pretraining of XLM-R (CC-100), of multilingual BERT (Wikipedia) and of mT5 (mC4), and Crossmodal-3600

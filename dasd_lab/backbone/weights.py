@@ -16,12 +16,14 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from torch import Tensor
-
-from ..contracts import LabError
 from ..corpora.catalog import data_root
+from ..foundation import LabError, lab_command, unknown_name
 from ..storage import read_weights, recovered, seal, sha256, unseal, whole_folder, write_tensors
+
+if TYPE_CHECKING:  # the catalogue is read without torch
+    from torch import Tensor
 
 # %% ../../nbs/2_backbone/1_towers/80_weights.ipynb #73c7209b
 @dataclass(frozen=True)
@@ -202,7 +204,7 @@ def catalogued(
 ) -> Weights:
     "An entry of the catalogue"
     if name not in CATALOGUE:
-        raise LabError(f"weights {name!r}", f"one of {sorted(CATALOGUE)}", "See `dasd-lab weights`.")
+        raise unknown_name("weights", name, CATALOGUE, "See `dasd-lab weights`.")
     return CATALOGUE[name]
 
 # %% ../../nbs/2_backbone/1_towers/80_weights.ipynb #dfd0ad6e
@@ -235,7 +237,7 @@ def find_weights(
         raise LabError(
             f"{folder}, which was not imported",
             f"verified files: {source}",
-            f"Run `dasd-lab weights import {name} {folder}`.",
+            f"Run `{lab_command('weights', 'import', name, folder)}`.",
         )
     manifest = unseal(folder, "weights")
     for file in weights.files:
@@ -310,7 +312,7 @@ def verify_file(
 
 # %% ../../nbs/2_backbone/1_towers/80_weights.ipynb #2a7182a4
 def check_numbers(
-    tensors: Mapping[str, Tensor],  # of one model
+    tensors: "Mapping[str, Tensor]",  # of one model
     path: Path,  # their file
 ) -> None:
     "Reject NaN and infinite weights"

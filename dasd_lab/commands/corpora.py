@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from dasd_lab.commands.arguments import (
+    CorpusName,
+    ExistingFolder,
     File,
     Folder,
+    LanguageName,
     Name,
     Option,
     Origin,
@@ -71,7 +74,7 @@ def _show_published(corpus, name: str, json: bool) -> None:
 def corpus_info(
     name: Name | None = None,  # corpus name or folder (default: a table of all corpora)
     *,
-    corpus: Name | None = None,  # the same as an option
+    corpus: CorpusName | None = None,  # the same as an option
     json: bool = False,  # print JSON instead of a table
 ) -> None:
     "List all corpora, or the counts, licence and files of one"
@@ -111,14 +114,14 @@ def _check_published(name: str, json: bool) -> None:
 def corpus_check(
     file: File,  # published corpus, or TSV, CSV, JSONL with English and a new language
     *,
-    language: Annotated[str, Option("CODE")] | None = None,  # language of the new captions in a file, such as it
+    language: LanguageName | None = None,  # language of the new captions in a file, such as it
     json: bool = False,  # print JSON instead of a report
 ) -> None:
     "Check a published corpus or a file of parallel captions for errors"
-    from dasd_lab.contracts import LabError
     from dasd_lab.corpora.catalog import corpus_options
     from dasd_lab.corpora.own.parallel import read_parallel
     from dasd_lab.corpora.published.cards import published_corpora
+    from dasd_lab.foundation import LabError
 
     if language:
         captions = read_parallel(Path(file), language)
@@ -165,8 +168,8 @@ def corpus_leaks(
 # %% ../../nbs/7_apps/3_commands/40_corpora.ipynb #e28432ba
 def _check_target(home: Path, name: str, sources: list[Path]) -> None:
     "Refuse a name of a new corpus that is no folder name, is taken, or overlaps its source"
-    from dasd_lab.contracts import LabError
     from dasd_lab.corpora.catalog import list_corpora
+    from dasd_lab.foundation import LabError
 
     if Path(name).name != name or name in (".", ".."):
         raise LabError(
@@ -188,7 +191,7 @@ def _check_target(home: Path, name: str, sources: list[Path]) -> None:
 
 def _check_replaceable(home: Path, force: bool) -> None:
     "Refuse to replace a folder, except an imported corpus with `force`"
-    from dasd_lab.contracts import LabError
+    from dasd_lab.foundation import LabError
 
     if not home.exists():
         return
@@ -218,8 +221,8 @@ def corpus_import(
     source: Annotated[str | Path, Option("SOURCE")],
     *,
     name: Name | None = None,  # name for --corpus NAME (default: that of the source)
-    pictures: Folder | None = None,  # folder of images or clips (default: in the source)
-    language: Annotated[str, Option("CODE")] | None = None,  # language where no column or file name gives it
+    pictures: ExistingFolder | None = None,  # folder of images or clips (default: in the source)
+    language: LanguageName | None = None,  # language where no column or file name gives it
     # meaning of columns, such as text=Satz,visual_id=Bild (text, visual_id, language, split, origin)
     columns: Annotated[dict[str, Any], Option("LIST", commas=True)] | None = None,
     origin: Origin = "human",  # origin of the captions

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from dasd_lab.commands.arguments import (
     BackboneName,
     CommaList,
+    CorpusName,
     File,
     Folder,
     Name,
@@ -44,7 +45,7 @@ def read_lines(
     path: str | Path,  # text file
 ) -> list[str]:
     "Lines that are not blank"
-    from dasd_lab.contracts import LabError
+    from dasd_lab.foundation import LabError
 
     try:
         text = Path(path).read_text(encoding="utf-8", errors="surrogatepass")
@@ -83,7 +84,7 @@ def _encode(
     from dasd_lab.backbone.encoding import encode_shards, plan_store
     from dasd_lab.backbone.opening import open_backbone
     from dasd_lab.corpora.catalog import data_root
-    from dasd_lab.training.recipes import run_for
+    from dasd_lab.training.shipped import run_for
 
     frozen = open_backbone(named_folder(backbone or run_for(corpus.name)))
     _place_on_gpu(frozen)
@@ -104,7 +105,7 @@ def _encode(
 
 # %% ../../nbs/7_apps/3_commands/55_features.ipynb #0f81893b
 def encode_features(
-    corpus: str = "pictograms",  # corpus name or folder
+    corpus: CorpusName = "pictograms",  # corpus name or folder
     *,
     # frozen model: a name of `dasd-lab weights`, a folder, or a shipped model (default: pictograms; for another corpus,
     # photographs)

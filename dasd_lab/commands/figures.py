@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dasd_lab.commands.arguments import (
-    CommaList,
+    CorpusName,
     File,
-    Name,
+    LanguageList,
     RunName,
     add_command,
     open_corpus,
@@ -40,7 +40,7 @@ class FigureInput:
     @property
     def read(self) -> list[str]:
         "Languages of the captions"
-        from dasd_lab.contracts import LabError
+        from dasd_lab.foundation import LabError
 
         readable = [language for language in self.method.languages if language in self.corpus.languages]
         if not readable or not set(self.languages) <= set(readable):
@@ -93,7 +93,6 @@ class CaptionGroups:
 
     def _analysed(self, given: FigureInput) -> dict:
         "Captions, their clusters, points and facts"
-        from dasd_lab.contracts import LabError
         from dasd_lab.evaluation.maps import (
             ClusterSpec,
             MapSpec,
@@ -103,6 +102,7 @@ class CaptionGroups:
             feature_names,
             find_clusters,
         )
+        from dasd_lab.foundation import LabError
 
         if self.feature not in feature_names(given.method):
             raise LabError(f"{given.method.name} without {self.feature}", "a run of DASD", "Choose --run.")
@@ -252,16 +252,16 @@ def draw_paper_figure(
     *,
     paper: Literal["dasd", "leccr"] = "dasd",  # of the figure
     run: RunName | None = None,  # shipped model or run folder (default: one that comes with the lab)
-    corpus: Name | None = None,  # corpus name or folder (default: pictograms)
+    corpus: CorpusName | None = None,  # corpus name or folder (default: pictograms)
     split: str = "test",  # split of the corpus
-    languages: CommaList | None = None,  # of the captions (default: the first of the run's)
+    languages: LanguageList | None = None,  # of the captions (default: the first of the run's)
     n: int = 200,  # captions in the sample; of LECCR's figure, images (at most 8)
     seed: int = 0,  # random seed of the sample
     out: File | None = None,  # HTML file (default: results/PAPER_figureNUMBER.html)
     json: bool = False,  # print the data instead
 ) -> None:
     "Draw a figure of the papers for a run"
-    from dasd_lab.contracts import LabError
+    from dasd_lab.foundation import LabError
     from dasd_lab.storage import whole_file
 
     if number not in FIGURES[paper]:

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['EngineName', 'Uri', 'CLASSES', 'open_gallery', 'import_images', 'describe_gallery', 'embed_images', 'list_duplicates',
-           'remove_images', 'built_in_gallery', 'newest_gallery', 'served_gallery', 'access_token', 'service_settings',
-           'serve_gallery', 'add_commands']
+           'remove_images', 'built_in_gallery', 'newest_gallery', 'found_gallery', 'served_gallery', 'access_token',
+           'service_settings', 'serve_gallery', 'add_commands']
 
 # %% ../../nbs/7_apps/3_commands/75_galleries.ipynb #c0699a69
 import sys
@@ -15,8 +15,10 @@ from typing import Annotated, Literal
 
 from dasd_lab.commands.arguments import (
     BackboneName,
+    ExistingFolder,
     File,
     Folder,
+    GalleryName,
     Option,
     RunName,
     add_command,
@@ -35,7 +37,7 @@ CLASSES = dict(lance="LanceEngine", milvus="MilvusEngine")
 
 def _check_options(record, engine: str | None, uri: str | None) -> None:
     "Refuse an engine or URI other than that of an existing gallery"
-    from dasd_lab.contracts import LabError
+    from dasd_lab.foundation import LabError
 
     if engine and record.engine != CLASSES[engine]:
         raise LabError(f"--engine {engine} for a gallery in {record.engine}", "its own engine", "Leave out --engine.")
@@ -62,7 +64,7 @@ def _new_engine(folder: Path, engine: str | None, uri: str | None):  # None: Lan
     "The engine of a new gallery"
     import os
 
-    from dasd_lab.contracts import LabError
+    from dasd_lab.foundation import LabError
     from dasd_lab.search.on_disk.milvus import MilvusEngine, without_password
     from dasd_lab.search.on_disk.stored import TOKEN_VARIABLE
 
@@ -94,17 +96,13 @@ def open_gallery(
     columns: dict[str, str] | None = None,  # your own facts: name → kind
 ):  # a `search.on_disk.stored.StoredGallery`
     "Open a gallery on disk with the method that searches it"
-    from dasd_lab.contracts import LabError
+    from dasd_lab.search.on_disk.places import gallery_folder
+
+    folder = folder if create else gallery_folder(folder)
     from dasd_lab.search.on_disk.own_galleries import gallery_method
     from dasd_lab.search.on_disk.stored import GalleryRecord, StoredGallery
 
     record = GalleryRecord(Path(folder))
-    if not create and not record.exists():
-        raise LabError(
-            f"{folder}, which is no gallery on disk",
-            "a folder that `dasd-lab gallery import` created",
-            "Run: dasd-lab gallery import IMAGES --gallery FOLDER.",
-        )
     if backbone:
         method, run = open_method(run, backbone), ""
     else:
@@ -120,7 +118,7 @@ def open_gallery(
 
 # %% ../../nbs/7_apps/3_commands/75_galleries.ipynb #32873545
 def import_images(
-    pictures: Folder,  # folder of images and clips, at any depth
+    pictures: ExistingFolder,  # folder of images and clips, at any depth
     *,
     gallery: Folder,  # folder of the gallery; created if missing
     prefix: str = "",  # prefix of the ids, which are paths below the folder
@@ -163,8 +161,8 @@ def import_images(
 
 
 def describe_gallery(
+    gallery: GalleryName | None = None,  # name or folder of a gallery (default: the one that `serve` shows)
     *,
-    gallery: Folder,  # folder of the gallery
     engine: EngineName | None = None,  # vector store (default: that of the gallery)
     uri: Uri | None = None,  # Milvus server or local file (default: that of the gallery)
     run: RunName | None = None,  # shipped model or run folder (default: the one that embedded the gallery)
@@ -174,7 +172,7 @@ def describe_gallery(
     "Show the number of images, the columns, and the methods with embeddings"
     from dasd_lab.search.on_disk.importing import failures
 
-    with closing(open_gallery(gallery, run, engine, uri, backbone=backbone)) as opened:
+    with closing(found_gallery(gallery, run, engine, uri, backbone)) as opened:
         rows = []
         for name, embedding in opened.embeddings.items():
             indexed = opened.engine.indexed(f"vector_{name}")
@@ -195,7 +193,7 @@ def describe_gallery(
 
 def embed_images(
     *,
-    gallery: Folder,  # folder of the gallery
+    gallery: GalleryName,  # name or folder of the gallery
     engine: EngineName | None = None,  # vector store (default: that of the gallery)
     uri: Uri | None = None,  # Milvus server or local file (default: that of the gallery)
     run: RunName | None = None,  # shipped model or run folder (default: the one that embedded the gallery)
@@ -212,7 +210,7 @@ def embed_images(
 
 def list_duplicates(
     *,
-    gallery: Folder,  # folder of the gallery
+    gallery: GalleryName,  # name or folder of the gallery
     cosine: float = 0.97,  # similarity from which two images count as near-duplicates
     page: File | None = None,  # also write the groups as an HTML page
     engine: EngineName | None = None,  # vector store (default: that of the gallery)
@@ -241,7 +239,7 @@ def list_duplicates(
 def remove_images(
     ids: list[Annotated[str, Option("ID")]],  # ids of the images
     *,
-    gallery: Folder,  # folder of the gallery
+    gallery: GalleryName,  # name or folder of the gallery
     engine: EngineName | None = None,  # vector store (default: that of the gallery)
     uri: Uri | None = None,  # Milvus server or local file (default: that of the gallery)
     run: RunName | None = None,  # shipped model or run folder (default: the one that embedded the gallery)
@@ -275,7 +273,7 @@ def built_in_gallery(
 
 def newest_gallery() -> Path | None:
     "The most recent gallery in `galleries`, and a note on standard error that it is used; None: there is none"
-    from dasd_lab.search.on_disk.own_galleries import own_galleries
+    from dasd_lab.search.on_disk.places import own_galleries
 
     folder = next(iter(own_galleries()), None)
     if folder:
@@ -283,15 +281,14 @@ def newest_gallery() -> Path | None:
     return folder
 
 
-def served_gallery(
-    folder: str | Path | None,  # of a gallery; None: without a run, the most recent one, else the built-in one
+def found_gallery(
+    folder: str | Path | None,  # of a gallery, or its name; None: without a run, the most recent one, else the built-in
     run: str | Path | None = None,  # see `open_gallery`
     engine: str | None = None,  # see `open_gallery`
     uri: str | None = None,  # see `open_gallery`
     backbone: str | Path | None = None,  # see `open_gallery`
-):  # a `search.on_disk.stored.StoredGallery` with embeddings for the run
-    "Open the gallery to serve"
-    from dasd_lab.contracts import LabError
+):  # a `search.on_disk.stored.StoredGallery`
+    "Open the gallery that a command is about"
     from dasd_lab.search.on_disk.stored import embedding_name
 
     chosen = bool(run or backbone)
@@ -302,16 +299,29 @@ def served_gallery(
         run = run if chosen else "pictograms"
         made = built_in_gallery(in_lab("data", "galleries", name), run, backbone)
         return open_gallery(made, run, backbone=backbone)
-    gallery = open_gallery(Path(folder).resolve(), run, engine, uri, backbone=backbone)
+    return open_gallery(folder, run, engine, uri, backbone=backbone)
+
+
+def served_gallery(
+    folder: str | Path | None,  # see `found_gallery`
+    run: str | Path | None = None,  # see `open_gallery`
+    engine: str | None = None,  # see `open_gallery`
+    uri: str | None = None,  # see `open_gallery`
+    backbone: str | Path | None = None,  # see `open_gallery`
+):  # a `search.on_disk.stored.StoredGallery` with embeddings for the run
+    "Open the gallery to serve"
+    from dasd_lab.foundation import LabError, lab_command
+
+    gallery = found_gallery(folder, run, engine, uri, backbone)
     if len(gallery) and gallery.embedding not in gallery.embeddings:
         gallery.close()
         methods = ", ".join(e["method"] for e in gallery.embeddings.values())
-        command = f"dasd-lab gallery embed --gallery {folder}"
-        option = f" --run {run}" if run else f" --backbone {backbone}" if backbone else ""
+        option = ("--run", run) if run else ("--backbone", backbone) if backbone else ()
+        command = lab_command("gallery", "embed", "--gallery", folder, *option)
         raise LabError(
             f"{folder} without embeddings for {run or backbone or gallery.run}",
             f"a run with embeddings: {methods}",
-            f"Run: {command}{option}." if option else f"Run: {command}, or give --run.",
+            f"Run: {command}." if option else f"Run: {command}, or give --run.",
         )
     return gallery
 
@@ -325,7 +335,7 @@ def access_token(
     import os
     import secrets
 
-    from dasd_lab.contracts import LabError
+    from dasd_lab.foundation import LabError
 
     if no_token:
         return ""
@@ -360,7 +370,7 @@ def service_settings(
     timeout: float = 20.0,  # seconds
 ):  # `serve.limits.ServiceSettings`
     "Settings of the service from the options of `serve`"
-    from dasd_lab.contracts import LabError
+    from dasd_lab.foundation import LabError
     from dasd_lab.serve.limits import ServiceSettings
     from dasd_lab.serve.server import host_name, is_local
 
@@ -384,7 +394,7 @@ def service_settings(
 
 def _listen(config):  # socket
     "Listen before the server starts, so the printed link works at once"
-    from dasd_lab.contracts import LabError
+    from dasd_lab.foundation import LabError
 
     try:
         listening = config.bind_socket()
@@ -416,7 +426,7 @@ def _serve(gallery, settings, host: str, port: int, names: list[str], proxies: l
 def serve_gallery(
     # gallery on disk, made by `gallery import` (default: the most recent one in `galleries`; if there is none, or with
     # --run alone, the test images of the built-in corpus)
-    gallery: Folder | None = None,
+    gallery: GalleryName | None = None,
     *,
     port: int = 8765,  # port of the web page
     host: Annotated[str, Option("ADDRESS")] = "127.0.0.1",  # address to listen on; others need --name and a token

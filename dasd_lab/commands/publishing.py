@@ -10,7 +10,16 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-from .arguments import CommaList, Folder, Name, Option, RunName, add_command, open_corpus
+from dasd_lab.commands.arguments import (
+    CorpusName,
+    Folder,
+    LanguageList,
+    Name,
+    Option,
+    RunName,
+    add_command,
+    open_corpus,
+)
 
 # %% ../../nbs/7_apps/3_commands/60_publishing.ipynb #e7ad8fd9
 def card_results(
@@ -33,17 +42,19 @@ def card_results(
 
 def _check_folders(run: str | Path, folder: str | Path | None, push: str | None) -> bool:
     "Whether the run is published already; an error where a folder is missing, or is not needed"
-    from dasd_lab.contracts import LabError
+    from dasd_lab.foundation import LabError, lab_command
 
     published = (Path(run) / "config.json").is_file()
     if published and (folder or not push):
         raise LabError(
             f"{run}, which is a published model",
             "a run and a new FOLDER; or this folder and --push",
-            f"Run `dasd-lab publish {run} --push OWNER/NAME`, or give a run.",
+            f"Run `{lab_command('publish', run, '--push', 'OWNER/NAME')}`, or give a run.",
         )
     if not published and not folder:
-        raise LabError(f"{run} without a FOLDER", "a new folder for the model", f"Run `dasd-lab publish {run} FOLDER`.")
+        raise LabError(
+            f"{run} without a FOLDER", "a new folder for the model", f"Run `{lab_command('publish', run, 'FOLDER')}`."
+        )
     if not published and Path(folder).exists():
         raise LabError(f"{folder} already exists", "a new folder", "Choose another one, or remove the folder.")
     return published
@@ -59,16 +70,16 @@ def publish_run(
     license: Annotated[str, Option("ID")] | None = None,  # license of the weights, such as apache-2.0 or cc-by-4.0
     name: Name | None = None,  # name of the model in its card (default: the preset's)
     refer: bool = False,  # refer to published towers of `dasd-lab weights` instead of including them
-    corpus: Name | None = None,  # corpus of the card's results: name or folder (default: that of the training)
+    corpus: CorpusName | None = None,  # corpus of the card's results: name or folder (default: that of the training)
     split: Name = "test",  # split of the corpus
-    languages: CommaList | None = None,  # ISO 639-1 codes, such as de,fr (default: all of run and corpus)
+    languages: LanguageList | None = None,  # ISO 639-1 codes, such as de,fr (default: all of run and corpus)
     no_table: bool = False,  # skip the evaluation for the card
 ) -> None:
     """Write a run as a folder for the Hugging Face hub: weights, configuration, tokenizer, model card
 
     The card is FOLDER/README.md. Edit it, then run `dasd-lab publish FOLDER --push OWNER/NAME`. Every --run option
     accepts such a folder."""
-    from dasd_lab.training.recipes import run_folder
+    from dasd_lab.training.shipped import run_folder
 
     run = run_folder(run)
     published = _check_folders(run, folder, push)

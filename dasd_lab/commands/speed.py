@@ -6,11 +6,19 @@
 __all__ = ['measure_speed', 'add_commands']
 
 # %% ../../nbs/7_apps/3_commands/80_speed.ipynb #f867b7b6
-from .arguments import Changes, CommaList, IntegerList, Settings, add_command, print_json
+from dasd_lab.commands.arguments import (
+    Changes,
+    IntegerList,
+    LanguageList,
+    PresetName,
+    Settings,
+    add_command,
+    print_json,
+)
 
 # %% ../../nbs/7_apps/3_commands/80_speed.ipynb #5b1ea941
 def measure_speed(
-    preset: str = "dasd.pictograms",  # preset name, or path of a JSON file
+    preset: PresetName = "dasd.pictograms",  # preset name, or path of a JSON file
     *,
     sizes: IntegerList | None = None,  # batch sizes (default: 8 to 1024, as far as memory and --seconds allow)
     tokens: int = 18,  # length of the captions, special tokens included
@@ -18,7 +26,7 @@ def measure_speed(
     changes: Changes | None = None,  # override a setting of the preset; repeatable
     # device, precision=bf16, compiled=default, length_step=8 …, as for `train`; repeatable
     machine: Settings | None = None,
-    languages: CommaList | None = None,  # ISO 639-1 codes, such as de,fr (default: the preset's)
+    languages: LanguageList | None = None,  # ISO 639-1 codes, such as de,fr (default: the preset's)
     json: bool = False,  # print JSON instead of a table
 ) -> None:
     "Recommend a batch size for this machine: captions per second, memory, duration of the preset"

@@ -8,12 +8,14 @@ __all__ = ['show_plan', 'query_translator', 'consistent_method', 'ConsistencyCom
 # %% ../../nbs/7_apps/3_commands/30_studies.ipynb #78270a88
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from dasd_lab.commands.arguments import (
-    CommaList,
+    CorpusName,
     Folder,
+    LanguageList,
     Name,
     Origin,
     RunName,
@@ -32,6 +34,8 @@ def show_plan(
     backbone: str | Path | None = None,  # folder of a frozen backbone, or name (default: the preset's)
 ) -> None:
     "Print the plan of a preset: data, stages, parameters, memory, time"
+    from tqdm.auto import tqdm
+
     from dasd_lab.backbone.weights import CATALOGUE
     from dasd_lab.training.plan import plan
 
@@ -43,7 +47,7 @@ def show_plan(
         opens = CATALOGUE[str(backbone)].opens if str(backbone) in CATALOGUE else ""
         choice = dict(open_clip=opens, pretrained=str(backbone)) if opens else dict(folder=str(backbone))
         settings |= dict(backbone=choice, source_model=None, finetuning=[])
-    print(plan(preset, languages, settings | (changes or {})))
+    print(plan(preset, languages, settings | (changes or {}), progress=partial(tqdm, desc="timed steps", leave=False)))
 
 # %% ../../nbs/7_apps/3_commands/30_studies.ipynb #37006125
 def query_translator(
@@ -54,9 +58,9 @@ def query_translator(
     origin: str = "human",  # of the captions
 ):  # a `corpora.by_machine.translators.Translator`
     "Open the translator of queries"
-    from dasd_lab.contracts import LabError
     from dasd_lab.corpora.by_machine.builtin_translators import GlossTranslator, ReferenceTranslator
     from dasd_lab.corpora.by_machine.engines import open_translator
+    from dasd_lab.foundation import LabError
 
     if name == "gloss":
         return GlossTranslator()
@@ -147,13 +151,13 @@ def compare_consistency(
     out: Folder | None = None,  # save the learned combination, for `search --consistent FOLDER`
     # shipped model (photographs, pictograms) or run folder (default: pictograms; for another corpus, photographs)
     run: RunName | None = None,
-    corpus: Name | None = None,  # corpus name or folder (default: pictograms, built if missing)
+    corpus: CorpusName | None = None,  # corpus name or folder (default: pictograms, built if missing)
     split: Name = "test",  # split of the corpus
-    languages: CommaList | None = None,  # ISO 639-1 codes, such as de,fr (default: all of run and corpus)
+    languages: LanguageList | None = None,  # ISO 639-1 codes, such as de,fr (default: all of run and corpus)
     json: bool = False,  # print JSON instead of a table
 ) -> None:
     "Evaluate search with translated queries and learn how to weight the translations"
-    from dasd_lab.contracts import LabError
+    from dasd_lab.foundation import LabError
 
     if out and Path(out).exists():
         raise LabError(f"{out} already exists", "a new folder", "Choose another --out, or remove the folder.")

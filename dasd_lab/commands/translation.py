@@ -12,7 +12,21 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from .arguments import CommaList, File, Folder, Name, Option, add_command, open_corpus, show
+from dasd_lab.commands.arguments import (
+    CommaList,
+    CorpusName,
+    ExistingFile,
+    ExistingFolder,
+    File,
+    Folder,
+    LanguageList,
+    LanguageName,
+    Name,
+    Option,
+    add_command,
+    open_corpus,
+    show,
+)
 
 # %% ../../nbs/7_apps/3_commands/50_translation.ipynb #f6f9d0c7
 def _check_translation(
@@ -22,7 +36,7 @@ def _check_translation(
     first: int | None,  # --first
 ) -> None:
     "Refuse options of `translate` that contradict each other"
-    from dasd_lab.contracts import LabError
+    from dasd_lab.foundation import LabError
 
     if captions and corpus:
         raise LabError("--captions and --corpus", "one of the two", "Leave one out.")
@@ -55,8 +69,8 @@ def _checked_engine(engine: str, source: str, targets: Sequence[str], beams: int
 
 def _captions_of(file: Path, source: str, first: int | None) -> list:
     "Captions of a file in a language"
-    from dasd_lab.contracts import LabError
     from dasd_lab.corpora.captions import read_captions
+    from dasd_lab.foundation import LabError
 
     captions = [c for c in read_captions(file, language=source) if c.language == source][:first]
     if not captions:
@@ -106,13 +120,13 @@ def _translate_corpus(corpus, split: str, source: str, targets: list[str], engin
 # %% ../../nbs/7_apps/3_commands/50_translation.ipynb #a622cc59
 def translate_captions(
     *,
-    to: CommaList,  # target languages, such as es,de
+    to: LanguageList,  # target languages, such as es,de
     # apertium; folder or name of a model (NLLB, M2M-100, Marian); file of pairs, or two files with a comma between
     engine: Annotated[str, Option("ENGINE")],
-    corpus: Name | None = None,  # corpus name or folder (default: pictograms)
+    corpus: CorpusName | None = None,  # corpus name or folder (default: pictograms)
     split: Name = "train",  # split of the corpus
-    captions: File | None = None,  # instead of a corpus: .jsonl, .csv or .tsv with text, language, visual_id
-    source: Annotated[str, Option("CODE")] | None = None,  # source language (default: the corpus' first; en of a file)
+    captions: ExistingFile | None = None,  # instead of a corpus: .jsonl, .csv or .tsv with text, language, visual_id
+    source: LanguageName | None = None,  # source language (default: the corpus' first; en of a file)
     # folder of mt/SPLIT.LANGUAGE.txt or FILE.LANGUAGE.jsonl (default: that of the corpus or file)
     out: Folder | None = None,
     cache: File | None = None,  # cache of translations (default: translations.sqlite beside the corpora)
@@ -137,14 +151,16 @@ def translate_captions(
         _translate_file(Path(captions), source, targets, engine_options, first, out, options)
     else:
         opened = open_corpus(corpus)
+        if not opened.languages:
+            opened.check(split)  # which says what to get
         source = language_code(source or opened.languages[0])
         _translate_corpus(opened, split, source, targets, engine_options, out, options)
 
 # %% ../../nbs/7_apps/3_commands/50_translation.ipynb #73eb7842
 def _split_rows(corpus, split: str) -> list[dict]:
     "Captioners of a split"
-    from dasd_lab.contracts import LabError
     from dasd_lab.corpora.descriptions import described_in
+    from dasd_lab.foundation import LabError
 
     try:
         ids = corpus.visuals(split).ids
@@ -188,7 +204,7 @@ def description_rows(
 # %% ../../nbs/7_apps/3_commands/50_translation.ipynb #8934bb53
 def _check_description(corpus, splits, options: dict, captioner: str | None, texts, export, batch_size: int) -> None:
     "Refuse options of `describe` that contradict each other"
-    from dasd_lab.contracts import LabError
+    from dasd_lab.foundation import LabError
 
     for split in splits:
         corpus.check(split)
@@ -241,7 +257,7 @@ def _captions_of_similar_pictures(corpus, backbone: str | Path | None = None, **
     "The describer that finds captions of similar training pictures"
     from dasd_lab.backbone.opening import open_backbone
     from dasd_lab.backbone.retrieved import retrieved_captions
-    from dasd_lab.contracts import LabError
+    from dasd_lab.foundation import LabError
 
     if others or not backbone:
         raise LabError(
@@ -265,14 +281,14 @@ def _open_describer(corpus, captioner: str | None, texts: str | Path | None, opt
 
 
 def describe_images(
-    corpus: str,  # corpus name or folder
+    corpus: CorpusName,  # corpus name or folder
     *,
     # splits with commas (default: the first, such as train; all if nothing is described)
     split: CommaList | None = None,
     # blip, florence, llava_small, internvl, smolvlm, qwen, llava …; folder of such a model; owner/name; or pictograms,
     # the lab's own for images made of pictograms; or retrieved: captions of similar training images, with --backbone
     captioner: Annotated[str, Option("MODEL")] | None = None,
-    texts: Folder | None = None,  # use existing descriptions: a file FOLDER/ID.txt per image
+    texts: ExistingFolder | None = None,  # use existing descriptions: a file FOLDER/ID.txt per image
     use: Name | None = None,  # from now on read those of this captioner: name or fingerprint; '' for the newest
     backbone: Name | None = None,  # frozen backbone of --captioner retrieved: folder or name
     prompt: Annotated[str, Option("TEXT")] | None = None,  # prompt (default: the paper's; none for small models)

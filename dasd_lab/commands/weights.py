@@ -9,7 +9,7 @@ __all__ = ['weights_list', 'weights_find', 'weights_get', 'weights_import', 'imp
 # %% ../../nbs/7_apps/3_commands/20_weights.ipynb #194e606f
 import sys
 
-from .arguments import CommaList, File, Folder, Name, add_command, show
+from .arguments import File, Folder, LanguageList, Name, add_command, show
 
 # %% ../../nbs/7_apps/3_commands/20_weights.ipynb #7b1e85c5
 def weights_list(
@@ -37,7 +37,7 @@ def weights_find(
 
 def _agrees(offer) -> bool:  # a `backbone.weights.Offer`
     "Show what would be fetched, and ask the person at the terminal"
-    from dasd_lab.contracts import LabError
+    from dasd_lab.foundation import LabError
 
     print(offer, file=sys.stderr)
     if not sys.stdin.isatty():
@@ -88,7 +88,7 @@ def import_checkpoint(
     *,
     out: Folder,  # new run folder
     tokenizer: File | None = None,  # tokenizer.json of cased multilingual BERT (default: the run reads token ids only)
-    languages: CommaList | None = None,  # ISO 639-1 codes, such as de,fr (default: all in the checkpoint)
+    languages: LanguageList | None = None,  # ISO 639-1 codes, such as de,fr (default: all in the checkpoint)
 ) -> None:
     "Convert a checkpoint of the authors' code to a run; no code in the file is executed"
     from dasd_lab.training.exchange import import_official, report_text

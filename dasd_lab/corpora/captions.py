@@ -20,7 +20,7 @@ from typing import get_args
 
 from lingua import Language, LanguageDetectorBuilder
 
-from ..contracts import Caption, LabError, Origin
+from ..foundation import Caption, LabError, Origin, unknown_name
 from ..storage import whole_file
 
 # %% ../../nbs/1_corpora/1_core/10_captions.ipynb #c69fbf43
@@ -116,8 +116,12 @@ def language_code(
         return short
     code = _names().get(key) or _names().get(short)
     if not code:
-        raise LabError(
-            f"the language {name!r}", "an ISO 639-1 code such as en, de, zh", "Look it up in the ISO 639-1 table."
+        raise unknown_name(
+            "the language",
+            name,
+            {*ISO_639_1, *_names()},
+            "Look it up in the ISO 639-1 table.",
+            "an ISO 639-1 code such as en, de, zh",
         )
     return code
 

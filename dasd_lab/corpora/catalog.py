@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['CORPORA', 'BUILT_IN', 'FORMS', 'MODULES', 'lab_folder', 'data_root', 'register_corpus', 'list_corpora',
            'texts_checksum', 'read_translations', 'Corpus', 'use_descriptions', 'load_corpus', 'FolderCorpus',
-           'corpus_options', 'corpus_named', 'CaptionPairs', 'caption_pairs']
+           'corpus_options', 'check_corpus_name', 'corpus_named', 'CaptionPairs', 'caption_pairs']
 
 # %% ../../nbs/1_corpora/1_core/50_catalog.ipynb #21a5423f
 import hashlib
@@ -23,10 +23,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from ..contracts import Caption, LabError
 from .captions import clean_text, language_code, read_captions
 from .descriptions import Described, captioner_manifest, described_in
 from .visuals import Visuals, visuals_from_folder
+from ..foundation import Caption, LabError, lab_command, unknown_name
 from ..storage import whole_file
 
 # %% ../../nbs/1_corpora/1_core/50_catalog.ipynb #5e2f7dfd
@@ -187,7 +187,9 @@ class Corpus:
     def check(self, split: str, *languages: str) -> None:
         "Raise an error if the corpus lacks the split or a language"
         if split not in self.splits:
-            raise LabError(f"the split {split!r} of {self.name}", f"one of {list(self.splits)}", "Choose one.")
+            raise unknown_name(
+                f"{self.name} with the split", split, self.splits, "Choose one.", f"one of {list(self.splits)}"
+            )
         missing = [language for language in languages if language not in self.languages]
         if missing:
             raise LabError(f"{self.name} in {missing}", f"languages of {list(self.languages)}", "Choose among them.")
@@ -341,7 +343,7 @@ class Corpus:
         if current is None:
             return None
         corpus = self.name if self.name in list_corpora() else self.root
-        command = f"dasd-lab describe {corpus} --split {split}"
+        command = lab_command("describe", corpus, "--split", split)
         next_step = f"Run `{command}` with the same captioner; existing descriptions are reused."
         if current.missing:
             selected = self._selected_captioner()
@@ -423,7 +425,7 @@ def load_corpus(
     if name not in CORPORA and name in MODULES:
         importlib.import_module(MODULES[name])
     if name not in CORPORA:
-        raise LabError(f"a corpus {name!r}", f"one of {list_corpora()}", "Import the module that registers it.")
+        raise unknown_name("a corpus", name, list_corpora(), "Import the module that registers it.")
     corpus = CORPORA[name](**options)
     if name in FORMS and corpus.mt_folder.is_dir():
         files = [path.name for split in corpus.splits for path in corpus.mt_folder.glob(f"{split}.*.txt")]
@@ -522,6 +524,28 @@ def _load_with_options(address: str) -> Corpus:
     return load_corpus(name, **options)
 
 
+def _unknown_corpus(name: str) -> LabError:
+    "The error about a corpus that is neither registered nor a folder"
+    names = [n for n in list_corpora() if n not in FORMS]
+    folder = data_root() / name
+    return unknown_name(
+        "a corpus",
+        name,
+        names,
+        "Prepare the folder, or import it: dasd-lab corpus import.",
+        f"one of {names}, or a folder {folder} with train/ and train.jsonl",
+    )
+
+
+def check_corpus_name(
+    name: str,  # see `corpus_named`
+) -> None:
+    "Refuse what `corpus_named` cannot open by its name, without importing a corpus"
+    registered = corpus_options(name)[0] in list_corpora() and name not in FORMS
+    if not registered and not Path(name).is_dir() and not (data_root() / name).is_dir():
+        raise _unknown_corpus(name)
+
+
 def corpus_named(
     name: str,  # a registered name, with options if any (see `corpus_options`), or a folder, in the data folder or not
     frames: int = 1,  # per clip, if the corpus has clips; 1: the corpus's default
@@ -535,12 +559,7 @@ def corpus_named(
     elif corpus_options(name)[0] in list_corpora() and name not in FORMS:
         corpus = _load_with_options(name)
     else:
-        names = [n for n in list_corpora() if n not in FORMS]
-        raise LabError(
-            f"a corpus {name!r}",
-            f"one of {names}, or a folder {folder} with train/ and train.jsonl",
-            "Prepare the folder, or import it: dasd-lab corpus import.",
-        )
+        raise _unknown_corpus(name)
     if frames > 1 and hasattr(corpus, "frames"):
         corpus.frames = frames
     return corpus

@@ -14,7 +14,7 @@ from pathlib import Path
 import av
 import numpy as np
 
-from ..contracts import LabError
+from ..foundation import LabError
 
 # %% ../../nbs/1_corpora/1_core/30_clips.ipynb #bd9bb9ae
 N_FRAMES = 12  # per clip, as in the paper's video experiments

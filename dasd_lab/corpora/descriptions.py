@@ -22,9 +22,9 @@ from typing import Protocol, TextIO
 import numpy as np
 from filelock import FileLock, Timeout
 
-from ..contracts import LabError
 from .captions import clean_text
 from .visuals import PICTURE_SUFFIXES, Visuals
+from ..foundation import LabError
 from ..storage import whole_file, write_json
 
 # %% ../../nbs/1_corpora/1_core/40_descriptions.ipynb #5fde4a55

@@ -17,9 +17,9 @@ from PIL import Image
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from ..contracts import Caption, LabError
 from .catalog import Corpus
 from .visuals import Visuals
+from ..foundation import Caption, LabError
 from ..storage import write_json
 
 # %% ../../nbs/1_corpora/1_core/60_division.ipynb #11f1da01

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from ..contracts import LabError
+from ..foundation import LabError
 
 # %% ../../nbs/1_corpora/1_core/20_visuals.ipynb #2bcff1d8
 MAX_PIXELS = 120_000_000  # larger images are rejected before decoding

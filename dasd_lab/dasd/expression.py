@@ -101,7 +101,9 @@ class Expression(nn.Module):
     ) -> Tensor:  # [B, K]
         "Components of the n-grams of captions; mean 0 and variance 1 over the training captions"
         present = self._present(*delexicalized(ids, end_index, self.function_tokens))
-        return (present - self.frequency) @ self.loadings
+        # in float64, so that captions of one expression have the same bits in every batch
+        components = (present.double() - self.frequency.double()) @ self.loadings.double()
+        return components.to(self.loadings.dtype)
 
     @torch.no_grad()
     def fit(

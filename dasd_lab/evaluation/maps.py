@@ -62,7 +62,7 @@ def _feature_encoder(method: RetrievalMethod, language: str) -> Callable[[list[s
 def _feature_widths(method: RetrievalMethod) -> list[int]:
     "Widths of the features of `feature_names`"
     if hasattr(method, "disentangler"):
-        return [method.backbone.width, method.backbone.embed_dim]
+        return [method.disentangler.agnostic_width, method.backbone.embed_dim]
     return [method.backbone.embed_dim]
 
 
@@ -182,6 +182,7 @@ def _umap_points(x: np.ndarray, spec: MapSpec) -> np.ndarray:
         min_dist=spec.min_dist,
         random_state=spec.seed,
         n_jobs=1,
+        init="pca",  # the spectral start is random where captions have equal features
         precomputed_knn=(indices, distances),
         force_approximation_algorithm=True,
     )

@@ -20,6 +20,7 @@ from typing import Any
 
 import pandas as pd
 
+from ..backbone.features import frozen_features, store_in
 from ..backbone.towers import Backbone, fingerprint, load_backbone
 from ..contracts import LabError, RetrievalMethod
 from ..corpora.catalog import Corpus
@@ -594,6 +595,8 @@ class _TableRuns:
         out: Path,
         languages: list[str],
         split: str,
+        *,
+        features: Path | None = None,
     ):
         self.preset = preset
         self.corpus = corpus
@@ -601,6 +604,7 @@ class _TableRuns:
         self.out = out
         self.languages = languages
         self.split = split
+        self.features = features
         tables = tables_of(preset)
         if table not in tables:
             raise LabError(f"the table {table!r} of {preset['method']}", f"one of {list(tables)}", "Choose one.")
@@ -609,7 +613,6 @@ class _TableRuns:
         self.variants = {row.name: row for i, row in enumerate(rows) if i == 0 or self._differs(row)}
         self.common = self._common(table)
         self._check_file()
-        self.visual_columns: dict = {}
         self.trained: tuple = ()  # seed, changes, method and CPU time of the last training
 
     def _differs(self, row: Variant) -> bool:
@@ -645,7 +648,17 @@ class _TableRuns:
     @cached_property
     def data(self) -> TrainingData:
         "Training data of all variants, made for the first run"
-        return training_data(self.corpus, self.languages, self.backbone, reads=self.reads)
+        return training_data(self.corpus, self.languages, self.backbone, self.features, reads=self.reads)
+
+    @cached_property
+    def visual_columns(self) -> dict:
+        "Columns of the evaluated pictures: those of the feature store; later all that a method has read"
+        if not self.features:
+            return {}
+        store = store_in(self.features, self.backbone, self.corpus, self.split, self.reads)
+        found = frozen_features(self.backbone, self.corpus, self.split, store, reads=self.reads)
+        rows = dict(image_features=found.image_features, **found.visual_rows)
+        return {name: values[:] for name, values in rows.items()}
 
     def _changes(self, variant: str) -> dict:
         "Settings of a variant, with a bottleneck in place of `AS_LARGE`"
@@ -703,14 +716,17 @@ def run_table(
     out: str | Path,  # results file, one line per run
     languages: Sequence[str] | None = None,  # None: the preset's
     seeds: Sequence[int] = (0, 1, 2),  # every variant with every seed
-    changes: dict | None = None,  # for all variants, such as fewer steps
     *,
     split: str = "test",  # evaluated
+    features: str | Path | None = None,  # folder of feature stores, made if missing; None: computed, and not kept
     report: Callable[[str], None] = print,  # called after each run
 ) -> pd.DataFrame:  # see `summary`
     "Train and evaluate all variants that are not in the file yet"
-    preset = vary(load_preset(preset) if isinstance(preset, str) else preset, changes or {})
-    runs = _TableRuns(key, preset, corpus, backbone, Path(out), list(languages or preset["languages"]), split)
+    if isinstance(preset, str):
+        preset = load_preset(preset)
+    languages = list(languages or preset["languages"])
+    kept = Path(features) if features else None
+    runs = _TableRuns(key, preset, corpus, backbone, Path(out), languages, split, features=kept)
     done = {(r["variant"], r["seed"]) for r in read_runs(out)}
     total = len(seeds) * len(runs.variants)
     for n, (seed, variant) in enumerate(product(seeds, runs.variants), 1):

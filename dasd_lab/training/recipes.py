@@ -6,8 +6,7 @@
 __all__ = ['FEWEST', 'Batches', 'VERSIONS', 'TrainingData', 'training_data', 'columns_of', 'batches_of_images',
            'tokenizer_captions', 'new_method', 'batches_for', 'parallel_data', 'scaled_stages', 'stages_for',
            'BackboneChoice', 'Finetuning', 'finetuning_of', 'corpora_of', 'source_model', 'published_backbone',
-           'trained_source', 'backbone_for', 'Run', 'train', 'resume', 'weights_folder', 'shipped_run', 'shipped_runs',
-           'run_folder', 'run_for', 'load_run', 'Card']
+           'trained_source', 'backbone_for', 'Run', 'train', 'resume', 'load_run', 'Card']
 
 # %% ../../nbs/4_training/2_recipes/70_recipes.ipynb #2fee03e3
 import shutil
@@ -42,6 +41,7 @@ from ..corpora.catalog import CaptionPairs, Corpus, caption_pairs, corpus_named,
 from ..corpora.own.parallel import Pair, picture_places
 from ..corpora.published.leaks import refuse_trained_test_pictures
 from ..corpora.visuals import Visuals
+from ..foundation import lab_command
 from ..frozen import FROZEN, frozen_method
 from ..presets import Preset, load_preset, opening, plain, read_json, required, settings, vary
 from ..storage import write_json
@@ -52,6 +52,7 @@ from .pretrained import Pretrained
 from .records import begin_record, read_record, write_readme
 from .runs import Keeping, RunOptions, fit, load_method, save_method
 from .runtime import Runtime, Worker, processes
+from .shipped import run_folder, run_for, shipped_run, shipped_runs  # noqa: F401  named with `load_run`
 from .source_model import Phase, finetune_source, train_source
 from .stages import CaptionBatches, Column, Rows, Stage, needs_pictures
 from .steps import FaultPolicy
@@ -345,7 +346,7 @@ def _warn_undescribed(descriptions: Sequence[str], corpus: str) -> None:
     if not any(descriptions):
         warnings.warn(
             f'The images of {corpus} have no descriptions: the method reads "a photo." for each. '
-            f"Describe them: dasd-lab describe {corpus}.",
+            f"Describe them: {lab_command('describe', corpus)}.",
             stacklevel=2,
         )
 
@@ -877,49 +878,6 @@ def _tidy(out: Path) -> None:
     "Remove what a finished run no longer needs"
     shutil.rmtree(out / "checkpoints", ignore_errors=True)
     (out / "progress.json").unlink(missing_ok=True)
-
-
-def weights_folder() -> Path:
-    "The folder of the weights that come with the lab"
-    return Path(dasd_lab.__file__).resolve().parents[1] / "data" / "weights"
-
-
-def shipped_run(
-    name: str = "pictograms",  # one of `shipped_runs()`
-) -> Path:
-    "The folder of a trained run that comes with the lab"
-    return weights_folder() / name
-
-
-def shipped_runs() -> list[str]:
-    "Names of the trained runs that come with the lab"
-    return sorted(card.parent.name for card in weights_folder().glob("*/card.json"))
-
-
-def run_folder(
-    name_or_path: str | Path,  # name of a shipped run, or a folder; a folder of that name is written ./photographs
-) -> Path:
-    "The folder of a run"
-    name = str(name_or_path)
-    if name in shipped_runs():
-        return shipped_run(name)
-    folder = Path(name_or_path).expanduser()
-    if not folder.exists():
-        raise LabError(
-            f"no run {name}",
-            f"the folder of a run, or a model that comes with the lab: {', '.join(shipped_runs()) or 'none here'}",
-            "Check the name, or train a model: `dasd-lab train`.",
-        )
-    return folder
-
-
-def run_for(
-    corpus: str | None = None,  # name or folder; None: pictures of one's own
-) -> str:  # one of `shipped_runs()`
-    "The shipped run that suits a corpus: `pictograms` for the built-in scenes, `photographs` for anything else"
-    if corpus != "pictograms" and "photographs" in shipped_runs():
-        return "photographs"
-    return "pictograms"
 
 
 def load_run(

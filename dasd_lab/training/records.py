@@ -10,7 +10,6 @@ __all__ = ['PACKAGES', 'HOW', 'PLACES', 'FILES', 'environment', 'git_revision', 
 import json
 import os
 import platform
-import shlex
 import subprocess
 import sys
 import warnings
@@ -24,6 +23,7 @@ import torch
 
 import dasd_lab
 from ..contracts import LabError, method_class
+from ..foundation import lab_command
 from ..presets import leaves, plain, provenance, read_json, settings
 from ..storage import whole_file, write_json
 from .checkpoints import checkpoints
@@ -313,7 +313,7 @@ def write_readme(
     lines += [f"| `{name}` | {contents} |" for name, contents in FILES.items() if (out / name).exists()]
     lines.append("")
     if state != "finished":
-        command = f"dasd-lab train --resume {shlex.quote(out.name)}"
+        command = lab_command("train", "--resume", out.name)
         lines += [f"To resume: `{command}` in the parent folder.", ""]
     with whole_file(out / "README.md") as f:
         f.write_text("\n".join(lines), encoding="utf-8")

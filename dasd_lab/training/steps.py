@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ..contracts import RetrievalMethod
+from ..contracts import LabError, RetrievalMethod
 from .losses import critic_loss
 from .optimizers import gradient_norm, make_optimizers, norm_by_part, set_rate, step_unless
 from .runtime import Worker
@@ -141,6 +141,12 @@ def open_stage(
 ) -> tuple[list[Optimizer], CriticTurn | None]:  # of the trained parts, and the critic's where the stage has one
     "Open the parts that a stage trains, and make their optimizers"
     set_trainable(method, stage.trained_parts)
+    if stage.critic and getattr(method, "critic", None) is None:
+        raise LabError(
+            f"a critic in stage {stage.name!r} for a method without one",
+            "`critic` of the stage and of the method, or neither",
+            f"Set stages.*.critic to null, and leave out terms with its logits; or give {method.name!r} a critic.",
+        )
     turn = CriticTurn(method.get_submodule("critic"), stage.critic, seed) if stage.critic else None
     return make_optimizers(method, stage), turn
 

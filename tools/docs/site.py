@@ -35,6 +35,7 @@ ORDER = dict(
         "where_the_time_goes",
     ),
     studies=(
+        "claims",
         "ablations",
         "disentangling",
         "real_captions",

@@ -9,12 +9,12 @@ __all__ = ['GLOSS_NAME', 'ORACLE_NAME', 'GlossTranslator', 'SceneTranslator', 'R
 # %% ../../../nbs/1_corpora/5_by_machine/15_builtin_translators.ipynb #41c8e2f6
 from collections.abc import Sequence
 
-from ...contracts import Caption, LabError
 from .translators import Translator
 from ..catalog import Corpus
 from ..pictograms.gloss import gloss_languages, to_english
 from ..pictograms.grammar import STYLES, realise
 from ..pictograms.noisy_translation import NoiseSpec, seeded, translate
+from ...foundation import Caption, LabError
 
 # %% ../../../nbs/1_corpora/5_by_machine/15_builtin_translators.ipynb #74fb1529
 class GlossTranslator(Translator):

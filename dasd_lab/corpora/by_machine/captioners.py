@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from ...contracts import LabError
 from .engines import models_root
 from ..descriptions import Captioner
 from ..pictograms.detector import PictogramCaptioner
+from ...foundation import LabError
 from ...storage import sha256
 
 # %% ../../../nbs/1_corpora/5_by_machine/50_captioners.ipynb #0c5c150a

@@ -20,10 +20,10 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from ...contracts import LabError
 from .translators import FAILED, Failed, FileTranslator, Translator, portions
 from ..captions import ISO_639_1, language_code
 from ..catalog import data_root
+from ...foundation import LabError
 from ...storage import sha256
 
 # %% ../../../nbs/1_corpora/5_by_machine/20_engines.ipynb #60e87ce6

@@ -22,8 +22,8 @@ from typing import NamedTuple
 import pandas as pd
 from lingua import Language
 
-from ...contracts import LabError
 from ..captions import SCRIPTS, language_code, recognise_language, script_of
+from ...foundation import LabError
 from ...storage import whole_file
 
 # %% ../../../nbs/1_corpora/5_by_machine/30_quality.ipynb #fc60897d

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pandas as pd
 
-from ...contracts import Caption, LabError
 from dasd_lab.corpora.by_machine.quality import (
     FilterSpec,
     Judged,
@@ -25,6 +24,7 @@ from dasd_lab.corpora.by_machine.quality import (
 from .translators import TranslationCache, Translator, translate_captions
 from ..captions import language_code
 from ..catalog import BUILT_IN, Corpus, data_root, texts_checksum
+from ...foundation import Caption, LabError
 from ...storage import whole_file, write_json
 
 # %% ../../../nbs/1_corpora/5_by_machine/40_splits.ipynb #d8bbf74c

@@ -15,8 +15,8 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from ...contracts import Caption, LabError
 from ..captions import clean_text, language_code
+from ...foundation import Caption, LabError
 
 # %% ../../../nbs/1_corpora/5_by_machine/10_translators.ipynb #85976192
 class Failed:

@@ -20,7 +20,6 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from ...contracts import Caption, LabError
 from ..captions import language_code, read_captions, recognise_language, write_captions
 from ..catalog import Corpus, register_corpus
 from ..clips import CLIP_SUFFIXES, N_FRAMES
@@ -36,6 +35,7 @@ from dasd_lab.corpora.own.formats import (
 from .locations import Location, files_in, places_in_folder, visuals_from_places
 from .parallel import FAULTS, Fault, checked_side
 from ..visuals import PICTURE_SUFFIXES, Visuals
+from ...foundation import Caption, LabError
 from ...storage import seal, unseal, whole_folder
 
 # %% ../../../nbs/1_corpora/4_own/40_corpus.ipynb #80a95698

@@ -18,11 +18,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from ...contracts import LabError
 from ..captions import ISO_639_1, language_code
 from .locations import Location, shard_samples, visual_of
 from .parallel import Fault, Record, decode, records
 from ..published.files import coco_rows, file_bytes, json_file, named_rows
+from ...foundation import LabError
 
 # %% ../../../nbs/1_corpora/4_own/30_formats.ipynb #b1e0aa31
 @dataclass(frozen=True)

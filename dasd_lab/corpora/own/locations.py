@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ...contracts import LabError
 from ..clips import CLIP_SUFFIXES, N_FRAMES, read_clip
 from ..visuals import PICTURE_SUFFIXES, Visuals, read_picture
+from ...foundation import LabError
 
 # %% ../../../nbs/1_corpora/4_own/20_locations.ipynb #1ef6e364
 @dataclass(frozen=True)

@@ -26,11 +26,11 @@ import numpy as np
 import pandas as pd
 from lingua import Language
 
-from ...contracts import Caption, LabError
 from ..captions import clean_text, language_code, recognise_language
 from ..catalog import Corpus
 from ..pictograms.corpus import ScenesSpec, captions_of
 from ..pictograms.noisy_translation import NoiseSpec
+from ...foundation import Caption, LabError
 from ...storage import whole_file
 
 # %% ../../../nbs/1_corpora/4_own/10_parallel.ipynb #554b4d7a

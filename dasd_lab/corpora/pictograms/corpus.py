@@ -35,7 +35,6 @@ import numpy as np
 from PIL import Image
 from tqdm.auto import tqdm
 
-from ...contracts import Caption, LabError
 from ..captions import PHRASE, caption_line, read_captions, write_captions
 from ..catalog import Corpus, data_root, register_corpus
 from ..descriptions import Described, describe, describe_split, fingerprint
@@ -58,6 +57,7 @@ from dasd_lab.corpora.pictograms.grammar import (
 from .noisy_translation import NoiseSpec, seeded, translate
 from .painting import noun_pictures, openmoji_codes, render, render_name
 from ..visuals import Visuals, visuals_from_array
+from ...foundation import Caption, LabError
 from ...storage import seal, sha256, whole_folder
 
 # %% ../../../nbs/1_corpora/2_pictograms/50_corpus.ipynb #cc835fe7

@@ -21,9 +21,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import dasd_lab
-from ...contracts import LabError
 from .grammar import COLOURS, PLACES, SIZES, Scene, Thing, load_language
 from .painting import PAINT, layout
+from ...foundation import LabError
 from ...storage import read_tensors, seal, sha256, unseal, whole_folder, write_tensors
 
 # %% ../../../nbs/1_corpora/2_pictograms/30_detector.ipynb #4365b40f

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import yaml
 
-from ...contracts import LabError
 from .grammar import MODIFIERS, Language, Segment, finish, languages, load_language
+from ...foundation import LabError
 
 # %% ../../../nbs/1_corpora/2_pictograms/70_gloss.ipynb #eb9e330d
 class GlossedWord(NamedTuple):

@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 import yaml
 
-from ...contracts import LabError
 from ..captions import PHRASE
+from ...foundation import LabError
 
 # %% ../../../nbs/1_corpora/2_pictograms/10_grammar.ipynb #307a3550
 COLOURS = ("red", "blue", "green", "yellow", "purple", "orange", "pink", "gray")

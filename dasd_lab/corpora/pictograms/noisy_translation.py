@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from random import Random
 
-from ...contracts import LabError
 from ..captions import PHRASE
 from dasd_lab.corpora.pictograms.grammar import (
     COLOURS,
@@ -29,6 +28,7 @@ from dasd_lab.corpora.pictograms.grammar import (
     resolve,
     segments,
 )
+from ...foundation import LabError
 
 # %% ../../../nbs/1_corpora/2_pictograms/40_noisy_translation.ipynb #7e628aff
 @dataclass(frozen=True)

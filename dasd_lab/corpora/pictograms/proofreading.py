@@ -11,7 +11,6 @@ from itertools import product
 from random import Random
 from typing import NamedTuple
 
-from ...contracts import LabError
 from dasd_lab.corpora.pictograms.grammar import (
     MODIFIERS,
     PLACES,
@@ -31,6 +30,7 @@ from dasd_lab.corpora.pictograms.grammar import (
     sample_scene,
     segments,
 )
+from ...foundation import LabError
 
 # %% ../../../nbs/1_corpora/2_pictograms/60_proofreading.ipynb #cb34bdb0
 class _Template(NamedTuple):

@@ -11,9 +11,9 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...contracts import LabError
 from ..catalog import BUILT_IN, CORPORA, FORMS, MODULES, data_root, list_corpora, load_corpus
 from .base import PublishedCorpus, WantedFile
+from ...foundation import LabError
 
 # %% ../../../nbs/1_corpora/3_published/80_cards.ipynb #cabb11cc
 def published_corpora() -> dict[str, type[PublishedCorpus]]:

@@ -10,7 +10,6 @@ __all__ = ['KARPATHY', 'COCO_PICTURES', 'TERMS', 'THOUSANDS', 'STAIR', 'YJ', 'JA
 from collections.abc import Iterable
 from pathlib import Path
 
-from ...contracts import LabError
 from ..catalog import register_corpus
 from .base import Counts, PublishedCorpus, WantedFile
 from dasd_lab.corpora.published.files import (
@@ -23,6 +22,7 @@ from dasd_lab.corpora.published.files import (
     text_lines,
     visual_name,
 )
+from ...foundation import LabError
 
 # %% ../../../nbs/1_corpora/3_published/40_coco.ipynb #c9d0d25c
 KARPATHY = WantedFile(

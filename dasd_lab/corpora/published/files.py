@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from ...contracts import LabError
 from ..visuals import PICTURE_SUFFIXES
+from ...foundation import LabError
 
 # %% ../../../nbs/1_corpora/3_published/10_files.ipynb #26979ec4
 def find_file(

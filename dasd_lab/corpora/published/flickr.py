@@ -9,11 +9,11 @@ __all__ = ['REPOSITORY', 'PARTS', 'FLICKR_PICTURES', 'PARTS_2', 'TRANSLATED', 'F
 # %% ../../../nbs/1_corpora/3_published/30_flickr.ipynb #cbc680aa
 from collections.abc import Iterable
 
-from ...contracts import Caption, LabError
 from ..captions import clean_text, language_code
 from ..catalog import register_corpus
 from .base import Counts, PublishedCorpus, WantedFile
 from .files import Row, line_rows, numbered_rows, text_lines, visual_name
+from ...foundation import Caption, LabError
 
 # %% ../../../nbs/1_corpora/3_published/30_flickr.ipynb #3398e9ad
 REPOSITORY = "Clone https://github.com/multi30k/dataset; its folder data holds it."

@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageFile
 
-from ...contracts import Caption, LabError
 from ..captions import clean_text, language_code
 from ..catalog import Corpus, register_corpus
 from .base import Counts, PublishedCorpus, Report, WantedFile
@@ -29,6 +28,7 @@ from dasd_lab.corpora.published.files import (
     text_lines,
     visual_name,
 )
+from ...foundation import Caption, LabError
 
 # %% ../../../nbs/1_corpora/3_published/35_flickr8k.ipynb #afa9524a
 @dataclass(frozen=True)

@@ -18,11 +18,11 @@ import numpy as np
 from PIL import Image
 from scipy.fft import dctn
 
-from ...contracts import LabError
 from ..catalog import Corpus, corpus_named, corpus_options
 from .base import PublishedCorpus
 from .cards import published_corpora
 from ..visuals import read_picture
+from ...foundation import LabError
 
 # %% ../../../nbs/1_corpora/3_published/90_leaks.ipynb #56879a98
 def picture_hash(

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from ...contracts import LabError
 from ..catalog import register_corpus
 from ..clips import CLIP_SUFFIXES, N_FRAMES, broken_clips, read_clip
 from .base import Counts, PublishedCorpus, WantedFile
 from .files import FileFault, Row, json_file, numbered_rows, text_lines, visual_name
 from ..visuals import Visuals
+from ...foundation import LabError
 
 # %% ../../../nbs/1_corpora/3_published/60_video.ipynb #9feaf5b2
 class ClipCorpus(PublishedCorpus):

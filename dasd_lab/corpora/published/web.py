@@ -10,11 +10,11 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from ...contracts import LabError
 from ..captions import language_code
 from ..catalog import register_corpus
 from .base import Counts, PublishedCorpus, WantedFile
 from .files import FileFault, Row, json_file, named_rows, tab_rows, text_lines, visual_name
+from ...foundation import LabError
 
 # %% ../../../nbs/1_corpora/3_published/50_web.ipynb #85e42c19
 GOOGLE = "Download it from https://ai.google.com/research/ConceptualCaptions/download."

@@ -1,0 +1,177 @@
+"The command line for somebody who mistypes: errors at once, suggestions, quoting, completion"
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from test_cli import ROOT, lab
+
+from dasd_lab.corpora.catalog import load_corpus
+
+
+def cpu_seconds(*words) -> tuple[float, subprocess.CompletedProcess]:
+    "Processor time of a command in a process of its own"
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = [sys.executable, "-m", "dasd_lab.cli", *map(str, words)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, result
+
+
+MISTYPED = {
+    "train dasd.pictogram": "dasd.pictograms",
+    "train --resume runs/none": "",
+    "evaluate photograph": "photographs",
+    "evaluate --corpus multi3k": "multi30k",
+    "evaluate --languages germn": "german",
+    "search Hund --language xx": "",
+    "search Hund --language uk --run pictograms": "",
+    "search Hund --run pictogram": "pictograms",
+    "search Hund --backbone clip-vit-b-61": "clip-vit-b-16",
+    "gallery info nowhere": "",
+    "gallery import nowhere --gallery x": "",
+    "serve nowhere": "",
+    "weights get siglip-vit-b-1": "siglip-vit-b-16",
+    "runs nowhere": "",
+    "table 1 --preset dasd.papr": "dasd.paper",
+    "describe pictogram": "pictograms",
+    "translate --to germn --engine apertium": "german",
+}
+
+
+@pytest.mark.parametrize("words", MISTYPED)
+def test_a_mistake_is_reported_within_a_second(words):
+    seconds, result = cpu_seconds(*words.split())
+    assert result.returncode == 1 and "Traceback" not in result.stderr, result.stderr
+    if MISTYPED[words]:
+        assert f"Did you mean {MISTYPED[words]}?" in result.stderr
+    assert seconds < 1, f"{seconds:.1f} s of processor time"
+
+
+def test_a_corpus_that_is_missing_says_what_to_get(monkeypatch, tmp_path):
+    monkeypatch.setenv("DASD_LAB_DATA", str(tmp_path))
+    result = lab("translate", "--corpus", "multi30k", "--to", "de", "--engine", "apertium")
+    assert result.returncode == 1 and "multi30k" in result.stderr and "Expected" in result.stderr
+
+
+def test_train_without_a_preset_shows_the_plan_and_starts_nothing(tmp_path):
+    result = lab("train", "--out", tmp_path / "run")
+    assert result.returncode == 1
+    assert result.stdout.startswith("dasd.pictograms: dasd for ")
+    assert "dasd-lab train dasd.pictograms" in result.stderr and "--yes" in result.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_plan_says_how_time_was_measured():
+    result = lab("train", "dasd.pictograms", "--dry-run")
+    assert result.returncode == 0
+    assert "s a step, the median of 5 steps of 64 (" in result.stdout
+
+
+def step_seconds() -> list[float]:
+    "Seconds of a step of each stage of a plan"
+    from dasd_lab.training.plan import plan
+
+    return [stage.step.seconds for stage in plan("dasd.pictograms").stages]
+
+
+def test_estimates_agree_while_another_program_runs():
+    alone = step_seconds()
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
+    try:
+        disturbed = step_seconds()
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+    for a, b in zip(alone, disturbed):
+        assert max(a, b) < 1.5 * min(a, b), (alone, disturbed)
+
+
+@pytest.fixture
+def gallery(tmp_path, monkeypatch):
+    "A gallery whose name has a space, in a folder `galleries`"
+    from PIL import Image
+
+    pictures = tmp_path / "my pictures"
+    pictures.mkdir()
+    for colour in ("red", "blue"):
+        Image.new("RGB", (64, 64), colour).save(pictures / f"{colour}.png")
+    folder = tmp_path / "galleries" / "my holidays"
+    assert lab("gallery", "import", pictures, "--gallery", folder, "--run", "pictograms").returncode == 0
+    monkeypatch.setattr("test_cli.ROOT", tmp_path)  # the working folder of `lab`
+    return folder
+
+
+def test_info_and_search_find_a_gallery_as_serve_does(gallery):
+    from dasd_lab.commands.galleries import served_gallery
+
+    for words in (["my holidays"], [gallery], []):
+        assert json.loads(lab("gallery", "info", *words, "--json").stdout)["pictures"] == 2
+    assert "red.png" in lab("search", "rot", "--gallery", "my holidays").stdout
+    assert "Did you mean my holidays?" in lab("gallery", "info", "my holiday").stderr
+    with mock.patch("pathlib.Path.cwd", return_value=gallery.parents[1]):
+        served_gallery("my holidays").close()
+
+
+def test_suggested_commands_quote_paths(gallery):
+    from dasd_lab.commands.galleries import served_gallery
+    from dasd_lab.contracts import LabError
+
+    with pytest.raises(LabError, match=r"--gallery '.*my holidays' --run photographs\."):
+        served_gallery(gallery, "photographs")
+
+
+def test_search_embeds_the_images_of_a_corpus_once(monkeypatch, tmp_path):
+    from dasd_lab.search.gallery import kept
+
+    corpus = load_corpus("pictograms")
+    monkeypatch.setattr(kept, "data_root", lambda: tmp_path)
+    monkeypatch.setattr("dasd_lab.cli.newest_gallery", lambda: None)
+    words = "search", "ein Hund am Strand", "--split", "validation", "--json"
+    first = lab(*words)
+    monkeypatch.setattr(kept.Gallery, "add_split", mock.Mock(side_effect=AssertionError("encoded again")))
+    assert lab(*words).stdout == first.stdout
+    assert len(json.loads(first.stdout)["rows"]) == 12
+    assert [file.name.split("-")[:2] for file in (tmp_path / "embeddings").iterdir()] == [["pictograms", "validation"]]
+    assert len(corpus.visuals("validation")) > 12
+
+
+def completed(*words) -> list[str]:
+    return lab("completion", "words", "--", *words).stdout.split()
+
+
+def test_completion_knows_commands_options_and_names():
+    assert completed("gallery", "i") == ["import", "info"]
+    assert completed("train", "--dr") == ["--dry-run"]
+    assert "dasd.pictograms" in completed("train", "dasd.")
+    assert completed("evaluate", "pictograms", "--corpus", "multi30k_") == ["multi30k_both", "multi30k_independent"]
+    assert completed("evaluate", "--languages", "de,f")[0].startswith("de,f")
+    assert completed("evaluate", "--reading", "") == ["captions", "official"]
+    assert completed("search", "a dog", "--page", "") == []  # the shell completes files
+
+
+def test_bash_completes(tmp_path):
+    script = lab("completion", "bash").stdout
+    ask = "COMP_WORDS=(dasd-lab train dasd.picto); COMP_CWORD=2; _dasd_lab; echo ${COMPREPLY[@]}"
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    result = subprocess.run(
+        ["bash", "-c", f"{script}\n{ask}"], capture_output=True, text=True, check=True, env=os.environ | dict(PATH=path)
+    )
+    assert "dasd.pictograms" in result.stdout.split()
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_other_shells_read_their_script(shell, tmp_path):
+    from shutil import which
+
+    if not which(shell):
+        pytest.skip(f"no {shell} on this machine")
+    script = tmp_path / "script"
+    script.write_text(lab("completion", shell).stdout)
+    subprocess.run([shell, "-n", str(script)], check=True)

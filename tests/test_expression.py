@@ -1,0 +1,86 @@
+"A method whose semantic-agnostic feature is the expression: trained, saved, resumed, in another vocabulary"
+
+import pytest
+import torch
+
+from dasd_lab.backbone.towers import load_backbone
+from dasd_lab.contracts import LabError
+from dasd_lab.corpora.catalog import caption_pairs, load_corpus
+from dasd_lab.corpora.own.parallel import Pair
+from dasd_lab.dasd.growing import cut_method, extended
+from dasd_lab.training.recipes import load_run, parallel_data, shipped_run, train
+from dasd_lab.training.runs import load_method, save_method
+
+PRESET = "dasd.pictograms_expression"
+CHANGES = {
+    "stages.0.steps": 4,
+    "stages.1.steps": 2,
+    "vocab_size": 600,
+    "phrases": 0,
+    "config.disentangler.expression.least": 20,
+}
+GERMAN = ["Ein Hund auf einer Wiese.", "Eine Katze auf einem Stuhl.", "Am Strand gibt es einen roten Ball."]
+
+
+@pytest.fixture(scope="module")
+def backbone():
+    return load_backbone(shipped_run() / "backbone")
+
+
+@pytest.fixture(scope="module")
+def data(backbone):
+    corpus = load_corpus("pictograms")
+    pairs = caption_pairs(corpus, "train", "de")
+    rows = zip(pairs.source[:600], pairs.target[:600], pairs.visual_index[:600])
+    visuals = corpus.visuals("train").ids
+    return parallel_data({"de": [Pair(*row[:2], i, visuals[row[2]]) for i, row in enumerate(rows)]}, backbone, corpus)
+
+
+def trained(backbone, data, changes=CHANGES, **options):
+    return train(PRESET, data=data, backbone=backbone, changes=changes, progress=False, **options)
+
+
+@pytest.fixture(scope="module")
+def run(backbone, data, tmp_path_factory):
+    return trained(backbone, data, out=tmp_path_factory.mktemp("expression") / "run")
+
+
+def agnostic(method, captions=GERMAN):
+    return method.inspect(captions, "de")["semantic_agnostic"]
+
+
+def test_there_is_no_critic_and_no_branch(run):
+    names = [name for name, _ in run.method.named_parameters()]
+    assert not any("critic" in name or "agnostic" in name for name in names)
+    assert "adversarial" not in run.log[-1]
+
+
+def test_training_leaves_it_as_fitted(run, backbone, data):
+    torch.testing.assert_close(agnostic(trained(backbone, data, seed=1).method), agnostic(run.method))
+
+
+def test_words_of_content_do_not_matter(run):
+    first, second = agnostic(run.method, ["Ein Hund auf einer Wiese.", "Ein Ball auf einer Wiese."])
+    torch.testing.assert_close(first, second)
+
+
+def test_a_saved_run_has_the_same_features(run, tmp_path):
+    torch.testing.assert_close(agnostic(load_run(run.folder)), agnostic(run.method))
+    save_method(run.method, tmp_path / "half", half=True)
+    half = load_method(tmp_path / "half", run.method.backbone)
+    torch.testing.assert_close(agnostic(half), agnostic(run.method), atol=0.02, rtol=0.02)
+
+
+def test_another_vocabulary(run):
+    cut = cut_method(run.method, GERMAN)
+    torch.testing.assert_close(agnostic(cut), agnostic(run.method), atol=1e-4, rtol=1e-4)
+    more = extended(run.method, ["Un chien sur un pré.", "Un chat sur une chaise."] * 30, "fr")
+    torch.testing.assert_close(agnostic(more), agnostic(run.method), atol=1e-4, rtol=1e-4)
+    assert not more.disentangler.expressions["fr"].fitted
+    more.fit_language("fr", ["Un chien sur un pré.", "Un chat sur une chaise."] * 30, torch.randn(60, 8))
+    assert more.disentangler.expressions["fr"].fitted
+
+
+def test_an_adversarial_loss_needs_a_critic(backbone, data):
+    with pytest.raises(LabError, match="critic"):
+        trained(backbone, data, CHANGES | {"stages.0.critic": {"learning_rate": 1e-4}})
