@@ -57,8 +57,8 @@ def test_a_width_of_nothing(capsys, preset):
 
 
 def test_an_unknown_setting_at_the_top_is_refused_like_a_nested_one(capsys):
-    assert "no setting 'foo'" in one_line(capsys, "train", "--dry-run", "--set", "foo=3")
-    assert "no setting 'foo.bar'" in one_line(capsys, "train", "--dry-run", "--set", "foo.bar=3")
+    assert "no setting 'foo'" in one_line(capsys, "train", "dasd.pictograms", "--dry-run", "--set", "foo=3")
+    assert "no setting 'foo.bar'" in one_line(capsys, "train", "dasd.pictograms", "--dry-run", "--set", "foo.bar=3")
     assert vary(load_preset("dasd.pictograms"), dict(frames=2))["frames"] == 2  # a key that the preset lacks
 
 
@@ -69,7 +69,7 @@ def test_a_folder_that_cannot_be_written(capsys, tmp_path):
     with pytest.raises(LabError, match="one that can be written"):
         writable_folder(tmp_path / "file")
     assert writable_folder(tmp_path / "new" / "folder").is_dir()
-    assert NOT_WRITABLE in one_line(capsys, "train", "--out", NOT_WRITABLE)
+    assert NOT_WRITABLE in one_line(capsys, "train", "dasd.pictograms", "--out", NOT_WRITABLE)
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES, errno.EROFS])
