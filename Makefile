@@ -62,7 +62,7 @@ browser: venv
 	@$(STEP) "browser: explorers, web pages and documentation in Chromium" $(PYTEST) tests/ui -rs --durations=25
 
 soak: venv ## long tests: kill a training twenty times, fill a disk, end one of two processes, open every documentation page (minutes)
-	@SOAK=20 $(STEP) "soak" $(PYTEST) tests/test_soak.py tests/test_runs.py tests/ui/test_docs.py -rs -s
+	@SOAK=20 $(STEP) "soak" $(PYTEST) tests/test_soak.py tests/test_runs.py tests/test_broken_files.py tests/test_kills.py tests/test_interrupt.py tests/ui/test_docs.py -rs -s
 
 export: venv ## format and clean the notebooks, export the package and README
 	@$(STEP) "export" env PATH="$$PWD/.venv/bin:$$PATH" sh -c 'ruff format -q nbs && nbdev_export && nbdev_clean && python tools/notebooks/readme.py'

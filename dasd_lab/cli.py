@@ -8,12 +8,17 @@ __all__ = ['MODULES', 'jupyter_words', 'write_page', 'search_images', 'run_demo'
 
 # %% ../nbs/7_apps/3_commands/90_cli.ipynb #784b529f
 import argparse
+import errno
 import json
 import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from threading import current_thread, main_thread
+from types import FrameType
 from typing import Annotated, Literal
 
 import dasd_lab
@@ -433,27 +438,78 @@ def _run(
     sys.stdout.flush()
 
 
+def _is_importing(frame: FrameType | None) -> bool:
+    "Whether a module is being imported, where an interruption can become any other error"
+    while frame:
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            return True
+        frame = frame.f_back
+    return False
+
+
+@contextmanager
+def _ctrl_c(
+    asked: list[int],  # empty; receives the number of the signal
+) -> Iterator[None]:
+    "Ctrl-C interrupts a command; while a module is imported, and the second time, it ends the process at once"
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        if asked or _is_importing(frame):
+            os.write(2, b"interrupted\n")  # `print` may be what was interrupted
+            os._exit(130)
+        asked.append(number)
+        raise KeyboardInterrupt
+
+    before = signal.getsignal(signal.SIGINT)
+    replaced = before is signal.default_int_handler and current_thread() is main_thread()
+    if replaced:
+        signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        if replaced and not asked:
+            signal.signal(signal.SIGINT, before)
+
+
+def _say(message: str) -> None:
+    print(" ".join(message.split()), file=sys.stderr)
+
+
+def _code_after(e: BaseException, asked: Sequence[int]) -> int:
+    "Exit code of a command that ended with an exception, of which one line is printed; a fault of the lab is raised"
+    from dasd_lab.foundation import LabError
+
+    if isinstance(e, KeyboardInterrupt) or (asked and isinstance(e, Exception)):
+        _say((str(e) if isinstance(e, KeyboardInterrupt) else "") or "interrupted")
+        return 130
+    if isinstance(e, LabError):
+        _say(f"dasd-lab: {e}")
+        return 1
+    if isinstance(e, BrokenPipeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    if isinstance(e, OSError) and (e.filename or e.errno == errno.ENOSPC):
+        _say(
+            f"dasd-lab: {e.filename or 'a file'}: {e.strerror}. Expected a path that can be read or written, and free "
+            "space. Check its permissions, or choose another."
+        )
+        return 1
+    raise e
+
+
 def main(
     words: Sequence[str] | None = None,  # arguments (default: those of the shell)
 ) -> int:  # 0 success, 1 LabError, 130 interrupted; argparse itself exits with 2
     "The command `dasd-lab`"
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # for terminals that cannot encode every character
+    asked: list[int] = []
     try:
-        _run(words)
-    except KeyboardInterrupt as e:
-        print(str(e) or "interrupted", file=sys.stderr)
-        return 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except ValueError as e:
-        from dasd_lab.foundation import LabError
-
-        if not isinstance(e, LabError):
-            raise
-        print("dasd-lab:", " ".join(str(e).split()), file=sys.stderr)
-        return 1
+        with _ctrl_c(asked):
+            for stream in (sys.stdout, sys.stderr):
+                if hasattr(stream, "reconfigure"):
+                    stream.reconfigure(errors="replace")  # for terminals that cannot encode every character
+            _run(words)
+    except BaseException as e:
+        return _code_after(e, asked)
     return 0
 
 # %% ../nbs/7_apps/3_commands/90_cli.ipynb #6915ca74

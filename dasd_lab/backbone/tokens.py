@@ -184,6 +184,9 @@ class TokenVectors(nn.Module):
         separate: bool = True,  # separate projections for the disentangler and the target branch
     ):
         super().__init__()
+        for name, value in dict(vocab_size=n_tokens, token_width=token_width).items():
+            if value < 1:
+                raise LabError(f"{name} = {value}", "1 or more", "Correct the preset.")
         self.embedding = nn.Embedding(n_tokens, token_width)
         self.target = nn.Linear(token_width, width)
         self.disentangling = nn.Linear(token_width, width) if separate else None

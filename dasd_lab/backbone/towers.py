@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['KINDS', 'CHANGE', 'in_batches', 'captions_in_batches', 'Backbone', 'driving_error', 'verified', 'register_kind',
            'build_open_clip', 'build', 'load_weights', 'packaged_tensors', 'LowRankChange', 'reduce_changes',
-           'own_tensors', 'with_packaged', 'save_backbone', 'external_references', 'load_backbone', 'fingerprint']
+           'own_tensors', 'with_packaged', 'save_backbone', 'external_references', 'BackboneManifest', 'load_backbone',
+           'fingerprint']
 
 # %% ../../nbs/2_backbone/1_towers/50_towers.ipynb #0d3cbea5
 import hashlib
@@ -13,7 +14,7 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired
 
 import torch
 from torch import Tensor, nn
@@ -23,8 +24,8 @@ from .preprocessing import Preprocessing, frames_of
 from .text_towers import ClipText, TextTower, attention, build_clip, computing
 from .tokens import CaptionTokenizer
 from ..contracts import LabError
-from ..presets import plain, settings
-from ..storage import read_tensors, seal, unseal, whole_folder, write_tensors
+from ..presets import opening, plain, settings
+from ..storage import Manifest, read_tensors, seal, unseal, whole_folder, write_tensors
 
 # %% ../../nbs/2_backbone/1_towers/50_towers.ipynb #a3c1f0de
 @torch.inference_mode()
@@ -610,11 +611,29 @@ def external_references(
     return references
 
 
+class BackboneManifest(Manifest):
+    "The manifest of a backbone"
+
+    name: str
+    model_cfg: dict
+    preprocess_cfg: dict
+    tower: NotRequired[str]
+    tokens: NotRequired[dict[str, str | None]]
+    languages: NotRequired[list[str]]
+    languages_because: NotRequired[str]
+
+
 def load_backbone(
     folder: str | Path,  # written by `save_backbone`
 ) -> Backbone:
     "Read a backbone; nothing in the folder is executed, and only packages that the lab knows are read beside it"
-    manifest = unseal(folder, "backbone")
+    manifest = unseal(folder, "backbone", schema=BackboneManifest)
+    with opening(folder, "a backbone that `save_backbone` wrote"):
+        return _backbone_in(folder, manifest)
+
+
+def _backbone_in(folder: str | Path, manifest: dict) -> Backbone:
+    "Build the backbone of a folder whose files are unchanged"
     kind = manifest.get("tower", "open_clip")  # the first manifests had one kind
     config = manifest["model_cfg"]
     if external := external_references(config, kind):

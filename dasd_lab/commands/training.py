@@ -7,7 +7,6 @@ __all__ = ['USUAL_PRESET', 'CallOptions', 'single_language', 'captions_of_run', 
            'run_row', 'compare_runs', 'train_run', 'add_commands']
 
 # %% ../../nbs/7_apps/3_commands/70_training.ipynb #ecd442c3
-import json
 import os
 import signal
 import sys
@@ -331,10 +330,12 @@ def _folder_megabytes(folder: Path) -> float:
 
 def _best_validation(folder: Path, log: Sequence[Mapping[str, Any]]) -> float | None:
     "Best validation figure in the log of a run"
+    from dasd_lab.training.records import read_record
+
     values = [entry["validation"] for entry in log if entry.get("validation") is not None]
     record = {}
     if (folder / "run.json").exists():
-        record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+        record = read_record(folder)
     lower = (record.get("selection") or {}).get("direction") == "lower"
     best = min if lower else max
     return best(values, default=None)
@@ -344,6 +345,13 @@ def run_row(
     folder: Path,  # of a run
 ) -> dict:  # a row of the list
     "State, progress and size of a run"
+    from dasd_lab.presets import opening
+
+    with opening(folder, "the folder of a run", "Restore it, or move it out of the folder of runs."):
+        return _row_of_run(folder)
+
+
+def _row_of_run(folder: Path) -> dict:
     from datetime import datetime
 
     from dasd_lab.evaluation.comparison import read_run
@@ -412,13 +420,14 @@ def _resume(
 ):  # a `training.recipes.Run`
     "Resume a run with the settings in its folder"
     from dasd_lab.evaluation.selection import figures_on
+    from dasd_lab.presets import Preset, read_json
     from dasd_lab.training.recipes import resume
     from dasd_lab.training.records import read_record
 
     record = read_record(folder)
     settings = options.settings(record)
     if (folder / "captions.jsonl").exists() and not (folder / "card.json").exists():
-        preset = json.loads((folder / "preset.json").read_text(encoding="utf-8"))
+        preset = read_json(folder / "preset.json", Preset)
         job = TrainingCall(
             preset | dict(name=record["preset"]),
             folder,

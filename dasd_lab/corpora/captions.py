@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['ALIASES', 'ISO_639_1', 'COLUMNS', 'PHRASE', 'SCRIPTS', 'WIDESPREAD', 'clean_text', 'language_code', 'caption_line',
-           'write_captions', 'read_captions', 'recognise_language', 'identifiable', 'written_as']
+           'write_captions', 'read_captions', 'script_of', 'recognise_language', 'identifiable', 'written_as']
 
 # %% ../../nbs/1_corpora/1_core/10_captions.ipynb #bc77120a
 import csv
@@ -285,9 +285,11 @@ def _detector(candidates: tuple[str, ...]):
     return (builder.with_low_accuracy_mode() if len(candidates) > _MANY else builder).build()
 
 
-def _script(letter: str) -> str:
+def script_of(
+    letter: str,  # one character
+) -> str:  # such as 'LATIN'; '' for letters without a name, such as those of Tangut
     "Script of a letter, the first word of its Unicode name"
-    return unicodedata.name(letter, "").replace("-", " ").split()[0]
+    return re.split("[ -]", unicodedata.name(letter, ""), maxsplit=1)[0]
 
 # %% ../../nbs/1_corpora/1_core/10_captions.ipynb #fac45453
 def recognise_language(
@@ -304,7 +306,7 @@ def recognise_language(
         return candidates[0], 0.0
     if len(candidates) == 1:
         return candidates[0], 1.0
-    scripts = Counter(map(_script, letters))
+    scripts = Counter(map(script_of, letters))
     has_kana = scripts["HIRAGANA"] + scripts["KATAKANA"] > 0
     if has_kana and "ja" in candidates and scripts["LATIN"] <= len(letters) / 2:
         return "ja", 1 - scripts["LATIN"] / len(letters)
@@ -337,7 +339,7 @@ def written_as(
     language: str,  # ISO 639-1
 ) -> bool:
     "Can a text be in a language, judging by the script of most of its letters? Only scripts of few languages tell"
-    scripts = Counter(_script(character) for character in text if character.isalpha())
+    scripts = Counter(script_of(character) for character in text if character.isalpha())
     if not scripts:
         return True
     script = scripts.most_common(1)[0][0]

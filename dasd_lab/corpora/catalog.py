@@ -132,6 +132,8 @@ def read_translations(
         lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
         note_path = path.with_suffix(".json")
         note = json.loads(note_path.read_text(encoding="utf-8")) if note_path.is_file() else {}
+        if not isinstance(note, dict):
+            raise ValueError(f"{note_path.name} holds a {type(note).__name__}")
     except (OSError, ValueError) as e:
         raise LabError(
             f"{path} cannot be read ({e})", "lines of UTF-8", "Translate the split: dasd-lab translate."

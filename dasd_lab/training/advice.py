@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ..contracts import LabError, RetrievalMethod
-from ..presets import load_preset, vary
+from ..presets import load_preset, required, vary
 from .parameters import free_bytes, tower_config
 from .plan import random_batch, random_method, spoken
 from .recipes import scaled_stages
@@ -211,7 +211,7 @@ def advise(
     for size in sizes:
         if size < 2:
             raise LabError(f"a batch of {size}", "at least two captions, as the critic compares them", "Leave it out.")
-    targets = tuple(languages or preset["languages"])
+    targets = tuple(languages or required(preset, "languages"))
     stages = scaled_stages(preset, len(targets))
     longest = max(stages, key=lambda s: s.steps * s.batch_size)
     method = random_method(preset, targets, tower_config(preset))

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['random_states', 'set_random_states', 'Selection', 'Progress', 'own_state', 'checkpoints', 'save_checkpoint',
-           'load_checkpoint']
+           'RandomStates', 'CheckpointManifest', 'load_checkpoint']
 
 # %% ../../nbs/4_training/1_loop/60_checkpoints.ipynb #18d8f182
 import json
@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 import torch
@@ -24,7 +24,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ..contracts import LabError, RetrievalMethod
-from ..storage import read_tensors, seal, unseal, whole_folder, write_json, write_tensors
+from ..presets import opening, read_json
+from ..storage import Manifest, read_tensors, seal, unseal, whole_folder, write_json, write_tensors
 from .optimizers import optimizer_tensors
 
 # %% ../../nbs/4_training/1_loop/60_checkpoints.ipynb #13bc8071
@@ -148,6 +149,22 @@ def save_checkpoint(
     return folder
 
 # %% ../../nbs/4_training/1_loop/60_checkpoints.ipynb #281b67b5
+class RandomStates(TypedDict):
+    "The states of all random generators, see `random_states`"
+
+    python: tuple[int, list[int], float | None]
+    numpy: dict[str, Any]
+    torch: dict[str, str]
+
+
+class CheckpointManifest(Manifest):
+    "The manifest of a checkpoint; the settings of the run are further fields"
+
+    position: tuple[int, int]
+    best: float | None
+    log: list[dict]
+
+
 @dataclass(frozen=True)
 class _Checkpoint:
     "The contents of a checkpoint folder"
@@ -168,14 +185,14 @@ class _Checkpoint:
 
 def _read_checkpoint(folder: Path) -> _Checkpoint:
     "A checkpoint, every file compared with its checksum"
-    manifest = unseal(folder, "checkpoint")
+    manifest = unseal(folder, "checkpoint", schema=CheckpointManifest)
     return _Checkpoint(
         folder,
         manifest,
         read_tensors(folder / "weights.safetensors"),
         read_tensors(folder / "optimizers.safetensors"),
         None if manifest["best"] is None else read_tensors(folder / "best.safetensors"),
-        json.loads((folder / "random.json").read_text(encoding="utf-8")),
+        read_json(folder / "random.json", RandomStates),
     )
 
 
@@ -185,8 +202,8 @@ def _newest_checkpoint(run: Path) -> _Checkpoint | None:
     for folder in reversed(checkpoints(run)):
         try:
             checkpoint = _read_checkpoint(folder)
-        except (LabError, KeyError, ValueError, OSError) as e:
-            damage.append(f"{folder.name}: {e.given if isinstance(e, LabError) else e}")
+        except LabError as e:
+            damage.append(f"{folder.name}: {e.given}")
             continue
         if damage:
             warnings.warn(
@@ -215,8 +232,9 @@ def load_checkpoint(
     if isinstance(method, RetrievalMethod):
         method.make_room({k: v.shape for k, v in checkpoint.weights.items()})
     _check_same_run(checkpoint, own_state(method), facts)
-    method.load_state_dict(method.state_dict() | checkpoint.weights)
-    set_random_states(checkpoint.random_states)
+    with opening(checkpoint.folder, "a checkpoint of this run", "Remove it to resume from an earlier one."):
+        method.load_state_dict(method.state_dict() | checkpoint.weights)
+        set_random_states(checkpoint.random_states)
     return checkpoint.progress, checkpoint.optimizers
 
 

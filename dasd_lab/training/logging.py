@@ -21,7 +21,8 @@ from typing import Any, Literal
 from accelerate.tracking import LOGGER_TYPE_TO_CLASS, GeneralTracker, get_available_trackers
 
 from ..contracts import LabError
-from ..storage import whole_file, write_json
+from ..presets import checked, opening, read_json
+from ..storage import folder_lock, whole_file, writable_folder, write_json
 from .stages import Stage
 
 # %% ../../nbs/4_training/1_loop/50_logging.ipynb #da509757
@@ -260,9 +261,12 @@ def read_progress(
     folder: str | Path,  # of a run
 ) -> dict | None:  # as `RunLog.write_progress` wrote it; None: no training has started there
     "The position of a run"
+    path = Path(folder) / "progress.json"
     try:
-        return json.loads((Path(folder) / "progress.json").read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        return read_json(path)
+    except LabError:
+        if path.is_file():
+            raise
         return None
 
 
@@ -271,11 +275,12 @@ def read_log(
 ) -> list[dict]:  # complete rows
     "The log of a run, also while it grows"
     try:
-        text = (Path(folder) / "log.jsonl").read_text(encoding="utf-8")
+        text = (Path(folder) / "log.jsonl").read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
         return []
     complete = text[: text.rfind("\n") + 1]
-    return [json.loads(line) for line in complete.splitlines()]
+    with opening(Path(folder) / "log.jsonl", "the log of a training"):
+        return checked(list[dict], [json.loads(line) for line in complete.splitlines()], str(folder))
 
 
 def remaining_s(
@@ -288,54 +293,14 @@ def remaining_s(
     return (progress["captions_of"] - progress["captions"]) / progress["captions_per_s"]
 
 # %% ../../nbs/4_training/1_loop/50_logging.ipynb #82b44f5e
-try:
-    import fcntl
-except ImportError:  # Windows: folders are not locked there
-    fcntl = None  # type: ignore[assignment]  # a module that some systems lack
-
-_LOCKS: set[int] = set()  # file descriptors of held locks
-
-
-@contextmanager
-def _locked(folder: str | Path, shared: bool = False) -> Iterator[bool]:
-    "Hold the lock of a folder; False if another process holds it"
-    if fcntl is None:
-        yield True
-        return
-    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
-    descriptor = os.open(folder, os.O_RDONLY)
-    _LOCKS.add(descriptor)
-    try:
-        try:
-            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-            free = True
-        except OSError:
-            free = False
-        yield free
-    finally:
-        _LOCKS.discard(descriptor)
-        os.close(descriptor)
-
-
-def _release_locks() -> None:
-    "In a forked process that makes batches: it must not hold the folder when the training itself is killed"
-    for descriptor in _LOCKS:
-        os.close(descriptor)
-    _LOCKS.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_release_locks)
-
-
 @contextmanager
 def claim(
     folder: str | Path,  # of a run
 ) -> Iterator[None]:
     "Lock a run folder; one in which another process trains is refused"
-    Path(folder).mkdir(parents=True, exist_ok=True)
+    writable_folder(folder)
     for wait in (0.05, 0.2, 0):  # `claimed` of another process holds the lock for a moment
-        with _locked(folder) as free:
+        with folder_lock(folder) as free:
             if free:
                 _remove_partial(Path(folder))
                 yield
@@ -365,5 +330,5 @@ def claimed(
     "Is a process training in a folder?"
     if not Path(folder).is_dir():
         return False
-    with _locked(folder, shared=True) as free:
+    with folder_lock(folder, shared=True) as free:
         return not free

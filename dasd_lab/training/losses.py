@@ -10,7 +10,7 @@ __all__ = ['LOSSES', 'IMAGE_FEATURES', 'DistanceKind', 'Reduction', 'Loss', 'los
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
-from typing import Any, Literal
+from typing import Any, Literal, get_type_hints
 
 import torch
 import torch.nn.functional as F
@@ -41,6 +41,11 @@ class Loss:
         "The options of the loss"
         _, *parameters = signature(self.function).parameters.values()
         return {p.name: p.default for p in parameters}
+
+    @property
+    def kinds(self) -> dict[str, Any]:  # option → type
+        "The types of the options"
+        return {name: kind for name, kind in get_type_hints(self.function).items() if name in self.options}
 
     def features(
         self,

@@ -7,7 +7,6 @@ __all__ = ['PART_NAMES', 'VISUAL_PARTS', 'WORD_PARTS', 'PAPER', 'TowerSizes', 't
            'frozen_parameters', 'part_of', 'parameters_by_part', 'idle_parameters', 'memory_bytes', 'free_bytes']
 
 # %% ../../nbs/4_training/3_planning/20_parameters.ipynb #fefa453c
-import json
 import os
 from collections import Counter
 from collections.abc import Sequence
@@ -20,8 +19,10 @@ import open_clip
 import torch
 
 from ..backbone.image_networks import ImageNetwork, image_network_config
+from ..backbone.towers import BackboneManifest
 from ..contracts import LabError, RetrievalMethod, method_class
-from ..presets import load_preset, settings
+from ..presets import checked, load_preset, opening, required, settings
+from ..storage import read_manifest
 from .recipes import BackboneChoice
 from .tokenization import planned_ids
 
@@ -47,12 +48,7 @@ def tower_config(
         return cfg | dict(text_cfg=dict(vocab_size=source["vocab_size"]) | cfg["text_cfg"])
     choice = settings(BackboneChoice, preset.get("backbone") or {}, "backbone")
     if choice.folder:
-        manifest = Path(choice.folder) / "manifest.json"
-        if not manifest.is_file():
-            raise LabError(
-                f"{choice.folder} has no manifest.json", "a folder that the lab wrote as a backbone", "Check the path."
-            )
-        return json.loads(manifest.read_text(encoding="utf-8"))["model_cfg"]
+        return checked(BackboneManifest, read_manifest(choice.folder, "backbone"), choice.folder)["model_cfg"]
     if choice.timm:
         return image_network_config(choice.timm)
     cfg = open_clip.get_model_config(choice.open_clip)
@@ -85,9 +81,9 @@ def method_shapes(
     sizes: TowerSizes,  # of the tower
 ) -> RetrievalMethod:  # on the meta device
     "A method with shapes and without memory"
-    method_type: Any = method_class(preset["method"])
-    config = settings(method_type.config_class, preset["config"] | dict(languages=list(languages)), "config")
-    with torch.device("meta"):
+    method_type: Any = method_class(required(preset, "method"))
+    config = settings(method_type.config_class, preset.get("config", {}) | dict(languages=list(languages)), "config")
+    with torch.device("meta"), opening(f"the settings of {method_type.name}", "settings that fit each other"):
         return method_type(config, sizes, planned_ids(preset, 1 + len(languages)))
 
 

@@ -29,7 +29,7 @@ from ..corpora.published.base import PublishedCorpus
 from ..corpora.published.cards import what_to_get
 from ..corpora.published.leaks import refuse_trained_test_pictures
 from ..foundation import lab_command
-from ..presets import load_preset, provenance, settings, vary
+from ..presets import load_preset, provenance, required, settings, vary
 from dasd_lab.training.parameters import (
     PAPER,
     TowerSizes,
@@ -400,7 +400,7 @@ def _stage_plan(stage: Stage, preset: dict, method: RetrievalMethod) -> StagePla
         captions *= stage.captions * (1 + len(method.languages))
     return StagePlan(
         name=stage.name,
-        corpus=(preset.get("stage_corpora") or {}).get(stage.name, preset["corpus"]),
+        corpus=(preset.get("stage_corpora") or {}).get(stage.name) or required(preset, "corpus"),
         pictures=needs_pictures(stage),
         steps=stage.steps,
         batch_size=stage.batch_size,
@@ -415,7 +415,7 @@ def _stage_plan(stage: Stage, preset: dict, method: RetrievalMethod) -> StagePla
 def _tuning_text(preset: dict) -> str:
     "English finetuning in words"
     tuning = finetuning_of(preset)
-    corpus = tuning.corpus or preset["corpus"]
+    corpus = tuning.corpus or required(preset, "corpus")
     phases = []
     for p in tuning.phases:
         length = f"{p.steps:,} steps" if p.steps else f"{p.epochs} epochs"
@@ -491,7 +491,7 @@ def plan(
             "one that trains a method",
             "Choose another; a source model is trained by the preset that names it.",
         )
-    targets = tuple(languages or preset["languages"])
+    targets = tuple(languages or required(preset, "languages"))
     cfg = tower_config(preset)
     sizes = tower_sizes(cfg)
     method = method_shapes(preset, targets, sizes)

@@ -6,10 +6,9 @@
 __all__ = ['FEWEST', 'Batches', 'VERSIONS', 'TrainingData', 'training_data', 'columns_of', 'batches_of_images',
            'tokenizer_captions', 'new_method', 'batches_for', 'parallel_data', 'scaled_stages', 'stages_for',
            'BackboneChoice', 'Finetuning', 'finetuning_of', 'corpora_of', 'source_model', 'published_backbone',
-           'trained_source', 'backbone_for', 'Run', 'train', 'resume', 'load_run']
+           'trained_source', 'backbone_for', 'Run', 'train', 'resume', 'load_run', 'Card']
 
 # %% ../../nbs/4_training/2_recipes/70_recipes.ipynb #2fee03e3
-import json
 import shutil
 import time
 import warnings
@@ -19,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import torch
@@ -44,7 +43,7 @@ from ..corpora.published.leaks import refuse_trained_test_pictures
 from ..corpora.visuals import Visuals
 from ..foundation import lab_command
 from ..frozen import FROZEN, frozen_method
-from ..presets import load_preset, plain, settings, vary
+from ..presets import Preset, load_preset, opening, plain, read_json, required, settings, vary
 from ..storage import write_json
 from .checkpoints import Selection
 from .logging import check_trackers, claim, read_log
@@ -129,8 +128,8 @@ def _without(pairs: CaptionPairs, left_out: Iterable[int]) -> CaptionPairs:
 
 def _method_and_config(preset: dict, **changes) -> tuple[Any, Any]:
     "The class of a preset's method, and its settings"
-    method_type: Any = method_class(preset["method"])
-    return method_type, settings(method_type.config_class, preset["config"] | changes, "config")
+    method_type: Any = method_class(required(preset, "method"))
+    return method_type, settings(method_type.config_class, preset.get("config", {}) | changes, "config")
 
 
 def columns_of(
@@ -145,7 +144,7 @@ def batches_of_images(
     preset: dict,  # 'method'
 ) -> bool:
     "Does a preset's method train on images with captions in all languages?"
-    return method_class(preset["method"]).batch_type == "images"
+    return method_class(required(preset, "method")).batch_type == "images"
 
 
 def tokenizer_captions(
@@ -181,7 +180,8 @@ def new_method(
     captions = tokenizer_captions(preset, data, backbone.source_language)
     vocabulary, vectors = vocabulary_for(preset, captions)
     torch.manual_seed(seed)
-    method = method_type(config, backbone, vocabulary)
+    with opening(f"the settings of {method_type.name}", "settings that fit each other", "Correct the preset."):
+        method = method_type(config, backbone, vocabulary)
     if vectors is not None:
         published = preset.get("token_vectors")
         method.start_from(vectors, find_weights(published["weights"]) if published else None)
@@ -415,7 +415,7 @@ def scaled_stages(
     n_languages: int,  # number of trained languages
 ) -> list[Stage]:
     "The preset's stages with steps in proportion to the languages, unless a batch holds all of them"
-    share = 1.0 if batches_of_images(preset) else n_languages / len(preset["languages"])
+    share = 1.0 if batches_of_images(preset) else n_languages / len(required(preset, "languages"))
     stages = [settings(Stage, s, f"stages.{i}") for i, s in enumerate(preset["stages"])]
     return [replace(s, steps=max(1, round(s.steps * share))) for s in stages]
 
@@ -602,7 +602,7 @@ def train(
     if run_options.selection is None and preset.get("selection"):
         run_options = replace(run_options, selection=settings(Selection, preset["selection"], "selection"))
     if languages is None:
-        languages = list(data.pairs) if data else preset["languages"]
+        languages = list(data.pairs) if data else required(preset, "languages")
     given = dict(
         preset=name,
         changes=changes or {},
@@ -642,7 +642,7 @@ def resume(
         progress,
     )
     given = {k: r[k] for k in ("preset", "changes", "languages", "seed", "corpus", "features", "data_given")}
-    preset = json.loads((folder / "preset.json").read_text(encoding="utf-8"))
+    preset = read_json(folder / "preset.json", Preset)
     changed_options = replace(options, **changed)
     return _Training(given, preset, r["corpus"], folder, None, None, r["features"], changed_options).run()
 
@@ -692,7 +692,7 @@ class _Training:
         "The corpus that is trained on, opened when it is first needed"
         corpus = self.corpus
         if not isinstance(corpus, Corpus):
-            corpus = self._corpus_named(corpus or self.preset["corpus"])
+            corpus = self._corpus_named(corpus or required(self.preset, "corpus"))
         return corpus.with_phrases(self.preset.get("phrases", 0))
 
     def _corpus_named(self, name: str) -> Corpus:
@@ -902,6 +902,13 @@ def load_run(
     return method
 
 
+class Card(TypedDict, total=False):
+    "What is read of the file card.json of a finished run, or of the training of a published one"
+
+    corpus: str | None
+    corpora: list[str]
+
+
 def _corpora_in(card: Mapping) -> tuple[str, ...]:
     "The corpora of a card; older cards name the one of the target captions"
     corpus = card.get("corpus")
@@ -911,4 +918,4 @@ def _corpora_in(card: Mapping) -> tuple[str, ...]:
 def _card_of(folder: Path) -> dict:
     "The card of a finished run; empty if there is none"
     card = folder / "card.json"
-    return json.loads(card.read_text(encoding="utf-8")) if card.is_file() else {}
+    return read_json(card, Card) if card.is_file() else {}

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['MOST_FAULTS', 'Stopped', 'stop_asked', 'keep_fault', 'Faults', 'Keeping', 'RunOptions', 'TrainingRun', 'StageLoop',
-           'fit', 'save_method', 'method_in', 'load_method']
+           'fit', 'save_method', 'method_in', 'MethodManifest', 'load_method']
 
 # %% ../../nbs/4_training/1_loop/80_runs.ipynb #d5b17fb2
 import math
@@ -24,8 +24,8 @@ from tqdm.auto import tqdm
 from ..backbone.tokens import CaptionTokenizer
 from ..backbone.towers import Backbone, fingerprint
 from ..contracts import LabError, RetrievalMethod, method_class
-from ..presets import leaves, plain, settings
-from ..storage import read_tensors, seal, unseal, whole_folder, write_json, write_tensors
+from ..presets import leaves, opening, plain, settings
+from ..storage import Manifest, read_tensors, seal, unseal, whole_folder, write_json, write_tensors
 from .checkpoints import Progress, Selection, load_checkpoint, own_state, save_checkpoint
 from .logging import RunLog
 from .optimizers import restore_optimizers
@@ -286,7 +286,8 @@ class StageLoop:
         self.optimizers, self.turn = open_stage(run.method, self.stage, run.seed)
         self.all_optimizers = [*self.optimizers, self.turn.optimizer] if self.turn else self.optimizers
         if run.optimizer_states:
-            restore_optimizers(self.all_optimizers, run.optimizer_states)
+            with opening("the states of the optimizers", "those of the last checkpoint of this run", "Remove it."):
+                restore_optimizers(self.all_optimizers, run.optimizer_states)
         self.faults = Faults(run.options.guard, run.own_folder, run.method, batch_of)
         self.steps_before = sum(s.steps for s in run.stages[: self.position.stage])
 
@@ -494,9 +495,19 @@ def _check_weights(folder: str | Path, weights: Mapping[str, Tensor], expected: 
         )
 
 
+class MethodManifest(Manifest):
+    "The manifest of a method"
+
+    method: str
+    config: dict
+    backbone: str
+
+
 def load_method(
     folder: str | Path,  # as `save_method` wrote it
     backbone: Backbone,  # the one it was trained on
 ) -> RetrievalMethod:
     "Load a method; nothing in the folder is executed"
-    return method_in(folder, unseal(folder, "method"), backbone)
+    manifest = unseal(folder, "method", schema=MethodManifest)
+    with opening(folder, "a method that `save_method` wrote"):
+        return method_in(folder, manifest, backbone)

@@ -20,6 +20,7 @@ import dasd_lab.training.matching  # noqa: F401  registers its losses
 import dasd_lab.training.triplets  # noqa: F401  registers its losses
 from ..backbone.shards import StoredRows
 from ..contracts import LabError
+from ..presets import checked
 from .losses import IMAGE_FEATURES, LOSSES
 
 # %% ../../nbs/4_training/1_loop/20_stages.ipynb #98af63cf
@@ -76,6 +77,13 @@ class Stage:
     critic: CriticTraining | None = None  # None: no critic in this stage
 
     def __post_init__(self) -> None:
+        for name in ("steps", "batch_size", "length_bucket", "captions"):
+            if getattr(self, name) < 1:
+                raise LabError(f"stage {self.name!r} with {name} = {getattr(self, name)}", "1 or more", "Correct it.")
+        if not 0 <= self.learning_rate < math.inf:
+            raise LabError(
+                f"stage {self.name!r} with the learning rate {self.learning_rate}", "0 or more", "Correct it."
+            )
         if self.until and self.schedule != "constant":
             raise LabError(
                 f"stage {self.name!r} of open length with a {self.schedule} schedule",
@@ -117,6 +125,8 @@ def check_terms(
         unknown = sorted(set(term.options) - set(known))
         if unknown:
             raise LabError(f"options {unknown} for the loss {term.loss!r}", f"some of {known}", "Correct the preset.")
+        for option, value in term.options.items():
+            checked(LOSSES[term.loss].kinds.get(option, Any), value, f"{term.loss}.{option}")
     names = [term.called for term in stage.terms]
     if len(set(names)) < len(names):
         raise LabError(

@@ -15,10 +15,10 @@ import sys
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypedDict
 
 from ..contracts import LabError
-from ..presets import settings
+from ..presets import checked, read_json
 from ..storage import write_json
 from .logging import claimed, read_progress
 
@@ -55,6 +55,13 @@ INTERRUPTED = 130  # exit code of a training that was stopped and saved a checkp
 State = Literal["new", "preparing", "training", "stopping", "stopped", "failed", "finished"]
 
 
+class _Order(TypedDict):
+    "The file order.json of a training that a page started"
+
+    order: TrainingJob
+    began: float
+
+
 class TrainingProcess:
     "A training in a separate process"
 
@@ -78,9 +85,9 @@ class TrainingProcess:
                 "the folder of a training that a page started",
                 "Choose another, or start a new one.",
             )
-        stored = json.loads(path.read_text(encoding="utf-8"))
+        stored = read_json(path, _Order)
         self.began = stored["began"]
-        return settings(TrainingJob, stored["order"])
+        return stored["order"]
 
     def begin(self) -> None:
         "Start the training, or resume it from its checkpoint"

@@ -17,7 +17,7 @@ from ..backbone.token_vectors import read_matrix, read_tokenizer
 from ..backbone.tokens import CaptionTokenizer, train_tokenizer
 from ..backbone.weights import find_weights
 from ..contracts import LabError
-from ..presets import settings
+from ..presets import required, settings
 from ..smalr.dictionary import lexicon_pairs, read_dictionary, with_dictionary
 from dasd_lab.smalr.vectors import (
     CooccurrenceSVD,
@@ -136,7 +136,7 @@ def vocabulary_for(
     if preset.get("token_vectors"):
         choice = settings(VectorsChoice, preset["token_vectors"], "token_vectors")
         return published_pieces(choice, _token_width(preset["config"]))
-    return train_tokenizer([c for own in captions.values() for c in own], preset["vocab_size"]), None
+    return train_tokenizer([c for own in captions.values() for c in own], required(preset, "vocab_size")), None
 
 
 def planned_ids(
@@ -148,4 +148,4 @@ def planned_ids(
         return 2 + n_languages * settings(WordVectorsChoice, preset["word_vectors"], "word_vectors").about
     if preset.get("token_vectors"):
         return settings(VectorsChoice, preset["token_vectors"], "token_vectors").n_tokens
-    return preset["vocab_size"]
+    return required(preset, "vocab_size")

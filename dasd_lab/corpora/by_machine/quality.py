@@ -22,7 +22,7 @@ from typing import NamedTuple
 import pandas as pd
 from lingua import Language
 
-from ..captions import SCRIPTS, language_code, recognise_language
+from ..captions import SCRIPTS, language_code, recognise_language, script_of
 from ...foundation import LabError
 from ...storage import whole_file
 
@@ -146,7 +146,7 @@ def foreign(
     characters = [c for c in target if c.isalpha()]
     if len(characters) < (letters / 3 if unspaced(target) else letters):
         return ""
-    scripts = Counter(unicodedata.name(c, "").replace("-", " ").split()[0] for c in characters)
+    scripts = Counter(map(script_of, characters))
     script, n = scripts.most_common(1)[0]
     if n > len(characters) / 2 and language not in SCRIPTS.get(script, (language,)):
         return f"{script.lower()} letters"

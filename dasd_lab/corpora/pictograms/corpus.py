@@ -12,8 +12,10 @@ import copy
 import gc
 import hashlib
 import json
+import os
 import shutil
 import signal
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -22,7 +24,8 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 from importlib.metadata import version
 from itertools import combinations
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import wait
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -361,14 +364,26 @@ def _render_chunk(
     return {code: "".join(some) for code, some in lines.items()}
 
 
+def _helping() -> None:
+    "At the start of a helping process: Ctrl-C is left to the main process, with which this one ends, however it dies"
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    main_process = parent_process()
+    assert main_process is not None
+
+    def watch() -> None:
+        wait([main_process.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 @contextmanager
 def _mapper(processes: int) -> Iterator[Callable]:
     "`map` over several processes; pending tasks are cancelled at the end"
     if processes < 2:
         yield map
         return
-    # Ctrl-C is handled by the main process only
-    pool = ProcessPoolExecutor(processes, get_context("spawn"), signal.signal, (signal.SIGINT, signal.SIG_IGN))
+    pool = ProcessPoolExecutor(processes, get_context("spawn"), _helping)
     try:
         yield pool.map
     finally:

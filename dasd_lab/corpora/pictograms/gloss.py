@@ -56,6 +56,11 @@ class _Token(NamedTuple):
     text: str  # as in the sentence; '' for the second part of a contraction
 
 # %% ../../../nbs/1_corpora/2_pictograms/70_gloss.ipynb #8756614d
+def _western(number: str) -> str:
+    "Decimal digits of any script as 0 to 9, without zeros in front"
+    return "".join(str(unicodedata.decimal(digit)) for digit in number).lstrip("0") or "0"
+
+
 def _tokens(
     text: str,  # a sentence
     spaced: bool = True,  # False: a script without blanks
@@ -65,7 +70,7 @@ def _tokens(
     tokens = []
     for word in (_SPACED if spaced else _UNSPACED).findall(text):
         if word not in _IGNORED:
-            form = str(int(word)) if word.isdecimal() else word.casefold()
+            form = _western(word) if word.isdecimal() else word.casefold()
             tokens.append(_Token(form, word))
     return tokens
 

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from ...backbone.tokens import CaptionTokenizer
 from ...backbone.towers import attention
 from ...contracts import LabError, RetrievalMethod, evaluating
+from ...corpora.captions import script_of
 from ...corpora.pictograms.grammar import languages, load_language
 from ..gallery.in_memory import Gallery
 from ..queries import direction, read_query
@@ -36,7 +37,7 @@ def _script(character: str) -> str:
         return _SCRIPT_OF_MARKS[character]
     if unicodedata.category(character)[0] in "PSC":
         return "."
-    script = unicodedata.name(character, "").replace("-", " ").split(" ")[0]
+    script = script_of(character)
     return script if script in _SCRIPTS else "word"
 
 

@@ -24,6 +24,7 @@ from lancedb.background_loop import LOOP
 from lancedb.index import BTree, IvfSq
 
 from ...contracts import LabError
+from ...presets import opening
 from dasd_lab.search.on_disk.engine import (
     EXACT_MATCHES,
     Nearest,
@@ -153,18 +154,17 @@ class LanceEngine:
         self._tidy_file = FileLock(self.folder / ".tidying", thread_local=False)
         self._refresh_lock = threading.Lock()
         self._writes = 0  # since the last compaction
-        try:
+        with self._reading():
             self.table = LOOP.run(self._open(cache_gb))
             self._refresh()
-        except (RuntimeError, ValueError, OSError) as e:
-            raise LabError(
-                f"{self.folder}, which LanceDB cannot open ({str(e)[:200]})",
-                "the index of a gallery",
-                "Restore the folder, or import the images into a new gallery.",
-            ) from e
 
     def __repr__(self) -> str:
         return f"LanceDB in {self.folder}"
+
+    def _reading(self):
+        "Errors of LanceDB, and panics of its Rust, as a `LabError`"
+        next_step = "Restore the folder, or import the images into a new gallery."
+        return opening(self.folder, "the index of a gallery", next_step)
 
     async def _open(self, cache_gb: float):
         session = lancedb.Session(index_cache_size_bytes=int(cache_gb * 2**30), metadata_cache_size_bytes=2**28)
@@ -231,18 +231,25 @@ class LanceEngine:
         with self._write_lock:
             try:
                 self._write_file.acquire(timeout=self.patience_s)
+                self._refresh()
+                yield
+                self._writes += 1
+                if self._writes >= self.TIDY_AFTER:
+                    self._try_to_compact()
             except Timeout as e:
                 raise LabError(
                     f"{self.folder}, which another process has been writing for {self.patience_s:.0f} s",
                     "one writer at a time",
                     "Wait until it has finished, or stop it.",
                 ) from e
-            try:
-                self._refresh()
-                yield
-                self._writes += 1
-                if self._writes >= self.TIDY_AFTER:
-                    self._try_to_compact()
+            except LabError:
+                raise
+            except Exception as e:  # of LanceDB, or a panic of its Rust
+                raise LabError(
+                    f"{self.folder} could not be written ({str(e)[:200]})",
+                    "free space and write permission",
+                    "Nothing that was there is lost. Free some space, or check the permissions.",
+                ) from e
             finally:
                 self._write_file.release()
 
@@ -299,7 +306,8 @@ class LanceEngine:
                 self._merge(rows, insert)
 
     def _any_exists(self, ids: Sequence[str]) -> bool:
-        return any(LOOP.run(self.table.count_rows(_id_in(part))) for part in _parts(ids))
+        with self._reading():
+            return any(LOOP.run(self.table.count_rows(_id_in(part))) for part in _parts(ids))
 
     def _append(self, rows: pa.Table) -> None:
         schema = LOOP.run(self.table.schema())
@@ -364,7 +372,8 @@ class LanceEngine:
 
     def count(self, where: Sequence[Condition] = ()) -> int:
         "Number of rows"
-        return LOOP.run(self.table.count_rows(as_sql(where)))
+        with self._reading():
+            return LOOP.run(self.table.count_rows(as_sql(where)))
 
     def nearest(
         self,
@@ -382,7 +391,8 @@ class LanceEngine:
             if not np.isfinite(vector).all() or not vector.any():
                 results.append(Nearest((), ()))
                 continue
-            rows = LOOP.run(self._search(column, vector, k + skip, as_sql(where), exact)).slice(skip)
+            with self._reading():
+                rows = LOOP.run(self._search(column, vector, k + skip, as_sql(where), exact)).slice(skip)
             cosines = 1 - rows["_distance"].to_numpy()
             results.append(Nearest(tuple(rows["id"].to_pylist()), tuple(cosines.tolist())))
         return results
@@ -424,7 +434,8 @@ class LanceEngine:
         tables = []
         for part in _parts(ids):
             query = self.table.query().where(_id_in(part)).select(names).limit(len(part))
-            tables.append(LOOP.run(query.to_arrow()))
+            with self._reading():
+                tables.append(LOOP.run(query.to_arrow()))
         if not tables:
             tables = [LOOP.run(self.table.schema()).empty_table().select(names)]
         rows = pa.concat_tables(tables)
@@ -445,12 +456,17 @@ class LanceEngine:
         sql = as_sql(where)
         if sql:
             query = query.where(sql)
-        batches = LOOP.run(query.to_batches(max_batch_length=size))
+        with self._reading():
+            batches = LOOP.run(query.to_batches(max_batch_length=size))
 
-        async def next_batch():
-            return await anext(batches, None)
+        def next_batch():
+            async def batch():
+                return await anext(batches, None)
 
-        while (batch := LOOP.run(next_batch())) is not None:
+            with self._reading():
+                return LOOP.run(batch())
+
+        while (batch := next_batch()) is not None:
             rows = pa.Table.from_batches([batch])
             if len(rows):
                 yield {n: _from_arrow(known.get(n), rows[n]) for n in names}

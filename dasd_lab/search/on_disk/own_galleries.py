@@ -6,12 +6,13 @@
 __all__ = ['gallery_run', 'gallery_method']
 
 # %% ../../../nbs/6_search/2_on_disk/95_own_galleries.ipynb #06a02847
-import json
 from pathlib import Path
 
 from ...backbone.towers import fingerprint
 from ...contracts import RetrievalMethod
 from ...frozen import FROZEN
+from ...presets import read_json
+from ..gallery.in_memory import GalleryManifest
 from .places import own_galleries, recorded_name  # noqa: F401  named with `gallery_method`
 from .stored import GalleryRecord, embedding_name
 from ...training import recipes
@@ -27,7 +28,7 @@ def gallery_run(
     manifest = Path(folder) / "manifest.json"
     if not manifest.is_file():
         return ""
-    return json.loads(manifest.read_text(encoding="utf-8")).get("run", "")
+    return read_json(manifest, GalleryManifest).get("run", "")
 
 
 def _is_method_of(folder: Path, method: RetrievalMethod) -> bool:
@@ -38,7 +39,7 @@ def _is_method_of(folder: Path, method: RetrievalMethod) -> bool:
     manifest = folder / "manifest.json"
     if not manifest.is_file():
         return False
-    return json.loads(manifest.read_text(encoding="utf-8")).get("fingerprint") == fingerprint(method)
+    return read_json(manifest, GalleryManifest)["fingerprint"] == fingerprint(method)
 
 
 def gallery_method(

@@ -1,0 +1,240 @@
+"Broken files of every kind open, or are refused in one line; none is executed"
+
+import json
+import os
+import pickle
+import random
+import shutil
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from colours import Named
+from served import draw, make
+from squares import SOURCE, TINY, Squares
+from test_bad_input import Bomb
+from test_gallery import plain
+
+from dasd_lab.commands.training import run_row
+from dasd_lab.contracts import LabError
+from dasd_lab.presets import vary
+from dasd_lab.search.gallery.in_memory import Gallery
+from dasd_lab.search.on_disk.own_galleries import gallery_run
+from dasd_lab.search.on_disk.stored import StoredGallery
+from dasd_lab.storage import read_tensors, seal, write_json, write_tensors
+from dasd_lab.training.plan import plan
+from dasd_lab.training.recipes import load_run, train
+from dasd_lab.training.runs import Keeping, TrainingRun
+from dasd_lab.training.source_model import train_source
+
+FILES = dict(preset=60, run=110, gallery=60, stored=45, resume=25)  # of each kind; ten times as many with SOAK
+TIMES = 10 if os.environ.get("SOAK") else 1
+QUICK = vary(TINY, {"stages.0.steps": 3, "stages.1.steps": 2})
+OTHER_VALUES = None, True, -1, 0, 1.5, 10**12, float("nan"), "", "x", "../x", [], {}, [1], {"x": 1}
+
+
+class Stop(Exception):
+    "Ends a training after its first checkpoint"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    "One good example of each kind"
+    root = tmp_path_factory.mktemp("made")
+    backbone = train_source(vary(SOURCE, {"phases.0.steps": 2, "phases.1.steps": 2}), Squares(), progress=False)
+    run = train(QUICK, Squares(), out=root / "run", backbone=backbone, progress=False)
+    (root / "preset").mkdir()
+    settings = {k: v for k, v in QUICK.items() if k != "name"}
+    write_json(settings | dict(source_model="two_tower.pictograms"), root / "preset/p.json")
+    Gallery(run.method).add([plain((i * 40, 100, 50)) for i in range(5)]).save(root / "gallery", str(root / "run"))
+    make(root / "stored", draw(root / "drawn", 1)).close()
+    interrupted(root / "resume", backbone)
+    return root, backbone
+
+
+def interrupted(folder: Path, backbone):
+    "A training that ended after a checkpoint"
+    save = TrainingRun.save_checkpoint
+
+    def stopping(self, *args, **kwargs):
+        save(self, *args, **kwargs)
+        raise Stop
+
+    with pytest.MonkeyPatch.context() as m, pytest.raises(Stop):
+        m.setattr(TrainingRun, "save_checkpoint", stopping)
+        train(QUICK, Squares(), out=folder, backbone=backbone, progress=False, keeping=Keeping(1))
+
+
+def open_preset(folder, made):
+    path = str(folder / "p.json")
+    plan(path, measure=False)
+    train(path, Squares(), backbone=made[1], progress=False)
+
+
+def open_run(folder, made):
+    run_row(folder)
+    load_run(folder).encode_captions(["ein rotes Quadrat"], "de")
+
+
+def open_gallery(folder, made):
+    gallery_run(folder)
+    Gallery.load(folder, load_run(made[0] / "run")).search("ein rotes Quadrat", "de")
+
+
+def open_stored(folder, made):
+    gallery_run(folder)
+    gallery = StoredGallery(folder, Named())
+    try:
+        hits = gallery.search("rot", "de")
+        [gallery.thumbnails[id] for id in hits.ids if id in gallery.thumbnails]
+        gallery.change(hits.ids[:1], dict(shade=1))
+    finally:
+        gallery.close()
+
+
+def open_resumed(folder, made):
+    run_row(folder)
+    train(QUICK, Squares(), out=folder, backbone=made[1], progress=False)
+
+
+OPENED: dict[str, Callable] = dict(
+    preset=open_preset, run=open_run, gallery=open_gallery, stored=open_stored, resume=open_resumed
+)
+
+
+# what happens to a file
+
+
+def truncated(path, rng, bomb):
+    data = path.read_bytes()
+    path.write_bytes(data[: rng.randrange(len(data) + 1)])
+
+
+def flipped(path, rng, bomb):
+    data = bytearray(path.read_bytes() or b"\0")
+    for _ in range(rng.choice([1, 1, 8])):
+        data[rng.randrange(min(len(data), 4096))] ^= 1 << rng.randrange(8)
+    path.write_bytes(data)
+
+
+def swapped(path, rng, bomb):
+    others = [p for p in sorted(path.parent.rglob("*")) if p.is_file() and p != path]
+    if others:
+        shutil.copy(rng.choice(others), path)
+
+
+def of_another_kind(path, rng, bomb):
+    path.unlink()
+    made = rng.choice([None, b"", b"null", b"[1]", b'"x"', b"\xff\xfe\0", b"[" * 10**5, b"9" * 5000, "folder"])
+    if made == "folder":
+        path.mkdir()
+    elif made is not None:
+        path.write_bytes(made)
+
+
+def other_values(path, rng, bomb):
+    "Another value or no value somewhere in a JSON file; another shape, type or name of a tensor"
+    if path.suffix == ".safetensors":
+        return other_tensors(path, rng)
+    if path.suffix != ".json":
+        return flipped(path, rng, bomb)
+    content = json.loads(path.read_text(encoding="utf-8"))
+    places = []
+
+    def walk(node):
+        for key in node if isinstance(node, dict) else range(len(node)):
+            places.append((node, key))
+            if isinstance(node[key], (dict, list)):
+                walk(node[key])
+
+    walk(content)
+    node, key = rng.choice(places)
+    if rng.random() < 0.3:
+        del node[key]
+    else:
+        node[key] = rng.choice(OTHER_VALUES)
+    path.write_text(json.dumps(content), encoding="utf-8")
+    return None
+
+
+def other_tensors(path, rng):
+    tensors = read_tensors(path)
+    name = rng.choice(sorted(tensors) or ["x"])
+    tensor = tensors.get(name, torch.ones(1))
+    changed = [tensor[:0] if tensor.dim() else tensor[None], tensor.reshape(-1), tensor[None]]
+    changed += [tensor.to(torch.int32), torch.full_like(tensor, 3)]
+    if rng.random() < 0.2:
+        tensors.pop(name, None)
+    else:
+        tensors[name if rng.random() < 0.8 else "x"] = rng.choice(changed).clone()
+    write_tensors(tensors, path)
+
+
+def huge_header(path, rng, bomb):
+    data = path.read_bytes()
+    path.write_bytes(rng.choice([2**62, 2**40, 10**8, len(data)]).to_bytes(8, "little") + data[8:])
+
+
+def with_a_pickle(path, rng, bomb):
+    with open(path, "wb") as f:
+        rng.choice([pickle.dump, torch.save])(Bomb(bomb), f)
+
+
+DAMAGES = [truncated, flipped, swapped, of_another_kind, huge_header, with_a_pickle, *[other_values] * 3]
+
+
+def reseal(folder):
+    "Write the checksums of changed files, so that the damage is not found by them"
+    for path in folder.rglob("manifest.json"):
+        try:
+            manifest = json.loads(path.read_text(encoding="utf-8"))
+            manifest.pop("files")
+            seal(path.parent, **manifest)
+        except (ValueError, TypeError, KeyError, AttributeError, OSError, RecursionError):
+            pass  # the manifest itself is broken
+
+
+@pytest.mark.parametrize("kind", OPENED)
+def test_broken_files_are_refused_in_one_line(made, kind, tmp_path):
+    tracebacks = []
+    bomb = tmp_path / "opened"
+    for seed in range(TIMES * FILES[kind]):
+        rng = random.Random(f"{kind} {seed}")
+        folder = Path(shutil.copytree(made[0] / kind, tmp_path / f"{kind}{seed}"))
+        files = [p for p in sorted(folder.rglob("*")) if p.is_file() and not p.name.endswith(".lock")]
+        path = rng.choice([p for p in files if p.suffix in (".json", ".safetensors")] if rng.random() < 0.7 else files)
+        damage = rng.choice(DAMAGES)
+        damage(path, rng, bomb)
+        if path.name != "manifest.json" and rng.random() < 0.8:
+            reseal(folder)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                OPENED[kind](folder, made)
+        except LabError as e:
+            assert e.expected and e.next_step
+        except BaseException as e:
+            if isinstance(e, KeyboardInterrupt):
+                raise
+            tracebacks.append(f"seed {seed}: {damage.__name__} {path.relative_to(folder)}: {where(e)}")
+        assert not bomb.exists(), f"seed {seed}: {path.name} was executed"
+        shutil.rmtree(folder)
+    assert not tracebacks, "\n".join([f"{len(tracebacks)} of {TIMES * FILES[kind]}", *tracebacks])
+
+
+def where(e: BaseException) -> str:
+    "The error with the last line of the package"
+    place = ""
+    frame = e.__traceback__
+    while frame:
+        if "dasd_lab/" in frame.tb_frame.f_code.co_filename:
+            place = f"{Path(frame.tb_frame.f_code.co_filename).name}:{frame.tb_lineno}"
+        frame = frame.tb_next
+    return f"{type(e).__name__}: {str(e)[:100]} at {place}"
+
+
+@pytest.mark.parametrize("kind", OPENED)
+def test_good_files_open(made, kind, tmp_path):
+    OPENED[kind](shutil.copytree(made[0] / kind, tmp_path / kind), made)

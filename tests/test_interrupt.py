@@ -1,0 +1,62 @@
+"Ctrl-C at any moment of a command: one line, exit code 130"
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+TIMES = 20 if os.environ.get("SOAK") else 2
+# a process started in the background inherits that SIGINT is ignored
+SCRIPT = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from dasd_lab.cli import main
+print("ready", file=sys.stderr, flush=True)
+sys.exit(main(sys.argv[1:]))
+"""
+COMMANDS = {
+    "search": ["search", "two dogs", "--run", "pictograms"],
+    "plan": ["train", "dasd.pictograms", "--dry-run"],
+    "train": ["train", "dasd.pictograms", "--out", "run"],
+    "check": ["corpus", "check", "pictograms"],
+    "table": ["table", "list"],
+    "build": ["corpus", "build", "--folder", "corpus"],
+}
+
+
+def interrupted(words, folder, after: float, again: bool = False) -> tuple[int, str]:
+    "Exit code and messages of a command that Ctrl-C reaches some seconds after its start"
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, *words],
+        cwd=folder,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | dict(PYTHONUTF8="1"),
+    )
+    assert process.stderr.readline() == "ready\n"
+    time.sleep(after)
+    process.send_signal(signal.SIGINT)
+    if again:
+        process.send_signal(signal.SIGINT)
+    return process.wait(60), process.stderr.read()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_ctrl_c_at_any_moment(command, tmp_path):
+    for i in range(TIMES):
+        after = random.Random(f"{command} {i}").choice([0, 0.05, 0.3, 1, 2, 4]) * random.random()
+        code, messages = interrupted(COMMANDS[command], tmp_path, after)
+        assert "Traceback" not in messages, f"after {after:.3f} s: {messages}"
+        if code != 0:  # it had not ended before
+            assert code == 130, f"after {after:.3f} s: {messages}"
+            assert "interrupted" in messages.splitlines()[-1] or "--resume" in messages.splitlines()[-1]
+
+
+def test_a_second_ctrl_c_ends_the_process(tmp_path):
+    code, messages = interrupted(COMMANDS["build"], tmp_path, 1.5, again=True)
+    assert code == 130 and "Traceback" not in messages

@@ -1,0 +1,87 @@
+"A killed process leaves no helping processes; the next one removes its files, and no one else's"
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from dasd_lab.contracts import LabError
+from dasd_lab.corpora.pictograms.corpus import ScenesSpec, build_pictograms
+from dasd_lab.storage import whole_folder
+
+KILLS = int(os.environ.get("SOAK", "1"))
+BUILD = """
+import sys
+from dasd_lab.corpora.pictograms.corpus import build_pictograms
+
+if __name__ == "__main__":
+    build_pictograms(sys.argv[1], codes=["en"], processes=2)
+"""
+SMALL = ScenesSpec(train=4, validation=2, test=2)
+
+
+def litter(folder: Path) -> list[Path]:
+    return [p for p in folder.glob(".*") if p.is_dir()]
+
+
+def children(pid: int) -> list[int]:
+    "Processes that a process has started"
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def until(condition, seconds: float = 60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it took too long"
+        time.sleep(0.02)
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_killed_build_leaves_neither_processes_nor_folders(tmp_path, how):
+    script = tmp_path / "build.py"
+    script.write_text(BUILD)
+    corpus = tmp_path / "corpus"
+    for kill in range(KILLS):
+        p = subprocess.Popen([sys.executable, str(script), str(corpus)], stderr=subprocess.DEVNULL)
+        until(lambda: any(corpus.glob(".scenes-in-writing-*/pixels.train.npy")))
+        until(lambda: len(children(p.pid)) >= 3)  # two that help, and one that tracks resources
+        time.sleep(0.1 * (kill % 10))
+        helpers = children(p.pid)
+        os.kill(p.pid, how)
+        p.wait()
+        until(lambda: not any(map(runs, helpers)), 20)
+        assert litter(corpus)
+    build_pictograms(corpus, spec=SMALL, codes=["en"], progress=False)
+    assert (corpus / "scenes/manifest.json").exists() and not litter(corpus)
+
+
+def test_only_abandoned_folders_are_removed(tmp_path):
+    folder = tmp_path / "a"
+    others = [tmp_path / name for name in (".a-settings", ".a-old-photos", ".c-in-writing-x", ".a")]
+    for other in others:
+        other.mkdir()
+    abandoned = tmp_path / ".a-in-writing-k1lled"
+    abandoned.mkdir()
+    with whole_folder(folder) as first:
+        assert not abandoned.exists()
+        (first / "x").write_text("first")
+        with whole_folder(folder) as second:  # at the same time
+            (second / "x").write_text("second")
+        assert first.exists() and (folder / "x").read_text() == "second"
+    assert (folder / "x").read_text() == "first"
+    assert all(other.is_dir() for other in others)
+    with pytest.raises(LabError), whole_folder(tmp_path / "b") as fresh:
+        raise LabError("it", "fails", "Here.")
+    assert not fresh.exists()

@@ -1,0 +1,123 @@
+"Ordinary mistakes end in one line with a next step"
+
+import errno
+import os
+
+import pytest
+from fastapi.testclient import TestClient
+from served import draw, make, picture
+from squares import Squares
+
+from dasd_lab.cli import main
+from dasd_lab.contracts import LabError
+from dasd_lab.corpora.catalog import read_translations
+from dasd_lab.presets import load_preset, required, vary
+from dasd_lab.serve.limits import ServiceSettings
+from dasd_lab.serve.service import gallery_app
+from dasd_lab.storage import writable_folder, write_json
+from dasd_lab.training.recipes import train
+
+NOT_WRITABLE = "/proc/dasd_lab"  # not even by root
+
+
+def one_line(capsys, *words):
+    "The message of a command that fails"
+    assert main(words) == 1
+    message = capsys.readouterr().err.strip().splitlines()[-1]
+    assert message.startswith("dasd-lab: ") and "Expected" in message
+    return message
+
+
+@pytest.fixture
+def preset(tmp_path):
+    "Write a changed preset; its path"
+
+    def write(**changes):
+        content = vary(load_preset("dasd.pictograms"), changes.pop("changes", {}))
+        for name in changes.pop("without", ()):
+            content.pop(name)
+        write_json(content, tmp_path / "preset.json")
+        return str(tmp_path / "preset.json")
+
+    return write
+
+
+def test_a_preset_without_languages(capsys, preset):
+    path = preset(without=["languages"])
+    for words in (["train", path, "--dry-run"], ["speed", path]):
+        assert "without `languages`" in one_line(capsys, *words)
+    with pytest.raises(LabError, match="without `languages`"):
+        train(path, Squares(), progress=False)
+    assert required(load_preset("dasd.pictograms"), "languages") == ["de", "fr", "cs", "zh", "ja"]
+
+
+def test_a_width_of_nothing(capsys, preset):
+    path = preset(changes={"config.token_width": 0})
+    assert "token_width = 0" in one_line(capsys, "train", path, "--dry-run")
+
+
+def test_an_unknown_setting_at_the_top_is_refused_like_a_nested_one(capsys):
+    assert "no setting 'foo'" in one_line(capsys, "train", "dasd.pictograms", "--dry-run", "--set", "foo=3")
+    assert "no setting 'foo.bar'" in one_line(capsys, "train", "dasd.pictograms", "--dry-run", "--set", "foo.bar=3")
+    assert vary(load_preset("dasd.pictograms"), dict(frames=2))["frames"] == 2  # a key that the preset lacks
+
+
+def test_a_folder_that_cannot_be_written(capsys, tmp_path):
+    with pytest.raises(LabError, match="one that can be written"):
+        writable_folder(NOT_WRITABLE)
+    (tmp_path / "file").touch()
+    with pytest.raises(LabError, match="one that can be written"):
+        writable_folder(tmp_path / "file")
+    assert writable_folder(tmp_path / "new" / "folder").is_dir()
+    assert NOT_WRITABLE in one_line(capsys, "train", "dasd.pictograms", "--out", NOT_WRITABLE)
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES, errno.EROFS])
+def test_an_error_of_the_system_is_one_line(capsys, monkeypatch, code):
+    def failing(words):
+        raise OSError(code, os.strerror(code), "results.csv")
+
+    monkeypatch.setattr("dasd_lab.cli._run", failing)
+    message = one_line(capsys)
+    assert "results.csv" in message and os.strerror(code) in message
+
+
+@pytest.mark.parametrize("note", ["[1]", "3", "{", "null"])
+def test_a_note_beside_translations_that_is_something_else(tmp_path, note):
+    captions = Squares().captions("train", "en")
+    (tmp_path / "train.es.txt").write_text("\n".join(c.text for c in captions), encoding="utf-8")
+    (tmp_path / "train.es.json").write_text(note)
+    with pytest.raises(LabError, match=r"train\.es\.txt cannot be read") as e:
+        read_translations(tmp_path / "train.es.txt", captions, "es")
+    assert "dasd-lab translate" in e.value.next_step
+
+
+@pytest.fixture
+def gallery(tmp_path):
+    return make(tmp_path / "gallery", draw(tmp_path / "drawn", 2))
+
+
+@pytest.mark.parametrize(
+    "error", [OSError("LanceError(IO): No space left on device (os error 28)"), RuntimeError("lance")]
+)
+def test_a_full_disk_while_a_gallery_is_written(gallery, tmp_path, monkeypatch, error):
+    async def full(*_, **__):
+        raise error
+
+    before = len(gallery)
+    with monkeypatch.context() as m:
+        for name in ("add", "update", "delete"):
+            m.setattr(type(gallery.engine.table), name, full)
+        for change in (
+            lambda: gallery.add([picture("red", 5)], ids=["new"]),
+            lambda: gallery.change(["red-00.png"], dict(shade=7)),
+            lambda: gallery.engine.remove(["red-00.png"]),
+        ):
+            with pytest.raises(LabError, match="could not be written") as e:
+                change()
+            assert "Free some space" in e.value.next_step
+        ask = TestClient(gallery_app(gallery, ServiceSettings(may_write=True)), base_url="http://localhost")
+        answer = ask.patch("/api/picture", params=dict(id="red-00.png"), json=dict(facts=dict(shade=7)))
+        assert answer.status_code == 400 and "Free some space" in answer.json()["next_step"]
+    assert len(gallery) == before
+    gallery.change(["red-00.png"], dict(shade=7))  # the lock is free again
