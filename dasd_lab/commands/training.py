@@ -422,9 +422,9 @@ def _resume(
     from dasd_lab.evaluation.selection import figures_on
     from dasd_lab.presets import Preset, read_json
     from dasd_lab.training.recipes import resume
-    from dasd_lab.training.records import read_record
+    from dasd_lab.training.records import ResumableFile, read_record
 
-    record = read_record(folder)
+    record = read_record(folder, ResumableFile)
     settings = options.settings(record)
     if (folder / "captions.jsonl").exists() and not (folder / "card.json").exists():
         preset = read_json(folder / "preset.json", Preset)

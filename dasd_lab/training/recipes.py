@@ -49,7 +49,7 @@ from .checkpoints import Selection
 from .logging import check_trackers, claim, read_log
 from .picture_batches import PictureBatches, captions_by_picture, whole_pictures
 from .pretrained import Pretrained
-from .records import begin_record, read_record, write_readme
+from .records import ResumableFile, begin_record, read_record, write_readme
 from .runs import Keeping, RunOptions, fit, load_method, save_method
 from .runtime import Runtime, Worker, processes
 from .shipped import run_folder, run_for, shipped_run, shipped_runs  # noqa: F401  named with `load_run`
@@ -624,7 +624,7 @@ def resume(
 ) -> Run:
     "Resume a run from its folder alone, without its preset's file"
     folder = Path(folder)
-    r = read_record(folder)
+    r = read_record(folder, ResumableFile)
     _refuse_finished(folder, f"{folder}, a finished run", "an interrupted one", "`load_run` opens it.")
     if r["data_given"]:
         raise LabError(
