@@ -7,7 +7,6 @@ __all__ = ['random_states', 'set_random_states', 'Selection', 'Progress', 'own_s
            'RandomStates', 'CheckpointManifest', 'load_checkpoint']
 
 # %% ../../nbs/4_training/1_loop/60_checkpoints.ipynb #18d8f182
-import json
 import math
 import random
 import re

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal, TypedDict
 
 from ..contracts import LabError
-from ..presets import checked, read_json
+from ..presets import read_json
 from ..storage import write_json
 from .logging import claimed, read_progress
 
