@@ -13,7 +13,14 @@ ROOT = Path(__file__).resolve().parents[1]
 LONGEST = 50  # lines of a function
 POSITIONAL = 8  # parameters that may be given by position
 IN_PACKAGE = ("F401", "F811", "F821", "F841", "B023")  # a notebook's tests hide what its module lacks
-PUBLIC = ("_exit", "_asdict", "_replace", "_fields", "_repr_html_", "_repr_mimebundle_")  # of namedtuple and of IPython
+PUBLIC = (
+    "_asdict",
+    "_exit",
+    "_replace",
+    "_fields",
+    "_repr_html_",
+    "_repr_mimebundle_",
+)  # of namedtuple, os and IPython
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

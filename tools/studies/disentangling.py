@@ -112,13 +112,15 @@ def photographs_figures(method: RetrievalMethod, corpus: Corpus) -> dict:
     figures = {name: dict(mean_recall=row["mean_recall"]) for name, row in fields.items()}
     if not hasattr(method, "disentangler"):
         return figures
-    english: dict[str, list[str]] = {}
-    for caption in corpus.captions("test", "en", "human"):
-        english.setdefault(caption.visual_id, []).append(caption.text)
+    english = corpus.captions("test", "en", "human")
     captions = corpus.field_captions("test", "zh_translated")
-    visuals = sorted(english)
-    groups = np.array([visuals.index(c.visual_id) for c in captions])
-    meaning = torch.stack([method.backbone.encode_source(english[v]).mean(0) for v in visuals])[groups]
+    visuals = sorted({c.visual_id for c in english})
+    row_of = {visual: row for row, visual in enumerate(visuals)}
+    own = torch.tensor([row_of[c.visual_id] for c in english])
+    total = torch.zeros(len(visuals), method.embed_dim)
+    total.index_add_(0, own, method.backbone.encode_source([c.text for c in english]))
+    groups = np.array([row_of[c.visual_id] for c in captions])
+    meaning = (total / own.bincount()[:, None])[groups]
     found = inspected(method, [c.text for c in captions], "zh")
     known = expression_groups("zh")
     features = inspected(method, list(known.sentences), "zh")["semantic_agnostic"]
