@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 from PIL import Image
 from squares import SOURCE, TINY, Squares
@@ -514,7 +515,7 @@ def break_step(monkeypatch, step: str, folder: Path) -> None:
         rename(source, target)
 
     if step == "weights":
-        monkeypatch.setattr(storage, "save_file", full)
+        monkeypatch.setattr(safetensors.torch, "save_file", full)
     if step == "first file":
         monkeypatch.setattr(storage.os, "replace", full)  # files are written under another name first
     if step == "manifest":
@@ -554,7 +555,7 @@ def test_writers_that_fail_halfway_leave_the_old_folder_complete(kept, name):
 
 def test_a_full_disk_leaves_no_new_folder(made, tmp_path, monkeypatch):
     method = load_run(made / "run")
-    monkeypatch.setattr(storage, "save_file", full)
+    monkeypatch.setattr(safetensors.torch, "save_file", full)
     gallery = Gallery(method).add([plain((1, 2, 3))])
     with pytest.raises(LabError, match="No space left"):
         save_method(method, tmp_path / "m")

@@ -16,6 +16,7 @@ import huggingface_hub.hub_mixin as mixin
 import numpy as np
 import PIL.Image
 import pytest
+import safetensors.torch
 import torch
 from huggingface_hub import ModelCard
 from safetensors.torch import save_file
@@ -245,9 +246,7 @@ def test_a_full_disk_leaves_nothing(ours, tmp_path, monkeypatch, file):
         return real(self, *a, **k)
 
     if file.endswith(".safetensors"):
-        from dasd_lab import storage
-
-        written = storage.save_file
+        written = safetensors.torch.save_file
 
         def half(tensors, path, **k):
             if file in Path(path).name:
@@ -255,7 +254,7 @@ def test_a_full_disk_leaves_nothing(ours, tmp_path, monkeypatch, file):
                 raise OSError(errno.ENOSPC, "No space left on device")
             return written(tensors, path, **k)
 
-        monkeypatch.setattr(storage, "save_file", half)
+        monkeypatch.setattr(safetensors.torch, "save_file", half)
     else:
         monkeypatch.setattr(Path, "write_text", full)
 
