@@ -194,7 +194,7 @@ def test_from_a_folder_of_pictures_to_a_german_query(multilingual, english, pict
     assert json.loads(command(capsys, "search", "孩子", "--gallery", gallery, "--json"))["language"] == "zh"
     given = json.loads(command(capsys, "search", "x", "--language", "ky", "--gallery", gallery, "--json"))
     assert given["language"] == "ky", "a language that cannot be recognised is named"
-    row = json.loads(command(capsys, "gallery", "info", "--gallery", gallery, "--json"))["rows"][0]
+    row = json.loads(command(capsys, "gallery", "info", gallery, "--json"))["rows"][0]
     assert (row["method"], row["this_run"]) == ("frozen", "yes")
     unchanged = json.loads(command(capsys, "gallery", "import", pictures, "--gallery", gallery, "--json"))
     assert (unchanged["added"], unchanged["unchanged"]) == (0, 4)

@@ -485,7 +485,7 @@ def _official_differences(method: DASD) -> list[str]:
         disentangler=replace(config.disentangler, hidden=official.disentangler.hidden),
     )
     supported = _flat(plain(official))
-    differences = [f"{name} = {value}" for name, value in _flat(plain(ours)).items() if value != supported[name]]
+    differences = [f"{name} = {value}" for name, value in _flat(plain(ours)).items() if value != supported.get(name)]
     clip = method.backbone.config
     if not clip.get("quick_gelu"):
         differences.append("another activation than QuickGELU")
