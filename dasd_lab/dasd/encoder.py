@@ -203,8 +203,10 @@ class DASD(AdaptedEncoder):
         super().__init__(config, backbone, tokenizer)
         self.disentangler = Disentangler(backbone, config.disentangler, self.languages, self.n_tokens)
         self.generator = self._generator() if config.adapter.generated else None
+        critic = None
         if config.critic is not None:
-            self.critic = Critic(self.disentangler.agnostic_width, backbone.embed_dim, config.critic)
+            critic = Critic(self.disentangler.agnostic_width, backbone.embed_dim, config.critic)
+        self.register_module("critic", critic)
 
     def fit_language(
         self,
