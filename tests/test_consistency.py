@@ -327,7 +327,7 @@ def test_the_command(inner, corpus, tmp_path, monkeypatch, capsys):
     words = [
         "consistency",
         "--run",
-        "here",
+        "pictograms",
         "--split",
         "train",
         "--fit-on",
