@@ -19,7 +19,6 @@ from plain_step import PlainStep
 
 from dasd_lab.backbone.text_towers import at_end
 from dasd_lab.cli import main
-from dasd_lab.presets import load_preset
 from dasd_lab.training.advice import kept_bytes
 from dasd_lab.training.recipes import scaled_stages
 from dasd_lab.training.stages import length_batches, set_trainable
@@ -34,7 +33,7 @@ def close(a, b):
 
 @pytest.fixture
 def preset():
-    return load_preset(bench_train.PRESET) | dict(token_vectors=dict(weights="none", n_tokens=400))
+    return bench_train.compared_preset() | dict(token_vectors=dict(weights="none", n_tokens=400))
 
 
 @pytest.fixture

@@ -29,11 +29,10 @@ from itertools import product
 import numpy as np
 import torch
 from plain_step import CONTEXT, PlainStep
-from train_step import LANGUAGES, PRESET, TINY, caption_lengths, methods
+from train_step import LANGUAGES, TINY, caption_lengths, compared_preset, methods
 
 from dasd_lab.backbone.tokens import train_tokenizer
 from dasd_lab.backbone.towers import attention, build_clip
-from dasd_lab.presets import load_preset
 from dasd_lab.storage import write_json
 from dasd_lab.training.optimizers import make_optimizers
 from dasd_lab.training.parameters import tower_config
@@ -400,7 +399,7 @@ def main() -> int:
         )
         return 2
     device = torch.device(a.device)
-    preset = load_preset(PRESET)
+    preset = compared_preset()
     if a.tiny:
         preset = preset | dict(token_vectors=dict(weights="none", n_tokens=400))
         s, cfg = Sizes(4, 60, 150, 16, 4, 2, 1, 1, 2), TINY

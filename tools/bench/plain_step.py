@@ -53,28 +53,14 @@ class PlainStep:
         b = self.method.backbone
         d = self.method.disentangler
 
+        def hidden(adapters):
+            return adapters[language](b.block(0, b.start(apart, end), end))
+
         f_sr = d.related_projection(
-            d.related_norm(
-                d.related_adapters[language](b.block(0, b.start(apart, end), end))[
-                    torch.arange(len(end), device=end.device), end
-                ]
-            )
+            d.related_norm(hidden(d.related_adapters)[torch.arange(len(end), device=end.device), end])
         )
-        return f_sr, self.agnostic(apart, end, language)
-
-    def agnostic(self, apart, end, language: str):  # f^sa
-        b = self.method.backbone
-        d = self.method.disentangler
-        states = d.agnostic_adapters[language](b.block(0, b.start(apart, end), end))
         real = (torch.arange(apart.shape[1], device=end.device) <= end[:, None])[..., None]
-        return (d.agnostic_norm(states) * real).sum(1) / real.sum(1)
-
-    def judged(self, agnostic, batch: dict):  # f^sa that the adversarial loss trains
-        m = self.method
-        if m.config.disentangler.adversarial_reaches == "everything":
-            return agnostic
-        apart = m.token_vectors.disentangling(m.token_vectors.embedding(self.ids(batch)))
-        return self.agnostic(apart.detach(), batch["end_index"], batch["language"])
+        return f_sr, (d.agnostic_norm(hidden(d.agnostic_adapters)) * real).sum(1) / real.sum(1)
 
     def encoded(self, ids, end, language: str) -> tuple:  # r^T, f^sr, f^sa
         "Encode target captions, every position through every block"
@@ -113,7 +99,7 @@ class PlainStep:
             loss = contrastive(features | dict(image_features=self.pictures(batch)))
         else:
             loss = alignment(features, "l2")
-        loss = loss + 0.1 * consistency(features) - critic_loss(verdicts(self.judged(agnostic, batch)))
+        loss = loss + 0.1 * consistency(features) - critic_loss(verdicts(agnostic))
         loss.backward()
         self.optimizer.step()
         self.optimizer.zero_grad()
