@@ -343,6 +343,7 @@ def printed_json(capsys, *words):
 def test_a_run_beside_a_main_table(finished, tmp_path, capsys, monkeypatch):
     "One row for each dataset, language and setting; what is missing has a note"
     monkeypatch.setattr("dasd_lab.commands.tables.open_corpus", lambda name=None: Tested())
+    monkeypatch.setattr("dasd_lab.corpora.catalog.check_corpus_name", lambda name: None)
     command = ["table", "1", "--run", str(finished), "--corpus", "squares"]
     rows = {(row["row"], row["column"]): row for row in printed_json(capsys, *command)["rows"]}
     expected = evaluate(load_run(finished), Tested(), languages=["de"]).rows["de"]["mean_recall"]
@@ -381,6 +382,7 @@ def test_a_main_table_trains_presets(backbone, tmp_path, capsys, monkeypatch):
     (tmp_path / "tiny.json").write_text(json.dumps(preset))
     (tmp_path / "other.json").write_text(json.dumps(preset | dict(backbone=dict(folder=str(tmp_path / "none")))))
     presets = f"{tmp_path}/tiny.json,{tmp_path}/other.json"
+    monkeypatch.setattr("dasd_lab.corpora.catalog.check_corpus_name", lambda name: None)
     command = ["table", "1", "--preset", presets, "--corpus", "squares", "--languages", "de"]
     for _ in range(2):
         assert main([*command, "--json"]) == 0
@@ -407,8 +409,9 @@ class Rotated(Tested):
         return [*captions, *(replace(c, text=captions[i - 1].text) for i, c in enumerate(captions))]
 
 
-def test_evaluation_in_the_authors_reading(finished, capsys, monkeypatch):
+def test_evaluation_in_the_authors_reading(finished, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("dasd_lab.commands.training.open_corpus", lambda name=None: Rotated())
+    monkeypatch.setattr("dasd_lab.corpora.catalog.check_corpus_name", lambda name: None)
     command = ["evaluate", str(finished), "--corpus", "squares"]
     results = {reading: printed_json(capsys, *command, "--reading", reading) for reading in ("captions", "official")}
     assert [found["reading"] for found in results.values()] == ["captions", "official"]
@@ -418,7 +421,9 @@ def test_evaluation_in_the_authors_reading(finished, capsys, monkeypatch):
     expected = evaluate(load_run(finished), Rotated(), languages=["de"], reading="official").rows["de"]
     assert theirs["image_to_text_mean_rank"] == pytest.approx(expected["image_to_text_mean_rank"])
     assert theirs["image_to_text_mean_rank"] < ours["image_to_text_mean_rank"], "images are ranked, not captions"
-    assert main([*command, "--reading", "official", "--captions", "x.tsv"]) == 1
+    pairs = tmp_path / "x.tsv"
+    pairs.write_text("a red square\tein rotes Quadrat\n", encoding="utf-8")
+    assert main([*command, "--reading", "official", "--captions", str(pairs)]) == 1
     assert "--captions" in capsys.readouterr().err
 
 
