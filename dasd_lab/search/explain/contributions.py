@@ -277,7 +277,7 @@ def integrated_gradients(
     visuals: Mapping[str, Tensor],  # one encoded image, first axis 1
     n_steps: int = 64,  # of the integration; more steps make `delta` smaller
 ) -> WordContributions:
-    "Gradients of the score, integrated from padding to the sentence"
+    "Gradients of the score, integrated from padding to the sentence; an expression has none and stays in `delta`"
     from captum.attr import LayerIntegratedGradients
 
     path = _token_path(method, language)
