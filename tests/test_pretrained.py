@@ -287,7 +287,7 @@ def test_the_card(folder, ours):
     assert (
         {"image-text-retrieval", "cross-lingual", "dasd"} <= set(d.tags)
         and d.metrics == ["recall"]
-        and d.model_name == "dasd.pictograms"
+        and d.model_name == "dasd.pictograms_expression"
     )
     assert {(r.dataset_config, r.metric_name): r.metric_value for r in d.eval_results}[
         ("de", "image → text R@1")
