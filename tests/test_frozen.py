@@ -206,8 +206,8 @@ def test_from_a_folder_of_pictures_to_a_german_query(multilingual, english, pict
     assert "a query in 'de'. Expected one of en" in said
     said = command(capsys, "search", "zwei Hunde rennen durch den Schnee", *at, code=1)
     assert "seems to be in 'de', for a method that reads 'en' alone" in said
-    said = command(capsys, "search", GERMAN, *at, "--run", "somewhere", code=1)
-    assert "--run somewhere with --backbone" in said
+    said = command(capsys, "search", GERMAN, *at, "--run", "photographs", code=1)
+    assert "--run photographs with --backbone" in said
     assert json.loads((gallery / "gallery.json").read_text())["backbone"] == str(multilingual)
 
 
