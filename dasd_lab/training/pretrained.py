@@ -141,7 +141,7 @@ def model_config(
             method=method.name,
             config=plain(config),
             languages=method.languages,
-            parameters=sum(v.numel() for v in own_state(method).values()),
+            parameters=sum(p.numel() for n, p in method.named_parameters() if not n.startswith("backbone.")),
             backbone=tower_facts(towers, published),
             training=facts,
         )
