@@ -241,6 +241,7 @@ class ImageEncoder(nn.Module):
         else:
             self.encoder = transformers.AutoModel.from_config(encoder_config(config["transformers"]))
             self.width = self.encoder.config.hidden_size
+        self.encoder.to(memory_format=torch.channels_last)  # convolutions on a CPU are a third faster
 
     def forward(
         self,

@@ -123,7 +123,6 @@ def cached_maps(
 ) -> Tensor:  # [images, 2, C, h, w]
     "Images and their mirror images through the frozen stages of the image encoder"
     encoder: Any = backbone.clip.image
-    encoder.to(memory_format=torch.channels_last)
     maps = []
     for start in tqdm(range(0, len(visuals), batch_size), desc="images", disable=not progress):
         images = [visuals[i] for i in range(start, min(start + batch_size, len(visuals)))]
