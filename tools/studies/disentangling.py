@@ -1,7 +1,7 @@
 """What the semantic-agnostic feature holds in each form of DASD, and what the generated matrices follow
 
     python tools/studies/disentangling.py                                   # pictograms, zh and de, three seeds
-    python tools/studies/disentangling.py --world photographs               # zh from Google's translations
+    python tools/studies/disentangling.py --world photographs               # zh from machine translations
     python tools/studies/disentangling.py --forms paper expression --seeds 0
 
 Writes one line per form and seed to data/results/disentangling.jsonl; lines that are there are not repeated. The world
@@ -24,6 +24,7 @@ from dasd_lab.evaluation.expression_groups import expression_groups
 from dasd_lab.evaluation.fields import field_figures
 from dasd_lab.evaluation.probes import adapter_spread, cluster_agreement, content_probe, leakage, linear_probe
 from dasd_lab.evaluation.retrieval import evaluate
+from dasd_lab.presets import load_preset
 from dasd_lab.training.recipes import train, training_data
 from dasd_lab.training.runs import own_state
 from dasd_lab.training.runtime import Runtime
@@ -54,7 +55,7 @@ def corpora(world: str) -> tuple[Corpus, tuple[str, ...]]:
     "Corpus and target languages"
     if world == "pictograms":
         return corpus_named("pictograms"), ("zh", "de")
-    return corpus_named("flickr8k:train=zh_mt_google"), ("zh",)
+    return corpus_named(load_preset("dasd.photographs")["corpus"]), ("zh",)
 
 
 def inspected(method: RetrievalMethod, captions: list[str], language: str) -> dict[str, torch.Tensor]:
