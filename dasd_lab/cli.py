@@ -331,6 +331,7 @@ def open_app(
 ) -> None:
     "Open the workbench as a web page on 127.0.0.1"
     from dasd_lab.foundation import LabError
+    from dasd_lab.serve.web_page import page_words
 
     path = Path(notebook or in_lab("nbs", "guides", "workbench.ipynb")).resolve()
     if not path.is_file():
@@ -339,13 +340,11 @@ def open_app(
             "the workbench of the repository",
             "Run dasd-lab in a clone of it, or give --notebook FILE.",
         )
-    from dasd_lab.explore.app import web_environment, web_words
-
     _show_pictures(pictures)
     open_corpus()
-    print(f"The workbench starts at http://127.0.0.1:{port}/; stop it with Ctrl-C", file=sys.stderr, flush=True)
-    words = web_words(path, list(voila), port)
-    os.execve(words[0], words, web_environment())
+    print("The workbench starts …", file=sys.stderr, flush=True)
+    words = page_words(path, list(voila), port)
+    os.execv(words[0], words)
 
 
 def open_lab(
