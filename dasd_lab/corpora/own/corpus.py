@@ -350,24 +350,52 @@ class _Content(NamedTuple):
     places: dict | None = None  # path → image, if the source contains them
 
 
-def _read_tables(tables: Mapping[str, Path], columns: Mapping[str, str], origin: str) -> _Content:
+def _read_tables(
+    tables: Mapping[str, Path],  # name → file
+    columns: Mapping[str, str],  # see `understand`
+    origin: str,  # see `understand`
+    strict: bool = True,  # False: leave out tables without captions, such as the counts of a download
+) -> _Content:
+    "Captions of tables"
     captions = []
     faults = []
     roles = {}
+    used = []
     for name, path in tables.items():
-        table = read_table(path, columns, origin, name)
+        try:
+            table = read_table(path, columns, origin, name)
+        except LabError:
+            if strict:
+                raise
+            continue
+        used.append(name)
         captions += table.captions
         faults += [(name, f) for f in table.faults]
         roles |= {f"{name}: {column}": role for column, role in table.roles.items()}
-    return _Content(f"tables of captions: {len(tables)}", captions, faults, roles, tables)
+    return _Content(f"tables of captions: {len(used)}", captions, faults, roles, used)
+
+
+def _read_shards(source: Path, files: _Files, columns: Mapping[str, str], origin: str) -> _Content:
+    "Tar shards, and tables of captions of their images and of those in the folder"
+    shards = read_shards(list(files.shards.values()), columns, origin)
+    form = f"tar shards: {len(files.shards)}"
+    beside = _read_tables(files.tables, columns, origin, strict=False)
+    if not beside.captions:
+        return _Content(form, shards.captions, shards.faults, shards.roles, files.shards, shards.places)
+    return _Content(
+        f"{form}, {beside.form}",
+        [*shards.captions, *beside.captions],
+        [*shards.faults, *beside.faults],
+        shards.roles | beside.roles,
+        [*files.shards, *beside.used],
+        places_in_folder(source) | shards.places,
+    )
 
 
 def _read_source(source: Path, files: _Files, columns: Mapping[str, str], origin: str) -> _Content:
     "Read the files in the first format that is present"
     if files.shards:
-        shards = read_shards(list(files.shards.values()), columns, origin)
-        form = f"tar shards: {len(files.shards)}"
-        return _Content(form, shards.captions, shards.faults, shards.roles, files.shards, shards.places)
+        return _read_shards(source, files, columns, origin)
     if files.datasets:
         content = read_dataset(source, columns, origin)
         form = "a folder of datasets"

@@ -389,7 +389,7 @@ class PublishedCorpus(Corpus):
     def captions(self, split: str, language: str, origin: str | None = None) -> list[Caption]:
         "Captions of a split in one language, in the order of the visuals; see `Corpus.captions`"
         language = language_code(language)
-        if split in self.published and origin == "human" and not self.has_human(split, language):
+        if split in self.published and origin == "human" and not self.has(split, language):
             raise self.missing_error(split, language, ("captions",))
         return super().captions(split, language, origin)
 
