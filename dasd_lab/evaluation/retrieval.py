@@ -8,12 +8,11 @@ __all__ = ['Reading', 'CUTOFFS', 'DIRECTIONS', 'METRICS', 'gallery_slices', 'sli
            'split_columns', 'image_columns', 'common_languages', 'evaluate']
 
 # %% ../../nbs/5_evaluation/10_retrieval.ipynb #5a8274f3
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypedDict
 
 import pandas as pd
 import torch
@@ -22,6 +21,7 @@ from torch import Tensor
 from ..contracts import Caption, LabError, RetrievalMethod, evaluating
 from ..corpora.published.leaks import refuse_shared_pictures
 from ..corpora.visuals import Visuals
+from ..presets import read_json
 from ..storage import whole_file, write_json
 
 # %% ../../nbs/5_evaluation/10_retrieval.ipynb #e61137e9
@@ -205,6 +205,14 @@ def markdown_table(
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 # %% ../../nbs/5_evaluation/10_retrieval.ipynb #62221581
+class _Stored(TypedDict):
+    "Content of a file of results"
+
+    rows: dict[str, dict[str, float]]
+    targets: list[str]
+    about: dict
+
+
 @dataclass
 class Results:
     "Retrieval metrics of one method on one split, one row per language"
@@ -271,15 +279,8 @@ class Results:
         path: str | Path,  # a file written by `to_json`
     ) -> "Results":
         "Read metrics back, without ranks"
-        try:
-            stored = json.loads(Path(path).read_text(encoding="utf-8"))
-            return cls(stored["rows"], tuple(stored["targets"]), stored["about"])
-        except (json.JSONDecodeError, KeyError, TypeError, UnicodeDecodeError) as e:
-            raise LabError(
-                f"{path}, which holds no results ({type(e).__name__}: {e})",
-                "a file written by Results.to_json",
-                "Run the evaluation again.",
-            ) from e
+        stored = read_json(path, _Stored, "a file written by Results.to_json", "Run the evaluation again.")
+        return cls(stored["rows"], tuple(stored["targets"]), stored["about"])
 
 # %% ../../nbs/5_evaluation/10_retrieval.ipynb #ecc8a912
 def caption_positives(

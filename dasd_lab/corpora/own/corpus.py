@@ -16,7 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 import pandas as pd
 
@@ -36,6 +36,7 @@ from .locations import Location, files_in, places_in_folder, visuals_from_places
 from .parallel import FAULTS, Fault, checked_side
 from ..visuals import PICTURE_SUFFIXES, Visuals
 from ...foundation import Caption, LabError
+from ...presets import read_json
 from ...storage import seal, unseal, whole_folder
 
 # %% ../../../nbs/1_corpora/4_own/40_corpus.ipynb #80a95698
@@ -486,6 +487,25 @@ def import_corpus(
     return folder
 
 
+class _Manifest(TypedDict):
+    "The manifest of an imported corpus"
+
+    name: str
+    languages: list[str]
+    splits: list[str]
+    files: dict[str, str]
+
+
+class _Place(TypedDict):
+    "Where an image is, as `import_corpus` writes it"
+
+    id: str
+    file: str
+    offset: int
+    size: int
+    suffix: str
+
+
 @register_corpus("imported")
 class ImportedCorpus(Corpus):
     "A corpus written by `import_corpus`; its images are where they were"
@@ -495,7 +515,9 @@ class ImportedCorpus(Corpus):
         root: str | Path,  # the folder
         name: str = "",  # '': the name that it was imported with
     ):
-        manifest = unseal(root, "imported corpus")
+        manifest = unseal(root, "imported corpus", schema=_Manifest)
+        if not manifest["splits"]:
+            raise LabError(f"{root}/manifest.json without splits", "an imported corpus", "Import the corpus again.")
         self.root = Path(root)
         self.about = manifest
         self.frames = N_FRAMES  # of a clip, at most
@@ -508,7 +530,8 @@ class ImportedCorpus(Corpus):
 
     def _locations(self, split: str) -> dict[str, Location]:
         "Visual id → location; empty without images"
-        rows = json.loads((self.root / f"{split}.pictures.json").read_text(encoding="utf-8"))
+        next_step = "Import the corpus again."
+        rows = read_json(self.root / f"{split}.pictures.json", list[_Place], "the locations of images", next_step)
         locations = {}
         for row in rows:
             location = Location(str(self.root / row["file"]), row["offset"], row["size"], row["suffix"])
