@@ -6,7 +6,6 @@
 __all__ = ['BERT_NAMES', 'table_beside', 'CaptionTokenizer', 'train_tokenizer', 'TokenVectors']
 
 # %% ../../nbs/2_backbone/1_towers/10_tokens.ipynb #cd0d6127
-import json
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import chain
@@ -19,6 +18,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from torch import Tensor, nn
 
 from ..contracts import LabError
+from ..presets import read_json
 from ..storage import whole_file, write_json
 
 # %% ../../nbs/2_backbone/1_towers/10_tokens.ipynb #7e341a52
@@ -146,11 +146,11 @@ class CaptionTokenizer:
         beside = table_beside(path)
         try:
             tokenizer = Tokenizer.from_file(str(path))
-            table = json.loads(beside.read_text(encoding="utf-8")) if beside.is_file() else {}
         except Exception as e:
             raise LabError(
                 f"{path} is no tokenizer ({e})", "a tokenizer.json of the library `tokenizers`", "Restore the file."
             ) from e
+        table = read_json(beside, dict, "the table beside a tokenizer", optional=True)
         size = tokenizer.get_vocab_size()
         expected = table.pop("pieces", size)
         if expected != size:

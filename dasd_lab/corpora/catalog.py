@@ -27,6 +27,7 @@ from .captions import clean_text, language_code, read_captions
 from .descriptions import Described, captioner_manifest, described_in
 from .visuals import Visuals, visuals_from_folder
 from ..foundation import Caption, LabError, lab_command, unknown_name
+from ..presets import read_json
 from ..storage import whole_file
 
 # %% ../../nbs/1_corpora/1_core/50_catalog.ipynb #5e2f7dfd
@@ -128,16 +129,12 @@ def read_translations(
     language: str,  # of the lines, ISO 639-1
 ) -> list[Caption | None]:  # N
     "Read machine translations; a .json file beside them is compared with the source captions"
+    next_step = "Translate the split: dasd-lab translate."
     try:
         lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
-        note_path = path.with_suffix(".json")
-        note = json.loads(note_path.read_text(encoding="utf-8")) if note_path.is_file() else {}
-        if not isinstance(note, dict):
-            raise ValueError(f"{note_path.name} holds a {type(note).__name__}")
     except (OSError, ValueError) as e:
-        raise LabError(
-            f"{path} cannot be read ({e})", "lines of UTF-8", "Translate the split: dasd-lab translate."
-        ) from None
+        raise LabError(f"{path} cannot be read ({e})", "lines of UTF-8", next_step) from None
+    note = read_json(path.with_suffix(".json"), dict, "the note of `dasd-lab translate`", next_step, optional=True)
     if len(lines) != len(captions):
         raise LabError(
             f"{len(lines):,} lines in {path} for {len(captions):,} captions",

@@ -390,7 +390,9 @@ class PublishedCorpus(Corpus):
         "Captions of a split in one language, in the order of the visuals; see `Corpus.captions`"
         language = language_code(language)
         if split in self.published and origin == "human" and not self.has_human(split, language):
-            raise self.missing_error(split, language, ("captions",))
+            translated_only = language not in self.published[split].captions and self.has(split, language)
+            if not translated_only:
+                raise self.missing_error(split, language, ("captions",))
         return super().captions(split, language, origin)
 
     def _captions(self, split: str, language: str) -> list[Caption]:

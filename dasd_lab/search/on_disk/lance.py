@@ -11,7 +11,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from pathlib import Path
 
@@ -154,7 +154,8 @@ class LanceEngine:
         self._tidy_file = FileLock(self.folder / ".tidying", thread_local=False)
         self._refresh_lock = threading.Lock()
         self._writes = 0  # since the last compaction
-        with self._reading():
+        exists = (self.folder / "pictures.lance").exists()
+        with self._reading(), nullcontext() if exists else self._write_file:  # the first of two processes creates it
             self.table = LOOP.run(self._open(cache_gb))
             self._refresh()
 
