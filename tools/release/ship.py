@@ -6,7 +6,7 @@ python tools/release/ship.py --only static_adapter
 python tools/release/ship.py --only figures        # evaluate again what is stored
 python tools/release/ship.py --world photographs --only backbone --backbone FOLDER  # a source model that is there
 
-The world photographs needs Flickr8k (DASD_LAB_FLICKR8K); features of its pictures are kept in runs/photographs. A part
+The world photographs needs Flickr8k (DASD_LAB_FLICKR8K); features of its pictures are kept in runs/flickr8k. A part
 that makes the folder larger than its world may be is refused: before its training where its size is known, else it
 stays in runs/WORLD/shipped."""
 
@@ -44,7 +44,7 @@ from dasd_lab.training.runtime import Runtime
 
 ROOT = Path(__file__).resolve().parents[2]
 WEIGHTS = ROOT / "data/weights"
-FEATURES = ROOT / "runs/photographs/features"
+FEATURES = ROOT / "runs/flickr8k/features"
 
 
 @dataclass(frozen=True)

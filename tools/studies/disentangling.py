@@ -5,7 +5,7 @@
     python tools/studies/disentangling.py --forms paper expression --seeds 0
 
 Writes one line per form and seed to data/results/disentangling.jsonl; lines that are there are not repeated. The world
-photographs needs Flickr8k (DASD_LAB_FLICKR8K); features of its pictures are kept in runs/photographs."""
+photographs needs Flickr8k (DASD_LAB_FLICKR8K); features of its pictures are kept in runs/flickr8k."""
 
 import argparse
 import json
@@ -172,7 +172,7 @@ def main(world: str, forms: list[str], seeds: list[int], out: Path) -> None:
     done = {tuple(json.loads(line)[k] for k in ("world", "form", "seed")) for line in lines}
     corpus, languages = corpora(world)
     backbone = load_backbone(ROOT / "data/weights" / world / "backbone")
-    features = ROOT / "runs/photographs/features" if world == "photographs" else None
+    features = ROOT / "runs/flickr8k/features" if world == "photographs" else None
     data = training_data(corpus, languages, backbone, features)
     for seed in seeds:
         for form in forms:
