@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import av
 import numpy as np
 
 from ..foundation import LabError
@@ -46,6 +45,8 @@ def _opened(
     source,  # a path, or the bytes of a file
 ) -> Iterator[tuple]:  # container and its first video stream
     "A video file, open for reading"
+    import av
+
     name = _clip_name(source)
     is_path = isinstance(source, (str, Path))
     try:
@@ -91,6 +92,8 @@ def _pixels(frame, max_side: int) -> np.ndarray:  # [H, W, 3] uint8
 
 def _decoded(source, wanted: Sequence[int] | None, max_side: int) -> tuple[dict[int, np.ndarray], int]:
     "Frames at the wanted indices, and the number of frames decoded up to the last of them; None: count only"
+    import av
+
     frames = {}
     n_decoded = 0
     indices = set(wanted or ())
