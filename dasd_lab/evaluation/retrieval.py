@@ -12,11 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-<<<<<<< HEAD
-from typing import Literal, TypedDict
-=======
-from typing import TYPE_CHECKING, Literal
->>>>>>> search
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 import torch
 from torch import Tensor

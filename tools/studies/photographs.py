@@ -3,10 +3,9 @@
     python tools/studies/photographs.py [--backbone FOLDER] [--languages zh de] [--methods dasd] [--seeds 0 1] [--each]
     python tools/studies/photographs.py --captions     # only what the captions themselves say, without any model
 
-The same as `dasd-lab table methods` on the corpus of the presets, flickr8k with both translations into Chinese. A run is
-a line and is
-not repeated. `--steps` limits the steps of each stage, for a trial with another `--out`. Features of the pictures are
-kept in runs/flickr8k. Needs Flickr8k (DASD_LAB_FLICKR8K); the row of translated queries needs Apertium with its
+The same as `dasd-lab table methods` on the corpus of the presets, flickr8k with both translations into Chinese. A run
+is a line and is not repeated. `--steps` limits the steps of each stage, for a trial with another `--out`. Features of
+the pictures are kept in runs/flickr8k. Needs Flickr8k (DASD_LAB_FLICKR8K); the row of translated queries needs Apertium with its
 Spanish-English pair and is left out without it.
 
 `--captions` writes data/results/photographs_captions.json: length, words, and how often a caption finds its picture by
