@@ -5,8 +5,8 @@
 
 The same as `dasd-lab table methods` on the corpus of the presets, flickr8k with both translations into Chinese. A run
 is a line and is not repeated. `--steps` limits the steps of each stage, for a trial with another `--out`. Features of
-the pictures are kept in runs/flickr8k. Needs Flickr8k (DASD_LAB_FLICKR8K); the row of translated queries needs Apertium with its
-Spanish-English pair and is left out without it.
+the pictures are kept in runs/flickr8k. Needs Flickr8k (DASD_LAB_FLICKR8K); the row of translated queries needs
+Apertium with its Spanish-English pair and is left out without it.
 
 `--captions` writes data/results/photographs_captions.json: length, words, and how often a caption finds its picture by
 words alone among the other captions of the 1,000 test pictures (TF-IDF; Chinese by characters and pairs of them)."""
