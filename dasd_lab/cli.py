@@ -181,8 +181,33 @@ def _gallery_in_memory(method, gallery, pictures, captioner, corpus, split):  # 
         describer = _captioner_for(method, captioner)
         return Gallery(method).add(pictures, skip_bad=True, progress=tqdm, captioner=describer), {}
     opened = open_corpus(corpus)
-    english = {caption.visual_id: caption.text for caption in opened.captions(split, "en")}
-    return kept_gallery(method, opened, split, tqdm), english
+    return kept_gallery(method, opened, split, tqdm), _english(opened, split)
+
+
+def _english(corpus, split: str) -> dict[str, str]:
+    "English captions by image id"
+    return {caption.visual_id: caption.text for caption in corpus.captions(split, "en")}
+
+
+def _kept_in_memory(run, corpus, split):  # `Gallery` or None; English captions by image id
+    "A gallery of a corpus whose embeddings are kept: captions alone are encoded, which needs no image tower"
+    from dasd_lab.search.gallery.kept import read_gallery
+
+    opened = open_corpus(corpus)
+    gallery = read_gallery(open_method(run, images=False), opened, split)
+    return gallery, _english(opened, split) if gallery else {}
+
+
+def _opened_in_memory(run, backbone, gallery, pictures, captioner, corpus, split):  # `Gallery`, English captions, run
+    "The gallery in memory that is searched"
+    from dasd_lab.search.on_disk.places import recorded_name
+
+    if not (backbone or gallery or pictures):
+        opened, english = _kept_in_memory(run, corpus, split)
+        if opened:
+            return opened, english, recorded_name(run)
+    method, run = _method_in_memory(run, backbone, gallery)
+    return *_gallery_in_memory(method, gallery, pictures, captioner, corpus, split), run
 
 
 def _add_translations(gallery, consistent, translator: str, language: str | None) -> None:
@@ -257,10 +282,9 @@ def search_images(
     _check_search(on_disk=on_disk, **options_on_disk, **in_memory)
     options = dict(skip=skip, where=_filter(where)) if on_disk else {}
     if on_disk:
-        opened, english = open_gallery(gallery, run, engine, uri, backbone=backbone), {}
+        opened, english = open_gallery(gallery, run, engine, uri, backbone=backbone, images=False), {}
     else:
-        method, run = _method_in_memory(run, backbone, gallery)
-        opened, english = _gallery_in_memory(method, gallery, pictures, captioner, corpus, split)
+        opened, english, run = _opened_in_memory(run, backbone, gallery, pictures, captioner, corpus, split)
     if save:
         opened.save(save, run)
     if consistent:
@@ -366,15 +390,12 @@ def open_app(
     if not path.is_file():
         raise LabError(f"no notebook {path}", "the workbench", "Check the path of --notebook FILE.")
     with extra("lab"):
-        import voila  # noqa: F401
-
-        from dasd_lab.explore.app import web_environment, web_words
-
+        from dasd_lab.serve.web_page import page_words
     _show_pictures(pictures)
     open_corpus()
-    print(f"The workbench starts at http://127.0.0.1:{port}/; stop it with Ctrl-C", file=sys.stderr, flush=True)
-    words = web_words(path, list(voila), port)
-    os.execve(words[0], words, web_environment())
+    print("The workbench starts …", file=sys.stderr, flush=True)
+    words = page_words(path, list(voila), port)
+    os.execv(words[0], words)
 
 
 def open_lab(

@@ -38,7 +38,7 @@ from dasd_lab.serve import limits, service, uploads
 from dasd_lab.serve.limits import ServiceSettings, cookie_of
 from dasd_lab.serve.server import OF_ONE, Watched, link
 from dasd_lab.serve.service import gallery_app
-from dasd_lab.training import recipes
+from dasd_lab.training import loading
 
 schemathesis = pytest.importorskip("schemathesis")
 from hypothesis import HealthCheck, given, settings
@@ -1580,8 +1580,8 @@ def test_the_link_leads_to_the_service(host, names):
 
 
 def test_a_run_without_embeddings_is_refused_at_the_start(gallery, monkeypatch):
-    monkeypatch.setattr(recipes, "shipped_run", lambda: "shipped")
-    monkeypatch.setattr(recipes, "load_run", lambda run: Other() if run == "R" else Named())
+    monkeypatch.setattr(loading, "shipped_run", lambda: "shipped")
+    monkeypatch.setattr(loading, "load_run", lambda run, images=True: Other() if run == "R" else Named())
     with pytest.raises(LabError, match="gallery embed --gallery .* --run R"):
         galleries.served_gallery(str(gallery.folder), "R")
     galleries.served_gallery(str(gallery.folder)).close()
@@ -1595,8 +1595,8 @@ def test_the_built_in_gallery_is_made_for_each_embedding(tmp_path, drawn, monkey
         def picture(self, id, size):
             return Image.open(drawn / id)
 
-    monkeypatch.setattr(recipes, "shipped_run", lambda: "shipped")
-    monkeypatch.setattr(recipes, "load_run", lambda run: Other() if run == "R" else Named())
+    monkeypatch.setattr(loading, "shipped_run", lambda: "shipped")
+    monkeypatch.setattr(loading, "load_run", lambda run, images=True: Other() if run == "R" else Named())
     monkeypatch.setattr(galleries, "open_corpus", Corpus)
     monkeypatch.setenv("DASD_LAB_DATA", str(tmp_path / "data"))
     for run in (None, "R", None, "R"):
@@ -1610,9 +1610,9 @@ def test_the_built_in_gallery_is_made_for_each_embedding(tmp_path, drawn, monkey
 SERVE = """
 import sys
 from served import Named
-from dasd_lab.training import recipes
-recipes.shipped_run = str
-recipes.load_run = lambda run: Named()
+from dasd_lab.training import loading
+loading.shipped_run = str
+loading.load_run = lambda run, images=True: Named()
 from dasd_lab.cli import main
 sys.exit(main(sys.argv[1:]))
 """

@@ -7,6 +7,7 @@ __all__ = ['BERT_NAMES', 'table_beside', 'CaptionTokenizer', 'train_tokenizer', 
 
 # %% ../../nbs/2_backbone/1_towers/10_tokens.ipynb #cd0d6127
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import cast
@@ -90,6 +91,16 @@ class CaptionTokenizer:
         "The token of an id"
         library_id = i if self.kept is None else self.kept[i]
         return "[UNK]" if library_id < 0 else self.tokenizer.id_to_token(library_id) or "[UNK]"
+
+    @cached_property
+    def word_starts(self) -> Tensor:  # [V] bool
+        "Tokens that begin a word; all of them where names do not tell"
+        names = [self.name(i) for i in range(len(self))]
+        if any(name.startswith("##") for name in names):
+            return torch.tensor([not name.startswith("##") for name in names])
+        marked = [name.startswith(("▁", "Ġ")) for name in names]
+        special = (*self.names, "[UNK]")
+        return torch.tensor([not any(marked) or mark or name in special for name, mark in zip(names, marked)])
 
     def frame(self, ids: Sequence[int], max_length: int) -> list[int]:
         "Start token, as many library ids as fit, end token"

@@ -93,6 +93,7 @@ def open_gallery(
     backbone: str | Path | None = None,  # instead of a run: a frozen model; a new gallery remembers it
     create: bool = False,  # create a gallery if there is none
     columns: dict[str, str] | None = None,  # your own facts: name → kind
+    images: bool = True,  # see `training.loading.load_run`
 ):  # a `search.on_disk.stored.StoredGallery`
     "Open a gallery on disk with the method that searches it"
     from dasd_lab.search.on_disk.places import gallery_folder
@@ -105,7 +106,7 @@ def open_gallery(
     if backbone:
         method, run = open_method(run, backbone), ""
     else:
-        method, run = gallery_method(folder, run)
+        method, run = gallery_method(folder, run, images)
     if record.exists():
         _check_options(record, engine, uri)
         return StoredGallery(folder, method, columns, run=run)

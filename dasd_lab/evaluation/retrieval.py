@@ -12,9 +12,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypedDict
+from typing import TYPE_CHECKING, Literal, TypedDict
 
-import pandas as pd
 import torch
 from torch import Tensor
 
@@ -23,6 +22,9 @@ from ..corpora.published.leaks import refuse_shared_pictures
 from ..corpora.visuals import Visuals
 from ..presets import read_json
 from ..storage import whole_file, write_json
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # %% ../../nbs/5_evaluation/10_retrieval.ipynb #e61137e9
 def gallery_slices(
@@ -241,8 +243,10 @@ class Results:
             return dict(self.rows)
         return self.rows | {"mean": self.mean}
 
-    def to_frame(self) -> pd.DataFrame:
+    def to_frame(self) -> "pd.DataFrame":
         "Rows as numbers, the last one the mean"
+        import pandas as pd
+
         return pd.DataFrame.from_dict(self.all_rows, orient="index").rename_axis("language")
 
     def to_markdown(

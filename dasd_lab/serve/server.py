@@ -16,7 +16,7 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from ..contracts import LabError
+from ..foundation import LabError
 from .limits import sender
 
 # %% ../../nbs/7_apps/2_serve/40_server.ipynb #d2a90b16

@@ -6,7 +6,7 @@ python tools/release/ship.py --only static_adapter
 python tools/release/ship.py --only figures        # evaluate again what is stored
 python tools/release/ship.py --world photographs --only backbone --backbone FOLDER  # a source model that is there
 
-The world photographs needs Flickr8k (DASD_LAB_FLICKR8K); features of its pictures are kept in runs/photographs. A part
+The world photographs needs Flickr8k (DASD_LAB_FLICKR8K); features of its pictures are kept in runs/flickr8k. A part
 that makes the folder larger than its world may be is refused: before its training where its size is known, else it
 stays in runs/WORLD/shipped."""
 
@@ -21,7 +21,7 @@ from pathlib import Path
 
 from dasd_lab.backbone.features import FrozenFeatures, frozen_features, store_in
 from dasd_lab.backbone.retrieved import describe_by_retrieval
-from dasd_lab.backbone.towers import Backbone, load_backbone, save_backbone
+from dasd_lab.backbone.towers import Backbone, fingerprint, load_backbone, save_backbone
 from dasd_lab.contracts import LabError, RetrievalMethod
 from dasd_lab.corpora.catalog import corpus_named, load_corpus
 from dasd_lab.evaluation.fields import field_figures, usual_fields
@@ -44,7 +44,7 @@ from dasd_lab.training.runtime import Runtime
 
 ROOT = Path(__file__).resolve().parents[2]
 WEIGHTS = ROOT / "data/weights"
-FEATURES = ROOT / "runs/photographs/features"
+FEATURES = ROOT / "runs/flickr8k/features"
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ WORLDS = dict(
         source="two_tower.photographs",
         source_changes={},
         methods=dict(
-            method=("dasd.photographs", {}),
+            method=("dasd.photographs_expression", {}),
             static_adapter=("static_adapter.photographs", {"vocab_size": 8000}),
             leccr=("leccr.photographs", {}),
             smalr=("smalr.photographs", {}),
@@ -302,6 +302,14 @@ def stamps_figures(method: RetrievalMethod, languages: Sequence[str]) -> dict:
     return results.rows
 
 
+def note_fingerprint(folder: Path) -> None:
+    "Add the fingerprint to the manifest of a backbone that was saved without it"
+    file = folder / "manifest.json"
+    manifest = json.loads(file.read_text(encoding="utf-8"))
+    if "fingerprint" not in manifest:
+        write_json(dict(fingerprint=fingerprint(load_backbone(folder))) | manifest, file)
+
+
 def figures_part(ship: Shipping, name: str) -> None:
     "Evaluate a stored method, and add its figures to the card"
     method = load_method(ship.out / name, load_backbone(ship.out / "backbone"))
@@ -321,6 +329,7 @@ def main(world: str, out: Path | None, seed: int, only: str | None, backbone: Pa
     if only not in (None, "figures", *ship.world.parts):
         raise SystemExit(f"--only {only}: one of {', '.join([*ship.world.parts, 'figures'])}")
     if only == "figures":
+        note_fingerprint(ship.out / "backbone")
         for name in ship.world.methods:
             if (ship.out / name).is_dir():
                 print(name, flush=True)

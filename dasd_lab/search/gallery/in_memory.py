@@ -14,10 +14,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NotRequired, TypedDict
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 import numpy as np
-import pandas as pd
 import torch
 from PIL import Image
 from torch import Tensor
@@ -40,6 +39,9 @@ from dasd_lab.search.gallery.inputs import (
 )
 from ..queries import Query, direction, read_query, supported_languages
 from ...storage import Manifest, read_tensors, seal, unseal, whole_folder, write_json, write_tensors
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # %% ../../../nbs/6_search/1_gallery/20_in_memory.ipynb #582f8146
 @dataclass(frozen=True)
@@ -75,8 +77,10 @@ class Hits(Sequence):
     def ids(self) -> list[str]:
         return [h.id for h in self.hits]
 
-    def to_frame(self) -> pd.DataFrame:
+    def to_frame(self) -> "pd.DataFrame":
         "Rank, id and score as a table"
+        import pandas as pd
+
         return pd.DataFrame([(h.rank, h.id, h.score) for h in self], columns=["rank", "id", "score"])
 
     def _repr_html_(self) -> str:

@@ -15,10 +15,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NotRequired, TypedDict
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 import numpy as np
-import pandas as pd
 import torch
 from filelock import FileLock
 from PIL import Image
@@ -39,6 +38,9 @@ from .reading import BUILT_IN, ReadAhead, ReadVisual, escaped
 from .thumbnails import StoredThumbnails
 from ..queries import read_query, supported_languages
 from ...storage import write_json
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # %% ../../../nbs/6_search/2_on_disk/70_stored.ipynb #9fe5767c
 TOKEN_VARIABLE = "MILVUS_TOKEN"  # environment variable with the token of a Milvus server
@@ -751,8 +753,10 @@ class StoredGallery:
     def facts(
         self,
         ids: Sequence[str],  # of the gallery
-    ) -> pd.DataFrame:  # one row per image, in the order of `ids`
+    ) -> "pd.DataFrame":  # one row per image, in the order of `ids`
         "Facts of images"
+        import pandas as pd
+
         rows = self.engine.read(list(ids), list(self.columns))
         return pd.DataFrame(rows).set_index("id")
 
