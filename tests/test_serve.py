@@ -1598,7 +1598,7 @@ def test_the_built_in_gallery_is_made_for_each_embedding(tmp_path, drawn, monkey
     monkeypatch.setattr(loading, "shipped_run", lambda: "shipped")
     monkeypatch.setattr(loading, "load_run", lambda run, images=True: Other() if run == "R" else Named())
     monkeypatch.setattr(galleries, "open_corpus", Corpus)
-    monkeypatch.setattr(galleries, "in_lab", tmp_path.joinpath)
+    monkeypatch.setenv("DASD_LAB_DATA", str(tmp_path / "data"))
     for run in (None, "R", None, "R"):
         gallery = galleries.served_gallery(None, run)
         assert ids(client(gallery).get("/api/search", params=dict(text="rot", k=1))) == ["red-00.png"]

@@ -8,15 +8,14 @@ __all__ = ['weights_folder', 'shipped_run', 'shipped_runs', 'run_folder', 'run_f
 # %% ../../nbs/4_training/2_recipes/05_shipped.ipynb #a24afc78
 from pathlib import Path
 
-import dasd_lab
 from ..backbone.languages import tower_languages
-from ..foundation import unknown_name
+from ..foundation import shipped_folder, unknown_name
 from ..presets import read_json
 
 # %% ../../nbs/4_training/2_recipes/05_shipped.ipynb #32f628fc
 def weights_folder() -> Path:
     "The folder of the weights that come with the lab"
-    return Path(dasd_lab.__file__).resolve().parents[1] / "data" / "weights"
+    return shipped_folder() / "data" / "weights"
 
 
 def shipped_run(

@@ -36,7 +36,7 @@ from PIL import Image
 from tqdm.auto import tqdm
 
 from ..captions import PHRASE, caption_line, read_captions, write_captions
-from ..catalog import Corpus, data_root, register_corpus
+from ..catalog import Corpus, register_corpus
 from ..descriptions import Described, describe, describe_split, fingerprint
 from .detector import PictogramCaptioner
 from dasd_lab.corpora.pictograms.grammar import (
@@ -57,7 +57,7 @@ from dasd_lab.corpora.pictograms.grammar import (
 from .noisy_translation import NoiseSpec, seeded, translate
 from .painting import noun_pictures, openmoji_codes, render, render_name
 from ..visuals import Visuals, visuals_from_array
-from ...foundation import Caption, LabError
+from ...foundation import Caption, LabError, data_root
 from ...presets import read_json
 from ...storage import seal, sha256, whole_folder
 

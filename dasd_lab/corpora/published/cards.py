@@ -10,9 +10,9 @@ import importlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..catalog import BUILT_IN, CORPORA, FORMS, MODULES, data_root, list_corpora, load_corpus
+from ..catalog import BUILT_IN, CORPORA, FORMS, MODULES, list_corpora, load_corpus
 from .base import PublishedCorpus, WantedFile
-from ...foundation import LabError
+from ...foundation import LabError, data_root
 from ...presets import read_json
 
 # %% ../../../nbs/1_corpora/3_published/80_cards.ipynb #cabb11cc

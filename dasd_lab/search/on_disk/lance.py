@@ -15,15 +15,11 @@ from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from pathlib import Path
 
-import lance
-import lancedb
 import numpy as np
-import pyarrow as pa
 from filelock import FileLock, Timeout
-from lancedb.background_loop import LOOP
-from lancedb.index import BTree, IvfSq
 
 from ...contracts import LabError
+from ...foundation import extra
 from dasd_lab.search.on_disk.engine import (
     EXACT_MATCHES,
     Nearest,
@@ -34,6 +30,13 @@ from dasd_lab.search.on_disk.engine import (
     wanted_columns,
 )
 from .filters import FACTS, Column, Condition
+
+with extra("gallery"):
+    import lance
+    import lancedb
+    import pyarrow as pa
+    from lancedb.background_loop import LOOP
+    from lancedb.index import BTree, IvfSq
 
 # %% ../../../nbs/6_search/2_on_disk/50_lance.ipynb #7f0e6079
 def _quoted(value) -> str:

@@ -33,7 +33,6 @@ from ..gallery.in_memory import Hit, Hits, counted, pixels_of
 from ..gallery.inputs import open_visual, picture_sources, thumbnail
 from .engine import Engine, checked_rows
 from .filters import FACTS, Column, read_filter
-from .lance import LanceEngine
 from .milvus import MilvusEngine, without_password
 from .reading import BUILT_IN, ReadAhead, ReadVisual, escaped
 from .thumbnails import StoredThumbnails
@@ -202,6 +201,8 @@ class GalleryRecord:
     def open_engine(self) -> Engine:
         "The engine of the gallery; the token of a Milvus server comes from the environment"
         if self.engine == "LanceEngine":
+            from dasd_lab.search.on_disk.lance import LanceEngine  # the extra gallery
+
             return LanceEngine(self.path.parent / "index")
         if self.engine != "MilvusEngine" or "uri" not in self.content:
             raise LabError(
