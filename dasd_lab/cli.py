@@ -241,7 +241,10 @@ def _show_hits(hits, english: dict[str, str], as_json: bool) -> None:
             row["in English"] = english.get(hit.id, "")
         rows.append(row)
     query = hits.query
-    show(rows, as_json, dict(query=query.text, language=query.language, recognised=query.recognised))
+    doubt = dict(signs=list(hits.doubt.signs), unknown=list(hits.doubt.unknown), sentences=hits.doubt.sentences)
+    show(rows, as_json, dict(query=query.text, language=query.language, recognised=query.recognised, doubt=doubt))
+    for said in hits.doubt.sentences:
+        print(said, file=sys.stderr)
 
 # %% ../nbs/7_apps/3_commands/90_cli.ipynb #4d0edca9
 def search_images(
@@ -454,6 +457,7 @@ MODULES = (
     "figures",
     "publishing",
     "galleries",
+    "doubt",
 )
 
 
