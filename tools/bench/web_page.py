@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/ui"))
-from conftest import FLAGS, Web
+from conftest import FLAGS, Web, find_browser
 
 ASK = """async text => {
   const box = document.querySelector('.dl-ask .dl-query input')
