@@ -8,6 +8,7 @@ __all__ = ['AXES', 'COLUMNS', 'METHODS', 'cosine_scores', 'evaluating', 'Retriev
 # %% ../nbs/0_foundation/05_contracts.ipynb #5c3eae6e
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
@@ -83,6 +84,7 @@ class RetrievalMethod(nn.Module):
     name: str = ""  # registered name
     languages: tuple[str, ...] = ()  # target languages, ISO 639-1
     training_corpora: tuple[str, ...] = ()  # that it was trained on, as `corpora.catalog.corpus_named` takes them
+    run_folder: Path | None = None  # of the run that it was loaded from
     frozen_source: bool = True  # whether source captions and images keep their frozen features
     batch_type: Literal["captions", "images"] = "captions"  # of one language, or images with captions in all
     config_class: type  # dataclass of the settings
@@ -213,14 +215,17 @@ class RetrievalMethod(nn.Module):
         "Query vectors of the first stage of a two-stage search: cosine selects images, `score` reranks them"
         return text_features
 
+    @classmethod
+    def embeds_images(cls) -> bool:
+        "Does it embed images in its own way, not as its backbone does?"
+        return any(
+            getattr(cls, name) is not getattr(RetrievalMethod, name) for name in ("encode_visuals", "visual_columns")
+        )
+
     @property
     def visual_side(self) -> nn.Module:
         "Module that determines the image embeddings; methods with the same one share a gallery's embeddings"
-        overridden = any(
-            getattr(type(self), name) is not getattr(RetrievalMethod, name)
-            for name in ("encode_visuals", "visual_columns")
-        )
-        return self if overridden else self.backbone
+        return self if self.embeds_images() else self.backbone
 
     def training_features(
         self,
@@ -231,6 +236,13 @@ class RetrievalMethod(nn.Module):
 
 # %% ../nbs/0_foundation/05_contracts.ipynb #ece88583
 METHODS: dict[str, type[RetrievalMethod]] = {}
+# modules that are imported when their method is needed
+_MODULES = dict(
+    static_adapter="dasd_lab.dasd.encoder",
+    dasd="dasd_lab.dasd.encoder",
+    leccr="dasd_lab.leccr.encoder",
+    smalr="dasd_lab.smalr.encoder",
+)
 
 
 def register_method(
@@ -249,6 +261,8 @@ def method_class(
     name: str,  # a registered name
 ) -> type[RetrievalMethod]:
     "Registered class of a method"
+    if name not in METHODS and name in _MODULES:
+        import_module(_MODULES[name])
     if name not in METHODS:
         raise unknown_name("a method", name, METHODS, "Import the module that registers it.")
     return METHODS[name]

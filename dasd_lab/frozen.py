@@ -13,7 +13,6 @@ from typing import Any
 
 from torch import Tensor
 
-from .backbone.opening import open_backbone
 from .backbone.towers import Backbone
 from .contracts import LabError, RetrievalMethod, register_method
 
@@ -95,4 +94,6 @@ def frozen_method(
     name: str | Path,  # see `backbone.opening.open_backbone`
 ) -> Frozen:  # ready to use
     "The frozen tower of a catalogued model or a folder as a method"
+    from dasd_lab.backbone.opening import open_backbone  # imports the libraries of published models
+
     return Frozen(FrozenConfig(), open_backbone(name)).eval()

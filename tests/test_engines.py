@@ -30,7 +30,7 @@ from dasd_lab.search.on_disk.filters import FACTS, Column, Condition, read_filte
 from dasd_lab.search.on_disk.lance import LanceEngine
 from dasd_lab.search.on_disk.milvus import MilvusEngine, MilvusIndex
 from dasd_lab.search.on_disk.stored import StoredGallery
-from dasd_lab.training import recipes
+from dasd_lab.training import loading
 
 ENGINES = dict(
     lance=lambda folder, **options: LanceEngine(folder / "lance", **options),
@@ -1448,8 +1448,8 @@ class CommandLine:
     "`dasd-lab` in this process, with a method that knows colours"
 
     def __init__(self, monkeypatch, capsys):
-        monkeypatch.setattr(recipes, "shipped_run", lambda: "shipped")
-        monkeypatch.setattr(recipes, "load_run", lambda run: Named())
+        monkeypatch.setattr(loading, "shipped_run", lambda: "shipped")
+        monkeypatch.setattr(loading, "load_run", lambda run, images=True: Named())
         self.capsys = capsys
 
     def json(self, *words) -> dict:

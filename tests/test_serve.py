@@ -38,7 +38,7 @@ from dasd_lab.serve import limits, service, uploads
 from dasd_lab.serve.limits import ServiceSettings, cookie_of
 from dasd_lab.serve.server import OF_ONE, Watched, link
 from dasd_lab.serve.service import gallery_app
-from dasd_lab.training import recipes
+from dasd_lab.training import loading
 
 schemathesis = pytest.importorskip("schemathesis")
 from hypothesis import HealthCheck, given, settings
@@ -394,6 +394,24 @@ def test_a_body_that_is_too_large_is_refused(gallery):
         assert status == 413 and json.loads(body)["error"].startswith("More than")
         assert raw(port, PATCH + CHUNKED, *chunked(b" " * (len(good) + 1)))[0] == 413
         assert raw(port, "GET /api/gallery HTTP/1.1\nhost: localhost\n")[0] == 200
+
+
+@pytest.mark.parametrize("head", ["POST /api/pictures", "GET /", "GET /api/search?text=rot"])
+@pytest.mark.parametrize("body", [b"zz\r\n", b"-1\r\n", b"5\r\nabcdefgh\r\n", b"f" * 30 + b"\r\n"])
+def test_a_malformed_chunk_is_one_line_in_the_log(gallery, capfd, head, body):
+    "Whether the answer has begun, is being computed, or waits for the body"
+    with serving(gallery_app(gallery, WRITER), log_level="warning") as port:
+        request = f"{head} HTTP/1.1\nhost: localhost\ncontent-type: multipart/form-data; boundary=b\n{CHUNKED}"
+        for pause in (0, 0.2):
+            with socket.create_connection(("127.0.0.1", port), 120) as s:
+                s.sendall(request.replace("\n", "\r\n").encode() + b"\r\n")
+                time.sleep(pause)
+                s.sendall(body)
+                while s.recv(4096):
+                    pass
+        assert raw(port, "GET /api/gallery HTTP/1.1\nhost: localhost\n")[0] == 200
+    log = capfd.readouterr().err.splitlines()
+    assert log == ["WARNING:  Invalid HTTP request received."] * 2
 
 
 @pytest.mark.parametrize(
@@ -1562,8 +1580,8 @@ def test_the_link_leads_to_the_service(host, names):
 
 
 def test_a_run_without_embeddings_is_refused_at_the_start(gallery, monkeypatch):
-    monkeypatch.setattr(recipes, "shipped_run", lambda: "shipped")
-    monkeypatch.setattr(recipes, "load_run", lambda run: Other() if run == "R" else Named())
+    monkeypatch.setattr(loading, "shipped_run", lambda: "shipped")
+    monkeypatch.setattr(loading, "load_run", lambda run, images=True: Other() if run == "R" else Named())
     with pytest.raises(LabError, match="gallery embed --gallery .* --run R"):
         galleries.served_gallery(str(gallery.folder), "R")
     galleries.served_gallery(str(gallery.folder)).close()
@@ -1577,10 +1595,10 @@ def test_the_built_in_gallery_is_made_for_each_embedding(tmp_path, drawn, monkey
         def picture(self, id, size):
             return Image.open(drawn / id)
 
-    monkeypatch.setattr(recipes, "shipped_run", lambda: "shipped")
-    monkeypatch.setattr(recipes, "load_run", lambda run: Other() if run == "R" else Named())
+    monkeypatch.setattr(loading, "shipped_run", lambda: "shipped")
+    monkeypatch.setattr(loading, "load_run", lambda run, images=True: Other() if run == "R" else Named())
     monkeypatch.setattr(galleries, "open_corpus", Corpus)
-    monkeypatch.setattr(galleries, "in_lab", tmp_path.joinpath)
+    monkeypatch.setenv("DASD_LAB_DATA", str(tmp_path / "data"))
     for run in (None, "R", None, "R"):
         gallery = galleries.served_gallery(None, run)
         assert ids(client(gallery).get("/api/search", params=dict(text="rot", k=1))) == ["red-00.png"]
@@ -1592,9 +1610,9 @@ def test_the_built_in_gallery_is_made_for_each_embedding(tmp_path, drawn, monkey
 SERVE = """
 import sys
 from served import Named
-from dasd_lab.training import recipes
-recipes.shipped_run = str
-recipes.load_run = lambda run: Named()
+from dasd_lab.training import loading
+loading.shipped_run = str
+loading.load_run = lambda run, images=True: Named()
 from dasd_lab.cli import main
 sys.exit(main(sys.argv[1:]))
 """

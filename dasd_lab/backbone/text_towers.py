@@ -267,9 +267,8 @@ class ClipText(TextTower):
 
     def reads_alone(self, i: int) -> bool:
         "True for open_clip's standard block"
-        from open_clip.transformer import ResidualAttentionBlock
-
-        return type(self.text.transformer.resblocks[i]) is ResidualAttentionBlock
+        block = type(self.text.transformer.resblocks[i])
+        return (block.__module__, block.__name__) == ("open_clip.transformer", "ResidualAttentionBlock")
 
     def _pooled_position(self, tokens: Tensor, end_index: Tensor) -> Tensor:
         "Index [B] of the position that is pooled"

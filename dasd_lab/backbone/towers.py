@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['KINDS', 'CHANGE', 'in_batches', 'captions_in_batches', 'Backbone', 'driving_error', 'verified', 'register_kind',
            'build_open_clip', 'build', 'load_weights', 'packaged_tensors', 'LowRankChange', 'reduce_changes',
-           'own_tensors', 'with_packaged', 'save_backbone', 'external_references', 'BackboneManifest', 'load_backbone',
-           'fingerprint']
+           'own_tensors', 'with_packaged', 'checksum_of', 'save_backbone', 'external_references', 'BackboneManifest',
+           'listed_languages', 'load_backbone', 'fingerprint']
 
 # %% ../../nbs/2_backbone/1_towers/50_towers.ipynb #0d3cbea5
 import hashlib
@@ -554,6 +554,17 @@ def with_packaged(
     return packaged | changed | kept
 
 
+def checksum_of(
+    tensors: Mapping[str, Tensor],  # name → weights
+) -> str:  # 16 hexadecimal digits
+    "A checksum of named weights in float32"
+    digest = hashlib.sha256()
+    for name, weight in sorted(tensors.items()):
+        digest.update(name.encode())
+        digest.update(weight.detach().float().cpu().numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
 def save_backbone(
     backbone: Backbone,  # backbone to save
     folder: str | Path,  # folder to write
@@ -565,6 +576,7 @@ def save_backbone(
     state = own_tensors(backbone.clip)
     if half:
         state = {name: v.half() if v.is_floating_point() else v for name, v in state.items()}
+    facts = dict(fingerprint=checksum_of(with_packaged(backbone.clip, state))) | facts
     if backbone.listed:
         facts = dict(languages=backbone.listed.codes, languages_because=backbone.listed.because) | facts
     with whole_folder(folder) as f:
@@ -619,8 +631,18 @@ class BackboneManifest(Manifest):
     preprocess_cfg: dict
     tower: NotRequired[str]
     tokens: NotRequired[dict[str, str | None]]
+    fingerprint: NotRequired[str]
     languages: NotRequired[list[str]]
     languages_because: NotRequired[str]
+
+
+def listed_languages(
+    manifest: Mapping,  # see `BackboneManifest`
+) -> TowerLanguages | None:  # None: known by the configuration
+    "The languages that the card of a backbone lists"
+    if "languages" not in manifest:
+        return None
+    return TowerLanguages(tuple(manifest["languages"]), manifest.get("languages_because", "as saved"))
 
 
 def load_backbone(
@@ -646,10 +668,7 @@ def _backbone_in(folder: str | Path, manifest: dict) -> Backbone:
     file = next(name for name in manifest["files"] if name.endswith(".safetensors"))
     load_weights(clip, with_packaged(clip, read_tensors(Path(folder) / file)), str(folder))
     tokenizer = CaptionTokenizer.load(Path(folder) / "tokenizer.json", **manifest.get("tokens", {}))
-    listed = None
-    if "languages" in manifest:
-        listed = TowerLanguages(tuple(manifest["languages"]), manifest.get("languages_because", "as saved"))
-    options = dict(text=text, kind=kind, languages=listed)
+    options = dict(text=text, kind=kind, languages=listed_languages(manifest))
     return Backbone(clip, tokenizer, config, manifest["name"], **options, **manifest["preprocess_cfg"])
 
 
@@ -657,8 +676,6 @@ def fingerprint(
     module: nn.Module,  # any module with weights
 ) -> str:  # 16 hexadecimal digits
     "A checksum of weights"
-    digest = hashlib.sha256()
-    for name, weight in sorted(module.state_dict().items()):
-        digest.update(name.encode())
-        digest.update(weight.detach().float().cpu().numpy().tobytes())
-    return digest.hexdigest()[:16]
+    if noted := getattr(module, "noted_fingerprint", ""):
+        return noted
+    return checksum_of(module.state_dict())

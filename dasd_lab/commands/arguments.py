@@ -136,6 +136,7 @@ def open_method(
     run: str | Path | None = None,  # shipped model or run folder; None: the shipped one that suits the corpus
     backbone: str | Path | None = None,  # instead of a run: a frozen model, see `backbone.opening.open_backbone`
     corpus: str | None = "pictograms",  # corpus name or folder; None: pictures of one's own
+    images: bool = True,  # see `training.loading.load_run`
 ):  # a `contracts.RetrievalMethod`
     "The method that a command works with"
     from dasd_lab.foundation import LabError
@@ -148,9 +149,10 @@ def open_method(
         method = frozen_method(backbone)
         print(f"{method.backbone.name} as it is, without training; it reads {method.backbone.reads}", file=sys.stderr)
         return method
-    from dasd_lab.training.recipes import load_run, run_for
+    from dasd_lab.training.loading import load_run
+    from dasd_lab.training.shipped import run_for
 
-    return load_run(run or run_for(corpus))
+    return load_run(run or run_for(corpus), images)
 
 
 def named_folder(
@@ -163,12 +165,12 @@ def named_folder(
 
 
 def in_lab(
-    *parts: str,  # path below the repository
+    *parts: str,  # see `corpora.catalog.home_path`
 ) -> Path:
-    "A path in the lab's repository, or in the working folder outside of it"
-    from dasd_lab.corpora.catalog import lab_folder
+    "Where a command writes without a given path"
+    from dasd_lab.foundation import home_path
 
-    return (lab_folder() or Path.cwd()).joinpath(*parts)
+    return home_path(*parts)
 
 # %% ../../nbs/7_apps/3_commands/10_arguments.ipynb #dd48673e
 @dataclass(frozen=True)

@@ -23,7 +23,6 @@ from dasd_lab.commands.arguments import (
     RunName,
     add_command,
     add_group,
-    in_lab,
     open_corpus,
     open_method,
     show,
@@ -94,6 +93,7 @@ def open_gallery(
     backbone: str | Path | None = None,  # instead of a run: a frozen model; a new gallery remembers it
     create: bool = False,  # create a gallery if there is none
     columns: dict[str, str] | None = None,  # your own facts: name → kind
+    images: bool = True,  # see `training.loading.load_run`
 ):  # a `search.on_disk.stored.StoredGallery`
     "Open a gallery on disk with the method that searches it"
     from dasd_lab.search.on_disk.places import gallery_folder
@@ -106,7 +106,7 @@ def open_gallery(
     if backbone:
         method, run = open_method(run, backbone), ""
     else:
-        method, run = gallery_method(folder, run)
+        method, run = gallery_method(folder, run, images)
     if record.exists():
         _check_options(record, engine, uri)
         return StoredGallery(folder, method, columns, run=run)
@@ -137,6 +137,8 @@ def import_images(
 ) -> None:
     "Import a folder: reads new and changed files only, and resumes when rerun"
     from dasd_lab.corpora.by_machine.captioners import open_captioner
+    from dasd_lab.search.doubt import SENTENCES
+    from dasd_lab.search.gallery.in_memory import unlike_images
     from dasd_lab.search.on_disk.importing import import_folder
     from dasd_lab.search.on_disk.reading import image_bar
 
@@ -151,8 +153,12 @@ def import_images(
             progress=image_bar,
             captioner=open_captioner(captioner) if captioner else None,
         )
+        unlike = unlike_images(opened)
+    if unlike:
+        print(SENTENCES["images"], file=sys.stderr)
     rows = [dict(picture=id, why=why) for id, why in report.failed.items()]
     about = dict(added=report.added, changed=report.changed, unchanged=report.unchanged, gone=list(report.gone))
+    about["unlike"] = unlike
     if json:
         show(rows, True, about)
         return
@@ -289,6 +295,7 @@ def found_gallery(
     backbone: str | Path | None = None,  # see `open_gallery`
 ):  # a `search.on_disk.stored.StoredGallery`
     "Open the gallery that a command is about"
+    from dasd_lab.foundation import data_root
     from dasd_lab.search.on_disk.stored import embedding_name
 
     chosen = bool(run or backbone)
@@ -297,7 +304,7 @@ def found_gallery(
     if not folder:
         name = f"pictograms-{embedding_name(open_method(run, backbone))}" if chosen else "pictograms"
         run = run if chosen else "pictograms"
-        made = built_in_gallery(in_lab("data", "galleries", name), run, backbone)
+        made = built_in_gallery(data_root() / "galleries" / name, run, backbone)
         return open_gallery(made, run, backbone=backbone)
     return open_gallery(folder, run, engine, uri, backbone=backbone)
 
@@ -370,9 +377,11 @@ def service_settings(
     timeout: float = 20.0,  # seconds
 ):  # `serve.limits.ServiceSettings`
     "Settings of the service from the options of `serve`"
-    from dasd_lab.foundation import LabError
-    from dasd_lab.serve.limits import ServiceSettings
-    from dasd_lab.serve.server import host_name, is_local
+    from dasd_lab.foundation import LabError, extra
+
+    with extra("service"):
+        from dasd_lab.serve.limits import ServiceSettings
+        from dasd_lab.serve.server import host_name, is_local
 
     local = is_local(host)
     if not local and not name:
@@ -410,10 +419,13 @@ def _listen(config):  # socket
 
 def _serve(gallery, settings, host: str, port: int, names: list[str], proxies: list[str]) -> None:
     "Serve a gallery until Ctrl-C"
-    import uvicorn
+    from dasd_lab.foundation import extra
 
-    from dasd_lab.serve.server import Config, link
-    from dasd_lab.serve.service import gallery_app
+    with extra("service"):
+        import uvicorn
+
+        from dasd_lab.serve.server import Config, link
+        from dasd_lab.serve.service import gallery_app
 
     config = Config(gallery_app(gallery, settings), host, port, proxies)
     with _listen(config) as listening:

@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import av
 import numpy as np
 
-from ..foundation import LabError
+from ..foundation import LabError, extra
 
 # %% ../../nbs/1_corpora/1_core/30_clips.ipynb #bd9bb9ae
 N_FRAMES = 12  # per clip, as in the paper's video experiments
@@ -41,11 +40,19 @@ def _clip_name(source) -> str:
     return f"a clip of {len(source):,} bytes"
 
 
+def _pyav():
+    "The package av, which only clips need"
+    with extra("video"):
+        import av
+    return av
+
+
 @contextmanager
 def _opened(
     source,  # a path, or the bytes of a file
 ) -> Iterator[tuple]:  # container and its first video stream
     "A video file, open for reading"
+    av = _pyav()
     name = _clip_name(source)
     is_path = isinstance(source, (str, Path))
     try:
@@ -94,7 +101,7 @@ def _decoded(source, wanted: Sequence[int] | None, max_side: int) -> tuple[dict[
     frames = {}
     n_decoded = 0
     indices = set(wanted or ())
-    with _opened(source) as (container, stream), suppress(av.FFmpegError):  # keep what precedes a damaged part
+    with _opened(source) as (container, stream), suppress(_pyav().FFmpegError):  # keep what precedes a damaged part
         for n_decoded, frame in enumerate(container.decode(stream), 1):
             i = n_decoded - 1
             if i in indices:

@@ -6,7 +6,7 @@
 __all__ = ['FEWEST', 'Batches', 'VERSIONS', 'TrainingData', 'training_data', 'columns_of', 'batches_of_images',
            'tokenizer_captions', 'new_method', 'batches_for', 'parallel_data', 'scaled_stages', 'stages_for',
            'BackboneChoice', 'Finetuning', 'finetuning_of', 'corpora_of', 'source_model', 'published_backbone',
-           'trained_source', 'backbone_for', 'Run', 'train', 'resume', 'load_run', 'Card']
+           'trained_source', 'backbone_for', 'Run', 'train', 'resume']
 
 # %% ../../nbs/4_training/2_recipes/70_recipes.ipynb #2fee03e3
 import shutil
@@ -18,16 +18,12 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-import dasd_lab
-import dasd_lab.dasd.encoder  # noqa: F401  registers its methods
-import dasd_lab.leccr.encoder  # noqa: F401  registers its method
-import dasd_lab.smalr.encoder  # noqa: F401  registers its method
 from ..backbone.features import FrozenFeatures, frozen_features, store_in
 from ..backbone.image_networks import image_network_backbone
 from ..backbone.open_clip import open_clip_backbone
@@ -37,20 +33,20 @@ from ..backbone.tokens import TokenVectors
 from ..backbone.towers import Backbone, fingerprint, load_backbone, save_backbone
 from ..backbone.weights import CATALOGUE, find_weights
 from ..contracts import LabError, RetrievalMethod, method_class
+from ..corpora.captions import PHRASE
 from ..corpora.catalog import CaptionPairs, Corpus, caption_pairs, corpus_named, list_corpora
 from ..corpora.own.parallel import Pair, picture_places
 from ..corpora.published.leaks import refuse_trained_test_pictures
 from ..corpora.visuals import Visuals
 from ..foundation import lab_command
-from ..frozen import FROZEN, frozen_method
 from ..presets import Preset, load_preset, opening, plain, read_json, required, settings, vary
 from ..storage import write_json
 from .checkpoints import Selection
+from .loading import card_of, corpora_in, load_run  # noqa: F401  `load_run`: named with `train`
 from .logging import check_trackers, claim, read_log
 from .picture_batches import PictureBatches, captions_by_picture, whole_pictures
-from .pretrained import Pretrained
 from .records import ResumableFile, begin_record, read_record, write_readme
-from .runs import Keeping, RunOptions, fit, load_method, save_method
+from .runs import Keeping, RunOptions, fit, save_method
 from .runtime import Runtime, Worker, processes
 from .shipped import run_folder, run_for, shipped_run, shipped_runs  # noqa: F401  named with `load_run`
 from .source_model import Phase, finetune_source, train_source
@@ -196,10 +192,11 @@ def _fit_languages(
     method: RetrievalMethod,  # untrained
     data: TrainingData,  # captions and features
 ) -> None:
-    "Show a method the captions of each language and the features of their originals"
+    "Show a method the sentences of each language and the features of their originals, without phrases"
     for language, pairs in data.pairs.items():
-        rows = np.array(data.features.rows(pairs.source))
-        method.fit_language(language, pairs.target, data.features.source_features[rows])
+        chosen = [i for i, style in enumerate(pairs.style) if style != PHRASE]
+        rows = np.array(data.features.rows([pairs.source[i] for i in chosen]))
+        method.fit_language(language, [pairs.target[i] for i in chosen], data.features.source_features[rows])
 
 
 def _align_words(
@@ -732,7 +729,7 @@ class _Training:
         if self.data:
             names = (self.data.about.get("corpus", ""),)
         if isinstance(self.backbone, (str, Path)):
-            names += _corpora_in(_card_of(Path(self.backbone).parent))
+            names += corpora_in(card_of(Path(self.backbone).parent))
         return tuple(dict.fromkeys(name for name in names if name))
 
     def _check(self) -> None:
@@ -878,44 +875,3 @@ def _tidy(out: Path) -> None:
     "Remove what a finished run no longer needs"
     shutil.rmtree(out / "checkpoints", ignore_errors=True)
     (out / "progress.json").unlink(missing_ok=True)
-
-
-def load_run(
-    folder: str | Path,  # of a run or a published model; a shipped run's name; or frozen:NAME, see `frozen_method`
-) -> RetrievalMethod:  # ready to use
-    "The method of a run or of a published folder, on its own backbone"
-    if str(folder).startswith(FROZEN):
-        return frozen_method(str(folder).removeprefix(FROZEN))
-    folder = run_folder(folder)
-    if (folder / "config.json").is_file():
-        published = Pretrained.from_pretrained(folder)
-        published.method.training_corpora = _corpora_in(published.training)
-        return published.method
-    if not (folder / "backbone").is_dir() or not (folder / "method").is_dir():
-        raise LabError(
-            f"{folder} is no finished run",
-            "a folder with `backbone` and `method`",
-            "Train one: `dasd-lab train`, or check the path.",
-        )
-    method = load_method(folder / "method", load_backbone(folder / "backbone"))
-    method.training_corpora = _corpora_in(_card_of(folder))
-    return method
-
-
-class Card(TypedDict, total=False):
-    "What is read of the file card.json of a finished run, or of the training of a published one"
-
-    corpus: str | None
-    corpora: list[str]
-
-
-def _corpora_in(card: Mapping) -> tuple[str, ...]:
-    "The corpora of a card; older cards name the one of the target captions"
-    corpus = card.get("corpus")
-    return tuple(card.get("corpora") or ([corpus] if corpus else ()))
-
-
-def _card_of(folder: Path) -> dict:
-    "The card of a finished run; empty if there is none"
-    card = folder / "card.json"
-    return read_json(card, Card) if card.is_file() else {}

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['MOST_FAULTS', 'Stopped', 'stop_asked', 'keep_fault', 'Faults', 'Keeping', 'RunOptions', 'TrainingRun', 'StageLoop',
-           'fit', 'save_method', 'method_in', 'MethodManifest', 'load_method']
+           'fit']
 
 # %% ../../nbs/4_training/1_loop/80_runs.ipynb #d5b17fb2
 import math
@@ -21,15 +21,15 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from ..backbone.tokens import CaptionTokenizer
-from ..backbone.towers import Backbone, fingerprint
-from ..contracts import LabError, RetrievalMethod, method_class
-from ..presets import leaves, opening, plain, settings
-from ..storage import Manifest, read_tensors, seal, unseal, whole_folder, write_json, write_tensors
-from .checkpoints import Progress, Selection, load_checkpoint, own_state, save_checkpoint
+from ..backbone.towers import fingerprint
+from ..contracts import LabError, RetrievalMethod
+from ..presets import leaves, opening, plain
+from ..storage import whole_folder, write_json, write_tensors
+from .checkpoints import Progress, Selection, load_checkpoint, save_checkpoint
 from .logging import RunLog
 from .optimizers import restore_optimizers
 from .runtime import Runtime, Worker, batches_ahead, compiled, deterministic, helpers_watched
+from .saved import load_method, method_in, own_state, save_method  # noqa: F401  named with `fit`
 from .stages import Stage, check_terms
 from .steps import FaultPolicy, open_stage, train_step
 
@@ -427,87 +427,3 @@ def fit(
     "Train a method through its stages; resumes from the folder's last checkpoint if there is one"
     run = TrainingRun(method, stages, None if folder is None else Path(folder), seed, RunOptions(**options))
     return run.train(batches)
-
-# %% ../../nbs/4_training/1_loop/80_runs.ipynb #19ff64c5
-def save_method(
-    method: RetrievalMethod,  # registered; without a tokenizer it reads ids only
-    folder: str | Path,  # where
-    half: bool = False,  # store weights in float16?
-    **facts,  # provenance for the manifest
-) -> None:
-    "Save a method as one checksummed folder, without its backbone"
-    weights = own_state(method)
-    if half:
-        weights = {k: v.half() if v.is_floating_point() else v for k, v in weights.items()}
-    tokenizer: Any = method.tokenizer
-    with whole_folder(folder) as f:
-        write_tensors(weights, f / "model.safetensors")
-        if tokenizer is not None:
-            tokenizer.save(f / "tokenizer.json")
-        seal(
-            f,
-            kind="method",
-            method=method.name,
-            config=plain(method.config),
-            backbone=fingerprint(method.backbone),
-            **facts,
-        )
-
-
-def method_in(
-    folder: str | Path,  # with weights and tokenizer, compared with their checksums
-    m: Mapping,  # the manifest: 'method', 'config', 'backbone' (a fingerprint) and 'files'
-    backbone: Backbone,  # the one it was trained on
-) -> RetrievalMethod:
-    "Build the method of a folder whose manifest is known; nothing in the folder is executed"
-    given = fingerprint(backbone)
-    if m["backbone"] != given:
-        raise LabError(
-            f"a backbone with fingerprint {given}",
-            f"{m['backbone']}, the one {folder} was trained on",
-            "Load the backbone that lies beside it.",
-        )
-    method_type: Any = method_class(m["method"])
-    weights = read_tensors(Path(folder) / "model.safetensors")
-    vectors = weights.get("token_vectors.embedding.weight")
-    tokenizer: Any
-    if vectors is not None and "tokenizer.json" not in m["files"]:
-        tokenizer = len(vectors)  # reads ids only
-    else:
-        tokenizer_type = getattr(method_type, "tokenizer_class", CaptionTokenizer)
-        tokenizer = tokenizer_type.load(Path(folder) / "tokenizer.json")
-    method = method_type(settings(method_type.config_class, m["config"]), backbone, tokenizer)
-    method.make_room({k: v.shape for k, v in weights.items()})
-    _check_weights(folder, weights, own_state(method))
-    weights = {k: v.float() if v.is_floating_point() else v for k, v in weights.items()}
-    method.load_state_dict(method.state_dict() | weights)
-    return method.eval().requires_grad_(False)
-
-
-def _check_weights(folder: str | Path, weights: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
-    "Refuse weights of other names or shapes"
-    names = set(weights) ^ set(expected)
-    if names or any(weights[k].shape != expected[k].shape for k in weights):
-        raise LabError(
-            f"{folder} holds other weights than its own settings require ({sorted(names)[:3]})",
-            "weights that fit",
-            "Restore or retrain it.",
-        )
-
-
-class MethodManifest(Manifest):
-    "The manifest of a method"
-
-    method: str
-    config: dict
-    backbone: str
-
-
-def load_method(
-    folder: str | Path,  # as `save_method` wrote it
-    backbone: Backbone,  # the one it was trained on
-) -> RetrievalMethod:
-    "Load a method; nothing in the folder is executed"
-    manifest = unseal(folder, "method", schema=MethodManifest)
-    with opening(folder, "a method that `save_method` wrote"):
-        return method_in(folder, manifest, backbone)

@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
-from scipy.fft import dctn
 
 from ..catalog import Corpus, corpus_named, corpus_options
 from .base import PublishedCorpus
@@ -29,6 +28,8 @@ def picture_hash(
     image: Image.Image,  # any
 ) -> np.uint64 | None:  # None: an image of one colour
     "Perceptual hash; similar images share nearly all of its 64 bits"
+    from scipy.fft import dctn
+
     grey = np.asarray(image.convert("L").resize((32, 32), Image.Resampling.LANCZOS), float)
     if grey.std() < 2:
         return None  # all uniform images have similar hashes

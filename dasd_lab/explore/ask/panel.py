@@ -68,6 +68,8 @@ def answer_note(
     note = f"{answer.n:,} images searched in {answer.ms:.0f} ms"
     if answer.rank is not None:
         note += f" · selected image at rank <b>{answer.rank:,}</b>"
+    for said in answer.hits.doubt.sentences:
+        note += f'<br><span class="dl-doubt">{html.escape(said)}</span>'
     return note
 
 # %% ../../../nbs/7_apps/1_explore/1_ask/30_panel.ipynb #0f95455e

@@ -15,7 +15,8 @@ from ...presets import read_json
 from ..gallery.in_memory import GalleryManifest
 from .places import own_galleries, recorded_name  # noqa: F401  named with `gallery_method`
 from .stored import GalleryRecord, embedding_name
-from ...training import recipes
+from ...training import loading
+from ...training.shipped import run_for, shipped_runs
 
 # %% ../../../nbs/6_search/2_on_disk/95_own_galleries.ipynb #1afc44b7
 def gallery_run(
@@ -45,14 +46,15 @@ def _is_method_of(folder: Path, method: RetrievalMethod) -> bool:
 def gallery_method(
     folder: str | Path,  # of a gallery, which may be new
     run: str | Path | None = None,  # name or folder of a run; None: the one that embedded the gallery
+    images: bool = True,  # see `training.loading.load_run`; it is of use for a gallery on disk
 ) -> tuple[RetrievalMethod, str]:  # the method, and its run as a gallery records it
     "The method that searches a gallery; for a new gallery, the shipped one for photographs"
     known = run or gallery_run(folder)
     if known:
-        return recipes.load_run(known), recorded_name(known)
-    for name in recipes.shipped_runs():
-        method = recipes.load_run(name)
+        return loading.load_run(known, images), recorded_name(known)
+    for name in shipped_runs():
+        method = loading.load_run(name, images)
         if _is_method_of(Path(folder), method):
             return method, name
-    name = recipes.run_for()
-    return recipes.load_run(name), name
+    name = run_for()
+    return loading.load_run(name, images), name

@@ -12,13 +12,12 @@ import hashlib
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NotRequired, TypedDict
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 import numpy as np
-import pandas as pd
 import torch
 from filelock import FileLock
 from PIL import Image
@@ -30,16 +29,18 @@ from ...backbone.towers import fingerprint
 from ...contracts import LabError, RetrievalMethod, cosine_scores, evaluating
 from ...corpora.descriptions import Captioner, describe_batch
 from ...presets import read_json
-from ..gallery.in_memory import Hit, Hits, counted, pixels_of
+from ..gallery.in_memory import Hit, Hits, counted, doubt_about, pixels_of
 from ..gallery.inputs import open_visual, picture_sources, thumbnail
 from .engine import Engine, checked_rows
 from .filters import FACTS, Column, read_filter
-from .lance import LanceEngine
 from .milvus import MilvusEngine, without_password
 from .reading import BUILT_IN, ReadAhead, ReadVisual, escaped
 from .thumbnails import StoredThumbnails
 from ..queries import read_query, supported_languages
 from ...storage import write_json
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # %% ../../../nbs/6_search/2_on_disk/70_stored.ipynb #9fe5767c
 TOKEN_VARIABLE = "MILVUS_TOKEN"  # environment variable with the token of a Milvus server
@@ -87,10 +88,10 @@ class GalleryRecord:
         return self.path.is_file()
 
     def check_folder(self) -> None:
-        "Refuse to create a gallery in a folder with other files"
+        "Refuse to create a gallery in a folder with other files, unless another process has just created it"
         folder = self.path.parent
         others = folder.iterdir() if folder.exists() else ()
-        if not all(p.name.startswith(("gallery.json", ".gallery.json")) for p in others):
+        if not all(p.name.startswith(("gallery.json", ".gallery.json")) for p in others) and not self.exists():
             raise LabError(
                 f"{folder}, which contains other files",
                 "a new folder, or a gallery that dasd_lab stores on disk",
@@ -200,6 +201,8 @@ class GalleryRecord:
     def open_engine(self) -> Engine:
         "The engine of the gallery; the token of a Milvus server comes from the environment"
         if self.engine == "LanceEngine":
+            from dasd_lab.search.on_disk.lance import LanceEngine  # the extra gallery
+
             return LanceEngine(self.path.parent / "index")
         if self.engine != "MilvusEngine" or "uri" not in self.content:
             raise LabError(
@@ -311,9 +314,16 @@ class StoredGallery:
             return
         with self.record.changing() as content:
             for column in (*BUILT_IN, *own_columns):
-                if column.name not in self.engine.columns:
+                if not self._has_column(column.name):
                     self.engine.add_column(column)
             content["columns"] |= {c.name: c.kind for c in own_columns}
+
+    def _has_column(self, name: str) -> bool:
+        "Whether the engine has a column, which another process may have just added"
+        if name not in self.engine.columns:
+            with suppress(LabError):
+                self.engine.read([], [name])
+        return name in self.engine.columns
 
     @property
     def embeddings(self) -> dict[str, dict]:
@@ -625,7 +635,9 @@ class StoredGallery:
             vector = (1 - share) * normalize(vector, dim=-1) + share * normalize(image_features, dim=-1)
             if score:
                 score = self._mixed_score(score, image_features, share)
-        return self._hits(*self.best(vector, k, skip, where, score), skip, query)
+        hits = self._hits(*self.best(vector, k, skip, where, score), skip, query)
+        best = hits.hits[0].score if hits.hits and not skip and picture is None else None
+        return replace(hits, doubt=doubt_about(self, query.text, query.language, vector, best))
 
     def _text_score(self, captions: Tensor) -> Callable[[Mapping[str, Tensor]], Tensor]:
         "The method's own score of images for a caption"
@@ -743,8 +755,10 @@ class StoredGallery:
     def facts(
         self,
         ids: Sequence[str],  # of the gallery
-    ) -> pd.DataFrame:  # one row per image, in the order of `ids`
+    ) -> "pd.DataFrame":  # one row per image, in the order of `ids`
         "Facts of images"
+        import pandas as pd
+
         rows = self.engine.read(list(ids), list(self.columns))
         return pd.DataFrame(rows).set_index("id")
 
