@@ -241,7 +241,10 @@ def _show_hits(hits, english: dict[str, str], as_json: bool) -> None:
             row["in English"] = english.get(hit.id, "")
         rows.append(row)
     query = hits.query
-    show(rows, as_json, dict(query=query.text, language=query.language, recognised=query.recognised))
+    doubt = dict(signs=list(hits.doubt.signs), unknown=list(hits.doubt.unknown), sentences=hits.doubt.sentences)
+    show(rows, as_json, dict(query=query.text, language=query.language, recognised=query.recognised, doubt=doubt))
+    for said in hits.doubt.sentences:
+        print(said, file=sys.stderr)
 
 # %% ../nbs/7_apps/3_commands/90_cli.ipynb #4d0edca9
 def search_images(
@@ -381,16 +384,18 @@ def open_app(
     # galleries, Tux Paint's stamps, or else the built-in scenes)
     pictures: ExistingFolder | None = None,
     port: int = 8866,  # port of the web page
-    notebook: File | None = None,  # notebook to show (default: the workbench)
+    notebook: File | None = None,  # notebook to show (default: that of the workbench)
 ) -> None:
-    "Open the workbench as a web page on 127.0.0.1"
+    """Open the workbench as a web page on 127.0.0.1
+
+    The link that is printed has an access token; what is shown is in the address of the page."""
     from dasd_lab.foundation import LabError, extra
 
-    path = Path(notebook or guides_folder() / "guides" / "workbench.ipynb").resolve()
-    if not path.is_file():
-        raise LabError(f"no notebook {path}", "the workbench", "Check the path of --notebook FILE.")
     with extra("lab"):
-        from dasd_lab.serve.web_page import page_words
+        from dasd_lab.serve.web_page import WORKBENCH, page_words
+    path = Path(notebook or WORKBENCH).resolve()
+    if not path.is_file():
+        raise LabError(f"no notebook {path}", "a notebook", "Correct the name, or leave --notebook out.")
     _show_pictures(pictures)
     open_corpus()
     print("The workbench starts …", file=sys.stderr, flush=True)
@@ -454,6 +459,7 @@ MODULES = (
     "figures",
     "publishing",
     "galleries",
+    "doubt",
 )
 
 

@@ -137,6 +137,8 @@ def import_images(
 ) -> None:
     "Import a folder: reads new and changed files only, and resumes when rerun"
     from dasd_lab.corpora.by_machine.captioners import open_captioner
+    from dasd_lab.search.doubt import SENTENCES
+    from dasd_lab.search.gallery.in_memory import unlike_images
     from dasd_lab.search.on_disk.importing import import_folder
     from dasd_lab.search.on_disk.reading import image_bar
 
@@ -151,8 +153,12 @@ def import_images(
             progress=image_bar,
             captioner=open_captioner(captioner) if captioner else None,
         )
+        unlike = unlike_images(opened)
+    if unlike:
+        print(SENTENCES["images"], file=sys.stderr)
     rows = [dict(picture=id, why=why) for id, why in report.failed.items()]
     about = dict(added=report.added, changed=report.changed, unchanged=report.unchanged, gone=list(report.gone))
+    about["unlike"] = unlike
     if json:
         show(rows, True, about)
         return

@@ -18,7 +18,7 @@ class ExpressionConfig:
 
     highest_salience: float = 0.08  # of a function token, see `salience`
     least: int = 50  # training captions with a token, below which it is not called a function token
-    longest_run: int = 4  # content words in a row that are told apart; more count as this many
+    longest_run: int = 2  # content words in a row that are told apart; more count as this many
     longest: int = 3  # places of an n-gram, at most
     n_grams: int = 512  # n-grams that are looked for
     width: int = 64  # K, principal components that are kept; at most `n_grams`

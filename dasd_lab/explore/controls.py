@@ -4,15 +4,15 @@
 
 # %% auto #0
 __all__ = ['DETECT', 'PAGE_SCRIPT', 'NEEDS_KERNEL', 'QueryBox', 'PictureGrid', 'add_classes', 'on_change', 'prose', 'section',
-           'row', 'button', 'choose', 'language_options', 'toggles', 'table_html', 'PageScript', 'Plot', 'Background',
-           'WorldSwitch', 'Panel']
+           'row', 'button', 'choose', 'language_options', 'toggles', 'folds', 'table_html', 'PageScript', 'Plot',
+           'Background', 'WorldSwitch', 'Panel']
 
 # %% ../../nbs/7_apps/1_explore/0_shared/30_controls.ipynb #b773cd27
 import html
 import json
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral, Real
 
 import anywidget
@@ -152,8 +152,7 @@ class PictureGrid(anywidget.AnyWidget):
       };
       const image = element('img', {src: item.src, alt: item.alt, width: size, height: size});
       const captions = model.get('show_captions') ? item.captions || [] : [];
-      return element('li', {style: `width:${size + 14}px`},
-        element('button', attributes, image, foot), captionList(captions));
+      return element('li', {}, element('button', attributes, image, foot), captionList(captions));
     }
 
     function render({model, el}) {
@@ -166,6 +165,7 @@ class PictureGrid(anywidget.AnyWidget):
       const draw = () => {
         const focused = document.activeElement?.dataset?.id;
         list.setAttribute('aria-label', model.get('name'));
+        list.style.setProperty('--dl-width', `${model.get('size') + 14}px`);
         list.dir = model.get('rtl') ? 'rtl' : 'ltr';
         list.replaceChildren(...model.get('items').map(item => card(item, model)));
         mark();
@@ -208,7 +208,8 @@ class PictureGrid(anywidget.AnyWidget):
     .dl-pictures { min-width: 0; width: 100% }
     .dl-host.dl-pictures { overflow: visible }
     .dl-grid {
-      list-style: none; margin: 0; padding: 0; display: flex; flex-wrap: wrap; gap: 10px; align-items: flex-start;
+      list-style: none; margin: 0; padding: 0; display: grid; gap: 8px; align-items: start;
+      grid-template-columns: repeat(auto-fill, minmax(min(var(--dl-width), max(80px, 30%)), 1fr));
     }
     .dl-grid>li { margin: 0; list-style: none }
     .dl-hit {
@@ -344,16 +345,30 @@ def toggles(
     changed: Callable,  # called with the names that are on
     most: int = 4,  # maximum number of buttons that are on
 ) -> w.HBox:  # its `buttons` are name → ToggleButton
-    "Toggle buttons, of which at least one and at most a few are on"
+    "Toggle buttons, of which at least one and at most a few are on; says why another one stays off"
     box = row()
     box.buttons = {}
+    box.note = prose("", "dl-toggles-note")
+
+    def refuse(reason: str) -> None:
+        box.note.value = f'<span class="dl-soft" role="status">{reason}</span>'
 
     def toggled(change):
         on = [name for name, toggle in box.buttons.items() if toggle.value]
         if 1 <= len(on) <= most:
+            if change.owner is not box.refused:
+                box.note.value = ""
+            box.refused = None
             changed(on)
+            return
+        box.refused = change.owner
+        if on:
+            refuse(f"At most {most} at once: turn one off first.")
         else:
-            change.owner.value = not change.owner.value
+            refuse("At least one stays on.")
+        change.owner.value = not change.owner.value
+
+    box.refused = None  # the button that was just turned back
 
     for name in names:
         toggle = w.ToggleButton(
@@ -361,8 +376,30 @@ def toggles(
         )
         toggle.observe(toggled, "value")
         box.buttons[name] = toggle
-    box.children = list(box.buttons.values())
+    box.children = [*box.buttons.values(), box.note]
     return box
+
+
+def folds(
+    **parts: Sequence[w.Widget],  # label → widgets that its button shows and hides
+) -> tuple[list[w.ToggleButton], w.VBox]:  # the buttons, and the box for the open parts
+    "Buttons that unfold parts of a panel, one at a time"
+    box = w.VBox()
+    box.layout.overflow = "visible"
+    buttons = {label: w.ToggleButton(description=label, layout=w.Layout(width="auto")) for label in parts}
+
+    def toggled(change):
+        if change.new:
+            for other in buttons.values():
+                if other is not change.owner:
+                    other.value = False
+        open_parts = [row(*parts[label]) for label, toggle in buttons.items() if toggle.value]
+        box.children = open_parts
+
+    for toggle in buttons.values():
+        toggle.observe(toggled, "value")
+        add_classes(toggle, "dl-fold")
+    return list(buttons.values()), box
 
 # %% ../../nbs/7_apps/1_explore/0_shared/30_controls.ipynb #49358822
 def _format_value(value, digits: int) -> str:
@@ -672,10 +709,11 @@ class WorldSwitch(w.VBox):
         self.folder = w.Text(placeholder="Folder of your photographs", continuous_update=False)
         add_classes(self.folder, "dl-world-folder").layout.width = "260px"
         open_folder = button("Open", self.open_folder, "Show the photographs of this folder", css_class="dl-world-open")
-        own = [self.folder, open_folder] if self.current == "photographs" else []
         self.opening = Background()
-        line = row(self.worlds, prose(f'<span class="dl-soft">{html.escape(about)}</span>', "dl-world-about"), *own)
-        super().__init__([line, self.opening])
+        own, opened = folds(**{"Other photographs": [self.folder, open_folder]})
+        about_them = prose(f'<span class="dl-soft">{html.escape(about)}</span>', "dl-world-about")
+        line = row(self.worlds, about_them, *(own if self.current == "photographs" else ()))
+        super().__init__([line, opened, self.opening])
         add_classes(self, "dl-worlds")
 
     def open_world(
@@ -713,6 +751,8 @@ NEEDS_KERNEL = "interactive with a running kernel (<code>make lab</code> or <cod
 
 class Panel(w.VBox):
     "Base class of the explorers' panels"
+
+    address_traits: Sequence[str] = ()  # of the state: what the address of a web page depends on
 
     def __init__(
         self,
@@ -766,6 +806,16 @@ class Panel(w.VBox):
     ) -> None:
         "Show an error; the `failed` callback of background tasks"
         self.state.message = message
+
+    def address(self) -> dict[str, str]:
+        "What is shown, as parameters of the address of a web page"
+        return {}
+
+    def open_address(
+        self,
+        parameters: Mapping[str, str],  # from `address`; unknown ones are ignored
+    ) -> None:
+        "Show what an address names"
 
     def snapshot(self) -> str:
         "Static HTML for pages without a kernel"

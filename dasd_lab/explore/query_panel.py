@@ -6,7 +6,7 @@
 __all__ = ['status_html', 'two_columns', 'QueryPanel']
 
 # %% ../../nbs/7_apps/1_explore/0_shared/50_query_panel.ipynb #eecce579
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -40,6 +40,7 @@ def two_columns(
 class QueryPanel(Panel):
     "Base of explorers with a search box"
 
+    address_traits = ("text", "language")
     updating = False  # widgets are being set from the state
     language_chosen = False  # the user chose the language
     n_drawn = 0  # number of captions drawn, the next random seed
@@ -102,6 +103,19 @@ class QueryPanel(Panel):
         "Search with the text in the search box"
         if self.query.value.strip():
             self.state.ask(self.query.value, self.query_language())
+
+    def address(self) -> dict[str, str]:
+        "The query"
+        return dict(q=self.state.text) if self.state.text else {}
+
+    def open_address(
+        self,
+        parameters: Mapping[str, str],  # from `address`
+    ) -> None:
+        "Search with the query of an address"
+        text = parameters.get("q", "")
+        if text.strip() and text != self.state.text:
+            self.state.ask(text)
 
     def draw_query(self) -> None:
         "Search with a random caption"

@@ -319,7 +319,7 @@ CSS = """
   --dl-line: var(--jp-border-color2,#d9dce1); --dl-card: var(--jp-layout-color1,#fff);
   --dl-ground: var(--jp-layout-color2,#f2f4f6); --dl-accent: var(--jp-brand-color1,#1f6fb2); --dl-mark: #228833;
   --dl-miss: #cc3311; color: var(--dl-ink); font: 14px/1.5 system-ui,-apple-system,"Segoe UI","Noto Sans",sans-serif;
-  max-width: 1280px; min-width: 0; padding: 4px 2px 12px; overflow: visible; box-sizing: border-box;
+  max-width: 1560px; min-width: 0; padding: 4px 2px 12px; overflow: visible; box-sizing: border-box;
 }
 .dl * { box-sizing: border-box }
 .dl .widget-html-content, .dl .jupyter-widgets.widget-html-content { font: inherit; line-height: 1.5; color: inherit }
@@ -373,10 +373,20 @@ CSS = """
 }
 .dl .widget-tab>.lm-TabBar { overflow: auto }
 .dl .widget-tab { border: 0 }
+.dl .widget-tab>.lm-TabBar .lm-TabBar-tab { flex: none; min-width: 0; padding: 0 14px }
+.dl .widget-tab>.widget-tab-contents { overflow: visible }
 .dl progress { accent-color: var(--dl-accent); width: min(420px,100%); height: 10px }
 .dl .dl-results {
-  display: grid!important; grid-template-columns: repeat(auto-fit,minmax(min(100%,360px),1fr)); gap: 0 10px;
+  display: grid!important; grid-template-columns: repeat(auto-fit,minmax(min(100%,220px),1fr)); gap: 0 10px;
 }
+.dl .dl-asked { display: grid!important; grid-template-columns: minmax(0,1fr); gap: 0 10px; overflow: visible }
+.dl .dl-asked>* { min-width: 0 }
+.dl .dl-asked .dl-both { grid-template-columns: minmax(0,1fr) }
+.dl .dl-asked .dl-large { width: 160px }
+.dl .dl-line { flex-flow: row nowrap; overflow-x: auto; scrollbar-width: thin; padding: 3px }
+.dl .dl-line>* { flex: none }
+.dl .dl-fold::after { content: " ▾" }
+.dl .dl-fold.mod-active::after { content: " ▴" }
 .dl .dl-both { display: grid!important; grid-template-columns: minmax(220px,2fr) minmax(280px,3fr); gap: 16px }
 .dl .dl-both>* { min-width: 0 }
 .dl ul.dl-grid, .dl ul.dl-told { padding: 0; margin: 0 }
@@ -385,6 +395,15 @@ CSS = """
 .dl ul { margin: 4px 0; padding-inline-start: 18px }
 @media(max-width:760px) {
   .dl .dl-both { grid-template-columns: 1fr }
+  .dl .dl-section, .dl .widget-tab>.widget-tab-contents { padding: 6px }
+  .dl .widget-tab>.lm-TabBar .lm-TabBar-tab { padding: 0 10px }
+  .dl .dl-row { gap: 6px }
+  .dl h2, .dl h2+.dl-note { display: none }
+  .dl .dl-with-image .dl-about { order: -1 }
+}
+@media(min-width:761px) {
+  .dl .dl-asked.dl-with-image { grid-template-columns: minmax(0,3fr) minmax(300px,2fr) }
+  .dl .dl-with-image .dl-about { position: sticky; top: 0; align-self: start; max-height: 100vh; overflow: auto }
 }
 @media(prefers-reduced-motion:no-preference) {
   .dl .dl-hit { transition: border-color .12s }

@@ -178,7 +178,7 @@ class ForkedKernels(LocalProvisioner):
         if "ipykernel_launcher" in cmd:
             arguments = cmd[cmd.index("ipykernel_launcher") + 1 :]
             environment = options.get("env") or os.environ
-            pid = await NURSERY.fork(arguments, environment, options.get("cwd") or os.getcwd())
+            pid = await NURSERY.fork(arguments, environment, os.getcwd())
         if pid is None:
             return await super().launch_kernel(cmd, **options)
         self.process = ForkedProcess(pid)

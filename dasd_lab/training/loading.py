@@ -68,6 +68,7 @@ def load_run(
 
         published = Pretrained.from_pretrained(folder)
         published.method.training_corpora = corpora_in(published.training)
+        published.method.run_folder = folder
         return published.method
     if not (folder / "backbone").is_dir() or not (folder / "method").is_dir():
         raise LabError(
@@ -77,4 +78,5 @@ def load_run(
         )
     method = _on_backbone(folder, images)
     method.training_corpora = corpora_in(card_of(folder))
+    method.run_folder = folder
     return method

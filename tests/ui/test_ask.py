@@ -66,6 +66,7 @@ def explain_the_second_hit(page, root, name: str):
     shoot(page, f"{name}_why")
     about.get_by_role("button", name="Find similar images").click()
     page.wait_for_function(FIRST_HIT, arg=id)
+    root.locator(".dl-ask").get_by_role("button", name="History").click()
     root.locator(".dl-ask").get_by_role("button", name="Undo").click()
     page.wait_for_function(QUERY, arg="eine rote Katze")
 

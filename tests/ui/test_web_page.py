@@ -1,10 +1,13 @@
 "The workbench as a web page: its door, a reload and a second tab"
 
+import re
 import time
 import urllib.error
 import urllib.request
+from urllib.parse import quote
 
-from conftest import watched
+import pytest
+from conftest import shoot, watched
 
 GRID = ".dl-ask .dl-query input"
 SOON = 5  # seconds, on an idle machine
@@ -52,3 +55,85 @@ def test_another_browser_needs_the_link(web, browser):
     answer = page.goto(web.home)
     assert answer.status == 401 and "link" in page.content()
     context.close()
+
+
+QUERIES = dict(de="drei Katzen vor Hochhäusern", zh="三只猫在城市里", ar="بطريق على القمر")
+SIZES = (1600, 900), (1024, 768), (390, 844)
+SHOWN = """query => document.querySelector('.dl-ask .dl-query input')?.value === query
+  && [...document.querySelectorAll('.dl-ask .dl-hit img')].filter(image => image.complete).length >= 12"""
+BOTTOM = "() => document.querySelector('.dl-ask .dl-hit').getBoundingClientRect().bottom"
+FITS = "() => document.documentElement.scrollWidth <= innerWidth"
+
+
+def open_query(page, web, query: str):
+    "Open a link with a query, and wait for its images"
+    page.goto(f"{web.home}?q={quote(query)}")
+    page.wait_for_function(SHOWN, arg=query)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_walk(web, page, scheme):
+    "Results are above the fold at three widths; the selected image is beside them, and on a phone at the top"
+    page.emulate_media(color_scheme=scheme)
+    page.goto(web.url)
+    page.locator(".dl-ask .dl-hit").nth(11).wait_for()  # an example is answered without a click
+    for language, query in QUERIES.items():
+        open_query(page, web, query)
+        for width, height in SIZES:
+            page.set_viewport_size(dict(width=width, height=height))
+            page.wait_for_timeout(300)
+            assert page.evaluate(BOTTOM) < height, (language, width)
+            assert page.evaluate(FITS), (language, width)
+            shoot(page, f"walk_{scheme}_{language}_{width}")
+        page.locator(".dl-ask .dl-hit").nth(1).click()
+        page.locator(".dl-about img.dl-large").wait_for()
+        for width, height in SIZES:
+            page.set_viewport_size(dict(width=width, height=height))
+            page.wait_for_timeout(300)
+            image = page.locator(".dl-about img.dl-large").bounding_box()
+            assert image["y"] + image["height"] < height, (language, width)
+            shoot(page, f"walk_{scheme}_{language}_{width}_image")
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (sum(map(int, re.findall(r"\d+", background)[:3])) < 200) == (scheme == "dark"), background
+    assert "JupyterLab" not in page.locator("body").inner_text()
+    assert not page.problems, page.problems
+
+
+def test_what_is_shown_is_in_the_address(web, page):
+    page.goto(web.url)
+    page.locator(".dl-ask .dl-hit").first.wait_for()
+    box = page.locator(".dl-ask .dl-query input")
+    for query in ("eine rote Katze", "三只猫在城市里"):
+        box.fill(query)
+        box.press("Enter")
+        page.wait_for_function("q => new URLSearchParams(location.search).get('q') === q", arg=query)
+    page.wait_for_function(SHOWN, arg="三只猫在城市里")
+    page.locator(".dl-ask .dl-hit").nth(2).click()
+    page.wait_for_function("() => new URLSearchParams(location.search).get('image')")
+    id = page.locator(".dl-ask .dl-hit").nth(2).get_attribute("data-id")
+    page.reload()
+    page.locator(f".dl-ask .dl-hit[aria-pressed=true][data-id='{id}']").wait_for()
+    assert box.input_value() == "三只猫在城市里"
+    page.get_by_role("tab", name="Styles").click()
+    page.wait_for_function("() => new URLSearchParams(location.search).get('tab') === 'Styles'")
+    page.reload()
+    page.locator(".dl-styles .dl-maps .js-plotly-plot .main-svg").first.wait_for()
+    page.go_back()
+    page.wait_for_function("() => new URLSearchParams(location.search).get('image')")
+
+
+def test_four_models_side_by_side_and_why_no_fifth(web, page):
+    page.goto(web.url)
+    page.locator(".dl-ask .dl-hit").first.wait_for()
+    page.locator(".dl-ask").get_by_role("button", name="Models").click()
+    names = page.locator(".dl-ask .dl-asking .widget-toggle-button:not(.dl-fold)")
+    for i in range(1, 5):
+        names.nth(i).click()
+        page.wait_for_timeout(300)
+    page.get_by_text("At most 4 at once").wait_for()
+    page.locator(".dl-ask .dl-answer").nth(3).wait_for()
+    for width, columns in ((1600, 4), (1024, 4), (390, 1)):
+        page.set_viewport_size(dict(width=width, height=900))
+        lefts = page.locator(".dl-ask .dl-answer").evaluate_all("cards => cards.map(card => card.offsetLeft)")
+        assert len(set(lefts)) == columns, (width, lefts)
+        shoot(page, f"four_models_{width}")

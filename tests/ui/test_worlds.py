@@ -48,6 +48,7 @@ def test_a_folder_that_is_not_there(web, page):
     page.goto(web.url, timeout=300_000)
     page.locator(".dl-ask .dl-query input").first.wait_for()
     switch_to(page, "Photographs", "8 images")
+    page.locator(".dl-worlds:visible").get_by_role("button", name="Other photographs").first.click()
     page.locator(".dl-world-folder input:visible").first.fill("/no/such/folder")
     page.locator("button.dl-world-open:visible").first.click()
     page.locator(".dl-ask .dl-message", has_text="no folder /no/such/folder").wait_for()

@@ -40,6 +40,7 @@ NO_PROGRESS = """() => [...document.querySelectorAll('.dl progress, .dl .dl-prog
 
 def ask(page):
     "An Arabic query with two models, and the explanation of a hit"
+    page.locator(".dl-ask .dl-fold", has_text="Models").click()
     page.locator(".dl-ask button", has_text="static adapter").click()
     box = page.locator(".dl-ask .dl-query input")
     box.fill("ثلاث قطط في المدينة")

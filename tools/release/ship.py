@@ -4,6 +4,7 @@ python tools/release/ship.py                       # the source model, DASD on i
 python tools/release/ship.py --only backbone       # one part; methods are trained on the stored source model
 python tools/release/ship.py --only static_adapter
 python tools/release/ship.py --only figures        # evaluate again what is stored
+python tools/release/ship.py --only doubt          # when a search deserves doubt, after `method` was trained
 python tools/release/ship.py --world photographs --only backbone --backbone FOLDER  # a source model that is there
 
 The world photographs needs Flickr8k (DASD_LAB_FLICKR8K); features of its pictures are kept in runs/flickr8k. A part
@@ -28,6 +29,8 @@ from dasd_lab.evaluation.fields import field_figures, usual_fields
 from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.evaluation.short_queries import short_queries
 from dasd_lab.presets import load_preset, vary
+from dasd_lab.search.calibrating import calibrate
+from dasd_lab.search.doubt import save_calibration
 from dasd_lab.storage import whole_folder, write_json
 from dasd_lab.training.recipes import (
     VERSIONS,
@@ -323,11 +326,22 @@ def figures_part(ship: Shipping, name: str) -> None:
     write_json(card | dict(MB=sizes), ship.out / "card.json")
 
 
+def doubt_part(ship: Shipping) -> None:
+    "Compute the calibration of doubt of a stored method"
+    languages = ("en", *ship.world.languages)
+    method = load_method(ship.out / "method", load_backbone(ship.out / "backbone"))
+    save_calibration(calibrate(method, ship.corpus, languages), ship.out)
+    print(f"doubt: {megabytes(ship.out / 'doubt'):.2f} MB", flush=True)
+
+
 def main(world: str, out: Path | None, seed: int, only: str | None, backbone: Path | None) -> None:
     "One part, or everything"
     ship = Shipping(world, WORLDS[world], out or WEIGHTS / world, seed)
-    if only not in (None, "figures", *ship.world.parts):
-        raise SystemExit(f"--only {only}: one of {', '.join([*ship.world.parts, 'figures'])}")
+    if only not in (None, "figures", "doubt", *ship.world.parts):
+        raise SystemExit(f"--only {only}: one of {', '.join([*ship.world.parts, 'figures', 'doubt'])}")
+    if only == "doubt":
+        doubt_part(ship)
+        return
     if only == "figures":
         note_fingerprint(ship.out / "backbone")
         for name in ship.world.methods:
@@ -342,6 +356,8 @@ def main(world: str, out: Path | None, seed: int, only: str | None, backbone: Pa
         else:
             method_part(ship, part)
             figures_part(ship, part)
+            if part == "method":
+                doubt_part(ship)
 
 
 if __name__ == "__main__":
@@ -349,6 +365,6 @@ if __name__ == "__main__":
     p.add_argument("--world", choices=WORLDS, default="pictograms")
     p.add_argument("--out", type=Path, help="folder (default: data/weights/WORLD)")
     p.add_argument("--seed", type=int, default=0)
-    p.add_argument("--only", metavar="PART", help="backbone, a method's folder, or figures")
+    p.add_argument("--only", metavar="PART", help="backbone, a method's folder, figures, or doubt")
     p.add_argument("--backbone", type=Path, help="folder of a source model that is copied instead of trained")
     main(**vars(p.parse_args()))

@@ -8,13 +8,14 @@ __all__ = ['LEAD', 'FILTERS', 'grid_items', 'answer_note', 'Ask']
 # %% ../../../nbs/7_apps/1_explore/1_ask/30_panel.ipynb #447cda5a
 import base64
 import html
+from collections.abc import Mapping
 from functools import partial
 
 import ipywidgets as w
 import pandas as pd
 
 from .figures import places_html, ranks_figure, score_summary, scores_figure, words_figure
-from .state import WORD_METHODS, Answer, AskState
+from .state import MAX_MODELS, WORD_METHODS, Answer, AskState
 from dasd_lab.explore.controls import (
     Background,
     Panel,
@@ -24,6 +25,7 @@ from dasd_lab.explore.controls import (
     add_classes,
     button,
     choose,
+    folds,
     language_options,
     on_change,
     prose,
@@ -66,13 +68,12 @@ def answer_note(
     note = f"{answer.n:,} images searched in {answer.ms:.0f} ms"
     if answer.rank is not None:
         note += f" · selected image at rank <b>{answer.rank:,}</b>"
+    for said in answer.hits.doubt.sentences:
+        note += f'<br><span class="dl-doubt">{html.escape(said)}</span>'
     return note
 
 # %% ../../../nbs/7_apps/1_explore/1_ask/30_panel.ipynb #0f95455e
-LEAD = (
-    "The language is detected as you type. "
-    "Click an image to see its captions, its rank with every model, and why it was found."
-)
+LEAD = "Click an image to see its captions, its rank with every model, and why it was found."
 FILTERS = ("split", "language", "place", "object")  # facets to filter by, where the corpus has them
 
 
@@ -91,52 +92,53 @@ class Ask(Panel):
         search = self._search_section()
         self.results = add_classes(w.Box(layout=w.Layout(width="100%")), "dl-results")
         self.about = self._image_section()
+        self.asked = add_classes(w.Box([self.results, self.about]), "dl-asked")
         self.scores = Plot("dl-scores")
         self.more = w.Accordion([w.VBox([self.scores])], titles=("Scores",))
-        self.export = prose("", "dl-export")
         lead = f"{LEAD} {missing_fonts_note(self.state.workbench.languages)}"
         super().__init__(
             "Search images in any language",
             search,
-            self.results,
-            self.about,
+            self.asked,
             self.more,
-            self.export,
             state=self.state,
             css_class="dl-ask",
             lead=lead.strip(),
         )
         self._wire()
+        if state is None:
+            self._show_example()
+
+    def _show_example(self) -> None:
+        "Answer the first example, so that there is something to see"
+        readable = self.state.workbench.languages
+        examples = [text for text, language in self.state.workbench.queries if language in readable]
+        if self.state.workbench.world and examples:
+            self.ask(examples[0])
 
     def _search_section(self) -> w.VBox:
-        "Search box, examples, filters, models and tools"
+        "Search box, examples, and one row of controls, behind which filters, models and history are folded"
         self.query = QueryBox(placeholder="Describe an image in any language", label="Search")
         self.language = choose("Language", self._language_choices(), "", "dl-language")
         self.examples = self._example_buttons()
         self.filter = self._filter_dropdowns()
-        filters = row(*self.filter.values())
-        if self.filter:
-            filters.children = (prose('<span class="dl-soft">Filter by</span>'), *filters.children)
         self.names = w.Box(layout=w.Layout(overflow="visible"))
         self._show_model_buttons()
         self.size = choose("Show", [(f"{n} images", n) for n in (6, 12, 24, 48)], self.state.k, "dl-k")
         self.captions = w.ToggleButton(description="Captions", tooltip="Show the captions of all images")
         self.captions.add_class("dl-captions")
         self.history = choose("History", [("no query yet", -1)], -1, "dl-history")
-        tools = (
-            button("Undo", self.state.undo, "Previous query", css_class="dl-undo"),
-            button("Redo", self.state.redo, "Next query", css_class="dl-redo"),
-            button("Export", self.export_results, "Download as PNG and CSV", css_class="dl-save"),
-        )
-        return section(
-            "",
-            row(self.query, self.language),
-            self.examples,
-            filters,
-            self.names,
-            row(self.size, self.captions, *tools, self.history),
-            css_class="dl-asking",
-        )
+        undo = button("Undo", self.state.undo, "Previous query", css_class="dl-undo")
+        redo = button("Redo", self.state.redo, "Next query", css_class="dl-redo")
+        self.export = prose("", "dl-export")
+        parts = dict(Models=[self.names], Filters=list(self.filter.values()), History=[self.history, undo, redo])
+        parts["Show"] = [self.size, self.captions]
+        if not self.filter:
+            del parts["Filters"]
+        self.folds, opened = folds(**parts)
+        export = button("Export", self.export_results, "Download as PNG and CSV", css_class="dl-save")
+        controls = row(self.language, *self.folds, export, self.export)
+        return section("", self.query, add_classes(self.examples, "dl-line"), controls, opened, css_class="dl-asking")
 
     def _language_choices(self) -> list[tuple[str, str]]:
         return [("detect", ""), *language_options(self.state.workbench.languages)]
@@ -168,7 +170,7 @@ class Ask(Panel):
         "A toggle button for every model"
         boxes = toggles(self.state.workbench.names, self.state.models, self._models_changed)
         self.models = boxes.buttons
-        self.names.children = [row(prose('<span class="dl-soft">Models (up to four)</span>'), *boxes.children)]
+        self.names.children = [row(prose('<span class="dl-soft">Side by side, up to four</span>'), *boxes.children)]
 
     def _image_section(self) -> w.VBox:
         "The selected image: captions on the left, ranks and explanation on the right"
@@ -178,6 +180,7 @@ class Ask(Panel):
         actions = row(
             button("Find similar images", lambda: self.state.like(self.state.chosen), css_class="dl-like"),
             button("Nearest captions", self.find_nearest, "In every language", css_class="dl-near"),
+            button("Close", lambda: self.state.choose(""), "Show all results again", css_class="dl-close"),
             self.reading,
         )
         left = add_classes(w.VBox([self.picture, actions, self.nearest]), "dl-left")
@@ -272,6 +275,40 @@ class Ask(Panel):
         self._search()
         return self
 
+    address_traits = ("answers", "chosen")
+
+    def address(self) -> dict[str, str]:
+        "The request, the models and the selected image"
+        now = self.state.now
+        parameters = dict(now.filters)
+        if now.picture:
+            parameters["like"] = now.picture
+        elif now.text:
+            parameters["q"] = now.text
+        if now.language:
+            parameters["language_of_query"] = now.language
+        if self.state.models != [self.state.workbench.main.name]:
+            parameters["models"] = ",".join(self.state.models)
+        if self.state.chosen:
+            parameters["image"] = self.state.chosen
+        return parameters
+
+    def open_address(
+        self,
+        parameters: Mapping[str, str],  # from `address`
+    ) -> None:
+        "Search as an address says"
+        if parameters == self.address() or not {"q", "like"} & set(parameters):
+            return
+        names = [name for name in parameters.get("models", "").split(",") if name in self.models]
+        self.state.models = names[:MAX_MODELS] or self.state.models
+        self._show_model_buttons()
+        filters = {facet: parameters[facet] for facet in self.filter if facet in parameters}
+        language, like = parameters.get("language_of_query", ""), parameters.get("like", "")
+        self.state.ask(parameters.get("q", ""), language, picture=like, filters=filters)
+        if parameters.get("image"):
+            self.state.choose(parameters["image"])
+
     def _show_answers(self) -> None:
         "Cards of the models, scores and the search options"
         state = self.state
@@ -332,6 +369,7 @@ class Ask(Panel):
         "The selected image, its captions and ranks"
         state = self.state
         self.about.layout.display = None if state.chosen else "none"
+        (self.asked.add_class if state.chosen else self.asked.remove_class)("dl-with-image")
         for card in self.results.children:
             grid = card.children[2]
             grid.selected = state.chosen

@@ -96,13 +96,19 @@ class AskState(State):
         if not text.strip():
             return ""
         try:
-            query = read_query(text, self.workbench.main.method, language or None)
+            query = self._read(text, language)
         except LabError as e:
             return str(e)
         hint = language_hint(query)
         if len(query.text) < SHORT_QUERY * self._shortest_caption(query.language):
             hint += " · shorter than all captions of these images; a full sentence about the scene works better"
         return hint
+
+    def _read(self, text: str, language: str) -> Query:
+        "A query; its language is recognised among those of all models shown"
+        bench = self.workbench
+        shown = [bench.model(name).method for name in self.models[:MAX_MODELS]]
+        return read_query(text, bench.main.method, language or None, shown)
 
     def _shortest_caption(self, language: str) -> int:
         "Length of the shortest caption in a language, in characters; 0 without captions"
@@ -125,7 +131,7 @@ class AskState(State):
             self._check_picture(picture)
             request = HistoryEntry(picture=picture, filters=active)
         else:
-            read_query(text, self.workbench.main.method, None)  # reject an empty query before anything changes
+            self._read(text, "")  # reject an empty query before anything changes
             request = HistoryEntry(text, language, filters=active)
         if request != self.now:
             self.history = [*self.history[: self.position + 1], request]
@@ -168,7 +174,10 @@ class AskState(State):
             known = request.picture in gallery
             hits = gallery.similar(request.picture if known else self.workbench.picture(request.picture), n)
         else:
-            hits = gallery.search(request.text, request.language or None, n)
+            language = request.language
+            if not language and len(self.models) > 1:  # one language for all models
+                language = self._read(request.text, "").language
+            hits = gallery.search(request.text, language or None, n)
         return Answer(hits[: self.k], 1000 * (time.perf_counter() - start), self._rank_of_chosen(hits), n)
 
     def _rank_of_chosen(self, hits: Hits) -> int | None:

@@ -13,7 +13,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NotRequired, TypedDict
 
@@ -29,7 +29,7 @@ from ...backbone.towers import fingerprint
 from ...contracts import LabError, RetrievalMethod, cosine_scores, evaluating
 from ...corpora.descriptions import Captioner, describe_batch
 from ...presets import read_json
-from ..gallery.in_memory import Hit, Hits, counted, pixels_of
+from ..gallery.in_memory import Hit, Hits, counted, doubt_about, pixels_of
 from ..gallery.inputs import open_visual, picture_sources, thumbnail
 from .engine import Engine, checked_rows
 from .filters import FACTS, Column, read_filter
@@ -635,7 +635,9 @@ class StoredGallery:
             vector = (1 - share) * normalize(vector, dim=-1) + share * normalize(image_features, dim=-1)
             if score:
                 score = self._mixed_score(score, image_features, share)
-        return self._hits(*self.best(vector, k, skip, where, score), skip, query)
+        hits = self._hits(*self.best(vector, k, skip, where, score), skip, query)
+        best = hits.hits[0].score if hits.hits and not skip and picture is None else None
+        return replace(hits, doubt=doubt_about(self, query.text, query.language, vector, best))
 
     def _text_score(self, captions: Tensor) -> Callable[[Mapping[str, Tensor]], Tensor]:
         "The method's own score of images for a caption"
