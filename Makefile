@@ -9,7 +9,7 @@ DEMO_ARGS ?=
 export MAKECMDGOALS
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lab app demo test check lint soak sync notebooks guides units browser export docs bench bench-costs bench-gpu bench-app bench-store bench-gallery clean distclean
+.PHONY: help venv user-venv lab app demo test check lint soak sync notebooks guides units browser export docs bench bench-costs bench-gpu bench-app bench-store bench-gallery clean distclean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -17,13 +17,16 @@ help: ## print this list
 venv: ## install .venv (with uv if available, else pip); does nothing if up to date
 	@sh tools/venv.sh
 
-lab: venv ## build the built-in corpus if missing and open JupyterLab on the workbench (LAB_ARGS="--no-browser --port 9000")
+user-venv: # what the workbench needs, without development tools and the packages of tests
+	@sh tools/venv.sh lab,curves
+
+lab: user-venv ## build the built-in corpus if missing and open JupyterLab on the workbench (LAB_ARGS="--no-browser --port 9000")
 	@PATH="$$PWD/.venv/bin:$$PATH" .venv/bin/dasd-lab lab -- $(LAB_ARGS)
 
-app: venv ## the workbench as a web page on this machine (APP_ARGS="--port 9000")
+app: user-venv ## the workbench as a web page on this machine (APP_ARGS="--port 9000")
 	@PATH="$$PWD/.venv/bin:$$PATH" .venv/bin/dasd-lab app $(APP_ARGS)
 
-demo: venv ## corpus, training, evaluation, search and a contact sheet, without a browser
+demo: user-venv ## corpus, training, evaluation, search and a contact sheet, without a browser
 	@$(STEP) "demo" $(RUN) .venv/bin/dasd-lab demo $(DEMO_ARGS)
 
 check: venv ## one module in seconds, its notebook's cells, its tests and lint: make check M=dasd.adapters

@@ -142,13 +142,20 @@ def read_json(
     kind: Any = dict,  # type of its content, see `checked`
     expected: str = "a JSON file that the lab wrote",
     next_step: str = "Restore the file, or make it again.",
+    *,
+    optional: bool = False,  # an empty object if there is no file
 ) -> Any:  # see `checked`
     "Read a JSON file and compare its content with a type"
+    if optional and not Path(path).exists():
+        return {}
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as e:
         raise LabError(f"{path} cannot be read: {e}", expected, next_step) from e
-    return checked(kind, content, str(path))
+    try:
+        return checked(kind, content, str(path))
+    except LabError as e:
+        raise LabError(e.given, e.expected, next_step) from e
 
 # %% ../nbs/0_foundation/10_presets.ipynb #d28126a5
 def plain(

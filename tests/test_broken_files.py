@@ -19,6 +19,8 @@ from test_gallery import plain
 
 from dasd_lab.commands.training import run_row
 from dasd_lab.contracts import LabError
+from dasd_lab.corpora.catalog import corpus_named
+from dasd_lab.corpora.own.corpus import import_corpus, understand
 from dasd_lab.presets import vary
 from dasd_lab.search.gallery.in_memory import Gallery
 from dasd_lab.search.on_disk.own_galleries import gallery_run
@@ -29,7 +31,9 @@ from dasd_lab.training.recipes import load_run, train
 from dasd_lab.training.runs import Keeping, TrainingRun
 from dasd_lab.training.source_model import train_source
 
-FILES = dict(preset=60, run=110, gallery=60, stored=45, resume=25)  # of each kind; ten times as many with SOAK
+FILES = dict(
+    preset=55, run=100, gallery=55, stored=45, resume=25, corpus=20
+)  # of each kind; ten times as many with SOAK
 TIMES = 10 if os.environ.get("SOAK") else 1
 QUICK = vary(TINY, {"stages.0.steps": 3, "stages.1.steps": 2})
 OTHER_VALUES = None, True, -1, 0, 1.5, 10**12, float("nan"), "", "x", "../x", [], {}, [1], {"x": 1}
@@ -51,6 +55,9 @@ def made(tmp_path_factory):
     Gallery(run.method).add([plain((i * 40, 100, 50)) for i in range(5)]).save(root / "gallery", str(root / "run"))
     make(root / "stored", draw(root / "drawn", 1)).close()
     interrupted(root / "resume", backbone)
+    rows = [dict(text=f"eine Farbe {p.stem}", visual_id=p.name, language="de") for p in (root / "drawn").iterdir()]
+    (root / "captions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    import_corpus(understand(root / "captions.jsonl", root / "drawn"), root / "corpus")
     return root, backbone
 
 
@@ -99,8 +106,20 @@ def open_resumed(folder, made):
     train(QUICK, Squares(), out=folder, backbone=made[1], progress=False)
 
 
+def open_corpus(folder, made):
+    corpus = corpus_named(str(folder))
+    assert corpus.captions("train", "de")
+    corpus.visuals("train")[0]
+    corpus.pictures_stamp("train")
+
+
 OPENED: dict[str, Callable] = dict(
-    preset=open_preset, run=open_run, gallery=open_gallery, stored=open_stored, resume=open_resumed
+    preset=open_preset,
+    run=open_run,
+    gallery=open_gallery,
+    stored=open_stored,
+    resume=open_resumed,
+    corpus=open_corpus,
 )
 
 

@@ -67,6 +67,7 @@ def test_an_old_python_is_refused(copy, tmp_path):
 
 FAKE_UV = """
 [ "$1" = --version ] && exit 0
+case " $* " in *" --dry-run "*) exit 1;; esac  # no torch for CPUs in the index
 echo "$*" >> "LOG"
 [ -e "BROKEN" ] && [ "$1" = pip ] && exit 1
 if [ "$1" = venv ]; then
@@ -124,6 +125,19 @@ def test_lab_and_demo_call_the_command(copy, pretended):
     assert lab.returncode == 0 and lab.stdout.splitlines()[-1] == "called: lab -- --no-browser --port=9000"
     demo = make(copy, "demo", "DEMO_ARGS=--seed 1", PATH=path)
     assert demo.returncode == 0 and "called: demo --seed 1" in demo.stdout.splitlines()
+
+
+def test_tests_add_their_packages_to_those_of_the_workbench(copy, pretended, tmp_path):
+    path, calls, _ = pretended
+    log = tmp_path / "calls"
+    lab = make(copy, "lab", PATH=path)
+    assert lab.returncode == 0 and "GB" in lab.stdout  # the size, before it starts
+    assert ".[lab,curves]" in log.read_text() and "dev" not in log.read_text().partition("-e")[2]
+    for _ in range(2):
+        assert make(copy, "venv", PATH=path).returncode == 0
+    assert ".[dev,test]" in log.read_text().splitlines()[-1]
+    assert make(copy, "lab", PATH=path).returncode == 0  # which these hold
+    assert calls() == ["venv", "pip", "pip"]
 
 
 def test_an_interrupted_install_is_redone(copy, pretended):

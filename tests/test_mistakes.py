@@ -11,6 +11,7 @@ from squares import Squares
 from dasd_lab.cli import main
 from dasd_lab.contracts import LabError
 from dasd_lab.corpora.catalog import read_translations
+from dasd_lab.explore.ask.state import AskState
 from dasd_lab.presets import load_preset, required, vary
 from dasd_lab.serve.limits import ServiceSettings
 from dasd_lab.serve.service import gallery_app
@@ -90,6 +91,25 @@ def test_a_note_beside_translations_that_is_something_else(tmp_path, note):
     with pytest.raises(LabError, match=r"train\.es\.txt cannot be read") as e:
         read_translations(tmp_path / "train.es.txt", captions, "es")
     assert "dasd-lab translate" in e.value.next_step
+
+
+def test_a_corpus_that_is_not_here(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("DASD_LAB_DATA", str(tmp_path))
+    for words in (["consistency"], ["evaluate"], ["search", "Hund"], ["translate", "--to", "de", "--engine", "x"]):
+        assert "It belongs in" in one_line(capsys, *words, "--corpus", "multi30k")
+
+
+def test_an_unknown_image_as_query():
+    class Images:
+        ids = ("a",)
+
+        def __init__(self):
+            self.main = self
+            self.name, self.gallery = "main", {"a": 0}
+
+    state = AskState(Images())
+    assert state.ask(picture="nowhere") is None
+    assert "the image 'nowhere'" in state.message and not state.history
 
 
 @pytest.fixture

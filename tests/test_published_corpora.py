@@ -514,7 +514,7 @@ def test_line_aligned_machine_translations(coco):
     assert corpus.languages == ("en", "ja", "zh")
     expected = [(c.text, f"第{i}句") for i, c in enumerate(source) if i != 1]
     assert list(zip(pairs.source, pairs.target)) == expected
-    with pytest.raises(LabError, match="mscoco, train, in 'zh'"):
+    with pytest.raises(LabError, match="mscoco, train, zh: no captions of origin 'human'"):
         corpus.captions("train", "zh", "human")
     with pytest.raises(LabError, match="mt/test.zh.txt"):
         corpus.captions("test", "zh")

@@ -396,6 +396,24 @@ def test_a_body_that_is_too_large_is_refused(gallery):
         assert raw(port, "GET /api/gallery HTTP/1.1\nhost: localhost\n")[0] == 200
 
 
+@pytest.mark.parametrize("head", ["POST /api/pictures", "GET /", "GET /api/search?text=rot"])
+@pytest.mark.parametrize("body", [b"zz\r\n", b"-1\r\n", b"5\r\nabcdefgh\r\n", b"f" * 30 + b"\r\n"])
+def test_a_malformed_chunk_is_one_line_in_the_log(gallery, capfd, head, body):
+    "Whether the answer has begun, is being computed, or waits for the body"
+    with serving(gallery_app(gallery, WRITER), log_level="warning") as port:
+        request = f"{head} HTTP/1.1\nhost: localhost\ncontent-type: multipart/form-data; boundary=b\n{CHUNKED}"
+        for pause in (0, 0.2):
+            with socket.create_connection(("127.0.0.1", port), 120) as s:
+                s.sendall(request.replace("\n", "\r\n").encode() + b"\r\n")
+                time.sleep(pause)
+                s.sendall(body)
+                while s.recv(4096):
+                    pass
+        assert raw(port, "GET /api/gallery HTTP/1.1\nhost: localhost\n")[0] == 200
+    log = capfd.readouterr().err.splitlines()
+    assert log == ["WARNING:  Invalid HTTP request received."] * 2
+
+
 @pytest.mark.parametrize(
     "path,kind,status",
     [
@@ -1580,7 +1598,7 @@ def test_the_built_in_gallery_is_made_for_each_embedding(tmp_path, drawn, monkey
     monkeypatch.setattr(loading, "shipped_run", lambda: "shipped")
     monkeypatch.setattr(loading, "load_run", lambda run, images=True: Other() if run == "R" else Named())
     monkeypatch.setattr(galleries, "open_corpus", Corpus)
-    monkeypatch.setattr(galleries, "in_lab", tmp_path.joinpath)
+    monkeypatch.setenv("DASD_LAB_DATA", str(tmp_path / "data"))
     for run in (None, "R", None, "R"):
         gallery = galleries.served_gallery(None, run)
         assert ids(client(gallery).get("/api/search", params=dict(text="rot", k=1))) == ["red-00.png"]

@@ -1,8 +1,10 @@
 #!/bin/sh
-# Make .venv with everything that constraints.txt names; does nothing where the last install finished and nothing changed since.
+# Make .venv with extras of the package, as constraints.txt pins them: venv.sh [EXTRAS] (default: dev,test, which hold all others).
+# Does nothing where the last install finished, had these extras and nothing changed since.
 set -eu
 cd "$(dirname "$0")/.."
 stamp=.venv/.installed
+extras=${1:-dev,test}
 # In a shell where .venv is activated, its python and uv come first on PATH; what .venv is made with must not lie inside it.
 PATH=$(printf '%s' "$PATH" | tr ':' '\n' | grep -vxF "$(pwd)/.venv/bin" | tr '\n' ':' | sed 's/:$//')
 
@@ -23,16 +25,38 @@ fi
 wanted="$(pwd)
 $python
 $(cat pyproject.toml constraints.txt | cksum)"
-if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && .venv/bin/python -c '' 2>/dev/null; then exit 0; fi
+before=$(sed -n 4p "$stamp" 2>/dev/null || true)  # extras of the last install
+[ "$before" = dev,test ] && extras=$before
+if [ "$(head -n 3 "$stamp" 2>/dev/null)" = "$wanted" ] && [ "$before" = "$extras" ] && .venv/bin/python -c '' 2>/dev/null; then exit 0; fi
 
 began=$(date +%s)
 fresh=yes                       # without a stamp the last install was cut off: start again
 [ -f "$stamp" ] && [ "$(head -n 2 "$stamp")" = "$(printf '%s' "$wanted" | head -n 2)" ] && .venv/bin/python -c '' 2>/dev/null && fresh=no
 rm -f "$stamp"
+
+# Without an NVIDIA GPU: a torch for CPUs where the configured index has one; else the usual one, without Triton, which only a GPU needs.
+pinned() { sed -n "s/^$1==\([0-9.]*\).*/\1/p" constraints.txt; }
+torch=
+takes="7.5 GB"
+no_gpu() { [ "$(uname)" = Linux ] && ! [ -e /dev/nvidia0 ] && ! command -v nvidia-smi >/dev/null 2>&1; }
+for_cpu() {  # $@: uv
+  no_gpu || return 0
+  cpu="torch==$(pinned torch)+cpu torchvision==$(pinned torchvision)+cpu"
+  if "$@" pip install -q --dry-run --python .venv/bin/python $cpu >/dev/null 2>&1; then torch=$cpu; takes="2.5 GB"
+  else torch="--overrides tools/without_gpu.txt"; takes="6.5 GB"
+  fi
+}
 # compiled once here, or every process would compile torch and its company anew where PYTHONDONTWRITEBYTECODE is set
-with_uv() { UV_PYTHON_DOWNLOADS=never UV_COMPILE_BYTECODE=1 "$@" pip install -q --python .venv/bin/python -c constraints.txt -e ".[dev,test]"; }
+with_uv() {
+  for_cpu "$@"
+  say_size
+  UV_PYTHON_DOWNLOADS=never UV_COMPILE_BYTECODE=1 "$@" pip install -q --python .venv/bin/python -c constraints.txt $torch -e ".[$extras]"
+}
 pip() { .venv/bin/python -m pip install -q --disable-pip-version-check "$@"; }
-echo "→ .venv: installing (about a minute with uv, 2 to 5 with pip; more where the packages must be fetched first)"
+say_size() {
+  [ "$extras" = dev,test ] && more=", and 1 GB for development and tests" || more=
+  echo "→ .venv: installing [$extras], about $takes$more (a minute with uv, 2 to 5 with pip; more where the packages must be fetched first)"
+}
 if uv --version >/dev/null 2>&1; then
   [ $fresh = no ] || uv venv -q --clear --python "$python" .venv
   with_uv uv
@@ -42,7 +66,7 @@ else
     exit 1
   fi
   # uv of our own is four times as fast as pip; where it cannot be had or does not know pip's registry, pip does the same
-  { pip uv && with_uv .venv/bin/uv; } 2>/dev/null || pip -c constraints.txt -e ".[dev,test]"
+  { pip uv && with_uv .venv/bin/uv; } 2>/dev/null || { say_size; pip -c constraints.txt -e ".[$extras]"; }
 fi
-printf '%s\n' "$wanted" > "$stamp.new" && mv "$stamp.new" "$stamp"
+printf '%s\n%s\n' "$wanted" "$extras" > "$stamp.new" && mv "$stamp.new" "$stamp"
 echo "✓ .venv: installed ($(( $(date +%s) - began )) s)"

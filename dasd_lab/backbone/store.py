@@ -24,7 +24,7 @@ from torch import Tensor
 
 from .shards import StoredRows, StoredTexts, shard_fault, shard_header
 from ..contracts import LabError
-from ..presets import plain
+from ..presets import opening, plain, read_json
 from ..storage import whole_file, write_json
 
 # %% ../../nbs/2_backbone/2_features/30_store.ipynb #8a284929
@@ -104,14 +104,8 @@ def read_plan(
     file = Path(folder) / "plan.json"
     if not file.is_file():
         raise LabError(f"{folder} without a plan.json", "a folder created by `dasd-lab features`", "Check the path.")
-    try:
-        return StorePlan(**json.loads(file.read_text(encoding="utf-8")))
-    except (ValueError, TypeError) as e:
-        raise LabError(
-            f"{file}, which cannot be read ({e})",
-            "a complete plan",
-            "Remove this file and encode again; complete shards are kept.",
-        ) from e
+    next_step = "Remove this file and encode again; complete shards are kept."
+    return read_json(file, StorePlan, "a complete plan", next_step)
 
 
 def _foreign_files(folder: Path, plan: StorePlan) -> list[str]:
@@ -308,11 +302,9 @@ def _read_manifest(folder: Path) -> tuple[dict, StorePlan]:
     "Manifest and plan of a complete store"
     file = folder / "manifest.json"
     next_step = "Remove this file and run the same `dasd-lab features` again."
-    try:
-        manifest = json.loads(file.read_text(encoding="utf-8"))
+    manifest = read_json(file, dict, "the manifest of a feature store", next_step)
+    with opening(file, "the manifest of a feature store", next_step):
         plan = StorePlan(**{k: manifest[k] for k in StorePlan.__dataclass_fields__})
-    except (ValueError, TypeError, KeyError) as e:
-        raise LabError(f"{file}, which cannot be read ({e})", "the manifest of a feature store", next_step) from e
     if manifest.get("store") != plan.digest or set(manifest.get("files", ())) != set(plan.files):
         raise LabError(f"{file}, which was changed", "the original manifest", next_step)
     return manifest, plan

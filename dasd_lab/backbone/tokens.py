@@ -6,8 +6,8 @@
 __all__ = ['BERT_NAMES', 'table_beside', 'CaptionTokenizer', 'train_tokenizer', 'TokenVectors']
 
 # %% ../../nbs/2_backbone/1_towers/10_tokens.ipynb #cd0d6127
-import json
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import cast
@@ -18,6 +18,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from torch import Tensor, nn
 
 from ..contracts import LabError
+from ..presets import read_json
 from ..storage import whole_file, write_json
 
 # %% ../../nbs/2_backbone/1_towers/10_tokens.ipynb #7e341a52
@@ -91,6 +92,16 @@ class CaptionTokenizer:
         library_id = i if self.kept is None else self.kept[i]
         return "[UNK]" if library_id < 0 else self.tokenizer.id_to_token(library_id) or "[UNK]"
 
+    @cached_property
+    def word_starts(self) -> Tensor:  # [V] bool
+        "Tokens that begin a word; all of them where names do not tell"
+        names = [self.name(i) for i in range(len(self))]
+        if any(name.startswith("##") for name in names):
+            return torch.tensor([not name.startswith("##") for name in names])
+        marked = [name.startswith(("▁", "Ġ")) for name in names]
+        special = (*self.names, "[UNK]")
+        return torch.tensor([not any(marked) or mark or name in special for name, mark in zip(names, marked)])
+
     def frame(self, ids: Sequence[int], max_length: int) -> list[int]:
         "Start token, as many library ids as fit, end token"
         start = [] if self.start_id is None else [self.start_id]
@@ -135,11 +146,11 @@ class CaptionTokenizer:
         beside = table_beside(path)
         try:
             tokenizer = Tokenizer.from_file(str(path))
-            table = json.loads(beside.read_text(encoding="utf-8")) if beside.is_file() else {}
         except Exception as e:
             raise LabError(
                 f"{path} is no tokenizer ({e})", "a tokenizer.json of the library `tokenizers`", "Restore the file."
             ) from e
+        table = read_json(beside, dict, "the table beside a tokenizer", optional=True)
         size = tokenizer.get_vocab_size()
         expected = table.pop("pieces", size)
         if expected != size:

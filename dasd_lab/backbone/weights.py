@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..corpora.catalog import data_root
-from ..foundation import LabError, lab_command, unknown_name
+from ..foundation import LabError, data_root, lab_command, unknown_name
 from ..storage import read_weights, recovered, seal, sha256, unseal, whole_folder, write_tensors
 
 if TYPE_CHECKING:  # the catalogue is read without torch

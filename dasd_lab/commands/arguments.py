@@ -165,12 +165,12 @@ def named_folder(
 
 
 def in_lab(
-    *parts: str,  # path below the repository
+    *parts: str,  # see `corpora.catalog.home_path`
 ) -> Path:
-    "A path in the lab's repository, or in the working folder outside of it"
-    from dasd_lab.corpora.catalog import lab_folder
+    "Where a command writes without a given path"
+    from dasd_lab.foundation import home_path
 
-    return (lab_folder() or Path.cwd()).joinpath(*parts)
+    return home_path(*parts)
 
 # %% ../../nbs/7_apps/3_commands/10_arguments.ipynb #dd48673e
 @dataclass(frozen=True)

@@ -231,8 +231,8 @@ def corpus_import(
     all: bool = False,  # print every faulty line; all of them are in left_out.tsv
 ) -> None:
     "Import your own images and captions as a corpus"
-    from dasd_lab.corpora.catalog import data_root
     from dasd_lab.corpora.own.corpus import import_corpus, understand
+    from dasd_lab.foundation import data_root
 
     name = name or Path(source).resolve().stem
     home = data_root() / name

@@ -83,7 +83,7 @@ def _encode(
 
     from dasd_lab.backbone.encoding import encode_shards, plan_store
     from dasd_lab.backbone.opening import open_backbone
-    from dasd_lab.corpora.catalog import data_root
+    from dasd_lab.foundation import data_root
     from dasd_lab.training.shipped import run_for
 
     frozen = open_backbone(named_folder(backbone or run_for(corpus.name)))

@@ -20,6 +20,7 @@ from dasd_lab.commands.arguments import (
     LanguageList,
     RunName,
     add_command,
+    in_lab,
     open_corpus,
     open_method,
     print_json,
@@ -261,7 +262,7 @@ def draw_paper_figure(
     json: bool = False,  # print the data instead
 ) -> None:
     "Draw a figure of the papers for a run"
-    from dasd_lab.foundation import LabError
+    from dasd_lab.foundation import LabError, extra
     from dasd_lab.storage import whole_file
 
     if number not in FIGURES[paper]:
@@ -270,6 +271,8 @@ def draw_paper_figure(
         )
     if out and Path(out).suffix != ".html":
         raise LabError(f"--out {out}", "a file that ends in .html", "Change the name.")
+    with extra("lab"):
+        import plotly  # noqa: F401
     kind = FIGURES[paper][number]
     method = _method_for(paper, run, corpus)
     drawn = kind(FigureInput(method, open_corpus(corpus), split, tuple(languages or ()), n, seed))
@@ -277,7 +280,7 @@ def draw_paper_figure(
     if json:
         print_json(dict(figure=title, method=method.name) | drawn.data)
         return
-    path = Path(out or f"results/{paper}_figure{number}.html")
+    path = Path(out or in_lab("results", f"{paper}_figure{number}.html"))
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as f:
         f.write_text(_page(title, drawn.html), encoding="utf-8")

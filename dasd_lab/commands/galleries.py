@@ -23,7 +23,6 @@ from dasd_lab.commands.arguments import (
     RunName,
     add_command,
     add_group,
-    in_lab,
     open_corpus,
     open_method,
     show,
@@ -296,6 +295,7 @@ def found_gallery(
     backbone: str | Path | None = None,  # see `open_gallery`
 ):  # a `search.on_disk.stored.StoredGallery`
     "Open the gallery that a command is about"
+    from dasd_lab.foundation import data_root
     from dasd_lab.search.on_disk.stored import embedding_name
 
     chosen = bool(run or backbone)
@@ -304,7 +304,7 @@ def found_gallery(
     if not folder:
         name = f"pictograms-{embedding_name(open_method(run, backbone))}" if chosen else "pictograms"
         run = run if chosen else "pictograms"
-        made = built_in_gallery(in_lab("data", "galleries", name), run, backbone)
+        made = built_in_gallery(data_root() / "galleries" / name, run, backbone)
         return open_gallery(made, run, backbone=backbone)
     return open_gallery(folder, run, engine, uri, backbone=backbone)
 
@@ -377,9 +377,11 @@ def service_settings(
     timeout: float = 20.0,  # seconds
 ):  # `serve.limits.ServiceSettings`
     "Settings of the service from the options of `serve`"
-    from dasd_lab.foundation import LabError
-    from dasd_lab.serve.limits import ServiceSettings
-    from dasd_lab.serve.server import host_name, is_local
+    from dasd_lab.foundation import LabError, extra
+
+    with extra("service"):
+        from dasd_lab.serve.limits import ServiceSettings
+        from dasd_lab.serve.server import host_name, is_local
 
     local = is_local(host)
     if not local and not name:
@@ -417,10 +419,13 @@ def _listen(config):  # socket
 
 def _serve(gallery, settings, host: str, port: int, names: list[str], proxies: list[str]) -> None:
     "Serve a gallery until Ctrl-C"
-    import uvicorn
+    from dasd_lab.foundation import extra
 
-    from dasd_lab.serve.server import Config, link
-    from dasd_lab.serve.service import gallery_app
+    with extra("service"):
+        import uvicorn
+
+        from dasd_lab.serve.server import Config, link
+        from dasd_lab.serve.service import gallery_app
 
     config = Config(gallery_app(gallery, settings), host, port, proxies)
     with _listen(config) as listening:

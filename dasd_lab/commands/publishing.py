@@ -16,6 +16,7 @@ from dasd_lab.commands.arguments import (
     LanguageList,
     Name,
     Option,
+    Origin,
     RunName,
     add_command,
     open_corpus,
@@ -27,6 +28,7 @@ def card_results(
     corpus: str | None = None,  # corpus name or folder (default: that of the training)
     split: str = "test",  # of the corpus
     languages: list[str] | None = None,  # ISO 639-1 codes (default: all of method and corpus)
+    origin: str = "available",  # of the captions, see `evaluation.retrieval.evaluate`
 ) -> list[dict]:  # 'about' and 'rows'
     "Recall for the model card"
     from dasd_lab.evaluation.retrieval import evaluate
@@ -36,7 +38,8 @@ def card_results(
     if not languages:
         supported = (*method.languages, method.backbone.source_language)
         languages = [language for language in supported if language in opened.languages]
-    results = evaluate(method, opened, split, languages)
+        languages = [language for language in languages if opened.all_captions(split, language)] or languages
+    results = evaluate(method, opened, split, languages, origin)
     return [dict(about=results.about, rows=results.rows)]
 
 
@@ -73,6 +76,7 @@ def publish_run(
     corpus: CorpusName | None = None,  # corpus of the card's results: name or folder (default: that of the training)
     split: Name = "test",  # split of the corpus
     languages: LanguageList | None = None,  # ISO 639-1 codes, such as de,fr (default: all of run and corpus)
+    origin: Origin | None = None,  # origin of the captions (default: human; translations in languages without such)
     no_table: bool = False,  # skip the evaluation for the card
 ) -> None:
     """Write a run as a folder for the Hugging Face hub: weights, configuration, tokenizer, model card
@@ -90,7 +94,7 @@ def publish_run(
     else:
         model = Pretrained.from_run(run, name=name or "", license=license, refer=refer)
         if not no_table:
-            model.results = card_results(model, corpus, split, languages)
+            model.results = card_results(model, corpus, split, languages, origin or "available")
         model.save_pretrained(folder)
         if not license:
             print("note: no --license given; the card says so", file=sys.stderr)

@@ -161,11 +161,14 @@ def compare_consistency(
 
     if out and Path(out).exists():
         raise LabError(f"{out} already exists", "a new folder", "Choose another --out, or remove the folder.")
+    from dasd_lab.evaluation.retrieval import common_languages
     from dasd_lab.training.recipes import load_run, run_for
 
-    method = load_run(run or run_for(corpus or "pictograms")).eval()
     opened = open_corpus(corpus)
-    languages = languages or [language for language in method.languages if language in opened.languages]
+    for name in (split, fit_on):
+        opened.check(name, *languages or ())
+    method = load_run(run or run_for(corpus or "pictograms")).eval()
+    languages = languages or common_languages(method, opened)
     comparison = ConsistencyComparison(method, opened, split, fit_on, languages, translator, origin)
     compared, consistent = comparison.run(out)
     rows = [

@@ -105,7 +105,7 @@ def _photographs_table(
     languages = given.pop("languages") or load_preset("dasd.photographs")["languages"]
     runs = planned_runs("photographs", languages, **given)
     folder = named_folder(backbone or run_for(corpus.name))
-    out = out or f"results/table_methods_{corpus.name}.jsonl"
+    out = out or in_lab("results", f"table_methods_{corpus.name}.jsonl")
     _methods_on_fields(corpus, folder, runs, out, engine, " ".join(words))
 
 
@@ -134,7 +134,7 @@ def _methods_on_fields(
         open_backbone(backbone),
         Path(out),
         usual_fields(corpus, list(languages)),
-        Path("runs") / corpus.name / "features",
+        in_lab("runs", corpus.name, "features"),
         engine=translator,
         command=command,
     )
@@ -162,12 +162,12 @@ def _variants_table(
 
     method = preset["method"]
     prefix = "" if method == "dasd" else f"{method}_"
-    out = Path(out or f"results/{prefix}table_{table}.jsonl")
+    out = Path(out or in_lab("results", f"{prefix}table_{table}.jsonl"))
     folders = [Path(named_folder(name)) for name in backbone or [run_for(corpus.name)]]
     options = shared | dict(report=lambda message: print(message, file=sys.stderr))
     photographs = corpus.name == PHOTOGRAPHS
     if photographs:
-        options["features"] = Path("runs") / corpus.name / "features"
+        options["features"] = in_lab("runs", corpus.name, "features")
     if len(folders) == 1:
         only = open_backbone(folders[0])
         if photographs and "description_ids" in columns_of(preset):

@@ -240,6 +240,24 @@ class TrainingCall:
         )
 
 # %% ../../nbs/7_apps/3_commands/70_training.ipynb #d35f0c4e
+def _say_origins(
+    about: Mapping,  # of an evaluation
+    languages: Sequence[str],  # that were to be evaluated
+) -> None:
+    "Say which languages were evaluated on translations, and which have no captions at all"
+    origins = about["origin"]
+    if isinstance(origins, str):
+        origins = dict.fromkeys(about["n_captions"], origins)
+    for origin, kind in dict(mt="machine translations", mllm="captions written by a model").items():
+        of_origin = [language for language, value in origins.items() if value == origin]
+        if of_origin:
+            print(f"{', '.join(of_origin)}: no captions by people; evaluated on {kind}", file=sys.stderr)
+    left_out = [language for language in languages if language not in origins]
+    if left_out:
+        where = f"{about['corpus']}, {about['split']}"
+        print(f"{', '.join(left_out)}: no captions in {where}; left out", file=sys.stderr)
+
+
 def _evaluate_captions(method, captions, languages, corpus, json: bool) -> None:
     "Evaluate on the test part of a file of parallel captions"
     from dasd_lab.corpora.own.parallel import parts, read_parallel
@@ -265,7 +283,7 @@ def evaluate_run(
     corpus: CorpusName | None = None,  # corpus name or folder (default: pictograms, built if missing)
     languages: LanguageList | None = None,  # ISO 639-1 codes, such as de,fr,zh (default: those of the run)
     split: Name = "test",  # split of the corpus
-    origin: Origin = "human",  # origin of the captions
+    origin: Origin | None = None,  # origin of the captions (default: human; translations in languages without such)
     # with several captions per image, rank captions, or images by their best caption as the authors' code does
     reading: Literal["captions", "official"] = "captions",
     captions: ExistingFile | None = None,  # instead of a corpus: test part of a file of parallel captions
@@ -284,7 +302,10 @@ def evaluate_run(
     if captions:
         _evaluate_captions(method, captions, languages, corpus, json)
         return
-    results = evaluate(method, open_corpus(corpus), split, languages, origin, reading=reading)
+    opened = open_corpus(corpus)
+    results = evaluate(method, opened, split, languages, origin or "available", reading=reading)
+    if not origin:
+        _say_origins(results.about, languages or method.languages)
     if csv:
         results.to_csv(csv)
     if "descriptions" in results.about:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..foundation import LabError
+from ..foundation import LabError, extra
 
 # %% ../../nbs/1_corpora/1_core/30_clips.ipynb #bd9bb9ae
 N_FRAMES = 12  # per clip, as in the paper's video experiments
@@ -40,13 +40,19 @@ def _clip_name(source) -> str:
     return f"a clip of {len(source):,} bytes"
 
 
+def _pyav():
+    "The package av, which only clips need"
+    with extra("video"):
+        import av
+    return av
+
+
 @contextmanager
 def _opened(
     source,  # a path, or the bytes of a file
 ) -> Iterator[tuple]:  # container and its first video stream
     "A video file, open for reading"
-    import av
-
+    av = _pyav()
     name = _clip_name(source)
     is_path = isinstance(source, (str, Path))
     try:
@@ -92,12 +98,10 @@ def _pixels(frame, max_side: int) -> np.ndarray:  # [H, W, 3] uint8
 
 def _decoded(source, wanted: Sequence[int] | None, max_side: int) -> tuple[dict[int, np.ndarray], int]:
     "Frames at the wanted indices, and the number of frames decoded up to the last of them; None: count only"
-    import av
-
     frames = {}
     n_decoded = 0
     indices = set(wanted or ())
-    with _opened(source) as (container, stream), suppress(av.FFmpegError):  # keep what precedes a damaged part
+    with _opened(source) as (container, stream), suppress(_pyav().FFmpegError):  # keep what precedes a damaged part
         for n_decoded, frame in enumerate(container.decode(stream), 1):
             i = n_decoded - 1
             if i in indices:

@@ -20,6 +20,7 @@ from scipy.sparse.csgraph import connected_components
 from .catalog import Corpus
 from .visuals import Visuals
 from ..foundation import Caption, LabError
+from ..presets import read_json
 from ..storage import write_json
 
 # %% ../../nbs/1_corpora/1_core/60_division.ipynb #11f1da01
@@ -187,15 +188,8 @@ def read_division(
     corpus: Corpus,  # the whole corpus
 ) -> Division:
     "Read a division and check it against its corpus"
-    try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
-        division = Division(**content | dict(languages=tuple(content["languages"])))
-    except (OSError, ValueError, KeyError, TypeError) as e:
-        raise LabError(
-            f"{path} is no division ({type(e).__name__}: {e})",
-            "a file that `write_division` wrote",
-            "Divide the corpus again: `divide`.",
-        ) from e
+    next_step = "Divide the corpus again: `divide`."
+    division = read_json(path, Division, "a file that `write_division` wrote", next_step)
     check_division(division, corpus)
     return division
 

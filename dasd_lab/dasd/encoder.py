@@ -218,9 +218,11 @@ class DASD(AdaptedEncoder):
         if self.config.disentangler.expression is None:
             return
         ids, end_index = self.tokens(captions)
+        assert self.tokenizer is not None, "`tokens` needs it"
         expression = cast(Expression, self.disentangler.expressions[language])
         device = expression.loadings.device
-        expression.fit(ids.to(device), end_index.to(device), meaning.to(device))
+        starts = self.tokenizer.word_starts
+        expression.fit(ids.to(device), end_index.to(device), meaning.to(device), starts.to(device))
 
     def _generator(self) -> AdapterGenerator:
         "The generator for the characteristics that the settings name"

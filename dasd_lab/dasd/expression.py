@@ -18,9 +18,10 @@ class ExpressionConfig:
 
     highest_salience: float = 0.08  # of a function token, see `salience`
     least: int = 50  # training captions with a token, below which it is not called a function token
-    longest: int = 3  # tokens of an n-gram, at most
-    n_grams: int = 256  # n-grams that are looked for
-    width: int = 32  # K, principal components that are kept; at most `n_grams`
+    longest_run: int = 2  # content words in a row that are told apart; more count as this many
+    longest: int = 3  # places of an n-gram, at most
+    n_grams: int = 512  # n-grams that are looked for
+    width: int = 64  # K, principal components that are kept; at most `n_grams`
 
 # %% ../../nbs/3_methods/1_dasd/08_expression.ipynb #395a3306
 def _distinct(ids: Tensor, end_index: Tensor) -> tuple[Tensor, Tensor]:  # caption, token
@@ -55,23 +56,37 @@ def delexicalized(
     ids: Tensor,  # [B, L]
     end_index: Tensor,  # [B]
     function_tokens: Tensor,  # [V] bool
-) -> tuple[Tensor, Tensor]:  # ids [B, L] from 1, n_tokens [B]; 1: placeholder, t + 2: token t, 0: padding
-    "Captions whose runs of content tokens are one placeholder each"
+    word_starts: Tensor,  # [V] bool, tokens that begin a word
+    longest_run: int,  # R
+) -> tuple[Tensor, Tensor]:  # ids [B, L], n_places [B]; 0: padding, 1 to R: content words, t + R + 1: token t
+    "Captions whose runs of content words are one placeholder each; a word with a content token is a content word"
     position = torch.arange(ids.shape[1], device=ids.device)
-    function = function_tokens[ids]
-    follows_content = torch.zeros_like(function)
-    follows_content[:, 1:] = ~function[:, :-1]
-    kept = (function | ~follows_content) & (position <= end_index[:, None])
+    inside = position <= end_index[:, None]
+    begins = word_starts[ids] | (position == 0)
+    word = begins.long().cumsum(1)
+    content = _sums(~function_tokens[ids] & inside, word) > 0
+    first = content.clone()
+    first[:, 1:] &= ~content[:, :-1]
+    run = (first | ~content).long().cumsum(1)
+    n_words = _sums(content & begins, run).clamp(1, longest_run)
+    kept = (first | ~content) & inside
     order = (~kept).long().argsort(dim=1, stable=True)
-    skeleton = torch.where(function, ids + 2, torch.ones_like(ids)).gather(1, order)
-    n_kept = kept.sum(1)
-    return skeleton * (position < n_kept[:, None]), n_kept
+    skeleton = torch.where(content, n_words, ids + longest_run + 1).gather(1, order)
+    n_places = kept.sum(1)
+    return skeleton * (position < n_places[:, None]), n_places
+
+
+def _sums(values: Tensor, group: Tensor) -> Tensor:  # [B, L]
+    "At each place the sum over its group, of groups numbered within a row"
+    totals = torch.zeros(len(group), group.shape[1] + 1, dtype=torch.long, device=group.device)
+    return totals.scatter_add_(1, group, values.long()).gather(1, group)
 
 # %% ../../nbs/3_methods/1_dasd/08_expression.ipynb #044c0494
 class Expression(nn.Module):
     "The expression of captions in one language; fitted, not trained"
 
     function_tokens: Tensor
+    word_starts: Tensor
     n_grams: Tensor
     frequency: Tensor
     loadings: Tensor
@@ -84,6 +99,7 @@ class Expression(nn.Module):
         super().__init__()
         self.config = config
         self.register_buffer("function_tokens", torch.zeros(n_tokens, dtype=torch.bool))
+        self.register_buffer("word_starts", torch.ones(n_tokens, dtype=torch.bool))
         # ids of delexicalised captions, filled up with 0; sorted by code
         self.register_buffer("n_grams", torch.zeros(config.n_grams, config.longest, dtype=torch.int32))
         self.register_buffer("frequency", torch.zeros(config.n_grams))  # share of training captions
@@ -100,7 +116,7 @@ class Expression(nn.Module):
         end_index: Tensor,  # [B]
     ) -> Tensor:  # [B, K]
         "Components of the n-grams of captions; mean 0 and variance 1 over the training captions"
-        present = self._present(*delexicalized(ids, end_index, self.function_tokens))
+        present = self._present(*self._delexicalized(ids, end_index))
         # in float64, so that captions of one expression have the same bits in every batch
         components = (present.double() - self.frequency.double()) @ self.loadings.double()
         return components.to(self.loadings.dtype)
@@ -111,15 +127,17 @@ class Expression(nn.Module):
         ids: Tensor,  # [n, L] training captions
         end_index: Tensor,  # [n]
         meaning: Tensor,  # [n, E] embeddings of their English originals
+        word_starts: Tensor | None = None,  # [V] bool, tokens that begin a word; None: every token is a word
         most: int = 20_000,  # captions that the components are computed from
     ) -> None:
         "Find function tokens, n-grams and components"
         config = self.config
         by_token, count = salience(ids, end_index, meaning, len(self.function_tokens))
         self.function_tokens.copy_((by_token <= config.highest_salience) & (count >= config.least))
-        skeletons, n_kept = delexicalized(ids, end_index, self.function_tokens)
-        self.n_grams.copy_(self._most_varying(skeletons, n_kept))
-        present = self._present(skeletons[:most], n_kept[:most])
+        self.word_starts.copy_(torch.ones_like(self.word_starts) if word_starts is None else word_starts)
+        skeletons, n_places = self._delexicalized(ids, end_index)
+        self.n_grams.copy_(self._most_varying(skeletons, n_places))
+        present = self._present(skeletons[:most], n_places[:most])
         self.frequency.copy_(present.mean(0))
         centred = (present - self.frequency).double()
         variance, directions = torch.linalg.eigh(centred.T @ centred / len(centred))
@@ -138,8 +156,9 @@ class Expression(nn.Module):
         result = Expression(n_tokens, self.config)
         kept = places >= 0
         result.function_tokens[places[kept]] = self.function_tokens[kept]
-        special = torch.tensor([0, 1], device=places.device)
-        new_id = torch.cat([special, torch.where(kept, places + 2, 0)])
+        result.word_starts[places[kept]] = self.word_starts[kept]
+        special = torch.arange(self._first, device=places.device)
+        new_id = torch.cat([special, torch.where(kept, places + self._first, 0)])
         n_grams = new_id[self.n_grams.long()]
         lost = ((n_grams == 0) & (self.n_grams > 0)).any(1)
         n_grams[lost] = 0
@@ -149,15 +168,23 @@ class Expression(nn.Module):
         result.loadings.copy_(self.loadings[order])
         return result
 
+    @property
+    def _first(self) -> int:
+        "Id of the first token in delexicalised captions"
+        return self.config.longest_run + 1
+
+    def _delexicalized(self, ids: Tensor, end_index: Tensor) -> tuple[Tensor, Tensor]:
+        return delexicalized(ids, end_index, self.function_tokens, self.word_starts, self.config.longest_run)
+
     def _codes(self, n_grams: Tensor) -> Tensor:  # [..., N] → [...]
         "One number per n-gram"
-        base = len(self.function_tokens) + 2
+        base = len(self.function_tokens) + self._first
         code = torch.zeros_like(n_grams[..., 0], dtype=torch.int64)
         for i in range(n_grams.shape[-1]):
             code = code * base + n_grams[..., i].long()
         return code
 
-    def _of_captions(self, skeletons: Tensor, n_kept: Tensor) -> Tensor:  # [B, N · L] codes, 0: none
+    def _of_captions(self, skeletons: Tensor, n_places: Tensor) -> Tensor:  # [B, N · L] codes, 0: none
         "The n-grams of delexicalised captions"
         longest = self.config.longest
         padded = torch.nn.functional.pad(skeletons, (0, longest - 1))
@@ -166,22 +193,22 @@ class Expression(nn.Module):
         for length in range(1, longest + 1):
             grams = padded.unfold(1, longest, 1).clone()
             grams[..., length:] = 0
-            complete = position + length <= n_kept[:, None]
+            complete = position + length <= n_places[:, None]
             codes.append(self._codes(grams) * complete)
         return torch.cat(codes, 1)
 
-    def _present(self, skeletons: Tensor, n_kept: Tensor) -> Tensor:  # [B, n_grams] float, 0 or 1
+    def _present(self, skeletons: Tensor, n_places: Tensor) -> Tensor:  # [B, n_grams] float, 0 or 1
         "Which of the known n-grams each caption has"
         known = self._codes(self.n_grams)
-        codes = self._of_captions(skeletons, n_kept)
+        codes = self._of_captions(skeletons, n_places)
         place = torch.searchsorted(known, codes).clamp(max=len(known) - 1)
         found = (known[place] == codes) & (codes > 0)
         present = torch.zeros(len(skeletons), len(known), device=skeletons.device, dtype=self.loadings.dtype)
         return present.scatter_reduce_(1, place, found.to(present.dtype), "amax")
 
-    def _most_varying(self, skeletons: Tensor, n_kept: Tensor) -> Tensor:  # [n_grams, N], sorted by code
+    def _most_varying(self, skeletons: Tensor, n_places: Tensor) -> Tensor:  # [n_grams, N], sorted by code
         "The n-grams whose presence varies most over the captions"
-        codes = self._of_captions(skeletons, n_kept)
+        codes = self._of_captions(skeletons, n_places)
         caption = torch.arange(len(codes), device=codes.device)[:, None].expand_as(codes)
         once = torch.stack([caption[codes > 0], codes[codes > 0]], 1).unique(dim=0)[:, 1]
         code, count = once.unique(return_counts=True)
@@ -190,6 +217,6 @@ class Expression(nn.Module):
         kept = torch.zeros(self.config.n_grams, dtype=torch.int64, device=codes.device)
         kept[: len(chosen)] = code[chosen]
         kept = kept.sort().values
-        base = len(self.function_tokens) + 2
+        base = len(self.function_tokens) + self._first
         places = [kept // base**i % base for i in reversed(range(self.config.longest))]
         return torch.stack(places, 1)

@@ -7,7 +7,6 @@ __all__ = ['ABSENT', 'CIRCUMSTANCES', 'RECALLS', 'flat', 'RunRecord', 'read_run'
            'curves', 'scene_hits', 'Difference', 'paired_difference', 'holm', 'MethodComparison', 'right_and_wrong']
 
 # %% ../../nbs/5_evaluation/50_comparison.ipynb #0199d363
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,7 +30,7 @@ from dasd_lab.evaluation.retrieval import (
     retrieval_figures,
     split_columns,
 )
-from ..presets import list_presets, load_preset, plain, settings, vary
+from ..presets import list_presets, load_preset, plain, read_json, settings, vary
 from ..training.logging import read_log, read_progress
 from ..training.runs import load_method
 from ..training.stages import Stage
@@ -87,16 +86,6 @@ class RunRecord:
     facts: dict = field(default_factory=dict)  # parameters, CPU time
 
 
-def _read_json(path: Path) -> dict:
-    "Contents of a JSON file; empty if there is none"
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except ValueError as e:
-        raise LabError(f"{path} cannot be read ({e})", "JSON", "Restore the file, or leave this run out.") from e
-
-
 def _method_and_backbone(folder: Path) -> tuple[Path, Path]:
     "Folders of a run's method and of its backbone"
     if (folder / "method").is_dir():
@@ -118,11 +107,11 @@ _FACTS = ("parameters", "cpu_s")
 
 def _run_card(folder: Path) -> dict:
     "Card of a run, or of a companion, which is part of the card of its run"
-    card = _read_json(folder / "card.json")
+    card = read_json(folder / "card.json", optional=True)
     is_companion = not (folder / "method").is_dir()
     if card or not is_companion:
         return card
-    companions = _read_json(folder.parent / "card.json").get("companions", {})
+    companions = read_json(folder.parent / "card.json", optional=True).get("companions", {})
     return companions.get(folder.name, {})
 
 
@@ -153,15 +142,15 @@ def read_run(
     if folder.name == "method" and (folder.parent / "card.json").is_file():
         folder = folder.parent
     method_folder, _ = _method_and_backbone(folder)
-    manifest = _read_json(method_folder / "manifest.json")
+    manifest = read_json(method_folder / "manifest.json", optional=True)
     log = read_log(folder)
-    has_card = bool(_read_json(folder / "card.json"))
+    has_card = bool(read_json(folder / "card.json", optional=True))
     if not (manifest.get("kind") == "method" or has_card or log or (folder / "run.json").is_file()):
         raise LabError(
             f"{folder}, which holds no run", "a folder with card.json, log.jsonl or a saved method", "Check the path."
         )
     card = _run_card(folder)
-    preset = _read_json(folder / "preset.json") or _card_preset(card or manifest)
+    preset = read_json(folder / "preset.json", optional=True) or _card_preset(card or manifest)
     nested = _run_settings(manifest, card, preset)
     facts = {k: card[k] for k in _FACTS if k in card}
     progress = read_progress(folder) or {}
@@ -177,7 +166,7 @@ def _is_run(folder: Path) -> bool:
         return False
     if any((folder / name).is_file() for name in _RUN_FILES):
         return True
-    return _read_json(folder / "manifest.json").get("kind") == "method"
+    return read_json(folder / "manifest.json", optional=True).get("kind") == "method"
 
 
 def run_folders(

@@ -7,7 +7,6 @@ __all__ = ['MAIN_TABLES', 'MainRow', 'MainTable', 'TableRun', 'table_run', 'Setu
            'MainRuns']
 
 # %% ../../nbs/5_evaluation/81_main_tables.ipynb #f7428f7a
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -19,7 +18,7 @@ from ..corpora.catalog import Corpus, corpus_named
 from ..corpora.published.base import PublishedCorpus
 from .papers import PaperColumn, PaperTable, Reproduced, in_percent
 from .retrieval import Reading, evaluate, split_columns
-from ..presets import load_preset
+from ..presets import load_preset, read_json
 from ..training.recipes import load_run, run_folder
 
 # %% ../../nbs/5_evaluation/81_main_tables.ipynb #8cd30837
@@ -126,12 +125,8 @@ def table_run(
     "What the folder of a run says about it"
     folder = run_folder(run)
 
-    def read(name: str) -> dict:
-        file = folder / name
-        return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-
-    card = read("card.json")
-    frames = read("preset.json").get("frames", 1)
+    card = read_json(folder / "card.json", optional=True)
+    frames = read_json(folder / "preset.json", optional=True).get("frames", 1)
     load = lambda: load_run(run).eval()  # noqa: E731
     return TableRun(folder.resolve().name, load, card.get("preset", ""), card.get("corpus", ""), frames)
 

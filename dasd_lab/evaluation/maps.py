@@ -28,6 +28,7 @@ from torch import Tensor
 from ..backbone.towers import attention, captions_in_batches
 from ..contracts import Caption, LabError, RetrievalMethod
 from .probes import feature_array
+from ..foundation import extra
 from ..storage import read_tensors, sha256, write_json, write_tensors
 
 # %% ../../nbs/5_evaluation/30_maps.ipynb #f598d198
@@ -162,7 +163,8 @@ _ONE_AT_A_TIME = threading.Lock()
 @cache
 def _umap() -> type:
     "The UMAP class, with compiled functions cached on disk if possible"
-    import umap.umap_ as u
+    with extra("lab"):
+        import umap.umap_ as u
 
     for function in (u.smooth_knn_dist, u.compute_membership_strengths):
         try:

@@ -38,7 +38,14 @@ from ..training.runtime import Runtime
 from ..translated import TranslatedQueries
 
 # %% ../../nbs/5_evaluation/85_methods.ipynb #1e64304b
-TRAINED = ("static_adapter", "dasd", "leccr", "smalr")  # methods that may have a preset of a world
+# method → its preset of a world
+TRAINED = dict(
+    static_adapter="static_adapter.{}",
+    dasd="dasd.{}",
+    dasd_expression="dasd.{}_expression",
+    leccr="leccr.{}",
+    smalr="smalr.{}",
+)
 TRANSLATED = "translated"  # queries in English by an engine
 
 
@@ -47,7 +54,7 @@ def methods_of(
 ) -> list[str]:
     "Names of the rows of a table: the frozen tower, translated queries, and the methods with a preset"
     presets = set(list_presets())
-    return [Frozen.name, TRANSLATED, *(name for name in TRAINED if f"{name}.{world}" in presets)]
+    return [Frozen.name, TRANSLATED, *(name for name, preset in TRAINED.items() if preset.format(world) in presets)]
 
 
 def at_most(
@@ -105,7 +112,7 @@ def planned_runs(
         groups += [(language,) for language in languages]
     for seed, group, name in product(seeds, groups, chosen):
         if name in TRAINED:
-            preset = f"{name}.{world}"
+            preset = TRAINED[name].format(world)
             own = dict(changes or {}) | at_most(load_preset(preset), steps)
             runs.append(MethodRun(name, group, seed, preset, own))
     return runs

@@ -5,15 +5,14 @@
 # %% auto #0
 __all__ = ['Reading', 'CUTOFFS', 'DIRECTIONS', 'METRICS', 'gallery_slices', 'slice_scores', 'Ranks', 'image_to_text_ranks',
            'rank', 'retrieval_figures', 'shown_value', 'markdown_table', 'Results', 'caption_positives',
-           'split_columns', 'image_columns', 'evaluate']
+           'split_columns', 'image_columns', 'common_languages', 'evaluate']
 
 # %% ../../nbs/5_evaluation/10_retrieval.ipynb #5a8274f3
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 import torch
 from torch import Tensor
@@ -21,6 +20,7 @@ from torch import Tensor
 from ..contracts import Caption, LabError, RetrievalMethod, evaluating
 from ..corpora.published.leaks import refuse_shared_pictures
 from ..corpora.visuals import Visuals
+from ..presets import read_json
 from ..storage import whole_file, write_json
 
 if TYPE_CHECKING:
@@ -207,13 +207,21 @@ def markdown_table(
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 # %% ../../nbs/5_evaluation/10_retrieval.ipynb #62221581
+class _Stored(TypedDict):
+    "Content of a file of results"
+
+    rows: dict[str, dict[str, float]]
+    targets: list[str]
+    about: dict
+
+
 @dataclass
 class Results:
     "Retrieval metrics of one method on one split, one row per language"
 
     rows: dict[str, dict[str, float]]  # language → metric → value; recalls in [0, 1]
     targets: tuple[str, ...]  # languages that the mean is taken over
-    about: dict = field(default_factory=dict)  # method, corpus, split, origin, reading, counts, captioner
+    about: dict = field(default_factory=dict)  # method, corpus, split, origin (by language if several), reading, …
     ranks: dict[str, Ranks] = field(default_factory=dict, repr=False)  # language → ranks; not written to files
 
     @property
@@ -275,15 +283,8 @@ class Results:
         path: str | Path,  # a file written by `to_json`
     ) -> "Results":
         "Read metrics back, without ranks"
-        try:
-            stored = json.loads(Path(path).read_text(encoding="utf-8"))
-            return cls(stored["rows"], tuple(stored["targets"]), stored["about"])
-        except (json.JSONDecodeError, KeyError, TypeError, UnicodeDecodeError) as e:
-            raise LabError(
-                f"{path}, which holds no results ({type(e).__name__}: {e})",
-                "a file written by Results.to_json",
-                "Run the evaluation again.",
-            ) from e
+        stored = read_json(path, _Stored, "a file written by Results.to_json", "Run the evaluation again.")
+        return cls(stored["rows"], tuple(stored["targets"]), stored["about"])
 
 # %% ../../nbs/5_evaluation/10_retrieval.ipynb #ecc8a912
 def caption_positives(
@@ -354,7 +355,20 @@ def _split_captions(corpus, split: str, language: str, origin: str | None) -> li
     return captions
 
 
-def _common_languages(method: RetrievalMethod, corpus, source_language: str) -> list[str]:
+def _origin_of(corpus, split: str, language: str, origin: str | None) -> str | None:
+    "Origin of the captions that a language is evaluated on"
+    if origin != "available":
+        return origin
+    origins = {caption.origin for caption in corpus.all_captions(split, language)}
+    return next((origin for origin in ("human", "mt", "mllm") if origin in origins), "human")
+
+
+def common_languages(
+    method: RetrievalMethod,  # any
+    corpus,  # has `languages`
+    source_language: str = "en",  # evaluated if the method has no target languages
+    split: str = "",  # leave out languages without captions in this split, unless all are
+) -> list[str]:
     "Target languages of a method that a corpus has; for a method without any, the source language"
     own = method.languages or (source_language,)
     languages = [language for language in own if language in corpus.languages]
@@ -364,6 +378,8 @@ def _common_languages(method: RetrievalMethod, corpus, source_language: str) -> 
             "a language in both",
             "Name it: evaluate(…, languages=[…]).",
         )
+    if split:
+        return [language for language in languages if corpus.all_captions(split, language)] or languages
     return languages
 
 
@@ -401,7 +417,8 @@ def evaluate(
     corpus,  # has `captions(split, language, origin)` and `visuals(split)`
     split: str = "test",  # of the corpus
     languages: Sequence[str] | None = None,  # ISO 639-1; None: target languages of the method that the corpus has
-    origin: str | None = "human",  # of the captions; None: all
+    # of the captions; None: all; available: of each language human captions if it has some, else its translations
+    origin: str | None = "human",
     image_features: Tensor | Mapping[str, Tensor] | None = None,  # [N, E], or `visual_columns`; None: computed
     slice_size: int = 1024,  # maximum number of images scored at once
     reading: Reading = "captions",  # convention for image→text with several captions per image
@@ -416,7 +433,8 @@ def evaluate(
         )
     visuals = _untrained_visuals(method, corpus, split)
     if languages is None:
-        languages = _common_languages(method, corpus, source_language)
+        languages = common_languages(method, corpus, source_language, split if origin == "available" else "")
+    origins = {language: _origin_of(corpus, split, language, origin) for language in languages}
     rows = {}
     ranks = {}
     n_captions = {}
@@ -425,7 +443,7 @@ def evaluate(
         _checked_features(columns["image_features"], len(visuals), split)
         encoded = method.encode_visuals(columns)
         for language in languages:
-            captions = _split_captions(corpus, split, language, origin)
+            captions = _split_captions(corpus, split, language, origins[language])
             text = method.encode_captions([c.text for c in captions], language)
             positives = caption_positives(captions, visuals.ids)
             ranks[language] = rank(method.score, text, encoded, positives, slice_size, reading)
@@ -435,7 +453,7 @@ def evaluate(
         method=method.name,
         corpus=corpus.name,
         split=split,
-        origin=origin,
+        origin=origins if len(set(origins.values())) > 1 else next(iter(origins.values()), origin),
         reading=reading,
         n_visuals=len(visuals),
         n_captions=n_captions,

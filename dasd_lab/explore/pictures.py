@@ -19,7 +19,8 @@ import numpy as np
 import torch
 
 from ..contracts import LabError, RetrievalMethod
-from ..corpora.catalog import Corpus, data_root, load_corpus
+from ..corpora.catalog import Corpus, load_corpus
+from ..foundation import data_root
 from ..search.gallery.in_memory import Gallery
 from ..search.on_disk.importing import import_folder
 from ..search.on_disk.own_galleries import own_galleries

@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from ipaddress import IPv6Address, ip_address, ip_network
 from urllib.parse import quote
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from ..contracts import LabError
+from ..foundation import LabError
 from .limits import sender
 
 # %% ../../nbs/7_apps/2_serve/40_server.ipynb #d2a90b16
@@ -55,6 +56,16 @@ class Watched(H11Protocol):
                 return
         self._idle_since = (self.cycle, unsent) if is_idle else None
         self._next_check = self.loop.call_later(self.check_s, self._check)
+
+    def send_400_response(self, msg: str) -> None:
+        "Answer a malformed request unless an answer has begun; its application sees a client that has gone"
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:
+            self.transport.close()
 
     def connection_lost(self, exc):
         if self._next_check:

@@ -8,7 +8,6 @@ __all__ = ['TOKENIZERS', 'PREFERRED', 'PAD', 'UNKNOWN', 'unicode_words', 'charac
            'language_index', 'specific_words', 'covered']
 
 # %% ../../nbs/3_methods/3_smalr/20_vocabulary.ipynb #30fd8961
-import json
 import re
 import unicodedata
 from collections import Counter
@@ -22,6 +21,7 @@ import torch
 from torch import Tensor
 
 from ..contracts import LabError
+from ..presets import opening, read_json
 from ..storage import write_json
 
 # %% ../../nbs/3_methods/3_smalr/20_vocabulary.ipynb #5c477d3e
@@ -238,8 +238,9 @@ class WordVocabulary:
     @classmethod
     def load(cls, path: str | Path) -> "WordVocabulary":
         "Read a vocabulary; its tokenizers must be installed"
-        try:
-            data = json.loads(Path(path).read_text(encoding="utf-8"))
+        expected = "a file written by `WordVocabulary.save`"
+        data = read_json(path, dict, expected)
+        with opening(path, expected, "Restore the file."):
             if data["kind"] != "words":
                 raise ValueError(data["kind"])
             languages = {entry["language"]: entry for entry in data["languages"]}
@@ -250,12 +251,6 @@ class WordVocabulary:
                 data["vectors"],
                 data.get("aliases", {}),
             )
-        except (OSError, ValueError, KeyError, TypeError) as e:
-            raise LabError(
-                f"{path}, which is no word vocabulary ({type(e).__name__})",
-                "a file written by `WordVocabulary.save`",
-                "Restore the file.",
-            ) from e
         for name in set(vocabulary.tokenizers.values()):
             word_tokenizer(name)
         return vocabulary

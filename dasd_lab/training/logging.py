@@ -73,8 +73,17 @@ def open_trackers(
     return started
 
 
+def _summary_writer(folder: Path, first: int) -> Any:  # a `torch.utils.tensorboard.SummaryWriter`
+    "TensorBoard's writer; None without the extra curves"
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ModuleNotFoundError:
+        return None
+    return SummaryWriter(str(folder), purge_step=first)
+
+
 class Board:
-    "Writes the rows of a run to TensorBoard files and trackers"
+    "Writes the rows of a run to TensorBoard files, where TensorBoard is installed, and to trackers"
 
     def __init__(
         self,
@@ -83,12 +92,10 @@ class Board:
         trackers: Sequence[str | GeneralTracker] = (),  # see `open_trackers`
         settings: Mapping = {},  # shown by the trackers
     ):
-        from torch.utils.tensorboard import SummaryWriter
-
         self.trackers = open_trackers(trackers, folder, settings)
-        self.writer: SummaryWriter | None = None
+        self.writer: Any = None
         with self._errors_as_warnings():
-            self.writer = SummaryWriter(str(folder / "tensorboard"), purge_step=first)
+            self.writer = _summary_writer(folder / "tensorboard", first)
 
     @contextmanager
     def _errors_as_warnings(self) -> Iterator[None]:

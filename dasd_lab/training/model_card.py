@@ -150,10 +150,20 @@ def card_header(
     )
 
 
+def _captions_kind(
+    origin: str | Mapping[str, str],  # of the captions; of each language if they differ
+) -> str:
+    "What kind of captions was evaluated on"
+    if not isinstance(origin, Mapping):
+        return "machine-translated captions" if origin == "mt" else "captions"
+    translated = [language for language, value in origin.items() if value == "mt"]
+    return f"captions (machine-translated: {', '.join(translated)})"
+
+
 def _recalls(result: Mapping) -> str:
     "An evaluation: what was measured, and its table"
     about = result["about"]
-    kind = "machine-translated captions" if about["origin"] == "mt" else "captions"
+    kind = _captions_kind(about["origin"])
     captions = f"{max(about['n_captions'].values()):,} {kind} per language"
     images = f"{about['n_visuals']:,} images of {about['corpus']} ({about['split']})"
     return (

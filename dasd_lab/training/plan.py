@@ -24,11 +24,11 @@ from ..backbone.tokens import train_tokenizer
 from ..backbone.towers import Backbone, build_clip
 from ..backbone.weights import find_weights
 from ..contracts import LabError, RetrievalMethod, method_class
-from ..corpora.catalog import BUILT_IN, Corpus, corpus_named, corpus_options, data_root, list_corpora
+from ..corpora.catalog import BUILT_IN, Corpus, corpus_named, corpus_options, list_corpora
 from ..corpora.published.base import PublishedCorpus
 from ..corpora.published.cards import what_to_get
 from ..corpora.published.leaks import refuse_trained_test_pictures
-from ..foundation import lab_command
+from ..foundation import data_root, lab_command
 from ..presets import load_preset, provenance, required, settings, vary
 from dasd_lab.training.parameters import (
     PAPER,

@@ -22,7 +22,7 @@ from ..backbone.open_clip import open_clip_backbone
 from ..backbone.towers import Backbone, fingerprint, load_backbone, save_backbone
 from ..backbone.weights import CATALOGUE, find_weights
 from ..contracts import LabError, RetrievalMethod
-from ..presets import list_presets, load_preset, plain, vary
+from ..presets import list_presets, load_preset, plain, read_json, vary
 from ..storage import read_manifest, seal, unseal, whole_folder, write_tensors
 from .checkpoints import own_state
 from .model_card import model_card, without_folders
@@ -230,16 +230,6 @@ def _half(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {k: v.half() if v.is_floating_point() else v for k, v in tensors.items()}
 
 
-def _read_json(path: Path) -> dict:
-    "Plain data of a file; empty if there is none"
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except ValueError as e:
-        raise LabError(f"{path} cannot be read: {e}", "JSON", "Restore the run, or train it again.") from e
-
-
 class Pretrained(ModelHubMixin, library_name="dasd_lab"):
     "A trained method that can be saved, loaded and published"
 
@@ -386,8 +376,8 @@ class Pretrained(ModelHubMixin, library_name="dasd_lab"):
                 "a folder with `backbone` and `method`",
                 "Train one: `dasd-lab train`, or check the path.",
             )
-        card = _read_json(folder / "card.json")
-        preset = _read_json(folder / "preset.json")
+        card = read_json(folder / "card.json", optional=True)
+        preset = read_json(folder / "preset.json", optional=True)
         if not preset and card.get("preset") in list_presets():
             preset = vary(load_preset(card["preset"]), card.get("changes") or {})
         if "stages" not in card and preset.get("stages"):

@@ -33,6 +33,7 @@ from ..backbone.tokens import TokenVectors
 from ..backbone.towers import Backbone, fingerprint, load_backbone, save_backbone
 from ..backbone.weights import CATALOGUE, find_weights
 from ..contracts import LabError, RetrievalMethod, method_class
+from ..corpora.captions import PHRASE
 from ..corpora.catalog import CaptionPairs, Corpus, caption_pairs, corpus_named, list_corpora
 from ..corpora.own.parallel import Pair, picture_places
 from ..corpora.published.leaks import refuse_trained_test_pictures
@@ -191,10 +192,11 @@ def _fit_languages(
     method: RetrievalMethod,  # untrained
     data: TrainingData,  # captions and features
 ) -> None:
-    "Show a method the captions of each language and the features of their originals"
+    "Show a method the sentences of each language and the features of their originals, without phrases"
     for language, pairs in data.pairs.items():
-        rows = np.array(data.features.rows(pairs.source))
-        method.fit_language(language, pairs.target, data.features.source_features[rows])
+        chosen = [i for i, style in enumerate(pairs.style) if style != PHRASE]
+        rows = np.array(data.features.rows([pairs.source[i] for i in chosen]))
+        method.fit_language(language, [pairs.target[i] for i in chosen], data.features.source_features[rows])
 
 
 def _align_words(

@@ -6,17 +6,16 @@
 __all__ = ['weights_folder', 'shipped_run', 'shipped_runs', 'run_folder', 'run_for', 'run_languages']
 
 # %% ../../nbs/4_training/2_recipes/05_shipped.ipynb #a24afc78
-import json
 from pathlib import Path
 
-import dasd_lab
 from ..backbone.languages import tower_languages
-from ..foundation import unknown_name
+from ..foundation import shipped_folder, unknown_name
+from ..presets import read_json
 
 # %% ../../nbs/4_training/2_recipes/05_shipped.ipynb #32f628fc
 def weights_folder() -> Path:
     "The folder of the weights that come with the lab"
-    return Path(dasd_lab.__file__).resolve().parents[1] / "data" / "weights"
+    return shipped_folder() / "data" / "weights"
 
 
 def shipped_run(
@@ -59,18 +58,13 @@ def run_for(
     return "pictograms"
 
 
-def _read(file: Path) -> dict:
-    "Plain data of a file; empty if there is none"
-    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-
-
 def run_languages(
     name_or_path: str | Path,  # see `run_folder`
 ) -> tuple[str, ...]:  # ISO 639-1; empty: not recorded in a way that can be read without loading the run
     "Languages that a run can read, from its files alone"
     folder = run_folder(name_or_path)
-    card = _read(folder / "card.json")
-    towers = _read(folder / "backbone" / "manifest.json")
+    card = read_json(folder / "card.json", optional=True)
+    towers = read_json(folder / "backbone" / "manifest.json", optional=True)
     if not card.get("languages") or not towers.get("tower"):
         return ()
     codes = tower_languages(towers["tower"], towers["model_cfg"]).codes

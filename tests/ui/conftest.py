@@ -9,11 +9,9 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 from urllib.request import Request, urlopen
 
-import psutil
 import pytest
 from PIL import Image
 
@@ -161,36 +159,18 @@ class Web(Server):
     def __init__(self, home: Path, **environment: str):
         port = free_port()
         super().__init__(home, "app", "--port", str(port), "--", "--no-browser", **environment)
-        self.url = f"http://127.0.0.1:{port}/"
-        self._wait_for_kernel()
+        self.home = f"http://127.0.0.1:{port}/"
+        self.url = self._wait_for_link()
 
-    def _wait_for_kernel(self):
-        "Wait until a kernel has run the notebook: it has used CPU time and is idle again"
+    def _wait_for_link(self) -> str:
+        "The link with the access token, which is printed when the page opens quickly"
         deadline = time.monotonic() + START_TIMEOUT
         while time.monotonic() < deadline and self.running:
+            match = re.search(rf"{re.escape(self.home)}\?token=\S+", self.log.read_text())
+            if match:
+                return match[0]
             time.sleep(0.2)
-            if "is filled with" not in self.log.read_text():
-                continue
-            kernels = self._kernels()
-            for kernel in kernels:
-                kernel.cpu_percent()  # starts the measurement
-            time.sleep(1)
-            if kernels and all(self._is_ready(kernel) for kernel in kernels):
-                return
         raise self.start_error()
-
-    def _kernels(self) -> list[psutil.Process]:
-        found = []
-        for child in psutil.Process(self.child.pid).children(recursive=True):
-            with suppress(psutil.Error):  # it has ended meanwhile
-                if "ipykernel_launcher" in " ".join(child.cmdline()):
-                    found.append(child)
-        return found
-
-    @staticmethod
-    def _is_ready(kernel: psutil.Process) -> bool:
-        user, system = kernel.cpu_times()[:2]
-        return user + system > 3 and kernel.cpu_percent() < 3
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/ui"))
-from conftest import BROWSER, FLAGS, Web
+from conftest import FLAGS, Web, find_browser
 
 ASK = """async text => {
   const box = document.querySelector('.dl-ask .dl-query input')
@@ -118,10 +118,9 @@ def main(n: int, out: Path) -> None:
     web = Web(home)
     try:
         with sync_playwright() as p:
-            browser = p.chromium.launch(executable_path=BROWSER, args=FLAGS)
+            browser = p.chromium.launch(executable_path=find_browser(), args=FLAGS)
             times = []
             for i in range(5):
-                web.wait(i + 1)
                 seconds, page = opened(browser, web.url)
                 times.append(seconds)
                 if i < 4:

@@ -7,7 +7,7 @@ python tools/release/ship.py --only figures        # evaluate again what is stor
 python tools/release/ship.py --only doubt          # when a search deserves doubt, after `method` was trained
 python tools/release/ship.py --world photographs --only backbone --backbone FOLDER  # a source model that is there
 
-The world photographs needs Flickr8k (DASD_LAB_FLICKR8K); features of its pictures are kept in runs/photographs. A part
+The world photographs needs Flickr8k (DASD_LAB_FLICKR8K); features of its pictures are kept in runs/flickr8k. A part
 that makes the folder larger than its world may be is refused: before its training where its size is known, else it
 stays in runs/WORLD/shipped."""
 
@@ -47,7 +47,7 @@ from dasd_lab.training.runtime import Runtime
 
 ROOT = Path(__file__).resolve().parents[2]
 WEIGHTS = ROOT / "data/weights"
-FEATURES = ROOT / "runs/photographs/features"
+FEATURES = ROOT / "runs/flickr8k/features"
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ WORLDS = dict(
         source="two_tower.photographs",
         source_changes={},
         methods=dict(
-            method=("dasd.photographs", {}),
+            method=("dasd.photographs_expression", {}),
             static_adapter=("static_adapter.photographs", {"vocab_size": 8000}),
             leccr=("leccr.photographs", {}),
             smalr=("smalr.photographs", {}),

@@ -1,11 +1,11 @@
 """What the semantic-agnostic feature holds in each form of DASD, and what the generated matrices follow
 
     python tools/studies/disentangling.py                                   # pictograms, zh and de, three seeds
-    python tools/studies/disentangling.py --world photographs               # zh from Google's translations
+    python tools/studies/disentangling.py --world photographs               # zh from machine translations
     python tools/studies/disentangling.py --forms paper expression --seeds 0
 
 Writes one line per form and seed to data/results/disentangling.jsonl; lines that are there are not repeated. The world
-photographs needs Flickr8k (DASD_LAB_FLICKR8K); features of its pictures are kept in runs/photographs."""
+photographs needs Flickr8k (DASD_LAB_FLICKR8K); features of its pictures are kept in runs/flickr8k."""
 
 import argparse
 import json
@@ -24,6 +24,7 @@ from dasd_lab.evaluation.expression_groups import expression_groups
 from dasd_lab.evaluation.fields import field_figures
 from dasd_lab.evaluation.probes import adapter_spread, cluster_agreement, content_probe, leakage, linear_probe
 from dasd_lab.evaluation.retrieval import evaluate
+from dasd_lab.presets import load_preset
 from dasd_lab.training.recipes import train, training_data
 from dasd_lab.training.runs import own_state
 from dasd_lab.training.runtime import Runtime
@@ -54,7 +55,7 @@ def corpora(world: str) -> tuple[Corpus, tuple[str, ...]]:
     "Corpus and target languages"
     if world == "pictograms":
         return corpus_named("pictograms"), ("zh", "de")
-    return corpus_named("flickr8k:train=zh_mt_google"), ("zh",)
+    return corpus_named(load_preset("dasd.photographs")["corpus"]), ("zh",)
 
 
 def inspected(method: RetrievalMethod, captions: list[str], language: str) -> dict[str, torch.Tensor]:
@@ -171,7 +172,7 @@ def main(world: str, forms: list[str], seeds: list[int], out: Path) -> None:
     done = {tuple(json.loads(line)[k] for k in ("world", "form", "seed")) for line in lines}
     corpus, languages = corpora(world)
     backbone = load_backbone(ROOT / "data/weights" / world / "backbone")
-    features = ROOT / "runs/photographs/features" if world == "photographs" else None
+    features = ROOT / "runs/flickr8k/features" if world == "photographs" else None
     data = training_data(corpus, languages, backbone, features)
     for seed in seeds:
         for form in forms:

@@ -3,10 +3,10 @@
     python tools/studies/photographs.py [--backbone FOLDER] [--languages zh de] [--methods dasd] [--seeds 0 1] [--each]
     python tools/studies/photographs.py --captions     # only what the captions themselves say, without any model
 
-The same as `dasd-lab table methods --corpus flickr8k --out data/results/photographs.jsonl`: every run is a line and is
-not repeated. `--steps` limits the steps of each stage, for a trial with another `--out`. Features of the pictures are
-kept in runs/flickr8k. Needs Flickr8k (DASD_LAB_FLICKR8K); the row of translated queries needs Apertium with its
-Spanish-English pair and is left out without it.
+The same as `dasd-lab table methods` on the corpus of the presets, flickr8k with both translations into Chinese. A run
+is a line and is not repeated. `--steps` limits the steps of each stage, for a trial with another `--out`. Features of
+the pictures are kept in runs/flickr8k. Needs Flickr8k (DASD_LAB_FLICKR8K); the row of translated queries needs
+Apertium with its Spanish-English pair and is left out without it.
 
 `--captions` writes data/results/photographs_captions.json: length, words, and how often a caption finds its picture by
 words alone among the other captions of the 1,000 test pictures (TF-IDF; Chinese by characters and pairs of them)."""
@@ -24,6 +24,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from dasd_lab.cli import main as dasd_lab
 from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.corpora.published.flickr8k import Flickr8k
+from dasd_lab.presets import load_preset
 from dasd_lab.storage import write_json
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -108,7 +109,7 @@ def caption_figures() -> None:
 
 def run_all(options: Sequence[str]) -> int:
     "The table, by the command of the lab"
-    return dasd_lab(["table", "methods", "--corpus", "flickr8k", *options])
+    return dasd_lab(["table", "methods", "--corpus", load_preset("dasd.photographs")["corpus"], *options])
 
 
 if __name__ == "__main__":

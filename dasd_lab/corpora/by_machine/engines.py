@@ -22,8 +22,7 @@ from typing import NamedTuple
 
 from .translators import FAILED, Failed, FileTranslator, Translator, portions
 from ..captions import ISO_639_1, language_code
-from ..catalog import data_root
-from ...foundation import LabError
+from ...foundation import LabError, data_root
 from ...storage import sha256
 
 # %% ../../../nbs/1_corpora/5_by_machine/20_engines.ipynb #60e87ce6

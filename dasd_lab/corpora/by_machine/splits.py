@@ -23,8 +23,8 @@ from dasd_lab.corpora.by_machine.quality import (
 )
 from .translators import TranslationCache, Translator, translate_captions
 from ..captions import language_code
-from ..catalog import BUILT_IN, Corpus, data_root, texts_checksum
-from ...foundation import Caption, LabError
+from ..catalog import BUILT_IN, Corpus, texts_checksum
+from ...foundation import Caption, LabError, data_root
 from ...storage import whole_file, write_json
 
 # %% ../../../nbs/1_corpora/5_by_machine/40_splits.ipynb #d8bbf74c

@@ -16,7 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 import pandas as pd
 
@@ -36,6 +36,7 @@ from .locations import Location, files_in, places_in_folder, visuals_from_places
 from .parallel import FAULTS, Fault, checked_side
 from ..visuals import PICTURE_SUFFIXES, Visuals
 from ...foundation import Caption, LabError
+from ...presets import read_json
 from ...storage import seal, unseal, whole_folder
 
 # %% ../../../nbs/1_corpora/4_own/40_corpus.ipynb #80a95698
@@ -350,24 +351,52 @@ class _Content(NamedTuple):
     places: dict | None = None  # path → image, if the source contains them
 
 
-def _read_tables(tables: Mapping[str, Path], columns: Mapping[str, str], origin: str) -> _Content:
+def _read_tables(
+    tables: Mapping[str, Path],  # name → file
+    columns: Mapping[str, str],  # see `understand`
+    origin: str,  # see `understand`
+    strict: bool = True,  # False: leave out tables without captions, such as the counts of a download
+) -> _Content:
+    "Captions of tables"
     captions = []
     faults = []
     roles = {}
+    used = []
     for name, path in tables.items():
-        table = read_table(path, columns, origin, name)
+        try:
+            table = read_table(path, columns, origin, name)
+        except LabError:
+            if strict:
+                raise
+            continue
+        used.append(name)
         captions += table.captions
         faults += [(name, f) for f in table.faults]
         roles |= {f"{name}: {column}": role for column, role in table.roles.items()}
-    return _Content(f"tables of captions: {len(tables)}", captions, faults, roles, tables)
+    return _Content(f"tables of captions: {len(used)}", captions, faults, roles, used)
+
+
+def _read_shards(source: Path, files: _Files, columns: Mapping[str, str], origin: str) -> _Content:
+    "Tar shards, and tables of captions of their images and of those in the folder"
+    shards = read_shards(list(files.shards.values()), columns, origin)
+    form = f"tar shards: {len(files.shards)}"
+    beside = _read_tables(files.tables, columns, origin, strict=False)
+    if not beside.captions:
+        return _Content(form, shards.captions, shards.faults, shards.roles, files.shards, shards.places)
+    return _Content(
+        f"{form}, {beside.form}",
+        [*shards.captions, *beside.captions],
+        [*shards.faults, *beside.faults],
+        shards.roles | beside.roles,
+        [*files.shards, *beside.used],
+        places_in_folder(source) | shards.places,
+    )
 
 
 def _read_source(source: Path, files: _Files, columns: Mapping[str, str], origin: str) -> _Content:
     "Read the files in the first format that is present"
     if files.shards:
-        shards = read_shards(list(files.shards.values()), columns, origin)
-        form = f"tar shards: {len(files.shards)}"
-        return _Content(form, shards.captions, shards.faults, shards.roles, files.shards, shards.places)
+        return _read_shards(source, files, columns, origin)
     if files.datasets:
         content = read_dataset(source, columns, origin)
         form = "a folder of datasets"
@@ -458,6 +487,25 @@ def import_corpus(
     return folder
 
 
+class _Manifest(TypedDict):
+    "The manifest of an imported corpus"
+
+    name: str
+    languages: list[str]
+    splits: list[str]
+    files: dict[str, str]
+
+
+class _Place(TypedDict):
+    "Where an image is, as `import_corpus` writes it"
+
+    id: str
+    file: str
+    offset: int
+    size: int
+    suffix: str
+
+
 @register_corpus("imported")
 class ImportedCorpus(Corpus):
     "A corpus written by `import_corpus`; its images are where they were"
@@ -467,7 +515,9 @@ class ImportedCorpus(Corpus):
         root: str | Path,  # the folder
         name: str = "",  # '': the name that it was imported with
     ):
-        manifest = unseal(root, "imported corpus")
+        manifest = unseal(root, "imported corpus", schema=_Manifest)
+        if not manifest["splits"]:
+            raise LabError(f"{root}/manifest.json without splits", "an imported corpus", "Import the corpus again.")
         self.root = Path(root)
         self.about = manifest
         self.frames = N_FRAMES  # of a clip, at most
@@ -480,7 +530,8 @@ class ImportedCorpus(Corpus):
 
     def _locations(self, split: str) -> dict[str, Location]:
         "Visual id → location; empty without images"
-        rows = json.loads((self.root / f"{split}.pictures.json").read_text(encoding="utf-8"))
+        next_step = "Import the corpus again."
+        rows = read_json(self.root / f"{split}.pictures.json", list[_Place], "the locations of images", next_step)
         locations = {}
         for row in rows:
             location = Location(str(self.root / row["file"]), row["offset"], row["size"], row["suffix"])

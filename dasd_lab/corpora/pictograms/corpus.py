@@ -36,7 +36,7 @@ from PIL import Image
 from tqdm.auto import tqdm
 
 from ..captions import PHRASE, caption_line, read_captions, write_captions
-from ..catalog import Corpus, data_root, register_corpus
+from ..catalog import Corpus, register_corpus
 from ..descriptions import Described, describe, describe_split, fingerprint
 from .detector import PictogramCaptioner
 from dasd_lab.corpora.pictograms.grammar import (
@@ -57,7 +57,8 @@ from dasd_lab.corpora.pictograms.grammar import (
 from .noisy_translation import NoiseSpec, seeded, translate
 from .painting import noun_pictures, openmoji_codes, render, render_name
 from ..visuals import Visuals, visuals_from_array
-from ...foundation import Caption, LabError
+from ...foundation import Caption, LabError, data_root
+from ...presets import read_json
 from ...storage import seal, sha256, whole_folder
 
 # %% ../../../nbs/1_corpora/2_pictograms/50_corpus.ipynb #cc835fe7
@@ -515,10 +516,7 @@ def _read_pictograms_manifest(root: Path) -> dict:
     path = root / "manifest.json"
     if not path.is_file():
         raise LabError(f"{root} has no manifest.json", "a built corpus", _REBUILD)
-    try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as e:
-        raise LabError(f"{path} cannot be read: {e}", "JSON", _REBUILD) from None
+    manifest = read_json(path, dict, "the manifest of a built corpus", _REBUILD)
     if (manifest.get("name"), manifest.get("kind")) != ("pictograms", "corpus"):
         raise LabError(
             f"{root} holds {manifest.get('kind')} {manifest.get('name')!r}", "the corpus pictograms", _REBUILD

@@ -20,10 +20,9 @@ from PIL import Image, ImageDraw
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-import dasd_lab
 from .grammar import COLOURS, PLACES, SIZES, Scene, Thing, load_language
 from .painting import PAINT, layout
-from ...foundation import LabError
+from ...foundation import LabError, shipped_folder
 from ...storage import read_tensors, seal, sha256, unseal, whole_folder, write_tensors
 
 # %% ../../../nbs/1_corpora/2_pictograms/30_detector.ipynb #4365b40f
@@ -393,7 +392,7 @@ def to_text(
 # %% ../../../nbs/1_corpora/2_pictograms/30_detector.ipynb #2df03a04
 def shipped_detector() -> Path:
     "Folder of the detector in the repository"
-    return Path(dasd_lab.__file__).resolve().parents[1] / "data" / "weights" / "pictograms" / "detector"
+    return shipped_folder() / "data" / "weights" / "pictograms" / "detector"
 
 # %% ../../../nbs/1_corpora/2_pictograms/30_detector.ipynb #5ad4bffd
 class PictogramCaptioner:

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from ..captions import clean_text, language_code, read_captions
-from ..catalog import Corpus, data_root, load_corpus, read_translations
+from ..catalog import Corpus, load_corpus, read_translations
 from dasd_lab.corpora.published.files import (
     FileFault,
     Row,
@@ -30,7 +30,7 @@ from dasd_lab.corpora.published.files import (
     visual_name,
 )
 from ..visuals import PICTURE_SUFFIXES, Visuals, read_picture
-from ...foundation import Caption, LabError
+from ...foundation import Caption, LabError, data_root
 
 # %% ../../../nbs/1_corpora/3_published/20_base.ipynb #71971684
 @dataclass(frozen=True)
@@ -390,7 +390,9 @@ class PublishedCorpus(Corpus):
         "Captions of a split in one language, in the order of the visuals; see `Corpus.captions`"
         language = language_code(language)
         if split in self.published and origin == "human" and not self.has_human(split, language):
-            raise self.missing_error(split, language, ("captions",))
+            translated_only = language not in self.published[split].captions and self.has(split, language)
+            if not translated_only:
+                raise self.missing_error(split, language, ("captions",))
         return super().captions(split, language, origin)
 
     def _captions(self, split: str, language: str) -> list[Caption]:

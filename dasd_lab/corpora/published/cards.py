@@ -7,13 +7,13 @@ __all__ = ['published_corpora', 'state', 'corpus_table', 'files_by_source', 'car
 
 # %% ../../../nbs/1_corpora/3_published/80_cards.ipynb #bb878cdc
 import importlib
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..catalog import BUILT_IN, CORPORA, FORMS, MODULES, data_root, list_corpora, load_corpus
+from ..catalog import BUILT_IN, CORPORA, FORMS, MODULES, list_corpora, load_corpus
 from .base import PublishedCorpus, WantedFile
-from ...foundation import LabError
+from ...foundation import LabError, data_root
+from ...presets import read_json
 
 # %% ../../../nbs/1_corpora/3_published/80_cards.ipynb #cabb11cc
 def published_corpora() -> dict[str, type[PublishedCorpus]]:
@@ -74,10 +74,10 @@ def _imported_row(folder: Path) -> dict:
     "Of an imported corpus; its files are verified when it is loaded"
     row = dict(corpus=folder.name, missing="", licence="your own")
     try:
-        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        manifest = read_json(folder / "manifest.json")
         here = f"imported; {' '.join(manifest['languages'])}"
         return row | dict(here=here, splits=" ".join(manifest["splits"]))
-    except (OSError, ValueError, KeyError) as e:
+    except (LabError, KeyError, TypeError) as e:
         return row | dict(here=f"damaged: {e}", splits="")
 
 

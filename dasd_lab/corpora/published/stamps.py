@@ -16,9 +16,9 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from ..captions import ISO_639_1, clean_text
-from ..catalog import Corpus, data_root, register_corpus
+from ..catalog import Corpus, register_corpus
 from ..visuals import Visuals, read_picture
-from ...foundation import Caption, LabError
+from ...foundation import Caption, LabError, data_root
 from ...storage import whole_folder
 
 # %% ../../../nbs/1_corpora/3_published/70_stamps.ipynb #9a3a8279

@@ -128,6 +128,7 @@ class AskState(State):
         "Search with all selected models and add the request to the history"
         active = tuple((facet, value) for facet, value in (filters or {}).items() if value)
         if picture:
+            self._check_picture(picture)
             request = HistoryEntry(picture=picture, filters=active)
         else:
             self._read(text, "")  # reject an empty query before anything changes
@@ -137,6 +138,12 @@ class AskState(State):
             self.position += 1
         self._search_all()
         return self.answers
+
+    def _check_picture(self, id: str) -> None:
+        "Refuse an image that is not one of the workbench"
+        if id not in self.workbench.main.gallery:
+            n = len(self.workbench.ids)
+            raise LabError(f"the image {id!r}", f"one of the {n:,} images", "Click an image, or check the id.")
 
     def repeat(self) -> None:
         "Search again for the current request, after a change of models or of k"
@@ -186,9 +193,8 @@ class AskState(State):
         id: str,  # image of the workbench; empty: none
     ) -> None:
         "Select an image and rank it with every model"
-        if id and id not in self.workbench.main.gallery:
-            n = len(self.workbench.ids)
-            raise LabError(f"the image {id!r}", f"one of the {n:,} images", "Click an image, or check the id.")
+        if id:
+            self._check_picture(id)
         self.chosen = id
         if self.history:
             self._search_all()

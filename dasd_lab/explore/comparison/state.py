@@ -17,7 +17,6 @@ from traitlets import Enum, Int, List, Unicode, observe
 
 from ...backbone.towers import fingerprint
 from ...contracts import Caption, LabError, RetrievalMethod
-from ...corpora.catalog import lab_folder
 from dasd_lab.evaluation.comparison import (
     MethodComparison,
     RunRecord,
@@ -30,6 +29,7 @@ from dasd_lab.evaluation.comparison import (
     run_folders,
 )
 from ..workbench import State, Workbench, shows_messages
+from ...foundation import home_path
 from ...presets import plain
 from ...search.gallery.inputs import data_address, thumbnail
 from ...training.recipes import shipped_run, shipped_runs
@@ -193,9 +193,9 @@ class CompareState(State):
         "Read the workbench's models and the lab's `runs` again"
         for name in self.workbench.models:
             self.records[name] = model_record(self.workbench, name)
-        folder = lab_folder()
-        if folder and (folder / "runs").is_dir():
-            self._read_folder(folder / "runs")
+        folder = home_path("runs")
+        if folder.is_dir():
+            self._read_folder(folder)
         self.runs = list(self.records)
 
     def _read_folder(self, root: Path) -> list[str]:  # names

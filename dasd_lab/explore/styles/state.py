@@ -20,7 +20,6 @@ import pandas as pd
 from traitlets import Any, Bool, Int, Tuple, Unicode
 
 from ...contracts import Caption, LabError
-from ...corpora.catalog import data_root
 from dasd_lab.evaluation.maps import (
     ClusterSpec,
     Map,
@@ -39,6 +38,7 @@ from dasd_lab.evaluation.maps import (
 from ...evaluation.probes import Invariance, paraphrase_invariance, unit_rows
 from ..sentences import read_sentences
 from ..workbench import State, Workbench, shows_messages
+from ...foundation import data_root
 from ...search.queries import direction, source_language
 
 # %% ../../../nbs/7_apps/1_explore/3_styles/10_state.ipynb #f8d743dc

@@ -22,7 +22,7 @@ from traitlets import Any, Bool, Dict, Int, List, Tuple, Unicode
 from ...backbone.towers import Backbone, save_backbone
 from ...contracts import Caption, LabError, RetrievalMethod
 from ...corpora.captions import language_code
-from ...corpora.catalog import BUILT_IN, Corpus, FolderCorpus, data_root, lab_folder, load_corpus
+from ...corpora.catalog import BUILT_IN, Corpus, FolderCorpus, load_corpus
 from dasd_lab.corpora.own.parallel import (
     captions_in,
     example_pairs,
@@ -34,6 +34,7 @@ from dasd_lab.corpora.own.parallel import (
 from ...evaluation.held_out import held_out, held_out_figures
 from ...evaluation.retrieval import caption_positives, rank, retrieval_figures, split_columns
 from ..workbench import OPTIONAL_COLUMNS, State, Workbench, shows_messages
+from ...foundation import data_root, home_path
 from ...presets import list_presets, load_preset, vary
 from ...storage import write_json
 from ...training.checkpoints import checkpoints
@@ -148,7 +149,7 @@ class TrainingState(State):
         **traits,  # initial values
     ):
         self._lock = threading.RLock()
-        self.runs = Path(runs or (lab_folder() or Path.cwd()) / "runs")
+        self.runs = Path(runs or home_path("runs"))
         self.child = None
         self._places = None
         self._log_size = 0

@@ -22,6 +22,7 @@ from ...backbone.towers import attention
 from ...contracts import LabError, RetrievalMethod, evaluating
 from ...corpora.captions import script_of
 from ...corpora.pictograms.grammar import languages, load_language
+from ...foundation import extra
 from ..gallery.in_memory import Gallery
 from ..queries import direction, read_query
 
@@ -205,7 +206,8 @@ def leave_one_out(
     batch_size: int = 128,  # shortened sentences per batch
 ) -> WordContributions:
     "For each word, the score of the sentence minus its score without the word"
-    from captum.attr import FeatureAblation
+    with extra("explain"):
+        from captum.attr import FeatureAblation
 
     spans = word_spans(text, language)
 
@@ -278,7 +280,8 @@ def integrated_gradients(
     n_steps: int = 64,  # of the integration; more steps make `delta` smaller
 ) -> WordContributions:
     "Gradients of the score, integrated from padding to the sentence; an expression has none and stays in `delta`"
-    from captum.attr import LayerIntegratedGradients
+    with extra("explain"):
+        from captum.attr import LayerIntegratedGradients
 
     path = _token_path(method, language)
     device = path.embedding.weight.device

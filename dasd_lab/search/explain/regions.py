@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ...backbone.patches import pixel_columns
 from ...contracts import LabError, RetrievalMethod
+from ...foundation import extra
 from ..gallery.in_memory import Gallery
 from ..gallery.inputs import open_picture
 from ..queries import read_query
@@ -94,7 +95,8 @@ class _Windows:
 
 def _occluded(score: Callable, pixels: Tensor, windows: _Windows, batch_size: int) -> tuple[Tensor, Tensor, Tensor]:
     "Score decrease [S, S], score of the whole image, and scores with each window covered"
-    from captum.attr import Occlusion
+    with extra("explain"):
+        from captum.attr import Occlusion
 
     all_scores = []
 
@@ -160,7 +162,8 @@ def explain_regions(
 # %% ../../../nbs/6_search/3_explain/20_regions.ipynb #598eb969
 def _colour_table() -> np.ndarray:
     "Inferno without its darkest colours, [256, 3] uint8"
-    from plotly.colors import sample_colorscale
+    with extra("explain"):
+        from plotly.colors import sample_colorscale
 
     colours = sample_colorscale("Inferno", list(np.linspace(0.12, 1, 256)))  # such as 'rgb(1, 2, 3)'
     return np.array([[int(v) for v in colour[4:-1].split(",")] for colour in colours], np.uint8)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ...backbone.towers import fingerprint
 from ...contracts import LabError, RetrievalMethod
-from ...corpora.catalog import data_root
+from ...foundation import data_root
 from .in_memory import Gallery
 from ...storage import read_tensors, write_tensors
 

@@ -11,19 +11,15 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from pathlib import Path
 
-import lance
-import lancedb
 import numpy as np
-import pyarrow as pa
 from filelock import FileLock, Timeout
-from lancedb.background_loop import LOOP
-from lancedb.index import BTree, IvfSq
 
 from ...contracts import LabError
+from ...foundation import extra
 from dasd_lab.search.on_disk.engine import (
     EXACT_MATCHES,
     Nearest,
@@ -34,6 +30,13 @@ from dasd_lab.search.on_disk.engine import (
     wanted_columns,
 )
 from .filters import FACTS, Column, Condition
+
+with extra("gallery"):
+    import lance
+    import lancedb
+    import pyarrow as pa
+    from lancedb.background_loop import LOOP
+    from lancedb.index import BTree, IvfSq
 
 # %% ../../../nbs/6_search/2_on_disk/50_lance.ipynb #7f0e6079
 def _quoted(value) -> str:
@@ -154,7 +157,8 @@ class LanceEngine:
         self._tidy_file = FileLock(self.folder / ".tidying", thread_local=False)
         self._refresh_lock = threading.Lock()
         self._writes = 0  # since the last compaction
-        with self._reading():
+        exists = (self.folder / "pictures.lance").exists()
+        with self._reading(), nullcontext() if exists else self._write_file:  # the first of two processes creates it
             self.table = LOOP.run(self._open(cache_gb))
             self._refresh()
 

@@ -9,8 +9,7 @@ __all__ = ['RECORDS', 'gallery_parents', 'is_gallery', 'gallery_names', 'gallery
 import json
 from pathlib import Path
 
-from ...corpora.catalog import lab_folder
-from ...foundation import lab_command, unknown_name
+from ...foundation import lab_command, lab_home, unknown_name
 from ...training.shipped import shipped_runs
 
 # %% ../../../nbs/6_search/2_on_disk/05_places.ipynb #b5cde256
@@ -19,8 +18,7 @@ RECORDS = "gallery.json", "manifest.json"  # of a gallery on disk, and of one th
 
 def gallery_parents() -> list[Path]:
     "The folders `galleries` of the working folder and of the lab"
-    here = Path.cwd()
-    return list(dict.fromkeys([here / "galleries", (lab_folder() or here) / "galleries"]))
+    return list(dict.fromkeys([Path.cwd() / "galleries", lab_home() / "galleries"]))
 
 
 def is_gallery(

@@ -12,7 +12,7 @@ import hashlib
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NotRequired, TypedDict
@@ -33,7 +33,6 @@ from ..gallery.in_memory import Hit, Hits, counted, doubt_about, pixels_of
 from ..gallery.inputs import open_visual, picture_sources, thumbnail
 from .engine import Engine, checked_rows
 from .filters import FACTS, Column, read_filter
-from .lance import LanceEngine
 from .milvus import MilvusEngine, without_password
 from .reading import BUILT_IN, ReadAhead, ReadVisual, escaped
 from .thumbnails import StoredThumbnails
@@ -89,10 +88,10 @@ class GalleryRecord:
         return self.path.is_file()
 
     def check_folder(self) -> None:
-        "Refuse to create a gallery in a folder with other files"
+        "Refuse to create a gallery in a folder with other files, unless another process has just created it"
         folder = self.path.parent
         others = folder.iterdir() if folder.exists() else ()
-        if not all(p.name.startswith(("gallery.json", ".gallery.json")) for p in others):
+        if not all(p.name.startswith(("gallery.json", ".gallery.json")) for p in others) and not self.exists():
             raise LabError(
                 f"{folder}, which contains other files",
                 "a new folder, or a gallery that dasd_lab stores on disk",
@@ -202,6 +201,8 @@ class GalleryRecord:
     def open_engine(self) -> Engine:
         "The engine of the gallery; the token of a Milvus server comes from the environment"
         if self.engine == "LanceEngine":
+            from dasd_lab.search.on_disk.lance import LanceEngine  # the extra gallery
+
             return LanceEngine(self.path.parent / "index")
         if self.engine != "MilvusEngine" or "uri" not in self.content:
             raise LabError(
@@ -315,9 +316,16 @@ class StoredGallery:
             return
         with self.record.changing() as content:
             for column in (*BUILT_IN, *own_columns):
-                if column.name not in self.engine.columns:
+                if not self._has_column(column.name):
                     self.engine.add_column(column)
             content["columns"] |= {c.name: c.kind for c in own_columns}
+
+    def _has_column(self, name: str) -> bool:
+        "Whether the engine has a column, which another process may have just added"
+        if name not in self.engine.columns:
+            with suppress(LabError):
+                self.engine.read([], [name])
+        return name in self.engine.columns
 
     @property
     def embeddings(self) -> dict[str, dict]:

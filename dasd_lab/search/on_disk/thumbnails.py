@@ -6,11 +6,14 @@
 __all__ = ['StoredThumbnails']
 
 # %% ../../../nbs/6_search/2_on_disk/40_thumbnails.ipynb #9374cc81
+import os
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+
+from filelock import FileLock
 
 from ...contracts import LabError
 from .filters import is_text
@@ -21,22 +24,43 @@ class StoredThumbnails(Mapping):
 
     def __init__(
         self,
-        path: str | Path,  # of the file; created if missing
+        path: str | Path,  # of the file; created if missing, opened for reading where it may not be written
     ):
         self.path = Path(path)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = threading.Lock()
         try:
-            self._file = sqlite3.connect(self.path, timeout=60, check_same_thread=False, isolation_level=None)
-            self._file.execute("PRAGMA journal_mode=WAL")
-            self._file.execute("PRAGMA synchronous=NORMAL")
-            self._file.execute("CREATE TABLE IF NOT EXISTS thumbnails (id TEXT PRIMARY KEY, webp BLOB NOT NULL)")
+            self._file = self._open_to_write() if self._is_writable() else self._open_to_read()
         except sqlite3.DatabaseError as e:
             raise LabError(
                 f"{path} cannot be read as a file of thumbnails ({e})",
                 "a file that dasd_lab wrote",
                 "Restore it, or remove it: adding the images again makes new thumbnails.",
             ) from e
+
+    def _is_writable(self) -> bool:
+        "Whether the file and its folder may be written"
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        places = (self.path.parent, self.path) if self.path.exists() else (self.path.parent,)
+        return all(os.access(place, os.W_OK, effective_ids=os.access in os.supports_effective_ids) for place in places)
+
+    def _open_to_write(self) -> sqlite3.Connection:
+        with FileLock(f"{self.path}.lock"):  # SQLite does not wait for another process that sets the journal's mode
+            file = sqlite3.connect(self.path, timeout=60, check_same_thread=False, isolation_level=None)
+            file.execute("PRAGMA journal_mode=WAL")
+            file.execute("PRAGMA synchronous=NORMAL")
+            file.execute("CREATE TABLE IF NOT EXISTS thumbnails (id TEXT PRIMARY KEY, webp BLOB NOT NULL)")
+        return file
+
+    def _open_to_read(self) -> sqlite3.Connection:
+        "The file as it is, with the journal if another process writes it; an empty table if there is no file"
+        if not self.path.exists():
+            file = sqlite3.connect(":memory:", check_same_thread=False)
+            file.execute("CREATE TABLE thumbnails (id TEXT PRIMARY KEY, webp BLOB NOT NULL)")
+            return file
+        mode = "mode=ro" if Path(f"{self.path}-wal").exists() else "mode=ro&immutable=1"
+        file = sqlite3.connect(f"{self.path.absolute().as_uri()}?{mode}", uri=True, check_same_thread=False)
+        file.execute("SELECT 1 FROM thumbnails")
+        return file
 
     @contextmanager
     def _locked(self, action: str) -> Iterator[sqlite3.Connection]:

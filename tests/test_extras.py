@@ -1,0 +1,73 @@
+"Without the extras, a run is loaded and searches; what needs an extra names the command that installs it"
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from served import draw
+
+ROOT = Path(__file__).resolve().parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+IMPORTED = {  # package → module, where the names differ
+    "pylance": "lance",
+    "python-multipart": "python_multipart",
+    "umap-learn": "umap",
+}
+WITHOUT = """
+import sys
+sys.modules |= dict.fromkeys(sys.argv[1].split(","))  # None: Python finds no such module
+from dasd_lab.cli import main
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+def modules_of(*extras: str) -> set[str]:
+    "Modules of the packages of extras"
+    found = set()
+    for extra in extras:
+        for requirement in PROJECT["optional-dependencies"][extra]:
+            package = re.match(r"[\w-]+", requirement)[0]
+            if package == "dasd_lab":
+                found |= modules_of(*re.search(r"\[(.*)\]", requirement)[1].split(","))
+            else:
+                found.add(IMPORTED.get(package, package))
+    return found
+
+
+def lab(*words) -> subprocess.CompletedProcess:
+    "A command where only the core is installed"
+    without = ",".join(sorted(modules_of("all") | {"traitlets", "starlette"}))
+    return subprocess.run(
+        [sys.executable, "-c", WITHOUT, without, *map(str, words)], capture_output=True, text=True, check=False
+    )
+
+
+def test_the_core_loads_a_run_and_searches(tmp_path):
+    found = lab("search", "ein rotes Feld", "--pictures", draw(tmp_path / "images", 1), "--run", "pictograms")
+    assert found.returncode == 0 and "red-00.png" in found.stdout, found.stderr
+
+
+@pytest.mark.parametrize(
+    "extra,words",
+    [
+        ("gallery", ["gallery", "import", "IMAGES", "--gallery", "GALLERY"]),
+        ("service", ["serve", "--run", "pictograms"]),
+        ("lab", ["lab"]),
+        ("lab", ["app"]),
+        ("lab", ["figure", "3"]),
+    ],
+)
+def test_a_missing_extra_is_named(tmp_path, extra, words):
+    places = dict(IMAGES=draw(tmp_path / "images", 1), GALLERY=tmp_path / "gallery")
+    refused = lab(*(places.get(word, word) for word in words))
+    message = refused.stderr.strip().splitlines()[-1]
+    assert refused.returncode == 1 and f"pip install 'dasd_lab[{extra}]'" in message, refused.stderr
+
+
+def test_every_extra_is_in_all_or_for_development():
+    extras = set(PROJECT["optional-dependencies"])
+    used = modules_of("all")
+    assert all(modules_of(extra) <= used for extra in extras - {"dev", "test"})

@@ -1,0 +1,122 @@
+"A gallery on a read-only place, or of another user, is searched, listed and served; two first imports both succeed"
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from colours import Named
+from fastapi.testclient import TestClient
+from served import draw, make
+
+from dasd_lab.contracts import LabError
+from dasd_lab.search.on_disk.own_galleries import gallery_run
+from dasd_lab.search.on_disk.stored import StoredGallery
+from dasd_lab.serve.limits import ServiceSettings
+from dasd_lab.serve.service import gallery_app
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def made(tmp_path):
+    make(tmp_path / "gallery", draw(tmp_path / "drawn", 1)).close()
+    return tmp_path / "gallery"
+
+
+@pytest.fixture
+def read_only(made, tmp_path):
+    "The gallery on a file system that is mounted for reading"
+    place = tmp_path / "mounted"
+    place.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "none", place], check=False, capture_output=True).returncode:
+        pytest.skip("needs the right to mount")
+    try:
+        shutil.copytree(made, place / "gallery")
+        subprocess.run(["mount", "-o", "remount,ro", place], check=True)
+        yield place / "gallery"
+    finally:
+        subprocess.run(["umount", "-l", place], check=True)
+
+
+@pytest.fixture
+def of_another(made):
+    "The gallery without the right to write it"
+    parents = [p for p in made.parents if len(p.parts) > 2]
+    before = {p: p.stat().st_mode for p in parents}
+    for parent in parents:
+        parent.chmod(0o755)
+    for path in (made, *made.rglob("*")):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    if os.geteuid() == 0:
+        os.seteuid(NOBODY)
+    try:
+        yield made
+    finally:
+        os.seteuid(os.getuid())
+        for path, mode in before.items():
+            path.chmod(mode)
+        for path in (made, *made.rglob("*")):
+            path.chmod(0o755)
+
+
+@pytest.mark.parametrize("kind", ["read_only", "of_another"])
+def test_a_gallery_that_may_not_be_written(kind, request):
+    folder = request.getfixturevalue(kind)
+    gallery = StoredGallery(folder, Named())
+    try:
+        assert gallery_run(folder) == "" and len(gallery) == 4
+        hits = gallery.search("rot", "de")
+        assert hits.ids[0] == "red-00.png" and gallery.thumbnails[hits.ids[0]][:4] == b"RIFF"
+        assert list(gallery.facts(["red-00.png"])["colour"]) == ["red"]
+        ask = TestClient(gallery_app(gallery, ServiceSettings(may_write=True)), base_url="http://localhost")
+        answer = ask.get("/api/search", params=dict(text="rot", language="de"))
+        assert answer.json()["hits"][0]["id"] == "red-00.png"
+        assert ask.get("/api/thumbnail", params=dict(id="red-00.png")).status_code == 200
+        refused = ask.patch("/api/picture", params=dict(id="red-00.png"), json=dict(facts=dict(shade=7)))
+        assert refused.status_code == 400 and "permission" in refused.json()["next_step"]
+        for change in (lambda: gallery.delete("red-00.png"), lambda: gallery.thumbnails.put({"x": b""})):
+            with pytest.raises(LabError, match="cannot be written") as e:
+                change()
+            assert "remove" not in e.value.next_step
+    finally:
+        gallery.close()
+
+
+IMPORT = """
+import sys
+sys.path.insert(0, sys.argv[3])
+from colours import Named
+from dasd_lab.search.on_disk.importing import import_folder
+from dasd_lab.search.on_disk.stored import StoredGallery
+
+print("ready", flush=True)
+sys.stdin.readline()
+for i in range(int(sys.argv[4])):
+    gallery = StoredGallery(f"{sys.argv[1]}{i}", Named(), dict(year="integer"), run="photographs")
+    report = import_folder(gallery, sys.argv[2])
+    assert len(gallery) == 4 and not report.failed
+    gallery.close()
+"""
+
+
+def test_two_first_imports_at_once(tmp_path):
+    drawn = draw(tmp_path / "drawn", 1)
+    rounds = int(os.environ.get("SOAK", "6"))
+    words = [tmp_path / "gallery", drawn, Path(__file__).parent, str(rounds)]
+    options = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    both = [subprocess.Popen([sys.executable, "-c", IMPORT, *words], **options) for _ in range(2)]
+    for process in both:
+        assert process.stdout.readline() == "ready\n"
+    for process in both:
+        process.stdin.write("\n")
+        process.stdin.flush()
+    for process in both:
+        _, err = process.communicate(timeout=300)
+        assert process.returncode == 0, err
+    for i in range(rounds):
+        gallery = StoredGallery(f"{tmp_path}/gallery{i}", Named())
+        assert len(gallery) == len(gallery.thumbnails) == 4 and len(gallery.embeddings) == 1
+        gallery.close()
