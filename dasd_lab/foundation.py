@@ -18,6 +18,8 @@ from typing import Literal
 
 import platformdirs
 
+import dasd_lab
+
 # %% ../nbs/0_foundation/00_foundation.ipynb #049d9881
 class LabError(ValueError):
     "An error that the user can correct"
@@ -66,7 +68,7 @@ def lab_command(
     return f"dasd-lab {shlex.join(map(str, words))}"
 
 # %% ../nbs/0_foundation/00_foundation.ipynb #5e2f7dfd
-_PACKAGE = Path(__file__).resolve().parent if "__file__" in globals() else Path("dasd_lab").resolve()
+_PACKAGE = Path(dasd_lab.__file__).resolve().parent
 
 
 def lab_folder(

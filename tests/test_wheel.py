@@ -104,12 +104,13 @@ class Installed:
                 process.stderr.close()
 
 
-def page(address: str, seconds: float = 120) -> str:
+def page(address: str, seconds: float = 300) -> str:
     "A page, as soon as it answers"
     end = time.monotonic() + seconds
+    opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())  # the door keeps its token in a cookie
     while True:
         try:
-            with urllib.request.urlopen(address, timeout=seconds) as answer:
+            with opener.open(address, timeout=seconds) as answer:
                 return answer.read().decode()
         except OSError:
             assert time.monotonic() < end, address
