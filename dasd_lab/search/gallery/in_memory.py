@@ -168,7 +168,7 @@ def doubt_about(
     calibration = calibration_of(gallery.method)
     if calibration is None:
         return Doubt()
-    n, unlike = getattr(gallery, "are_unlike", (0, False))
+    n, unlike = gallery.are_unlike
     if not n or len(gallery) >= 2 * n:
         unlike = unlike_images(gallery)
         gallery.are_unlike = (len(gallery), unlike)
@@ -244,6 +244,11 @@ def caption_features(
 
 class Gallery:
     "Images that a method can search; empty until `add`"
+
+    are_unlike: tuple[int, bool] = (
+        0,
+        False,
+    )  # for how many images it was found out, and whether they are; see `doubt_about`
 
     def __init__(
         self,

@@ -74,6 +74,8 @@ def read_gallery(
     gallery = Gallery(method)
     gallery.extend(ids, columns, {}, [], visuals=visuals)
     gallery.thumbnails.paint |= dict.fromkeys(ids, lambda id: corpus.picture(id, 160))
+    if corpus.name in method.training_corpora:
+        gallery.are_unlike = (len(gallery), False)  # nothing to compare
     return gallery
 
 

@@ -269,6 +269,8 @@ def _check_lengths(n: int, values: Mapping[str, Sequence]) -> None:
 class StoredGallery:
     "Images on disk that a method searches; created if the folder is new"
 
+    are_unlike: tuple[int, bool] = 0, False  # see `in_memory.doubt_about`
+
     def __init__(
         self,
         folder: str | Path,  # of the gallery
