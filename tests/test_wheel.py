@@ -84,6 +84,7 @@ class Installed:
         self.folder.mkdir()
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("DASD_LAB", "PYTHONPATH", "XDG"))}
         self.env = kept | dict(XDG_DATA_HOME=str(self.data), XDG_CACHE_HOME=str(root / "cache"), OMP_NUM_THREADS="1")
+        self.env["JUPYTER_PATH"] = f"{sys.prefix}/share/jupyter"  # templates of the other packages
         self.words = [str(self.python), "-c", "import sys; from dasd_lab.cli import main; sys.exit(main())"]
 
     def lab(self, *words) -> subprocess.CompletedProcess:
