@@ -68,6 +68,7 @@ def jupyter_words(
         "--LabApp.news_url=",
         "--LabApp.check_for_updates_class=jupyterlab.handlers.announcements.NeverCheckForUpdate",
         "--LabApp.extension_manager=readonly",
+        "--LanguageServerManager.autodetect=False",  # no lines about servers that are not installed
     ]
     if root:
         words.append("--allow-root")
