@@ -1448,7 +1448,6 @@ class CommandLine:
     "`dasd-lab` in this process, with a method that knows colours"
 
     def __init__(self, monkeypatch, capsys):
-        monkeypatch.setattr(loading, "shipped_run", lambda: "shipped")
         monkeypatch.setattr(loading, "load_run", lambda run, images=True: Named())
         self.capsys = capsys
 

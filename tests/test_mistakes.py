@@ -88,7 +88,7 @@ def test_a_note_beside_translations_that_is_something_else(tmp_path, note):
     captions = Squares().captions("train", "en")
     (tmp_path / "train.es.txt").write_text("\n".join(c.text for c in captions), encoding="utf-8")
     (tmp_path / "train.es.json").write_text(note)
-    with pytest.raises(LabError, match=r"train\.es\.txt cannot be read") as e:
+    with pytest.raises(LabError, match=r"train\.es\.json") as e:
         read_translations(tmp_path / "train.es.txt", captions, "es")
     assert "dasd-lab translate" in e.value.next_step
 

@@ -1580,7 +1580,6 @@ def test_the_link_leads_to_the_service(host, names):
 
 
 def test_a_run_without_embeddings_is_refused_at_the_start(gallery, monkeypatch):
-    monkeypatch.setattr(loading, "shipped_run", lambda: "shipped")
     monkeypatch.setattr(loading, "load_run", lambda run, images=True: Other() if run == "R" else Named())
     with pytest.raises(LabError, match="gallery embed --gallery .* --run R"):
         galleries.served_gallery(str(gallery.folder), "R")
@@ -1595,7 +1594,6 @@ def test_the_built_in_gallery_is_made_for_each_embedding(tmp_path, drawn, monkey
         def picture(self, id, size):
             return Image.open(drawn / id)
 
-    monkeypatch.setattr(loading, "shipped_run", lambda: "shipped")
     monkeypatch.setattr(loading, "load_run", lambda run, images=True: Other() if run == "R" else Named())
     monkeypatch.setattr(galleries, "open_corpus", Corpus)
     monkeypatch.setenv("DASD_LAB_DATA", str(tmp_path / "data"))

@@ -576,7 +576,8 @@ def save_backbone(
     state = own_tensors(backbone.clip)
     if half:
         state = {name: v.half() if v.is_floating_point() else v for name, v in state.items()}
-    facts = dict(fingerprint=checksum_of(with_packaged(backbone.clip, state))) | facts
+    whole = with_packaged(backbone.clip, state)
+    facts = dict(fingerprint=checksum_of({f"clip.{name}": v for name, v in whole.items()})) | facts
     if backbone.listed:
         facts = dict(languages=backbone.listed.codes, languages_because=backbone.listed.because) | facts
     with whole_folder(folder) as f:

@@ -153,7 +153,9 @@ def unlike_images(
     if calibration is None:
         return False
     ids = list(islice(getattr(gallery, "ids", gallery.thumbnails), 100 * SAMPLE))
-    ids = ids[:: max(1, len(ids) // SAMPLE)][:SAMPLE]
+    ids = [id for id in ids[:: max(1, len(ids) // SAMPLE)][:SAMPLE] if id in gallery.thumbnails]
+    if not ids:  # a gallery of embeddings alone
+        return False
     return calibration.unlike_images([Image.open(io.BytesIO(gallery.thumbnails[id])) for id in ids])
 
 

@@ -26,6 +26,7 @@ def kept_file(
     split: str,  # of the corpus
 ) -> Path | None:  # None: the images cannot be identified without reading them
     "The file of the embeddings of a split by a method"
+    ids = corpus.visuals(split).ids  # a corpus that is not here says so
     stamp = corpus.pictures_stamp(split)
     if not stamp:
         return None
@@ -34,7 +35,7 @@ def kept_file(
         descriptions = list(corpus.descriptions(split))
     side = method.visual_side
     name = str(getattr(side, "name", "")) or "model"
-    facts = repr((name, fingerprint(side), corpus.name, split, stamp, corpus.visuals(split).ids, descriptions))
+    facts = repr((name, fingerprint(side), corpus.name, split, stamp, ids, descriptions))
     key = hashlib.sha256(facts.encode("utf-8", "surrogatepass")).hexdigest()[:16]
     plain = re.sub(r"[^\w.-]", "_", name)
     return data_root() / "embeddings" / f"{corpus.name}-{split}-{plain}-{key}.safetensors"
