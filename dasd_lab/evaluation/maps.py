@@ -174,6 +174,11 @@ def _umap() -> type:
     return u.UMAP
 
 
+def _start(x: np.ndarray) -> str:
+    "Where the points of a map start: components, which need features that vary"
+    return "pca" if np.ptp(x, axis=0).any() else "random"
+
+
 def _umap_points(x: np.ndarray, spec: MapSpec) -> np.ndarray:
     from sklearn.neighbors import NearestNeighbors
 
@@ -184,7 +189,7 @@ def _umap_points(x: np.ndarray, spec: MapSpec) -> np.ndarray:
         min_dist=spec.min_dist,
         random_state=spec.seed,
         n_jobs=1,
-        init="pca",  # the spectral start is random where captions have equal features
+        init=_start(x),  # the spectral start is random where captions have equal features
         precomputed_knn=(indices, distances),
         force_approximation_algorithm=True,
     )
@@ -195,7 +200,7 @@ def _tsne_points(x: np.ndarray, spec: MapSpec) -> np.ndarray:
     from sklearn.manifold import TSNE
 
     perplexity = min(spec.perplexity, (len(x) - 1) / 3)
-    return TSNE(perplexity=perplexity, init="pca", random_state=spec.seed).fit_transform(x)
+    return TSNE(perplexity=perplexity, init=_start(x), random_state=spec.seed).fit_transform(x)
 
 
 REDUCERS = dict(umap=_umap_points, tsne=_tsne_points)
