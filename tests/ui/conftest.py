@@ -33,7 +33,8 @@ FLAGS = [
 WIDE = dict(width=1400, height=1000)
 
 # console messages of JupyterLab and Voilà themselves: a missing favicon, workspace or language server
-HARMLESS = r"favicon|/api/workspaces|/lsp/|ResizeObserver"
+# the last one: JupyterLab's own code, when it attaches cells of a notebook on a busy machine
+HARMLESS = r"favicon|/api/workspaces|/lsp/|ResizeObserver|(?s:'removeChild' on 'Node'.*/jlab_core\.)"
 
 
 def find_browser() -> str | None:
@@ -198,8 +199,9 @@ def watched(page):
             page.problems.append(message.text)
 
     def on_error(error):
-        if not re.search(HARMLESS, str(error)):
-            page.problems.append(error.stack or str(error))
+        text = error.stack or str(error)
+        if not re.search(HARMLESS, text):
+            page.problems.append(text)
 
     def on_request(request):
         is_network = re.match("https?:|wss?:", request.url)
