@@ -70,7 +70,7 @@ def test_integrated_gradients_add_up(corpus, galleries, form):
         assert [caption.text[w.start : w.end] for w in result.words] == [w.text for w in result.words]
         total = sum(w.contribution for w in result.words)
         assert total + result.delta == pytest.approx(result.score - result.base, abs=1e-6)
-    assert max(fine) < 0.02
+    assert max(fine) < (0.02 if form == "method" else 0.01)  # Japanese: 0.013 with 200 and with 400 steps
     assert np.mean(fine) <= np.mean(coarse) + 1e-4
 
 
