@@ -37,12 +37,12 @@ rm -f "$stamp"
 # Without an NVIDIA GPU: a torch for CPUs where the configured index has one; else the usual one, without Triton, which only a GPU needs.
 pinned() { sed -n "s/^$1==\([0-9.]*\).*/\1/p" constraints.txt; }
 torch=
-takes="7.5 GB"
+takes="7.5 GB (an estimate)"
 no_gpu() { [ "$(uname)" = Linux ] && ! [ -e /dev/nvidia0 ] && ! command -v nvidia-smi >/dev/null 2>&1; }
 for_cpu() {  # $@: uv
   no_gpu || return 0
   cpu="torch==$(pinned torch)+cpu torchvision==$(pinned torchvision)+cpu"
-  if "$@" pip install -q --dry-run --python .venv/bin/python $cpu >/dev/null 2>&1; then torch=$cpu; takes="2.5 GB"
+  if "$@" pip install -q --dry-run --python .venv/bin/python $cpu >/dev/null 2>&1; then torch=$cpu; takes="2.5 GB (an estimate)"
   else torch="--overrides tools/without_gpu.txt"; takes="6.5 GB"
   fi
 }
