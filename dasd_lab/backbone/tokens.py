@@ -126,6 +126,11 @@ class CaptionTokenizer:
         ids = self.tokenizer.encode(caption, add_special_tokens=False).ids
         return [self.name(i) for i in self.frame(ids, len(ids) + 2)]
 
+    def reads_like(self, other: "CaptionTokenizer") -> bool:
+        "Whether another tokenizer gives the same ids"
+        same = self.names == other.names and self.kept == other.kept and self.unknown == other.unknown
+        return same and self.tokenizer.to_str() == other.tokenizer.to_str()
+
     def save(self, path: str | Path) -> None:
         "Write the tokenizer as one JSON file, and its table if it needs one"
         with whole_file(path) as f:

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['KINDS', 'CHANGE', 'in_batches', 'captions_in_batches', 'Backbone', 'driving_error', 'verified', 'register_kind',
            'build_open_clip', 'build', 'load_weights', 'packaged_tensors', 'LowRankChange', 'reduce_changes',
-           'own_tensors', 'with_packaged', 'checksum_of', 'save_backbone', 'external_references', 'BackboneManifest',
-           'listed_languages', 'load_backbone', 'fingerprint']
+           'own_tensors', 'with_packaged', 'packaged_tokenizer', 'saved_tokenizer', 'checksum_of', 'save_backbone',
+           'external_references', 'BackboneManifest', 'listed_languages', 'load_backbone', 'fingerprint']
 
 # %% ../../nbs/2_backbone/1_towers/50_towers.ipynb #0d3cbea5
 import hashlib
@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from .languages import TowerLanguages, start_token, tower_languages
+from .packaged import packaged_file
 from .preprocessing import Preprocessing, frames_of
 from .text_towers import ClipText, TextTower, attention, build_clip, computing
 from .tokens import CaptionTokenizer
@@ -554,6 +555,27 @@ def with_packaged(
     return packaged | changed | kept
 
 
+def packaged_tokenizer(
+    config: Mapping,  # of a backbone
+    names: Mapping[str, str | None],  # 'start', 'end' and 'pad': names of the special tokens
+) -> CaptionTokenizer | None:  # None: its text encoder is of no package
+    "The tokenizer of the package that a text encoder is from"
+    package = (config.get("packages") or {}).get("text")
+    return CaptionTokenizer.load(packaged_file(package, "tokenizer.json"), **names) if package else None
+
+
+def saved_tokenizer(
+    folder: str | Path,  # written by `save_backbone`
+    manifest: Mapping,  # see `BackboneManifest`
+) -> CaptionTokenizer:
+    "The tokenizer of a saved backbone: of its folder, or of its text encoder's package where the folder has none"
+    names = manifest.get("tokens", {})
+    packaged = None
+    if "tokenizer.json" not in manifest["files"]:
+        packaged = packaged_tokenizer(manifest["model_cfg"], names)
+    return packaged or CaptionTokenizer.load(Path(folder) / "tokenizer.json", **names)
+
+
 def checksum_of(
     tensors: Mapping[str, Tensor],  # name → weights
 ) -> str:  # 16 hexadecimal digits
@@ -580,9 +602,12 @@ def save_backbone(
     facts = dict(fingerprint=checksum_of({f"clip.{name}": v for name, v in whole.items()})) | facts
     if backbone.listed:
         facts = dict(languages=backbone.listed.codes, languages_because=backbone.listed.because) | facts
+    names = dict(zip(("start", "end", "pad"), backbone.tokenizer.names))
+    packaged = packaged_tokenizer(backbone.config, names)
     with whole_folder(folder) as f:
         write_tensors(state, f / file)
-        backbone.tokenizer.save(f / "tokenizer.json")
+        if packaged is None or not backbone.tokenizer.reads_like(packaged):
+            backbone.tokenizer.save(f / "tokenizer.json")
         seal(
             f,
             kind="backbone",
@@ -590,7 +615,7 @@ def save_backbone(
             tower=backbone.kind,
             model_cfg=backbone.config,
             preprocess_cfg=plain(backbone.preprocessing),
-            tokens=dict(zip(("start", "end", "pad"), backbone.tokenizer.names)),
+            tokens=names,
             **facts,
         )
 
@@ -668,7 +693,7 @@ def _backbone_in(folder: str | Path, manifest: dict) -> Backbone:
     clip, text = build(kind, config)
     file = next(name for name in manifest["files"] if name.endswith(".safetensors"))
     load_weights(clip, with_packaged(clip, read_tensors(Path(folder) / file)), str(folder))
-    tokenizer = CaptionTokenizer.load(Path(folder) / "tokenizer.json", **manifest.get("tokens", {}))
+    tokenizer = saved_tokenizer(folder, manifest)
     options = dict(text=text, kind=kind, languages=listed_languages(manifest))
     return Backbone(clip, tokenizer, config, manifest["name"], **options, **manifest["preprocess_cfg"])
 

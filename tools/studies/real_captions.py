@@ -60,6 +60,8 @@ SAME = {
 SLOW = slowly(("adapters", "generator"), stages=1)
 SLOW_ADAPTERS = slowly(("adapters",), stages=1)
 ALIGNED = {"word_alignment": {"iterations": 5}}
+# as for the captions of photographs
+REAL_EXPRESSION = {"config.disentangler.expression": {"highest_salience": 0.1, "longest_run": 4}}
 VARIANTS = {
     "token vectors alone": ("static_adapter.pictograms", {"config.adapted_blocks": []}),
     "static adapter": ("static_adapter.pictograms", SLOW_ADAPTERS),
@@ -68,9 +70,10 @@ VARIANTS = {
     "static adapter at the full rate": ("static_adapter.pictograms", {}),
     "static adapter, word alignment": ("static_adapter.pictograms", SLOW_ADAPTERS | ALIGNED),
     "DASD, word alignment": ("dasd.pictograms", SLOW | ALIGNED),
+    "DASD of expression, word alignment": ("dasd.pictograms_expression", SLOW | ALIGNED | REAL_EXPRESSION),
 }
 USUAL = tuple(VARIANTS)[:4]
-LONG_VARIANTS = "static adapter", "DASD", "static adapter, word alignment", "DASD, word alignment"
+LONG_VARIANTS = tuple(VARIANTS)[1:3] + tuple(VARIANTS)[5:]
 
 
 def lines(split: str, language: str) -> list[str]:
@@ -208,7 +211,7 @@ def run_all(seeds=(0, 1, 2), steps=None, variants=None, validate=None, out=None)
     variants = variants or (LONG_VARIANTS if long else USUAL)
     out = out or (LONG_RESULTS if long else RESULTS)
     precision = precision_for(steps)
-    backbone = dual_stream_backbone(minilm.get_model_path(), context_length=40)
+    backbone = dual_stream_backbone(minilm.get_model_path(), context_length=40, precision=precision)
     done = set()
     if validate is None:
         done = {(row["variant"], row["seed"]) for row in read_runs(out)}
