@@ -85,6 +85,7 @@ class RetrievalMethod(nn.Module):
     languages: tuple[str, ...] = ()  # target languages, ISO 639-1
     training_corpora: tuple[str, ...] = ()  # that it was trained on, as `corpora.catalog.corpus_named` takes them
     run_folder: Path | None = None  # of the run that it was loaded from
+    training_only: tuple[str, ...] = ()  # prefixes of the names of weights that only training reads
     frozen_source: bool = True  # whether source captions and images keep their frozen features
     batch_type: Literal["captions", "images"] = "captions"  # of one language, or images with captions in all
     config_class: type  # dataclass of the settings

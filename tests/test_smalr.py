@@ -13,6 +13,7 @@ from squares import SOURCE, Squares
 from dasd_lab.backbone.towers import fingerprint
 from dasd_lab.contracts import COLUMNS, LabError
 from dasd_lab.presets import plain, settings
+from dasd_lab.storage import read_tensors, seal, whole_folder, write_tensors
 from dasd_lab.training.checkpoints import own_state
 from dasd_lab.training.runs import Keeping, fit, load_method, save_method
 from dasd_lab.training.source_model import train_source
@@ -327,6 +328,25 @@ def test_saved_and_loaded_in_every_phase(phase, method, trained_words, smalr, ba
         method.encode_captions(["a red dog"], "en"),
     )
     assert close > 0.999
+
+
+def test_saved_for_use_without_what_only_training_reads(trained_words, backbone, tmp_path):
+    method = trained_words[0].eval()
+    save_method(method, tmp_path / "whole")
+    save_method(method, tmp_path / "used", for_use=True)
+    whole, used = (read_tensors(tmp_path / name / "model.safetensors") for name in ("whole", "used"))
+    assert {name.split(".")[0] for name in set(whole) - set(used)} == {"masked", "classifier"}
+    captions = [caption(m, "de", 0) for m in MEANINGS[:9]]
+    again = load_method(tmp_path / "used", backbone)
+    assert torch.equal(again.encode_captions(captions, "de"), method.encode_captions(captions, "de"))
+    used.pop("words.own.weight")
+    with whole_folder(tmp_path / "less") as f:
+        method.tokenizer.save(f / "tokenizer.json")
+        write_tensors(used, f / "model.safetensors")
+        about = dict(method=method.name, config=plain(method.config), backbone=fingerprint(backbone))
+        seal(f, kind="method", **about)
+    with pytest.raises(LabError, match="words.own.weight"):
+        load_method(tmp_path / "less", backbone)
 
 
 def test_a_stopped_run_goes_on_to_the_same_bits(trained_words, smalr, backbone, tmp_path):

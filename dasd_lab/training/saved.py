@@ -30,10 +30,13 @@ def save_method(
     method: RetrievalMethod,  # registered; without a tokenizer it reads ids only
     folder: str | Path,  # where
     half: bool = False,  # store weights in float16?
+    for_use: bool = False,  # leave out weights that only training reads?
     **facts,  # provenance for the manifest
 ) -> None:
     "Save a method as one checksummed folder, without its backbone"
     weights = own_state(method)
+    if for_use:
+        weights = {k: v for k, v in weights.items() if not k.startswith(method.training_only)}
     if half:
         weights = {k: v.half() if v.is_floating_point() else v for k, v in weights.items()}
     tokenizer: Any = method.tokenizer
@@ -75,15 +78,20 @@ def method_in(
         tokenizer = tokenizer_type.load(Path(folder) / "tokenizer.json")
     method = method_type(settings(method_type.config_class, m["config"]), backbone, tokenizer)
     method.make_room({k: v.shape for k, v in weights.items()})
-    _check_weights(folder, weights, own_state(method))
+    _check_weights(folder, weights, own_state(method), method.training_only)
     weights = {k: v.float() if v.is_floating_point() else v for k, v in weights.items()}
     method.load_state_dict(method.state_dict() | weights)
     return method.eval().requires_grad_(False)
 
 
-def _check_weights(folder: str | Path, weights: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+def _check_weights(
+    folder: str | Path,
+    weights: Mapping[str, Tensor],
+    expected: Mapping[str, Tensor],
+    training_only: tuple[str, ...],  # prefixes of names that may be missing
+) -> None:
     "Refuse weights of other names or shapes"
-    names = set(weights) ^ set(expected)
+    names = {k for k in set(weights) ^ set(expected) if k in weights or not k.startswith(training_only)}
     if names or any(weights[k].shape != expected[k].shape for k in weights):
         raise LabError(
             f"{folder} holds other weights than its own settings require ({sorted(names)[:3]})",

@@ -74,6 +74,8 @@ class World:
 STEPS = {"stages.0.steps": 2000, "stages.1.steps": 100}
 # weight of LECCR's term `slots_differ`: at the paper's 0.01 the slots become equal in a run of this length
 APART = {"stages.0.terms.6.weight": 1.0}
+# words and entries with which SMALR fits into the folder of photographs
+SMALL_WORDS = {"word_vectors.about": 2500, "config.latent.entries": 1200, "config.specific": 600}
 WORLDS = dict(
     pictograms=World(
         corpus="pictograms",
@@ -104,9 +106,7 @@ WORLDS = dict(
         source_changes={},
         methods=dict(
             method=("dasd.photographs_expression", {}),
-            static_adapter=("static_adapter.photographs", {"vocab_size": 8000}),
-            leccr=("leccr.photographs", {}),
-            smalr=("smalr.photographs", {}),
+            smalr=("smalr.photographs", SMALL_WORDS),
         ),
         trained_on="Flickr8k: the 6,000 training photographs, their English captions, and their captions in other "
         "languages, translated by people and by machines; the encoders beneath: MiniLM (English text) and "
@@ -235,7 +235,8 @@ def method_part(ship: Shipping, name: str) -> None:
     start = time.process_time()
     run = trained(ship, name, load_backbone(ship.out / "backbone"))
     trained_in = ROOT / "runs" / ship.name / "shipped" / name
-    save_method(run.method, trained_in, half=True, seed=ship.seed, preset=preset, changes=changes)
+    facts = dict(seed=ship.seed, preset=preset, changes=changes)
+    save_method(run.method, trained_in, half=True, for_use=True, **facts)
     ship.add(name, trained_in)
     facts = dict(preset=preset, changes=changes, languages=ship.world.languages, parameters=run.card["parameters"])
     facts["precision"] = ship.world.precision

@@ -211,7 +211,8 @@ def run_all(seeds=(0, 1, 2), steps=None, variants=None, validate=None, out=None)
     variants = variants or (LONG_VARIANTS if long else USUAL)
     out = out or (LONG_RESULTS if long else RESULTS)
     precision = precision_for(steps)
-    backbone = dual_stream_backbone(minilm.get_model_path(), context_length=40, precision=precision)
+    backbone = dual_stream_backbone(minilm.get_model_path(), context_length=40)
+    backbone.precision = precision
     done = set()
     if validate is None:
         done = {(row["variant"], row["seed"]) for row in read_runs(out)}
