@@ -22,7 +22,7 @@ from pathlib import Path
 
 from dasd_lab.backbone.features import FrozenFeatures, frozen_features, store_in
 from dasd_lab.backbone.retrieved import describe_by_retrieval
-from dasd_lab.backbone.towers import Backbone, fingerprint, load_backbone, save_backbone
+from dasd_lab.backbone.towers import Backbone, load_backbone, save_backbone
 from dasd_lab.contracts import LabError, RetrievalMethod
 from dasd_lab.corpora.catalog import corpus_named, load_corpus
 from dasd_lab.evaluation.fields import field_figures, usual_fields
@@ -306,14 +306,6 @@ def stamps_figures(method: RetrievalMethod, languages: Sequence[str]) -> dict:
     return results.rows
 
 
-def note_fingerprint(folder: Path) -> None:
-    "Add the fingerprint to the manifest of a backbone that was saved without it"
-    file = folder / "manifest.json"
-    manifest = json.loads(file.read_text(encoding="utf-8"))
-    if "fingerprint" not in manifest:
-        write_json(dict(fingerprint=fingerprint(load_backbone(folder))) | manifest, file)
-
-
 def figures_part(ship: Shipping, name: str) -> None:
     "Evaluate a stored method, and add its figures to the card"
     method = load_method(ship.out / name, load_backbone(ship.out / "backbone"))
@@ -344,7 +336,6 @@ def main(world: str, out: Path | None, seed: int, only: str | None, backbone: Pa
         doubt_part(ship)
         return
     if only == "figures":
-        note_fingerprint(ship.out / "backbone")
         for name in ship.world.methods:
             if (ship.out / name).is_dir():
                 print(name, flush=True)
