@@ -76,9 +76,10 @@ docs: venv ## build the documentation site in _docs (KaTeX comes from npm)
 bench-app: venv ## measure the web page: opening it, the answer to a query, the same while training
 	@$(STEP) "bench-app" $(RUN) $(PY) tools/bench/web_page.py
 
-bench: venv ## measure a training step beside a plain one, saving by saving, and a query beside the plain tower (ten minutes)
+bench: venv ## measure a training step beside a plain one, saving by saving, a query beside the plain tower, and float32 beside bfloat16 (ten minutes)
 	@$(STEP) "bench: a step" $(RUN) $(PY) tools/bench/train_step.py --json data/results/train_step.json
 	@$(STEP) "bench: a query" $(RUN) $(PY) tools/bench/query.py --json data/results/query_cost.json
+	@$(STEP) "bench: precision" $(RUN) $(PY) tools/bench/precision.py --json data/results/precision.json
 
 bench-costs: venv ## measure time and memory against languages, caption length, batch, d_u, vocabulary and tower (ten minutes)
 	@$(STEP) "bench-costs" $(RUN) $(PY) tools/bench/costs.py --json data/results/train_costs.json
