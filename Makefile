@@ -5,6 +5,9 @@ RUN  := env OMP_NUM_THREADS=1 PYTHONUNBUFFERED=1 PYTHONUTF8=1
 PYTEST := $(RUN) $(PY) -m pytest -q -p no:cacheprovider
 LAB_ARGS ?=
 APP_ARGS ?=
+# quarters of the tests: the lanes of `make test` take the next one when they are free, so that none waits at the end;
+# three lanes for two cores, since tests of pages and services wait for other processes
+UNITS := units-1 units-2 units-3 units-4
 DEMO_ARGS ?=
 export MAKECMDGOALS
 
@@ -42,7 +45,7 @@ test: venv ## everything CI runs: lint, sync check, notebooks, pytest, and every
 	@sh tools/browser.sh
 	@$(STEP) "corpus: build if missing" $(RUN) .venv/bin/dasd-lab corpus build
 	@began=$$(date +%s); sh tools/browser.sh --there && guides= || guides=guides; \
-	$(MAKE) --no-print-directory -k -j2 --output-sync=line lint browser sync units notebooks-1 notebooks-2 $$guides; status=$$?; \
+	$(MAKE) --no-print-directory -k -j3 --output-sync=line browser $$guides lint $(UNITS) notebooks-1 notebooks-2 sync; status=$$?; \
 	if [ $$status -eq 0 ]; then word='✓ all passed'; else word='✗ some failed, see above'; fi; \
 	printf '%s (%s s)\n' "$$word" $$(( $$(date +%s) - began )); exit $$status
 
@@ -57,9 +60,10 @@ notebooks-%: venv
 guides: venv
 	@$(STEP) "guides: each in its own kernel" $(PYTEST) --nbmake --nbmake-timeout=300 nbs/guides
 
-units: venv
-	@$(STEP) "tests: pytest" $(PYTEST) tests -rs --durations=25 \
-	  --ignore=tests/ui --ignore=tests/test_notebooks.py --ignore=tests/test_exports.py --ignore=tests/test_path.py
+units: $(UNITS)
+
+units-%: venv
+	@TESTS=$*/4 $(STEP) "tests: pytest, quarter $*" $(PYTEST) tests -rs --durations=10 --ignore=tests/ui
 
 browser: venv
 	@$(STEP) "browser: explorers, web pages and documentation in Chromium" $(PYTEST) tests/ui -rs --durations=25

@@ -1,8 +1,9 @@
-"Options `--golden`, a folder of cases `case_*.json` with their `.npz`, and `--record`, a file of deviations from them"
+"TESTS=i/n, a share of the test files; options `--golden`, a folder of cases `case_*.json` with their `.npz`, and `--record`, a file of deviations from them"
 
 import gc
 import hashlib
 import json
+import os
 from pathlib import Path
 
 import parity
@@ -24,6 +25,22 @@ def pytest_addoption(parser):
         type=Path,
         help="JSON of the largest deviations from the golden cases of one method; written when every test of it passed",
     )
+
+
+SHARE, SHARES = map(int, os.environ.get("TESTS", "1/1").split("/"))  # so that shares of the files run side by side
+ELSEWHERE = ("test_notebooks.py", "test_exports.py", "test_path.py")  # have targets of their own in the Makefile
+
+
+def shared_out(names):
+    "The files of this process's share, every one of `SHARES`"
+    return sorted(set(names) - set(ELSEWHERE))[SHARE - 1 :: SHARES]
+
+
+def pytest_ignore_collect(collection_path):
+    "With TESTS=i/n, the i-th of n shares of the files of this folder"
+    if SHARES == 1 or collection_path.parent != ROOT / "tests" or collection_path.suffix != ".py":
+        return None
+    return collection_path.name not in shared_out(p.name for p in collection_path.parent.glob("test_*.py")) or None
 
 
 def method_of(path):
