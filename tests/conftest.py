@@ -1,4 +1,6 @@
-"TESTS=i/n, a share of the test files; options `--golden`, a folder of cases `case_*.json` with their `.npz`, and `--record`, a file of deviations from them"
+"""TESTS=i/n: a share of the test files
+
+Options `--golden`, a folder of cases `case_*.json` with their `.npz`, and `--record`, a file of deviations from them."""
 
 import gc
 import hashlib
