@@ -68,8 +68,10 @@ units-%: venv
 browser: venv
 	@$(STEP) "browser: explorers, web pages and documentation in Chromium" $(PYTEST) tests/ui -rs --durations=25
 
-soak: venv ## long tests: kill a training twenty times, fill a disk, end one of two processes, open every documentation page (minutes)
-	@SOAK=20 $(STEP) "soak" $(PYTEST) tests/test_soak.py tests/test_runs.py tests/test_broken_files.py tests/test_kills.py tests/test_interrupt.py tests/ui/test_docs.py -rs -s
+soak: venv ## long tests: twenty kills each of training, import, features, publishing and building, a full disk, 3,000 broken files, every documentation page (half an hour)
+	@SOAK=20 $(STEP) "soak" $(PYTEST) tests/test_soak.py tests/test_runs.py tests/test_broken_files.py tests/test_kills.py tests/test_interrupt.py \
+	  tests/test_feature_store.py::test_an_encoder_killed_at_twenty_random_points \
+	  tests/test_stored_gallery.py::test_an_import_that_is_killed_again_and_again_ends_as_one_that_is_not tests/ui/test_docs.py -rs -s
 
 export: venv ## format and clean the notebooks, export the package and README
 	@$(STEP) "export" env PATH="$$PWD/.venv/bin:$$PATH" sh -c 'ruff format -q nbs && nbdev_export && nbdev_clean && python tools/notebooks/readme.py'

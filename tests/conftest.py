@@ -1,6 +1,6 @@
 """TESTS=i/n: a share of the test files
 
-Options `--golden`, a folder of cases `case_*.json` with their `.npz`, and `--record`, a file of deviations from them."""
+Options: `--golden`, a folder of cases `case_*.json` with their `.npz`; `--record`, a file of deviations from them."""
 
 import gc
 import hashlib
@@ -33,16 +33,17 @@ SHARE, SHARES = map(int, os.environ.get("TESTS", "1/1").split("/"))  # so that s
 ELSEWHERE = ("test_notebooks.py", "test_exports.py", "test_path.py")  # have targets of their own in the Makefile
 
 
-def shared_out(names):
-    "The files of this process's share, every one of `SHARES`"
-    return sorted(set(names) - set(ELSEWHERE))[SHARE - 1 :: SHARES]
+def shared_out(names, share, shares):
+    "The files of a share, from 1"
+    return sorted(set(names) - set(ELSEWHERE))[share - 1 :: shares]
 
 
 def pytest_ignore_collect(collection_path):
     "With TESTS=i/n, the i-th of n shares of the files of this folder"
     if SHARES == 1 or collection_path.parent != ROOT / "tests" or collection_path.suffix != ".py":
         return None
-    return collection_path.name not in shared_out(p.name for p in collection_path.parent.glob("test_*.py")) or None
+    names = (p.name for p in collection_path.parent.glob("test_*.py"))
+    return collection_path.name not in shared_out(names, SHARE, SHARES) or None
 
 
 def method_of(path):
