@@ -91,22 +91,25 @@ def test_publishing_that_is_killed_leaves_a_whole_folder_or_none(tmp_path):
     quick = vary(TINY, {"stages.0.steps": 3, "stages.1.steps": 2})
     backbone = train_source(vary(SOURCE, {"phases.0.steps": 2, "phases.1.steps": 2}), Squares(), progress=False)
     run = train(quick, Squares(), out=tmp_path / "run", backbone=backbone, progress=False).folder
+    start = time.monotonic()
     publish(run, tmp_path / "straight/model", tmp_path / "began")
+    took = time.monotonic() - start
     expected = contents(tmp_path / "straight/model")
     place = tmp_path / "published"
     rng = random.Random(time.time_ns())
     whole = inside = 0
     for kill in range(2 * KILLS):
         began = tmp_path / f"began {kill}"
+        before = set(litter(place))
         p = PROCESSES.Process(target=publish, args=(run, place / "model", began))
         p.start()
         if kill % 2:
             until(began.exists)
-        time.sleep(rng.uniform(0, 0.03 if kill % 2 else 0.3))
+        time.sleep(rng.uniform(0, took))
         p.kill()
         p.join()
         assert p.exitcode in (0, -signal.SIGKILL)
-        inside += bool(litter(place))
+        inside += bool(set(litter(place)) - before)
         if (place / "model").exists():
             assert contents(place / "model") == expected
             (place / "model").rename(tmp_path / f"whole {kill}")
