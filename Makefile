@@ -68,7 +68,7 @@ units-%: venv
 browser: venv
 	@$(STEP) "browser: explorers, web pages and documentation in Chromium" $(PYTEST) tests/ui -rs --durations=25
 
-soak: venv ## long tests: twenty kills each of training, import, features, publishing and building, a full disk, 3,000 broken files, every documentation page (half an hour)
+soak: venv ## long tests: twenty kills each of training, import, features, publishing and building, a full disk, 3,000 broken files, every documentation page
 	@SOAK=20 $(STEP) "soak" $(PYTEST) tests/test_soak.py tests/test_runs.py tests/test_broken_files.py tests/test_kills.py tests/test_interrupt.py \
 	  tests/test_feature_store.py::test_an_encoder_killed_at_twenty_random_points \
 	  tests/test_stored_gallery.py::test_an_import_that_is_killed_again_and_again_ends_as_one_that_is_not tests/ui/test_docs.py -rs -s
@@ -82,7 +82,7 @@ docs: venv ## build the documentation site in _docs (KaTeX comes from npm)
 bench-app: venv ## measure the web page: opening it, the answer to a query, the same while training
 	@$(STEP) "bench-app" $(RUN) $(PY) tools/bench/web_page.py
 
-bench: venv ## measure a training step beside a plain one, saving by saving, a query beside the plain tower, and float32 beside bfloat16 (ten minutes)
+bench: venv ## measure a training step beside a plain one, saving by saving, a query beside the plain tower, and float32 beside bfloat16 (about twelve minutes)
 	@$(STEP) "bench: a step" $(RUN) $(PY) tools/bench/train_step.py --json data/results/train_step.json
 	@$(STEP) "bench: a query" $(RUN) $(PY) tools/bench/query.py --json data/results/query_cost.json
 	@$(STEP) "bench: precision" $(RUN) $(PY) tools/bench/precision.py --json data/results/precision.json
