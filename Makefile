@@ -5,6 +5,9 @@ RUN  := env OMP_NUM_THREADS=1 PYTHONUNBUFFERED=1 PYTHONUTF8=1
 PYTEST := $(RUN) $(PY) -m pytest -q -p no:cacheprovider
 LAB_ARGS ?=
 APP_ARGS ?=
+# quarters of the tests: the lanes of `make test` take the next one when they are free, so that none waits at the end;
+# three lanes for two cores, since tests of pages and services wait for other processes
+UNITS := units-1 units-2 units-3 units-4
 DEMO_ARGS ?=
 export MAKECMDGOALS
 
@@ -42,7 +45,7 @@ test: venv ## everything CI runs: lint, sync check, notebooks, pytest, and every
 	@sh tools/browser.sh
 	@$(STEP) "corpus: build if missing" $(RUN) .venv/bin/dasd-lab corpus build
 	@began=$$(date +%s); sh tools/browser.sh --there && guides= || guides=guides; \
-	$(MAKE) --no-print-directory -k -j2 --output-sync=line lint browser sync units notebooks-1 notebooks-2 $$guides; status=$$?; \
+	$(MAKE) --no-print-directory -k -j3 --output-sync=line browser $$guides lint $(UNITS) notebooks-1 notebooks-2 sync; status=$$?; \
 	if [ $$status -eq 0 ]; then word='✓ all passed'; else word='✗ some failed, see above'; fi; \
 	printf '%s (%s s)\n' "$$word" $$(( $$(date +%s) - began )); exit $$status
 
@@ -57,15 +60,18 @@ notebooks-%: venv
 guides: venv
 	@$(STEP) "guides: each in its own kernel" $(PYTEST) --nbmake --nbmake-timeout=300 nbs/guides
 
-units: venv
-	@$(STEP) "tests: pytest" $(PYTEST) tests -rs --durations=25 \
-	  --ignore=tests/ui --ignore=tests/test_notebooks.py --ignore=tests/test_exports.py --ignore=tests/test_path.py
+units: $(UNITS)
+
+units-%: venv
+	@TESTS=$*/4 $(STEP) "tests: pytest, quarter $*" $(PYTEST) tests -rs --durations=10 --ignore=tests/ui
 
 browser: venv
 	@$(STEP) "browser: explorers, web pages and documentation in Chromium" $(PYTEST) tests/ui -rs --durations=25
 
-soak: venv ## long tests: kill a training twenty times, fill a disk, end one of two processes, open every documentation page (minutes)
-	@SOAK=20 $(STEP) "soak" $(PYTEST) tests/test_soak.py tests/test_runs.py tests/test_broken_files.py tests/test_kills.py tests/test_interrupt.py tests/ui/test_docs.py -rs -s
+soak: venv ## long tests: twenty kills each of training, import, features, publishing and building, a full disk, 3,000 broken files, every documentation page
+	@SOAK=20 $(STEP) "soak" $(PYTEST) tests/test_soak.py tests/test_runs.py tests/test_broken_files.py tests/test_kills.py tests/test_interrupt.py \
+	  tests/test_feature_store.py::test_an_encoder_killed_at_twenty_random_points \
+	  tests/test_stored_gallery.py::test_an_import_that_is_killed_again_and_again_ends_as_one_that_is_not tests/ui/test_docs.py -rs -s
 
 export: venv ## format and clean the notebooks, export the package and README
 	@$(STEP) "export" env PATH="$$PWD/.venv/bin:$$PATH" sh -c 'ruff format -q nbs && nbdev_export && nbdev_clean && python tools/notebooks/readme.py'
@@ -76,9 +82,10 @@ docs: venv ## build the documentation site in _docs (KaTeX comes from npm)
 bench-app: venv ## measure the web page: opening it, the answer to a query, the same while training
 	@$(STEP) "bench-app" $(RUN) $(PY) tools/bench/web_page.py
 
-bench: venv ## measure a training step beside a plain one, saving by saving, and a query beside the plain tower (ten minutes)
+bench: venv ## measure a training step beside a plain one, saving by saving, a query beside the plain tower, and float32 beside bfloat16 (about twelve minutes)
 	@$(STEP) "bench: a step" $(RUN) $(PY) tools/bench/train_step.py --json data/results/train_step.json
 	@$(STEP) "bench: a query" $(RUN) $(PY) tools/bench/query.py --json data/results/query_cost.json
+	@$(STEP) "bench: precision" $(RUN) $(PY) tools/bench/precision.py --json data/results/precision.json
 
 bench-costs: venv ## measure time and memory against languages, caption length, batch, d_u, vocabulary and tower (ten minutes)
 	@$(STEP) "bench-costs" $(RUN) $(PY) tools/bench/costs.py --json data/results/train_costs.json

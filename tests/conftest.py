@@ -1,8 +1,11 @@
-"Options `--golden`, a folder of cases `case_*.json` with their `.npz`, and `--record`, a file of deviations from them"
+"""TESTS=i/n: a share of the test files
+
+Options: `--golden`, a folder of cases `case_*.json` with their `.npz`; `--record`, a file of deviations from them."""
 
 import gc
 import hashlib
 import json
+import os
 from pathlib import Path
 
 import parity
@@ -24,6 +27,23 @@ def pytest_addoption(parser):
         type=Path,
         help="JSON of the largest deviations from the golden cases of one method; written when every test of it passed",
     )
+
+
+SHARE, SHARES = map(int, os.environ.get("TESTS", "1/1").split("/"))  # so that shares of the files run side by side
+ELSEWHERE = ("test_notebooks.py", "test_exports.py", "test_path.py")  # have targets of their own in the Makefile
+
+
+def shared_out(names, share, shares):
+    "The files of a share, from 1"
+    return sorted(set(names) - set(ELSEWHERE))[share - 1 :: shares]
+
+
+def pytest_ignore_collect(collection_path):
+    "With TESTS=i/n, the i-th of n shares of the files of this folder"
+    if SHARES == 1 or collection_path.parent != ROOT / "tests" or collection_path.suffix != ".py":
+        return None
+    names = (p.name for p in collection_path.parent.glob("test_*.py"))
+    return collection_path.name not in shared_out(names, SHARE, SHARES) or None
 
 
 def method_of(path):

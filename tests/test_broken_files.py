@@ -17,6 +17,7 @@ from squares import SOURCE, TINY, Squares
 from test_bad_input import Bomb
 from test_gallery import plain
 
+from dasd_lab.backbone.towers import fingerprint
 from dasd_lab.commands.training import run_row
 from dasd_lab.contracts import LabError
 from dasd_lab.corpora.catalog import corpus_named
@@ -218,6 +219,7 @@ def reseal(folder):
 @pytest.mark.parametrize("kind", OPENED)
 def test_broken_files_are_refused_in_one_line(made, kind, tmp_path):
     tracebacks = []
+    frozen = fingerprint(made[1])
     bomb = tmp_path / "opened"
     for seed in range(TIMES * FILES[kind]):
         rng = random.Random(f"{kind} {seed}")
@@ -239,6 +241,7 @@ def test_broken_files_are_refused_in_one_line(made, kind, tmp_path):
                 raise
             tracebacks.append(f"seed {seed}: {damage.__name__} {path.relative_to(folder)}: {where(e)}")
         assert not bomb.exists(), f"seed {seed}: {path.name} was executed"
+        assert fingerprint(made[1]) == frozen, f"seed {seed}: {path.name} trained the frozen backbone"
         shutil.rmtree(folder)
     assert not tracebacks, "\n".join([f"{len(tracebacks)} of {TIMES * FILES[kind]}", *tracebacks])
 

@@ -1,6 +1,7 @@
 "A killed process leaves no helping processes; the next one removes its files, and no one else's"
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -8,9 +9,12 @@ import time
 from pathlib import Path
 
 import pytest
+from squares import SOURCE, TINY, Squares
+from test_processes import PROCESSES
 
 from dasd_lab.contracts import LabError
 from dasd_lab.corpora.pictograms.corpus import ScenesSpec, build_pictograms
+from dasd_lab.presets import vary
 from dasd_lab.storage import whole_folder
 
 KILLS = int(os.environ.get("SOAK", "1"))
@@ -65,6 +69,55 @@ def test_a_killed_build_leaves_neither_processes_nor_folders(tmp_path, how):
         assert litter(corpus)
     build_pictograms(corpus, spec=SMALL, codes=["en"], progress=False)
     assert (corpus / "scenes/manifest.json").exists() and not litter(corpus)
+
+
+def publish(run: Path, folder: Path, began: Path) -> None:
+    from dasd_lab.training.pretrained import Pretrained
+
+    model = Pretrained.from_run(run)
+    began.touch()
+    model.save_pretrained(folder)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def test_publishing_that_is_killed_leaves_a_whole_folder_or_none(tmp_path):
+    "Half of the kills come at any moment, half while the folder is written"
+    from dasd_lab.training.recipes import train
+    from dasd_lab.training.source_model import train_source
+
+    quick = vary(TINY, {"stages.0.steps": 3, "stages.1.steps": 2})
+    backbone = train_source(vary(SOURCE, {"phases.0.steps": 2, "phases.1.steps": 2}), Squares(), progress=False)
+    run = train(quick, Squares(), out=tmp_path / "run", backbone=backbone, progress=False).folder
+    start = time.monotonic()
+    publish(run, tmp_path / "straight/model", tmp_path / "began")
+    took = time.monotonic() - start
+    expected = contents(tmp_path / "straight/model")
+    place = tmp_path / "published"
+    rng = random.Random(time.time_ns())
+    whole = inside = 0
+    for kill in range(2 * KILLS):
+        began = tmp_path / f"began {kill}"
+        before = set(litter(place))
+        p = PROCESSES.Process(target=publish, args=(run, place / "model", began))
+        p.start()
+        if kill % 2:
+            until(began.exists)
+        time.sleep(rng.uniform(0, took))
+        p.kill()
+        p.join()
+        assert p.exitcode in (0, -signal.SIGKILL)
+        inside += bool(set(litter(place)) - before)
+        if (place / "model").exists():
+            assert contents(place / "model") == expected
+            (place / "model").rename(tmp_path / f"whole {kill}")
+            whole += 1
+    publish(run, place / "model", tmp_path / "last")
+    assert contents(place / "model") == expected and [p.name for p in place.iterdir()] == ["model"]
+    print(f"{2 * KILLS} kills, {inside} of them while it wrote, {whole} after it")
+    assert KILLS < 20 or inside
 
 
 def test_only_abandoned_folders_are_removed(tmp_path):

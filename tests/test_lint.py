@@ -51,6 +51,25 @@ def test_a_class_name_is_used_once():
     assert [(str(path), line) for path, line, _ in lint.shared_class_names(trees)] == [("dasd_lab/b.py", 1)]
 
 
+COMMIT = "0123456789abcdef" * 2 + "01234567"
+
+
+@pytest.mark.parametrize(
+    "uses,pinned",
+    [
+        (f"a/b@{COMMIT} # v1.2.3", True),
+        ("./.github/actions/own", True),
+        ("a/b@v5", False),
+        ("a/b@main", False),
+        (f"a/b@{COMMIT}", False),  # of which version?
+        (f"a/b@{COMMIT[:7]} # v1.2.3", False),
+    ],
+)
+@pytest.mark.parametrize("before", ["      - uses: ", "        uses: "])
+def test_actions_are_pinned_by_commit(before, uses, pinned):
+    assert [line for line, _ in lint.unpinned_actions(f"steps:\n{before}{uses}\n")] == ([] if pinned else [2])
+
+
 def test_check_knows_each_module_and_suggests_names():
     assert check.find_notebook("dasd.adapters") == ROOT / "nbs/3_methods/1_dasd/20_adapters.ipynb"
     with pytest.raises(SystemExit, match="such as dasd.adapters"):

@@ -55,6 +55,16 @@ def test_recipes_expand(copy, target):
     assert str(copy) not in shown.stdout  # paths are relative, so spaces cannot break them
 
 
+def test_every_test_file_is_run_once(copy, request):
+    shown = make(copy, "-n", "test").stdout
+    shares = [tuple(map(int, found)) for found in re.findall(r"TESTS=(\d)/(\d) ", shown)]
+    conftest = request.config.pluginmanager.getplugin(str(ROOT / "tests/conftest.py"))
+    names = [p.name for p in (ROOT / "tests").glob("test_*.py")]
+    run = [name for share in shares for name in conftest.shared_out(names, *share)]
+    apart = [name for name in conftest.ELSEWHERE if f"tests/{name}" in shown]
+    assert len(shares) > 1 and sorted(run + apart) == sorted(names)
+
+
 def test_an_old_python_is_refused(copy, tmp_path):
     bin = tmp_path / "bin"
     for name in ("python3", "python3.11", "python3.12", "python3.13", "python3.14", "python"):

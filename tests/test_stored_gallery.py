@@ -8,8 +8,11 @@ import sys
 import threading
 import time
 import weakref
+from collections import Counter
+from datetime import timedelta
 from pathlib import Path
 
+import lance
 import numpy as np
 import pytest
 import torch
@@ -31,6 +34,7 @@ from dasd_lab.search.on_disk.stored import StoredGallery, embedding_name
 from dasd_lab.training.recipes import load_run, shipped_run
 from dasd_lab.training.runs import load_method
 
+KILLS = int(os.environ.get("SOAK", "2"))
 LANGUAGES = "de", "fr", "cs", "zh", "ja", "ar"
 
 
@@ -299,6 +303,44 @@ def test_a_killed_import_resumes_and_reads_nothing_twice(tmp_path, killable, rea
     assert import_folder(gallery, folder).unchanged == 97 and not read_files and len(failures(gallery)) == 3
     import_folder(gallery, folder, retry=True)
     assert len(read_files) == 3
+
+
+def files_of(gallery: Path) -> Counter:
+    "How many files of each kind a gallery has in each of its folders"
+    files = [p for p in gallery.rglob("*") if p.is_file()]
+    return Counter((str(p.parent.relative_to(gallery)), p.suffix or p.name) for p in files)
+
+
+def test_an_import_that_is_killed_again_and_again_ends_as_one_that_is_not(tmp_path, killable):
+    "Half of the kills come at any moment, half after a batch is stored"
+    pictures = tmp_path / "p"
+    pictures.mkdir()
+    for i in range(96 * KILLS):
+        Image.new("RGB", (8, 8), (i % 256, i // 256, 0)).save(pictures / f"{i}.png")
+    rng = np.random.default_rng()
+    stored = []
+    for kill in range(KILLS):
+        killable.start("run_import", tmp_path / "killed", str(pictures))
+        ended = "ended" in killable.lines(kill % 2)
+        time.sleep(rng.uniform(0, 0.1 if kill % 2 else 1))
+        if not ended:
+            killable.kill()
+        gallery = StoredGallery(tmp_path / "killed", Named())
+        stored.append(len(gallery))
+        columns = [gallery.vector_column] if stored[-1] else []  # the first batch brings it
+        vectors = [v for rows in gallery.engine.walk(columns) for c in columns for v in rows[c]]
+        assert len(vectors) == stored[-1] and np.isfinite(vectors).all()
+        gallery.close()
+    assert stored == sorted(stored), "an image was lost"
+    for name in ("killed", "straight"):
+        gallery = StoredGallery(tmp_path / name, Named())
+        assert not import_folder(gallery, pictures).failed and len(gallery) == 96 * KILLS
+        gallery.engine.tidy()
+        gallery.close()
+        # versions before the last are kept for minutes
+        lance.dataset(str(tmp_path / name / "index/pictures.lance")).cleanup_old_versions(timedelta(0))
+    print(f"{KILLS} kills, after them {stored} of {96 * KILLS} images")
+    assert files_of(tmp_path / "killed") == files_of(tmp_path / "straight")
 
 
 def test_an_interrupted_indexing_is_completed_by_the_next_call(tmp_path, painted, monkeypatch):

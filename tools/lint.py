@@ -3,6 +3,7 @@
 python tools/lint.py [FILE …]    # of dasd_lab/, tests/ or tools/; without names, all of them"""
 
 import ast
+import re
 import subprocess
 import sys
 from collections import defaultdict
@@ -90,6 +91,14 @@ def shared_class_names(trees: dict[Path, ast.AST]) -> Iterator[tuple[Path, int, 
             yield path, line, f"another class {name} is in {where[0][0]}. Give one of them a name of its own."
 
 
+def unpinned_actions(workflow: str) -> Iterator[tuple[int, str]]:
+    "Actions of others that are not named by a whole commit and, in a comment, its version; a tag can be moved"
+    for number, line in enumerate(workflow.splitlines(), 1):
+        used = re.match(r"\s*(?:-\s*)?uses:\s*(.+)", line)
+        if used and not used[1].startswith("./") and not re.fullmatch(r"\S+@[0-9a-f]{40} # v\d+(\.\d+)+", used[1]):
+            yield number, f"{used[1]} is not pinned. Write owner/action@<40 hex digits of the commit> # v1.2.3."
+
+
 def files(names: list[str]) -> list[Path]:
     "The files to look at"
     if names:
@@ -108,6 +117,9 @@ def main(names: list[str]) -> int:
     for path, tree in package.items():
         found += [(path, *f) for f in private_reads(tree)]
     found += shared_class_names(package)
+    if not names:
+        for path in sorted((ROOT / ".github/workflows").glob("*.y*ml")):
+            found += [(path.relative_to(ROOT), *f) for f in unpinned_actions(path.read_text(encoding="utf-8"))]
     for path, line, what in sorted(found):
         print(f"{path}:{line}: {what}")
     ruff = [Path(sys.executable).parent / "ruff", "check", "-q", "--output-format", "concise", "--no-force-exclude"]

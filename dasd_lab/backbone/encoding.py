@@ -30,7 +30,7 @@ from .patches import encode_places, n_places
 from .preprocessing import Preprocessing, square_pixels
 from .shards import TYPES, shard_fault, write_shard, write_texts
 from .store import Shard, StorePlan, agree, checksum, finish_store
-from .towers import Backbone, fingerprint
+from .towers import Backbone, fingerprint, one_ahead
 from ..contracts import LabError
 from ..corpora.catalog import Corpus
 from ..corpora.visuals import Visual, Visuals
@@ -246,7 +246,8 @@ def _encoded_visuals(
     reader = read_ahead(backbone, visuals, [rows for _, rows in batches], workers, left_out)
     parts: list[dict[str, Tensor]] = []
     complete = True
-    for frames, (shard, rows) in zip(progress(reader), batches):
+    read = reader if reader.num_workers else one_ahead(iter(reader))
+    for (shard, rows), frames in zip(progress(batches), read):
         unreadable = {visuals.ids[row]: message for row, message in zip(rows, frames) if isinstance(message, str)}
         faults |= unreadable
         complete = complete and not unreadable
@@ -269,7 +270,7 @@ def encoded(
     shards: Sequence[Shard],  # of one part
     *,
     shape: Sequence[int] = (),  # shape of a row, from the plan
-    workers: int = 0,  # processes that read images
+    workers: int = 0,  # processes that read images; 0: a thread
     batch_size: int = 256,  # rows per batch
     progress: Callable | None = None,  # wraps an iterable, such as `tqdm`
     left_out: frozenset = frozenset(),  # rows of visuals that are not read: NaN

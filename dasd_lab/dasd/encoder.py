@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ..backbone.tokens import CaptionTokenizer, TokenVectors
-from ..backbone.towers import Backbone, attention, captions_in_batches
+from ..backbone.towers import Backbone, attention, captions_in_batches, computing
 from ..contracts import LabError, RetrievalMethod, register_method
 from .adapters import AdapterConfig, AdapterGenerator, DynamicAdapter
 from .disentangling import Critic, CriticConfig, Disentangler, DisentanglerConfig
@@ -163,7 +163,7 @@ class AdaptedEncoder(RetrievalMethod):
             ids, end_index = self.tokens(batch)
             ids = ids.to(self.backbone.device)
             end_index = end_index.to(self.backbone.device)
-            with attention(self.backbone.device):
+            with attention(self.backbone.device), computing(self.backbone.device, self.backbone.precision):
                 return self.features(ids, end_index, language, **options)["target_features"]
 
         return captions_in_batches(encode, captions, self.backbone.embed_dim, batch_size)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ..backbone.patches import joined, picture_columns
 from ..backbone.tokens import CaptionTokenizer
-from ..backbone.towers import Backbone, attention, captions_in_batches
+from ..backbone.towers import Backbone, attention, captions_in_batches, computing
 from ..contracts import LabError, RetrievalMethod, register_method
 from ..corpora.descriptions import UNDESCRIBED
 from dasd_lab.leccr.interaction import (
@@ -193,7 +193,7 @@ class LECCR(RetrievalMethod):
             if language == self.backbone.source_language and self.config.text.method:
                 return self.text_head(self.backbone.encode_source(batch).to(device))
             ids, end_index = self.tokens(batch)
-            with attention(device):
+            with attention(device), computing(device, self.backbone.precision):
                 return self.text_head(self.text.captions(ids.to(device), end_index.to(device), language))
 
         return captions_in_batches(encode, captions, self.embed_dim, batch_size)

@@ -32,7 +32,8 @@ class Runtime:
     "Where and how a training is computed; independent of the preset"
 
     device: str = ""  # as in torch, such as 'mps'; '': a CUDA GPU if there is one, else the CPU
-    # of the computation; weights and gradients stay float32. 'auto': bf16 where the device has instructions for it
+    # of the computation; weights and gradients stay float32. 'auto': bf16 where the device has instructions for it,
+    # unless DASD_LAB_PRECISION says otherwise
     precision: Literal["float32", "bf16", "auto"] = "float32"
     compiled: Literal["", "default", "reduce-overhead", "max-autotune"] = ""  # `torch.compile` mode; '': not compiled
     length_step: int = 1  # rows are padded to a multiple of it, which keeps the number of shapes small

@@ -156,11 +156,14 @@ def set_trainable(
     for part in parts:
         if getattr(method, part, part) is None:
             continue  # switched off by a setting
+        names = sorted(name for name, _ in method.named_children() if name != "backbone")
+        expected = f"one of {names} or a dotted name inside"
+        if part.split(".")[0] in ("", "backbone"):  # an empty name would be the whole method
+            raise LabError(f"the part {part!r}, with the frozen backbone", expected, "Correct `trains`.")
         try:
             module = method.get_submodule(part)
         except AttributeError as e:
-            names = sorted(name for name, _ in method.named_children())
-            raise LabError(f"no part {part!r}", f"one of {names} or a dotted name inside", "Correct `trains`.") from e
+            raise LabError(f"no part {part!r}", expected, "Correct `trains`.") from e
         module.requires_grad_(True)
     return [n for n, p in method.named_parameters() if p.requires_grad]
 

@@ -1,0 +1,270 @@
+"""float32 compared with bfloat16 on one core: training steps, captions and pictures a second, and the recall
+
+    python tools/bench/precision.py [--rounds 7] [--json FILE] [--tiny]          # times, minutes
+    python tools/bench/precision.py --recall [--json FILE]                       # recall, ten minutes
+
+Times: the shipped model `photographs` (MiniLM and EfficientNet-lite2), which `precision='auto'` computes in bfloat16
+where the processor has instructions for it. Everything is measured in alternation in processor time, so that other
+work on the machine affects both alike; a ratio is the median of the ratios of all rounds, with quartiles. Each round
+also measures the core's limit, products of square matrices in the same precision. The share of a training step is the
+floating-point operations of its matrix products, which torch counts, by its time and the limit. What takes the rest is
+read from the profiler: products that reach less than the limit, conversions between the types, and everything else.
+
+Recall: Flickr8k's 1,000 test photographs (DASD_LAB_FLICKR8K) and captions in English, Chinese and German, read by the
+shipped model with both encoders in float32 and in bfloat16; and the mean recall of `dasd.pictograms` in Chinese,
+trained in both precisions from three seeds with few steps, evaluated in float32.
+
+Both parts are kept in one file; a run replaces its own part."""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch.profiler import ProfilerActivity, profile
+from torch.utils.flop_counter import FlopCounterMode
+
+from dasd_lab.backbone.text_towers import native_bf16
+from dasd_lab.backbone.towers import load_backbone
+from dasd_lab.corpora.catalog import load_corpus
+from dasd_lab.corpora.visuals import read_picture
+from dasd_lab.evaluation.fields import caption_positives, field_test
+from dasd_lab.evaluation.retrieval import evaluate, evaluating, rank, retrieval_figures
+from dasd_lab.presets import load_preset, vary
+from dasd_lab.storage import write_json
+from dasd_lab.training.plan import random_batch
+from dasd_lab.training.recipes import load_run, scaled_stages, shipped_run, train, training_data
+from dasd_lab.training.runtime import Runtime, Worker
+from dasd_lab.training.steps import open_stage, train_step
+
+PRECISIONS = "float32", "bf16"
+TYPES = dict(float32=torch.float32, bf16=torch.bfloat16)
+PRESET = "dasd.photographs_expression"  # of the shipped model
+LANGUAGE = "de"
+BATCH, TOKENS = 64, 18
+FIELDS = "en", "zh_translated", "zh", "de"
+SEEDS = 0, 1, 2
+STEPS = 300, 24  # of the two stages
+# operations of the profile: in which group their time is counted
+PRODUCTS = "aten::addmm", "aten::mm", "aten::bmm", "aten::baddbmm"
+CONVERSIONS = "aten::copy_", "aten::_to_copy", "aten::to"
+
+
+def cpu_seconds(call: Callable[[], object]) -> float:
+    "Processor time of a call, all threads together"
+    began = time.process_time()
+    call()
+    return time.process_time() - began
+
+
+class Limit:
+    "Products of square matrices"
+
+    def __init__(self, side: int):
+        self.operations = 2 * side**3
+        self.matrices = {p: (torch.randn(side, side).to(t), torch.randn(side, side).to(t)) for p, t in TYPES.items()}
+
+    def __call__(self, precision: str) -> float:  # operations a second
+        a, b = self.matrices[precision]
+        return self.operations / min(cpu_seconds(lambda: a @ b) for _ in range(3))
+
+
+def drawn(folder: Path, n: int) -> list[Path]:
+    "JPEG files of the size of a photograph"
+    rng = np.random.default_rng(0)
+    files = []
+    for i in range(n):
+        small = Image.fromarray(rng.integers(0, 256, (30, 40, 3), np.uint8))
+        files.append(folder / f"{i}.jpg")
+        small.resize((500, 375), Image.Resampling.BICUBIC).save(files[-1], quality=90)
+    return files
+
+
+class Work:
+    "What is timed, in either precision"
+
+    def __init__(self, folder: Path, tiny: bool):
+        self.method = load_run("photographs")
+        self.backbone = self.method.backbone
+        self.stage = scaled_stages(load_preset(PRESET), len(self.method.languages))[0]
+        self.batch = random_batch(self.method, 8 if tiny else BATCH, TOKENS) | dict(language=LANGUAGE)
+        self.captions = [c.text for c in load_corpus("pictograms").captions("test", LANGUAGE)[: 16 if tiny else 256]]
+        self.files = drawn(folder, 2 if tiny else 16)
+        self.optimizers, self.turn = open_stage(self.method, self.stage)
+        self.workers = {p: Worker(Runtime(precision=p)) for p in PRECISIONS}
+        self.method.train()
+
+    def step(self, precision: str) -> None:
+        worker = self.workers[precision]
+        train_step(self.method, self.stage, self.optimizers, self.batch, 0, self.turn, worker)
+
+    def encode_captions(self, precision: str) -> None:
+        self.backbone.precision = precision
+        with evaluating(self.method):
+            self.method.encode_captions(self.captions, LANGUAGE)
+
+    def encode_pictures(self, precision: str) -> None:
+        self.backbone.precision = precision
+        self.backbone.encode_pictures([read_picture(file) for file in self.files])
+
+    @property
+    def calls(self) -> dict[str, tuple[Callable[[str], None], int]]:  # row → call, how many it counts as
+        return {
+            f"training steps, {len(self.batch['ids'])} captions of {TOKENS} tokens": (self.step, 1),
+            "captions of a trained language": (self.encode_captions, len(self.captions)),
+            "pictures, read from files": (self.encode_pictures, len(self.files)),
+        }
+
+
+def quartiles(values) -> dict:
+    low, middle, high = statistics.quantiles(values, n=4)
+    return dict(median=middle, quartiles=[low, high])
+
+
+def step_operations(work: Work) -> int:
+    "Floating-point operations of the matrix products of a step, forwards and backwards"
+    with FlopCounterMode(display=False) as counter:
+        work.step("float32")
+    return counter.get_total_flops()
+
+
+def parts_of_a_step(work: Work, precision: str) -> dict[str, float]:  # share of the time
+    "Where the time of a step goes"
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # no messages about missing GPUs
+    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        work.step(precision)
+    spent: dict[str, float] = defaultdict(float)
+    for row in profiler.key_averages():
+        kind = "products" if row.key in PRODUCTS else "conversions" if row.key in CONVERSIONS else "everything else"
+        spent[kind] += row.self_cpu_time_total
+    return {kind: time / sum(spent.values()) for kind, time in spent.items()}
+
+
+def times(rounds: int, tiny: bool) -> dict:
+    "Rows of times, and the share of the limit"
+    limit = Limit(128 if tiny else 1024)
+    with tempfile.TemporaryDirectory() as folder:
+        work = Work(Path(folder), tiny)
+        took: dict[tuple[str, str], list[float]] = defaultdict(list)
+        limits: dict[str, list[float]] = defaultdict(list)
+        for i in range(rounds + 1):
+            for name, (call, _) in work.calls.items():
+                for precision in PRECISIONS if i % 2 else PRECISIONS[::-1]:
+                    if call == work.step:
+                        limits[precision].append(limit(precision))
+                    took[name, precision].append(cpu_seconds(lambda: call(precision)))
+        step_name = next(iter(work.calls))
+        operations = step_operations(work)
+        rows = []
+        for name, (_, n) in work.calls.items():
+            seconds = {p: took[name, p][1:] for p in PRECISIONS}  # the first round warms up
+            per_s = {p: n / statistics.median(s) for p, s in seconds.items()}
+            rows.append(dict(row=name, per_s=per_s, times=quartiles([a / b for a, b in zip(*seconds.values())])))
+        share = {}
+        for precision in PRECISIONS:
+            pairs = zip(took[step_name, precision][1:], limits[precision][1:])
+            share[precision] = dict(
+                limit_gflops=statistics.median(limits[precision][1:]) / 1e9,
+                of_limit=quartiles([operations / seconds / most for seconds, most in pairs]),
+                parts=parts_of_a_step(work, precision),
+            )
+    return dict(rounds=rounds, operations_of_a_step=operations, rows=rows, step=share)
+
+
+def recall_of_encoders() -> dict[str, dict[str, float]]:  # field → precision → mean recall
+    "The shipped model on test photographs, its frozen encoders in either precision"
+    method = load_run("photographs")
+    corpus = load_corpus("flickr8k")
+    visuals = corpus.visuals("test")
+    row_of = {visual_id: i for i, visual_id in enumerate(visuals.ids)}
+    found: dict[str, dict[str, float]] = {field: {} for field in FIELDS}
+    for precision in PRECISIONS:
+        method.backbone.precision = precision
+        with torch.no_grad(), evaluating(method):
+            encoded = method.encode_visuals(method.visual_columns(visuals))
+            for field in FIELDS:
+                test = field_test(corpus, field)
+                rows = torch.tensor([row_of[visual_id] for visual_id in test.pictures])
+                texts = method.encode_captions([caption.text for caption in test.captions], test.language)
+                chosen = {name: values[rows] for name, values in encoded.items()}
+                positives = caption_positives(test.captions, test.pictures)
+                found[field][precision] = retrieval_figures(rank(method.score, texts, chosen, positives))["mean_recall"]
+    return found
+
+
+def recall_of_training(steps=STEPS, seeds=SEEDS) -> dict[str, dict[str, float]]:  # seed → precision → mean recall
+    "Pictograms in Chinese, trained in either precision"
+    corpus = load_corpus("pictograms")
+    backbone = load_backbone(shipped_run("pictograms") / "backbone")
+    data = training_data(corpus, ["zh"], backbone)
+    preset = vary(load_preset("dasd.pictograms"), {f"stages.{i}.steps": n for i, n in enumerate(steps)})
+    columns = dict(image_features=backbone.encode_pictures(corpus.visuals("test")))
+    found: dict[str, dict[str, float]] = {}
+    for seed in seeds:
+        for precision in PRECISIONS:
+            runtime = Runtime(precision=precision)
+            options = dict(seed=seed, backbone=backbone, data=data, progress=False, runtime=runtime)
+            trained = train(preset, corpus, ["zh"], **options)
+            figures = evaluate(trained.method, corpus, "test", ["zh"], None, columns)
+            found.setdefault(str(seed), {})[precision] = figures.rows["zh"]["mean_recall"]
+    return found
+
+
+def points(found: dict[str, dict[str, float]]) -> list[float]:
+    "bf16 minus float32 of every row, in points"
+    return [100 * (row["bf16"] - row["float32"]) for row in found.values()]
+
+
+def print_times(report: dict) -> None:
+    print("| | float32 a second | bf16 a second | bf16 ÷ float32 |\n|---|---:|---:|---:|")
+    for row in report["rows"]:
+        low, high = row["times"]["quartiles"]
+        float32, bf16 = (format(row["per_s"][p], ",.1f") for p in PRECISIONS)
+        print(f"| {row['row']} | {float32} | {bf16} | × {row['times']['median']:.2f} [{low:.2f}–{high:.2f}] |")
+    for precision, row in report["step"].items():
+        parts = ", ".join(f"{name} {share:.0%}" for name, share in row["parts"].items())
+        share = row["of_limit"]["median"]
+        print(f"a step in {precision}: {share:.0%} of {row['limit_gflops']:.0f} GFLOP/s; of its time {parts}")
+
+
+def print_recall(report: dict) -> None:
+    for name in ("encoders", "training"):
+        for row, values in report[name].items():
+            print(f"{name} {row}: " + ", ".join(f"{p} {100 * v:.2f} %" for p, v in values.items()))
+        print(f"{name}: bf16 minus float32 in points: {', '.join(f'{d:+.2f}' for d in points(report[name]))}")
+
+
+def main() -> None:
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--rounds", type=int, default=7)
+    p.add_argument("--recall", action="store_true", help="measure the recall instead of times")
+    p.add_argument("--json", metavar="FILE", type=Path)
+    p.add_argument("--tiny", action="store_true", help="small sizes: does it run?")
+    a = p.parse_args()
+    torch.set_num_threads(1)
+    about = dict(machine=platform.machine(), torch=torch.__version__, native_bf16=native_bf16("cpu"))
+    command = "python tools/bench/precision.py"
+    if a.recall:
+        training = recall_of_training((3, 2), SEEDS[:1]) if a.tiny else recall_of_training()
+        encoders = {} if a.tiny else recall_of_encoders()
+        part, report = "recall", dict(command=f"{command} --recall", steps=STEPS, encoders=encoders, training=training)
+        print_recall(report)
+    else:
+        part, report = "times", dict(command=command, **times(a.rounds, a.tiny))
+        print_times(report)
+    if a.json:
+        known = json.loads(a.json.read_text(encoding="utf-8")) if a.json.exists() else {}
+        write_json(known | {part: about | report}, a.json)
+
+
+if __name__ == "__main__":
+    main()
