@@ -112,25 +112,21 @@ def write_settings(folder: Path):
 
 
 class Lab(Server):
-    "`dasd-lab lab` on a copy of the notebooks, so that a test cannot change the working tree"
+    "`dasd-lab lab`"
 
-    def __init__(self, home: Path):
-        self.notebooks = home / "nbs"
-        shutil.copytree(ROOT / "nbs", self.notebooks, ignore=shutil.ignore_patterns(".ipynb_checkpoints", "_drafts"))
-        write_settings(home / "settings")
+    def __init__(self, home: Path, *arguments, **environment: str):
         super().__init__(
             home,
             "lab",
-            "--notebooks",
-            self.notebooks,
+            *arguments,
             "--",
             "--no-browser",
             f"--port={free_port()}",
             "--ServerApp.port_retries=0",
             "--LabApp.expose_app_in_browser=True",
-            JUPYTERLAB_SETTINGS_DIR=str(home / "settings"),
             JUPYTERLAB_WORKSPACES_DIR=str(home / "workspaces"),
             DASD_LAB_WORLD="pictograms",
+            **environment,
         )
         self.url, self.token = self._wait_for_address()
 
@@ -262,7 +258,11 @@ def shoot(page, name: str) -> Path:
 
 @pytest.fixture(scope="session")
 def running_lab(browser, tmp_path_factory):
-    server = Lab(tmp_path_factory.mktemp("lab of our own"))
+    "JupyterLab on a copy of all notebooks, so that a test cannot change the working tree"
+    home = tmp_path_factory.mktemp("lab of our own")
+    shutil.copytree(ROOT / "nbs", home / "nbs", ignore=shutil.ignore_patterns(".ipynb_checkpoints", "_drafts"))
+    write_settings(home / "settings")
+    server = Lab(home, "--notebooks", home / "nbs", JUPYTERLAB_SETTINGS_DIR=str(home / "settings"))
     yield server
     server.stop()
 
