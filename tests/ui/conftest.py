@@ -249,6 +249,19 @@ def lab_page(browser, running_lab):
         pg.context.close()
 
 
+def violations(page) -> list[str]:
+    "What axe-core finds against WCAG 2.2 A and AA: the rule, the element, and what is wrong"
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+    found = axe.run(page, options=dict(runOnly=dict(type="tag", values=tags), resultTypes=["violations"]))
+    lines = []
+    for rule in found.response["violations"]:
+        for node in rule["nodes"]:
+            checks = node["any"] + node["all"] + node["none"]
+            lines.append(f"{rule['id']}: {node['html'][:120]}: {checks[0]['message'] if checks else rule['help']}")
+    return lines
+
+
 def shoot(page, name: str) -> Path:
     "Save a screenshot in tests/shots"
     SHOTS.mkdir(exist_ok=True)
@@ -263,6 +276,7 @@ def running_lab(browser, tmp_path_factory):
     shutil.copytree(ROOT / "nbs", home / "nbs", ignore=shutil.ignore_patterns(".ipynb_checkpoints", "_drafts"))
     write_settings(home / "settings")
     server = Lab(home, "--notebooks", home / "nbs", JUPYTERLAB_SETTINGS_DIR=str(home / "settings"))
+    server.notebooks = home / "nbs"
     yield server
     server.stop()
 
