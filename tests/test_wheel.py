@@ -165,7 +165,7 @@ def test_the_workbench_opens(installed, command):
         with installed.serving(*words) as address:
             assert '"guides"' in page(f"http://127.0.0.1:{port}/api/contents?token=x")
             assert "workbench" in page(f"http://127.0.0.1:{port}/api/contents/guides?token=x"), address
-        assert (installed.data / "dasd_lab/nbs/guides/workbench.ipynb").is_file()
+        assert (installed.data / "dasd_lab/notebooks/guides/workbench.ipynb").is_file()
     else:
         with installed.serving("app", "--port", port, "--", "--no-browser") as address:
             assert "voila" in page(address)

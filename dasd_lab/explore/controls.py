@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['DETECT', 'PAGE_SCRIPT', 'NEEDS_KERNEL', 'QueryBox', 'PictureGrid', 'add_classes', 'on_change', 'prose', 'section',
-           'row', 'button', 'choose', 'language_options', 'toggles', 'folds', 'table_html', 'PageScript', 'Plot',
-           'Background', 'WorldSwitch', 'Panel']
+           'row', 'button', 'choose', 'language_options', 'toggles', 'Fold', 'folds', 'table_html', 'PageScript',
+           'Plot', 'Background', 'WorldSwitch', 'Panel']
 
 # %% ../../nbs/7_apps/1_explore/0_shared/30_controls.ipynb #b773cd27
 import html
@@ -380,6 +380,26 @@ def toggles(
     return box
 
 
+class Fold(w.VBox):
+    "A widget that a button shows and hides; unlike the header of an Accordion, the keyboard reaches it"
+
+    def __init__(
+        self,
+        label: str,  # of the button
+        content: w.Widget,  # hidden at first
+        css_class: str = "",  # additional CSS classes
+    ):
+        self.content = content
+        self.switch = add_classes(w.ToggleButton(description=label, layout=w.Layout(width="auto")), "dl-fold")
+        on_change(self.switch, self._toggle)
+        self._toggle()
+        super().__init__([row(self.switch), content])
+        add_classes(self, css_class)
+
+    def _toggle(self) -> None:
+        self.content.layout.display = "" if self.switch.value else "none"
+
+
 def folds(
     **parts: Sequence[w.Widget],  # label → widgets that its button shows and hides
 ) -> tuple[list[w.ToggleButton], w.VBox]:  # the buttons, and the box for the open parts
@@ -443,7 +463,7 @@ def table_html(
 
 # %% ../../nbs/7_apps/1_explore/0_shared/30_controls.ipynb #e09541a4
 class PageScript(anywidget.AnyWidget):
-    "Loads plotly once per page and raises anywidget's time limit"
+    "Once per page: loads plotly, raises anywidget's time limit, tells screen readers which toggle buttons are on"
 
     script = Unicode().tag(sync=True)
     _esm = """
@@ -453,9 +473,18 @@ class PageScript(anywidget.AnyWidget):
     }
     globalThis.dlPlotly ??= new Promise(resolve => { globalThis.dlPlotlyLoaded = resolve; });
 
+    function announceToggles() {  // ipywidgets shows the state of a toggle button by its colour only
+      for (const button of document.querySelectorAll('.dl .widget-toggle-button')) {
+        const pressed = String(button.classList.contains('mod-active'));
+        if (button.getAttribute('aria-pressed') !== pressed) button.setAttribute('aria-pressed', pressed);
+      }
+    }
+
     function initialize({model}) {
       if (globalThis.dlPlotlyRequested) return;
       globalThis.dlPlotlyRequested = true;
+      const changes = {subtree: true, childList: true, attributes: true, attributeFilter: ['class']};
+      new MutationObserver(announceToggles).observe(document.body, changes);
       // hide the module loaders of the page, so that plotly defines window.Plotly
       const source = ['(function(define, module, exports) {', model.get('script'), '})();'];
       const script = document.createElement('script');

@@ -315,10 +315,12 @@ def missing_fonts_note(
 # %% ../../nbs/7_apps/1_explore/0_shared/20_theme.ipynb #9023f055
 CSS = """
 .dl {
-  --dl-ink: var(--jp-ui-font-color1,#23262a); --dl-soft: var(--jp-ui-font-color2,#5f6670);
+  --dl-ink: var(--jp-ui-font-color1,#23262a);
   --dl-line: var(--jp-border-color2,#d9dce1); --dl-card: var(--jp-layout-color1,#fff);
-  --dl-ground: var(--jp-layout-color2,#f2f4f6); --dl-accent: var(--jp-brand-color1,#1f6fb2); --dl-mark: #228833;
-  --dl-miss: #cc3311; color: var(--dl-ink); font: 14px/1.5 system-ui,-apple-system,"Segoe UI","Noto Sans",sans-serif;
+  --dl-ground: var(--jp-layout-color2,#f2f4f6); --dl-accent: var(--jp-brand-color1,#1f6fb2); --dl-miss: #cc3311;
+  --dl-soft: color-mix(in srgb, var(--dl-ink) 72%, var(--dl-card));
+  --dl-mark: color-mix(in srgb, #228833 60%, var(--dl-ink));
+  color: var(--dl-ink); font: 14px/1.5 system-ui,-apple-system,"Segoe UI","Noto Sans",sans-serif;
   max-width: 1560px; min-width: 0; padding: 4px 2px 12px; overflow: visible; box-sizing: border-box;
 }
 .dl * { box-sizing: border-box }
@@ -346,9 +348,12 @@ CSS = """
 .dl .jupyter-button.mod-primary, .dl .jupyter-button.mod-active {
   background: var(--dl-accent); border-color: var(--dl-accent); color: #fff;
 }
-.dl :is(button, select, input, textarea, summary, a):focus-visible {
-  outline: 2px solid var(--dl-accent); outline-offset: 1px;
+.dl :is(button, select, input, textarea, summary, a, [tabindex]):focus-visible {
+  outline: 2px solid var(--dl-accent)!important; outline-offset: 1px;
 }
+.dl .widget-tab>.lm-TabBar .lm-TabBar-tab { color: var(--dl-soft) }
+.dl .widget-tab>.lm-TabBar .lm-TabBar-tab.lm-mod-current { color: var(--dl-ink) }
+.dl .widget-tab>.lm-TabBar .lm-TabBar-tab:focus-visible { outline-offset: -3px }
 .dl .widget-dropdown, .dl .widget-inline-hbox { width: auto }
 .dl .widget-inline-hbox .widget-label { width: auto; margin-right: 6px; color: var(--dl-soft) }
 .dl select, .dl textarea, .dl input:not([type=checkbox]):not([type=range]):not([type=file]) {
@@ -385,8 +390,8 @@ CSS = """
 .dl .dl-asked .dl-large { width: 160px }
 .dl .dl-line { flex-flow: row nowrap; overflow-x: auto; scrollbar-width: thin; padding: 3px }
 .dl .dl-line>* { flex: none }
-.dl .dl-fold::after { content: " ▾" }
-.dl .dl-fold.mod-active::after { content: " ▴" }
+.dl .dl-fold::after { content: " ▾"; content: " ▾" / "" }
+.dl .dl-fold.mod-active::after { content: " ▴"; content: " ▴" / "" }
 .dl .dl-both { display: grid!important; grid-template-columns: minmax(220px,2fr) minmax(280px,3fr); gap: 16px }
 .dl .dl-both>* { min-width: 0 }
 .dl ul.dl-grid, .dl ul.dl-told { padding: 0; margin: 0 }

@@ -112,25 +112,21 @@ def write_settings(folder: Path):
 
 
 class Lab(Server):
-    "`dasd-lab lab` on a copy of the notebooks, so that a test cannot change the working tree"
+    "`dasd-lab lab`"
 
-    def __init__(self, home: Path):
-        self.notebooks = home / "nbs"
-        shutil.copytree(ROOT / "nbs", self.notebooks, ignore=shutil.ignore_patterns(".ipynb_checkpoints", "_drafts"))
-        write_settings(home / "settings")
+    def __init__(self, home: Path, *arguments, **environment: str):
         super().__init__(
             home,
             "lab",
-            "--notebooks",
-            self.notebooks,
+            *arguments,
             "--",
             "--no-browser",
             f"--port={free_port()}",
             "--ServerApp.port_retries=0",
             "--LabApp.expose_app_in_browser=True",
-            JUPYTERLAB_SETTINGS_DIR=str(home / "settings"),
             JUPYTERLAB_WORKSPACES_DIR=str(home / "workspaces"),
             DASD_LAB_WORLD="pictograms",
+            **environment,
         )
         self.url, self.token = self._wait_for_address()
 
@@ -253,6 +249,19 @@ def lab_page(browser, running_lab):
         pg.context.close()
 
 
+def violations(page) -> list[str]:
+    "What axe-core finds against WCAG 2.2 A and AA: the rule, the element, and what is wrong"
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+    found = axe.run(page, options=dict(runOnly=dict(type="tag", values=tags), resultTypes=["violations"]))
+    lines = []
+    for rule in found.response["violations"]:
+        for node in rule["nodes"]:
+            checks = node["any"] + node["all"] + node["none"]
+            lines.append(f"{rule['id']}: {node['html'][:120]}: {checks[0]['message'] if checks else rule['help']}")
+    return lines
+
+
 def shoot(page, name: str) -> Path:
     "Save a screenshot in tests/shots"
     SHOTS.mkdir(exist_ok=True)
@@ -262,7 +271,12 @@ def shoot(page, name: str) -> Path:
 
 @pytest.fixture(scope="session")
 def running_lab(browser, tmp_path_factory):
-    server = Lab(tmp_path_factory.mktemp("lab of our own"))
+    "JupyterLab on a copy of all notebooks, so that a test cannot change the working tree"
+    home = tmp_path_factory.mktemp("lab of our own")
+    shutil.copytree(ROOT / "nbs", home / "nbs", ignore=shutil.ignore_patterns(".ipynb_checkpoints", "_drafts"))
+    write_settings(home / "settings")
+    server = Lab(home, "--notebooks", home / "nbs", JUPYTERLAB_SETTINGS_DIR=str(home / "settings"))
+    server.notebooks = home / "nbs"
     yield server
     server.stop()
 

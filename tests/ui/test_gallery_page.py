@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pandas as pd
 import pytest
-from conftest import shoot
+from conftest import shoot, violations
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from served import draw, make, picture, serving
@@ -280,6 +280,52 @@ def test_a_phone(at, visit, locale, dark):
     assert not low, low
     background = p.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (sum(map(int, re.findall(r"\d+", background)[:3])) < 200) == dark
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("locale", ["en-GB", "ar-EG"])
+def test_axe_finds_no_violation(at, visit, locale, scheme):
+    "The start, results with open filters, no result, an image, and an error"
+    p = visit(at, locale, color_scheme=scheme, expected=["status of 400"])
+    found = dict(start=violations(p))
+    ask(p, "rot", "red-00.png")
+    p.locator("#filters summary").click()
+    found["results"] = violations(p)
+    p.locator(".hit").first.click()
+    p.locator("#facts tr").first.wait_for()
+    found["image"] = violations(p)
+    p.locator("#close").click()
+    p.goto(at + '?q=rot&like=blue-00.png&where={"shade":99}')
+    p.locator("#status:not(:empty)").wait_for()
+    found["none"] = violations(p)
+    p.goto(at + '?q=rot&where={"nope":1}')
+    p.locator("#message:not(:empty)").wait_for()
+    found["error"] = violations(p)
+    assert not any(found.values()), found
+
+
+def test_the_keyboard_alone_finds_and_opens_an_image(at, visit):
+    "Tab reaches every control in the order of the page, and its focus is visible"
+    p = visit(at)
+    p.locator("#q").focus()
+    p.keyboard.type("rot")
+    p.keyboard.press("Enter")
+    shown(p, "red-00.png")
+    p.locator("#q").focus()
+    reached = []
+    while not reached or "hit" not in reached[-1]:
+        p.keyboard.press("Tab")
+        ring = "e => [e.id || e.className || e.localName, parseFloat(getComputedStyle(e).outlineWidth)]"
+        name, width = p.locator(":focus").evaluate(ring)
+        assert width >= 2, name
+        reached.append(name)
+        assert len(reached) < 30, reached
+    assert {"go", "lang", "by"} <= set(reached), reached
+    p.keyboard.press("Enter")
+    p.locator("#one[open]").wait_for()
+    p.keyboard.press("Escape")
+    p.locator("#one:not([open])").wait_for(state="attached")
+    assert p.locator(":focus").evaluate("e => e.className") == "hit"  # the focus returns to the image
 
 
 def test_by_image_and_text(at, kept, visit):

@@ -1,12 +1,12 @@
-"The guides run from top to bottom in JupyterLab"
+"The workbench runs by itself in JupyterLab, and the guides run from top to bottom"
 
 import json
+import re
 import urllib.error
 import urllib.request
-from pathlib import Path
 
 import pytest
-from conftest import open_guide
+from conftest import IDLE, NO_SPLASH, OPENED, ROOT, STATE, Lab, open_guide, shoot
 
 # guides that the tests of the explorers run
 TESTED_ELSEWHERE = {
@@ -17,7 +17,7 @@ TESTED_ELSEWHERE = {
     "semantic_slots",
     "shared_words",
 }
-FOLDER = Path(__file__).resolve().parents[2] / "nbs/guides"
+FOLDER = ROOT / "nbs/guides"
 GUIDES = sorted(path for path in FOLDER.glob("*.ipynb") if path.stem not in TESTED_ELSEWHERE)
 
 
@@ -35,3 +35,85 @@ def test_guide(lab, page, path):
     open_guide(page, path.stem)
     assert not page.outside, page.outside
     assert not page.problems, page.problems
+
+
+@pytest.fixture(scope="module")
+def new_lab(browser, tmp_path_factory):
+    "JupyterLab as somebody starts it for the first time: the working copy of the guides, default settings"
+    home = tmp_path_factory.mktemp("new lab")
+    server = Lab(home, DASD_LAB_HOME=str(home), DASD_LAB_DATA=str(ROOT / "data"))
+    yield server
+    server.stop()
+
+
+class Visit:
+    "A page in a browser of its own, with all errors and warnings of its console"
+
+    def __init__(self, browser, width: int, height: int):
+        self.page = browser.new_context(viewport=dict(width=width, height=height)).new_page()
+        self.page.set_default_timeout(180_000)
+        self.problems = []
+        self.page.on("console", lambda m: m.type in ("error", "warning") and self.problems.append(m.text))
+        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.page.context.close()
+
+
+HITS = ".dl-ask .dl-hit"
+WIDGET = """() => {
+  const outputs = window.jupyterapp.shell.currentWidget.content.widgets[1].outputArea.model;
+  return outputs.get(0).toJSON().data['application/vnd.jupyter.widget-view+json'].model_id;
+}"""
+
+
+def is_quiet(page) -> bool:
+    "There is no dialog and no pop-up"
+    return page.locator(".jp-Dialog, .Toastify__toast, #jp-bannerContainer").count() == 0
+
+
+def test_the_workbench_shows_images_without_a_click(new_lab, browser):
+    lines = new_lab.log.read_text().splitlines()
+    assert len(lines) == 3, lines
+    assert lines[1].startswith("Workbench: http://127.0.0.1") and lines[2].startswith("Next: ")
+    address = re.search(r"http://\S+", lines[1])[0]
+    guides = {path: path.read_bytes() for path in FOLDER.glob("*.ipynb")}
+    for width, height in ((1600, 1000), (1024, 768)):
+        new_lab.end_kernels()
+        with Visit(browser, width, height) as visit:
+            page = visit.page
+            page.goto(address)
+            page.locator(HITS).nth(11).wait_for()
+            page.wait_for_timeout(2000)  # a pop-up would come after the notebook
+            shoot(page, f"lab_{width}")
+            first = page.locator(HITS).first.bounding_box()
+            assert first["y"] > 0 and first["y"] + first["height"] < height, (width, first)
+            assert is_quiet(page)
+            widget = page.evaluate(WIDGET)
+            page.reload()
+            page.locator(HITS).nth(11).wait_for()
+            assert page.evaluate(WIDGET) == widget  # it did not run again
+            assert not visit.problems, visit.problems
+    assert len(new_lab.log.read_text().splitlines()) == 3, new_lab.log.read_text()
+    assert {path: path.read_bytes() for path in FOLDER.glob("*.ipynb")} == guides
+
+
+def test_nothing_else_runs_by_itself(new_lab, running_lab, browser):
+    for lab, path in ((new_lab, "guides/first_search.ipynb"), (running_lab, "guides/workbench.ipynb")):
+        with Visit(browser, 1600, 1000) as visit:
+            page = visit.page
+            page.goto(f"{lab.url}lab/tree/guides?reset&token={lab.token}")
+            page.wait_for_function("() => window.jupyterapp")
+            page.evaluate("async () => { await window.jupyterapp.restored }")
+            page.wait_for_function(NO_SPLASH)
+            page.evaluate(OPENED, path)
+            page.wait_for_function(IDLE)
+            page.wait_for_timeout(3000)
+            counts = page.evaluate(STATE)["counts"]
+            assert counts and not any(counts), counts
+            cells = page.evaluate("window.jupyterapp.shell.currentWidget.content.model.sharedModel.getSource()")
+            assert ("assert" in json.dumps(cells)) == (lab is running_lab)  # the working copy has no checks
+        lab.end_kernels()

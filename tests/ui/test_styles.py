@@ -234,7 +234,7 @@ def test_sentences_of_ones_own(web, page):
     open_tab(page, "Styles")
     panel = page.locator(".dl-styles")
     expect(panel.locator(".dl-kept")).to_contain_text("200 captions")
-    panel.locator(".dl-sentences .jupyter-widget-Collapse-header").click()
+    panel.locator(".dl-sentences .dl-fold").click()
     show_sentences(page, panel, None)
     expect(panel.locator(".dl-kept")).to_contain_text("16 sentences of your own")
     expect(panel.locator(".dl-legend")).to_contain_text("location + object 4")

@@ -18,6 +18,7 @@ from .figures import places_html, ranks_figure, score_summary, scores_figure, wo
 from .state import MAX_MODELS, WORD_METHODS, Answer, AskState
 from dasd_lab.explore.controls import (
     Background,
+    Fold,
     Panel,
     PictureGrid,
     Plot,
@@ -94,7 +95,7 @@ class Ask(Panel):
         self.about = self._image_section()
         self.asked = add_classes(w.Box([self.results, self.about]), "dl-asked")
         self.scores = Plot("dl-scores")
-        self.more = w.Accordion([w.VBox([self.scores])], titles=("Scores",))
+        self.more = Fold("Scores", w.VBox([self.scores]))
         lead = f"{LEAD} {missing_fonts_note(self.state.workbench.languages)}"
         super().__init__(
             "Search images in any language",
@@ -221,7 +222,7 @@ class Ask(Panel):
             on_change(widget, self._search_again)
         on_change(self.size, self._size_changed)
         on_change(self.captions, self._show_answers)
-        on_change(self.more, self._show_answers, "selected_index")
+        on_change(self.more.switch, self._show_answers)
         on_change(self.history, self._history_chosen)
         on_change(state.workbench, self._model_added, "names")
         on_change(state, self._show_answers, ["answers", "refusals"])
@@ -318,7 +319,7 @@ class Ask(Panel):
                 self._answer_cards[name] = self._answer_card(name)
             self._fill_card(name)
         self.results.children = [self._answer_cards[name] for name in state.models]
-        if state.answers and self.more.selected_index is not None:
+        if state.answers and self.more.switch.value:
             self.scores.show(scores_figure(state.answers))
         self._show_request()
 

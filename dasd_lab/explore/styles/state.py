@@ -483,6 +483,14 @@ class StylesState(State):
             kinds.append(OTHER)
         return _limit_kinds(name, values, kinds)
 
+    def of_kind(
+        self,
+        feature: str,  # whose clusters are shown, if captions are coloured by cluster
+        kind: str,  # of the current colouring; empty: none
+    ) -> list[int]:  # indices of captions
+        "The captions that have the colour of a kind"
+        return [i for i, value in enumerate(self.colouring(feature).values) if kind and value == kind]
+
     def nearest(
         self,
         index: int,  # of a caption

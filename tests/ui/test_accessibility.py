@@ -1,0 +1,220 @@
+"""WCAG 2.2 A and AA on the web page: by axe-core, and with the keyboard alone
+
+The window is as tall as an explorer, so that axe-core also checks what would be scrolled out of sight.
+"""
+
+import pytest
+from conftest import shoot, violations
+
+TALL = dict(width=1400, height=5000)
+# explorer → its box, and what is there once it has something to show
+EXPLORERS = dict(
+    Ask=(".dl-ask", ".dl-hit img"),
+    Adapters=(".dl-adapters", ".dl-grid img"),
+    Slots=(".dl-slots", ".dl-slot-scores td"),
+    Words=(".dl-shared-words", ".dl-entry td"),
+    Train=(".dl-training", "textarea"),
+    Compare=(".dl-compare", ".dl-settings td"),
+    Styles=(".dl-styles", ".dl-bars .main-svg"),
+)
+QUIET = "() => ![...document.querySelectorAll('.dl-progress')].some(bar => bar.checkVisibility())"
+
+
+def wait_for(page, name: str):
+    "The explorer of a tab that was opened, when it has something to show"
+    box, content = EXPLORERS[name]
+    page.locator(f"{box} {content}").first.wait_for(timeout=300_000)
+    page.wait_for_function(QUIET)
+    page.wait_for_timeout(500)
+    return page.locator(box)
+
+
+def unfold_ask(page, panel):
+    "Each fold of Ask, and the selected image with its explanation"
+    for label in ("Models", "Filters", "History", "Show", "Scores"):
+        panel.get_by_role("button", name=label, exact=True).click()
+        page.wait_for_timeout(500)
+        yield label
+    panel.locator(".dl-hit").nth(1).click()
+    panel.locator(".dl-about img.dl-large").wait_for()
+    panel.get_by_role("button", name="Why this image?").click()
+    panel.locator(".dl-words .main-svg").first.wait_for()
+    yield "image"
+
+
+def unfold(page, name: str, panel):
+    "Show what is hidden at first, step by step; yields the name of each step"
+    yield "start"
+    if name == "Ask":
+        yield from unfold_ask(page, panel)
+    for fold in panel.locator(".dl-numbers:visible, .dl-sentences .dl-fold:visible").all():
+        fold.click()
+    if name == "Train":
+        panel.locator(".dl-example:visible").first.click()
+        panel.locator(".dl-lengths .main-svg").first.wait_for()
+    page.wait_for_timeout(1000)
+    yield "unfolded"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_explorer_violates_wcag(web, page, scheme):
+    page.emulate_media(color_scheme=scheme)
+    page.set_viewport_size(TALL)
+    page.goto(web.url)
+    found = {}
+    for name in EXPLORERS:
+        page.get_by_role("tab", name=name).click()
+        panel = wait_for(page, name)
+        for step in unfold(page, name, panel):
+            found[name, step] = violations(page)
+        shoot(page, f"accessible_{scheme}_{name}")
+    found = {where: lines for where, lines in found.items() if lines}
+    assert not found, found
+    assert not page.problems, page.problems
+
+
+CONTROLS = """box => {
+  const selector = 'button, select, input, textarea, summary, a[href], [tabindex="0"], .dl-scroll';
+  const shown = e => e.checkVisibility({visibilityProperty: true}) && !e.disabled;
+  const outer = e => e.getAttribute('role') !== 'tab';
+  globalThis.dlLeft = new Set([...document.querySelectorAll(box)].flatMap(
+    panel => [...panel.querySelectorAll(selector)]).filter(e => shown(e) && outer(e)));
+  return globalThis.dlLeft.size;
+}"""
+# the element that has the focus; whether its focus is visible
+FOCUSED = """() => {
+  const e = document.activeElement;
+  if (!e || e === document.body) return null;
+  globalThis.dlLeft.delete(e);
+  const style = getComputedStyle(e);
+  const ring = style.outlineStyle === 'auto' || (style.outlineStyle === 'solid' && parseFloat(style.outlineWidth) >= 2);
+  return [ring, e.outerHTML.slice(0, 120)];
+}"""
+LEFT = "() => [...globalThis.dlLeft].map(e => e.outerHTML.slice(0, 160))"
+
+
+def open_with_keys(page, name: str):
+    "Tab to the tabs, move with the arrow keys, open with Enter"
+    page.get_by_role("tab", name="Ask").focus()
+    for _ in range(8):
+        if page.evaluate("document.activeElement.textContent") == name:
+            break
+        page.keyboard.press("ArrowRight")
+    assert page.evaluate("document.activeElement.textContent") == name
+    page.keyboard.press("Enter")
+    return wait_for(page, name)
+
+
+def unreached(page, name: str) -> list[str]:
+    "Controls that Tab does not reach, or whose focus cannot be seen"
+    n = page.evaluate(CONTROLS, EXPLORERS[name][0])
+    assert n > 5, (name, n)
+    hidden = []
+    for _ in range(n + 40):
+        page.keyboard.press("Tab")
+        focused = page.evaluate(FOCUSED)
+        if focused is None:
+            break
+        ring, element = focused
+        if not ring:
+            hidden.append(f"focus not visible: {element}")
+    return hidden + page.evaluate(LEFT)
+
+
+def ask_with_keys(page, panel):
+    panel.locator(".dl-query input").first.focus()
+    page.keyboard.press("Control+a")
+    page.keyboard.type("zwei rote Äpfel")
+    page.keyboard.press("Enter")
+    panel.locator(".dl-hint", has_text="German").wait_for()
+    models = panel.get_by_role("button", name="Models", exact=True)
+    models.focus()
+    page.keyboard.press("Space")
+    panel.locator('button.dl-fold[aria-pressed="true"]').wait_for()
+    page.keyboard.press("Space")
+    panel.locator(".dl-hit").nth(1).focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    panel.locator('.dl-hit[aria-pressed="true"]').wait_for()
+    panel.locator(".dl-about img.dl-large").wait_for()
+    panel.get_by_role("button", name="Scores", exact=True).focus()
+    page.keyboard.press("Enter")
+    panel.locator(".dl-scores .main-svg").first.wait_for()
+
+
+def switch_off_with_keys(page, panel):
+    panel.locator("button.dl-block-0").focus()
+    page.keyboard.press("Space")
+    panel.locator(".dl-rank-summary", has_text="off in block 0").wait_for()
+    image = panel.locator(".dl-hit:not(.dl-marked)").first
+    id = image.get_attribute("data-id")
+    image.focus()
+    page.keyboard.press("Enter")
+    panel.locator(f".dl-hit.dl-marked[data-id='{id}']").wait_for()
+
+
+def read_slots_with_keys(page, panel):
+    before = panel.locator("img.dl-large").get_attribute("src")
+    panel.locator(".dl-grid .dl-hit").nth(2).focus()
+    page.keyboard.press("Enter")
+    page.wait_for_function("before => document.querySelector('.dl-slots img.dl-large').src !== before", arg=before)
+
+
+def look_up_with_keys(page, panel):
+    before = panel.locator(".dl-entry-text").inner_text()
+    panel.locator(".dl-word-example").nth(1).focus()
+    page.keyboard.press("Enter")
+    changed = "before => document.querySelector('.dl-shared-words .dl-entry-text').innerText !== before"
+    page.wait_for_function(changed, arg=before)
+
+
+def read_pairs_with_keys(page, panel):
+    panel.locator(".dl-example").first.focus()
+    page.keyboard.press("Enter")
+    panel.locator(".dl-lengths .main-svg").first.wait_for()
+
+
+def compare_with_keys(page, panel):
+    run = panel.locator(".dl-run input").nth(2)
+    checked = run.is_checked()
+    run.focus()
+    page.keyboard.press("Space")
+    assert run.is_checked() != checked
+    panel.locator(".dl-evaluate").focus()
+    page.keyboard.press("Enter")
+    panel.locator(".dl-progress:visible").wait_for()
+
+
+def select_with_keys(page, panel):
+    panel.locator(".dl-select select").focus()
+    page.keyboard.press("ArrowDown")
+    panel.locator(".dl-count", has_text="of 200 captions").wait_for()
+    panel.locator(".dl-captions button").first.focus()
+    page.keyboard.press("Enter")
+    panel.locator(".dl-captions button[aria-pressed=true]").wait_for()
+    panel.locator(".dl-near li").first.wait_for()
+
+
+ACTIONS = dict(
+    Ask=ask_with_keys,
+    Adapters=switch_off_with_keys,
+    Slots=read_slots_with_keys,
+    Words=look_up_with_keys,
+    Train=read_pairs_with_keys,
+    Compare=compare_with_keys,
+    Styles=select_with_keys,
+)
+
+
+def test_every_explorer_can_be_used_with_the_keyboard(web, page):
+    page.goto(web.url)
+    page.locator(".dl-ask .dl-hit").nth(11).wait_for()
+    found = {}
+    for name in EXPLORERS:
+        panel = open_with_keys(page, name)
+        found[name] = unreached(page, name)
+        ACTIONS[name](page, panel)
+        shoot(page, f"keyboard_{name}")
+    found = {name: lines for name, lines in found.items() if lines}
+    assert not found, found
+    assert not page.problems, page.problems
