@@ -562,7 +562,7 @@ _PICTOGRAM_EXAMPLES = (
     ("月球上的一只企鹅", "zh"),
     ("街の中の三匹の猫", "ja"),
     ("بطريق على القمر", "ar"),
-    ("dos perros en la playa", "es"),
+    ("un pingüino en la luna", "es"),
     ("three cats in the city", "en"),
 )
 _PICTOGRAM_WORDS = (

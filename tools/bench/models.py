@@ -33,7 +33,11 @@ def shipped_parts(name: str) -> Parts:
     backbone = method.backbone
     pixels = torch.rand(1, 3, backbone.image_size, backbone.image_size)
     parameters = {id(p): p.numel() for module in (backbone, method) for p in module.parameters()}
-    return sum(parameters.values()), lambda: backbone.encode_pixels(pixels), lambda: method.encode_captions([QUERY], "de")
+    return (
+        sum(parameters.values()),
+        lambda: backbone.encode_pixels(pixels),
+        lambda: method.encode_captions([QUERY], "de"),
+    )
 
 
 def catalogue_parts(name: str) -> Parts:
@@ -97,7 +101,9 @@ def main() -> None:
         print(f"{name:24}", "  ".join(f"{key} {value:,}" for key, value in row.items()))
     if args.json:
         command = f"python tools/bench/models.py --json {args.json}"
-        stated = dict(command=command, machine=platform.machine(), torch=torch.__version__, threads=1, rounds=args.rounds)
+        stated = dict(
+            command=command, machine=platform.machine(), torch=torch.__version__, threads=1, rounds=args.rounds
+        )
         write_json(stated | dict(models=found), args.json)
 
 

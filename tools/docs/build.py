@@ -22,8 +22,8 @@ import smalldocs.site as smalldocs
 import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from docs import links as checks
 from docs import faster, reading, reference, site
+from docs import links as checks
 from docs.pages import Links, Pages, convert, front_matter
 from docs.path import COMPANIONS, exporting, place
 

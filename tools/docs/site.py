@@ -136,7 +136,10 @@ def side_bars(
     guides = [f"guides/{stem}.ipynb" for stem in in_order(nbs / "guides")]
     return dict(
         start=start,
-        guides=[*(page for page in guides if page not in start), *sections([("Make it yours", explained["Make it yours"])])],
+        guides=[
+            *(page for page in guides if page not in start),
+            *sections([("Make it yours", explained["Make it yours"])]),
+        ],
         studies=[f"studies/{stem}.ipynb" for stem in in_order(nbs / "studies")],
         reference=["api/index.qmd", *sections([("How it works", explained["How it works"])]), *sections(api)],
         notebooks=["api/index.qmd", *sections(notebooks)],
