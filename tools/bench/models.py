@@ -1,4 +1,4 @@
-"""The cost of every model that can be used at once: parameters, memory of the weights, processor time of an image and a query
+"""The cost of every model that can be used at once: parameters, memory, processor time of an image and of a query
 
     python tools/bench/models.py [--rounds 7] [--json data/results/models.json]
 
