@@ -178,8 +178,8 @@ IMAGES = {}
 # A language that a guide teaches, so that no shipped model reads it; guides/add_a_language holds its own queries
 TAUGHT = {
     "un gatto rosso",
-    "un gatto rosso sulla spiaggia",
-    "due alberi sotto la neve",
+    "tre gatti rossi in città",
+    "due alberi nel deserto",
     "un gatto",
     "due cani nella neve",
     "una mela rossa",
