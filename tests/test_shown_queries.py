@@ -113,10 +113,11 @@ def page_script() -> str:
 
 
 def of_page() -> Iterator[Shown]:
-    "The examples of the search box of `serve`, which shows either kind of images"
-    for _, text in EXAMPLE.findall(page_script()):
-        for world in WORLDS:
-            yield Shown(SAYING.sub("", text), world, "serve")
+    "The examples of the search box of `serve`, which shows either kind of images, where its model reads the language"
+    for language, text in EXAMPLE.findall(page_script()):
+        for world in WORLDS.values():
+            if language in {code for _, code in world.examples}:
+                yield Shown(SAYING.sub("", text), world.name, "serve")
 
 
 def shown() -> list[Shown]:
@@ -164,7 +165,7 @@ SCENES = {
     "Hunde am Strand": "dog @ beach",
     "des chiens sur la plage": "dog @ beach",
     "psi na pláži": "dog @ beach",
-    "海滩上的狗": "dog @ beach",
+    "海滩上的两只狗": "2 dog @ beach",
     "浜辺の犬": "dog @ beach",
     "perros en la playa": "dog @ beach",
     "كلاب على الشاطئ": "dog @ beach",
@@ -174,7 +175,31 @@ SCENES = {
     "أربع حبات بندورة إلى يمين بومة، وذلك في المطبخ.": "4 tomato, 1 owl @ kitchen",
 }
 # Photographs: words that the English captions of people say, one of each group
-IMAGES = {}
+DOGS_IN_SNOW = ["dog", "snow"]
+DOGS_ON_BEACH = ["dog", "beach|sand|shore|ocean"]
+ON_A_SWING = ["boy|girl|child|kid", "swing"]
+ON_A_WAVE = ["surf", "wave"]
+IMAGES = {
+    "zwei Hunde rennen durch den Schnee": DOGS_IN_SNOW,
+    "zwei Hunde im Schnee": DOGS_IN_SNOW,
+    "двоє собак біжать по снігу": DOGS_IN_SNOW,
+    "zwei Hunde am Strand": DOGS_ON_BEACH,
+    "dogs on the beach": DOGS_ON_BEACH,
+    "Hunde am Strand": DOGS_ON_BEACH,
+    "des chiens sur la plage": DOGS_ON_BEACH,
+    "psi na pláži": DOGS_ON_BEACH,
+    "海滩上的两只狗": DOGS_ON_BEACH,
+    "perros en la playa": DOGS_ON_BEACH,
+    "كلاب على الشاطئ": DOGS_ON_BEACH,
+    "un enfant sur une balançoire": ON_A_SWING,
+    "一个孩子在荡秋千": ON_A_SWING,
+    "un niño en un columpio": ON_A_SWING,
+    "طفل على أرجوحة": ON_A_SWING,
+    "surfař na velké vlně": ON_A_WAVE,
+    "a surfer on a big wave": ON_A_WAVE,
+    "ولد يركل كرة": ["boy", "kick", "ball"],
+    "飞翔的鸟": ["bird|heron", "fl(?:y|ies)"],
+}
 # A language that a guide teaches, so that no shipped model reads it; guides/add_a_language holds its own queries
 TAUGHT = {
     "un gatto rosso",
