@@ -204,7 +204,7 @@ IMAGES = {
 TAUGHT = {
     "un gatto rosso",
     "tre gatti rossi in città",
-    "due alberi nel deserto",
+    "cani sulla spiaggia",
     "un gatto",
     "due cani nella neve",
     "una mela rossa",
