@@ -562,7 +562,7 @@ _PICTOGRAM_EXAMPLES = (
     ("月球上的一只企鹅", "zh"),
     ("街の中の三匹の猫", "ja"),
     ("بطريق على القمر", "ar"),
-    ("dos perros en la playa", "es"),
+    ("un pingüino en la luna", "es"),
     ("three cats in the city", "en"),
 )
 _PICTOGRAM_WORDS = (
@@ -577,7 +577,7 @@ _PICTOGRAM_WORDS = (
 )
 _PHOTOGRAPH_EXAMPLES = tuple(
     (PHOTOGRAPH_QUERIES[language][i], language)
-    for i, language in ((0, "de"), (1, "fr"), (8, "cs"), (3, "zh"), (2, "ar"), (4, "es"), (5, "uk"), (9, "en"))
+    for i, language in ((0, "de"), (1, "fr"), (8, "cs"), (1, "zh"), (5, "ar"), (1, "es"), (0, "uk"), (8, "en"))
 )
 _PHOTOGRAPH_WORDS = (
     ("Hund", "de"),

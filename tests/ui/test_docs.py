@@ -124,6 +124,88 @@ def test_search_finds_and_opens_an_item_of_the_api(site, page):
     assert page.locator("main :is(h2, section)[id=DynamicAdapter]").is_visible()
 
 
+@pytest.mark.parametrize(
+    ("query", "wanted"),
+    [
+        ("install", "pages/install.html"),
+        ("CLIP", "pages/clip_from_text.html"),
+        ("short query", "pages/shipped_models.html#short-queries"),
+        ("German", "guides/first_search.html#a-german-query"),
+        ("photographs", "guides/photographs.html"),
+        ("add a language", "guides/add_a_language.html"),
+        ("which model", "pages/choose_a_model.html"),
+    ],
+)
+def test_search_lists_pages_before_symbols(site, page, query, wanted):
+    "The first hit is the page that a person wants, and no symbol is among the first three"
+    hits = found(site, page, query)
+    assert hits[0] == wanted, hits[:5]
+    assert not [hit for hit in hits[:3] if hit.startswith("api/")], hits[:5]
+
+
+def test_search_by_a_name_of_code_and_by_a_misspelt_word(site, page):
+    assert found(site, page, "Gallery.search")[0] == "api/search.gallery.in_memory.html#Gallery.search"
+    assert found(site, page, "read_weights")[0].endswith("#read_weights")
+    assert any("glossary" in hit for hit in found(site, page, "glosary"))
+
+
+def found(site, page, query: str) -> list[str]:
+    "Addresses that the search lists, best first"
+    page.goto(site + "index.html")
+    page.locator(".smalldocs-search input").press_sequentially(query)
+    page.wait_for_function("() => document.querySelectorAll('.smalldocs-search-results a').length > 0", timeout=30_000)
+    page.wait_for_timeout(400)  # the last letters
+    links = page.locator(".smalldocs-search-results a").all()
+    return [link.get_attribute("href").removeprefix("./") for link in links]
+
+
+def longest_lines(built, folder: str) -> str:
+    "The page of a folder whose code has the longest line"
+
+    def longest(path):
+        blocks = re.findall(r"(?s)<pre.*?</pre>", path.read_text(encoding="utf-8"))
+        return max((len(line) for block in blocks for line in re.sub("<[^>]+>", "", block).split("\n")), default=0)
+
+    return max((built / folder).glob("*.html"), key=longest).relative_to(built).as_posix()
+
+
+# code that leaves the column of its page, or is cut without a way to scroll to the rest
+OFF_THE_PAGE = """() => [...document.querySelectorAll('main pre')].filter(e => {
+  const visible = b => getComputedStyle(b).overflowX === 'visible', edge = document.documentElement.clientWidth;
+  return e.getBoundingClientRect().right > edge + 1 || (e.scrollWidth > e.clientWidth + 1 && visible(e));
+}).map(e => e.textContent.slice(0, 60))"""
+
+
+@pytest.mark.parametrize("width", [390, 1024, 1600])
+def test_code_stays_on_the_page(built, site, page, width):
+    "On start pages, a guide, a study, and the pages of each kind with the longest lines"
+    pages = [f"pages/{name}.html" for name in ("install", "five_minutes", "choose_a_model", "papers", "clip_from_text")]
+    pages += ["index.html", "guides/add_a_language.html", "studies/claims.html"]
+    pages += [longest_lines(built, folder) for folder in ("guides", "pages", "studies", "api", "source", ".")]
+    page.set_viewport_size(dict(width=width, height=900))
+    for where in dict.fromkeys(pages):
+        page.goto(site + where)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, where
+        assert not page.evaluate(OFF_THE_PAGE), where
+
+
+def test_the_bar_begins_with_start(site, page):
+    "Start, guides, studies, reference; the start pages in the order in which they are needed"
+    page.goto(site + "pages/five_minutes.html")
+    assert page.locator(".navbar-nav.me-auto a.nav-link").all_inner_texts() == [
+        "Start",
+        "Guides",
+        "Studies",
+        "Reference",
+    ]
+    assert page.locator(".navbar-nav.me-auto a.nav-link.active").all_inner_texts() == ["Start"]
+    titles = page.locator("#quarto-sidebar a.sidebar-link").all_inner_texts()
+    assert titles == ["Install", "Five minutes with your photographs", "Choose a model", "Add a language", "The papers"]
+    for where in ("dasd.adapters.html", "api/dasd.adapters.html", "pages/glossary.html"):
+        page.goto(site + where)
+        assert page.locator(".navbar-nav.me-auto a.nav-link.active").all_inner_texts() == ["Reference"], where
+
+
 def test_a_figure_answers(site, page):
     "The map of captions is drawn when it scrolls into view, and shows a caption on hover"
     page.goto(site + "pages/shipped_models.html")

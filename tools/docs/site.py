@@ -1,6 +1,7 @@
 """Around the pages: navigation, style, scripts, and local copies of files from other hosts"""
 
 import ast
+import json
 import re
 import shutil
 from collections.abc import Iterable
@@ -19,6 +20,7 @@ STAGES = (
     "Search",
     "Apps",
 )
+START = ("pages/install", "pages/five_minutes", "pages/choose_a_model", "guides/add_a_language", "pages/papers")
 ORDER = dict(
     guides=(
         "workbench",
@@ -30,7 +32,6 @@ ORDER = dict(
         "clusters_of_expression",
         "semantic_slots",
         "shared_words",
-        "add_a_language",
         "compare_runs",
         "where_the_time_goes",
     ),
@@ -49,11 +50,11 @@ ORDER = dict(
 )
 EXPLAINED = {
     "How it works": (
+        "shipped_models",
         "glossary",
         "architecture",
         "equations",
         "paper_and_code",
-        "shipped_models",
         "how_fast_how_big_how_sure",
         "decisions",
     ),
@@ -120,24 +121,32 @@ def side_bars(
     exporting: dict[str, Path],  # module → its notebook below nbs/, in order of the path
     more: dict[str, str],  # further pages of 'Make it yours': page → title
 ) -> dict[str, list]:  # name of a side bar → its pages
-    "Pages of each side bar"
-    explained = []
+    "Pages of each side bar; a page has the first bar that it stands in"
+    explained = {}
     for title, stems in EXPLAINED.items():
-        pages = [f"pages/{stem}.ipynb" for stem in stems if (nbs / "pages" / f"{stem}.ipynb").exists()]
-        explained.append((title, [*pages, *more] if title == "Make it yours" else pages))
+        explained[title] = [f"pages/{stem}.ipynb" for stem in stems if (nbs / "pages" / f"{stem}.ipynb").exists()]
+    explained["Make it yours"] += more
     notebooks = []
     api = []
     for number, title in enumerate(STAGES):
         modules = [module for module, path in exporting.items() if place(path)[0] == number]
         notebooks.append((title, grouped(modules, lambda module: f"{module}.ipynb")))
         api.append((title, grouped(modules, lambda module: f"api/{module}.qmd")))
+    start = [f"{page}.ipynb" for page in START if (nbs / f"{page}.ipynb").exists()]
+    guides = [f"guides/{stem}.ipynb" for stem in in_order(nbs / "guides")]
     return dict(
-        guides=[f"guides/{stem}.ipynb" for stem in in_order(nbs / "guides")],
-        explained=sections(explained),
-        notebooks=sections(notebooks),
+        start=start,
+        guides=[
+            *(page for page in guides if page not in start),
+            *sections([("Make it yours", explained["Make it yours"])]),
+        ],
         studies=[f"studies/{stem}.ipynb" for stem in in_order(nbs / "studies")],
-        api=["api/index.qmd", *sections(api)],
+        reference=["api/index.qmd", *sections([("How it works", explained["How it works"])]), *sections(api)],
+        notebooks=["api/index.qmd", *sections(notebooks)],
     )
+
+
+TITLES = dict(start="Start", guides="Guides", studies="Studies", reference="Reference")  # of the bar at the top
 
 
 def bars(
@@ -147,8 +156,7 @@ def bars(
 ) -> tuple[dict, list]:  # bar at the top, bars at the side
     "Navigation"
     sides = side_bars(nbs, exporting, more)
-    titles = dict(guides="Guides", explained="Explained", notebooks="Notebooks", studies="Studies", api="API")
-    top = [dict(text=title, href=first_page(sides[name])) for name, title in titles.items() if sides[name]]
+    top = [dict(text=title, href=first_page(sides[name])) for name, title in TITLES.items() if sides[name]]
     bars = [dict(id="none", contents=[])]
     bars += [{"id": name, "contents": pages, "collapse-level": 2} for name, pages in sides.items() if pages]
     return dict(left=top, search=True), bars
@@ -197,6 +205,34 @@ def panel_style(
     return ""
 
 
+def pages_of(contents: list) -> Iterable[str]:
+    "The pages of a side bar, or of a part of it"
+    for entry in contents:
+        if isinstance(entry, dict) and "contents" in entry:
+            yield from pages_of(entry["contents"])
+        else:
+            yield entry["href"] if isinstance(entry, dict) else entry
+
+
+def name_kinds(
+    out: Path,  # the built site
+    sidebars: list[dict],  # of the settings
+) -> None:
+    "Say for each entry of the search index what kind of page it is on, for `search.js`"
+    kinds = {"index.html": "start"}
+    for bar in sidebars:
+        for page in pages_of(bar["contents"]):
+            kinds.setdefault(str(Path(page).with_suffix(".html")), bar["id"])
+    index = out / "search.json"
+    entries = []
+    for entry in json.loads(index.read_text(encoding="utf-8")):
+        page = entry["href"].split("#")[0]
+        kind = "symbols" if page.startswith("api/") else kinds.get(page, "notebooks")
+        kind = "explained" if kind == "reference" else kind
+        entries.append({name: entry[name] for name in ("href", "title", "section", "text")} | dict(kind=kind))
+    index.write_text(json.dumps(entries, ensure_ascii=False), encoding="utf-8")
+
+
 EMPTY_BAR = re.compile(r'(?s)<nav id="quarto-sidebar"(?:(?!</nav>).)*?<ul class="list-unstyled mt-1"></ul>')
 BAR_PARTS = re.compile(
     r'(?s)<nav id="quarto-sidebar".*?</nav>'
@@ -239,7 +275,8 @@ def bring_home(
 
     libs = out / "site_libs"
     shutil.copy(Path(plotly.__file__).parent / "package_data/plotly.min.js", libs)
-    shutil.copy(HERE / "site.js", libs)
+    for script in ("site.js", "search.js"):
+        shutil.copy(HERE / script, libs)
     (out / "styles.css").write_text(style + (out / "styles.css").read_text(encoding="utf-8"), encoding="utf-8")
     if katex:
         copy_katex(katex, libs)
@@ -253,7 +290,7 @@ def bring_home(
             text = re.sub(r'https://[^"]*/katex@[^/"]+/dist', f"{lib}/katex", text)
         else:
             text = re.sub(r"<(script|link)[^>]*katex@[^>]*>(</script>)?", "", text)
-        scripts = f'<script src="{lib}/site.js" defer></script>'
+        scripts = "".join(f'<script src="{lib}/{name}.js" defer></script>' for name in ("site", "search"))
         if "data-plotly=" in text:
             scripts = f'<script src="{lib}/plotly.min.js" defer></script>' + scripts
         page.write_text(text.replace("</body>", f"{scripts}</body>"), encoding="utf-8")
