@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['COLOURS', 'SEQUENTIAL', 'DIVERGING', 'MARK', 'MISS', 'INK', 'FAINT', 'SYMBOLS', 'FONT', 'TEMPLATE', 'CSS',
            'colour_map', 'colours_of', 'figure', 'cut', 'short', 'empty_figure', 'axis_suffix', 'panes', 'level',
-           'axis_title', 'legend_below', 'picture_address', 'language_name', 'language_hint', 'tagged', 'missing_fonts',
-           'missing_fonts_note']
+           'axis_title', 'legend_below', 'picture_address', 'language_name', 'language_hint', 'tagged', 'table_html',
+           'missing_fonts', 'missing_fonts_note']
 
 # %% ../../nbs/7_apps/1_explore/0_shared/20_theme.ipynb #1438293d
 import base64
@@ -17,7 +17,9 @@ import subprocess
 from collections.abc import Iterable, Sequence
 from functools import cache
 
+import pandas as pd
 import plotly.graph_objects as go
+from pandas.api.types import is_numeric_dtype
 from PIL import Image
 
 from ..search.gallery.contact_sheet import LANGUAGE_NAMES, font_for
@@ -279,6 +281,18 @@ def tagged(
 ) -> str:  # HTML
     "A text with its language and direction, escaped"
     return f'<bdi lang="{html.escape(language)}" dir="{direction(language)}">{html.escape(text)}</bdi>'
+
+
+def table_html(
+    frame: pd.DataFrame,  # numbers and texts, which may be HTML
+    index: bool = False,  # show it?
+    decimals: int = 3,  # of numbers
+) -> str:  # HTML
+    "A table whose texts are left-aligned, which pandas and JupyterLab align to the right"
+    left = '<div style="text-align:left">{}</div>'.format
+    texts = [name for name, kind in frame.dtypes.items() if not is_numeric_dtype(kind)]
+    options = dict(index=index, escape=False, justify="left", float_format=f"{{:.{decimals}f}}".format)
+    return frame.to_html(formatters=dict.fromkeys(texts, left), **options)
 
 # %% ../../nbs/7_apps/1_explore/0_shared/20_theme.ipynb #15a46f1c
 def _has_font(code: str) -> bool:
