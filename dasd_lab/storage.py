@@ -209,18 +209,20 @@ def whole_file(
 _PICKLE_STARTS = (b"\x80\x02", b"\x80\x04", b"PK")
 
 
-def _json_text(data: Any) -> str:
+def _json_text(data: Any, readable: bool = True) -> str:
     "JSON as the lab formats it in files"
-    return json.dumps(data, indent=1, ensure_ascii=False) + "\n"
+    style: dict[str, Any] = dict(indent=1) if readable else dict(separators=(",", ":"))
+    return json.dumps(data, ensure_ascii=False, **style) + "\n"
 
 
 def write_json(
     data: Any,  # plain data
     path: str | Path,  # the file
+    readable: bool = True,  # one value a line? False: on one line, for long lists
 ) -> None:
-    "Write readable JSON atomically"
+    "Write JSON atomically"
     with whole_file(path) as f:
-        f.write_text(_json_text(data), encoding="utf-8")
+        f.write_text(_json_text(data, readable), encoding="utf-8")
 
 
 def write_tensors(

@@ -77,7 +77,7 @@ class SMALR(RetrievalMethod):
     config_class = SMALRConfig
     tokenizer_class = WordVocabulary
     frozen_source = False
-    training_only = "masked.", "classifier."
+    training_only = "masked.", "classifier.", "words.started"
     pad_length = None
     batch_type = "images"
     config: SMALRConfig

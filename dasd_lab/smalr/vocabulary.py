@@ -233,7 +233,7 @@ class WordVocabulary:
 
     def save(self, path: str | Path) -> None:
         "Write the vocabulary as one JSON file"
-        write_json(self.plain(), path)
+        write_json(self.plain(), path, readable=False)
 
     @classmethod
     def load(cls, path: str | Path) -> "WordVocabulary":
