@@ -108,7 +108,7 @@ QUERIES = {
     ("月球上的一只企鹅", "zh"): ("penguin", "moon"),
     ("街の中の三匹の猫", "ja"): ("cat", "city"),
     ("بطريق على القمر", "ar"): ("penguin", "moon"),
-    ("dos perros en la playa", "es"): ("dog", "beach"),
+    ("un pingüino en la luna", "es"): ("penguin", "moon"),
     ("three cats in the city", "en"): ("cat", "city"),
 }
 
