@@ -23,7 +23,7 @@ from dasd_lab.corpora.own.parallel import parts
 from dasd_lab.dasd.encoder import StaticAdapter, StaticAdapterConfig
 from dasd_lab.explore.training.figures import curves
 from dasd_lab.explore.training.state import RUNNING, TrainingState, corpus_argument
-from dasd_lab.explore.workbench import Workbench
+from dasd_lab.explore.workbench import Workbench, default_workbench
 from dasd_lab.presets import list_presets, load_preset
 from dasd_lab.training.checkpoints import checkpoints
 from dasd_lab.training.recipes import load_run, needs_pictures, scaled_stages
@@ -371,7 +371,7 @@ def test_a_training_outlives_its_kernel(finished, bench, home, tmp_path):
 @pytest.fixture(scope="module")
 def example(tmp_path_factory):
     "400 generated pairs, on the shipped models"
-    state = TrainingState(runs=tmp_path_factory.mktemp("example"))
+    state = TrainingState(default_workbench(), runs=tmp_path_factory.mktemp("example"))
     state.read_example("it", 400)
     assert state.message == ""
     return state
