@@ -6,7 +6,7 @@ PYTEST := $(RUN) $(PY) -m pytest -q -p no:cacheprovider
 LAB_ARGS ?=
 APP_ARGS ?=
 # quarters of the tests: the lanes of `make test` take the next one when they are free, so that none waits at the end;
-# three lanes for two cores, since tests of pages and services wait for other processes
+# three lanes for two cores, since tests of pages and services wait for other processes (not measured against two)
 UNITS := units-1 units-2 units-3 units-4
 DEMO_ARGS ?=
 export MAKECMDGOALS

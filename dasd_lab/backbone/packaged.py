@@ -72,7 +72,7 @@ def packaged_file(
     if name not in PACKAGED:
         raise LabError(f"packaged weights {name!r}", f"one of {sorted(PACKAGED)}", "Correct the name.")
     package = PACKAGED[name]
-    known = [place for place in package.files if place.endswith(file)]
+    known = [place for place in package.files if file in ("", Path(place).name)]
     if not known:
         raise LabError(f"the file {file!r} of {name}", f"one of {sorted(package.files)}", "Correct the name.")
     spec = find_spec(package.module)
