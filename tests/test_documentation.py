@@ -294,5 +294,5 @@ def test_workflows_ask_for_little(name):
     for job in jobs.values():
         assert set(job.get("permissions", {})) <= {"contents", "pages", "id-token"}
         for step in job["steps"]:
-            assert "run" in step or re.fullmatch(r"actions/[\w-]+@v\d+", step["uses"]), step
+            assert "run" in step or re.fullmatch(r"actions/[\w-]+@[0-9a-f]{40}", step["uses"]), step
     assert any(f"make {name}" in step.get("run", "") for job in jobs.values() for step in job["steps"])

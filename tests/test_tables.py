@@ -283,6 +283,25 @@ def test_it_continues_where_it_stopped(backbone, tmp_path, monkeypatch):
         run_table("6", SHORT, Squares(), backbone, out, seeds=(0,), split="train")
 
 
+def test_tables_in_one_folder_share_runs(backbone, tmp_path, monkeypatch):
+    "The full method is a row of most tables; with the same settings and seed it is trained once"
+    run_table("5", SHORT, Squares(), backbone, tmp_path / "five.jsonl", **ONE_SEED)
+    trained = []
+
+    def counted(*args, **options):
+        trained.append(options["changes"])
+        return train(*args, **options)
+
+    monkeypatch.setattr(tables, "train", counted)
+    run_table("6", SHORT, Squares(), backbone, tmp_path / "six.jsonl", **ONE_SEED)
+    both, all_losses = (read_runs(tmp_path / f"{name}.jsonl")[0] for name in ("five", "six"))
+    assert {} not in trained and len(trained) == 3
+    assert (both["variant"], all_losses["variant"]) == ("both", "all")
+    assert all_losses == both | dict(table="6", variant="all")
+    run_table("7", SHORT, Squares(), backbone, tmp_path / "seven.jsonl", seeds=(1,), report=ignore, split="train")
+    assert {} in trained, "another seed is trained"
+
+
 def test_on_two_backbones(backbone, tmp_path):
     "One from memory, one from its folder; each has a file of its own"
     other = train_source(SOURCE, Squares(), seed=1, progress=False)

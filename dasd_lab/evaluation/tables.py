@@ -157,10 +157,12 @@ def _setting(preset: dict, dotted: str, default: Any) -> Any:
 def _depth(preset: dict, backbone: Backbone) -> list[Variant]:
     "Fewer frozen blocks; the paper's tower has 12"
     n = backbone.n_blocks
+    own = preset["config"].get("text_blocks") or n
     rows = []
     for k in range(n, 0, -1):
         label = f"{12 if k == n else k} layers" if k == n or n == 12 else ""
-        rows.append(Variant(f"{k} blocks", {"config.text_blocks": k}, "1 layer" if label == "1 layers" else label))
+        changes = {} if k == own else {"config.text_blocks": k}
+        rows.append(Variant(f"{k} blocks", changes, "1 layer" if label == "1 layers" else label))
     return rows
 
 
@@ -687,8 +689,30 @@ class _TableRuns:
             self.trained = (seed, changes, run.method, run.card["cpu_s"])
         return self.trained[2:]
 
+    def _twin(self, variant: str, seed: int) -> dict | None:
+        "What a run with the same settings found, in the results file of another table in the same folder"
+        own = self.variants[variant]
+        same = self.common | dict(seed=seed)
+        tables = tables_of(self.preset)
+        for file in sorted(self.out.parent.glob("*.jsonl")):
+            for line in read_runs(file):
+                number = line.get("table")
+                if number == same["table"] or any(line.get(k) != v for k, v in same.items() if k != "table"):
+                    continue
+                rows = tables[number].rows(self.preset, self.backbone) if number in tables else []
+                other = next((row for row in rows if row.name == line["variant"]), None)
+                if other and (other.changes, other.skip, other.origin) == (own.changes, own.skip, own.origin):
+                    return {name: line[name] for name in ("parameters", "cpu_s", "mean_recall", "sum_recall")}
+        return None
+
     def run(self, variant: str, seed: int) -> float:  # mean recall
-        "Train and evaluate a variant, and add a line to the file"
+        "Add a line of a variant to the file"
+        figures = self._twin(variant, seed) or self._figures(variant, seed)
+        append_run(self.common | dict(variant=variant, seed=seed) | figures, self.out)
+        return figures["mean_recall"]
+
+    def _figures(self, variant: str, seed: int) -> dict:
+        "Train and evaluate a variant"
         method, cpu_s = self.method(variant, seed)
         columns = split_columns(method, self.corpus, self.split, self.visual_columns)
         # descriptions are tokenized by each method
@@ -696,16 +720,12 @@ class _TableRuns:
         origin = None if self.split == "train" else self.variants[variant].origin
         with skipping(method, self.variants[variant].skip):
             result = evaluate(method, self.corpus, self.split, self.languages, origin, self.visual_columns)
-        row = self.common | dict(
-            variant=variant,
-            seed=seed,
+        return dict(
             parameters=own_parameters(method),
             cpu_s=cpu_s,
             mean_recall=result.mean_recall,
             sum_recall={language: r["sum_recall"] for language, r in result.rows.items()},
         )
-        append_run(row, self.out)
-        return result.mean_recall
 
 
 def run_table(
@@ -721,7 +741,7 @@ def run_table(
     features: str | Path | None = None,  # folder of feature stores, made if missing; None: computed, and not kept
     report: Callable[[str], None] = print,  # called after each run
 ) -> pd.DataFrame:  # see `summary`
-    "Train and evaluate all variants that are not in the file yet"
+    "Train and evaluate all variants that are not in the file yet; a run that another table in its folder has is copied"
     if isinstance(preset, str):
         preset = load_preset(preset)
     languages = list(languages or preset["languages"])
