@@ -65,7 +65,10 @@ def _become_kernel(request: Mapping, nursery: int) -> None:
 def fork_kernels() -> None:
     "Serve requests on standard input until it ends"
     import ipykernel.kernelapp  # noqa: F401, so that children need not import it
+    import torch
 
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     load_workbench()
     gc.collect()
     gc.freeze()
@@ -79,6 +82,7 @@ def fork_kernels() -> None:
         if not pid:
             code = 1
             try:
+                torch.set_num_threads(threads)
                 _become_kernel(request, nursery)
                 code = 0
             finally:
