@@ -21,6 +21,7 @@ from typing import Any
 import pandas as pd
 
 from ..backbone.features import frozen_features, store_in
+from ..backbone.text_towers import in_bf16
 from ..backbone.towers import Backbone, fingerprint, load_backbone
 from ..contracts import LabError, RetrievalMethod
 from ..corpora.catalog import Corpus
@@ -32,6 +33,7 @@ from ..frozen import Frozen, FrozenConfig
 from ..presets import load_preset, vary
 from ..storage import whole_file
 from ..training.recipes import TrainingData, batches_of_images, columns_of, new_method, train, training_data
+from ..training.runtime import Runtime
 
 # %% ../../nbs/5_evaluation/80_tables.ipynb #63a04454
 def without(
@@ -684,6 +686,7 @@ class _TableRuns:
                 backbone=self.backbone,
                 data=self.data,
                 changes=changes,
+                runtime=Runtime(precision=self.backbone.precision),
                 progress=False,
             )
             self.trained = (seed, changes, run.method, run.card["cpu_s"])
@@ -702,7 +705,7 @@ class _TableRuns:
                 rows = tables[number].rows(self.preset, self.backbone) if number in tables else []
                 other = next((row for row in rows if row.name == line["variant"]), None)
                 if other and (other.changes, other.skip, other.origin) == (own.changes, own.skip, own.origin):
-                    return {name: line[name] for name in ("parameters", "cpu_s", "mean_recall", "sum_recall")}
+                    return {name: line[name] for name in line.keys() - {*self.common, "variant", "seed"}}
         return None
 
     def run(self, variant: str, seed: int) -> float:  # mean recall
@@ -723,6 +726,7 @@ class _TableRuns:
         return dict(
             parameters=own_parameters(method),
             cpu_s=cpu_s,
+            precision="bf16" if in_bf16(self.backbone.device, self.backbone.precision) else "float32",
             mean_recall=result.mean_recall,
             sum_recall={language: r["sum_recall"] for language, r in result.rows.items()},
         )
@@ -741,7 +745,7 @@ def run_table(
     features: str | Path | None = None,  # folder of feature stores, made if missing; None: computed, and not kept
     report: Callable[[str], None] = print,  # called after each run
 ) -> pd.DataFrame:  # see `summary`
-    "Train and evaluate all variants that are not in the file yet; a run that another table in its folder has is copied"
+    "Train, in the backbone's precision, and evaluate what is not in the file; a run of another table there is copied"
     if isinstance(preset, str):
         preset = load_preset(preset)
     languages = list(languages or preset["languages"])

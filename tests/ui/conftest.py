@@ -249,11 +249,14 @@ def lab_page(browser, running_lab):
         pg.context.close()
 
 
-def violations(page) -> list[str]:
-    "What axe-core finds against WCAG 2.2 A and AA: the rule, the element, and what is wrong"
+WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+
+
+def violations(page, within: str | None = None, only: str | None = None) -> list[str]:
+    "What axe-core finds against WCAG 2.2 A and AA or one rule, on the page or in an element: rule, element, reason"
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
-    found = axe.run(page, options=dict(runOnly=dict(type="tag", values=tags), resultTypes=["violations"]))
+    rules = dict(type="rule", values=[only]) if only else dict(type="tag", values=WCAG)
+    found = axe.run(page, context=within, options=dict(runOnly=rules, resultTypes=["violations"]))
     lines = []
     for rule in found.response["violations"]:
         for node in rule["nodes"]:

@@ -164,9 +164,9 @@ class AskState(State):
 
     def _search(self, name: str) -> Answer:
         "Answer of one model to the current request"
-        start = time.perf_counter()
         request = self.now
-        gallery = self.workbench.model(name).among(self.among)
+        gallery = self.workbench.model(name).among(self.among)  # the first time, images are encoded
+        start = time.perf_counter()
         n = len(gallery)
         if not n:
             raise LabError("filters that match no image", "at least one image", "Remove a filter.")
