@@ -96,7 +96,7 @@ bench-gpu: venv ## on a GPU: the paper's whole schedule by measured steps a seco
 bench-store: ## measure the feature store: batches against encoding in the loop and a numpy memory map, 3 million rows (writes 6 GB, removes them)
 	@$(STEP) "bench-store" $(RUN) $(PY) tools/bench/store.py --pairs 15 --json data/results/feature_store.json
 
-bench-gallery: venv ## measure a gallery of a million pictures: recall, times, memory, a crowd of clients, kills, an import of 100,000 files (an hour, 12 GB, removed)
+bench-gallery: venv ## measure a gallery of a million pictures: recall, times, memory, many clients at once, killed processes, an import of 100,000 files (half an hour, 12 GB, removed)
 	@$(STEP) "bench-gallery" env PYTHONUNBUFFERED=1 PYTHONUTF8=1 $(PY) tools/bench/gallery.py
 	@$(STEP) "its page" $(RUN) $(PY) tools/notebooks/run.py nbs/pages/a_million_pictures.ipynb
 

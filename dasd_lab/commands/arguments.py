@@ -87,7 +87,7 @@ def text_table(
 ) -> str:
     "Rows as aligned columns, numbers to the right"
     if not rows:
-        return "(nothing)"
+        return "nothing to show"
     cells = [list(rows[0])]
     cells += [[_cell_text(value) for value in row.values()] for row in rows]
     widths = [max(map(_width, column)) for column in zip(*cells)]

@@ -167,7 +167,7 @@ def corpus_leaks(
 
 # %% ../../nbs/7_apps/3_commands/40_corpora.ipynb #e28432ba
 def _check_target(home: Path, name: str, sources: list[Path]) -> None:
-    "Refuse a name of a new corpus that is no folder name, is taken, or overlaps its source"
+    "Refuse a name of a new corpus that is not a valid folder name, is in use, or overlaps its source"
     from dasd_lab.corpora.catalog import list_corpora
     from dasd_lab.foundation import LabError
 

@@ -34,7 +34,7 @@ def calibrate_doubt(
     images: int = 300,  # of each split
     json: bool = False,  # print JSON
 ) -> None:
-    "Compute from training and validation data when a search with this model deserves doubt"
+    "Calibrate, on training and validation data, when a result of this model is doubtful"
     from dasd_lab.search.calibrating import calibrate
     from dasd_lab.search.doubt import save_calibration
 
@@ -70,6 +70,6 @@ def add_commands(
     commands,  # argparse's subparsers
 ) -> None:
     "Add `doubt`"
-    group = add_group(commands, "doubt", "signs that an answer is not to be trusted")
+    group = add_group(commands, "doubt", "Calibrate and measure the signs that a result may be wrong")
     add_command(group, calibrate_doubt, "calibrate")
     add_command(group, measure_doubt, "measure")

@@ -411,7 +411,7 @@ def _listen(config):  # socket
     except SystemExit as e:
         raise LabError(
             f"port {config.port} of {config.host}",
-            "a free port of an address of this machine",
+            "a free port on this machine",
             "Choose another one with --port; 0 takes any free port.",
         ) from e
     return listening

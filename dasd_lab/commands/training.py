@@ -136,7 +136,7 @@ def captions_of_run(
     if own.exists():
         if texts(read_parallel(own, language, recognise=False)) != texts(captions):
             raise LabError(
-                f"{file} holds other captions than {own}",
+                f"captions of {file} that differ from those of {own}",
                 "the captions that the run was started with",
                 "Use those to resume, or another --out to start anew.",
             )
@@ -267,7 +267,7 @@ def _evaluate_captions(method, captions, languages, corpus, json: bool) -> None:
     language = single_language(languages, method.languages)
     test = parts(read_parallel(Path(captions), language, recognise=False).pairs)["test"]
     if not test:
-        raise LabError(f"{captions} with too few pairs to hold some out", "at least 10", "Add captions.")
+        raise LabError(f"{captions} with too few pairs for a held-out part", "at least 10", "Add captions.")
     held = held_out(test, language, method.backbone, open_corpus(corpus) if corpus else None)
     row = dict(language=language, captions=len(test), look_for=held.to)
     for name, value in held_out_figures(method, held).items():
@@ -519,7 +519,7 @@ def _stoppable(out: Path) -> Iterator[None]:
     try:
         yield
     except Stopped as e:
-        raise KeyboardInterrupt(f"{e}; {lab_command('train', '--resume', out)} goes on from there") from None
+        raise KeyboardInterrupt(f"{e}; {lab_command('train', '--resume', out)} resumes it") from None
     finally:
         if main_thread:
             signal.signal(signal.SIGTERM, before)

@@ -42,7 +42,9 @@ def _agrees(offer) -> bool:  # a `backbone.weights.Offer`
     print(offer, file=sys.stderr)
     if not sys.stdin.isatty():
         raise LabError(
-            f"{offer.weights.name}, not fetched without consent", "a terminal that can be asked, or --yes", "Add --yes."
+            f"{offer.weights.name}, which is not fetched unasked",
+            "a confirmation in a terminal, or --yes",
+            "Add --yes.",
         )
     print("Fetch it? [y/N] ", end="", file=sys.stderr, flush=True)
     return input().strip().lower() in ("y", "yes")

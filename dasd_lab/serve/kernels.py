@@ -170,7 +170,7 @@ NURSERY = KernelNursery()
 
 
 class ForkedKernels(LocalProvisioner):
-    "Starts kernels from the nursery, or as usual if it has ended"
+    "Starts kernels by forking a process that has loaded the models, or as usual if that process has ended"
 
     async def launch_kernel(
         self,

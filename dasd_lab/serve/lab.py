@@ -30,7 +30,7 @@ _RECORD = "dasd_lab"  # metadata of a copy
 
 
 def _digest(notebook: dict) -> str:
-    "Of the types and sources of all cells that are not empty"
+    "Checksum of the types and sources of all cells that are not empty"
     cells = [(cell["cell_type"], "".join(cell["source"])) for cell in notebook["cells"]]
     return hashlib.sha256(json.dumps([cell for cell in cells if cell[1].strip()]).encode()).hexdigest()
 

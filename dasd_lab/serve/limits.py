@@ -152,7 +152,7 @@ class _TooLarge(Exception):
 
 
 class ShortAnswer(NamedTuple):
-    "An answer that the limits give themselves"
+    "A response that is sent by the limits, not by the application"
 
     status: int
     message: str
@@ -160,7 +160,7 @@ class ShortAnswer(NamedTuple):
 
 
 class Door:
-    "Who may enter: host names, origins and the access token"
+    "Access control: host names, origins and the access token"
 
     page = "/"  # path of the page, where the token may be in the address; other sites may link to it
 

@@ -59,7 +59,7 @@ class SearchAnswer(BaseModel):
     language: str = Field("", description="ISO 639-1")
     recognised: bool = Field(False, description="whether the language was detected")
     direction: str = Field("ltr", description="writing direction of the language")
-    doubt: list[str] = Field([], description="signs that the answer is not to be trusted: no image, query, images")
+    doubt: list[str] = Field([], description="signs that the results may be wrong: no image, query, images")
     unknown: list[str] = Field([], description="words of the query that no training caption has")
     more: bool = Field(False, description="whether there are further images")
 

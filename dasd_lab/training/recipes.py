@@ -573,7 +573,7 @@ class Run:
     folder: Path | None = None  # where it is kept
 
     def __repr__(self) -> str:
-        where = f" in {self.folder}" if self.folder else ""
+        where = f"; saved in {self.folder}" if self.folder else ""
         languages = ", ".join(self.card["languages"])
         size = f"{self.card['parameters']:,} parameters, {self.card['cpu_s']:.0f} s of CPU time"
         return f"{self.card['method']} for {languages}: {size}{where}"

@@ -136,7 +136,7 @@ class Faults:
             warnings.warn(f"{step} was skipped ({figures})", stacklevel=2)
             return
         count = f", {self.in_a_row} in a row" if self.in_a_row > 1 else ""
-        place = f"The batch lies in {saved}. " if saved else ""
+        place = f"The batch was saved to {saved}. " if saved else ""
         raise LabError(
             f"{step} is faulty ({figures}){count}",
             "finite losses and gradients, and terms within their limits",
@@ -344,7 +344,7 @@ class StageLoop:
             run.save_checkpoint(self.all_optimizers)
         run.log.write_progress(self.position.stage, step + 1, "stopped" if stopped else "training")
         if stopped:
-            place = f"; {run.folder} holds a checkpoint" if run.folder else ""
+            place = f"; a checkpoint was saved in {run.folder}" if run.folder else ""
             raise Stopped(f"stopped after step {step + 1} of {self.stage.steps} of {self.stage.name}{place}")
 
     def steps(self) -> Iterable[int]:

