@@ -65,8 +65,8 @@ units: $(UNITS)
 units-%: venv
 	@TESTS=$*/4 $(STEP) "tests: pytest, quarter $*" $(PYTEST) tests -rs --durations=10 --ignore=tests/ui
 
-browser: venv
-	@$(STEP) "browser: explorers, web pages and documentation in Chromium" $(PYTEST) tests/ui -rs --durations=25
+browser: venv ## what people see, in Chromium; a test that fails is run once more and listed
+	@$(STEP) "browser: explorers, web pages and documentation in Chromium" $(PYTEST) tests/ui -rsR --reruns 1 --durations=25
 
 soak: venv ## long tests: twenty kills each of training, import, features, publishing and building, a full disk, 3,000 broken files, every documentation page
 	@SOAK=20 $(STEP) "soak" $(PYTEST) tests/test_soak.py tests/test_runs.py tests/test_broken_files.py tests/test_kills.py tests/test_interrupt.py \
