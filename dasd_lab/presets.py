@@ -212,12 +212,12 @@ def _read(name: str) -> tuple[Path, dict]:
             "`dasd-lab train NAME --dry-run` shows what a preset trains.",
             f"one of {list_presets()} or the path of a JSON file",
         )
-    return path, read_json(path, Preset, "a JSON file", "Correct it.")
+    return path.resolve(), read_json(path, Preset, "a JSON file", "Correct it.")
 
 # %% ../nbs/0_foundation/10_presets.ipynb #822545aa
 def _child(node: Any, part: str) -> Any:  # None: no such setting
     "One step of a dotted name"
-    if isinstance(node, list) and part.isdigit() and int(part) < len(node):
+    if isinstance(node, list) and part.isdecimal() and int(part) < len(node):
         return node[int(part)]
     if isinstance(node, dict):
         return node.get(part)

@@ -1,5 +1,6 @@
 "Kernels that are forked from a process that has loaded the models"
 
+import asyncio
 import json
 import os
 import signal
@@ -8,6 +9,8 @@ import sys
 from contextlib import suppress
 
 import pytest
+
+from dasd_lab.serve.kernels import ForkedProcess, KernelNursery
 
 COMPUTES = """
 import torch
@@ -42,3 +45,43 @@ def test_a_forked_kernel_computes_with_several_threads():
             os.killpg(child.pid, signal.SIGKILL)
     number, threads = sorted(map(int, said.split()), reverse=True)
     assert number != child.pid and threads == 2
+
+
+class Answers:
+    "Stands for the process that forks: it answers each request, late, with the next number"
+
+    def __init__(self):
+        self.stdin = self.stdout = self
+        self.asked = asyncio.Queue()
+        self.n = 0
+
+    def write(self, line):
+        self.n += 1
+        self.asked.put_nowait(self.n)
+
+    async def drain(self):
+        pass
+
+    async def readline(self):
+        await asyncio.sleep(0.05)
+        return f"{await self.asked.get()}\n".encode()
+
+
+def test_a_cancelled_start_does_not_give_its_process_to_the_next():
+    async def starts():
+        nursery = KernelNursery()
+        nursery._process = Answers()
+        first = asyncio.create_task(nursery.fork([], {}, "."))
+        await asyncio.sleep(0.01)
+        first.cancel()
+        return await nursery.fork([], {}, "."), await nursery.fork([], {}, ".")
+
+    assert asyncio.run(starts()) == (2, 3)
+
+
+def test_a_process_that_has_ended_is_not_signalled():
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    forked = ForkedProcess(child.pid)
+    child.wait()
+    assert forked.poll() == 0
+    forked.terminate()

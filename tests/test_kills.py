@@ -5,6 +5,7 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -15,7 +16,8 @@ from test_processes import PROCESSES
 from dasd_lab.contracts import LabError
 from dasd_lab.corpora.pictograms.corpus import ScenesSpec, build_pictograms
 from dasd_lab.presets import vary
-from dasd_lab.storage import whole_folder
+from dasd_lab.storage import folder_lock, recovered, whole_file, whole_folder
+from dasd_lab.training.logging import claim
 
 KILLS = int(os.environ.get("SOAK", "1"))
 BUILD = """
@@ -138,3 +140,31 @@ def test_only_abandoned_folders_are_removed(tmp_path):
     with pytest.raises(LabError), whole_folder(tmp_path / "b") as fresh:
         raise LabError("it", "fails", "Here.")
     assert not fresh.exists()
+
+
+def test_a_run_removes_what_it_was_writing_and_nothing_else(tmp_path):
+    "Somebody may train into a folder with hidden files of his own"
+    others = [
+        tmp_path / name for name in (".pre-commit-config.yaml", ".a-settings/x", ".b-in-writing-notes.txt", ".c-old")
+    ]
+    for other in others:
+        other.parent.mkdir(exist_ok=True)
+        other.write_text("kept")
+    with pytest.raises(KeyboardInterrupt), whole_file(tmp_path / "order.json") as file:
+        file.write_text("half")
+        (tmp_path / f".order.json-1-{'0' * 8}").write_text("half")  # of a process that was killed
+        raise KeyboardInterrupt
+    abandoned = Path(tempfile.mkdtemp(prefix=".checkpoint-in-writing-", dir=tmp_path))
+    with claim(tmp_path):
+        pass
+    assert not abandoned.exists()
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted({o.relative_to(tmp_path).parts[0] for o in others})
+    assert all(other.read_text() == "kept" for other in others)
+
+
+def test_a_reader_leaves_the_folder_of_a_living_writer_alone(tmp_path):
+    folder, aside = tmp_path / "a", tmp_path / ".a-old"
+    aside.mkdir()
+    with folder_lock(aside):  # between the two renames of its writer
+        assert recovered(folder) == folder and aside.is_dir() and not folder.exists()
+    assert recovered(folder).is_dir() and not aside.exists()

@@ -2,6 +2,10 @@
 
 import errno
 import os
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 from fastapi.testclient import TestClient
@@ -10,13 +14,15 @@ from squares import Squares
 
 from dasd_lab.cli import main
 from dasd_lab.contracts import LabError
-from dasd_lab.corpora.catalog import read_translations
+from dasd_lab.corpora.catalog import corpus_options, read_translations
 from dasd_lab.explore.ask.state import AskState
 from dasd_lab.presets import load_preset, required, vary
 from dasd_lab.serve.limits import ServiceSettings
 from dasd_lab.serve.service import gallery_app
 from dasd_lab.storage import writable_folder, write_json
+from dasd_lab.training import subprocess as subprocess_module
 from dasd_lab.training.recipes import train
+from dasd_lab.training.subprocess import TrainingProcess
 
 NOT_WRITABLE = "/proc/dasd_lab"  # not even by root
 
@@ -141,3 +147,37 @@ def test_a_full_disk_while_a_gallery_is_written(gallery, tmp_path, monkeypatch, 
         assert answer.status_code == 400 and "Free some space" in answer.json()["next_step"]
     assert len(gallery) == before
     gallery.change(["red-00.png"], dict(shade=7))  # the lock is free again
+
+
+def test_options_of_a_corpus_are_read_without_json():
+    assert corpus_options("flickr8k:train=007,test=true,name=²") == (
+        "flickr8k",
+        dict(train=7, test=True, name="²"),
+    )
+
+
+def test_a_setting_of_a_stage_that_is_no_number():
+    with pytest.raises(LabError, match="no setting 'stages.².steps'"):
+        vary(load_preset("dasd.pictograms"), {"stages.².steps": 3})
+
+
+def test_a_preset_that_is_its_own_base_by_a_detour(tmp_path):
+    (tmp_path / "sub").mkdir()
+    preset = tmp_path / "a.json"
+    preset.write_text('{"base": "sub/../a.json"}')
+    with pytest.raises(LabError, match="base of itself"):
+        load_preset(str(preset))
+
+
+def test_a_training_that_was_just_started_is_stopped_from_another_page(tmp_path, monkeypatch):
+    "Before its first step there is no progress of its own, and an older file names another process"
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    order = dict(captions="a.tsv", language="it", backbone="b")
+    write_json(dict(order=order, began=time.time(), pid=child.pid), tmp_path / "order.json")
+    old = dict(pid=os.getpid(), time=1.0, state="training")
+    monkeypatch.setattr(subprocess_module, "read_progress", lambda folder: old)
+    monkeypatch.setattr(TrainingProcess, "alive", True)
+    process = TrainingProcess(tmp_path)
+    process.stop()
+    assert child.wait(30) == -signal.SIGTERM
+    process.stop()  # it has ended meanwhile

@@ -329,7 +329,7 @@ def _needs(main_table) -> str:
 def _place(number: str) -> tuple:
     "Place in the list: tables, figures, the rest"
     digits = number.removeprefix("figure")
-    return (number != digits, int(digits), "") if digits.isdigit() else (True, 99, number)
+    return (number != digits, int(digits), "") if digits.isdecimal() else (True, 99, number)
 
 
 def _all_tables() -> list[dict]:

@@ -11,7 +11,6 @@ __all__ = ['CORPORA', 'BUILT_IN', 'FORMS', 'MODULES', 'register_corpus', 'list_c
 import hashlib
 import importlib
 import inspect
-import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -477,9 +476,15 @@ def corpus_options(
             raise LabError(
                 f"the corpus {address!r} with {part!r}", "NAME:OPTION=VALUE,OPTION=VALUE", "Give the option a value."
             )
-        plain = value == "true" or value == "false" or value.isdecimal()
-        options[option.strip()] = json.loads(value) if plain else value.strip()
+        options[option.strip()] = _option_value(value.strip())
     return name, options
+
+
+def _option_value(text: str) -> bool | int | str:
+    "True, false and numbers as such, all else as text"
+    if text in ("true", "false"):
+        return text == "true"
+    return int(text) if text.isdecimal() else text
 
 
 def _load_with_options(address: str) -> Corpus:

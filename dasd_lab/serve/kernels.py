@@ -16,6 +16,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from importlib.metadata import EntryPoint
 from subprocess import PIPE
@@ -112,10 +113,14 @@ class KernelNursery:
         folder: str,  # in which it runs
     ) -> int | None:  # process; None: the nursery has ended
         "A new kernel"
+        request = dict(arguments=list(arguments), environment=dict(environment), folder=folder)
+        # a request that is cancelled still reads its answer, or the next one would be given it
+        return await asyncio.shield(self._fork(request))
+
+    async def _fork(self, request: Mapping) -> int | None:
         async with self._lock:
             if self._process is None:
                 await self.start()
-            request = dict(arguments=list(arguments), environment=dict(environment), folder=folder)
             try:
                 self._process.stdin.write(json.dumps(request).encode() + b"\n")
                 await self._process.stdin.drain()
@@ -142,8 +147,11 @@ class ForkedProcess:
 
     def poll(self) -> int | None:  # None: it runs
         "Whether it has ended; its exit code is not known"
-        is_running = self._process is not None and self._process.is_running()
-        return None if is_running and self._process.status() != psutil.STATUS_ZOMBIE else 0
+        try:
+            is_running = self._process is not None and self._process.status() != psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            is_running = False
+        return None if is_running else 0
 
     def wait(self) -> int:
         "Wait for its end"
@@ -156,8 +164,9 @@ class ForkedProcess:
         number: int,  # of the signal
     ) -> None:
         "Send it a signal, if it still runs"
-        if self.poll() is None:
-            os.kill(self.pid, number)
+        if self._process is not None:
+            with suppress(psutil.NoSuchProcess):
+                self._process.send_signal(number)  # never to a later process with the same number
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)

@@ -93,7 +93,7 @@ class TextVectors:
         "Width of the vectors of a file"
         with path.open(encoding="utf-8", errors="replace") as f:
             parts = f.readline().split()
-        if len(parts) == 2 and all(part.isdigit() for part in parts):
+        if len(parts) == 2 and all(part.isdecimal() for part in parts):
             return int(parts[1])
         raise LabError(
             f"{path}, which begins with {' '.join(parts)[:40]!r}",

@@ -24,7 +24,16 @@ from torch.optim import Optimizer
 
 from ..contracts import LabError, RetrievalMethod
 from ..presets import opening, read_json
-from ..storage import Manifest, read_tensors, seal, unseal, whole_folder, write_json, write_tensors
+from dasd_lab.storage import (
+    Manifest,
+    read_tensors,
+    remove_partial,
+    seal,
+    unseal,
+    whole_folder,
+    write_json,
+    write_tensors,
+)
 from .optimizers import optimizer_tensors
 from .saved import own_state
 
@@ -137,8 +146,7 @@ def save_checkpoint(
         seal(f, kind="checkpoint", position=[place.stage, place.step], best=place.best, log=place.log, **facts)
     for old in checkpoints(run)[:-keep]:
         shutil.rmtree(old, ignore_errors=True)
-    for partial in folder.parent.glob(f".{folder.name[:2]}*-*"):
-        shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed while saving
+    remove_partial(folder.parent)  # of a process that was killed while saving
     return folder
 
 # %% ../../nbs/4_training/1_loop/60_checkpoints.ipynb #281b67b5

@@ -9,7 +9,6 @@ __all__ = ['check_trackers', 'open_trackers', 'Board', 'RunLog', 'read_progress'
 import json
 import math
 import os
-import shutil
 import time
 import warnings
 from collections import deque
@@ -22,7 +21,7 @@ from accelerate.tracking import LOGGER_TYPE_TO_CLASS, GeneralTracker, get_availa
 
 from ..contracts import LabError
 from ..presets import checked, opening, read_json
-from ..storage import folder_lock, whole_file, writable_folder, write_json
+from ..storage import folder_lock, remove_partial, whole_file, writable_folder, write_json
 from .stages import Stage
 
 # %% ../../nbs/4_training/1_loop/50_logging.ipynb #da509757
@@ -309,7 +308,8 @@ def claim(
     for wait in (0.05, 0.2, 0):  # `claimed` of another process holds the lock for a moment
         with folder_lock(folder) as free:
             if free:
-                _remove_partial(Path(folder))
+                remove_partial(folder)
+                remove_partial(Path(folder) / "checkpoints")
                 yield
                 return
         time.sleep(wait)
@@ -318,17 +318,6 @@ def claim(
         "a separate folder for each run",
         "Wait for it, stop it, or choose another folder.",
     )
-
-
-def _remove_partial(folder: Path) -> None:
-    "Remove what a killed process was writing; folders that it had set aside are kept"
-    for p in (*folder.glob(".*-*"), *folder.glob("checkpoints/.*-*")):
-        if p.name.endswith("-old"):
-            continue
-        if p.is_dir():
-            shutil.rmtree(p)
-        else:
-            p.unlink(missing_ok=True)
 
 
 def claimed(

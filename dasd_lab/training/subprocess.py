@@ -13,13 +13,14 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal, TypedDict
 
 from ..contracts import LabError
 from ..presets import read_json
-from ..storage import write_json
+from ..storage import writable_folder, write_json
 from .logging import claimed, read_progress
 
 # %% ../../nbs/4_training/3_planning/10_subprocess.ipynb #98668333
@@ -60,6 +61,7 @@ class _Order(TypedDict):
 
     order: TrainingJob
     began: float
+    pid: int
 
 
 class TrainingProcess:
@@ -74,6 +76,7 @@ class TrainingProcess:
         self.process: subprocess.Popen[bytes] | None = None
         self.stopping = False
         self.began = 0.0
+        self.pid = 0
         self.job = self._read_job() if job is None else job
 
     def _read_job(self) -> TrainingJob:
@@ -87,6 +90,7 @@ class TrainingProcess:
             )
         stored = read_json(path, _Order)
         self.began = stored["began"]
+        self.pid = stored["pid"]
         return stored["order"]
 
     def begin(self) -> None:
@@ -97,7 +101,7 @@ class TrainingProcess:
             )
         if (self.folder / "card.json").exists():
             raise LabError(f"{self.folder} holds a finished run", "a new folder", "Start a new training.")
-        self.folder.mkdir(parents=True, exist_ok=True)
+        writable_folder(self.folder)
         self.began = time.time()
         self.stopping = False
         threads = max(1, (os.cpu_count() or 2) - 1)
@@ -111,7 +115,8 @@ class TrainingProcess:
                 start_new_session=True,
                 env=environment,
             )
-        write_json(dict(order=asdict(self.job), began=self.began, pid=self.process.pid), self.folder / "order.json")
+        self.pid = self.process.pid
+        write_json(dict(order=asdict(self.job), began=self.began, pid=self.pid), self.folder / "order.json")
 
     @property
     def alive(self) -> bool:
@@ -158,9 +163,9 @@ class TrainingProcess:
         if self.process is not None:
             self.process.terminate()
             return
-        progress = read_progress(self.folder)
-        if progress:
-            os.kill(progress["pid"], signal.SIGTERM)  # written by the process that holds the folder's lock
+        progress = self.progress  # of this start; an older file names a process that has ended
+        with suppress(ProcessLookupError):
+            os.kill(progress["pid"] if progress else self.pid, signal.SIGTERM)
 
     def wait(
         self,
