@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Origin', 'LabError', 'closest', 'unknown_name', 'lab_command', 'lab_folder', 'shipped_folder', 'lab_home',
-           'home_path', 'data_root', 'extra', 'Caption']
+           'home_path', 'data_root', 'weights_root', 'extra', 'Caption']
 
 # %% ../nbs/0_foundation/00_foundation.ipynb #f72ca620
 import os
@@ -108,6 +108,12 @@ def data_root() -> Path:
     "The folder of corpora"
     given = os.environ.get("DASD_LAB_DATA")
     return Path(given).expanduser() if given else lab_home() / "data"
+
+
+def weights_root() -> Path:
+    "The folder of fetched and imported models: `DASD_LAB_WEIGHTS`, or `weights` below the data root"
+    given = os.environ.get("DASD_LAB_WEIGHTS")
+    return Path(given).expanduser() if given else data_root() / "weights"
 
 # %% ../nbs/0_foundation/00_foundation.ipynb #8a0db7f7
 @contextmanager

@@ -17,7 +17,8 @@ def weights_list(
     json: bool = False,  # print JSON instead of a table
 ) -> None:
     "List pretrained weights; fetch, find, verify and import them"
-    from dasd_lab.backbone.weights import list_weights, weights_root
+    from dasd_lab.backbone.weights import list_weights
+    from dasd_lab.foundation import weights_root
 
     rows = list_weights()
     if not json:

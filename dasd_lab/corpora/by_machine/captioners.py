@@ -16,10 +16,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from .engines import models_root
 from ..descriptions import Captioner
 from ..pictograms.detector import PictogramCaptioner
-from ...foundation import LabError
+from ...foundation import LabError, weights_root
 from ...storage import sha256
 
 # %% ../../../nbs/1_corpora/5_by_machine/50_captioners.ipynb #0c5c150a
@@ -39,7 +38,7 @@ FILES = "*.safetensors", "*.json", "*.txt", "*.jinja", "*.model"  # that are dow
 
 def _download_command(repository: str) -> str:
     include = " ".join(f"--include {pattern!r}" for pattern in FILES)
-    return f"hf download {repository} {include} --local-dir {models_root() / Path(repository).name}"
+    return f"hf download {repository} {include} --local-dir {weights_root() / Path(repository).name}"
 
 
 def _downloaded(repository: str) -> Path:
@@ -57,14 +56,14 @@ def _downloaded(repository: str) -> Path:
 
 
 def captioner_folder(
-    model: str | Path,  # a folder, a key of `CAPTIONERS`, a name in `models_root()`, or owner/name of the hub
+    model: str | Path,  # a folder, a key of `CAPTIONERS`, a name in `weights_root()`, or owner/name of the hub
     download: bool = False,  # download it if it is missing?
 ) -> tuple[Path, str]:  # folder, and name of the model
     "Folder of a captioning model; the error says how to download it"
     repository = CAPTIONERS.get(str(model), (str(model),))[0]
     name = Path(repository).name
     on_hub = repository.count("/") == 1 and not repository.startswith((".", "~", "/"))
-    candidates = Path(model).expanduser(), models_root() / str(model), models_root() / name
+    candidates = Path(model).expanduser(), weights_root() / str(model), weights_root() / name
     folder = next((f for f in candidates if (f / "config.json").is_file()), None)
     if folder is None and download and on_hub:
         folder = _downloaded(repository)
@@ -74,7 +73,7 @@ def captioner_folder(
         else:
             how_to_get = f"Name one of {sorted(CAPTIONERS)}, or owner/name."
         raise LabError(
-            f"no captioning model {str(model)!r} here or in {models_root()}",
+            f"no captioning model {str(model)!r} here or in {weights_root()}",
             "a folder with config.json, processor and weights",
             how_to_get,
         )

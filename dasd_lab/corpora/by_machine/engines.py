@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['NLLB', 'APERTIUM_INSTALL', 'MODELS', 'engine_language', 'to_stream', 'from_stream', 'run_command', 'Apertium',
-           'Download', 'models_root', 'model_folder', 'batches_by_length', 'Seq2Seq', 'open_translator']
+           'Download', 'model_folder', 'batches_by_length', 'Seq2Seq', 'open_translator']
 
 # %% ../../../nbs/1_corpora/5_by_machine/20_engines.ipynb #f75a460f
 import hashlib
@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from .translators import FAILED, Failed, FileTranslator, Translator, portions
 from ..captions import ISO_639_1, language_code
-from ...foundation import LabError, data_root
+from ...foundation import LabError, weights_root
 from ...storage import sha256
 
 # %% ../../../nbs/1_corpora/5_by_machine/20_engines.ipynb #60e87ce6
@@ -237,12 +237,6 @@ MODELS = dict(
 )
 
 
-def models_root() -> Path:
-    "Folder of models: `DASD_LAB_WEIGHTS`, or `weights` below the data root"
-    folder = os.environ.get("DASD_LAB_WEIGHTS")
-    return Path(folder).expanduser() if folder else data_root() / "weights"
-
-
 def _download_for(model: str) -> Download:
     "The known model of a name, else NLLB"
     if model in MODELS:
@@ -254,20 +248,20 @@ def _download_for(model: str) -> Download:
 
 
 def model_folder(
-    model: str | Path,  # a folder, or the name of one in `models_root()`
+    model: str | Path,  # a folder, or the name of one in `weights_root()`
 ) -> Path:
     "Folder of a translation model; the error says how to download it"
     known = _download_for(str(model))
     name = known.repository.split("/")[1]
-    command = f'hf download {known.repository} --exclude "*.h5" "*.ot" "*.msgpack" --local-dir {models_root() / name}'
+    command = f'hf download {known.repository} --exclude "*.h5" "*.ot" "*.msgpack" --local-dir {weights_root() / name}'
     how_to_get = f"Run `{command}` ({known.size}, {known.licence}, {known.languages}) and use the name {name!r}."
-    candidates = [Path(model).expanduser(), models_root() / model]
+    candidates = [Path(model).expanduser(), weights_root() / model]
     if str(model) in MODELS:
-        candidates.append(models_root() / name)
+        candidates.append(weights_root() / name)
     folder = next((f for f in candidates if (f / "config.json").is_file()), None)
     if folder is None:
         raise LabError(
-            f"no translation model {str(model)!r} here or in {models_root()}",
+            f"no translation model {str(model)!r} here or in {weights_root()}",
             "a folder with config.json, tokenizer and weights",
             how_to_get,
         )
