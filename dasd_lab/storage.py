@@ -129,6 +129,8 @@ def _release_locks() -> None:
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_release_locks)
 
+_UMASK = os.umask(0o077)  # read by setting it, once: it belongs to all threads of the process
+os.umask(_UMASK)
 _IN_WRITING = "-in-writing-"
 # names that `whole_folder` and `whole_file` give to what they write
 _PARTIAL = re.compile(rf"\..+({_IN_WRITING}[a-z0-9_]{{8}}|-[^-]+-[0-9a-f]{{8}})")
@@ -155,7 +157,7 @@ def _fresh_folder(path: Path) -> Iterator[Path]:
         try:
             with folder_lock(fresh) as free:
                 if free and fresh.exists():  # else another process has just removed it as abandoned
-                    fresh.chmod(0o755)
+                    fresh.chmod(0o777 & ~_UMASK)  # mkdtemp gives it to its owner alone
                     yield fresh
                     return
         finally:

@@ -168,3 +168,10 @@ def test_a_reader_leaves_the_folder_of_a_living_writer_alone(tmp_path):
     with folder_lock(aside):  # between the two renames of its writer
         assert recovered(folder) == folder and aside.is_dir() and not folder.exists()
     assert recovered(folder).is_dir() and not aside.exists()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no modes of files on Windows")
+def test_a_folder_is_as_private_as_its_owner_wishes(tmp_path):
+    write = "from dasd_lab.storage import whole_folder\nwith whole_folder('made'): pass"
+    subprocess.run([sys.executable, "-c", write], cwd=tmp_path, umask=0o077, check=True)
+    assert (tmp_path / "made").stat().st_mode & 0o777 == 0o700
