@@ -62,7 +62,7 @@ def _ar_members(
         header = archive[start : start + 60]
         name = header[:16].decode("ascii", "replace").strip().rstrip("/")
         size_field = header[48:58].strip()
-        size = int(size_field) if size_field.isdecimal() else len(archive)
+        size = int(size_field) if size_field.isdigit() else len(archive)
         end = start + 60 + size
         if end > len(archive):
             raise LabError(f"an archive that ends within {name}", "a complete file", "Download it again.")
