@@ -311,6 +311,19 @@ def files_of(gallery: Path) -> Counter:
     return Counter((str(p.parent.relative_to(gallery)), p.suffix or p.name) for p in files)
 
 
+def test_what_a_killed_process_was_writing_is_removed(tmp_path):
+    pictures = tmp_path / "p"
+    pictures.mkdir()
+    Image.new("RGB", (8, 8)).save(pictures / "a.png")
+    gallery = StoredGallery(tmp_path / "g", Named())
+    import_folder(gallery, pictures)
+    partial = tmp_path / "g/index/pictures.lance/data/.tmpni9sEf"
+    partial.write_bytes(b"half a file")
+    gallery.engine.tidy()
+    assert not partial.exists() and len(gallery) == 1
+    gallery.close()
+
+
 def test_an_import_that_is_killed_again_and_again_ends_as_one_that_is_not(tmp_path, killable):
     "Half of the kills come at any moment, half after a batch is stored"
     pictures = tmp_path / "p"

@@ -504,6 +504,12 @@ class LanceEngine:
                     self._index(column)
             with self._writing():
                 self._compact(fully=True)
+                self._remove_abandoned()
+
+    def _remove_abandoned(self) -> None:
+        "Remove what Lance was writing when its process was killed; with both locks held, nobody else writes"
+        for file in (self.folder / "pictures.lance").rglob(".tmp*"):
+            file.unlink(missing_ok=True)
 
     def _lance_dataset(self) -> lance.LanceDataset:
         return lance.dataset(str(self.folder / "pictures.lance"))
