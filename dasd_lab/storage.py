@@ -190,7 +190,6 @@ def whole_folder(
 ) -> Iterator[Path]:  # a temporary folder to write into
     "Write a folder atomically"
     path = recovered(path)
-    previous = _aside(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _remove_abandoned(path)
@@ -200,14 +199,13 @@ def whole_folder(
             _put_in_place(fresh, path)
         _sync(path.parent)
     except OSError as e:
-        recovered(path)
         raise LabError(
             f"{path} could not be written: {e.strerror or e}",
             "free space and write permission",
             "Nothing that was there is lost. Free some space or choose another folder.",
         ) from e
     finally:
-        shutil.rmtree(previous, ignore_errors=True)
+        recovered(path)  # also after Ctrl-C between the two renames
 
 
 @contextmanager

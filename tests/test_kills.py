@@ -170,6 +170,25 @@ def test_a_reader_leaves_the_folder_of_a_living_writer_alone(tmp_path):
     assert recovered(folder).is_dir() and not aside.exists()
 
 
+def test_an_interrupt_between_the_two_renames_loses_nothing(tmp_path, monkeypatch):
+    folder = tmp_path / "a"
+    with whole_folder(folder) as fresh:
+        (fresh / "x").write_text("first")
+    renames = []
+
+    def interrupted(source, target, real=os.replace):
+        renames.append(Path(target).name)
+        if len(renames) == 2:
+            raise KeyboardInterrupt
+        real(source, target)
+
+    monkeypatch.setattr(os, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt), whole_folder(folder) as fresh:
+        (fresh / "x").write_text("second")
+    assert renames == [".a-old", "a", "a"], "set aside, interrupted, put back"
+    assert (folder / "x").read_text() == "first" and [p.name for p in tmp_path.iterdir()] == ["a"]
+
+
 @pytest.mark.skipif(os.name == "nt", reason="no modes of files on Windows")
 def test_a_folder_is_as_private_as_its_owner_wishes(tmp_path):
     write = "from dasd_lab.storage import whole_folder\nwith whole_folder('made'): pass"

@@ -148,7 +148,12 @@ class ForkedProcess:
     def poll(self) -> int | None:  # None: it runs
         "Whether it has ended; its exit code is not known"
         try:
-            is_running = self._process is not None and self._process.status() != psutil.STATUS_ZOMBIE
+            # `is_running` also tells a later process with the same number
+            is_running = (
+                self._process is not None
+                and self._process.is_running()
+                and self._process.status() != psutil.STATUS_ZOMBIE
+            )
         except psutil.NoSuchProcess:
             is_running = False
         return None if is_running else 0

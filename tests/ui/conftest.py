@@ -252,11 +252,11 @@ def lab_page(browser, running_lab):
 WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 
 
-def violations(page, within: str | None = None, only: str | None = None) -> list[str]:
-    "What axe-core finds against WCAG 2.2 A and AA or one rule, on the page or in an element: rule, element, reason"
+def violations(page, within: str | None = None) -> list[str]:
+    "What axe-core finds against WCAG 2.2 A and AA, on the page or in an element: the rule, the element, and the reason"
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    rules = dict(type="rule", values=[only]) if only else dict(type="tag", values=WCAG)
-    found = axe.run(page, context=within, options=dict(runOnly=rules, resultTypes=["violations"]))
+    options = dict(runOnly=dict(type="tag", values=WCAG), resultTypes=["violations"])
+    found = axe.run(page, context=within, options=options)
     lines = []
     for rule in found.response["violations"]:
         for node in rule["nodes"]:
