@@ -19,8 +19,10 @@ from urllib.parse import quote, urljoin
 
 import voila  # noqa: F401, so that its filter of warnings stands before the one of `serve_lab`
 from jupyterlab.labapp import LabApp
+from tornado.ioloop import IOLoop
 
 from ..foundation import lab_home, shipped_folder
+from .kernels import NURSERY, fork_kernels_from_now_on
 from ..storage import whole_file
 
 # %% ../../nbs/7_apps/2_serve/60_lab.ipynb #68406ba0
@@ -130,12 +132,15 @@ def serve_lab(
 ) -> None:
     "Serve JupyterLab until Ctrl-C, twice"
     warnings.filterwarnings("ignore", category=DeprecationWarning, module="traitlets")  # of Jupyter's own options
+    forks = fork_kernels_from_now_on()
     server = LabApp.initialize_server(list(arguments))
     server.web_app.settings["page_config_data"]["dasdLabRuns"] = runs
     token = server.identity_provider.token
     server.identity_provider.token_generated = False  # or Jupyter prints the address in six lines
     address = urljoin(server.connection_url, server.default_url) + (f"?token={quote(token)}" if token else "")
     print(greeting(address, runs), file=sys.stderr, flush=True)
+    if forks:
+        IOLoop.current().add_callback(NURSERY.start)  # it loads while the browser opens
     server.start()
 
 
