@@ -4,13 +4,15 @@
 
 # %% auto #0
 __all__ = ['folder_json', 'folder_state', 'folder_tokenizer', 'HubTowers', 'HubText', 'build_transformers', 'hub_preprocessing',
-           'transformers_backbone', 'ImageEncoder', 'DualStream', 'build_dual_stream', 'encoder_state', 'timm_state',
-           'timm_preprocessing', 'dual_stream_backbone', 'packaged_backbone']
+           'transformers_backbone', 'without_batch_norms', 'ImageEncoder', 'DualStream', 'build_dual_stream',
+           'encoder_state', 'timm_state', 'timm_preprocessing', 'dual_stream_backbone', 'packaged_backbone']
 
 # %% ../../nbs/2_backbone/1_towers/70_transformers.ipynb #9b62fd39
 import json
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,6 +22,7 @@ import torch.nn.functional as F
 import transformers
 from timm.data import resolve_data_config
 from torch import Tensor, nn
+from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from .heads import GridHead, HeadConfig, PerceptronHead
 from .languages import card_languages
@@ -217,6 +220,20 @@ def transformers_backbone(
     return verified(Backbone(towers, tokenizer, config, Path(folder).name, **options, **preprocessing))
 
 # %% ../../nbs/2_backbone/1_towers/70_transformers.ipynb #1b89da12
+def without_batch_norms(
+    network: nn.Module,  # its batch norms follow convolutions
+) -> nn.Module:  # a copy in evaluation mode, for use without gradients
+    "A copy that computes the same with every batch norm as a part of the convolution before it"
+    copy = deepcopy(network).eval()
+    for parent in list(copy.modules()):
+        children = list(parent.named_children())
+        for (conv_name, conv), (norm_name, norm) in pairwise(children):
+            if isinstance(conv, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d):
+                setattr(parent, conv_name, fuse_conv_bn_eval(conv, norm))
+                setattr(parent, norm_name, getattr(norm, "act", nn.Identity()))  # timm's norms have an activation
+    return copy.to(memory_format=torch.channels_last)
+
+
 class ImageEncoder(nn.Module):
     "An image encoder of timm or transformers with one vector per image"
 
@@ -242,6 +259,7 @@ class ImageEncoder(nn.Module):
             self.encoder = transformers.AutoModel.from_config(encoder_config(config["transformers"]))
             self.width = self.encoder.config.hidden_size
         self.encoder.to(memory_format=torch.channels_last)  # convolutions on a CPU are a third faster
+        self._folded: tuple[list, nn.Module] | None = None  # state and copy of `frozen`
 
     def forward(
         self,
@@ -249,21 +267,35 @@ class ImageEncoder(nn.Module):
     ) -> Tensor:  # [N, width]
         "timm's pooled features, or the pooled output of transformers"
         if hasattr(self.encoder, "pretrained_cfg"):
-            return self.encoder(pixels)
+            return self.frozen(pixels)
         output = self.encoder(pixel_values=pixels)
         pooled = getattr(output, "pooler_output", None)
         return (output.last_hidden_state[:, 0] if pooled is None else pooled).flatten(1)
 
+    @property
+    def _has_stages(self) -> bool:
+        "Whether the encoder is built as timm's EfficientNets and MobileNets are"
+        return all(hasattr(self.encoder, name) for name in ("conv_stem", "bn1", "blocks", "conv_head", "bn2"))
+
+    @property
+    def frozen(self) -> nn.Module:
+        "The encoder; where no gradient is computed, a copy without batch norms, made again when the weights change"
+        if self.training or torch.is_grad_enabled() or not self._has_stages:
+            return self.encoder
+        state = [(tensor.data_ptr(), tensor._version) for tensor in self.encoder.state_dict().values()]
+        if self._folded is None or self._folded[0] != state:
+            self._folded = state, without_batch_norms(self.encoder)
+        return self._folded[1]
+
     def stages(self) -> list[nn.Module]:
         "The parts of a convolutional encoder in order, from the stem to the last feature map"
-        names = ("conv_stem", "bn1", "blocks", "conv_head", "bn2")
-        if not all(hasattr(self.encoder, name) for name in names):
+        if not self._has_stages:
             raise LabError(
                 f"a {type(self.encoder).__name__} whose feature map is read",
                 "an EfficientNet or MobileNet of timm",
                 "Use linear projections: leave `heads` out.",
             )
-        encoder = self.encoder
+        encoder: Any = self.frozen
         stem = nn.Sequential(encoder.conv_stem, encoder.bn1)
         return [stem, *encoder.blocks, nn.Sequential(encoder.conv_head, encoder.bn2)]
 
