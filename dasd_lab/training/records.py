@@ -245,6 +245,8 @@ class _Curves:
 
     def draw(self, axes: Any, title: str, names: Sequence[str]) -> None:
         "One panel"
+        from matplotlib.ticker import LogLocator
+
         lines = {name: self.line(name) for name in names}
         marker = "o" if title == "validation" else None
         for name, (steps, values) in lines.items():
@@ -254,9 +256,13 @@ class _Curves:
             axes.axhline(0.5, color="grey", linewidth=0.8, linestyle=":")
         elif title != "validation" and all(v > 0 for _, values in lines.values() for v in values):
             axes.set_yscale("log")
+            # numbers rather than powers, whose typesetting takes longer than everything else
+            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.yaxis.set_major_formatter("{x:g}")
+            axes.minorticks_off()
         for step in list(self.begins.values())[1:]:
             axes.axvline(step, color="grey", linewidth=0.8, linestyle=":")
-        axes.set_title(title, fontsize=9)
+        axes.set_title(title, fontsize=9, y=1.02)  # without a height, every label is measured
         axes.set_xlabel("step", fontsize=8)
         axes.tick_params(which="both", labelsize=7)
         if len(names) > 1:
