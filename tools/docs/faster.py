@@ -1,7 +1,8 @@
-"""The generator with its two most repeated answers kept: the class of a token of code, and a link of a side bar"""
+"""The generator with its most repeated answers kept: the class of a token of code, links and entries of side bars"""
 
 from functools import cache
 
+from fastcore.xml import Safe, to_xml
 from smalldocs import highlight, layout
 
 
@@ -18,7 +19,23 @@ def kept_links(href):
     return kept
 
 
+def kept_entries(side_item):
+    "The entries of `Layout.side_item` that lead to another page, which depend on the page's folder alone"
+
+    def kept(self, item, depth):
+        if item.sep or item.section or item.page is self.page:
+            return side_item(self, item, depth)
+        entries = self.site.__dict__.setdefault("kept_entries", {})
+        key = (id(item), self.page.out.parent)
+        if key not in entries:
+            entries[key] = Safe(to_xml(side_item(self, item, depth), indent=False))
+        return entries[key]
+
+    return kept
+
+
 def keep() -> None:
     "Keep them from now on; without this the site is the same and takes longer"
     highlight.css_class = cache(highlight.css_class)
     layout.Layout.href = kept_links(layout.Layout.href)
+    layout.Layout.side_item = kept_entries(layout.Layout.side_item)
