@@ -265,6 +265,20 @@ def violations(page, within: str | None = None) -> list[str]:
     return lines
 
 
+STILL = """([quiet, longest]) => new Promise(resolve => {
+  const done = () => { observer.disconnect(); clearTimeout(last); resolve(); };
+  let timer = setTimeout(done, quiet);
+  const last = setTimeout(done, longest);
+  const observer = new MutationObserver(() => { clearTimeout(timer); timer = setTimeout(done, quiet); });
+  observer.observe(document, {subtree: true, childList: true, attributes: true, characterData: true});
+})"""
+
+
+def settle(page, quiet: int = 250, longest: int = 4000):
+    "Wait until nothing on the page has changed for some milliseconds"
+    page.evaluate(STILL, [quiet, longest])
+
+
 def shoot(page, name: str) -> Path:
     "Save a screenshot in tests/shots"
     SHOTS.mkdir(exist_ok=True)

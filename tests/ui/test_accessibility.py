@@ -4,7 +4,7 @@ The window is as tall as an explorer, so that axe-core also checks what would be
 """
 
 import pytest
-from conftest import shoot, violations
+from conftest import settle, shoot, violations
 
 TALL = dict(width=1400, height=5000)
 # explorer → its box, and what is there once it has something to show
@@ -25,7 +25,7 @@ def wait_for(page, name: str):
     box, content = EXPLORERS[name]
     page.locator(f"{box} {content}").first.wait_for(timeout=300_000)
     page.wait_for_function(QUIET)
-    page.wait_for_timeout(500)
+    settle(page)
     return page.locator(box)
 
 
@@ -33,7 +33,7 @@ def unfold_ask(page, panel):
     "Each fold of Ask, and the selected image with its explanation"
     for label in ("Models", "Filters", "History", "Show", "Scores"):
         panel.get_by_role("button", name=label, exact=True).click()
-        page.wait_for_timeout(500)
+        settle(page)
         yield label
     panel.locator(".dl-hit").nth(1).click()
     panel.locator(".dl-about img.dl-large").wait_for()
@@ -52,7 +52,7 @@ def unfold(page, name: str, panel):
     if name == "Train":
         panel.locator(".dl-example:visible").first.click()
         panel.locator(".dl-lengths .main-svg").first.wait_for()
-    page.wait_for_timeout(1000)
+    settle(page)
     yield "unfolded"
 
 

@@ -1,6 +1,6 @@
 "The Adapters explorer in JupyterLab: type captions, switch adapters off, compare many captions"
 
-from conftest import open_guide, shoot
+from conftest import open_guide, settle, shoot
 
 # the first entries of the first heat map, as drawn by plotly
 FIRST_MAP = """() => {
@@ -59,6 +59,6 @@ def test_adapters_in_jupyterlab(lab, page):
     content, visible = page.evaluate(WIDTHS)
     assert content <= visible + 1
     page.set_viewport_size(dict(width=1024, height=800))
-    page.wait_for_timeout(4000)
+    settle(page, 1000)
     content, visible = page.evaluate(WIDTHS)
     assert content <= visible + 1

@@ -2,7 +2,7 @@
 
 import re
 
-from conftest import open_guide, shoot
+from conftest import open_guide, settle, shoot
 
 HITS = ".dl-ask .dl-answer .dl-hit"
 IDS = "hits => hits.map(hit => hit.dataset.id).join()"
@@ -99,7 +99,7 @@ def test_ask_on_the_web_page(web, page):
     for tab, content in TABS.items():
         page.get_by_role("tab", name=tab, exact=True).click()
         page.locator(content).first.wait_for(timeout=300_000)
-        page.wait_for_timeout(1000)
+        settle(page)
         shoot(page, f"web_{tab.lower()}")
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{tab} is wider than the page"
     assert not page.outside, page.outside

@@ -4,7 +4,7 @@ import re
 
 import nbformat
 import pytest
-from conftest import STATE, open_guide, run_notebook, shoot
+from conftest import STATE, open_guide, run_notebook, settle, shoot
 
 FIGURES = ("dl-recall", "dl-differences", "dl-gaps")
 LOADED = "images => images.map(image => image.alt && image.complete && image.naturalWidth > 0)"
@@ -81,7 +81,7 @@ def check_width(page, theme: str, width: int):
         "theme => window.jupyterapp.commands.execute('apputils:change-theme', {theme: `JupyterLab ${theme}`})", theme
     )
     page.set_viewport_size(dict(width=width, height=1400))
-    page.wait_for_timeout(2000)
+    settle(page, 500)
     assert page.evaluate(TOO_WIDE) == []
     page.evaluate("() => document.querySelector('.dl-compare .dl-table').scrollIntoView()")
     shoot(page, f"comparison_{theme.lower()}_{width}")

@@ -50,8 +50,14 @@ def site(built, browser):
     "Its address on this machine"
 
     class Quiet(http.server.SimpleHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
         def log_message(self, *a):
             pass
+
+        def end_headers(self):
+            self.send_header("cache-control", "max-age=3600")
+            super().end_headers()
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=built))
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -159,6 +165,7 @@ def found(site, page, query: str) -> list[str]:
     return [link.get_attribute("href").removeprefix("./") for link in links]
 
 
+@functools.cache
 def longest_lines(built, folder: str) -> str:
     "The page of a folder whose code has the longest line"
 

@@ -1,7 +1,7 @@
 """The Slots explorer in JupyterLab: typing, mouse, keyboard, and a narrow page"""
 
 import pytest
-from conftest import open_guide, shoot
+from conftest import open_guide, settle, shoot
 
 from dasd_lab.explore.workbench import SHIPPED
 from dasd_lab.training.recipes import shipped_run
@@ -85,7 +85,7 @@ def test_slots_in_jupyterlab(lab, page):
     root.locator(".dl-picture").scroll_into_view_if_needed()
     shoot(page, "slots_lab")
     page.set_viewport_size(dict(width=1024, height=800))
-    page.wait_for_timeout(2000)
+    settle(page, 500)
     fits = "() => { const p = document.querySelector('.dl-slots'); return p.scrollWidth <= p.clientWidth + 1 }"
     assert page.evaluate(fits)
     assert not page.outside, page.outside

@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from conftest import open_guide, shoot
+from conftest import open_guide, settle, shoot
 
 pytest.importorskip("playwright.sync_api")
 from playwright.sync_api import expect
@@ -157,7 +157,7 @@ def test_styles_in_one_cell_in_the_dark_theme_at_1024_pixels(lab, page, one_cell
     panel.locator(".dl-colour select").select_option("language")
     expect(panel.locator(".dl-legend")).to_contain_text("Arabic", timeout=300_000)
     expect(panel.locator(".dl-progress:visible")).to_have_count(0, timeout=300_000)
-    page.wait_for_timeout(1500)  # until the new maps are drawn
+    settle(page, 500)  # until the new maps are drawn
     lasso(page, panel.locator(f"{RELATED} .nsewdrag").first, EVERYTHING)
     for selector in (AGNOSTIC, RELATED):
         container = panel.locator(selector)
@@ -208,7 +208,7 @@ def test_figures_of_a_hidden_tab_are_drawn_when_it_is_shown(web, page):
         for selector in (AGNOSTIC, RELATED):
             expect(panel.locator(selector).locator(POINTS)).to_have_count(n)
         expect(bars.first).to_be_attached(timeout=10_000)
-        page.wait_for_timeout(1000)
+        settle(page, 500)
         shown.append(bars.all_text_contents())
     assert shown[0] != shown[1]
     assert not page.problems, page.problems

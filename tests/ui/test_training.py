@@ -5,7 +5,7 @@ import re
 
 import nbformat
 import pytest
-from conftest import STATE, run_notebook, shoot
+from conftest import STATE, run_notebook, settle, shoot
 
 from dasd_lab.corpora.own.parallel import FAULTS
 
@@ -117,7 +117,7 @@ def check_width(page, width: int):
     page.set_viewport_size(dict(width=width, height=1100))
     for name in ("dl-start", "dl-results", "dl-ask-new"):
         page.locator(f".dl-training .{name}").first.scroll_into_view_if_needed()
-        page.wait_for_timeout(400)
+        settle(page)
         shoot(page, f"training_{width}_{name}")
     content, visible = page.evaluate(WIDTHS)
     assert content <= visible + 2

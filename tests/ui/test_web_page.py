@@ -7,7 +7,7 @@ import urllib.request
 from urllib.parse import quote
 
 import pytest
-from conftest import shoot, watched
+from conftest import settle, shoot, watched
 
 GRID = ".dl-ask .dl-query input"
 SOON = 5  # seconds, on an idle machine
@@ -81,7 +81,7 @@ def test_the_walk(web, page, scheme):
         open_query(page, web, query)
         for width, height in SIZES:
             page.set_viewport_size(dict(width=width, height=height))
-            page.wait_for_timeout(300)
+            settle(page, 150)
             assert page.evaluate(BOTTOM) < height, (language, width)
             assert page.evaluate(FITS), (language, width)
             shoot(page, f"walk_{scheme}_{language}_{width}")
@@ -89,7 +89,7 @@ def test_the_walk(web, page, scheme):
         page.locator(".dl-about img.dl-large").wait_for()
         for width, height in SIZES:
             page.set_viewport_size(dict(width=width, height=height))
-            page.wait_for_timeout(300)
+            settle(page, 150)
             image = page.locator(".dl-about img.dl-large").bounding_box()
             assert image["y"] + image["height"] < height, (language, width)
             shoot(page, f"walk_{scheme}_{language}_{width}_image")
@@ -129,7 +129,7 @@ def test_four_models_side_by_side_and_why_no_fifth(web, page):
     names = page.locator(".dl-ask .dl-asking .widget-toggle-button:not(.dl-fold)")
     for i in range(1, 5):
         names.nth(i).click()
-        page.wait_for_timeout(300)
+        settle(page, 150)
     page.get_by_text("At most 4 at once").wait_for()
     page.locator(".dl-ask .dl-answer").nth(3).wait_for()
     for width, columns in ((1600, 4), (1024, 4), (390, 1)):
