@@ -1,13 +1,14 @@
 # Everything runs in .venv, which is installed on first use. Paths are relative, so that the folder may contain spaces.
 PY   := .venv/bin/python
 STEP := sh tools/step.sh
-RUN  := env OMP_NUM_THREADS=1 PYTHONUNBUFFERED=1 PYTHONUTF8=1
+# compiled modules are kept, or each process would compile the package and the tests anew
+RUN  := env OMP_NUM_THREADS=1 PYTHONUNBUFFERED=1 PYTHONUTF8=1 PYTHONDONTWRITEBYTECODE=
 PYTEST := $(RUN) $(PY) -m pytest -q -p no:cacheprovider
 LAB_ARGS ?=
 APP_ARGS ?=
-# quarters of the tests: the lanes of `make test` take the next one when they are free, so that none waits at the end;
+# halves of the tests, each of which imports everything once: the lanes of `make test` take the next one when they are free;
 # three lanes for two cores, since tests of pages and services wait for other processes (not measured against two)
-UNITS := units-1 units-2 units-3 units-4
+UNITS := units-1 units-2
 DEMO_ARGS ?=
 export MAKECMDGOALS
 
@@ -63,7 +64,7 @@ guides: venv
 units: $(UNITS)
 
 units-%: venv
-	@TESTS=$*/4 $(STEP) "tests: pytest, quarter $*" $(PYTEST) tests -rs --durations=10 --ignore=tests/ui
+	@TESTS=$*/2 $(STEP) "tests: pytest, half $*" $(PYTEST) tests -rs --durations=10 --ignore=tests/ui
 
 browser: venv ## what people see, in Chromium; a test that fails is run once more and listed
 	@$(STEP) "browser: explorers, web pages and documentation in Chromium" $(PYTEST) tests/ui -rsR --reruns 1 --durations=25
