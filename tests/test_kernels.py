@@ -10,6 +10,7 @@ from contextlib import suppress
 
 import pytest
 
+from dasd_lab.serve import kernels
 from dasd_lab.serve.kernels import ForkedProcess, KernelNursery
 
 COMPUTES = """
@@ -45,6 +46,15 @@ def test_a_forked_kernel_computes_with_several_threads():
             os.killpg(child.pid, signal.SIGKILL)
     number, threads = sorted(map(int, said.split()), reverse=True)
     assert number != child.pid and threads == 2
+
+
+def test_kernels_are_not_forked_beside_a_gpu(tmp_path, monkeypatch):
+    "CUDA that was asked for devices does not survive a fork: a kernel that trains needs a fresh process"
+    monkeypatch.setattr(kernels, "GPUS", (str(tmp_path),))
+    factory = kernels.KernelProvisionerFactory.instance()
+    before = factory.default_provisioner_name
+    assert not kernels.fork_kernels_from_now_on()
+    assert factory.default_provisioner_name == before
 
 
 class Answers:
