@@ -26,7 +26,6 @@ from pathlib import Path
 from types import ModuleType
 from unittest import mock
 
-HERE = Path(__file__).resolve().parent
 IMPORTED = ("dasd_lab.training.recipes", "dasd_lab.cli", "dasd_lab.corpora.pictograms.corpus", "squares")
 IMPORTED += ("matplotlib.backends.backend_svg", "torch.utils.tensorboard")  # at the end of a training
 FREE = 500  # file descriptors from here on are not those of a program
@@ -47,26 +46,26 @@ def adopt_orphans(yes: bool) -> None:
 class Nursery:
     "The process that has imported everything; it starts when it is first needed, and ends with this one"
 
-    def __init__(self):
+    def __init__(self, interpreter: str):
+        self.interpreter = interpreter
         self.lock = threading.Lock()
         self.channel = None
 
-    def start(self) -> None:
+    def start(self, environment: Mapping) -> None:
         self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        path = os.pathsep.join([str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH", "")])
         with theirs:
             self.process = StartedAsUsual(
-                [sys.executable, __file__, str(theirs.fileno())],
+                [self.interpreter, __file__, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
-                env=os.environ | dict(OMP_NUM_THREADS="1", PYTHONPATH=path),
+                env=environment | dict(OMP_NUM_THREADS="1"),
             )
 
     def fork(self, request: Mapping, descriptors: Sequence[int]) -> int:  # process
         "Start a program with some file descriptors of this process"
         with self.lock:
             if self.channel is None:
-                self.start()
+                self.start(request["environment"])
             adopt_orphans(True)
             try:
                 socket.send_fds(self.channel, [json.dumps(request).encode()], descriptors)
@@ -77,20 +76,20 @@ class Nursery:
         return pid
 
 
-NURSERY = Nursery()
+NURSERIES = {sys.executable: Nursery(sys.executable)}
 
 
-def program(words: Sequence) -> list[str] | None:  # None: not one that can be forked
-    "What follows the interpreter in a command"
+def program(words: Sequence) -> tuple[Nursery | None, list[str]]:  # None: not one that can be forked
+    "The nursery of a command, and what follows the interpreter"
     interpreter, *rest = map(os.fsdecode, [words] if isinstance(words, str | bytes | os.PathLike) else words)
-    rest = rest[1:] if rest[:1] == ["-u"] else rest  # PYTHONUNBUFFERED is set, see the Makefile
-    forks = interpreter == sys.executable and rest and (rest[0] in ("-c", "-m") or rest[0].endswith(".py"))
-    return rest if forks else None
+    rest = rest[1:] if rest[:1] == ["-u"] else rest  # what forked processes write is never kept back
+    is_program = rest and (rest[0] in ("-c", "-m") or rest[0].endswith(".py"))
+    return NURSERIES.get(interpreter) if is_program else None, rest
 
 
-def at_start(environment: Mapping) -> dict:
-    "The variables that an interpreter reads when it starts"
-    return {name: value for name, value in environment.items() if name.startswith("PYTHON")}
+def as_started(environment: Mapping) -> bool:
+    "Whether the variables that an interpreter reads when it starts are those of this one, or missing"
+    return all(os.environ.get(name) == value for name, value in environment.items() if name.startswith("PYTHON"))
 
 
 def requested(words: Sequence[str], descriptors: Sequence[int], folder, environment, session: bool = False) -> dict:
@@ -109,16 +108,16 @@ class Forked(subprocess.Popen):
 
     def _execute_child(self, *given):
         asked = signature(super()._execute_child).bind(*given).arguments
-        words = program(asked["args"])
+        nursery, words = program(asked["args"])
         usual = all(asked[name] == value for name, value in USUAL.items())
-        if words is None or not usual or at_start(asked["env"] or os.environ) != at_start(os.environ):
+        if nursery is None or not usual or not as_started(asked["env"] or {}):
             return super()._execute_child(*given)
         theirs = [asked[name] for name in ("p2cread", "c2pwrite", "errwrite")]
         ours = [asked[name] for name in ("p2cwrite", "c2pread", "errread")]
         streams = [i if fd == -1 else fd for i, fd in enumerate(theirs)]
         request = requested(words, [0, 1, 2], asked["cwd"], asked["env"], asked["start_new_session"])
         try:
-            self.pid = NURSERY.fork(request, streams)
+            self.pid = nursery.fork(request, streams)
             self._child_created = True
         finally:
             of_pipes = {fd for fd, own in zip(theirs, ours) if own != -1}
@@ -134,15 +133,19 @@ def spawned(path, words: Sequence, descriptors: Sequence[int]) -> int:  # proces
     if "-c" not in words or "resource_tracker" in words[-1]:
         return spawned_as_usual(path, words, descriptors)
     descriptors = [0, 1, 2, *sorted(map(int, descriptors))]
-    return NURSERY.fork(requested(words[words.index("-c") :], descriptors, None, None), descriptors)
+    nursery = NURSERIES[sys.executable]
+    return nursery.fork(requested(words[words.index("-c") :], descriptors, None, None), descriptors)
 
 
 @contextmanager
-def programs():
+def programs(
+    interpreter: str = sys.executable,  # of the programs that are forked; others are started as usual
+):
     "Fork programs, if this system can"
     if sys.platform != "linux":
         yield
         return
+    NURSERIES.setdefault(interpreter, Nursery(interpreter))
     with mock.patch.object(subprocess, "Popen", Forked), mock.patch.object(util, "spawnv_passfds", spawned):
         yield
 

@@ -16,6 +16,7 @@ import torch
 
 from dasd_lab.storage import read_tensors
 
+pytestmark = pytest.mark.usefixtures("forked_programs")
 HERE = Path(__file__).parent
 SCRIPT = """
 import json,sys
