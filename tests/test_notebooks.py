@@ -2,6 +2,7 @@
 
 import atexit
 import os
+import sys
 
 import nbdev.test
 import pytest
@@ -26,7 +27,7 @@ def shells(monkeypatch):
     made = []
 
     def shell(*given):
-        made.append(CaptureShell(*given))
+        made.append(CaptureShell(*given, mpl_format="png"))  # nobody looks at the figures on a fine screen
         return made[-1]
 
     monkeypatch.setattr(nbdev.test, "CaptureShell", shell)
@@ -37,16 +38,19 @@ def shells(monkeypatch):
         s.history_manager.close()
 
 
+@pytest.mark.usefixtures("forked_programs")
 @pytest.mark.parametrize("path", PATHS, ids=lambda p: str(p.relative_to(FOLDER)))
 def test_notebook(path, shells):
     here = os.getcwd()
     known = dict(METHODS)
+    places = [*sys.path]
     try:
         passed, seconds = nbdev.test.test_nb(
             path.absolute(), skip_flags=CONFIG.tst_flags.split(), basepath=CONFIG.config_path
         )
     finally:
         os.chdir(here)
+        sys.path[:] = places  # or every import would look in the folders of all notebooks before
         torch.set_grad_enabled(True)
         # a notebook's own class would stand in for the package's in those that follow
         for name in [n for n, cls in METHODS.items() if not cls.__module__.startswith("dasd_lab")]:
