@@ -12,13 +12,43 @@
     return outputs.some(output => output.data?.[WIDGET]?.model_id in comms);
   };
 
+  // The page first asks a new kernel for its widgets; widgets that are made before the answer would be made twice.
+  // A kernel without ipywidgets closes the channel, and the page gives up after four seconds.
+  const askedForWidgets = sessionContext => new Promise(resolve => {
+    const hear = (_, message) => {
+      if (message.content.data?.method === 'update_states' || message.header.msg_type === 'comm_close') done();
+    };
+    const done = () => {
+      sessionContext.iopubMessage.disconnect(hear);
+      resolve();
+    };
+    sessionContext.iopubMessage.connect(hear);
+    sessionContext.ready.then(() => setTimeout(done, 5_000));
+  });
+
+  // Keep an element at the top of the window while it is drawn, until somebody acts
+  const keepInView = node => {
+    const observer = new ResizeObserver(() => node.scrollIntoView());
+    const stop = () => observer.disconnect();
+    for (const act of ['pointerdown', 'wheel', 'keydown']) addEventListener(act, stop, {capture: true, once: true});
+    setTimeout(stop, 30_000);
+    observer.observe(node);
+  };
+
   const run = async (app, panel, context) => {
-    await Promise.all([app.restored, context.ready, panel.revealed, panel.sessionContext.ready]);
+    const asked = askedForWidgets(panel.sessionContext);
+    const session = await app.serviceManager.sessions.findByPath(context.path);
+    await context.ready;
+    if (!session) {  // widgets of an earlier kernel, which the page would look for in vain
+      for (const cell of context.model.cells) cell.outputs?.clear();
+    }
+    await Promise.all([app.restored, panel.revealed, panel.sessionContext.ready, asked]);
     const kernel = panel.sessionContext.session?.kernel;
     if (!kernel || await isShown(kernel, context.model)) return;
     app.shell.activateById(panel.id);
     await app.commands.execute('notebook:run-all-cells');
-    panel.content.widgets.find(cell => cell.model.type === 'code')?.outputArea.node.scrollIntoView();
+    const cell = panel.content.widgets.find(cell => cell.model.type === 'code');
+    if (cell) keepInView(cell.outputArea.node);
     await context.save();
   };
 
