@@ -196,7 +196,7 @@ IMAGES = {
     "un niño en un columpio": ON_A_SWING,
     "surfař na velké vlně": ON_A_WAVE,
     "a surfer on a big wave": ON_A_WAVE,
-    "ولد يركل كرة": ["boy", "kick", "ball"],
+    "ولد يلعب كرة القدم": ["boy", "soccer|football"],
     "ein Vogel": ["bird|heron"],
     "un oiseau": ["bird|heron"],
     "طائر": ["bird|heron"],

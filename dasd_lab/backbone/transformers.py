@@ -259,7 +259,7 @@ class ImageEncoder(nn.Module):
             self.encoder = transformers.AutoModel.from_config(encoder_config(config["transformers"]))
             self.width = self.encoder.config.hidden_size
         self.encoder.to(memory_format=torch.channels_last)  # convolutions on a CPU are a third faster
-        self._folded: tuple[list, nn.Module] | None = None  # state and copy of `frozen`
+        self._folded: tuple[list, nn.Module] | None = None  # sums of the weights, copy
 
     def forward(
         self,
@@ -282,7 +282,7 @@ class ImageEncoder(nn.Module):
         "The encoder; where no gradient is computed, a copy without batch norms, made again when the weights change"
         if self.training or torch.is_grad_enabled() or not self._has_stages:
             return self.encoder
-        state = [(tensor.data_ptr(), tensor._version) for tensor in self.encoder.state_dict().values()]
+        state = torch.stack([tensor.float().sum() for tensor in self.encoder.state_dict().values()]).tolist()
         if self._folded is None or self._folded[0] != state:
             self._folded = state, without_batch_norms(self.encoder)
         return self._folded[1]
@@ -306,7 +306,8 @@ class ImageEncoder(nn.Module):
     ) -> Tensor:  # [N, C, h, w]
         "The feature map before the last stages"
         states = pixels
-        for stage in self.stages()[: len(self.stages()) - n_upper]:
+        stages = self.stages()
+        for stage in stages[: len(stages) - n_upper]:
             states = stage(states)
         return states
 
@@ -316,7 +317,8 @@ class ImageEncoder(nn.Module):
         n_upper: int,  # number of stages that are left
     ) -> Tensor:  # [N, P, width] positions of the last feature map
         "The last feature map, from the output of `lower`"
-        for stage in self.stages()[len(self.stages()) - n_upper :]:
+        stages = self.stages()
+        for stage in stages[len(stages) - n_upper :]:
             states = stage(states)
         return states.flatten(2).transpose(1, 2)
 

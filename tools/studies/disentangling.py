@@ -43,7 +43,14 @@ FORMS: dict[str, tuple[str, dict]] = dict(
         {"config.disentangler.adversarial_reaches": "adapters", "config.disentangler.generator_gradient": False},
     ),
     expression=("dasd.{}_expression", {}),
-    expression_unigrams=("dasd.{}_expression", {"config.disentangler.expression.longest": 1}),
+    expression_unigrams=(
+        "dasd.{}_expression",
+        {"config.disentangler.expression.longest": 1, "config.adapter.spread": 0.6},
+    ),
+    expression_trigrams=(
+        "dasd.{}_expression",
+        {"config.disentangler.expression.longest": 3, "config.adapter.spread": 0.6},
+    ),
     expression_and_meaning=("dasd.{}_expression", {"config.adapter.characteristics": ["related", "agnostic"]}),
 )
 STEPS = dict(
