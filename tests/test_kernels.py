@@ -81,6 +81,7 @@ def test_a_cancelled_start_does_not_give_its_process_to_the_next():
     async def starts():
         nursery = KernelNursery()
         nursery._process = Answers()
+        nursery._code = kernels.last_change()
         first = asyncio.create_task(nursery.fork([], {}, "."))
         await asyncio.sleep(0.01)
         first.cancel()

@@ -153,7 +153,7 @@ class KernelNursery:
     async def _start(self) -> None:
         change = last_change()
         if self._process is not None:
-            if self._code in (0, change):
+            if self._code == change:
                 return
             self._former.append(self._process)
         self._code = change
