@@ -8,7 +8,6 @@ import json
 import os
 from pathlib import Path
 
-import forked
 import parity
 import pytest
 
@@ -67,13 +66,6 @@ def pytest_generate_tests(metafunc):
         )
     ]
     metafunc.parametrize("case_path", cases, scope="module")
-
-
-@pytest.fixture(scope="module")
-def forked_programs():
-    "Python programs that the tests of a module start are forked, see `forked`"
-    with forked.programs():
-        yield
 
 
 @pytest.fixture(autouse=True)

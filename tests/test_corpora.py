@@ -249,7 +249,6 @@ def test_images_and_pairs_are_aligned(root):
         assert np.abs(large - visual.frames[0]).mean() < 12  # the large image shows the same scene
 
 
-@pytest.mark.usefixtures("forked_programs")
 def test_several_processes_write_the_same_bytes(root, tmp_path, monkeypatch):
     monkeypatch.setattr(pictograms, "CHUNK", 30)
     parallel = Pictograms(build_pictograms(tmp_path, spec=SMALL, progress=False, processes=2))

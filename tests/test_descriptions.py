@@ -193,7 +193,6 @@ def wait_for_lines(pictures, n):
     raise TimeoutError(f"fewer than {n} descriptions")
 
 
-@pytest.mark.usefixtures("forked_programs")
 def test_a_kill_loses_no_written_description(pictures, tmp_path):
     log = tmp_path / "described"
     process = subprocess.Popen(slow_command(pictures, log, 0.3))

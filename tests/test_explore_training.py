@@ -28,7 +28,7 @@ from dasd_lab.presets import list_presets, load_preset
 from dasd_lab.training.checkpoints import checkpoints
 from dasd_lab.training.recipes import load_run, needs_pictures, scaled_stages
 
-pytestmark = [pytest.mark.skipif(os.name != "posix", reason="signals"), pytest.mark.usefixtures("forked_programs")]
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals")
 COLOURS = dict(
     red=("rosso", (220, 40, 40)),
     blue=("blu", (40, 60, 220)),
@@ -92,7 +92,7 @@ def write_preset(folder: Path, *steps: int) -> str:  # the file
     return str(file)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def home(tmp_path_factory):
     "A folder corpus of one-coloured squares"
     home = tmp_path_factory.mktemp("train explorer")
@@ -106,7 +106,7 @@ def home(tmp_path_factory):
     return home
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def bench(home):
     "A workbench with a tiny model for German, over those squares"
     torch.manual_seed(0)
@@ -170,7 +170,7 @@ class Observed:
     searches: int = 0  # that another model answered during training
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def observed_run(bench, home, tmp_path_factory):
     "An uninterrupted run, and the polls of it"
     state = new_state(bench, home, tmp_path_factory.mktemp("straight"))
@@ -189,7 +189,7 @@ def observed_run(bench, home, tmp_path_factory):
     return state, observed
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def finished(observed_run):
     "The state of the uninterrupted run"
     return observed_run[0]

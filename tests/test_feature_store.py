@@ -25,7 +25,6 @@ from dasd_lab.corpora.catalog import Corpus
 from dasd_lab.corpora.visuals import Visuals
 
 # processes are forked from a server that has imported torch once
-pytestmark = pytest.mark.usefixtures("forked_programs")
 PROCESSES = get_context("forkserver")
 PROCESSES.set_forkserver_preload(["dasd_lab.backbone.encoding", "dasd_lab.training.recipes", __name__])
 N, ROWS = 400, 8  # pictures, and rows of a shard: fifty shards of pictures and forty of captions

@@ -19,7 +19,6 @@ from dasd_lab.presets import vary
 from dasd_lab.storage import folder_lock, recovered, whole_file, whole_folder
 from dasd_lab.training.logging import claim
 
-pytestmark = pytest.mark.usefixtures("forked_programs")
 KILLS = int(os.environ.get("SOAK", "1"))
 BUILD = """
 import sys

@@ -12,7 +12,6 @@ import pytest
 from leccr_reference import Reference, write_case
 from parity import close
 
-pytestmark = pytest.mark.usefixtures("forked_programs")
 PARITY = Path(__file__).with_name("test_leccr_parity.py")
 SMALL = dict(B=3, d_v=16, d_t=12, d_e=8, N_q=2, N_v=5, N_c=6, N_s=4, N_t=5, heads=2, slot_layers=1, inter_layers=1)
 LARGE = dict(B=6, d_v=24, d_t=20, d_e=12, N_q=5, N_v=7, N_c=9, N_s=6, N_t=8, heads=4, slot_layers=2, inter_layers=4)

@@ -38,7 +38,6 @@ def shells(monkeypatch):
         s.history_manager.close()
 
 
-@pytest.mark.usefixtures("forked_programs")
 @pytest.mark.parametrize("path", PATHS, ids=lambda p: str(p.relative_to(FOLDER)))
 def test_notebook(path, shells):
     here = os.getcwd()

@@ -16,7 +16,6 @@ import torch
 
 from dasd_lab.storage import read_tensors
 
-pytestmark = pytest.mark.usefixtures("forked_programs")
 HERE = Path(__file__).parent
 SCRIPT = """
 import json,sys

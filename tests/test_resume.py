@@ -15,7 +15,6 @@ from dasd_lab.training.checkpoints import checkpoints
 from dasd_lab.training.recipes import train
 
 # forked from a server that has loaded torch once; each is a real process that a signal can kill
-pytestmark = pytest.mark.usefixtures("forked_programs")
 PROCESSES = get_context("forkserver")
 PROCESSES.set_forkserver_preload(["dasd_lab.training.recipes", "squares"])
 

@@ -21,7 +21,6 @@ from dasd_lab.training.runs import Keeping, Stopped
 from dasd_lab.training.runtime import Runtime
 from dasd_lab.training.source_model import train_source
 
-pytestmark = pytest.mark.usefixtures("forked_programs")
 HERE = Path(__file__).parent
 SCRIPT = """
 import sys

@@ -5,8 +5,6 @@ import os
 import subprocess
 import sys
 
-import forked
-
 from dasd_lab.corpora.catalog import load_corpus
 
 SEARCH = """
@@ -36,8 +34,7 @@ def test_a_second_search_encodes_the_query_alone(tmp_path):
     corpus = load_corpus("pictograms")
     os.symlink(corpus.root.parent, tmp_path / "pictograms")
     words = ["ein Hund am Strand", "--run", "pictograms", "--split", "validation", "-k", 5]
-    with forked.programs():
-        first, _ = search(*words, DASD_LAB_DATA=tmp_path)
+    first, _ = search(*words, DASD_LAB_DATA=tmp_path)
     second, modules = search(*words, DASD_LAB_DATA=tmp_path)
     assert second == first
     assert not modules & (NEVER | IN_MEMORY)

@@ -34,7 +34,6 @@ from dasd_lab.search.on_disk.stored import StoredGallery, embedding_name
 from dasd_lab.training.recipes import load_run, shipped_run
 from dasd_lab.training.runs import load_method
 
-pytestmark = pytest.mark.usefixtures("forked_programs")
 KILLS = int(os.environ.get("SOAK", "2"))
 LANGUAGES = "de", "fr", "cs", "zh", "ja", "ar"
 

@@ -15,7 +15,6 @@ import zipfile
 from contextlib import contextmanager
 from pathlib import Path
 
-import forked
 import pytest
 from served import draw
 
@@ -93,11 +92,6 @@ class Installed:
             [*self.words, *map(str, words)], cwd=self.folder, env=self.env, capture_output=True, text=True, check=True
         )
 
-    def again(self, *words) -> subprocess.CompletedProcess:
-        "A command forked from a process that has imported what another one does"
-        with forked.programs(str(self.python)):
-            return self.lab(*words)
-
     @contextmanager
     def serving(self, *words):
         "A command that serves; yields the lines of its log until one has an address, and that address"
@@ -140,13 +134,13 @@ def test_search(installed):
     found = json.loads(installed.lab("search", "zwei rote Äpfel am Strand", "--json").stdout)
     assert found["language"] == "de" and len(found["rows"]) == 12
     images = draw(installed.folder.parent / "images", 1)
-    found = json.loads(installed.again("search", "a red field", "--pictures", images, "--json").stdout)
+    found = json.loads(installed.lab("search", "a red field", "--pictures", images, "--json").stdout)
     assert len(found["rows"]) == 4
 
 
 def test_serve(installed):
     images = draw(installed.folder.parent / "more", 1)
-    installed.again("gallery", "import", images, "--gallery", installed.data / "dasd_lab/galleries/mine")
+    installed.lab("gallery", "import", images, "--gallery", installed.data / "dasd_lab/galleries/mine")
     with installed.serving("serve", "mine", "--port", "0") as address:
         hits = json.loads(page(f"{address}api/search?text=a+red+field&language=en"))["hits"]
     assert len(hits) == 4
@@ -159,7 +153,7 @@ def test_demo(installed):
         short |= {f"stages.{i}.steps": 2, f"stages.{i}.batch_size": 8}
     preset = vary(load_preset("dasd.pictograms"), short) | dict(backbone=dict(folder=str(backbone)), source_model=None)
     write_json(preset, installed.data / "short.json")
-    installed.again("demo", "--preset", installed.data / "short.json", "--languages", "de")
+    installed.lab("demo", "--preset", installed.data / "short.json", "--languages", "de")
     assert (installed.data / "dasd_lab/runs/demo/sheet.png").is_file()
 
 
