@@ -30,7 +30,7 @@ from ..corpora.by_machine.translators import FAILED, Translator
 from ..corpora.published.flickr8k import Flickr8k
 from .fields import field_figures, field_test
 from .probes import seed_interval
-from .tables import append_run, own_parameters, read_runs
+from .tables import append_run, encoding_bar, own_parameters, read_runs
 from ..frozen import Frozen, FrozenConfig
 from ..presets import list_presets, load_preset, vary
 from ..training.recipes import VERSIONS, TrainingData, columns_of, train, training_data
@@ -201,7 +201,9 @@ class MethodRuns:
         if key not in self.data_of:
             if "description_ids" in reads:
                 describe_by_retrieval(self.corpus, self.backbone, features=self.features)
-            self.data_of[key] = training_data(self.corpus, run.languages, self.backbone, self.features, reads=reads)
+            self.data_of[key] = training_data(
+                self.corpus, run.languages, self.backbone, self.features, encoding_bar, reads
+            )
         return self.data_of[key]
 
     @cached_property
@@ -215,7 +217,7 @@ class MethodRuns:
             store = None
             if self.features:
                 store = store_in(self.features, self.backbone, self.corpus, self.split, reads)
-            found = frozen_features(self.backbone, self.corpus, self.split, store, reads=reads)
+            found = frozen_features(self.backbone, self.corpus, self.split, store, encoding_bar, reads=reads)
             rows = dict(image_features=found.image_features, **found.visual_rows)
             self.columns_of_split[reads] = {name: values[:] for name, values in rows.items()}
         return self.columns_of_split[reads]
@@ -234,7 +236,6 @@ class MethodRuns:
             backbone=self.backbone,
             data=self.data(run),
             changes=run.changes,
-            progress=False,
             runtime=Runtime(precision="auto"),
         )
         return trained.method, trained.card["cpu_s"]
