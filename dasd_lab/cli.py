@@ -6,7 +6,6 @@
 __all__ = ['MODULES', 'write_page', 'search_images', 'run_demo', 'open_app', 'open_lab', 'complete_words', 'command_line', 'main']
 
 # %% ../nbs/7_apps/3_commands/90_cli.ipynb #784b529f
-import argparse
 import errno
 import json
 import os
@@ -23,6 +22,7 @@ from typing import Annotated, Literal
 import dasd_lab
 from dasd_lab.commands.arguments import (
     BackboneName,
+    CommandParser,
     CorpusName,
     ExistingFolder,
     File,
@@ -412,11 +412,11 @@ MODULES = (
 )
 
 
-def command_line() -> argparse.ArgumentParser:
+def command_line() -> CommandParser:
     "The parser of `dasd-lab`"
     from dasd_lab.foundation import lab_home
 
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="dasd-lab",
         description="Cross-lingual cross-modal retrieval. Each command has its own --help.",
         epilog=f"Runs, corpora and galleries are kept in {lab_home()}. "

@@ -129,6 +129,7 @@ def parsers(parser, words=()) -> dict[str, object]:
 
 def test_every_argument_has_help():
     for words, parser in parsers(command_line()).items():
+        parser.format_help()  # adds the arguments
         for action in parser._actions:
             named = not isinstance(action, argparse._SubParsersAction)
             assert action.help or not named, f"{words}: {action.dest}"

@@ -7,7 +7,7 @@ __all__ = ['Name', 'Folder', 'RunName', 'CorpusName', 'PresetName', 'LanguageNam
            'PresetList', 'BackboneList', 'ExistingFolder', 'ExistingFile', 'File', 'Words', 'CommaList', 'IntegerList',
            'Settings', 'Changes', 'Origin', 'BackboneName', 'LOOKUPS', 'comma_list', 'parse_settings', 'text_table',
            'print_json', 'show', 'n_processes', 'open_corpus', 'open_method', 'named_folder', 'in_lab', 'Option',
-           'Lookup', 'CommandParameter', 'command_parameters', 'add_command', 'add_group']
+           'Lookup', 'CommandParameter', 'command_parameters', 'CommandParser', 'add_command', 'add_group']
 
 # %% ../../nbs/7_apps/3_commands/10_arguments.ipynb #a64aab25
 import argparse
@@ -16,8 +16,8 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
-from inspect import Parameter
+from functools import cache, cached_property, partial
+from inspect import Parameter, getdoc
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -454,32 +454,61 @@ def _call(function: Callable, args: argparse.Namespace) -> None:
     function(**values)
 
 
+class CommandParser(argparse.ArgumentParser):
+    "A parser whose function, if it has one, is read when it is used: dozens of commands exist, and one is called"
+
+    function: Callable | None = None
+    exclusive: Sequence[Sequence[str]] = ()  # groups of parameters of which only one can be given
+
+    @cached_property
+    def parameters(self) -> tuple[CommandParameter, ...]:
+        "Parameters of the function, which become arguments"
+        if self.function is None:
+            return ()
+        groups = {}
+        for names in self.exclusive:
+            groups |= dict.fromkeys(names, self.add_mutually_exclusive_group())
+        parameters = command_parameters(self.function)
+        for p in parameters:
+            groups.get(p.name, self).add_argument(p.flag, **p.keywords())
+        return parameters
+
+    def parse_known_args(self, args=None, namespace=None):
+        "As argparse does, with the arguments of the function"
+        _ = self.parameters
+        return super().parse_known_args(args, namespace)
+
+    def format_usage(self) -> str:
+        "As argparse does, with the arguments of the function"
+        _ = self.parameters
+        return super().format_usage()
+
+    def format_help(self) -> str:
+        "As argparse does, with the arguments of the function"
+        _ = self.parameters
+        return super().format_help()
+
+
 def add_command(
-    commands,  # argparse's subparsers
+    commands,  # subparsers of a `CommandParser`
     function: Callable,  # the command
     name: str,  # in the shell
     exclusive: Sequence[Sequence[str]] = (),  # groups of parameters of which only one can be given
-) -> argparse.ArgumentParser:
+) -> CommandParser:
     "Add a function as a subcommand"
-    from fastcore.docments import docstring
-
-    summary, _, more = docstring(function).partition("\n")
+    summary, _, more = (getdoc(function) or "").partition("\n")
     parser = commands.add_parser(name, help=summary.replace("%", "%%"), description=summary, epilog=more.strip())
-    groups = {}
-    for names in exclusive:
-        groups |= dict.fromkeys(names, parser.add_mutually_exclusive_group())
-    for p in command_parameters(function):
-        groups.get(p.name, parser).add_argument(p.flag, **p.keywords())
-    parser.parameters = command_parameters(function)
+    parser.function = function
+    parser.exclusive = exclusive
     parser.set_defaults(run_command=partial(_call, function))
     return parser
 
 
 def add_group(
-    commands,  # argparse's subparsers
+    commands,  # subparsers of a `CommandParser`
     name: str,  # in the shell
     summary: str,  # its help
-):  # argparse's subparsers, for `add_command`
+):  # subparsers, for `add_command`
     "Add a command that consists of subcommands, such as `corpus`"
     parser = commands.add_parser(name, help=summary, description=summary)
     parser.subcommands = parser.add_subparsers(required=True, metavar="COMMAND")

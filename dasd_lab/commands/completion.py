@@ -6,10 +6,9 @@
 __all__ = ['SCRIPTS', 'completions']
 
 # %% ../../nbs/7_apps/3_commands/85_completion.ipynb #184e18b5
-import argparse
 from collections.abc import Sequence
 
-from .arguments import LOOKUPS, CommandParameter
+from .arguments import LOOKUPS, CommandParameter, CommandParser
 
 # %% ../../nbs/7_apps/3_commands/85_completion.ipynb #b4763830
 def _values(parameter: CommandParameter, typed: str) -> list[str]:  # empty: the shell completes files
@@ -26,7 +25,7 @@ def _values(parameter: CommandParameter, typed: str) -> list[str]:  # empty: the
 
 
 def completions(
-    parser: argparse.ArgumentParser,  # of `dasd-lab`; commands have `parameters`, groups of commands `subcommands`
+    parser: CommandParser,  # of `dasd-lab`; commands have `parameters`, groups of commands `subcommands`
     words: Sequence[str],  # typed after `dasd-lab`; the last is completed and may be empty
 ) -> list[str]:  # empty: the shell completes files
     "Words that can take the place of the last one"
