@@ -109,9 +109,9 @@ def _searched(gallery, run, backbone, pictures, corpus):  # folder of the galler
     return None, run or (None if backbone else run_for(corpus if pictures or corpus else "pictograms"))
 
 
-def _checked_language(language: str | None, run: str | Path | None) -> str | None:  # ISO 639-1
+def _checked_language(language: str | None, run: str | Path | None) -> str | None:  # ISO 639
     "Refuse a language that the run cannot read, before anything is loaded"
-    from dasd_lab.corpora.captions import language_code
+    from dasd_lab.corpora.languages import language_code
     from dasd_lab.foundation import unknown_name
     from dasd_lab.training.shipped import run_languages
 
@@ -219,7 +219,7 @@ def _show_hits(hits, english: dict[str, str], as_json: bool) -> None:
 def search_images(
     query: Words,  # text in any language of the method
     *,
-    language: LanguageName | None = None,  # ISO 639-1 code of the query (default: detected)
+    language: LanguageName | None = None,  # ISO 639 code of the query (default: detected)
     k: int = 12,  # number of results
     gallery: GalleryName | None = None,  # saved gallery, or gallery on disk made by `gallery import`
     pictures: ExistingFolder | None = None,  # folder of your own images
@@ -307,7 +307,7 @@ def run_demo(
     *,
     out: Folder | None = None,  # results folder (default: runs/demo); an earlier demo in it is replaced
     preset: PresetName = "dasd.pictograms",  # preset to train
-    languages: LanguageList | None = None,  # ISO 639-1 codes, such as de,fr,cs,zh,ja (default: the preset's)
+    languages: LanguageList | None = None,  # ISO 639 codes, such as de,fr,cs,zh,ja (default: the preset's)
     seed: int = 0,  # random seed
     json: bool = False,  # print JSON on standard output, messages on standard error
 ) -> None:

@@ -82,7 +82,7 @@ class RetrievalMethod(nn.Module):
     "Base class of retrieval methods; subclasses implement `encode_captions` and `training_features`"
 
     name: str = ""  # registered name
-    languages: tuple[str, ...] = ()  # target languages, ISO 639-1
+    languages: tuple[str, ...] = ()  # target languages, ISO 639
     training_corpora: tuple[str, ...] = ()  # that it was trained on, as `corpora.catalog.corpus_named` takes them
     run_folder: Path | None = None  # of the run that it was loaded from
     training_only: tuple[str, ...] = ()  # prefixes of the names of weights that only training reads
@@ -164,7 +164,7 @@ class RetrievalMethod(nn.Module):
 
     def by_tower(
         self,
-        language: str,  # ISO 639-1
+        language: str,  # ISO 639
     ) -> bool:
         "Does the frozen tower itself encode captions of a language?"
         return language == self.backbone.source_language
@@ -183,7 +183,7 @@ class RetrievalMethod(nn.Module):
     def encode_captions(
         self,
         captions: Sequence[str],  # sentences in one language
-        language: str,  # ISO 639-1, one of `languages` or the source language
+        language: str,  # ISO 639, one of `languages` or the source language
     ) -> Tensor:  # [B, E]
         "Embed captions in the shared space, not normalised"
         raise NotImplementedError

@@ -140,7 +140,7 @@ class Caption:
     "One sentence about one visual"
 
     text: str  # the sentence, Unicode NFC
-    language: str  # ISO 639-1
+    language: str  # ISO 639
     visual_id: str  # id of the image or clip that it describes
     origin: Origin = "human"  # how it was produced
     style: str = ""  # wording style, if the corpus records one

@@ -21,7 +21,7 @@ from .contracts import LabError, RetrievalMethod, register_method
 class FrozenConfig:
     "Settings of the frozen tower as a method"
 
-    languages: tuple[str, ...] = ()  # read beside the source language, ISO 639-1; (): those that the tower reads
+    languages: tuple[str, ...] = ()  # read beside the source language, ISO 639; (): those that the tower reads
 
 
 @register_method
@@ -56,7 +56,7 @@ class Frozen(RetrievalMethod):
 
     def by_tower(
         self,
-        language: str,  # ISO 639-1
+        language: str,  # ISO 639
     ) -> bool:
         "Does the frozen tower itself encode captions of a language? Here it encodes all"
         return True
@@ -64,7 +64,7 @@ class Frozen(RetrievalMethod):
     def encode_captions(
         self,
         captions: Sequence[str],  # sentences in one language
-        language: str,  # ISO 639-1, one of `languages` or the source language
+        language: str,  # ISO 639, one of `languages` or the source language
         batch_size: int = 256,  # captions per batch
     ) -> Tensor:  # [B, E]
         "Embeddings of captions in the shared space, not normalised"

@@ -14,6 +14,7 @@ import types
 import typing
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypedDict
@@ -226,11 +227,11 @@ def _child(node: Any, part: str) -> Any:  # None: no such setting
 
 def vary(
     preset: dict,  # plain data, not modified
-    changes: dict,  # dotted name → new value
+    changes: dict,  # dotted name → new value, not modified
 ) -> dict:  # a changed copy
     "Copy a preset and change some settings"
     result = json.loads(json.dumps(preset))
-    for name, value in changes.items():
+    for name, value in deepcopy(dict(changes)).items():  # a later change may set a part of an earlier value
         *path, last = name.split(".")
         if not path and last not in preset and last not in KEYS:
             raise LabError(f"no setting {name!r}", f"one of {sorted(KEYS)}", "Correct the name.")
@@ -256,7 +257,7 @@ KEYS = dict(
     method="name of a registered method",
     config="settings of the method",
     stages="training stages, in order",
-    languages="target languages, ISO 639-1",
+    languages="target languages, ISO 639",
     corpus="training corpus",
     phrases="short captions per training image besides the others, of a corpus that has some",
     stage_corpora="stage → corpus, if it differs",

@@ -22,7 +22,7 @@ class TranslatedQueries(RetrievalMethod):
     def __init__(
         self,
         backbone: Backbone,  # encodes the source language
-        languages: Sequence[str],  # of `translate`, ISO 639-1
+        languages: Sequence[str],  # of `translate`, ISO 639
         translate: Callable[[str, str], str],  # (sentence, its language) → sentence in the source language
     ):
         super().__init__()

@@ -422,7 +422,7 @@ def test_which_stages_need_images():
     [
         ("", "", "no usable pair"),
         ("a\tb", "en", "another language"),
-        ("a\tb", "klingon", "the language"),
+        ("a\tb", "elvish", "the language"),
         (b"\xff\xfe", "it", "no usable pair"),
     ],
     ids=str,

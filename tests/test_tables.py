@@ -238,6 +238,13 @@ def test_the_methods_run_on_one_file(backbone, tmp_path, monkeypatch):
     assert frozen["parameters"] == 0 and frozen["mean_recall"] >= 0, "the baseline of the table"
 
 
+def test_variants_do_not_change_each_other(backbone, tmp_path):
+    out = tmp_path / "t.jsonl"
+    run_table("4", SHORT, Squares(), backbone, out, seeds=(0, 1), split="train", report=ignore)
+    first, second = ([run["parameters"] for run in read_runs(out) if run["seed"] == seed] for seed in (0, 1))
+    assert first == second and len(set(first)) == 4
+
+
 def test_features_are_kept_and_change_nothing(backbone, tmp_path, monkeypatch):
     kept = tmp_path / "features"
     once = run_table("7", SHORT, Squares(), backbone, tmp_path / "once.jsonl", **ONE_SEED, features=kept)

@@ -14,13 +14,13 @@ from dasd_lab.contracts import Caption, LabError
 from dasd_lab.corpora.by_machine.quality import filter_translations
 from dasd_lab.corpora.captions import (
     clean_text,
-    language_code,
     read_captions,
     recognise_language,
     script_of,
     write_captions,
     written_as,
 )
+from dasd_lab.corpora.languages import language_code
 from dasd_lab.corpora.own.parallel import read_parallel
 from dasd_lab.corpora.pictograms.gloss import to_english
 from dasd_lab.search.explain.contributions import word_spans

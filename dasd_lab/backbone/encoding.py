@@ -62,7 +62,7 @@ def _check_options(parts: Sequence[str], dtype: str, shard_rows: int, frames: in
 def source_captions(
     corpus: Corpus,  # any corpus
     split: str,  # of the corpus
-    language: str,  # the source language, ISO 639-1
+    language: str,  # the source language, ISO 639
 ) -> list[str]:
     "The distinct source captions of a split, in order"
     return corpus.source_texts(split, language)

@@ -117,7 +117,7 @@ class Backbone(nn.Module):
 
     @property
     def languages(self) -> tuple[str, ...]:
-        return self.reads.codes  # that the text tower reads without training, ISO 639-1
+        return self.reads.codes  # that the text tower reads without training, ISO 639
 
     @property
     def reads_text(self) -> bool:

@@ -257,13 +257,13 @@ def _check_preset(name: str) -> None:
 
 
 def _languages() -> list[str]:
-    from dasd_lab.corpora.captions import ISO_639_1
+    from dasd_lab.corpora.languages import ISO_639_1
 
     return sorted(ISO_639_1)
 
 
 def _check_language(name: str) -> None:
-    from dasd_lab.corpora.captions import language_code
+    from dasd_lab.corpora.languages import language_code
 
     language_code(name)
 

@@ -34,7 +34,7 @@ class FigureInput:
     method: Any  # trained
     corpus: Any  # a `corpora.catalog.Corpus`
     split: str = "test"  # of the corpus
-    languages: Sequence[str] = ()  # ISO 639-1; (): the first of the method's that the corpus has
+    languages: Sequence[str] = ()  # ISO 639; (): the first of the method's that the corpus has
     n: int = 200  # number of captions, or of images
     seed: int = 0  # of the sample, the map and the clusters
 

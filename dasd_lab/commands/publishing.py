@@ -27,7 +27,7 @@ def card_results(
     model,  # a `training.pretrained.Pretrained`
     corpus: str | None = None,  # corpus name or folder (default: that of the training)
     split: str = "test",  # of the corpus
-    languages: list[str] | None = None,  # ISO 639-1 codes (default: all of method and corpus)
+    languages: list[str] | None = None,  # ISO 639 codes (default: all of method and corpus)
     origin: str = "available",  # of the captions, see `evaluation.retrieval.evaluate`
 ) -> list[dict]:  # 'about' and 'rows'
     "Recall for the model card"
@@ -75,7 +75,7 @@ def publish_run(
     refer: bool = False,  # refer to published towers of `dasd-lab weights` instead of including them
     corpus: CorpusName | None = None,  # corpus of the card's results: name or folder (default: that of the training)
     split: Name = "test",  # split of the corpus
-    languages: LanguageList | None = None,  # ISO 639-1 codes, such as de,fr (default: all of run and corpus)
+    languages: LanguageList | None = None,  # ISO 639 codes, such as de,fr (default: all of run and corpus)
     origin: Origin | None = None,  # origin of the captions (default: human; translations in languages without such)
     no_table: bool = False,  # skip the evaluation for the card
 ) -> None:

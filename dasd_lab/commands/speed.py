@@ -26,7 +26,7 @@ def measure_speed(
     changes: Changes | None = None,  # override a setting of the preset; repeatable
     # device, precision=bf16, compiled=default, length_step=8 …, as for `train`; repeatable
     machine: Settings | None = None,
-    languages: LanguageList | None = None,  # ISO 639-1 codes, such as de,fr (default: the preset's)
+    languages: LanguageList | None = None,  # ISO 639 codes, such as de,fr (default: the preset's)
     json: bool = False,  # print JSON instead of a table
 ) -> None:
     "Recommend a batch size for this machine: captions per second, memory, duration of the preset"

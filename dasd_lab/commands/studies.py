@@ -28,7 +28,7 @@ from dasd_lab.commands.arguments import (
 # %% ../../nbs/7_apps/3_commands/30_studies.ipynb #e7dfd9c4
 def show_plan(
     preset: str,  # preset name, or path of a JSON file
-    languages: list[str] | None = None,  # ISO 639-1 codes (default: the preset's)
+    languages: list[str] | None = None,  # ISO 639 codes (default: the preset's)
     changes: dict[str, Any] | None = None,  # dotted settings, see `presets.vary`
     corpus: str | None = None,  # corpus name or folder (default: the preset's)
     backbone: str | Path | None = None,  # folder of a frozen backbone, or name (default: the preset's)
@@ -52,7 +52,7 @@ def show_plan(
 # %% ../../nbs/7_apps/3_commands/30_studies.ipynb #37006125
 def query_translator(
     name: str,  # gloss, oracle, or an engine as for `dasd-lab translate`
-    source: str,  # language of the queries, ISO 639-1
+    source: str,  # language of the queries, ISO 639
     corpus=None,  # corpus whose captions the oracle returns
     split: str = "test",  # of the corpus
     origin: str = "human",  # of the captions
@@ -153,7 +153,7 @@ def compare_consistency(
     run: RunName | None = None,
     corpus: CorpusName | None = None,  # corpus name or folder (default: pictograms, built if missing)
     split: Name = "test",  # split of the corpus
-    languages: LanguageList | None = None,  # ISO 639-1 codes, such as de,fr (default: all of run and corpus)
+    languages: LanguageList | None = None,  # ISO 639 codes, such as de,fr (default: all of run and corpus)
     json: bool = False,  # print JSON instead of a table
 ) -> None:
     "Evaluate search with translated queries and learn how to weight the translations"

@@ -415,7 +415,7 @@ def run_paper_table(
     # frozen backbone, or a shipped model or run whose backbone is used; several with commas, as in Table 3 (default:
     # pictograms; for another corpus, photographs)
     backbone: BackboneList | None = None,
-    languages: LanguageList | None = None,  # ISO 639-1 codes, such as de,fr (default: the preset's, or the table's)
+    languages: LanguageList | None = None,  # ISO 639 codes, such as de,fr (default: the preset's, or the table's)
     # random seeds (default: 0,1,2; 0 for the presets of a main table)
     seeds: IntegerList | None = None,
     changes: Changes | None = None,  # setting of all variants, such as stages.0.steps=200; repeatable

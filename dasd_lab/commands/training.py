@@ -104,9 +104,9 @@ class CallOptions:
 def single_language(
     given: Sequence[str] | None,  # --languages
     default: Sequence[str] = (),  # languages of a run
-) -> str:  # ISO 639-1
+) -> str:  # ISO 639
     "The language of a file of captions"
-    from dasd_lab.corpora.captions import language_code
+    from dasd_lab.corpora.languages import language_code
     from dasd_lab.foundation import LabError
 
     languages = list(given or default)
@@ -152,7 +152,7 @@ class TrainingCall:
     preset: str | dict  # see `training.recipes.train`
     out: Path  # run folder
     corpus: str | None = None  # corpus name or folder
-    languages: list[str] | None = None  # ISO 639-1 codes
+    languages: list[str] | None = None  # ISO 639 codes
     seed: int = 0  # random seed
     backbone: str | Path | None = None  # frozen backbone, see `backbone.opening.open_backbone`
     features: str | Path | None = None  # feature store
@@ -281,7 +281,7 @@ def evaluate_run(
     run: RunName | None = None,
     *,
     corpus: CorpusName | None = None,  # corpus name or folder (default: pictograms, built if missing)
-    languages: LanguageList | None = None,  # ISO 639-1 codes, such as de,fr,zh (default: those of the run)
+    languages: LanguageList | None = None,  # ISO 639 codes, such as de,fr,zh (default: those of the run)
     split: Name = "test",  # split of the corpus
     origin: Origin | None = None,  # origin of the captions (default: human; translations in languages without such)
     # with several captions per image, rank captions, or images by their best caption as the authors' code does
@@ -551,7 +551,7 @@ def train_run(
     *,
     yes: bool = False,  # train dasd.pictograms if no preset is named
     corpus: CorpusName | None = None,  # corpus name or folder (default: the preset's)
-    languages: LanguageList | None = None,  # ISO 639-1 codes, such as de,fr,cs,zh,ja (default: the preset's)
+    languages: LanguageList | None = None,  # ISO 639 codes, such as de,fr,cs,zh,ja (default: the preset's)
     seed: int = 0,  # random seed
     out: Folder | None = None,  # run folder (default: runs/DATE-PRESET-SEED); an interrupted run in it resumes
     # frozen model: a name of `dasd-lab weights`, a folder, or a shipped model (photographs, pictograms) (default: the

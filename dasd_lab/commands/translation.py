@@ -49,7 +49,7 @@ def _check_translation(
     if first is not None and first < 1:
         raise LabError(f"--first {first}", "at least 1", "Choose a larger number, or leave it out.")
     if not to:
-        raise LabError("--to without a language", "ISO 639-1 codes with commas", "Name a language.")
+        raise LabError("--to without a language", "ISO 639 codes with commas", "Name a language.")
 
 
 def _checked_engine(engine: str, source: str, targets: Sequence[str], beams: int | None, device: str | None):
@@ -141,7 +141,7 @@ def translate_captions(
 
     from dasd_lab.corpora.by_machine.quality import FilterSpec
     from dasd_lab.corpora.by_machine.splits import default_cache
-    from dasd_lab.corpora.captions import language_code
+    from dasd_lab.corpora.languages import language_code
 
     options = dict(cache=cache or default_cache(), spec=None if keep_all else FilterSpec(), progress=tqdm)
     targets = list(dict.fromkeys(map(language_code, to)))

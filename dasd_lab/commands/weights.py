@@ -91,7 +91,7 @@ def import_checkpoint(
     *,
     out: Folder,  # new run folder
     tokenizer: File | None = None,  # tokenizer.json of cased multilingual BERT (default: the run reads token ids only)
-    languages: LanguageList | None = None,  # ISO 639-1 codes, such as de,fr (default: all in the checkpoint)
+    languages: LanguageList | None = None,  # ISO 639 codes, such as de,fr (default: all in the checkpoint)
 ) -> None:
     "Convert a checkpoint of the authors' code to a run; no code in the file is executed"
     from dasd_lab.training.exchange import import_official, report_text

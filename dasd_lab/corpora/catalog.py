@@ -21,8 +21,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from .captions import clean_text, language_code, read_captions
+from .captions import clean_text, read_captions
 from .descriptions import Described, captioner_manifest, described_in
+from .languages import language_code
 from .visuals import Visuals, visuals_from_folder
 from ..foundation import Caption, LabError, data_root, lab_command, unknown_name
 from ..presets import read_json
@@ -100,7 +101,7 @@ def _check_translated_captions(path: Path, note: dict, captions: Sequence[Captio
 def read_translations(
     path: Path,  # one line per caption, empty if there is no translation
     captions: Sequence[Caption],  # the N source captions
-    language: str,  # of the lines, ISO 639-1
+    language: str,  # of the lines, ISO 639
 ) -> list[Caption | None]:  # N
     "Read machine translations; a .json file beside them is compared with the source captions"
     next_step = "Translate the split: dasd-lab translate."
@@ -131,7 +132,7 @@ class Corpus:
 
     name: str = ""  # registered name
     root: Path | None = None  # folder of the corpus
-    languages: tuple[str, ...] = ()  # ISO 639-1, the source language first
+    languages: tuple[str, ...] = ()  # ISO 639, the source language first
     splits: tuple[str, ...] = ()  # such as train, validation, test
     folds: Mapping[str, tuple[str, ...]] = {}  # name → splits over which figures are averaged, see `evaluate`
     text_only: bool = False  # are captions trained on without their images?
@@ -215,7 +216,7 @@ class Corpus:
     def source_texts(
         self,
         split: str,  # one of `splits`
-        language: str,  # source language, ISO 639-1
+        language: str,  # source language, ISO 639
     ) -> list[str]:
         "Distinct source captions that pairs of a split may have, in order"
         return list(dict.fromkeys(caption.text for caption in self.captions(split, language, "human")))

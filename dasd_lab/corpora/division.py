@@ -107,7 +107,7 @@ def _assign(
 
 def divide(
     corpus: Corpus,  # all its splits are pooled
-    languages: Sequence[str] | None = None,  # ISO 639-1; visuals need captions in all of them; None: all languages
+    languages: Sequence[str] | None = None,  # ISO 639; visuals need captions in all of them; None: all languages
     seed: int = 0,  # of the random draw
     shares: Mapping[str, float] = SHARES,  # part → share of the visuals
     single: Sequence[str] = ("validation", "test"),  # parts with one visual per group

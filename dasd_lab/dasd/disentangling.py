@@ -125,7 +125,7 @@ class Disentangler(nn.Module):
         backbone: Backbone,  # the frozen tower
         tokens: Tensor,  # [B, L, D] token vectors with positions
         end_index: Tensor,  # [B] position of the end token
-        language: str,  # ISO 639-1
+        language: str,  # ISO 639
         first: Tensor | None = None,  # [B, L, D] output of block 0; None: computed here
         ids: Tensor | None = None,  # [B, L] token ids, for `config.expression`
     ) -> tuple[Tensor, Tensor]:  # semantic_related [B, E], semantic_agnostic [B, D or K]
@@ -147,7 +147,7 @@ class Disentangler(nn.Module):
         backbone: Backbone,  # the frozen tower
         tokens: Tensor,  # [B, L, D] token vectors with positions
         end_index: Tensor,  # [B] position of the end token
-        language: str,  # ISO 639-1
+        language: str,  # ISO 639
         first: Tensor | None = None,  # [B, L, D] output of block 0; None: computed here
     ) -> Tensor:  # [B, D]
         "The branch Φ^sa: hidden states, averaged over the caption (Eq. 7)"

@@ -25,7 +25,7 @@ from .expression import Expression
 class StaticAdapterConfig:
     "Settings of a text path with static adapters"
 
-    languages: tuple[str, ...] = ("de",)  # target languages, ISO 639-1
+    languages: tuple[str, ...] = ("de",)  # target languages, ISO 639
     token_width: int = 768  # width of the token vectors (768 for mBERT)
     separate_projections: bool = True  # separate token projections for the disentangler and the target branch
     text_blocks: int | None = None  # how many blocks of the tower run (Table 9); None: all
@@ -114,7 +114,7 @@ class AdaptedEncoder(RetrievalMethod):
         self,
         ids: Tensor,  # [B, L]
         end_index: Tensor,  # [B]
-        language: str,  # ISO 639-1
+        language: str,  # ISO 639
         trace: list | None = None,  # see `target_branch`
         skip: Sequence[int] = (),  # see `target_branch`
         longest: int | None = None,  # tokens of the longest row, see `Backbone.cut`
@@ -249,7 +249,7 @@ class DASD(AdaptedEncoder):
         self,
         ids: Tensor,  # [B, L]
         end_index: Tensor,  # [B]
-        language: str,  # ISO 639-1
+        language: str,  # ISO 639
         trace: list | None = None,  # see `target_branch`
         skip: Sequence[int] = (),  # see `target_branch`
         longest: int | None = None,  # tokens of the longest row, see `Backbone.cut`
@@ -284,7 +284,7 @@ class DASD(AdaptedEncoder):
     def inspect(
         self,
         captions: Sequence[str],  # B sentences
-        language: str,  # ISO 639-1
+        language: str,  # ISO 639
     ) -> dict[str, Tensor]:  # features, and 'block_tokens', 'adapted_tokens' [K, B, L, D]
         "All intermediate tensors for some captions"
         self.check_language(language)

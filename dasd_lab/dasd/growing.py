@@ -85,7 +85,7 @@ def cut_method(
 def extended(
     method: AdaptedEncoder,  # trained
     captions: Sequence[str],  # captions in the new language
-    language: str,  # ISO 639-1, not yet a language of the method
+    language: str,  # ISO 639, not yet a language of the method
     full: Tensor | None = None,  # [V, W] the matrix that the token vectors were taken from
     new_pieces: int = 2000,  # maximum number of tokens to learn, for a tokenizer that was trained on captions
     seed: int = 0,  # for randomly initialised weights

@@ -22,7 +22,7 @@ from ..backbone.open_clip import clip_tokenizer
 from ..backbone.tokens import CaptionTokenizer
 from ..backbone.towers import Backbone, build_clip
 from ..contracts import LabError
-from ..corpora.captions import language_code
+from ..corpora.languages import language_code
 from .adapters import AdapterConfig
 from .disentangling import CriticConfig, DisentanglerConfig
 from .encoder import DASD, DASDConfig
@@ -284,7 +284,7 @@ def _check_values(state: Mapping[str, Tensor]) -> None:
 
 
 def _iso_code(code: str) -> str:
-    "ISO 639-1 code of a language, or the authors' code if it is unknown"
+    "ISO 639 code of a language, or the authors' code if it is unknown"
     try:
         return language_code(code)
     except LabError:
@@ -293,9 +293,9 @@ def _iso_code(code: str) -> str:
 
 def _language_codes(
     official: Sequence[str],  # the authors' codes in the checkpoint
-    wanted: Sequence[str] | None,  # ISO 639-1; None: all
+    wanted: Sequence[str] | None,  # ISO 639; None: all
 ) -> dict[str, str]:
-    "The authors' code → ISO 639-1, for the requested languages"
+    "The authors' code → ISO 639, for the requested languages"
     codes = {code: _iso_code(code) for code in official}
     available = list(codes.values())
     if len(set(available)) < len(codes):
@@ -383,7 +383,7 @@ def from_official(
     state: Mapping[str, Tensor],  # official name → tensor, see `read_weights`
     half_rounded: bool = False,  # round the tensors that the authors' loader rounds
     tokenizer: CaptionTokenizer | None = None,  # tokenizer of cased multilingual BERT; None: token ids only
-    languages: Sequence[str] | None = None,  # ISO 639-1; None: all languages of the checkpoint
+    languages: Sequence[str] | None = None,  # ISO 639; None: all languages of the checkpoint
 ) -> tuple[DASD, OfficialReport]:
     "Convert an official checkpoint to a DASD with its backbone"
     _check_values(state)

@@ -28,7 +28,7 @@ from .retrieval import rank
 # %% ../../nbs/5_evaluation/40_adaptation.ipynb #902d0bf9
 def check_adapters(
     method: RetrievalMethod,  # any
-    languages: Collection[str] = (),  # of captions, ISO 639-1
+    languages: Collection[str] = (),  # of captions, ISO 639
 ) -> tuple[int, ...]:  # the blocks that have an adapter
     "Raise an error unless the method has adapters for these languages"
     if not isinstance(method, AdaptedEncoder):
@@ -95,7 +95,7 @@ def _hidden_change(trace: Sequence[tuple[Tensor, Tensor]], blocks: Sequence[int]
 def read_adapters(
     method: AdaptedEncoder,  # trained
     captions: Sequence[str],  # B sentences
-    languages: Sequence[str],  # B, ISO 639-1
+    languages: Sequence[str],  # B, ISO 639
     skip: Collection[int] = (),  # blocks whose adapter is switched off
     batch_size: int = 64,  # captions per batch
 ) -> Adapted:

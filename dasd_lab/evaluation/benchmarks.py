@@ -19,7 +19,8 @@ from tqdm.auto import tqdm
 from ..backbone.text_towers import attention
 from ..backbone.towers import captions_in_batches
 from ..contracts import LabError, RetrievalMethod
-from ..corpora.captions import clean_text, language_code, recognise_language
+from ..corpora.captions import clean_text, recognise_language
+from ..corpora.languages import language_code
 from ..training.recipes import load_run
 
 # %% ../../nbs/5_evaluation/90_benchmarks.ipynb #b552a818
@@ -38,7 +39,7 @@ def viewable(
 
 def read_languages(
     method: RetrievalMethod,  # trained
-) -> tuple[str, ...]:  # ISO 639-1, the source language last
+) -> tuple[str, ...]:  # ISO 639, the source language last
     "Languages that the method reads"
     return tuple(dict.fromkeys((*method.languages, method.backbone.source_language)))
 
@@ -46,7 +47,7 @@ def read_languages(
 def one_of(
     method: RetrievalMethod,  # trained
     language: str,  # in any form that `language_code` accepts
-) -> str:  # ISO 639-1
+) -> str:  # ISO 639
     "A language that the method reads; an error for any other"
     code = language_code(language)
     readable = read_languages(method)
@@ -261,7 +262,7 @@ class SentenceView:
     def vectors(
         self,
         inputs: Sequence,  # sentences and images
-        language: str | None = None,  # ISO 639-1; None: recognised
+        language: str | None = None,  # ISO 639; None: recognised
         batch_size: int = 32,  # sentences or images per batch
         progress: Callable | None = None,  # wraps an iterable, such as `tqdm`
     ) -> Tensor:  # [N, E] float32 on the CPU, not normalised
@@ -373,7 +374,7 @@ class MtebView:
         self,
         task_metadata,  # MTEB's
         subset: str,  # of the task
-    ) -> str | None:  # ISO 639-1; None: several, or unknown
+    ) -> str | None:  # ISO 639; None: several, or unknown
         "Language of a subset, if it has exactly one"
         codes = {language_code(c) for c in task_metadata.hf_subsets_to_langscripts.get(subset, ())}
         if self.view.language:

@@ -217,7 +217,7 @@ class Runs:
     paper: str  # dasd, leccr or smalr
     tables: tuple[str, ...]  # of the paper
     world: str  # what was trained and evaluated on, in words
-    languages: tuple[str, ...]  # ISO 639-1
+    languages: tuple[str, ...]  # ISO 639
     steps: int  # of training, all stages together
     rows: Sequence[Mapping] = field(repr=False)  # variant, seed, mean_recall in [0, 1]
     names: Mapping[str, str] = field(default_factory=dict)  # variant of `TABLES` → its name in the rows

@@ -311,7 +311,7 @@ def _recall_rows(metric: str) -> list[int]:
 class Difference:
     "Recall of two runs on the same scenes"
 
-    language: str  # ISO 639-1
+    language: str  # ISO 639
     metric: str  # one of the six recalls, or 'mean_recall'
     first: float  # recall of the first run, in [0, 1]
     second: float  # recall of the second run
@@ -441,7 +441,7 @@ class MethodComparison:
 
     def captions(
         self,
-        language: str,  # ISO 639-1
+        language: str,  # ISO 639
     ) -> list[Caption]:
         "Captions of a language that are evaluated"
         if language not in self._captions:
@@ -453,7 +453,7 @@ class MethodComparison:
     def pending(
         self,
         names: Sequence[str],  # of methods
-        languages: Sequence[str],  # ISO 639-1
+        languages: Sequence[str],  # ISO 639
     ) -> list[tuple[str, str]]:  # name, language
         "Evaluations that are not done yet"
         pairs = []
@@ -466,7 +466,7 @@ class MethodComparison:
     def measure(
         self,
         name: str,  # of a method
-        language: str,  # ISO 639-1
+        language: str,  # ISO 639
     ) -> Results:  # of this one language, with ranks
         "Ranks of one method in one language, computed once"
         if name not in self.methods:
@@ -513,7 +513,7 @@ class MethodComparison:
         self,
         name: str,  # of a method
         text: str,  # a caption
-        language: str,  # ISO 639-1
+        language: str,  # ISO 639
         k: int = 6,  # number of images
     ) -> list[tuple[str, float]]:  # id and score, best first
         "The highest-ranked images of the split for a caption"
@@ -527,7 +527,7 @@ class MethodComparison:
         self,
         first: str,  # a run
         second: str,  # another run
-        language: str,  # ISO 639-1
+        language: str,  # ISO 639
     ) -> pd.DataFrame:  # text, visual_id, style, ranks of both (1 is best), gap = second − first
         "Captions with their ranks in both runs, sorted by the difference, those that favour the first run first"
         captions = self.captions(language)

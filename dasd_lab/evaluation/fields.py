@@ -22,7 +22,7 @@ class FieldTest:
     "Captions of one field, and the English captions that their recall is compared with"
 
     field: str  # its name
-    language: str  # ISO 639-1
+    language: str  # ISO 639
     made: str  # how the captions came about
     translated: bool  # False: written by people who saw the pictures
     captions: list[Caption]  # in the order of the pictures
@@ -70,7 +70,7 @@ def field_test(
 
 def usual_fields(
     corpus: Flickr8k,  # its fields are chosen from
-    languages: Sequence[str],  # ISO 639-1
+    languages: Sequence[str],  # ISO 639
     split: str = "test",  # of the corpus
 ) -> list[str]:  # names
     "Fields to test languages on: all of people; of a language without any, those by machine"

@@ -71,7 +71,7 @@ def language_figures(
     method: RetrievalMethod,  # trained
     corpus: Corpus,  # with captions in its languages
     split: str = "test",  # of the corpus
-    languages: Sequence[str] | None = None,  # ISO 639-1; None: all that the method reads and the corpus has
+    languages: Sequence[str] | None = None,  # ISO 639; None: all that the method reads and the corpus has
     image_features: Tensor | Mapping[str, Tensor] | None = None,  # see `evaluate`
 ) -> LanguageFigures:
     "mR of each language, on human captions if there are some and on machine translations otherwise"

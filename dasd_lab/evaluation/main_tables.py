@@ -136,7 +136,7 @@ class Setup:
     "How runs are measured"
 
     corpus: str = ""  # instead of the table's corpora
-    languages: tuple[str, ...] = ()  # ISO 639-1; (): all of the table
+    languages: tuple[str, ...] = ()  # ISO 639; (): all of the table
     split: str = "test"  # of `corpus`; the table's corpora have their own
     reading: Reading = "captions"  # see `retrieval.rank`
 
@@ -149,7 +149,7 @@ def _first_fold(corpus: Corpus, split: str) -> str:
 def what_is_missing(
     corpus: Corpus,  # evaluated
     split: str,  # of it
-    language: str,  # ISO 639-1
+    language: str,  # ISO 639
 ) -> str:  # '' if nothing
     "Why a language of a corpus cannot be evaluated here"
     split = _first_fold(corpus, split)

@@ -72,7 +72,7 @@ class MethodRun:
     "One line of the table's file"
 
     method: str  # a name of `methods_of`
-    languages: tuple[str, ...]  # that it is trained for or reads, ISO 639-1
+    languages: tuple[str, ...]  # that it is trained for or reads, ISO 639
     seed: int = 0  # of all random numbers
     preset: str = ""  # of a trained method
     changes: dict = field(default_factory=dict)  # of the preset
@@ -92,7 +92,7 @@ class MethodRun:
 
 def planned_runs(
     world: str,  # as presets are named
-    languages: Sequence[str],  # ISO 639-1
+    languages: Sequence[str],  # ISO 639
     methods: Sequence[str] | None = None,  # of `methods_of`; None: all
     seeds: Sequence[int] = (0, 1, 2),  # of trained methods
     *,
@@ -142,7 +142,7 @@ def translated_queries(
 def query_ms(
     method: RetrievalMethod,  # encodes
     captions: Sequence[str],  # one after the other, the first as a warm-up
-    language: str,  # ISO 639-1
+    language: str,  # ISO 639
     engine: Translator | None = None,  # translates each of them first
 ) -> float:  # median, in ms of wall time
     "Time to encode one query"

@@ -26,7 +26,7 @@ class PaperColumn:
     name: str  # as printed, such as FR or SUM
     corpus: str = ""  # registered name of what is evaluated
     split: str = "test"  # of the corpus
-    language: str = ""  # of the captions, ISO 639-1
+    language: str = ""  # of the captions, ISO 639
     figure: str = ""  # metric, see `retrieval.METRICS`; '': computed from the columns `of`
     of: tuple[str, ...] = ()  # columns of which this is the sum, or the mean
     mean: bool = False  # the mean instead of the sum
@@ -84,7 +84,7 @@ class PaperTable:
 
     def columns_for(
         self,
-        languages: Iterable[str] | None,  # ISO 639-1; None: all
+        languages: Iterable[str] | None,  # ISO 639; None: all
     ) -> tuple[PaperColumn, ...]:
         "The columns about some languages; a sum or mean is taken over those of them that it has"
         if languages is None:
@@ -159,7 +159,7 @@ def _value(column: PaperColumn, values: Mapping[str, float | None]) -> float:
 def beside(
     table: PaperTable,  # of a paper
     rows: Sequence[Reproduced],  # ours
-    languages: Iterable[str] | None = None,  # measured languages, ISO 639-1; None: all
+    languages: Iterable[str] | None = None,  # measured languages, ISO 639; None: all
 ) -> pd.DataFrame:  # index (row, source), a column per language and sum; NaN: no value
     "Our rows, each followed by the paper's, then the rest of the paper's rows"
     columns = table.columns_for(languages)
@@ -181,7 +181,7 @@ def beside(
 def cells(
     table: PaperTable,  # of a paper
     rows: Sequence[Reproduced],  # ours
-    languages: Iterable[str] | None = None,  # measured languages, ISO 639-1; None: all
+    languages: Iterable[str] | None = None,  # measured languages, ISO 639; None: all
 ) -> list[dict]:  # row, corpus, language, column, ours, paper (in %; None: no value), note
     "The same, one entry for each row, corpus and language"
     entries = []

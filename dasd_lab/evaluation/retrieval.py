@@ -416,7 +416,7 @@ def evaluate(
     method: RetrievalMethod,  # encodes and scores
     corpus,  # has `captions(split, language, origin)` and `visuals(split)`
     split: str = "test",  # of the corpus
-    languages: Sequence[str] | None = None,  # ISO 639-1; None: target languages of the method that the corpus has
+    languages: Sequence[str] | None = None,  # ISO 639; None: target languages of the method that the corpus has
     # of the captions; None: all; available: of each language human captions if it has some, else its translations
     origin: str | None = "human",
     image_features: Tensor | Mapping[str, Tensor] | None = None,  # [N, E], or `visual_columns`; None: computed

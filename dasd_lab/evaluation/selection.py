@@ -16,7 +16,7 @@ from .retrieval import evaluate, split_columns
 # %% ../../nbs/5_evaluation/65_selection.ipynb #fa2d4280
 def figures_on(
     corpus: Corpus,  # with captions in the languages
-    languages: Sequence[str],  # ISO 639-1
+    languages: Sequence[str],  # ISO 639
     split: str = "validation",  # never 'test'
     origin: str = "human",  # of the captions; languages that have none of it are evaluated on those that they have
 ) -> Callable[[RetrievalMethod], dict[str, float]]:  # a method → figure → its mean over the languages

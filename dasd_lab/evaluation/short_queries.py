@@ -35,7 +35,7 @@ class ShortQuery:
     "A query of a few words, and the images that show what it names"
 
     text: str  # as typed
-    language: str  # ISO 639-1
+    language: str  # ISO 639
     kind: str  # one of `KINDS`
     shown: frozenset[str]  # ids of the images
 
@@ -199,7 +199,7 @@ class ShortQueryFigures:
 def queries_about(
     corpus: Corpus,  # scenes, or captions by people
     split: str,  # of the corpus
-    language: str,  # ISO 639-1
+    language: str,  # ISO 639
 ) -> list[ShortQuery]:
     "Short queries about scenes or about photographs"
     if isinstance(corpus, Pictograms):
@@ -210,7 +210,7 @@ def queries_about(
 def first_images(
     method: RetrievalMethod,  # encodes and scores
     texts: Sequence[str],  # queries in one language
-    language: str,  # ISO 639-1
+    language: str,  # ISO 639
     visuals: Mapping[str, Tensor],  # from `encode_visuals`
     slice_size: int = 1024,  # maximum number of images scored at once
 ) -> list[int]:  # one per query

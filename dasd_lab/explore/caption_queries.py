@@ -22,7 +22,7 @@ MAX_DRAWS = 400  # images to try before `draw_caption` gives up
 def query_note(
     text: str,  # query as typed
     method: RetrievalMethod,  # encodes the query
-    language: str = "",  # ISO 639-1; empty: detect
+    language: str = "",  # ISO 639; empty: detect
 ) -> str:  # empty for an empty query; the error message for an invalid one
     "The language of a query and how it was determined"
     if not text.strip():
@@ -42,7 +42,7 @@ def query_note(
 def written_captions(
     workbench: Workbench,  # has the image
     id: str,  # of the image
-    language: str,  # ISO 639-1
+    language: str,  # ISO 639
 ) -> list[Caption]:
     "Captions of origin 'human'; if there are none, all captions except descriptions"
     captions = workbench.captions(id, language, "human")
@@ -54,7 +54,7 @@ def written_captions(
 def draw_caption(
     workbench: Workbench,  # has the captions
     ids: Sequence[str],  # of the images to draw from
-    languages: Sequence[str],  # ISO 639-1
+    languages: Sequence[str],  # ISO 639
     seed: int = 0,  # random seed
 ) -> Caption:
     "A caption of a random image in a random language"

@@ -333,7 +333,7 @@ DETECT = ("detect", "")  # option of a language dropdown
 
 
 def language_options(
-    languages: Iterable[str],  # ISO 639-1
+    languages: Iterable[str],  # ISO 639
 ) -> list[tuple[str, str]]:  # (name, code)
     "Options of a dropdown of languages"
     return [(language_name(code), code) for code in languages]

@@ -93,7 +93,7 @@ class QueryPanel(Panel):
 
     def choose_language(
         self,
-        language: str,  # ISO 639-1; empty: detect
+        language: str,  # ISO 639; empty: detect
     ) -> None:
         "Search again in another language"
         self.language_chosen = bool(language)
@@ -157,7 +157,7 @@ class QueryPanel(Panel):
 
     def example_buttons(
         self,
-        languages: Sequence[str],  # ISO 639-1
+        languages: Sequence[str],  # ISO 639
     ) -> list[w.Button]:
         "Buttons that search with an example"
         return [
@@ -168,7 +168,7 @@ class QueryPanel(Panel):
 
     @staticmethod
     def font_notes(
-        languages: Sequence[str],  # ISO 639-1
+        languages: Sequence[str],  # ISO 639
     ) -> list[w.HTML]:  # empty if fonts for all languages are installed
         "A note on languages without an installed font"
         note = missing_fonts_note(languages)

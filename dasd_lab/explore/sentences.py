@@ -85,7 +85,7 @@ def _language_of(line: GroupedLine, languages: Sequence[str], source: str) -> st
 
 def read_sentences(
     text: str,  # one sentence a line, with or without a group
-    languages: Sequence[str],  # ISO 639-1 codes that the model reads
+    languages: Sequence[str],  # ISO 639 codes that the model reads
     language: str = "",  # of all sentences; empty: recognised
     source: str = "en",  # source language of the model
 ) -> tuple[Caption, ...]:  # in the order of the lines; the style is the group, the image id the line

@@ -22,8 +22,9 @@ import plotly.graph_objects as go
 from pandas.api.types import is_numeric_dtype
 from PIL import Image
 
-from ..search.gallery.contact_sheet import LANGUAGE_NAMES, font_for
-from ..search.queries import Query, direction
+from ..corpora.languages import direction, english_name, native_name
+from ..search.gallery.contact_sheet import font_for
+from ..search.queries import Query
 
 # %% ../../nbs/7_apps/1_explore/0_shared/20_theme.ipynb #5d197d43
 COLOURS = (
@@ -256,10 +257,10 @@ def picture_address(
 
 # %% ../../nbs/7_apps/1_explore/0_shared/20_theme.ipynb #505e6f31
 def language_name(
-    code: str,  # ISO 639-1
+    code: str,  # ISO 639
 ) -> str:
     "English name and own name: 'German · Deutsch'"
-    english, own = LANGUAGE_NAMES.get(code, (code, code))
+    english, own = english_name(code), native_name(code)
     return english if english == own else f"{english} · {own}"
 
 
@@ -277,7 +278,7 @@ def language_hint(
 
 def tagged(
     text: str,  # shown to people
-    language: str,  # ISO 639-1
+    language: str,  # ISO 639
 ) -> str:  # HTML
     "A text with its language and direction, escaped"
     return f'<bdi lang="{html.escape(language)}" dir="{direction(language)}">{html.escape(text)}</bdi>'
@@ -298,8 +299,7 @@ def table_html(
 def _has_font(code: str) -> bool:
     "Whether a font on this machine covers a language"
     if not shutil.which("fc-list"):
-        own_name = LANGUAGE_NAMES.get(code, ("", code))[1]
-        return font_for(own_name, code, 20) is not None
+        return font_for(native_name(code), code, 20) is not None
     locale = "zh-cn" if code == "zh" else code
     command = ["fc-list", f":lang={locale}", "family"]
     fonts = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False).stdout
@@ -308,14 +308,14 @@ def _has_font(code: str) -> bool:
 
 @cache
 def missing_fonts(
-    languages: Sequence[str],  # a tuple of ISO 639-1 codes
+    languages: Sequence[str],  # a tuple of ISO 639 codes
 ) -> tuple[str, ...]:  # English names
     "Languages that no font on this machine covers"
-    return tuple(LANGUAGE_NAMES.get(code, (code,))[0] for code in languages if not _has_font(code))
+    return tuple(english_name(code) for code in languages if not _has_font(code))
 
 
 def missing_fonts_note(
-    languages: Iterable[str],  # ISO 639-1 codes
+    languages: Iterable[str],  # ISO 639 codes
 ) -> str:  # empty if all languages are covered
     "Warning about languages that no font on this machine covers"
     names = missing_fonts(tuple(languages))

@@ -62,7 +62,7 @@ class Model:
     def search(
         self,
         text: str,  # query
-        language: str | None = None,  # ISO 639-1; None: detect
+        language: str | None = None,  # ISO 639; None: detect
         k: int = 12,  # number of hits
         among: Iterable[str] | None = None,  # image ids to search; None: all images
     ) -> Hits:
@@ -73,7 +73,7 @@ class Model:
         self,
         text: str,  # query
         id: str,  # image id
-        language: str | None = None,  # ISO 639-1; None: detect
+        language: str | None = None,  # ISO 639; None: detect
         among: Iterable[str] | None = None,  # image ids to search; None: all images
     ) -> int:  # 1 is best; ties count against the image
         "Rank of one image for a query"
@@ -223,7 +223,7 @@ class Workbench(HasTraits):
 
     def example_captions(
         self,
-        languages: Sequence[str],  # ISO 639-1
+        languages: Sequence[str],  # ISO 639
     ) -> dict[str, list[Caption]]:  # language → captions; empty if images have captions
         "Example queries as captions without an image, for images without captions"
         if self.world is None or any(self._all_captions().values()):
@@ -278,7 +278,7 @@ class Workbench(HasTraits):
     def captions(
         self,
         visual_id: str,  # image of the workbench
-        language: str | None = None,  # ISO 639-1; None: all
+        language: str | None = None,  # ISO 639; None: all
         origin: str | None = None,  # human | mt | mllm; None: all
     ) -> list[Caption]:
         "Captions of one image"
@@ -333,7 +333,7 @@ class Workbench(HasTraits):
     def sample(
         self,
         n: int,  # number of captions
-        languages: Sequence[str] | None = None,  # ISO 639-1; None: the main model's target languages
+        languages: Sequence[str] | None = None,  # ISO 639; None: the main model's target languages
         origin: str | None = "human",  # human | mt | mllm; None: all
         seed: int = 0,  # random seed
     ) -> list[Caption]:
@@ -545,7 +545,7 @@ class World:
 
     def captions_in(
         self,
-        languages: Sequence[str],  # ISO 639-1
+        languages: Sequence[str],  # ISO 639
     ) -> dict[str, list[Caption]]:  # language → captions; without languages that have none
         "The queries as captions; translations of a query share the id of an image that does not exist"
         return {

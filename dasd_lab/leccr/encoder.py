@@ -35,7 +35,7 @@ from .texts import MethodText, MultilingualText, TextConfig, frozen_tokens
 class LECCRConfig:
     "Settings of LECCR"
 
-    languages: tuple[str, ...] = ("de",)  # target languages, ISO 639-1
+    languages: tuple[str, ...] = ("de",)  # target languages, ISO 639
     text: TextConfig = TextConfig()  # text encoder
     embed_dim: int = 256  # E, dimension of the shared space
     descriptions: Descriptions = "slots"  # representation of descriptions; 'none': images only

@@ -31,7 +31,7 @@ class Asked:
     "A query with the images that are right"
 
     text: str  # as typed
-    language: str  # ISO 639-1
+    language: str  # ISO 639
     right: frozenset[str]  # ids
 
 
@@ -67,7 +67,7 @@ def sampled_images(
 def asked_of(
     corpus: Corpus,  # with captions
     split: str,  # of the corpus
-    language: str,  # ISO 639-1
+    language: str,  # ISO 639
     images: Searched,  # of the split
     n: int,  # captions at most
     odd: bool,  # which short queries: the first, third … or the second, fourth …

@@ -93,7 +93,7 @@ class Calibration:
     def unknown(
         self,
         text: str,  # a query
-        language: str,  # ISO 639-1
+        language: str,  # ISO 639
     ) -> list[str]:
         "Words of a query that are not known; none in a language without captions"
         known = self.words.get(language)
@@ -117,7 +117,7 @@ class Calibration:
     def signs(
         self,
         text: str,  # a query
-        language: str,  # ISO 639-1
+        language: str,  # ISO 639
         vector: Tensor | None = None,  # [1, E]; None: the score is no cosine
         best: float | None = None,  # score of the best image
     ) -> tuple[str, ...]:  # of "no image" and "query"

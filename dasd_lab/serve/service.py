@@ -28,11 +28,12 @@ from starlette.routing import Route
 
 import dasd_lab
 from ..contracts import LabError
+from ..corpora.languages import direction
 from ..corpora.visuals import PICTURE_SUFFIXES
 from ..search.gallery.in_memory import Hits
 from ..search.on_disk.filters import read_filter
 from ..search.on_disk.stored import StoredGallery
-from ..search.queries import direction, supported_languages
+from ..search.queries import supported_languages
 from .limits import Limits, ServiceSettings
 from .uploads import reencoded, uploaded_picture
 from ..storage import whole_file
@@ -56,7 +57,7 @@ class SearchAnswer(BaseModel):
 
     hits: list[FoundPicture]
     text: str = Field("", description="the query after normalization")
-    language: str = Field("", description="ISO 639-1")
+    language: str = Field("", description="ISO 639")
     recognised: bool = Field(False, description="whether the language was detected")
     direction: str = Field("ltr", description="writing direction of the language")
     doubt: list[str] = Field([], description="signs that the results may be wrong: no image, query, images")
@@ -123,7 +124,7 @@ REFUSALS = {status: dict(model=Refusal, description=text) for status, text in _D
 NOT_FOUND = {404: dict(model=Refusal, description="No such image")}
 
 Text = Annotated[str, Query(max_length=4000, description="description of the image, in any language of the gallery")]
-Language = Annotated[str, Query(max_length=8, pattern="^([a-z]{2,3})?$", description="ISO 639-1; empty: detected")]
+Language = Annotated[str, Query(max_length=8, pattern="^([a-z]{2,3})?$", description="ISO 639; empty: detected")]
 K = Annotated[int, Query(ge=1, le=1000, description="number of results")]
 Skip = Annotated[int, Query(ge=0, le=9000, description="results to leave out at the top")]
 Where = Annotated[

@@ -57,7 +57,7 @@ class LearnedConsistency(nn.Module):
 
     def __init__(
         self,
-        languages: Sequence[str],  # G, ISO 639-1, in the order of the scores
+        languages: Sequence[str],  # G, ISO 639, in the order of the scores
         hidden: int = 32,  # units
         init: Literal["equal", "random"] = "equal",  # every weight 1/√(32 G), or drawn from U(0, 2/√(32 G))
         seed: int = 0,  # for random weights

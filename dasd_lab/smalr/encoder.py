@@ -28,7 +28,7 @@ from .vocabulary import WordVocabulary, pad_rows
 class SMALRConfig:
     "Settings of SMALR"
 
-    languages: tuple[str, ...] = ("en", "de")  # ISO 639-1; the source language is always included, as the first
+    languages: tuple[str, ...] = ("en", "de")  # ISO 639; the source language is always included, as the first
     specific: int = 5000  # K, words of each language with vectors of their own
     latent: LatentConfig = LatentConfig()  # shared entries
     vector_width: int = 300  # W, width of the initial word vectors
@@ -205,7 +205,7 @@ class SMALR(RetrievalMethod):
     def token_rows(
         self,
         captions: Sequence[str],  # captions in one language
-        language: str,  # ISO 639-1
+        language: str,  # ISO 639
     ) -> list[list[int]]:
         "Captions as rows of word ids, none of them empty"
         if language not in self.all_languages:

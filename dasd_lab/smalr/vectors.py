@@ -28,7 +28,7 @@ class WordVectors(Protocol):
 
     def vectors(
         self,
-        language: str,  # ISO 639-1
+        language: str,  # ISO 639
         words: Sequence[str],  # n words, NFC and lower case
     ) -> tuple[np.ndarray, np.ndarray]:  # [n, W] float32, and which were found [n]
         "Vectors of some words; rows of words without a vector are zero"
@@ -61,7 +61,7 @@ def _files(
 
 def _file_of(
     files: Mapping[str, Path],  # language → file
-    language: str,  # ISO 639-1
+    language: str,  # ISO 639
 ) -> Path:
     "The file of a language"
     if language not in files:
@@ -151,7 +151,7 @@ class _Subwords:
 
     def keyed(
         self,
-        language: str,  # ISO 639-1
+        language: str,  # ISO 639
     ) -> Any:  # gensim's `FastTextKeyedVectors`
         "The vectors of a language"
         raise NotImplementedError

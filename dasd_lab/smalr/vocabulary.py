@@ -79,7 +79,7 @@ PREFERRED = dict(zh="jieba", ja="janome")  # language → package; character big
 
 
 def preferred_tokenizer(
-    language: str,  # ISO 639-1
+    language: str,  # ISO 639
 ) -> str:  # a name in `TOKENIZERS`
     "The best installed tokenizer for a language"
     package = PREFERRED.get(language)
@@ -200,7 +200,7 @@ class WordVocabulary:
     def encode(
         self,
         captions: Sequence[str],  # captions in one language
-        language: str,  # ISO 639-1
+        language: str,  # ISO 639
         max_words: int | None = None,  # maximum length of a row
     ) -> list[list[int]]:
         "Captions as rows of ids, none of them empty"

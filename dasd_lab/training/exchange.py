@@ -38,7 +38,7 @@ def import_official(
     path: str | Path,  # a released `pytorch_model.bin`
     out: str | Path,  # the run folder, new
     tokenizer: str | Path | None = None,  # `tokenizer.json` of cased multilingual BERT; None: the run reads ids only
-    languages: Sequence[str] | None = None,  # ISO 639-1; None: all of the checkpoint
+    languages: Sequence[str] | None = None,  # ISO 639; None: all of the checkpoint
 ) -> OfficialReport:  # which tensors were used
     "Make a run folder from a checkpoint of the authors' code"
     path = Path(path)

@@ -72,7 +72,7 @@ FEWEST = 8  # captions per language that a stage needs
 
 def training_data(
     corpus: Corpus,  # its training split is read
-    languages: Sequence[str],  # targets, ISO 639-1
+    languages: Sequence[str],  # targets, ISO 639
     backbone: Backbone,  # frozen
     features: FrozenFeatures | str | Path | None = None,  # or a feature store, made if missing; None: computed
     progress: Callable | None = None,  # wraps an iterable, such as `tqdm`

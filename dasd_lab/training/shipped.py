@@ -60,7 +60,7 @@ def run_for(
 
 def run_languages(
     name_or_path: str | Path,  # see `run_folder`
-) -> tuple[str, ...]:  # ISO 639-1; empty: not recorded in a way that can be read without loading the run
+) -> tuple[str, ...]:  # ISO 639; empty: not recorded in a way that can be read without loading the run
     "Languages that a run can read, from its files alone"
     folder = run_folder(name_or_path)
     card = read_json(folder / "card.json", optional=True)

@@ -247,7 +247,7 @@ class CaptionBatches:
 
     def order(
         self,
-        language: str,  # ISO 639-1
+        language: str,  # ISO 639
         epoch: int,  # passes over the language before this one
     ) -> np.ndarray:  # [n_batches, B]
         "The batches of one pass over a language"

@@ -29,7 +29,7 @@ class TrainingJob:
     "A training of one language on parallel captions"
 
     captions: str  # the file
-    language: str  # of the new captions, ISO 639-1
+    language: str  # of the new captions, ISO 639
     backbone: str  # folder of the frozen one
     preset: str = "dasd.new_language"  # its name, or a JSON file
     corpus: str = ""  # whose training images the captions may belong to: a name or a folder; '': none

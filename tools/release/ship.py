@@ -55,7 +55,7 @@ class World:
     "What is trained for a folder of shipped weights"
 
     corpus: str  # name
-    languages: tuple[str, ...]  # targets, ISO 639-1
+    languages: tuple[str, ...]  # targets, ISO 639
     source: str  # preset of the source model
     source_changes: dict  # of that preset
     methods: dict[str, tuple[str, dict]]  # folder → preset, changes

@@ -22,7 +22,8 @@ from typing import NamedTuple
 import pandas as pd
 from lingua import Language
 
-from ..captions import SCRIPTS, language_code, recognise_language, script_of
+from ..captions import SCRIPTS, recognise_language, script_of
+from ..languages import language_code
 from ...foundation import LabError
 from ...storage import whole_file
 
@@ -129,7 +130,7 @@ def repeated(
 
 # %% ../../../nbs/1_corpora/5_by_machine/30_quality.ipynb #2cef23e7
 def known_language(
-    code: str,  # ISO 639-1
+    code: str,  # ISO 639
 ) -> bool:
     "Whether the language can be recognised"
     return code in {language.iso_code_639_1.name.lower() for language in Language.all()}
@@ -218,7 +219,7 @@ def shared(
 # %% ../../../nbs/1_corpora/5_by_machine/30_quality.ipynb #9d00647c
 def unchecked(
     pairs: Sequence[tuple[str, str | None]],  # as for `filter_translations`
-    target: str,  # ISO 639-1
+    target: str,  # ISO 639
     spec: FilterSpec | None,  # None: no filters
 ) -> dict[str, str]:  # key of `REASONS` → why it is not checked
     "Checks that cannot be applied to these pairs"
@@ -267,8 +268,8 @@ class _Filters:
 
 def filter_translations(
     pairs: Sequence[tuple[str, str | None]],  # N sentences, each with its translation or None
-    target: str,  # ISO 639-1, of the translations
-    source: str = "en",  # ISO 639-1, of the sentences
+    target: str,  # ISO 639, of the translations
+    source: str = "en",  # ISO 639, of the sentences
     spec: FilterSpec = FilterSpec(),  # thresholds
 ) -> tuple[list[Judged], list[Judged]]:  # kept and dropped, each in the order of the list
     "Drop pairs that do not look like translations"

@@ -22,8 +22,8 @@ from dasd_lab.corpora.by_machine.quality import (
     write_dropped,
 )
 from .translators import TranslationCache, Translator, translate_captions
-from ..captions import language_code
 from ..catalog import BUILT_IN, Corpus, texts_checksum
+from ..languages import language_code
 from ...foundation import Caption, LabError, data_root
 from ...storage import whole_file, write_json
 
@@ -32,12 +32,12 @@ from ...storage import whole_file, write_json
 class MachineCaptions:
     "Translations of N captions, with the results of the filters"
 
-    language: str  # ISO 639-1
+    language: str  # ISO 639
     edition: str  # of the translator, see `translators`
     captions: list[Caption | None]  # N; None: no translation, or dropped
     kept: list[Judged]  # pairs that are used
     dropped: list[Judged]  # other pairs, each with its reason
-    source: str = "en"  # ISO 639-1, of the source captions
+    source: str = "en"  # ISO 639, of the source captions
     source_checksum: str = ""  # of their texts
     unchecked: dict[str, str] = field(default_factory=dict)  # reasons that were not checked → why
 
@@ -67,7 +67,7 @@ def _unfiltered(pairs: Sequence[tuple[str, str | None]]) -> tuple[list[Judged], 
 def machine_captions(
     captions: Sequence[Caption],  # N, in one language
     translator: Translator,  # any
-    target: str,  # ISO 639-1
+    target: str,  # ISO 639
     cache: TranslationCache | str | Path | None = None,  # see `translators`
     spec: FilterSpec | None = FilterSpec(),  # None: no filters
     progress: Callable | None = None,  # such as tqdm
@@ -96,7 +96,7 @@ def machine_captions(
 def mt_path(
     root: str | Path,  # of a corpus
     split: str,  # such as train
-    language: str,  # ISO 639-1
+    language: str,  # ISO 639
 ) -> Path:
     "File of the translated lines of a split"
     return Path(root) / "mt" / f"{split}.{language_code(language)}.txt"
@@ -128,7 +128,7 @@ def write_mt(
 def split_path(
     corpus: Corpus,  # with a root
     split: str,  # one of its splits
-    target: str,  # ISO 639-1
+    target: str,  # ISO 639
     source: str | None = None,  # see `translate_split`
     root: str | Path | None = None,  # see `translate_split`
 ) -> Path:
@@ -156,7 +156,7 @@ def translate_split(
     corpus: Corpus,  # with a root
     split: str,  # one of its splits
     translator: Translator,  # any
-    target: str,  # ISO 639-1
+    target: str,  # ISO 639
     source: str | None = None,  # must be the corpus' first language, if given
     *,
     cache: TranslationCache | str | Path | None = None,  # see `translators`

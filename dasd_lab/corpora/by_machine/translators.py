@@ -15,7 +15,8 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from ..captions import clean_text, language_code
+from ..captions import clean_text
+from ..languages import language_code
 from ...foundation import Caption, LabError
 
 # %% ../../../nbs/1_corpora/5_by_machine/10_translators.ipynb #85976192
@@ -36,12 +37,12 @@ class Translator:
     "Translates sentences; subclasses implement `translate`, and `supports` and `edition` if needed"
 
     name: str = ""  # engine and model, for people
-    languages: tuple[str, ...] = ()  # target languages, ISO 639-1
+    languages: tuple[str, ...] = ()  # target languages, ISO 639
 
     def supports(
         self,
-        source: str,  # ISO 639-1
-        target: str,  # ISO 639-1
+        source: str,  # ISO 639
+        target: str,  # ISO 639
     ) -> bool:
         "Whether the language pair is supported; here: any target other than the source"
         return target in self.languages and source != target
@@ -53,8 +54,8 @@ class Translator:
     def translate(
         self,
         texts: Sequence[str],  # N sentences, clean, without line ends
-        source: str,  # ISO 639-1
-        target: str,  # ISO 639-1
+        source: str,  # ISO 639
+        target: str,  # ISO 639
     ) -> list[str | None | Failed]:  # N translations; None: there is none; FAILED: temporary failure
         "Translate a batch"
         raise NotImplementedError
@@ -127,8 +128,8 @@ class TranslationCache:
     def known(
         self,
         edition: str,  # of the translator
-        source: str,  # ISO 639-1
-        target: str,  # ISO 639-1
+        source: str,  # ISO 639
+        target: str,  # ISO 639
         texts: Iterable[str],  # sentences to look up
     ) -> dict[str, str | None]:  # only cached ones; None: there is no translation
         "Look up translations"
@@ -162,8 +163,8 @@ def visible(
 def translations(
     texts: Sequence[str | None],  # N sentences
     translator: Translator,  # any
-    target: str,  # ISO 639-1
-    source: str = "en",  # ISO 639-1
+    target: str,  # ISO 639
+    source: str = "en",  # ISO 639
     cache: TranslationCache | str | Path | None = None,  # None: no cache
     batch: int = 256,  # sentences per transaction
     progress: Callable | None = None,  # wraps the batches, such as tqdm
@@ -197,7 +198,7 @@ def translations(
 def translate_captions(
     captions: Sequence[Caption],  # in one language
     translator: Translator,  # any
-    target: str,  # ISO 639-1
+    target: str,  # ISO 639
     cache: TranslationCache | str | Path | None = None,  # see `translations`
     batch: int = 256,  # sentences per transaction
     progress: Callable | None = None,  # such as tqdm
@@ -286,10 +287,10 @@ class FileTranslator(Translator):
 
     def __init__(
         self,
-        target: str,  # ISO 639-1
+        target: str,  # ISO 639
         path: str | Path,  # see `read_pairs`
         target_path: str | Path | None = None,  # see `read_pairs`
-        source: str = "en",  # ISO 639-1
+        source: str = "en",  # ISO 639
         name: str = "",  # who made them; '': the file's name
     ):
         self.source = language_code(source)

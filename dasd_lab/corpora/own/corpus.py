@@ -20,9 +20,10 @@ from typing import NamedTuple, TypedDict
 
 import pandas as pd
 
-from ..captions import language_code, read_captions, recognise_language, write_captions
+from ..captions import read_captions, recognise_language, write_captions
 from ..catalog import Corpus, register_corpus
 from ..clips import CLIP_SUFFIXES, N_FRAMES
+from ..languages import language_code
 from dasd_lab.corpora.own.formats import (
     Cell,
     RawCaption,
@@ -175,7 +176,7 @@ CANDIDATES = "en", "de", "fr", "es", "it", "pt", "nl", "pl", "cs", "ru", "tr", "
 
 def common_language(
     texts: Sequence[str],  # captions of unknown language
-) -> tuple[str, str]:  # ISO 639-1, a note
+) -> tuple[str, str]:  # ISO 639, a note
     "The language that at least 70 % of the first captions seem to be in"
     sample = [t for t in texts if any(c.isalpha() for c in t)][:200]
     counts = Counter(recognise_language(t, CANDIDATES)[0] for t in sample)
@@ -215,7 +216,7 @@ class _Resolver:
         return visual
 
     def _language(self, raw: RawCaption, faults: list[Fault]) -> str:
-        "ISO 639-1 code; '' if it is unknown"
+        "ISO 639 code; '' if it is unknown"
         try:
             return language_code(raw.language or self.language)
         except LabError as e:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from ..captions import ISO_639_1, language_code
+from ..languages import ISO_639_1, language_code
 from .locations import Location, shard_samples, visual_of
 from .parallel import Fault, Record, decode, records
 from ..published.files import coco_rows, file_bytes, json_file, named_rows
@@ -75,23 +75,24 @@ def words(
 
 def language_tag(
     tag: str,  # such as de, pt-BR, zh_tw
-) -> str:  # ISO 639-1; '': not a language
+) -> str:  # ISO 639; '': not a language
     "Language of a tag, without its region"
     match = re.fullmatch(r"([a-z]{2,3})([-_][a-z]{2,4})?", tag.strip().lower())
     return _code(match[1]) if match else ""
 
 
 def _code(name: str) -> str:
-    "ISO 639-1 code of a language code or name; '' if it is unknown"
+    "ISO 639-1 code of a code or name; '' if there is none. Among all of ISO 639-3, most words would be a language"
     try:
-        return language_code(name)
+        code = language_code(name)
     except LabError:
         return ""
+    return code if code in ISO_639_1 else ""
 
 
 def language_in(
     name: str,  # of a file
-) -> str:  # ISO 639-1; '': none
+) -> str:  # ISO 639; '': none
     "Language in a file name: the last part that is a language code, without its region"
     parts = [part for part in re.split(r"[._\s]+", name) if part.lower() not in SPLITS]
     tags = [language_tag(part) if len(part.split("-")[0]) == 2 else "" for part in parts]

@@ -26,8 +26,9 @@ import numpy as np
 import pandas as pd
 from lingua import Language
 
-from ..captions import clean_text, language_code, recognise_language
+from ..captions import clean_text, recognise_language
 from ..catalog import Corpus
+from ..languages import language_code
 from ..pictograms.corpus import ScenesSpec, captions_of
 from ..pictograms.noisy_translation import NoiseSpec
 from ...foundation import Caption, LabError
@@ -409,7 +410,7 @@ def _unusual_lengths(pairs: list[Pair], factor: float = 3.0) -> Iterator[Fault]:
 
 
 def _recognisable() -> set[str]:
-    "ISO 639-1 codes of the languages that can be recognised"
+    "ISO 639 codes of the languages that can be recognised"
     return {language.iso_code_639_1.name.lower() for language in Language.all()}
 
 
@@ -444,7 +445,7 @@ def _other_languages(
 class ParallelCaptions:
     "Pairs of a file that can be trained on, and its faults"
 
-    language: str  # of the new captions, ISO 639-1
+    language: str  # of the new captions, ISO 639
     pairs: list[Pair]  # in file order
     faults: list[Fault]  # by line
     n_lines: int  # without blank ones

@@ -290,7 +290,7 @@ def _entries(language: Language, extra: dict) -> dict[tuple[str, ...], tuple[Rea
 
 @lru_cache
 def lexicon(
-    code: str,  # ISO 639-1, one of `gloss_languages()`
+    code: str,  # ISO 639, one of `gloss_languages()`
 ) -> Lexicon:
     "Lexicon of a language; cached"
     if code not in gloss_languages():
@@ -617,7 +617,7 @@ def _unchanged(text: str) -> Gloss:
 @lru_cache(maxsize=1 << 14)
 def to_english(
     text: str,  # a sentence
-    language: str,  # ISO 639-1, one of `gloss_languages()`
+    language: str,  # ISO 639, one of `gloss_languages()`
 ) -> Gloss:
     "Gloss a sentence in English, word by word"
     lex = lexicon(language)

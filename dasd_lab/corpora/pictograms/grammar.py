@@ -98,7 +98,7 @@ class Noun:
 class Language:
     "Grammar and lexicon of a language"
 
-    code: str  # ISO 639-1
+    code: str  # ISO 639
     data: dict  # content of the file
     nouns: dict[str, list[Noun]]  # id → synonyms, most common first
     fixes: list  # (compiled pattern, replacement), applied to finished sentences
@@ -198,7 +198,7 @@ def languages(
 # %% ../../../nbs/1_corpora/2_pictograms/10_grammar.ipynb #dcb5b121
 @lru_cache
 def load_language(
-    code: str,  # ISO 639-1
+    code: str,  # ISO 639
 ) -> Language:
     "Load a language; cached"
     if code not in languages(True):

@@ -245,7 +245,7 @@ def _check_sentences(language: Language, register: str, book: dict) -> int:  # n
 
 # %% ../../../nbs/1_corpora/2_pictograms/60_proofreading.ipynb #c01c8b05
 def check_language(
-    code: str,  # ISO 639-1
+    code: str,  # ISO 639
 ) -> dict[str, int]:  # number of items checked
     "Check every list, form, name and template of a language; raises on the first problem"
     language = load_language(code)
@@ -267,7 +267,7 @@ def check_language(
 
 # %% ../../../nbs/1_corpora/2_pictograms/60_proofreading.ipynb #ce934ba8
 def show_language(
-    code: str,  # ISO 639-1
+    code: str,  # ISO 639
     n: int = 5,  # scenes per style and number of things
     seed: int = 0,  # of the random draws
 ) -> None:

@@ -18,8 +18,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ..captions import clean_text, language_code, read_captions
+from ..captions import clean_text, read_captions
 from ..catalog import Corpus, load_corpus, read_translations
+from ..languages import language_code
 from dasd_lab.corpora.published.files import (
     FileFault,
     Row,
@@ -322,7 +323,7 @@ class PublishedCorpus(Corpus):
     def missing_error(
         self,
         split: str,  # one of `published`
-        language: str,  # ISO 639-1
+        language: str,  # ISO 639
         kinds: tuple[str, ...] = ("captions", "translations"),  # of the files
     ) -> LabError:
         "The error that names the files that a split in a language needs"

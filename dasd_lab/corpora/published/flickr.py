@@ -9,8 +9,9 @@ __all__ = ['REPOSITORY', 'PARTS', 'FLICKR_PICTURES', 'PARTS_2', 'TRANSLATED', 'F
 # %% ../../../nbs/1_corpora/3_published/30_flickr.ipynb #cbc680aa
 from collections.abc import Iterable
 
-from ..captions import clean_text, language_code
+from ..captions import clean_text
 from ..catalog import register_corpus
+from ..languages import language_code
 from .base import Counts, PublishedCorpus, WantedFile
 from .files import Row, line_rows, numbered_rows, text_lines, visual_name
 from ...foundation import Caption, LabError

@@ -16,8 +16,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageFile
 
-from ..captions import clean_text, language_code
+from ..captions import clean_text
 from ..catalog import Corpus, register_corpus
+from ..languages import language_code
 from .base import Counts, PublishedCorpus, Report, WantedFile
 from dasd_lab.corpora.published.files import (
     FileFault,
@@ -36,7 +37,7 @@ class CaptionField:
     "One set of captions: a language from one source"
 
     name: str  # such as zh_mt_google
-    language: str  # ISO 639-1
+    language: str  # ISO 639
     origin: str  # human | mt
     source: str  # who made them, in words
     translates: str = ""  # field whose captions were translated; '': written by people who saw the picture
@@ -300,7 +301,7 @@ class Flickr8k(PublishedCorpus):
     def chosen(
         self,
         split: str,  # one of `splits`
-        language: str,  # ISO 639-1
+        language: str,  # ISO 639
     ) -> tuple[CaptionField, ...]:  # in the order of reading; empty: the split has no captions in the language
         "The fields that a split reads in a language"
         return self.cached(("chosen", split, language), lambda: self._choose(split, language))

@@ -15,8 +15,9 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from ..captions import ISO_639_1, clean_text
+from ..captions import clean_text
 from ..catalog import Corpus, register_corpus
+from ..languages import ISO_639_1
 from ..visuals import Visuals, read_picture
 from ...foundation import Caption, LabError, data_root
 from ...storage import whole_folder
@@ -28,7 +29,7 @@ VARIANTS = dict(zh=("zh_CN", "zh_TW"), pt=("pt", "pt_BR"), sr=("sr", "sr@latin")
 
 def stamp_captions(
     text: str,  # of a stamp's .txt file
-) -> dict[str, str]:  # ISO 639-1 → caption; without empty ones
+) -> dict[str, str]:  # ISO 639 → caption; without empty ones
     "Captions of one stamp"
     first, *rest = text.replace("\ufeff", "").splitlines() or [""]
     by_locale = {}

@@ -10,8 +10,8 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from ..captions import language_code
 from ..catalog import register_corpus
+from ..languages import language_code
 from .base import Counts, PublishedCorpus, WantedFile
 from .files import FileFault, Row, json_file, named_rows, tab_rows, text_lines, visual_name
 from ...foundation import LabError

@@ -58,7 +58,7 @@ class CaptionRow(w.HBox):
     def __init__(
         self,
         i: int,  # index of the caption
-        languages: Sequence[str],  # ISO 639-1
+        languages: Sequence[str],  # ISO 639
         changed: Callable[[int, str, str], None],  # called with index, text and language
         removed: Callable[[int], None],  # called with the index
     ):
@@ -132,7 +132,7 @@ class Adapters(Panel):
     def __init__(
         self,
         workbench: Workbench | AdaptersState | None = None,  # None: the shipped models; or a state to show
-        *queries: str | tuple[str, str] | Caption,  # initial captions; none: sampled from the corpus
+        *queries: str | tuple[str, str] | Caption,  # initial captions; none: examples of the world
     ):
         self.state = workbench if isinstance(workbench, AdaptersState) else AdaptersState(workbench)
         self._updating = False  # widgets are being set from the state
@@ -162,12 +162,15 @@ class Adapters(Panel):
         self._show_recall()
 
     def _start(self, queries: Sequence) -> None:
-        "Set the initial queries, or sample them if the state has none"
+        "Set the initial queries: those given, else examples of the world, else a sample of the corpus"
         s = self.state
         if queries:
             s.ask(*queries)
         elif not any(entry["text"] for entry in s.queries):
-            s.draw(2)
+            if s.workbench.world:
+                s.ask(*[example for example in s.workbench.queries if example[1] in s.method.languages][:2])
+            if not s.parsed:
+                s.draw(2)
             if s.message:
                 s.message = "Enter a caption in any language to see its adapters."
                 return

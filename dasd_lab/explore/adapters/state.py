@@ -402,7 +402,7 @@ class AdaptersState(State):
     @shows_messages
     def draw_pairs(
         self,
-        language: str | None = None,  # ISO 639-1; None: the model's first language
+        language: str | None = None,  # ISO 639; None: the model's first language
         seed: int = 0,  # random seed
     ) -> None:
         "Sample the three captions from the corpus"
@@ -460,7 +460,7 @@ class AdaptersState(State):
     def take_many(
         self,
         n: int = 240,  # maximum number of captions
-        languages: Sequence[str] | None = None,  # ISO 639-1; None: the first query's
+        languages: Sequence[str] | None = None,  # ISO 639; None: the first query's
         seed: int = 0,  # random seed
         report: Callable[[float, str], None] | None = None,  # called with the progress
     ) -> None:
@@ -495,7 +495,7 @@ class AdaptersState(State):
     def take_recall(
         self,
         n: int = 200,  # number of captions
-        language: str | None = None,  # ISO 639-1; None: the first query's
+        language: str | None = None,  # ISO 639; None: the first query's
         report: Callable[[float, str], None] | None = None,  # called with the progress
         seed: int = 0,  # random seed
     ) -> None:

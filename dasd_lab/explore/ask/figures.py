@@ -12,11 +12,11 @@ from collections.abc import Mapping
 import plotly.graph_objects as go
 from PIL import Image
 
+from ...corpora.languages import direction
 from .state import Answer
 from ..theme import COLOURS, MISS, colour_map, figure, picture_address
 from ...search.explain.contributions import WordContributions
 from ...search.explain.regions import RegionContributions, overlay
-from ...search.queries import direction
 
 # %% ../../../nbs/7_apps/1_explore/1_ask/20_figures.ipynb #fcdeeb28
 def ranks_figure(

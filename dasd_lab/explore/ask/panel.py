@@ -14,6 +14,7 @@ from functools import partial
 import ipywidgets as w
 import pandas as pd
 
+from ...corpora.languages import direction
 from .figures import places_html, ranks_figure, score_summary, scores_figure, words_figure
 from .state import MAX_MODELS, WORD_METHODS, Answer, AskState
 from dasd_lab.explore.controls import (
@@ -38,7 +39,6 @@ from ..theme import language_name, missing_fonts_note, tagged
 from ..workbench import Workbench
 from ...search.explain.contributions import WordContributions
 from ...search.explain.regions import RegionContributions
-from ...search.queries import direction
 
 # %% ../../../nbs/7_apps/1_explore/1_ask/30_panel.ipynb #0bc0bcf2
 def _captions(workbench: Workbench, id: str) -> list[dict]:

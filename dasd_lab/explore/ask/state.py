@@ -30,7 +30,7 @@ class HistoryEntry:
     "A query, either text or an image, with its filters"
 
     text: str = ""  # as typed
-    language: str = ""  # ISO 639-1; empty: detect
+    language: str = ""  # ISO 639; empty: detect
     picture: str = ""  # id of a query image, instead of text
     filters: tuple[tuple[str, str], ...] = ()  # (facet, value)
 
@@ -88,7 +88,7 @@ class AskState(State):
     def listen(
         self,
         text: str,  # typed so far
-        language: str = "",  # ISO 639-1; empty: detect
+        language: str = "",  # ISO 639; empty: detect
     ) -> str:  # hint below the search box
         "Detect the language of a text while it is typed"
         from dasd_lab.explore.theme import language_hint  # imports plotly
@@ -121,7 +121,7 @@ class AskState(State):
     def ask(
         self,
         text: str = "",  # query in any language
-        language: str = "",  # ISO 639-1; empty: detect
+        language: str = "",  # ISO 639; empty: detect
         picture: str = "",  # id of a query image, instead of text
         filters: Mapping[str, str] | None = None,  # facet → value; an empty value is ignored
     ) -> dict[str, Answer]:

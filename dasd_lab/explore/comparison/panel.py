@@ -15,6 +15,7 @@ import ipywidgets as w
 import pandas as pd
 
 from ...contracts import LabError
+from ...corpora.languages import direction
 from ...evaluation.retrieval import METRICS, shown_value
 from . import figures as f
 from .state import KINDS, MAX_RUNS, CaptionRanks, CompareState
@@ -32,7 +33,6 @@ from dasd_lab.explore.controls import (
 )
 from ..theme import empty_figure, language_name, missing_fonts, tagged
 from ..workbench import Workbench
-from ...search.queries import direction
 
 # %% ../../../nbs/7_apps/1_explore/5_comparison/30_panel.ipynb #5ba976b5
 def recall_table(
@@ -45,7 +45,7 @@ def recall_table(
     if len(complete) > 1:
         means = table.loc[complete].mean()
         shown.loc[f"mean of {len(complete)} target languages"] = [shown_value(metric, mean) for mean in means]
-    shown.insert(0, "language", [language_name(label) if len(label) == 2 else label for label in shown.index])
+    shown.insert(0, "language", [language_name(label) if label in table.index else label for label in shown.index])
     unit = ", in %" if f.in_percent(metric) else ""
     note = html.escape(f.metric_name(metric)) + unit
     return table_html(shown, text=["language"]) + f'<p class="dl-soft">{note}</p>'

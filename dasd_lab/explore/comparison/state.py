@@ -133,7 +133,7 @@ class CaptionRanks:
     "A caption, the rank of its image in two runs, and the first hits of both"
 
     text: str  # the caption
-    language: str  # ISO 639-1
+    language: str  # ISO 639
     visual_id: str  # its image
     ranks: dict[str, int]  # run → rank of that image
     hits: dict[str, list[tuple[str, float]]]  # run → ids and scores, best first

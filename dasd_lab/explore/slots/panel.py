@@ -10,6 +10,7 @@ import html
 
 import ipywidgets as w
 
+from ...corpora.languages import direction
 from dasd_lab.explore.controls import (
     DETECT,
     Background,
@@ -27,7 +28,6 @@ from . import figures as f
 from .state import SlotsState
 from ..theme import empty_figure, picture_address, tagged
 from ..workbench import Workbench
-from ...search.queries import direction
 
 # %% ../../../nbs/7_apps/1_explore/6_slots/30_panel.ipynb #a69c9115
 LEAD = (

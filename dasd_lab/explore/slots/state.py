@@ -34,7 +34,7 @@ class SlotsState(State):
 
     model = Unicode()  # name of the selected model; empty: no model has slots
     text = Unicode()  # query as typed
-    language = Unicode()  # of the query, ISO 639-1; empty: detect
+    language = Unicode()  # of the query, ISO 639; empty: detect
     k = Int(12)  # number of hits
     hits = List()  # (id, score), best first
     chosen = Unicode()  # id of the selected image
@@ -142,7 +142,7 @@ class SlotsState(State):
     def listen(
         self,
         text: str,  # query as typed so far
-        language: str = "",  # ISO 639-1; empty: detect
+        language: str = "",  # ISO 639; empty: detect
     ) -> None:
         "Compare the query with the selected image, without a search"
         self._compare(text, language, self.chosen)
@@ -151,7 +151,7 @@ class SlotsState(State):
     def ask(
         self,
         text: str,  # query in a language of the model
-        language: str = "",  # ISO 639-1; empty: detect
+        language: str = "",  # ISO 639; empty: detect
         picture: str = "",  # id of the image to select; empty: the best hit
     ) -> None:
         "Search, and select an image"
@@ -175,7 +175,7 @@ class SlotsState(State):
     def draw(
         self,
         seed: int = 0,  # random seed
-        languages: Sequence[str] | None = None,  # ISO 639-1; None: target languages of the model
+        languages: Sequence[str] | None = None,  # ISO 639; None: target languages of the model
     ) -> None:
         "Search with a random caption, and select its image"
         languages = list(languages or self.source.method.languages)
@@ -213,7 +213,7 @@ class SlotsState(State):
     @shows_messages
     def find_nearest(
         self,
-        language: str = "",  # ISO 639-1; empty: that of the query, else the source language
+        language: str = "",  # ISO 639; empty: that of the query, else the source language
         by: str = "similarity",  # or 'more', see `nearest_to_slots`
         k: int = 6,  # words per slot
     ) -> None:

@@ -20,6 +20,7 @@ import pandas as pd
 from traitlets import Any, Bool, Int, Tuple, Unicode
 
 from ...contracts import Caption, LabError
+from ...corpora.languages import direction
 from dasd_lab.evaluation.maps import (
     ClusterSpec,
     Map,
@@ -39,7 +40,7 @@ from ...evaluation.probes import Invariance, paraphrase_invariance, unit_rows
 from ..sentences import read_sentences
 from ..workbench import State, Workbench, shows_messages
 from ...foundation import data_root
-from ...search.queries import direction, source_language
+from ...search.queries import source_language
 
 # %% ../../../nbs/7_apps/1_explore/3_styles/10_state.ipynb #f8d743dc
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Settings:
 
     model: str  # name in the workbench
     n: int  # number of captions
-    languages: tuple[str, ...]  # ISO 639-1
+    languages: tuple[str, ...]  # ISO 639
     seed: int  # of captions, maps and k-means
     within: bool  # standardise features within each language
     reducer: str  # umap | tsne
@@ -181,7 +182,7 @@ class StylesState(State):
     needs_captions = True
     model = Unicode()  # name in the workbench; default: the main model
     n = Int(200)  # number of captions
-    languages = Tuple()  # ISO 639-1; default: the model's first language
+    languages = Tuple()  # ISO 639; default: the model's first language
     seed = Int(0)  # random seed
     within = Bool(False)  # standardise features within each language
     reducer = Unicode("umap")  # umap | tsne
@@ -240,7 +241,7 @@ class StylesState(State):
     def give_sentences(
         self,
         text: str,  # one sentence a line, with or without a group, see `explore.sentences`
-        language: str = "",  # ISO 639-1 code of all sentences; empty: recognised
+        language: str = "",  # ISO 639 code of all sentences; empty: recognised
     ) -> None:
         "Take these sentences instead of captions of images; a fault names its line and changes nothing"
         source = source_language(self.workbench.model(self.model).method)

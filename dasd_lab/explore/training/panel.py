@@ -15,6 +15,7 @@ from pathlib import Path
 import ipywidgets as w
 import pandas as pd
 
+from ...corpora.languages import direction
 from ...corpora.own.parallel import FAULTS, language_names
 from dasd_lab.explore.controls import (
     Background,
@@ -34,7 +35,6 @@ from . import figures as f
 from .state import RUNNING, TrainingState, training_presets
 from ..workbench import Workbench
 from ...presets import load_preset
-from ...search.queries import direction
 from ...training.recipes import scaled_stages
 from ...training.stages import Stage
 

@@ -21,8 +21,8 @@ from traitlets import Any, Bool, Dict, Int, List, Tuple, Unicode
 
 from ...backbone.towers import Backbone, save_backbone
 from ...contracts import Caption, LabError, RetrievalMethod
-from ...corpora.captions import language_code
 from ...corpora.catalog import BUILT_IN, Corpus, FolderCorpus, load_corpus
+from ...corpora.languages import language_code
 from dasd_lab.corpora.own.parallel import (
     captions_in,
     example_pairs,
@@ -127,7 +127,7 @@ def _result_row(captions: str, targets: str, n: int, figures: dict[str, float]) 
 class TrainingState(State):
     "A language that is added by training on parallel captions"
 
-    language = Unicode()  # of the new captions, ISO 639-1; '' before captions are read
+    language = Unicode()  # of the new captions, ISO 639; '' before captions are read
     source = Unicode()  # file name of the captions, 'pasted', or name of the run
     captions = Any(None, allow_none=True)  # ParallelCaptions
     preset = Unicode("dasd.new_language")  # a name, or a JSON file
@@ -189,7 +189,7 @@ class TrainingState(State):
         if not language:
             raise LabError(
                 "captions without a language",
-                "an ISO 639-1 code or an English name",
+                "an ISO 639 code or an English name",
                 "Choose the language, such as it or Italian.",
             )
         language = language_code(language)

@@ -15,11 +15,11 @@ from math import log10
 import pandas as pd
 import plotly.graph_objects as go
 
+from ...corpora.languages import direction
 from ..theme import COLOURS, INK, MARK, colour_map, figure, language_name, legend_below, tagged
 from .state import short_language_name
 from ...search.explain.rankings import Rankings, moves, rank_table
 from ...search.explain.shared_words import SharedWords, english_of
-from ...search.queries import direction
 
 # %% ../../../nbs/7_apps/1_explore/7_words/20_figures.ipynb #7f75f3f0
 def _counted(n: int, noun: str) -> str:
@@ -206,7 +206,7 @@ def _mark_trace(curve: pd.DataFrame, index: int) -> go.Scatter:  # index of the 
 
 def frequency_figure(
     words: SharedWords,  # words of the method
-    language: str,  # ISO 639-1
+    language: str,  # ISO 639
     word: int = -1,  # id of a word to mark
 ) -> go.Figure:
     "Frequencies of the words of a language, with the number of words that have their own vectors"

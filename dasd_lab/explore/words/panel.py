@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import ipywidgets as w
 
+from ...corpora.languages import direction
 from dasd_lab.explore.controls import (
     DETECT,
     Background,
@@ -35,7 +36,6 @@ from . import figures as f
 from .state import MISSING, WordsState
 from ..workbench import Workbench
 from ...search.explain.rankings import Rankings
-from ...search.queries import direction
 
 # %% ../../../nbs/7_apps/1_explore/7_words/30_panel.ipynb #e0a25373
 LEAD = (
@@ -229,7 +229,7 @@ class Words(QueryPanel):
 
     def choose_word_language(
         self,
-        language: str,  # ISO 639-1; empty: detect
+        language: str,  # ISO 639; empty: detect
     ) -> None:
         "Look the word up in another language"
         self.word_language_chosen = bool(language)

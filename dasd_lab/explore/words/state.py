@@ -36,7 +36,7 @@ MISSING = LabError(
 
 
 def short_language_name(
-    code: str,  # ISO 639-1
+    code: str,  # ISO 639
 ) -> str:
     "English name of a language"
     return language_name(code).split(" ·")[0]
@@ -47,14 +47,14 @@ class WordsState(State):
 
     model = Unicode()  # name of the model with words; empty: none
     word = Unicode()  # word as typed
-    word_language = Unicode()  # of the word, ISO 639-1; empty: detect
+    word_language = Unicode()  # of the word, ISO 639; empty: detect
     reading = Any(None, allow_none=True)  # WordReading
     word_id = Int(-1)  # id of the selected word; −1: none
     shown_language = Unicode()  # language of the frequency curve
     check = Any(None, allow_none=True)  # table of `dictionary_check`
     ranker = Unicode()  # name of the model that ranks
     text = Unicode()  # query as typed
-    language = Unicode()  # of the query, ISO 639-1; empty: detect
+    language = Unicode()  # of the query, ISO 639; empty: detect
     translator = Unicode()  # name of the translator
     rankings = Any(None, allow_none=True)  # Rankings of the query
     target = Unicode()  # id of the target image; empty: unknown
@@ -137,7 +137,7 @@ class WordsState(State):
     def look_up(
         self,
         word: str,  # as typed, in any script
-        language: str = "",  # ISO 639-1; empty: detect
+        language: str = "",  # ISO 639; empty: detect
     ) -> None:
         "Read a word, and select the first one that is known"
         if not word.strip() or not self.model:
@@ -237,7 +237,7 @@ class WordsState(State):
     def ask(
         self,
         text: str,  # query in a language of the model
-        language: str = "",  # ISO 639-1; empty: detect
+        language: str = "",  # ISO 639; empty: detect
         target: str = "",  # id of the target image; empty: search for the query in the captions
     ) -> None:
         "Rank the images by the query, its translations and their combinations"
@@ -267,7 +267,7 @@ class WordsState(State):
     def draw(
         self,
         seed: int = 0,  # random seed
-        languages: Sequence[str] | None = None,  # ISO 639-1; None: target languages of the model
+        languages: Sequence[str] | None = None,  # ISO 639; None: target languages of the model
     ) -> None:
         "Rank with a random caption, whose image is the target"
         languages = list(languages or self.source.method.languages)

@@ -21,10 +21,11 @@ from ...backbone.tokens import CaptionTokenizer
 from ...backbone.towers import attention
 from ...contracts import LabError, RetrievalMethod, evaluating
 from ...corpora.captions import script_of
+from ...corpora.languages import direction
 from ...corpora.pictograms.grammar import languages, load_language
 from ...foundation import extra
 from ..gallery.in_memory import Gallery
-from ..queries import direction, read_query
+from ..queries import read_query
 
 # %% ../../../nbs/6_search/3_explain/10_contributions.ipynb #c2526099
 _SCRIPTS = ("CJK", "HIRAGANA", "KATAKANA")
@@ -58,7 +59,7 @@ def _texts(nested) -> list[str]:
 
 @lru_cache(maxsize=8)
 def known_words(
-    language: str,  # ISO 639-1
+    language: str,  # ISO 639
 ) -> tuple[str, ...]:  # longest first
     "Words of a language without spaces, from its lexicon; empty for other languages"
     if language not in languages():
@@ -107,7 +108,7 @@ def _word_end(text: str, start: int, language: str) -> int:
 
 def word_spans(
     text: str,  # a query or caption
-    language: str = "",  # ISO 639-1; selects the lexicon for languages without spaces
+    language: str = "",  # ISO 639; selects the lexicon for languages without spaces
 ) -> list[tuple[int, int]]:  # start and end of each word or punctuation, in reading order
     "Positions of the words of a sentence"
     spans = []
@@ -137,7 +138,7 @@ class WordContributions:
     "Contributions of the words of a query to its score with one image"
 
     text: str  # input of the method
-    language: str  # ISO 639-1
+    language: str  # ISO 639
     words: tuple[WordContribution, ...]  # in reading order
     score: float  # of the whole query
     base: float  # of the query without words
@@ -201,7 +202,7 @@ def without(
 def leave_one_out(
     method: RetrievalMethod,  # any
     text: str,  # a sentence
-    language: str,  # ISO 639-1
+    language: str,  # ISO 639
     visuals: Mapping[str, Tensor],  # one encoded image, first axis 1
     batch_size: int = 128,  # shortened sentences per batch
 ) -> WordContributions:
@@ -275,7 +276,7 @@ def shared_out(
 def integrated_gradients(
     method: RetrievalMethod,  # with token vectors
     text: str,  # a sentence
-    language: str,  # ISO 639-1
+    language: str,  # ISO 639
     visuals: Mapping[str, Tensor],  # one encoded image, first axis 1
     n_steps: int = 64,  # of the integration; more steps make `delta` smaller
 ) -> WordContributions:
@@ -315,7 +316,7 @@ def explain_words(
     gallery: Gallery,  # with the method
     text: str,  # the query, as typed
     picture,  # an id of the gallery, or an image of any kind
-    language: str | None = None,  # ISO 639-1; None: recognised
+    language: str | None = None,  # ISO 639; None: recognised
     algorithm: str = "leave_one_out",  # or 'integrated_gradients'
 ) -> WordContributions:
     "Contribution of each word of a query to its score with an image"

@@ -103,7 +103,7 @@ def _version_scores(
 def rankings(
     gallery: Gallery,  # its method encodes the query
     text: str,  # of the query
-    language: str | None = None,  # ISO 639-1; None: recognised
+    language: str | None = None,  # ISO 639; None: recognised
     translator: Translator | None = None,  # None: the word-by-word gloss
     fuser: LearnedConsistency | None = None,  # CLC-C for the method's `supported_languages`; None: omitted
     name: str | None = None,  # displayed name of the translator; None: its own

@@ -27,7 +27,7 @@ class RegionContributions:
     "Contributions of image regions to the score of a query"
 
     text: str  # input of the method
-    language: str  # ISO 639-1
+    language: str  # ISO 639
     heat: np.ndarray  # [S, S] over the encoded square: score decrease (occlusion) or shares (attention)
     score: float  # of the whole image
     algorithm: str  # 'occlusion' or 'attention'
@@ -121,7 +121,7 @@ def explain_regions(
     gallery: Gallery,  # with the method
     text: str,  # the query, as typed
     picture,  # an id of the gallery, or an image of any kind
-    language: str | None = None,  # ISO 639-1; None: recognised
+    language: str | None = None,  # ISO 639; None: recognised
     pixels=None,  # pixels of that id; None: its thumbnail
     window: float = 0.25,  # side of the covered square, in sides of the image
     n_windows: int = 14,  # windows per side
@@ -204,7 +204,7 @@ def explain_attention(
     gallery: Gallery,  # with the method
     text: str,  # the query, for its score
     picture,  # an id of the gallery, or an image of any kind
-    language: str | None = None,  # ISO 639-1; None: recognised
+    language: str | None = None,  # ISO 639; None: recognised
     pixels=None,  # pixels of that id; None: its thumbnail
 ) -> RegionContributions:  # heat [grid, grid], sums to 1 minus the attention to the class token itself
     "Attention of the last block's class token, averaged over heads"

@@ -58,7 +58,7 @@ class WordReading:
     "A text as words of the vocabulary"
 
     text: str  # normalised
-    language: str  # ISO 639-1
+    language: str  # ISO 639
     recognised: bool  # instead of given
     others: tuple[str, ...]  # further languages that have all of its words, the most frequent first
     pieces: tuple[str, ...]  # words of the text
@@ -78,7 +78,7 @@ class WordReading:
 def read_word(
     text: str,  # as typed: a word, or several
     method: SMALR,  # with its vocabulary
-    language: str | None = None,  # ISO 639-1; None: recognised
+    language: str | None = None,  # ISO 639; None: recognised
 ) -> WordReading:
     "Divide a text into words and look them up"
     text = clean_query(text)
@@ -213,7 +213,7 @@ class SharedWords:
 
     def curve(
         self,
-        language: str,  # ISO 639-1
+        language: str,  # ISO 639
     ) -> pd.DataFrame:  # one row per word, most frequent first: rank, word, count, covered (cumulative share of tokens)
         "Frequencies of the words of a language"
         if language not in self.languages:
@@ -230,7 +230,7 @@ class SharedWords:
 
     def cut(
         self,
-        language: str,  # ISO 639-1
+        language: str,  # ISO 639
     ) -> int:
         "Number of words with vectors of their own: K, or all words of a small vocabulary"
         return min(self.method.config.specific, len(self.vocabulary.words[language]))
@@ -275,7 +275,7 @@ def known_meanings(
 @lru_cache(maxsize=1 << 14)
 def english_of(
     word: str,  # of a vocabulary
-    language: str,  # ISO 639-1
+    language: str,  # ISO 639
 ) -> str:  # '' for words that are not in the lexicons
     "English translation of a word"
     if language == "en" or language not in gloss_languages():

@@ -255,7 +255,7 @@ def match_slots(
     gallery: Gallery,  # of a method with slots
     text: str,  # the query, as typed
     ids: str | Sequence[str],  # of the gallery
-    language: str | None = None,  # ISO 639-1; None: recognised
+    language: str | None = None,  # ISO 639; None: recognised
 ) -> SlotMatches:
     "Similarity of a query with each slot"
     method = with_slots(gallery.method)
@@ -367,7 +367,7 @@ def slot_cosines(
 
 def content_words(
     captions: Sequence[Caption],  # in one language
-    language: str,  # ISO 639-1
+    language: str,  # ISO 639
     most: float = 0.1,  # words in a larger share of the captions are left out
     n: int = 400,  # maximum number of words, the most frequent first
 ) -> list[str]:

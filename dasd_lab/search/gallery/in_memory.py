@@ -28,6 +28,7 @@ from ...backbone.patches import joined
 from ...backbone.towers import fingerprint
 from ...contracts import Caption, LabError, RetrievalMethod, cosine_scores, evaluating
 from ...corpora.descriptions import Captioner, describe_batch
+from ...corpora.languages import direction
 from ...evaluation.retrieval import gallery_slices, slice_scores
 from ...presets import opening, read_json
 from ..doubt import Doubt, calibration_of
@@ -40,7 +41,7 @@ from dasd_lab.search.gallery.inputs import (
     readable,
     thumbnail,
 )
-from ..queries import Query, direction, read_query, supported_languages
+from ..queries import Query, read_query, supported_languages
 from ...storage import Manifest, read_tensors, seal, unseal, whole_folder, write_json, write_tensors
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ def unlike_images(
 def doubt_about(
     gallery: Any,  # see `unlike_images`; notes in `are_unlike` for how many images it was found out
     text: str,  # the query
-    language: str,  # ISO 639-1
+    language: str,  # ISO 639
     vector: Tensor,  # [1, E] embedding of the query
     best: float | None,  # score of the best image; None: not comparable
 ) -> Doubt:
@@ -390,7 +391,7 @@ class Gallery:
     def search(
         self,
         text: str,  # description of the image
-        language: str | None = None,  # ISO 639-1; None: recognised
+        language: str | None = None,  # ISO 639; None: recognised
         k: int = 12,  # number of results; at most all images
     ) -> Hits:
         "Images for a sentence, best first"

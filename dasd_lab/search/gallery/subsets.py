@@ -53,7 +53,7 @@ def rank_of(
     gallery: Gallery,  # to search
     text: str,  # the query
     id: str,  # of the target image
-    language: str | None = None,  # ISO 639-1; None: recognised
+    language: str | None = None,  # ISO 639; None: recognised
 ) -> int:  # 1 is best; ties count against the query
     "Rank of one image for a query"
     if id not in gallery:

@@ -614,7 +614,7 @@ class StoredGallery:
     def search(
         self,
         text: str,  # description of the image
-        language: str | None = None,  # ISO 639-1; None: detected
+        language: str | None = None,  # ISO 639; None: detected
         k: int = 12,  # number of results
         skip: int = 0,  # results to leave out at the top
         where: Mapping | None = None,  # filter, see `filters.read_filter`
