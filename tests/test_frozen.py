@@ -94,7 +94,7 @@ def pictures(tmp_path_factory):
         ("ChineseCLIPModel", {"zh"}, 1),
         ("xlm-roberta-base-ViT-B-32", {"de", "zh", "uk", "cs", "ar"}, 95),
         ("mt5-base-ViT-B-32", {"de", "zh", "lb"}, 97),
-        ("nllb-clip-base", {"de", "zh", "lb", "ay"}, 130),
+        ("nllb-clip-base", {"de", "zh", "lb", "ay"}, 197),
         ("ViT-B-16-SigLIP2", {"de", "zh", "sw"}, 37),
         ("ViT-H-14-worldwide", {"de", "zh"}, 37),
         ("dual xlm-roberta mean", {"de", "ps"}, 95),
