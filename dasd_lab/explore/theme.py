@@ -298,12 +298,13 @@ def table_html(
 # %% ../../nbs/7_apps/1_explore/0_shared/20_theme.ipynb #15a46f1c
 def _has_font(code: str) -> bool:
     "Whether a font on this machine covers a language"
-    if not shutil.which("fc-list"):
-        return font_for(native_name(code), code, 20) is not None
-    locale = "zh-cn" if code == "zh" else code
-    command = ["fc-list", f":lang={locale}", "family"]
-    fonts = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False).stdout
-    return bool(fonts.strip())
+    if shutil.which("fc-list"):
+        locale = "zh-cn" if code == "zh" else code
+        command = ["fc-list", f":lang={locale}", "family"]
+        fonts = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False).stdout
+        if fonts.strip():
+            return True
+    return font_for(native_name(code), code, 20) is not None  # fontconfig knows two hundred languages
 
 
 @cache
