@@ -230,6 +230,15 @@ def test_refusals(tmp_path):
         read_parallel(tmp_path / "none.tsv", "it")
 
 
+def test_a_language_without_a_code_of_two_letters():
+    text = "English\tCebuano\na dog runs on the beach\tusa ka iro nagdagan sa baybayon\na cat\tusa ka iring\n"
+    for name in ("ceb", "Cebuano", "cebuano"):
+        found = read_parallel(text, name, "x.tsv")
+        assert found.language == "ceb"
+        assert [pair.target for pair in found.pairs] == ["usa ka iro nagdagan sa baybayon", "usa ka iring"]
+        assert "cannot be recognised" in found.faults[-1].what, "no line is said to be in another language"
+
+
 def test_ten_thousand_lines():
     found = read_parallel(tsv((f"{a} {n}", f"{b} {n}") for n in range(1250) for a, b in GOOD), "it", recognise=False)
     assert len(found.pairs) == 10_000

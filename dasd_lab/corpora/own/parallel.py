@@ -28,7 +28,7 @@ from lingua import Language
 
 from ..captions import clean_text, recognise_language
 from ..catalog import Corpus
-from ..languages import language_code
+from ..languages import english_name, language_code, native_name
 from ..pictograms.corpus import ScenesSpec, captions_of
 from ..pictograms.noisy_translation import NoiseSpec
 from ...foundation import Caption, LabError
@@ -292,6 +292,7 @@ def column_names(
     if source == "en":
         source_words |= {"english", "eng"}
     target_words = {language, "target", "tgt", "translation", "new"}
+    target_words |= {english_name(language).lower(), native_name(language).lower()}
     target_words |= {name for name in language_names() if language_code(name) == language}
     return dict(source=source_words, target=target_words, visual_id=_ID_WORDS)
 
