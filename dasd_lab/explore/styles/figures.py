@@ -17,6 +17,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from ...contracts import Caption, LabError
+from ...corpora.languages import english_name
 from dasd_lab.explore.styles.state import (
     ABSENT,
     NAMES,
@@ -75,8 +76,7 @@ def hover_text(
     if len(lines) > 5:
         lines = [*lines[:4], "…"]
     text = "<br>".join(f"\u2068{html.escape(line, quote=False)}\u2069" for line in lines)
-    english_name = language_name(caption.language).split(" · ")[0]
-    facts = [fact for fact in (english_name, caption.style.replace("_", " ")) if fact]
+    facts = [fact for fact in (english_name(caption.language), caption.style.replace("_", " ")) if fact]
     return f"{text}<br><i>{html.escape(' · '.join(facts), quote=False)}</i>"
 
 # %% ../../../nbs/7_apps/1_explore/3_styles/20_figures.ipynb #d1330793

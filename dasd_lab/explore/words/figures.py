@@ -15,9 +15,8 @@ from math import log10
 import pandas as pd
 import plotly.graph_objects as go
 
-from ...corpora.languages import direction
+from ...corpora.languages import direction, english_name
 from ..theme import COLOURS, INK, MARK, colour_map, figure, language_name, legend_below, tagged
-from .state import short_language_name
 from ...search.explain.rankings import Rankings, moves, rank_table
 from ...search.explain.shared_words import SharedWords, english_of
 
@@ -215,10 +214,10 @@ def frequency_figure(
     traces = [_curve_trace(curve)]
     if word in words.table.index and words.table.language[word] == language:
         traces.append(_mark_trace(curve, word - words.vocabulary.first[language]))
-    title = f"{short_language_name(language)}: all {len(curve):,} words read entries"
+    title = f"{english_name(language)}: all {len(curve):,} words read entries"
     if k:
         covered = curve.covered[k - 1]
-        title = f"{short_language_name(language)}: {k:,} of {len(curve):,} words cover {covered:.0%}"
+        title = f"{english_name(language)}: {k:,} of {len(curve):,} words cover {covered:.0%}"
     drawn = figure(
         *traces,
         title=title,
@@ -350,7 +349,7 @@ def variant_name(
     variant: str,  # one of `Rankings.ways`
 ) -> str:
     "Display name of a variant of a query"
-    return VARIANTS.get(variant) or f"{short_language_name(variant)} only"
+    return VARIANTS.get(variant) or f"{english_name(variant)} only"
 
 
 def _arrow(moved: int) -> str:  # ranks gained; negative: lost
@@ -465,7 +464,7 @@ def describe_versions(
     found: Rankings,  # of a query
 ) -> str:
     "The translator, and how to interpret the rankings"
-    missing = [short_language_name(language) for language, text in found.versions.items() if not text]
+    missing = [english_name(language) for language, text in found.versions.items() if not text]
     sentences = [html.escape(found.translator[:1].upper() + found.translator[1:]) + "."]
     if found.oracle:
         sentences.append(
