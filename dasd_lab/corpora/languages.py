@@ -87,7 +87,7 @@ def language_code(
     name: str,  # a code, alias or English name
 ) -> str:  # ISO 639-1, or ISO 639-3 for a language without a code of two letters
     "Map a language name to its code: `jp` → `ja`, `zh-Hans` → `zh`, `deu` → `de`, `Cebuano` → `ceb`"
-    key = str(name).strip().lower()
+    key = name.strip().lower() if isinstance(name, str) else ""  # not the NaN of a table, which would be Min Nan
     key = ALIASES.get(key, key)
     short = re.split(r"[-_]", key)[0]
     short = ALIASES.get(short, short)
