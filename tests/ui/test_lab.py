@@ -69,6 +69,11 @@ WIDGET = """() => {
   return outputs.get(0).toJSON().data['application/vnd.jupyter.widget-view+json'].model_id;
 }"""
 
+IN_VIEW = """() => {
+  const first = document.querySelector('.dl-ask .dl-hit').getBoundingClientRect();
+  return first.top > 0 && first.bottom < innerHeight;
+}"""
+
 
 def is_quiet(page) -> bool:
     "There is no dialog and no pop-up"
@@ -96,6 +101,7 @@ def test_the_workbench_shows_images_without_a_click(new_lab, browser):
             page.reload()
             page.locator(HITS).nth(11).wait_for()
             assert page.evaluate(WIDGET) == widget  # it did not run again
+            page.wait_for_function(IN_VIEW, timeout=20_000)
             assert not visit.problems, visit.problems
     assert len(new_lab.log.read_text().splitlines()) == 3, new_lab.log.read_text()
     assert {path: path.read_bytes() for path in FOLDER.glob("*.ipynb")} == guides

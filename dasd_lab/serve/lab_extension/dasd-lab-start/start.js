@@ -44,12 +44,15 @@
     }
     await Promise.all([app.restored, panel.revealed, panel.sessionContext.ready, asked]);
     const kernel = panel.sessionContext.session?.kernel;
-    if (!kernel || await isShown(kernel, context.model)) return;
-    app.shell.activateById(panel.id);
-    await app.commands.execute('notebook:run-all-cells');
+    if (!kernel) return;
+    const shown = await isShown(kernel, context.model);
+    if (!shown) {
+      app.shell.activateById(panel.id);
+      await app.commands.execute('notebook:run-all-cells');
+    }
     const cell = panel.content.widgets.find(cell => cell.model.type === 'code');
     if (cell) keepInView(cell.outputArea.node);
-    await context.save();
+    if (!shown) await context.save();
   };
 
   const plugin = {
