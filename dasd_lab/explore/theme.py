@@ -304,7 +304,7 @@ def _has_font(code: str) -> bool:
         fonts = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False).stdout
         if fonts.strip():
             return True
-    return font_for(native_name(code), code, 20) is not None  # fontconfig knows two hundred languages
+    return font_for(native_name(code), code, 20) is not None  # fontconfig does not know every language
 
 
 @cache
