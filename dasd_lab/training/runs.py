@@ -28,15 +28,7 @@ from ..storage import whole_folder, write_json, write_tensors
 from .checkpoints import Progress, Selection, load_checkpoint, save_checkpoint
 from .logging import RunLog
 from .optimizers import restore_optimizers
-from dasd_lab.training.runtime import (
-    Runtime,
-    Worker,
-    batches_ahead,
-    compiled,
-    denormals_as_zero,
-    deterministic,
-    helpers_watched,
-)
+from .runtime import Runtime, Worker, batches_ahead, compiled, deterministic, helpers_watched
 from .saved import load_method, method_in, own_state, save_method  # noqa: F401  named with `fit`
 from .stages import Stage, check_terms
 from .steps import FaultPolicy, open_stage, train_step
@@ -254,7 +246,6 @@ class TrainingRun:
             self.stop_requested = contexts.enter_context(stop_asked())
             contexts.callback(self.log.close)
             contexts.enter_context(deterministic(runtime.deterministic))
-            contexts.enter_context(denormals_as_zero())
             contexts.enter_context(compiled(self.method, runtime.compiled, runtime.length_step))
             contexts.enter_context(helpers_watched(self.worker))
             for number in range(self.position.stage, len(self.stages)):
