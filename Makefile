@@ -1,8 +1,9 @@
 # Everything runs in .venv, which is installed on first use. Paths are relative, so that the folder may contain spaces.
 PY   := .venv/bin/python
 STEP := sh tools/step.sh
-# compiled modules are kept, or each process would compile the package and the tests anew
-RUN  := env OMP_NUM_THREADS=1 PYTHONUNBUFFERED=1 PYTHONUTF8=1 PYTHONDONTWRITEBYTECODE=
+RUN  := env OMP_NUM_THREADS=1 PYTHONUNBUFFERED=1 PYTHONUTF8=1
+# modules are compiled when they are first imported, and kept: compiling all that is installed takes half a minute
+export PYTHONDONTWRITEBYTECODE :=
 PYTEST := $(RUN) $(PY) -m pytest -q -p no:cacheprovider
 LAB_ARGS ?=
 APP_ARGS ?=

@@ -46,11 +46,10 @@ for_cpu() {  # $@: uv
   else torch="--overrides tools/without_gpu.txt"; takes="6.5 GB"
   fi
 }
-# compiled once here, or every process would compile torch and its company anew where PYTHONDONTWRITEBYTECODE is set
 with_uv() {
   for_cpu "$@"
   say_size
-  UV_PYTHON_DOWNLOADS=never UV_COMPILE_BYTECODE=1 "$@" pip install -q --python .venv/bin/python -c constraints.txt $torch -e ".[$extras]"
+  UV_PYTHON_DOWNLOADS=never "$@" pip install -q --python .venv/bin/python -c constraints.txt $torch -e ".[$extras]"
 }
 pip() { .venv/bin/python -m pip install -q --disable-pip-version-check "$@"; }
 say_size() {
@@ -66,7 +65,7 @@ else
     exit 1
   fi
   # uv of our own is four times as fast as pip; where it cannot be had or does not know pip's registry, pip does the same
-  { pip uv && with_uv .venv/bin/uv; } 2>/dev/null || { say_size; pip -c constraints.txt -e ".[$extras]"; }
+  { pip uv && with_uv .venv/bin/uv; } 2>/dev/null || { say_size; pip --no-compile -c constraints.txt -e ".[$extras]"; }
 fi
 printf '%s\n%s\n' "$wanted" "$extras" > "$stamp.new" && mv "$stamp.new" "$stamp"
 echo "✓ .venv: installed ($(( $(date +%s) - began )) s)"
