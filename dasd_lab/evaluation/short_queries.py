@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from ..contracts import LabError, RetrievalMethod, evaluating
-from ..corpora.captions import recognise_language
+from ..corpora.captions import identifiable, recognise_language
 from ..corpora.catalog import Corpus
 from ..corpora.pictograms.corpus import Pictograms
 from ..corpora.pictograms.grammar import Scene, Thing, phrase
@@ -229,7 +229,7 @@ def _read_as(method: RetrievalMethod, query: ShortQuery, recognised: bool) -> st
     "The language that a query is read in"
     if not recognised:
         return query.language
-    return recognise_language(query.text, (*method.languages, "en"))[0]
+    return recognise_language(query.text, identifiable((*method.languages, "en")))[0]
 
 
 @torch.no_grad()

@@ -610,6 +610,7 @@ SHIPPED = {
     "official form": "official_form",
     "LECCR": "leccr",
     "SMALR": "smalr",
+    "multilingual E5": "multilingual",
 }
 TRANSLATED = "English, translated query"
 CAPTION_CORPORA = "flickr8k", "stamps"  # photographs with captions, where they are on this machine

@@ -16,7 +16,7 @@ from ..contracts import LabError, RetrievalMethod, method_class
 from ..frozen import FROZEN, frozen_method
 from ..presets import read_json
 from .saved import MethodManifest, load_method
-from .shipped import run_folder
+from .shipped import run_folder, run_parts
 
 # %% ../../nbs/4_training/2_recipes/65_loading.ipynb #07bf25a3
 class Card(TypedDict, total=False):
@@ -47,16 +47,17 @@ def _on_backbone(
     images: bool,  # see `load_run`
 ) -> RetrievalMethod:
     "The method of a run; without images on its text tower alone, where that can be built and the method needs no more"
+    method, backbone = run_parts(folder)
     if not images:
-        towers = text_alone(folder / "backbone")
-        manifest = read_json(folder / "method" / "manifest.json", MethodManifest)
+        towers = text_alone(backbone)
+        manifest = read_json(method / "manifest.json", MethodManifest)
         if towers is not None and not method_class(manifest["method"]).embeds_images():
-            return load_method(folder / "method", towers)
-    return load_method(folder / "method", load_backbone(folder / "backbone"))
+            return load_method(method, towers)
+    return load_method(method, load_backbone(backbone))
 
 
 def load_run(
-    folder: str | Path,  # of a run or a published model; a shipped run's name; or frozen:NAME, see `frozen_method`
+    folder: str | Path,  # of a run or a published model; name of a shipped one, see `run_folder`; or frozen:NAME
     images: bool = True,  # False: captions alone are encoded, which loads in a third of the time
 ) -> RetrievalMethod:  # ready to use
     "The method of a run or of a published folder, on its own backbone"
@@ -70,7 +71,7 @@ def load_run(
         published.method.training_corpora = corpora_in(published.training)
         published.method.run_folder = folder
         return published.method
-    if not (folder / "backbone").is_dir() or not (folder / "method").is_dir():
+    if not all((part / "manifest.json").is_file() for part in run_parts(folder)):
         raise LabError(
             f"{folder} is no finished run",
             "a folder with `backbone` and `method`",

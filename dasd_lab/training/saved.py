@@ -71,8 +71,8 @@ def method_in(
     weights = read_tensors(Path(folder) / "model.safetensors")
     vectors = weights.get("token_vectors.embedding.weight")
     tokenizer: Any
-    if vectors is not None and "tokenizer.json" not in m["files"]:
-        tokenizer = len(vectors)  # reads ids only
+    if "tokenizer.json" not in m["files"]:
+        tokenizer = None if vectors is None else len(vectors)  # none of its own; or it reads ids only
     else:
         tokenizer_type = getattr(method_type, "tokenizer_class", CaptionTokenizer)
         tokenizer = tokenizer_type.load(Path(folder) / "tokenizer.json")

