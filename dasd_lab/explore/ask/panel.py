@@ -263,6 +263,7 @@ class Ask(Panel):
 
     def _models_changed(self, names: list[str]) -> None:
         self.state.models = names
+        self.state.set_aside = []
         self.state.repeat()
 
     def _history_chosen(self) -> None:

@@ -61,6 +61,7 @@ class AskState(State):
     "State of the Ask explorer"
 
     models = List(Unicode())  # names of the models to search; at most four
+    set_aside = List(Unicode())  # those that were shown before a query in a language that none of them reads
     k = Int(12)  # number of hits per model
     history = List()  # of HistoryEntry
     position = Int(-1)  # of the current request in the history; -1: none yet
@@ -143,15 +144,14 @@ class AskState(State):
         return self.answers
 
     def _show_a_reader(self, language: str) -> None:
-        "Show a model that reads a language, if none of those shown does"
-        bench = self.workbench
-        if not language or any(language in bench.model(name).languages for name in self.models):
-            return
-        readers = [name for name, model in bench.models.items() if language in model.languages]
-        if readers:
+        "Show a model that reads a language if none of those shown does, and these again for another language"
+        readers = [name for name, model in self.workbench.models.items() if language in model.languages]
+        if self.set_aside and (not language or set(readers) & set(self.set_aside)):
+            self.models, self.set_aside = self.set_aside, []
+        elif language and readers and not set(readers) & set(self.models):
             before = " and ".join(self.models)
             warnings.warn(f"{readers[0]} answers: {before} cannot read {english_name(language)}.", stacklevel=2)
-            self.models = readers[:1]
+            self.models, self.set_aside = readers[:1], self.models
 
     def _check_picture(self, id: str) -> None:
         "Refuse an image that is not one of the workbench"
