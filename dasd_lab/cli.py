@@ -109,19 +109,30 @@ def _reading_run(run: str | Path, language: str | None) -> str | Path:
     return chosen
 
 
-def _searched(gallery, run, backbone, pictures, corpus, language):  # folder of the gallery or None, run or None
-    "The gallery and the run that a search is about"
-    from dasd_lab.search.on_disk.own_galleries import gallery_run
+def _run_of_gallery(folder: Path, language: str | None) -> str | None:  # None: known when the gallery is opened
+    "The run that embedded a gallery, where the language of the query may ask for its companion"
+    if not language:
+        return None
+    from dasd_lab.search.on_disk.own_galleries import gallery_run  # imports torch
+
+    return gallery_run(folder)
+
+
+def _searched(gallery, run, backbone, pictures, corpus, language):  # folder of the gallery, run, ISO 639; or None each
+    "The gallery, the run and the language that a search is about"
+    from dasd_lab.corpora.languages import language_code
     from dasd_lab.search.on_disk.places import gallery_folder
     from dasd_lab.training.shipped import run_for
 
+    language = language_code(language) if language else None
     gallery = gallery or (None if pictures or corpus or run or backbone else newest_gallery())
-    if gallery:
-        folder = gallery_folder(gallery)
-        run = run or (gallery_run(folder) if language and not backbone else None)
-        return folder, run and _reading_run(run, language)
-    run = run or (None if backbone else run_for(corpus if pictures or corpus else "pictograms"))
-    return None, run and _reading_run(run, language)
+    folder = gallery_folder(gallery) if gallery else None
+    if not run and not backbone:
+        here = corpus if pictures or corpus else "pictograms"
+        run = _run_of_gallery(folder, language) if folder else run_for(here)
+    run = run and _reading_run(run, language)
+    _check_language(language, run)
+    return folder, run, language
 
 
 def _check_language(language: str | None, run: str | Path | None) -> None:
@@ -259,11 +270,7 @@ def search_images(
     """Search images in any language of the method
 
     With none of --gallery, --pictures, --corpus, --run: the newest gallery in galleries, else the built-in scenes."""
-    from dasd_lab.corpora.languages import language_code
-
-    language = language_code(language) if language else None
-    gallery, run = _searched(gallery, run, backbone, pictures, corpus, language)
-    _check_language(language, run)
+    gallery, run, language = _searched(gallery, run, backbone, pictures, corpus, language)
     on_disk = _on_disk(gallery)
     options_on_disk = dict(where=where, skip=skip, engine=engine, uri=uri)
     in_memory = dict(pictures=pictures, captioner=captioner, save=save, consistent=consistent)

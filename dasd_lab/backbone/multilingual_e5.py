@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import cache, cached_property
 from math import prod
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -77,7 +78,7 @@ class PackedEncoder:
 
     def _numbers(self, layout: str) -> tuple:
         "The next numbers, in the letters of `struct`"
-        return struct.unpack(f"<{layout}", self._array(np.uint8, struct.calcsize(f"<{layout}")))
+        return struct.unpack(f"<{layout}", self._array(np.uint8, struct.calcsize(f"<{layout}")).tobytes())
 
     def _read_pieces(self) -> None:
         "Pieces with their scores, and the places of the special ones"
@@ -189,7 +190,7 @@ class SentenceEncoder(nn.Module):
     def __init__(
         self,
         packed: PackedEncoder,  # its file
-        precision: str = "auto",  # see `text_towers.computing`
+        precision: Literal["float32", "bf16", "auto"] = "auto",  # see `text_towers.computing`
     ):
         super().__init__()
         self.packed = packed
