@@ -71,7 +71,9 @@ def load_run(
         published.method.training_corpora = corpora_in(published.training)
         published.method.run_folder = folder
         return published.method
-    if not all((part / "manifest.json").is_file() for part in run_parts(folder)):
+    method_folder, backbone_folder = run_parts(folder)
+    has_method = method_folder != folder or (folder / "manifest.json").is_file()  # a companion is its method's folder
+    if not (has_method and backbone_folder.is_dir()):
         raise LabError(
             f"{folder} is no finished run",
             "a folder with `backbone` and `method`",
