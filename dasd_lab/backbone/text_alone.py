@@ -239,9 +239,7 @@ def _dual_stream_alone(
     usual = text.get("hidden_act") == "gelu" and text.get("position_embedding_type", "absolute") == "absolute"
     if text.get("model_type") != "bert" or not usual or not config.get("heads") or config.get("embed_dim") is None:
         return None
-    with torch.device("meta"):  # without the time of random weights
-        model = DualStreamTextAlone(config)
-    model.to_empty(device="cpu")  # all of its weights are loaded
+    model = DualStreamTextAlone(config)
     reading, E = config.get("pooling", "mean"), config["embed_dim"]
     return model, BertText(model.text, reading, model.text_projection, E, config.get("context_length"))
 
