@@ -9,6 +9,7 @@ import threading
 import time
 import weakref
 from collections import Counter
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -222,7 +223,8 @@ class Killable:
 
     def kill(self) -> list[str]:
         "Kill the child; the lines that it printed before"
-        os.kill(self.child, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it may have ended
+            os.kill(self.child, signal.SIGKILL)
         return list(iter(self.line, "ended"))
 
     def close(self):
