@@ -135,7 +135,7 @@ class PackedEncoder:
         return vectors[torch.from_numpy(row).view(ids.shape)]
 
 # %% ../../nbs/2_backbone/1_towers/74_multilingual_e5.ipynb #de7c13dc
-# names in the file → names of transformers' `BertModel`, and whether the shape is [hidden, D], [D, hidden] or [D, D]
+# names in the file → names of transformers' `BertModel`
 _MATRICES = {
     "q": "attention.self.query",
     "k": "attention.self.key",
