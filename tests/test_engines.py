@@ -1,6 +1,5 @@
 "Every engine fulfils the contract of `search.on_disk.engine`, compared with a dictionary of rows and numpy"
 
-import asyncio
 import json
 import random
 import signal
@@ -13,13 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import lance
-import lancedb
 import numpy as np
 import pytest
 from colours import Named
 from filelock import FileLock
 from lance.dataset import DatasetOptimizer
-from lancedb.table import AsyncTable
 from PIL import Image
 from pymilvus import MilvusClient
 
@@ -855,12 +852,12 @@ def test_an_index_loses_nothing_of_a_narrow_filter_and_of_late_pages(make):
             assert len(found & set(best)) >= 0.95 * expected, (where, k, skip)
 
 
-# LanceDB
+# Lance
 
 
 @pytest.fixture
 def lance_engine(tmp_path):
-    "Opens LanceDB engines of one folder; closed at the end"
+    "Opens Lance engines of one folder; closed at the end"
     opened = []
 
     def make(**options):
@@ -920,19 +917,16 @@ def test_rows_written_while_an_index_is_made_are_found(lance_engine, monkeypatch
         engine.nearest("v", np.ones((1, 4)), 3)
         finished.append(True)
 
-    create_index = AsyncTable.create_index
+    create_index = lance.LanceDataset.create_index
 
-    async def slow(table, column, **options):
+    def slow(table, *args, **options):
         "Makes the index of the version before the writes"
-        if column == "v":
-            database = await lancedb.connect_async(lance_engine.folder)
-            table = await database.open_table("pictures")
-            thread = threading.Thread(target=write)
-            thread.start()
-            await asyncio.to_thread(thread.join, 60)
-        return await create_index(table, column, **options)
+        thread = threading.Thread(target=write)
+        thread.start()
+        thread.join(60)
+        return create_index(table, *args, **options)
 
-    monkeypatch.setattr(AsyncTable, "create_index", slow)
+    monkeypatch.setattr(lance.LanceDataset, "create_index", slow)
     engine.tidy()
     reference.put(["thread"], dict(v=np.ones((1, 4))))
     assert finished and engine.indexed("v") == engine.count() == 292
@@ -944,7 +938,7 @@ def test_rows_written_while_an_index_is_made_are_found(lance_engine, monkeypatch
 
 
 class Indexes:
-    "Parts and rows of the indexes of a LanceDB engine"
+    "Parts and rows of the indexes of a Lance engine"
 
     def __init__(self, lance_engine):
         self.dataset = lance_engine.dataset
@@ -962,14 +956,19 @@ def test_tidy_updates_only_what_is_behind(lance_engine, monkeypatch):
     rng = np.random.default_rng(0)
     ids = [str(i) for i in range(300)]
     indexes = Indexes(lance_engine)
-    create_index = AsyncTable.create_index
     created = {}
 
-    async def recorded(table, column, **options):
-        await create_index(table, column, **options)
-        created[column] = indexes.parts()[column]
+    def record(name):
+        create = getattr(lance.LanceDataset, name)
 
-    monkeypatch.setattr(AsyncTable, "create_index", recorded)
+        def recorded(table, column, *args, **options):
+            create(table, column, *args, **options)
+            created[column] = indexes.parts()[column]
+
+        monkeypatch.setattr(lance.LanceDataset, name, recorded)
+
+    record("create_index")
+    record("create_scalar_index")
     for start in range(0, 300, 100):
         vectors = dict(v=rng.standard_normal((100, 4)), w=rng.standard_normal((100, 4)))
         engine.put(ids[start : start + 100], vectors | dict(year=[1] * 100))

@@ -127,12 +127,12 @@ def gallery(tmp_path):
     "error", [OSError("LanceError(IO): No space left on device (os error 28)"), RuntimeError("lance")]
 )
 def test_a_full_disk_while_a_gallery_is_written(gallery, tmp_path, monkeypatch, error):
-    async def full(*_, **__):
+    def full(*_, **__):
         raise error
 
     before = len(gallery)
     with monkeypatch.context() as m:
-        for name in ("add", "update", "delete"):
+        for name in ("insert", "update", "delete"):
             m.setattr(type(gallery.engine.table), name, full)
         for change in (
             lambda: gallery.add([picture("red", 5)], ids=["new"]),

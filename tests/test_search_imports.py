@@ -17,7 +17,7 @@ sys.exit(code)
 # the libraries of image towers, of published models, of tables, statistics and training
 NEVER = {"open_clip", "timm", "torchvision", "transformers", "accelerate", "huggingface_hub", "av"}
 NEVER |= {"sklearn", "scipy", "umap", "captum", "plotly", "matplotlib", "ipywidgets", "datasets"}
-IN_MEMORY = {"pandas", "lance", "lancedb", "pyarrow"}  # a gallery on disk needs its store
+IN_MEMORY = {"pandas", "lance", "pyarrow"}  # a gallery on disk needs its store
 
 
 def search(*words, **variables) -> tuple[list[str], set[str]]:

@@ -319,10 +319,13 @@ def test_what_a_killed_process_was_writing_is_removed(tmp_path):
     Image.new("RGB", (8, 8)).save(pictures / "a.png")
     gallery = StoredGallery(tmp_path / "g", Named())
     import_folder(gallery, pictures)
-    partial = tmp_path / "g/index/pictures.lance/data/.tmpni9sEf"
+    data = tmp_path / "g/index/pictures.lance/data"
+    partial = data / ".tmpni9sEf"
     partial.write_bytes(b"half a file")
+    uncommitted = data / f"{'01' * 20}.lance"
+    uncommitted.write_bytes(next(data.glob("*.lance")).read_bytes())
     gallery.engine.tidy()
-    assert not partial.exists() and len(gallery) == 1
+    assert not partial.exists() and not uncommitted.exists() and len(gallery) == 1
     gallery.close()
 
 

@@ -59,7 +59,7 @@ def _collection_name(folder: Path) -> str:
     return f"gallery_{stem}_g{secrets.token_hex(4)}"
 
 
-def _new_engine(folder: Path, engine: str | None, uri: str | None):  # None: LanceDB
+def _new_engine(folder: Path, engine: str | None, uri: str | None):  # None: Lance
     "The engine of a new gallery"
     import os
 

@@ -33,7 +33,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from lancedb.background_loop import LOOP
 from tqdm.auto import tqdm
 
 from dasd_lab.backbone.towers import load_backbone
@@ -331,8 +330,8 @@ def measure_qdrant(report: EngineReport, folder: Path) -> None:
 
 
 def lance_table(vectors: Vectors, folder: Path):
-    "A LanceDB table of the vectors"
-    import lancedb
+    "A Lance table of the vectors"
+    import lance
     import pyarrow as pa
 
     schema = pa.schema([("row", pa.int64()), ("v", pa.list_(pa.float16(), WIDTH))])
@@ -343,35 +342,29 @@ def lance_table(vectors: Vectors, folder: Path):
             halves = pa.array(part.astype(np.float16).ravel())
             yield pa.record_batch([numbers, pa.FixedSizeListArray.from_arrays(halves, WIDTH)], schema=schema)
 
-    database = LOOP.run(lancedb.connect_async(folder))
-    table = LOOP.run(database.create_table("v", schema=schema))
-    LOOP.run(table.add(pa.RecordBatchReader.from_batches(schema, batches())))
-    return table
+    return lance.write_dataset(pa.RecordBatchReader.from_batches(schema, batches()), folder)
 
 
 def measure_lance(report: EngineReport, folder: Path) -> None:
-    from lancedb.index import IvfHnswSq, IvfRq, IvfSq
-
     n = report.vectors.n
     lists = round(n**0.5)
     table = lance_table(report.vectors, folder / "lance")
-    options = dict(distance_type="cosine", max_iterations=20, sample_rate=64)
-    graph = IvfHnswSq(num_partitions=max(1, n // 200_000), m=16, ef_construction=100, **options)
+    options = dict(metric="cosine", max_iters=20, sample_rate=64, replace=True)
+    whole = dict(num_partitions=lists, target_partition_size=lists)
+    bits = dict(num_partitions=lists, num_bits=1)
+    graph = dict(num_partitions=max(1, n // 200_000), m=16, ef_construction=100)
 
     def search(refine, candidates, query):
-        q = table.query().nearest_to(query).column("v").distance_type("cosine").nprobes(20).refine_factor(refine)
-        q = q.limit(K).select(["row", "_distance"])
-        if candidates:
-            q = q.ef(candidates)
-        return LOOP.run(q.to_arrow())["row"].to_pylist()
+        nearest = dict(column="v", q=query, k=K, metric="cosine", nprobes=20, refine_factor=refine, ef=candidates)
+        return table.to_table(columns=["row", "_distance"], nearest=nearest)["row"].to_pylist()
 
-    for name, config, refine, candidates in (
-        ("LanceDB IVF, 8 bits, refined", IvfSq(target_partition_size=lists, **options), 2, None),
-        ("LanceDB IVF, 1 bit (RaBitQ), refined", IvfRq(num_partitions=lists, **options), 40, None),
-        ("LanceDB IVF and HNSW, 8 bits, refined", graph, 2, 256),
+    for name, kind, config, refine, candidates in (
+        ("Lance IVF, 8 bits, refined", "IVF_SQ", whole, 2, None),
+        ("Lance IVF, 1 bit (RaBitQ), refined", "IVF_RQ", bits, 40, None),
+        ("Lance IVF and HNSW, 8 bits, refined", "IVF_HNSW_SQ", graph, 2, 256),
     ):
         began = time.time()
-        LOOP.run(table.create_index("v", config=config, replace=True))
+        table.create_index("v", kind, **options, **config)
         build = time.time() - began
         report.add(name, build, partial(search, refine, candidates), "vectors, facts, filters")
     shutil.rmtree(folder / "lance")
@@ -424,11 +417,12 @@ def drop_caches(folder: Path) -> None:
 def lance_alone(gallery: StoredGallery) -> Callable:
     "A search in the index of a gallery without dasd_lab"
     engine = gallery.engine
+    options = dict(k=K, metric="cosine", nprobes=engine.probes, refine_factor=engine.refine)
 
     def search(query):
-        q = engine.table.query().nearest_to(query).column(gallery.vector_column).distance_type("cosine")
-        q = q.nprobes(engine.probes).refine_factor(engine.refine).limit(K).select(["id", "_distance"])
-        return [number_of(id) for id in LOOP.run(q.to_arrow())["id"].to_pylist()]
+        nearest = dict(column=gallery.vector_column, q=query) | options
+        rows = engine.table.to_table(columns=["id", "_distance"], nearest=nearest)
+        return [number_of(id) for id in rows["id"].to_pylist()]
 
     return search
 

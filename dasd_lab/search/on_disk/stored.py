@@ -100,7 +100,7 @@ class GalleryRecord:
 
     def create(
         self,
-        engine: Engine | None,  # None: LanceDB
+        engine: Engine | None,  # None: Lance
     ) -> None:
         "Write the record of a new gallery, unless another process has just done so"
         self.check_folder()
@@ -276,7 +276,7 @@ class StoredGallery:
         folder: str | Path,  # of the gallery
         method: RetrievalMethod,  # trained; its backbone encodes the images
         columns: Mapping[str, str] | None = None,  # your own facts: name → text, integer, number or flag
-        engine: Engine | None = None,  # None: the engine of the gallery, LanceDB for a new one
+        engine: Engine | None = None,  # None: the engine of the gallery, Lance for a new one
         head: int = 200,  # images that a method with its own score reranks, the best by the cosine
         run: str = "",  # name or folder of the method's run, recorded with its embedding
     ):
