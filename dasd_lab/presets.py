@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 from .foundation import LabError, unknown_name
 
@@ -192,6 +192,7 @@ class Preset(TypedDict, total=False):
     finetuning: Any
     token_vectors: dict | None
     vocab_size: int | None
+    tokenizer: Literal["bpe", "unigram"]
     word_vectors: dict | None
     model_cfg: dict
     phases: list[dict]
@@ -267,6 +268,7 @@ KEYS = dict(
     finetuning="English finetuning of the backbone",
     token_vectors="published token vectors: {weights, n_tokens}",
     vocab_size="size of a tokenizer that is learnt from the captions",
+    tokenizer="its kind: bpe or unigram, see `training.tokenization`",
     word_vectors="words with monolingual vectors, see `training.tokenization`",
     model_cfg="towers of a source model",
     phases="training phases of a source model",

@@ -19,6 +19,7 @@ from tokenizers import Tokenizer, trainers
 from torch import Tensor
 
 from .tokens import CaptionTokenizer, TokenVectors, table_beside
+from .unigram import with_new_letters
 from ..contracts import LabError
 
 # %% ../../nbs/2_backbone/1_towers/90_token_vectors.ipynb #27bc6425
@@ -311,9 +312,11 @@ def _learned(
     captions: Sequence[str],  # captions in the new language
     most: int,  # maximum number of new tokens
 ) -> Tokenizer:
-    "A byte-pair tokenizer with additional tokens in previously unknown letters"
+    "A tokenizer with additional tokens in previously unknown letters"
     content = json.loads(tokenizer.to_str())
     model = content["model"]
+    if model["type"] == "Unigram":
+        return with_new_letters(tokenizer, captions, most)
     trained = Tokenizer.from_str(tokenizer.to_str())
     if model["type"] != "BPE" or not model["unk_token"]:
         return trained  # nothing is unknown to it, or it cannot be trained further
