@@ -45,7 +45,6 @@ def _unigram(pieces: Mapping[str, float] | None = None) -> Tokenizer:
         [pre_tokenizers.BertPreTokenizer(), pre_tokenizers.Metaspace(prepend_scheme="always")]
     )
     tokenizer.add_special_tokens(list(SPECIAL))
-    tokenizer.encode_special_tokens = True
     return tokenizer
 
 
@@ -90,8 +89,8 @@ def learned_pieces(
 
 
 def _log_probabilities(counts: Mapping[str, int], letters: Collection[str]) -> dict[str, float]:
-    "Scores by counts, of letters that were not counted as if they had been half a time"
-    every = {p: n or 0.5 for p, n in counts.items()} | {p: counts.get(p) or 0.5 for p in letters}
+    "Scores by counts; what was not counted has half an occurrence"
+    every = {p: counts.get(p) or 0.5 for p in {*counts, *letters}}
     total = sum(every.values())
     ordered = sorted(every, key=lambda p: (-every[p], p))
     return {p: log(every[p] / total) for p in ordered}
