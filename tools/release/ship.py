@@ -110,7 +110,7 @@ WORLDS = dict(
         source="two_tower.photographs",
         source_changes={},
         methods=dict(
-            method=("dasd.photographs_expression", {}),
+            method=("dasd.photographs_expression", {"stages.0.steps": 8400, "stages.1.steps": 840}),
             smalr=("smalr.photographs", SMALL_WORDS),
         ),
         trained_on="Flickr8k: the 6,000 training photographs, their English captions, and their captions in other "
