@@ -166,7 +166,7 @@ def test_an_index_finds_what_all_cosines_find(tmp_path, dasd, visuals, queries):
     assert gallery.engine.indexed(gallery.vector_column) == large.n
     recalls = [large.recall(i, 10) for i in range(len(large.queries))]
     # the copies of an image share a list: a query whose list is not among the searched ones misses all ten
-    assert np.mean(recalls) >= 0.98, recalls
+    assert np.mean(recalls[60:]) >= 0.99 and np.mean(recalls) >= 0.98, recalls
     fifth = np.arange(large.n) % 12 == 5
     for k, skip, where, matches, expected in (
         (100, 0, None, None, 0.98),

@@ -73,7 +73,7 @@ def learned_pieces(
 ) -> dict[str, float]:  # piece → log probability, the most probable first
     "The pieces that explain captions best; deterministic"
     words = _words(captions)
-    sample = captions[:: max(1, len(captions) // SAMPLE)]
+    sample = captions[:: max(1, -(-len(captions) // SAMPLE))]
     trainer = trainers.UnigramTrainer(vocab_size=size, max_piece_length=longest, show_progress=False)
     tokenizer = _unigram()
     tokenizer.train_from_iterator(sample, trainer)
@@ -101,16 +101,21 @@ def train_unigram(
     vocab_size: int,  # maximum size of the vocabulary; all letters are kept even if they are more
 ) -> CaptionTokenizer:
     "Train a unigram tokenizer on captions; deterministic"
-    captions = list(captions)
+    pieces = _pieces_of(list(captions), vocab_size)
+    return CaptionTokenizer(_unigram(dict(sorted(pieces.items(), key=lambda item: (-item[1], item[0])))))
+
+
+def _pieces_of(captions: Sequence[str], size: int) -> dict[str, float]:
+    "Pieces of captions in Chinese and of the others, with log probabilities"
     chinese = [caption for caption in captions if is_chinese(caption)]
     others = [caption for caption in captions if not is_chinese(caption)]
     pieces: dict[str, float] = {}
     for group, longest in ((others, LONGEST), (chinese, LONGEST_CHINESE)):
         if group:
-            size = vocab_size * len(group) // len(captions)
-            for piece, score in learned_pieces(group, size, longest).items():
+            share = size * len(group) // len(captions)
+            for piece, score in learned_pieces(group, share, longest).items():
                 pieces[piece] = max(score, pieces.get(piece, score))
-    return CaptionTokenizer(_unigram(dict(sorted(pieces.items(), key=lambda item: (-item[1], item[0])))))
+    return pieces
 
 # %% ../../nbs/2_backbone/1_towers/12_unigram.ipynb #9ff2362e
 def with_new_letters(
@@ -122,8 +127,7 @@ def with_new_letters(
     content = json.loads(tokenizer.to_str())
     vocab = content["model"]["vocab"]
     known = {piece for piece, _ in vocab}
-    longest = LONGEST_CHINESE if sum(map(is_chinese, captions)) > len(captions) / 2 else LONGEST
-    learned = learned_pieces(captions, 2 * most, longest)
+    learned = _pieces_of(captions, 2 * most)
     letters = {letter for piece in learned for letter in piece if letter not in known and letter != _MARK}
     new = [(p, score) for p, score in learned.items() if p not in known and letters & set(p)]
     new.sort(key=lambda item: (item[0] not in letters, -item[1], item[0]))
