@@ -46,7 +46,7 @@ def runs(pid: int) -> bool:
         return False
 
 
-def until(condition, seconds: float = 120):  # on a busy machine
+def until(condition, seconds: float = 60):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it took too long"
