@@ -37,6 +37,7 @@ from dasd_lab.commands.arguments import (
     Words,
     add_command,
     in_lab,
+    n_processes,
     open_corpus,
     open_method,
     print_json,
@@ -350,6 +351,13 @@ def run_demo(
         print_json(facts)
 
 
+def _build_scenes() -> None:
+    "Build the scenes of the built-in corpus if they are missing; imports no torch"
+    from dasd_lab.corpora.pictograms.building import built_pictograms
+
+    built_pictograms(parts=["scenes"], processes=n_processes())
+
+
 def open_app(
     voila: list[str] = (),  # after --: further arguments for Voilà, such as --no-browser
     *,
@@ -370,7 +378,7 @@ def open_app(
     if not path.is_file():
         raise LabError(f"no notebook {path}", "a notebook", "Correct the name, or leave --notebook out.")
     _show_pictures(pictures)
-    open_corpus()
+    _build_scenes()
     print("The workbench starts …", file=sys.stderr, flush=True)
     words = page_words(path, list(voila), port)
     os.execv(words[0], words)
@@ -395,7 +403,7 @@ def open_lab(
     if not any(folder.rglob("*.ipynb")):
         raise LabError(f"{folder} holds no notebooks", "a folder of notebooks", "Check the path of --notebooks FOLDER.")
     _show_pictures(pictures)
-    open_corpus()
+    _build_scenes()
     has_display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     screen = sys.platform in ("win32", "darwin") or bool(has_display)
     root = hasattr(os, "geteuid") and os.geteuid() == 0

@@ -214,13 +214,13 @@ def test_an_interrupted_build_leaves_nothing(tmp_path):
     progress = b""
     os.set_blocking(child.stderr.fileno(), False)
     until = time.monotonic() + 600
-    while b"train scenes" not in progress and time.monotonic() < until and child.poll() is None:
+    while b"scenes:" not in progress and time.monotonic() < until and child.poll() is None:
         progress += child.stderr.read() or b""
         time.sleep(0.1)
     child.send_signal(signal.SIGINT)
     out, err = child.communicate(timeout=600)
     assert child.returncode == 130 and out == b"" and b"Traceback" not in err, err[-2000:]
-    assert b"train scenes" in progress and err.rstrip().endswith(b"interrupted")
+    assert b"scenes:" in progress and err.rstrip().endswith(b"interrupted")
     assert [p for p in tmp_path.rglob("*") if p.is_file()] == []
 
 

@@ -12,18 +12,9 @@ import pytest
 
 from dasd_lab.contracts import LabError
 from dasd_lab.corpora.catalog import caption_pairs, load_corpus
-from dasd_lab.corpora.pictograms import corpus as pictograms
-from dasd_lab.corpora.pictograms.corpus import (
-    ORIGINS,
-    Pictograms,
-    ScenesSpec,
-    build_pictograms,
-    captions_of,
-    composition_splits,
-    compositions,
-    content_key,
-    draw_scenes,
-)
+from dasd_lab.corpora.pictograms import building
+from dasd_lab.corpora.pictograms.building import build_pictograms
+from dasd_lab.corpora.pictograms.corpus import Pictograms
 from dasd_lab.corpora.pictograms.grammar import (
     STYLES,
     Segment,
@@ -36,6 +27,15 @@ from dasd_lab.corpora.pictograms.grammar import (
     sample_scene,
 )
 from dasd_lab.corpora.pictograms.proofreading import check_language
+from dasd_lab.corpora.pictograms.scenes import (
+    ORIGINS,
+    ScenesSpec,
+    captions_of,
+    composition_splits,
+    compositions,
+    content_key,
+    draw_scenes,
+)
 
 SMALL = ScenesSpec(train=120, validation=30, test=30)
 
@@ -250,7 +250,7 @@ def test_images_and_pairs_are_aligned(root):
 
 
 def test_several_processes_write_the_same_bytes(root, tmp_path, monkeypatch):
-    monkeypatch.setattr(pictograms, "CHUNK", 30)
+    monkeypatch.setattr(building, "CHUNK", 30)
     parallel = Pictograms(build_pictograms(tmp_path, spec=SMALL, progress=False, processes=2))
     assert parallel.verify() == Pictograms(root / "scenes").verify()
 
@@ -258,7 +258,7 @@ def test_several_processes_write_the_same_bytes(root, tmp_path, monkeypatch):
 @pytest.mark.parametrize("fault", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
 def test_an_interrupted_build_keeps_the_previous_corpus(root, monkeypatch, fault):
     checksum = Pictograms(root / "scenes").verify()
-    render = pictograms.render
+    render = building.render
     n_calls = 0
 
     def failing_render(*args, **options):
@@ -268,7 +268,7 @@ def test_an_interrupted_build_keeps_the_previous_corpus(root, monkeypatch, fault
             raise fault
         return render(*args, **options)
 
-    monkeypatch.setattr(pictograms, "render", failing_render)
+    monkeypatch.setattr(building, "render", failing_render)
     other = ScenesSpec(seed=3, train=100, validation=10, test=10)
     if isinstance(fault, OSError):
         with pytest.raises(LabError, match="No space left.*Nothing that was there is lost"):
@@ -282,7 +282,7 @@ def test_an_interrupted_build_keeps_the_previous_corpus(root, monkeypatch, fault
 
 def test_too_little_space_is_an_error_before_writing(tmp_path, monkeypatch):
     usage = SimpleNamespace(free=10_000_000)
-    monkeypatch.setattr(pictograms.shutil, "disk_usage", lambda path: usage)
+    monkeypatch.setattr(building.shutil, "disk_usage", lambda path: usage)
     with pytest.raises(LabError, match="DASD_LAB_DATA"):
         build_pictograms(tmp_path, progress=False)
     assert not list(tmp_path.iterdir())

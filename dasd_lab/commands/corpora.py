@@ -34,16 +34,15 @@ def corpus_build(
     force: bool = False,  # rebuild an existing corpus
 ) -> None:
     "Build the built-in corpus if it is missing"
-    from dasd_lab.corpora.pictograms.corpus import PARTS, ScenesSpec, build_pictograms, load_pictograms
+    from dasd_lab.corpora.pictograms.building import PARTS, build_pictograms, built_pictograms, check_files, checksum
+    from dasd_lab.corpora.pictograms.scenes import ScenesSpec
 
-    for part in PARTS:
-        spec = None
-        if part == "scenes" and seed is not None:
-            spec = ScenesSpec(seed=seed)
-        if force:
-            build_pictograms(folder, part, spec or ScenesSpec(), processes=n_processes())
-        corpus = load_pictograms(part, folder, spec, processes=n_processes())
-        print(corpus.root, corpus.verify()[:16])
+    spec = None if seed is None else ScenesSpec(seed=seed)
+    if force:
+        build_pictograms(folder, PARTS, spec or ScenesSpec(), processes=n_processes())
+    for part, manifest in built_pictograms(folder, PARTS, spec, processes=n_processes()).items():
+        check_files(part, manifest)
+        print(part, checksum(manifest)[:16])
 
 
 def _show_all_corpora(json: bool) -> None:

@@ -15,7 +15,6 @@ import torch
 from timm.optim.muon import Muon
 
 from dasd_lab.corpora.catalog import load_corpus
-from dasd_lab.corpora.pictograms.corpus import ScenesSpec, fresh_scenes
 from dasd_lab.corpora.pictograms.detector import (
     GRID,
     MOST,
@@ -29,6 +28,7 @@ from dasd_lab.corpora.pictograms.detector import (
     targets,
 )
 from dasd_lab.corpora.pictograms.painting import noun_pictures, render
+from dasd_lab.corpora.pictograms.scenes import ScenesSpec, fresh_scenes
 from dasd_lab.storage import read_manifest
 
 SEED = 20_240

@@ -29,8 +29,8 @@ from lingua import Language
 from ..captions import clean_text, recognise_language
 from ..catalog import Corpus
 from ..languages import english_name, language_code, native_name
-from ..pictograms.corpus import ScenesSpec, captions_of
 from ..pictograms.noisy_translation import NoiseSpec
+from ..pictograms.scenes import ScenesSpec, captions_of
 from ...foundation import Caption, LabError
 from ...storage import whole_file
 
