@@ -204,14 +204,14 @@ def _encoded_batch(
     part: str,  # image, frames or places
     visuals: Sequence[Visual],
     shape: Sequence[int],  # of a row
-    batch_size: int,  # visuals per batch
+    batch_size: int,  # visuals per batch; on a CPU their images are encoded a few at a time
 ) -> dict[str, Tensor]:  # 'rows', and 'mask' if there are several rows per visual
     "Features of some visuals"
     if not visuals:
         empty = dict(rows=torch.empty(0, *shape))
         return empty | dict(mask=torch.empty(0, shape[0], dtype=torch.bool)) if part in WIDE else empty
     if part == "image":
-        return dict(rows=backbone.encode_pictures(visuals, batch_size))
+        return dict(rows=backbone.encode_pictures(visuals, None if backbone.device.type == "cpu" else batch_size))
     features, mask = backbone.encode_frames(visuals) if part == "frames" else encode_places(backbone, visuals)
     return _padded(features, mask, shape[0])
 

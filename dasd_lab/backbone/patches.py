@@ -114,7 +114,7 @@ def n_places(
 def encode_places(
     backbone: Backbone,  # frozen
     pictures: Sequence,  # see `Backbone.encode_frames`
-    batch_size: int = 64,  # frames per batch
+    batch_size: int | None = None,  # frames per batch; None: `Backbone.image_batch`
     progress: Callable | None = None,  # wraps an iterable, such as `tqdm`
 ) -> tuple[Tensor, Tensor]:  # [N, V, E], padded with zeros; mask [N, V]
     "Visual tokens of images and clips; the frames of a clip are concatenated"

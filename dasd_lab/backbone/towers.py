@@ -291,17 +291,22 @@ class Backbone(nn.Module):
         with attention(self.device), computing(self.device, self.precision):
             return self.clip.encode_image(pixels.to(self.device, self.dtype), **options)
 
+    @property
+    def image_batch(self) -> int:
+        "Images per batch: on a CPU few, so that feature maps stay in its caches"
+        return 16 if self.device.type == "cpu" else 256
+
     @torch.no_grad()
     def frame_rows(
         self,
         pictures: Sequence,  # see `encode_frames`
-        batch_size: int,  # frames per batch
+        batch_size: int | None = None,  # frames per batch; None: `image_batch`
         progress: Callable | None = None,  # wraps an iterable, such as `tqdm`
         encode_pixels: Callable[[Tensor], Tensor] | None = None,  # images → rows [n, …]; None: `encode_pixels`
     ) -> tuple[Tensor, list[int]]:  # [frames, …] float32 on the CPU, number of frames of each clip
         "Features of all frames of all clips"
         encode = encode_pixels or self.encode_pixels
-        batch_size = max(1, batch_size // self.preprocessing.views)
+        batch_size = max(1, (batch_size or self.image_batch) // self.preprocessing.views)
         done = iter(range(len(pictures)) if progress is None else progress(range(len(pictures))))
         lengths: list[int] = []
         rows = []
@@ -335,7 +340,7 @@ class Backbone(nn.Module):
     def encode_frames(
         self,
         pictures: Sequence,  # PIL images, uint8 arrays [H, W, 3], or visuals of a corpus, which are read one by one
-        batch_size: int = 256,  # frames per batch
+        batch_size: int | None = None,  # frames per batch; None: `image_batch`
         progress: Callable | None = None,  # wraps an iterable, such as `tqdm`
     ) -> tuple[Tensor, Tensor]:  # [N, T, E], padded with zeros; frame_mask [N, T]
         "Embeddings of every frame of every clip, not normalised; an image is a clip of one frame"
@@ -348,7 +353,7 @@ class Backbone(nn.Module):
     def encode_pictures(
         self,
         pictures: Any,  # a sequence or array of images, see `encode_frames`
-        batch_size: int = 256,  # frames per batch
+        batch_size: int | None = None,  # frames per batch; None: `image_batch`
         progress: Callable | None = None,  # wraps an iterable, such as `tqdm`
     ) -> Tensor:  # [N, E]
         "Embeddings of images and clips, not normalised; of a clip, the mean over its frames"

@@ -80,7 +80,7 @@ def unprojected(
     with without_projections(backbone):
         return Unprojected(
             backbone.encode_source(texts, progress=progress),
-            backbone.encode_pictures(visuals, 64, progress),
+            backbone.encode_pictures(visuals, progress=progress),
             texts,
             torch.tensor([visuals.index_of(c.visual_id) for c in captions]),
         )
