@@ -314,16 +314,12 @@ def _demo_on_photographs(out: Path, say) -> list[dict]:  # see `demo.photographs
 
 def _show_pictures(pictures: str | Path | None) -> None:
     "Tell the workbench, which runs in a process and a folder of its own, which photographs it opens on"
-    from dasd_lab.foundation import extra, lab_folder
-
-    with extra("lab"):
-        from dasd_lab.explore.pictures import PICTURES_VARIABLE, own_pictures
-        from dasd_lab.explore.workbench import WORLD_VARIABLE
+    from dasd_lab.foundation import PICTURES_VARIABLE, WORLD_VARIABLE, lab_folder, pictures_folder
 
     if not pictures and not lab_folder() and not os.environ.get(PICTURES_VARIABLE):
         pictures = newest_gallery()
     if pictures:
-        os.environ[PICTURES_VARIABLE] = str(own_pictures(pictures).resolve())
+        os.environ[PICTURES_VARIABLE] = str(pictures_folder(pictures).resolve())
         os.environ[WORLD_VARIABLE] = "photographs"
 
 

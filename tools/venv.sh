@@ -49,23 +49,29 @@ for_cpu() {  # $@: uv
 with_uv() {
   for_cpu "$@"
   say_size
-  UV_PYTHON_DOWNLOADS=never "$@" pip install -q --python .venv/bin/python -c constraints.txt $torch -e ".[$extras]"
+  # pip for %pip in notebooks
+  UV_PYTHON_DOWNLOADS=never "$@" pip install -q --python .venv/bin/python -c constraints.txt $torch -e ".[$extras]" pip
 }
-pip() { .venv/bin/python -m pip install -q --disable-pip-version-check "$@"; }
 say_size() {
   [ "$extras" = dev,test ] && more=", and 1 GB for development and tests" || more=
   echo "→ .venv: installing [$extras], about $takes$more (a minute with uv, 2 to 5 with pip; more where the packages must be fetched first)"
+}
+with_pip() {  # where uv cannot be had or does not know pip's registry
+  if ! .venv/bin/python -m pip --version >/dev/null 2>&1 && ! "$python" -m venv --clear .venv; then
+    echo "$python cannot make a virtual environment. Expected its venv module. On Debian and Ubuntu: apt-get install python3-venv" >&2
+    exit 1
+  fi
+  say_size
+  .venv/bin/python -m pip install -q --disable-pip-version-check --no-compile -c constraints.txt -e ".[$extras]"
 }
 if uv --version >/dev/null 2>&1; then
   [ $fresh = no ] || uv venv -q --clear --python "$python" .venv
   with_uv uv
 else
-  if [ $fresh = yes ] && ! "$python" -m venv --clear .venv; then
-    echo "$python cannot make a virtual environment. Expected its venv module. On Debian and Ubuntu: apt-get install python3-venv" >&2
-    exit 1
-  fi
-  # uv of our own is four times as fast as pip; where it cannot be had or does not know pip's registry, pip does the same
-  { pip uv && with_uv .venv/bin/uv; } 2>/dev/null || { say_size; pip --no-compile -c constraints.txt -e ".[$extras]"; }
+  # uv of our own is four times as fast as pip; pip puts it there from outside, which saves the seconds of a pip of our own
+  { [ $fresh = no ] || "$python" -m venv --clear --without-pip .venv; } &&
+    "$python" -m pip --python .venv/bin/python install -q --disable-pip-version-check uv 2>/dev/null &&
+    with_uv .venv/bin/uv 2>/dev/null || with_pip
 fi
 printf '%s\n%s\n' "$wanted" "$extras" > "$stamp.new" && mv "$stamp.new" "$stamp"
 echo "✓ .venv: installed ($(( $(date +%s) - began )) s)"

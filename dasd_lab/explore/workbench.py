@@ -4,9 +4,8 @@
 
 # %% auto #0
 __all__ = ['OPTIONAL_COLUMNS', 'NO_IMAGE', 'PHOTOGRAPH_QUERIES', 'WORLDS', 'SHIPPED', 'TRANSLATED', 'CAPTION_CORPORA', 'N_SCENES',
-           'WORLD_VARIABLE', 'Model', 'Workbench', 'World', 'lexicon_model', 'world_models', 'world_workbench',
-           'open_worlds', 'default_workbench', 'has_photographs', 'first_world', 'first_workbench', 'State',
-           'shows_messages']
+           'Model', 'Workbench', 'World', 'lexicon_model', 'world_models', 'world_workbench', 'open_worlds',
+           'default_workbench', 'has_photographs', 'first_world', 'first_workbench', 'State', 'shows_messages']
 
 # %% ../../nbs/7_apps/1_explore/0_shared/10_workbench.ipynb #5d9d67f7
 import io
@@ -27,6 +26,7 @@ from ..contracts import Caption, LabError, RetrievalMethod
 from ..corpora.catalog import Corpus, load_corpus
 from ..corpora.pictograms.gloss import gloss_languages, to_english
 from .pictures import corpus_pictures, installed_corpus, own_pictures, read_pictures
+from ..foundation import WORLD_VARIABLE
 from ..search.gallery.in_memory import Gallery, Hits
 from ..search.gallery.inputs import Thumbnails, data_address, open_picture
 from ..search.gallery.subsets import rank_of, view
@@ -721,9 +721,6 @@ def open_worlds() -> list[str]:
 def default_workbench() -> Workbench:
     "The models for pictograms over the built-in scenes"
     return world_workbench("pictograms")
-
-
-WORLD_VARIABLE = "DASD_LAB_WORLD"  # environment variable: the world that is shown first
 
 
 def has_photographs() -> bool:

@@ -85,7 +85,6 @@ def _paint_scenes(folder: Path, codes: list[str], spec: ScenesSpec, task: _Task)
             lines["scenes.jsonl"].append(json.dumps(row, ensure_ascii=False) + "\n")
             for caption in captions_of(scene, visual_id, split, codes, spec):
                 lines[f"captions.{split}.{caption.language}.jsonl"].append(caption_line(caption))
-    pixels.flush()
     return len(scenes), _joined(lines)
 
 
@@ -99,7 +98,6 @@ def _paint_names(folder: Path, size: int, task: _Task) -> _Painted:
         for code, name in by_language.items():
             caption = Caption(name, code, character, "human", "name")
             lines[f"captions.{split}.{code}.jsonl"].append(caption_line(caption))
-    pixels.flush()
     return len(names), _joined(lines)
 
 # %% ../../../nbs/1_corpora/2_pictograms/47_building.ipynb #b01d0007
