@@ -197,18 +197,13 @@ IMAGES = {
     "surfař na velké vlně": ON_A_WAVE,
     "a surfer on a big wave": ON_A_WAVE,
     "ولد يلعب كرة القدم": ["boy", "soccer|football"],
-    "ein Vogel": ["bird|heron"],
-    "un oiseau": ["bird|heron"],
-    "طائر": ["bird|heron"],
-    "飞翔的鸟": ["bird|heron", "fl(?:y|ies)"],
 }
 # A language that a guide teaches, so that no shipped model reads it; guides/add_a_language holds its own queries
 TAUGHT = {
     "un gatto rosso",
     "tre gatti rossi in città",
     "cani sulla spiaggia",
-    "un uccello",
-    "un pinguino",
+    "tre gufi viola su un palco",
     "due cani corrono nella neve",
 }
 QUERIES = [query for query in shown() if query.text not in TAUGHT]

@@ -162,7 +162,8 @@ def import_images(
     if json:
         show(rows, True, about)
         return
-    show(rows or [dict(failed="none")])
+    if rows:
+        show(rows)
     print(report, file=sys.stderr)
 
 
