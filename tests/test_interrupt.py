@@ -14,15 +14,15 @@ TIMES = 20 if os.environ.get("SOAK") else 2
 SCRIPT = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from dasd_lab.cli import main
+from dasd_lab.cli import command
 print("ready", file=sys.stderr, flush=True)
-sys.exit(main(sys.argv[1:]))
+command()
 """
 COMMANDS = {
     "search": ["search", "two dogs", "--run", "pictograms"],
     "plan": ["train", "dasd.pictograms", "--dry-run"],
     "train": ["train", "dasd.pictograms", "--out", "run"],
-    "check": ["corpus", "check", "pictograms"],
+    "info": ["corpus", "info", "pictograms"],
     "table": ["table", "list"],
     "build": ["corpus", "build", "--folder", "corpus"],
 }
