@@ -482,6 +482,12 @@ def _is_importing(frame: FrameType | None) -> bool:
     return False
 
 
+def _end_at_once(*_) -> NoReturn:
+    "Ctrl-C where nothing can be cleaned up"
+    os.write(2, b"interrupted\n")  # `print` may be what was interrupted
+    os._exit(130)
+
+
 @contextmanager
 def _ctrl_c(
     asked: list[int],  # empty; receives the number of the signal
@@ -490,8 +496,7 @@ def _ctrl_c(
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         if asked or _is_importing(frame):
-            os.write(2, b"interrupted\n")  # `print` may be what was interrupted
-            os._exit(130)
+            _end_at_once()
         asked.append(number)
         raise KeyboardInterrupt
 
@@ -561,8 +566,11 @@ def command() -> NoReturn:
     atexit.register(leave)  # registered first, it runs last
     try:
         code = main()
+        signal.signal(signal.SIGINT, _end_at_once)
     except SystemExit as e:  # of argparse
         code = int(e.code or 0)
+    except KeyboardInterrupt:  # after the command itself
+        _end_at_once()
     sys.exit(code)
 
 # %% ../nbs/7_apps/3_commands/90_cli.ipynb #6915ca74
