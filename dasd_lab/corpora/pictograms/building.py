@@ -22,8 +22,9 @@ from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
 from itertools import groupby, islice, repeat
-from multiprocessing import get_context, parent_process
+from multiprocessing import parent_process
 from multiprocessing.connection import wait
+from multiprocessing.context import SpawnContext, SpawnProcess
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, TextIO
@@ -114,13 +115,28 @@ def _helping() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
+class _Helper(SpawnProcess):
+    "A helping process; Ctrl-C waits until it was told what to do, or it would end with a traceback"
+
+    def start(self) -> None:
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            super().start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class _Helpers(SpawnContext):
+    Process = _Helper
+
+
 @contextmanager
 def _mapper(processes: int) -> Iterator[Callable]:
     "`map` over several processes; pending tasks are cancelled at the end"
     if processes < 2:
         yield map
         return
-    pool = ProcessPoolExecutor(processes, get_context("spawn"), _helping)
+    pool = ProcessPoolExecutor(processes, _Helpers(), _helping)
     try:
         yield pool.map
     finally:
