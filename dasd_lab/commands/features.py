@@ -117,7 +117,7 @@ def encode_features(
     frames: Annotated[int, Option("T")] = 0,  # largest number of frames of a clip, for the parts frames and places
     dtype: Literal["float16", "bfloat16"] = "float16",  # stored type
     shard_rows: int = 8192,  # rows per shard; an interruption loses the work on one shard
-    batch_size: int = 256,  # rows encoded at a time
+    batch_size: int | None = None,  # rows encoded at a time (default: 256; of images 16 on a CPU)
     workers: int = 0,  # processes that read images ahead, per encoding process
     leave_out: tuple[File, ...] = (),  # ids of unreadable images, first on each line; training skips these images
     rank: Annotated[int, Option("R")] | None = None,  # number of this process (default: $RANK, or 0)
