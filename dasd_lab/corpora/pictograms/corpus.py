@@ -19,7 +19,7 @@ from tqdm.auto import tqdm
 from ..captions import read_captions
 from ..catalog import Corpus, register_corpus
 from ..descriptions import Described, describe, describe_split, fingerprint
-from .building import built_pictograms, check_files, checksum, read_manifest
+from .building import built_pictograms, check_files, checksum, part_manifest
 from .detector import PictogramCaptioner
 from .grammar import Scene, Thing, realise
 from .noisy_translation import seeded
@@ -44,7 +44,7 @@ class Pictograms(Corpus):
         folder: str | Path,  # built by `build_pictograms`
     ):
         self.root = Path(folder)
-        self.manifest = read_manifest(self.root)
+        self.manifest = part_manifest(self.root)
         self.part = self.manifest["part"]
         self.languages = tuple(self.manifest["languages"])
         self.splits = tuple(self.manifest["counts"])
