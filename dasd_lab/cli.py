@@ -350,10 +350,11 @@ def run_demo(
 
 
 def _build_scenes() -> None:
-    "Build the scenes of the built-in corpus if they are missing; imports no torch"
-    from dasd_lab.corpora.pictograms.building import built_pictograms
+    "Build the scenes of the built-in corpus if they are missing, and check them; imports no torch"
+    from dasd_lab.corpora.pictograms.building import built_pictograms, check_files
 
-    built_pictograms(parts=["scenes"], processes=n_processes())
+    for folder, manifest in built_pictograms(parts=["scenes"], processes=n_processes()).items():
+        check_files(folder, manifest, pixels=False)
 
 
 def open_app(
@@ -566,11 +567,12 @@ def command() -> NoReturn:
     atexit.register(leave)  # registered first, it runs last
     try:
         code = main()
-        signal.signal(signal.SIGINT, _end_at_once)
     except SystemExit as e:  # of argparse
         code = int(e.code or 0)
     except KeyboardInterrupt:  # after the command itself
         _end_at_once()
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # ignored in the background
+        signal.signal(signal.SIGINT, _end_at_once)
     sys.exit(code)
 
 # %% ../nbs/7_apps/3_commands/90_cli.ipynb #6915ca74

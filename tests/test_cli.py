@@ -352,3 +352,21 @@ def test_search(squares, run):
     ):
         refused = lab("search", *words, "--run", run, "--gallery", gallery)
         assert refused.returncode == 1 and message in refused.stderr and refused.stderr.count("\n") == 1, refused.stderr
+
+
+LAB = """
+import os, sys
+from dasd_lab.cli import main
+os.execv = lambda program, words: print("starts", words[0] == sys.executable)
+assert main(["lab"]) == 0
+print("heavy", sorted({"torch", "transformers", "plotly"} & set(sys.modules)))
+"""
+
+
+def test_lab_imports_no_torch_before_jupyterlab_starts(tmp_path):
+    "Where nothing is compiled yet, that would take a quarter of a minute"
+    environment = os.environ | dict(DASD_LAB_HOME=str(tmp_path), DASD_LAB_DATA=str(ROOT / "data"))
+    done = subprocess.run(
+        [sys.executable, "-c", LAB], capture_output=True, text=True, env=environment, cwd=tmp_path, check=False
+    )
+    assert done.stdout.splitlines() == ["starts True", "heavy []"], done.stdout + done.stderr
