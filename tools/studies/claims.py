@@ -1,0 +1,244 @@
+"""DASD's tables on photographs: the learning rate of every row chosen on validation captions, then several seeds
+
+    python tools/studies/claims.py [--languages zh de] [--seeds 0 1 2 3 4] [--jobs 8] [--minutes 60] [--work FOLDER]
+
+Tables 4 to 7 and 9 to 11 and Figure 4 in Chinese, learnt from the translations of Google and Baidu, and Tables 4 to 6
+in German, learnt from the translations of Multi30K; and the form of expression beside the paper's form and static
+adapters, in Chinese, on captions that people wrote. Every row is trained with the preset's steps (660 for one
+language: 600 and 60) with its learning rates times 0.5, 1 and 2 and seed 0, evaluated on validation captions, and
+then with the best of them and every seed, evaluated on the test. Rows with the same settings are trained once. The
+full method is also trained with the rate chosen for it and twice the steps, to see whether recall on validation
+captions still rises.
+
+Every run is a line of a file in the folder of `--work`, and is not repeated; when the minutes are over no run is
+started, and the same command goes on. `--merge` writes nbs/studies/results/photographs_*.jsonl of what is there, and
+the runs on validation captions to nbs/studies/results/rates/. Several processes share a GPU where there is one.
+Needs Flickr8k (DASD_LAB_FLICKR8K) and features of its pictures (`dasd-lab features`, in runs/flickr8k/features)."""
+
+import argparse
+import json
+import multiprocessing
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from pathlib import Path
+
+import torch
+
+from dasd_lab.backbone.opening import open_backbone
+from dasd_lab.commands.arguments import named_folder, open_corpus
+from dasd_lab.evaluation.tables import TABLES, Table, Variant, read_runs, run_table, without
+from dasd_lab.presets import load_preset, vary
+from dasd_lab.training.shipped import run_for
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "nbs/studies/results"
+FEATURES = ROOT / "runs/flickr8k/features"
+CORPORA = dict(
+    zh="flickr8k:train=zh_mt_google+zh_mt_baidu,test=zh_translated",
+    de="flickr8k:train=m30k_de,test=m30k_de",
+    zh_written="flickr8k:train=zh_mt_google+zh_mt_baidu,test=zh",
+)
+# Table 10 first: its rows without an adapter are those of one trained method, the full one
+KEYS = dict(zh=("10", "4", "5", "6", "7", "9", "11", "figure4"), de=("4", "5", "6"), zh_written=("forms",))
+FACTORS = (0.5, 1.0, 2.0)  # of the preset's learning rates
+SEED_OF_CHOICE = 0
+LONGER = 2  # times the steps
+
+
+def expression(preset: dict) -> dict:
+    "The form of expression: its settings, without critic and adversarial loss"
+    return {"config": load_preset("dasd.photographs_expression")["config"]} | without(preset, "adversarial")
+
+
+ADAPTERS = {row.name: row for row in TABLES["dasd"]["4"].sources}
+STATIC = tuple(ADAPTERS[name] for name in ("static adapter", "static adapter, as many parameters"))
+FORMS = (Variant("DASD of expression", expression), Variant("DASD"), *STATIC)
+WHOLE = TABLES["dasd"] | dict(forms=Table("forms of DASD beside static adapters", FORMS))
+
+
+@dataclass(frozen=True)
+class Task:
+    "A row of a table, trained once"
+
+    language: str
+    table: str
+    variant: str
+    split: str
+    seed: int
+    factor: float
+    longer: int = 1
+
+    def out(self, work: Path) -> Path:
+        name = self.variant.replace(" ", "_").replace(",", "")
+        setup = f"x{self.factor:g}_steps{self.longer}_{self.split}_{self.seed}"
+        return work / self.language / f"{self.table}_{name}_{setup}.jsonl"
+
+    def preset(self) -> dict:
+        preset = load_preset("dasd.photographs")
+        changes = {}
+        for i, stage in enumerate(preset["stages"]):
+            changes[f"stages.{i}.learning_rate"] = stage["learning_rate"] * self.factor
+            changes[f"stages.{i}.steps"] = stage["steps"] * self.longer
+        return vary(preset, changes)
+
+
+@cache
+def opened(language: str):
+    corpus = open_corpus(CORPORA[language])
+    return corpus, open_backbone(named_folder(run_for(corpus.name)))
+
+
+def code(name: str) -> str:
+    "ISO 639 code of a language and its captions"
+    return name.split("_")[0]
+
+
+def done(task: Task, work: Path) -> bool:
+    return bool(read_runs(task.out(work)))
+
+
+def run(task: Task, work: Path, until: float) -> str:
+    "Train and evaluate a row, and of Table 10 all rows, which share the training"
+    if time.time() > until or done(task, work):
+        return ""
+    torch.set_num_threads(1)
+    began = time.time()
+    corpus, backbone = opened(task.language)
+    preset = task.preset()
+    rows = WHOLE[task.table].rows(preset, backbone)
+    wanted = [row for row in rows if task.table == "10" or row.name == task.variant]
+    TABLES["dasd"][task.table] = replace(WHOLE[task.table], sources=tuple(wanted))  # in this process
+    options = dict(seeds=[task.seed], split=task.split, features=FEATURES, report=lambda message: None)
+    run_table(task.table, preset, corpus, backbone, task.out(work), [code(task.language)], **options)
+    recall = 100 * read_runs(task.out(work))[0]["mean_recall"]
+    return f"{task} {recall:.2f} in {time.time() - began:.0f} s"
+
+
+def rows_of(language: str) -> Iterator[tuple[str, str, str]]:
+    "Table, variant and settings of every row, without those whose settings an earlier row has"
+    preset = load_preset("dasd.photographs")
+    backbone = opened(language)[1]
+    seen = set()
+    for table in KEYS[language]:
+        for row in WHOLE[table].rows(preset, backbone):
+            key = settings_of(row, preset)
+            if key not in seen and not row.skip:
+                seen.add(key)
+                yield table, row.name, key
+
+
+def settings_of(row: Variant, preset: dict) -> str:
+    "What is trained for a row"
+    plain = {name: value for name, value in row.changes.items() if value != "as large"}
+    return json.dumps([vary(preset, plain), plain != dict(row.changes)], sort_keys=True)
+
+
+def validation_tasks(language: str) -> Iterator[Task]:
+    for factor in FACTORS:
+        for table, variant, _ in rows_of(language):
+            # one row of Table 10 is enough here
+            shown = ("4", "DASD") if table == "10" else (table, variant)
+            yield Task(language, *shown, "validation", SEED_OF_CHOICE, factor)
+
+
+def best_factor(language: str, table: str, variant: str, work: Path) -> float | None:
+    "The factor with the highest recall on validation captions; None: not all were run"
+    shown = ("4", "DASD") if table == "10" else (table, variant)
+    recall = {}
+    for factor in FACTORS:
+        for line in read_runs(Task(language, *shown, "validation", SEED_OF_CHOICE, factor).out(work)):
+            recall[factor] = line["mean_recall"]
+    return max(recall, key=recall.get) if len(recall) == len(FACTORS) else None
+
+
+def test_tasks(language: str, seeds: list[int], work: Path) -> Iterator[Task]:
+    for seed in seeds:
+        for table, variant, _ in rows_of(language):
+            factor = best_factor(language, table, variant, work)
+            if factor is not None:
+                yield Task(language, table, variant, "test", seed, factor)
+
+
+def longer_tasks(language: str, seeds: list[int], work: Path) -> Iterator[Task]:
+    "The full method on validation captions, with the chosen rate: the usual steps, and more"
+    factor = best_factor(language, "4", "DASD", work)
+    if factor is not None:
+        for longer in (1, LONGER):
+            for seed in seeds[:3]:
+                yield Task(language, "4", "DASD", "validation", seed, factor, longer)
+
+
+def run_all(languages: list[str], seeds: list[int], jobs: int, work: Path, until: float) -> None:
+    start = multiprocessing.get_context("spawn")
+    with start.Pool(jobs) as pool:
+        phases = (
+            validation_tasks,
+            lambda language: test_tasks(language, seeds, work),
+            lambda language: longer_tasks(language, seeds, work),
+        )
+        for phase in phases:
+            tasks = [task for language in languages for task in phase(language) if not done(task, work)]
+            for message in pool.imap_unordered(partial(run, work=work, until=until), tasks):
+                if message:
+                    print(message, flush=True)
+
+
+def lines_of(language: str, work: Path) -> dict[str, list[dict]]:
+    "Lines of each table, in the order of its rows, from whichever table's row was trained"
+    preset = load_preset("dasd.photographs")
+    backbone = opened(language)[1]
+    trained = {key: (table, variant) for table, variant, key in rows_of(language)}
+    found = {}
+    for table in KEYS[language]:
+        found[table] = []
+        for row in WHOLE[table].rows(preset, backbone):
+            own_table, own_variant = trained[settings_of(row, preset)]
+            factor = best_factor(language, own_table, own_variant, work)
+            if factor is None:
+                continue
+            for file in sorted((work / language).glob("*_test_*.jsonl")):
+                for line in read_runs(file):
+                    wanted = row.name if row.skip else own_variant
+                    if (line["table"], line["variant"]) == (own_table, wanted) and rate_of(line) == factor:
+                        found[table].append(line | dict(table=table, variant=row.name))
+    return found
+
+
+def rate_of(line: dict) -> float:
+    "The factor of a line's learning rates"
+    usual = load_preset("dasd.photographs")["stages"][0]["learning_rate"]
+    return json.loads(line["preset"])["stages"][0]["learning_rate"] / usual
+
+
+def write_lines(lines: list[dict], path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+
+
+def merge(languages: list[str], work: Path) -> None:
+    "Write the results files of the study"
+    for language in languages:
+        prefix = "photographs" if language == "zh" else f"photographs_{language}"
+        for table, lines in lines_of(language, work).items():
+            if lines:
+                write_lines(lines, RESULTS / f"{prefix}_table_{table}.jsonl")
+        validation = [
+            line for file in sorted((work / language).glob("*_validation_*.jsonl")) for line in read_runs(file)
+        ]
+        write_lines(validation, RESULTS / "rates" / f"{prefix}.jsonl")
+
+
+if __name__ == "__main__":
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--languages", nargs="+", default=list(CORPORA), choices=CORPORA)
+    p.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    p.add_argument("--jobs", type=int, default=1, help="runs at once")
+    p.add_argument("--minutes", type=float, default=600)
+    p.add_argument("--work", type=Path, default=ROOT / "runs/flickr8k/claims")
+    p.add_argument("--merge", action="store_true", help="only write the results files")
+    a = p.parse_args()
+    if not a.merge:
+        run_all(a.languages, a.seeds, a.jobs, a.work, time.time() + 60 * a.minutes)
+    merge(a.languages, a.work)
