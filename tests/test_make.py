@@ -159,6 +159,30 @@ def test_an_interrupted_install_is_redone(copy, pretended):
     assert calls() == ["venv", "pip", "venv", "pip"]
 
 
+FAKE_PYTHON = """
+echo "$*" >> "LOG"
+case "$*" in
+  -c*) echo "SELF";;
+  "-m venv"*) for last; do :; done; mkdir -p "$last/bin"; cp "SELF" "$last/bin/python";;
+  "-m pip --version" | "-m pip --python"*) exit 1;;  # without a pip of its own, and uv cannot be fetched
+esac
+"""
+
+
+def test_without_uv_the_environment_is_installed_by_pip(copy, tmp_path):
+    log = tmp_path / "calls"
+    bin = tmp_path / "bin"
+    fake(bin, "python3", FAKE_PYTHON.replace("LOG", str(log)).replace("SELF", str(bin / "python3")))
+    result = make(copy, "user-venv", PATH=f"{bin}:/usr/bin:/bin")
+    assert result.returncode == 0 and "✓ .venv: installed" in result.stdout, result.stderr
+    calls = [line for line in log.read_text().splitlines() if not line.startswith("-c")]
+    assert [line for line in calls if line.startswith("-m venv")] == [
+        "-m venv --clear --without-pip .venv",
+        "-m venv --clear .venv",
+    ]
+    assert calls[-1].startswith("-m pip install") and calls[-1].endswith("-c constraints.txt -e .[lab,curves]")
+
+
 def test_constraints_are_plain_releases():
     text = (ROOT / "constraints.txt").read_text()
     assert not re.search(r"https?:|file:|(?m:^-)|@", text)

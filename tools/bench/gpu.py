@@ -11,7 +11,8 @@ Each mode of the lab's step is warmed up with every length and language, then ti
 steps before each. Batches come from `CaptionBatches` through pinned memory and worker processes, and the figures of
 every tenth step are read as `fit` reads them. A pass under `torch.cuda.set_sync_debug_mode('error')` shows that no
 step waits for the device. Peak memory is that of each side alone: weights, gradients, averages, activations.
-Targets: the schedule in 5 minutes, 10 times the speed of the plain step, half its memory.
+Targets: the schedule in 5 minutes, 10 times the speed of the plain step, half its memory. Modes are measured one after
+the other and printed and stored as they come; `--modes "bf16, CUDA graphs"` measures one alone.
 
 Without a GPU it exits with code 2. `--device cpu --tiny` runs everything except CUDA on small sizes, without
 meaningful times. Results of a GPU are stored with --json data/results/train_gpu.json."""
@@ -288,16 +289,18 @@ class StageMeasurement:
         self.data = data_for(preset, cfg["embed_dim"], s, stage, np.random.default_rng(0))
         self.plains = {}
         self.peaks = {}
+        self.rows: list[dict] = []  # of modes
 
     def held(self) -> int:
         return torch.cuda.memory_allocated(self.device) if self.clock.cuda else 0
 
     def measure_plain(self) -> None:
         cross = self.stage.name == "cross_modal_alignment"
-        tower = build_clip(self.cfg).visual.to(self.device).requires_grad_(False).eval() if cross else None
         before = self.held()
+        tower = build_clip(self.cfg).visual.to(self.device).requires_grad_(False).eval() if cross else None
+        of_tower = self.held() - before
         for precision in ("float32", "bf16"):
-            other = self.held() - before  # memory of the plain step in the other precision
+            other = self.held() - of_tower  # memory that is not of this plain step
             whole = methods(self.preset, self.cfg, self.s.used)[0].to(self.device)
             plain = PlainOnDevice(whole, self.stage.learning_rate, tower, precision == "bf16")
             self.plains[precision] = plain
@@ -306,29 +309,29 @@ class StageMeasurement:
             run_plain(plain, self.batches, 3)
             peak = self.clock.peak(partial(run_plain, plain, self.batches, len(self.batches)))
             self.peaks[precision] = None if peak is None else peak - other
-        self.resting = self.held()
 
-    def measure_mode(self, name: str) -> dict:
+    def measure_mode(self, name: str) -> None:
+        "Add the row of a mode, or why it failed"
         runtime = Runtime(device=str(self.device), workers=self.workers, **MODES[name])
         small = methods(self.preset, self.cfg, self.s.used)[1]
+        resting = self.held()
         try:
             with ExitStack() as stack:
                 ours = Ours(small, self.stage, self.data, runtime)
                 stack.enter_context(compiled(small, runtime.compiled))
-                return one_mode(name, ours, self.plains, self.batches, self.s, self.clock, self.resting)
+                row = one_mode(name, ours, self.plains, self.batches, self.s, self.clock, resting)
         except Exception as e:
-            return dict(mode=name, failed=failure(e))
+            row = dict(mode=name, failed=failure(e))
+        self.rows.append(row)
+        gc.collect()
+        torch._dynamo.reset()
+        if self.clock.cuda:
+            torch.cuda.empty_cache()
 
-    def report(self, modes: list[str]) -> dict:
-        self.measure_plain()
-        rows = []
-        for name in modes:
-            rows.append(self.measure_mode(name))
-            gc.collect()
-            torch._dynamo.reset()
-            if self.clock.cuda:
-                torch.cuda.empty_cache()
-        return dict(stage=self.stage.name, schedule_steps=self.stage.steps, plain_peak_bytes=self.peaks, modes=rows)
+    def report(self) -> dict:
+        return dict(
+            stage=self.stage.name, schedule_steps=self.stage.steps, plain_peak_bytes=self.peaks, modes=self.rows
+        )
 
 
 def schedule_row(stages: list[dict], rows: tuple[dict, ...], precision: str) -> dict:
@@ -367,9 +370,16 @@ def meets_targets(row: dict) -> bool:
     return row["minutes"] <= WANTED["minutes"] and row["times"] >= WANTED["times"] and small_enough
 
 
-def print_rows(rows: list[dict]) -> None:
+def say(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)
+
+
+def print_head() -> None:
     print("| mode | plain step in | schedule | plain ÷ it | peak memory | warming up | |")
     print("|---|---|---:|---:|---:|---:|---|")
+
+
+def print_rows(rows: list[dict]) -> None:
     for row in rows:
         if "failed" in row:
             print(f"| {row['mode']} | {row['plain']} | failed: {row['failed']} | | | | |")
@@ -378,7 +388,8 @@ def print_rows(rows: list[dict]) -> None:
         note = f"{row['waits']}, on target" if meets_targets(row) else row["waits"]
         print(
             f"| {row['mode']} | {row['plain']} | {row['minutes']:.1f} min (plain {row['plain_minutes']:.0f}) "
-            f"| × {row['times']:.1f} | {memory} | {row['warm_s']:.0f} s | {note} |"
+            f"| × {row['times']:.1f} | {memory} | {row['warm_s']:.0f} s | {note} |",
+            flush=True,
         )
 
 
@@ -405,21 +416,25 @@ def main() -> int:
         s, cfg = Sizes(4, 60, 150, 16, 4, 2, 1, 1, 2), TINY
     else:
         s, cfg = Sizes(steps=a.steps, rounds=a.rounds), tower_config(preset)
-    modes = [m.strip() for m in a.modes.split(";")]
-    stages = []
-    for stage in scaled_stages(preset, len(LANGUAGES)):
-        measurement = StageMeasurement(preset, cfg, replace(stage, batch_size=s.batch), s, device, a.workers)
-        stages.append(measurement.report(modes))
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-    rows = summary(stages)
-    n_steps = sum(x["schedule_steps"] for x in stages)
+    about = dict(device=name, torch=torch.__version__, batch=s.batch, wanted=WANTED)
+    measurements = []
+    for stage in scaled_stages(preset, len(LANGUAGES)):
+        measurements.append(StageMeasurement(preset, cfg, replace(stage, batch_size=s.batch), s, device, a.workers))
+        measurements[-1].measure_plain()
+        say(f"the plain step of {stage.name} is ready")
+    n_steps = sum(m.stage.steps for m in measurements)
     print(f"{name}, torch {torch.__version__}, batches of {s.batch}, {n_steps:,} steps\n")
-    print_rows(rows)
-    if a.json:
-        write_json(
-            dict(device=name, torch=torch.__version__, batch=s.batch, wanted=WANTED, stages=stages, summary=rows),
-            a.json,
-        )
+    print_head()
+    for mode in [m.strip() for m in a.modes.split(";")]:
+        for measurement in measurements:
+            measurement.measure_mode(mode)
+            say(f"{mode}, {measurement.stage.name}: {measurement.rows[-1]}")
+        stages = [measurement.report() for measurement in measurements]
+        rows = summary(stages)
+        print_rows([row for row in rows if row["mode"] == mode])
+        if a.json:  # after every mode, so that what was measured is kept if the time is over
+            write_json(about | dict(stages=stages, summary=rows), a.json)
     return 0
 
 

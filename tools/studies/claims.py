@@ -11,8 +11,9 @@ full method is also trained with the rate chosen for it and twice the steps, to 
 captions still rises.
 
 Every run is a line of a file in the folder of `--work`, and is not repeated; when the minutes are over no run is
-started, and the same command goes on. `--merge` writes nbs/studies/results/photographs_*.jsonl of what is there, and
-the runs on validation captions to nbs/studies/results/rates/. Several processes share a GPU where there is one.
+started, and the same command goes on. At the end, and with `--merge` alone, what is there is written to
+nbs/studies/results/rates/. `--variants` trains only rows of these names. Several processes share a GPU where there is
+one (with NVIDIA's Multi-Process Service their kernels run side by side).
 Needs Flickr8k (DASD_LAB_FLICKR8K) and features of its pictures (`dasd-lab features`, in runs/flickr8k/features)."""
 
 import argparse
@@ -33,7 +34,7 @@ from dasd_lab.presets import load_preset, vary
 from dasd_lab.training.shipped import run_for
 
 ROOT = Path(__file__).resolve().parents[2]
-RESULTS = ROOT / "nbs/studies/results"
+RESULTS = ROOT / "nbs/studies/results/rates"
 FEATURES = ROOT / "runs/flickr8k/features"
 CORPORA = dict(
     zh="flickr8k:train=zh_mt_google+zh_mt_baidu,test=zh_translated",
@@ -154,6 +155,7 @@ def best_factor(language: str, table: str, variant: str, work: Path) -> float | 
 
 
 def test_tasks(language: str, seeds: list[int], work: Path) -> Iterator[Task]:
+    "Every row with the rate chosen for it"
     for seed in seeds:
         for table, variant, _ in rows_of(language):
             factor = best_factor(language, table, variant, work)
@@ -170,7 +172,8 @@ def longer_tasks(language: str, seeds: list[int], work: Path) -> Iterator[Task]:
                 yield Task(language, "4", "DASD", "validation", seed, factor, longer)
 
 
-def run_all(languages: list[str], seeds: list[int], jobs: int, work: Path, until: float) -> None:
+def run_all(languages: list[str], seeds: list[int], variants: list[str], jobs: int, work: Path, until: float) -> None:
+    "All runs that are missing, phase by phase"
     start = multiprocessing.get_context("spawn")
     with start.Pool(jobs) as pool:
         phases = (
@@ -180,6 +183,8 @@ def run_all(languages: list[str], seeds: list[int], jobs: int, work: Path, until
         )
         for phase in phases:
             tasks = [task for language in languages for task in phase(language) if not done(task, work)]
+            if variants:
+                tasks = [task for task in tasks if task.variant in variants]
             for message in pool.imap_unordered(partial(run, work=work, until=until), tasks):
                 if message:
                     print(message, flush=True)
@@ -220,25 +225,25 @@ def write_lines(lines: list[dict], path: Path) -> None:
 def merge(languages: list[str], work: Path) -> None:
     "Write the results files of the study"
     for language in languages:
-        prefix = "photographs" if language == "zh" else f"photographs_{language}"
         for table, lines in lines_of(language, work).items():
             if lines:
-                write_lines(lines, RESULTS / f"{prefix}_table_{table}.jsonl")
-        validation = [
-            line for file in sorted((work / language).glob("*_validation_*.jsonl")) for line in read_runs(file)
-        ]
-        write_lines(validation, RESULTS / "rates" / f"{prefix}.jsonl")
+                write_lines(lines, RESULTS / f"photographs_{language}_table_{table}.jsonl")
+        files = sorted((work / language).glob("*_validation_*.jsonl"))
+        validation = [line for file in files for line in read_runs(file)]
+        if validation:
+            write_lines(validation, RESULTS / f"photographs_{language}_validation.jsonl")
 
 
 if __name__ == "__main__":
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--languages", nargs="+", default=list(CORPORA), choices=CORPORA)
     p.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    p.add_argument("--variants", nargs="+", default=[], help="rows to train (default: all)")
     p.add_argument("--jobs", type=int, default=1, help="runs at once")
     p.add_argument("--minutes", type=float, default=600)
     p.add_argument("--work", type=Path, default=ROOT / "runs/flickr8k/claims")
     p.add_argument("--merge", action="store_true", help="only write the results files")
     a = p.parse_args()
     if not a.merge:
-        run_all(a.languages, a.seeds, a.jobs, a.work, time.time() + 60 * a.minutes)
+        run_all(a.languages, a.seeds, a.variants, a.jobs, a.work, time.time() + 60 * a.minutes)
     merge(a.languages, a.work)
