@@ -1,6 +1,8 @@
 """The papers' claims: every one names rows of the paper that are printed in its order, and variants that exist"""
 
+import importlib.util
 import json
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,7 +12,8 @@ from dasd_lab.evaluation.claims import CLAIMS, FOUND, NOT_RUN, NOT_TOLD_APART, R
 from dasd_lab.evaluation.tables import TABLES
 from dasd_lab.presets import load_preset
 
-RESULTS = Path(__file__).resolve().parents[1] / "nbs/studies/results"
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "nbs/studies/results"
 DEPTHS = (3, 6, 12)  # blocks of the towers here and in the papers
 
 
@@ -83,3 +86,39 @@ def test_the_shipped_results_agree_with_the_study():
     tested = found[found["table"].isin(["Table 4", "Table 5", "Table 6"]) & (found["paper"] == "DASD")]
     assert (tested["seeds"] == 3).all() and (tested["verdict"] != NOT_RUN).all()
     assert (found.drop(tested.index)["verdict"] == NOT_RUN).all()
+
+
+@pytest.fixture
+def study(monkeypatch):
+    "tools/studies/claims.py, without a corpus, on a tower of six blocks"
+    spec = importlib.util.spec_from_file_location("tools_claims", ROOT / "tools/studies/claims.py")
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "tools_claims", module)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "opened", lambda language: (None, SimpleNamespace(n_blocks=6)))
+    return module
+
+
+def pretend(study, tasks, work, recall):
+    "Write the lines that runs would write"
+    for task in tasks:
+        rows = study.WHOLE[task.table].rows(task.preset(), SimpleNamespace(n_blocks=6))
+        names = [row.name for row in rows if task.table == "10" or row.name == task.variant]
+        common = dict(table=task.table, seed=task.seed, preset=json.dumps(task.preset()), mean_recall=recall(task))
+        study.write_lines([common | dict(variant=name) for name in names], task.out(work))
+
+
+@pytest.mark.parametrize("language", ["zh", "de", "zh_written"])
+def test_the_study_of_learning_rates_fills_every_row_with_the_rate_chosen_for_it(study, language, tmp_path):
+    assert not list(study.test_tasks(language, [0, 1], tmp_path)), "no test before the rates are chosen"
+    static = {name for name in study.ADAPTERS if name.startswith("static")}
+    wanted = {True: 0.5, False: 2.0}
+    tasks = list(study.validation_tasks(language))
+    assert len({task.out(tmp_path) for task in tasks}) == len(tasks)
+    pretend(study, tasks, tmp_path, lambda task: float(task.factor == wanted[task.variant in static]))
+    pretend(study, study.test_tasks(language, [0, 1], tmp_path), tmp_path, lambda task: 0.5)
+    found = study.lines_of(language, tmp_path)
+    for table, lines in found.items():
+        rows = study.WHOLE[table].rows(load_preset("dasd.photographs"), SimpleNamespace(n_blocks=6))
+        assert [(line["variant"], line["seed"]) for line in lines] == [(row.name, s) for row in rows for s in (0, 1)]
+        assert all(study.rate_of(line) == wanted[line["variant"] in static] for line in lines)
