@@ -89,12 +89,11 @@ def _rows(visuals: Mapping[str, Tensor], rows: Sequence[int]) -> dict[str, Tenso
 
 
 def english_recall(
-    method: RetrievalMethod,  # its frozen tower is measured
     test: FieldTest,  # with English captions
+    texts: Tensor,  # [n, E] features of these captions
     image_features: Tensor,  # [N, E] of the test's pictures, in their order
 ) -> float:  # mean recall, in [0, 1]
     "Mean recall of the frozen tower with the English captions of a test"
-    texts = method.backbone.encode_source([caption.text for caption in test.english])
     positives = caption_positives(test.english, test.pictures)
     return retrieval_figures(rank(cosine_scores, texts, dict(features=image_features), positives))["mean_recall"]
 
@@ -111,20 +110,22 @@ def field_figures(
     ids = corpus.visuals(split).ids
     row_of = {visual_id: i for i, visual_id in enumerate(ids)}
     reads = {method.backbone.source_language, *method.languages}
+    tests = [test for name in fields if (test := field_test(corpus, name, split)).language in reads]
     found = {}
     with evaluating(method):
         columns = split_columns(method, corpus, split, known)
         encoded = method.encode_visuals(columns)
-        for name in fields:
-            test = field_test(corpus, name, split)
-            if test.language not in reads:
-                continue
+        # many fields have the same English captions
+        english_texts = list(dict.fromkeys(caption.text for test in tests for caption in test.english))
+        english_of = dict(zip(english_texts, method.backbone.encode_source(english_texts)))
+        for test in tests:
             rows = [row_of[visual_id] for visual_id in test.pictures]
             text = method.encode_captions([caption.text for caption in test.captions], test.language)
             positives = caption_positives(test.captions, test.pictures)
             figures = retrieval_figures(rank(method.score, text, _rows(encoded, rows), positives))
-            english = english_recall(method, test, _rows(columns, rows)["image_features"])
+            english_features = torch.stack([english_of[caption.text] for caption in test.english])
+            english = english_recall(test, english_features, _rows(columns, rows)["image_features"])
             about = dict(language=test.language, pictures=len(rows), captions=len(test.captions))
             share = figures["mean_recall"] / english
-            found[name] = figures | about | dict(english_mean_recall=english, share=share)
+            found[test.field] = figures | about | dict(english_mean_recall=english, share=share)
     return found

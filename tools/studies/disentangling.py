@@ -19,13 +19,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from dasd_lab.backbone.features import frozen_features, store_in
 from dasd_lab.backbone.towers import Backbone, load_backbone
-from dasd_lab.contracts import RetrievalMethod
+from dasd_lab.contracts import RetrievalMethod, evaluating
 from dasd_lab.corpora.catalog import Corpus, corpus_named
 from dasd_lab.evaluation.expression_groups import expression_groups
-from dasd_lab.evaluation.fields import field_figures
 from dasd_lab.evaluation.probes import adapter_spread, cluster_agreement, content_probe, leakage, linear_probe
-from dasd_lab.evaluation.retrieval import evaluate
+from dasd_lab.evaluation.retrieval import caption_positives, evaluate, rank, retrieval_figures
 from dasd_lab.presets import load_preset
 from dasd_lab.training.recipes import train, training_data
 from dasd_lab.training.runs import own_state
@@ -33,6 +33,7 @@ from dasd_lab.training.runtime import Runtime
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "data/results/disentangling.jsonl"
+FEATURES = ROOT / "runs/flickr8k/features"
 STYLES = ("quantifier_object", "location_object", "quantifier_modifier_object", "event_supplement")
 # form → preset without its world, changes
 FORMS: dict[str, tuple[str, dict]] = dict(
@@ -126,10 +127,31 @@ def pictograms_figures(method: RetrievalMethod, corpus: Corpus) -> dict:
     return figures
 
 
+def kept_features(method: RetrievalMethod, corpus: Corpus) -> dict[str, torch.Tensor]:
+    "Features of the test pictures, which are stored"
+    store = store_in(FEATURES, method.backbone, corpus, "test")
+    return dict(image_features=frozen_features(method.backbone, corpus, "test", store).image_features[:])
+
+
+def recalls(method: RetrievalMethod, corpus: Corpus) -> dict:
+    "Recall of translated and written captions"
+    images = kept_features(method, corpus)
+    figures = {}
+    with evaluating(method):
+        encoded = method.encode_visuals(images)
+        for name in ("zh_translated", "zh"):
+            captions = corpus.field_captions("test", name)
+            text = method.encode_captions([caption.text for caption in captions], "zh")
+            positives = caption_positives(captions, corpus.visuals("test").ids)
+            figures[name] = dict(
+                mean_recall=retrieval_figures(rank(method.score, text, encoded, positives))["mean_recall"]
+            )
+    return figures
+
+
 def photographs_figures(method: RetrievalMethod, corpus: Corpus) -> dict:
-    "Recall of translated and written captions, probes on translated ones, clusters of the groups of expression"
-    fields = field_figures(method, corpus, ["zh_translated", "zh"])
-    figures = {name: dict(mean_recall=row["mean_recall"]) for name, row in fields.items()}
+    "Recall, probes on translated captions, clusters of the groups of expression"
+    figures = recalls(method, corpus)
     if not hasattr(method, "disentangler"):
         return figures
     english = corpus.captions("test", "en", "human")
@@ -171,6 +193,8 @@ def one_run(world: str, form: str, seed: int, backbone: Backbone, corpus: Corpus
     )
     seconds = round(time.process_time() - start, 1)
     figures_of = pictograms_figures if world == "pictograms" else photographs_figures
+    if form in WRITTEN_FORMS:
+        figures_of = recalls
     method = run.method.eval()
     used = {name: value for name, value in own_state(method).items() if not name.startswith("critic")}
     return dict(
@@ -191,7 +215,7 @@ def main(world: str, forms: list[str], seeds: list[int], out: Path) -> None:
     done = {tuple(json.loads(line)[k] for k in ("world", "form", "seed")) for line in lines}
     corpus, languages = corpora(world)
     backbone = load_backbone(ROOT / "data/weights" / world / "backbone")
-    features = ROOT / "runs/flickr8k/features" if world == "photographs" else None
+    features = FEATURES if world == "photographs" else None
     data = training_data(corpus, languages, backbone, features)
     for seed in seeds:
         for form in forms:
