@@ -79,7 +79,7 @@ def evaluating(
 
 
 class RetrievalMethod(nn.Module):
-    "Base class of retrieval methods; subclasses implement `encode_captions` and `training_features`"
+    "Base class of retrieval methods; subclasses implement `encode_captions`, and `training_features` to be trained"
 
     name: str = ""  # registered name
     languages: tuple[str, ...] = ()  # target languages, ISO 639
@@ -232,8 +232,10 @@ class RetrievalMethod(nn.Module):
         self,
         batch: Mapping,  # named columns of one batch, see `corpora.catalog`
     ) -> dict[str, Tensor]:
-        "Named features from which the loss terms are computed"
-        raise NotImplementedError
+        "Named features from which the loss terms are computed; refused by methods that have nothing to train"
+        raise LabError(
+            f"training of {self.name!r}, which has no stages", "a method with stages", "Choose another method."
+        )
 
 # %% ../nbs/0_foundation/05_contracts.ipynb #ece88583
 METHODS: dict[str, type[RetrievalMethod]] = {}

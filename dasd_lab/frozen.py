@@ -6,7 +6,7 @@
 __all__ = ['FROZEN', 'FrozenConfig', 'Frozen', 'frozen_method']
 
 # %% ../nbs/3_methods/0_frozen/10_frozen.ipynb #010c5536
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,13 +78,6 @@ class Frozen(RetrievalMethod):
                 "(`dasd-lab train dasd.clip_from_text --captions FILE --languages xx`).",
             )
         return self.backbone.encode_source(captions, batch_size, language=language)
-
-    def training_features(
-        self,
-        batch: Mapping,  # of any kind
-    ) -> dict[str, Tensor]:
-        "Refused: there is nothing to train"
-        raise LabError("training of the frozen tower", "a method with parameters", "Choose another method.")
 
 # %% ../nbs/3_methods/0_frozen/10_frozen.ipynb #cd78a5d7
 FROZEN = "frozen:"  # where a run is named, the prefix of a frozen model's name or folder

@@ -6,7 +6,7 @@
 __all__ = ['MultilingualConfig', 'Multilingual']
 
 # %% ../nbs/3_methods/0_frozen/30_multilingual.ipynb #ce3e5765
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,10 +102,3 @@ class Multilingual(RetrievalMethod):
                 "Train a method for this language.",
             )
         return self.map(self.encoder.encode(captions).to(self.map.weight.device)).cpu()
-
-    def training_features(
-        self,
-        batch: Mapping,  # of any kind
-    ) -> dict[str, Tensor]:
-        "Refused: the map is fitted in closed form"
-        raise LabError("training of a map that `fit` computes", "a method with stages", "Choose another method.")
