@@ -3,7 +3,7 @@
     python tools/studies/disentangling.py                                   # pictograms, zh and de, three seeds
     python tools/studies/disentangling.py --world photographs               # zh from machine translations
     python tools/studies/disentangling.py --forms paper expression --seeds 0
-    python tools/studies/disentangling.py --world photographs --seeds 0 1 2 3 4 \
+    python tools/studies/disentangling.py --world photographs --seeds 0 1 2 3 4 \\
         --forms expression_half static_large_half                           # recall of two forms of one size
 
 Writes one line per form and seed to data/results/disentangling.jsonl; lines that are there are not repeated. The world
