@@ -234,7 +234,9 @@ class RetrievalMethod(nn.Module):
     ) -> dict[str, Tensor]:
         "Named features from which the loss terms are computed; refused by methods that have nothing to train"
         raise LabError(
-            f"training of {self.name!r}, which has no stages", "a method with stages", "Choose another method."
+            f"training of {self.name!r}, which does not implement `training_features`",
+            "a method with stages",
+            "Choose another method.",
         )
 
 # %% ../nbs/0_foundation/05_contracts.ipynb #ece88583

@@ -102,16 +102,18 @@ def study(monkeypatch):
 def pretend(study, tasks, work, recall):
     "Write the lines that runs would write"
     for task in tasks:
-        rows = study.WHOLE[task.table].rows(task.preset(), SimpleNamespace(n_blocks=6))
-        names = [row.name for row in rows if task.table == "10" or row.name == task.variant]
         common = dict(table=task.table, seed=task.seed, preset=json.dumps(task.preset()), mean_recall=recall(task))
-        study.write_lines([common | dict(variant=name) for name in names], task.out(work))
+        lines = [common | dict(variant=row.name) for row in study.rows_to_run(task, 6)]
+        study.write_lines(lines[:-1], task.out(work))
+        assert not study.done(task, work), "a row is missing"
+        study.write_lines(lines, task.out(work))
+        assert study.done(task, work)
 
 
-@pytest.mark.parametrize("language", ["zh", "de", "zh_written"])
+@pytest.mark.parametrize("language", ["zh", "de"])
 def test_the_study_of_learning_rates_fills_every_row_with_the_rate_chosen_for_it(study, language, tmp_path):
     assert not list(study.test_tasks(language, [0, 1], tmp_path)), "no test before the rates are chosen"
-    static = {name for name in study.ADAPTERS if name.startswith("static")}
+    static = {"static adapter", "static adapter, as many parameters"}
     wanted = {True: 0.5, False: 2.0}
     tasks = list(study.validation_tasks(language))
     assert len({task.out(tmp_path) for task in tasks}) == len(tasks)

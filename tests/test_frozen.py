@@ -269,5 +269,5 @@ def test_it_has_nothing_to_train():
     method = Frozen(FrozenConfig(), train_source(SOURCE, Squares(), progress=False))
     assert method_class("frozen") is Frozen
     assert not [name for name, p in method.named_parameters() if p.requires_grad or not name.startswith("backbone.")]
-    with pytest.raises(LabError, match="training of 'frozen', which has no stages"):
+    with pytest.raises(LabError, match="training of 'frozen', which does not implement"):
         method.training_features({})

@@ -65,8 +65,8 @@ class TrainingData:
     features: FrozenFeatures  # of the training split
     about: dict = field(default_factory=dict)  # provenance, for the card
     descriptions: list[str] = field(default_factory=list)  # in English, one per image, '' if missing; where needed
-    # tokenizer and options → aligned vectors and occurrences, for all methods that are trained on this data
-    aligned: dict[tuple, tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False)
+    # backbone, tokenizer, options, and what `aligned_vectors` found, for all methods that are trained on this data
+    aligned: list[tuple] = field(default_factory=list, repr=False)
 
 
 FEWEST = 8  # captions per language that a stage needs
@@ -214,10 +214,14 @@ def _align_words(
             "a method that learns token vectors from nothing",
             "Remove one of the two from the preset.",
         )
-    same = (method.tokenizer.tokenizer.to_str(), options)
-    if same not in data.aligned:
-        data.aligned[same] = aligned_vectors(data.pairs, method.backbone, method.tokenizer, options)
-    method.token_vectors.approximate(*data.aligned[same])
+    vectors = None
+    for backbone, tokenizer, used, found in data.aligned:
+        if backbone is method.backbone and used == options and tokenizer.reads_like(method.tokenizer):
+            vectors = found
+    if vectors is None:
+        vectors = aligned_vectors(data.pairs, method.backbone, method.tokenizer, options)
+        data.aligned.append((method.backbone, method.tokenizer, options, vectors))
+    method.token_vectors.approximate(*vectors)
 
 # %% ../../nbs/4_training/2_recipes/70_recipes.ipynb #12c715e4
 Batches = Callable[[Stage], CaptionBatches | PictureBatches]

@@ -300,6 +300,7 @@ class StageMeasurement:
         tower = build_clip(self.cfg).visual.to(self.device).requires_grad_(False).eval() if cross else None
         of_tower = self.held() - before
         for precision in ("float32", "bf16"):
+            self.batches = None  # those of the other precision
             other = self.held() - of_tower  # memory that is not of this plain step
             whole = methods(self.preset, self.cfg, self.s.used)[0].to(self.device)
             plain = PlainOnDevice(whole, self.stage.learning_rate, tower, precision == "bf16")
@@ -323,10 +324,6 @@ class StageMeasurement:
         except Exception as e:
             row = dict(mode=name, failed=failure(e))
         self.rows.append(row)
-        gc.collect()
-        torch._dynamo.reset()
-        if self.clock.cuda:
-            torch.cuda.empty_cache()
 
     def report(self) -> dict:
         return dict(
@@ -368,6 +365,14 @@ def summary(stages: list[dict]) -> list[dict]:
 def meets_targets(row: dict) -> bool:
     small_enough = row["memory"] is None or row["memory"] <= WANTED["memory"]
     return row["minutes"] <= WANTED["minutes"] and row["times"] >= WANTED["times"] and small_enough
+
+
+def free_memory(device) -> None:
+    "Let go of what the last mode held"
+    gc.collect()
+    torch._dynamo.reset()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
 
 
 def say(message: str) -> None:
@@ -429,6 +434,7 @@ def main() -> int:
     for mode in [m.strip() for m in a.modes.split(";")]:
         for measurement in measurements:
             measurement.measure_mode(mode)
+            free_memory(device)
             say(f"{mode}, {measurement.stage.name}: {measurement.rows[-1]}")
         stages = [measurement.report() for measurement in measurements]
         rows = summary(stages)
