@@ -116,14 +116,15 @@ def field_figures(
         columns = split_columns(method, corpus, split, known)
         encoded = method.encode_visuals(columns)
         # many fields have the same English captions
-        english_texts = list(dict.fromkeys(caption.text for test in tests for caption in test.english))
-        english_of = dict(zip(english_texts, method.backbone.encode_source(english_texts)))
+        texts = dict.fromkeys(caption.text for test in tests for caption in test.english)
+        place = {text: i for i, text in enumerate(texts)}
+        source_features = method.backbone.encode_source(list(texts))
         for test in tests:
             rows = [row_of[visual_id] for visual_id in test.pictures]
             text = method.encode_captions([caption.text for caption in test.captions], test.language)
             positives = caption_positives(test.captions, test.pictures)
             figures = retrieval_figures(rank(method.score, text, _rows(encoded, rows), positives))
-            english_features = torch.stack([english_of[caption.text] for caption in test.english])
+            english_features = source_features[[place[caption.text] for caption in test.english]]
             english = english_recall(test, english_features, _rows(columns, rows)["image_features"])
             about = dict(language=test.language, pictures=len(rows), captions=len(test.captions))
             share = figures["mean_recall"] / english
