@@ -21,11 +21,12 @@ import torch
 
 from dasd_lab.backbone.features import frozen_features, store_in
 from dasd_lab.backbone.towers import Backbone, load_backbone
-from dasd_lab.contracts import RetrievalMethod, evaluating
+from dasd_lab.contracts import RetrievalMethod
 from dasd_lab.corpora.catalog import Corpus, corpus_named
 from dasd_lab.evaluation.expression_groups import expression_groups
+from dasd_lab.evaluation.fields import field_figures
 from dasd_lab.evaluation.probes import adapter_spread, cluster_agreement, content_probe, leakage, linear_probe
-from dasd_lab.evaluation.retrieval import caption_positives, evaluate, rank, retrieval_figures
+from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.presets import load_preset
 from dasd_lab.training.recipes import train, training_data
 from dasd_lab.training.runs import own_state
@@ -125,26 +126,12 @@ def pictograms_figures(method: RetrievalMethod, corpus: Corpus) -> dict:
     return figures
 
 
-def kept_features(method: RetrievalMethod, corpus: Corpus) -> dict[str, torch.Tensor]:
-    "Features of the test pictures, which are stored"
-    store = store_in(FEATURES, method.backbone, corpus, "test")
-    return dict(image_features=frozen_features(method.backbone, corpus, "test", store).image_features[:])
-
-
 def recalls(method: RetrievalMethod, corpus: Corpus) -> dict:
-    "Recall of translated and written captions"
-    images = kept_features(method, corpus)
-    figures = {}
-    with evaluating(method):
-        encoded = method.encode_visuals(images)
-        for name in ("zh_translated", "zh"):
-            captions = corpus.field_captions("test", name)
-            text = method.encode_captions([caption.text for caption in captions], "zh")
-            positives = caption_positives(captions, corpus.visuals("test").ids)
-            figures[name] = dict(
-                mean_recall=retrieval_figures(rank(method.score, text, encoded, positives))["mean_recall"]
-            )
-    return figures
+    "Recall of translated and written captions; features of the pictures are stored"
+    store = store_in(FEATURES, method.backbone, corpus, "test")
+    images = frozen_features(method.backbone, corpus, "test", store).image_features[:]
+    fields = field_figures(method, corpus, ["zh_translated", "zh"], known=dict(image_features=images))
+    return {name: dict(mean_recall=row["mean_recall"]) for name, row in fields.items()}
 
 
 def photographs_figures(method: RetrievalMethod, corpus: Corpus) -> dict:

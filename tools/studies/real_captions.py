@@ -7,7 +7,7 @@ Needs the captions (`MULTI30K`, else ../shared/data/multi30k) and the package gt
 of data/results/real_captions.jsonl and is not repeated. A run takes about four minutes on one core, six in the official
 form. Runs of 4,000 steps or more are lines of data/results/real_captions_long.jsonl; they are computed in bfloat16
 where the processor has instructions for it, and variants with word alignment start from the English vectors that the
-training captions align their words with (`training.word_alignment`). A GPU is used where there is one.
+training captions align their words with (`training.word_alignment`).
 
 The learning rate was chosen on validation captions (mean of the three languages, 400 steps, seed 2): token vectors
 alone 13.5 at 1e-3, 88.1 at 4e-3; DASD 89.7 at 4e-3 (`--validate RATE` trains at a rate and prints this figure; these
@@ -212,8 +212,6 @@ def run_all(seeds=(0, 1, 2), steps=None, variants=None, validate=None, out=None)
     out = out or (LONG_RESULTS if long else RESULTS)
     precision = precision_for(steps)
     backbone = dual_stream_backbone(minilm.get_model_path(), context_length=40)
-    if torch.cuda.is_available():
-        backbone.to("cuda")
     backbone.precision = precision
     done = set()
     if validate is None:
