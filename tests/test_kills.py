@@ -28,6 +28,23 @@ from dasd_lab.corpora.pictograms.building import build_pictograms
 if __name__ == "__main__":
     build_pictograms(sys.argv[1], codes=["en"], processes=2)
 """
+BUILD_INTERRUPTED = """
+import signal, sys
+from dasd_lab.corpora.pictograms import building
+
+start = building._Helper.start
+
+def start_and_interrupt(helper):
+    start(helper)
+    signal.raise_signal(signal.SIGINT)
+
+if __name__ == "__main__":
+    building._Helper.start = start_and_interrupt
+    try:
+        building.build_pictograms(sys.argv[1], codes=["en"], progress=False, processes=2)
+    except KeyboardInterrupt:
+        print("interrupted")
+"""
 SMALL = ScenesSpec(train=4, validation=2, test=2)
 
 
@@ -52,6 +69,17 @@ def until(condition, seconds: float = 60):
     while not condition():
         assert time.monotonic() < end, "it took too long"
         time.sleep(0.02)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_ctrl_c_while_the_helping_processes_start(tmp_path):
+    script = tmp_path / "build.py"
+    script.write_text(BUILD_INTERRUPTED, encoding="utf-8")
+    result = subprocess.run(
+        [sys.executable, script, tmp_path / "corpus"], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (0, "interrupted\n", "")
+    assert not list((tmp_path / "corpus").rglob("*"))
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")

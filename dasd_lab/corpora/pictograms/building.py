@@ -131,14 +131,36 @@ class _Helpers(SpawnContext):
 
 
 @contextmanager
+def _ctrl_c_at_end() -> Iterator[None]:
+    "Ctrl-C takes effect at the end of the block"
+    before = signal.getsignal(signal.SIGINT)
+    if before is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    asked: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _: asked.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if asked:
+            signal.raise_signal(signal.SIGINT)
+
+
+@contextmanager
 def _mapper(processes: int) -> Iterator[Callable]:
     "`map` over several processes; pending tasks are cancelled at the end"
     if processes < 2:
         yield map
         return
     pool = ProcessPoolExecutor(processes, _Helpers(), _helping)
+
+    def map_tasks(*args: Any) -> Iterator:
+        with _ctrl_c_at_end():  # the pool does not wait for a process that it has started and not yet noted
+            return pool.map(*args)
+
     try:
-        yield pool.map
+        yield map_tasks
     finally:
         pool.shutdown(cancel_futures=True)
 
