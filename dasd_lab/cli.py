@@ -141,11 +141,14 @@ def _searched(gallery, run, backbone, pictures, corpus, language):  # folder of 
 def _check_language(language: str | None, run: str | Path | None) -> None:
     "Refuse a language that the run cannot read, before anything is loaded"
     from dasd_lab.foundation import unknown_name
-    from dasd_lab.training.shipped import run_languages
+    from dasd_lab.training.shipped import run_languages, run_reading, shipped_runs
 
     readable = run_languages(run) if run and not str(run).startswith("frozen:") else ()
     if language and readable and language not in readable:
         next_step = "Choose one of them, or train a method for that language."
+        others = [name for name in shipped_runs() if language in run_languages(run_reading(name, language))]
+        if others:
+            next_step = f"Choose one of them, or search with --run {others[0]}, which reads it."
         raise unknown_name("a query in", language, readable, next_step, f"one of {', '.join(readable)}")
 
 
@@ -227,6 +230,14 @@ def write_page(
     print(f"written: {path}", file=sys.stderr)
 
 
+def _say_searched(hits, n: int, where: str) -> None:
+    "Print what was searched, and as what language the query was read"
+    from dasd_lab.corpora.languages import english_name
+
+    how = "recognised" if hits.query.recognised else "given"
+    print(f"{n:,} images of {where}; read as {english_name(hits.query.language)} ({how})", file=sys.stderr)
+
+
 def _show_hits(hits, english: dict[str, str], as_json: bool) -> None:
     "Print the hits of a search"
     rows = []
@@ -273,7 +284,12 @@ def search_images(
     """Search images in any language of the method
 
     With none of --gallery, --pictures, --corpus, --run: the newest gallery in galleries, else the built-in scenes."""
+    from dasd_lab.foundation import counted
+
+    counted(k)
     gallery, run, language = _searched(gallery, run, backbone, pictures, corpus, language)
+    if not (gallery or pictures):
+        open_corpus(corpus).check(split)
     on_disk = _on_disk(gallery)
     options_on_disk = dict(where=where, skip=skip, engine=engine, uri=uri)
     in_memory = dict(pictures=pictures, captioner=captioner, save=save, consistent=consistent)
@@ -288,6 +304,14 @@ def search_images(
     if consistent:
         _add_translations(opened, consistent, translator, language)
     hits = opened.search(query, language, k, **options)
+    where = (
+        f"the gallery {gallery}"
+        if gallery
+        else f"the folder {pictures}"
+        if pictures
+        else f"{corpus or 'pictograms'}, {split}"
+    )
+    _say_searched(hits, len(opened), where)
     if page:
         write_page(hits, page)
     _show_hits(hits, english, json)
@@ -396,11 +420,13 @@ def open_lab(
     The guides are opened from a working copy; a copy that was edited is kept when its guide changes."""
     from dasd_lab.foundation import LabError, extra
 
+    if notebooks and not any(Path(notebooks).rglob("*.ipynb")):
+        raise LabError(
+            f"{notebooks} holds no notebooks", "a folder of notebooks", "Check the path of --notebooks FOLDER."
+        )
     with extra("lab"):
         from dasd_lab.serve.lab import WORKBENCH, guides_folder, lab_words
     folder = Path(notebooks or guides_folder()).resolve()
-    if not any(folder.rglob("*.ipynb")):
-        raise LabError(f"{folder} holds no notebooks", "a folder of notebooks", "Check the path of --notebooks FOLDER.")
     _show_pictures(pictures)
     _build_scenes()
     has_display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")

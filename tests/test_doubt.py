@@ -8,6 +8,8 @@ from PIL import Image
 from dasd_lab.cli import main
 from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.evaluation.short_queries import scene_queries
+from dasd_lab.explore.ask.state import AskState
+from dasd_lab.explore.workbench import WORLDS, world_workbench
 from dasd_lab.search.calibrating import queries_without_image
 from dasd_lab.search.doubt import SENTENCES, calibration_of
 from dasd_lab.search.queries import read_query
@@ -58,6 +60,31 @@ def test_a_search_says_so(capsys):
     assert "quantencomputer" in err
     assert main(["search", "ein roter Apfel am Strand", "--run", "pictograms", "--json"]) == 0
     assert not json.loads(capsys.readouterr()[0])["doubt"]["signs"]
+
+
+@pytest.fixture(params=list(WORLDS))
+def world(request, tmp_path):
+    "A workbench as people open it; photographs: on two images of their own"
+    folder = None
+    if request.param == "photographs":
+        folder = tmp_path
+        for colour in ("red", "blue"):
+            Image.new("RGB", (64, 48), colour).save(tmp_path / f"{colour}.png")
+    world_workbench.cache_clear()
+    yield world_workbench(request.param, folder)
+    world_workbench.cache_clear()
+
+
+def test_ask_says_what_a_search_says(world):
+    "The workbench reads queries with the calibration of its model, as `search` does"
+    state = AskState(world)
+    (answer, *_) = state.ask("Quantencomputer Aktienkurs").values()
+    assert "query" in answer.hits.doubt.signs
+    for text, language in world.world.examples:
+        (answer, *_) = state.ask(text).values()
+        assert answer.hits.query.language == language
+        assert answer.hits.query.confidence > 0.85, text
+        assert "query" not in answer.hits.doubt.signs
 
 
 def test_images_of_another_kind_are_marked(method):

@@ -312,6 +312,19 @@ def test_dry_run_of_a_preset(capsys, tmp_path):
     assert main(["train", "dasd.none", "--dry-run"]) == 1
 
 
+@pytest.mark.parametrize("name", [name for name in list_presets() if load_preset(name).get("stages")])
+def test_every_preset_has_a_plan(name):
+    "Whatever its towers are; those of packages that are not installed say which"
+    shown = str(plan(name, measure=False))
+    assert "Memory: " in shown and "frozen towers: " in shown
+
+
+def test_a_plan_on_the_backbone_of_a_run(capsys):
+    assert main(["train", "dasd.new_language_photographs", "--dry-run", "--backbone", "photographs"]) == 0
+    out = capsys.readouterr().out
+    assert "[found] backbone" in out and "s a step" in out
+
+
 def test_time_is_not_promised_where_memory_is_short(monkeypatch):
     from dasd_lab.training import plan as module
 

@@ -1,8 +1,9 @@
-"Every query that README, pages, guides, explorers and `serve` show: the first row of images is right"
+"""Every query that README, pages, guides, explorers and `serve` show: the first row of images is right
+
+Those about photographs are asked in `test_shipped_photographs`, where the photographs are encoded."""
 
 import ast
 import json
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -264,32 +265,6 @@ def test_the_first_row_of_scenes_is_right(scenes, query):
     row = [corpus.scene(visual_id) for visual_id in gallery.search(query.text, k=ROW).ids]
     assert wanted.fits(row[0]), (query.text, row[0])
     assert sum(map(wanted.touches, row)) >= ROW / 2, (query.text, row)
-
-
-FLICKR8K = Path(os.environ.get("DASD_LAB_FLICKR8K") or ROOT.parent / "shared/data/flickr8k")
-
-
-@pytest.fixture(scope="module")
-def photographs():
-    "The test photographs of Flickr8k, a gallery of them, and the English captions of each"
-    if not FLICKR8K.is_dir():
-        pytest.skip(f"no Flickr8k in {FLICKR8K}: queries about photographs are judged by its captions")
-    corpus = load_corpus("flickr8k", root=FLICKR8K)
-    captions: dict[str, str] = {}
-    for caption in corpus.captions("test", "en"):
-        captions[caption.visual_id] = f"{captions.get(caption.visual_id, '')} {caption.text}"
-    return kept_gallery(load_run("photographs"), corpus, "test"), captions
-
-
-@pytest.mark.parametrize("query", of_world("photographs"))
-def test_the_first_row_of_photographs_is_right(photographs, query):
-    "The captions of the first photograph say all that is asked for, and those of half of the row or more some of it"
-    assert query.text in IMAGES, f"say in IMAGES what {query.text!r} ({query.where}) asks for"
-    gallery, captions = photographs
-    row = [captions[visual_id] for visual_id in gallery.search(query.text, k=ROW).ids]
-    said = [[bool(re.search(rf"(?i)\b(?:{words})", text)) for words in IMAGES[query.text]] for text in row]
-    assert all(said[0]), (query.text, row[0])
-    assert sum(map(any, said)) >= ROW / 2, (query.text, row)
 
 
 def test_queries_are_found_where_they_stand():

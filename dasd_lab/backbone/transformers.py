@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['folder_json', 'folder_state', 'folder_tokenizer', 'HubTowers', 'HubText', 'build_transformers', 'hub_preprocessing',
            'transformers_backbone', 'without_batch_norms', 'ImageEncoder', 'DualStream', 'build_dual_stream',
-           'encoder_state', 'timm_state', 'timm_preprocessing', 'dual_stream_backbone', 'packaged_backbone']
+           'encoder_state', 'timm_state', 'timm_preprocessing', 'dual_stream_backbone', 'packaged_config',
+           'packaged_backbone']
 
 # %% ../../nbs/2_backbone/1_towers/70_transformers.ipynb #9b62fd39
 import json
@@ -536,21 +537,31 @@ def dual_stream_backbone(
     return verified(Backbone(model, tokenizer, config, name, **options, **defaults | preprocessing))
 
 
-def packaged_backbone(
+def packaged_config(
     packages: Mapping[str, str],  # 'text' and 'image': names of packages, see `backbone.packaged`
     image: Mapping,  # see `ImageEncoder`; a convolutional encoder of timm
     embed_dim: int,  # E
     heads: Mapping,  # see `HeadConfig`
     context_length: int | None = None,  # maximum caption length; None: as in the package
-    preprocessing: Mapping = {},  # changes of the image encoder's preprocessing
     mirrored: bool = False,  # average an image with its mirror image? Costs twice the time
-) -> Backbone:
-    "Open the encoders of two packages as a backbone; their heads are random and have to be trained"
+) -> dict:  # see `build_dual_stream`
+    "The configuration of a dual stream of two packages; no weights are read"
     folder = packaged_file(packages["text"]).parent
     more = dict(heads=dict(heads), packages=dict(packages), precision="auto", mirrored=mirrored)
-    config = _dual_stream_config(folder, image, embed_dim, None, context_length, **more)
+    return _dual_stream_config(folder, image, embed_dim, None, context_length, **more)
+
+
+def packaged_backbone(
+    packages: Mapping[str, str],  # 'text' and 'image': names of packages, see `backbone.packaged`
+    image: Mapping,  # see `ImageEncoder`; a convolutional encoder of timm
+    preprocessing: Mapping = {},  # changes of the image encoder's preprocessing
+    **more,  # of `packaged_config`
+) -> Backbone:
+    "Open the encoders of two packages as a backbone; their heads are random and have to be trained"
+    config = packaged_config(packages, image, **more)
     model, tower = build_dual_stream(config)
     load_weights(model, model.state_dict() | model.packaged_state(), "the packages")
+    folder = packaged_file(packages["text"]).parent
     tokenizer = folder_tokenizer(folder, config["text"].get("model_type", ""))
     name = f"{packages['text']} + {packages['image']}"
     options = timm_preprocessing(image["timm"]) | dict(preprocessing)

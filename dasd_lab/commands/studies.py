@@ -43,7 +43,9 @@ def show_plan(
     if corpus:
         settings |= dict(corpus=corpus, stage_corpora={})
     if backbone:
-        backbone = named_folder(backbone)
+        backbone = Path(named_folder(backbone))
+        if (backbone / "backbone").is_dir():  # of a run
+            backbone = backbone / "backbone"
         opens = CATALOGUE[str(backbone)].opens if str(backbone) in CATALOGUE else ""
         choice = dict(open_clip=opens, pretrained=str(backbone)) if opens else dict(folder=str(backbone))
         settings |= dict(backbone=choice, source_model=None, finetuning=[])
@@ -161,12 +163,12 @@ def compare_consistency(
 
     if out and Path(out).exists():
         raise LabError(f"{out} already exists", "a new folder", "Choose another --out, or remove the folder.")
-    from dasd_lab.evaluation.retrieval import common_languages
-    from dasd_lab.training.recipes import load_run, run_for
-
     opened = open_corpus(corpus)
     for name in (split, fit_on):
         opened.check(name, *languages or ())
+    from dasd_lab.evaluation.retrieval import common_languages
+    from dasd_lab.training.recipes import load_run, run_for
+
     method = load_run(run or run_for(corpus or "pictograms")).eval()
     languages = languages or common_languages(method, opened)
     comparison = ConsistencyComparison(method, opened, split, fit_on, languages, translator, origin)

@@ -296,13 +296,14 @@ def evaluate_run(
 
     if captions and reading != "captions":
         raise LabError(f"--reading {reading} with --captions", "a corpus with images", "Leave one of them out.")
-    from dasd_lab.evaluation.retrieval import METRICS, evaluate
-
-    method = open_method(run, backbone, corpus or "pictograms")
     if captions:
-        _evaluate_captions(method, captions, languages, corpus, json)
+        _evaluate_captions(open_method(run, backbone, corpus or "pictograms"), captions, languages, corpus, json)
         return
     opened = open_corpus(corpus)
+    opened.check(split)
+    method = open_method(run, backbone, corpus or "pictograms")
+    from dasd_lab.evaluation.retrieval import METRICS, evaluate
+
     results = evaluate(method, opened, split, languages, origin or "available", reading=reading)
     if not origin:
         _say_origins(results.about, languages or method.languages)

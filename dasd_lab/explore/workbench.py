@@ -31,8 +31,8 @@ from ..search.gallery.in_memory import Gallery, Hits
 from ..search.gallery.inputs import Thumbnails, data_address, open_picture
 from ..search.gallery.subsets import rank_of, view
 from ..search.queries import supported_languages
-from ..training.recipes import shipped_run, shipped_runs
-from ..training.runs import load_method
+from ..training.loading import load_run
+from ..training.shipped import shipped_run, shipped_runs
 from ..translated import TranslatedQueries
 
 # %% ../../nbs/7_apps/1_explore/0_shared/10_workbench.ipynb #152d8844
@@ -633,7 +633,11 @@ def world_models(
     run = shipped_run(name)
     backbone = load_backbone(run / "backbone")
     folders = {name: run / folder for name, folder in SHIPPED.items() if (run / folder).is_dir()}
-    return {name: (load_method(folder, backbone), folder) for name, folder in folders.items()}
+    models = {}
+    for name, folder in folders.items():
+        # the main method is that of the run, whose card and calibration it has
+        models[name] = load_run(run if folder.name == "method" else folder, backbone=backbone), folder
+    return models
 
 
 def _workbench_of(models: Mapping[str, tuple[RetrievalMethod, Path]], *more, **options) -> Workbench:

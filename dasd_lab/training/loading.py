@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from ..backbone.text_alone import text_alone
-from ..backbone.towers import load_backbone
+from ..backbone.towers import Backbone, load_backbone
 from ..contracts import LabError, RetrievalMethod, method_class
 from ..frozen import FROZEN, frozen_method
 from ..presets import read_json
@@ -45,9 +45,12 @@ def card_of(
 def _on_backbone(
     folder: Path,  # of a finished run
     images: bool,  # see `load_run`
+    loaded: Backbone | None,  # see `load_run`
 ) -> RetrievalMethod:
     "The method of a run; without images on its text tower alone, where that can be built and the method needs no more"
     method, backbone = run_parts(folder)
+    if loaded is not None:
+        return load_method(method, loaded)
     if not images:
         towers = text_alone(backbone)
         manifest = read_json(method / "manifest.json", MethodManifest)
@@ -59,6 +62,7 @@ def _on_backbone(
 def load_run(
     folder: str | Path,  # of a run or a published model; name of a shipped one, see `run_folder`; or frozen:NAME
     images: bool = True,  # False: captions alone are encoded, which loads in a third of the time
+    backbone: Backbone | None = None,  # that of the run, loaded before, for several methods on one; None: it is loaded
 ) -> RetrievalMethod:  # ready to use
     "The method of a run or of a published folder, on its own backbone"
     if str(folder).startswith(FROZEN):
@@ -79,7 +83,7 @@ def load_run(
             "a folder with `backbone` and `method`",
             "Train one: `dasd-lab train`, or check the path.",
         )
-    method = _on_backbone(folder, images)
+    method = _on_backbone(folder, images, backbone)
     method.training_corpora = corpora_in(card_of(folder))
     method.run_folder = folder
     return method

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from ..backbone.tokens import train_tokenizer
-from ..backbone.towers import Backbone, build_clip
+from ..backbone.towers import Backbone, build
 from ..backbone.weights import find_weights
 from ..contracts import LabError, RetrievalMethod, method_class
 from ..corpora.catalog import BUILT_IN, Corpus, corpus_named, corpus_options, list_corpora
@@ -40,6 +40,7 @@ from dasd_lab.training.parameters import (
     method_shapes,
     parameters_by_part,
     tower_config,
+    tower_kind,
     tower_sizes,
 )
 from dasd_lab.training.recipes import (
@@ -198,12 +199,16 @@ def random_method(
     languages: Sequence[str],  # targets
     model_cfg: dict,  # the towers
 ) -> RetrievalMethod:
-    "The method at its real size with random weights, and an image tower of one small layer"
+    "The method at its real size with random weights, and where that can be an image tower of one small layer"
     tokenizer = train_tokenizer(["a b c"] * 3, 40)
-    small = model_cfg | dict(vision_cfg=dict(image_size=32, patch_size=16, width=64, head_width=64, layers=1))
+    kind = tower_kind(model_cfg)
+    small = dict(model_cfg)
+    if kind == "open_clip":
+        small["vision_cfg"] = dict(image_size=32, patch_size=16, width=64, head_width=64, layers=1)
     method_type: Any = method_class(preset["method"])
     config = settings(method_type.config_class, preset["config"] | dict(languages=list(languages)), "config")
-    backbone = Backbone(build_clip(small), tokenizer, small)
+    towers, text = build(kind, small)
+    backbone = Backbone(towers, tokenizer, small, text=text, kind=kind)
     return method_type(config, backbone, planned_ids(preset, 1 + len(languages)))
 
 

@@ -12,6 +12,7 @@ import json
 from functools import lru_cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from PIL import Image
 from tqdm.auto import tqdm
@@ -20,7 +21,6 @@ from ..captions import read_captions
 from ..catalog import Corpus, register_corpus
 from ..descriptions import Described, describe, describe_split, fingerprint
 from .building import built_pictograms, check_files, checksum, part_manifest
-from .detector import PictogramCaptioner
 from .grammar import Scene, Thing, realise
 from .noisy_translation import seeded
 from .painting import render, render_name
@@ -28,9 +28,14 @@ from .scenes import ScenesSpec, compositions, phrase_of, spec_of, translated_cap
 from ..visuals import Visuals, visuals_from_array
 from ...foundation import Caption, LabError
 
+if TYPE_CHECKING:
+    from dasd_lab.corpora.pictograms.detector import PictogramCaptioner
+
 # %% ../../../nbs/1_corpora/2_pictograms/50_corpus.ipynb #3f6e51ed
 @lru_cache(maxsize=1)
-def _captioner() -> PictogramCaptioner:
+def _captioner() -> "PictogramCaptioner":
+    from dasd_lab.corpora.pictograms.detector import PictogramCaptioner  # imports torch
+
     return PictogramCaptioner()
 
 
@@ -191,8 +196,8 @@ class Pictograms(Corpus):
     @staticmethod
     def _is_outdated(described: Described) -> bool:
         "Whether the descriptions are by another version of the detector"
-        by_detector = described.captioner.startswith(PictogramCaptioner.kind)
-        return by_detector and described.fingerprint != fingerprint(_captioner())
+        detector = _captioner()
+        return described.captioner.startswith(detector.kind) and described.fingerprint != fingerprint(detector)
 
     def described(
         self,

@@ -28,8 +28,9 @@ from ...backbone.patches import joined
 from ...backbone.towers import fingerprint
 from ...contracts import LabError, RetrievalMethod, cosine_scores, evaluating
 from ...corpora.descriptions import Captioner, describe_batch
+from ...foundation import counted
 from ...presets import read_json
-from ..gallery.in_memory import Hit, Hits, counted, doubt_about, pixels_of
+from ..gallery.in_memory import Hit, Hits, doubt_about, pixels_of
 from ..gallery.inputs import open_visual, picture_sources, thumbnail
 from .engine import Engine, checked_rows
 from .filters import FACTS, Column, read_filter
