@@ -77,6 +77,15 @@ def _check_search(*, on_disk: bool, pictures, captioner, where, skip, engine, ur
         )
 
 
+def _check_before_opening(k: int, corpus: str, split: str) -> None:  # corpus: '' if none is searched
+    "Refuse a number of results or a split before a model is loaded"
+    from dasd_lab.foundation import counted
+
+    counted(k)
+    if corpus:
+        open_corpus(corpus).check(split)
+
+
 def _filter(where: str | dict | None) -> dict | None:
     "A filter from JSON"
     from dasd_lab.foundation import LabError
@@ -230,7 +239,7 @@ def write_page(
     print(f"written: {path}", file=sys.stderr)
 
 
-def _say_searched(hits, n: int, where: str) -> None:
+def _say_searched(hits, n: int, where: str | Path) -> None:
     "Print what was searched, and as what language the query was read"
     from dasd_lab.corpora.languages import english_name
 
@@ -284,16 +293,11 @@ def search_images(
     """Search images in any language of the method
 
     With none of --gallery, --pictures, --corpus, --run: the newest gallery in galleries, else the built-in scenes."""
-    from dasd_lab.foundation import counted
-
-    counted(k)
     gallery, run, language = _searched(gallery, run, backbone, pictures, corpus, language)
-    if not (gallery or pictures):
-        open_corpus(corpus).check(split)
+    _check_before_opening(k, "" if gallery or pictures else corpus or "pictograms", split)
     on_disk = _on_disk(gallery)
-    options_on_disk = dict(where=where, skip=skip, engine=engine, uri=uri)
     in_memory = dict(pictures=pictures, captioner=captioner, save=save, consistent=consistent)
-    _check_search(on_disk=on_disk, **options_on_disk, **in_memory)
+    _check_search(on_disk=on_disk, where=where, skip=skip, engine=engine, uri=uri, **in_memory)
     options = dict(skip=skip, where=_filter(where)) if on_disk else {}
     if on_disk:
         opened, english = open_gallery(gallery, run, engine, uri, backbone=backbone, images=False), {}
@@ -304,14 +308,7 @@ def search_images(
     if consistent:
         _add_translations(opened, consistent, translator, language)
     hits = opened.search(query, language, k, **options)
-    where = (
-        f"the gallery {gallery}"
-        if gallery
-        else f"the folder {pictures}"
-        if pictures
-        else f"{corpus or 'pictograms'}, {split}"
-    )
-    _say_searched(hits, len(opened), where)
+    _say_searched(hits, len(opened), gallery or pictures or f"{corpus or 'pictograms'}, {split}")
     if page:
         write_page(hits, page)
     _show_hits(hits, english, json)

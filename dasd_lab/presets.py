@@ -19,7 +19,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
-from .foundation import LabError, unknown_name
+from .foundation import LabError, closest, unknown_name
 
 # %% ../nbs/0_foundation/10_presets.ipynb #ead6cbe9
 _NAMES = {dict: "an object", list: "a list", tuple: "a list", str: "a text", int: "a whole number", float: "a number"}
@@ -207,13 +207,10 @@ def _read(name: str) -> tuple[Path, dict]:
     "Path and content of a preset file, without its base"
     path = Path(name) if str(name).endswith(".json") else PRESET_FOLDER / f"{name}.json"
     if not path.is_file():
-        raise unknown_name(
-            "no preset",
-            name,
-            list_presets(),
-            "`dasd-lab train NAME --dry-run` shows what a preset trains.",
-            f"one of {list_presets()} or the path of a JSON file",
-        )
+        known = list_presets()
+        names = f"{len(known)} names" if closest(name, known) else known
+        next_step = "`dasd-lab train NAME --dry-run` shows what a preset trains."
+        raise unknown_name("no preset", name, known, next_step, f"one of {names} or the path of a JSON file")
     return path.resolve(), read_json(path, Preset, "a JSON file", "Correct it.")
 
 # %% ../nbs/0_foundation/10_presets.ipynb #822545aa

@@ -38,6 +38,7 @@ rm -f "$stamp"
 pinned() { sed -n "s/^$1==\([0-9.]*\).*/\1/p" constraints.txt; }
 torch=
 takes="7.5 GB (an estimate)"
+[ "$(uname)" = Linux ] || takes='2.5 GB (an estimate)'  # elsewhere torch has no CUDA
 no_gpu() { [ "$(uname)" = Linux ] && ! [ -e /dev/nvidia0 ] && ! command -v nvidia-smi >/dev/null 2>&1; }
 for_cpu() {  # $@: uv
   no_gpu || return 0

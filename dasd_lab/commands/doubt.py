@@ -53,14 +53,16 @@ def measure_doubt(
     images: int = 300,  # test images at most
 ) -> None:
     "Measure on test data how often the signs of doubt are right; prints JSON"
-    from dasd_lab.foundation import LabError
+    from dasd_lab.foundation import LabError, lab_command
     from dasd_lab.search.calibrating import doubt_figures
     from dasd_lab.search.doubt import calibration_of
 
     _, method, opened, languages = _run_and_corpus(run, corpus)
     calibration = calibration_of(method)
     if calibration is None:
-        raise LabError(f"{run} without a calibration of its weights", "one", f"Run: dasd-lab doubt calibrate {run}.")
+        raise LabError(
+            f"{run} without a calibration of its weights", "one", f"Run: {lab_command('doubt', 'calibrate', run)}."
+        )
     other = open_corpus(others) if others else None
     figures = doubt_figures(calibration, method, opened, languages, other, images)
     print_json(dict(run=str(run), corpus=opened.name) | figures)

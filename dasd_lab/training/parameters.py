@@ -109,8 +109,9 @@ def frozen_parameters(
 ) -> int | None:  # None: not counted
     "Parameters of both towers"
     try:
+        kind = tower_kind(model_cfg)
         with torch.device("meta"):
-            towers, _ = build(tower_kind(model_cfg), model_cfg)
+            towers = open_clip.CLIP(**model_cfg) if kind == "open_clip" else build(kind, model_cfg)[0]
         return sum(p.numel() for p in towers.parameters())
     except Exception:
         return None  # a tower of another library needs its own configuration
