@@ -9,7 +9,6 @@ __all__ = ['MODULES', 'write_page', 'search_images', 'run_demo', 'open_app', 'op
 # %% ../nbs/7_apps/3_commands/90_cli.ipynb #784b529f
 import atexit
 import errno
-import json
 import os
 import signal
 import sys
@@ -34,6 +33,7 @@ from dasd_lab.commands.arguments import (
     LanguageName,
     Name,
     Option,
+    Port,
     PresetName,
     RunName,
     Words,
@@ -44,6 +44,7 @@ from dasd_lab.commands.arguments import (
     open_method,
     print_json,
     show,
+    skipped_in_one_line,
 )
 from .commands.galleries import EngineName, Uri, newest_gallery, open_gallery
 
@@ -88,14 +89,11 @@ def _check_before_opening(k: int, corpus: str, split: str) -> None:  # corpus: '
 
 def _filter(where: str | dict | None) -> dict | None:
     "A filter from JSON"
-    from dasd_lab.foundation import LabError
+    from dasd_lab.presets import json_line
 
     if not where or isinstance(where, dict):
         return where or None
-    try:
-        return json.loads(where)
-    except ValueError as e:
-        raise LabError(f"--where {where} ({e})", 'JSON such as {"year": {"from": 2020}}', "Correct it.") from e
+    return json_line(where, f"--where {where[:80]}", 'JSON such as {"year": {"from": 2020}}', "Correct it.")
 
 
 def _captioner_for(method, captioner: str | None):
@@ -186,7 +184,10 @@ def _gallery_in_memory(method, gallery, pictures, captioner, corpus, split):  # 
         return Gallery.load(gallery, method), {}
     if pictures:
         describer = _captioner_for(method, captioner)
-        return Gallery(method).add(pictures, skip_bad=True, progress=tqdm, captioner=describer), {}
+        found = Gallery(method)
+        with skipped_in_one_line(found):
+            found.add(pictures, skip_bad=True, progress=tqdm, captioner=describer)
+        return found, {}
     opened = open_corpus(corpus)
     return kept_gallery(method, opened, split, tqdm), _english(opened, split)
 
@@ -378,13 +379,25 @@ def _build_scenes() -> None:
         check_files(folder, manifest, pixels=False)
 
 
+def _become(words: Sequence[str]) -> None:
+    "Run another program in this process; it decides about Ctrl-C, which is put off until then"
+    can_wait = hasattr(signal, "pthread_sigmask")
+    if can_wait:
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        os.execv(words[0], words)
+    finally:
+        if can_wait:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+
+
 def open_app(
     voila: list[str] = (),  # after --: further arguments for Voilà, such as --no-browser
     *,
     # folder of photographs, or a gallery, to open on (default: DASD_LAB_PICTURES, the most recent gallery in the folder
     # galleries, Tux Paint's stamps, or else the built-in scenes)
     pictures: ExistingFolder | None = None,
-    port: int = 8866,  # port of the web page
+    port: Port = 8866,  # port of the web page
     notebook: File | None = None,  # notebook to show (default: that of the workbench)
 ) -> None:
     """Open the workbench as a web page on 127.0.0.1
@@ -400,8 +413,7 @@ def open_app(
     _show_pictures(pictures)
     _build_scenes()
     print("The workbench starts …", file=sys.stderr, flush=True)
-    words = page_words(path, list(voila), port)
-    os.execv(words[0], words)
+    _become(page_words(path, list(voila), port))
 
 
 def open_lab(
@@ -430,8 +442,7 @@ def open_lab(
     screen = sys.platform in ("win32", "darwin") or bool(has_display)
     root = hasattr(os, "geteuid") and os.geteuid() == 0
     print("JupyterLab starts …", file=sys.stderr, flush=True)
-    words = lab_words(folder, "" if notebooks else WORKBENCH, jupyter, root, screen and not root)
-    os.execv(words[0], words)
+    _become(lab_words(folder, "" if notebooks else WORKBENCH, jupyter, root, screen and not root))
 
 # %% ../nbs/7_apps/3_commands/90_cli.ipynb #42f97d70
 def complete_words(

@@ -18,7 +18,7 @@ from .presets import load_preset
 from .search.gallery.contact_sheet import contact_sheet, sheet_row
 from .search.gallery.in_memory import Gallery
 from .search.queries import supported_languages
-from .storage import write_json
+from .storage import writable_folder, write_json
 from .training.recipes import Run, source_model, train
 
 # %% ../nbs/7_apps/00_demo.ipynb #0455780c
@@ -96,6 +96,7 @@ def demo(
     out = Path(out)
     times = CpuTimes(say)
     settings = load_preset(preset)
+    writable_folder(out)
     _remove_earlier_demo(out)
     corpus = load_corpus(settings["corpus"])
     times.lap("corpus")

@@ -5,11 +5,12 @@
 # %% auto #0
 __all__ = ['PICTURES_VARIABLE', 'WORLD_VARIABLE', 'Origin', 'LabError', 'closest', 'counted', 'unknown_name', 'lab_command',
            'lab_folder', 'shipped_folder', 'lab_home', 'home_path', 'data_root', 'pictures_folder', 'weights_root',
-           'extra', 'Caption']
+           'MissingPackage', 'extra', 'Caption']
 
 # %% ../nbs/0_foundation/00_foundation.ipynb #f72ca620
 import os
 import shlex
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -109,9 +110,8 @@ def lab_home() -> Path:
 def home_path(
     *parts: str,  # below `lab_home`, the first one such as runs, results or galleries
 ) -> Path:
-    "A path below the working folder if it has a folder of that name, otherwise below `lab_home`"
-    here = Path.cwd()
-    return (here if (here / parts[0]).is_dir() else lab_home()).joinpath(*parts)
+    "A path below `lab_home`, where the lab writes without a given path"
+    return lab_home().joinpath(*parts)
 
 
 def data_root() -> Path:
@@ -140,6 +140,22 @@ def weights_root() -> Path:
     return Path(given).expanduser() if given else data_root() / "weights"
 
 # %% ../nbs/0_foundation/00_foundation.ipynb #8a0db7f7
+class MissingPackage(LabError):
+    "A package that an extra installs"
+
+    def __init__(
+        self,
+        package: str,  # that is not installed
+        name: str,  # of the extra, as in pyproject.toml
+    ):
+        command = f"pip install 'dasd_lab[{name}]'"
+        super().__init__(
+            f"no package {package}, which {command} installs",
+            f"the packages of the extra {name}",
+            "Install them, and start again.",
+        )
+
+
 @contextmanager
 def extra(
     name: str,  # gallery, service, lab, explain or video, as in pyproject.toml
@@ -149,11 +165,9 @@ def extra(
         yield
     except ModuleNotFoundError as e:
         package = (e.name or "").partition(".")[0]
-        if package == "dasd_lab":
+        if package == "dasd_lab" or package in sys.stdlib_module_names:
             raise
-        raise LabError(
-            f"no package {package}", f"those of the extra {name}", f"Install them: pip install 'dasd_lab[{name}]'."
-        ) from e
+        raise MissingPackage(package, name) from e
 
 # %% ../nbs/0_foundation/00_foundation.ipynb #661af90a
 Origin = Literal["human", "mt", "mllm"]

@@ -8,7 +8,9 @@ import shutil
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from colours import Named
@@ -17,12 +19,19 @@ from squares import SOURCE, TINY, Squares
 from test_bad_input import Bomb
 from test_gallery import plain
 
+from dasd_lab.backbone.encoding import encode_shards
+from dasd_lab.backbone.store import open_store
 from dasd_lab.backbone.towers import fingerprint
 from dasd_lab.commands.training import run_row
 from dasd_lab.contracts import LabError
 from dasd_lab.corpora.catalog import corpus_named
 from dasd_lab.corpora.own.corpus import import_corpus, understand
+from dasd_lab.corpora.pictograms.building import build_pictograms
+from dasd_lab.corpora.pictograms.corpus import Pictograms
+from dasd_lab.corpora.pictograms.detector import Detector, PictogramCaptioner, save_detector
+from dasd_lab.corpora.pictograms.scenes import ScenesSpec
 from dasd_lab.presets import vary
+from dasd_lab.search.doubt import Calibration, calibration_of, save_calibration
 from dasd_lab.search.gallery.in_memory import Gallery
 from dasd_lab.search.on_disk.own_galleries import gallery_run
 from dasd_lab.search.on_disk.stored import StoredGallery
@@ -30,11 +39,12 @@ from dasd_lab.storage import read_tensors, seal, write_json, write_tensors
 from dasd_lab.training.plan import plan
 from dasd_lab.training.recipes import load_run, train
 from dasd_lab.training.runs import Keeping, TrainingRun
+from dasd_lab.training.shipped import run_languages
 from dasd_lab.training.source_model import train_source
 
-FILES = dict(
-    preset=55, run=100, gallery=55, stored=45, resume=25, corpus=20
-)  # of each kind; ten times as many with SOAK
+# of each kind; ten times as many with SOAK
+FILES = dict(preset=45, run=75, gallery=40, stored=35, resume=20, corpus=15)
+FILES |= dict(scenes=20, store=20, detector=10, doubt=20)
 TIMES = 10 if os.environ.get("SOAK") else 1
 QUICK = vary(TINY, {"stages.0.steps": 3, "stages.1.steps": 2})
 OTHER_VALUES = None, True, -1, 0, 1.5, 10**12, float("nan"), "", "x", "../x", [], {}, [1], {"x": 1}
@@ -59,6 +69,13 @@ def made(tmp_path_factory):
     rows = [dict(text=f"eine Farbe {p.stem}", visual_id=p.name, language="de") for p in (root / "drawn").iterdir()]
     (root / "captions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     import_corpus(understand(root / "captions.jsonl", root / "drawn"), root / "corpus")
+    build_pictograms(root, spec=ScenesSpec(train=8, validation=4, test=4), codes=["en", "de"], progress=False)
+    encode_shards(backbone, Squares(), "train", root / "store", shard_rows=8)
+    save_detector(Detector(["dog", "cat"], (8, 8, 8), 8), root / "detector")
+    shutil.copytree(root / "run/method", root / "doubt/method")
+    limits = dict.fromkeys(("short", "long"), dict(fewest_score=0.0, most_unknown=0.1))
+    numbers = torch.ones(4, 16), torch.ones(24), torch.eye(24), 1.0
+    save_calibration(Calibration(*numbers, dict(de=frozenset(["hund"])), dict(de=limits)), root / "doubt")
     return root, backbone
 
 
@@ -83,6 +100,7 @@ def open_preset(folder, made):
 
 def open_run(folder, made):
     run_row(folder)
+    run_languages(folder)
     load_run(folder).encode_captions(["ein rotes Quadrat"], "de")
 
 
@@ -114,6 +132,31 @@ def open_corpus(folder, made):
     corpus.pictures_stamp("train")
 
 
+def open_scenes(folder, made):
+    corpus = Pictograms(folder).with_phrases(1)
+    assert corpus.captions("train", "de")
+    image = corpus.visuals("train")[0]
+    corpus.facts(image.id)
+
+
+def open_features(folder, made):
+    store = open_store(folder)
+    store["image"][0]
+    store.ids["image"][0]
+    encode_shards(made[1], Squares(), "train", folder, shard_rows=8)
+
+
+def open_detector(folder, made):
+    PictogramCaptioner(folder).describe([np.zeros((1, 64, 64, 3), np.uint8)])
+
+
+def open_doubt(folder, made):
+    calibration = calibration_of(SimpleNamespace(run_folder=folder, embed_dim=16))
+    if calibration:
+        calibration.signs("ein Hund am Strand", "de", torch.ones(1, 16), 0.1)
+        calibration.unlike_images([plain((0, 0, 0))])
+
+
 OPENED: dict[str, Callable] = dict(
     preset=open_preset,
     run=open_run,
@@ -121,6 +164,10 @@ OPENED: dict[str, Callable] = dict(
     stored=open_stored,
     resume=open_resumed,
     corpus=open_corpus,
+    scenes=open_scenes,
+    store=open_features,
+    detector=open_detector,
+    doubt=open_doubt,
 )
 
 

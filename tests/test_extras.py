@@ -4,10 +4,13 @@ import re
 import subprocess
 import sys
 import tomllib
+import warnings
 from pathlib import Path
 
 import pytest
 from served import draw
+
+from dasd_lab.cli import main
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -65,6 +68,37 @@ def test_a_missing_extra_is_named(tmp_path, extra, words):
     refused = lab(*(places.get(word, word) for word in words))
     message = refused.stderr.strip().splitlines()[-1]
     assert refused.returncode == 1 and f"pip install 'dasd_lab[{extra}]'" in message, refused.stderr
+
+
+@pytest.fixture
+def clip_beside(tmp_path, monkeypatch):
+    "A folder with an image and a clip, where the package av is not installed"
+    folder = draw(tmp_path / "images", 1)
+    (folder / "v.mp4").write_bytes(b"a clip")
+    monkeypatch.setitem(sys.modules, "av", None)
+    return folder
+
+
+def test_a_clip_that_no_package_reads_is_read_once_there_is_one(clip_beside, tmp_path, capsys, monkeypatch):
+    gallery = tmp_path / "gallery"
+    words = ["gallery", "import", str(clip_beside), "--gallery", str(gallery), "--run", "pictograms"]
+    for _ in range(2):
+        main(words)
+        assert "no package av, which pip install 'dasd_lab[video]' installs" in capsys.readouterr().out
+        assert "v.mp4" not in (gallery / "failed.jsonl").read_text(encoding="utf-8")
+    monkeypatch.delitem(sys.modules, "av")
+    main(words)
+    assert "v.mp4 cannot be read as a clip" in capsys.readouterr().out
+
+
+def test_a_search_says_in_one_line_what_it_cannot_read(clip_beside, capsys):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert main(["search", "ein rotes Feld", "--pictures", str(clip_beside), "--run", "pictograms"]) == 0
+    said = capsys.readouterr().err
+    assert (
+        "could not be read: 1; the first is v.mp4: no package av, which pip install 'dasd_lab[video]' installs" in said
+    )
 
 
 def test_every_extra_is_in_all_or_for_development():

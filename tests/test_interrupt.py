@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 
 TIMES = 20 if os.environ.get("SOAK") else 2
@@ -25,11 +26,13 @@ COMMANDS = {
     "info": ["corpus", "info", "pictograms"],
     "table": ["table", "list"],
     "build": ["corpus", "build", "--folder", "corpus"],
+    "app": ["app", "--", "--no-browser"],
+    "lab": ["lab", "--", "--no-browser"],
 }
 
 
-def interrupted(words, folder, after: float, again: bool = False) -> tuple[int, str]:
-    "Exit code and messages of a command that Ctrl-C reaches some seconds after its start"
+def started(words, folder) -> subprocess.Popen:
+    "A command that Ctrl-C can reach"
     process = subprocess.Popen(
         [sys.executable, "-c", SCRIPT, *words],
         cwd=folder,
@@ -39,6 +42,12 @@ def interrupted(words, folder, after: float, again: bool = False) -> tuple[int, 
         env=os.environ | dict(PYTHONUTF8="1"),
     )
     assert process.stderr.readline() == "ready\n"
+    return process
+
+
+def interrupted(words, folder, after: float, again: bool = False) -> tuple[int, str]:
+    "Exit code and messages of a command that Ctrl-C reaches some seconds after its start"
+    process = started(words, folder)
     time.sleep(after)
     process.send_signal(signal.SIGINT)
     if again:
@@ -55,6 +64,22 @@ def test_ctrl_c_at_any_moment(command, tmp_path):
         if code != 0:  # it had not ended before
             assert code == 130, f"after {after:.3f} s: {messages}"
             assert "interrupted" in messages.splitlines()[-1] or "--resume" in messages.splitlines()[-1]
+
+
+@pytest.mark.parametrize("command,waits", [("app", True), ("lab", False)])
+def test_ctrl_c_while_a_page_starts(command, waits, tmp_path):
+    "The page has started the process of its kernels; JupyterLab, which starts it later, is being loaded"
+    process = started(COMMANDS[command], tmp_path)
+    while " starts …" not in process.stderr.readline():
+        assert process.poll() is None
+    kernels = []
+    while waits and not kernels and process.poll() is None:
+        time.sleep(0.05)
+        kernels = psutil.Process(process.pid).children(recursive=True)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    assert (process.wait(60), process.stderr.read()) == (130, "interrupted\n")
+    assert not psutil.wait_procs(kernels, 10)[1]
 
 
 def test_a_second_ctrl_c_ends_the_process(tmp_path):

@@ -63,6 +63,22 @@ def test_a_width_of_nothing(capsys, preset):
     assert "token_width = 0" in one_line(capsys, "train", path, "--dry-run")
 
 
+WRONG = {
+    "config=3": "config = 3",
+    "stages=3": "stages = 3",
+    "method=[1]": "method = [1]",
+    "corpus=3": "corpus = 3",
+    "tokenizer=foo": "tokenizer = 'foo'",
+    "languages=de": "languages = 'de'",
+    "base=dasd.paper": "the setting 'base'",
+}
+
+
+@pytest.mark.parametrize("change", WRONG)
+def test_a_setting_of_the_wrong_kind_is_refused_as_in_a_file(capsys, change):
+    assert WRONG[change] in one_line(capsys, "train", "dasd.pictograms", "--dry-run", "--set", change)
+
+
 def test_an_unknown_setting_at_the_top_is_refused_like_a_nested_one(capsys):
     assert "no setting 'foo'" in one_line(capsys, "train", "dasd.pictograms", "--dry-run", "--set", "foo=3")
     assert "no setting 'foo.bar'" in one_line(capsys, "train", "dasd.pictograms", "--dry-run", "--set", "foo.bar=3")
@@ -77,6 +93,16 @@ def test_a_folder_that_cannot_be_written(capsys, tmp_path):
         writable_folder(tmp_path / "file")
     assert writable_folder(tmp_path / "new" / "folder").is_dir()
     assert NOT_WRITABLE in one_line(capsys, "train", "dasd.pictograms", "--out", NOT_WRITABLE)
+
+
+def test_a_folder_that_cannot_be_written_is_refused_first(capsys, monkeypatch):
+    def too_early(*_, **__):
+        raise AssertionError("work before the folder was checked")
+
+    monkeypatch.setattr("dasd_lab.demo.load_corpus", too_early)
+    monkeypatch.setattr("dasd_lab.training.pretrained.Pretrained.from_run", too_early)
+    assert NOT_WRITABLE in one_line(capsys, "demo", "--out", NOT_WRITABLE)
+    assert NOT_WRITABLE in one_line(capsys, "publish", "pictograms", f"{NOT_WRITABLE}/model")
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES, errno.EROFS])

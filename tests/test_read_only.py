@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from served import draw, make
 from dasd_lab.contracts import LabError
 from dasd_lab.search.on_disk.own_galleries import gallery_run
 from dasd_lab.search.on_disk.stored import StoredGallery
+from dasd_lab.search.on_disk.thumbnails import StoredThumbnails
 from dasd_lab.serve.limits import ServiceSettings
 from dasd_lab.serve.service import gallery_app
 
@@ -83,6 +85,30 @@ def test_a_gallery_that_may_not_be_written(kind, request):
             assert "remove" not in e.value.next_step
     finally:
         gallery.close()
+
+
+@pytest.fixture
+def with_a_journal(made):
+    "The gallery as a process leaves it that is killed, copied without the index of the journal"
+    (made / "thumbnails.sqlite-wal").write_bytes(b"")
+    return made
+
+
+def test_a_journal_without_its_index(with_a_journal, request):
+    gallery = StoredGallery(request.getfixturevalue("read_only"), Named())
+    assert gallery.thumbnails["red-00.png"][:4] == b"RIFF"
+    gallery.close()
+
+
+@pytest.mark.parametrize("error,step", [("OperationalError", "permissions"), ("DatabaseError", "remove it")])
+def test_thumbnails_that_cannot_be_opened(made, monkeypatch, error, step):
+    def refuse(*_, **__):
+        raise getattr(sqlite3, error)("no")
+
+    monkeypatch.setattr(sqlite3, "connect", refuse)
+    with pytest.raises(LabError, match="file of thumbnails") as e:
+        StoredThumbnails(made / "thumbnails.sqlite")
+    assert step in e.value.next_step
 
 
 IMPORT = """

@@ -290,6 +290,29 @@ def test_it_continues_where_it_stopped(backbone, tmp_path, monkeypatch):
         run_table("6", SHORT, Squares(), backbone, out, seeds=(0,), split="train")
 
 
+def test_a_results_file_that_is_something_else(backbone, tmp_path):
+    "The asked file is refused, others in its folder are skipped"
+    out = tmp_path / "t.jsonl"
+    one = dict(seeds=(0,), split="train", report=ignore)
+    (tmp_path / "folder.jsonl").mkdir()
+    for i, content in enumerate((b"[1]\n", b"{\n", b'{"a": "\xff"}\n', b"9" * 5000 + b"\n", b"[" * 10**5 + b"\n")):
+        (tmp_path / f"other-{i}.jsonl").write_bytes(content)
+        out.write_bytes(content)
+        with pytest.raises(LabError, match="t.jsonl") as e:
+            run_table("5", SHORT, Squares(), backbone, out, **one)
+        assert e.value.next_step and len(str(e.value)) < 500 and out.read_bytes() == content
+    out.unlink()
+    run_table("5", SHORT, Squares(), backbone, out, **one)
+    line = read_runs(out)[0]
+    for i, changes in enumerate((dict(variant=1), dict(seed="x"), dict(mean_recall=None), dict(parameters=[]))):
+        out.write_text(json.dumps(line | changes) + "\n")
+        (tmp_path / f"changed-{i}.jsonl").write_text(json.dumps(line | changes | dict(table="6")) + "\n")
+        with pytest.raises(LabError, match="t.jsonl"):
+            run_table("5", SHORT, Squares(), backbone, out, **one)
+    (tmp_path / "unknown.jsonl").write_text(json.dumps(line | dict(table="no such table")) + "\n")
+    assert len(run_table("6", SHORT, Squares(), backbone, tmp_path / "six.jsonl", **one))
+
+
 def test_tables_in_one_folder_share_runs(backbone, tmp_path, monkeypatch):
     "The full method is a row of most tables; with the same settings and seed it is trained once"
     run_table("5", SHORT, Squares(), backbone, tmp_path / "five.jsonl", **ONE_SEED)

@@ -128,6 +128,23 @@ def test_a_gallery_remembers_its_run(lab, photographs, capsys):
     assert [row["this_run"] for row in info["rows"]] == ["yes"]
 
 
+def test_a_broken_gallery_among_others(lab, photographs, capsys):
+    good = lab / "galleries/good"
+    shell(capsys, "gallery", "import", photographs, "--gallery", good)
+    record = lab / "galleries/broken/gallery.json"
+    record.parent.mkdir()
+    for text in ("[1]", "null", "3", '"x"', "{", '{"ways": 3}', "[" * 10**5, "9" * 5000):
+        record.write_text(text)
+        assert own_galleries() == [good, record.parent]
+        with pytest.raises(LabError, match="gallery.json"):
+            gallery_run(record.parent)
+    found = shell(capsys, "search", "ein rotes Quadrat", "--language", "de", "-k", "1")
+    assert "galleries/good, the most recent gallery" in found["messages"] and len(found["rows"]) == 1
+    record.unlink()
+    record.mkdir()  # not a gallery
+    assert own_galleries() == [good]
+
+
 def test_a_saved_gallery_remembers_its_run(lab, photographs, capsys):
     first = shell(capsys, "search", "ein Quadrat", "--language", "de", "--pictures", photographs, "--save", "saved")
     assert gallery_run("saved") == "photographs"

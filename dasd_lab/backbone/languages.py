@@ -13,6 +13,7 @@ from typing import Any
 
 from ..corpora.languages import NLLB, language_code
 from ..foundation import LabError
+from ..presets import opening
 
 # %% ../../nbs/2_backbone/1_towers/45_languages.ipynb #82e87ca1
 # the pretraining of XLM-R (CC-100), of multilingual BERT (Wikipedia) and of mT5 (mC4), and Crossmodal-3600
@@ -108,12 +109,13 @@ def tower_languages(
     config: Mapping[str, Any],  # configuration of that kind
 ) -> TowerLanguages:
     "The languages that a text tower reads, as far as its configuration tells"
-    if kind.startswith("open_clip"):
-        return _of_open_clip(config.get("text_cfg") or {})
-    if kind == "transformers":
-        return _of_two_towers(config.get("model") or {})
-    if kind == "dual_stream":
-        return _of_encoder(config.get("text") or {})
+    with opening(f"the configuration of a backbone of kind {kind}", "that of its towers", "Restore its folder."):
+        if kind.startswith("open_clip"):
+            return _of_open_clip(config.get("text_cfg") or {})
+        if kind == "transformers":
+            return _of_two_towers(config.get("model") or {})
+        if kind == "dual_stream":
+            return _of_encoder(config.get("text") or {})
     return _UNKNOWN
 
 # %% ../../nbs/2_backbone/1_towers/45_languages.ipynb #a0f1cbd9
@@ -131,7 +133,9 @@ def card_languages(
     except Exception:  # a header that is no YAML: as if it listed nothing
         return None
     codes = []
-    for name in [listed] if isinstance(listed, str) else listed:
+    for name in listed if isinstance(listed, list) else [listed]:
+        if not isinstance(name, str):
+            continue  # such as `no`, which YAML reads as false
         try:
             codes.append(language_code(name))
         except LabError:

@@ -31,6 +31,7 @@ from .text_towers import TextTower, build_clip
 from .tokens import CaptionTokenizer
 from .towers import Backbone, build, load_weights, register_kind, verified
 from ..contracts import LabError
+from ..presets import read_json
 from ..storage import read_weights
 
 # %% ../../nbs/2_backbone/1_towers/60_open_clip.ipynb #2d7f8527
@@ -321,10 +322,7 @@ def _read_folder(folder: Path) -> _Published:
             "a folder in open_clip's layout",
             "Fetch the whole repository, or use `load_backbone` for a folder written by this package.",
         )
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as e:
-        raise LabError(f"{file}, which cannot be read: {e}", "JSON", "Fetch it again.") from e
+    content = read_json(file, dict, "the configuration of a model", "Fetch it again.")
     weights = _weights_in(folder)
     if "model_cfg" not in content or weights is None:
         raise LabError(
@@ -367,7 +365,8 @@ def _with_encoder(config: dict, folder: Path | None, encoder: Mapping | None) ->
     if not name:
         return config, "open_clip"
     if not encoder and folder is not None and (folder / "config.json").is_file():
-        encoder = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        file = folder / "config.json"
+        encoder = read_json(file, dict, "the configuration of a text encoder", "Fetch it again.")
     encoder = encoder or ENCODERS.get(name)
     if not encoder:
         raise LabError(

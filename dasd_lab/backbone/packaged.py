@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ..contracts import LabError
+from ..foundation import MissingPackage
 from ..storage import sha256
 
 # %% ../../nbs/2_backbone/1_towers/46_packaged.ipynb #df8063c2
@@ -24,6 +25,7 @@ class PackagedWeights:
     files: dict[str, str]  # below that folder → their SHA-256; the weights first
     what: str  # description
     licence: str  # of the weights
+    extra: str = ""  # of dasd_lab, which installs the package
 
 
 def _efficientnet(number: int, file: str, checksum: str) -> PackagedWeights:
@@ -56,6 +58,7 @@ PACKAGED = {
             {"e5-small-q4.bin": "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"},
             "multilingual-e5-small, a sentence encoder for a hundred languages, in four bits",
             "MIT",
+            "multilingual",
         ),
         _efficientnet(
             0, "efficientnet-lite0-57934424.pth", "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
@@ -85,6 +88,8 @@ def packaged_file(
     spec = find_spec(package.module)
     folders = list(spec.submodule_search_locations or []) if spec else []
     found = next((path for path in (Path(folder) / known[0] for folder in folders) if path.is_file()), None)
+    if found is None and package.extra:
+        raise MissingPackage(name, package.extra)
     if found is None:
         raise LabError(f"no package {name}", package.what, f"Install it: pip install {name}")
     if sha256(found) != package.files[known[0]]:

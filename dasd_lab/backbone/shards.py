@@ -15,7 +15,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from ..contracts import LabError
+from ..presets import checked, opening
 from ..storage import whole_file
 
 # %% ../../nbs/2_backbone/2_features/20_shards.ipynb #bcf5cfb9
@@ -54,6 +55,13 @@ def write_shard(
     return digest
 
 # %% ../../nbs/2_backbone/2_features/20_shards.ipynb #e1829555
+class _Facts(TypedDict):
+    "Facts in the header of a shard; it has more"
+
+    sha256: str
+    left_out: NotRequired[list[int]]
+
+
 @dataclass(frozen=True)
 class ShardHeader:
     "Header of a shard"
@@ -71,10 +79,10 @@ def shard_header(
         with open(path, "rb") as f:
             first = f.read(START)
         content = json.loads(first[8 : 8 + int.from_bytes(first[:8], "little")])
-        facts = json.loads(content.pop("__metadata__")["shard"])
+        facts = checked(_Facts, json.loads(content.pop("__metadata__")["shard"]), str(path))
         tensors = {name: (t["dtype"], t["shape"], START + t["data_offsets"][0]) for name, t in content.items()}
         size = START + max(t["data_offsets"][1] for t in content.values())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as e:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as e:
         raise LabError(
             f"{path}, which is no complete shard ({type(e).__name__})",
             "a file written by `write_shard`",
@@ -278,10 +286,11 @@ class StoredTexts(Sequence):
     ):
         self.path = Path(path)
         self._header = shard_header(path)
-        self._ends = self._array("ends", "<i8")
-        self._sums = self._array("checksums", "<i8")
-        self._rows = self._array("rows", "<i8")
-        self._text = self._array("text", np.uint8)
+        with opening(path, "a file written by `write_texts`", "Encode it again."):
+            self._ends = self._array("ends", "<i8")
+            self._sums = self._array("checksums", "<i8")
+            self._rows = self._array("rows", "<i8")
+            self._text = self._array("text", np.uint8)
 
     def _array(self, name: str, kind: Any) -> np.ndarray:
         "A memory-mapped tensor of the file"

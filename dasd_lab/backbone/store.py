@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, NotRequired, TypedDict, get_args
 
 import torch
 from safetensors import safe_open
@@ -24,7 +24,7 @@ from torch import Tensor
 
 from .shards import StoredRows, StoredTexts, shard_fault, shard_header
 from ..contracts import LabError
-from ..presets import opening, plain, read_json
+from ..presets import checked, opening, plain, read_json, settings
 from ..storage import whole_file, write_json
 
 # %% ../../nbs/2_backbone/2_features/30_store.ipynb #8a284929
@@ -97,6 +97,34 @@ def checksum(
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 # %% ../../nbs/2_backbone/2_features/30_store.ipynb #fdd3abb0
+_MOST_SHARDS = 1_000_000  # of a part; a broken plan may have more than fit into memory
+
+
+class _Part(TypedDict):
+    "A part of a plan, see `StorePlan`"
+
+    rows: int
+    shape: list[int]
+    ids: str
+    n_frames: NotRequired[int]
+    pictures: NotRequired[str]
+    frames: NotRequired[int]
+
+
+def _plan_of(content: dict, file: Path, next_step: str) -> StorePlan:
+    "The plan that a file holds"
+    try:
+        plan = settings(StorePlan, content, str(file))
+        parts = checked(dict[str, _Part], plan.parts, f"{file}.parts")
+    except LabError as e:
+        raise LabError(e.given, e.expected, next_step) from e
+    for part, about in parts.items():
+        if plan.shard_rows < 1 or not 0 <= about["rows"] <= _MOST_SHARDS * plan.shard_rows:
+            given = f"{file} with {about['rows']:,} rows of {part} in shards of {plan.shard_rows:,}"
+            raise LabError(given, f"at most {_MOST_SHARDS:,} shards", next_step)
+    return plan
+
+
 def read_plan(
     folder: str | Path,  # of a store, complete or not
 ) -> StorePlan:
@@ -105,7 +133,7 @@ def read_plan(
     if not file.is_file():
         raise LabError(f"{folder} without a plan.json", "a folder created by `dasd-lab features`", "Check the path.")
     next_step = "Remove this file and encode again; complete shards are kept."
-    return read_json(file, StorePlan, "a complete plan", next_step)
+    return _plan_of(read_json(file, dict, "a complete plan", next_step), file, next_step)
 
 
 def _foreign_files(folder: Path, plan: StorePlan) -> list[str]:
@@ -241,8 +269,8 @@ def _state(path: Path) -> list[int] | None:
 def _recorded_states(stamp: Path) -> dict:
     "File states of the last verification"
     try:
-        return json.loads(stamp.read_text())
-    except (OSError, ValueError):
+        return read_json(stamp, optional=True)
+    except LabError:
         return {}
 
 
@@ -295,17 +323,32 @@ class FeatureStore:
         part: str = "frames",  # or places
     ) -> Tensor:  # [N, T] or [N, V] True: a real row
         "Mask of the real rows of each visual"
-        return torch.cat([safe_open(path, "pt").get_tensor("mask") for path in self[part].paths])
+        with opening(self.folder, f"a store with masks of {part}", "Encode it again."):
+            return torch.cat([safe_open(path, "pt").get_tensor("mask") for path in self[part].paths])
+
+
+class _File(TypedDict):
+    "A file of a store"
+
+    sha256: str
+    bytes: int
+    left_out: NotRequired[list[int]]
+
+
+class _StoreManifest(TypedDict):
+    "The manifest of a store, which also holds its plan"
+
+    store: str
+    files: dict[str, _File]
 
 
 def _read_manifest(folder: Path) -> tuple[dict, StorePlan]:
     "Manifest and plan of a complete store"
     file = folder / "manifest.json"
     next_step = "Remove this file and run the same `dasd-lab features` again."
-    manifest = read_json(file, dict, "the manifest of a feature store", next_step)
-    with opening(file, "the manifest of a feature store", next_step):
-        plan = StorePlan(**{k: manifest[k] for k in StorePlan.__dataclass_fields__})
-    if manifest.get("store") != plan.digest or set(manifest.get("files", ())) != set(plan.files):
+    manifest = read_json(file, _StoreManifest, "the manifest of a feature store", next_step)
+    plan = _plan_of({k: manifest[k] for k in StorePlan.__dataclass_fields__ if k in manifest}, file, next_step)
+    if manifest["store"] != plan.digest or set(manifest["files"]) != set(plan.files):
         raise LabError(f"{file}, which was changed", "the original manifest", next_step)
     return manifest, plan
 

@@ -9,7 +9,6 @@ __all__ = ['folder_json', 'folder_state', 'folder_tokenizer', 'HubTowers', 'HubT
            'packaged_backbone']
 
 # %% ../../nbs/2_backbone/1_towers/70_transformers.ipynb #9b62fd39
-import json
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
@@ -34,7 +33,7 @@ from .text_towers import real_tokens
 from .tokens import CaptionTokenizer
 from .towers import Backbone, load_weights, register_kind, verified
 from ..contracts import LabError
-from ..presets import settings
+from ..presets import read_json, settings
 from ..storage import read_weights
 
 # %% ../../nbs/2_backbone/1_towers/70_transformers.ipynb #35607eaa
@@ -53,10 +52,7 @@ def folder_json(
             "a folder with config.json, model.safetensors and tokenizer.json",
             "Fetch the whole repository from the Hugging Face hub.",
         )
-    try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as e:
-        raise LabError(f"{file}, which cannot be read: {e}", "JSON", "Fetch it again.") from e
+    return read_json(file, dict, "a configuration in JSON", "Fetch it again.")
 
 
 def folder_state(

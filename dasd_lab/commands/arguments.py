@@ -5,16 +5,19 @@
 # %% auto #0
 __all__ = ['Name', 'Folder', 'RunName', 'CorpusName', 'PresetName', 'LanguageName', 'LanguageList', 'GalleryName', 'RunList',
            'PresetList', 'BackboneList', 'ExistingFolder', 'ExistingFile', 'File', 'Words', 'CommaList', 'IntegerList',
-           'Settings', 'Changes', 'Origin', 'BackboneName', 'LOOKUPS', 'comma_list', 'parse_settings', 'text_table',
-           'print_json', 'show', 'n_processes', 'open_corpus', 'open_method', 'named_folder', 'in_lab', 'Option',
-           'Lookup', 'CommandParameter', 'command_parameters', 'CommandParser', 'add_command', 'add_group']
+           'Settings', 'Changes', 'Port', 'Origin', 'BackboneName', 'LOOKUPS', 'comma_list', 'parse_settings',
+           'text_table', 'print_json', 'show', 'skipped_in_one_line', 'n_processes', 'open_corpus', 'open_method',
+           'named_folder', 'in_lab', 'Option', 'Lookup', 'CommandParameter', 'command_parameters', 'CommandParser',
+           'add_command', 'add_group']
 
 # %% ../../nbs/7_apps/3_commands/10_arguments.ipynb #a64aab25
 import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from inspect import Parameter, getdoc
@@ -52,7 +55,7 @@ def parse_settings(
             raise LabError(f"{option} {text}", "name=value, such as config.adapter.bottleneck=16", "Add the value.")
         try:
             settings[name] = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             settings[name] = value
     return settings
 
@@ -116,6 +119,19 @@ def show(
         print(text_table(rows))
 
 # %% ../../nbs/7_apps/3_commands/10_arguments.ipynb #301d1ed9
+@contextmanager
+def skipped_in_one_line(
+    gallery,  # with `skipped`: id and reason of images that cannot be read
+) -> Iterator[None]:
+    "Print one line about images that were skipped, instead of a warning"
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".* see gallery.skipped")
+        yield
+    if gallery.skipped:
+        id, why = gallery.skipped[0]
+        print(f"could not be read: {len(gallery.skipped):,}; the first is {id}: {why}", file=sys.stderr)
+
+
 def n_processes() -> int:
     "Number of processes that draw the built-in corpus"
     return min(8, os.cpu_count() or 1)
@@ -165,7 +181,7 @@ def named_folder(
 
 
 def in_lab(
-    *parts: str,  # see `corpora.catalog.home_path`
+    *parts: str,  # below `foundation.lab_home`, see `foundation.home_path`
 ) -> Path:
     "Where a command writes without a given path"
     from dasd_lab.foundation import home_path
@@ -203,6 +219,7 @@ CommaList = Annotated[list[str], Option("LIST", commas=True)]
 IntegerList = Annotated[list[int], Option("LIST", commas=True)]
 Settings = Annotated[dict[str, Any], Option("NAME=VALUE")]
 Changes = Annotated[dict[str, Any], Option("NAME=VALUE", name="--set")]
+Port = Annotated[int, Option(lookup="port")]
 Origin = Literal["human", "mt", "mllm"]
 # a frozen model, instead of a run: a name listed by `dasd-lab weights`, or a folder
 BackboneName = Annotated[str | Path, Option("NAME", lookup="backbone")]
@@ -294,6 +311,13 @@ def _check_gallery(name: str) -> None:
     gallery_folder(name)
 
 
+def _check_port(number: str) -> None:
+    from dasd_lab.foundation import LabError
+
+    if not 0 <= int(number) <= 65535:
+        raise LabError(f"--port {number}", "a number from 0 to 65535", "Choose another one.")
+
+
 @dataclass(frozen=True)
 class Lookup:
     "What a value names"
@@ -325,6 +349,7 @@ LOOKUPS = dict(
     language=Lookup(_languages, _check_language),
     backbone=Lookup(_backbones, _check_backbone),
     gallery=Lookup(_galleries, _check_gallery),
+    port=Lookup(list, _check_port),
     folder=Lookup(list, partial(_path_near, what="folder", is_there=Path.is_dir)),
     file=Lookup(list, partial(_path_near, what="file", is_there=Path.is_file)),
 )

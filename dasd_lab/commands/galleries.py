@@ -20,12 +20,14 @@ from dasd_lab.commands.arguments import (
     Folder,
     GalleryName,
     Option,
+    Port,
     RunName,
     add_command,
     add_group,
     open_corpus,
     open_method,
     show,
+    skipped_in_one_line,
 )
 
 # %% ../../nbs/7_apps/3_commands/75_galleries.ipynb #37e345ac
@@ -211,7 +213,8 @@ def embed_images(
     from dasd_lab.search.on_disk.reading import image_bar
 
     with closing(open_gallery(gallery, run, engine, uri, backbone=backbone)) as opened:
-        n = opened.embed(progress=image_bar)
+        with skipped_in_one_line(opened):
+            n = opened.embed(progress=image_bar)
         show([dict(embedded=n, unreadable=len(opened.skipped))], json)
 
 
@@ -441,7 +444,7 @@ def serve_gallery(
     # --run alone, the test images of the built-in corpus)
     gallery: GalleryName | None = None,
     *,
-    port: int = 8765,  # port of the web page
+    port: Port = 8765,  # port of the web page; 0: any free one
     host: Annotated[str, Option("ADDRESS")] = "127.0.0.1",  # address to listen on; others need --name and a token
     # name or address of this machine that the service accepts beside localhost; enables the token; repeatable
     name: list[Annotated[str, Option("HOST")]] = (),

@@ -44,8 +44,9 @@ def card_results(
 
 
 def _check_folders(run: str | Path, folder: str | Path | None, push: str | None) -> bool:
-    "Whether the run is published already; an error where a folder is missing, or is not needed"
+    "Whether the run is published already; an error where a folder is missing, is not needed, or cannot be written"
     from dasd_lab.foundation import LabError, lab_command
+    from dasd_lab.storage import writable_folder
 
     published = (Path(run) / "config.json").is_file()
     if published and (folder or not push):
@@ -60,6 +61,8 @@ def _check_folders(run: str | Path, folder: str | Path | None, push: str | None)
         )
     if not published and Path(folder).exists():
         raise LabError(f"{folder} already exists", "a new folder", "Choose another one, or remove the folder.")
+    if not published:
+        writable_folder(Path(folder).parent)
     return published
 
 

@@ -22,6 +22,7 @@ from lingua import Language, LanguageDetectorBuilder
 
 from .languages import language_code
 from ..foundation import Caption, LabError, Origin
+from ..presets import json_line
 from ..storage import whole_file
 
 # %% ../../nbs/1_corpora/1_core/10_captions.ipynb #c69fbf43
@@ -103,12 +104,7 @@ def _json_rows(path: Path) -> Iterator[tuple[int, dict]]:
         for i, line in enumerate(f, 1):
             if not line.strip():
                 continue
-            try:
-                row = json.loads(line)
-            except json.JSONDecodeError as e:
-                raise LabError(
-                    f"{path.name}, line {i} is not JSON: {e.msg}", "one JSON object per line", "Correct the line."
-                ) from None
+            row = json_line(line, f"{path.name}, line {i}", "one JSON object per line")
             if not isinstance(row, dict):
                 raise LabError(
                     f"{path.name}, line {i}: {line[:40]!r}", "a JSON object", "Write one JSON object per line."

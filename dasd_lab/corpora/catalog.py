@@ -495,10 +495,13 @@ def _load_with_options(address: str) -> Corpus:
         return load_corpus(name)
     if name not in CORPORA:
         importlib.import_module(MODULES[name])
-    known = list(inspect.signature(CORPORA[name]).parameters)
-    unknown = [option for option in options if option not in known]
-    if unknown:
-        raise LabError(f"the corpus {name} with the option {unknown[0]!r}", f"one of {known}", "Correct the option.")
+    known = inspect.signature(CORPORA[name]).parameters
+    for option, value in options.items():
+        if option not in known:
+            names = list(known)
+            raise LabError(f"the corpus {name} with the option {option!r}", f"one of {names}", "Correct the option.")
+        if "str" in str(known[option].annotation):  # `flickr8k:root=2024` was read as a number
+            options[option] = str(value)
     return load_corpus(name, **options)
 
 

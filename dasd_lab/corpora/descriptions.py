@@ -73,7 +73,7 @@ def read_lines(
             if "error" in content:
                 row["error"] = content["error"]
             rows[row["id"]] = row
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             continue
     return rows
 
@@ -256,7 +256,7 @@ def captioner_manifest(
     try:
         manifest = json.loads((home / "manifest.json").read_text(encoding="utf-8"))
         return manifest if manifest["name"] and isinstance(manifest["parts"], dict) else None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

@@ -21,7 +21,7 @@ from ..contracts import LabError
 from .papers import PaperRow, PaperTable, paper_tables
 from .probes import seed_interval
 from .tables import TABLES, read_runs
-from ..presets import load_preset
+from ..presets import load_preset, opening
 from ..training.recipes import scaled_stages
 
 # %% ../../nbs/5_evaluation/87_claims.ipynb #3f3da2cc
@@ -242,10 +242,11 @@ def runs_in(
     rows = read_runs(path)
     if not rows:
         raise LabError(f"no runs in {path}", "a results file of `dasd-lab table`", "Run the table, or leave it out.")
-    preset = json.loads(rows[0]["preset"])
-    languages = tuple(rows[0]["languages"])
-    steps = sum(stage.steps for stage in scaled_stages(preset, len(languages)))
-    return Runs(preset["method"], tuple(tables) or (rows[0]["table"],), world, languages, steps, rows, names or {})
+    with opening(path, "a results file of `dasd-lab table`", "Run the table, or leave it out."):
+        preset = json.loads(rows[0]["preset"])
+        languages = tuple(rows[0]["languages"])
+        steps = sum(stage.steps for stage in scaled_stages(preset, len(languages)))
+        return Runs(preset["method"], tuple(tables) or (rows[0]["table"],), world, languages, steps, rows, names or {})
 
 
 def _tested(

@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from typing import TypedDict
 
 import numpy as np
 import pandas as pd
@@ -29,6 +30,7 @@ from ..backbone.towers import attention, captions_in_batches
 from ..contracts import Caption, LabError, RetrievalMethod
 from .probes import feature_array
 from ..foundation import extra
+from ..presets import read_json
 from ..storage import read_tensors, sha256, write_json, write_tensors
 
 # %% ../../nbs/5_evaluation/30_maps.ipynb #f598d198
@@ -234,6 +236,16 @@ def _versions() -> dict[str, str]:
     return {package: version(package) for package in ("umap-learn", "numba", "scikit-learn", "numpy")}
 
 # %% ../../nbs/5_evaluation/30_maps.ipynb #8d8d2df3
+class _SavedMap(TypedDict):
+    "The description of a saved map"
+
+    spec: dict
+    features: str
+    versions: dict[str, str]
+    seconds: float
+    points: str
+
+
 def _map_path(folder: str | Path, checksum: str, spec: MapSpec) -> Path:
     key = hashlib.sha256((checksum + json.dumps(asdict(spec))).encode()).hexdigest()[:16]
     return Path(folder) / f"{spec.reducer}-{key}.json"
@@ -271,12 +283,12 @@ def load_map(
     if not path.is_file():
         return None
     try:
-        saved = json.loads(path.read_text(encoding="utf-8"))
+        saved = read_json(path, _SavedMap)
         same = (saved["features"], saved["versions"], saved["spec"]) == (checksum, _versions(), asdict(spec))
         if not same or sha256(points) != saved["points"]:
             return None
         return Map(read_tensors(points)["points"].numpy(), spec, checksum, saved["versions"], saved["seconds"], True)
-    except (ValueError, KeyError, OSError):  # a truncated or foreign file: the map is computed again
+    except (LabError, KeyError, OSError):  # a truncated or foreign file: the map is computed again
         return None
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import pandas as pd
 from tqdm.auto import tqdm
@@ -31,7 +31,7 @@ from .papers import PaperTable, Reproduced, paper_tables
 from .probes import seed_interval
 from .retrieval import evaluate, split_columns
 from ..frozen import Frozen, FrozenConfig
-from ..presets import load_preset, vary
+from ..presets import checked, json_line, load_preset, opening, vary
 from ..storage import whole_file
 from ..training.recipes import TrainingData, batches_of_images, columns_of, new_method, train, training_data
 from ..training.runtime import Runtime
@@ -550,9 +550,29 @@ def read_runs(
     "The lines of a results file; an incomplete last line is ignored"
     if not Path(path).exists():
         return []
-    text = Path(path).read_text(encoding="utf-8")
+    expected = "a results file of `dasd-lab table`"
+    next_step = "Give another file, or correct this one."
+    with opening(path, expected, next_step):
+        text = Path(path).read_text(encoding="utf-8")
     complete = text[: text.rfind("\n") + 1]
-    return [json.loads(line) for line in complete.splitlines()]
+    lines = enumerate(complete.splitlines(), 1)
+    rows = [json_line(line, f"{path}, line {i}", expected, next_step) for i, line in lines]
+    return checked(list[dict], rows, str(path))
+
+
+class _RunLine(TypedDict):
+    "What every line of a results file of `run_table` holds, besides the settings that all share"
+
+    table: str
+    variant: str
+    seed: int
+    parameters: int
+    mean_recall: float
+
+
+def _lines(path: Path) -> list[dict]:
+    "The lines of a results file of `run_table`, or a `LabError`"
+    return checked(list[_RunLine], read_runs(path), str(path))
 
 
 def append_run(
@@ -652,6 +672,7 @@ class _TableRuns:
                 "the same for all lines",
                 "Give another file.",
             )
+        _lines(self.out)
 
     @cached_property
     def data(self) -> TrainingData:
@@ -701,8 +722,12 @@ class _TableRuns:
         same = self.common | dict(seed=seed)
         tables = tables_of(self.preset)
         for file in sorted(self.out.parent.glob("*.jsonl")):
-            for line in read_runs(file):
-                number = line.get("table")
+            try:
+                lines = _lines(file)
+            except LabError:  # a file of something else
+                continue
+            for line in lines:
+                number = line["table"]
                 if number == same["table"] or any(line.get(k) != v for k, v in same.items() if k != "table"):
                     continue
                 rows = tables[number].rows(self.preset, self.backbone) if number in tables else []

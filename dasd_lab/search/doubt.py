@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import torch
@@ -22,7 +22,8 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from ..presets import opening
+from ..foundation import LabError
+from ..presets import checked, opening
 from ..storage import Manifest, read_manifest, read_tensors, seal, unseal, whole_folder, write_tensors
 
 # %% ../../nbs/6_search/0_queries/10_doubt.ipynb #4b53a035
@@ -181,17 +182,32 @@ class Doubt:
         return said
 
 # %% ../../nbs/6_search/0_queries/10_doubt.ipynb #97bcd609
+class _Limit(TypedDict):
+    "Limits of queries of one length"
+
+    fewest_score: float
+    most_unknown: float
+
+
+class _Limits(TypedDict):
+    "Limits of a language, see `length_of`"
+
+    short: _Limit
+    long: _Limit
+
+
 class CalibrationManifest(Manifest):
     "The manifest of a calibration"
 
     method_files: dict[str, str]
-    limits: dict[str, dict[str, dict[str, float]]]
+    limits: dict[str, _Limits]
     most_distance: float
 
 
 def _files_of(run: Path) -> dict[str, str]:
     "Checksums of the method of a run"
-    return read_manifest(run / "method", "method")["files"]
+    folder = run / "method"
+    return checked(Manifest, read_manifest(folder, "method"), str(folder / "manifest.json"))["files"]
 
 
 def save_calibration(
@@ -210,6 +226,9 @@ def save_calibration(
     return run / "doubt"
 
 
+_AGAIN = "Remove this folder, or restore it."
+
+
 @lru_cache(maxsize=4)
 def _read(folder: Path, changed: int) -> Calibration | None:
     manifest = unseal(folder, "doubt", schema=CalibrationManifest)
@@ -220,7 +239,10 @@ def _read(folder: Path, changed: int) -> Calibration | None:
         lines = zlib.decompress(tensors["words"].numpy().tobytes()).decode("utf-8").splitlines()
         words = {line.split(" ", 1)[0]: frozenset(line.split(" ")[1:]) for line in lines}
         parts = [tensors[name].float() for name in ("cohort", "centre", "precision")]
-        return Calibration(*parts, manifest["most_distance"], words, manifest["limits"])
+    shapes = [list(part.shape) for part in parts]
+    if len(shapes[0]) != 2 or shapes[1:] != [[24], [24, 24]]:
+        raise LabError(f"{folder} with tensors of the shapes {shapes}", "[n, E], [24] and [24, 24]", _AGAIN)
+    return Calibration(*parts, manifest["most_distance"], words, manifest["limits"])
 
 
 def calibration_of(
@@ -231,4 +253,9 @@ def calibration_of(
     file = run / "doubt" / "manifest.json" if run else None
     if file is None or not file.is_file():
         return None
-    return _read(run / "doubt", file.stat().st_mtime_ns)
+    calibration = _read(run / "doubt", file.stat().st_mtime_ns)
+    width = getattr(method, "embed_dim", None)
+    if calibration and width not in (None, calibration.cohort.shape[1]):
+        given = f"{run / 'doubt'} with embeddings of {calibration.cohort.shape[1]} numbers"
+        raise LabError(given, f"{width}, as those of the method", _AGAIN)
+    return calibration

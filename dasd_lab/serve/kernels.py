@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['NURSERY', 'PROVISIONER', 'GPUS', 'load_workbench', 'load_more', 'fork_kernels', 'last_change', 'KernelNursery',
-           'ForkedProcess', 'ForkedKernels', 'fork_kernels_from_now_on']
+           'ForkedProcess', 'ForkedKernels', 'fork_kernels_from_now_on', 'end_at_once', 'end_on_ctrl_c',
+           'answer_ctrl_c']
 
 # %% ../../nbs/7_apps/2_serve/45_kernels.ipynb #df441843
 import asyncio
@@ -15,13 +16,14 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from select import select
 from subprocess import PIPE
+from typing import NoReturn
 
 import psutil
 from jupyter_client.provisioning import KernelProvisionerFactory, LocalProvisioner
@@ -272,3 +274,28 @@ def fork_kernels_from_now_on() -> bool:  # whether this system can
     factory.provisioners[PROVISIONER] = EntryPoint(PROVISIONER, value, KernelProvisionerFactory.GROUP_NAME)
     factory.default_provisioner_name = PROVISIONER
     return True
+
+
+def end_at_once(*_) -> NoReturn:
+    "Ctrl-C before a server is ready: one line, exit code 130, no kernel stays"
+    os.write(2, b"interrupted\n")  # `print` may be what was interrupted
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    os._exit(130)
+
+
+def end_on_ctrl_c() -> None:
+    "Let Ctrl-C end this process until `answer_ctrl_c`; the command that became this process has put it off"
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # ignored in the background
+        signal.signal(signal.SIGINT, end_at_once)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+
+
+def answer_ctrl_c(
+    handler: Callable,  # as `signal.signal` takes it
+) -> None:
+    "Let Ctrl-C stop a server that is ready in its own way"
+    if signal.getsignal(signal.SIGINT) is end_at_once:
+        signal.signal(signal.SIGINT, handler)

@@ -23,7 +23,7 @@ from tornado.web import Application, RequestHandler
 from traitlets import Instance
 from voila.app import Voila
 
-from .kernels import fork_kernels_from_now_on
+from .kernels import answer_ctrl_c, end_at_once, fork_kernels_from_now_on
 from .limits import Door, ShortAnswer
 from .server import link
 
@@ -99,9 +99,15 @@ class WebPage(Voila):
     async def _open_when_ready(self) -> None:
         "Wait until a kernel has run the notebook, then print the link and open it"
         await self.kernel_manager.wait_until_ready()
+        answer_ctrl_c(self._stop_on_ctrl_c)
         print(f"Workbench: {self.display_url} (Ctrl-C stops it)", file=sys.stderr, flush=True)
         if self.wants_browser:
             super().launch_browser()
+
+    def _stop_on_ctrl_c(self, *_) -> None:
+        "Stop the page and its kernels; the second time, end at once"
+        signal.signal(signal.SIGINT, end_at_once)
+        self.ioloop.add_callback_from_signal(self.ioloop.stop)
 
     wants_browser = False
 
@@ -151,7 +157,6 @@ def serve_page(
     logging.getLogger("tornado").setLevel(logging.ERROR)
     page = WebPage.instance(door=Door(secrets.token_urlsafe()))
     page.initialize([*web_arguments(notebook, port), *extra])
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     page.start()
 
 
@@ -160,9 +165,9 @@ def page_words(
     extra: Sequence[str] = (),  # further arguments of Voilà; they take precedence
     port: int = 8866,  # on 127.0.0.1
 ) -> list[str]:
-    "The command of a process that serves a notebook; it imports no torch, and Ctrl-C ends it silently from the start"
+    "The command of a process that serves a notebook; it imports no torch"
     script = (
-        "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); "
+        "import sys; from dasd_lab.serve.kernels import end_on_ctrl_c; end_on_ctrl_c(); "
         "from dasd_lab.serve.web_page import serve_page; serve_page(sys.argv[1], sys.argv[3:], int(sys.argv[2]))"
     )
     return [sys.executable, "-c", script, str(notebook), str(port), *extra]

@@ -8,10 +8,11 @@ __all__ = ['MULTILINGUAL', 'weights_folder', 'shipped_run', 'shipped_runs', 'run
 
 # %% ../../nbs/4_training/2_recipes/05_shipped.ipynb #a24afc78
 from pathlib import Path
+from typing import TypedDict
 
 from ..backbone.languages import tower_languages
 from ..foundation import shipped_folder, unknown_name
-from ..presets import read_json
+from ..presets import checked, read_json
 
 # %% ../../nbs/4_training/2_recipes/05_shipped.ipynb #32f628fc
 def weights_folder() -> Path:
@@ -70,16 +71,30 @@ def run_parts(
     return folder, folder.parent / "backbone"
 
 
+class _Card(TypedDict, total=False):
+    "What is read of a card here; it holds more"
+
+    languages: list[str]
+    companions: dict[str, dict]
+
+
+class _Towers(TypedDict, total=False):
+    "What is read of the manifest of a backbone here"
+
+    tower: str
+    model_cfg: dict
+
+
 def run_card(
     folder: Path,  # of a run or of a companion
 ) -> dict:  # empty if there is none
     "The card of a run, or of a companion, which is part of the card of its run"
-    card = read_json(folder / "card.json", optional=True)
+    card = read_json(folder / "card.json", _Card, optional=True)
     is_companion = not (folder / "method").is_dir()
     if card or not is_companion:
         return card
-    companions = read_json(folder.parent / "card.json", optional=True).get("companions", {})
-    return companions.get(folder.name, {})
+    companions = read_json(folder.parent / "card.json", _Card, optional=True).get("companions", {})
+    return checked(_Card, companions.get(folder.name, {}), f"{folder.parent / 'card.json'}.companions.{folder.name}")
 
 
 def run_languages(
@@ -88,8 +103,8 @@ def run_languages(
     "Languages that a run can read, from its files alone"
     folder = run_folder(name_or_path)
     card = run_card(folder)
-    towers = read_json(run_parts(folder)[1] / "manifest.json", optional=True)
-    if not card.get("languages") or not towers.get("tower"):
+    towers = read_json(run_parts(folder)[1] / "manifest.json", _Towers, optional=True)
+    if not card.get("languages") or not towers.get("tower") or "model_cfg" not in towers:
         return ()
     codes = tower_languages(towers["tower"], towers["model_cfg"]).codes
     source = "en" if "en" in codes else codes[0]

@@ -97,7 +97,7 @@ def test_ask_on_the_web_page(web, page):
     page.locator(".dl-ask .dl-query input").wait_for(timeout=300_000)
     search_in_three_scripts(page, page.locator("body"), "ask_web")
     search(page.locator("body"), "Quantencomputer Aktienkurs", "Deutsch")
-    assert "quantencomputer" in page.locator(".dl-ask .dl-doubt").first.inner_text().lower()
+    assert "quantencomputer" in page.locator(".dl-ask .dl-answer .dl-message").first.inner_text().lower()
     shoot(page, "ask_web_doubt")
     for tab, content in TABS.items():
         page.get_by_role("tab", name=tab, exact=True).click()

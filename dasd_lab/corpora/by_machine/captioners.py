@@ -89,7 +89,7 @@ def model_type(
     "Type of a model in its configuration"
     try:
         return json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
-    except (OSError, ValueError, KeyError, TypeError) as e:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as e:
         raise LabError(
             f"{folder / 'config.json'} cannot be read ({type(e).__name__})",
             "the configuration of a model",

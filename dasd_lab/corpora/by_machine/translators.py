@@ -8,7 +8,6 @@ __all__ = ['FAILED', 'Failed', 'Translator', 'portions', 'TranslationCache', 'vi
 
 # %% ../../../nbs/1_corpora/5_by_machine/10_translators.ipynb #d996ca3b
 import hashlib
-import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -18,6 +17,7 @@ from pathlib import Path
 from ..captions import clean_text
 from ..languages import language_code
 from ...foundation import Caption, LabError
+from ...presets import json_line
 
 # %% ../../../nbs/1_corpora/5_by_machine/10_translators.ipynb #85976192
 class Failed:
@@ -233,8 +233,8 @@ def _lines(path: Path) -> list[str]:
     return text.removesuffix("\n").split("\n") if text else []
 
 
-def _json_sides(line: str) -> tuple[str, str]:
-    row = json.loads(line)
+def _json_sides(line: str, what: str) -> tuple[str, str]:
+    row = json_line(line, what, "an object with source and target")
     return row["source"] or "", row["target"] or ""
 
 
@@ -245,8 +245,9 @@ def _two_sides(lines: Sequence[str], path: Path) -> list[tuple[str, str]]:
         if not line.strip():
             continue
         try:
-            sides = _json_sides(line) if path.suffix == ".jsonl" else tuple(line.split("\t"))
-        except (ValueError, KeyError, TypeError) as e:
+            is_json = path.suffix == ".jsonl"
+            sides = _json_sides(line, f"{path.name}, line {i}") if is_json else tuple(line.split("\t"))
+        except (KeyError, TypeError) as e:
             raise LabError(
                 f"{path.name}, line {i}: {type(e).__name__} {e}",
                 "an object with source and target",

@@ -10,7 +10,6 @@ __all__ = ['SPLITS', 'TEXT_WORDS', 'NUMBER_WORDS', 'VISUAL_WORDS', 'OTHER_ROLES'
 
 # %% ../../../nbs/1_corpora/4_own/30_formats.ipynb #1c60f4eb
 import csv
-import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from .locations import Location, shard_samples, visual_of
 from .parallel import Fault, Record, decode, records
 from ..published.files import coco_rows, file_bytes, json_file, named_rows
 from ...foundation import LabError
+from ...presets import json_line
 
 # %% ../../../nbs/1_corpora/4_own/30_formats.ipynb #b1e0aa31
 @dataclass(frozen=True)
@@ -412,8 +412,8 @@ class _SampleReader:
     roles: dict[str, str]  # kind of file or JSON field → role
 
     def json_captions(self, kind: str, text: str, defaults: Defaults) -> list[RawCaption]:
-        "Captions of a JSON object; raises ValueError or LabError"
-        row = json.loads(text)
+        "Captions of a JSON object; raises LabError"
+        row = json_line(text, "the text", "a JSON object")
         if not isinstance(row, dict):
             return []
         fields = roles_of(list(row), self.given)

@@ -32,6 +32,7 @@ from ..languages import english_name, language_code, native_name
 from ..pictograms.noisy_translation import NoiseSpec
 from ..pictograms.scenes import ScenesSpec, captions_of
 from ...foundation import Caption, LabError
+from ...presets import json_line
 from ...storage import whole_file
 
 # %% ../../../nbs/1_corpora/4_own/10_parallel.ipynb #554b4d7a
@@ -252,9 +253,9 @@ def _json_records(lines: Sequence[str]) -> Iterator[Record | Fault]:
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
-        except ValueError as e:
-            yield Fault(i, "json", str(e), "Correct the line.", False)
+            row = json_line(line, "the line")
+        except LabError as e:
+            yield Fault(i, "json", e.given, e.next_step, False)
             continue
         if isinstance(row, (dict, list)):
             yield Record(i, row)

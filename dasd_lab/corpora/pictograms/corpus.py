@@ -27,6 +27,7 @@ from .painting import render, render_name
 from .scenes import ScenesSpec, compositions, phrase_of, spec_of, translated_caption
 from ..visuals import Visuals, visuals_from_array
 from ...foundation import Caption, LabError
+from ...presets import opening
 
 if TYPE_CHECKING:
     from dasd_lab.corpora.pictograms.detector import PictogramCaptioner
@@ -81,8 +82,9 @@ class Pictograms(Corpus):
         phrases = []
         for visual_id in self.visuals("train").ids:
             scene = self.scene(visual_id)
-            for i in range(self.n_phrases):
-                phrases.append(phrase_of(scene, visual_id, language, i, spec, held_out))
+            with opening(f"{visual_id} in {self.root / 'scenes.jsonl'}", "a scene", "Build the corpus again."):
+                for i in range(self.n_phrases):
+                    phrases.append(phrase_of(scene, visual_id, language, i, spec, held_out))
         return phrases
 
     def with_phrases(
@@ -121,10 +123,12 @@ class Pictograms(Corpus):
             raise LabError(f"scenes of the part {self.part!r}", "the part 'scenes'", "load_corpus('pictograms')")
         if "scenes" not in self._cache:
             scenes = {}
-            for line in (self.root / "scenes.jsonl").read_text(encoding="utf-8").splitlines():
-                row = json.loads(line)
-                things = tuple(Thing(**thing) for thing in row["things"])
-                scenes[row["id"]] = Scene(things, row["place"], row["relation"])
+            file = self.root / "scenes.jsonl"
+            with opening(file, "the scenes of a built corpus", "Build it again: dasd-lab corpus build."):
+                for line in file.read_text(encoding="utf-8").splitlines():
+                    row = json.loads(line)
+                    things = tuple(Thing(**thing) for thing in row["things"])
+                    scenes[row["id"]] = Scene(things, row["place"], row["relation"])
             self._cache["scenes"] = scenes
         return self._cache["scenes"]
 

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['GRID', 'MOST', 'SETTINGS', 'FORM', 'DetectorOutput', 'Detector', 'targets', 'detection_loss', 'save_detector',
-           'load_detector', 'Detection', 'DetectedScene', 'detect', 'position_name', 'to_text', 'shipped_detector',
-           'PictogramCaptioner', 'draw_detections', 'agreement']
+           'DetectorManifest', 'load_detector', 'Detection', 'DetectedScene', 'detect', 'position_name', 'to_text',
+           'shipped_detector', 'PictogramCaptioner', 'draw_detections', 'agreement']
 
 # %% ../../../nbs/1_corpora/2_pictograms/30_detector.ipynb #78b93331
 import math
@@ -23,7 +23,8 @@ from torch.nn import functional as F
 from .grammar import COLOURS, PLACES, SIZES, Scene, Thing, load_language
 from .painting import PAINT, layout
 from ...foundation import LabError, shipped_folder
-from ...storage import read_tensors, seal, sha256, unseal, whole_folder, write_tensors
+from ...presets import opening
+from ...storage import Manifest, read_tensors, seal, sha256, unseal, whole_folder, write_tensors
 
 # %% ../../../nbs/1_corpora/2_pictograms/30_detector.ipynb #4365b40f
 _PIXELS = 64  # side of the detector's input
@@ -199,20 +200,34 @@ def save_detector(
         seal(f, kind="detector", nouns=detector.nouns, widths=detector.widths, hidden=detector.hidden, **facts)
 
 
+class DetectorManifest(Manifest):
+    "The manifest of a detector"
+
+    nouns: list[str]
+    widths: tuple[int, int, int]
+    hidden: int
+
+
 def load_detector(
     folder: str | Path,  # written by `save_detector`
 ) -> Detector:  # in evaluation mode, float32
     "Read a detector; never executes code from the folder"
-    manifest = unseal(folder, "detector")
-    detector = Detector(manifest["nouns"], manifest["widths"], manifest["hidden"])
+    manifest = unseal(folder, "detector", schema=DetectorManifest)
+    sizes = manifest["nouns"], manifest["widths"], manifest["hidden"]
+    unknown = sorted(set(manifest["nouns"]) - load_language("en").nouns.keys())
+    if unknown:
+        raise LabError(f"{folder} with the noun {unknown[0]!r}", "nouns of the pictograms", "Restore the folder.")
     weights = read_tensors(Path(folder) / "model.safetensors")
-    shapes = {name: tensor.shape for name, tensor in detector.state_dict().items()}
+    # a broken manifest may name any widths, for which there is no memory
+    with opening(folder, "the sizes of a detector"), torch.device("meta"):
+        shapes = {name: tensor.shape for name, tensor in Detector(*sizes).state_dict().items()}
     if {name: tensor.shape for name, tensor in weights.items()} != shapes:
         raise LabError(
             f"the weights in {folder}",
             f"the tensors of a detector of {manifest['widths']} channels",
             "Restore the folder, or train it again: python tools/release/train_detector.py",
         )
+    detector = Detector(*sizes)
     detector.load_state_dict(weights)
     return detector.to(memory_format=torch.channels_last).eval().requires_grad_(False)
 

@@ -33,6 +33,7 @@ from dasd_lab.corpora.pictograms.grammar import (
 from .noisy_translation import NoiseSpec, seeded, translate
 from .painting import noun_pictures, openmoji_codes
 from ...foundation import Caption
+from ...presets import checked
 
 # %% ../../../nbs/1_corpora/2_pictograms/45_scenes.ipynb #cc835fe7
 @dataclass(frozen=True)
@@ -239,7 +240,7 @@ def spec_of(
     settings: dict,  # of a manifest
 ) -> ScenesSpec:
     "The specification that a manifest records"
-    return ScenesSpec(**settings | dict(shares=tuple(settings["shares"]), noise=NoiseSpec(**settings["noise"])))
+    return checked(ScenesSpec, settings, "the settings of a built corpus")
 
 
 def phrase_scene(

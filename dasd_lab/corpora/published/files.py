@@ -8,7 +8,6 @@ __all__ = ['find_file', 'FileFault', 'file_bytes', 'text_lines', 'json_file', 'R
 
 # %% ../../../nbs/1_corpora/3_published/10_files.ipynb #7cb0ded0
 import gzip
-import json
 import re
 import unicodedata
 import zlib
@@ -19,6 +18,7 @@ from typing import NamedTuple
 
 from ..visuals import PICTURE_SUFFIXES
 from ...foundation import LabError
+from ...presets import json_line
 
 # %% ../../../nbs/1_corpora/3_published/10_files.ipynb #26979ec4
 def find_file(
@@ -90,10 +90,7 @@ def json_file(
     path: Path,  # JSON
 ):  # parsed content
     "Parse a JSON file"
-    try:
-        return json.loads(file_bytes(path))
-    except ValueError as e:
-        raise LabError(f"{path} is not valid JSON ({e})", "the published file", "Download it again.") from None
+    return json_line(file_bytes(path), str(path), "the published file", "Download it again.")
 
 # %% ../../../nbs/1_corpora/3_published/10_files.ipynb #69206113
 class Row(NamedTuple):

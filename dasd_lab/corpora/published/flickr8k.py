@@ -30,6 +30,7 @@ from dasd_lab.corpora.published.files import (
     visual_name,
 )
 from ...foundation import Caption, LabError
+from ...presets import json_line
 
 # %% ../../../nbs/1_corpora/3_published/35_flickr8k.ipynb #afa9524a
 @dataclass(frozen=True)
@@ -154,20 +155,18 @@ class _Picture:
 
 def _joined_pictures(path: Path) -> dict[str, _Picture]:
     "Pictures of captions.jsonl by name"
+    expected = "a picture, its split and its captions as JSON"
     pictures = {}
     for i, line in enumerate(file_bytes(path).decode("utf-8", "replace").splitlines(), 1):
         if not line.strip():
             continue
+        row = json_line(line, f"{path.name}, line {i}", expected, "Copy the file again.")
         try:
-            row = json.loads(line)
             name = visual_name(row.pop("picture"))
             split = row.pop("split", None) or ""
-        except (ValueError, KeyError, AttributeError) as e:
-            raise LabError(
-                f"{path.name}, line {i}: {type(e).__name__}: {e}",
-                "a picture, its split and its captions as JSON",
-                "Copy the file again.",
-            ) from None
+        except (TypeError, KeyError, AttributeError) as e:
+            given = f"{path.name}, line {i}: {type(e).__name__}: {e}"
+            raise LabError(given, expected, "Copy the file again.") from None
         texts = {field: captions for field, captions in row.items() if isinstance(captions, list)}
         pictures[name] = _Picture(_SPLIT_NAMES.get(split, split), texts, i)
     return pictures

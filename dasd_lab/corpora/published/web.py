@@ -231,7 +231,7 @@ class Crossmodal3600(PublishedCorpus):
                 row = json.loads(line)
                 key = row["image/key"]
                 captions = {language_code(locale): row[locale]["caption"] for locale in LOCALES if locale in row}
-            except (ValueError, KeyError, TypeError) as e:
+            except (ValueError, KeyError, TypeError, RecursionError) as e:
                 self.faults.append(
                     FileFault(path.name, i, f"no captions of an image ({type(e).__name__}: {e}), skipped")
                 )

@@ -70,7 +70,7 @@ def answer_note(
     if answer.rank is not None:
         note += f" · selected image at rank <b>{answer.rank:,}</b>"
     for said in answer.hits.doubt.sentences:
-        note += f'<br><span class="dl-doubt">{html.escape(said)}</span>'
+        note += f'<div class="dl-message" role="note">{html.escape(said)}</div>'
     return note
 
 # %% ../../../nbs/7_apps/1_explore/1_ask/30_panel.ipynb #0f95455e

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from ...contracts import LabError
 from ...corpora.descriptions import Captioner
+from ...foundation import MissingPackage
 from ..gallery.inputs import picture_files
 from .engine import MOST_ID, possible_ids
 from .filters import Column, Condition, is_text
@@ -55,11 +56,11 @@ def failures(
     if not path.is_file():
         return {}
     rows = {}
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             row = json.loads(line)
             rows[row["id"]] = row
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             continue
     return rows
 
@@ -248,10 +249,13 @@ class _FolderImport:
             self.failed.pop(id, None)
         for position, error in batch.errors.items():
             file = self.todo[position]
+            self.report.failed[file.id] = error.given
+            if isinstance(error, MissingPackage):
+                self.failed.pop(file.id, None)  # the next import reads it
+                continue
             size, modified = file.status or (None, None)
             row = dict(id=file.id, source=escaped(file.path), bytes=size, modified=modified, why=error.given)
             self.failed[file.id] = row
-            self.report.failed[file.id] = error.given
         if batch.errors:
             _write_failures(self.gallery, self.failed)
 

@@ -6,10 +6,11 @@
 __all__ = ['RECORDS', 'gallery_parents', 'is_gallery', 'gallery_names', 'gallery_folder', 'own_galleries', 'recorded_name']
 
 # %% ../../../nbs/6_search/2_on_disk/05_places.ipynb #aa74f371
-import json
 from pathlib import Path
+from typing import TypedDict
 
-from ...foundation import lab_command, lab_home, unknown_name
+from ...foundation import LabError, lab_command, lab_home, unknown_name
+from ...presets import read_json
 from ...training.shipped import shipped_runs
 
 # %% ../../../nbs/6_search/2_on_disk/05_places.ipynb #b5cde256
@@ -51,25 +52,29 @@ def gallery_folder(
     )
 
 
-def _has_images(record: Path) -> bool:
-    "Whether an import has stored images, by the record `gallery.json`; one that cannot be read is not left out"
-    try:
-        return bool(json.loads(record.read_text(encoding="utf-8")).get("ways", True))
-    except (OSError, ValueError):
-        return True
+class _Record(TypedDict, total=False):
+    "What `own_galleries` reads of a `gallery.json`"
+
+    ways: dict  # empty until an import has stored images
 
 
-def _last_change(folder: Path) -> float:
+def _last_change(folder: Path) -> float | None:  # 0: its record cannot be read; None: no import has stored images
     "When images were last added to a gallery, in seconds"
+    try:
+        if not read_json(folder / "gallery.json", _Record).get("ways", True):
+            return None
+    except LabError:  # the gallery is listed, and opening it says what is wrong
+        return 0.0
     files = [folder / "gallery.json", folder / "thumbnails.sqlite"]
-    return max(file.stat().st_mtime for file in files if file.is_file())
+    return max((file.stat().st_mtime for file in files if file.is_file()), default=0.0)
 
 
 def own_galleries() -> list[Path]:
-    "Galleries on disk in the folder `galleries` of the working folder and of the lab, the most recent first"
+    "Galleries on disk in `gallery_parents`, the most recent first, those that cannot be read last"
     records = [record for parent in gallery_parents() for record in parent.glob("*/gallery.json")]
-    folders = [record.parent for record in records if _has_images(record)]
-    return sorted(folders, key=lambda folder: (-_last_change(folder), folder))
+    changes = {record.parent: _last_change(record.parent) for record in records if record.is_file()}
+    times = {folder: time for folder, time in changes.items() if time is not None}
+    return sorted(times, key=lambda folder: (-times[folder], folder))
 
 
 def recorded_name(

@@ -10,7 +10,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock
@@ -31,10 +31,11 @@ class StoredThumbnails(Mapping):
         try:
             self._file = self._open_to_write() if self._is_writable() else self._open_to_read()
         except sqlite3.DatabaseError as e:
+            next_step = "Restore it, or remove it: adding the images again makes new thumbnails."
+            if isinstance(e, sqlite3.OperationalError):  # of the system, not of the content
+                next_step = "Check the permissions of the file and of its folder, and the free space."
             raise LabError(
-                f"{path} cannot be read as a file of thumbnails ({e})",
-                "a file that dasd_lab wrote",
-                "Restore it, or remove it: adding the images again makes new thumbnails.",
+                f"{path} cannot be read as a file of thumbnails ({e})", "a file that dasd_lab wrote", next_step
             ) from e
 
     def _is_writable(self) -> bool:
@@ -57,7 +58,12 @@ class StoredThumbnails(Mapping):
             file = sqlite3.connect(":memory:", check_same_thread=False)
             file.execute("CREATE TABLE thumbnails (id TEXT PRIMARY KEY, webp BLOB NOT NULL)")
             return file
-        mode = "mode=ro" if Path(f"{self.path}-wal").exists() else "mode=ro&immutable=1"
+        if Path(f"{self.path}-wal").exists():
+            with suppress(sqlite3.OperationalError):  # the journal of a process that was killed cannot be read here
+                return self._connected("mode=ro")
+        return self._connected("mode=ro&immutable=1")
+
+    def _connected(self, mode: str) -> sqlite3.Connection:
         file = sqlite3.connect(f"{self.path.absolute().as_uri()}?{mode}", uri=True, check_same_thread=False)
         file.execute("SELECT 1 FROM thumbnails")
         return file
