@@ -300,7 +300,8 @@ def evaluate_run(
         _evaluate_captions(open_method(run, backbone, corpus or "pictograms"), captions, languages, corpus, json)
         return
     opened = open_corpus(corpus)
-    opened.check(split)
+    for part in opened.folds.get(split, [split]):
+        opened.check(part)
     method = open_method(run, backbone, corpus or "pictograms")
     from dasd_lab.evaluation.retrieval import METRICS, evaluate
 
