@@ -39,6 +39,7 @@ def start_and_interrupt(helper):
     signal.raise_signal(signal.SIGINT)
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background
     building._Helper.start = start_and_interrupt
     try:
         building.build_pictograms(sys.argv[1], codes=["en"], progress=False, processes=2)

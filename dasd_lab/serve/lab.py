@@ -145,6 +145,11 @@ class Lab(LabApp):
 
     serverapp_class = LabServer
 
+    @classmethod
+    def get_extension_package(cls) -> str:
+        "The package that Jupyter loads as its extension, which is that of the base class"
+        return LabApp.get_extension_package()
+
 
 def serve_lab(
     arguments: Sequence[str],  # from `lab_arguments`

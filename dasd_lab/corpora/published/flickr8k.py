@@ -263,6 +263,7 @@ class Flickr8k(PublishedCorpus):
         "Refuse fields that the corpus does not have"
         unknown = [name for names in self.given.values() for name in names if name not in self.fields]
         if unknown:
+            self.check("train")  # files that are missing come first
             raise LabError(
                 f"{self.name} with the field {unknown[0]!r}",
                 f"one of {list(self.fields)}",

@@ -651,16 +651,17 @@ class Styles(Panel):
     def show_maps(self) -> None:
         "Replace the maps"
         previous = list(self.maps.values())
-        self.maps = {}
+        maps: dict[str, Plot] = {}
         for feature in self.state.analysis.maps:
             plot = Plot(f"dl-map dl-map-{feature}", self.state.select, partial(self.point_at, feature=feature))
             plot.show(f.map_figure(self.state, feature))
-            self.maps[feature] = plot
-        if len(self.maps) == 1:
+            maps[feature] = plot
+        self.maps = maps  # at once: another thread may be repainting the previous ones
+        if len(maps) == 1:
             self.map_row.add_class("dl-one")
         else:
             self.map_row.remove_class("dl-one")
-        self.map_row.children = (*self.maps.values(), self.about)
+        self.map_row.children = (*maps.values(), self.about)
         for plot in previous:
             plot.close()
         self.about.value = card_html(self.state, self.state.focus)
