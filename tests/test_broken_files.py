@@ -43,7 +43,7 @@ from dasd_lab.training.shipped import run_languages
 from dasd_lab.training.source_model import train_source
 
 # of each kind; ten times as many with SOAK
-FILES = dict(preset=45, run=75, gallery=40, stored=35, resume=20, corpus=15)
+FILES = dict(preset=55, run=100, gallery=55, stored=45, resume=25, corpus=20)
 FILES |= dict(scenes=20, store=20, detector=10, doubt=20)
 TIMES = 10 if os.environ.get("SOAK") else 1
 QUICK = vary(TINY, {"stages.0.steps": 3, "stages.1.steps": 2})

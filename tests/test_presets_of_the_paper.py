@@ -314,7 +314,7 @@ def test_dry_run_of_a_preset(capsys, tmp_path):
 
 @pytest.mark.parametrize("name", [name for name in list_presets() if load_preset(name).get("stages")])
 def test_every_preset_has_a_plan(name):
-    "Whatever its towers are; those of packages that are not installed say which"
+    "Whatever its towers are"
     shown = str(plan(name, measure=False))
     assert "Memory: " in shown and "frozen towers: " in shown
 
