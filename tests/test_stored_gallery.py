@@ -12,6 +12,7 @@ from collections import Counter
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from uuid import uuid4
 
 import lance
 import numpy as np
@@ -325,8 +326,13 @@ def test_what_a_killed_process_was_writing_is_removed(tmp_path):
     partial.write_bytes(b"half a file")
     uncommitted = data / f"{'01' * 20}.lance"
     uncommitted.write_bytes(next(data.glob("*.lance")).read_bytes())
+    transactions = data.parent / "_transactions"
+    committed = set(transactions.iterdir())
+    transaction = transactions / f"1-{uuid4()}.txn"
+    transaction.write_bytes(next(iter(committed)).read_bytes())
     gallery.engine.tidy()
     assert not partial.exists() and not uncommitted.exists() and len(gallery) == 1
+    assert not transaction.exists() and committed <= set(transactions.iterdir())
     gallery.close()
 
 

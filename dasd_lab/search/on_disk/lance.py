@@ -504,9 +504,14 @@ class LanceEngine:
                 self._remove_abandoned()
 
     def _remove_abandoned(self) -> None:
-        "Remove what was not yet a data file when its process was killed; with both locks held, nobody else writes"
+        "Remove what a killed process left and Lance does not remove; with both locks held, nobody else writes"
         for file in (self.folder / "pictures.lance").rglob(".tmp*"):
             file.unlink(missing_ok=True)
+        table = self._last_version()
+        committed = {t.uuid for v in table.versions() if (t := table.read_transaction(v["version"]))}
+        for file in (self.folder / "pictures.lance/_transactions").glob("*.txn"):
+            if file.stem.partition("-")[2] not in committed:
+                file.unlink(missing_ok=True)
 
     def _compact(self, fully: bool = False, update_indexes: bool = True) -> None:
         "Compact small files, update indexes that are far (`fully`: at all) behind, and remove old versions"
