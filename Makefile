@@ -37,11 +37,12 @@ demo: user-venv ## corpus, training, evaluation, search and a contact sheet, wit
 check: venv ## one module in seconds, its notebook's cells, its tests and lint: make check M=dasd.adapters
 	@$(RUN) $(PY) tools/check.py $(M)
 
-lint: venv ## format, ruff, the rules of tools/lint.py and mypy
+lint: venv ## format, ruff, the rules of tools/lint.py, mypy and deptry
 	@$(STEP) "lint: format" .venv/bin/ruff format --check -q nbs tests tools
 	@$(STEP) "lint: ruff" .venv/bin/ruff check -q nbs tests tools
 	@$(STEP) "lint: rules of this repository" $(PY) tools/lint.py
 	@$(STEP) "lint: types" .venv/bin/mypy --no-error-summary
+	@$(STEP) "lint: imports are declared" .venv/bin/deptry dasd_lab
 
 test: venv ## everything CI runs: lint, sync check, notebooks, pytest, and every guide and page in Chromium (without one, the guides in plain kernels)
 	@sh tools/browser.sh

@@ -78,13 +78,16 @@ def _check_search(*, on_disk: bool, pictures, captioner, where, skip, engine, ur
         )
 
 
-def _check_before_opening(k: int, corpus: str, split: str) -> None:  # corpus: '' if none is searched
-    "Refuse a number of results or a split before a model is loaded"
+def _checked_query(query: str, k: int, corpus: str, split: str) -> str:  # corpus: '' if none is searched
+    "The cleaned query; an empty one, a number of results or a split is refused before a model is loaded"
     from dasd_lab.foundation import counted
+    from dasd_lab.search.cleaning import clean_query
 
+    cleaned = clean_query(query)
     counted(k)
     if corpus:
         open_corpus(corpus).check(split)
+    return cleaned
 
 
 def _filter(where: str | dict | None) -> dict | None:
@@ -119,19 +122,10 @@ def _reading_run(run: str | Path, language: str | None) -> str | Path:
     return chosen
 
 
-def _run_of_gallery(folder: Path, language: str | None) -> str | None:  # None: known when the gallery is opened
-    "The run that embedded a gallery, where the language of the query may ask for its companion"
-    if not language:
-        return None
-    from dasd_lab.search.on_disk.own_galleries import gallery_run  # imports torch
-
-    return gallery_run(folder)
-
-
 def _searched(gallery, run, backbone, pictures, corpus, language):  # folder of the gallery, run, ISO 639; or None each
     "The gallery, the run and the language that a search is about"
     from dasd_lab.corpora.languages import language_code
-    from dasd_lab.search.on_disk.places import gallery_folder
+    from dasd_lab.search.on_disk.places import gallery_folder, gallery_run
     from dasd_lab.training.shipped import run_for
 
     language = language_code(language) if language else None
@@ -139,7 +133,7 @@ def _searched(gallery, run, backbone, pictures, corpus, language):  # folder of 
     folder = gallery_folder(gallery) if gallery else None
     if not run and not backbone:
         here = corpus if pictures or corpus else "pictograms"
-        run = _run_of_gallery(folder, language) if folder else run_for(here)
+        run = gallery_run(folder) or None if folder else run_for(here)
     run = run and _reading_run(run, language)
     _check_language(language, run)
     return folder, run, language
@@ -295,7 +289,7 @@ def search_images(
 
     With none of --gallery, --pictures, --corpus, --run: the newest gallery in galleries, else the built-in scenes."""
     gallery, run, language = _searched(gallery, run, backbone, pictures, corpus, language)
-    _check_before_opening(k, "" if gallery or pictures else corpus or "pictograms", split)
+    query = _checked_query(query, k, "" if gallery or pictures else corpus or "pictograms", split)
     on_disk = _on_disk(gallery)
     in_memory = dict(pictures=pictures, captioner=captioner, save=save, consistent=consistent)
     _check_search(on_disk=on_disk, where=where, skip=skip, engine=engine, uri=uri, **in_memory)

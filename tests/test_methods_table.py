@@ -92,6 +92,29 @@ def test_every_run_is_a_line_and_is_not_repeated(corpus, backbone, tiny, tmp_pat
     assert "left out, no engine" in left_out[0]
 
 
+def without(row, name):
+    return {k: v for k, v in row.items() if k != name}
+
+
+def test_a_line_that_lacks_a_field_is_named(corpus, backbone, tmp_path):
+    given = shared(corpus, backbone, tmp_path)
+    runs = [MethodRun("frozen", LANGUAGES)]
+    table = run_methods(runs, given, lambda said: None)
+    (line,) = read_runs(given.out)
+    needed = ["method", "languages", "seed", "preset", "settings", "fields", "cpu_s", "parameters", "query_ms"]
+    of_field = line["fields"]["de"]
+    broken = [without(line, name) for name in needed]
+    broken += [
+        line | dict(fields=dict(de=figures)) for figures in (without(of_field, "share"), of_field | dict(share="x"))
+    ]
+    for row, name in zip(broken, [*needed, "share", "share"], strict=True):
+        given.out.write_text(f"{json.dumps(line)}\n{json.dumps(row)}\n")
+        with pytest.raises(LabError, match=f"out.jsonl, line 2.*{name}"):
+            run_methods(runs, given)
+    given.out.write_text(json.dumps(line) + "\n")
+    assert run_methods(runs, given).equals(table)
+
+
 def test_descriptions_by_retrieval(corpus, backbone, tmp_path):
     (made,) = describe_by_retrieval(corpus, backbone, ["train"], tmp_path / "features")
     assert made.captioner == RetrievedCaptions.name and not made.failed and len(made.ids) == 32

@@ -304,7 +304,7 @@ def test_a_results_file_that_is_something_else(backbone, tmp_path):
     out.unlink()
     run_table("5", SHORT, Squares(), backbone, out, **one)
     line = read_runs(out)[0]
-    for i, changes in enumerate((dict(variant=1), dict(seed="x"), dict(mean_recall=None), dict(parameters=[]))):
+    for i, changes in enumerate((dict(variant=1), dict(seed="x"), dict(mean_recall=None), dict(sum_recall=1))):
         out.write_text(json.dumps(line | changes) + "\n")
         (tmp_path / f"changed-{i}.jsonl").write_text(json.dumps(line | changes | dict(table="6")) + "\n")
         with pytest.raises(LabError, match="t.jsonl"):

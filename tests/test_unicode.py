@@ -23,9 +23,9 @@ from dasd_lab.corpora.captions import (
 from dasd_lab.corpora.languages import language_code
 from dasd_lab.corpora.own.parallel import read_parallel
 from dasd_lab.corpora.pictograms.gloss import to_english
+from dasd_lab.search.cleaning import clean_query
 from dasd_lab.search.explain.contributions import word_spans
 from dasd_lab.search.gallery.in_memory import Gallery
-from dasd_lab.search.queries import clean_query
 from dasd_lab.smalr.vocabulary import caption_words
 
 TANGUT = "\U00017000"  # Python 3.11 has no name of its letters

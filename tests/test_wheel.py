@@ -13,6 +13,8 @@ import urllib.request
 import venv
 import zipfile
 from contextlib import contextmanager
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,18 @@ from dasd_lab.storage import write_json
 ROOT = Path(__file__).resolve().parents[1]
 MEGABYTE = 1e6
 BUILD = "import sys; from setuptools import build_meta; getattr(build_meta, f'build_{sys.argv[1]}')(sys.argv[2])"
+
+UV = shutil.which("uv", path=os.pathsep.join((os.environ["PATH"], sysconfig.get_path("scripts"))))  # as tools/venv.sh
+BORROWED = "no package index answers, so that the wheel was tried with the packages of this environment"
+EVERY_MODULE = """
+import importlib, pkgutil, dasd_lab
+from dasd_lab.foundation import MissingPackage
+for module in pkgutil.walk_packages(dasd_lab.__path__, "dasd_lab."):
+    try:
+        importlib.import_module(module.name)
+    except MissingPackage:
+        pass
+"""
 
 
 @pytest.fixture(scope="module")
@@ -67,31 +81,82 @@ def test_the_contents(built):
     assert {"tests/conftest.py", "constraints.txt", "setup.py", "nbs/guides/workbench.ipynb"} <= names
 
 
+def links(env: Path) -> list[str]:
+    "Options for uv, so that 6 GB of packages are not copied: it makes hard links or clones only beside its cache"
+    told = subprocess.run([UV, "cache", "dir"], capture_output=True, text=True, check=True).stdout
+    cache = Path(told.strip())
+    beside = cache.exists() and cache.stat().st_dev == env.stat().st_dev
+    return [] if beside else ["--link-mode", "symlink"]
+
+
+def installer(env: Path) -> list:
+    "The command that installs into an environment"
+    if UV:
+        return [UV, "pip", "install", "-q", "--python", env / "bin/python", *links(env)]
+    return [sys.executable, "-m", "pip", "--python", env / "bin/python", "install", "-q", "--no-compile"]
+
+
+def pins() -> list:
+    "Options for the versions that are tested, and for the torch that tools/venv.sh chose"
+    torch = [f"{name}=={version(name)}" for name in ("torch", "torchvision")]
+    without_triton = ["--overrides", ROOT / "tools/without_gpu.txt"] if UV and not find_spec("triton") else []
+    return ["-c", ROOT / "constraints.txt", *without_triton, *torch]
+
+
+def said(words: list) -> str | None:
+    "What a command says where it fails"
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    return done.stderr if done.returncode else None
+
+
 class Installed:
-    "The wheel in an environment of its own; other packages are those of this environment"
+    "The wheel and its dependencies in an environment of their own, used from an empty folder"
 
     def __init__(self, wheel: Path, root: Path):
-        venv.create(root / "env", symlinks=True)
-        site = next((root / "env").glob("lib/python*/site-packages"))
-        with zipfile.ZipFile(wheel) as z:
-            z.extractall(site)
-        # a path in a .pth file, whose own .pth files are not read: the checkout stays out
-        (site / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
+        self.wheel = wheel
+        self.root = root
+        self.borrowed = False  # whether other packages are those of this environment
         self.python = root / "env/bin/python"
         self.data = root / "user"
-        spec = ScenesSpec(train=200, validation=20, test=24)
-        build_pictograms(self.data / "dasd_lab/data/pictograms", spec=spec, progress=False)
         self.folder = root / "empty"
         self.folder.mkdir()
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("DASD_LAB", "PYTHONPATH", "XDG"))}
         self.env = kept | dict(XDG_DATA_HOME=str(self.data), XDG_CACHE_HOME=str(root / "cache"), OMP_NUM_THREADS="1")
-        self.env["JUPYTER_PATH"] = f"{sys.prefix}/share/jupyter"  # templates of the other packages
-        self.words = [str(self.python), "-c", "import sys; from dasd_lab.cli import main; sys.exit(main())"]
+        self.words = [str(root / "env/bin/dasd-lab")]
+        venv.create(root / "env", symlinks=True)
+
+    def install(self, extra: str = "") -> None:
+        "Install the wheel and what it depends on"
+        command = installer(self.root / "env")
+        given = [*pins(), f"{self.wheel}{extra}"]
+        if UV and said([*command, "--offline", *given]) is None:  # all of it is in uv's cache
+            return
+        failed = said([*command, *given])
+        if failed is None:
+            return
+        no_index = said([*command, "--dry-run", "--refresh" if UV else "--no-cache-dir", "pip"])
+        assert no_index, f"the package index answers, but not all can be installed: {failed}"
+        self.borrow()
+
+    def borrow(self) -> None:
+        "Install the wheel alone; other packages are those of this environment"
+        subprocess.run([*installer(self.root / "env"), "--no-deps", self.wheel], check=True)
+        # a path in a .pth file, whose own .pth files are not read: the checkout stays out
+        site = next((self.root / "env").glob("lib/python*/site-packages"))
+        (site / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
+        self.env["JUPYTER_PATH"] = f"{sys.prefix}/share/jupyter"  # their templates
+        self.borrowed = True
+
+    def run(self, *words) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            [*map(str, words)], cwd=self.folder, env=self.env, capture_output=True, text=True, check=True
+        )
 
     def lab(self, *words) -> subprocess.CompletedProcess:
-        return subprocess.run(
-            [*self.words, *map(str, words)], cwd=self.folder, env=self.env, capture_output=True, text=True, check=True
-        )
+        return self.run(*self.words, *words)
+
+    def python_says(self, code: str) -> str:
+        return self.run(self.python, "-c", code).stdout.strip()
 
     @contextmanager
     def serving(self, *words):
@@ -120,27 +185,57 @@ def page(address: str, seconds: float = 300) -> str:
 
 
 @pytest.fixture(scope="module")
-def installed(built, tmp_path_factory):
-    return Installed(built[0], tmp_path_factory.mktemp("installed"))
+def core(built, tmp_path_factory):
+    "The wheel without extras; `installed` adds to it. Removed afterwards, as pytest keeps its folders"
+    root = tmp_path_factory.mktemp("installed")
+    try:
+        lab = Installed(built[0], root)
+        lab.install()
+        yield lab
+    finally:
+        shutil.rmtree(root)
+
+
+@pytest.fixture(scope="module")
+def installed(core):
+    "What the workbench needs"
+    if not core.borrowed:
+        core.install("[lab]")
+    spec = ScenesSpec(train=200, validation=20, test=24)
+    build_pictograms(core.data / "dasd_lab/data/pictograms", spec=spec, progress=False)
+    return core
+
+
+def test_the_core_loads_a_run_and_searches(core):
+    if core.borrowed:
+        pytest.skip(BORROWED)
+    assert core.python_says("from importlib.util import find_spec; print(find_spec('jupyterlab'))") == "None"
+    images = draw(core.root / "images", 1)
+    found = core.lab("search", "ein rotes Feld", "--pictures", images, "--run", "pictograms", "--json")
+    assert len(json.loads(found.stdout)["rows"]) == 4
+
+
+def test_the_dependencies_are_complete(installed):
+    if installed.borrowed:
+        pytest.skip(BORROWED)
+    assert installed.python_says(EVERY_MODULE) == ""
 
 
 def test_it_is_not_the_checkout(installed):
-    words = [installed.python, "-c", "import dasd_lab; print(dasd_lab.__file__)"]
-    found = subprocess.run(words, cwd=installed.folder, env=installed.env, capture_output=True, text=True, check=True)
-    assert str(installed.folder.parent) in found.stdout
+    assert str(installed.root) in installed.python_says("import dasd_lab; print(dasd_lab.__file__)")
     assert str(installed.data / "dasd_lab") in installed.lab("--help").stdout.replace("\n", "")
 
 
 def test_search(installed):
     found = json.loads(installed.lab("search", "zwei rote Äpfel am Strand", "--json").stdout)
     assert found["language"] == "de" and len(found["rows"]) == 12
-    images = draw(installed.folder.parent / "images", 1)
+    images = draw(installed.root / "colours", 1)
     found = json.loads(installed.lab("search", "a red field", "--pictures", images, "--json").stdout)
     assert len(found["rows"]) == 4
 
 
 def test_serve(installed):
-    images = draw(installed.folder.parent / "more", 1)
+    images = draw(installed.root / "more", 1)
     installed.lab("gallery", "import", images, "--gallery", installed.data / "dasd_lab/galleries/mine")
     with installed.serving("serve", "mine", "--port", "0") as address:
         hits = json.loads(page(f"{address}api/search?text=a+red+field&language=en"))["hits"]

@@ -44,6 +44,20 @@ class TextSide(nn.Module):
         raise LabError("an image for text towers alone", "a backbone with both towers", "Load it with `load_backbone`.")
 
 
+class _LoadedLinear(nn.Linear):
+    "A linear map whose weights are loaded next: random ones would double the time of loading a text tower"
+
+    def reset_parameters(self) -> None:
+        "Leave the weights as they are"
+
+
+class _LoadedEmbedding(nn.Embedding):
+    "Token vectors that are loaded next"
+
+    def reset_parameters(self) -> None:
+        "Leave the vectors as they are"
+
+
 class QuickGELU(nn.Module):
     "x · σ(1.702 x)"
 
@@ -70,9 +84,9 @@ class ClipTextBlock(nn.Module):
         self.attn = nn.MultiheadAttention(width, heads, batch_first=True)
         self.ln_2 = nn.LayerNorm(width)
         self.mlp = nn.Sequential()
-        self.mlp.add_module("c_fc", nn.Linear(width, mlp_width))
+        self.mlp.add_module("c_fc", _LoadedLinear(width, mlp_width))
         self.mlp.add_module("gelu", activation)
-        self.mlp.add_module("c_proj", nn.Linear(mlp_width, width))
+        self.mlp.add_module("c_proj", _LoadedLinear(mlp_width, width))
 
     def forward(
         self,
@@ -99,7 +113,7 @@ class ClipTextAlone(TextSide):
         width, heads = text["width"], text["heads"]
         self.context_length = text["context_length"]
         self.text_pool_type = text["pool_type"]
-        self.token_embedding = nn.Embedding(text["vocab_size"], width)
+        self.token_embedding = _LoadedEmbedding(text["vocab_size"], width)
         self.positional_embedding = nn.Parameter(torch.zeros(self.context_length, width))
         self.transformer = nn.Module()
         self.transformer.resblocks = nn.ModuleList(
@@ -138,16 +152,16 @@ class BertLayer(nn.Module):
         width, hidden = config["hidden_size"], config["intermediate_size"]
         self.heads = config["num_attention_heads"]
         read = nn.Module()
-        read.query, read.key, read.value = (nn.Linear(width, width) for _ in range(3))
+        read.query, read.key, read.value = (_LoadedLinear(width, width) for _ in range(3))
         self.attention = nn.ModuleDict({"self": read, "output": self._added(width, width, config)})
-        self.intermediate = nn.ModuleDict(dict(dense=nn.Linear(width, hidden)))
+        self.intermediate = nn.ModuleDict(dict(dense=_LoadedLinear(width, hidden)))
         self.output = self._added(hidden, width, config)
 
     @staticmethod
     def _added(before: int, after: int, config: Mapping) -> nn.ModuleDict:
         "A linear map, and the norm of its sum with the residual"
         norm = nn.LayerNorm(after, eps=config["layer_norm_eps"])
-        return nn.ModuleDict(dict(dense=nn.Linear(before, after), LayerNorm=norm))
+        return nn.ModuleDict(dict(dense=_LoadedLinear(before, after), LayerNorm=norm))
 
     def _split(self, x: Tensor) -> Tensor:  # [B, L, D] → [B, heads, L, D / heads]
         return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
@@ -181,9 +195,9 @@ class BertAlone(nn.Module):
         super().__init__()
         width = config["hidden_size"]
         self.embeddings = nn.Module()
-        self.embeddings.word_embeddings = nn.Embedding(config["vocab_size"], width, config["pad_token_id"])
-        self.embeddings.position_embeddings = nn.Embedding(config["max_position_embeddings"], width)
-        self.embeddings.token_type_embeddings = nn.Embedding(config["type_vocab_size"], width)
+        self.embeddings.word_embeddings = _LoadedEmbedding(config["vocab_size"], width, config["pad_token_id"])
+        self.embeddings.position_embeddings = _LoadedEmbedding(config["max_position_embeddings"], width)
+        self.embeddings.token_type_embeddings = _LoadedEmbedding(config["type_vocab_size"], width)
         self.embeddings.LayerNorm = nn.LayerNorm(width, eps=config["layer_norm_eps"])
         self.encoder = nn.ModuleDict(
             dict(layer=nn.ModuleList(BertLayer(config) for _ in range(config["num_hidden_layers"])))

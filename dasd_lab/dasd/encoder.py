@@ -201,7 +201,7 @@ class DASD(AdaptedEncoder):
         tokenizer: CaptionTokenizer | int,  # multilingual tokenizer, or only the size of its vocabulary
     ):
         super().__init__(config, backbone, tokenizer)
-        self.disentangler = Disentangler(backbone, config.disentangler, self.languages, self.n_tokens)
+        self.disentangler = self._disentangler()
         self.generator = self._generator() if config.adapter.generated else None
         critic = None
         if config.critic is not None:
@@ -223,6 +223,10 @@ class DASD(AdaptedEncoder):
         device = expression.loadings.device
         starts = self.tokenizer.word_starts
         expression.fit(ids.to(device), end_index.to(device), meaning.to(device), starts.to(device))
+
+    def _disentangler(self) -> Disentangler:
+        "The disentangler that the settings describe"
+        return Disentangler(self.backbone, self.config.disentangler, self.languages, self.n_tokens)
 
     def _generator(self) -> AdapterGenerator:
         "The generator for the characteristics that the settings name"

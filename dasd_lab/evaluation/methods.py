@@ -17,7 +17,7 @@ from importlib.metadata import version
 from itertools import product
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypedDict
 
 import pandas as pd
 
@@ -30,7 +30,7 @@ from ..corpora.by_machine.translators import FAILED, Translator
 from ..corpora.published.flickr8k import Flickr8k
 from .fields import field_figures, field_test
 from .probes import seed_interval
-from .tables import append_run, encoding_bar, own_parameters, read_runs
+from .tables import append_run, encoding_bar, own_parameters, read_lines
 from ..frozen import Frozen, FrozenConfig
 from ..presets import list_presets, load_preset, vary
 from ..training.recipes import VERSIONS, TrainingData, columns_of, train, training_data
@@ -161,6 +161,30 @@ def query_ms(
 TIMED = 21  # queries
 
 
+class _FieldFigures(TypedDict):
+    "What is known of a method on a field"
+
+    language: str
+    pictures: int
+    mean_recall: float
+    english_mean_recall: float
+    share: float
+
+
+class _MethodLine(TypedDict):
+    "What every line of the file holds, besides the settings that all share"
+
+    method: str
+    languages: list[str]
+    seed: int
+    preset: str
+    settings: str
+    parameters: int
+    cpu_s: float
+    query_ms: float
+    fields: dict[str, _FieldFigures]
+
+
 @dataclass
 class MethodRuns:
     "What the runs of a table share"
@@ -181,7 +205,7 @@ class MethodRuns:
 
     def check_file(self) -> None:
         "Refuse a file with runs of another corpus or backbone"
-        for row in read_runs(self.out):
+        for row in read_lines(self.out, _MethodLine):
             different = [name for name, value in self.common.items() if row.get(name) != value]
             if different:
                 raise LabError(
@@ -291,7 +315,7 @@ def run_methods(
     shared.check_file()
     own = {(run.method, run.languages): run.settings for run in runs}
     done = set()
-    for row in read_runs(shared.out):
+    for row in read_lines(shared.out, _MethodLine):
         key = (row["method"], tuple(row["languages"]))
         done.add((*key, row["seed"], row["settings"]))
         if own.get(key, row["settings"]) != row["settings"]:
@@ -309,7 +333,7 @@ def run_methods(
             append_run(row, shared.out)
             shares = ", ".join(f"{f} {100 * r['share']:.1f} %" for f, r in row["fields"].items())
             report(f"{name}: share of the English mean recall: {shares}")
-    return methods_table(read_runs(shared.out))
+    return methods_table(read_lines(shared.out, _MethodLine))
 
 # %% ../../nbs/5_evaluation/85_methods.ipynb #347b385c
 ENGLISH = "English"  # row of the upper bound

@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['AS_LARGE', 'Changes', 'RowSource', 'TABLES', 'encoding_bar', 'without', 'static', 'distance_of_consistency',
            'Variant', 'Sweep', 'Table', 'reweighted', 'tables_of', 'own_parameters', 'as_large', 'read_runs',
-           'append_run', 'skipping', 'run_table', 'file_of', 'run_backbones', 'summary', 'beside_the_paper', 'paper_of']
+           'read_lines', 'append_run', 'skipping', 'run_table', 'file_of', 'run_backbones', 'summary',
+           'beside_the_paper', 'paper_of']
 
 # %% ../../nbs/5_evaluation/80_tables.ipynb #f8130fb8
 import json
@@ -568,11 +569,15 @@ class _RunLine(TypedDict):
     seed: int
     parameters: int
     mean_recall: float
+    sum_recall: dict[str, float]
 
 
-def _lines(path: Path) -> list[dict]:
-    "The lines of a results file of `run_table`, or a `LabError`"
-    return checked(list[_RunLine], read_runs(path), str(path))
+def read_lines(
+    path: str | Path,  # results file
+    kind: type,  # a TypedDict: what every line holds
+) -> list[dict]:
+    "The lines of a results file, or a `LabError` that names the line and what it lacks"
+    return [checked(kind, row, f"{path}, line {i}") for i, row in enumerate(read_runs(path), 1)]
 
 
 def append_run(
@@ -672,7 +677,7 @@ class _TableRuns:
                 "the same for all lines",
                 "Give another file.",
             )
-        _lines(self.out)
+        read_lines(self.out, _RunLine)
 
     @cached_property
     def data(self) -> TrainingData:
@@ -723,7 +728,7 @@ class _TableRuns:
         tables = tables_of(self.preset)
         for file in sorted(self.out.parent.glob("*.jsonl")):
             try:
-                lines = _lines(file)
+                lines = read_lines(file, _RunLine)
             except LabError:  # a file of something else
                 continue
             for line in lines:

@@ -14,6 +14,7 @@ import html
 import io
 import shutil
 import subprocess
+import textwrap
 from collections.abc import Iterable, Sequence
 from functools import cache
 
@@ -146,8 +147,15 @@ def empty_figure(
     height: int = 120,  # pixels
 ) -> go.Figure:
     "A figure that says why it is empty"
-    reason = dict(text=why, x=0.5, y=0.5, xref="paper", yref="paper", showarrow=False, font=dict(size=13, color=INK))
-    return figure(height=height, xaxis_visible=False, yaxis_visible=False, margin=dict(t=8, b=8), annotations=[reason])
+    lines = textwrap.wrap(why, 40, break_long_words=False)  # as wide as a phone
+    reason = dict(x=0.5, y=0.5, xref="paper", yref="paper", showarrow=False, font=dict(size=13, color=INK))
+    return figure(
+        height=height,
+        xaxis_visible=False,
+        yaxis_visible=False,
+        margin=dict(t=8, b=8, l=8, r=8),
+        annotations=[reason | dict(text="<br>".join(lines))],
+    )
 
 
 def axis_suffix(
@@ -416,7 +424,7 @@ CSS = """
 @media(max-width:760px) {
   .dl .dl-both { grid-template-columns: 1fr }
   .dl .dl-section, .dl .widget-tab>.widget-tab-contents { padding: 6px }
-  .dl .widget-tab>.lm-TabBar .lm-TabBar-tab { padding: 0 10px }
+  .dl .widget-tab>.lm-TabBar .lm-TabBar-tab { padding: 0 clamp(5px,1.4vw,10px) }
   .dl .dl-row { gap: 6px }
   .dl h2, .dl h2+.dl-note { display: none }
   .dl .dl-with-image .dl-about { order: -1 }

@@ -99,7 +99,7 @@ def word_tokenizer(
         raise LabError(
             f"the tokenizer {name}, which is not installed",
             f"the package {name}",
-            f"pip install {name}, or train with another tokenizer.",
+            "pip install 'dasd_lab[smalr]', or train with another tokenizer.",
         )
     return TOKENIZERS[name]()
 

@@ -7,6 +7,7 @@ import pytest
 from conftest import settle, shoot, violations
 
 TALL = dict(width=1400, height=5000)
+PHONE = dict(width=390, height=3600)
 # explorer → its box, and what is there once it has something to show
 EXPLORERS = dict(
     Ask=(".dl-ask", ".dl-hit img"),
@@ -56,9 +57,28 @@ def unfold(page, name: str, panel):
     yield "unfolded"
 
 
+# boxes that scroll sideways, beside tables and the line of examples; none of them is the page
+WIDE = """() => [document.scrollingElement, ...document.querySelectorAll('body *')].filter(e =>
+  e.checkVisibility() && e.scrollWidth > e.clientWidth + 1 && !e.matches('.dl-scroll, .dl-line, input, textarea')
+  && (e === document.scrollingElement || /auto|scroll|hidden/.test(getComputedStyle(e).overflowX))
+).map(e => e.outerHTML.slice(0, 120))"""
+
+
+def too_wide(page, name: str) -> list[str]:
+    "What a phone cannot show of an open explorer without scrolling sideways; leaves a screenshot"
+    page.set_viewport_size(PHONE)
+    settle(page)
+    content = page.locator(" ".join(EXPLORERS[name])).first.bounding_box()
+    assert content["x"] >= 0 and content["x"] + min(content["width"], 60) <= PHONE["width"], (name, content)
+    found = page.evaluate(WIDE)
+    shoot(page, f"phone_{name}")
+    page.set_viewport_size(TALL)
+    return found
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_no_explorer_violates_wcag(web, page, scheme):
-    "The whole page with each explorer, then in the explorer what each step changes"
+    "The whole page with each explorer, then in the explorer what each step changes; in the dark also on a phone"
     page.emulate_media(color_scheme=scheme)
     page.set_viewport_size(TALL)
     page.goto(web.url)
@@ -69,6 +89,8 @@ def test_no_explorer_violates_wcag(web, page, scheme):
         for step in unfold(page, name, panel):
             found[name, step] = violations(page, None if step == "start" else box)
         shoot(page, f"accessible_{scheme}_{name}")
+        if scheme == "dark":
+            found[name, "phone"] = too_wide(page, name)
     found = {where: lines for where, lines in found.items() if lines}
     assert not found, found
     assert not page.problems, page.problems

@@ -21,7 +21,7 @@ from ..languages import ISO_639_1, language_code
 from .locations import Location, shard_samples, visual_of
 from .parallel import Fault, Record, decode, records
 from ..published.files import coco_rows, file_bytes, json_file, named_rows
-from ...foundation import LabError
+from ...foundation import LabError, extra
 from ...presets import json_line
 
 # %% ../../../nbs/1_corpora/4_own/30_formats.ipynb #b1e0aa31
@@ -505,13 +505,9 @@ def open_dataset(
     folder: Path,  # written by `save_to_disk`, or with Parquet files
 ) -> dict[str, object]:  # split → dataset
     "Tables of a `datasets` folder"
-    try:
+    with extra("datasets"):
         import datasets
         import pyarrow.parquet as parquet
-    except ImportError:
-        raise LabError(
-            "a folder of datasets without the package", "the package datasets", 'pip install "dasd_lab[datasets]"'
-        ) from None
 
     def parquet_table(path):
         return datasets.Dataset(datasets.table.InMemoryTable(parquet.read_table(path, memory_map=True)))

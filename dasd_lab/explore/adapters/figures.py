@@ -187,7 +187,7 @@ def singular_values(
         [_spectrum_lines(values[:, j], names, legend=j == 0) for j in range(k)],
         columns,
         [f"block {b}" for b in blocks],
-        dict(title=axis_title("rank of the singular value")),
+        dict(title=axis_title("rank")),
         dict(title=axis_title("singular value<br>(dotted: identity)"), rangemode="tozero"),
         (0.03, 0.2),
         same_y=True,
@@ -216,7 +216,7 @@ def hidden_change(
         ["at the end token", "mean over tokens"],
         y=dict(title=axis_title("change, %"), rangemode="tozero"),
         same_y=True,
-        title="Change of hidden states, in % of the block’s output",
+        title="Change of hidden states, % of the output",
         height=310,
     )
     return legend_below(fig)
@@ -303,7 +303,7 @@ def pair_maps(
         torch.stack(list(comparison.differences.values())),
         list(comparison.differences),
         comparison.adapted.blocks,
-        "Matrices of the first caption minus those of the other",
+        "First caption’s matrices minus the other",
     )
 
 # %% ../../../nbs/7_apps/1_explore/2_adapters/20_figures.ipynb #17b589dc
@@ -474,7 +474,7 @@ def rank_moves(
     fig = figure(
         *traces,
         title="Rank of the target image",
-        x="rank (1 is best, logarithmic)",
+        x="rank (1 is best, log)",
         height=190 + 34 * len(ranks),
         xaxis=dict(
             type="log",

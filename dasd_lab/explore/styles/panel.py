@@ -223,6 +223,7 @@ CSS = """
 .dl-styles .dl-legend { display: flex; flex-flow: row wrap; gap: 2px 16px; padding: 4px 0; line-height: 1.7 }
 .dl-styles .dl-kind { white-space: nowrap }
 .dl-styles .dl-typical { display: flex; gap: 8px; align-items: center; margin: 0 0 4px; line-height: 1.35 }
+.dl-styles .dl-typical { min-width: 220px }
 .dl-styles .dl-typical img { border-radius: 5px; margin: 0; flex: none }
 .dl-styles .dl-typical>span { min-width: 0 }
 .dl-styles .dl-clusters { max-height: 560px }

@@ -22,7 +22,7 @@ from torch.nn.functional import normalize
 from ...contracts import LabError, RetrievalMethod, evaluating
 from ...corpora.captions import recognise_language
 from ...corpora.pictograms.gloss import gloss_languages, lexicon, to_english
-from ..queries import clean_query
+from ..cleaning import clean_query
 from ...smalr.encoder import SMALR
 from ...smalr.hybrid import HybridWords
 from ...smalr.vocabulary import WordVocabulary, caption_words, language_index, specific_words

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, WebPImagePlugin  # noqa: F401  without it, the first thumbnail imports all formats
 from torch import Tensor
 from torch.nn.functional import normalize
 
