@@ -5,9 +5,11 @@
     python tools/studies/disentangling.py --forms paper expression --seeds 0
     python tools/studies/disentangling.py --world photographs --seeds 0 1 2 3 4 \\
         --forms expression_half static_large_half                           # recall of two forms of one size
+    python tools/studies/disentangling.py --after                           # meaning taken away after training
 
 Writes one line per form and seed to data/results/disentangling.jsonl; lines that are there are not repeated. The world
-photographs needs Flickr8k (DASD_LAB_FLICKR8K); features of its pictures are kept in runs/flickr8k."""
+photographs needs Flickr8k (DASD_LAB_FLICKR8K); features of pictures are kept in runs. `--after` needs
+concept-erasure (`pip install concept-erasure`), for LEACE."""
 
 import argparse
 import json
@@ -18,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from designs import Complement, DesignedDASD
 
 from dasd_lab.backbone.features import frozen_features, store_in
 from dasd_lab.backbone.towers import Backbone, load_backbone
@@ -28,14 +31,35 @@ from dasd_lab.evaluation.fields import field_figures
 from dasd_lab.evaluation.probes import adapter_spread, cluster_agreement, content_probe, leakage, linear_probe
 from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.presets import load_preset
-from dasd_lab.training.recipes import train, training_data
+from dasd_lab.training.recipes import TrainingData, train, training_data
 from dasd_lab.training.runs import own_state
 from dasd_lab.training.runtime import Runtime
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "data/results/disentangling.jsonl"
-FEATURES = ROOT / "runs/flickr8k/features"
+FEATURES = dict(pictograms=ROOT / "runs/pictograms/features", photographs=ROOT / "runs/flickr8k/features")
 STYLES = ("quantifier_object", "location_object", "quantifier_modifier_object", "event_supplement")
+_TERMS = (
+    [{"loss": "alignment"}, {"loss": "consistency", "weight": 0.1}],
+    [{"loss": "contrastive", "options": {"temperature": 0.02}}, {"loss": "consistency", "weight": 0.1}],
+)
+_NO_CRITIC = {"config.critic": None} | {
+    f"stages.{i}.{name}": value for i in (0, 1) for name, value in dict(critic=None, terms=_TERMS[i]).items()
+}
+
+_NO_STEPS = {f"stages.{i}.{name}": value for i in (0, 1) for name, value in dict(steps=1, learning_rate=0.0).items()}
+
+
+def _design(name: str, *terms: str) -> dict:
+    "The changes of a preset for a design of `designs`, with its own loss terms"
+    own = [{"loss": term} for term in terms]
+    rates = {"disentangler.pair_critic": 0.1} if "pair_critic" in terms else {}
+    changes = {"method": "dasd_design", "config.design": name, "config.disentangler.expression": None}
+    for i in (0, 1):
+        changes |= {f"stages.{i}.terms": _TERMS[i] + own, f"stages.{i}.rates": rates}
+    return _NO_CRITIC | changes
+
+
 # form → preset without its world, changes
 FORMS: dict[str, tuple[str, dict]] = dict(
     static=("static_adapter.{}", {}),
@@ -56,6 +80,20 @@ FORMS: dict[str, tuple[str, dict]] = dict(
         {"config.disentangler.expression.longest": 3, "config.adapter.spread": 0.6},
     ),
     expression_and_meaning=("dasd.{}_expression", {"config.adapter.characteristics": ["related", "agnostic"]}),
+    untrained=("dasd.{}", _NO_STEPS),
+    no_adversarial=("dasd.{}", _NO_CRITIC | {"config.adapter.start": "default"}),
+    strong_critic=(
+        "dasd.{}",
+        {"config.disentangler.layer_norms": False, "config.critic.normalize": False}
+        | {"stages.0.critic.learning_rate": 2e-3, "stages.1.critic.learning_rate": 2e-3}
+        | {"config.adapter.start": "default"},
+    ),
+    info_nce=("dasd.{}", _design("info_nce", "pair_critic", "uniform_scores") | {"config.adapter.start": "default"}),
+    linear=("dasd.{}_expression", _design("linear")),
+    whitened=("dasd.{}_expression", _design("whitened")),
+    kernel=("dasd.{}_expression", _design("kernel")),
+    reconstruction=("dasd.{}_expression", _design("reconstruction", "reconstruction")),
+    codes=("dasd.{}_expression", _design("codes", "reconstruction")),
 )
 # recall alone, on photographs, with as many parameters in use in both forms, and at the rate at which static adapters
 # have the highest recall on validation captions after 660 steps, see `claims.py`
@@ -64,6 +102,9 @@ SAME_SIZE: dict[str, tuple[str, dict]] = dict(
     expression_half=("dasd.{}_expression", _HALF),
     static_large_half=("static_adapter.{}", _HALF | {"config.adapter.bottleneck": 232}),
 )
+FITTED = 20_000  # captions that a regression is fitted on
+JUDGED = 100  # last steps, over which the critic's accuracy is averaged
+TRAINING_ALONE = ("critic", "disentangler.pair_critic", "disentangler.squeeze.decoder")  # not needed at use
 STEPS = dict(
     pictograms={"phrases": 0, "stages.0.steps": 1000, "stages.1.steps": 80},
     photographs={"stages.0.steps": 1500, "stages.1.steps": 100},
@@ -78,9 +119,9 @@ def corpora(world: str) -> tuple[Corpus, tuple[str, ...]]:
 
 
 def inspected(method: RetrievalMethod, captions: list[str], language: str) -> dict[str, torch.Tensor]:
-    "Semantic-agnostic features and generated matrices of captions"
+    "Features and generated matrices of captions"
     parts = [method.inspect(captions[i : i + 500], language) for i in range(0, len(captions), 500)]
-    names = ("semantic_agnostic", "generated")
+    names = ("semantic_agnostic", "semantic_related", "target_features", "generated")
     return {name: torch.cat([part[name] for part in parts]) for name in names}
 
 
@@ -95,30 +136,45 @@ def varying(generated: torch.Tensor) -> float:
     return float((deviation.square().sum((0, 2, 3)) / generated.square().sum((0, 2, 3))).mean())
 
 
+class Scenes:
+    "2,000 scenes that no model was trained on, each in four styles, and what probes should find in their captions"
+
+    def __init__(self, corpus: Corpus, backbone: Backbone):
+        self.corpus = corpus
+        self.ids = [*corpus.visuals("test").ids, *corpus.visuals("validation").ids]
+        self.groups = np.repeat(np.arange(len(self.ids)), len(STYLES))
+        self.style = np.array(STYLES * len(self.ids))
+        nouns_of = [{thing.noun for thing in corpus.scene(scene).things} for scene in self.ids]
+        nouns = sorted(set().union(*nouns_of))
+        self.present = np.array([[noun in nouns_of[i] for noun in nouns] for i in self.groups])
+        english = backbone.encode_source(self.captions("en")).unflatten(0, (len(self.ids), len(STYLES)))
+        self.meaning = english.mean(1)[self.groups]
+
+    def captions(self, language: str) -> list[str]:
+        "A caption of every scene in every style"
+        return [self.corpus.describe(scene, language, s).text for scene in self.ids for s in STYLES]
+
+    def held(self, features: torch.Tensor) -> dict:
+        "What probes find in features of these captions"
+        return dict(
+            leakage=held_meaning(features, self.meaning, self.groups),
+            noun=asdict(content_probe(features, self.present, self.groups)),
+            style=asdict(linear_probe(features, self.style, self.groups, "ridge")),
+            nmi=cluster_agreement(features, self.style).nmi,
+        )
+
+
 def pictograms_figures(method: RetrievalMethod, corpus: Corpus) -> dict:
     "Recall on the test scenes, and probes on 2,000 scenes in four styles"
     results = evaluate(method, corpus, "test", method.languages)
     figures = {language: dict(row) for language, row in results.rows.items()}
     if not hasattr(method, "disentangler"):
         return figures
-    scenes = [*corpus.visuals("test").ids, *corpus.visuals("validation").ids]
-    groups = np.repeat(np.arange(len(scenes)), len(STYLES))
-    style = np.array(STYLES * len(scenes))
-    nouns_of = [{thing.noun for thing in corpus.scene(scene).things} for scene in scenes]
-    nouns = sorted(set().union(*nouns_of))
-    present = np.array([[noun in nouns_of[i] for noun in nouns] for i in groups])
-    english = [corpus.describe(scene, "en", s).text for scene in scenes for s in STYLES]
-    meaning = method.backbone.encode_source(english).unflatten(0, (len(scenes), len(STYLES))).mean(1)[groups]
+    scenes = Scenes(corpus, method.backbone)
     for language in method.languages:
-        captions = [corpus.describe(scene, language, s).text for scene in scenes for s in STYLES]
-        found = inspected(method, captions, language)
-        features = found["semantic_agnostic"]
-        spread = adapter_spread(found["generated"], style, groups)
-        figures[language] |= dict(
-            leakage=held_meaning(features, meaning, groups),
-            noun=asdict(content_probe(features, present, groups)),
-            style=asdict(linear_probe(features, style, groups, "ridge")),
-            nmi=cluster_agreement(features, style).nmi,
+        found = inspected(method, scenes.captions(language), language)
+        spread = adapter_spread(found["generated"], scenes.style, scenes.groups)
+        figures[language] |= scenes.held(found["semantic_agnostic"]) | dict(
             varying=varying(found["generated"]),
             same_style=float(spread["same style"].mean()),
             same_content=float(spread["same content"].mean()),
@@ -128,7 +184,7 @@ def pictograms_figures(method: RetrievalMethod, corpus: Corpus) -> dict:
 
 def recalls(method: RetrievalMethod, corpus: Corpus) -> dict:
     "Recall of translated and written captions; features of the pictures are stored"
-    store = store_in(FEATURES, method.backbone, corpus, "test")
+    store = store_in(FEATURES["photographs"], method.backbone, corpus, "test")
     images = frozen_features(method.backbone, corpus, "test", store).image_features[:]
     fields = field_figures(method, corpus, ["zh_translated", "zh"], known=dict(image_features=images))
     return {name: dict(mean_recall=row["mean_recall"]) for name, row in fields.items()}
@@ -160,7 +216,18 @@ def photographs_figures(method: RetrievalMethod, corpus: Corpus) -> dict:
     return figures
 
 
-def one_run(world: str, form: str, seed: int, backbone: Backbone, corpus: Corpus, data: object) -> Mapping:
+def parameters_at_use(method: RetrievalMethod) -> int:
+    "Numbers that a query needs, without critics, decoders and running moments"
+    used = {
+        name: value
+        for name, value in own_state(method).items()
+        if not name.startswith(TRAINING_ALONE) and ".moments." not in name
+    }
+    closed_form = sum(m.parameters_at_use for m in method.modules() if isinstance(m, Complement))
+    return closed_form + sum(v.numel() for v in used.values() if v.is_floating_point())
+
+
+def one_run(world: str, form: str, seed: int, backbone: Backbone, corpus: Corpus, data: TrainingData) -> Mapping:
     "Train one form and measure it"
     preset, changes = (FORMS | SAME_SIZE)[form]
     preset, changes = preset.format(world), STEPS[world] | changes
@@ -181,7 +248,10 @@ def one_run(world: str, form: str, seed: int, backbone: Backbone, corpus: Corpus
     if form in SAME_SIZE:
         figures_of = recalls
     method = run.method.eval()
-    used = {name: value for name, value in own_state(method).items() if not name.startswith("critic")}
+    if isinstance(method, DesignedDASD):
+        for language in method.languages:
+            method.refit(data.pairs[language].target[:FITTED], language)
+    judged = [row["critic_accuracy"] for row in run.log if "critic_accuracy" in row][-JUDGED:]
     return dict(
         world=world,
         form=form,
@@ -189,27 +259,74 @@ def one_run(world: str, form: str, seed: int, backbone: Backbone, corpus: Corpus
         preset=preset,
         changes=changes,
         cpu_s=seconds,
-        parameters_at_use=sum(v.numel() for v in used.values() if v.is_floating_point()),
+        critic_accuracy=float(np.mean(judged)) if judged else None,
+        parameters_at_use=parameters_at_use(method),
         figures=figures_of(method, corpus),
     )
 
 
-def main(world: str, forms: list[str], seeds: list[int], out: Path) -> None:
+def without_meaning(found: dict, fitted: dict, meaning: torch.Tensor, groups: np.ndarray) -> dict[str, torch.Tensor]:
+    "f_sa with the meaning taken away after training, in the ways that a trained model allows"
+    from concept_erasure import LeaceEraser
+
+    agnostic, seen = found["semantic_agnostic"], fitted["semantic_agnostic"]
+    result = {}
+    ways = dict(linear={}, whitened=dict(whiten=True), kernel=dict(kernel=True))
+    for name, options in ways.items():
+        for source in ("target_features", "semantic_related"):
+            complement = Complement(found[source].shape[1], agnostic.shape[1], **options).eval()
+            complement.update(fitted[source], seen, memory=1)
+            read = "" if source == "target_features" else "_from_f_sr"
+            result[f"after_{name}{read}"] = complement(found[source], agnostic)
+    result["after_leace"] = LeaceEraser.fit(seen, meaning)(agnostic)
+    scenes = torch.as_tensor(groups)
+    total = torch.zeros(int(scenes.max()) + 1, agnostic.shape[1]).index_add_(0, scenes, agnostic)
+    result["after_scene_mean"] = agnostic - (total / scenes.bincount()[:, None])[scenes]
+    return result
+
+
+def after(corpus: Corpus, backbone: Backbone, data: TrainingData, seed: int) -> list[dict]:
+    "Train the paper's form on pictograms, take the meaning away from f_sa, and probe what is left"
+    changes = STEPS["pictograms"]
+    options = dict(seed=seed, backbone=backbone, data=data, changes=changes, progress=False)
+    method = train("dasd.pictograms", corpus, **options).method.eval()
+    scenes = Scenes(corpus, backbone)
+    figures: dict[str, dict] = {}
+    for language in method.languages:
+        pairs = data.pairs[language]
+        rows = np.array(data.features.rows(pairs.source[:FITTED]))
+        fitted = inspected(method, pairs.target[:FITTED], language)
+        found = inspected(method, scenes.captions(language), language)
+        meaning = torch.as_tensor(data.features.source_features[rows]).float()
+        for form, features in without_meaning(found, fitted, meaning, scenes.groups).items():
+            figures.setdefault(form, {})[language] = scenes.held(features)
+    common = dict(world="pictograms", seed=seed, preset="dasd.pictograms", changes=changes)
+    return [common | dict(form=form, figures=f) for form, f in figures.items()]
+
+
+def append(out: Path, rows: list[dict]) -> None:
+    "Add rows to the results file, and show them"
+    with out.open("a", encoding="utf-8") as f:
+        f.writelines(json.dumps(row) + "\n" for row in rows)
+    for row in rows:
+        print(row["form"], row["seed"], json.dumps(row["figures"])[:300], flush=True)
+
+
+def main(world: str, forms: list[str], seeds: list[int], out: Path, after_training: bool) -> None:
     "Train and measure what is missing"
     lines = out.read_text(encoding="utf-8").splitlines() if out.is_file() else []
     done = {tuple(json.loads(line)[k] for k in ("world", "form", "seed")) for line in lines}
     corpus, languages = corpora(world)
     backbone = load_backbone(ROOT / "data/weights" / world / "backbone")
-    features = FEATURES if world == "photographs" else None
-    data = training_data(corpus, languages, backbone, features)
+    data = training_data(corpus, languages, backbone, FEATURES[world])
     for seed in seeds:
+        if after_training:
+            if (world, "after_linear", seed) not in done:
+                append(out, after(corpus, backbone, data, seed))
+            continue
         for form in forms:
-            if (world, form, seed) in done:
-                continue
-            row = one_run(world, form, seed, backbone, corpus, data)
-            with out.open("a", encoding="utf-8") as f:
-                f.write(json.dumps(row) + "\n")
-            print(form, seed, f"{row['cpu_s']} CPU s", json.dumps(row["figures"])[:300], flush=True)
+            if (world, form, seed) not in done:
+                append(out, [one_run(world, form, seed, backbone, corpus, data)])
 
 
 if __name__ == "__main__":
@@ -218,4 +335,5 @@ if __name__ == "__main__":
     p.add_argument("--forms", nargs="+", choices=FORMS | SAME_SIZE, default=list(FORMS))
     p.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     p.add_argument("--out", type=Path, default=RESULTS)
+    p.add_argument("--after", dest="after_training", action="store_true", help="take the meaning away after training")
     main(**vars(p.parse_args()))
