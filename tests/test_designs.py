@@ -1,0 +1,100 @@
+"The designs that the study of disentangling compares: what each takes away, and that each of them can be trained"
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from dasd_lab.backbone.towers import load_backbone
+from dasd_lab.corpora.catalog import caption_pairs, load_corpus
+from dasd_lab.corpora.own.parallel import Pair
+from dasd_lab.training.recipes import parallel_data, shipped_run, train
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools/studies"))
+from designs import BOTTLENECK, Complement, Moments  # noqa: E402  a tool, not a package
+from disentangling import FORMS  # noqa: E402
+
+DESIGNS = ("linear", "whitened", "kernel", "reconstruction", "codes", "info_nce")
+
+
+def drawn(*shape):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0))
+
+
+def correlations(a, b):
+    both = torch.corrcoef(torch.cat([a, b], 1).T)
+    return both[: a.shape[1], a.shape[1] :].abs()
+
+
+@pytest.mark.parametrize("memory", [0.9, 1])
+def test_running_moments_have_no_bias_of_their_start(memory):
+    rows = drawn(400, 5) + 3
+    moments = Moments(5)
+    for _ in range(3):
+        moments.update(rows, memory)
+    torch.testing.assert_close(moments.mean, rows.mean(0))
+    torch.testing.assert_close(moments.covariance, torch.cov(rows.T, correction=0), atol=1e-4, rtol=1e-4)
+
+
+def test_a_linear_complement_keeps_nothing_linear_of_the_meaning():
+    meaning, own, noise = drawn(2000, 12).split([5, 3, 4], 1)
+    feature = torch.cat([meaning @ drawn(5, 4) + noise, own], 1)
+    for whiten in (False, True):
+        complement = Complement(5, 7, whiten=whiten).eval()
+        complement.update(meaning, feature, memory=1)
+        rest = complement(meaning, feature)
+        assert correlations(rest, meaning).max() < 0.02
+        assert correlations(rest, own).max(0).values.min() > 0.9
+
+
+def test_whitening_scales_every_direction():
+    meaning, own = drawn(2000, 8).split([5, 3], 1)
+    complement = Complement(5, 3, whiten=True).eval()
+    complement.update(meaning, own * torch.tensor([1.0, 5.0, 0.2]), memory=1)
+    rest = complement(meaning, own * torch.tensor([1.0, 5.0, 0.2]))
+    torch.testing.assert_close(torch.cov(rest.T), torch.eye(3), atol=0.1, rtol=0.1)
+
+
+def test_a_kernel_takes_away_what_is_not_linear():
+    meaning = drawn(2000, 3)
+    direction = torch.nn.functional.normalize(meaning, dim=-1)
+    feature = torch.cat([direction[:, :1] ** 2, drawn(2000, 4)[:, 3:]], 1)
+    left = {}
+    for kernel in (False, True):
+        complement = Complement(3, 2, kernel=kernel).eval()
+        complement.update(meaning, feature, memory=1)
+        left[kernel] = correlations(complement(meaning, feature), direction[:, :1] ** 2)[0, 0]
+    assert left[True] < 0.2 < 0.9 < left[False]
+
+
+@pytest.fixture(scope="module")
+def backbone():
+    return load_backbone(shipped_run() / "backbone")
+
+
+@pytest.fixture(scope="module")
+def data(backbone):
+    corpus = load_corpus("pictograms")
+    pairs = caption_pairs(corpus, "train", "de")
+    rows = zip(pairs.source[:600], pairs.target[:600], pairs.visual_index[:600])
+    visuals = corpus.visuals("train").ids
+    return parallel_data({"de": [Pair(*row[:2], i, visuals[row[2]]) for i, row in enumerate(rows)]}, backbone, corpus)
+
+
+@pytest.mark.parametrize("design", DESIGNS)
+def test_a_design_is_trained(backbone, data, design):
+    preset, changes = FORMS[design]
+    small = {"stages.0.steps": 3, "stages.1.steps": 2, "vocab_size": 600, "phrases": 0}
+    run = train(preset.format("pictograms"), data=data, backbone=backbone, changes=small | changes, progress=False)
+    captions = data.pairs["de"].target[:600]
+    run.method.refit(captions, "de")
+    found = run.method.inspect(captions, "de")
+    agnostic, related = found["semantic_agnostic"], found["semantic_related"]
+    if design in ("linear", "whitened"):
+        assert correlations(agnostic, related).mean() < 0.02
+    if design == "codes":
+        assert len(agnostic.round(decimals=4).unique(dim=0)) <= BOTTLENECK == agnostic.shape[1]
+    assert torch.isfinite(found["target_features"]).all() and found["generated"].std(0).max() > 0
+    if design == "info_nce":
+        assert {"pair_critic", "uniform_scores"} <= set(run.log[0])
