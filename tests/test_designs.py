@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from german import german_data
 
 from dasd_lab.backbone.towers import load_backbone
-from dasd_lab.corpora.catalog import caption_pairs, load_corpus
-from dasd_lab.corpora.own.parallel import Pair
-from dasd_lab.training.recipes import parallel_data, shipped_run, train
+from dasd_lab.training.recipes import shipped_run, train
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools/studies"))
 from designs import BOTTLENECK, Complement, Moments  # noqa: E402  a tool, not a package
@@ -75,11 +74,7 @@ def backbone():
 
 @pytest.fixture(scope="module")
 def data(backbone):
-    corpus = load_corpus("pictograms")
-    pairs = caption_pairs(corpus, "train", "de")
-    rows = zip(pairs.source[:600], pairs.target[:600], pairs.visual_index[:600])
-    visuals = corpus.visuals("train").ids
-    return parallel_data({"de": [Pair(*row[:2], i, visuals[row[2]]) for i, row in enumerate(rows)]}, backbone, corpus)
+    return german_data(backbone)
 
 
 @pytest.mark.parametrize("design", DESIGNS)

@@ -2,13 +2,12 @@
 
 import pytest
 import torch
+from german import german_data
 
 from dasd_lab.backbone.towers import load_backbone
 from dasd_lab.contracts import LabError
-from dasd_lab.corpora.catalog import caption_pairs, load_corpus
-from dasd_lab.corpora.own.parallel import Pair
 from dasd_lab.dasd.growing import cut_method, extended
-from dasd_lab.training.recipes import load_run, parallel_data, shipped_run, train
+from dasd_lab.training.recipes import load_run, shipped_run, train
 from dasd_lab.training.runs import load_method, save_method
 
 PRESET = "dasd.pictograms_expression"
@@ -29,11 +28,7 @@ def backbone():
 
 @pytest.fixture(scope="module")
 def data(backbone):
-    corpus = load_corpus("pictograms")
-    pairs = caption_pairs(corpus, "train", "de")
-    rows = zip(pairs.source[:600], pairs.target[:600], pairs.visual_index[:600])
-    visuals = corpus.visuals("train").ids
-    return parallel_data({"de": [Pair(*row[:2], i, visuals[row[2]]) for i, row in enumerate(rows)]}, backbone, corpus)
+    return german_data(backbone)
 
 
 def trained(backbone, data, changes=CHANGES, **options):
