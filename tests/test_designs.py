@@ -93,3 +93,20 @@ def test_a_design_is_trained(backbone, data, design):
     assert torch.isfinite(found["target_features"]).all() and found["generated"].std(0).max() > 0
     if design == "info_nce":
         assert {"pair_critic", "uniform_scores"} <= set(run.log[0])
+
+
+def test_each_side_of_info_nce_is_trained_by_its_own_loss(backbone, data):
+    preset, changes = FORMS["info_nce"]
+    small = {"stages.0.steps": 1, "stages.1.steps": 1, "vocab_size": 600, "phrases": 0}
+    run = train(preset.format("pictograms"), data=data, backbone=backbone, changes=small | changes, progress=False)
+    method = run.method.train().requires_grad_(True)
+    ids, ends = method.tokens(data.pairs["de"].target[:8])
+    meaning = torch.as_tensor(data.features.source_features[:8]).float()
+    features = method.training_features(dict(ids=ids, end_index=ends, language="de", source_features=meaning))
+    critic = [*method.disentangler.pair_critic.parameters()]
+    branch = [*method.disentangler.agnostic_adapters.parameters()]
+    for name, moved, left in (("critic_scores", critic, branch), ("judged_scores", branch, critic)):
+        total = features[name].square().sum()
+        options = dict(retain_graph=True, allow_unused=True)
+        assert any(g is not None for g in torch.autograd.grad(total, moved, **options)), name
+        assert all(g is None for g in torch.autograd.grad(total, left, **options)), name

@@ -104,7 +104,8 @@ def test_every_method_that_is_trained_has_a_preset_and_every_preset_a_method():
     trained = {p["method"] for p in PRESETS.values()}
     assert trained == {"dasd", "static_adapter", "leccr", "smalr"}
     assert {method_class(name).name for name in trained} == trained
-    assert set(METHODS) - trained <= {"frozen", "multilingual"}
+    own = {name for name, cls in METHODS.items() if cls.__module__.startswith("dasd_lab")}  # tools register more
+    assert own - trained <= {"frozen", "multilingual"}
 
 
 @pytest.mark.parametrize("name", sorted(METHODS))

@@ -33,12 +33,8 @@ UV = shutil.which("uv", path=os.pathsep.join((os.environ["PATH"], sysconfig.get_
 BORROWED = "no package index answers, so that the wheel was tried with the packages of this environment"
 EVERY_MODULE = """
 import importlib, pkgutil, dasd_lab
-from dasd_lab.foundation import MissingPackage
 for module in pkgutil.walk_packages(dasd_lab.__path__, "dasd_lab."):
-    try:
-        importlib.import_module(module.name)
-    except MissingPackage:
-        pass
+    importlib.import_module(module.name)
 """
 
 

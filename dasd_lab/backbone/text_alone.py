@@ -46,6 +46,7 @@ class TextSide(nn.Module):
 
 class _LoadedLinear(nn.Linear):
     "A linear map whose weights are loaded next: random ones would double the time of loading a text tower"
+
     # torch's `skip_init` takes a second when it is first used
 
     def reset_parameters(self) -> None:

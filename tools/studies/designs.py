@@ -3,11 +3,12 @@
 Trained designs are a method `dasd_design`, a DASD with `config.design`; what is applied after training is a class with
 `fit` and a call. None of them ships: `studies/disentangling` says how near each comes to the form of expression.
 
-    linear          f_sa minus its ridge regression on f_sr, from covariances that run along with the training
+    linear          f_sa minus its ridge regression on f_sr, from running covariances of the training
     whitened        the same, every direction of the rest scaled to variance 1
     kernel          the regression reads random Fourier features of f_sr (Rahimi and Recht 2007)
     reconstruction  16 components of the linear rest that, with f_sr, must tell the caption's own pooled state
-    codes           one of 16 learnt vectors for each caption, by the same loss (straight-through, van den Oord 2017)
+    codes           one of 16 learnt vectors for each caption, by the same loss: that of the largest of 16 scores, with
+                    the gradient of their softmax
     info_nce        the branch of the paper; a critic that finds the caption's meaning in its batch (van den Oord 2018),
                     against which the branch aims at equal scores"""
 
@@ -94,25 +95,31 @@ class Complement(nn.Module):
         self.moments.update(torch.cat([self.lift(related), agnostic], -1).detach(), memory)
 
     def forward(self, related: Tensor, agnostic: Tensor) -> Tensor:
-        if self.training:
-            self.update(related, agnostic)
+        with torch.autocast(agnostic.device.type, enabled=False):  # covariances need float32
+            related, agnostic = related.float(), agnostic.float()
+            if self.training:
+                self.update(related, agnostic)
+            return self.rest(related, agnostic)
+
+    def rest(self, related: Tensor, agnostic: Tensor) -> Tensor:
+        "What the regression leaves, scaled"
         mean, covariance = self.moments.mean, self.moments.covariance
         n = self.lifted
         ridge = RIDGE * covariance[:n, :n].diagonal().mean().clamp(min=1e-8)
         gram = covariance[:n, :n] + ridge * torch.eye(n)
         map_ = torch.linalg.solve(gram, covariance[:n, n:])
-        # the regression is no way for a gradient to write into f_sr
+        # the regression sends no gradient into f_sr
         predicted = (self.lift(related.detach()) - mean[:n]) @ map_
         rest = covariance[n:, n:] - covariance[n:, :n] @ map_
         return (agnostic - mean[n:] - predicted) @ self.scale(rest)
 
     def scale(self, rest: Tensor) -> Tensor:  # [D, D]
-        "The matrix that scales the rest, whose covariance this is"
+        "The matrix that scales the rest, of about this covariance"
         level = rest.diagonal().mean().clamp(min=1e-12)
         if not self.whiten:
             return torch.eye(len(rest)) * level.rsqrt()
         variance, directions = torch.linalg.eigh((rest + rest.T) / 2 + 1e-3 * level * torch.eye(len(rest)))
-        return directions * variance.clamp(min=1e-4 * level).rsqrt() @ directions.T
+        return directions * variance.rsqrt() @ directions.T
 
 
 class Bottleneck(nn.Module):

@@ -103,7 +103,6 @@ SAME_SIZE: dict[str, tuple[str, dict]] = dict(
     static_large_half=("static_adapter.{}", _HALF | {"config.adapter.bottleneck": 232}),
 )
 FITTED = 20_000  # captions that a regression is fitted on
-JUDGED = 100  # last steps, over which the critic's accuracy is averaged
 TRAINING_ALONE = ("critic", "disentangler.pair_critic", "disentangler.squeeze.decoder")  # not needed at use
 STEPS = dict(
     pictograms={"phrases": 0, "stages.0.steps": 1000, "stages.1.steps": 80},
@@ -251,13 +250,14 @@ def one_run(world: str, form: str, seed: int, backbone: Backbone, corpus: Corpus
     if isinstance(method, DesignedDASD):
         for language in method.languages:
             method.refit(data.pairs[language].target[:FITTED], language)
-    judged = [row["critic_accuracy"] for row in run.log if "critic_accuracy" in row][-JUDGED:]
+    judged = [row["critic_accuracy"] for row in run.log if "critic_accuracy" in row]
     return dict(
         world=world,
         form=form,
         seed=seed,
         preset=preset,
         changes=changes,
+        precision=precision,
         cpu_s=seconds,
         critic_accuracy=float(np.mean(judged)) if judged else None,
         parameters_at_use=parameters_at_use(method),
