@@ -288,12 +288,13 @@ def search_images(
     """Search images in any language of the method
 
     With none of --gallery, --pictures, --corpus, --run: the newest gallery in galleries, else the built-in scenes."""
+    conditions = _filter(where)
     gallery, run, language = _searched(gallery, run, backbone, pictures, corpus, language)
     query = _checked_query(query, k, "" if gallery or pictures else corpus or "pictograms", split)
     on_disk = _on_disk(gallery)
     in_memory = dict(pictures=pictures, captioner=captioner, save=save, consistent=consistent)
     _check_search(on_disk=on_disk, where=where, skip=skip, engine=engine, uri=uri, **in_memory)
-    options = dict(skip=skip, where=_filter(where)) if on_disk else {}
+    options = dict(skip=skip, where=conditions) if on_disk else {}
     if on_disk:
         opened, english = open_gallery(gallery, run, engine, uri, backbone=backbone, images=False), {}
     else:
