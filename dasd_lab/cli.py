@@ -288,13 +288,12 @@ def search_images(
     """Search images in any language of the method
 
     With none of --gallery, --pictures, --corpus, --run: the newest gallery in galleries, else the built-in scenes."""
-    conditions = _filter(where)
+    options = dict(skip=skip, where=_filter(where))
     gallery, run, language = _searched(gallery, run, backbone, pictures, corpus, language)
     query = _checked_query(query, k, "" if gallery or pictures else corpus or "pictograms", split)
     on_disk = _on_disk(gallery)
     in_memory = dict(pictures=pictures, captioner=captioner, save=save, consistent=consistent)
     _check_search(on_disk=on_disk, where=where, skip=skip, engine=engine, uri=uri, **in_memory)
-    options = dict(skip=skip, where=conditions) if on_disk else {}
     if on_disk:
         opened, english = open_gallery(gallery, run, engine, uri, backbone=backbone, images=False), {}
     else:
@@ -303,7 +302,7 @@ def search_images(
         opened.save(save, run)
     if consistent:
         _add_translations(opened, consistent, translator, language)
-    hits = opened.search(query, language, k, **options)
+    hits = opened.search(query, language, k, **(options if on_disk else {}))
     _say_searched(hits, len(opened), gallery or pictures or f"{corpus or 'pictograms'}, {split}")
     if page:
         write_page(hits, page)

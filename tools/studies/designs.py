@@ -119,7 +119,8 @@ class Complement(nn.Module):
         if not self.whiten:
             return torch.eye(len(rest)) * level.rsqrt()
         variance, directions = torch.linalg.eigh((rest + rest.T) / 2 + 1e-3 * level * torch.eye(len(rest)))
-        return directions * variance.rsqrt() @ directions.T
+        # the first batches have fewer captions than directions, and rounding may make a variance negative
+        return directions * variance.clamp(min=1e-4 * level).rsqrt() @ directions.T
 
 
 class Bottleneck(nn.Module):
