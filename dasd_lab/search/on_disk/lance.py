@@ -505,12 +505,13 @@ class LanceEngine:
 
     def _remove_abandoned(self) -> None:
         "Remove what a killed process left and Lance does not remove; with both locks held, nobody else writes"
-        for file in (self.folder / "pictures.lance").rglob(".tmp*"):
+        table = self.folder / "pictures.lance"
+        for file in table.rglob(".tmp*"):
             file.unlink(missing_ok=True)
-        table = self._last_version()
-        committed = {t.uuid for v in table.versions() if (t := table.read_transaction(v["version"]))}
-        for file in (self.folder / "pictures.lance/_transactions").glob("*.txn"):
-            if file.stem.partition("-")[2] not in committed:
+        # a version names its transaction in its manifest; `read_transaction` cannot read those that rewrite an index
+        versions = [file.read_bytes() for file in (table / "_versions").glob("*.manifest")]
+        for file in (table / "_transactions").glob("*.txn"):
+            if not any(file.name.encode() in manifest for manifest in versions):
                 file.unlink(missing_ok=True)
 
     def _compact(self, fully: bool = False, update_indexes: bool = True) -> None:
