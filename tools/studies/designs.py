@@ -169,7 +169,6 @@ class DesignedDisentangler(Disentangler):
 
     def __init__(self, design: Design, backbone, config, languages, n_tokens=0):
         super().__init__(backbone, config, languages, n_tokens)
-        self.design = design
         related, width = backbone.embed_dim, backbone.width
         self.squeeze = None
         if design in ("reconstruction", "codes"):
@@ -225,8 +224,7 @@ class DesignedDASD(DASD):
         if language not in complements:
             return
         complement = complements[language]
-        kept = complement.moments
-        complement.moments = Moments(len(kept.first))
+        complement.moments = Moments(len(complement.moments.first))
         del complements[language]  # the features before it
         squeeze, self.disentangler.squeeze = self.disentangler.squeeze, None
         generator, self.generator = self.generator, None
