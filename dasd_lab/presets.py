@@ -168,10 +168,12 @@ def read_json(
     optional: bool = False,  # an empty object if there is no file
 ) -> Any:  # see `checked`
     "Read a JSON file and compare its content with a type"
-    if optional and not Path(path).exists():
-        return {}
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError) as e:
+        if optional:
+            return {}
+        raise LabError(f"{path} cannot be read: {e}", expected, next_step) from e
     except (OSError, ValueError, RecursionError) as e:
         raise LabError(f"{path} cannot be read: {e}", expected, next_step) from e
     try:

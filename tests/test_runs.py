@@ -81,6 +81,21 @@ def stopped_in_the_middle(arguments, out: Path) -> int:
     return p.wait(60)
 
 
+def test_progress_that_is_first_written_while_it_is_read(tmp_path, monkeypatch):
+    "None, as before: the file is not asked for a second time"
+    read = Path.read_text
+
+    def read_then_written(path, *args, **kwargs):
+        try:
+            return read(path, *args, **kwargs)
+        finally:
+            path.write_text('{"step": 1}')
+
+    monkeypatch.setattr(Path, "read_text", read_then_written)
+    assert read_progress(tmp_path) is None
+    assert read_progress(tmp_path) == {"step": 1}
+
+
 def test_a_stopped_run_goes_on_from_its_name_alone(captions, tmp_path, capsys):
     words = [
         "dasd.new_language",

@@ -267,13 +267,7 @@ def read_progress(
     folder: str | Path,  # of a run
 ) -> dict | None:  # as `RunLog.write_progress` wrote it; None: no training has started there
     "The position of a run"
-    path = Path(folder) / "progress.json"
-    try:
-        return read_json(path)
-    except LabError:
-        if path.is_file():
-            raise
-        return None
+    return read_json(Path(folder) / "progress.json", optional=True) or None
 
 
 def read_log(
