@@ -4,7 +4,7 @@ STEP := sh tools/step.sh
 RUN  := env OMP_NUM_THREADS=1 PYTHONUNBUFFERED=1 PYTHONUTF8=1
 # modules are compiled when they are first imported, and kept: compiling all that is installed takes half a minute
 export PYTHONDONTWRITEBYTECODE :=
-PYTEST := $(RUN) $(PY) -m pytest -q -p no:cacheprovider
+PYTEST := $(RUN) $(PY) -m pytest -q -p no:cacheprovider -p no:nbmake
 LAB_ARGS ?=
 APP_ARGS ?=
 # halves of the tests, each of which imports everything once: the lanes of `make test` take the next one when they are free;
@@ -61,7 +61,7 @@ notebooks-%: venv
 	@NOTEBOOKS=$*/2 $(STEP) "notebooks, half $*: every cell" $(PYTEST) tests/test_notebooks.py --durations=5
 
 guides: venv
-	@$(STEP) "guides: each in its own kernel" $(PYTEST) --nbmake --nbmake-timeout=300 nbs/guides
+	@$(STEP) "guides: each in its own kernel" $(PYTEST) -p nbmake --nbmake --nbmake-timeout=300 nbs/guides
 
 units: $(UNITS)
 

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['PICTURES_VARIABLE', 'WORLD_VARIABLE', 'Origin', 'LabError', 'closest', 'counted', 'unknown_name', 'lab_command',
            'lab_folder', 'shipped_folder', 'lab_home', 'home_path', 'data_root', 'pictures_folder', 'weights_root',
-           'MissingPackage', 'extra', 'Caption']
+           'MissingPackage', 'extra', 'installed', 'Caption']
 
 # %% ../nbs/0_foundation/00_foundation.ipynb #f72ca620
 import os
@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -168,6 +169,16 @@ def extra(
         if package == "dasd_lab" or package in sys.stdlib_module_names:
             raise
         raise MissingPackage(package, name) from e
+
+
+def installed(
+    *packages: str,  # modules
+    name: str,  # extra that installs them
+) -> None:
+    "Refuse to go on where a package of an extra is missing; imports none of them"
+    for package in packages:
+        if find_spec(package) is None:
+            raise MissingPackage(package, name)
 
 # %% ../nbs/0_foundation/00_foundation.ipynb #661af90a
 Origin = Literal["human", "mt", "mllm"]

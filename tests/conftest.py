@@ -6,12 +6,15 @@ import gc
 import hashlib
 import json
 import os
+import sys
 from pathlib import Path
 
 import parity
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.modules["rfc3987_syntax"] = None  # of jsonschema: takes seconds to import, and would check IRIs, which no test has
+os.environ["DASD_LAB_READY"] = "0"  # searches of tests run by themselves
 
 
 def pytest_addoption(parser):

@@ -7,8 +7,8 @@ __all__ = ['Name', 'Folder', 'RunName', 'CorpusName', 'PresetName', 'LanguageNam
            'PresetList', 'BackboneList', 'ExistingFolder', 'ExistingFile', 'File', 'Words', 'CommaList', 'IntegerList',
            'Settings', 'Changes', 'Port', 'Origin', 'BackboneName', 'LOOKUPS', 'comma_list', 'parse_settings',
            'text_table', 'print_json', 'show', 'skipped_in_one_line', 'n_processes', 'open_corpus', 'open_method',
-           'named_folder', 'in_lab', 'Option', 'Lookup', 'CommandParameter', 'command_parameters', 'CommandParser',
-           'add_command', 'add_group']
+           'named_folder', 'in_lab', 'Option', 'Lookup', 'CommandParameter', 'command_parameters', 'given_values',
+           'CommandParser', 'add_command', 'add_group']
 
 # %% ../../nbs/7_apps/3_commands/10_arguments.ipynb #a64aab25
 import argparse
@@ -470,13 +470,21 @@ def command_parameters(
     return tuple(parameters)
 
 
-def _call(function: Callable, args: argparse.Namespace) -> None:
-    "Call a command with the arguments that were given"
+def given_values(
+    function: Callable,  # a command
+    args: argparse.Namespace,  # as its parser read them
+) -> dict[str, Any]:  # by parameter
+    "The arguments that were given to a command, checked"
     parameters = [p for p in command_parameters(function) if hasattr(args, p.name)]
     values = {p.name: p.value(getattr(args, p.name)) for p in parameters}
     for p in parameters:
         p.check(values[p.name])
-    function(**values)
+    return values
+
+
+def _call(function: Callable, args: argparse.Namespace) -> None:
+    "Call a command with the arguments that were given"
+    function(**given_values(function, args))
 
 
 class CommandParser(argparse.ArgumentParser):

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['GUIDES', 'WORKBENCH', 'EXTENSIONS', 'copy_notebook', 'guides_folder', 'lab_arguments', 'greeting', 'LabServer', 'Lab',
-           'serve_lab', 'lab_words']
+           'serve_lab']
 
 # %% ../../nbs/7_apps/2_serve/60_lab.ipynb #ee22396c
 import hashlib
@@ -152,13 +152,17 @@ class Lab(LabApp):
 
 
 def serve_lab(
-    arguments: Sequence[str],  # from `lab_arguments`
-    runs: str = "",  # notebook that runs by itself, relative to the served folder; empty: none
+    notebooks: str | Path | None = None,  # folder that is served; None: the working copy of the guides
+    extra: Sequence[str] = (),  # further arguments for Jupyter, which take precedence
+    root: bool = False,  # running as root
+    screen: bool = True,  # a browser can be opened
 ) -> None:
-    "Serve JupyterLab until Ctrl-C, twice"
+    "Serve JupyterLab until Ctrl-C, twice; in the working copy the workbench runs by itself"
+    runs = "" if notebooks else WORKBENCH
+    arguments = lab_arguments(Path(notebooks or guides_folder()), extra, root, screen)
     warnings.filterwarnings("ignore", category=DeprecationWarning, module="traitlets")  # of Jupyter's own options
     forks = fork_kernels_from_now_on()
-    server = Lab.initialize_server(list(arguments))
+    server = Lab.initialize_server(arguments)
     server.web_app.settings["page_config_data"]["dasdLabRuns"] = runs
     token = server.identity_provider.token
     server.identity_provider.token_generated = False  # or Jupyter prints the address in six lines
@@ -168,18 +172,3 @@ def serve_lab(
     if forks:
         IOLoop.current().add_callback(NURSERY.start)  # it loads while the browser opens
     server.start()
-
-
-def lab_words(
-    notebooks: Path,  # folder that is served
-    runs: str = "",  # notebook that runs by itself, relative to the folder; empty: none
-    extra: Sequence[str] = (),  # further arguments for Jupyter, which take precedence
-    root: bool = False,  # running as root
-    screen: bool = True,  # a browser can be opened
-) -> list[str]:
-    "The command of a process that serves JupyterLab"
-    script = (
-        "import sys; from dasd_lab.serve.kernels import end_on_ctrl_c; end_on_ctrl_c(); "
-        "from dasd_lab.serve.lab import serve_lab; serve_lab(sys.argv[2:], sys.argv[1])"
-    )
-    return [sys.executable, "-c", script, runs, *lab_arguments(notebooks, extra, root, screen)]
