@@ -1,6 +1,5 @@
 "The repository's own lint rules find what they are for, and nothing else"
 
-import ast
 import sys
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import lint
 
 def found(rule, source: str) -> list[str]:
     "Messages of one rule about a piece of code"
-    return [message for _, message in rule(ast.parse(source))]
+    return [message for _, message in rule(lint.nodes_of(source))]
 
 
 def test_long_functions_are_found():
@@ -47,7 +46,7 @@ def test_private_names_of_other_modules(source, private):
 
 
 def test_a_class_name_is_used_once():
-    trees = {Path(f"dasd_lab/{name}.py"): ast.parse("class Plan: pass") for name in "ab"}
+    trees = {Path(f"dasd_lab/{name}.py"): lint.nodes_of("class Plan: pass") for name in "ab"}
     assert [(str(path), line) for path, line, _ in lint.shared_class_names(trees)] == [("dasd_lab/b.py", 1)]
 
 

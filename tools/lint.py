@@ -26,18 +26,23 @@ PUBLIC = (
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def too_long(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def nodes_of(source: str) -> list[ast.AST]:
+    "The syntax tree of a file, its module first"
+    return list(ast.walk(ast.parse(source)))
+
+
+def too_long(nodes: list[ast.AST]) -> Iterator[tuple[int, str]]:
     "Functions of more than `LONGEST` lines"
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, Function):
             lines = node.end_lineno - node.lineno + 1
             if lines > LONGEST:
                 yield node.lineno, f"{node.name} has {lines} lines; at most {LONGEST}. Give its parts names."
 
 
-def too_many_parameters(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def too_many_parameters(nodes: list[ast.AST]) -> Iterator[tuple[int, str]]:
     "Functions with more than `POSITIONAL` parameters that may be given by position"
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, Function):
             names = [a.arg for a in (*node.args.posonlyargs, *node.args.args)]
             n = len(names) - (names[:1] in (["self"], ["cls"]))
@@ -48,10 +53,10 @@ def too_many_parameters(tree: ast.AST) -> Iterator[tuple[int, str]]:
                 )
 
 
-def defined_names(tree: ast.AST) -> set[str]:
+def defined_names(nodes: list[ast.AST]) -> set[str]:
     "Names that a file defines, at any depth"
     names = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, Function | ast.ClassDef):
             names.add(node.name)
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
@@ -61,29 +66,32 @@ def defined_names(tree: ast.AST) -> set[str]:
     return names
 
 
-def private_reads(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def is_of_torch(node: ast.AST) -> bool:
+    "Whether a name is read from torch or one of its modules"
+    return isinstance(node, ast.Attribute) and ast.unparse(node.value).split(".")[0] == "torch"
+
+
+def private_reads(nodes: list[ast.AST]) -> Iterator[tuple[int, str]]:
     "Private names of other modules"
-    defined = defined_names(tree)
-    for node in ast.walk(tree):
+    defined = defined_names(nodes)
+    for node in nodes:
         if isinstance(node, ast.Attribute):
             names = [node.attr]
-            if ast.unparse(node.value).split(".")[0] == "torch":
-                continue
         elif isinstance(node, ast.ImportFrom):
             names = [a.name for a in node.names]
         else:
             continue
         for name in names:
             private = name.startswith("_") and not name.startswith("__")
-            if private and name not in defined and name not in PUBLIC:
+            if private and name not in defined and name not in PUBLIC and not is_of_torch(node):
                 yield node.lineno, f"{name} belongs to another module. Make it public there, or do without it."
 
 
-def shared_class_names(trees: dict[Path, ast.AST]) -> Iterator[tuple[Path, int, str]]:
+def shared_class_names(parsed: dict[Path, list[ast.AST]]) -> Iterator[tuple[Path, int, str]]:
     "Classes of one name in several modules"
     found = defaultdict(list)
-    for path, tree in trees.items():
-        for node in tree.body:
+    for path, nodes in parsed.items():
+        for node in nodes[0].body:
             if isinstance(node, ast.ClassDef):
                 found[node.name].append((path, node.lineno))
     for name, where in found.items():
@@ -109,13 +117,13 @@ def files(names: list[str]) -> list[Path]:
 
 def main(names: list[str]) -> int:
     "Print what is found; 1 where there is anything"
-    trees = {p: ast.parse((ROOT / p).read_text(encoding="utf-8")) for p in files(names)}
-    package = {p: tree for p, tree in trees.items() if p.parts[0] == "dasd_lab"}
+    parsed = {p: nodes_of((ROOT / p).read_text(encoding="utf-8")) for p in files(names)}
+    package = {p: nodes for p, nodes in parsed.items() if p.parts[0] == "dasd_lab"}
     found = []
-    for path, tree in trees.items():
-        found += [(path, *f) for f in (*too_long(tree), *too_many_parameters(tree))]
-    for path, tree in package.items():
-        found += [(path, *f) for f in private_reads(tree)]
+    for path, nodes in parsed.items():
+        found += [(path, *f) for f in (*too_long(nodes), *too_many_parameters(nodes))]
+    for path, nodes in package.items():
+        found += [(path, *f) for f in private_reads(nodes)]
     found += shared_class_names(package)
     if not names:
         for path in sorted((ROOT / ".github/workflows").glob("*.y*ml")):
