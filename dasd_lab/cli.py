@@ -24,12 +24,12 @@ from typing import Annotated, Literal, NoReturn
 
 import dasd_lab
 from dasd_lab.commands.arguments import (
-    BackboneName,
     CommandParser,
     CorpusName,
     ExistingFolder,
     File,
     Folder,
+    FrozenName,
     GalleryName,
     LanguageList,
     LanguageName,
@@ -285,7 +285,7 @@ def search_images(
     # shipped model (photographs, pictograms) or run folder (default: the one that embedded the gallery; without a
     # gallery, pictograms for the built-in scenes and photographs for other images)
     run: RunName | None = None,
-    backbone: BackboneName | None = None,  # instead of a run: a frozen model of `dasd-lab weights`, or a folder
+    backbone: FrozenName | None = None,  # instead of a run: a frozen model of `dasd-lab weights`, or a folder
     split: Name = "test",  # split of the corpus
     json: bool = False,  # print JSON instead of a table
 ) -> None:
@@ -313,7 +313,7 @@ def search_images(
     _show_hits(hits, english, json)
 
 
-def _load_for_search(query, *, gallery=None, run=None, backbone=None, pictures=None, corpus=None, **_) -> None:
+def _load_for_search(query, *, language=None, gallery=None, run=None, pictures=None, corpus=None, **_) -> None:
     "Load what a search with these arguments needs, short of opening a gallery, which starts threads"
     from dasd_lab.search.queries import read_query
     from dasd_lab.training.loading import keep_run
@@ -321,17 +321,17 @@ def _load_for_search(query, *, gallery=None, run=None, backbone=None, pictures=N
     for module in ("lance", "dasd_lab.search.on_disk.stored", "dasd_lab.search.gallery.kept"):
         with suppress(ImportError):
             import_module(module)
-    gallery, run, _ = _searched(gallery, run, backbone, pictures, corpus, None)
+    gallery, run, _ = _searched(gallery, run, None, pictures, corpus, language)
     if run:
         in_memory = pictures or (gallery and not _on_disk(gallery))
         read_query(query, keep_run(run, images=bool(in_memory)))
 
 
 def wait_for_searches() -> None:
-    "The process that a search leaves, see `commands.ready`; its arguments are minutes and the words of that search"
-    minutes, *words = sys.argv[1:]
-    given = given_values(search_images, command_line().parse_args(words))
-    wait(float(minutes), partial(_load_for_search, **given), main)
+    "The process that a search leaves, see `commands.ready`; it reads for how long, and the words of that search"
+    asked = json.load(sys.stdin)
+    given = given_values(search_images, command_line().parse_args(asked["words"]))
+    wait(asked["minutes"], partial(_load_for_search, **given), main)
 
 # %% ../nbs/7_apps/3_commands/90_cli.ipynb #d813ad45
 def _demo_on_photographs(out: Path, say) -> list[dict]:  # see `demo.photographs_sheet`; empty without photographs
@@ -461,20 +461,22 @@ def open_lab(
 
     The guides are opened from a working copy; a copy that was edited is kept when its guide changes."""
     from dasd_lab.foundation import LabError, installed
+    from dasd_lab.serve.guides import WORKBENCH, guides_folder
 
     if notebooks and not any(Path(notebooks).rglob("*.ipynb")):
         raise LabError(
             f"{notebooks} holds no notebooks", "a folder of notebooks", "Check the path of --notebooks FOLDER."
         )
     installed("jupyterlab", "voila", name="lab")
+    folder = Path(notebooks or guides_folder()).resolve()
     _show_pictures(pictures)
     _build_scenes()
     has_display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     screen = sys.platform in ("win32", "darwin") or bool(has_display)
     root = hasattr(os, "geteuid") and os.geteuid() == 0
     print("JupyterLab starts …", file=sys.stderr, flush=True)
-    served = str(Path(notebooks).resolve()) if notebooks else None
-    _become(_server("lab.serve_lab", notebooks=served, extra=list(jupyter), root=root, screen=screen and not root))
+    server = dict(root=root, screen=screen and not root, extra=list(jupyter))
+    _become(_server("lab.serve_lab", notebooks=str(folder), runs="" if notebooks else WORKBENCH, **server))
 
 # %% ../nbs/7_apps/3_commands/90_cli.ipynb #42f97d70
 def complete_words(
@@ -537,7 +539,8 @@ def _run(
     "Parse and run a command"
     args = command_line().parse_args(words)
     args.run_command(args)
-    sys.stdout.flush()
+    if sys.stdout:
+        sys.stdout.flush()
 
 
 def _is_importing(frame: FrameType | None) -> bool:
@@ -622,27 +625,27 @@ def main(
 
 def command() -> NoReturn:
     "The installed program: ends without taking imported modules apart, which takes torch a second"
-    words = sys.argv[1:]
-    code = answered(words)
-    if code is not None:
-        sys.exit(code)
     code = 1
 
     def leave() -> None:
         for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError):  # closed by the program that reads them
+            with suppress(OSError, ValueError, AttributeError):  # closed by their reader or by the shell
                 stream.flush()
         os._exit(code)
 
-    atexit.register(leave)  # registered first, it runs last
     try:
-        code = main(words)
-        if code == 0 and words[:1] == ["search"]:
+        atexit.register(leave)  # registered first, it runs last
+        words = sys.argv[1:]
+        answer = answered(words)
+        code = main(words) if answer is None else answer
+        if answer is None and code == 0 and words[:1] == ["search"]:
             start_waiting(words)
     except SystemExit as e:  # of argparse
         code = int(e.code or 0)
-    except KeyboardInterrupt:  # after the command itself
+    except KeyboardInterrupt:  # beside the command itself
         _end_at_once()
+    except Exception as e:  # of DASD_LAB_READY; `main` has answered its own
+        code = _code_after(e, ())
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # ignored in the background
         signal.signal(signal.SIGINT, _end_at_once)
     sys.exit(code)

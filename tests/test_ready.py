@@ -2,11 +2,14 @@
 
 `searching` stands for `dasd-lab search` in most tests, so that they need no model."""
 
+import io
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,7 +23,8 @@ import os, sys, time
 from dasd_lab.commands.ready import wait
 
 def searching(words):
-    print(os.getcwd(), os.environ.get("MARK"), *words[1:])
+    mask = os.umask(0)
+    print(os.getcwd(), os.environ.get("MARK"), f"{mask:o}", *words[1:])
     print("said", file=sys.stderr)
     if "long" in words:
         sys.stdout.flush()
@@ -33,6 +37,8 @@ def searching(words):
         os.kill(os.getpid(), 9)
     if "wrong" in words:
         sys.exit(2)
+    if "broken" in words:
+        raise RuntimeError("a fault")
     return 0
 
 wait(float(sys.argv[1]), lambda: None, searching)
@@ -74,15 +80,22 @@ def waiting(settings):
 
 
 def test_output_folder_environment_and_exit_code_are_those_of_the_command(waiting, tmp_path):
-    done = asked(waiting | {"MARK": "a mark"}, "search", "Füße", cwd=tmp_path)
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"{tmp_path} a mark Füße\n", "said\n")
+    done = asked(waiting | {"MARK": "a mark"}, "search", "Füße", cwd=tmp_path, umask=0o077)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{tmp_path} a mark 77 Füße\n", "said\n")
     assert asked(waiting, "search", "wrong", program=ASKING).returncode == 2
+    done = asked(waiting, "search", "broken", program=ASKING)
+    assert done.returncode == 1 and done.stderr.endswith("RuntimeError: a fault\n")
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-c", ASKING, "search"], env=waiting, stdout=full, check=False)
+    assert done.returncode == 0  # as a command whose last output cannot be written
 
 
 def test_other_commands_and_other_settings_run_by_themselves(waiting):
     assert asked(waiting, "gallery", "list").returncode == 7
     assert asked(waiting | {"DASD_LAB_HOME": "/elsewhere"}, "search").returncode == 7
     assert asked(waiting | {ready.READY_VARIABLE: "0"}, "search").returncode == 7
+    without_messages = ["sh", "-c", 'exec "$@" 2>&-', "sh", sys.executable, "-c", NOBODY, "search"]
+    assert subprocess.run(without_messages, env=waiting, check=False).returncode == 7
 
 
 def test_another_user_is_not_answered(waiting, monkeypatch):
@@ -127,9 +140,28 @@ def test_nobody_waits_for_a_process_that_has_ended(settings, tmp_path):
     assert long.wait(60) == 130
 
 
+class Asked(io.StringIO):
+    "What a process is asked for"
+
+    def __init__(self, minutes):
+        super().__init__()
+        self.minutes = minutes
+
+    def close(self):
+        asked = json.loads(self.getvalue())
+        assert asked["words"] == ["search", "Hund"]
+        self.minutes.append(asked["minutes"])
+        super().close()
+
+
 def test_a_process_is_started_at_a_terminal_or_where_it_is_asked_for(monkeypatch, capsys):
     started = []
-    monkeypatch.setattr(ready.subprocess, "Popen", lambda command, **options: started.append(command[3:]))
+
+    def start(command, **options):
+        return SimpleNamespace(stdin=Asked(started))
+
+    monkeypatch.setattr(ready.subprocess, "Popen", start)
+    monkeypatch.setenv("DASD_LAB_TEST_READY", "nobody")
     for given, terminal in (("", False), ("", True), ("0", True), ("3", False)):
         monkeypatch.setenv(ready.READY_VARIABLE, given)
         monkeypatch.setattr(sys.stdout, "isatty", lambda terminal=terminal: terminal)
@@ -137,7 +169,7 @@ def test_a_process_is_started_at_a_terminal_or_where_it_is_asked_for(monkeypatch
     monkeypatch.setenv(ready.READY_VARIABLE, "soon")
     with pytest.raises(LabError, match="minutes from 0 to 1440"):
         ready.start_waiting(["search", "Hund"])
-    assert started == [["5", "search", "Hund"], ["3", "search", "Hund"]]
+    assert started == [5, 3]
     assert "stays for 3 minutes (DASD_LAB_READY=0: none)" in capsys.readouterr().err
 
 

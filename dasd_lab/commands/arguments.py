@@ -5,10 +5,10 @@
 # %% auto #0
 __all__ = ['Name', 'Folder', 'RunName', 'CorpusName', 'PresetName', 'LanguageName', 'LanguageList', 'GalleryName', 'RunList',
            'PresetList', 'BackboneList', 'ExistingFolder', 'ExistingFile', 'File', 'Words', 'CommaList', 'IntegerList',
-           'Settings', 'Changes', 'Port', 'Origin', 'BackboneName', 'LOOKUPS', 'comma_list', 'parse_settings',
-           'text_table', 'print_json', 'show', 'skipped_in_one_line', 'n_processes', 'open_corpus', 'open_method',
-           'named_folder', 'in_lab', 'Option', 'Lookup', 'CommandParameter', 'command_parameters', 'given_values',
-           'CommandParser', 'add_command', 'add_group']
+           'Settings', 'Changes', 'Port', 'Origin', 'BackboneName', 'FrozenName', 'LOOKUPS', 'comma_list',
+           'parse_settings', 'text_table', 'print_json', 'show', 'skipped_in_one_line', 'n_processes', 'open_corpus',
+           'open_method', 'named_folder', 'in_lab', 'Option', 'Lookup', 'CommandParameter', 'command_parameters',
+           'given_values', 'CommandParser', 'add_command', 'add_group']
 
 # %% ../../nbs/7_apps/3_commands/10_arguments.ipynb #a64aab25
 import argparse
@@ -223,6 +223,7 @@ Port = Annotated[int, Option(lookup="port")]
 Origin = Literal["human", "mt", "mllm"]
 # a frozen model, instead of a run: a name listed by `dasd-lab weights`, or a folder
 BackboneName = Annotated[str | Path, Option("NAME", lookup="backbone")]
+FrozenName = Annotated[str | Path, Option("NAME", lookup="frozen")]  # of a model with two towers, or a folder
 
 # %% ../../nbs/7_apps/3_commands/10_arguments.ipynb #b5064b32
 def _path_near(path: str, what: str, is_there: Callable[[Path], bool]) -> None:
@@ -299,6 +300,22 @@ def _check_backbone(name: str) -> None:
         raise unknown_name("no backbone", name, _backbones(), next_step, f"a folder, or one of {_backbones()}")
 
 
+def _frozen() -> list[str]:
+    from dasd_lab.backbone.weights import CATALOGUE
+
+    return [name for name, weights in CATALOGUE.items() if weights.opens]
+
+
+def _check_frozen(name: str) -> None:
+    from dasd_lab.foundation import unknown_name
+
+    if name not in _frozen() and not Path(name).expanduser().is_dir():
+        next_step = "See `dasd-lab weights`; `dasd-lab weights get NAME` fetches one."
+        if name in _runs():
+            next_step = f"It is the name of a run: --run {name}."
+        raise unknown_name("no model to search with,", name, _frozen(), next_step, f"a folder, or one of {_frozen()}")
+
+
 def _galleries() -> list[str]:
     from dasd_lab.search.on_disk.places import gallery_names
 
@@ -348,6 +365,7 @@ LOOKUPS = dict(
     preset=Lookup(_presets, _check_preset),
     language=Lookup(_languages, _check_language),
     backbone=Lookup(_backbones, _check_backbone),
+    frozen=Lookup(_frozen, _check_frozen),
     gallery=Lookup(_galleries, _check_gallery),
     port=Lookup(list, _check_port),
     folder=Lookup(list, partial(_path_near, what="folder", is_there=Path.is_dir)),

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from dasd_lab.commands.arguments import (
-    BackboneName,
     ExistingFolder,
     File,
     Folder,
+    FrozenName,
     GalleryName,
     Option,
     Port,
@@ -134,7 +134,7 @@ def import_images(
     uri: Uri | None = None,  # Milvus server, or local file that ends in .db; the token is read from MILVUS_TOKEN
     # shipped model or run folder (default: the one that embedded the gallery; photographs for a new one)
     run: RunName | None = None,
-    backbone: BackboneName | None = None,  # instead of a run: a frozen model of `dasd-lab weights`, or a folder
+    backbone: FrozenName | None = None,  # instead of a run: a frozen model of `dasd-lab weights`, or a folder
     json: bool = False,  # print JSON instead of a table
 ) -> None:
     "Import a folder: reads new and changed files only, and resumes when rerun"
@@ -175,13 +175,13 @@ def describe_gallery(
     engine: EngineName | None = None,  # vector store (default: that of the gallery)
     uri: Uri | None = None,  # Milvus server or local file (default: that of the gallery)
     run: RunName | None = None,  # shipped model or run folder (default: the one that embedded the gallery)
-    backbone: BackboneName | None = None,  # instead of a run: a frozen model of `dasd-lab weights`, or a folder
+    backbone: FrozenName | None = None,  # instead of a run: a frozen model of `dasd-lab weights`, or a folder
     json: bool = False,  # print JSON instead of a table
 ) -> None:
     "Show the number of images, the columns, and the methods with embeddings"
     from dasd_lab.search.on_disk.importing import failures
 
-    with closing(found_gallery(gallery, run, engine, uri, backbone)) as opened:
+    with closing(found_gallery(gallery, run, engine, uri, backbone, images=False)) as opened:
         rows = []
         for name, embedding in opened.embeddings.items():
             indexed = opened.engine.indexed(f"vector_{name}")
@@ -206,7 +206,7 @@ def embed_images(
     engine: EngineName | None = None,  # vector store (default: that of the gallery)
     uri: Uri | None = None,  # Milvus server or local file (default: that of the gallery)
     run: RunName | None = None,  # shipped model or run folder (default: the one that embedded the gallery)
-    backbone: BackboneName | None = None,  # instead of a run: a frozen model of `dasd-lab weights`, or a folder
+    backbone: FrozenName | None = None,  # instead of a run: a frozen model of `dasd-lab weights`, or a folder
     json: bool = False,  # print JSON instead of a table
 ) -> None:
     "Compute the embeddings of another run; resumes when rerun"
@@ -226,7 +226,7 @@ def list_duplicates(
     engine: EngineName | None = None,  # vector store (default: that of the gallery)
     uri: Uri | None = None,  # Milvus server or local file (default: that of the gallery)
     run: RunName | None = None,  # shipped model or run folder (default: the one that embedded the gallery)
-    backbone: BackboneName | None = None,  # instead of a run: a frozen model of `dasd-lab weights`, or a folder
+    backbone: FrozenName | None = None,  # instead of a run: a frozen model of `dasd-lab weights`, or a folder
     json: bool = False,  # print JSON instead of a table
 ) -> None:
     "List groups of images that are the same file or nearly the same image"
@@ -256,7 +256,7 @@ def remove_images(
     json: bool = False,  # print JSON instead of a table
 ) -> None:
     "Remove images by id"
-    with closing(open_gallery(gallery, run, engine, uri)) as opened:
+    with closing(open_gallery(gallery, run, engine, uri, images=False)) as opened:
         show([dict(removed=opened.delete(ids))], json)
 
 # %% ../../nbs/7_apps/3_commands/75_galleries.ipynb #556ea6c3
@@ -297,6 +297,7 @@ def found_gallery(
     engine: str | None = None,  # see `open_gallery`
     uri: str | None = None,  # see `open_gallery`
     backbone: str | Path | None = None,  # see `open_gallery`
+    images: bool = True,  # see `open_gallery`
 ):  # a `search.on_disk.stored.StoredGallery`
     "Open the gallery that a command is about"
     from dasd_lab.foundation import data_root
@@ -309,8 +310,8 @@ def found_gallery(
         name = f"pictograms-{embedding_name(open_method(run, backbone))}" if chosen else "pictograms"
         run = run if chosen else "pictograms"
         made = built_in_gallery(data_root() / "galleries" / name, run, backbone)
-        return open_gallery(made, run, backbone=backbone)
-    return open_gallery(folder, run, engine, uri, backbone=backbone)
+        return open_gallery(made, run, backbone=backbone, images=images)
+    return open_gallery(folder, run, engine, uri, backbone=backbone, images=images)
 
 
 def served_gallery(
@@ -463,7 +464,7 @@ def serve_gallery(
     engine: EngineName | None = None,  # vector store (default: that of the gallery)
     uri: Uri | None = None,  # Milvus server or local file (default: that of the gallery)
     run: RunName | None = None,  # shipped model or run folder (default: the one that embedded the gallery)
-    backbone: BackboneName | None = None,  # instead of a run: a frozen model of `dasd-lab weights`, or a folder
+    backbone: FrozenName | None = None,  # instead of a run: a frozen model of `dasd-lab weights`, or a folder
 ) -> None:
     """Serve a gallery on disk as a web page and an API, on 127.0.0.1
 

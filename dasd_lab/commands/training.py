@@ -25,6 +25,7 @@ from dasd_lab.commands.arguments import (
     ExistingFile,
     File,
     Folder,
+    FrozenName,
     LanguageList,
     Name,
     Option,
@@ -287,7 +288,7 @@ def evaluate_run(
     # with several captions per image, rank captions, or images by their best caption as the authors' code does
     reading: Literal["captions", "official"] = "captions",
     captions: ExistingFile | None = None,  # instead of a corpus: test part of a file of parallel captions
-    backbone: BackboneName | None = None,  # instead of a run: a frozen model of `dasd-lab weights`, or a folder
+    backbone: FrozenName | None = None,  # instead of a run: a frozen model of `dasd-lab weights`, or a folder
     csv: File | None = None,  # also write all figures as CSV
     json: bool = False,  # print JSON instead of a table
 ) -> None:

@@ -343,7 +343,7 @@ class PublishedCorpus(Corpus):
         given = f"{self.name}, {split}, in {language!r}: no {first.place} in {self.root}"
         next_step = self.how_to_get(first)
         if others:
-            given += f" and {len(others)} more files are missing"
+            given += f" and {len(others)} more {'file is' if len(others) == 1 else 'files are'} missing"
             next_step += f" `dasd-lab corpus info {self.name}` lists all."
         return LabError(given, first.what, next_step)
 
