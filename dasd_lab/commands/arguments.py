@@ -313,7 +313,7 @@ def _check_frozen(name: str) -> None:
         next_step = "See `dasd-lab weights`; `dasd-lab weights get NAME` fetches one."
         if name in _runs():
             next_step = f"It is the name of a run: --run {name}."
-        raise unknown_name("no model to search with,", name, _frozen(), next_step, f"a folder, or one of {_frozen()}")
+        raise unknown_name("no frozen model", name, _frozen(), next_step, f"a folder, or one of {_frozen()}")
 
 
 def _galleries() -> list[str]:
