@@ -1,5 +1,6 @@
 "Without the extras, a run is loaded and searches; what needs an extra names the command that installs it"
 
+import json
 import re
 import subprocess
 import sys
@@ -32,9 +33,30 @@ IMPORTED = {  # package → module, where the names differ
     "umap-learn": "umap",
 }
 OF_THE_CORE = {"anyio", "h11", "psutil", "pydantic", "threadpoolctl"}  # its packages bring what extras declare, too
-WITHOUT = """
-import sys
+CORE = """
+import json, os, sys
 sys.modules |= dict.fromkeys(sys.argv.pop(1).split(","))  # None: Python finds no such module
+import dasd_lab.cli, dasd_lab.training.recipes
+from dasd_lab.contracts import LabError
+
+for line in sys.stdin:
+    code, words, *files = json.loads(line)
+    process = os.fork()
+    if not process:
+        for stream, file in zip((1, 2), files):
+            os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT), stream)
+        sys.argv[1:] = words
+        said = 0
+        try:
+            exec(code)
+        except SystemExit as e:
+            said = e.code
+        if isinstance(said, LabError | str):
+            print(said, file=sys.stderr)
+            said = 1
+        sys.stdout.flush()
+        os._exit(said)  # taking imported modules apart takes seconds
+    print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), flush=True)
 """
 LAB = "from dasd_lab.cli import main; sys.exit(main(sys.argv[1:]))"
 DEMO = "from dasd_lab.cli import _demo_on_photographs; _demo_on_photographs(None, sys.exit)"
@@ -61,15 +83,33 @@ def modules_of(*extras: str) -> set[str]:
     return found
 
 
-def of_the_core(code: str, *words) -> subprocess.CompletedProcess:
-    "Code where only the core is installed"
+@pytest.fixture(scope="module")
+def core():
+    "A process where only the core is installed; it forks others, which need not import everything"
     without = ",".join(sorted(modules_of("all") - OF_THE_CORE))
-    return subprocess.run(
-        [sys.executable, "-c", WITHOUT + code, without, *map(str, words)], capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "-c", CORE, without]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield process
+        process.stdin.close()
 
 
-def test_the_core_loads_a_run_and_searches(tmp_path):
+@pytest.fixture
+def of_the_core(core, tmp_path):
+    "Code where only the core is installed"
+
+    def run(code: str, *words) -> subprocess.CompletedProcess:
+        files = tmp_path / "stdout", tmp_path / "stderr"
+        print(json.dumps([code, words, *files], default=str), file=core.stdin, flush=True)
+        returned = int(core.stdout.readline())
+        said = [file.read_text(encoding="utf-8") for file in files]
+        for file in files:
+            file.unlink()
+        return subprocess.CompletedProcess(words, returned, *said)
+
+    return run
+
+
+def test_the_core_loads_a_run_and_searches(of_the_core, tmp_path):
     found = of_the_core(
         LAB, "search", "ein rotes Feld", "--pictures", draw(tmp_path / "images", 1), "--run", "pictograms"
     )
@@ -86,14 +126,14 @@ def test_the_core_loads_a_run_and_searches(tmp_path):
         ("lab", ["figure", "3"]),
     ],
 )
-def test_a_missing_extra_is_named(tmp_path, extra, words):
+def test_a_missing_extra_is_named(of_the_core, tmp_path, extra, words):
     places = dict(IMAGES=draw(tmp_path / "images", 1), GALLERY=tmp_path / "gallery")
     refused = of_the_core(LAB, *(places.get(word, word) for word in words))
     message = refused.stderr.strip().splitlines()[-1]
     assert refused.returncode == 1 and f"pip install 'dasd_lab[{extra}]'" in message, refused.stderr
 
 
-def test_the_demo_and_a_translator_name_their_extras(tmp_path):
+def test_the_demo_and_a_translator_name_their_extras(of_the_core, tmp_path):
     said = of_the_core(DEMO).stderr
     assert "No contact sheet of photographs" in said and "pip install 'dasd_lab[lab]'" in said
     said = of_the_core(TRANSLATOR, marian(tmp_path / "marian")).stderr

@@ -2,12 +2,13 @@
 
 The cases are written by `leccr_reference`, which shares no code with the package."""
 
+import gc
 import json
-import subprocess
-import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import parity as noted
 import pytest
 from leccr_reference import Reference, write_case
 from parity import close
@@ -23,29 +24,55 @@ CASES = (
 )
 
 
-def parity(folder, *options):
-    "The parity tests on the cases of a folder"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(PARITY), "--golden", str(folder)]
-    return subprocess.run([*command, *options], capture_output=True, text=True, cwd=PARITY.parents[1], check=False)
+class Outcomes(Counter):
+    "How many tests passed, failed and were skipped, and what was said of the failed ones"
+
+    def __init__(self):
+        super().__init__()
+        self.reasons = ""
+
+    def pytest_runtest_logreport(self, report):
+        if report.when == "call" or report.skipped:
+            self[report.outcome] += 1
+        elif report.failed:
+            self["error"] += 1
+        if report.failed:
+            self.reasons += report.longreprtext
 
 
-def test_cases_of_other_sizes_and_weights(tmp_path):
+@pytest.fixture
+def parity(monkeypatch):
+    "The parity tests on the cases of a folder, as pytest runs them, in this process, which has imported everything"
+    monkeypatch.setattr(noted, "GROUPS", {})
+    monkeypatch.setattr(noted, "CASES", {})
+    monkeypatch.setattr(gc, "unfreeze", lambda: None)  # at the end of these tests, others follow
+
+    def run(folder, *options):
+        outcomes = Outcomes()
+        plain = [f"-pno:{plugin}" for plugin in ("cacheprovider", "faulthandler", "terminal")]
+        code = pytest.main([*plain, str(PARITY), "--golden", str(folder), *options], plugins=[outcomes])
+        return code, outcomes
+
+    return run
+
+
+def test_cases_of_other_sizes_and_weights(parity, tmp_path):
     for case, pictures, captions_each in CASES:
         write_case(tmp_path, case, pictures, captions_each)
-    done = parity(tmp_path)
-    assert done.returncode == 0, done.stdout[-3000:]
+    code, outcomes = parity(tmp_path)
+    assert code == 0, outcomes.reasons[-3000:]
     # of each case, only the two comparisons with the presets' own weights are left out
-    assert "22 passed, 4 skipped" in done.stdout, done.stdout[-300:]
+    assert outcomes == dict(passed=22, skipped=4)
 
 
-def test_a_changed_weight_is_noticed(tmp_path):
+def test_a_changed_weight_is_noticed(parity, tmp_path):
     case, pictures, captions_each = CASES[0]
     path = write_case(tmp_path, case, pictures, captions_each)
     stored = json.loads(path.read_text(encoding="utf-8"))
     stored["config"]["w_c"] *= 1.01
     path.write_text(json.dumps(stored), encoding="utf-8")
-    done = parity(tmp_path, "-k", "losses_of_the_code")
-    assert done.returncode == 1 and "3 failed" in done.stdout, done.stdout[-300:]
+    code, outcomes = parity(tmp_path, "-k", "losses_of_the_code")
+    assert (code, outcomes) == (1, dict(failed=3)), outcomes.reasons[-300:]
 
 
 def test_the_reference_reproduces_the_golden_case():

@@ -4,15 +4,16 @@ import os
 import shutil
 import sqlite3
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from colours import Named
 from fastapi.testclient import TestClient
 from served import draw, make
+from test_processes import PROCESSES
 
 from dasd_lab.contracts import LabError
+from dasd_lab.search.on_disk.importing import import_folder
 from dasd_lab.search.on_disk.own_galleries import gallery_run
 from dasd_lab.search.on_disk.stored import StoredGallery
 from dasd_lab.search.on_disk.thumbnails import StoredThumbnails
@@ -111,37 +112,26 @@ def test_thumbnails_that_cannot_be_opened(made, monkeypatch, error, step):
     assert step in e.value.next_step
 
 
-IMPORT = """
-import sys
-sys.path.insert(0, sys.argv[3])
-from colours import Named
-from dasd_lab.search.on_disk.importing import import_folder
-from dasd_lab.search.on_disk.stored import StoredGallery
-
-print("ready", flush=True)
-sys.stdin.readline()
-for i in range(int(sys.argv[4])):
-    gallery = StoredGallery(f"{sys.argv[1]}{i}", Named(), dict(year="integer"), run="photographs")
-    report = import_folder(gallery, sys.argv[2])
-    assert len(gallery) == 4 and not report.failed
-    gallery.close()
-"""
+def import_again_and_again(both, gallery: Path, drawn: Path, rounds: int):
+    "Import a folder into new galleries, beginning when another process does"
+    both.wait(300)
+    for i in range(rounds):
+        opened = StoredGallery(f"{gallery}{i}", Named(), dict(year="integer"), run="photographs")
+        report = import_folder(opened, drawn)
+        assert len(opened) == 4 and not report.failed
+        opened.close()
 
 
 def test_two_first_imports_at_once(tmp_path):
     drawn = draw(tmp_path / "drawn", 1)
     rounds = int(os.environ.get("SOAK", "6"))
-    words = [tmp_path / "gallery", drawn, Path(__file__).parent, str(rounds)]
-    options = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    both = [subprocess.Popen([sys.executable, "-c", IMPORT, *words], **options) for _ in range(2)]
+    words = [PROCESSES.Barrier(2), tmp_path / "gallery", drawn, rounds]
+    both = [PROCESSES.Process(target=import_again_and_again, args=words) for _ in range(2)]
     for process in both:
-        assert process.stdout.readline() == "ready\n"
+        process.start()
     for process in both:
-        process.stdin.write("\n")
-        process.stdin.flush()
-    for process in both:
-        _, err = process.communicate(timeout=300)
-        assert process.returncode == 0, err
+        process.join(300)
+        assert process.exitcode == 0
     for i in range(rounds):
         gallery = StoredGallery(f"{tmp_path}/gallery{i}", Named())
         assert len(gallery) == len(gallery.thumbnails) == 4 and len(gallery.embeddings) == 1

@@ -3,14 +3,16 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
+from threading import RLock
 
 import pytest
 import torch
 from squares import SOURCE, TINY, Squares
+from test_processes import PROCESSES
+from tqdm import tqdm
 
 from dasd_lab.cli import main
 from dasd_lab.presets import vary
@@ -21,21 +23,7 @@ from dasd_lab.training.runs import Keeping, Stopped
 from dasd_lab.training.runtime import Runtime
 from dasd_lab.training.source_model import train_source
 
-HERE = Path(__file__).parent
-SCRIPT = """
-import sys
-import torch
-
-torch.set_num_threads({threads})
-sys.path.insert(0, {here!r})
-from squares import TINY, Squares
-from dasd_lab.training.recipes import train
-from dasd_lab.training.runtime import Runtime
-
-runtime = Runtime(deterministic=True)
-train(TINY, Squares(), out=sys.argv[1], backbone={backbone!r}, seed=3, progress=False, runtime=runtime)
-"""
-SMALL = ["--languages", "it", "--set", "stages.0.steps=60", "--set", "stages.1.steps=10", "--set", "vocab_size=300"]
+SMALL = ["--languages", "it", "--set", "stages.0.steps=40", "--set", "stages.1.steps=10", "--set", "vocab_size=300"]
 
 
 @pytest.fixture(scope="module")
@@ -63,22 +51,31 @@ def bits(run: Path):
     return (run / "method/model.safetensors").read_bytes(), list((run / "log.jsonl").read_text().splitlines())
 
 
-def stopped_in_the_middle(arguments, out: Path) -> int:
+def run_command(words, log: Path, threads: int):
+    "The command `dasd-lab`, as the rest of a forked process"
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for stream in (1, 2):
+        os.dup2(output, stream)
+    os.setsid()
+    torch.set_num_threads(threads)
+    tqdm.set_lock(RLock())  # its own is a semaphore, which stays where a process is killed
+    sys.exit(main(words))
+
+
+def stopped_in_the_middle(arguments, out: Path) -> int | None:
     "Exit code of a training by the command, asked to stop after some steps"
-    p = subprocess.Popen(
-        [sys.executable, "-m", "dasd_lab.cli", "train", *arguments, "--out", str(out)],
-        stderr=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        env=os.environ | dict(OMP_NUM_THREADS="1"),
-    )
+    words = ["train", *arguments, "--out", str(out)]
+    p = PROCESSES.Process(target=run_command, args=(words, os.devnull, torch.get_num_threads()))
+    p.start()
     until = time.monotonic() + 120
-    while p.poll() is None and time.monotonic() < until:
+    while p.is_alive() and time.monotonic() < until:
         progress = read_progress(out)
-        if progress and progress["step"] >= 15:
+        if progress and progress["step"] >= 12:
             break
         time.sleep(0.01)
-    p.send_signal(signal.SIGTERM)
-    return p.wait(60)
+    p.terminate()
+    p.join(60)
+    return p.exitcode
 
 
 def test_progress_that_is_first_written_while_it_is_read(tmp_path, monkeypatch):
@@ -125,7 +122,7 @@ def test_a_stopped_run_goes_on_from_its_name_alone(captions, tmp_path, capsys):
     assert (
         len(record["attempts"]) == 2
         and card["preset"] == "dasd.new_language"
-        and record["settings"]["stages"][0]["steps"] == 60
+        and record["settings"]["stages"][0]["steps"] == 40
         and record["sources"]
     )
     assert list(card["stages"]) == ["cross_lingual_alignment"]  # the other stage needs images
@@ -163,6 +160,12 @@ def test_a_run_on_a_corpus_goes_on_without_its_preset(backbone, tmp_path):
     assert bits(tmp_path / "run") == bits(tmp_path / "straight")
 
 
+def train_deterministically(out: Path, backbone: Path, threads: int):
+    torch.set_num_threads(threads)
+    runtime = Runtime(deterministic=True)
+    train(TINY, Squares(), out=out, backbone=backbone, seed=3, progress=False, runtime=runtime)
+
+
 @pytest.mark.parametrize(
     "threads",
     [
@@ -180,27 +183,15 @@ def test_the_same_seed_gives_the_same_bits_on_any_day(backbone, tmp_path, thread
     from dasd_lab.backbone.towers import save_backbone
 
     save_backbone(backbone, tmp_path / "backbone")
-    script = tmp_path / "one.py"
-    script.write_text(SCRIPT.format(threads=threads, here=str(HERE), backbone=str(tmp_path / "backbone")))
-    subprocess.run(
-        [sys.executable, str(script), str(tmp_path / "a")],
-        check=True,
-        env=os.environ | dict(OMP_NUM_THREADS=str(threads)),
-    )
+    p = PROCESSES.Process(target=train_deterministically, args=(tmp_path / "a", tmp_path / "backbone", threads))
+    p.start()
     before = torch.get_num_threads()
-    torch.set_num_threads(threads)
     try:
-        train(
-            TINY,
-            Squares(),
-            out=tmp_path / "b",
-            backbone=tmp_path / "backbone",
-            seed=3,
-            progress=False,
-            runtime=Runtime(deterministic=True),
-        )
+        train_deterministically(tmp_path / "b", tmp_path / "backbone", threads)
     finally:
         torch.set_num_threads(before)
+    p.join()
+    assert p.exitcode == 0
     assert bits(tmp_path / "a") == bits(tmp_path / "b")
 
 

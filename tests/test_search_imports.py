@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+from dasd_lab.cli import main
 from dasd_lab.corpora.catalog import load_corpus
 
 SEARCH = """
@@ -20,30 +21,34 @@ NEVER |= {"sklearn", "scipy", "umap", "captum", "plotly", "matplotlib", "ipywidg
 IN_MEMORY = {"pandas", "lance", "pyarrow"}  # a gallery on disk needs its store
 
 
-def search(*words, **variables) -> tuple[list[str], set[str]]:
+def pictures(listed: str) -> list[str]:
+    "Images that `dasd-lab search --json` printed"
+    return [row["picture"] for row in json.loads(listed)["rows"]]
+
+
+def search(*words) -> tuple[list[str], set[str]]:
     "Images found by `dasd-lab search` in a process of its own, and the packages that it imported"
-    environment = os.environ | {name: str(value) for name, value in variables.items()}
     command = [sys.executable, "-c", SEARCH, "search", *map(str, words), "--json"]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     modules = done.stderr.rsplit("MODULES ", 1)[1]
-    return [row["picture"] for row in json.loads(done.stdout)["rows"]], set(json.loads(modules))
+    return pictures(done.stdout), set(json.loads(modules))
 
 
-def test_a_second_search_encodes_the_query_alone(tmp_path):
+def test_a_second_search_encodes_the_query_alone(tmp_path, monkeypatch, capsys):
     corpus = load_corpus("pictograms")
     os.symlink(corpus.root.parent, tmp_path / "pictograms")
     words = ["ein Hund am Strand", "--run", "pictograms", "--split", "validation", "-k", 5]
-    first, _ = search(*words, DASD_LAB_DATA=tmp_path)
-    second, modules = search(*words, DASD_LAB_DATA=tmp_path)
+    monkeypatch.setenv("DASD_LAB_DATA", str(tmp_path))
+    assert main(["search", *map(str, words), "--json"]) == 0
+    first = pictures(capsys.readouterr().out)
+    second, modules = search(*words)
     assert second == first
     assert not modules & (NEVER | IN_MEMORY)
     assert "torch" in modules
 
 
 def test_a_search_of_a_gallery_on_disk_encodes_the_query_alone(tmp_path):
-    from dasd_lab.cli import main
-
     corpus = load_corpus("pictograms")
     (tmp_path / "pictures").mkdir()
     for id in corpus.visuals("test").ids[:6]:
