@@ -249,13 +249,15 @@ def lab_page(browser, running_lab):
         pg.context.close()
 
 
-WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+WCAG = dict(type="tag", values=["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"])
+# those of its rules that look at colours; a dark scheme changes nothing else
+COLOURS = dict(type="rule", values=["color-contrast", "link-in-text-block"])
 
 
-def violations(page, within: str | None = None) -> list[str]:
+def violations(page, within: str | None = None, rules: dict = WCAG) -> list[str]:
     "What axe-core finds against WCAG 2.2 A and AA, on the page or in an element: the rule, the element, and the reason"
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    options = dict(runOnly=dict(type="tag", values=WCAG), resultTypes=["violations"])
+    options = dict(runOnly=rules, resultTypes=["violations"])
     found = axe.run(page, context=within, options=options)
     lines = []
     for rule in found.response["violations"]:
@@ -277,6 +279,15 @@ STILL = """([quiet, longest]) => new Promise(resolve => {
 def settle(page, quiet: int = 250, longest: int = 4000):
     "Wait until nothing on the page has changed for some milliseconds"
     page.evaluate(STILL, [quiet, longest])
+
+
+RECOLOURED = "() => !document.getAnimations().some(animation => animation instanceof CSSTransition)"
+
+
+def colour(page, scheme: str):
+    "Prefer light or dark colours from now on, and wait until the page has them"
+    page.emulate_media(color_scheme=scheme)
+    page.wait_for_function(RECOLOURED)
 
 
 def shoot(page, name: str) -> Path:

@@ -6,8 +6,7 @@ import urllib.error
 import urllib.request
 from urllib.parse import quote
 
-import pytest
-from conftest import settle, shoot, watched
+from conftest import colour, settle, shoot, watched
 
 GRID = ".dl-ask .dl-query input"
 SOON = 5  # seconds, on an idle machine
@@ -71,30 +70,40 @@ def open_query(page, web, query: str):
     page.wait_for_function(SHOWN, arg=query)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_walk(web, page, scheme):
+def check_background(page, scheme: str):
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (sum(map(int, re.findall(r"\d+", background)[:3])) < 200) == (scheme == "dark"), background
+
+
+def each_look(page):
+    "Three widths, each in dark and light colours; yields height, colour scheme and width"
+    for width, height in SIZES:
+        page.set_viewport_size(dict(width=width, height=height))
+        settle(page, 150)
+        for scheme in ("dark", "light"):
+            colour(page, scheme)
+            check_background(page, scheme)
+            yield height, scheme, width
+
+
+def test_the_walk(web, page):
     "Results are above the fold at three widths; the selected image is beside them, and on a phone at the top"
-    page.emulate_media(color_scheme=scheme)
+    page.emulate_media(color_scheme="dark")
     page.goto(web.url)
     page.locator(".dl-ask .dl-hit").nth(11).wait_for()  # an example is answered without a click
+    check_background(page, "dark")
     for language, query in QUERIES.items():
         open_query(page, web, query)
-        for width, height in SIZES:
-            page.set_viewport_size(dict(width=width, height=height))
-            settle(page, 150)
-            assert page.evaluate(BOTTOM) < height, (language, width)
-            assert page.evaluate(FITS), (language, width)
+        for height, scheme, width in each_look(page):
+            assert page.evaluate(BOTTOM) < height, (language, scheme, width)
+            assert page.evaluate(FITS), (language, scheme, width)
             shoot(page, f"walk_{scheme}_{language}_{width}")
         page.locator(".dl-ask .dl-hit").nth(1).click()
         page.locator(".dl-about img.dl-large").wait_for()
-        for width, height in SIZES:
-            page.set_viewport_size(dict(width=width, height=height))
-            settle(page, 150)
+        for height, scheme, width in each_look(page):
             image = page.locator(".dl-about img.dl-large").bounding_box()
-            assert image["y"] + image["height"] < height, (language, width)
+            assert image["y"] + image["height"] < height, (language, scheme, width)
             shoot(page, f"walk_{scheme}_{language}_{width}_image")
-    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    assert (sum(map(int, re.findall(r"\d+", background)[:3])) < 200) == (scheme == "dark"), background
     assert "JupyterLab" not in page.locator("body").inner_text()
     assert not page.problems, page.problems
 
