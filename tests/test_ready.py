@@ -43,7 +43,13 @@ def searching(words):
 
 wait(float(sys.argv[1]), lambda: None, searching)
 """
-ASKING = "import sys; from dasd_lab.commands.ready import answered; sys.exit(answered(sys.argv[1:]) or 0)"
+# a process started in the background inherits that SIGINT is ignored
+ASKING = """
+import signal, sys
+from dasd_lab.commands.ready import answered
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.exit(answered(sys.argv[1:]) or 0)
+"""
 NOBODY = (
     "import sys; from dasd_lab.commands.ready import answered; sys.exit(7 if answered(sys.argv[1:]) is None else 0)"
 )
