@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import pytest
 
-from dasd_lab.serve import kernels
+from dasd_lab.serve import forking, kernels
 from dasd_lab.serve.kernels import ForkedProcess, KernelNursery
 
 COMPUTES = """
@@ -57,7 +57,7 @@ def test_a_forked_kernel_computes_with_several_threads():
 
 def test_kernels_are_not_forked_beside_a_gpu(tmp_path, monkeypatch):
     "CUDA that was asked for devices does not survive a fork: a kernel that trains needs a fresh process"
-    monkeypatch.setattr(kernels, "GPUS", (str(tmp_path),))
+    monkeypatch.setattr(forking, "GPUS", (str(tmp_path),))
     factory = kernels.KernelProvisionerFactory.instance()
     before = factory.default_provisioner_name
     assert not kernels.fork_kernels_from_now_on()

@@ -119,7 +119,7 @@ def _request(words: Sequence[str]) -> dict:
 def answered(
     words: Sequence[str],  # of the command line
 ) -> int | None:  # exit code; None: no process waits, or this is not a search
-    "Let the process that waits run a search"
+    "Let the process that waits do what was typed"
     if words[:1] != ["search"] or given_minutes() == 0 or sys.stdout is None or sys.stderr is None:
         return None
     connection = _connected()

@@ -169,7 +169,7 @@ class LanceEngine:
         self._tidy_file = FileLock(self.folder / ".tidying", thread_local=False)
         self._refresh_lock = threading.Lock()
         self._writes = 0  # since the last compaction
-        exists = (self.folder / "pictures.lance").exists()
+        exists = any((self.folder / "pictures.lance/_versions").glob("*.manifest"))  # else it may be being created
         with self._reading(), nullcontext() if exists else self._write_file:  # the first of two processes creates it
             self.table = self._open(cache_gb)  # is replaced, never changed: several threads read it
             self._refresh()
