@@ -170,11 +170,9 @@ def read_json(
     "Read a JSON file and compare its content with a type"
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError) as e:
-        if optional:
-            return {}
-        raise LabError(f"{path} cannot be read: {e}", expected, next_step) from e
     except (OSError, ValueError, RecursionError) as e:
+        if optional and isinstance(e, FileNotFoundError | NotADirectoryError):
+            return {}
         raise LabError(f"{path} cannot be read: {e}", expected, next_step) from e
     try:
         return checked(kind, content, str(path))

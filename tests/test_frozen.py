@@ -13,11 +13,11 @@ from test_towers import CASES, NLLB, clip_config
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from dasd_lab.backbone.languages import TowerLanguages
-from dasd_lab.backbone.opening import open_backbone, two_towers
+from dasd_lab.backbone.opening import open_backbone
 from dasd_lab.backbone.tokens import CaptionTokenizer
 from dasd_lab.backbone.towers import Backbone, build, load_backbone, save_backbone
 from dasd_lab.backbone.transformers import build_transformers
-from dasd_lab.backbone.weights import CATALOGUE
+from dasd_lab.backbone.weights import CATALOGUE, two_towers
 from dasd_lab.cli import main
 from dasd_lab.commands.galleries import served_gallery, service_settings
 from dasd_lab.contracts import LabError, method_class

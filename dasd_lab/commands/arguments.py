@@ -292,28 +292,21 @@ def _backbones() -> list[str]:
     return [*_runs(), *CATALOGUE]
 
 
-def _check_backbone(name: str) -> None:
-    from dasd_lab.foundation import unknown_name
-
-    if name not in _backbones() and not Path(name).expanduser().is_dir():
-        next_step = "See `dasd-lab weights`; `dasd-lab weights get NAME` fetches one."
-        raise unknown_name("no backbone", name, _backbones(), next_step, f"a folder, or one of {_backbones()}")
-
-
 def _frozen() -> list[str]:
-    from dasd_lab.backbone.weights import CATALOGUE
+    from dasd_lab.backbone.weights import two_towers
 
-    return [name for name, weights in CATALOGUE.items() if weights.opens]
+    return two_towers()
 
 
-def _check_frozen(name: str) -> None:
+def _check_model(name: str, what: str, names: Callable[[], list[str]]) -> None:
+    "Refuse what is neither a folder nor one of the names"
     from dasd_lab.foundation import unknown_name
 
-    if name not in _frozen() and not Path(name).expanduser().is_dir():
+    if name not in names() and not Path(name).expanduser().is_dir():
         next_step = "See `dasd-lab weights`; `dasd-lab weights get NAME` fetches one."
         if name in _runs():
             next_step = f"It is the name of a run: --run {name}."
-        raise unknown_name("no frozen model", name, _frozen(), next_step, f"a folder, or one of {_frozen()}")
+        raise unknown_name(f"no {what}", name, names(), next_step, f"a folder, or one of {names()}")
 
 
 def _galleries() -> list[str]:
@@ -364,8 +357,8 @@ LOOKUPS = dict(
     run=Lookup(_runs, _check_run),
     preset=Lookup(_presets, _check_preset),
     language=Lookup(_languages, _check_language),
-    backbone=Lookup(_backbones, _check_backbone),
-    frozen=Lookup(_frozen, _check_frozen),
+    backbone=Lookup(_backbones, partial(_check_model, what="backbone", names=_backbones)),
+    frozen=Lookup(_frozen, partial(_check_model, what="frozen model", names=_frozen)),
     gallery=Lookup(_galleries, _check_gallery),
     port=Lookup(list, _check_port),
     folder=Lookup(list, partial(_path_near, what="folder", is_there=Path.is_dir)),

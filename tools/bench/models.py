@@ -15,9 +15,8 @@ from pathlib import Path
 import torch
 
 from dasd_lab.backbone.open_clip import ENCODERS, registry_config
-from dasd_lab.backbone.opening import two_towers
 from dasd_lab.backbone.towers import build
-from dasd_lab.backbone.weights import CATALOGUE
+from dasd_lab.backbone.weights import CATALOGUE, two_towers
 from dasd_lab.multilingual import Multilingual
 from dasd_lab.storage import write_json
 from dasd_lab.training.recipes import load_run
