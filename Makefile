@@ -58,7 +58,7 @@ sync: venv
 notebooks: notebooks-1 notebooks-2
 
 notebooks-%: venv
-	@NOTEBOOKS=$*/2 $(STEP) "notebooks, half $*: every cell" $(PYTEST) tests/test_notebooks.py --durations=5
+	@NOTEBOOKS=$*/2 $(STEP) "notebooks, half $*: every cell" $(PYTEST) tests/test_notebooks.py -rfE --durations=5
 
 guides: venv
 	@$(STEP) "guides: each in its own kernel" $(PYTEST) -p nbmake --nbmake --nbmake-timeout=300 nbs/guides
@@ -66,10 +66,10 @@ guides: venv
 units: $(UNITS)
 
 units-%: venv
-	@TESTS=$*/2 $(STEP) "tests: pytest, half $*" $(PYTEST) tests -rs --durations=10 --ignore=tests/ui
+	@TESTS=$*/2 $(STEP) "tests: pytest, half $*" $(PYTEST) tests -rfEs --durations=10 --ignore=tests/ui
 
 browser: venv ## what people see, in Chromium; a test that fails is run once more and listed
-	@$(STEP) "browser: explorers, web pages and documentation in Chromium" $(PYTEST) tests/ui -rsR --reruns 1 --durations=25
+	@$(STEP) "browser: explorers, web pages and documentation in Chromium" $(PYTEST) tests/ui -rfEsR --reruns 1 --durations=25
 
 soak: venv ## long tests: twenty kills each of training, import, features, publishing and building, a full disk, 3,700 broken files, a text tower of CLIP's real shape, every documentation page
 	@SOAK=20 $(STEP) "soak" $(PYTEST) tests/test_soak.py tests/test_runs.py tests/test_broken_files.py tests/test_kills.py tests/test_interrupt.py tests/test_clip_from_text.py \

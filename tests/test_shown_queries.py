@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 NBS = ROOT / "nbs"
 ROW = 4  # images of the first row on a narrow screen
 
-COMMAND = re.compile(r"""\bsearch\s+(["'])(.+?)\1(.*)""")
+COMMAND = re.compile(r"""\bsearch[ \t]+(["'])(.+?)\1(.*)""")
 ITALIC = re.compile(r"(?<![*\w])\*([^*\n]{2,80})\*(?![*\w])")
 EXAMPLE = re.compile(r"(?m)^\s*(\w\w): \{ask: .*?\bexample: '([^']*)'")
 SAYING = re.compile(r"^(e\.g\.|z\. B\.|p\. ex\.|p\. ej\.,|např\.|例如：|例：|مثلًا:)\s*")  # "for example"
