@@ -3,6 +3,7 @@
 The counted parameters are those of the built method."""
 
 import json
+from functools import lru_cache
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from dasd_lab.dasd.encoder import DASDConfig
 from dasd_lab.dasd.official import official_config, official_stages
 from dasd_lab.presets import KEYS, PRESET_FOLDER, list_presets, load_preset, plain, provenance, settings, vary
 from dasd_lab.storage import write_tensors
+from dasd_lab.training import plan as plan_module
 from dasd_lab.training.parameters import (
     TowerSizes,
     idle_parameters,
@@ -312,9 +314,13 @@ def test_dry_run_of_a_preset(capsys, tmp_path):
     assert main(["train", "dasd.none", "--dry-run"]) == 1
 
 
+opened_once = lru_cache(plan_module.corpus_named)  # reading a corpus takes longer than planning on it
+
+
 @pytest.mark.parametrize("name", [name for name in list_presets() if load_preset(name).get("stages")])
-def test_every_preset_has_a_plan(name):
+def test_every_preset_has_a_plan(name, monkeypatch):
     "Whatever its towers are"
+    monkeypatch.setattr(plan_module, "corpus_named", opened_once)
     shown = str(plan(name, measure=False))
     assert "Memory: " in shown and "frozen towers: " in shown
 
@@ -327,8 +333,6 @@ def test_a_plan_on_the_backbone_of_a_run(capsys):
 
 
 def test_time_is_not_promised_where_memory_is_short(monkeypatch):
-    from dasd_lab.training import plan as module
-
-    monkeypatch.setattr(module, "free_bytes", lambda: 10**6)
+    monkeypatch.setattr(plan_module, "free_bytes", lambda: 10**6)
     p = plan("dasd.pictograms")
     assert p.seconds is None and "are free" in p.time_not_known and "Time: not known" in str(p)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..foundation import LabError, lab_command, unknown_name, weights_root
-from ..storage import read_weights, recovered, seal, sha256, unseal, whole_folder, write_tensors
+from ..storage import is_finite, read_weights, recovered, seal, sha256, unseal, whole_folder, write_tensors
 
 if TYPE_CHECKING:  # the catalogue is read without torch
     from torch import Tensor
@@ -314,7 +314,7 @@ def check_numbers(
     path: Path,  # their file
 ) -> None:
     "Reject NaN and infinite weights"
-    bad = [name for name, tensor in tensors.items() if tensor.is_floating_point() and not tensor.isfinite().all()]
+    bad = [name for name, tensor in tensors.items() if tensor.is_floating_point() and not is_finite(tensor)]
     if bad:
         raise LabError(f"{path} with NaN or infinite weights in {bad[:3]}", "finite weights", "Fetch it again.")
 

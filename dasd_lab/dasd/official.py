@@ -27,7 +27,7 @@ from .adapters import AdapterConfig
 from .disentangling import CriticConfig, DisentanglerConfig
 from .encoder import DASD, DASDConfig
 from ..presets import plain
-from ..storage import whole_file
+from ..storage import is_finite, whole_file
 
 # %% ../../nbs/3_methods/1_dasd/50_official.ipynb #9d02d9a5
 def official_config(
@@ -275,9 +275,9 @@ def _check_values(state: Mapping[str, Tensor]) -> None:
                 "weights in float32, or in half precision",
                 "Pass the state dict as it was saved.",
             )
-        if n := int((~torch.isfinite(tensor)).sum()):
+        if not is_finite(tensor):
             raise LabError(
-                f"{name} with {n:,} NaN or infinite values",
+                f"{name} with {int((~tensor.isfinite()).sum()):,} NaN or infinite values",
                 "finite weights",
                 "Use an earlier checkpoint: the training diverged, or the file is damaged.",
             )

@@ -41,7 +41,9 @@ class Forks:
 
         self._threads = torch.get_num_threads()
         torch.set_num_threads(1)
+        gc.disable()  # what is loaded stays, nothing of it is garbage
         load()
+        gc.enable()
         gc.collect()
         gc.freeze()  # memory that the copies share is not written to
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # copies that have ended disappear

@@ -9,6 +9,7 @@ __all__ = ['kept_file', 'read_gallery', 'kept_gallery']
 import hashlib
 import re
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from torch import Tensor
@@ -96,5 +97,6 @@ def kept_gallery(
         tensors = {f"column {name}": values for name, values in gallery.columns.items()}
         # a method may hand columns on as they are, and a file cannot hold the same memory twice
         tensors |= {f"visual {name}": values.clone() for name, values in gallery.visuals.items()}
-        write_tensors(tensors, file)
+        with suppress(OSError, LabError):  # where one may not write, images are embedded each time
+            write_tensors(tensors, file)
     return gallery
