@@ -58,7 +58,7 @@ sync: venv
 notebooks: notebooks-1 notebooks-2
 
 notebooks-%: venv
-	@NOTEBOOKS=$*/2 $(STEP) "notebooks, half $*: every cell" $(PYTEST) tests/test_notebooks.py -rfE --durations=5
+	@NOTEBOOKS=$*/2 $(STEP) "notebooks, half $*: every cell" $(PYTEST) tests/test_notebooks.py --durations=5
 
 guides: venv
 	@$(STEP) "guides: each in its own kernel" $(PYTEST) -p nbmake --nbmake --nbmake-timeout=300 nbs/guides

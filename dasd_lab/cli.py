@@ -636,7 +636,7 @@ def command() -> NoReturn:
 
     try:
         atexit.register(leave)  # registered first, it runs last
-        gc.set_threshold(50_000)  # what is imported stays; looking for garbage took a sixth of the time
+        gc.set_threshold(50_000)  # what is imported stays; looking for garbage took 15 % of the time, now 6 %
         words = sys.argv[1:]
         answer = answered(words)
         code = main(words) if answer is None else answer

@@ -5,9 +5,10 @@
 # %% auto #0
 __all__ = ['PICTURES_VARIABLE', 'WORLD_VARIABLE', 'Origin', 'LabError', 'closest', 'counted', 'unknown_name', 'lab_command',
            'lab_folder', 'shipped_folder', 'lab_home', 'home_path', 'data_root', 'pictures_folder', 'weights_root',
-           'MissingPackage', 'extra', 'installed', 'Caption']
+           'MissingPackage', 'uncollected', 'extra', 'installed', 'Caption']
 
 # %% ../nbs/0_foundation/00_foundation.ipynb #f72ca620
+import gc
 import os
 import shlex
 import sys
@@ -155,6 +156,18 @@ class MissingPackage(LabError):
             f"the packages of the extra {name}",
             "Install them, and start again.",
         )
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    "No garbage collection, for work that makes many objects that stay"
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 @contextmanager

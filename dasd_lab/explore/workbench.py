@@ -29,7 +29,6 @@ from .pictures import corpus_pictures, installed_corpus, own_pictures, read_pict
 from ..foundation import WORLD_VARIABLE
 from ..search.gallery.in_memory import Gallery, Hits
 from ..search.gallery.inputs import Thumbnails, data_address, open_picture
-from ..search.gallery.kept import kept_gallery
 from ..search.gallery.subsets import rank_of, view
 from ..search.queries import supported_languages
 from ..training.loading import load_run
@@ -140,10 +139,7 @@ class Workbench(HasTraits):
     def _images(self) -> Gallery:
         "All images, embedded by the main method"
         if self._gallery is None:
-            main = self._main_method
-            if len(self.splits) == 1 and "description_ids" not in main.read_columns:  # descriptions are not kept
-                return kept_gallery(main, self.corpus, self.splits[0])
-            return self._embed(main)
+            return self._embed(self._main_method)
         return self._gallery() if callable(self._gallery) else self._gallery
 
     @cached_property

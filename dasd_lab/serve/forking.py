@@ -15,6 +15,8 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
+from ..foundation import uncollected
+
 # %% ../../nbs/7_apps/2_serve/42_forking.ipynb #8486263b
 GPUS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # of NVIDIA, of AMD, of Windows' Linux
 
@@ -41,9 +43,8 @@ class Forks:
 
         self._threads = torch.get_num_threads()
         torch.set_num_threads(1)
-        gc.disable()  # what is loaded stays, nothing of it is garbage
-        load()
-        gc.enable()
+        with uncollected():  # what is loaded stays
+            load()
         gc.collect()
         gc.freeze()  # memory that the copies share is not written to
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # copies that have ended disappear

@@ -6,7 +6,6 @@
 __all__ = ['MT_SUFFIXES', 'WantedFile', 'Counts', 'Report', 'PublishedCorpus']
 
 # %% ../../../nbs/1_corpora/3_published/20_base.ipynb #89cef6ad
-import gc
 import hashlib
 import json
 import os
@@ -31,7 +30,7 @@ from dasd_lab.corpora.published.files import (
     visual_name,
 )
 from ..visuals import PICTURE_SUFFIXES, Visuals, read_picture
-from ...foundation import Caption, LabError, data_root
+from ...foundation import Caption, LabError, data_root, uncollected
 
 # %% ../../../nbs/1_corpora/3_published/20_base.ipynb #71971684
 @dataclass(frozen=True)
@@ -185,13 +184,8 @@ class PublishedCorpus(Corpus):
     ):
         "The value of `make`, computed once per key"
         if key not in self._cache:
-            collecting = gc.isenabled()
-            gc.disable()  # the collector would traverse millions of new captions again and again
-            try:
+            with uncollected():  # the collector would traverse millions of new captions again and again
                 self._cache[key] = make()
-            finally:
-                if collecting:
-                    gc.enable()
         return self._cache[key]
 
     # implemented by subclasses

@@ -97,6 +97,6 @@ def kept_gallery(
         tensors = {f"column {name}": values for name, values in gallery.columns.items()}
         # a method may hand columns on as they are, and a file cannot hold the same memory twice
         tensors |= {f"visual {name}": values.clone() for name, values in gallery.visuals.items()}
-        with suppress(OSError, LabError):  # where one may not write, images are embedded each time
+        with suppress(LabError):  # where one may not write, images are embedded each time
             write_tensors(tensors, file)
     return gallery
