@@ -102,7 +102,8 @@ def study(monkeypatch):
 def pretend(study, tasks, work, recall):
     "Write the lines that runs would write"
     for task in tasks:
-        common = dict(table=task.table, seed=task.seed, preset=json.dumps(task.preset()), mean_recall=recall(task))
+        common = dict(table=task.table, seed=task.seed, split=task.split)
+        common |= dict(preset=json.dumps(task.preset()), mean_recall=recall(task))
         lines = [common | dict(variant=row.name) for row in study.rows_to_run(task, 6)]
         study.write_lines(lines[:-1], task.out(work))
         assert not study.done(task, work), "a row is missing"
@@ -111,7 +112,9 @@ def pretend(study, tasks, work, recall):
 
 
 @pytest.mark.parametrize("language", ["zh", "de"])
-def test_the_study_of_learning_rates_fills_every_row_with_the_rate_chosen_for_it(study, language, tmp_path):
+def test_the_study_of_learning_rates_fills_every_row_with_the_rate_chosen_for_it(
+    study, language, tmp_path, monkeypatch
+):
     assert not list(study.test_tasks(language, [0, 1], tmp_path)), "no test before the rates are chosen"
     static = {"static adapter", "static adapter, as many parameters"}
     wanted = {True: 0.5, False: 2.0}
@@ -124,3 +127,9 @@ def test_the_study_of_learning_rates_fills_every_row_with_the_rate_chosen_for_it
         rows = study.WHOLE[table].rows(load_preset("dasd.photographs"), SimpleNamespace(n_blocks=6))
         assert [(line["variant"], line["seed"]) for line in lines] == [(row.name, s) for row in rows for s in (0, 1)]
         assert all(study.rate_of(line) == wanted[line["variant"] in static] for line in lines)
+    monkeypatch.setattr(study, "RESULTS", tmp_path / "results")
+    study.merge([language], [0, 1], tmp_path)
+    study.restore(language, tmp_path / "another folder")
+    assert study.lines_of(language, tmp_path / "another folder") == found
+    assert all(study.done(task, tmp_path / "another folder") for task in tasks)
+    assert all(study.done(task, tmp_path / "another folder") for task in study.test_tasks(language, [0, 1], tmp_path))

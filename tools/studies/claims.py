@@ -11,14 +11,15 @@ whether recall on validation captions still rises. Of these phases the study has
 
 Every run is a line of a file in the folder of `--work`, and is not repeated; when the minutes are over no run is
 started, and the same command goes on. At the end, and with `--merge` alone, what is there is written to
-nbs/studies/results/rates/. `--variants` trains only rows of these names. Several processes share a GPU where there is
-one (with NVIDIA's Multi-Process Service their kernels run side by side).
+nbs/studies/results/rates/, from where a new folder takes it. `--variants` trains only rows of these names. Several
+processes share a GPU where there is one (with NVIDIA's Multi-Process Service their kernels run side by side).
 Needs Flickr8k (DASD_LAB_FLICKR8K) and features of its pictures (`dasd-lab features`, in runs/flickr8k/features)."""
 
 import argparse
 import json
 import multiprocessing
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -216,6 +217,33 @@ def rate_of(line: dict) -> float:
     return json.loads(line["preset"])["stages"][0]["learning_rate"] / usual
 
 
+def longer_of(line: dict) -> int:
+    "How many times the usual steps a line was trained with"
+    usual = load_preset("dasd.photographs")["stages"][0]["steps"]
+    return json.loads(line["preset"])["stages"][0]["steps"] // usual
+
+
+def restore(language: str, work: Path) -> None:
+    "Write the runs of the results files to the folder of the runs, where they are missing"
+    preset = load_preset("dasd.photographs")
+    backbone = opened(language)[1]
+    trained = {key: (table, variant) for table, variant, key in rows_of(language)}
+    rows = {table: {row.name: row for row in WHOLE[table].rows(preset, backbone)} for table in KEYS[language]}
+    found: dict[Path, dict[str, dict]] = defaultdict(dict)
+    for file in RESULTS.glob(f"photographs_{language}_*.jsonl"):
+        for line in read_runs(file):
+            table, variant = line["table"], line["variant"]
+            row = rows[table][variant]
+            if line["split"] == "test":
+                table, variant = trained[settings_of(row, preset)]
+            task = Task(language, table, variant, line["split"], line["seed"], rate_of(line), longer_of(line))
+            name = row.name if row.skip else variant
+            found[task.out(work)][name] = line | dict(table=table, variant=name)
+    for path, lines in found.items():
+        if not path.exists():
+            write_lines([*lines.values()], path)
+
+
 def write_lines(lines: list[dict], path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
@@ -246,6 +274,8 @@ if __name__ == "__main__":
     p.add_argument("--work", type=Path, default=ROOT / "runs/flickr8k/claims")
     p.add_argument("--merge", action="store_true", help="only write the results files")
     a = p.parse_args()
+    for language in a.languages:
+        restore(language, a.work)
     if not a.merge:
         run_all(a.languages, a.seeds, a.variants, a.jobs, a.work, time.time() + 60 * a.minutes)
     merge(a.languages, a.seeds, a.work)
