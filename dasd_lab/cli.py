@@ -220,9 +220,11 @@ def _opened_in_memory(run, backbone, gallery, pictures, captioner, corpus, split
 def _add_translations(gallery, consistent, translator: str, language: str | None) -> None:
     "Search with translations of the query as well"
     from dasd_lab.commands.studies import consistent_method
+    from dasd_lab.search.queries import source_language
 
     method = gallery.method
-    gallery.method = consistent_method(method, consistent, translator, language or method.languages[0])
+    first = next(iter(method.languages), source_language(method))
+    gallery.method = consistent_method(method, consistent, translator, language or first)
 
 
 def write_page(

@@ -221,6 +221,8 @@ def whole_file(
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield fresh
+        if fresh.is_file():
+            _sync(fresh)  # a rename may reach the disk before what was written
         os.replace(fresh, path)
     except (OSError, SafetensorError) as e:
         raise LabError(

@@ -192,3 +192,18 @@ def test_other_shells_read_their_script(shell, tmp_path):
     script = tmp_path / "script"
     script.write_text(lab("completion", shell).stdout)
     subprocess.run([shell, "-n", str(script)], check=True)
+
+
+@pytest.mark.parametrize("changes", [{}, dict(languages=["fr"]), dict(corpus="flickr8k", languages=["de"])])
+def test_weights_are_selected_on_what_the_run_is_about(monkeypatch, changes):
+    from dasd_lab.commands import training
+    from dasd_lab.evaluation import selection
+    from dasd_lab.training import recipes
+
+    asked = []
+    monkeypatch.setattr(training, "open_corpus", lambda name: name)
+    monkeypatch.setattr(selection, "figures_on", lambda corpus, languages: asked.append((corpus, languages)))
+    monkeypatch.setattr(recipes, "train", lambda *given, **settings: None)
+    training.TrainingCall("dasd.pictograms", Path("run"), changes=changes).train(dict(selection="mean_recall"))
+    preset = recipes.load_preset("dasd.pictograms") | changes
+    assert asked == [(preset["corpus"], preset["languages"])]

@@ -12,6 +12,7 @@ from test_shown_queries import IMAGES, ROW, of_world
 
 from dasd_lab.backbone.towers import fingerprint, load_backbone, save_backbone
 from dasd_lab.corpora.catalog import load_corpus
+from dasd_lab.evaluation.benchmarks import SentenceView
 from dasd_lab.evaluation.fields import field_figures
 from dasd_lab.evaluation.short_queries import short_queries
 from dasd_lab.search.gallery.kept import kept_gallery
@@ -42,6 +43,13 @@ def corpus():
 def gallery(method, corpus):
     "The test photographs; with a data root that keeps their embeddings they are encoded once"
     return kept_gallery(method, corpus, "test")
+
+
+def test_a_method_with_a_space_of_its_own_embeds_sentences(method):
+    "The vectors of SMALR are narrower than those of its frozen model"
+    smalr = load_run("photographs/smalr")
+    vectors = SentenceView(smalr, "de").encode(["ein Hund", "zwei Katzen"])
+    assert vectors.shape == (2, smalr.embed_dim) and smalr.embed_dim < method.embed_dim
 
 
 @pytest.fixture(scope="module")

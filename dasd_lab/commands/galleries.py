@@ -273,7 +273,11 @@ def built_in_gallery(
         corpus = open_corpus()
         gallery = open_gallery(folder, run, backbone=backbone, create=True)
         gallery.add(
-            corpus.visuals("test"), thumbnail_image=lambda id: corpus.picture(id, 256), replace=True, progress=image_bar
+            corpus.visuals("test"),
+            descriptions=corpus.descriptions("test") if gallery.reads_descriptions else None,
+            thumbnail_image=lambda id: corpus.picture(id, 256),
+            replace=True,
+            progress=image_bar,
         )
         gallery.tidy()
         gallery.close()
@@ -327,11 +331,12 @@ def served_gallery(
     gallery = found_gallery(folder, run, engine, uri, backbone)
     if len(gallery) and gallery.embedding not in gallery.embeddings:
         gallery.close()
+        place = folder or gallery.folder
         methods = ", ".join(e["method"] for e in gallery.embeddings.values())
         option = ("--run", run) if run else ("--backbone", backbone) if backbone else ()
-        command = lab_command("gallery", "embed", "--gallery", folder, *option)
+        command = lab_command("gallery", "embed", "--gallery", place, *option)
         raise LabError(
-            f"{folder} without embeddings for {run or backbone or gallery.run}",
+            f"{place} without embeddings for {run or backbone or gallery.run}",
             f"a run with embeddings: {methods}",
             f"Run: {command}." if option else f"Run: {command}, or give --run.",
         )

@@ -167,10 +167,10 @@ class TrainingCall:
         "Train on a corpus"
         from dasd_lab.backbone.opening import open_backbone
         from dasd_lab.evaluation.selection import figures_on
-        from dasd_lab.presets import load_preset
+        from dasd_lab.presets import load_preset, vary
         from dasd_lab.training.recipes import train
 
-        preset = load_preset(self.preset)
+        preset = vary(load_preset(self.preset), self.changes)
         corpus = open_corpus(self.corpus) if self.corpus else None
         validate = None
         if settings["selection"] or preset.get("selection"):

@@ -124,14 +124,20 @@ class AdaptedEncoder(RetrievalMethod):
         tokens = self.backbone.start(target, end_index)
         return dict(target_features=self.target_branch(tokens, end_index, language, trace=trace, skip=skip))
 
-    def check_language(self, language: str) -> None:
+    def check_language(
+        self,
+        language: str,  # ISO 639
+        source: bool = True,  # is the source language read as well? It passes no adapters
+    ) -> None:
         "Raise if the method was not trained for a language"
-        if language not in self.languages:
-            raise LabError(
-                f"a caption in {language!r}",
-                f"one of {[*self.languages, self.backbone.source_language]}",
-                "Train this language first: `dasd-lab train --languages …`.",
-            )
+        if language in self.languages:
+            return
+        if language == self.backbone.source_language:
+            step = "Give a caption in a target language: the source language passes no adapters."
+        else:
+            step = "Train this language first: `dasd-lab train --languages …`."
+        expected = [*self.languages, self.backbone.source_language] if source else list(self.languages)
+        raise LabError(f"a caption in {language!r}", f"one of {expected}", step)
 
     def tokens(
         self,
@@ -291,16 +297,15 @@ class DASD(AdaptedEncoder):
         language: str,  # ISO 639
     ) -> dict[str, Tensor]:  # features, and 'block_tokens', 'adapted_tokens' [K, B, L, D]
         "All intermediate tensors for some captions"
-        self.check_language(language)
+        self.check_language(language, source=False)
         ids, end_index = self.tokens(captions)
         ids = ids.to(self.backbone.device)
         end_index = end_index.to(self.backbone.device)
         trace: list[tuple[Tensor, Tensor]] = []
-        with attention(self.backbone.device):
+        with attention(self.backbone.device), computing(self.backbone.device, self.backbone.precision):
             features = self.features(ids, end_index, language, trace)
-        return features | dict(
-            ids=ids,
-            end_index=end_index,
+        found = features | dict(
             block_tokens=torch.stack([block for block, _ in trace]),
             adapted_tokens=torch.stack([adapted for _, adapted in trace]),
         )
+        return {name: values.float() for name, values in found.items()} | dict(ids=ids, end_index=end_index)

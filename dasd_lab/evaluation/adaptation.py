@@ -19,7 +19,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from ..backbone.towers import attention
+from ..backbone.towers import attention, computing
 from ..contracts import Caption, LabError, RetrievalMethod
 from ..dasd.encoder import AdaptedEncoder
 from .probes import unit_rows
@@ -116,7 +116,7 @@ def read_adapters(
     for language, indices in _language_batches(languages, batch_size):
         ids, end_index = method.tokens([captions[i] for i in indices])
         trace = []
-        with attention(device):
+        with attention(device), computing(device, method.backbone.precision):
             named = method.features(ids.to(device), end_index.to(device), language, trace, tuple(skip))
         change = _hidden_change(trace, blocks)
         for row, i in enumerate(indices):

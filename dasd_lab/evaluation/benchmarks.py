@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from ..backbone.text_towers import attention
+from ..backbone.text_towers import attention, computing
 from ..backbone.towers import captions_in_batches
 from ..contracts import LabError, RetrievalMethod
 from ..corpora.captions import clean_text, recognise_language
@@ -167,11 +167,12 @@ class ClipView(nn.Module):
         encoder = backbone if self.source else self.method
         if encoder.pad_length is None:
             ids = ids[:, : int(end_index.max()) + 1]  # as the method's own batches
-        with attention(self.device):
+        with attention(self.device), computing(self.device, backbone.precision):
             if self.source:
                 features = backbone.source_from_ids(ids, end_index)
             else:
                 features = self.method.features(ids, end_index, self.language)["target_features"]
+        features = features.float()
         return F.normalize(features, dim=-1) if normalize else features
 
     def encode_image(
@@ -237,10 +238,10 @@ class SentenceView:
 
     @property
     def max_seq_length(self) -> int:
-        return self.method.backbone.context_length
+        return self.method.context_length
 
     def get_embedding_dimension(self) -> int:
-        return self.method.backbone.embed_dim
+        return self.method.embed_dim
 
     def similarity(self, embeddings1, embeddings2) -> Tensor:
         "Cosines of all pairs, [N, M]"
@@ -277,14 +278,15 @@ class SentenceView:
                 sentences.setdefault(language, []).append(i)
             else:
                 sentences.setdefault(self._language_of(item), []).append(i)
-        features = torch.empty(len(inputs), backbone.embed_dim)
+        width = self.method.embed_dim
+        features = torch.empty(len(inputs), width)
         if images:
             columns = backbone.encode_pictures([inputs[i] for i in images], batch_size, progress)
             features[images] = self.method.encode_visuals(columns)["features"]
         for code, rows in sentences.items():
             encode = partial(self.method.encode_captions, language=code)
             texts = [tidy(inputs[i]) for i in rows]
-            features[rows] = captions_in_batches(encode, texts, backbone.embed_dim, batch_size, progress)
+            features[rows] = captions_in_batches(encode, texts, width, batch_size, progress)
         return features
 
     def encode(
@@ -355,17 +357,17 @@ class MtebView:
         "Metadata that MTEB stores with results"
         from mteb.models.model_meta import ModelMeta, ScoringFunction
 
-        backbone = self.view.method.backbone
+        method = self.view.method
         return ModelMeta.create_empty(
             dict(
                 name=self.name,
                 revision=self.revision,
                 modalities=["text", "image"],
-                embed_dim=backbone.embed_dim,
-                max_tokens=backbone.context_length,
+                embed_dim=method.embed_dim,
+                max_tokens=method.context_length,
                 framework=["PyTorch"],
                 similarity_fn_name=ScoringFunction.COSINE,
-                n_parameters=sum(p.numel() for p in self.view.method.parameters()),
+                n_parameters=sum(p.numel() for p in method.parameters()),
                 use_instructions=False,
             )
         )
@@ -401,5 +403,5 @@ class MtebView:
                 language = self.language_of(task_metadata, hf_subset)
             parts.append(self.view.vectors(*given.values(), language, batch_size))
         if not parts:
-            return torch.empty(0, self.view.method.backbone.embed_dim)
+            return torch.empty(0, self.view.method.embed_dim)
         return torch.cat(parts)

@@ -54,15 +54,16 @@ class MultilingualText(nn.Module):
         self,
         ids: Tensor,  # [B, L]
         end_index: Tensor,  # [B]
+        longest: int | None = None,  # tokens of the longest row; None: read from `end_index`
     ) -> tuple[Tensor, Tensor]:  # [B, l, W], mask [B, l]
         "Token features; rows are cut to the longest"
-        ids = ids[:, : int(end_index.max()) + 1]
+        ids = ids[:, : longest or int(end_index.max()) + 1]
         mask = real_tokens(ids, end_index)
         return self.encoder(input_ids=ids, attention_mask=mask.long()).last_hidden_state, mask
 
     def captions(self, ids: Tensor, end_index: Tensor, language: str, longest: int | None = None) -> Tensor:  # [B, W]
         "Features of captions in any language"
-        features, _ = self.tokens(ids, end_index)
+        features, _ = self.tokens(ids, end_index, longest)
         return features[:, 0]
 
     def source(self, batch: Mapping) -> Tensor:  # [B, W]

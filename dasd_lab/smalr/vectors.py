@@ -101,12 +101,14 @@ class TextVectors:
             "Pass a .vec file in FastText's format.",
         )
 
-    def _values(self, numbers: str, where: str) -> np.ndarray:
+    def _values(self, numbers: Sequence[str], where: str) -> np.ndarray:
         "The numbers of a line"
-        values = np.array(numbers.split(), np.float32) if numbers.count(" ") >= self.dim - 1 else np.zeros(0)
-        if len(values) != self.dim:
-            raise LabError(f"{where} with {len(values)} numbers", f"{self.dim}", "Fetch the file again.")
-        return values
+        if len(numbers) != self.dim:
+            raise LabError(f"{where} with {len(numbers)} numbers", f"{self.dim}", "Fetch the file again.")
+        try:
+            return np.array(numbers, np.float32)
+        except ValueError as e:
+            raise LabError(f"{where} ({e})", f"{self.dim} numbers after the word", "Fetch the file again.") from e
 
     def vectors(self, language: str, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:  # [n, W], [n]
         "Vectors of some words, in one pass over the file"
@@ -123,7 +125,7 @@ class TextVectors:
             for number, line in enumerate(f, 1):
                 if self.most and number > self.most:
                     break
-                word, _, numbers = line.partition(" ")
+                word, *numbers = line.rstrip().rsplit(" ", self.dim)  # a word may hold spaces
                 i = places.get(word.lower())
                 if i is not None and not found[i]:
                     rows[i] = self._values(numbers, f"line {number + 1} of {path}")

@@ -101,7 +101,7 @@ class _Stopwatch:
 
     def step_s(self, batch_size: int) -> float:
         "Seconds of one step"
-        batch = random_batch(self.method, batch_size, self.tokens)
+        batch = random_batch(self.method, batch_size, self.tokens, self.stage.captions)
         self._synchronize()
         began = time.perf_counter()
         train_step(self.method, self.stage, self.optimizers, batch, 1, self.turn, self.worker)
@@ -112,7 +112,8 @@ class _Stopwatch:
         "Bytes kept of a batch until the backward pass"
 
         def forward() -> Tensor:
-            features = self.worker.features(self.method, random_batch(self.method, batch_size, self.tokens))
+            batch = random_batch(self.method, batch_size, self.tokens, self.stage.captions)
+            features = self.worker.features(self.method, batch)
             return torch.stack([v.float().sum() for v in features.values() if v.requires_grad]).sum()
 
         return kept_bytes(forward, self.method)

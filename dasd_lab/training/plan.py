@@ -252,9 +252,10 @@ def random_batch(
     method: RetrievalMethod,  # as `random_method` makes it
     b: int,  # rows
     tokens: int = 20,  # of every caption
+    captions: int = 1,  # per image and language, in batches of images
 ) -> dict[str, Any]:
     "A batch of random tokens with the columns that the method reads"
-    columns = random_columns(method, b, tokens)
+    columns = random_columns(method, b, tokens, captions)
     if method.batch_type == "images":
         return dict(language="all", done=0.5) | columns
     length = method.pad_length or tokens
@@ -321,7 +322,7 @@ def step_time(
     optimizers, turn = open_stage(method, stage)
 
     def timed(b: int) -> tuple[float, float]:  # processor time, time on the clock
-        batch = random_batch(method, b, tokens)
+        batch = random_batch(method, b, tokens, stage.captions)
         began = time.process_time(), time.perf_counter()
         train_step(method, stage, optimizers, batch, 1, turn)
         return time.process_time() - began[0], time.perf_counter() - began[1]

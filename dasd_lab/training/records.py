@@ -27,7 +27,7 @@ from ..foundation import lab_command
 from ..presets import leaves, plain, provenance, read_json, settings
 from ..storage import whole_file, write_json
 from .checkpoints import checkpoints
-from .losses import LOSSES
+from .logging import loss_terms
 from .stages import Stage
 
 # %% ../../nbs/4_training/2_recipes/40_records.ipynb #05a0f665
@@ -234,7 +234,7 @@ class _Curves:
     def panels(self) -> dict[str, list[str]]:
         "Title → its figures"
         titles = {
-            "losses": LOSSES.keys() - {"adversarial"},
+            "losses": {*loss_terms(self.rows)} - {"adversarial"},
             "critic and adversary": {"adversarial", "critic_loss"},
             "gradient norm": {"gradient_norm"},
             "critic accuracy": {"critic_accuracy"},
@@ -315,10 +315,10 @@ def write_readme(
     lines = [f"# {out.name}", "", *_facts(read_record(out), state, card), ""]
     if log:
         draw_curves(log, out / "curves.svg")
-    losses = [row for row in log if LOSSES.keys() & row.keys()]
-    if losses:
-        last = losses[-1]
-        values = ", ".join(f"{k} {v:.4g}" for k, v in last.items() if k in LOSSES and v is not None)
+    steps = [row for row in log if row.get("loss") is not None]
+    if steps:
+        last = steps[-1]
+        values = ", ".join(f"{k} {last[k]:.4g}" for k in loss_terms(steps) if last.get(k) is not None)
         lines += [f"Last row of the log: step {last['step']:,} of {last['stage'].replace('_', ' ')}, {values}", ""]
         lines += ["![curves](curves.svg)", ""]
     lines += ["| file | contents |", "|---|---|"]

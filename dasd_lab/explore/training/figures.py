@@ -16,7 +16,7 @@ import plotly.graph_objects as go
 
 from ...corpora.own.parallel import Pair, ParallelCaptions
 from ..theme import COLOURS, INK, MISS, figure
-from ...training.losses import LOSSES
+from ...training.logging import loss_terms
 
 # %% ../../../nbs/7_apps/1_explore/4_training/20_figures.ipynb #0b9d3aae
 def cumulative_steps(
@@ -105,7 +105,7 @@ def curves(
     "Loss terms, validation, learning rate, gradient norm, critic accuracy and the norm of f_sa, by step"
     rows, begins = cumulative_steps(log, steps)
     logged = {column for column in rows.columns if rows[column].notna().any()}
-    terms = [column for column in rows.columns if column in LOSSES and column in logged]
+    terms = [column for column in loss_terms(log) if column in logged]
     last_logged = int(rows["at"].max()) if len(rows) else 0
     end = max(sum((steps or {}).values()), last_logged, 1)
     log_scale = bool(terms) and all((rows[term].dropna() > 0).all() for term in terms)

@@ -84,8 +84,12 @@ class Thumbnails(dict):
         self.paint: dict[str, Callable[[str], Image.Image]] = {}
 
     def __missing__(self, id: str) -> bytes:
-        self[id] = thumbnail(self.paint.pop(id)(id))
+        self[id] = thumbnail(self.paint[id](id))
+        self.paint.pop(id, None)
         return self[id]
+
+    def get(self, id, default=None):
+        return self[id] if id in self else default  # noqa: SIM401  a dict's own `get` paints nothing
 
     def __contains__(self, id) -> bool:
         return super().__contains__(id) or id in self.paint

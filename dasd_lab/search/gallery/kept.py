@@ -36,7 +36,9 @@ def kept_file(
         descriptions = list(corpus.descriptions(split))
     side = method.visual_side
     name = str(getattr(side, "name", "")) or "model"
-    facts = repr((name, fingerprint(side), corpus.name, split, stamp, ids, descriptions))
+    # towers of the same weights may differ in activation and in how they resize images
+    settings = getattr(side, "config", None), getattr(side, "preprocessing", None)
+    facts = repr((name, fingerprint(side), settings, corpus.name, split, stamp, ids, descriptions))
     key = hashlib.sha256(facts.encode("utf-8", "surrogatepass")).hexdigest()[:16]
     plain = re.sub(r"[^\w.-]", "_", name)
     return data_root() / "embeddings" / f"{corpus.name}-{split}-{plain}-{key}.safetensors"

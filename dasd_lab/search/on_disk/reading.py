@@ -17,6 +17,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+import numpy as np
 from PIL import Image
 from tqdm.auto import tqdm
 
@@ -85,8 +86,12 @@ def _upright_size(file: BinaryIO, read: Image.Image) -> tuple[int, int]:
 
 def _read_object(source) -> tuple[Image.Image | Visual, dict]:
     visual = open_visual(source)
-    content = source if isinstance(source, (bytes, bytearray)) else open_picture(visual).tobytes()
-    digest = hashlib.sha256(content).hexdigest()
+    if isinstance(source, (bytes, bytearray)):
+        content, shape = source, b""
+    else:
+        pixels = visual.frames if hasattr(visual, "frames") else np.asarray(open_picture(visual))
+        content, shape = pixels.tobytes(), repr(pixels.shape).encode()
+    digest = hashlib.sha256(shape + content).hexdigest()
     return visual, dict(source="", bytes=len(content), modified=None, digest=digest)
 
 

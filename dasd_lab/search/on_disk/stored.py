@@ -671,6 +671,8 @@ class StoredGallery:
     ) -> tuple[list[str], list[float]]:  # ids and scores, best first
         "The best images; with a `score`, the first `head` by the cosine are reranked"
         k = counted(k)
+        if k > DEEPEST:
+            raise LabError(f"k={k:,}", f"1 to {DEEPEST:,}", "Use a filter or a narrower query.")
         if isinstance(skip, bool) or not isinstance(skip, int) or not 0 <= skip <= DEEPEST - k:
             raise LabError(f"skip={skip!r}", f"0 to {DEEPEST - k:,}", "Use a filter or a narrower query.")
         self.check_embedded()
@@ -765,7 +767,9 @@ class StoredGallery:
         if others and todo:
             self.engine.put([id for id, _, _ in todo], self._forgotten(others), insert=False)
         if self.embedding in reading:
+            self.skipped = []
             self._embed(todo)
+            self._warn_skipped("images")
 
     def delete(
         self,
