@@ -14,6 +14,7 @@ import json
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -59,10 +60,12 @@ def _on_disk(gallery: str | Path | None) -> bool:
     return bool(gallery) and (Path(gallery) / "gallery.json").is_file()
 
 
-def _check_search(*, on_disk: bool, pictures, captioner, where, skip, engine, uri, save, consistent) -> None:
-    "Refuse options that the searched gallery does not have"
+def _check_search(*, on_disk: bool, both, pictures, captioner, where, skip, engine, uri, save, consistent) -> None:
+    "Refuse options that the searched gallery does not have, and a corpus beside a gallery"
     from dasd_lab.foundation import LabError
 
+    if both:
+        raise LabError("--gallery with --corpus", "one of them", "Leave one of them out.")
     if captioner and not pictures:
         raise LabError(
             "--captioner without --pictures",
@@ -262,6 +265,8 @@ def _show_hits(hits, english: dict[str, str], as_json: bool) -> None:
     show(rows, as_json, dict(query=query.text, language=query.language, recognised=query.recognised, doubt=doubt))
     for said in hits.doubt.sentences:
         print(said, file=sys.stderr)
+    if hits.doubt.sentences and query.recognised:
+        print("If it is in another language than the recognised one, name it: --language CODE.", file=sys.stderr)
 
 # %% ../nbs/7_apps/3_commands/90_cli.ipynb #4d0edca9
 def search_images(
@@ -299,7 +304,7 @@ def search_images(
     gallery, run, language = _searched(gallery, run, backbone, pictures, corpus, language)
     query = _checked_query(query, k, "" if gallery or pictures else corpus or "pictograms", split)
     on_disk = _on_disk(gallery)
-    in_memory = dict(pictures=pictures, captioner=captioner, save=save, consistent=consistent)
+    in_memory = dict(pictures=pictures, captioner=captioner, save=save, consistent=consistent, both=gallery and corpus)
     _check_search(on_disk=on_disk, where=where, skip=skip, engine=engine, uri=uri, **in_memory)
     if on_disk:
         opened, english = open_gallery(gallery, run, engine, uri, backbone=backbone, images=False), {}
@@ -332,6 +337,7 @@ def _load_for_search(query, *, language=None, gallery=None, run=None, pictures=N
 
 def wait_for_searches() -> None:
     "The process that a search leaves, see `commands.ready`; it reads for how long, and the words of that search"
+    warnings.showwarning = _show_warning
     asked = json.load(sys.stdin)
     given = given_values(search_images, command_line().parse_args(asked["words"]))
     wait(asked["minutes"], partial(_load_for_search, **given), main)
@@ -626,6 +632,11 @@ def main(
     return 0
 
 
+def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:
+    "A warning without the place in the code that gave it"
+    print(message, file=file or sys.stderr)
+
+
 def command() -> NoReturn:
     "The installed program: ends without taking imported modules apart, which takes torch a second"
     code = 1
@@ -636,6 +647,7 @@ def command() -> NoReturn:
                 stream.flush()
         os._exit(code)
 
+    warnings.showwarning = _show_warning
     try:
         atexit.register(leave)  # registered first, it runs last
         gc.set_threshold(50_000)  # what is imported stays; looking for garbage took 15 % of the time, now 6 %

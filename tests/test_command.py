@@ -207,3 +207,48 @@ def test_weights_are_selected_on_what_the_run_is_about(monkeypatch, changes):
     training.TrainingCall("dasd.pictograms", Path("run"), changes=changes).train(dict(selection="mean_recall"))
     preset = recipes.load_preset("dasd.pictograms") | changes
     assert asked == [(preset["corpus"], preset["languages"])]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["train", "dasd.pictograms", "--seed", "-1", "--dry-run"], "--seed -1. Expected whole numbers from 0"),
+        (["table", "4", "--seeds", "0,-2"], "--seeds -2. Expected whole numbers from 0"),
+        (["train", "dasd.pictograms", "--dry-run", "--machine", "colour=1"], "'colour'"),
+        (["corpus", "check", "nowhere.tsv"], "nowhere.tsv: no such file"),
+        (["gallery", "import", ".", "--gallery", "g", "--column", "year"], "year=integer"),
+    ],
+)
+def test_other_mistakes_are_named(words, said):
+    done = lab(*words)
+    assert done.returncode == 1 and said in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_search_takes_a_gallery_or_a_corpus(gallery):
+    done = lab("search", "a dog", "--gallery", gallery, "--corpus", "pictograms")
+    assert done.returncode == 1 and "--gallery with --corpus" in done.stderr
+
+
+def test_the_command_prints_warnings_without_their_place():
+    words = [
+        "-c",
+        "import warnings, dasd_lab.cli as cli; warnings.showwarning = cli._show_warning; warnings.warn('Look')",
+    ]
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=True)
+    assert done.stderr == "Look\n"
+
+
+def test_an_imported_corpus_is_opened_from_the_place_of_its_images(tmp_path, monkeypatch):
+    from dasd_lab.corpora import catalog
+
+    kept = tmp_path / "data"
+    (kept / "mine/train").mkdir(parents=True)
+    (kept / "mine/train.jsonl").write_text('{"image": "a.png", "captions": {"en": ["a dog"]}}\n')
+    (tmp_path / "mine").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(catalog, "data_root", lambda: kept)
+    assert catalog._holds_captions(kept / "mine") and not catalog._holds_captions(tmp_path / "mine")
+    opened = []
+    monkeypatch.setattr(catalog, "load_corpus", lambda form, root, name: opened.append((root, name)))
+    catalog.corpus_named("mine")
+    assert opened == [(kept / "mine", "mine")]

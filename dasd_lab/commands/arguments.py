@@ -41,6 +41,9 @@ def comma_list(
         raise LabError(f"{option} {text}", "whole numbers with commas, such as 16,32,64", "Correct the list.") from e
 
 
+_EXAMPLES = {"--set": "config.adapter.bottleneck=16", "--column": "year=integer"}
+
+
 def parse_settings(
     texts: Sequence[str],  # such as 'config.adapter.bottleneck=16'
     option: str = "--set",  # option that the texts belong to, for the error message
@@ -52,7 +55,8 @@ def parse_settings(
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise LabError(f"{option} {text}", "name=value, such as config.adapter.bottleneck=16", "Add the value.")
+            example = _EXAMPLES.get(option, "workers=2")
+            raise LabError(f"{option} {text}", f"name=value, such as {example}", "Add the value.")
         try:
             settings[name] = json.loads(value)
         except (ValueError, RecursionError):
@@ -490,7 +494,18 @@ def given_values(
     values = {p.name: p.value(getattr(args, p.name)) for p in parameters}
     for p in parameters:
         p.check(values[p.name])
+    for name in ("seed", "seeds"):
+        _check_seeds(name, values.get(name))
     return values
+
+
+def _check_seeds(name: str, given: int | Sequence[int] | None) -> None:
+    "Refuse seeds that random generators do not take"
+    from dasd_lab.foundation import LabError
+
+    for seed in [given] if isinstance(given, int) else given or []:
+        if seed < 0:
+            raise LabError(f"--{name} {seed}", "whole numbers from 0", "Give another seed.")
 
 
 def _call(function: Callable, args: argparse.Namespace) -> None:

@@ -129,6 +129,8 @@ def corpus_check(
         show(captions.table().to_dict("records"), json, about)
     elif corpus_options(str(file))[0] in published_corpora():
         _check_published(file, json)
+    elif not Path(file).exists():
+        raise LabError(f"{file}: no such file", "captions, or the name of a published corpus", "Check the name.")
     else:
         raise LabError(
             f"a file {file} without --language",

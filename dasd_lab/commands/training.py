@@ -594,6 +594,7 @@ def train_run(
     if not named:
         _ask_for_preset(job)
     elif dry_run:
+        options.settings()  # refuses what a training would refuse
         _show_job_plan(job)
     else:
         _train(job, options, resume=bool(resume))

@@ -527,13 +527,20 @@ def check_corpus_name(
         raise _unknown_corpus(name)
 
 
+def _holds_captions(folder: Path) -> bool:
+    "Is a folder a corpus in the lab's form?"
+    return (folder / "left_out.tsv").is_file() or bool(_caption_files(folder))
+
+
 def corpus_named(
     name: str,  # a registered name, with options if any (see `corpus_options`), or a folder, in the data folder or not
     frames: int = 1,  # per clip, if the corpus has clips; 1: the corpus's default
 ) -> Corpus:
     "Load a corpus by name or folder"
-    is_path = Path(name).is_dir()
-    folder = Path(name) if is_path else data_root() / name
+    here, kept = Path(name), data_root() / name
+    # a folder of images here may have the name of the corpus that was imported from it
+    is_path = here.is_dir() and (_holds_captions(here) or not _holds_captions(kept))
+    folder = here if is_path else kept
     imported = (folder / "left_out.tsv").is_file()
     if imported or _caption_files(folder):
         corpus = load_corpus("imported" if imported else "folder", root=folder, name=folder.name if is_path else name)

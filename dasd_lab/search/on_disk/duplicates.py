@@ -129,7 +129,8 @@ class _Candidates:
         ids = [self.ids[position] for position in ordered]
         vectors = self.gallery.engine.read(ids, [column])[column].astype(np.float32)
         vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
-        cosines = vectors @ vectors[0]
+        # an image without an embedding is in the group as the same file
+        cosines = np.nan_to_num(vectors @ vectors[0], nan=1.0)
         hits = [Hit(rank, id, float(c)) for rank, (id, c) in enumerate(zip(ids, cosines), 1)]
         return Hits(tuple(hits), None, self.gallery.thumbnails)
 

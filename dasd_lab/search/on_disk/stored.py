@@ -27,7 +27,7 @@ from ...backbone.patches import joined
 from ...backbone.towers import fingerprint
 from ...contracts import LabError, RetrievalMethod, cosine_scores, evaluating
 from ...corpora.descriptions import Captioner, describe_batch
-from ...foundation import counted
+from ...foundation import counted, lab_command
 from ..gallery.in_memory import Hit, Hits, doubt_about, pixels_of
 from ..gallery.inputs import open_visual, picture_sources, thumbnail
 from .engine import Engine, checked_rows
@@ -654,11 +654,17 @@ class StoredGallery:
         if self.embedding in self.embeddings:
             return
         if not len(self):
-            raise LabError("an empty gallery", "at least one image", "Add images first: gallery.add(images).")
+            raise LabError(
+                "an empty gallery",
+                "at least one image",
+                "Add images first: `dasd-lab gallery import FOLDER`, or gallery.add(images).",
+            )
+        command = lab_command("gallery", "embed", "--gallery", self.folder)
+        others = ", ".join(sorted({about["method"] for about in self.embeddings.values()})) or "none"
         raise LabError(
-            f"a gallery without embeddings for {self.method.name!r}",
-            "embeddings of this method",
-            "Call gallery.embed(), or run `dasd-lab gallery embed`.",
+            f"{self.folder} without embeddings for {self.run or self.method.name}",
+            f"embeddings of this model; it has those of: {others}",
+            f"Call gallery.embed(), or run with the same --run: {command}",
         )
 
     def best(
@@ -674,7 +680,8 @@ class StoredGallery:
         if k > DEEPEST:
             raise LabError(f"k={k:,}", f"1 to {DEEPEST:,}", "Use a filter or a narrower query.")
         if isinstance(skip, bool) or not isinstance(skip, int) or not 0 <= skip <= DEEPEST - k:
-            raise LabError(f"skip={skip!r}", f"0 to {DEEPEST - k:,}", "Use a filter or a narrower query.")
+            step = "0 shows the first results; to see others, use a filter or a narrower query."
+            raise LabError(f"skip={skip!r}", f"0 to {DEEPEST - k:,}", step)
         self.check_embedded()
         conditions = read_filter(where, self.columns)
         query = vector.detach().float().cpu().numpy()
