@@ -304,8 +304,8 @@ def search_images(
     gallery, run, language = _searched(gallery, run, backbone, pictures, corpus, language)
     query = _checked_query(query, k, "" if gallery or pictures else corpus or "pictograms", split)
     on_disk = _on_disk(gallery)
-    in_memory = dict(pictures=pictures, captioner=captioner, save=save, consistent=consistent, both=gallery and corpus)
-    _check_search(on_disk=on_disk, where=where, skip=skip, engine=engine, uri=uri, **in_memory)
+    in_memory = dict(pictures=pictures, captioner=captioner, save=save, consistent=consistent)
+    _check_search(on_disk=on_disk, both=gallery and corpus, where=where, skip=skip, engine=engine, uri=uri, **in_memory)
     if on_disk:
         opened, english = open_gallery(gallery, run, engine, uri, backbone=backbone, images=False), {}
     else:

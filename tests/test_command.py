@@ -212,8 +212,9 @@ def test_weights_are_selected_on_what_the_run_is_about(monkeypatch, changes):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["train", "dasd.pictograms", "--seed", "-1", "--dry-run"], "--seed -1. Expected whole numbers from 0"),
-        (["table", "4", "--seeds", "0,-2"], "--seeds -2. Expected whole numbers from 0"),
+        (["train", "dasd.pictograms", "--seed", "-1", "--dry-run"], "the seed -1. Expected a whole number from 0"),
+        (["figure", "3", "--seed", "-1"], "the seed -1. Expected a whole number from 0"),
+        (["table", "4", "--seeds", "0,-2"], "the seed -2. Expected a whole number from 0"),
         (["train", "dasd.pictograms", "--dry-run", "--machine", "colour=1"], "'colour'"),
         (["corpus", "check", "nowhere.tsv"], "nowhere.tsv: no such file"),
         (["gallery", "import", ".", "--gallery", "g", "--column", "year"], "year=integer"),
@@ -230,12 +231,12 @@ def test_a_search_takes_a_gallery_or_a_corpus(gallery):
 
 
 def test_the_command_prints_warnings_without_their_place():
-    words = [
-        "-c",
-        "import warnings, dasd_lab.cli as cli; warnings.showwarning = cli._show_warning; warnings.warn('Look')",
-    ]
-    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=True)
-    assert done.stderr == "Look\n"
+    words = ["search", "zwei Hunde " * 200, "--split", "nowhere"]
+    command = [sys.executable, "-m", "dasd_lab.cli", *words]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    first, *others = done.stderr.splitlines()
+    assert first == "A query of 2,199 characters: only the first 1,000 are used."
+    assert done.returncode == 1 and len(others) == 1 and "nowhere" in others[0]
 
 
 def test_an_imported_corpus_is_opened_from_the_place_of_its_images(tmp_path, monkeypatch):

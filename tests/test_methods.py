@@ -15,6 +15,7 @@ from dasd_lab.contracts import COLUMNS, METHODS, LabError, RetrievalMethod, meth
 from dasd_lab.presets import list_presets, load_preset, vary
 from dasd_lab.smalr.vocabulary import WordVocabulary
 from dasd_lab.training.checkpoints import own_state
+from dasd_lab.training.logging import loss_terms
 from dasd_lab.training.losses import IMAGE_FEATURES, LOSSES, loss, named
 from dasd_lab.training.parameters import tower_config, tower_sizes
 from dasd_lab.training.picture_batches import PictureBatches
@@ -266,6 +267,7 @@ def test_a_step_changes_what_learns_and_nothing_else(method, data, stages):
         changed = {k for k, v in own_state(method).items() if not torch.equal(v, before[k])}
         trained = {part for part in stage.trained_parts if method.get_submodule(part) is not None}
         assert row["loss"].isfinite()
+        assert set(loss_terms([row])) == {term.called for term in stage.terms}
         assert all(any(k.startswith(part + ".") for k in changed) for part in trained), trained
         assert all(any(k.startswith(part + ".") for part in trained) for k in changed), changed
         assert fingerprint(method.backbone) == frozen

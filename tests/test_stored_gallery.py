@@ -12,6 +12,7 @@ from collections import Counter
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from uuid import uuid4
 
 import lance
@@ -30,6 +31,7 @@ from dasd_lab.evaluation.retrieval import split_columns
 from dasd_lab.search.explain.consistent_queries import Consistent
 from dasd_lab.search.gallery.in_memory import Gallery, caption_features
 from dasd_lab.search.on_disk import importing, reading
+from dasd_lab.search.on_disk.duplicates import _Candidates
 from dasd_lab.search.on_disk.importing import failures, import_folder
 from dasd_lab.search.on_disk.lance import LanceEngine
 from dasd_lab.search.on_disk.stored import StoredGallery, embedding_name
@@ -904,3 +906,18 @@ def test_folders_that_are_something_else_are_left_alone(tmp_path, dasd, filled):
             StoredGallery(tmp_path / "b", dasd)
     with pytest.raises(LabError, match="the engine of the gallery"):
         StoredGallery(filled.folder, dasd, engine=type("Other", (LanceEngine,), {})(tmp_path / "o"))
+
+
+def test_duplicates_without_an_embedding_have_that_of_the_same_file():
+    nan = [float("nan")] * 2
+    vectors = dict(a=nan, b=[1.0, 0.0], c=[0.6, 0.8], d=nan, e=nan)
+    digests = dict(a="x", b="x", c="y", d="z", e="z")
+    rows = dict(id=[*vectors], digest=[*digests.values()], width=[9, 5, 5, 5, 5], height=[9, 5, 5, 5, 5])
+    engine = SimpleNamespace(
+        walk=lambda columns, conditions: [rows],
+        read=lambda ids, columns: {columns[0]: np.array([vectors[id] for id in ids], np.float32)},
+    )
+    gallery = SimpleNamespace(engine=engine, vector_column="vector", thumbnails={})
+    found = _Candidates(gallery, ())
+    assert [(hit.id, round(hit.score, 4)) for hit in found.hits([0, 1, 2])] == [("a", 1), ("b", 1), ("c", 0.6)]
+    assert [(hit.id, hit.score) for hit in found.hits([3, 4])] == [("d", 1), ("e", 1)]

@@ -5,10 +5,10 @@
 # %% auto #0
 __all__ = ['Name', 'Folder', 'RunName', 'CorpusName', 'PresetName', 'LanguageName', 'LanguageList', 'GalleryName', 'RunList',
            'PresetList', 'BackboneList', 'ExistingFolder', 'ExistingFile', 'File', 'Words', 'CommaList', 'IntegerList',
-           'Settings', 'Changes', 'Port', 'Origin', 'BackboneName', 'FrozenName', 'LOOKUPS', 'comma_list',
-           'parse_settings', 'text_table', 'print_json', 'show', 'skipped_in_one_line', 'n_processes', 'open_corpus',
-           'open_method', 'named_folder', 'in_lab', 'Option', 'Lookup', 'CommandParameter', 'command_parameters',
-           'given_values', 'CommandParser', 'add_command', 'add_group']
+           'Settings', 'Changes', 'Port', 'Seed', 'SeedList', 'Origin', 'BackboneName', 'FrozenName', 'LOOKUPS',
+           'comma_list', 'parse_settings', 'text_table', 'print_json', 'show', 'skipped_in_one_line', 'n_processes',
+           'open_corpus', 'open_method', 'named_folder', 'in_lab', 'Option', 'Lookup', 'CommandParameter',
+           'command_parameters', 'given_values', 'CommandParser', 'add_command', 'add_group']
 
 # %% ../../nbs/7_apps/3_commands/10_arguments.ipynb #a64aab25
 import argparse
@@ -224,6 +224,8 @@ IntegerList = Annotated[list[int], Option("LIST", commas=True)]
 Settings = Annotated[dict[str, Any], Option("NAME=VALUE")]
 Changes = Annotated[dict[str, Any], Option("NAME=VALUE", name="--set")]
 Port = Annotated[int, Option(lookup="port")]
+Seed = Annotated[int, Option(lookup="seed")]  # of random numbers
+SeedList = Annotated[list[int], Option("LIST", commas=True, lookup="seed")]
 Origin = Literal["human", "mt", "mllm"]
 # a frozen model, instead of a run: a name listed by `dasd-lab weights`, or a folder
 BackboneName = Annotated[str | Path, Option("NAME", lookup="backbone")]
@@ -332,6 +334,13 @@ def _check_port(number: str) -> None:
         raise LabError(f"--port {number}", "a number from 0 to 65535", "Choose another one.")
 
 
+def _check_seed(number: str) -> None:
+    from dasd_lab.foundation import LabError
+
+    if int(number) < 0:
+        raise LabError(f"the seed {number}", "a whole number from 0", "Choose another one.")
+
+
 @dataclass(frozen=True)
 class Lookup:
     "What a value names"
@@ -365,6 +374,7 @@ LOOKUPS = dict(
     frozen=Lookup(_frozen, partial(_check_model, what="frozen model", names=_frozen)),
     gallery=Lookup(_galleries, _check_gallery),
     port=Lookup(list, _check_port),
+    seed=Lookup(list, _check_seed),
     folder=Lookup(list, partial(_path_near, what="folder", is_there=Path.is_dir)),
     file=Lookup(list, partial(_path_near, what="file", is_there=Path.is_file)),
 )
@@ -494,18 +504,7 @@ def given_values(
     values = {p.name: p.value(getattr(args, p.name)) for p in parameters}
     for p in parameters:
         p.check(values[p.name])
-    for name in ("seed", "seeds"):
-        _check_seeds(name, values.get(name))
     return values
-
-
-def _check_seeds(name: str, given: int | Sequence[int] | None) -> None:
-    "Refuse seeds that random generators do not take"
-    from dasd_lab.foundation import LabError
-
-    for seed in [given] if isinstance(given, int) else given or []:
-        if seed < 0:
-            raise LabError(f"--{name} {seed}", "whole numbers from 0", "Give another seed.")
 
 
 def _call(function: Callable, args: argparse.Namespace) -> None:

@@ -19,6 +19,7 @@ from dasd_lab.commands.arguments import (
     Name,
     Option,
     Origin,
+    Seed,
     add_command,
     add_group,
     n_processes,
@@ -30,7 +31,7 @@ from dasd_lab.commands.arguments import (
 def corpus_build(
     *,
     folder: Folder | None = None,  # target folder (default: data/pictograms)
-    seed: int | None = None,  # seed of the scenes (default: 0)
+    seed: Seed | None = None,  # seed of the scenes (default: 0)
     force: bool = False,  # rebuild an existing corpus
 ) -> None:
     "Build the built-in corpus if it is missing"

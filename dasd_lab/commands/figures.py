@@ -19,6 +19,7 @@ from dasd_lab.commands.arguments import (
     File,
     LanguageList,
     RunName,
+    Seed,
     add_command,
     in_lab,
     open_corpus,
@@ -257,7 +258,7 @@ def draw_paper_figure(
     split: str = "test",  # split of the corpus
     languages: LanguageList | None = None,  # of the captions (default: the first of the run's)
     n: int = 200,  # captions in the sample; of LECCR's figure, images (at most 8)
-    seed: int = 0,  # random seed of the sample
+    seed: Seed = 0,  # random seed of the sample
     out: File | None = None,  # HTML file (default: results/PAPER_figureNUMBER.html)
     json: bool = False,  # print the data instead
 ) -> None:

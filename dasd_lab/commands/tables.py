@@ -17,12 +17,12 @@ from dasd_lab.commands.arguments import (
     CommaList,
     CorpusName,
     File,
-    IntegerList,
     LanguageList,
     Name,
     Option,
     PresetList,
     RunList,
+    SeedList,
     add_command,
     in_lab,
     named_folder,
@@ -417,7 +417,7 @@ def run_paper_table(
     backbone: BackboneList | None = None,
     languages: LanguageList | None = None,  # ISO 639 codes, such as de,fr (default: the preset's, or the table's)
     # random seeds (default: 0,1,2; 0 for the presets of a main table)
-    seeds: IntegerList | None = None,
+    seeds: SeedList | None = None,
     changes: Changes | None = None,  # setting of all variants, such as stages.0.steps=200; repeatable
     split: str = "test",  # split of the corpus that is evaluated
     # with several captions per image, rank captions, or images as the authors' code does

@@ -32,6 +32,7 @@ from dasd_lab.commands.arguments import (
     Origin,
     PresetName,
     RunName,
+    Seed,
     Settings,
     add_command,
     in_lab,
@@ -555,7 +556,7 @@ def train_run(
     yes: bool = False,  # train dasd.pictograms if no preset is named
     corpus: CorpusName | None = None,  # corpus name or folder (default: the preset's)
     languages: LanguageList | None = None,  # ISO 639 codes, such as de,fr,cs,zh,ja (default: the preset's)
-    seed: int = 0,  # random seed
+    seed: Seed = 0,  # random seed
     out: Folder | None = None,  # run folder (default: runs/DATE-PRESET-SEED); an interrupted run in it resumes
     # frozen model: a name of `dasd-lab weights`, a folder, or a shipped model (photographs, pictograms) (default: the
     # preset's, trained first where needed)

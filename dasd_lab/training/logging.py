@@ -305,7 +305,7 @@ def remaining_s(
     "How long a run will still take at its recent speed"
     if not progress or progress["measured_s"] < least_s or progress["captions_per_s"] <= 0:
         return None
-    return max(0, progress["captions_of"] - progress["captions"]) / progress["captions_per_s"]
+    return (progress["captions_of"] - progress["captions"]) / progress["captions_per_s"]
 
 # %% ../../nbs/4_training/1_loop/50_logging.ipynb #82b44f5e
 @contextmanager

@@ -19,7 +19,7 @@ from dasd_lab.dasd.encoder import DASD, DASDConfig, StaticAdapter, StaticAdapter
 
 VOCABULARY = 1000
 SIZES = {
-    "small, as shipped (4 blocks, width 128)": dict(layers=4, width=128, heads=4, embed=128, tokens=16),
+    "small (4 blocks, width 128)": dict(layers=4, width=128, heads=4, embed=128, tokens=16),
     "CLIP ViT-B/32 (12 blocks, width 512)": dict(layers=12, width=512, heads=8, embed=512, tokens=16),
 }
 

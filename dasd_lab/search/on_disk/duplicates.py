@@ -129,8 +129,16 @@ class _Candidates:
         ids = [self.ids[position] for position in ordered]
         vectors = self.gallery.engine.read(ids, [column])[column].astype(np.float32)
         vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
-        # an image without an embedding is in the group as the same file
-        cosines = np.nan_to_num(vectors @ vectors[0], nan=1.0)
+        # an image without an embedding is here as the same file as another, whose embedding is its own
+        digests = [self.digests[position] for position in ordered]
+        known = ~np.isnan(vectors).any(1)
+        of_file = {digest: vector for digest, vector, is_known in zip(digests, vectors, known) if is_known}
+        filled = [
+            vector if is_known else of_file.get(digest, vector)
+            for digest, vector, is_known in zip(digests, vectors, known)
+        ]
+        vectors = np.stack(filled)
+        cosines = np.nan_to_num(vectors @ vectors[0], nan=1.0)  # one file, of which no image has an embedding
         hits = [Hit(rank, id, float(c)) for rank, (id, c) in enumerate(zip(ids, cosines), 1)]
         return Hits(tuple(hits), None, self.gallery.thumbnails)
 
