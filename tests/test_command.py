@@ -253,3 +253,34 @@ def test_an_imported_corpus_is_opened_from_the_place_of_its_images(tmp_path, mon
     monkeypatch.setattr(catalog, "load_corpus", lambda form, root, name: opened.append((root, name)))
     catalog.corpus_named("mine")
     assert opened == [(kept / "mine", "mine")]
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_the_built_in_gallery_has_descriptions_for_methods_that_read_them(monkeypatch, tmp_path, reads):
+    from dasd_lab.commands import galleries
+
+    added = []
+    gallery = mock.Mock(reads_descriptions=reads, add=lambda visuals, **given: added.append(given["descriptions"]))
+    corpus = mock.Mock(descriptions=lambda split: [f"described {split}"])
+    monkeypatch.setattr(galleries, "open_corpus", lambda: corpus)
+    monkeypatch.setattr(galleries, "open_gallery", lambda *given, **more: gallery)
+    galleries.built_in_gallery(tmp_path)
+    assert added == [["described test"] if reads else None]
+
+
+def test_kept_embeddings_belong_to_the_settings_of_the_image_tower():
+    from types import SimpleNamespace
+
+    from dasd_lab.search.gallery.kept import kept_file
+
+    images = SimpleNamespace(ids=["a"])
+    corpus = SimpleNamespace(name="c", visuals=lambda split: images, pictures_stamp=lambda split: "stamp")
+
+    def file(**settings):
+        side = SimpleNamespace(noted_fingerprint="same", name="tower", **settings)
+        return kept_file(SimpleNamespace(read_columns=(), visual_side=side), corpus, "test")
+
+    usual = dict(config=dict(quick_gelu=True), preprocessing=dict(size=224))
+    others = dict(config=dict(quick_gelu=False)), dict(preprocessing=dict(size=336))
+    assert file(**usual) == file(**usual)
+    assert len({file(**usual), *(file(**usual | other) for other in others)}) == 3
