@@ -674,7 +674,7 @@ def test_a_dry_run_names_the_files(preset, files, tmp_path, monkeypatch):
     assert "[missing] corpus" in text and str(tmp_path) in text
 
 
-def test_in_the_shell(squares, capsys, monkeypatch):
+def test_in_the_shell(squares, capsys, monkeypatch, tmp_path):
     from dasd_lab.cli import main
 
     assert main(["corpus", "info"]) == 0
@@ -693,4 +693,8 @@ def test_in_the_shell(squares, capsys, monkeypatch):
     assert main(["corpus", "check", "mscoco"]) == 1
     assert "dataset_coco.json" in capsys.readouterr().err
     assert main(["corpus", "check", "no such file"]) == 1
+    assert "no such file" in capsys.readouterr().err
+    captions = tmp_path / "captions.txt"
+    captions.write_text("ein Hund\n", encoding="utf-8")
+    assert main(["corpus", "check", str(captions)]) == 1
     assert "--language" in capsys.readouterr().err
