@@ -133,6 +133,17 @@ class RetrievalMethod(nn.Module):
         with torch.no_grad():
             self.token_vectors.embedding.weight.copy_(rows)
 
+    def read_captions_as(
+        self,
+        trained: "RetrievalMethod",  # on the same backbone
+    ) -> None:
+        "Initialise the text side from a trained method; refused by methods whose text side is their own"
+        raise LabError(
+            f"`text_run` for {self.name!r}",
+            "a method that can read captions as another one does, such as leccr with `config.text.method`",
+            "Leave `text_run` out, or choose another method.",
+        )
+
     def fit_language(
         self,
         language: str,  # a target language

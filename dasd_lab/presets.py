@@ -210,6 +210,7 @@ class Preset(TypedDict, total=False):
     frames: int
     backbone: dict | None
     source_model: str | None
+    text_run: str | None
     finetuning: Any
     token_vectors: dict | None
     vocab_size: int | None
@@ -285,8 +286,9 @@ KEYS = dict(
     phrases="short captions per training image besides the others, of a corpus that has some",
     stage_corpora="stage → corpus, if it differs",
     frames="number of frames of a clip",
-    backbone="published backbone: {open_clip, pretrained}, {timm, pretrained} or {folder}",
+    backbone="published backbone: {open_clip, pretrained}, {timm, pretrained} or {folder}; or {run}: that of a run",
     source_model="preset of a backbone that is trained first",
+    text_run="trained run, a folder or a shipped one, whose text side a method reads captions with",
     finetuning="English finetuning of the backbone",
     token_vectors="published token vectors: {weights, n_tokens}",
     vocab_size="size of a tokenizer that is learnt from the captions",

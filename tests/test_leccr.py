@@ -7,6 +7,7 @@ import pytest
 import torch
 from PIL import Image
 from squares import COLOURS, SOURCE, WORDS, Squares
+from squares import TINY as DASD
 
 from dasd_lab.backbone.tokens import train_tokenizer
 from dasd_lab.backbone.towers import save_backbone
@@ -253,6 +254,46 @@ def test_the_command_trains_it_from_files(backbone, tmp_path, monkeypatch, capsy
     assert main(["evaluate", str(tmp_path / "run"), "--corpus", str(root), "--split", "test"]) == 0
     assert "de" in capsys.readouterr().out
     assert main(["runs", str(tmp_path / "run"), str(tmp_path / "run"), "--json"]) == 0
+
+
+def test_it_reads_captions_as_a_trained_run_does(backbone, tmp_path):
+    "The preset of photographs, made small: captions through a run of DASD, which stays as it is"
+    run = train(DASD, Squares(), ["de", "fr"], out=tmp_path / "run", backbone=backbone, progress=False)
+    leccr = {
+        "base": "leccr.photographs_dasd",
+        "backbone": dict(run=str(tmp_path / "run")),
+        "text_run": str(tmp_path / "run"),
+        "languages": ["de"],
+        "config.text.config": plain(run.method.config),
+        "config.embed_dim": backbone.embed_dim,
+        "config.block.heads": 2,
+        "config.slots.n": 3,
+        "stages.0.steps": 40,
+        "stages.0.batch_size": 8,
+        "stages.0.learning_rate": 1e-2,
+    }
+    (tmp_path / "leccr.json").write_text(json.dumps(leccr))
+    preset = str(tmp_path / "leccr.json")
+    assert plan(preset, measure=False).needs[-1].found
+    slots = train(preset, Described(), out=tmp_path / "slots", progress=False)
+    assert slots.log[-1]["loss"] < slots.log[0]["loss"]
+    trained, used = run.method.state_dict(), load_run(tmp_path / "slots").text.method.state_dict()
+    assert used and all(used[name].equal(trained[name]) for name in used)
+    assert slots.method.tokenizer.reads_like(run.method.tokenizer)
+    gallery = Gallery(slots.method).add_split(Described(), "train")
+    hits = [gallery.search(c.text, "de", 1).ids[0] for c in Described().captions("train", "de")[:8]]
+    assert [int(id[1:]) % 4 for id in hits] == [0, 1, 2, 3] * 2  # the colours
+
+    (tmp_path / "other.json").write_text(json.dumps(leccr | {"config.text.config.token_width": 4}))
+    with pytest.raises(LabError, match="Copy `config.text` from its run"):
+        train(str(tmp_path / "other.json"), Described(), progress=False)
+    (tmp_path / "other.json").write_text(json.dumps(leccr | dict(text_run="nowhere")))
+    assert not plan(str(tmp_path / "other.json"), measure=False).needs[-1].found
+    with pytest.raises(LabError, match="no run"):
+        train(str(tmp_path / "other.json"), Described(), progress=False)
+    (tmp_path / "other.json").write_text(json.dumps(dict(base="dasd.pictograms", text_run=str(tmp_path / "run"))))
+    with pytest.raises(LabError, match="can read captions as another one does"):
+        train(str(tmp_path / "other.json"), Squares(), ["de"], backbone=backbone, progress=False)
 
 
 def test_a_run_goes_on_to_the_same_bits(backbone, tmp_path, tiny):

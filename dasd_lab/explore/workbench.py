@@ -541,6 +541,7 @@ class World:
     examples: tuple[tuple[str, str], ...]  # a query in each language, with its language
     words: tuple[tuple[str, str], ...]  # words to look up, with their languages
     preset: str  # with which the Train explorer starts
+    slots_preset: str  # that trains a model with slots
     queries: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # language → further queries
 
     def captions_in(
@@ -596,9 +597,12 @@ WORLDS = dict(
         _PHOTOGRAPH_EXAMPLES,
         _PHOTOGRAPH_WORDS,
         "dasd.new_language_photographs",
+        "leccr.photographs_dasd",
         PHOTOGRAPH_QUERIES,
     ),
-    pictograms=World("pictograms", "Pictograms", _PICTOGRAM_EXAMPLES, _PICTOGRAM_WORDS, "dasd.new_language"),
+    pictograms=World(
+        "pictograms", "Pictograms", _PICTOGRAM_EXAMPLES, _PICTOGRAM_WORDS, "dasd.new_language", "leccr.pictograms"
+    ),
 )
 
 # %% ../../nbs/7_apps/1_explore/0_shared/10_workbench.ipynb #86302b52

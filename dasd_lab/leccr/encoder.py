@@ -27,7 +27,7 @@ from dasd_lab.leccr.interaction import (
     fused_scores,
     slot_scores,
 )
-from .slots import BlockConfig, SlotsConfig
+from .slots import AttentionBlock, BlockConfig, SlotsConfig
 from .texts import MethodText, MultilingualText, TextConfig, frozen_tokens
 
 # %% ../../nbs/3_methods/2_leccr/40_encoder.ipynb #1b5cc57c
@@ -49,6 +49,8 @@ class LECCRConfig:
     similarity: Similarity = "cosine"  # of captions and slots; 'raw' in the authors' code
     beta: float = 0.8  # weight of the global similarity in a score
     temperature: float = 0.07  # initial value of the learnt temperature
+    # initial projections; identity: embeddings begin as those of the backbone, which needs a text side `method`
+    start: Literal["random", "identity"] = "random"
 
 
 class Temperature(nn.Module):
@@ -124,6 +126,25 @@ class LECCR(RetrievalMethod):
             maps=config.maps,
         )
         self.temperature = Temperature(config.temperature)
+        if config.start == "identity":
+            self._start_as_identity()
+
+    def _start_as_identity(self) -> None:
+        "Projections as identities, and an interaction that adds nothing to its inputs but the layer norm"
+        if self.config.text.encoder or self.embed_dim != self.backbone.embed_dim:
+            raise LabError(
+                f"start = 'identity' with {self.embed_dim} dimensions and a text side {self.config.text}",
+                f"a text side `method` and embed_dim = {self.backbone.embed_dim}, that of the backbone",
+                "Change them, or set `start` to random.",
+            )
+        for head in (self.text_head, self.visual.head, self.visual.slot_head):
+            if head is not None:
+                nn.init.eye_(head.weight)
+                nn.init.zeros_(head.bias)
+        for block in self.visual.interaction.modules() if self.visual.interaction else ():
+            if isinstance(block, AttentionBlock) and block.second is not None:
+                nn.init.zeros_(block.second.weight)
+                nn.init.zeros_(block.second.bias)
 
     @property
     def embed_dim(self) -> int:
@@ -152,6 +173,13 @@ class LECCR(RetrievalMethod):
     def start_from(self, rows: Tensor, folder) -> None:
         "Initialise the text encoder from published weights"
         self.text.start_from(folder)
+
+    def read_captions_as(self, trained: RetrievalMethod) -> None:
+        "Initialise the text side from a trained method"
+        if isinstance(self.text, MethodText):
+            self.text.read_as(trained)
+        else:
+            super().read_captions_as(trained)
 
     def check_language(self, language: str) -> None:
         "Raise if the method was not trained for a language"

@@ -124,6 +124,23 @@ class MethodText(nn.Module):
         "Features of the source captions of a batch, from the frozen tower"
         return batch["source_features"]
 
+    def read_as(
+        self,
+        trained: RetrievalMethod,  # of the same kind and shapes, for these languages or more
+    ) -> None:
+        "Initialise from a trained method"
+        own = self.method.state_dict()
+        found = {name: values for name, values in trained.state_dict().items() if name in own}
+        fits = {n: v.shape for n, v in found.items()} == {n: v.shape for n, v in own.items()}
+        if trained.name != self.method.name or not fits:
+            raise LabError(
+                f"a text side {self.method.name!r} for {', '.join(self.method.languages)}, and a trained "
+                f"{trained.name!r} for {', '.join(trained.languages)}",
+                "a trained method of the same kind and settings, for these languages or more",
+                "Copy `config.text` from its run, or leave `text_run` out.",
+            )
+        self.method.load_state_dict(found)
+
     def start_from(self, folder: str | Path) -> None:
         "Not supported: published encoders belong to `MultilingualText`"
         raise LabError(

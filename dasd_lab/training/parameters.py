@@ -51,8 +51,8 @@ def tower_config(
         cfg = source["model_cfg"]
         return cfg | dict(text_cfg=dict(vocab_size=source["vocab_size"]) | cfg["text_cfg"])
     choice = settings(BackboneChoice, preset.get("backbone") or {}, "backbone")
-    if choice.folder:
-        return checked(BackboneManifest, read_manifest(choice.folder, "backbone"), choice.folder)["model_cfg"]
+    if folder := choice.saved_in:
+        return checked(BackboneManifest, read_manifest(folder, "backbone"), str(folder))["model_cfg"]
     if choice.timm:
         return image_network_config(choice.timm)
     cfg = open_clip.get_model_config(choice.open_clip)

@@ -30,6 +30,7 @@ from ..corpora.published.cards import what_to_get
 from ..corpora.published.leaks import refuse_trained_test_pictures
 from ..foundation import data_root, lab_command
 from ..presets import load_preset, provenance, required, settings, vary
+from ..storage import read_manifest
 from dasd_lab.training.parameters import (
     PAPER,
     TowerSizes,
@@ -51,6 +52,7 @@ from dasd_lab.training.recipes import (
     published_backbone,
     scaled_stages,
 )
+from .shipped import run_folder, run_parts
 from .stages import Stage, needs_pictures, set_trainable
 from .steps import open_stage, train_step
 from .tokenization import VectorsChoice, WordVectorsChoice, planned_ids
@@ -148,8 +150,8 @@ def backbone_need(
     if preset.get("source_model"):
         return Need(f"source model {preset['source_model']}", True, "trained first, from scratch")
     choice = settings(BackboneChoice, preset.get("backbone") or {}, "backbone")
-    what = f"backbone {choice.folder}"
-    if not choice.folder:
+    what = f"backbone of the run {choice.run}" if choice.run else f"backbone {choice.folder}"
+    if not choice.folder and not choice.run:
         model = f"timm {choice.timm}" if choice.timm else f"open_clip {choice.open_clip}"
         what = f"{model}, weights {choice.pretrained}"
     try:
@@ -163,6 +165,8 @@ def vectors_need(
     preset: dict,  # 'token_vectors', 'word_vectors' or 'vocab_size'
 ) -> Need:
     "Are the pretrained vectors of a preset available?"
+    if preset.get("text_run"):
+        return _text_run_need(preset["text_run"])
     if preset.get("word_vectors") is not None:
         return _word_vectors_need(preset)
     if not preset.get("token_vectors"):
@@ -174,6 +178,16 @@ def vectors_need(
     except LabError as e:
         return _missing(what, e)
     return Need(what, True, "found and verified")
+
+
+def _text_run_need(run: str) -> Need:
+    "Is the run there whose text side is used?"
+    what = f"text side and tokenizer of the run {run}"
+    try:
+        read_manifest(run_parts(run_folder(run))[0], "method")
+    except LabError as e:
+        return _missing(what, e)
+    return Need(what, True, "found; verified when it is loaded")
 
 
 def _word_vectors_need(preset: dict) -> Need:

@@ -48,7 +48,13 @@ from .picture_batches import PictureBatches, captions_by_picture, whole_pictures
 from .records import ResumableFile, begin_record, read_record, write_readme
 from .runs import Keeping, RunOptions, fit, save_method
 from .runtime import Runtime, Worker, processes
-from .shipped import run_folder, run_for, shipped_run, shipped_runs  # noqa: F401  named with `load_run`
+from dasd_lab.training.shipped import (  # noqa: F401  some are named with `load_run`
+    run_folder,
+    run_for,
+    run_parts,
+    shipped_run,
+    shipped_runs,
+)
 from .source_model import Phase, finetune_source, train_source
 from .stages import CaptionBatches, Column, Rows, Stage, needs_pictures
 from .steps import FaultPolicy
@@ -175,6 +181,8 @@ def new_method(
             "a backbone whose text tower embeds source captions",
             "Choose another backbone, or a method that reads captions itself, such as smalr.",
         )
+    if preset.get("text_run"):
+        return _on_trained_text(preset, config, backbone, seed)
     captions = tokenizer_captions(preset, data, backbone.source_language)
     vocabulary, vectors = vocabulary_for(preset, captions)
     torch.manual_seed(seed)
@@ -187,6 +195,21 @@ def new_method(
         _align_words(method, preset, data)
     if backbone.reads_text:
         _fit_languages(method, data)
+    return method
+
+
+def _on_trained_text(
+    preset: dict,  # 'method', 'text_run'
+    config: Any,  # settings of the method
+    backbone: Backbone,  # that of the run
+    seed: int,  # of the other weights
+) -> RetrievalMethod:
+    "A method that reads captions as a trained run does; the rest of it is untrained"
+    trained = load_run(preset["text_run"], backbone=backbone)
+    torch.manual_seed(seed)
+    with opening(f"the settings of {preset['method']}", "settings that fit each other", "Correct the preset."):
+        method = method_class(preset["method"])(config, backbone, trained.tokenizer)
+        method.read_captions_as(trained)
     return method
 
 
@@ -465,9 +488,17 @@ class BackboneChoice:
     open_clip: str = ""  # a model of open_clip's registry
     pretrained: str = ""  # its weights: a name of `backbone.weights`, a tag of open_clip, a file or a folder
     folder: str = ""  # or a folder as `save_backbone` writes it
+    run: str = ""  # or that of a trained run: its folder, or the name of one that comes with the lab
     timm: str = ""  # or an image network of timm alone, averaged over ten crops, see `backbone.image_networks`
     crop_size: int = 448  # of its ten crops, in pixels
     resize: int = 512  # its images' shorter side before cropping, in pixels
+
+    @property
+    def saved_in(self) -> Path | None:
+        "The folder that `save_backbone` wrote; None: a model of open_clip or timm"
+        if self.run:
+            return run_parts(run_folder(self.run))[1]
+        return Path(self.folder) if self.folder else None
 
 
 @dataclass(frozen=True)
@@ -489,7 +520,7 @@ def finetuning_of(
 
 
 def corpora_of(
-    preset: dict,  # 'corpus', and 'stage_corpora', 'finetuning' and 'source_model' (optional)
+    preset: dict,  # 'corpus', and 'stage_corpora', 'finetuning', 'source_model' and 'text_run' (optional)
     corpus: str | None = None,  # trained on instead of the preset's
 ) -> tuple[str, ...]:  # as `corpora.catalog.corpus_named` takes them
     "All corpora that a training reads, the one of the target captions first"
@@ -498,7 +529,8 @@ def corpora_of(
         with suppress(LabError):  # a resumed run has its backbone, whether its preset's file is still there or not
             own = load_preset(preset["source_model"]).get("corpus")
     others = () if corpus else (preset.get("stage_corpora") or {}).values()
-    names = (corpus or preset.get("corpus"), *others, finetuning_of(preset).corpus, own)
+    before = corpora_in(card_of(run_folder(preset["text_run"]))) if preset.get("text_run") else ()
+    names = (corpus or preset.get("corpus"), *others, finetuning_of(preset).corpus, own, *before)
     return tuple(dict.fromkeys(name for name in names if name))
 
 
@@ -516,14 +548,14 @@ def published_backbone(
     choice: BackboneChoice,  # which
 ) -> Backbone:
     "Load a published tower, from a folder or by open_clip's name and its weights"
-    if sum(map(bool, (choice.folder, choice.open_clip, choice.timm))) != 1:
+    if sum(map(bool, (choice.folder, choice.run, choice.open_clip, choice.timm))) != 1:
         raise LabError(
             f"backbone = {choice}",
-            "one of a folder, a model of open_clip and a network of timm, the last two with weights",
+            "one of a folder, a run, a model of open_clip and a network of timm, the last two with weights",
             "Correct the preset.",
         )
-    if choice.folder:
-        return load_backbone(choice.folder)
+    if choice.saved_in:
+        return load_backbone(choice.saved_in)
     weights = find_weights(choice.pretrained) if choice.pretrained in CATALOGUE else choice.pretrained
     if choice.timm:
         return image_network_backbone(choice.timm, weights, choice.crop_size, choice.resize)

@@ -16,7 +16,7 @@ from traitlets import Any, Int, List, Unicode
 
 from ...contracts import Caption, LabError
 from ..caption_queries import draw_caption, query_note, written_captions
-from ..workbench import Model, State, Workbench, shows_messages
+from ..workbench import WORLDS, Model, State, Workbench, shows_messages
 from dasd_lab.search.explain.slot_attention import (
     SlotWins,
     content_words,
@@ -65,8 +65,7 @@ class SlotsState(State):
     @property
     def missing(self) -> LabError:
         "What to do if no model has slots"
-        world = self.workbench.world
-        preset = f"leccr.{world.name if world else 'pictograms'}"
+        preset = (self.workbench.world or WORLDS["pictograms"]).slots_preset
         return LabError(
             "no model with slots on this workbench",
             "a LECCR run",
