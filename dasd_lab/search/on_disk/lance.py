@@ -249,13 +249,6 @@ class LanceEngine:
                 raise LabError(f"a second column {column.name!r}", "a new name", "Choose another name.")
             table.add_columns(_field(column))
 
-    def drop_column(self, name: str) -> None:
-        "Remove a column and its values"
-        with self._tidying(), self._writing() as table:  # an index of it may be in progress
-            if name not in self.columns:
-                raise LabError(f"no column {name!r}", f"one of {', '.join(self.columns)}", "Check the name.")
-            table.drop_columns([name])
-
     # locks
 
     @contextmanager
