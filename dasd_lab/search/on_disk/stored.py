@@ -659,12 +659,14 @@ class StoredGallery:
                 "at least one image",
                 "Add images first: `dasd-lab gallery import FOLDER`, or gallery.add(images).",
             )
-        command = lab_command("gallery", "embed", "--gallery", self.folder)
         others = ", ".join(sorted({about["method"] for about in self.embeddings.values()})) or "none"
+        option = ("--run", self.run) if self.run else ()
+        command = lab_command("gallery", "embed", "--gallery", self.folder, *option)
+        run_it = f"Run: {command}" if option else f"Run, with the same --run or --backbone: {command}"
         raise LabError(
             f"{self.folder} without embeddings for {self.run or self.method.name}",
             f"embeddings of this model; it has those of: {others}",
-            f"Call gallery.embed(), or run with the same --run: {command}",
+            f"{run_it}. In Python, call gallery.embed().",
         )
 
     def best(
