@@ -1,5 +1,6 @@
 "Galleries on disk: real methods, recall, kills, imports that resume, several embeddings"
 
+import inspect
 import json
 import os
 import signal
@@ -82,6 +83,18 @@ def test_all_languages_find_what_a_gallery_in_memory_finds(filled, corpus, dasd,
         b = filled.search(c.text, c.language, k=10)
         # what is a tie in 16 bits may change places
         assert np.allclose([h.score for h in a], [h.score for h in b], atol=2e-3) and len({*a.ids} & {*b.ids}) >= 9
+
+
+@pytest.mark.parametrize("method", ["add", "search", "similar"])
+def test_galleries_in_memory_and_on_disk_are_called_alike(method):
+    in_memory, on_disk = (inspect.signature(getattr(kind, method)).parameters for kind in (Gallery, StoredGallery))
+    common = [name for name in in_memory if name in on_disk]
+    assert common == [name for name in on_disk if name in in_memory]
+    for name in common:
+        a, b = in_memory[name], on_disk[name]
+        assert (a.kind, a.default) == (b.kind, b.default), name
+    own = {*in_memory} - {*on_disk}
+    assert own == ({"captions"} if method == "add" else set())
 
 
 def test_a_filter_finds_what_is_left_when_the_others_are_taken_away(filled, queries):

@@ -260,7 +260,7 @@ def _check_lengths(n: int, values: Mapping[str, Sequence]) -> None:
 class StoredGallery:
     "Images on disk that a method searches; created if the folder is new"
 
-    are_unlike: tuple[int, bool] = 0, False  # see `in_memory.doubt_about`
+    are_unlike: tuple[int, bool] = (0, False)  # see `in_memory.doubt_about`
 
     def __init__(
         self,
@@ -655,6 +655,7 @@ class StoredGallery:
         k: int = 12,  # number of results
         skip: int = 0,  # results to leave out at the top
         where: Mapping | None = None,  # filter, see `filters.read_filter`
+        *,
         description: str = "",  # see `picture_features`
     ) -> Hits:
         "Images similar to an image"
