@@ -408,10 +408,10 @@ def _mean_over_folds(corpus, split: str, image_features, evaluated: Callable[[st
         )
     folds = [evaluated(fold) for fold in corpus.folds[split]]
     first = folds[0]
-    rows = {
-        language: {metric: sum(fold.rows[language][metric] for fold in folds) / len(folds) for metric in row}
-        for language, row in first.rows.items()
-    }
+    rows = {}
+    for language in first.rows:
+        of_folds = [fold.rows[language] for fold in folds]
+        rows[language] = {metric: sum(row[metric] for row in of_folds) / len(folds) for metric in of_folds[0]}
     about = first.about | dict(
         split=split,
         folds=[fold.about["split"] for fold in folds],

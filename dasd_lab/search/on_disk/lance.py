@@ -514,7 +514,10 @@ class LanceEngine:
         try:
             self._writes = 0
             table = self._last_version()
-            covered = {f for index in table.describe_indices() for s in index.segments for f in s.fragment_ids}
+            covered = set()
+            for index in table.describe_indices():
+                for segment in index.segments:
+                    covered.update(segment.fragment_ids)
             existing = {f.fragment_id for f in table.get_fragments()}
             # moving rows that an index covers would rewrite the whole index
             table.optimize.compact_files(
