@@ -100,11 +100,6 @@ class Reference:
     def add_column(self, column):
         self.columns[column.name] = column
 
-    def drop_column(self, name):
-        del self.columns[name]
-        for row in self.rows.values():
-            row.pop(name, None)
-
     def put(self, ids, values, insert=True):
         for i, id in enumerate(ids):
             if not insert and id not in self.rows:
@@ -328,7 +323,7 @@ def random_column(rng, column: Column, n: int):
 class Walk:
     "Random calls, each on an engine and on the reference"
 
-    CALLS = dict(put=8, put_again=6, change=4, remove=3, add=1.5, drop=0.7, tidy=0.7, reopen=1)
+    CALLS = dict(put=8, put_again=6, change=4, remove=3, add=1.5, tidy=0.7, reopen=1)
 
     def __init__(self, open_engine, rng: random.Random):
         self.open_engine = open_engine
@@ -382,13 +377,6 @@ class Walk:
         if self.spare:
             self.both("add_column", self.spare.pop(self.rng.randrange(len(self.spare))))
 
-    def drop(self):
-        columns = self.reference.columns
-        if len(columns) > 1:
-            name = self.rng.choice(list(columns))
-            self.spare.append(columns[name])
-            self.both("drop_column", name)
-
     def tidy(self):
         self.engine.tidy()
 
@@ -408,23 +396,21 @@ def test_a_random_walk_agrees_with_a_dictionary(make, seed):
 # rule by rule
 
 
-def test_columns_survive_and_the_values_of_a_dropped_one_are_gone(make):
+def test_columns_survive_and_new_ones_are_unknown(make):
     engine, reference, ids = filled(make)
     engine.close()
     engine = make()
     assert engine.columns == {c.name: c for c in COLUMNS} and list(engine.columns) == [c.name for c in COLUMNS]
     for wrong in (COLUMNS[0], Column("year", "text"), Column("id", "text")):
         pytest.raises(LabError, engine.add_column, wrong)
-    pytest.raises(LabError, engine.drop_column, "gone")
-    for column in (Column("v", "vector", 2), Column("name", "text"), Column("more", "numbers", 5)):
-        engine.drop_column(column.name)
+    for column in (Column("w", "vector", 2), Column("place", "text"), Column("others", "numbers", 5)):
         engine.add_column(column)
-    rows = engine.read(ids[:3], ["v", "name", "more", "year"])
-    assert rows["name"] == [None] * 3 and rows["year"] == [0, 1, 2]
-    assert rows["v"].shape == (3, 2) and np.isnan(rows["v"]).all() and np.isnan(rows["more"]).all()
-    assert engine.nearest("v", np.ones((1, 2)), 5) == [Nearest((), ())]
-    engine.put(ids[:1], dict(v=[[1, 1]]))
-    assert engine.nearest("v", np.ones((1, 2)), 5)[0].ids == (ids[0],)
+    rows = engine.read(ids[:3], ["w", "place", "others", "year"])
+    assert rows["place"] == [None] * 3 and rows["year"] == [0, 1, 2]
+    assert rows["w"].shape == (3, 2) and np.isnan(rows["w"]).all() and np.isnan(rows["others"]).all()
+    assert engine.nearest("w", np.ones((1, 2)), 5) == [Nearest((), ())]
+    engine.put(ids[:1], dict(w=[[1, 1]]))
+    assert engine.nearest("w", np.ones((1, 2)), 5)[0].ids == (ids[0],)
     assert engine.read(ids[:1], ["year"])["year"] == [0]
 
 
@@ -503,7 +489,7 @@ def test_columns_may_have_names_of_a_query_language(make):
         check_same(engine, reference, random.Random(0), where)
 
 
-def test_columns_that_another_engine_added_or_dropped_are_noticed(make):
+def test_columns_that_another_engine_added_are_noticed(make):
     a = make()
     b = make()
     assert a.columns == b.columns == {}
@@ -522,11 +508,8 @@ def test_columns_that_another_engine_added_or_dropped_are_noticed(make):
     assert [part["place"] for part in b.walk(["place"])] == [[None]]
     a.add_column(Column("score", "number"))
     assert b.change(["x"], dict(score=1)) == 1
-    a.drop_column("year")
-    pytest.raises(LabError, b.put, ["x"], dict(year=[1]))
-    pytest.raises(LabError, b.drop_column, "year")
-    assert list(b.columns) == list(a.columns)
     time.sleep(1.1)
+    assert list(b.columns) == list(a.columns)
     nearest = a.nearest("v", [[1, 2]], 3)
     assert nearest == b.nearest("v", [[1, 2]], 3) and nearest[0].ids == ("x",)
     assert a.count(read_filter(dict(score=1), a.columns)) == 1

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from dasd_lab.backbone.towers import load_backbone
+from dasd_lab.contracts import LabError, RetrievalMethod
 from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.corpora.pictograms.painting import N_VIEWS, boxes, group
 from dasd_lab.search.explain.contributions import explain_words, integrated_gradients, leave_one_out, word_spans
@@ -53,6 +54,54 @@ def test_leave_one_out_is_the_shortened_query(corpus, galleries, form, language)
         assert word.contribution == pytest.approx(full - score(gallery, shorter, language, caption.visual_id), abs=1e-4)
     assert result.score == pytest.approx(full, abs=1e-5)
     assert len(result.words) >= len(words)
+
+
+class Elsewhere(torch.Tensor):
+    "Says that it is on another device than the images of a gallery"
+
+    device = torch.device("meta")
+
+
+class OnADevice(RetrievalMethod):
+    "Encodes captions on a device, and compares only what is there"
+
+    name = "on_a_device"
+    languages = ("de",)
+
+    def encode_captions(self, captions, language):
+        return torch.zeros(len(captions), 3).as_subclass(Elsewhere)
+
+    def score(self, text_features, visuals):
+        assert visuals["features"].device == text_features.device
+        return torch.ones(len(text_features), 1)
+
+
+def test_words_are_left_out_on_the_device_of_the_method():
+    result = leave_one_out(OnADevice(), "ein roter Hund", "de", dict(features=torch.zeros(1, 3)))
+    assert [word.contribution for word in result.words] == [0, 0, 0]
+
+
+def test_windows_with_gaps_are_refused(galleries):
+    gallery = galleries["method"]
+    with pytest.raises(LabError, match="at least 4 windows"):
+        explain_regions(gallery, "ein Hund", gallery.ids[0], "de", n_windows=2)
+
+
+def test_regions_are_covered_in_evaluation_mode(galleries, monkeypatch):
+    gallery = galleries["method"]
+    method = gallery.method
+    score = method.score
+    modes = []
+
+    def recorded(text_features, visuals):
+        modes.append(method.training)
+        return score(text_features, visuals)
+
+    monkeypatch.setattr(method, "score", recorded)
+    method.train()
+    explain_regions(gallery, "ein Hund", gallery.ids[0], "de", n_windows=4)
+    assert modes and not any(modes) and method.training
+    method.eval()
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -71,9 +71,9 @@ def test_another_vocabulary(run):
     torch.testing.assert_close(agnostic(cut), agnostic(run.method), atol=1e-4, rtol=1e-4)
     more = extended(run.method, ["Un chien sur un pré.", "Un chat sur une chaise."] * 30, "fr")
     torch.testing.assert_close(agnostic(more), agnostic(run.method), atol=1e-4, rtol=1e-4)
-    assert not more.disentangler.expressions["fr"].fitted
+    assert not more.disentangler.expressions["fr"].n_grams.any()
     more.fit_language("fr", ["Un chien sur un pré.", "Un chat sur une chaise."] * 30, torch.randn(60, 8))
-    assert more.disentangler.expressions["fr"].fitted
+    assert more.disentangler.expressions["fr"].n_grams.any()
 
 
 def test_an_adversarial_loss_needs_a_critic(backbone, data):

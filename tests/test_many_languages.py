@@ -1,6 +1,7 @@
 "Ten languages: a corpus divided by a seed, the means A and HA, and parameter counts, each checked by hand"
 
 import math
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -12,6 +13,10 @@ from dasd_lab.corpora.catalog import Corpus
 from dasd_lab.corpora.division import Divided, check_division, divide, read_division, write_division
 from dasd_lab.corpora.visuals import visuals_from_array
 from dasd_lab.evaluation.languages import LanguageFigures, growth, language_figures, needs
+from dasd_lab.evaluation.main_tables import measure
+from dasd_lab.evaluation.papers import PaperColumn
+from dasd_lab.evaluation.retrieval import available_origin, evaluate
+from dasd_lab.evaluation.selection import figures_on
 from dasd_lab.presets import load_preset, vary
 from dasd_lab.smalr.encoder import precomputed
 from dasd_lab.training.parameters import TowerSizes
@@ -131,6 +136,33 @@ def test_translated_captions_count_in_A_alone(backbone, data):
         and min(f.mR.values()) >= 100 * 4 / 6
         and f.about["n_captions"] == dict(en=4, de=4)
     )
+
+
+def test_every_evaluation_chooses_the_same_captions(backbone, data):
+    class Described(Squares):
+        "French captions by a captioner alone, German ones also by a machine translator"
+
+        def _captions(self, split, language):
+            captions = super()._captions(split, language)
+            if language == "fr":
+                return [replace(c, origin="mllm") for c in captions]
+            if language == "de":
+                return [replace(c, origin="mllm", text="ein Bild") for c in captions] + captions
+            return captions
+
+    corpus = Described()
+    method = new_method(vary(TINY, dict(vocab_size=120)), data, backbone)
+    expected = evaluate(method, corpus, "train", ["de"], "mt").rows["de"]
+    expected_fr = evaluate(method, corpus, "train", ["fr"], "mllm").rows["fr"]
+    assert [available_origin(corpus, "train", language) for language in ("en", "de", "fr")] == ["human", "mt", "mllm"]
+    assert figures_on(corpus, ["de"], "train")(method) == expected
+    figures = language_figures(method, corpus, "train", ("en", "de", "fr"))
+    assert figures.human == ("en",)
+    assert figures.mR["de"] == 100 * expected["mean_recall"]
+    assert figures.mR["fr"] == 100 * expected_fr["mean_recall"]
+    columns = [PaperColumn(language, "squares", "train", language, "mean_recall") for language in ("de", "fr")]
+    values = measure(method, corpus, columns).values
+    assert values == pytest.approx({language: figures.mR[language] for language in ("de", "fr")})
 
 
 def test_needs_of_a_small_smalr_by_hand(backbone, data):

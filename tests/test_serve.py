@@ -33,6 +33,7 @@ from served import COLOURS, Named, draw, make, picture, serving
 from dasd_lab.commands import galleries
 from dasd_lab.commands.galleries import service_settings
 from dasd_lab.contracts import LabError
+from dasd_lab.search.on_disk.places import recorded_name
 from dasd_lab.search.on_disk.stored import StoredGallery
 from dasd_lab.serve import limits, service, uploads
 from dasd_lab.serve.limits import ServiceSettings, cookie_of
@@ -1581,8 +1582,11 @@ def test_the_link_leads_to_the_service(host, names):
 
 def test_a_run_without_embeddings_is_refused_at_the_start(gallery, monkeypatch):
     monkeypatch.setattr(loading, "load_run", lambda run, images=True: Other() if run == "R" else Named())
-    with pytest.raises(LabError, match="gallery embed --gallery .* --run R"):
+    with pytest.raises(LabError, match="gallery embed --gallery .* --run .*/R") as at_the_start:
         galleries.served_gallery(str(gallery.folder), "R")
+    with pytest.raises(LabError) as in_a_search:
+        StoredGallery(gallery.folder, Other(), run=recorded_name("R")).search("rot", "de")
+    assert str(at_the_start.value) == str(in_a_search.value)
     galleries.served_gallery(str(gallery.folder)).close()
 
 

@@ -1,5 +1,6 @@
 "Galleries on disk: real methods, recall, kills, imports that resume, several embeddings"
 
+import inspect
 import json
 import os
 import signal
@@ -23,6 +24,7 @@ from colours import Named, Reading, Slotted
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
+from dasd_lab.backbone.preprocessing import Preprocessing
 from dasd_lab.backbone.towers import load_backbone
 from dasd_lab.contracts import LabError
 from dasd_lab.corpora.by_machine.builtin_translators import GlossTranslator
@@ -81,6 +83,18 @@ def test_all_languages_find_what_a_gallery_in_memory_finds(filled, corpus, dasd,
         b = filled.search(c.text, c.language, k=10)
         # what is a tie in 16 bits may change places
         assert np.allclose([h.score for h in a], [h.score for h in b], atol=2e-3) and len({*a.ids} & {*b.ids}) >= 9
+
+
+@pytest.mark.parametrize("method", ["add", "search", "similar"])
+def test_galleries_in_memory_and_on_disk_are_called_alike(method):
+    in_memory, on_disk = (inspect.signature(getattr(kind, method)).parameters for kind in (Gallery, StoredGallery))
+    common = [name for name in in_memory if name in on_disk]
+    assert common == [name for name in on_disk if name in in_memory]
+    for name in common:
+        a, b = in_memory[name], on_disk[name]
+        assert (a.kind, a.default) == (b.kind, b.default), name
+    own = {*in_memory} - {*on_disk}
+    assert own == ({"captions"} if method == "add" else set())
 
 
 def test_a_filter_finds_what_is_left_when_the_others_are_taken_away(filled, queries):
@@ -186,6 +200,30 @@ def test_an_index_finds_what_all_cosines_find(tmp_path, dasd, visuals, queries):
 
 
 # several embeddings
+
+
+def seen_with(quick_gelu=False, **preprocessing):
+    "Names of colours, by a tower with the same weights and some settings"
+    method = Named()
+    method.backbone.config = dict(quick_gelu=quick_gelu)
+    method.backbone.preprocessing = Preprocessing(8, **preprocessing)
+    return method
+
+
+def test_a_tower_with_other_settings_has_an_embedding_of_its_own(tmp_path):
+    red = Image.new("RGB", (4, 4), "red")
+    usual = StoredGallery(tmp_path / "g", seen_with()).add([red], ["red"])
+    for other in (seen_with(quick_gelu=True), seen_with(resize_mode="squash")):
+        assert embedding_name(other) == embedding_name(usual.method)
+        with pytest.raises(LabError, match="embed"):
+            usual.with_method(other).search("rot", "de")
+    squashed = StoredGallery(tmp_path / "g", seen_with(resize_mode="squash")).add([red], ["again"])
+    assert squashed.search("rot", "de").ids == ["again"] and len(squashed.embeddings) == 2
+    assert usual.with_method(seen_with()).search("rot", "de").ids == ["red"]
+    with usual.record.changing() as content:  # as versions before 0.26 wrote it
+        for about in content["ways"].values():
+            del about["settings"]
+    assert StoredGallery(tmp_path / "g", seen_with(quick_gelu=True)).search("rot", "de").ids == ["red"]
 
 
 def test_runs_on_one_frozen_tower_share_the_vectors(filled, dasd, queries):

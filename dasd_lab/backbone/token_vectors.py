@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SPELLED', 'USUAL', 'MATRICES', 'framing', 'unknown_piece', 'read_tokenizer', 'read_matrix', 'used_pieces',
-           'cut_tokenizer', 'drawn_rows', 'carried_rows', 'set_rows', 'vocabulary_row', 'extended_tokenizer']
+           'cut_tokenizer', 'drawn_rows', 'carried_rows', 'extended_tokenizer']
 
 # %% ../../nbs/2_backbone/1_towers/90_token_vectors.ipynb #62ae4838
 import json
@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from tokenizers import Tokenizer, trainers
 from torch import Tensor
 
-from .tokens import CaptionTokenizer, TokenVectors, table_beside
+from .tokens import CaptionTokenizer, table_beside
 from .unigram import with_new_letters
 from ..contracts import LabError
 
@@ -259,39 +259,6 @@ def carried_rows(
             "Fetch the file again, or use an earlier checkpoint.",
         )
     return result
-
-# %% ../../nbs/2_backbone/1_towers/90_token_vectors.ipynb #0471c023
-@torch.no_grad()
-def set_rows(
-    vectors: TokenVectors,  # token vectors of a method
-    rows: Tensor,  # [n_tokens, token_width]
-) -> None:
-    "Set the rows of token vectors"
-    if vectors.embedding.weight.shape != rows.shape:
-        raise LabError(
-            f"rows {tuple(rows.shape)}",
-            f"{tuple(vectors.embedding.weight.shape)} (tokens, width)",
-            "Set config.token_width to the width of the matrix, and build the method with the same tokenizer.",
-        )
-    vectors.embedding.weight.copy_(rows)
-
-
-def vocabulary_row(
-    before: CaptionTokenizer,  # complete
-    after: CaptionTokenizer,  # reduced
-    width: int = 768,  # width of a token vector
-    captions: Sequence[str] = (),  # captions for the share of unknown tokens
-) -> dict:  # row of a table
-    "Size of a vocabulary before and after reduction, and share of unknown tokens"
-    encodings = after.tokenizer.encode_batch(list(captions), add_special_tokens=False)
-    ids = [after.place(i) for encoding in encodings for i in encoding.ids]
-    return dict(
-        pieces=len(before),
-        kept=len(after),
-        MB_before=len(before) * width * 4 / 1e6,
-        MB_after=len(after) * width * 4 / 1e6,
-        unknown=ids.count(after.unknown) / max(1, len(ids)),
-    )
 
 # %% ../../nbs/2_backbone/1_towers/90_token_vectors.ipynb #d3cae64f
 def extended_tokenizer(

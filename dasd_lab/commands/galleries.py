@@ -326,20 +326,15 @@ def served_gallery(
     backbone: str | Path | None = None,  # see `open_gallery`
 ):  # a `search.on_disk.stored.StoredGallery` with embeddings for the run
     "Open the gallery to serve"
-    from dasd_lab.foundation import LabError, lab_command
+    from dasd_lab.foundation import LabError
 
     gallery = found_gallery(folder, run, engine, uri, backbone)
-    if len(gallery) and gallery.embedding not in gallery.embeddings:
+    try:
+        if len(gallery):
+            gallery.check_embedded()
+    except LabError:
         gallery.close()
-        place = folder or gallery.folder
-        methods = ", ".join(e["method"] for e in gallery.embeddings.values())
-        option = ("--run", run) if run else ("--backbone", backbone) if backbone else ()
-        command = lab_command("gallery", "embed", "--gallery", place, *option)
-        raise LabError(
-            f"{place} without embeddings for {run or backbone or gallery.run}",
-            f"a run with embeddings: {methods}",
-            f"Run: {command}." if option else f"Run: {command}, or give --run.",
-        )
+        raise
     return gallery
 
 

@@ -105,11 +105,6 @@ class Expression(nn.Module):
         self.register_buffer("frequency", torch.zeros(config.n_grams))  # share of training captions
         self.register_buffer("loadings", torch.zeros(config.n_grams, config.width))
 
-    @property
-    def fitted(self) -> bool:
-        "Whether `fit` was called, or fitted buffers were loaded"
-        return bool(self.n_grams.any())
-
     def forward(
         self,
         ids: Tensor,  # [B, L]

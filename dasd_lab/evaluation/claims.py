@@ -8,7 +8,7 @@ __all__ = ['CLAIMS', 'FOUND', 'REVERSED', 'NOT_TOLD_APART', 'NOT_RUN', 'Claim', 
 # %% ../../nbs/5_evaluation/87_claims.ipynb #ddd8b907
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -52,7 +52,9 @@ class Claim:
         if self.ours:
             return self.ours
         names = _reproducing(self.paper, self.table)
-        return ((names[self.better], names[self.worse]),) if {self.better, self.worse} <= names.keys() else ()
+        if self.better not in names or self.worse not in names:
+            return ()
+        return ((names[self.better], names[self.worse]),)
 
     def figures(self) -> tuple[float, float]:
         "Mean recall of both rows in %, over the languages that are printed for both; NaN in a plot without numbers"
@@ -263,32 +265,48 @@ def _tested(
     return None
 
 
+def _of_runs(
+    runs: Runs,  # that test a claim
+    better: Mapping[int, float],  # mean recall by seed
+    worse: Mapping[int, float],  # mean recall by seed
+) -> dict:
+    "What some runs say about a claim"
+    seeds = sorted(better.keys() & worse.keys())
+    differences = [better[seed] - worse[seed] for seed in seeds]
+    mean, low, high = seed_interval(differences)
+    if len(seeds) < 2:
+        low = high = math.nan
+    return dict(
+        world=runs.world,
+        languages=", ".join(runs.languages),
+        steps=runs.steps,
+        seeds=len(seeds),
+        better=fmean(better[seed] for seed in seeds),
+        worse=fmean(worse[seed] for seed in seeds),
+        difference=mean,
+        low=low,
+        high=high,
+        verdict=verdict(differences),
+    )
+
+
 def _lines(
     claim: Claim,  # tested
     results: Sequence[Runs],  # by any of these
-) -> Iterator[dict]:
-    "A line of the table for each result that tests a claim; one without, where there is none"
+) -> list[dict]:
+    "A line of the table for each result that tests a claim; a line without figures if none does"
     better, worse = claim.figures()
     about = dict(paper=claim.paper.upper(), table=claim.printed.title.split(", ")[1], claim=claim.says)
     about |= dict(paper_better=better, paper_worse=worse, paper_difference=better - worse)
-    none = True
+    lines = []
     for runs in results:
         tested = _tested(claim, runs)
-        if tested is None:
-            continue
-        none = False
-        seeds = sorted(tested[0].keys() & tested[1].keys())
-        differences = [tested[0][seed] - tested[1][seed] for seed in seeds]
-        mean, low, high = seed_interval(differences)
-        if len(seeds) < 2:
-            low = high = math.nan
-        setup = dict(world=runs.world, languages=", ".join(runs.languages), steps=runs.steps, seeds=len(seeds))
-        ours = [fmean(recalls[seed] for seed in seeds) for recalls in tested]
-        figures = dict(better=ours[0], worse=ours[1], difference=mean, low=low, high=high)
-        yield about | setup | figures | dict(verdict=verdict(differences))
-    if none:
-        missing = dict.fromkeys(("better", "worse", "difference", "low", "high"), math.nan)
-        yield about | dict(world="", languages="", steps=0, seeds=0) | missing | dict(verdict=NOT_RUN)
+        if tested:
+            lines.append(about | _of_runs(runs, *tested))
+    if lines:
+        return lines
+    missing = dict.fromkeys(("better", "worse", "difference", "low", "high"), math.nan)
+    return [about | dict(world="", languages="", steps=0, seeds=0) | missing | dict(verdict=NOT_RUN)]
 
 
 def claims_table(

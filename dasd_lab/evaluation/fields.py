@@ -6,6 +6,7 @@
 __all__ = ['FieldTest', 'field_test', 'usual_fields', 'english_recall', 'field_figures']
 
 # %% ../../nbs/5_evaluation/82_fields.ipynb #9b230e9d
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -39,14 +40,11 @@ def _english_of(
 ) -> list[Caption]:  # those that were translated, else as many of a picture as the field has
     "English captions to compare a field with"
     about = corpus.fields[field]
-    n_of: dict[str, int] = {}
-    for caption in captions:
-        n_of[caption.visual_id] = n_of.get(caption.visual_id, 0) + 1
     translated = about.translates if about.translates and about.in_order else corpus.source
-    left = dict(n_of)
+    left = Counter(caption.visual_id for caption in captions)  # English captions that a picture still needs
     chosen = []
     for caption in corpus.field_captions(split, translated):
-        if left.get(caption.visual_id, 0):
+        if left[caption.visual_id]:
             left[caption.visual_id] -= 1
             chosen.append(caption)
     return chosen
@@ -110,7 +108,8 @@ def field_figures(
     ids = corpus.visuals(split).ids
     row_of = {visual_id: i for i, visual_id in enumerate(ids)}
     reads = {method.backbone.source_language, *method.languages}
-    tests = [test for name in fields if (test := field_test(corpus, name, split)).language in reads]
+    tests = [field_test(corpus, name, split) for name in fields]
+    tests = [test for test in tests if test.language in reads]
     found = {}
     with evaluating(method):
         columns = split_columns(method, corpus, split, known)

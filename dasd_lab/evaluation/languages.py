@@ -16,7 +16,7 @@ from torch import Tensor
 from ..backbone.towers import Backbone
 from ..contracts import LabError, RetrievalMethod
 from ..corpora.catalog import Corpus
-from .retrieval import evaluate, image_columns, split_columns
+from .retrieval import available_origin, evaluate
 from ..smalr.encoder import SMALR
 from ..training.parameters import TowerSizes, method_shapes
 
@@ -27,7 +27,7 @@ class LanguageFigures:
 
     mR: dict[str, float]  # language → mean of six recalls, in %, not rounded
     human: tuple[str, ...]  # languages whose captions are not machine translations
-    about: dict = field(default_factory=dict)  # corpus, split, counts
+    about: dict = field(default_factory=dict)  # see `Results`
 
     def __post_init__(self):
         if not self.mR or set(self.human) - set(self.mR):
@@ -78,27 +78,10 @@ def language_figures(
     if not languages:
         readable = dict.fromkeys((method.backbone.source_language, *method.languages))
         languages = [language for language in readable if language in corpus.languages]
-    by_origin = dict(human=[], mt=[])
-    for language in languages:
-        has_human = any(c.origin == "human" for c in corpus.captions(split, language))
-        by_origin["human" if has_human else "mt"].append(language)
-    columns = split_columns(method, corpus, split, image_columns(image_features))
-    rows = {}
-    counts = {}
-    for origin, of_origin in by_origin.items():
-        if of_origin:
-            results = evaluate(method, corpus, split, of_origin, origin, columns)
-            rows |= results.rows
-            counts |= results.about["n_captions"]
-    about = dict(
-        method=method.name,
-        corpus=corpus.name,
-        split=split,
-        n_visuals=len(corpus.visuals(split)),
-        n_captions={language: counts[language] for language in languages},
-    )
-    mR = {language: 100 * rows[language]["mean_recall"] for language in languages}
-    return LanguageFigures(mR, tuple(by_origin["human"]), about)
+    results = evaluate(method, corpus, split, languages, "available", image_features)
+    human = [language for language in languages if available_origin(corpus, split, language) == "human"]
+    mR = {language: 100 * row["mean_recall"] for language, row in results.rows.items()}
+    return LanguageFigures(mR, tuple(human), results.about)
 
 # %% ../../nbs/5_evaluation/70_languages.ipynb #b9938a1f
 @dataclass(frozen=True)

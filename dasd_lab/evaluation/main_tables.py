@@ -7,7 +7,7 @@ __all__ = ['MAIN_TABLES', 'MainRow', 'MainTable', 'TableRun', 'table_run', 'Setu
            'MainRuns']
 
 # %% ../../nbs/5_evaluation/81_main_tables.ipynb #f7428f7a
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -157,18 +157,9 @@ def what_is_missing(
         readable = split in corpus.published and corpus.has(split, language)
         if not readable or corpus.missing(split, kind="visuals"):
             return f"corpus not here: dasd-lab corpus info {corpus.name} says how to get it"
-    elif split not in corpus.splits or language not in corpus.languages:
+    elif split not in corpus.splits or language not in corpus.languages or not corpus.all_captions(split, language):
         return f"no captions in {language} in the split {split} of {corpus.name}"
     return ""
-
-
-def _by_origin(corpus: Corpus, split: str, languages: Iterable[str]) -> dict[str, list[str]]:
-    "Languages by the origin of the captions that they are measured on"
-    groups: dict[str, list[str]] = {}
-    for language in languages:
-        origins = {caption.origin for caption in corpus.all_captions(_first_fold(corpus, split), language)}
-        groups.setdefault("human" if "human" in origins else "mt", []).append(language)
-    return groups
 
 
 def _reason(error: LabError) -> str:
@@ -195,8 +186,8 @@ def measure(
     try:
         one_gallery = measured and _first_fold(corpus, split) == split
         known = split_columns(method, corpus, split) if one_gallery else None
-        for origin, languages in _by_origin(corpus, split, measured).items():
-            rows |= evaluate(method, corpus, split, languages, origin, known, reading=reading).rows
+        if measured:
+            rows = evaluate(method, corpus, split, list(measured), "available", known, reading=reading).rows
     except LabError as e:
         notes |= dict.fromkeys(measured, _reason(e))
     values = {c.name: in_percent(c.figure, rows[c.language][c.figure]) for c in columns if c.language in rows}

@@ -197,6 +197,8 @@ class MethodRuns:
     split: str = "test"  # evaluated
     engine: Translator | None = None  # of translated queries; None: they are left out
     command: str = ""  # kept in each line
+    data_of: dict[tuple, TrainingData] = field(default_factory=dict, init=False)  # by languages and columns read
+    columns_of_split: dict[tuple, dict] = field(default_factory=dict, init=False)  # of the pictures, by columns read
 
     @cached_property
     def common(self) -> dict:
@@ -214,10 +216,6 @@ class MethodRuns:
                     "Give another file.",
                 )
 
-    @cached_property
-    def data_of(self) -> dict[tuple, TrainingData]:
-        return {}  # languages and columns read → training data
-
     def data(self, run: MethodRun) -> TrainingData:
         "Training data of a run, made once for all seeds"
         reads = columns_of(load_preset(run.preset))
@@ -229,10 +227,6 @@ class MethodRuns:
                 self.corpus, run.languages, self.backbone, self.features, encoding_bar, reads
             )
         return self.data_of[key]
-
-    @cached_property
-    def columns_of_split(self) -> dict[tuple, dict]:
-        return {}  # columns read → columns of the pictures
 
     def columns(self, method: RetrievalMethod) -> dict:
         "Columns of the evaluated pictures, encoded once"
@@ -352,8 +346,9 @@ def methods_table(
     groups: dict[tuple, list[dict]] = {}
     english: dict[str, dict] = {}
     for row in rows:
-        several = "all at once" if len(row["languages"]) > 1 else "one"
-        trained_for = several if row["preset"] else ""
+        trained_for = ""
+        if row["preset"]:
+            trained_for = "all at once" if len(row["languages"]) > 1 else "one"
         for name, figures in row["fields"].items():
             groups.setdefault((row["method"], trained_for, name), []).append(row | figures)
             english.setdefault(name, figures)
@@ -391,5 +386,7 @@ def wide_table(
 ) -> pd.DataFrame:  # index (method, trained_for), a column per field
     "One figure of every method on every field"
     fields = list(dict.fromkeys(table["field"]))
-    wide = table.pivot(index=["method", "trained_for"], columns="field", values=figure)
-    return wide.reindex(index=pd.MultiIndex.from_frame(table[["method", "trained_for"]].drop_duplicates()))[fields]
+    index = ["method", "trained_for"]
+    wide = table.pivot(index=index, columns="field", values=figure)
+    order = pd.MultiIndex.from_frame(table[index].drop_duplicates())  # `pivot` sorts
+    return wide.reindex(index=order, columns=fields)

@@ -5,14 +5,14 @@
 # %% auto #0
 __all__ = ['Reading', 'CUTOFFS', 'DIRECTIONS', 'METRICS', 'gallery_slices', 'slice_scores', 'Ranks', 'image_to_text_ranks',
            'rank', 'retrieval_figures', 'shown_value', 'markdown_table', 'Results', 'caption_positives',
-           'split_columns', 'image_columns', 'common_languages', 'evaluate']
+           'split_columns', 'image_columns', 'available_origin', 'common_languages', 'evaluate']
 
 # %% ../../nbs/5_evaluation/10_retrieval.ipynb #5a8274f3
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypedDict
+from typing import TYPE_CHECKING, Literal, TypedDict, get_args
 
 import torch
 from torch import Tensor
@@ -20,6 +20,7 @@ from torch import Tensor
 from ..contracts import Caption, LabError, RetrievalMethod, evaluating
 from ..corpora.published.leaks import refuse_shared_pictures
 from ..corpora.visuals import Visuals
+from ..foundation import Origin
 from ..presets import read_json
 from ..storage import whole_file, write_json
 
@@ -355,12 +356,21 @@ def _split_captions(corpus, split: str, language: str, origin: str | None) -> li
     return captions
 
 
-def _origin_of(corpus, split: str, language: str, origin: str | None) -> str | None:
-    "Origin of the captions that a language is evaluated on"
-    if origin != "available":
-        return origin
+def available_origin(
+    corpus,  # has `all_captions(split, language)`
+    split: str,  # of it
+    language: str,  # ISO 639
+) -> str:  # human | mt | mllm
+    "Origin of the captions that a language is evaluated on: human if there are any, else translations"
     origins = {caption.origin for caption in corpus.all_captions(split, language)}
-    return next((origin for origin in ("human", "mt", "mllm") if origin in origins), "human")
+    return next((origin for origin in get_args(Origin) if origin in origins), "human")
+
+
+def _origins(corpus, split: str, languages: Sequence[str], origin: str | None) -> dict[str, str | None]:
+    "Origin of the captions that each language is evaluated on"
+    if origin == "available":
+        return {language: available_origin(corpus, split, language) for language in languages}
+    return dict.fromkeys(languages, origin)
 
 
 def common_languages(
@@ -398,10 +408,10 @@ def _mean_over_folds(corpus, split: str, image_features, evaluated: Callable[[st
         )
     folds = [evaluated(fold) for fold in corpus.folds[split]]
     first = folds[0]
-    rows = {
-        language: {metric: sum(fold.rows[language][metric] for fold in folds) / len(folds) for metric in row}
-        for language, row in first.rows.items()
-    }
+    rows = {}
+    for language in first.rows:
+        of_folds = [fold.rows[language] for fold in folds]
+        rows[language] = {metric: sum(row[metric] for row in of_folds) / len(folds) for metric in of_folds[0]}
     about = first.about | dict(
         split=split,
         folds=[fold.about["split"] for fold in folds],
@@ -417,7 +427,7 @@ def evaluate(
     corpus,  # has `captions(split, language, origin)` and `visuals(split)`
     split: str = "test",  # of the corpus
     languages: Sequence[str] | None = None,  # ISO 639; None: target languages of the method that the corpus has
-    # of the captions; None: all; available: of each language human captions if it has some, else its translations
+    # of the captions; None: all; available: of each language see `available_origin`
     origin: str | None = "human",
     image_features: Tensor | Mapping[str, Tensor] | None = None,  # [N, E], or `visual_columns`; None: computed
     slice_size: int = 1024,  # maximum number of images scored at once
@@ -434,7 +444,7 @@ def evaluate(
     visuals = _untrained_visuals(method, corpus, split)
     if languages is None:
         languages = common_languages(method, corpus, source_language, split if origin == "available" else "")
-    origins = {language: _origin_of(corpus, split, language, origin) for language in languages}
+    origins = _origins(corpus, split, languages, origin)
     rows = {}
     ranks = {}
     n_captions = {}

@@ -17,8 +17,7 @@ from .retrieval import evaluate, split_columns
 def figures_on(
     corpus: Corpus,  # with captions in the languages
     languages: Sequence[str],  # ISO 639
-    split: str = "validation",  # never 'test'
-    origin: str = "human",  # of the captions; languages that have none of it are evaluated on those that they have
+    split: str = "validation",  # never 'test'; languages without captions in it are left out
 ) -> Callable[[RetrievalMethod], dict[str, float]]:  # a method → figure → its mean over the languages
     "A function that evaluates a method on validation images"
     if split.startswith("test"):
@@ -29,12 +28,8 @@ def figures_on(
         )
 
     @cache
-    def languages_by_origin() -> dict[str, list[str]]:
-        found = {}
-        for language in languages:
-            origins = [caption.origin for caption in corpus.all_captions(split, language)]
-            if origins:
-                found.setdefault(origin if origin in origins else origins[0], []).append(language)
+    def evaluated_languages() -> list[str]:
+        found = [language for language in languages if corpus.all_captions(split, language)]
         if not found:
             raise LabError(
                 f"{corpus.name} without captions of {split} in {', '.join(languages)}",
@@ -48,9 +43,7 @@ def figures_on(
         return split_columns(method, corpus, split)
 
     def figures(method: RetrievalMethod) -> dict[str, float]:
-        rows = {}
-        for kind, known in languages_by_origin().items():
-            rows |= evaluate(method, corpus, split, known, kind, image_features(method)).rows
+        rows = evaluate(method, corpus, split, evaluated_languages(), "available", image_features(method)).rows
         first = next(iter(rows.values()))
         return {name: sum(row[name] for row in rows.values()) / len(rows) for name in first}
 

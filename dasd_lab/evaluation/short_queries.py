@@ -118,14 +118,17 @@ def named_in(
     words: Sequence[str],  # forms of each word, separated by |
 ) -> bool:
     "Whether the captions of an image name what a query names"
-    one_of = [rf"\b(?:{forms})\b" for forms in words]
-    if kind == "adjective_noun":
-        between = r"(?:\W+\w+){0,2}?\W+"
-        return any(re.search(between.join(one_of), caption, re.IGNORECASE) for caption in captions)
-    found = [[bool(re.search(word, caption, re.IGNORECASE)) for caption in captions] for word in one_of]
-    if kind == "verb_phrase":
-        return any(map(all, zip(*found, strict=True)))
-    return all(map(any, found))
+    patterns = [rf"\b(?:{forms})\b" for forms in words]
+    if kind == "adjective_noun":  # one after the other, with at most two words between them
+        patterns = [r"(?:\W+\w+){0,2}?\W+".join(patterns)]
+    if kind == "verb_phrase":  # in the same caption
+        return any(all(_found(pattern, [caption]) for pattern in patterns) for caption in captions)
+    return all(_found(pattern, captions) for pattern in patterns)
+
+
+def _found(pattern: str, captions: Sequence[str]) -> bool:
+    "Whether a caption contains a pattern, in any case"
+    return any(re.search(pattern, caption, re.IGNORECASE) for caption in captions)
 
 
 def _has_words(text: str, captions: Sequence[str]) -> bool:
@@ -133,7 +136,7 @@ def _has_words(text: str, captions: Sequence[str]) -> bool:
     words = re.escape(text)
     if text.isascii() or not re.search(r"[\u3040-\u30ff\u3400-\u9fff]", text):
         words = rf"\b{words}\b"  # of a language that writes spaces
-    return any(re.search(words, caption, re.IGNORECASE) for caption in captions)
+    return _found(words, captions)
 
 
 def _texts_by_image(corpus: Corpus, split: str, language: str) -> dict[str, list[str]]:
@@ -259,9 +262,9 @@ def short_queries(
             right[language] = dict.fromkeys(n, 0)
             wrong[language] = []
             for code in sorted(set(read_as)):
-                some = [query for query, read in zip(asked, read_as, strict=True) if read == code]
-                first = first_images(method, [query.text for query in some], code, visuals)
-                for query, i in zip(some, first, strict=True):
+                of_code = [query for query, read in zip(asked, read_as, strict=True) if read == code]
+                first = first_images(method, [query.text for query in of_code], code, visuals)
+                for query, i in zip(of_code, first, strict=True):
                     if ids[i] in query.shown:
                         right[language][query.kind] += 1
                     else:

@@ -164,9 +164,13 @@ def _depth(preset: dict, backbone: Backbone) -> list[Variant]:
     own = preset["config"].get("text_blocks") or n
     rows = []
     for k in range(n, 0, -1):
-        label = f"{12 if k == n else k} layers" if k == n or n == 12 else ""
+        label = ""
+        if k == n:
+            label = "12 layers"
+        elif n == 12:
+            label = f"{k} layers" if k > 1 else "1 layer"
         changes = {} if k == own else {"config.text_blocks": k}
-        rows.append(Variant(f"{k} blocks", changes, "1 layer" if label == "1 layers" else label))
+        rows.append(Variant(f"{k} blocks", changes, label))
     return rows
 
 
@@ -670,10 +674,12 @@ class _TableRuns:
 
     def _check_file(self) -> None:
         "Refuse a file with runs of other settings"
-        different = [name for run in read_runs(self.out) for name in self.common if run.get(name) != self.common[name]]
+        different: dict[str, None] = {}
+        for run in read_runs(self.out):
+            different |= dict.fromkeys(name for name, value in self.common.items() if run.get(name) != value)
         if different:
             raise LabError(
-                f"{self.out} holds runs with another {', '.join(dict.fromkeys(different))}",
+                f"{self.out} holds runs with another {', '.join(different)}",
                 "the same for all lines",
                 "Give another file.",
             )

@@ -153,14 +153,37 @@ def queries_without_image() -> dict[str, list[str]]:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def _signs(calibration: Calibration, asked: Sequence[Asked], vectors: Tensor, best: Tensor) -> list[tuple[str, ...]]:
-    rows = zip(asked, vectors, best.tolist(), strict=True)
-    return [calibration.signs(query.text, query.language, vector[None], score) for query, vector, score in rows]
+def _signs(
+    calibration: Calibration,
+    method: RetrievalMethod,
+    images: Searched,
+    asked: Sequence[Asked],
+    removed: bool = False,  # search among the images that are not right
+) -> list[tuple[str, ...]]:  # of each query
+    "Signs of doubt about the answers to some queries"
+    vectors = _vectors(method, asked)
+    scores = vectors @ images.features.T
+    if removed:
+        for i, query in enumerate(asked):
+            scores[i, images.places(query.right)] = -1
+    best = scores.max(1).values.tolist()
+    signs = []
+    for query, vector, score in zip(asked, vectors, best, strict=True):
+        signs.append(calibration.signs(query.text, query.language, vector[None], score))
+    return signs
 
 
-def _share(signs: Sequence[tuple[str, ...]], sign: str | None = None) -> float:
-    "Share of queries with a sign, or with any"
-    return float(np.mean([sign in found if sign else bool(found) for found in signs])) if signs else float("nan")
+def _share(signs: Sequence[tuple[str, ...]], sign: str = "") -> float:
+    "Share of queries with a sign, by default with any; NaN if there are no queries"
+    if not signs:
+        return float("nan")
+    marked = [found for found in signs if (sign in found if sign else found)]
+    return len(marked) / len(signs)
+
+
+def _shares(signs: Sequence[tuple[str, ...]]) -> dict[str, float]:
+    "Number of queries, and the share with any sign and with each"
+    return dict(n=len(signs), any=_share(signs), no_image=_share(signs, "no image"), query=_share(signs, "query"))
 
 
 def doubt_figures(
@@ -179,21 +202,17 @@ def doubt_figures(
     for code in languages:
         asked = asked_of(corpus, "test", code, images, n_captions, odd=True)
         foreign = [Asked(text, code, frozenset()) for text in queries_without_image().get(code, [])]
-        row = {}
-        for kind, queries in (("right", asked), ("removed", asked), ("without", foreign)):
-            if not queries:
-                continue
-            vectors = _vectors(method, queries)
-            scores = vectors @ images.features.T
-            if kind == "removed":
-                for i, query in enumerate(queries):
-                    scores[i, images.places(query.right)] = -1
-            found = _signs(calibration, queries, vectors, scores.max(1).values)
-            every[kind] += found
-            row[kind] = dict(n=len(found), any=_share(found))
-            row[kind] |= {sign.replace(" ", "_"): _share(found, sign) for sign in ("no image", "query")}
-        rows[code] = row
-    marked, false = sum(map(bool, every["without"])), sum(map(bool, every["right"]))
+        found = {}
+        if asked:
+            found["right"] = _signs(calibration, method, images, asked)
+            found["removed"] = _signs(calibration, method, images, asked, removed=True)
+        if foreign:
+            found["without"] = _signs(calibration, method, images, foreign)
+        rows[code] = {kind: _shares(signs) for kind, signs in found.items()}
+        for kind, signs in found.items():
+            every[kind] += signs
+    marked = sum(map(bool, every["without"]))
+    false = sum(map(bool, every["right"]))
     total = dict(
         precision=marked / max(1, marked + false),
         recall=_share(every["without"]),

@@ -230,7 +230,11 @@ _AGAIN = "Remove this folder, or restore it."
 
 
 @lru_cache(maxsize=4)
-def _read(folder: Path, changed: int) -> Calibration | None:
+def _read(
+    folder: Path,  # `doubt` of a run
+    changed: int,  # when its manifest was written: a newer one is read again
+) -> Calibration | None:  # None: it is of other weights
+    "Read a calibration"
     manifest = unseal(folder, "doubt", schema=CalibrationManifest)
     if manifest["method_files"] != _files_of(folder.parent):
         return None

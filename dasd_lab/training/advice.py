@@ -143,7 +143,7 @@ def timed_batches(
     sizes: Sequence[int],  # batch sizes
     runtime: Runtime = Runtime(),  # where and how
     tokens: int = 18,  # of a caption
-    rounds: int = 5,  # that count
+    rounds: int = 5,  # that count, at least two
     patience: float = 60.0,  # seconds in all; larger sizes are left out
 ) -> list[Timed]:  # in order of their size
     "The duration of a step for each batch size"
@@ -201,7 +201,6 @@ def advise(
     runtime: Runtime = Runtime(),  # where and how
     sizes: Sequence[int] = (8, 16, 32, 64, 128, 256, 512, 1024),  # batch sizes
     tokens: int = 18,  # of a caption
-    rounds: int = 5,  # that are timed
     patience: float = 60.0,  # seconds
 ) -> Advice:
     "Recommend a batch size for a preset on this machine; nothing is trained"
@@ -216,7 +215,7 @@ def advise(
     stages = scaled_stages(preset, len(targets))
     longest = max(stages, key=lambda s: s.steps * s.batch_size)
     method = random_method(preset, targets, tower_config(preset))
-    rows = timed_batches(method, longest, sizes, runtime, tokens, rounds, patience)
+    rows = timed_batches(method, longest, sizes, runtime, tokens, patience=patience)
     space = room(Worker(runtime).device)
     return Advice(
         preset=name,

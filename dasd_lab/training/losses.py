@@ -24,8 +24,7 @@ class Loss:
     "A registered loss"
 
     function: Callable[..., Tensor]  # (features, **options) → scalar
-    reads: tuple[str, ...]  # features it may read; '{option}' stands for the value of an option
-    shapes: tuple[str, ...] = ()  # features of which the values do not matter, only the shape
+    reads: tuple[str, ...]  # features whose values it may read; '{option}' stands for the value of an option
 
     def __call__(
         self,
@@ -61,14 +60,13 @@ IMAGE_FEATURES = {"image_features", "visual_features"}  # computed from images; 
 
 
 def loss(
-    reads: Sequence[str],  # features the loss may read; '{option}' stands for the value of an option
+    reads: Sequence[str],  # features whose values it may read; '{option}' stands for the value of an option
     from_images: Sequence[str] = (),  # which of them are computed from images, beside `IMAGE_FEATURES`
-    shapes: Sequence[str] = (),  # features of which the values do not matter, only the shape
 ) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
     "Register a loss by the name of its function (a decorator)"
 
     def register(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        LOSSES[function.__name__] = Loss(function, tuple(reads), tuple(shapes))
+        LOSSES[function.__name__] = Loss(function, tuple(reads))
         IMAGE_FEATURES.update(from_images)
         return function
 

@@ -103,10 +103,7 @@ class _Neighbours:
         return (forward + neighbours(d.T, positives, right, margin=self.margin, hardest=self.hardest)) / 2
 
 
-@loss(
-    reads=("universal_features", "final_features", "visual_index", "text_index"),
-    shapes=("visual_features",),
-)
+@loss(reads=("universal_features", "final_features", "visual_index", "text_index"))
 def neighbourhood(
     features: Mapping[str, Tensor],  # see `reads`; 'text_index' only with `same_text_is_positive`
     weights: tuple[float, float, float, float] | None = None,  # within (U, F), across (U, F); None: all equal (Eq. 4)
@@ -137,8 +134,7 @@ def neighbourhood(
     reads=(
         *("universal_features", "masked_universal_features", "restored_universal_features"),
         *("final_features", "masked_final_features", "restored_final_features"),
-    ),
-    shapes=("visual_features",),
+    )
 )
 def masked_language(
     features: Mapping[str, Tensor],  # '{kind}_features', 'masked_{kind}_features', 'restored_{kind}_features'
@@ -159,8 +155,8 @@ def masked_language(
             for k, half in zip(pair, halves):
                 difference = F.normalize(masked[k] + half, dim=-1, eps=1e-10) - goal[k]
                 values.append(difference.norm(dim=-1).mean())
-    if not values:
-        return features["visual_features"].sum() * 0
+    if not values:  # a single language
+        return masked.sum() * 0
     # both captions of a pair are summed
     return torch.stack(values).mean() * 2
 

@@ -23,6 +23,7 @@ from ...contracts import LabError, RetrievalMethod, evaluating
 from ...corpora.captions import script_of
 from ...corpora.languages import direction
 from ...corpora.pictograms.grammar import languages, load_language
+from ...evaluation.retrieval import slice_scores
 from ...foundation import extra
 from ..gallery.in_memory import Gallery
 from ..queries import read_query
@@ -214,7 +215,8 @@ def leave_one_out(
 
     def score(keep):
         sentences = [without(text, spans, row) for row in keep.bool().tolist()]
-        return method.score(method.encode_captions(sentences, language), visuals)[:, 0]
+        # on the CPU, as `keep` is
+        return slice_scores(method.score, method.encode_captions(sentences, language), visuals, slice(0, 1))[:, 0].cpu()
 
     all_words = torch.ones(1, len(spans))
     full, base = score(torch.cat([all_words, torch.zeros_like(all_words)])).tolist()

@@ -15,7 +15,8 @@ from PIL import Image
 from torch import Tensor
 
 from ...backbone.patches import pixel_columns
-from ...contracts import LabError, RetrievalMethod
+from ...contracts import LabError, RetrievalMethod, evaluating
+from ...evaluation.retrieval import slice_scores
 from ...foundation import extra
 from ..gallery.in_memory import Gallery
 from ..gallery.inputs import open_picture
@@ -139,15 +140,23 @@ def explain_regions(
     size = method.backbone.image_size
     side = max(1, round(window * size))
     stride = max(1, round((size - side) / max(1, n_windows - 1)))
+    if stride > side:
+        raise LabError(
+            f"window={window} with n_windows={n_windows}, which leaves gaps between the windows",
+            f"at least {-(-size // side)} windows per side",
+            "Give more or larger windows.",
+        )
     windows = _Windows(size, side, stride)
-    query_vector = method.encode_captions([query.encoded], query.language)
-    score = _pixel_scorer(method, query_vector, _description(gallery, picture))
-    x = method.backbone.pixels([_opened(gallery, picture, pixels)])
-    heat, full, covered = _occluded(score, x, windows, batch_size)
-    lowest = int(covered.argmin())
     drift = 0.0
-    if _is_id(gallery, picture):
-        drift = float(full) - float(method.score(query_vector, gallery.picture_visuals(picture))[0, 0])
+    with evaluating(method):
+        query_vector = method.encode_captions([query.encoded], query.language)
+        score = _pixel_scorer(method, query_vector, _description(gallery, picture))
+        x = method.backbone.pixels([_opened(gallery, picture, pixels)])
+        heat, full, covered = _occluded(score, x, windows, batch_size)
+        if _is_id(gallery, picture):
+            stored = slice_scores(method.score, query_vector, gallery.picture_visuals(picture), slice(0, 1))
+            drift = float(full) - float(stored[0, 0])
+    lowest = int(covered.argmin())
     return RegionContributions(
         query.encoded,
         query.language,
@@ -230,6 +239,7 @@ def explain_attention(
     weights = last_block.attn(tokens, tokens, tokens, need_weights=True)[1][0, 0, 1:]
     grid = round(len(weights) ** 0.5)
     heat = weights[: grid * grid].reshape(grid, grid).float().cpu().numpy()
-    query_vector = method.encode_captions([query.encoded], query.language)
-    score = float(method.score(query_vector, method.encode_visuals(columns))[0, 0])
+    with evaluating(method):
+        query_vector = method.encode_captions([query.encoded], query.language)
+        score = float(method.score(query_vector, method.encode_visuals(columns))[0, 0])
     return RegionContributions(query.encoded, query.language, heat, score, "attention")

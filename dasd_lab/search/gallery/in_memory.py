@@ -240,10 +240,8 @@ def caption_features(
 class Gallery:
     "Images that a method can search; empty until `add`"
 
-    are_unlike: tuple[int, bool] = (
-        0,
-        False,
-    )  # for how many images it was found out, and whether they are; see `doubt_about`
+    # for how many images it was found out, and whether they are; see `doubt_about`
+    are_unlike: tuple[int, bool] = (0, False)
 
     def __init__(
         self,
@@ -289,13 +287,14 @@ class Gallery:
         pictures: Iterable | str | Path,  # a folder, paths, PIL images, arrays uint8 [H, W, 3], clips, visuals
         ids: Sequence[str] | None = None,  # names; None: file names, ids of visuals, or numbers
         captions: Sequence[Caption] = (),  # whose `visual_id` is one of the ids, for `nearest_captions`
-        batch_size: int = 64,  # images per batch
-        skip_bad: bool = False,  # list unreadable images in `skipped` instead of raising an error
+        descriptions: Sequence[str] | None = None,  # in English, one per image; None: captions of origin 'mllm'
         *,
-        shown: Callable[[str], Image.Image] | None = None,  # id → image for the thumbnail, made at first use
-        descriptions: Sequence[str] | None = None,  # one per image, in English; None: captions of origin 'mllm'
+        batch_size: int = 64,  # images that are encoded together
+        skip_bad: bool = False,  # list unreadable images in `skipped` instead of raising an error
         progress: Callable[[Iterable], Iterable] = iter,  # such as tqdm
         captioner: Captioner | None = None,  # describes images without a description
+        # id → image for the thumbnail, drawn when it is first shown; None: the image
+        thumbnail_image: Callable[[str], Image.Image] | None = None,
     ) -> "Gallery":
         "Add images; all of them, or none if one is bad"
         sources, ids = picture_sources(pictures, ids, len(self), self.places.keys().__and__)
@@ -311,7 +310,7 @@ class Gallery:
             opened, failed = readable(sources, ids, skip_bad, part)
             good += opened
             bad |= failed
-            if not shown:
+            if not thumbnail_image:
                 thumbnails |= {id: thumbnail(open_picture(picture)) for id, picture in opened.items()}
             if captioner:
                 texts |= _missing_descriptions(captioner, opened, texts)
@@ -325,8 +324,8 @@ class Gallery:
                 [c for c in captions if c.visual_id not in bad],
                 [texts.get(id, "") for id in good],
             )
-        if shown:
-            self.thumbnails.paint |= dict.fromkeys(good, shown)
+        if thumbnail_image:
+            self.thumbnails.paint |= dict.fromkeys(good, thumbnail_image)
         self.skipped += bad.items()
         if bad:
             message = f"{len(bad)} of {len(sources)} images could not be read, see gallery.skipped; the first: "
@@ -345,7 +344,7 @@ class Gallery:
             descriptions = corpus.descriptions(split)
         return self.add(
             corpus.visuals(split),
-            shown=lambda id: corpus.picture(id, 160),
+            thumbnail_image=lambda id: corpus.picture(id, 160),
             descriptions=descriptions,
             progress=progress,
         )
@@ -436,6 +435,7 @@ class Gallery:
         self,
         picture,  # an id of the gallery, or an image of any kind
         k: int = 12,  # number of results
+        *,
         description: str = "",  # see `picture_visuals`
     ) -> Hits:
         "Images of the gallery that are similar to an image"

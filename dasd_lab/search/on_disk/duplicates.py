@@ -132,12 +132,9 @@ class _Candidates:
         # an image without an embedding is here as the same file as another, whose embedding is its own
         digests = [self.digests[position] for position in ordered]
         known = ~np.isnan(vectors).any(1)
-        of_file = {digest: vector for digest, vector, is_known in zip(digests, vectors, known) if is_known}
-        filled = [
-            vector if is_known else of_file.get(digest, vector)
-            for digest, vector, is_known in zip(digests, vectors, known)
-        ]
-        vectors = np.stack(filled)
+        row_of_file = {digests[row]: row for row in np.flatnonzero(known)}
+        for row in np.flatnonzero(~known):
+            vectors[row] = vectors[row_of_file.get(digests[row], row)]
         cosines = np.nan_to_num(vectors @ vectors[0], nan=1.0)  # one file, of which no image has an embedding
         hits = [Hit(rank, id, float(c)) for rank, (id, c) in enumerate(zip(ids, cosines), 1)]
         return Hits(tuple(hits), None, self.gallery.thumbnails)
@@ -160,6 +157,9 @@ def near_duplicates(
     todo = [id for id in candidates.ids if id in chosen]
     same_files = candidates.same_files()
     groups = candidates.groups(same_files + candidates.near(todo, cosine, k, progress))
-    hits = [candidates.hits(g) for g in groups if any(candidates.ids[position] in chosen for position in g)]
+    hits = []
+    for group in groups:
+        if any(candidates.ids[position] in chosen for position in group):
+            hits.append(candidates.hits(group))
     same = {candidates.ids[position] for pair in same_files for position in pair}
     return Duplicates(tuple(sorted(hits, key=len, reverse=True)), frozenset(same))

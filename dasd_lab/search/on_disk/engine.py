@@ -35,9 +35,6 @@ class Engine(Protocol):
     def add_column(self, column: Column) -> None:
         "Add a column whose values are unknown"
 
-    def drop_column(self, name: str) -> None:
-        "Remove a column and its values"
-
     def put(self, ids: Sequence[str], values: Mapping[str, Sequence | np.ndarray | None], insert: bool = True) -> None:
         "Insert or update rows, all or none; columns left out keep their values. `insert=False`: update only"
 

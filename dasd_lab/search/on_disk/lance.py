@@ -249,13 +249,6 @@ class LanceEngine:
                 raise LabError(f"a second column {column.name!r}", "a new name", "Choose another name.")
             table.add_columns(_field(column))
 
-    def drop_column(self, name: str) -> None:
-        "Remove a column and its values"
-        with self._tidying(), self._writing() as table:  # an index of it may be in progress
-            if name not in self.columns:
-                raise LabError(f"no column {name!r}", f"one of {', '.join(self.columns)}", "Check the name.")
-            table.drop_columns([name])
-
     # locks
 
     @contextmanager
@@ -521,7 +514,10 @@ class LanceEngine:
         try:
             self._writes = 0
             table = self._last_version()
-            covered = {f for index in table.describe_indices() for s in index.segments for f in s.fragment_ids}
+            covered = set()
+            for index in table.describe_indices():
+                for segment in index.segments:
+                    covered.update(segment.fragment_ids)
             existing = {f.fragment_id for f in table.get_fragments()}
             # moving rows that an index covers would rewrite the whole index
             table.optimize.compact_files(

@@ -13,7 +13,7 @@ from ...contracts import RetrievalMethod
 from ...presets import read_json
 from ..gallery.in_memory import GalleryManifest
 from .places import gallery_run, own_galleries, recorded_name  # noqa: F401
-from .stored import GalleryRecord, embedding_name
+from .stored import GalleryRecord
 from ...training import loading
 from ...training.shipped import run_for, shipped_runs
 
@@ -22,7 +22,7 @@ def _is_method_of(folder: Path, method: RetrievalMethod) -> bool:
     "Whether a method embedded a gallery that names no run"
     record = GalleryRecord(folder)
     if record.exists():
-        return embedding_name(method) in record.embeddings
+        return record.embedding_of(method) in record.embeddings
     manifest = folder / "manifest.json"
     if not manifest.is_file():
         return False
