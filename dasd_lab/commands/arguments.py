@@ -401,6 +401,12 @@ class CommandParameter:
         return self.option.name or dashes + self.name.replace("_", "-")
 
     @property
+    def other_flag(self) -> str:
+        "The option that a name given by its place has as well, such as --gallery; '' for other parameters"
+        names_one = self.positional and self.nargs == "?" and self.option.lookup
+        return "--" + self.name.replace("_", "-") if names_one else ""
+
+    @property
     def required(self) -> bool:
         return self.default is Parameter.empty
 
@@ -528,7 +534,12 @@ class CommandParser(argparse.ArgumentParser):
             groups |= dict.fromkeys(names, self.add_mutually_exclusive_group())
         parameters = command_parameters(self.function)
         for p in parameters:
-            groups.get(p.name, self).add_argument(p.flag, **p.keywords())
+            group = groups.get(p.name, self)
+            if p.other_flag:
+                group = self.add_mutually_exclusive_group()
+                same = dict(help=f"the same as {p.keywords()['metavar']} by its place", nargs=None, dest=p.name)
+                group.add_argument(p.other_flag, **p.keywords() | same)
+            group.add_argument(p.flag, **p.keywords())
         return parameters
 
     def parse_known_args(self, args=None, namespace=None):

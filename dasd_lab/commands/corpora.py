@@ -72,9 +72,8 @@ def _show_published(corpus, name: str, json: bool) -> None:
 
 
 def corpus_info(
-    name: Name | None = None,  # corpus name or folder (default: a table of all corpora)
+    corpus: CorpusName | None = None,  # corpus name or folder (default: a table of all corpora)
     *,
-    corpus: CorpusName | None = None,  # the same as an option
     json: bool = False,  # print JSON instead of a table
 ) -> None:
     "List all corpora, or the counts, licence and files of one"
@@ -82,13 +81,12 @@ def corpus_info(
 
     from dasd_lab.corpora.published.base import PublishedCorpus
 
-    name = name or corpus
-    if name is None:
+    if corpus is None:
         _show_all_corpora(json)
         return
-    opened = open_corpus(name)
+    opened = open_corpus(corpus)
     if isinstance(opened, PublishedCorpus):
-        _show_published(opened, name, json)
+        _show_published(opened, corpus, json)
         return
     rows = []
     for split in opened.splits:
