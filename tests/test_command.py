@@ -43,6 +43,8 @@ MISTYPED = {
     "lab --notebooks nowhere": "",
     "search Hund --backbone clip-vit-b-61": "clip-vit-b-16",
     "gallery info nowhere": "",
+    "gallery info --gallery nowhere": "",
+    "serve --gallery nowhere": "",
     "gallery import nowhere --gallery x": "",
     "serve nowhere": "",
     "serve --port 99999": "",
@@ -127,12 +129,32 @@ def gallery(tmp_path, monkeypatch):
 def test_info_and_search_find_a_gallery_as_serve_does(gallery):
     from dasd_lab.commands.galleries import served_gallery
 
-    for words in (["my holidays"], [gallery], []):
+    for words in (["my holidays"], [gallery], ["--gallery", "my holidays"], []):
         assert json.loads(lab("gallery", "info", *words, "--json").stdout)["pictures"] == 2
     assert "red.png" in lab("search", "rot", "--gallery", "my holidays").stdout
     assert "Did you mean my holidays?" in lab("gallery", "info", "my holiday").stderr
     with mock.patch("pathlib.Path.cwd", return_value=gallery.parents[1]):
         served_gallery("my holidays").close()
+
+
+def test_information_makes_no_gallery(monkeypatch, tmp_path):
+    monkeypatch.setattr("test_cli.ROOT", tmp_path)  # the working folder of `lab`
+    monkeypatch.setenv("DASD_LAB_HOME", str(tmp_path))
+    monkeypatch.setenv("DASD_LAB_DATA", str(tmp_path / "data"))
+    done = lab("gallery", "info")
+    assert done.returncode == 1 and "no gallery yet" in done.stderr and "gallery import" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_clash_of_ids_is_not_called_unreadable(gallery):
+    from PIL import Image
+
+    other = gallery.parents[1] / "other"
+    other.mkdir()
+    Image.new("RGB", (32, 32), "green").save(other / "red.png")
+    done = lab("gallery", "import", other, "--gallery", gallery)
+    assert done.returncode == 0 and "its id is that of" in done.stdout
+    assert "1 left out for their ids" in done.stderr and "could not be read" not in done.stderr
 
 
 def test_suggested_commands_quote_paths(gallery):

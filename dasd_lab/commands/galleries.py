@@ -158,7 +158,7 @@ def import_images(
         unlike = unlike_images(opened)
     if unlike:
         print(SENTENCES["images"], file=sys.stderr)
-    rows = [dict(picture=id, why=why) for id, why in report.failed.items()]
+    rows = [dict(picture=id, why=why) for id, why in (report.failed | report.refused).items()]
     about = dict(added=report.added, changed=report.changed, unchanged=report.unchanged, gone=list(report.gone))
     about["unlike"] = unlike
     if json:
@@ -246,6 +246,26 @@ def list_duplicates(
             print(duplicates, file=sys.stderr)
 
 
+def _check_ids(opened, ids: list[str]) -> None:
+    "Refuse ids that a gallery does not have"
+    from dasd_lab.foundation import unknown_name
+    from dasd_lab.search.on_disk.engine import possible_ids
+
+    here = set(opened.engine.read(possible_ids(ids), [])["id"])
+    unknown = [id for id in ids if id not in here]
+    if not unknown:
+        return
+    some = next(opened.engine.walk([]), {"id": []})["id"][:10_000]
+    what = f"{len(unknown):,} unknown ids, the first of which is" if len(unknown) > 1 else "an unknown id"
+    raise unknown_name(
+        what,
+        unknown[0],
+        some,
+        "Nothing was removed. `dasd-lab search` prints the ids of the images that it finds.",
+        f"ids of the {len(opened):,} images of {opened.folder}, such as {some[0]!r}" if some else "images to remove",
+    )
+
+
 def remove_images(
     ids: list[Annotated[str, Option("ID")]],  # ids of the images
     *,
@@ -255,8 +275,9 @@ def remove_images(
     run: RunName | None = None,  # shipped model or run folder (default: the one that embedded the gallery)
     json: bool = False,  # print JSON instead of a table
 ) -> None:
-    "Remove images by id"
+    "Remove images by id; if the gallery lacks one of the ids, nothing is removed"
     with closing(open_gallery(gallery, run, engine, uri, images=False)) as opened:
+        _check_ids(opened, ids)
         show([dict(removed=opened.delete(ids))], json)
 
 # %% ../../nbs/7_apps/3_commands/75_galleries.ipynb #556ea6c3
@@ -301,10 +322,10 @@ def found_gallery(
     engine: str | None = None,  # see `open_gallery`
     uri: str | None = None,  # see `open_gallery`
     backbone: str | Path | None = None,  # see `open_gallery`
-    images: bool = True,  # see `open_gallery`
+    images: bool = True,  # see `open_gallery`; without the image tower, the built-in gallery is not made
 ):  # a `search.on_disk.stored.StoredGallery`
     "Open the gallery that a command is about"
-    from dasd_lab.foundation import data_root
+    from dasd_lab.foundation import LabError, data_root
     from dasd_lab.search.on_disk.stored import embedding_name
 
     chosen = bool(run or backbone)
@@ -313,8 +334,16 @@ def found_gallery(
     if not folder:
         name = f"pictograms-{embedding_name(open_method(run, backbone))}" if chosen else "pictograms"
         run = run if chosen else "pictograms"
-        made = built_in_gallery(data_root() / "galleries" / name, run, backbone)
-        return open_gallery(made, run, backbone=backbone, images=images)
+        folder = data_root() / "galleries" / name
+        if images:
+            built_in_gallery(folder, run, backbone)
+        elif not (folder / "made").is_file():
+            raise LabError(
+                "no gallery yet",
+                "one in `galleries`, or the name or folder of one",
+                "`dasd-lab gallery import IMAGES --gallery galleries/mine` makes one, and `dasd-lab serve` one of the "
+                "built-in scenes.",
+            )
     return open_gallery(folder, run, engine, uri, backbone=backbone, images=images)
 
 
