@@ -26,8 +26,10 @@ from typing import Annotated, Literal, NoReturn
 
 import dasd_lab
 from dasd_lab.commands.arguments import (
+    Amount,
     CommandParser,
     CorpusName,
+    Count,
     ExistingFolder,
     File,
     Folder,
@@ -40,6 +42,7 @@ from dasd_lab.commands.arguments import (
     Port,
     PresetName,
     RunName,
+    Seed,
     Words,
     add_command,
     given_values,
@@ -273,11 +276,11 @@ def search_images(
     query: Words,  # text in any language of the method
     *,
     language: LanguageName | None = None,  # ISO 639 code of the query (default: detected)
-    k: int = 12,  # number of results
+    k: Count = 12,  # number of results
     gallery: GalleryName | None = None,  # saved gallery, or gallery on disk made by `gallery import`
     pictures: ExistingFolder | None = None,  # folder of your own images
     where: Annotated[str | dict, Option("JSON")] | None = None,  # gallery on disk: filter, {"year": {"from": 2020}}
-    skip: int = 0,  # gallery on disk: number of best results to skip, for paging
+    skip: Amount = 0,  # gallery on disk: number of best results to skip, for paging
     engine: EngineName | None = None,  # gallery on disk: vector store (default: that of the gallery)
     uri: Uri | None = None,  # gallery on disk: Milvus server or local file (default: that of the gallery)
     # describes the images of --pictures for a method that reads descriptions (LECCR): a model as for `describe`, or
@@ -380,7 +383,7 @@ def run_demo(
     out: Folder | None = None,  # results folder (default: runs/demo); an earlier demo in it is replaced
     preset: PresetName = "dasd.pictograms",  # preset to train
     languages: LanguageList | None = None,  # ISO 639 codes, such as de,fr,cs,zh,ja (default: the preset's)
-    seed: int = 0,  # random seed
+    seed: Seed = 0,  # random seed
     json: bool = False,  # print JSON on standard output, messages on standard error
 ) -> None:
     """Run everything once: corpus, training, evaluation, one query per language, contact sheet

@@ -35,7 +35,6 @@ MISTYPED = {
     "search Hund --language uk --run pictograms": "",
     "search Hund --run pictogram": "pictograms",
     "search Hund --split tests": "test",
-    "search Hund -k 0": "",
     "search Hund --run photographs --corpus multi30k": "",
     "evaluate --corpus multi30k": "",
     "evaluate --split tests": "test",
@@ -47,9 +46,6 @@ MISTYPED = {
     "serve --gallery nowhere": "",
     "gallery import nowhere --gallery x": "",
     "serve nowhere": "",
-    "serve --port 99999": "",
-    "serve --port -1": "",
-    "app --port 65536": "",
     "weights get siglip-vit-b-1": "siglip-vit-b-16",
     "runs nowhere": "",
     "table 1 --preset dasd.papr": "dasd.paper",
@@ -234,17 +230,58 @@ def test_weights_are_selected_on_what_the_run_is_about(monkeypatch, changes):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["train", "dasd.pictograms", "--seed", "-1", "--dry-run"], "the seed -1. Expected a whole number from 0"),
-        (["figure", "3", "--seed", "-1"], "the seed -1. Expected a whole number from 0"),
-        (["table", "4", "--seeds", "0,-2"], "the seed -2. Expected a whole number from 0"),
+        (
+            ["train", "dasd.pictograms", "--seed", "-1", "--dry-run"],
+            "--seed: -1. Expected a whole number of at least 0",
+        ),
+        (["figure", "3", "--seed", "-1"], "--seed: -1. Expected a whole number of at least 0"),
+        (["table", "4", "--seeds", "0,-2"], "--seeds: -2. Expected a whole number of at least 0"),
+        (["gallery", "import", ".", "--gallery", "g", "--column", "year"], "year=integer"),
+    ],
+)
+def test_what_is_written_wrongly_is_named_and_ends_with_2(words, said):
+    done = lab(*words)
+    assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
         (["train", "dasd.pictograms", "--dry-run", "--machine", "colour=1"], "'colour'"),
         (["corpus", "check", "nowhere.tsv"], "nowhere.tsv: no such file"),
-        (["gallery", "import", ".", "--gallery", "g", "--column", "year"], "year=integer"),
     ],
 )
 def test_other_mistakes_are_named(words, said):
     done = lab(*words)
     assert done.returncode == 1 and said in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_language_that_the_corpus_lacks_is_refused_before_a_model_is_loaded():
+    result = said("evaluate", "pictograms", "--languages", "finnish,de")
+    assert result.returncode == 1 and "pictograms in ['fi']. Expected languages of" in result.stderr, result.stderr
+    assert result.stdout.splitlines()[-1] == "False", "torch was loaded"
+
+
+def test_a_language_that_the_run_cannot_read_is_refused_before_it_is_loaded():
+    result = said("evaluate", "photographs", "--corpus", "pictograms", "--languages", "ja")
+    assert result.returncode == 1 and "photographs for captions in 'ja'. Expected one of" in result.stderr, (
+        result.stderr
+    )
+    assert result.stdout.splitlines()[-1] == "False", "torch was loaded"
+
+
+def test_serve_refuses_a_port_in_use_and_a_wrong_proxy_before_it_loads_a_model(tmp_path):
+    import socket
+
+    (tmp_path / "gallery.json").write_text(json.dumps(RECORD))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        in_use = said("serve", tmp_path, "--port", taken.getsockname()[1])
+    proxy = said("serve", tmp_path, "--port", 0, "--proxy", "nginx")
+    for result, message in ((in_use, "Expected a free port"), (proxy, "its IP address")):
+        assert result.returncode == 1 and message in result.stderr, result.stderr
+        assert result.stdout.splitlines()[-1] == "False", "torch was loaded"
 
 
 def test_a_search_takes_a_gallery_or_a_corpus(gallery):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from dasd_lab.commands.arguments import (
+    Count,
     ExistingFolder,
     File,
     Folder,
@@ -22,6 +23,7 @@ from dasd_lab.commands.arguments import (
     Option,
     Port,
     RunName,
+    Seconds,
     add_command,
     add_group,
     open_corpus,
@@ -221,7 +223,8 @@ def embed_images(
 def list_duplicates(
     *,
     gallery: GalleryName,  # name or folder of the gallery
-    cosine: float = 0.97,  # similarity from which two images count as near-duplicates
+    # similarity from which two images count as near-duplicates
+    cosine: Annotated[float, Option(least=-1, most=1)] = 0.97,
     page: File | None = None,  # also write the groups as an HTML page
     engine: EngineName | None = None,  # vector store (default: that of the gallery)
     uri: Uri | None = None,  # Milvus server or local file (default: that of the gallery)
@@ -441,7 +444,7 @@ def service_settings(
 
 
 def _listen(config):  # socket
-    "Listen before the server starts, so the printed link works at once"
+    "Listen before a gallery is opened, which takes seconds, and before the server starts: the link works at once"
     from dasd_lab.foundation import LabError
 
     try:
@@ -456,22 +459,21 @@ def _listen(config):  # socket
     return listening
 
 
-def _serve(gallery, settings, host: str, port: int, names: list[str], proxies: list[str]) -> None:
+def _serve(gallery, settings, config, listening, names: list[str]) -> None:
     "Serve a gallery until Ctrl-C"
     from dasd_lab.foundation import extra
 
     with extra("service"):
         import uvicorn
 
-        from dasd_lab.serve.server import Config, link
+        from dasd_lab.serve.server import link
         from dasd_lab.serve.service import gallery_app
 
-    config = Config(gallery_app(gallery, settings), host, port, proxies)
-    with _listen(config) as listening:
-        address = link(host, listening.getsockname()[1], names, settings.token)
-        print(f"{gallery!r}\n{address} – stop it with Ctrl-C", file=sys.stderr, flush=True)
-        with suppress(KeyboardInterrupt):
-            uvicorn.Server(config).run(sockets=[listening])
+    config.app = gallery_app(gallery, settings)
+    address = link(config.host, listening.getsockname()[1], names, settings.token)
+    print(f"{gallery!r}\n{address} – stop it with Ctrl-C", file=sys.stderr, flush=True)
+    with suppress(KeyboardInterrupt):
+        uvicorn.Server(config).run(sockets=[listening])
 
 
 def serve_gallery(
@@ -492,9 +494,9 @@ def serve_gallery(
     writable: bool = False,  # allow adding, changing and removing images
     originals: Folder | None = None,  # show original files below this folder, and uploaded ones
     title: str = "Images",  # title of the page
-    most_megabytes: int = 20,  # maximum size of an upload
+    most_megabytes: Count = 20,  # maximum size of an upload
     # seconds to compute an answer, and until an idle client is disconnected
-    timeout: Annotated[float, Option("SECONDS")] = 20.0,
+    timeout: Seconds = 20.0,
     engine: EngineName | None = None,  # vector store (default: that of the gallery)
     uri: Uri | None = None,  # Milvus server or local file (default: that of the gallery)
     run: RunName | None = None,  # shipped model or run folder (default: the one that embedded the gallery)
@@ -514,8 +516,11 @@ def serve_gallery(
         most_megabytes=most_megabytes,
         timeout=timeout,
     )
-    with closing(served_gallery(gallery, run, engine, uri, backbone)) as opened:
-        _serve(opened, settings, host, port, name, proxy)
+    from dasd_lab.serve.server import Config
+
+    config = Config(None, host, port, proxy)
+    with _listen(config) as listening, closing(served_gallery(gallery, run, engine, uri, backbone)) as opened:
+        _serve(opened, settings, config, listening, name)
 
 
 def add_commands(

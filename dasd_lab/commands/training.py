@@ -19,9 +19,11 @@ from typing import Annotated, Any, Literal
 
 from dasd_lab.commands.arguments import (
     LOOKUPS,
+    Amount,
     BackboneName,
     Changes,
     CorpusName,
+    Count,
     ExistingFile,
     File,
     Folder,
@@ -278,6 +280,17 @@ def _evaluate_captions(method, captions, languages, corpus, json: bool) -> None:
     show([row], json)
 
 
+def _check_readable(run: str | Path, languages: Sequence[str]) -> None:
+    "Refuse languages that a run cannot read, before it is loaded"
+    from dasd_lab.foundation import unknown_name
+    from dasd_lab.training.shipped import run_languages
+
+    readable = () if str(run).startswith("frozen:") else run_languages(run)
+    for language in languages:
+        if readable and language not in readable:
+            raise unknown_name(f"{run} for captions in", language, readable, "Leave it out, or train a run for it.")
+
+
 def evaluate_run(
     # shipped model (photographs, pictograms) or run folder (default: pictograms; for another corpus, photographs)
     run: RunName | None = None,
@@ -295,6 +308,7 @@ def evaluate_run(
 ) -> None:
     "Evaluate a run: recall@K in both directions, one row per language"
     from dasd_lab.foundation import LabError
+    from dasd_lab.training.shipped import run_for
 
     if captions and reading != "captions":
         raise LabError(f"--reading {reading} with --captions", "a corpus with images", "Leave one of them out.")
@@ -303,7 +317,9 @@ def evaluate_run(
         return
     opened = open_corpus(corpus)
     for part in opened.folds.get(split, [split]):
-        opened.check(part)
+        opened.check(part, *(languages or ()))
+    if not backbone:
+        _check_readable(run or run_for(corpus or "pictograms"), languages or ())
     method = open_method(run, backbone, corpus or "pictograms")
     from dasd_lab.evaluation.retrieval import METRICS, evaluate
 
@@ -573,9 +589,9 @@ def train_run(
     # at the end of each stage, use the weights with the best value of this validation figure, such as mean_recall
     # (default: the last weights)
     select: Annotated[str, Option("FIGURE")] | None = None,
-    select_every: int = 50,  # steps between validations
-    checkpoint_every: int | None = None,  # steps between checkpoints; 0: only when stopped (default: 200)
-    keep: int | None = None,  # number of checkpoints (default: 2)
+    select_every: Count = 50,  # steps between validations
+    checkpoint_every: Amount | None = None,  # steps between checkpoints; 0: only when stopped (default: 200)
+    keep: Count | None = None,  # number of checkpoints (default: 2)
     # NaN or infinite loss or gradient: stop and save the batch, or skip the step (default: stop)
     faults: Literal["stop", "skip"] | None = None,
     # device, precision=bf16, compiled=reduce-overhead, length_step=8, workers=2, deterministic=true …; repeatable

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from dasd_lab.commands.arguments import (
     CommaList,
     CorpusName,
+    Count,
     ExistingFile,
     ExistingFolder,
     File,
@@ -46,8 +47,6 @@ def _check_translation(
             "--first with --captions only, because a split is always translated as a whole",
             "Use it with --captions, or leave it out.",
         )
-    if first is not None and first < 1:
-        raise LabError(f"--first {first}", "at least 1", "Choose a larger number, or leave it out.")
     if not to:
         raise LabError("--to without a language", "ISO 639 codes with commas", "Name a language.")
 
@@ -131,8 +130,8 @@ def translate_captions(
     out: Folder | None = None,
     cache: File | None = None,  # cache of translations (default: translations.sqlite beside the corpora)
     keep_all: bool = False,  # no filters: drop only captions without a translation
-    first: int | None = None,  # with --captions: translate only the first N
-    beams: int | None = None,  # beam size of a model; 1 is greedy and faster (default: 4)
+    first: Count | None = None,  # with --captions: translate only the first N
+    beams: Count | None = None,  # beam size of a model; 1 is greedy and faster (default: 4)
     device: Name | None = None,  # device of a model, such as cuda (default: cpu)
 ) -> None:
     "Translate the captions of a corpus or file by machine; bad translations are dropped and reported"
@@ -208,8 +207,6 @@ def _check_description(corpus, splits, options: dict, captioner: str | None, tex
 
     for split in splits:
         corpus.check(split)
-    if batch_size < 1:
-        raise LabError(f"--batch-size {batch_size}", "at least 1", "Choose a larger number.")
     if options and not captioner:
         flags = " and ".join(f"--{name.replace('_', '-')}" for name in options)
         raise LabError(
@@ -292,8 +289,8 @@ def describe_images(
     use: Name | None = None,  # from now on read those of this captioner: name or fingerprint; '' for the newest
     backbone: Name | None = None,  # frozen backbone of --captioner retrieved: folder or name
     prompt: Annotated[str, Option("TEXT")] | None = None,  # prompt (default: the paper's; none for small models)
-    max_new_tokens: int | None = None,  # longest description in tokens (default: 128)
-    batch_size: int = 16,  # images per batch; an interruption loses the work on one batch
+    max_new_tokens: Count | None = None,  # longest description in tokens (default: 128)
+    batch_size: Count = 16,  # images per batch; an interruption loses the work on one batch
     device: Name | None = None,  # device of the model, such as cuda (default: cpu)
     dtype: Literal["float32", "bfloat16", "float16"] | None = None,  # type of its weights (default: float32)
     download: bool = False,  # download the model from the Hugging Face hub if it is missing
