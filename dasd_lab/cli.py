@@ -48,6 +48,7 @@ from dasd_lab.commands.arguments import (
     given_values,
     in_lab,
     n_processes,
+    note,
     open_corpus,
     open_method,
     print_json,
@@ -244,7 +245,7 @@ def write_page(
     page = sheet_page([SheetRow(hits)], "Images for a query", "The best matches, in order.")
     with whole_file(path) as f:
         f.write_text(page, encoding="utf-8")
-    print(f"written: {path}", file=sys.stderr)
+    note(f"written: {path}")
 
 
 def _say_searched(hits, n: int, where: str | Path) -> None:
@@ -252,7 +253,7 @@ def _say_searched(hits, n: int, where: str | Path) -> None:
     from dasd_lab.corpora.languages import english_name
 
     how = "recognised" if hits.query.recognised else "given"
-    print(f"{n:,} images of {where}; read as {english_name(hits.query.language)} ({how})", file=sys.stderr)
+    note(f"{n:,} images of {where}; read as {english_name(hits.query.language)} ({how})")
 
 
 def _show_hits(hits, english: dict[str, str], as_json: bool) -> None:
@@ -267,7 +268,7 @@ def _show_hits(hits, english: dict[str, str], as_json: bool) -> None:
     doubt = dict(signs=list(hits.doubt.signs), unknown=list(hits.doubt.unknown), sentences=hits.doubt.sentences)
     show(rows, as_json, dict(query=query.text, language=query.language, recognised=query.recognised, doubt=doubt))
     for said in hits.doubt.sentences:
-        print(said, file=sys.stderr)
+        note(said)
     if hits.doubt.sentences and query.recognised:
         print("If it is in another language than the recognised one, name it: --language CODE.", file=sys.stderr)
 
@@ -594,7 +595,7 @@ def _ctrl_c(
 
 
 def _say(message: str) -> None:
-    print(" ".join(message.split()), file=sys.stderr)
+    note(" ".join(message.split()))
 
 
 def _code_after(e: BaseException, asked: Sequence[int]) -> int:
@@ -637,7 +638,7 @@ def main(
 
 def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:
     "A warning without the place in the code that gave it"
-    print(message, file=file or sys.stderr)
+    note(message)
 
 
 def command() -> NoReturn:

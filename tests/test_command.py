@@ -153,6 +153,24 @@ def test_a_clash_of_ids_is_not_called_unreadable(gallery):
     assert "1 left out for their ids" in done.stderr and "could not be read" not in done.stderr
 
 
+def test_names_of_files_do_not_change_the_terminal(gallery):
+    from PIL import Image
+
+    odd = "a\x1b[31m\u202egnp.png"
+    pictures = gallery.parents[1] / "odd \x1b[5m"
+    pictures.mkdir()
+    Image.new("RGB", (64, 64), "lime").save(pictures / odd)
+    (pictures / f"bad{odd}").write_bytes(b"no image")
+    imported = lab("gallery", "import", pictures, "--gallery", gallery)
+    found = lab("search", "grün", "--gallery", gallery)
+    missing = lab("gallery", "info", pictures)
+    for done in (imported, found, missing):
+        assert not {"\x1b", "\u202e"} & {*done.stdout, *done.stderr}
+    assert r"bada\x1b[31m\u202egnp.png" in imported.stdout and r"a\x1b[31m\u202egnp.png" in found.stdout
+    exact = json.loads(lab("search", "grün", "--gallery", gallery, "--json").stdout)
+    assert odd in {row["picture"] for row in exact["rows"]}
+
+
 def test_suggested_commands_quote_paths(gallery):
     from dasd_lab.commands.galleries import served_gallery
     from dasd_lab.contracts import LabError

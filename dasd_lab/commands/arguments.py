@@ -6,15 +6,16 @@
 __all__ = ['Name', 'Folder', 'RunName', 'CorpusName', 'PresetName', 'LanguageName', 'LanguageList', 'GalleryName', 'RunList',
            'PresetList', 'BackboneList', 'ExistingFolder', 'ExistingFile', 'File', 'Words', 'CommaList', 'CountList',
            'Settings', 'Changes', 'Count', 'Amount', 'Port', 'Seed', 'SeedList', 'Seconds', 'Origin', 'BackboneName',
-           'FrozenName', 'LOOKUPS', 'comma_list', 'parse_settings', 'text_table', 'print_json', 'show',
-           'skipped_in_one_line', 'n_processes', 'open_corpus', 'open_method', 'named_folder', 'in_lab', 'Option',
-           'Lookup', 'CommandParameter', 'command_parameters', 'given_values', 'CommandParser', 'add_command',
+           'FrozenName', 'LOOKUPS', 'comma_list', 'parse_settings', 'printable', 'note', 'text_table', 'print_json',
+           'show', 'skipped_in_one_line', 'n_processes', 'open_corpus', 'open_method', 'named_folder', 'in_lab',
+           'Option', 'Lookup', 'CommandParameter', 'command_parameters', 'given_values', 'CommandParser', 'add_command',
            'add_group']
 
 # %% ../../nbs/7_apps/3_commands/10_arguments.ipynb #a64aab25
 import argparse
 import json
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -58,6 +59,23 @@ def parse_settings(
     return settings
 
 # %% ../../nbs/7_apps/3_commands/10_arguments.ipynb #72c33d8a
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(
+    text: str,  # of one line, such as a file name
+) -> str:
+    "A text for a terminal: escapes for control characters, and for those that reverse the direction of what follows"
+    return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def note(
+    message: object,  # of one line or several
+) -> None:
+    "Print a message on standard error"
+    print(*map(printable, str(message).split("\n")), sep="\n", file=sys.stderr, flush=True)
+
+
 def _width(text: str) -> int:
     "Columns of a terminal that a text takes"
     from unicodedata import combining, east_asian_width
@@ -75,7 +93,7 @@ def _cell_text(value: Any) -> str:
         return f"{value:.3f}"
     if type(value) is int:  # not a bool
         return f"{value:,}"
-    return str(value)
+    return printable(str(value))
 
 
 def _padded(text: str, width: int, right: bool) -> str:
@@ -89,7 +107,7 @@ def text_table(
     "Rows as aligned columns, numbers to the right"
     if not rows:
         return "nothing to show"
-    cells = [list(rows[0])]
+    cells = [list(map(printable, rows[0]))]
     cells += [[_cell_text(value) for value in row.values()] for row in rows]
     widths = [max(map(_width, column)) for column in zip(*cells)]
     right = [isinstance(value, (int, float)) for value in rows[0].values()]
@@ -127,7 +145,7 @@ def skipped_in_one_line(
         yield
     if gallery.skipped:
         id, why = gallery.skipped[0]
-        print(f"could not be read: {len(gallery.skipped):,}; the first is {id}: {why}", file=sys.stderr)
+        note(f"could not be read: {len(gallery.skipped):,}; the first is {id}: {why}")
 
 
 def n_processes() -> int:

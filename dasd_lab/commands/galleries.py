@@ -8,7 +8,6 @@ __all__ = ['EngineName', 'Uri', 'CLASSES', 'open_gallery', 'import_images', 'des
            'service_settings', 'serve_gallery', 'add_commands']
 
 # %% ../../nbs/7_apps/3_commands/75_galleries.ipynb #c0699a69
-import sys
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Annotated, Literal
@@ -26,6 +25,7 @@ from dasd_lab.commands.arguments import (
     Seconds,
     add_command,
     add_group,
+    note,
     open_corpus,
     open_method,
     show,
@@ -159,7 +159,7 @@ def import_images(
         )
         unlike = unlike_images(opened)
     if unlike:
-        print(SENTENCES["images"], file=sys.stderr)
+        note(SENTENCES["images"])
     rows = [dict(picture=id, why=why) for id, why in (report.failed | report.refused).items()]
     about = dict(added=report.added, changed=report.changed, unchanged=report.unchanged, gone=list(report.gone))
     about["unlike"] = unlike
@@ -168,7 +168,7 @@ def import_images(
         return
     if rows:
         show(rows)
-    print(report, file=sys.stderr)
+    note(report)
 
 
 def describe_gallery(
@@ -199,7 +199,7 @@ def describe_gallery(
         show(rows, json, dict(pictures=len(opened), columns=columns, failed=len(failures(opened))))
         if not json:
             described = ", ".join(f"{name} ({kind})" for name, kind in columns.items())
-            print(f"{opened!r}\nengine: {opened.engine}\ncolumns: {described}", file=sys.stderr)
+            note(f"{opened!r}\nengine: {opened.engine}\ncolumns: {described}")
 
 
 def embed_images(
@@ -243,10 +243,10 @@ def list_duplicates(
         if page:
             with whole_file(page) as file:
                 file.write_text(duplicates.page(), encoding="utf-8")
-            print(f"written: {page}", file=sys.stderr)
+            note(f"written: {page}")
         show(duplicates.to_frame().to_dict("records"), json)
         if not json:
-            print(duplicates, file=sys.stderr)
+            note(duplicates)
 
 
 def _check_ids(opened, ids: list[str]) -> None:
@@ -315,7 +315,7 @@ def newest_gallery() -> Path | None:
 
     folder = next(iter(own_galleries()), None)
     if folder:
-        print(f"{folder}, the most recent gallery; --gallery FOLDER chooses another", file=sys.stderr)
+        note(f"{folder}, the most recent gallery; --gallery FOLDER chooses another")
     return folder
 
 
@@ -471,7 +471,7 @@ def _serve(gallery, settings, config, listening, names: list[str]) -> None:
 
     config.app = gallery_app(gallery, settings)
     address = link(config.host, listening.getsockname()[1], names, settings.token)
-    print(f"{gallery!r}\n{address} – stop it with Ctrl-C", file=sys.stderr, flush=True)
+    note(f"{gallery!r}\n{address} – stop it with Ctrl-C")
     with suppress(KeyboardInterrupt):
         uvicorn.Server(config).run(sockets=[listening])
 
