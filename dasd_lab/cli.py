@@ -181,21 +181,21 @@ def _method_in_memory(run, backbone, gallery):  # the method, and its run as a g
 
 def _gallery_in_memory(method, gallery, pictures, captioner, corpus, split):  # `Gallery`; English captions by image id
     "Load or make the gallery that is searched"
-    from tqdm.auto import tqdm
-
+    from dasd_lab.foundation import progress_bar
     from dasd_lab.search.gallery.in_memory import Gallery
     from dasd_lab.search.gallery.kept import kept_gallery
 
+    bar = partial(progress_bar, desc="encoding images", unit=" batches")
     if gallery:
         return Gallery.load(gallery, method), {}
     if pictures:
         describer = _captioner_for(method, captioner)
         found = Gallery(method)
         with skipped_in_one_line(found):
-            found.add(pictures, skip_bad=True, progress=tqdm, captioner=describer)
+            found.add(pictures, skip_bad=True, progress=bar, captioner=describer)
         return found, {}
     opened = open_corpus(corpus)
-    return kept_gallery(method, opened, split, tqdm), _english(opened, split)
+    return kept_gallery(method, opened, split, bar), _english(opened, split)
 
 
 def _english(corpus, split: str) -> dict[str, str]:

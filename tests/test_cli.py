@@ -228,14 +228,31 @@ def test_an_interrupted_build_leaves_nothing(tmp_path):
     progress = b""
     os.set_blocking(child.stderr.fileno(), False)
     until = time.monotonic() + 600
-    while b"scenes:" not in progress and time.monotonic() < until and child.poll() is None:
+    while b"scenes" not in progress and time.monotonic() < until and child.poll() is None:
         progress += child.stderr.read() or b""
         time.sleep(0.1)
     child.send_signal(signal.SIGINT)
     out, err = child.communicate(timeout=600)
     assert child.returncode == 130 and out == b"" and b"Traceback" not in err, err[-2000:]
-    assert b"scenes:" in progress and err.rstrip().endswith(b"interrupted")
+    assert "scenes …\n".encode() in progress and b"%|" not in progress + err
+    assert err.rstrip().endswith(b"interrupted")
     assert [p for p in tmp_path.rglob("*") if p.is_file()] == []
+
+
+@pytest.mark.parametrize("in_terminal", [True, False])
+def test_progress_is_a_bar_in_a_terminal_and_a_line_in_a_log(monkeypatch, in_terminal):
+    from dasd_lab.foundation import progress_bar
+
+    err = io.StringIO()
+    monkeypatch.setattr(err, "isatty", lambda: in_terminal)
+    with contextlib.redirect_stderr(err):
+        assert list(progress_bar(range(3), desc="steps")) == [0, 1, 2]
+        said = err.getvalue()
+        assert list(progress_bar(range(3), desc="hidden", disable=True)) == [0, 1, 2]
+        assert err.getvalue() == said
+        assert list(progress_bar(range(3), desc="passing", leave=False)) == [0, 1, 2]
+    assert ("steps: 100%" in said) == in_terminal
+    assert ("passing" in err.getvalue()) == in_terminal and (said == "steps …\n") != in_terminal
 
 
 COLOURS = dict(

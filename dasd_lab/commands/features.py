@@ -81,11 +81,9 @@ def _encode(
     process: dict[str, Any],  # rank, world_size, workers, batch_size: how this process works
 ) -> None:
     "Encode the shards of this process"
-    from tqdm.auto import tqdm
-
     from dasd_lab.backbone.encoding import encode_shards, plan_store
     from dasd_lab.backbone.opening import open_backbone
-    from dasd_lab.foundation import data_root
+    from dasd_lab.foundation import data_root, progress_bar
     from dasd_lab.training.shipped import run_for
 
     frozen = open_backbone(named_folder(backbone or run_for(corpus.name)))
@@ -93,7 +91,7 @@ def _encode(
     if not out:
         out = data_root() / "features" / plan_store(frozen, corpus, split, **plan)[0].name
     rank = process["rank"]
-    progress = None if rank else partial(tqdm, desc="features", unit=" steps")
+    progress = None if rank else partial(progress_bar, desc="features", unit=" steps")
     done = encode_shards(frozen, corpus, split, Path(out), **plan, **process, left_out=left_out, progress=progress)
     counts = f"{len(done.written)} shards encoded, {len(done.kept)} already present"
     print(f"process {rank} of {process['world_size']}: {counts}", file=sys.stderr)

@@ -9,6 +9,7 @@ __all__ = ['EngineName', 'Uri', 'CLASSES', 'open_gallery', 'import_images', 'des
 
 # %% ../../nbs/7_apps/3_commands/75_galleries.ipynb #c0699a69
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -233,13 +234,12 @@ def list_duplicates(
     json: bool = False,  # print JSON instead of a table
 ) -> None:
     "List groups of images that are the same file or nearly the same image"
-    from tqdm.auto import tqdm
-
+    from dasd_lab.foundation import progress_bar
     from dasd_lab.search.on_disk.duplicates import near_duplicates
     from dasd_lab.storage import whole_file
 
     with closing(open_gallery(gallery, run, engine, uri, backbone=backbone)) as opened:
-        duplicates = near_duplicates(opened, cosine, progress=tqdm)
+        duplicates = near_duplicates(opened, cosine, progress=partial(progress_bar, desc="comparing images"))
         if page:
             with whole_file(page) as file:
                 file.write_text(duplicates.page(), encoding="utf-8")

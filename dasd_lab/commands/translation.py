@@ -136,13 +136,13 @@ def translate_captions(
 ) -> None:
     "Translate the captions of a corpus or file by machine; bad translations are dropped and reported"
     _check_translation(to, corpus, captions, first)
-    from tqdm.auto import tqdm
-
     from dasd_lab.corpora.by_machine.quality import FilterSpec
     from dasd_lab.corpora.by_machine.splits import default_cache
     from dasd_lab.corpora.languages import language_code
+    from dasd_lab.foundation import progress_bar
 
-    options = dict(cache=cache or default_cache(), spec=None if keep_all else FilterSpec(), progress=tqdm)
+    bar = partial(progress_bar, desc="translating", unit=" batches")
+    options = dict(cache=cache or default_cache(), spec=None if keep_all else FilterSpec(), progress=bar)
     targets = list(dict.fromkeys(map(language_code, to)))
     engine_options = dict(engine=engine, beams=beams, device=device)
     if captions:
@@ -235,12 +235,11 @@ def _print_described(split: str, result) -> None:
 
 def _describe(corpus, splits, captioner, batch_size: int, export: str | Path | None) -> None:
     "Describe splits with an opened captioner"
-    from tqdm.auto import tqdm
-
     from dasd_lab.corpora.descriptions import describe_split, write_texts
+    from dasd_lab.foundation import progress_bar
 
     for split in splits:
-        progress = partial(tqdm, desc=f"describe {split}", unit=" batches")
+        progress = partial(progress_bar, desc=f"describe {split}", unit=" batches")
         result = describe_split(corpus, split, captioner, batch_size, progress)
         _print_described(split, result)
         if export:
