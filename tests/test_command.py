@@ -266,6 +266,7 @@ def test_what_is_written_wrongly_is_named_and_ends_with_2(words, said):
     ("words", "said"),
     [
         (["train", "dasd.pictograms", "--dry-run", "--machine", "colour=1"], "'colour'"),
+        (["train", "dasd.pictograms", "--resume", "nbs"], "--resume with --preset"),
         (["corpus", "check", "nowhere.tsv"], "nowhere.tsv: no such file"),
     ],
 )

@@ -116,7 +116,7 @@ def single_language(
     languages = list(given or default)
     if len(languages) != 1:
         raise LabError(
-            f"--languages {','.join(languages) or 'not given'}",
+            f"--languages {','.join(given)}" if given else f"no --languages, and {len(languages)} languages of the run",
             "one language for a file of captions",
             "Name it, such as --languages it.",
         )
@@ -313,6 +313,8 @@ def evaluate_run(
     if captions and reading != "captions":
         raise LabError(f"--reading {reading} with --captions", "a corpus with images", "Leave one of them out.")
     if captions:
+        if languages:
+            single_language(languages)  # before a model is loaded
         _evaluate_captions(open_method(run, backbone, corpus or "pictograms"), captions, languages, corpus, json)
         return
     opened = open_corpus(corpus)
@@ -601,7 +603,7 @@ def train_run(
     "Train a method on a frozen backbone; print the run folder"
     changes = changes or {}
     if resume:
-        given = dict(set=changes, select=select, captions=captions, corpus=corpus, languages=languages)
+        given = dict(preset=preset, set=changes, select=select, captions=captions, corpus=corpus, languages=languages)
         _check_resume(given | dict(backbone=backbone, features=features, out=out, seed=seed, dry_run=dry_run))
     named = preset is not None or yes or dry_run or resume
     preset = preset or USUAL_PRESET
