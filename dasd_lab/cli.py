@@ -248,12 +248,18 @@ def write_page(
     note(f"written: {path}")
 
 
-def _say_searched(hits, n: int, where: str | Path) -> None:
+def _say_searched(hits, opened, where: str | Path) -> None:
     "Print what was searched, and as what language the query was read"
+    from dasd_lab.corpora.captions import written_as
     from dasd_lab.corpora.languages import english_name
+    from dasd_lab.search.queries import supported_languages
 
-    how = "recognised" if hits.query.recognised else "given"
-    note(f"{n:,} images of {where}; read as {english_name(hits.query.language)} ({how})")
+    how = " (given)"
+    if hits.query.recognised:
+        how = " (recognised)"
+        if not any(written_as(hits.query.text, code) for code in supported_languages(opened.method)):
+            how = ", but no language of this model is written in these letters: --language CODE says what reads it"
+    note(f"{len(opened):,} images of {where}; read as {english_name(hits.query.language)}{how}")
 
 
 def _show_hits(hits, english: dict[str, str], as_json: bool) -> None:
@@ -319,7 +325,7 @@ def search_images(
     if consistent:
         _add_translations(opened, consistent, translator, language)
     hits = opened.search(query, language, k, **(options if on_disk else {}))
-    _say_searched(hits, len(opened), gallery or pictures or f"{corpus or 'pictograms'}, {split}")
+    _say_searched(hits, opened, gallery or pictures or f"{corpus or 'pictograms'}, {split}")
     if page:
         write_page(hits, page)
     _show_hits(hits, english, json)

@@ -289,6 +289,15 @@ def test_a_language_that_the_run_cannot_read_is_refused_before_it_is_loaded():
     assert result.stdout.splitlines()[-1] == "False", "torch was loaded"
 
 
+@pytest.mark.parametrize("query", ["கருப்பு நாய்", "כלב שחור"])
+def test_a_query_in_letters_of_no_language_of_the_model_is_said_to_be_so(gallery, query):
+    said = lab("search", query, "--gallery", gallery).stderr
+    assert "no language of this model is written in these letters: --language CODE" in said
+    assert "in these letters" not in lab("search", "ein Hund", "--gallery", gallery).stderr
+    named = lab("search", query, "--language", "tamil", "--gallery", gallery)
+    assert named.returncode == 1 and "--run photographs, which reads it" in named.stderr
+
+
 def test_serve_refuses_a_port_in_use_and_a_wrong_proxy_before_it_loads_a_model(tmp_path):
     import socket
 
