@@ -279,27 +279,30 @@ def _show_hits(hits, english: dict[str, str], as_json: bool) -> None:
         print("If it is in another language than the recognised one, name it: --language CODE.", file=sys.stderr)
 
 # %% ../nbs/7_apps/3_commands/90_cli.ipynb #4d0edca9
+_Filter = Annotated[str | dict, Option("JSON")]
+
+
 def search_images(
-    query: Words,  # text in any language of the method
+    query: Words,  # what to look for, in any language that the model reads
     *,
-    language: LanguageName | None = None,  # ISO 639 code of the query (default: detected)
+    language: LanguageName | None = None,  # language of the query, such as de or german (default: recognised)
     k: Count = 12,  # number of results
-    gallery: GalleryName | None = None,  # saved gallery, or gallery on disk made by `gallery import`
-    pictures: ExistingFolder | None = None,  # folder of your own images
-    where: Annotated[str | dict, Option("JSON")] | None = None,  # gallery on disk: filter, {"year": {"from": 2020}}
-    skip: Amount = 0,  # gallery on disk: number of best results to skip, for paging
-    engine: EngineName | None = None,  # gallery on disk: vector store (default: that of the gallery)
-    uri: Uri | None = None,  # gallery on disk: Milvus server or local file (default: that of the gallery)
+    gallery: GalleryName | None = None,  # name or folder of a gallery, made by `gallery import` or saved with --save
+    pictures: ExistingFolder | None = None,  # folder of your own images, read anew each time; see also --save
+    where: _Filter | None = None,  # gallery of `gallery import`: only images that fit, '{"year": {"from": 2020}}'
+    skip: Amount = 0,  # gallery of `gallery import`: number of best results to skip, for paging
+    engine: EngineName | None = None,  # gallery of `gallery import`: vector store (default: that of the gallery)
+    uri: Uri | None = None,  # gallery of `gallery import`: Milvus server or local file (default: that of the gallery)
     # describes the images of --pictures for a method that reads descriptions (LECCR): a model as for `describe`, or
     # pictograms
     captioner: Annotated[str, Option("MODEL")] | None = None,
-    save: Folder | None = None,  # save the gallery for later searches
+    save: Folder | None = None,  # save the embedded images as a gallery, for later searches with --gallery
     # also search with translations of the query: mean, or the folder written by `consistency --out`
     consistent: Folder | None = None,
     # translator of --consistent: gloss (word by word into English), or an engine as for `translate`
     translator: Name = "gloss",
     page: File | None = None,  # also write the images found as an HTML page
-    corpus: CorpusName | None = None,  # corpus name or folder
+    corpus: CorpusName | None = None,  # search the images of a corpus: its name or folder
     # shipped model (photographs, pictograms) or run folder (default: the one that embedded the gallery; without a
     # gallery, pictograms for the built-in scenes and photographs for other images)
     run: RunName | None = None,
@@ -307,7 +310,7 @@ def search_images(
     split: Name = "test",  # split of the corpus
     json: bool = False,  # print JSON instead of a table
 ) -> None:
-    """Search images in any language of the method
+    """Search images in any language that the model reads
 
     With none of --gallery, --pictures, --corpus, --run: the newest gallery in galleries, else the built-in scenes."""
     options = dict(skip=skip, where=_filter(where))
@@ -535,7 +538,8 @@ def command_line() -> CommandParser:
 
     parser = CommandParser(
         prog="dasd-lab",
-        description="Cross-lingual cross-modal retrieval. Each command has its own --help.",
+        description="Search images in many languages, and train, evaluate and explain the models that do it. "
+        "Each command has its own --help; `dasd-lab search Hund` is a first search.",
         epilog=f"Runs, corpora and galleries are kept in {lab_home()}. "
         "Exit codes: 0 success, 1 error (explained in one line), 2 invalid arguments, "
         "130 interrupted (a training run resumes when rerun).",

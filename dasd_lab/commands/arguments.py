@@ -565,7 +565,7 @@ class CommandParser(argparse.ArgumentParser):
             group = groups.get(p.name, self)
             if p.other_flag:
                 group = self.add_mutually_exclusive_group()
-                same = dict(help=f"the same as {p.keywords()['metavar']} by its place", nargs=None, dest=p.name)
+                same = dict(help=f"another way to give {p.keywords()['metavar']}", nargs=None, dest=p.name)
                 group.add_argument(p.other_flag, **p.keywords() | same)
             group.add_argument(p.flag, **p.keywords())
         return parameters

@@ -126,7 +126,7 @@ def import_images(
     pictures: ExistingFolder,  # folder of images and clips, at any depth
     *,
     gallery: Folder,  # folder of the gallery; created if missing
-    prefix: str = "",  # prefix of the ids, which are paths below the folder
+    prefix: str = "",  # put before the ids, which are paths below the folder, such as trip/
     # column of your own that filters can use; KIND is text, integer, number or flag; repeatable
     column: Annotated[dict[str, str], Option("NAME=KIND")] | None = None,
     retry: bool = False,  # also read files again that could not be read and have not changed
@@ -173,7 +173,7 @@ def import_images(
 
 
 def describe_gallery(
-    gallery: GalleryName | None = None,  # name or folder of a gallery (default: the one that `serve` shows)
+    gallery: GalleryName | None = None,  # name or folder of a gallery (default: the most recent one in `galleries`)
     *,
     engine: EngineName | None = None,  # vector store (default: that of the gallery)
     uri: Uri | None = None,  # Milvus server or local file (default: that of the gallery)
@@ -212,7 +212,7 @@ def embed_images(
     backbone: FrozenName | None = None,  # instead of a run: a frozen model of `dasd-lab weights`, or a folder
     json: bool = False,  # print JSON instead of a table
 ) -> None:
-    "Compute the embeddings of another run; resumes when rerun"
+    "Embed the images with another model, --run or --backbone, which can then search them; resumes when rerun"
     from dasd_lab.search.on_disk.reading import image_bar
 
     with closing(open_gallery(gallery, run, engine, uri, backbone=backbone)) as opened:
@@ -278,7 +278,7 @@ def remove_images(
     run: RunName | None = None,  # shipped model or run folder (default: the one that embedded the gallery)
     json: bool = False,  # print JSON instead of a table
 ) -> None:
-    "Remove images by id; if the gallery lacks one of the ids, nothing is removed"
+    "Remove images by id, not their files; if the gallery lacks one of the ids, nothing is removed"
     with closing(open_gallery(gallery, run, engine, uri, images=False)) as opened:
         _check_ids(opened, ids)
         show([dict(removed=opened.delete(ids))], json)

@@ -569,7 +569,8 @@ def _train(job: TrainingCall, options: CallOptions, resume: bool) -> None:
 
 # %% ../../nbs/7_apps/3_commands/70_training.ipynb #1f7c9d5b
 def train_run(
-    preset: PresetName | None = None,  # preset name, or path of a JSON file
+    # what is trained and how: a preset such as dasd.pictograms (Tab, or a wrong name, lists them), or a JSON file
+    preset: PresetName | None = None,
     *,
     yes: bool = False,  # train dasd.pictograms if no preset is named
     corpus: CorpusName | None = None,  # corpus name or folder (default: the preset's)
@@ -600,7 +601,7 @@ def train_run(
     machine: Settings | None = None,
     tracker: list[Name] = (),  # in addition to TensorBoard: wandb, mlflow, trackio … if installed; repeatable
 ) -> None:
-    "Train a method on a frozen backbone; print the run folder"
+    "Train a model on top of frozen image and text towers; print the run folder"
     changes = changes or {}
     if resume:
         given = dict(preset=preset, set=changes, select=select, captions=captions, corpus=corpus, languages=languages)
