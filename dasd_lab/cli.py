@@ -26,8 +26,10 @@ from typing import Annotated, Literal, NoReturn
 
 import dasd_lab
 from dasd_lab.commands.arguments import (
+    Amount,
     CommandParser,
     CorpusName,
+    Count,
     ExistingFolder,
     File,
     Folder,
@@ -40,11 +42,13 @@ from dasd_lab.commands.arguments import (
     Port,
     PresetName,
     RunName,
+    Seed,
     Words,
     add_command,
     given_values,
     in_lab,
     n_processes,
+    note,
     open_corpus,
     open_method,
     print_json,
@@ -177,21 +181,21 @@ def _method_in_memory(run, backbone, gallery):  # the method, and its run as a g
 
 def _gallery_in_memory(method, gallery, pictures, captioner, corpus, split):  # `Gallery`; English captions by image id
     "Load or make the gallery that is searched"
-    from tqdm.auto import tqdm
-
+    from dasd_lab.foundation import progress_bar
     from dasd_lab.search.gallery.in_memory import Gallery
     from dasd_lab.search.gallery.kept import kept_gallery
 
+    bar = partial(progress_bar, desc="encoding images", unit=" batches")
     if gallery:
         return Gallery.load(gallery, method), {}
     if pictures:
         describer = _captioner_for(method, captioner)
         found = Gallery(method)
         with skipped_in_one_line(found):
-            found.add(pictures, skip_bad=True, progress=tqdm, captioner=describer)
+            found.add(pictures, skip_bad=True, progress=bar, captioner=describer)
         return found, {}
     opened = open_corpus(corpus)
-    return kept_gallery(method, opened, split, tqdm), _english(opened, split)
+    return kept_gallery(method, opened, split, bar), _english(opened, split)
 
 
 def _english(corpus, split: str) -> dict[str, str]:
@@ -241,15 +245,21 @@ def write_page(
     page = sheet_page([SheetRow(hits)], "Images for a query", "The best matches, in order.")
     with whole_file(path) as f:
         f.write_text(page, encoding="utf-8")
-    print(f"written: {path}", file=sys.stderr)
+    note(f"written: {path}")
 
 
-def _say_searched(hits, n: int, where: str | Path) -> None:
+def _say_searched(hits, opened, where: str | Path) -> None:
     "Print what was searched, and as what language the query was read"
+    from dasd_lab.corpora.captions import written_as
     from dasd_lab.corpora.languages import english_name
+    from dasd_lab.search.queries import supported_languages
 
-    how = "recognised" if hits.query.recognised else "given"
-    print(f"{n:,} images of {where}; read as {english_name(hits.query.language)} ({how})", file=sys.stderr)
+    how = " (given)"
+    if hits.query.recognised:
+        how = " (recognised)"
+        if not any(written_as(hits.query.text, code) for code in supported_languages(opened.method)):
+            how = ", but no language of this model is written in these letters: --language CODE says what reads it"
+    note(f"{len(opened):,} images of {where}; read as {english_name(hits.query.language)}{how}")
 
 
 def _show_hits(hits, english: dict[str, str], as_json: bool) -> None:
@@ -264,32 +274,35 @@ def _show_hits(hits, english: dict[str, str], as_json: bool) -> None:
     doubt = dict(signs=list(hits.doubt.signs), unknown=list(hits.doubt.unknown), sentences=hits.doubt.sentences)
     show(rows, as_json, dict(query=query.text, language=query.language, recognised=query.recognised, doubt=doubt))
     for said in hits.doubt.sentences:
-        print(said, file=sys.stderr)
+        note(said)
     if hits.doubt.sentences and query.recognised:
         print("If it is in another language than the recognised one, name it: --language CODE.", file=sys.stderr)
 
 # %% ../nbs/7_apps/3_commands/90_cli.ipynb #4d0edca9
+_Filter = Annotated[str | dict, Option("JSON")]
+
+
 def search_images(
-    query: Words,  # text in any language of the method
+    query: Words,  # what to look for, in any language that the model reads
     *,
-    language: LanguageName | None = None,  # ISO 639 code of the query (default: detected)
-    k: int = 12,  # number of results
-    gallery: GalleryName | None = None,  # saved gallery, or gallery on disk made by `gallery import`
-    pictures: ExistingFolder | None = None,  # folder of your own images
-    where: Annotated[str | dict, Option("JSON")] | None = None,  # gallery on disk: filter, {"year": {"from": 2020}}
-    skip: int = 0,  # gallery on disk: number of best results to skip, for paging
-    engine: EngineName | None = None,  # gallery on disk: vector store (default: that of the gallery)
-    uri: Uri | None = None,  # gallery on disk: Milvus server or local file (default: that of the gallery)
+    language: LanguageName | None = None,  # language of the query, such as de or german (default: recognised)
+    k: Count = 12,  # number of results
+    gallery: GalleryName | None = None,  # name or folder of a gallery, made by `gallery import` or saved with --save
+    pictures: ExistingFolder | None = None,  # folder of your own images, read anew each time; see also --save
+    where: _Filter | None = None,  # gallery of `gallery import`: only images that fit, '{"year": {"from": 2020}}'
+    skip: Amount = 0,  # gallery of `gallery import`: number of best results to skip, for paging
+    engine: EngineName | None = None,  # gallery of `gallery import`: vector store (default: that of the gallery)
+    uri: Uri | None = None,  # gallery of `gallery import`: Milvus server or local file (default: that of the gallery)
     # describes the images of --pictures for a method that reads descriptions (LECCR): a model as for `describe`, or
     # pictograms
     captioner: Annotated[str, Option("MODEL")] | None = None,
-    save: Folder | None = None,  # save the gallery for later searches
+    save: Folder | None = None,  # save the embedded images as a gallery, for later searches with --gallery
     # also search with translations of the query: mean, or the folder written by `consistency --out`
     consistent: Folder | None = None,
     # translator of --consistent: gloss (word by word into English), or an engine as for `translate`
     translator: Name = "gloss",
     page: File | None = None,  # also write the images found as an HTML page
-    corpus: CorpusName | None = None,  # corpus name or folder
+    corpus: CorpusName | None = None,  # search the images of a corpus: its name or folder
     # shipped model (photographs, pictograms) or run folder (default: the one that embedded the gallery; without a
     # gallery, pictograms for the built-in scenes and photographs for other images)
     run: RunName | None = None,
@@ -297,7 +310,7 @@ def search_images(
     split: Name = "test",  # split of the corpus
     json: bool = False,  # print JSON instead of a table
 ) -> None:
-    """Search images in any language of the method
+    """Search images in any language that the model reads
 
     With none of --gallery, --pictures, --corpus, --run: the newest gallery in galleries, else the built-in scenes."""
     options = dict(skip=skip, where=_filter(where))
@@ -315,7 +328,7 @@ def search_images(
     if consistent:
         _add_translations(opened, consistent, translator, language)
     hits = opened.search(query, language, k, **(options if on_disk else {}))
-    _say_searched(hits, len(opened), gallery or pictures or f"{corpus or 'pictograms'}, {split}")
+    _say_searched(hits, opened, gallery or pictures or f"{corpus or 'pictograms'}, {split}")
     if page:
         write_page(hits, page)
     _show_hits(hits, english, json)
@@ -380,7 +393,7 @@ def run_demo(
     out: Folder | None = None,  # results folder (default: runs/demo); an earlier demo in it is replaced
     preset: PresetName = "dasd.pictograms",  # preset to train
     languages: LanguageList | None = None,  # ISO 639 codes, such as de,fr,cs,zh,ja (default: the preset's)
-    seed: int = 0,  # random seed
+    seed: Seed = 0,  # random seed
     json: bool = False,  # print JSON on standard output, messages on standard error
 ) -> None:
     """Run everything once: corpus, training, evaluation, one query per language, contact sheet
@@ -525,7 +538,8 @@ def command_line() -> CommandParser:
 
     parser = CommandParser(
         prog="dasd-lab",
-        description="Cross-lingual cross-modal retrieval. Each command has its own --help.",
+        description="Search images in many languages, and train, evaluate and explain the models that do it. "
+        "Each command has its own --help; `dasd-lab search Hund` is a first search.",
         epilog=f"Runs, corpora and galleries are kept in {lab_home()}. "
         "Exit codes: 0 success, 1 error (explained in one line), 2 invalid arguments, "
         "130 interrupted (a training run resumes when rerun).",
@@ -591,7 +605,7 @@ def _ctrl_c(
 
 
 def _say(message: str) -> None:
-    print(" ".join(message.split()), file=sys.stderr)
+    note(" ".join(message.split()))
 
 
 def _code_after(e: BaseException, asked: Sequence[int]) -> int:
@@ -634,7 +648,7 @@ def main(
 
 def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:
     "A warning without the place in the code that gave it"
-    print(message, file=file or sys.stderr)
+    note(message)
 
 
 def command() -> NoReturn:

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['PICTURES_VARIABLE', 'WORLD_VARIABLE', 'Origin', 'LabError', 'closest', 'counted', 'unknown_name', 'lab_command',
            'lab_folder', 'shipped_folder', 'lab_home', 'home_path', 'data_root', 'pictures_folder', 'weights_root',
-           'MissingPackage', 'uncollected', 'extra', 'installed', 'Caption']
+           'MissingPackage', 'progress_bar', 'uncollected', 'extra', 'installed', 'Caption']
 
 # %% ../nbs/0_foundation/00_foundation.ipynb #f72ca620
 import gc
@@ -156,6 +156,23 @@ class MissingPackage(LabError):
             f"the packages of the extra {name}",
             "Install them, and start again.",
         )
+
+
+def progress_bar(
+    items: Iterable | None = None,  # to go through; None: `update` counts
+    *,
+    desc: str,  # what is done
+    disable: bool = False,  # say nothing
+    **options,  # of tqdm
+):  # the items
+    "A progress bar of tqdm in a terminal or a notebook; where messages go to a file, a line as the work begins"
+    from tqdm.asyncio import tqdm_asyncio
+    from tqdm.auto import tqdm
+
+    shown = tqdm is not tqdm_asyncio or (sys.stderr is not None and sys.stderr.isatty())
+    if not shown and not disable and options.get("leave", True):
+        print(f"{desc} …", file=sys.stderr, flush=True)
+    return tqdm(items, desc=desc, disable=disable or not shown, **options)
 
 
 @contextmanager

@@ -137,7 +137,23 @@ def test_every_argument_has_help():
 
 @pytest.mark.parametrize(
     "words",
-    [[], ["fly"], ["corpus"], ["search"], ["search", "-k", "many", "a dog"], ["corpus", "info", "--colour"]],
+    [
+        [],
+        ["fly"],
+        ["corpus"],
+        ["search"],
+        ["search", "-k", "many", "a dog"],
+        ["corpus", "info", "--colour"],
+        ["speed", "--sizes", "8,many"],
+        ["speed", "--set", "bottleneck"],
+        ["search", "Hund", "-k", "0"],
+        ["search", "Hund", "--skip", "-3"],
+        ["serve", "--port", "99999"],
+        ["serve", "--port", "-1"],
+        ["app", "--port", "65536"],
+        ["demo", "--seed", "-1"],
+        ["gallery", "duplicates", "--gallery", "g", "--cosine", "7"],
+    ],
     ids=" ".join,
 )
 def test_invalid_arguments(words, lab=lab):
@@ -153,8 +169,6 @@ def test_invalid_arguments(words, lab=lab):
         ["evaluate", "no such run", "--corpus"],
         ["train", "no-such-preset", "--corpus"],
         ["search", "a dog", "--run", "no such run", "--pictures"],
-        ["speed", "--sizes", "8,many"],
-        ["speed", "--set", "bottleneck"],
         ["train", "--resume", "run", "--seed", "3"],
         ["search", "a dog", "--skip", "3"],
     ],
@@ -214,14 +228,31 @@ def test_an_interrupted_build_leaves_nothing(tmp_path):
     progress = b""
     os.set_blocking(child.stderr.fileno(), False)
     until = time.monotonic() + 600
-    while b"scenes:" not in progress and time.monotonic() < until and child.poll() is None:
+    while b"scenes" not in progress and time.monotonic() < until and child.poll() is None:
         progress += child.stderr.read() or b""
         time.sleep(0.1)
     child.send_signal(signal.SIGINT)
     out, err = child.communicate(timeout=600)
     assert child.returncode == 130 and out == b"" and b"Traceback" not in err, err[-2000:]
-    assert b"scenes:" in progress and err.rstrip().endswith(b"interrupted")
+    assert "scenes …\n".encode() in progress and b"%|" not in progress + err
+    assert err.rstrip().endswith(b"interrupted")
     assert [p for p in tmp_path.rglob("*") if p.is_file()] == []
+
+
+@pytest.mark.parametrize("in_terminal", [True, False])
+def test_progress_is_a_bar_in_a_terminal_and_a_line_in_a_log(monkeypatch, in_terminal):
+    from dasd_lab.foundation import progress_bar
+
+    err = io.StringIO()
+    monkeypatch.setattr(err, "isatty", lambda: in_terminal)
+    with contextlib.redirect_stderr(err):
+        assert list(progress_bar(range(3), desc="steps")) == [0, 1, 2]
+        said = err.getvalue()
+        assert list(progress_bar(range(3), desc="hidden", disable=True)) == [0, 1, 2]
+        assert err.getvalue() == said
+        assert list(progress_bar(range(3), desc="passing", leave=False)) == [0, 1, 2]
+    assert ("steps: 100%" in said) == in_terminal
+    assert ("passing" in err.getvalue()) == in_terminal and (said == "steps …\n") != in_terminal
 
 
 COLOURS = dict(
@@ -348,7 +379,6 @@ def test_search(squares, run):
     for words, message in (
         (["ein Hund", "--language", "fi"], "'fi'"),
         ([" "], "an empty query"),
-        (["ein Hund", "-k", "0"], "k=0"),
     ):
         refused = lab("search", *words, "--run", run, "--gallery", gallery)
         assert refused.returncode == 1 and message in refused.stderr and refused.stderr.count("\n") == 1, refused.stderr

@@ -35,7 +35,6 @@ MISTYPED = {
     "search Hund --language uk --run pictograms": "",
     "search Hund --run pictogram": "pictograms",
     "search Hund --split tests": "test",
-    "search Hund -k 0": "",
     "search Hund --run photographs --corpus multi30k": "",
     "evaluate --corpus multi30k": "",
     "evaluate --split tests": "test",
@@ -43,11 +42,10 @@ MISTYPED = {
     "lab --notebooks nowhere": "",
     "search Hund --backbone clip-vit-b-61": "clip-vit-b-16",
     "gallery info nowhere": "",
+    "gallery info --gallery nowhere": "",
+    "serve --gallery nowhere": "",
     "gallery import nowhere --gallery x": "",
     "serve nowhere": "",
-    "serve --port 99999": "",
-    "serve --port -1": "",
-    "app --port 65536": "",
     "weights get siglip-vit-b-1": "siglip-vit-b-16",
     "runs nowhere": "",
     "table 1 --preset dasd.papr": "dasd.paper",
@@ -127,12 +125,50 @@ def gallery(tmp_path, monkeypatch):
 def test_info_and_search_find_a_gallery_as_serve_does(gallery):
     from dasd_lab.commands.galleries import served_gallery
 
-    for words in (["my holidays"], [gallery], []):
+    for words in (["my holidays"], [gallery], ["--gallery", "my holidays"], []):
         assert json.loads(lab("gallery", "info", *words, "--json").stdout)["pictures"] == 2
     assert "red.png" in lab("search", "rot", "--gallery", "my holidays").stdout
     assert "Did you mean my holidays?" in lab("gallery", "info", "my holiday").stderr
     with mock.patch("pathlib.Path.cwd", return_value=gallery.parents[1]):
         served_gallery("my holidays").close()
+
+
+def test_information_makes_no_gallery(monkeypatch, tmp_path):
+    monkeypatch.setattr("test_cli.ROOT", tmp_path)  # the working folder of `lab`
+    monkeypatch.setenv("DASD_LAB_HOME", str(tmp_path))
+    monkeypatch.setenv("DASD_LAB_DATA", str(tmp_path / "data"))
+    done = lab("gallery", "info")
+    assert done.returncode == 1 and "no gallery yet" in done.stderr and "gallery import" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_clash_of_ids_is_not_called_unreadable(gallery):
+    from PIL import Image
+
+    other = gallery.parents[1] / "other"
+    other.mkdir()
+    Image.new("RGB", (32, 32), "green").save(other / "red.png")
+    done = lab("gallery", "import", other, "--gallery", gallery)
+    assert done.returncode == 0 and "its id is that of" in done.stdout
+    assert "1 left out for their ids" in done.stderr and "could not be read" not in done.stderr
+
+
+def test_names_of_files_do_not_change_the_terminal(gallery):
+    from PIL import Image
+
+    odd = "a\x1b[31m\u202egnp.png"
+    pictures = gallery.parents[1] / "odd \x1b[5m"
+    pictures.mkdir()
+    Image.new("RGB", (64, 64), "lime").save(pictures / odd)
+    (pictures / f"bad{odd}").write_bytes(b"no image")
+    imported = lab("gallery", "import", pictures, "--gallery", gallery)
+    found = lab("search", "grün", "--gallery", gallery)
+    missing = lab("gallery", "info", pictures)
+    for done in (imported, found, missing):
+        assert not {"\x1b", "\u202e"} & {*done.stdout, *done.stderr}
+    assert r"bada\x1b[31m\u202egnp.png" in imported.stdout and r"a\x1b[31m\u202egnp.png" in found.stdout
+    exact = json.loads(lab("search", "grün", "--gallery", gallery, "--json").stdout)
+    assert odd in {row["picture"] for row in exact["rows"]}
 
 
 def test_suggested_commands_quote_paths(gallery):
@@ -212,17 +248,68 @@ def test_weights_are_selected_on_what_the_run_is_about(monkeypatch, changes):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["train", "dasd.pictograms", "--seed", "-1", "--dry-run"], "the seed -1. Expected a whole number from 0"),
-        (["figure", "3", "--seed", "-1"], "the seed -1. Expected a whole number from 0"),
-        (["table", "4", "--seeds", "0,-2"], "the seed -2. Expected a whole number from 0"),
-        (["train", "dasd.pictograms", "--dry-run", "--machine", "colour=1"], "'colour'"),
-        (["corpus", "check", "nowhere.tsv"], "nowhere.tsv: no such file"),
+        (
+            ["train", "dasd.pictograms", "--seed", "-1", "--dry-run"],
+            "--seed: -1. Expected a whole number of at least 0",
+        ),
+        (["figure", "3", "--seed", "-1"], "--seed: -1. Expected a whole number of at least 0"),
+        (["table", "4", "--seeds", "0,-2"], "--seeds: -2. Expected a whole number of at least 0"),
         (["gallery", "import", ".", "--gallery", "g", "--column", "year"], "year=integer"),
+    ],
+)
+def test_what_is_written_wrongly_is_named_and_ends_with_2(words, said):
+    done = lab(*words)
+    assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["train", "dasd.pictograms", "--dry-run", "--machine", "colour=1"], "'colour'"),
+        (["train", "dasd.pictograms", "--resume", "nbs"], "--resume with --preset"),
+        (["corpus", "check", "nowhere.tsv"], "nowhere.tsv: no such file"),
     ],
 )
 def test_other_mistakes_are_named(words, said):
     done = lab(*words)
     assert done.returncode == 1 and said in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_language_that_the_corpus_lacks_is_refused_before_a_model_is_loaded():
+    result = said("evaluate", "pictograms", "--languages", "finnish,de")
+    assert result.returncode == 1 and "pictograms in ['fi']. Expected languages of" in result.stderr, result.stderr
+    assert result.stdout.splitlines()[-1] == "False", "torch was loaded"
+
+
+def test_a_language_that_the_run_cannot_read_is_refused_before_it_is_loaded():
+    result = said("evaluate", "photographs", "--corpus", "pictograms", "--languages", "ja")
+    assert result.returncode == 1 and "photographs for captions in 'ja'. Expected one of" in result.stderr, (
+        result.stderr
+    )
+    assert result.stdout.splitlines()[-1] == "False", "torch was loaded"
+
+
+@pytest.mark.parametrize("query", ["கருப்பு நாய்", "כלב שחור"])
+def test_a_query_in_letters_of_no_language_of_the_model_is_said_to_be_so(gallery, query):
+    said = lab("search", query, "--gallery", gallery).stderr
+    assert "no language of this model is written in these letters: --language CODE" in said
+    assert "in these letters" not in lab("search", "ein Hund", "--gallery", gallery).stderr
+    named = lab("search", query, "--language", "tamil", "--gallery", gallery)
+    assert named.returncode == 1 and "--run photographs, which reads it" in named.stderr
+
+
+def test_serve_refuses_a_port_in_use_and_a_wrong_proxy_before_it_loads_a_model(tmp_path):
+    import socket
+
+    (tmp_path / "gallery.json").write_text(json.dumps(RECORD))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        in_use = said("serve", tmp_path, "--port", taken.getsockname()[1])
+    proxy = said("serve", tmp_path, "--port", 0, "--proxy", "nginx")
+    for result, message in ((in_use, "Expected a free port"), (proxy, "its IP address")):
+        assert result.returncode == 1 and message in result.stderr, result.stderr
+        assert result.stdout.splitlines()[-1] == "False", "torch was loaded"
 
 
 def test_a_search_takes_a_gallery_or_a_corpus(gallery):

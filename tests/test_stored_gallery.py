@@ -597,7 +597,7 @@ def test_a_name_that_is_not_in_utf8_is_listed_and_the_rest_is_taken(tmp_path, pa
         StoredGallery(tmp_path / "third", Named()).add(painted)
     long = import_folder(gallery, painted, prefix="x" * 2000)
     # nor does a name that is too long
-    assert len(long.failed) == 14 and "longer than 2,000" in [*long.failed.values()][0]
+    assert len(long.refused) == 14 and "longer than 2,000" in [*long.refused.values()][0]
     os.rename(painted, odd := os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
     with pytest.raises(LabError, match="Rename the folder"):
         import_folder(gallery, odd)
@@ -682,10 +682,10 @@ def test_linked_and_moved_pictures_are_the_same_pictures(tmp_path, painted, gall
     other = tmp_path / "other"
     other.mkdir()
     repaint(other / "05.png")
-    assert "its id is that of" in import_folder(gallery, other).failed["05.png"]  # another picture
+    assert "its id is that of" in import_folder(gallery, other).refused["05.png"]  # another picture
     os.rename(moved / "05.png", tmp_path / "away.png")
     # of another size: not the one that was moved
-    assert "its id is that of" in import_folder(gallery, other).failed["05.png"]
+    assert "its id is that of" in import_folder(gallery, other).refused["05.png"]
 
 
 def test_a_disk_that_is_not_there_empties_no_gallery(tmp_path, painted, gallery):

@@ -4,23 +4,26 @@
 
 # %% auto #0
 __all__ = ['Name', 'Folder', 'RunName', 'CorpusName', 'PresetName', 'LanguageName', 'LanguageList', 'GalleryName', 'RunList',
-           'PresetList', 'BackboneList', 'ExistingFolder', 'ExistingFile', 'File', 'Words', 'CommaList', 'IntegerList',
-           'Settings', 'Changes', 'Port', 'Seed', 'SeedList', 'Origin', 'BackboneName', 'FrozenName', 'LOOKUPS',
-           'comma_list', 'parse_settings', 'text_table', 'print_json', 'show', 'skipped_in_one_line', 'n_processes',
-           'open_corpus', 'open_method', 'named_folder', 'in_lab', 'Option', 'Lookup', 'CommandParameter',
-           'command_parameters', 'given_values', 'CommandParser', 'add_command', 'add_group']
+           'PresetList', 'BackboneList', 'ExistingFolder', 'ExistingFile', 'File', 'Words', 'CommaList', 'CountList',
+           'Settings', 'Changes', 'Count', 'Amount', 'Port', 'Seed', 'SeedList', 'Seconds', 'Origin', 'BackboneName',
+           'FrozenName', 'LOOKUPS', 'comma_list', 'parse_settings', 'printable', 'note', 'text_table', 'print_json',
+           'show', 'skipped_in_one_line', 'n_processes', 'open_corpus', 'open_method', 'named_folder', 'in_lab',
+           'Option', 'Lookup', 'CommandParameter', 'command_parameters', 'given_values', 'CommandParser', 'add_command',
+           'add_group']
 
 # %% ../../nbs/7_apps/3_commands/10_arguments.ipynb #a64aab25
 import argparse
 import json
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from inspect import Parameter, getdoc
+from math import inf
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -28,17 +31,9 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 # %% ../../nbs/7_apps/3_commands/10_arguments.ipynb #e2442b87
 def comma_list(
     text: str,  # 'de,fr'
-    item: type = str,  # type of an item, str or int
-    option: str = "",  # option that the text belongs to, for the error message
-) -> list:
+) -> list[str]:
     "Split a list written with commas"
-    from dasd_lab.foundation import LabError
-
-    items = [x.strip() for x in text.split(",") if x.strip()]
-    try:
-        return [item(x) for x in items]
-    except ValueError as e:
-        raise LabError(f"{option} {text}", "whole numbers with commas, such as 16,32,64", "Correct the list.") from e
+    return [x.strip() for x in text.split(",") if x.strip()]
 
 
 _EXAMPLES = {"--set": "config.adapter.bottleneck=16", "--column": "year=integer"}
@@ -46,7 +41,7 @@ _EXAMPLES = {"--set": "config.adapter.bottleneck=16", "--column": "year=integer"
 
 def parse_settings(
     texts: Sequence[str],  # such as 'config.adapter.bottleneck=16'
-    option: str = "--set",  # option that the texts belong to, for the error message
+    option: str = "--set",  # option that the texts belong to, for an example
 ) -> dict[str, Any]:  # dotted name → value
     "Settings written as name=value, the value as JSON or plain text"
     from dasd_lab.foundation import LabError
@@ -56,7 +51,7 @@ def parse_settings(
         name, equals, value = text.partition("=")
         if not equals or not name:
             example = _EXAMPLES.get(option, "workers=2")
-            raise LabError(f"{option} {text}", f"name=value, such as {example}", "Add the value.")
+            raise LabError(text, f"name=value, such as {example}", "Add the value.")
         try:
             settings[name] = json.loads(value)
         except (ValueError, RecursionError):
@@ -64,6 +59,23 @@ def parse_settings(
     return settings
 
 # %% ../../nbs/7_apps/3_commands/10_arguments.ipynb #72c33d8a
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(
+    text: str,  # of one line, such as a file name
+) -> str:
+    "A text for a terminal: escapes for control characters, and for those that reverse the direction of what follows"
+    return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def note(
+    message: object,  # of one line or several
+) -> None:
+    "Print a message on standard error"
+    print(*map(printable, str(message).split("\n")), sep="\n", file=sys.stderr, flush=True)
+
+
 def _width(text: str) -> int:
     "Columns of a terminal that a text takes"
     from unicodedata import combining, east_asian_width
@@ -81,7 +93,7 @@ def _cell_text(value: Any) -> str:
         return f"{value:.3f}"
     if type(value) is int:  # not a bool
         return f"{value:,}"
-    return str(value)
+    return printable(str(value))
 
 
 def _padded(text: str, width: int, right: bool) -> str:
@@ -95,7 +107,7 @@ def text_table(
     "Rows as aligned columns, numbers to the right"
     if not rows:
         return "nothing to show"
-    cells = [list(rows[0])]
+    cells = [list(map(printable, rows[0]))]
     cells += [[_cell_text(value) for value in row.values()] for row in rows]
     widths = [max(map(_width, column)) for column in zip(*cells)]
     right = [isinstance(value, (int, float)) for value in rows[0].values()]
@@ -133,7 +145,7 @@ def skipped_in_one_line(
         yield
     if gallery.skipped:
         id, why = gallery.skipped[0]
-        print(f"could not be read: {len(gallery.skipped):,}; the first is {id}: {why}", file=sys.stderr)
+        note(f"could not be read: {len(gallery.skipped):,}; the first is {id}: {why}")
 
 
 def n_processes() -> int:
@@ -202,6 +214,8 @@ class Option:
     commas: bool = False  # a list or dict in one argument, such as de,fr or a=1,b=2
     words: bool = False  # a text of several arguments, joined by spaces
     lookup: str = ""  # key of `LOOKUPS`: what the value names
+    least: float = -inf  # of a number
+    most: float = inf  # of a number
 
 
 Name = Annotated[str, Option("NAME")]
@@ -220,12 +234,15 @@ ExistingFile = Annotated[str | Path, Option("FILE", lookup="file")]
 File = Annotated[str | Path, Option("FILE")]
 Words = Annotated[str, Option(words=True)]
 CommaList = Annotated[list[str], Option("LIST", commas=True)]
-IntegerList = Annotated[list[int], Option("LIST", commas=True)]
+CountList = Annotated[list[int], Option("LIST", commas=True, least=1)]
 Settings = Annotated[dict[str, Any], Option("NAME=VALUE")]
 Changes = Annotated[dict[str, Any], Option("NAME=VALUE", name="--set")]
-Port = Annotated[int, Option(lookup="port")]
-Seed = Annotated[int, Option(lookup="seed")]  # of random numbers
-SeedList = Annotated[list[int], Option("LIST", commas=True, lookup="seed")]
+Count = Annotated[int, Option(least=1)]
+Amount = Annotated[int, Option(least=0)]  # may be none
+Port = Annotated[int, Option(least=0, most=65535)]
+Seed = Annotated[int, Option(least=0)]  # of random numbers
+SeedList = Annotated[list[int], Option("LIST", commas=True, least=0)]
+Seconds = Annotated[float, Option("SECONDS", least=0)]
 Origin = Literal["human", "mt", "mllm"]
 # a frozen model, instead of a run: a name listed by `dasd-lab weights`, or a folder
 BackboneName = Annotated[str | Path, Option("NAME", lookup="backbone")]
@@ -286,10 +303,10 @@ def _languages() -> list[str]:
     return sorted(ISO_639_1)
 
 
-def _check_language(name: str) -> None:
+def _check_language(name: str) -> str:
     from dasd_lab.corpora.languages import language_code
 
-    language_code(name)
+    return language_code(name)
 
 
 def _backbones() -> list[str]:
@@ -327,26 +344,13 @@ def _check_gallery(name: str) -> None:
     gallery_folder(name)
 
 
-def _check_port(number: str) -> None:
-    from dasd_lab.foundation import LabError
-
-    if not 0 <= int(number) <= 65535:
-        raise LabError(f"--port {number}", "a number from 0 to 65535", "Choose another one.")
-
-
-def _check_seed(number: str) -> None:
-    from dasd_lab.foundation import LabError
-
-    if int(number) < 0:
-        raise LabError(f"the seed {number}", "a whole number from 0", "Choose another one.")
-
-
 @dataclass(frozen=True)
 class Lookup:
     "What a value names"
 
     names: Callable[[], Iterable[str]]  # known names, which complete it in a shell
-    check: Callable[[str], None]  # raises an error if a name is not known
+    # raises an error if a name is not known; returns what it stands for, the code of a language, or None: itself
+    check: Callable[[str], str | None]
 
 
 def _tables() -> list[str]:
@@ -373,8 +377,6 @@ LOOKUPS = dict(
     backbone=Lookup(_backbones, partial(_check_model, what="backbone", names=_backbones)),
     frozen=Lookup(_frozen, partial(_check_model, what="frozen model", names=_frozen)),
     gallery=Lookup(_galleries, _check_gallery),
-    port=Lookup(list, _check_port),
-    seed=Lookup(list, _check_seed),
     folder=Lookup(list, partial(_path_near, what="folder", is_there=Path.is_dir)),
     file=Lookup(list, partial(_path_near, what="file", is_there=Path.is_file)),
 )
@@ -399,6 +401,12 @@ class CommandParameter:
             return self.name
         dashes = "-" if len(self.name) == 1 else "--"
         return self.option.name or dashes + self.name.replace("_", "-")
+
+    @property
+    def other_flag(self) -> str:
+        "The option that a name given by its place has as well, such as --gallery; '' for other parameters"
+        names_one = self.positional and self.nargs == "?" and self.option.lookup
+        return "--" + self.name.replace("_", "-") if names_one else ""
 
     @property
     def required(self) -> bool:
@@ -440,27 +448,55 @@ class CommandParameter:
             keywords["action"] = "append"
         if self.choices:
             return keywords | dict(choices=self.choices)
-        if not self.option.commas and self.container is not dict:
-            keywords["type"] = self.kind
         number = self.kind in (int, float)
-        return keywords | dict(metavar=self.option.metavar or ("N" if number else self.name.upper()))
+        return keywords | dict(type=self.read, metavar=self.option.metavar or ("N" if number else self.name.upper()))
+
+    def read(self, text: str) -> Any:
+        "What argparse keeps of one argument; it reports a mistake, and exits with 2"
+        from dasd_lab.foundation import LabError
+
+        try:
+            parts = comma_list(text) if self.option.commas else [text]
+            if not parts:
+                raise LabError(repr(text), "one item or more, with commas", "Correct it, or leave the option out.")
+            if self.container is dict:
+                return parse_settings(parts, self.flag)
+            values = [self._item(part) for part in parts]
+        except LabError as e:
+            raise argparse.ArgumentTypeError(str(e)) from e
+        return values if self.option.commas else values[0]
+
+    def _item(self, text: str) -> Any:
+        "One value; a number is in the range of its option"
+        from dasd_lab.foundation import LabError
+
+        if self.kind not in (int, float):
+            return self.kind(text)
+        least, most = self.option.least, self.option.most
+        with suppress(ValueError):
+            if least <= self.kind(text) <= most:
+                return self.kind(text)
+        expected = "a whole number" if self.kind is int else "a number"
+        if least > -inf:
+            expected += f" of at least {least}" if most == inf else f" from {least} to {most}"
+        raise LabError(text, expected, "Correct it, or leave the option out.")
 
     def value(self, given: Any) -> Any:
         "The function's argument from what argparse read"
         if self.option.words:
             return " ".join(given)
-        if self.container is dict:
-            return parse_settings(comma_list(given) if self.option.commas else given, self.flag)
-        if self.option.commas:
-            return comma_list(given, self.kind, self.flag)
+        if self.container is dict and not self.option.commas:
+            return {name: value for settings in given for name, value in settings.items()}
         return tuple(given) if self.container is tuple else given
 
-    def check(self, value: Any) -> None:
-        "Refuse names that are not known, before anything is loaded"
+    def checked(self, value: Any) -> Any:
+        "A value whose names are known; others are refused before anything is loaded"
         if not self.option.lookup or value is None:
-            return
-        for name in value if self.container in (list, tuple) else [value]:
-            LOOKUPS[self.option.lookup].check(str(name))
+            return value
+        check = LOOKUPS[self.option.lookup].check
+        if self.container in (list, tuple):
+            return self.container(check(str(name)) or name for name in value)
+        return check(str(value)) or value
 
 # %% ../../nbs/7_apps/3_commands/10_arguments.ipynb #8b2f6a47
 def _unwrapped(hint: Any) -> tuple[Any, Option]:
@@ -502,9 +538,7 @@ def given_values(
     "The arguments that were given to a command, checked"
     parameters = [p for p in command_parameters(function) if hasattr(args, p.name)]
     values = {p.name: p.value(getattr(args, p.name)) for p in parameters}
-    for p in parameters:
-        p.check(values[p.name])
-    return values
+    return {p.name: p.checked(values[p.name]) for p in parameters}
 
 
 def _call(function: Callable, args: argparse.Namespace) -> None:
@@ -528,7 +562,12 @@ class CommandParser(argparse.ArgumentParser):
             groups |= dict.fromkeys(names, self.add_mutually_exclusive_group())
         parameters = command_parameters(self.function)
         for p in parameters:
-            groups.get(p.name, self).add_argument(p.flag, **p.keywords())
+            group = groups.get(p.name, self)
+            if p.other_flag:
+                group = self.add_mutually_exclusive_group()
+                same = dict(help=f"another way to give {p.keywords()['metavar']}", nargs=None, dest=p.name)
+                group.add_argument(p.other_flag, **p.keywords() | same)
+            group.add_argument(p.flag, **p.keywords())
         return parameters
 
     def parse_known_args(self, args=None, namespace=None):

@@ -41,7 +41,7 @@ def completions(
 
 def _arguments(parameters: Sequence[CommandParameter], before: Sequence[str], typed: str) -> list[str]:
     "Options of a command, or values of the parameter that is typed"
-    options = {p.flag: p for p in parameters if not p.positional}
+    options = {p.other_flag if p.positional else p.flag: p for p in parameters if p.other_flag or not p.positional}
     positional = [p for p in parameters if p.positional]
     expected = None  # option whose value comes next
     n_positional = 0

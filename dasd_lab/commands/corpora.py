@@ -7,6 +7,7 @@ __all__ = ['corpus_build', 'corpus_info', 'corpus_check', 'corpus_leaks', 'corpu
 
 # %% ../../nbs/7_apps/3_commands/40_corpora.ipynb #6187a93f
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -72,9 +73,8 @@ def _show_published(corpus, name: str, json: bool) -> None:
 
 
 def corpus_info(
-    name: Name | None = None,  # corpus name or folder (default: a table of all corpora)
+    corpus: CorpusName | None = None,  # corpus name or folder (default: a table of all corpora)
     *,
-    corpus: CorpusName | None = None,  # the same as an option
     json: bool = False,  # print JSON instead of a table
 ) -> None:
     "List all corpora, or the counts, licence and files of one"
@@ -82,13 +82,12 @@ def corpus_info(
 
     from dasd_lab.corpora.published.base import PublishedCorpus
 
-    name = name or corpus
-    if name is None:
+    if corpus is None:
         _show_all_corpora(json)
         return
-    opened = open_corpus(name)
+    opened = open_corpus(corpus)
     if isinstance(opened, PublishedCorpus):
-        _show_published(opened, name, json)
+        _show_published(opened, corpus, json)
         return
     rows = []
     for split in opened.splits:
@@ -150,11 +149,11 @@ def corpus_leaks(
     json: bool = False,  # print JSON instead of a report
 ) -> None:
     "Report images of an evaluation split that are also in a training split: same id, same bytes, or near-duplicates"
-    from tqdm.auto import tqdm
-
     from dasd_lab.corpora.published.leaks import find_leaks
+    from dasd_lab.foundation import progress_bar
 
-    leaks = find_leaks(open_corpus(train), open_corpus(evaluation), train_split, split, not ids_only, progress=tqdm)
+    bar = partial(progress_bar, desc="fingerprints of images")
+    leaks = find_leaks(open_corpus(train), open_corpus(evaluation), train_split, split, not ids_only, progress=bar)
     if not json:
         print(leaks)
         return

@@ -8,7 +8,7 @@ __all__ = ['calibrate_doubt', 'measure_doubt', 'add_commands']
 # %% ../../nbs/7_apps/3_commands/78_doubt.ipynb #22757c9b
 from pathlib import Path
 
-from .arguments import CorpusName, RunName, add_command, add_group, open_corpus, print_json
+from .arguments import CorpusName, Count, RunName, add_command, add_group, open_corpus, print_json
 
 # %% ../../nbs/7_apps/3_commands/78_doubt.ipynb #0113e0a8
 def _run_and_corpus(run: str | Path, corpus: str | None):  # folder, method, corpus, languages
@@ -31,7 +31,7 @@ def calibrate_doubt(
     run: RunName,  # shipped model or run folder; it must be writable
     *,
     corpus: CorpusName | None = None,  # that it was trained on (default: as its card says)
-    images: int = 300,  # of each split
+    images: Count = 300,  # of each split
     json: bool = False,  # print JSON
 ) -> None:
     "Calibrate, on training and validation data, when a result of this model is doubtful"
@@ -50,7 +50,7 @@ def measure_doubt(
     *,
     corpus: CorpusName | None = None,  # that it was trained on (default: as its card says)
     others: CorpusName | None = None,  # corpus of images of another kind
-    images: int = 300,  # test images at most
+    images: Count = 300,  # test images at most
 ) -> None:
     "Measure on test data how often the signs of doubt are right; prints JSON"
     from dasd_lab.foundation import LabError, lab_command

@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from dasd_lab.commands.arguments import (
+    Amount,
     BackboneName,
     CommaList,
     CorpusName,
+    Count,
     File,
     Folder,
     Name,
@@ -79,11 +81,9 @@ def _encode(
     process: dict[str, Any],  # rank, world_size, workers, batch_size: how this process works
 ) -> None:
     "Encode the shards of this process"
-    from tqdm.auto import tqdm
-
     from dasd_lab.backbone.encoding import encode_shards, plan_store
     from dasd_lab.backbone.opening import open_backbone
-    from dasd_lab.foundation import data_root
+    from dasd_lab.foundation import data_root, progress_bar
     from dasd_lab.training.shipped import run_for
 
     frozen = open_backbone(named_folder(backbone or run_for(corpus.name)))
@@ -91,7 +91,7 @@ def _encode(
     if not out:
         out = data_root() / "features" / plan_store(frozen, corpus, split, **plan)[0].name
     rank = process["rank"]
-    progress = None if rank else partial(tqdm, desc="features", unit=" steps")
+    progress = None if rank else partial(progress_bar, desc="features", unit=" steps")
     done = encode_shards(frozen, corpus, split, Path(out), **plan, **process, left_out=left_out, progress=progress)
     counts = f"{len(done.written)} shards encoded, {len(done.kept)} already present"
     print(f"process {rank} of {process['world_size']}: {counts}", file=sys.stderr)
@@ -111,17 +111,17 @@ def encode_features(
     # photographs)
     backbone: BackboneName | None = None,
     split: Name = "train",  # split of the corpus
-    phrases: int = 0,  # short captions per training image besides the others, as the preset that is trained has
+    phrases: Amount = 0,  # short captions per training image besides the others, as the preset that is trained has
     out: Folder | None = None,  # folder of the store (default: in the lab's data, named after its contents)
     parts: CommaList = ("image", "source"),  # image, source, frames, places (default: image,source)
-    frames: Annotated[int, Option("T")] = 0,  # largest number of frames of a clip, for the parts frames and places
+    frames: Annotated[int, Option("T", least=0)] = 0,  # most frames of a clip, for the parts frames and places
     dtype: Literal["float16", "bfloat16"] = "float16",  # stored type
-    shard_rows: int = 8192,  # rows per shard; an interruption loses the work on one shard
-    batch_size: int | None = None,  # rows encoded at a time (default: 256; of images 16 on a CPU)
-    workers: int = 0,  # processes that read images ahead, per encoding process
+    shard_rows: Count = 8192,  # rows per shard; an interruption loses the work on one shard
+    batch_size: Count | None = None,  # rows encoded at a time (default: 256; of images 16 on a CPU)
+    workers: Amount = 0,  # processes that read images ahead, per encoding process
     leave_out: tuple[File, ...] = (),  # ids of unreadable images, first on each line; training skips these images
-    rank: Annotated[int, Option("R")] | None = None,  # number of this process (default: $RANK, or 0)
-    world_size: int | None = None,  # number of processes (default: $WORLD_SIZE, or 1)
+    rank: Annotated[int, Option("R", least=0)] | None = None,  # number of this process (default: $RANK, or 0)
+    world_size: Count | None = None,  # number of processes (default: $WORLD_SIZE, or 1)
     merge: tuple[Folder, ...] = (),  # only merge the shards of these folders into --out (default: into the first)
     check: Folder | None = None,  # only verify all checksums of this store
 ) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from dasd_lab.commands.arguments import (
     CorpusName,
+    Count,
     File,
     LanguageList,
     RunName,
@@ -257,7 +258,7 @@ def draw_paper_figure(
     corpus: CorpusName | None = None,  # corpus name or folder (default: pictograms)
     split: str = "test",  # split of the corpus
     languages: LanguageList | None = None,  # of the captions (default: the first of the run's)
-    n: int = 200,  # captions in the sample; of LECCR's figure, images (at most 8)
+    n: Count = 200,  # captions in the sample; of LECCR's figure, images (at most 8)
     seed: Seed = 0,  # random seed of the sample
     out: File | None = None,  # HTML file (default: results/PAPER_figureNUMBER.html)
     json: bool = False,  # print the data instead

@@ -8,12 +8,13 @@ __all__ = ['EngineName', 'Uri', 'CLASSES', 'open_gallery', 'import_images', 'des
            'service_settings', 'serve_gallery', 'add_commands']
 
 # %% ../../nbs/7_apps/3_commands/75_galleries.ipynb #c0699a69
-import sys
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
 from dasd_lab.commands.arguments import (
+    Count,
     ExistingFolder,
     File,
     Folder,
@@ -22,8 +23,10 @@ from dasd_lab.commands.arguments import (
     Option,
     Port,
     RunName,
+    Seconds,
     add_command,
     add_group,
+    note,
     open_corpus,
     open_method,
     show,
@@ -123,7 +126,7 @@ def import_images(
     pictures: ExistingFolder,  # folder of images and clips, at any depth
     *,
     gallery: Folder,  # folder of the gallery; created if missing
-    prefix: str = "",  # prefix of the ids, which are paths below the folder
+    prefix: str = "",  # put before the ids, which are paths below the folder, such as trip/
     # column of your own that filters can use; KIND is text, integer, number or flag; repeatable
     column: Annotated[dict[str, str], Option("NAME=KIND")] | None = None,
     retry: bool = False,  # also read files again that could not be read and have not changed
@@ -157,8 +160,8 @@ def import_images(
         )
         unlike = unlike_images(opened)
     if unlike:
-        print(SENTENCES["images"], file=sys.stderr)
-    rows = [dict(picture=id, why=why) for id, why in report.failed.items()]
+        note(SENTENCES["images"])
+    rows = [dict(picture=id, why=why) for id, why in (report.failed | report.refused).items()]
     about = dict(added=report.added, changed=report.changed, unchanged=report.unchanged, gone=list(report.gone))
     about["unlike"] = unlike
     if json:
@@ -166,11 +169,11 @@ def import_images(
         return
     if rows:
         show(rows)
-    print(report, file=sys.stderr)
+    note(report)
 
 
 def describe_gallery(
-    gallery: GalleryName | None = None,  # name or folder of a gallery (default: the one that `serve` shows)
+    gallery: GalleryName | None = None,  # name or folder of a gallery (default: the most recent one in `galleries`)
     *,
     engine: EngineName | None = None,  # vector store (default: that of the gallery)
     uri: Uri | None = None,  # Milvus server or local file (default: that of the gallery)
@@ -197,7 +200,7 @@ def describe_gallery(
         show(rows, json, dict(pictures=len(opened), columns=columns, failed=len(failures(opened))))
         if not json:
             described = ", ".join(f"{name} ({kind})" for name, kind in columns.items())
-            print(f"{opened!r}\nengine: {opened.engine}\ncolumns: {described}", file=sys.stderr)
+            note(f"{opened!r}\nengine: {opened.engine}\ncolumns: {described}")
 
 
 def embed_images(
@@ -209,7 +212,7 @@ def embed_images(
     backbone: FrozenName | None = None,  # instead of a run: a frozen model of `dasd-lab weights`, or a folder
     json: bool = False,  # print JSON instead of a table
 ) -> None:
-    "Compute the embeddings of another run; resumes when rerun"
+    "Embed the images with another model, --run or --backbone, which can then search them; resumes when rerun"
     from dasd_lab.search.on_disk.reading import image_bar
 
     with closing(open_gallery(gallery, run, engine, uri, backbone=backbone)) as opened:
@@ -221,7 +224,8 @@ def embed_images(
 def list_duplicates(
     *,
     gallery: GalleryName,  # name or folder of the gallery
-    cosine: float = 0.97,  # similarity from which two images count as near-duplicates
+    # similarity from which two images count as near-duplicates
+    cosine: Annotated[float, Option(least=-1, most=1)] = 0.97,
     page: File | None = None,  # also write the groups as an HTML page
     engine: EngineName | None = None,  # vector store (default: that of the gallery)
     uri: Uri | None = None,  # Milvus server or local file (default: that of the gallery)
@@ -230,20 +234,39 @@ def list_duplicates(
     json: bool = False,  # print JSON instead of a table
 ) -> None:
     "List groups of images that are the same file or nearly the same image"
-    from tqdm.auto import tqdm
-
+    from dasd_lab.foundation import progress_bar
     from dasd_lab.search.on_disk.duplicates import near_duplicates
     from dasd_lab.storage import whole_file
 
     with closing(open_gallery(gallery, run, engine, uri, backbone=backbone)) as opened:
-        duplicates = near_duplicates(opened, cosine, progress=tqdm)
+        duplicates = near_duplicates(opened, cosine, progress=partial(progress_bar, desc="comparing images"))
         if page:
             with whole_file(page) as file:
                 file.write_text(duplicates.page(), encoding="utf-8")
-            print(f"written: {page}", file=sys.stderr)
+            note(f"written: {page}")
         show(duplicates.to_frame().to_dict("records"), json)
         if not json:
-            print(duplicates, file=sys.stderr)
+            note(duplicates)
+
+
+def _check_ids(opened, ids: list[str]) -> None:
+    "Refuse ids that a gallery does not have"
+    from dasd_lab.foundation import unknown_name
+    from dasd_lab.search.on_disk.engine import possible_ids
+
+    here = set(opened.engine.read(possible_ids(ids), [])["id"])
+    unknown = [id for id in ids if id not in here]
+    if not unknown:
+        return
+    some = next(opened.engine.walk([]), {"id": []})["id"][:10_000]
+    what = f"{len(unknown):,} unknown ids, the first of which is" if len(unknown) > 1 else "an unknown id"
+    raise unknown_name(
+        what,
+        unknown[0],
+        some,
+        "Nothing was removed. `dasd-lab search` prints the ids of the images that it finds.",
+        f"ids of the {len(opened):,} images of {opened.folder}, such as {some[0]!r}" if some else "images to remove",
+    )
 
 
 def remove_images(
@@ -255,8 +278,9 @@ def remove_images(
     run: RunName | None = None,  # shipped model or run folder (default: the one that embedded the gallery)
     json: bool = False,  # print JSON instead of a table
 ) -> None:
-    "Remove images by id"
+    "Remove images by id, not their files; if the gallery lacks one of the ids, nothing is removed"
     with closing(open_gallery(gallery, run, engine, uri, images=False)) as opened:
+        _check_ids(opened, ids)
         show([dict(removed=opened.delete(ids))], json)
 
 # %% ../../nbs/7_apps/3_commands/75_galleries.ipynb #556ea6c3
@@ -291,7 +315,7 @@ def newest_gallery() -> Path | None:
 
     folder = next(iter(own_galleries()), None)
     if folder:
-        print(f"{folder}, the most recent gallery; --gallery FOLDER chooses another", file=sys.stderr)
+        note(f"{folder}, the most recent gallery; --gallery FOLDER chooses another")
     return folder
 
 
@@ -301,10 +325,10 @@ def found_gallery(
     engine: str | None = None,  # see `open_gallery`
     uri: str | None = None,  # see `open_gallery`
     backbone: str | Path | None = None,  # see `open_gallery`
-    images: bool = True,  # see `open_gallery`
+    images: bool = True,  # see `open_gallery`; without the image tower, the built-in gallery is not made
 ):  # a `search.on_disk.stored.StoredGallery`
     "Open the gallery that a command is about"
-    from dasd_lab.foundation import data_root
+    from dasd_lab.foundation import LabError, data_root
     from dasd_lab.search.on_disk.stored import embedding_name
 
     chosen = bool(run or backbone)
@@ -313,8 +337,16 @@ def found_gallery(
     if not folder:
         name = f"pictograms-{embedding_name(open_method(run, backbone))}" if chosen else "pictograms"
         run = run if chosen else "pictograms"
-        made = built_in_gallery(data_root() / "galleries" / name, run, backbone)
-        return open_gallery(made, run, backbone=backbone, images=images)
+        folder = data_root() / "galleries" / name
+        if images:
+            built_in_gallery(folder, run, backbone)
+        elif not (folder / "made").is_file():
+            raise LabError(
+                "no gallery yet",
+                "one in `galleries`, or the name or folder of one",
+                "`dasd-lab gallery import IMAGES --gallery galleries/mine` makes one, and `dasd-lab serve` one of the "
+                "built-in scenes.",
+            )
     return open_gallery(folder, run, engine, uri, backbone=backbone, images=images)
 
 
@@ -407,7 +439,7 @@ def service_settings(
 
 
 def _listen(config):  # socket
-    "Listen before the server starts, so the printed link works at once"
+    "Listen before a gallery is opened, which takes seconds, and before the server starts: the link works at once"
     from dasd_lab.foundation import LabError
 
     try:
@@ -422,22 +454,21 @@ def _listen(config):  # socket
     return listening
 
 
-def _serve(gallery, settings, host: str, port: int, names: list[str], proxies: list[str]) -> None:
+def _serve(gallery, settings, config, listening, names: list[str]) -> None:
     "Serve a gallery until Ctrl-C"
     from dasd_lab.foundation import extra
 
     with extra("service"):
         import uvicorn
 
-        from dasd_lab.serve.server import Config, link
+        from dasd_lab.serve.server import link
         from dasd_lab.serve.service import gallery_app
 
-    config = Config(gallery_app(gallery, settings), host, port, proxies)
-    with _listen(config) as listening:
-        address = link(host, listening.getsockname()[1], names, settings.token)
-        print(f"{gallery!r}\n{address} – stop it with Ctrl-C", file=sys.stderr, flush=True)
-        with suppress(KeyboardInterrupt):
-            uvicorn.Server(config).run(sockets=[listening])
+    config.app = gallery_app(gallery, settings)
+    address = link(config.host, listening.getsockname()[1], names, settings.token)
+    note(f"{gallery!r}\n{address} – stop it with Ctrl-C")
+    with suppress(KeyboardInterrupt):
+        uvicorn.Server(config).run(sockets=[listening])
 
 
 def serve_gallery(
@@ -458,9 +489,9 @@ def serve_gallery(
     writable: bool = False,  # allow adding, changing and removing images
     originals: Folder | None = None,  # show original files below this folder, and uploaded ones
     title: str = "Images",  # title of the page
-    most_megabytes: int = 20,  # maximum size of an upload
+    most_megabytes: Count = 20,  # maximum size of an upload
     # seconds to compute an answer, and until an idle client is disconnected
-    timeout: Annotated[float, Option("SECONDS")] = 20.0,
+    timeout: Seconds = 20.0,
     engine: EngineName | None = None,  # vector store (default: that of the gallery)
     uri: Uri | None = None,  # Milvus server or local file (default: that of the gallery)
     run: RunName | None = None,  # shipped model or run folder (default: the one that embedded the gallery)
@@ -480,8 +511,11 @@ def serve_gallery(
         most_megabytes=most_megabytes,
         timeout=timeout,
     )
-    with closing(served_gallery(gallery, run, engine, uri, backbone)) as opened:
-        _serve(opened, settings, host, port, name, proxy)
+    from dasd_lab.serve.server import Config
+
+    config = Config(None, host, port, proxy)
+    with _listen(config) as listening, closing(served_gallery(gallery, run, engine, uri, backbone)) as opened:
+        _serve(opened, settings, config, listening, name)
 
 
 def add_commands(

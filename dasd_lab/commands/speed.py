@@ -8,9 +8,11 @@ __all__ = ['measure_speed', 'add_commands']
 # %% ../../nbs/7_apps/3_commands/80_speed.ipynb #f867b7b6
 from dasd_lab.commands.arguments import (
     Changes,
-    IntegerList,
+    Count,
+    CountList,
     LanguageList,
     PresetName,
+    Seconds,
     Settings,
     add_command,
     print_json,
@@ -20,9 +22,9 @@ from dasd_lab.commands.arguments import (
 def measure_speed(
     preset: PresetName = "dasd.pictograms",  # preset name, or path of a JSON file
     *,
-    sizes: IntegerList | None = None,  # batch sizes (default: 8 to 1024, as far as memory and --seconds allow)
-    tokens: int = 18,  # length of the captions, special tokens included
-    seconds: float = 60.0,  # approximate limit of the measurement
+    sizes: CountList | None = None,  # batch sizes (default: 8 to 1024, as far as memory and --seconds allow)
+    tokens: Count = 18,  # length of the captions, special tokens included
+    seconds: Seconds = 60.0,  # approximate limit of the measurement
     changes: Changes | None = None,  # override a setting of the preset; repeatable
     # device, precision=bf16, compiled=default, length_step=8 …, as for `train`; repeatable
     machine: Settings | None = None,

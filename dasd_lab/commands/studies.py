@@ -34,9 +34,8 @@ def show_plan(
     backbone: str | Path | None = None,  # folder of a frozen backbone, or name (default: the preset's)
 ) -> None:
     "Print the plan of a preset: data, stages, parameters, memory, time"
-    from tqdm.auto import tqdm
-
     from dasd_lab.backbone.weights import CATALOGUE
+    from dasd_lab.foundation import progress_bar
     from dasd_lab.training.plan import plan
 
     settings = {}
@@ -49,7 +48,8 @@ def show_plan(
         opens = CATALOGUE[str(backbone)].opens if str(backbone) in CATALOGUE else ""
         choice = dict(open_clip=opens, pretrained=str(backbone)) if opens else dict(folder=str(backbone))
         settings |= dict(backbone=choice, source_model=None, finetuning=[])
-    print(plan(preset, languages, settings | (changes or {}), progress=partial(tqdm, desc="timed steps", leave=False)))
+    bar = partial(progress_bar, desc="timed steps", leave=False)
+    print(plan(preset, languages, settings | (changes or {}), progress=bar))
 
 # %% ../../nbs/7_apps/3_commands/30_studies.ipynb #37006125
 def query_translator(

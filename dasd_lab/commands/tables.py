@@ -16,6 +16,7 @@ from dasd_lab.commands.arguments import (
     Changes,
     CommaList,
     CorpusName,
+    Count,
     File,
     LanguageList,
     Name,
@@ -425,7 +426,7 @@ def run_paper_table(
     # on photographs: some of frozen, translated, static_adapter, dasd, leccr and smalr (default: all)
     methods: CommaList | None = None,
     each: bool = False,  # on photographs: also train for one language at a time
-    steps: int | None = None,  # on photographs: steps of each stage, at most
+    steps: Count | None = None,  # on photographs: steps of each stage, at most
     engine: Name = "apertium",  # on photographs: translates queries into English, as for `translate`
     # results file, one line per run; runs in it are not repeated
     # (default: results/table_TABLE.jsonl, or results/METHOD_table_TABLE.jsonl for other methods than DASD)

@@ -19,9 +19,11 @@ from typing import Annotated, Any, Literal
 
 from dasd_lab.commands.arguments import (
     LOOKUPS,
+    Amount,
     BackboneName,
     Changes,
     CorpusName,
+    Count,
     ExistingFile,
     File,
     Folder,
@@ -114,7 +116,7 @@ def single_language(
     languages = list(given or default)
     if len(languages) != 1:
         raise LabError(
-            f"--languages {','.join(languages) or 'not given'}",
+            f"--languages {','.join(given)}" if given else f"no --languages, and {len(languages)} languages of the run",
             "one language for a file of captions",
             "Name it, such as --languages it.",
         )
@@ -278,6 +280,17 @@ def _evaluate_captions(method, captions, languages, corpus, json: bool) -> None:
     show([row], json)
 
 
+def _check_readable(run: str | Path, languages: Sequence[str]) -> None:
+    "Refuse languages that a run cannot read, before it is loaded"
+    from dasd_lab.foundation import unknown_name
+    from dasd_lab.training.shipped import run_languages
+
+    readable = () if str(run).startswith("frozen:") else run_languages(run)
+    for language in languages:
+        if readable and language not in readable:
+            raise unknown_name(f"{run} for captions in", language, readable, "Leave it out, or train a run for it.")
+
+
 def evaluate_run(
     # shipped model (photographs, pictograms) or run folder (default: pictograms; for another corpus, photographs)
     run: RunName | None = None,
@@ -295,15 +308,20 @@ def evaluate_run(
 ) -> None:
     "Evaluate a run: recall@K in both directions, one row per language"
     from dasd_lab.foundation import LabError
+    from dasd_lab.training.shipped import run_for
 
     if captions and reading != "captions":
         raise LabError(f"--reading {reading} with --captions", "a corpus with images", "Leave one of them out.")
     if captions:
+        if languages:
+            single_language(languages)  # before a model is loaded
         _evaluate_captions(open_method(run, backbone, corpus or "pictograms"), captions, languages, corpus, json)
         return
     opened = open_corpus(corpus)
     for part in opened.folds.get(split, [split]):
-        opened.check(part)
+        opened.check(part, *(languages or ()))
+    if not backbone:
+        _check_readable(run or run_for(corpus or "pictograms"), languages or ())
     method = open_method(run, backbone, corpus or "pictograms")
     from dasd_lab.evaluation.retrieval import METRICS, evaluate
 
@@ -551,7 +569,8 @@ def _train(job: TrainingCall, options: CallOptions, resume: bool) -> None:
 
 # %% ../../nbs/7_apps/3_commands/70_training.ipynb #1f7c9d5b
 def train_run(
-    preset: PresetName | None = None,  # preset name, or path of a JSON file
+    # what is trained and how: a preset such as dasd.pictograms (Tab, or a wrong name, lists them), or a JSON file
+    preset: PresetName | None = None,
     *,
     yes: bool = False,  # train dasd.pictograms if no preset is named
     corpus: CorpusName | None = None,  # corpus name or folder (default: the preset's)
@@ -573,19 +592,19 @@ def train_run(
     # at the end of each stage, use the weights with the best value of this validation figure, such as mean_recall
     # (default: the last weights)
     select: Annotated[str, Option("FIGURE")] | None = None,
-    select_every: int = 50,  # steps between validations
-    checkpoint_every: int | None = None,  # steps between checkpoints; 0: only when stopped (default: 200)
-    keep: int | None = None,  # number of checkpoints (default: 2)
+    select_every: Count = 50,  # steps between validations
+    checkpoint_every: Amount | None = None,  # steps between checkpoints; 0: only when stopped (default: 200)
+    keep: Count | None = None,  # number of checkpoints (default: 2)
     # NaN or infinite loss or gradient: stop and save the batch, or skip the step (default: stop)
     faults: Literal["stop", "skip"] | None = None,
     # device, precision=bf16, compiled=reduce-overhead, length_step=8, workers=2, deterministic=true …; repeatable
     machine: Settings | None = None,
     tracker: list[Name] = (),  # in addition to TensorBoard: wandb, mlflow, trackio … if installed; repeatable
 ) -> None:
-    "Train a method on a frozen backbone; print the run folder"
+    "Train a model on top of frozen image and text towers; print the run folder"
     changes = changes or {}
     if resume:
-        given = dict(set=changes, select=select, captions=captions, corpus=corpus, languages=languages)
+        given = dict(preset=preset, set=changes, select=select, captions=captions, corpus=corpus, languages=languages)
         _check_resume(given | dict(backbone=backbone, features=features, out=out, seed=seed, dry_run=dry_run))
     named = preset is not None or yes or dry_run or resume
     preset = preset or USUAL_PRESET

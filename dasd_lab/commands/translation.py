@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from dasd_lab.commands.arguments import (
     CommaList,
     CorpusName,
+    Count,
     ExistingFile,
     ExistingFolder,
     File,
@@ -46,8 +47,6 @@ def _check_translation(
             "--first with --captions only, because a split is always translated as a whole",
             "Use it with --captions, or leave it out.",
         )
-    if first is not None and first < 1:
-        raise LabError(f"--first {first}", "at least 1", "Choose a larger number, or leave it out.")
     if not to:
         raise LabError("--to without a language", "ISO 639 codes with commas", "Name a language.")
 
@@ -131,19 +130,19 @@ def translate_captions(
     out: Folder | None = None,
     cache: File | None = None,  # cache of translations (default: translations.sqlite beside the corpora)
     keep_all: bool = False,  # no filters: drop only captions without a translation
-    first: int | None = None,  # with --captions: translate only the first N
-    beams: int | None = None,  # beam size of a model; 1 is greedy and faster (default: 4)
+    first: Count | None = None,  # with --captions: translate only the first N
+    beams: Count | None = None,  # beam size of a model; 1 is greedy and faster (default: 4)
     device: Name | None = None,  # device of a model, such as cuda (default: cpu)
 ) -> None:
     "Translate the captions of a corpus or file by machine; bad translations are dropped and reported"
     _check_translation(to, corpus, captions, first)
-    from tqdm.auto import tqdm
-
     from dasd_lab.corpora.by_machine.quality import FilterSpec
     from dasd_lab.corpora.by_machine.splits import default_cache
     from dasd_lab.corpora.languages import language_code
+    from dasd_lab.foundation import progress_bar
 
-    options = dict(cache=cache or default_cache(), spec=None if keep_all else FilterSpec(), progress=tqdm)
+    bar = partial(progress_bar, desc="translating", unit=" batches")
+    options = dict(cache=cache or default_cache(), spec=None if keep_all else FilterSpec(), progress=bar)
     targets = list(dict.fromkeys(map(language_code, to)))
     engine_options = dict(engine=engine, beams=beams, device=device)
     if captions:
@@ -208,8 +207,6 @@ def _check_description(corpus, splits, options: dict, captioner: str | None, tex
 
     for split in splits:
         corpus.check(split)
-    if batch_size < 1:
-        raise LabError(f"--batch-size {batch_size}", "at least 1", "Choose a larger number.")
     if options and not captioner:
         flags = " and ".join(f"--{name.replace('_', '-')}" for name in options)
         raise LabError(
@@ -238,12 +235,11 @@ def _print_described(split: str, result) -> None:
 
 def _describe(corpus, splits, captioner, batch_size: int, export: str | Path | None) -> None:
     "Describe splits with an opened captioner"
-    from tqdm.auto import tqdm
-
     from dasd_lab.corpora.descriptions import describe_split, write_texts
+    from dasd_lab.foundation import progress_bar
 
     for split in splits:
-        progress = partial(tqdm, desc=f"describe {split}", unit=" batches")
+        progress = partial(progress_bar, desc=f"describe {split}", unit=" batches")
         result = describe_split(corpus, split, captioner, batch_size, progress)
         _print_described(split, result)
         if export:
@@ -292,8 +288,8 @@ def describe_images(
     use: Name | None = None,  # from now on read those of this captioner: name or fingerprint; '' for the newest
     backbone: Name | None = None,  # frozen backbone of --captioner retrieved: folder or name
     prompt: Annotated[str, Option("TEXT")] | None = None,  # prompt (default: the paper's; none for small models)
-    max_new_tokens: int | None = None,  # longest description in tokens (default: 128)
-    batch_size: int = 16,  # images per batch; an interruption loses the work on one batch
+    max_new_tokens: Count | None = None,  # longest description in tokens (default: 128)
+    batch_size: Count = 16,  # images per batch; an interruption loses the work on one batch
     device: Name | None = None,  # device of the model, such as cuda (default: cpu)
     dtype: Literal["float32", "bfloat16", "float16"] | None = None,  # type of its weights (default: float32)
     download: bool = False,  # download the model from the Hugging Face hub if it is missing

@@ -197,6 +197,20 @@ SCRIPTS = {
     "HEBREW": ("he",),
     "THAI": ("th",),
     "DEVANAGARI": ("hi", "mr"),
+    "BENGALI": ("bn",),
+    "GUJARATI": ("gu",),
+    "GURMUKHI": ("pa",),
+    "TAMIL": ("ta",),
+    "TELUGU": ("te",),
+    "KANNADA": ("kn",),
+    "MALAYALAM": ("ml",),
+    "SINHALA": ("si",),
+    "GEORGIAN": ("ka",),
+    "ARMENIAN": ("hy",),
+    "KHMER": ("km",),
+    "LAO": ("lo",),
+    "MYANMAR": ("my",),
+    "ETHIOPIC": ("am", "ti"),
 }
 
 

@@ -14,13 +14,13 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 
 from ..backbone.text_towers import attention, computing
 from ..backbone.towers import captions_in_batches
 from ..contracts import LabError, RetrievalMethod
 from ..corpora.captions import clean_text, recognise_language
 from ..corpora.languages import language_code
+from ..foundation import progress_bar
 from ..training.recipes import load_run
 
 # %% ../../nbs/5_evaluation/90_benchmarks.ipynb #b552a818
@@ -314,7 +314,7 @@ class SentenceView:
         if device is not None:
             self.method.to(device)
         single = _is_single(inputs)
-        progress = tqdm if show_progress_bar else None
+        progress = partial(progress_bar, desc="batches") if show_progress_bar else None
         features = self.vectors([inputs] if single else list(inputs), self.language, batch_size, progress)
         if normalize_embeddings:
             features = F.normalize(features, dim=-1)

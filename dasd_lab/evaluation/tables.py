@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 import pandas as pd
-from tqdm.auto import tqdm
 
 from ..backbone.features import frozen_features, store_in
 from ..backbone.text_towers import in_bf16
@@ -31,6 +30,7 @@ from ..dasd.encoder import StaticAdapterConfig
 from .papers import PaperTable, Reproduced, paper_tables
 from .probes import seed_interval
 from .retrieval import evaluate, split_columns
+from ..foundation import progress_bar
 from ..frozen import Frozen, FrozenConfig
 from ..presets import checked, json_line, load_preset, opening, vary
 from ..storage import whole_file
@@ -617,7 +617,7 @@ def _varied(preset: dict, changes: Mapping[str, Any]) -> dict:
     return vary(preset, {name: value for name, value in changes.items() if value != AS_LARGE})
 
 
-encoding_bar = partial(tqdm, desc="features", leave=False)
+encoding_bar = partial(progress_bar, desc="features", leave=False)
 
 
 class _TableRuns:

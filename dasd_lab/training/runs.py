@@ -19,10 +19,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from ..backbone.towers import fingerprint
 from ..contracts import LabError, RetrievalMethod
+from ..foundation import progress_bar
 from ..presets import leaves, opening, plain
 from ..storage import whole_folder, write_json, write_tensors
 from .checkpoints import Progress, Selection, load_checkpoint, save_checkpoint
@@ -350,7 +350,7 @@ class StageLoop:
     def steps(self) -> Iterable[int]:
         "Numbers of the remaining steps, with a progress bar"
         first = self.position.step
-        return tqdm(
+        return progress_bar(
             range(first, self.stage.most_steps),
             initial=first,
             total=self.stage.steps,

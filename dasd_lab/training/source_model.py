@@ -19,7 +19,6 @@ import torch
 import torch.nn.functional as F
 from timm.optim import Muon
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 
 from ..backbone.preprocessing import frames_of, square_pixels
 from ..backbone.text_towers import attention, build_clip
@@ -29,6 +28,7 @@ from ..contracts import Caption, LabError
 from ..corpora.captions import PHRASE
 from ..corpora.catalog import Corpus
 from ..corpora.visuals import Visual, Visuals
+from ..foundation import progress_bar
 from ..presets import settings
 from .optimizers import BertAdam
 from .stages import length_batches
@@ -209,7 +209,7 @@ def train_phase(
     rng = np.random.default_rng([seed, phase.steps])
     batches = islice(_passes(rows, phase.batch_size, seed), phase.steps)
     losses = []
-    for step, batch in enumerate(tqdm(batches, total=phase.steps, desc=phase.name, disable=not progress)):
+    for step, batch in enumerate(progress_bar(batches, total=phase.steps, desc=phase.name, disable=not progress)):
         for group in optimizer.param_groups:
             group["lr"] = phase.rate(step)
         with attention(backbone.device):

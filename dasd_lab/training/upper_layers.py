@@ -17,13 +17,13 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 
 from ..backbone.text_towers import attention, computing
 from ..backbone.towers import Backbone, reduce_changes
 from ..backbone.transformers import packaged_backbone
 from ..contracts import LabError
 from ..corpora.catalog import Corpus
+from ..foundation import progress_bar
 from ..presets import settings
 from .source_model import pair_loss, source_rows
 
@@ -101,7 +101,7 @@ def cached_tokens(
     lengths = torch.tensor([len(row) for row in rows])
     order = lengths.argsort(stable=True)
     states: list[Tensor] = [torch.empty(0)] * len(rows)
-    for start in tqdm(range(0, len(rows), batch_size), desc="captions", disable=not progress):
+    for start in progress_bar(range(0, len(rows), batch_size), desc="captions", disable=not progress):
         chosen = order[start : start + batch_size].tolist()
         ids, end_index = (t.to(backbone.device) for t in backbone.tokenizer.pad([rows[i] for i in chosen]))
         with attention(backbone.device), computing(backbone.device, backbone.precision):
@@ -124,7 +124,7 @@ def cached_maps(
     "Images and their mirror images through the frozen stages of the image encoder"
     encoder: Any = backbone.clip.image
     maps = []
-    for start in tqdm(range(0, len(visuals), batch_size), desc="images", disable=not progress):
+    for start in progress_bar(range(0, len(visuals), batch_size), desc="images", disable=not progress):
         images = [visuals[i] for i in range(start, min(start + batch_size, len(visuals)))]
         pixels = backbone.pixels(images).contiguous(memory_format=torch.channels_last)
         views = []
@@ -252,7 +252,7 @@ def train_upper_layers(
     optimizer = torch.optim.AdamW([g for g in upper.groups(scale) if g["params"]], betas=(0.9, 0.98))
     batch = _Sampler(states, options, seed)
     losses = []
-    for step in tqdm(range(options.steps), desc="heads and upper layers", disable=not progress):
+    for step in progress_bar(range(options.steps), desc="heads and upper layers", disable=not progress):
         for group in optimizer.param_groups:
             group["lr"] = group["highest"] * options.rate(step)
         tokens, end_index, maps = (t.to(device) for t in batch())

@@ -29,13 +29,12 @@ from pathlib import Path
 from typing import Any, Literal, TextIO
 
 import numpy as np
-from tqdm.auto import tqdm
 
 from ..captions import caption_line
 from .grammar import Scene, languages
 from .painting import render, render_name
 from .scenes import ScenesSpec, captions_of, drawn_scenes, picture_names, spec_of
-from ...foundation import Caption, LabError, data_root, uncollected
+from ...foundation import Caption, LabError, data_root, progress_bar, uncollected
 from ...presets import checked, opening, read_json
 from ...storage import Manifest, seal, sha256, whole_folder
 
@@ -172,7 +171,7 @@ def _write_images(
     for split, n in counts.items():
         np.lib.format.open_memmap(folder / f"pixels.{split}.npy", "w+", np.uint8, (n, spec.size, spec.size, 3)).flush()
     with ExitStack() as stack:
-        bar = stack.enter_context(tqdm(total=sum(counts.values()), desc=part, disable=not progress))
+        bar = stack.enter_context(progress_bar(total=sum(counts.values()), desc=part, disable=not progress))
         files: dict[str, TextIO] = {}
         for n, texts in map_tasks(paint, _in_chunks(items)):
             for name, text in texts.items():

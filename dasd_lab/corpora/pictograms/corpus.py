@@ -15,7 +15,6 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from PIL import Image
-from tqdm.auto import tqdm
 
 from ..captions import read_captions
 from ..catalog import Corpus, register_corpus
@@ -26,7 +25,7 @@ from .noisy_translation import seeded
 from .painting import render, render_name
 from .scenes import ScenesSpec, compositions, phrase_of, spec_of, translated_caption
 from ..visuals import Visuals, visuals_from_array
-from ...foundation import Caption, LabError
+from ...foundation import Caption, LabError, progress_bar
 from ...presets import opening
 
 if TYPE_CHECKING:
@@ -190,7 +189,7 @@ class Pictograms(Corpus):
         captioner = _captioner()
         progress = None
         if len(visuals) > 2_000:
-            progress = partial(tqdm, desc=f"describing {split}", leave=False)
+            progress = partial(progress_bar, desc=f"describing {split}", leave=False)
         try:
             return describe_split(self, split, captioner, 64, progress)
         except LabError:  # no write permission, or another process is writing

@@ -34,6 +34,7 @@ class ImportReport:
     changed: int = 0  # files with another size or modification time
     unchanged: int = 0  # files that were not opened
     failed: dict[str, str] = field(default_factory=dict)  # id → why it cannot be read, now or in an earlier import
+    refused: dict[str, str] = field(default_factory=dict)  # id → why it cannot be the id of this file: left out
     gone: tuple[str, ...] = ()  # ids whose files no longer exist
 
     def __repr__(self) -> str:
@@ -42,6 +43,7 @@ class ImportReport:
             "changed": self.changed,
             "unchanged": self.unchanged,
             "could not be read": len(self.failed),
+            "left out for their ids": len(self.refused),
             "gone": len(self.gone),
         }
         parts = [f"{n:,} {label}" for label, n in counts.items() if n]
@@ -187,10 +189,10 @@ class _FolderImport:
         imported = self.imported.get(file.id)
         failure = self.failed.get(file.id)
         if not possible_ids([file.id]):
-            self.report.failed[file.id] = f"its name is longer than {MOST_ID:,} characters: rename it"
+            self.report.refused[file.id] = f"its name is longer than {MOST_ID:,} characters: rename it"
         elif imported and not _is_same(imported, file):
             owner = imported.source or "an image without a file"
-            self.report.failed[file.id] = f"its id is that of {owner}: use a prefix"
+            self.report.refused[file.id] = f"its id is that of {owner}: use a prefix"
         elif imported and file.status and imported.status == file.status:
             self.report.unchanged += 1
             self.failed.pop(file.id, None)

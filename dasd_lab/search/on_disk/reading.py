@@ -19,10 +19,10 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 from PIL import Image
-from tqdm.auto import tqdm
 
 from ...contracts import LabError
 from ...corpora.visuals import Visual, read_picture
+from ...foundation import progress_bar
 from ..gallery.inputs import is_clip, open_picture, open_visual, thumbnail
 from .filters import Column, is_text
 
@@ -217,7 +217,7 @@ def image_bar(
     "The batches, with a progress bar that counts images; no bar without images"
     if not len(batches):
         return
-    with tqdm(total=len(batches.sources), desc="reading images", unit=" images") as bar:
+    with progress_bar(total=len(batches.sources), desc="reading images", unit=" images") as bar:
         for part, chunks in batches:
             yield part, chunks
             bar.update(part.stop - part.start)
