@@ -258,7 +258,7 @@ def _say_searched(hits, opened, where: str | Path) -> None:
     if hits.query.recognised:
         how = " (recognised)"
         if not any(written_as(hits.query.text, code) for code in supported_languages(opened.method)):
-            how = ", but no language of this model is written in these letters: --language CODE says what reads it"
+            how = ", though no language of this model is written in these letters; name its language: --language CODE"
     note(f"{len(opened):,} images of {where}; read as {english_name(hits.query.language)}{how}")
 
 

@@ -292,7 +292,7 @@ def test_a_language_that_the_run_cannot_read_is_refused_before_it_is_loaded():
 @pytest.mark.parametrize("query", ["கருப்பு நாய்", "כלב שחור"])
 def test_a_query_in_letters_of_no_language_of_the_model_is_said_to_be_so(gallery, query):
     said = lab("search", query, "--gallery", gallery).stderr
-    assert "no language of this model is written in these letters: --language CODE" in said
+    assert "no language of this model is written in these letters; name its language: --language CODE" in said
     assert "in these letters" not in lab("search", "ein Hund", "--gallery", gallery).stderr
     named = lab("search", query, "--language", "tamil", "--gallery", gallery)
     assert named.returncode == 1 and "--run photographs, which reads it" in named.stderr
