@@ -58,7 +58,10 @@ def data(backbone):
 @pytest.fixture(scope="module", params=PRESETS)
 def preset(request):
     preset = PRESETS[request.param]
-    return vary(preset, FEW_WORDS if preset.get("word_vectors") is not None else dict(vocab_size=120))
+    changes = FEW_WORDS if preset.get("word_vectors") is not None else dict(vocab_size=120)
+    if preset.get("text_run"):  # the run has another backbone
+        changes |= {"text_run": None, "config.embed_dim": SOURCE["model_cfg"]["embed_dim"]}
+    return vary(preset, changes)
 
 
 @pytest.fixture
