@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from dasd_lab.commands.arguments import (
+    BackboneName,
     CommaList,
     CorpusName,
     Count,
@@ -25,6 +26,7 @@ from dasd_lab.commands.arguments import (
     Name,
     Option,
     add_command,
+    named_folder,
     open_corpus,
     show,
 )
@@ -259,9 +261,9 @@ def _captions_of_similar_pictures(corpus, backbone: str | Path | None = None, **
         raise LabError(
             f"--captioner {RETRIEVED} with {sorted(others) or 'no backbone'}",
             "--backbone, the frozen model by which pictures are similar, and no other option",
-            "Such as --backbone data/weights/photographs/backbone.",
+            "Such as --backbone photographs.",
         )
-    return retrieved_captions(corpus, open_backbone(backbone))
+    return retrieved_captions(corpus, open_backbone(named_folder(backbone)))
 
 
 def _open_describer(corpus, captioner: str | None, texts: str | Path | None, options: dict[str, Any]):
@@ -286,7 +288,7 @@ def describe_images(
     captioner: Annotated[str, Option("MODEL")] | None = None,
     texts: ExistingFolder | None = None,  # use existing descriptions: a file FOLDER/ID.txt per image
     use: Name | None = None,  # from now on read those of this captioner: name or fingerprint; '' for the newest
-    backbone: Name | None = None,  # frozen backbone of --captioner retrieved: folder or name
+    backbone: BackboneName | None = None,  # of --captioner retrieved: folder or name, such as photographs
     prompt: Annotated[str, Option("TEXT")] | None = None,  # prompt (default: the paper's; none for small models)
     max_new_tokens: Count | None = None,  # longest description in tokens (default: 128)
     batch_size: Count = 16,  # images per batch; an interruption loses the work on one batch

@@ -69,8 +69,8 @@ class SlotsState(State):
         return LabError(
             "no model with slots on this workbench",
             "a LECCR run",
-            f"Train one: `dasd-lab train {preset} --out runs/leccr`; "
-            "then workbench.add('LECCR', load_run('runs/leccr')).",
+            f"Train one: `dasd-lab train {preset} --out runs/leccr`, with --corpus FOLDER on images and captions of "
+            "your own; then workbench.add('LECCR', load_run('runs/leccr')).",
         )
 
     @property
