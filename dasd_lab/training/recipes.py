@@ -48,13 +48,7 @@ from .picture_batches import PictureBatches, captions_by_picture, whole_pictures
 from .records import ResumableFile, begin_record, read_record, write_readme
 from .runs import Keeping, RunOptions, fit, save_method
 from .runtime import Runtime, Worker, processes
-from dasd_lab.training.shipped import (  # noqa: F401  some are named with `load_run`
-    run_folder,
-    run_for,
-    run_parts,
-    shipped_run,
-    shipped_runs,
-)
+from .shipped import run_folder, run_for, run_parts, shipped_run, shipped_runs  # noqa: F401  re-export
 from .source_model import Phase, finetune_source, train_source
 from .stages import CaptionBatches, Column, Rows, Stage, needs_pictures
 from .steps import FaultPolicy
