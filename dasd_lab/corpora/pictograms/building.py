@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any, Literal, TextIO
 
 import numpy as np
+import tqdm.auto  # noqa: F401  `progress_bar` would import it while helpers run, where Ctrl-C leaves their semaphores
 
 from ..captions import caption_line
 from .grammar import Scene, languages
