@@ -131,10 +131,11 @@ class LECCR(RetrievalMethod):
 
     def _start_as_identity(self) -> None:
         "Projections as identities, and an interaction that adds nothing to its inputs but the layer norm"
-        if self.config.text.encoder or self.embed_dim != self.backbone.embed_dim:
+        literal = self.config.block.form == "literal"  # its blocks do not add to their inputs
+        if self.config.text.encoder or self.embed_dim != self.backbone.embed_dim or literal:
             raise LabError(
-                f"start = 'identity' with {self.embed_dim} dimensions and a text side {self.config.text}",
-                f"a text side `method` and embed_dim = {self.backbone.embed_dim}, that of the backbone",
+                f"start = 'identity' with {self.embed_dim} dimensions, {self.config.block} and {self.config.text}",
+                f"a text side `method`, embed_dim = {self.backbone.embed_dim}, blocks of the official form",
                 "Change them, or set `start` to random.",
             )
         for head in (self.text_head, self.visual.head, self.visual.slot_head):
