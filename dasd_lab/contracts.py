@@ -87,6 +87,7 @@ class RetrievalMethod(nn.Module):
     run_folder: Path | None = None  # of the run that it was loaded from
     training_only: tuple[str, ...] = ()  # prefixes of the names of weights that only training reads
     frozen_source: bool = True  # whether source captions and images keep their frozen features
+    recordable: bool = False  # whether a training step decides nothing on the processor, so that a GPU can record it
     batch_type: Literal["captions", "images"] = "captions"  # of one language, or images with captions in all
     config_class: type  # dataclass of the settings
     config: Any = None  # settings, an instance of `config_class`

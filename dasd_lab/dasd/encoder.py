@@ -44,6 +44,7 @@ class DASDConfig(StaticAdapterConfig):
 class AdaptedEncoder(RetrievalMethod):
     "Base class: target-language token vectors through frozen blocks, each followed by an adapter"
 
+    recordable = True
     config: StaticAdapterConfig
     backbone: Backbone
     tokenizer: CaptionTokenizer | None

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['NURSERY', 'PROVISIONER', 'load_workbench', 'load_more', 'fork_kernels', 'KernelNursery', 'ForkedProcess',
-           'ForkedKernels', 'fork_kernels_from_now_on', 'end_at_once', 'end_on_ctrl_c', 'answer_ctrl_c']
+           'ForkedKernels', 'fork_kernels_from_now_on', 'end_at_once', 'end_on_ctrl_c', 'answer_ctrl_c',
+           'leave_out_closed_pages']
 
 # %% ../../nbs/7_apps/2_serve/45_kernels.ipynb #df441843
 import asyncio
@@ -25,6 +26,8 @@ from typing import NoReturn
 
 import psutil
 from jupyter_client.provisioning import KernelProvisionerFactory, LocalProvisioner
+from tornado.log import app_log, gen_log
+from tornado.websocket import WebSocketClosedError
 
 from .forking import Forks, can_fork, last_change
 
@@ -270,3 +273,14 @@ def answer_ctrl_c(
     "Let Ctrl-C stop a server that is ready in its own way"
     if signal.getsignal(signal.SIGINT) is end_at_once:
         signal.signal(signal.SIGINT, handler)
+
+
+def _is_reported(record: logging.LogRecord) -> bool:
+    "False: a kernel's message found its page closed"
+    return not (record.exc_info and isinstance(record.exc_info[1], WebSocketClosedError))
+
+
+def leave_out_closed_pages() -> None:
+    "Let Jupyter's server log no traceback when a page closes before a kernel's message reaches it"
+    for logger in (app_log, gen_log, logging.getLogger("asyncio")):  # each logs it once
+        logger.addFilter(_is_reported)

@@ -20,7 +20,7 @@ from jupyterlab.labapp import LabApp
 from tornado.ioloop import IOLoop
 
 from .guides import WORKBENCH
-from .kernels import NURSERY, answer_ctrl_c, fork_kernels_from_now_on
+from .kernels import NURSERY, answer_ctrl_c, fork_kernels_from_now_on, leave_out_closed_pages
 
 # %% ../../nbs/7_apps/2_serve/60_lab.ipynb #8f060d32
 EXTENSIONS = Path(str(files("dasd_lab"))) / "serve" / "lab_extension"
@@ -106,6 +106,7 @@ def serve_lab(
     arguments = lab_arguments(Path(notebooks), extra, root, screen)
     warnings.filterwarnings("ignore", category=DeprecationWarning, module="traitlets")  # of Jupyter's own options
     forks = fork_kernels_from_now_on()
+    leave_out_closed_pages()
     server = Lab.initialize_server(arguments)
     server.web_app.settings["page_config_data"]["dasdLabRuns"] = runs
     token = server.identity_provider.token

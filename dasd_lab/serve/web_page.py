@@ -22,7 +22,7 @@ from tornado.web import Application, RequestHandler
 from traitlets import Instance
 from voila.app import Voila
 
-from .kernels import answer_ctrl_c, end_at_once, fork_kernels_from_now_on
+from .kernels import answer_ctrl_c, end_at_once, fork_kernels_from_now_on, leave_out_closed_pages
 from .limits import Door, ShortAnswer
 from .server import link
 
@@ -153,6 +153,7 @@ def serve_page(
     "Serve a notebook as a web page until Ctrl-C; imports no torch"
     find_template()
     fork_kernels_from_now_on()
+    leave_out_closed_pages()
     logging.getLogger("tornado").setLevel(logging.ERROR)
     page = WebPage.instance(door=Door(secrets.token_urlsafe()))
     page.initialize([*web_arguments(Path(notebook or WORKBENCH), port), *extra])

@@ -113,7 +113,7 @@ class _Stopwatch:
 
         def forward() -> Tensor:
             batch = random_batch(self.method, batch_size, self.tokens, self.stage.captions)
-            features = self.worker.features(self.method, batch)
+            features = self.worker.features(self.method, self.worker.rows_for(self.method, batch))
             return torch.stack([v.float().sum() for v in features.values() if v.requires_grad]).sum()
 
         return kept_bytes(forward, self.method)

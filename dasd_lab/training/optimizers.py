@@ -146,7 +146,11 @@ def set_rate(
     "Set the learning rate of a step; each part has its own multiple of it"
     for optimizer in optimizers:
         for group in optimizer.param_groups:
-            group["lr"] = rate * group["rate"]
+            own_rate = rate * group["rate"]
+            if isinstance(group["lr"], Tensor):  # on a GPU: read by a recorded step
+                group["lr"].fill_(own_rate)
+            else:
+                group["lr"] = own_rate
 
 # %% ../../nbs/4_training/1_loop/30_optimizers.ipynb #60224106
 def _with_gradient(optimizers: Iterable[Optimizer]) -> list[nn.Parameter]:

@@ -26,6 +26,7 @@ from ..foundation import progress_bar
 from ..presets import leaves, opening, plain
 from ..storage import whole_folder, write_json, write_tensors
 from .checkpoints import Progress, Selection, load_checkpoint, save_checkpoint
+from .graphs import Recorder
 from .logging import RunLog
 from .optimizers import restore_optimizers
 from .runtime import Runtime, Worker, batches_ahead, compiled, deterministic, helpers_watched
@@ -285,9 +286,12 @@ class StageLoop:
         self.prepare()
         self.optimizers, self.turn = open_stage(run.method, self.stage, run.seed)
         self.all_optimizers = [*self.optimizers, self.turn.optimizer] if self.turn else self.optimizers
+        self.recorder: Recorder | None = None
         if run.optimizer_states:
             with opening("the states of the optimizers", "those of the last checkpoint of this run", "Remove it."):
                 restore_optimizers(self.all_optimizers, run.optimizer_states)
+        if run.options.runtime.graphs:
+            self.recorder = Recorder(run.method, self.all_optimizers, run.worker.device)
         self.faults = Faults(run.options.guard, run.own_folder, run.method, batch_of)
         self.steps_before = sum(s.steps for s in run.stages[: self.position.stage])
 
@@ -329,6 +333,7 @@ class StageLoop:
             run.worker,
             guard=run.options.guard,
             parts=logged,
+            recorder=self.recorder,
         )
         self.position.step = step + 1
         saved = self.checkpoint_due(step)

@@ -35,6 +35,7 @@ class Runtime:
     # of the computation; weights and gradients stay float32. 'auto': bf16 where the device has instructions for it,
     # unless DASD_LAB_PRECISION says otherwise
     precision: Literal["float32", "bf16", "auto"] = "float32"
+    graphs: bool = False  # on a GPU: record each shape of a step as a CUDA graph, and replay it
     compiled: Literal["", "default", "reduce-overhead", "max-autotune"] = ""  # `torch.compile` mode; '': not compiled
     length_step: int = 1  # rows are padded to a multiple of it, which keeps the number of shapes small
     workers: int = 0  # processes that make batches ahead; 0: made in the training process
@@ -165,14 +166,21 @@ class Worker:
                 batch[name] = F.pad(batch[name], (0, length - tokens))
                 batch["longest"] = length
 
-    def features(
+    def rows_for(
         self,
         method: RetrievalMethod,  # in training, on this device
         batch: dict[str, Any],  # of a step
+    ) -> dict[str, Any]:  # on this device
+        "The rows of a batch that this process computes, padded as the method and the settings ask"
+        fixed_length = method.backbone.pad_length or method.pad_length
+        return self.part(batch, None if fixed_length else method.context_length)
+
+    def features(
+        self,
+        method: RetrievalMethod,  # in training, on this device
+        own: dict[str, Any],  # rows of `rows_for`
     ) -> dict[str, Tensor]:  # float32, of all rows or of this process's own
         "The features that the losses are computed from"
-        fixed_length = method.backbone.pad_length or method.pad_length
-        own = self.part(batch, None if fixed_length else method.context_length)
         with attention(self.device), computing(self.device, self.runtime.precision):
             features = method.training_features(own)
         features = {k: v.float() if v.is_floating_point() else v for k, v in features.items()}

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ..contracts import LabError, RetrievalMethod
+from .graphs import Recorder
 from .losses import critic_loss
 from .optimizers import gradient_norm, make_optimizers, norm_by_part, set_rate, step_unless
 from .runtime import Worker
@@ -35,14 +36,27 @@ class CriticTurn:
         self.seed = seed
         self.optimizer = torch.optim.Adam(critic.parameters(), lr=training.learning_rate, fused=True)
         self.before: list[Tensor] = []  # what the last step changed
+        device = next(critic.parameters()).device
+        self.shift = torch.zeros((), dtype=torch.int64, device=device)  # of the references, for random negatives
+
+    def draw(
+        self,
+        step: int,  # from 0
+        n: int,  # rows that are compared
+    ) -> None:
+        "Decide on a step's random negatives: by how many rows the references are shifted"
+        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + step)
+        self.shift.fill_(1 + int(torch.randint(n - 1, (1,), generator=generator)))
 
     def _mismatched(self, reference: Tensor, step: int) -> Tensor:
         "The references of other captions"
         if self.training.negatives == "reversed":
             return reference.flip(0)
-        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + step)
-        shift = 1 + int(torch.randint(len(reference) - 1, (1,), generator=generator))
-        return reference.roll(shift, 0)
+        n = len(reference)
+        recording = reference.is_cuda and torch.cuda.is_current_stream_capturing()
+        if not recording:  # a recorded step draws before each replay
+            self.draw(step, n)
+        return reference[(torch.arange(n, device=reference.device) - self.shift) % n]
 
     def logits(
         self,
@@ -168,23 +182,20 @@ def _figures(features: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return figures
 
 
-def train_step(
-    method: RetrievalMethod,  # in training
-    stage: Stage,  # what is minimised
-    optimizers: Sequence[Optimizer],  # of the stage
-    batch: dict[str, Any],  # of this step, of all processes
-    step: int,  # from 0
-    turn: CriticTurn | None = None,  # where the stage has a critic
-    worker: Worker | None = None,  # this process and its runtime; None: the only one, in float32
+def _computed(
+    method: RetrievalMethod,
+    stage: Stage,
+    optimizers: Sequence[Optimizer],
+    own: dict[str, Any],
+    step: int,
+    turn: CriticTurn | None,
+    worker: Worker,
     *,
-    guard: FaultPolicy = FaultPolicy(),  # which steps are faulty
-    parts: bool = False,  # also log the gradient norm of each part?
-) -> dict[str, Any]:  # a row for the log; its tensors are still on the device
-    "One optimizer step of a stage, unless it is faulty"
-    worker = worker or Worker()
-    rate = learning_rate(stage, step)
-    set_rate(optimizers, rate)
-    features = worker.features(method, batch)
+    guard: FaultPolicy,
+    parts: bool,
+) -> dict[str, Tensor]:
+    "The part of a step that runs on the device; it waits for nothing"
+    features = worker.features(method, own)
     if turn is not None:
         features.update(turn(features, step, worker))
     total, report = stage_loss(stage, features)
@@ -198,5 +209,34 @@ def train_step(
     step_unless(optimizers, fault)
     if turn is not None:
         turn.undo_if(fault)
-    row = dict(step=step, stage=stage.name, language=batch["language"], learning_rate=rate, loss=total.detach())
-    return row | report | _figures(features) | dict(gradient_norm=norm) | by_part | dict(fault=fault)
+    figures = dict(loss=total.detach()) | report | _figures(features) | dict(gradient_norm=norm)
+    return figures | by_part | dict(fault=fault)
+
+
+def train_step(
+    method: RetrievalMethod,  # in training
+    stage: Stage,  # what is minimised
+    optimizers: Sequence[Optimizer],  # of the stage
+    batch: dict[str, Any],  # of this step, of all processes
+    step: int,  # from 0
+    turn: CriticTurn | None = None,  # where the stage has a critic
+    worker: Worker | None = None,  # this process and its runtime; None: the only one, in float32
+    *,
+    guard: FaultPolicy = FaultPolicy(),  # which steps are faulty
+    parts: bool = False,  # also log the gradient norm of each part?
+    recorder: Recorder | None = None,  # replays the step on a GPU; None: it is computed anew
+) -> dict[str, Any]:  # a row for the log; its tensors are still on the device
+    "One optimizer step of a stage, unless it is faulty"
+    worker = worker or Worker()
+    rate = learning_rate(stage, step)
+    set_rate(optimizers, rate)
+    own = worker.rows_for(method, batch)
+
+    def compute(rows: dict[str, Any]) -> dict[str, Tensor]:
+        with_parts = parts or recorder is not None  # a recorded step has one form
+        return _computed(method, stage, optimizers, rows, step, turn, worker, guard=guard, parts=with_parts)
+
+    if recorder is not None and turn is not None:
+        turn.draw(step, len(own["ids"]))
+    figures = recorder(compute, own) if recorder is not None else compute(own)
+    return dict(step=step, stage=stage.name, language=batch["language"], learning_rate=rate) | figures

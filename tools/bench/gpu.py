@@ -10,9 +10,10 @@ half precision, in bfloat16; its images are already decoded on the GPU.
 Each mode of the lab's step is warmed up with every length and language, then timed in rounds, with a few plain
 steps before each. Batches come from `CaptionBatches` through pinned memory and worker processes, and the figures of
 every tenth step are read as `fit` reads them. A pass under `torch.cuda.set_sync_debug_mode('error')` shows that no
-step waits for the device. Peak memory is that of each side alone: weights, gradients, averages, activations.
+step waits for the device. Peak memory is that of each side alone: weights, gradients, averages, activations; of
+recorded steps it is read while they are recorded, since replaying allocates nothing.
 Targets: the schedule in 5 minutes, 10 times the speed of the plain step, half its memory. Modes are measured one after
-the other and printed and stored as they come; `--modes "bf16, CUDA graphs"` measures one alone.
+the other and printed and stored as they come; `--modes "bf16, recorded"` measures one alone.
 
 Without a GPU it exits with code 2. `--device cpu --tiny` runs everything except CUDA on small sizes, without
 meaningful times. Results of a GPU are stored with --json data/results/train_gpu.json."""
@@ -35,6 +36,7 @@ from train_step import LANGUAGES, TINY, caption_lengths, compared_preset, method
 from dasd_lab.backbone.tokens import train_tokenizer
 from dasd_lab.backbone.towers import attention, build_clip
 from dasd_lab.storage import write_json
+from dasd_lab.training.graphs import Recorder
 from dasd_lab.training.optimizers import make_optimizers
 from dasd_lab.training.parameters import tower_config
 from dasd_lab.training.recipes import scaled_stages
@@ -47,7 +49,8 @@ MODES = {
     "bf16": dict(precision="bf16"),
     "bf16, few shapes": dict(precision="bf16", length_step=8),
     "bf16, compiled": dict(precision="bf16", compiled="default"),
-    "bf16, CUDA graphs": dict(precision="bf16", compiled="reduce-overhead", length_step=8),
+    "bf16, recorded": dict(precision="bf16", graphs=True, length_step=8),
+    "float32, recorded": dict(graphs=True, length_step=8),
 }
 WANTED = dict(minutes=5.0, times=10.0, memory=0.5)
 
@@ -57,14 +60,13 @@ class Sizes:
     "Sizes of the measurement"
 
     batch: int = 128
-    captions: int = 40_000  # of each language
+    captions: int = 10_000  # of each language
     used: int = 20_000  # pieces
     pixels: int = 224  # a side
     steps: int = 500  # in all rounds of a mode
     rounds: int = 5
     plain_steps: int = 10  # in a round
-    warm_steps: int = 3  # of a language and length: CUDA graphs are recorded by the third
-    peak_steps: int = 20  # while memory is watched
+    warm_steps: int = 3  # of a language and length; a recorder records the second
 
 
 class PlainOnDevice(PlainStep):
@@ -155,11 +157,23 @@ class Ours:
         method.train()
         self.optimizers = make_optimizers(method, stage)
         self.turn = CriticTurn(method.critic, stage.critic)
+        self.recorder = None
+        if runtime.graphs and self.worker.device.type == "cuda":
+            self.recorder = Recorder(method, [*self.optimizers, self.turn.optimizer], self.worker.device)
         self.ahead = batches_ahead(data, 0, 10**9, self.worker)
         self.step = 0
 
     def one(self, batch):
-        row = train_step(self.method, self.stage, self.optimizers, batch, self.step, self.turn, self.worker)
+        row = train_step(
+            self.method,
+            self.stage,
+            self.optimizers,
+            batch,
+            self.step,
+            self.turn,
+            self.worker,
+            recorder=self.recorder,
+        )
         self.step += 1
         return row
 
@@ -171,19 +185,16 @@ class Ours:
                 wait_for_faults(rows)
                 rows.clear()
 
-    def warm(self, each: int) -> int:  # steps
+    def warm(self, each: int) -> None:
         "Steps of every language and length, so nothing is compiled while it is timed"
         step = self.worker.runtime.length_step
         longest = max(len(r) for rows in self.data.rows.values() for r in rows)
-        done = set()
         for language, n_tokens in product(LANGUAGES, range(max(step, 6), longest + step, max(step, 8))):
             length = min(-(-n_tokens // step) * step, CONTEXT)
             ids = torch.randint(4, 50, (self.data.batch_size, length))
             for _ in range(each):
                 self.one(self.batch(language, ids))
-            done.add((language, length))
         self.run(10)
-        return each * len(done) + 10
 
     def batch(self, language: str, ids: torch.Tensor) -> dict:
         n, length = ids.shape
@@ -241,12 +252,11 @@ def run_plain(plain, batches: list[dict], n: int) -> None:
 def one_mode(name: str, ours: Ours, plains: dict, batches, s: Sizes, clock: Clock, resting: int | None) -> dict:
     "A mode and the plain steps, in rounds"
     began = time.perf_counter()
-    warm = ours.warm(s.warm_steps)
-    clock.wait()
+    peak = clock.peak(partial(ours.warm, s.warm_steps))
+    warm = ours.step
     warm_s = time.perf_counter() - began
     waits = ours.never_waits()
     steps = max(1, -(-s.steps // s.rounds))
-    peak = clock.peak(partial(ours.run, s.peak_steps))
     rounds = []  # seconds of a step: each plain step, ours
     for _ in range(s.rounds):
         seconds = []
@@ -418,7 +428,7 @@ def main() -> int:
     preset = compared_preset()
     if a.tiny:
         preset = preset | dict(token_vectors=dict(weights="none", n_tokens=400))
-        s, cfg = Sizes(4, 60, 150, 16, 4, 2, 1, 1, 2), TINY
+        s, cfg = Sizes(4, 60, 150, 16, 4, 2, 1, 1), TINY
     else:
         s, cfg = Sizes(steps=a.steps, rounds=a.rounds), tower_config(preset)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
