@@ -64,9 +64,9 @@ def test_a_stopped_run_goes_on(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "name, message",
     [
-        pytest.param("dasd.pictograms", "recorded steps on cpu"),
-        pytest.param("leccr.pictograms", "recorded steps of leccr"),
-        pytest.param("smalr.pictograms", "recorded steps of smalr"),
+        ("dasd.pictograms", "recorded steps on cpu"),
+        ("leccr.pictograms", "recorded steps of leccr"),
+        ("smalr.pictograms", "recorded steps of smalr"),
     ],
 )
 def test_what_cannot_be_recorded_is_refused(name, message):

@@ -597,7 +597,7 @@ def train_run(
     keep: Count | None = None,  # number of checkpoints (default: 2)
     # NaN or infinite loss or gradient: stop and save the batch, or skip the step (default: stop)
     faults: Literal["stop", "skip"] | None = None,
-    # device, precision=bf16, compiled=reduce-overhead, length_step=8, workers=2, deterministic=true …; repeatable
+    # device, precision=bf16, graphs=true, length_step=8, workers=2, deterministic=true …; repeatable
     machine: Settings | None = None,
     tracker: list[Name] = (),  # in addition to TensorBoard: wandb, mlflow, trackio … if installed; repeatable
 ) -> None:

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from ..contracts import LabError, RetrievalMethod
+from .runtime import Runtime, Worker
 
 # %% ../../nbs/4_training/1_loop/68_graphs.ipynb #6a1f0005
 @dataclass
@@ -37,26 +38,34 @@ class Recorder:
         self,
         method: RetrievalMethod,  # in training
         optimizers: Iterable[Optimizer],  # all that the step uses; their learning rates become tensors
-        device: torch.device,  # a CUDA GPU
+        worker: Worker,  # the only process, on a CUDA GPU
     ):
         self.optimizers = list(optimizers)
         self.recorded: dict[Hashable, Recorded | None] = {}  # by shape; None: computed once
         self.pool: Any = None  # memory that all graphs share, as one is replayed at a time
-        self._check(method, device)
+        self._check(method, worker)
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
-                group["lr"] = torch.tensor(group["lr"], device=device)
+                group["lr"] = torch.tensor(group["lr"], device=worker.device)
 
-    def _check(self, method: RetrievalMethod, device: torch.device) -> None:
+    def _check(self, method: RetrievalMethod, worker: Worker) -> None:
         "Refuse what cannot be recorded"
+        found = ""
+        if worker.device.type != "cuda":
+            found = f"on {worker.device}"
+        elif worker.n > 1:
+            found = f"in {worker.n} processes"
+        elif worker.runtime.compiled:
+            found = f"of compiled code (compiled={worker.runtime.compiled})"
         if not method.recordable:
             raise LabError(
                 f"recorded steps of {method.name}",
                 "a method whose steps decide nothing on the processor (dasd, static_adapter)",
                 "Leave `graphs` out.",
             )
-        if device.type != "cuda":
-            raise LabError(f"recorded steps on {device}", "a CUDA GPU", "Leave `graphs` out.")
+        if found:
+            expected = "one process on a CUDA GPU, without `compiled`"
+            raise LabError(f"recorded steps {found}", expected, "Leave `graphs` out.")
         if any(isinstance(optimizer, torch.optim.SparseAdam) for optimizer in self.optimizers):
             raise LabError(
                 "recorded steps with lazy rows",

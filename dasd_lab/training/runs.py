@@ -291,7 +291,7 @@ class StageLoop:
             with opening("the states of the optimizers", "those of the last checkpoint of this run", "Remove it."):
                 restore_optimizers(self.all_optimizers, run.optimizer_states)
         if run.options.runtime.graphs:
-            self.recorder = Recorder(run.method, self.all_optimizers, run.worker.device)
+            self.recorder = Recorder(run.method, self.all_optimizers, run.worker)
         self.faults = Faults(run.options.guard, run.own_folder, run.method, batch_of)
         self.steps_before = sum(s.steps for s in run.stages[: self.position.stage])
 
