@@ -7,8 +7,7 @@ expression as one more row, and Tables 4 to 6 in German, learnt from the transla
 with the preset's steps (660 for one language: 600 and 60) with its learning rates times 0.5, 1 and 2 and seed 0,
 evaluated on validation captions, and then with the best of them and every seed, evaluated on the test. Rows with the
 same settings are trained once. The full method is also trained with the rate chosen for it and twice the steps, to see
-whether recall on validation captions still rises. The study shows the first of these phases;
-runs of the second are collected in the results files until they are complete.
+whether recall on validation captions still rises.
 
 Every run is a line of a file in the folder of `--work`, and is not repeated; when the minutes are over no run is
 started, and the same command goes on. At the end, and with `--merge` alone, what is there is written to
