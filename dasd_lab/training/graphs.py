@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from ..contracts import LabError, RetrievalMethod
-from .runtime import Runtime, Worker
+from .runtime import Worker
 
 # %% ../../nbs/4_training/1_loop/68_graphs.ipynb #6a1f0005
 @dataclass
@@ -30,7 +30,7 @@ class Recorded:
 class Recorder:
     """Computes steps by recorded kernels
 
-    The first batch of each shape is computed as usual, which makes the averages of the optimizers; the second is
+    The first batch of each shape is computed as usual, which allocates the states of the optimizers; the second is
     recorded and replayed. What changes from step to step has to be in tensors: the batch, the learning rate and the
     shift of the critic's negatives."""
 
