@@ -42,6 +42,7 @@ from ..foundation import lab_command
 from ..presets import Preset, load_preset, opening, plain, read_json, required, settings, vary
 from ..storage import write_json
 from .checkpoints import Selection
+from .graphs import check_recording
 from .loading import card_of, corpora_in, load_run  # noqa: F401  `load_run`: named with `train`
 from .logging import check_trackers, claim, read_log
 from .picture_batches import PictureBatches, captions_by_picture, whole_pictures
@@ -772,6 +773,8 @@ class _Training:
         refuse_trained_test_pictures(self.corpora)
         options = self.options
         check_trackers(options.keeping.trackers)
+        method_type, _ = _method_and_config(self.preset)
+        check_recording(method_type, scaled_stages(self.preset, n_languages=1), self.worker)
         if self.out:
             _refuse_finished(
                 self.out,

@@ -26,7 +26,7 @@ from ..foundation import progress_bar
 from ..presets import leaves, opening, plain
 from ..storage import whole_folder, write_json, write_tensors
 from .checkpoints import Progress, Selection, load_checkpoint, save_checkpoint
-from .graphs import Recorder
+from .graphs import Recorder, check_recording
 from .logging import RunLog
 from .optimizers import restore_optimizers
 from .runtime import Runtime, Worker, batches_ahead, compiled, deterministic, helpers_watched
@@ -227,6 +227,7 @@ class TrainingRun:
         "Report errors of all stages before the first step"
         if not self.stages:
             raise LabError("no stages", "at least one", "Give the preset `stages`, or more captions to train on.")
+        check_recording(type(self.method), self.stages, self.worker)
         for stage in self.stages:
             self.worker.check(stage.batch_size)
             check_terms(stage)
@@ -291,7 +292,7 @@ class StageLoop:
             with opening("the states of the optimizers", "those of the last checkpoint of this run", "Remove it."):
                 restore_optimizers(self.all_optimizers, run.optimizer_states)
         if run.options.runtime.graphs:
-            self.recorder = Recorder(run.method, self.all_optimizers, run.worker)
+            self.recorder = Recorder(self.all_optimizers, run.worker.device)
         self.faults = Faults(run.options.guard, run.own_folder, run.method, batch_of)
         self.steps_before = sum(s.steps for s in run.stages[: self.position.stage])
 

@@ -159,7 +159,7 @@ class Ours:
         self.turn = CriticTurn(method.critic, stage.critic)
         self.recorder = None
         if runtime.graphs and self.worker.device.type == "cuda":
-            self.recorder = Recorder(method, [*self.optimizers, self.turn.optimizer], self.worker)
+            self.recorder = Recorder([*self.optimizers, self.turn.optimizer], self.worker.device)
         self.ahead = batches_ahead(data, 0, 10**9, self.worker)
         self.step = 0
 
