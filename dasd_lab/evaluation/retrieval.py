@@ -469,6 +469,7 @@ def evaluate(
         n_captions=n_captions,
     )
     if "description_ids" in method.read_columns:
-        about["descriptions"] = corpus.captioner(split)
+        written = dict(captioner=method.describer.name) if method.describer else {}
+        about["descriptions"] = corpus.captioner(split) or written
     targets = tuple(language for language in languages if language != source_language)
     return Results(rows, targets, about, ranks)

@@ -192,7 +192,7 @@ class Workbench(HasTraits):
     def _lacks_columns(self, method: RetrievalMethod) -> bool:
         "Whether a method needs optional columns that the gallery does not have"
         available = set(self._images.columns)
-        if any(self._images.descriptions):
+        if any(self._images.descriptions) or method.describer:
             available.add("description_ids")
         needed = OPTIONAL_COLUMNS.intersection(method.read_columns)
         return not needed <= available

@@ -252,10 +252,12 @@ class SlotsState(State):
     def captioner(self) -> str:
         "Name of the model that wrote the description of the selected image; empty if unknown"
         wb = self.workbench
+        describer = self.source.method.describer
+        name = describer.name if describer else ""
         for split in wb.splits:
             if self.chosen in wb.corpus.visuals(split):
-                return wb.corpus.captioner(split).get("captioner", "")
-        return ""
+                return wb.corpus.captioner(split).get("captioner", name)
+        return name
 
     def mean_cosines(
         self,
