@@ -1,6 +1,7 @@
 "LECCR end to end: presets and their sources, training from files with descriptions, bit-identical resuming"
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -22,11 +23,11 @@ from dasd_lab.leccr.texts import MultilingualText, TextConfig
 from dasd_lab.presets import list_presets, load_preset, plain, provenance, settings, vary
 from dasd_lab.search.gallery.in_memory import Gallery
 from dasd_lab.search.gallery.subsets import view
-from dasd_lab.storage import write_tensors
+from dasd_lab.storage import read_tensors, write_tensors
 from dasd_lab.training.parameters import method_shapes, parameters_by_part
 from dasd_lab.training.plan import plan
 from dasd_lab.training.recipes import columns_of, load_run, new_method, resume, train, training_data
-from dasd_lab.training.runs import Keeping
+from dasd_lab.training.runs import Keeping, save_method
 from dasd_lab.training.source_model import train_source
 from dasd_lab.training.stages import Stage, set_trainable
 
@@ -283,6 +284,40 @@ def test_it_reads_captions_as_a_trained_run_does(backbone, tmp_path):
     gallery = Gallery(slots.method).add_split(Described(), "train")
     hits = [gallery.search(c.text, "de", 1).ids[0] for c in Described().captions("train", "de")[:8]]
     assert [int(id[1:]) % 4 for id in hits] == [0, 1, 2, 3] * 2  # the colours
+
+    narrow = leccr | {
+        "config.interaction.width": 8,
+        "config.slots.n": 2,
+        "stages.0.steps": 4,
+        "stages.0.trains": ["visual", "temperature"],
+    }
+    (tmp_path / "narrow.json").write_text(json.dumps(narrow))
+    method = train(str(tmp_path / "narrow.json"), Described(), progress=False).method
+    folder = tmp_path / "run/slots"
+    save_method(method, folder, half=True, text_folder=tmp_path / "run/method")
+    stored = read_tensors(folder / "model.safetensors")
+    assert {name.split(".")[0] for name in stored} == {"visual", "temperature"}
+    again = load_run(folder)
+    captions = ["ein rotes Quadrat", "ein blaues Quadrat"]
+    same = run.method.encode_captions(captions, "de")
+    assert again.encode_captions(captions, "de").equal(same)
+    columns = again.visual_columns(Described().visuals("train")[:4], Described().descriptions("train")[:4])
+    torch.testing.assert_close(
+        again.encode_visuals(columns)["slots"], method.eval().encode_visuals(columns)["slots"], atol=0.02, rtol=0.02
+    )
+    with pytest.raises(LabError, match="Save it without `text_folder`"):
+        changed = load_run(tmp_path / "slots")
+        next(changed.text.parameters()).add_(1)
+        save_method(changed, tmp_path / "changed", text_folder=tmp_path / "run/method")
+    kept = tmp_path / "kept"
+    (tmp_path / "run/method").rename(kept)
+    with pytest.raises(LabError, match="method beside slots"):
+        load_run(folder)
+    save_method(run.method, tmp_path / "run/method", seed=1)
+    with pytest.raises(LabError, match="another .*method than .*slots was trained with"):
+        load_run(folder)
+    shutil.rmtree(tmp_path / "run/method")
+    kept.rename(tmp_path / "run/method")
 
     (tmp_path / "other.json").write_text(json.dumps(leccr | {"config.text.config.token_width": 4}))
     with pytest.raises(LabError, match="Copy `config.text` from its run"):

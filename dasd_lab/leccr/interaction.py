@@ -185,14 +185,29 @@ class VisualSide(nn.Module):
         trace: list | None = None,  # collects the attention of slots, see `Interaction`
     ) -> dict[str, Tensor]:  # named features, first axis B
         "Features for losses and scores"
-        own = self.pool(visual, visual_mask) if self.adds else 0
-        own_slots = own[:, None] if self.adds else 0
+        features = self._features(visual, visual_mask, description, description_mask, trace)
+        if self.adds:
+            own = self.pool(visual, visual_mask)
+            features["visual_features"] = own + features["visual_features"]
+            if "slot_features" in features:
+                features["slot_features"] = own[:, None] + features["slot_features"]
+        return features
+
+    def _features(
+        self,
+        visual: Tensor,
+        visual_mask: Tensor | None,
+        description: Tensor | None,
+        description_mask: Tensor | None,
+        trace: list | None,
+    ) -> dict[str, Tensor]:
+        "What `forward` gives, without the image's own embedding"
         if self.narrowing is not None:
             visual = self.narrowing(visual)
         if self.vision is not None:
             visual = self.vision(visual, None, visual_mask)
         if self.interaction is None or self.slot_head is None:
-            return dict(visual_features=own + self.head(self.pool(visual, visual_mask)))
+            return dict(visual_features=self.head(self.pool(visual, visual_mask)))
         if description is None or description_mask is None:
             raise LabError(
                 "visual tokens without a description",
@@ -202,9 +217,9 @@ class VisualSide(nn.Module):
         slots, slot_mask = self.views(description, description_mask)
         enhanced, enhanced_slots = self.interaction(visual, slots, visual_mask, slot_mask, trace)
         features = dict(
-            visual_features=own + self.head(self.pool(enhanced, visual_mask)),
+            visual_features=self.head(self.pool(enhanced, visual_mask)),
             semantic_slots=slots,
-            slot_features=own_slots + self.slot_head(enhanced_slots),
+            slot_features=self.slot_head(enhanced_slots),
         )
         if slot_mask is not None:
             features["slot_mask"] = slot_mask

@@ -49,11 +49,12 @@ def _check_same_text(
     folder: Path,  # of `text`
 ) -> None:
     "Refuse to leave out a text side that is not the one beside it"
-    weights = own_state(method)
+    before = {k: v.clone() for k, v in own_state(method).items() if k.startswith(method.caption_weights)}
     method.read_captions_as(text)
-    changed = [k for k, v in own_state(method).items() if not torch.equal(v, weights[k])]
+    after = own_state(method)
+    changed = [k for k, v in before.items() if not torch.equal(v, after[k])]
     if changed:
-        method.load_state_dict(method.state_dict() | weights)
+        method.load_state_dict(before, strict=False)
         raise LabError(
             f"a {method.name!r} whose text side is not that of {folder} ({changed[:3]})",
             "one that was trained on it and left it as it was",

@@ -227,6 +227,9 @@ class SlotsState(State):
         for id in gallery.ids[:1000]:
             captions += written_captions(self.workbench, id, language)
         words = content_words(captions, language)
+        method = self.source.method
+        if not words and method.describer and language == method.backbone.source_language:
+            words = method.describer.words
         if not words:
             raise LabError(
                 f"no captions in {language!r}",
