@@ -1,7 +1,6 @@
 "LECCR end to end: presets and their sources, training from files with descriptions, bit-identical resuming"
 
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -257,13 +256,12 @@ def test_the_command_trains_it_from_files(backbone, tmp_path, monkeypatch, capsy
     assert main(["runs", str(tmp_path / "run"), str(tmp_path / "run"), "--json"]) == 0
 
 
-def test_it_reads_captions_as_a_trained_run_does(backbone, tmp_path):
-    "The preset of photographs, made small: captions through a run of DASD, which stays as it is"
-    run = train(DASD, Squares(), ["de", "fr"], out=tmp_path / "run", backbone=backbone, progress=False)
-    leccr = {
+def on_a_run(folder, backbone, run):
+    "The preset of photographs, made small: captions through a run of DASD"
+    return {
         "base": "leccr.photographs_dasd",
-        "backbone": dict(run=str(tmp_path / "run")),
-        "text_run": str(tmp_path / "run"),
+        "backbone": dict(run=str(folder)),
+        "text_run": str(folder),
         "languages": ["de"],
         "config.text.config": plain(run.method.config),
         "config.embed_dim": backbone.embed_dim,
@@ -273,6 +271,12 @@ def test_it_reads_captions_as_a_trained_run_does(backbone, tmp_path):
         "stages.0.batch_size": 8,
         "stages.0.learning_rate": 1e-2,
     }
+
+
+def test_it_reads_captions_as_a_trained_run_does(backbone, tmp_path):
+    "The text side is that of the run, which stays as it is"
+    run = train(DASD, Squares(), ["de", "fr"], out=tmp_path / "run", backbone=backbone, progress=False)
+    leccr = on_a_run(tmp_path / "run", backbone, run)
     (tmp_path / "leccr.json").write_text(json.dumps(leccr))
     preset = str(tmp_path / "leccr.json")
     assert plan(preset, measure=False).needs[-1].found
@@ -285,7 +289,22 @@ def test_it_reads_captions_as_a_trained_run_does(backbone, tmp_path):
     hits = [gallery.search(c.text, "de", 1).ids[0] for c in Described().captions("train", "de")[:8]]
     assert [int(id[1:]) % 4 for id in hits] == [0, 1, 2, 3] * 2  # the colours
 
-    narrow = leccr | {
+    (tmp_path / "other.json").write_text(json.dumps(leccr | {"config.text.config.token_width": 4}))
+    with pytest.raises(LabError, match="Copy `config.text` from its run"):
+        train(str(tmp_path / "other.json"), Described(), progress=False)
+    (tmp_path / "other.json").write_text(json.dumps(leccr | dict(text_run="nowhere")))
+    assert not plan(str(tmp_path / "other.json"), measure=False).needs[-1].found
+    with pytest.raises(LabError, match="no run"):
+        train(str(tmp_path / "other.json"), Described(), progress=False)
+    (tmp_path / "other.json").write_text(json.dumps(dict(base="dasd.pictograms", text_run=str(tmp_path / "run"))))
+    with pytest.raises(LabError, match="can read captions as another one does"):
+        train(str(tmp_path / "other.json"), Squares(), ["de"], backbone=backbone, progress=False)
+
+
+def test_its_text_side_lies_beside_it(backbone, tmp_path):
+    "Slots of a width of their own, saved without the text side of the run that it reads with"
+    run = train(DASD, Squares(), ["de", "fr"], out=tmp_path / "run", backbone=backbone, progress=False)
+    narrow = on_a_run(tmp_path / "run", backbone, run) | {
         "config.interaction.width": 8,
         "config.slots.n": 2,
         "stages.0.steps": 4,
@@ -306,9 +325,8 @@ def test_it_reads_captions_as_a_trained_run_does(backbone, tmp_path):
         again.encode_visuals(columns)["slots"], method.eval().encode_visuals(columns)["slots"], atol=0.02, rtol=0.02
     )
     with pytest.raises(LabError, match="Save it without `text_folder`"):
-        changed = load_run(tmp_path / "slots")
-        next(changed.text.parameters()).add_(1)
-        save_method(changed, tmp_path / "changed", text_folder=tmp_path / "run/method")
+        next(again.text.parameters()).add_(1)
+        save_method(again, tmp_path / "changed", text_folder=tmp_path / "run/method")
     kept = tmp_path / "kept"
     (tmp_path / "run/method").rename(kept)
     with pytest.raises(LabError, match="method beside slots"):
@@ -316,19 +334,6 @@ def test_it_reads_captions_as_a_trained_run_does(backbone, tmp_path):
     save_method(run.method, tmp_path / "run/method", seed=1)
     with pytest.raises(LabError, match="another .*method than .*slots was trained with"):
         load_run(folder)
-    shutil.rmtree(tmp_path / "run/method")
-    kept.rename(tmp_path / "run/method")
-
-    (tmp_path / "other.json").write_text(json.dumps(leccr | {"config.text.config.token_width": 4}))
-    with pytest.raises(LabError, match="Copy `config.text` from its run"):
-        train(str(tmp_path / "other.json"), Described(), progress=False)
-    (tmp_path / "other.json").write_text(json.dumps(leccr | dict(text_run="nowhere")))
-    assert not plan(str(tmp_path / "other.json"), measure=False).needs[-1].found
-    with pytest.raises(LabError, match="no run"):
-        train(str(tmp_path / "other.json"), Described(), progress=False)
-    (tmp_path / "other.json").write_text(json.dumps(dict(base="dasd.pictograms", text_run=str(tmp_path / "run"))))
-    with pytest.raises(LabError, match="can read captions as another one does"):
-        train(str(tmp_path / "other.json"), Squares(), ["de"], backbone=backbone, progress=False)
 
 
 def test_a_run_goes_on_to_the_same_bits(backbone, tmp_path, tiny):
