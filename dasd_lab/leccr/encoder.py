@@ -134,7 +134,7 @@ class LECCR(RetrievalMethod):
             self._start_as_identity()
 
     def _start_as_identity(self) -> None:
-        "Projections as identities, and an interaction that adds nothing to its inputs but the layer norm"
+        "Projections as identities, and an interaction that adds nothing but the layer norm; a narrow side adds zeros"
         literal = self.config.block.form == "literal"  # its blocks do not add to their inputs
         if self.config.text.encoder or self.embed_dim != self.backbone.embed_dim or literal:
             raise LabError(
