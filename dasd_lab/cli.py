@@ -113,12 +113,14 @@ def _filter(where: str | dict | None) -> dict | None:
 
 def _captioner_for(method, captioner: str | None):
     "The captioner of a folder of images, for a method that reads descriptions"
-    from dasd_lab.corpora.by_machine.captioners import open_captioner
+    from dasd_lab.commands.translation import gallery_captioner
 
     if "description_ids" not in method.read_columns:
         return None
     if captioner:
-        return open_captioner(captioner)
+        return gallery_captioner(method, captioner)
+    if method.describer:
+        return None  # the gallery uses it
     print(f"{method.name} reads descriptions; --captioner MODEL describes these images", file=sys.stderr)
     return None
 

@@ -86,6 +86,9 @@ class RetrievalMethod(nn.Module):
     training_corpora: tuple[str, ...] = ()  # that it was trained on, as `corpora.catalog.corpus_named` takes them
     run_folder: Path | None = None  # of the run that it was loaded from
     training_only: tuple[str, ...] = ()  # prefixes of the names of weights that only training reads
+    caption_weights: tuple[str, ...] = ()  # prefixes of the names of weights that `read_captions_as` sets
+    # a `backbone.named_words.NamedWords` for images without a description, of methods that were trained with it
+    describer: Any = None
     frozen_source: bool = True  # whether source captions and images keep their frozen features
     recordable: bool = False  # whether a training step decides nothing on the processor, so that a GPU can record it
     batch_type: Literal["captions", "images"] = "captions"  # of one language, or images with captions in all
@@ -144,6 +147,17 @@ class RetrievalMethod(nn.Module):
             "a method that can read captions as another one does, such as leccr with `config.text.method`",
             "Leave `text_run` out, or choose another method.",
         )
+
+    def descriptions_for(
+        self,
+        images: Any,  # [N, E] frozen features
+        descriptions: Sequence[str],  # N, '' if missing
+    ) -> list[str]:  # N
+        "Descriptions; those that are missing are written by `describer`, if there is one"
+        if self.describer is None or all(descriptions):
+            return list(descriptions)
+        written = self.describer.of_features(images)
+        return [given or words for given, words in zip(descriptions, written, strict=True)]
 
     def fit_language(
         self,

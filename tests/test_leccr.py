@@ -22,11 +22,11 @@ from dasd_lab.leccr.texts import MultilingualText, TextConfig
 from dasd_lab.presets import list_presets, load_preset, plain, provenance, settings, vary
 from dasd_lab.search.gallery.in_memory import Gallery
 from dasd_lab.search.gallery.subsets import view
-from dasd_lab.storage import write_tensors
+from dasd_lab.storage import read_tensors, write_tensors
 from dasd_lab.training.parameters import method_shapes, parameters_by_part
 from dasd_lab.training.plan import plan
 from dasd_lab.training.recipes import columns_of, load_run, new_method, resume, train, training_data
-from dasd_lab.training.runs import Keeping
+from dasd_lab.training.runs import Keeping, save_method
 from dasd_lab.training.source_model import train_source
 from dasd_lab.training.stages import Stage, set_trainable
 
@@ -256,13 +256,12 @@ def test_the_command_trains_it_from_files(backbone, tmp_path, monkeypatch, capsy
     assert main(["runs", str(tmp_path / "run"), str(tmp_path / "run"), "--json"]) == 0
 
 
-def test_it_reads_captions_as_a_trained_run_does(backbone, tmp_path):
-    "The preset of photographs, made small: captions through a run of DASD, which stays as it is"
-    run = train(DASD, Squares(), ["de", "fr"], out=tmp_path / "run", backbone=backbone, progress=False)
-    leccr = {
+def on_a_run(folder, backbone, run):
+    "The preset of photographs, made small: captions through a run of DASD"
+    return {
         "base": "leccr.photographs_dasd",
-        "backbone": dict(run=str(tmp_path / "run")),
-        "text_run": str(tmp_path / "run"),
+        "backbone": dict(run=str(folder)),
+        "text_run": str(folder),
         "languages": ["de"],
         "config.text.config": plain(run.method.config),
         "config.embed_dim": backbone.embed_dim,
@@ -272,6 +271,12 @@ def test_it_reads_captions_as_a_trained_run_does(backbone, tmp_path):
         "stages.0.batch_size": 8,
         "stages.0.learning_rate": 1e-2,
     }
+
+
+def test_it_reads_captions_as_a_trained_run_does(backbone, tmp_path):
+    "The text side is that of the run, which stays as it is"
+    run = train(DASD, Squares(), ["de", "fr"], out=tmp_path / "run", backbone=backbone, progress=False)
+    leccr = on_a_run(tmp_path / "run", backbone, run)
     (tmp_path / "leccr.json").write_text(json.dumps(leccr))
     preset = str(tmp_path / "leccr.json")
     assert plan(preset, measure=False).needs[-1].found
@@ -294,6 +299,41 @@ def test_it_reads_captions_as_a_trained_run_does(backbone, tmp_path):
     (tmp_path / "other.json").write_text(json.dumps(dict(base="dasd.pictograms", text_run=str(tmp_path / "run"))))
     with pytest.raises(LabError, match="can read captions as another one does"):
         train(str(tmp_path / "other.json"), Squares(), ["de"], backbone=backbone, progress=False)
+
+
+def test_its_text_side_lies_beside_it(backbone, tmp_path):
+    "Slots of a width of their own, saved without the text side of the run that it reads with"
+    run = train(DASD, Squares(), ["de", "fr"], out=tmp_path / "run", backbone=backbone, progress=False)
+    narrow = on_a_run(tmp_path / "run", backbone, run) | {
+        "config.interaction.width": 8,
+        "config.slots.n": 2,
+        "stages.0.steps": 4,
+        "stages.0.trains": ["visual", "temperature"],
+    }
+    (tmp_path / "narrow.json").write_text(json.dumps(narrow))
+    method = train(str(tmp_path / "narrow.json"), Described(), progress=False).method
+    folder = tmp_path / "run/slots"
+    save_method(method, folder, half=True, text_folder=tmp_path / "run/method")
+    stored = read_tensors(folder / "model.safetensors")
+    assert {name.split(".")[0] for name in stored} == {"visual", "temperature"}
+    again = load_run(folder)
+    captions = ["ein rotes Quadrat", "ein blaues Quadrat"]
+    same = run.method.encode_captions(captions, "de")
+    assert again.encode_captions(captions, "de").equal(same)
+    columns = again.visual_columns(Described().visuals("train")[:4], Described().descriptions("train")[:4])
+    torch.testing.assert_close(
+        again.encode_visuals(columns)["slots"], method.eval().encode_visuals(columns)["slots"], atol=0.02, rtol=0.02
+    )
+    with pytest.raises(LabError, match="Save it without `text_folder`"):
+        next(again.text.parameters()).add_(1)
+        save_method(again, tmp_path / "changed", text_folder=tmp_path / "run/method")
+    kept = tmp_path / "kept"
+    (tmp_path / "run/method").rename(kept)
+    with pytest.raises(LabError, match="method beside slots"):
+        load_run(folder)
+    save_method(run.method, tmp_path / "run/method", seed=1)
+    with pytest.raises(LabError, match="another .*method than .*slots was trained with"):
+        load_run(folder)
 
 
 def test_a_run_goes_on_to_the_same_bits(backbone, tmp_path, tiny):

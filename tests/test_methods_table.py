@@ -137,7 +137,7 @@ def test_shipped_parts_are_refused_where_they_are_too_large(corpus, tmp_path, mo
 
     monkeypatch.setitem(sys.modules, "ship", ship)
     world = ship.WORLDS["photographs"]
-    assert world.parts == ("backbone", "method", "smalr", "multilingual") and world.largest == 25
+    assert world.parts == ("backbone", "method", "smalr", "multilingual", "words", "leccr") and world.largest == 25
     shipping = ship.Shipping("photographs", replace(world, corpus="flickr8k"), tmp_path / "out", 0)
     (tmp_path / "out/method").mkdir(parents=True)
     (tmp_path / "out/method/model.safetensors").write_bytes(b"0" * 20_000_000)

@@ -8,14 +8,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image, ImageColor
 from test_shown_queries import IMAGES, ROW, of_world
 
 from dasd_lab.backbone.towers import fingerprint, load_backbone, save_backbone
-from dasd_lab.corpora.catalog import load_corpus
+from dasd_lab.cli import main
+from dasd_lab.contracts import LabError
+from dasd_lab.corpora.catalog import FolderCorpus, load_corpus
 from dasd_lab.evaluation.benchmarks import SentenceView
 from dasd_lab.evaluation.fields import field_figures
 from dasd_lab.evaluation.short_queries import short_queries
+from dasd_lab.search.explain.slot_attention import read_slots
+from dasd_lab.search.gallery.in_memory import Gallery
 from dasd_lab.search.gallery.kept import kept_gallery
+from dasd_lab.storage import read_tensors
+from dasd_lab.training.loading import words_of
 from dasd_lab.training.recipes import load_run, shipped_run
 
 FOLDER = shipped_run("photographs")
@@ -59,6 +66,77 @@ def english(corpus):
     for caption in corpus.captions("test", "en"):
         captions.setdefault(caption.visual_id, []).append(caption.text)
     return {visual_id: " ".join(texts) for visual_id, texts in captions.items()}
+
+
+@pytest.fixture(scope="module")
+def slots(method):
+    return load_run("photographs/leccr", backbone=method.backbone)
+
+
+def test_slots_read_captions_as_the_shipped_model_does(method, slots):
+    queries = dict(de="ein Hund im Schnee", zh="一只狗", ar="كلب", en="a dog")
+    for code, text in queries.items():
+        assert slots.encode_captions([text], code).equal(method.encode_captions([text], code)), code
+    assert slots.languages == method.languages
+    stored = read_tensors(FOLDER / "leccr/model.safetensors")
+    assert {name.split(".")[0] for name in stored} == {"visual", "temperature"}
+
+
+def test_words_describe_what_an_image_shows(slots):
+    "Embeddings of sentences stand for images: a describer is right about what they say"
+    sentences = ["a surfer on a big wave", "a boy jumps into a swimming pool", "a man rides a bicycle"]
+    words = words_of("photographs", slots.backbone)
+    texts = words.of_features(slots.backbone.encode_source(sentences))
+    assert "surf" in texts[0] and "pool" in texts[1] and "bicycle" in texts[2], texts
+    assert 300 < len(words.words) < 1000 and all(word.isalpha() for word in words.words)
+    assert words.settings == slots.describer.settings
+
+
+def test_slots_describe_and_rank_ones_own_images(slots):
+    "Images of one colour, without a corpus and without descriptions"
+    colours = ["red", "green", "blue", "white", "black"]
+    images = [np.full((64, 64, 3), ImageColor.getrgb(colour), np.uint8) for colour in colours]
+    gallery = Gallery(slots).add(images, colours)
+    assert all(text.endswith(".") and "," in text for text in gallery.descriptions)
+    assert gallery.search("green", "en", 1).ids == ["green"]
+    reading = read_slots(gallery, "blue")
+    assert reading.description == gallery.descriptions[2]
+    assert gallery.visuals["slots"].shape == (5, 4, slots.embed_dim)
+
+
+def test_commands_describe_by_words(tmp_path, capsys):
+    "Images of one's own, with no corpus of captions in between"
+    (tmp_path / "train").mkdir()
+    for colour in ("red", "green", "blue"):
+        Image.new("RGB", (64, 64), colour).save(tmp_path / f"train/{colour}.png")
+    rows = [dict(text="a colour", language="en", visual_id=colour, origin="human") for colour in ("red", "green")]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert main(["describe", str(tmp_path), "--captioner", "words"]) == 0
+    assert all("," in text for text in FolderCorpus(tmp_path).descriptions("train"))
+    assert main(["describe", str(tmp_path), "--captioner", "words", "--prompt", "what"]) == 1
+    assert "--captioner words with ['prompt']" in capsys.readouterr().err
+    assert main(["describe", str(tmp_path), "--captioner", "words", "--backbone", "pictograms"]) == 1
+    assert "without a folder `words`" in capsys.readouterr().err
+    search = ["search", "green", "--pictures", str(tmp_path / "train"), "--run", "photographs/leccr", "-k", "1"]
+    for captioner in ([], ["--captioner", "words"]):
+        assert main([*search, *captioner]) == 0
+        out, err = capsys.readouterr()
+        assert "green" in out and "reads descriptions" not in err
+
+
+def test_slots_need_the_model_beside_them(tmp_path):
+    for part in ("backbone", "leccr", "words"):
+        (tmp_path / part).symlink_to(FOLDER / part)
+    with pytest.raises(LabError, match="method beside leccr"):
+        load_run(tmp_path / "leccr")
+    (tmp_path / "method").symlink_to(FOLDER / "smalr")
+    with pytest.raises(LabError, match="another .*method than .*leccr was trained with"):
+        load_run(tmp_path / "leccr")
+    (tmp_path / "method").unlink()
+    (tmp_path / "method").symlink_to(FOLDER / "method")
+    (tmp_path / "words").unlink()
+    with pytest.raises(LabError, match="words beside leccr"):
+        load_run(tmp_path / "leccr")
 
 
 def test_size():

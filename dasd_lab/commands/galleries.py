@@ -141,7 +141,7 @@ def import_images(
     json: bool = False,  # print JSON instead of a table
 ) -> None:
     "Import a folder: reads new and changed files only, and resumes when rerun"
-    from dasd_lab.corpora.by_machine.captioners import open_captioner
+    from dasd_lab.commands.translation import gallery_captioner
     from dasd_lab.search.doubt import SENTENCES
     from dasd_lab.search.gallery.in_memory import unlike_images
     from dasd_lab.search.on_disk.importing import import_folder
@@ -156,7 +156,7 @@ def import_images(
             retry=retry,
             remove_gone=forget_gone,
             progress=image_bar,
-            captioner=open_captioner(captioner) if captioner else None,
+            captioner=gallery_captioner(opened.method, captioner) if captioner else None,
         )
         unlike = unlike_images(opened)
     if unlike:

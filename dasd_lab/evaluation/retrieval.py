@@ -422,6 +422,11 @@ def _mean_over_folds(corpus, split: str, image_features, evaluated: Callable[[st
 
 
 @torch.no_grad()
+def _own_descriptions(method: RetrievalMethod) -> dict:
+    "The describer of a method, in place of a corpus's descriptions"
+    return dict(captioner=method.describer.name) if method.describer else {}
+
+
 def evaluate(
     method: RetrievalMethod,  # encodes and scores
     corpus,  # has `captions(split, language, origin)` and `visuals(split)`
@@ -469,6 +474,6 @@ def evaluate(
         n_captions=n_captions,
     )
     if "description_ids" in method.read_columns:
-        about["descriptions"] = corpus.captioner(split)
+        about["descriptions"] = corpus.captioner(split) or _own_descriptions(method)
     targets = tuple(language for language in languages if language != source_language)
     return Results(rows, targets, about, ranks)

@@ -29,6 +29,7 @@ from .pictures import corpus_pictures, installed_corpus, own_pictures, read_pict
 from ..foundation import WORLD_VARIABLE
 from ..search.gallery.in_memory import Gallery, Hits
 from ..search.gallery.inputs import Thumbnails, data_address, open_picture
+from ..search.gallery.kept import kept_gallery
 from ..search.gallery.subsets import rank_of, view
 from ..search.queries import supported_languages
 from ..training.loading import load_run
@@ -184,15 +185,16 @@ class Workbench(HasTraits):
         return gallery
 
     def _embed_again(self, method: RetrievalMethod) -> Gallery:
-        "The images, embedded by a method that needs more columns; thumbnails are shared"
-        gallery = self._embed(method)
+        "The images, embedded by a method that needs more columns, and kept for one split; thumbnails are shared"
+        one_split = self.splits[0] if len(self.splits) == 1 else ""
+        gallery = kept_gallery(method, self.corpus, one_split) if one_split else self._embed(method)
         gallery.thumbnails = self._images.thumbnails
         return gallery
 
     def _lacks_columns(self, method: RetrievalMethod) -> bool:
         "Whether a method needs optional columns that the gallery does not have"
         available = set(self._images.columns)
-        if any(self._images.descriptions):
+        if any(self._images.descriptions) or method.describer:
             available.add("description_ids")
         needed = OPTIONAL_COLUMNS.intersection(method.read_columns)
         return not needed <= available
@@ -597,7 +599,7 @@ WORLDS = dict(
         _PHOTOGRAPH_EXAMPLES,
         _PHOTOGRAPH_WORDS,
         "dasd.new_language_photographs",
-        "leccr.photographs_dasd",
+        "leccr.photographs_words",
         PHOTOGRAPH_QUERIES,
     ),
     pictograms=World(

@@ -91,6 +91,7 @@ class LECCR(RetrievalMethod):
     name = "leccr"
     config_class = LECCRConfig
     frozen_source = False
+    caption_weights = ("text.",)
     config: LECCRConfig
     backbone: Backbone
     tokenizer: CaptionTokenizer | None
@@ -113,12 +114,15 @@ class LECCR(RetrievalMethod):
             self.text = MultilingualText(config.text, self.n_tokens)
         else:
             self.text = MethodText(config.text, self.languages, backbone, tokenizer)
-        self.text_head = nn.Linear(self.text.width, config.embed_dim)
+        adds = config.start == "identity" and config.interaction.width is not None
+        # captions are compared with the image's own embedding, to which a narrow side adds
+        self.text_head = nn.Identity() if adds else nn.Linear(self.text.width, config.embed_dim)
         self.visual = VisualSide(
             backbone.embed_dim,
             self.text.width if config.description_encoder == "shared" else backbone.width,
             config.embed_dim,
             config.descriptions,
+            adds=adds,
             vision=config.vision,
             slots=config.slots,
             interaction=config.interaction,
@@ -130,7 +134,7 @@ class LECCR(RetrievalMethod):
             self._start_as_identity()
 
     def _start_as_identity(self) -> None:
-        "Projections as identities, and an interaction that adds nothing to its inputs but the layer norm"
+        "Projections as identities, and an interaction that adds nothing but the layer norm; a narrow side adds zeros"
         literal = self.config.block.form == "literal"  # its blocks do not add to their inputs
         if self.config.text.encoder or self.embed_dim != self.backbone.embed_dim or literal:
             raise LabError(
@@ -139,8 +143,8 @@ class LECCR(RetrievalMethod):
                 "Change them, or set `start` to random.",
             )
         for head in (self.text_head, self.visual.head, self.visual.slot_head):
-            if head is not None:
-                nn.init.eye_(head.weight)
+            if isinstance(head, nn.Linear):
+                nn.init.zeros_(head.weight) if self.visual.adds else nn.init.eye_(head.weight)
                 nn.init.zeros_(head.bias)
         for block in self.visual.interaction.modules() if self.visual.interaction else ():
             if isinstance(block, AttentionBlock) and block.second is not None:
@@ -256,7 +260,8 @@ class LECCR(RetrievalMethod):
         columns = {name: columns[name] for name in ("image_features", *names)}
         if self.config.descriptions == "none":
             return columns
-        return columns | self.description_columns(descriptions or [""] * len(columns["image_features"]))
+        images = columns["image_features"]
+        return columns | self.description_columns(self.descriptions_for(images, descriptions or [""] * len(images)))
 
     def visual_features(
         self,

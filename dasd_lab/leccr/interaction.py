@@ -25,6 +25,7 @@ class InteractionConfig:
     # cross-attention in both directions, one self-attention, vision attends to slots, slots attend to vision
     direction: Literal["dual", "coattention", "c2v", "v2c"] = "dual"
     layers: int = 2  # blocks in each direction
+    width: int | None = None  # of slots and interaction; None: that of the visual tokens
 
 
 def _real(
@@ -115,26 +116,37 @@ class VisualSide(nn.Module):
 
     projection: nn.Linear | None  # description → D
     slot_head: nn.Linear | None  # enhanced slots → E
+    narrowing: nn.Linear | None  # visual tokens → D
     slot_map: nn.Linear | None  # slots → pre-alignment
     token_map: nn.Linear | None  # visual tokens → pre-alignment
 
     def __init__(
         self,
-        width: int,  # D, width of the visual tokens
+        visual_width: int,  # V, width of the visual tokens
         description_width: int,  # W
         embed_dim: int,  # E
         descriptions: Descriptions = "slots",  # representation of a description
         *,
+        adds: bool = False,  # add the outputs to the image's own embedding? It needs E = V
         vision: VisionConfig = VisionConfig(),  # visual input
         slots: SlotsConfig = SlotsConfig(),  # number and initialisation of slots
-        interaction: InteractionConfig = InteractionConfig(),  # direction of attention
+        interaction: InteractionConfig = InteractionConfig(),  # direction of attention, and D; None: V
         block: BlockConfig = BlockConfig(),  # settings of all attention blocks
         maps: bool = False,  # add projections for the authors' pre-alignment of slots and vision
     ):
         super().__init__()
+        if adds and embed_dim != visual_width:
+            raise LabError(
+                f"an embedding of {embed_dim} dimensions that adds to one of {visual_width}",
+                "the same number",
+                f"Set `embed_dim` to {visual_width}, or `start` to random.",
+            )
         self.descriptions = descriptions
         self.pooling = vision.pooling
+        self.adds = adds
         described = descriptions != "none"
+        self.narrowing = nn.Linear(visual_width, interaction.width) if interaction.width else None
+        width = interaction.width or visual_width
         self.vision = AttentionStack(width, vision.layers, block) if vision.layers else None
         self.projection = nn.Linear(description_width, width) if described else None
         self.slots = SemanticSlots(width, slots, block) if descriptions == "slots" else None
@@ -166,13 +178,32 @@ class VisualSide(nn.Module):
 
     def forward(
         self,
-        visual: Tensor,  # [B, V, D]
-        visual_mask: Tensor | None = None,  # [B, V] True: a real token; None: all are
+        visual: Tensor,  # [B, n, V]
+        visual_mask: Tensor | None = None,  # [B, n] True: a real token; None: all are
         description: Tensor | None = None,  # [B, L, W]; not needed if `descriptions` is 'none'
         description_mask: Tensor | None = None,  # [B, L] True: a real token
         trace: list | None = None,  # collects the attention of slots, see `Interaction`
     ) -> dict[str, Tensor]:  # named features, first axis B
         "Features for losses and scores"
+        features = self._features(visual, visual_mask, description, description_mask, trace)
+        if self.adds:
+            own = self.pool(visual, visual_mask)
+            features["visual_features"] = own + features["visual_features"]
+            if "slot_features" in features:
+                features["slot_features"] = own[:, None] + features["slot_features"]
+        return features
+
+    def _features(
+        self,
+        visual: Tensor,
+        visual_mask: Tensor | None,
+        description: Tensor | None,
+        description_mask: Tensor | None,
+        trace: list | None,
+    ) -> dict[str, Tensor]:
+        "What `forward` gives, without the image's own embedding"
+        if self.narrowing is not None:
+            visual = self.narrowing(visual)
         if self.vision is not None:
             visual = self.vision(visual, None, visual_mask)
         if self.interaction is None or self.slot_head is None:

@@ -132,6 +132,7 @@ VISUAL_PARTS = dict(
     interaction="interaction",
     vision="self-attention of frames",
     projection="projection of descriptions",
+    narrowing="projection of image regions",
 )  # of `visual`
 WORD_PARTS = dict(
     own="language-specific word vectors",

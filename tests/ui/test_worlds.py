@@ -43,6 +43,23 @@ def test_a_switch_changes_all_explorers(web, page):
     assert not page.outside, page.outside
 
 
+def test_slots_open_on_photographs(web, page):
+    "The shipped LECCR describes the images by words; a query marks the slot that it fits best"
+    page.goto(web.url, timeout=300_000)
+    page.locator(".dl-ask .dl-query input").first.wait_for()
+    switch_to(page, "Photographs", "8 images")
+    page.locator(".dl-app .lm-TabBar-tab", has_text="Slots").first.click()
+    slots = page.locator(".dl-slots:visible").first
+    slots.locator(".dl-marked").first.wait_for(timeout=120_000)
+    assert "Description by words that name what an image shows" in slots.inner_text()
+    box = slots.locator(".dl-query input:visible").first
+    box.fill("rot")
+    box.press("Enter")
+    page.wait_for_function("() => document.querySelector('.dl-slots img.dl-large').alt.includes('.png')")
+    shoot(page, "slots_photographs")
+    assert not page.problems, page.problems
+
+
 def test_a_folder_that_is_not_there(web, page):
     "The message names the next step, and the explorer stays as it is"
     page.goto(web.url, timeout=300_000)

@@ -16,17 +16,19 @@ import json
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 
+import numpy as np
 from tqdm.auto import tqdm
 
 from dasd_lab.backbone.features import FrozenFeatures, frozen_features, store_in
+from dasd_lab.backbone.named_words import learn_words, load_words
 from dasd_lab.backbone.retrieved import describe_by_retrieval
 from dasd_lab.backbone.towers import Backbone, load_backbone, save_backbone
 from dasd_lab.contracts import LabError, RetrievalMethod
-from dasd_lab.corpora.catalog import corpus_named, load_corpus
+from dasd_lab.corpora.catalog import CaptionPairs, corpus_named, load_corpus
 from dasd_lab.evaluation.fields import field_figures, usual_fields
 from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.evaluation.short_queries import short_queries
@@ -70,16 +72,27 @@ class World:
     precision: str = "float32"  # of the methods' training
     features: Path | None = None  # folder of feature stores; None: computed each time
     multilingual: bool = False  # also a map from a multilingual sentence encoder?
+    # folder of a method whose text side is that of `method` → languages of its training; it describes images by words
+    on_text: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
-    def parts(self) -> tuple[str, ...]:
-        return "backbone", *self.methods, *([MULTILINGUAL] if self.multilingual else [])  # in order
+    def parts(self) -> tuple[str, ...]:  # in order
+        first = [name for name in self.methods if name not in self.on_text]
+        return (
+            "backbone",
+            *first,
+            *([MULTILINGUAL] if self.multilingual else []),
+            *([WORDS] if self.on_text else []),
+            *self.on_text,
+        )
 
 
 STEPS = {"stages.0.steps": 2000, "stages.1.steps": 100}
 # weight of LECCR's term `slots_differ`: at the paper's 0.01 the slots become equal in a run of this length
 APART = {"stages.0.terms.6.weight": 1.0}
 # words and entries with which SMALR fits into the folder of photographs
+WORDS = "words"  # folder of the words that describe images
+MOST_CAPTIONS = 12_000  # of a language, in the training of a method on another one's text side
 SMALL_WORDS = {"word_vectors.about": 2500, "config.latent.entries": 1200, "config.specific": 600}
 WORLDS = dict(
     pictograms=World(
@@ -112,6 +125,7 @@ WORLDS = dict(
         methods=dict(
             method=("dasd.photographs_expression", {"stages.0.steps": 8400, "stages.1.steps": 840}),
             smalr=("smalr.photographs", SMALL_WORDS),
+            leccr=("leccr.photographs_words", {}),
         ),
         trained_on="Flickr8k: the 6,000 training photographs, their English captions, and their captions in other "
         "languages, translated by people and by machines; the encoders beneath: MiniLM (English text) and "
@@ -123,6 +137,7 @@ WORLDS = dict(
         precision="auto",
         features=FEATURES,
         multilingual=True,
+        on_text=dict(leccr=("zh", "de")),
     ),
 )
 
@@ -260,6 +275,72 @@ def method_part(ship: Shipping, name: str) -> None:
     write_json(card, ship.out / "card.json")
 
 
+def words_part(ship: Shipping) -> None:
+    "Learn the words that describe images from English captions, and add them to the card"
+    start = time.process_time()
+    backbone = load_backbone(ship.out / "backbone")
+    row_of = {visual_id: i for i, visual_id in enumerate(ship.corpus.visuals("train").ids)}
+    captions = ship.corpus.captions("train", backbone.source_language, "human")
+    images = columns_in(ship, backbone, "train")["image_features"]
+    words = learn_words(backbone, [c.text for c in captions], [row_of[c.visual_id] for c in captions], images)
+    learnt_in = ROOT / "runs" / ship.name / "shipped" / WORDS
+    words.save(learnt_in, learnt_from="English captions of Flickr8k's training photographs: single words")
+    ship.add(WORDS, learnt_in)
+    facts = dict(command=f"{ship.command} --only {WORDS}", captions=len(captions), words=len(words.words))
+    card = ship.card()
+    card.setdefault("companions", {})[WORDS] = facts | dict(cpu_s=round(time.process_time() - start))
+    write_json(card, ship.out / "card.json")
+
+
+def on_text_part(ship: Shipping, name: str) -> None:
+    "Train what a method adds to the text side of the stored `method`, in few languages, and save it for all of them"
+    preset, changes = ship.world.methods[name]
+    start = time.process_time()
+    backbone = load_backbone(ship.out / "backbone")
+    folders = dict(text_folder=ship.out / "method", words_folder=ship.out / WORDS)
+    text = load_method(folders["text_folder"], backbone)
+    words = load_words(folders["words_folder"], backbone)
+    data = training_data(
+        ship.corpus, ship.world.on_text[name], backbone, ship.world.features, reads=columns_of(load_preset(preset))
+    )
+    for language, pairs in data.pairs.items():
+        kept = np.sort(np.random.default_rng(ship.seed).permutation(len(pairs))[:MOST_CAPTIONS])
+        data.pairs[language] = CaptionPairs(**pairs.take(kept.tolist()))
+    data.descriptions = words.of_features(data.features.image_features[:])
+    run = train(
+        preset,
+        ship.corpus,
+        tuple(data.pairs),
+        seed=ship.seed,
+        backbone=backbone,
+        data=data,
+        changes=changes,
+        runtime=Runtime(precision=ship.world.precision),
+    )
+    method = in_languages(run.method, text, ship.world.languages)
+    trained_in = ROOT / "runs" / ship.name / "shipped" / name
+    facts = dict(seed=ship.seed, preset=preset, changes=changes)
+    save_method(method, trained_in, half=True, for_use=True, **folders, **facts)
+    ship.add(name, trained_in)
+    own = [v for k, v in own_state(method).items() if not k.startswith(method.caption_weights)]
+    facts = dict(command=f"{ship.command} --only {name}") | facts
+    facts |= dict(languages=ship.world.languages, parameters=sum(v.numel() for v in own))
+    facts |= dict(precision=ship.world.precision, cpu_s=round(time.process_time() - start))
+    facts |= dict(trained_in=list(data.pairs), captions=sum(map(len, data.pairs.values())), descriptions=words.name)
+    card = ship.card()
+    card.setdefault("companions", {})[name] = facts
+    write_json(card, ship.out / "card.json")
+
+
+def in_languages(method: RetrievalMethod, text: RetrievalMethod, languages: Sequence[str]) -> RetrievalMethod:
+    "A method with the text side of another one, in all its languages: the rest of it does not depend on them"
+    wide = type(method)(replace(method.config, languages=tuple(languages)), method.backbone, text.tokenizer)
+    wide.read_captions_as(text)
+    rest = {k: v for k, v in own_state(method).items() if not k.startswith(method.caption_weights)}
+    wide.load_state_dict(wide.state_dict() | rest)
+    return wide
+
+
 def multilingual_part(ship: Shipping) -> None:
     "Fit the map of a multilingual sentence encoder to the stored source model, and add it to the card"
     start = time.process_time()
@@ -299,17 +380,16 @@ def short_figures(method: RetrievalMethod, ship: Shipping, known: Mapping | None
     return dict(queries=given.n, right=given.right, language_recognised=recognised.right)
 
 
-def test_columns(method: RetrievalMethod, ship: Shipping) -> dict:
-    "Columns of the test pictures, kept in a store"
-    reads = method.read_columns
-    folder = store_in(ship.world.features, method.backbone, ship.corpus, "test", reads)
-    found: FrozenFeatures = frozen_features(method.backbone, ship.corpus, "test", folder, reads=reads)
+def columns_in(ship: Shipping, backbone: Backbone, split: str, reads: Sequence[str] = ()) -> dict:
+    "Columns of the pictures of a split, kept in a store"
+    folder = store_in(ship.world.features, backbone, ship.corpus, split, reads)
+    found: FrozenFeatures = frozen_features(backbone, ship.corpus, split, folder, reads=reads)
     return dict(image_features=found.image_features[:]) | {k: v[:] for k, v in found.visual_rows.items()}
 
 
 def photographs_figures(method: RetrievalMethod, ship: Shipping, languages: Sequence[str]) -> dict:
     "Recalls on each field of the test photographs, short queries, and the stamps, which no model saw"
-    known = test_columns(method, ship)
+    known = columns_in(ship, method.backbone, "test", method.read_columns)
     fields = field_figures(method, ship.corpus, usual_fields(ship.corpus, languages), known=known)
     for name, row in fields.items():
         print(f"{name}: mean recall {100 * row['mean_recall']:.1f}, share of English {100 * row['share']:.1f} %")
@@ -367,7 +447,7 @@ def main(world: str, out: Path | None, seed: int, only: str | None, backbone: Pa
         return
     if only == "figures":
         for name in ship.world.parts[1:]:
-            if (ship.out / name).is_dir():
+            if name != WORDS and (ship.out / name).is_dir():
                 print(name, flush=True)
                 figures_part(ship, name)
         return
@@ -376,8 +456,13 @@ def main(world: str, out: Path | None, seed: int, only: str | None, backbone: Pa
         if part == "backbone":
             backbone_part(ship, backbone)
             continue
+        if part == WORDS:
+            words_part(ship)
+            continue
         if part == MULTILINGUAL:
             multilingual_part(ship)
+        elif part in ship.world.on_text:
+            on_text_part(ship, part)
         else:
             method_part(ship, part)
         figures_part(ship, part)

@@ -227,6 +227,9 @@ class SlotsState(State):
         for id in gallery.ids[:1000]:
             captions += written_captions(self.workbench, id, language)
         words = content_words(captions, language)
+        method = self.source.method
+        if not words and method.describer and language == method.backbone.source_language:
+            words = method.describer.words
         if not words:
             raise LabError(
                 f"no captions in {language!r}",
@@ -252,10 +255,12 @@ class SlotsState(State):
     def captioner(self) -> str:
         "Name of the model that wrote the description of the selected image; empty if unknown"
         wb = self.workbench
+        describer = self.source.method.describer
+        name = describer.name if describer else ""
         for split in wb.splits:
             if self.chosen in wb.corpus.visuals(split):
-                return wb.corpus.captioner(split).get("captioner", "")
-        return ""
+                return wb.corpus.captioner(split).get("captioner", name)
+        return name
 
     def mean_cosines(
         self,

@@ -89,7 +89,8 @@ def _columns(gallery: Gallery, picture, description: str | None) -> tuple[dict[s
         columns = method.visual_columns(None, [description], known)
     else:
         columns = method.visual_columns([open_visual(picture)], [description or ""])
-    return {name: values.to(method.backbone.device) for name, values in columns.items()}, description or UNDESCRIBED
+    read = method.descriptions_for(columns["image_features"], [description or ""])[0] or UNDESCRIBED
+    return {name: values.to(method.backbone.device) for name, values in columns.items()}, read
 
 
 @dataclass(frozen=True, eq=False)

@@ -360,6 +360,7 @@ class Gallery:
     ) -> None:
         "Add encoded images without checks"
         descriptions = list(descriptions) or [""] * len(ids)
+        descriptions = self.method.descriptions_for(columns.get("image_features"), descriptions)
         if visuals is None:
             with torch.no_grad(), evaluating(self.method):
                 visuals = self.method.encode_visuals(self.method.visual_columns(None, descriptions, columns))
@@ -420,7 +421,8 @@ class Gallery:
         if isinstance(picture, str) and picture in self:
             row = self.places[picture]
             return {name: values[row : row + 1] for name, values in self.visuals.items()}
-        if not description and "description_ids" in self.method.read_columns and any(self.descriptions):
+        needs_one = "description_ids" in self.method.read_columns and self.method.describer is None
+        if not description and needs_one and any(self.descriptions):
             warnings.warn(
                 "This image has no description, but images of the gallery have: their embeddings are not comparable. "
                 "Give description=…",

@@ -21,6 +21,11 @@ from .in_memory import Gallery
 from ...storage import read_tensors, write_tensors
 
 # %% ../../../nbs/6_search/1_gallery/25_kept.ipynb #6e68896b
+def _descriptions(method: RetrievalMethod, corpus, split: str) -> list[str]:
+    "The descriptions that a method reads, '' if missing; none for a method that reads none"
+    return list(corpus.descriptions(split)) if "description_ids" in method.read_columns else []
+
+
 def kept_file(
     method: RetrievalMethod,  # that embeds the images
     corpus,  # a `corpora.catalog.Corpus`
@@ -31,9 +36,9 @@ def kept_file(
     stamp = corpus.pictures_stamp(split)
     if not stamp:
         return None
-    descriptions = []
-    if "description_ids" in method.read_columns:
-        descriptions = list(corpus.descriptions(split))
+    descriptions = _descriptions(method, corpus, split)
+    if method.describer:
+        descriptions.append(repr(method.describer.settings))
     side = method.visual_side
     name = str(getattr(side, "name", "")) or "model"
     # towers of the same weights may differ in activation and in how they resize images
@@ -76,7 +81,7 @@ def read_gallery(
         return None
     columns, visuals = kept
     gallery = Gallery(method)
-    gallery.extend(ids, columns, {}, [], visuals=visuals)
+    gallery.extend(ids, columns, {}, [], _descriptions(method, corpus, split), visuals)
     gallery.thumbnails.paint |= dict.fromkeys(ids, lambda id: corpus.picture(id, 160))
     if corpus.name in method.training_corpora:
         gallery.are_unlike = (len(gallery), False)  # nothing to compare
