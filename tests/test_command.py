@@ -365,7 +365,7 @@ def test_kept_embeddings_belong_to_the_settings_of_the_image_tower():
 
     def file(**settings):
         side = SimpleNamespace(noted_fingerprint="same", name="tower", **settings)
-        return kept_file(SimpleNamespace(read_columns=(), visual_side=side), corpus, "test")
+        return kept_file(SimpleNamespace(read_columns=(), visual_side=side, describer=None), corpus, "test")
 
     usual = dict(config=dict(quick_gelu=True), preprocessing=dict(size=224))
     others = dict(config=dict(quick_gelu=False)), dict(preprocessing=dict(size=336))

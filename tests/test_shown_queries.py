@@ -90,9 +90,10 @@ def told(prose: str) -> Iterator[str]:
 
 
 def commanded(text: str) -> Iterator[tuple[str, str]]:
-    "Queries of `dasd-lab search` and their worlds: a run without a gallery searches scenes, all else photographs"
+    "Queries of `dasd-lab search` and their worlds: a run without images of one's own searches scenes"
     for _, query, options in COMMAND.findall(text):
-        yield query, "pictograms" if "--run" in options and "--gallery" not in options else "photographs"
+        scenes = "--run" in options and "--gallery" not in options and "--pictures" not in options
+        yield query, "pictograms" if scenes else "photographs"
 
 
 def of_notebook(path: Path) -> Iterator[Shown]:

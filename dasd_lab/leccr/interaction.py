@@ -185,7 +185,7 @@ class VisualSide(nn.Module):
         trace: list | None = None,  # collects the attention of slots, see `Interaction`
     ) -> dict[str, Tensor]:  # named features, first axis B
         "Features for losses and scores"
-        features = self._features(visual, visual_mask, description, description_mask, trace)
+        features = self.outputs(visual, visual_mask, description, description_mask, trace)
         if self.adds:
             own = self.pool(visual, visual_mask)
             features["visual_features"] = own + features["visual_features"]
@@ -193,14 +193,14 @@ class VisualSide(nn.Module):
                 features["slot_features"] = own[:, None] + features["slot_features"]
         return features
 
-    def _features(
+    def outputs(
         self,
-        visual: Tensor,
-        visual_mask: Tensor | None,
-        description: Tensor | None,
-        description_mask: Tensor | None,
-        trace: list | None,
-    ) -> dict[str, Tensor]:
+        visual: Tensor,  # [B, n, V]
+        visual_mask: Tensor | None,  # [B, n]
+        description: Tensor | None,  # [B, L, W]
+        description_mask: Tensor | None,  # [B, L]
+        trace: list | None,  # see `forward`
+    ) -> dict[str, Tensor]:  # named features, first axis B
         "What `forward` gives, without the image's own embedding"
         if self.narrowing is not None:
             visual = self.narrowing(visual)
