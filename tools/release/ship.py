@@ -90,9 +90,9 @@ class World:
 STEPS = {"stages.0.steps": 2000, "stages.1.steps": 100}
 # weight of LECCR's term `slots_differ`: at the paper's 0.01 the slots become equal in a run of this length
 APART = {"stages.0.terms.6.weight": 1.0}
-# words and entries with which SMALR fits into the folder of photographs
 WORDS = "words"  # folder of the words that describe images
 MOST_CAPTIONS = 12_000  # of a language, in the training of a method on another one's text side
+# words and entries with which SMALR fits into the folder of photographs
 SMALL_WORDS = {"word_vectors.about": 2500, "config.latent.entries": 1200, "config.specific": 600}
 WORLDS = dict(
     pictograms=World(
