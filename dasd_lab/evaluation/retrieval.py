@@ -421,12 +421,12 @@ def _mean_over_folds(corpus, split: str, image_features, evaluated: Callable[[st
     return Results(rows, first.targets, about)
 
 
-@torch.no_grad()
 def _own_descriptions(method: RetrievalMethod) -> dict:
     "The describer of a method, in place of a corpus's descriptions"
     return dict(captioner=method.describer.name) if method.describer else {}
 
 
+@torch.no_grad()
 def evaluate(
     method: RetrievalMethod,  # encodes and scores
     corpus,  # has `captions(split, language, origin)` and `visuals(split)`
