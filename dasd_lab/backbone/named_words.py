@@ -16,14 +16,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .towers import Backbone, fingerprint
+from .retrieved import FeatureCaptioner
+from .towers import Backbone, check_backbone, fingerprint
 from ..contracts import LabError
-from ..corpora.visuals import Visuals
 from ..presets import opening
 from ..storage import Manifest, read_tensors, seal, unseal, whole_folder, write_tensors
 
 # %% ../../nbs/2_backbone/2_features/65_named_words.ipynb #d305d82e
-class NamedWords:
+class NamedWords(FeatureCaptioner):
     "Describes images by words; see `corpora.descriptions.Captioner`"
 
     name = "words that name what an image shows"
@@ -68,14 +68,6 @@ class NamedWords:
         chosen = self.scores(images).topk(self.most, dim=1).indices
         return [", ".join(self.words[i] for i in row) + "." for row in chosen.tolist()]
 
-    def describe(
-        self,
-        batch: Sequence[np.ndarray],  # N images, each uint8 [T, H, W, 3]
-    ) -> list[str]:  # N
-        "One description per image"
-        visuals = Visuals([str(i) for i in range(len(batch))], lambda i: batch[i])
-        return self.of_features(self.backbone.encode_pictures(visuals))
-
     def save(
         self,
         folder: str | Path,  # a new folder
@@ -101,13 +93,7 @@ def load_words(
 ) -> NamedWords:
     "Load a describer; nothing in the folder is executed"
     manifest = unseal(folder, "words", schema=WordsManifest)
-    given = fingerprint(backbone)
-    if manifest["backbone"] != given:
-        raise LabError(
-            f"a backbone with fingerprint {given}",
-            f"{manifest['backbone']}, the one of {folder}",
-            "Load the backbone that lies beside it.",
-        )
+    check_backbone(backbone, manifest["backbone"], folder)
     with opening(folder, "words that `NamedWords.save` wrote"):
         words = (Path(folder) / "words.txt").read_text(encoding="utf-8").split()
         numbers = read_tensors(Path(folder) / "model.safetensors")

@@ -7,7 +7,7 @@ __all__ = ['KINDS', 'CHANGE', 'in_batches', 'captions_in_batches', 'one_ahead', 
            'register_kind', 'build_open_clip', 'build', 'load_weights', 'packaged_tensors', 'LowRankChange',
            'reduce_changes', 'own_tensors', 'with_packaged', 'packaged_tokenizer', 'saved_tokenizer', 'checksum_of',
            'save_backbone', 'external_references', 'BackboneManifest', 'listed_languages', 'load_backbone',
-           'fingerprint']
+           'fingerprint', 'check_backbone']
 
 # %% ../../nbs/2_backbone/1_towers/50_towers.ipynb #0d3cbea5
 import hashlib
@@ -732,3 +732,18 @@ def fingerprint(
     if noted := getattr(module, "noted_fingerprint", ""):
         return noted
     return checksum_of(module.state_dict())
+
+
+def check_backbone(
+    backbone: Backbone,  # that is given
+    expected: str,  # fingerprint of the one that is needed
+    folder: str | Path,  # that needs it
+) -> None:
+    "Refuse another backbone than the one that a folder was trained on"
+    given = fingerprint(backbone)
+    if given != expected:
+        raise LabError(
+            f"a backbone with fingerprint {given}",
+            f"{expected}, the one {folder} was trained on",
+            "Load the backbone that lies beside it.",
+        )

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ..backbone.named_words import load_words
 from ..backbone.tokens import CaptionTokenizer
-from ..backbone.towers import Backbone, fingerprint
+from ..backbone.towers import Backbone, check_backbone, fingerprint
 from ..contracts import LabError, RetrievalMethod, method_class
 from ..presets import opening, plain, settings
 from ..storage import Manifest, read_tensors, seal, sha256, unseal, whole_folder, write_tensors
@@ -106,13 +106,7 @@ def method_in(
     text: RetrievalMethod | None = None,  # whose text side it has; None: its own
 ) -> RetrievalMethod:
     "Build the method of a folder whose manifest is known; nothing in the folder is executed"
-    given = fingerprint(backbone)
-    if m["backbone"] != given:
-        raise LabError(
-            f"a backbone with fingerprint {given}",
-            f"{m['backbone']}, the one {folder} was trained on",
-            "Load the backbone that lies beside it.",
-        )
+    check_backbone(backbone, m["backbone"], folder)
     method_type: Any = method_class(m["method"])
     weights = read_tensors(Path(folder) / "model.safetensors")
     vectors = weights.get("token_vectors.embedding.weight")
