@@ -159,11 +159,12 @@ def test_a_preset_trains_on_it_and_a_run_is_opened_again(data, backbone, tmp_pat
         evaluate(method, load_corpus("flickr8k"), "test", ["fr"])
 
 
-def test_training_on_test_pictures_is_refused(data, backbone, tmp_path):
+def test_training_on_test_pictures_is_refused(data, backbone, monkeypatch):
     "Four of the eight test pictures are in the other corpus' training split"
+    from dasd_lab.corpora.own.parallel import Pair
     from dasd_lab.evaluation.retrieval import evaluate
     from dasd_lab.training.plan import plan
-    from dasd_lab.training.recipes import train
+    from dasd_lab.training.recipes import parallel_data, train
 
     phase = dict(name="English", reading="sentences", trains=["text"], steps=2, batch_size=8, learning_rate=1e-3)
     tuned = TINY | dict(
@@ -177,6 +178,12 @@ def test_training_on_test_pictures_is_refused(data, backbone, tmp_path):
     run = train(TINY, "multi30k:text_only=true", backbone=backbone, progress=False)
     with pytest.raises(LabError, match="4 of 8 pictures are in the training split of multi30k:text_only=true"):
         evaluate(run.method, load_corpus("flickr8k"), "test")
+    monkeypatch.setattr(backbone, "training_corpora", ("multi30k:text_only=true",))
+    with pytest.raises(LabError, match="flickr8k, test: 4 of 8 pictures"):
+        train(TINY, "flickr8k", backbone=backbone, progress=False)
+    pairs = {"de": [Pair(f"a dog {i}", f"ein Hund {i}", i + 1) for i in range(40)]}
+    captions = train(TINY, None, ["de"], backbone=backbone, data=parallel_data(pairs, backbone), progress=False)
+    assert captions.method.training_corpora[-1] == "multi30k:text_only=true"
     needs = plan(
         load_preset("dasd.pictograms") | dict(finetuning=tuned["finetuning"], corpus="multi30k"), measure=False
     )

@@ -79,6 +79,7 @@ class Backbone(nn.Module):
     "A frozen two-tower model whose text tower runs block by block"
 
     clip: Any  # both towers as their library built them
+    training_corpora: tuple[str, ...] = ()  # that it was trained on here, as `corpora.catalog.corpus_named` takes them
 
     def __init__(
         self,
@@ -627,6 +628,8 @@ def save_backbone(
         state = {name: v.half() if v.is_floating_point() else v for name, v in state.items()}
     whole = with_packaged(backbone.clip, state)
     facts = dict(fingerprint=checksum_of({f"clip.{name}": v for name, v in whole.items()})) | facts
+    if backbone.training_corpora:
+        facts = dict(training_corpora=backbone.training_corpora) | facts
     if backbone.listed:
         facts = dict(languages=backbone.listed.codes, languages_because=backbone.listed.because) | facts
     names = dict(zip(("start", "end", "pad"), backbone.tokenizer.names))
@@ -685,6 +688,7 @@ class BackboneManifest(Manifest):
     tower: NotRequired[str]
     tokens: NotRequired[dict[str, str | None]]
     fingerprint: NotRequired[str]
+    training_corpora: NotRequired[list[str]]
     languages: NotRequired[list[str]]
     languages_because: NotRequired[str]
 
@@ -722,7 +726,9 @@ def _backbone_in(folder: str | Path, manifest: dict) -> Backbone:
     load_weights(clip, with_packaged(clip, read_tensors(Path(folder) / file)), str(folder))
     tokenizer = saved_tokenizer(folder, manifest)
     options = dict(text=text, kind=kind, languages=listed_languages(manifest))
-    return Backbone(clip, tokenizer, config, manifest["name"], **options, **manifest["preprocess_cfg"])
+    backbone = Backbone(clip, tokenizer, config, manifest["name"], **options, **manifest["preprocess_cfg"])
+    backbone.training_corpora = tuple(manifest.get("training_corpora", ()))
+    return backbone
 
 
 def fingerprint(

