@@ -2,11 +2,15 @@
 
 import json
 import re
+import shlex
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
+
+from dasd_lab.cli import command_line
+from dasd_lab.presets import list_presets
 
 ROOT = Path(__file__).resolve().parents[1]
 NBS = ROOT / "nbs"
@@ -296,3 +300,28 @@ def test_workflows_ask_for_little(name):
         for step in job["steps"]:
             assert "run" in step or re.fullmatch(r"actions/[\w-]+@[0-9a-f]{40}", step["uses"]), step
     assert any(f"make {name}" in step.get("run", "") for job in jobs.values() for step in job["steps"])
+
+
+def commands_in(path):
+    "Complete lines of shell blocks that begin with `dasd-lab`, in prose"
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".ipynb":
+        prose = [c for c in json.loads(text)["cells"] if c["cell_type"] == "markdown"]
+        text = "\n".join("".join(c["source"]) for c in prose)
+    blocks = re.findall(r"(?ms)^```sh\n(.*?)^```", text)
+    return [line for block in blocks for line in re.findall(r"(?m)^dasd-lab (.+)$", block.replace("\\\n", " "))]
+
+
+def test_commands_in_prose_can_be_typed():
+    "Options that are gone, and presets that are not there"
+    found = {path: commands_in(path) for path in (*NBS.rglob("*.ipynb"), *ROOT.glob("*.md"))}
+    assert sum(map(len, found.values())) > 90
+    for path, lines in found.items():
+        for line in lines:
+            words = shlex.split(line.replace("$SLURM_ARRAY_TASK_ID", "0"), comments=True)
+            try:
+                preset = getattr(command_line().parse_args(words), "preset", None)
+            except SystemExit:
+                pytest.fail(f"{path.relative_to(ROOT)}: dasd-lab {line}")
+            if isinstance(preset, str) and re.fullmatch(r"[a-z_]+\.[a-z0-9_]+", preset):
+                assert preset in list_presets(), path
