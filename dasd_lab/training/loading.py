@@ -42,7 +42,7 @@ def trained_on(
     return corpora_around(run_parts(folder)[1])
 
 
-class _Towers(TypedDict, total=False):
+class _TrainedTowers(TypedDict, total=False):
     "What is read of the manifest of a backbone here"
 
     training_corpora: list[str]
@@ -53,7 +53,7 @@ def corpora_around(
 ) -> tuple[str, ...]:  # see `trained_on`
     "The corpora that a saved backbone was trained on, and those of the run whose card lies beside it"
     card = read_json(backbone.parent / "card.json", Card, optional=True)
-    towers = read_json(backbone / "manifest.json", _Towers, optional=True)
+    towers = read_json(backbone / "manifest.json", _TrainedTowers, optional=True)
     return tuple(dict.fromkeys((*corpora_in(card), *towers.get("training_corpora", ()))))
 
 # %% ../../nbs/4_training/2_recipes/65_loading.ipynb #f47ea648
