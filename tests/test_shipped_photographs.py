@@ -23,6 +23,7 @@ from dasd_lab.search.gallery.in_memory import Gallery
 from dasd_lab.search.gallery.kept import kept_gallery
 from dasd_lab.storage import read_tensors
 from dasd_lab.training.loading import words_of
+from dasd_lab.training.pretrained import Pretrained
 from dasd_lab.training.recipes import load_run, shipped_run
 
 FOLDER = shipped_run("photographs")
@@ -90,6 +91,16 @@ def test_words_describe_what_an_image_shows(slots):
     assert "surf" in texts[0] and "pool" in texts[1] and "bicycle" in texts[2], texts
     assert 300 < len(words.words) < 1000 and all(word.isalpha() for word in words.words)
     assert words.settings == slots.describer.settings
+
+
+def test_published_slots_keep_their_words(slots, tmp_path):
+    shared = Pretrained.from_run(FOLDER / "leccr")
+    assert shared.training["corpus"] == "flickr8k" and shared.training["preset"] == "leccr.photographs_words"
+    shared.save_pretrained(tmp_path / "leccr")
+    theirs = load_run(tmp_path / "leccr")
+    assert theirs.describer.settings == slots.describer.settings
+    assert theirs.training_corpora == slots.training_corpora
+    assert theirs.encode_captions(["ein Hund"], "de").equal(slots.encode_captions(["ein Hund"], "de"))
 
 
 def test_slots_describe_and_rank_ones_own_images(slots):

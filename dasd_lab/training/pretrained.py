@@ -18,6 +18,7 @@ from huggingface_hub import ModelCard, ModelHubMixin, snapshot_download
 
 import dasd_lab
 import dasd_lab.dasd.encoder  # noqa: F401  registers its methods
+from ..backbone.named_words import load_words
 from ..backbone.open_clip import open_clip_backbone
 from ..backbone.towers import Backbone, fingerprint, load_backbone, save_backbone
 from ..backbone.weights import CATALOGUE, find_weights
@@ -27,6 +28,7 @@ from ..storage import read_manifest, seal, unseal, whole_folder, write_tensors
 from .checkpoints import own_state
 from .model_card import model_card, without_folders
 from .runs import load_method, method_in
+from .shipped import run_card, run_parts
 
 # %% ../../nbs/4_training/2_recipes/60_pretrained.ipynb #fa4300f9
 FORMAT = 1  # of the folder; a newer one is refused
@@ -196,6 +198,7 @@ FILES = (
     "tokenizer.table.json",
     "backbone/*.json",
     "backbone/*.safetensors",
+    "words/*",
 )
 
 
@@ -285,6 +288,8 @@ class Pretrained(ModelHubMixin, library_name="dasd_lab"):
         write_tensors(_half(state) if without_loss(state) else state, save_directory / "model.safetensors")
         tokenizer: Any = self.method.tokenizer
         tokenizer.save(save_directory / "tokenizer.json")
+        if self.method.describer:
+            self.method.describer.save(save_directory / "words")
         seal(save_directory, "config.json", **model_config(self.method, self.training, self.published))
 
     def save_pretrained(
@@ -328,6 +333,8 @@ class Pretrained(ModelHubMixin, library_name="dasd_lab"):
             towers = named_towers(published) if published else load_backbone(folder / "backbone")
             checked_towers(towers, facts, str(folder))
             method = method_in(folder, config | dict(backbone=facts["fingerprint"]), towers)
+            if (folder / "words").is_dir():
+                method.describer = load_words(folder / "words", towers)
         except LabError:
             raise
         except Exception as e:  # any error of a library about impossible settings
@@ -362,7 +369,7 @@ class Pretrained(ModelHubMixin, library_name="dasd_lab"):
     @classmethod
     def from_run(
         cls,
-        folder: str | Path,  # as `train` wrote it
+        folder: str | Path,  # as `train` wrote it; or a companion, such as that of `run_folder("photographs/leccr")`
         results: Sequence[Mapping] = (),  # 'about' and 'rows' of each evaluation
         name: str = "",  # in the card; '': the preset's
         license: str | None = None,  # the hub's identifier, such as apache-2.0
@@ -370,13 +377,14 @@ class Pretrained(ModelHubMixin, library_name="dasd_lab"):
     ) -> "Pretrained":
         "The model of a run folder"
         folder = Path(folder)
-        if not all((folder / part).is_dir() for part in ("backbone", "method")):
+        method_folder, backbone_folder = run_parts(folder)
+        if not ((method_folder / "manifest.json").is_file() and backbone_folder.is_dir()):
             raise LabError(
                 f"{folder} is no finished run",
                 "a folder with `backbone` and `method`",
                 "Train one: `dasd-lab train`, or check the path.",
             )
-        card = read_json(folder / "card.json", optional=True)
+        card = _card_with_origin(folder)
         preset = read_json(folder / "preset.json", optional=True)
         if not preset and card.get("preset") in list_presets():
             preset = vary(load_preset(card["preset"]), card.get("changes") or {})
@@ -389,8 +397,28 @@ class Pretrained(ModelHubMixin, library_name="dasd_lab"):
                 f"open_clip towers with weights of {sorted(CATALOGUE)}, not finetuned",
                 "Publish it with its towers included.",
             )
-        method = load_method(folder / "method", load_backbone(folder / "backbone"))
+        method = load_method(method_folder, load_backbone(backbone_folder))
         return cls(method, card, results, name, license, published)
+
+
+# facts in the card of a run that hold for its companions too
+_OF_ALL = (
+    "corpus",
+    "corpus_checksum",
+    "corpora",
+    "trained_on",
+    "licence",
+    "versions",
+    "source_preset",
+    "source_changes",
+    "source_cpu_s",
+)
+
+
+def _card_with_origin(folder: Path) -> dict:
+    "The card of a run; that of a companion, with what the card of its run says of the corpus and the backbone"
+    of_run = read_json(run_parts(folder)[1].parent / "card.json", optional=True)
+    return {key: of_run[key] for key in _OF_ALL if key in of_run} | run_card(folder)
 
 
 def _scaled_steps(preset: Mapping, n_languages: int) -> dict[str, int]:
