@@ -5,11 +5,13 @@ python tools/release/ship.py --only backbone       # one part; methods are train
 python tools/release/ship.py --only static_adapter
 python tools/release/ship.py --only figures        # evaluate again what is stored
 python tools/release/ship.py --only doubt          # signs that results may be wrong, after `method` was trained
+python tools/release/ship.py --world photographs --only words         # words that describe images; or multilingual
 python tools/release/ship.py --world photographs --only backbone --backbone FOLDER  # a source model that is there
 
 The world photographs needs Flickr8k (DASD_LAB_FLICKR8K); features of its pictures are kept in runs/flickr8k. A part
-that makes the folder larger than its world may be is refused: before its training where its size is known, else it
-stays in runs/WORLD/shipped."""
+that would make the folder larger than its world allows is refused. Where its size is known beforehand, nothing is
+trained; otherwise the trained part stays in runs/WORLD/shipped. A part that lies on another one (leccr of photographs
+on `method` and `words`) has to be trained again after it; this is printed."""
 
 import argparse
 import json
@@ -389,6 +391,12 @@ def columns_in(ship: Shipping, backbone: Backbone, split: str, reads: Sequence[s
 
 def photographs_figures(method: RetrievalMethod, ship: Shipping, languages: Sequence[str]) -> dict:
     "Recalls on each field of the test photographs, short queries, and the stamps, which no model saw"
+    if method.describer and any(ship.corpus.descriptions("test")):
+        raise LabError(
+            f"descriptions of {ship.corpus.name} by {ship.corpus.captioner('test')}, which would be read",
+            f"none, since the method describes images by {method.describer.name}",
+            "Move the folder of descriptions away, then run `--only figures`.",
+        )
     known = columns_in(ship, method.backbone, "test", method.read_columns)
     fields = field_figures(method, ship.corpus, usual_fields(ship.corpus, languages), known=known)
     for name, row in fields.items():
@@ -437,6 +445,25 @@ def doubt_part(ship: Shipping) -> None:
     print(f"doubt: {megabytes(ship.out / 'doubt'):.2f} MB", flush=True)
 
 
+def make(ship: Shipping, part: str, backbone: Path | None) -> None:
+    "Make one part, with its figures"
+    print(part, flush=True)
+    if part == "backbone":
+        backbone_part(ship, backbone)
+    elif part == WORDS:
+        words_part(ship)
+    elif part == MULTILINGUAL:
+        multilingual_part(ship)
+    elif part in ship.world.on_text:
+        on_text_part(ship, part)
+    else:
+        method_part(ship, part)
+    if part not in ("backbone", WORDS):
+        figures_part(ship, part)
+    if part == "method":
+        doubt_part(ship)
+
+
 def main(world: str, out: Path | None, seed: int, only: str | None, backbone: Path | None) -> None:
     "One part, or everything"
     ship = Shipping(world, WORLDS[world], out or WEIGHTS / world, seed)
@@ -452,22 +479,10 @@ def main(world: str, out: Path | None, seed: int, only: str | None, backbone: Pa
                 figures_part(ship, name)
         return
     for part in [only] if only else ship.world.parts:
-        print(part, flush=True)
-        if part == "backbone":
-            backbone_part(ship, backbone)
-            continue
-        if part == WORDS:
-            words_part(ship)
-            continue
-        if part == MULTILINGUAL:
-            multilingual_part(ship)
-        elif part in ship.world.on_text:
-            on_text_part(ship, part)
-        else:
-            method_part(ship, part)
-        figures_part(ship, part)
-        if part == "method":
-            doubt_part(ship)
+        make(ship, part, backbone)
+    if only in ("method", WORDS):
+        for name in ship.world.on_text:
+            print(f"{name} lies on this part and cannot be loaded until `--only {name}` has run")
 
 
 if __name__ == "__main__":
