@@ -12,12 +12,13 @@ from dasd_lab.backbone.tokens import train_tokenizer
 from dasd_lab.contracts import Caption, LabError
 from dasd_lab.corpora.visuals import Visual
 from dasd_lab.explore.slots import figures as f
+from dasd_lab.explore.slots import state as slots_state
 from dasd_lab.explore.slots.panel import Slots
 from dasd_lab.explore.slots.state import SlotsState
 from dasd_lab.explore.workbench import SHIPPED, Workbench, default_workbench
 from dasd_lab.leccr.encoder import LECCR, LECCRConfig
 from dasd_lab.presets import load_preset, settings, vary
-from dasd_lab.search.explain.slot_attention import has_slots, match_slots, nearest_to_slots, read_slots
+from dasd_lab.search.explain.slot_attention import content_words, has_slots, match_slots, nearest_to_slots, read_slots
 from dasd_lab.search.gallery.in_memory import Gallery
 from dasd_lab.training.recipes import shipped_run
 from dasd_lab.training.source_model import train_source
@@ -242,6 +243,23 @@ def test_best_slots_of_many_captions(state):
     for caption, winner in zip(wins.captions, wins.winners.tolist()):
         matches = match_slots(state.source.gallery, caption.text, caption.visual_id, caption.language)
         assert matches.best == [winner]
+
+
+def test_a_choice_made_during_the_work(backbone, gallery, monkeypatch):
+    "Results of the previous model or image are dropped"
+    bench = Workbench({"three": gallery.method, "five": method_of(backbone, **{"slots.n": 5})}, gallery=gallery)
+    state = SlotsState(bench)
+    state.draw(3)
+    state.count_wins(report=lambda *_: state.set_trait("model", "five"))
+    assert (state.model, state.message, state.wins) == ("five", "", None)
+
+    def words(captions, language):
+        state.choose(next(id for id in gallery.ids if id != state.chosen))
+        return content_words(captions, language)
+
+    monkeypatch.setattr(slots_state, "content_words", words)
+    state.find_nearest()
+    assert (state.message, state.nearest) == ("", None)
 
 
 def test_words_nearest_to_slots(state):
