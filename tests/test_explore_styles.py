@@ -282,6 +282,24 @@ def test_a_gallery_with_captions(bench, tmp_path):
     assert panel.table.value.count("<tr>") >= 2
 
 
+def test_settings_that_change_during_the_work(bench, tmp_path, monkeypatch):
+    "Also during the work that an earlier change caused"
+    s = StylesState(bench, keep_in=tmp_path, n=40, reducer="tsne")
+    panel = Styles(state=s, wait=True)
+    compute = s.compute
+    seeds = iter((5, 6, 7))
+
+    def change_and_compute(report):
+        analysis = compute(report)
+        panel.seed.value = next(seeds, 7)
+        return analysis
+
+    monkeypatch.setattr(s, "compute", change_and_compute)
+    panel.draw()
+    panel.work._thread.join()
+    assert s.message == "" and s.analysis.settings == s.settings and s.seed == 7
+
+
 def test_settings_out_of_range(bench, tmp_path):
     s = StylesState(bench, keep_in=tmp_path, n=20_001)
     s.update()

@@ -590,19 +590,16 @@ class Styles(Panel):
         if self.work.running:
             self._redraw = True
             return
-        self.work.run(self.state.compute, self._computed, self._failed, wait)
+        self._redraw = False
+        self.work.run(self.state.compute, self._computed, self.fail, wait)
 
     def _computed(self, analysis: StyleAnalysis) -> None:
         s = self.state
         s.show(analysis)
-        if self._redraw and s.settings != analysis.settings:
+        while self._redraw and s.settings != analysis.settings:
             self._redraw = False
-            s.show(s.compute(self.work.report))
-        self._redraw = False
-
-    def _failed(self, message: str) -> None:
-        self._redraw = False
-        self.fail(message)
+            analysis = s.compute(self.work.report)
+            s.show(analysis)
 
     def show_analysis(self) -> None:
         "Show maps, selection, clusters and agreement"
