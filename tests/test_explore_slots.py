@@ -262,6 +262,26 @@ def test_a_choice_made_during_the_work(backbone, gallery, monkeypatch):
     assert (state.message, state.nearest) == ("", None)
 
 
+def test_who_described_an_image(backbone, gallery):
+    "A description that was given is not said to be the describer's"
+
+    class Describer:
+        name = "one who describes"
+
+        def of_features(self, images):
+            return ["a square."] * len(images)
+
+    gallery.method.describer = Describer()
+    given = ["", *gallery.descriptions[1:]]
+    described = Gallery(gallery.method)
+    described.extend(gallery.ids, gallery.columns, dict(gallery.thumbnails), [], given)
+    state = SlotsState(bench_of(described))
+    state.choose("p0")
+    assert (state.reading.description, state.captioner()) == ("a square.", "one who describes")
+    state.choose("p1")
+    assert (state.reading.description, state.captioner()) == (given[1], "")
+
+
 def test_words_nearest_to_slots(state):
     state.draw(3)
     panel = Slots(state)

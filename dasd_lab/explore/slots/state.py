@@ -266,11 +266,14 @@ class SlotsState(State):
         "Name of the model that wrote the description of the selected image; empty if unknown"
         wb = self.workbench
         describer = self.source.method.describer
-        name = describer.name if describer else ""
         for split in wb.splits:
             if self.chosen in wb.corpus.visuals(split):
-                return wb.corpus.captioner(split).get("captioner", name)
-        return name
+                return wb.corpus.captioner(split).get("captioner", describer.name if describer else "")
+        gallery = self.source.gallery
+        row = gallery.places[self.chosen]
+        if describer and describer.of_features(gallery.image_features[row : row + 1]) == gallery.descriptions[row:][:1]:
+            return describer.name
+        return ""
 
     def mean_cosines(
         self,
