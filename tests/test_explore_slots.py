@@ -262,6 +262,32 @@ def test_a_choice_made_during_the_work(backbone, gallery, monkeypatch):
     assert (state.message, state.nearest) == ("", None)
 
 
+def test_columns_that_a_gallery_lacks(backbone, tmp_path, monkeypatch):
+    "They are embedded once, from the file of an image or else from its thumbnail"
+    monkeypatch.setenv("DASD_LAB_DATA", str(tmp_path / "data"))
+    plain = method_of(backbone, descriptions="none", **{"vision.reads": "frames"})
+    sources = {f"p{i}": tmp_path / f"p{i}.png" for i in range(4)}
+    for i, file in enumerate(sources.values()):
+        Squares().visuals("train")[i].picture.save(file)
+    images = Gallery(plain).add(list(sources.values()), list(sources))
+    sources["p0"].unlink()
+    sources["p1"].write_bytes(b"no image")
+
+    def opened():
+        bench = Workbench({"plain": plain, "LECCR": method_of(backbone)}, gallery=images, sources=sources)
+        said = []
+        bench.observe(lambda change: said.append(change.new), "status")
+        return bench, bench.models["LECCR"].gallery, said
+
+    bench, gallery, said = opened()
+    assert said == ["embedding images: 0 of 4", ""]
+    expected = Gallery(gallery.method).add([bench.picture(id) for id in sources], list(sources))
+    assert gallery.ids == list(sources)
+    torch.testing.assert_close(gallery.visuals["slots"], expected.visuals["slots"], atol=1e-5, rtol=1e-4)
+    _, again, said = opened()
+    assert again.visuals["slots"].equal(gallery.visuals["slots"]) and not said
+
+
 def test_who_described_an_image(backbone, gallery):
     "A description that was given is not said to be the describer's"
 
