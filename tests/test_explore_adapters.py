@@ -112,6 +112,17 @@ def test_similarity(state):
     assert len({(c.language, c.text) for c in state.many.captions}) == len(state.many.captions)
 
 
+def test_a_model_chosen_during_the_work(bench):
+    "Results of the previous model are dropped, not mixed with those of the new one"
+    if "static adapter" not in bench.models:
+        pytest.skip("no static adapter")
+    state = AdaptersState(bench, model="DASD")
+    for take, language in ((state.take_many, ["de"]), (state.take_recall, "de")):
+        state.model = "DASD"
+        take(100, language, report=lambda *_: state.set_trait("model", "static adapter"))
+        assert (state.model, state.message, state.many, state.recall) == ("static adapter", "", None, None)
+
+
 def test_similarity_by_a_slow_reference():
     generated = torch.randn(7, 2, 3, 3, generator=torch.Generator().manual_seed(0))
     similarity = adapter_similarity(generated, 1)

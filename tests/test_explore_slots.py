@@ -12,12 +12,13 @@ from dasd_lab.backbone.tokens import train_tokenizer
 from dasd_lab.contracts import Caption, LabError
 from dasd_lab.corpora.visuals import Visual
 from dasd_lab.explore.slots import figures as f
+from dasd_lab.explore.slots import state as slots_state
 from dasd_lab.explore.slots.panel import Slots
 from dasd_lab.explore.slots.state import SlotsState
 from dasd_lab.explore.workbench import SHIPPED, Workbench, default_workbench
 from dasd_lab.leccr.encoder import LECCR, LECCRConfig
 from dasd_lab.presets import load_preset, settings, vary
-from dasd_lab.search.explain.slot_attention import has_slots, match_slots, nearest_to_slots, read_slots
+from dasd_lab.search.explain.slot_attention import content_words, has_slots, match_slots, nearest_to_slots, read_slots
 from dasd_lab.search.gallery.in_memory import Gallery
 from dasd_lab.training.recipes import shipped_run
 from dasd_lab.training.source_model import train_source
@@ -242,6 +243,69 @@ def test_best_slots_of_many_captions(state):
     for caption, winner in zip(wins.captions, wins.winners.tolist()):
         matches = match_slots(state.source.gallery, caption.text, caption.visual_id, caption.language)
         assert matches.best == [winner]
+
+
+def test_a_choice_made_during_the_work(backbone, gallery, monkeypatch):
+    "Results of the previous model or image are dropped"
+    bench = Workbench({"three": gallery.method, "five": method_of(backbone, **{"slots.n": 5})}, gallery=gallery)
+    state = SlotsState(bench)
+    state.draw(3)
+    state.count_wins(report=lambda *_: state.set_trait("model", "five"))
+    assert (state.model, state.message, state.wins) == ("five", "", None)
+
+    def words(captions, language):
+        state.choose(next(id for id in gallery.ids if id != state.chosen))
+        return content_words(captions, language)
+
+    monkeypatch.setattr(slots_state, "content_words", words)
+    state.find_nearest()
+    assert (state.message, state.nearest) == ("", None)
+
+
+def test_columns_that_a_gallery_lacks(backbone, tmp_path, monkeypatch):
+    "They are embedded once, from the file of an image or else from its thumbnail"
+    monkeypatch.setenv("DASD_LAB_DATA", str(tmp_path / "data"))
+    plain = method_of(backbone, descriptions="none", **{"vision.reads": "frames"})
+    sources = {f"p{i}": tmp_path / f"p{i}.png" for i in range(4)}
+    for i, file in enumerate(sources.values()):
+        Squares().visuals("train")[i].picture.save(file)
+    images = Gallery(plain).add(list(sources.values()), list(sources))
+    sources["p0"].unlink()
+    sources["p1"].write_bytes(b"no image")
+
+    def opened():
+        bench = Workbench({"plain": plain, "LECCR": method_of(backbone)}, gallery=images, sources=sources)
+        said = []
+        bench.observe(lambda change: said.append(change.new), "status")
+        return bench, bench.models["LECCR"].gallery, said
+
+    bench, gallery, said = opened()
+    assert said == ["embedding images: 0 of 4", ""]
+    expected = Gallery(gallery.method).add([bench.picture(id) for id in sources], list(sources))
+    assert gallery.ids == list(sources)
+    torch.testing.assert_close(gallery.visuals["slots"], expected.visuals["slots"], atol=1e-5, rtol=1e-4)
+    _, again, said = opened()
+    assert again.visuals["slots"].equal(gallery.visuals["slots"]) and not said
+
+
+def test_who_described_an_image(backbone, gallery):
+    "A description that was given is not said to be the describer's"
+
+    class Describer:
+        name = "one who describes"
+
+        def of_features(self, images):
+            return ["a square."] * len(images)
+
+    gallery.method.describer = Describer()
+    given = ["", *gallery.descriptions[1:]]
+    described = Gallery(gallery.method)
+    described.extend(gallery.ids, gallery.columns, dict(gallery.thumbnails), [], given)
+    state = SlotsState(bench_of(described))
+    state.choose("p0")
+    assert (state.reading.description, state.captioner()) == ("a square.", "one who describes")
+    state.choose("p1")
+    assert (state.reading.description, state.captioner()) == (given[1], "")
 
 
 def test_words_nearest_to_slots(state):

@@ -271,15 +271,38 @@ def test_a_gallery_with_captions(bench, tmp_path):
     "Captions without a style, and without a caption in the source language"
     method = bench.main.method
     ids = bench.ids[:12]
-    captions = [Caption(bench.captions(id, "de")[0].text, "de", id) for id in ids]
+    origins = ["human"] * 10 + ["mt", "mllm"]
+    captions = [Caption(bench.captions(id, "de")[0].text, "de", id, o) for id, o in zip(ids, origins)]
     gallery = Gallery(method).add([bench.picture(id) for id in ids], ids=ids, captions=captions)
     s = StylesState(Workbench(method, gallery=gallery), keep_in=tmp_path, n=12, reducer="tsne")
     panel = Styles(state=s, wait=True)
     assert s.message == ""
     assert len(s.analysis.captions) == 12
+    for i, caption in enumerate(s.analysis.captions):
+        card = card_html(s, i)
+        said = ["machine translation" in card, "written by a captioner" in card]
+        assert said == [caption.origin == "mt", caption.origin == "mllm"]
     assert "style" not in s.colours
     assert s.colour in s.colours
     assert panel.table.value.count("<tr>") >= 2
+
+
+def test_settings_that_change_during_the_work(bench, tmp_path, monkeypatch):
+    "Also during the work that an earlier change caused"
+    s = StylesState(bench, keep_in=tmp_path, n=40, reducer="tsne")
+    panel = Styles(state=s, wait=True)
+    compute = s.compute
+    seeds = iter((5, 6, 7))
+
+    def change_and_compute(report):
+        analysis = compute(report)
+        panel.seed.value = next(seeds, 7)
+        return analysis
+
+    monkeypatch.setattr(s, "compute", change_and_compute)
+    panel.draw()
+    panel.work._thread.join()
+    assert s.message == "" and s.analysis.settings == s.settings and s.seed == 7
 
 
 def test_settings_out_of_range(bench, tmp_path):

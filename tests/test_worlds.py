@@ -69,6 +69,31 @@ def lab(weights, tmp_path, monkeypatch):
         cached.cache_clear()
 
 
+@pytest.mark.skipif(not (recipes.shipped_run("photographs") / "leccr").is_dir(), reason="no LECCR for photographs")
+def test_drawn_scenes_as_photographs(tmp_path, monkeypatch):
+    "Where there are no photographs, LECCR reads the drawn scenes' thumbnails, also for runs on their captions"
+    monkeypatch.setattr(pictures, "load_corpus", _no_corpus)
+    monkeypatch.setattr(workbench, "N_SCENES", 12)
+    monkeypatch.setenv("DASD_LAB_DATA", str(tmp_path))
+    monkeypatch.delenv("DASD_LAB_PICTURES", raising=False)
+    monkeypatch.chdir(tmp_path)
+    workbench.world_workbench.cache_clear()
+    try:
+        bench = world_workbench("photographs")
+    finally:
+        workbench.world_workbench.cache_clear()
+    said = []
+    bench.observe(lambda change: said.append(change.new), "status")
+    app = App(bench, explorers=("Slots", "Compare"))
+    slots = app.show_tab("Slots").state
+    assert slots.chosen in bench.ids and slots.reading is not None and not slots.message
+    assert said == ["embedding images: 0 of 12", ""]
+    compare = app.show_tab("Compare").state
+    assert compare.chosen == ["DASD", "LECCR", "SMALR"]
+    compare.evaluate(["de"])
+    assert not compare.message and compare.table().loc["de"].notna().all()
+
+
 def _no_corpus(name):
     raise LabError(f"no corpus {name}", "its files", "Install it.")
 

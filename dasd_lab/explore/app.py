@@ -7,7 +7,8 @@ __all__ = ['EXPLORERS', 'LOADING', 'Address', 'App']
 
 # %% ../../nbs/7_apps/1_explore/80_app.ipynb #d0ecf3b7
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import anywidget
@@ -32,7 +33,29 @@ EXPLORERS = dict(
 )
 
 
-LOADING = '<p class="dl-soft" role="status">loading …</p>'
+LOADING = '<p class="dl-soft" role="status">{} …</p>'
+
+
+def _loading() -> w.HTML:
+    "What a tab shows until its explorer is there"
+    return prose(LOADING.format("loading"))
+
+
+@contextmanager
+def _shows_status(
+    workbench: Workbench,  # that is used for the first time
+    loading: w.HTML,  # from `_loading`
+) -> Iterator[None]:
+    "Show what takes long while an explorer is created"
+
+    def show(change) -> None:
+        loading.value = LOADING.format(change.new or "loading")
+
+    workbench.observe(show, "status")
+    try:
+        yield
+    finally:
+        workbench.unobserve(show, "status")
 
 
 class Address(anywidget.AnyWidget):
@@ -82,7 +105,7 @@ class App(w.VBox):
         self.opened = {}  # name → panel
         self.address = Address() if is_page else None
         self._opening = False  # an address is being opened
-        self.tabs = w.Tab([w.VBox([prose(LOADING)]) for _ in explorers], titles=tuple(explorers))
+        self.tabs = w.Tab([w.VBox([_loading()]) for _ in explorers], titles=tuple(explorers))
         self.tabs.observe(lambda change: self.show_tab(self.tabs.titles[change.new]), "selected_index")
         super().__init__([w.HTML(f"<style>{CSS}</style>"), *([self.address] if is_page else ()), self.tabs])
         self.add_class("dl")
@@ -100,10 +123,12 @@ class App(w.VBox):
         if name not in self.opened:
             module = importlib.import_module(f"dasd_lab.explore.{EXPLORERS[name]}.panel")
             explorer = getattr(module, name)
-            panel = explorer(self.workbench)
+            page = self.tabs.children[self.tabs.titles.index(name)]
+            (loading,) = page.children
+            with _shows_status(self.workbench, loading):
+                panel = explorer(self.workbench)
             panel.host = self
             self.opened[name] = panel
-            page = self.tabs.children[self.tabs.titles.index(name)]
             page.children = [panel]
             if self.address and panel.address_traits:
                 on_change(panel.state, self._show_address, list(panel.address_traits))
@@ -148,7 +173,7 @@ class App(w.VBox):
         self.workbench = workbench
         self.opened = {}
         for page in self.tabs.children:
-            page.children = [prose(LOADING)]
+            page.children = [_loading()]
         self.show_tab(self.tabs.titles[self.tabs.selected_index])
 
     def snapshot(self) -> str:

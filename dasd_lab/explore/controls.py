@@ -794,9 +794,12 @@ class Panel(w.VBox):
         self.title = title
         self.state = state
         self.host = None  # what replaces this panel by one for another workbench; None: the panel itself
+        self.workbench: Workbench | None = getattr(state, "workbench", None)
         self.switch = self._world_switch()
         self.message = prose("", "dl-message-host")
         state.observe(lambda _: self._show_message(), "message")
+        if self.workbench is not None:
+            self.workbench.observe(lambda _: self._show_message(), "status")
         self._show_message()
         head = f"<style>{CSS}</style><h2>{html.escape(title)}</h2>"
         if lead:
@@ -807,10 +810,9 @@ class Panel(w.VBox):
 
     def _world_switch(self) -> WorldSwitch | None:
         "A switch between the worlds; None for a workbench of one's own"
-        workbench = getattr(self.state, "workbench", None)
-        if workbench is None or workbench.world is None or len(open_worlds()) < 2:
+        if self.workbench is None or self.workbench.world is None or len(open_worlds()) < 2:
             return None
-        return WorldSwitch(workbench, self.show_workbench, self.fail)
+        return WorldSwitch(self.workbench, self.show_workbench, self.fail)
 
     def show_workbench(
         self,
@@ -825,8 +827,9 @@ class Panel(w.VBox):
         self.children = [panel]
 
     def _show_message(self) -> None:
-        "Show the message of the state"
-        text = html.escape(self.state.message)
+        "Show the message of the state, or what the workbench does meanwhile"
+        status = "" if self.workbench is None else self.workbench.status
+        text = html.escape(f"{status} …" if status else self.state.message)
         self.message.value = f'<div class="dl-message" role="status" aria-live="polite">{text}</div>' if text else ""
 
     def fail(

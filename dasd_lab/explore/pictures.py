@@ -47,21 +47,26 @@ def _encoded_by_the_backbone(method: RetrievalMethod) -> bool:
     return method.visual_side is method.backbone
 
 
-def _stored_rows(stored: StoredGallery, most: int) -> tuple[list[str], np.ndarray, dict[str, Path]]:
-    "Ids, vectors and files of the first images by id; images without a vector are left out"
+def _stored_rows(
+    stored: StoredGallery, most: int
+) -> tuple[list[str], np.ndarray, list[str], dict[str, Path]]:  # the descriptions '' if missing
+    "Ids, vectors, descriptions and files of the first images by id; images without a vector are left out"
     ids = []
     vectors = []
+    descriptions = []
     sources = {}
-    for rows in stored.engine.walk([stored.vector_column, "source"]):
+    for rows in stored.engine.walk([stored.vector_column, "source", "description"]):
         known = ~np.isnan(rows[stored.vector_column]).any(1)
         for i in np.flatnonzero(known):
             ids.append(rows["id"][i])
+            descriptions.append(rows["description"][i] or "")
             if rows["source"][i]:
                 sources[ids[-1]] = Path(rows["source"][i])
         vectors.append(rows[stored.vector_column][known])
     order = sorted(range(len(ids)), key=ids.__getitem__)[:most]
     kept = [ids[i] for i in order]
-    return kept, np.concatenate(vectors)[order], {id: sources[id] for id in kept if id in sources}
+    described = [descriptions[i] for i in order]
+    return kept, np.concatenate(vectors)[order], described, {id: sources[id] for id in kept if id in sources}
 
 
 def gallery_pictures(
@@ -79,13 +84,15 @@ def gallery_pictures(
             )
         if stored.embedding not in stored.embeddings:
             stored.embed(progress=image_bar)
-        ids, vectors, sources = _stored_rows(stored, most)
+        ids, vectors, descriptions, sources = _stored_rows(stored, most)
         thumbnails = {id: stored.thumbnails[id] for id in ids}
     gallery = Gallery(method)
     if _encoded_by_the_backbone(method):
-        gallery.extend(ids, dict(image_features=torch.from_numpy(vectors).float()), thumbnails, [])
+        columns = dict(image_features=torch.from_numpy(vectors).float())
+        gallery.extend(ids, columns, thumbnails, [], descriptions)
     else:
-        gallery.add([sources[id] for id in ids if id in sources], [id for id in ids if id in sources], skip_bad=True)
+        texts = dict(zip(ids, descriptions))
+        gallery.add(list(sources.values()), list(sources), descriptions=[texts[id] for id in sources], skip_bad=True)
     return Pictures(gallery, title or str(folder), sources)
 
 # %% ../../nbs/7_apps/1_explore/0_shared/05_pictures.ipynb #d9a6a7a0

@@ -11,7 +11,8 @@ __all__ = ['OPTIONAL_COLUMNS', 'NO_IMAGE', 'PHOTOGRAPH_QUERIES', 'WORLDS', 'SHIP
 import io
 import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial, wraps
 from pathlib import Path
@@ -25,11 +26,12 @@ from ..backbone.towers import Backbone, fingerprint, load_backbone
 from ..contracts import Caption, LabError, RetrievalMethod
 from ..corpora.catalog import Corpus, load_corpus
 from ..corpora.pictograms.gloss import gloss_languages, to_english
+from ..corpora.visuals import Visual
 from .pictures import corpus_pictures, installed_corpus, own_pictures, read_pictures
-from ..foundation import WORLD_VARIABLE
+from ..foundation import WORLD_VARIABLE, progress_bar
 from ..search.gallery.in_memory import Gallery, Hits
-from ..search.gallery.inputs import Thumbnails, data_address, open_picture
-from ..search.gallery.kept import kept_gallery
+from ..search.gallery.inputs import Thumbnails, data_address, open_picture, open_visual
+from ..search.gallery.kept import completed, kept_gallery
 from ..search.gallery.subsets import rank_of, view
 from ..search.queries import supported_languages
 from ..training.loading import load_run
@@ -97,6 +99,7 @@ class Workbench(HasTraits):
     "Models, images and captions for the explorers"
 
     names = List(Unicode())  # names of the models; panels observe it to show models that are added
+    status = Unicode()  # what takes long at the moment, for display; empty: nothing
 
     def __init__(
         self,
@@ -176,35 +179,45 @@ class Workbench(HasTraits):
             )
 
     def _embed(self, method: RetrievalMethod) -> Gallery:
-        "The images, read from the corpus or from their files, and embedded by a method"
+        "The images of the splits, embedded by a method"
         gallery = Gallery(method)
-        if not self.splits:
-            return gallery.add([self.sources[id] for id in self.sources], list(self.sources), skip_bad=True)
         for split in self.splits:
             gallery.add_split(self.corpus, split)
         return gallery
 
     def _embed_again(self, method: RetrievalMethod) -> Gallery:
-        "The images, embedded by a method that needs more columns, and kept for one split; thumbnails are shared"
+        "The images, embedded by a method that needs more columns, and kept unless they are several splits"
+        if not self.splits:
+            return completed(self._images, method, self.visual, self._reported)
         one_split = self.splits[0] if len(self.splits) == 1 else ""
         gallery = kept_gallery(method, self.corpus, one_split) if one_split else self._embed(method)
         gallery.thumbnails = self._images.thumbnails
         return gallery
 
+    def _reported(self, batches: Sequence[slice]) -> Iterator[slice]:
+        "The batches of images, with a progress bar and the `status`"
+        try:
+            for part in progress_bar(batches, desc="embedding images", leave=False):
+                self.status = f"embedding images: {part.start:,} of {batches[-1].stop:,}"
+                yield part
+        finally:
+            self.status = ""
+
     def _lacks_columns(self, method: RetrievalMethod) -> bool:
         "Whether a method needs optional columns that the gallery does not have"
         available = set(self._images.columns)
-        if any(self._images.descriptions) or method.describer:
+        # only a corpus has descriptions that its gallery lacks
+        if not self.splits or any(self._images.descriptions) or method.describer:
             available.add("description_ids")
         needed = OPTIONAL_COLUMNS.intersection(method.read_columns)
-        return not needed <= available
+        return len(self._images) > 0 and not needed <= available
 
     def _make_gallery(self, method: RetrievalMethod) -> Gallery:
         "The gallery of a method"
         images = self._images
         if method is images.method:
             return images
-        if (self.splits or self.sources) and self._lacks_columns(method):
+        if self._lacks_columns(method):
             return self._embed_again(method)
         return view(images, method=method)
 
@@ -316,9 +329,20 @@ class Workbench(HasTraits):
             visuals = self.corpus.visuals(split)
             if visual_id in visuals:
                 return visuals[visuals.index_of(visual_id)].picture
-        if visual_id in self.sources and self.sources[visual_id].is_file():
-            return open_picture(self.sources[visual_id])
+        if visual_id in self.sources:
+            with suppress(LabError):  # the file was moved or deleted
+                return open_picture(self.sources[visual_id])
         return Image.open(io.BytesIO(self._images.thumbnails[visual_id])).convert("RGB")
+
+    def visual(
+        self,
+        visual_id: str,  # image of the workbench
+    ) -> Image.Image | Visual:
+        "Input of the image tower: the image, or the frames of a clip"
+        if visual_id in self.sources:
+            with suppress(LabError):
+                return open_visual(self.sources[visual_id])
+        return self.picture(visual_id)
 
     def large_picture(
         self,

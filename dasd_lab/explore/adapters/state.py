@@ -471,14 +471,16 @@ class AdaptersState(State):
                 "a model that generates matrices for each caption",
                 "Choose another model.",
             )
+        method = self.method  # another one may be chosen meanwhile
         captions = self._many_captions(n, list(languages or [self._first_language]), seed)
         parts = []
         for start in range(0, len(captions), 64):
             if report:
                 report(start / len(captions), f"{start} of {len(captions)} captions")
             batch = captions[start : start + 64]
-            parts.append(read_adapters(self.method, [c.text for c in batch], [c.language for c in batch]))
-        self.many = Many(tuple(captions), _concatenate(parts))
+            parts.append(read_adapters(method, [c.text for c in batch], [c.language for c in batch]))
+        if self.method is method:
+            self.many = Many(tuple(captions), _concatenate(parts))
 
     def _many_captions(self, n: int, languages: Sequence[str], seed: int) -> list[Caption]:
         "Captions of a few contents in many styles and wordings; the queries if there are no captions"
@@ -501,6 +503,7 @@ class AdaptersState(State):
     ) -> None:
         "Recall over captions of the corpus with adapters switched off (Table 10)"
         language = language or self._first_language
+        method = self.method  # another one may be chosen meanwhile
         gallery = self.current.gallery
         captions = [c for c in self._draw_captions(n, [language], seed) if c.visual_id in gallery]
         if not captions:
@@ -509,11 +512,11 @@ class AdaptersState(State):
                 "captions, which define the target image of each query",
                 "Give a corpus, or add captions to the gallery.",
             )
-        settings = switch_offs(self.blocks)
-        if len(self.off) > 1 and self.off < set(self.blocks):
-            settings[NOW] = tuple(sorted(self.off))
+        settings = switch_offs(method.adapted)
+        if 1 < len(self.blocks_off) < len(method.adapted):
+            settings[NOW] = self.blocks_off
         ranks = ranks_without(
-            self.method,
+            method,
             [c.text for c in captions],
             [language] * len(captions),
             gallery.visuals,
@@ -521,6 +524,8 @@ class AdaptersState(State):
             settings,
             report,
         )
+        if self.method is not method:
+            return
         self.about_recall = dict(language=language, n=len(captions), pictures=len(gallery))
         log_ratios = np.log(ranks.iloc[:, 1:]).sub(np.log(ranks["all adapters"]), axis=0)
         change = log_ratios.abs().max(axis=1).sort_values(ascending=False, kind="stable")

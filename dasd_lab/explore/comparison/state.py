@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pandas as pd
 import torch
+from PIL import Image
 from torch import Tensor
 from traitlets import Enum, Int, List, Unicode, observe
 
 from ...backbone.towers import fingerprint
 from ...contracts import Caption, LabError, RetrievalMethod
+from ...corpora.visuals import Visual
 from dasd_lab.evaluation.comparison import (
     MethodComparison,
     RunRecord,
@@ -68,23 +70,20 @@ def free_name(
 
 # %% ../../../nbs/7_apps/1_explore/5_comparison/10_state.ipynb #6639a9f0
 class StoredImages:
-    "Ids of a gallery's images, whose pixels are not stored"
+    "The images of a workbench, opened one by one"
 
     def __init__(
         self,
-        ids: Sequence[str],  # of the images
+        workbench: Workbench,  # without a corpus
     ):
-        self.ids = list(ids)
+        self.workbench = workbench
+        self.ids = list(workbench.ids)
 
     def __len__(self) -> int:
         return len(self.ids)
 
-    def __getitem__(self, i):
-        raise LabError(
-            "a run on another backbone",
-            "the backbone that embedded these images",
-            "Compare on a corpus: Compare(Workbench(models, corpus)).",
-        )
+    def __getitem__(self, i: int) -> Image.Image | Visual:
+        return self.workbench.visual(self.ids[i])
 
 
 class GalleryCorpus:
@@ -109,7 +108,7 @@ class GalleryCorpus:
 
     def visuals(self, split: str) -> StoredImages:
         "The images of the gallery"
-        return StoredImages(self.workbench.ids)
+        return StoredImages(self.workbench)
 
     def descriptions(self, split: str) -> list[str]:
         "The descriptions of the gallery"

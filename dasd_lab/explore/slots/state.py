@@ -93,6 +93,10 @@ class SlotsState(State):
             return self.selected_slot
         return 0 if self.best is None else self.best
 
+    def _is_current(self, source: Model) -> bool:
+        "Whether a model is still the selected one"
+        return bool(self.model) and self.source is source
+
     def _select_available_model(self) -> None:
         "Select the first model with slots if the selected one is not available"
         if self.model not in self.names:
@@ -189,8 +193,9 @@ class SlotsState(State):
         seed: int = 0,  # of the sample of images
     ) -> None:
         "Count the best slots of the captions of many images in every language"
-        gallery = self.source.gallery
-        languages = self.source.languages
+        source = self.source  # another one may be chosen meanwhile
+        gallery = source.gallery
+        languages = source.languages
         sample = np.sort(np.random.default_rng(seed).permutation(len(gallery))[:n])
         parts = []
         for i, language in enumerate(languages):
@@ -207,7 +212,8 @@ class SlotsState(State):
                 "a corpus, or captions in the gallery",
                 "Give a corpus, or add captions with the images.",
             )
-        self.wins = _concatenate(parts)
+        if self._is_current(source):
+            self.wins = _concatenate(parts)
 
     @shows_messages
     def find_nearest(
@@ -219,15 +225,17 @@ class SlotsState(State):
         "Find the words of the captions that are nearest to each slot"
         if not self.chosen:
             raise LabError("no image selected", "an image", "Search first, or draw a caption.")
-        gallery = self.source.gallery
+        source = self.source  # another one, or another image, may be chosen meanwhile
+        chosen = self.chosen
+        gallery = source.gallery
+        method = source.method
         if not language and self.matches:
             language = self.matches.query.language
-        language = language or self.source.method.backbone.source_language
+        language = language or method.backbone.source_language
         captions = []
         for id in gallery.ids[:1000]:
             captions += written_captions(self.workbench, id, language)
         words = content_words(captions, language)
-        method = self.source.method
         if not words and method.describer and language == method.backbone.source_language:
             words = method.describer.words
         if not words:
@@ -237,7 +245,9 @@ class SlotsState(State):
                 "Choose another language, or give a corpus.",
             )
         queries = [Caption(word, language, "") for word in words]
-        self.nearest = nearest_to_slots(gallery, self.chosen, queries, k, by)
+        nearest = nearest_to_slots(gallery, chosen, queries, k, by)
+        if self._is_current(source) and self.chosen == chosen:
+            self.nearest = nearest
 
     def picture(
         self,
@@ -256,11 +266,14 @@ class SlotsState(State):
         "Name of the model that wrote the description of the selected image; empty if unknown"
         wb = self.workbench
         describer = self.source.method.describer
-        name = describer.name if describer else ""
         for split in wb.splits:
             if self.chosen in wb.corpus.visuals(split):
-                return wb.corpus.captioner(split).get("captioner", name)
-        return name
+                return wb.corpus.captioner(split).get("captioner", describer.name if describer else "")
+        gallery = self.source.gallery
+        row = gallery.places[self.chosen]
+        if describer and describer.of_features(gallery.image_features[row : row + 1]) == gallery.descriptions[row:][:1]:
+            return describer.name
+        return ""
 
     def mean_cosines(
         self,
