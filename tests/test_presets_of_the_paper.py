@@ -8,6 +8,7 @@ from functools import lru_cache
 import pytest
 import torch
 from PIL import Image
+from tokenizers import Tokenizer, models
 
 from dasd_lab.backbone.tokens import train_tokenizer
 from dasd_lab.backbone.towers import Backbone, build_clip, save_backbone
@@ -330,6 +331,26 @@ def test_a_plan_on_the_backbone_of_a_run(capsys):
     assert main(["train", "dasd.new_language_photographs", "--dry-run", "--backbone", "photographs", *small]) == 0
     out = capsys.readouterr().out
     assert "[found] backbone" in out and "s a step" in out
+
+
+def test_a_plan_on_what_training_opens(capsys, tmp_path, monkeypatch):
+    "A folder of transformers; of models that are not here, the sizes if they are known, or how to get them"
+    from transformers import ChineseCLIPConfig, ChineseCLIPModel
+
+    sizes = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
+    vision = dict(sizes, image_size=32, patch_size=16)
+    config = ChineseCLIPConfig(text_config=dict(sizes, vocab_size=100), vision_config=vision, projection_dim=24)
+    ChineseCLIPModel(config).save_pretrained(tmp_path / "model")
+    names = ["[UNK]", "[CLS]", "[SEP]", "[PAD]"]
+    tokenizer = Tokenizer(models.WordPiece({name: i for i, name in enumerate(names)}, unk_token="[UNK]"))
+    tokenizer.save(str(tmp_path / "model/tokenizer.json"))
+    command = ["train", "dasd.pictograms", "--dry-run", "--set", "stages.0.batch_size=8", "--backbone"]
+    assert main([*command, str(tmp_path / "model"), "--set", "stages.1.batch_size=8"]) == 0
+    out = capsys.readouterr().out
+    assert "[found] backbone model: loaded and verified" in out and "s a step" in out
+    monkeypatch.setenv("DASD_LAB_WEIGHTS", str(tmp_path / "none"))
+    assert main([*command, "chinese-clip-vit-b-16"]) == 1
+    assert "dasd-lab weights get chinese-clip-vit-b-16" in capsys.readouterr().err
 
 
 def test_time_is_not_promised_where_memory_is_short(monkeypatch):

@@ -11,6 +11,7 @@ from squares import FEW_WORDS, SOURCE, TINY, Squares
 
 from dasd_lab.backbone.towers import save_backbone
 from dasd_lab.cli import main
+from dasd_lab.commands.tables import _run_name
 from dasd_lab.contracts import LabError
 from dasd_lab.corpora.visuals import visuals_from_array
 from dasd_lab.evaluation import tables
@@ -437,9 +438,21 @@ def test_a_main_table_trains_presets(backbone, tmp_path, capsys, monkeypatch):
         assert main([*command, "--json"]) == 0
         shown = capsys.readouterr()
         (row,) = json.loads(shown.out)["rows"]
-        assert row["row"] == "tiny-0" and row["ours"] is not None
+        assert row["row"].startswith("tiny-") and row["ours"] is not None
         assert f"{tmp_path}/other.json is not trained" in shown.err
-    assert sorted(folder.name for folder in (tmp_path / "runs").glob("*/card.json")) == ["card.json"]
+    assert len(list((tmp_path / "runs").glob("*/card.json"))) == 1
+
+
+def test_other_settings_are_another_run(tmp_path):
+    "Presets in files of the same name, and settings with the same value"
+    presets = [tmp_path / "a/tiny.json", tmp_path / "b/tiny.json"]
+    for place, steps in zip(presets, (1, 2)):
+        place.parent.mkdir()
+        place.write_text(json.dumps(vary(SHORT, {"stages.0.steps": steps})))
+    changes = [{}, {"stages.0.steps": 5}, {"stages.0.batch_size": 5}, {"corpus": "my/corpus"}]
+    names = [_run_name(str(preset), changed, 0) for preset in presets for changed in changes]
+    assert len(set(names)) == len(names) - 1, "both presets with 5 steps are the same"
+    assert not any("/" in name for name in names)
 
 
 def test_the_list_of_tables(capsys):

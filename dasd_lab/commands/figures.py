@@ -243,11 +243,12 @@ def _page(title: str, body: str) -> str:
 
 def _method_for(paper: str, run: str | Path | None, corpus: str | None):  # a `contracts.RetrievalMethod`
     "The method of a run; without one, that of the paper which comes with the lab"
-    if run or paper == "dasd":
-        return open_method(run, corpus=corpus or "pictograms").eval()
-    from dasd_lab.explore.workbench import world_models
+    from dasd_lab.training.shipped import run_for
 
-    return world_models("pictograms")["LECCR"][0].eval()
+    corpus = corpus or "pictograms"
+    if not run and paper != "dasd":
+        run = f"{run_for(corpus)}/{paper}"
+    return open_method(run, corpus=corpus).eval()
 
 
 def draw_paper_figure(

@@ -19,21 +19,41 @@ from dasd_lab.commands.arguments import (
     Origin,
     RunName,
     add_command,
+    note,
     open_corpus,
 )
 
 # %% ../../nbs/7_apps/3_commands/60_publishing.ipynb #e7ad8fd9
+def _training_corpus(
+    model,  # a `training.pretrained.Pretrained`
+):  # a `corpora.catalog.Corpus`; None, with a note, if there is none here
+    "The corpus that a model was trained on"
+    from dasd_lab.foundation import LabError
+    from dasd_lab.training.loading import corpora_in
+
+    why = "the card of this run names no corpus"
+    for name in corpora_in(model.training)[:1]:
+        try:
+            return open_corpus(name)
+        except LabError as e:
+            why = e
+    note(f"no table of results: {why}\n--corpus NAME measures the model on a corpus.")
+    return None
+
+
 def card_results(
     model,  # a `training.pretrained.Pretrained`
     corpus: str | None = None,  # corpus name or folder (default: that of the training)
     split: str = "test",  # of the corpus
     languages: list[str] | None = None,  # ISO 639 codes (default: all of method and corpus)
     origin: str = "available",  # of the captions, see `evaluation.retrieval.evaluate`
-) -> list[dict]:  # 'about' and 'rows'
+) -> list[dict]:  # 'about' and 'rows'; empty, with a note, without a corpus
     "Recall for the model card"
     from dasd_lab.evaluation.retrieval import evaluate
 
-    opened = open_corpus(corpus or model.training.get("corpus"))
+    opened = open_corpus(corpus) if corpus else _training_corpus(model)
+    if opened is None:
+        return []
     method = model.method
     if not languages:
         supported = (*method.languages, method.backbone.source_language)

@@ -26,6 +26,24 @@ from dasd_lab.commands.arguments import (
 )
 
 # %% ../../nbs/7_apps/3_commands/30_studies.ipynb #e7dfd9c4
+def _planned_backbone(
+    name: str | Path,  # see `backbone.opening.open_backbone`
+) -> tuple[Any, dict[str, Any]]:  # a `backbone.towers.Backbone` or None, settings of the preset
+    "The opened backbone; of an open_clip model whose weights are not here, settings from which its sizes are known"
+    from dasd_lab.backbone.opening import open_backbone
+    from dasd_lab.backbone.weights import CATALOGUE
+    from dasd_lab.foundation import LabError
+
+    try:
+        return open_backbone(named_folder(name)), {}
+    except LabError:
+        weights = CATALOGUE.get(str(name))
+        if weights is None or weights.opens in ("", "transformers"):
+            raise
+    choice = dict(open_clip=weights.opens, pretrained=weights.name)
+    return None, dict(backbone=choice, source_model=None, finetuning=[])
+
+
 def show_plan(
     preset: str,  # preset name, or path of a JSON file
     languages: list[str] | None = None,  # ISO 639 codes (default: the preset's)
@@ -34,22 +52,18 @@ def show_plan(
     backbone: str | Path | None = None,  # folder of a frozen backbone, or name (default: the preset's)
 ) -> None:
     "Print the plan of a preset: data, stages, parameters, memory, time"
-    from dasd_lab.backbone.weights import CATALOGUE
     from dasd_lab.foundation import progress_bar
     from dasd_lab.training.plan import plan
 
     settings = {}
+    opened = None
     if corpus:
         settings |= dict(corpus=corpus, stage_corpora={})
     if backbone:
-        backbone = Path(named_folder(backbone))
-        if (backbone / "backbone").is_dir():  # of a run
-            backbone = backbone / "backbone"
-        opens = CATALOGUE[str(backbone)].opens if str(backbone) in CATALOGUE else ""
-        choice = dict(open_clip=opens, pretrained=str(backbone)) if opens else dict(folder=str(backbone))
-        settings |= dict(backbone=choice, source_model=None, finetuning=[])
+        opened, named = _planned_backbone(backbone)
+        settings |= named
     bar = partial(progress_bar, desc="timed steps", leave=False)
-    print(plan(preset, languages, settings | (changes or {}), progress=bar))
+    print(plan(preset, languages, settings | (changes or {}), progress=bar, backbone=opened))
 
 # %% ../../nbs/7_apps/3_commands/30_studies.ipynb #37006125
 def query_translator(

@@ -6,6 +6,8 @@
 __all__ = ['PHOTOGRAPHS', 'Paper', 'TableName', 'run_paper_table', 'add_commands']
 
 # %% ../../nbs/7_apps/3_commands/34_tables.ipynb #db394cfa
+import hashlib
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -81,6 +83,26 @@ def _engine_into_english(
 PHOTOGRAPHS = "flickr8k"  # corpus with presets of the world photographs
 
 
+def _methods_command(
+    **given: Any,  # options of `run_paper_table`; those without a value are left out
+) -> str:
+    "The command that makes the same runs on photographs"
+    from dasd_lab.foundation import lab_command
+
+    words = ["table", "methods"]
+    for name, value in given.items():
+        if not value:
+            continue
+        if isinstance(value, dict):
+            for setting, new in value.items():
+                words += ["--set", f"{setting}={json.dumps(new)}"]
+        elif value is True:
+            words.append(f"--{name}")
+        else:
+            words += [f"--{name}", ",".join(map(str, value)) if isinstance(value, list) else str(value)]
+    return lab_command(*words)
+
+
 def _photographs_table(
     corpus,  # with fields
     backbone: str,  # frozen backbone, or a run whose backbone is used; '': that of the shipped run
@@ -93,21 +115,12 @@ def _photographs_table(
     from dasd_lab.presets import load_preset
     from dasd_lab.training.shipped import run_for
 
-    words = ["dasd-lab table methods --corpus", corpus.address]
-    for name, value in given.items():
-        if value is True:
-            words.append(f"--{name}")
-        elif value and isinstance(value, list):
-            words.append(f"--{name} {','.join(map(str, value))}")
-        elif value and isinstance(value, dict):
-            words += [f"--set {key}={setting}" for key, setting in value.items()]
-        elif value:
-            words.append(f"--{name} {value}")
+    command = _methods_command(corpus=corpus.address, backbone=backbone, engine=engine, **given)
     languages = given.pop("languages") or load_preset("dasd.photographs")["languages"]
     runs = planned_runs("photographs", languages, **given)
     folder = named_folder(backbone or run_for(corpus.name))
     out = out or in_lab("results", f"table_methods_{corpus.name}.jsonl")
-    _methods_on_fields(corpus, folder, runs, out, engine, " ".join(words))
+    _methods_on_fields(corpus, folder, runs, out, engine, command)
 
 
 def _methods_on_fields(
@@ -227,6 +240,19 @@ def _ablations(
         print_json(dict(title=title, **about, results=results))
 
 # %% ../../nbs/7_apps/3_commands/34_tables.ipynb #81312dcf
+def _run_name(
+    preset: str,  # name or path
+    changes: Mapping[str, Any],  # dotted settings
+    seed: int,  # of the run
+) -> str:  # of a folder
+    "A name that only runs of the same settings and seed have"
+    from dasd_lab.presets import load_preset, vary
+
+    settings = json.dumps(vary(load_preset(preset), dict(changes)), sort_keys=True)
+    checksum = hashlib.sha256(settings.encode()).hexdigest()[:8]
+    return f"{Path(preset).name.removesuffix('.json')}-{checksum}-{seed}"
+
+
 def _trained(
     preset: str,  # name or path
     changes: Mapping[str, Any],  # dotted settings
@@ -235,8 +261,7 @@ def _trained(
     "The run of a preset, trained if it is not there yet"
     from dasd_lab.training.recipes import train
 
-    settings = "".join(f"-{value}" for value in changes.values())
-    folder = in_lab("runs", f"{Path(preset).stem if preset.endswith('.json') else preset}{settings}-{seed}")
+    folder = in_lab("runs", _run_name(preset, changes, seed))
     if not (folder / "card.json").is_file():
         print(f"training {preset} in {folder}", file=sys.stderr)
         train(preset, out=folder, seed=seed, changes=dict(changes))

@@ -22,6 +22,7 @@ from ..contracts import LabError
 from ..dasd.official import OfficialReport, from_official, to_official, write_official
 from ..storage import read_tensors, read_weights, seal, sha256, unseal, whole_folder, write_json, write_tensors
 from .checkpoints import own_state
+from .loading import IMPORTED
 from .recipes import VERSIONS, load_run, run_folder
 from .runs import save_method
 
@@ -54,7 +55,7 @@ def import_official(
         method=method.name,
         languages=method.languages,
         seed=None,
-        corpus="not known: imported",
+        corpus=IMPORTED,
         stages={},
         parameters=sum(v.numel() for v in own_state(method).values()),
         backbone=fingerprint(method.backbone),

@@ -20,7 +20,7 @@ import open_clip
 import torch
 
 from ..backbone.image_networks import image_network_config
-from ..backbone.towers import BackboneManifest, build
+from ..backbone.towers import Backbone, BackboneManifest, build
 from ..backbone.transformers import packaged_config
 from ..contracts import LabError, RetrievalMethod, method_class
 from ..presets import checked, load_preset, opening, required, settings
@@ -75,9 +75,17 @@ def tower_kind(
 
 
 def tower_sizes(
-    model_cfg: dict,  # see `tower_config`
+    model_cfg: dict | Backbone,  # see `tower_config`; or an opened backbone
 ) -> TowerSizes:
     "The sizes of a text tower"
+    if isinstance(model_cfg, Backbone):
+        return TowerSizes(
+            model_cfg.width,
+            model_cfg.embed_dim,
+            model_cfg.n_blocks,
+            model_cfg.context_length,
+            model_cfg.source_language,
+        )
     if tower_kind(model_cfg) == "dual_stream":
         with torch.device("meta"):
             _, tower = build("dual_stream", model_cfg)
@@ -105,9 +113,11 @@ def method_shapes(
 
 
 def frozen_parameters(
-    model_cfg: dict,  # see `tower_config`
+    model_cfg: dict | Backbone,  # see `tower_config`; or an opened backbone
 ) -> int | None:  # None: not counted
     "Parameters of both towers"
+    if isinstance(model_cfg, Backbone):
+        return sum(p.numel() for p in model_cfg.parameters())
     try:
         kind = tower_kind(model_cfg)
         with torch.device("meta"):

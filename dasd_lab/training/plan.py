@@ -208,21 +208,26 @@ def _word_vectors_need(preset: dict) -> Need:
     )
 
 # %% ../../nbs/4_training/3_planning/30_plan.ipynb #8d2338ef
-def random_method(
-    preset: dict,  # any
-    languages: Sequence[str],  # targets
-    model_cfg: dict,  # the towers
-) -> RetrievalMethod:
-    "The method at its real size with random weights, and where that can be an image tower of one small layer"
+def _random_backbone(model_cfg: dict) -> Backbone:
+    "Towers with random weights, where that can be with an image tower of one small layer"
     tokenizer = train_tokenizer(["a b c"] * 3, 40)
     kind = tower_kind(model_cfg)
     small = dict(model_cfg)
     if kind == "open_clip":
         small["vision_cfg"] = dict(image_size=32, patch_size=16, width=64, head_width=64, layers=1)
+    towers, text = build(kind, small)
+    return Backbone(towers, tokenizer, small, text=text, kind=kind)
+
+
+def random_method(
+    preset: dict,  # any
+    languages: Sequence[str],  # targets
+    towers: dict | Backbone,  # their configuration; or an opened backbone, which is used as it is
+) -> RetrievalMethod:
+    "The method at its real size with random weights"
+    backbone = towers if isinstance(towers, Backbone) else _random_backbone(towers)
     method_type: Any = method_class(preset["method"])
     config = settings(method_type.config_class, preset["config"] | dict(languages=list(languages)), "config")
-    towers, text = build(kind, small)
-    backbone = Backbone(towers, tokenizer, small, text=text, kind=kind)
     return method_type(config, backbone, planned_ids(preset, 1 + len(languages)))
 
 
@@ -459,7 +464,12 @@ def _compared(preset: dict, sizes: TowerSizes) -> str:
 
 
 def _measured(
-    preset: dict, languages: Sequence[str], model_cfg: dict, stages: Sequence[Stage], needed: int, progress: Callable
+    preset: dict,
+    languages: Sequence[str],
+    towers: dict | Backbone,
+    stages: Sequence[Stage],
+    needed: int,
+    progress: Callable,
 ) -> tuple[list[StepTime] | None, str]:
     "Duration of a step of every stage, or why it is not known"
     if preset.get("word_vectors") is not None:
@@ -468,13 +478,15 @@ def _measured(
     if free is not None and free < 1.3 * needed:
         return None, f"a measured step needs about {1.3 * needed / 1e9:.1f} GB, {free / 1e9:.1f} GB are free"
     try:
-        method = random_method(preset, languages, model_cfg)
+        method = random_method(preset, languages, towers)
         return [step_time(method, s, progress=progress) for s in stages], ""
     except (LabError, RuntimeError, MemoryError) as e:
         return None, f"the measured step failed ({str(e)[:100]})"
 
 
-def _needs(preset: dict, languages: Sequence[str], stages: Sequence[StagePlan]) -> tuple[Need, ...]:
+def _needs(
+    preset: dict, languages: Sequence[str], stages: Sequence[StagePlan], backbone: Backbone | None
+) -> tuple[Need, ...]:
     "Data, backbone and vectors of a preset"
     used: dict[str, list[str]] = {}
     for stage in stages:
@@ -492,7 +504,11 @@ def _needs(preset: dict, languages: Sequence[str], stages: Sequence[StagePlan]) 
     frames = preset.get("frames", 1)
     if frames != 1:
         needs.append(Need("clips", True, f"{frames} evenly spaced frames of each; the mean of their vectors"))
-    return (*needs, backbone_need(preset), vectors_need(preset))
+    if backbone is None:
+        needs.append(backbone_need(preset))
+    else:
+        needs.append(Need(f"backbone {backbone.name}", True, "loaded and verified"))
+    return (*needs, vectors_need(preset))
 
 
 def plan(
@@ -501,10 +517,13 @@ def plan(
     changes: dict | None = None,  # dotted settings, see `presets.vary`
     measure: bool = True,  # time some steps?
     progress: Callable = iter,  # wraps the timed steps of a stage, such as `tqdm`
+    backbone: Backbone | None = None,  # frozen; None: the preset's
 ) -> TrainingPlan:
     "What a preset would train; nothing is built, downloaded or trained"
     name = preset if isinstance(preset, str) else preset.get("name", "plain data")
     preset = vary(load_preset(preset) if isinstance(preset, str) else preset, changes or {})
+    if backbone is not None:
+        preset = preset | dict(backbone=None, source_model=None, finetuning=[])
     if not preset.get("stages"):
         raise LabError(
             f"the preset {name!r} without stages",
@@ -512,24 +531,24 @@ def plan(
             "Choose another; a source model is trained by the preset that names it.",
         )
     targets = tuple(languages or required(preset, "languages"))
-    cfg = tower_config(preset)
-    sizes = tower_sizes(cfg)
+    towers = tower_config(preset) if backbone is None else backbone
+    sizes = tower_sizes(towers)
     method = method_shapes(preset, targets, sizes)
     stages = scaled_stages(preset, len(targets))
     own = parameters_by_part(method)
-    frozen = frozen_parameters(cfg)
+    frozen = frozen_parameters(towers)
     plans = [_stage_plan(s, preset, method) for s in stages]
     memory = memory_bytes(sum(own.values()), max(sum(s.trained.values()) for s in plans), frozen, sizes.embed_dim)
     times, reason = None, "it was not measured"
     if measure:
-        times, reason = _measured(preset, targets, cfg, stages, sum(memory.values()), progress)
+        times, reason = _measured(preset, targets, towers, stages, sum(memory.values()), progress)
     if times:
         plans = [replace(s, step=measured) for s, measured in zip(plans, times)]
     return TrainingPlan(
         preset=name,
         method=preset["method"],
         languages=targets,
-        needs=_needs(preset, targets, plans),
+        needs=_needs(preset, targets, plans, backbone),
         finetuning=_tuning_text(preset),
         stages=tuple(plans),
         parameters=own,

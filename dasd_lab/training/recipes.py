@@ -43,7 +43,7 @@ from ..presets import Preset, load_preset, opening, plain, read_json, required, 
 from ..storage import write_json
 from .checkpoints import Selection
 from .graphs import check_recording
-from .loading import corpora_around, load_run, trained_on  # noqa: F401  `load_run`: named with `train`
+from .loading import CAPTIONS_ALONE, corpora_around, corpora_in, load_run, trained_on  # noqa: F401  `load_run`: named with `train`
 from .logging import check_trackers, claim, read_log
 from .picture_batches import PictureBatches, captions_by_picture, whole_pictures
 from .records import ResumableFile, begin_record, read_record, write_readme
@@ -408,7 +408,7 @@ def parallel_data(
     features = FrozenFeatures(images, source_features, {c: i for i, c in enumerate(texts)}, visual_rows=columns)
     aligned = {language: _caption_pairs(p, places[language], used, language) for language, p in pairs.items()}
     about |= dict(
-        corpus=getattr(corpus, "name", "captions alone"),
+        corpus=getattr(corpus, "name", CAPTIONS_ALONE),
         corpus_checksum=getattr(corpus, "checksum", ""),
         pairs={language: len(p) for language, p in pairs.items()},
         with_picture={language: int((rows >= 0).sum()) for language, rows in places.items()},
@@ -776,7 +776,7 @@ class _Training:
         "All corpora that are trained on, also those of a given backbone"
         names: tuple[str | None, ...] = corpora_of(self.preset, self.given["corpus"])
         if self.data:
-            names = self.data.about.get("corpus"), *_corpora_before(self.preset)
+            names = *corpora_in(self.data.about), *_corpora_before(self.preset)
         if isinstance(self.backbone, Backbone):
             names += self.backbone.training_corpora
         elif saved := self.backbone or (self.out and self.out / "backbone"):

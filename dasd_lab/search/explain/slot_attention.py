@@ -47,7 +47,7 @@ def with_slots(
     raise LabError(
         f"{method.name!r} with {reason}",
         "a LECCR method with slots",
-        "Train one: `dasd-lab train leccr.pictograms --out runs/leccr`; then load_run('runs/leccr').",
+        "Use load_run('photographs/leccr') or load_run('pictograms/leccr'), which come with the lab, or train one.",
     )
 
 # %% ../../../nbs/6_search/3_explain/30_slot_attention.ipynb #ed6c95ad
