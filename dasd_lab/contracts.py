@@ -101,6 +101,11 @@ class RetrievalMethod(nn.Module):
     critic: nn.Module  # of methods that train against a critic
 
     @property
+    def seen_corpora(self) -> tuple[str, ...]:
+        "Corpora that the method or its backbone was trained on; a tower of one's own need not name any"
+        return (*self.training_corpora, *getattr(self.backbone, "training_corpora", ()))
+
+    @property
     def embed_dim(self) -> int:
         return self.backbone.embed_dim  # dimension of the shared space
 

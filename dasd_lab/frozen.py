@@ -89,6 +89,4 @@ def frozen_method(
     "The frozen tower of a catalogued model or a folder as a method"
     from dasd_lab.backbone.opening import open_backbone  # imports the libraries of published models
 
-    method = Frozen(FrozenConfig(), open_backbone(name)).eval()
-    method.training_corpora = method.backbone.training_corpora
-    return method
+    return Frozen(FrozenConfig(), open_backbone(name)).eval()

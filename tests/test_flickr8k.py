@@ -183,7 +183,8 @@ def test_training_on_test_pictures_is_refused(data, backbone, monkeypatch):
         train(TINY, "flickr8k", backbone=backbone, progress=False)
     pairs = {"de": [Pair(f"a dog {i}", f"ein Hund {i}", i + 1) for i in range(40)]}
     captions = train(TINY, None, ["de"], backbone=backbone, data=parallel_data(pairs, backbone), progress=False)
-    assert captions.method.training_corpora[-1] == "multi30k:text_only=true"
+    with pytest.raises(LabError, match="4 of 8 pictures are in the training split of multi30k:text_only=true"):
+        evaluate(captions.method, load_corpus("flickr8k"), "test")
     needs = plan(
         load_preset("dasd.pictograms") | dict(finetuning=tuned["finetuning"], corpus="multi30k"), measure=False
     )

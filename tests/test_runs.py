@@ -137,6 +137,7 @@ def test_a_stopped_run_goes_on_from_its_name_alone(captions, tmp_path, capsys):
     assert main(["publish", str(tmp_path / "straight"), str(tmp_path / "shared")]) == 0
     assert "names no corpus" in capsys.readouterr().err
     assert (tmp_path / "shared/README.md").is_file()
+    assert main(["doubt", "calibrate", str(tmp_path / "straight")]) == 1 and "--corpus" in capsys.readouterr().err
 
 
 def test_a_run_on_a_corpus_goes_on_without_its_preset(backbone, tmp_path):

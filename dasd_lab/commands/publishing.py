@@ -32,7 +32,7 @@ def _training_corpus(
     from dasd_lab.training.loading import corpora_in
 
     why = "the card of this run names no corpus"
-    for name in corpora_in(dict(corpus=model.training.get("corpus"))):  # not that of the backbone
+    for name in corpora_in(model.training)[:1]:
         try:
             return open_corpus(name)
         except LabError as e:

@@ -395,7 +395,7 @@ def common_languages(
 
 def _untrained_visuals(method: RetrievalMethod, corpus, split: str) -> Visuals:
     "Images of a split; an error if the method was trained on some of them as part of another corpus"
-    for trained in method.training_corpora:
+    for trained in method.seen_corpora:
         refuse_shared_pictures(trained, corpus, split)
     return corpus.visuals(split)
 

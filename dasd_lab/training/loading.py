@@ -42,8 +42,9 @@ def corpora_in(
 def trained_on(
     folder: Path,  # of a run, or of a companion, which was trained on the corpora of its run
 ) -> tuple[str, ...]:  # as `corpora.catalog.corpus_named` takes them
-    "The corpora that a finished run and its backbone were trained on, as far as they were recorded"
-    return corpora_around(run_parts(folder)[1])
+    "The corpora in the card of a finished run; those of its backbone are known by `Backbone.training_corpora`"
+    _, backbone = run_parts(folder)
+    return corpora_in(read_json(backbone.parent / "card.json", Card, optional=True))
 
 
 class _TrainedTowers(TypedDict, total=False):

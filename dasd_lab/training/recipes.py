@@ -530,8 +530,12 @@ def _corpora_before(preset: dict) -> tuple[str | None, ...]:
     if preset.get("source_model"):
         with suppress(LabError):  # a resumed run has its backbone, whether its preset's file is still there or not
             own = load_preset(preset["source_model"]).get("corpus")
-    text_side = trained_on(run_folder(preset["text_run"])) if preset.get("text_run") else ()
-    return finetuning_of(preset).corpus, own, *text_side
+    return finetuning_of(preset).corpus, own, *_corpora_of_text(preset)
+
+
+def _corpora_of_text(preset: dict) -> tuple[str, ...]:
+    "The corpora of the run whose text side a preset has"
+    return trained_on(run_folder(preset["text_run"])) if preset.get("text_run") else ()
 
 
 def source_model(
@@ -773,19 +777,21 @@ class _Training:
 
     @cached_property
     def corpora(self) -> tuple[str, ...]:
-        "All corpora that are trained on, also those of a given backbone"
-        names: tuple[str | None, ...] = corpora_of(self.preset, self.given["corpus"])
+        "The corpora that the method is trained on; those of a given backbone are known by the backbone"
         if self.data:
-            names = *corpora_in(self.data.about), *_corpora_before(self.preset)
+            return tuple(dict.fromkeys((*corpora_in(self.data.about), *_corpora_of_text(self.preset))))
+        return corpora_of(self.preset, self.given["corpus"])
+
+    def _corpora_of_backbone(self) -> tuple[str, ...]:
+        "The corpora of a given backbone, or of that of an interrupted run"
         if isinstance(self.backbone, Backbone):
-            names += self.backbone.training_corpora
-        elif saved := self.backbone or (self.out and self.out / "backbone"):
-            names += corpora_around(Path(saved))
-        return tuple(dict.fromkeys(name for name in names if name))
+            return self.backbone.training_corpora
+        saved = self.backbone or (self.out and self.out / "backbone")
+        return corpora_around(Path(saved)) if saved else ()
 
     def _check(self) -> None:
         "Refuse what cannot end well before anything is computed"
-        refuse_trained_test_pictures(self.corpora)
+        refuse_trained_test_pictures(tuple(dict.fromkeys((*self.corpora, *self._corpora_of_backbone()))))
         options = self.options
         check_trackers(options.keeping.trackers)
         method_type, _ = _method_and_config(self.preset)
