@@ -102,8 +102,9 @@ class RetrievalMethod(nn.Module):
 
     @property
     def seen_corpora(self) -> tuple[str, ...]:
-        "Corpora that the method or its backbone was trained on; a tower of one's own need not name any"
-        return (*self.training_corpora, *getattr(self.backbone, "training_corpora", ()))
+        "Corpora that the method or its backbone was trained on; a method without a backbone names its own"
+        backbone = getattr(self, "backbone", None)
+        return (*self.training_corpora, *getattr(backbone, "training_corpora", ()))
 
     @property
     def embed_dim(self) -> int:
