@@ -111,20 +111,6 @@ def _filter(where: str | dict | None) -> dict | None:
     return json_line(where, f"--where {where[:80]}", 'JSON such as {"year": {"from": 2020}}', "Correct it.")
 
 
-def _captioner_for(method, captioner: str | None):
-    "The captioner of a folder of images, for a method that reads descriptions"
-    from dasd_lab.commands.translation import gallery_captioner
-
-    if "description_ids" not in method.read_columns:
-        return None
-    if captioner:
-        return gallery_captioner(method, captioner)
-    if method.describer:
-        return None  # the gallery uses it
-    print(f"{method.name} reads descriptions; --captioner MODEL describes these images", file=sys.stderr)
-    return None
-
-
 def _reading_run(run: str | Path, language: str | None) -> str | Path:
     "The run of a search; its multilingual companion, with a note, if only this one reads the language"
     from dasd_lab.corpora.languages import english_name
@@ -183,6 +169,7 @@ def _method_in_memory(run, backbone, gallery):  # the method, and its run as a g
 
 def _gallery_in_memory(method, gallery, pictures, captioner, corpus, split):  # `Gallery`; English captions by image id
     "Load or make the gallery that is searched"
+    from dasd_lab.commands.translation import gallery_captioner
     from dasd_lab.foundation import progress_bar
     from dasd_lab.search.gallery.in_memory import Gallery
     from dasd_lab.search.gallery.kept import kept_gallery
@@ -191,7 +178,7 @@ def _gallery_in_memory(method, gallery, pictures, captioner, corpus, split):  # 
     if gallery:
         return Gallery.load(gallery, method), {}
     if pictures:
-        describer = _captioner_for(method, captioner)
+        describer = gallery_captioner(method, captioner)
         found = Gallery(method)
         with skipped_in_one_line(found):
             found.add(pictures, skip_bad=True, progress=bar, captioner=describer)

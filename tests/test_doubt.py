@@ -1,6 +1,8 @@
 "Signs of doubt on the shipped models: right queries have none, queries that no image fits have one"
 
 import json
+import shutil
+from types import SimpleNamespace
 
 import pytest
 from PIL import Image
@@ -11,7 +13,7 @@ from dasd_lab.evaluation.short_queries import scene_queries
 from dasd_lab.explore.ask.state import AskState
 from dasd_lab.explore.workbench import WORLDS, world_workbench
 from dasd_lab.search.calibrating import queries_without_image
-from dasd_lab.search.doubt import SENTENCES, calibration_of
+from dasd_lab.search.doubt import SENTENCES, calibration_of, save_calibration
 from dasd_lab.search.queries import read_query
 from dasd_lab.training.loading import load_run
 from dasd_lab.training.shipped import shipped_run
@@ -23,6 +25,18 @@ def method():
     if calibration_of(loaded) is None:
         pytest.skip("the weights changed since; run: python tools/release/ship.py --only doubt")
     return loaded
+
+
+def test_a_companion_keeps_a_calibration_of_its_own(method, tmp_path):
+    "Of other weights it is none"
+    calibration = calibration_of(method)
+    for name in ("smalr", "static_adapter"):
+        shutil.copytree(method.run_folder / name, tmp_path / name)
+    save_calibration(calibration, tmp_path / "smalr")
+    kept = calibration_of(SimpleNamespace(run_folder=tmp_path / "smalr"))
+    assert kept.limits == calibration.limits and kept.words == calibration.words
+    (tmp_path / "smalr/doubt").rename(tmp_path / "static_adapter/doubt")
+    assert calibration_of(SimpleNamespace(run_folder=tmp_path / "static_adapter")) is None
 
 
 def test_queries_without_image_are_marked(method):

@@ -133,6 +133,10 @@ def test_commands_describe_by_words(tmp_path, capsys):
         assert main([*search, *captioner]) == 0
         out, err = capsys.readouterr()
         assert "green" in out and "reads descriptions" not in err
+    for run, reason in (("photographs", "reads no descriptions"), ("pictograms/leccr", "describe images with a")):
+        of_other_run = [run if word == "photographs/leccr" else word for word in search]
+        assert main([*of_other_run, "--captioner", "words"]) == 1
+        assert reason in capsys.readouterr().err
 
 
 def test_slots_need_the_model_beside_them(tmp_path):

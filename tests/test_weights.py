@@ -6,6 +6,7 @@ import re
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -192,11 +193,11 @@ def test_the_command_asks_and_fetches_once(entry, files, monkeypatch, capsys):
         assert main(["weights", "get", "stand-in"]) == 1, "no terminal, no --yes"
         said = capsys.readouterr().err
         assert "24 MB" in said and "--yes" in said and hub.asked == []
-        monkeypatch.setattr(
-            "sys.stdin", type("Terminal", (), dict(isatty=lambda self: True, readline=lambda self: "n\n"))()
-        )
-        assert main(["weights", "get", "stand-in"]) == 0 and hub.asked == []
-        assert "not fetched" in capsys.readouterr().err
+        for answer in ("n\n", ""):  # "": the end of the input, Ctrl-D
+            terminal = SimpleNamespace(isatty=lambda: True, readline=lambda answer=answer: answer)
+            monkeypatch.setattr("sys.stdin", terminal)
+            assert main(["weights", "get", "stand-in"]) == 0 and hub.asked == []
+            assert "not fetched" in capsys.readouterr().err
         assert main(["weights", "get", "stand-in", "--yes"]) == 0
         assert capsys.readouterr().out.strip() == str(find_weights("stand-in"))
         asked = len(hub.asked)

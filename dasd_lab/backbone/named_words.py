@@ -92,9 +92,10 @@ def load_words(
 ) -> NamedWords:
     "Load a describer; nothing in the folder is executed"
     manifest = unseal(folder, "words", schema=WordsManifest)
-    check_backbone(backbone, manifest["backbone"], folder)
+    other = "Load the backbone that lies beside it, or describe images with a captioning model, such as blip."
+    check_backbone(backbone, manifest["backbone"], folder, other)
     with opening(folder, "words that `NamedWords.save` wrote"):
-        words = (Path(folder) / "words.txt").read_text(encoding="utf-8").split()
+        words = (Path(folder) / "words.txt").read_text(encoding="utf-8").splitlines()
         numbers = read_tensors(Path(folder) / "model.safetensors")
         return NamedWords(backbone, words, numbers["means"], numbers["deviations"], manifest["most"])
 

@@ -744,6 +744,7 @@ def check_backbone(
     backbone: Backbone,  # that is given
     expected: str,  # fingerprint of the one that is needed
     folder: str | Path,  # that needs it
+    next_step: str = "Load the backbone that lies beside it.",  # of the error
 ) -> None:
     "Refuse another backbone than the one that a folder was trained on"
     given = fingerprint(backbone)
@@ -751,5 +752,5 @@ def check_backbone(
         raise LabError(
             f"a backbone with fingerprint {given}",
             f"{expected}, the one {folder} was trained on",
-            "Load the backbone that lies beside it.",
+            next_step,
         )

@@ -36,9 +36,10 @@ def calibrate_doubt(
 ) -> None:
     "Calibrate, on training and validation data, when a result of this model is doubtful"
     from dasd_lab.search.calibrating import calibrate
-    from dasd_lab.search.doubt import save_calibration
+    from dasd_lab.search.doubt import method_files, save_calibration
 
     folder, method, opened, languages = _run_and_corpus(run, corpus)
+    method_files(folder)  # fails before the long computation for a model that cannot keep a calibration
     calibration = calibrate(method, opened, languages, images)
     written = save_calibration(calibration, folder)
     facts = dict(written=str(written), limits=calibration.limits, most_distance=calibration.most_distance)

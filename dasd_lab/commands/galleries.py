@@ -156,7 +156,7 @@ def import_images(
             retry=retry,
             remove_gone=forget_gone,
             progress=image_bar,
-            captioner=gallery_captioner(opened.method, captioner) if captioner else None,
+            captioner=gallery_captioner(opened.method, captioner),
         )
         unlike = unlike_images(opened)
     if unlike:

@@ -27,6 +27,7 @@ from dasd_lab.commands.arguments import (
     Option,
     add_command,
     named_folder,
+    note,
     open_corpus,
     show,
 )
@@ -203,7 +204,7 @@ def description_rows(
     return [row for split in splits for row in _split_rows(corpus, split)]
 
 # %% ../../nbs/7_apps/3_commands/50_translation.ipynb #8934bb53
-def _check_description(corpus, splits, options: dict, captioner: str | None, texts, export, batch_size: int) -> None:
+def _check_description(corpus, splits, options: dict, captioner: str | None, texts, export) -> None:
     "Refuse options of `describe` that contradict each other"
     from dasd_lab.foundation import LabError
 
@@ -248,8 +249,8 @@ def _describe(corpus, splits, captioner, batch_size: int, export: str | Path | N
             write_texts(result.ids, result.texts, export)
 
 
-RETRIEVED = "retrieved"  # the captioner that needs no model but a backbone
-WORDS = "words"  # the one that needs no corpus either
+RETRIEVED = "retrieved"  # --captioner: captions of similar training images; needs a corpus and a backbone
+WORDS = "words"  # --captioner: the words of a run that name what an image shows; needs no corpus
 
 
 def _captions_of_similar_pictures(corpus, backbone: str | Path | None = None, **others):
@@ -297,12 +298,24 @@ def _open_describer(corpus, captioner: str | None, texts: str | Path | None, opt
 
 def gallery_captioner(
     method,  # of the gallery
-    captioner: str,  # see `describe_images`; retrieved needs a corpus, and is none of them
-):  # a `corpora.descriptions.Captioner`
-    "The captioner of the images of a gallery"
+    captioner: str | None,  # as for `describe_images`, except for retrieved; None: the words of the method, if any
+):  # a `corpora.descriptions.Captioner`; None: the images are not described, or the gallery uses the method's words
+    "The captioner of the images of a gallery; refused for a method that reads no descriptions"
     from dasd_lab.corpora.by_machine.captioners import open_captioner
+    from dasd_lab.foundation import LabError
     from dasd_lab.training.loading import words_of
 
+    reads_descriptions = "description_ids" in method.read_columns
+    if not captioner:
+        if reads_descriptions and not method.describer:
+            note(f"{method.name} reads descriptions; --captioner MODEL describes these images")
+        return None
+    if not reads_descriptions:
+        raise LabError(
+            f"--captioner {captioner} for {method.name}, which reads no descriptions",
+            "a method that reads them, such as leccr",
+            "Leave it out, or choose such a method with --run.",
+        )
     if captioner == WORDS:
         return method.describer or words_of(backbone=method.backbone)
     return open_captioner(captioner)
@@ -340,7 +353,7 @@ def describe_images(
     options = {name: value for name, value in options.items() if value is not None}
     opened = open_corpus(corpus)
     splits = split or (opened.splits[:1] if captioner or texts else opened.splits)
-    _check_description(opened, splits, options, captioner, texts, export, batch_size)
+    _check_description(opened, splits, options, captioner, texts, export)
     if use is not None:
         use_descriptions(opened, use)
     describer = _open_describer(opened, captioner, texts, options)

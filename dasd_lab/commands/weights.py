@@ -48,7 +48,7 @@ def _agrees(offer) -> bool:  # a `backbone.weights.Offer`
             "Add --yes.",
         )
     print("Fetch it? [y/N] ", end="", file=sys.stderr, flush=True)
-    return input().strip().lower() in ("y", "yes")
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def weights_get(

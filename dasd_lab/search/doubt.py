@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LIMIT', 'FEWEST', 'SHORT', 'SENTENCES', 'words_of', 'known_words', 'appearance', 'Calibration', 'length_of', 'Doubt',
-           'CalibrationManifest', 'save_calibration', 'calibration_of']
+           'CalibrationManifest', 'method_files', 'save_calibration', 'calibration_of']
 
 # %% ../../nbs/6_search/0_queries/10_doubt.ipynb #989e5d36
 import re
@@ -22,15 +22,19 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from ..corpora.captions import COMBINING_MARKS
 from ..foundation import LabError
 from ..presets import checked, opening
 from ..storage import Manifest, read_manifest, read_tensors, seal, unseal, whole_folder, write_tensors
+from ..training.shipped import run_parts
 
 # %% ../../nbs/6_search/0_queries/10_doubt.ipynb #4b53a035
 LIMIT = 0.02  # share of right cases that a sign marks
 FEWEST = 2  # training captions that make a word known
 SHORT = 4  # words up to which a query counts as short
-_IDEOGRAPHS = "\u3040-\u30ff\u3400-\u9fff"
+_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff"
+_LETTER = rf"[^\W\d_{_UNSPACED}]"
+_RUN = re.compile(rf"(?P<unspaced>[{_UNSPACED}]+)|{_LETTER}(?:{_LETTER}|[{COMBINING_MARKS}])*")
 
 
 def words_of(
@@ -38,8 +42,9 @@ def words_of(
 ) -> list[str]:  # in lower case
     "Words of a text; pairs of characters where a script has no spaces"
     words = []
-    for run in re.findall(rf"[{_IDEOGRAPHS}]+|[^\W\d_{_IDEOGRAPHS}]+", text.casefold()):
-        if re.match(f"[{_IDEOGRAPHS}]", run):
+    for found in _RUN.finditer(text.casefold()):
+        run = found.group()
+        if found["unspaced"]:
             words += [run[i : i + 2] for i in range(len(run) - 1)] or [run]
         else:
             words.append(run)
@@ -204,15 +209,17 @@ class CalibrationManifest(Manifest):
     most_distance: float
 
 
-def _files_of(run: Path) -> dict[str, str]:
-    "Checksums of the method of a run"
-    folder = run / "method"
+def method_files(
+    run: Path,  # a run or a companion
+) -> dict[str, str]:  # name → SHA-256
+    "Checksums of the files of a run's method, which a calibration belongs to"
+    folder, _ = run_parts(run)
     return checked(Manifest, read_manifest(folder, "method"), str(folder / "manifest.json"))["files"]
 
 
 def save_calibration(
     calibration: Calibration,  # of the method of the run
-    run: str | Path,  # folder with `method`
+    run: str | Path,  # folder of the run or companion
 ) -> Path:
     "Write the folder `doubt` of a run"
     run = Path(run)
@@ -222,7 +229,7 @@ def save_calibration(
     with whole_folder(run / "doubt") as folder:
         write_tensors(tensors | dict(words=torch.from_numpy(packed)), folder / "model.safetensors")
         facts = dict(limits=calibration.limits, most_distance=calibration.most_distance, **calibration.about)
-        seal(folder, kind="doubt", method_files=_files_of(run), **facts)
+        seal(folder, kind="doubt", method_files=method_files(run), **facts)
     return run / "doubt"
 
 
@@ -236,7 +243,7 @@ def _read(
 ) -> Calibration | None:  # None: it is of other weights
     "Read a calibration"
     manifest = unseal(folder, "doubt", schema=CalibrationManifest)
-    if manifest["method_files"] != _files_of(folder.parent):
+    if manifest["method_files"] != method_files(folder.parent):
         return None
     with opening(folder, "a calibration that `save_calibration` wrote"):
         tensors = read_tensors(folder / "model.safetensors")

@@ -21,12 +21,13 @@ import torch
 from torch import Tensor
 
 from ..contracts import LabError
+from ..corpora.captions import COMBINING_MARKS
 from ..presets import opening, read_json
 from ..storage import write_json
 
 # %% ../../nbs/3_methods/3_smalr/20_vocabulary.ipynb #5c477d3e
-_MARKS = "".join(chr(c) for c in range(0x300, 0x3100) if unicodedata.category(chr(c))[0] == "M")
-_WORD = re.compile(rf"\w[\w{_MARKS}]*(?:['’]\w[\w{_MARKS}]*)*")
+_LETTERS = rf"\w[\w{COMBINING_MARKS}]*"
+_WORD = re.compile(rf"{_LETTERS}(?:['’]{_LETTERS})*")
 _WITHOUT_SPACES = re.compile("([々〆぀-ヿㇰ-ㇿ㐀-䶿一-鿿豈-﫿\U00020000-\U0003ffff]+)")
 
 
