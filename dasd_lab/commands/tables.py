@@ -29,6 +29,7 @@ from dasd_lab.commands.arguments import (
     add_command,
     in_lab,
     named_folder,
+    note,
     open_corpus,
     print_json,
     show,
@@ -105,39 +106,46 @@ def _methods_command(
 
 def _photographs_table(
     corpus,  # with fields
-    backbone: str,  # frozen backbone, or a run whose backbone is used; '': that of the shipped run
+    backbones: Sequence[str],  # frozen backbone, or a run whose backbone is used; empty: that of the shipped run
     given: dict[str, Any],  # options of `evaluation.methods.planned_runs`
+    split: str,  # evaluated
     engine: str,  # of translated queries
     out: str | Path | None,  # results file
-) -> None:
+) -> Any:  # a pandas DataFrame, as `evaluation.methods.run_methods` returns it
     "Plan the runs on photographs, and make them"
     from dasd_lab.evaluation.methods import planned_runs
+    from dasd_lab.foundation import LabError
     from dasd_lab.presets import load_preset
     from dasd_lab.training.shipped import run_for
 
-    command = _methods_command(corpus=corpus.address, backbone=backbone, engine=engine, **given)
+    if len(backbones) > 1:
+        raise LabError(
+            f"--backbone {','.join(backbones)}",
+            "one backbone for the methods on photographs, whose results file is about one",
+            "Run the command once for each backbone, with another --out.",
+        )
+    backbone = next(iter(backbones), "")
+    command = _methods_command(corpus=corpus.address, backbone=backbone, split=split, engine=engine, **given)
     languages = given.pop("languages") or load_preset("dasd.photographs")["languages"]
     runs = planned_runs("photographs", languages, **given)
     folder = named_folder(backbone or run_for(corpus.name))
     out = out or in_lab("results", f"table_methods_{corpus.name}.jsonl")
-    _methods_on_fields(corpus, folder, runs, out, engine, command)
+    return _methods_on_fields(corpus, folder, runs, split, out, engine, command)
 
 
 def _methods_on_fields(
     corpus,  # with fields
     backbone: str | Path,  # folder of a frozen backbone, or name
     runs: list,  # of `evaluation.methods.planned_runs`
+    split: str,  # evaluated
     out: str | Path,  # results file
     engine: str,  # of translated queries
     command: str,  # kept in each line
-) -> None:
-    "Train and evaluate the methods on each field of a corpus, and print the table"
+) -> Any:  # a pandas DataFrame, as `evaluation.methods.run_methods` returns it
+    "Train and evaluate the methods on each field of a corpus"
     from dasd_lab.backbone.opening import open_backbone
     from dasd_lab.evaluation.fields import usual_fields
-    from dasd_lab.evaluation.methods import TRANSLATED, MethodRuns, run_methods, wide_table
-
-    def report(message: str) -> None:
-        print(message, file=sys.stderr)
+    from dasd_lab.evaluation.methods import TRANSLATED, MethodRuns, run_methods
 
     languages = dict.fromkeys(language for run in runs for language in run.languages)
     translator = None
@@ -147,13 +155,27 @@ def _methods_on_fields(
         corpus,
         open_backbone(backbone),
         Path(out),
-        usual_fields(corpus, list(languages)),
+        usual_fields(corpus, list(languages), split),
         in_lab("runs", corpus.name, "features"),
+        split=split,
         engine=translator,
         command=command,
     )
-    results = run_methods(runs, shared, report)
-    report(f"mean recall, and its share of the English mean recall, in %, with 95 % intervals over seeds ({out})")
+    results = run_methods(runs, shared, note)
+    note(f"mean recall, and its share of the English mean recall, in %, with 95 % intervals over seeds ({out})")
+    return results
+
+
+def _print_methods(
+    results,  # a pandas DataFrame, see `_photographs_table`
+    json: bool,  # print JSON instead of two tables
+) -> None:
+    "Print the methods on each field: a line for each, and a table with a column for each field"
+    from dasd_lab.evaluation.methods import wide_table
+
+    if json:
+        show(results.astype(object).where(results.notna(), None).to_dict("records"), True)
+        return
     print(results.astype(object).map(_figure_text).to_string(index=False))
     print()
     print(wide_table(results).astype(object).map(_figure_text).to_string())
@@ -459,6 +481,8 @@ def run_paper_table(
     json: bool = False,  # print JSON instead of a table
 ) -> None:
     "Reproduce a table of the papers, beside its printed numbers"
+    from dasd_lab.foundation import LabError
+
     if table == "list":
         show(_all_tables(), json)
         return
@@ -473,8 +497,11 @@ def run_paper_table(
     opened = open_corpus(corpus)
     seeds = list(seeds or (0, 1, 2))
     if table == "methods" and opened.name == PHOTOGRAPHS:
+        if preset:
+            what = "no preset for the methods on photographs, which have theirs"
+            raise LabError(f"--preset {','.join(preset)}", what, "Leave it out, or name settings with --set.")
         given = dict(methods=methods, each=each, steps=steps, languages=languages, seeds=seeds, changes=changes)
-        _photographs_table(opened, (backbone or [""])[0], given, engine, out)
+        _print_methods(_photographs_table(opened, backbone or [], given, split, engine, out), json)
         return
     shared = dict(languages=languages, seeds=seeds, split=split)
     _ablations(table, _full_method(preset, paper, changes or {}), opened, backbone, shared, out, json)
