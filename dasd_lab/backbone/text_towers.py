@@ -61,7 +61,8 @@ def build_clip(
         open_clip.add_model_config(d)
     logging.disable(logging.WARNING)  # open_clip warns of random weights, which are intended
     try:
-        return open_clip.create_model(name, load_weights=False, pretrained_text=False)
+        device = torch.get_default_device()  # meta where shapes alone are wanted
+        return open_clip.create_model(name, device=device, load_weights=False, pretrained_text=False)
     finally:
         logging.disable(logging.NOTSET)
 

@@ -71,7 +71,11 @@ def tower_kind(
     "The kind of backbone that a configuration is of"
     if "timm" in model_cfg:
         return "image_network"
-    return "dual_stream" if "text" in model_cfg else "open_clip"
+    if "model" in model_cfg:
+        return "transformers"
+    if "text" in model_cfg:
+        return "dual_stream"
+    return "open_clip_encoder" if "encoder" in model_cfg["text_cfg"] else "open_clip"
 
 
 def tower_sizes(
@@ -86,9 +90,10 @@ def tower_sizes(
             model_cfg.context_length,
             model_cfg.source_language,
         )
-    if tower_kind(model_cfg) == "dual_stream":
+    kind = tower_kind(model_cfg)
+    if kind != "open_clip":
         with torch.device("meta"):
-            _, tower = build("dual_stream", model_cfg)
+            _, tower = build(kind, model_cfg)
         return TowerSizes(tower.width, tower.embed_dim, tower.n_blocks, tower.context_length)
     text = model_cfg["text_cfg"]
     if not {"width", "layers"} <= set(text):
@@ -119,9 +124,8 @@ def frozen_parameters(
     if isinstance(model_cfg, Backbone):
         return sum(p.numel() for p in model_cfg.parameters())
     try:
-        kind = tower_kind(model_cfg)
         with torch.device("meta"):
-            towers = open_clip.CLIP(**model_cfg) if kind == "open_clip" else build(kind, model_cfg)[0]
+            towers, _ = build(tower_kind(model_cfg), model_cfg)
         return sum(p.numel() for p in towers.parameters())
     except Exception:
         return None  # a tower of another library needs its own configuration
