@@ -159,7 +159,7 @@ def test_a_preset_trains_on_it_and_a_run_is_opened_again(data, backbone, tmp_pat
         evaluate(method, load_corpus("flickr8k"), "test", ["fr"])
 
 
-def test_training_on_test_pictures_is_refused(data, backbone, monkeypatch):
+def test_training_on_test_pictures_is_refused(data, backbone, tmp_path, monkeypatch):
     "Four of the eight test pictures are in the other corpus' training split"
     from dasd_lab.corpora.own.parallel import Pair
     from dasd_lab.evaluation.retrieval import evaluate
@@ -175,9 +175,13 @@ def test_training_on_test_pictures_is_refused(data, backbone, monkeypatch):
     )
     with pytest.raises(LabError, match="flickr8k, test: 4 of 8 pictures .*multi30k:without=flickr8k"):
         train(tuned, backbone=backbone, progress=False)
-    run = train(TINY, "multi30k:text_only=true", backbone=backbone, progress=False)
+    run = train(TINY, "multi30k:text_only=true", backbone=backbone, out=tmp_path / "run", progress=False)
     with pytest.raises(LabError, match="4 of 8 pictures are in the training split of multi30k:text_only=true"):
         evaluate(run.method, load_corpus("flickr8k"), "test")
+    on_its_backbone = TINY | dict(source_model=None, backbone=dict(run=str(tmp_path / "run")))
+    monkeypatch.setattr("dasd_lab.training.recipes.load_backbone", None)  # refused before it is loaded
+    with pytest.raises(LabError, match="flickr8k, test: 4 of 8 pictures"):
+        train(on_its_backbone, "flickr8k", progress=False)
     monkeypatch.setattr(backbone, "training_corpora", ("multi30k:text_only=true",))
     with pytest.raises(LabError, match="flickr8k, test: 4 of 8 pictures"):
         train(TINY, "flickr8k", backbone=backbone, progress=False)

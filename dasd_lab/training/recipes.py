@@ -783,10 +783,11 @@ class _Training:
         return corpora_of(self.preset, self.given["corpus"])
 
     def _corpora_of_backbone(self) -> tuple[str, ...]:
-        "The corpora of a given backbone, or of that of an interrupted run"
+        "The corpora of a given backbone, of that which the preset names, or of that of an interrupted run"
         if isinstance(self.backbone, Backbone):
             return self.backbone.training_corpora
-        saved = self.backbone or (self.out and self.out / "backbone")
+        named = settings(BackboneChoice, self.preset.get("backbone") or {}, "backbone").saved_in
+        saved = self.backbone or named or (self.out and self.out / "backbone")
         return corpora_around(Path(saved)) if saved else ()
 
     def _check(self) -> None:

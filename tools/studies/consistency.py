@@ -26,8 +26,7 @@ from dasd_lab.corpora.visuals import visuals_from_array
 from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.search.explain.consistent_queries import Consistent, fit_to
 from dasd_lab.storage import write_json
-from dasd_lab.training.recipes import load_run, shipped_run
-from dasd_lab.training.runs import load_method
+from dasd_lab.training.loading import load_run
 from dasd_lab.translated import TranslatedQueries
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -118,9 +117,7 @@ def print_comparison(kind: str, comparison: dict) -> None:
 def measure(n: int | None = None, name: str = "dasd") -> dict:
     "All kinds of translations, on the first n images of validation and test"
     whole = load_corpus("pictograms")
-    method = load_run(shipped_run()).eval()
-    if name != "dasd":
-        method = load_method(shipped_run() / name, method.backbone)
+    method = load_run("pictograms" if name == "dasd" else f"pictograms/{name}").eval()
     corpus = First(whole, n) if n else whole
     measurement = Measurement(method, corpus)
     targets = list(method.languages)

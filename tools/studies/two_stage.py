@@ -16,14 +16,12 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from dasd_lab.backbone.towers import load_backbone
 from dasd_lab.contracts import RetrievalMethod, cosine_scores
 from dasd_lab.corpora.catalog import Corpus, load_corpus
 from dasd_lab.evaluation.retrieval import slice_scores
 from dasd_lab.search.gallery.in_memory import Gallery, best_of_slices
 from dasd_lab.storage import write_json
-from dasd_lab.training.recipes import load_run, shipped_run
-from dasd_lab.training.runs import load_method
+from dasd_lab.training.loading import load_run
 
 HEADS = 50, 100, 200, 500, 1000, 2000, 5000
 K = 10
@@ -108,13 +106,9 @@ class Comparison:
         return dict(head=head, **self.agreement(found), time=middle, quartiles=[low, high])
 
 
-def shipped_leccr() -> RetrievalMethod:
-    return load_method(shipped_run() / "leccr", load_backbone(shipped_run() / "backbone"))
-
-
 def main(run: Path | None, n: int, pairs: int, out: Path | None) -> None:
     torch.set_num_threads(1)
-    method = load_run(run) if run else shipped_leccr()
+    method = load_run(run or "pictograms/leccr")
     if method.by_cosine:
         raise SystemExit(f"{method.name} scores by cosine only: two stages would not be faster")
     corpus = load_corpus("pictograms")
