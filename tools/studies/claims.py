@@ -56,7 +56,7 @@ def expression(preset: dict) -> dict:
 
 
 def to_adapters(preset: dict, losses: Sequence[str] = ()) -> dict:
-    "The adversarial loss moves A^sa (and the norm after it) alone, as in the paper; without some losses"
+    "The adversarial loss reaches A^sa and the layer norm after it alone, as in the paper; without some losses"
     return {"config.disentangler.adversarial_reaches": "adapters"} | without(preset, *losses)
 
 
