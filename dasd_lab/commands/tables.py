@@ -104,9 +104,28 @@ def _methods_command(
     return lab_command(*words)
 
 
+def _backbone_of_methods(
+    backbones: Sequence[str],  # frozen backbone, or a run whose backbone is used; empty: that of the shipped run
+    presets: Sequence[str] | None,  # refused
+) -> str:
+    "The one backbone of the methods on photographs; '' for that of the shipped run"
+    from dasd_lab.foundation import LabError
+
+    if presets:
+        what = "no preset for the methods on photographs, which have theirs"
+        raise LabError(f"--preset {','.join(presets)}", what, "Leave it out, or name settings with --set.")
+    if len(backbones) > 1:
+        raise LabError(
+            f"--backbone {','.join(backbones)}",
+            "one backbone for the methods on photographs, whose results file is about one",
+            "Run the command once for each backbone, with another --out.",
+        )
+    return next(iter(backbones), "")
+
+
 def _photographs_table(
     corpus,  # with fields
-    backbones: Sequence[str],  # frozen backbone, or a run whose backbone is used; empty: that of the shipped run
+    backbone: str,  # see `_backbone_of_methods`
     given: dict[str, Any],  # options of `evaluation.methods.planned_runs`
     split: str,  # evaluated
     engine: str,  # of translated queries
@@ -114,17 +133,9 @@ def _photographs_table(
 ) -> Any:  # a pandas DataFrame, as `evaluation.methods.run_methods` returns it
     "Plan the runs on photographs, and make them"
     from dasd_lab.evaluation.methods import planned_runs
-    from dasd_lab.foundation import LabError
     from dasd_lab.presets import load_preset
     from dasd_lab.training.shipped import run_for
 
-    if len(backbones) > 1:
-        raise LabError(
-            f"--backbone {','.join(backbones)}",
-            "one backbone for the methods on photographs, whose results file is about one",
-            "Run the command once for each backbone, with another --out.",
-        )
-    backbone = next(iter(backbones), "")
     command = _methods_command(corpus=corpus.address, backbone=backbone, split=split, engine=engine, **given)
     languages = given.pop("languages") or load_preset("dasd.photographs")["languages"]
     runs = planned_runs("photographs", languages, **given)
@@ -481,8 +492,6 @@ def run_paper_table(
     json: bool = False,  # print JSON instead of a table
 ) -> None:
     "Reproduce a table of the papers, beside its printed numbers"
-    from dasd_lab.foundation import LabError
-
     if table == "list":
         show(_all_tables(), json)
         return
@@ -497,11 +506,9 @@ def run_paper_table(
     opened = open_corpus(corpus)
     seeds = list(seeds or (0, 1, 2))
     if table == "methods" and opened.name == PHOTOGRAPHS:
-        if preset:
-            what = "no preset for the methods on photographs, which have theirs"
-            raise LabError(f"--preset {','.join(preset)}", what, "Leave it out, or name settings with --set.")
         given = dict(methods=methods, each=each, steps=steps, languages=languages, seeds=seeds, changes=changes)
-        _print_methods(_photographs_table(opened, backbone or [], given, split, engine, out), json)
+        own_backbone = _backbone_of_methods(backbone or [], preset)
+        _print_methods(_photographs_table(opened, own_backbone, given, split, engine, out), json)
         return
     shared = dict(languages=languages, seeds=seeds, split=split)
     _ablations(table, _full_method(preset, paper, changes or {}), opened, backbone, shared, out, json)
