@@ -200,7 +200,7 @@ _ONE_FEATURE = {name: {"config.adapter.characteristics": [name]} for name in ("r
 _BOTTLENECK = Sweep(
     "config.adapter.bottleneck",
     lambda preset: _setting(preset, "adapter.bottleneck", 32),
-    lambda own, backbone: sorted({own // 4, own // 2, 16, 32, 64}),
+    lambda own, backbone: sorted({own // 4, own // 2, 16, 32, 64} - {0}),  # narrower ones, and the paper's three
     "H = {}".format,
     "d_u = {}".format,
 )

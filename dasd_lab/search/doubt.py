@@ -8,6 +8,7 @@ __all__ = ['LIMIT', 'FEWEST', 'SHORT', 'SENTENCES', 'words_of', 'known_words', '
 
 # %% ../../nbs/6_search/0_queries/10_doubt.ipynb #989e5d36
 import re
+import unicodedata
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,7 +33,9 @@ from ..training.shipped import run_parts
 LIMIT = 0.02  # share of right cases that a sign marks
 FEWEST = 2  # training captions that make a word known
 SHORT = 4  # words up to which a query counts as short
-_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff"
+_BLOCKS = (0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x3040, 0x30FF), (0x3400, 0x9FFF)
+_CHARACTERS = (chr(c) for first, last in _BLOCKS for c in range(first, last + 1))
+_UNSPACED = "".join(c for c in _CHARACTERS if unicodedata.category(c)[0] in "LM")  # letters and their marks
 _LETTER = rf"[^\W\d_{_UNSPACED}]"
 _RUN = re.compile(rf"(?P<unspaced>[{_UNSPACED}]+)|{_LETTER}(?:{_LETTER}|[{COMBINING_MARKS}])*")
 

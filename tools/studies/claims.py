@@ -171,7 +171,7 @@ def further_tasks(language: str, work: Path) -> Iterator[Task]:
 
 
 def tried_further(language: str) -> Iterator[Task]:
-    "The runs of all rows with the rates of `FURTHER`, most of which are not there"
+    "Runs at the rates of `FURTHER`; a row has one only if its best rate was at the edge"
     for factor in FURTHER.values():
         for table, variant, _ in rows_of(language):
             yield choice(language, table, variant, factor)
