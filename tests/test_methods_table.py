@@ -10,6 +10,7 @@ from squares import SOURCE, TINY, Squares
 from test_flickr8k import joined_corpus
 
 from dasd_lab.backbone.retrieved import RetrievedCaptions, describe_by_retrieval
+from dasd_lab.backbone.towers import save_backbone
 from dasd_lab.cli import main
 from dasd_lab.contracts import LabError
 from dasd_lab.corpora.by_machine.translators import Translator
@@ -90,6 +91,28 @@ def test_every_run_is_a_line_and_is_not_repeated(corpus, backbone, tiny, tmp_pat
     left_out = []
     run_methods([MethodRun("translated", LANGUAGES)], shared(corpus, backbone, tmp_path), left_out.append)
     assert "left out, no engine" in left_out[0]
+
+
+def test_the_command_evaluates_the_split_that_it_is_given(corpus, backbone, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("DASD_LAB_FLICKR8K", str(corpus.root))
+    monkeypatch.setenv("DASD_LAB_DATA", str(tmp_path / "lab"))
+    save_backbone(backbone, tmp_path / "backbone")
+    words = ["table", "methods", "--corpus", "flickr8k", "--methods", "frozen", "--languages", "de", "--seeds", "0"]
+    words += ["--backbone", str(tmp_path / "backbone"), "--out", str(tmp_path / "runs.jsonl")]
+    assert main([*words, "--split", "validation", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    (line,) = read_runs(tmp_path / "runs.jsonl")
+    assert line["split"] == "validation" and "--split validation" in line["command"]
+    assert {row["field"] for row in rows} == set(line["fields"]) and rows[0]["method"] == "frozen"
+    refused = [
+        ([], "another split"),
+        (["--languages", "ja"], "no captions in ja"),
+        (["--preset", "dasd.photographs"], "--set"),
+        (["--backbone", "photographs,pictograms"], "once for each backbone"),
+    ]
+    for added, said in refused:
+        assert main([*words, *added]) == 1
+        assert said in capsys.readouterr().err
 
 
 def without(row, name):

@@ -137,6 +137,9 @@ def test_commands_describe_by_words(tmp_path, capsys):
         of_other_run = [run if word == "photographs/leccr" else word for word in search]
         assert main([*of_other_run, "--captioner", "words"]) == 1
         assert reason in capsys.readouterr().err
+    new = ["gallery", "import", str(tmp_path / "train"), "--gallery", str(tmp_path / "gallery")]
+    assert main([*new, "--run", "photographs", "--captioner", "words"]) == 1
+    assert "reads no descriptions" in capsys.readouterr().err
 
 
 def test_slots_need_the_model_beside_them(tmp_path):

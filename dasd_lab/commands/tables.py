@@ -157,8 +157,16 @@ def _methods_on_fields(
     from dasd_lab.backbone.opening import open_backbone
     from dasd_lab.evaluation.fields import usual_fields
     from dasd_lab.evaluation.methods import TRANSLATED, MethodRuns, run_methods
+    from dasd_lab.foundation import LabError
 
     languages = dict.fromkeys(language for run in runs for language in run.languages)
+    unread = [language for language in languages if not usual_fields(corpus, [language], split)]
+    if unread:
+        raise LabError(
+            f"no captions in {', '.join(unread)} in {split} of {corpus.name}",
+            "captions of every language that is evaluated",
+            "Name languages that have some with --languages, or another split.",
+        )
     translator = None
     if any(run.method == TRANSLATED for run in runs):
         translator = _engine_into_english(engine, list(languages))
