@@ -140,6 +140,7 @@ def test_commands_describe_by_words(tmp_path, capsys):
     new = ["gallery", "import", str(tmp_path / "train"), "--gallery", str(tmp_path / "gallery")]
     assert main([*new, "--run", "photographs", "--captioner", "words"]) == 1
     assert "reads no descriptions" in capsys.readouterr().err
+    assert not (tmp_path / "gallery").exists()
 
 
 def test_slots_need_the_model_beside_them(tmp_path):

@@ -104,14 +104,22 @@ def open_gallery(
     from dasd_lab.search.on_disk.places import gallery_folder
 
     folder = folder if create else gallery_folder(folder)
+    method, run = _method_and_run(folder, run, backbone, images)
+    return _opened_with(method, run, folder, engine, uri, backbone, columns)
+
+
+def _method_and_run(folder, run, backbone, images=True):  # the method, and its run as a gallery records it
+    "The method that searches a gallery on disk; the gallery need not exist yet"
     from dasd_lab.search.on_disk.own_galleries import gallery_method
+
+    return (open_method(run, backbone), "") if backbone else gallery_method(folder, run, images)
+
+
+def _opened_with(method, run, folder, engine, uri, backbone, columns):  # a `search.on_disk.stored.StoredGallery`
+    "A gallery on disk, created if there is none"
     from dasd_lab.search.on_disk.stored import GalleryRecord, StoredGallery
 
     record = GalleryRecord(Path(folder))
-    if backbone:
-        method, run = open_method(run, backbone), ""
-    else:
-        method, run = gallery_method(folder, run, images)
     if record.exists():
         _check_options(record, engine, uri)
         return StoredGallery(folder, method, columns, run=run)
@@ -148,7 +156,9 @@ def import_images(
     from dasd_lab.search.on_disk.reading import image_bar
 
     columns = {name: str(kind) for name, kind in (column or {}).items()}
-    with closing(open_gallery(gallery, run, engine, uri, backbone=backbone, create=True, columns=columns)) as opened:
+    method, run = _method_and_run(gallery, run, backbone)
+    describer = gallery_captioner(method, captioner)  # a captioner that is refused leaves no new gallery behind
+    with closing(_opened_with(method, run, gallery, engine, uri, backbone, columns)) as opened:
         report = import_folder(
             opened,
             pictures,
@@ -156,7 +166,7 @@ def import_images(
             retry=retry,
             remove_gone=forget_gone,
             progress=image_bar,
-            captioner=gallery_captioner(opened.method, captioner),
+            captioner=describer,
         )
         unlike = unlike_images(opened)
     if unlike:
