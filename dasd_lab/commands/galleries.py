@@ -97,7 +97,6 @@ def open_gallery(
     *,
     backbone: str | Path | None = None,  # instead of a run: a frozen model; a new gallery remembers it
     create: bool = False,  # create a gallery if there is none
-    columns: dict[str, str] | None = None,  # your own facts: name → kind
     images: bool = True,  # see `training.loading.load_run`
 ):  # a `search.on_disk.stored.StoredGallery`
     "Open a gallery on disk with the method that searches it"
@@ -105,7 +104,7 @@ def open_gallery(
 
     folder = folder if create else gallery_folder(folder)
     method, run = _method_and_run(folder, run, backbone, images)
-    return _opened_with(method, run, folder, engine, uri, backbone, columns)
+    return _opened_with(method, run, folder, engine, uri, backbone)
 
 
 def _method_and_run(folder, run, backbone, images=True):  # the method, and its run as a gallery records it
@@ -115,7 +114,7 @@ def _method_and_run(folder, run, backbone, images=True):  # the method, and its 
     return (open_method(run, backbone), "") if backbone else gallery_method(folder, run, images)
 
 
-def _opened_with(method, run, folder, engine, uri, backbone, columns):  # a `search.on_disk.stored.StoredGallery`
+def _opened_with(method, run, folder, engine, uri, backbone, columns=None):  # a `search.on_disk.stored.StoredGallery`
     "A gallery on disk, created if there is none"
     from dasd_lab.search.on_disk.stored import GalleryRecord, StoredGallery
 
