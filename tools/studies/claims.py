@@ -48,8 +48,8 @@ FACTORS = (0.5, 1.0, 2.0)  # of the preset's learning rates
 FURTHER = {0.5: 0.25, 2.0: 4.0}  # tried where the first is the best
 # row → the row whose rate it has: the same method but for the routing of L_adv
 SAME_RATE = {
-    ("forms", "L_adv to A^sa"): ("4", "DASD"),
-    ("forms", "L_adv to A^sa, no L_sc"): ("6", "no L_sc"),
+    ("forms", "L_adv to Φ^sa"): ("4", "DASD"),
+    ("forms", "L_adv to Φ^sa, no L_sc"): ("6", "no L_sc"),
 }
 SEED_OF_CHOICE = 0
 LONGER = 2  # times the steps
@@ -60,15 +60,15 @@ def expression(preset: dict) -> dict:
     return {"config": load_preset("dasd.photographs_expression")["config"]} | without(preset, "adversarial")
 
 
-def to_adapters(preset: dict, losses: Sequence[str] = ()) -> dict:
+def to_branch(preset: dict, losses: Sequence[str] = ()) -> dict:
     "The adversarial loss reaches A^sa and the layer norm after it alone, as in the paper; without some losses"
     return {"config.disentangler.adversarial_reaches": "adapters"} | without(preset, *losses)
 
 
 FORMS = (
     Variant("DASD of expression", expression),
-    Variant("L_adv to A^sa", to_adapters),
-    Variant("L_adv to A^sa, no L_sc", partial(to_adapters, losses=("consistency",))),
+    Variant("L_adv to Φ^sa", to_branch),
+    Variant("L_adv to Φ^sa, no L_sc", partial(to_branch, losses=("consistency",))),
 )
 WHOLE = TABLES["dasd"] | dict(forms=Table("other forms of DASD", FORMS))
 
