@@ -133,3 +133,13 @@ def test_the_study_of_learning_rates_fills_every_row_with_the_rate_chosen_for_it
     assert study.lines_of(language, tmp_path / "another folder") == found
     assert all(study.done(task, tmp_path / "another folder") for task in tasks)
     assert all(study.done(task, tmp_path / "another folder") for task in study.test_tasks(language, [0, 1], tmp_path))
+
+
+def test_a_rate_at_the_edge_is_followed_by_the_next_one(study, tmp_path):
+    tasks = study.validation_tasks("de")
+    pretend(study, tasks, tmp_path, lambda task: float(task.factor == 0.5))
+    further = study.further_tasks("de", tmp_path)
+    assert {task.factor for task in further} == {0.25} and len(further) == len(tasks) / len(study.FACTORS)
+    pretend(study, further, tmp_path, lambda task: 2.0)
+    assert not study.further_tasks("de", tmp_path)
+    assert {task.factor for task in study.test_tasks("de", [0], tmp_path)} == {0.25}

@@ -156,25 +156,20 @@ def choice(language: str, table: str, variant: str, factor: float) -> Task:
     return Task(language, *row, "validation", SEED_OF_CHOICE, factor)
 
 
-def validation_tasks(language: str) -> Iterator[Task]:
-    for factor in FACTORS:
-        for table, variant, _ in rows_of(language):
-            yield choice(language, table, variant, factor)
+def validation_tasks(language: str, factors: Sequence[float] = FACTORS) -> list[Task]:
+    "The runs that choose the rates of all rows; rows with one rate share them"
+    rows = [(table, variant) for table, variant, _ in rows_of(language)]
+    return list(dict.fromkeys(choice(language, *row, factor) for factor in factors for row in rows))
 
 
-def further_tasks(language: str, work: Path) -> Iterator[Task]:
+def further_tasks(language: str, work: Path) -> list[Task]:
     "Rows whose best rate is at the edge, with the next one"
+    found = {}
     for table, variant, _ in rows_of(language):
         factor = FURTHER.get(best_factor(language, table, variant, work))
         if factor is not None:
-            yield choice(language, table, variant, factor)
-
-
-def tried_further(language: str) -> Iterator[Task]:
-    "Runs at the rates of `FURTHER`; a row has one only if its best rate was at the edge"
-    for factor in FURTHER.values():
-        for table, variant, _ in rows_of(language):
-            yield choice(language, table, variant, factor)
+            found[choice(language, table, variant, factor)] = None
+    return list(found)
 
 
 def best_factor(language: str, table: str, variant: str, work: Path) -> float | None:
@@ -289,7 +284,7 @@ def merge(languages: list[str], seeds: list[int], work: Path) -> None:
             if lines:
                 write_lines(lines, RESULTS / f"photographs_{language}_table_{table}.jsonl")
         for name, tasks in (
-            ("validation", [*validation_tasks(language), *tried_further(language)]),
+            ("validation", validation_tasks(language, (*FACTORS, *FURTHER.values()))),  # most have no further ones
             ("longer", longer_tasks(language, seeds, work)),
         ):
             lines = [line for task in tasks for line in read_runs(task.out(work))]
