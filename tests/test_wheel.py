@@ -189,7 +189,9 @@ def core(built, tmp_path_factory):
         lab.install()
         yield lab
     finally:
-        shutil.rmtree(root)
+        end = time.monotonic() + 30  # kernels of a stopped server may still write bytecode for a moment
+        while root.exists() and time.monotonic() < end:
+            shutil.rmtree(root, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")
