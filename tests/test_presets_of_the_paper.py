@@ -22,6 +22,7 @@ from dasd_lab.presets import KEYS, PRESET_FOLDER, list_presets, load_preset, pla
 from dasd_lab.storage import write_tensors
 from dasd_lab.training import plan as plan_module
 from dasd_lab.training.parameters import (
+    TowerConfig,
     TowerSizes,
     idle_parameters,
     method_shapes,
@@ -196,7 +197,7 @@ def test_counted_is_built(name):
     backbone = Backbone(build_clip(cfg), train_tokenizer(["a b c"] * 3, 40), cfg)
     cls = method_class(preset["method"])
     built = cls(settings(cls.config_class, preset["config"] | dict(languages=["de", "fr"])), backbone, 60)
-    shapes = method_shapes(preset, ["de", "fr"], tower_sizes(cfg))
+    shapes = method_shapes(preset, ["de", "fr"], tower_sizes(TowerConfig("open_clip", cfg)))
     assert {n: p.shape for n, p in shapes.named_parameters()} == {
         n: p.shape for n, p in built.named_parameters() if not n.startswith("backbone.")
     }

@@ -44,6 +44,10 @@ class TowerLanguages:
     codes: tuple[str, ...]  # ISO 639, English first if it is one of them
     because: str  # the source of the list
 
+    @property
+    def source(self) -> str:
+        return self.codes[0]  # the language of the captions that target captions are aligned with
+
     def __repr__(self) -> str:
         shown = ", ".join(self.codes[:8])
         more = f" and {len(self.codes) - 8} more" if len(self.codes) > 8 else ""

@@ -107,7 +107,7 @@ class Backbone(nn.Module):
         self.preprocessing: Preprocessing = settings(Preprocessing, defaults | preprocessing)
         self.listed = languages
         self.reads = languages or tower_languages(kind, config)
-        self.source_language = "en" if "en" in self.reads.codes else self.reads.codes[0]
+        self.source_language = self.reads.source
         self.precision = config.get("precision", "float32")  # of frozen features, see `text_towers.computing`
         self.requires_grad_(False)
         self.eval()

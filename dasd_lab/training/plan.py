@@ -33,6 +33,7 @@ from ..presets import load_preset, provenance, required, settings, vary
 from ..storage import read_manifest
 from dasd_lab.training.parameters import (
     PAPER,
+    TowerConfig,
     TowerSizes,
     free_bytes,
     frozen_parameters,
@@ -41,7 +42,6 @@ from dasd_lab.training.parameters import (
     method_shapes,
     parameters_by_part,
     tower_config,
-    tower_kind,
     tower_sizes,
 )
 from dasd_lab.training.recipes import (
@@ -208,21 +208,20 @@ def _word_vectors_need(preset: dict) -> Need:
     )
 
 # %% ../../nbs/4_training/3_planning/30_plan.ipynb #8d2338ef
-def _random_backbone(model_cfg: dict) -> Backbone:
+def _random_backbone(config: TowerConfig) -> Backbone:
     "Towers with random weights, where that can be with an image tower of one small layer"
     tokenizer = train_tokenizer(["a b c"] * 3, 40)
-    kind = tower_kind(model_cfg)
-    small = dict(model_cfg)
-    if kind == "open_clip":
+    small = dict(config.model_cfg)
+    if config.kind == "open_clip":
         small["vision_cfg"] = dict(image_size=32, patch_size=16, width=64, head_width=64, layers=1)
-    towers, text = build(kind, small)
-    return Backbone(towers, tokenizer, small, text=text, kind=kind)
+    towers, text = build(config.kind, small)
+    return Backbone(towers, tokenizer, small, text=text, kind=config.kind, languages=config.listed)
 
 
 def random_method(
     preset: dict,  # any
     languages: Sequence[str],  # targets
-    towers: dict | Backbone,  # their configuration; or an opened backbone, which is used as it is
+    towers: TowerConfig | Backbone,  # their configuration; or an opened backbone, which is used as it is
 ) -> RetrievalMethod:
     "The method at its real size with random weights"
     backbone = towers if isinstance(towers, Backbone) else _random_backbone(towers)
@@ -466,7 +465,7 @@ def _compared(preset: dict, sizes: TowerSizes) -> str:
 def _measured(
     preset: dict,
     languages: Sequence[str],
-    towers: dict | Backbone,
+    towers: TowerConfig | Backbone,
     stages: Sequence[Stage],
     needed: int,
     progress: Callable,

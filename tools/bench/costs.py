@@ -133,7 +133,7 @@ def timed(call) -> float:  # seconds of this process's CPU time
 @torch.inference_mode()
 def pictures_per_s(repeats: int = 5, n: int = 16) -> float:
     "Decoded images that ViT-B/32 encodes in a second"
-    tower = build_clip(tower_config(load_preset(PRESET))).visual.eval()
+    tower = build_clip(tower_config(load_preset(PRESET)).model_cfg).visual.eval()
     x = torch.randn(n, 3, 224, 224)
     tower(x)
     with attention(x.device):

@@ -38,7 +38,7 @@ from dasd_lab.backbone.towers import attention, build_clip
 from dasd_lab.storage import write_json
 from dasd_lab.training.graphs import Recorder
 from dasd_lab.training.optimizers import make_optimizers
-from dasd_lab.training.parameters import tower_config
+from dasd_lab.training.parameters import TowerConfig, tower_config
 from dasd_lab.training.recipes import scaled_stages
 from dasd_lab.training.runtime import Runtime, Worker, batches_ahead, compiled
 from dasd_lab.training.stages import CaptionBatches, set_trainable
@@ -296,7 +296,7 @@ class StageMeasurement:
         self.device = device
         self.workers = workers
         self.clock = Clock(device)
-        self.data = data_for(preset, cfg["embed_dim"], s, stage, np.random.default_rng(0))
+        self.data = data_for(preset, cfg.model_cfg["embed_dim"], s, stage, np.random.default_rng(0))
         self.plains = {}
         self.peaks = {}
         self.rows: list[dict] = []  # of modes
@@ -307,7 +307,7 @@ class StageMeasurement:
     def measure_plain(self) -> None:
         cross = self.stage.name == "cross_modal_alignment"
         before = self.held()
-        tower = build_clip(self.cfg).visual.to(self.device).requires_grad_(False).eval() if cross else None
+        tower = build_clip(self.cfg.model_cfg).visual.to(self.device).requires_grad_(False).eval() if cross else None
         of_tower = self.held() - before
         for precision in ("float32", "bf16"):
             self.batches = None  # those of the other precision
@@ -428,7 +428,7 @@ def main() -> int:
     preset = compared_preset()
     if a.tiny:
         preset = preset | dict(token_vectors=dict(weights="none", n_tokens=400))
-        s, cfg = Sizes(4, 60, 150, 16, 4, 2, 1, 1), TINY
+        s, cfg = Sizes(4, 60, 150, 16, 4, 2, 1, 1), TowerConfig("open_clip", TINY)
     else:
         s, cfg = Sizes(steps=a.steps, rounds=a.rounds), tower_config(preset)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"

@@ -36,7 +36,7 @@ from dasd_lab.backbone.towers import attention
 from dasd_lab.presets import load_preset, vary
 from dasd_lab.storage import write_json
 from dasd_lab.training.optimizers import make_optimizers
-from dasd_lab.training.parameters import tower_config
+from dasd_lab.training.parameters import TowerConfig, tower_config
 from dasd_lab.training.plan import random_method
 from dasd_lab.training.profiling import step_profile
 from dasd_lab.training.recipes import scaled_stages
@@ -172,7 +172,7 @@ def compared_preset() -> dict:
     return vary(load_preset(PRESET), {"config.disentangler.adversarial_reaches": "everything"})
 
 
-def methods(preset: dict, cfg: dict, used: int) -> tuple:  # whole vocabulary, cut
+def methods(preset: dict, cfg: TowerConfig, used: int) -> tuple:  # whole vocabulary, cut
     "The same method twice"
     torch.manual_seed(0)
     whole = random_method(preset, LANGUAGES, cfg)
@@ -282,7 +282,7 @@ def profile_of(row: Row, pair, stage, batch: dict) -> dict:
     return profile
 
 
-def measure(preset: dict, cfg: dict, used: int, rounds: int, batch: int, steps: int = 3) -> dict:
+def measure(preset: dict, cfg: TowerConfig, used: int, rounds: int, batch: int, steps: int = 3) -> dict:
     "Equality first, then time"
     stage = replace(scaled_stages(preset, len(LANGUAGES))[0], warmup=0.0)
     pair = methods(preset, cfg, used)
@@ -346,7 +346,7 @@ def main():
     preset = compared_preset()
     if a.tiny:
         preset = preset | dict(token_vectors=dict(weights="none", n_tokens=400))
-        cfg, used = TINY, 150
+        cfg, used = TowerConfig("open_clip", TINY), 150
     else:
         cfg = tower_config(preset)
         used = 20_000
