@@ -189,9 +189,12 @@ def core(built, tmp_path_factory):
         lab.install()
         yield lab
     finally:
-        end = time.monotonic() + 30  # kernels of a stopped server may still write bytecode for a moment
-        while root.exists() and time.monotonic() < end:
+        for _ in range(60):  # kernels of a stopped server may still write bytecode for a moment
             shutil.rmtree(root, ignore_errors=True)
+            if not root.exists():
+                break
+            time.sleep(0.5)
+        assert not root.exists()
 
 
 @pytest.fixture(scope="module")

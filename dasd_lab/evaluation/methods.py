@@ -23,7 +23,7 @@ import pandas as pd
 
 from ..backbone.features import frozen_features, store_in
 from ..backbone.retrieved import describe_by_retrieval
-from ..backbone.text_towers import in_bf16
+from ..backbone.text_towers import precision_used
 from ..backbone.towers import Backbone, fingerprint
 from ..contracts import LabError, RetrievalMethod
 from ..corpora.by_machine.translators import FAILED, Translator
@@ -279,7 +279,7 @@ class MethodRuns:
         "Train and evaluate"
         method, cpu_s = self.method(run)
         known = self.columns(method)
-        precision = "bf16" if in_bf16(self.backbone.device, "auto") else "float32"
+        precision = precision_used(self.backbone.device, "auto")
         about = dict(
             method=run.method,
             languages=list(run.languages),

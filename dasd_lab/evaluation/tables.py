@@ -22,7 +22,7 @@ from typing import Any, TypedDict
 import pandas as pd
 
 from ..backbone.features import frozen_features, store_in
-from ..backbone.text_towers import in_bf16
+from ..backbone.text_towers import precision_used
 from ..backbone.towers import Backbone, fingerprint, load_backbone
 from ..contracts import LabError, RetrievalMethod
 from ..corpora.catalog import Corpus
@@ -765,7 +765,7 @@ class _TableRuns:
         return dict(
             parameters=own_parameters(method),
             cpu_s=cpu_s,
-            precision="bf16" if in_bf16(self.backbone.device, self.backbone.precision) else "float32",
+            precision=precision_used(self.backbone.device, self.backbone.precision),
             mean_recall=result.mean_recall,
             sum_recall={language: r["sum_recall"] for language, r in result.rows.items()},
         )

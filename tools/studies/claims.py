@@ -164,12 +164,9 @@ def validation_tasks(language: str, factors: Sequence[float] = FACTORS) -> list[
 
 def further_tasks(language: str, work: Path) -> list[Task]:
     "Rows whose best rate is at the edge, with the next one"
-    found = {}
-    for table, variant, _ in rows_of(language):
-        factor = FURTHER.get(best_factor(language, table, variant, work))
-        if factor is not None:
-            found[choice(language, table, variant, factor)] = None
-    return list(found)
+    rows = [(table, variant) for table, variant, _ in rows_of(language)]
+    best = {row: best_factor(language, *row, work) for row in rows}
+    return list(dict.fromkeys(choice(language, *row, FURTHER[best[row]]) for row in rows if best[row] in FURTHER))
 
 
 def best_factor(language: str, table: str, variant: str, work: Path) -> float | None:

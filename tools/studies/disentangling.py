@@ -23,7 +23,7 @@ import torch
 from designs import Complement, DesignedDASD
 
 from dasd_lab.backbone.features import frozen_features, store_in
-from dasd_lab.backbone.text_towers import in_bf16
+from dasd_lab.backbone.text_towers import precision_used
 from dasd_lab.backbone.towers import Backbone, load_backbone
 from dasd_lab.contracts import RetrievalMethod
 from dasd_lab.corpora.catalog import Corpus, corpus_named
@@ -258,7 +258,7 @@ def one_run(world: str, form: str, seed: int, backbone: Backbone, corpus: Corpus
         seed=seed,
         preset=preset,
         changes=changes,
-        precision="bf16" if in_bf16(backbone.device, precision) else "float32",
+        precision=precision_used(backbone.device, precision),
         cpu_s=seconds,
         critic_accuracy=float(np.mean(judged)) if judged else None,
         parameters_at_use=parameters_at_use(method),

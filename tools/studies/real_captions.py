@@ -30,7 +30,7 @@ from pathlib import Path
 import torch
 from common import slowly
 
-from dasd_lab.backbone.text_towers import in_bf16
+from dasd_lab.backbone.text_towers import precision_used
 from dasd_lab.backbone.towers import Backbone
 from dasd_lab.backbone.transformers import dual_stream_backbone
 from dasd_lab.contracts import RetrievalMethod
@@ -178,7 +178,7 @@ def write_run(variant: str, seed: int, run: Run, batch_size: int, precision: str
         seed=seed,
         steps=run.log[-1]["step"] + 1,
         batch_size=batch_size,
-        precision="bf16" if in_bf16(backbone.device, precision) else "float32",
+        precision=precision_used(backbone.device, precision),
         parameters=sum(trained),
         cpu_s=run.card["cpu_s"],
         alignment=run.log[-1].get("alignment"),
