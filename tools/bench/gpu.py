@@ -38,7 +38,7 @@ from dasd_lab.backbone.towers import attention, build_clip
 from dasd_lab.storage import write_json
 from dasd_lab.training.graphs import Recorder
 from dasd_lab.training.optimizers import make_optimizers
-from dasd_lab.training.parameters import TowerConfig, tower_config
+from dasd_lab.training.parameters import tower_config
 from dasd_lab.training.recipes import scaled_stages
 from dasd_lab.training.runtime import Runtime, Worker, batches_ahead, compiled
 from dasd_lab.training.stages import CaptionBatches, set_trainable
@@ -428,7 +428,7 @@ def main() -> int:
     preset = compared_preset()
     if a.tiny:
         preset = preset | dict(token_vectors=dict(weights="none", n_tokens=400))
-        s, cfg = Sizes(4, 60, 150, 16, 4, 2, 1, 1), TowerConfig("open_clip", TINY)
+        s, cfg = Sizes(4, 60, 150, 16, 4, 2, 1, 1), TINY
     else:
         s, cfg = Sizes(steps=a.steps, rounds=a.rounds), tower_config(preset)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"

@@ -46,11 +46,14 @@ from dasd_lab.training.steps import CriticTurn, train_step
 PRESET = "dasd.cc300k_zero_shot_paper"
 LANGUAGES = ("de", "fr", "cs", "zh", "ja")
 BUCKET = 32
-TINY = dict(
-    embed_dim=16,
-    quick_gelu=True,
-    vision_cfg=dict(image_size=16, layers=1, width=32, patch_size=8, head_width=16),
-    text_cfg=dict(context_length=77, vocab_size=200, width=32, heads=2, layers=3),
+TINY = TowerConfig(
+    "open_clip",
+    dict(
+        embed_dim=16,
+        quick_gelu=True,
+        vision_cfg=dict(image_size=16, layers=1, width=32, patch_size=8, head_width=16),
+        text_cfg=dict(context_length=77, vocab_size=200, width=32, heads=2, layers=3),
+    ),
 )
 
 
@@ -346,7 +349,7 @@ def main():
     preset = compared_preset()
     if a.tiny:
         preset = preset | dict(token_vectors=dict(weights="none", n_tokens=400))
-        cfg, used = TowerConfig("open_clip", TINY), 150
+        cfg, used = TINY, 150
     else:
         cfg = tower_config(preset)
         used = 20_000
