@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .foundation import Caption, LabError, Origin, unknown_name  # noqa: F401  most modules import them here
+from .foundation import Caption, LabError, Origin, expect, unknown_name  # noqa: F401  most modules import them here
 
 # %% ../nbs/0_foundation/05_contracts.ipynb #ddb42db0
 AXES = dict(
