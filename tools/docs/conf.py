@@ -1,6 +1,6 @@
 """The documentation site: Sphinx draws every notebook with myst-nb, and the reference from docstrings and docments
 
-    make docs        # sphinx-build -c tools/docs nbs _docs"""
+make docs        # sphinx-build -c tools/docs nbs _docs"""
 
 import json
 import re
@@ -52,7 +52,11 @@ apidoc_modules = [
 html_theme = "furo"
 html_theme_options = dict(source_edit_link="", footer_icons=[])
 html_favicon = "favicon.svg"
-html_static_path = [str(NBS / "styles.css"), "site.js", str(Path(plotly.__file__).parent / "package_data/plotly.min.js")]
+html_static_path = [
+    str(NBS / "styles.css"),
+    "site.js",
+    str(Path(plotly.__file__).parent / "package_data/plotly.min.js"),
+]
 html_css_files = ["panels.css", "styles.css"]
 html_js_files = [("site.js", dict(defer="defer"))]
 html_show_sourcelink = False
@@ -60,10 +64,18 @@ mathjax_path = "mathjax/tex-svg-full.js"
 MATHJAX = ROOT / "node_modules/mathjax/es5/tex-svg-full.js"
 
 PLOTLY = "application/vnd.plotly.v1+json"
-SYMBOLS = [name for module in index["syms"].values() for name in module]  # with the module that defines each
-KNOWN = Counter(name.rsplit(".", 1)[-1] for name in SYMBOLS)
-# a name in backticks is a link where one symbol has it and it looks like code
-LINKS = {short: name for name in SYMBOLS if KNOWN[short := name.rsplit(".", 1)[-1]] == 1 and re.search("[A-Z_]", short)}
+SYMBOLS = [*index["syms"], *(name for module in index["syms"].values() for name in module)]
+
+
+def tails(name: str) -> list[str]:
+    "A dotted name without the package, and without each further part before its last one"
+    parts = name.split(".")[1:]
+    return [".".join(parts[i:]) for i in range(len(parts))]
+
+
+KNOWN = Counter(tail for name in SYMBOLS for tail in tails(name))
+# what in backticks is a link: a name that one symbol has and that looks like code
+LINKS = {tail: name for name in SYMBOLS for tail in tails(name) if KNOWN[tail] == 1 and re.search(r"[A-Z._]", tail)}
 
 
 def linked(prose: str) -> str:
@@ -73,7 +85,7 @@ def linked(prose: str) -> str:
         return f"{{py:obj}}`{m[1]} <{LINKS[m[1]]}>`" if m[1] in LINKS else m[0]
 
     parts = re.split(r"(?ms)(^```.*?^```)", prose)
-    parts[::2] = [re.sub(r"(?<![\[`}])`(\w+)`(?![\]`])", link, part) for part in parts[::2]]
+    parts[::2] = [re.sub(r"(?<![\[`}])`([\w.]+)`(?![\]`])", link, part) for part in parts[::2]]
     files = r"\(\.\./(CONTRIBUTING|CHANGELOG|NOTICE)(?:\.md)?\)"
     return re.sub(files, lambda m: f"(pages/{m[1].lower()}.md)", "".join(parts))
 
@@ -86,8 +98,8 @@ def figure(output: dict) -> None:
         label = re.sub('"|<[^>]*>', "", (layout.get("title") or {}).get("text") or "figure")
         body = json.dumps({name: stored.get(name) or {} for name in ("data", "layout", "config")}).replace("</", "<\\/")
         output.data["text/html"] = (
-            f'<div class="figure-place" role="img" aria-label="{label}" style="min-height:{layout.get("height", 450)}px">'
-            f'</div><script type="application/json">{body}</script>'
+            f'<div class="figure-place" role="img" aria-label="{label}" '
+            f'style="min-height:{layout.get("height", 450)}px"></div><script type="application/json">{body}</script>'
         )
 
 
@@ -110,6 +122,8 @@ def as_page(text: str) -> nbformat.NotebookNode:
             cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
             for output in cell.outputs:
                 figure(output)
+                if "text/markdown" in output.get("data", {}):
+                    output.data["text/markdown"] = linked(output.data["text/markdown"])
         shown.append(cell)
     if exported:
         shown[0].source += f"\n\nReference: {{py:mod}}`dasd_lab.{exported[1]}`"
