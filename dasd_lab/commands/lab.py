@@ -20,7 +20,7 @@ from dasd_lab.commands.arguments import (
     LanguageList,
     PresetName,
     command,
-    n_processes,
+    open_corpus,
     print_json,
 )
 from .galleries import newest_gallery
@@ -91,14 +91,6 @@ def _show_pictures(pictures: str | Path | None) -> None:
         os.environ[WORLD_VARIABLE] = "photographs"
 
 
-def _build_scenes() -> None:
-    "Build the scenes of the built-in corpus if they are missing, and check them; imports no torch"
-    from dasd_lab.corpora.pictograms.building import built_pictograms, check_files
-
-    for folder, manifest in built_pictograms(parts=["scenes"], processes=n_processes()).items():
-        check_files(folder, manifest, pixels=False)
-
-
 def _server(
     program: str,  # module of `serve` and function
     **arguments,  # of the function
@@ -141,7 +133,7 @@ def open_app(
     The link that is printed has an access token; what is shown is in the address of the page."""
     installed("jupyter_server", "voila", name="lab")
     _show_pictures(pictures)
-    _build_scenes()
+    open_corpus()  # built if it is missing
     print("The workbench starts …", file=sys.stderr, flush=True)
     shown = str(Path(notebook).resolve()) if notebook else None
     _become(_server("web_page.serve_page", notebook=shown, extra=list(voila), port=port))
@@ -166,7 +158,7 @@ def open_lab(
     installed("jupyterlab", "voila", name="lab")
     folder = Path(notebooks or guides_folder()).resolve()
     _show_pictures(pictures)
-    _build_scenes()
+    open_corpus()  # built if it is missing
     has_display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     screen = sys.platform in ("win32", "darwin") or bool(has_display)
     root = hasattr(os, "geteuid") and os.geteuid() == 0
