@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-
 from cyclopts import CycloptsError, validators
 
 from dasd_lab.cli import command_line
