@@ -16,13 +16,13 @@ from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
+from .stopping import answer_ctrl_c, end_at_once, leave_out_closed_pages
 from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelManager
 from tornado.routing import Matcher, Rule
 from tornado.web import Application, RequestHandler
 from traitlets import Instance
 from voila.app import Voila
 
-from .kernels import answer_ctrl_c, end_at_once, fork_kernels_from_now_on, leave_out_closed_pages
 from .limits import Door, ShortAnswer
 from .server import link
 
@@ -128,8 +128,7 @@ def web_arguments(
         "--template=dasd_lab",
         f"--VoilaConfiguration.multi_kernel_manager_class={PageKernels.__module__}.{PageKernels.__name__}",
         "--preheat_kernel=True",
-        "--pool_size=2",
-        "--VoilaKernelManager.fill_delay=2",  # seconds until the next kernel starts
+        "--pool_size=1",
         "--show_tracebacks=True",
         "--VoilaExecutor.timeout=180",
         "--MappingKernelManager.cull_interval=60",
@@ -152,7 +151,6 @@ def serve_page(
 ) -> None:
     "Serve a notebook as a web page until Ctrl-C; imports no torch"
     find_template()
-    fork_kernels_from_now_on()
     leave_out_closed_pages()
     logging.getLogger("tornado").setLevel(logging.ERROR)
     page = WebPage.instance(door=Door(secrets.token_urlsafe()))
