@@ -15,12 +15,12 @@ from pathlib import Path
 from urllib.parse import quote, urljoin
 
 import voila  # noqa: F401, so that its filter of warnings stands before the one of `serve_lab`
-from .stopping import answer_ctrl_c, leave_out_closed_pages
 from jupyter_server.serverapp import ServerApp
 from jupyterlab.labapp import LabApp
 from tornado.ioloop import IOLoop
 
 from .guides import WORKBENCH
+from .stopping import answer_ctrl_c, leave_out_closed_pages
 
 # %% ../../nbs/7_apps/2_serve/60_lab.ipynb #8f060d32
 EXTENSIONS = Path(str(files("dasd_lab"))) / "serve" / "lab_extension"
