@@ -168,7 +168,7 @@ def agree(
     expect(
         not different,
         f"{folder}, a store of another {' and '.join(different)} ({'; '.join(str(theirs.get(n)) for n in different)})",
-        "; ".join(str(ours.get(name)) for name in different),
+        ", ".join(f"{name}={ours.get(name)}" for name in different),
         "Choose another folder, or remove this one.",
     )
 
