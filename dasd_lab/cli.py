@@ -47,7 +47,6 @@ from dasd_lab.commands.arguments import (
     add_command,
     given_values,
     in_lab,
-    n_processes,
     note,
     open_corpus,
     open_method,
@@ -405,7 +404,7 @@ def _build_scenes() -> None:
     "Build the scenes of the built-in corpus if they are missing, and check them; imports no torch"
     from dasd_lab.corpora.catalog import load_corpus
 
-    load_corpus("pictograms", processes=n_processes())
+    load_corpus("pictograms")
 
 
 def _server(

@@ -7,9 +7,8 @@ __all__ = ['Name', 'Folder', 'RunName', 'CorpusName', 'PresetName', 'LanguageNam
            'PresetList', 'BackboneList', 'ExistingFolder', 'ExistingFile', 'File', 'Words', 'CommaList', 'CountList',
            'Settings', 'Changes', 'Count', 'Amount', 'Port', 'Seed', 'SeedList', 'Seconds', 'Origin', 'BackboneName',
            'FrozenName', 'LOOKUPS', 'comma_list', 'parse_settings', 'printable', 'note', 'text_table', 'print_json',
-           'show', 'skipped_in_one_line', 'n_processes', 'open_corpus', 'open_method', 'named_folder', 'in_lab',
-           'Option', 'Lookup', 'CommandParameter', 'command_parameters', 'given_values', 'CommandParser', 'add_command',
-           'add_group']
+           'show', 'skipped_in_one_line', 'open_corpus', 'open_method', 'named_folder', 'in_lab', 'Option', 'Lookup',
+           'CommandParameter', 'command_parameters', 'given_values', 'CommandParser', 'add_command', 'add_group']
 
 # %% ../../nbs/7_apps/3_commands/10_arguments.ipynb #a64aab25
 import argparse
@@ -148,20 +147,13 @@ def skipped_in_one_line(
         note(f"could not be read: {len(gallery.skipped):,}; the first is {id}: {why}")
 
 
-def n_processes() -> int:
-    "Number of processes that draw the built-in corpus"
-    return min(8, os.cpu_count() or 1)
-
-
 def open_corpus(
     name: str | None = None,  # corpus name or folder (default: pictograms)
 ):  # a `corpora.catalog.Corpus`
     "Open a corpus by name or folder"
-    from dasd_lab.corpora.catalog import corpus_named, load_corpus
+    from dasd_lab.corpora.catalog import corpus_named
 
-    if name in (None, "pictograms"):
-        return load_corpus("pictograms", processes=n_processes())
-    return corpus_named(name)
+    return corpus_named(name or "pictograms")
 
 # %% ../../nbs/7_apps/3_commands/10_arguments.ipynb #93f0f3a6
 def open_method(
