@@ -13,7 +13,6 @@ __all__ = ['Name', 'Folder', 'RunName', 'CorpusName', 'PresetName', 'LanguageNam
 # %% ../../nbs/7_apps/3_commands/10_arguments.ipynb #a64aab25
 import argparse
 import json
-import os
 import re
 import sys
 import warnings
