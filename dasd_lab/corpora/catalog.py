@@ -38,7 +38,6 @@ _MODULES = BUILT_IN | {"imported": "dasd_lab.corpora.own.corpus"}  # that are im
 _PUBLISHED = "dasd_lab.corpora.published"  # package whose modules all register theirs
 # what the built-in world offers; it is found here by name, and nothing imports it
 _WORLD = dict(
-    build="dasd_lab.pictograms.building:build_missing",
     captioner="dasd_lab.pictograms.detector:PictogramCaptioner",
     translator="dasd_lab.pictograms.gloss:GlossTranslator",
 )
@@ -60,7 +59,7 @@ def register_corpus(
 
 
 def built_in(
-    role: str,  # build | captioner | translator
+    role: str,  # captioner | translator
 ) -> Callable:
     "What the built-in world has for a role, imported when it is asked for"
     return pkgutil.resolve_name(_WORLD[role])
