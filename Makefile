@@ -10,11 +10,13 @@ APP_ARGS ?=
 # halves of the tests, each of which imports everything once: the lanes of `make test` take the next one when they are free;
 # three lanes for two cores, since tests of pages and services wait for other processes (not measured against two)
 UNITS := units-1 units-2
+# tests marked slow are left out, but for `make test-all`
+MARKED ?= -m "not slow"
 DEMO_ARGS ?=
 export MAKECMDGOALS
 
 .DEFAULT_GOAL := help
-.PHONY: help venv user-venv lab app demo test check lint soak sync notebooks guides units browser export docs mathjax bench bench-costs bench-gpu bench-app bench-store bench-gallery clean distclean
+.PHONY: help venv user-venv lab app demo test test-all check lint soak sync notebooks guides units browser export docs mathjax bench bench-costs bench-gpu bench-app bench-store bench-gallery clean distclean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -37,12 +39,13 @@ demo: user-venv ## corpus, training, evaluation, search and a contact sheet, wit
 check: venv ## one module in seconds, its notebook's cells, its tests and lint: make check M=dasd.adapters
 	@$(RUN) $(PY) tools/check.py $(M)
 
-lint: venv ## format, ruff, the rules of tools/lint.py, mypy and deptry
+lint: venv ## format, ruff, the rules of tools/lint.py, mypy, deptry and import contracts
 	@$(STEP) "lint: format" .venv/bin/ruff format --check -q nbs tests tools
 	@$(STEP) "lint: ruff" .venv/bin/ruff check -q nbs tests tools
 	@$(STEP) "lint: rules of this repository" $(PY) tools/lint.py
 	@$(STEP) "lint: types" .venv/bin/mypy --no-error-summary
 	@$(STEP) "lint: imports are declared" .venv/bin/deptry dasd_lab
+	@$(STEP) "lint: rooms import only rooms below them" .venv/bin/lint-imports --no-cache
 
 test: venv ## everything CI runs: lint, sync check, notebooks, pytest, and every guide and page in Chromium (without one, the guides in plain kernels)
 	@sh tools/browser.sh
@@ -51,6 +54,9 @@ test: venv ## everything CI runs: lint, sync check, notebooks, pytest, and every
 	$(MAKE) --no-print-directory -k -j3 --output-sync=line browser $$guides lint $(UNITS) notebooks-1 notebooks-2 sync; status=$$?; \
 	if [ $$status -eq 0 ]; then word='✓ all passed'; else word='✗ some failed, see above'; fi; \
 	printf '%s (%s s)\n' "$$word" $$(( $$(date +%s) - began )); exit $$status
+
+test-all: ## `make test` with the slow tests, then `make soak`
+	@$(MAKE) --no-print-directory test MARKED= && $(MAKE) --no-print-directory soak
 
 sync: venv
 	@$(STEP) "sync: package and notebooks agree" $(PYTEST) tests/test_exports.py tests/test_path.py
@@ -66,10 +72,10 @@ guides: venv
 units: $(UNITS)
 
 units-%: venv
-	@TESTS=$*/2 $(STEP) "tests: pytest, half $*" $(PYTEST) tests -rfEs --durations=10 --ignore=tests/ui
+	@TESTS=$*/2 $(STEP) "tests: pytest, half $*" $(PYTEST) tests $(MARKED) -rfEs --durations=10 --ignore=tests/ui
 
 browser: venv mathjax ## what people see, in Chromium; a test that fails is run once more and listed
-	@$(STEP) "browser: explorers, web pages and documentation in Chromium" $(PYTEST) tests/ui -rfEsR --reruns 1 --durations=25
+	@$(STEP) "browser: explorers, web pages and documentation in Chromium" $(PYTEST) tests/ui $(MARKED) -rfEsR --reruns 1 --durations=25
 
 soak: venv ## long tests: twenty kills each of training, import, features, publishing and building, a full disk, 3,700 broken files, a text tower of CLIP's real shape, every documentation page
 	@SOAK=20 $(STEP) "soak" $(PYTEST) tests/test_soak.py tests/test_runs.py tests/test_broken_files.py tests/test_kills.py tests/test_interrupt.py tests/test_clip_from_text.py \
