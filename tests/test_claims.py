@@ -13,7 +13,7 @@ from dasd_lab.evaluation.tables import TABLES
 from dasd_lab.presets import load_preset
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "nbs/studies/results"
+RESULTS = ROOT / "data/results"
 DEPTHS = (3, 6, 12)  # blocks of the towers here and in the papers
 
 

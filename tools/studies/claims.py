@@ -12,7 +12,7 @@ trained with the rate chosen for it and twice the steps, to see whether recall o
 
 Every run is a line of a file in the folder of `--work`, and is not repeated; when the minutes are over no run is
 started, and the same command goes on. At the end, and with `--merge` alone, what is there is written to
-nbs/studies/results/rates/, from where a new folder takes it. `--variants` trains only rows of these names. Several
+data/results/rates/, from where a new folder takes it. `--variants` trains only rows of these names. Several
 processes share a GPU where there is one (with NVIDIA's Multi-Process Service their kernels run side by side).
 Needs Flickr8k (DASD_LAB_FLICKR8K) and features of its pictures (`dasd-lab features`, in runs/flickr8k/features)."""
 
@@ -36,7 +36,7 @@ from dasd_lab.presets import load_preset, vary
 from dasd_lab.training.shipped import run_for
 
 ROOT = Path(__file__).resolve().parents[2]
-RESULTS = ROOT / "nbs/studies/results/rates"
+RESULTS = ROOT / "data/results/rates"
 FEATURES = ROOT / "runs/flickr8k/features"
 CORPORA = dict(
     zh="flickr8k:train=zh_mt_google+zh_mt_baidu,test=zh_translated",

@@ -3,7 +3,7 @@
     python tools/studies/frozen.py [--backbone FOLDER]
 
 The tower reads captions of other languages as if they were English, without any training; English is what the studies
-of adapters start from. A tower is a line of nbs/studies/results/frozen.jsonl and is not repeated. Default: the shipped
+of adapters start from. A tower is a line of data/results/frozen.jsonl and is not repeated. Default: the shipped
 tower; the one before version 0.11 is in the history of data/weights/pictograms/backbone. The same figures on
 photographs are lines of data/results/photographs.jsonl (`python tools/studies/photographs.py --methods frozen`)."""
 
@@ -17,7 +17,7 @@ from dasd_lab.evaluation.tables import append_run, read_runs
 from dasd_lab.frozen import Frozen, FrozenConfig
 from dasd_lab.training.recipes import shipped_run
 
-OUT = Path(__file__).resolve().parents[2] / "nbs/studies/results/frozen.jsonl"
+OUT = Path(__file__).resolve().parents[2] / "data/results/frozen.jsonl"
 LANGUAGES = ("de", "fr", "cs", "zh", "ja", "es", "ar")
 
 
