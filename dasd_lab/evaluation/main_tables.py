@@ -123,7 +123,9 @@ def table_run(
     folder = run_folder(run)
     card = read_json(folder / "card.json", optional=True)
     frames = read_json(folder / "preset.json", optional=True).get("frames", 1)
-    return TableRun(folder.resolve().name, lambda: load_run(run).eval(), card.get("preset", ""), card.get("corpus", ""), frames)
+    return TableRun(
+        folder.resolve().name, lambda: load_run(run).eval(), card.get("preset", ""), card.get("corpus", ""), frames
+    )
 
 # %% ../../nbs/5_evaluation/81_main_tables.ipynb #76539d43
 @dataclass(frozen=True)

@@ -151,7 +151,6 @@ class MethodRuns:
     data: StudyData  # corpus with fields, and tower
     fields: Sequence[str]  # evaluated
     engine: Translator | None = None  # of translated queries; None: they are left out
-    command: str = ""  # kept in each line
 
     def captions(
         self,
@@ -204,7 +203,6 @@ class MethodRuns:
         about = dict(
             preset=run.preset,
             changes=run.changes,
-            command=self.command,
             versions={name: version(name) for name in VERSIONS},
             precision=precision_used(data.backbone.device, data.precision),
             parameters=own_parameters(method),

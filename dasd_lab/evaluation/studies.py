@@ -105,21 +105,28 @@ class StudyData:
     training: dict[tuple, TrainingData] = field(default_factory=dict, init=False)  # by languages and columns
     evaluated: dict[str, Tensor] = field(default_factory=dict, init=False)  # columns of the evaluated images
 
-    def settings(self) -> dict[str, str]:
-        "What tells results on other data apart"
+    def settings(
+        self,
+        reads: Sequence[str] = (),  # columns of the methods
+    ) -> dict:
+        "What tells results on other data apart; photographs without descriptions are described by retrieval"
         checksum = getattr(self.corpus, "checksum", self.corpus.name)
-        return dict(corpus=checksum, backbone=fingerprint(self.backbone), split=self.split)
+        about = dict(corpus=checksum, backbone=fingerprint(self.backbone), split=self.split)
+        if "description_ids" in reads:
+            if self.features:
+                describe_by_retrieval(self.corpus, self.backbone, features=self.features)
+            about["descriptions"] = {split: self.corpus.captioner(split) for split in ("train", self.split)}
+        return about
 
     def data(
         self,
         languages: Sequence[str],  # ISO 639
         reads: Sequence[str],  # columns of the methods, see `training.recipes.columns_of`
     ) -> TrainingData:
-        "Training data; photographs without descriptions are described by retrieval"
+        "Training data, made once for all runs that read the same"
         key = tuple(languages), tuple(sorted(reads))
         if key not in self.training:
-            if self.features and "description_ids" in reads:
-                describe_by_retrieval(self.corpus, self.backbone, features=self.features)
+            self.settings(reads)
             options = self.features, encoding_bar, reads
             self.training[key] = training_data(self.corpus, languages, self.backbone, *options)
         return self.training[key]

@@ -57,7 +57,9 @@ class Table:
     "A table of ablations"
 
     title: str  # its question
-    sources: tuple[Callable[[dict, Backbone], list[Row]], ...]  # rows, or functions that make some; the full method first
+    sources: tuple[
+        Callable[[dict, Backbone], list[Row]], ...
+    ]  # rows, or functions that make some; the full method first
     needs: str = "the built-in corpus, or --corpus"  # data
 
     def rows(
@@ -207,7 +209,11 @@ TABLES["dasd"] = {
     ),
     "7": Table(
         "the distance in the semantic consistency",
-        (Row("L1", paper="L1"), Row("L2", _distance("l2"), "L2"), Row("smooth L1", _distance("smooth_l1"), "Smooth L1")),
+        (
+            Row("L1", paper="L1"),
+            Row("L2", _distance("l2"), "L2"),
+            Row("smooth L1", _distance("smooth_l1"), "Smooth L1"),
+        ),
     ),
     "9": Table("number of text blocks", (_depths,)),
     "10": Table("one adapter less", (_one_adapter_less,)),
@@ -218,7 +224,9 @@ TABLES["dasd"] = {
 # %% ../../nbs/5_evaluation/80_tables.ipynb #1c915c8e
 _ONE = dict(weight=1.0)
 _NO_SLOTS = dict(source_slots=None, target_slots=None, slots_visual=None)  # terms
-_BASELINE = _NO_SLOTS | dict(slots_differ=None, softened=None, target_source=_ONE, source_visual=_ONE, target_visual=_ONE)
+_BASELINE = _NO_SLOTS | dict(
+    slots_differ=None, softened=None, target_source=_ONE, source_visual=_ONE, target_visual=_ONE
+)
 
 
 def _plain_matching(preset: dict, edits: Mapping[str, dict | None] | None = None) -> dict:
@@ -521,15 +529,6 @@ class TableRuns:
         )
 
 # %% ../../nbs/5_evaluation/80_tables.ipynb #fd53e09a
-def _shared_settings(table: str, runs: TableRuns) -> dict:
-    "What all lines of a table's file have"
-    data = runs.data
-    about = dict(table=table, languages=runs.languages, preset=json.dumps(runs.preset, sort_keys=True))
-    if "description_ids" in runs.reads:
-        about["descriptions"] = {split: data.corpus.captioner(split) for split in ("train", data.split)}
-    return data.settings() | about
-
-
 def _in_words(line: dict) -> str:
     "What a run found"
     return f"{line['variant']}, seed {line['seed']}: mean recall {100 * line['mean_recall']:.1f}"
@@ -555,10 +554,12 @@ def run_table(
     data = StudyData(corpus, backbone, split, Path(features) if features else None, backbone.precision)
     runs = TableRuns(data, preset, languages or preset["languages"], tables[key].rows(preset, backbone))
     jobs = [dict(variant=variant, seed=seed) for seed, variant in product(seeds, runs.rows)]
+    shared = dict(table=key, languages=runs.languages, preset=json.dumps(preset, sort_keys=True))
+    shared |= data.settings(runs.reads)
     with opening(out, "a results file of `dasd-lab table`", "Give another file, or correct this one."):
         if lines := read_runs(out):
             summary(lines)  # before hours of training
-    return summary(run_study(jobs, runs.measure, out, _shared_settings(key, runs), report, _in_words))
+    return summary(run_study(jobs, runs.measure, out, shared, report, _in_words))
 
 # %% ../../nbs/5_evaluation/80_tables.ipynb #187e3e2b
 def summary(
