@@ -10,7 +10,7 @@ __all__ = ['FIGURES', 'FigureInput', 'PaperFigure', 'caption_map', 'caption_grou
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -41,7 +41,7 @@ class FigureInput:
     n: int = 200  # number of captions, or of images
     seed: int = 0  # of the sample, the map and the clusters
 
-    @property
+    @cached_property
     def captions(self) -> list:
         "A sample of the captions that people wrote, or of all where there are none"
         from dasd_lab.foundation import expect
@@ -57,8 +57,9 @@ class FigureInput:
             every += [caption for caption in own if caption.origin == "human"] or own
         return random.Random(self.seed).sample(every, min(self.n, len(every)))
 
-    def english(self) -> dict[str, str]:  # image → its first caption in the source language
-        "A caption of each image in the source language"
+    @cached_property
+    def english(self) -> dict[str, str]:  # image → text
+        "The first caption of each image in the source language"
         captions = self.corpus.all_captions(self.split, self.method.backbone.source_language)
         return {caption.visual_id: caption.text for caption in reversed(captions)}
 
@@ -71,20 +72,17 @@ class PaperFigure:
     draw: Callable[[FigureInput], tuple[str, dict]]  # the body of an HTML page, and its data, plain
 
 # %% ../../nbs/7_apps/3_commands/32_figures.ipynb #06ba8382
-def _clustered(given: FigureInput, feature: str, n_clusters: int) -> dict:
-    "Captions with a feature, clusters of it by k-means, and facts"
+def _clustered(given: FigureInput, feature: str, n_clusters: int) -> tuple:
+    "Features of captions, their clusters by k-means, and facts about them"
     from dasd_lab.evaluation.maps import ClusterSpec, caption_facts, caption_features, feature_names, find_clusters
     from dasd_lab.foundation import expect
 
     has_it = feature in feature_names(given.method)
     expect(has_it, f"{given.method.name} without {feature}", "a run of DASD", "Choose --run.")
-    captions = given.captions
-    english = given.english()
-    features = caption_features(given.method, captions)[feature]
+    features = caption_features(given.method, given.captions)[feature]
     clusters = find_clusters(features, ClusterSpec(n_clusters=n_clusters, seed=given.seed))
-    facts = caption_facts(captions, given.corpus.facts, lambda visual_id: english.get(visual_id, ""))
-    gloss = [english.get(caption.visual_id, "") for caption in captions]
-    return dict(captions=captions, features=features, clusters=clusters, facts=facts, gloss=gloss)
+    facts = caption_facts(given.captions, given.corpus.facts, lambda visual_id: given.english.get(visual_id, ""))
+    return features, clusters, facts
 
 
 def caption_map(
@@ -95,31 +93,29 @@ def caption_map(
 ) -> tuple[str, dict]:
     "Captions on a map of one feature, coloured by a known label"
     import numpy as np
+    import pandas as pd
 
     from dasd_lab.evaluation.maps import MapSpec, draw_map, label_agreement
     from dasd_lab.explore.styles.figures import hover_text, kind_marks, points_trace
     from dasd_lab.explore.styles.state import NAMES, Colouring
     from dasd_lab.explore.theme import figure
 
-    found = _clustered(given, feature, n_clusters)
-    captions, clusters, facts = found["captions"], found["clusters"], found["facts"]
-    points = draw_map(found["features"], MapSpec(seed=given.seed)).points
+    features, clusters, facts = _clustered(given, feature, n_clusters)
+    points = draw_map(features, MapSpec(seed=given.seed)).points
     name = label if label in facts else "length"
     labels = [cell[0] if isinstance(cell, tuple) and cell else str(cell or "–") for cell in facts[name]]
     colouring = Colouring(name, np.array(labels, dtype=object), tuple(sorted(set(labels))))
-    trace = points_trace(points, colouring, [hover_text(c) for c in captions])
+    trace = points_trace(points, colouring, [hover_text(c) for c in given.captions])
     axes = dict(x="UMAP 1 (no unit)", y="UMAP 2 (no unit)", xaxis_showticklabels=False, yaxis_showticklabels=False)
     drawn = figure(trace, title=NAMES[feature], height=560, **axes)
     for kind, (colour, symbol) in kind_marks(colouring).items():
         mark = dict(color=colour, symbol=symbol, size=10)
         drawn.add_scatter(x=[None], y=[None], mode="markers", name=kind, marker=mark, showlegend=True)
     agreement = label_agreement(clusters, labels)
-    rows = []
-    for caption, of_caption, cluster, (x, y) in zip(captions, labels, clusters.tolist(), points.tolist()):
-        about = dict(text=caption.text, language=caption.language, label=of_caption, cluster=cluster + 1)
-        rows.append(about | dict(x=x, y=y))
-    data = dict(feature=feature, label=name, nmi=agreement.nmi, nmi_by_chance=agreement.nmi_chance, captions=rows)
-    return drawn.to_html(full_html=False, include_plotlyjs=True), data
+    table = pd.DataFrame([(c.text, c.language) for c in given.captions], columns=["text", "language"])
+    table = table.assign(label=labels, cluster=clusters + 1, x=points[:, 0].astype(float), y=points[:, 1].astype(float))
+    data = dict(feature=feature, label=name, nmi=agreement.nmi, nmi_by_chance=agreement.nmi_chance)
+    return drawn.to_html(full_html=False, include_plotlyjs=True), data | dict(captions=table.to_dict("records"))
 
 
 def caption_groups(
@@ -129,25 +125,22 @@ def caption_groups(
     shown: Sequence[int],  # clusters that are listed
 ) -> tuple[str, dict]:
     "The captions nearest to the centre of some clusters, and what marks each cluster"
-    import html
+    from html import escape
 
     from dasd_lab.evaluation.maps import cluster_table
 
-    found = _clustered(given, feature, n_clusters)
-    captions, gloss = found["captions"], found["gloss"]
-    table = cluster_table(found["features"], found["clusters"], found["facts"], gloss.__getitem__, k=12)
+    table = cluster_table(*_clustered(given, feature, n_clusters), k=12)
     groups = []
     body = ""
     for row in table[table.cluster.isin(shown)].itertuples():
-        body += f"<h2>Group {row.cluster + 1}: {row.captions} captions</h2><p>{html.escape(row.marks)}</p><ul>"
-        sentences = []
-        for i, english in zip(row.typical, row.gloss):
-            caption = captions[i]
-            sentences.append(dict(text=caption.text, language=caption.language, en=english))
-            text = f'<bdi lang="{caption.language}">{html.escape(caption.text)}</bdi>'
-            body += f"<li>{text} <small>{html.escape(english)}</small></li>"
-        body += "</ul>"
+        nearest = [(given.captions[i], given.english.get(given.captions[i].visual_id, "")) for i in row.typical]
+        sentences = [dict(text=c.text, language=c.language, en=english) for c, english in nearest]
         groups.append(dict(cluster=row.cluster + 1, captions=row.captions, marks=row.marks, sentences=sentences))
+        body += f"<h2>Group {row.cluster + 1}: {row.captions} captions</h2><p>{escape(row.marks)}</p><ul>"
+        for caption, english in nearest:
+            text = f'<bdi lang="{caption.language}">{escape(caption.text)}</bdi>'
+            body += f"<li>{text} <small>{escape(english)}</small></li>"
+        body += "</ul>"
     return body, dict(feature=feature, groups=groups)
 
 # %% ../../nbs/7_apps/3_commands/32_figures.ipynb #6620613a
@@ -196,12 +189,8 @@ FIGURES = {
 }
 
 
-def _page(title: str, body: str) -> str:
-    "An HTML page"
-    import html
-
-    head = f'<meta charset="utf-8"><title>{html.escape(title)}</title>'
-    return f'<!doctype html><html lang="en"><head>{head}</head><body><h1>{html.escape(title)}</h1>{body}</body></html>'
+_HEAD = '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{0}</title></head>'
+_PAGE = _HEAD + "<body><h1>{0}</h1>{1}</body></html>"
 
 
 def _method_for(paper: str, run: str | Path | None, corpus: str | None):  # a `contracts.RetrievalMethod`
@@ -209,9 +198,8 @@ def _method_for(paper: str, run: str | Path | None, corpus: str | None):  # a `c
     from dasd_lab.training.shipped import run_for
 
     corpus = corpus or "pictograms"
-    if not run and paper != "dasd":
-        run = f"{run_for(corpus)}/{paper}"
-    return open_method(run, corpus=corpus).eval()
+    own = None if paper == "dasd" else f"{run_for(corpus)}/{paper}"
+    return open_method(run or own, corpus=corpus).eval()
 
 
 def draw_paper_figure(
@@ -247,7 +235,7 @@ def draw_paper_figure(
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as f:
-        f.write_text(_page(title, body), encoding="utf-8")
+        f.write_text(_PAGE.format(title, body), encoding="utf-8")
     note(title)
     print(path)
 
