@@ -14,7 +14,6 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.modules["rfc3987_syntax"] = None  # of jsonschema: takes seconds to import, and would check IRIs, which no test has
-os.environ["DASD_LAB_READY"] = "0"  # searches of tests run by themselves
 gc.set_threshold(50_000)  # as the command has it
 
 

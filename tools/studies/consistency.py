@@ -15,10 +15,10 @@ from common import RESULTS, options
 
 from dasd_lab.backbone.towers import fingerprint
 from dasd_lab.commands.studies import compare_translations
-from dasd_lab.corpora.by_machine.builtin_translators import GlossTranslator, ReferenceTranslator, SceneTranslator
+from dasd_lab.corpora.by_machine.builtin_translators import ReferenceTranslator, SceneTranslator
 from dasd_lab.corpora.catalog import load_corpus
-from dasd_lab.corpora.pictograms.gloss import to_english
 from dasd_lab.evaluation.retrieval import evaluate
+from dasd_lab.pictograms.gloss import GlossTranslator, to_english
 from dasd_lab.storage import write_json
 from dasd_lab.training.loading import load_run
 from dasd_lab.translated import TranslatedQueries
