@@ -353,7 +353,7 @@ def test_a_main_table_without_its_corpora(capsys, monkeypatch, tmp_path):
 def test_a_main_table_trains_presets(backbone, tmp_path, capsys, monkeypatch):
     "Those that can be trained; the run is kept and used again"
     monkeypatch.setattr("dasd_lab.commands.tables.open_corpus", lambda name=None: Tested())
-    monkeypatch.setattr("dasd_lab.commands.tables.in_lab", tmp_path.joinpath)
+    monkeypatch.setattr("dasd_lab.commands.tables.home_path", tmp_path.joinpath)
     monkeypatch.setattr("dasd_lab.training.recipes.corpus_named", lambda name, frames=1: Tested())
     save_backbone(backbone, tmp_path / "kept")
     preset = SHORT | dict(backbone=dict(folder=str(tmp_path / "kept")))
