@@ -20,7 +20,6 @@ from traitlets import HasTraits
 
 from ..contracts import LabError
 from dasd_lab.explore.controls import (
-    DETECT,
     PictureGrid,
     Plot,
     QueryRow,
@@ -30,7 +29,6 @@ from dasd_lab.explore.controls import (
     choose,
     pictures_html,
     prose,
-    section,
 )
 from .theme import CSS, empty_figure, language_name
 from .workbench import State, Workbench, open_worlds
@@ -60,6 +58,7 @@ class Panel(w.VBox):
     def __init__(
         self,
         workbench: Workbench | State | None = None,  # None: that of the first world; or a state to show
+        *first,  # what is shown first, such as a query
         **traits,  # of the state
     ):
         self.state = workbench if isinstance(workbench, State) else self.state_class(workbench, **traits)
@@ -76,7 +75,7 @@ class Panel(w.VBox):
         super().__init__([head, *switch, self.message, *self.sections()])
         self.add_class("dl")
         self.add_class(self.css_class)
-        self.start()
+        self.start(*first)
         self.state.observe(lambda _: self.refresh())
         self.refresh()
 
@@ -84,7 +83,7 @@ class Panel(w.VBox):
         "What the explorer shows, from top to bottom"
         return []
 
-    def start(self) -> None:
+    def start(self, *first) -> None:
         "Give the state something to show"
 
     def _message(self) -> str:

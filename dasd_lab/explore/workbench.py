@@ -811,7 +811,7 @@ def shows_messages(
             except LabError as e:
                 error = str(e)
         texts = dict.fromkeys(str(w.message) for w in caught if w.category is UserWarning)
-        self.message = error or " ".join(texts)
+        self.message = error or " ".join(texts) or self.message
         return result
 
     return wrapper

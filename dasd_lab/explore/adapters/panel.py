@@ -84,9 +84,11 @@ class Adapters(Panel):
         parts = self._captions, self._switches, self._matrices, self._change, self._pairs, self._many, self._recall
         return [part() for part in parts]
 
-    def start(self) -> None:
-        "The queries of the state, else examples of the world, else a sample of the corpus"
+    def start(self, *first) -> None:
+        "Captions, else those of the state, else examples of the world, else a sample of the corpus"
         s = self.state
+        if first:
+            s.ask(*first)
         if s.queries:
             s.refresh()
             return

@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 from fastcore.basics import patch
 from torch import Tensor
-from traitlets import Any, Dict, Enum, Int, List, Set, Unicode
+from traitlets import Any, Dict, Enum, Int, List, Set
 
 from ...contracts import Caption, LabError, expect
 from ...dasd.encoder import AdaptedEncoder

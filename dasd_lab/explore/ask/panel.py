@@ -87,12 +87,12 @@ class Ask(Panel):
         )
         return [search, asked, row(scores), scores.content]
 
-    def start(self) -> None:
-        "Answer the first example, so that there is something to see"
+    def start(self, *first) -> None:
+        "A query, else the first example, so that there is something to see"
         s = self.state
         examples = [text for text, language in s.workbench.queries if language in s.workbench.languages]
-        if s.workbench.world and examples and not s.history:
-            s.ask(examples[0])
+        if first or (s.workbench.world and examples and not s.history):
+            s.ask(*(first or examples[:1]))
 
     def ask(
         self,

@@ -185,8 +185,8 @@ def scores_html(
     for k, name in enumerate(reading.names):
         similarity = float(matches.slots[0, k])
         if k == best:
-            name = Html(f'<b class="dl-best" aria-current="true">{html.escape(name)} · fits best</b>')
-            rows.append((name, similarity, f"× {1 - matches.beta:.2g}"))
+            best_name = Html(f'<b class="dl-best" aria-current="true">{html.escape(name)} · fits best</b>')
+            rows.append((best_name, similarity, f"× {1 - matches.beta:.2g}"))
         elif len(reading.names) <= MAX_VIEWS:
             rows.append((name, similarity, ""))
     rows.append(("score", float(matches.score[0]), ""))

@@ -70,10 +70,11 @@ class Slots(Panel):
         self.visible(self.details, lambda: s.reading is not None and s.model, "reading", "model")
         return [self.search, self.details]
 
-    def start(self) -> None:
+    def start(self, *first) -> None:
+        "A query, else a random caption"
         s = self.state
-        if s.text and s.model and not s.chosen:
-            s.ask(s.text, s.language)
+        if first:
+            s.ask(*first)
         elif s.model and not s.chosen:
             self.ask_first()
 
@@ -120,7 +121,6 @@ def draw(self: Slots) -> None:
 # %% ../../../nbs/7_apps/1_explore/6_slots/30_panel.ipynb #fd6996d7
 @patch
 def _image(self: Slots):
-    s = self.state
     self.picture = self.text("dl-picture", self._picture_html, "reading", "hits", static=True)
     self.cards = self.grid("slots of the image", self._cards, "reading", "matches", "selected_slot", clicked=self._slot)
     self.scores = self.text("dl-scores", self._scores_html, "matches", "reading")

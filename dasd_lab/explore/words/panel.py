@@ -64,12 +64,13 @@ class Words(Panel):
         self.visible(self.vocabulary, lambda: s.model, "model")
         return [self.missing, self.vocabulary, self._rankings()]
 
-    def start(self) -> None:
+    def start(self, word: str = "", query: str = "") -> None:
+        "A word and a query; without them an example and a random caption"
         s = self.state
         if s.model and s.reading is None:
-            s.look_up(s.word or self._example_word())
-        if s.text and s.rankings is None:
-            s.ask(s.text, s.language)
+            s.look_up(word or self._example_word())
+        if query:
+            s.ask(query)
         elif s.rankings is None:
             self.ask_first()
 
