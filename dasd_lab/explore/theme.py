@@ -5,15 +5,14 @@
 # %% auto #0
 __all__ = ['COLOURS', 'SEQUENTIAL', 'DIVERGING', 'MARK', 'MISS', 'INK', 'FAINT', 'SYMBOLS', 'FONT', 'TEMPLATE', 'CSS',
            'colours_of', 'colour_map', 'dressed', 'figure', 'rank_bars', 'cut', 'short', 'empty_figure', 'colour_bar',
-           'legend_below', 'picture_address', 'language_name', 'language_hint', 'Html', 'tagged', 'table_html',
-           'web_file']
+           'legend_below', 'picture_address', 'language_name', 'language_hint', 'tagged', 'table_html', 'web_file']
 
 # %% ../../nbs/7_apps/1_explore/0_shared/20_theme.ipynb #1438293d
 import base64
 import html
 import io
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from numbers import Integral
 
@@ -237,22 +236,18 @@ def language_hint(
     return f"{name}, detected ({query.confidence:.0%})"
 
 
-class Html(str):
-    "A text that is HTML; other texts are escaped in tables"
-
-
 def tagged(
     text: str,  # shown to people
     language: str,  # ISO 639
-) -> Html:
+) -> str:  # HTML
     "A text with its language and direction, escaped"
-    return Html(f'<bdi lang="{html.escape(language)}" dir="{direction(language)}">{html.escape(text)}</bdi>')
+    return f'<bdi lang="{html.escape(language)}" dir="{direction(language)}">{html.escape(text)}</bdi>'
 
 # %% ../../nbs/7_apps/1_explore/0_shared/20_theme.ipynb #fd2597da
 def _cell(value, digits: int) -> str:
     "A value of a table as HTML; missing values are empty"
     if isinstance(value, str | bool) or not pd.api.types.is_scalar(value):
-        return value if isinstance(value, Html) else html.escape(str(value))
+        return html.escape(str(value))
     if pd.isna(value):
         return ""
     return f"{value:,}" if isinstance(value, Integral) else f"{value:,.{digits}f}"
@@ -260,6 +255,7 @@ def _cell(value, digits: int) -> str:
 
 def table_html(
     frame: pd.DataFrame,  # numbers and texts
+    raw: Sequence[str] = (),  # columns whose texts are HTML, such as those of `tagged`; others are escaped
     index: bool = False,  # show it?
     digits: int = 3,  # decimal places
     css_class: str = "",  # of the table
@@ -270,7 +266,8 @@ def table_html(
     head = "".join(f'<th scope="col"{kind}>{html.escape(str(name))}</th>' for name, kind in zip(shown, kinds))
     rows = []
     for values in shown.itertuples(index=False):
-        rows.append("".join(f"<td{kind}>{_cell(value, digits)}</td>" for kind, value in zip(kinds, values)))
+        cells = [value if name in raw else _cell(value, digits) for name, value in zip(shown, values)]
+        rows.append("".join(f"<td{kind}>{cell}</td>" for kind, cell in zip(kinds, cells)))
     body = "".join(f"<tr>{row}</tr>" for row in rows)
     table = f'<table class="{css_class}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
     return f'<div class="dl-scroll" tabindex="0" style="width:0;min-width:100%">{table}</div>'

@@ -107,7 +107,7 @@ class Adapters(Panel):
 
         def table() -> str:
             frame = show()
-            return "" if frame is None else table_html(frame)
+            return "" if frame is None else table_html(frame, raw=["caption"])
 
         fold = Fold("Numbers", self.text("dl-table", table, *traits)).add_class("dl-numbers")
         return [row(fold), fold.content]
@@ -246,7 +246,7 @@ def _rank_table(self: Adapters) -> str:
     ranks = s.ranks.rename(columns=names)
     ranks.insert(0, "target", targets)
     ranks.insert(0, "caption", captions)
-    return table_html(ranks)
+    return table_html(ranks, raw=["caption"])
 
 
 @patch

@@ -92,7 +92,7 @@ class Ask(Panel):
         s = self.state
         examples = [text for text, language in s.workbench.queries if language in s.workbench.languages]
         if first or (s.workbench.world and examples and not s.history):
-            s.ask(*(first or examples[:1]))
+            self.ask(*(first or examples[:1]))
 
     def ask(
         self,
@@ -305,7 +305,9 @@ def _show_nearest(self: Ask, nearest) -> None:
     if nearest is not None:
         texts = [tagged(text, language) for text, language in zip(nearest.caption, nearest.language)]
         marks = ["✓ of this image" if correct else "" for correct in nearest.correct]
-        table = table_html(nearest.assign(caption=texts, correct=marks).rename(columns=dict(correct="")))
+        table = table_html(
+            nearest.assign(caption=texts, correct=marks).rename(columns=dict(correct="")), raw=["caption"]
+        )
         note = '<div class="dl-note">Nearest caption in each language, among all captions of the split:</div>'
         self.nearest.value = note + table
 

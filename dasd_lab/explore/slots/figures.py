@@ -18,7 +18,6 @@ from torch import Tensor
 
 from dasd_lab.explore.theme import (
     SEQUENTIAL,
-    Html,
     colour_bar,
     colour_map,
     dressed,
@@ -185,13 +184,13 @@ def scores_html(
     for k, name in enumerate(reading.names):
         similarity = float(matches.slots[0, k])
         if k == best:
-            best_name = Html(f'<b class="dl-best" aria-current="true">{html.escape(name)} · fits best</b>')
+            best_name = f'<b class="dl-best" aria-current="true">{name} · fits best</b>'
             rows.append((best_name, similarity, f"× {1 - matches.beta:.2g}"))
         elif len(reading.names) <= MAX_VIEWS:
             rows.append((name, similarity, ""))
     rows.append(("score", float(matches.score[0]), ""))
     table = pd.DataFrame(rows, columns=["query and", "similarity", "weight in the score"])
-    return table_html(table, css_class="dl-slot-scores")
+    return table_html(table, raw=["query and"], css_class="dl-slot-scores")
 
 # %% ../../../nbs/7_apps/1_explore/6_slots/20_figures.ipynb #2ef562d3
 def cosines_figure(
@@ -277,6 +276,6 @@ def nearest_html(
     for slot, words in near.groupby("slot"):
         numbers = [f"{word.similarity:.2f} ({word.more:+.2f})" for word in words.itertuples()]
         texts = [tagged(word.text, word.language) for word in words.itertuples()]
-        cells = [Html(f'{text} <span class="dl-soft">{n}</span>') for text, n in zip(texts, numbers)]
+        cells = [f'{text} <span class="dl-soft">{n}</span>' for text, n in zip(texts, numbers)]
         columns[reading.names[slot]] = cells
-    return table_html(pd.DataFrame(columns))
+    return table_html(pd.DataFrame(columns), raw=list(columns))

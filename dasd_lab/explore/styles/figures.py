@@ -35,7 +35,6 @@ from dasd_lab.explore.theme import (
     INK,
     SEQUENTIAL,
     SYMBOLS,
-    Html,
     dressed,
     figure,
     language_name,
@@ -362,6 +361,6 @@ def clusters_html(
         facts = html.escape(row.marks).replace(" · ", "<br>") if row else ""
         shown = zip(row.typical, row.gloss) if row else ()
         typical = "".join(_typical_caption(state, i, english, pictures) for i, english in shown)
-        rows.append((Html(f"{chip(*marks[kind])} <b>{kind}</b><br>{size}"), Html(facts), Html(typical)))
+        rows.append((f"{chip(*marks[kind])} <b>{kind}</b><br>{size}", facts, typical))
     table = pd.DataFrame(rows, columns=["cluster", "over-represented facts", "typical captions"])
-    return table_html(table, css_class="dl-clusters")
+    return table_html(table, raw=list(table), css_class="dl-clusters")

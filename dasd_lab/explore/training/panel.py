@@ -53,7 +53,7 @@ def pairs_html(
         language_name(state.language): [tagged(pair.target, state.language) for pair in pairs],
         "image": [pair.visual_id or "–" for pair in pairs],
     }
-    return table_html(pd.DataFrame(columns))
+    return table_html(pd.DataFrame(columns), raw=["English", language_name(state.language)])
 
 
 def results_html(

@@ -21,7 +21,6 @@ from dasd_lab.explore.theme import (
     COLOURS,
     INK,
     MARK,
-    Html,
     colour_map,
     dressed,
     figure,
@@ -68,8 +67,8 @@ def entry_html(
         words = "".join(_word_html(row, row.Index == chosen) for row in shown.itertuples())
         if len(group) > len(shown):
             words += f'<span class="dl-soft">and {len(group) - len(shown):,} more</span>'
-        rows.append((language_name(language), len(group), Html(f'<div dir="{direction(language)}">{words}</div>')))
-    return table_html(pd.DataFrame(rows, columns=["language", "number", "words"]), css_class="dl-entry")
+        rows.append((language_name(language), len(group), f'<div dir="{direction(language)}">{words}</div>'))
+    return table_html(pd.DataFrame(rows, columns=["language", "number", "words"]), raw=["words"], css_class="dl-entry")
 
 # %% ../../../nbs/7_apps/1_explore/7_words/20_figures.ipynb #d850e531
 def describe_entry(
@@ -334,13 +333,13 @@ def versions_html(
     for language in (found.query.language, *found.translated):
         is_query = language == found.query.language
         typed = '<span class="dl-soft">as typed</span> ' if is_query else ""
-        row = {"language": language_name(language), "query": Html(typed + tagged(found.versions[language], language))}
-        row["weight in the mean"] = Html(f"{found.weights['CLC-A'][language]:.0%}")
+        row = {"language": language_name(language), "query": typed + tagged(found.versions[language], language)}
+        row["weight in the mean"] = f"{found.weights['CLC-A'][language]:.0%}"
         if "CLC-C" in found.weights:
-            row["learned weight"] = Html(f"{found.weights['CLC-C'][language]:.1%}")
+            row["learned weight"] = f"{found.weights['CLC-C'][language]:.1%}"
         row["rank"] = found.rank("own words" if is_query else language, id) if id else None
         rows.append(row)
-    return table_html(pd.DataFrame(rows), css_class="dl-versions")
+    return table_html(pd.DataFrame(rows), raw=["query"], css_class="dl-versions")
 
 
 def describe_versions(
