@@ -37,6 +37,12 @@ from .workbench import State, Workbench, open_worlds
 NEEDS_KERNEL = "interactive with a running kernel (<code>make lab</code> or <code>make app</code>)"
 
 
+def _message_html(s: State) -> str:
+    "The message of the state, or what takes long at the moment"
+    text = f"{s.busy} …" if s.busy else s.message
+    return text and f'<div class="dl-message" role="status" aria-live="polite">{html.escape(text)}</div>'
+
+
 @dataclass
 class Part:
     "A part of a panel"
@@ -67,7 +73,7 @@ class Panel(w.VBox):
         self.static: list[w.Widget] = []  # texts and grids of `snapshot`
         self._parts: list[Part] = []
         self._drawing = threading.local()  # `on` while parts are drawn in a thread
-        self.message = self.text("dl-message-host", self._message, "message", "busy")
+        self.message = self.text("dl-message-host", _message_html, "message", "busy")
         lead = f'<div class="dl-note">{self.lead}</div>' if self.lead else ""
         head = w.HTML(f"<style>{CSS}</style><h2>{html.escape(self.title)}</h2>{lead}")
         worlds = self.workbench.world is not None and len(open_worlds()) > 1
@@ -85,11 +91,6 @@ class Panel(w.VBox):
 
     def start(self, *first) -> None:
         "Give the state something to show"
-
-    def _message(self) -> str:
-        "The message of the state, or what takes long at the moment"
-        text = f"{self.state.busy} …" if self.state.busy else self.state.message
-        return text and f'<div class="dl-message" role="status" aria-live="polite">{html.escape(text)}</div>'
 
     def fail(
         self,
@@ -152,7 +153,7 @@ def on_user(
 def text(
     self: Panel,
     css_class: str,  # of the text
-    show: Callable[[], str | None],  # returns HTML; an error is shown as its message
+    show: Callable[[State], str | None],  # returns HTML; an error is shown as its message
     *traits: str,  # on which it depends
     static: bool = False,  # show it in `snapshot`
 ) -> w.HTML:
@@ -161,7 +162,7 @@ def text(
 
     def draw():
         try:
-            widget.value = show() or ""
+            widget.value = show(self.state) or ""
         except LabError as e:
             widget.value = f'<p class="dl-note">{html.escape(str(e))}</p>'
 
@@ -174,7 +175,7 @@ def text(
 def plot(
     self: Panel,
     css_class: str,  # of the figure
-    show: Callable[[], go.Figure | str | None],  # returns a figure, why there is none, or None for nothing
+    show: Callable[[State], go.Figure | str | None],  # returns a figure, why there is none, or None for nothing
     *traits: str,  # on which it depends
 ) -> Plot:
     "A figure that follows the state"
@@ -182,7 +183,7 @@ def plot(
 
     def draw():
         try:
-            figure = show()
+            figure = show(self.state)
         except LabError as e:
             figure = e.given
         widget.show(empty_figure(figure) if isinstance(figure, str) else figure)
@@ -195,7 +196,7 @@ def plot(
 def grid(
     self: Panel,
     name: str,  # for screen readers
-    show: Callable[[], Mapping],  # returns traits of the grid, such as items
+    show: Callable[[State], Mapping],  # returns traits of the grid, such as items
     *traits: str,  # on which it depends
     clicked: Callable[[str], object] = lambda id: None,  # called with the id of an image
     size: int = 104,  # width of an image in pixels
@@ -207,7 +208,7 @@ def grid(
     widget.observe(lambda _: clicked(widget.clicked), "clicks")
 
     def draw():
-        for trait, value in show().items():
+        for trait, value in show(self.state).items():
             setattr(widget, trait, value)
 
     self.part(draw, *traits)
@@ -218,13 +219,13 @@ def grid(
 def visible(
     self: Panel,
     widget: w.Widget,  # any
-    condition: Callable[[], object],  # whether to show it
+    condition: Callable[[State], object],  # whether to show it
     *traits: str,  # on which it depends
 ) -> w.Widget:  # the widget itself
     "Show a widget under a condition"
 
     def draw():
-        widget.layout.display = None if condition() else "none"
+        widget.layout.display = None if condition(self.state) else "none"
 
     self.part(draw, *traits)
     return widget
@@ -235,7 +236,7 @@ def control(
     self: Panel,
     widget: w.Widget,  # with a value
     trait: str,  # of the state, with the same value
-    options: Callable[[], Iterable] | None = None,  # returns the options of a dropdown; None: they stay
+    options: Callable[[State], Iterable] | None = None,  # returns the options of a dropdown; None: they stay
     *traits: str,  # on which the options depend
     act: Callable | None = None,  # called with a value that the user chooses; None: sets the trait
 ) -> w.Widget:  # the widget itself
@@ -243,7 +244,7 @@ def control(
 
     def draw():
         if options is not None:
-            offer(widget, options())
+            offer(widget, options(self.state))
         value = getattr(self.state, trait)
         if not hasattr(widget, "options") or value in offered(widget):
             widget.value = value
@@ -258,7 +259,7 @@ def dropdown(
     self: Panel,
     label: str,  # shown before it
     trait: str,  # of the state
-    options: Callable[[], Iterable],  # returns values, or (label, value) pairs
+    options: Callable[[State], Iterable],  # returns values, or (label, value) pairs
     *traits: str,  # on which the options depend
     css_class: str = "",  # additional CSS classes
     act: Callable | None = None,  # called with a value that the user chooses; None: sets the trait
@@ -296,9 +297,9 @@ def search_row(
     self: Panel,
     query: QueryRow,  # to connect
     ask: Callable[[str, str], object],  # called with a text and a language, which is empty to detect it
-    languages: Callable[[], Iterable[str]],  # returns ISO 639 codes
+    languages: Callable[[State], Iterable[str]],  # returns ISO 639 codes
     *traits: str,  # on which languages and examples depend
-    hint: Callable[[], str],  # returns the line below the box
+    hint: Callable[[State], str],  # returns the line below the box
     shown: str = "text",  # trait of the state: the text in the box
     listen: Callable[[str, str], object] | None = None,  # called as `ask` is, while the user types
     examples: Sequence[tuple[str, str]] = (),  # texts with their languages
@@ -311,7 +312,7 @@ def search_row(
             ask(box.value, query.language.value)
 
     def offer_languages():
-        readable = list(languages())
+        readable = list(languages(self.state))
         known = [example for example in examples if example[1] in readable]
         buttons = [
             button(text, partial(ask, text, ""), language_name(code), css_class="dl-example") for text, code in known
@@ -322,7 +323,7 @@ def search_row(
         text = getattr(self.state, shown)
         if box.value != text:
             box.value, query.language.value = text, ""
-        box.hint = hint()
+        box.hint = hint(self.state)
 
     self.part(offer_languages, *traits)
     self.part(show, shown, *traits)

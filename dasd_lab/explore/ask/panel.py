@@ -79,11 +79,11 @@ class Ask(Panel):
         search = self._search()
         self.results = w.Box(layout=w.Layout(width="100%")).add_class("dl-results")
         self.part(self._show_answers, "answers", "refusals", "models", "chosen")
-        about = self.visible(self._about(), lambda: s.chosen, "chosen")
+        about = self.visible(self._about(), lambda s: s.chosen, "chosen")
         asked = w.Box([self.results, about]).add_class("dl-asked")
         self.part(lambda: (asked.add_class if s.chosen else asked.remove_class)("dl-with-image"), "chosen")
         scores = Fold(
-            "Scores", self.plot("dl-scores", lambda: s.answers and scores_figure(s.answers) or None, "answers")
+            "Scores", self.plot("dl-scores", lambda s: s.answers and scores_figure(s.answers) or None, "answers")
         )
         return [search, asked, row(scores), scores.content]
 
@@ -109,10 +109,10 @@ def _search(self: Ask):
     query = self.search_row(
         QueryRow(),
         self._ask,
-        lambda: sorted(s.workbench.languages, key=lambda code: code not in s.workbench.main.languages),
+        lambda s: sorted(s.workbench.languages, key=lambda code: code not in s.workbench.main.languages),
         "available",
         "answers",
-        hint=lambda: s.listen(s.text, s.now.language),
+        hint=lambda s: s.listen(s.text, s.now.language),
         listen=self._listen,
         examples=s.workbench.queries,
     )
@@ -183,14 +183,13 @@ def _show_filters(self: Ask) -> None:
 @patch
 def _history(self: Ask) -> Fold:
     s = self.state
-    self.history = self.dropdown("History", "position", self._requests, "history", css_class="dl-history", act=s.go)
+    self.history = self.dropdown("History", "position", _requests, "history", css_class="dl-history", act=s.go)
     undo = button("Undo", s.undo, "Previous query", css_class="dl-undo")
     return Fold("History", self.history, undo, button("Redo", s.redo, "Next query", css_class="dl-redo"))
 
 
-@patch
-def _requests(self: Ask) -> list[tuple[str, int]]:
-    requests = [(f"{i + 1}: {str(request)[:48]}", i) for i, request in enumerate(self.state.history)]
+def _requests(s: AskState) -> list[tuple[str, int]]:
+    requests = [(f"{i + 1}: {str(request)[:48]}", i) for i, request in enumerate(s.history)]
     return requests or [("no query yet", -1)]
 
 
@@ -241,7 +240,7 @@ def _show_answer(self: Ask, name: str) -> None:
 @patch
 def _about(self: Ask) -> w.VBox:
     s = self.state
-    self.picture = self.text("dl-picture", self._picture_html, "chosen")
+    self.picture = self.text("dl-picture", _picture_html, "chosen")
     self.nearest = prose("", "dl-nearest")
     self.part(self._clear, "chosen", "position", "history")
     find = self.task(
@@ -257,7 +256,7 @@ def _about(self: Ask) -> w.VBox:
         find,
         button("Close", lambda: s.choose(""), "Show all results again", css_class="dl-close"),
     )
-    self.ranks = self.plot("dl-ranks", lambda: ranks_figure(s.answers) if s.chosen else None, "chosen", "answers")
+    self.ranks = self.plot("dl-ranks", lambda s: ranks_figure(s.answers) if s.chosen else None, "chosen", "answers")
     both = columns([self.picture, actions, self.nearest], [self.ranks, *self._why()])
     return section("Selected image", both, css_class="dl-about")
 
@@ -278,7 +277,7 @@ def _why(self: Ask) -> list[w.Widget]:
         css_class="dl-why",
     )
     self.summary = prose("", "dl-said")
-    self.words = self.plot("dl-words", lambda: None)
+    self.words = self.plot("dl-words", lambda s: None)
     self.spots = prose("", "dl-spots")
     return [row(self.explain, model, words, regions), self.summary, self.words, self.spots]
 
@@ -312,10 +311,9 @@ def _show_nearest(self: Ask, nearest) -> None:
         self.nearest.value = note + table
 
 
-@patch
-def _picture_html(self: Ask) -> str:
+def _picture_html(s: AskState) -> str:
     "The selected image with its id and captions"
-    wb, id = self.state.workbench, self.state.chosen
+    wb, id = s.workbench, s.chosen
     if not id:
         return ""
     image = f'<img class="dl-large" src="{wb.address(id)}" alt="{html.escape(wb.alt(id))}">'

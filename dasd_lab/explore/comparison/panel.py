@@ -113,7 +113,7 @@ def _runs(self: Compare):
     self.folder = w.Text(placeholder=placeholder, continuous_update=False).add_class("dl-folder")
     self.add = button("Add", self._add_folder, "Add the runs of this folder", css_class="dl-add")
     refresh = button("Refresh", s.refresh, "Read the lab's runs again", css_class="dl-refresh")
-    self.facts = self.text("dl-facts", self._facts_html, "chosen", "runs")
+    self.facts = self.text("dl-facts", _facts_html, "chosen", "runs")
     controls = row(self.folder, self.add, refresh)
     return section("Runs", self.chosen, controls, self.facts, note=RUNS_NOTE)
 
@@ -131,21 +131,17 @@ def _add_folder(self: Compare) -> None:
         self.folder.value = ""
 
 
-@patch
-def _facts_html(self: Compare) -> str:
-    s = self.state
+def _facts_html(s: CompareState) -> str:
     return table_html(s.facts()) if s.chosen else '<p role="status">Choose at least one run.</p>'
 
 
 @patch
 def _settings(self: Compare):
-    self.settings = self.text("dl-settings", self._settings_html, "chosen", "runs", static=True)
+    self.settings = self.text("dl-settings", _settings_html, "chosen", "runs", static=True)
     return section("Settings that differ", self.settings)
 
 
-@patch
-def _settings_html(self: Compare) -> str:
-    s = self.state
+def _settings_html(s: CompareState) -> str:
     if len(s.chosen) < 2:
         return '<p class="dl-soft">Choose a second run to see which settings differ.</p>'
     settings, n = s.differing_settings(), s.n_settings()
@@ -155,26 +151,20 @@ def _settings_html(self: Compare) -> str:
 # %% ../../../nbs/7_apps/1_explore/5_comparison/30_panel.ipynb #944cd079
 @patch
 def _training(self: Compare):
-    self.logged = choose("Quantity", (), "dl-logged")
-    self.window = choose("Mean over", [("5 rows", 5), ("single rows", 1), ("20 rows", 20)])
-    self.part(self._offer_logged, "chosen", "runs")
-    self.curve = self.plot("dl-curves", self._curve, "chosen", "runs")
-    for widget in (self.logged, self.window):
-        self.on_user(widget, lambda _: self.curve.show(self._curve()))
+    on = "chosen", "runs"
+    self.logged = self.dropdown("Quantity", "quantity", _quantities, *on, css_class="dl-logged")
+    windows = [("single rows", 1), ("5 rows", 5), ("20 rows", 20)]
+    self.window = self.control(choose("Mean over", windows), "window")
+    self.curve = self.plot("dl-curves", _curve, *on, "quantity", "window")
     return section("Training", row(self.logged, self.window), self.curve, note=CURVES_NOTE)
 
 
-@patch
-def _offer_logged(self: Compare) -> None:
-    names = sorted(set(self.state.logged()["name"]), key=lambda name: (name != "loss", name == "learning_rate", name))
-    offer(self.logged, [(f.logged_name(name), name) for name in names])
+def _quantities(s: CompareState) -> list[tuple[str, str]]:
+    return [(f.logged_name(name), name) for name in s.quantities()]
 
 
-@patch
-def _curve(self: Compare) -> go.Figure | str:
-    name = self.logged.value
-    window = 1 if name == "validation" else self.window.value
-    return f.curve_figure(self.state.logged(window), name, self.state.chosen)
+def _curve(s: CompareState) -> go.Figure:
+    return f.curve_figure(s.logged(1 if s.quantity == "validation" else s.window), s.quantity, s.chosen)
 
 # %% ../../../nbs/7_apps/1_explore/5_comparison/30_panel.ipynb #dbae1475
 EVALUATED = "chosen", "evaluated", "metric", "n_pictures"  # traits that tables of recall depend on
@@ -187,7 +177,7 @@ def _recall(self: Compare):
     self.metric = self.control(choose("Metric", metrics, "dl-metric"), "metric")
     self.languages = choose("Languages", [("all", "")], "dl-languages")
     self.part(self._offer_languages, "n_pictures")
-    self.n_images = self.dropdown("Captions of", "n_pictures", self._sizes, "n_pictures", css_class="dl-n-images")
+    self.n_images = self.dropdown("Captions of", "n_pictures", _sizes, "n_pictures", css_class="dl-n-images")
     self.evaluate = self.task(
         "Evaluate",
         lambda report: s.evaluate([self.languages.value] if self.languages.value else None, report),
@@ -195,8 +185,8 @@ def _recall(self: Compare):
         primary=True,
         css_class="dl-evaluate",
     )
-    self.recall = self.plot("dl-recall", self._recall_figure, *EVALUATED)
-    self.table = self.text("dl-table", self._recall_table, *EVALUATED, static=True)
+    self.recall = self.plot("dl-recall", _recall_figure, *EVALUATED)
+    self.table = self.text("dl-table", _recall_table, *EVALUATED, static=True)
     controls = row(self.metric, self.languages, self.n_images, self.evaluate)
     return section("Recall per language", controls, self.recall, self.table)
 
@@ -207,53 +197,40 @@ def _offer_languages(self: Compare) -> None:
     offer(self.languages, [("all", ""), *language_options(bench.languages)])
 
 
-@patch
-def _sizes(self: Compare) -> list[tuple[str, int]]:
-    n = self.state.n_pictures
+def _sizes(s: CompareState) -> list[tuple[str, int]]:
+    n = s.n_pictures
     return N_IMAGES if n in dict(N_IMAGES).values() else [*N_IMAGES, (f"{n:,} images", n)]
 
 
-@patch
-def _recall_figure(self: Compare) -> go.Figure | str:
-    table = self.state.table()
-    return (
-        f.recall_figure(table, self.state.metric)
-        if len(table)
-        else "Press Evaluate: some seconds per run and language."
-    )
+def _recall_figure(s: CompareState) -> go.Figure | str:
+    table = s.table()
+    return f.recall_figure(table, s.metric) if len(table) else "Press Evaluate: some seconds per run and language."
 
 
-@patch
-def _recall_table(self: Compare) -> str:
-    table = self.state.table()
-    return recall_table(table, self.state.metric) if len(table) else ""
+def _recall_table(s: CompareState) -> str:
+    table = s.table()
+    return recall_table(table, s.metric) if len(table) else ""
 
 # %% ../../../nbs/7_apps/1_explore/5_comparison/30_panel.ipynb #8c8c02dc
 @patch
 def _pair(self: Compare):
-    s = self.state
-    names = lambda: s.chosen  # noqa: E731
-    self.first = self.dropdown("First", "first", names, "chosen", css_class="dl-first")
-    self.second = self.dropdown("Second", "second", names, "chosen", css_class="dl-second")
+    self.first = self.dropdown("First", "first", lambda s: s.chosen, "chosen", css_class="dl-first")
+    self.second = self.dropdown("Second", "second", lambda s: s.chosen, "chosen", css_class="dl-second")
     on = *EVALUATED, "first", "second"
-    differences = self.plot("dl-differences", self._difference_figure, *on)
-    self.differences_table = self.text("dl-differences-table", self._difference_table, *on, static=True)
+    differences = self.plot("dl-differences", _difference_figure, *on)
+    self.differences_table = self.text("dl-differences-table", _difference_table, *on, static=True)
     controls = row(self.first, self.second)
     return section("Two runs", controls, differences, self.differences_table, note=PAIR_NOTE)
 
 
-@patch
-def _difference_figure(self: Compare) -> go.Figure | str:
-    s = self.state
+def _difference_figure(s: CompareState) -> go.Figure | str:
     if not s.languages():
         return NOT_EVALUATED
     paired = s.paired()
     return f.difference_figure(paired, s.first, s.second, paired["metric"].iloc[0])
 
 
-@patch
-def _difference_table(self: Compare) -> str:
-    s = self.state
+def _difference_table(s: CompareState) -> str:
     return pair_table(s.paired(), s.first, s.second) if s.languages() else ""
 
 # %% ../../../nbs/7_apps/1_explore/5_comparison/30_panel.ipynb #9f56a462
@@ -262,20 +239,19 @@ LISTED = "evaluated", "first", "second", "language", "kind", "n_pictures"  # tra
 
 @patch
 def _queries(self: Compare):
-    s = self.state
     self.language = self.dropdown(
-        "Language", "language", lambda: language_options(s.languages()), *LISTED, css_class="dl-language"
+        "Language", "language", lambda s: language_options(s.languages()), *LISTED, css_class="dl-language"
     )
     tooltips = ["right: the target image is ranked first"] * len(KINDS)
     kinds = w.ToggleButtons(options=KINDS, tooltips=tooltips).add_class("dl-kinds")
-    self.kinds = self.control(kinds, "kind", self._kinds, *LISTED)
-    self.gaps = self.plot("dl-gaps", self._gap_figure, *LISTED)
+    self.kinds = self.control(kinds, "kind", _kinds, *LISTED)
+    self.gaps = self.plot("dl-gaps", _gap_figure, *LISTED)
     self.previous_page = button("Previous", partial(self._turn_page, -1), "Previous queries")
     self.next_page = button("Next", partial(self._turn_page, 1), "Next queries", css_class="dl-next")
     self.page = self.text("dl-page", self._page_html, *LISTED, "query")
     self.queries = self.grid(
         "queries with their target images",
-        self._page,
+        _page,
         *LISTED,
         "query",
         clicked=self._select,
@@ -283,7 +259,7 @@ def _queries(self: Compare):
         css_class="dl-queries",
     )
     self.queries.show_captions = True
-    self.query_text = self.text("dl-query", self._query_html, *LISTED, "query")
+    self.query_text = self.text("dl-query", _query_html, *LISTED, "query")
     return section(
         "Ranks of queries",
         row(self.language, self.kinds),
@@ -296,18 +272,14 @@ def _queries(self: Compare):
     )
 
 
-@patch
-def _kinds(self: Compare) -> list[tuple[str, str]]:
-    s = self.state
+def _kinds(s: CompareState) -> list[tuple[str, str]]:
     if not s.languages():
         return [(kind, kind) for kind in KINDS]
     names = {"first only": f"{s.first} only", "second only": f"{s.second} only"}
     return [(f"{names.get(kind, kind)} ({len(queries)})", kind) for kind, queries in s.kinds().items()]
 
 
-@patch
-def _gap_figure(self: Compare) -> go.Figure | str:
-    s = self.state
+def _gap_figure(s: CompareState) -> go.Figure | str:
     return f.gap_figure(s.gaps(), s.first, s.second) if s.languages() else NOT_EVALUATED
 
 
@@ -323,9 +295,8 @@ def _turn_page(self: Compare, by: int) -> None:
 
 
 @patch
-def _page_html(self: Compare) -> str:
+def _page_html(self: Compare, s: CompareState) -> str:
     "The position of the page, whose buttons stop at both ends"
-    s = self.state
     n = len(s.queries())
     start = max(0, s.query) // PAGE_SIZE * PAGE_SIZE
     self.previous_page.disabled = start == 0
@@ -334,10 +305,8 @@ def _page_html(self: Compare) -> str:
     return f'<span role="status" class="dl-soft">{position}</span>'
 
 
-@patch
-def _page(self: Compare) -> dict:
+def _page(s: CompareState) -> dict:
     "The queries of the page of the selected one: target images, both ranks and captions"
-    s = self.state
     start = max(0, s.query) // PAGE_SIZE * PAGE_SIZE
     side = direction(s.language) if s.language else "ltr"
     items = []
@@ -349,9 +318,8 @@ def _page(self: Compare) -> dict:
     return dict(items=items, rtl=side == "rtl", selected=str(s.query))
 
 
-@patch
-def _query_html(self: Compare) -> str:
-    query = self.state.selected(8)
+def _query_html(s: CompareState) -> str:
+    query = s.selected(8)
     text = tagged(query.text, query.language) if query else ""
     return f'<p class="dl-query-text" role="status" aria-live="polite">{text}</p>' if query else ""
 
@@ -359,29 +327,25 @@ def _query_html(self: Compare) -> str:
 @patch
 def _hits(self: Compare, which: str) -> w.VBox:
     "Hits of the first or the second run"
-    head = self.text(f"dl-head-{which}", partial(self._head_html, which), *LISTED, "query")
+    head = self.text(f"dl-head-{which}", partial(_head_html, which), *LISTED, "query")
     css_class = f"dl-found-{('first', 'second').index(which)}"
-    grid = self.grid(
-        f"hits of the {which} run", partial(self._found, which), *LISTED, "query", size=96, css_class=css_class
-    )
+    grid = self.grid(f"hits of the {which} run", partial(_found, which), *LISTED, "query", size=96, css_class=css_class)
     return w.VBox([head, grid])
 
 
-@patch
-def _head_html(self: Compare, which: str) -> str:
-    query = self.state.selected(8)
-    run = getattr(self.state, which)
+def _head_html(which: str, s: CompareState) -> str:
+    query = s.selected(8)
+    run = getattr(s, which)
     target = f'<span class="dl-soft">target image at rank {query.ranks[run]:,}</span>' if query else ""
     return f"<b>{html.escape(run)}</b> {target}" if query else ""
 
 
-@patch
-def _found(self: Compare, which: str) -> dict:
+def _found(which: str, s: CompareState) -> dict:
     "Hits of a run, the target image marked"
-    query = self.state.selected(8)
+    query = s.selected(8)
     items = []
-    for rank, (visual_id, score) in enumerate(query.hits[getattr(self.state, which)], 1) if query else ():
-        src, alt = self.state.image(visual_id)
+    for rank, (visual_id, score) in enumerate(query.hits[getattr(s, which)], 1) if query else ():
+        src, alt = s.image(visual_id)
         is_target = visual_id == query.visual_id
         label = "target" if is_target else ""
         items.append(dict(id=visual_id, src=src, alt=alt, rank=rank, score=float(score), label=label, marked=is_target))

@@ -140,6 +140,8 @@ class CompareState(State):
     kind = Enum(KINDS, "first only")  # which queries are listed
     query = Int(-1)  # position of the selected query in the list; -1: none
     evaluated = Int()  # number of evaluations so far
+    quantity = Unicode("loss")  # of the logs that is shown
+    window = Int(5)  # rows of the logs that are averaged
 
     def __init__(
         self,
@@ -258,6 +260,12 @@ def logged(
 ) -> pd.DataFrame:  # see `evaluation.comparison.curves`
     "Logs of the chosen runs"
     return curves(self.chosen_records, window)
+
+
+@patch
+def quantities(self: CompareState) -> list[str]:
+    "Logged quantities, the total loss first and the learning rate last"
+    return sorted(set(self.logged()["name"]), key=lambda name: (name != "loss", name == "learning_rate", name))
 
 
 @patch

@@ -65,9 +65,8 @@ class Slots(Panel):
         self.search = self._search()
         several = [self._image(), self._attention(), self._cosines(), self._wins(), self._nearest()]
         self.details = section("", *several, css_class="dl-plain")
-        s = self.state
-        self.visible(self.search, lambda: s.model, "model")
-        self.visible(self.details, lambda: s.reading is not None and s.model, "reading", "model")
+        self.visible(self.search, lambda s: s.model, "model")
+        self.visible(self.details, lambda s: s.reading is not None and s.model, "reading", "model")
         return [self.search, self.details]
 
     def start(self, *first) -> None:
@@ -83,19 +82,19 @@ class Slots(Panel):
 def _search(self: Slots):
     s = self.state
     self.query = QueryRow()
-    self.model = self.dropdown("Model", "model", lambda: s.available, "available", css_class="dl-model")
+    self.model = self.dropdown("Model", "model", lambda s: s.available, "available", css_class="dl-model")
     self.drawn = 0  # number of drawn captions, the next random seed
-    self.results = self.grid("search results", self._hits, "hits", "chosen", "matches", clicked=s.choose, size=88)
+    self.results = self.grid("search results", _hits, "hits", "chosen", "matches", clicked=s.choose, size=88)
     return section(
         "",
         row(self.model),
         self.search_row(
             self.query,
             s.ask,
-            lambda: s.source.languages if s.model else (),
+            lambda s: s.source.languages if s.model else (),
             "model",
             "matches",
-            hint=s.understood,
+            hint=SlotsState.understood,
             listen=s.listen,
             examples=s.workbench.queries,
         ),
@@ -105,9 +104,7 @@ def _search(self: Slots):
     )
 
 
-@patch
-def _hits(self: Slots) -> dict:
-    s = self.state
+def _hits(s: SlotsState) -> dict:
     rtl = s.matches is not None and direction(s.matches.query.language) == "rtl"
     return dict(items=picture_items(s.workbench, s.hits), selected=s.chosen, rtl=rtl)
 
@@ -122,8 +119,8 @@ def draw(self: Slots) -> None:
 @patch
 def _image(self: Slots):
     self.picture = self.text("dl-picture", self._picture_html, "reading", "hits", static=True)
-    self.cards = self.grid("slots of the image", self._cards, "reading", "matches", "selected_slot", clicked=self._slot)
-    self.scores = self.text("dl-scores", self._scores_html, "matches", "reading")
+    self.cards = self.grid("slots of the image", _cards, "reading", "matches", "selected_slot", clicked=self._slot)
+    self.scores = self.text("dl-scores", _scores_html, "matches", "reading")
     self.static.append(self.cards)
     note = "Click a slot to enlarge it. The marked slot fits the query best."
     return section("Image and slots", columns([self.picture], [self.cards, self.scores]), note=note)
@@ -134,9 +131,7 @@ def _slot(self: Slots, card: str) -> None:
     self.state.selected_slot = int(card)
 
 
-@patch
-def _cards(self: Slots) -> dict:
-    s = self.state
+def _cards(s: SlotsState) -> dict:
     if s.reading is None:
         return {}
     picture = s.picture().resize((160, 160))
@@ -144,16 +139,13 @@ def _cards(self: Slots) -> dict:
     return dict(items=cards, selected=str(s.slot))
 
 
-@patch
-def _scores_html(self: Slots) -> str:
-    s = self.state
+def _scores_html(s: SlotsState) -> str:
     return f.scores_html(s.matches, s.reading) if s.matches and s.reading else '<p class="dl-note">No query.</p>'
 
 
 @patch
-def _picture_html(self: Slots) -> str:
+def _picture_html(self: Slots, s: SlotsState) -> str:
     "The image, its description, and its captions"
-    s = self.state
     if s.reading is None:
         return ""
     found = not s.hits or s.chosen in dict(s.hits)
@@ -178,43 +170,37 @@ def _captions_html(self: Slots) -> str:
 # %% ../../../nbs/7_apps/1_explore/6_slots/30_panel.ipynb #c7c947d4
 @patch
 def _attention(self: Slots):
-    s = self.state
     on = "reading", "matches", "selected_slot"
     picked = "Enlarge the slot that the query fits best"
     self.best_button = button("Back to the best slot", lambda: self._slot("-1"), picked, css_class="dl-back")
     self.map = self.plot(
-        "dl-map", lambda: s.reading and f.map_figure(s.picture(), s.reading, s.slot, s.slot == s.best), *on
+        "dl-map", lambda s: s.reading and f.map_figure(s.picture(), s.reading, s.slot, s.slot == s.best), *on
     )
     self.map_text = self.text("dl-map-text", self._map_text, *on)
-    self.words = self.text("dl-words-read", self._words_html, *on)
+    self.words = self.text("dl-words-read", _words_html, *on)
     note = f"{LOOKS} {READS}"
     left = [self.map, self.map_text, row(self.best_button)]
     return section("Attention of the slots", columns(left, [self.words]), note=note)
 
 
 @patch
-def _map_text(self: Slots) -> str:
-    s = self.state
+def _map_text(self: Slots, s: SlotsState) -> str:
     self.best_button.disabled = s.best is None or s.slot == s.best
     text = f.describe_map(s.reading, s.slot) if s.reading else ""
     return status_html(html.escape(text[:1].upper() + text[1:]))
 
 
-@patch
-def _words_html(self: Slots) -> str:
-    s = self.state
+def _words_html(s: SlotsState) -> str:
     return f.words_html(s.reading, s.best, s.source.method.backbone.source_language) if s.reading else ""
 
 
 @patch
 def _cosines(self: Slots):
-    self.cosines = self.plot("dl-cosines", self._cosines_figure, "reading")
+    self.cosines = self.plot("dl-cosines", _cosines_figure, "reading")
     return section("Similarity between slots", self.cosines, note=COSINES)
 
 
-@patch
-def _cosines_figure(self: Slots):
-    s = self.state
+def _cosines_figure(s: SlotsState):
     if s.reading is None or len(s.reading.names) == 1:
         return "The image has a single view of its description."
     return f.cosines_figure(s.reading, s.mean_cosines(), len(s.source.gallery))
@@ -227,8 +213,8 @@ def _wins(self: Slots):
     self.count = self.task(
         "Count best slots", lambda report: s.count_wins(self.n.value, report), primary=True, css_class="dl-count-wins"
     )
-    self.wins = self.plot("dl-wins", lambda: s.wins and f.wins_figure(s.wins), "wins")
-    self.wins_text = self.text("dl-wins-text", lambda: s.wins and status_html(f.describe_wins(s.wins)), "wins")
+    self.wins = self.plot("dl-wins", lambda s: s.wins and f.wins_figure(s.wins), "wins")
+    self.wins_text = self.text("dl-wins-text", lambda s: s.wins and status_html(f.describe_wins(s.wins)), "wins")
     return section("Best slots of many captions", row(self.n, self.count), self.wins_text, self.wins, note=WINS)
 
 
@@ -246,7 +232,7 @@ def _nearest(self: Slots):
     for widget in (self.word_language, self.by):
         self.on_user(widget, lambda _: s.nearest is not None and self.find.run())
     self.nearest = self.text(
-        "dl-nearest", lambda: s.nearest is not None and f.nearest_html(s.nearest, s.reading), "nearest", "reading"
+        "dl-nearest", lambda s: s.nearest is not None and f.nearest_html(s.nearest, s.reading), "nearest", "reading"
     )
     controls = row(self.word_language, self.by, self.find)
     return section("Words nearest to each slot", controls, self.nearest, note=NEAR)

@@ -13,6 +13,7 @@ from functools import partial
 
 import anywidget
 import ipywidgets as w
+import plotly.graph_objects as go
 from fastcore.basics import patch
 from traitlets import Int, List, Unicode
 
@@ -170,19 +171,18 @@ def _settings(self: Styles):
     within = w.Checkbox(description="Standardise within each language", indent=False).add_class("dl-within")
     languages = Toggles("Languages", css_class="dl-languages")
     self.part(lambda: languages.offer([(language_name(c), c) for c in s.readable], s.languages, "dl-language"), "model")
-    self.model = self._setting(choose("Model", (), "dl-model"), "model", lambda: s.available, "available")
+    self.model = self._setting(choose("Model", (), "dl-model"), "model", lambda s: s.available, "available")
     choices = row(self.model, self.n, reducer, self.seed, self._setting(within, "within"))
     for widget in (self.n, self._setting(languages, "languages")):
-        self.visible(widget, lambda: not s.sentences, "sentences")
-    self.colour = self.dropdown("Colour by", "colour", lambda: s.colours, "analysis", css_class="dl-colour")
-    objects = self.dropdown("Object", "object", self._objects, "analysis", css_class="dl-object")
-    self.visible(objects, lambda: s.colour == "object", "colour")
+        self.visible(widget, lambda s: not s.sentences, "sentences")
+    self.colour = self.dropdown("Colour by", "colour", lambda s: s.colours, "analysis", css_class="dl-colour")
+    objects = self.dropdown("Object", "object", _objects, "analysis", css_class="dl-object")
+    self.visible(objects, lambda s: s.colour == "object", "colour")
     return section("", choices, languages, row(self.work, self.colour, objects))
 
 
-@patch
-def _objects(self: Styles) -> list[tuple[str, str]]:
-    return [MOST_FREQUENT, *((name.replace("_", " "), name) for name in self.state.objects)]
+def _objects(s: StylesState) -> list[tuple[str, str]]:
+    return [MOST_FREQUENT, *((name.replace("_", " "), name) for name in s.objects)]
 
 
 @patch
@@ -218,7 +218,7 @@ def _sentences(self: Styles) -> w.VBox:
     examples = row()
     self.part(lambda: setattr(examples, "children", self._examples()), "model")
     controls = row(
-        use, self.given_language, self.given_count, examples, self.visible(back, lambda: s.sentences, "sentences")
+        use, self.given_language, self.given_count, examples, self.visible(back, lambda s: s.sentences, "sentences")
     )
     content = w.VBox([prose(f'<div class="dl-note">{SENTENCES_NOTE}</div>'), self.given, controls])
     fold = Fold("Sentences of your own", content, css_class="dl-block")
@@ -270,16 +270,15 @@ def use_images(
 # %% ../../../nbs/7_apps/1_explore/3_styles/30_panel.ipynb #b5170e45
 @patch
 def _maps(self: Styles):
-    s = self.state
     self.maps: dict[str, Plot] = {}  # feature → map
     self.drawn: dict = {}  # feature → what its map shows
     self.pointed = ""  # the map under the mouse, which needs no ring
-    self.legend = self.text("dl-legend-host", self._legend_html, "analysis", "colour", "object")
-    self.about = self.text("dl-about", lambda: card_html(s, s.focus), "analysis", "focus")
+    self.legend = self.text("dl-legend-host", _legend_html, "analysis", "colour", "object")
+    self.about = self.text("dl-about", lambda s: card_html(s, s.focus), "analysis", "focus")
     self.map_row = row(css_class="dl-maps")
     self.part(self._show_maps, "analysis")
     self.part(self._repaint, "analysis", "colour", "object", "selection", "focus")
-    self.kept = self.text("dl-kept", lambda: _quality_html(s.analysis) if s.analysis else "", "analysis")
+    self.kept = self.text("dl-kept", lambda s: _quality_html(s.analysis) if s.analysis else "", "analysis")
     return section("", self.legend, self.map_row, self.kept, css_class="dl-view")
 
 
@@ -318,10 +317,8 @@ def point_at(
     self.state.focus = index
 
 
-@patch
-def _legend_html(self: Styles) -> str:
+def _legend_html(s: StylesState) -> str:
     "The legend; one for each map if they differ"
-    s = self.state
     legends = {name: f.legend_html(s.colouring(name)) for name in s.analysis.maps} if s.analysis else {}
     if len(set(legends.values())) <= 1:
         return next(iter(legends.values()), "")
@@ -345,10 +342,10 @@ def _quality_html(analysis: StyleAnalysis) -> str:
 def _selection(self: Styles):
     s = self.state
     self.kind = choose("Select", [NO_KIND], "dl-select")
-    self.on_user(self.kind, lambda kind: s.select(s.of_kind(self.feature.value, kind)))
-    self.count = self.text("dl-count", self._count_html, "selection", "analysis")
+    self.on_user(self.kind, lambda kind: s.select(s.of_kind(s.feature, kind)))
+    self.count = self.text("dl-count", _count_html, "selection", "analysis")
     clear = button("Clear selection", lambda: s.select(()), css_class="dl-clear")
-    self.visible(clear, lambda: s.selection, "selection")
+    self.visible(clear, lambda s: s.selection, "selection")
     self.listed = CaptionList(s.workbench.address)
     self.part(self._show_listed, "selection", "analysis")
     on_change(self.listed, lambda: self.point_at(self.listed.clicked), "clicks")
@@ -359,10 +356,10 @@ def _selection(self: Styles):
 def _show_kinds(self: Styles) -> None:
     "Offer the kinds of caption that have a colour; none is chosen if the lasso selected others"
     s = self.state
-    if s.analysis is None or self.feature.value not in s.analysis.maps:
+    if s.analysis is None:
         return
-    offer(self.kind, [NO_KIND, *((kind.replace("_", " "), kind) for kind in s.colouring(self.feature.value).kinds)])
-    if list(s.selection) != s.of_kind(self.feature.value, self.kind.value):
+    offer(self.kind, [NO_KIND, *((kind.replace("_", " "), kind) for kind in s.colouring(s.feature).kinds)])
+    if list(s.selection) != s.of_kind(s.feature, self.kind.value):
         self.kind.value = ""
 
 
@@ -375,10 +372,8 @@ def _show_listed(self: Styles) -> None:
     self.listed.items = items
 
 
-@patch
-def _count_html(self: Styles) -> str:
+def _count_html(s: StylesState) -> str:
     "Number of selected captions, and facts that are over-represented among them"
-    s = self.state
     n = len(s.selection)
     if not n:
         return '<span class="dl-soft">None. Draw a lasso around points on either map, or select a group.</span>'
@@ -392,22 +387,18 @@ def _count_html(self: Styles) -> str:
 # %% ../../../nbs/7_apps/1_explore/3_styles/30_panel.ipynb #d3311cee
 @patch
 def _clusters(self: Styles):
-    s = self.state
     kinds = [("k-means", "kmeans"), ("HDBSCAN", "hdbscan")]
     method = self._setting(choose("Method", kinds, "dl-method"), "clustering")
     self.n_clusters = self._setting(number("Number", 2, 50, "dl-k"), "n_clusters")
     about = "Minimum number of captions in a cluster; 0: one caption in fifty"
     least = self._setting(number("Minimum size", 0, 5000, tooltip=about), "min_size")
-    self.visible(self.n_clusters, lambda: s.clustering == "kmeans", "clustering")
-    self.visible(least, lambda: s.clustering != "kmeans", "clustering")
+    self.visible(self.n_clusters, lambda s: s.clustering == "kmeans", "clustering")
+    self.visible(least, lambda s: s.clustering != "kmeans", "clustering")
     what = [("features", "features"), ("points of the map", "map")]
     clustered = self._setting(choose("Cluster", what, "dl-on"), "on")
-    self.feature = choose("Show", [(NAMES["semantic_agnostic"], "semantic_agnostic")], "dl-of")
-    self.part(self._show_features, "analysis")
-    self.table = self.text("dl-table", self._table_html, "analysis")
-    for show in (self._show_kinds, lambda: setattr(self.table, "value", self._table_html())):
-        self.on_user(self.feature, lambda _, show=show: show())
-    self.part(self._show_kinds, "analysis", "colour", "object", "selection")
+    self.feature = self.dropdown("Show", "feature", _features, "analysis", css_class="dl-of")
+    self.table = self.text("dl-table", _table_html, "analysis", "feature")
+    self.part(self._show_kinds, "analysis", "feature", "colour", "object", "selection")
     return section(
         "Clusters",
         row(method, self.n_clusters, least, clustered, self.feature),
@@ -418,37 +409,32 @@ def _clusters(self: Styles):
     )
 
 
-@patch
-def _show_features(self: Styles) -> None:
-    if self.state.analysis:
-        offer(self.feature, [(NAMES[feature], feature) for feature in self.state.analysis.maps])
+def _features(s: StylesState) -> list[tuple[str, str]]:
+    return [(NAMES[feature], feature) for feature in (s.analysis.maps if s.analysis else [s.feature])]
 
 
-@patch
-def _table_html(self: Styles, pictures: bool = True) -> str:
-    s = self.state
-    return f.clusters_html(s, self.feature.value, pictures) if s.analysis else ""
+def _table_html(s: StylesState) -> str:
+    return f.clusters_html(s, s.feature) if s.analysis else ""
 
 
 @patch
 def _agreement(self: Styles):
-    s = self.state
-    self.measure = choose("Measure", [(name, key) for key, name in f.MEASURES.items()], "dl-measure")
-    self.bars = self.plot("dl-bars", self._bars, "analysis")
-    self.on_user(self.measure, lambda _: self.bars.show(self._bars()))
-    self.same_group = self.text("dl-same-group", lambda: f.same_group_html(s) if s.analysis else "", "analysis")
+    measures = [(name, key) for key, name in f.MEASURES.items()]
+    self.measure = self.control(choose("Measure", measures, "dl-measure"), "measure")
+    self.bars = self.plot("dl-bars", _bars, "analysis", "measure")
+    self.same_group = self.text("dl-same-group", lambda s: f.same_group_html(s) if s.analysis else "", "analysis")
     note = "Agreement of clusters with known labels; the red line is the level of shuffled labels."
     shown = row(self.measure), self.bars, self.same_group
     return section("Agreement", *shown, css_class="dl-agreement", note=note)
 
 
-@patch
-def _bars(self: Styles):
-    s = self.state
-    return s.analysis and f.agreement_figure(s.analysis.agreement, self.measure.value)
+def _bars(s: StylesState) -> go.Figure | None:
+    return s.analysis and f.agreement_figure(s.analysis.agreement, s.measure)
 
 
 @patch
 def snapshot(self: Styles) -> str:
     "Clusters as static HTML"
-    return self._table_html(pictures=False) + super(Styles, self).snapshot()
+    s = self.state
+    table = f.clusters_html(s, s.feature, pictures=False) if s.analysis else ""
+    return table + super(Styles, self).snapshot()

@@ -161,6 +161,8 @@ class StylesState(State):
     sentences = Tuple()  # Caption, see `give_sentences`; empty: captions of images
     selection = Tuple()  # sorted indices of captions
     focus = Int(-1)  # index of the highlighted caption; -1: none
+    feature = Unicode("semantic_agnostic")  # whose clusters are described
+    measure = Unicode("nmi")  # of their agreement with known labels: nmi | ari
 
     def __init__(
         self,
@@ -352,6 +354,8 @@ def show(
     is_same = before is not None and analysis.captions == before.captions
     with self.hold_trait_notifications():  # observers need a colour that this analysis has
         self.analysis = analysis
+        if self.feature not in analysis.maps:
+            self.feature = next(iter(analysis.maps))
         if not is_same:
             self.selection, self.focus = (), -1
         if self.colour not in self.colours or (analysis.settings.sentences and not is_same):

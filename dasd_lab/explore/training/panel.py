@@ -102,7 +102,6 @@ class Train(Panel):
 # %% ../../../nbs/7_apps/1_explore/4_training/30_panel.ipynb #79c5e20d
 @patch
 def _captions(self: Train):
-    s = self.state
     self.language = w.Combobox(
         placeholder="it, or Italian",
         options=[name.title() for name in sorted(language_names())],
@@ -124,10 +123,10 @@ def _captions(self: Train):
         css_class="dl-example",
     )
     on = "captions", "use_pictures"
-    self.summary = self.text("dl-summary", self._summary_html, *on, static=True)
-    self.faults = self.text("dl-faults", lambda: s.captions and faults_html(s), "captions", static=True)
-    self.pairs = self.text("dl-pairs-read", lambda: s.captions and s.captions.pairs and pairs_html(s), "captions")
-    lengths = self.plot("dl-lengths", self._lengths, "captions")
+    self.summary = self.text("dl-summary", _summary_html, *on, static=True)
+    self.faults = self.text("dl-faults", lambda s: s.captions and faults_html(s), "captions", static=True)
+    self.pairs = self.text("dl-pairs-read", lambda s: s.captions and s.captions.pairs and pairs_html(s), "captions")
+    lengths = self.plot("dl-lengths", _lengths, "captions")
     return section(
         "Captions",
         row(self.language, self.upload, example),
@@ -164,16 +163,13 @@ def _read_example(self: Train, report: Callable[[float, str], None]) -> None:
     self.state.read_example("it")
 
 
-@patch
-def _lengths(self: Train) -> go.Figure | None:
-    captions = self.state.captions
+def _lengths(s: TrainingState) -> go.Figure | None:
+    captions = s.captions
     return f.lengths(captions) if captions and len(captions.pairs) >= 20 else None
 
 
-@patch
-def _summary_html(self: Train) -> str:
+def _summary_html(s: TrainingState) -> str:
     "Number of pairs, of lines and of images"
-    s = self.state
     if s.captions is None:
         return ""
     pairs = f"{len(s.captions.pairs):,} pairs in English and {html.escape(language_name(s.language))}"
@@ -186,11 +182,11 @@ def _summary_html(self: Train) -> str:
 @patch
 def _training(self: Train):
     s = self.state
-    self.preset = self.dropdown("Preset", "preset", self._presets, "preset", css_class="dl-preset")
+    self.preset = self.dropdown("Preset", "preset", _presets, "preset", css_class="dl-preset")
     self.steps = row()
     self.part(self._show_steps, "preset", "steps")
     pictures = self.control(w.Checkbox(description="train on images too", indent=False), "use_pictures")
-    self.plan = self.text("dl-plan", self._plan_html, "captions", "steps", "use_pictures", static=True)
+    self.plan = self.text("dl-plan", _plan_html, "captions", "steps", "use_pictures", static=True)
     self.begin = button("Train", self._start, "Train on these captions", True, "dl-start")
     self.stop = button("Stop", s.stop, "Stop after the current step", css_class="dl-stop")
     self.resume = button("Resume", self._resume, "Resume from the last checkpoint", css_class="dl-resume")
@@ -199,8 +195,8 @@ def _training(self: Train):
     self.open_run = button("Open run", self._open_run, "Show this run, and search with its model")
     self.following = self.task("", self._poll, self._ended)
     self.part(self._enable, "status", "captions")
-    status = self.text("dl-status", self._status_html, "status", "progress", "folder")
-    curves = self.plot("dl-curves", self._curves, "log")
+    status = self.text("dl-status", _status_html, "status", "progress", "folder")
+    curves = self.plot("dl-curves", _curves, "log")
     return section(
         "Training",
         row(self.preset, self.steps, pictures),
@@ -212,9 +208,8 @@ def _training(self: Train):
     )
 
 
-@patch
-def _presets(self: Train) -> list[str]:
-    return list(dict.fromkeys([*training_presets(), self.state.preset]))
+def _presets(s: TrainingState) -> list[str]:
+    return list(dict.fromkeys([*training_presets(), s.preset]))
 
 
 @patch
@@ -230,9 +225,7 @@ def _show_steps(self: Train) -> None:
         box.value = steps
 
 
-@patch
-def _plan_html(self: Train) -> str:
-    s = self.state
+def _plan_html(s: TrainingState) -> str:
     return table_html(s.plan().rename(columns=dict(captions_per_step="captions per step"))) if s.captions else ""
 
 
@@ -286,18 +279,14 @@ def _enable(self: Train) -> None:
     self.evaluate.button.disabled = status != "finished"
 
 
-@patch
-def _status_html(self: Train) -> str:
+def _status_html(s: TrainingState) -> str:
     "The status in words, and the run folder"
-    s = self.state
     folder = f"run folder <code>{html.escape(str(s.folder))}</code>" if s.folder else ""
     words = html.escape(s.words())
     return f'<p role="status" aria-live="polite">{words}</p><p class="dl-note">{folder}</p>'
 
 
-@patch
-def _curves(self: Train) -> go.Figure | None:
-    s = self.state
+def _curves(s: TrainingState) -> go.Figure | None:
     runs = s.plan()["runs"] if s.captions is not None else []
     steps = {stage.name: n for stage, n, run in zip(s.stages, s.steps, runs) if run == "yes"}
     return f.curves(s.log, steps) if s.log else None
@@ -305,14 +294,13 @@ def _curves(self: Train) -> go.Figure | None:
 # %% ../../../nbs/7_apps/1_explore/4_training/30_panel.ipynb #33fa1f5c
 @patch
 def _results(self: Train):
-    s = self.state
     tooltip = "Evaluate the trained model on captions that it was not trained on"
     self.evaluate = self.task("Evaluate", self._evaluate, tooltip=tooltip, css_class="dl-evaluate")
     on = "results"
     self.results = self.text(
-        "dl-results", lambda: "" if s.results is None else results_html(s.results), on, static=True
+        "dl-results", lambda s: "" if s.results is None else results_html(s.results), on, static=True
     )
-    bars = self.plot("dl-reached", lambda: None if s.results is None else f.reached(s.results), on)
+    bars = self.plot("dl-reached", lambda s: None if s.results is None else f.reached(s.results), on)
     return section("Results", self.evaluate, self.results, bars)
 
 
@@ -331,7 +319,7 @@ def _search(self: Train):
     for trait in ("value", "submitted"):
         self.on_user(self.query, lambda _: s.added and s.ask(self.query.value), trait)
     self.part(self._show_hint, "added")
-    grid = self.grid("images found by the new model", self._found, "hits", size=112)
+    grid = self.grid("images found by the new model", _found, "hits", size=112)
     note = "The trained model is added to the workbench; explorers that use this workbench can choose it."
     return section("Search in the new language", self.query, grid, note=note)
 
@@ -343,8 +331,6 @@ def _show_hint(self: Train) -> None:
     self.query.hint = f"{language_name(s.language)}, by {s.added}" if s.added else untrained
 
 
-@patch
-def _found(self: Train) -> dict:
-    s = self.state
+def _found(s: TrainingState) -> dict:
     rtl = bool(s.language) and direction(s.language) == "rtl"
     return dict(items=picture_items(s.workbench, [(hit.id, hit.score) for hit in s.hits or ()]), rtl=rtl)

@@ -60,8 +60,8 @@ class Words(Panel):
         missing = html.escape(f"{s.missing} Queries are ranked with the other models, below.")
         self.missing = prose(f'<div class="dl-message" role="status">{missing}</div>', "dl-missing")
         self.vocabulary = w.VBox([self._word(), self._entry(), self._frequencies(), self._check()])
-        self.visible(self.missing, lambda: not s.model, "model")
-        self.visible(self.vocabulary, lambda: s.model, "model")
+        self.visible(self.missing, lambda s: not s.model, "model")
+        self.visible(self.vocabulary, lambda s: s.model, "model")
         return [self.missing, self.vocabulary, self._rankings()]
 
     def start(self, word: str = "", query: str = "") -> None:
@@ -89,14 +89,14 @@ def _example_word(self: Words) -> str:
 @patch
 def _word(self: Words):
     s = self.state
-    self.model = self.dropdown("Model", "model", lambda: s.available, "available", css_class="dl-model")
+    self.model = self.dropdown("Model", "model", lambda s: s.available, "available", css_class="dl-model")
     self.word = self.search_row(
         QueryRow("A word, in any script", "Look up"),
         s.look_up,
-        lambda: s.words.languages if s.model else (),
+        lambda s: s.words.languages if s.model else (),
         "model",
         "reading",
-        hint=s.understood_word,
+        hint=WordsState.understood_word,
         shown="word",
         listen=s.look_up,
         examples=s.workbench.words,
@@ -119,57 +119,50 @@ def _show_pieces(self: Words) -> None:
 
 @patch
 def _entry(self: Words):
-    s = self.state
     on = "word_id", "reading", "model"
-    self.entry_text = self.text("dl-entry-text", self._entry_text, *on)
-    self.entry = self.text("dl-entry-words", self._entry_html, *on)
+    self.entry_text = self.text("dl-entry-text", _entry_text, *on)
+    self.entry = self.text("dl-entry-words", _entry_html, *on)
     self.near = self.plot(
-        "dl-near", lambda: f.neighbours_figure(s.neighbours(), s.words, s.word_id) if s.word_id > 0 else None, *on
+        "dl-near", lambda s: f.neighbours_figure(s.neighbours(), s.words, s.word_id) if s.word_id > 0 else None, *on
     )
     both = columns([self.entry], [self.near], css_class="dl-results")
     return section("Words that share the entry", self.entry_text, both, note=ENTRY)
 
 
-@patch
-def _entry_text(self: Words) -> str:
-    s = self.state
+def _entry_text(s: WordsState) -> str:
     if s.word_id > 0:
         return f'<p role="status">{f.describe_entry(s.members(), s.words, s.word_id)}</p>'
     return status_html("No known word; unknown words are omitted from captions." if s.reading else "Type a word.")
 
 
-@patch
-def _entry_html(self: Words) -> str:
-    s = self.state
+def _entry_html(s: WordsState) -> str:
     members = s.members() if s.word_id > 0 else None
     return "" if members is None else f.entry_html(members, s.word_id)
 
 # %% ../../../nbs/7_apps/1_explore/7_words/30_panel.ipynb #df796f8b
 @patch
 def _frequencies(self: Words):
-    s = self.state
     self.curve_language = self.dropdown(
         "Frequencies of",
         "shown_language",
-        lambda: language_options(s.words.languages) if s.model else (),
+        lambda s: language_options(s.words.languages) if s.model else (),
         "model",
         css_class="dl-curve-language",
     )
     self.curve = self.plot(
         "dl-curve",
-        lambda: f.frequency_figure(s.words, s.shown_language, s.word_id) if s.model else None,
+        lambda s: f.frequency_figure(s.words, s.shown_language, s.word_id) if s.model else None,
         "shown_language",
         "word_id",
         "model",
     )
-    self.serving = self.plot("dl-serving", self._serving_figure, "model")
+    self.serving = self.plot("dl-serving", _serving_figure, "model")
     both = columns([row(self.curve_language), self.curve], [self.serving], css_class="dl-results")
     return section("The vocabulary", both, note=CURVE)
 
 
-@patch
-def _serving_figure(self: Words):
-    serving = self.state.serving()
+def _serving_figure(s: WordsState):
+    serving = s.serving()
     return None if serving is None else f.serving_figure(serving)
 
 
@@ -183,18 +176,17 @@ def _check(self: Words):
         css_class="dl-check-dictionary",
     )
     self.check_text = self.text(
-        "dl-check-text", lambda: "" if s.check is None else status_html(f.describe_check(s.check)), "check"
+        "dl-check-text", lambda s: "" if s.check is None else status_html(f.describe_check(s.check)), "check"
     )
-    self.check = self.plot("dl-check", partial(self._check_figure, "shared"), "check")
-    self.cosines = self.plot("dl-check-cosines", partial(self._check_figure, "cosine"), "check")
+    self.check = self.plot("dl-check", partial(_check_figure, "shared"), "check")
+    self.cosines = self.plot("dl-check-cosines", partial(_check_figure, "cosine"), "check")
     both = columns([self.check], [self.cosines], css_class="dl-results")
     title = "Do words with the same meaning share an entry?"
     return section(title, row(self.check_words), self.check_text, both, note=CHECK)
 
 
-@patch
-def _check_figure(self: Words, what: str):
-    check = self.state.check
+def _check_figure(what: str, s: WordsState):
+    check = s.check
     return None if check is None or what not in check else f.check_figure(check, what)
 
 # %% ../../../nbs/7_apps/1_explore/7_words/30_panel.ipynb #5dcf981f
@@ -204,16 +196,18 @@ def _rankings(self: Words):
     self.ways: dict[str, w.VBox] = {}  # variant → its images
     self.drawn = 0  # number of drawn captions, the next random seed
     self.ranker = self.dropdown(
-        "Ranking model", "ranker", lambda: list(s.workbench.models), "available", css_class="dl-ranker"
+        "Ranking model", "ranker", lambda s: list(s.workbench.models), "available", css_class="dl-ranker"
     )
-    self.translator = self.dropdown("Translation", "translator", lambda: list(s.translators), css_class="dl-translator")
+    self.translator = self.dropdown(
+        "Translation", "translator", lambda s: list(s.translators), css_class="dl-translator"
+    )
     self.query = self.search_row(
         QueryRow(),
         s.ask,
-        lambda: s.source.languages,
+        lambda s: s.source.languages,
         "ranker",
         "rankings",
-        hint=s.understood,
+        hint=WordsState.understood,
         examples=s.workbench.queries,
     )
     self.learn = self.task(
@@ -224,8 +218,8 @@ def _rankings(self: Words):
     )
     self.versions_text = self.text("dl-versions-text", self._versions_text, "rankings", "combinations")
     on = "rankings", "followed"
-    self.versions = self.text("dl-versions-host", lambda: s.rankings and f.versions_html(s.rankings, s.followed), *on)
-    self.ranks = self.plot("dl-ways", self._ranks_figure, *on)
+    self.versions = self.text("dl-versions-host", lambda s: s.rankings and f.versions_html(s.rankings, s.followed), *on)
+    self.ranks = self.plot("dl-ways", _ranks_figure, *on)
     self.rankings = w.Box(layout=w.Layout(overflow="visible")).add_class("dl-results")
     self.part(self._show_rankings, *on, "target")
     draw = button(
@@ -251,17 +245,14 @@ def draw(self: Words) -> None:
 
 
 @patch
-def _versions_text(self: Words) -> str:
-    s = self.state
+def _versions_text(self: Words, s: WordsState) -> str:
     learned = s.combinations.get((s.ranker, s.translator))
     self.learn.button.disabled = learned is not None
     by = f" CLC-C was learned from captions of {learned['n']:,} validation images." if learned else ""
     return status_html(f.describe_versions(s.rankings) + by) if s.rankings else ""
 
 
-@patch
-def _ranks_figure(self: Words):
-    s = self.state
+def _ranks_figure(s: WordsState):
     return s.rankings and f.rank_figure(s.rankings, s.followed, s.followed == s.target)
 
 
