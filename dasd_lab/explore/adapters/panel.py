@@ -327,8 +327,8 @@ def _token_change(s: AdaptersState) -> go.Figure | None:
 def _pairs(self: Adapters):
     self.sentences = [QueryBox(placeholder=part.capitalize(), label="Compare") for part in PARTS]
     for box in self.sentences:
-        self.on_user(box, lambda _: self._compare())
-        self.on_user(box, lambda _: self._compare(), "submitted")
+        self.on_user(box, lambda _: self._compare_sentences())
+        self.on_user(box, lambda _: self._compare_sentences(), "submitted")
     self.part(self._show_sentences, "comparison", "compared")
     sample = button("Sample captions", self._sample_pairs, "From the corpus", css_class="dl-draw-pairs")
     distances = self.plot("dl-pairs", _distances, "compared", "many")
@@ -339,7 +339,7 @@ def _pairs(self: Adapters):
 
 
 @patch
-def _compare(self: Adapters) -> None:
+def _compare_sentences(self: Adapters) -> None:
     texts = [box.value for box in self.sentences]
     if texts[0].strip():
         self.state.compare(*texts)

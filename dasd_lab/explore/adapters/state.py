@@ -307,7 +307,7 @@ def switch(
     *off: int,  # blocks whose adapter is off; all others are on
 ) -> None:
     "Switch adapters on and off"
-    unknown = sorted(set(off) - set(self.blocks))
+    unknown = ", ".join(str(block) for block in sorted(set(off) - set(self.blocks)))
     expect(not unknown, f"block {unknown} to switch off", f"some of {list(self.blocks)}", "Choose among them.")
     self.off = set(off)
     self._read()
