@@ -8,6 +8,7 @@ __all__ = ['LEAD', 'LOOKS', 'READS', 'COSINES', 'WINS', 'NEAR', 'Slots']
 # %% ../../../nbs/7_apps/1_explore/6_slots/30_panel.ipynb #8f08bc33
 import html
 
+import ipywidgets as w
 from fastcore.basics import patch
 
 from ...corpora.languages import direction
@@ -64,7 +65,7 @@ class Slots(Panel):
     def sections(self):
         self.search = self._search()
         several = [self._image(), self._attention(), self._cosines(), self._wins(), self._nearest()]
-        self.details = section("", *several, css_class="dl-plain")
+        self.details = w.VBox(several)
         self.visible(self.search, lambda s: s.model, "model")
         self.visible(self.details, lambda s: s.reading is not None and s.model, "reading", "model")
         return [self.search, self.details]

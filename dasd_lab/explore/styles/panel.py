@@ -382,7 +382,8 @@ def _count_html(s: StylesState) -> str:
         for m in s.selection_marks()[:5].itertuples()
     ]
     over = f'<span class="dl-soft">Over-represented: {" · ".join(facts) or "nothing"}.</span>'
-    return f"<b>{n:,}</b> of {len(s.analysis.captions):,} captions{', first 1,000 listed' * (n > 1000)}. {over}"
+    listed = ", first 1,000 listed" if n > 1000 else ""
+    return f"<b>{n:,}</b> of {len(s.analysis.captions):,} captions{listed}. {over}"
 
 # %% ../../../nbs/7_apps/1_explore/3_styles/30_panel.ipynb #d3311cee
 @patch

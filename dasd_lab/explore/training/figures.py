@@ -70,7 +70,8 @@ def curves(
     fig.update_xaxes(range=[-0.02 * end, 1.02 * end], title="step", nticks=5)
     terms = rows[[term for term in loss_terms(log) if term in rows]]
     is_log = terms.notna().any(axis=None) and not (terms <= 0).any(axis=None)
-    fig.update_yaxes(type="log" if is_log else "linear", title=f"value{', log scale' * is_log}", row=1, col=1)
+    scale = dict(type="log", title="value, log scale") if is_log else dict(type="linear", title="value")
+    fig.update_yaxes(scale, row=1, col=1)
     return dressed(fig, height=height, margin=dict(t=40, l=56, r=12, b=48), legend=dict(x=0.45, font_size=12))
 
 
@@ -124,7 +125,7 @@ def _points(pairs: Sequence[Pair], doubts: dict[int, str], **look) -> go.Scatter
 def _hover_text(pair: Pair, doubt: str) -> str:
     "Line number, both sides, and the doubt about them, as HTML"
     source, target, doubt = (html.escape(text, quote=False) for text in (pair.source[:60], pair.target[:60], doubt))
-    return f"line {pair.line}<br>{source}<br>\u2068{target}\u2069" + f"<br><i>{doubt}</i>" * bool(doubt)
+    return f"line {pair.line}<br>{source}<br>\u2068{target}\u2069" + (f"<br><i>{doubt}</i>" if doubt else "")
 
 # %% ../../../nbs/7_apps/1_explore/4_training/20_figures.ipynb #b466cbbe
 def reached(

@@ -319,9 +319,9 @@ def _search(self: Train):
     for trait in ("value", "submitted"):
         self.on_user(self.query, lambda _: s.added and s.ask(self.query.value), trait)
     self.part(self._show_hint, "added")
-    grid = self.grid("images found by the new model", _found, "hits", size=112)
+    self.found = self.grid("images found by the new model", _found, "hits", size=112)
     note = "The trained model is added to the workbench; explorers that use this workbench can choose it."
-    return section("Search in the new language", self.query, grid, note=note)
+    return section("Search in the new language", self.query, self.found, note=note)
 
 
 @patch

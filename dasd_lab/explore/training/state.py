@@ -201,7 +201,7 @@ def plan(self: TrainingState) -> pd.DataFrame:  # stage, steps, captions_per_ste
         available, of_images = len(training), ""
         if needs_pictures(stage):
             available, of_images = n_with_image, " with images"
-        too_few = f"no: needs at least {FEWEST} captions{' of training images' * bool(of_images)}"
+        too_few = f"no: needs at least {FEWEST} captions{of_images}"
         rows.append(
             dict(
                 stage=stage.name.replace("_", " "),
