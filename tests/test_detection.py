@@ -11,10 +11,11 @@ import torch
 
 from dasd_lab.contracts import LabError, RetrievalMethod
 from dasd_lab.corpora.catalog import load_corpus
-from dasd_lab.corpora.pictograms import detector as detector_module
-from dasd_lab.corpora.pictograms.building import build_pictograms
-from dasd_lab.corpora.pictograms.corpus import Pictograms
-from dasd_lab.corpora.pictograms.detector import (
+from dasd_lab.evaluation.retrieval import split_columns
+from dasd_lab.pictograms import detector as detector_module
+from dasd_lab.pictograms.building import build_pictograms
+from dasd_lab.pictograms.corpus import Pictograms
+from dasd_lab.pictograms.detector import (
     Detector,
     PictogramCaptioner,
     agreement,
@@ -23,10 +24,9 @@ from dasd_lab.corpora.pictograms.detector import (
     save_detector,
     shipped_detector,
 )
-from dasd_lab.corpora.pictograms.grammar import Scene, Thing
-from dasd_lab.corpora.pictograms.painting import background, layout, render
-from dasd_lab.corpora.pictograms.scenes import ScenesSpec, compositions, fresh_scenes
-from dasd_lab.evaluation.retrieval import split_columns
+from dasd_lab.pictograms.grammar import Scene, Thing
+from dasd_lab.pictograms.painting import background, layout, render
+from dasd_lab.pictograms.scenes import ScenesSpec, compositions, fresh_scenes
 
 FOLDER = shipped_detector()
 CHECKSUMS = [
@@ -72,7 +72,7 @@ def test_stored_images_are_those_of_render(corpus):
     visuals = corpus.visuals("validation")
     for i in range(0, 1000, 97):
         scene = corpus.scene(visuals.ids[i])
-        assert np.array_equal(visuals.pixels[i], np.asarray(render(scene, 64, corpus.seed)))
+        assert np.array_equal(visuals.pixels[i], np.asarray(render(scene, 64, corpus.spec.seed)))
 
 
 def test_pictograms_are_at_the_centres_of_the_layout():
@@ -113,9 +113,9 @@ def test_accuracy(captioner, corpus):
     visuals = corpus.visuals("test")
     ids = visuals.ids[:200]
     detected = captioner.detect([visual.frames for visual in visuals[:200]])
-    figures = agreement(detected, [corpus.scene(visual_id) for visual_id in ids], corpus.seed)
+    figures = agreement(detected, [corpus.scene(visual_id) for visual_id in ids], corpus.spec.seed)
     assert all(figures[name] >= minimum for name, minimum in MINIMUM.items()), figures
-    shifted = agreement(detected, [corpus.scene(visual_id) for visual_id in [*ids[1:], ids[0]]], corpus.seed)
+    shifted = agreement(detected, [corpus.scene(visual_id) for visual_id in [*ids[1:], ids[0]]], corpus.spec.seed)
     assert shifted["noun_recall"] < 0.1  # scenes of other images
     assert shifted["place"] < 0.3
     manifest = json.loads((FOLDER / "manifest.json").read_text(encoding="utf-8"))
@@ -163,7 +163,7 @@ def test_another_wording_has_another_fingerprint(tmp_path, monkeypatch):
     descriptions = Pictograms(root).descriptions("test")
     monkeypatch.setattr(detector_module, "FORM", detector_module.FORM + 1)
     monkeypatch.setattr(detector_module, "to_text", lambda scene: "Something else.")
-    monkeypatch.setattr("dasd_lab.corpora.pictograms.corpus._captioner", PictogramCaptioner)
+    monkeypatch.setattr("dasd_lab.pictograms.corpus._captioner", PictogramCaptioner)
     changed = Pictograms(root).descriptions("test")
     assert changed == ["Something else."] * 5
     assert changed != descriptions
@@ -181,8 +181,8 @@ def test_without_weights_only_descriptions_fail(tmp_path, monkeypatch):
     with pytest.raises(LabError, match="train_detector"):
         PictogramCaptioner(tmp_path / "none")
     root = build_small(tmp_path)
-    monkeypatch.setattr("dasd_lab.corpora.pictograms.detector.shipped_detector", lambda: tmp_path / "none")
-    monkeypatch.setattr("dasd_lab.corpora.pictograms.corpus._captioner", PictogramCaptioner)
+    monkeypatch.setattr("dasd_lab.pictograms.detector.shipped_detector", lambda: tmp_path / "none")
+    monkeypatch.setattr("dasd_lab.pictograms.corpus._captioner", PictogramCaptioner)
     with pytest.raises(LabError, match="part of the installed package"):
         Pictograms(root).descriptions("test")
 

@@ -9,7 +9,7 @@ import torch
 from dasd_lab.backbone.towers import load_backbone
 from dasd_lab.contracts import LabError, RetrievalMethod
 from dasd_lab.corpora.catalog import load_corpus
-from dasd_lab.corpora.pictograms.painting import N_VIEWS, boxes, group
+from dasd_lab.pictograms.painting import N_VIEWS, boxes, group
 from dasd_lab.search.explain.contributions import explain_words, integrated_gradients, leave_one_out, word_spans
 from dasd_lab.search.explain.regions import explain_regions
 from dasd_lab.search.gallery.in_memory import Gallery
@@ -157,7 +157,7 @@ def test_integrated_gradients_by_hand(corpus, galleries):
 def object_position(corpus, id):
     "Pixel position of the only object of a scene, from the painter"
     scene = corpus.scene(id)
-    rng = Random(f"{corpus.seed}/{scene}")
+    rng = Random(f"{corpus.spec.seed}/{scene}")
     rng.randrange(N_VIEWS)
     (centre,), _ = group(scene.things[0], boxes(scene, rng)[0], 1, rng)
     return tuple(min(max(round(c * 64), 7), 56) for c in centre)

@@ -1,6 +1,6 @@
 """SMALR and DASD in up to ten languages, on the names of the built-in corpus and on Tux Paint's stamps
 
-    python tools/studies/many_languages.py [--stamps FOLDER|FILE.deb] [--seeds 0 1 2] [--corpora names stamps]
+    python tools/studies/many_languages.py [--stamps FOLDER] [--seeds 0 1 2] [--corpora names stamps]
                                            [--variants SMALR DASD "static adapter"]
 
 Each corpus is divided into training, validation and test images by a seed (`corpora.division`; no caption on two sides;

@@ -1,6 +1,6 @@
 """Photographs searched in seven languages after training on pictograms: a frozen dual stream
 
-    python tools/studies/real_pictures.py [--stamps FOLDER|FILE.deb] [--seeds 0 1 2] [--variants DASD]
+    python tools/studies/real_pictures.py [--stamps FOLDER] [--seeds 0 1 2] [--variants DASD]
 
 The backbone is MiniLM and EfficientNet-lite0. The projections are trained on both parts of the built-in corpus, 3,000
 scenes and 1,647 single pictograms with their English captions and names; the target languages on machine translations
