@@ -359,7 +359,7 @@ def test_another_model_replaces_the_results(backbone, gallery):
     panel.count.run(wait=True)
     chosen = state.chosen
     bench.add("five", method_of(backbone, **{"slots.n": 5}))
-    assert state.names == ["three", "five"]
+    assert state.available == ["three", "five"]
     panel.model.value = "five"
     assert state.chosen == chosen
     assert len(panel.cards.items) == 5
