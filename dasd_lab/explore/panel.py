@@ -25,6 +25,7 @@ from dasd_lab.explore.controls import (
     QueryRow,
     Task,
     WorldSwitch,
+    add_classes,
     button,
     choose,
     pictures_html,
@@ -204,7 +205,7 @@ def grid(
 ) -> PictureGrid:
     "A grid of images that follows the state"
     widget = PictureGrid(name=name, size=size)
-    widget.add_class(css_class)
+    add_classes(widget, css_class)
     widget.observe(lambda _: clicked(widget.clicked), "clicks")
 
     def draw():

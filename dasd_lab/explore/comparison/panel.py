@@ -132,7 +132,7 @@ def _add_folder(self: Compare) -> None:
 
 
 def _facts_html(s: CompareState) -> str:
-    return table_html(s.facts()) if s.chosen else '<p role="status">Choose at least one run.</p>'
+    return table_html(s.facts(), digits=1) if s.chosen else '<p role="status">Choose at least one run.</p>'
 
 
 @patch

@@ -127,7 +127,7 @@ def neighbours_figure(
         hover_data=["word", "count", "vector"],
         category_orders=dict(language=words.languages),
         color_discrete_map=colour_map(words.languages),
-        labels=dict(cosine="cosine of universal vectors", y=""),
+        labels=dict(cosine="cosine of universal vectors", index="", y=""),
     ).update_traces(width=0.8, textposition="outside", cliponaxis=False)
     ticks = dict(tickvals=list(near.index), ticktext=labels, showgrid=False, tickfont_size=12)
     return legend_below(
