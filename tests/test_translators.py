@@ -241,7 +241,7 @@ def test_pickled_weights_are_loaded_without_executing_code(folders, tmp_path):
             return os.mkdir, (str(tmp_path / "was-run"),)
 
     torch.save(dict(state, program=Program()), folder / "pytorch_model.bin")
-    with pytest.raises(LabError, match="cannot be read"):
+    with pytest.raises(LabError, match="cannot be used"):
         Seq2Seq(folder)
     assert not (tmp_path / "was-run").exists()
 
@@ -266,7 +266,7 @@ def test_errors_say_how_to_get_a_model(tmp_path, folders, monkeypatch):
     folder = shutil.copytree(folders["nllb"], tmp_path / "nllb-200-distilled-600M")
     assert open_translator("nllb", "de").folder == folder
     (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:5000])
-    with pytest.raises(LabError, match="cannot be read"):
+    with pytest.raises(LabError, match="cannot be used"):
         open_translator("nllb", "de")
     (folder / "model.safetensors").unlink()
     with pytest.raises(LabError, match="without weights"):
