@@ -177,7 +177,7 @@ def _check_description(corpus, splits, options: dict, captioner: str | None, tex
         expected = "splits without common ids, because files are named after the images"
         expect(len(set(ids)) == len(ids), given, expected, "Use one split and one folder at a time.")
 
-
+# %% ../../nbs/7_apps/3_commands/50_translation.ipynb #520ba635
 def _print_described(split: str, result) -> None:
     "Print the report of a split, two descriptions, and images without one"
     lines = [f"{split}: {result}"]
@@ -201,7 +201,7 @@ def _describe(corpus, splits, captioner, batch_size: int, export: str | Path | N
         if export:
             write_texts(result.ids, result.texts, export)
 
-
+# %% ../../nbs/7_apps/3_commands/50_translation.ipynb #6bb2d994
 RETRIEVED = "retrieved"  # --captioner: captions of similar training images; needs a corpus and a backbone
 WORDS = "words"  # --captioner: the words of a run that name what an image shows; needs no corpus
 
@@ -233,7 +233,7 @@ def _open_describer(corpus, captioner: str | None, texts: str | Path | None, opt
 
     return TextFolder(texts) if texts else None
 
-
+# %% ../../nbs/7_apps/3_commands/50_translation.ipynb #db2e2efc
 def gallery_captioner(
     method,  # of the gallery
     captioner: str | None,  # as for `describe_images`, except for retrieved; None: the words of the method, if any
@@ -255,7 +255,7 @@ def gallery_captioner(
         return method.describer or words_of(backbone=method.backbone)
     return open_captioner(captioner)
 
-
+# %% ../../nbs/7_apps/3_commands/50_translation.ipynb #e66475bb
 @command
 def describe_images(
     corpus: CorpusName,  # corpus name or folder

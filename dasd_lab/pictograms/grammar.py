@@ -18,6 +18,7 @@ from random import Random
 from typing import NamedTuple
 
 import yaml
+from fastcore.basics import patch
 
 from ..corpora.captions import PHRASE
 from ..foundation import LabError, expect
@@ -107,10 +108,6 @@ class Language:
     @property
     def name(self) -> str:
         return self.data["name"]
-
-    @property
-    def direction(self) -> str:
-        return self.data["direction"]
 
     @property
     def join(self) -> str:
@@ -334,49 +331,59 @@ class _Sentence:
         templates = self.book["styles"][self.plan.style][str(len(self.scene.things))]
         return self._fill(_wording(templates[self.plan.template], self.plan.wordings[0]))
 
-    def _fill(self, template: str, kind: str = "literal", key: str = "", part: str = "") -> list[Segment]:
-        "Segments of a template; literal text gets `kind` and `key`, noun phrases `part` unless they name one"
-        segments = []
-        for piece in parse_template(template, self.modified):
-            if isinstance(piece, str):
-                variant = self.plan.relation if key else 0
-                segments.append(Segment(piece, kind, key, frozenset(), variant))
-                continue
-            slot, slot_part, word, case = piece
-            if slot == "place":
-                segments.append(self._place())
-            elif slot == "rel":
-                segments += self._relation(slot_part)
-            elif word:
-                segments.append(self._word(slot, word, case))
-            else:
-                segments += self._thing(slot, slot_part or part, case)
-        return segments
-
-    def _place(self) -> Segment:
-        wordings = self.book["places"][self.scene.place]
-        text = _wording(wordings[self.plan.place], self.plan.wordings[2])
-        return Segment(text, "place", self.scene.place, frozenset(), self.plan.place)
-
-    def _relation(self, part: str) -> list[Segment]:
-        wordings = self.book["relations"][self.scene.relation]
-        template = _wording(wordings[self.plan.relation], self.plan.wordings[1])
-        return self._fill(template, "relation", self.scene.relation, part)
-
-    def _thing(self, slot: str, part: str, case: str) -> tuple[Segment, ...]:
-        i = "abc".index(slot)
-        return noun_phrase(self.language, self.scene.things[i], self.plan.nouns[i], self.plan.modifiers[i], part, case)
-
-    def _word(self, slot: str, word: str, case: str) -> Segment:
-        "A word that agrees with a thing"
-        i = "abc".index(slot)
-        thing = self.scene.things[i]
-        gender = self.language.nouns[thing.noun][self.plan.nouns[i]].gender
-        features = features_of(self.language, thing, gender, case)
-        table = (self.language.data.get("words") or {})[word]
-        return Segment(resolve(table, features, f"{self.language.code}: word {word}"), "word", word, features)
+# %% ../../nbs/1_corpora/6_pictograms/10_grammar.ipynb #c805189b
+@patch
+def _fill(self: _Sentence, template: str, kind: str = "literal", key: str = "", part: str = "") -> list[Segment]:
+    "Segments of a template; literal text gets `kind` and `key`, noun phrases `part` unless they name one"
+    segments = []
+    for piece in parse_template(template, self.modified):
+        if isinstance(piece, str):
+            variant = self.plan.relation if key else 0
+            segments.append(Segment(piece, kind, key, frozenset(), variant))
+            continue
+        slot, slot_part, word, case = piece
+        if slot == "place":
+            segments.append(self._place())
+        elif slot == "rel":
+            segments += self._relation(slot_part)
+        elif word:
+            segments.append(self._word(slot, word, case))
+        else:
+            segments += self._thing(slot, slot_part or part, case)
+    return segments
 
 
+@patch
+def _place(self: _Sentence) -> Segment:
+    wordings = self.book["places"][self.scene.place]
+    text = _wording(wordings[self.plan.place], self.plan.wordings[2])
+    return Segment(text, "place", self.scene.place, frozenset(), self.plan.place)
+
+
+@patch
+def _relation(self: _Sentence, part: str) -> list[Segment]:
+    wordings = self.book["relations"][self.scene.relation]
+    template = _wording(wordings[self.plan.relation], self.plan.wordings[1])
+    return self._fill(template, "relation", self.scene.relation, part)
+
+
+@patch
+def _thing(self: _Sentence, slot: str, part: str, case: str) -> tuple[Segment, ...]:
+    i = "abc".index(slot)
+    return noun_phrase(self.language, self.scene.things[i], self.plan.nouns[i], self.plan.modifiers[i], part, case)
+
+
+@patch
+def _word(self: _Sentence, slot: str, word: str, case: str) -> Segment:
+    "A word that agrees with a thing"
+    i = "abc".index(slot)
+    thing = self.scene.things[i]
+    gender = self.language.nouns[thing.noun][self.plan.nouns[i]].gender
+    features = features_of(self.language, thing, gender, case)
+    table = (self.language.data.get("words") or {})[word]
+    return Segment(resolve(table, features, f"{self.language.code}: word {word}"), "word", word, features)
+
+# %% ../../nbs/1_corpora/6_pictograms/10_grammar.ipynb #6747d92d
 def segments(
     scene: Scene,  # content
     language: Language,  # grammar

@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
+from fastcore.basics import patch
 from PIL import Image
 
 from .models import model_checksum, model_folder, model_type, open_model
@@ -179,47 +180,57 @@ class ChatModel(_Model):
             self.settings["clips"] = "images"
         self.processor.tokenizer.padding_side = "left"
 
-    def describe(self, batch: Sequence[np.ndarray]) -> list[str]:
-        "One description per visual"
-        return self._answers(batch, self.prompt, self.video_prompt)
+# %% ../../../nbs/1_corpora/5_by_machine/50_captioners.ipynb #7e7bc1d4
+@patch
+def describe(self: ChatModel, batch: Sequence[np.ndarray]) -> list[str]:
+    "One description per visual"
+    return self._answers(batch, self.prompt, self.video_prompt)
 
-    def again(self, batch: Sequence[np.ndarray]) -> list[str]:
-        "Descriptions with the simpler prompt, for visuals whose description was empty"
-        return self._answers(batch, self.fallback_prompt, self.fallback_prompt)
 
-    def _answers(self, batch: Sequence[np.ndarray], prompt: str, video_prompt: str) -> list[str]:
-        "Answers; visuals with the same number of frames form one batch, as processors need"
-        answers = [""] * len(batch)
-        for n_frames in sorted({len(frames) for frames in batch}):
-            rows = [i for i, frames in enumerate(batch) if len(frames) == n_frames]
-            visuals = [batch[i] for i in rows]
-            as_video = n_frames > 1 and self.clips == "video"
-            texts = self._chat(visuals, prompt if n_frames == 1 else video_prompt, as_video)
-            for i, text in zip(rows, texts):
-                answers[i] = text
-        return answers
+@patch
+def again(self: ChatModel, batch: Sequence[np.ndarray]) -> list[str]:
+    "Descriptions with the simpler prompt, for visuals whose description was empty"
+    return self._answers(batch, self.fallback_prompt, self.fallback_prompt)
 
-    def _message(self, prompt: str, n_images: int, as_video: bool) -> str:
-        "The prompt in the model's chat template"
-        visuals = [dict(type="video")] if as_video else [dict(type="image")] * n_images
-        messages = [dict(role="user", content=[*visuals, dict(type="text", text=prompt)])]
-        return self.processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
 
-    def _chat(self, batch: Sequence[np.ndarray], prompt: str, as_video: bool) -> list[str]:
-        "Answers to one prompt about visuals with the same number of frames"
-        images = [[self._image(frame) for frame in frames] for frames in batch]
-        texts = [self._message(prompt, len(visual), as_video) for visual in images]
-        if as_video:
-            videos = [np.stack([np.asarray(image) for image in visual]) for visual in images]
-            options = dict(videos=videos, do_sample_frames=False)
-        else:
-            options = dict(images=images)
-        start = self.processor.tokenizer.bos_token
-        if start and texts[0].startswith(start):  # the template has written it already
-            options["add_special_tokens"] = False
-        inputs = self.processor(text=texts, padding=True, return_tensors="pt", **options)
-        n_prompt = inputs["input_ids"].shape[1]
-        return self.processor.batch_decode(self._generated(inputs)[:, n_prompt:], skip_special_tokens=True)
+@patch
+def _answers(self: ChatModel, batch: Sequence[np.ndarray], prompt: str, video_prompt: str) -> list[str]:
+    "Answers; visuals with the same number of frames form one batch, as processors need"
+    answers = [""] * len(batch)
+    for n_frames in sorted({len(frames) for frames in batch}):
+        rows = [i for i, frames in enumerate(batch) if len(frames) == n_frames]
+        visuals = [batch[i] for i in rows]
+        as_video = n_frames > 1 and self.clips == "video"
+        texts = self._chat(visuals, prompt if n_frames == 1 else video_prompt, as_video)
+        for i, text in zip(rows, texts):
+            answers[i] = text
+    return answers
+
+# %% ../../../nbs/1_corpora/5_by_machine/50_captioners.ipynb #d755c43b
+@patch
+def _message(self: ChatModel, prompt: str, n_images: int, as_video: bool) -> str:
+    "The prompt in the model's chat template"
+    visuals = [dict(type="video")] if as_video else [dict(type="image")] * n_images
+    messages = [dict(role="user", content=[*visuals, dict(type="text", text=prompt)])]
+    return self.processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+
+
+@patch
+def _chat(self: ChatModel, batch: Sequence[np.ndarray], prompt: str, as_video: bool) -> list[str]:
+    "Answers to one prompt about visuals with the same number of frames"
+    images = [[self._image(frame) for frame in frames] for frames in batch]
+    texts = [self._message(prompt, len(visual), as_video) for visual in images]
+    if as_video:
+        videos = [np.stack([np.asarray(image) for image in visual]) for visual in images]
+        options = dict(videos=videos, do_sample_frames=False)
+    else:
+        options = dict(images=images)
+    start = self.processor.tokenizer.bos_token
+    if start and texts[0].startswith(start):  # the template has written it already
+        options["add_special_tokens"] = False
+    inputs = self.processor(text=texts, padding=True, return_tensors="pt", **options)
+    n_prompt = inputs["input_ids"].shape[1]
+    return self.processor.batch_decode(self._generated(inputs)[:, n_prompt:], skip_special_tokens=True)
 
 # %% ../../../nbs/1_corpora/5_by_machine/50_captioners.ipynb #72623da7
 def open_captioner(

@@ -19,6 +19,8 @@ from contextlib import suppress
 from functools import cached_property, lru_cache
 from pathlib import Path
 
+from fastcore.basics import patch
+
 from .models import FILES, model_checksum, model_folder, open_model
 from .translators import FAILED, Failed, FileTranslator, Translator, portions
 from ..catalog import built_in
@@ -118,13 +120,6 @@ class Apertium(Translator):
         "Whether the pair is installed"
         return (source, target) in self.modes
 
-    def check(self, source: str, target: str) -> None:
-        "Raise an error if the pair is not installed"
-        installed = ["-".join(pair) for pair in sorted(self.modes)]
-        next_step = f"Install the pair, such as `{APERTIUM_INSTALL}`; `apt-cache search ^apertium-` lists them."
-        given = f"Apertium from {source} to {target}"
-        expect(self.supports(source, target), given, f"one of {installed}", next_step)
-
     def edition(self, source: str, target: str) -> str:
         "Version, mode, and the checksum of the pair's dictionaries and rules"
         mode = self.modes[source, target]
@@ -132,30 +127,6 @@ class Apertium(Translator):
         files = re.findall("'([^']+)'", stages.read_text()) if stages.is_file() else []
         checksums = "".join(sha256(name) for name in files if Path(name).is_file())
         return f"apertium {self.version} {mode} {hashlib.sha256(checksums.encode()).hexdigest()[:12]}"
-
-    def _answers(self, texts: Sequence[str], mode: str) -> list[str] | None:
-        "Translations by one process; None: a timeout, or answers that cannot be assigned"
-        command = [self.command, "-u", "-z", "-f", "none", mode]
-        stream = "".join(to_stream(text, i) for i, text in enumerate(texts))
-        result = run_command(command, stream, self.timeout_s + len(texts) / 10)
-        if result is None:
-            return None
-        parts = result[0].split("\0")
-        answers = [from_stream(part, i) for i, part in enumerate(parts[: len(texts)])]
-        surplus = parts[len(texts) :]  # stages may add NULs at the end
-        return None if len(answers) < len(texts) or None in answers or any(surplus) else answers
-
-    def translate_batch(self, texts: Sequence[str], mode: str) -> list[str | None | Failed]:
-        "Translations; a batch that fails is halved until one sentence is left"
-        if not texts:
-            return []
-        answers = self._answers(texts, mode)
-        if answers is not None:
-            return [answer or None for answer in answers]
-        if len(texts) == 1:
-            return [FAILED]
-        half = len(texts) // 2
-        return self.translate_batch(texts[:half], mode) + self.translate_batch(texts[half:], mode)
 
     def translate(self, texts: Sequence[str], source: str, target: str) -> list[str | None | Failed]:
         "Translate in batches; sentences that Apertium cannot read or that time out are `FAILED`"
@@ -166,6 +137,43 @@ class Apertium(Translator):
         next_step = f"Try `echo a | apertium {mode}`, and install the pair again."
         expect(works, f"Apertium, which translates nothing from {source} to {target}", "answers", next_step)
         return found
+
+# %% ../../../nbs/1_corpora/5_by_machine/20_engines.ipynb #2990e4c0
+@patch
+def check(self: Apertium, source: str, target: str) -> None:
+    "Raise an error if the pair is not installed"
+    installed = ["-".join(pair) for pair in sorted(self.modes)]
+    next_step = f"Install the pair, such as `{APERTIUM_INSTALL}`; `apt-cache search ^apertium-` lists them."
+    given = f"Apertium from {source} to {target}"
+    expect(self.supports(source, target), given, f"one of {installed}", next_step)
+
+# %% ../../../nbs/1_corpora/5_by_machine/20_engines.ipynb #abfe1f81
+@patch
+def _answers(self: Apertium, texts: Sequence[str], mode: str) -> list[str] | None:
+    "Translations by one process; None: a timeout, or answers that cannot be assigned"
+    command = [self.command, "-u", "-z", "-f", "none", mode]
+    stream = "".join(to_stream(text, i) for i, text in enumerate(texts))
+    result = run_command(command, stream, self.timeout_s + len(texts) / 10)
+    if result is None:
+        return None
+    parts = result[0].split("\0")
+    answers = [from_stream(part, i) for i, part in enumerate(parts[: len(texts)])]
+    surplus = parts[len(texts) :]  # stages may add NULs at the end
+    return None if len(answers) < len(texts) or None in answers or any(surplus) else answers
+
+
+@patch
+def translate_batch(self: Apertium, texts: Sequence[str], mode: str) -> list[str | None | Failed]:
+    "Translations; a batch that fails is halved until one sentence is left"
+    if not texts:
+        return []
+    answers = self._answers(texts, mode)
+    if answers is not None:
+        return [answer or None for answer in answers]
+    if len(texts) == 1:
+        return [FAILED]
+    half = len(texts) // 2
+    return self.translate_batch(texts[:half], mode) + self.translate_batch(texts[half:], mode)
 
 # %% ../../../nbs/1_corpora/5_by_machine/20_engines.ipynb #c19e835d
 MODELS = dict(  # short name → repository of the hub, and what it is
@@ -228,83 +236,95 @@ class Seq2Seq(Translator):
         "Tokens of a sentence, at most"
         return min(self.tokenizer.model_max_length, self.model.config.max_position_embeddings)
 
-    def _id(self, token: str) -> int | None:
-        "Id of a token; None: not in the vocabulary"
-        token_id = self.tokenizer.convert_tokens_to_ids(token)
-        return None if token_id == self.tokenizer.unk_token_id else token_id
-
-    def _languages(self, given: Sequence[str]) -> tuple[set[str], dict[str, str]]:
-        "Source languages, and target language → its token"
-        if self.kind == "marian":
-            return self._marian_languages(given)
-        codes = NLLB
-        if self.kind == "m2m100":
-            codes = {language: f"__{language}__" for language in sorted(ISO_639_1) if language != "ns"}
-        codes = {language: token for language, token in codes.items() if self._id(token) is not None}
-        return set(codes), codes
-
-    def _marian_languages(self, given: Sequence[str]) -> tuple[set[str], dict[str, str]]:
-        "From the arguments, the tokenizer, or a folder name such as opus-mt-en-de"
-        in_name = self.name.split("-")[-2:] if self.name.startswith("opus-mt") else ("", "")
-        named = self.tokenizer.source_lang or in_name[0], self.tokenizer.target_lang or in_name[1]
-        source, target = given or (engine_language(str(code)) for code in named)
-        # the last code of a language is used: the shortest, simplified Chinese before traditional
-        codes = self.tokenizer.supported_language_codes
-        codes = sorted(codes, key=lambda code: ("Hans" not in code, len(code)), reverse=True)
-        targets = {engine_language(code): code for code in codes if engine_language(code)}
-        given = f"{self.name}, whose tokenizer names no pair of languages"
-        expect(source and (targets or target), given, "source and target", "Give them: languages=('en','de').")
-        return {source}, targets or {target: ""}
-
     def supports(self, source: str, target: str) -> bool:
         "Whether the model has both languages"
         return source in self.sources and target in self.codes and source != target
 
-    def edition(self, source: str, target: str) -> str:
-        "Checksum of every file of the model, and the search settings"
-        return f"{self.name} {self._checksum} beams={self.beams} {self.dtype}"
+# %% ../../../nbs/1_corpora/5_by_machine/20_engines.ipynb #8e2cd88a
+@patch
+def _id(self: Seq2Seq, token: str) -> int | None:
+    "Id of a token; None: not in the vocabulary"
+    token_id = self.tokenizer.convert_tokens_to_ids(token)
+    return None if token_id == self.tokenizer.unk_token_id else token_id
 
-    def generate_ids(
-        self,
-        texts: Sequence[str],  # B sentences
-        target: str,  # ISO 639
-        max_new_tokens: int,  # of a translation
-    ):  # Tensor [B, at most max_new_tokens + 2]
-        "Token ids of a batch of translations, including the start token"
-        import torch
 
-        options = {} if self.kind == "marian" else dict(forced_bos_token_id=self._id(self.codes[target]))
-        with torch.inference_mode():
-            inputs = self.tokenizer(list(texts), padding=True, return_tensors="pt").to(self.device)
-            return self.model.generate(
-                input_ids=inputs["input_ids"],
-                attention_mask=inputs["attention_mask"],
-                num_beams=self.beams,
-                do_sample=False,
-                max_new_tokens=max_new_tokens,
-                max_length=None,
-                **options,
-            )
+@patch
+def _languages(self: Seq2Seq, given: Sequence[str]) -> tuple[set[str], dict[str, str]]:
+    "Source languages, and target language → its token"
+    if self.kind == "marian":
+        return self._marian_languages(given)
+    codes = NLLB
+    if self.kind == "m2m100":
+        codes = {language: f"__{language}__" for language in sorted(ISO_639_1) if language != "ns"}
+    codes = {language: token for language, token in codes.items() if self._id(token) is not None}
+    return set(codes), codes
 
-    def translate(self, texts: Sequence[str], source: str, target: str) -> list[str | None]:
-        "Translate in batches of similar length"
-        self.check(source, target)
-        if not texts:
-            return []
-        sentences = list(texts)
-        if self.kind == "marian":
-            sentences = [f"{self.codes[target]} {t}".strip() for t in texts]
-        else:
-            self.tokenizer.src_lang = NLLB[source] if self.kind == "nllb" else source
-        lengths = [len(ids) for ids in self.tokenizer(sentences)["input_ids"]]
-        short = [i for i, n in enumerate(lengths) if n <= self.max_tokens]
-        found = [None] * len(sentences)
-        for rows, limit in batches_by_length([lengths[i] for i in short], self.batch):
-            indices = [short[r] for r in rows]
-            ids = self.generate_ids([sentences[i] for i in indices], target, min(limit, self.max_tokens - 2))
-            for i, text in zip(indices, self.tokenizer.batch_decode(ids, skip_special_tokens=True)):
-                found[i] = " ".join(text.split()) or None
-        return found
+
+@patch
+def _marian_languages(self: Seq2Seq, given: Sequence[str]) -> tuple[set[str], dict[str, str]]:
+    "From the arguments, the tokenizer, or a folder name such as opus-mt-en-de"
+    in_name = self.name.split("-")[-2:] if self.name.startswith("opus-mt") else ("", "")
+    named = self.tokenizer.source_lang or in_name[0], self.tokenizer.target_lang or in_name[1]
+    source, target = given or (engine_language(str(code)) for code in named)
+    # the last code of a language is used: the shortest, simplified Chinese before traditional
+    codes = self.tokenizer.supported_language_codes
+    codes = sorted(codes, key=lambda code: ("Hans" not in code, len(code)), reverse=True)
+    targets = {engine_language(code): code for code in codes if engine_language(code)}
+    given = f"{self.name}, whose tokenizer names no pair of languages"
+    expect(source and (targets or target), given, "source and target", "Give them: languages=('en','de').")
+    return {source}, targets or {target: ""}
+
+# %% ../../../nbs/1_corpora/5_by_machine/20_engines.ipynb #d5513b73
+@patch
+def edition(self: Seq2Seq, source: str, target: str) -> str:
+    "Checksum of every file of the model, and the search settings"
+    return f"{self.name} {self._checksum} beams={self.beams} {self.dtype}"
+
+
+@patch
+def generate_ids(
+    self: Seq2Seq,
+    texts: Sequence[str],  # B sentences
+    target: str,  # ISO 639
+    max_new_tokens: int,  # of a translation
+):  # Tensor [B, at most max_new_tokens + 2]
+    "Token ids of a batch of translations, including the start token"
+    import torch
+
+    options = {} if self.kind == "marian" else dict(forced_bos_token_id=self._id(self.codes[target]))
+    with torch.inference_mode():
+        inputs = self.tokenizer(list(texts), padding=True, return_tensors="pt").to(self.device)
+        return self.model.generate(
+            input_ids=inputs["input_ids"],
+            attention_mask=inputs["attention_mask"],
+            num_beams=self.beams,
+            do_sample=False,
+            max_new_tokens=max_new_tokens,
+            max_length=None,
+            **options,
+        )
+
+
+@patch
+def translate(self: Seq2Seq, texts: Sequence[str], source: str, target: str) -> list[str | None]:
+    "Translate in batches of similar length"
+    self.check(source, target)
+    if not texts:
+        return []
+    sentences = list(texts)
+    if self.kind == "marian":
+        sentences = [f"{self.codes[target]} {t}".strip() for t in texts]
+    else:
+        self.tokenizer.src_lang = NLLB[source] if self.kind == "nllb" else source
+    lengths = [len(ids) for ids in self.tokenizer(sentences)["input_ids"]]
+    short = [i for i, n in enumerate(lengths) if n <= self.max_tokens]
+    found = [None] * len(sentences)
+    for rows, limit in batches_by_length([lengths[i] for i in short], self.batch):
+        indices = [short[r] for r in rows]
+        ids = self.generate_ids([sentences[i] for i in indices], target, min(limit, self.max_tokens - 2))
+        for i, text in zip(indices, self.tokenizer.batch_decode(ids, skip_special_tokens=True)):
+            found[i] = " ".join(text.split()) or None
+    return found
 
 # %% ../../../nbs/1_corpora/5_by_machine/20_engines.ipynb #359e381b
 def open_translator(

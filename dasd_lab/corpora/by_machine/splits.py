@@ -51,7 +51,7 @@ class MachineCaptions:
             text += f", {n:,} {reason}"
         return text
 
-
+# %% ../../../nbs/1_corpora/5_by_machine/40_splits.ipynb #40975ffb
 def default_cache() -> Path:
     "Default file of the translation cache"
     return data_root() / "translations.sqlite"

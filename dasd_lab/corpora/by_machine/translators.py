@@ -14,6 +14,8 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from fastcore.basics import patch
+
 from ..captions import clean_text
 from ..languages import language_code
 from ...foundation import Caption, LabError, expect
@@ -123,27 +125,31 @@ class TranslationCache:
         with self._open() as connection:
             return connection.execute("SELECT count(*) FROM translations").fetchone()[0]
 
-    def known(
-        self,
-        edition: str,  # of the translator
-        source: str,  # ISO 639
-        target: str,  # ISO 639
-        texts: Iterable[str],  # sentences to look up
-    ) -> dict[str, str | None]:  # only cached ones; None: there is no translation
-        "Look up translations"
-        known = {}
-        with self._open() as connection:
-            for some in portions(texts, 500):
-                texts_in = ",".join("?" * len(some))
-                query = f"SELECT text,translation FROM translations WHERE {_KEY} AND text IN ({texts_in})"
-                known |= connection.execute(query, (edition, source, target, *some)).fetchall()
-        return known
+# %% ../../../nbs/1_corpora/5_by_machine/10_translators.ipynb #ab38fb97
+@patch
+def known(
+    self: TranslationCache,
+    edition: str,  # of the translator
+    source: str,  # ISO 639
+    target: str,  # ISO 639
+    texts: Iterable[str],  # sentences to look up
+) -> dict[str, str | None]:  # only cached ones; None: there is no translation
+    "Look up translations"
+    known = {}
+    with self._open() as connection:
+        for some in portions(texts, 500):
+            texts_in = ",".join("?" * len(some))
+            query = f"SELECT text,translation FROM translations WHERE {_KEY} AND text IN ({texts_in})"
+            known |= connection.execute(query, (edition, source, target, *some)).fetchall()
+    return known
 
-    def add(self, edition: str, source: str, target: str, translations: dict[str, str | None]) -> None:
-        "Write a batch in one transaction"
-        rows = [(edition, source, target, text, translation) for text, translation in translations.items()]
-        with self._open() as connection, connection:
-            connection.executemany("INSERT OR IGNORE INTO translations VALUES (?,?,?,?,?)", rows)
+
+@patch
+def add(self: TranslationCache, edition: str, source: str, target: str, translations: dict[str, str | None]) -> None:
+    "Write a batch in one transaction"
+    rows = [(edition, source, target, text, translation) for text, translation in translations.items()]
+    with self._open() as connection, connection:
+        connection.executemany("INSERT OR IGNORE INTO translations VALUES (?,?,?,?,?)", rows)
 
 # %% ../../../nbs/1_corpora/5_by_machine/10_translators.ipynb #4450076a
 def visible(
