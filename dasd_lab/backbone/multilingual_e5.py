@@ -19,7 +19,7 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 from torch import Tensor, nn
 
 from .packaged import packaged_file
-from .text_alone import BertAlone, BertText
+from .text_alone import TextOfLayers, bert_alone
 from .text_towers import attention, computing
 from .tokens import CaptionTokenizer
 from .towers import captions_in_batches
@@ -196,10 +196,8 @@ class SentenceEncoder(nn.Module):
         self.packed = packed
         self.precision = precision
         self.tokenizer = unigram_tokenizer(packed)
-        bert = BertAlone(packed.config | dict(vocab_size=1, pad_token_id=0))
-        bert.load_state_dict(encoder_tensors(packed))
-        self.bert = bert.eval().requires_grad_(False)
-        self.text = BertText(self.bert, "mean")
+        self.bert = bert_alone(encoder_tensors(packed), packed.config).eval().requires_grad_(False)
+        self.text = TextOfLayers(self.bert, "mean")
 
     @property
     def width(self) -> int:
