@@ -19,7 +19,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
-from .foundation import LabError, closest, unknown_name
+from .foundation import LabError, closest, expect, unknown_name
 
 # %% ../nbs/0_foundation/10_presets.ipynb #ead6cbe9
 _NAMES = {dict: "an object", list: "a list", tuple: "a list", str: "a text", int: "a whole number", float: "a number"}
@@ -41,8 +41,7 @@ def _record(kind: Any, value: Any, where: str) -> dict:
     "A dict with the keys of a TypedDict; further keys are kept"
     _of_type(value, (dict,), where)
     missing = sorted(kind.__required_keys__ - value.keys())
-    if missing:
-        raise LabError(f"{where} without {', '.join(missing)}", "a complete file", "Restore the file.")
+    expect(not missing, f"{where} without {', '.join(missing)}", "a complete file", "Restore the file.")
     kinds = _hints(kind)
     return value | {name: checked(kinds[name], value[name], f"{where}.{name}") for name in kinds if name in value}
 
@@ -55,8 +54,12 @@ def _items(kind: Any, args: tuple, value: Any, where: str) -> Any:
     _of_type(value, (list, tuple), where)
     if not args:
         return kind(value)
-    if kind is tuple and args[-1] is not Ellipsis and len(args) != len(value):
-        raise LabError(f"{where} with {len(value)} values", f"{len(args)} values", "Restore the file.")
+    expect(
+        not (kind is tuple and args[-1] is not Ellipsis and len(args) != len(value)),
+        f"{where} with {len(value)} values",
+        f"{len(args)} values",
+        "Restore the file.",
+    )
     each = args if kind is tuple and args[-1] is not Ellipsis else [args[0]] * len(value)
     return kind(checked(a, item, f"{where}[{i}]") for i, (a, item) in enumerate(zip(each, value)))
 
@@ -78,8 +81,7 @@ def checked(
     if origin in (dict, list, tuple):
         return _items(origin, args, value, where)
     if origin is typing.Literal:
-        if value not in args:
-            raise LabError(f"{where} = {value!r}", f"one of {list(args)}", "Choose one of them.")
+        expect(value in args, f"{where} = {value!r}", f"one of {list(args)}", "Choose one of them.")
         return value
     if origin in (typing.Union, types.UnionType):
         if value is None and type(None) in args:
@@ -101,8 +103,7 @@ def _complete(cls: type, values: dict, where: str) -> None:
         for f in dataclasses.fields(cls)
         if f.init and f.default is f.default_factory is dataclasses.MISSING and f.name not in values
     ]
-    if missing:
-        raise LabError(f"{where} without {', '.join(missing)}", "all settings that have no default", "Add them.")
+    expect(not missing, f"{where} without {', '.join(missing)}", "all settings that have no default", "Add them.")
 
 
 def settings(
@@ -115,10 +116,12 @@ def settings(
     where = where or cls.__name__
     _of_type(values, (dict,), where)
     unknown = sorted(set(values) - set(kinds))
-    if unknown:
-        raise LabError(
-            f"{where} has no setting {', '.join(map(repr, unknown))}", f"some of {sorted(kinds)}", "Correct the name."
-        )
+    expect(
+        not unknown,
+        f"{where} has no setting {', '.join(map(repr, unknown))}",
+        f"some of {sorted(kinds)}",
+        "Correct the name.",
+    )
     _complete(cls, values, where)
     return cls(**{name: checked(kinds[name], value, f"{where}.{name}") for name, value in values.items()})
 
@@ -251,19 +254,24 @@ def vary(
 ) -> dict:  # a changed copy
     "Copy a preset and change some settings, whose types are checked as those of a file"
     result = json.loads(json.dumps(preset))
-    if "base" in changes:
-        raise LabError("the setting 'base'", "another preset", "Name that preset instead.")
+    expect("base" not in changes, "the setting 'base'", "another preset", "Name that preset instead.")
     for name, value in deepcopy(dict(changes)).items():  # a later change may set a part of an earlier value
         *path, last = name.split(".")
-        if not path and last not in preset and last not in KEYS:
-            raise LabError(f"no setting {name!r}", f"one of {sorted(KEYS)}", "Correct the name.")
+        expect(
+            path or last in preset or last in KEYS,
+            f"no setting {name!r}",
+            f"one of {sorted(KEYS)}",
+            "Correct the name.",
+        )
         node = result
         for part in path:
             node = _child(node, part)
-            if node is None:
-                raise LabError(
-                    f"no setting {name!r}", f"a name of the preset, which has {sorted(preset)}", "Correct the name."
-                )
+            expect(
+                node is not None,
+                f"no setting {name!r}",
+                f"a name of the preset, which has {sorted(preset)}",
+                "Correct the name.",
+            )
         if isinstance(node, dict):
             node[last] = value
         elif _child(node, last) is not None:
@@ -307,19 +315,17 @@ KEYS = dict(
 def _load(name: str, parents: tuple[str, ...]) -> dict:  # `parents`: files of the presets that build on this one
     "A preset merged with its base"
     path, content = _read(name)
-    if str(path) in parents:
-        raise LabError(f"{name!r} as a base of itself", "bases without a cycle", "Correct `base`.")
+    expect(str(path) not in parents, f"{name!r} as a base of itself", "bases without a cycle", "Correct `base`.")
     unknown = sorted(key for key in content if key.split(".")[0] not in KEYS)
-    if unknown:
-        raise LabError(f"{name}: unknown settings {unknown}", f"some of {list(KEYS)}", "Correct the name.")
+    expect(not unknown, f"{name}: unknown settings {unknown}", f"some of {list(KEYS)}", "Correct the name.")
     if "base" not in content:
         dotted = [key for key in content if "." in key]
-        if dotted:
-            raise LabError(
-                f"{name}: {dotted[0]!r} without a `base`",
-                "dotted names only for differences from a base",
-                "Name a base, or write the setting out.",
-            )
+        expect(
+            not dotted,
+            f"{name}: {dotted[:1]} without a `base`",
+            "dotted names only for differences from a base",
+            "Name a base, or write the setting out.",
+        )
         return content
     base_name = content["base"]
     if base_name.endswith(".json"):
@@ -335,12 +341,12 @@ def required(
     name: str,  # of a setting
 ) -> Any:  # its value
     "A setting that a training cannot do without"
-    if not preset.get(name):
-        raise LabError(
-            f"the preset {preset.get('name', '')!r} without `{name}`",
-            f"{name}: {KEYS[name]}",
-            "Add it, choose a preset that trains a method, or give it as an option.",
-        )
+    expect(
+        preset.get(name),
+        f"the preset {preset.get('name', '')!r} without `{name}`",
+        f"{name}: {KEYS[name]}",
+        "Add it, choose a preset that trains a method, or give it as an option.",
+    )
     return preset[name]
 
 

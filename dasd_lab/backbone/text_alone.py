@@ -146,9 +146,10 @@ def _clip(config: Mapping, tensors: Mapping[str, Tensor]) -> tuple[TextAlone, Te
     layers = [encoder_layer(tensors, f"transformer.resblocks.{i}.", _CLIP, **options) for i in numbers]
     towers = TextAlone(layers, tensors["token_embedding.weight"], tensors["positional_embedding"])
     towers.final_norm = _norm(tensors, "ln_final.")
-    head = towers.head = nn.Linear(*tensors["text_projection"].shape, bias=False)
+    width, E = tensors["text_projection"].shape
+    head = towers.head = nn.Linear(width, E, bias=False)
     head.load_state_dict(dict(weight=tensors["text_projection"].T))
-    return towers, TextOfLayers(towers, "end", head, head.out_features, causal=True)
+    return towers, TextOfLayers(towers, "end", head, E, causal=True)
 
 
 def _dual_stream(config: Mapping, tensors: Mapping[str, Tensor]) -> tuple[TextAlone, TextTower] | None:
