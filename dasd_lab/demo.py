@@ -19,7 +19,7 @@ from .search.gallery.contact_sheet import contact_sheet, sheet_row
 from .search.gallery.in_memory import Gallery
 from .search.queries import supported_languages
 from .storage import writable_folder, write_json
-from .training.recipes import Run, source_model, train
+from .training.recipes import Run, backbone_for, train
 
 # %% ../nbs/7_apps/00_demo.ipynb #0455780c
 def _silent(text: str) -> None:
@@ -100,7 +100,7 @@ def demo(
     _remove_earlier_demo(out)
     corpus = load_corpus(settings["corpus"])
     times.lap("corpus")
-    backbone = source_model(settings, corpus, seed, progress)
+    backbone = backbone_for(settings, lambda: corpus, seed, progress)
     times.lap("source model")
     run = train(preset, corpus, languages, out / "run", seed, backbone, progress=progress)
     times.lap("languages")

@@ -31,8 +31,9 @@ from dasd_lab.search.queries import read_query
 from dasd_lab.storage import read_tensors, seal, whole_folder, write_tensors
 from dasd_lab.training import recipes, runs
 from dasd_lab.training.checkpoints import Progress, load_checkpoint, save_checkpoint
-from dasd_lab.training.recipes import load_run, train
-from dasd_lab.training.runs import save_method
+from dasd_lab.training.loading import load_run
+from dasd_lab.training.recipes import train
+from dasd_lab.training.saved import save_method
 from dasd_lab.training.source_model import train_source
 
 

@@ -36,8 +36,9 @@ from dasd_lab.search.gallery.in_memory import Gallery
 from dasd_lab.search.on_disk.own_galleries import gallery_run
 from dasd_lab.search.on_disk.stored import StoredGallery
 from dasd_lab.storage import read_tensors, seal, write_json, write_tensors
+from dasd_lab.training.loading import load_run
 from dasd_lab.training.plan import plan
-from dasd_lab.training.recipes import load_run, train
+from dasd_lab.training.recipes import train
 from dasd_lab.training.runs import Keeping, TrainingRun
 from dasd_lab.training.shipped import run_languages
 from dasd_lab.training.source_model import train_source

@@ -8,7 +8,8 @@ import torch
 from german import german_data
 
 from dasd_lab.backbone.towers import load_backbone
-from dasd_lab.training.recipes import shipped_run, train
+from dasd_lab.training.recipes import train
+from dasd_lab.training.shipped import shipped_run
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools/studies"))
 from designs import BOTTLENECK, Complement, Moments  # noqa: E402  a tool, not a package

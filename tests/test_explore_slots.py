@@ -20,7 +20,7 @@ from dasd_lab.leccr.encoder import LECCR, LECCRConfig
 from dasd_lab.presets import load_preset, settings, vary
 from dasd_lab.search.explain.slot_attention import content_words, has_slots, match_slots, nearest_to_slots, read_slots
 from dasd_lab.search.gallery.in_memory import Gallery
-from dasd_lab.training.recipes import shipped_run
+from dasd_lab.training.shipped import shipped_run
 from dasd_lab.training.source_model import train_source
 
 BERT = dict(

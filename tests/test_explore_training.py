@@ -28,7 +28,9 @@ from dasd_lab.explore.training.state import RUNNING, TrainingState, corpus_argum
 from dasd_lab.explore.workbench import Workbench, default_workbench
 from dasd_lab.presets import list_presets, load_preset
 from dasd_lab.training.checkpoints import checkpoints
-from dasd_lab.training.recipes import load_run, needs_pictures, scaled_stages
+from dasd_lab.training.loading import load_run
+from dasd_lab.training.recipes import scaled_stages
+from dasd_lab.training.stages import needs_pictures
 from dasd_lab.training.subprocess import COMMAND
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals")

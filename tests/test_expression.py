@@ -7,8 +7,10 @@ from german import german_data
 from dasd_lab.backbone.towers import load_backbone
 from dasd_lab.contracts import LabError
 from dasd_lab.dasd.growing import cut_method, extended
-from dasd_lab.training.recipes import load_run, shipped_run, train
-from dasd_lab.training.runs import load_method, save_method
+from dasd_lab.training.loading import load_run
+from dasd_lab.training.recipes import train
+from dasd_lab.training.saved import load_method, save_method
+from dasd_lab.training.shipped import shipped_run
 
 PRESET = "dasd.pictograms_expression"
 CHANGES = {

@@ -29,9 +29,9 @@ from dasd_lab.search.explain.contributions import explain_words
 from dasd_lab.search.gallery.in_memory import Gallery
 from dasd_lab.serve.service import gallery_app
 from dasd_lab.storage import write_tensors
+from dasd_lab.training.loading import load_run
 from dasd_lab.training.pretrained import Pretrained
-from dasd_lab.training.recipes import load_run
-from dasd_lab.training.runs import load_method, save_method
+from dasd_lab.training.saved import load_method, save_method
 from dasd_lab.training.source_model import train_source
 
 SENTENCES = ["ein rotes Quadrat auf der Wiese", "a red square on the meadow", "un chien rouge", "一只红色的狗"]

@@ -23,10 +23,12 @@ from dasd_lab.presets import list_presets, load_preset, plain, provenance, setti
 from dasd_lab.search.gallery.in_memory import Gallery
 from dasd_lab.search.gallery.subsets import view
 from dasd_lab.storage import read_tensors, write_tensors
+from dasd_lab.training.loading import load_run
 from dasd_lab.training.parameters import method_shapes, parameters_by_part
 from dasd_lab.training.plan import plan
-from dasd_lab.training.recipes import columns_of, load_run, new_method, resume, train, training_data
-from dasd_lab.training.runs import Keeping, save_method
+from dasd_lab.training.recipes import columns_of, new_method, resume, train, training_data
+from dasd_lab.training.runs import Keeping
+from dasd_lab.training.saved import save_method
 from dasd_lab.training.source_model import train_source
 from dasd_lab.training.stages import Stage, set_trainable
 

@@ -9,7 +9,7 @@ from dasd_lab.backbone.multilingual_e5 import open_sentence_encoder
 from dasd_lab.cli import main
 from dasd_lab.contracts import LabError
 from dasd_lab.corpora.catalog import load_corpus
-from dasd_lab.training.recipes import load_run
+from dasd_lab.training.loading import load_run
 from dasd_lab.training.saved import load_method, save_method
 from dasd_lab.training.shipped import MULTILINGUAL, run_folder, run_languages, shipped_run
 

@@ -17,7 +17,7 @@ from dasd_lab.contracts import LabError
 from dasd_lab.dasd import official
 from dasd_lab.storage import read_tensors, read_weights
 from dasd_lab.training.exchange import export_official, import_official
-from dasd_lab.training.recipes import load_run
+from dasd_lab.training.loading import load_run
 
 ENGLISH = clip_tokenizer()
 D = 64
@@ -284,7 +284,7 @@ def test_what_is_refused(file, tmp_path, wrong, message):
 
 
 def test_only_the_official_form_is_exported(tmp_path):
-    from dasd_lab.training.recipes import shipped_run
+    from dasd_lab.training.shipped import shipped_run
 
     with pytest.raises(LabError, match="adapter.product = paper"):
         export_official(shipped_run(), tmp_path / "x.bin")

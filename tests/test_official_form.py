@@ -10,7 +10,8 @@ from dasd_lab.backbone.towers import Backbone, build_clip
 from dasd_lab.dasd.encoder import DASD
 from dasd_lab.dasd.official import official_config, official_stages
 from dasd_lab.presets import settings
-from dasd_lab.training.runs import Keeping, fit, load_method, save_method
+from dasd_lab.training.runs import Keeping, fit
+from dasd_lab.training.saved import load_method, save_method
 from dasd_lab.training.stages import CaptionBatches, Stage
 
 CAPTIONS = [

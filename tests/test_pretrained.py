@@ -34,9 +34,10 @@ from dasd_lab.evaluation.benchmarks import ClipView, MtebView, SentenceView
 from dasd_lab.evaluation.retrieval import CUTOFFS, evaluate
 from dasd_lab.storage import sha256, write_json
 from dasd_lab.training import pretrained
+from dasd_lab.training.loading import load_run
 from dasd_lab.training.pretrained import Pretrained, published_tower
-from dasd_lab.training.recipes import load_run, shipped_run
-from dasd_lab.training.runs import save_method
+from dasd_lab.training.saved import save_method
+from dasd_lab.training.shipped import shipped_run
 
 CAPTIONS = dict(
     de="Ein roter Hund am Strand.", zh="一只狗在海滩上。", ar="كلب على الشاطئ", en="A red dog on the beach."

@@ -17,8 +17,9 @@ from tqdm import tqdm
 from dasd_lab.cli import main
 from dasd_lab.presets import vary
 from dasd_lab.training.checkpoints import Selection, checkpoints
+from dasd_lab.training.loading import load_run
 from dasd_lab.training.logging import read_progress
-from dasd_lab.training.recipes import load_run, resume, train
+from dasd_lab.training.recipes import resume, train
 from dasd_lab.training.runs import Keeping, Stopped
 from dasd_lab.training.runtime import Runtime
 from dasd_lab.training.source_model import train_source

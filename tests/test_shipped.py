@@ -14,8 +14,9 @@ from dasd_lab.evaluation.short_queries import queries_about, short_queries
 from dasd_lab.explore.workbench import WORLDS
 from dasd_lab.search.gallery.in_memory import Gallery
 from dasd_lab.storage import unseal
-from dasd_lab.training.recipes import load_run, shipped_run
-from dasd_lab.training.runs import load_method
+from dasd_lab.training.loading import load_run
+from dasd_lab.training.saved import load_method
+from dasd_lab.training.shipped import shipped_run
 
 FOLDER = shipped_run()
 WEIGHTS = FOLDER.parent

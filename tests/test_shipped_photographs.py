@@ -22,9 +22,9 @@ from dasd_lab.search.explain.slot_attention import read_slots
 from dasd_lab.search.gallery.in_memory import Gallery
 from dasd_lab.search.gallery.kept import kept_gallery
 from dasd_lab.storage import read_tensors
-from dasd_lab.training.loading import words_of
+from dasd_lab.training.loading import load_run, words_of
 from dasd_lab.training.pretrained import Pretrained
-from dasd_lab.training.recipes import load_run, shipped_run
+from dasd_lab.training.shipped import shipped_run
 
 FOLDER = shipped_run("photographs")
 FLICKR8K = Path(os.environ.get("DASD_LAB_FLICKR8K") or Path(__file__).resolve().parents[2] / "shared/data/flickr8k")

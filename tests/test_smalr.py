@@ -14,8 +14,8 @@ from dasd_lab.backbone.towers import fingerprint
 from dasd_lab.contracts import COLUMNS, LabError
 from dasd_lab.presets import plain, settings
 from dasd_lab.storage import read_tensors, seal, whole_folder, write_tensors
-from dasd_lab.training.checkpoints import own_state
-from dasd_lab.training.runs import Keeping, fit, load_method, save_method
+from dasd_lab.training.runs import Keeping, fit
+from dasd_lab.training.saved import load_method, own_state, save_method
 from dasd_lab.training.source_model import train_source
 from dasd_lab.training.stages import Stage, Term, set_trainable, stage_loss
 

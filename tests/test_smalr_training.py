@@ -12,7 +12,8 @@ from dasd_lab.contracts import LabError
 from dasd_lab.presets import load_preset, vary
 from dasd_lab.training import runs
 from dasd_lab.training.checkpoints import checkpoints
-from dasd_lab.training.recipes import load_run, train, training_data
+from dasd_lab.training.loading import load_run
+from dasd_lab.training.recipes import train, training_data
 from dasd_lab.training.runs import Keeping
 from dasd_lab.training.source_model import train_source
 

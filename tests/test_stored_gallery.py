@@ -37,8 +37,9 @@ from dasd_lab.search.on_disk.duplicates import _Candidates
 from dasd_lab.search.on_disk.importing import failures, import_folder
 from dasd_lab.search.on_disk.lance import LanceEngine
 from dasd_lab.search.on_disk.stored import StoredGallery, embedding_name
-from dasd_lab.training.recipes import load_run, shipped_run
-from dasd_lab.training.runs import load_method
+from dasd_lab.training.loading import load_run
+from dasd_lab.training.saved import load_method
+from dasd_lab.training.shipped import shipped_run
 
 KILLS = int(os.environ.get("SOAK", "2"))
 LANGUAGES = "de", "fr", "cs", "zh", "ja", "ar"

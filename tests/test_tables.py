@@ -20,7 +20,8 @@ from dasd_lab.evaluation.papers import PAPERS, PaperColumn, paper_tables
 from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.evaluation.tables import TABLES, Variant, paper_of, read_runs, run_backbones, run_table, skipping
 from dasd_lab.presets import load_preset, vary
-from dasd_lab.training.recipes import load_run, train
+from dasd_lab.training.loading import load_run
+from dasd_lab.training.recipes import train
 from dasd_lab.training.source_model import train_source
 
 BERT = dict(

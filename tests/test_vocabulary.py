@@ -28,7 +28,7 @@ from dasd_lab.dasd.adapters import AdapterConfig
 from dasd_lab.dasd.disentangling import DisentanglerConfig
 from dasd_lab.dasd.encoder import DASD, DASDConfig
 from dasd_lab.dasd.growing import cut_method, extended
-from dasd_lab.training.runs import load_method, save_method
+from dasd_lab.training.saved import load_method, save_method
 
 LANGUAGES = "de", "fr", "cs", "zh", "ja", "ar"
 SPECIAL = dict(

@@ -33,7 +33,7 @@ from dasd_lab.smalr.consistency import LearnedConsistency
 from dasd_lab.smalr.encoder import SMALR, SMALRConfig, precomputed
 from dasd_lab.smalr.latent import LatentConfig
 from dasd_lab.smalr.vocabulary import WordVocabulary
-from dasd_lab.training.recipes import shipped_run
+from dasd_lab.training.shipped import shipped_run
 
 # fixtures
 backbone = test_consistency.backbone

@@ -182,7 +182,8 @@ def compare_consistency(
     for name in (split, fit_on):
         opened.check(name, *languages or ())
     from dasd_lab.evaluation.retrieval import common_languages
-    from dasd_lab.training.recipes import load_run, run_for
+    from dasd_lab.training.loading import load_run
+    from dasd_lab.training.shipped import run_for
 
     method = load_run(run or run_for(corpus or "pictograms")).eval()
     languages = languages or common_languages(method, opened)

@@ -197,7 +197,8 @@ class TrainingCall:
     ):  # a `backbone.towers.Backbone`
         "The given backbone, or the preset's published one, or that of the shipped weights"
         from dasd_lab.backbone.opening import open_backbone
-        from dasd_lab.training.recipes import backbone_for, run_for, shipped_run
+        from dasd_lab.training.recipes import backbone_for
+        from dasd_lab.training.shipped import run_for, shipped_run
 
         if self.backbone:
             return open_backbone(named_folder(self.backbone))

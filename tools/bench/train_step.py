@@ -35,9 +35,9 @@ from plain_step import CONTEXT, PlainStep
 from dasd_lab.backbone.towers import attention
 from dasd_lab.presets import load_preset, vary
 from dasd_lab.storage import write_json
+from dasd_lab.training.advice import random_method
 from dasd_lab.training.optimizers import make_optimizers
 from dasd_lab.training.parameters import TowerConfig, tower_config
-from dasd_lab.training.plan import random_method
 from dasd_lab.training.profiling import step_profile
 from dasd_lab.training.recipes import scaled_stages
 from dasd_lab.training.stages import length_batches, set_trainable

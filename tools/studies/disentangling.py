@@ -33,8 +33,8 @@ from dasd_lab.evaluation.probes import adapter_spread, cluster_agreement, conten
 from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.presets import load_preset
 from dasd_lab.training.recipes import TrainingData, train, training_data
-from dasd_lab.training.runs import own_state
 from dasd_lab.training.runtime import Runtime
+from dasd_lab.training.saved import own_state
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "data/results/disentangling.jsonl"

@@ -15,7 +15,7 @@ from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.evaluation.retrieval import evaluate
 from dasd_lab.evaluation.tables import append_run, read_runs
 from dasd_lab.frozen import Frozen, FrozenConfig
-from dasd_lab.training.recipes import shipped_run
+from dasd_lab.training.shipped import shipped_run
 
 OUT = Path(__file__).resolve().parents[2] / "nbs/studies/results/frozen.jsonl"
 LANGUAGES = ("de", "fr", "cs", "zh", "ja", "es", "ar")
