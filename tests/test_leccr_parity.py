@@ -11,9 +11,7 @@ import torch.nn.functional as F
 from parity import close
 
 from dasd_lab.evaluation.retrieval import rank
-from dasd_lab.evaluation.tables import tables_of
 from dasd_lab.leccr.interaction import (
-    Interaction,
     InteractionConfig,
     VisionConfig,
     VisualSide,
@@ -21,7 +19,7 @@ from dasd_lab.leccr.interaction import (
     slot_scores,
 )
 from dasd_lab.leccr.slots import BlockConfig, SlotsConfig
-from dasd_lab.presets import load_preset, settings, vary
+from dasd_lab.presets import load_preset, settings
 from dasd_lab.training.losses import LOSSES
 from dasd_lab.training.matching import cosines, min_max, softened
 from dasd_lab.training.stages import Stage, stage_loss
@@ -199,16 +197,6 @@ def test_stages_of_the_model(golden):
         close(cosines(f, f"{x}_features", f"{y}_features"), a[f"stage/S_g_{k}"], k)
 
 
-def test_co_attention(golden):
-    c = golden.c
-    block = Interaction(c.d_v, InteractionConfig("coattention", depth(golden, "coattn")), BlockConfig(c.heads)).eval()
-    block.load_state_dict(
-        {ours(k).removeprefix("interaction."): v for k, v in golden.state.items() if k.startswith("coattn")}
-    )
-    for found, k in zip(block(golden.a["in/Z_v"], golden.a["stage/M"]), ("Z_v_hat", "M_hat")):
-        close(found, golden.a[f"coattn/{k}"], k)
-
-
 def test_the_printed_block(golden):
     "Eq. 5-7 and 9-10 to the letter, one block each"
     visual = side(golden, form="literal", layers=1).double()
@@ -384,20 +372,6 @@ def compare_terms(golden, f):
         a["paper/S_final"],
         "S_final",
     )
-
-
-def test_the_baseline_of_the_paper(golden):
-    "Table 4, first row: no description, no slots (Eq. 3)"
-    c = golden.c
-    f, m = features(golden)
-    f = {k: v.detach() for k, v in f.items()}
-    plain = VisualSide(c.d_v, c.d_t, c.d_e, "none").eval()
-    plain.head.load_state_dict(m.visual.head.state_dict())
-    f |= plain(golden.a["in/Z_v"])
-    preset = load_preset("leccr.paper")
-    baseline = vary(preset, tables_of(preset)["4"].variants(preset, None)["baseline"])
-    total, _ = stage_loss(settings(Stage, baseline["stages"][0]), f)
-    close(total, golden.a["paper/L_base"], "L_base")
 
 
 def test_recall(golden):

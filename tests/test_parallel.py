@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 
-from dasd_lab.contracts import LabError
 from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.corpora.own.parallel import (
     FAULTS,
@@ -15,7 +14,6 @@ from dasd_lab.corpora.own.parallel import (
     parts,
     picture_places,
     read_parallel,
-    write_pairs,
 )
 
 GOOD = [
@@ -123,42 +121,6 @@ def test_a_fault_affects_its_own_line_only(name, place):
     assert len(found.table()) == len(found.faults)
 
 
-def test_repaired_lines():
-    text = tsv(GOOD) + "because it is old\tperchÃ© Ã¨ vecchio\n" + "a c\x00at\tun g\x1fatto\n"
-    assert texts(read_parallel(text, "it", recognise=False))[-2:] == [
-        ("because it is old", "perché è vecchio"),
-        ("a c at", "un g atto"),
-    ]
-
-
-@pytest.mark.parametrize(
-    "broken,line,kind", [('"never closed,b\n', 3, "quotes"), ("a,b,c,d\n", 3, "columns"), ('"a" b,c\n', 3, "quotes")]
-)
-def test_csv_faults(broken, line, kind):
-    lines = csv(GOOD).splitlines(keepends=True)
-    lines.insert(2, broken)
-    found = read_parallel("".join(lines), "it", name="mine.csv", recognise=False)
-    assert line_faults(found) == [(line, kind, False)]
-    assert texts(found) == GOOD
-
-
-def test_a_line_end_inside_quotes():
-    found = read_parallel('en,it\n"a cat\non a roof","un gatto\nsu un tetto"\na dog,un cane\n', "it", recognise=False)
-    assert texts(found) == [("a cat on a roof", "un gatto su un tetto"), ("a dog", "un cane")]
-    assert [p.line for p in found.pairs] == [2, 5]
-
-
-@pytest.mark.parametrize(
-    "row", ["not json", "[1, 2", '"a cat"', '{"en": "a cat"}', '{"text": "a cat", "other": "un gatto"}', "{}"]
-)
-def test_jsonl_faults(row):
-    lines = jsonl(GOOD).splitlines()
-    lines.insert(4, row)
-    found = read_parallel("\n".join(lines), "it", name="x.jsonl", recognise=False)
-    assert [(f.line, f.kept) for f in found.faults if f.line] == [(5, False)]
-    assert texts(found) == GOOD
-
-
 def test_legacy_encodings():
     accents = [("because it is old", "perché è vecchio"), ("the city", "la città")]
     found = read_parallel((tsv(GOOD) + tsv(accents)).encode("cp1252"), "it", recognise=False)
@@ -184,14 +146,6 @@ def test_lengths_are_compared_with_the_file():
     found = read_parallel(tsv(pairs), "zh", recognise=False)
     assert line_faults(found) == [(31, "length", True)]
     assert len(found.pairs) == 31
-
-
-def test_the_wrong_language_altogether():
-    found = read_parallel(tsv([(b, a) for a, b in GOOD]), "it")
-    assert any(f.line == 0 and "other way round" in f.next_step for f in found.faults)
-    unknown = read_parallel(tsv(GOOD), "br")
-    assert texts(unknown) == GOOD
-    assert any(f.kind == "language" and f.line == 0 for f in unknown.faults)
 
 
 def test_ids():
@@ -222,34 +176,9 @@ def test_arbitrary_data_does_not_crash(data):
     assert len(found.pairs) <= 1 and isinstance(found.table().to_html(), str)
 
 
-def test_refusals(tmp_path):
-    for language, message in (("en", "another language"), ("elvish", "the language")):
-        with pytest.raises(LabError, match=message):
-            read_parallel("a\tb", language)
-    with pytest.raises(LabError, match="no file"):
-        read_parallel(tmp_path / "none.tsv", "it")
-
-
-def test_a_language_without_a_code_of_two_letters():
-    text = "English\tCebuano\na dog runs on the beach\tusa ka iro nagdagan sa baybayon\na cat\tusa ka iring\n"
-    for name in ("ceb", "Cebuano", "cebuano"):
-        found = read_parallel(text, name, "x.tsv")
-        assert found.language == "ceb"
-        assert [pair.target for pair in found.pairs] == ["usa ka iro nagdagan sa baybayon", "usa ka iring"]
-        assert "cannot be recognised" in found.faults[-1].what, "no line is said to be in another language"
-
-
 def test_ten_thousand_lines():
     found = read_parallel(tsv((f"{a} {n}", f"{b} {n}") for n in range(1250) for a, b in GOOD), "it", recognise=False)
     assert len(found.pairs) == 10_000
-
-
-def test_written_and_read_again(tmp_path):
-    pairs = [Pair(a, b, i, f"v{i}") for i, (a, b) in enumerate(GOOD)]
-    for name in ("x.tsv", "x.jsonl"):
-        write_pairs(pairs, tmp_path / name, "it")
-        again = read_parallel(tmp_path / name, "it", recognise=False).pairs
-        assert [(p.source, p.target, p.visual_id) for p in again] == [(p.source, p.target, p.visual_id) for p in pairs]
 
 
 @pytest.mark.parametrize("n", [1, 9, 10, 99, 100, 5000])

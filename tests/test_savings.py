@@ -136,18 +136,6 @@ def test_the_last_block_where_it_is_read(pair):
     close(*(f[1] for f in found))
 
 
-def test_a_cut_vocabulary_learns_the_same(pair, stage):
-    losses = []
-    for method in pair:
-        method.train()
-        optimizers, turn = open_stage(method, stage)
-        rows = [train_step(method, stage, optimizers, batch(method, seed=i), i, turn) for i in range(4)]
-        losses.append([float(row["loss"]) for row in rows])
-    assert losses[0] == losses[1]
-    whole, small = (m.token_vectors.embedding.weight for m in pair)
-    assert torch.equal(whole[:USED], small)
-
-
 def test_nothing_frozen_is_run_or_kept(pair, stage, monkeypatch):
     method = pair[1]
     b = batch(method)
