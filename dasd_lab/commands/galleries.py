@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['EngineName', 'Uri', 'CLASSES', 'open_gallery', 'import_images', 'describe_gallery', 'embed_images', 'list_duplicates',
            'remove_images', 'built_in_gallery', 'newest_gallery', 'found_gallery', 'served_gallery', 'access_token',
-           'service_settings', 'serve_gallery', 'add_commands']
+           'service_settings', 'serve_gallery']
 
 # %% ../../nbs/7_apps/3_commands/75_galleries.ipynb #c0699a69
 from contextlib import closing, suppress
@@ -13,20 +13,21 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
+from cyclopts import Parameter
+from cyclopts.types import ExistingDirectory, NonNegativeFloat, Port, PositiveInt
+from cyclopts.validators import Number
+
 from dasd_lab.commands.arguments import (
-    Count,
-    ExistingFolder,
     File,
     Folder,
     FrozenName,
     GalleryName,
-    Option,
-    Port,
+    Name,
     RunName,
-    Seconds,
-    add_command,
-    add_group,
+    Settings,
+    command,
     note,
+    only_one,
     open_corpus,
     open_method,
     show,
@@ -35,7 +36,7 @@ from dasd_lab.commands.arguments import (
 
 # %% ../../nbs/7_apps/3_commands/75_galleries.ipynb #37e345ac
 EngineName = Literal["lance", "milvus"]
-Uri = Annotated[str, Option("URI")]
+Uri = Annotated[str, Parameter(metavar="URI")]
 CLASSES = dict(lance="LanceEngine", milvus="MilvusEngine")
 
 
@@ -129,17 +130,18 @@ def _opened_with(method, run, folder, engine, uri, backbone, columns=None):  # a
     return opened
 
 # %% ../../nbs/7_apps/3_commands/75_galleries.ipynb #32873545
+@command
 def import_images(
-    pictures: ExistingFolder,  # folder of images and clips, at any depth
+    pictures: ExistingDirectory,  # folder of images and clips, at any depth
     *,
     gallery: Folder,  # folder of the gallery; created if missing
     prefix: str = "",  # put before the ids, which are paths below the folder, such as trip/
     # column of your own that filters can use; KIND is text, integer, number or flag; repeatable
-    column: Annotated[dict[str, str], Option("NAME=KIND")] | None = None,
+    column: Settings | None = None,
     retry: bool = False,  # also read files again that could not be read and have not changed
     forget_gone: bool = False,  # remove images whose files no longer exist
     # describes images for a method that reads descriptions: a model as for `describe`
-    captioner: Annotated[str, Option("MODEL")] | None = None,
+    captioner: Name | None = None,
     engine: EngineName | None = None,  # vector store of a new gallery (default: lance)
     uri: Uri | None = None,  # Milvus server, or local file that ends in .db; the token is read from MILVUS_TOKEN
     # shipped model or run folder (default: the one that embedded the gallery; photographs for a new one)
@@ -181,6 +183,7 @@ def import_images(
     note(report)
 
 
+@command
 def describe_gallery(
     gallery: GalleryName | None = None,  # name or folder of a gallery (default: the most recent one in `galleries`)
     *,
@@ -212,6 +215,7 @@ def describe_gallery(
             note(f"{opened!r}\nengine: {opened.engine}\ncolumns: {described}")
 
 
+@command
 def embed_images(
     *,
     gallery: GalleryName,  # name or folder of the gallery
@@ -230,11 +234,12 @@ def embed_images(
         show([dict(embedded=n, unreadable=len(opened.skipped))], json)
 
 
+@command
 def list_duplicates(
     *,
     gallery: GalleryName,  # name or folder of the gallery
     # similarity from which two images count as near-duplicates
-    cosine: Annotated[float, Option(least=-1, most=1)] = 0.97,
+    cosine: Annotated[float, Parameter(validator=Number(gte=-1, lte=1))] = 0.97,
     page: File | None = None,  # also write the groups as an HTML page
     engine: EngineName | None = None,  # vector store (default: that of the gallery)
     uri: Uri | None = None,  # Milvus server or local file (default: that of the gallery)
@@ -278,8 +283,9 @@ def _check_ids(opened, ids: list[str]) -> None:
     )
 
 
+@command
 def remove_images(
-    ids: list[Annotated[str, Option("ID")]],  # ids of the images
+    ids: list[str],  # ids of the images
     *,
     gallery: GalleryName,  # name or folder of the gallery
     engine: EngineName | None = None,  # vector store (default: that of the gallery)
@@ -480,17 +486,18 @@ def _serve(gallery, settings, config, listening, names: list[str]) -> None:
         uvicorn.Server(config).run(sockets=[listening])
 
 
+@command
 def serve_gallery(
     # gallery on disk, made by `gallery import` (default: the most recent one in `galleries`; if there is none, or with
     # --run alone, the test images of the built-in corpus)
     gallery: GalleryName | None = None,
     *,
     port: Port = 8765,  # port of the web page; 0: any free one
-    host: Annotated[str, Option("ADDRESS")] = "127.0.0.1",  # address to listen on; others need --name and a token
+    host: str = "127.0.0.1",  # address to listen on; others need --name and a token
     # name or address of this machine that the service accepts beside localhost; enables the token; repeatable
-    name: list[Annotated[str, Option("HOST")]] = (),
+    name: list[Name] = (),
     # trusted proxy in front of the service, which sets X-Forwarded-For and X-Forwarded-Proto; repeatable
-    proxy: list[Annotated[str, Option("ADDRESS")]] = (),
+    proxy: list[str] = (),
     token_file: File | None = None,  # file with the access token (default: DASD_LAB_TOKEN, or a generated token)
     # no access token, even with --name or --host: anybody who can connect sees the gallery, and with --writable
     # can change it
@@ -498,9 +505,9 @@ def serve_gallery(
     writable: bool = False,  # allow adding, changing and removing images
     originals: Folder | None = None,  # show original files below this folder, and uploaded ones
     title: str = "Images",  # title of the page
-    most_megabytes: Count = 20,  # maximum size of an upload
+    most_megabytes: PositiveInt = 20,  # maximum size of an upload
     # seconds to compute an answer, and until an idle client is disconnected
-    timeout: Seconds = 20.0,
+    timeout: NonNegativeFloat = 20.0,
     engine: EngineName | None = None,  # vector store (default: that of the gallery)
     uri: Uri | None = None,  # Milvus server or local file (default: that of the gallery)
     run: RunName | None = None,  # shipped model or run folder (default: the one that embedded the gallery)
@@ -509,6 +516,7 @@ def serve_gallery(
     """Serve a gallery on disk as a web page and an API, on 127.0.0.1
 
     The API is described at /api/openapi.json. The environment variable DASD_LAB_TOKEN may hold the access token."""
+    only_one(token_file=token_file, no_token=no_token)
     settings = service_settings(
         host=host,
         name=name,
@@ -525,16 +533,3 @@ def serve_gallery(
     config = Config(None, host, port, proxy)
     with _listen(config) as listening, closing(served_gallery(gallery, run, engine, uri, backbone)) as opened:
         _serve(opened, settings, config, listening, name)
-
-
-def add_commands(
-    commands,  # argparse's subparsers
-) -> None:
-    "Add `gallery` and `serve`"
-    group = add_group(commands, "gallery", "Galleries on disk: import a folder, embed, find near-duplicates, remove")
-    add_command(group, import_images, "import")
-    add_command(group, describe_gallery, "info")
-    add_command(group, embed_images, "embed")
-    add_command(group, list_duplicates, "duplicates")
-    add_command(group, remove_images, "remove")
-    add_command(commands, serve_gallery, "serve", exclusive=[("token_file", "no_token")])
