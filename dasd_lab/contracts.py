@@ -194,6 +194,26 @@ class RetrievalMethod(nn.Module):
     ) -> None:
         "Resize weights to the shapes of a checkpoint; does nothing unless stages change shapes"
 
+    def check_language(
+        self,
+        language: str,  # ISO 639
+    ) -> None:
+        "Refuse a language that the method was not trained for"
+        source = self.backbone.source_language
+        known = f"one of {[*self.languages, source]}"
+        step = "Train this language first: `dasd-lab train --languages …`."
+        expect(language in (*self.languages, source), f"a caption in {language!r}", known, step)
+
+    def tokens(
+        self,
+        captions: Sequence[str],  # B sentences
+    ) -> tuple[Tensor, Tensor]:  # ids [B, L], end_index [B]
+        "Token ids, cut and padded for the method"
+        step = "Load the method from its run, or import the checkpoint again with --tokenizer tokenizer.json."
+        given = "captions for a method without a tokenizer"
+        expect(self.tokenizer is not None, given, "a method that was saved with its tokenizer", step)
+        return self.tokenizer(captions, self.context_length, self.pad_length)
+
     def by_tower(
         self,
         language: str,  # ISO 639

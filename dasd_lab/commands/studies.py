@@ -8,7 +8,6 @@ __all__ = ['show_plan', 'query_translator', 'consistent_method', 'ConsistencyCom
 # %% ../../nbs/7_apps/3_commands/30_studies.ipynb #78270a88
 import sys
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +51,6 @@ def show_plan(
     backbone: str | Path | None = None,  # folder of a frozen backbone, or name (default: the preset's)
 ) -> None:
     "Print the plan of a preset: data, stages, parameters, memory, time"
-    from dasd_lab.foundation import progress_bar
     from dasd_lab.training.plan import plan
 
     settings = {}
@@ -62,8 +60,7 @@ def show_plan(
     if backbone:
         opened, named = _planned_backbone(backbone)
         settings |= named
-    bar = partial(progress_bar, desc="timed steps", leave=False)
-    print(plan(preset, languages, settings | (changes or {}), progress=bar, backbone=opened))
+    print(plan(preset, languages, settings | (changes or {}), backbone=opened))
 
 # %% ../../nbs/7_apps/3_commands/30_studies.ipynb #37006125
 def query_translator(

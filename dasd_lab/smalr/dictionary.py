@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ..contracts import LabError
+from ..contracts import LabError, expect
 from ..corpora.catalog import built_in
 from .vocabulary import WordVocabulary
 
@@ -34,12 +34,12 @@ def read_dictionary(
         ) from e
     translations: dict[str, list[str]] = {}
     for number, words in enumerate(lines, 1):
-        if len(words) != 2:
-            raise LabError(
-                f"line {number} of {path} with {len(words)} words",
-                "two",
-                "Use a dictionary of single words, such as MUSE's.",
-            )
+        expect(
+            len(words) == 2,
+            f"line {number} of {path} with {len(words)} words",
+            "two",
+            "Use a dictionary of single words, such as MUSE's.",
+        )
         english, word = words if english_first else reversed(words)
         translations.setdefault(word, []).append(english)
     return translations
@@ -50,8 +50,12 @@ def lexicon_pairs(
 ) -> dict[str, list[str]]:  # word → English words
     "Translations of single words and their forms in the built-in lexicons"
     translator = built_in("translator")()
-    if language not in translator.sources:
-        raise LabError(f"a built-in dictionary of {language!r}", f"one of {translator.sources}", "Pass a file for it.")
+    expect(
+        language in translator.sources,
+        f"a built-in dictionary of {language!r}",
+        f"one of {translator.sources}",
+        "Pass a file for it.",
+    )
     translations: dict[str, list[str]] = {}
     for key, readings in translator.words(language).items():
         english = [r.english for r in readings if r.english and " " not in r.english]
@@ -92,8 +96,7 @@ def with_dictionary(
         for word, translation in replaced.items():
             counts[source][translation] += rare[word]
         counts[language] = {word: n for word, n in frequencies.items() if word not in rare}
-        if not counts[language]:
-            raise LabError(f"no word of {language!r} that occurs {fewest} times", "some", "Lower the threshold.")
+        expect(counts[language], f"no word of {language!r} that occurs {fewest} times", "some", "Lower the threshold.")
         aliases[language] = replaced
         running = sum(frequencies.values())
         rows[language] = dict(

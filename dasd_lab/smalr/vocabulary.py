@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..contracts import LabError
+from ..contracts import LabError, expect
 from ..corpora.captions import COMBINING_MARKS
 from ..presets import opening, read_json
 from ..storage import write_json
@@ -94,14 +94,13 @@ def word_tokenizer(
     name: str,  # in `TOKENIZERS`
 ) -> Callable[[str], list[str]]:  # text, NFC and lower case → words
     "A tokenizer by its name"
-    if name not in TOKENIZERS:
-        raise LabError(f"a tokenizer {name!r}", f"one of {sorted(TOKENIZERS)}", "Correct the name.")
-    if name in PREFERRED.values() and not find_spec(name):
-        raise LabError(
-            f"the tokenizer {name}, which is not installed",
-            f"the package {name}",
-            "pip install 'dasd_lab[smalr]', or train with another tokenizer.",
-        )
+    expect(name in TOKENIZERS, f"a tokenizer {name!r}", f"one of {sorted(TOKENIZERS)}", "Correct the name.")
+    expect(
+        name not in PREFERRED.values() or find_spec(name),
+        f"the tokenizer {name}, which is not installed",
+        f"the package {name}",
+        "pip install 'dasd_lab[smalr]', or train with another tokenizer.",
+    )
     return TOKENIZERS[name]()
 
 
@@ -161,12 +160,12 @@ class WordVocabulary:
         "Raise unless each word occurs once and has a count"
         words = self.words[language]
         counts = self.counts[language]
-        if len(set(words)) < len(words) or len(words) != len(counts):
-            raise LabError(
-                f"{len(set(words)):,} different words with {len(counts):,} counts in {language!r}",
-                "one count per word",
-                "Build the vocabulary again.",
-            )
+        expect(
+            len(set(words)) >= len(words) and len(words) == len(counts),
+            f"{len(set(words)):,} different words with {len(counts):,} counts in {language!r}",
+            "one count per word",
+            "Build the vocabulary again.",
+        )
 
     def __len__(self):
         return self._n  # number of ids, including the two special ones
@@ -184,12 +183,12 @@ class WordVocabulary:
 
     def words_of(self, caption: str, language: str) -> list[str]:
         "The words of a caption, known or unknown"
-        if language not in self.words:
-            raise LabError(
-                f"a caption in {language!r}",
-                f"one of {list(self.languages)}",
-                "Train this language first: `dasd-lab train --languages …`.",
-            )
+        expect(
+            language in self.words,
+            f"a caption in {language!r}",
+            f"one of {list(self.languages)}",
+            "Train this language first: `dasd-lab train --languages …`.",
+        )
         return caption_words(caption, self.tokenizers[language])
 
     def known(self, words: Sequence[str], language: str, max_words: int | None = None) -> list[int]:
@@ -283,10 +282,12 @@ def with_vectors(
     "Keep the words that have a vector, in the same order"
     places = {language: np.flatnonzero(found[language]) for language in vocabulary.languages}
     for language, kept in places.items():
-        if not len(kept):
-            raise LabError(
-                f"no word of {language!r} with a vector in {name}", "vectors of that language", "Pass the right file."
-            )
+        expect(
+            len(kept),
+            f"no word of {language!r} with a vector in {name}",
+            "vectors of that language",
+            "Pass the right file.",
+        )
     return WordVocabulary(
         {language: [vocabulary.words[language][i] for i in kept] for language, kept in places.items()},
         {language: [vocabulary.counts[language][i] for i in kept] for language, kept in places.items()},
