@@ -28,7 +28,7 @@ from dasd_lab.training.plan import plan
 from dasd_lab.training.recipes import columns_of, new_method, train, training_data
 from dasd_lab.training.saved import save_method
 from dasd_lab.training.source_model import train_source
-from dasd_lab.training.stages import Stage
+from dasd_lab.training.stages import Stage, needs_pictures
 
 FORMS = "paper", "official"
 NAMES = [

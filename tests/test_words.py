@@ -53,7 +53,8 @@ CODES = [0, 1, 2, 3, 1, -1, 1, 2, 0, 1, 3, 0, 1, 3, 3, 0, 2, 2]
 
 def method_of(backbone, words=WORDS, counts=COUNTS, codes=CODES, k=1, n=4):
     tokenizers = dict.fromkeys(words, "unicode_words") | {code: "character_bigrams" for code in words if code == "zh"}
-    vocabulary = WordVocabulary(words, counts, tokenizers)
+    counted = {language: dict(zip(names, counts[language])) for language, names in words.items()}
+    vocabulary = WordVocabulary(counted, tokenizers)
     torch.manual_seed(0)
     config = SMALRConfig(
         languages=tuple(words)[1:],

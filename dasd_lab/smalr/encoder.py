@@ -50,11 +50,8 @@ def _unnamed_vocabulary(
     "A vocabulary of a given size, for counting weights"
     each, rest = divmod(n - 2, len(languages))
     sizes = {language: each + 1 if i < rest else each for i, language in enumerate(languages)}
-    return WordVocabulary(
-        {language: [str(i) for i in range(size)] for language, size in sizes.items()},
-        {language: [1] * size for language, size in sizes.items()},
-        dict.fromkeys(languages, "unicode_words"),
-    )
+    counted = {language: dict.fromkeys(map(str, range(size)), 1) for language, size in sizes.items()}
+    return WordVocabulary(counted, dict.fromkeys(languages, "unicode_words"))
 
 
 def _last_losses(log: Sequence[Mapping]) -> list[float]:

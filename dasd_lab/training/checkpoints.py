@@ -166,35 +166,28 @@ class CheckpointManifest(Manifest):
 class _Checkpoint:
     "The contents of a checkpoint folder"
 
-    folder: Path
     manifest: dict
     weights: dict[str, Tensor]
     optimizers: dict[str, Tensor]
-    best_weights: dict[str, Tensor] | None
     random_states: dict
-
-    @property
-    def progress(self) -> Progress:
-        "The position of the run"
-        stage, step = self.manifest["position"]
-        return Progress(stage, step, self.manifest["log"], self.manifest["best"], self.best_weights)
+    progress: Progress
 
 
 def _read_checkpoint(folder: Path) -> _Checkpoint:
     "A checkpoint, every file compared with its checksum"
-    manifest = unseal(folder, "checkpoint", schema=CheckpointManifest)
+    m = unseal(folder, "checkpoint", schema=CheckpointManifest)
+    best_weights = None if m["best"] is None else read_tensors(folder / "best.safetensors")
     return _Checkpoint(
-        folder,
-        manifest,
+        m,
         read_tensors(folder / "weights.safetensors"),
         read_tensors(folder / "optimizers.safetensors"),
-        None if manifest["best"] is None else read_tensors(folder / "best.safetensors"),
         read_json(folder / "random.json", RandomStates),
+        Progress(*m["position"], m["log"], m["best"], best_weights),
     )
 
 
-def _newest_checkpoint(run: Path) -> _Checkpoint | None:
-    "The newest complete checkpoint of a run; None: there is none"
+def _newest_checkpoint(run: Path) -> tuple[Path, _Checkpoint] | None:
+    "The newest complete checkpoint of a run and its folder; None: there is none"
     damage: list[str] = []
     for folder in reversed(checkpoints(run)):
         try:
@@ -205,7 +198,7 @@ def _newest_checkpoint(run: Path) -> _Checkpoint | None:
         if damage:
             later = f"as later checkpoints are damaged ({'; '.join(damage)})"
             warnings.warn(f"{run} resumes from {folder.name}, {later}", stacklevel=3)
-        return checkpoint
+        return folder, checkpoint
     expect(
         not damage,
         f"{run}, whose checkpoints are all damaged ({'; '.join(damage)})",
@@ -221,9 +214,10 @@ def load_checkpoint(
     facts: dict,  # current settings of the run
 ) -> tuple[Progress, dict[str, Tensor]] | None:  # position and optimizer states; None: there is no checkpoint
     "Load the newest complete checkpoint of this run: weights and random states are restored"
-    checkpoint = _newest_checkpoint(run)
-    if checkpoint is None:
+    found = _newest_checkpoint(run)
+    if found is None:
         return None
+    folder, checkpoint = found
     shapes = {k: v.shape for k, v in checkpoint.weights.items()}
     if isinstance(method, RetrievalMethod):
         method.make_room(shapes)
@@ -232,11 +226,11 @@ def load_checkpoint(
         different.append("weights")
     expect(
         not different,
-        f"{checkpoint.folder} of a run with other {', '.join(different)}",
+        f"{folder} of a run with other {', '.join(different)}",
         "the settings that run was started with",
         "Give those settings to resume, or another folder to start again.",
     )
-    with opening(checkpoint.folder, "a checkpoint of this run", "Remove it to resume from an earlier one."):
+    with opening(folder, "a checkpoint of this run", "Remove it to resume from an earlier one."):
         method.load_state_dict(method.state_dict() | checkpoint.weights)
         set_random_states(checkpoint.random_states)
     return checkpoint.progress, checkpoint.optimizers

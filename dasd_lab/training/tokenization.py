@@ -84,7 +84,7 @@ def word_vocabulary(
     expect(not needed or not missing, without, "a path for every language", "Set `word_vectors.files`.")
     counted = count_words(captions, choice.tokenizers, choice.fewest)
     if choice.rare:
-        counted, _ = with_dictionary(counted, _dictionaries(choice, counted.languages), choice.rare)
+        counted = with_dictionary(counted, _dictionaries(choice, counted.languages), choice.rare)
     vocabulary, rows = vectors_of(counted, _word_vectors(choice, counted, captions))
     return vocabulary, torch.from_numpy(rows)
 
