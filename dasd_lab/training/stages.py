@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..backbone.shards import StoredRows
+from ..backbone.store import StoredRows
 from ..contracts import LabError, expect, unknown_name
 from ..presets import checked
 from .losses import IMAGE_FEATURES, LOSS_MODULES, LOSSES
