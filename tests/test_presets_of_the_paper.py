@@ -282,7 +282,7 @@ def test_dry_run_of_a_preset(capsys, tmp_path):
     out = capsys.readouterr().out
     for word in ("7 steps of 64: 448 captions", "3 steps of 64", "s a step", "Memory: ", "on this processor"):
         assert word in out, word
-    assert main(["train", str(small), "--dry-run", "--captions", "x.tsv"]) == 1
+    assert main(["train", str(small), "--dry-run", "--captions", "x.tsv"]) == 2
     assert main(["train", "dasd.none", "--dry-run"]) == 1
 
 

@@ -447,6 +447,35 @@ def _stoppable(out: Path) -> Iterator[None]:
 USUAL_PRESET = "dasd.pictograms"  # if none is named
 
 
+def _train(given: dict[str, Any], options: Mapping[str, Any], resume: Path | None, yes: bool) -> Path:
+    "The run folder of `train_run`, trained; or the plan of one, printed"
+    from datetime import date
+
+    dry_run, captions = given.pop("dry_run"), given["captions"]
+    preset = str(given.pop("preset") or USUAL_PRESET)
+    stem = Path(preset).stem if preset.endswith(".json") else preset
+    out = given.pop("out")
+    folder = Path(resume or out or home_path("runs", f"{date.today()}-{stem}-{given['seed']}"))
+    if dry_run or not (yes or resume or captions):
+        step = "Leave one of them out; `dasd-lab corpus check` checks captions."
+        expect(not captions, "--dry-run with --captions", "a preset with a corpus", step)
+        run_settings(options)  # refuses what a training would refuse
+        show_plan(preset, given["languages"], given["changes"], given["corpus"], given["backbone"])
+    if dry_run:
+        return folder
+    step = f"Name one, such as `{lab_command('train', USUAL_PRESET)}`; --yes trains {USUAL_PRESET}."
+    expect(yes or resume, "no preset is named, and nothing was started", "the name of a preset, or --yes", step)
+    with _stoppable(folder):
+        if resume:
+            run = _resumed(folder, options)
+        else:
+            job = TrainingCall(preset, folder, **given)
+            run = (job.train_on_captions if captions else job.train)(run_settings(options))
+    print(run, file=sys.stderr)
+    print(folder)
+    return folder
+
+
 @command
 def train_run(
     # what is trained and how: a preset such as dasd.pictograms (Tab, or a wrong name, lists them), or a JSON file
@@ -482,32 +511,11 @@ def train_run(
     tracker: list[Name] = (),  # in addition to TensorBoard: wandb, mlflow, trackio … if installed; repeatable
 ) -> None:
     "Train a model on top of frozen image and text towers; print the run folder"
-    from datetime import date
-
     options = dict(select=select, select_every=select_every, checkpoint_every=checkpoint_every, keep=keep)
     options |= dict(faults=faults, machine=machine, tracker=tracker)
+    given = dict(preset=preset, corpus=corpus, languages=languages, seed=seed, backbone=backbone, features=features)
+    given |= dict(captions=captions, changes=changes or {}, out=out, dry_run=dry_run)
     only_one(features=features, captions=captions)
     if resume:
-        given = dict(preset=preset, set=changes, select=select, captions=captions, corpus=corpus, languages=languages)
-        _check_resume(given | dict(backbone=backbone, features=features, out=out, seed=seed, dry_run=dry_run))
-    name = str(preset or USUAL_PRESET)
-    stem = Path(name).stem if name.endswith(".json") else name
-    folder = Path(resume or out or home_path("runs", f"{date.today()}-{stem}-{seed}"))
-    job = TrainingCall(name, folder, corpus, languages, seed, backbone, features, captions, changes or {})
-    named = preset is not None or yes or resume
-    if dry_run or not (named or captions):
-        step = "Leave one of them out; `dasd-lab corpus check` checks captions."
-        expect(not captions, "--dry-run with --captions", "a preset with a corpus", step)
-        run_settings(options)  # refuses what a training would refuse
-        show_plan(name, languages, changes, corpus, backbone)
-    if dry_run:
-        return
-    step = f"Name one, such as `{lab_command('train', USUAL_PRESET)}`; --yes trains {USUAL_PRESET}."
-    expect(named, "no preset is named, and nothing was started", "the name of a preset, or --yes", step)
-    with _stoppable(folder):
-        if resume:
-            run = _resumed(folder, options)
-        else:
-            run = (job.train_on_captions if captions else job.train)(run_settings(options))
-    print(run, file=sys.stderr)
-    print(folder)
+        _check_resume(dict(set=changes, select=select) | given | dict(changes=None))
+    _train(given, options, resume, yes or preset is not None)

@@ -49,7 +49,7 @@ def vectors_of(
     return with_vectors(vocabulary, found, provider.name), np.concatenate(rows).astype(np.float32)
 
 # %% ../../nbs/3_methods/3_smalr/40_vectors.ipynb #ffd4d57b
-class _Files:
+class _VectorFiles:
     "Base class of providers that read one file per language"
 
     def __init__(
@@ -74,7 +74,7 @@ class _Files:
         return self.paths[language]
 
 
-class TextVectors(_Files):
+class TextVectors(_VectorFiles):
     "Vectors in the .vec text format, one file per language"
 
     def __init__(
@@ -120,7 +120,7 @@ def _subword_vectors(keyed: Any, words: Sequence[str]) -> tuple[np.ndarray, np.n
     return rows, found
 
 
-class FastTextFiles(_Files):
+class FastTextFiles(_VectorFiles):
     "FastText's .bin files, one file per language"
 
     def __init__(

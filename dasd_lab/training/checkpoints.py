@@ -176,13 +176,14 @@ class _Checkpoint:
 def _read_checkpoint(folder: Path) -> _Checkpoint:
     "A checkpoint, every file compared with its checksum"
     m = unseal(folder, "checkpoint", schema=CheckpointManifest)
+    stage, step = m["position"]
     best_weights = None if m["best"] is None else read_tensors(folder / "best.safetensors")
     return _Checkpoint(
         m,
         read_tensors(folder / "weights.safetensors"),
         read_tensors(folder / "optimizers.safetensors"),
         read_json(folder / "random.json", RandomStates),
-        Progress(*m["position"], m["log"], m["best"], best_weights),
+        Progress(stage, step, m["log"], m["best"], best_weights),
     )
 
 

@@ -195,7 +195,7 @@ def optimizer_tensors(
     optimizers: Sequence[Optimizer],  # of a stage and its critic
 ) -> dict[str, Tensor]:  # 'optimizer.parameter.name' → tensor
     "The states of optimizers as named tensors"
-    tensors = {}
+    tensors: dict[str, Tensor] = {}
     for o, optimizer in enumerate(optimizers):
         for i, state in optimizer.state_dict()["state"].items():
             tensors |= {f"{o}.{i}.{name}": value for name, value in state.items()}

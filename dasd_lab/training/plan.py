@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ..backbone.towers import Backbone
 from ..backbone.weights import find_weights
@@ -61,11 +62,11 @@ class Need:
 
 def need_of(
     what: str,  # in words
-    look: Callable[[], str],  # says what it found, or raises a `LabError`
+    look: Callable[[], Any],  # says what it found, or raises a `LabError`
 ) -> Need:
     "A thing that a function looks for"
     try:
-        return Need(what, True, look())
+        return Need(what, True, look() or "")
     except LabError as e:
         return Need(what, False, e.given, f"Expected {e.expected}. {e.next_step}")
 
@@ -193,7 +194,7 @@ class StagePlan:
     @property
     def seconds(self) -> float | None:
         "Of all steps; None: not known"
-        return self.timed and self.stage.steps * self.stage.batch_size / self.timed.per_s
+        return self.stage.steps * self.stage.batch_size / self.timed.per_s if self.timed else None
 
     def lines(self, number: int) -> list[str]:
         "As text"
@@ -277,7 +278,7 @@ def _needs(
         used.setdefault(p.corpus, []).append(p.stage.name.replace("_", " "))
     needs = [corpus_need(name, languages, f"for {' and '.join(names)}") for name, names in used.items()]
     what = "training pictures that are in no test split"
-    unleaked = need_of(what, lambda: refuse_trained_test_pictures(corpora_of(preset)) or "")
+    unleaked = need_of(what, lambda: refuse_trained_test_pictures(corpora_of(preset)))
     needs += [] if unleaked.found else [unleaked]
     tuning = finetuning_of(preset)
     if tuning.phases and tuning.corpus:

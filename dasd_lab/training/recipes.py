@@ -518,7 +518,7 @@ def backbone_for(
     if source:
         backbone = trained_source(load_preset(source), training_corpus, seed, progress, device)
     else:
-        backbone = published_backbone(settings(BackboneChoice, choice, "backbone")).to(device)
+        backbone = published_backbone(settings(BackboneChoice, choice or {}, "backbone")).to(device)
     tuning = finetuning_of(preset)
     if not tuning.phases:
         return backbone

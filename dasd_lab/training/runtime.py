@@ -120,8 +120,8 @@ class Worker:
         if longest and step > 1:
             for name in own.keys() & set(TOKEN_COLUMNS):
                 tokens = own[name].shape[-1]
-                own["longest"] = min(math.ceil(tokens / step) * step, longest)
-                own[name] = F.pad(own[name], (0, own["longest"] - tokens))
+                width = own["longest"] = min(math.ceil(tokens / step) * step, longest)
+                own[name] = F.pad(own[name], (0, width - tokens))
         return own
 
     def features(
