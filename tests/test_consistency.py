@@ -194,10 +194,10 @@ def test_a_caption_without_translations_has_its_own_features_only(inner):
 def test_the_command(inner, corpus, tmp_path, monkeypatch, capsys):
     from dasd_lab.cli import main
     from dasd_lab.commands import studies
-    from dasd_lab.training import recipes
+    from dasd_lab.training import loading
 
     monkeypatch.setattr(studies, "open_corpus", lambda name: corpus)
-    monkeypatch.setattr(recipes, "load_run", lambda folder: inner)
+    monkeypatch.setattr(loading, "load_run", lambda folder: inner)
     words = [
         "consistency",
         "--run",

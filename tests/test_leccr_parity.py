@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from parity import close
 
 from dasd_lab.evaluation.retrieval import rank
+from dasd_lab.evaluation.tables import tables_of
 from dasd_lab.leccr.interaction import (
     InteractionConfig,
     VisionConfig,
@@ -19,7 +20,7 @@ from dasd_lab.leccr.interaction import (
     slot_scores,
 )
 from dasd_lab.leccr.slots import BlockConfig, SlotsConfig
-from dasd_lab.presets import load_preset, settings
+from dasd_lab.presets import load_preset, settings, vary
 from dasd_lab.training.losses import LOSSES
 from dasd_lab.training.matching import cosines, min_max, softened
 from dasd_lab.training.stages import Stage, stage_loss
@@ -372,6 +373,21 @@ def compare_terms(golden, f):
         a["paper/S_final"],
         "S_final",
     )
+
+
+def test_the_baseline_of_the_paper(golden):
+    "Table 4, first row: no description, no slots (Eq. 3)"
+    c = golden.c
+    f, m = features(golden)
+    f = {k: v.detach() for k, v in f.items()}
+    plain = VisualSide(c.d_v, c.d_t, c.d_e, "none").eval()
+    plain.head.load_state_dict(m.visual.head.state_dict())
+    f |= plain(golden.a["in/Z_v"])
+    preset = load_preset("leccr.paper")
+    changes = {row.name: row.changes for row in tables_of(preset)["4"].rows(preset, None)}
+    baseline = vary(preset, changes["baseline"])
+    total, _ = stage_loss(settings(Stage, baseline["stages"][0]), f)
+    close(total, golden.a["paper/L_base"], "L_base")
 
 
 def test_recall(golden):

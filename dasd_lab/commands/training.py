@@ -396,7 +396,7 @@ def compare_runs(
 def _resumed(folder: Path, options: Mapping[str, Any]):  # a `training.recipes.Run`
     "Resume a run with the settings in its folder"
     from dasd_lab.evaluation.selection import figures_on
-    from dasd_lab.presets import Preset, read_json
+    from dasd_lab.presets import read_preset
     from dasd_lab.training.recipes import resume
     from dasd_lab.training.records import ResumableFile, read_record
 
@@ -404,7 +404,7 @@ def _resumed(folder: Path, options: Mapping[str, Any]):  # a `training.recipes.R
     settings = run_settings(options, record)
     if (folder / "captions.jsonl").exists() and not (folder / "card.json").exists():
         job = TrainingCall(
-            read_json(folder / "preset.json", Preset) | dict(name=record["preset"]),
+            read_preset(folder / "preset.json") | dict(name=record["preset"]),
             folder,
             record["corpus"],
             record["languages"][:1],

@@ -124,6 +124,7 @@ def method_shapes(
     sizes: TowerSizes,  # of the tower
 ) -> RetrievalMethod:  # on the meta device
     "A method with shapes and without memory"
+    method_and_config(preset)  # imports the method, outside of the meta device
     with torch.device("meta"):
         return planned_method(preset, languages, sizes)
 
