@@ -61,7 +61,7 @@ PAIRS = [  # English, Italian, id of the image
     for size in SIZES
 ]
 TEXT = "en\tit\tpicture\n" + "".join("\t".join(pair) + "\n" for pair in PAIRS)
-STEPS = 120, 20  # of the two stages
+STEPS = 300, 20  # of the two stages; an interrupted run is not to end before it is interrupted
 PARTS = ["token_vectors", "disentangler", "generator", "adapters"]
 
 
