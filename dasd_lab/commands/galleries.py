@@ -120,7 +120,7 @@ def import_images(
     from dasd_lab.search.doubt import SENTENCES
     from dasd_lab.search.gallery.in_memory import unlike_images
     from dasd_lab.search.on_disk.importing import import_folder
-    from dasd_lab.search.on_disk.reading import image_bar
+    from dasd_lab.search.gallery.reading import image_bar
 
     columns = {name: str(kind) for name, kind in (column or {}).items()}
     method, run = _method_and_run(gallery, run, backbone)
@@ -184,7 +184,7 @@ def embed_images(
     json: bool = False,  # print JSON instead of a table
 ) -> None:
     "Embed the images with another model, --run or --backbone, which can then search them; resumes when rerun"
-    from dasd_lab.search.on_disk.reading import image_bar
+    from dasd_lab.search.gallery.reading import image_bar
 
     with closing(open_gallery(gallery, run, backbone=backbone)) as opened:
         with skipped_in_one_line(opened):
@@ -251,7 +251,7 @@ def built_in_gallery(
     backbone: str | Path | None = None,  # see `open_gallery`
 ) -> Path:
     "Import the test images of the built-in corpus once"
-    from dasd_lab.search.on_disk.reading import image_bar
+    from dasd_lab.search.gallery.reading import image_bar
 
     complete = folder / "made"
     if not complete.is_file():

@@ -16,10 +16,10 @@ from typing import NamedTuple
 from ...corpora.descriptions import Captioner
 from ...foundation import LabError, MissingPackage, expect
 from ...presets import read_json
-from ..gallery.inputs import picture_files
+from ..gallery.inputs import escaped, is_text, picture_files
+from ..gallery.reading import ReadAhead, ReadVisual
 from .engine import MOST_ID, Rows, parts, possible_ids
-from .filters import is_text, read_filter
-from .reading import ReadAhead, ReadVisual, escaped
+from .filters import read_filter
 from .stored import StoredGallery
 from ...storage import write_json
 
