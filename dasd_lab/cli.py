@@ -403,10 +403,9 @@ def run_demo(
 
 def _build_scenes() -> None:
     "Build the scenes of the built-in corpus if they are missing, and check them; imports no torch"
-    from dasd_lab.corpora.pictograms.building import built_pictograms, check_files
+    from dasd_lab.corpora.catalog import load_corpus
 
-    for folder, manifest in built_pictograms(parts=["scenes"], processes=n_processes()).items():
-        check_files(folder, manifest, pixels=False)
+    load_corpus("pictograms", processes=n_processes())
 
 
 def _server(

@@ -26,10 +26,10 @@ from dasd_lab.commands.training import run_row
 from dasd_lab.contracts import LabError
 from dasd_lab.corpora.catalog import corpus_named
 from dasd_lab.corpora.own.corpus import import_corpus, understand
-from dasd_lab.corpora.pictograms.building import build_pictograms
-from dasd_lab.corpora.pictograms.corpus import Pictograms
-from dasd_lab.corpora.pictograms.detector import Detector, PictogramCaptioner, save_detector
-from dasd_lab.corpora.pictograms.scenes import ScenesSpec
+from dasd_lab.pictograms.building import build_pictograms
+from dasd_lab.pictograms.corpus import Pictograms
+from dasd_lab.pictograms.detector import Detector, PictogramCaptioner, save_detector
+from dasd_lab.pictograms.scenes import ScenesSpec
 from dasd_lab.presets import vary
 from dasd_lab.search.doubt import Calibration, calibration_of, save_calibration
 from dasd_lab.search.gallery.in_memory import Gallery

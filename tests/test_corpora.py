@@ -12,10 +12,10 @@ import pytest
 
 from dasd_lab.contracts import LabError
 from dasd_lab.corpora.catalog import caption_pairs, load_corpus
-from dasd_lab.corpora.pictograms import building
-from dasd_lab.corpora.pictograms.building import build_pictograms
-from dasd_lab.corpora.pictograms.corpus import Pictograms
-from dasd_lab.corpora.pictograms.grammar import (
+from dasd_lab.pictograms import building
+from dasd_lab.pictograms.building import build_pictograms
+from dasd_lab.pictograms.corpus import Pictograms
+from dasd_lab.pictograms.grammar import (
     STYLES,
     Segment,
     Thing,
@@ -26,8 +26,8 @@ from dasd_lab.corpora.pictograms.grammar import (
     realise,
     sample_scene,
 )
-from dasd_lab.corpora.pictograms.proofreading import check_language
-from dasd_lab.corpora.pictograms.scenes import (
+from dasd_lab.pictograms.proofreading import check_language
+from dasd_lab.pictograms.scenes import (
     ORIGINS,
     ScenesSpec,
     captions_of,

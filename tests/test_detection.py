@@ -11,10 +11,11 @@ import torch
 
 from dasd_lab.contracts import LabError, RetrievalMethod
 from dasd_lab.corpora.catalog import load_corpus
-from dasd_lab.corpora.pictograms import detector as detector_module
-from dasd_lab.corpora.pictograms.building import build_pictograms
-from dasd_lab.corpora.pictograms.corpus import Pictograms
-from dasd_lab.corpora.pictograms.detector import (
+from dasd_lab.evaluation.retrieval import split_columns
+from dasd_lab.pictograms import detector as detector_module
+from dasd_lab.pictograms.building import build_pictograms
+from dasd_lab.pictograms.corpus import Pictograms
+from dasd_lab.pictograms.detector import (
     Detector,
     PictogramCaptioner,
     agreement,
@@ -23,10 +24,9 @@ from dasd_lab.corpora.pictograms.detector import (
     save_detector,
     shipped_detector,
 )
-from dasd_lab.corpora.pictograms.grammar import Scene, Thing
-from dasd_lab.corpora.pictograms.painting import background, layout, render
-from dasd_lab.corpora.pictograms.scenes import ScenesSpec, compositions, fresh_scenes
-from dasd_lab.evaluation.retrieval import split_columns
+from dasd_lab.pictograms.grammar import Scene, Thing
+from dasd_lab.pictograms.painting import background, layout, render
+from dasd_lab.pictograms.scenes import ScenesSpec, compositions, fresh_scenes
 
 FOLDER = shipped_detector()
 CHECKSUMS = [
@@ -163,7 +163,7 @@ def test_another_wording_has_another_fingerprint(tmp_path, monkeypatch):
     descriptions = Pictograms(root).descriptions("test")
     monkeypatch.setattr(detector_module, "FORM", detector_module.FORM + 1)
     monkeypatch.setattr(detector_module, "to_text", lambda scene: "Something else.")
-    monkeypatch.setattr("dasd_lab.corpora.pictograms.corpus._captioner", PictogramCaptioner)
+    monkeypatch.setattr("dasd_lab.pictograms.corpus._captioner", PictogramCaptioner)
     changed = Pictograms(root).descriptions("test")
     assert changed == ["Something else."] * 5
     assert changed != descriptions
@@ -181,8 +181,8 @@ def test_without_weights_only_descriptions_fail(tmp_path, monkeypatch):
     with pytest.raises(LabError, match="train_detector"):
         PictogramCaptioner(tmp_path / "none")
     root = build_small(tmp_path)
-    monkeypatch.setattr("dasd_lab.corpora.pictograms.detector.shipped_detector", lambda: tmp_path / "none")
-    monkeypatch.setattr("dasd_lab.corpora.pictograms.corpus._captioner", PictogramCaptioner)
+    monkeypatch.setattr("dasd_lab.pictograms.detector.shipped_detector", lambda: tmp_path / "none")
+    monkeypatch.setattr("dasd_lab.pictograms.corpus._captioner", PictogramCaptioner)
     with pytest.raises(LabError, match="part of the installed package"):
         Pictograms(root).descriptions("test")
 

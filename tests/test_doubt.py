@@ -9,7 +9,7 @@ from PIL import Image
 
 from dasd_lab.cli import main
 from dasd_lab.corpora.catalog import load_corpus
-from dasd_lab.evaluation.short_queries import scene_queries
+from dasd_lab.evaluation.short_queries import queries_about
 from dasd_lab.explore.ask.state import AskState
 from dasd_lab.explore.workbench import WORLDS, world_workbench
 from dasd_lab.search.calibrating import queries_without_image
@@ -51,7 +51,7 @@ def test_queries_without_image_are_marked(method):
 def test_short_queries_about_scenes_are_not_marked(method):
     calibration = calibration_of(method)
     corpus = load_corpus("pictograms")
-    asked = [query for code in ("de", "zh", "ar") for query in scene_queries(corpus, "test", code)]
+    asked = [query for code in ("de", "zh", "ar") for query in queries_about(corpus, "test", code)]
     marked = [query.text for query in asked if "query" in calibration.signs(query.text, query.language)]
     assert len(marked) <= 0.03 * len(asked), marked
 

@@ -9,7 +9,7 @@ import torch
 from dasd_lab.backbone.towers import load_backbone
 from dasd_lab.contracts import LabError, RetrievalMethod
 from dasd_lab.corpora.catalog import load_corpus
-from dasd_lab.corpora.pictograms.painting import N_VIEWS, boxes, group
+from dasd_lab.pictograms.painting import N_VIEWS, boxes, group
 from dasd_lab.search.explain.contributions import explain_words, integrated_gradients, leave_one_out, word_spans
 from dasd_lab.search.explain.regions import explain_regions
 from dasd_lab.search.gallery.in_memory import Gallery

@@ -9,8 +9,8 @@ import pytest
 
 from dasd_lab.contracts import LabError
 from dasd_lab.corpora.catalog import load_corpus
-from dasd_lab.corpora.pictograms.gloss import Gloss, gloss_languages, lexicon, to_english
-from dasd_lab.corpora.pictograms.grammar import STYLES, languages, load_language
+from dasd_lab.pictograms.gloss import Gloss, gloss_languages, lexicon, to_english
+from dasd_lab.pictograms.grammar import STYLES, languages, load_language
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGETS = ["de", "fr", "cs", "zh", "ja", "es", "ar", "it"]

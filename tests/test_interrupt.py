@@ -68,7 +68,7 @@ def test_ctrl_c_at_any_moment(command, tmp_path):
 
 def test_bars_are_imported_before_helpers_run():
     "Ctrl-C during an import ends the process at once, without the cleaning up of helping processes"
-    code = "import sys, dasd_lab.corpora.pictograms.building; assert 'tqdm.auto' in sys.modules"
+    code = "import sys, dasd_lab.pictograms.building; assert 'tqdm.auto' in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

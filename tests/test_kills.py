@@ -14,8 +14,8 @@ from squares import SOURCE, TINY, Squares
 from test_processes import PROCESSES
 
 from dasd_lab.contracts import LabError
-from dasd_lab.corpora.pictograms.building import build_pictograms
-from dasd_lab.corpora.pictograms.scenes import ScenesSpec
+from dasd_lab.pictograms.building import build_pictograms
+from dasd_lab.pictograms.scenes import ScenesSpec
 from dasd_lab.presets import vary
 from dasd_lab.storage import folder_lock, recovered, whole_file, whole_folder
 from dasd_lab.training.logging import claim
@@ -23,14 +23,14 @@ from dasd_lab.training.logging import claim
 KILLS = int(os.environ.get("SOAK", "1"))
 BUILD = """
 import sys
-from dasd_lab.corpora.pictograms.building import build_pictograms
+from dasd_lab.pictograms.building import build_pictograms
 
 if __name__ == "__main__":
     build_pictograms(sys.argv[1], codes=["en"], processes=2)
 """
 BUILD_INTERRUPTED = """
 import signal, sys
-from dasd_lab.corpora.pictograms import building
+from dasd_lab.pictograms import building
 
 start = building._Helper.start
 

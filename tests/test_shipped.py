@@ -10,7 +10,7 @@ import pytest
 from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.evaluation.probes import adapter_spread, leakage, linear_probe
 from dasd_lab.evaluation.retrieval import evaluate
-from dasd_lab.evaluation.short_queries import scene_queries, short_queries
+from dasd_lab.evaluation.short_queries import queries_about, short_queries
 from dasd_lab.explore.workbench import WORLDS
 from dasd_lab.search.gallery.in_memory import Gallery
 from dasd_lab.storage import unseal
@@ -89,7 +89,7 @@ def test_nouns_of_short_queries_are_those_that_most_scenes_show(corpus):
     "The rule by which nouns are chosen knows no model"
     counts = Counter(noun for i in corpus.visuals("test").ids for noun in corpus.facts(i)["object"])
     twentieth = sorted(counts.values(), reverse=True)[19]
-    queries = [query for query in scene_queries(corpus, "test", "en") if query.kind == "noun"]
+    queries = [query for query in queries_about(corpus, "test", "en") if query.kind == "noun"]
     assert len(queries) == 20
     assert all(len(query.shown) >= twentieth for query in queries)
 

@@ -27,9 +27,9 @@ from PIL.PngImagePlugin import PngInfo
 from dasd_lab.backbone.preprocessing import Preprocessing
 from dasd_lab.backbone.towers import load_backbone
 from dasd_lab.contracts import LabError
-from dasd_lab.corpora.by_machine.builtin_translators import GlossTranslator
 from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.evaluation.retrieval import split_columns
+from dasd_lab.pictograms.gloss import GlossTranslator
 from dasd_lab.search.explain.consistent_queries import Consistent
 from dasd_lab.search.gallery.in_memory import Gallery, caption_features
 from dasd_lab.search.on_disk import importing, reading

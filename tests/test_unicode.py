@@ -22,7 +22,7 @@ from dasd_lab.corpora.captions import (
 )
 from dasd_lab.corpora.languages import language_code
 from dasd_lab.corpora.own.parallel import read_parallel
-from dasd_lab.corpora.pictograms.gloss import to_english
+from dasd_lab.pictograms.gloss import to_english
 from dasd_lab.search.cleaning import clean_query
 from dasd_lab.search.explain.contributions import word_spans
 from dasd_lab.search.gallery.in_memory import Gallery

@@ -20,8 +20,8 @@ from pathlib import Path
 import pytest
 from served import draw
 
-from dasd_lab.corpora.pictograms.building import build_pictograms
-from dasd_lab.corpora.pictograms.scenes import ScenesSpec
+from dasd_lab.pictograms.building import build_pictograms
+from dasd_lab.pictograms.scenes import ScenesSpec
 from dasd_lab.presets import load_preset, vary
 from dasd_lab.storage import write_json
 

@@ -36,15 +36,10 @@ def corpus_build(
     force: bool = False,  # rebuild an existing corpus
 ) -> None:
     "Build the built-in corpus if it is missing"
-    from dasd_lab.corpora.pictograms.building import PARTS, build_pictograms, built_pictograms, check_files, checksum
-    from dasd_lab.corpora.pictograms.scenes import ScenesSpec
+    from dasd_lab.corpora.catalog import built_in
 
-    spec = None if seed is None else ScenesSpec(seed=seed)
-    if force:
-        build_pictograms(folder, PARTS, spec or ScenesSpec(), processes=n_processes())
-    for part, manifest in built_pictograms(folder, PARTS, spec, processes=n_processes()).items():
-        check_files(part, manifest)
-        print(part, checksum(manifest)[:16])
+    for part, checksum in built_in("build")(folder, seed, force, n_processes()).items():
+        print(part, checksum[:16])
 
 
 def _show_all_corpora(json: bool) -> None:

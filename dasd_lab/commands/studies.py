@@ -74,12 +74,13 @@ def query_translator(
     origin: str = "human",  # of the captions
 ):  # a `corpora.by_machine.translators.Translator`
     "Open the translator of queries"
-    from dasd_lab.corpora.by_machine.builtin_translators import GlossTranslator, ReferenceTranslator
+    from dasd_lab.corpora.by_machine.builtin_translators import ReferenceTranslator
     from dasd_lab.corpora.by_machine.engines import open_translator
+    from dasd_lab.corpora.catalog import built_in
     from dasd_lab.foundation import LabError
 
     if name == "gloss":
-        return GlossTranslator()
+        return built_in("translator")()
     if name != "oracle":
         return open_translator(name, "en", source)
     if corpus is None:

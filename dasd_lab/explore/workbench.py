@@ -24,8 +24,7 @@ from traitlets import HasTraits, List, Unicode
 
 from ..backbone.towers import Backbone, fingerprint, load_backbone
 from ..contracts import Caption, LabError, RetrievalMethod
-from ..corpora.catalog import Corpus, load_corpus
-from ..corpora.pictograms.gloss import gloss_languages, to_english
+from ..corpora.catalog import Corpus, built_in, load_corpus
 from ..corpora.visuals import Visual
 from .pictures import corpus_pictures, installed_corpus, own_pictures, read_pictures
 from ..foundation import WORLD_VARIABLE, progress_bar
@@ -651,8 +650,8 @@ def lexicon_model(
     backbone: Backbone,  # with English as source language
 ) -> TranslatedQueries:
     "The frozen English tower behind the built-in word-by-word translation"
-    languages = [language for language in gloss_languages() if language != backbone.source_language]
-    return TranslatedQueries(backbone, languages, lambda text, language: to_english(text, language).english)
+    gloss = built_in("translator")()
+    return TranslatedQueries(backbone, gloss.sources, lambda text, language: gloss.gloss(text, language).english)
 
 
 @cache

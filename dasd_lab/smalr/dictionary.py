@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 
 from ..contracts import LabError
-from ..corpora.pictograms.gloss import gloss_languages, lexicon
+from ..corpora.catalog import built_in
 from .vocabulary import WordVocabulary
 
 # %% ../../nbs/3_methods/3_smalr/30_dictionary.ipynb #4d08117b
@@ -46,15 +46,14 @@ def read_dictionary(
 
 
 def lexicon_pairs(
-    language: str,  # one of `gloss_languages()`
+    language: str,  # one that the built-in translator reads
 ) -> dict[str, list[str]]:  # word → English words
     "Translations of single words and their forms in the built-in lexicons"
-    if language not in gloss_languages():
-        raise LabError(
-            f"a built-in dictionary of {language!r}", f"one of {gloss_languages()[1:]}", "Pass a file for it."
-        )
+    translator = built_in("translator")()
+    if language not in translator.sources:
+        raise LabError(f"a built-in dictionary of {language!r}", f"one of {translator.sources}", "Pass a file for it.")
     translations: dict[str, list[str]] = {}
-    for key, readings in lexicon(language).entries.items():
+    for key, readings in translator.words(language).items():
         english = [r.english for r in readings if r.english and " " not in r.english]
         if len(key) == 1 and english:
             translations.setdefault(key[0].lower(), []).extend(english)

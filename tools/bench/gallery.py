@@ -37,9 +37,9 @@ from tqdm.auto import tqdm
 
 from dasd_lab.backbone.towers import load_backbone
 from dasd_lab.contracts import RetrievalMethod
-from dasd_lab.corpora.by_machine.builtin_translators import GlossTranslator
 from dasd_lab.corpora.catalog import load_corpus
 from dasd_lab.evaluation.retrieval import gallery_slices, split_columns
+from dasd_lab.pictograms.gloss import GlossTranslator
 from dasd_lab.search.explain.consistent_queries import Consistent
 from dasd_lab.search.gallery.in_memory import best_of_slices, caption_features
 from dasd_lab.search.on_disk.stored import StoredGallery

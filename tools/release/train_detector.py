@@ -15,7 +15,7 @@ import torch
 from timm.optim.muon import Muon
 
 from dasd_lab.corpora.catalog import load_corpus
-from dasd_lab.corpora.pictograms.detector import (
+from dasd_lab.pictograms.detector import (
     GRID,
     MOST,
     SETTINGS,
@@ -27,8 +27,8 @@ from dasd_lab.corpora.pictograms.detector import (
     save_detector,
     targets,
 )
-from dasd_lab.corpora.pictograms.painting import noun_pictures, render
-from dasd_lab.corpora.pictograms.scenes import ScenesSpec, fresh_scenes
+from dasd_lab.pictograms.painting import noun_pictures, render
+from dasd_lab.pictograms.scenes import ScenesSpec, fresh_scenes
 from dasd_lab.storage import read_manifest
 
 SEED = 20_240

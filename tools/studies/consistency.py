@@ -19,11 +19,11 @@ import pandas as pd
 
 from dasd_lab.backbone.towers import fingerprint
 from dasd_lab.contracts import RetrievalMethod
-from dasd_lab.corpora.by_machine.builtin_translators import GlossTranslator, ReferenceTranslator, SceneTranslator
+from dasd_lab.corpora.by_machine.builtin_translators import ReferenceTranslator, SceneTranslator
 from dasd_lab.corpora.catalog import Corpus, load_corpus
-from dasd_lab.corpora.pictograms.gloss import to_english
 from dasd_lab.corpora.visuals import visuals_from_array
 from dasd_lab.evaluation.retrieval import evaluate
+from dasd_lab.pictograms.gloss import GlossTranslator, to_english
 from dasd_lab.search.explain.consistent_queries import Consistent, fit_to
 from dasd_lab.storage import write_json
 from dasd_lab.training.loading import load_run

@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from ..catalog import built_in
 from ..descriptions import Captioner
-from ..pictograms.detector import PictogramCaptioner
 from ...foundation import LabError, weights_root
 from ...storage import sha256
 
@@ -350,7 +350,7 @@ def open_captioner(
                 "no options: it has no prompt and runs on the CPU",
                 "Omit them.",
             )
-        return PictogramCaptioner()
+        return built_in("captioner")()
     kind = model_type(captioner_folder(model, options.get("download", False))[0])
     captioner_class = CaptioningModel if kind in CaptioningModel.KINDS else ChatModel
     return captioner_class(model, **{name: value for name, value in options.items() if value is not None})

@@ -29,8 +29,6 @@ from lingua import Language
 from ..captions import clean_text, recognise_language
 from ..catalog import Corpus
 from ..languages import english_name, language_code, native_name
-from ..pictograms.noisy_translation import NoiseSpec
-from ..pictograms.scenes import ScenesSpec, captions_of
 from ...foundation import Caption, LabError
 from ...presets import json_line
 from ...storage import whole_file
@@ -674,14 +672,7 @@ def captions_in(
     if language in corpus.languages:
         wanted = set(ids)
         return [c for c in corpus.captions(split, language, origin) if c.visual_id in wanted]
-    if not hasattr(corpus, "scene"):
-        return []
-    spec = ScenesSpec(seed=corpus.seed, noise=NoiseSpec(**corpus.manifest["settings"]["noise"]))
-    captions = []
-    for visual_id in ids:
-        generated = captions_of(corpus.scene(visual_id), visual_id, split, [language], spec)
-        captions += [c for c in generated if c.language == language and c.origin == origin]
-    return captions
+    return corpus.generated(ids, language, origin) if hasattr(corpus, "generated") else []
 
 
 def example_pairs(

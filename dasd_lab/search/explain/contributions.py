@@ -21,8 +21,8 @@ from ...backbone.tokens import CaptionTokenizer
 from ...backbone.towers import attention
 from ...contracts import LabError, RetrievalMethod, evaluating
 from ...corpora.captions import script_of
+from ...corpora.catalog import built_in
 from ...corpora.languages import direction
-from ...corpora.pictograms.grammar import languages, load_language
 from ...evaluation.retrieval import slice_scores
 from ...foundation import extra
 from ..gallery.in_memory import Gallery
@@ -44,36 +44,16 @@ def _script(character: str) -> str:
     return script if script in _SCRIPTS else "word"
 
 
-def _texts(nested) -> list[str]:
-    "All strings of nested lists and dictionaries, without templates"
-    if isinstance(nested, str):
-        return [] if "{" in nested else [nested]
-    if isinstance(nested, Mapping):
-        nested = list(nested.values())
-    if not isinstance(nested, list):
-        return []
-    texts = []
-    for item in nested:
-        texts += _texts(item)
-    return texts
-
-
 @lru_cache(maxsize=8)
 def known_words(
     language: str,  # ISO 639
 ) -> tuple[str, ...]:  # longest first
     "Words of a language without spaces, from its lexicon; empty for other languages"
-    if language not in languages():
+    if language not in ("ja", "zh"):
         return ()
-    lexicon = load_language(language)
-    if lexicon.join:  # words are joined by spaces
-        return ()
-    words = set()
-    for synonyms in lexicon.nouns.values():
-        for noun in synonyms:
-            words.update(noun.forms.values())
-    for section in ("modifiers", "places"):
-        words.update(_texts(lexicon.data[section]))
+    named = {"noun", "modifier", "place"}
+    entries = built_in("translator")().words(language).items()
+    words = {"".join(forms) for forms, readings in entries if named & {reading.kind for reading in readings}}
     return tuple(sorted((w for w in words if len(w) > 1), key=lambda w: (-len(w), w)))
 
 # %% ../../../nbs/6_search/3_explain/10_contributions.ipynb #b0f0ac75
@@ -96,12 +76,13 @@ def _joins(text: str, start: int, end: int, language: str) -> bool:
 def _word_end(text: str, start: int, language: str) -> int:
     "Index after the last character of the word that begins at `start`"
     known = known_words(language)
+    lower = text.lower()
     for word in known:
-        if text.startswith(word, start):
+        if lower.startswith(word, start):
             return start + len(word)
     end = start + 1
     while end < len(text) and _joins(text, start, end, language):
-        if any(text.startswith(word, end) for word in known):
+        if any(lower.startswith(word, end) for word in known):
             break
         end += 1
     return end

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from ...contracts import LabError, RetrievalMethod, evaluating
-from ...corpora.by_machine.builtin_translators import GlossTranslator, is_oracle
+from ...corpora.by_machine.builtin_translators import is_oracle
 from ...corpora.by_machine.translators import Translator
+from ...corpora.catalog import built_in
 from ...evaluation.retrieval import gallery_slices
 from .consistent_queries import Consistent, mean_recall
 from ..gallery.in_memory import Gallery
@@ -114,7 +115,7 @@ def rankings(
     gallery.check_not_empty()
     if isinstance(method, Consistent):
         raise LabError("a method that is wrapped already", "the inner method", "Give a gallery of `method.inner`.")
-    translator = translator or GlossTranslator()
+    translator = translator or built_in("translator")()
     consistent = Consistent(method, translator)
     fusers = {"CLC-A": AverageConsistency()}
     if fuser:

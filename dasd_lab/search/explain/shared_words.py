@@ -21,7 +21,7 @@ from torch.nn.functional import normalize
 
 from ...contracts import LabError, RetrievalMethod, evaluating
 from ...corpora.captions import recognise_language
-from ...corpora.pictograms.gloss import gloss_languages, lexicon, to_english
+from ...corpora.catalog import built_in
 from ..cleaning import clean_query
 from ...smalr.encoder import SMALR
 from ...smalr.hybrid import HybridWords
@@ -254,13 +254,13 @@ def known_meanings(
     vocabulary: WordVocabulary,  # any
 ) -> dict[int, tuple[str, str]]:  # id → kind ('noun' | 'modifier') and key, such as ('noun', 'dog')
     "Meanings of the words in the lexicons"
+    translator = built_in("translator")()
     meanings = {}
     for language in vocabulary.languages:
-        if language not in gloss_languages():
+        if language not in ("en", *translator.sources):
             continue
-        lex = lexicon(language)
-        separator = " " if lex.spaced else ""
-        for forms, readings in lex.entries.items():
+        separator = "" if language in ("ja", "zh") else " "
+        for forms, readings in translator.words(language).items():
             distinct = {(r.kind, r.key) for r in readings}
             kind, key = next(iter(distinct))
             if len(distinct) > 1 or kind not in ("noun", "modifier"):
@@ -278,9 +278,10 @@ def english_of(
     language: str,  # ISO 639
 ) -> str:  # '' for words that are not in the lexicons
     "English translation of a word"
-    if language == "en" or language not in gloss_languages():
+    translator = built_in("translator")()
+    if language not in translator.sources:
         return ""
-    gloss = to_english(word, language)
+    gloss = translator.gloss(word, language)
     if gloss.unknown:
         return ""
     return " ".join(w.english for w in gloss.words if w.english)
@@ -356,7 +357,7 @@ def dictionary_check(
     if not len(pairs):
         raise LabError(
             f"no two words of {', '.join(words.languages)} with one meaning in the lexicons",
-            f"captions in two of {', '.join(gloss_languages())}",
+            f"captions in two of {', '.join(['en', *built_in('translator')().sources])}",
             "Use nearest neighbours instead: `nearest`.",
         )
     named = dict(dictionary=pairs, shuffled=shuffled_pairs(pairs, seed))
