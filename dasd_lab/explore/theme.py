@@ -24,7 +24,6 @@ from pandas.api.types import is_numeric_dtype
 from PIL import Image
 
 from ..corpora.languages import direction, english_name, native_name
-from ..search.gallery.contact_sheet import font_for
 from ..search.queries import Query
 
 # %% ../../nbs/7_apps/1_explore/0_shared/20_theme.ipynb #5d197d43
@@ -305,14 +304,12 @@ def table_html(
 
 # %% ../../nbs/7_apps/1_explore/0_shared/20_theme.ipynb #15a46f1c
 def _has_font(code: str) -> bool:
-    "Whether a font on this machine covers a language"
-    if shutil.which("fc-list"):
-        locale = "zh-cn" if code == "zh" else code
-        command = ["fc-list", f":lang={locale}", "family"]
-        fonts = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False).stdout
-        if fonts.strip():
-            return True
-    return font_for(native_name(code), code, 20) is not None  # fontconfig does not know every language
+    "Whether a font on this machine covers the letters of a language's own name; True if nothing tells"
+    if not shutil.which("fc-list"):
+        return True
+    letters = " ".join(f"{ord(c):x}" for c in sorted(set(native_name(code))) if c.isalnum())
+    command = ["fc-list", f":charset={letters}", "family"]
+    return bool(subprocess.run(command, capture_output=True, text=True, timeout=20, check=False).stdout.strip())
 
 
 @cache

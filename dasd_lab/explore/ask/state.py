@@ -22,7 +22,7 @@ from ...evaluation.retrieval import slice_scores
 from ..workbench import State, shows_messages
 from ...search.explain.contributions import WordContributions, explain_words
 from ...search.explain.regions import RegionContributions, can_attend, explain_attention, explain_regions
-from ...search.gallery.contact_sheet import SheetRow, sheet_picture
+from ...search.gallery.contact_sheet import SheetRow, picture_grid
 from ...search.gallery.in_memory import Hits, caption_features
 from ...search.queries import Query, read_query
 
@@ -321,13 +321,7 @@ class AskState(State):
         "The first hits as an image, one row per model"
         if not self.answers:
             raise LabError("no results", "a search", "Enter a query first.")
-        title = str(self.now)
-        rows = []
-        for answer in self.answers.values():
-            hits = answer.hits
-            query = hits.query or Query(title, "en", 1.0, False, "")
-            rows.append(SheetRow(Hits(hits.hits[:6], query, hits.thumbnails)))
-        sheet = sheet_picture(rows, title[:60], " · ".join(self.answers), "")
+        grid = picture_grid([SheetRow(answer.hits[:6]) for answer in self.answers.values()])
         buffer = io.BytesIO()
-        sheet.save(buffer, "PNG", optimize=True)
+        grid.save(buffer, "PNG", optimize=True)
         return buffer.getvalue()
