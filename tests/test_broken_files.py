@@ -33,7 +33,7 @@ from dasd_lab.pictograms.scenes import ScenesSpec
 from dasd_lab.presets import vary
 from dasd_lab.search.doubt import Calibration, calibration_of, save_calibration
 from dasd_lab.search.gallery.in_memory import Gallery
-from dasd_lab.search.on_disk.own_galleries import gallery_run
+from dasd_lab.search.on_disk.places import gallery_run
 from dasd_lab.search.on_disk.stored import StoredGallery
 from dasd_lab.storage import read_tensors, seal, write_json, write_tensors
 from dasd_lab.training.plan import plan

@@ -59,7 +59,7 @@ for line in sys.stdin:
     print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), flush=True)
 """
 LAB = "from dasd_lab.cli import main; sys.exit(main(sys.argv[1:]))"
-DEMO = "from dasd_lab.cli import _demo_on_photographs; _demo_on_photographs(None, sys.exit)"
+DEMO = "from dasd_lab.commands.lab import _demo_on_photographs; _demo_on_photographs(None, sys.exit)"
 TRANSLATOR = """
 from dasd_lab.contracts import LabError
 from dasd_lab.corpora.by_machine.engines import Seq2Seq

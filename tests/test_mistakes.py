@@ -110,7 +110,7 @@ def test_an_error_of_the_system_is_one_line(capsys, monkeypatch, code):
     def failing(words):
         raise OSError(code, os.strerror(code), "results.csv")
 
-    monkeypatch.setattr("dasd_lab.cli._run", failing)
+    monkeypatch.setattr("dasd_lab.cli.command_line", failing)
     message = one_line(capsys)
     assert "results.csv" in message and os.strerror(code) in message
 

@@ -14,7 +14,7 @@ from test_processes import PROCESSES
 
 from dasd_lab.contracts import LabError
 from dasd_lab.search.on_disk.importing import import_folder
-from dasd_lab.search.on_disk.own_galleries import gallery_run
+from dasd_lab.search.on_disk.places import gallery_run
 from dasd_lab.search.on_disk.stored import StoredGallery
 from dasd_lab.search.on_disk.thumbnails import StoredThumbnails
 from dasd_lab.serve.limits import ServiceSettings

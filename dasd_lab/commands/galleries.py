@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['open_gallery', 'import_images', 'describe_gallery', 'embed_images', 'list_duplicates', 'remove_images',
            'built_in_gallery', 'newest_gallery', 'found_gallery', 'served_gallery', 'access_token', 'service_settings',
-           'serve_gallery', 'add_commands']
+           'serve_gallery']
 
 # %% ../../nbs/7_apps/3_commands/75_galleries.ipynb #c0699a69
 from contextlib import closing, suppress
@@ -13,20 +13,21 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
+from cyclopts import Parameter
+from cyclopts.types import ExistingDirectory, NonNegativeFloat, Port, PositiveInt
+from cyclopts.validators import Number
+
 from dasd_lab.commands.arguments import (
-    Count,
-    ExistingFolder,
     File,
     Folder,
     FrozenName,
     GalleryName,
-    Option,
-    Port,
+    Name,
     RunName,
-    Seconds,
-    add_command,
-    add_group,
+    Settings,
+    command,
     note,
+    only_one,
     open_corpus,
     open_method,
     show,
@@ -97,19 +98,20 @@ def _opened_with(method, run, folder, columns=None, milvus=None):  # a `search.o
     return StoredGallery(folder, method, columns, engine, run=run)
 
 # %% ../../nbs/7_apps/3_commands/75_galleries.ipynb #32873545
+@command
 def import_images(
-    pictures: ExistingFolder,  # folder of images and clips, at any depth
+    pictures: ExistingDirectory,  # folder of images and clips, at any depth
     *,
     gallery: Folder,  # folder of the gallery; created if missing
     prefix: str = "",  # put before the ids, which are paths below the folder, such as trip/
     # column of your own that filters can use; KIND is text, integer, number or flag; repeatable
-    column: Annotated[dict[str, str], Option("NAME=KIND")] | None = None,
+    column: Settings | None = None,
     retry: bool = False,  # also read files again that could not be read and have not changed
     forget_gone: bool = False,  # remove images whose files no longer exist
     # describes images for a method that reads descriptions: a model as for `describe`
-    captioner: Annotated[str, Option("MODEL")] | None = None,
+    captioner: Name | None = None,
     # Milvus server, or local file that ends in .db, for a new gallery; the token is read from MILVUS_TOKEN
-    milvus: Annotated[str, Option("URI")] | None = None,
+    milvus: Annotated[str, Parameter(metavar="URI")] | None = None,
     # shipped model or run folder (default: the one that embedded the gallery; photographs for a new one)
     run: RunName | None = None,
     backbone: FrozenName | None = None,  # instead of a run: a frozen model of `dasd-lab weights`, or a folder
@@ -119,8 +121,8 @@ def import_images(
     from dasd_lab.commands.translation import gallery_captioner
     from dasd_lab.search.doubt import SENTENCES
     from dasd_lab.search.gallery.in_memory import unlike_images
-    from dasd_lab.search.on_disk.importing import import_folder
     from dasd_lab.search.gallery.reading import image_bar
+    from dasd_lab.search.on_disk.importing import import_folder
 
     columns = {name: str(kind) for name, kind in (column or {}).items()}
     method, run = _method_and_run(gallery, run, backbone)
@@ -139,16 +141,16 @@ def import_images(
     if unlike:
         note(SENTENCES["images"])
     rows = [dict(picture=id, why=why) for id, why in (report.failed | report.refused).items()]
-    about = dict(added=report.added, changed=report.changed, unchanged=report.unchanged, gone=list(report.gone))
-    about["unlike"] = unlike
-    if json:
-        show(rows, True, about)
-        return
-    if rows:
-        show(rows)
-    note(report)
+    about = dict(
+        added=report.added, changed=report.changed, unchanged=report.unchanged, gone=list(report.gone), unlike=unlike
+    )
+    if rows or json:
+        show(rows, json, about)
+    if not json:
+        note(report)
 
 
+@command
 def describe_gallery(
     gallery: GalleryName | None = None,  # name or folder of a gallery (default: the most recent one in `galleries`)
     *,
@@ -160,15 +162,15 @@ def describe_gallery(
     from dasd_lab.search.on_disk.importing import failures
 
     with closing(found_gallery(gallery, run, backbone, images=False)) as opened:
-        rows = []
-        for name, embedding in opened.embeddings.items():
-            row = dict(
+        rows = [
+            dict(
                 embedding=name,
-                method=embedding["method"],
-                dimensions=embedding["width"],
+                method=about["method"],
+                dimensions=about["width"],
                 this_run="yes" if name == opened.embedding else "",
             )
-            rows.append(row)
+            for name, about in opened.embeddings.items()
+        ]
         columns = {name: c.kind for name, c in opened.columns.items()}
         show(rows, json, dict(pictures=len(opened), columns=columns, failed=len(failures(opened))))
         if not json:
@@ -176,6 +178,7 @@ def describe_gallery(
             note(f"{opened!r}\nengine: {opened.engine}\ncolumns: {described}")
 
 
+@command
 def embed_images(
     *,
     gallery: GalleryName,  # name or folder of the gallery
@@ -192,11 +195,12 @@ def embed_images(
         show([dict(embedded=n, unreadable=len(opened.skipped))], json)
 
 
+@command
 def list_duplicates(
     *,
     gallery: GalleryName,  # name or folder of the gallery
     # similarity from which two images count as near-duplicates
-    cosine: Annotated[float, Option(least=-1, most=1)] = 0.97,
+    cosine: Annotated[float, Parameter(validator=Number(gte=-1, lte=1))] = 0.97,
     page: File | None = None,  # also write the groups as an HTML page
     run: RunName | None = None,  # shipped model or run folder (default: the one that embedded the gallery)
     backbone: FrozenName | None = None,  # instead of a run: a frozen model of `dasd-lab weights`, or a folder
@@ -232,8 +236,9 @@ def _check_ids(opened, ids: list[str]) -> None:
         raise unknown_name(what, unknown[0], some, step, expected)
 
 
+@command
 def remove_images(
-    ids: list[Annotated[str, Option("ID")]],  # ids of the images
+    ids: list[str],  # ids of the images
     *,
     gallery: GalleryName,  # name or folder of the gallery
     run: RunName | None = None,  # shipped model or run folder (default: the one that embedded the gallery)
@@ -287,25 +292,20 @@ def found_gallery(
     images: bool = True,  # see `open_gallery`; without the image tower, the built-in gallery is not made
 ):  # a `search.on_disk.stored.StoredGallery`
     "Open the gallery that a command is about"
-    from dasd_lab.foundation import LabError, data_root
+    from dasd_lab.foundation import data_root, expect
     from dasd_lab.search.on_disk.stored import embedding_name
 
     chosen = bool(run or backbone)
-    if not folder and not chosen:
-        folder = newest_gallery()
+    folder = folder or (None if chosen else newest_gallery())
     if not folder:
         name = f"pictograms-{embedding_name(open_method(run, backbone))}" if chosen else "pictograms"
         run = run if chosen else "pictograms"
         folder = data_root() / "galleries" / name
+        makes = "`dasd-lab gallery import IMAGES --gallery galleries/mine` makes one, and `dasd-lab serve` one of the "
+        made = images or (folder / "made").is_file()
+        expect(made, "no gallery yet", "one in `galleries`, or the name or folder of one", f"{makes}built-in scenes.")
         if images:
             built_in_gallery(folder, run, backbone)
-        elif not (folder / "made").is_file():
-            raise LabError(
-                "no gallery yet",
-                "one in `galleries`, or the name or folder of one",
-                "`dasd-lab gallery import IMAGES --gallery galleries/mine` makes one, and `dasd-lab serve` one of the "
-                "built-in scenes.",
-            )
     return open_gallery(folder, run, backbone=backbone, images=images)
 
 
@@ -336,7 +336,7 @@ def access_token(
     import os
     import secrets
 
-    from dasd_lab.foundation import LabError
+    from dasd_lab.foundation import LabError, expect
 
     if no_token:
         return ""
@@ -349,12 +349,8 @@ def access_token(
         token = Path(token_file).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeError) as e:
         raise LabError(f"--token-file {token_file} ({e})", "a text file with the token", "Check the path.") from e
-    if not token:
-        raise LabError(
-            f"--token-file {token_file}, which is empty",
-            "a text file with the token",
-            "Make one: python -c 'import secrets; print(secrets.token_urlsafe())'.",
-        )
+    step = "Make one: python -c 'import secrets; print(secrets.token_urlsafe())'."
+    expect(token, f"--token-file {token_file}, which is empty", "a text file with the token", step)
     return token
 
 
@@ -371,19 +367,15 @@ def service_settings(
     timeout: float = 20.0,  # seconds
 ):  # `serve.limits.ServiceSettings`
     "Settings of the service from the options of `serve`"
-    from dasd_lab.foundation import LabError, extra
+    from dasd_lab.foundation import expect, extra
 
     with extra("service"):
         from dasd_lab.serve.limits import ServiceSettings
         from dasd_lab.serve.server import host_name, is_local
 
     local = is_local(host)
-    if not local and not name:
-        raise LabError(
-            f"--host {host} without --name",
-            "the names or addresses by which others reach this machine",
-            "Add --name pictures.example.org; repeatable.",
-        )
+    expected = "the names or addresses by which others reach this machine"
+    expect(local or name, f"--host {host} without --name", expected, "Add --name pictures.example.org; repeatable.")
     return ServiceSettings(
         title=title,
         token=access_token(token_file, no_token, is_public=not local or bool(name)),
@@ -428,17 +420,18 @@ def _serve(gallery, settings, config, listening, names: list[str]) -> None:
         uvicorn.Server(config).run(sockets=[listening])
 
 
+@command
 def serve_gallery(
     # gallery on disk, made by `gallery import` (default: the most recent one in `galleries`; if there is none, or with
     # --run alone, the test images of the built-in corpus)
     gallery: GalleryName | None = None,
     *,
     port: Port = 8765,  # port of the web page; 0: any free one
-    host: Annotated[str, Option("ADDRESS")] = "127.0.0.1",  # address to listen on; others need --name and a token
+    host: str = "127.0.0.1",  # address to listen on; others need --name and a token
     # name or address of this machine that the service accepts beside localhost; enables the token; repeatable
-    name: list[Annotated[str, Option("HOST")]] = (),
+    name: list[Name] = (),
     # trusted proxy in front of the service, which sets X-Forwarded-For and X-Forwarded-Proto; repeatable
-    proxy: list[Annotated[str, Option("ADDRESS")]] = (),
+    proxy: list[str] = (),
     token_file: File | None = None,  # file with the access token (default: DASD_LAB_TOKEN, or a generated token)
     # no access token, even with --name or --host: anybody who can connect sees the gallery, and with --writable
     # can change it
@@ -446,15 +439,16 @@ def serve_gallery(
     writable: bool = False,  # allow adding, changing and removing images
     originals: Folder | None = None,  # show original files below this folder, and uploaded ones
     title: str = "Images",  # title of the page
-    most_megabytes: Count = 20,  # maximum size of an upload
+    most_megabytes: PositiveInt = 20,  # maximum size of an upload
     # seconds to compute an answer, and until an idle client is disconnected
-    timeout: Seconds = 20.0,
+    timeout: NonNegativeFloat = 20.0,
     run: RunName | None = None,  # shipped model or run folder (default: the one that embedded the gallery)
     backbone: FrozenName | None = None,  # instead of a run: a frozen model of `dasd-lab weights`, or a folder
 ) -> None:
     """Serve a gallery on disk as a web page and an API, on 127.0.0.1
 
     The API is described at /api/openapi.json. The environment variable DASD_LAB_TOKEN may hold the access token."""
+    only_one(token_file=token_file, no_token=no_token)
     settings = service_settings(
         host=host,
         name=name,
@@ -471,16 +465,3 @@ def serve_gallery(
     config = Config(None, host, port, proxy)
     with _listen(config) as listening, closing(served_gallery(gallery, run, backbone)) as opened:
         _serve(opened, settings, config, listening, name)
-
-
-def add_commands(
-    commands,  # argparse's subparsers
-) -> None:
-    "Add `gallery` and `serve`"
-    group = add_group(commands, "gallery", "Galleries on disk: import a folder, embed, find near-duplicates, remove")
-    add_command(group, import_images, "import")
-    add_command(group, describe_gallery, "info")
-    add_command(group, embed_images, "embed")
-    add_command(group, list_duplicates, "duplicates")
-    add_command(group, remove_images, "remove")
-    add_command(commands, serve_gallery, "serve", exclusive=[("token_file", "no_token")])

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['USUAL_PRESET', 'CallOptions', 'single_language', 'captions_of_run', 'TrainingCall', 'evaluate_run', 'list_runs',
-           'run_row', 'compare_runs', 'train_run', 'add_commands']
+           'run_row', 'compare_runs', 'train_run']
 
 # %% ../../nbs/7_apps/3_commands/70_training.ipynb #ecd442c3
 import os
@@ -15,36 +15,32 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
+
+from cyclopts.types import ExistingDirectory, ExistingFile, NonNegativeInt, PositiveInt
 
 from dasd_lab.commands.arguments import (
-    LOOKUPS,
-    Amount,
     BackboneName,
     Changes,
     CorpusName,
-    Count,
-    ExistingFile,
     File,
     Folder,
     FrozenName,
     LanguageList,
     Name,
-    Option,
     Origin,
     PresetName,
     RunName,
-    Seed,
     Settings,
-    add_command,
-    in_lab,
+    command,
     named_folder,
+    only_one,
     open_corpus,
     open_method,
     show,
 )
 from .studies import show_plan
-from ..foundation import lab_command
+from ..foundation import home_path, lab_command
 
 # %% ../../nbs/7_apps/3_commands/70_training.ipynb #503a9273
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -291,6 +287,7 @@ def _check_readable(run: str | Path, languages: Sequence[str]) -> None:
             raise unknown_name(f"{run} for captions in", language, readable, "Leave it out, or train a run for it.")
 
 
+@command
 def evaluate_run(
     # shipped model (photographs, pictograms) or run folder (default: pictograms; for another corpus, photographs)
     run: RunName | None = None,
@@ -340,17 +337,16 @@ def evaluate_run(
     show(rows, json, results.about)
 
 # %% ../../nbs/7_apps/3_commands/70_training.ipynb #c8d44891
+@command
 def list_runs(
-    folder: list[Folder] = (),  # folder of runs (default: runs), or two and more runs to compare
+    folder: list[ExistingDirectory] = (),  # folder of runs (default: runs), or two and more runs to compare
     *,
     json: bool = False,  # print JSON instead of a table
 ) -> None:
     "List the runs of a folder, or compare runs"
     from dasd_lab.foundation import LabError
 
-    for place in folder:
-        LOOKUPS["folder"].check(str(place))
-    folders = [Path(f) for f in folder] or [in_lab("runs")]
+    folders = [Path(f) for f in folder] or [home_path("runs")]
     if len(folders) > 1:
         compare_runs(folders, json)
         return
@@ -552,7 +548,7 @@ def _default_folder(preset: str, seed: int) -> Path:
     from datetime import date
 
     name = Path(preset).stem if preset.endswith(".json") else preset
-    return in_lab("runs", f"{date.today()}-{name}-{seed}")
+    return home_path("runs", f"{date.today()}-{name}-{seed}")
 
 
 def _train(job: TrainingCall, options: CallOptions, resume: bool) -> None:
@@ -568,6 +564,7 @@ def _train(job: TrainingCall, options: CallOptions, resume: bool) -> None:
     print(job.out)
 
 # %% ../../nbs/7_apps/3_commands/70_training.ipynb #1f7c9d5b
+@command
 def train_run(
     # what is trained and how: a preset such as dasd.pictograms (Tab, or a wrong name, lists them), or a JSON file
     preset: PresetName | None = None,
@@ -575,7 +572,7 @@ def train_run(
     yes: bool = False,  # train dasd.pictograms if no preset is named
     corpus: CorpusName | None = None,  # corpus name or folder (default: the preset's)
     languages: LanguageList | None = None,  # ISO 639 codes, such as de,fr,cs,zh,ja (default: the preset's)
-    seed: Seed = 0,  # random seed
+    seed: NonNegativeInt = 0,  # random seed
     out: Folder | None = None,  # run folder (default: runs/DATE-PRESET-SEED); an interrupted run in it resumes
     # frozen model: a name of `dasd-lab weights`, a folder, or a shipped model (photographs, pictograms) (default: the
     # preset's, trained first where needed)
@@ -588,13 +585,13 @@ def train_run(
     changes: Changes | None = None,  # override a preset setting, such as config.adapter.bottleneck=16; repeatable
     dry_run: bool = False,  # print the plan instead of training: data, stages, parameters, memory, time
     # resume an interrupted run; only --machine, --faults, --keep, --checkpoint-every and --tracker can change
-    resume: Annotated[str | Path, Option("RUN", lookup="folder")] | None = None,
+    resume: ExistingDirectory | None = None,
     # at the end of each stage, use the weights with the best value of this validation figure, such as mean_recall
     # (default: the last weights)
-    select: Annotated[str, Option("FIGURE")] | None = None,
-    select_every: Count = 50,  # steps between validations
-    checkpoint_every: Amount | None = None,  # steps between checkpoints; 0: only when stopped (default: 200)
-    keep: Count | None = None,  # number of checkpoints (default: 2)
+    select: Name | None = None,
+    select_every: PositiveInt = 50,  # steps between validations
+    checkpoint_every: NonNegativeInt | None = None,  # steps between checkpoints; 0: only when stopped (default: 200)
+    keep: PositiveInt | None = None,  # number of checkpoints (default: 2)
     # NaN or infinite loss or gradient: stop and save the batch, or skip the step (default: stop)
     faults: Literal["stop", "skip"] | None = None,
     # device, precision=bf16, graphs=true, length_step=8, workers=2, deterministic=true …; repeatable
@@ -602,6 +599,7 @@ def train_run(
     tracker: list[Name] = (),  # in addition to TensorBoard: wandb, mlflow, trackio … if installed; repeatable
 ) -> None:
     "Train a model on top of frozen image and text towers; print the run folder"
+    only_one(features=features, captions=captions)
     changes = changes or {}
     if resume:
         given = dict(preset=preset, set=changes, select=select, captions=captions, corpus=corpus, languages=languages)
@@ -618,12 +616,3 @@ def train_run(
         _show_job_plan(job)
     else:
         _train(job, options, resume=bool(resume))
-
-# %% ../../nbs/7_apps/3_commands/70_training.ipynb #e0b7d3a2
-def add_commands(
-    commands,  # argparse's subparsers
-) -> None:
-    "Add `train`, `evaluate` and `runs`"
-    add_command(commands, train_run, "train", exclusive=[("features", "captions")])
-    add_command(commands, evaluate_run, "evaluate")
-    add_command(commands, list_runs, "runs")

@@ -22,9 +22,9 @@ from ..contracts import LabError, RetrievalMethod
 from ..corpora.catalog import Corpus, load_corpus
 from ..foundation import PICTURES_VARIABLE, data_root, pictures_folder
 from ..search.gallery.in_memory import Gallery
+from ..search.gallery.reading import image_bar
 from ..search.on_disk.importing import import_folder
 from ..search.on_disk.places import own_galleries
-from ..search.gallery.reading import image_bar
 from ..search.on_disk.stored import StoredGallery, embedding_name
 
 # %% ../../nbs/7_apps/1_explore/0_shared/05_pictures.ipynb #5caf8cc4
