@@ -107,7 +107,8 @@ def _as_hits(gallery: StoredGallery, group: Sequence[str], images: pd.DataFrame)
     vectors = gallery.engine.read(ids, [name])[name.name].astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     # an image without an embedding is the same file as another one: its cosine is 1
-    cosines = np.nan_to_num(vectors @ vectors[0], nan=1.0)
+    first = next((vector for vector in vectors if not np.isnan(vector).any()), vectors[0])
+    cosines = np.nan_to_num(vectors @ first, nan=1.0)
     hits = [Hit(rank, id, float(c)) for rank, (id, c) in enumerate(zip(ids, cosines), 1)]
     return Hits(tuple(hits), None, gallery.thumbnails)
 

@@ -316,7 +316,8 @@ def visuals(
     rows = self.engine.read(ids, list(columns.values()))
     known = ~np.isnan(rows[columns["features"].name]).any(1)
     found = dict(id=[id for id, there in zip(rows["id"], known) if there])
-    kinds = dict(features=([-1], "float32")) | self.embeddings[self.embedding]["more"]
+    about = self.embeddings[self.embedding]
+    kinds = dict(features=([about["width"]], "float32")) | about["more"]
     for name, (shape, kind) in kinds.items():
         numbers = torch.from_numpy(rows[columns[name].name][known]).float()
         found[name] = numbers.reshape(len(numbers), *shape).to(getattr(torch, kind))
