@@ -489,7 +489,7 @@ class Slow(Named):
 def test_slow_senders_and_slow_answers_end(gallery):
     "With a message; no more requests are computed than allowed, even when the clients have gone; then all is as before"
     slow = Slow()
-    app = gallery_app(gallery.with_method(slow), replace(WRITER, timeout_s=1.0, at_once=2))
+    app = gallery_app(StoredGallery(gallery.folder, slow), replace(WRITER, timeout_s=1.0, at_once=2))
 
     def message(answer):
         return answer[0], json.loads(answer[2])["error"]
@@ -725,7 +725,7 @@ def test_the_timeout_is_for_computing_and_idle_clients(request_, status, complet
 def test_a_client_that_does_not_read_is_disconnected(tmp_path, drawn, gallery, monkeypatch):
     large = tmp_path / "large.png"
     large.write_bytes((drawn / "red-00.png").read_bytes() + bytes(30_000_000))
-    gallery.engine.change(["red-00.png"], dict(source=str(large)))
+    gallery.set_facts(["red-00.png"], dict(source=str(large)))
     monkeypatch.setattr(Watched, "check_s", 2.0)
     closed = threading.Event()
     connection_lost = Watched.connection_lost
@@ -766,14 +766,14 @@ def test_searches_do_not_wait_for_writers(gallery, monkeypatch):
     "For example for an import that holds the lock"
     began = threading.Event()
     go = threading.Event()
-    change = gallery.engine.change
+    change = gallery.set_facts
 
     def slow(*args):
         began.set()
         go.wait(300)
         return change(*args)
 
-    monkeypatch.setattr(gallery.engine, "change", slow)
+    monkeypatch.setattr(gallery, "set_facts", slow)
     app = gallery_app(gallery, replace(WRITER, at_once=2, timeout_s=60.0))
     body = b'{"facts": {"shade": 5}}'
     with serving(app) as port, ThreadPoolExecutor(6) as pool:
@@ -827,7 +827,7 @@ def tempting(tmp_path, outside):
     drawn = draw(tmp_path / "drawn", 1)
     gallery = make(tmp_path / "gallery", drawn)
     (drawn / "notes.txt").write_text("secret words")
-    gallery.engine.change(["blue-00.png"], dict(source=str(drawn / "notes.txt")))
+    gallery.set_facts(["blue-00.png"], dict(source=str(drawn / "notes.txt")))
     gallery.add([outside], ["outside"])
     (drawn / "link.png").symlink_to(outside)
     gallery.add([drawn / "link.png"], ["a link"])
@@ -921,7 +921,7 @@ def test_an_id_is_never_opened_as_a_file(tmp_path, monkeypatch):
     "Not even the id of an image without embedding, when a file of that name is in the working folder"
     drawn = draw(tmp_path / "drawn", 1)
     gallery = make(tmp_path / "gallery", drawn)
-    other = gallery.with_method(Other())
+    other = StoredGallery(gallery.folder, Other())
     assert other.embedding != gallery.embedding
     monkeypatch.chdir(tmp_path)
     picture("blue", 0).save("red-00.png")

@@ -31,17 +31,18 @@ class StoredThumbnails(Mapping):
     @contextmanager
     def _opened(self, action: str) -> Iterator[sqlite3.Connection]:
         "The file; what is written becomes visible at the end, or not at all"
-        mode = "rwc" if os.access(self.path.parent, os.W_OK) else "ro"
+        effective = os.access in os.supports_effective_ids
+        mode = "rwc" if os.access(self.path.parent, os.W_OK, effective_ids=effective) else "ro"
         try:
             address = f"{self.path.absolute().as_uri()}?mode={mode}"
             with closing(sqlite3.connect(address, uri=True, timeout=60)) as file, file:
                 yield file
         except sqlite3.Error as e:
-            raise LabError(
-                f"{self.path} cannot be {action} ({e})",
-                "a file of thumbnails as dasd_lab writes it, free disk space and write permission",
-                "Check these. To make new thumbnails, remove the file and add the images again.",
-            ) from e
+            next_step = "Restore it, or remove it: adding the images again makes new thumbnails."
+            if isinstance(e, sqlite3.OperationalError):  # of the system, not of the content
+                next_step = "Check the permissions of the file and of its folder, and the free space."
+            expected = "a file of thumbnails that dasd_lab wrote, in a folder with space and permission"
+            raise LabError(f"{self.path} cannot be {action} ({e})", expected, next_step) from e
 
     def _select(self, query: str, values: tuple = ()) -> list[tuple]:
         if not self.path.exists():
