@@ -266,12 +266,13 @@ def is_finite(
 def write_tensors(
     tensors: "Mapping[str, Tensor]",  # name → tensor
     path: str | Path,  # the file, `.safetensors`
+    **facts: str,  # for the header of the file
 ) -> None:
     "Write named tensors atomically"
     from safetensors.torch import save_file
 
     with whole_file(path) as f:
-        save_file({name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()}, f)
+        save_file({name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()}, f, facts or None)
 
 
 def read_tensors(

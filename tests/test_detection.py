@@ -72,7 +72,7 @@ def test_stored_images_are_those_of_render(corpus):
     visuals = corpus.visuals("validation")
     for i in range(0, 1000, 97):
         scene = corpus.scene(visuals.ids[i])
-        assert np.array_equal(visuals.pixels[i], np.asarray(render(scene, 64, corpus.seed)))
+        assert np.array_equal(visuals.pixels[i], np.asarray(render(scene, 64, corpus.spec.seed)))
 
 
 def test_pictograms_are_at_the_centres_of_the_layout():
@@ -113,9 +113,9 @@ def test_accuracy(captioner, corpus):
     visuals = corpus.visuals("test")
     ids = visuals.ids[:200]
     detected = captioner.detect([visual.frames for visual in visuals[:200]])
-    figures = agreement(detected, [corpus.scene(visual_id) for visual_id in ids], corpus.seed)
+    figures = agreement(detected, [corpus.scene(visual_id) for visual_id in ids], corpus.spec.seed)
     assert all(figures[name] >= minimum for name, minimum in MINIMUM.items()), figures
-    shifted = agreement(detected, [corpus.scene(visual_id) for visual_id in [*ids[1:], ids[0]]], corpus.seed)
+    shifted = agreement(detected, [corpus.scene(visual_id) for visual_id in [*ids[1:], ids[0]]], corpus.spec.seed)
     assert shifted["noun_recall"] < 0.1  # scenes of other images
     assert shifted["place"] < 0.3
     manifest = json.loads((FOLDER / "manifest.json").read_text(encoding="utf-8"))

@@ -157,7 +157,7 @@ def test_integrated_gradients_by_hand(corpus, galleries):
 def object_position(corpus, id):
     "Pixel position of the only object of a scene, from the painter"
     scene = corpus.scene(id)
-    rng = Random(f"{corpus.seed}/{scene}")
+    rng = Random(f"{corpus.spec.seed}/{scene}")
     rng.randrange(N_VIEWS)
     (centre,), _ = group(scene.things[0], boxes(scene, rng)[0], 1, rng)
     return tuple(min(max(round(c * 64), 7), 56) for c in centre)

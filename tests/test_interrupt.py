@@ -66,12 +66,6 @@ def test_ctrl_c_at_any_moment(command, tmp_path):
             assert "interrupted" in messages.splitlines()[-1] or "--resume" in messages.splitlines()[-1]
 
 
-def test_bars_are_imported_before_helpers_run():
-    "Ctrl-C during an import ends the process at once, without the cleaning up of helping processes"
-    code = "import sys, dasd_lab.pictograms.building; assert 'tqdm.auto' in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
 @pytest.mark.parametrize("command,waits", [("app", True), ("lab", False)])
 def test_ctrl_c_while_a_page_starts(command, waits, tmp_path):
     "The page has started the process of its kernels; JupyterLab, which starts it later, is being loaded"

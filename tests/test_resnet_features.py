@@ -77,7 +77,7 @@ def test_smalr_trains_on_stored_features(backbone, tmp_path):
     run = train(TINY, Things(), ["de", "fr"], seed=3, **options)
     (store,) = (tmp_path / "features").glob("*/manifest.json")
     stored = read_plan(store.parent)
-    assert list(stored.parts) == ["image"] and stored.parts["image"]["shape"] == [512]
+    assert list(stored.parts) == ["image"] and stored_features(store.parent).image_features.shape[1] == 512
     again = load_run(out)
     captions = ["rotes Tomate", "blaues Wal"]
     torch.testing.assert_close(again.encode_captions(captions, "de"), run.method.encode_captions(captions, "de"))

@@ -13,12 +13,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from .encoding import WIDE, encode_shards, plan_store, refuse_running, source_captions
+from .encoding import WIDE, encode_shards, plan_store
 from .patches import picture_columns
-from .shards import StoredRows, StoredTexts
-from .store import StorePlan, agree, open_store, read_plan
+from .store import StoredRows, StorePlan, agree, open_store, read_plan
 from .towers import Backbone
-from ..contracts import LabError
+from ..contracts import LabError, expect
 from ..corpora.catalog import Corpus
 
 # %% ../../nbs/2_backbone/2_features/50_features.ipynb #f0dc7f93
@@ -28,7 +27,7 @@ class FrozenFeatures:
 
     image_features: Tensor | StoredRows  # [N, E], in the order of the visuals
     source_features: Tensor | StoredRows  # [n, E], in the order of the source captions
-    row_of: Mapping[str, int] | StoredTexts  # source caption → row of `source_features`
+    row_of: Mapping[str, int]  # source caption → row of `source_features`
     left_out: frozenset[int] = frozenset()  # rows of unreadable images: NaN, not used in training
     # features with several rows per image, by key of `contracts.COLUMNS`
     visual_rows: Mapping[str, Tensor | StoredRows] = field(default_factory=dict)
@@ -38,56 +37,43 @@ class FrozenFeatures:
         captions: Sequence[str],  # source captions of this split
     ) -> list[int]:
         "Rows of source captions"
-        if isinstance(self.row_of, StoredTexts):
-            rows = self.row_of.rows(captions).tolist()
-        else:
-            rows = [self.row_of.get(caption, -1) for caption in captions]
-        if missing := [caption for caption, row in zip(captions, rows) if row < 0]:
-            raise LabError(
-                f"no features of the source caption {missing[0]!r}",
-                "source captions of the split the features were computed on",
-                "Compute features of that split.",
-            )
-        return rows
+        try:
+            return [self.row_of[caption] for caption in captions]
+        except KeyError as e:
+            given = f"no features of the source caption {e}"
+            raise LabError(given, "source captions of the encoded split", "Compute features of that split.") from e
 
 # %% ../../nbs/2_backbone/2_features/50_features.ipynb #66eaf711
 MASK_OF = dict(frame_features="frame_mask", visual_tokens="visual_mask")
-_IDENTITY = ("corpus", "split", "tower", "weights", "tokenizer", "preset")
 
 
 def parts_for(
     reads: Sequence[str],  # keys of `contracts.COLUMNS`
-    corpus: Corpus,  # its clips determine the number of frames
-    split: str,  # of the corpus
-) -> dict:  # options of `plan_store`
+) -> list[str]:  # see `encoding.PARTS`
     "Parts of a store for a method that reads these columns"
-    wide = [part for part, column in WIDE.items() if column in reads]
-    options: dict = dict(parts=["image", "source", *wide])
-    if "frames" in wide:
-        options["frames"] = corpus.visuals(split).n_frames
-    return options
+    return ["image", "source", *(part for part, column in WIDE.items() if column in reads)]
 
 
 def stored_features(
-    folder: str | Path,  # of a complete store with images and source captions
+    folder: str | Path,  # of a complete store with images
 ) -> FrozenFeatures:  # read on access
     "Features of a split from a store"
     store = open_store(folder)
     wide: dict[str, Tensor | StoredRows] = {}
     for part, column in WIDE.items():
         if part in store.parts:
-            wide[column] = store[part]
-            wide[MASK_OF[column]] = store.mask(part)
-    images = store["image"]
-    if "source" not in store.parts:
-        return FrozenFeatures(images, torch.empty(0, *images.shape[1:]), {}, store.left_out, wide)
-    return FrozenFeatures(images, store["source"], store.ids["source"], store.left_out, wide)
+            wide |= {column: store[part], MASK_OF[column]: store.mask(part)}
+    captions = store.ids.get("source", [])
+    source = store["source"] if "source" in store.parts else torch.empty(0, *store["image"].shape[1:])
+    row_of = {caption: row for row, caption in enumerate(captions)}
+    return FrozenFeatures(store["image"], source, row_of, store.left_out, wide)
 
-
-def _matches(plan: StorePlan, ours: StorePlan) -> bool:
-    "Whether a store has the same features; type, sizes and additional parts may differ"
-    same = all(getattr(plan, name) == getattr(ours, name) for name in _IDENTITY)
-    return same and all(plan.parts.get(part) == about for part, about in ours.parts.items())
+# %% ../../nbs/2_backbone/2_features/50_features.ipynb #feb5e405
+def _serves(plan: StorePlan, needed: StorePlan) -> bool:
+    "Whether a store has the features that are needed; type, sizes and further parts may differ"
+    identity = ("corpus", "split", "tower", "weights", "tokenizer", "preset")
+    same = all(getattr(plan, name) == getattr(needed, name) for name in identity)
+    return same and needed.parts.items() <= plan.parts.items()
 
 
 def store_in(
@@ -101,29 +87,10 @@ def store_in(
     folder = Path(folder)
     if (folder / "plan.json").is_file():
         return folder
-    ours, _ = plan_store(backbone, corpus, split, **parts_for(reads, corpus, split))
-    stores = [file.parent for file in sorted(folder.glob("*/plan.json"))]
-    matching = [store for store in stores if _matches(read_plan(store), ours)]
-    # a complete store first, then the one with the default name
-    return max(
-        matching,
-        key=lambda store: ((store / "manifest.json").is_file(), store.name == ours.name),
-        default=folder / ours.name,
-    )
-
-
-def _features_in_memory(
-    backbone: Backbone, corpus: Corpus, split: str, progress: Callable | None, reads: Sequence[str]
-) -> FrozenFeatures:
-    "Features of a split without a store"
-    captions = source_captions(corpus, split, backbone.source_language) if backbone.reads_text else []
-    visual_rows = picture_columns(backbone, corpus.visuals(split), reads, progress)
-    return FrozenFeatures(
-        image_features=visual_rows.pop("image_features"),
-        source_features=backbone.encode_source(captions, progress=progress),
-        row_of={caption: row for row, caption in enumerate(captions)},
-        visual_rows=visual_rows,
-    )
+    needed, _ = plan_store(backbone, corpus, split, parts_for(reads))
+    plans = {file.parent: read_plan(file.parent) for file in sorted(folder.glob("*/plan.json"))}
+    stores = [store for store, plan in plans.items() if _serves(plan, needed)]
+    return max(stores, key=lambda store: (store / "manifest.json").is_file(), default=folder / needed.name)
 
 
 def frozen_features(
@@ -132,30 +99,37 @@ def frozen_features(
     split: str,  # of the corpus
     folder: str | Path | None = None,  # an existing or new store; None: in memory
     progress: Callable | None = None,  # wraps an iterable, such as `tqdm`
-    workers: int = 0,  # processes that read images
     reads: Sequence[str] = (),  # keys of `contracts.COLUMNS`; frames and regions are stored if they are among them
 ) -> FrozenFeatures:
-    "Features of a split, from a store if it exists; a store of another backbone or corpus is rejected"
+    "Features of a split, from a store if it exists; a store of another backbone or corpus is refused"
     if folder is None:
         return _features_in_memory(backbone, corpus, split, progress, reads)
     folder = Path(folder)
-    options = parts_for(reads, corpus, split)
-    needed = [part for part in options["parts"] if part != "source" or backbone.reads_text]
+    options: dict = dict(parts=parts_for(reads))
     if (folder / "plan.json").is_file():
-        options = read_plan(folder).options
-    if lacking := set(needed) - set(options["parts"]):
-        raise LabError(
-            f"{folder} without {', '.join(sorted(lacking))}",
-            f"a store of {', '.join(needed)}",
-            "Pass the folder that contains the stores, or encode another store: "
-            f"dasd-lab features --parts {','.join(needed)}",
-        )
+        plan = read_plan(folder)
+        lacking = [
+            part for part in options["parts"] if part not in plan.parts and (part != "source" or backbone.reads_text)
+        ]
+        next_step = f"Pass the folder that contains the stores, or encode another: --parts {','.join(options['parts'])}"
+        expect(not lacking, f"{folder} without {', '.join(lacking)}", "a store with them", next_step)
+        options = dict(parts=list(plan.parts), dtype=plan.dtype, shard_rows=plan.shard_rows)
     if (folder / "manifest.json").is_file():
-        plan, _ = plan_store(backbone, corpus, split, **options)
-        agree(folder, plan)
+        agree(folder, plan_store(backbone, corpus, split, **options)[0])
     else:
-        refuse_running(folder)
-        encode_shards(
-            backbone, corpus, split, folder, rank=0, world_size=1, workers=workers, progress=progress, **options
-        )
+        encode_shards(backbone, corpus, split, folder, progress=progress, **options)
     return stored_features(folder)
+
+
+def _features_in_memory(
+    backbone: Backbone, corpus: Corpus, split: str, progress: Callable | None, reads: Sequence[str]
+) -> FrozenFeatures:
+    "Features of a split without a store"
+    captions = corpus.source_texts(split, backbone.source_language) if backbone.reads_text else []
+    visual_rows = picture_columns(backbone, corpus.visuals(split), reads, progress)
+    return FrozenFeatures(
+        image_features=visual_rows.pop("image_features"),
+        source_features=backbone.encode_source(captions, progress=progress),
+        row_of={caption: row for row, caption in enumerate(captions)},
+        visual_rows=visual_rows,
+    )

@@ -113,24 +113,17 @@ def n_places(
 @torch.no_grad()
 def encode_places(
     backbone: Backbone,  # frozen
-    pictures: Sequence,  # see `Backbone.encode_frames`
+    pictures: Sequence,  # see `Backbone.frame_rows`
     batch_size: int | None = None,  # frames per batch; None: `Backbone.image_batch`
     progress: Callable | None = None,  # wraps an iterable, such as `tqdm`
+    **reading,  # workers and unreadable, see `Backbone.frame_rows`
 ) -> tuple[Tensor, Tensor]:  # [N, V, E], padded with zeros; mask [N, V]
     "Visual tokens of images and clips; the frames of a clip are concatenated"
-    rows, lengths = backbone.frame_rows(pictures, batch_size, progress, lambda pixels: place_tokens(backbone, pixels))
-    if not len(rows):
-        rows = torch.empty(0, 1, backbone.embed_dim)
-    per_frame = rows.shape[1]
-    n = len(lengths)
-    if len(set(lengths)) == 1:
-        mask = torch.ones(n, lengths[0] * per_frame, dtype=torch.bool)
-        return rows.reshape(n, -1, backbone.embed_dim), mask
-    counts = per_frame * torch.tensor(lengths, dtype=torch.long)
-    mask = torch.arange(max(lengths, default=1) * per_frame) < counts[:, None]
-    tokens = torch.zeros(*mask.shape, backbone.embed_dim)
-    tokens[mask] = rows.flatten(0, 1)
-    return tokens, mask
+    encode = partial(place_tokens, backbone)
+    tokens, mask = backbone.encode_frames(pictures, batch_size, progress, encode=encode, **reading)
+    if tokens.ndim == 3:  # no image at all
+        return tokens, mask
+    return tokens.flatten(1, 2), mask.repeat_interleave(tokens.shape[2], 1)
 
 
 def _full_mask(rows: Tensor) -> Tensor:

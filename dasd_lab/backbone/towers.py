@@ -12,14 +12,16 @@ __all__ = ['KINDS', 'CHANGE', 'in_batches', 'captions_in_batches', 'one_ahead', 
 # %% ../../nbs/2_backbone/1_towers/50_towers.ipynb #0d3cbea5
 import hashlib
 import importlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_all_start_methods
 from pathlib import Path
 from typing import Any, NotRequired
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
 
 from .languages import TowerLanguages, start_token, tower_languages
 from .packaged import packaged_file
@@ -73,6 +75,58 @@ def one_ahead(
         while (item := following.result()) is not end:
             following = thread.submit(next, items, end)
             yield item
+
+# %% ../../nbs/2_backbone/1_towers/50_towers.ipynb #116b3182
+class _Preprocessed(Dataset):
+    "Images or clips by number, preprocessed; an error message in place of one that cannot be read, if asked for"
+
+    def __init__(self, pictures: Sequence, preprocessing: Preprocessing, messages: bool):
+        self.pictures = pictures
+        self.preprocessing = preprocessing
+        self.messages = messages
+
+    def __getitem__(self, i: int) -> Tensor | str:  # [T, 3, size, size]; of ten crops [T, 10, …]
+        try:
+            return self.preprocessing(frames_of(self.pictures[i]))
+        except (LabError, OSError) as e:
+            if not self.messages:
+                raise
+            return " ".join(str(e).split())
+
+
+def _read(
+    dataset: _Preprocessed,  # to be read from its first to its last item
+    workers: int,  # processes; 0: none
+) -> Iterable[Tensor | str]:
+    "The items of a dataset, read by this process or by others"
+    n = len(dataset.pictures)
+    if not workers or "fork" not in get_all_start_methods():  # what reads a corpus often cannot be pickled
+        return (dataset[i] for i in range(n))
+    generator = torch.Generator()  # reading must not advance the global one
+    options: dict[str, Any] = dict(multiprocessing_context="fork", num_workers=workers, generator=generator)
+    return DataLoader(dataset, batch_size=None, sampler=range(n), **options)
+
+
+def _batches(
+    read: Iterable[Tensor | str],  # see `_read`
+    batch_size: int,  # frames
+    lengths: list[int],  # collects the number of frames of each clip, 0 of one that could not be read
+    messages: dict[int, str],  # collects the number of each clip that could not be read
+) -> Iterator[Tensor]:  # [frames, …]
+    "Frames of all clips in batches"
+    frames: list[Tensor] = []
+    for i, pixels in enumerate(read):
+        if isinstance(pixels, str):
+            messages[i] = pixels
+            lengths.append(0)
+            continue
+        lengths.append(len(pixels))
+        frames.extend(pixels)
+        while len(frames) >= batch_size:
+            yield torch.stack(frames[:batch_size])
+            del frames[:batch_size]
+    if frames:
+        yield torch.stack(frames)
 
 # %% ../../nbs/2_backbone/1_towers/50_towers.ipynb #c159954f
 class Backbone(nn.Module):
@@ -300,66 +354,52 @@ class Backbone(nn.Module):
     @torch.no_grad()
     def frame_rows(
         self,
-        pictures: Sequence,  # see `encode_frames`
-        batch_size: int | None = None,  # frames per batch; None: `image_batch`
-        progress: Callable | None = None,  # wraps an iterable, such as `tqdm`
-        encode_pixels: Callable[[Tensor], Tensor] | None = None,  # images → rows [n, …]; None: `encode_pixels`
-    ) -> tuple[Tensor, list[int]]:  # [frames, …] float32 on the CPU, number of frames of each clip
-        "Features of all frames of all clips"
-        encode = encode_pixels or self.encode_pixels
-        batch_size = max(1, (batch_size or self.image_batch) // self.preprocessing.views)
-        done = iter(range(len(pictures)) if progress is None else progress(range(len(pictures))))
-        lengths: list[int] = []
-        rows = []
-        for pixels, n_frames in one_ahead(self._pixel_batches(pictures, batch_size)):
-            rows.append(encode(pixels).float().cpu())
-            lengths += n_frames
-            for _ in n_frames:
-                next(done)
-        next(done, None)  # ends the progress bar
-        return torch.cat(rows) if rows else torch.empty(0, self.embed_dim), lengths
-
-    def _pixel_batches(
-        self,
-        pictures: Sequence,  # see `encode_frames`
-        batch_size: int,  # frames per batch
-    ) -> Iterator[tuple[Tensor, list[int]]]:  # pixels, and the number of frames of the clips that end in the batch
-        "Preprocessed frames of all clips"
-        batch: list[Any] = []
-        lengths: list[int] = []
-        for i in range(len(pictures)):
-            frames = frames_of(pictures[i])
-            for frame in frames:
-                if len(batch) == batch_size:
-                    yield self.pixels(batch), lengths
-                    batch, lengths = [], []
-                batch.append(frame)
-            lengths.append(len(frames))
-        if batch:
-            yield self.pixels(batch), lengths
-
-    def encode_frames(
-        self,
         pictures: Sequence,  # PIL images, uint8 arrays [H, W, 3], or visuals of a corpus, which are read one by one
         batch_size: int | None = None,  # frames per batch; None: `image_batch`
         progress: Callable | None = None,  # wraps an iterable, such as `tqdm`
-    ) -> tuple[Tensor, Tensor]:  # [N, T, E], padded with zeros; frame_mask [N, T]
+        encode: Callable[[Tensor], Tensor] | None = None,  # preprocessed images → rows [n, …]; None: `encode_pixels`
+        *,
+        workers: int = 0,  # processes that read images; 0: a thread
+        unreadable: dict[str, str] | None = None,  # collects id → message of visuals that cannot be read; None: raise
+    ) -> tuple[Tensor, list[int]]:  # [frames, …] float32 on the CPU, number of frames of each clip
+        "Features of all frames of all clips"
+        encode = encode or self.encode_pixels
+        batch_size = max(1, (batch_size or self.image_batch) // self.preprocessing.views)
+        read = _read(_Preprocessed(pictures, self.preprocessing, unreadable is not None), workers)
+        if progress is not None:
+            read = (pixels for _, pixels in zip(progress(range(len(pictures))), read))
+        lengths: list[int] = []
+        messages: dict[int, str] = {}
+        batches = one_ahead(_batches(read, batch_size, lengths, messages))
+        rows = [encode(batch.to(self.device, self.dtype)).float().cpu() for batch in batches]
+        if unreadable is not None:
+            unreadable |= {pictures.ids[i]: message for i, message in messages.items()}  # type: ignore[attr-defined]
+        return torch.cat(rows) if rows else torch.empty(0, self.embed_dim), lengths
+
+    def encode_frames(
+        self,
+        pictures: Sequence,  # see `frame_rows`
+        batch_size: int | None = None,  # frames per batch; None: `image_batch`
+        progress: Callable | None = None,  # wraps an iterable, such as `tqdm`
+        **reading,  # encode, workers and unreadable, see `frame_rows`
+    ) -> tuple[Tensor, Tensor]:  # [N, T, …], padded with zeros; frame_mask [N, T]
         "Embeddings of every frame of every clip, not normalised; an image is a clip of one frame"
-        rows, lengths = self.frame_rows(pictures, batch_size, progress)
+        rows, lengths = self.frame_rows(pictures, batch_size, progress, **reading)
         frame_mask = torch.arange(max(lengths, default=1)) < torch.tensor(lengths, dtype=torch.long)[:, None]
-        features = torch.zeros(*frame_mask.shape, self.embed_dim)
+        features = torch.zeros(*frame_mask.shape, *rows.shape[1:])
         features[frame_mask] = rows
         return features, frame_mask
 
     def encode_pictures(
         self,
-        pictures: Any,  # a sequence or array of images, see `encode_frames`
+        pictures: Any,  # a sequence or array of images, see `frame_rows`
         batch_size: int | None = None,  # frames per batch; None: `image_batch`
         progress: Callable | None = None,  # wraps an iterable, such as `tqdm`
+        **reading,  # workers and unreadable, see `frame_rows`
     ) -> Tensor:  # [N, E]
         "Embeddings of images and clips, not normalised; of a clip, the mean over its frames"
-        features, lengths = self.frame_rows(pictures, batch_size, progress)
-        if len(features) == len(lengths):
+        features, lengths = self.frame_rows(pictures, batch_size, progress, **reading)
+        if set(lengths) <= {1}:
             return features
         return torch.stack([frames.mean(0) for frames in features.split(lengths)])
 

@@ -6,14 +6,12 @@
 __all__ = ['Folder', 'File', 'Name', 'Words', 'CommaList', 'CountList', 'SeedList', 'Settings', 'CommaSettings', 'Changes',
            'Origin', 'RunName', 'RunList', 'PresetName', 'PresetList', 'LanguageName', 'LanguageList', 'BackboneName',
            'BackboneList', 'FrozenName', 'CorpusName', 'GalleryName', 'printable', 'note', 'text_table', 'print_json',
-           'show', 'skipped_in_one_line', 'n_processes', 'open_corpus', 'only_one', 'open_method', 'named_folder',
-           'command', 'comma_list', 'parse_settings', 'named', 'check_run', 'backbone_names', 'check_backbone',
-           'check_frozen']
+           'show', 'skipped_in_one_line', 'open_corpus', 'only_one', 'open_method', 'named_folder', 'command',
+           'comma_list', 'parse_settings', 'named', 'check_run', 'backbone_names', 'check_backbone', 'check_frozen']
 
 # %% ../../nbs/7_apps/3_commands/10_arguments.ipynb #a64aab25
 import io
 import json
-import os
 import re
 import sys
 import warnings
@@ -106,20 +104,13 @@ def skipped_in_one_line(
         note(f"could not be read: {len(gallery.skipped):,}; the first is {id}: {why}")
 
 
-def n_processes() -> int:
-    "Number of processes that draw the built-in corpus"
-    return min(8, os.cpu_count() or 1)
-
-
 def open_corpus(
     name: str | None = None,  # corpus name or folder (default: pictograms)
 ):  # a `corpora.catalog.Corpus`
     "Open a corpus by name or folder"
-    from dasd_lab.corpora.catalog import corpus_named, load_corpus
+    from dasd_lab.corpora.catalog import corpus_named
 
-    if name in (None, "pictograms"):
-        return load_corpus("pictograms", processes=n_processes())
-    return corpus_named(name)
+    return corpus_named(name or "pictograms")
 
 # %% ../../nbs/7_apps/3_commands/10_arguments.ipynb #93f0f3a6
 def only_one(

@@ -21,7 +21,6 @@ from dasd_lab.commands.arguments import (
     Name,
     Origin,
     command,
-    n_processes,
     open_corpus,
     show,
 )
@@ -35,10 +34,11 @@ def corpus_build(
     force: bool = False,  # rebuild an existing corpus
 ) -> None:
     "Build the built-in corpus if it is missing"
-    from dasd_lab.corpora.catalog import built_in
+    from dasd_lab.corpora.catalog import load_corpus
 
-    for part, checksum in built_in("build")(folder, seed, force, n_processes()).items():
-        print(part, checksum[:16])
+    for part in ("scenes", "names"):
+        corpus = load_corpus("pictograms", part=part, root=folder, seed=seed, rebuild=force)
+        print(corpus.root, corpus.verify()[:16])
 
 
 def _show_all_corpora(json: bool) -> None:

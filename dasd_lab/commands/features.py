@@ -28,21 +28,6 @@ from dasd_lab.commands.arguments import (
 )
 
 # %% ../../nbs/7_apps/3_commands/55_features.ipynb #4d12d71b
-def _report_store(folder: str | Path) -> None:
-    "Print what a finished store holds, and its folder"
-    from dasd_lab.backbone.store import open_store
-
-    store = open_store(folder)
-    if store.left_out:
-        print(
-            f"{len(store.left_out):,} images are left out: their rows are NaN and skipped in training", file=sys.stderr
-        )
-    plan = store.plan
-    parts = "; ".join(f"{part} {rows}" for part, rows in store.parts.items())
-    print(f"{plan.corpus}, {plan.split}, {plan.tower}: {parts}", file=sys.stderr)
-    print(folder)
-
-
 def read_lines(
     path: str | Path,  # text file
 ) -> list[str]:
@@ -52,54 +37,51 @@ def read_lines(
     try:
         text = Path(path).read_text(encoding="utf-8", errors="surrogatepass")
     except OSError as e:
-        raise LabError(
-            f"{path} cannot be read ({e.strerror})", "a file of ids, such as unreadable-0of1.tsv", "Check the path."
-        ) from None
+        expected = "a file of ids, such as unreadable-0of1.tsv"
+        raise LabError(f"{path} cannot be read ({e.strerror})", expected, "Check the path.") from None
     return [line for line in text.splitlines() if line.strip()]
 
 
-def _left_out(files: tuple[str | Path, ...]) -> list[str]:
-    "Ids of the images that are left out: the first field of each line"
-    return [line.split("\t")[0] for file in files for line in read_lines(file)]
+def _report_store(folder: str | Path, check: bool = False) -> None:
+    "Print what a finished store holds, and its folder"
+    from dasd_lab.backbone.store import open_store
 
+    store = open_store(folder, check)
+    if store.left_out:
+        print(f"{len(store.left_out):,} images are left out: their rows are NaN, training skips them", file=sys.stderr)
+    parts = "; ".join(f"{part} {rows}" for part, rows in store.parts.items())
+    print(f"{store.plan.corpus}, {store.plan.split}, {store.plan.tower}: {parts}", file=sys.stderr)
+    print(folder)
 
-def _place_on_gpu(backbone) -> None:
-    "Move a backbone to the GPU of this process, if there is one"
-    import torch
-
-    if torch.cuda.is_available():
-        backbone.to(f"cuda:{int(os.environ.get('LOCAL_RANK', '0')) % torch.cuda.device_count()}")
-
-
+# %% ../../nbs/7_apps/3_commands/55_features.ipynb #1c3038e1
 def _encode(
     corpus: Any,  # an opened corpus
     split: str,  # of the corpus
     out: str | Path | None,  # folder of the store
     backbone: str | Path | None,  # folder of a frozen backbone
-    left_out: list[str],  # ids of images that are not encoded
-    plan: dict[str, Any],  # parts, dtype, shard_rows, frames: what the store holds
-    process: dict[str, Any],  # rank, world_size, workers, batch_size: how this process works
+    plan: dict[str, Any],  # parts, dtype and shard_rows: what the store holds
+    process: dict[str, Any],  # rank, world_size, workers, batch_size, left_out: how this process works
 ) -> None:
     "Encode the shards of this process"
+    import torch
+
     from dasd_lab.backbone.encoding import encode_shards, plan_store
     from dasd_lab.backbone.opening import open_backbone
     from dasd_lab.foundation import data_root, progress_bar
     from dasd_lab.training.shipped import run_for
 
     frozen = open_backbone(named_folder(backbone or run_for(corpus.name)))
-    _place_on_gpu(frozen)
+    if torch.cuda.is_available():
+        frozen.to(f"cuda:{int(os.environ.get('LOCAL_RANK', '0')) % torch.cuda.device_count()}")
     if not out:
         out = data_root() / "features" / plan_store(frozen, corpus, split, **plan)[0].name
-    rank = process["rank"]
-    progress = None if rank else partial(progress_bar, desc="features", unit=" steps")
-    done = encode_shards(frozen, corpus, split, Path(out), **plan, **process, left_out=left_out, progress=progress)
+    rank, world_size = process["rank"], process["world_size"]
+    progress = None if rank else partial(progress_bar, desc="features", unit=" items")
+    done = encode_shards(frozen, corpus, split, out, **plan, **process, progress=progress)
     counts = f"{len(done.written)} shards encoded, {len(done.kept)} already present"
-    print(f"process {rank} of {process['world_size']}: {counts}", file=sys.stderr)
+    print(f"process {rank} of {world_size}: {counts}", file=sys.stderr)
     if done.missing:
-        print(
-            f"{len(done.missing)} files of other processes are missing; the last process finishes the store",
-            file=sys.stderr,
-        )
+        print(f"{len(done.missing)} shards of other processes are missing; the last one finishes", file=sys.stderr)
     else:
         _report_store(out)
 
@@ -119,7 +101,6 @@ def encode_features(
     phrases: NonNegativeInt = 0,
     out: Folder | None = None,  # folder of the store (default: in the lab's data, named after its contents)
     parts: CommaList = ("image", "source"),  # image, source, frames, places (default: image,source)
-    frames: NonNegativeInt = 0,  # most frames of a clip, for the parts frames and places
     dtype: Literal["float16", "bfloat16"] = "float16",  # stored type
     shard_rows: PositiveInt = 8192,  # rows per shard; an interruption loses the work on one shard
     batch_size: PositiveInt | None = None,  # rows encoded at a time (default: 256; of images 16 on a CPU)
@@ -136,20 +117,19 @@ def encode_features(
     and --world-size in each. The folder is printed when the store is complete."""
     only_one(merge=merge, check=check)
     if check:
-        from dasd_lab.backbone.store import open_store
-
-        open_store(check, "all")
-        _report_store(check)
+        _report_store(check, check=True)
     elif merge:
         from dasd_lab.backbone.store import merge_stores
 
         merge_stores(merge, out or merge[0])
         _report_store(out or merge[0])
     else:
-        left_out = _left_out(leave_out)
-        from dasd_lab.backbone.encoding import rank_and_world
-
-        rank, world_size = rank_and_world(rank, world_size)
-        plan = dict(parts=list(parts), dtype=dtype, shard_rows=shard_rows, frames=frames)
-        process = dict(rank=rank, world_size=world_size, workers=workers, batch_size=batch_size)
-        _encode(open_corpus(corpus).with_phrases(phrases), split, out, backbone, left_out, plan, process)
+        process = dict(
+            rank=int(os.environ.get("RANK", "0")) if rank is None else rank,
+            world_size=int(os.environ.get("WORLD_SIZE", "1")) if world_size is None else world_size,
+            left_out=[line.split("\t")[0] for file in leave_out for line in read_lines(file)],
+            workers=workers,
+            batch_size=batch_size,
+        )
+        plan = dict(parts=list(parts), dtype=dtype, shard_rows=shard_rows)
+        _encode(open_corpus(corpus).with_phrases(phrases), split, out, backbone, plan, process)

@@ -44,7 +44,6 @@ _PUBLISHED = dict(  # module → published corpora
 )
 # what the built-in world offers; it is found here by name, and nothing imports it
 _WORLD = dict(
-    build="dasd_lab.pictograms.building:build_missing",
     captioner="dasd_lab.pictograms.detector:PictogramCaptioner",
     translator="dasd_lab.pictograms.gloss:GlossTranslator",
 )
@@ -70,7 +69,7 @@ def register_corpus(
 
 
 def built_in(
-    role: str,  # build | captioner | translator
+    role: str,  # captioner | translator
 ) -> Callable:
     "What the built-in world has for a role, imported when it is asked for"
     return pkgutil.resolve_name(_WORLD[role])

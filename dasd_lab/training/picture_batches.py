@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..backbone.shards import StoredRows
+from ..backbone.store import StoredRows
 from ..contracts import LabError
 from ..corpora.catalog import CaptionPairs
 from ..smalr.branches import draw_masks

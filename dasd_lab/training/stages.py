@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 import dasd_lab.training.matching  # noqa: F401  registers its losses
 import dasd_lab.training.triplets  # noqa: F401  registers its losses
-from ..backbone.shards import StoredRows
+from ..backbone.store import StoredRows
 from ..contracts import LabError
 from ..presets import checked
 from .losses import IMAGE_FEATURES, LOSSES

